@@ -1,0 +1,42 @@
+# What each command does: "make help".
+GO ?= go
+FUZZTIME ?= 30s
+
+.PHONY: help test check bench fuzz model demo clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## all tests, with everything they need
+	$(GO) test -timeout 15m ./...
+
+check: bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -race -shuffle=on
+	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	cd bench && $(GO) vet ./...
+	./bin/staticcheck ./...
+	cd bench && ../bin/staticcheck ./...
+	$(GO) test -race -shuffle=on -timeout 30m ./...
+
+bench: ## this library beside its peers, interleaved, medians and spread (minutes)
+	cd bench && $(GO) run .
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+model: ## the large cases of the protocol's model check (a minute or two)
+	$(GO) test -timeout 60m -v -run Model ./counter -large
+
+demo: ## the main job, on the embedded store
+	$(GO) run ./cmd/demo
+
+clean: ## remove what was built here
+	rm -rf bin
+
+bin/staticcheck: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck

@@ -1,0 +1,264 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/bits"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// doing is a [counter.Op] on its way.
+type doing struct {
+	op   *counter.Op
+	now  int64
+	key  []byte
+	hash uint64
+	want []tier // what the slots need to be kept in
+	own  int64  // cost of the key as it is
+}
+
+// Do is described in [counter.Store]. All of the additions are one atomic step
+// with the reads: an error means that nothing was added. A bucket is kept at
+// least as long as its TTL says, and longer if another TTL of the same width
+// and key, or the distance of Op.Now from the bucket, asks for it.
+func (s *Store) Do(ctx context.Context, op *counter.Op) error {
+	for i := range op.Add {
+		op.Add[i].Count = 0
+	}
+	if err := late(ctx, op.Deadline); err != nil {
+		return err
+	}
+	now, err := instant(op.Now)
+	if err != nil {
+		return err
+	}
+	var (
+		key  [256]byte
+		want [8]tier
+		r    room
+	)
+	d := doing{op: op, now: now, key: append(key[:0], op.Key...)}
+	if d.want, err = wanted(want[:0], op, now); err != nil {
+		return err
+	}
+	d.hash = maphash.Bytes(s.seed, d.key)
+	sh := s.shard(d.hash)
+	for {
+		sh.mu.Lock()
+		lacks, err := s.do(sh, &d, &r)
+		if err == nil && lacks == 0 {
+			d.read(sh.table.find(d.hash, d.key))
+		}
+		sh.mu.Unlock()
+		if err == nil && lacks > 0 {
+			if err = s.make(&r, lacks, d.own, now, []uint64{d.hash}); err == nil {
+				continue
+			}
+		}
+		s.done(&r)
+		return err
+	}
+}
+
+// wanted finds the caller's mistakes, and appends to dst what tiers the slots
+// need.
+func wanted(dst []tier, op *counter.Op, now int64) ([]tier, error) {
+	for i := range op.Read {
+		if r := &op.Read[i]; r.Width <= 0 {
+			return nil, fmt.Errorf("memory: a span of width %s, want above zero", r.Width)
+		}
+	}
+next:
+	for i := range op.Add {
+		slot := &op.Add[i]
+		if slot.TTL < 0 {
+			return nil, fmt.Errorf("memory: TTL %s of bucket %s, want above zero", slot.TTL, slot.Bucket)
+		}
+		if err := inRange(slot.Bucket); err != nil {
+			return nil, err
+		}
+		width := int64(slot.Width)
+		ttl := stretched(int64(slot.TTL), now, (slot.Index+1)*width)
+		for j := range dst {
+			if dst[j].width == width {
+				dst[j].ttl = max(dst[j].ttl, ttl)
+				continue next
+			}
+		}
+		dst = append(dst, tier{width, ttl})
+	}
+	return dst, nil
+}
+
+// stretched is a ttl from the end of a bucket on, for one that runs from now
+// on. It is longer if the bucket had ended before now, and then generously
+// rounded up, so that late labels do not make a profile each.
+func stretched(ttl, now, end int64) int64 {
+	if now < end {
+		return ttl
+	}
+	late := now - end
+	if late < 0 || late >= 1<<62 { // since before 1700: for good
+		return math.MaxInt64
+	}
+	return add(ttl, 1<<bits.Len64(uint64(max(late, ttl/16))))
+}
+
+// do does the additions under the lock of the shard, all of them or none. It
+// lacks room for that many buckets if the result is above zero.
+func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
+	if len(d.op.Add) == 0 {
+		return 0, nil
+	}
+	e := sh.table.find(d.hash, d.key)
+	if d.op.N <= 0 {
+		if e != nil {
+			s.takeBack(sh, d, e, r)
+		}
+		return 0, nil
+	}
+	d.own = 0
+	lacks, err = s.doLacks(d, e, r)
+	if err != nil || lacks > 0 && !s.has(r, lacks) {
+		if e != nil && s.lower(sh, e, r) {
+			return s.do(sh, d, r) // as a fresh key, which needs less
+		}
+		return lacks, err
+	}
+	fresh := e == nil
+	if fresh {
+		e = s.insert(sh, d.hash, d.key, s.profiles.get(d.want), r)
+	} else if !e.prof.covers(d.want) {
+		r.left -= e.extend(s.profiles.union(e.prof, d.want))
+	}
+	for i := range d.op.Add {
+		slot := &d.op.Add[i]
+		n, k := e.tier(e.prof.find(int64(slot.Width)))
+		count, spent := n.put(k, slot.Index*int64(slot.Width), d.op.N)
+		slot.Count, r.left = count, r.left-spent
+	}
+	if fresh {
+		s.enter(sh, e)
+	} else {
+		s.lower(sh, e, r)
+	}
+	return 0, nil
+}
+
+// doLacks is what the additions need of the bound. It drops what is expired of
+// their tiers, so that rings do not grow for it, and longer TTLs do not bring
+// it back.
+func (s *Store) doLacks(d *doing, e *entry, r *room) (lacks int64, err error) {
+	var prof *profile
+	if e == nil {
+		prof = s.profiles.get(d.want)
+		lacks = freshCost(len(d.key), prof)
+	} else {
+		for i, t := range e.prof.tiers {
+			if n, k := e.tier(i); d.wants(t.width) {
+				r.left += n.expire(k, t.expired(d.now))
+			}
+		}
+		d.own = e.cost()
+		if prof = e.prof; !prof.covers(d.want) {
+			prof = s.profiles.union(prof, d.want)
+			lacks = prof.chain() - e.prof.chain()
+		}
+	}
+	b := bill{lacks: lacks}
+	var blank [2]entry // in place of entries that are not there yet, one after the other
+	for i, t := range prof.tiers {
+		n, k := &blank[i/perEntry%2], i%perEntry
+		if e != nil && i/perEntry <= (len(e.prof.tiers)-1)/perEntry {
+			n, k = e.tier(i)
+		}
+		missing, err := d.missing(n, k, t.width)
+		if err != nil {
+			return 0, err
+		}
+		b = b.plus(n, k, missing)
+	}
+	return b.lacks, nil
+}
+
+func (d *doing) wants(width int64) bool {
+	for i := range d.want {
+		if d.want[i].width == width {
+			return true
+		}
+	}
+	return false
+}
+
+// missing is how many cells of that width tier k of n does not have yet. It is
+// an error if any of them would count too far.
+func (d *doing) missing(n *entry, k int, width int64) (missing int, err error) {
+	for i := range d.op.Add {
+		slot := &d.op.Add[i]
+		if int64(slot.Width) != width {
+			continue
+		}
+		start := slot.Index * width
+		count := n.get(k, start)
+		if count > counter.MaxCount-d.op.N {
+			return 0, full(width, start, count, d.op.N)
+		}
+		if count == 0 {
+			missing++
+		}
+	}
+	return missing, nil
+}
+
+// takeBack takes from the buckets that are there, and not expired.
+func (s *Store) takeBack(sh *shard, d *doing, e *entry, r *room) {
+	amount := -max(d.op.N, -math.MaxInt64)
+	for i := range d.op.Add {
+		slot := &d.op.Add[i]
+		j, start := e.prof.find(int64(slot.Width)), slot.Index*int64(slot.Width)
+		if j < 0 || start <= e.prof.tiers[j].expired(d.now) {
+			continue
+		}
+		n, k := e.tier(j)
+		left, freed := n.take(k, start, amount)
+		slot.Count, r.left = left, r.left+freed
+	}
+	s.lower(sh, e, r)
+}
+
+// read fills in the spans.
+func (d *doing) read(e *entry) {
+	for i := range d.op.Read {
+		span := &d.op.Read[i]
+		clear(span.Counts)
+		if e == nil {
+			continue
+		}
+		width := int64(span.Width)
+		at := e.prof.find(width)
+		if at < 0 {
+			continue
+		}
+		n, k := e.tier(at)
+		from := after(e.prof.tiers[at].expired(d.now), 1)
+		if span.First > from/width { // else what is before First is passed over below
+			if span.First > math.MaxInt64/width {
+				continue
+			}
+			from = span.First * width
+		}
+		for j := n.lower(k, from); j < n.size(k); j++ {
+			c := n.cell(k, j)
+			i := floorDiv(c.start, width) - span.First
+			if i >= int64(len(span.Counts)) {
+				break
+			}
+			if i >= 0 {
+				span.Counts[i] = c.n
+			}
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func hit(t testing.TB, s *Store, key string, now time.Time) {
+	t.Helper()
+	require.True(t, mustTake(t, s, taking(t, dayLadder, key, now, per(1e6, day))).Allowed)
+}
+
+func (s *Store) count(t testing.TB, key string, now time.Time) int64 {
+	take := taking(t, dayLadder, key, now, per(1e6, day))
+	take.Peek = true
+	return mustTake(t, s, take).Demands[0].Windows[0].Count
+}
+
+// storeFor is a store with room for n keys that were hit once.
+func storeFor(n int, full Policy) *Store {
+	return New(Config{MaxBuckets: n * entryCost, Full: full})
+}
+
+func TestRefuseKeepsWhatIsKnown(t *testing.T) {
+	s := storeFor(100, Refuse)
+	for i := range 100 {
+		hit(t, s, fmt.Sprint("k", i), noon)
+	}
+	before := s.Stats()
+	for range 3 {
+		require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "fresh", noon, per(5, day))))
+	}
+	b := tiers.Bucket{Width: time.Second, Index: noon.Unix()}
+	op := &counter.Op{Key: "fresh", Now: noon, N: 1, Add: []counter.Slot{{Bucket: b, TTL: day}}}
+	require.Equal(t, ErrFull, s.Do(context.Background(), op))
+	require.Zero(t, op.Add[0].Count)
+	// A known key goes on in its buckets, and not in a fresh one: the first
+	// needs no room.
+	hit(t, s, "k7", noon.Add(time.Millisecond))
+	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "k7", noon.Add(time.Second), per(5, day))))
+	require.EqualValues(t, 2, s.count(t, "k7", noon))
+	before.Refused = 5
+	require.Equal(t, before, s.Stats())
+	requireSound(t, s)
+}
+
+func TestForgetForgetsTheLeastRecentlyHit(t *testing.T) {
+	s := storeFor(100, Forget)
+	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
+	for i := range 100 {
+		hit(t, s, fmt.Sprint("k", i), at(i))
+	}
+	// Denied, and looked at: no hits. Taken back: not hit any more.
+	require.False(t, mustTake(t, s, taking(t, dayLadder, "k0", at(100), per(1, day))).Allowed)
+	s.count(t, "k1", at(100))
+	for i := range 300 {
+		hit(t, s, fmt.Sprint("fresh", i), at(100+i))
+		gone, kept := fmt.Sprint("k", i), fmt.Sprint("k", i+1)
+		if i >= 100 {
+			gone, kept = fmt.Sprint("fresh", i-100), fmt.Sprint("fresh", i-99)
+		} else if i == 99 {
+			kept = "fresh0"
+		}
+		require.Nil(t, s.lookup(gone), i)
+		require.NotNil(t, s.lookup(kept), i)
+	}
+	st := s.Stats()
+	require.EqualValues(t, 300, st.Forgotten)
+	require.Zero(t, st.Reclaimed+st.Refused)
+	require.Equal(t, 100, st.Keys)
+	requireSound(t, s)
+}
+
+// Clocks that disagree do not spoil the order: what counts is the newest bucket.
+func TestForgetGoesByBucketsNotByArrival(t *testing.T) {
+	s := storeFor(5, Forget)
+	for _, i := range []int{3, 1, 4, 2, 5} {
+		hit(t, s, fmt.Sprint("k", i), noon.Add(time.Duration(i)*time.Minute))
+	}
+	for i := 1; i <= 5; i++ {
+		hit(t, s, fmt.Sprint("fresh", i), noon.Add(time.Hour))
+		require.Nil(t, s.lookup(fmt.Sprint("k", i)))
+		require.Equal(t, i == 5, s.lookup("k5") == nil)
+	}
+}
+
+// A key whose newest bucket has expired, and that is then hit under a label of
+// long ago, was hit long ago.
+func TestForgetAfterALateLabel(t *testing.T) {
+	s := storeFor(2, Forget)
+	do := func(key string, now, label int64, ttl time.Duration) {
+		slot := counter.Slot{Bucket: tiers.Bucket{Width: time.Second, Index: label}, TTL: ttl}
+		require.NoError(t, s.Do(context.Background(), &counter.Op{Key: key, Now: time.Unix(now, 0), N: 1, Add: []counter.Slot{slot}}))
+		requireSound(t, s)
+	}
+	do("late", 100, 100, time.Second)
+	do("other", 90, 90, time.Hour)
+	do("late", 200, 50, time.Hour)
+	do("fresh", 200, 200, time.Hour)
+	require.Nil(t, s.lookup("late"))
+	require.NotNil(t, s.lookup("other"))
+}
+
+// What is empty goes first, wherever in the store it is, under both policies;
+// a key that is hit in time stays.
+func TestTheEmptyGoFirst(t *testing.T) {
+	for _, policy := range []Policy{Refuse, Forget} {
+		s := storeFor(200, policy)
+		for i := range 100 {
+			hit(t, s, fmt.Sprint("old", i), noon)
+		}
+		later := noon.Add(20 * time.Hour)
+		for i := range 100 {
+			hit(t, s, fmt.Sprint("young", i), later)
+		}
+		// Seen from noon on: an hour's bucket ends at 13:00 and lives 25 hours.
+		empty := noon.Add(26 * time.Hour)
+		if policy == Refuse {
+			require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "new0", empty.Add(-1), per(5, day))))
+		}
+		for i := range 100 {
+			hit(t, s, fmt.Sprint("new", i), empty)
+			require.EqualValues(t, i+1, s.Stats().Reclaimed)
+		}
+		for i := range 100 {
+			require.Nil(t, s.lookup(fmt.Sprint("old", i)))
+			require.NotNil(t, s.lookup(fmt.Sprint("young", i)))
+		}
+		require.Zero(t, s.Stats().Forgotten)
+		requireSound(t, s)
+	}
+}
+
+// A key that grows forgets others, never itself; and what can never fit is
+// refused before anybody is forgotten for it.
+func TestGrowthForgetsOthers(t *testing.T) {
+	s := storeFor(40, Forget)
+	hit(t, s, "grows", noon)
+	for i := range 39 {
+		hit(t, s, fmt.Sprint("k", i), noon.Add(time.Minute))
+	}
+	now, n := noon, int64(1)
+	for s.Stats().Refused == 0 {
+		now, n = now.Add(time.Second), n+1
+		err := s.Take(context.Background(), taking(t, dayLadder, "grows", now, per(1e6, day)))
+		require.EqualValues(t, n, s.count(t, "grows", now)+int64(s.Stats().Refused))
+		require.True(t, err == nil || err == ErrFull, err)
+	}
+	require.Greater(t, n, int64(256)) // cells; 512 do not fit beside the minute's ring
+	st := s.Stats()
+	require.Positive(t, st.Forgotten)
+	require.Positive(t, st.Keys-1, "keys that were forgotten in vain")
+	requireSound(t, s)
+}
+
+func TestTakingBackGivesPlace(t *testing.T) {
+	s := storeFor(1, Refuse)
+	hit(t, s, "a", noon)
+	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "b", noon, per(5, day))))
+	op := &counter.Op{Key: "a", Now: noon, N: -1}
+	l, err := tiers.Parse(dayLadder)
+	require.NoError(t, err)
+	for _, b := range l.Buckets(noon) {
+		op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: day})
+	}
+	require.NoError(t, s.Do(context.Background(), op))
+	require.Equal(t, Stats{Refused: 1}, s.Stats())
+	hit(t, s, "b", noon)
+}
+
+// Memory follows the buckets that live: a dense day costs its buckets, and a
+// sparse one after it gives them back.
+func TestMemoryFollowsTheBuckets(t *testing.T) {
+	s := New(Config{})
+	now, hits := noon, int64(0)
+	for ; now.Before(noon.Add(day)); now = now.Add(5 * time.Second) {
+		hit(t, s, "k", now)
+		hits++
+		if hits == 1000 || hits == 10000 {
+			cells := hits + hits/12 + hits/720
+			require.Less(t, s.Stats().Buckets, 2*cells+100)
+		}
+	}
+	dense := s.Stats().Buckets
+	require.Greater(t, dense, hits)
+	for range 60 { // sparse: an hour apart
+		now = now.Add(time.Hour)
+		hit(t, s, "k", now)
+		requireSound(t, s)
+	}
+	require.Less(t, s.Stats().Buckets, int64(300))
+	now = now.Add(3 * day)
+	hit(t, s, "k", now)
+	require.EqualValues(t, entryCost, s.Stats().Buckets)
+	requireSound(t, s)
+}
+
+// What the store counts is what the process pays, within a fifth: for keys that
+// were hit once, wherever the tables stand between two sizes, and for keys with
+// rings and totals.
+func TestCostIsHonest(t *testing.T) {
+	heap := func() float64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	measure := func(name string, policy Policy, keys, keyLen, hits int, worst float64) {
+		before := heap()
+		s := New(Config{MaxBuckets: 1 << 40, Full: policy})
+		empty := s.Stats().Buckets
+		take := taking(t, dayLadder, "", noon, per(counter.MaxCount, day), per(counter.MaxCount, time.Hour))
+		for i := range keys {
+			take.Demands[0].Key = []byte(fmt.Sprintf("%0*d", keyLen, i))
+			for h := range hits {
+				take.Now = noon.Add(time.Duration(h) * time.Minute)
+				mustTake(t, s, take)
+			}
+		}
+		paid := (heap() - before) / bucketBytes
+		counted := float64(s.Stats().Buckets - empty)
+		t.Logf("%s: %.1f bytes a key paid, %.1f counted", name, paid*bucketBytes/float64(keys), counted*bucketBytes/float64(keys))
+		require.InDelta(t, 1, paid/counted, worst, name)
+		runtime.KeepAlive(s)
+	}
+	for _, keys := range []int{100_000, 130_000, 160_000} {
+		measure(fmt.Sprint(keys, " keys hit once"), Refuse, keys, 40, 1, 0.2)
+		measure(fmt.Sprint(keys, " keys hit once, Forget"), Forget, keys, 40, 1, 0.2)
+	}
+	measure("long keys hit once", Refuse, 50_000, 180, 1, 0.2)
+	measure("two hits", Refuse, 50_000, 40, 2, 0.2)
+	measure("100 hits", Refuse, 3_000, 40, 100, 0.2)
+	measure("1000 hits", Refuse, 300, 40, 1000, 0.2)
+}
+
+func TestDefaultBound(t *testing.T) {
+	require.EqualValues(t, DefaultMaxBuckets, New(Config{}).max)
+	require.EqualValues(t, DefaultMaxBuckets, New(Config{MaxBuckets: -1}).max)
+	require.Equal(t, 256<<20, DefaultMaxBuckets*bucketBytes)
+	require.True(t, strings.HasPrefix(ErrFull.Error(), "memory: "))
+}

@@ -1,0 +1,165 @@
+package memory
+
+import (
+	"fmt"
+	"math/bits"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// requireSound recomputes everything that is derived in s, and compares. No
+// call may be under way.
+func requireSound(t testing.TB, s *Store) {
+	t.Helper()
+	require.NoError(t, sound(s))
+}
+
+func sound(s *Store) error {
+	spent := int64(0)
+	for i := range s.shards {
+		sh := &s.shards[i]
+		keys := 0
+		for _, slot := range sh.table.slots {
+			e := slot.e
+			if e == nil {
+				continue
+			}
+			keys++
+			if s.hash(e) != slot.hash || s.shard(slot.hash) != sh || sh.table.find(slot.hash, e.key(nil)) != e {
+				return fmt.Errorf("key %q cannot be found", e.key(nil))
+			}
+			spent += e.cost()
+			if err := soundEntry(e); err != nil {
+				return fmt.Errorf("key %q: %w", e.key(nil), err)
+			}
+		}
+		if keys != sh.table.keys || 4*keys > 3*len(sh.table.slots) {
+			return fmt.Errorf("a table of %d slots has %d keys and counts %d", len(sh.table.slots), keys, sh.table.keys)
+		}
+		for which := range sh.heaps {
+			if err := soundHeap(&sh.heaps[which], which < s.orders(), keys, s.firsts[which][i].Load()); err != nil {
+				return err
+			}
+		}
+	}
+	if got := s.spent.Load(); got != spent || got > s.max {
+		return fmt.Errorf("%d buckets are there, %d are counted, %d are allowed", spent, got, s.max)
+	}
+	return nil
+}
+
+func soundHeap(h *heap, kept bool, keys int, published int64) error {
+	if !kept {
+		keys = 0
+	}
+	if len(h.items) != keys || h.bound() != published {
+		return fmt.Errorf("heap %d has %d items of %d, from %d on, and says %d", h.which, len(h.items), keys, h.bound(), published)
+	}
+	for j, it := range h.items {
+		if it.e.pos[h.which] != uint32(j) || it.at > it.e.order(h.which) || j > 0 && h.items[(j-1)/4].at > it.at {
+			return fmt.Errorf("heap %d item %d: %d, entry says %d and %d", h.which, j, it.at, it.e.pos[h.which], it.e.order(h.which))
+		}
+	}
+	return nil
+}
+
+func soundEntry(e *entry) error {
+	if e.empty() {
+		return fmt.Errorf("has no buckets and is still there")
+	}
+	tiers := len(e.prof.tiers)
+	for n := e; n != nil; n = n.chained() {
+		longest := 0
+		for k := range perEntry {
+			if n.newest[k].n < 0 || n.newest[k].n > 0 && k >= tiers {
+				return fmt.Errorf("tier %d of %d has a cell", k, tiers)
+			}
+			if n.past == nil {
+				continue
+			}
+			longest = max(longest, len(n.past.rings[k].cells))
+			if err := soundRing(n, k); err != nil {
+				return fmt.Errorf("tier %d: %w", k, err)
+			}
+		}
+		switch {
+		case n.past == nil && (n.older != 0 || n.oldest != forever):
+			return fmt.Errorf("no past, but older %d and oldest %d", n.older, n.oldest)
+		case n.past != nil && n.past.next == nil && longest == 0:
+			return fmt.Errorf("a past without rings")
+		case (longest >= longRing) != (n.totals != nil):
+			return fmt.Errorf("totals %v with a ring of %d", n.totals != nil, longest)
+		}
+		if err := soundTotals(n); err != nil {
+			return err
+		}
+		tiers -= perEntry
+	}
+	if tiers > 0 {
+		return fmt.Errorf("%d tiers have no place", tiers)
+	}
+	return nil
+}
+
+func soundRing(n *entry, k int) error {
+	r := &n.past.rings[k]
+	c := len(r.cells)
+	if c == 0 && r.len == 0 && (k > 0 || n.older == 0 && n.oldest == forever) {
+		return nil
+	}
+	if bits.OnesCount(uint(c)) != 1 || c < minRing || int(r.len) > c || r.len == 0 || c > minRing && 4*int(r.len) < c {
+		return fmt.Errorf("a buffer of %d for %d cells", c, r.len)
+	}
+	for seq := r.head; seq != r.end(); seq++ {
+		next := n.newest[k]
+		if seq+1 != r.end() {
+			next = *r.at(seq + 1)
+		}
+		if r.at(seq).n <= 0 || next.n <= 0 || r.at(seq).start >= next.start {
+			return fmt.Errorf("cell %v before %v", *r.at(seq), next)
+		}
+	}
+	if r.first != r.at(r.head).start {
+		return fmt.Errorf("first is %d, cell %v", r.first, *r.at(r.head))
+	}
+	if hi, lo := sumFrom(r, r.head); k == 0 && n.older >= 0 && (hi != 0 || lo != uint64(n.older)) || k == 0 && n.oldest != r.first {
+		return fmt.Errorf("older %d from %d, want %d from %d", n.older, n.oldest, lo, r.first)
+	}
+	return nil
+}
+
+func sumFrom(r *ring, from uint32) (hi uint32, lo uint64) {
+	for seq := from; seq != r.end(); seq++ {
+		var carry uint64
+		lo, carry = bits.Add64(lo, uint64(r.at(seq).n), 0)
+		hi += uint32(carry)
+	}
+	return hi, lo
+}
+
+func soundTotals(n *entry) error {
+	blocks := 0
+	for b := n.totals; b != nil; b = b.next {
+		blocks++
+		for i := range b.list {
+			if b.tier[i] == noTier {
+				continue
+			}
+			w, r := b.list[i], &n.past.rings[b.tier[i]]
+			if w.at-r.head > r.len {
+				return fmt.Errorf("window of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
+			}
+			want := w
+			want.hi, want.lo = sumFrom(r, w.at)
+			want.look(r)
+			if w != want {
+				return fmt.Errorf("running total %+v, want %+v", w, want)
+			}
+		}
+	}
+	if blocks > maxTotals {
+		return fmt.Errorf("%d blocks of totals", blocks)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package memory
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// On a dense day, whatever must go: the bucket found coarse first is the one
+// that adding up second after second finds.
+func TestLeavesOnADenseDay(t *testing.T) {
+	for _, ladder := range []string{dayLadder, "1s:1d, 1h:1d", "1s:1d", "1s:1d, 10s:1d, 1m:1d, 10m:1d, 1h:1d, 6h:1d"} {
+		s := New(Config{})
+		rnd := rand.New(rand.NewPCG(1, 2))
+		type second struct{ index, n int64 }
+		var dense []second
+		now := noon
+		for ; now.Before(noon.Add(30 * time.Hour)); now = now.Add(time.Duration(1+rnd.IntN(4)) * time.Second) {
+			take := taking(t, ladder, "k", now)
+			take.N = 1 + rnd.Int64N(5)
+			mustTake(t, s, take)
+			dense = append(dense, second{now.Unix(), take.N})
+		}
+		for range 300 {
+			at := now.Add(-time.Duration(rnd.Int64N(int64(3 * time.Hour))))
+			// At most 20 hours: from three hours ago it reaches no further back
+			// than what the latest hit has let expire.
+			window := time.Second + time.Duration(rnd.Int64N(int64(20*time.Hour)))
+			if rnd.IntN(3) == 0 {
+				window = window.Truncate(time.Hour) + time.Hour
+			}
+			peek := taking(t, ladder, "k", at, per(1+rnd.Int64N(40000), window))
+			w := &peek.Demands[0].Windows[0]
+			peek.Peek, peek.N = true, 1+rnd.Int64N(w.Max)
+			mustTake(t, s, peek)
+
+			need, want := w.Count-(w.Max-peek.N), tiers.Bucket{}
+			from := tiers.Index(at.UnixNano()-int64(w.Per), time.Second)
+			sum := int64(0)
+			for _, d := range dense {
+				if d.index < from {
+					continue
+				}
+				if sum += d.n; want.Width == 0 && need > 0 && sum >= need {
+					want = tiers.Bucket{Width: time.Second, Index: d.index}
+				}
+			}
+			require.Equal(t, sum, w.Count)
+			require.Equal(t, want, w.Leaves, "%s %v %v", ladder, at, w.Limit)
+			require.Equal(t, need <= 0, peek.Allowed)
+		}
+	}
+}
+
+// What was added to the finest tier only is found there, if the coarser tiers
+// are empty.
+func TestLeavesWhereTiersDiffer(t *testing.T) {
+	s := New(Config{})
+	fine := taking(t, "1s:1d", "k", noon)
+	for i := range 1000 {
+		fine.Now = noon.Add(time.Duration(i) * time.Second)
+		mustTake(t, s, fine)
+	}
+	peek := taking(t, dayLadder, "k", fine.Now, per(300, day))
+	require.False(t, mustTake(t, s, peek).Allowed)
+	require.Equal(t, noon.Unix()+700, peek.Demands[0].Windows[0].Leaves.Index)
+}

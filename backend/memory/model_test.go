@@ -1,0 +1,371 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// model is the contract of counter.Store and counter.Taker, as simple as it can
+// be said: a map of buckets per key. A bucket whose TTL has run out, by the
+// latest clock that any call had, may be there or not: its count is a range.
+type model struct {
+	keys   map[string]map[tiers.Bucket]*held
+	latest int64
+}
+
+type held struct {
+	lo, hi int64
+	until  int64 // must be there before
+}
+
+func newModel() *model { return &model{keys: map[string]map[tiers.Bucket]*held{}} }
+
+// see takes note of a clock: what has run out by it may be gone.
+func (m *model) see(now int64) {
+	m.latest = max(m.latest, now)
+	for key, buckets := range m.keys {
+		for b, h := range buckets {
+			if h.until <= m.latest {
+				h.lo = 0
+			}
+			if h.hi == 0 {
+				delete(buckets, b)
+			}
+		}
+		if len(buckets) == 0 {
+			delete(m.keys, key)
+		}
+	}
+}
+
+func (m *model) get(key string, b tiers.Bucket) held {
+	if h := m.keys[key][b]; h != nil {
+		return *h
+	}
+	return held{}
+}
+
+func (m *model) add(key string, b tiers.Bucket, n, now int64, ttl time.Duration) {
+	h := m.get(key, b)
+	if n < 0 {
+		if h.hi == 0 {
+			return
+		}
+		h.lo = max(0, h.lo+n)
+		if h.until > m.latest { // else it may be gone for this clock, and there for a slower one
+			h.hi = max(0, h.hi+n)
+		}
+	} else {
+		if h.lo == 0 { // it may be created now
+			h.until = max(h.until, after(now, int64(ttl)))
+		}
+		h.lo, h.hi = h.lo+n, h.hi+n
+		if h.until <= m.latest {
+			h.lo = 0
+		}
+	}
+	if m.keys[key] == nil {
+		m.keys[key] = map[tiers.Bucket]*held{}
+	}
+	m.keys[key][b] = &h
+	m.see(m.latest)
+}
+
+// window is the range of the sum of the buckets of a width from one on, and
+// those buckets, oldest first.
+func (m *model) window(key string, width time.Duration, from int64) (lo, hi int64, row []tiers.Bucket) {
+	for b := range m.keys[key] {
+		if b.Width == width && b.Index >= from {
+			row = append(row, b)
+		}
+	}
+	sort.Slice(row, func(i, j int) bool { return row[i].Index < row[j].Index })
+	for _, b := range row {
+		h := m.keys[key][b]
+		lo, hi = add(lo, h.lo), add(hi, h.hi)
+	}
+	return lo, hi, row
+}
+
+// leaves is the first bucket of row with which, and all before, need is gone.
+func (m *model) leaves(key string, row []tiers.Bucket, need int64) tiers.Bucket {
+	for _, b := range row {
+		if need -= m.keys[key][b].lo; need <= 0 {
+			return b
+		}
+	}
+	return tiers.Bucket{}
+}
+
+// sure tells whether the range of every bucket in row is a single count.
+func (m *model) sure(key string, row []tiers.Bucket) bool {
+	for _, b := range row {
+		if h := m.keys[key][b]; h.lo != h.hi {
+			return false
+		}
+	}
+	return true
+}
+
+// lastHit is the start of the newest bucket that is sure to be there, and of
+// the newest that may be.
+func (m *model) lastHit(key string) (sure, may int64) {
+	sure, may = never, never
+	for b, h := range m.keys[key] {
+		may = max(may, b.Index*int64(b.Width))
+		if h.lo > 0 {
+			sure = max(sure, b.Index*int64(b.Width))
+		}
+	}
+	return sure, may
+}
+
+func (s *Store) lookup(key string) *entry {
+	h := maphash.String(s.seed, key)
+	return s.shard(h).table.find(h, []byte(key))
+}
+
+// call is one line of a script: a Taking or an Op.
+type call struct {
+	take *counter.Taking
+	op   *counter.Op
+}
+
+func (c call) now() time.Time {
+	if c.take != nil {
+		return c.take.Now
+	}
+	return c.op.Now
+}
+
+func (c call) String() string {
+	var b strings.Builder
+	if t := c.take; t != nil {
+		fmt.Fprintf(&b, "take now=%d n=%d peek=%v ladder=%q ttls=%v slack=%v", t.Now.UnixNano(), t.N, t.Peek, t.Ladder, t.TTLs, t.Slack)
+		for _, d := range t.Demands {
+			fmt.Fprintf(&b, " | %s", d.Key)
+			for _, w := range d.Windows {
+				fmt.Fprintf(&b, " %d/%v:%d-%d", w.Max, w.Per, w.Finest, w.Decision)
+			}
+		}
+		return b.String()
+	}
+	fmt.Fprintf(&b, "do now=%d key=%s n=%d", c.op.Now.UnixNano(), c.op.Key, c.op.N)
+	for _, s := range c.op.Add {
+		fmt.Fprintf(&b, " +%v@%d:%v", s.Width, s.Index, s.TTL)
+	}
+	for _, s := range c.op.Read {
+		fmt.Fprintf(&b, " ?%v@%d*%d", s.Width, s.First, len(s.Counts))
+	}
+	return b.String()
+}
+
+// run does the call on s and compares with m. The result is what is wrong.
+func (c call) run(s *Store, m *model) error {
+	m.see(c.now().UnixNano())
+	before := s.Stats()
+	var keys []string
+	var err error
+	if c.take != nil {
+		for _, d := range c.take.Demands {
+			keys = append(keys, string(d.Key))
+		}
+		err = c.runTake(s, m)
+	} else {
+		keys = []string{c.op.Key}
+		err = c.runDo(s, m)
+	}
+	if err != nil {
+		return err
+	}
+	return m.lost(s, before, c.now().UnixNano(), keys)
+}
+
+// lost compares the keys that s has no more with what Stats tell, and drops
+// them from m.
+func (m *model) lost(s *Store, before Stats, now int64, own []string) error {
+	after := s.Stats()
+	gone, firstLost, lastKept := int64(0), int64(never), int64(forever)
+	for key := range m.keys {
+		sure, may := m.lastHit(key)
+		mine := slices.Contains(own, key)
+		if s.lookup(key) != nil {
+			if !mine {
+				lastKept = min(lastKept, may)
+			}
+			continue
+		}
+		if sure != never {
+			if mine {
+				return fmt.Errorf("key %s of the call itself is gone", key)
+			}
+			gone++
+			firstLost = max(firstLost, sure)
+		}
+		delete(m.keys, key)
+	}
+	// The store may keep buckets longer than it must, so it may forget more keys
+	// than those that are sure to count.
+	forgotten := after.Forgotten - before.Forgotten
+	if gone > forgotten {
+		return fmt.Errorf("%d keys are gone that count, %d are said to be forgotten", gone, forgotten)
+	}
+	need := int64(0) // at most, unless rings grow a lot
+	for _, key := range own {
+		need += 60
+		if e := s.lookup(key); e != nil {
+			need += 2 * e.cost()
+		}
+	}
+	if forgotten > 0 || after.Refused > before.Refused && need <= s.max {
+		for i := range s.shards {
+			for _, slot := range s.shards[i].table.slots {
+				if slot.e != nil && slot.e.emptyAt() <= now && !slices.Contains(own, string(slot.e.key(nil))) {
+					return fmt.Errorf("key %s is empty, and stayed when another was forgotten or refused", slot.e.key(nil))
+				}
+			}
+		}
+	}
+	if gone > 0 && firstLost > lastKept {
+		return fmt.Errorf("a key hit at %d was forgotten, one hit at %d was kept", firstLost, lastKept)
+	}
+	return nil
+}
+
+func (c call) runTake(s *Store, m *model) error {
+	t := c.take
+	err := s.Take(context.Background(), t)
+	now := t.Now.UnixNano()
+	var mustAllow, mayAllow = true, true
+	for _, d := range t.Demands {
+		for _, w := range d.Windows {
+			g := t.Ladder.At(w.Finest).Width
+			lo, hi, _ := m.window(string(d.Key), g, floorDiv(now-int64(w.Per)-int64(t.Slack), int64(g)))
+			mustAllow = mustAllow && hi <= w.Max-t.N
+			mayAllow = mayAllow && lo <= w.Max-t.N
+		}
+	}
+	if err == ErrFull && s.max < math.MaxInt32 && mayAllow && !t.Peek {
+		return nil
+	}
+	if err != nil {
+		if mayAllow && !t.Peek && strings.Contains(err.Error(), "it would be beyond") && m.overflows(t) {
+			return nil
+		}
+		return err
+	}
+	if t.Allowed && !mayAllow || !t.Allowed && mustAllow {
+		return fmt.Errorf("allowed %v, must %v, may %v", t.Allowed, mustAllow, mayAllow)
+	}
+	for _, d := range t.Demands {
+		for _, w := range d.Windows {
+			g := t.Ladder.At(w.Finest).Width
+			lo, hi, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Per)-int64(t.Slack), int64(g)))
+			if w.Count < lo || w.Count > hi {
+				return fmt.Errorf("key %s window %v: count %d, want %d to %d", d.Key, w.Limit, w.Count, lo, hi)
+			}
+			if !m.sure(string(d.Key), row) {
+				continue
+			}
+			want := tiers.Bucket{}
+			if need := w.Count - (w.Max - t.N); need > 0 {
+				want = m.leaves(string(d.Key), row, need)
+			}
+			// Beyond patience the store relies on tiers that tell the same.
+			if w.Leaves != want && len(row) <= patience {
+				return fmt.Errorf("key %s window %v: leaves %v, want %v", d.Key, w.Limit, w.Leaves, want)
+			}
+		}
+	}
+	if t.Allowed && !t.Peek {
+		for _, d := range t.Demands {
+			for i := range t.Ladder.Len() {
+				b := tiers.Bucket{Width: t.Ladder.At(i).Width, Index: tiers.Index(now, t.Ladder.At(i).Width)}
+				m.add(string(d.Key), b, t.N, now, t.TTLs[i])
+			}
+		}
+	}
+	for _, d := range t.Demands {
+		for _, w := range d.Windows {
+			g := t.Ladder.At(w.Finest).Width
+			_, _, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Per)-int64(t.Slack), int64(g)))
+			if !m.sure(string(d.Key), row) {
+				continue
+			}
+			want := tiers.Bucket{}
+			if len(row) > 0 {
+				want = row[len(row)-1]
+			}
+			if w.Newest != want {
+				return fmt.Errorf("key %s: newest %v, want %v", d.Key, w.Newest, want)
+			}
+		}
+	}
+	return nil
+}
+
+// overflows tells whether a bucket of t might not have room for N.
+func (m *model) overflows(t *counter.Taking) bool {
+	for _, d := range t.Demands {
+		for i := range t.Ladder.Len() {
+			b := tiers.Bucket{Width: t.Ladder.At(i).Width, Index: tiers.Index(t.Now.UnixNano(), t.Ladder.At(i).Width)}
+			if m.get(string(d.Key), b).hi > counter.MaxCount-t.N {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c call) runDo(s *Store, m *model) error {
+	op := c.op
+	err := s.Do(context.Background(), op)
+	if err == nil {
+		return c.compareDo(m)
+	}
+	for _, slot := range op.Add {
+		if slot.Count != 0 {
+			return fmt.Errorf("%w, and a count of %d", err, slot.Count)
+		}
+	}
+	if err == ErrFull && op.N > 0 && s.max < math.MaxInt32 {
+		return nil
+	}
+	if strings.Contains(err.Error(), "it would be beyond") {
+		for _, slot := range op.Add {
+			if m.get(op.Key, slot.Bucket).hi > counter.MaxCount-op.N {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+func (c call) compareDo(m *model) error {
+	op := c.op
+	for _, slot := range op.Add {
+		m.add(op.Key, slot.Bucket, op.N, op.Now.UnixNano(), slot.TTL)
+		h := m.get(op.Key, slot.Bucket)
+		if slot.Count < h.lo || slot.Count > h.hi {
+			return fmt.Errorf("bucket %v holds %d, want %d to %d", slot.Bucket, slot.Count, h.lo, h.hi)
+		}
+	}
+	for _, span := range op.Read {
+		for i, n := range span.Counts {
+			h := m.get(op.Key, tiers.Bucket{Width: span.Width, Index: span.First + int64(i)})
+			if n < h.lo || n > h.hi {
+				return fmt.Errorf("bucket %d of %v read as %d, want %d to %d", span.First+int64(i), span.Width, n, h.lo, h.hi)
+			}
+		}
+	}
+	return nil
+}

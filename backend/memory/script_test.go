@@ -1,0 +1,224 @@
+package memory
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var (
+	seedFlag    = flag.Uint64("seed", 0, "run the one script of this seed")
+	scriptsFlag = flag.Int("scripts", 100, "how many random scripts to run")
+)
+
+// A script is random calls against the model. What a script is about (how many
+// keys, which ladders, how far clocks are apart, how small the store is) is
+// drawn first, so that rare things are common in some of them.
+type script struct {
+	rnd     *rand.Rand
+	store   *Store
+	now     int64
+	wobble  int64 // clocks are apart by up to this
+	step    int64 // time passes by up to this per call
+	keys    int
+	long    bool // TTLs that last
+	huge    bool // counts near the end of 63 bits
+	ladders []tiers.Ladder
+}
+
+var scriptLadders = []string{
+	"1s:1m", "1s:1m, 10s:1m", "1s:1d, 1m:1d, 1h:1d", "100ms:2s, 1s:1m, 1m:1h", "1s:10s, 5s:1m, 1m:10m, 1h:10h, 1d:10d",
+	"1ms:20ms, 10ms:200ms, 100ms:2s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s",
+}
+
+func newScript(src rand.Source, t testing.TB) *script {
+	rnd := rand.New(src)
+	pick := func(of ...int64) int64 { return of[rnd.IntN(len(of))] }
+	const second = int64(time.Second)
+	g := &script{
+		rnd:    rnd,
+		now:    pick(0, 1362000000*second, -200*365*86400*second, 1772000000*second),
+		wobble: pick(0, 0, second/2, 5*second, 100*second),
+		step:   pick(0, second/100, second/2, 3*second, 200*second, 7200*second),
+		keys:   int(pick(1, 3, 30)),
+		long:   rnd.IntN(3) > 0,
+		huge:   rnd.IntN(8) == 0,
+	}
+	for range 1 + rnd.IntN(2) {
+		l, err := tiers.Parse(scriptLadders[rnd.IntN(len(scriptLadders))])
+		require.NoError(t, err)
+		g.ladders = append(g.ladders, l)
+	}
+	max := pick(0, 0, 0, 60, 200, 600, 2000)
+	g.store = New(Config{MaxBuckets: int(max), Full: Policy(rnd.IntN(2))})
+	return g
+}
+
+func (g *script) next() call {
+	g.now += g.rnd.Int64N(g.step + 1)
+	if g.rnd.IntN(200) == 0 {
+		g.now += g.rnd.Int64N(int64(48 * time.Hour))
+	}
+	now := time.Unix(0, g.now-g.rnd.Int64N(g.wobble+1))
+	if g.rnd.IntN(3) > 0 {
+		return call{take: g.taking(now)}
+	}
+	return call{op: g.op(now)}
+}
+
+func (g *script) key() string {
+	k := fmt.Sprint("key", g.rnd.IntN(g.keys))
+	switch k[len(k)-1] {
+	case '0', '3', '6': // longer than what an entry has place for
+		return strings.Repeat("-", 70) + k
+	case '1', '4', '7': // longer than what is beside the counts
+		return strings.Repeat("-", 50) + k
+	}
+	return k
+}
+
+func (g *script) ttl(width time.Duration) time.Duration {
+	if g.long {
+		return 24*24*time.Hour + width
+	}
+	return time.Duration(1+g.rnd.IntN(30)) * width
+}
+
+func (g *script) n() int64 {
+	if g.huge && g.rnd.IntN(4) == 0 {
+		return counter.MaxCount >> g.rnd.IntN(4)
+	}
+	return 1 + g.rnd.Int64N(3)
+}
+
+func (g *script) taking(now time.Time) *counter.Taking {
+	l := g.ladders[g.rnd.IntN(len(g.ladders))]
+	t := &counter.Taking{Now: now, Ladder: l, N: g.n(), Peek: g.rnd.IntN(5) == 0, Slack: time.Duration(g.rnd.Int64N(g.wobble + 1))}
+	for i := range l.Len() {
+		t.TTLs = append(t.TTLs, g.ttl(l.At(i).Width))
+	}
+	for range 1 + g.rnd.IntN(3)*g.rnd.IntN(2)*g.rnd.IntN(4) {
+		d := counter.Demand{Key: []byte(g.key())}
+		twice := false
+		for _, other := range t.Demands {
+			twice = twice || string(other.Key) == string(d.Key)
+		}
+		if twice {
+			continue
+		}
+		for range 1 + g.rnd.IntN(3) {
+			fine := g.rnd.IntN(l.Len())
+			top := fine + g.rnd.IntN(l.Len()-fine)
+			per := time.Duration(1+g.rnd.IntN(3)) * l.At(top).Width * time.Duration(1+g.rnd.IntN(2)*g.rnd.IntN(100))
+			w := counter.Window{Limit: counter.Limit{Max: t.N + g.rnd.Int64N(10), Per: per}, Finest: fine, Decision: top}
+			if g.rnd.IntN(3) == 0 || w.Max < 0 {
+				w.Max = math.MaxInt64
+			}
+			d.Windows = append(d.Windows, w)
+		}
+		t.Demands = append(t.Demands, d)
+	}
+	return t
+}
+
+func (g *script) op(now time.Time) *counter.Op {
+	op := &counter.Op{Key: g.key(), Now: now, N: g.n()}
+	switch g.rnd.IntN(6) {
+	case 0, 1:
+		op.N = -op.N
+	case 2:
+		op.N = 0
+	}
+	width := func() time.Duration {
+		l := g.ladders[g.rnd.IntN(len(g.ladders))]
+		if g.rnd.IntN(10) == 0 {
+			return time.Duration(1+g.rnd.IntN(12)) * 700 * time.Millisecond // one of nobody's
+		}
+		return l.At(g.rnd.IntN(l.Len())).Width
+	}
+	for range g.rnd.IntN(5) {
+		b := tiers.Bucket{Width: width()}
+		b.Index = tiers.Index(now.UnixNano(), b.Width) - int64(g.rnd.IntN(2)*g.rnd.IntN(30)) + int64(g.rnd.IntN(2)*g.rnd.IntN(3))
+		twice := false
+		for _, other := range op.Add {
+			twice = twice || other.Bucket == b
+		}
+		if !twice {
+			op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: g.ttl(b.Width), Count: 7})
+		}
+	}
+	for range g.rnd.IntN(3) {
+		w := width()
+		n := g.rnd.IntN(100)
+		op.Read = append(op.Read, counter.Span{Width: w, First: tiers.Index(now.UnixNano(), w) - g.rnd.Int64N(100), Counts: make([]int64, n)})
+		for i := range n {
+			op.Read[len(op.Read)-1].Counts[i] = -1
+		}
+	}
+	return op
+}
+
+// play runs a script of n calls and prints it if it fails.
+func (g *script) play(t testing.TB, name string, n int) {
+	t.Helper()
+	m := newModel()
+	var text []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: MaxBuckets %d, policy %d\n%s", name, g.store.max, g.store.policy, strings.Join(text, "\n"))
+		}
+	}()
+	for range n {
+		c := g.next()
+		text = append(text, c.String())
+		require.NoError(t, c.run(g.store, m))
+		requireSound(t, g.store)
+	}
+}
+
+func TestAgainstModel(t *testing.T) {
+	first := *seedFlag
+	n := 1
+	if first == 0 {
+		first, n = rand.Uint64(), *scriptsFlag
+	}
+	for seed := first; seed < first+uint64(n); seed++ {
+		newScript(rand.NewPCG(seed, 0), t).play(t, fmt.Sprintf("replay with -run %s -seed %d", t.Name(), seed), 100+int(seed%8)*int(seed%8)*30)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// bytes as a source of chance: the fuzzer changes the script by changing them.
+type bytesSource struct {
+	data []byte
+	rest rand.Source
+}
+
+func (b *bytesSource) Uint64() uint64 {
+	if len(b.data) == 0 {
+		return b.rest.Uint64()
+	}
+	v := uint64(b.data[0]) * 0x9e3779b97f4a7c15
+	b.data = b.data[1:]
+	return v
+}
+
+func FuzzStore(f *testing.F) {
+	f.Add([]byte("0123456789abcdef"), uint64(1))
+	f.Add([]byte(strings.Repeat("\x00\xff\x80", 100)), uint64(2))
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		g := newScript(&bytesSource{data, rand.NewPCG(seed, 1)}, t)
+		g.play(t, fmt.Sprintf("bytes %q, seed %d", data, seed), 20+min(len(data)/8, 300))
+	})
+}

@@ -1,0 +1,326 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+const (
+	day       = 24 * time.Hour
+	dayLadder = "1s:1d, 1m:1d, 1h:1d"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// taking is what a counter without skew makes of limits on one key.
+func taking(t testing.TB, ladder, key string, now time.Time, limits ...counter.Limit) *counter.Taking {
+	l, err := tiers.Parse(ladder)
+	require.NoError(t, err)
+	out := &counter.Taking{Now: now, Ladder: l, N: 1, Demands: []counter.Demand{{Key: []byte(key)}}}
+	for _, tier := range l.Tiers() {
+		out.TTLs = append(out.TTLs, tier.Width+tier.Keep)
+	}
+	for _, limit := range limits {
+		fine, err := l.Finest(limit.Per)
+		require.NoError(t, err)
+		out.Demands[0].Windows = append(out.Demands[0].Windows, counter.Window{Limit: limit, Finest: fine, Decision: l.Decision(limit.Per)})
+	}
+	return out
+}
+
+func also(t testing.TB, take *counter.Taking, key string, limits ...counter.Limit) *counter.Taking {
+	take.Demands = append(take.Demands, taking(t, take.Ladder.String(), key, take.Now, limits...).Demands...)
+	return take
+}
+
+func mustTake(t testing.TB, s *Store, take *counter.Taking) *counter.Taking {
+	t.Helper()
+	require.NoError(t, s.Take(context.Background(), take))
+	return take
+}
+
+func per(max int64, window time.Duration) counter.Limit {
+	return counter.Limit{Max: max, Per: window}
+}
+
+// 40 racers, 7 places, on one key and on two at once.
+func TestHerdFillsExactlyThePlaces(t *testing.T) {
+	s := New(Config{})
+	for round := range 300 {
+		a, b := fmt.Sprint("a", round), fmt.Sprint("b", round)
+		var allowed atomic.Int64
+		var racers sync.WaitGroup
+		for i := range 40 {
+			take := taking(t, dayLadder, a, noon, per(7, day), per(9, time.Minute))
+			switch i % 3 {
+			case 1:
+				also(t, take, b, per(40, day))
+			case 2:
+				take = also(t, taking(t, dayLadder, b, noon, per(40, day)), a, per(7, day))
+			}
+			racers.Go(func() {
+				if err := s.Take(context.Background(), take); err != nil {
+					t.Error(err)
+				} else if take.Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		racers.Wait()
+		require.EqualValues(t, 7, allowed.Load())
+		require.EqualValues(t, 7, mustTake(t, s, taking(t, dayLadder, a, noon, per(7, day))).Demands[0].Windows[0].Count)
+	}
+	requireSound(t, s)
+}
+
+// Everything at once on a store that is always full: no deadlock, no lost
+// bucket, no count beyond the places.
+func TestConcurrentCallsOnAFullStore(t *testing.T) {
+	for _, policy := range []Policy{Refuse, Forget} {
+		s := New(Config{MaxBuckets: 1500, Full: policy})
+		var callers sync.WaitGroup
+		for c := range 8 {
+			callers.Go(func() {
+				rnd := rand.New(rand.NewPCG(uint64(c), 1))
+				for i := range 2000 {
+					now := noon.Add(time.Duration(i) * 50 * time.Millisecond)
+					key := func() string { return fmt.Sprint(rnd.IntN(200)) }
+					var err error
+					if rnd.IntN(4) == 0 {
+						b := tiers.Bucket{Width: time.Second, Index: tiers.Index(now.UnixNano(), time.Second) - rnd.Int64N(5)}
+						err = s.Do(context.Background(), &counter.Op{Key: key(), Now: now, N: 1 - rnd.Int64N(3),
+							Add: []counter.Slot{{Bucket: b, TTL: day}}, Read: []counter.Span{{Width: time.Second, First: b.Index, Counts: make([]int64, 9)}}})
+					} else {
+						take := taking(t, dayLadder, key(), now, per(50, time.Minute))
+						take.Peek = rnd.IntN(8) == 0
+						for range rnd.IntN(3) {
+							also(t, take, "x"+key(), per(50, day))
+						}
+						if len(take.Demands) == 3 && string(take.Demands[1].Key) == string(take.Demands[2].Key) {
+							take.Demands = take.Demands[:2]
+						}
+						err = s.Take(context.Background(), take)
+						for _, d := range take.Demands {
+							if err == nil && take.Allowed && d.Windows[0].Count >= 50 {
+								t.Errorf("allowed at %d of 50", d.Windows[0].Count)
+							}
+						}
+					}
+					if err != nil && (err != ErrFull || policy == Forget) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		requireSound(t, s)
+		st := s.Stats()
+		require.Equal(t, policy == Forget, st.Forgotten > 0)
+		require.Equal(t, policy == Refuse, st.Refused > 0)
+		require.Positive(t, st.Keys)
+	}
+}
+
+// A key that was denied, or looked at, leaves no trace.
+func TestDenialsAndPeeksLeaveNothing(t *testing.T) {
+	s := New(Config{})
+	peek := taking(t, dayLadder, "fresh", noon, per(5, day))
+	peek.Peek = true
+	require.True(t, mustTake(t, s, peek).Allowed)
+	require.False(t, mustTake(t, s, taking(t, dayLadder, "fresh", noon, per(0, day))).Allowed)
+
+	mustTake(t, s, taking(t, dayLadder, "used", noon, per(1, day)))
+	before := s.Stats()
+	denied := also(t, taking(t, dayLadder, "fresh", noon.Add(time.Hour), per(5, day)), "used", per(1, day))
+	require.False(t, mustTake(t, s, denied).Allowed)
+	require.Equal(t, before, s.Stats())
+	require.EqualValues(t, 0, denied.Demands[0].Windows[0].Count)
+	require.Equal(t, tiers.Bucket{}, denied.Demands[0].Windows[0].Newest)
+	w := denied.Demands[1].Windows[0]
+	require.EqualValues(t, 1, w.Count)
+	require.Equal(t, "1s@2026-03-02T12:00:00Z", w.Leaves.String())
+	require.Equal(t, w.Leaves, w.Newest)
+	requireSound(t, s)
+}
+
+// A bucket lives for its TTL from the call on, wherever its label is, and is 0
+// soon after; so does one that a shorter or longer TTL has touched.
+func TestBucketsLiveForTheirTTL(t *testing.T) {
+	for _, label := range []time.Duration{0, -time.Second, -10 * day, 50 * 365 * -day, 100 * day} {
+		s := New(Config{})
+		at := noon.Add(label)
+		b := tiers.Bucket{Width: time.Minute, Index: tiers.Index(at.UnixNano(), time.Minute)}
+		add := func(now time.Time, ttl time.Duration) {
+			require.NoError(t, s.Do(context.Background(), &counter.Op{Key: "k", Now: now, N: 1, Add: []counter.Slot{{Bucket: b, TTL: ttl}}}))
+		}
+		read := func(now time.Time) int64 {
+			op := &counter.Op{Key: "k", Now: now, Read: []counter.Span{{Width: time.Minute, First: b.Index, Counts: make([]int64, 1)}}}
+			require.NoError(t, s.Do(context.Background(), op))
+			return op.Read[0].Counts[0]
+		}
+		add(noon, time.Hour)
+		require.EqualValues(t, 1, read(noon.Add(time.Hour-1)), label)
+		later := noon.Add(max(0, label))
+		require.EqualValues(t, 0, read(later.Add(2*max(-label, 0)+2*time.Hour+time.Minute)), label)
+		add(noon, time.Minute) // a shorter TTL takes nothing away
+		require.EqualValues(t, 2, read(noon.Add(time.Hour-1)), label)
+		requireSound(t, s)
+	}
+}
+
+// Buckets that had expired do not come back when the key gets a longer TTL.
+func TestLongerTTLBringsNothingBack(t *testing.T) {
+	s := New(Config{})
+	slot := func(index int64, ttl time.Duration) []counter.Slot {
+		return []counter.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: index}, TTL: ttl}}
+	}
+	at := func(i int64) time.Time { return time.Unix(i, 0) }
+	do := func(op counter.Op) counter.Op {
+		op.Key = "k"
+		require.NoError(t, s.Do(context.Background(), &op))
+		return op
+	}
+	do(counter.Op{Now: at(100), N: 1, Add: slot(100, 10*time.Second)})
+	do(counter.Op{Now: at(105), N: 1, Add: slot(105, 10*time.Second)})
+	do(counter.Op{Now: at(112), N: 1, Add: slot(112, time.Hour)})
+	got := do(counter.Op{Now: at(112), Read: []counter.Span{{Width: time.Second, First: 100, Counts: make([]int64, 20)}}})
+	require.Equal(t, []int64{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, got.Read[0].Counts)
+	got = do(counter.Op{Now: at(112), N: -1, Add: slot(101, 0)}) // never there
+	require.Zero(t, got.Add[0].Count)
+	got = do(counter.Op{Now: at(113), N: 1, Add: slot(100, 10*time.Second)})
+	require.EqualValues(t, 1, got.Add[0].Count)
+	requireSound(t, s)
+}
+
+// The sum of a window stops at the largest number instead of going round, and
+// comes down again when buckets leave.
+func TestSumsSaturate(t *testing.T) {
+	s := New(Config{})
+	for i := range int64(4000) {
+		take := taking(t, "1s:2h", "k", time.Unix(i, 0), per(math.MaxInt64, time.Hour))
+		take.N = counter.MaxCount
+		take.Peek = i >= 2500 // from here on buckets only leave
+		require.Equal(t, i < 1024, mustTake(t, s, take).Allowed || i >= 1024 && i < 2500 && s.force(t, take))
+		for _, window := range []int64{20, 500, 1500, 2400, 5000} {
+			peek := taking(t, "1s:2h", "k", time.Unix(i, 0), per(math.MaxInt64, time.Duration(window)*time.Second-1))
+			peek.Peek = true
+			want := min(i, 2499) - max(i-window-1, -1) // the oldest is whole
+			if want = max(want, 0); want > math.MaxInt64/counter.MaxCount {
+				want = math.MaxInt64
+			} else {
+				want *= counter.MaxCount
+			}
+			require.Equal(t, want, mustTake(t, s, peek).Demands[0].Windows[0].Count, "second %d, window %d", i, window)
+		}
+	}
+	requireSound(t, s)
+}
+
+// force adds to the bucket of take whatever the limits say.
+func (s *Store) force(t *testing.T, take *counter.Taking) bool {
+	b := take.Ladder.Buckets(take.Now)[0]
+	require.NoError(t, s.Do(context.Background(), &counter.Op{Key: string(take.Demands[0].Key), Now: take.Now, N: take.N,
+		Add: []counter.Slot{{Bucket: b, TTL: take.TTLs[0]}}}))
+	return false
+}
+
+// A key under more windows than there are places for running totals is counted
+// right, and so is one whose totals find no room in a full store.
+func TestMoreWindowsThanTotals(t *testing.T) {
+	for _, max := range []int{0, 200} {
+		s := New(Config{MaxBuckets: max})
+		for i := range int64(60) {
+			now := time.Unix(i, 0)
+			take := taking(t, "1s:1h", "k", now)
+			for w := range 50 {
+				take.Demands[0].Windows = append(take.Demands[0].Windows, counter.Window{Limit: per(math.MaxInt64, time.Duration(w)*time.Second)})
+			}
+			mustTake(t, s, take)
+			for w, window := range take.Demands[0].Windows {
+				require.EqualValues(t, min(i, int64(w)), window.Count)
+			}
+			requireSound(t, s)
+		}
+	}
+}
+
+func TestStepsAllocateNothing(t *testing.T) {
+	s := New(Config{})
+	now := noon
+	two := also(t, taking(t, dayLadder, "a", now, per(1e9, time.Minute), per(1e9, time.Hour), per(1e9, day)), "b", per(1e9, day))
+	one, denied := *two, *two
+	one.Demands, denied.Demands, denied.N = two.Demands[:1], two.Demands[:1], 1e9
+	op := &counter.Op{Key: "c", Add: make([]counter.Slot, 3), Read: []counter.Span{{Width: time.Second, Counts: make([]int64, 60)}}}
+	call := func() {
+		for _, take := range []*counter.Taking{two, &one, &denied} {
+			take.Now = now
+			if err := s.Take(context.Background(), take); err != nil || take.Allowed == (take == &denied) {
+				t.Error(err, take.Allowed)
+			}
+		}
+		for i := range op.Add {
+			width := two.Ladder.At(i).Width
+			op.Add[i] = counter.Slot{Bucket: tiers.Bucket{Width: width, Index: tiers.Index(now.UnixNano(), width)}, TTL: two.TTLs[i]}
+		}
+		op.Now, op.Read[0].First = now, op.Add[0].Index-59
+		for _, op.N = range []int64{2, -1} {
+			if err := s.Do(context.Background(), op); err != nil {
+				t.Error(err)
+			}
+		}
+		now = now.Add(20 * time.Second)
+	}
+	for range 6000 { // a day, and some hours in which rings only turn
+		call()
+	}
+	require.Zero(t, testing.AllocsPerRun(1000, call))
+	requireSound(t, s)
+}
+
+// The same where the longer TTL comes with a step into the newest bucket.
+func TestLongerTTLOfAStepBringsNothingBack(t *testing.T) {
+	s := New(Config{})
+	for _, row := range []struct {
+		second, ttl, count int64
+	}{
+		{0, 12, 0},  // ends at 10, expires at 22
+		{20, 12, 1}, //
+		{25, 90, 1}, // the first is expired
+		{26, 90, 2},
+	} {
+		take := taking(t, "10s:1m", "k", time.Unix(row.second, 0), per(10, time.Minute))
+		take.TTLs[0] = time.Duration(row.ttl) * time.Second
+		require.EqualValues(t, row.count, mustTake(t, s, take).Demands[0].Windows[0].Count, row)
+	}
+}
+
+// What is expired for the clock of a call cannot be taken back by it either.
+func TestTakingBackTheExpired(t *testing.T) {
+	s := New(Config{})
+	op := counter.Op{Key: "k", Now: time.Unix(100, 0), N: 5, Add: []counter.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}
+	require.NoError(t, s.Do(context.Background(), &op))
+	op.Now, op.N = time.Unix(102, 0), -1
+	require.NoError(t, s.Do(context.Background(), &op))
+	require.Zero(t, op.Add[0].Count)
+}
+
+func TestDoors(t *testing.T) {
+	var store counter.Store = New(Config{})
+	taker, ok := store.(counter.Taker)
+	require.True(t, ok)
+	require.True(t, taker.Together(make([]counter.Demand, 100)))
+	_, ok = store.(counter.Local)
+	require.True(t, ok)
+	store.(counter.Local).Local()
+}

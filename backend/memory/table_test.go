@@ -1,0 +1,79 @@
+package memory
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Keys of one hash are told apart, of every length at which they are kept
+// otherwise, and stay findable while others come and go.
+func TestKeysOfOneHash(t *testing.T) {
+	table := newTable()
+	p := &profile{tiers: []tier{{1, 1}}}
+	var keys []string
+	for _, n := range []int{0, 1, 38, 39, 40, 71, 72, 200, 254, 255, 256, 1000} {
+		for _, end := range []string{"a", "b"} {
+			keys = append(keys, strings.Repeat("x", n)+end, end+strings.Repeat("x", n))
+		}
+	}
+	keys = keys[2:] // n = 0 makes each of its keys twice
+	entries := map[string]*entry{}
+	for _, key := range keys {
+		if entries[key] != nil {
+			continue
+		}
+		require.Nil(t, table.find(7, []byte(key)), "%q", key)
+		e := new(entry)
+		e.reset([]byte(key), p)
+		table.insert(7, e)
+		entries[key] = e
+	}
+	for len(entries) > 0 {
+		for key, e := range entries {
+			require.Same(t, e, table.find(7, []byte(key)))
+			require.Equal(t, key, string(e.key(nil)))
+			require.Equal(t, len(key), e.keyLen())
+			require.Nil(t, table.find(8, []byte(key)))
+		}
+		for key, e := range entries {
+			table.remove(7, e)
+			delete(entries, key)
+			require.Nil(t, table.find(7, []byte(key)))
+			break
+		}
+	}
+	require.Len(t, table.slots, minSlots)
+}
+
+// Times and lengths as large as they come stop at the ends of 63 bits.
+func TestEndsOfTime(t *testing.T) {
+	const lo, hi = math.MinInt64, math.MaxInt64
+	for _, row := range []struct{ now, reach, width, want int64 }{
+		{100, 10, 1, 89},
+		{-100, 10, 1, -111},
+		{-2, hi, 1, never},
+		{-1, hi, 1, never},
+		{-1, hi, 0, lo},
+		{-100, hi - 50, 60, never},
+		{lo, 0, 1, never},
+		{lo, 0, 0, lo},
+		{hi, hi, 1, -1},
+	} {
+		require.Equal(t, row.want, cutoff(row.now, row.reach, row.width), row)
+	}
+	require.EqualValues(t, hi, after(hi-1, 2))
+	require.EqualValues(t, hi, after(1, hi))
+	require.EqualValues(t, -1, after(lo, hi))
+	require.EqualValues(t, hi, add(hi, 1))
+	require.EqualValues(t, hi, add(hi-1, 1))
+
+	require.EqualValues(t, 5, stretched(5, 9, 10))
+	require.EqualValues(t, 6, stretched(5, 10, 10))
+	require.EqualValues(t, 9, stretched(5, 13, 10))
+	require.EqualValues(t, hi, stretched(5, hi, lo))
+	require.EqualValues(t, hi, stretched(5, 1<<62, 0))
+	require.EqualValues(t, hi, stretched(hi, 10, 10))
+}

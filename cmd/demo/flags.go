@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// span is a duration of zero or more, with days and weeks.
+type span time.Duration
+
+// Decode takes the word after the flag even if it begins with a hyphen: "-5s"
+// is a window below zero, and not an unknown flag -5.
+func (s *span) Decode(ctx *kong.DecodeContext) error {
+	token := ctx.Scan.Pop()
+	word, isText := token.Value.(string)
+	if !isText || token.IsEOL() || strings.HasPrefix(word, "--") {
+		return fmt.Errorf("want a duration, such as 90s, 24h or 7d")
+	}
+	d, err := dur.Parse(word)
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return fmt.Errorf("%s is below zero", word)
+	}
+	*s = span(d)
+	return nil
+}
+
+// limits is a flag of limits, such as 10/h,100/d.
+type limits counter.Limits
+
+func (l *limits) UnmarshalText(text []byte) error {
+	parsed, err := counter.ParseLimits(string(text))
+	*l = limits(parsed)
+	return err
+}
+
+// ladder is a flag of tiers, such as 1s:1d,1m:1d,1h:1d. Its zero value says
+// that none was given.
+type ladder struct{ tiers.Ladder }
+
+func (l *ladder) UnmarshalText(text []byte) (err error) {
+	l.Ladder, err = tiers.Parse(string(text))
+	return err
+}
+
+// orFor is l, or the ladder that fits the windows.
+func (l ladder) orFor(windows ...time.Duration) tiers.Ladder {
+	if l.Len() > 0 {
+		return l.Ladder
+	}
+	return tiers.For(windows...)
+}
+
+// coarser leaves out the tiers that are finer than grid.
+func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
+	var kept []tiers.Tier
+	for _, t := range l.Tiers() {
+		if t.Width >= grid {
+			kept = append(kept, t)
+		}
+	}
+	if len(kept) == 0 {
+		return l, fmt.Errorf("--grid: no tier of ladder %q is as wide as %s", l, dur.Format(grid))
+	}
+	return tiers.New(kept...)
+}
+
+// format is a flag of a log's format.
+type format eventlog.Format
+
+func (f *format) UnmarshalText(text []byte) error {
+	parsed, err := eventlog.ParseFormat(string(text))
+	*f = format(parsed)
+	return err
+}
+
+// instant is a flag of a moment: now, a time of today, or a date and time; in
+// UTC unless it says otherwise.
+type instant time.Time
+
+func (i *instant) UnmarshalText(text []byte) error {
+	now := time.Now().UTC()
+	if string(text) == "now" {
+		*i = instant(now)
+		return nil
+	}
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		if t, err := time.Parse(layout, string(text)); err == nil {
+			midnight := now.Truncate(dur.Day)
+			*i = instant(midnight.Add(t.Sub(t.Truncate(dur.Day))))
+			return nil
+		}
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
+		if t, err := time.Parse(layout, string(text)); err == nil {
+			*i = instant(t.UTC())
+			return nil
+		}
+	}
+	return fmt.Errorf("%q: want now, a time such as 23:30:33, or a date and time such as 2026-03-02T23:30:33Z", text)
+}

@@ -1,0 +1,158 @@
+// Package attack plays a sign-up attack over three virtual days against two
+// limiters, a fixed window and abacus, and counts what each let through.
+package attack
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// What is attacked, and how.
+const (
+	Days       = 3
+	BurstLen   = 10 * time.Second // before midnight, and as long after it
+	BurstEach  = 60               // attempts in either
+	DripEvery  = 10 * time.Minute // afterwards, to the end of the last day
+	HoursInAll = Days * 24
+)
+
+// Limit is what sign-ups of one address are held to.
+var Limit = counter.Limit{Max: 20, Per: dur.Day}
+
+var (
+	start    = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	midnight = start.Add(dur.Day)
+	attacker = counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
+)
+
+// Attempts are the instants at which the attacker tries: a burst just before
+// the first midnight and one just after it, then a steady drip.
+func Attempts() []time.Time {
+	var at []time.Time
+	for i := range time.Duration(2 * BurstEach) {
+		at = append(at, midnight.Add(-BurstLen+i*BurstLen/BurstEach))
+	}
+	for t := midnight.Add(DripEvery); t.Before(start.Add(Days * dur.Day)); t = t.Add(DripEvery) {
+		at = append(at, t)
+	}
+	return at
+}
+
+// Tally is what became of some attempts.
+type Tally struct {
+	Admitted int64
+	PerHour  [HoursInAll]int64
+	PerDay   [Days]int64
+	Worst    int64 // admitted in the fullest true window of Limit
+}
+
+// Tell counts the attempts that allow admits. An error is that of allow.
+func Tell(attempts []time.Time, allow func(at time.Time) (bool, error)) (Tally, error) {
+	var t Tally
+	var log oracle.Log
+	for _, at := range attempts {
+		allowed, err := allow(at)
+		if err != nil {
+			return t, err
+		}
+		if !allowed {
+			continue
+		}
+		log.Add(at, 1)
+		t.PerHour[at.Sub(start)/time.Hour]++
+		t.PerDay[at.Sub(start)/dur.Day]++
+	}
+	t.Admitted, t.Worst = log.Total(), log.Worst(Limit.Per)
+	return t, nil
+}
+
+// Everything admits everything.
+func Everything(time.Time) (bool, error) { return true, nil }
+
+// FixedWindow is the textbook limiter: one counter per calendar window, here
+// the day in UTC. It begins anew at midnight, however full it was a moment ago.
+func FixedWindow(limit counter.Limit) func(time.Time) (bool, error) {
+	counts := map[int64]int64{}
+	return func(at time.Time) (bool, error) {
+		window := tiers.Index(at.UnixNano(), limit.Per)
+		if counts[window] >= limit.Max {
+			return false, nil
+		}
+		counts[window]++
+		return true, nil
+	}
+}
+
+// Abacus is a Counter on store, which must be empty, with the clock of the
+// attempts.
+func Abacus(store counter.Store) (func(time.Time) (bool, error), error) {
+	var clock time.Time
+	c, err := newCounter(store, &clock)
+	if err != nil {
+		return nil, err
+	}
+	return func(at time.Time) (bool, error) {
+		clock = at
+		v, err := c.Take(context.Background(), attacker, 1, counter.Limits{Limit})
+		return v.Allowed, err
+	}, nil
+}
+
+// Return is how RetryAfter turned out.
+type Return struct {
+	Denied     time.Time // the first denial
+	RetryAfter time.Duration
+	Early      bool // admitted one bucket of the window's edge sooner than told
+	Then       bool // admitted when told
+}
+
+// ComeBack attacks until the first denial, and then does what the verdict says.
+func ComeBack(store counter.Store, attempts []time.Time) (Return, error) {
+	var r Return
+	var clock time.Time
+	c, err := newCounter(store, &clock)
+	if err != nil {
+		return r, err
+	}
+	ctx, limits := context.Background(), counter.Limits{Limit}
+	for _, clock = range attempts {
+		v, err := c.Take(ctx, attacker, 1, limits)
+		if err != nil {
+			return r, err
+		}
+		if v.Allowed {
+			continue
+		}
+		r.Denied, r.RetryAfter = clock, v.RetryAfter
+		back := clock.Add(v.RetryAfter)
+		fine, err := c.Ladder().Finest(Limit.Per)
+		if err != nil {
+			return r, err
+		}
+		clock = back.Add(-c.Ladder().At(fine).Width)
+		early, err := c.Peek(ctx, attacker, 1, limits)
+		if err != nil {
+			return r, err
+		}
+		clock = back
+		then, err := c.Take(ctx, attacker, 1, limits)
+		r.Early, r.Then = early.Allowed, then.Allowed
+		return r, err
+	}
+	return r, fmt.Errorf("attack: %d attempts under %s, and none was denied", len(attempts), Limit)
+}
+
+func newCounter(store counter.Store, clock *time.Time) (*counter.Counter, error) {
+	return counter.New(store, counter.Config{
+		Ladder:  tiers.For(Limit.Per),
+		Skew:    -1,
+		Timeout: -1,
+		Now:     func() time.Time { return *clock },
+	})
+}

@@ -1,0 +1,122 @@
+package eventlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// clf reads the Common Log Format, and of the Combined what it has in common:
+//
+//	host ident user [02/Jan/2006:15:04:05 -0700] "GET /path HTTP/1.1" 200 2326 ...
+type clf struct {
+	names names
+	stamp []byte    // the time last read, and
+	at    time.Time // what it means: busy servers log many lines a second
+}
+
+const (
+	clfTime = "02/Jan/2006:15:04:05 -0700"
+
+	// noMethod is how the format says that something is not there.
+	noMethod = "-"
+)
+
+func (c *clf) parse(line []byte) (Event, error) {
+	if c.names == nil {
+		c.names = names{}
+	}
+	head, rest, found := bytes.Cut(line, []byte(" ["))
+	if !found {
+		return Event{}, errors.New("no time in brackets, want host ident user [time] \"request\" status bytes")
+	}
+	// Exactly three: a virtual host before the client would be taken for it.
+	who := bytes.Split(head, []byte(" "))
+	if len(who) != 3 || len(who[0]) == 0 {
+		return Event{}, fmt.Errorf("%s before the time, want host ident user", clip(head))
+	}
+	stamp, rest, found := bytes.Cut(rest, []byte("] \""))
+	if !found {
+		return Event{}, errors.New("no request in quotes after the time")
+	}
+	if err := c.time(stamp); err != nil {
+		return Event{}, err
+	}
+	request, rest, err := quoted(rest)
+	if err != nil {
+		return Event{}, err
+	}
+	if err := checkOutcome(rest); err != nil {
+		return Event{}, err
+	}
+	return Event{At: c.at, Event: c.names.of(method(request)), Feature: c.names.of(who[0])}, nil
+}
+
+func (c *clf) time(stamp []byte) error {
+	if bytes.Equal(stamp, c.stamp) {
+		return nil
+	}
+	at, err := time.Parse(clfTime, string(stamp))
+	if err != nil {
+		return fmt.Errorf("time %s, want it like %s", clip(stamp), clfTime)
+	}
+	if err := checkYear(at); err != nil {
+		return fmt.Errorf("time %s: %w", clip(stamp), err)
+	}
+	c.stamp, c.at = append(c.stamp[:0], stamp...), at.UTC()
+	return nil
+}
+
+// quoted cuts b at the quote that ends it; servers write one within as \".
+func quoted(b []byte) (text, rest []byte, err error) {
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return b[:i], b[i+1:], nil
+		}
+	}
+	return nil, nil, errors.New("the request's quotes do not end")
+}
+
+// checkOutcome wants " status bytes" at the start of b, each a number or "-".
+func checkOutcome(b []byte) error {
+	for _, name := range []string{"status", "size"} {
+		rest, found := bytes.CutPrefix(b, []byte(" "))
+		word, _, _ := bytes.Cut(rest, []byte(" "))
+		if !found || len(word) == 0 {
+			return fmt.Errorf("the %s is missing", name)
+		}
+		if !isNumber(word) && string(word) != "-" {
+			return fmt.Errorf("%s %s is not a number", name, clip(word))
+		}
+		b = rest[len(word):]
+	}
+	return nil
+}
+
+func isNumber(b []byte) bool {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// method is the first word of an HTTP request. What scanners send instead is
+// as much an event as any, and has none.
+func method(request []byte) []byte {
+	word, _, found := bytes.Cut(request, []byte(" "))
+	if !found || len(word) == 0 {
+		return []byte(noMethod)
+	}
+	for _, c := range word {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) < 0 {
+			return []byte(noMethod)
+		}
+	}
+	return word
+}

@@ -1,0 +1,221 @@
+// Package eventlog reads logs of events: who did what, and when.
+//
+// Two formats are read, plain or compressed by gzip:
+//
+//   - CSV with a header that names the columns time_us (microseconds since the
+//     Unix epoch), event and feature, in any order; further columns are
+//     ignored. One event a line: a quoted field must end on its line.
+//   - The Common and the Combined Log Format of web servers. The event is the
+//     request's method, the feature the client's address. A request that is not
+//     HTTP has the method "-".
+//
+// A byte order mark, line ends of either kind, and empty lines are accepted.
+package eventlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Event is a line of a log.
+type Event struct {
+	At      time.Time
+	Event   string // what was done; not empty
+	Feature string // who did it; not empty
+}
+
+// Error says what is wrong with a log, and where.
+type Error struct {
+	File string
+	Line int64 // counted from 1; 0 if it is not about a line
+	Bad  bool  // only this line is bad: reading can go on
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Format is the form of a log.
+type Format int
+
+// The formats of logs. Auto looks at the first line.
+const (
+	Auto Format = iota
+	CSV
+	CLF
+)
+
+var formats = []string{Auto: "auto", CSV: "csv", CLF: "clf"}
+
+// String is the name that [ParseFormat] reads.
+func (f Format) String() string { return formats[f] }
+
+// ParseFormat reads the name of a format: auto, csv or clf.
+func ParseFormat(s string) (Format, error) {
+	for f, name := range formats {
+		if name == s {
+			return Format(f), nil
+		}
+	}
+	return Auto, fmt.Errorf("format %q: want auto, csv or clf", s)
+}
+
+// parser turns a line into an event. The line is only valid during the call.
+type parser interface {
+	parse(line []byte) (Event, error)
+}
+
+// Reader reads the events of one log. It is not safe for concurrent use.
+type Reader struct {
+	name   string
+	format Format
+	source io.Reader
+	lines  *lines
+	parser parser
+	err    error // reading is over
+}
+
+// NewReader reads a log from source, decompressing it if it begins like gzip.
+// The name is what errors call it; if it ends in .gz the log must be
+// compressed. Nothing is read before the first [Reader.Next].
+func NewReader(source io.Reader, name string, format Format) *Reader {
+	return &Reader{name: name, format: format, source: source}
+}
+
+// Next returns the next event, and [io.EOF] after the last. Any other error is
+// an [Error]; after one that is not Bad, Next returns it again.
+func (r *Reader) Next() (Event, error) {
+	if r.err != nil {
+		return Event{}, r.err
+	}
+	if r.lines == nil {
+		if r.err = r.open(); r.err != nil {
+			return Event{}, r.err
+		}
+	}
+	for {
+		line, err := r.lines.next()
+		if err == nil && len(line) == 0 {
+			continue
+		}
+		if err == nil {
+			var e Event
+			if e, err = r.parser.parse(line); err == nil {
+				return e, nil
+			}
+			return Event{}, r.bad(err)
+		}
+		if errors.Is(err, errTooLong) {
+			return Event{}, r.bad(err)
+		}
+		r.err = r.failed(err)
+		return Event{}, r.err
+	}
+}
+
+// Format is the format that was found; it is Auto until the first event.
+func (r *Reader) Format() Format { return r.format }
+
+// Waits tells whether the next call of Next may have to wait for the source.
+func (r *Reader) Waits() bool { return r.lines == nil || r.lines.waits() }
+
+// checkYear wants a time that buckets are numbered for.
+func checkYear(at time.Time) error {
+	if tiers.CheckTime(at) != nil {
+		return fmt.Errorf("year %d is out of range, want %d to %d", at.UTC().Year(), tiers.MinTime.Year(), tiers.MaxTime.Year()-1)
+	}
+	return nil
+}
+
+// open finds out what the log is, and reads the header if it has one.
+func (r *Reader) open() error {
+	var err error
+	if r.lines, err = newLines(r.source, r.name); err != nil {
+		return r.failed(err)
+	}
+	if r.format == CLF {
+		r.parser = &clf{}
+		return nil
+	}
+	var first []byte
+	for len(first) == 0 && err == nil {
+		first, err = r.lines.next()
+	}
+	switch {
+	case err == io.EOF:
+		return &Error{File: r.name, Err: errors.New("it is empty, want at least a header with the columns time_us, event and feature")}
+	case err != nil:
+		return r.failed(err)
+	}
+	if r.format == Auto {
+		if r.format = sniff(first); r.format == CLF {
+			r.lines.again = true
+			r.parser = &clf{}
+			return nil
+		}
+	}
+	if r.format == Auto {
+		return &Error{File: r.name, Line: r.lines.number, Err: errors.New("this is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format")}
+	}
+	if r.parser, err = newCSV(first); err != nil {
+		return &Error{File: r.name, Line: r.lines.number, Err: err}
+	}
+	return nil
+}
+
+// sniff tells the format by the first line: a header with any of the columns
+// wanted is CSV, so that the error can name the one that is missing.
+func sniff(first []byte) Format {
+	if fields, err := split(nil, bytes.Clone(first)); err == nil {
+		for _, field := range fields {
+			for _, name := range columns {
+				if string(bytes.TrimSpace(field)) == name {
+					return CSV
+				}
+			}
+		}
+	}
+	if _, err := new(clf).parse(first); err == nil {
+		return CLF
+	}
+	return Auto
+}
+
+func (r *Reader) bad(err error) error {
+	return &Error{File: r.name, Line: r.lines.number, Bad: true, Err: err}
+}
+
+// failed is about the file as a whole: what could not be read any further.
+func (r *Reader) failed(err error) error {
+	if err == io.EOF {
+		return err
+	}
+	if r.lines != nil && r.lines.number > 0 {
+		err = fmt.Errorf("after line %d: %w", r.lines.number, err)
+	}
+	return &Error{File: r.name, Err: err}
+}
+
+// names hands out one string for equal bytes: a log says the same few things
+// over and over.
+type names map[string]string
+
+func (n names) of(b []byte) string {
+	if s, ok := n[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	n[s] = s
+	return s
+}

@@ -1,0 +1,183 @@
+// Package replay sends a log through a [counter.Counter], the clock being the
+// log's, and checks every decision against the log of every hit.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Config is what to replay on, and how.
+type Config struct {
+	Store   counter.Store
+	Limits  counter.Limits // on every key; at least one
+	Ladder  tiers.Ladder   // must serve the limits
+	Skew    time.Duration  // how far stamps may run back; zero: not at all
+	SkipBad bool           // count bad lines and go on
+
+	// Decided is called with every event and what was decided, in the order of
+	// the log. Its error stops the replay. Default: nobody is told.
+	Decided func(e eventlog.Event, allowed bool) error
+
+	// Progress is called now and then, by the goroutine that runs the replay.
+	// Default: nobody is told.
+	Progress func()
+}
+
+// ErrInterrupted is returned by [Replay.Run] if its context was cancelled.
+var ErrInterrupted = errors.New("interrupted")
+
+// Replay is one pass over a log. It is used once.
+type Replay struct {
+	cfg     Config
+	counter *counter.Counter
+	judge   oracle.Judge
+	now     time.Time // of the event that is being decided
+	newest  time.Time // of all events so far
+	keys    map[counter.Key]*history
+	reads   int64
+	cover   tiers.Cover // scratch
+	report  Report
+}
+
+// history is what was decided about one key.
+type history struct {
+	log    oracle.Log // what was admitted
+	denied int64
+}
+
+// New checks cfg. An error is the caller's mistake.
+func New(cfg Config) (*Replay, error) {
+	r := &Replay{
+		cfg:   cfg,
+		judge: oracle.Judge{Ladder: cfg.Ladder, Slack: cfg.Skew},
+		keys:  map[counter.Key]*history{},
+		cover: make(tiers.Cover, 0, tiers.MaxTiers),
+	}
+	for _, limit := range cfg.Limits {
+		if _, err := cfg.Ladder.Finest(limit.Per); err != nil {
+			return nil, fmt.Errorf("limit %s: %w", limit, err)
+		}
+	}
+	skew := cfg.Skew
+	if skew == 0 {
+		skew = -1 // none, whatever the store's default is
+	}
+	var err error
+	r.counter, err = counter.New(cfg.Store, counter.Config{
+		Ladder:  cfg.Ladder,
+		Skew:    skew,
+		Timeout: -1, // a log's clock cannot tell how long a call took
+		Now:     func() time.Time { return r.now },
+	})
+	return r, err
+}
+
+// Run replays all of log. What was decided stands in the Report, also beside an
+// error: an [eventlog.Error], [ErrInterrupted], an error of the store, or that
+// of Config.Decided.
+func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error) {
+	began := time.Now()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	err := r.events(ctx, feed(ctx, log, r.cfg.SkipBad))
+	r.finish(time.Since(began))
+	return &r.report, err
+}
+
+func (r *Replay) events(ctx context.Context, batches <-chan *batch) error {
+	for {
+		var b *batch
+		select {
+		case <-ctx.Done():
+			return ErrInterrupted
+		case b = <-batches:
+		}
+		for i := range b.events {
+			if err := r.decide(ctx, &b.events[i]); err != nil {
+				if ctx.Err() != nil {
+					err = ErrInterrupted
+				}
+				return err
+			}
+		}
+		r.report.Format = b.format.String()
+		if b.bad > 0 && r.report.BadLines == 0 {
+			r.report.FirstBad = b.firstBad.Error()
+		}
+		r.report.BadLines += b.bad
+		if r.cfg.Progress != nil {
+			r.cfg.Progress()
+		}
+		if b.end {
+			return b.err
+		}
+		b.done()
+	}
+}
+
+// decide takes one event, and compares the answer with the log of all that was
+// admitted.
+func (r *Replay) decide(ctx context.Context, e *eventlog.Event) error {
+	key := counter.Key{Event: e.Event, Feature: e.Feature}
+	r.now = e.At
+	verdict, err := r.counter.Take(ctx, key, 1, r.cfg.Limits)
+	if err != nil {
+		return fmt.Errorf("event %d: %w", r.report.Events+1, err)
+	}
+	h := r.keys[key]
+	if h == nil {
+		h = &history{}
+		r.keys[key] = h
+	}
+	right, err := r.judge.Allowed(&h.log, e.At, 1, r.cfg.Limits)
+	if err != nil {
+		return err
+	}
+	r.account(e)
+	switch {
+	case verdict.Allowed:
+		r.report.Admitted++
+		if !right {
+			r.report.WrongAdmitted++
+		}
+		h.log.Add(e.At, 1)
+	default:
+		r.report.Denied++
+		h.denied++
+		if right {
+			r.report.WrongDenied++
+		} else if r.judge.Exact(&h.log, e.At, 1, r.cfg.Limits) {
+			r.report.GridDenied++
+		}
+	}
+	if r.cfg.Decided != nil {
+		return r.cfg.Decided(*e, verdict.Allowed)
+	}
+	return nil
+}
+
+// account notes what an event costs and when it was.
+func (r *Replay) account(e *eventlog.Event) {
+	r.report.Events++
+	if r.report.Events == 1 || e.At.Before(r.report.First) {
+		r.report.First = e.At.UTC()
+	}
+	if r.report.Events == 1 || e.At.After(r.newest) {
+		r.newest = e.At
+	}
+	r.report.runsBack = max(r.report.runsBack, r.newest.Sub(e.At))
+	ns, slack := e.At.UnixNano(), int64(r.cfg.Skew)
+	for _, limit := range r.cfg.Limits {
+		fine, _ := r.cfg.Ladder.Finest(limit.Per) // New has seen to it
+		top := r.cfg.Ladder.Decision(limit.Per)
+		r.reads += r.cfg.Ladder.Append(r.cover[:0], ns-int64(limit.Per)-slack, ns+slack, fine, top, top).Reads()
+	}
+}

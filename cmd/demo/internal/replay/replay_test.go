@@ -1,0 +1,307 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func config(t *testing.T, limits string) Config {
+	t.Helper()
+	l, err := counter.ParseLimits(limits)
+	require.NoError(t, err)
+	return Config{Store: memory.New(memory.Config{}), Limits: l, Ladder: tiers.For(l.Windows()...)}
+}
+
+func csvLog(lines ...string) *eventlog.Reader {
+	return eventlog.NewReader(strings.NewReader("time_us,event,feature\n"+strings.Join(lines, "\n")), "log", eventlog.Auto)
+}
+
+func run(t *testing.T, cfg Config, log *eventlog.Reader) (*Report, error) {
+	t.Helper()
+	r, err := New(cfg)
+	require.NoError(t, err)
+	return r.Run(t.Context(), log)
+}
+
+func TestReport(t *testing.T) {
+	cfg := config(t, "2/s, 3/m")
+	var out bytes.Buffer
+	decisions, err := NewDecisions(&out)
+	require.NoError(t, err)
+	cfg.Decided = decisions.Decided
+	progress := 0
+	cfg.Progress = func() { progress++ }
+	got, err := run(t, cfg, csvLog(
+		"10000000,login,ann",
+		"10100000,login,ann",
+		"10200000,login,ann", // the third in a second
+		`10200000,login,"b,b"`,
+		"20000000,login,ann",
+		"19000000,login,ann", // the fourth in a minute, and late
+		"69999999,login,ann",
+		"70000000,login,ann", // the first is a minute back: still in the closed window
+		"72000000,login,ann",
+	))
+	require.NoError(t, err)
+	require.NoError(t, decisions.Flush())
+	require.Equal(t, []string{
+		"time_us,event,feature,allowed",
+		"10000000,login,ann,1", "10100000,login,ann,1", "10200000,login,ann,0", `10200000,login,"b,b",1`, "20000000,login,ann,1",
+		"19000000,login,ann,0", "69999999,login,ann,0", "70000000,login,ann,0", "72000000,login,ann,1",
+	}, strings.Split(strings.TrimSpace(out.String()), "\n"))
+	require.Positive(t, progress)
+	require.Positive(t, got.Seconds)
+	require.InDelta(t, 9/got.Seconds, got.Rate, 1e-6)
+	got.Seconds, got.Rate = 0, 0
+	require.Equal(t, &Report{
+		Format: "csv", Limits: "2/s, 3/m", Ladder: "100ms:1s, 1s:1m, 1m:1m", Skew: "0s",
+		Events: 9, Keys: 2, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), RunsBack: "1s", runsBack: time.Second,
+		Admitted: 5, Denied: 4,
+		Worst: []Worst{
+			{Limit: "2/s", Max: 2, Admitted: 2, Ratio: 1, Event: "login", Feature: "ann"},
+			{Limit: "3/m", Max: 3, Admitted: 3, Ratio: 1, Event: "login", Feature: "ann"},
+		},
+		BucketsRead: got.BucketsRead, BucketsWritten: 5 * 3.0 / 9,
+		MostDenied: []DeniedKey{{"login", "ann", 4, 4}},
+	}, got)
+}
+
+// The mean of the covers' reads, as the ladder itself tells them.
+func TestBucketsRead(t *testing.T) {
+	cfg := config(t, "5/m, 9/d")
+	cfg.Skew = 3 * time.Second
+	stamps := []string{"1000000", "86399999999", "86400000000", "90061500000"}
+	var want float64
+	for _, ms := range []int64{1_000, 86_399_999, 86_400_000, 90_061_500} {
+		for _, limit := range cfg.Limits {
+			cover, err := cfg.Ladder.CoverWithin(time.UnixMilli(ms), limit.Per, cfg.Skew)
+			require.NoError(t, err)
+			want += float64(cover.Reads()) / 4
+		}
+	}
+	for i := range stamps {
+		stamps[i] += ",a,b"
+	}
+	got, err := run(t, cfg, csvLog(stamps...))
+	require.NoError(t, err)
+	require.InDelta(t, want, got.BucketsRead, 1e-9)
+}
+
+// Where buckets are a minute wide, the first of two is out of the window after
+// a minute, and out of its buckets a minute later: denied, and told as the
+// price of the grid.
+func TestDeniedWithinGrid(t *testing.T) {
+	cfg := config(t, "1/m")
+	var err error
+	cfg.Ladder, err = tiers.Parse("1m:1m")
+	require.NoError(t, err)
+	got, err := run(t, cfg, csvLog("30000000,a,b", "91000000,a,b", "119999999,a,b", "120000000,a,b"))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, got.Admitted)
+	require.EqualValues(t, 2, got.GridDenied)
+	require.Zero(t, got.WrongDenied)
+
+	// A skew makes every window longer.
+	cfg.Store, cfg.Skew = memory.New(memory.Config{}), 40*time.Second
+	got, err = run(t, cfg, csvLog("30000000,a,b", "120000000,a,b", "159999999,a,b", "160000000,a,b"))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, got.Admitted)
+	require.EqualValues(t, 2, got.GridDenied)
+}
+
+func TestMostDenied(t *testing.T) {
+	var lines []string
+	for i := range 12 {
+		for range 2 + i/2 {
+			lines = append(lines, "0,e,k"+string(rune('a'+i)))
+		}
+	}
+	got, err := run(t, config(t, "1/s"), csvLog(lines...))
+	require.NoError(t, err)
+	var features string
+	for _, k := range got.MostDenied {
+		features += k.Feature
+		require.EqualValues(t, 1, k.Admitted)
+	}
+	require.Equal(t, "kkklkikjkgkhkekfkckd", features, "most denied first, equals by name, ten of them")
+	require.Equal(t, "ka", got.Worst[0].Feature)
+}
+
+// liar is a store whose answer is fixed, or an error.
+type liar struct {
+	answer bool
+	err    error
+}
+
+var _ counter.Taker = (*liar)(nil)
+
+func (l *liar) Do(context.Context, *counter.Op) error { return l.err }
+func (l *liar) Together([]counter.Demand) bool        { return true }
+func (l *liar) Local()                                {}
+func (l *liar) Take(_ context.Context, t *counter.Taking) error {
+	t.Allowed = l.answer
+	return l.err
+}
+
+// remote is a store that is not in this process: counter has defaults for its
+// skew and its budget, which a log's clock must not be subject to.
+type remote struct{ takings []counter.Taking }
+
+func (*remote) Do(context.Context, *counter.Op) error { return nil }
+func (*remote) Together([]counter.Demand) bool        { return true }
+func (r *remote) Take(_ context.Context, t *counter.Taking) error {
+	r.takings = append(r.takings, *t)
+	t.Allowed = true
+	return nil
+}
+
+func TestSkewAndBudgetAreTheLogs(t *testing.T) {
+	for _, skew := range []time.Duration{0, time.Minute} {
+		cfg := config(t, "9/h")
+		store := &remote{}
+		cfg.Store, cfg.Skew = store, skew
+		got, err := run(t, cfg, csvLog("0,a,b", "3600000000,a,b"))
+		require.NoError(t, err)
+		require.EqualValues(t, 2, got.Admitted)
+		require.Len(t, store.takings, 2)
+		for i, taking := range store.takings {
+			require.Equal(t, skew, taking.Slack)
+			require.Zero(t, taking.Deadline)
+			require.EqualValues(t, i*3600, taking.Now.Unix())
+		}
+	}
+}
+
+func TestWrongDecisionsAreFound(t *testing.T) {
+	cfg := config(t, "2/s")
+	cfg.Store = &liar{answer: true}
+	got, err := run(t, cfg, csvLog("0,a,b", "0,a,b", "0,a,b", "1,a,b", "1000001,a,b"))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, got.WrongAdmitted)
+	require.Zero(t, got.WrongDenied)
+	require.Equal(t, Worst{Limit: "2/s", Max: 2, Admitted: 4, Ratio: 2, Event: "a", Feature: "b"}, got.Worst[0])
+
+	cfg.Store = &liar{answer: false}
+	got, err = run(t, cfg, csvLog("0,a,b", "0,a,b"))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, got.WrongDenied)
+	require.Zero(t, got.WrongAdmitted)
+	require.Equal(t, Worst{Limit: "2/s", Max: 2}, got.Worst[0])
+}
+
+func TestOutOfSkew(t *testing.T) {
+	cfg := config(t, "2/s")
+	got, err := run(t, cfg, csvLog("5000000,a,b", "2000000,x,y", "3000000,a,b"))
+	require.NoError(t, err)
+	require.Equal(t, "3s", got.RunsBack)
+	require.True(t, got.OutOfSkew(3*time.Second-1))
+	require.False(t, got.OutOfSkew(3*time.Second))
+	require.Equal(t, time.Unix(2, 0).UTC(), got.First)
+	require.Equal(t, time.Unix(5, 0).UTC(), got.Last)
+}
+
+func TestNothingToReplay(t *testing.T) {
+	got, err := run(t, config(t, "0/s"), csvLog())
+	require.NoError(t, err)
+	require.Zero(t, got.Rate)
+	require.Equal(t, []Worst{{Limit: "0/s"}}, got.Worst)
+	require.Equal(t, []DeniedKey{}, got.MostDenied)
+}
+
+func TestBadLines(t *testing.T) {
+	lines := []string{"0,a,b", "zero,a,b", "1,a", "0,a,c"}
+	got, err := run(t, config(t, "2/s"), csvLog(lines...))
+	require.EqualError(t, err, `log:3: time_us "zero" is not a whole number`)
+	require.EqualValues(t, 1, got.Events)
+	require.Zero(t, got.BadLines)
+
+	cfg := config(t, "2/s")
+	cfg.SkipBad = true
+	got, err = run(t, cfg, csvLog(lines...))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, got.Events)
+	require.EqualValues(t, 2, got.BadLines)
+	require.Equal(t, `log:3: time_us "zero" is not a whole number`, got.FirstBad)
+
+	// What is wrong with the file as a whole is not skipped.
+	got, err = run(t, cfg, eventlog.NewReader(strings.NewReader("a,b\n"), "log", eventlog.CSV))
+	require.ErrorContains(t, err, "column time_us is missing")
+	require.Zero(t, got.BadLines)
+}
+
+func TestFailures(t *testing.T) {
+	cfg := config(t, "2/s")
+	cfg.Store = &liar{err: errors.New("out of beads")}
+	got, err := run(t, cfg, csvLog("0,a,b"))
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "event 1: ")
+	require.ErrorContains(t, err, "out of beads")
+	require.Zero(t, got.Events)
+
+	full := errors.New("disk full")
+	cfg = config(t, "2/s")
+	cfg.Decided = func(eventlog.Event, bool) error { return full }
+	got, err = run(t, cfg, csvLog("0,a,b", "0,a,b"))
+	require.Equal(t, full, err)
+	require.EqualValues(t, 1, got.Events)
+}
+
+func TestWrongConfig(t *testing.T) {
+	cfg := config(t, "2/s, 3/d")
+	cfg.Ladder = tiers.For(time.Hour)
+	_, err := New(cfg)
+	require.ErrorContains(t, err, "limit 3/d: tiers: a window of 1d")
+	cfg = config(t, "2/s")
+	cfg.Skew = 25 * time.Hour
+	_, err = New(cfg)
+	require.ErrorContains(t, err, "counter: skew 1d1h")
+}
+
+// An interrupt does not wait for the next line of a pipe, and what the pipe
+// has brought before has been decided by then.
+func TestInterrupt(t *testing.T) {
+	in, out := io.Pipe()
+	defer out.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := config(t, "2/s")
+	cfg.Decided = func(e eventlog.Event, _ bool) error {
+		if e.Feature == "last" {
+			cancel()
+		}
+		return nil
+	}
+	go func() { _, _ = out.Write([]byte("time_us,event,feature\n0,a,b\n0,a,b\n0,a,last\n")) }()
+	r, err := New(cfg)
+	require.NoError(t, err)
+	got, err := r.Run(ctx, eventlog.NewReader(in, "pipe", eventlog.Auto))
+	require.ErrorIs(t, err, ErrInterrupted)
+	require.EqualValues(t, 3, got.Events)
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestDecisionsThatCannotBeWritten(t *testing.T) {
+	d, err := NewDecisions(brokenWriter{})
+	require.NoError(t, err, "it is buffered")
+	for range 10_000 {
+		if err = d.Decided(eventlog.Event{Event: "a", Feature: "b"}, true); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.ErrorIs(t, d.Flush(), io.ErrClosedPipe)
+}

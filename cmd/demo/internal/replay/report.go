@@ -1,0 +1,137 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// Report is what a replay found. Its form as JSON is what demo replay --json
+// prints.
+type Report struct {
+	File     string    `json:"file"`
+	Format   string    `json:"format"`
+	Store    string    `json:"store"`
+	Limits   string    `json:"limits"`
+	Ladder   string    `json:"ladder"`
+	Skew     string    `json:"skew"`
+	Events   int64     `json:"events"`
+	Keys     int       `json:"keys"`
+	First    time.Time `json:"first"` // the oldest stamp; the zero time without events
+	Last     time.Time `json:"last"`  // the newest
+	RunsBack string    `json:"runs_back"`
+	BadLines int64     `json:"bad_lines"`
+	FirstBad string    `json:"first_bad,omitempty"`
+
+	Admitted int64 `json:"admitted"`
+	Denied   int64 `json:"denied"`
+
+	// Compared with the log of every hit. Denied though the log has room, even
+	// with the oldest bucket counted whole; admitted though it has none: both
+	// must be zero, as long as stamps run back by no more than the skew.
+	WrongDenied   int64 `json:"wrongly_denied"`
+	WrongAdmitted int64 `json:"wrongly_admitted"`
+
+	// Denied though a log of every hit would have admitted: the price of
+	// counting in buckets, and of the skew.
+	GridDenied int64 `json:"denied_within_grid"`
+
+	Worst []Worst `json:"worst"` // of each limit, in their order
+
+	// The buckets in the covers of all limits, and those that hits were added
+	// to, in the mean over all events.
+	BucketsRead    float64 `json:"buckets_read_per_event"`
+	BucketsWritten float64 `json:"buckets_written_per_event"`
+
+	Seconds float64 `json:"seconds"` // reading and checking included
+	Rate    float64 `json:"events_per_second"`
+
+	MostDenied []DeniedKey `json:"most_denied"` // at most ten
+	Stopped    string      `json:"stopped,omitempty"`
+
+	runsBack time.Duration
+}
+
+// Worst is the fullest true window of a limit, over all keys.
+type Worst struct {
+	Limit    string  `json:"limit"`
+	Max      int64   `json:"max"`
+	Admitted int64   `json:"admitted"`     // in that window
+	Ratio    float64 `json:"ratio_to_max"` // above 1: the promise is broken
+	Event    string  `json:"event,omitempty"`
+	Feature  string  `json:"feature,omitempty"`
+}
+
+// DeniedKey is a key that was denied.
+type DeniedKey struct {
+	Event    string `json:"event"`
+	Feature  string `json:"feature"`
+	Denied   int64  `json:"denied"`
+	Admitted int64  `json:"admitted"`
+}
+
+// mostDenied is how many keys a report lists.
+const mostDenied = 10
+
+// OutOfSkew tells whether stamps ran back further than the skew allows for:
+// then nothing is promised.
+func (r *Report) OutOfSkew(skew time.Duration) bool { return r.runsBack > skew }
+
+func (r *Replay) finish(spent time.Duration) {
+	p := &r.report
+	p.Limits, p.Ladder, p.Skew = r.cfg.Limits.String(), r.cfg.Ladder.String(), dur.Format(r.cfg.Skew)
+	p.Keys = len(r.keys)
+	p.Last = r.newest.UTC()
+	p.RunsBack = dur.Format(p.runsBack)
+	p.Seconds = spent.Seconds()
+	if p.Events > 0 {
+		n := float64(p.Events)
+		p.BucketsRead = float64(r.reads) / n
+		p.BucketsWritten = float64(p.Admitted*int64(r.cfg.Ladder.Len())) / n
+		p.Rate = n / p.Seconds
+	}
+	p.Worst = make([]Worst, len(r.cfg.Limits))
+	for i, limit := range r.cfg.Limits {
+		p.Worst[i] = r.worst(limit)
+	}
+	p.MostDenied = r.mostDenied()
+}
+
+func (r *Replay) worst(limit counter.Limit) Worst {
+	w := Worst{Limit: limit.String(), Max: limit.Max}
+	for key, h := range r.keys {
+		if h.log.Total() < w.Admitted {
+			continue
+		}
+		// Of equals the first by name: a map has no order.
+		n := h.log.Worst(limit.Per)
+		if n > w.Admitted || n > 0 && n == w.Admitted && compareKeys(key, counter.Key{Event: w.Event, Feature: w.Feature}) < 0 {
+			w.Admitted, w.Event, w.Feature = n, key.Event, key.Feature
+		}
+	}
+	if limit.Max > 0 {
+		w.Ratio = float64(w.Admitted) / float64(limit.Max)
+	}
+	return w
+}
+
+func (r *Replay) mostDenied() []DeniedKey {
+	all := []DeniedKey{}
+	for key, h := range r.keys {
+		if h.denied > 0 {
+			all = append(all, DeniedKey{key.Event, key.Feature, h.denied, h.log.Total()})
+		}
+	}
+	slices.SortFunc(all, func(a, b DeniedKey) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied),
+			compareKeys(counter.Key{Event: a.Event, Feature: a.Feature}, counter.Key{Event: b.Event, Feature: b.Feature}))
+	})
+	return all[:min(len(all), mostDenied)]
+}
+
+func compareKeys(a, b counter.Key) int {
+	return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Feature, b.Feature))
+}

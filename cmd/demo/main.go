@@ -1,0 +1,86 @@
+// Command demo tries abacus on real input: it replays a log through the
+// counter and checks every decision, explains the cover of a window, and
+// without arguments shows on one screen what the library does.
+//
+// It exits with 0 if all went well, 1 if the input is bad, cannot be read, or
+// the output cannot be written, 2 if it was called wrongly, and 130 if it was
+// interrupted. What was read before an error or an interrupt stands in the
+// report.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+)
+
+const (
+	exitInput       = 1
+	exitUsage       = 2
+	exitInterrupted = 128 + int(syscall.SIGINT)
+)
+
+// cli is the command line.
+type cli struct {
+	Tour   tourCmd   `cmd:"" default:"1" help:"Show on one screen what the library does (this is the default)."`
+	Replay replayCmd `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
+	Cover  coverCmd  `cmd:"" help:"Explain which buckets a window is counted from."`
+}
+
+const description = `Try abacus: at most Max in any window, counted on a few rods of time.`
+
+// env is where a command runs.
+type env struct {
+	ctx    context.Context // done when the program is interrupted
+	stdin  *os.File
+	stdout io.Writer
+	stderr *os.File
+}
+
+// usageError is a mistake in how the program was called.
+type usageError struct{ error }
+
+func main() {
+	// A reader that hangs up is an error to report, not a reason to vanish.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second interrupt kills
+	os.Exit(run(os.Args[1:], &env{ctx, os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// run returns the exit code.
+func run(args []string, e *env) int {
+	parser, err := kong.New(&cli{}, kong.Name("demo"), kong.Description(description),
+		kong.Writers(e.stdout, e.stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80, NoExpandSubcommands: true}))
+	if err != nil {
+		return e.fail(err)
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return e.fail(usageError{err})
+	}
+	if err := command.Run(e); err != nil {
+		return e.fail(err)
+	}
+	return 0
+}
+
+// fail says what was wrong, in one line.
+func (e *env) fail(err error) int {
+	fmt.Fprintln(e.stderr, "demo:", err)
+	switch {
+	case errors.As(err, new(usageError)):
+		return exitUsage
+	case errors.Is(err, replay.ErrInterrupted):
+		return exitInterrupted
+	}
+	return exitInput
+}

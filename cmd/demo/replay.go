@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/counter"
+)
+
+type replayCmd struct {
+	File      string `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
+	Limits    limits `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Ladder    ladder `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Grid      span   `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Skew      span   `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
+	Store     string `help:"Where to count: memory (the default)." default:"memory" placeholder:"STORE"`
+	Format    format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
+	Decisions string `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
+	SkipBad   bool   `help:"Go on after a bad line, and count them."`
+	JSON      bool   `help:"Print the report as one JSON object."`
+}
+
+// Help is the part of --help that follows the summary.
+func (*replayCmd) Help() string {
+	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client. An event and a feature together are a key, and have the limits for themselves.
+
+Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
+
+Examples:
+
+    demo replay --limits 10/m,50/h,100/d events.csv.gz
+    demo replay --limits 100/d --grid 60s --decisions out.csv events.csv
+    zcat access.log.*.gz | demo replay --format clf --skip-bad --json -`
+}
+
+// Run replays the log and prints the report, as far as it came.
+func (c *replayCmd) Run(e *env) error {
+	cfg, err := c.config()
+	if err != nil {
+		return usageError{err}
+	}
+	if cfg.Store, err = openStore(c.Store); err != nil {
+		return err
+	}
+	var out *decisions
+	if c.Decisions != "" {
+		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.Decided(e, allowed) }
+	}
+	bar := &progress{}
+	cfg.Progress = bar.update
+	// All that can be wrong with the call is known before a file is touched.
+	run, err := replay.New(cfg)
+	if err != nil {
+		return usageError{err}
+	}
+	in, err := openInput(c.File, e.stdin)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	if out, err = createDecisions(c.Decisions, in); err != nil {
+		return err
+	}
+	bar.show(e.stderr, in)
+	report, err := run.Run(e.ctx, eventlog.NewReader(in, in.name, eventlog.Format(c.Format)))
+	bar.clear()
+	if failed := out.close(); err == nil {
+		err = failed
+	}
+	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
+		err = fmt.Errorf("%s by store %s: a log of every hit decides otherwise", plural(wrong, "wrong decision"), c.Store)
+	}
+	report.File, report.Store = in.name, c.Store
+	if err != nil {
+		report.Stopped = err.Error()
+	}
+	if printed := c.print(e.stdout, report, err); err == nil {
+		err = printed
+	}
+	return err
+}
+
+func (c *replayCmd) config() (replay.Config, error) {
+	cfg := replay.Config{
+		Limits:  counter.Limits(c.Limits),
+		Ladder:  c.Ladder.orFor(counter.Limits(c.Limits).Windows()...),
+		Skew:    time.Duration(c.Skew),
+		SkipBad: c.SkipBad,
+	}
+	var err error
+	if c.Grid > 0 {
+		cfg.Ladder, err = coarser(cfg.Ladder, time.Duration(c.Grid))
+	}
+	return cfg, err
+}
+
+func (c *replayCmd) print(w io.Writer, report *replay.Report, err error) error {
+	if c.JSON {
+		return printJSON(w, report)
+	}
+	if err != nil && report.Events == 0 && !errors.Is(err, replay.ErrInterrupted) {
+		return nil // there is nothing to tell but the error
+	}
+	_, failed := w.Write(renderReport(report, time.Duration(c.Skew)))
+	return failed
+}

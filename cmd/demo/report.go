@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// renderReport is the report of a replay for people.
+func renderReport(r *replay.Report, skew time.Duration) []byte {
+	var b bytes.Buffer
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-14s", name)
+		fmt.Fprintf(&b, format+"\n", args...)
+	}
+	line("log", "%s (%s)", printable(r.File, 50), r.Format)
+	if r.Events > 0 {
+		line("", "%s of %s in %s,", plural(r.Events, "event"), plural(int64(r.Keys), "key"), roughly(r.Last.Sub(r.First)))
+		line("", "%s to %s", r.First.Format("2006-01-02 15:04:05"), r.Last.Format("2006-01-02 15:04:05 MST"))
+	} else {
+		line("", "no events")
+	}
+	if r.BadLines > 0 {
+		line("", "%s skipped; the first: %s", plural(r.BadLines, "bad line"), r.FirstBad)
+	}
+	if r.Stopped != "" {
+		line("", "STOPPED: %s", r.Stopped)
+	}
+	line("limits", "%s", r.Limits)
+	line("ladder", "%s", r.Ladder)
+	line("store", "%s, skew %s", r.Store, r.Skew)
+	if r.OutOfSkew(skew) {
+		line("", "the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack)
+	}
+
+	b.WriteByte('\n')
+	count := func(name string, n int64, rest string) {
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-32s%14s   %s", name, commas(n), rest), " "))
+	}
+	count("admitted", r.Admitted, percent(r.Admitted, r.Events))
+	count("denied", r.Denied, percent(r.Denied, r.Events))
+	count("  though an exact log had room", r.GridDenied, "the price of buckets and skew")
+	count("wrongly denied beyond the grid", r.WrongDenied, "must be 0")
+	count("wrongly admitted", r.WrongAdmitted, "must be 0")
+
+	b.WriteString("\nworst true window\n")
+	for _, w := range r.Worst {
+		row := fmt.Sprintf("  %-10s%17s   %4.2f x Max", w.Limit, commas(w.Admitted)+" of "+commas(w.Max), w.Ratio)
+		if w.Admitted > 0 {
+			row += "   " + keyName(w.Event, w.Feature, max(20, columns-len(row)-3))
+		}
+		b.WriteString(row + "\n")
+	}
+
+	b.WriteString("\nper event\n")
+	fmt.Fprintf(&b, "  %-30s%14.1f   in the covers of all limits\n", "buckets read", r.BucketsRead)
+	fmt.Fprintf(&b, "  %-30s%14.2f   a denied hit writes none\n", "buckets written", r.BucketsWritten)
+	fmt.Fprintf(&b, "%-32s%14s   %.2f s, reading included\n", "events per second", commas(int64(r.Rate)), r.Seconds)
+
+	if len(r.MostDenied) > 0 {
+		fmt.Fprintf(&b, "\n%12s%12s   %s\n", "denied most", "admitted", "key")
+		for _, k := range r.MostDenied {
+			fmt.Fprintf(&b, "%12s%12s   %s\n", commas(k.Denied), commas(k.Admitted), keyName(k.Event, k.Feature, 52))
+		}
+	}
+	return b.Bytes()
+}
+
+// keyName is how a key is told, in at most width columns.
+func keyName(event, feature string, width int) string {
+	return printable(event+" of "+feature, width)
+}
+
+// roughly is a long time without its small change.
+func roughly(d time.Duration) string {
+	switch {
+	case d > 2*dur.Day:
+		return fmt.Sprintf("%.1f days", d.Hours()/24)
+	case d > 2*time.Hour:
+		return fmt.Sprintf("%.1f hours", d.Hours())
+	}
+	return dur.Format(d.Round(time.Millisecond))
+}

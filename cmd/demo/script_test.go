@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"demo": main,
+		// The demo on a store that admits everything.
+		"demo-lenient": func() {
+			stores["memory"] = func() (counter.Store, error) { return lenient{}, nil }
+			main()
+		},
+	})
+}
+
+// raceEnv spares every process that is built with -race its second of sleep
+// before it exits.
+const raceEnv = "atexit_sleep_ms=0"
+
+type lenient struct{}
+
+func (lenient) Do(context.Context, *counter.Op) error { return nil }
+func (lenient) Together([]counter.Demand) bool        { return true }
+func (lenient) Take(_ context.Context, t *counter.Taking) error {
+	t.Allowed = true
+	return nil
+}
+
+var _ counter.Taker = lenient{}
+
+var update = flag.Bool("update", false, "write what the commands print into the scripts that compare it")
+
+func TestScripts(t *testing.T) {
+	scripts, err := os.ReadDir("testdata/script")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(scripts), 10)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", raceEnv)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"mask":     mask,
+			"gzip":     zip,
+			"cut":      cut,
+			"longline": longLine,
+			"width":    width,
+		},
+	})
+}
+
+// masks are what no two runs have in common.
+var masks = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`(events per second) +[\d,]+ +[\d.]+ s`), "${1} RATE TIME s"},
+	{regexp.MustCompile(`\d+ ns each`), "TIME ns each"},
+	{regexp.MustCompile(`("seconds": )[\d.e+-]+`), "${1}TIME"},
+	{regexp.MustCompile(`("events_per_second": )[\d.e+-]+`), "${1}RATE"},
+}
+
+// mask writes the output of the last command to a file, without its timings:
+//
+//	mask file
+func mask(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: mask file")
+	}
+	text := ts.ReadFile("stdout")
+	for _, m := range masks {
+		text = m.pattern.ReplaceAllString(text, m.with)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o666))
+}
+
+// zip compresses a file:
+//
+//	gzip from to
+func zip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: gzip from to")
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(ts.ReadFile(args[0])))
+	ts.Check(err)
+	ts.Check(w.Close())
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b.Bytes(), 0o666))
+}
+
+// cut leaves the last three bytes off a file:
+//
+//	cut file
+func cut(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: cut file")
+	}
+	text := ts.ReadFile(args[0])
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text[:len(text)-3]), 0o666))
+}
+
+// longLine replaces the word LONG in a file by two million letters:
+//
+//	longline file
+func longLine(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: longline file")
+	}
+	text := ts.ReadFile(args[0])
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(text, "LONG", strings.Repeat("x", 2_000_000), 1)), 0o666))
+}
+
+// width checks that no line of the last command's output is longer than a
+// terminal is wide.
+func width(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: width")
+	}
+	for line := range strings.SplitSeq(ts.ReadFile("stdout"), "\n") {
+		if len([]rune(line)) > columns || strings.TrimRight(line, " ") != line {
+			ts.Fatalf("not a line of at most %d columns: %q", columns, line)
+		}
+	}
+}

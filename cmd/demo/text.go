@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// columns is the width of all that the program prints.
+const columns = 80
+
+// commas writes n with its thousands apart: 86,400.
+func commas(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// plural is n of a thing: "1 key", "2,000 keys".
+func plural(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return commas(n) + " " + thing
+}
+
+// printable is s as it may be shown on a terminal, in at most width columns:
+// a log is not trusted to send control characters.
+func printable(s string, width int) string {
+	for _, r := range s {
+		if !strconv.IsPrint(r) || r == utf8.RuneError {
+			s = strings.Trim(strconv.QuoteToASCII(s), `"`)
+			break
+		}
+	}
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-3]) + "..."
+}
+
+// percent is part of whole, as "12.3 %".
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
+}
+
+// printJSON writes v as one indented object.
+func printJSON(w io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}

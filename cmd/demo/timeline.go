@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// drawn is a cover with a name, to be drawn.
+type drawn struct {
+	name  string
+	cover tiers.Cover
+}
+
+const (
+	nameWidth  = 10 // columns before a time line
+	readsWidth = 7  // and after it
+	maxSegment = 9  // columns between two instants: room for 23:30:33
+	minSegment = 3
+)
+
+// drawCovers draws covers one below the other on one time line, where runs that
+// begin at the same instant begin in the same column. It is not to scale: a day
+// of hours and a minute of seconds would not fit on one line. It returns nil if
+// there are too many runs for a line.
+//
+//	          23:30:33 23:30:34 23:31    00:00
+//	textbook           |26 x 1s-|29 x 1m-|       55
+//	abacus    |----27 x 1s------|29 x 1m-|       56
+func drawCovers(covers ...drawn) []string {
+	var ends []time.Time
+	for _, c := range covers {
+		for _, run := range c.cover {
+			ends = append(ends, run.Start(), run.End())
+		}
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	ends = slices.CompactFunc(ends, time.Time.Equal)
+	segment := min(maxSegment, (columns-nameWidth-readsWidth)/max(1, len(ends)-1))
+	if segment < minSegment {
+		return nil
+	}
+	column := func(t time.Time) int {
+		i, _ := slices.BinarySearchFunc(ends, t, time.Time.Compare)
+		return nameWidth + i*segment
+	}
+	axis := newCanvas()
+	free := 0
+	for i, t := range ends {
+		label := clock(t, ends[len(ends)-1].Sub(ends[0]) > 2*dur.Day)
+		at := min(column(t), columns-len(label))
+		last := i == len(ends)-1
+		// The end of the line is told even if another label must give way.
+		room := last || at+len(label) < column(ends[len(ends)-1])
+		if at >= free && room {
+			axis.put(at, label)
+			free = at + len(label) + 1
+		}
+	}
+	lines := []string{axis.String()}
+	for _, c := range covers {
+		line := newCanvas()
+		line.put(0, c.name)
+		for _, run := range c.cover {
+			from, to := column(run.Start()), column(run.End())
+			line.put(from, "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
+		}
+		reads := commas(c.cover.Reads())
+		line.put(columns-len(reads), reads)
+		lines = append(lines, line.String())
+	}
+	return lines
+}
+
+// bar is the label in the middle of dashes, or its number alone, or dashes.
+func bar(label string, n int64, width int) string {
+	if len(label) > width {
+		label = fmt.Sprint(n)
+	}
+	if len(label) > width {
+		return strings.Repeat("-", width)
+	}
+	left := (width - len(label)) / 2
+	return strings.Repeat("-", left) + label + strings.Repeat("-", width-len(label)-left)
+}
+
+// clock is t as short as it can be said: its date only where dates is set and
+// it is midnight.
+func clock(t time.Time, dates bool) string {
+	t = t.UTC()
+	switch {
+	case t.Nanosecond() != 0:
+		return t.Format("15:04:05.999")
+	case t.Second() != 0:
+		return t.Format("15:04:05")
+	case dates && t.Hour() == 0 && t.Minute() == 0:
+		return t.Format("2 Jan")
+	}
+	return t.Format("15:04")
+}
+
+// canvas is one line of text that is written in any order.
+type canvas []byte
+
+func newCanvas() canvas { return canvas(strings.Repeat(" ", columns)) }
+
+func (c canvas) put(at int, text string) { copy(c[at:], text) }
+
+func (c canvas) String() string { return strings.TrimRight(string(c), " ") }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/attack"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+type tourCmd struct{}
+
+// Run prints one screen. All numbers on it are computed while it runs.
+func (*tourCmd) Run(e *env) error {
+	var b bytes.Buffer
+	b.WriteString("abacus: at most Max in any window, counted on a few rods of time\n\n")
+	for _, part := range []func(*bytes.Buffer) error{tourCover, tourAttack, tourSpeed} {
+		if err := part(&b); err != nil {
+			return err
+		}
+	}
+	b.WriteString("\nNext: go run ./cmd/demo replay FILE   your log, every decision checked   --help\n")
+	_, err := e.stdout.Write(b.Bytes())
+	return err
+}
+
+// tourCover is the example of the textbooks.
+func tourCover(b *bytes.Buffer) error {
+	now := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
+	textbook, err := tiers.Default.Textbook(now, dur.Day)
+	if err != nil {
+		return err
+	}
+	cover, err := tiers.Default.Cover(now, dur.Day)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(b, "1. HOW MANY IN THE LAST 24 HOURS?")
+	fmt.Fprintf(b, "   Every hit adds one to its second, its minute and its hour. At %s that\n", now.Format("15:04:05"))
+	fmt.Fprintf(b, "   is %s reads second by second, %s by the textbook, and %s here:\n\n",
+		commas(int64(dur.Day/time.Second)), commas(textbook.Reads()), commas(cover.Reads()))
+	for _, line := range drawCovers(drawn{"textbook", textbook}, drawn{"abacus", cover}) {
+		fmt.Fprintln(b, line)
+	}
+	return nil
+}
+
+// tourAttack is what a burst around midnight does to a fixed window and to us.
+func tourAttack(b *bytes.Buffer) error {
+	attempts := attack.Attempts()
+	ours, err := attack.Abacus(memory.New(memory.Config{}))
+	if err != nil {
+		return err
+	}
+	rows := []struct {
+		name  string
+		allow func(time.Time) (bool, error)
+		tally attack.Tally
+	}{
+		{name: "tried", allow: attack.Everything},
+		{name: "fixed window", allow: attack.FixedWindow(attack.Limit)},
+		{name: "abacus", allow: ours},
+	}
+	fmt.Fprintf(b, "\n2. A SIGN-UP ATTACK under %s.  Three days, a column is an hour.\n", attack.Limit)
+	fmt.Fprintf(b, "   %d attempts within %s before midnight, %d within %s after it, then one\n   every %s.\n\n",
+		attack.BurstEach, dur.Format(attack.BurstLen), attack.BurstEach, dur.Format(attack.BurstLen), dur.Format(attack.DripEvery))
+	fmt.Fprintf(b, "%-8s%-24s%-24s%s\n", "", "day 1", "day 2", "day 3")
+	for i := range rows {
+		row := &rows[i]
+		if row.tally, err = attack.Tell(attempts, row.allow); err != nil {
+			return err
+		}
+		label, _, _ := strings.Cut(row.name, " ")
+		fmt.Fprintf(b, "%-8s%s\n", label, hours(row.tally))
+	}
+	fmt.Fprintf(b, "\n%-16s%8s%8s%8s%8s   %s\n", "", "in all", "day 1", "day 2", "day 3", "worst 24 hours")
+	for _, row := range rows {
+		t := row.tally
+		fmt.Fprintf(b, "%-16s%8s%8s%8s%8s   %6s = %.2f x Max\n", row.name, commas(t.Admitted),
+			commas(t.PerDay[0]), commas(t.PerDay[1]), commas(t.PerDay[2]), commas(t.Worst), float64(t.Worst)/float64(attack.Limit.Max))
+	}
+	r, err := attack.ComeBack(memory.New(memory.Config{}), attempts)
+	if err != nil {
+		return err
+	}
+	answer := map[bool]string{true: "admitted", false: "denied"}
+	fmt.Fprintf(b, "   The first one denied was told to come back in %s:\n   then it is %s, a second sooner it is %s.\n",
+		dur.Format(r.RetryAfter.Round(time.Millisecond)), answer[r.Then], answer[r.Early])
+	return nil
+}
+
+// hours is a column for every hour: nothing, a number, or more than nine.
+func hours(t attack.Tally) string {
+	line := make([]byte, len(t.PerHour))
+	for i, n := range t.PerHour {
+		switch {
+		case n == 0:
+			line[i] = '.'
+		case n < 10:
+			line[i] = byte('0' + n)
+		default:
+			line[i] = '#'
+		}
+	}
+	return string(line)
+}
+
+// tourSpeed times a Take on this machine.
+func tourSpeed(b *bytes.Buffer) error {
+	const keys, takes = 10_000, 200_000
+	limits := counter.MustLimits("10/m, 50/h, 100/d")
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(limits.Windows()...)})
+	if err != nil {
+		return err
+	}
+	features := make([]string, keys)
+	for i := range features {
+		features[i] = "ip:" + strconv.Itoa(i)
+	}
+	ctx, admitted := context.Background(), int64(0)
+	began := time.Now()
+	for i := range takes {
+		v, err := c.Take(ctx, counter.Key{Event: "signup", Feature: features[i%keys]}, 1, limits)
+		if err != nil {
+			return err
+		}
+		if v.Allowed {
+			admitted++
+		}
+	}
+	spent := time.Since(began)
+	fmt.Fprintf(b, "\n3. WHAT A CALL COSTS here, in memory, under %s on %s keys:\n", limits, commas(keys))
+	fmt.Fprintf(b, "   %s of %s admitted, %d ns each, checked and counted in one step.\n", commas(admitted), commas(takes), spent.Nanoseconds()/takes)
+	return nil
+}

@@ -1,0 +1,94 @@
+package counter_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+)
+
+// BenchmarkTake is an admitted Take on the embedded store: random order over
+// many keys, every hit counted, which it checks.
+func BenchmarkTake(b *testing.B) {
+	for _, keys := range []int{1_000, 100_000} {
+		for _, limits := range []string{"1000000000/d", "1000000000/m, 1000000000/h, 1000000000/d"} {
+			b.Run(fmt.Sprintf("%d keys, %d limits", keys, len(counter.MustLimits(limits))), func(b *testing.B) {
+				c := newCounter(b, memory.New(memory.Config{}), counter.Config{})
+				parsed := counter.MustLimits(limits)
+				names := make([]counter.Key, keys)
+				for i := range names {
+					names[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("ip:10.0.%d.%d", i>>8, i&255)}
+				}
+				order := make([]int32, 1<<20)
+				for i := range order {
+					order[i] = int32(rand.IntN(keys))
+				}
+				for _, k := range names {
+					_, err := c.Take(context.Background(), k, 1, parsed)
+					require.NoError(b, err)
+				}
+				b.ReportAllocs()
+				n := int64(0)
+				for b.Loop() {
+					v, err := c.Take(context.Background(), names[order[n&(1<<20-1)]], 1, parsed)
+					if err != nil || !v.Allowed {
+						b.Fatal(v, err)
+					}
+					n++
+				}
+				b.StopTimer()
+				var sum int64
+				for _, k := range names {
+					count, err := c.Count(context.Background(), k, parsed[len(parsed)-1].Per)
+					require.NoError(b, err)
+					sum += count.High
+				}
+				require.Equal(b, n+int64(keys), sum)
+			})
+		}
+	}
+}
+
+// noStore admits everything at once: what remains is the Counter's own cost.
+type noStore struct{ counter.Store }
+
+func (noStore) Local() {}
+
+func (noStore) Take(_ context.Context, t *counter.Taking) error {
+	t.Allowed = true
+	return nil
+}
+
+func (noStore) Together([]counter.Demand) bool { return true }
+
+// BenchmarkOverhead is a Take without a store: reading the clock, making the
+// key, checking the call, making the verdict.
+func BenchmarkOverhead(b *testing.B) {
+	for _, limits := range []string{"100/d", "10/m, 50/h, 100/d"} {
+		b.Run(limits, func(b *testing.B) {
+			c := newCounter(b, noStore{}, counter.Config{})
+			parsed, key := counter.MustLimits(limits), counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
+			b.ReportAllocs()
+			for b.Loop() {
+				if v, err := c.Take(context.Background(), key, 1, parsed); err != nil || !v.Allowed {
+					b.Fatal(v, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkClock is reading the clock, the part that nobody saves.
+func BenchmarkClock(b *testing.B) {
+	var last time.Time
+	for b.Loop() {
+		last = time.Now()
+	}
+	require.False(b, last.IsZero())
+}

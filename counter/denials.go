@@ -1,0 +1,172 @@
+package counter
+
+import (
+	"sync"
+	"time"
+)
+
+// denials is what this process remembers of keys that it was denied on, to
+// spare a store over a network. Two things, and bounded:
+//
+//   - A call just like one that was denied is denied without any traffic, for
+//     a second at most and not beyond its RetryAfter: until then counts can
+//     only fall by a Refund or a Forget, and those of this process clear it. It
+//     is fed by reads alone: what a ticket says includes racers who are about
+//     to be taken back.
+//   - On a key that was denied lately a call reads before it adds. Otherwise
+//     the tickets of a crowd that is refused inflate the count for everybody,
+//     and each attempt of an attacker leaves an empty bucket behind.
+//
+// When it is full, any record makes place: forgetting one costs traffic and
+// nothing else.
+type denials struct {
+	mu   sync.Mutex
+	keys map[string]denial // by stored key; recalls of several keys by all of them, joined
+	seq  int64
+}
+
+const (
+	maxDenials = 1 << 16
+	maxRecall  = time.Second
+)
+
+// denial is what is remembered of one key, or of one call for several keys.
+type denial struct {
+	lately  int64    // until then, calls read first
+	until   int64    // until then, the call below is denied; zero: not
+	n       int64    // the call's n
+	windows []Window // its limits, with what was found
+	learnt  int64    // when until was set, as a number of denials.seq
+	cleared int64    // when the key's counts were last changed otherwise
+}
+
+func newDenials() *denials { return &denials{keys: map[string]denial{}} }
+
+// recall tells whether this very call is remembered as denied at now; if so it
+// fills in what was found then.
+func (d *denials) recall(demands []Demand, now, n int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.keys) == 0 {
+		return false
+	}
+	r := d.keys[string(callKey(demands))]
+	// A clock that was set back must not make a second last for hours.
+	if now >= r.until || now < r.until-int64(maxRecall) || n != r.n {
+		return false
+	}
+	k := 0
+	for _, demand := range demands {
+		if len(demands) > 1 && d.keys[string(demand.Key)].cleared > r.learnt {
+			return false
+		}
+		for _, w := range demand.Windows {
+			if k == len(r.windows) || r.windows[k].Limit != w.Limit {
+				return false
+			}
+			k++
+		}
+	}
+	if k != len(r.windows) {
+		return false
+	}
+	for _, demand := range demands {
+		copy(demand.Windows, r.windows)
+		r.windows = r.windows[len(demand.Windows):]
+	}
+	return true
+}
+
+// lately tells whether one of the keys was denied lately.
+func (d *denials) lately(demands []Demand, now int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, demand := range demands {
+		if now < d.keys[string(demand.Key)].lately {
+			return true
+		}
+	}
+	return false
+}
+
+// note remembers which keys denied a call, or that they admitted it.
+func (d *denials) note(demands []Demand, now, n int64, allowed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, demand := range demands {
+		r, there := d.keys[string(demand.Key)]
+		if allowed && !there {
+			continue
+		}
+		r.until, r.lately = 0, 0
+		if allowed {
+			d.seq++
+			r.cleared = d.seq
+		}
+		for _, w := range demand.Windows {
+			if !allowed && w.Count > w.Max-n {
+				r.lately = max(r.lately, now+int64(w.Per))
+			}
+		}
+		if r.lately > 0 || there {
+			d.put(demand.Key, r)
+		}
+	}
+}
+
+// learn is note for a call that was answered by a read, or by an atomic step of
+// the store: a denial is remembered until the call would be admitted, and a
+// second at most.
+func (d *denials) learn(c *Counter, demands []Demand, now, n int64, allowed bool) {
+	d.note(demands, now, n, allowed)
+	if allowed {
+		return
+	}
+	var retry time.Duration
+	var windows []Window
+	for _, demand := range demands {
+		for i := range demand.Windows {
+			retry = max(retry, c.state(&demand.Windows[i], now, n, false).retryAfter)
+		}
+		windows = append(windows, demand.Windows...)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := callKey(demands)
+	r := d.keys[string(key)]
+	d.seq++
+	r.until, r.n, r.windows, r.learnt = now+int64(min(retry, maxRecall)), n, windows, d.seq
+	d.put(key, r)
+}
+
+// clear drops what would be recalled of a key: its counts have changed.
+func (d *denials) clear(key []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.keys) > 0 {
+		d.seq++
+		d.put(key, denial{lately: d.keys[string(key)].lately, cleared: d.seq})
+	}
+}
+
+func (d *denials) put(key []byte, r denial) {
+	if _, there := d.keys[string(key)]; !there && len(d.keys) >= maxDenials {
+		for some := range d.keys {
+			delete(d.keys, some)
+			break
+		}
+	}
+	d.keys[string(key)] = r
+}
+
+// callKey names a call: no stored key holds a space.
+func callKey(demands []Demand) []byte {
+	key := demands[0].Key
+	if len(demands) > 1 {
+		key = append([]byte(nil), key...)
+	}
+	for _, demand := range demands[1:] {
+		key = append(append(key, ' '), demand.Key...)
+	}
+	return key
+}

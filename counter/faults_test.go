@@ -1,0 +1,258 @@
+package counter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// farStore is a plainStore behind a bad network, in the virtual time of a
+// synctest bubble: every operation takes its own time, answers come later or
+// never, and what was sent may land long after its sender has given up.
+type farStore struct {
+	*plainStore
+	rand  func(n int64) int64
+	usual time.Duration // an operation takes up to this long, twice
+	slow  int64         // one operation in so many takes up to ten times the budget
+	lost  int64         // one in so many is lost on the way
+	mute  int64         // of one in so many the answer is lost
+}
+
+func (s *farStore) delay() time.Duration {
+	if s.slow > 0 && s.rand(s.slow) == 0 {
+		return time.Duration(s.rand(int64(10 * budget)))
+	}
+	return time.Duration(s.rand(int64(s.usual)))
+}
+
+const budget = 50 * time.Millisecond
+
+func (s *farStore) Do(ctx context.Context, op *counter.Op) error {
+	for i := range op.Add {
+		op.Add[i].Count = 0
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	type done struct {
+		slot, span, at int
+		count          int64
+		err            error
+	}
+	sent := 0
+	answers := make(chan done, len(op.Add)+len(op.Read)*64+1000)
+	send := func(d done, work func() (int64, error)) {
+		sent++
+		there, back := s.delay(), s.delay()
+		lost, mute := s.lost > 0 && s.rand(s.lost) == 0, s.mute > 0 && s.rand(s.mute) == 0
+		go func() {
+			time.Sleep(there)
+			if lost {
+				return
+			}
+			d.count, d.err = work()
+			time.Sleep(back)
+			if !mute {
+				answers <- d
+			}
+		}()
+	}
+	request := *op // the goroutines outlive the call, and keep copies only
+	for i, slot := range op.Add {
+		send(done{slot: i, span: -1}, func() (int64, error) { return s.add(&request, &slot) })
+	}
+	for i, span := range op.Read {
+		for j := range span.Counts {
+			c := cell{op.Key, tiers.Bucket{Width: span.Width, Index: span.First + int64(j)}}
+			send(done{slot: -1, span: i, at: j}, func() (int64, error) { return s.get(c, request.Now), nil })
+		}
+	}
+	timeout := make(<-chan time.Time)
+	if !op.Deadline.IsZero() {
+		timer := time.NewTimer(time.Until(op.Deadline))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for ; sent > 0; sent-- {
+		select {
+		case d := <-answers:
+			if d.err != nil {
+				return d.err
+			}
+			if d.span < 0 {
+				op.Add[d.slot].Count = d.count
+			} else {
+				op.Read[d.span].Counts[d.at] = d.count
+			}
+		case <-timeout:
+			return errors.New("far: no answer by the deadline")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// lots draws numbers below n for many goroutines.
+func lots(seed, round uint64) func(n int64) int64 {
+	r := rand.New(rand.NewPCG(seed, round))
+	var mu sync.Mutex
+	return func(n int64) int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return r.Int64N(n)
+	}
+}
+
+// admission is an admitted hit: it happened at some instant of its call.
+type admission struct {
+	from, to time.Time
+	n        int64
+}
+
+// over tells whether instants can be chosen, one within each call, so that a
+// window of length per holds more than max.
+func over(hits []admission, max int64, per time.Duration) bool {
+	for _, first := range hits {
+		// The window that begins when the first call can be over at the latest.
+		var sum int64
+		for _, h := range hits {
+			if !h.to.Before(first.to) && h.from.Sub(first.to) <= per {
+				sum += h.n
+			}
+		}
+		if sum > max {
+			return true
+		}
+	}
+	return false
+}
+
+// Callers with skewed clocks race over a bad network, and die, are cancelled,
+// and refund: whatever happens, no true window holds more than Max, and every
+// call is back within its budget and that of taking back.
+func TestNeverOverOnABadNetwork(t *testing.T) {
+	ladder, err := tiers.Parse("100ms:10s, 1s:10s, 5s:10s")
+	require.NoError(t, err)
+	s := seed(t)
+	admitted, refused, failed := 0, 0, 0
+	for round := range 10 * *rounds {
+		synctest.Test(t, func(t *testing.T) {
+			draw := lots(s, uint64(round))
+			var mu sync.Mutex
+			far := &farStore{plainStore: newPlainStore(), rand: draw, usual: time.Duration(1+draw(15)) * time.Millisecond}
+			if round%2 == 1 {
+				far.slow, far.lost, far.mute = 300, 400, 400
+			}
+			skew := time.Duration(draw(3)) * 40 * time.Millisecond
+			all := counter.MustLimits("3/s, 5/3s, 9/10s")
+			limits := all[draw(3):]
+			if draw(2) == 0 {
+				limits = limits[:1]
+			}
+			key := counter.Key{Event: "e", Feature: fmt.Sprint(round)}
+			var hits []admission
+			var wg sync.WaitGroup
+			for caller := range 6 {
+				ahead := time.Duration(draw(int64(skew) + 1))
+				cfg := counter.Config{Ladder: ladder, Skew: max(skew, 1), Timeout: budget, Now: func() time.Time {
+					return time.Now().Add(ahead)
+				}}
+				c := newCounter(t, far, cfg)
+				wg.Go(func() {
+					for range 12 {
+						time.Sleep(time.Duration(draw(int64(700 * time.Millisecond))))
+						ctx, cancel := context.WithCancel(context.Background())
+						if draw(15) == 0 {
+							time.AfterFunc(time.Duration(draw(int64(budget))), cancel)
+						}
+						n := 1 + draw(8)/7
+						from := time.Now()
+						v, err := c.Take(ctx, key, n, limits)
+						to := time.Now()
+						cancel()
+						mu.Lock()
+						switch {
+						case err != nil:
+							failed++
+							if v.Allowed {
+								t.Error("an error that admits")
+							}
+							if !errors.Is(err, counter.ErrStore) && !errors.Is(err, context.Canceled) {
+								t.Error(err)
+							}
+						case v.Allowed:
+							admitted++
+							hits = append(hits, admission{from, to, n})
+						default:
+							refused++
+						}
+						if spent := to.Sub(from); spent > 3*budget {
+							t.Errorf("a call took %s (caller %d)", spent, caller)
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Minute) // what is late lands
+			for _, l := range limits {
+				require.False(t, over(hits, l.Max, l.Per), "round %d: more than %s in %v", round, l, hits)
+			}
+		})
+	}
+	t.Logf("%d admitted, %d refused, %d failed", admitted, refused, failed)
+	require.Positive(t, admitted)
+	require.Positive(t, refused)
+	require.Positive(t, failed)
+}
+
+// Racers astride a boundary of the ticket tier are in two buckets, and refuse
+// each other. Their hits taken back they find room, and try again: nearly all
+// places are filled, where without that hardly any is.
+func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
+	const racers, places, races = 40, 7, 100
+	s := seed(t)
+	admitted := 0
+	for race := range races {
+		synctest.Test(t, func(t *testing.T) {
+			draw := lots(s, uint64(race))
+			var mu sync.Mutex
+			far := &farStore{plainStore: newPlainStore(), rand: draw, usual: 2 * time.Millisecond}
+			c := newCounter(t, far, counter.Config{Ladder: tiers.For(time.Minute), Skew: time.Millisecond, Timeout: time.Second})
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute - 5*time.Millisecond)))
+			in := 0
+			var wg sync.WaitGroup
+			for range racers {
+				wait := time.Duration(draw(int64(10 * time.Millisecond)))
+				wg.Go(func() {
+					time.Sleep(wait)
+					v, err := c.Take(context.Background(), counter.Key{Event: "race", Feature: "boundary"}, 1, counter.MustLimits("7/m"))
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						t.Error(err)
+					}
+					if v.Allowed {
+						in++
+					}
+				})
+			}
+			wg.Wait()
+			require.LessOrEqual(t, in, places)
+			admitted += in
+		})
+	}
+	t.Logf("%d of %d places filled", admitted, places*races)
+	require.Greater(t, admitted, places*races*95/100)
+}

@@ -1,0 +1,153 @@
+package counter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func makers(t testing.TB) map[string]keyMaker {
+	t.Helper()
+	made := map[string]keyMaker{}
+	for name, secret := range map[string]string{"plain": "", "secret": "s3cret"} {
+		m, err := newKeyMaker("", tiers.Default, []byte(secret))
+		require.NoError(t, err)
+		made[name] = m
+	}
+	return made
+}
+
+func requireClean(t *testing.T, stored string) {
+	t.Helper()
+	require.NotEmpty(t, stored)
+	require.LessOrEqual(t, len(stored), maxStoredKey)
+	for i := range len(stored) {
+		b := stored[i]
+		require.True(t, b > ' ' && b < 0x7f && b != '{' && b != '}', "byte %q in %q", b, stored)
+	}
+}
+
+func TestKeysAreReadable(t *testing.T) {
+	m := makers(t)["plain"]
+	require.Equal(t, "ab:16CTp:signup:ip:203.0.113.9", string(m.append(nil, Key{"signup", "ip:203.0.113.9"})))
+	require.Equal(t, "ab:16CTp:a%3Ab:c%20%25%7B%7D%FF", string(m.append(nil, Key{"a:b", "c %{}\xff"})))
+}
+
+// Neighbours that a careless grammar would confuse, and every pair of short
+// keys over an alphabet of the grammar's own letters: none meet.
+func TestKeysNeverMeet(t *testing.T) {
+	alphabet := []string{"a", ":", "%", "!", "#", "$", "3A", " ", "{", "\xff", "\x00"}
+	var words []string
+	for _, a := range alphabet {
+		words = append(words, a)
+		for _, b := range alphabet {
+			words = append(words, a+b)
+		}
+	}
+	long := strings.Repeat("x", 300)
+	words = append(words, long, long+"y", "y"+long, strings.Repeat("%", 180), strings.Repeat(" ", 180), strings.Repeat("\xff", 1<<14))
+	for name, m := range makers(t) {
+		t.Run(name, func(t *testing.T) {
+			seen := map[string]Key{}
+			for _, event := range words {
+				for _, feature := range words {
+					k := Key{event, feature}
+					for _, stored := range []string{string(m.append(nil, k)), string(m.appendForgotten(nil, k))} {
+						requireClean(t, stored)
+						other, met := seen[stored]
+						require.False(t, met, "%q and %q meet in %q", k, other, stored)
+						seen[stored] = k
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestEveryByteIsStoredClean(t *testing.T) {
+	for name, m := range makers(t) {
+		seen := map[string]bool{}
+		for b := range 256 {
+			for _, k := range []Key{{string([]byte{byte(b)}), "f"}, {"e", string([]byte{byte(b)})}} {
+				if k == (Key{"e", "f"}) && b == 'f' {
+					continue // the same key twice
+				}
+				stored := string(m.append(nil, k))
+				requireClean(t, stored)
+				require.False(t, seen[stored], "%s: %q", name, k)
+				seen[stored] = true
+			}
+		}
+	}
+}
+
+func TestSecretHidesTheFeature(t *testing.T) {
+	m := makers(t)["secret"]
+	stored := string(m.append(nil, Key{"signup", "203.0.113.9"}))
+	require.Contains(t, stored, "signup")
+	require.NotContains(t, stored, "203")
+	other, err := newKeyMaker("", tiers.Default, []byte("another"))
+	require.NoError(t, err)
+	require.NotEqual(t, stored, string(other.append(nil, Key{"signup", "203.0.113.9"})))
+	digest := func(k Key) string {
+		s := string(m.append(nil, k))
+		return s[strings.LastIndexByte(s, ':')+1:]
+	}
+	require.NotEqual(t, digest(Key{"signup", "x"}), digest(Key{"login", "x"}), "events must not be linked by a feature")
+	require.NotEqual(t, digest(Key{"ab", "c"}), digest(Key{"a", "bc"}))
+}
+
+func TestLaddersAndPrefixesDoNotMeet(t *testing.T) {
+	seen := map[string]bool{}
+	for _, prefix := range []string{"", "x", "x1", "16CTp"} {
+		for _, ladder := range []string{"1s:1d", "1s:2d", "1s:1d,1m:1d"} {
+			l, err := tiers.Parse(ladder)
+			require.NoError(t, err)
+			m, err := newKeyMaker(prefix, l, nil)
+			require.NoError(t, err)
+			stored := string(m.append(nil, Key{"e", "f"}))
+			require.False(t, seen[stored])
+			seen[stored] = true
+		}
+	}
+	for _, prefix := range []string{"a:b", "a b", "{a}", "%", "\n", "é", strings.Repeat("p", 33)} {
+		_, err := newKeyMaker(prefix, tiers.Default, nil)
+		require.ErrorContains(t, err, fmt.Sprintf("prefix %q", prefix))
+	}
+}
+
+func TestKeysCostNothing(t *testing.T) {
+	m := makers(t)["plain"]
+	buf := make([]byte, 0, 256)
+	require.Zero(t, testing.AllocsPerRun(100, func() { buf = m.append(buf[:0], Key{"signup", "203.0.113.9"}) }))
+}
+
+func FuzzKey(f *testing.F) {
+	f.Add("a:b", "c", "a", "b:c")
+	f.Add("a%", "3Ab", "a", "%3Ab")
+	f.Add(strings.Repeat("e", 150), strings.Repeat("f", 150), strings.Repeat("e", 151), strings.Repeat("f", 149))
+	m, _ := newKeyMaker("", tiers.Default, nil)
+	f.Fuzz(func(t *testing.T, e1, f1, e2, f2 string) {
+		a, b := string(m.append(nil, Key{e1, f1})), string(m.append(nil, Key{e2, f2}))
+		requireClean(t, a)
+		require.Equal(t, e1 == e2 && f1 == f2, a == b, "%q %q", a, b)
+	})
+}
+
+func BenchmarkKey(b *testing.B) {
+	m := makers(b)["plain"]
+	buf := make([]byte, 0, 256)
+	var keys []Key
+	for range 1024 {
+		keys = append(keys, Key{"signup", fmt.Sprintf("ip:203.0.%d.%d", rand.IntN(256), rand.IntN(256))})
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		buf = m.append(buf[:0], keys[i%1024])
+	}
+}

@@ -1,0 +1,115 @@
+package counter
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// MaxCount is the largest Max of a [Limit] and the largest n of a call: 2^53-1,
+// the whole numbers that every store, scripts in floating point included,
+// counts exactly.
+const MaxCount = 1<<53 - 1
+
+// Limit says: at most Max in any window of length Per, wherever it begins.
+type Limit struct {
+	Max int64         // zero or more; with zero nothing is admitted
+	Per time.Duration // 10 ms to 366 days
+}
+
+// Limits are several limits on one key. Together they cost the writes of one.
+type Limits []Limit
+
+// maxLimits bounds the limits of one call.
+const maxLimits = 32
+
+// ParseLimits reads limits as Max/Per, separated by commas: "2/s, 10/h, 100/d",
+// "1000/7d", "5/90s". Per is a unit (ms, s, m, h, d, w) or a duration.
+func ParseLimits(s string) (Limits, error) {
+	var limits Limits
+	for field := range strings.SplitSeq(s, ",") {
+		field = strings.TrimSpace(field)
+		number, per, found := strings.Cut(field, "/")
+		if !found {
+			return nil, fmt.Errorf("counter: limit %q: want max/window, such as 100/d or 5/90s", field)
+		}
+		var l Limit
+		var err error
+		if l.Max, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64); err != nil {
+			return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, strings.TrimSpace(number))
+		}
+		per = strings.TrimSpace(per)
+		if per != "" && strings.IndexByte("0123456789.", per[0]) < 0 && per[0] != '-' {
+			per = "1" + per
+		}
+		if l.Per, err = dur.Parse(per); err != nil {
+			return nil, fmt.Errorf("counter: limit %q: %w", field, err)
+		}
+		limits = append(limits, l)
+	}
+	if err := limits.check(); err != nil {
+		return nil, err
+	}
+	return limits, nil
+}
+
+// MustLimits is [ParseLimits] for limits that stand in the program: it panics
+// where that returns an error.
+func MustLimits(s string) Limits {
+	limits, err := ParseLimits(s)
+	if err != nil {
+		panic(err)
+	}
+	return limits
+}
+
+// String is the form that [ParseLimits] reads: "100/d".
+func (l Limit) String() string {
+	per := dur.Format(l.Per)
+	if len(per) > 1 && per[0] == '1' && strings.IndexByte("0123456789.", per[1]) < 0 && !strings.ContainsAny(per[1:], "0123456789") {
+		per = per[1:]
+	}
+	return strconv.FormatInt(l.Max, 10) + "/" + per
+}
+
+// String is the form that [ParseLimits] reads: "2/s, 10/h, 100/d".
+func (l Limits) String() string {
+	parts := make([]string, len(l))
+	for i, limit := range l {
+		parts[i] = limit.String()
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Windows are the lengths of the windows, in the order of the limits: what
+// [tiers.For] wants.
+func (l Limits) Windows() []time.Duration {
+	windows := make([]time.Duration, len(l))
+	for i, limit := range l {
+		windows[i] = limit.Per
+	}
+	return windows
+}
+
+func (l Limits) check() error {
+	if len(l) == 0 {
+		return errors.New("counter: no limits, want at least one")
+	}
+	if len(l) > maxLimits {
+		return fmt.Errorf("counter: %d limits, want at most %d", len(l), maxLimits)
+	}
+	for _, limit := range l {
+		if limit.Max < 0 || limit.Max > MaxCount {
+			return fmt.Errorf("counter: limit %s: max %d, want 0 to %d", limit, limit.Max, int64(MaxCount))
+		}
+		if limit.Per < tiers.MinWindow || limit.Per > tiers.MaxWindow {
+			return fmt.Errorf("counter: limit %s: window %s, want %s to %s", limit, dur.Format(limit.Per), dur.Format(tiers.MinWindow), dur.Format(tiers.MaxWindow))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package counter_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// plainStore is a network store without the network: it can only add and read,
+// every bucket by itself, in any order, and it lets others in between. Time is
+// the caller's.
+type plainStore struct {
+	mu      sync.Mutex
+	buckets map[cell]item
+	trips   int
+	writes  int
+
+	// fault, if set, is asked before each trip. What it returns is the trip's
+	// error; the first so many additions are made, of those so many are answered.
+	fault func(op *counter.Op) (made, answered int, err error)
+	// pause, if set, is called between the operations of a trip.
+	pause func()
+}
+
+type cell struct {
+	key string
+	tiers.Bucket
+}
+
+type item struct {
+	count int64
+	dies  time.Time
+}
+
+var _ counter.Store = (*plainStore)(nil)
+
+func newPlainStore() *plainStore { return &plainStore{buckets: map[cell]item{}} }
+
+func (s *plainStore) Do(ctx context.Context, op *counter.Op) error {
+	for i := range op.Add {
+		op.Add[i].Count = 0
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	made, answered := len(op.Add), len(op.Add)
+	var fail error
+	s.mu.Lock()
+	s.trips++
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if m, a, err := fault(op); err != nil {
+			made, answered, fail = min(m, made), min(a, answered), err
+		}
+	}
+	var work []func() error
+	for i := range op.Add[:made] {
+		work = append(work, func() error {
+			count, err := s.add(op, &op.Add[i])
+			if i < answered {
+				op.Add[i].Count = count
+			}
+			return err
+		})
+	}
+	for i := range op.Read {
+		for j := range op.Read[i].Counts {
+			work = append(work, func() error {
+				span := &op.Read[i]
+				span.Counts[j] = s.get(cell{op.Key, tiers.Bucket{Width: span.Width, Index: span.First + int64(j)}}, op.Now)
+				return nil
+			})
+		}
+	}
+	if fail != nil {
+		work = work[:made]
+	}
+	// Reads beside additions come in no order; only for speed they are not all
+	// shuffled one by one.
+	first := rand.IntN(len(work) + 1)
+	for k := range work {
+		if err := work[(first+k)%len(work)](); err != nil {
+			return err
+		}
+		if k < 8 && s.pause != nil {
+			s.pause()
+		}
+	}
+	return fail
+}
+
+func (s *plainStore) add(op *counter.Op, slot *counter.Slot) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := cell{op.Key, slot.Bucket}
+	it, there := s.buckets[c]
+	if there && !op.Now.Before(it.dies) {
+		it, there = item{}, false
+	}
+	if op.N < 0 && !there {
+		return 0, nil
+	}
+	if !there {
+		it.dies = op.Now.Add(slot.TTL)
+	}
+	if op.N > counter.MaxCount-it.count {
+		return 0, errors.New("plain: the bucket is full")
+	}
+	it.count = max(0, it.count+op.N)
+	s.buckets[c] = it
+	s.writes++
+	return it.count, nil
+}
+
+func (s *plainStore) get(c cell, now time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it, there := s.buckets[c]; there && now.Before(it.dies) {
+		return it.count
+	}
+	return 0
+}
+
+// held is the sum of all buckets of one width, and how many items there are.
+func (s *plainStore) held(width time.Duration) (sum int64, items int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c, it := range s.buckets {
+		if c.Width == width {
+			sum += it.count
+		}
+	}
+	return sum, len(s.buckets)
+}
+
+func yieldSometimes() {
+	if rand.IntN(3) == 0 {
+		runtime.Gosched()
+	}
+}

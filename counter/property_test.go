@@ -1,0 +1,184 @@
+package counter_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var (
+	seedFlag   = flag.Uint64("seed", 0, "seed of the random scripts; 0: a new one")
+	rounds     = flag.Int("scripts", 60, "random scripts for each path, ladder and skew")
+	scriptFlag = flag.String("script", "", "play the script in this file, as a failing test printed it")
+)
+
+func seed(t testing.TB) uint64 {
+	s := *seedFlag
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("seed %d: run again with -run '%s' -seed %d", s, t.Name(), s)
+	return s
+}
+
+func ladders(t testing.TB) []tiers.Ladder {
+	var all []tiers.Ladder
+	for _, s := range []string{
+		"1s:1d, 1m:1d, 1h:1d",
+		"100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d",
+		"1m:1d, 1h:1d",
+		"10s:1d",
+		"1s:1m, 1h:7d", // the fine tier is dropped long before a coarse bucket is full
+		"1s:10s, 10s:10m, 10m:1d",
+	} {
+		l, err := tiers.Parse(s)
+		require.NoError(t, err)
+		all = append(all, l)
+	}
+	return all
+}
+
+// Every answer to every script, on both paths, is what the log of all hits
+// says: never over Max in any true window, never denied beyond the grid, all or
+// nothing, and a RetryAfter that is true to the nanosecond.
+func TestScriptsAgainstTheOracle(t *testing.T) {
+	if *scriptFlag != "" {
+		s, err := loadScript(*scriptFlag)
+		require.NoError(t, err)
+		for _, path := range paths {
+			_, err := s.play(path.store())
+			require.NoError(t, err, path.name)
+		}
+		return
+	}
+	for _, path := range paths {
+		for _, ladder := range ladders(t) {
+			for _, clocks := range []struct{ skew, timeout time.Duration }{{-1, -1}, {100 * time.Millisecond, 50 * time.Millisecond}, {3 * time.Second, 10 * time.Second}} {
+				t.Run(fmt.Sprintf("%s, %s, skew %s", path.name, ladder, clocks.skew), func(t *testing.T) {
+					t.Parallel()
+					r := rand.New(rand.NewPCG(seed(t), 1))
+					allowed, denied := 0, 0
+					for range *rounds {
+						s := randomScript(r, ladder, clocks.skew, clocks.timeout, 80)
+						answers, err := s.play(path.store())
+						if err != nil {
+							t.Fatalf("%v\nsave this script and play it with -script FILE:\n%s", err, s.shrink(path.store))
+						}
+						for i, a := range answers {
+							if v := s.calls[i].verb; v == "take" || v == "takeall" {
+								if a.verdict.Allowed {
+									allowed++
+								} else {
+									denied++
+								}
+							}
+						}
+					}
+					require.Greater(t, allowed, 5**rounds, "scripts in which nothing is admitted prove nothing")
+					require.Greater(t, denied, 5**rounds, "nor do those in which nothing is denied")
+				})
+			}
+		}
+	}
+}
+
+// shrink drops calls as long as the script still fails.
+func (s script) shrink(store func() counter.Store) script {
+	for again := true; again; {
+		again = false
+		for i := len(s.calls) - 1; i >= 0; i-- {
+			shorter := s
+			shorter.calls = nil
+			for j, c := range s.calls {
+				if j == i {
+					continue
+				}
+				if c.verb == "refund" {
+					if c.n == int64(i) {
+						shorter.calls = nil
+						break
+					}
+					if c.n > int64(i) {
+						c.n--
+					}
+				}
+				shorter.calls = append(shorter.calls, c)
+			}
+			if len(shorter.calls) != len(s.calls)-1 {
+				continue
+			}
+			if _, err := shorter.play(store()); err != nil {
+				s, again = shorter, true
+			}
+		}
+	}
+	return s
+}
+
+// The same script gets the same verdicts on every path: which limit binds,
+// what remains, when to come back.
+func TestPathsAgree(t *testing.T) {
+	for _, ladder := range ladders(t) {
+		for _, clocks := range []struct{ skew, timeout time.Duration }{{-1, -1}, {100 * time.Millisecond, 50 * time.Millisecond}} {
+			t.Run(fmt.Sprintf("%s, skew %s", ladder, clocks.skew), func(t *testing.T) {
+				t.Parallel()
+				r := rand.New(rand.NewPCG(seed(t), 2))
+				for range *rounds {
+					s := randomScript(r, ladder, clocks.skew, clocks.timeout, 80)
+					want, err := s.play(paths[0].store())
+					require.NoError(t, err)
+					for _, path := range paths[1:] {
+						got, err := s.play(path.store())
+						require.NoError(t, err)
+						for i := range want {
+							if diff := s.differ(want[i], got[i]); diff != "" {
+								t.Fatalf("call %d, %s: %s, not as %s:\n%s", i, path.name, diff, paths[0].name, s)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func (s script) differ(want, got answer) string {
+	a, b := want.verdict, got.verdict
+	switch {
+	case a.Allowed != b.Allowed || a.Key != b.Key || a.Limit != b.Limit:
+		return fmt.Sprintf("allowed %v by %v %v, want %v by %v %v", b.Allowed, b.Key, b.Limit, a.Allowed, a.Key, a.Limit)
+	case a.RetryAfter != b.RetryAfter:
+		return fmt.Sprintf("retry after %v, want %v", b.RetryAfter, a.RetryAfter)
+	case want.count != got.count:
+		return fmt.Sprintf("count %v, want %v", got.count, want.count)
+	case a.Remaining != b.Remaining:
+		return fmt.Sprintf("remaining %v, want %v", b.Remaining, a.Remaining)
+	case len(want.states) != len(got.states):
+		return fmt.Sprintf("%d states, want %d", len(got.states), len(want.states))
+	}
+	// An admitted ticket knows its own stamp, not whether a clock ahead of it
+	// has hit as well.
+	if apart := a.ResetAfter - b.ResetAfter; s.skew < 0 && apart != 0 {
+		return fmt.Sprintf("reset after %v, want %v", b.ResetAfter, a.ResetAfter)
+	}
+	return ""
+}
+
+// What a script prints, a script reads.
+func TestScriptsRoundTrip(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed(t), 3))
+	for _, ladder := range ladders(t) {
+		s := randomScript(r, ladder, time.Second, -1, 200)
+		again, err := parseScript(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s.String(), again.String())
+		require.Equal(t, len(s.calls), len(again.calls))
+	}
+}

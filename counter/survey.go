@@ -1,0 +1,183 @@
+package counter
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// survey is what a call knows of the buckets of one key: which runs make up the
+// cover of each window, and the counts read so far. From it come the counts,
+// and for a denial the bucket that must leave: found coarse first, then finer
+// inside the one that decides, with one more read for each level.
+type survey struct {
+	c        *Counter
+	key      string
+	stamp    time.Time
+	deadline time.Time
+	windows  []Window
+	covers   []tiers.Cover // covers[i] counts windows[i]
+	known    []Span
+}
+
+// count is the sum of cover i, all of which is known.
+func (s *survey) count(i int) int64 {
+	var sum int64
+	for _, run := range s.covers[i] {
+		for j := range run.N {
+			n, _ := s.at(run.Width, run.First+j)
+			sum = plus(sum, n)
+		}
+	}
+	return sum
+}
+
+// at is the count of a bucket, if it is known.
+func (s *survey) at(width time.Duration, index int64) (int64, bool) {
+	for k := range s.known {
+		if span := &s.known[k]; span.Width == width && index >= span.First && index-span.First < int64(len(span.Counts)) {
+			return span.Counts[index-span.First], true
+		}
+	}
+	return 0, false
+}
+
+// fetch reads what runs ask for and is not known yet.
+func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
+	spans := spansOf(runs)
+	if len(spans) == 0 {
+		return nil
+	}
+	op := &Op{Key: s.key, Now: s.stamp, Deadline: s.deadline, Read: spans}
+	if err := s.c.store.Do(ctx, op); err != nil {
+		return err
+	}
+	s.known = append(s.known, spans...)
+	return nil
+}
+
+// spansOf is the union of runs, with place for their counts.
+func spansOf(runs tiers.Cover) []Span {
+	runs = slices.Clone(runs)
+	slices.SortFunc(runs, func(a, b tiers.Run) int {
+		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.First, b.First))
+	})
+	merged := runs[:0]
+	for _, r := range runs {
+		if n := len(merged); n > 0 && merged[n-1].Width == r.Width && r.First <= merged[n-1].First+merged[n-1].N {
+			merged[n-1].N = max(merged[n-1].N, r.First+r.N-merged[n-1].First)
+			continue
+		}
+		merged = append(merged, r)
+	}
+	counts := make([]int64, tiers.Cover(merged).Reads())
+	spans := make([]Span, len(merged))
+	for i, r := range merged {
+		spans[i] = Span{Width: r.Width, First: r.First, Counts: counts[:r.N:r.N]}
+		counts = counts[r.N:]
+	}
+	return spans
+}
+
+// answer writes Leaves, for the windows that have no room for n, and Newest
+// into the windows, as exactly as what is known allows, and returns the runs
+// that would make it more exact. surplus[i] are hits in window i that may be
+// gone soon: of callers who are still to be refused.
+func (s *survey) answer(n int64, surplus []int64) (lacking tiers.Cover) {
+	for i := range s.windows {
+		w := &s.windows[i]
+		w.Leaves, w.Newest = tiers.Bucket{}, tiers.Bucket{}
+		if need := plus(w.Count, n) - w.Max; need > 0 && n <= w.Max {
+			if surplus != nil {
+				need = max(1, need-surplus[i])
+			}
+			w.Leaves, lacking = s.walk(s.covers[i], w.Finest, need, lacking)
+		}
+		w.Newest, lacking = s.walk(s.covers[i], w.Finest, math.MaxInt64, lacking)
+	}
+	return lacking
+}
+
+// walk goes through runs, oldest first, until it has met need hits, or to the
+// last hit, and then down into the bucket where it stands. It returns the
+// bucket of tier finest that it reaches; short of that, where a finer tier is
+// not known yet, the last bucket of that tier inside the one it stands in.
+func (s *survey) walk(runs tiers.Cover, finest int, need int64, lacking tiers.Cover) (tiers.Bucket, tiers.Cover) {
+	var at tiers.Bucket
+	for _, run := range runs {
+		for j := range run.N {
+			count, _ := s.at(run.Width, run.First+j)
+			if count == 0 {
+				continue
+			}
+			at = tiers.Bucket{Width: run.Width, Index: run.First + j}
+			if count >= need {
+				return s.descend(at, finest, need, lacking)
+			}
+			need -= count
+		}
+	}
+	if at.Width == 0 {
+		return at, lacking
+	}
+	return s.descend(at, finest, math.MaxInt64, lacking)
+}
+
+// descend goes from a bucket down to the one of tier finest in which need is
+// met, or the last that holds a hit.
+func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.Cover) (tiers.Bucket, tiers.Cover) {
+	ladder := s.c.plan.ladder
+	tier := 0
+	for ladder.At(tier).Width != at.Width {
+		tier++
+	}
+	for ; tier > finest; tier-- {
+		width := ladder.At(tier - 1).Width
+		children := tiers.Run{Width: width, First: at.Index * int64(at.Width/width), N: int64(at.Width / width)}
+		at = tiers.Bucket{Width: width, Index: children.First + children.N - 1}
+		for j := range children.N {
+			count, known := s.at(width, children.First+j)
+			if !known {
+				return s.last(tiers.Bucket{Width: width, Index: children.First + children.N - 1}, finest), append(lacking, children)
+			}
+			if count == 0 {
+				continue
+			}
+			at.Index = children.First + j
+			if count >= need {
+				break
+			}
+			need -= count
+		}
+	}
+	return s.last(at, finest), lacking
+}
+
+// last is the bucket of tier finest that ends with at, or holds it if it is
+// coarser.
+func (s *survey) last(at tiers.Bucket, finest int) tiers.Bucket {
+	width := s.c.plan.ladder.At(finest).Width
+	return tiers.Bucket{Width: width, Index: tiers.Index((at.Index+1)*int64(at.Width)-1, width)}
+}
+
+// refine reads until answer is exact. What cannot be read leaves it coarse:
+// later than needed, never too early.
+func (s *survey) refine(ctx context.Context, n int64, surplus []int64) {
+	for lacking := s.answer(n, surplus); len(lacking) > 0; lacking = s.answer(n, surplus) {
+		if s.fetch(ctx, lacking) != nil {
+			return
+		}
+	}
+}
+
+// plus adds counts, neither below zero, without wrapping.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,104 @@
+package oracle
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func mustLadder(t testing.TB, s string) tiers.Ladder {
+	t.Helper()
+	l, err := tiers.Parse(s)
+	require.NoError(t, err)
+	return l
+}
+
+// Two of two were hit at 10.7 s. An exact log lets go of them after 20.7 s; a
+// window read in whole seconds when that second has left it; and slack is added
+// to the window.
+func TestJudge(t *testing.T) {
+	limits := counter.MustLimits("2/10s, 100/h")
+	ladder := mustLadder(t, "1s:10s, 1m:1h")
+	var log Log
+	log.Add(time.UnixMilli(10_700), 2)
+	for _, row := range []struct {
+		ms      int64
+		slack   time.Duration
+		n       int64
+		allowed bool
+		exact   bool
+	}{
+		{20_700, 0, 1, false, false},
+		{20_701, 0, 1, false, true},
+		{20_999, 0, 1, false, true},
+		{21_000, 0, 1, true, true},
+		{21_000, 0, 2, true, true},
+		{21_000, 0, 3, false, false},
+		{21_000, 500 * time.Millisecond, 1, false, true},
+		{21_500, 500 * time.Millisecond, 1, true, true},
+		{5_000, 0, 1, false, false}, // a late call sees what was stamped later
+	} {
+		j := Judge{Ladder: ladder, Slack: row.slack}
+		allowed, err := j.Allowed(&log, time.UnixMilli(row.ms), row.n, limits)
+		require.NoError(t, err)
+		require.Equal(t, row.allowed, allowed, "%+v", row)
+		require.Equal(t, row.exact, j.Exact(&log, time.UnixMilli(row.ms), row.n, limits), "%+v", row)
+	}
+}
+
+// The longer window binds, whichever stands first.
+func TestJudgeWantsRoomUnderEveryLimit(t *testing.T) {
+	j := Judge{Ladder: mustLadder(t, "1s:1h")}
+	var log Log
+	log.Add(time.Unix(0, 0), 3)
+	for _, limits := range []string{"3/h, 9/s", "9/s, 3/h"} {
+		allowed, err := j.Allowed(&log, time.Unix(60, 0), 1, counter.MustLimits(limits))
+		require.NoError(t, err)
+		require.False(t, allowed)
+		require.False(t, j.Exact(&log, time.Unix(60, 0), 1, counter.MustLimits(limits)))
+	}
+}
+
+func TestJudgeOfAWindowThatTheLadderLacks(t *testing.T) {
+	_, err := Judge{Ladder: mustLadder(t, "1s:1h")}.Allowed(&Log{}, time.Unix(0, 0), 1, counter.MustLimits("0/s, 1/d"))
+	require.ErrorContains(t, err, "tiers: a window of 1d is longer")
+}
+
+// Stamps that run back by up to 23 minutes, several keys: fast enough to check
+// every call of a long log.
+func BenchmarkJudge(b *testing.B) {
+	const events, keys = 260_000, 40
+	limits := counter.MustLimits("10/m, 50/h, 100/d")
+	j := Judge{Ladder: tiers.For(limits.Windows()...)}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for b.Loop() {
+		var logs [keys]Log
+		var admitted int64
+		clock := time.Unix(1_700_000_000, 0)
+		for range events {
+			clock = clock.Add(time.Duration(rnd.Int64N(int64(8 * time.Second))))
+			at := clock.Add(-time.Duration(rnd.Int64N(int64(23 * time.Minute))))
+			log := &logs[rnd.IntN(keys)]
+			allowed, err := j.Allowed(log, at, 1, limits)
+			require.NoError(b, err)
+			if allowed {
+				log.Add(at, 1)
+				admitted++
+			}
+		}
+		var total int64
+		for i := range logs {
+			total += logs[i].Total()
+			for _, limit := range limits {
+				require.LessOrEqual(b, logs[i].Worst(limit.Per), limit.Max)
+			}
+		}
+		require.Equal(b, admitted, total)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/call")
+}

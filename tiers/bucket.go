@@ -1,0 +1,54 @@
+package tiers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// Bucket is the span [Index*Width, (Index+1)*Width) since the Unix epoch.
+type Bucket struct {
+	Width time.Duration // length of the span, above zero
+	Index int64         // how many widths after the epoch it starts; negative before 1970
+}
+
+// Start is the first instant of b.
+func (b Bucket) Start() time.Time { return time.Unix(0, b.Index*int64(b.Width)) }
+
+// End is the first instant after b.
+func (b Bucket) End() time.Time { return time.Unix(0, (b.Index+1)*int64(b.Width)) }
+
+// String names b by its width and its start in UTC, such as "1m@2026-03-01T23:30:00Z".
+func (b Bucket) String() string {
+	return dur.Format(b.Width) + "@" + b.Start().UTC().Format(time.RFC3339Nano)
+}
+
+// Index is the number of the bucket of the given width that holds the instant
+// ns, in nanoseconds since the Unix epoch: ns/width, rounded down, also before
+// 1970.
+func Index(ns int64, width time.Duration) int64 {
+	w := int64(width)
+	q := ns / w
+	if ns%w < 0 {
+		q--
+	}
+	return q
+}
+
+// The times that buckets are numbered for: nanoseconds since 1970 in 63 bits
+// end in 2262, and a window of [MaxWindow] must fit on either side.
+var (
+	MinTime = time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC)
+	MaxTime = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+var minUnix, maxUnix = MinTime.Unix(), MaxTime.Unix()
+
+// CheckTime returns an error if t is before [MinTime], or not before [MaxTime].
+func CheckTime(t time.Time) error {
+	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
+		return fmt.Errorf("tiers: time %v is out of range, want years %d to %d", t, MinTime.Year(), MaxTime.Year())
+	}
+	return nil
+}

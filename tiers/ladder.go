@@ -1,0 +1,203 @@
+package tiers
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// What a ladder may be made of.
+const (
+	MaxTiers  = 8                // tiers of a ladder, at most
+	MinWidth  = time.Millisecond // width of a tier, at least
+	MinWindow = 10 * time.Millisecond
+	MaxWindow = 366 * 24 * time.Hour // also the longest that a tier is kept
+)
+
+// Tier is one rod of a [Ladder]: buckets of one width.
+type Tier struct {
+	Width time.Duration // length of a bucket
+	Keep  time.Duration // the longest window that may read this tier
+}
+
+// String is the form that [Parse] reads: "1m:1d".
+func (t Tier) String() string { return dur.Format(t.Width) + ":" + dur.Format(t.Keep) }
+
+// Ladder is the list of tiers that every hit of a key is added to, finest
+// first. It is immutable, small, and copied freely. The zero Ladder has no
+// tiers and covers no window; [Default] is where most programs start, [For]
+// fits a ladder to the windows that a program limits.
+//
+// Each tier more is one increment more per hit, and shortens covers. The tier
+// that a window's oldest bucket is read from is the error of its count: keep a
+// fine tier long for precision, short for memory.
+type Ladder struct{ tiers []Tier }
+
+// Default counts windows from a second to a day, exact to the second:
+// seconds, minutes and hours, each kept for a day.
+var Default = Ladder{[]Tier{
+	{time.Second, 24 * time.Hour},
+	{time.Minute, 24 * time.Hour},
+	{time.Hour, 24 * time.Hour},
+}}
+
+// New checks tiers, finest first, and makes a ladder of them: one to eight,
+// each width at least a millisecond and a whole multiple of the one below,
+// each kept at least as long as its width and as the tier below, and at most
+// for 366 days. The error names the first value that breaks a rule.
+func New(tiers ...Tier) (Ladder, error) {
+	if len(tiers) == 0 {
+		return Ladder{}, errors.New("tiers: a ladder needs at least one tier")
+	}
+	if len(tiers) > MaxTiers {
+		return Ladder{}, fmt.Errorf("tiers: %d tiers, want at most %d", len(tiers), MaxTiers)
+	}
+	for i, t := range tiers {
+		switch {
+		case t.Width < MinWidth:
+			return Ladder{}, fmt.Errorf("tiers: width %s is below %s", dur.Format(t.Width), dur.Format(MinWidth))
+		case t.Keep < t.Width:
+			return Ladder{}, fmt.Errorf("tiers: %s is kept for less than its own width", t)
+		case t.Keep > MaxWindow:
+			return Ladder{}, fmt.Errorf("tiers: %s is kept for more than %s", t, dur.Format(MaxWindow))
+		}
+		if i == 0 {
+			continue
+		}
+		switch below := tiers[i-1]; {
+		case t.Width == below.Width:
+			return Ladder{}, fmt.Errorf("tiers: width %s stands there twice", dur.Format(t.Width))
+		case t.Width < below.Width:
+			return Ladder{}, fmt.Errorf("tiers: width %s comes after %s, want the finest first", dur.Format(t.Width), dur.Format(below.Width))
+		case t.Width%below.Width != 0:
+			return Ladder{}, fmt.Errorf("tiers: width %s is not a multiple of %s", dur.Format(t.Width), dur.Format(below.Width))
+		case t.Keep < below.Keep:
+			return Ladder{}, fmt.Errorf("tiers: %s is kept for less than the finer %s", t, below)
+		}
+	}
+	return Ladder{slices.Clone(tiers)}, nil
+}
+
+// Parse reads the form that [Ladder.String] writes: tiers as width:keep,
+// finest first, separated by commas, such as "1s:1d, 1m:1d, 1h:30d". Durations
+// may use d (24 hours) and w (7 days) besides Go's own units.
+func Parse(s string) (Ladder, error) {
+	var tiers []Tier
+	for field := range strings.SplitSeq(s, ",") {
+		width, keep, found := strings.Cut(strings.TrimSpace(field), ":")
+		if !found {
+			return Ladder{}, fmt.Errorf("tiers: %q: want width:keep, such as 1m:1d", strings.TrimSpace(field))
+		}
+		var t Tier
+		var err error
+		if t.Width, err = dur.Parse(strings.TrimSpace(width)); err != nil {
+			return Ladder{}, fmt.Errorf("tiers: width: %w", err)
+		}
+		if t.Keep, err = dur.Parse(strings.TrimSpace(keep)); err != nil {
+			return Ladder{}, fmt.Errorf("tiers: keep: %w", err)
+		}
+		tiers = append(tiers, t)
+	}
+	return New(tiers...)
+}
+
+// For is a ladder that is enough for these windows: a window below a minute is
+// counted in milliseconds (below 100 ms), hundredths (below 1 s) or tenths of a
+// second, a longer one exact to the second; above that come minutes, hours,
+// and beyond a day days, as far as a window has use for them. A window outside
+// [MinWindow] and [MaxWindow] is taken for the nearest that is allowed.
+// Without a window it is [Default].
+func For(windows ...time.Duration) Ladder {
+	if len(windows) == 0 {
+		return Default
+	}
+	longest := min(max(slices.Max(windows), MinWindow), MaxWindow)
+	var tiers []Tier
+	for _, t := range []struct{ width, below time.Duration }{ // width, and the windows that need it as their finest
+		{time.Millisecond, 100 * time.Millisecond},
+		{10 * time.Millisecond, time.Second},
+		{100 * time.Millisecond, time.Minute},
+	} {
+		var keep time.Duration
+		for _, w := range windows {
+			if w = min(max(w, MinWindow), MaxWindow); w < t.below {
+				keep = max(keep, w)
+			}
+		}
+		// A finer tier that lasts as long serves these windows already.
+		if keep > 0 && (len(tiers) == 0 || tiers[len(tiers)-1].Keep < keep) {
+			tiers = append(tiers, Tier{t.width, keep})
+		}
+	}
+	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		if width <= longest {
+			tiers = append(tiers, Tier{width, longest})
+		}
+	}
+	if longest > dur.Day {
+		tiers = append(tiers, Tier{dur.Day, longest})
+	}
+	return Ladder{tiers}
+}
+
+// Len is the number of tiers.
+func (l Ladder) Len() int { return len(l.tiers) }
+
+// At is tier i; 0 is the finest.
+func (l Ladder) At(i int) Tier { return l.tiers[i] }
+
+// Tiers is a copy of the tiers, finest first.
+func (l Ladder) Tiers() []Tier { return slices.Clone(l.tiers) }
+
+// String is the form that [Parse] reads: "1s:1d, 1m:1d, 1h:1d".
+func (l Ladder) String() string {
+	parts := make([]string, len(l.tiers))
+	for i, t := range l.tiers {
+		parts[i] = t.String()
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Buckets is the bucket of each tier, finest first, that holds t.
+func (l Ladder) Buckets(t time.Time) []Bucket {
+	buckets := make([]Bucket, len(l.tiers))
+	for i, tier := range l.tiers {
+		buckets[i] = Bucket{tier.Width, Index(t.UnixNano(), tier.Width)}
+	}
+	return buckets
+}
+
+// Finest is the number of the tier that the edge of a window is read from: the
+// finest that is kept for the whole window. Its width is the error of the
+// window's count. It is an error if no tier is kept that long, if the finest
+// that is is wider than the window, or if the window is shorter than 10 ms or
+// longer than 366 days.
+func (l Ladder) Finest(window time.Duration) (int, error) {
+	if window < MinWindow || window > MaxWindow {
+		return 0, fmt.Errorf("tiers: a window of %s, want %s to %s", dur.Format(window), dur.Format(MinWindow), dur.Format(MaxWindow))
+	}
+	for i, t := range l.tiers {
+		if t.Keep < window {
+			continue
+		}
+		if t.Width > window {
+			return 0, fmt.Errorf("tiers: a window of %s would be read in buckets of %s: ladder %q keeps no finer tier that long", dur.Format(window), dur.Format(t.Width), l)
+		}
+		return i, nil
+	}
+	return 0, fmt.Errorf("tiers: a window of %s is longer than any tier of ladder %q is kept", dur.Format(window), l)
+}
+
+// Decision is the number of the decision tier of a window: the coarsest that
+// is no wider than the window, the same at every moment; -1 if all are wider.
+func (l Ladder) Decision(window time.Duration) int {
+	i := len(l.tiers) - 1
+	for i >= 0 && l.tiers[i].Width > window {
+		i--
+	}
+	return i
+}

@@ -1,0 +1,155 @@
+package tiers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseRoundTrips(t *testing.T) {
+	for in, want := range map[string]string{
+		"1s:1d, 1m:1d, 1h:30d": "1s:1d, 1m:1d, 1h:30d",
+		"1s:24h,60s:1d,60m:1w": "1s:1d, 1m:1d, 1h:7d",
+		" 100ms : 1m ":         "100ms:1m",
+		"1ms:1ms,1d:366d":      "1ms:1ms, 1d:366d",
+	} {
+		l, err := Parse(in)
+		require.NoError(t, err)
+		require.Equal(t, want, l.String())
+		again, err := Parse(l.String())
+		require.NoError(t, err)
+		require.Equal(t, l, again)
+	}
+	require.Equal(t, "1s:1d, 1m:1d, 1h:1d", Default.String())
+}
+
+func TestParseNamesTheMistake(t *testing.T) {
+	for in, want := range map[string]string{
+		"":              `"": want width:keep`,
+		"1s":            `"1s": want width:keep`,
+		"1s:1d,":        `"": want width:keep`,
+		"x:1d":          `width: duration "x"`,
+		"1s:y":          `keep: duration "y"`,
+		"60s:1d,90s:1d": "width 1m30s is not a multiple of 1m",
+		"1s:1d,1s:1d":   "width 1s stands there twice",
+		"1m:1d,1s:1d":   "width 1s comes after 1m",
+		"1s:1d,1m:1h":   "1m:1h is kept for less than the finer 1s:1d",
+		"1h:1m":         "1h:1m is kept for less than its own width",
+		"0s:1d":         "width 0s is below 1ms",
+		"-1s:1d":        "width -1s is below 1ms",
+		"999us:1d":      "below 1ms",
+		"1s:367d":       "kept for more than 366d",
+		"1s:1d:1d":      `keep: duration "1d:1d"`,
+		"1s:9d,2s:9d,4s:9d,8s:9d,16s:9d,32s:9d,64s:9d,128s:9d,256s:9d": "9 tiers, want at most 8",
+	} {
+		_, err := Parse(in)
+		require.ErrorContains(t, err, want, "%q", in)
+		require.ErrorContains(t, err, "tiers: ")
+	}
+	_, err := New()
+	require.ErrorContains(t, err, "at least one tier")
+}
+
+func TestFor(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, row := range []struct {
+		windows []time.Duration
+		want    string
+	}{
+		{nil, "1s:1d, 1m:1d, 1h:1d"},
+		{[]time.Duration{day}, "1s:1d, 1m:1d, 1h:1d"},
+		{[]time.Duration{time.Minute, time.Hour, day}, "1s:1d, 1m:1d, 1h:1d"},
+		{[]time.Duration{time.Minute}, "1s:1m, 1m:1m"},
+		{[]time.Duration{5 * time.Second, 7 * day}, "100ms:5s, 1s:7d, 1m:7d, 1h:7d, 1d:7d"},
+		{[]time.Duration{50 * time.Millisecond}, "1ms:50ms"},
+		{[]time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Hour}, "1ms:50ms, 10ms:500ms, 100ms:5s, 1s:1h, 1m:1h, 1h:1h"},
+		{[]time.Duration{30 * day}, "1s:30d, 1m:30d, 1h:30d, 1d:30d"},
+		{[]time.Duration{-1}, "1ms:10ms"},
+		{[]time.Duration{1 << 62}, "1s:366d, 1m:366d, 1h:366d, 1d:366d"},
+	} {
+		l := For(row.windows...)
+		require.Equal(t, row.want, l.String())
+		_, err := New(l.Tiers()...)
+		require.NoError(t, err, "For makes only what New accepts")
+		for _, w := range row.windows {
+			if w < MinWindow || w > MaxWindow {
+				continue
+			}
+			fine, err := l.Finest(w)
+			require.NoError(t, err, "%s must count %v", l, w)
+			switch g := l.At(fine).Width; {
+			case w >= time.Minute:
+				require.Equal(t, time.Second, g)
+			case w >= time.Second:
+				require.LessOrEqual(t, g, 100*time.Millisecond)
+			default:
+				require.LessOrEqual(t, g, w/10)
+			}
+		}
+	}
+}
+
+func TestLadderIsImmutable(t *testing.T) {
+	tiers := []Tier{{time.Second, time.Hour}}
+	l, err := New(tiers...)
+	require.NoError(t, err)
+	tiers[0].Keep = time.Minute
+	l.Tiers()[0].Keep = time.Minute
+	require.Equal(t, Tier{time.Second, time.Hour}, l.At(0))
+	require.Equal(t, 1, l.Len())
+}
+
+func TestFinestNamesTheWindow(t *testing.T) {
+	l := mustParse(t, "1s:1m, 1h:1d")
+	for window, want := range map[time.Duration]string{
+		0:                    "a window of 0s",
+		-time.Second:         "a window of -1s",
+		9 * time.Millisecond: "want 10ms to 366d",
+		367 * 24 * time.Hour: "a window of 367d",
+		48 * time.Hour:       "a window of 2d is longer than any tier",
+		10 * time.Minute:     "a window of 10m would be read in buckets of 1h",
+		time.Second / 2:      "a window of 500ms would be read in buckets of 1s",
+	} {
+		_, err := l.Finest(window)
+		require.ErrorContains(t, err, want)
+		_, err = l.Cover(time.Unix(0, 0), window)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := (Ladder{}).Finest(time.Hour)
+	require.Error(t, err)
+	require.Equal(t, -1, Ladder{}.Decision(time.Hour))
+}
+
+func TestBucketsOfAnInstant(t *testing.T) {
+	for at, want := range map[time.Time][]string{
+		time.Date(2026, 3, 1, 23, 30, 33, 5, time.UTC):   {"1s@2026-03-01T23:30:33Z", "1m@2026-03-01T23:30:00Z", "1h@2026-03-01T23:00:00Z"},
+		time.Date(1969, 12, 31, 23, 59, 59, 1, time.UTC): {"1s@1969-12-31T23:59:59Z", "1m@1969-12-31T23:59:00Z", "1h@1969-12-31T23:00:00Z"},
+		time.Unix(0, 0): {"1s@1970-01-01T00:00:00Z", "1m@1970-01-01T00:00:00Z", "1h@1970-01-01T00:00:00Z"},
+	} {
+		var got []string
+		for _, b := range Default.Buckets(at) {
+			got = append(got, b.String())
+			require.False(t, at.Before(b.Start()))
+			require.True(t, at.Before(b.End()))
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"1s:1d, 1m:1d, 1h:30d", "100ms:1m", "1ms:366d,1d:366d", "1s:1d,1s:1d", "x", ":", "9w:1d"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		l, err := Parse(s)
+		if err != nil {
+			return
+		}
+		again, err := Parse(l.String())
+		require.NoError(t, err)
+		require.Equal(t, l, again)
+		require.Positive(t, l.Len())
+		require.LessOrEqual(t, l.Len(), MaxTiers)
+	})
+}
