@@ -116,7 +116,8 @@ func (d *denials) note(demands []Demand, now, n int64, allowed bool) {
 
 // learn is note for a call that was answered by a read, or by an atomic step of
 // the store: a denial is remembered until the call would be admitted, and a
-// second at most.
+// second at most. That is by this process's own clock: what RetryAfter adds for
+// those whose clocks are behind would deny wrongly here.
 func (d *denials) learn(c *Counter, demands []Demand, now, n int64, allowed bool) {
 	d.note(demands, now, n, allowed)
 	if allowed {
@@ -135,7 +136,7 @@ func (d *denials) learn(c *Counter, demands []Demand, now, n int64, allowed bool
 	key := callKey(demands)
 	r := d.keys[string(key)]
 	d.seq++
-	r.until, r.n, r.windows, r.learnt = now+int64(min(retry, maxRecall)), n, windows, d.seq
+	r.until, r.n, r.windows, r.learnt = now+int64(min(retry-c.skew, maxRecall)), n, windows, d.seq
 	d.put(key, r)
 }
 

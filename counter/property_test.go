@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,31 @@ func TestScriptsAgainstTheOracle(t *testing.T) {
 					require.Greater(t, denied, 5**rounds, "nor do those in which nothing is denied")
 				})
 			}
+		}
+	}
+}
+
+// Scripts that once failed.
+func TestScriptsThatOnceFailed(t *testing.T) {
+	for name, text := range map[string]string{
+		"a denial remembered for as long as RetryAfter, which allows for slower clocks": `
+ladder 1s:10s, 10s:10m, 10m:1d
+skew 100ms
+timeout 50ms
+40822571 take 1 b/x=3/10m,9/m,2/10m
+6237589294 add 1 b/x
+607836721893 take 1 b/x=3/10m,9/m,2/10m
+609274689637 takeall 1 b/x=3/10m,9/m,2/10m b/x=3/10m,9/m,2/10m
+610245591440 takeall 1 b/x=3/10m,9/m,2/10m b/x=3/10m,9/m,2/10m
+`,
+	} {
+		for _, path := range paths {
+			t.Run(name+", "+path.name, func(t *testing.T) {
+				s, err := parseScript(strings.TrimSpace(text))
+				require.NoError(t, err)
+				_, err = s.play(path.store())
+				require.NoError(t, err)
+			})
 		}
 	}
 }
