@@ -26,7 +26,7 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if c.denied != nil {
 		defer c.denied.clear(stored)
 	}
-	op := &Op{Key: string(stored), Now: stamp, Deadline: c.deadline(), N: n, Add: c.slots(stamp.UnixNano())}
+	op := &Op{Key: string(stored), Ladder: c.plan.ladder, Now: stamp, Deadline: c.deadline(), N: n, Add: c.slots(stamp.UnixNano())}
 	if err := c.store.Do(ctx, op); err != nil {
 		return c.failed(ctx, key.Event, err)
 	}

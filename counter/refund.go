@@ -82,7 +82,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 		return err
 	}
 	now := stamp.UnixNano()
-	mark := &Op{Key: string(c.keys.appendForgotten(nil, key)), Now: stamp, Deadline: c.deadline(), N: 1, Add: c.slots(now)}
+	mark := &Op{Key: string(c.keys.appendForgotten(nil, key)), Ladder: c.plan.ladder, Now: stamp, Deadline: c.deadline(), N: 1, Add: c.slots(now)}
 	if err := c.store.Do(ctx, mark); err != nil {
 		return c.failed(ctx, key.Event, err)
 	}

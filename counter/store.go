@@ -41,14 +41,21 @@ type Store interface {
 
 // Op is one round trip to a [Store], for one key.
 type Op struct {
-	Key      string    // printable ASCII without spaces and braces, 1 to 200 bytes, made by the Counter
-	Now      time.Time // the caller's clock, which decides what has expired in a store without a clock of its own
-	Deadline time.Time // when Do must have returned, on the machine's clock; zero: the store's own timeout, if it has one
+	Key      string       // printable ASCII without spaces and braces, 1 to 200 bytes, made by the Counter
+	Ladder   tiers.Ladder // that the key is counted on, always the same one for a key
+	Now      time.Time    // the caller's clock, which decides what has expired in a store without a clock of its own
+	Deadline time.Time    // when Do must have returned, on the machine's clock; zero: the store's own timeout, if it has one
 
 	// N is added to each bucket of Add: 1 to MaxCount. Below zero it takes
 	// back, down to -MaxCount: a bucket stops at 0, and one that is not there
 	// stays away. A bucket counts to MaxCount: an addition beyond is an error,
 	// never a smaller number.
+	//
+	// Who adds to a bucket of one tier adds as much to those of all tiers that
+	// hold the same instant, so a store may keep the finer and work out the
+	// coarser from them, and may refuse an addition that takes the sum over all
+	// that it keeps of a key beyond MaxCount. What is taken back may be named in
+	// some tiers only; it must be gone when all tiers were named.
 	N   int64
 	Add []Slot // each bucket once
 

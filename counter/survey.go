@@ -52,7 +52,7 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	if len(spans) == 0 {
 		return nil
 	}
-	op := &Op{Key: s.key, Now: s.stamp, Deadline: s.deadline, Read: spans}
+	op := &Op{Key: s.key, Ladder: s.c.plan.ladder, Now: s.stamp, Deadline: s.deadline, Read: spans}
 	if err := s.c.store.Do(ctx, op); err != nil {
 		return err
 	}

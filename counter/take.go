@@ -254,7 +254,7 @@ func (c *Counter) answered(label int64) []Slot {
 // what is in read by the way. The caller's context does not stop it: a visitor
 // who hangs up would leave his hit behind. It is not tried again.
 func (c *Counter) takeBack(ctx context.Context, key string, stamp time.Time, n int64, slots []Slot, read []Span) (*Op, error) {
-	op := &Op{Key: key, Now: stamp, Deadline: c.deadline(), N: -n, Read: read}
+	op := &Op{Key: key, Ladder: c.plan.ladder, Now: stamp, Deadline: c.deadline(), N: -n, Read: read}
 	for _, slot := range slots {
 		if slot.Count > 0 {
 			slot.Count = 0

@@ -155,7 +155,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 		t.covers[i] = c.plan.settled(nil, label, r)
 		early = append(early, t.covers[i]...)
 	}
-	op := &Op{Key: t.key, Now: t.stamp, Deadline: t.deadline, N: t.n, Add: c.slots(label), Read: spansOf(early)}
+	op := &Op{Key: t.key, Ladder: c.plan.ladder, Now: t.stamp, Deadline: t.deadline, N: t.n, Add: c.slots(label), Read: spansOf(early)}
 	err = c.store.Do(ctx, op)
 	t.slots = op.Add
 	if err != nil {
