@@ -2,15 +2,18 @@
 GO ?= go
 FUZZTIME ?= 30s
 
-.PHONY: help test check bench fuzz model demo clean
+.PHONY: help servers test check bench fuzz model demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## all tests, with everything they need
+servers: ## install memcached and redis-server where they are missing, services off
+	@sh internal/servertest/install.sh
+
+test: servers ## all tests, with everything they need
 	$(GO) test -timeout 15m ./...
 
-check: bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -race -shuffle=on
+check: servers bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -race -shuffle=on
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	cd bench && $(GO) vet ./...
@@ -18,7 +21,7 @@ check: bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -race -shu
 	cd bench && ../bin/staticcheck ./...
 	$(GO) test -race -shuffle=on -timeout 30m ./...
 
-bench: ## this library beside its peers, interleaved, medians and spread (minutes)
+bench: servers ## this library beside its peers, interleaved, medians and spread (minutes)
 	cd bench && $(GO) run .
 
 fuzz: ## every fuzz target for FUZZTIME each

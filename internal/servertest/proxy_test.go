@@ -1,0 +1,226 @@
+package servertest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestProxyCountsTrips(t *testing.T) {
+	t.Parallel()
+	const delay = 50 * time.Millisecond // so far may requests side by side be apart, twice
+	p := NewProxy(t, echo(t, nil), delay)
+	a, b := connect(t, p.Addr), connect(t, p.Addr)
+	for _, c := range []struct {
+		name  string
+		call  func()
+		trips int
+	}{
+		{"nothing", func() {}, 0},
+		{"one request", func() { send(t, a, "1\n"); receive(t, a, "1\n") }, 1},
+		{"one after the other", func() {
+			for _, conn := range []net.Conn{a, b, a} {
+				send(t, conn, "2\n")
+				receive(t, conn, "2\n")
+			}
+		}, 3},
+		{"side by side, on two connections", func() {
+			send(t, a, "3\n")
+			send(t, b, "3\n")
+			receive(t, a, "3\n")
+			receive(t, b, "3\n")
+		}, 1},
+		{"one after the other, on one connection, without waiting", func() {
+			send(t, a, "4\n")
+			send(t, a, "5\n")
+			receive(t, a, "5\n")
+		}, 1},
+		{"two, then one that waited for the first", func() {
+			send(t, a, "6\n")
+			send(t, b, "6\n")
+			receive(t, a, "6\n")
+			send(t, a, "7\n")
+			receive(t, b, "6\n")
+			receive(t, a, "7\n")
+		}, 2},
+	} {
+		p.Reset()
+		c.call()
+		require.Equal(t, c.trips, p.Trips(), c.name)
+	}
+}
+
+func TestProxyCountsConnections(t *testing.T) {
+	t.Parallel()
+	p := NewProxy(t, echo(t, nil), 0)
+	for range 3 {
+		conn := connect(t, p.Addr)
+		send(t, conn, "1\n")
+		receive(t, conn, "1\n")
+	}
+	require.Equal(t, 3, p.Conns())
+	p.Reset()
+	require.Zero(t, p.Conns())
+	require.Zero(t, p.Trips())
+}
+
+func TestProxyDelaysAndKeepsTheThroughput(t *testing.T) {
+	t.Parallel()
+	const delay = 50 * time.Millisecond
+	p := NewProxy(t, echo(t, nil), delay)
+	conn := connect(t, p.Addr)
+	began := time.Now()
+	send(t, conn, "1\n")
+	receive(t, conn, "1\n")
+	require.GreaterOrEqual(t, time.Since(began), 2*delay)
+
+	// The proxy reads 64 KiB at a time at most: 8 MiB are 128 chunks or more.
+	// One delay for each would be 6.4 seconds.
+	long := append(bytes.Repeat([]byte("x"), 8<<20), '\n')
+	began = time.Now()
+	go conn.Write(long)
+	got, err := bufio.NewReader(conn).ReadBytes('\n')
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(long, got))
+	require.Less(t, time.Since(began), 3200*time.Millisecond)
+}
+
+func TestProxyPauses(t *testing.T) {
+	t.Parallel()
+	heard := make(chan string, 10)
+	p := NewProxy(t, echo(t, heard), 0)
+	old := connect(t, p.Addr)
+	p.Pause()
+	p.Pause()
+	young := connect(t, p.Addr)
+	send(t, old, "old\n")
+	send(t, young, "young\n")
+	requireSilence(t, old)
+	requireSilence(t, young)
+	require.Empty(t, heard)
+	p.Resume()
+	p.Resume()
+	receive(t, old, "old\n")
+	receive(t, young, "young\n")
+}
+
+func TestProxyDropsReplies(t *testing.T) {
+	t.Parallel()
+	heard := make(chan string, 10)
+	p := NewProxy(t, echo(t, heard), 0)
+	conn := connect(t, p.Addr)
+	p.DropReplies(true)
+	send(t, conn, "1\n")
+	require.Equal(t, "1\n", <-heard, "the request has arrived")
+	requireSilence(t, conn)
+	p.DropReplies(false)
+	send(t, conn, "2\n")
+	require.Equal(t, "", receive(t, conn, "2\n"), "the first answer does not come any more")
+}
+
+func TestProxyCuts(t *testing.T) {
+	t.Parallel()
+	p := NewProxy(t, echo(t, nil), 0)
+	conn := connect(t, p.Addr)
+	send(t, conn, "1\n")
+	receive(t, conn, "1\n")
+	p.Pause()
+	send(t, conn, "lost\n")
+	p.Cut()
+	p.Resume()
+	requireClosed(t, conn)
+
+	conn = connect(t, p.Addr)
+	send(t, conn, "2\n")
+	receive(t, conn, "2\n")
+}
+
+func TestProxyToNobody(t *testing.T) {
+	t.Parallel()
+	s := StartMemcached(t)
+	p := NewProxy(t, s.Addr, 0)
+	conn := connect(t, p.Addr)
+	send(t, conn, "version\r\n")
+	receive(t, conn, "\r\n")
+	s.Kill()
+	requireClosed(t, conn)
+	requireClosed(t, connect(t, p.Addr))
+}
+
+// A client that has said all it has to say still gets its answers, and a
+// server learns that its client has gone.
+func TestProxyPassesTheEndOn(t *testing.T) {
+	t.Parallel()
+	p := NewProxy(t, echo(t, nil), time.Millisecond)
+	conn := connect(t, p.Addr)
+	send(t, conn, "1\n")
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	all, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Equal(t, "1\n", string(all))
+}
+
+// echo is a server that answers each line with itself, and tells heard of it.
+func echo(t testing.TB, heard chan<- string) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				lines := bufio.NewReader(conn)
+				for {
+					line, err := lines.ReadString('\n')
+					if err != nil {
+						return
+					}
+					if heard != nil {
+						heard <- line
+					}
+					if _, err := io.WriteString(conn, line); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func connect(t testing.TB, addr string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func send(t testing.TB, conn net.Conn, line string) {
+	t.Helper()
+	_, err := fmt.Fprint(conn, line)
+	require.NoError(t, err)
+}
+
+func requireClosed(t testing.TB, conn net.Conn) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	_, err := conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	var timeout net.Error
+	if e, ok := err.(net.Error); ok {
+		timeout = e
+	}
+	require.True(t, timeout == nil || !timeout.Timeout(), "still open")
+}

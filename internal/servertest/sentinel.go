@@ -1,0 +1,186 @@
+package servertest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	replicas  = 2
+	sentinels = 3
+	quorum    = 2
+
+	// A sentinel that has lost a connection opens the next one a second later,
+	// also when that is the one to a new master. If it were to take a master
+	// for down sooner than that, it would do so with the new one, and the
+	// sentinels would chase the master from node to node.
+	downAfter = 1500 * time.Millisecond
+
+	// failoverTimeout is what each step of a failover may take. The same
+	// sentinel starts another one after twice that.
+	failoverTimeout = 3 * time.Second
+)
+
+// SentinelSetup is a Redis master with two replicas, watched by three
+// sentinels.
+type SentinelSetup struct {
+	Name  string   // of the master, by which clients ask the sentinels for it
+	Addrs []string // of the sentinels
+
+	t     testing.TB
+	nodes []*Server // the master and the replicas, whichever is which
+}
+
+// Sentinel starts a master, its replicas and its sentinels for the test, and
+// returns when a failover would succeed. That takes about two seconds.
+func Sentinel(t testing.TB) *SentinelSetup {
+	t.Helper()
+	s := &SentinelSetup{Name: "main", t: t}
+	// A master waits five seconds for more replicas, unless it is told not to.
+	master := StartRedis(t, "--repl-diskless-sync-delay", "0")
+	s.nodes = append(s.nodes, master)
+	for range replicas {
+		s.nodes = append(s.nodes, StartRedis(t, "--repl-diskless-sync-delay", "0",
+			"--replicaof", "127.0.0.1 "+strconv.Itoa(master.port)))
+	}
+	// What a sentinel does not find at its first look, it sees ten seconds later.
+	s.await("the replicas have not joined", func() error { return inStep(master.Addr, replicas) })
+	for range sentinels {
+		s.Addrs = append(s.Addrs, startSentinel(t, s.Name, master.port).Addr)
+	}
+	s.await("the sentinels have not met", s.ready)
+	return s
+}
+
+func startSentinel(t testing.TB, name string, master int) *Server {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "sentinel.conf") // which the sentinel rewrites
+	if err := os.WriteFile(config, nil, 0o600); err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	program := redisProgram()
+	program.args = func(port int, dir string) []string {
+		return []string{config, "--sentinel", "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir}
+	}
+	s := start(t, program)
+	for _, args := range [][]string{
+		{"MONITOR", name, "127.0.0.1", strconv.Itoa(master), strconv.Itoa(quorum)},
+		{"SET", name, "down-after-milliseconds", fmt.Sprint(downAfter.Milliseconds())},
+		{"SET", name, "failover-timeout", fmt.Sprint(failoverTimeout.Milliseconds())},
+	} {
+		if _, err := redis(s.Addr, append([]string{"SENTINEL"}, args...)...); err != nil {
+			t.Fatalf("servertest: configure the sentinel at %s: %v", s.Addr, err)
+		}
+	}
+	return s
+}
+
+// Master is the host:port of the master that all sentinels name.
+func (s *SentinelSetup) Master() string {
+	s.t.Helper()
+	var master string
+	s.await("the sentinels do not agree", func() (err error) {
+		master, err = s.master()
+		return err
+	})
+	return master
+}
+
+// Server is the master or replica at addr.
+func (s *SentinelSetup) Server(addr string) *Server {
+	s.t.Helper()
+	return byAddr(s.t, s.nodes, addr)
+}
+
+// FailOver kills the master, waits until the sentinels have made a replica the
+// new one and are done, and returns its host:port. Nothing that was written
+// before the call is lost. That takes about four
+// seconds, and a few more when it comes soon after another. The old master
+// becomes a replica some ten seconds after a Restart.
+func (s *SentinelSetup) FailOver() string {
+	s.t.Helper()
+	s.await("not ready for a failover", s.ready)
+	old := s.Master()
+	s.Server(old).Kill()
+	var master string
+	s.await("no failover", func() (err error) {
+		switch master, err = s.settled(); {
+		case err != nil:
+			return err
+		case master == old:
+			return fmt.Errorf("the sentinels still name %s", old)
+		}
+		return hasRole(master, "master")
+	})
+	return master
+}
+
+// ready is nil if all sentinels see a replica that can take the master's place.
+func (s *SentinelSetup) ready() error {
+	master, err := s.settled()
+	if err != nil {
+		return err
+	}
+	for _, addr := range s.Addrs {
+		known, err := redis(addr, "SENTINEL", "REPLICAS", s.Name)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(fmt.Sprint(known), "flags slave ") {
+			return fmt.Errorf("the sentinel at %s sees no replica that is up: %v", addr, known)
+		}
+	}
+	return inStep(master, 1)
+}
+
+// settled is the master that all sentinels name, if they all know each other
+// and see it up, with no failover under way.
+func (s *SentinelSetup) settled() (string, error) {
+	for _, addr := range s.Addrs {
+		answer, err := redis(addr, "SENTINEL", "MASTER", s.Name)
+		if err != nil {
+			return "", err
+		}
+		// Names and values take turns.
+		fields := strings.Fields(strings.Trim(fmt.Sprint(answer), "[]"))
+		for _, want := range [][]string{{"flags", "master"}, {"num-other-sentinels", fmt.Sprint(sentinels - 1)}} {
+			if i := slices.Index(fields, want[0]); i < 0 || i+1 == len(fields) || fields[i+1] != want[1] {
+				return "", fmt.Errorf("the sentinel at %s does not say %q: %v", addr, want, fields)
+			}
+		}
+	}
+	return s.master()
+}
+
+func (s *SentinelSetup) master() (string, error) {
+	var master string
+	for _, addr := range s.Addrs {
+		answer, err := redis(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
+		if err != nil {
+			return "", err
+		}
+		pair, ok := answer.([]any)
+		if !ok || len(pair) != 2 {
+			return "", fmt.Errorf("the sentinel at %s knows no master %s: %v", addr, s.Name, answer)
+		}
+		named := fmt.Sprintf("%v:%v", pair...)
+		if master != "" && named != master {
+			return "", fmt.Errorf("the sentinels name %s and %s", master, named)
+		}
+		master = named
+	}
+	return master, nil
+}
+
+func (s *SentinelSetup) await(failure string, ready func() error) {
+	s.t.Helper()
+	if err := await(ready); err != nil {
+		s.t.Fatalf("servertest: %s: %v", failure, err)
+	}
+}

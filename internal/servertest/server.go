@@ -1,0 +1,255 @@
+package servertest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// patience is how long a server may take for anything before the test
+	// fails. It is spent only on failures.
+	patience = 30 * time.Second
+
+	// Ports are drawn from a range that is, with the buses of cluster nodes
+	// busOffset above it, below the ports that Linux gives to clients: so a
+	// server that is down for a moment finds its port free again.
+	lowestPort, highestPort = 12000, 22000
+	busOffset               = 10000
+)
+
+// Server is one running server process.
+type Server struct {
+	Addr string // host:port on the loopback interface, the same after a Restart
+
+	t       testing.TB
+	program program
+	port    int
+	dir     string
+	cmd     *exec.Cmd
+	exited  chan struct{} // closed when cmd is no more
+}
+
+// program is what there is to know about a kind of server.
+type program struct {
+	name    string                              // of the executable
+	debian  string                              // the package it is in
+	other   string                              // and that of other systems
+	args    func(port int, dir string) []string // dir is for its files
+	answers func(addr string, pid int) error    // nil as soon as the process serves
+}
+
+// errExited is why a server will never answer.
+var errExited = errors.New("the process has exited")
+
+func start(t testing.TB, program program) *Server {
+	t.Helper()
+	path, err := exec.LookPath(program.name)
+	if err != nil {
+		t.Fatalf("servertest: %s is missing: install %s (Debian) or %s (Fedora, Homebrew); on Debian, make test as root installs it",
+			program.name, program.debian, program.other)
+	}
+	program.name = path
+	s := &Server{t: t, program: program, dir: t.TempDir()}
+	t.Cleanup(s.end)
+	for range 20 {
+		s.port = freePort(t)
+		s.Addr = hostPort(s.port)
+		if err = s.run(); !errors.Is(err, errExited) {
+			break // what exits has most likely lost its port to another test
+		}
+	}
+	if err != nil {
+		t.Fatalf("servertest: start %s: %v", filepath.Base(path), err)
+	}
+	return s
+}
+
+// Pid is the process id of the server, another one after a Restart.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// Pause makes the server half-open: connections are accepted (by the kernel)
+// and what is sent arrives, but nothing is answered until Resume.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+}
+
+// Resume ends a Pause. The server answers what has been sent meanwhile.
+func (s *Server) Resume() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+func (s *Server) signal(signal syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(signal); err != nil {
+		s.t.Fatalf("servertest: send %v to the server at %s: %v", signal, s.Addr, err)
+	}
+}
+
+// Kill ends the server at once, as a crash does, and returns when it is gone.
+// A server that is gone stays so.
+func (s *Server) Kill() {
+	s.cmd.Process.Kill() // fails only if it has exited
+	<-s.exited
+}
+
+// Restart starts the server again, empty, on the same port, and returns when
+// it answers. One that still runs is killed first.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if err = s.run(); !errors.Is(err, errExited) {
+			break
+		}
+	}
+	if err != nil {
+		s.t.Fatalf("servertest: restart the server at %s: %v", s.Addr, err)
+	}
+}
+
+// run starts the process and waits until it answers.
+func (s *Server) run() error {
+	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(s.program.name, s.program.args(s.port, s.dir)...)
+	// A file, not a buffer: there is no goroutine that copies, and the server
+	// never waits for us.
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = dieWithUs()
+	if err := onLastingThread(cmd.Start); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		cmd.Wait() // how a server ended says its log
+		close(exited)
+	}()
+	s.cmd, s.exited = cmd, exited
+	return await(func() error {
+		if s.gone() {
+			return errExited
+		}
+		return s.program.answers(s.Addr, cmd.Process.Pid)
+	})
+}
+
+// gone tells whether the process has exited.
+func (s *Server) gone() bool {
+	select {
+	case <-s.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// end is the cleanup of the test.
+func (s *Server) end() {
+	if s.cmd == nil {
+		return
+	}
+	s.Kill()
+	if s.t.Failed() {
+		s.t.Logf("the log of %s at %s ends:\n%s", filepath.Base(s.program.name), s.Addr, s.lastLines(20))
+	}
+}
+
+func byAddr(t testing.TB, servers []*Server, addr string) *Server {
+	t.Helper()
+	for _, s := range servers {
+		if s.Addr == addr {
+			return s
+		}
+	}
+	t.Fatalf("servertest: no server of this setup has the address %s", addr)
+	return nil
+}
+
+func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }
+
+func (s *Server) lastLines(n int) string {
+	log, err := os.ReadFile(s.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.SplitAfter(string(bytes.TrimSpace(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+// await calls ready until it returns nil, errExited, or patience has run out.
+func await(ready func() error) error {
+	deadline := time.Now().Add(patience)
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := ready()
+		if err == nil || errors.Is(err, errExited) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not ready within %v: %w", patience, err)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// freePort is a port that was free a moment ago, and that of a cluster's bus with it.
+func freePort(t testing.TB) int {
+	t.Helper()
+	var err error
+	for range 1000 {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		if err = free(port); err == nil {
+			if err = free(port + busOffset); err == nil {
+				return port
+			}
+		}
+	}
+	t.Fatalf("servertest: no free port between %d and %d: %v", lowestPort, highestPort, err)
+	return 0
+}
+
+func free(port int) error {
+	listener, err := net.Listen("tcp", hostPort(port))
+	if err != nil {
+		return err
+	}
+	return listener.Close()
+}
+
+// starts hands functions to a thread of the operating system that never ends.
+var starts = func() chan func() {
+	starts := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for start := range starts {
+			start()
+		}
+	}()
+	return starts
+}()
+
+// onLastingThread calls start on a thread that lives as long as the process.
+// Linux kills a child when the thread that made it ends, not the process, and
+// Go ends threads when it likes.
+func onLastingThread(start func() error) error {
+	result := make(chan error)
+	starts <- func() { result <- start() }
+	return <-result
+}

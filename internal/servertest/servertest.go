@@ -1,0 +1,132 @@
+// Package servertest starts the real servers that the tests of the stores talk
+// to: memcached, Redis, Redis behind Sentinel, and Redis Cluster, each on free
+// ports of the loopback interface, with nothing kept on disk.
+//
+// A server belongs to one test. It ends with the test, and with the test
+// binary however that ends (on Linux, even when it is killed). A server whose
+// program is missing fails the test: nothing is skipped, because a store that
+// was not tested looks the same as one that passed. What the server wrote is
+// part of the log of a test that failed.
+//
+// [NewProxy] stands between a client and a server and makes the network
+// between them slow, silent or broken, and counts the round trips.
+//
+// The functions and methods take the test's time and end the test if they
+// cannot do their work, so they are for the test's own goroutine, unless they
+// say otherwise.
+package servertest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Memcached starts a memcached for the test and returns its host:port. args
+// are added to the command line: "-m", "1".
+func Memcached(t testing.TB, args ...string) string {
+	t.Helper()
+	return StartMemcached(t, args...).Addr
+}
+
+// Redis starts a Redis for the test and returns its host:port. args are added
+// to the command line, where they win over a setting made here:
+// "--maxmemory", "3mb".
+func Redis(t testing.TB, args ...string) string {
+	t.Helper()
+	return StartRedis(t, args...).Addr
+}
+
+// StartMemcached is [Memcached] for a test that disturbs the server.
+func StartMemcached(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, program{
+		name: "memcached", debian: "memcached", other: "memcached",
+		args: func(port int, dir string) []string {
+			all := []string{"-l", "127.0.0.1", "-p", strconv.Itoa(port), "-U", "0"}
+			if os.Geteuid() == 0 {
+				// Another user than root would make memcached change its
+				// own, and a process that does so no longer dies with us.
+				all = append(all, "-u", "root")
+			}
+			return append(all, args...)
+		},
+		answers: memcachedAnswers,
+	})
+}
+
+// StartRedis is [Redis] for a test that disturbs the server.
+func StartRedis(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, redisProgram(args...))
+}
+
+func redisProgram(args ...string) program {
+	password := ""
+	if i := slices.Index(args, "--requirepass"); i >= 0 && i+1 < len(args) {
+		password = args[i+1]
+	}
+	return program{
+		name: "redis-server", debian: "redis-server", other: "redis",
+		args: func(port int, dir string) []string {
+			all := []string{
+				"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
+				"--save", "", "--appendonly", "no", "--daemonize", "no",
+			}
+			return append(all, args...)
+		},
+		answers: func(addr string, pid int) error { return redisAnswers(addr, password, pid) },
+	}
+}
+
+// memcachedAnswers tells whether the process pid serves addr. A memcached that
+// wants a password first is taken for ours.
+func memcachedAnswers(addr string, pid int) error {
+	conn, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "stats\r\n"); err != nil {
+		return err
+	}
+	answer, err := readUntil(conn, "END\r\n", "ERROR")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(answer, "unauthenticated") || strings.Contains(answer, fmt.Sprintf("STAT pid %d\r\n", pid)) {
+		return nil
+	}
+	return fmt.Errorf("%s is not the memcached with pid %d: %.80q", addr, pid, answer)
+}
+
+// redisAnswers tells whether the process pid serves addr and has loaded all.
+func redisAnswers(addr, password string, pid int) error {
+	conn, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if password != "" {
+		if _, err := command(conn, "AUTH", password); err != nil {
+			return err
+		}
+	}
+	if _, err := command(conn, "PING"); err != nil {
+		return err
+	}
+	info, err := command(conn, "INFO", "server")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(fmt.Sprint(info), fmt.Sprintf("process_id:%d\r\n", pid)) {
+		return fmt.Errorf("%s is not the Redis with pid %d", addr, pid)
+	}
+	return nil
+}
+
+func hostPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,0 +1,110 @@
+package servertest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The few commands that this package sends, it sends by hand: a test of a
+// store must not depend on the client that it tests.
+
+func dial(addr string) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(2 * time.Second))
+}
+
+// readUntil reads until the answer contains one of the ends.
+func readUntil(r io.Reader, ends ...string) (string, error) {
+	var answer strings.Builder
+	chunk := make([]byte, 4096)
+	for {
+		n, err := r.Read(chunk)
+		answer.Write(chunk[:n])
+		for _, end := range ends {
+			if strings.Contains(answer.String(), end) {
+				return answer.String(), nil
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// redis sends one command to a Redis at addr.
+func redis(addr string, args ...string) (any, error) {
+	conn, err := dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return command(conn, args...)
+}
+
+// command sends one command on a connection that has no answer under way. The
+// answer is a string, an int64, nil or a []any of these.
+func command(conn net.Conn, args ...string) (any, error) {
+	var request strings.Builder
+	fmt.Fprintf(&request, "*%d\r\n", len(args))
+	for _, arg := range args {
+		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := io.WriteString(conn, request.String()); err != nil {
+		return nil, err
+	}
+	answer, err := readReply(bufio.NewReader(conn))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", args[0], err)
+	}
+	return answer, nil
+}
+
+func readReply(r *bufio.Reader) (any, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	if line == "" {
+		return nil, errors.New("an empty line for a reply")
+	}
+	kind, rest := line[0], line[1:]
+	switch kind {
+	case '+':
+		return rest, nil
+	case '-':
+		return nil, errors.New(rest)
+	}
+	n, err := strconv.ParseInt(rest, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("reply %q: %w", line, err)
+	}
+	switch {
+	case kind == ':':
+		return n, nil
+	case n < 0:
+		return nil, nil
+	case kind == '$':
+		text := make([]byte, n+2)
+		_, err := io.ReadFull(r, text)
+		return string(text[:n]), err
+	case kind == '*':
+		all := make([]any, n)
+		for i := range all {
+			if all[i], err = readReply(r); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	}
+	return nil, fmt.Errorf("reply %q is of no known type", line)
+}
