@@ -416,7 +416,18 @@ func TestAStoreThatFails(t *testing.T) {
 	store.fault = func(*counter.Op) (int, int, error) { return 0, 0, broken }
 	c := newCounter(t, store, newClock(noon).config())
 	for name, call := range map[string]func() error{
-		"take":   func() error { v, err := c.Take(ctx, signup, 1, limits("1/d")); require.False(t, v.Allowed); return err },
+		"take": func() error {
+			v, err := c.Take(ctx, signup, 1, limits("1/d, 2/h, 3/m, 4/s"))
+			require.Equal(t, counter.Verdict{}, v)
+			require.Empty(t, v.All())
+			return err
+		},
+		"take all": func() error {
+			v, err := c.TakeAll(ctx, 1, counter.Ask{Key: signup, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "signup", Feature: "x"}, Limits: limits("1/d")})
+			require.Equal(t, counter.Verdict{}, v)
+			require.Empty(t, v.All())
+			return err
+		},
 		"peek":   func() error { _, err := c.Peek(ctx, signup, 1, limits("1/d")); return err },
 		"add":    func() error { return c.Add(ctx, signup, 1) },
 		"count":  func() error { n, err := c.Count(ctx, signup, time.Hour); require.Zero(t, n); return err },

@@ -24,7 +24,7 @@ type Ask struct {
 // and the store keeps its buckets. See docs/guarantees.md.
 //
 // A denial is not an error. An error is an [ErrStore], the error of ctx, or the
-// caller's mistake; the Verdict then denies, and the hits may stay counted
+// caller's mistake; the Verdict is then the zero one, which denies, and the hits may stay counted
 // until they age out if the store did not say whether it had added them.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
 	return c.one(ctx, key, n, limits, false)
@@ -55,7 +55,10 @@ func (c *Counter) TakeAll(ctx context.Context, n int64, asks ...Ask) (v Verdict,
 	s := c.pool.Get().(*scratch)
 	err = c.answer(ctx, s, &v, v.rest.asks, n, false)
 	c.pool.Put(s)
-	return v, err
+	if err != nil {
+		return Verdict{}, err
+	}
+	return v, nil
 }
 
 // merge copies asks, each key once, with the limits of all its mentions.
@@ -99,7 +102,10 @@ func (c *Counter) one(ctx context.Context, key Key, n int64, limits Limits, peek
 	s.asks[0].Key, s.asks[0].Limits = key, limits
 	err = c.answer(ctx, s, &v, s.asks[:], n, peek)
 	c.pool.Put(s)
-	return v, err
+	if err != nil {
+		return Verdict{}, err
+	}
+	return v, nil
 }
 
 // answer answers a call for asks, which hold each key once. It writes to v,

@@ -1,0 +1,160 @@
+// Package backendtest holds stores to the contract of [counter.Store] and
+// [counter.Taker]. An author of a store calls [Run] from a test:
+//
+//	func TestConformance(t *testing.T) {
+//		backendtest.Run(t, func(t testing.TB) counter.Store { return newStore(t) })
+//	}
+//
+// and [Processes] as well if the store is shared over a network. Each case says
+// which rule it holds; there is nothing to opt out of. docs/backends.md tells
+// what the suite cannot see.
+package backendtest
+
+import (
+	crand "crypto/rand"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Run holds a store to the contract, each case on a store that open makes. The
+// stores may share a server: no two cases use the same key, in this run or in
+// any other, and nothing else on the server is touched. The server should be
+// nobody else's all the same, and have room for some 200,000 buckets. open may
+// use t as a test does; what it leaves to t.Cleanup is done when the cases are.
+//
+// All cases run on the store as it is, and again with all but Do hidden, so that
+// a [counter.Taker] is found to be a [counter.Store] too. They are best run
+// with the race detector: it sees who uses an Op that is the caller's again.
+//
+// A store that has a timeout of its own should be given a generous one, some
+// seconds: the suite must pass on a slow machine. A case that fails at random
+// prints a seed, which the environment variable BACKENDTEST_SEED takes.
+func Run(t *testing.T, open func(t testing.TB) counter.Store) {
+	t.Helper()
+	for _, form := range forms(open(t)) {
+		t.Run(form.name, func(t *testing.T) {
+			// Who waits for the clock begins first and is waited for last.
+			waiting := map[string]chan error{}
+			for _, c := range form.cases() {
+				if c.waits {
+					store, done := form.dress(open(t)), make(chan error, 1)
+					waiting[c.name] = done
+					go func() { done <- c.hold(store) }()
+				}
+			}
+			for _, wait := range []bool{false, true} {
+				for _, c := range form.cases() {
+					if c.waits != wait {
+						continue
+					}
+					t.Run(c.name, func(t *testing.T) {
+						var err error
+						if wait {
+							err = <-waiting[c.name]
+						} else {
+							err = c.hold(form.dress(open(t)))
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// check is one case. It is data, so that the suite can be tried on stores that
+// are broken.
+type check struct {
+	name  string
+	rule  string // that it holds, in the words of the contract
+	take  bool   // it is about Take
+	waits bool   // for the clock of the world
+	run   func(*subject) error
+}
+
+// checks are all cases.
+func checks() []check {
+	var all []check
+	for _, of := range [][]check{basics, numbers, lives, crowds, takes, counters} {
+		all = append(all, of...)
+	}
+	return all
+}
+
+// form is a way to look at a store.
+type form struct {
+	name  string
+	taker bool
+	dress func(counter.Store) counter.Store
+}
+
+// forms are the ways to look at stores like this one. Hiding nothing is no
+// second way.
+func forms(store counter.Store) []form {
+	_, taker := store.(counter.Taker)
+	_, local := store.(counter.Local)
+	all := []form{{"as it is", taker, func(s counter.Store) counter.Store { return s }}}
+	if taker || local {
+		all = append(all, form{"Do alone", false, func(s counter.Store) counter.Store { return struct{ counter.Store }{s} }})
+	}
+	return all
+}
+
+func (f form) cases() []check {
+	var cases []check
+	for _, c := range checks() {
+		if f.taker || !c.take {
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
+// hold runs the case on a store. The error says what is wrong, and by which
+// rule.
+func (c check) hold(store counter.Store) error {
+	seed := rand.Uint64()
+	if given, err := strconv.ParseUint(os.Getenv("BACKENDTEST_SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	s := &subject{Store: store, prefix: freshPrefix(), seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
+	s.taker, _ = store.(counter.Taker)
+	if err := c.run(s); err != nil {
+		return fmt.Errorf("%w\n\trule: %s\n\tagain with: BACKENDTEST_SEED=%d", err, c.rule, seed)
+	}
+	return nil
+}
+
+// freshPrefix is one that no key of any run has begun with.
+func freshPrefix() string { return "bt" + strings.ToLower(crand.Text()[:16]) }
+
+// subject is a store in a case.
+type subject struct {
+	counter.Store
+	taker  counter.Taker // nil if it is none
+	prefix string        // of all keys of this case
+	seed   uint64
+	rand   *rand.Rand // for the goroutine of the case
+}
+
+// key is a stored key of this case.
+func (s *subject) key(name string) string { return s.prefix + ":" + name }
+
+// counter is a Counter on the store whose keys are this case's own, and those
+// of that name.
+func (s *subject) counter(name string, cfg counter.Config) (*counter.Counter, error) {
+	cfg.Prefix = s.prefix + name
+	return counter.New(s.Store, cfg)
+}
+
+// enough is a budget that no machine is too slow for.
+const enough = 30 * time.Second

@@ -1,0 +1,313 @@
+package backendtest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var basics = []check{
+	{
+		name: "missing reads as zero",
+		rule: "Span.Counts: filled in, every one; a bucket that is missing is 0",
+		run:  missingIsZero,
+	},
+	{
+		name: "counts are those after the addition",
+		rule: "Slot.Count: filled in, zeroed first: what the bucket holds after the addition",
+		run:  countsAfter,
+	},
+	{
+		name: "slots are answered in their places",
+		rule: "Slot.Count belongs to its Slot, in whatever order they are given",
+		run:  slotsInPlace,
+	},
+	{
+		name: "spans are answered in their places",
+		rule: "Span.Counts[i] is bucket First+i, of spans of any number, order and length, which may overlap",
+		run:  spansInPlace,
+	},
+	{
+		name: "an op adds and reads",
+		rule: "additions and reads may happen in any order, each bucket by itself",
+		run:  addAndRead,
+	},
+	{
+		name: "coarse buckets are sums",
+		rule: "who adds to a bucket of one tier adds as much to those of all tiers that hold the same instant",
+		run:  coarseIsSum,
+	},
+	{
+		name: "taking back stops at zero",
+		rule: "Op.N below zero takes back: a bucket stops at 0, and one that is not there stays away",
+		run:  stopsAtZero,
+	},
+	{
+		name: "taking back tier by tier",
+		rule: "what is taken back may be named in some tiers only; it must be gone when all tiers were named",
+		run:  tierByTier,
+	},
+}
+
+func missingIsZero(s *subject) error {
+	for k, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder} {
+		never, hit := fmt.Sprint("never", k), fmt.Sprint("hit", k)
+		if _, err := s.add(l, hit, noon, 3); err != nil {
+			return err
+		}
+		for i := range l.Len() {
+			w := l.At(i).Width
+			for key, want := range map[string]int64{never: 0, hit: 3} {
+				got, err := s.row(l, key, noon, w, tiers.Index(noon.UnixNano(), w)-30, 61)
+				if err != nil {
+					return err
+				}
+				wants := make([]int64, 61)
+				wants[30] = want
+				if err := same(fmt.Sprintf("key %s, 61 buckets of %s", key, w), got, wants); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func countsAfter(s *subject) error {
+	sums := map[tiers.Bucket]int64{}
+	at := noon
+	for _, n := range []int64{1, 1, 2, 1000, 5} {
+		for range 3 {
+			got, err := s.add(dayLadder, "k", at, n)
+			if err != nil {
+				return err
+			}
+			for i, b := range dayLadder.Buckets(at) {
+				if sums[b] += n; got[i] != sums[b] {
+					return fmt.Errorf("adding %d to %s: it counts %d, want %d", n, b, got[i], sums[b])
+				}
+			}
+			at = at.Add(400 * time.Millisecond)
+		}
+	}
+	// Taking back answers in the same way.
+	for i, n := range []int64{-2, -3} {
+		got, err := s.add(dayLadder, "k", noon.Add(9*400*time.Millisecond), n)
+		if err != nil {
+			return err
+		}
+		for j, b := range dayLadder.Buckets(noon.Add(9 * 400 * time.Millisecond)) {
+			if sums[b] += n; got[j] != sums[b] {
+				return fmt.Errorf("taking back %d from %s, time %d: it counts %d, want %d", -n, b, i, got[j], sums[b])
+			}
+		}
+	}
+	return nil
+}
+
+func slotsInPlace(s *subject) error {
+	// 5 in this second, 7 in this minute before it, 11 in this hour before that.
+	for _, hit := range []struct {
+		at time.Time
+		n  int64
+	}{{noon, 5}, {noon.Add(-10 * time.Second), 7}, {noon.Add(-10 * time.Minute), 11}} {
+		if _, err := s.add(dayLadder, "k", hit.at, hit.n); err != nil {
+			return err
+		}
+	}
+	want := map[time.Duration]int64{time.Second: 5, time.Minute: 12, time.Hour: 23}
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {0, 2, 1}} {
+		slots := chain(dayLadder, noon, 0)
+		op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: 1}
+		for _, i := range order {
+			op.Add = append(op.Add, slots[i])
+		}
+		given := slices.Clone(op.Add)
+		if err := s.do(op); err != nil {
+			return err
+		}
+		for i, slot := range op.Add {
+			if want[slot.Width]++; slot.Count != want[slot.Width] {
+				return fmt.Errorf("slots in the order %v: %s counts %d, want %d", order, slot.Bucket, slot.Count, want[slot.Width])
+			}
+			if slot.Bucket != given[i].Bucket || slot.TTL != given[i].TTL {
+				return fmt.Errorf("slots in the order %v: slot %d was %v, and is %v", order, i, given[i].Bucket, slot.Bucket)
+			}
+		}
+	}
+	return nil
+}
+
+func spansInPlace(s *subject) error {
+	counts := map[tiers.Bucket]int64{}
+	for i := range 200 {
+		at := noon.Add(-time.Duration(i*i) * 700 * time.Millisecond)
+		if _, err := s.add(dayLadder, "k", at, int64(1+i)); err != nil {
+			return err
+		}
+		for _, b := range dayLadder.Buckets(at) {
+			counts[b] += int64(1 + i)
+		}
+	}
+	for range 60 {
+		op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon}
+		for range 1 + s.rand.IntN(12) {
+			w := dayLadder.At(s.rand.IntN(3)).Width
+			n := []int{1, 2, 10, 60, 300}[s.rand.IntN(5)]
+			back := s.rand.Int64N(int64(9*time.Hour)/int64(w) + 1)
+			op.Read = append(op.Read, span(w, tiers.Index(noon.UnixNano(), w)-back, n))
+		}
+		if s.rand.IntN(2) == 0 {
+			again := op.Read[0]
+			again.Counts = slices.Clone(again.Counts)
+			op.Read = append(op.Read, again)
+		}
+		given := slices.Clone(op.Read)
+		if err := s.do(op); err != nil {
+			return err
+		}
+		for i, r := range op.Read {
+			if r.Width != given[i].Width || r.First != given[i].First || len(r.Counts) != len(given[i].Counts) {
+				return fmt.Errorf("span %d of %d is another than it was", i, len(op.Read))
+			}
+			for j, n := range given[i].Counts {
+				b := tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}
+				if n != counts[b] {
+					return fmt.Errorf("span %d of %d, bucket %d, %s, is %d, want %d", i, len(op.Read), j, b, n, counts[b])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func addAndRead(s *subject) error {
+	for i, n := range []int64{4, 3, -2, 6, -5} {
+		before, err := s.get(dayLadder, "k", noon, noon)
+		if err != nil {
+			return err
+		}
+		op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
+		for j := range 3 {
+			b := op.Add[j].Bucket
+			op.Read = append(op.Read, span(b.Width, b.Index-20, 41))
+		}
+		if err := s.do(op); err != nil {
+			return err
+		}
+		for j, slot := range op.Add {
+			if slot.Count != before[j]+n {
+				return fmt.Errorf("step %d: %s counts %d, want %d", i, slot.Bucket, slot.Count, before[j]+n)
+			}
+			for k, got := range op.Read[j].Counts {
+				switch {
+				case k != 20 && got != 0:
+					return fmt.Errorf("step %d: %d was read where nothing is", i, got)
+				case k == 20 && got != before[j] && got != slot.Count:
+					return fmt.Errorf("step %d: %s was read as %d, want %d or %d", i, slot.Bucket, got, before[j], slot.Count)
+				}
+			}
+		}
+	}
+	return s.expect(dayLadder, "k", noon, noon, 6)
+}
+
+func coarseIsSum(s *subject) error {
+	for _, l := range []tiers.Ladder{dayLadder, fineLadder} {
+		key := l.String()[:2]
+		sums := map[tiers.Bucket]int64{}
+		for range 300 {
+			at := noon.Add(-time.Duration(s.rand.Int64N(int64(90 * time.Minute))))
+			n := 1 + s.rand.Int64N(5)
+			if _, err := s.add(l, key, at, n); err != nil {
+				return err
+			}
+			for _, b := range l.Buckets(at) {
+				sums[b] += n
+			}
+		}
+		for i := range l.Len() {
+			w := l.At(i).Width
+			n := int(2*time.Hour/w) + 1
+			first := tiers.Index(noon.UnixNano(), w) - int64(n) + 1
+			got, err := s.row(l, key, noon, w, first, n)
+			if err != nil {
+				return err
+			}
+			for j := range got {
+				if b := (tiers.Bucket{Width: w, Index: first + int64(j)}); got[j] != sums[b] {
+					return fmt.Errorf("%s is %d, want %d", b, got[j], sums[b])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func stopsAtZero(s *subject) error {
+	for _, key := range []string{"fresh", "hit", "emptied"} {
+		held := int64(0)
+		if key != "fresh" {
+			held = 3
+			if _, err := s.add(dayLadder, key, noon, held); err != nil {
+				return err
+			}
+		}
+		takes := []int64{-5, -1, -counter.MaxCount}
+		if key == "emptied" {
+			takes = []int64{-3, -1}
+		}
+		for _, n := range takes {
+			got, err := s.add(dayLadder, key, noon, n)
+			if err != nil {
+				return err
+			}
+			if err := same(fmt.Sprintf("%s, which held %d, after taking back %d", key, held, -n), got, []int64{0}); err != nil {
+				return err
+			}
+			if err := s.expect(dayLadder, key, noon, noon, 0); err != nil {
+				return err
+			}
+		}
+		got, err := s.add(dayLadder, key, noon, 2)
+		if err != nil {
+			return err
+		}
+		if err := same(key+", 2 after it was empty", got, []int64{2}); err != nil {
+			return err
+		}
+		if err := s.expect(dayLadder, key, noon, noon, 2); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tierByTier(s *subject) error {
+	for _, order := range [][]int{{2, 1, 0}, {0, 1, 2}, {1, 0, 2}} {
+		for _, n := range []int64{-5, -counter.MaxCount} {
+			key := fmt.Sprintf("%d-%d-%d", order[0], order[1], n)
+			for i := range 3 {
+				if _, err := s.add(dayLadder, key, noon.Add(time.Duration(i)*time.Hour), 5); err != nil {
+					return err
+				}
+			}
+			for _, i := range order {
+				op := &counter.Op{Key: s.key(key), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)[i : i+1]}
+				if err := s.do(op); err != nil {
+					return err
+				}
+			}
+			if err := s.expect(dayLadder, key, noon, noon, 0); err != nil {
+				return fmt.Errorf("taken back from tiers %v: %w", order, err)
+			}
+			if err := s.expect(dayLadder, key, noon.Add(time.Hour), noon.Add(time.Hour), 5); err != nil {
+				return fmt.Errorf("an hour later than what was taken back: %w", err)
+			}
+		}
+	}
+	return nil
+}

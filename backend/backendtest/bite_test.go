@@ -1,0 +1,125 @@
+package backendtest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// bites says which cases must find which mistake of a server; "Do" before the
+// name says that they do with Take hidden.
+var bites = map[string][]string{
+	"missing is left as it stood":                                  {"missing reads as zero"},
+	"answers the count before":                                     {"counts are those after the addition"},
+	"answers no counts":                                            {"counts are those after the addition"},
+	"counts are not zeroed first":                                  {"taking back stops at zero", "too late to begin"},
+	"slots are answered finest first":                              {"slots are answered in their places"},
+	"spans are answered oldest first":                              {"spans are answered in their places"},
+	"a bucket is answered once":                                    {"spans are answered in their places"},
+	"drops the coarsest addition":                                  {"an op adds and reads", "coarse buckets are sums", "Do scripts"},
+	"taking back goes below zero":                                  {"taking back stops at zero"},
+	"taking back from nothing is an error":                         {"taking back stops at zero"},
+	"taking back creates":                                          {"taking back stops at zero"},
+	"taking back too much is ignored":                              {"taking back stops at zero"},
+	"takes back all tiers or none":                                 {"taking back tier by tier"},
+	"counts in 32 bits":                                            {"numbers of every width"},
+	"counts in floats of 32 bits":                                  {"numbers of every width"},
+	"wraps at the end":                                             {"MaxCount and one more"},
+	"stays at the end":                                             {"MaxCount and one more"},
+	"starts again at the end":                                      {"MaxCount and one more"},
+	"a step beyond MaxCount is no error":                           {"MaxCount and one more"},
+	"long keys are cut":                                            {"keys do not meet", "Do features of any bytes"},
+	"keys in lower case":                                           {"keys do not meet", "Do features of any bytes"},
+	"no separator in names":                                        {"keys do not meet"},
+	"a colon in names":                                             {"keys do not meet"},
+	"no bucket below zero":                                         {"before 1970 and after 2038", "Do any year"},
+	"bucket numbers of 32 bits":                                    {"before 1970 and after 2038"},
+	"a TTL is a date by the caller's clock":                        {"before 1970 and after 2038", "Do any year"},
+	"a TTL begins with the bucket":                                 {"before 1970 and after 2038", "Do any year"},
+	"reads a thousand buckets at most":                             {"many buckets at once", "a series of a day"},
+	"a large key loses its oldest":                                 {"a key that grows"},
+	"lives for ever":                                               {"buckets live for their TTL"},
+	"lives half as long":                                           {"buckets live for their TTL"},
+	"lives as long as its width":                                   {"buckets live for their TTL", "long lives"},
+	"lives a tenth as long":                                        {"a window in real time", "Do a window in real time"},
+	"a TTL above 30 days is a date":                                {"long lives"},
+	"a TTL in milliseconds of 32 bits":                             {"long lives"},
+	"adds without a lock":                                          {"places are distinct", "Do 40 racers for 7 places"},
+	"takes back without a lock":                                    {"a crowd adds and takes back"},
+	"answers one what another has asked":                           {"a crowd on many keys"},
+	"no error under a cancelled context":                           {"too late to begin"},
+	"sends under a cancelled context":                              {"too late to begin"},
+	"sends after the deadline":                                     {"too late to begin"},
+	"no error when cut short":                                      {"calls cut short"},
+	"sends again what had no answer":                               {"calls cut short"},
+	"takes back what had no answer":                                {"calls cut short"},
+	"what is cut short is dropped without an error":                {"calls cut short"},
+	"what is cut short is dropped, and its slots say it was added": {"calls cut short", "Do a caller who hangs up"},
+	"reads the op later":                                           {"the op is the caller's again"},
+	"writes to the op later":                                       {"the op is the caller's again"},
+	"keeps the key of a step":                                      {"the op is the caller's again"},
+	"a denial adds":                                                {"a step is all or nothing"},
+	"a peek adds":                                                  {"a step is all or nothing"},
+	"only the first window is looked at":                           {"a step is all or nothing", "scripts"},
+	"only the first key is looked at":                              {"a step is all or nothing"},
+	"a step adds to the finest tier alone":                         {"a step is all or nothing"},
+	"counts after the step":                                        {"steps against a model"},
+	"the oldest bucket is the one to leave":                        {"steps against a model", "scripts"},
+	"now is always the newest":                                     {"steps against a model"},
+	"a window without slack":                                       {"a window is open to the right", "steps against a model"},
+	"the oldest bucket leaves with its start":                      {"a window is open to the right", "steps against a model"},
+	"a window closed at now":                                       {"a window is open to the right", "scripts"},
+	"looks first and adds later":                                   {"racing steps", "40 racers for 7 places"},
+}
+
+// races are the mistakes that the race detector finds.
+var races = map[string]bool{"reads the op later": true, "writes to the op later": true, "keeps the key of a step": true}
+
+func find(t testing.TB, name string) check {
+	for _, c := range checks() {
+		if c.name == name {
+			return c
+		}
+	}
+	t.Fatalf("no case %q", name)
+	return check{}
+}
+
+// Every mistake is found by the cases that are about it, and every case finds
+// one.
+func TestTheSuiteBites(t *testing.T) {
+	bitten := map[string]bool{}
+	for fault, names := range bites {
+		for _, name := range names {
+			hide := false
+			if len(name) > 3 && name[:3] == "Do " {
+				name, hide = name[3:], true
+			}
+			bitten[name] = true
+			c := find(t, name)
+			if raceDetector && races[fault] {
+				continue
+			}
+			t.Run(fault+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				var store counter.Store = newServer(fault)
+				if hide {
+					store = struct{ counter.Store }{store}
+				}
+				err := c.hold(store)
+				require.Error(t, err, "the case %q does not see it", c.name)
+				require.Contains(t, err.Error(), "rule: "+c.rule)
+			})
+		}
+	}
+	for _, c := range checks() {
+		require.True(t, bitten[c.name], "nothing is known that case %q would find", c.name)
+	}
+}
+
+// The store without a mistake passes, as it is and with Take hidden.
+func TestTheUnbrokenPass(t *testing.T) {
+	Run(t, func(testing.TB) counter.Store { return newServer("") })
+}

@@ -1,0 +1,219 @@
+package backendtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// A child is told its job by the environment, and gets its orders, one a line,
+// from standard input. It answers on standard output, where the testing package
+// and the author of the test write too: its answers are the lines that begin
+// with answerMark.
+
+const (
+	jobVariable = "BACKENDTEST_PROCESS"
+	answerMark  = "backendtest: answer: "
+)
+
+// job is what a child is for.
+type job struct {
+	Where  string
+	Prefix string
+	Ahead  time.Duration // how far its clock is
+}
+
+// order is one task of a child.
+type order struct {
+	Race   string        // ten racers for this key, at one instant; or, if it is empty,
+	For    time.Duration // one caller after the other, for so long
+	Limits string
+}
+
+// report is what became of an order.
+type report struct {
+	Admitted []admission
+	Denied   int
+	Failed   int
+	Error    string
+}
+
+func isJob(variable string) bool { return strings.HasPrefix(variable, jobVariable+"=") }
+
+// child is a process, seen from the one that began it.
+type child struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	said   bytes.Buffer // what it wrote besides its answers
+	errors bytes.Buffer
+}
+
+// begin starts the running binary again, for one test.
+func begin(test string, j job) (*child, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	told, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{cmd: exec.Command(binary, "-test.run="+exactly(test), "-test.count=1", "-test.timeout=5m")}
+	c.cmd.Env = append(os.Environ(), jobVariable+"="+string(told))
+	c.cmd.Stderr = &c.errors
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.out = bufio.NewReader(out)
+	return c, c.cmd.Start()
+}
+
+// exactly is a pattern for -test.run that matches one test, or subtest.
+func exactly(test string) string {
+	parts := strings.Split(test, "/")
+	for i := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// ask gives an order and waits for the report.
+func (c *child) ask(o order) (r report, err error) {
+	line, err := json.Marshal(o)
+	if err != nil {
+		return r, err
+	}
+	if _, err := c.in.Write(append(line, '\n')); err != nil {
+		return r, c.failed(err)
+	}
+	for {
+		line, err := c.out.ReadString('\n')
+		if err != nil {
+			return r, c.failed(err)
+		}
+		answer, found := strings.CutPrefix(line, answerMark)
+		if !found {
+			c.said.WriteString(line)
+			continue
+		}
+		if err := json.Unmarshal([]byte(answer), &r); err != nil {
+			return r, c.failed(err)
+		}
+		if r.Error != "" {
+			return r, c.failed(errors.New(r.Error))
+		}
+		return r, nil
+	}
+}
+
+func (c *child) failed(err error) error {
+	return fmt.Errorf("process %d: %w\n%s%s", c.cmd.Process.Pid, err, &c.said, &c.errors)
+}
+
+// end lets the child go, and waits for it.
+func (c *child) end() error {
+	c.in.Close()
+	rest, _ := io.ReadAll(c.out)
+	c.said.Write(rest)
+	if err := c.cmd.Wait(); err != nil {
+		return c.failed(err)
+	}
+	return nil
+}
+
+// serveChild does the orders of this process, and ends the test.
+func serveChild(t *testing.T, open func(string) (counter.Store, error)) {
+	defer t.SkipNow() // the first process judges
+	var j job
+	if err := json.Unmarshal([]byte(os.Getenv(jobVariable)), &j); err != nil {
+		t.Fatal(err)
+	}
+	store, err := open(j.Where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders := json.NewDecoder(os.Stdin)
+	for {
+		var o order
+		if err := orders.Decode(&o); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var r report
+		if o.Race != "" {
+			r = j.race(store, o)
+		} else {
+			r = j.hit(store, o)
+		}
+		line, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("\n%s%s\n", answerMark, line) // on a line of its own, whatever stands before
+	}
+}
+
+func (j job) race(store counter.Store, o order) (r report) {
+	c, err := counter.New(store, raceConfig(j.Prefix, j.Ahead))
+	if err != nil {
+		return report{Error: err.Error()}
+	}
+	var mu sync.Mutex
+	err = together(40/crew, func(int) error {
+		v, err := c.Take(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(o.Limits))
+		mu.Lock()
+		defer mu.Unlock()
+		if v.Allowed {
+			r.Admitted = append(r.Admitted, admission{})
+		}
+		return err
+	})
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+func (j job) hit(store counter.Store, o order) (r report) {
+	// The budget is part of every window: as large as a slow machine needs, and
+	// small enough that some windows go by.
+	c, err := counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Timeout: time.Second,
+		Now: func() time.Time { return time.Now().Add(j.Ahead) }})
+	if err != nil {
+		return report{Error: err.Error()}
+	}
+	for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
+		from := time.Now()
+		v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, counter.MustLimits(o.Limits))
+		switch {
+		case err != nil && !errors.Is(err, counter.ErrStore):
+			return report{Error: err.Error()}
+		case err != nil:
+			r.Failed++
+		case v.Allowed:
+			r.Admitted = append(r.Admitted, admission{from, time.Now()})
+		default:
+			r.Denied++
+		}
+	}
+	return r
+}

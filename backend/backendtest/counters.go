@@ -1,0 +1,254 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/script"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// counters are cases on a whole Counter, by the store's atomic step or by the
+// ticket protocol.
+var counters = []check{
+	{
+		name: "scripts",
+		rule: "every answer to every script of Take, TakeAll, Peek, Add, Count, Refund and Forget is what a log of all hits says",
+		run:  scripts,
+	},
+	{
+		name: "40 racers for 7 places",
+		rule: "never more than Max, and within a bucket of the ticket tier exactly Max",
+		run:  herd,
+	},
+	{
+		name: "features of any bytes",
+		rule: "each Key counts by itself",
+		run:  features,
+	},
+	{
+		name: "any year",
+		rule: "a Counter whose clock is anywhere between 1700 and 2250 counts the same",
+		run:  years,
+	},
+	{
+		name: "a series of a day",
+		rule: "a Series of up to MaxPoints is one read",
+		run:  series,
+	},
+	{
+		name: "a caller who hangs up",
+		rule: "a call whose context is done is an error, and counts nothing if it was done before",
+		run:  hangUp,
+	},
+}
+
+func scripts(s *subject) error {
+	allowed := 0
+	for _, l := range []string{
+		"1s:1d, 1m:1d, 1h:1d",
+		"100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d",
+		"1m:1d, 1h:1d",
+		"10s:1d",
+		"1s:1m, 1h:7d",
+		"1s:10s, 10s:10m, 10m:1d",
+	} {
+		// A timeout is what a call really has: none, or one that will do.
+		for _, clocks := range []struct{ skew, timeout time.Duration }{{-1, -1}, {100 * time.Millisecond, 10 * time.Second}, {3 * time.Second, enough}} {
+			for range 8 {
+				r := script.Random(s.rand, mustLadder(l), clocks.skew, clocks.timeout, 80)
+				answers, err := r.Play(s.Store, freshPrefix())
+				if err != nil {
+					short := r.Shrink(func(r script.Script) bool {
+						_, err := r.Play(s.Store, freshPrefix())
+						return err != nil
+					})
+					return fmt.Errorf("%w\nthe script, and what was left of it when it was shrunk:\n%s\n%s", err, r, short)
+				}
+				for _, a := range answers {
+					if a.Verdict.Allowed {
+						allowed++
+					}
+				}
+			}
+		}
+	}
+	if allowed < 1000 {
+		return fmt.Errorf("%d calls admitted in all scripts", allowed)
+	}
+	return nil
+}
+
+// herd is racers of four processes' making, whose clocks are apart by the skew,
+// away from the ends of their minute.
+func herd(s *subject) error {
+	const racers, places = 40, 7
+	for _, race := range []struct {
+		limits string
+		keys   int
+		rounds int
+	}{{"7/d", 1, 500}, {"7/m, 9/h, 8/d", 1, 500}, {"7/m, 8/d", 2, 100}} {
+		limits := counter.MustLimits(race.limits)
+		var callers []*counter.Counter
+		for i := range 4 {
+			now := noon.Add(time.Duration(i) * 100 * time.Millisecond / 3)
+			c, err := s.counter(fmt.Sprint("h", race.keys), counter.Config{Skew: 100 * time.Millisecond, Timeout: 10 * time.Second, Now: func() time.Time { return now }})
+			if err != nil {
+				return err
+			}
+			callers = append(callers, c)
+		}
+		for round := range race.rounds {
+			var asks []counter.Ask
+			for k := range race.keys {
+				asks = append(asks, counter.Ask{Key: counter.Key{Event: "race", Feature: fmt.Sprint(race.limits, round, k)}, Limits: limits})
+			}
+			var admitted atomic.Int64
+			err := together(racers, func(i int) error {
+				mine := append([]counter.Ask(nil), asks...)
+				if i%2 == 1 {
+					mine[0], mine[len(mine)-1] = mine[len(mine)-1], mine[0]
+				}
+				v, err := callers[i%4].TakeAll(context.Background(), 1, mine...)
+				if v.Allowed {
+					admitted.Add(1)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if n := admitted.Load(); n != places {
+				return fmt.Errorf("%s on %d keys, round %d: %d of %d racers admitted, want %d", limits, race.keys, round, n, racers, places)
+			}
+			for _, ask := range asks {
+				n, err := callers[0].Count(context.Background(), ask.Key, 24*time.Hour)
+				if err != nil {
+					return err
+				}
+				if n.High != places {
+					return fmt.Errorf("%s on %d keys, round %d: %d are left after the race, want %d", limits, race.keys, round, n.High, places)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// hangUp has callers who give up at any moment; those who do not are never too
+// many, and never wrong about their own.
+func hangUp(s *subject) error {
+	const callers, calls, places = 12, 30, 150
+	now := noon
+	c, err := s.counter("u", counter.Config{Skew: 100 * time.Millisecond, Timeout: 20 * time.Second, Now: func() time.Time { return now }})
+	if err != nil {
+		return err
+	}
+	key, limits := counter.Key{Event: "e", Feature: "f"}, counter.Limits{{Max: places, Per: time.Hour}}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	if v, err := c.Take(gone, key, 1, limits); !errors.Is(err, context.Canceled) || v.Allowed {
+		return fmt.Errorf("a context that is done: allowed %v, %v", v.Allowed, err)
+	}
+	if n, err := c.Count(context.Background(), key, time.Hour); err != nil || n.High != 0 {
+		return fmt.Errorf("a context that is done: %+v were counted, %w", n, err)
+	}
+	var admitted, failed atomic.Int64
+	err = together(callers, func(i int) error {
+		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
+		for j := range calls {
+			ctx, cancel := context.WithCancel(context.Background())
+			if j%2 == 0 {
+				time.AfterFunc(time.Duration(r.Int64N(int64(400*time.Microsecond))), cancel)
+			}
+			before := admitted.Load()
+			v, err := c.Take(ctx, key, 1, limits)
+			cancel()
+			if n, err := c.Count(context.Background(), key, time.Hour); err != nil || n.High < before {
+				return fmt.Errorf("%d admitted, and %d are counted, %w", before, n.High, err)
+			}
+			switch {
+			case err != nil && (j%2 == 1 || !errors.Is(err, context.Canceled)):
+				return err
+			case err != nil:
+				failed.Add(1)
+			case v.Allowed:
+				admitted.Add(1)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n, err := c.Count(context.Background(), key, time.Hour)
+	if err != nil {
+		return err
+	}
+	if a, f := admitted.Load(), failed.Load(); a > places || n.High < a || n.High > a+f {
+		return fmt.Errorf("%d admitted of %d places, %d given up, and %d are counted", a, places, f, n.High)
+	}
+	return nil
+}
+
+// realTime is a caller on the clock of the world, who waits as he is told, and
+// one who does not.
+func realTime(s *subject) error {
+	var patient, hasty *counter.Counter // in one process a denial is remembered
+	for _, c := range []**counter.Counter{&patient, &hasty} {
+		var err error
+		if *c, err = s.counter("r", counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Timeout: -1}); err != nil {
+			return err
+		}
+	}
+	key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("3/s")
+	type call struct{ from, to time.Time }
+	var admitted []call
+	take := func(c *counter.Counter) (counter.Verdict, error) {
+		from := time.Now()
+		v, err := c.Take(context.Background(), key, 1, limits)
+		if v.Allowed {
+			admitted = append(admitted, call{from, time.Now()})
+		}
+		return v, err
+	}
+	for denied := 0; denied < 4; {
+		v, err := take(patient)
+		if err != nil {
+			return err
+		}
+		if v.Allowed {
+			continue
+		}
+		denied++
+		if v.RetryAfter <= 0 || v.RetryAfter > 1100*time.Millisecond {
+			return fmt.Errorf("denied, and retry after %s of a window of a second", v.RetryAfter)
+		}
+		time.Sleep(v.RetryAfter / 2)
+		early, err := take(hasty)
+		if err != nil {
+			return err
+		}
+		if !early.Allowed {
+			v = early
+			time.Sleep(v.RetryAfter + 10*time.Millisecond) // clocks of the world are set at times
+			if v, err = take(patient); err != nil {
+				return err
+			}
+			if !v.Allowed {
+				return fmt.Errorf("denied again, for %s, after the wait that was told", v.RetryAfter)
+			}
+		}
+	}
+	for i := 3; i < len(admitted); i++ {
+		if apart := admitted[i].to.Sub(admitted[i-3].from); apart <= time.Second {
+			return fmt.Errorf("4 admitted within %s, of 3 a second", apart)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+func tooLate(s *subject) error {
+	if _, err := s.add(dayLadder, "k", noon, 5); err != nil {
+		return err
+	}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	expired, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, how := range []struct {
+		name     string
+		ctx      context.Context
+		deadline time.Time
+	}{
+		{"a cancelled context", cancelled, time.Time{}},
+		{"a cancelled context and a deadline to come", cancelled, time.Now().Add(enough)},
+		{"an expired context", expired, time.Time{}},
+		{"a deadline that has passed", context.Background(), time.Now().Add(-time.Second)},
+	} {
+		for what, n := range map[string]int64{"an addition": 3, "a taking back": -1, "a reading": 0} {
+			op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: how.deadline, N: n}
+			if n != 0 {
+				op.Add = chain(dayLadder, noon, 0)
+			} else {
+				op.Read = append(op.Read, span(time.Hour, noon.Unix()/3600, 1))
+			}
+			err := within(enough/2, what+" under "+how.name, func() error {
+				if s.Do(how.ctx, op) == nil {
+					return fmt.Errorf("%s under %s returned no error", what, how.name)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if err := same("slots of "+what+" under "+how.name, countsOf(op.Add), []int64{0}); err != nil {
+				return err
+			}
+		}
+		if s.taker == nil {
+			continue
+		}
+		take := s.taking(dayLadder, noon, 3, 0, demand{"k", counter.Limits{{Max: 100, Per: time.Hour}}})
+		take.Deadline = how.deadline
+		err := within(enough/2, "a step under "+how.name, func() error {
+			if s.taker.Take(how.ctx, take) == nil {
+				return fmt.Errorf("a step under %s returned no error", how.name)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	// What was sent all the same may land a little later.
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if err := s.expect(dayLadder, "k", noon, noon, 5); err != nil {
+			return fmt.Errorf("after calls that were too late to begin: %w", err)
+		}
+	}
+	return nil
+}
+
+// cutShort has calls that are cancelled under way beside others that are not:
+// what was confirmed is there, what was not attempted is not, and nobody gets
+// another's answer.
+func cutShort(s *subject) error {
+	const callers, calls = 16, 60
+	var certain [3]atomic.Int64
+	var attempts atomic.Int64
+	err := together(callers, func(i int) error {
+		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
+		own, sum := fmt.Sprint("own", i), int64(0)
+		for j := range calls {
+			ctx, cancel := context.WithCancel(context.Background())
+			op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1, Add: chain(dayLadder, noon, 0)}
+			op.Read = append(op.Read, span(time.Second, noon.Unix()-100, 200))
+			wait := time.Duration(r.Int64N(int64(500 * time.Microsecond)))
+			if j%2 == 0 {
+				time.AfterFunc(wait, cancel)
+			} else {
+				op.Deadline = time.Now().Add(wait)
+			}
+			attempts.Add(1)
+			var failed error
+			err := within(enough/2, "a call cut short", func() error {
+				failed = s.Do(ctx, op)
+				return nil
+			})
+			cancel()
+			if err != nil {
+				return err
+			}
+			for k, slot := range op.Add {
+				if slot.Count > 0 {
+					certain[k].Add(1)
+				} else if failed == nil {
+					return fmt.Errorf("a call without an error has %v in its slots", countsOf(op.Add))
+				}
+			}
+			before := certain[2].Load()
+			shared, err := s.get(dayLadder, "k", noon, noon)
+			if err != nil {
+				return err
+			}
+			if shared[2] < before {
+				return fmt.Errorf("the hour counts %d when %d additions were confirmed", shared[2], before)
+			}
+			sum++
+			got, err := s.add(dayLadder, own, noon, 1)
+			if err != nil {
+				return err
+			}
+			if err := same("a call beside others that are cut short", got, []int64{sum}); err != nil {
+				return err
+			}
+			if err := s.expect(dayLadder, own, noon, noon, sum); err != nil {
+				return fmt.Errorf("beside others that are cut short: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	got, err := s.get(dayLadder, "k", noon, noon)
+	if err != nil {
+		return err
+	}
+	for k, n := range got {
+		if n < certain[k].Load() || n > attempts.Load() {
+			return fmt.Errorf("tier %d counts %d: %d additions were confirmed, of %d", k, n, certain[k].Load(), attempts.Load())
+		}
+	}
+	return nil
+}
+
+// ownership writes over every op as soon as it is the caller's again, and looks
+// whether anybody still reads or writes it. The race detector sees more.
+func ownership(s *subject) error {
+	const callers, calls = 8, 60
+	var mu sync.Mutex
+	var spoilt []*counter.Op
+	var attempts atomic.Int64
+	err := together(callers, func(i int) error {
+		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
+		for j := range calls {
+			ctx, cancel := context.WithCancel(context.Background())
+			deadline := time.Now().Add(enough)
+			switch wait := time.Duration(r.Int64N(int64(300 * time.Microsecond))); j % 4 {
+			case 1, 3:
+				time.AfterFunc(wait, cancel)
+			case 2:
+				deadline = time.Now().Add(wait)
+			}
+			if s.taker != nil && j%4 < 2 {
+				take := s.taking(dayLadder, noon, 1, 0, demand{"step", counter.Limits{{Max: 1e6, Per: time.Hour}, {Max: 1e6, Per: time.Minute}}})
+				take.Deadline = deadline
+				_ = s.taker.Take(ctx, take)
+				spoilStep(take)
+				copy(take.Demands[0].Key, s.key("spoi"))
+			}
+			op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: deadline, N: 1, Add: chain(dayLadder, noon, 0),
+				Read: []counter.Span{span(time.Second, noon.Unix()-100, 200), span(time.Minute, noon.Unix()/60-5, 10)}}
+			attempts.Add(1)
+			_ = s.Do(ctx, op)
+			s.spoil(op)
+			cancel()
+			mu.Lock()
+			spoilt = append(spoilt, op)
+			mu.Unlock()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"spoilt", "spoi"} {
+		for _, at := range []time.Time{noon, noon.Add(time.Hour)} {
+			if err := s.expect(dayLadder, name, at, noon, 0); err != nil {
+				return fmt.Errorf("a key that was written into the op after Do had returned: %w", err)
+			}
+		}
+	}
+	if err := s.expect(dayLadder, "k", noon.Add(time.Hour), noon, 0); err != nil {
+		return fmt.Errorf("buckets that were written into the op after Do had returned: %w", err)
+	}
+	got, err := s.get(dayLadder, "k", noon, noon)
+	if err != nil {
+		return err
+	}
+	if got[0] > attempts.Load() || got[2] > attempts.Load() {
+		return fmt.Errorf("%v were counted of %d: the N that was written into the op after Do had returned", got, attempts.Load())
+	}
+	for _, op := range spoilt {
+		for _, slot := range op.Add {
+			if slot.Count != garbage {
+				return fmt.Errorf("a slot was written to after Do had returned: %d", slot.Count)
+			}
+		}
+		for _, r := range op.Read {
+			if err := same("a span that was written to after Do had returned", r.Counts, []int64{garbage}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// spoil writes over op what must not be met again.
+func (s *subject) spoil(op *counter.Op) {
+	op.Key, op.N = s.key("spoilt"), 1_000_000
+	op.Now, op.Deadline = op.Now.Add(time.Hour), time.Time{}
+	for i := range op.Add {
+		slot := &op.Add[i]
+		slot.Index += int64(time.Hour / slot.Width)
+		slot.Count, slot.TTL = garbage, time.Second
+	}
+	for i := range op.Read {
+		r := &op.Read[i]
+		r.First += int64(time.Hour / r.Width)
+		for j := range r.Counts {
+			r.Counts[j] = garbage
+		}
+	}
+}
+
+func spoilStep(t *counter.Taking) {
+	t.N, t.Allowed, t.Slack = 1_000_000, true, time.Hour
+	t.Now = t.Now.Add(time.Hour)
+	for i := range t.Demands {
+		for j := range t.Demands[i].Windows {
+			w := &t.Demands[i].Windows[j]
+			w.Count, w.Max, w.Per = garbage, 0, time.Hour
+		}
+	}
+}

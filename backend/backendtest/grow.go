@@ -1,0 +1,190 @@
+package backendtest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var growStart = noon.Add(-8 * time.Hour)
+
+// grow makes keys of thousands of buckets, sparse ones, dense ones, and dense
+// and then sparse again: stores may keep a small key in another way than a
+// large one. Goroutines hit side by side, so some are at work when it changes.
+func grow(s *subject) error {
+	dense := func(n int, step time.Duration, from time.Time) []time.Time {
+		hits := make([]time.Time, n)
+		for i := range hits {
+			hits[i] = from.Add(time.Duration(i) * step)
+		}
+		return hits
+	}
+	start := growStart
+	for name, g := range map[string]*growth{
+		"day": {ladder: dayLadder, spans: []time.Duration{10 * time.Second, time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour}, phases: [][]time.Time{
+			dense(60, 47*time.Second, start),
+			dense(20_000, time.Second, start.Add(time.Hour)), // every second of five hours and a half
+			dense(100, 59*time.Second, start.Add(7*time.Hour)),
+		}},
+		"tenths": {ladder: fineLadder, spans: []time.Duration{500 * time.Millisecond, 10 * time.Second, time.Minute, time.Hour, 24 * time.Hour}, phases: [][]time.Time{
+			dense(9_000, 100*time.Millisecond, start), // six hundred in each of a quarter of an hour
+			dense(60, 13*time.Second, start.Add(16*time.Minute)),
+		}},
+		"one minute": {ladder: dayLadder, spans: []time.Duration{time.Second, time.Minute, time.Hour}, phases: [][]time.Time{
+			dense(3_000, 20*time.Millisecond, start.Truncate(time.Minute)), // fifty in each second
+		}},
+	} {
+		g.subject, g.key, g.counts = s, strings.ReplaceAll(name, " ", "-"), map[tiers.Bucket]int64{}
+		if err := g.run(); err != nil {
+			return fmt.Errorf("key %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+type growth struct {
+	*subject
+	key    string
+	ladder tiers.Ladder
+	spans  []time.Duration // of windows
+	phases [][]time.Time   // instants to hit
+	mu     sync.Mutex
+	counts map[tiers.Bucket]int64
+	newest time.Time
+}
+
+func (g *growth) run() error {
+	for i, hits := range g.phases {
+		// In parts, to look at the key at many sizes.
+		for len(hits) > 0 {
+			part := hits[:min(len(hits), len(g.phases[i])/4+1)]
+			if err := g.hit(part, 1); err != nil {
+				return err
+			}
+			if err := g.look(); err != nil {
+				return fmt.Errorf("phase %d, %d buckets: %w", i, len(g.counts), err)
+			}
+			hits = hits[len(part):]
+		}
+	}
+	// Half of it is taken back, and what is left is exact.
+	for _, hits := range g.phases {
+		if err := g.hit(hits[:len(hits)/2], -1); err != nil {
+			return err
+		}
+	}
+	if err := g.look(); err != nil {
+		return fmt.Errorf("half taken back: %w", err)
+	}
+	return nil
+}
+
+// hit adds to the instants, from eight goroutines; every hit has a weight by
+// its place, the same for adding and taking back.
+func (g *growth) hit(instants []time.Time, sign int64) error {
+	const callers = 8
+	return together(callers, func(c int) error {
+		for i := c; i < len(instants); i += callers {
+			at := instants[i]
+			n := sign * (1 + at.UnixNano()/int64(100*time.Millisecond)%3)
+			if _, err := g.add(g.ladder, g.key, at, n); err != nil {
+				return err
+			}
+			g.mu.Lock()
+			for _, b := range g.ladder.Buckets(at) {
+				g.counts[b] += n
+			}
+			if at.After(g.newest) {
+				g.newest = at
+			}
+			g.mu.Unlock()
+		}
+		return nil
+	})
+}
+
+// look reads every bucket, and has windows counted by a Taker.
+func (g *growth) look() error {
+	op := &counter.Op{Key: g.subject.key(g.key), Ladder: g.ladder, Now: g.newest}
+	for i := range g.ladder.Len() {
+		w := g.ladder.At(i).Width
+		first := tiers.Index(growStart.Add(-time.Minute).UnixNano(), w)
+		op.Read = append(op.Read, span(w, first, int(tiers.Index(g.newest.UnixNano(), w)-first)+2))
+	}
+	if err := g.do(op); err != nil {
+		return err
+	}
+	for _, r := range op.Read {
+		for j, n := range r.Counts {
+			if b := (tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}); n != g.counts[b] {
+				return fmt.Errorf("%s is %d, want %d", b, n, g.counts[b])
+			}
+		}
+	}
+	if g.taker == nil {
+		return nil
+	}
+	for _, per := range g.spans {
+		if err := g.windows(per); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// windows peeks at a window with several Max, so that little must leave it, a
+// part, and nearly all, and takes one hit.
+func (g *growth) windows(per time.Duration) error {
+	var sum int64
+	finest, err := g.ladder.Finest(per)
+	if err != nil {
+		return err
+	}
+	width := g.ladder.At(finest).Width
+	first := tiers.Index(max(g.newest.Add(-per).UnixNano(), growStart.Add(-time.Minute).UnixNano()), width) // nothing is older
+	last := tiers.Index(g.newest.UnixNano(), width)
+	for i := first; i <= last; i++ {
+		sum += g.counts[tiers.Bucket{Width: width, Index: i}]
+	}
+	for _, max := range []int64{sum + 1, sum, sum - sum/100, sum / 2, 1} {
+		if max < 1 {
+			continue
+		}
+		step := g.taking(g.ladder, g.newest, 1, 0, demand{g.key, counter.Limits{{Max: max, Per: per}}})
+		step.Peek = max != sum+1
+		if err := g.take(step); err != nil {
+			return err
+		}
+		w := step.Demands[0].Windows[0]
+		if w.Count != sum || step.Allowed != (sum < max) {
+			return fmt.Errorf("window %s counts %d, want %d; allowed %v", w.Limit, w.Count, sum, step.Allowed)
+		}
+		if step.Allowed {
+			for _, b := range g.ladder.Buckets(g.newest) {
+				g.counts[b]++
+			}
+			sum++
+			continue
+		}
+		need, leaves := sum+1-max, first-1
+		for need > 0 && leaves < last {
+			leaves++
+			need -= g.counts[tiers.Bucket{Width: width, Index: leaves}]
+		}
+		if want := (tiers.Bucket{Width: width, Index: leaves}); w.Leaves != want {
+			return fmt.Errorf("window %s with %d: leaves %s, want %s", w.Limit, sum, w.Leaves, want)
+		}
+		newest := last
+		for newest >= first && g.counts[tiers.Bucket{Width: width, Index: newest}] == 0 {
+			newest--
+		}
+		if want := (tiers.Bucket{Width: width, Index: newest}); w.Newest != want {
+			return fmt.Errorf("window %s: newest %s, want %s", w.Limit, w.Newest, want)
+		}
+	}
+	return nil
+}

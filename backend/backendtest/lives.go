@@ -1,0 +1,142 @@
+package backendtest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var lives = []check{
+	{
+		name:  "buckets live for their TTL",
+		rule:  "Slot.TTL: how long the bucket must live from Op.Now on if it is created now; and not for ever",
+		waits: true,
+		run:   livesAndGoes,
+	},
+	{
+		name:  "long lives",
+		rule:  "Slot.TTL is a duration, up to 367 days and some",
+		waits: true,
+		run:   longLives,
+	},
+	{
+		name:  "a window in real time",
+		rule:  "who is told to come back then is admitted then",
+		waits: true,
+		run:   realTime,
+	},
+}
+
+// goneBy is when a bucket that lived for three seconds at most must be gone:
+// stores round, and may keep a little longer for all buckets of a key.
+const goneBy = 12 * time.Second
+
+// livesAndGoes watches, in the time of the world, buckets that expire: of a key
+// that is hit once, and of one that is hit all the time.
+func livesAndGoes(s *subject) error {
+	l := shortLife
+	began := time.Now()
+	for _, key := range []string{"once", "fed"} {
+		if _, err := s.add(l, key, began, 5); err != nil {
+			return err
+		}
+	}
+	// A later hit shortens nothing.
+	again := &counter.Op{Key: s.key("once"), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
+	if err := s.do(again); err != nil {
+		return err
+	}
+	held := map[string]int64{"once": 7, "fed": 5}
+	// The finest tier is the one to watch: what is fed fills up its coarse bucket.
+	for {
+		gone := true
+		for key, n := range held {
+			now := time.Now()
+			got, err := s.get(l, key, began, now)
+			if err != nil {
+				return err
+			}
+			age := time.Since(began)
+			for i := range got {
+				lived := ttl(l.At(i), 0)
+				switch {
+				case age < lived && (got[i] < n || got[i] > n && key == "once"):
+					return fmt.Errorf("%s, bucket of %s, is %d after %s, want %d for %s", key, l.At(i).Width, got[i], age, n, lived)
+				case got[i] != 0 && got[i] < n:
+					return fmt.Errorf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got[i], age)
+				}
+				gone = gone && got[i] == 0
+			}
+		}
+		if gone {
+			break
+		}
+		if age := time.Since(began); age > goneBy {
+			return fmt.Errorf("a bucket is still there after %s, its TTL was %s", age, ttl(l.At(1), 0))
+		}
+		at := time.Now()
+		if _, err := s.add(l, "fed", at, 1); err != nil {
+			return err
+		}
+		got, err := s.get(l, "fed", at, time.Now())
+		if err != nil {
+			return err
+		}
+		if min(got[0], got[1]) < 1 && time.Since(at) < ttl(l.At(0), 0) {
+			return fmt.Errorf("what was hit %s ago counts %v", time.Since(at), got)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	// What is gone is not there to be taken from, nor does that bring it back.
+	back := &counter.Op{Key: s.key("once"), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, began, 0)}
+	if err := s.do(back); err != nil {
+		return err
+	}
+	if err := same("taken back from what has expired", countsOf(back.Add), []int64{0}); err != nil {
+		return err
+	}
+	return s.expect(l, "once", began, time.Now(), 0)
+}
+
+func longLives(s *subject) error {
+	ladders := []tiers.Ladder{
+		mustLadder("1h:29d23h"), // 30 days, to the second
+		mustLadder("1s:30d"),    // and one more
+		mustLadder("1s:1m, 1h:60d"),
+		mustLadder("1s:1d, 1m:7d, 1h:30d, 1d:60d"),
+		mustLadder("1s:24d20h31m23s"), // 2^31 ms
+		mustLadder("1s:49d17h2m47s"),  // 2^32 ms
+		mustLadder("1m:366d"),
+		mustLadder("1s:1m, 1m:1h, 1h:31d, 1d:366d"),
+	}
+	began := time.Now()
+	for i, l := range ladders {
+		got, err := s.add(l, fmt.Sprint("l", i), began, 3)
+		if err != nil {
+			return fmt.Errorf("ladder %s: %w", l, err)
+		}
+		if err := same(fmt.Sprintf("ladder %s", l), got, []int64{3}); err != nil {
+			return err
+		}
+	}
+	for time.Since(began) < 4*time.Second {
+		for i, l := range ladders {
+			if err := s.expect(l, fmt.Sprint("l", i), began, time.Now(), 3); err != nil {
+				return fmt.Errorf("ladder %s, %s after it was hit: %w", l, time.Since(began), err)
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	for i, l := range ladders {
+		op := &counter.Op{Key: s.key(fmt.Sprint("l", i)), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
+		if err := s.do(op); err != nil {
+			return err
+		}
+		if err := same(fmt.Sprintf("ladder %s, hit once more", l), countsOf(op.Add), []int64{5}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

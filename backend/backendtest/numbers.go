@@ -1,0 +1,295 @@
+package backendtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var numbers = []check{
+	{
+		name: "numbers of every width",
+		rule: "a bucket counts exactly, whatever it and its neighbours hold",
+		run:  everyWidth,
+	},
+	{
+		name: "MaxCount and one more",
+		rule: "a bucket counts to MaxCount: an addition beyond is an error, never a smaller number",
+		run:  maxCount,
+	},
+	{
+		name: "keys do not meet",
+		rule: "Op.Key: printable ASCII without spaces and braces, 1 to 200 bytes; a key counts by itself",
+		run:  storedKeys,
+	},
+	{
+		name: "before 1970 and after 2038",
+		rule: "bucket numbers are any, below zero too, and a TTL is a duration, not a date",
+		run:  anyDate,
+	},
+	{
+		name: "many buckets at once",
+		rule: "Do reads all runs of Op.Read, however long, or returns an error",
+		run:  manyBuckets,
+	},
+	{
+		name: "a key that grows",
+		rule: "additions, reads and steps count exactly, however many buckets a key has",
+		run:  grow,
+	},
+}
+
+func everyWidth(s *subject) error {
+	amounts := []int64{1, 9, 10, 126, 127, 128, 254, 255, 256, 999, 1000, 32767, 32768, 65534, 65535, 65536, 1 << 24,
+		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1e10, 1 << 40, 1e14, 1<<51 - 1}
+	// Side by side in one minute, in any order; and one bucket that grows.
+	for round := range 3 {
+		key := fmt.Sprint("side", round)
+		first := noon.Truncate(time.Minute)
+		want := make([]int64, 60)
+		for _, i := range s.rand.Perm(len(amounts)) {
+			want[2*i] = amounts[i]
+			if _, err := s.add(dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i]); err != nil {
+				return err
+			}
+			got, err := s.row(dayLadder, key, noon, time.Second, first.Unix(), 60)
+			if err != nil {
+				return err
+			}
+			if err := same("seconds of a minute", got, want); err != nil {
+				return err
+			}
+		}
+	}
+	sum := int64(0)
+	for _, n := range amounts {
+		for _, n := range []int64{n, -n, n} {
+			sum += n
+			got, err := s.add(dayLadder, "grows", noon, n)
+			if err != nil {
+				return err
+			}
+			if err := same(fmt.Sprintf("after %d more", n), got, []int64{sum}); err != nil {
+				return err
+			}
+			if err := s.expect(dayLadder, "grows", noon, noon, sum); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func maxCount(s *subject) error {
+	const most = counter.MaxCount
+	for name, parts := range map[string][]int64{"whole": {most}, "parts": {most - 1, 1}, "halves": {most / 2, most/2 + 1}} {
+		sum := int64(0)
+		for _, n := range parts {
+			sum += n
+			got, err := s.add(dayLadder, name, noon, n)
+			if err != nil {
+				return err
+			}
+			if err := same(fmt.Sprint("after ", n), got, []int64{sum}); err != nil {
+				return err
+			}
+			if err := s.expect(dayLadder, name, noon, noon, sum); err != nil {
+				return err
+			}
+		}
+		for _, n := range []int64{1, 2, most / 2, most} {
+			op := &counter.Op{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
+			if err := s.do(op); err == nil {
+				return fmt.Errorf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
+			}
+			if err := same("slots of an addition that was refused", countsOf(op.Add), []int64{0}); err != nil {
+				return err
+			}
+			if err := s.expect(dayLadder, name, noon, noon, most); err != nil {
+				return fmt.Errorf("after %d more than MaxCount: %w", n, err)
+			}
+		}
+		// One second later there is room in the second, and none in the hour.
+		later := noon.Add(time.Second)
+		op := &counter.Op{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
+		if err := s.do(op); err == nil {
+			return fmt.Errorf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
+		}
+		got, err := s.get(dayLadder, name, later, later)
+		if err != nil {
+			return err
+		}
+		if got[0] != 0 && got[0] != 3 || got[0] < op.Add[0].Count || got[1] != most || got[2] != most {
+			return fmt.Errorf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
+		}
+		if got[0] > 0 {
+			back := &counter.Op{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]}
+			if err := s.do(back); err != nil {
+				return err
+			}
+		}
+		// What is taken back makes room again, to the last place.
+		for _, n := range []int64{-1, 1, -most, most} {
+			if _, err := s.add(dayLadder, name, noon, n); err != nil {
+				return err
+			}
+		}
+		if err := s.expect(dayLadder, name, noon, noon, most); err != nil {
+			return err
+		}
+	}
+	if s.taker == nil {
+		return nil
+	}
+	// A window may have room where the hour has none.
+	if _, err := s.add(dayLadder, "step", noon, most); err != nil {
+		return err
+	}
+	later := noon.Add(10 * time.Second)
+	take := s.taking(dayLadder, later, 1, 0, demand{"step", counter.Limits{{Max: 5, Per: time.Second}}})
+	if err := s.take(take); err == nil {
+		return errors.New("a step beyond MaxCount in an hour, and no error")
+	}
+	got, err := s.get(dayLadder, "step", later, later)
+	if err != nil {
+		return err
+	}
+	return same("after a step that went too far", got[1:], []int64{most})
+}
+
+// storedKeys are as like as keys can be, and like the names that a store may
+// make of a key and the number of a bucket.
+func storedKeys(s *subject) error {
+	var printable strings.Builder
+	for b := byte('!'); b <= '~'; b++ {
+		if b != '{' && b != '}' {
+			printable.WriteByte(b)
+		}
+	}
+	long := strings.Repeat("x", 200-len(s.key("k")))
+	keys := []string{"", "1", "11", "111", ":", ":1", ":11", ":1:1", ":1:11", "1:", "1:1", "1:11", "11:1", ":s:1", ":1s:1", ":1s", ":m", ":1m:1",
+		"-1", ":-1", ".1", "/1", "#1", "#", "!", "!1", "@1", "_1", "|1", ",1", ";1", "0", "00", "01", "*", "?", "[a]", "a", "A", `\`, `\\`, "'", `"`, "`", "$1", "%", "%20", "%00", "&", "=", "~", "^",
+		printable.String(), long, long[1:], long[:len(long)-1] + "y", "y" + long[1:]}
+	l := mustLadder("1s:1h, 10s:1h")
+	// Small numbers of buckets: 0, 1, 2, 11, 12, ...: 1 second and 10, or 11 and 0?
+	instants := []time.Time{time.Unix(0, 0), time.Unix(1, 0), time.Unix(11, 0), time.Unix(21, 0), time.Unix(111, 0), time.Unix(1111, 0)}
+	for i, key := range keys {
+		for j, at := range instants {
+			if _, err := s.add(l, "k"+key, at, int64(1+i+100*j)); err != nil {
+				return err
+			}
+		}
+	}
+	for i, key := range keys {
+		for j, at := range instants {
+			want := []int64{int64(1 + i + 100*j), int64(1 + i + 100*j)}
+			if j < 2 {
+				want[1] = 2*int64(1+i) + 100 // 0 and 1 are in one bucket of ten
+			}
+			if err := s.expect(l, "k"+key, at, at, want...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func anyDate(s *subject) error {
+	for _, year := range []int{1701, 1901, 1938, 1965, 1969, 1970, 1971, 2001, 2036, 2038, 2040, 2106, 2200, 2249} {
+		// Around New Year in Greenwich, where 1970 begins with bucket 0.
+		base := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		key := fmt.Sprint("y", year)
+		first, now := tiers.Index(base.UnixNano(), time.Second)-150, base.Add(2*time.Minute)
+		want := make([]int64, 300)
+		for i := range 300 {
+			if i%7 == 0 {
+				want[i] = int64(1 + i)
+				at := time.Unix(first+int64(i), int64(i))
+				if _, err := s.add(dayLadder, key, at, want[i]); err != nil {
+					return err
+				}
+			}
+		}
+		got, err := s.row(dayLadder, key, now, time.Second, first, 300)
+		if err != nil {
+			return err
+		}
+		if err := same(fmt.Sprintf("seconds around %d", year), got, want); err != nil {
+			return err
+		}
+		got, err = s.row(dayLadder, key, now, time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2)
+		if err != nil {
+			return err
+		}
+		var hours [2]int64
+		for i, n := range want {
+			hours[i/150] += n
+		}
+		if err := same(fmt.Sprintf("hours around %d", year), got, hours[:]); err != nil {
+			return err
+		}
+	}
+	// Numbers that are the same in 31 and in 32 bits.
+	l := mustLadder("1s:1m, 1m:1h")
+	for i, after := range []time.Duration{0, 1 << 31, 1 << 32} {
+		got, err := s.add(l, "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
+		if err != nil {
+			return err
+		}
+		if err := same(fmt.Sprintf("the second that is %d after another", after), got, []int64{int64(1 + i)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func manyBuckets(s *subject) error {
+	first := noon.Unix() - 86_399
+	want := map[int64]int64{}
+	for i := range 200 {
+		at := noon.Add(-time.Duration(i*431) * time.Second)
+		if _, err := s.add(dayLadder, "k", at, int64(1+i)); err != nil {
+			return err
+		}
+		want[at.Unix()] = int64(1 + i)
+	}
+	for _, n := range []int{5_000, 86_400} {
+		got, err := s.row(dayLadder, "k", noon, time.Second, noon.Unix()-int64(n)+1, n)
+		if err != nil {
+			return err
+		}
+		for i := range got {
+			if second := noon.Unix() - int64(n) + 1 + int64(i); got[i] != want[second] {
+				return fmt.Errorf("number %d of %d seconds is %d, want %d", i, n, got[i], want[second])
+			}
+		}
+	}
+	// The same in many spans, of all tiers.
+	op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon}
+	for i := range 1000 {
+		op.Read = append(op.Read, span(time.Second, first+int64(86*i), 5))
+		if i%10 == 0 {
+			op.Read = append(op.Read, span(time.Minute, noon.Unix()/60-int64(i), 1))
+		}
+	}
+	if err := s.do(op); err != nil {
+		return err
+	}
+	for _, r := range op.Read {
+		for j, n := range r.Counts {
+			var sum int64
+			w := int64(r.Width / time.Second)
+			for second := (r.First + int64(j)) * w; second < (r.First+int64(j)+1)*w; second++ {
+				sum += want[second]
+			}
+			if n != sum {
+				return fmt.Errorf("one of %d spans: bucket %s is %d, want %d", len(op.Read), tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}, n, sum)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Processes holds a store that is shared over a network to its promises among
+// several processes of the operating system, with clocks apart by the skew:
+// races for a few places, and callers on the clock of the world, of whom no
+// true window may hold too many.
+//
+// start starts the server, or finds it, and returns what open needs to reach
+// it, such as an address; it is called once. open makes the store of a process.
+// The processes are the running test binary, called again for the test that
+// calls Processes: it should do nothing else, at least not before. In them
+// start is not called, and Processes does not return.
+//
+//	func TestProcesses(t *testing.T) {
+//		backendtest.Processes(t, startServer, func(addr string) (counter.Store, error) { return dial(addr) })
+//	}
+func Processes(t *testing.T, start func(t testing.TB) (where string), open func(where string) (counter.Store, error)) {
+	t.Helper()
+	if isChild() {
+		serveChild(t, open)
+	}
+	if err := processes(t.Name(), start(t), open); err != nil {
+		t.Error(err)
+	}
+}
+
+const (
+	crew     = 4 // processes
+	crewSkew = 100 * time.Millisecond
+)
+
+// processes is what Processes does in the first process.
+func processes(test, where string, open func(string) (counter.Store, error)) (err error) {
+	prefix := freshPrefix()
+	var children []*child
+	defer func() {
+		for _, c := range children {
+			err = errors.Join(err, c.end())
+		}
+	}()
+	for i := range crew {
+		c, err := begin(test, job{Where: where, Prefix: prefix, Ahead: crewSkew * time.Duration(i) / (crew - 1)})
+		if err != nil {
+			return err
+		}
+		children = append(children, c)
+	}
+	store, err := open(where)
+	if err != nil {
+		return err
+	}
+	if err := raceOfProcesses(children, store, prefix); err != nil {
+		return err
+	}
+	return windowOfProcesses(children)
+}
+
+// all asks every child at once, and returns their answers.
+func all(children []*child, o order) ([]report, error) {
+	reports := make([]report, len(children))
+	err := together(len(children), func(i int) error {
+		var err error
+		reports[i], err = children[i].ask(o)
+		return err
+	})
+	return reports, err
+}
+
+// raceOfProcesses has 40 racers in four processes for 7 places.
+func raceOfProcesses(children []*child, store counter.Store, prefix string) error {
+	const rounds, places = 40, 7
+	c, err := counter.New(store, raceConfig(prefix, 0))
+	if err != nil {
+		return err
+	}
+	for round := range rounds {
+		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2]}
+		reports, err := all(children, o)
+		if err != nil {
+			return err
+		}
+		admitted := 0
+		for _, r := range reports {
+			admitted += len(r.Admitted)
+		}
+		if admitted != places {
+			return fmt.Errorf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, admitted, places)
+		}
+		n, err := c.Count(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 24*time.Hour)
+		if err != nil {
+			return err
+		}
+		if n.High != places {
+			return fmt.Errorf("%d processes, %s, round %d: %d are left after the race, want %d", len(children), o.Limits, round, n.High, places)
+		}
+	}
+	return nil
+}
+
+// windowOfProcesses has all processes hit one key for some seconds.
+func windowOfProcesses(children []*child) error {
+	o := order{For: 5 * time.Second, Limits: "5/s, 9/3s"}
+	reports, err := all(children, o)
+	if err != nil {
+		return err
+	}
+	var hits []admission
+	denied, failed := 0, 0
+	for _, r := range reports {
+		hits = append(hits, r.Admitted...)
+		denied += r.Denied
+		failed += r.Failed
+	}
+	if len(hits) == 0 || denied == 0 {
+		return fmt.Errorf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(hits), denied, failed)
+	}
+	for _, limit := range counter.MustLimits(o.Limits) {
+		if n := worst(hits, limit.Per); n > limit.Max {
+			return fmt.Errorf("%d processes, limit %s: %d admitted within a true window", len(children), limit, n)
+		}
+	}
+	return nil
+}
+
+// admission is an admitted hit: it happened at some instant of its call.
+type admission struct{ From, To time.Time }
+
+// worst is the most that a window of length per can hold if the instants are
+// chosen badly, each within its call.
+func worst(hits []admission, per time.Duration) int64 {
+	var worst int64
+	for _, first := range hits {
+		// The window that begins when the first call can be over at the latest.
+		var n int64
+		for _, h := range hits {
+			if !h.To.Before(first.To) && h.From.Sub(first.To) <= per {
+				n++
+			}
+		}
+		worst = max(worst, n)
+	}
+	return worst
+}
+
+func raceConfig(prefix string, ahead time.Duration) counter.Config {
+	now := noon.Add(ahead)
+	return counter.Config{Prefix: prefix, Skew: crewSkew, Timeout: 10 * time.Second, Now: func() time.Time { return now }}
+}
+
+// isChild tells whether this process is one of those that Processes began.
+func isChild() bool { return slices.ContainsFunc(os.Environ(), isJob) }

@@ -1,0 +1,124 @@
+package backendtest
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+)
+
+// far is a server in another process, asked over a connection for each call.
+type far string
+
+type wire struct {
+	Key, Ladder, Error string
+	Now                time.Time
+	N                  int64
+	Add                []counter.Slot
+	Read               []counter.Span
+}
+
+func (f far) Do(ctx context.Context, op *counter.Op) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	conn, err := net.Dial("tcp", string(f))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(op.Deadline); err != nil {
+		return err
+	}
+	w := wire{Key: op.Key, Ladder: op.Ladder.String(), Now: op.Now, N: op.N, Add: op.Add, Read: op.Read}
+	if err := gob.NewEncoder(conn).Encode(w); err != nil {
+		return err
+	}
+	var answer wire
+	if err := gob.NewDecoder(conn).Decode(&answer); err != nil {
+		return err
+	}
+	copy(op.Add, answer.Add)
+	for i := range op.Read {
+		copy(op.Read[i].Counts, answer.Read[i].Counts)
+	}
+	if answer.Error != "" {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// listen serves a store until the test is over, and returns its address.
+func listen(t testing.TB, store counter.Store) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				var w wire
+				if gob.NewDecoder(conn).Decode(&w) != nil {
+					return
+				}
+				op := &counter.Op{Key: w.Key, Ladder: mustLadder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
+				if err := store.Do(context.Background(), op); err != nil {
+					w.Error = err.Error()
+				}
+				_ = gob.NewEncoder(conn).Encode(w)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func dial(where string) (counter.Store, error) { return far(where), nil }
+
+func TestProcesses(t *testing.T) {
+	Processes(t, func(t testing.TB) string { return listen(t, newServer("")) }, dial)
+}
+
+// Processes that share nothing, or a store that is broken, are found.
+func TestProcessesBite(t *testing.T) {
+	for _, row := range []struct {
+		fault string
+		open  func(string) (counter.Store, error)
+		want  string
+	}{
+		{"", func(string) (counter.Store, error) { return memory.New(memory.Config{}), nil }, "28 admitted, want 7"},
+		{"adds without a lock", dial, "admitted, want 7"},
+		{"answers no counts", dial, "admitted, want 7"},
+		{"lives as long as its width", dial, "admitted within a true window"},
+		{"", func(string) (counter.Store, error) { return nil, errors.New("nobody is there") }, "nobody is there"},
+	} {
+		t.Run(fmt.Sprintf("%s, %s", row.fault, row.want), func(t *testing.T) {
+			if isChild() {
+				serveChild(t, row.open)
+			}
+			require.ErrorContains(t, processes(t.Name(), listen(t, newServer(row.fault)), row.open), row.want)
+		})
+	}
+}
+
+// The worst window of calls that took their time, against every choice of
+// their instants.
+func TestWorst(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
+	hits := []admission{{at(0), at(10)}, {at(1005), at(1015)}, {at(1011), at(1020)}, {at(3000), at(3000)}}
+	require.EqualValues(t, 2, worst(hits, time.Second), "the first at 10, the second at 1005")
+	require.EqualValues(t, 3, worst(hits, 1001*time.Millisecond))
+	require.EqualValues(t, 1, worst(hits[3:], time.Second))
+	require.EqualValues(t, 0, worst(nil, time.Second))
+}

@@ -1,0 +1,238 @@
+package backendtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// sequence is random steps, additions, takings back and readings of a few keys,
+// on one ladder, each answer held to a model.
+type sequence struct {
+	*subject
+	name   string
+	ladder tiers.Ladder
+	slack  time.Duration
+	model  *model
+	clock  time.Time
+	keys   []string
+	spans  []time.Duration // that windows may have
+	added  []addition      // by Do, not taken back yet
+	said   []string        // what was done, for who has to look for the mistake
+}
+
+type addition struct {
+	key string
+	at  time.Time
+	n   int64
+}
+
+func againstModel(s *subject) error {
+	for i, l := range []tiers.Ladder{
+		dayLadder,
+		fineLadder,
+		manyKeeps,
+		mustLadder("1s:1m, 1h:7d"), // the fine tier is dropped long before a coarse bucket is full
+		mustLadder("10s:1d"),
+		mustLadder("1s:20s, 5s:1m, 1m:10m, 1h:10h, 1d:10d"),
+		mustLadder("1ms:20s, 10ms:20s, 100ms:20s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s"),
+	} {
+		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
+			for round := range 2 {
+				q := &sequence{subject: s, name: fmt.Sprint(i, "-", j, "-", round, "-"), ladder: l, slack: slack, model: newModel(), clock: noon}
+				if err := q.run(250); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (q *sequence) run(n int) error {
+	for i := range 3 {
+		q.keys = append(q.keys, fmt.Sprint(q.name, i))
+	}
+	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
+		if _, err := q.ladder.Finest(w); err == nil {
+			q.spans = append(q.spans, w)
+		}
+	}
+	for range n {
+		if err := q.next(); err != nil {
+			return fmt.Errorf("%w\nafter, on ladder %s with slack %s:\n%s", err, q.ladder, q.slack, strings.Join(q.said, "\n"))
+		}
+	}
+	return q.audit()
+}
+
+func (q *sequence) say(format string, args ...any) {
+	q.said = append(q.said, fmt.Sprintf(format, args...))
+}
+
+func (q *sequence) pick() string { return q.keys[q.rand.IntN(len(q.keys))] }
+
+func (q *sequence) weight() int64 {
+	if q.rand.IntN(12) == 0 {
+		return 1 + q.rand.Int64N(1<<20)
+	}
+	return 1 + q.rand.Int64N(4)
+}
+
+// time goes on in steps of every size, and now and then back; a label is late
+// by up to the slack.
+func (q *sequence) time() time.Time {
+	switch r := q.rand; r.IntN(16) {
+	case 0, 1: // to an edge, or near it
+		w := q.ladder.At(r.IntN(q.ladder.Len())).Width
+		next := time.Unix(0, (tiers.Index(q.clock.UnixNano(), w)+1)*int64(w))
+		if next = next.Add(time.Duration(r.IntN(3)-1) * time.Duration(r.IntN(2)*int(time.Millisecond))); next.After(q.clock) {
+			q.clock = next
+		}
+	case 2: // out of a window, or nearly
+		q.clock = q.clock.Add(q.spans[r.IntN(len(q.spans))] - time.Duration(r.IntN(2))*time.Second)
+	case 3, 4:
+		q.clock = q.clock.Add(time.Duration(r.Int64N(int64(q.spans[r.IntN(len(q.spans))]/4 + 1))))
+	case 5, 6, 7, 8:
+		q.clock = q.clock.Add(time.Duration(r.Int64N(int64(2 * time.Second))))
+	case 9:
+		if r.IntN(4) == 0 { // the clock is set back
+			q.clock = q.clock.Add(-time.Duration(r.Int64N(int64(q.spans[r.IntN(len(q.spans))]))))
+		}
+	}
+	return q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.slack) + 1)))
+}
+
+func (q *sequence) next() error {
+	at := q.time()
+	switch q.rand.IntN(10) {
+	case 0, 1:
+		return q.addition(q.pick(), at, q.weight())
+	case 2:
+		if len(q.added) == 0 {
+			return nil
+		}
+		i := q.rand.IntN(len(q.added))
+		a := q.added[i]
+		q.added = slices.Delete(q.added, i, i+1)
+		return q.takeBack(a, at)
+	case 3:
+		return q.look(q.pick(), at)
+	}
+	n := q.weight()
+	step := q.taking(q.ladder, at, n, q.slack, q.demands(n)...)
+	step.Peek = q.rand.IntN(5) == 0
+	if !q.taker.Together(step.Demands) {
+		step.Demands = step.Demands[:1]
+	}
+	said := fmt.Sprintf("%d take n=%d peek=%v", at.UnixNano(), n, step.Peek)
+	for _, d := range step.Demands {
+		said += fmt.Sprintf(" %s", d.Key[len(q.key("")):])
+		for _, w := range d.Windows {
+			said += " " + w.Limit.String()
+		}
+	}
+	q.say("%s", said)
+	if err := q.take(step); err != nil {
+		return err
+	}
+	if err := q.model.step(step, len(q.key(""))); err != nil {
+		return err
+	}
+	return q.look(string(step.Demands[0].Key[len(q.key("")):]), at)
+}
+
+func (q *sequence) demands(n int64) []demand {
+	var demands []demand
+	first := q.rand.IntN(len(q.keys))
+	for i := range 1 + q.rand.IntN(2)*q.rand.IntN(len(q.keys)) {
+		d := demand{key: q.keys[(first+i)%len(q.keys)]}
+		for range 1 + q.rand.IntN(3) {
+			limit := counter.Limit{Max: n + q.rand.Int64N(20), Per: q.spans[q.rand.IntN(len(q.spans))]}
+			if q.rand.IntN(4) == 0 {
+				limit.Max = counter.MaxCount
+			}
+			d.limits = append(d.limits, limit)
+		}
+		demands = append(demands, d)
+	}
+	return demands
+}
+
+func (q *sequence) addition(key string, at time.Time, n int64) error {
+	q.say("%d add %s %d", at.UnixNano(), key, n)
+	op := &counter.Op{Key: q.key(key), Ladder: q.ladder, Now: at, N: n, Add: chain(q.ladder, at, q.slack)}
+	q.added = append(q.added, addition{key, at, n})
+	return q.both(key, op)
+}
+
+func (q *sequence) takeBack(a addition, now time.Time) error {
+	q.say("%d take back %s %d of %d", now.UnixNano(), a.key, a.n, a.at.UnixNano())
+	op := &counter.Op{Key: q.key(a.key), Ladder: q.ladder, Now: now, N: -a.n, Add: chain(q.ladder, a.at, q.slack)}
+	return q.both(a.key, op)
+}
+
+// both does op on the store and on the model.
+func (q *sequence) both(key string, op *counter.Op) error {
+	if err := q.do(op); err != nil {
+		return err
+	}
+	q.model.see(op.Now)
+	for i, slot := range op.Add {
+		h := q.model.add(key, slot, op.N, op.Now)
+		if slot.Count < h.lo || slot.Count > h.hi {
+			return fmt.Errorf("tier %d of %s, %s, counts %d, want %d to %d", i, key, slot.Bucket, slot.Count, h.lo, h.hi)
+		}
+	}
+	return nil
+}
+
+// look reads what is around at, in every tier.
+func (q *sequence) look(key string, at time.Time) error {
+	op := &counter.Op{Key: q.key(key), Ladder: q.ladder, Now: at}
+	for _, b := range q.ladder.Buckets(at) {
+		op.Read = append(op.Read, span(b.Width, b.Index-5, 8))
+	}
+	if err := q.do(op); err != nil {
+		return err
+	}
+	q.model.see(at)
+	return q.compare(key, op.Read)
+}
+
+func (q *sequence) compare(key string, spans []counter.Span) error {
+	for _, r := range spans {
+		for j, n := range r.Counts {
+			b := tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}
+			if h := q.model.get(key, b); n < h.lo || n > h.hi {
+				return fmt.Errorf("key %s: %s was read as %d, want %d to %d", key, b, n, h.lo, h.hi)
+			}
+		}
+	}
+	return nil
+}
+
+// audit reads all buckets that were ever hit.
+func (q *sequence) audit() error {
+	for _, key := range q.keys {
+		op := &counter.Op{Key: q.key(key), Ladder: q.ladder, Now: q.clock}
+		for b := range q.model.keys[key] {
+			op.Read = append(op.Read, span(b.Width, b.Index, 1))
+		}
+		if len(op.Read) == 0 {
+			continue
+		}
+		if err := q.do(op); err != nil {
+			return err
+		}
+		q.model.see(q.clock)
+		if err := q.compare(key, op.Read); err != nil {
+			return fmt.Errorf("at the end: %w", err)
+		}
+	}
+	return nil
+}

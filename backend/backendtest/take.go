@@ -1,0 +1,210 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var takes = []check{
+	{
+		name: "a step is all or nothing",
+		rule: "if all windows have room for N, and it is no Peek, Take adds N to all tiers of every demand; otherwise it writes nothing",
+		take: true,
+		run:  allOrNothing,
+	},
+	{
+		name: "steps against a model",
+		rule: "Take: Count, Leaves, Newest and Allowed as documented; additions and takings back by Do count like its own",
+		take: true,
+		run:  againstModel,
+	},
+	{
+		name: "a window is open to the right",
+		rule: "the sum of the buckets from the one that holds Now-Per-Slack on, at least as far as the one that holds Now+Slack",
+		take: true,
+		run:  edges,
+	},
+	{
+		name: "racing steps",
+		rule: "all of a step is atomic",
+		take: true,
+		run:  racingSteps,
+	},
+}
+
+// demand is what a case asks of a key.
+type demand struct {
+	key    string
+	limits counter.Limits
+}
+
+// taking is what a Counter makes of demands.
+func (s *subject) taking(l tiers.Ladder, now time.Time, n int64, slack time.Duration, demands ...demand) *counter.Taking {
+	t := &counter.Taking{Now: now, Ladder: l, Slack: slack, N: n, Allowed: n%2 == 0}
+	for _, tier := range l.Tiers() {
+		t.TTLs = append(t.TTLs, ttl(tier, slack))
+	}
+	for _, d := range demands {
+		out := counter.Demand{Key: []byte(s.key(d.key))}
+		for _, limit := range d.limits {
+			finest, err := l.Finest(limit.Per)
+			if err != nil {
+				panic(err)
+			}
+			dirt := tiers.Bucket{Width: garbage, Index: garbage}
+			out.Windows = append(out.Windows, counter.Window{Limit: limit, Finest: finest, Decision: l.Decision(limit.Per), Count: garbage, Leaves: dirt, Newest: dirt})
+		}
+		t.Demands = append(t.Demands, out)
+	}
+	return t
+}
+
+// take is Take, with all the time in the world.
+func (s *subject) take(t *counter.Taking) error {
+	t.Deadline = time.Now().Add(enough)
+	return s.taker.Take(context.Background(), t)
+}
+
+func allOrNothing(s *subject) error {
+	full := demand{"full", counter.Limits{{Max: 3, Per: time.Hour}}}
+	if err := s.take(s.taking(dayLadder, noon, 3, 0, full)); err != nil {
+		return err
+	}
+	for i, row := range []struct {
+		n       int64
+		peek    bool
+		limits  string
+		allowed bool
+	}{
+		{1, false, "5/m, 5/h, 0/d", false},
+		{1, false, "0/m, 5/h, 5/d", false},
+		{1, false, "5/m, 0/h, 5/d", false},
+		{6, false, "7/m, 6/h, 5/d", false},
+		{1, true, "5/m, 5/h, 5/d", true},
+		{1, true, "5/m, 5/h, 0/d", false},
+		{5, false, "5/m, 5/h, 5/d", true},
+		{1, false, "5/m, 5/h, 5/d", false},
+		{1, false, "6/d", true},
+		{1, true, "6/d", false},
+		{4, false, "10/m", true},
+		{counter.MaxCount - 10, true, "9007199254740991/d", true},
+		{counter.MaxCount - 9, true, "9007199254740991/d", false},
+	} {
+		before, err := s.get(dayLadder, "k", noon, noon)
+		if err != nil {
+			return err
+		}
+		step := s.taking(dayLadder, noon, row.n, 0, demand{"k", counter.MustLimits(row.limits)})
+		step.Peek = row.peek
+		if err := s.take(step); err != nil {
+			return err
+		}
+		if step.Allowed != row.allowed {
+			return fmt.Errorf("row %d: %d of %s with %d there: allowed %v", i, row.n, row.limits, before[0], step.Allowed)
+		}
+		want := before[0]
+		if row.allowed && !row.peek {
+			want += row.n
+		}
+		if err := s.expect(dayLadder, "k", noon, noon, want); err != nil {
+			return fmt.Errorf("row %d: %d of %s, peek %v, allowed %v: %w", i, row.n, row.limits, row.peek, row.allowed, err)
+		}
+	}
+	// Of several keys the last has no room: the first are not touched.
+	free := []demand{{"free", counter.MustLimits("5/m")}, {"free2", counter.MustLimits("5/m, 5/h")}}
+	if step := s.taking(dayLadder, noon, 1, 0, append(free, full)...); s.taker.Together(step.Demands) {
+		if err := s.take(step); err != nil {
+			return err
+		}
+		if step.Allowed {
+			return fmt.Errorf("three keys, of which one is full: allowed")
+		}
+		for _, key := range []string{"free", "free2"} {
+			if err := s.expect(dayLadder, key, noon, noon, 0); err != nil {
+				return fmt.Errorf("beside a key that is full: %w", err)
+			}
+		}
+		step = s.taking(dayLadder, noon, 1, 0, free...)
+		if err := s.take(step); err != nil {
+			return err
+		}
+		if !step.Allowed {
+			return fmt.Errorf("two keys with room: denied")
+		}
+		for _, key := range []string{"free", "free2"} {
+			if err := s.expect(dayLadder, key, noon, noon, 1); err != nil {
+				return err
+			}
+		}
+	}
+	return s.expect(dayLadder, "full", noon, noon, 3)
+}
+
+// edges puts a hit on either side of the ends of a window, to the bucket.
+func edges(s *subject) error {
+	for i, slack := range []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} {
+		for j, back := range []time.Duration{0, time.Second - 1, time.Second, time.Minute} {
+			key := fmt.Sprint(i, "-", j)
+			now := noon.Add(back)
+			// A window of a minute begins with the second that holds this.
+			edge := now.Add(-time.Minute - slack).Truncate(time.Second)
+			for _, hit := range []struct {
+				at time.Time
+				n  int64
+			}{{edge.Add(-1), 1}, {edge, 10}, {edge.Add(time.Second), 100}, {now, 1000}, {now.Add(slack), 10000}} {
+				if _, err := s.add(dayLadder, key, hit.at, hit.n); err != nil {
+					return err
+				}
+			}
+			for _, peek := range []bool{true, false} {
+				step := s.taking(dayLadder, now, 1, slack, demand{key, counter.Limits{{Max: counter.MaxCount, Per: time.Minute}}})
+				step.Peek = peek
+				if err := s.take(step); err != nil {
+					return err
+				}
+				if got := step.Demands[0].Windows[0].Count; got != 11110 || !step.Allowed {
+					return fmt.Errorf("slack %s, peek %v: the window of a minute at %v counts %d, want 11110", slack, peek, now, got)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func racingSteps(s *subject) error {
+	const racers, places, rounds = 32, 7, 60
+	for round := range rounds {
+		keys := []string{fmt.Sprint("a", round), fmt.Sprint("b", round)}
+		var allowed atomic.Int64
+		err := together(racers, func(i int) error {
+			demands := []demand{{keys[i%2], counter.Limits{{Max: places, Per: time.Hour}, {Max: 50, Per: time.Minute}}}, {keys[1-i%2], counter.Limits{{Max: places, Per: time.Minute}}}}
+			step := s.taking(dayLadder, noon, 1, 0, demands...)
+			if !s.taker.Together(step.Demands) {
+				demands[0].key = keys[0]
+				step = s.taking(dayLadder, noon, 1, 0, demands[0])
+			}
+			if err := s.take(step); err != nil {
+				return err
+			}
+			if step.Allowed {
+				allowed.Add(1)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if n := allowed.Load(); n != places {
+			return fmt.Errorf("%d racers, %d of %d places taken", racers, n, places)
+		}
+		if err := s.expect(dayLadder, keys[0], noon, noon, places); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+)
+
+// Answer is what a call of a script came back with.
+type Answer struct {
+	Verdict counter.Verdict
+	States  []counter.State
+	Count   counter.Count
+}
+
+// Play runs s on a store and holds every answer to the oracle: what is
+// admitted, when to come back, what is counted. It returns the answers, and the
+// first promise that was broken, as an error. The keys begin with prefix, as
+// counter.Config has it: on a store that outlives the script, one that was not
+// played with before.
+func (s Script) Play(store counter.Store, prefix string) ([]Answer, error) {
+	var now time.Time
+	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Timeout: s.Timeout, Prefix: prefix, Now: func() time.Time { return now }})
+	if err != nil {
+		return nil, err
+	}
+	slack := max(0, s.Skew) + max(0, s.Timeout)
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Slack: slack}, skew: max(0, s.Skew), logs: map[counter.Key]*keyLog{}}
+	var answers []Answer
+	for i, call := range s.Calls {
+		now = Start.Add(time.Duration(call.At))
+		a, err := call.do(c, answers)
+		answers = append(answers, a)
+		if err == nil {
+			err = w.hold(i, call, now, a)
+		}
+		if err != nil {
+			return answers, fmt.Errorf("call %d, %s: %w", i, call, err)
+		}
+	}
+	return answers, nil
+}
+
+// do makes the call; answers are those of the calls before.
+func (c Call) do(on *counter.Counter, answers []Answer) (a Answer, err error) {
+	ctx := context.Background()
+	switch c.Verb {
+	case "take":
+		a.Verdict, err = on.Take(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
+	case "peek":
+		a.Verdict, err = on.Peek(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
+	case "takeall":
+		a.Verdict, err = on.TakeAll(ctx, c.N, c.Asks...)
+	case "add":
+		err = on.Add(ctx, c.Asks[0].Key, c.N)
+	case "count":
+		a.Count, err = on.Count(ctx, c.Asks[0].Key, c.Window)
+	case "refund":
+		v := answers[c.N].Verdict
+		copied := v
+		if err = on.Refund(ctx, &v); err == nil {
+			err = on.Refund(ctx, &v)
+		}
+		if err == nil {
+			err = on.Refund(ctx, &copied) // a copy gives nothing more
+		}
+	case "forget":
+		err = on.Forget(ctx, c.Asks[0].Key)
+	default:
+		err = fmt.Errorf("no verb %q", c.Verb)
+	}
+	if err == nil {
+		a.States = a.Verdict.All()
+	}
+	return a, err
+}

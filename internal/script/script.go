@@ -1,0 +1,160 @@
+// Package script makes tests of a Counter into data: a [Script] is what serial
+// callers with clocks of their own did, one call a line. [Random] makes one,
+// [Script.Play] runs it on a store and holds every answer to a log of all hits,
+// and one that fails is printed, shrunk, and played again.
+//
+//	ladder 1s:1d, 1m:1d, 1h:1d
+//	skew 100ms
+//	timeout 50ms
+//	0 take 1 a/x=7/m,10/h
+//	1500000000 takeall 2 a/x=7/m b/y=9/h
+//	1500000001 refund 1
+//
+// Scripts run on a virtual clock, and take as long as the store takes.
+package script
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Script is calls of one after the other, on one Counter.
+type Script struct {
+	Ladder tiers.Ladder
+	Skew   time.Duration // of the Counter's Config; below zero: none
+
+	// Timeout is that of the Counter's Config; below zero: none. It is part of
+	// the arithmetic, and what a store over a network really has for each call.
+	Timeout time.Duration
+
+	Calls []Call
+}
+
+// Call is one line of a [Script].
+type Call struct {
+	At     int64         // the caller's clock, in nanoseconds after [Start]
+	Verb   string        // take, peek, takeall, add, count, refund, forget
+	N      int64         // weight; of a refund the call, by its place from 0, whose verdict it gives back
+	Asks   []counter.Ask // one, of a takeall one or more, of a refund none
+	Window time.Duration // of a count
+}
+
+// Start is where the clock of every script begins.
+var Start = time.Date(2026, 2, 28, 21, 0, 0, 0, time.UTC)
+
+// String is the form that [Parse] reads.
+func (s Script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ladder %s\nskew %s\ntimeout %s\n", s.Ladder, s.Skew, s.Timeout)
+	for _, c := range s.Calls {
+		b.WriteString(c.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// String is the line of a script.
+func (c Call) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s", c.At, c.Verb)
+	if c.Verb != "count" && c.Verb != "forget" {
+		fmt.Fprintf(&b, " %d", c.N)
+	}
+	for _, a := range c.Asks {
+		fmt.Fprintf(&b, " %s/%s", a.Key.Event, a.Key.Feature)
+		if len(a.Limits) > 0 {
+			fmt.Fprintf(&b, "=%s", strings.ReplaceAll(a.Limits.String(), " ", ""))
+		}
+	}
+	if c.Verb == "count" {
+		fmt.Fprintf(&b, " %s", c.Window)
+	}
+	return b.String()
+}
+
+// Parse reads a script. Its keys are words without "/" and "=". The error
+// shows the line.
+func Parse(text string) (s Script, err error) {
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		verb, rest, _ := strings.Cut(lines.Text(), " ")
+		switch verb {
+		case "ladder":
+			s.Ladder, err = tiers.Parse(rest)
+		case "skew":
+			s.Skew, err = time.ParseDuration(rest)
+		case "timeout":
+			s.Timeout, err = time.ParseDuration(rest)
+		default:
+			var c Call
+			c, err = parseCall(strings.Fields(lines.Text()))
+			if err == nil && c.Verb == "refund" && (c.N < 0 || c.N >= int64(len(s.Calls))) {
+				err = fmt.Errorf("a refund of call %d, want one before", c.N)
+			}
+			s.Calls = append(s.Calls, c)
+		}
+		if err != nil {
+			return s, fmt.Errorf("script: %q: %w", lines.Text(), err)
+		}
+	}
+	return s, lines.Err()
+}
+
+// Load is [Parse] of a file.
+func Load(file string) (Script, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Script{}, err
+	}
+	return Parse(string(text))
+}
+
+func parseCall(f []string) (c Call, err error) {
+	if len(f) < 3 {
+		return c, fmt.Errorf("%d words, want a time, a verb, and whom it is about", len(f))
+	}
+	if c.At, err = strconv.ParseInt(f[0], 10, 64); err != nil {
+		return c, err
+	}
+	c.Verb, f = f[1], f[2:]
+	switch c.Verb {
+	case "take", "peek", "takeall", "add", "refund":
+		if c.N, err = strconv.ParseInt(f[0], 10, 64); err != nil {
+			return c, err
+		}
+		f = f[1:]
+	case "count":
+		if len(f) != 2 {
+			return c, fmt.Errorf("want a key and a window")
+		}
+		if c.Window, err = time.ParseDuration(f[1]); err != nil {
+			return c, err
+		}
+		f = f[:1]
+	case "forget":
+	default:
+		return c, fmt.Errorf("no verb %q", c.Verb)
+	}
+	for _, word := range f {
+		key, limits, limited := strings.Cut(word, "=")
+		var a counter.Ask
+		a.Key.Event, a.Key.Feature, _ = strings.Cut(key, "/")
+		if limited {
+			if a.Limits, err = counter.ParseLimits(limits); err != nil {
+				return c, err
+			}
+		}
+		c.Asks = append(c.Asks, a)
+	}
+	if (c.Verb == "refund") != (len(c.Asks) == 0) {
+		return c, fmt.Errorf("%d keys", len(c.Asks))
+	}
+	return c, nil
+}

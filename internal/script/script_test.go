@@ -1,0 +1,117 @@
+package script
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func ladder(t testing.TB, s string) tiers.Ladder {
+	l, err := tiers.Parse(s)
+	require.NoError(t, err)
+	return l
+}
+
+// What a script prints, a script reads, also from a file.
+func TestRoundTrip(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	verbs := map[string]bool{}
+	for _, l := range []string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d", "10s:1d"} {
+		s := Random(r, ladder(t, l), time.Second, -1, 400)
+		again, err := Parse(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+		for _, c := range s.Calls {
+			verbs[c.Verb] = true
+		}
+		file := filepath.Join(t.TempDir(), "script")
+		require.NoError(t, os.WriteFile(file, []byte(s.String()), 0o600))
+		again, err = Load(file)
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	}
+	require.Len(t, verbs, 7)
+	_, err := Load(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestParseShowsTheLine(t *testing.T) {
+	for line, want := range map[string]string{
+		"ladder 1m":         `script: "ladder 1m": tiers: "1m": want width:keep`,
+		"skew fast":         `script: "skew fast": `,
+		"0 take":            "2 words",
+		"soon take 1 a/x":   `parsing "soon"`,
+		"0 take one a/x":    `parsing "one"`,
+		"0 give 1 a/x":      `no verb "give"`,
+		"0 take 1 a/x=7":    `limit "7"`,
+		"0 take 1":          "0 keys",
+		"0 refund 0":        "a refund of call 0, want one before",
+		"0 count a/x":       "want a key and a window",
+		"0 count a/x later": "later",
+	} {
+		_, err := Parse(line)
+		require.ErrorContains(t, err, want, line)
+	}
+}
+
+// forgetful is a store that adds to no minute in one second of three.
+type forgetful struct{ counter.Store }
+
+func (f forgetful) Do(ctx context.Context, op *counter.Op) error {
+	if op.N > 0 && len(op.Add) == 3 && op.Add[0].Index%3 == 0 {
+		short := *op
+		short.Add = []counter.Slot{op.Add[0], op.Add[2]}
+		err := f.Store.Do(ctx, &short)
+		op.Add[0], op.Add[2], op.Add[1].Count = short.Add[0], short.Add[1], op.N
+		return err
+	}
+	return f.Store.Do(ctx, op)
+}
+
+// A store that miscounts is found, and what is left of the script is short, and
+// fails as well.
+func TestAFailingScriptIsShrunk(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	fails := func(s Script) bool {
+		_, err := s.Play(forgetful{memory.New(memory.Config{})}, "x")
+		return err != nil
+	}
+	for range 100 {
+		s := Random(r, ladder(t, "1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
+		if !fails(s) {
+			continue
+		}
+		short := s.Shrink(fails)
+		require.True(t, fails(short))
+		require.Less(t, len(short.Calls), 20, "%s", short)
+		_, err := short.Play(memory.New(memory.Config{}), "x")
+		require.NoError(t, err)
+		return
+	}
+	t.Fatal("no script found it")
+}
+
+// Scripts with prefixes of their own do not meet on one store.
+func TestScriptsShareAStore(t *testing.T) {
+	store := memory.New(memory.Config{})
+	s := Random(rand.New(rand.NewPCG(1, 2)), ladder(t, "1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
+	for _, prefix := range []string{"a", "b"} {
+		_, err := s.Play(store, prefix)
+		require.NoError(t, err)
+	}
+	_, err := s.Play(store, "a")
+	require.ErrorContains(t, err, "call ")
+}

@@ -1,0 +1,176 @@
+package script
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// world is what really happened, as the oracle keeps it.
+type world struct {
+	judge oracle.Judge
+	skew  time.Duration
+	logs  map[counter.Key]*keyLog
+	taken []hit // by call
+}
+
+type keyLog struct {
+	all      oracle.Log // every hit that counts
+	admitted oracle.Log // those that Take let in
+	newest   time.Time
+	forgets  []time.Time
+}
+
+type hit struct {
+	at   time.Time
+	n    int64
+	keys []counter.Key // nil: nothing to refund
+}
+
+func (w *world) log(k counter.Key) *keyLog {
+	if w.logs[k] == nil {
+		w.logs[k] = &keyLog{}
+	}
+	return w.logs[k]
+}
+
+// hold checks an answer, and writes down what it did.
+func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
+	w.taken = append(w.taken, hit{})
+	switch c.Verb {
+	case "take", "peek", "takeall":
+		if err := w.verdict(c, now, a); err != nil {
+			return err
+		}
+		if !a.Verdict.Allowed || c.Verb == "peek" {
+			return nil
+		}
+		for _, ask := range c.Asks {
+			if slices.Contains(w.taken[i].keys, ask.Key) {
+				continue
+			}
+			w.taken[i].at, w.taken[i].n = now, c.N
+			w.taken[i].keys = append(w.taken[i].keys, ask.Key)
+			log := w.log(ask.Key)
+			log.all.Add(now, c.N)
+			log.admitted.Add(now, c.N)
+			if log.newest.Before(now) {
+				log.newest = now
+			}
+		}
+		for _, ask := range c.Asks {
+			for _, l := range ask.Limits {
+				if worst := w.log(ask.Key).admitted.Count(now.Add(-l.Per), now.Add(l.Per)); worst > l.Max {
+					if worst = w.log(ask.Key).windowWith(now, l.Per); worst > l.Max {
+						return fmt.Errorf("%d admitted within a window of %s", worst, l)
+					}
+				}
+			}
+		}
+	case "add":
+		log := w.log(c.Asks[0].Key)
+		log.all.Add(now, c.N)
+		if log.newest.Before(now) {
+			log.newest = now
+		}
+	case "count":
+		fine, err := w.judge.Ladder.Finest(c.Window)
+		if err != nil {
+			return err
+		}
+		log := &w.log(c.Asks[0].Key).all
+		g := w.judge.Ladder.At(fine).Width
+		least, most := log.Since(now.Add(-c.Window)), log.Since(now.Add(-c.Window-w.judge.Slack-g))
+		if a.Count.High < least || a.Count.High > most || a.Count.Low > a.Count.High || a.Count.Low > least {
+			return fmt.Errorf("count of %s is %+v, want %d to %d", c.Window, a.Count, least, most)
+		}
+		if whole := log.Since(now.Add(-c.Window + w.skew + g)); a.Count.Low < whole {
+			return fmt.Errorf("count of %s is %+v, but %d lie wholly inside", c.Window, a.Count, whole)
+		}
+	case "refund":
+		h := w.taken[c.N]
+		w.taken[c.N].keys = nil
+		for _, k := range h.keys {
+			log := w.log(k)
+			if w.forgotten(log, h.at, now) {
+				continue
+			}
+			log.all.Remove(h.at, h.n)
+			log.admitted.Remove(h.at, h.n)
+		}
+	case "forget":
+		log := w.log(c.Asks[0].Key)
+		log.all.Reset()
+		log.admitted.Reset()
+		log.forgets = append(log.forgets, now)
+	}
+	return nil
+}
+
+// forgotten tells whether a hit is taken for one from before a Forget: by the
+// finest bucket that is kept so long, so that what was hit just after may be
+// too. Then too much is counted, never too little. Beyond all that is kept there
+// is nothing to refund.
+func (w *world) forgotten(log *keyLog, at, now time.Time) bool {
+	for _, t := range w.judge.Ladder.Tiers() {
+		if now.Sub(at) > t.Keep {
+			continue
+		}
+		return slices.ContainsFunc(log.forgets, func(f time.Time) bool {
+			return tiers.Index(f.UnixNano(), t.Width) >= tiers.Index(at.Add(-w.judge.Slack).UnixNano(), t.Width)
+		})
+	}
+	return true
+}
+
+// windowWith is the largest weight of admitted hits in a window that holds at.
+func (l *keyLog) windowWith(at time.Time, per time.Duration) int64 {
+	var worst int64
+	for from := at.Add(-per); !from.After(at); from = from.Add(max(1, per/64)) {
+		worst = max(worst, l.admitted.Count(from, from.Add(per)))
+	}
+	return worst
+}
+
+// verdict holds an answer to what the log says.
+func (w *world) verdict(c Call, now time.Time, a Answer) error {
+	want, never := true, false
+	for _, ask := range c.Asks {
+		ok, err := w.judge.Allowed(&w.log(ask.Key).all, now, c.N, ask.Limits)
+		if err != nil {
+			return err
+		}
+		want = want && ok
+		for _, l := range ask.Limits {
+			never = never || c.N > l.Max
+		}
+	}
+	v := a.Verdict
+	if v.Allowed != want {
+		return fmt.Errorf("allowed: %v, the log says %v", v.Allowed, want)
+	}
+	if v.Allowed != (v.RetryAfter == 0) || never != (v.RetryAfter == counter.Never) {
+		return fmt.Errorf("allowed: %v, never: %v, but retry after %s", v.Allowed, never, v.RetryAfter)
+	}
+	if v.Allowed || never {
+		return nil
+	}
+	// A lone caller who comes back then is let in, whoever's clock he has; at
+	// the same clock, one who comes before is not.
+	back := func(at time.Time) bool {
+		for _, ask := range c.Asks {
+			if ok, _ := w.judge.Allowed(&w.log(ask.Key).all, at, c.N, ask.Limits); !ok {
+				return false
+			}
+		}
+		return true
+	}
+	if at := now.Add(v.RetryAfter - w.skew); !back(at) || back(at.Add(-1)) {
+		return fmt.Errorf("retry after %s: then %v, a moment earlier %v", v.RetryAfter, back(at), back(at.Add(-1)))
+	}
+	return nil
+}
