@@ -1,0 +1,30 @@
+package memcache_test
+
+import (
+	"testing"
+
+	"github.com/abacus-go/abacus/backend/backendtest"
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+func TestConformance(t *testing.T) {
+	for name, servers := range map[string]int{"one server": 1, "three servers": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var addrs []string
+			for range servers {
+				addrs = append(addrs, servertest.Memcached(t))
+			}
+			backendtest.Run(t, func(t testing.TB) counter.Store { return newStore(t, memcache.Config{}, addrs...) })
+		})
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	backendtest.Processes(t, func(t testing.TB) string { return servertest.Memcached(t) },
+		func(addr string) (counter.Store, error) {
+			return memcache.New(memcache.Config{Timeout: patience}, addr)
+		})
+}

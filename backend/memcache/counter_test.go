@@ -1,0 +1,237 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// halfPast is away from the boundaries of minutes and hours.
+var halfPast = time.Date(2026, 3, 2, 12, 30, 30, 500_000_000, time.UTC)
+
+func newCounter(t testing.TB, store counter.Store, cfg counter.Config) *counter.Counter {
+	t.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = patience
+	}
+	if cfg.Now == nil {
+		cfg.Now = func() time.Time { return halfPast }
+	}
+	c, err := counter.New(store, cfg)
+	require.NoError(t, err)
+	return c
+}
+
+// 40 racers for 7 places, 200 rounds, in two processes: exactly 7.
+func TestHerd(t *testing.T) {
+	const racers, places, rounds = 40, 7, 200
+	for name, limits := range map[string]counter.Limits{
+		"one limit":    counter.MustLimits("7/d"),
+		"three limits": counter.MustLimits("7/m, 9/h, 8/d"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := servertest.Memcached(t)
+			counters := []*counter.Counter{
+				newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{}),
+				newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{}),
+			}
+			for round := range rounds {
+				key := counter.Key{Event: "race", Feature: fmt.Sprint(round)}
+				var admitted atomic.Int64
+				var wg sync.WaitGroup
+				for i := range racers {
+					wg.Go(func() {
+						v, err := counters[i%2].Take(context.Background(), key, 1, limits)
+						if err != nil {
+							t.Error(err)
+						}
+						if v.Allowed {
+							admitted.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+				require.EqualValues(t, places, admitted.Load(), "round %d", round)
+				n, err := counters[0].Count(context.Background(), key, 24*time.Hour)
+				require.NoError(t, err)
+				require.EqualValues(t, places, n.High, "what is left after the race")
+			}
+		})
+	}
+}
+
+// What a Counter does beside Take.
+func TestRefundForgetAndSeries(t *testing.T) {
+	ctx := context.Background()
+	addr := servertest.Memcached(t)
+	c := newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{})
+	key, limits := counter.Key{Event: "mail", Feature: "to:someone@example.com"}, counter.MustLimits("3/m, 5/d")
+	high := func() int64 {
+		n, err := c.Count(ctx, key, time.Minute)
+		require.NoError(t, err)
+		return n.High
+	}
+	v, err := c.Take(ctx, key, 2, limits)
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+	require.EqualValues(t, 2, high())
+	require.NoError(t, c.Refund(ctx, &v))
+	require.Zero(t, high())
+	require.NoError(t, c.Add(ctx, key, 5))
+	points, err := c.Series(ctx, key, halfPast.Add(-24*time.Hour), halfPast.Add(time.Second), time.Second)
+	require.NoError(t, err)
+	sum := int64(0)
+	for _, point := range points {
+		sum += point.Count
+	}
+	require.EqualValues(t, 5, sum)
+	v, err = c.Take(ctx, key, 1, limits)
+	require.NoError(t, err)
+	require.False(t, v.Allowed)
+	require.Equal(t, limits[1], v.Limit)
+	require.NoError(t, c.Forget(ctx, key))
+	require.Zero(t, high())
+	v, err = c.Take(ctx, key, 1, limits)
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+}
+
+// 100 callers on a key that is full, where one place after the other opens: as
+// many get in as a log of every hit would let in that keeps each for as long as
+// is promised, and never more.
+func TestSustainedOverload(t *testing.T) {
+	t.Parallel()
+	const per, timeout, runs = 3 * time.Second, 2 * time.Second, 5 * time.Second
+	limits := counter.Limits{{Max: 40, Per: per}}
+	key := counter.Key{Event: "login", Feature: "user:x"}
+	ladder := tiers.For(per)
+	addr := servertest.Memcached(t)
+	clock := time.Now
+	var counters []*counter.Counter
+	for range 4 {
+		cfg := counter.Config{Ladder: ladder, Now: func() time.Time { return clock() }, Skew: -1, Timeout: timeout}
+		counters = append(counters, newCounter(t, newStore(t, memcache.Config{}, addr), cfg))
+	}
+	// When a hit is gone: with its bucket, Timeout late.
+	leaves := func(hit time.Time) time.Time { return ladder.Buckets(hit)[0].End().Add(per + timeout) }
+	began := time.Now()
+	var full []time.Time
+	for i := range limits[0].Max {
+		hit := began.Add(-time.Duration(i) * (per + timeout) / 40)
+		clock = func() time.Time { return hit }
+		require.NoError(t, counters[0].Add(context.Background(), key, 1))
+		full = append(full, hit)
+	}
+	clock = time.Now
+
+	began = time.Now()
+	var mu sync.Mutex
+	var admitted []time.Time
+	var attempts atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			for time.Since(began) < runs {
+				v, err := counters[i%4].Take(context.Background(), key, 1, limits)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				attempts.Add(1)
+				if v.Allowed {
+					mu.Lock()
+					admitted = append(admitted, time.Now())
+					mu.Unlock()
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+
+	exact, log := 0, slices.Clone(full)
+	slices.SortFunc(log, time.Time.Compare)
+	for i := 0; i < len(log) && leaves(log[i]).Before(began.Add(runs)); i++ {
+		exact++
+		log = append(log, leaves(log[i]))
+	}
+	t.Logf("%d admitted of %d attempts, %d by a log", len(admitted), attempts.Load(), exact)
+	require.Greater(t, exact, 30)
+	require.GreaterOrEqual(t, len(admitted), exact*95/100)
+	all := append(full, admitted...)
+	slices.SortFunc(all, time.Time.Compare)
+	for i := range all {
+		in := 0
+		for _, hit := range all[:i+1] {
+			if all[i].Sub(hit) <= per {
+				in++
+			}
+		}
+		require.LessOrEqual(t, in, int(limits[0].Max))
+	}
+}
+
+// Ten minutes of attempts on a full key, by several processes, leave nothing
+// behind but what the first denial of each process has touched.
+func TestAnAttackLeavesNoItems(t *testing.T) {
+	ctx := context.Background()
+	addr := servertest.Memcached(t)
+	now := halfPast
+	const processes = 3
+	var counters []*counter.Counter
+	for range processes {
+		counters = append(counters, newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{Now: func() time.Time { return now }}))
+	}
+	key, limits := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}, counter.MustLimits("5/d")
+	require.NoError(t, counters[0].Add(ctx, key, 5))
+	items := number(t, stat(t, addr, "curr_items"))
+	require.EqualValues(t, 3, items)
+	for range 600 {
+		now = now.Add(time.Second)
+		for _, c := range counters {
+			v, err := c.Take(ctx, key, 1, limits)
+			require.NoError(t, err)
+			require.False(t, v.Allowed)
+		}
+	}
+	require.LessOrEqual(t, number(t, stat(t, addr, "curr_items")), items+1, "the second of the first denials")
+}
+
+// One server more: the counts of the keys that stay are kept.
+func TestOneServerMoreKeepsCounts(t *testing.T) {
+	ctx := context.Background()
+	var servers []string
+	for range 4 {
+		servers = append(servers, servertest.Memcached(t))
+	}
+	before := newCounter(t, newStore(t, memcache.Config{}, servers[:3]...), counter.Config{})
+	after := newCounter(t, newStore(t, memcache.Config{}, servers...), counter.Config{})
+	const keys = 200
+	kept := 0
+	for i := range keys {
+		key := counter.Key{Event: "signup", Feature: fmt.Sprint("ip:203.0.113.", i)}
+		require.NoError(t, before.Add(ctx, key, 3))
+		n, err := after.Count(ctx, key, 24*time.Hour)
+		require.NoError(t, err)
+		if n.High != 0 {
+			require.EqualValues(t, 3, n.High, "all buckets of a key move, or none")
+			kept++
+		}
+	}
+	require.InDelta(t, keys*3/4, kept, keys/5)
+	for _, server := range servers[:3] {
+		require.InDelta(t, keys, number(t, stat(t, server, "curr_items")), keys*2/3)
+	}
+	require.Equal(t, "0", stat(t, servers[3], "curr_items"))
+}

@@ -1,0 +1,48 @@
+package memcache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// failure is an error of a request.
+type failure struct {
+	where, verb string // "10.0.0.1:11211: ", "incr"
+	err         error
+}
+
+func (f *failure) Error() string {
+	text := f.err.Error()
+	var number *strconv.NumError
+	switch {
+	case errors.As(f.err, &number):
+		text = fmt.Sprintf("answered %.80q, want a number", strings.TrimSpace(number.Num))
+	case errors.Is(f.err, io.EOF):
+		text = "the server closed the connection"
+	}
+	return "memcache: " + f.where + f.verb + ": " + strings.TrimPrefix(text, "memcache: ")
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+func (c *call) failed(verb string, err error) error {
+	return &failure{c.where, verb, err}
+}
+
+// failedCounting is failed for an incr or decr. Where memcached says that the
+// value is no number, somebody must look at the item.
+func (c *call) failedCounting(verb, item string, err error) error {
+	if strings.HasPrefix(err.Error(), "memcache: client error: ") {
+		return c.bad(verb, item, err)
+	}
+	return c.failed(verb, err)
+}
+
+// bad is an error about what an item holds, and names the bucket. No error names
+// the key, which can hold somebody's address.
+func (c *call) bad(verb, item string, err error) error {
+	return c.failed(verb+" bucket "+item[strings.LastIndexByte(item, separator)+1:], err)
+}

@@ -1,0 +1,253 @@
+package memcache_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// Each kind of call to a server that fails it is an error which names it, long
+// before the deadline, and no slot is told to be counted.
+func failsAtOnce(t *testing.T, s counter.Store, addr, want string) {
+	t.Helper()
+	reading := readingToo(adding("k", 1))
+	for _, op := range []*counter.Op{adding("k", 1, slot(1)), adding("k", -1, slot(1)), reading, readingToo(adding("k", 1, slot(1), slot(2), slot(3)))} {
+		op.Deadline = time.Now().Add(patience)
+		err := s.Do(context.Background(), op)
+		require.ErrorContains(t, err, "memcache: "+addr+": ")
+		require.ErrorContains(t, err, want)
+		require.Less(t, time.Now(), op.Deadline.Add(-patience/2))
+		for _, slot := range op.Add {
+			require.Zero(t, slot.Count)
+		}
+	}
+}
+
+func TestAnUnreachableServer(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	server.Kill()
+	failsAtOnce(t, newStore(t, memcache.Config{}, server.Addr), server.Addr, "connection refused")
+	path := t.TempDir() + "/nobody.sock"
+	failsAtOnce(t, newStore(t, memcache.Config{}, path), path, "no such file")
+	failsAtOnce(t, newStore(t, memcache.Config{}, "nowhere.invalid:11211"), "nowhere.invalid:11211", "lookup nowhere.invalid")
+}
+
+func TestARedisInPlaceOfMemcached(t *testing.T) {
+	addr := servertest.Redis(t)
+	failsAtOnce(t, newStore(t, memcache.Config{}, addr), addr, "-ERR")
+}
+
+func TestAServerThatHangsUp(t *testing.T) {
+	server := newFake(t, func(string) string { return "" })
+	failsAtOnce(t, newStore(t, memcache.Config{}, server.addr), server.addr, "")
+}
+
+// A multi-get that ends in the middle is an error, and no zeros.
+func TestHalfAnAnswer(t *testing.T) {
+	for name, answer := range map[string]string{
+		"then an error":      "VALUE k|1m10 0 1 1\r\n7\r\nSERVER_ERROR out of memory writing get response\r\n",
+		"then a wrong value": "VALUE k|1m10 0 1 1\r\n7\r\nVALUE k|1m11 0 1 1\r\nx\r\nEND\r\n",
+		"of somebody else's": "VALUE k|1m10 0 1 1\r\n7\r\nVALUE j|1m11 0 1 1\r\n1\r\nEND\r\n",
+		"too short":          "VALUE k|1m10 0 2 1\r\n7\r\nEND\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newFake(t, script(strings.TrimSuffix(answer, "\r\n")))
+			s := newStore(t, memcache.Config{Timeout: time.Second}, server.addr)
+			require.ErrorContains(t, s.Do(context.Background(), readingToo(adding("k", 1))), "memcache: "+server.addr+": get")
+		})
+	}
+}
+
+// One chunk of several that fails fails the read.
+func TestAMissingChunk(t *testing.T) {
+	server := newFake(t, func(line string) string {
+		if strings.Contains(line, " k|1m17500 ") {
+			return "SERVER_ERROR\r\n"
+		}
+		return "END\r\n"
+	})
+	s := newStore(t, memcache.Config{}, server.addr)
+	op := &counter.Op{Key: "k", Read: []counter.Span{{Width: time.Minute, Counts: make([]int64, 20_000)}}}
+	require.ErrorContains(t, s.Do(context.Background(), op), "SERVER_ERROR")
+}
+
+// Buckets on two servers, as with a client of one's own: the one that is down
+// fails the read, and what the other said is told of additions.
+func TestOneServerOfTwoIsDown(t *testing.T) {
+	server, other := servertest.StartMemcached(t), servertest.Memcached(t)
+	s, err := memcache.NewFromClient(gomemcache.New(server.Addr, other), memcache.Config{})
+	require.NoError(t, err)
+	op := adding("k", 1)
+	for i := range int64(16) {
+		op.Add = append(op.Add, slot(i))
+	}
+	require.NoError(t, s.Do(context.Background(), op))
+	server.Kill()
+	require.Error(t, s.Do(context.Background(), readingToo(adding("k", 1))))
+	require.Error(t, s.Do(context.Background(), op))
+	confirmed := 0
+	for _, slot := range op.Add {
+		if slot.Count > 0 {
+			require.EqualValues(t, 2, slot.Count)
+			confirmed++
+		}
+	}
+	require.Less(t, confirmed, 16)
+	idle(t, s)
+	sum := int64(0)
+	for i := range op.Add {
+		item, err := gomemcache.New(other).Get("k|1m" + string(rune('0'+i%10)))
+		if i < 10 && err == nil {
+			require.Contains(t, []string{"1", "2"}, string(item.Value))
+			sum++
+		}
+	}
+	require.Positive(t, sum)
+}
+
+// What was confirmed is told, though another part of the call failed.
+func TestWhatIsConfirmedIsTold(t *testing.T) {
+	var others sync.WaitGroup
+	others.Add(3)
+	server := newFake(t, func(line string) string {
+		if !strings.HasPrefix(line, "add k|1m2 ") {
+			defer others.Done()
+		}
+		switch {
+		case strings.HasPrefix(line, "add k|1m2 "):
+			others.Wait() // they are under way
+			return "SERVER_ERROR out of memory storing object\r\n"
+		case strings.HasPrefix(line, "add"):
+			return "STORED\r\n"
+		}
+		return "END\r\n"
+	})
+	s := newStore(t, memcache.Config{}, server.addr)
+	op := readingToo(adding("k", 4, slot(1), slot(2), slot(3)))
+	require.ErrorContains(t, s.Do(context.Background(), op), "out of memory")
+	require.Equal(t, []int64{4, 0, 4}, []int64{op.Add[0].Count, op.Add[1].Count, op.Add[2].Count})
+	require.Zero(t, s.Stats().LateAdditions)
+}
+
+// A memcached without room that may not evict.
+func TestOutOfMemory(t *testing.T) {
+	addr := servertest.Memcached(t, "-m", "2", "-M")
+	raw := gomemcache.New(addr)
+	defer raw.Close()
+	s := newStore(t, memcache.Config{}, addr)
+	require.EqualValues(t, 1, add(t, s, "j", 1, 1))
+	added := int64(1)
+	var err error
+	for i := int64(0); err == nil && i < 1_000_000; i += 100 {
+		op := adding("k", 1)
+		for j := range int64(100) {
+			op.Add = append(op.Add, slot(i+j))
+		}
+		err = s.Do(context.Background(), op)
+		for _, slot := range op.Add {
+			added += slot.Count
+		}
+	}
+	require.ErrorContains(t, err, "memcache: "+addr+": add: ")
+	require.ErrorContains(t, err, "SERVER_ERROR out of memory storing object")
+	require.Equal(t, added, number(t, stat(t, addr, "curr_items")))
+	require.EqualValues(t, 2, add(t, s, "j", 1, 1), "what is there goes on")
+}
+
+// Connections that break under a request: an error at once, nothing is sent
+// again, and the next call is well.
+func TestConnectionsAreCut(t *testing.T) {
+	addr := servertest.Memcached(t)
+	proxy := servertest.NewProxy(t, addr, 0)
+	s := newStore(t, memcache.Config{}, proxy.Addr)
+	require.EqualValues(t, 1, add(t, s, "k", 1, 1))
+	proxy.DropReplies(true)
+	failed := make(chan error, 1)
+	op := adding("k", 1, slot(1))
+	go func() { failed <- s.Do(context.Background(), op) }()
+	require.Eventually(t, func() bool { return stat(t, addr, "incr_hits") == "1" }, patience, time.Millisecond)
+	proxy.Cut()
+	err := <-failed
+	require.ErrorContains(t, err, "memcache: "+proxy.Addr+": incr: ")
+	require.Zero(t, op.Add[0].Count)
+	proxy.DropReplies(false)
+	require.EqualValues(t, 3, add(t, s, "k", 1, 1), "the addition without an answer stays, and was sent once")
+}
+
+// A restart empties the server and closes all idle connections. None of them
+// fails a call.
+func TestARestart(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	s := newStore(t, memcache.Config{}, server.Addr)
+	for range 2 {
+		for i := range int64(20) {
+			require.EqualValues(t, 1, add(t, s, "k", 1, i))
+			read(t, s, "k", time.Minute, 0, 10)
+			require.NoError(t, s.Do(context.Background(), readingToo(adding("j", 1, slot(1), slot(2), slot(3)))))
+		}
+		server.Restart()
+	}
+	server.Kill()
+	failsAtOnce(t, s, server.Addr, "connection refused")
+}
+
+// The same for a connection that sends what nobody asked for: what is read next
+// on it would be the answer to nothing.
+func TestAConnectionThatSpeaksUnasked(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	conns := make(chan net.Conn)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns <- conn
+		}
+	}()
+	s := newStore(t, memcache.Config{}, listener.Addr().String())
+	serve := func(conn net.Conn, answer string) {
+		buffer := make([]byte, 1000)
+		_, err := conn.Read(buffer)
+		require.NoError(t, err)
+		_, err = conn.Write([]byte(answer))
+		require.NoError(t, err)
+	}
+	var first net.Conn
+	for _, want := range []int64{1, 2} {
+		done := make(chan int64)
+		go func() {
+			op := adding("k", 1, slot(1))
+			if err := s.Do(context.Background(), op); err != nil {
+				t.Error(err)
+			}
+			done <- op.Add[0].Count
+		}()
+		var conn net.Conn
+		select {
+		case conn = <-conns:
+		case <-time.After(patience):
+			require.Fail(t, "the connection was used again")
+		}
+		defer conn.Close()
+		serve(conn, map[int64]string{1: "STORED\r\n", 2: "2\r\n"}[want])
+		require.Equal(t, want, <-done)
+		if first == nil {
+			first = conn
+			_, err = first.Write([]byte("77\r\n"))
+			require.NoError(t, err)
+		}
+	}
+}

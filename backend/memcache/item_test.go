@@ -1,0 +1,154 @@
+package memcache
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func TestItemNames(t *testing.T) {
+	for _, row := range []struct {
+		key    string
+		bucket tiers.Bucket
+		want   string
+	}{
+		{"ab:1wxyz:signup:ip:203.0.113.9", tiers.Bucket{Width: time.Minute, Index: 29454210}, "ab:1wxyz:signup:ip:203.0.113.9|1m29454210"},
+		{"k", tiers.Bucket{Width: time.Second, Index: 0}, "k|1s0"},
+		{"k", tiers.Bucket{Width: time.Hour, Index: -1}, "k|1h-1"},
+		{"k", tiers.Bucket{Width: 24 * time.Hour, Index: 20454}, "k|1d20454"},
+		{"k", tiers.Bucket{Width: 100 * time.Millisecond, Index: 17}, "k|100ms17"},
+		{"k|1m1", tiers.Bucket{Width: 90 * time.Second, Index: 1}, "k|1m1|1m30s1"},
+	} {
+		require.Equal(t, row.want, itemName(row.key, row.bucket))
+	}
+}
+
+// Different buckets of different keys have different names, also where a key
+// looks like a name.
+func TestItemNamesAreInjective(t *testing.T) {
+	from := map[string]string{}
+	for _, key := range []string{"k", "k|", "k|1s", "k|1s1", "k|1s1|1m", "k1", "k|1", "1s", "|"} {
+		for _, width := range []time.Duration{time.Millisecond, 10 * time.Millisecond, time.Second, 10 * time.Second, 11 * time.Second, 61 * time.Second,
+			time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour, 25 * time.Hour, 240 * time.Hour, 1500 * time.Millisecond} {
+			for _, index := range []int64{0, 1, -1, 11, 111, 10, 101, math.MaxInt64, math.MinInt64} {
+				b := tiers.Bucket{Width: width, Index: index}
+				name, origin := itemName(key, b), fmt.Sprint(key, int64(width), " ", index)
+				require.Empty(t, from[name], "%s is also the name of %s", name, origin)
+				from[name] = origin
+			}
+		}
+	}
+}
+
+func TestItemNamesFit(t *testing.T) {
+	key := strings.Repeat("k", maxKey)
+	require.NoError(t, checkKey(key))
+	// The longest widths and indexes that there are.
+	for width := tiers.MaxWindow; width > 365*24*time.Hour; width -= 7*time.Second + 7919*7919/1001 {
+		require.LessOrEqual(t, len(itemName(key, tiers.Bucket{Width: width, Index: math.MinInt64})), 247)
+	}
+	for _, bad := range []string{"", key + "k", "a b", "a\r\nflush_all\r\n", "ä", "a\x7f", "a\x00"} {
+		require.ErrorContains(t, checkKey(bad), "memcache: ", "%q", bad)
+	}
+}
+
+func TestParseCount(t *testing.T) {
+	for in, want := range map[string]int64{"0": 0, "7": 7, "9 ": 9, "9     ": 9, "9007199254740991": counter.MaxCount} {
+		got, err := parseCount([]byte(in))
+		require.NoError(t, err, in)
+		require.Equal(t, want, got, in)
+	}
+	for _, in := range []string{"", " ", " 9", "-1", "+1", "1_0", "0x1", "nine", "9\n", "9007199254740992", "18446744073709551616"} {
+		_, err := parseCount([]byte(in))
+		require.ErrorContains(t, err, "holds ", "%q", in)
+	}
+}
+
+func TestExpiration(t *testing.T) {
+	const day = 24 * time.Hour
+	now := time.Unix(1_800_000_000, 900_000_000) // 2027
+	for _, row := range []struct {
+		ttl  time.Duration
+		want int32
+	}{
+		{1, 3},
+		{time.Second, 3},
+		{time.Second + 1, 4},
+		{time.Hour, 3602},
+		{30*day - 3*time.Second, 2_592_000 - 1},
+		{30*day - 2*time.Second, 2_592_000},
+		// A relative TTL of 30 days and a second would be a date in 1970.
+		{30*day - 2*time.Second + 1, 1_800_000_000 + 2_592_000 + 1},
+		{30 * day, 1_800_000_000 + 2_592_000 + 3},
+		{366 * day, 1_800_000_000 + 366*86_400 + 3},
+	} {
+		got, err := expiration(row.ttl, now)
+		require.NoError(t, err, row.ttl)
+		require.Equal(t, row.want, got, row.ttl)
+	}
+	for _, ttl := range []time.Duration{0, -1} {
+		_, err := expiration(ttl, now)
+		require.ErrorContains(t, err, "memcache: TTL")
+	}
+	// A 32-bit date ends in January 2038.
+	late := time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC)
+	_, err := expiration(30*day, late)
+	require.ErrorContains(t, err, "memcache: TTL 30d ends after 2038-01-19")
+	got, err := expiration(29*day, late)
+	require.NoError(t, err)
+	require.EqualValues(t, 29*86_400+2, got)
+	last, err := expiration(math.MaxInt32*time.Second-time.Duration(late.Unix())*time.Second-3*time.Second+24*day, late.Add(-24*day))
+	require.NoError(t, err)
+	require.Positive(t, last)
+}
+
+func TestSeenKeepsTheNewestOfEachTier(t *testing.T) {
+	var s seen
+	p, q := placeOf("k", time.Second), placeOf("k", time.Minute)
+	require.False(t, s.has(p, 0), "an empty table has met nothing")
+	s.met(p, 100)
+	require.True(t, s.has(p, 100))
+	require.True(t, s.has(p, 99), "a caller a moment behind")
+	require.False(t, s.has(p, 101))
+	require.False(t, s.has(p, 98))
+	require.False(t, s.has(q, 100), "another tier")
+	s.met(p, 99)
+	require.True(t, s.has(p, 100), "one behind does not push it out")
+	s.met(p, 50)
+	require.True(t, s.has(p, 50), "a clock that was set back")
+	require.False(t, s.has(p, 100))
+	s.met(p, -1)
+	require.True(t, s.has(p, -1))
+	require.False(t, s.has(p, 0))
+}
+
+// As many keys as have room are nearly all remembered, and after any number of
+// others still most of the last.
+func TestSeenIsBounded(t *testing.T) {
+	var s seen
+	remembered := func(from, to int) (n int) {
+		for i := from; i < to; i++ {
+			if s.has(placeOf(fmt.Sprint("k", i), time.Second), 7) {
+				n++
+			}
+		}
+		return n
+	}
+	meet := func(from, to int) {
+		for i := from; i < to; i++ {
+			s.met(placeOf(fmt.Sprint("k", i), time.Second), 7)
+		}
+	}
+	meet(0, 30_000)
+	require.Greater(t, remembered(0, 30_000), 29_500)
+	meet(30_000, 300_000)
+	require.Greater(t, remembered(290_000, 300_000), 8_000)
+	require.Less(t, remembered(0, 300_000), 1<<16+100)
+}

@@ -1,0 +1,236 @@
+// Package memcache keeps buckets on memcached.
+//
+//	store, err := memcache.New(memcache.Config{}, "10.0.0.1:11211", "10.0.0.2:11211")
+//	...
+//	c, err := counter.New(store, counter.Config{})
+//
+// # What is stored
+//
+// One item for each bucket of each key, and nothing else. Its name is
+//
+//	key|width index        without the space: ab:1wxyz:signup:ip:203.0.113.9|1m29454210
+//
+// key is [counter.Op.Key], at most 200 bytes. width is the bucket's, as short
+// as durations are written (1s, 1m, 1h, 1d, 100ms, 1m30s), and ends in a letter.
+// index is the bucket's number since 1970, in decimal; it starts with a digit
+// or a minus. So the name can be read backwards without doubt: the index, the
+// width, the last |, the key. It has at most 247 bytes of memcached's 250. The
+// value is the count, in decimal; memcached may leave spaces after it when a
+// count is taken back. The flags are 0. A value that is anything else, or
+// above [counter.MaxCount], was written by somebody else, and is an error.
+//
+// An item that a bucket is created with lives for [counter.Slot.TTL], rounded up
+// to a second, and 2 s more, since memcached's clock ticks about once a second.
+// Beyond 30 days memcached wants a date: this machine's clock is then
+// compared with the server's, and must not be behind it by more than the
+// windows have to spare. The date is a 32-bit number: a TTL that goes beyond
+// 2038-01-19 is an error.
+//
+// # Round trips
+//
+// All additions of a call and one multi-get for all that it reads go out side
+// by side, each on a connection of its own. memcached creates an item by one
+// command (add) and counts it up by another (incr), so the first must be guessed:
+// add for a bucket that this process has not met, incr for one that it has. The
+// right guess is one round trip, the wrong one two. What is remembered for it is
+// one bucket of each key and tier, in a table of 512 kB that does not grow.
+//
+// # Servers
+//
+// All buckets of a key are on one server, chosen by rendezvous hashing of the
+// key: with one server more or less only the keys of that server move. The name
+// of a server is hashed as it is written, so all processes must write it alike.
+//
+// # Limits of time and number
+//
+// A call returns by its deadline, whatever the server does. What it leaves
+// behind is a request under way on some connections; such a request ends within
+// [Config.Timeout] (twice that if it had to connect first), and counts against
+// [Config.MaxInFlight], which bounds goroutines and connections. One call has at
+// most 16 requests under way, and asks for at most 1,000 items in each.
+//
+// An addition whose answer comes after the call has returned an error is taken
+// back, once. No addition is ever sent twice.
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// What a [Config] that says nothing gets.
+const (
+	DefaultTimeout     = time.Second
+	DefaultMaxInFlight = 256
+)
+
+// Config configures a [Store]. The zero Config is a good one.
+type Config struct {
+	// Timeout is how long a request to a server may take, and how long a call
+	// that has no deadline. A call whose deadline is earlier returns earlier,
+	// but its requests stay under way up to Timeout, so that a late answer can
+	// still be taken back. Default: 1 s.
+	Timeout time.Duration
+
+	// MaxInFlight is how many requests may be under way at once: to each server,
+	// for a Store made by New; in all, for one made by NewFromClient. A Take on
+	// three tiers has four. It is also how many connections to a server there
+	// are at most; memcached's own default is 1,024 for all its clients
+	// together. Where it is reached, calls wait, until their deadline.
+	// Default: 256.
+	MaxInFlight int
+
+	// MaxIdleConns is how many connections to each server are kept when they
+	// are not in use. With fewer than requests come at once, connections are
+	// made and thrown away all the time. They are kept for good: nobody closes
+	// them but the server. Default: MaxInFlight, so that no more than that are
+	// ever made while nothing fails. It is not for NewFromClient, whose client
+	// has a field of that name.
+	MaxIdleConns int
+
+	// DialContext connects to a server, over TLS for example. Default: that of
+	// a net.Dialer. It is not for NewFromClient either.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// withDefaults is cfg with its defaults filled in.
+func (cfg Config) withDefaults() (Config, error) {
+	switch {
+	case cfg.Timeout < 0:
+		return cfg, fmt.Errorf("memcache: timeout %s, want above zero", cfg.Timeout)
+	case cfg.MaxInFlight < 0:
+		return cfg, fmt.Errorf("memcache: max in flight %d, want above zero", cfg.MaxInFlight)
+	case cfg.MaxIdleConns < 0:
+		return cfg, fmt.Errorf("memcache: max idle connections %d, want above zero", cfg.MaxIdleConns)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.MaxInFlight == 0 {
+		cfg.MaxInFlight = DefaultMaxInFlight
+	}
+	if cfg.MaxIdleConns == 0 {
+		cfg.MaxIdleConns = cfg.MaxInFlight
+	}
+	if cfg.DialContext == nil {
+		cfg.DialContext = new(net.Dialer).DialContext
+	}
+	return cfg, nil
+}
+
+// Store keeps buckets on memcached servers. It is a [counter.Store] without an
+// atomic step: a [counter.Counter] takes by ticket. It is used by many
+// goroutines at once. [New] makes one, or [NewFromClient].
+type Store struct {
+	client   *gomemcache.Client
+	selector *selector // nil for a client of the caller's own
+	gates    map[string]gate
+	timeout  time.Duration
+	seen     seen
+	closed   atomic.Bool
+
+	guesses, rightGuesses, lateAdditions, takenBack, refused atomic.Int64
+}
+
+var _ counter.Store = (*Store)(nil)
+
+// New makes a Store on servers, each "host:port", or the path of a Unix socket:
+// what has a slash. Their order does not matter, and one that stands there
+// twice counts once. Nothing is sent yet: a server that cannot be reached shows
+// with the first call.
+func New(cfg Config, servers ...string) (*Store, error) {
+	full, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	selector, err := newSelector(servers)
+	if err != nil {
+		return nil, err
+	}
+	client := gomemcache.NewFromSelector(selector)
+	client.Timeout = full.Timeout
+	client.MaxIdleConns = full.MaxIdleConns
+	client.DialContext = dialer{full.DialContext, full.Timeout}.dial
+	s := &Store{client: client, selector: selector, timeout: full.Timeout, gates: map[string]gate{}}
+	for _, server := range selector.servers {
+		s.gates[server.name] = make(gate, full.MaxInFlight)
+	}
+	return s, nil
+}
+
+// NewFromClient makes a Store on a client of your own. What [New] does to its
+// client is then yours to do:
+//
+//   - Selector: [NewSelector]. A client made by memcache.New(servers...) has a
+//     ServerList, which is crc32 % servers over the whole name of an item: it
+//     spreads the buckets of one key over all servers, so each call needs all
+//     of them, and one that is down fails every call; and with one server more
+//     or less nearly all counts are gone.
+//   - Timeout: how long a request may stay under way when its call has
+//     returned already. gomemcache's default is 500 ms.
+//   - MaxIdleConns: as many as requests come at once, four for a Take on three
+//     tiers. gomemcache's default is 2: nearly each Take then makes connections
+//     of its own.
+//
+// A connection that the server has closed while it was idle fails the next
+// request on it; New finds out before it sends. cfg.Timeout is here only for
+// calls that have no deadline. Errors do not name the server, unless the
+// client's do.
+func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
+	if client == nil {
+		return nil, errors.New("memcache: the client is nil")
+	}
+	if cfg.MaxIdleConns != 0 {
+		return nil, fmt.Errorf("memcache: max idle connections %d: set MaxIdleConns of the client", cfg.MaxIdleConns)
+	}
+	if cfg.DialContext != nil {
+		return nil, errors.New("memcache: DialContext is set: set that of the client")
+	}
+	full, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{client: client, timeout: full.Timeout, gates: map[string]gate{"": make(gate, full.MaxInFlight)}}, nil
+}
+
+// Close closes the connections. Calls that come later fail; those under way end
+// as they would have. The client of [NewFromClient] is left as it is.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) || s.selector == nil {
+		return nil
+	}
+	return s.client.Close()
+}
+
+// Stats is what a [Store] has counted since it was made.
+type Stats struct {
+	InFlight      int   // requests under way now, those of calls that have returned included
+	Guesses       int64 // buckets added to
+	RightGuesses  int64 // of these, with one request: the item was there, or not, as expected
+	LateAdditions int64 // buckets that were added to, but confirmed only after the call had returned its error
+	TakenBack     int64 // of these, taken back again
+	Refused       int64 // calls that failed because of MaxInFlight
+}
+
+// Stats is a snapshot; its numbers need not fit together to the last one.
+func (s *Store) Stats() Stats {
+	st := Stats{
+		RightGuesses:  s.rightGuesses.Load(),
+		Guesses:       s.guesses.Load(),
+		TakenBack:     s.takenBack.Load(),
+		LateAdditions: s.lateAdditions.Load(),
+		Refused:       s.refused.Load(),
+	}
+	for _, g := range s.gates {
+		st.InFlight += len(g)
+	}
+	return st
+}

@@ -1,0 +1,121 @@
+package memcache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func serversOf(n int) []string {
+	servers := make([]string, n)
+	for i := range servers {
+		servers[i] = fmt.Sprintf("10.0.0.%d:11211", i+1)
+	}
+	return servers
+}
+
+func keyOf(i int) string { return fmt.Sprintf("ab:1abcd:signup:ip:203.0.%d.%d", i/256, i%256) }
+
+// One server more of n+1 takes over 1/(n+1) of the keys, and no key moves
+// between the others.
+func TestOneServerMore(t *testing.T) {
+	const keys = 50_000
+	for _, n := range []int{1, 2, 3, 10} {
+		before, err := newSelector(serversOf(n))
+		require.NoError(t, err)
+		after, err := newSelector(serversOf(n + 1))
+		require.NoError(t, err)
+		moved := 0
+		for i := range keys {
+			was, is := before.pick(keyOf(i)).name, after.pick(keyOf(i)).name
+			if was != is {
+				moved++
+				require.Equal(t, serversOf(n + 1)[n], is, "a key may only move to the new server")
+			}
+		}
+		require.InEpsilon(t, float64(keys)/float64(n+1), moved, 0.05)
+	}
+}
+
+func TestServersAreBalanced(t *testing.T) {
+	const n, keys = 10, 100_000
+	s, err := newSelector(serversOf(n))
+	require.NoError(t, err)
+	load := map[string]int{}
+	for i := range keys {
+		load[s.pick(keyOf(i)).name]++
+	}
+	require.Len(t, load, n)
+	for server, got := range load {
+		require.InEpsilon(t, keys/n, got, 0.05, server)
+	}
+}
+
+func TestOrderAndRepetitionOfServersDoNotMatter(t *testing.T) {
+	servers := serversOf(7)
+	s, err := newSelector(servers)
+	require.NoError(t, err)
+	shuffled := append(slices.Clone(servers), servers[2], servers[2], servers[5])
+	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	given := slices.Clone(shuffled)
+	other, err := newSelector(shuffled)
+	require.NoError(t, err)
+	require.Equal(t, given, shuffled, "the caller's list is left as it is")
+	require.Equal(t, s.servers, other.servers)
+	for i := range 1000 {
+		require.Equal(t, s.pick(keyOf(i)).name, other.pick(keyOf(i)).name)
+	}
+}
+
+// All buckets of a key are on one server, also where the key has the separator
+// in it.
+func TestBucketsOfAKeyStayTogether(t *testing.T) {
+	s, err := NewSelector(serversOf(10)...)
+	require.NoError(t, err)
+	for i := range 100 {
+		key := fmt.Sprintf("%s|%d", keyOf(i), i)
+		want, err := s.PickServer(key + "|1s0")
+		require.NoError(t, err)
+		require.Equal(t, want, s.(*selector).pick(key))
+		for index := range int64(20) {
+			for _, width := range []time.Duration{time.Second, time.Minute, 90 * time.Minute} {
+				got, err := s.PickServer(itemName(key, tiers.Bucket{Width: width, Index: index}))
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+			}
+		}
+	}
+}
+
+// The choice is part of what is stored: it must not change from one version to
+// the next.
+func TestTheChoiceIsFixed(t *testing.T) {
+	s, err := newSelector(serversOf(10))
+	require.NoError(t, err)
+	for i, want := range []int{8, 1, 5, 4, 2, 9} {
+		require.Equal(t, fmt.Sprintf("10.0.0.%d:11211", want), s.pick(keyOf(i)).name)
+	}
+}
+
+func TestServerNames(t *testing.T) {
+	s, err := newSelector([]string{"localhost:11211", "/run/memcached.sock", "[::1]:11211"})
+	require.NoError(t, err)
+	networks := map[string]string{}
+	for i := range s.servers {
+		networks[s.servers[i].String()] = s.servers[i].Network()
+	}
+	require.Equal(t, map[string]string{"localhost:11211": "tcp", "/run/memcached.sock": "unix", "[::1]:11211": "tcp"}, networks)
+	for _, bad := range []string{"", "localhost", ":11211", "localhost:", "localhost:0", "localhost:65536", "localhost:memcached", "::1:11211"} {
+		s, err := NewSelector("10.0.0.1:11211", bad)
+		require.ErrorContains(t, err, fmt.Sprintf("memcache: server %q: ", bad))
+		require.Nil(t, s)
+	}
+	_, err = NewSelector()
+	require.EqualError(t, err, "memcache: no servers, want at least one")
+}

@@ -1,0 +1,169 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// far is a Counter on a memcached behind a slow link.
+type far struct {
+	*counter.Counter
+	t     *testing.T
+	addr  string // of memcached itself
+	proxy *servertest.Proxy
+}
+
+func newFar(t *testing.T, delay time.Duration) far {
+	t.Helper()
+	addr := servertest.Memcached(t)
+	proxy := servertest.NewProxy(t, addr, delay)
+	f := far{newCounter(t, newStore(t, memcache.Config{}, proxy.Addr), counter.Config{}), t, addr, proxy}
+	// Connections are made once.
+	_, err := f.Take(context.Background(), counter.Key{Event: "first", Feature: "call"}, 1, counter.MustLimits("1/d"))
+	require.NoError(t, err)
+	return f
+}
+
+// trips counts the round trips of a call.
+func (f far) trips(want int, what string, call func() error) {
+	f.t.Helper()
+	f.proxy.Reset()
+	require.NoError(f.t, call(), what)
+	require.Equal(f.t, want, f.proxy.Trips(), what)
+	require.Zero(f.t, f.proxy.Conns(), what)
+}
+
+func (f far) take(key counter.Key, limits string, allowed bool) func() error {
+	return func() error {
+		v, err := f.Take(context.Background(), key, 1, counter.MustLimits(limits))
+		require.Equal(f.t, allowed, v.Allowed)
+		return err
+	}
+}
+
+// Of the trips that docs/guarantees.md promises.
+func TestRoundTrips(t *testing.T) {
+	ctx := context.Background()
+	f := newFar(t, 20*time.Millisecond)
+	key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
+	for _, limits := range []string{"10/m", "10/m, 50/h, 100/d", "100/d"} {
+		key.Event += "+"
+		f.trips(1, "fresh, "+limits, f.take(key, limits, true))
+		f.trips(1, "again, "+limits, f.take(key, limits, true))
+	}
+	f.trips(1, "add", func() error { return f.Add(ctx, key, 1) })
+	f.trips(1, "count", func() error {
+		n, err := f.Count(ctx, key, 24*time.Hour)
+		require.EqualValues(t, 3, n.High)
+		return err
+	})
+}
+
+// What a guess costs, right or wrong.
+func TestRoundTripsOfAGuess(t *testing.T) {
+	f := newFar(t, 20*time.Millisecond)
+	s := newStore(t, memcache.Config{}, f.proxy.Addr)
+	add(t, s, "connected", 1, 1)
+	adds := func(want int64) func() error {
+		return func() error {
+			op := adding("k", 1, slot(1))
+			err := s.Do(context.Background(), op)
+			require.Equal(t, want, op.Add[0].Count)
+			return err
+		}
+	}
+	add(t, newStore(t, memcache.Config{}, f.addr), "k", 1, 1) // by another process
+	f.trips(2, "not met, and there", adds(2))
+	f.trips(1, "met, and there", adds(3))
+	require.NoError(t, gomemcache.New(f.addr).FlushAll())
+	f.trips(2, "met, and gone", adds(1))
+	f.trips(1, "there again", adds(2))
+}
+
+func TestRoundTripsOfADenial(t *testing.T) {
+	f := newFar(t, 20*time.Millisecond)
+	for _, row := range []struct {
+		limits string
+		denied int // one for the addition, one for each tier from the decision tier down but the first
+		next   int // one for each tier
+	}{
+		{"2/m", 2, 2},
+		{"2/d", 3, 3},
+	} {
+		key := counter.Key{Event: "denied", Feature: row.limits}
+		for range 2 {
+			f.trips(1, "admitted, "+row.limits, f.take(key, row.limits, true))
+		}
+		f.trips(row.denied, "denied, "+row.limits, f.take(key, row.limits, false))
+		f.trips(row.next, "denied by reading, "+row.limits, f.take(key, row.limits, false))
+		f.trips(0, "denied from memory, "+row.limits, f.take(key, row.limits, false))
+	}
+}
+
+// A Take of three tiers takes about as long as one plain increment.
+func TestATakeBesideOneIncrement(t *testing.T) {
+	f := newFar(t, 2*time.Millisecond)
+	raw := gomemcache.New(f.proxy.Addr)
+	raw.Timeout = patience
+	require.NoError(t, raw.Set(&gomemcache.Item{Key: "plain", Value: []byte("0")}))
+	const rounds = 100
+	var plain, take []time.Duration
+	for i := range rounds {
+		began := time.Now()
+		_, err := raw.Increment("plain", 1)
+		require.NoError(t, err)
+		plain = append(plain, time.Since(began))
+		began = time.Now()
+		require.NoError(t, f.take(counter.Key{Event: "signup", Feature: fmt.Sprint(i % (rounds / 2))}, "10/m, 50/h, 100/d", true)())
+		take = append(take, time.Since(began))
+	}
+	slices.Sort(plain)
+	slices.Sort(take)
+	ratio := float64(take[rounds/2]) / float64(plain[rounds/2])
+	t.Logf("median of a Take %v, of an increment %v: %.2fx", take[rounds/2], plain[rounds/2], ratio)
+	require.Less(t, ratio, 1.9)
+}
+
+// There are never more connections than MaxInFlight, and those that were made
+// are kept.
+func TestConnectionsAreBounded(t *testing.T) {
+	for _, inFlight := range []int{0, 16} {
+		proxy := servertest.NewProxy(t, servertest.Memcached(t), time.Millisecond)
+		c := newCounter(t, newStore(t, memcache.Config{MaxInFlight: inFlight}, proxy.Addr), counter.Config{})
+		if inFlight == 0 {
+			inFlight = memcache.DefaultMaxInFlight
+		}
+		for range 2 {
+			var wg sync.WaitGroup
+			calls := make(chan int)
+			for range 64 {
+				wg.Go(func() {
+					for i := range calls {
+						v, err := c.Take(context.Background(), counter.Key{Event: "signup", Feature: fmt.Sprint(i)}, 1, counter.MustLimits("10/m, 50/h, 100/d"))
+						if err != nil || !v.Allowed {
+							t.Error(v.Allowed, err)
+						}
+					}
+				})
+			}
+			for i := range 200 {
+				calls <- i
+			}
+			close(calls)
+			wg.Wait()
+		}
+		t.Logf("400 Takes, 64 at once, MaxInFlight %d: %d connections", inFlight, proxy.Conns())
+		require.LessOrEqual(t, proxy.Conns(), inFlight)
+	}
+}

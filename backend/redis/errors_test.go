@@ -1,0 +1,172 @@
+package redis_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// failing calls everything on a store that cannot work, and holds the errors to
+// what each must say: the store, the event, not the feature, no password; and
+// to the deadline.
+func failing(t *testing.T, s counter.Store, want string) {
+	t.Helper()
+	const budget = 500 * time.Millisecond
+	c := newCounter(t, s, counter.Config{Timeout: budget})
+	for what, call := range map[string]func() error{
+		"take": func() error {
+			v, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+			require.Equal(t, counter.Verdict{}, v)
+			return err
+		},
+		"peek": func() error { _, err := c.Peek(ctx, signup, 1, counter.MustLimits("10/d")); return err },
+		"add":  func() error { return c.Add(ctx, signup, 1) },
+		"count": func() error {
+			n, err := c.Count(ctx, signup, 24*time.Hour)
+			require.Zero(t, n)
+			return err
+		},
+	} {
+		began := time.Now()
+		err := call()
+		require.Less(t, time.Since(began), budget+2*time.Second, what)
+		require.ErrorIs(t, err, counter.ErrStore, what)
+		require.ErrorContains(t, err, want, what)
+		require.ErrorContains(t, err, `counter: event "signup": redis: `, what)
+		require.NotContains(t, err.Error(), "203.0.113.9", what)
+		require.NotContains(t, err.Error(), "secret", what)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+	failing(t, open(t, "redis://:secret@"+addr), addr)
+}
+
+// One that accepts and says nothing.
+func TestSilent(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	failing(t, open(t, "redis://"+silent.Addr().String()), silent.Addr().String())
+}
+
+func TestNotARedis(t *testing.T) {
+	failing(t, open(t, "redis://"+servertest.Memcached(t)), "127.0.0.1:")
+}
+
+func TestWrongPassword(t *testing.T) {
+	addr := servertest.Redis(t, "--requirepass", "right")
+	failing(t, open(t, "redis://:secret@"+addr), "WRONGPASS")
+	failing(t, open(t, "redis://"+addr), "NOAUTH")
+	c := newCounter(t, open(t, "redis://:right@"+addr), counter.Config{})
+	require.True(t, take(t, c, signup, 1, "1/d").Allowed)
+}
+
+func TestReadOnlyReplica(t *testing.T) {
+	master := servertest.Redis(t)
+	host, port, _ := strings.Cut(master, ":")
+	addr := servertest.Redis(t, "--replicaof", host+" "+port)
+	s := open(t, "redis://"+addr)
+	c := newCounter(t, s, counter.Config{})
+	_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "READONLY")
+	require.ErrorContains(t, err, addr)
+}
+
+func TestOutOfMemory(t *testing.T) {
+	addr := servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "OOM")
+	require.ErrorIs(t, c.Add(ctx, signup, 1), counter.ErrStore)
+	n, err := raw(t, addr).DBSize(ctx).Result()
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// What somebody else wrote under the store's own keys is an error, not a zero,
+// and is left alone.
+func TestForeignValues(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, s := raw(t, addr), open(t, "redis://"+addr)
+	c := newCounter(t, s, counter.Config{})
+	take(t, c, signup, 1, "10/d")
+	keys, err := client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	root := keys[0]
+	good, err := client.Get(ctx, root).Result()
+	require.NoError(t, err)
+	for what, write := range map[string]func() error{
+		"empty":     func() error { return client.Set(ctx, root, "", 0).Err() },
+		"a number":  func() error { return client.Set(ctx, root, "7", 0).Err() },
+		"text":      func() error { return client.Set(ctx, root, "once upon a time there was a counter", 0).Err() },
+		"cut off":   func() error { return client.Set(ctx, root, good[:len(good)-1], 0).Err() },
+		"no width":  func() error { return client.Set(ctx, root, "\x03"+good[1:], 0).Err() },
+		"too long":  func() error { return client.Set(ctx, root, good+"x", 0).Err() },
+		"only head": func() error { return client.Set(ctx, root, good[:9], 0).Err() },
+		"a hash":    func() error { return client.HSet(ctx, root, "a", "b").Err() },
+	} {
+		require.NoError(t, client.Del(ctx, root).Err())
+		require.NoError(t, write(), what)
+		before, err := client.Dump(ctx, root).Result()
+		require.NoError(t, err)
+		failing(t, s, "not written by this store")
+		after, err := client.Dump(ctx, root).Result()
+		require.NoError(t, err)
+		require.Equal(t, before, after, what)
+	}
+}
+
+func TestWhatNewRefuses(t *testing.T) {
+	for want, client := range map[string]goredis.UniversalClient{
+		"ContextTimeoutEnabled": goredis.NewClient(&goredis.Options{}),
+		"want *redis.Client":    goredis.NewRing(&goredis.RingOptions{ContextTimeoutEnabled: true}),
+		"is nil":                nil,
+	} {
+		_, err := redis.New(client, redis.Config{})
+		require.ErrorContains(t, err, want)
+		if client != nil {
+			client.Close()
+		}
+	}
+	_, err := redis.New(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"a:1"}}), redis.Config{})
+	require.ErrorContains(t, err, "ContextTimeoutEnabled")
+	_, err = redis.New((*goredis.Client)(nil), redis.Config{})
+	require.ErrorContains(t, err, "is nil")
+	good := goredis.NewClient(&goredis.Options{ContextTimeoutEnabled: true})
+	defer good.Close()
+	_, err = redis.New(good, redis.Config{Timeout: -1})
+	require.ErrorContains(t, err, "timeout -1ns")
+}
+
+func TestWhatOpenRefuses(t *testing.T) {
+	for url, want := range map[string]string{
+		"":                              "scheme",
+		"http://:secret@a:1":            "scheme",
+		"redis://:secret@a:port/0":      "cannot be parsed",
+		"redis://:secret@a:1/zero":      "database",
+		"redis://a:1?unheard_of=1":      "unheard_of",
+		"redis://a:1?addr=b:2&what=1":   "what",
+		"redis://a:1?master_name=m&x=1": "x",
+	} {
+		_, err := redis.Open(url, redis.Config{})
+		require.ErrorContains(t, err, want, url)
+		require.ErrorContains(t, err, "redis: ", url)
+		require.NotContains(t, err.Error(), "secret", url)
+	}
+}

@@ -1,0 +1,140 @@
+package redis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// Every stored key has a time to live that covers its buckets, and what belongs
+// to a counted key has its hash tag.
+func TestStoredKeys(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	now := time.Date(2026, 3, 2, 0, 0, 30, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
+	for range 5000 { // of which many are in one second, and an hour is full
+		take(t, c, signup, 1, "1000000/d")
+		now = now.Add(time.Duration(rand.Int64N(int64(2 * time.Second))))
+	}
+	keys, err := client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 3, "a root, and a leaf for each hour")
+	for _, key := range keys {
+		require.Regexp(t, `^\{ab:1....:signup:ip:203\.0\.113\.9\}a(:\d+)?$`, key)
+		left, err := client.PTTL(ctx, key).Result()
+		require.NoError(t, err)
+		require.Greater(t, left, 25*time.Hour, key)
+		require.Less(t, left, 27*time.Hour, key)
+	}
+}
+
+// A denied hit writes nothing, and leaves nothing behind.
+func TestDeniedHitsWriteNothing(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	now := time.Date(2026, 3, 2, 0, 0, 30, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
+	take(t, c, signup, 1, "1/d")
+	root := client.Keys(ctx, "*").Val()[0]
+	before := client.Get(ctx, root).Val()
+	for range 600 {
+		now = now.Add(time.Second)
+		require.False(t, take(t, c, signup, 1, "1/d").Allowed)
+	}
+	require.Equal(t, before, client.Get(ctx, root).Val())
+	require.EqualValues(t, 1, client.DBSize(ctx).Val())
+}
+
+// A key in use keeps what its windows need, and not much more.
+func TestMemoryDoesNotGrow(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	now := time.Date(2026, 3, 2, 0, 0, 30, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
+	var worst int64
+	for i := range 100 * 30 {
+		take(t, c, signup, 1, "1000000/d")
+		now = now.Add(time.Duration(rand.Int64N(int64(2 * 864 * time.Second))))
+		if i > 200 && i%7 == 0 {
+			worst = max(worst, client.StrLen(ctx, client.Keys(ctx, "*}a").Val()[0]).Val())
+		}
+	}
+	t.Logf("a key that is hit 100 times a day: at most %d bytes in a month", worst)
+	require.Less(t, worst, int64(1100))
+}
+
+// Eviction of a leaf makes nobody's hits uncounted: they are known to the root.
+func TestALeafThatIsGone(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	now := time.Date(2026, 3, 2, 0, 10, 0, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
+	hits := int64(0)
+	fill := func() {
+		for range 600 {
+			take(t, c, signup, 1, "1000000/d")
+			hits++
+			now = now.Add(2 * time.Second)
+		}
+	}
+	gone := func() {
+		for _, key := range client.Keys(ctx, "*:*:*:*}a:*").Val() {
+			require.NoError(t, client.Del(ctx, key).Err())
+		}
+	}
+	fill()
+	gone()
+	require.Equal(t, hits, count(t, c, signup))
+	fill()
+	gone()
+	fill()
+	require.Equal(t, hits, count(t, c, signup))
+	require.False(t, take(t, c, signup, 1, fmt.Sprintf("%d/d", hits)).Allowed)
+	require.True(t, take(t, c, signup, 1, fmt.Sprintf("%d/d", hits+1)).Allowed)
+	// When they came is lost. They leave with the last bucket that there was.
+	now = time.Date(2026, 3, 3, 0, 49, 0, 0, time.UTC)
+	require.Equal(t, hits+1, count(t, c, signup))
+}
+
+// Sums of every width, in roots and in leaves, against the memory store.
+func TestLargeSums(t *testing.T) {
+	s := open(t, "redis://"+servertest.Redis(t))
+	for i, most := range []int64{10, 1 << 10, 1 << 18, 1 << 34, 1 << 43} {
+		now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+		cfg := counter.Config{Prefix: fmt.Sprint("p", i), Skew: -1, Now: func() time.Time { return now }}
+		want, got := newCounter(t, memory.New(memory.Config{}), cfg), newCounter(t, s, cfg)
+		limits := counter.MustLimits("9000000000000000/m, 9000000000000000/h, 9000000000000000/d")
+		var taken [][2]counter.Verdict
+		for j := range 900 {
+			n := 1 + rand.Int64N(most)
+			a, err := want.Take(ctx, signup, n, limits)
+			require.NoError(t, err)
+			b, err := got.Take(ctx, signup, n, limits)
+			require.NoError(t, err)
+			for k, state := range a.All() {
+				require.Equal(t, state, b.All()[k], "call %d, %d at once", j, n)
+			}
+			taken = append(taken, [2]counter.Verdict{a, b})
+			if rand.IntN(5) == 0 {
+				v := &taken[max(0, len(taken)-1-rand.IntN(300))]
+				require.NoError(t, want.Refund(ctx, &v[0]))
+				require.NoError(t, got.Refund(ctx, &v[1]))
+			}
+			now = now.Add(time.Duration(rand.Int64N(int64(10 * time.Second))))
+		}
+		from := now.Add(-2 * time.Hour)
+		a, err := want.Series(ctx, signup, from, now, time.Second)
+		require.NoError(t, err)
+		b, err := got.Series(ctx, signup, from, now, time.Second)
+		require.NoError(t, err)
+		require.Equal(t, a, b)
+	}
+}

@@ -1,0 +1,108 @@
+package redis
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// What is stored, byte by byte: docs/storage.md.
+//
+// Tiers that are kept equally long are one group. Only the buckets of its
+// finest tier are stored, as running sums, so the count of any bucket or window
+// of the group is the difference of two of them. They stand in one value, the
+// root; the buckets of a busy stretch of time move into a leaf of their own.
+// Nothing that is kept is subtracted from what is not: each difference is
+// taken within one atomic step.
+
+const (
+	perBucket = 8          // positions: the bucket itself, and the kinds of a leaf that ends there
+	bias      = 3600 << 32 // added to a bucket's number so that it is above zero from 1700 on, even of a millisecond
+)
+
+// group is a run of tiers with one Keep: first is the finest.
+type group struct {
+	number      int
+	first, last int           // tiers
+	width       time.Duration // of the finest
+	coarsest    time.Duration // width
+	leaf        int           // buckets of a stretch that can have a leaf
+}
+
+// groupsOf appends the groups of a ladder.
+func groupsOf(dst []group, l tiers.Ladder) []group {
+	for i := range l.Len() {
+		if n := len(dst); n > 0 && l.At(i).Keep == l.At(dst[n-1].first).Keep {
+			dst[n-1].last, dst[n-1].coarsest = i, l.At(i).Width
+			continue
+		}
+		t := l.At(i)
+		dst = append(dst, group{number: len(dst), first: i, last: i, width: t.Width, coarsest: t.Width, leaf: leafOf(t)})
+	}
+	return dst
+}
+
+// leafOf is how many buckets a leaf of the tier has: many, so that a root has
+// few, but no more than what is kept, since it is by this that a root outlives
+// its last hit. All of them divide bias.
+func leafOf(t tiers.Tier) int {
+	for _, n := range []int{3600, 600} {
+		if int64(t.Keep/t.Width) >= int64(n) {
+			return n
+		}
+	}
+	return 60
+}
+
+func (g group) leafPositions() uint64 { return uint64(g.leaf) * perBucket }
+
+// rootName is where a group of a key is stored. The braces make Redis Cluster
+// keep all that belongs to a key together; a stored key has none itself.
+func (g group) rootName(key string) string {
+	return "{" + key + "}" + string(rune('a'+g.number))
+}
+
+// position is how bucket number index of the finest tier is written: what stands
+// there is said by the three bits that are left.
+func position(index int64) uint64 { return uint64(index+bias) * perBucket }
+
+// bucketAt is the number of the bucket at a position.
+func bucketAt(position uint64) int64 { return int64(position/perBucket) - bias }
+
+// ttl is how long what is written now must live: as long as the bucket asks
+// for, and as much longer as it is before the time to live is set anew.
+func (g group) ttl(bucket time.Duration) time.Duration {
+	return bucket + time.Duration(g.leaf+1)*g.width
+}
+
+// stale is before which bucket none is needed any more at now, if each lives for
+// ttl. Those of a coarse bucket go together, as late as the last of them: until
+// then it is their sum.
+func (g group) stale(now int64, ttl time.Duration) int64 {
+	return tiers.Index(now-int64(ttl), g.coarsest) * int64(g.coarsest/g.width)
+}
+
+// program is what a script is told to do, in one argument.
+type program []byte
+
+func (p *program) uint(n uint64, bytes int) {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], n)
+	*p = append(*p, b[8-bytes:]...)
+}
+
+func (p *program) flag(b bool) {
+	if b {
+		*p = append(*p, 1)
+	} else {
+		*p = append(*p, 0)
+	}
+}
+
+func (p *program) index(i int64)      { p.uint(position(i), 6) }
+func (p *program) ms(d time.Duration) { p.uint(uint64((d+time.Millisecond-1)/time.Millisecond), 6) }
+
+// errDamaged is what is read where somebody else has written.
+var errDamaged = errors.New("what is stored for this key was not written by this store")

@@ -1,0 +1,123 @@
+package redis
+
+import (
+	"encoding/binary"
+	"sort"
+)
+
+// root is the value of a group as it was read, with the leaves that belong to
+// it: running sums by position.
+type root struct {
+	group
+	value  string
+	bytes  int    // of a sum
+	origin uint64 // what its positions count from
+	leaves map[uint64]string
+}
+
+const (
+	positionBytes = 4
+	slotBytes     = 2
+	headBytes     = 7 // width and origin; a first sum follows
+)
+
+// kinds of entries: a bucket, or a leaf.
+const (
+	bucketKind = iota
+	sparseKind // slots and sums of two bytes
+	_          // dense: sums for one slot after the other, of 2, 4 and 7 bytes
+	_
+	_
+)
+
+var kindWidth = [8]int{sparseKind: 2, 2: 2, 3: 4, 4: 7}
+
+func parseRoot(g group, value string) (*root, error) {
+	r := &root{group: g, value: value, leaves: map[uint64]string{}}
+	if value == "" {
+		return r, nil
+	}
+	w := int(value[0])
+	if w != 2 && w != 4 && w != 7 || len(value) < headBytes+positionBytes+2*w || (len(value)-headBytes-w)%(positionBytes+w) != 0 {
+		return nil, errDamaged
+	}
+	r.bytes, r.origin = w, number(value[1:headBytes])
+	return r, nil
+}
+
+func number(s string) uint64 {
+	var b [8]byte
+	copy(b[8-len(s):], s)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+func (r *root) entries() int {
+	if r.bytes == 0 {
+		return 0
+	}
+	return (len(r.value) - headBytes - r.bytes) / (positionBytes + r.bytes)
+}
+
+// at is the position of entry i without its kind, and the kind.
+func (r *root) at(i int) (position uint64, kind int) {
+	from := headBytes + r.bytes + i*(positionBytes+r.bytes)
+	p := number(r.value[from : from+positionBytes])
+	return r.origin + p&^7, int(p & 7)
+}
+
+// sum is the running sum before entry i.
+func (r *root) sum(i int) uint64 {
+	from := headBytes + i*(positionBytes+r.bytes)
+	return number(r.value[from : from+r.bytes])
+}
+
+// before is how many hits were counted before bucket index. What a leaf that is
+// gone has held counts from its last bucket on.
+func (r *root) before(index int64) (uint64, error) {
+	if r.bytes == 0 {
+		return 0, nil
+	}
+	x, n := position(index), r.entries()
+	i := sort.Search(n, func(i int) bool { at, _ := r.at(i); return at >= x })
+	sum := r.sum(i)
+	if i == n {
+		return sum, nil
+	}
+	at, kind := r.at(i)
+	if kind == bucketKind || r.leafOf(at) != r.leafOf(x) {
+		return sum, nil
+	}
+	share := r.sum(i+1) - sum
+	under, err := under(r.leaves[r.leafOf(x)], kind, int(x/perBucket%uint64(r.leaf)), share)
+	return sum + under, err
+}
+
+// leafOf is the number of the leaf that holds a position.
+func (r *root) leafOf(position uint64) uint64 { return position / r.leafPositions() }
+
+// under is how many of its share of hits a leaf holds in slots below slot.
+func under(leaf string, kind, slot int, share uint64) (uint64, error) {
+	width := kindWidth[kind]
+	if width == 0 {
+		return 0, errDamaged
+	}
+	size := width
+	if kind == sparseKind {
+		size += slotBytes
+	}
+	if len(leaf)%size != 0 {
+		return 0, errDamaged
+	}
+	i := min(slot, len(leaf)/size)
+	if kind == sparseKind {
+		i = sort.Search(len(leaf)/size, func(i int) bool { return int(number(leaf[i*size:i*size+slotBytes])) >= slot })
+	}
+	if i == 0 {
+		return 0, nil
+	}
+	sum := number(leaf[i*size-width : i*size])
+	if sum > share {
+		return 0, errDamaged
+	}
+	return sum, nil
+}

@@ -1,0 +1,129 @@
+package redis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/backendtest"
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+func TestScriptsThatTheServerForgot(t *testing.T) {
+	addr := servertest.Redis(t)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	for i := range int64(3) {
+		require.NoError(t, raw(t, addr).ScriptFlush(ctx).Err())
+		require.Equal(t, 9-2*i, take(t, c, signup, 1, "10/d").Remaining)
+		require.NoError(t, raw(t, addr).ScriptFlush(ctx).Err())
+		require.NoError(t, c.Add(ctx, signup, 1))
+	}
+}
+
+// A restart loses what is counted, which nobody can know, and nothing else: the
+// connections that broke meanwhile fail no call.
+func TestRestart(t *testing.T) {
+	server := servertest.StartRedis(t)
+	c := newCounter(t, open(t, "redis://"+server.Addr), counter.Config{})
+	for range 3 {
+		require.EqualValues(t, 9, take(t, c, signup, 1, "10/d").Remaining)
+		server.Kill()
+		_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+		require.ErrorIs(t, err, counter.ErrStore)
+		server.Restart()
+	}
+}
+
+func TestSentinel(t *testing.T) {
+	sentinel := servertest.Sentinel(t)
+	url := "redis://" + sentinel.Addrs[0] + "/0?master_name=" + sentinel.Name
+	for _, addr := range sentinel.Addrs[1:] {
+		url += "&addr=" + addr
+	}
+	c := newCounter(t, open(t, url), counter.Config{})
+	require.EqualValues(t, 9, take(t, c, signup, 1, "10/d").Remaining)
+	sentinel.FailOver()
+	var v counter.Verdict
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		v, err = c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+		if err != nil {
+			require.ErrorIs(t, err, counter.ErrStore)
+		}
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	// A Take that found its connection broken may have landed.
+	require.Less(t, v.Remaining, int64(9))
+	require.EqualValues(t, v.Remaining, 10-count(t, c, signup))
+}
+
+func TestCluster(t *testing.T) {
+	cluster := servertest.Cluster(t)
+	url := "redis://" + cluster.Addrs[0] + "?addr=" + strings.Join(cluster.Addrs[1:], "&addr=")
+	s := open(t, url)
+	c := newCounter(t, s, counter.Config{})
+
+	// Many keys are on all masters; several at once are taken in turn.
+	for i := range 50 {
+		take(t, c, name(i), 1, "1/d")
+		v, err := c.TakeAll(ctx, 1,
+			counter.Ask{Key: name(100 + i), Limits: counter.MustLimits("1/d")},
+			counter.Ask{Key: name(i), Limits: counter.MustLimits("1/d")})
+		require.NoError(t, err)
+		require.False(t, v.Allowed)
+		require.Zero(t, count(t, c, name(100+i)))
+		require.EqualValues(t, 1, count(t, c, name(i)))
+	}
+	demand := func(key string) counter.Demand { return counter.Demand{Key: []byte(key)} }
+	require.True(t, s.Together([]counter.Demand{demand("foo"), demand("foo")}))
+	require.False(t, s.Together([]counter.Demand{demand("foo"), demand("bar")}))
+
+	key := name(7)
+	cluster.FailOver("some key") // one master of three
+	require.Eventually(t, func() bool {
+		for i := range 50 {
+			if n, err := c.Count(ctx, name(i), 24*time.Hour); err != nil || n.High != 1 {
+				return false
+			}
+		}
+		v, err := c.Take(ctx, key, 1, counter.MustLimits("1/d"))
+		return err == nil && !v.Allowed
+	}, patience, 10*time.Millisecond)
+}
+
+// The suite, on keys that are on all nodes.
+func TestConformanceOnCluster(t *testing.T) {
+	cluster := servertest.Cluster(t)
+	url := "redis://" + cluster.Addrs[0] + "?addr=" + strings.Join(cluster.Addrs[1:], "&addr=")
+	backendtest.Run(t, func(t testing.TB) counter.Store { return open(t, url) })
+}
+
+// slot is the specification's own example, and what a server says.
+func TestTogetherKnowsTheSlots(t *testing.T) {
+	client := raw(t, servertest.Redis(t, "--cluster-enabled", "yes"))
+	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{client.Options().Addr}, ContextTimeoutEnabled: true})
+	defer cluster.Close()
+	s, err := redis.New(cluster, redis.Config{})
+	require.NoError(t, err)
+	bySlot := map[int64]string{}
+	together := 0
+	for range 2000 {
+		key := fmt.Sprint(rand.Uint64())
+		slot, err := client.ClusterKeySlot(ctx, "{"+key+"}a").Result()
+		require.NoError(t, err)
+		if other, met := bySlot[slot]; met {
+			require.True(t, s.Together([]counter.Demand{{Key: []byte(key)}, {Key: []byte(other)}}), "%s and %s", key, other)
+			together++
+		}
+		require.Equal(t, slot == 12739, s.Together([]counter.Demand{{Key: []byte(key)}, {Key: []byte("123456789")}}))
+		bySlot[slot] = key
+	}
+	require.Positive(t, together)
+}

@@ -1,0 +1,173 @@
+-- Takes n hits of several keys if every window has room for them.
+-- KEYS: roots. ARGV[1]: n, whether to look only, and for each root the position
+-- of now, that of what is stale, its time to live in ms, positions of a leaf, and
+-- its windows: the position of the edge, and Max.
+-- Returns a byte, whether there is room, then, if it was taken, the count of each
+-- window and the newest position of each root; otherwise of each window the
+-- count, the position that must leave it and the newest in it, 0 for none.
+
+local program = ARGV[1]
+local n, peek, at = unpack('>I7I1', program)
+local counts, room, roots = '', true, #KEYS > 1 and {}
+local s, w, f, size, origin, total, full
+for i = 1, #KEYS do
+  local r, place, windows, edge, max = KEYS[i], at
+  LEAF, windows, at = unpack('>I2I2', program, at + 18)
+  s = call('GET', r)
+  if s then
+    w = string.byte(s)
+    f = w == 2 and '>I2' or w == 4 and '>I4' or w == 7 and '>I7'
+    if not f or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0 then
+      return redis.error_reply('ABACUS damaged')
+    end
+    size, origin, total = 4 + w, unpack('>I6', s, 2), unpack(f, s, #s - w + 1)
+    full = full or total - unpack(f, s, 8) + n > MOST
+  end
+  for _ = 1, windows do
+    edge, max, at = unpack('>I6I7', program, at)
+    local count = 0
+    if s then
+      local x = edge - origin
+      local p = rank(s, '>I4', size, 8 + w, x)
+      local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
+      local kind = entry % 8
+      if kind > 0 and entry - entry % LEAF < x then
+        local name, slot, under = r .. ':' .. (edge - edge % LEAF - BIAS) / LEAF, x % LEAF / 8, 0
+        if kind == 1 then
+          local v = call('GET', name)
+          local q = v and rank(v, '>I2', 4, 1, slot) or 1
+          under = q > 1 and unpack('>I2', v, q - 2) or 0
+        else
+          local wide = kind == 2 and 2 or kind == 3 and 4 or 7
+          local v = call('GETRANGE', name, (slot - 1) * wide, slot * wide - 1)
+          under = v ~= '' and unpack('>I' .. wide, v) or 0
+        end
+        if under > unpack(f, s, p + 4) - sum then
+          return redis.error_reply('ABACUS damaged')
+        end
+        sum = sum + under
+      end
+      count = total - sum
+    end
+    counts = counts .. pack('>I7', count)
+    room = room and count <= max - n
+  end
+  if roots then
+    roots[i] = {place, s, w, f, size, origin, total}
+  end
+end
+
+if not room or peek == 1 then
+  local holds = finder()
+  local told, k = room and '\1' or '\0', 1
+  at = 9
+  for i = 1, #KEYS do
+    if roots then
+      s, w, f, origin, total = roots[i][2], roots[i][3], roots[i][4], roots[i][6], roots[i][7]
+    end
+    local windows, last, _, max = nil, 0
+    if s then
+      last = unpack('>I4', s, #s - w - 3)
+      last = last - last % 8 + origin
+    end
+    LEAF, windows, at = unpack('>I2I2', program, at + 18)
+    for _ = 1, windows do
+      _, max, at = unpack('>I6I7', program, at)
+      local count, leaves = unpack('>I7', counts, k), 0
+      k = k + 7
+      if count > max - n and n <= max then
+        leaves = holds(KEYS[i], s, w, f, origin, total - max + n)
+      end
+      told = told .. pack('>I7I6I6', count, leaves, count > 0 and last or 0)
+    end
+  end
+  return told
+end
+
+if full then
+  return redis.error_reply('ABACUS full')
+end
+at = 9
+for i = 1, #KEYS do
+  local r = KEYS[i]
+  if roots then
+    at, s, w, f, size, origin, total = roots[i][1], roots[i][2], roots[i][3], roots[i][4], roots[i][5], roots[i][6], roots[i][7]
+  end
+  local own, stale, ttl
+  own, stale, ttl, LEAF = unpack('>I6I6I6I2', program, at)
+  local done = false
+  if not s and n < 65536 then
+    call('SET', r, pack('>I1I6I2I4I2', 2, own - own % LEAF - BACK, 0, own % LEAF + BACK, n), 'PX', ttl)
+    done = true
+  -- What costs little: a hit at the end of what there is, where its sum fits.
+  elseif s and total + n < (w == 2 and 65536 or w == 4 and 4294967296 or MOST) then
+    local x, entry = own - origin, unpack('>I4', s, #s - w - 3)
+    local kind = entry % 8
+    local last, start = entry - kind, x - x % LEAF
+    if x < 0 or x >= 4294967296 - LEAF or x < last then
+      -- It is not at the end.
+    elseif last < start then
+      -- A new stretch of time. The last one is put in order, what is stale is
+      -- dropped if it is an eighth, and the time to live begins anew.
+      if kind > 1 or #s > FEW * size + 7 + w and unpack('>I4', s, #s - FEW * size + 1) >= last - last % LEAF then
+        local _, bundle, rewrite = slowly()
+        local over = last + origin
+        if kind == 0 then
+          s = bundle(r, s, w, f, origin, over, ttl)
+        else
+          rewrite(r .. ':' .. (over - over % LEAF - BIAS) / LEAF, kind, 0, 0, ttl)
+        end
+      end
+      local eighth = (#s - 7 - w) / size
+      eighth = (eighth - eighth % 8) / 8
+      if unpack('>I4', s, 8 + w + eighth * size) < stale - origin then
+        s = s:sub(1, 7) .. s:sub(rank(s, '>I4', size, 8 + w, stale - origin) - w)
+      end
+      call('SET', r, s .. pack('>I4' .. f, x, total + n), 'PX', ttl)
+      done = true
+    elseif kind == 0 then
+      if last == x then
+        call('SETRANGE', r, #s - w, pack(f, total + n))
+      elseif #s > MANY * size and unpack('>I4', s, #s - FEW * size + 1) >= start then
+        local _, bundle = slowly()
+        call('SET', r, bundle(r, s .. pack('>I4' .. f, x, total + n), w, f, origin, own, ttl), 'PX', ttl)
+      else
+        call('APPEND', r, pack('>I4' .. f, x, total + n))
+      end
+      done = true
+    else
+      -- The leaf lacks the last bucket: it is there when it is over.
+      local share, wide = total - unpack(f, s, #s - 2 * w - 3), kind < 3 and 2 or kind == 3 and 4 or 7
+      if share + n < 256 ^ wide then
+        if x > last then
+          local name, slot, was = r .. ':' .. (own - own % LEAF - BIAS) / LEAF, x % LEAF / 8, last % LEAF / 8
+          if kind == 1 then
+            local len = call('APPEND', name, pack('>I2I2', was, share))
+            if len == 4 then
+              call('PEXPIRE', name, ttl)
+            elseif len >= SPARSE then
+              local _, _, rewrite = slowly()
+              kind = rewrite(name, kind, slot, share, ttl)
+            end
+          else
+            local sums = string.rep(pack('>I' .. wide, share), slot - was)
+            if call('APPEND', name, sums) ~= slot * wide then
+              -- It is gone, or was: what it held counts from its last bucket on.
+              call('SET', name, string.rep('\0', was * wide) .. sums, 'PX', ttl)
+            end
+          end
+        end
+        call('SETRANGE', r, #s - w - 4, pack('>I4' .. f, x + kind, total + n))
+        done = true
+      end
+    end
+  end
+  if not done then
+    s = slowly()(r, s or nil, own, n, stale, ttl)
+    w, origin = unpack('>I1I6', s)
+    own = unpack('>I4', s, #s - w - 3)
+    own = own - own % 8 + origin
+  end
+  counts = counts .. pack('>I6', own)
+end
+return '\1' .. counts

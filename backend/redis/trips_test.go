@@ -1,0 +1,161 @@
+package redis_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+func TestRoundTrips(t *testing.T) {
+	proxy := servertest.NewProxy(t, servertest.Redis(t), 20*time.Millisecond)
+	c := newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{})
+	trips := func(want int, what string, call func() error) {
+		t.Helper()
+		proxy.Reset()
+		require.NoError(t, call(), what)
+		require.Equal(t, want, proxy.Trips(), what)
+	}
+	taking := func(key counter.Key, limits string, allowed bool) func() error {
+		return func() error {
+			require.Equal(t, allowed, take(t, c, key, 1, limits).Allowed)
+			return nil
+		}
+	}
+	// The first of each kind makes the connection, or brings the script.
+	take(t, c, name(0), 1, "1/d")
+	require.NoError(t, c.Add(ctx, name(0), 1))
+
+	for i, limits := range []string{"2/m", "2/h", "5/m, 50/h, 2/d"} {
+		key := name(1 + i)
+		trips(1, "fresh", taking(key, limits, true))
+		trips(1, "again", taking(key, limits, true))
+		trips(1, "denied", taking(key, limits, false))
+		trips(0, "denied from memory", taking(key, limits, false))
+		trips(1, "count", func() error { _, err := c.Count(ctx, key, 24*time.Hour); return err })
+		trips(1, "add", func() error { return c.Add(ctx, key, 1) })
+		trips(1, "denied, after an Add", taking(key, limits, false))
+	}
+	trips(1, "three keys", func() error {
+		v, err := c.TakeAll(ctx, 1, counter.Ask{Key: name(11), Limits: counter.MustLimits("1/d")},
+			counter.Ask{Key: name(12), Limits: counter.MustLimits("1/d")}, counter.Ask{Key: name(13), Limits: counter.MustLimits("1/d")})
+		require.True(t, v.Allowed)
+		return err
+	})
+}
+
+// A Take of three tiers takes about as long as one plain increment.
+func TestATakeBesideOneIncrement(t *testing.T) {
+	proxy := servertest.NewProxy(t, servertest.Redis(t), 2*time.Millisecond)
+	plain, c := raw(t, proxy.Addr), newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{})
+	take(t, c, name(0), 1, "1/d")
+	require.NoError(t, plain.Incr(ctx, "plain").Err())
+	const rounds = 100
+	var increments, takes []time.Duration
+	for i := range rounds {
+		began := time.Now()
+		require.NoError(t, plain.Incr(ctx, "plain").Err())
+		increments = append(increments, time.Since(began))
+		began = time.Now()
+		require.True(t, take(t, c, name(i%(rounds/2)), 1, "10/m, 50/h, 100/d").Allowed)
+		takes = append(takes, time.Since(began))
+	}
+	slices.Sort(increments)
+	slices.Sort(takes)
+	ratio := float64(takes[rounds/2]) / float64(increments[rounds/2])
+	t.Logf("median of a Take %v, of an increment %v: %.2fx", takes[rounds/2], increments[rounds/2], ratio)
+	require.Less(t, ratio, 1.9)
+}
+
+// There are never more connections than the pool has.
+func TestConnectionsAreBounded(t *testing.T) {
+	proxy := servertest.NewProxy(t, servertest.Redis(t), time.Millisecond)
+	c := newCounter(t, open(t, "redis://"+proxy.Addr+"/0?pool_size=16"), counter.Config{})
+	var wg sync.WaitGroup
+	calls := make(chan int)
+	for range 64 {
+		wg.Go(func() {
+			for i := range calls {
+				v, err := c.Take(ctx, name(i), 1, counter.MustLimits("10/m, 50/h, 100/d"))
+				if err != nil || !v.Allowed {
+					t.Error(v.Allowed, err)
+				}
+			}
+		})
+	}
+	for i := range 400 {
+		calls <- i
+	}
+	close(calls)
+	wg.Wait()
+	t.Logf("400 Takes, 64 at once, pool_size 16: %d connections", proxy.Conns())
+	require.LessOrEqual(t, proxy.Conns(), 16)
+}
+
+// A hit whose answer is lost is counted once, and is an error: it is never sent
+// again, whatever the client does with other commands.
+func TestNoHitIsSentTwice(t *testing.T) {
+	addr := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, addr, 0)
+	far := open(t, "redis://"+proxy.Addr+"/0?max_retries=5&min_retry_backoff=1ms&max_retry_backoff=1ms")
+	near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	c := newCounter(t, far, counter.Config{Timeout: 300 * time.Millisecond})
+	for i := range 5 {
+		key := name(i)
+		require.True(t, take(t, c, key, 1, "10/d").Allowed)
+		require.NoError(t, c.Add(ctx, key, 1)) // now the server knows both scripts
+		proxy.DropReplies(true)
+		if i%2 == 0 {
+			_, err := c.Take(ctx, key, 1, counter.MustLimits("10/d"))
+			require.ErrorIs(t, err, counter.ErrStore)
+		} else {
+			require.ErrorIs(t, c.Add(ctx, key, 1), counter.ErrStore)
+		}
+		proxy.DropReplies(false)
+		require.EqualValues(t, 3, count(t, near, key), "each of them once")
+		proxy.Cut()
+	}
+}
+
+// A server that does not answer costs the budget, and leaves nothing behind.
+func TestDeadline(t *testing.T) {
+	server := servertest.StartRedis(t)
+	s := open(t, "redis://"+server.Addr+"/0?pool_size=4")
+	c := newCounter(t, s, counter.Config{Timeout: 100 * time.Millisecond})
+	take(t, c, signup, 1, "10/d")
+	server.Pause()
+	var wg sync.WaitGroup
+	for range 16 { // more than there are connections
+		wg.Go(func() {
+			began := time.Now()
+			_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+			if spent := time.Since(began); spent > 2*time.Second {
+				t.Errorf("answered after %s, the budget is 100ms", spent)
+			}
+			if err == nil {
+				t.Error("no error from a server that is stopped")
+			}
+		})
+	}
+	wg.Wait()
+
+	began := time.Now()
+	hangUp, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Take(hangUp, signup, 1, counter.MustLimits("10/d"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, counter.ErrStore)
+	require.Less(t, time.Since(began), 2*time.Second)
+
+	server.Resume()
+	require.Eventually(t, func() bool {
+		v, err := c.Take(ctx, counter.Key{Event: "after", Feature: "all"}, 1, counter.MustLimits("1000000/d"))
+		return err == nil && v.Allowed
+	}, patience, 10*time.Millisecond)
+}
