@@ -44,9 +44,8 @@ func newScript(parts ...string) script {
 // What few calls need is made only when it is needed: a function costs time even
 // if it is not called.
 var (
-	finder     = "local function finder()\n" + findLua + "\nreturn holds\nend"
 	slowly     = "local function slowly()\n" + changeLua + "\nreturn change, bundle, rewrite\nend"
-	takeScript = newScript(rootLua, finder, slowly, takeLua)
+	takeScript = newScript(rootLua, findLua, slowly, takeLua)
 	doScript   = newScript(rootLua, beforeLua, slowly, doLua)
 )
 

@@ -43,53 +43,75 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 			p[count], p[count+1] = byte(windows>>8), byte(windows)
 		}
 	}
-	answer, err := s.run(ctx, t.Deadline, takeScript, keys, p)
+	got, err := s.run(ctx, t.Deadline, takeScript, keys, p)
 	if err != nil {
 		return err
 	}
-	reply, is := answer.(string)
+	reply, is := got.(string)
 	if !is {
-		return s.odd(answer)
+		return s.odd(got)
 	}
 	return s.fill(t, groups, reply)
 }
 
 // fill writes what the script has answered into t.
 func (s *Store) fill(t *counter.Taking, groups []group, reply string) error {
-	windows := 0
+	rest := answer(reply)
+	allowed := rest.next(1) == 1
+	each(t, groups, func(_ group, w *counter.Window) {
+		w.Count = int64(rest.next(sumBytes))
+	})
+	each(t, groups, func(g group, w *counter.Window) {
+		w.Leaves = tiers.Bucket{}
+		if w.Count > w.Max-t.N {
+			w.Leaves = g.bucket(rest.next(wholeBytes))
+		}
+	})
+	if want := len(t.Demands) * len(groups) * wholeBytes; len(rest) != want {
+		return fmt.Errorf("%s: an unexpected answer of %d bytes", s, len(reply))
+	}
 	for i := range t.Demands {
-		windows += len(t.Demands[i].Windows)
-	}
-	taken := reply != "" && reply[0] == 1 && !t.Peek
-	each, want := sumBytes+2*wholeBytes, 1+windows*(sumBytes+2*wholeBytes)
-	if taken {
-		each, want = sumBytes, 1+windows*sumBytes+len(t.Demands)*len(groups)*wholeBytes
-	}
-	if len(reply) != want {
-		return fmt.Errorf("%s: an unexpected answer of %d bytes, want %d", s, len(reply), want)
-	}
-	at, last := 1, 1+windows*sumBytes
-	for i := range t.Demands {
-		d := &t.Demands[i]
 		for _, g := range groups {
-			for j := range d.Windows {
-				w := &d.Windows[j]
-				if w.Finest != g.first {
-					continue
+			newest := g.bucket(rest.next(wholeBytes))
+			for j := range t.Demands[i].Windows {
+				if w := &t.Demands[i].Windows[j]; w.Finest == g.first {
+					w.Newest = tiers.Bucket{}
+					if w.Count > 0 || allowed && !t.Peek {
+						w.Newest = newest
+					}
 				}
-				w.Count, w.Leaves, w.Newest = int64(number(reply[at:at+sumBytes])), tiers.Bucket{}, tiers.Bucket{}
-				if taken {
-					w.Newest = g.bucket(reply[last:])
-				} else {
-					w.Leaves, w.Newest = g.bucket(reply[at+sumBytes:]), g.bucket(reply[at+sumBytes+wholeBytes:])
-				}
-				at += each
 			}
-			last += wholeBytes
 		}
 	}
-	t.Allowed = reply[0] == 1
+	t.Allowed = allowed
 	return nil
+}
+
+// each calls f for every window, in the order in which the script hears of them.
+func each(t *counter.Taking, groups []group, f func(group, *counter.Window)) {
+	for i := range t.Demands {
+		for _, g := range groups {
+			for j := range t.Demands[i].Windows {
+				if w := &t.Demands[i].Windows[j]; w.Finest == g.first {
+					f(g, w)
+				}
+			}
+		}
+	}
+}
+
+// answer is what is left to read of an answer.
+type answer string
+
+// next is the number in the next bytes; 0 where there are no more.
+func (a *answer) next(bytes int) uint64 {
+	if len(*a) < bytes {
+		*a = ""
+		return 0
+	}
+	n := number(string((*a)[:bytes]))
+	*a = (*a)[bytes:]
+	return n
 }
 
 // How a script answers: a sum, and a position from the epoch on.
@@ -99,8 +121,7 @@ const (
 )
 
 // bucket is the one at the position that a script has answered; 0 is none.
-func (g group) bucket(answer string) tiers.Bucket {
-	position := number(answer[:wholeBytes])
+func (g group) bucket(position uint64) tiers.Bucket {
 	if position == 0 {
 		return tiers.Bucket{}
 	}

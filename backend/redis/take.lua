@@ -2,13 +2,13 @@
 -- KEYS: roots. ARGV[1]: n, whether to look only, and for each root the position
 -- of now, that of what is stale, its time to live in ms, positions of a leaf, and
 -- its windows: the position of the edge, and Max.
--- Returns a byte, whether there is room, then, if it was taken, the count of each
--- window and the newest position of each root; otherwise of each window the
--- count, the position that must leave it and the newest in it, 0 for none.
+-- Returns a byte, whether there is room, the count of each window, of each window
+-- without room the position that must leave it, and the newest position of each
+-- root, 0 for none.
 
 local program = ARGV[1]
 local n, peek, at = unpack('>I7I1', program)
-local counts, room, roots = '', true, #KEYS > 1 and {}
+local counts, leaving, room, roots = '', '', true, #KEYS > 1 and {}
 local s, w, f, size, origin, total, full
 for i = 1, #KEYS do
   local r, place, windows, edge, max = KEYS[i], at
@@ -25,10 +25,10 @@ for i = 1, #KEYS do
   end
   for _ = 1, windows do
     edge, max, at = unpack('>I6I7', program, at)
-    local count = 0
+    local count, p = 0
     if s then
       local x = edge - origin
-      local p = rank(s, '>I4', size, 8 + w, x)
+      p = rank(s, '>I4', size, 8 + w, x)
       local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
       local kind = entry % 8
       if kind > 0 and entry - entry % LEAF < x then
@@ -50,7 +50,10 @@ for i = 1, #KEYS do
       count = total - sum
     end
     counts = counts .. pack('>I7', count)
-    room = room and count <= max - n
+    if count > max - n then
+      room = false
+      leaving = leaving .. pack('>I6', s and n <= max and holds(r, s, w, f, origin, total - max + n, p, count - max + n) or 0)
+    end
   end
   if roots then
     roots[i] = {place, s, w, f, size, origin, total}
@@ -58,30 +61,15 @@ for i = 1, #KEYS do
 end
 
 if not room or peek == 1 then
-  local holds = finder()
-  local told, k = room and '\1' or '\0', 1
-  at = 9
+  local newest = ''
   for i = 1, #KEYS do
     if roots then
-      s, w, f, origin, total = roots[i][2], roots[i][3], roots[i][4], roots[i][6], roots[i][7]
+      s, w, origin = roots[i][2], roots[i][3], roots[i][6]
     end
-    local windows, last, _, max = nil, 0
-    if s then
-      last = unpack('>I4', s, #s - w - 3)
-      last = last - last % 8 + origin
-    end
-    LEAF, windows, at = unpack('>I2I2', program, at + 18)
-    for _ = 1, windows do
-      _, max, at = unpack('>I6I7', program, at)
-      local count, leaves = unpack('>I7', counts, k), 0
-      k = k + 7
-      if count > max - n and n <= max then
-        leaves = holds(KEYS[i], s, w, f, origin, total - max + n)
-      end
-      told = told .. pack('>I7I6I6', count, leaves, count > 0 and last or 0)
-    end
+    local last = s and unpack('>I4', s, #s - w - 3)
+    newest = newest .. pack('>I6', last and last - last % 8 + origin or 0)
   end
-  return told
+  return (room and '\1' or '\0') .. counts .. leaving .. newest
 end
 
 if full then

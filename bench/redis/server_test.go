@@ -92,13 +92,13 @@ func (b *bench) contestants() []contestant {
 }
 
 func (b *bench) abacus(n int) contestant {
-	store, err := abacusredis.New(b.client, abacusredis.Config{})
+	store, err := abacusredis.New(b.client, abacusredis.Config{Timeout: 10 * time.Second})
 	require.NoError(b, err)
 	prefix := fmt.Sprintf("b%x", rand.Uint32())
 	c, err := counter.New(store, counter.Config{Prefix: prefix, Timeout: -1, Now: func() time.Time { return b.now }})
 	require.NoError(b, err)
 	admit := counter.MustLimits(map[int]string{1: fmt.Sprintf("%d/d", enough), 3: fmt.Sprintf("%d/m, %d/h, %d/d", enough, enough, enough)}[n])
-	deny := counter.MustLimits(map[int]string{1: "50/d", 3: "10/m, 50/h, 50/d"}[n])
+	deny := counter.MustLimits(map[int]string{1: "60/d", 3: "10/m, 50/h, 60/d"}[n])
 	seen := 0
 	return contestant{name: fmt.Sprintf("abacus, %d limits", n), limits: n, scan: "{" + prefix + ":*", take: func(key string, denied bool) bool {
 		limits := admit
