@@ -27,12 +27,12 @@ func grow(s *subject) error {
 	for name, g := range map[string]*growth{
 		"day": {ladder: dayLadder, spans: []time.Duration{10 * time.Second, time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour}, phases: [][]time.Time{
 			dense(60, 47*time.Second, start),
-			dense(20_000, time.Second, start.Add(time.Hour)), // every second of five hours and a half
-			dense(100, 59*time.Second, start.Add(7*time.Hour)),
+			dense(8_000, time.Second, start.Add(time.Hour)), // every second of two hours and more
+			dense(100, 59*time.Second, start.Add(4*time.Hour)),
 		}},
 		"tenths": {ladder: fineLadder, spans: []time.Duration{500 * time.Millisecond, 10 * time.Second, time.Minute, time.Hour, 24 * time.Hour}, phases: [][]time.Time{
-			dense(9_000, 100*time.Millisecond, start), // six hundred in each of a quarter of an hour
-			dense(60, 13*time.Second, start.Add(16*time.Minute)),
+			dense(5_000, 100*time.Millisecond, start), // six hundred in each of eight minutes
+			dense(60, 13*time.Second, start.Add(9*time.Minute)),
 		}},
 		"one minute": {ladder: dayLadder, spans: []time.Duration{time.Second, time.Minute, time.Hour}, phases: [][]time.Time{
 			dense(3_000, 20*time.Millisecond, start.Truncate(time.Minute)), // fifty in each second

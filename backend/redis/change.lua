@@ -148,9 +148,27 @@ local function change(r, s, x, n, stale, ttl)
   local prev, kind = unpack(f, s, p - w), entry % 8
   if kind > 0 and entry >= start and entry < start + LEAF then
     local name, share = r .. ':' .. (x - x % LEAF - BIAS) / LEAF, unpack(f, s, p + 4) - prev
+    local slot, last, i = (at - start) / 8, (entry - start - kind) / 8, 1
+    if kind > 1 and slot < last then
+      -- In the middle of a dense leaf only the sums after it change.
+      local g, v = kind == 2 and 2 or kind == 3 and 4 or 7
+      v, g = call('GETRANGE', name, slot * g, -1), '>I' .. g
+      local size = #pack(g, 0)
+      if #v == (last - slot) * size and share + n < 256 ^ size then
+        local under = slot > 0 and unpack(g, call('GETRANGE', name, (slot - 1) * size, slot * size - 1)) or 0
+        n = math.max(n, under - unpack(g, v))
+        local parts = {}
+        for q = 1, #v, size do
+          parts[#parts + 1] = pack(g, unpack(g, v, q) + n)
+        end
+        call('SETRANGE', name, slot * size, table.concat(parts))
+        s = add(s, w, f, p, n)
+        call('SET', r, s, 'PX', ttl)
+        return s
+      end
+    end
     local slots, sums = read(name, kind)
-    slots[#slots + 1], sums[#sums + 1] = (entry - start - kind) / 8, share
-    local slot, i = (at - start) / 8, 1
+    slots[#slots + 1], sums[#sums + 1] = last, share
     while i <= #slots and slots[i] < slot do
       i = i + 1
     end

@@ -3,14 +3,12 @@ package redis_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
@@ -65,8 +63,7 @@ func TestSentinel(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
-	cluster := servertest.Cluster(t)
-	url := "redis://" + cluster.Addrs[0] + "?addr=" + strings.Join(cluster.Addrs[1:], "&addr=")
+	url, cluster := clusterURL(t)
 	s := open(t, url)
 	c := newCounter(t, s, counter.Config{})
 
@@ -96,13 +93,6 @@ func TestCluster(t *testing.T) {
 		v, err := c.Take(ctx, key, 1, counter.MustLimits("1/d"))
 		return err == nil && !v.Allowed
 	}, patience, 10*time.Millisecond)
-}
-
-// The suite, on keys that are on all nodes.
-func TestConformanceOnCluster(t *testing.T) {
-	cluster := servertest.Cluster(t)
-	url := "redis://" + cluster.Addrs[0] + "?addr=" + strings.Join(cluster.Addrs[1:], "&addr=")
-	backendtest.Run(t, func(t testing.TB) counter.Store { return open(t, url) })
 }
 
 // slot is the specification's own example, and what a server says.
