@@ -1,10 +1,11 @@
-// Command demo tries abacus on real input: it replays a log through the
-// counter and checks every decision, explains the cover of a window, and
-// without arguments shows on one screen what the library does.
+// Command demo tries abacus on real input and real stores: it replays a log
+// through the counter and checks every decision, checks the promises on a store,
+// shows what a store has of a key, explains the cover of a window, and without
+// arguments shows on one screen what the library does.
 //
-// It exits with 0 if all went well, 1 if the input is bad, cannot be read, or
-// the output cannot be written, 2 if it was called wrongly, and 130 if it was
-// interrupted. What was read before an error or an interrupt stands in the
+// It exits with 0 if all went well, 1 if the input is bad, cannot be read, the
+// store fails, or the output cannot be written, 2 if it was called wrongly, and
+// 130 if it was interrupted. What was read before an error or an interrupt stands in the
 // report.
 package main
 
@@ -15,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -30,9 +32,11 @@ const (
 
 // cli is the command line.
 type cli struct {
-	Tour   tourCmd   `cmd:"" default:"1" help:"Show on one screen what the library does (this is the default)."`
-	Replay replayCmd `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
-	Cover  coverCmd  `cmd:"" help:"Explain which buckets a window is counted from."`
+	Tour    tourCmd    `cmd:"" default:"1" help:"Show on one screen what the library does (this is the default)."`
+	Replay  replayCmd  `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
+	Check   checkCmd   `cmd:"" help:"Try the promises on a store of yours, and look at how it is set up."`
+	Inspect inspectCmd `cmd:"" help:"Show what a store has of a key: its buckets, and its counts by window."`
+	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`
 }
 
 const description = `Try abacus: at most Max in any window, counted on a few rods of time.`
@@ -65,13 +69,16 @@ func run(args []string, e *env) int {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return e.fail(usageError{err})
+		return e.fail(usageError{errors.New(secret.ReplaceAllString(err.Error(), "(a URL)"))})
 	}
 	if err := command.Run(e); err != nil {
 		return e.fail(err)
 	}
 	return 0
 }
+
+// secret is a URL with a password, wherever on the command line it has got.
+var secret = regexp.MustCompile(`[^\s"]*:[^\s"]*@[^\s"]*`)
 
 // fail says what was wrong, in one line.
 func (e *env) fail(err error) int {

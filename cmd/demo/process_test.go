@@ -7,8 +7,11 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/servertest"
 )
 
 // command is the program as a process of its own: what a signal and a pipe that
@@ -60,5 +63,95 @@ func TestBrokenPipe(t *testing.T) {
 		require.Equal(t, exitInput, exitCode(t, cmd.Run()), "%v", args)
 		require.NoError(t, write.Close())
 		require.Equal(t, "demo: write /dev/stdout: broken pipe\n", stderr.String(), "%v", args)
+	}
+}
+
+// storesToTry are the stores on servers of their own.
+func storesToTry(t *testing.T) map[string]string {
+	return map[string]string{"redis": "redis://" + servertest.Redis(t), "memcached": "memcached://" + servertest.Memcached(t)}
+}
+
+// awaitStored waits until somebody has stored something.
+func awaitStored(t *testing.T, url string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		n, err := stored(url)
+		return err == nil && n > 0
+	}, 30*time.Second, time.Millisecond)
+}
+
+// Ctrl-C in the middle of a replay with --clean: nothing is left.
+func TestInterruptedReplayCleans(t *testing.T) {
+	for kind, url := range storesToTry(t) {
+		t.Run(kind, func(t *testing.T) {
+			cmd, stderr := command(t, "replay", "-", "--clean", "--store", url)
+			var stdout bytes.Buffer
+			cmd.Stdout = &stdout
+			log, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = log.Write([]byte("time_us,event,feature\n" + strings.Repeat("1772494233000000,signup,203.0.113.9\n", 2000)))
+			require.NoError(t, err)
+			awaitStored(t, url)
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+			require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
+			require.Equal(t, "demo: interrupted\n", stderr.String())
+			require.Contains(t, stdout.String(), "STOPPED: interrupted\n")
+			n, err := stored(url)
+			require.NoError(t, err)
+			require.Zero(t, n)
+		})
+	}
+}
+
+// And of a check, which always cleans.
+func TestInterruptedCheckCleans(t *testing.T) {
+	for kind, url := range storesToTry(t) {
+		t.Run(kind, func(t *testing.T) {
+			cmd, stderr := command(t, "check", "--store", url, "--json")
+			var stdout bytes.Buffer
+			cmd.Stdout = &stdout
+			require.NoError(t, cmd.Start())
+			awaitStored(t, url)
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+			require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
+			require.Equal(t, "demo: interrupted\n", stderr.String())
+			require.Contains(t, stdout.String(), `"error": "interrupted"`)
+			n, err := stored(url)
+			require.NoError(t, err)
+			require.Zero(t, n)
+		})
+	}
+}
+
+// A server that dies in the middle, and one that answers nobody: an error that
+// names the store, and soon.
+func TestServerThatIsGone(t *testing.T) {
+	for kind, server := range map[string]*servertest.Server{"redis": servertest.StartRedis(t), "memcached": servertest.StartMemcached(t)} {
+		t.Run(kind, func(t *testing.T) {
+			url := kind + "://" + server.Addr
+			cmd, stderr := command(t, "replay", "-", "--store", url)
+			log, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = log.Write([]byte("time_us,event,feature\n1772494233000000,signup,203.0.113.9\n"))
+			require.NoError(t, err)
+			awaitStored(t, url)
+			server.Kill()
+			// The first event may have met its end already, and the program with it.
+			log.Write([]byte("1772494239000000,signup,203.0.113.9\n"))
+			require.Equal(t, exitInput, exitCode(t, cmd.Wait()))
+			require.Regexp(t, "^demo: event [12]: ", stderr.String())
+			require.Contains(t, stderr.String(), server.Addr)
+
+			server.Restart()
+			server.Pause()
+			began := time.Now()
+			cmd, stderr = command(t, "check", "--store", url)
+			require.Equal(t, exitInput, exitCode(t, cmd.Run()))
+			require.Less(t, time.Since(began), 20*time.Second)
+			require.Equal(t, "demo: store "+url+": no answer within 1.5s\n", stderr.String())
+			server.Resume()
+		})
 	}
 }

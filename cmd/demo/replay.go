@@ -8,32 +8,40 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 )
 
 type replayCmd struct {
-	File      string `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
-	Limits    limits `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
-	Ladder    ladder `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
-	Grid      span   `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
-	Skew      span   `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
-	Store     string `help:"Where to count: memory (the default)." default:"memory" placeholder:"STORE"`
-	Format    format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
-	Decisions string `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
-	SkipBad   bool   `help:"Go on after a bad line, and count them."`
-	JSON      bool   `help:"Print the report as one JSON object."`
+	File      string    `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
+	Limits    limits    `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Ladder    ladder    `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Grid      span      `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Skew      span      `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
+	Store     storeName `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Clean     bool      `help:"Remove from the store at the end what the replay has stored there."`
+	Timeout   span      `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Format    format    `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
+	Decisions string    `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
+	SkipBad   bool      `help:"Go on after a bad line, and count them."`
+	JSON      bool      `help:"Print the report as one JSON object."`
 }
 
 // Help is the part of --help that follows the summary.
 func (*replayCmd) Help() string {
 	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client. An event and a feature together are a key, and have the limits for themselves.
 
-Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
+Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
+
+` + storeHelp + `
+
+The decisions are the same on every store. A replay stores its keys under a prefix of its own, which the report tells; it reads and flushes nothing else. They expire by themselves, or --clean removes them at the end, also after an error or an interrupt: on Redis by SCAN and UNLINK; on memcached, which cannot list by prefix, by the names, which the replay remembers.
 
 Examples:
 
     demo replay --limits 10/m,50/h,100/d events.csv.gz
     demo replay --limits 100/d --grid 60s --decisions out.csv events.csv
+    demo replay --store redis://127.0.0.1:6379/0 --clean events.csv
     zcat access.log.*.gz | demo replay --format clf --skip-bad --json -`
 }
 
@@ -43,9 +51,13 @@ func (c *replayCmd) Run(e *env) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if cfg.Store, err = openStore(c.Store); err != nil {
+	store, err := openStore(c.Store, time.Duration(c.Timeout))
+	if err != nil {
 		return err
 	}
+	// What fails in closing has no bearing on what was decided.
+	defer store.Close()
+	cfg.Store, cfg.Prefix = store.Store, stores.Namespace("demo")
 	var out *decisions
 	if c.Decisions != "" {
 		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.Decided(e, allowed) }
@@ -62,6 +74,9 @@ func (c *replayCmd) Run(e *env) error {
 		return err
 	}
 	defer in.close()
+	if _, err := identify(e.ctx, store); err != nil {
+		return err
+	}
 	if out, err = createDecisions(c.Decisions, in); err != nil {
 		return err
 	}
@@ -74,7 +89,17 @@ func (c *replayCmd) Run(e *env) error {
 	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
 		err = fmt.Errorf("%s by store %s: a log of every hit decides otherwise", plural(wrong, "wrong decision"), c.Store)
 	}
-	report.File, report.Store = in.name, c.Store
+	report.File, report.Store = in.name, c.Store.String()
+	if c.Store.Kind != stores.InMemory {
+		kept := &replay.Kept{Prefix: cfg.Prefix, Within: within(store.Life(cfg.Ladder, cfg.Skew, 0))}
+		if c.Clean {
+			removed, failed := clean(e.ctx, store, cfg.Prefix)
+			if kept.Removed = &removed; err == nil {
+				err = failed
+			}
+		}
+		report.Kept = kept
+	}
 	if err != nil {
 		report.Stopped = err.Error()
 	}
@@ -91,6 +116,9 @@ func (c *replayCmd) config() (replay.Config, error) {
 		Skew:    time.Duration(c.Skew),
 		SkipBad: c.SkipBad,
 	}
+	if c.Timeout == 0 {
+		return cfg, errors.New("--timeout: want more than zero")
+	}
 	var err error
 	if c.Grid > 0 {
 		cfg.Ladder, err = coarser(cfg.Ladder, time.Duration(c.Grid))
@@ -102,8 +130,8 @@ func (c *replayCmd) print(w io.Writer, report *replay.Report, err error) error {
 	if c.JSON {
 		return printJSON(w, report)
 	}
-	if err != nil && report.Events == 0 && !errors.Is(err, replay.ErrInterrupted) {
-		return nil // there is nothing to tell but the error
+	if err != nil && report.Events == 0 && !errors.Is(err, replay.ErrInterrupted) && !errors.Is(err, counter.ErrStore) {
+		return nil // there is nothing to tell but the error: nothing was stored
 	}
 	_, failed := w.Write(renderReport(report, time.Duration(c.Skew)))
 	return failed

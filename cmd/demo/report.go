@@ -33,6 +33,12 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	line("limits", "%s", r.Limits)
 	line("ladder", "%s", r.Ladder)
 	line("store", "%s, skew %s", r.Store, r.Skew)
+	if k := r.Kept; k != nil {
+		line("", "keys begin with %s; they expire by themselves within %s", k.Prefix, k.Within)
+		if k.Removed != nil {
+			line("", "%s removed at the end", plural(*k.Removed, "item"))
+		}
+	}
 	if r.OutOfSkew(skew) {
 		line("", "the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack)
 	}
@@ -73,6 +79,15 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 // keyName is how a key is told, in at most width columns.
 func keyName(event, feature string, width int) string {
 	return printable(event+" of "+feature, width)
+}
+
+// within is d rounded up: to whole minutes, if there are many.
+func within(d time.Duration) string {
+	unit := time.Second
+	if d > 10*time.Minute {
+		unit = time.Minute
+	}
+	return dur.Format((d + unit - 1).Truncate(unit))
 }
 
 // roughly is a long time without its small change.

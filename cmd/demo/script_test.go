@@ -7,13 +7,18 @@ import (
 	"flag"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +26,7 @@ func TestMain(m *testing.M) {
 		"demo": main,
 		// The demo on a store that admits everything.
 		"demo-lenient": func() {
-			stores["memory"] = func() (counter.Store, error) { return lenient{}, nil }
+			open = func(stores.Name, time.Duration) (*stores.Opened, error) { return &stores.Opened{Store: lenient{}}, nil }
 			main()
 		},
 	})
@@ -47,7 +52,7 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 func TestScripts(t *testing.T) {
 	scripts, err := os.ReadDir("testdata/script")
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(scripts), 10)
+	require.GreaterOrEqual(t, len(scripts), 15)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -63,8 +68,64 @@ func TestScripts(t *testing.T) {
 			"cut":      cut,
 			"longline": longLine,
 			"width":    width,
+			"server":   func(ts *testscript.TestScript, neg bool, args []string) { server(t, ts, neg, args) },
+			"holds":    holds,
 		},
 	})
+}
+
+// server starts a server of its own for the script, and sets a variable to its
+// host:port:
+//
+//	server redis|memcached variable [argument...]
+func server(t *testing.T, ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: server redis|memcached variable [argument...]")
+	}
+	start := map[string]func(testing.TB, ...string) string{"redis": servertest.Redis, "memcached": servertest.Memcached}[args[0]]
+	ts.Setenv(args[1], start(t, args[2:]...))
+}
+
+// holds checks how many keys or items the server of a store has:
+//
+//	[!] holds store number
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: [!] holds store number")
+	}
+	n, err := stored(args[0])
+	ts.Check(err)
+	if got := strconv.FormatInt(n, 10); (got == args[1]) == neg {
+		ts.Fatalf("%s holds %s, %s: %t", args[0], got, args[1], !neg)
+	}
+}
+
+// stored is how many keys or items the servers of a store have, whoever's they
+// are.
+func stored(store string) (n int64, err error) {
+	name, err := stores.Parse(store)
+	if err != nil {
+		return 0, err
+	}
+	opened, err := stores.Open(name, time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer opened.Close()
+	if opened.Redis != nil {
+		err = opened.Redis.Masters(context.Background(), func(ctx context.Context, master *goredis.Client) error {
+			keys, err := master.DBSize(ctx).Result()
+			n += keys
+			return err
+		})
+		return n, err
+	}
+	servers, err := opened.Identify(context.Background())
+	for _, s := range servers {
+		items, _ := strconv.ParseInt(s.Facts["curr_items"], 10, 64)
+		n += items
+	}
+	return n, err
 }
 
 // masks are what no two runs have in common.
@@ -74,6 +135,8 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`(events per second) +[\d,]+ +[\d.]+ s`), "${1} RATE TIME s"},
 	{regexp.MustCompile(`\d+ ns each`), "TIME ns each"},
+	{regexp.MustCompile(`keys begin with demo[a-z2-7]{8};`), "keys begin with PREFIX;"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
 	{regexp.MustCompile(`("seconds": )[\d.e+-]+`), "${1}TIME"},
 	{regexp.MustCompile(`("events_per_second": )[\d.e+-]+`), "${1}RATE"},
 }

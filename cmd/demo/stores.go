@@ -1,24 +1,69 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"time"
 
-	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 )
 
-// stores are the stores that --store names.
-var stores = map[string]func() (counter.Store, error){
-	"memory": func() (counter.Store, error) { return memory.New(memory.Config{}), nil },
+// cleaning is how long the removal of what was stored may take.
+const cleaning = 2 * time.Minute
+
+// storeName is a flag of a store.
+type storeName struct{ stores.Name }
+
+func (s *storeName) UnmarshalText(text []byte) (err error) {
+	s.Name, err = stores.Parse(string(text))
+	return err
 }
 
-func openStore(name string) (counter.Store, error) {
-	open, known := stores[name]
-	if !known {
-		return nil, usageError{fmt.Errorf("unknown store %q, want %s", name, strings.Join(slices.Sorted(maps.Keys(stores)), " or "))}
+// open opens stores; a variable for the sake of a test.
+var open = stores.Open
+
+// openStore opens what --store names, without connecting.
+func openStore(name storeName, timeout time.Duration) (*stores.Opened, error) {
+	store, err := open(name.Name, timeout)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("store %s: %w", name, err)}
 	}
-	return open()
+	return store, nil
 }
+
+// identify asks the servers of a store who they are. It fails if nothing can be
+// counted there.
+func identify(ctx context.Context, store *stores.Opened) ([]stores.Server, error) {
+	servers, err := store.Identify(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, replay.ErrInterrupted
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", store.Name, err)
+	}
+	return servers, nil
+}
+
+// clean removes what was stored under a prefix, also after an interrupt.
+func clean(ctx context.Context, store *stores.Opened, prefix string) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	defer cancel()
+	n, err := store.Clean(ctx, prefix)
+	if err != nil {
+		return n, fmt.Errorf("store %s: %w", store.Name, err)
+	}
+	return n, nil
+}
+
+// storeHelp is what --help says of --store.
+const storeHelp = `The store is one of
+
+    memory
+    redis://user:password@127.0.0.1:6379/0        or rediss:// for TLS
+    unix:///run/redis/redis.sock?db=0
+    redis://10.0.0.1:6379?addr=10.0.0.2:6379      a Cluster, by some nodes
+    redis://10.0.0.1:26379/0?master_name=main     a master, by Sentinels
+    memcached://127.0.0.1:11211,127.0.0.1:11212
+
+$ABACUS_STORE holds it as well as --store, out of sight of other users.`

@@ -20,6 +20,7 @@ type Config struct {
 	Limits  counter.Limits // on every key; at least one
 	Ladder  tiers.Ladder   // must serve the limits
 	Skew    time.Duration  // how far stamps may run back; zero: not at all
+	Prefix  string         // of the stored keys; see counter.Config
 	SkipBad bool           // count bad lines and go on
 
 	// Decided is called with every event and what was decided, in the order of
@@ -74,7 +75,8 @@ func New(cfg Config) (*Replay, error) {
 	r.counter, err = counter.New(cfg.Store, counter.Config{
 		Ladder:  cfg.Ladder,
 		Skew:    skew,
-		Timeout: -1, // a log's clock cannot tell how long a call took
+		Timeout: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
+		Prefix:  cfg.Prefix,
 		Now:     func() time.Time { return r.now },
 	})
 	return r, err

@@ -52,6 +52,10 @@ type Report struct {
 	MostDenied []DeniedKey `json:"most_denied"` // at most ten
 	Stopped    string      `json:"stopped,omitempty"`
 
+	// Kept is what is left in the store. It is for the caller to fill in; nil:
+	// nothing, the store was in this process.
+	Kept *Kept `json:"kept,omitempty"`
+
 	runsBack time.Duration
 }
 
@@ -63,6 +67,13 @@ type Worst struct {
 	Ratio    float64 `json:"ratio_to_max"` // above 1: the promise is broken
 	Event    string  `json:"event,omitempty"`
 	Feature  string  `json:"feature,omitempty"`
+}
+
+// Kept is what a replay leaves in a store that outlives it.
+type Kept struct {
+	Prefix  string `json:"prefix"`            // that all its stored keys begin with
+	Within  string `json:"expire_within"`     // how long the last of them lives
+	Removed *int64 `json:"removed,omitempty"` // how many were removed at the end; nil: that was not asked for
 }
 
 // DeniedKey is a key that was denied.

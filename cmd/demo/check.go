@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/check"
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+)
+
+type checkCmd struct {
+	Store   storeName `help:"The store to check." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
+	Timeout span      `help:"The budget of each call, as in counter.Config. Default: ${default}." default:"50ms" placeholder:"DURATION"`
+	JSON    bool      `help:"Print one JSON object at the end."`
+}
+
+// Help is the part of --help that follows the summary.
+func (*checkCmd) Help() string {
+	return `It takes some seconds and a few thousand calls. All that it stores begins with a prefix of its own and is removed at the end, also after an interrupt. On Redis that takes two passes of SCAN over all keys.
+
+A check that holds is marked by a tick, a broken promise by a cross, and by ! what breaks no promise now but may some day; - is a fact. Exit codes: 0 no cross, 1 a cross, 2 the call is wrong, 130 interrupted.
+
+` + storeHelp + `
+
+Examples:
+
+    demo check --store redis://127.0.0.1:6379/0
+    demo check --store memcached://10.0.0.1:11211,10.0.0.2:11211 --timeout 200ms
+    demo check --store memory --json`
+}
+
+// checked is what demo check --json prints.
+type checked struct {
+	Store   string         `json:"store"`
+	Prefix  string         `json:"prefix"`
+	OK      bool           `json:"ok"`
+	Checks  []check.Result `json:"checks"`
+	Removed int64          `json:"removed"` // items or keys, at the end
+	Error   string         `json:"error,omitempty"`
+}
+
+// Run checks the store and prints a line for each result as it comes.
+func (c *checkCmd) Run(e *env) error {
+	if c.Timeout == 0 || time.Duration(c.Timeout) > time.Minute {
+		return usageError{errors.New("--timeout: want more than zero, and at most a minute")}
+	}
+	// The store's own timeout is for what the check asks without a budget.
+	store, err := openStore(c.Store, max(time.Second, 2*time.Duration(c.Timeout)))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	out := checked{Store: c.Store.String(), Prefix: stores.Namespace("check")}
+	cfg := check.Config{Prefix: out.Prefix, Timeout: time.Duration(c.Timeout)}
+	var broken error // of standard output
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	if !c.JSON {
+		_, broken = fmt.Fprintf(e.stdout, "%s\n\n", out.Store)
+		cfg.Told = func(r check.Result) {
+			if broken == nil {
+				broken = printResult(e.stdout, r)
+			}
+			if broken != nil {
+				cancel() // nobody reads
+			}
+		}
+	}
+	out.Checks, err = check.Run(ctx, store, cfg)
+	if e.ctx.Err() != nil {
+		err = replay.ErrInterrupted
+	}
+	crosses := 0
+	for _, r := range out.Checks {
+		if r.Status == check.Failed {
+			crosses++
+		}
+	}
+	if err == nil && crosses > 0 {
+		err = fmt.Errorf("store %s: %s", out.Store, outcome(out.Checks, crosses))
+	}
+	// Where nothing could be counted there is nothing to remove.
+	if len(out.Checks) != 1 || crosses == 0 {
+		var failed error
+		if out.Removed, failed = clean(e.ctx, store, out.Prefix); err == nil {
+			err = failed
+		}
+	}
+	if broken != nil {
+		return broken
+	}
+	if out.OK = err == nil; !out.OK {
+		out.Error = err.Error()
+	}
+	if c.JSON {
+		broken = printJSON(e.stdout, out)
+	} else if out.Removed > 0 {
+		_, broken = fmt.Fprintf(e.stdout, "\n%s that began with %s removed\n", plural(out.Removed, "item"), out.Prefix)
+	}
+	if err == nil {
+		err = broken
+	}
+	return err
+}
+
+// outcome is what went wrong, in one line.
+func outcome(all []check.Result, crosses int) string {
+	if len(all) == 1 {
+		return all[0].Seen
+	}
+	return fmt.Sprintf("%d of %s failed", crosses, plural(int64(len(all)), "check"))
+}
+
+var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}
+
+// printResult prints what was tried and seen, and below it what that means.
+func printResult(w io.Writer, r check.Result) error {
+	const indent = 2 + 26
+	var b strings.Builder
+	name := fmt.Sprintf("%s %-26s", marks[r.Status], r.Promise)
+	for _, line := range append(wrap(r.Seen, columns-indent), wrapAll(r.Means, columns-indent)...) {
+		fmt.Fprintf(&b, "%s%s\n", name, line)
+		name = strings.Repeat(" ", indent)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func wrapAll(text string, width int) (lines []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		lines = append(lines, wrap(line, width)...)
+	}
+	return lines
+}
+
+// wrap breaks text between words; one that is too long keeps its line.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}

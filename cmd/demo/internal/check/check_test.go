@@ -1,0 +1,294 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// lenient admits everything and counts nothing.
+type lenient struct{}
+
+func (lenient) Do(context.Context, *counter.Op) error { return nil }
+func (lenient) Together([]counter.Demand) bool        { return true }
+func (lenient) Take(_ context.Context, t *counter.Taking) error {
+	t.Allowed = true
+	return nil
+}
+
+// strict denies everything.
+type strict struct{ lenient }
+
+func (strict) Take(_ context.Context, t *counter.Taking) error {
+	t.Allowed = false
+	for i := range t.Demands {
+		for j := range t.Demands[i].Windows {
+			w := &t.Demands[i].Windows[j]
+			w.Count = w.Max
+			w.Leaves = t.Ladder.Buckets(t.Now)[w.Finest]
+		}
+	}
+	return nil
+}
+
+// greedy counts what it denies, as a limiter does that adds before it looks.
+type greedy struct{ *memory.Store }
+
+func (g greedy) Take(ctx context.Context, t *counter.Taking) error {
+	err := g.Store.Take(ctx, t)
+	if err == nil && !t.Allowed && !t.Peek {
+		for _, d := range t.Demands {
+			op := counter.Op{Key: string(d.Key), Ladder: t.Ladder, Now: t.Now, N: t.N}
+			for i, b := range t.Ladder.Buckets(t.Now) {
+				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[i]})
+			}
+			err = g.Store.Do(ctx, &op)
+		}
+	}
+	return err
+}
+
+// blurred takes keys that differ in their last byte for one.
+type blurred struct{ *memory.Store }
+
+func (b blurred) Take(ctx context.Context, t *counter.Taking) error {
+	t.Demands[0].Key = t.Demands[0].Key[:len(t.Demands[0].Key)-1]
+	return b.Store.Take(ctx, t)
+}
+
+// flaky fails every third call.
+type flaky struct {
+	*memory.Store
+	calls *atomic.Int64
+}
+
+func (f flaky) Take(ctx context.Context, t *counter.Taking) error {
+	if f.calls.Add(1)%3 == 0 {
+		return errors.New("out of order")
+	}
+	return f.Store.Take(ctx, t)
+}
+
+// statuses runs the check of a store in this process.
+func statuses(t *testing.T, store counter.Store) map[string]Result {
+	t.Helper()
+	all, err := Run(t.Context(), &stores.Opened{Store: store}, Config{Prefix: "check", Timeout: time.Second})
+	require.NoError(t, err)
+	byName := map[string]Result{}
+	for _, r := range all {
+		byName[r.Name] = r
+	}
+	return byName
+}
+
+// What is wrong with a store is found by the check that is there for it.
+func TestCrosses(t *testing.T) {
+	for _, row := range []struct {
+		name           string
+		store          counter.Store
+		failed, warned string
+	}{
+		{name: "memory", store: memory.New(memory.Config{})},
+		{name: "lenient", store: lenient{}, failed: "herd denied keys boundary"},
+		{name: "strict", store: strict{}, failed: "herd denied keys boundary"},
+		{name: "greedy", store: greedy{memory.New(memory.Config{})}, failed: "denied"},
+		{name: "blurred", store: blurred{memory.New(memory.Config{})}, failed: "herd denied keys"},
+		{name: "flaky", store: flaky{memory.New(memory.Config{}), new(atomic.Int64)}, failed: "denied keys speed", warned: "herd boundary"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for name, result := range statuses(t, row.store) {
+				want := OK
+				switch {
+				case strings.Contains(row.failed, name):
+					want = Failed
+				case strings.Contains(row.warned, name):
+					want = Warning
+				}
+				require.Equal(t, want, result.Status, "%+v", result)
+			}
+		})
+	}
+}
+
+// keeper takes the time to live from what it stores.
+type keeper struct {
+	counter.Store
+	redis *stores.Redis
+}
+
+func (k keeper) Do(ctx context.Context, op *counter.Op) error {
+	if err := k.Store.Do(ctx, op); err != nil {
+		return err
+	}
+	return k.redis.Scan(ctx, "check", func(master *goredis.Client, keys []string) error {
+		for _, key := range keys {
+			if err := master.Persist(ctx, key).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Keys that never expire are found, by a store without an atomic step as well.
+func TestNoTTL(t *testing.T) {
+	store := opened(t, "redis://"+servertest.Redis(t))
+	r := &run{store: &stores.Opened{Name: store.Name, Redis: store.Redis, Store: keeper{store.Store, store.Redis}}, cfg: Config{Prefix: "check", Timeout: time.Second}}
+	result, err := r.lives(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Failed, result.Status, "%+v", result)
+	require.Contains(t, result.Means, "never expires")
+}
+
+// opened is a store on real servers.
+func opened(t *testing.T, url string) *stores.Opened {
+	t.Helper()
+	name, err := stores.Parse(url)
+	require.NoError(t, err)
+	store, err := stores.Open(name, 5*time.Second)
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// A Cluster keeps all promises, each key on a server of its own.
+func TestCluster(t *testing.T) {
+	cluster := servertest.Cluster(t)
+	store := opened(t, "redis://"+cluster.Addrs[0]+"?addr="+cluster.Addrs[1])
+	all, err := Run(t.Context(), store, Config{Prefix: "check", Timeout: time.Second})
+	require.NoError(t, err)
+	require.Len(t, all, 11)
+	for _, result := range all {
+		require.NotEqual(t, Failed, result.Status, "%+v", result)
+	}
+	require.Regexp(t, `^Redis \S+, cluster, 3 servers$`, all[0].Seen)
+	removed, err := store.Clean(t.Context(), "check")
+	require.NoError(t, err)
+	require.Greater(t, removed, int64(len(oddKeys())))
+}
+
+// Far away, time tells how many round trips a Take is.
+func TestTrips(t *testing.T) {
+	const away = 10 * time.Millisecond
+	for kind, addr := range map[string]string{"redis": servertest.Redis(t), "memcached": servertest.Memcached(t)} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := &run{store: opened(t, kind+"://"+servertest.NewProxy(t, addr, away).Addr), cfg: Config{Prefix: "check", Timeout: time.Second}}
+			result, err := r.trips(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, OK, result.Status, "%+v", result)
+			require.Equal(t, "one round trip", result.Promise)
+			require.GreaterOrEqual(t, result.Numbers["plain_us"], micros(2*away))
+			require.Less(t, result.Numbers["ratio"], 1.9)
+		})
+	}
+}
+
+// Hits whose instants may be anywhere between two readings of the clock.
+func TestFullest(t *testing.T) {
+	base := time.Unix(1_772_494_233, 0)
+	at := func(first, last int) hit {
+		return hit{base.Add(time.Duration(first) * time.Millisecond), base.Add(time.Duration(last) * time.Millisecond)}
+	}
+	for _, row := range []struct {
+		hits []hit
+		want int
+	}{
+		{nil, 0},
+		{[]hit{at(0, 0), at(1000, 1000)}, 1},
+		{[]hit{at(0, 0), at(999, 999)}, 2},
+		{[]hit{at(0, 10), at(1005, 1015)}, 2},
+		{[]hit{at(0, 10), at(1010, 1015)}, 1},
+		{[]hit{at(0, 10), at(5, 1500), at(1005, 1015), at(1400, 1400)}, 3},
+		{[]hit{at(1400, 1400), at(0, 10), at(2400, 2400)}, 1},
+	} {
+		require.Equal(t, row.want, fullest(row.hits, time.Second), "%v", row.hits)
+	}
+}
+
+func facts(pairs ...string) stores.Server {
+	s := stores.Server{Addr: "h:1", Facts: map[string]string{}}
+	for i := 0; i < len(pairs); i += 2 {
+		s.Facts[pairs[i]] = pairs[i+1]
+	}
+	return s
+}
+
+// How servers are set up, and what that is worth.
+func TestRoom(t *testing.T) {
+	redis := func(policy, limit, used, evicted string) stores.Server {
+		return facts("maxmemory_policy", policy, "maxmemory", limit, "used_memory", used, "evicted_keys", evicted)
+	}
+	memcached := func(evictions, used, evicted string) stores.Server {
+		return facts("settings.evictions", evictions, "limit_maxbytes", "1000000", "bytes", used, "evictions", evicted)
+	}
+	for _, row := range []struct {
+		judge  judge
+		server stores.Server
+		status Status
+		seen   string
+	}{
+		{redisRoom, facts(), Warning, "not known: the user may not ask for INFO"},
+		{redisRoom, redis("allkeys-lru", "0", "10", "0"), OK, "allkeys-lru, 10 B used, no limit"},
+		{redisRoom, redis("allkeys-lru", "1000000", "1000", "0"), Warning, "allkeys-lru, 1 kB of 1 MB used"},
+		{redisRoom, redis("volatile-lru", "1000000", "1000", "0"), Warning, "volatile-lru, 1 kB of 1 MB used"},
+		{redisRoom, redis("noeviction", "1000000", "1000", "0"), OK, "noeviction, 1 kB of 1 MB used"},
+		{redisRoom, redis("noeviction", "1000000", "950000", "0"), Warning, "noeviction, 950 kB of 1 MB used"},
+		{redisRoom, redis("volatile-ttl", "1000000", "1000", "0"), OK, "volatile-ttl, 1 kB of 1 MB used"},
+		{redisRoom, redis("volatile-ttl", "1000000", "1000", "7"), Warning, "volatile-ttl, 1 kB of 1 MB used, 7 keys evicted"},
+		{redisRoom, redis("volatile-ttl", "1000000", "950000", "0"), Warning, "volatile-ttl, 950 kB of 1 MB used"},
+		{memcachedRoom, memcached("on", "1000", "0"), OK, "1 kB of 1 MB used, nothing evicted yet"},
+		{memcachedRoom, memcached("on", "950000", "0"), Warning, "950 kB of 1 MB used, nothing evicted yet"},
+		{memcachedRoom, memcached("on", "1000", "3"), Warning, "1 kB of 1 MB used, 3 items evicted"},
+		{memcachedRoom, memcached("off", "1000", "0"), OK, "1 kB of 1 MB used, evictions off"},
+		{memcachedRoom, memcached("off", "950000", "0"), Warning, "950 kB of 1 MB used, evictions off"},
+	} {
+		status, seen, means := row.judge(row.server)
+		require.Equal(t, row.status, status, row.seen)
+		require.Equal(t, row.seen, seen)
+		require.Equal(t, status == Warning, means != "", row.seen)
+	}
+}
+
+// Of several servers the worst is told, by its address.
+func TestWorstServer(t *testing.T) {
+	name, err := stores.Parse("memcached://a,b")
+	require.NoError(t, err)
+	good := facts("limit_maxbytes", "100", "bytes", "1")
+	bad := facts("limit_maxbytes", "100", "bytes", "1", "evictions", "5")
+	bad.Addr = "b:11211"
+	r := &run{store: &stores.Opened{Name: name}, servers: []stores.Server{good, bad, good}}
+	result, err := r.room(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Warning, result.Status)
+	require.Equal(t, "b:11211: 1 B of 100 B used, 5 items evicted", result.Seen)
+}
+
+// A clock is compared by the answer that came soonest.
+func TestNearest(t *testing.T) {
+	now := time.Unix(1_772_494_233, 0)
+	trips := []time.Duration{9, 8, 2, 7, 9, 9, 9}
+	call := 0
+	o, err := nearest(func() time.Time { return now }, func() (time.Time, time.Duration, error) {
+		now = now.Add(trips[call] * time.Millisecond)
+		answer := now.Add(trips[call] * time.Second) // far off, where it came late
+		call++
+		return answer, 10 * time.Millisecond, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, clockSamples, call)
+	require.Equal(t, offset{ahead: 2001 * time.Millisecond, unsure: 11 * time.Millisecond}, o)
+	require.Equal(t, "2.001s ahead, give or take 11ms", o.String())
+}

@@ -1,0 +1,122 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+const (
+	tripSamples  = 300
+	fewSamples   = 20
+	longestTrips = 2 * time.Second
+	localSamples = 20_000
+	farAway      = time.Millisecond // a plain command that takes longer waits for the network
+)
+
+// trips measures a Take beside the least that a server can be asked.
+func (r *run) trips(ctx context.Context) (Result, error) {
+	result := Result{Name: "speed", Promise: "one round trip", Status: OK}
+	c, err := r.counter(tiers.Default)
+	if err != nil {
+		return result, err
+	}
+	limits := counter.Limits{{Max: counter.MaxCount, Per: 24 * time.Hour}}
+	take := func() error {
+		_, err := c.Take(ctx, counter.Key{Event: "speed", Feature: "one"}, 1, limits)
+		return err
+	}
+	plain, name := r.plain(ctx)
+	if plain == nil {
+		began := time.Now()
+		for range localSamples {
+			if err := take(); err != nil {
+				return result, err
+			}
+		}
+		each := time.Since(began) / localSamples
+		result.Promise, result.Seen = "no round trip", fmt.Sprintf("a Take is %d ns", each.Nanoseconds())
+		result.Numbers = map[string]float64{"take_us": micros(each)}
+		return result, nil
+	}
+	var takes, plains []time.Duration
+	failed, failure := 0, error(nil)
+	for start := time.Now(); len(takes) < tripSamples && (len(takes) < fewSamples || time.Since(start) < longestTrips); {
+		// In turns: what else this machine does meets both.
+		began := time.Now()
+		if err := plain(); err != nil {
+			return result, err
+		}
+		between := time.Now()
+		if err := take(); err != nil {
+			failed, failure = failed+1, err
+		}
+		plains, takes = append(plains, between.Sub(began)), append(takes, time.Since(between))
+	}
+	if failed == len(takes) {
+		return result, failure
+	}
+	middle, worst := median(takes)
+	least, _ := median(plains)
+	ratio := float64(middle) / float64(least)
+	if least < farAway {
+		result.Promise = "speed" // too near to count trips by their time
+	}
+	result.Seen = fmt.Sprintf("a Take is %s, %s %s: %.1f x", rounded(middle), name, rounded(least), ratio)
+	result.Numbers = map[string]float64{"take_us": micros(middle), "take_p99_us": micros(worst), "plain_us": micros(least), "ratio": ratio}
+	switch {
+	case failed > 0:
+		result.Status, result.Means = Warning, r.late(failed, len(takes), failure)+"\n"+raiseTimeout
+	case worst > r.cfg.Timeout/2:
+		result.Status = Warning
+		result.Means = fmt.Sprintf("One in a hundred takes %s, and the budget is %s.\n%s", rounded(worst), dur.Format(r.cfg.Timeout), raiseTimeout)
+	case least > farAway && ratio > 1.9:
+		result.Status, result.Means = Warning, "More than one round trip: something between here and the server asks twice."
+	}
+	return result, nil
+}
+
+// plain is the least that a server can be asked, and its name; nil where there
+// is none.
+func (r *run) plain(ctx context.Context) (ask func() error, name string) {
+	switch {
+	case r.store.Redis != nil:
+		return func() error { return r.store.Redis.Client.Ping(ctx).Err() }, "a PING"
+	case r.store.Memcached != nil:
+		return func() error {
+			// Of an item that is not there: nothing is written.
+			_, err := r.store.Memcached.Client.Increment(r.cfg.Prefix+"|none", 1)
+			if err == gomemcache.ErrCacheMiss {
+				err = nil
+			}
+			return err
+		}, "an incr"
+	}
+	return nil, ""
+}
+
+// median sorts all and returns its middle, and what one in a hundred exceeds.
+func median(all []time.Duration) (middle, worst time.Duration) {
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)*99/100]
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// rounded is d with three digits or so.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d > 100*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case d > time.Millisecond:
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}

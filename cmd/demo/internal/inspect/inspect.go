@@ -1,0 +1,166 @@
+// Package inspect finds out what a store has of one key, by the doors of a
+// [counter.Counter] that every program has.
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Query is what to look for.
+type Query struct {
+	Key    counter.Key
+	At     time.Time      // the clock of the counter that looks
+	Ahead  time.Duration  // how far other clocks may be ahead of it
+	Limits counter.Limits // to count by, besides the usual windows
+	Rows   int            // buckets of each tier, at most
+}
+
+// Found is what a store has of a key. Its form as JSON is what demo inspect
+// --json prints.
+type Found struct {
+	Store   string    `json:"store"`
+	Event   string    `json:"event"`
+	Feature string    `json:"feature"`
+	Prefix  string    `json:"prefix"`
+	Ladder  string    `json:"ladder"`
+	At      time.Time `json:"at"`
+	Windows []Window  `json:"windows"` // the shortest first
+	Tiers   []Tier    `json:"tiers"`   // the finest first
+}
+
+// Window is how many hits a window holds that ends now.
+type Window struct {
+	Length string `json:"length"`
+	Low    int64  `json:"low"`
+	High   int64  `json:"high"`
+	Limit  string `json:"limit,omitempty"`
+	Room   int64  `json:"room,omitempty"` // of the limit: how many more it admits
+}
+
+// Tier is the buckets of one width that are not empty.
+type Tier struct {
+	Width   string   `json:"width"`
+	Keep    string   `json:"keep"`
+	Buckets []Bucket `json:"buckets"` // the newest first
+	More    bool     `json:"more"`    // there may be older ones
+}
+
+// Bucket is one of them.
+type Bucket struct {
+	Start time.Time `json:"start"`
+	Count int64     `json:"count"`
+}
+
+// Empty tells whether nothing was found.
+func (f *Found) Empty() bool {
+	for _, w := range f.Windows {
+		if w.High > 0 {
+			return false
+		}
+	}
+	for _, t := range f.Tiers {
+		if len(t.Buckets) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Look asks c, whose clock must stand at q.At.
+func Look(ctx context.Context, c *counter.Counter, q Query) (*Found, error) {
+	l := c.Ladder()
+	f := &Found{Event: q.Key.Event, Feature: q.Key.Feature, Ladder: l.String(), At: q.At.UTC(), Tiers: make([]Tier, l.Len())}
+	for _, w := range windows(l, q.Limits) {
+		count, err := c.Count(ctx, q.Key, w.Per)
+		if err != nil {
+			return nil, err
+		}
+		found := Window{Length: dur.Format(w.Per), Low: count.Low, High: count.High}
+		if w.Max > 0 {
+			found.Limit, found.Room = w.String(), max(0, w.Max-count.High)
+		}
+		f.Windows = append(f.Windows, found)
+	}
+	// The coarsest tier is looked through; where it is empty, finer ones are too.
+	s := search{ctx, c, q}
+	t := l.At(l.Len() - 1)
+	filled, err := s.tier(l.Len()-1, []span{{q.At.Add(-t.Keep), q.At.Add(q.Ahead + 1)}}, f)
+	for i := l.Len() - 2; i >= 0 && err == nil; i-- {
+		filled, err = s.tier(i, filled, f)
+	}
+	return f, err
+}
+
+// windows are those of the limits and the usual ones that l can tell, the
+// shortest first; without a limit Max is zero.
+func windows(l tiers.Ladder, limits counter.Limits) []counter.Limit {
+	all := slices.Clone(limits)
+	longest := l.At(l.Len() - 1).Keep
+	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour, dur.Day, dur.Week, 30 * dur.Day, longest} {
+		if _, err := l.Finest(per); err != nil || slices.ContainsFunc(all, func(w counter.Limit) bool { return w.Per == per }) {
+			continue
+		}
+		all = append(all, counter.Limit{Per: per})
+	}
+	slices.SortStableFunc(all, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
+	return all
+}
+
+// span is some time, to before to.
+type span struct{ from, to time.Time }
+
+type search struct {
+	ctx context.Context
+	c   *counter.Counter
+	q   Query
+}
+
+// tier looks through spans, the newest first, for buckets of tier i until there
+// are enough. It returns those found as spans, for the next finer tier: that
+// needs no more of them than it has rows, since each holds one at least.
+func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
+	t := s.c.Ladder().At(i)
+	found := &f.Tiers[i]
+	found.Width, found.Keep, found.Buckets = dur.Format(t.Width), dur.Format(t.Keep), []Bucket{}
+	oldest := s.q.At.Add(-t.Keep)
+	var filled []span
+	most := max(1, s.q.Rows) // of a tier of which no rows are wanted, too
+	for _, in := range spans {
+		if in.from.Before(oldest) {
+			in.from = oldest
+		}
+		for in.from.Before(in.to) {
+			from := in.to.Add(-counter.MaxPoints / 2 * t.Width)
+			if from.Before(in.from) {
+				from = in.from
+			}
+			points, err := s.c.Series(s.ctx, s.q.Key, from, in.to, t.Width)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range slices.Backward(points) {
+				if p.Count == 0 {
+					continue
+				}
+				if len(filled) == most {
+					found.More = true
+					return filled, nil
+				}
+				filled = append(filled, span{p.Start, p.Start.Add(t.Width)})
+				if s.q.Rows > 0 {
+					found.Buckets = append(found.Buckets, Bucket{p.Start.UTC(), p.Count})
+				}
+			}
+			in.to = points[0].Start
+		}
+	}
+	found.More = len(filled) == most && i < len(f.Tiers)-1 && f.Tiers[i+1].More
+	return filled, nil
+}

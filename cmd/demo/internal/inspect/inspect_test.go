@@ -1,0 +1,84 @@
+package inspect
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var key = counter.Key{Event: "signup", Feature: "203.0.113.9"}
+
+// look counts a hit at each age before now, oldest first, and looks.
+func look(t *testing.T, ladder string, rows int, ages ...time.Duration) *Found {
+	t.Helper()
+	l, err := tiers.Parse(ladder)
+	require.NoError(t, err)
+	end := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
+	now := end
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: l, Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	for _, age := range ages {
+		now = end.Add(-age)
+		require.NoError(t, c.Add(t.Context(), key, 1))
+	}
+	now = end
+	found, err := Look(t.Context(), c, Query{Key: key, At: end, Rows: rows, Limits: counter.MustLimits("5/90s")})
+	require.NoError(t, err)
+	return found
+}
+
+// A tier of more buckets than can be asked for at once is looked through to its
+// end.
+func TestLongTier(t *testing.T) {
+	found := look(t, "1s:30d", 10, 29*dur.Day, 3*dur.Day, 3*dur.Day, 0)
+	require.Len(t, found.Tiers, 1)
+	require.False(t, found.Tiers[0].More)
+	var counts []int64
+	for _, b := range found.Tiers[0].Buckets {
+		counts = append(counts, b.Count)
+	}
+	require.Equal(t, []int64{1, 2, 1}, counts)
+	require.Equal(t, found.At, found.Tiers[0].Buckets[0].Start)
+	require.Equal(t, found.At.Add(-29*dur.Day), found.Tiers[0].Buckets[2].Start)
+}
+
+// Finer tiers show what they still keep, and say when there is more.
+func TestRows(t *testing.T) {
+	found := look(t, "1s:1h, 1m:1d, 1h:30d", 2, 10*dur.Day, 20*time.Hour, 70*time.Minute, 50*time.Minute, time.Minute)
+	var rows []int
+	var more []bool
+	for _, tier := range found.Tiers {
+		rows, more = append(rows, len(tier.Buckets)), append(more, tier.More)
+	}
+	require.Equal(t, []int{2, 2, 2}, rows)
+	require.Equal(t, []bool{true, true, true}, more)
+
+	found = look(t, "1s:1h, 1m:1d, 1h:30d", 9, 10*dur.Day, 20*time.Hour, 70*time.Minute, 50*time.Minute, time.Minute)
+	rows, more = nil, nil
+	for _, tier := range found.Tiers {
+		rows, more = append(rows, len(tier.Buckets)), append(more, tier.More)
+	}
+	require.Equal(t, []int{2, 4, 4}, rows)
+	require.Equal(t, []bool{false, false, false}, more)
+
+	require.True(t, look(t, "1s:1h", 9).Empty())
+	require.False(t, look(t, "1s:1h", 0, time.Minute).Empty())
+}
+
+// The windows are those that the ladder can tell, and those of the limits.
+func TestWindows(t *testing.T) {
+	found := look(t, "1m:1h, 1h:7d", 1, 50*time.Minute, 30*time.Second)
+	var lengths []string
+	for _, w := range found.Windows {
+		lengths = append(lengths, w.Length)
+	}
+	require.Equal(t, []string{"1m", "1m30s", "1h", "1d", "7d"}, lengths)
+	require.Equal(t, Window{Length: "1m30s", Low: 1, High: 1, Limit: "5/1m30s", Room: 4}, found.Windows[1])
+	require.EqualValues(t, 2, found.Windows[2].High)
+}

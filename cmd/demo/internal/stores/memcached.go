@@ -1,0 +1,280 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// deleters is how many items are removed at once.
+const deleters = 16
+
+// Memcached is the servers of a store on memcached, seen by a client beside the
+// store's, and the names of all items that the store has written.
+//
+// The names are remembered because memcached cannot list them by prefix: its
+// one list is of all items of the server, whoever's they are; it is missing
+// from older servers and behind proxies.
+type Memcached struct {
+	Client  *gomemcache.Client
+	Servers []string
+
+	selector gomemcache.ServerSelector
+	store    *memcache.Store
+	written  written
+}
+
+func (o *Opened) openMemcached(timeout time.Duration) error {
+	store, err := memcache.New(memcache.Config{Timeout: timeout}, o.Name.servers...)
+	if err != nil {
+		return err
+	}
+	selector, err := memcache.NewSelector(o.Name.servers...)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	m := &Memcached{Client: gomemcache.NewFromSelector(selector), Servers: o.Name.servers, selector: selector, store: store}
+	m.Client.MaxIdleConns, m.Client.Timeout = deleters, patience
+	m.written.items = map[run][]int64{}
+	o.Store, o.Memcached = remembering{store, &m.written}, m
+	return nil
+}
+
+// remembering is a store that notes what it writes.
+type remembering struct {
+	counter.Store
+	written *written
+}
+
+// Do notes what will be written before it is: an addition without an answer may
+// have been made.
+func (r remembering) Do(ctx context.Context, op *counter.Op) error {
+	if op.N > 0 {
+		r.written.note(op)
+	}
+	return r.Store.Do(ctx, op)
+}
+
+// written is the items that were written: the indices of the buckets of one key
+// and width.
+type written struct {
+	mu    sync.Mutex
+	items map[run][]int64
+}
+
+type run struct {
+	key   string
+	width time.Duration
+}
+
+// note notes the buckets of op. A bucket may be noted twice, if others were
+// written in between.
+func (w *written) note(op *counter.Op) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range op.Add {
+		r := run{op.Key, op.Add[i].Width}
+		if noted := w.items[r]; len(noted) == 0 || noted[len(noted)-1] != op.Add[i].Index {
+			w.items[r] = append(noted, op.Add[i].Index)
+		}
+	}
+}
+
+// Written calls f with the name of each item that the store has written or
+// tried to, until it returns false. Some come twice.
+func (m *Memcached) Written(f func(item string) bool) {
+	m.written.mu.Lock()
+	defer m.written.mu.Unlock()
+	for r, indices := range m.written.items {
+		for _, index := range indices {
+			if !f(itemName(r, index)) {
+				return
+			}
+		}
+	}
+}
+
+// itemName is the name of a bucket's item, as the documentation of
+// backend/memcache says.
+func itemName(r run, index int64) string {
+	return r.key + "|" + dur.Format(r.width) + strconv.FormatInt(index, 10)
+}
+
+// Never is the time to live of what does not expire, and Gone that of what is
+// not there.
+const (
+	Never = -1 * time.Second
+	Gone  = -2 * time.Second
+)
+
+// ErrNoTTL is of a memcached before 1.6, which does not tell when an item
+// expires.
+var ErrNoTTL = errors.New("it does not tell when an item expires")
+
+// TTLs calls f with the time to live of each of the items, to the second: that
+// is how memcached counts it.
+func (m *Memcached) TTLs(ctx context.Context, items []string, f func(item string, ttl time.Duration)) error {
+	wires := map[string]*wire{}
+	for _, item := range items {
+		addr, err := m.selector.PickServer(item)
+		if err != nil {
+			return err
+		}
+		w := wires[addr.String()]
+		if w == nil {
+			if w, err = dial(ctx, addr.String()); err != nil {
+				return err
+			}
+			defer w.close()
+			wires[addr.String()] = w
+		}
+		answer, err := w.ask("mg " + item + " t")
+		switch {
+		case err != nil:
+			return err
+		case answer == "ERROR":
+			return ErrNoTTL
+		case answer == "EN":
+			f(item, Gone)
+			continue
+		}
+		seconds, err := strconv.ParseInt(strings.TrimPrefix(answer, "HD t"), 10, 64)
+		if err != nil {
+			return fmt.Errorf("mg: %.80q", answer)
+		}
+		f(item, time.Duration(seconds)*time.Second)
+	}
+	return nil
+}
+
+// Stats asks a server for its stats.
+func (m *Memcached) Stats(ctx context.Context, addr string) (map[string]string, error) {
+	w, err := dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	return w.stats("stats")
+}
+
+// clean removes what was written. What a call has left under way when it gave
+// up would write after us, and is waited for.
+func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
+	for m.store.Stats().InFlight > 0 {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	names, ends := make(chan string), make(chan ended, deleters)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range deleters {
+		go func() {
+			var e ended
+			for name := range names {
+				switch err := m.Client.Delete(name); {
+				case err == nil:
+					e.removed++
+				case err != gomemcache.ErrCacheMiss && e.err == nil:
+					e.err = err
+					cancel()
+				}
+			}
+			ends <- e
+		}()
+	}
+	m.Written(func(item string) bool {
+		if !strings.HasPrefix(item, prefix) {
+			return true
+		}
+		select {
+		case names <- item:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	})
+	close(names)
+	var all ended
+	for range deleters {
+		e := <-ends
+		all.removed += e.removed
+		all.err = errors.Join(all.err, e.err)
+	}
+	if all.err == nil {
+		all.err = ctx.Err()
+	}
+	return all.removed, all.err
+}
+
+// ended is what one of the deleters has done.
+type ended struct {
+	removed int64
+	err     error
+}
+
+// slack is what backend/memcache adds to a time to live for memcached's clock,
+// the rounding up to whole seconds, and how far that clock may be behind.
+func (m *Memcached) slack(tiers.Ladder) time.Duration { return 4 * time.Second }
+
+func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }
+
+func (m *Memcached) identify(ctx context.Context) ([]Server, error) {
+	all, errs := make([]Server, len(m.Servers)), make([]error, len(m.Servers))
+	var wait sync.WaitGroup
+	for i, addr := range m.Servers {
+		wait.Go(func() {
+			all[i], errs[i] = identifyMemcached(ctx, addr)
+			if errs[i] != nil && len(m.Servers) > 1 {
+				errs[i] = fmt.Errorf("%s: %w", addr, errs[i])
+			}
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func identifyMemcached(ctx context.Context, addr string) (Server, error) {
+	s := Server{Addr: addr, Facts: map[string]string{}}
+	w, err := dial(ctx, addr)
+	if err != nil {
+		return s, err
+	}
+	defer w.close()
+	kind, version, err := w.version()
+	if err != nil {
+		return s, err
+	}
+	if kind != OnMemcached {
+		return s, errKind(kind, OnMemcached, addr)
+	}
+	s.Version = version
+	for request, prefix := range map[string]string{"stats": "", "stats settings": "settings."} {
+		stats, err := w.stats(request)
+		if err != nil {
+			return s, err
+		}
+		for name, value := range stats {
+			s.Facts[prefix+name] = value
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,112 @@
+package stores
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Forms is what --store may be.
+const Forms = "memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211"
+
+// Kind is what a store is kept on.
+type Kind int
+
+// The kinds of stores.
+const (
+	InMemory Kind = iota
+	OnRedis
+	OnMemcached
+)
+
+// String is the name of what is spoken to: "Redis".
+func (k Kind) String() string { return [...]string{"memory", "Redis", "memcached"}[k] }
+
+// Name is what --store names. The zero Name is memory.
+type Name struct {
+	Kind    Kind
+	url     string   // of a Redis, with its password
+	servers []string // of memcached, as memcache.New wants them
+	shown   string
+}
+
+// Parse reads what --store may be. Its errors never hold a password.
+func Parse(text string) (Name, error) {
+	scheme, rest, isURL := strings.Cut(text, "://")
+	switch {
+	case text == "memory":
+		return Name{}, nil
+	case !isURL:
+		if strings.Contains(text, "@") {
+			return Name{}, fmt.Errorf("want %s", Forms)
+		}
+		return Name{}, fmt.Errorf("unknown store %q, want %s", text, Forms)
+	}
+	switch scheme {
+	case "redis", "rediss", "unix":
+		return parseRedis(text, rest)
+	case "memcached":
+		return parseMemcached(rest)
+	}
+	return Name{}, fmt.Errorf("unknown store %q, want %s", scheme+"://", Forms)
+}
+
+// String names the store, without user and password.
+func (n Name) String() string {
+	if n.Kind == InMemory {
+		return "memory"
+	}
+	return n.shown
+}
+
+// parseRedis checks what must be right for the password to be found, and with
+// it what may be shown. The rest is judged by who connects.
+func parseRedis(text, rest string) (Name, error) {
+	// A password with a slash ends the host, and would be taken for the rest.
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
+		return Name{}, errors.New("a URL with an @ behind its host: in a password / ? # @ are written %2F %3F %23 %40")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return Name{}, errors.New("the URL cannot be parsed, want redis://host:6379/0")
+	}
+	if u.Host == "" && u.Scheme != "unix" {
+		return Name{}, fmt.Errorf("a URL without a host, want %s", Forms)
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	// Other parameters may be secrets.
+	if q := u.Query(); q.Has("addr") || q.Has("master_name") {
+		kept := url.Values{"addr": q["addr"], "master_name": q["master_name"]}
+		shown.RawQuery, _ = url.QueryUnescape(kept.Encode())
+	}
+	return Name{Kind: OnRedis, url: text, shown: shown.String()}, nil
+}
+
+func parseMemcached(rest string) (Name, error) {
+	if strings.Contains(rest, "@") {
+		return Name{}, errors.New("a memcached:// URL has no user and no password")
+	}
+	if strings.HasPrefix(rest, "/") {
+		return Name{Kind: OnMemcached, servers: []string{rest}, shown: "memcached://" + rest}, nil
+	}
+	var servers []string
+	for server := range strings.SplitSeq(strings.TrimSuffix(rest, "/"), ",") {
+		host, port, err := net.SplitHostPort(server)
+		if err != nil && hostAlone.MatchString(server) {
+			host, port, err = strings.Trim(server, "[]"), "11211", nil
+		}
+		if err != nil || host == "" || port == "" {
+			return Name{}, fmt.Errorf("server %q: want memcached://host:11211,host2:11211", server)
+		}
+		servers = append(servers, net.JoinHostPort(host, port))
+	}
+	slices.Sort(servers)
+	servers = slices.Compact(servers)
+	return Name{Kind: OnMemcached, servers: servers, shown: "memcached://" + strings.Join(servers, ",")}, nil
+}
+
+var hostAlone = regexp.MustCompile(`^([\w.-]+|\[[0-9a-fA-F:.]+\])$`)

@@ -1,0 +1,209 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Redis is the servers of a store on Redis, seen by a client beside the store's.
+type Redis struct {
+	Client goredis.UniversalClient
+	store  *redis.Store
+	url    *url.URL
+}
+
+func (o *Opened) openRedis(timeout time.Duration) error {
+	logging.Disable() // what is wrong is told once, by us
+	store, err := redis.Open(o.Name.url, redis.Config{Timeout: timeout})
+	if err != nil {
+		return err
+	}
+	r := &Redis{store: store}
+	if r.url, err = url.Parse(o.Name.url); err == nil {
+		r.Client, err = connect(o.Name.url, r.url.Query())
+	}
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	o.Store, o.Redis = store, r
+	return nil
+}
+
+// connect makes a client of the same URL as the store's, for questions: one that
+// gives up at once.
+func connect(rawURL string, q url.Values) (goredis.UniversalClient, error) {
+	switch {
+	case q.Has("master_name"):
+		o, err := goredis.ParseFailoverURL(rawURL)
+		if err != nil {
+			return nil, err
+		}
+		o.ContextTimeoutEnabled, o.DialerRetries, o.MaxRetries = true, 1, -1
+		return goredis.NewFailoverClient(o), nil
+	case q.Has("addr"):
+		o, err := goredis.ParseClusterURL(rawURL)
+		if err != nil {
+			return nil, err
+		}
+		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
+		return goredis.NewClusterClient(o), nil
+	}
+	o, err := goredis.ParseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	o.ContextTimeoutEnabled, o.DialerRetries, o.MaxRetries = true, 1, -1
+	return goredis.NewClient(o), nil
+}
+
+// Masters calls f for every server that holds keys, until one fails.
+func (r *Redis) Masters(ctx context.Context, f func(ctx context.Context, master *goredis.Client) error) error {
+	switch c := r.Client.(type) {
+	case *goredis.ClusterClient:
+		var one sync.Mutex // ForEachMaster calls for all at once
+		return c.ForEachMaster(ctx, func(ctx context.Context, master *goredis.Client) error {
+			one.Lock()
+			defer one.Unlock()
+			return f(ctx, master)
+		})
+	case *goredis.Client:
+		return f(ctx, c)
+	}
+	return fmt.Errorf("a client of type %T", r.Client)
+}
+
+// Scan calls f with all stored keys of the counters whose Prefix begins with
+// prefix, some at a time; none is left out that was there all the while, and
+// some may come twice.
+func (r *Redis) Scan(ctx context.Context, prefix string, f func(master *goredis.Client, keys []string) error) error {
+	return r.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
+		for cursor := uint64(0); ; {
+			keys, next, err := master.Scan(ctx, cursor, "{"+prefix+"*", 1000).Result()
+			if err != nil {
+				return err
+			}
+			if len(keys) > 0 {
+				if err := f(master, keys); err != nil {
+					return err
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return nil
+			}
+		}
+	})
+}
+
+func (r *Redis) clean(ctx context.Context, prefix string) (int64, error) {
+	var removed int64
+	err := r.Scan(ctx, prefix, func(master *goredis.Client, keys []string) error {
+		// One command a key: those of a Cluster are in many slots.
+		answers, err := master.Pipelined(ctx, func(p goredis.Pipeliner) error {
+			for _, key := range keys {
+				p.Unlink(ctx, key)
+			}
+			return nil
+		})
+		for _, answer := range answers {
+			if n, is := answer.(*goredis.IntCmd); is {
+				removed += n.Val()
+			}
+		}
+		return err
+	})
+	return removed, err
+}
+
+// slack is what backend/redis adds to a bucket's time to live, so that it need
+// not set it anew with every hit: docs/storage.md.
+func (r *Redis) slack(l tiers.Ladder) time.Duration {
+	var widest time.Duration
+	for i := range l.Len() {
+		if i == 0 || l.At(i).Keep != l.At(i-1).Keep {
+			widest = l.At(i).Width
+		}
+	}
+	return 3601 * widest
+}
+
+func (r *Redis) close() error { return errors.Join(r.store.Close(), r.Client.Close()) }
+
+func (r *Redis) identify(ctx context.Context) ([]Server, error) {
+	var all []Server
+	err := r.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
+		if err := master.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		s := Server{Addr: master.Options().Addr, Facts: map[string]string{}}
+		// Who may not ask for INFO may count all the same.
+		info, err := master.Info(ctx).Result()
+		if err != nil && !goredis.HasErrorPrefix(err, "NOPERM") {
+			return err
+		}
+		for line := range strings.SplitSeq(info, "\r\n") {
+			if name, value, found := strings.Cut(line, ":"); found {
+				s.Facts[name] = value
+			}
+		}
+		s.Version = s.Facts["redis_version"]
+		all = append(all, s)
+		return nil
+	})
+	if err != nil {
+		return nil, r.explain(ctx, err)
+	}
+	for _, s := range all {
+		if s.Facts["role"] == "slave" && s.Facts["slave_read_only"] != "0" {
+			return nil, fmt.Errorf("a read-only replica, its master is %s:%s", s.Facts["master_host"], s.Facts["master_port"])
+		}
+	}
+	slices.SortFunc(all, func(a, b Server) int { return strings.Compare(a.Addr, b.Addr) })
+	return all, nil
+}
+
+// explain says of an error at the first command what was most likely meant.
+func (r *Redis) explain(ctx context.Context, err error) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "invalid password"), strings.Contains(text, "invalid username-password"):
+		return errors.New("the user or the password is wrong")
+	case strings.Contains(text, "called without any password configured"):
+		return errors.New("the URL has a password, and the server has none")
+	case strings.Contains(text, "NOAUTH"):
+		return errors.New("it wants a password: redis://user:password@host:6379/0")
+	}
+	addr := r.url.Host
+	if r.url.Scheme == "unix" {
+		addr = r.url.Path
+	}
+	if r.url.Port() == "" && r.url.Scheme != "unix" {
+		addr += ":6379"
+	}
+	// What the client makes of answers that are none of Redis is odd. Its own
+	// patience is not to be that of this question.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience/3)
+	defer cancel()
+	if kind, wrong := kindOf(asking, addr); wrong == nil && kind == OnMemcached {
+		return known{errKind(kind, OnRedis, addr)}
+	} else if wrong == errUnknown && r.url.Scheme != "rediss" {
+		return known{wrong}
+	} else if wrong == nil && r.url.Scheme == "rediss" {
+		return known{errors.New("what answers is Redis without TLS: redis://" + addr)}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return reason(err)
+}

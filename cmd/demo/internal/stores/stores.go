@@ -1,0 +1,152 @@
+// Package stores opens the stores that --store names, finds out what answers
+// there, and removes what a run has left behind.
+package stores
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// patience is how long a server may take to say who it is.
+const patience = 1500 * time.Millisecond
+
+// Opened is a store, and its servers unless it is in this process: of Redis and
+// Memcached one at most is not nil.
+type Opened struct {
+	Name      Name
+	Store     counter.Store
+	Redis     *Redis
+	Memcached *Memcached
+}
+
+// Server is what answers at an address.
+type Server struct {
+	Addr    string
+	Version string            // empty if it does not tell
+	Facts   map[string]string // of INFO, or of memcached's stats and, behind "settings.", its settings
+}
+
+// servers is what can be done to the servers of a store besides counting.
+type servers interface {
+	identify(ctx context.Context) ([]Server, error)
+	clean(ctx context.Context, prefix string) (int64, error)
+	slack(l tiers.Ladder) time.Duration
+	close() error
+}
+
+// Open opens the store, without connecting. timeout bounds a call of the store
+// that has no deadline of its own.
+func Open(n Name, timeout time.Duration) (*Opened, error) {
+	o := &Opened{Name: n}
+	var err error
+	switch n.Kind {
+	case OnRedis:
+		err = o.openRedis(timeout)
+	case OnMemcached:
+		err = o.openMemcached(timeout)
+	default:
+		o.Store = memory.New(memory.Config{})
+	}
+	return o, err
+}
+
+func (o *Opened) servers() servers {
+	switch {
+	case o.Redis != nil:
+		return o.Redis
+	case o.Memcached != nil:
+		return o.Memcached
+	}
+	return nil
+}
+
+// Identify asks all servers who they are. An error says whether one is out of
+// reach, wants another password, is not what the URL says, or cannot be written
+// to. A store in this process has no servers.
+func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
+	s := o.servers()
+	if s == nil {
+		return nil, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	all, err := s.identify(limited)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && limited.Err() != nil && !errors.As(err, new(known)):
+		return nil, fmt.Errorf("no answer within %s", patience)
+	}
+	return all, err
+}
+
+// Clean removes all that was stored under a prefix: counter.Config.Prefix, or
+// its beginning. All calls must have ended. It returns how many items or keys
+// there were.
+func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
+	s := o.servers()
+	if s == nil {
+		return 0, nil
+	}
+	n, err := s.clean(ctx, prefix)
+	if err != nil {
+		return n, fmt.Errorf("remove the keys that begin with %s: %w", prefix, err)
+	}
+	return n, nil
+}
+
+// Life is how long what is stored lives at most after it was written, on that
+// ladder and with that skew and budget.
+func (o *Opened) Life(l tiers.Ladder, skew, budget time.Duration) time.Duration {
+	coarsest := l.At(l.Len() - 1)
+	life := coarsest.Width + coarsest.Keep + 2*(skew+budget)
+	if s := o.servers(); s != nil {
+		life += s.slack(l)
+	}
+	return life
+}
+
+// Close closes the connections.
+func (o *Opened) Close() error {
+	if s := o.servers(); s != nil {
+		return s.close()
+	}
+	return nil
+}
+
+// Namespace is a prefix of its own for a run, which nobody else has: word and
+// eight random letters and digits.
+func Namespace(word string) string { return word + strings.ToLower(rand.Text()[:8]) }
+
+// known is an error whose cause was found out, however long that took.
+type known struct{ error }
+
+// errKind is what a server is that is not what the URL says.
+func errKind(is, want Kind, addr string) error {
+	scheme := map[Kind]string{OnRedis: "redis", OnMemcached: "memcached"}[is]
+	if strings.HasPrefix(addr, "/") {
+		return fmt.Errorf("what answers is %s, not %s", is, want)
+	}
+	return fmt.Errorf("what answers is %s, not %s; its store is %s://%s", is, want, scheme, addr)
+}
+
+// reason is the innermost of err: what the system said, without the address,
+// which the store's name has.
+func reason(err error) error {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	if err == io.EOF {
+		return errors.New("the server closed the connection")
+	}
+	return err
+}

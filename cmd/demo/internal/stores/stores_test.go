@@ -1,0 +1,183 @@
+package stores
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func open(t *testing.T, url string) *Opened {
+	t.Helper()
+	name, err := Parse(url)
+	require.NoError(t, err)
+	store, err := Open(name, 5*time.Second)
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// fill counts hits of many keys under a prefix, on a ladder with tiers that are
+// kept for different times.
+func fill(t *testing.T, store *Opened, prefix string, ladder tiers.Ladder) {
+	t.Helper()
+	c, err := counter.New(store.Store, counter.Config{Prefix: prefix, Ladder: ladder, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	for i := range 100 {
+		key := counter.Key{Event: "e", Feature: fmt.Sprint(i)}
+		require.NoError(t, c.Add(t.Context(), key, 1))
+		_, err := c.Take(t.Context(), key, 1, counter.MustLimits("9/m"))
+		require.NoError(t, err)
+	}
+}
+
+// setups are stores on all that a URL can name.
+func setups(t *testing.T) map[string]string {
+	cluster, sentinel := servertest.Cluster(t), servertest.Sentinel(t)
+	return map[string]string{
+		"redis":    "redis://" + servertest.Redis(t),
+		"cluster":  "redis://" + cluster.Addrs[0] + "?addr=" + cluster.Addrs[1],
+		"sentinel": "redis://" + sentinel.Addrs[0] + "?master_name=" + sentinel.Name + "&addr=" + sentinel.Addrs[1],
+		"memcached": "memcached://" + strings.Join([]string{
+			servertest.Memcached(t), servertest.Memcached(t), servertest.Memcached(t)}, ","),
+	}
+}
+
+// What is cleaned is what was stored under the prefix, all of it and nothing
+// else; and until then all of it has a time to live, no longer than is told.
+func TestClean(t *testing.T) {
+	ladder, err := tiers.Parse("1s:1h, 1m:1d, 1h:30d")
+	require.NoError(t, err)
+	for kind, url := range setups(t) {
+		t.Run(kind, func(t *testing.T) {
+			store := open(t, url)
+			servers, err := store.Identify(t.Context())
+			require.NoError(t, err)
+			for _, s := range servers {
+				require.NotEmpty(t, s.Version)
+			}
+			fill(t, store, "other", ladder)
+			before := count(t, store)
+			fill(t, store, "mine", ladder)
+			require.GreaterOrEqual(t, count(t, store), 2*before)
+			life := store.Life(ladder, counter.DefaultSkew, 5*time.Second)
+			for key, ttl := range ttls(t, store, "mine") {
+				require.Positive(t, ttl, key)
+				require.LessOrEqual(t, ttl, life, key)
+			}
+			mine := count(t, store) - before
+			removed, err := store.Clean(t.Context(), "mine")
+			require.NoError(t, err)
+			require.EqualValues(t, mine, removed)
+			require.Equal(t, before, count(t, store))
+			require.Empty(t, ttls(t, store, "mine"))
+			require.NotEmpty(t, ttls(t, store, "other"))
+		})
+	}
+}
+
+// ttls is the time to live of all stored keys of a prefix.
+func ttls(t *testing.T, store *Opened, prefix string) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	if m := store.Memcached; m != nil {
+		var names []string
+		m.Written(func(item string) bool {
+			if strings.HasPrefix(item, prefix+":") {
+				names = append(names, item)
+			}
+			return true
+		})
+		require.NoError(t, m.TTLs(t.Context(), names, func(item string, ttl time.Duration) {
+			if ttl != Gone {
+				all[item] = ttl
+			}
+		}))
+		return all
+	}
+	require.NoError(t, store.Redis.Scan(t.Context(), prefix, func(master *goredis.Client, keys []string) error {
+		for _, key := range keys {
+			all[key] = master.PTTL(t.Context(), key).Val()
+		}
+		return nil
+	}))
+	return all
+}
+
+// count is how many keys or items the servers have.
+func count(t *testing.T, store *Opened) int {
+	n := 0
+	if m := store.Memcached; m != nil {
+		for _, addr := range m.Servers {
+			stats, err := m.Stats(t.Context(), addr)
+			require.NoError(t, err)
+			var items int
+			_, err = fmt.Sscan(stats["curr_items"], &items)
+			require.NoError(t, err)
+			n += items
+		}
+		return n
+	}
+	require.NoError(t, store.Redis.Masters(t.Context(), func(ctx context.Context, master *goredis.Client) error {
+		size, err := master.DBSize(ctx).Result()
+		n += int(size)
+		return err
+	}))
+	return n
+}
+
+// A server that accepts connections and says nothing.
+func TestSilentServer(t *testing.T) {
+	redis, memcached := servertest.StartRedis(t), servertest.StartMemcached(t)
+	redis.Pause()
+	memcached.Pause()
+	for _, url := range []string{"redis://" + redis.Addr, "memcached://" + memcached.Addr} {
+		store := open(t, url)
+		var err error
+		require.Eventually(t, func() bool {
+			_, err = store.Identify(t.Context())
+			return err != nil
+		}, 30*time.Second, time.Millisecond, url)
+		require.EqualError(t, err, "no answer within 1.5s", url)
+	}
+	// Nor need an interrupt wait for it.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := open(t, "redis://"+redis.Addr).Identify(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// An addition that is still under way when its call has failed is not left
+// behind.
+func TestCleanAfterFailure(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	store := open(t, "memcached://"+server.Addr)
+	c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Timeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	key := counter.Key{Event: "e", Feature: "f"}
+	require.NoError(t, c.Add(t.Context(), key, 1))
+	server.Pause()
+	// It may take a moment to fall silent.
+	require.Eventually(t, func() bool {
+		return errors.Is(c.Add(t.Context(), counter.Key{Event: "e", Feature: rand.Text()}, 1), counter.ErrStore)
+	}, 30*time.Second, time.Millisecond)
+
+	// It is waited for before anything is removed.
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = store.Clean(soon, "mine")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	server.Resume()
+	_, err = store.Clean(t.Context(), "mine")
+	require.NoError(t, err)
+	require.Zero(t, count(t, store))
+}

@@ -1,0 +1,105 @@
+package stores
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+)
+
+// wire is a connection for lines of text: what both kinds of servers
+// understand well enough to tell them apart, and all that memcached's stats
+// need.
+type wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	stop func() bool
+}
+
+// dial connects to host:port, or to the path of a socket. The connection ends
+// with ctx.
+func dial(ctx context.Context, addr string) (*wire, error) {
+	network := "tcp"
+	if strings.Contains(addr, "/") {
+		network = "unix"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, reason(err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	return &wire{conn, bufio.NewReaderSize(conn, 1<<16), stop}, nil
+}
+
+func (w *wire) close() {
+	w.stop()
+	w.conn.Close()
+}
+
+// ask sends a line and returns the first line of the answer.
+func (w *wire) ask(line string) (string, error) {
+	if _, err := w.conn.Write([]byte(line + "\r\n")); err != nil {
+		return "", reason(err)
+	}
+	return w.line()
+}
+
+func (w *wire) line() (string, error) {
+	line, err := w.in.ReadString('\n')
+	if err != nil {
+		return "", reason(err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// stats sends a stats command of memcached.
+func (w *wire) stats(command string) (map[string]string, error) {
+	line, err := w.ask(command)
+	all := map[string]string{}
+	for ; err == nil && line != "END"; line, err = w.line() {
+		stat, is := strings.CutPrefix(line, "STAT ")
+		if !is {
+			return nil, fmt.Errorf("%s: %.80q", command, line)
+		}
+		name, value, _ := strings.Cut(stat, " ")
+		all[name] = value
+	}
+	return all, err
+}
+
+// errUnknown is of an answer that neither kind of server gives.
+var errUnknown = errors.New("what answers is neither Redis nor memcached")
+
+// version asks a server for its version in memcached's words: a memcached
+// tells it, and a Redis gives itself away by how it refuses.
+func (w *wire) version() (Kind, string, error) {
+	answer, err := w.ask("version")
+	if err != nil {
+		return 0, "", err
+	}
+	if version, is := strings.CutPrefix(answer, "VERSION "); is {
+		return OnMemcached, version, nil
+	}
+	for _, refusal := range []string{"-ERR", "-NOAUTH", "-NOPERM", "-DENIED", "-LOADING", "-MASTERDOWN"} {
+		if strings.HasPrefix(answer, refusal) {
+			return OnRedis, "", nil
+		}
+	}
+	if strings.HasPrefix(answer, "CLIENT_ERROR unauthenticated") {
+		return OnMemcached, "", errors.New("the memcached wants a password, which this program cannot give")
+	}
+	return 0, "", errUnknown
+}
+
+// kindOf is what listens at addr, as far as it can be told.
+func kindOf(ctx context.Context, addr string) (Kind, error) {
+	w, err := dial(ctx, addr)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	kind, _, err := w.version()
+	return kind, err
+}
