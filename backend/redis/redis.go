@@ -5,13 +5,13 @@
 //
 // A [Store] checks and adds in one atomic step: one EVALSHA, one round trip,
 // for a single key on any server, and for several keys where one server holds
-// them all. It needs Redis 6 or later, and a client without retries of its own
-// making is not needed: its scripts are never sent twice.
+// them all. It needs Redis 6 or later. A call that counts is never sent twice,
+// whatever the client does with other commands.
 //
 // What is stored, and what a key costs: docs/storage.md. Every stored key has a
-// time to live, and all that belongs to a counted key has one hash tag. A
-// server must not evict what is live: set maxmemory-policy to noeviction or
-// volatile-ttl, and see docs/operating.md.
+// time to live, and all that belongs to a counted key has one hash tag. Set
+// maxmemory-policy to noeviction: a full server then refuses, visibly, where any
+// other policy forgives hits in silence. See docs/operating.md.
 package redis
 
 import (
@@ -107,6 +107,9 @@ func Open(rawURL string, cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// connect makes a client that keeps deadlines, and tells at once that it is
+// refused: five tries to dial, which is the default, take longer than most
+// calls have.
 func connect(rawURL string) (redis.UniversalClient, error) {
 	// The parsers' errors repeat the URL, and with it the password.
 	u, err := url.Parse(rawURL)
@@ -123,21 +126,21 @@ func connect(rawURL string) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, wrong(err)
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 		return redis.NewFailoverClient(o), nil
 	case q.Has("addr"):
 		o, err := redis.ParseClusterURL(rawURL)
 		if err != nil {
 			return nil, wrong(err)
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 		return redis.NewClusterClient(o), nil
 	}
 	o, err := redis.ParseURL(rawURL)
 	if err != nil {
 		return nil, wrong(err)
 	}
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 	return redis.NewClient(o), nil
 }
 

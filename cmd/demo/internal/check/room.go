@@ -52,7 +52,7 @@ func (r *run) worst(name, promise string, judges map[stores.Kind]judge) (Result,
 func redisRoom(s stores.Server) (Status, string, string) {
 	policy, known := s.Facts["maxmemory_policy"]
 	if !known {
-		return Warning, "not known: the user may not ask for INFO", "Only noeviction and volatile-ttl are right for limits."
+		return Warning, "not known: the user may not ask for INFO", "Only noeviction breaks no limit."
 	}
 	limit, used, evicted := number(s, "maxmemory"), number(s, "used_memory"), number(s, "evicted_keys")
 	seen := fmt.Sprintf("%s, %s used, no limit", policy, bytes(used))
@@ -69,12 +69,9 @@ func redisRoom(s stores.Server) (Status, string, string) {
 		return Warning, seen, "When it is full, new hits are errors: visible, and no limit is broken."
 	case policy == "noeviction":
 		return OK, seen, ""
-	case policy != "volatile-ttl":
-		return Warning, seen, forgives + "\nSet maxmemory-policy to noeviction or volatile-ttl."
-	case evicted > 0 || used >= nearlyFull*limit:
-		return Warning, seen, forgives + "\nGive it more memory."
+	default:
+		return Warning, seen, forgives + "\nSet maxmemory-policy to noeviction."
 	}
-	return OK, seen, ""
 }
 
 func memcachedRoom(s stores.Server) (Status, string, string) {
