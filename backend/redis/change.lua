@@ -86,15 +86,18 @@ local function add(s, w, f, from, d)
   return table.concat(parts)
 end
 
--- Root s in which sums and positions start anew, so that n more and position x
--- find room. What is too far away for that is as good as gone.
+-- Root s in which sums start anew, so that n more find room, and positions if x
+-- finds none. What is too far away from x for that is as good as gone.
 local function renew(s, w, f, origin, n, x)
   local base, total = unpack(f, s, 8), unpack(f, s, #s - w + 1)
   if total - base + n > MOST then
     return false
   end
   local wider = wide((total - base + n) * 2)
-  local g, start, parts, gone = '>I' .. wider, x - x % LEAF - BACK, {}, 0
+  local g, start, parts, gone = '>I' .. wider, origin, {}, 0
+  if x < origin or x - origin >= 4294967296 - LEAF then
+    start = x - x % LEAF - BACK
+  end
   for p = 8 + w, #s, 4 + w do
     local at, sum = unpack('>I4' .. f, s, p)
     at, sum = at + origin - start, sum - base

@@ -106,6 +106,9 @@ func (e *errand) write(p *program, op *counter.Op) error {
 			}
 		}
 	}
+	if err := e.fits(life); err != nil {
+		return err
+	}
 	if len(changed) > 1<<16-1 || len(e.add) > 1<<16-1 {
 		return fmt.Errorf("%d buckets to change at once, want at most %d", len(e.add), 1<<16-1)
 	}

@@ -3,6 +3,7 @@ package redis
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/abacus-go/abacus/tiers"
@@ -20,6 +21,11 @@ import (
 const (
 	perBucket = 8          // positions: the bucket itself, and the kinds of a leaf that ends there
 	bias      = 3600 << 32 // added to a bucket's number so that it is above zero from 1700 on, even of a millisecond
+
+	// maxLive is how many buckets there may be from the oldest that is needed to
+	// now. Positions in a root are of four bytes, and BACK of root.lua keeps room
+	// for so many before a new bucket; what is further back would be dropped.
+	maxLive = 3456000000 / perBucket
 )
 
 // group is a run of tiers with one Keep: first is the finest.
@@ -75,6 +81,14 @@ func bucketAt(position uint64) int64 { return int64(position/perBucket) - bias }
 // for, and as much longer as it is before the time to live is set anew.
 func (g group) ttl(bucket time.Duration) time.Duration {
 	return bucket + time.Duration(g.leaf+1)*g.width
+}
+
+// fits tells with an error if a root cannot hold all that is needed at a time.
+func (g group) fits(ttl time.Duration) error {
+	if live := int64((ttl+g.coarsest)/g.width) + int64(g.leaf); live > maxLive {
+		return fmt.Errorf("%d buckets of %s are needed at a time, want at most %d: keep them for a shorter time", live, g.width, maxLive)
+	}
+	return nil
 }
 
 // stale is before which bucket none is needed any more at now, if each lives for

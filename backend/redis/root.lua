@@ -6,7 +6,7 @@
 -- needed is neither read nor rebuilt; and to make a function costs as much as to
 -- call it, so what few calls need is made where it is needed.
 
-local BACK, MANY, FEW, SPARSE, MOST = 864000000, 128, 12, 1200, 9007199254740991
+local BACK, MANY, FEW, SPARSE, MOST = 3456000000, 128, 12, 1200, 9007199254740991
 local LEAF -- positions of a stretch of time that can have a leaf, of the root at hand
 local unpack, pack, call = struct.unpack, struct.pack, redis.call
 

@@ -15,6 +15,11 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	now := t.Now.UnixNano()
 
 	keys := make([]string, 0, len(t.Demands)*len(groups))
+	for _, g := range groups {
+		if err := g.fits(t.TTLs[g.last]); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
 	p := make(program, 0, 8+len(t.Demands)*(len(groups)*22+4*13))
 	p.uint(uint64(t.N), 7)
 	p.flag(t.Peek)

@@ -139,8 +139,9 @@ for i = 1, #KEYS do
             end
           else
             local sums = string.rep(pack('>I' .. wide, share), slot - was)
-            if call('APPEND', name, sums) ~= slot * wide then
-              -- It is gone, or was: what it held counts from its last bucket on.
+            if was == 0 or call('APPEND', name, sums) ~= slot * wide then
+              -- It is empty, or gone, or was: what it held counts from its last
+              -- bucket on. An append would make it anew without a time to live.
               call('SET', name, string.rep('\0', was * wide) .. sums, 'PX', ttl)
             end
           end

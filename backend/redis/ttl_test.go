@@ -1,0 +1,85 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// A leaf whose buckets but the first were taken back is dense and empty. If it
+// is evicted then, the next hit must not make it anew without a time to live.
+func TestAnEmptyLeafThatIsGone(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Skew: -1, Now: func() time.Time { return now }})
+	take(t, c, signup, 70000, "1000000/d") // more than fits into a sparse leaf
+	now = now.Add(time.Second)
+	var rest []counter.Verdict
+	for range 200 {
+		rest = append(rest, take(t, c, signup, 1, "1000000/d"))
+		now = now.Add(time.Second)
+	}
+	for i := range rest {
+		require.NoError(t, c.Refund(ctx, &rest[i]))
+	}
+	leaves := client.Keys(ctx, "*}a:*").Val()
+	require.Len(t, leaves, 1)
+	require.NoError(t, client.Del(ctx, leaves[0]).Err())
+	take(t, c, signup, 1, "1000000/d")
+	keys := client.Keys(ctx, "*").Val()
+	require.Len(t, keys, 2)
+	for _, key := range keys {
+		require.Greater(t, client.PTTL(ctx, key).Val(), 24*time.Hour, key)
+	}
+	require.EqualValues(t, 70001, count(t, c, signup))
+}
+
+// Fine buckets that are kept for long are counted to the end, or refused: never
+// forgotten because a root has no room for their positions.
+func TestFineBucketsKeptForLong(t *testing.T) {
+	s := open(t, "redis://"+servertest.Redis(t))
+	for _, keep := range []string{"2d", "4d", "7d", "366d"} {
+		ladder, err := tiers.Parse("1ms:" + keep + ", 1s:" + keep + ", 1m:" + keep + ", 1h:" + keep)
+		require.NoError(t, err)
+		now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+		c := newCounter(t, s, counter.Config{Ladder: ladder, Now: func() time.Time { return now }})
+		limits := counter.MustLimits("1000/" + keep)
+		end := now.Add(ladder.At(0).Keep)
+		if keep == "7d" || keep == "366d" {
+			_, err := c.Take(ctx, signup, 1, limits)
+			require.ErrorContains(t, err, "buckets of 1ms are needed at a time, want at most 432000000", keep)
+			require.ErrorContains(t, c.Add(ctx, signup, 1), "keep them for a shorter time", keep)
+			continue
+		}
+		for i := int64(999); now.Before(end); i-- {
+			require.Equal(t, i, take(t, c, signup, 1, "1000/"+keep).Remaining, "%s after %s", keep, now)
+			now = now.Add(time.Hour)
+		}
+		// From here on as many leave as come; one may be on the edge.
+		want := 1000 - int64(ladder.At(0).Keep/time.Hour)
+		for range 300 {
+			require.InDelta(t, want, take(t, c, signup, 1, "1000/"+keep).Remaining, 1, "%s after %s", keep, now)
+			now = now.Add(time.Hour)
+		}
+	}
+}
+
+// A hit whose sum needs wider numbers leaves the others where they are, whoever
+// makes it, by whatever clock.
+func TestWiderSumsForgetNothing(t *testing.T) {
+	s := open(t, "redis://"+servertest.Redis(t))
+	ladder, err := tiers.Parse("1ms:4d, 1s:4d, 1m:4d, 1h:4d")
+	require.NoError(t, err)
+	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	c := newCounter(t, s, counter.Config{Ladder: ladder, Now: func() time.Time { return now }})
+	late := newCounter(t, s, counter.Config{Ladder: ladder, Now: func() time.Time { return now.Add(-2 * 24 * time.Hour) }})
+	take(t, c, signup, 1, "100000/4d")
+	take(t, late, signup, 70000, "100000/4d")
+	require.EqualValues(t, 100000-70002, take(t, c, signup, 1, "100000/4d").Remaining)
+}
