@@ -62,19 +62,19 @@ local function rewrite(name, kind, last, share, ttl)
   return kind
 end
 
--- Root s with the buckets of its own at the end, those in one leaf with position
--- x, moved there.
+-- Root s with the buckets in one stretch with position x, all its own, moved to a
+-- leaf.
 local function bundle(r, s, w, f, origin, x, ttl)
-  local start, slots, sums = x - x % LEAF - origin, {}, {}
-  local p = rank(s, '>I4', 4 + w, 8 + w, start)
+  local start, size, slots, sums = x - x % LEAF - origin, 4 + w, {}, {}
+  local p, rest = rank(s, '>I4', size, 8 + w, start), rank(s, '>I4', size, 8 + w, start + LEAF)
   local prev = unpack(f, s, p - w)
-  for q = p, #s, 4 + w do
+  for q = p, rest - 1, size do
     local at, sum = unpack('>I4' .. f, s, q)
     slots[#slots + 1], sums[#sums + 1] = (at - start) / 8, sum - prev
   end
   local last, share = table.remove(slots), table.remove(sums)
   local kind = write(r .. ':' .. (x - x % LEAF - BIAS) / LEAF, slots, sums, last, share, ttl)
-  return sub(s, 1, p - 1) .. pack('>I4' .. f, start + 8 * last + kind, prev + share)
+  return sub(s, 1, p - 1) .. pack('>I4' .. f, start + 8 * last + kind, prev + share) .. sub(s, rest)
 end
 
 -- Sums of the entries from byte from on, d more.
@@ -170,6 +170,16 @@ local function change(r, s, x, n, stale, ttl)
         return s
       end
     end
+    if kind > 1 and slot > last and n > 0 then
+      -- After its end it grows, though the root goes on.
+      local size = kind == 2 and 2 or kind == 3 and 4 or 7
+      if share + n < 256 ^ size and last > 0 and call('STRLEN', name) == last * size then
+        call('APPEND', name, string.rep(pack('>I' .. size, share), slot - last))
+        s = add(sub(s, 1, p - 1) .. pack('>I4', at + kind) .. sub(s, p + 4), w, f, p, n)
+        call('SET', r, s, 'PX', ttl)
+        return s
+      end
+    end
     local slots, sums = read(name, kind)
     slots[#slots + 1], sums[#sums + 1] = last, share
     while i <= #slots and slots[i] < slot do
@@ -211,8 +221,11 @@ local function change(r, s, x, n, stale, ttl)
     return s
   else
     s = add(sub(s, 1, p - 1) .. pack('>I4' .. f, at, prev) .. sub(s, p), w, f, p, n)
-    if p + size > #s and #s > MANY * size and unpack('>I4', s, #s - FEW * size + 1) >= start then
-      s = bundle(r, s, w, f, origin, x, ttl)
+    if #s > MANY * size then
+      local first, rest = rank(s, '>I4', size, from, start), rank(s, '>I4', size, from, start + LEAF)
+      if rest - first >= FEW * size then
+        s = bundle(r, s, w, f, origin, x, ttl)
+      end
     end
   end
   if #s < from then

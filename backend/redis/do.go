@@ -10,7 +10,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Do adds and reads by one EVALSHA. It adds all or nothing.
+// Do adds and reads by one EVALSHA. It adds all or nothing, unless what it finds
+// in one group of tiers was written by somebody else.
 //
 // Of the tiers that are kept equally long only the finest is stored. So an
 // addition must name it, and taking back from a coarser one alone has no effect.

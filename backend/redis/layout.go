@@ -51,11 +51,11 @@ func groupsOf(dst []group, l tiers.Ladder) []group {
 }
 
 // leafOf is how many buckets a leaf of the tier has: many, so that a root has
-// few, but no more than what is kept, since it is by this that a root outlives
-// its last hit. All of them divide bias.
+// few, but no more than a quarter of what is kept, since it is by a leaf that what
+// is stored outlives its last hit. All of them divide bias.
 func leafOf(t tiers.Tier) int {
 	for _, n := range []int{3600, 600} {
-		if int64(t.Keep/t.Width) >= int64(n) {
+		if int64(t.Keep/t.Width) >= 4*int64(n) {
 			return n
 		}
 	}

@@ -42,8 +42,8 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 					windows++
 				}
 			}
-			if windows > 1<<16-1 {
-				return fmt.Errorf("%s: %d limits of one key, want at most %d", s, windows, 1<<16-1)
+			if windows > maxWindows {
+				return fmt.Errorf("%s: %d limits of one key, want at most %d", s, windows, maxWindows)
 			}
 			p[count], p[count+1] = byte(windows>>8), byte(windows)
 		}
@@ -118,6 +118,10 @@ func (a *answer) next(bytes int) uint64 {
 	*a = (*a)[bytes:]
 	return n
 }
+
+// maxWindows of a key take a server some ten milliseconds, in which it answers
+// nobody else.
+const maxWindows = 1000
 
 // How a script answers: a sum, and a position from the epoch on.
 const (

@@ -97,7 +97,8 @@ for i = 1, #KEYS do
     elseif last < start then
       -- A new stretch of time. The last one is put in order, what is stale is
       -- dropped if it is an eighth, and the time to live begins anew.
-      if kind > 1 or #s > FEW * size + 7 + w and unpack('>I4', s, #s - FEW * size + 1) >= last - last % LEAF then
+      local few = #s > 4096 and 2 or FEW
+      if kind > 1 or #s > few * size + 7 + w and unpack('>I4', s, #s - few * size + 1) >= last - last % LEAF then
         local _, bundle, rewrite = slowly()
         local over = last + origin
         if kind == 0 then
