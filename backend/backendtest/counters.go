@@ -103,7 +103,7 @@ func herd(s *subject) error {
 			}
 			callers = append(callers, c)
 		}
-		for round := range race.rounds {
+		for round := range race.rounds / thrift {
 			var asks []counter.Ask
 			for k := range race.keys {
 				asks = append(asks, counter.Ask{Key: counter.Key{Event: "race", Feature: fmt.Sprint(race.limits, round, k)}, Limits: limits})
