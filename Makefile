@@ -23,6 +23,7 @@ check: servers bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -r
 
 bench: servers ## this library beside its peers, interleaved, medians and spread (minutes)
 	cd bench && $(GO) run .
+	cd bench && $(GO) test -count=1 -v -timeout 60m ./redis
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for package in $$($(GO) list ./...); do \
