@@ -9,15 +9,9 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-func TestConformance(t *testing.T) { conform(t, 1) }
-
-// conform runs the suite on so many servers.
-func conform(t *testing.T, servers int) {
-	var addrs []string
-	for range servers {
-		addrs = append(addrs, servertest.Memcached(t))
-	}
-	backendtest.Run(t, func(t testing.TB) counter.Store { return newStore(t, memcache.Config{}, addrs...) })
+func TestConformance(t *testing.T) {
+	addr := servertest.Memcached(t)
+	backendtest.Run(t, func(t testing.TB) counter.Store { return newStore(t, memcache.Config{}, addr) })
 }
 
 func TestProcesses(t *testing.T) {

@@ -1,7 +1,9 @@
 package redis_test
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/abacus-go/abacus/backend/backendtest"
@@ -10,9 +12,13 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
+// The cases take turns with the two protocols.
 func TestConformance(t *testing.T) {
-	url := "redis://" + servertest.Redis(t) + "/0?protocol=3"
-	backendtest.Run(t, func(t testing.TB) counter.Store { return open(t, url) })
+	addr := servertest.Redis(t)
+	var stores atomic.Int64
+	backendtest.Run(t, func(t testing.TB) counter.Store {
+		return open(t, fmt.Sprintf("redis://%s/0?protocol=%d", addr, 2+stores.Add(1)%2))
+	})
 }
 
 func TestProcesses(t *testing.T) {
