@@ -1,8 +1,8 @@
 -- Adds n hits to buckets, or takes them back, and says what buckets then hold.
 -- KEYS: roots. ARGV[1]: n, whether it is taken back, and for each root positions
--- of a leaf, its time to live in ms, the position of what is stale, the positions to change, the
--- start and the end of each bucket to be told, and, if its value is to be read,
--- positions in the leaves to be read with it.
+-- of a leaf, its time to live in ms, the position of what is stale, the positions
+-- to change, the start and the end of each bucket to be told, and, if its value
+-- is to be read, positions in the leaves to be read with it.
 -- Returns counts and values in this order: all counts, then all values.
 
 local program = ARGV[1]

@@ -5,7 +5,7 @@
 //
 // A [Store] checks and adds in one atomic step: one EVALSHA, one round trip,
 // for a single key on any server, and for several keys where one server holds
-// them all. It needs Redis 6 or later on a 64-bit
+// them all. It was tried with Redis 7.0, on a 64-bit
 // machine. A call that counts is never sent twice,
 // whatever the client does with other commands.
 //
