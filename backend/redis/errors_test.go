@@ -51,7 +51,11 @@ func TestUnreachable(t *testing.T) {
 	require.NoError(t, err)
 	addr := nobody.Addr().String()
 	require.NoError(t, nobody.Close())
-	failing(t, open(t, "redis://:secret@"+addr), "connection refused")
+	s := open(t, "redis://:secret@"+addr)
+	failing(t, s, "connection refused")
+	// At once: five tries to dial would take longer than this.
+	c := newCounter(t, s, counter.Config{Timeout: 250 * time.Millisecond})
+	require.ErrorContains(t, c.Add(ctx, signup, 1), "connection refused")
 }
 
 // One that accepts and says nothing.
