@@ -137,6 +137,28 @@ func orDefault(d, byDefault time.Duration, local bool) time.Duration {
 // Ladder is the ladder that c counts on.
 func (c *Counter) Ladder() tiers.Ladder { return c.plan.ladder }
 
+// Local tells whether the store is in this process: no network, nothing to wait
+// for. See the interface of the same name.
+func (c *Counter) Local() bool {
+	_, local := c.store.(Local)
+	return local
+}
+
+// Check is the error that a Take under these limits would return for their
+// sake: one is out of bounds, or the ladder keeps no tier for its window. For
+// those who read limits before they use them.
+func (c *Counter) Check(limits Limits) error {
+	if err := limits.check(); err != nil {
+		return err
+	}
+	for _, limit := range limits {
+		if _, err := c.plan.ladder.Finest(limit.Per); err != nil {
+			return fmt.Errorf("counter: limit %s: %w", limit, err)
+		}
+	}
+	return nil
+}
+
 // deadline is when the store must have answered a call that begins now.
 func (c *Counter) deadline() time.Time {
 	if c.budget == 0 {

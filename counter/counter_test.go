@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -282,6 +283,60 @@ func TestPeekCountsNothing(t *testing.T) {
 			require.True(t, take(t, c, signup, 1, limits("3/d")).Allowed)
 		})
 	}
+}
+
+func TestPeekAllIsWhatTakeAllWouldSay(t *testing.T) {
+	for _, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			clock := newClock(noon)
+			c := newCounter(t, path.store(), clock.config())
+			mail := counter.Key{Event: "signup", Feature: "mail:a@example.org"}
+			asks := []counter.Ask{{Key: signup, Limits: limits("9/m, 9/h, 5/d")}, {Key: mail, Limits: limits("1/m, 2/h, 3/d")}}
+			for _, allowed := range []bool{true, false} {
+				peeked, err := c.PeekAll(ctx, 1, asks...)
+				require.NoError(t, err)
+				taken, err := c.TakeAll(ctx, 1, asks...)
+				require.NoError(t, err)
+				require.Equal(t, allowed, taken.Allowed)
+				require.Equal(t, taken.Allowed, peeked.Allowed)
+				require.Equal(t, taken.Key, peeked.Key)
+				require.Len(t, taken.All(), 6)
+				for i, state := range taken.All() {
+					require.Equal(t, state.Limit, peeked.All()[i].Limit)
+					require.Equal(t, state.Remaining, peeked.All()[i].Remaining)
+					require.Equal(t, state.RetryAfter, peeked.All()[i].RetryAfter)
+				}
+				require.NoError(t, c.Refund(ctx, &peeked), "nothing was taken")
+			}
+			count, err := c.Count(ctx, signup, time.Hour)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, count.High)
+			_, err = c.PeekAll(ctx, 1)
+			require.ErrorContains(t, err, "no keys")
+		})
+	}
+}
+
+// Check says beforehand what a Take would say.
+func TestCheckIsWhatTakeWouldSay(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, c.Check(limits("1/s, 5/90s, 100/d")))
+	for want, wrong := range map[string]counter.Limits{
+		"no limits":                         nil,
+		"max -1":                            {{Max: 1, Per: time.Hour}, {Max: -1, Per: time.Hour}},
+		"limit 1/7d: tiers: a window of 7d": {{Max: 1, Per: time.Hour}, {Max: 1, Per: 7 * 24 * time.Hour}},
+		"limit 1/100ms: tiers: a window of": {{Max: 1, Per: 100 * time.Millisecond}},
+	} {
+		require.ErrorContains(t, c.Check(wrong), want)
+		_, err := c.Take(ctx, signup, 1, wrong)
+		require.Error(t, err)
+	}
+}
+
+func TestLocalIsTheStoresWord(t *testing.T) {
+	store := memory.New(memory.Config{})
+	require.True(t, newCounter(t, store, counter.Config{}).Local())
+	require.False(t, newCounter(t, struct{ counter.Store }{store}, counter.Config{}).Local())
 }
 
 // A Refund gives back once: not for the same verdict again, nor for a copy, nor

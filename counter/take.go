@@ -44,16 +44,27 @@ func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (Ve
 // after the other, in an order that is the same for all callers, and given
 // back if a later one is denied. Until then they can make others be denied. A
 // process that dies in between leaves n hits in the keys already taken.
-func (c *Counter) TakeAll(ctx context.Context, n int64, asks ...Ask) (v Verdict, err error) {
+func (c *Counter) TakeAll(ctx context.Context, n int64, asks ...Ask) (Verdict, error) {
+	return c.all(ctx, n, asks, false)
+}
+
+// PeekAll is what TakeAll would answer now. It counts nothing. Its Verdict
+// cannot be refunded.
+func (c *Counter) PeekAll(ctx context.Context, n int64, asks ...Ask) (Verdict, error) {
+	return c.all(ctx, n, asks, true)
+}
+
+func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Verdict, err error) {
 	if len(asks) == 0 {
 		return Verdict{}, errors.New("counter: no keys, want at least one")
 	}
 	if len(asks) == 1 {
-		return c.one(ctx, asks[0].Key, n, asks[0].Limits, false)
+		return c.one(ctx, asks[0].Key, n, asks[0].Limits, peek)
 	}
-	v.rest = &rest{asks: merge(asks)}
+	v.rest = &rest{}
+	v.rest.asks = merge(v.rest.askRoom[:0], asks)
 	s := c.pool.Get().(*scratch)
-	err = c.answer(ctx, s, &v, v.rest.asks, n, false)
+	err = c.answer(ctx, s, &v, v.rest.asks, n, peek)
 	c.pool.Put(s)
 	if err != nil {
 		return Verdict{}, err
@@ -61,9 +72,9 @@ func (c *Counter) TakeAll(ctx context.Context, n int64, asks ...Ask) (v Verdict,
 	return v, nil
 }
 
-// merge copies asks, each key once, with the limits of all its mentions.
-func merge(asks []Ask) []Ask {
-	merged := make([]Ask, 0, len(asks))
+// merge appends asks to merged, which is empty: each key once, with the limits
+// of all its mentions.
+func merge(merged, asks []Ask) []Ask {
 next:
 	for _, ask := range asks {
 		for i := range merged {

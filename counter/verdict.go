@@ -35,10 +35,13 @@ type Verdict struct {
 	token  token
 }
 
-// rest is what few Verdicts have.
+// rest is what few Verdicts have. The rooms make it one allocation for a call
+// of a few keys and limits.
 type rest struct {
-	asks   []Ask // of TakeAll, each key once; nil for one key
-	states []shortState
+	asks      []Ask // of TakeAll, each key once; nil for one key
+	states    []shortState
+	askRoom   [2]Ask
+	stateRoom [3]shortState
 }
 
 // State is what a [Verdict] says of one limit of one key. The fields mean what
@@ -89,6 +92,9 @@ func (v *Verdict) add(i int, key *Key, limit Limit, s shortState) {
 	} else {
 		if v.rest == nil {
 			v.rest = &rest{}
+		}
+		if i == inlineStates {
+			v.rest.states = v.rest.stateRoom[:0]
 		}
 		v.rest.states = append(v.rest.states, s)
 	}

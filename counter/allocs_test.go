@@ -1,0 +1,27 @@
+//go:build !race
+
+package counter_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+)
+
+// A call of two keys with three limits each: the Verdict's rest, in one piece. With the
+// race detector a sync.Pool forgets at random.
+func TestTakeAllAllocatesOnce(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	asks := []counter.Ask{
+		{Key: signup, Limits: limits("900000/m, 900000/h, 900000/d")},
+		{Key: counter.Key{Event: "signup", Feature: "mail:a@example.org"}, Limits: limits("900000/m, 900000/h, 900000/d")},
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		if v, err := c.TakeAll(ctx, 1, asks...); err != nil || !v.Allowed {
+			t.Error(v, err)
+		}
+	}), 1.0)
+}
