@@ -35,8 +35,9 @@ func (l *link) cut() {
 
 // carry takes bytes from one end to the other, one direction of the link, until
 // the sender is through or the link is cut. It calls arrived for each chunk
-// when it comes in, and deliver when it is due, which says whether it goes out.
-func (l *link) carry(from, to net.Conn, arrived func(), deliver func() bool) {
+// when it comes in, and deliver when it is due, which may change it, and says
+// whether it goes out.
+func (l *link) carry(from, to net.Conn, arrived func(), deliver func(bytes []byte) bool) {
 	// Each chunk has its own due time, and one is read while others wait: the
 	// delay is a delay, and no limit on the throughput.
 	chunks := make(chan chunk, inFlight)
@@ -67,7 +68,7 @@ func (l *link) carry(from, to net.Conn, arrived func(), deliver func() bool) {
 			}
 			continue
 		}
-		if !deliver() {
+		if !deliver(c.bytes) {
 			continue
 		}
 		if _, err := to.Write(c.bytes); err != nil {

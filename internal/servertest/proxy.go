@@ -9,8 +9,8 @@ import (
 )
 
 // Proxy stands between clients and a server, as a network of a given delay
-// that can be counted, silenced and cut. Its methods may be called at any
-// time, by any goroutine.
+// that can be counted, silenced, garbled and cut. Its methods may be called at
+// any time, by any goroutine.
 //
 // # Trips
 //
@@ -45,6 +45,7 @@ type Proxy struct {
 	links    map[*link]bool
 	flowing  chan struct{} // closed unless the proxy is paused
 	deaf     bool          // answers are dropped
+	garbling bool          // answers are changed
 	closed   bool
 	conns    int
 	trips    int
@@ -132,6 +133,17 @@ func (p *Proxy) DropReplies(drop bool) {
 	p.deaf = drop
 }
 
+// Garble makes what the server answers arrive changed, until it is called with
+// false: one byte in eight of each piece that arrives at once, and one at least,
+// has its highest bit flipped. The first connection begins with the first byte,
+// the second with the second, and so on. No text in ASCII comes through; a
+// number in binary can become another one.
+func (p *Proxy) Garble(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.garbling = on
+}
+
 // Cut closes all connections at once, and what is under way is lost. New ones
 // are accepted.
 func (p *Proxy) Cut() {
@@ -143,17 +155,18 @@ func (p *Proxy) Cut() {
 }
 
 func (p *Proxy) accept(ctx context.Context) {
-	for {
+	for number := 0; ; number++ {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.running.Go(func() { p.serve(ctx, client) })
+		p.running.Go(func() { p.serve(ctx, number, client) })
 	}
 }
 
-// serve carries bytes for one client until either side is through.
-func (p *Proxy) serve(ctx context.Context, client net.Conn) {
+// serve carries bytes for one client, which has the number of those before it,
+// until either side is through.
+func (p *Proxy) serve(ctx context.Context, number int, client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
 	p.conns++
@@ -170,8 +183,10 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	}
 	defer p.remove(l)
 	var directions sync.WaitGroup
-	directions.Go(func() { l.carry(client, server, p.sent, func() bool { return true }) })
-	directions.Go(func() { l.carry(server, client, func() {}, p.answered) })
+	directions.Go(func() { l.carry(client, server, p.sent, func([]byte) bool { return true }) })
+	directions.Go(func() {
+		l.carry(server, client, func() {}, func(answer []byte) bool { return p.answered(number, answer) })
+	})
 	directions.Wait()
 }
 
@@ -201,15 +216,21 @@ func (p *Proxy) sent() {
 	}
 }
 
-// answered is told, before it happens, that an answer is due at a client, and
-// tells whether to deliver it.
-func (p *Proxy) answered() bool {
+// answered is told, before it happens, that an answer is due at the client with
+// that number, and tells whether to deliver it. It may change it.
+func (p *Proxy) answered(number int, answer []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.deaf {
 		return false
 	}
 	p.underWay = false
+	if p.garbling {
+		const every = 8
+		for i := number % min(every, len(answer)); i < len(answer); i += every {
+			answer[i] ^= 0x80
+		}
+	}
 	return true
 }
 

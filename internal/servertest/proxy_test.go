@@ -124,6 +124,33 @@ func TestProxyDropsReplies(t *testing.T) {
 	require.Equal(t, "", receive(t, conn, "2\n"), "the first answer does not come any more")
 }
 
+// Requests arrive as they were sent; of what comes back every eighth byte is
+// another, and of a short answer one.
+func TestProxyGarbles(t *testing.T) {
+	t.Parallel()
+	heard := make(chan string, 10)
+	p := NewProxy(t, echo(t, heard), 0)
+	for conn, row := range []struct{ long, short string }{
+		{"\xb12345678\x8a", "\xb1\n"},
+		{"1\xb2345678\n", "1\x8a"},
+		{"12\xb345678\n", "\xb1\n"},
+	} {
+		p.Garble(true)
+		c := connect(t, p.Addr)
+		for request, want := range map[string]string{"12345678\n": row.long, "1\n": row.short} {
+			send(t, c, request)
+			require.Equal(t, request, <-heard)
+			require.Equal(t, want, read(t, c, len(want)), "connection %d", conn)
+		}
+		p.Garble(false)
+		send(t, c, "12345678\n")
+		require.Equal(t, "12345678\n", read(t, c, 9), "as it was, on the same connection")
+		<-heard
+		c.Close() // and whoever comes next begins one further, Reset or not
+		p.Reset()
+	}
+}
+
 func TestProxyCuts(t *testing.T) {
 	t.Parallel()
 	p := NewProxy(t, echo(t, nil), 0)
@@ -211,6 +238,15 @@ func send(t testing.TB, conn net.Conn, line string) {
 	t.Helper()
 	_, err := fmt.Fprint(conn, line)
 	require.NoError(t, err)
+}
+
+func read(t testing.TB, conn net.Conn, n int) string {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	all := make([]byte, n)
+	_, err := io.ReadFull(conn, all)
+	require.NoError(t, err)
+	return string(all)
 }
 
 func requireClosed(t testing.TB, conn net.Conn) {
