@@ -1,0 +1,175 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// decide is the way of every call.
+func (l *Limiter) decide(ctx context.Context, event string, n int64, features []Trait, peek bool) (v Verdict, err error) {
+	rules, known := l.rules[event]
+	if !known {
+		return Verdict{}, fmt.Errorf("limiter: event %q has no rules", event)
+	}
+	if n < 1 || n > counter.MaxCount {
+		return Verdict{}, fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
+	}
+	for i := range features {
+		if err := features[i].err; err != nil {
+			return Verdict{}, fmt.Errorf("%w, event %q", err, event)
+		}
+	}
+	if err := ctx.Err(); err != nil { // also if there is nothing to ask
+		return Verdict{}, fmt.Errorf("limiter: event %q: %w", event, err)
+	}
+	var began time.Time
+	if l.observe != nil && !peek {
+		began = time.Now()
+	}
+	var room [4]counter.Ask
+	asks, open, missing := l.asks(room[:0], event, rules, features)
+	q := question{event, n, peek, open}
+	switch {
+	case missing != "":
+		v.Missing, v.RetryAfter = missing, counter.Never
+	case len(asks) == 0:
+		v.Allowed = true
+	default:
+		if l.timeout == 0 {
+			v.Verdict, err = l.ask(ctx, q, asks)
+		} else {
+			v.Verdict, err = l.askInTime(ctx, q, asks)
+		}
+		if errors.Is(err, counter.ErrStore) {
+			v.Degraded, v.Allowed, err = err, open, nil
+		}
+		if err != nil {
+			return Verdict{}, err
+		}
+	}
+	if l.observe != nil && !peek {
+		l.observe(Decision{event, v.Kind(), v.Outcome(), n, time.Since(began), v.Degraded})
+	}
+	return v, nil
+}
+
+// question is what a call asks the Counter, besides the keys.
+type question struct {
+	event string
+	n     int64
+	peek  bool
+	open  bool // every rule that is asked is Open
+}
+
+// asks appends to empty what rules ask of features, each key once. open tells
+// whether all rules that do are Open; missing is the kind that is missing, if
+// the rule denies for that. All keys are parts of one string: one allocation.
+func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features []Trait) (asks []counter.Ask, open bool, missing string) {
+	var buf [128]byte
+	var marks [8]int
+	asks, open = empty, true
+	keys, ends := buf[:0], marks[:0]
+	for i := range rules {
+		rule, from, before := &rules[i], len(keys), len(ends)
+		for j := range features {
+			t := &features[j]
+			if t.kind != rule.Kind || t.Missing() {
+				continue
+			}
+			start := len(keys)
+			keys = l.canon.append(keys, t)
+			if given(keys, from, ends[before:], start) {
+				keys = keys[:start]
+				continue
+			}
+			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: rule.Limits})
+		}
+		switch {
+		case len(ends) > before:
+		case rule.IfMissing == Skip:
+			continue
+		case rule.IfMissing == Share:
+			keys = append(append(keys, rule.Kind...), ':')
+			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: rule.Limits})
+		default:
+			return nil, false, rule.Kind
+		}
+		open = open && rule.OnFailure == Open
+	}
+	all, start := string(keys), 0
+	for i, end := range ends {
+		asks[i].Key = counter.Key{Event: event, Feature: all[start:end]}
+		start = end
+	}
+	return asks, open, ""
+}
+
+// given tells whether the key from start on is one of those before it. The first
+// of them begins at from, and ends says where each ends. A Counter would merge
+// them too, but take each limit as often as the key is given.
+func given(keys []byte, from int, ends []int, start int) bool {
+	for _, end := range ends {
+		if string(keys[from:end]) == string(keys[start:]) {
+			return true
+		}
+		from = end
+	}
+	return false
+}
+
+// ask asks the Counter and waits for its answer.
+func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
+	if q.peek {
+		return l.counter.PeekAll(ctx, q.n, asks...)
+	}
+	return l.counter.TakeAll(ctx, q.n, asks...)
+}
+
+// askInTime asks the Counter and has an answer by the limiter's deadline: the
+// Counter's, or that the store failed. A Counter keeps to its own budget for
+// every step, but a call of several keys has several, and taking back has one
+// more. Those are worth waiting for, just not by a visitor: they go on in the
+// background, for as long as these budgets last.
+func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
+	type answer struct {
+		v   counter.Verdict
+		err error
+	}
+	inTime, cancel := context.WithTimeout(ctx, l.timeout)
+	answers, late := make(chan answer), make(chan bool, 1)
+	own := slices.Clone(asks)
+	go func() {
+		defer cancel()
+		var a answer
+		a.v, a.err = l.ask(inTime, q, own)
+		select {
+		case answers <- a:
+		case keep := <-late:
+			if a.err == nil && !keep {
+				// Counted, but told to nobody. If the store does not take it
+				// back, the hit stays until it ages out.
+				_ = l.counter.Refund(context.WithoutCancel(ctx), &a.v)
+			}
+		}
+	}()
+	var err error
+	select {
+	case a := <-answers:
+		if a.err == nil || inTime.Err() == nil || errors.Is(a.err, counter.ErrStore) {
+			return a.v, a.err
+		}
+		err = ctx.Err()
+	case <-inTime.Done():
+		err = ctx.Err()
+		late <- err == nil && q.open
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: no answer within %s", counter.ErrStore, l.timeout)
+	}
+	return counter.Verdict{}, fmt.Errorf("limiter: event %q: %w", q.event, err)
+}

@@ -1,0 +1,143 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/netip"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// Two short links a minute for each user, and a hundred a day.
+func Example() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("2/m, 100/d")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		v, err := lim.Allow(context.Background(), "shorten", limiter.Feature("user", "7"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(v.Allowed, v.Limit, v.Remaining, v.RetryAfter > 59*time.Second)
+	}
+	// Output:
+	// true 2/m 1 false
+	// true 2/m 0 false
+	// false 2/m 0 true
+}
+
+// A sign-up counts for the subscriber and for the mailbox, or for neither. Two
+// addresses in one IPv6 network are one subscriber, and capitals make no other
+// mailbox.
+func ExampleLimiter_Allow() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "signup", Kind: "ip", Limits: counter.MustLimits("2/h")},
+		{Event: "signup", Kind: "email", Limits: counter.MustLimits("1/d")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, visitor := range []struct{ addr, mail string }{
+		{"2001:db8::1", "ada@example.org"},
+		{"198.51.100.7", "Ada@Example.org"},
+		{"2001:db8::2", "bob@example.org"},
+		{"2001:db8::3", "eve@example.org"},
+		{"198.51.100.7", "eve@example.org"},
+	} {
+		v, err := lim.Allow(context.Background(), "signup", limiter.IP(netip.MustParseAddr(visitor.addr)), limiter.Email(visitor.mail))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if v.Allowed {
+			fmt.Println("welcome,", visitor.mail)
+		} else {
+			fmt.Println("no more by", v.Key.Feature)
+		}
+	}
+	// Output:
+	// welcome, ada@example.org
+	// no more by email:ada@example.org
+	// welcome, bob@example.org
+	// no more by ip:2001:db8::/64
+	// welcome, eve@example.org
+}
+
+// Only failed log-ins count: each is counted before the password is looked at,
+// and given back if it was right.
+func ExampleLimiter_Refund() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "login", Kind: "user", Limits: counter.MustLimits("2/h")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, password := range []string{"wrong", "right", "right", "wrong", "right"} {
+		v, err := lim.Allow(ctx, "login", limiter.Feature("user", "ada"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch {
+		case !v.Allowed:
+			fmt.Println("come back later")
+		case password == "right":
+			if err := lim.Refund(ctx, &v); err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println("welcome")
+		default:
+			fmt.Println("try again")
+		}
+	}
+	// Output:
+	// try again
+	// welcome
+	// welcome
+	// try again
+	// come back later
+}
+
+// Decisions, counted by event and outcome: what a metric would be labelled with.
+func ExampleConfig_observe() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	metric := map[string]int{} // behind a mutex where several goroutines ask
+	lim, err := limiter.New(c, limiter.Config{
+		Rules: []limiter.Rule{
+			{Event: "mail", Kind: "user", Limits: counter.MustLimits("2/d")},
+		},
+		Observe: func(d limiter.Decision) { metric[d.Event+" "+d.Outcome.String()]++ },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, user := range []string{"7", "7", "7", "8", ""} {
+		if _, err := lim.Allow(context.Background(), "mail", limiter.Feature("user", user)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(metric)
+	// Output:
+	// map[mail admitted:3 mail lacking:1 mail over-limit:1]
+}

@@ -1,0 +1,267 @@
+package limiter_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// What becomes of a call when the store fails: in this process, over a network,
+// and by ticket.
+func TestPolicies(t *testing.T) {
+	open := func(r limiter.Rule) limiter.Rule { return onFailure(limiter.Open, r) }
+	skip := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.Skip, r) }
+	share := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.Share, r) }
+	byIP, byUser := by("ip", "5/h"), by("user", "5/h")
+	home, ada := ip("192.0.2.1"), user("ada")
+	for _, row := range []struct {
+		name     string
+		rules    []limiter.Rule
+		features []limiter.Trait
+		want     limiter.Outcome
+	}{
+		{"closed", []limiter.Rule{byIP}, traits(home), limiter.Failed},
+		{"open", []limiter.Rule{open(byIP)}, traits(home), limiter.Unchecked},
+		{"open twice", []limiter.Rule{open(byIP), open(byUser)}, traits(home, ada), limiter.Unchecked},
+		{"one is closed", []limiter.Rule{open(byIP), byUser}, traits(home, ada), limiter.Failed},
+		{"the other is closed", []limiter.Rule{byIP, open(byUser)}, traits(home, ada), limiter.Failed},
+		{"one that is skipped is not asked", []limiter.Rule{open(byIP), skip(byUser)}, traits(home), limiter.Unchecked},
+		{"nor one before it", []limiter.Rule{skip(byUser), open(byIP)}, traits(home), limiter.Unchecked},
+		{"one that shares is", []limiter.Rule{open(byIP), share(byUser)}, traits(home), limiter.Failed},
+		{"one that is skipped does not open either", []limiter.Rule{byIP, open(skip(byUser))}, traits(home), limiter.Failed},
+		{"nothing to ask", []limiter.Rule{skip(byIP)}, nil, limiter.Unlimited},
+		{"something missing", []limiter.Rule{open(byIP), open(byUser)}, traits(home), limiter.Lacking},
+	} {
+		for name, on := range map[string]func(s *flakyStore) counter.Store{
+			"in this process": func(s *flakyStore) counter.Store { return s },
+			"over a network":  func(s *flakyStore) counter.Store { return struct{ counter.Taker }{s} },
+			"by ticket":       func(s *flakyStore) counter.Store { return struct{ counter.Store }{s} },
+		} {
+			t.Run(row.name+", "+name, func(t *testing.T) {
+				store := &flakyStore{Store: memory.New(memory.Config{})}
+				c := newCounter(t, on(store), counter.Config{Timeout: time.Minute})
+				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, Timeout: time.Minute})
+				store.broken.Store(true)
+				for call, ask := range map[string]func() (limiter.Verdict, error){
+					"allow": func() (limiter.Verdict, error) { return lim.Allow(ctx, "signup", row.features...) },
+					"peek":  func() (limiter.Verdict, error) { return lim.Peek(ctx, "signup", 2, row.features...) },
+					"never": func() (limiter.Verdict, error) { return lim.AllowN(ctx, "signup", 5, row.features...) },
+				} {
+					v, err := ask()
+					require.NoError(t, err, call)
+					require.Equal(t, row.want, v.Outcome(), call)
+					require.Equal(t, row.want == limiter.Unchecked || row.want == limiter.Unlimited, v.Allowed, call)
+					if row.want == limiter.Failed || row.want == limiter.Unchecked {
+						require.ErrorIs(t, v.Degraded, counter.ErrStore, call)
+						require.ErrorIs(t, v.Degraded, errBroken, call)
+						require.NotContains(t, v.Degraded.Error(), "192.0.2.1", call)
+						require.Zero(t, v.RetryAfter, call)
+						require.Empty(t, v.Kind(), call)
+						require.Empty(t, v.All(), call)
+					} else {
+						require.NoError(t, v.Degraded, call)
+					}
+				}
+
+				v, err := lim.Allow(ctx, "signup", row.features...)
+				require.NoError(t, err)
+				store.broken.Store(false)
+				require.NoError(t, lim.Refund(ctx, &v), "nothing was counted")
+				require.Zero(t, counted(t, c, "ip:192.0.2.1"))
+				if v, err = lim.Allow(ctx, "signup", row.features...); row.want == limiter.Failed || row.want == limiter.Unchecked {
+					require.NoError(t, err)
+					require.Equal(t, limiter.Admitted, v.Outcome(), "the store is back")
+					require.EqualValues(t, 4, v.Remaining)
+				}
+			})
+		}
+	}
+}
+
+// A decision is there in time, whatever the store does.
+func TestTimeout(t *testing.T) {
+	const slow = 10 * time.Second
+	for _, row := range []struct {
+		name    string
+		timeout time.Duration
+		deaf    bool
+		policy  limiter.OnFailure
+		takes   time.Duration
+		want    limiter.Outcome
+	}{
+		{"the default", 0, false, limiter.Closed, limiter.DefaultTimeout, limiter.Failed},
+		{"the default, open", 0, false, limiter.Open, limiter.DefaultTimeout, limiter.Unchecked},
+		{"a deaf store", 0, true, limiter.Closed, limiter.DefaultTimeout, limiter.Failed},
+		{"a deaf store, open", 0, true, limiter.Open, limiter.DefaultTimeout, limiter.Unchecked},
+		{"shorter", 20 * time.Millisecond, true, limiter.Closed, 20 * time.Millisecond, limiter.Failed},
+		{"longer", 3 * time.Second, false, limiter.Open, 3 * time.Second, limiter.Unchecked},
+		{"long enough", slow + time.Second, false, limiter.Closed, slow, limiter.Admitted},
+		{"none", -1, true, limiter.Closed, slow, limiter.Admitted},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFarStore(slow)
+			store.deaf = row.deaf
+			var told []limiter.Decision
+			lim := newLimiter(t, farCounter(t, store), limiter.Config{
+				Rules:   []limiter.Rule{onFailure(row.policy, by("ip", "5/h")), onFailure(row.policy, by("user", "5/h"))},
+				Timeout: row.timeout,
+				Observe: func(d limiter.Decision) { told = append(told, d) },
+			})
+			began := time.Now()
+			v := allow(t, lim, ip("192.0.2.1"), user("ada"))
+			require.Equal(t, row.takes, time.Since(began), row.name)
+			require.Equal(t, row.want, v.Outcome(), row.name)
+			if row.want != limiter.Admitted {
+				require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within `+row.takes.String(), row.name)
+				require.ErrorIs(t, v.Degraded, counter.ErrStore, row.name)
+			}
+			require.Len(t, told, 1, row.name)
+			require.Equal(t, row.takes, told[0].Latency, row.name)
+			time.Sleep(slow) // what is under way ends, and the bubble with it
+		})
+	}
+}
+
+// A store in this process is not timed: there is nothing that could be late.
+func TestNoTimeoutInThisProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := struct {
+			*farStore
+			local
+		}{farStore: newFarStore(time.Second)}
+		store.deaf = true
+		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, Timeout: time.Millisecond})
+		require.Equal(t, limiter.Admitted, func() limiter.Outcome { v := allow(t, lim, ip("192.0.2.1")); return v.Outcome() }())
+	})
+}
+
+type local struct{}
+
+func (local) Local() {}
+
+// All features have one deadline, though each of them takes a step.
+func TestOneTimeoutForAllFeatures(t *testing.T) {
+	for _, policy := range []limiter.OnFailure{limiter.Closed, limiter.Open} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFarStore(30 * time.Millisecond)
+			store.apart, store.deaf = true, true
+			c := farCounter(t, store)
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{
+				onFailure(policy, by("ip", "5/h")), onFailure(policy, by("user", "5/h")), onFailure(policy, by("email", "5/h"))}})
+			features := traits(ip("192.0.2.1"), user("ada"), limiter.Email("ada@example.org"))
+			began := time.Now()
+			v := allow(t, lim, features[0])
+			require.Equal(t, limiter.Lacking, v.Outcome())
+			v = allow(t, lim, features...)
+			require.Equal(t, limiter.DefaultTimeout, time.Since(began))
+			require.ErrorIs(t, v.Degraded, counter.ErrStore)
+			time.Sleep(time.Second)
+			for _, feature := range []string{"ip:192.0.2.1", "user:ada", "email:ada@example.org"} {
+				require.Zero(t, counted(t, c, feature), "all or nothing, also late: %s", feature)
+			}
+		})
+	}
+}
+
+// A hit that is counted when its decision has been made already: who was sent
+// away gets it back, who was let through does not, and who has gone does.
+func TestLateAdmissions(t *testing.T) {
+	const slow = 200 * time.Millisecond
+	open := onFailure(limiter.Open, by("ip", "5/h"))
+	for _, row := range []struct {
+		name    string
+		rules   []limiter.Rule
+		before  int64         // hits already there
+		n       int64         //
+		peek    bool          //
+		leaves  time.Duration // when the caller goes; zero: never
+		takes   time.Duration
+		want    limiter.Outcome // if the caller stays
+		counted int64           // in the end
+	}{
+		{"closed", []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 1},
+		{"open", []limiter.Rule{open, onFailure(limiter.Open, by("user", "5/h"))}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Unchecked, 3},
+		{"one of each", []limiter.Rule{open, by("user", "5/h")}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 1},
+		{"a late denial", []limiter.Rule{by("ip", "5/h")}, 4, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 4},
+		{"a late denial, open", []limiter.Rule{open}, 4, 2, false, 0, limiter.DefaultTimeout, limiter.Unchecked, 4},
+		{"a late peek", []limiter.Rule{by("ip", "5/h")}, 4, 1, true, 0, limiter.DefaultTimeout, limiter.Failed, 4},
+		{"a late peek, open", []limiter.Rule{open}, 4, 1, true, 0, limiter.DefaultTimeout, limiter.Unchecked, 4},
+		{"a caller who has gone", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
+		{"a caller who has gone, open", []limiter.Rule{open}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
+		{"a caller who goes later", []limiter.Rule{open}, 1, 2, false, 60 * time.Millisecond, limiter.DefaultTimeout, limiter.Unchecked, 3},
+		{"a caller who goes later, closed", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 60 * time.Millisecond, limiter.DefaultTimeout, limiter.Failed, 1},
+	} {
+		for _, deadline := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFarStore(slow)
+				store.deaf = true
+				c := farCounter(t, store)
+				lim := newLimiter(t, c, limiter.Config{Rules: row.rules})
+				for _, feature := range []string{"ip:192.0.2.1", "user:ada"} {
+					require.NoError(t, c.Add(ctx, key(feature), row.before))
+				}
+				began := time.Now()
+				caller, cancel := context.WithCancel(ctx)
+				defer cancel()
+				gone := context.Canceled
+				if row.leaves > 0 && deadline {
+					caller, cancel = context.WithTimeout(ctx, row.leaves)
+					defer cancel()
+					gone = context.DeadlineExceeded
+				} else if row.leaves > 0 {
+					time.AfterFunc(row.leaves, cancel)
+				}
+				ask := lim.AllowN
+				if row.peek {
+					ask = lim.Peek
+				}
+				v, err := ask(caller, "signup", row.n, ip("192.0.2.1"), user("ada"))
+				require.Equal(t, row.takes, time.Since(began), row.name)
+				if row.leaves > 0 && row.leaves == row.takes {
+					require.ErrorIs(t, err, gone, row.name)
+					require.NotErrorIs(t, err, counter.ErrStore, row.name)
+					require.ErrorContains(t, err, `limiter: event "signup": `, row.name)
+					require.Equal(t, limiter.Verdict{}, v, row.name)
+				} else {
+					require.NoError(t, err, row.name)
+					require.Equal(t, row.want, v.Outcome(), row.name)
+				}
+				time.Sleep(2 * slow)
+				require.NoError(t, lim.Refund(ctx, &v), row.name)
+				require.Equal(t, row.counted, counted(t, c, "ip:192.0.2.1"), row.name)
+				if len(row.rules) > 1 {
+					require.Equal(t, row.counted, counted(t, c, "user:ada"), row.name)
+				}
+			})
+		}
+	}
+}
+
+// An answer that comes in time is taken, however short the time, and whoever
+// else is late.
+func TestAnswersInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFarStore(limiter.DefaultTimeout - 1)
+		c := farCounter(t, store)
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
+		for _, want := range []limiter.Outcome{limiter.Admitted, limiter.Admitted, limiter.OverLimit} {
+			v := allow(t, lim, ip("192.0.2.1"))
+			require.Equal(t, want, v.Outcome())
+		}
+		store.slow = time.Second
+		v := allow(t, lim, ip("192.0.2.2"))
+		require.Equal(t, limiter.Failed, v.Outcome())
+		store.slow = time.Millisecond
+		v = allow(t, lim, ip("192.0.2.3"))
+		require.Equal(t, limiter.Admitted, v.Outcome())
+		require.NoError(t, lim.Refund(ctx, &v))
+		require.Zero(t, counted(t, c, "ip:192.0.2.3"))
+	})
+}

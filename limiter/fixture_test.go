@@ -1,0 +1,179 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
+
+var ctx = context.Background()
+
+func random(t testing.TB) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d: run again with -run '%s' -seed %d", seed, t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func newCounter(t testing.TB, store counter.Store, cfg counter.Config) *counter.Counter {
+	t.Helper()
+	c, err := counter.New(store, cfg)
+	require.NoError(t, err)
+	return c
+}
+
+func newLimiter(t testing.TB, c *counter.Counter, cfg limiter.Config) *limiter.Limiter {
+	t.Helper()
+	lim, err := limiter.New(c, cfg)
+	require.NoError(t, err)
+	return lim
+}
+
+// onMemory makes a Limiter with these rules on an empty store in memory.
+func onMemory(t testing.TB, rules ...limiter.Rule) *limiter.Limiter {
+	t.Helper()
+	return newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: rules})
+}
+
+// by is a rule for signup.
+func by(kind, limits string) limiter.Rule {
+	return limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits(limits)}
+}
+
+// ifMissing and onFailure are r with that policy.
+func ifMissing(p limiter.IfMissing, r limiter.Rule) limiter.Rule { r.IfMissing = p; return r }
+func onFailure(p limiter.OnFailure, r limiter.Rule) limiter.Rule { r.OnFailure = p; return r }
+
+func ip(s string) limiter.Trait                 { return limiter.IP(netip.MustParseAddr(s)) }
+func user(s string) limiter.Trait               { return limiter.Feature("user", s) }
+func key(feature string) counter.Key            { return counter.Key{Event: "signup", Feature: feature} }
+func traits(t ...limiter.Trait) []limiter.Trait { return t }
+
+// allow asks for a sign-up, which must not fail.
+func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Trait) limiter.Verdict {
+	t.Helper()
+	v, err := lim.Allow(ctx, "signup", features...)
+	require.NoError(t, err)
+	return v
+}
+
+// counted is what c holds of a key.
+func counted(t testing.TB, c *counter.Counter, feature string) int64 {
+	t.Helper()
+	n, err := c.Count(ctx, key(feature), time.Hour)
+	require.NoError(t, err)
+	return n.High
+}
+
+// countingStore is a memory store that counts the steps it is asked for, and the
+// keys in them.
+type countingStore struct {
+	*memory.Store
+	mu             sync.Mutex
+	steps, demands int
+}
+
+func newCountingStore() *countingStore { return &countingStore{Store: memory.New(memory.Config{})} }
+
+func (s *countingStore) Take(ctx context.Context, t *counter.Taking) error {
+	s.mu.Lock()
+	s.steps++
+	s.demands += len(t.Demands)
+	s.mu.Unlock()
+	return s.Store.Take(ctx, t)
+}
+
+func (s *countingStore) Do(ctx context.Context, op *counter.Op) error {
+	s.mu.Lock()
+	s.steps++
+	s.mu.Unlock()
+	return s.Store.Do(ctx, op)
+}
+
+// asked is what was asked since the last time.
+func (s *countingStore) asked() (steps, demands int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	steps, demands = s.steps, s.demands
+	s.steps, s.demands = 0, 0
+	return steps, demands
+}
+
+// flakyStore is a memory store that fails while it is broken.
+type flakyStore struct {
+	*memory.Store
+	broken atomic.Bool
+}
+
+var errBroken = errors.New("flaky: broken")
+
+func (s *flakyStore) Take(ctx context.Context, t *counter.Taking) error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	return s.Store.Take(ctx, t)
+}
+
+func (s *flakyStore) Do(ctx context.Context, op *counter.Op) error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	return s.Store.Do(ctx, op)
+}
+
+// farStore is a memory store at the end of a wire, in the virtual time of a
+// synctest bubble: a step is made at once, and answered after a while.
+type farStore struct {
+	counter.Taker
+	slow  time.Duration // to answer a step
+	deaf  bool          // goes on when nobody waits any more
+	apart bool          // one step for each key
+}
+
+func newFarStore(slow time.Duration) *farStore {
+	return &farStore{Taker: memory.New(memory.Config{}), slow: slow}
+}
+
+func (s *farStore) Take(ctx context.Context, t *counter.Taking) error {
+	if err := s.Taker.Take(ctx, t); err != nil {
+		return err
+	}
+	if s.deaf {
+		time.Sleep(s.slow)
+		return nil
+	}
+	late, cancel := context.WithDeadline(context.Background(), t.Deadline)
+	defer cancel()
+	select {
+	case <-time.After(s.slow):
+		return nil
+	case <-late.Done():
+		return os.ErrDeadlineExceeded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *farStore) Together([]counter.Demand) bool { return !s.apart }
+
+// farCounter has a budget that no answer here exceeds.
+func farCounter(t testing.TB, s counter.Store) *counter.Counter {
+	return newCounter(t, s, counter.Config{Timeout: time.Minute})
+}

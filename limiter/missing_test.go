@@ -1,0 +1,87 @@
+package limiter_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+func TestMissingFeatures(t *testing.T) {
+	deny, skip, share := by("ip", "9/h"), ifMissing(limiter.Skip, by("ip", "9/h")), ifMissing(limiter.Share, by("ip", "9/h"))
+	for _, row := range []struct {
+		name     string
+		rules    []limiter.Rule
+		features []limiter.Trait
+		want     limiter.Outcome
+		missing  string
+		counted  map[string]int64
+	}{
+		{"denied", []limiter.Rule{by("user", "9/h"), deny}, traits(user("7")), limiter.Lacking, "ip", map[string]int64{"user:7": 0}},
+		{"the first that is missing is named", []limiter.Rule{by("user", "9/h"), deny}, nil, limiter.Lacking, "user", nil},
+		{"no address is no feature", []limiter.Rule{deny}, traits(limiter.Feature("ip", "")), limiter.Lacking, "ip", nil},
+		{"an empty one beside a good one", []limiter.Rule{deny}, traits(limiter.Feature("ip", ""), ip("192.0.2.1")), limiter.Admitted, "", map[string]int64{"ip:192.0.2.1": 1}},
+		{"no one who skips helps", []limiter.Rule{ifMissing(limiter.Skip, by("user", "9/h")), deny}, traits(user("7")), limiter.Lacking, "ip", map[string]int64{"user:7": 0}},
+		{"nor one who shares", []limiter.Rule{ifMissing(limiter.Share, by("user", "9/h")), deny}, nil, limiter.Lacking, "ip", map[string]int64{"user:": 0}},
+		{"skipped", []limiter.Rule{by("user", "9/h"), skip}, traits(user("7")), limiter.Admitted, "", map[string]int64{"user:7": 1}},
+		{"all skipped", []limiter.Rule{skip}, traits(user("7")), limiter.Unlimited, "", nil},
+		{"shared", []limiter.Rule{by("user", "9/h"), share}, traits(user("7")), limiter.Admitted, "", map[string]int64{"user:7": 1, "ip:": 1}},
+		{"nothing but shared", []limiter.Rule{share}, nil, limiter.Admitted, "", map[string]int64{"ip:": 1}},
+		{"not shared when there", []limiter.Rule{share}, traits(ip("192.0.2.1")), limiter.Admitted, "", map[string]int64{"ip:": 0, "ip:192.0.2.1": 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := newCountingStore()
+			c := newCounter(t, store, counter.Config{})
+			lim := newLimiter(t, c, limiter.Config{Rules: row.rules})
+			v := allow(t, lim, row.features...)
+			steps, _ := store.asked()
+			require.Equal(t, row.want, v.Outcome())
+			require.Equal(t, row.missing, v.Missing)
+			require.Equal(t, row.want == limiter.Admitted || row.want == limiter.Unlimited, v.Allowed)
+			switch row.want {
+			case limiter.Lacking:
+				require.Equal(t, counter.Never, v.RetryAfter)
+				require.Equal(t, row.missing, v.Kind())
+			case limiter.Unlimited:
+				require.Zero(t, v.RetryAfter)
+				require.Empty(t, v.Kind())
+			}
+			if row.want != limiter.Admitted {
+				require.Zero(t, steps, "the store is not asked")
+				require.Empty(t, v.All())
+			}
+			for feature, n := range row.counted {
+				require.Equal(t, n, counted(t, c, feature), feature)
+			}
+			require.NoError(t, lim.Refund(ctx, &v))
+		})
+	}
+}
+
+// Calls without an address share one key: not with an address, not with calls
+// without something else.
+func TestShare(t *testing.T) {
+	lim := onMemory(t, ifMissing(limiter.Share, by("ip", "2/h")), ifMissing(limiter.Share, by("user", "3/h")))
+	for i, row := range []struct {
+		features []limiter.Trait
+		want     bool
+		kind     string
+	}{
+		{traits(user("ada")), true, "ip"},
+		{traits(user("bob")), true, "ip"},
+		{traits(user("eve")), false, "ip"},
+		{traits(ip("192.0.2.1")), true, "ip"}, // the user is shared, and has one of three
+		{traits(ip("192.0.2.1")), true, "ip"},
+		{traits(ip("192.0.2.2")), true, "user"},
+		{traits(ip("192.0.2.3")), false, "user"},
+		{traits(ip("192.0.2.3"), user("eve")), true, "ip"},
+		{traits(ip("192.0.2.3"), user(":")), true, "ip"},
+		{nil, false, "ip"},
+	} {
+		v := allow(t, lim, row.features...)
+		require.Equal(t, row.want, v.Allowed, "row %d", i)
+		require.Equal(t, row.kind, v.Kind(), "row %d", i)
+	}
+}

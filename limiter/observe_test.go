@@ -1,0 +1,107 @@
+package limiter_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// Every decision is told once, with what it was; what was not decided is not.
+func TestObserve(t *testing.T) {
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	var told []limiter.Decision
+	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{
+		Rules: []limiter.Rule{
+			by("ip", "5/h"), by("user", "3/h"),
+			{Event: "mail", Kind: "ip", Limits: counter.MustLimits("9/h"), OnFailure: limiter.Open, IfMissing: limiter.Skip},
+		},
+		Observe: func(d limiter.Decision) { told = append(told, d) },
+	})
+	home := ip("192.0.2.1")
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, row := range []struct {
+		name     string
+		ctx      context.Context
+		event    string
+		n        int64
+		broken   bool
+		features []limiter.Trait
+		kind     string
+		want     limiter.Outcome
+		word     string
+		silent   bool
+	}{
+		{"admitted", ctx, "signup", 1, false, traits(home, user("7")), "user", limiter.Admitted, "admitted", false},
+		{"admitted twice", ctx, "signup", 2, false, traits(home, user("7")), "user", limiter.Admitted, "admitted", false},
+		{"denied", ctx, "signup", 1, false, traits(home, user("7")), "user", limiter.OverLimit, "over-limit", false},
+		{"denied by another kind", ctx, "signup", 3, false, traits(home, user("8")), "ip", limiter.OverLimit, "over-limit", false},
+		{"missing", ctx, "signup", 4, false, traits(home), "user", limiter.Lacking, "lacking", false},
+		{"unlimited", ctx, "mail", 5, false, traits(user("7")), "", limiter.Unlimited, "unlimited", false},
+		{"failed", ctx, "signup", 1, true, traits(home, user("7")), "", limiter.Failed, "failed", false},
+		{"unchecked", ctx, "mail", 2, true, traits(home), "", limiter.Unchecked, "unchecked", false},
+		{"nothing to ask of a store that fails", ctx, "mail", 1, true, nil, "", limiter.Unlimited, "unlimited", false},
+		{"an unknown event", ctx, "logout", 1, false, traits(home), "", 0, "", true},
+		{"no n", ctx, "signup", 0, false, traits(home, user("9")), "", 0, "", true},
+		{"no address", ctx, "signup", 1, false, traits(home, user("9"), limiter.Email("x")), "", 0, "", true},
+		{"nobody there", gone, "signup", 1, false, traits(home, user("9")), "", 0, "", true},
+	} {
+		told = nil
+		store.broken.Store(row.broken)
+		_, err := lim.Peek(ctx, "signup", 1, home, user("9"))
+		require.NoError(t, err)
+		require.Empty(t, told, "%s: a peek", row.name)
+
+		v, err := lim.AllowN(row.ctx, row.event, row.n, row.features...)
+		if row.silent {
+			require.Error(t, err, row.name)
+			require.Empty(t, told, row.name)
+			continue
+		}
+		require.NoError(t, err, row.name)
+		require.Len(t, told, 1, row.name)
+		d := told[0]
+		require.Positive(t, d.Latency, row.name)
+		d.Latency = 0
+		require.Equal(t, limiter.Decision{Event: row.event, Kind: row.kind, Outcome: row.want, N: row.n, Degraded: v.Degraded}, d, row.name)
+		require.Equal(t, row.broken && row.features != nil, v.Degraded != nil, row.name)
+		require.Equal(t, row.want, v.Outcome(), row.name)
+		require.Equal(t, row.word, d.Outcome.String(), row.name)
+	}
+	require.Equal(t, "Outcome(6)", limiter.Outcome(6).String())
+
+	store.broken.Store(false)
+	told = nil
+	v, err := lim.Allow(ctx, "mail", ip("192.0.2.9"))
+	require.NoError(t, err)
+	require.NoError(t, lim.Refund(ctx, &v))
+	require.Len(t, told, 1, "a refund is no decision")
+}
+
+// It is told by the goroutine that asked, before it gets its answer.
+func TestObserveByManyAtOnce(t *testing.T) {
+	var mu sync.Mutex
+	told := map[limiter.Outcome]int{}
+	lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{
+		Rules:   []limiter.Rule{by("ip", "50/h")},
+		Observe: func(d limiter.Decision) { mu.Lock(); defer mu.Unlock(); told[d.Outcome]++ },
+	})
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			for range 10 {
+				if _, err := lim.Allow(ctx, "signup", ip("192.0.2.1")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	require.Equal(t, map[limiter.Outcome]int{limiter.Admitted: 50, limiter.OverLimit: 150}, told)
+}

@@ -1,0 +1,247 @@
+package limiter_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// spelling is a feature in one of the ways in which it can be written, and what
+// it is.
+type spelling struct {
+	trait limiter.Trait
+	is    string
+}
+
+// spellings of three features of each kind.
+var spellings = map[string][]spelling{
+	"ip": {
+		{ip("192.0.2.1"), "a"}, {ip("::ffff:192.0.2.1"), "a"}, {limiter.Feature("ip", "192.0.2.1"), "a"},
+		{ip("192.0.2.2"), "b"},
+		{ip("2001:db8::1"), "c"}, {ip("2001:db8::2%eth0"), "c"},
+	},
+	"email": {
+		{limiter.Email("ada@example.org"), "a"}, {limiter.Email(`"ADA"@Example.org.`), "a"},
+		{limiter.Email("a.da@example.org"), "b"},
+		{limiter.Email("ada@bücher.example"), "c"}, {limiter.Email("Ada@xn--bcher-kva.example"), "c"},
+	},
+	"user": {{user("1"), "a"}, {user("2"), "b"}, {user("192.0.2.1"), "c"}},
+}
+
+// world is a Limiter on a clock of its own, and what it must say.
+type world struct {
+	*testing.T
+	r      *rand.Rand
+	now    time.Time
+	lim    *limiter.Limiter
+	rules  []limiter.Rule
+	judge  oracle.Judge
+	logs   map[string]*oracle.Log // of every feature
+	denied int
+	passed int
+}
+
+func newWorld(t *testing.T, r *rand.Rand, on func() counter.Store) *world {
+	ladder, err := tiers.Parse([]string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d", "10s:1d"}[r.IntN(3)])
+	require.NoError(t, err)
+	skew := time.Duration(r.IntN(2)) * 150 * time.Millisecond
+	w := &world{T: t, r: r, now: time.Unix(1_700_000_000+r.Int64N(1e6), r.Int64N(1e9)), logs: map[string]*oracle.Log{}}
+	w.judge = oracle.Judge{Ladder: ladder, Slack: skew}
+	cfg := counter.Config{Ladder: ladder, Skew: skew, Timeout: -1, Now: func() time.Time { return w.now }}
+	if skew == 0 {
+		cfg.Skew = -1
+	}
+	for _, kind := range []string{"ip", "email", "user"} {
+		if r.IntN(4) == 0 {
+			continue
+		}
+		rule := limiter.Rule{Event: "signup", Kind: kind, IfMissing: limiter.IfMissing(r.IntN(3))}
+		for _, per := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour} {
+			if r.IntN(2) == 0 {
+				rule.Limits = append(rule.Limits, counter.Limit{Max: 1 + r.Int64N(6), Per: per})
+			}
+		}
+		if len(rule.Limits) > 0 {
+			w.rules = append(w.rules, rule)
+		}
+	}
+	if len(w.rules) == 0 {
+		w.rules = []limiter.Rule{by("ip", "2/10m")}
+	}
+	// Some rules come in pieces.
+	var given []limiter.Rule
+	for _, rule := range w.rules {
+		piece := rule
+		if k := r.IntN(len(rule.Limits)); k > 0 {
+			piece.Limits = rule.Limits[:k]
+			given = append(given, piece)
+			piece.Limits = rule.Limits[k:]
+		}
+		given = append(given, piece)
+	}
+	w.lim = newLimiter(t, newCounter(t, on(), cfg), limiter.Config{Rules: given, Timeout: time.Minute})
+	return w
+}
+
+// pass lets time pass: nothing, some, or to about the end of a window.
+func (w *world) pass() {
+	switch w.r.IntN(6) {
+	case 0:
+	case 1, 2:
+		w.now = w.now.Add(time.Duration(w.r.Int64N(int64(20 * time.Second))))
+	case 3, 4:
+		w.now = w.now.Add(time.Duration(w.r.Int64N(int64(4 * time.Minute))))
+	default:
+		limits := w.rules[w.r.IntN(len(w.rules))].Limits
+		w.now = w.now.Add(limits[w.r.IntN(len(limits))].Per + time.Duration(w.r.Int64N(int64(2*time.Second))) - time.Second)
+	}
+}
+
+// visitor is some features, as they are given, and what they are.
+func (w *world) visitor() (features []limiter.Trait, is map[string][]string) {
+	is = map[string][]string{}
+	for _, kind := range []string{"ip", "email", "user"} {
+		for range []int{0, 1, 1, 1, 1, 1, 2, 3}[w.r.IntN(8)] {
+			s := spellings[kind][w.r.IntN(len(spellings[kind]))]
+			features = append(features, s.trait)
+			if !slices.Contains(is[kind], s.is) {
+				is[kind] = append(is[kind], s.is)
+			}
+		}
+	}
+	w.r.Shuffle(len(features), func(i, j int) { features[i], features[j] = features[j], features[i] })
+	return features, is
+}
+
+// want is what a call must be told, and what it counts for if it is admitted.
+func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, keys map[string]*limiter.Rule) {
+	keys = map[string]*limiter.Rule{}
+	for i := range w.rules {
+		rule := &w.rules[i]
+		values := is[rule.Kind]
+		if values == nil {
+			switch rule.IfMissing {
+			case limiter.Deny:
+				return limiter.Lacking, nil
+			case limiter.Share:
+				values = []string{"nobody"}
+			}
+		}
+		for _, value := range values {
+			keys[rule.Kind+" "+value] = rule
+		}
+	}
+	if len(keys) == 0 {
+		return limiter.Unlimited, nil
+	}
+	want = limiter.Admitted
+	for name, rule := range keys {
+		if w.logs[name] == nil {
+			w.logs[name] = &oracle.Log{}
+		}
+		allowed, err := w.judge.Allowed(w.logs[name], w.now, n, rule.Limits)
+		require.NoError(w, err)
+		if !allowed {
+			want = limiter.OverLimit
+		}
+	}
+	return want, keys
+}
+
+// call makes a call and holds its answer to the log of all hits.
+func (w *world) call(features []limiter.Trait, is map[string][]string, n int64) limiter.Verdict {
+	want, keys := w.want(is, n)
+	if w.r.IntN(3) == 0 {
+		v, err := w.lim.Peek(ctx, "signup", n, features...)
+		require.NoError(w, err)
+		require.Equal(w, want, v.Outcome(), "a peek")
+	}
+	v, err := w.lim.AllowN(ctx, "signup", n, features...)
+	require.NoError(w, err)
+	require.Equal(w, want, v.Outcome(), "%d of %v at %s by %v", n, is, w.now, w.rules)
+	require.Equal(w, want == limiter.Admitted || want == limiter.Unlimited, v.Allowed)
+	switch want {
+	case limiter.Admitted:
+		w.passed++
+		for name := range keys {
+			w.logs[name].Add(w.now, n)
+		}
+	case limiter.OverLimit:
+		w.denied++
+	}
+	if keys != nil {
+		limits := 0
+		for _, rule := range keys {
+			limits += len(rule.Limits)
+		}
+		require.Len(w, v.All(), limits)
+		require.True(w, slices.ContainsFunc(w.rules, func(r limiter.Rule) bool { return r.Kind == v.Kind() }), v.Kind())
+	}
+	return v
+}
+
+// Random rules, visitors and times: a call is admitted exactly if the log of all
+// hits has room in every window of every feature, up to the bucket that the
+// window begins in. So no true window ever holds more than Max.
+func TestAgainstTheOracle(t *testing.T) {
+	for name, on := range map[string]func() counter.Store{
+		"in this process":         func() counter.Store { return memory.New(memory.Config{}) },
+		"as if over a network":    func() counter.Store { return struct{ counter.Taker }{memory.New(memory.Config{})} },
+		"by ticket, over no wire": func() counter.Store { return struct{ counter.Store }{memory.New(memory.Config{})} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := random(t)
+			passed, denied, refunded, retried := 0, 0, 0, 0
+			for range 60 {
+				w := newWorld(t, r, on)
+				for range 60 {
+					w.pass()
+					features, is := w.visitor()
+					n := 1 + r.Int64N(8)/5
+					at := w.now
+					v := w.call(features, is, n)
+					switch {
+					case v.Outcome() == limiter.Admitted && r.IntN(8) == 0:
+						_, keys := w.want(is, n)
+						require.NoError(t, w.lim.Refund(ctx, &v))
+						for name := range keys {
+							w.logs[name].Remove(at, n)
+						}
+						refunded++
+					case v.Outcome() == limiter.OverLimit && v.RetryAfter < counter.Never && r.IntN(4) == 0:
+						w.now = w.now.Add(v.RetryAfter)
+						v = w.call(features, is, n)
+						require.True(t, v.Allowed, "a lone caller who comes back in time")
+						retried++
+					}
+				}
+				for name, log := range w.logs {
+					for _, rule := range w.rules {
+						for _, limit := range rule.Limits {
+							if strings.HasPrefix(name, rule.Kind+" ") {
+								require.LessOrEqual(t, log.Worst(limit.Per), limit.Max, fmt.Sprint(name, limit))
+							}
+						}
+					}
+				}
+				passed, denied = passed+w.passed, denied+w.denied
+			}
+			t.Logf("%d admitted, %d denied, %d refunded, %d came back", passed, denied, refunded, retried)
+			require.Greater(t, passed, 300)
+			require.Greater(t, denied, 300)
+			require.Greater(t, refunded, 30)
+			require.Greater(t, retried, 30)
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package limiter
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Rule limits an event by a kind of feature: every feature of that kind has
+// the Limits to itself. Rules of one event and kind are merged: their limits
+// share the same counts, and cost the writes of one.
+type Rule struct {
+	Event string // what is limited: "signup"; not empty
+	Kind  string // what it is limited by: "ip", "user", "email", or any other name of printable ASCII without colon
+
+	// Limits are what one feature is allowed, such as counter.MustLimits("2/s,
+	// 10/h, 100/d").
+	Limits counter.Limits
+
+	// OnFailure decides when the store fails. Default: Closed. If several
+	// rules had to be asked, one that is Closed decides.
+	OnFailure OnFailure
+
+	// IfMissing decides what becomes of a call without a feature of this kind.
+	// Default: Deny.
+	IfMissing IfMissing
+}
+
+// OnFailure is what a [Rule] decides when the store fails.
+type OnFailure uint8
+
+// What a rule can decide when the store fails.
+const (
+	Closed OnFailure = iota // denied: whatever the event costs is dearer than a visitor sent away
+	Open                    // allowed: nobody is sent away because of a store, and nobody is limited either
+)
+
+// IfMissing is what a [Rule] decides about a call that lacks its kind of feature.
+type IfMissing uint8
+
+// What a rule can decide about a call that lacks its kind of feature.
+const (
+	Deny  IfMissing = iota // denied
+	Skip                   // allowed as far as this rule goes
+	Share                  // counted under one key, which all such calls share
+)
+
+func (r Rule) String() string { return fmt.Sprintf("%q by %q", r.Event, r.Kind) }
+
+func (r Rule) check(c *counter.Counter) error {
+	switch {
+	case r.Event == "":
+		return fmt.Errorf("limiter: rule %s: the event is empty", r)
+	case r.Kind == "":
+		return fmt.Errorf("limiter: rule %s: the kind is empty", r)
+	case strings.ContainsFunc(r.Kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' }):
+		return fmt.Errorf("limiter: rule %s: want a kind of printable ASCII without colon", r)
+	case r.OnFailure > Open:
+		return fmt.Errorf("limiter: rule %s: OnFailure is %d, want Open or Closed", r, r.OnFailure)
+	case r.IfMissing > Share:
+		return fmt.Errorf("limiter: rule %s: IfMissing is %d, want Deny, Skip or Share", r, r.IfMissing)
+	}
+	if err := c.Check(r.Limits); err != nil {
+		return fmt.Errorf("limiter: rule %s: %w", r, err)
+	}
+	return nil
+}
+
+// merge adds r to rules, which are checked and hold one Rule for each event and
+// kind.
+func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
+	for i, a := range r.Limits {
+		for _, b := range r.Limits[:i] {
+			if a.Per == b.Per {
+				return nil, fmt.Errorf("limiter: rule %s: two limits of one window: %s and %s", r, b, a)
+			}
+		}
+	}
+	for i := range rules {
+		same := &rules[i]
+		if same.Event != r.Event || same.Kind != r.Kind {
+			continue
+		}
+		for _, a := range same.Limits {
+			for _, b := range r.Limits {
+				if a.Per == b.Per {
+					return nil, fmt.Errorf("limiter: rule %s is there twice: %s and %s", r, a, b)
+				}
+			}
+		}
+		if same.OnFailure != r.OnFailure || same.IfMissing != r.IfMissing {
+			return nil, fmt.Errorf("limiter: rule %s is there twice, with different policies: OnFailure %s and %s, IfMissing %s and %s",
+				r, same.OnFailure, r.OnFailure, same.IfMissing, r.IfMissing)
+		}
+		same.Limits = append(same.Limits[:len(same.Limits):len(same.Limits)], r.Limits...)
+		return rules, same.check(c) // together they may be too many
+	}
+	r.Limits = append(counter.Limits(nil), r.Limits...)
+	return append(rules, r), nil
+}
+
+// String is the name of the constant.
+func (p OnFailure) String() string { return name("OnFailure", uint8(p), "Closed", "Open") }
+
+// String is the name of the constant.
+func (p IfMissing) String() string { return name("IfMissing", uint8(p), "Deny", "Skip", "Share") }
+
+// name is the i-th of names. A number without a name can be made, and shown.
+func name(kind string, i uint8, names ...string) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("%s(%d)", kind, i)
+}

@@ -1,0 +1,102 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Trait is one feature of a call: of some kind, and what it is there. [IP],
+// [Email] and [Feature] make them. The zero Trait, and one without content
+// (an address that is not valid, an empty text), is not there: the rules that
+// need its kind find it missing.
+//
+// Two Traits that mean the same make the same key: an Email in capitals is the
+// one in small letters.
+type Trait struct {
+	kind   string
+	text   string     // without addr: the whole, or of an e-mail address the local part
+	domain string     // of an e-mail address, in canonical form
+	addr   netip.Addr // of an IP
+	err    error
+}
+
+// Kinds of the features that canonicalise by themselves.
+const (
+	KindIP    = "ip"
+	KindEmail = "email"
+)
+
+// IP is the feature "ip": the network that addr is in. An IPv4 address is taken
+// whole and an IPv6 address by its first 64 bits, since that is what one
+// subscriber has; Config.IPv4Bits and Config.IPv6Bits say otherwise. An IPv4
+// address that is mapped to IPv6 is the IPv4 address; a zone is dropped.
+func IP(addr netip.Addr) Trait {
+	return Trait{kind: KindIP, addr: addr.Unmap().WithZone("")}
+}
+
+// Feature is a feature of any kind, taken as it is: Feature("user", "7") and
+// Feature("ip", "7") never meet. value may hold any bytes.
+func Feature(kind, value string) Trait {
+	return Trait{kind: kind, text: value}
+}
+
+// Kind is the kind that t was made with.
+func (t *Trait) Kind() string { return t.kind }
+
+// Missing tells whether t is not there.
+func (t *Trait) Missing() bool {
+	return t.err == nil && t.text == "" && !t.addr.IsValid()
+}
+
+// Err is why t cannot be what it was made from: text that is not an e-mail
+// address. A call with such a Trait returns the same error.
+func (t *Trait) Err() error { return t.err }
+
+// canon is how traits are brought to one form.
+type canon struct {
+	v4Bits, v6Bits         int
+	ignoreDots, ignoreTags bool
+}
+
+func newCanon(cfg *Config) (canon, error) {
+	c := canon{cfg.IPv4Bits, cfg.IPv6Bits, cfg.EmailIgnoreDots, cfg.EmailIgnoreTags}
+	if c.v4Bits == 0 {
+		c.v4Bits = 32
+	}
+	if c.v6Bits == 0 {
+		c.v6Bits = 64
+	}
+	var errs []error
+	if c.v4Bits < 0 || c.v4Bits > 32 {
+		errs = append(errs, fmt.Errorf("limiter: IPv4Bits is %d, want 1 to 32", c.v4Bits))
+	}
+	if c.v6Bits < 0 || c.v6Bits > 128 {
+		errs = append(errs, fmt.Errorf("limiter: IPv6Bits is %d, want 1 to 128", c.v6Bits))
+	}
+	return c, errors.Join(errs...)
+}
+
+// append appends the feature of a counter.Key for t, which is not missing. Its
+// kind ends at the first colon, so no two kinds meet.
+func (c *canon) append(dst []byte, t *Trait) []byte {
+	dst = append(append(dst, t.kind...), ':')
+	switch {
+	case t.addr.IsValid():
+		bits := c.v6Bits
+		if t.addr.Is4() {
+			bits = c.v4Bits
+		}
+		if bits == t.addr.BitLen() {
+			return t.addr.AppendTo(dst)
+		}
+		network, err := t.addr.Prefix(bits)
+		if err != nil { // bits are in range, see newCanon
+			return t.addr.AppendTo(dst)
+		}
+		return network.AppendTo(dst)
+	case t.domain != "":
+		return append(append(c.appendLocal(dst, t.text), '@'), t.domain...)
+	}
+	return append(dst, t.text...)
+}

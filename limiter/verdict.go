@@ -1,0 +1,89 @@
+package limiter
+
+import (
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Verdict is the answer of a [Limiter]. The zero Verdict denies: a dropped error
+// fails closed.
+//
+// Key, Limit, Remaining, RetryAfter and ResetAfter are those of the limit that
+// binds, and All has all limits, as in counter.Verdict; they are zero, and All
+// is empty, where no limit was asked: the store failed, a feature is missing,
+// or every rule was skipped.
+type Verdict struct {
+	counter.Verdict
+
+	// Degraded is why the store could not say, if it failed; Allowed is then
+	// what the rules' OnFailure decided. It is a counter.ErrStore.
+	Degraded error
+
+	// Missing is the kind of feature that the call lacked, if it was denied
+	// for that. No waiting helps: RetryAfter is counter.Never.
+	Missing string
+}
+
+// Kind is the kind of feature that the limit which binds is for, or that is
+// missing. Empty if there is none.
+func (v *Verdict) Kind() string {
+	if v.Missing != "" {
+		return v.Missing
+	}
+	return KindOf(v.Key)
+}
+
+// KindOf is the kind of feature in a key that a [Limiter] has made.
+func KindOf(key counter.Key) string {
+	kind, _, _ := strings.Cut(key.Feature, ":")
+	return kind
+}
+
+// Outcome says in a word what was decided.
+type Outcome uint8
+
+// What can be decided.
+const (
+	OverLimit Outcome = iota // denied: a limit has no room
+	Lacking                  // denied: a feature is missing
+	Failed                   // denied: the store failed
+	Admitted                 // allowed, and counted
+	Unlimited                // allowed: every rule was skipped
+	Unchecked                // allowed: the store failed
+)
+
+// String is a word to label a metric with: "over-limit", "lacking", "failed",
+// "admitted", "unlimited", "unchecked".
+func (o Outcome) String() string {
+	return name("Outcome", uint8(o), "over-limit", "lacking", "failed", "admitted", "unlimited", "unchecked")
+}
+
+// Outcome is what v says, in a word.
+func (v *Verdict) Outcome() Outcome {
+	switch {
+	case v.Degraded != nil && v.Allowed:
+		return Unchecked
+	case v.Degraded != nil:
+		return Failed
+	case v.Missing != "":
+		return Lacking
+	case !v.Allowed:
+		return OverLimit
+	case v.Key == counter.Key{}:
+		return Unlimited
+	}
+	return Admitted
+}
+
+// Decision is what Config.Observe is told. No field of it is a visitor's: its
+// values are few enough to label metrics with.
+type Decision struct {
+	Event    string
+	Kind     string // of the limit that binds, or that is missing; may be empty
+	Outcome  Outcome
+	N        int64
+	Latency  time.Duration
+	Degraded error // as in Verdict
+}
