@@ -1,0 +1,106 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// problem is a problem detail: RFC 9457.
+type problem struct {
+	Type     string   `json:"type,omitempty"` // absent: about:blank
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"` // names of policies, as in RateLimit-Policy
+}
+
+// quotaExceeded is the type of problem of
+// draft-ietf-httpapi-ratelimit-headers-10.
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+func (p problem) write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store") // an answer to this client, at this moment
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // a client who is gone
+}
+
+// answerDenied answers a request that may not happen.
+func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.Verdict) {
+	switch v.Outcome() {
+	case limiter.Lacking:
+		reason := "is missing"
+		if m.Refuse != Silently {
+			reason += ", and the service limits by it"
+		}
+		m.answerError(w, q, badRequest(v.Missing, reason))
+		return
+	case limiter.Failed:
+		m.answerFailed(w, q, v)
+		return
+	}
+	switch {
+	case m.Denied != nil:
+		m.Denied.ServeHTTP(w, newHit(m, q.in, v).request(q))
+	case m.Refuse == Silently:
+		w.WriteHeader(http.StatusOK)
+	default:
+		p := problem{
+			Type:     quotaExceeded,
+			Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+			Status:   http.StatusTooManyRequests,
+			Violated: m.fields.violated(&v),
+		}
+		if m.Refuse == Forbidden {
+			p.Status = http.StatusForbidden
+		}
+		p.write(w)
+	}
+}
+
+// answerFailed answers a request of which nobody knows whether it may happen.
+func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.Verdict) {
+	if m.Failed != nil {
+		m.Failed.ServeHTTP(w, newHit(m, q.in, v).request(q))
+		return
+	}
+	p := problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable}
+	if m.Refuse != Silently {
+		p.Detail = "The service cannot tell at the moment whether this request is within its limits."
+	}
+	p.write(w)
+}
+
+// answerError answers a request that could not be asked about.
+func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
+	var value *ValueError
+	switch {
+	case errors.As(err, &value):
+		status := value.Status
+		if status < 400 || status > 599 { // it may be anybody's, and net/http panics at some
+			status = http.StatusBadRequest
+		}
+		problem{Title: http.StatusText(status), Status: status, Detail: value.Place + ": " + value.Reason}.write(w)
+	case q.in.Context().Err() != nil:
+		// The client is gone, or a time limit around this middleware has struck.
+		m.answerFailed(w, q, limiter.Verdict{Degraded: err})
+	default:
+		problem{Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError}.write(w)
+	}
+}
+
+// violated are the names of the policies that v denies by.
+func (f *fields) violated(v *limiter.Verdict) []string {
+	var names []string
+	for _, s := range v.All() {
+		if p := f.find(&s); s.RetryAfter > 0 && p != nil && !slices.Contains(names, p.name) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,367 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// brokenStore fails, once the call that it is given has returned.
+type brokenStore struct{ wait func(context.Context) }
+
+var errBroken = errors.New("connection refused to 10.1.2.3")
+
+func (s brokenStore) Do(ctx context.Context, _ *counter.Op) error {
+	if s.wait != nil {
+		s.wait(ctx)
+	}
+	return errBroken
+}
+
+// requireProblem reads a problem detail and looks at what all of them have.
+func requireProblem(t testing.TB, got answer, status int) map[string]any {
+	t.Helper()
+	require.Equal(t, status, got.status, got.body)
+	require.Equal(t, []string{"application/problem+json"}, got.header.Values("Content-Type"))
+	require.Equal(t, []string{"no-store"}, got.header.Values("Cache-Control"))
+	var problem map[string]any
+	require.NoError(t, json.Unmarshal([]byte(got.body), &problem))
+	require.Equal(t, float64(status), problem["status"])
+	return problem
+}
+
+func TestDenied(t *testing.T) {
+	for refuse, status := range map[httplimit.Refusal]int{httplimit.TooManyRequests: 429, httplimit.Forbidden: 403} {
+		ran := 0
+		s := newSite(t, newLimit(t, httplimit.Config{
+			Limiter:  newLimiter(t, newClock(), by("ip", "1/h, 5/d"), by("email", "1/h")),
+			Features: []httplimit.Feature{byIP, byEmail}, Refuse: refuse,
+		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ })))
+		got := s.signUp("a@b.example")
+		require.Equal(t, 200, got.status)
+		require.Empty(t, got.header.Values("Cache-Control"))
+
+		got = s.signUp("a@b.example")
+		require.Equal(t, map[string]any{
+			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+			"title":             "Request cannot be satisfied as assigned quota has been exceeded",
+			"status":            float64(status),
+			"violated-policies": []any{"ip:1/h", "email:1/h"},
+		}, requireProblem(t, got, status))
+		require.Equal(t, "3601", got.header.Get("Retry-After"))
+		require.Equal(t, `"ip:1/h";q=1;w=3600, "5/d";q=5;w=86400, "email:1/h";q=1;w=3600`, got.header.Get("RateLimit-Policy"))
+		require.Equal(t, `"ip:1/h";r=0;t=3601, "5/d";r=4;t=86401`, got.header.Get("RateLimit"))
+
+		problem := requireProblem(t, s.signUp("c@d.example"), status)
+		require.Equal(t, []any{"ip:1/h"}, problem["violated-policies"])
+		require.Equal(t, 1, ran)
+	}
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Feature{byIP}})(welcome))
+	s.get()
+	got := s.do("HEAD", "/", "")
+	require.Equal(t, 429, got.status)
+	require.Empty(t, got.body)
+	require.Equal(t, "3601", got.header.Get("Retry-After"))
+	require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
+}
+
+var dates = regexp.MustCompile(`(?m)^Date: .*$`)
+
+// exchangeRaw sends a request on a connection of its own and returns all bytes
+// of the answer but the date.
+func (s *site) exchangeRaw(request string) string {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	require.NoError(s.t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, request)
+	require.NoError(s.t, err)
+	all, err := io.ReadAll(conn)
+	require.NoError(s.t, err)
+	return dates.ReplaceAllString(string(all), "Date: today")
+}
+
+func TestSilently(t *testing.T) {
+	ran := 0
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Feature{byIP},
+		Refuse: httplimit.Silently, LegacyHeaders: true,
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ })))
+	for range 3 {
+		got := s.get()
+		require.Equal(t, 200, got.status)
+		require.Empty(t, got.body)
+		for name := range got.header {
+			require.Contains(t, []string{"Date", "Content-Length"}, name)
+		}
+	}
+	require.Equal(t, 1, ran)
+}
+
+// With a look-alike nobody can tell a silent refusal, by no byte.
+func TestSilentlyAlike(t *testing.T) {
+	thanks := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/thanks")
+		w.WriteHeader(http.StatusSeeOther)
+		_, _ = io.WriteString(w, strings.Repeat("thank you ", 1000))
+	}
+	body := "email=a%40b.example"
+	for _, request := range []string{
+		"POST / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n" + asForm + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n%s", len(body), body),
+		"GET /?" + body + " HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n",
+		"HEAD /?" + body + " HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n",
+		"GET /?" + body + " HTTP/1.0\r\n\r\n",
+	} {
+		for _, refundIf := range []func(int) bool{nil, func(status int) bool { return status >= 400 }} {
+			ran := 0
+			s := newSite(t, newLimit(t, httplimit.Config{
+				Limiter: newLimiter(t, newClock(), by("ip", "100/h"), by("email", "2/h")), Features: []httplimit.Feature{byIP, byEmail},
+				Refuse: httplimit.Silently, Denied: http.HandlerFunc(thanks), RefundIf: refundIf,
+			})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ran++
+				thanks(w, r)
+			})))
+			accepted := s.exchangeRaw(request)
+			require.Contains(t, accepted, "303 See Other")
+			for range 3 {
+				require.Equal(t, accepted, s.exchangeRaw(request))
+			}
+			require.Equal(t, 2, ran)
+		}
+	}
+}
+
+// What is wrong with a request is told even then, but not that there are limits.
+func TestSilentlyTellsNothing(t *testing.T) {
+	config := func(lim *limiter.Limiter) httplimit.Config {
+		return httplimit.Config{Limiter: lim, Features: []httplimit.Feature{byIP, byEmail}, Refuse: httplimit.Silently}
+	}
+	counting := newSite(t, newLimit(t, config(newLimiter(t, newClock(), by("ip", "9/h"), by("email", "2/h"))))(welcome))
+	broken := newSite(t, newLimit(t, config(newLimiterOn(t, brokenStore{}, counter.Config{},
+		limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h")}})))(welcome))
+	for _, got := range []answer{counting.get(), counting.signUp("nonsense"), broken.signUp("a@b.example")} {
+		require.Contains(t, []int{400, 503}, got.status)
+		require.NotContains(t, strings.ToLower(fmt.Sprint(got)), "limit")
+		require.NotContains(t, got.header, "Retry-After")
+	}
+}
+
+func TestDeniedHandlerOfOnesOwn(t *testing.T) {
+	for _, refuse := range []httplimit.Refusal{httplimit.TooManyRequests, httplimit.Forbidden, httplimit.Silently} {
+		var refunded error
+		s := newSite(t, newLimit(t, httplimit.Config{
+			Limiter: newLimiter(t, newClock(), by("ip", "9/h"), by("email", "1/h")), Features: []httplimit.Feature{byIP, byEmail}, Refuse: refuse,
+			Denied: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				v, ok := httplimit.VerdictOf(r.Context(), "signup")
+				refunded = httplimit.Refund(r.Context(), "signup")
+				w.WriteHeader(http.StatusPaymentRequired)
+				fmt.Fprintln(w, ok, v.Allowed, v.Kind(), v.Limit, r.FormValue("email"))
+			}),
+		})(welcome))
+		require.Equal(t, "welcome", s.signUp("a@b.example").body)
+		for range 2 {
+			got := s.signUp("a@b.example")
+			require.Equal(t, 402, got.status)
+			require.Equal(t, "true false email 1/h a@b.example\n", got.body, "it can read the form as well")
+			require.NoError(t, refunded, "of what was not counted nothing is given back")
+			if refuse == httplimit.Silently {
+				require.NotContains(t, got.header, "Retry-After")
+				require.NotContains(t, got.header, "Ratelimit-Policy")
+				continue
+			}
+			require.Equal(t, "3601", got.header.Get("Retry-After"))
+			require.Equal(t, `"9/h";r=8;t=3601`, got.header.Get("RateLimit"))
+		}
+	}
+}
+
+func TestStoreThatFails(t *testing.T) {
+	open := func(r limiter.Rule) limiter.Rule { r.OnFailure = limiter.Open; return r }
+	for _, row := range []struct {
+		name  string
+		rules []limiter.Rule
+		with  func(*httplimit.Config)
+		want  int
+		body  string
+	}{
+		{"closed", []limiter.Rule{by("ip", "1/h")}, nil, 503, "cannot tell at the moment"},
+		{"open", []limiter.Rule{open(by("ip", "1/h"))}, nil, 200, "handler: unchecked, the store failed"},
+		{"one of each", []limiter.Rule{open(by("ip", "1/h")), by("email", "1/h")}, nil, 503, "cannot tell at the moment"},
+		{"forbidden", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.Forbidden }, 503, "cannot tell at the moment"},
+		{"silently", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.Silently }, 503, "Service Unavailable"},
+		{"an answer of one's own", []limiter.Rule{by("ip", "1/h"), by("email", "1/h")}, func(c *httplimit.Config) {
+			c.Denied = welcome
+			c.Failed = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				v, _ := httplimit.VerdictOf(r.Context(), "signup")
+				w.WriteHeader(http.StatusTeapot)
+				fmt.Fprint(w, "failed: ", v.Outcome(), " ", r.FormValue("email"))
+			})
+		}, 418, "failed: failed a@b.example"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			cfg := httplimit.Config{Limiter: newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Feature{byIP}}
+			if len(row.rules) > 1 {
+				cfg.Features = append(cfg.Features, byEmail)
+			}
+			if row.with != nil {
+				row.with(&cfg)
+			}
+			s := newSite(t, newLimit(t, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				v, _ := httplimit.VerdictOf(r.Context(), "signup")
+				failed := ""
+				if errors.Is(v.Degraded, counter.ErrStore) {
+					failed = ", the store failed"
+				}
+				fmt.Fprint(w, "handler: ", v.Outcome(), failed)
+			})))
+			for range 2 {
+				got := s.signUp("a@b.example")
+				require.Equal(t, row.want, got.status)
+				require.Contains(t, got.body, row.body)
+				require.NotContains(t, fmt.Sprint(got), "10.1.2.3")
+				require.NotContains(t, got.header, "Retry-After")
+				require.Empty(t, got.header.Values("RateLimit"), "nobody knows what is left")
+				if row.want == 503 {
+					problem := requireProblem(t, got, 503)
+					require.NotContains(t, problem, "type")
+					require.NotContains(t, problem, "violated-policies")
+				}
+			}
+		})
+	}
+}
+
+func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
+	big := strings.Repeat("x", 1001)
+	ran := false
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "2/h"), by("email", "9/h"), skipped(by("user", "9/h")), skipped(by("token", "9/h"))),
+		Features: []httplimit.Feature{byIP, byEmail, byUser, httplimit.By("token", func(r *http.Request) (string, error) {
+			switch r.Header.Get("Token") {
+			case "unknown":
+				return "", errors.New("no connection to 10.1.2.3")
+			case "bad":
+				return "", fmt.Errorf("token: %w", &httplimit.ValueError{Place: "token", Reason: "is bad"})
+			case "odd":
+				return "", &httplimit.ValueError{Status: 200, Place: "token", Reason: "is odd"}
+			case "old":
+				return "", &httplimit.ValueError{Status: 401, Place: "token", Reason: "is old"}
+			}
+			return "", nil
+		})},
+		MaxBody: 1000,
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
+	for _, row := range []struct {
+		form   string
+		lines  []string
+		status int
+		detail any
+	}{
+		{"", nil, 400, "email: is missing, and the service limits by it"},
+		{"email=", nil, 400, "email: is missing, and the service limits by it"},
+		{"email=nonsense-xyzzy", nil, 400, "email: is not an e-mail address"},
+		{"email=a%40b.example&email=c%40d.example", nil, 400, `form field "email": two different values`},
+		{"email=%zz", nil, 400, `form field "email": the form is malformed`},
+		{"email=a%40b.example&text=" + big, nil, 413, `form field "email": the body has more than 1000 bytes`},
+		{"email=a%40b.example", []string{"User: 7", "User: xyzzy"}, 400, `header "User": two different values`},
+		{"email=a%40b.example", []string{"Content-Encoding: gzip"}, 415, `form field "email": the body has a Content-Encoding`},
+		{"email=a%40b.example", []string{"Token: bad"}, 400, "token: is bad"},
+		{"email=a%40b.example", []string{"Token: odd"}, 400, "token: is odd"},
+		{"email=a%40b.example", []string{"Token: old"}, 401, "token: is old"},
+		{"email=a%40b.example", []string{"Token: unknown"}, 500, nil},
+	} {
+		got := s.do("POST", "/", row.form, append(slices.Clone(row.lines), asForm)...)
+		problem := requireProblem(t, got, row.status)
+		require.Equal(t, row.detail, problem["detail"])
+		require.Equal(t, http.StatusText(row.status), problem["title"])
+		require.NotContains(t, problem, "type")
+		for _, text := range []string{"xyzzy", "10.1.2.3", "127.0.0.1"} {
+			require.NotContains(t, fmt.Sprint(got), text)
+		}
+		require.NotContains(t, got.header, "Retry-After")
+		require.Empty(t, got.header.Values("RateLimit"))
+	}
+	require.False(t, ran)
+	require.Equal(t, `"2/h";r=1;t=3601`, s.signUp("a@b.example").header.Get("RateLimit"), "none of them was counted")
+}
+
+// A client without an address, as on a Unix socket, lacks the feature.
+func TestClientWithoutAddress(t *testing.T) {
+	proxied := httplimit.IP(httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	dir := t.TempDir()
+	l, err := net.Listen("unix", dir+"/socket")
+	require.NoError(t, err)
+	h := &http.Server{Handler: newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Feature{proxied}})(welcome)}
+	served := make(chan error)
+	go func() { served <- h.Serve(l) }()
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", dir+"/socket")
+	}}}
+	for _, row := range []struct {
+		lines  []string
+		status int
+	}{{nil, 400}, {[]string{"198.51.100.7"}, 200}, {[]string{"198.51.100.7"}, 429}, {[]string{"198.51.100.8"}, 200}} {
+		r, err := http.NewRequest("GET", "http://shop.example/", nil)
+		require.NoError(t, err)
+		r.Header["X-Forwarded-For"] = row.lines
+		got, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, got.Body.Close())
+		require.Equal(t, row.status, got.StatusCode)
+	}
+	client.CloseIdleConnections()
+	require.NoError(t, h.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
+}
+
+// A client who hangs up while the store is asked has not been let in.
+func TestClientHangsUp(t *testing.T) {
+	asked, failed := make(chan bool), make(chan limiter.Verdict)
+	lim := newLimiterOn(t, brokenStore{wait: func(ctx context.Context) {
+		asked <- true
+		<-ctx.Done()
+	}}, counter.Config{Timeout: -1}, limiter.Config{Timeout: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.Open}}})
+	ran := false
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: lim, Features: []httplimit.Feature{byIP},
+		Failed: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			v, _ := httplimit.VerdictOf(r.Context(), "signup")
+			failed <- v
+		}),
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		r, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+		if err == nil {
+			_, err = s.Client().Do(r)
+		}
+		gone <- err
+	}()
+	<-asked
+	hangUp()
+	require.ErrorIs(t, <-gone, context.Canceled)
+	v := <-failed
+	require.False(t, v.Allowed)
+	require.ErrorIs(t, v.Degraded, context.Canceled)
+	s.Close()
+	require.False(t, ran)
+}

@@ -1,0 +1,121 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// discard is an http.ResponseWriter that is used again and again.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// formBody is a body that can be read again.
+type formBody struct{ strings.Reader }
+
+func (*formBody) Close() error { return nil }
+
+// BenchmarkMiddleware is what a middleware adds to an admitted request of one
+// of a thousand visitors, on the embedded store, beside the handler alone: each
+// with a form in the body, which the handler reads. At the end every request has
+// been counted.
+func BenchmarkMiddleware(b *testing.B) {
+	const visitors = 1000
+	one := counter.MustLimits("1000000000/d")
+	three := counter.MustLimits("1000000000/m, 1000000000/h, 1000000000/d")
+	ip, email := httplimit.IP(httplimit.ClientIP{}), httplimit.Email(httplimit.Form("email"))
+	for _, row := range []struct {
+		name     string
+		rules    []limiter.Rule
+		features []httplimit.Feature
+		with     func(*httplimit.Config)
+	}{
+		{name: "handler alone"},
+		{name: "ip, one limit", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Feature{ip}},
+		{name: "ip, one limit, no headers", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Feature{ip}, with: func(c *httplimit.Config) { c.NoHeaders = true }},
+		{name: "ip, one limit, refund if 500", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Feature{ip}, with: func(c *httplimit.Config) {
+			c.RefundIf = func(status int) bool { return status == http.StatusInternalServerError }
+		}},
+		{name: "ip and email of a form, three limits each", rules: []limiter.Rule{{Kind: "ip", Limits: three}, {Kind: "email", Limits: three}}, features: []httplimit.Feature{ip, email}},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.FormValue("email") == "" {
+					w.WriteHeader(http.StatusTeapot)
+					return
+				}
+				w.WriteHeader(http.StatusOK)
+				_, _ = io.WriteString(w, "welcome")
+			})
+			c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+			require.NoError(b, err)
+			if row.rules != nil {
+				for i := range row.rules {
+					row.rules[i].Event = "signup"
+				}
+				lim, err := limiter.New(c, limiter.Config{Rules: row.rules})
+				require.NoError(b, err)
+				cfg := httplimit.Config{Limiter: lim, Event: "signup", Features: row.features}
+				if row.with != nil {
+					row.with(&cfg)
+				}
+				limit, err := httplimit.New(cfg)
+				require.NoError(b, err)
+				handler = limit(handler)
+			}
+			var addrs, forms []string
+			for i := range visitors {
+				addrs = append(addrs, fmt.Sprintf("198.51.%d.%d:567", i/256, i%256))
+				forms = append(forms, fmt.Sprintf("name=Some+Visitor&email=visitor.%d%%40example.org", i))
+			}
+			w, body, n := &discard{header: http.Header{}}, &formBody{}, int64(0)
+			from := &http.Request{
+				Method: "POST", URL: &url.URL{Path: "/signup"}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "shop.example",
+				Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "User-Agent": {"benchmark"}},
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				i := n % visitors
+				r := *from // as net/http: a request is one allocation
+				body.Reset(forms[i])
+				r.RemoteAddr, r.ContentLength, r.Body = addrs[i], int64(len(forms[i])), body
+				clear(w.header)
+				w.status = 0
+				handler.ServeHTTP(w, &r)
+				if w.status != http.StatusOK {
+					b.Fatal(w.status, w.header)
+				}
+				n++
+			}
+			b.StopTimer()
+			if row.rules == nil {
+				return
+			}
+			var hits int64
+			for _, addr := range addrs {
+				feature := "ip:" + netip.MustParseAddrPort(addr).Addr().String()
+				count, err := c.Count(b.Context(), counter.Key{Event: "signup", Feature: feature}, one[0].Per)
+				require.NoError(b, err)
+				hits += count.High
+			}
+			require.Equal(b, n, hits)
+		})
+	}
+}

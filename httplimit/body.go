@@ -1,0 +1,325 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// DefaultMaxBody is how many bytes of a body are read for a [Value], unless the
+// middleware's bound says otherwise: 1 MiB.
+const DefaultMaxBody = 1 << 20
+
+// request is a request whose body can be read by several Values and then by
+// the handler:
+//
+//	q := newRequest(r, maxBody)
+//	defer q.done()
+//	text, err := q.value(v) // as often as there are Values
+//	next.ServeHTTP(w, q.next())
+//
+// The body is read when the first Value reads it, whole, and not at all if none
+// does. Nothing of r is changed, but that its body has been read. It is for one
+// goroutine.
+type request struct {
+	in      *http.Request
+	maxBody int64
+	view    http.Request // what a Value is given
+	cursor  viewBody     // and its Body
+
+	known bool // whether data and err are
+	data  []byte
+	err   error // why data is not all of the body
+	tail  error // what reading ended with; nil: there is more
+	read  bool  // whether in.Body was read
+	valid bool  // data is JSON
+
+	parsed  bool
+	form    url.Values
+	files   map[string][]*multipart.FileHeader
+	formErr error
+
+	out *http.Request // the handler's, if it is not in
+}
+
+// newRequest reads nothing yet. A maxBody of zero or less is DefaultMaxBody.
+func newRequest(r *http.Request, maxBody int64) *request {
+	if maxBody <= 0 {
+		maxBody = DefaultMaxBody
+	}
+	return &request{in: r, maxBody: min(maxBody, math.MaxInt64-1)}
+}
+
+// value calls v on a fresh copy of the request.
+func (q *request) value(v Value) (string, error) {
+	q.view = *q.in
+	q.cursor = viewBody{q: q}
+	q.view.Body = &q.cursor
+	defer removeFiles(&q.view, q.in)
+	return v(&q.view)
+}
+
+// next is the request for the handler: the original itself if its body was not
+// read, else a copy whose body begins again. What was read stands in it even
+// after an error, and the rest follows. It is the end of all Values.
+func (q *request) next() *http.Request {
+	if !q.read {
+		return q.in
+	}
+	return q.nextWith(q.in.Context())
+}
+
+// nextWith is next with another context, and always a copy. A copy that a
+// caller makes of next has a form whose files done does not know.
+func (q *request) nextWith(ctx context.Context) *http.Request {
+	body := q.in.Body
+	if q.out != nil {
+		body = q.out.Body // a second handler goes on where the first left off
+	} else if q.read {
+		body = &replay{data: q.data, tail: q.tail, body: body}
+	}
+	q.out = q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
+	q.out.Body = body
+	q.data, q.form, q.files = nil, nil, nil // the handler may take long
+	return q.out
+}
+
+// done is to be called when the handler has returned.
+func (q *request) done() {
+	if q.out != nil {
+		removeFiles(q.out, q.in)
+	}
+}
+
+// removeFiles removes the temporary files of a form that was parsed in a copy:
+// net/http's server does so only for the request that it made itself.
+func removeFiles(c, original *http.Request) {
+	if c.MultipartForm != nil && c.MultipartForm != original.MultipartForm {
+		_ = c.MultipartForm.RemoveAll() // as the server: there is nobody to tell
+	}
+}
+
+// inBody is the Value that find finds in a request's body.
+func inBody(place string, find func(*request) (string, error)) Value {
+	return func(r *http.Request) (string, error) {
+		var q *request
+		if b, ok := r.Body.(*viewBody); ok {
+			q = b.q
+		} else {
+			q = newRequest(r, 0)
+			defer func() { r.Body = q.next().Body }()
+		}
+		text, err := find(q)
+		if e, ok := err.(*ValueError); ok && e.Place == wholeBody {
+			e := *e
+			e.Place = place
+			return "", &e
+		}
+		return text, err
+	}
+}
+
+// wholeBody is the Place of errors that belong to no Value yet.
+const wholeBody = "request body"
+
+// bytes is the whole body.
+func (q *request) bytes() ([]byte, error) {
+	if q.known {
+		return q.data, q.err
+	}
+	q.known = true
+	if q.in.Body == nil || q.in.Body == http.NoBody {
+		return nil, nil
+	}
+	if q.in.ContentLength > q.maxBody {
+		q.err = tooLarge(q.maxBody, nil)
+		return q.data, q.err
+	}
+	q.read = true
+	q.data, q.tail = readUpTo(q.in.Body, q.maxBody+1, q.in.ContentLength)
+	var limit *http.MaxBytesError
+	switch {
+	case int64(len(q.data)) > q.maxBody:
+		q.err = tooLarge(q.maxBody, nil)
+	case q.tail == io.EOF:
+	case errors.As(q.tail, &limit):
+		q.err = tooLarge(limit.Limit, q.tail)
+	default:
+		q.err = &ValueError{http.StatusBadRequest, wholeBody, "the body could not be read", q.tail}
+	}
+	return q.data, q.err
+}
+
+func tooLarge(limit int64, err error) error {
+	return &ValueError{http.StatusRequestEntityTooLarge, wholeBody, fmt.Sprintf("the body has more than %d bytes", limit), err}
+}
+
+// readUpTo reads until r ends or limit bytes are there. The error is nil only
+// if limit came first. The buffer grows with what has come, since announcing a
+// length costs a client nothing.
+func readUpTo(r io.Reader, limit, announced int64) ([]byte, error) {
+	data := make([]byte, 0, min(max(announced, 511), 16<<10)+1)
+	for {
+		if len(data) == cap(data) {
+			data = slices.Grow(data, 1)
+		}
+		n, err := r.Read(data[len(data):min(int64(cap(data)), limit)])
+		data = data[:len(data)+n]
+		if err != nil || int64(len(data)) == limit {
+			return data, err
+		}
+	}
+}
+
+// plain is the whole body unless it is encoded. Whether the handler gets to see
+// what is in there, and what that is, nobody knows here; and compressed bytes
+// pass for a form without the field. What decodes a body stands outside of the
+// middleware and drops the header.
+func (q *request) plain() ([]byte, error) {
+	for _, line := range q.in.Header["Content-Encoding"] {
+		if line != "" && !strings.EqualFold(line, "identity") {
+			return nil, &ValueError{http.StatusUnsupportedMediaType, wholeBody, "the body has a Content-Encoding", nil}
+		}
+	}
+	return q.bytes()
+}
+
+// json is the whole body, which is empty or valid JSON.
+func (q *request) json() ([]byte, error) {
+	data, err := q.plain()
+	if err != nil || len(data) == 0 || q.valid {
+		return data, err
+	}
+	if !json.Valid(data) {
+		return nil, badRequest(wholeBody, "the body is not JSON")
+	}
+	q.valid = true
+	return data, nil
+}
+
+// How net/http bounds a form if nobody tells it to.
+const (
+	formMemory = 32 << 20 // of FormValue: files beyond go to disk
+	formBytes  = 10 << 20 // of an urlencoded body
+)
+
+// parseForm has net/http parse the form in a copy of the request, so that the
+// handler still finds it to be parsed.
+func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, error) {
+	if q.parsed {
+		return q.form, q.files, q.formErr
+	}
+	q.parsed = true
+	r := *q.in
+	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to them
+	body := &viewBody{q: q, plain: true}
+	r.Body = body
+	defer removeFiles(&r, q.in)
+
+	err := r.ParseForm()
+	if err != nil && body.at > formBytes {
+		err = tooLarge(formBytes, err)
+	}
+	// Also if an outer handler has parsed the rest: the handler may go on.
+	e := r.ParseMultipartForm(formMemory)
+	empty := q.known && len(q.data) == 0 // which to a multipart reader is malformed
+	if err == nil && !empty && !errors.Is(e, http.ErrNotMultipart) {
+		err = e
+	}
+	switch {
+	case body.err != nil:
+		q.formErr = body.err
+	case err != nil:
+		if !errors.As(err, new(*ValueError)) {
+			err = &ValueError{http.StatusBadRequest, wholeBody, "the form is malformed", err}
+		}
+		q.formErr = err
+	default:
+		q.form = r.Form
+		if r.MultipartForm != nil {
+			q.files = r.MultipartForm.File
+		}
+	}
+	return q.form, q.files, q.formErr
+}
+
+func cloneValues(v url.Values) url.Values {
+	v = maps.Clone(v)
+	for key, texts := range v {
+		v[key] = slices.Clone(texts)
+	}
+	return v
+}
+
+// viewBody reads the body for a Value, from its beginning.
+type viewBody struct {
+	q     *request
+	plain bool // an encoded body is an error
+	at    int
+	err   error // that a Read returned, but io.EOF
+}
+
+var _ io.ReadCloser = (*viewBody)(nil)
+
+func (b *viewBody) Read(p []byte) (int, error) {
+	read := b.q.bytes
+	if b.plain {
+		read = b.q.plain
+	}
+	data, err := read()
+	if err != nil {
+		b.err = err
+		return 0, err
+	}
+	if b.at == len(data) {
+		return 0, io.EOF
+	}
+	n := copy(p, data[b.at:])
+	b.at += n
+	return n, nil
+}
+
+// Close does nothing: the handler reads the body yet.
+func (b *viewBody) Close() error { return nil }
+
+// replay reads what has been read of body, and goes on as body does. Close may
+// be called while Read runs, as of net/http's own bodies.
+type replay struct {
+	data   []byte
+	tail   error // what follows data; nil: the rest of body
+	body   io.ReadCloser
+	closed atomic.Bool
+}
+
+var _ io.ReadCloser = (*replay)(nil)
+
+func (b *replay) Read(p []byte) (int, error) {
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case len(b.data) > 0:
+		n := copy(p, b.data)
+		if b.data = b.data[n:]; len(b.data) == 0 {
+			b.data = nil
+		}
+		return n, nil
+	case b.tail != nil:
+		return 0, b.tail
+	}
+	return b.body.Read(p)
+}
+
+func (b *replay) Close() error {
+	b.closed.Store(true)
+	return b.body.Close()
+}

@@ -1,0 +1,207 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// ClientIP finds the address of the client that sent a request. The zero
+// ClientIP says that it is the peer, which is right where clients connect
+// directly: a header is their own text.
+//
+// Behind proxies it is the address that they report. Addresses are read from
+// the right, where the nearest proxy has written; the first that is none of
+// Proxies is the client. What stands left of it is the client's own text and is
+// not even parsed. What cannot be understood, an empty element too, ends at the
+// peer, and so does a chain that consists of Proxies only.
+//
+// Only the one header is read, never a second where the first is missing: a
+// client would send the one that the proxies do not set. For the same reason
+// Header must be one that the proxies set or append to, not one that they pass
+// through.
+//
+// An address may have a port ("192.0.2.7:567", "[2001:db8::1]:567"). An
+// IPv4-mapped address is the IPv4 address. A zone is dropped. Unspecified,
+// multicast and broadcast addresses are no address, since no connection comes
+// from them; loopback is one, since a local client has it.
+//
+// A ClientIP may be used by several goroutines while nobody changes it.
+type ClientIP struct {
+	// Proxies are the addresses of those whose word is believed: the peer that
+	// connects, and proxies further out. If there are any, a peer on a Unix
+	// socket that has bound no name of its own is believed too: only local
+	// processes that may open the socket reach it.
+	Proxies []netip.Prefix
+
+	// Header is where they say it: "X-Forwarded-For", the default; "Forwarded"
+	// of RFC 7239; or one that holds a single address, such as
+	// "CF-Connecting-IP". Case does not matter.
+	Header string
+}
+
+// Of returns the address of the client that sent r: an IPv4 address, or an IPv6
+// address that is not IPv4-mapped, without a zone. It is the zero Addr if there
+// is none: the peer has no address, and the header, if it is believed, none
+// either.
+func (c *ClientIP) Of(r *http.Request) netip.Addr {
+	peer := clientAddr(r.RemoteAddr)
+	if len(c.Proxies) == 0 || !c.trusts(peer) && !isUnixPeer(r.RemoteAddr) {
+		return peer
+	}
+	var client netip.Addr
+	switch {
+	case c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For"):
+		client = c.rightmost(r.Header["X-Forwarded-For"], lastForwardedFor)
+	case strings.EqualFold(c.Header, "Forwarded"):
+		client = c.rightmost(r.Header["Forwarded"], lastForwarded)
+	default:
+		// Two lines are two tellers, of whom one may be the client.
+		if lines := r.Header.Values(c.Header); len(lines) == 1 {
+			client = clientAddr(trimBlanks(lines[0]))
+		}
+		if c.trusts(client) {
+			client = netip.Addr{}
+		}
+	}
+	if !client.IsValid() {
+		return peer
+	}
+	return client
+}
+
+// check names the field that makes no sense.
+func (c ClientIP) check() error {
+	if c.Header != "" && len(c.Proxies) == 0 {
+		return fmt.Errorf("httplimit: ClientIP.Header %q: without ClientIP.Proxies nobody is believed", c.Header)
+	}
+	for i := range len(c.Header) {
+		if !isTokenByte(c.Header[i]) {
+			return fmt.Errorf("httplimit: ClientIP.Header %q: not the name of a header", c.Header)
+		}
+	}
+	for i, p := range c.Proxies {
+		switch {
+		case !p.IsValid():
+			return fmt.Errorf("httplimit: ClientIP.Proxies[%d]: %s, such as the zero Prefix", i, p)
+		case p != p.Masked():
+			return fmt.Errorf("httplimit: ClientIP.Proxies[%d] %q: has bits behind its length, want %s", i, p, p.Masked())
+		case unmapPrefix(p).Bits() == 0:
+			// Who trusts every address has no client left.
+			return fmt.Errorf("httplimit: ClientIP.Proxies[%d] %q: everybody is a proxy, and nobody a client", i, p)
+		}
+	}
+	return nil
+}
+
+// trusts is false for the zero Addr.
+func (c *ClientIP) trusts(a netip.Addr) bool {
+	for _, p := range c.Proxies {
+		if unmapPrefix(p).Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// unmapPrefix makes a prefix of IPv4-mapped addresses one of IPv4 addresses, as
+// [netip.Prefix.Contains] demands of the addresses that [clientAddr] returns. It
+// is done at each call rather than kept: it costs less than Contains, and a
+// ClientIP stays what its user wrote.
+func unmapPrefix(p netip.Prefix) netip.Prefix {
+	if !p.Addr().Is4In6() {
+		return p
+	}
+	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+}
+
+// rightmost is the rightmost address in lines that is not a proxy's; the zero
+// Addr if there is none, or if something right of it is no address. last reads
+// the last element of a line: its address, the zero Addr if it is malformed, and
+// what stands before its comma, if it has one.
+func (c *ClientIP) rightmost(lines []string, last func(line string) (a netip.Addr, before string, more bool)) netip.Addr {
+	for i := len(lines) - 1; i >= 0; i-- {
+		for line, more := lines[i], true; more; {
+			var a netip.Addr
+			a, line, more = last(line)
+			if !c.trusts(a) {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// lastForwardedFor reads the last element of a line of X-Forwarded-For.
+func lastForwardedFor(line string) (a netip.Addr, before string, more bool) {
+	comma := strings.LastIndexByte(line, ',')
+	a = clientAddr(trimBlanks(line[comma+1:]))
+	if comma < 0 {
+		return a, "", false
+	}
+	return a, line[:comma], true
+}
+
+// isUnixPeer is true for the remote address of a Unix socket whose client has
+// not bound a name: "@" on Linux, empty on other systems.
+func isUnixPeer(remoteAddr string) bool {
+	return remoteAddr == "" || remoteAddr == "@"
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// clientAddr reads "192.0.2.7", "192.0.2.7:567", "2001:db8::1", "[2001:db8::1]"
+// and "[2001:db8::1]:567". It returns the zero Addr for anything else, and for
+// addresses that no connection comes from.
+//
+// "2001:db8::1:567" is read as an address without a port, which it is in
+// X-Forwarded-For; a proxy that means a port by it is broken.
+func clientAddr(s string) netip.Addr {
+	host, isV6 := s, false
+	if rest, found := strings.CutPrefix(s, "["); found {
+		var port string
+		host, port, found = strings.Cut(rest, "]")
+		if !found || port != "" && (port[0] != ':' || !isPort(port[1:])) {
+			return netip.Addr{}
+		}
+		isV6 = true
+	} else if before, port, found := strings.Cut(s, ":"); found && strings.IndexByte(port, ':') < 0 {
+		if !isPort(port) {
+			return netip.Addr{}
+		}
+		host = before
+	}
+	// netip.ParseAddr would keep the zone in a table: memory of the client's choice.
+	host, zone, zoned := strings.Cut(host, "%")
+	a, err := netip.ParseAddr(host)
+	if err != nil || (zoned || isV6) && !a.Is6() {
+		return netip.Addr{}
+	}
+	// A zone is any text. Without separators it cannot hide a second address.
+	if zoned && (zone == "" || strings.ContainsAny(zone, " \t,;\"[]")) {
+		return netip.Addr{}
+	}
+	a = a.Unmap()
+	if a.IsUnspecified() || a.IsMulticast() || a == broadcast {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// isPort is true for one to five digits, up to 65535.
+func isPort(s string) bool {
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = 10*n + int(s[i]-'0')
+	}
+	return 1 <= len(s) && len(s) <= 5 && n <= 65535
+}
+
+// trimBlanks removes the optional white space of HTTP, and no other.
+func trimBlanks(s string) string {
+	return strings.Trim(s, " \t")
+}

@@ -1,0 +1,459 @@
+package httplimit_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// item is a member of a list field: a string and its parameters, which are
+// integers.
+type item struct {
+	name   string
+	params map[string]int64
+}
+
+var errField = errors.New("not a list of strings with integer parameters")
+
+// parseItems reads a field of several lines by the algorithm of RFC 9651,
+// section 4.2, as far as lists of strings with integer parameters go. All else
+// is an error. It shares nothing with what writes the field.
+func parseItems(lines []string) (items []item, err error) {
+	s := strings.Trim(strings.Join(lines, ", "), " ")
+	for s != "" {
+		var it item
+		if it, s, err = parseItem(s); err != nil {
+			return nil, err
+		}
+		items = append(items, it)
+		if s = strings.TrimLeft(s, " \t"); s == "" {
+			break
+		}
+		if s[0] != ',' {
+			return nil, errField
+		}
+		if s = strings.TrimLeft(s[1:], " \t"); s == "" {
+			return nil, errField // a trailing comma
+		}
+	}
+	return items, nil
+}
+
+func parseItem(s string) (it item, rest string, err error) {
+	if s[0] != '"' {
+		return it, "", errField
+	}
+	var name []byte
+	for s = s[1:]; ; s = s[1:] {
+		switch {
+		case s == "" || s[0] < ' ' || s[0] > '~':
+			return it, "", errField
+		case s[0] == '\\':
+			if s = s[1:]; s == "" || s[0] != '"' && s[0] != '\\' {
+				return it, "", errField
+			}
+		case s[0] == '"':
+			it = item{string(name), map[string]int64{}}
+			it.params, s, err = parseParams(s[1:])
+			it.name = string(name)
+			return it, s, err
+		}
+		name = append(name, s[0])
+	}
+}
+
+func parseParams(s string) (params map[string]int64, rest string, err error) {
+	const lower, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
+	params = map[string]int64{}
+	for strings.HasPrefix(s, ";") {
+		s = strings.TrimLeft(s[1:], " ")
+		value := strings.TrimLeft(s, lower+digits+"_-.*")
+		key := s[:len(s)-len(value)]
+		if key == "" || !strings.Contains(lower+"*", key[:1]) || !strings.HasPrefix(value, "=") {
+			return nil, "", errField
+		}
+		s = value[1:]
+		unsigned := strings.TrimPrefix(s, "-")
+		number := unsigned[:len(unsigned)-len(strings.TrimLeft(unsigned, digits))]
+		after := unsigned[len(number):]
+		if number == "" || len(number) > 15 || strings.HasPrefix(after, ".") {
+			return nil, "", errField
+		}
+		if params[key], err = strconv.ParseInt(s[:len(s)-len(after)], 10, 64); err != nil {
+			return nil, "", err
+		}
+		s = after
+	}
+	return params, s, nil
+}
+
+func TestParserOfTheTests(t *testing.T) {
+	for field, want := range map[string][]item{
+		``:                                 nil,
+		`"a"`:                              {{"a", map[string]int64{}}},
+		` "a";q=1;w=86400 `:                {{"a", map[string]int64{"q": 1, "w": 86400}}},
+		"\"a\" \t,\t \"b\"":                {{"a", map[string]int64{}}, {"b", map[string]int64{}}},
+		`"\"\\"; *x-1=-999999999999999,""`: {{`"\`, map[string]int64{"*x-1": -999999999999999}}, {"", map[string]int64{}}},
+		`"a";q=1;q=2`:                      {{"a", map[string]int64{"q": 2}}},
+	} {
+		got, err := parseItems([]string{field})
+		require.NoError(t, err, field)
+		require.Equal(t, want, got, field)
+	}
+	for _, field := range []string{
+		`a`, `"a`, `"a" "b"`, `"a",`, `,"a"`, `"a",,"b"`, `"a\b"`, "\"\x7f\"", `"é"`, "\t\"a\"", `"a";`, `"a";q`, `"a";q=`, `"a";Q=1`, `"a";1=1`,
+		`"a";q=1.5`, `"a";q=+1`, `"a";q="1"`, `"a";q=1000000000000000`, `"a";q =1`, `"a" ;q=1`, `("a")`, `'a'`,
+	} {
+		_, err := parseItems([]string{field})
+		require.Error(t, err, field)
+	}
+}
+
+// requireItems parses a field by two parsers that know nothing of each other.
+func requireItems(t testing.TB, h http.Header, name string) []item {
+	t.Helper()
+	items, err := parseItems(h.Values(name))
+	require.NoError(t, err, h)
+	list, err := httpsfv.UnmarshalList(h.Values(name))
+	require.NoError(t, err, h)
+	require.Len(t, list, len(items))
+	for i, member := range list {
+		got := member.(httpsfv.Item)
+		require.Equal(t, got.Value, items[i].name)
+		require.Len(t, got.Params.Names(), len(items[i].params))
+		for key, want := range items[i].params {
+			value, _ := got.Params.Get(key)
+			require.Equal(t, want, value)
+		}
+	}
+	return items
+}
+
+func TestFields(t *testing.T) {
+	const policies, limits = "RateLimit-Policy", "RateLimit"
+	const form = "email=a%40b.example&n=1"
+	for _, row := range []struct {
+		name  string
+		rules []limiter.Rule
+		with  func(*httplimit.Config)
+		hits  int    // before the one that is looked at, a second apart
+		last  string // its form, if it is another one
+		want  map[string]string
+		never []string
+	}{
+		{
+			name: "one limit", rules: []limiter.Rule{by("ip", "100/d")},
+			want: map[string]string{policies: `"100/d";q=100;w=86400`, limits: `"100/d";r=99;t=86401`},
+		}, {
+			name: "a second later", rules: []limiter.Rule{by("ip", "100/d")}, hits: 1,
+			want: map[string]string{limits: `"100/d";r=98;t=86401`},
+		}, {
+			name: "several limits", rules: []limiter.Rule{by("ip", "2/m, 10/h, 100/7d")}, hits: 1,
+			want: map[string]string{
+				policies: `"2/m";q=2;w=60, "10/h";q=10;w=3600, "100/7d";q=100;w=604800`,
+				limits:   `"2/m";r=0;t=61, "10/h";r=8;t=3601, "100/7d";r=98;t=604801`,
+			},
+			never: []string{"Retry-After"},
+		}, {
+			name: "denied by one of them", rules: []limiter.Rule{by("ip", "2/m, 10/h")}, hits: 2,
+			want: map[string]string{"Retry-After": "59", limits: `"2/m";r=0;t=59, "10/h";r=8;t=3600`},
+		}, {
+			name: "kinds with equal limits", rules: []limiter.Rule{by("ip", "5/h, 9/d"), by("email", "5/h")},
+			want: map[string]string{
+				policies: `"ip:5/h";q=5;w=3600, "9/d";q=9;w=86400, "email:5/h";q=5;w=3600`,
+				limits:   `"ip:5/h";r=4;t=3601, "9/d";r=8;t=86401`,
+			},
+		}, {
+			name: "a kind of odd signs", rules: []limiter.Rule{by("ip", "5/h"), skipped(by(`"k\`, "5/h"))},
+			want: map[string]string{policies: `"ip:5/h";q=5;w=3600, "\"k\\:5/h";q=5;w=3600`},
+		}, {
+			name: "the mail's rule denies", rules: []limiter.Rule{by("ip", "100/d"), by("email", "1/d")}, hits: 1,
+			want:  map[string]string{limits: `"100/d";r=99;t=86400`, "Retry-After": "86400"},
+			never: []string{"X-RateLimit-Limit"},
+		}, {
+			name: "shown by name", rules: []limiter.Rule{by("ip", "100/d"), by("email", "7/d")},
+			with: func(c *httplimit.Config) { c.Show = []string{"email"} },
+			want: map[string]string{limits: `"7/d";r=6;t=86401`},
+		}, {
+			name: "nothing shown", rules: []limiter.Rule{by("ip", "100/d")},
+			with:  func(c *httplimit.Config) { c.Show = []string{}; c.LegacyHeaders = true },
+			want:  map[string]string{policies: `"100/d";q=100;w=86400`},
+			never: []string{limits, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
+		}, {
+			name: "no headers", rules: []limiter.Rule{by("ip", "1/d")}, hits: 1,
+			with:  func(c *httplimit.Config) { c.NoHeaders = true },
+			want:  map[string]string{"Retry-After": "86400"},
+			never: []string{policies, limits, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
+		}, {
+			name: "legacy headers only", rules: []limiter.Rule{by("ip", "3/h, 100/d")},
+			with:  func(c *httplimit.Config) { c.NoHeaders, c.LegacyHeaders = true, true },
+			want:  map[string]string{"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "2"},
+			never: []string{policies, limits},
+		}, {
+			name: "windows of parts of a second", rules: []limiter.Rule{by("ip", "5/500ms, 6/1500ms, 7/2s")},
+			want: map[string]string{
+				policies: `"5/500ms";q=5, "6/1.5s";q=6, "7/2s";q=7;w=2`,
+				limits:   `"5/500ms";r=4;t=1, "6/1.5s";r=5;t=2, "7/2s";r=6;t=3`,
+			},
+		}, {
+			name: "more than a structured field holds", rules: []limiter.Rule{by("ip", "9007199254740991/h, 999999999999999/d")},
+			want: map[string]string{
+				policies: `"9007199254740991/h";q=999999999999999;w=3600, "999999999999999/d";q=999999999999999;w=86400`,
+				limits:   `"9007199254740991/h";r=999999999999999;t=3601, "999999999999999/d";r=999999999999998;t=86401`,
+			},
+		}, {
+			name: "nothing is allowed", rules: []limiter.Rule{by("ip", "0/h")},
+			want:  map[string]string{policies: `"0/h";q=0;w=3600`},
+			never: []string{"Retry-After", limits},
+		}, {
+			// The Counter does not look at the store then, and reports all as left.
+			name: "more than a limit at once", rules: []limiter.Rule{by("ip", "5/h, 9/d")}, hits: 2,
+			with: func(c *httplimit.Config) {
+				c.LegacyHeaders = true
+				c.Cost = func(r *http.Request) (int64, error) { return strconv.ParseInt(r.FormValue("n"), 10, 64) }
+			},
+			last:  "email=a%40b.example&n=6",
+			want:  map[string]string{policies: `"5/h";q=5;w=3600, "9/d";q=9;w=86400`},
+			never: []string{"Retry-After", limits, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := newClock()
+			var windows []time.Duration
+			for _, r := range row.rules {
+				windows = append(windows, r.Limits.Windows()...)
+			}
+			cfg := httplimit.Config{Features: []httplimit.Feature{byIP}, Limiter: newLimiterOn(t, memory.New(memory.Config{}),
+				counter.Config{Now: c.Now, Ladder: tiers.For(windows...)}, limiter.Config{Rules: row.rules})}
+			if slices.ContainsFunc(row.rules, func(r limiter.Rule) bool { return r.Kind == "email" }) {
+				cfg.Features = append(cfg.Features, byEmail)
+			}
+			if row.with != nil {
+				row.with(&cfg)
+			}
+			s := newSite(t, newLimit(t, cfg)(welcome))
+			for range row.hits {
+				s.do("POST", "/", form, asForm)
+				c.Add(time.Second)
+			}
+			got := s.do("POST", "/", cmp.Or(row.last, form), asForm)
+			for name, want := range row.want {
+				require.Equal(t, []string{want}, got.header.Values(name), name)
+			}
+			for _, name := range row.never {
+				require.Empty(t, got.header.Values(name), name)
+			}
+			requireItems(t, got.header, policies)
+			requireItems(t, got.header, limits)
+		})
+	}
+}
+
+func TestRetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
+	for _, row := range []struct {
+		after time.Duration // the hit, which began its second, and leaves after 61 s
+		want  string
+	}{
+		{0, "61"},
+		{time.Nanosecond, "61"},
+		{time.Second - time.Nanosecond, "61"},
+		{time.Second, "60"},
+		{1800 * time.Millisecond, "60"}, // 59.2 s
+		{60*time.Second - time.Nanosecond, "2"},
+		{60 * time.Second, "1"},
+		{61*time.Second - time.Nanosecond, "1"}, // 1 ns, and never 0
+	} {
+		c := newClock()
+		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, c, by("ip", "1/m")), Features: []httplimit.Feature{byIP}})(welcome))
+		require.Equal(t, 200, s.get().status)
+		c.Add(row.after)
+		got := s.get()
+		require.Equal(t, 429, got.status)
+		require.Equal(t, []string{row.want}, got.header.Values("Retry-After"), row.after)
+		require.Equal(t, `"1/m";r=0;t=`+row.want, got.header.Get("RateLimit"))
+		c.Add(61*time.Second - row.after)
+		require.Equal(t, 200, s.get().status, "it is what was promised")
+	}
+}
+
+// Of several features of a kind the one is shown that the client waits for.
+func TestSeveralFeaturesOfAKind(t *testing.T) {
+	c := newClock()
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter:  newLimiter(t, c, by("user", "2/m, 2/h")),
+		Features: []httplimit.Feature{byUser, httplimit.By("user", httplimit.Header("Friend"))},
+		Show:     []string{"user"}, LegacyHeaders: true,
+	})(welcome))
+	require.Equal(t, `"2/m";r=1;t=61, "2/h";r=1;t=3601`, s.get("User: 7").header.Get("RateLimit"))
+	require.Equal(t, `"2/m";r=0;t=61, "2/h";r=0;t=3601`, s.get("User: 8", "Friend: 7").header.Get("RateLimit"))
+	c.Add(30 * time.Second)
+	require.Equal(t, `"2/m";r=0;t=61, "2/h";r=0;t=3601`, s.get("User: 8", "Friend: 9").header.Get("RateLimit"))
+	for _, lines := range [][]string{{"User: 7", "Friend: 8"}, {"User: 8", "Friend: 7"}} {
+		got := s.get(lines...)
+		require.Equal(t, 429, got.status)
+		require.Equal(t, "3571", got.header.Get("Retry-After"))
+		require.Equal(t, `"2/m";r=0;t=31, "2/h";r=0;t=3571`, got.header.Get("RateLimit"))
+		require.Equal(t, "2", got.header.Get("X-RateLimit-Limit"))
+	}
+}
+
+func TestLegacyHeaders(t *testing.T) {
+	for _, row := range []struct {
+		limits    string
+		hits      int
+		limit     string // X-RateLimit-Limit
+		remaining string
+		reset     time.Duration // from now
+	}{
+		{"5/m, 9/h", 0, "5", "4", 61 * time.Second},
+		{"5/m, 3/h", 0, "3", "2", 3601 * time.Second},
+		{"2/m, 2/h", 1, "2", "0", 3601 * time.Second}, // of two that are used up the one that takes longer
+		{"2/h, 2/m", 1, "2", "0", 3601 * time.Second},
+		{"1/m, 5/h", 1, "1", "0", 61 * time.Second}, // denied
+	} {
+		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", row.limits)), Features: []httplimit.Feature{byIP}, LegacyHeaders: true})(welcome))
+		for range row.hits {
+			s.get()
+		}
+		before := time.Now()
+		got := s.get()
+		after := time.Now()
+		require.Equal(t, []string{row.limit}, got.header.Values("X-RateLimit-Limit"), row)
+		require.Equal(t, []string{row.remaining}, got.header.Values("X-RateLimit-Remaining"), row)
+		reset, err := strconv.ParseInt(got.header.Get("X-RateLimit-Reset"), 10, 64)
+		require.NoError(t, err)
+		require.False(t, time.Unix(reset, 0).Before(before.Add(row.reset)), row)
+		require.True(t, time.Unix(reset-1, 0).Before(after.Add(row.reset)), row)
+	}
+}
+
+// TestWhatIsCountedForOthersIsNotShown sends random requests through middlewares
+// of random rules: the fields say what the verdict says of the kinds that are
+// shown, and nothing else; and no answer repeats an address, a mail or a name.
+func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	kinds := []string{"ip", "email", "user"}
+	denied := 0
+	for range 40 {
+		c := newClock()
+		var rules []limiter.Rule
+		for _, kind := range kinds {
+			limits := fmt.Sprintf("%d/m, %d/h, %d/d", 1+rng.IntN(4), 2+rng.IntN(4), 3+rng.IntN(4))
+			rules = append(rules, skipped(by(kind, limits)))
+		}
+		rng.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
+		show := kinds[:1]
+		cfg := httplimit.Config{
+			Limiter: newLimiter(t, c, rules...),
+			Features: []httplimit.Feature{
+				httplimit.IP(httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}), byEmail, byUser,
+			},
+			Refuse: httplimit.Refusal(rng.IntN(2)), LegacyHeaders: rng.IntN(2) == 0, WritesOnly: rng.IntN(2) == 0,
+			Cost: func(r *http.Request) (int64, error) { return strconv.ParseInt(r.FormValue("n"), 10, 64) },
+		}
+		if rng.IntN(2) == 0 {
+			show = nil
+			for _, kind := range kinds {
+				if rng.IntN(2) == 0 {
+					show = append(show, kind)
+				}
+			}
+			cfg.Show = append([]string{}, show...)
+		}
+		var verdict limiter.Verdict
+		s := newSite(t, newLimit(t, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			verdict, _ = httplimit.VerdictOf(r.Context(), "signup")
+		})))
+		for range 20 {
+			c.Add(time.Duration(rng.Int64N(int64(40 * time.Second))))
+			ip, email, user := fmt.Sprintf("198.51.100.%d", 250+rng.IntN(3)), fmt.Sprintf("somebody%d@mail.example", rng.IntN(3)), fmt.Sprintf("person%d", rng.IntN(3))
+			n := 1 + rng.Int64N(3)
+			// A denial counts nothing: this is what the middleware is told then.
+			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.Feature("user", user))
+			require.NoError(t, err)
+			got := s.do("POST", "/", url.Values{"email": {email}, "n": {fmt.Sprint(n)}}.Encode(), "X-Forwarded-For: "+ip, "User: "+user, asForm)
+			require.Equal(t, peeked.Allowed, got.status == 200)
+			if !peeked.Allowed {
+				verdict = peeked
+				denied++
+			}
+			requireFields(t, got, &verdict, rules, show)
+			all := fmt.Sprint(got)
+			for _, text := range []string{ip, "somebody", "mail.example", "person", "127.0.0.1"} {
+				require.NotContains(t, all, text)
+			}
+		}
+	}
+	require.Greater(t, denied, 50, "the test is worth something")
+}
+
+// requireFields holds the fields of an answer against the verdict, whose rules
+// have three limits each.
+func requireFields(t *testing.T, got answer, v *limiter.Verdict, rules []limiter.Rule, show []string) {
+	t.Helper()
+	names, policies := map[string]string{}, requireItems(t, got.header, "RateLimit-Policy")
+	require.Len(t, policies, 9)
+	for i, p := range policies {
+		rule := rules[i/3]
+		limit := rule.Limits[i%3]
+		require.True(t, p.name == limit.String() || p.name == rule.Kind+":"+limit.String())
+		require.Equal(t, map[string]int64{"q": limit.Max, "w": int64(limit.Per / time.Second)}, p.params)
+		require.NotContains(t, names, p.name, "names are distinct")
+		names[p.name] = rule.Kind + " " + limit.String()
+	}
+	want, denying := map[string]map[string]int64{}, 0
+	for _, state := range v.All() {
+		if state.RetryAfter > 0 {
+			denying++
+		}
+		if kind := limiter.KindOf(state.Key); slices.Contains(show, kind) && v.RetryAfter != counter.Never {
+			until := state.ResetAfter.Seconds()
+			if state.RetryAfter > 0 {
+				until = state.RetryAfter.Seconds()
+			}
+			want[kind+" "+state.Limit.String()] = map[string]int64{"r": state.Remaining, "t": int64(math.Ceil(until))}
+		}
+	}
+	shown := map[string]map[string]int64{}
+	for _, limit := range requireItems(t, got.header, "RateLimit") {
+		shown[names[limit.name]] = limit.params
+	}
+	require.Equal(t, want, shown)
+	if v.Allowed || v.RetryAfter == counter.Never {
+		require.Empty(t, got.header.Values("Retry-After"))
+	} else {
+		require.Equal(t, fmt.Sprint(int64(math.Ceil(v.RetryAfter.Seconds()))), got.header.Get("Retry-After"))
+	}
+	var problem struct {
+		Violated []string `json:"violated-policies"`
+	}
+	if !v.Allowed {
+		require.NoError(t, json.Unmarshal([]byte(got.body), &problem))
+	}
+	require.Len(t, problem.Violated, denying)
+	for _, name := range problem.Violated {
+		require.Contains(t, names, name)
+	}
+}

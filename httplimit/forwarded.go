@@ -1,0 +1,135 @@
+package httplimit
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// lastForwarded reads the last element of a line of Forwarded, RFC 7239:
+//
+//	element = [ pair ] *( ";" [ pair ] )
+//	pair    = name "=" ( value / quoted )
+//
+// It is malformed without a for, with two, and with one that is no address:
+// "unknown" and obfuscated names such as "_hidden" tell clients apart as little
+// as nothing does. Beyond the RFC, blanks may stand around a semicolon, a value
+// without quotes may hold colons and brackets, and an IPv6 address need have
+// no brackets: such headers are seen, and none of it can be read in two ways but
+// "2001:db8::1:567", see [clientAddr]. An address with a backslash is malformed,
+// though the RFC lets a quoted string escape what needs no escape.
+//
+// It reads from the end. A quote that the client has left open, as in
+//
+//	for=192.0.2.66;by=", for=198.51.100.7
+//
+// would take in what the proxy appended, if read from the start. From the end an
+// element that a proxy wrote well is read as it was written, whatever stands
+// before its comma: of a quote it is certain from what is right of it whether it
+// opens or closes a string. A line is not continued on the next.
+func lastForwarded(line string) (a netip.Addr, before string, more bool) {
+	for {
+		name, value, rest, ok := cutPair(strings.TrimRight(line, " \t"))
+		if !ok {
+			return netip.Addr{}, "", false
+		}
+		if strings.EqualFold(name, "for") {
+			if a.IsValid() {
+				return netip.Addr{}, "", false
+			}
+			if a = clientAddr(value); !a.IsValid() {
+				return netip.Addr{}, "", false
+			}
+		}
+		rest = strings.TrimRight(rest, " \t")
+		if rest == "" {
+			return a, "", false
+		}
+		line = rest[:len(rest)-1]
+		switch rest[len(rest)-1] {
+		case ',':
+			return a, line, true
+		case ';':
+		default:
+			return netip.Addr{}, "", false
+		}
+	}
+}
+
+// cutPair reads the pair at the end of s: its name, its value without quotes but
+// with backslashes, and what is before it. Name and value are empty if there is
+// nothing behind the last separator.
+func cutPair(s string) (name, value, before string, ok bool) {
+	if s == "" || s[len(s)-1] == ';' || s[len(s)-1] == ',' {
+		return "", "", s, true
+	}
+	if s[len(s)-1] == '"' {
+		open := openingQuote(s[:len(s)-1])
+		if open < 0 {
+			return "", "", "", false
+		}
+		value, s = s[open+1:len(s)-1], s[:open]
+	} else {
+		i := len(s)
+		for i > 0 && isValueByte(s[i-1]) {
+			i--
+		}
+		if i == len(s) {
+			return "", "", "", false
+		}
+		value, s = s[i:], s[:i]
+	}
+	s, found := strings.CutSuffix(s, "=")
+	i := len(s)
+	for i > 0 && isTokenByte(s[i-1]) {
+		i--
+	}
+	if !found || i == len(s) {
+		return "", "", "", false
+	}
+	return s[i:], value, s[:i], true
+}
+
+// openingQuote is where the quoted string opens whose closing quote follows s;
+// -1 if there is none. A quote is escaped, and neither opens nor closes, if an
+// odd number of backslashes stands before it. No byte is looked at more than
+// a few times, however many quotes there are.
+func openingQuote(s string) int {
+	end := len(s) - backslashes(s)
+	if (len(s)-end)%2 == 1 {
+		return -1 // the closing quote was escaped
+	}
+	for {
+		quote := strings.LastIndexByte(s[:end], '"')
+		if quote < 0 {
+			return -1
+		}
+		end = quote - backslashes(s[:quote])
+		if (quote-end)%2 == 0 {
+			for i := quote + 1; i < len(s); i++ {
+				if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
+					return -1
+				}
+			}
+			return quote
+		}
+	}
+}
+
+// backslashes is how many of them s ends with.
+func backslashes(s string) int {
+	i := len(s)
+	for i > 0 && s[i-1] == '\\' {
+		i--
+	}
+	return len(s) - i
+}
+
+// isTokenByte is true for what may stand in a name: tchar of RFC 9110.
+func isTokenByte(b byte) bool {
+	return 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+}
+
+// isValueByte is true for what may stand in a value without quotes.
+func isValueByte(b byte) bool {
+	return isTokenByte(b) || b == ':' || b == '[' || b == ']'
+}

@@ -1,0 +1,472 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/httplimit"
+)
+
+var tenNet = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:f::/48")}
+
+// clientOf is what a ClientIP with the proxies tenNet makes of a request.
+func clientOf(peer, header string, lines ...string) netip.Addr {
+	r := &http.Request{RemoteAddr: peer, Header: http.Header{}}
+	for _, line := range lines {
+		r.Header.Add(header, line)
+	}
+	c := httplimit.ClientIP{Proxies: tenNet, Header: header}
+	return c.Of(r)
+}
+
+func ExampleClientIP_Of() {
+	c := httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-Forwarded-For", "192.0.2.66, 198.51.100.7, 10.0.0.2")
+
+	r.RemoteAddr = "10.0.0.1:567" // a proxy: the client claims to be 192.0.2.66
+	fmt.Println(c.Of(r))
+	r.RemoteAddr = "203.0.113.9:567" // not a proxy
+	fmt.Println(c.Of(r))
+	// Output:
+	// 198.51.100.7
+	// 203.0.113.9
+}
+
+func TestForwarded(t *testing.T) {
+	for _, row := range []struct {
+		want  string // "peer": 10.0.0.1
+		lines []string
+	}{
+		{"198.51.100.7", []string{"for=198.51.100.7"}},
+		{"198.51.100.7", []string{"for=192.0.2.66, for=198.51.100.7"}},
+		{"198.51.100.7", []string{"for=198.51.100.7;proto=https;by=10.0.0.3, for=10.0.0.2"}},
+		{"198.51.100.7", []string{"for=192.0.2.66", "for=198.51.100.7,for=10.0.0.3", "For=10.0.0.2"}},
+		{"198.51.100.7", []string{"for=192.0.2.66, for=198.51.100.7", "for=10.0.0.2"}},
+		{"peer", []string{"for=10.0.0.2, for=10.0.0.3"}},
+
+		// Names in any case and any order.
+		{"198.51.100.7", []string{"FOR=198.51.100.7"}},
+		{"198.51.100.7", []string{"proto=http;by=10.0.0.3;fOr=198.51.100.7;host=example.com"}},
+		{"peer", []string{"forx=198.51.100.7"}},
+		{"peer", []string{"x-for=198.51.100.7"}},
+
+		// Quotes and brackets, where they belong and where they are left out.
+		{"198.51.100.7", []string{`for="198.51.100.7"`}},
+		{"198.51.100.7", []string{`for="198.51.100.7:567";proto=https`}},
+		{"2001:db8:c::7", []string{`for="[2001:db8:c::7]"`}},
+		{"2001:db8:c::7", []string{`For="[2001:db8:c::7]:4711", for="[2001:db8:f::2]:567"`}},
+		{"::1", []string{`for="[::1]"`}},
+		{"198.51.100.7", []string{`for="[::ffff:198.51.100.7]"`}},
+		{"fe80::7", []string{`for="[fe80::7%25eth0]:567"`}},
+		{"2001:db8:c::7", []string{`for=[2001:db8:c::7]:567;host=example.com:8443`}},
+		{"2001:db8:c::7", []string{`by=10.0.0.3;for=2001:db8:c::7,for=10.0.0.2;host=example.com`}},
+		{"198.51.100.7", []string{`for=198.51.100.7:567`}},
+		{"peer", []string{`for="198.51.100.7`}},
+		{"peer", []string{`for=198.51.100.7"`}},
+		{"peer", []string{`for="198.51.100.7""`}},
+		{"peer", []string{`for="198.51.100.7"567`}},
+		{"peer", []string{`for='198.51.100.7'`}},
+		{"peer", []string{`for=" 198.51.100.7"`}},
+		{"peer", []string{`for="198.51.100.7, 198.51.100.8"`}},
+		{"peer", []string{`for="[fe80::66%x,198.51.100.7]"`}},
+		{"peer", []string{`for="198\.51.100.7"`}},
+		{"peer", []string{`for=""`}},
+
+		// Separators and quotes within quotes.
+		{"198.51.100.7", []string{`for=198.51.100.7;user="x,for=192.0.2.66"`}},
+		{"198.51.100.7", []string{`user="x;for=192.0.2.66,";for=198.51.100.7`}},
+		{"198.51.100.7", []string{`for=198.51.100.7;user="\"x\\", for=10.0.0.2;user="a\\\",for=192.0.2.66;\"b"`}},
+		{"198.51.100.7", []string{`for=198.51.100.7;host="x,y";user=""`}},
+		{"peer", []string{`for=198.51.100.7;host="x\"`}},
+		{"peer", []string{`for=198.51.100.7;host=\"x"`}},
+		{"peer", []string{"for=198.51.100.7;host=\"x\x01\""}},
+
+		// A quote that the client leaves open does not reach what the proxy wrote.
+		{"198.51.100.7", []string{`for=192.0.2.66;by=", for=198.51.100.7`}},
+		{"198.51.100.7", []string{`for=192.0.2.66;by="\, for="198.51.100.7", for=10.0.0.2`}},
+		{"198.51.100.7", []string{`for=192.0.2.66;by="\"`, `for="198.51.100.7"`}},
+		{"198.51.100.7", []string{`for=192.0.2.66;by="`, `for=198.51.100.7;by="10.0.0.1:80"`}},
+		{"198.51.100.7", []string{`"",;;==\, for=198.51.100.7`}},
+		{"peer", []string{`for=192.0.2.66;by="`, `x";for=10.0.0.2, for=10.0.0.3`}},
+
+		// Blanks around elements and pairs, not around the equals sign.
+		{"198.51.100.7", []string{"\tfor=192.0.2.66 ,\t for=198.51.100.7 ; proto=https\t;\tby=x , for=10.0.0.2 "}},
+		{"peer", []string{"for =198.51.100.7"}},
+		{"peer", []string{"for= 198.51.100.7"}},
+		{"peer", []string{"for=198.51.100.7 proto=https"}},
+		{"198.51.100.7", []string{";;for=198.51.100.7; ;"}},
+
+		// One address for each element, or none is believed.
+		{"peer", nil},
+		{"peer", []string{""}},
+		{"peer", []string{";"}},
+		{"peer", []string{"for=198.51.100.7,"}},
+		{"peer", []string{"for=198.51.100.7, , for=10.0.0.2"}},
+		{"peer", []string{"for=198.51.100.7, proto=https"}},
+		{"peer", []string{"for=198.51.100.7", ""}},
+		{"peer", []string{"for=198.51.100.7;for=198.51.100.7"}},
+		{"peer", []string{"for=192.0.2.66;For=10.0.0.2"}},
+		{"peer", []string{"for=unknown;for=198.51.100.7"}},
+		{"peer", []string{"for=198.51.100.7;for=unknown"}},
+		{"peer", []string{"for=198.51.100.7, for=unknown"}},
+		{"peer", []string{"for=198.51.100.7, for=Unknown, for=10.0.0.2"}},
+		{"peer", []string{"for=198.51.100.7, for=_hidden"}},
+		{"peer", []string{`for="198.51.100.7:_port"`}},
+		{"peer", []string{"for=0.0.0.0"}},
+		{"peer", []string{"for=198.051.100.7"}},
+		{"peer", []string{"for"}},
+		{"peer", []string{`for"198.51.100.7"`}},
+		{"peer", []string{"for="}},
+		{"peer", []string{"=198.51.100.7"}},
+		{"peer", []string{"198.51.100.7"}},
+		{"peer", []string{"for=198.51.100.7=x"}},
+		{"peer", []string{"x for=198.51.100.7"}},
+		{"peer", []string{`x=""for=198.51.100.7`}},
+		{"peer", []string{"for=198.51.100.7;proto"}},
+		{"peer", []string{"for=198.51.100.7;proto="}},
+		{"peer", []string{"for=198.51.100.7;=https"}},
+		{"peer", []string{"for=198.51.100.7;pro(to=https"}},
+		{"198.51.100.7", []string{"for(=, for=198.51.100.7"}},
+	} {
+		for peer, own := range map[string]string{"10.0.0.1:567": "10.0.0.1", "@": "invalid IP", "": "invalid IP"} {
+			want := strings.ReplaceAll(row.want, "peer", own)
+			require.Equal(t, want, clientOf(peer, "Forwarded", row.lines...).String(), "%q %q", peer, row.lines)
+			require.Equal(t, want, clientOf(peer, "fORWARDED", row.lines...).String(), "%q %q", peer, row.lines)
+		}
+		require.Equal(t, "192.0.2.1", clientOf("192.0.2.1:567", "Forwarded", row.lines...).String(), "%q", row.lines)
+	}
+}
+
+// A header of 1 MB, the most that net/http lets in, is read in linear time.
+func TestHugeHeaderCostsLinearTime(t *testing.T) {
+	type row struct{ header, line, want string }
+	fill := func(s string) string { return strings.Repeat(s, 1<<20/len(s)) }
+	rows := []row{
+		{"X-Forwarded-For", fill(","), "10.0.0.1"},
+		{"X-Forwarded-For", fill(" "), "10.0.0.1"},
+		{"X-Forwarded-For", fill("1"), "10.0.0.1"},
+		{"X-Forwarded-For", fill(":"), "10.0.0.1"},
+		{"X-Forwarded-For", "fe80::7%" + fill("z"), "fe80::7"},
+		{"X-Forwarded-For", "198.51.100.7" + fill(",10.0.0.2"), "198.51.100.7"},
+		{"X-Forwarded-For", "198.51.100.7" + fill(", ::ffff:10.0.0.2"), "198.51.100.7"},
+		{"X-Forwarded-For", fill(",") + "198.51.100.7", "198.51.100.7"},
+		{"Forwarded", fill(","), "10.0.0.1"},
+		{"Forwarded", fill(";"), "10.0.0.1"},
+		{"Forwarded", fill("; "), "10.0.0.1"},
+		{"Forwarded", fill("x"), "10.0.0.1"},
+		{"Forwarded", fill(`"`), "10.0.0.1"},
+		{"Forwarded", fill(`\`) + `"`, "10.0.0.1"},
+		{"Forwarded", `for=198.51.100.7;x="` + fill(`\"`) + `"`, "198.51.100.7"},
+		{"Forwarded", `for=198.51.100.7;x="` + fill(`\`) + `"`, "198.51.100.7"},
+		{"Forwarded", "for=198.51.100.7" + fill(`;x="y"`), "198.51.100.7"},
+		{"Forwarded", "for=198.51.100.7" + fill(`,for="10.0.0.2"`), "198.51.100.7"},
+		{"Forwarded", fill(",") + "for=198.51.100.7", "198.51.100.7"},
+	}
+
+	// Linear time is milliseconds, quadratic time minutes.
+	for _, row := range rows {
+		require.Less(t, timeOf(t, row.header, row.line, row.want), 10*time.Second, "%s: %.40s", row.header, row.line)
+	}
+}
+
+func timeOf(t *testing.T, header, line, want string) time.Duration {
+	r := &http.Request{RemoteAddr: "10.0.0.1:567", Header: http.Header{header: {line}}}
+	c := httplimit.ClientIP{Proxies: tenNet, Header: header}
+	begun := time.Now()
+	got := c.Of(r)
+	took := time.Since(begun)
+	require.Equal(t, want, got.String(), "%s: %.40s", header, line)
+	// The error of netip for an element that is none.
+	require.LessOrEqual(t, testing.AllocsPerRun(1, func() { c.Of(r) }), 1.0, "%s: %.40s", header, line)
+	return took
+}
+
+// oracleClient is the rule once more, as plain as it can be said and from the left:
+// the client is what the last element says that is no proxy, and the peer if
+// that is no address.
+func oracleClient(t *testing.T, peer netip.Addr, header string, lines []string) netip.Addr {
+	client := peer
+	take := func(a netip.Addr) {
+		if !a.IsValid() {
+			client = peer
+		} else if !isProxy(a) {
+			client = a
+		}
+	}
+	if header == "X-Forwarded-For" {
+		for _, element := range strings.Split(strings.Join(lines, ","), ",") {
+			take(oracleAddr(strings.Trim(element, " \t")))
+		}
+		return client
+	}
+	for _, line := range lines {
+		for _, element := range oracleElements(t, line) {
+			take(oracleFor(element))
+		}
+	}
+	return client
+}
+
+func isProxy(a netip.Addr) bool {
+	return tenNet[0].Contains(a) || tenNet[1].Contains(a)
+}
+
+var (
+	bracketed = regexp.MustCompile(`^\[([^\]]*:[^\]]*)\](:[0-9]{1,5})?$`)
+	withPort  = regexp.MustCompile(`^([^:\[\]]*)(:[0-9]{1,5})$`)
+	badZone   = regexp.MustCompile("%.*[ \t,;\"\\[\\]]")
+)
+
+func oracleAddr(s string) netip.Addr {
+	host, port := s, ""
+	if m := bracketed.FindStringSubmatch(s); m != nil {
+		host, port = m[1], m[2]
+	} else if m := withPort.FindStringSubmatch(s); m != nil {
+		host, port = m[1], m[2]
+	}
+	if n, _ := strconv.Atoi(strings.TrimPrefix(port, ":")); n > 65535 || badZone.MatchString(host) {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(host)
+	a = a.WithZone("").Unmap()
+	if err != nil || a.IsUnspecified() || a.IsMulticast() || a.String() == "255.255.255.255" {
+		return netip.Addr{}
+	}
+	return a
+}
+
+const (
+	rfcToken  = "[-!#$%&'*+.^_`|~0-9A-Za-z]+"
+	rfcValue  = "[-!#$%&'*+.^_`|~0-9A-Za-z:\\[\\]]+"
+	rfcQuoted = `"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*"`
+)
+
+var (
+	rfcPair    = regexp.MustCompile(`(` + rfcToken + `)=(` + rfcValue + `|` + rfcQuoted + `)`)
+	rfcElement = regexp.MustCompile(`^[ \t]*(?:` + rfcPair.String() + `)?(?:[ \t]*;[ \t]*(?:` + rfcPair.String() + `)?)*[ \t]*$`)
+)
+
+// oracleElements are the elements of a line from the left to the right. An
+// element ends where the line does, or before the comma of the next; it begins
+// where a comma stands before it and what is between is well-formed. There
+// never are two such places. A malformed one is "malformed", and nothing is
+// left of it.
+func oracleElements(t *testing.T, line string) []string {
+	var elements []string
+	for end := len(line); end >= 0; {
+		begin := -1
+		for i := 0; i <= end; i++ {
+			if (i == 0 || line[i-1] == ',') && rfcElement.MatchString(line[i:end]) {
+				require.Equal(t, -1, begin, "%q has two beginnings for the element that ends at %d: %d and %d", line, end, begin, i)
+				begin = i
+			}
+		}
+		if begin < 0 {
+			return append([]string{"malformed"}, elements...)
+		}
+		elements = append([]string{line[begin:end]}, elements...)
+		end = begin - 1
+	}
+	return elements
+}
+
+func oracleFor(element string) netip.Addr {
+	var a netip.Addr
+	n := 0
+	for _, m := range rfcPair.FindAllStringSubmatch(element, -1) {
+		if strings.ToLower(m[1]) == "for" {
+			n++
+			a = oracleAddr(strings.TrimSuffix(strings.TrimPrefix(m[2], `"`), `"`))
+		}
+	}
+	if n != 1 {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// occurs is true if some piece of the lines is a.
+func occurs(a netip.Addr, lines []string) bool {
+	for _, line := range lines {
+		for i := range line {
+			for j := i + 1; j <= len(line) && j <= i+45; j++ {
+				if b, err := netip.ParseAddr(line[i:j]); err == nil && b.Unmap() == a {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// holdsForAny requires all that is promised for any text, one line for each line of it.
+func holdsForAny(t *testing.T, header, text string) {
+	lines := strings.Split(text, "\n")
+	for _, peer := range []string{"192.0.2.1", "10.0.0.1", "2001:db8:f::1", ""} {
+		remote, own := "@", netip.Addr{}
+		if peer != "" {
+			own = netip.MustParseAddr(peer)
+			remote = netip.AddrPortFrom(own, 567).String()
+		}
+		got := clientOf(remote, header, lines...)
+		if own.IsValid() && !isProxy(own) {
+			require.Equal(t, own, got, "%q", lines)
+			continue
+		}
+		require.Equal(t, oracleClient(t, own, header, lines), got, "%q", lines)
+		if got != own {
+			require.True(t, got.IsValid() && got.Zone() == "" && !got.Is4In6() && !isProxy(got), "%q: %s", lines, got)
+			require.True(t, occurs(got, lines), "%q: %s", lines, got)
+		}
+	}
+}
+
+func FuzzForwardedFor(f *testing.F) {
+	for _, s := range []string{
+		"", "192.0.2.66, 198.51.100.7, 10.0.0.2", "192.0.2.66\n198.51.100.7", "198.51.100.7:567", "[2001:db8:c::7]:567,",
+		"fe80::7%25eth0", "::ffff:198.51.100.7", "198.051.100.7", "\"198.51.100.7\"", "224.0.0.1,\t10.0.0.2", "[1.2.3.4]", "1:2",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) { holdsForAny(t, "X-Forwarded-For", text) })
+}
+
+func FuzzForwarded(f *testing.F) {
+	for _, s := range []string{
+		"", "for=192.0.2.66, for=198.51.100.7;proto=https, for=10.0.0.2", `for="[2001:db8:c::7]:567"`, "for=unknown\nfor=_x",
+		`for=192.0.2.66;by=", for=198.51.100.7`, `for=198.51.100.7;user="x,for=\"192.0.2.66\\"`, "FOR=198.51.100.7 ; ; by=x",
+		"for=1.2.3.4;for=1.2.3.4", `x="a,for=1.2.3.4`, `for="1.2.3.4\"`, `a="",for=1.2.3.4;b="\\"`, "for=fe80::7%x,for=10.0.0.2",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) <= 1000 { // the oracle is slow
+			holdsForAny(t, "Forwarded", text)
+		}
+	})
+}
+
+// What matters in a header, in any order, is denser than what a fuzzer tries.
+func TestPiecesInAnyOrder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	pieces := []string{"for", "for=", "x=", "1.2.3.4", "10.0.0.2", "[2001:db8:c::7]", ":80", "%z", ",", ",", ";", `"`, `"`, `\`, "=", " ", "\n", "\x01"}
+	for range 5_000 {
+		var text strings.Builder
+		for range random.IntN(12) {
+			text.WriteString(pieces[random.IntN(len(pieces))])
+		}
+		holdsForAny(t, "X-Forwarded-For", text.String())
+		holdsForAny(t, "Forwarded", text.String())
+	}
+}
+
+// FuzzBothHeaders says the same chain in both headers, by a seed.
+func FuzzBothHeaders(f *testing.F) {
+	for range 2000 {
+		f.Add(rand.Uint64())
+	}
+	f.Fuzz(sameInBothHeaders)
+}
+
+func sameInBothHeaders(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	pick := func(words ...string) string { return words[random.IntN(len(words))] }
+	var plain, forwarded strings.Builder
+	for i := range 1 + random.IntN(6) {
+		if i > 0 {
+			separator := pick(",", ", ", " ,\t", "\n")
+			plain.WriteString(separator)
+			forwarded.WriteString(separator)
+		}
+		address := pick("10.0.0.2", "10.0.0.2", "10.0.0.3:80", "[2001:db8:f::2]", "::ffff:10.0.0.4",
+			"198.51.100."+strconv.Itoa(random.IntN(256)), "198.51.100.7:"+strconv.Itoa(random.IntN(70000)), "[2001:db8:c::7]:567",
+			"2001:db8:c::7", "fe80::7%eth0", "unknown", "_hidden", "198.051.100.7", "0.0.0.0", "224.0.0.1")
+		plain.WriteString(address)
+		if random.IntN(2) == 0 {
+			address = `"` + address + `"`
+		}
+		before := pick("", "", "by=10.0.0.1;", `host="a,b;for=192.0.2.66" ; `, ";", `x="\"\\";`)
+		after := pick("", "", ";proto=https", `; host="example.com:80"`, ";", `;x="\\\",for=192.0.2.66"`)
+		forwarded.WriteString(before + pick("for=", "For=", "FOR=") + address + after)
+	}
+	plainLines, forwardedLines := strings.Split(plain.String(), "\n"), strings.Split(forwarded.String(), "\n")
+	for _, peer := range []string{"10.0.0.1:567", "@", "192.0.2.1:567"} {
+		require.Equal(t, clientOf(peer, "X-Forwarded-For", plainLines...), clientOf(peer, "Forwarded", forwardedLines...),
+			"seed %d: %q and %q", seed, plainLines, forwardedLines)
+	}
+}
+
+// Everything so far is about requests that were made by hand.
+func TestRealConnections(t *testing.T) {
+	serve := func(l net.Listener, c httplimit.ClientIP) {
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, c.Of(r)) })}
+		t.Cleanup(func() { server.Close() })
+		go server.Serve(l)
+	}
+	listen := func(network, address string) net.Listener {
+		l, err := net.Listen(network, address)
+		require.NoError(t, err)
+		return l
+	}
+	ask := func(l net.Listener, lines ...string) string {
+		conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s\r\n", strings.Join(append(lines, ""), "\r\n"))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return string(body)
+	}
+
+	direct := listen("tcp4", "127.0.0.1:0")
+	serve(direct, httplimit.ClientIP{Proxies: tenNet})
+	require.Equal(t, "127.0.0.1", ask(direct, "X-Forwarded-For: 192.0.2.66"))
+
+	behind := listen("tcp4", "127.0.0.1:0")
+	serve(behind, httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	require.Equal(t, "198.51.100.7", ask(behind, "x-FORWARDED-for: 192.0.2.66", "X-Forwarded-For:\t198.51.100.7:567 "))
+	require.Equal(t, "198.51.100.7", ask(behind, "X-Forwarded-For: 198.51.100.7", "X_Forwarded_For: 192.0.2.66"))
+
+	socket := listen("unix", filepath.Join(t.TempDir(), "s"))
+	serve(socket, httplimit.ClientIP{Proxies: tenNet})
+	require.Equal(t, "198.51.100.7", ask(socket, "X-Forwarded-For: 192.0.2.66, 198.51.100.7"))
+	require.Equal(t, "invalid IP", ask(socket, "X-Forwarded-For: 198.51.100.7,"))
+	require.Equal(t, "invalid IP", ask(socket))
+
+	// A real proxy before the socket: its client is local, and lies.
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "x"})
+	proxy.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", socket.Addr().String())
+	}}
+	front := listen("tcp4", "127.0.0.1:0")
+	server := &http.Server{Handler: proxy}
+	t.Cleanup(func() { server.Close() })
+	go server.Serve(front)
+	require.Equal(t, "127.0.0.1", ask(front, "X-Forwarded-For: 192.0.2.66", "X-Forwarded-For: 198.51.100.7"))
+	require.Equal(t, "127.0.0.1", ask(front, "X-Forwarded-For: ,"))
+	require.Equal(t, "127.0.0.1", ask(front, "Connection: X-Forwarded-For", "X-Forwarded-For: 198.51.100.7"))
+}

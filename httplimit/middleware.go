@@ -1,0 +1,193 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// Config is what a middleware does. Limiter and Event must be set, and Features
+// for what the rules need.
+type Config struct {
+	Limiter  *limiter.Limiter
+	Event    string    // what every request is, by the Limiter's rules
+	Features []Feature // what the rules limit by, and where it is found
+
+	// Cost is how often a request counts. An error is answered with 400, or
+	// with the status of a ValueError; so is less than one. It is given a copy
+	// of the request, as a Value is. Default: once.
+	Cost func(r *http.Request) (int64, error)
+
+	// Applies says which requests are limited; the others pass untouched. It is
+	// given the request itself, and must not read its body. Default: all.
+	Applies func(r *http.Request) bool
+
+	// WritesOnly lets requests pass that only read: GET, HEAD, OPTIONS, TRACE.
+	WritesOnly bool
+
+	// MaxBody is how many bytes of a body are read to find a feature, if one
+	// stands there. A larger body is answered with 413. Default: DefaultMaxBody.
+	MaxBody int64
+
+	// Refuse is how a request over its limit is answered. Default: with 429.
+	Refuse Refusal
+
+	// Denied, if it is set, answers a request over its limit in place of the
+	// default; Retry-After and RateLimit are set already, and VerdictOf knows
+	// why. With Refuse: Silently it is what an accepted request would be
+	// answered.
+	Denied http.Handler
+
+	// Failed, if it is set, answers a request in place of a 503, where the
+	// store failed and the rules are Closed.
+	Failed http.Handler
+
+	// Show is the kinds of features whose remaining count a client is told: what
+	// is his own. Default: "ip" only, since anybody can write somebody else's
+	// address into a form. An empty slice that is not nil: none.
+	Show []string
+
+	// NoHeaders leaves RateLimit-Policy and RateLimit away.
+	NoHeaders bool
+
+	// LegacyHeaders adds X-RateLimit-Limit, -Remaining and -Reset, which many
+	// clients know: the limit shown that has the least left, and when its
+	// window will be empty, as a Unix time in seconds.
+	LegacyHeaders bool
+
+	// RefundIf, if it is set, gives a hit back by the status of the handler's
+	// answer, before it goes out: to count failed log-ins only, refund the good
+	// ones. A handler that panics before it has answered has status 500, one
+	// that takes over the connection 101. See also Refund.
+	RefundIf func(status int) bool
+}
+
+// Refusal is how a request over its limit is answered.
+type Refusal uint8
+
+// What a request over its limit can be answered.
+const (
+	TooManyRequests Refusal = iota // 429, which says when to come back
+	Forbidden                      // 403, with the same headers and body
+	Silently                       // as if it were accepted, but the handler does not run; nothing tells of a limit, on accepted requests neither
+)
+
+// middleware is a Config, checked.
+type middleware struct {
+	Config
+	fields fields
+}
+
+// New makes a middleware. The error names what is wrong in cfg. It is an error
+// if no feature is of a kind that a rule of the event needs, since the rule
+// would deny every request; and if every rule would be skipped, since no request
+// would be limited.
+func New(cfg Config) (func(http.Handler) http.Handler, error) {
+	if cfg.Limiter == nil {
+		return nil, errors.New("httplimit: the limiter is nil")
+	}
+	rules := cfg.Limiter.Rules(cfg.Event)
+	if len(rules) == 0 {
+		return nil, fmt.Errorf("httplimit: event %q has no rules", cfg.Event)
+	}
+	for _, f := range cfg.Features {
+		switch {
+		case f.err != nil:
+			return nil, fmt.Errorf("%w, event %q", f.err, cfg.Event)
+		case f.find == nil:
+			return nil, fmt.Errorf("httplimit: event %q: a feature is the zero Feature", cfg.Event)
+		case !slices.ContainsFunc(rules, func(r limiter.Rule) bool { return r.Kind == f.kind }):
+			return nil, fmt.Errorf("httplimit: event %q: no rule is by %q, which a feature is", cfg.Event, f.kind)
+		}
+	}
+	limits := false
+	for _, r := range rules {
+		found := slices.ContainsFunc(cfg.Features, func(f Feature) bool { return f.kind == r.Kind })
+		if !found && r.IfMissing == limiter.Deny {
+			return nil, fmt.Errorf("httplimit: event %q: no feature is a %q, which a rule is by", cfg.Event, r.Kind)
+		}
+		limits = limits || found || r.IfMissing == limiter.Share
+	}
+	if !limits {
+		return nil, fmt.Errorf("httplimit: event %q: no features, and all rules are skipped without", cfg.Event)
+	}
+	if cfg.Refuse > Silently {
+		return nil, fmt.Errorf("httplimit: event %q: Refuse is %d, want TooManyRequests, Forbidden or Silently", cfg.Event, cfg.Refuse)
+	}
+	if cfg.Show == nil {
+		cfg.Show = []string{limiter.KindIP}
+	}
+	m := &middleware{Config: cfg}
+	m.Features, m.Show = slices.Clone(cfg.Features), slices.Clone(cfg.Show)
+	var err error
+	if m.fields, err = newFields(rules, m.Show); err != nil {
+		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
+	}, nil
+}
+
+// reads tells of a method that it only reads: RFC 9110, section 9.2.1.
+func reads(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if m.WritesOnly && reads(r.Method) || m.Applies != nil && !m.Applies(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	q := newRequest(r, m.MaxBody)
+	defer q.done()
+	v, err := m.ask(q)
+	if err != nil {
+		m.answerError(w, q, err)
+		return
+	}
+	if m.Refuse != Silently {
+		m.setFields(w.Header(), &v)
+	}
+	if !v.Allowed {
+		m.answerDenied(w, q, v)
+		return
+	}
+	h := newHit(m, r, v)
+	h.serve(next, w, h.request(q))
+}
+
+// ask finds what the rules need and asks the Limiter. An error that is no
+// ValueError is the server's.
+func (m *middleware) ask(q *request) (limiter.Verdict, error) {
+	traits, n := make([]limiter.Trait, len(m.Features)), int64(1)
+	for i, f := range m.Features {
+		var err error
+		if traits[i], err = f.find(q); err != nil {
+			return limiter.Verdict{}, err
+		}
+	}
+	if m.Cost != nil {
+		_, err := q.value(func(r *http.Request) (_ string, err error) {
+			n, err = m.Cost(r)
+			return "", err
+		})
+		var known *ValueError
+		switch {
+		case errors.As(err, &known):
+			return limiter.Verdict{}, err
+		case err != nil:
+			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", "what the request costs cannot be told", err}
+		case n < 1 || n > counter.MaxCount:
+			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", "is out of range", nil}
+		}
+	}
+	return m.Limiter.AllowN(q.in.Context(), m.Event, n, traits...)
+}

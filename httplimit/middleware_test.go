@@ -1,0 +1,383 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// clock stands still unless it is moved. It begins with a second, a minute and
+// an hour, so that a hit leaves a window of a minute after 61 s.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.Unix(1_700_000_000-1_700_000_000%3600, 0)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) Add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// by is a rule of the event "signup".
+func by(kind, limits string) limiter.Rule {
+	return limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits(limits)}
+}
+
+func skipped(r limiter.Rule) limiter.Rule { r.IfMissing = limiter.Skip; return r }
+
+// newLimiter counts on the embedded store, at c's time.
+func newLimiter(t testing.TB, c *clock, rules ...limiter.Rule) *limiter.Limiter {
+	t.Helper()
+	return newLimiterOn(t, memory.New(memory.Config{}), counter.Config{Now: c.Now}, limiter.Config{Rules: rules})
+}
+
+func newLimiterOn(t testing.TB, store counter.Store, cc counter.Config, lc limiter.Config) *limiter.Limiter {
+	t.Helper()
+	c, err := counter.New(store, cc)
+	require.NoError(t, err)
+	lim, err := limiter.New(c, lc)
+	require.NoError(t, err)
+	return lim
+}
+
+// newLimit is a middleware for the event "signup", unless cfg says otherwise.
+func newLimit(t testing.TB, cfg httplimit.Config) func(http.Handler) http.Handler {
+	t.Helper()
+	if cfg.Event == "" {
+		cfg.Event = "signup"
+	}
+	limit, err := httplimit.New(cfg)
+	require.NoError(t, err)
+	return limit
+}
+
+var (
+	byIP    = httplimit.IP(httplimit.ClientIP{})
+	byEmail = httplimit.Email(httplimit.Form("email"))
+	byUser  = httplimit.By("user", httplimit.Header("User"))
+)
+
+// site is a server on a connection of its own.
+type site struct {
+	t testing.TB
+	*httptest.Server
+}
+
+func newSite(t testing.TB, h http.Handler) *site {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return &site{t, s}
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request with header lines: "User: 7".
+func (s *site) do(method, path, body string, lines ...string) answer {
+	s.t.Helper()
+	r, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	for _, line := range lines {
+		key, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(key, value)
+	}
+	got, err := s.Client().Do(r)
+	require.NoError(s.t, err)
+	defer got.Body.Close()
+	text, err := io.ReadAll(got.Body)
+	require.NoError(s.t, err)
+	return answer{got.StatusCode, got.Header, string(text)}
+}
+
+func (s *site) get(lines ...string) answer { s.t.Helper(); return s.do("GET", "/", "", lines...) }
+
+const asForm = "Content-Type: application/x-www-form-urlencoded"
+
+func (s *site) signUp(email string, lines ...string) answer {
+	s.t.Helper()
+	return s.do("POST", "/", url.Values{"email": {email}}.Encode(), append(lines, asForm)...)
+}
+
+var welcome = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "welcome") })
+
+// mirror answers with the body that it reads.
+var mirror = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusTeapot)
+	}
+	_, _ = w.Write(body)
+})
+
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	lim := newLimiter(t, newClock(), by("ip", "1/d"), by("email", "1/d"),
+		limiter.Rule{Event: "export", Kind: "user", Limits: counter.MustLimits("1/d"), IfMissing: limiter.Skip})
+	both := []httplimit.Feature{byIP, byEmail}
+	ip := func(c httplimit.ClientIP) []httplimit.Feature {
+		return []httplimit.Feature{httplimit.IP(c), byEmail}
+	}
+	for _, row := range []struct {
+		want string
+		cfg  httplimit.Config
+	}{
+		{`httplimit: the limiter is nil`, httplimit.Config{Event: "signup", Features: both}},
+		{`httplimit: event "" has no rules`, httplimit.Config{Limiter: lim, Features: both}},
+		{`httplimit: event "sign-up" has no rules`, httplimit.Config{Limiter: lim, Event: "sign-up", Features: both}},
+		{`httplimit: event "signup": no feature is a "ip", which a rule is by`, httplimit.Config{Limiter: lim, Event: "signup"}},
+		{`httplimit: event "signup": no feature is a "email", which a rule is by`, httplimit.Config{Limiter: lim, Event: "signup", Features: both[:1]}},
+		{`httplimit: event "signup": no rule is by "user", which a feature is`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, byUser)}},
+		{`httplimit: event "signup": a feature is the zero Feature`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Feature{})}},
+		{`httplimit: event "export": no features, and all rules are skipped without`, httplimit.Config{Limiter: lim, Event: "export"}},
+		{`httplimit: event "signup": Refuse is 3, want TooManyRequests, Forbidden or Silently`, httplimit.Config{Limiter: lim, Event: "signup", Features: both, Refuse: 3}},
+		{`httplimit: feature "email": the Value is nil, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Email(nil))}},
+		{`httplimit: feature "ip": the Value is nil, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.By("ip", nil))}},
+		{`httplimit: ClientIP.Header "Forwarded": without ClientIP.Proxies nobody is believed, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: ip(httplimit.ClientIP{Header: "Forwarded"})}},
+		{`httplimit: ClientIP.Proxies[0]: invalid Prefix, such as the zero Prefix, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: ip(httplimit.ClientIP{Proxies: make([]netip.Prefix, 1)})}},
+	} {
+		limit, err := httplimit.New(row.cfg)
+		require.EqualError(t, err, row.want)
+		require.Nil(t, limit)
+	}
+	_, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: both})
+	require.NoError(t, err)
+	shared := limiter.Rule{Event: "export", Kind: "all", Limits: counter.MustLimits("1/d"), IfMissing: limiter.Share}
+	_, err = httplimit.New(httplimit.Config{Limiter: newLimiter(t, newClock(), shared), Event: "export"})
+	require.NoError(t, err, "one key for all needs no feature")
+}
+
+func TestConfigIsCopied(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	cfg := httplimit.Config{
+		Limiter:  newLimiter(t, newClock(), by("ip", "1/d"), by("user", "5/d")),
+		Event:    "signup",
+		Features: []httplimit.Feature{httplimit.IP(httplimit.ClientIP{Proxies: proxies}), byUser},
+		Show:     []string{"ip"},
+	}
+	limit, err := httplimit.New(cfg)
+	require.NoError(t, err)
+	proxies[0] = netip.MustParsePrefix("127.0.0.0/8")
+	cfg.Features[1] = httplimit.By("user", httplimit.Header("Other"))
+	cfg.Show[0] = "user"
+	s := newSite(t, limit(welcome))
+	got := s.get("User: 7", "X-Forwarded-For: 198.51.100.1")
+	require.Equal(t, 200, got.status)
+	require.Equal(t, `"1/d";r=0;t=86401`, got.header.Get("RateLimit"))
+	require.Equal(t, 429, s.get("User: 8", "X-Forwarded-For: 198.51.100.2").status)
+}
+
+func TestWritesOnly(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP}, WritesOnly: true})(welcome))
+	for _, row := range []struct {
+		method string
+		limits bool
+	}{
+		{"POST", true}, {"PUT", true}, // these use up the limit
+		{"GET", false}, {"HEAD", false}, {"OPTIONS", false}, {"TRACE", false},
+		{"POST", true}, {"PUT", true}, {"PATCH", true}, {"DELETE", true}, {"get", true}, {"PROPFIND", true}, {"CONNECTED", true},
+	} {
+		got := s.do(row.method, "/", "")
+		require.Equal(t, row.limits, got.header.Get("RateLimit-Policy") != "", row.method)
+		if !row.limits {
+			require.Equal(t, 200, got.status, row.method)
+		}
+	}
+	require.Equal(t, 429, s.do("POST", "/", "").status)
+}
+
+func TestAppliesSaysWhoIsLimited(t *testing.T) {
+	var refund error
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP},
+		Applies: func(r *http.Request) bool { return r.Header.Get("Staff") == "" },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, limited := httplimit.VerdictOf(r.Context(), "signup")
+		refund = httplimit.Refund(r.Context(), "signup")
+		fmt.Fprint(w, limited)
+	})))
+	require.Equal(t, "true", s.get().body)
+	require.NoError(t, refund)
+	for range 3 {
+		got := s.get("Staff: yes")
+		require.Equal(t, "false", got.body)
+		require.Empty(t, got.header.Values("RateLimit-Policy"))
+		require.EqualError(t, refund, `httplimit: refund: no middleware for event "signup" around this handler`)
+	}
+	require.Equal(t, "true", s.get().body, "the refund stands")
+}
+
+func TestCost(t *testing.T) {
+	const form = "name=A&seats=3&email=a%40b.example"
+	broken := errors.New("no such plan: 198.51.100.7")
+	for _, row := range []struct {
+		name   string
+		cost   func(r *http.Request) (int64, error)
+		status int
+		left   string // RateLimit, or the problem's detail
+	}{
+		{"default", nil, 200, `"10/d";r=9;t=86401`},
+		{"one", func(*http.Request) (int64, error) { return 1, nil }, 200, `"10/d";r=9;t=86401`},
+		{"seven", func(*http.Request) (int64, error) { return 7, nil }, 200, `"10/d";r=3;t=86401`},
+		{"all", func(*http.Request) (int64, error) { return 10, nil }, 200, `"10/d";r=0;t=86401`},
+		{"more than ever", func(*http.Request) (int64, error) { return 11, nil }, 429, ""},
+		{"the largest number", func(*http.Request) (int64, error) { return counter.MaxCount, nil }, 429, ""},
+		{"zero", func(*http.Request) (int64, error) { return 0, nil }, 400, "cost: is out of range"},
+		{"negative", func(*http.Request) (int64, error) { return -1, nil }, 400, "cost: is out of range"},
+		{"lowest", func(*http.Request) (int64, error) { return math.MinInt64, nil }, 400, "cost: is out of range"},
+		{"huge", func(*http.Request) (int64, error) { return counter.MaxCount + 1, nil }, 400, "cost: is out of range"},
+		{"error", func(*http.Request) (int64, error) { return 1, broken }, 400, "cost: what the request costs cannot be told"},
+		{"ValueError", func(*http.Request) (int64, error) {
+			return 1, fmt.Errorf("%w", &httplimit.ValueError{Status: 422, Place: "seats", Reason: "are too many"})
+		}, 422, "seats: are too many"},
+		{"of a form", func(r *http.Request) (n int64, err error) {
+			_, err = fmt.Sscan(r.FormValue("seats"), &n)
+			return n, err
+		}, 200, `"10/d";r=7;t=86401`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "10/d")), Features: []httplimit.Feature{byIP}, Cost: row.cost})(mirror))
+			got := s.do("POST", "/", form, asForm)
+			require.Equal(t, row.status, got.status, got.body)
+			switch row.status {
+			case 200:
+				require.Equal(t, form, got.body)
+				require.Equal(t, row.left, got.header.Get("RateLimit"))
+			case 429:
+				require.NotContains(t, got.header, "Retry-After")
+				require.NotContains(t, got.header.Get("RateLimit"), "t=")
+			default:
+				require.Contains(t, got.body, row.left)
+				require.NotContains(t, got.body, "198.51.100.7")
+				require.NotContains(t, got.header, "Ratelimit")
+			}
+		})
+	}
+}
+
+func TestBodyOfTheFeaturesIsTheHandlers(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter:  newLimiter(t, newClock(), by("ip", "100/d"), by("email", "100/d"), skipped(by("user", "100/d"))),
+		Features: []httplimit.Feature{byIP, byEmail, byUser},
+		MaxBody:  1000,
+		Cost:     func(r *http.Request) (int64, error) { return int64(len(r.FormValue("email"))), nil },
+	})(mirror))
+	for _, row := range []struct{ size, status int }{{0, 200}, {900, 200}, {1000, 200}, {1001, 413}, {100_000, 413}} {
+		form := "email=a%40b.example&text="
+		form += strings.Repeat("x", max(0, row.size-len(form)))
+		got := s.do("POST", "/", form, asForm)
+		require.Equal(t, row.status, got.status)
+		if row.status == 200 {
+			require.Equal(t, form, got.body)
+		} else {
+			require.Contains(t, got.body, "the body has more than 1000 bytes")
+		}
+	}
+}
+
+// A handler that parses a form itself leaves files behind, of which net/http's
+// server does not know: the request is a copy.
+func TestFilesOfAFormAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	files := func() int {
+		entries, _ := os.ReadDir(dir)
+		return len(entries)
+	}
+	var during int
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ParseMultipartForm(1) == nil {
+			during = files()
+		}
+	})
+	body := "--x\r\nContent-Disposition: form-data; name=\"email\"\r\n\r\na@b.example\r\n" +
+		"--x\r\nContent-Disposition: form-data; name=\"picture\"; filename=\"p\"\r\n\r\n" + strings.Repeat("p", 100_000) + "\r\n--x--\r\n"
+	for _, features := range [][]httplimit.Feature{{byIP}, {byIP, byEmail}} {
+		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "100/d"), skipped(by("email", "100/d"))), Features: features})(handler))
+		require.Equal(t, 200, s.do("POST", "/", body, "Content-Type: multipart/form-data; boundary=x").status)
+		require.Equal(t, 1, during)
+		s.Close() // waits for the server to be done
+		require.Zero(t, files())
+	}
+}
+
+// FuzzRequest sends anything through a middleware: no panic, no failure of the
+// server, and the handler reads the bytes that were sent.
+func FuzzRequest(f *testing.F) {
+	f.Add(uint8(0), "POST", "/?email=a@b.example", "Content-Type: application/x-www-form-urlencoded\nUser: 7", "email=a%40b.example")
+	f.Add(uint8(1), "POST", "/", "Content-Type: application/json\nCookie: s=1; s=2", `{"email": "a@b.example", "n": 7}`)
+	f.Add(uint8(2), "PUT", "/%zz?;", "Content-Type: multipart/form-data; boundary=x\nForwarded: for=_a\nAuthorization: Basic Og==", "--x\r\n\r\n--x--")
+	f.Add(uint8(3), "GET", "*", "X-Forwarded-For: ,, 198.51.100.7\nContent-Encoding: gzip", "\x00")
+	trusted := httplimit.IP(httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	sets := [][]httplimit.Feature{
+		{trusted, byEmail, byUser},
+		{trusted, httplimit.Email(httplimit.JSON("email")), httplimit.By("user", httplimit.JSON("n"))},
+		{trusted, httplimit.By("email", httplimit.Cookie("s")), httplimit.By("user", httplimit.BasicUser())},
+		{trusted, httplimit.Email(httplimit.Header("From")), httplimit.By("user", httplimit.Form("name"))},
+	}
+	f.Fuzz(func(t *testing.T, set uint8, method, target, lines, body string) {
+		r := &http.Request{
+			Method: method, Header: http.Header{}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RequestURI: target,
+			RemoteAddr: "192.0.2.1:567", Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+		}
+		var err error
+		if r.URL, err = url.ParseRequestURI(target); err != nil {
+			r.URL = &url.URL{RawQuery: target}
+		}
+		for line := range strings.SplitSeq(lines, "\n") {
+			key, value, _ := strings.Cut(line, ": ")
+			r.Header.Add(key, value)
+		}
+		ran := false
+		handler := newLimit(t, httplimit.Config{
+			Limiter:  newLimiter(t, newClock(), skipped(by("ip", "1/d")), skipped(by("email", "2/m, 3/d")), skipped(by("user", "1/d"))),
+			Features: sets[int(set)%len(sets)], Show: []string{"ip", "email", "user"}, LegacyHeaders: true,
+			RefundIf: func(status int) bool { return status == 200 },
+		})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ran = true
+			mirror(w, r)
+		}))
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.Less(t, w.Code, 500)
+		if ran {
+			require.Equal(t, body, w.Body.String())
+		} else {
+			require.NotEqual(t, 200, w.Code)
+		}
+		for _, name := range []string{"RateLimit", "RateLimit-Policy"} {
+			_, err := parseItems(w.Header().Values(name))
+			require.NoError(t, err)
+		}
+	})
+}

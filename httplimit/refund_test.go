@@ -1,0 +1,389 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// answering is how handlers can answer, and the status that RefundIf must hear
+// of, before a byte of the answer is out.
+var answering = []struct {
+	name   string
+	status int
+	answer func(w http.ResponseWriter, r *http.Request)
+}{
+	{"nothing", 200, func(http.ResponseWriter, *http.Request) {}},
+	{"a status", 401, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }},
+	{"a status and a body", 503, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 503) }},
+	{"two statuses", 404, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(200) }},
+	{"a body", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("yes")); w.WriteHeader(500) }},
+	{"a text", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") }},
+	{"an empty body", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(nil) }},
+	{"a status, and late a body", 403, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403); _, _ = io.WriteString(w, "no") }},
+	{"hints first", 409, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusProcessing)
+		w.WriteHeader(409)
+	}},
+	{"hints only", 200, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) }},
+	{"a flush", 200, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }},
+	{"a controlled flush", 200, func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }},
+	{"a flush after a status", 410, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(410); w.(http.Flusher).Flush() }},
+	{"a copy", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("yes")) }},
+	{"a long copy", 200, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(strings.Repeat("yes", 100_000))})
+	}},
+	{"a copy that fails at once", 502, func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := io.Copy(w, iotest.ErrReader(errBroken)); errors.Is(err, errBroken) {
+			w.WriteHeader(502)
+		}
+	}},
+	{"a copy of nothing", 404, func(w http.ResponseWriter, _ *http.Request) {
+		if n, err := io.Copy(w, iotest.DataErrReader(strings.NewReader(""))); n == 0 && err == nil {
+			w.WriteHeader(404)
+		}
+	}},
+	{"a copy that fails", 200, func(w http.ResponseWriter, _ *http.Request) {
+		_, err := io.Copy(w, io.MultiReader(strings.NewReader("yes"), iotest.ErrReader(errBroken)))
+		if errors.Is(err, errBroken) {
+			w.WriteHeader(502)
+		}
+	}},
+	{"a file", 200, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, r.Header.Get("File")) }},
+	{"no file", 404, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, r.Header.Get("File")+"x") }},
+	{"content", 200, func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader(strings.Repeat("yes", 100_000)))
+	}},
+	{"a redirect", 302, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", 302) }},
+	{"a panic", 500, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	{"a panic after hints", 500, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		panic(http.ErrAbortHandler)
+	}},
+	{"a panic after a status", 204, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); panic(http.ErrAbortHandler) }},
+	{"another protocol", 101, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Upgrade", "abacus")
+		w.Header().Set("Connection", "Upgrade")
+		w.WriteHeader(101)
+	}},
+	{"the connection", 101, func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			_ = conn.Close()
+		}
+	}},
+	{"the connection, controlled", 101, func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_ = conn.Close()
+		}
+	}},
+}
+
+// TestRefundIfHearsOfEveryAnswer also holds that the answer itself is, by every
+// byte, what the handler would have said without a middleware.
+func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.txt")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("yes", 100_000)), 0o600))
+	request := "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\nFile: " + file + "\r\n\r\n"
+	for _, row := range answering {
+		t.Run(row.name, func(t *testing.T) {
+			var heard []int
+			s := newSite(t, newLimit(t, httplimit.Config{
+				Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP}, NoHeaders: true,
+				RefundIf: func(status int) bool { heard = append(heard, status); return true },
+			})(http.HandlerFunc(row.answer)))
+			s.Config.ErrorLog = log.New(io.Discard, "", 0) // a second WriteHeader is logged
+			plain := newSite(t, http.HandlerFunc(row.answer))
+			plain.Config.ErrorLog = s.Config.ErrorLog
+			want := plain.exchangeRaw(request)
+			for i := range 3 {
+				got := s.exchangeRaw(request)
+				require.True(t, got == want, "got %.400q, want %.400q", got, want)
+				require.Len(t, heard, i+1, "once for each request, none of which was denied")
+				require.Equal(t, row.status, heard[i])
+			}
+		})
+	}
+}
+
+func TestRefundIfChooses(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP},
+		RefundIf: func(status int) bool { return status < 400 },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Password") != "right" {
+			w.WriteHeader(401)
+		}
+	})))
+	for _, row := range []struct {
+		password string
+		status   int
+	}{
+		{"right", 200}, {"right", 200}, {"right", 200}, {"wrong", 401}, {"right", 200}, {"right", 200}, {"wrong", 401}, {"right", 429}, {"wrong", 429},
+	} {
+		require.Equal(t, row.status, s.get("Password: "+row.password).status)
+	}
+}
+
+// The refund is done before the client has the beginning of the answer, so that
+// the next request finds room: in many rounds it is not once too late.
+func TestRefundIsBeforeTheAnswer(t *testing.T) {
+	untilGone := func(r *http.Request) { <-r.Context().Done() }
+	for name, handler := range map[string]http.HandlerFunc{
+		"nothing": func(http.ResponseWriter, *http.Request) {},
+		"status":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) },
+		"flush":   func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); untilGone(r) },
+		"a lot":   func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<16)); untilGone(r) },
+		"refund": func(w http.ResponseWriter, r *http.Request) {
+			if httplimit.Refund(r.Context(), "signup") == nil {
+				w.(http.Flusher).Flush()
+				untilGone(r)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP}}
+			if name != "refund" {
+				cfg.RefundIf = func(int) bool { return true }
+			}
+			s := newSite(t, newLimit(t, cfg)(handler))
+			last := io.NopCloser(nil)
+			for range 200 {
+				got, err := s.Client().Get(s.URL)
+				require.NoError(t, err)
+				require.Less(t, got.StatusCode, 300)
+				require.NoError(t, last.Close()) // ends the handler before, which may still have run
+				last = got.Body
+			}
+			require.NoError(t, last.Close())
+		})
+	}
+}
+
+func TestRefundTwiceIsOnce(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "3/d")), Features: []httplimit.Feature{byIP},
+		RefundIf: func(status int) bool { return status == 200 },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Refund") == "" {
+			w.WriteHeader(201)
+			return
+		}
+		for range 3 {
+			if err := httplimit.Refund(r.Context(), "signup"); err != nil {
+				w.WriteHeader(500)
+			}
+		}
+	})))
+	left := func(lines ...string) string { return s.get(lines...).header.Get("RateLimit") }
+	require.Equal(t, `"3/d";r=2;t=86401`, left())
+	require.Equal(t, `"3/d";r=1;t=86401`, left())
+	require.Equal(t, `"3/d";r=0;t=86401`, left("Refund: thrice, and by its status"))
+	require.Equal(t, `"3/d";r=0;t=86401`, left())
+	require.Equal(t, 429, s.get().status)
+}
+
+func TestNested(t *testing.T) {
+	c := newClock()
+	lim := newLimiter(t, c, by("ip", "9/h"), limiter.Rule{Event: "login", Kind: "user", Limits: by("", "3/h, 4/d").Limits})
+	var known []string
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, event := range []string{"signup", "login", "export"} {
+			v, ok := httplimit.VerdictOf(r.Context(), event)
+			known = append(known, fmt.Sprint(event, " ", ok, " ", v.Allowed, " ", v.Limit, " ", v.Remaining))
+		}
+		if event := r.Header.Get("Refund"); event != "" {
+			if err := httplimit.Refund(r.Context(), event); err != nil {
+				http.Error(w, err.Error(), 500)
+			}
+		}
+	})
+	outer := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Feature{byIP}})
+	inner := newLimit(t, httplimit.Config{Limiter: lim, Event: "login", Features: []httplimit.Feature{byUser}, Show: []string{"user"}})
+	s := newSite(t, outer(inner(handler)))
+
+	got := s.get("User: 7")
+	require.Equal(t, []string{"signup true true 9/h 8", "login true true 3/h 2", "export false false 0/0s 0"}, known)
+	require.Equal(t, []item{{"9/h", map[string]int64{"q": 9, "w": 3600}}, {"3/h", map[string]int64{"q": 3, "w": 3600}}, {"4/d", map[string]int64{"q": 4, "w": 86400}}},
+		requireItems(t, got.header, "RateLimit-Policy"))
+	require.Equal(t, []string{`"9/h";r=8;t=3601`, `"3/h";r=2;t=3601, "4/d";r=3;t=86401`}, got.header.Values("RateLimit"))
+	requireItems(t, got.header, "RateLimit")
+
+	s.get("User: 7", "Refund: signup")
+	require.Equal(t, []string{`"9/h";r=7;t=3601`, `"3/h";r=0;t=3601, "4/d";r=1;t=86401`}, s.get("User: 7", "Refund: login").header.Values("RateLimit"))
+	require.Equal(t, []string{`"9/h";r=6;t=3601`, `"3/h";r=0;t=3601, "4/d";r=1;t=86401`}, s.get("User: 7").header.Values("RateLimit"))
+	got = s.get("User: 7")
+	require.Equal(t, 429, got.status)
+	require.Equal(t, []string{`"9/h";r=5;t=3601`, `"3/h";r=0;t=3601, "4/d";r=1;t=86401`}, got.header.Values("RateLimit"), "both speak when the inner one denies")
+	require.Contains(t, got.body, `["3/h"]`)
+
+	got = s.get("User: 8", "Refund: export")
+	require.Equal(t, 500, got.status)
+	require.Equal(t, "httplimit: refund: no middleware for event \"export\" around this handler\n", got.body)
+}
+
+// The same event twice: the inner one is the one that a handler means.
+func TestNestedOfOneEvent(t *testing.T) {
+	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Feature{byIP}})
+	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Feature{byIP}})
+	s := newSite(t, outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, _ := httplimit.VerdictOf(r.Context(), "signup")
+		fmt.Fprint(w, v.Limit, httplimit.Refund(r.Context(), "signup"))
+	}))))
+	for _, left := range []string{"8", "7"} {
+		got := s.get()
+		require.Equal(t, "5/h <nil>", got.body)
+		require.Equal(t, []string{`"9/h";r=` + left + `;t=3601`, `"5/h";r=4;t=3601`}, got.header.Values("RateLimit"))
+	}
+}
+
+func TestNothingIsKnownOutside(t *testing.T) {
+	v, ok := httplimit.VerdictOf(t.Context(), "signup")
+	require.False(t, ok)
+	require.False(t, v.Allowed)
+	require.EqualError(t, httplimit.Refund(t.Context(), "signup"), `httplimit: refund: no middleware for event "signup" around this handler`)
+}
+
+// A client who hangs up cannot keep his hit from being given back.
+func TestRefundForAClientWhoIsGone(t *testing.T) {
+	entered, refunded := make(chan bool), make(chan error)
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP},
+		RefundIf: func(status int) bool { return status == 200 },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if how := r.Header.Get("Refund"); how != "" {
+			entered <- true
+			<-r.Context().Done()
+			if how == "called" {
+				refunded <- httplimit.Refund(r.Context(), "signup")
+				w.WriteHeader(500)
+			} else {
+				w.WriteHeader(200)
+				refunded <- nil
+			}
+		}
+	})))
+	for range 5 {
+		for _, how := range []string{"called", "by status"} {
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			require.NoError(t, err)
+			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: shop.example\r\nRefund: "+how+"\r\n\r\n")
+			require.NoError(t, err)
+			<-entered
+			require.NoError(t, conn.Close())
+			require.NoError(t, <-refunded)
+		}
+	}
+	require.Equal(t, `"2/d";r=1;t=86401`, s.get().header.Get("RateLimit"))
+}
+
+// Hints reach the client before the answer, as without a middleware.
+func TestHintsGoOut(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP}, RefundIf: func(int) bool { return false },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints) })))
+	var hints []int
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+		hints = append(hints, code)
+		return nil
+	}})
+	r, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+	require.NoError(t, err)
+	got, err := s.Client().Do(r)
+	require.NoError(t, err)
+	require.NoError(t, got.Body.Close())
+	require.Equal(t, []int{http.StatusEarlyHints}, hints)
+}
+
+// The doubles below are ResponseWriters of few abilities.
+type (
+	bare     struct{ http.ResponseWriter }
+	flushing struct {
+		http.ResponseWriter
+		http.Flusher
+	}
+	hijacking struct {
+		http.ResponseWriter
+		http.Hijacker
+	}
+)
+
+type noHijack struct{ err error }
+
+func (h noHijack) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, h.err }
+
+// What a handler can ask of its ResponseWriter is what it could without.
+func TestAbilitiesOfTheWriter(t *testing.T) {
+	type abilities struct{ flusher, hijacker, readerFrom, stringWriter, pusher bool }
+	of := func(w http.ResponseWriter) (a abilities) {
+		_, a.flusher = w.(http.Flusher)
+		_, a.hijacker = w.(http.Hijacker)
+		_, a.readerFrom = w.(io.ReaderFrom)
+		_, a.stringWriter = w.(io.StringWriter)
+		_, a.pusher = w.(http.Pusher)
+		return a
+	}
+	recorder := httptest.NewRecorder()
+	for _, refundIf := range []func(int) bool{nil, func(int) bool { return true }} {
+		limit := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "99/d")), Features: []httplimit.Feature{byIP}, RefundIf: refundIf})
+		for want, w := range map[abilities]http.ResponseWriter{
+			{}:                                  bare{recorder},
+			{flusher: true}:                     flushing{recorder, recorder},
+			{hijacker: true}:                    hijacking{recorder, noHijack{}},
+			{flusher: true, stringWriter: true}: recorder,
+		} {
+			var got abilities
+			limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = of(w) })).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			require.Equal(t, want, got)
+		}
+		var plain, limited abilities
+		var deadline, duplex error
+		newSite(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { plain = of(w) })).get()
+		newSite(t, limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			limited = of(w)
+			rc := http.NewResponseController(w)
+			deadline = errors.Join(rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}))
+			duplex = rc.EnableFullDuplex()
+		}))).get()
+		require.Equal(t, abilities{flusher: true, hijacker: true, readerFrom: true, stringWriter: true}, plain)
+		require.Equal(t, plain, limited)
+		require.NoError(t, deadline)
+		require.NoError(t, duplex)
+	}
+}
+
+// A connection that cannot be taken over can still be answered.
+func TestHijackThatFails(t *testing.T) {
+	var heard []int
+	w := httptest.NewRecorder()
+	newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "99/d")), Features: []httplimit.Feature{byIP},
+		RefundIf: func(status int) bool { heard = append(heard, status); return false },
+	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if _, _, err := w.(http.Hijacker).Hijack(); errors.Is(err, errBroken) {
+			http.Error(w, "no", http.StatusNotImplemented)
+		}
+	})).ServeHTTP(hijacking{w, noHijack{errBroken}}, httptest.NewRequest("GET", "/", nil))
+	require.Equal(t, []int{501}, heard)
+	require.Equal(t, 501, w.Code)
+}

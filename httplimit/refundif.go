@@ -1,0 +1,108 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/felixge/httpsnoop"
+)
+
+// serve runs the handler, and has Config.RefundIf asked once: about the status of
+// the answer, and before that goes out, so that the client's next request finds
+// the hit given back.
+func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if h.m.RefundIf == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	a := &asking{hit: h, ctx: context.WithoutCancel(r.Context())}
+	status := http.StatusInternalServerError // if the handler panics before it answers
+	defer func() { a.ask(status) }()
+	next.ServeHTTP(httpsnoop.Wrap(w, a.hooks()), r)
+	status = http.StatusOK // if it has not said anything
+}
+
+// asking is a hit whose handler runs. Like a ResponseWriter it is for one
+// goroutine at a time.
+type asking struct {
+	hit  *hit
+	ctx  context.Context
+	done bool
+}
+
+// ask refunds the hit if RefundIf says so about the status. It does so once: the
+// first status is the answer's.
+func (a *asking) ask(status int) {
+	if a.done {
+		return
+	}
+	a.done = true
+	if a.hit.m.RefundIf(status) {
+		v := a.hit.verdict
+		// An error is the store's: the hit stays until it ages out.
+		_ = a.hit.m.Limiter.Refund(a.ctx, &v)
+	}
+}
+
+// hooks ask at the latest moment at which nothing of the answer has gone out.
+func (a *asking) hooks() httpsnoop.Hooks {
+	return httpsnoop.Hooks{
+		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+			return func(status int) {
+				if status >= 200 || status == http.StatusSwitchingProtocols { // others precede the answer
+					a.ask(status)
+				}
+				next(status)
+			}
+		},
+		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
+			return func(b []byte) (int, error) { a.ask(http.StatusOK); return next(b) }
+		},
+		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+			return func(s string) (int, error) { a.ask(http.StatusOK); return next(s) }
+		},
+		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(from io.Reader) (int64, error) {
+				if !a.done {
+					// Of a source that is empty, or fails at once, nothing goes
+					// out: the handler can still choose the status. Without a
+					// status before it, a file is not sent by the kernel then.
+					from = source{from, a}
+				}
+				return next(from)
+			}
+		},
+		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() { a.ask(http.StatusOK); next() }
+		},
+		FlushError: func(next httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
+			return func() error { a.ask(http.StatusOK); return next() }
+		},
+		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				conn, buf, err := next()
+				if err == nil { // else the handler can still answer
+					a.ask(http.StatusSwitchingProtocols)
+				}
+				return conn, buf, err
+			}
+		},
+	}
+}
+
+// source asks before what it reads is written.
+type source struct {
+	io.Reader
+	asking *asking
+}
+
+func (s source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if n > 0 {
+		s.asking.ask(http.StatusOK)
+	}
+	return n, err
+}

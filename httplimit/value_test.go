@@ -1,0 +1,662 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/httplimit"
+)
+
+// secret stands in every request of the tables below that is an error: no error
+// may tell it.
+const secret = "xyzzy"
+
+func newRequest(method, query, contentType, body string) *http.Request {
+	r := &http.Request{
+		Method:        method,
+		URL:           &url.URL{Path: "/", RawQuery: query},
+		Host:          "shop.example",
+		Header:        http.Header{},
+		Body:          io.NopCloser(strings.NewReader(body)),
+		ContentLength: -1,
+	}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	return r
+}
+
+// requireValue holds v, of r, to want, or to an error with status and reason.
+func requireValue(t *testing.T, v httplimit.Value, r *http.Request, want string, status int, reason string) {
+	t.Helper()
+	got, err := v(r)
+	if status == 0 {
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		return
+	}
+	var e *httplimit.ValueError
+	require.ErrorAs(t, err, &e)
+	require.Empty(t, got)
+	require.Equal(t, status, e.Status)
+	require.Contains(t, e.Reason, reason)
+	require.Equal(t, "httplimit: "+e.Place+": "+e.Reason, err.Error())
+	require.NotContains(t, err.Error(), secret)
+}
+
+func TestHeader(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header string
+		lines  []string
+		want   string
+		status int
+	}{
+		{"absent", "X-Token", nil, "", 0},
+		{"empty", "X-Token", []string{""}, "", 0},
+		{"one line", "X-Token", []string{"a"}, "a", 0},
+		{"the name's case is all one", "x-tOKEN", []string{"a"}, "a", 0},
+		{"a list is one text", "X-Token", []string{"a, b"}, "a, b", 0},
+		{"spaces are net/http's affair", "X-Token", []string{" a "}, " a ", 0},
+		{"the same twice", "X-Token", []string{"a", "a"}, "a", 0},
+		{"two different", "X-Token", []string{"a", secret}, "", 400},
+		{"the third differs", "X-Token", []string{"a", "a", secret}, "", 400},
+		{"empty and something", "X-Token", []string{"", secret}, "", 400},
+		{"the host, which net/http keeps elsewhere", "host", nil, "shop.example", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRequest("GET", "", "", "")
+			if c.lines != nil {
+				r.Header["X-Token"] = c.lines
+			}
+			requireValue(t, httplimit.Header(c.header), r, c.want, c.status, "two different values")
+		})
+	}
+}
+
+func TestCookie(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		lines  []string
+		want   string
+		status int
+	}{
+		{"no cookie at all", nil, "", 0},
+		{"another one", []string{"a=1"}, "", 0},
+		{"one that ends like it", []string{"xsid=1; sid2=2"}, "", 0},
+		{"alone", []string{"sid=1"}, "1", 0},
+		{"among others", []string{"a=0; sid=1; b=2"}, "1", 0},
+		{"in the second line", []string{"a=0", "sid=1"}, "1", 0},
+		{"empty", []string{"sid="}, "", 0},
+		{"without =", []string{"sid"}, "", 0},
+		{"= belongs to the value", []string{"sid=a=b"}, "a=b", 0},
+		{"quotes are stripped", []string{`sid="1"`}, "1", 0},
+		{"spaces around the name", []string{"a=0;\t sid =1"}, "1", 0},
+		{"case counts", []string{"SID=1"}, "", 0},
+		{"the same twice", []string{"sid=1; sid=1"}, "1", 0},
+		{"the same twice, one in quotes", []string{`sid=1; sid="1"`}, "1", 0},
+		{"two different", []string{"sid=1; sid=" + secret}, "", 400},
+		{"two different on two lines", []string{"sid=1", "sid=" + secret}, "", 400},
+		{"empty and something", []string{"sid; sid=" + secret}, "", 400},
+		{"one that net/http skips does not count", []string{"sid=1; sid=\"\\" + secret}, "1", 0},
+		{"a control character, which net/http skips", []string{"sid=\x7f" + secret}, "", 0},
+		{"beyond net/http's number there are none", []string{"sid=1" + strings.Repeat(";", 3000)}, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRequest("GET", "", "", "")
+			if c.lines != nil {
+				r.Header["Cookie"] = c.lines
+			}
+			requireValue(t, httplimit.Cookie("sid"), r, c.want, c.status, "two different values")
+		})
+	}
+	r := newRequest("GET", "", "", "")
+	r.Header.Set("Cookie", "a b=1; =2")
+	for _, name := range []string{"a b", ""} {
+		requireValue(t, httplimit.Cookie(name), r, "", 0, "no cookie has the name")
+	}
+}
+
+func TestBasicUser(t *testing.T) {
+	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
+	for _, c := range []struct {
+		name   string
+		lines  []string
+		want   string
+		status int
+	}{
+		{"absent", nil, "", 0},
+		{"a user", []string{basic("ann:" + secret)}, "ann", 0},
+		{"no password", []string{basic("ann:")}, "ann", 0},
+		{"no user", []string{basic(":" + secret)}, "", 0},
+		{"a colon in the password", []string{basic("ann:b:c")}, "ann", 0},
+		{"the scheme's case", []string{"bASIC" + basic("ann:b")[5:]}, "ann", 0},
+		{"another scheme", []string{"Bearer " + secret}, "", 0},
+		{"not base64", []string{"Basic ***"}, "", 0},
+		{"no colon", []string{basic("ann")}, "", 0},
+		{"the same twice", []string{basic("ann:b"), basic("ann:b")}, "ann", 0},
+		{"two different", []string{basic("ann:b"), basic(secret + ":b")}, "", 400},
+		{"one user with two passwords", []string{basic("ann:b"), basic("ann:" + secret)}, "", 400},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRequest("GET", "", "", "")
+			if c.lines != nil {
+				r.Header["Authorization"] = c.lines
+			}
+			requireValue(t, httplimit.BasicUser(), r, c.want, c.status, "two different values")
+		})
+	}
+}
+
+const (
+	urlencoded = "application/x-www-form-urlencoded"
+	multiparts = "multipart/form-data; boundary=b"
+)
+
+// part is a part of a multipart body, end its end.
+func part(disposition, text string) string {
+	return "--b\r\nContent-Disposition: form-data; " + disposition + "\r\n\r\n" + text + "\r\n"
+}
+
+const end = "--b--\r\n"
+
+func TestForm(t *testing.T) {
+	email := func(text string) string { return part(`name="email"`, text) }
+	for _, c := range []struct {
+		name                             string
+		method, query, contentType, body string
+		want                             string
+		status                           int
+		reason                           string
+	}{
+		{"nothing", "GET", "", "", "", "", 0, ""},
+		{"query", "GET", "email=a", "", "", "a", 0, ""},
+		{"query, escaped", "GET", "e%6dail=%61+b", "", "", "a b", 0, ""},
+		{"case counts", "GET", "Email=a", "", "", "", 0, ""},
+		{"empty", "GET", "email=", "", "", "", 0, ""},
+		{"query, twice the same", "GET", "email=a&email=a", "", "", "a", 0, ""},
+		{"query, two different", "GET", "email=a&email=" + secret, "", "", "", 400, "two different values"},
+		{"query, empty and something", "GET", "email=&email=" + secret, "", "", "", 400, "two different values"},
+		{"query of a JSON request", "POST", "email=a", "application/json", `{"email":"b"}`, "a", 0, ""},
+
+		{"body", "POST", "", urlencoded, "email=a", "a", 0, ""},
+		{"body, with a charset", "PUT", "", urlencoded + "; charset=UTF-8", "email=a", "a", 0, ""},
+		{"body, the type's case", "PATCH", "", "Application/X-WWW-Form-URLencoded", "email=a", "a", 0, ""},
+		{"body and query agree", "POST", "email=a", urlencoded, "email=a", "a", 0, ""},
+		{"body and query differ", "POST", "email=" + secret, urlencoded, "email=a", "", 400, "two different values"},
+		{"the body of a GET is none", "GET", "email=a", urlencoded, "email=b", "a", 0, ""},
+		{"the body of a DELETE is none", "DELETE", "", urlencoded, "email=b", "", 0, ""},
+		{"the body of an unknown type is none", "POST", "email=a", "", "email=b", "a", 0, ""},
+		{"body, malformed escape", "POST", "", urlencoded, "email=a&x=%" + secret, "", 400, "form is malformed"},
+		{"query, malformed escape", "POST", "x=%" + secret, urlencoded, "email=a", "", 400, "form is malformed"},
+		{"query, semicolon", "GET", "email=a;email=" + secret, "", "", "", 400, "form is malformed"},
+		{"malformed type", "POST", "", urlencoded + "; charset", "email=" + secret, "", 400, "form is malformed"},
+
+		{"multipart", "POST", "", multiparts, email("a") + end, "a", 0, ""},
+		{"multipart of a GET counts", "GET", "", multiparts, email("a") + end, "a", 0, ""},
+		{"multipart, twice the same", "POST", "", multiparts, email("a") + email("a") + end, "a", 0, ""},
+		{"multipart, two different", "POST", "", multiparts, email("a") + email(secret) + end, "", 400, "two different values"},
+		{"multipart and query differ", "POST", "email=a", multiparts, email(secret) + end, "", 400, "two different values"},
+		{"multipart, a file beside it", "POST", "", multiparts, email("a") + part(`name="x"; filename="x"`, "y") + end, "a", 0, ""},
+		{"multipart, it is a file", "POST", "", multiparts, part(`name="email"; filename="x"`, secret) + end, "", 400, "a file"},
+		{"multipart, a file too", "POST", "", multiparts, email("a") + part(`name="email"; filename="x"`, secret) + end, "", 400, "a file"},
+		{"multipart, no boundary", "POST", "", "multipart/form-data", email(secret) + end, "", 400, "form is malformed"},
+		{"multipart, cut off", "POST", "", multiparts, email(secret), "", 400, "form is malformed"},
+		{"multipart, malformed query", "POST", "%", multiparts, email(secret) + end, "", 400, "form is malformed"},
+		{"multipart, too many parts for net/http", "POST", "", multiparts, strings.Repeat(email("a"), 1001) + end, "", 400, "form is malformed"},
+		{"multipart, but no body", "POST", "email=a", multiparts, "", "a", 0, ""},
+		{"multipart/mixed is no form", "POST", "email=a", "multipart/mixed; boundary=b", email("b") + end, "a", 0, ""},
+
+		{"as long as may be", "POST", "", urlencoded, "email=a&x=" + strings.Repeat("x", httplimit.DefaultMaxBody-10), "a", 0, ""},
+		{"a byte longer", "POST", "", urlencoded, "email=a&x=" + strings.Repeat("x", httplimit.DefaultMaxBody-9), "", 413, "more than 1048576 bytes"},
+		{"multipart, too long", "POST", "", multiparts, email(strings.Repeat(secret, 1<<18)) + end, "", 413, "more than 1048576 bytes"},
+		{"too long, but no form", "POST", "email=a", "text/plain", strings.Repeat("x", 2<<20), "a", 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRequest(c.method, c.query, c.contentType, c.body)
+			requireValue(t, httplimit.Form("email"), r, c.want, c.status, c.reason)
+			require.Nil(t, r.Form, "the handler is to parse it")
+			require.Nil(t, r.MultipartForm)
+			body, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Equal(t, c.body, string(body))
+			if c.status == 0 {
+				requireValue(t, httplimit.Form("email"), newRequest(c.method, c.query, c.contentType, c.body), newRequest(c.method, c.query, c.contentType, c.body).FormValue("email"), 0, "")
+			}
+		})
+	}
+}
+
+// What an outer handler has parsed is the form, and stays as it is.
+func TestFormParsedBefore(t *testing.T) {
+	body := part(`name="email"`, "a") + end
+	t.Run("whole", func(t *testing.T) {
+		r := newRequest("POST", "x=y", multiparts, body)
+		require.Equal(t, "a", r.FormValue("email"))
+		form, parts := r.Form, r.MultipartForm
+		requireValue(t, httplimit.Form("email"), r, "a", 0, "")
+		form["email"] = append(form["email"], "changed")
+		requireValue(t, httplimit.Form("email"), r, "", 400, "two different values")
+		require.Same(t, parts, r.MultipartForm)
+	})
+	t.Run("but not the multipart body, which the handler may parse yet", func(t *testing.T) {
+		for query, want := range map[string]int{"email=a&email=a": 0, "email=b": 400} {
+			r := newRequest("POST", query, multiparts, body)
+			require.NoError(t, r.ParseForm())
+			before := len(r.Form["email"])
+			r.Form["email"] = slices.Grow(r.Form["email"], 8)
+			requireValue(t, httplimit.Form("email"), r, "a", want, "two different values")
+			require.Len(t, r.Form["email"], before)
+			require.Empty(t, r.Form["email"][:8][before], "nor behind its end")
+			require.Empty(t, r.PostForm)
+			require.Nil(t, r.MultipartForm)
+			require.NoError(t, r.ParseMultipartForm(1<<20))
+			require.Len(t, r.Form["email"], before+1)
+		}
+	})
+	t.Run("as a stream of parts", func(t *testing.T) {
+		r := newRequest("POST", "", multiparts, body)
+		_, err := r.MultipartReader()
+		require.NoError(t, err)
+		requireValue(t, httplimit.Form("email"), r, "", 400, "form is malformed")
+	})
+	t.Run("as a file", func(t *testing.T) {
+		r := newRequest("POST", "", multiparts, part(`name="email"; filename="x"`, "a")+end)
+		require.Empty(t, r.FormValue("email"))
+		requireValue(t, httplimit.Form("email"), r, "", 400, "a file")
+	})
+}
+
+func TestJSON(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	const (
+		malformed = "the body is not JSON"
+		twice     = "a key comes twice"
+		object    = "not in an object"
+		scalar    = "neither a string nor a whole number"
+	)
+	for _, c := range []struct {
+		name, body, path, want string
+		status                 int
+		reason                 string
+	}{
+		{"no body", ``, "email", "", 0, ""},
+		{"a string", `{"email":"a@b"}`, "email", "a@b", 0, ""},
+		{"space everywhere", " \t\r\n{ \"x\" : [ ] , \"email\" : \"a\" } \n", "email", "a", 0, ""},
+		{"strings are as they are", `{"email":" A \u00e9\n"}`, "email", " A é\n", 0, ""},
+		{"no such key", `{"mail":"a"}`, "email", "", 0, ""},
+		{"an empty object", `{}`, "email", "", 0, ""},
+		{"null", `{"email":null}`, "email", "", 0, ""},
+		{"empty", `{"email":""}`, "email", "", 0, ""},
+		{"the body is null", `null`, "email", "", 0, ""},
+		{"an escaped key", `{"\u0065mail":"a"}`, "email", "a", 0, ""},
+		{"a key of another case", `{"eMAIL":"a"}`, "email", "a", 0, ""},
+		{"a key of unusual case", `{"ſID":"a"}`, "sid", "a", 0, ""},
+		{"what looks like the key in strings, deeper, and escaped", `{"a":"\"email\":\"x\"","b":{"email":"x"},"c":["email","\\"],"email":"a"}`, "email", "a", 0, ""},
+		{"not UTF-8", "{\"email\":\"\xff\"}", "email", "\ufffd", 0, ""},
+		{"half a surrogate pair", `{"email":"\ud800"}`, "email", "\ufffd", 0, ""},
+
+		{"nested", `{"x":1,"user":{"id":2,"email":"a"}}`, "user.email", "a", 0, ""},
+		{"nested, absent", `{"user":{}}`, "user.email", "", 0, ""},
+		{"nested in null", `{"user":null}`, "user.email", "", 0, ""},
+		{"nested in nothing", `{"email":"a"}`, "user.email", "", 0, ""},
+		{"nested in a string", `{"user":"` + secret + `"}`, "user.email", "", 400, object},
+		{"nested in an array", `{"user":[{"email":"` + secret + `"}]}`, "user.email", "", 400, object},
+		{"the body is an array", `["` + secret + `"]`, "email", "", 400, object},
+		{"the body is a string", `"` + secret + `"`, "email", "", 400, object},
+		{"the whole body", ` "a" `, "", "a", 0, ""},
+		{"the whole body, a number", `7`, "", "7", 0, ""},
+
+		{"a number", `{"email":7}`, "email", "7", 0, ""},
+		{"zero", `{"email":0}`, "email", "0", 0, ""},
+		{"below zero", `{"email":-7}`, "email", "-7", 0, ""},
+		{"minus zero", `{"email":-0}`, "email", "0", 0, ""},
+		{"a number that no float64 is", `{"email":123456789012345678901234567890}`, "email", "123456789012345678901234567890", 0, ""},
+		{"a fraction", `{"email":7.0}`, "email", "", 400, scalar},
+		{"an exponent", `{"email":7e0}`, "email", "", 400, scalar},
+		{"a capital exponent", `{"email":7E0}`, "email", "", 400, scalar},
+		{"true", `{"email":true}`, "email", "", 400, scalar},
+		{"false", `{"email":false}`, "email", "", 400, scalar},
+		{"an object", `{"email":{"x":"` + secret + `"}}`, "email", "", 400, scalar},
+		{"an array", `{"email":["` + secret + `"]}`, "email", "", 400, scalar},
+
+		{"twice", `{"email":"a","email":"` + secret + `"}`, "email", "", 400, twice},
+		{"twice the same", `{"email":"a","email":"a"}`, "email", "", 400, twice},
+		{"twice by case", `{"email":"a","Email":"` + secret + `"}`, "email", "", 400, twice},
+		{"twice by escape", `{"email":"a","emai\u006c":"` + secret + `"}`, "email", "", 400, twice},
+		{"twice by escape and unusual case", `{"sid":"a","\u017fid":"` + secret + `"}`, "sid", "", 400, twice},
+		{"null and something", `{"email":null,"email":"` + secret + `"}`, "email", "", 400, twice},
+		{"twice on the way", `{"user":{"email":"a"},"USER":{}}`, "user.email", "", 400, twice},
+		{"twice somewhere else", `{"x":{"email":1},"x":{"email":2,"email":3},"email":"a"}`, "email", "a", 0, ""},
+
+		{"white space only", ` `, "email", "", 400, malformed},
+		{"cut off", `{"email":"` + secret + `"`, "email", "", 400, malformed},
+		{"something after it", `{"email":"a"} {"email":"` + secret + `"}`, "email", "", 400, malformed},
+		{"a comma too many", `{"email":"a",}`, "email", "", 400, malformed},
+		{"a byte order mark", "\ufeff" + `{"email":"a"}`, "email", "", 400, malformed},
+		{"UTF-16", "{\x00\"\x00e\x00", "email", "", 400, malformed},
+		{"a comment", `{"email":"a"/*` + secret + `*/}`, "email", "", 400, malformed},
+		{"a leading zero", `{"email":07}`, "email", "", 400, malformed},
+		{"NaN", `{"email":NaN}`, "email", "", 400, malformed},
+		{"a newline in a string", "{\"email\":\"a\n\"}", "email", "", 400, malformed},
+		{"a form", `email=` + secret, "email", "", 400, malformed},
+
+		{"as deep as encoding/json goes", `{"x":` + deep(9999) + `,"email":"a"}`, "email", "a", 0, ""},
+		{"deeper", `{"x":` + deep(10000) + `,"email":"a"}`, "email", "", 400, malformed},
+		{"as deep as fits", deep(httplimit.DefaultMaxBody / 2), "email", "", 400, malformed},
+		{"as long as may be", `{"email":"a"}` + strings.Repeat(" ", httplimit.DefaultMaxBody-13), "email", "a", 0, ""},
+		{"a byte longer", `{"email":"a"}` + strings.Repeat(" ", httplimit.DefaultMaxBody-12), "email", "", 413, "more than 1048576 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var path []string
+			if c.path != "" {
+				path = strings.Split(c.path, ".")
+			}
+			r := newRequest("POST", "", "text/plain", c.body)
+			requireValue(t, httplimit.JSON(path...), r, c.want, c.status, c.reason)
+			body, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Equal(t, c.body, string(body))
+		})
+	}
+}
+
+func TestErrorsNameTheField(t *testing.T) {
+	_, err := httplimit.Form("email")(newRequest("POST", "", urlencoded, "%"))
+	require.EqualError(t, err, `httplimit: form field "email": the form is malformed`)
+	require.ErrorContains(t, errors.Unwrap(err), "invalid URL escape")
+	_, err = httplimit.Form("email")(newRequest("POST", "", urlencoded, strings.Repeat("x", 2<<20)))
+	require.EqualError(t, err, `httplimit: form field "email": the body has more than 1048576 bytes`)
+	_, err = httplimit.JSON("user", "email")(newRequest("POST", "", "", `{"user":{"email":true}}`))
+	require.EqualError(t, err, `httplimit: JSON field "user.email": neither a string nor a whole number`)
+	r := newRequest("GET", "", "", "")
+	r.Header = http.Header{"X-Token": {"a", "b"}, "Cookie": {"sid=1; sid=2"}}
+	_, err = httplimit.Header("x-token")(r)
+	require.EqualError(t, err, `httplimit: header "X-Token": two different values`)
+	_, err = httplimit.Cookie("sid")(r)
+	require.EqualError(t, err, `httplimit: cookie "sid": two different values`)
+}
+
+// A body that a handler cannot have understood without decoding it is refused:
+// compressed bytes have no field "email", and what they hold may.
+func TestEncodedBody(t *testing.T) {
+	for _, c := range []struct {
+		lines  []string
+		status int
+	}{
+		{[]string{"gzip"}, 415},
+		{[]string{"identity", "br"}, 415},
+		{[]string{secret}, 415},
+		{[]string{"Identity"}, 0},
+		{[]string{""}, 0},
+	} {
+		r := newRequest("POST", "", urlencoded, "email=a")
+		r.Header["Content-Encoding"] = c.lines
+		requireValue(t, httplimit.Form("email"), r, "a", c.status, "Content-Encoding")
+		r = newRequest("POST", "", "", `{"email":"a"}`)
+		r.Header["Content-Encoding"] = c.lines
+		requireValue(t, httplimit.JSON("email"), r, "a", c.status, "Content-Encoding")
+		r = newRequest("POST", "email=a", "text/plain", "")
+		r.Header["Content-Encoding"] = c.lines
+		requireValue(t, httplimit.Form("email"), r, "a", 0, "the body is not read")
+	}
+}
+
+// tokens finds path by the tokens of a json.Decoder: what fieldOf does, with
+// nothing of its own but the rules.
+func tokens(data []byte, path []string) (text string, ok bool) {
+	if !json.Valid(data) {
+		return "", len(data) == 0
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	token, _ := dec.Token()
+	if len(path) > 0 {
+		if token != json.Delim('{') {
+			return "", token == nil
+		}
+		var found []json.RawMessage
+		for dec.More() {
+			key, _ := dec.Token()
+			var value json.RawMessage
+			if dec.Decode(&value) != nil {
+				return "", false
+			}
+			if strings.EqualFold(key.(string), path[0]) {
+				found = append(found, value)
+			}
+		}
+		if len(found) == 1 {
+			return tokens(found[0], path[1:])
+		}
+		return "", len(found) == 0
+	}
+	switch v := token.(type) {
+	case nil:
+		return "", true
+	case string:
+		return v, true
+	case json.Number:
+		if v == "-0" {
+			v = "0"
+		}
+		return v.String(), !strings.ContainsAny(v.String(), ".eE")
+	}
+	return "", false
+}
+
+// requireAgreement holds JSON fields of body to what a handler's struct holds,
+// if the body can be decoded into one, and to tokens. It returns how many texts
+// and errors there were.
+func requireAgreement(t *testing.T, body []byte) (found, refused int) {
+	t.Helper()
+	var handler struct {
+		Email string `json:"email"`
+		K     string `json:"k"`
+		User  struct {
+			Email string `json:"email"`
+		} `json:"user"`
+	}
+	decoded := json.Unmarshal(body, &handler) == nil
+	for path, want := range map[string]string{"email": handler.Email, "user.email": handler.User.Email, "k": handler.K} {
+		path := strings.Split(path, ".")
+		got, err := httplimit.JSON(path...)(newRequest("POST", "", "", string(body)))
+		if err == nil && decoded {
+			require.Equal(t, want, got, "%q", body)
+		}
+		text, ok := tokens(body, path)
+		require.Equal(t, ok, err == nil, "%q: tokens: %q, %v; here %q, %v", body, text, ok, got, err)
+		if ok {
+			require.Equal(t, text, got, "%q", body)
+		}
+		if err != nil {
+			refused++
+		} else if got != "" {
+			found++
+		}
+	}
+	return found, refused
+}
+
+// A text that is found is the one that a handler's struct holds, if the body
+// can be decoded into one; and the tokens say the same.
+func FuzzJSONField(f *testing.F) {
+	for _, s := range []string{
+		``, `null`, `{}`, `[]`, `"email"`, ` {"email" : "a"} `, `{"email":"a","EMAIL":"b"}`, `{"user":{"email":"a"},"email":null}`,
+		`{"\u0065mail":"\ud83d\ude00"}`, "{\"email\":\"\xff\xfe\"}", `{"user":{"email":"a"},"user":null}`, `{"user":{"email":7}}`, `{"email":-0}`,
+		`{"x":"\\","y":"\"","email":"{\"email\":1}"}`, `{"email":1e2}`, `{"email":[1,{"a":"]"}]}`, `{"email":"a"}{}`, "\ufeff{}", `{"ema\u0131l":"a"}`,
+		`{"":{"email":"a"},"k":"\u212a","\u212a":"x"}`, `{"user":[],"USEr":{"eMail":"b"}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		requireAgreement(t, body)
+	})
+}
+
+// randomJSON is an object full of keys that are nearly the same.
+func randomJSON(r *rand.Rand, depth int) string {
+	pick := func(all ...string) string { return all[r.IntN(len(all))] }
+	space := func() string { return pick("", "", " ", "\n\t") }
+	value := pick(`"a"`, `"b"`, `"c"`, `"\"b\\"`, `""`, `null`, `7`, `-0`, `-12`, `1.5`, `1e3`, `true`, `{}`, `[]`, `[{"email":"x"},"]"]`, `"\u0041\ud83d\ude00"`, "\"\xff\"")
+	if depth == 0 || r.IntN(3) == 0 {
+		return value
+	}
+	var members []string
+	for range 1 + r.IntN(3) {
+		key := pick(`email`, `email`, `user`, `user`, `EMAIL`, `User`, `\u0065mail`, `u\u017fer`, `uſer`, `k`, `\u212a`, `x`, ``, `email\u0000`, `\"}`)
+		members = append(members, space()+`"`+key+`"`+space()+`:`+space()+randomJSON(r, depth-1)+space())
+	}
+	return space() + "{" + strings.Join(members, ",") + space() + "}" + space()
+}
+
+func TestJSONAgainstTheDecoder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r, found, refused := rand.New(rand.NewPCG(seed, 0)), 0, 0
+	for range 8000 {
+		n, m := requireAgreement(t, []byte(randomJSON(r, 4)))
+		found, refused = found+n, refused+m
+	}
+	require.Greater(t, found, 200)
+	require.Greater(t, refused, 200)
+}
+
+// A text that is found is the one that FormValue of the untouched request
+// returns. There is none only where net/http finds an error, two texts, or a
+// file.
+func FuzzForm(f *testing.F) {
+	for _, s := range [][4]string{
+		{"GET", "email=a", "", ""},
+		{"POST", "email=a", urlencoded, "email=b"},
+		{"POST", "", urlencoded + "; charset=utf-8", "x=1&email=a%20b&email=a+b"},
+		{"PUT", "a;b", urlencoded, "email=%zz"},
+		{"DELETE", "email", "application/json", `{"email":1}`},
+		{"POST", "email=a", multiparts, part(`name="email"`, "b") + end},
+		{"GET", "", multiparts, part(`name="email"`, "b") + part(`name="file"; filename="x"`, "c") + end},
+		{"PATCH", "", multiparts, part(`name="email"; filename="x"`, "b") + end},
+		{"POST", "", `multipart/form-data; boundary="b"`, part(`name*=utf-8''email`, "b") + end},
+		{"POST", "email=a", "multipart/form-data", "--\r\n"},
+	} {
+		f.Add(s[0], s[1], s[2], s[3])
+	}
+	f.Fuzz(func(t *testing.T, method, query, contentType, body string) {
+		r := newRequest(method, query, contentType, body)
+		got, err := httplimit.Form("email")(r)
+		untouched := newRequest(method, query, contentType, body)
+		want := untouched.FormValue("email")
+		require.Equal(t, want, r.FormValue("email"), "the handler sees what it would have seen")
+		if err == nil {
+			require.Equal(t, want, got)
+			return
+		}
+		untouched = newRequest(method, query, contentType, body)
+		parseErr := untouched.ParseForm()
+		if e := untouched.ParseMultipartForm(32 << 20); parseErr == nil && e != http.ErrNotMultipart {
+			parseErr = e
+		}
+		if parseErr != nil || untouched.MultipartForm != nil && len(untouched.MultipartForm.File["email"]) > 0 {
+			return
+		}
+		differ := false
+		for _, text := range untouched.Form["email"] {
+			differ = differ || text != want
+		}
+		require.True(t, differ, "%v, without a reason", err)
+	})
+}
+
+// The short way through a cookie line says what net/http says.
+func FuzzCookie(f *testing.F) {
+	for _, line := range []string{"sid=1", "a=0; sid=1;b", "sid=1; sid=2", `sid="1"; sid=1`, " sid = 1 ", "sid=1,2; sid=\x7f", "sid", ";;=;sid==", "sid=\u00e9"} {
+		f.Add(line, "")
+		f.Add(line, "sid=1")
+	}
+	f.Fuzz(func(t *testing.T, line, second string) {
+		r := newRequest("GET", "", "", "")
+		r.Header["Cookie"] = []string{line}
+		if second != "" {
+			r.Header["Cookie"] = append(r.Header["Cookie"], second)
+		}
+		got, err := httplimit.Cookie("sid")(r)
+		want, differ := "", false
+		for i, c := range r.CookiesNamed("sid") {
+			if i == 0 {
+				want = c.Value
+			}
+			differ = differ || c.Value != want
+		}
+		require.Equal(t, differ, err != nil)
+		if !differ {
+			require.Equal(t, want, got)
+		}
+	})
+}
+
+// A body as large as may be, and as dear as its sender can make it, beside the
+// tokens of a json.Decoder and what a handler pays.
+func BenchmarkJSONField(b *testing.B) {
+	fill := func(format string, tail string) []byte {
+		body := []byte("{")
+		for i := 0; len(body) < httplimit.DefaultMaxBody-100; i++ {
+			body = fmt.Appendf(body, format, i)
+		}
+		return append(body, tail...)
+	}
+	for name, body := range map[string][]byte{
+		"small":        []byte(`{"name":"Ann","email":"ann@example.org","terms":true}`),
+		"many keys":    fill(`"%d":1,`, `"email":"ann@example.org"}`),
+		"escaped keys": fill(`"\u0065%d":1,`, `"email":"ann@example.org"}`),
+		"nested":       []byte(`{"x":[` + strings.Repeat(`[[[]]],`, httplimit.DefaultMaxBody/8) + `1],"email":"ann@example.org"}`),
+	} {
+		for reader, read := range map[string]func() (string, bool){
+			"JSON": func() (string, bool) {
+				s, err := httplimit.JSON("email")(newRequest("POST", "", "", string(body)))
+				return s, err == nil
+			},
+			"tokens": func() (string, bool) { return tokens(body, []string{"email"}) },
+			"handler": func() (string, bool) {
+				var v struct{ Email string }
+				err := json.NewDecoder(newRequest("POST", "", "", string(body)).Body).Decode(&v)
+				return v.Email, err == nil
+			},
+		} {
+			b.Run(name+"/"+reader, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(body)))
+				for b.Loop() {
+					if s, ok := read(); !ok || s != "ann@example.org" {
+						b.Fatal(s, ok)
+					}
+				}
+			})
+		}
+	}
+}
+
+func ExampleValue() {
+	r, _ := http.NewRequest("POST", "/signup?lang=en", strings.NewReader(`{"user": {"email": "ann@example.org", "id": 7}}`))
+	r.SetPathValue("tenant", "acme")
+	tenant := func(r *http.Request) (string, error) { return r.PathValue("tenant"), nil }
+
+	for _, v := range []httplimit.Value{httplimit.JSON("user", "email"), httplimit.JSON("user", "id"), httplimit.Form("lang"), tenant} {
+		fmt.Println(v(r))
+	}
+	// Output:
+	// ann@example.org <nil>
+	// 7 <nil>
+	// en <nil>
+	// acme <nil>
+}
