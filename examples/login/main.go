@@ -1,0 +1,86 @@
+// Login is a log-in that counts failures only: whoever knows the password is
+// never limited by having used it often.
+//
+//	go run ./examples/login
+//	curl -i -d 'user=ada&password=wrong' localhost:8080/login
+package main
+
+import (
+	"crypto/subtle"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:8080", "address to listen on")
+	flag.Parse()
+	site, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on http://%s", *listen)
+	log.Fatal(http.ListenAndServe(*listen, site))
+}
+
+func newSite(store counter.Store, passwords map[string]string) (http.Handler, error) {
+	c, err := counter.New(store, counter.Config{})
+	if err != nil {
+		return nil, err
+	}
+	// Ten wrong guesses an hour for an account, wherever they come from, and
+	// thirty from one network, whatever the accounts. The first rule lets a
+	// stranger lock an account's owner out for an hour: the price of limiting
+	// guesses that come from many networks.
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "login", Kind: "user", Limits: counter.MustLimits("10/h")},
+		{Event: "login", Kind: "ip", Limits: counter.MustLimits("30/h, 100/d")},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	limit, err := httplimit.New(httplimit.Config{
+		Limiter: lim,
+		Event:   "login",
+		Features: []httplimit.Feature{
+			httplimit.By("user", httplimit.Form("user")),
+			httplimit.IP(httplimit.ClientIP{}),
+		},
+		Denied: http.HandlerFunc(tellWhen),
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /login", limit(logIn(passwords)))
+	return mux, nil
+}
+
+// logIn is counted before it looks at the password, else many guesses at once
+// would slip through, and gives the hit back if the password is right.
+func logIn(passwords map[string]string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		want, known := passwords[r.PostFormValue("user")]
+		if !known || subtle.ConstantTimeCompare([]byte(r.PostFormValue("password")), []byte(want)) == 0 {
+			http.Error(w, "Wrong user or password.", http.StatusUnauthorized)
+			return
+		}
+		if err := httplimit.Refund(r.Context(), "login"); err != nil {
+			log.Print(err) // the log-in is good all the same, it has just been counted
+		}
+		fmt.Fprintln(w, "Welcome.")
+	})
+}
+
+// tellWhen answers in place of the problem detail. Retry-After is set already.
+func tellWhen(w http.ResponseWriter, r *http.Request) {
+	v, _ := httplimit.VerdictOf(r.Context(), "login")
+	http.Error(w, fmt.Sprintf("Too many wrong passwords. Try again in %s.", v.RetryAfter.Round(time.Minute)), http.StatusTooManyRequests)
+}

@@ -1,0 +1,120 @@
+// Shortener makes short links, so many per user and day.
+//
+//	go run ./examples/shortener
+//	curl -i -u ada:lovelace -d url=https://go.dev localhost:8080/links
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:8080", "address to listen on")
+	flag.Parse()
+	site, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on http://%s", *listen)
+	log.Fatal(http.ListenAndServe(*listen, site))
+}
+
+func newSite(store counter.Store, passwords map[string]string) (http.Handler, error) {
+	c, err := counter.New(store, counter.Config{})
+	if err != nil {
+		return nil, err
+	}
+	// If the store fails, links are made all the same.
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("10/m, 100/d"), OnFailure: limiter.Open},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	limit, err := httplimit.New(httplimit.Config{
+		Limiter: lim,
+		Event:   "shorten",
+		// The user whom authenticate has let in, not the one that the request
+		// names: a limit by a name that nobody has checked is somebody else's.
+		Features: []httplimit.Feature{
+			httplimit.By("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
+		},
+		Show: []string{"user"}, // so it is his own count that he is shown
+	})
+	if err != nil {
+		return nil, err
+	}
+	links := &links{}
+	mux := http.NewServeMux()
+	mux.Handle("POST /links", authenticate(passwords, limit(http.HandlerFunc(links.shorten))))
+	mux.HandleFunc("GET /{id}", links.follow) // is free
+	return mux, nil
+}
+
+type userKey struct{}
+
+func user(ctx context.Context) string {
+	name, _ := ctx.Value(userKey{}).(string)
+	return name
+}
+
+func authenticate(passwords map[string]string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, password, _ := r.BasicAuth()
+		want, known := passwords[name]
+		if !known || subtle.ConstantTimeCompare([]byte(password), []byte(want)) == 0 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="shortener"`)
+			http.Error(w, "Who are you?", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
+	})
+}
+
+// links are the targets; a link's name is its place, in base 36.
+type links struct {
+	mu      sync.Mutex
+	targets []string
+}
+
+func (l *links) shorten(w http.ResponseWriter, r *http.Request) {
+	target, err := url.Parse(r.PostFormValue("url"))
+	if err != nil || target.Scheme != "https" || target.Host == "" {
+		// Nothing came of it, so it does not count.
+		if err := httplimit.Refund(r.Context(), "shorten"); err != nil {
+			log.Print(err)
+		}
+		http.Error(w, "Want an https URL.", http.StatusBadRequest)
+		return
+	}
+	l.mu.Lock()
+	l.targets = append(l.targets, target.String())
+	id := len(l.targets) - 1
+	l.mu.Unlock()
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, "http://%s/%s\n", r.Host, strconv.FormatInt(int64(id), 36))
+}
+
+func (l *links) follow(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 36, 64)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil || id < 0 || id >= int64(len(l.targets)) {
+		http.NotFound(w, r)
+		return
+	}
+	http.Redirect(w, r, l.targets[id], http.StatusFound)
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+)
+
+var passwords = map[string]string{"ada": "lovelace", "eve": "x"}
+
+func start(t *testing.T, store counter.Store) (shorten func(name, target string) (*http.Response, string), server *httptest.Server) {
+	t.Helper()
+	site, err := newSite(store, passwords)
+	require.NoError(t, err)
+	server = httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	return func(name, target string) (*http.Response, string) {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodPost, server.URL+"/links", strings.NewReader(url.Values{"url": {target}}.Encode()))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth(name, passwords[name])
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer, strings.TrimSpace(string(body))
+	}, server
+}
+
+func TestLinksPerUser(t *testing.T) {
+	shorten, server := start(t, memory.New(memory.Config{}))
+
+	answer, link := shorten("ada", "https://go.dev/doc")
+	require.Equal(t, http.StatusCreated, answer.StatusCode)
+	require.Contains(t, answer.Header.Get("RateLimit"), `"10/m";r=9;`)
+	once := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for range 20 {
+		answer, err := once.Get(link)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, "https://go.dev/doc", answer.Header.Get("Location"))
+		require.Empty(t, answer.Header.Get("RateLimit"), "following is not limited")
+	}
+	for range 5 {
+		answer, _ = shorten("ada", "ftp://go.dev")
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode, "what is no link does not count")
+	}
+	for range 9 {
+		answer, _ = shorten("ada", "https://go.dev")
+		require.Equal(t, http.StatusCreated, answer.StatusCode)
+	}
+	answer, _ = shorten("ada", "https://go.dev")
+	require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+	require.Contains(t, answer.Header.Get("RateLimit"), `"10/m";r=0;t=`+answer.Header.Get("Retry-After"))
+	answer, _ = shorten("eve", "https://go.dev")
+	require.Equal(t, http.StatusCreated, answer.StatusCode, "another user has his own limit")
+
+	stranger, err := http.Post(server.URL+"/links", "", nil)
+	require.NoError(t, err)
+	require.NoError(t, stranger.Body.Close())
+	require.Equal(t, http.StatusUnauthorized, stranger.StatusCode)
+}
+
+// broken is a store that is down.
+type broken struct{ counter.Store }
+
+func (broken) Do(context.Context, *counter.Op) error { return errors.New("down") }
+
+func TestLinksAreMadeWithoutAStore(t *testing.T) {
+	shorten, _ := start(t, broken{})
+	for range 20 {
+		answer, _ := shorten("ada", "https://go.dev")
+		require.Equal(t, http.StatusCreated, answer.StatusCode)
+	}
+}

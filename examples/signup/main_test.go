@@ -1,0 +1,54 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+)
+
+func TestSignUps(t *testing.T) {
+	site, err := newSite(memory.New(memory.Config{}))
+	require.NoError(t, err)
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+
+	for _, step := range []struct {
+		email  string
+		status int
+		why    string
+	}{
+		{"ada@example.org", 200, "first"},
+		{"ADA@example.org", 200, "the same address again"},
+		{"ada+news@example.org", 429, "and once more: two a day"},
+		{"not an address", 400, "does not count"},
+		{"", 400, "neither"},
+		{"b@example.org", 200, "somebody else from the same network"},
+		{"c@example.org", 200, "fourth that counts"},
+		{"d@example.org", 200, "fifth"},
+		{"e@example.org", 429, "five an hour from one network"},
+	} {
+		answer, err := http.PostForm(server.URL+"/signup", url.Values{"email": {step.email}})
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, step.status, answer.StatusCode, "%s: %s", step.why, body)
+		switch step.status {
+		case http.StatusOK:
+			require.Contains(t, string(body), step.email)
+		case http.StatusTooManyRequests:
+			require.NotEmpty(t, answer.Header.Get("Retry-After"))
+			require.NotContains(t, string(body), "ada")
+		}
+	}
+	form, err := http.Get(server.URL)
+	require.NoError(t, err)
+	require.NoError(t, form.Body.Close())
+	require.Equal(t, http.StatusOK, form.StatusCode, "looking at the form is not limited")
+}
