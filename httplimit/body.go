@@ -2,11 +2,9 @@ package httplimit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"mime/multipart"
 	"net/http"
@@ -192,73 +190,6 @@ func (q *request) plain() ([]byte, error) {
 		}
 	}
 	return q.bytes()
-}
-
-// json is the whole body, which is empty or valid JSON.
-func (q *request) json() ([]byte, error) {
-	data, err := q.plain()
-	if err != nil || len(data) == 0 || q.valid {
-		return data, err
-	}
-	if !json.Valid(data) {
-		return nil, badRequest(wholeBody, "the body is not JSON")
-	}
-	q.valid = true
-	return data, nil
-}
-
-// How net/http bounds a form if nobody tells it to.
-const (
-	formMemory = 32 << 20 // of FormValue: files beyond go to disk
-	formBytes  = 10 << 20 // of an urlencoded body
-)
-
-// parseForm has net/http parse the form in a copy of the request, so that the
-// handler still finds it to be parsed.
-func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, error) {
-	if q.parsed {
-		return q.form, q.files, q.formErr
-	}
-	q.parsed = true
-	r := *q.in
-	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to them
-	body := &viewBody{q: q, plain: true}
-	r.Body = body
-	defer removeFiles(&r, q.in)
-
-	err := r.ParseForm()
-	if err != nil && body.at > formBytes {
-		err = tooLarge(formBytes, err)
-	}
-	// Also if an outer handler has parsed the rest: the handler may go on.
-	e := r.ParseMultipartForm(formMemory)
-	empty := q.known && len(q.data) == 0 // which to a multipart reader is malformed
-	if err == nil && !empty && !errors.Is(e, http.ErrNotMultipart) {
-		err = e
-	}
-	switch {
-	case body.err != nil:
-		q.formErr = body.err
-	case err != nil:
-		if !errors.As(err, new(*ValueError)) {
-			err = &ValueError{http.StatusBadRequest, wholeBody, "the form is malformed", err}
-		}
-		q.formErr = err
-	default:
-		q.form = r.Form
-		if r.MultipartForm != nil {
-			q.files = r.MultipartForm.File
-		}
-	}
-	return q.form, q.files, q.formErr
-}
-
-func cloneValues(v url.Values) url.Values {
-	v = maps.Clone(v)
-	for key, texts := range v {
-		v[key] = slices.Clone(texts)
-	}
-	return v
 }
 
 // viewBody reads the body for a Value, from its beginning.

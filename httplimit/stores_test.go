@@ -59,21 +59,25 @@ func TestExactlyTheLimit(t *testing.T) {
 	for _, backend := range stores {
 		t.Run(backend.name, func(t *testing.T) {
 			store := backend.open(t)
-			for _, row := range []struct {
+			rows := []struct {
 				name    string
 				client  func(s *site, line func(i int) string) []int
 				ip      httplimit.ClientIP
 				line    func(i int) string // a header of request i
 				clients int
 			}{
-				{"net/http", (*site).storm, httplimit.ClientIP{}, nil, 1},
 				{"curl", (*site).curl, httplimit.ClientIP{}, nil, 1},
-				{"X-Forwarded-For of anybody", (*site).storm, httplimit.ClientIP{}, spoofed("X-Forwarded-For: %s"), 1},
+				{"net/http", (*site).storm, httplimit.ClientIP{}, nil, 1},
+				{"X-Forwarded-For of anybody", (*site).curl, httplimit.ClientIP{}, spoofed("X-Forwarded-For: %s"), 1},
 				{"Forwarded of anybody", (*site).curl, httplimit.ClientIP{}, spoofed("Forwarded: for=%s"), 1},
 				{"CF-Connecting-IP of anybody", (*site).storm, httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Header: "CF-Connecting-IP"}, spoofed("CF-Connecting-IP: %s"), 1},
-				{"X-Forwarded-For of a proxy", (*site).storm, httplimit.ClientIP{Proxies: loopback}, forwarded("X-Forwarded-For: 192.0.2.%d, 198.51.100.%d"), 20},
+				{"X-Forwarded-For of a proxy", (*site).curl, httplimit.ClientIP{Proxies: loopback}, forwarded("X-Forwarded-For: 192.0.2.%d, 198.51.100.%d"), 20},
 				{"Forwarded of a proxy", (*site).curl, httplimit.ClientIP{Proxies: loopback, Header: "Forwarded"}, forwarded("Forwarded: for=192.0.2.%d, for=198.51.100.%d"), 20},
-			} {
+			}
+			if backend.name != "memory" {
+				rows = rows[:2] // where the address comes from is no matter of the store
+			}
+			for _, row := range rows {
 				t.Run(row.name, func(t *testing.T) {
 					rule := limiter.Rule{Event: row.name, Kind: "ip", Limits: counter.MustLimits("10/h")}
 					lim := newLimiterOn(t, store, counter.Config{Timeout: patience, Now: now}, limiter.Config{Timeout: 2 * patience, Rules: []limiter.Rule{rule}})

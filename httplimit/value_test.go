@@ -526,12 +526,12 @@ func TestJSONAgainstTheDecoder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r, found, refused := rand.New(rand.NewPCG(seed, 0)), 0, 0
-	for range 8000 {
+	for range 3000 {
 		n, m := requireAgreement(t, []byte(randomJSON(r, 4)))
 		found, refused = found+n, refused+m
 	}
-	require.Greater(t, found, 200)
-	require.Greater(t, refused, 200)
+	require.Greater(t, found, 80)
+	require.Greater(t, refused, 80)
 }
 
 // A text that is found is the one that FormValue of the untouched request

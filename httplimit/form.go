@@ -1,0 +1,88 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"slices"
+)
+
+// Form is the form field, as [http.Request.FormValue] reads it, by the same
+// rules of method and Content-Type: from the query, and from an urlencoded or
+// multipart body. If an outer handler has parsed the form, that is the form.
+//
+// It is an error if the field has two different values, in query and body
+// together, since a handler may read either; if it comes as a file; and if any
+// part of query or body is malformed, a semicolon between fields for one, which
+// FormValue would skip. An urlencoded body above the 10 MB that net/http reads
+// is too large, whatever the bound.
+func Form(field string) Value {
+	place := fmt.Sprintf("form field %q", field)
+	return inBody(place, func(q *request) (string, error) {
+		form, files, err := q.parseForm()
+		if err != nil {
+			return "", err
+		}
+		if len(files[field]) > 0 {
+			return "", badRequest(place, "a file")
+		}
+		return same(form[field], place)
+	})
+}
+
+// How net/http bounds a form if nobody tells it to.
+const (
+	formMemory = 32 << 20 // of FormValue: files beyond go to disk
+	formBytes  = 10 << 20 // of an urlencoded body
+)
+
+// parseForm has net/http parse the form in a copy of the request, so that the
+// handler still finds it to be parsed.
+func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, error) {
+	if q.parsed {
+		return q.form, q.files, q.formErr
+	}
+	q.parsed = true
+	r := *q.in
+	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to them
+	body := &viewBody{q: q, plain: true}
+	r.Body = body
+	defer removeFiles(&r, q.in)
+
+	err := r.ParseForm()
+	if err != nil && body.at > formBytes {
+		err = tooLarge(formBytes, err)
+	}
+	// Also if an outer handler has parsed the rest: the handler may go on.
+	e := r.ParseMultipartForm(formMemory)
+	empty := q.known && len(q.data) == 0 // which to a multipart reader is malformed
+	if err == nil && !empty && !errors.Is(e, http.ErrNotMultipart) {
+		err = e
+	}
+	switch {
+	case body.err != nil:
+		q.formErr = body.err
+	case err != nil:
+		if !errors.As(err, new(*ValueError)) {
+			err = &ValueError{http.StatusBadRequest, wholeBody, "the form is malformed", err}
+		}
+		q.formErr = err
+	default:
+		q.form = r.Form
+		if r.MultipartForm != nil {
+			q.files = r.MultipartForm.File
+		}
+	}
+	return q.form, q.files, q.formErr
+}
+
+func cloneValues(v url.Values) url.Values {
+	v = maps.Clone(v)
+	for key, texts := range v {
+		v[key] = slices.Clone(texts)
+	}
+	return v
+}
