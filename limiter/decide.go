@@ -75,7 +75,7 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 	asks, open = empty, true
 	keys, ends := buf[:0], marks[:0]
 	for i := range rules {
-		rule, from, before := &rules[i], len(keys), len(ends)
+		rule, before := &rules[i], len(ends)
 		for j := range features {
 			t := &features[j]
 			if t.kind != rule.Kind || t.Missing() {
@@ -83,7 +83,7 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 			}
 			start := len(keys)
 			keys = l.canon.append(keys, t)
-			if given(keys, from, ends[before:], start) {
+			if given(keys, ends, start) {
 				keys = keys[:start]
 				continue
 			}
@@ -109,10 +109,11 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 	return asks, open, ""
 }
 
-// given tells whether the key from start on is one of those before it. The first
-// of them begins at from, and ends says where each ends. A Counter would merge
-// them too, but take each limit as often as the key is given.
-func given(keys []byte, from int, ends []int, start int) bool {
+// given tells whether the key from start on is one of those before it, which end
+// at ends. A Counter would merge them too, but take each limit as often as the
+// key is given.
+func given(keys []byte, ends []int, start int) bool {
+	from := 0
 	for _, end := range ends {
 		if string(keys[from:end]) == string(keys[start:]) {
 			return true
@@ -137,8 +138,9 @@ func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (coun
 // background, for as long as these budgets last.
 func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
 	type answer struct {
-		v   counter.Verdict
-		err error
+		v    counter.Verdict
+		err  error
+		late bool // the time was up: err may be no more than that
 	}
 	inTime, cancel := context.WithTimeout(ctx, l.timeout)
 	answers, late := make(chan answer), make(chan bool, 1)
@@ -147,6 +149,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 		defer cancel()
 		var a answer
 		a.v, a.err = l.ask(inTime, q, own)
+		a.late = inTime.Err() != nil
 		select {
 		case answers <- a:
 		case keep := <-late:
@@ -160,7 +163,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 	var err error
 	select {
 	case a := <-answers:
-		if a.err == nil || inTime.Err() == nil || errors.Is(a.err, counter.ErrStore) {
+		if a.err == nil || !a.late || errors.Is(a.err, counter.ErrStore) {
 			return a.v, a.err
 		}
 		err = ctx.Err()

@@ -151,6 +151,8 @@ func TestTextThatIsNoEmail(t *testing.T) {
 		{"a name too long in small letters", strings.Repeat("Ⱥ", 32) + "@example.org"},
 		{"a label too long", "visitor@" + label + "x.org"},
 		{"a domain too long", "visitor@" + label + "." + label + "." + label + "." + label},
+		{"too long together", long + "@" + label + "." + label + "." + label[:62]},
+		{"a domain that runs both ways", "visitor@\u05d0a.org"},
 		{"longer than reason", `"visitor"@example.org (` + strings.Repeat(long, 20) + ")"},
 		{"a megabyte", strings.Repeat(long, 16<<10) + "@example.org"},
 	} {

@@ -142,27 +142,30 @@ func (s *flakyStore) Do(ctx context.Context, op *counter.Op) error {
 // synctest bubble: a step is made at once, and answered after a while.
 type farStore struct {
 	counter.Taker
-	slow  time.Duration // to answer a step
-	deaf  bool          // goes on when nobody waits any more
-	apart bool          // one step for each key
+	slow  atomic.Int64 // nanoseconds to answer a step
+	deaf  bool         // goes on when nobody waits any more
+	apart bool         // one step for each key
 }
 
 func newFarStore(slow time.Duration) *farStore {
-	return &farStore{Taker: memory.New(memory.Config{}), slow: slow}
+	s := &farStore{Taker: memory.New(memory.Config{})}
+	s.slow.Store(int64(slow))
+	return s
 }
 
 func (s *farStore) Take(ctx context.Context, t *counter.Taking) error {
 	if err := s.Taker.Take(ctx, t); err != nil {
 		return err
 	}
+	slow := time.Duration(s.slow.Load())
 	if s.deaf {
-		time.Sleep(s.slow)
+		time.Sleep(slow)
 		return nil
 	}
 	late, cancel := context.WithDeadline(context.Background(), t.Deadline)
 	defer cancel()
 	select {
-	case <-time.After(s.slow):
+	case <-time.After(slow):
 		return nil
 	case <-late.Done():
 		return os.ErrDeadlineExceeded

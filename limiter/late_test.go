@@ -1,0 +1,129 @@
+package limiter_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// A hit that is counted when its decision has been made already: who was sent
+// away gets it back, who was let through does not, and who has gone does.
+func TestLateAdmissions(t *testing.T) {
+	const slow = 200 * time.Millisecond
+	open := onFailure(limiter.Open, by("ip", "5/h"))
+	for _, row := range []struct {
+		name    string
+		rules   []limiter.Rule
+		before  int64         // hits already there
+		n       int64         //
+		peek    bool          //
+		leaves  time.Duration // when the caller goes; zero: never
+		takes   time.Duration
+		want    limiter.Outcome // if the caller stays
+		counted int64           // in the end
+	}{
+		{"closed", []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 1},
+		{"open", []limiter.Rule{open, onFailure(limiter.Open, by("user", "5/h"))}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Unchecked, 3},
+		{"one of each", []limiter.Rule{open, by("user", "5/h")}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 1},
+		{"a late denial", []limiter.Rule{by("ip", "5/h")}, 4, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 4},
+		{"a late denial, open", []limiter.Rule{open}, 4, 2, false, 0, limiter.DefaultTimeout, limiter.Unchecked, 4},
+		{"a late peek", []limiter.Rule{by("ip", "5/h")}, 4, 1, true, 0, limiter.DefaultTimeout, limiter.Failed, 4},
+		{"a late peek, open", []limiter.Rule{open}, 4, 1, true, 0, limiter.DefaultTimeout, limiter.Unchecked, 4},
+		{"a caller who has gone", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
+		{"a caller who has gone, open", []limiter.Rule{open}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
+		{"a caller who goes later", []limiter.Rule{open}, 1, 2, false, 60 * time.Millisecond, limiter.DefaultTimeout, limiter.Unchecked, 3},
+		{"a caller who goes later, closed", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 60 * time.Millisecond, limiter.DefaultTimeout, limiter.Failed, 1},
+	} {
+		for _, deadline := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFarStore(slow)
+				store.deaf = true
+				c := farCounter(t, store)
+				lim := newLimiter(t, c, limiter.Config{Rules: row.rules})
+				for _, feature := range []string{"ip:192.0.2.1", "user:ada"} {
+					require.NoError(t, c.Add(ctx, key(feature), row.before))
+				}
+				began := time.Now()
+				caller, cancel := context.WithCancel(ctx)
+				defer cancel()
+				gone := context.Canceled
+				if row.leaves > 0 && deadline {
+					caller, cancel = context.WithTimeout(ctx, row.leaves)
+					defer cancel()
+					gone = context.DeadlineExceeded
+				} else if row.leaves > 0 {
+					time.AfterFunc(row.leaves, cancel)
+				}
+				ask := lim.AllowN
+				if row.peek {
+					ask = lim.Peek
+				}
+				v, err := ask(caller, "signup", row.n, ip("192.0.2.1"), user("ada"))
+				require.Equal(t, row.takes, time.Since(began), row.name)
+				if row.leaves > 0 && row.leaves == row.takes {
+					require.ErrorIs(t, err, gone, row.name)
+					require.NotErrorIs(t, err, counter.ErrStore, row.name)
+					require.ErrorContains(t, err, `limiter: event "signup": `, row.name)
+					require.Equal(t, limiter.Verdict{}, v, row.name)
+				} else {
+					require.NoError(t, err, row.name)
+					require.Equal(t, row.want, v.Outcome(), row.name)
+				}
+				time.Sleep(2 * slow)
+				require.NoError(t, lim.Refund(ctx, &v), row.name)
+				require.Equal(t, row.counted, counted(t, c, "ip:192.0.2.1"), row.name)
+				if len(row.rules) > 1 {
+					require.Equal(t, row.counted, counted(t, c, "user:ada"), row.name)
+				}
+			})
+		}
+	}
+}
+
+// contextStore is a farStore that keeps the context of the last step.
+type contextStore struct {
+	*farStore
+	last context.Context
+}
+
+func (s *contextStore) Take(ctx context.Context, t *counter.Taking) error {
+	s.last = ctx
+	return s.farStore.Take(ctx, t)
+}
+
+// The deadline of a decision is over with the decision, and holds on to nothing.
+func TestContextsAreReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &contextStore{farStore: newFarStore(time.Millisecond)}
+		lim := newLimiter(t, farCounter(t, store), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, Timeout: time.Minute})
+		allow(t, lim, ip("192.0.2.1"))
+		synctest.Wait()
+		require.ErrorIs(t, store.last.Err(), context.Canceled)
+	})
+}
+
+// However short the time: that it is up is never the caller's error.
+func TestShortTimeouts(t *testing.T) {
+	for _, timeout := range []time.Duration{1, time.Microsecond, 5 * time.Microsecond, 20 * time.Microsecond} {
+		lim := newLimiter(t, farCounter(t, newFarStore(0)), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, Timeout: timeout})
+		var callers sync.WaitGroup
+		for range 50 {
+			callers.Go(func() {
+				for range 100 {
+					if v, err := lim.Allow(ctx, "signup", ip("192.0.2.1")); err != nil || v.Allowed && v.Degraded != nil {
+						t.Error(v, err)
+						return
+					}
+				}
+			})
+		}
+		callers.Wait()
+	}
+}
