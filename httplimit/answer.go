@@ -46,7 +46,7 @@ func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.V
 	}
 	switch {
 	case m.Denied != nil:
-		m.Denied.ServeHTTP(w, newHit(m, q.in, v).request(q))
+		m.Denied.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
 	case m.Refuse == Silently:
 		w.WriteHeader(http.StatusOK)
 	default:
@@ -66,7 +66,7 @@ func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.V
 // answerFailed answers a request of which nobody knows whether it may happen.
 func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.Verdict) {
 	if m.Failed != nil {
-		m.Failed.ServeHTTP(w, newHit(m, q.in, v).request(q))
+		m.Failed.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
 		return
 	}
 	p := problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable}

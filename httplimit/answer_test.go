@@ -252,7 +252,7 @@ func TestStoreThatFails(t *testing.T) {
 func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
 	big := strings.Repeat("x", 1001)
 	ran := false
-	s := newSite(t, newLimit(t, httplimit.Config{
+	limited := newLimit(t, httplimit.Config{
 		Limiter: newLimiter(t, newClock(), by("ip", "2/h"), by("email", "9/h"), skipped(by("user", "9/h")), skipped(by("token", "9/h"))),
 		Features: []httplimit.Feature{byIP, byEmail, byUser, httplimit.By("token", func(r *http.Request) (string, error) {
 			switch r.Header.Get("Token") {
@@ -268,7 +268,12 @@ func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
 			return "", nil
 		})},
 		MaxBody: 1000,
-	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
+	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html") // for all that this site answers
+		w.Header().Set("Cache-Control", "public")
+		limited.ServeHTTP(w, r)
+	}))
 	for _, row := range []struct {
 		form   string
 		lines  []string

@@ -15,9 +15,10 @@
 // # What a client is told
 //
 // A request over its limit is answered with 429, Retry-After and a problem
-// detail (RFC 9457). RateLimit-Policy and RateLimit tell of the limits before
-// that, on accepted requests too, as structured fields of draft-ietf-httpapi-ratelimit-headers. What is counted for
-// others is not shown, see Config.Show. docs/http.md has every answer in full.
+// detail (RFC 9457). RateLimit-Policy and RateLimit tell of the limits on
+// accepted requests too, as structured fields of
+// draft-ietf-httpapi-ratelimit-headers. What is counted for others is not shown,
+// see Config.Show. docs/http.md has every answer in full.
 //
 // # What is believed
 //

@@ -78,7 +78,7 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 
 // setFields says v in the fields of an answer.
 func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
-	if !v.Allowed && v.RetryAfter > 0 && v.RetryAfter != counter.Never {
+	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
 		h.Set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
 	}
 	if m.NoHeaders && !m.LegacyHeaders {
@@ -96,9 +96,7 @@ func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
 		least := slices.MinFunc(shown, balance.compare)
 		h.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
 		h.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
-		if least.until != counter.Never {
-			h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
-		}
+		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
 	}
 }
 
@@ -106,7 +104,7 @@ func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
 type balance struct {
 	policy    *policy
 	remaining int64
-	until     time.Duration // till more is left; counter.Never if that will not help
+	until     time.Duration // till more is left
 }
 
 // compare has the one that has less left first; of equals the one that takes
@@ -164,9 +162,7 @@ func rateLimit(shown []balance) string {
 		}
 		field = append(append(field, b.policy.item...), ";r="...)
 		field = strconv.AppendInt(field, min(b.remaining, maxInteger), 10)
-		if b.until != counter.Never {
-			field = strconv.AppendInt(append(field, ";t="...), seconds(b.until), 10)
-		}
+		field = strconv.AppendInt(append(field, ";t="...), seconds(b.until), 10)
 	}
 	return string(field)
 }

@@ -314,6 +314,7 @@ func TestSeveralFeaturesOfAKind(t *testing.T) {
 		require.Equal(t, "3571", got.header.Get("Retry-After"))
 		require.Equal(t, `"2/m";r=0;t=31, "2/h";r=0;t=3571`, got.header.Get("RateLimit"))
 		require.Equal(t, "2", got.header.Get("X-RateLimit-Limit"))
+		require.Contains(t, got.body, `"violated-policies":["2/m","2/h"]`, "by both, but each once")
 	}
 }
 

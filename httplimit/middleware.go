@@ -56,7 +56,7 @@ type Config struct {
 
 	// LegacyHeaders adds X-RateLimit-Limit, -Remaining and -Reset, which many
 	// clients know: the limit shown that has the least left, and when its
-	// window will be empty, as a Unix time in seconds.
+	// window will be empty, or when to come back, as a Unix time in seconds.
 	LegacyHeaders bool
 
 	// RefundIf, if it is set, gives a hit back by the status of the handler's
@@ -122,9 +122,9 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 		cfg.Show = []string{limiter.KindIP}
 	}
 	m := &middleware{Config: cfg}
-	m.Features, m.Show = slices.Clone(cfg.Features), slices.Clone(cfg.Show)
+	m.Features = slices.Clone(cfg.Features)
 	var err error
-	if m.fields, err = newFields(rules, m.Show); err != nil {
+	if m.fields, err = newFields(rules, cfg.Show); err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}
 	return func(next http.Handler) http.Handler {
@@ -160,19 +160,21 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.answerDenied(w, q, v)
 		return
 	}
-	h := newHit(m, r, v)
-	h.serve(next, w, h.request(q))
+	h := &hit{r.Context(), m, v}
+	h.serve(next, w, q.nextWith(h))
 }
 
 // ask finds what the rules need and asks the Limiter. An error that is no
 // ValueError is the server's.
 func (m *middleware) ask(q *request) (limiter.Verdict, error) {
-	traits, n := make([]limiter.Trait, len(m.Features)), int64(1)
-	for i, f := range m.Features {
-		var err error
-		if traits[i], err = f.find(q); err != nil {
+	var room [4]limiter.Trait
+	traits, n := room[:0], int64(1)
+	for _, f := range m.Features {
+		t, err := f.find(q)
+		if err != nil {
 			return limiter.Verdict{}, err
 		}
+		traits = append(traits, t)
 	}
 	if m.Cost != nil {
 		_, err := q.value(func(r *http.Request) (_ string, err error) {

@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,9 +50,9 @@ var answering = []struct {
 	{"a flush", 200, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }},
 	{"a controlled flush", 200, func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }},
 	{"a flush after a status", 410, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(410); w.(http.Flusher).Flush() }},
-	{"a copy", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("yes")) }},
+	{"a copy", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, unhurried{strings.NewReader("yes")}) }},
 	{"a long copy", 200, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(strings.Repeat("yes", 100_000))})
+		_, _ = io.Copy(w, unhurried{strings.NewReader(strings.Repeat("yes", 100_000))})
 	}},
 	{"a copy that fails at once", 502, func(w http.ResponseWriter, _ *http.Request) {
 		if _, err := io.Copy(w, iotest.ErrReader(errBroken)); errors.Is(err, errBroken) {
@@ -64,7 +65,7 @@ var answering = []struct {
 		}
 	}},
 	{"a copy that fails", 200, func(w http.ResponseWriter, _ *http.Request) {
-		_, err := io.Copy(w, io.MultiReader(strings.NewReader("yes"), iotest.ErrReader(errBroken)))
+		_, err := io.Copy(w, unhurried{io.MultiReader(strings.NewReader("yes"), iotest.ErrReader(errBroken))})
 		if errors.Is(err, errBroken) {
 			w.WriteHeader(502)
 		}
@@ -110,7 +111,13 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 			heard := make(chan int, 10)
 			s := newSite(t, newLimit(t, httplimit.Config{
 				Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP}, NoHeaders: true,
-				RefundIf: func(status int) bool { heard <- status; return true },
+				RefundIf: func(status int) bool {
+					select {
+					case heard <- status:
+					default: // too often
+					}
+					return true
+				},
 			})(http.HandlerFunc(row.answer)))
 			s.Config.ErrorLog = log.New(io.Discard, "", 0) // a second WriteHeader is logged
 			plain := newSite(t, http.HandlerFunc(row.answer))
@@ -149,11 +156,22 @@ func TestRefundIfChooses(t *testing.T) {
 // the next request finds room: in many rounds it is not once too late.
 func TestRefundIsBeforeTheAnswer(t *testing.T) {
 	untilGone := func(r *http.Request) { <-r.Context().Done() }
+	never := func(r *http.Request) io.Reader {
+		return readerFunc(func([]byte) (int, error) { untilGone(r); return 0, io.EOF })
+	}
 	for name, handler := range map[string]http.HandlerFunc{
 		"nothing": func(http.ResponseWriter, *http.Request) {},
 		"status":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) },
 		"flush":   func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); untilGone(r) },
-		"a lot":   func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<16)); untilGone(r) },
+		"a controlled flush": func(w http.ResponseWriter, r *http.Request) {
+			if http.NewResponseController(w).Flush() == nil {
+				untilGone(r)
+			}
+		},
+		"a lot": func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<16)); untilGone(r) },
+		"a copy": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, unhurried{io.MultiReader(zeros(1<<16), never(r))})
+		},
 		"refund": func(w http.ResponseWriter, r *http.Request) {
 			if httplimit.Refund(r.Context(), "signup") == nil {
 				w.(http.Flusher).Flush()
@@ -168,6 +186,7 @@ func TestRefundIsBeforeTheAnswer(t *testing.T) {
 			}
 			s := newSite(t, newLimit(t, cfg)(handler))
 			last := io.NopCloser(nil)
+			defer func() { _ = last.Close() }()
 			for range 200 {
 				got, err := s.Client().Get(s.URL)
 				require.NoError(t, err)
@@ -175,10 +194,18 @@ func TestRefundIsBeforeTheAnswer(t *testing.T) {
 				require.NoError(t, last.Close()) // ends the handler before, which may still have run
 				last = got.Body
 			}
-			require.NoError(t, last.Close())
 		})
 	}
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// unhurried is no io.WriterTo, so that io.Copy has the writer read from it.
+type unhurried struct{ io.Reader }
+
+func zeros(n int) io.Reader { return bytes.NewReader(make([]byte, n)) }
 
 func TestRefundTwiceIsOnce(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
@@ -194,8 +221,15 @@ func TestRefundTwiceIsOnce(t *testing.T) {
 				w.WriteHeader(500)
 			}
 		}
+		if v, ok := httplimit.VerdictOf(r.Context(), "signup"); !ok || !v.Allowed {
+			w.WriteHeader(500) // it is what was decided, whatever became of it
+		}
 	})))
-	left := func(lines ...string) string { return s.get(lines...).header.Get("RateLimit") }
+	left := func(lines ...string) string {
+		got := s.get(lines...)
+		require.Less(t, got.status, 300)
+		return got.header.Get("RateLimit")
+	}
 	require.Equal(t, `"3/d";r=2;t=86401`, left())
 	require.Equal(t, `"3/d";r=1;t=86401`, left())
 	require.Equal(t, `"3/d";r=0;t=86401`, left("Refund: thrice, and by its status"))
@@ -244,8 +278,8 @@ func TestNested(t *testing.T) {
 
 // The same event twice: the inner one is the one that a handler means.
 func TestNestedOfOneEvent(t *testing.T) {
-	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Feature{byIP}})
-	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Feature{byIP}})
+	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Feature{byIP}, LegacyHeaders: true})
+	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Feature{byIP}, LegacyHeaders: true})
 	s := newSite(t, outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, _ := httplimit.VerdictOf(r.Context(), "signup")
 		fmt.Fprint(w, v.Limit, httplimit.Refund(r.Context(), "signup"))
@@ -254,6 +288,7 @@ func TestNestedOfOneEvent(t *testing.T) {
 		got := s.get()
 		require.Equal(t, "5/h <nil>", got.body)
 		require.Equal(t, []string{`"9/h";r=` + left + `;t=3601`, `"5/h";r=4;t=3601`}, got.header.Values("RateLimit"))
+		require.Equal(t, []string{"5"}, got.header.Values("X-RateLimit-Limit"), "which is no list")
 	}
 }
 
@@ -370,6 +405,57 @@ func TestAbilitiesOfTheWriter(t *testing.T) {
 		require.NoError(t, deadline)
 		require.NoError(t, duplex)
 	}
+}
+
+// Over HTTP/2 the writer is another one, which cannot be taken over.
+func TestHTTP2(t *testing.T) {
+	pushes, proto := false, ""
+	limit := newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP},
+		RefundIf: func(status int) bool { return status == 200 },
+	})
+	s := httptest.NewUnstartedServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pushes = w.(http.Pusher)
+		proto = r.Proto
+		if _, _, err := http.NewResponseController(w).Hijack(); err == nil || r.Header.Get("Password") != "right" {
+			w.WriteHeader(401)
+		}
+	})))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	for _, row := range []struct {
+		password string
+		status   int
+	}{{"right", 200}, {"right", 200}, {"wrong", 401}, {"right", 429}} {
+		got := (&site{t, s}).get("Password: " + row.password)
+		require.Equal(t, row.status, got.status)
+		require.Equal(t, `"1/d";q=1;w=86400`, got.header.Get("RateLimit-Policy"))
+	}
+	require.True(t, pushes)
+	require.Equal(t, "HTTP/2.0", proto)
+}
+
+// noting is a ResponseWriter that notes when it is told a status.
+type noting struct {
+	http.ResponseWriter
+	notes *[]string
+}
+
+func (n noting) WriteHeader(int) { *n.notes = append(*n.notes, "answer") }
+
+func TestRefundIfComesFirst(t *testing.T) {
+	var notes []string
+	var v limiter.Verdict
+	newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP},
+		RefundIf: func(int) bool { notes = append(notes, "refund"); return true },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(201)
+		v, _ = httplimit.VerdictOf(r.Context(), "signup")
+	})).ServeHTTP(noting{httptest.NewRecorder(), &notes}, httptest.NewRequest("GET", "/", nil))
+	require.Equal(t, []string{"refund", "answer"}, notes)
+	require.True(t, v.Allowed, "it is still what was decided")
 }
 
 // A connection that cannot be taken over can still be answered.

@@ -18,7 +18,7 @@ func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	a := &asking{hit: h, ctx: context.WithoutCancel(r.Context())}
+	a := &asking{hit: h}
 	status := http.StatusInternalServerError // if the handler panics before it answers
 	defer func() { a.ask(status) }()
 	next.ServeHTTP(httpsnoop.Wrap(w, a.hooks()), r)
@@ -29,7 +29,6 @@ func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 // goroutine at a time.
 type asking struct {
 	hit  *hit
-	ctx  context.Context
 	done bool
 }
 
@@ -43,7 +42,7 @@ func (a *asking) ask(status int) {
 	if a.hit.m.RefundIf(status) {
 		v := a.hit.verdict
 		// An error is the store's: the hit stays until it ages out.
-		_ = a.hit.m.Limiter.Refund(a.ctx, &v)
+		_ = a.hit.m.Limiter.Refund(context.WithoutCancel(a.hit), &v)
 	}
 }
 
