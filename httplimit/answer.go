@@ -90,6 +90,9 @@ func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 		// The client is gone, or a time limit around this middleware has struck.
 		m.answerFailed(w, q, limiter.Verdict{Degraded: err})
 	default:
+		if m.OnError != nil {
+			m.OnError(q.in, err)
+		}
 		problem{Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError}.write(w)
 	}
 }

@@ -46,6 +46,11 @@ type Config struct {
 	// store failed and the rules are Closed.
 	Failed http.Handler
 
+	// OnError, if it is set, is told why a request was answered with 500: a
+	// Value of your own returned an error that is no ValueError. It is called by
+	// many goroutines at once.
+	OnError func(r *http.Request, err error)
+
 	// Show is the kinds of features whose remaining count a client is told: what
 	// is his own. Default: "ip" only, since anybody can write somebody else's
 	// address into a form. An empty slice that is not nil: none.

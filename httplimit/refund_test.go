@@ -34,7 +34,7 @@ var answering = []struct {
 }{
 	{"nothing", 200, func(http.ResponseWriter, *http.Request) {}},
 	{"a status", 401, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }},
-	{"a status and a body", 503, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 503) }},
+	{"a status and a body", 503, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }},
 	{"two statuses", 404, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(200) }},
 	{"a body", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("yes")); w.WriteHeader(500) }},
 	{"a text", 200, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") }},
@@ -75,7 +75,7 @@ var answering = []struct {
 	{"content", 200, func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader(strings.Repeat("yes", 100_000)))
 	}},
-	{"a redirect", 302, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", 302) }},
+	{"a redirect", 302, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", http.StatusFound) }},
 	{"a panic", 500, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 	{"a panic after hints", 500, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)

@@ -21,9 +21,30 @@ func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	a := &asking{hit: h}
 	status := http.StatusInternalServerError // if the handler panics before it answers
 	defer func() { a.ask(status) }()
-	next.ServeHTTP(httpsnoop.Wrap(w, a.hooks()), r)
+	next.ServeHTTP(httpsnoop.Wrap(whole(w), a.hooks()), r)
 	status = http.StatusOK // if it has not said anything
 }
+
+// whole is w with Flush and Hijack, if it has them only by what it wraps: a
+// http.ResponseController would find them there, past all hooks.
+func whole(w http.ResponseWriter) http.ResponseWriter {
+	_, flushes := w.(http.Flusher)
+	_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+	if flushes || !unwraps {
+		return w
+	}
+	return unwrapped{w}
+}
+
+type unwrapped struct{ http.ResponseWriter }
+
+func (u unwrapped) Flush()            { _ = u.FlushError() }
+func (u unwrapped) FlushError() error { return http.NewResponseController(u.ResponseWriter).Flush() }
+func (u unwrapped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(u.ResponseWriter).Hijack()
+}
+
+func (u unwrapped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
 // asking is a hit whose handler runs. Like a ResponseWriter it is for one
 // goroutine at a time.
@@ -51,7 +72,8 @@ func (a *asking) hooks() httpsnoop.Hooks {
 	return httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
-				if status >= 200 || status == http.StatusSwitchingProtocols { // others precede the answer
+				// Others precede the answer, or are refused by net/http.
+				if 200 <= status && status <= 999 || status == http.StatusSwitchingProtocols {
 					a.ask(status)
 				}
 				next(status)

@@ -19,7 +19,8 @@ type Config struct {
 
 	// Timeout is when a decision is made, with the store's answer or without:
 	// all features together. What is under way then is waited for in the
-	// background, and given back if the decision was to deny. Default: 50 ms;
+	// background, and given back if the decision was to deny; if it was to allow,
+	// the hit stays, and nobody can refund it. Default: 50 ms;
 	// negative, and for a store in this process: none.
 	Timeout time.Duration
 
@@ -118,7 +119,8 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...T
 // nothing, or that counts only if it fails. A Verdict that counted nothing
 // gives nothing back; that is no error. It does so once, for all copies of v
 // together, and also if the store fails, since what it has done then is
-// unknown. An error is the store's, or of ctx; if ctx was over before anything
+// unknown. It asks the store twice for every key, each within the Counter's
+// budget. An error is the store's, or of ctx; if ctx was over before anything
 // was asked, v stays as it is.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	err := l.counter.Refund(ctx, &v.Verdict)

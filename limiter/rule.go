@@ -33,7 +33,7 @@ type OnFailure uint8
 // What a rule can decide when the store fails.
 const (
 	Closed OnFailure = iota // denied: whatever the event costs is dearer than a visitor sent away
-	Open                    // allowed: nobody is sent away because of a store, and nobody is limited either
+	Open                    // allowed: nobody is sent away because of a store, and nobody is limited either, those who have overloaded it included
 )
 
 // IfMissing is what a [Rule] decides about a call that lacks its kind of feature.

@@ -30,10 +30,18 @@ const (
 // IP is the feature "ip": the network that addr is in. An IPv4 address is taken
 // whole and an IPv6 address by its first 64 bits, since that is what one
 // subscriber has; Config.IPv4Bits and Config.IPv6Bits say otherwise. An IPv4
-// address that is mapped to IPv6 is the IPv4 address; a zone is dropped.
+// address that is mapped to IPv6, or translated to it by 64:ff9b::/96 (RFC 6052),
+// is the IPv4 address: else all of IPv4 would be one network. A zone is dropped.
 func IP(addr netip.Addr) Trait {
-	return Trait{kind: KindIP, addr: addr.Unmap().WithZone("")}
+	addr = addr.Unmap().WithZone("")
+	if translated.Contains(addr) {
+		b := addr.As16()
+		addr = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return Trait{kind: KindIP, addr: addr}
 }
+
+var translated = netip.MustParsePrefix("64:ff9b::/96")
 
 // Feature is a feature of any kind, taken as it is: Feature("user", "7") and
 // Feature("ip", "7") never meet. value may hold any bytes.

@@ -77,8 +77,8 @@ func (v *Verdict) Outcome() Outcome {
 	return Admitted
 }
 
-// Decision is what Config.Observe is told. No field of it is a visitor's: its
-// values are few enough to label metrics with.
+// Decision is what Config.Observe is told. No field of it is a visitor's. Event,
+// Kind and Outcome have few values, to label metrics with.
 type Decision struct {
 	Event    string
 	Kind     string // of the limit that binds, or that is missing; may be empty

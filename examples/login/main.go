@@ -27,7 +27,8 @@ func main() {
 		log.Fatal(err)
 	}
 	log.Printf("listening on http://%s", *listen)
-	log.Fatal(http.ListenAndServe(*listen, site))
+	server := http.Server{Addr: *listen, Handler: site, ReadTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
 }
 
 func newSite(store counter.Store, passwords map[string]string) (http.Handler, error) {
@@ -82,5 +83,5 @@ func logIn(passwords map[string]string) http.Handler {
 // tellWhen answers in place of the problem detail. Retry-After is set already.
 func tellWhen(w http.ResponseWriter, r *http.Request) {
 	v, _ := httplimit.VerdictOf(r.Context(), "login")
-	http.Error(w, fmt.Sprintf("Too many wrong passwords. Try again in %s.", v.RetryAfter.Round(time.Minute)), http.StatusTooManyRequests)
+	http.Error(w, fmt.Sprintf("Too many wrong passwords. Try again in %s.", v.RetryAfter.Round(time.Second)), http.StatusTooManyRequests)
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
@@ -29,7 +30,8 @@ func main() {
 		log.Fatal(err)
 	}
 	log.Printf("listening on http://%s", *listen)
-	log.Fatal(http.ListenAndServe(*listen, site))
+	server := http.Server{Addr: *listen, Handler: site, ReadTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
 }
 
 func newSite(store counter.Store, passwords map[string]string) (http.Handler, error) {

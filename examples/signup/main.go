@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
@@ -28,7 +29,8 @@ func main() {
 		log.Fatal(err)
 	}
 	log.Printf("listening on http://%s", *listen)
-	log.Fatal(http.ListenAndServe(*listen, site))
+	server := http.Server{Addr: *listen, Handler: site, ReadTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
 }
 
 func newSite(store counter.Store) (http.Handler, error) {
