@@ -1,0 +1,253 @@
+package classic_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+)
+
+var api = counter.Key{Event: "api", Feature: "user:7"}
+
+// day is a store in memory, and the hand of its clock: half past ten.
+func day() (*classic.Store, *time.Time) {
+	now := time.Date(2026, 3, 2, 10, 30, 0, 0, time.UTC)
+	store, err := classic.Memory(classic.Config{Now: func() time.Time { return now }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return store, &now
+}
+
+// try takes n hits of one key.
+func try(l classic.Limiter, n int64) {
+	v, err := l.Take(context.Background(), api, n)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if v.Allowed {
+		fmt.Println("admitted,", v.Remaining, "left")
+	} else {
+		fmt.Println("denied, come back in", v.RetryAfter)
+	}
+}
+
+// A minute before eleven and a minute after are two windows.
+func ExampleFixedWindow() {
+	store, now := day()
+	l, err := classic.NewFixedWindow(counter.Limit{Max: 100, Per: time.Hour}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	*now = now.Add(29 * time.Minute)
+	try(l, 100)
+	try(l, 1)
+	*now = now.Add(time.Minute)
+	try(l, 100)
+	// Output:
+	// admitted, 0 left
+	// denied, come back in 1m0s
+	// admitted, 0 left
+}
+
+// A day of windows, and three counters.
+func ExampleFixedSlots() {
+	store, now := day()
+	l, err := classic.NewFixedSlots(counter.Limit{Max: 100, Per: time.Minute}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 24 * 60 {
+		*now = now.Add(time.Minute)
+		if v, err := l.Take(context.Background(), api, 100); err != nil || !v.Allowed {
+			log.Fatal(v, err)
+		}
+	}
+	for _, name := range l.Keys(api) {
+		fmt.Println(name)
+	}
+	// Output:
+	// cl:fixed-slots:1m{api:user:7}0
+	// cl:fixed-slots:1m{api:user:7}1
+	// cl:fixed-slots:1m{api:user:7}2
+}
+
+// Each hit comes free when it is an hour old.
+func ExampleSlidingLog() {
+	store, now := day()
+	l, err := classic.NewSlidingLog(counter.Limit{Max: 3, Per: time.Hour}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 4 {
+		*now = now.Add(10 * time.Minute)
+		try(l, 1)
+	}
+	*now = now.Add(31 * time.Minute)
+	try(l, 1)
+	// Output:
+	// admitted, 2 left
+	// admitted, 1 left
+	// admitted, 0 left
+	// denied, come back in 30m0.000001s
+	// admitted, 0 left
+}
+
+// A quarter past eleven three quarters of the hits since ten count.
+func ExampleSlidingCounter() {
+	store, now := day()
+	l, err := classic.NewSlidingCounter(counter.Limit{Max: 100, Per: time.Hour}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 80)
+	*now = now.Add(45 * time.Minute)
+	try(l, 40)
+	try(l, 1)
+	// Output:
+	// admitted, 20 left
+	// admitted, 0 left
+	// denied, come back in 45s
+}
+
+// A quarter of an hour after the last hit a quarter of the count is gone.
+func ExampleSlidingDecay() {
+	store, now := day()
+	l, err := classic.NewSlidingDecay(counter.Limit{Max: 100, Per: time.Hour}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 80)
+	*now = now.Add(15 * time.Minute)
+	try(l, 40)
+	try(l, 1)
+	// Output:
+	// admitted, 20 left
+	// admitted, 0 left
+	// denied, come back in 36s
+}
+
+// Ten at once, and one a second.
+func ExampleTokenBucket() {
+	store, now := day()
+	l, err := classic.NewTokenBucket(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 10)
+	*now = now.Add(2500 * time.Millisecond)
+	try(l, 2)
+	try(l, 1)
+	// Output:
+	// admitted, 0 left
+	// admitted, 0 left
+	// denied, come back in 500ms
+}
+
+// The same in one value.
+func ExampleGCRA() {
+	store, now := day()
+	l, err := classic.NewGCRA(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 10)
+	*now = now.Add(2500 * time.Millisecond)
+	try(l, 2)
+	try(l, 1)
+	// Output:
+	// admitted, 0 left
+	// admitted, 0 left
+	// denied, come back in 500ms
+}
+
+// The same, upside down.
+func ExampleLeakyMeter() {
+	store, now := day()
+	l, err := classic.NewLeakyMeter(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 10)
+	*now = now.Add(2500 * time.Millisecond)
+	try(l, 2)
+	try(l, 1)
+	// Output:
+	// admitted, 0 left
+	// admitted, 0 left
+	// denied, come back in 500ms
+}
+
+// Who comes when somebody has just left is not admitted, unless he waits.
+func ExampleLeakyQueue() {
+	store, now := day()
+	l, err := classic.NewLeakyQueue(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 1)
+	try(l, 1)
+	*now = now.Add(time.Second)
+	try(l, 1)
+	// Output:
+	// admitted, 0 left
+	// denied, come back in 1s
+	// admitted, 0 left
+}
+
+// Five at once: one leaves, two wait for their turn, and two find no place.
+func ExampleLeakyQueue_Wait() {
+	store, err := classic.Memory(classic.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := classic.NewLeakyQueue(counter.Limit{Max: 10, Per: time.Second}, 2, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	began := time.Now()
+	var left sync.Map
+	var wg sync.WaitGroup
+	for i := range 5 {
+		wg.Go(func() {
+			v, err := l.Wait(context.Background(), api, 1)
+			if err != nil {
+				log.Fatal(err)
+			}
+			left.Store(i, v.Allowed)
+		})
+	}
+	wg.Wait()
+	admitted := 0
+	for _, allowed := range left.Range {
+		if allowed.(bool) {
+			admitted++
+		}
+	}
+	fmt.Println(admitted, time.Since(began) >= 200*time.Millisecond)
+	// Output:
+	// 3 true
+}
+
+// A day ago it was just after half past eleven at night: what was then is dropped a
+// second early, and with it Max too many get in.
+func ExampleTextbookTiers() {
+	store, now := day()
+	l, err := classic.NewTextbookTiers(counter.Limit{Max: 100, Per: 24 * time.Hour}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	*now = time.Date(2026, 3, 2, 23, 30, 33, 999_000_000, time.UTC)
+	try(l, 100)
+	*now = now.Add(24*time.Hour - 999*time.Millisecond)
+	try(l, 100)
+	fmt.Println(l.Cost().Reads, "reads")
+	// Output:
+	// admitted, 0 left
+	// admitted, 0 left
+	// 284 reads
+}

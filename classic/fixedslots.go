@@ -1,0 +1,111 @@
+package classic
+
+import (
+	"context"
+	_ "embed"
+	"strconv"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// FixedSlots is a [FixedWindow] that stores the number of a window modulo 3 in
+// the name of its counter, so a key has three counters at most, however short
+// the windows and however long they are kept.
+//
+// Three, not two: a caller whose clock is a little behind is still in the last
+// window while another is in this one and a third, who is ahead, in the next. With
+// two slots the last and the next window would be one counter.
+//
+// A slot is used again after three windows, and must not begin with the count of
+// then. Leaving that to the time to live goes wrong: whoever sets it anew with
+// every hit keeps the counter alive for ever; a crash between counting and
+// setting it leaves a counter that never ends; and it runs by the server's clock,
+// so a log that is replayed faster than it was written, or a clock that is set
+// forward, finds the old count. Here the window's number stands beside the count,
+// and a count of an older window is nothing. One of a newer window stays: the
+// caller's clock is behind by three windows, and he counts in that newer one.
+// Otherwise two clocks could reset the slot in turns, and admit without end. The
+// time to live only clears away keys that nobody asks for.
+//
+// Guarantee, source and use: those of [FixedWindow]; the ring of slots itself is
+// common practice with no source to name.
+//
+// Cost: one read, and if admitted one write; one round trip, one script. Three
+// states of some 100 bytes a key.
+type FixedSlots struct{ engine[slot] }
+
+// NewFixedSlots makes a FixedSlots. The error names what is out of bounds.
+func NewFixedSlots(limit counter.Limit, store *Store) (*FixedSlots, error) {
+	if err := checkLimit(limit, store); err != nil {
+		return nil, err
+	}
+	l := &FixedSlots{}
+	l.start("fixed-slots", limit, store, limit.Max, micros(limit.Per), &fixedSlots{e: &l.engine, per: limit.Per / 1000})
+	return l, nil
+}
+
+var _ Measured = (*FixedSlots)(nil)
+
+//go:embed fixedslots.lua
+var fixedSlotsLua string
+
+var fixedSlotsScript = newScript(fixedSlotsLua)
+
+// slot is a window and its count.
+type slot struct{ window, count int64 }
+
+const slots = 3
+
+type fixedSlots struct {
+	e   *engine[slot]
+	per time.Duration // in microseconds
+}
+
+var _ rule[slot] = (*fixedSlots)(nil)
+
+func (r *fixedSlots) step(s *slot, known bool, c *call) {
+	c.reads++
+	now := slot{window: tiers.Index(c.now, r.per)}
+	if known && s.window >= now.window {
+		now = *s
+	}
+	if c.allowed = now.count <= r.e.limit.Max-c.n; c.allowed {
+		now.count += c.n
+		*s = now
+		c.writes++
+	}
+	c.facts[0], c.facts[1] = now.window, now.count
+}
+
+func (r *fixedSlots) remote(ctx context.Context, to *remote, name string, c *call) error {
+	return to.run(ctx, fixedSlotsScript, name, c, c.n, r.e.limit.Max, tiers.Index(c.now, r.per), r.e.ttlMillis())
+}
+
+func (r *fixedSlots) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
+	window, count := c.facts[0], c.facts[1]
+	end := (window+1)*int64(r.per) - c.now
+	if count > 0 {
+		resetAfter = end
+	}
+	return r.e.limit.Max - count, end, resetAfter
+}
+
+func (r *fixedSlots) name(base string, now int64) string {
+	return slotName(base, tiers.Index(now, r.per))
+}
+
+// slotName is that of a window: its number modulo 3, also before 1970.
+func slotName(base string, window int64) string {
+	return base + strconv.FormatInt(((window%slots)+slots)%slots, 10)
+}
+
+func (r *fixedSlots) names(base string, _ int64) (names []string) {
+	for w := range int64(slots) {
+		names = append(names, slotName(base, w))
+	}
+	return names
+}
+
+func (*fixedSlots) bytes(*slot) int64 { return 0 }

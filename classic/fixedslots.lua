@@ -1,0 +1,13 @@
+local n, max, window, ttl = arguments()
+local stored, count = load(TWO)
+-- What an older window has left in this slot is nothing; a newer one stays.
+if stored and stored >= window then
+  window = stored
+else
+  count = 0
+end
+if count > max - n then
+  return answer(false, window, count)
+end
+write('SET', KEYS[1], string.format('%.0f %.0f', window, count + n), 'PX', ttl)
+return answer(true, window, count + n)

@@ -1,0 +1,17 @@
+local now, cost, costpart, tolerance, tolerancepart, max, ttl = arguments()
+local at, part = load(TWO)
+if not at or at < now then
+  at, part = now, 0
+elseif part >= max then
+  part = max - 1
+end
+local t, p = at + cost, part + costpart
+if p >= max then
+  t, p = t + 1, p - max
+end
+local last = now + tolerance
+if t > last or t == last and p > tolerancepart then
+  return answer(false, at, part)
+end
+write('SET', KEYS[1], string.format('%.0f %.0f', t, p), 'PX', ttl)
+return answer(true, t, p)

@@ -1,0 +1,280 @@
+package classic_test
+
+import (
+	"math/big"
+	"time"
+)
+
+// A model says by the plainest rule there is whether n hits may happen at an
+// instant, in microseconds, of a key's history; it decides nothing else. All else
+// that a Verdict tells follows from asking it about other n and other instants.
+type model interface {
+	can(at, n int64) bool
+	hit(at, n int64)
+}
+
+// setup is what a model is made of: per in microseconds.
+type setup struct {
+	max, per, room int64
+}
+
+var models = map[string]func(setup) model{
+	"fixed-window":    func(s setup) model { return &windowModel{setup: s, counts: map[int64]int64{}} },
+	"fixed-slots":     func(s setup) model { return &slotModel{setup: s} },
+	"sliding-log":     func(s setup) model { return &logModel{setup: s} },
+	"sliding-counter": func(s setup) model { return &counterModel{setup: s, counts: map[int64]int64{}} },
+	"sliding-decay":   func(s setup) model { return &decayModel{setup: s, level: new(big.Rat)} },
+	"token-bucket":    func(s setup) model { return &bucketModel{setup: s, tokens: rat(s.room), fresh: true} },
+	"leaky-meter":     func(s setup) model { return &meterModel{setup: s, level: new(big.Rat), fresh: true} },
+	"gcra":            func(s setup) model { return &arrivalModel{setup: s} },
+	"leaky-queue":     func(s setup) model { return &queueModel{setup: s} },
+	"textbook-tiers":  func(s setup) model { return &secondsModel{setup: s} },
+}
+
+func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+func frac(a, b int64) *big.Rat { return big.NewRat(a, b) }
+
+func plus(a, b *big.Rat) *big.Rat  { return new(big.Rat).Add(a, b) }
+func minus(a, b *big.Rat) *big.Rat { return new(big.Rat).Sub(a, b) }
+func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
+
+// floor is a/b rounded down.
+func floor(a, b int64) int64 {
+	f := a / b
+	for f*b > a {
+		f--
+	}
+	return f
+}
+
+// windowModel: a count for every aligned window.
+type windowModel struct {
+	setup
+	counts map[int64]int64
+}
+
+func (m *windowModel) can(at, n int64) bool { return m.counts[floor(at, m.per)]+n <= m.max }
+func (m *windowModel) hit(at, n int64)      { m.counts[floor(at, m.per)] += n }
+
+// slotModel: three counts, each of one window; the newer window wins.
+type slotModel struct {
+	setup
+	window, count [3]int64
+	used          [3]bool
+}
+
+func (m *slotModel) find(at int64) (slot int, window, count int64) {
+	window = floor(at, m.per)
+	slot = int(window - 3*floor(window, 3))
+	if m.used[slot] && m.window[slot] >= window {
+		return slot, m.window[slot], m.count[slot]
+	}
+	return slot, window, 0
+}
+
+func (m *slotModel) can(at, n int64) bool {
+	_, _, count := m.find(at)
+	return count+n <= m.max
+}
+
+func (m *slotModel) hit(at, n int64) {
+	slot, window, count := m.find(at)
+	m.used[slot], m.window[slot], m.count[slot] = true, window, count+n
+}
+
+// logModel: every hit; none is ever dropped.
+type logModel struct {
+	setup
+	at, n []int64
+}
+
+func (m *logModel) can(at, n int64) bool {
+	for i := range m.at {
+		if m.at[i] >= at-m.per {
+			n += m.n[i]
+		}
+	}
+	return n <= m.max
+}
+
+func (m *logModel) hit(at, n int64) { m.at, m.n = append(m.at, at), append(m.n, n) }
+
+// counterModel: the share of the window before that still overlaps.
+type counterModel struct {
+	setup
+	counts map[int64]int64
+	newest int64
+	used   bool
+}
+
+func (m *counterModel) place(at int64) (window, elapsed int64) {
+	window = floor(at, m.per)
+	if m.used && m.newest > window {
+		return m.newest, 0
+	}
+	return window, at - window*m.per
+}
+
+func (m *counterModel) can(at, n int64) bool {
+	window, elapsed := m.place(at)
+	estimate := plus(rat(m.counts[window]+n), times(rat(m.counts[window-1]), frac(m.per-elapsed, m.per)))
+	return estimate.Cmp(rat(m.max)) <= 0
+}
+
+func (m *counterModel) hit(at, n int64) {
+	window, _ := m.place(at)
+	m.counts[window] += n
+	m.newest, m.used = window, true
+}
+
+// decayModel: a line from what the count was at the last hit to nothing.
+type decayModel struct {
+	setup
+	level *big.Rat
+	at    int64
+	used  bool
+}
+
+func (m *decayModel) now(at int64) *big.Rat {
+	passed := max(0, at-m.at)
+	if !m.used || passed >= m.per {
+		return new(big.Rat)
+	}
+	return times(m.level, frac(m.per-passed, m.per))
+}
+
+// up is r, rounded up to 1024ths.
+func up(r *big.Rat) *big.Rat {
+	r = times(r, rat(1024))
+	whole := new(big.Int).Div(r.Num(), r.Denom())
+	if !r.IsInt() {
+		whole.Add(whole, big.NewInt(1))
+	}
+	return new(big.Rat).SetFrac(whole, big.NewInt(1024))
+}
+
+func (m *decayModel) can(at, n int64) bool {
+	return plus(up(m.now(at)), rat(n)).Cmp(rat(m.max)) <= 0
+}
+
+func (m *decayModel) hit(at, n int64) {
+	m.level = plus(up(m.now(at)), rat(n))
+	if !m.used || at > m.at {
+		m.at, m.used = at, true
+	}
+}
+
+// bucketModel: tokens, which come at max/per.
+type bucketModel struct {
+	setup
+	tokens *big.Rat
+	at     int64
+	fresh  bool
+}
+
+func (m *bucketModel) now(at int64) *big.Rat {
+	if m.fresh {
+		return m.tokens
+	}
+	t := plus(m.tokens, times(rat(max(0, at-m.at)), frac(m.max, m.per)))
+	if t.Cmp(rat(m.room)) > 0 {
+		return rat(m.room)
+	}
+	return t
+}
+
+func (m *bucketModel) can(at, n int64) bool { return m.now(at).Cmp(rat(n)) >= 0 }
+
+func (m *bucketModel) hit(at, n int64) {
+	t := minus(m.now(at), rat(n))
+	if m.fresh || at > m.at {
+		m.at = at
+	}
+	m.tokens, m.fresh = t, false
+}
+
+// meterModel: units, which drain at max/per.
+type meterModel struct {
+	setup
+	level *big.Rat
+	at    int64
+	fresh bool
+}
+
+func (m *meterModel) now(at int64) *big.Rat {
+	l := minus(m.level, times(rat(max(0, at-m.at)), frac(m.max, m.per)))
+	if m.fresh || l.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return l
+}
+
+func (m *meterModel) can(at, n int64) bool {
+	return plus(m.now(at), rat(n)).Cmp(rat(m.room)) <= 0
+}
+
+func (m *meterModel) hit(at, n int64) {
+	l := plus(m.now(at), rat(n))
+	if m.fresh || at > m.at {
+		m.at = at
+	}
+	m.level, m.fresh = l, false
+}
+
+// arrivalModel: when the next hit would be due if hits came at max/per.
+type arrivalModel struct {
+	setup
+	due *big.Rat
+}
+
+func (m *arrivalModel) next(at, n int64) *big.Rat {
+	from := rat(at)
+	if m.due != nil && m.due.Cmp(from) > 0 {
+		from = m.due
+	}
+	return plus(from, times(rat(n), frac(m.per, m.max)))
+}
+
+func (m *arrivalModel) can(at, n int64) bool {
+	last := plus(rat(at), times(rat(m.room), frac(m.per, m.max)))
+	return m.next(at, n).Cmp(last) <= 0
+}
+
+func (m *arrivalModel) hit(at, n int64) { m.due = m.next(at, n) }
+
+// queueModel: when the next departure is free.
+type queueModel struct {
+	setup
+	free *big.Rat
+}
+
+func (m *queueModel) can(at, n int64) bool {
+	return n <= m.max && (m.free == nil || m.free.Cmp(rat(at)) <= 0)
+}
+
+func (m *queueModel) hit(at, n int64) {
+	m.free = plus(rat(at), times(rat(n), frac(m.per, m.max)))
+}
+
+// secondsModel: the last per, cut to whole seconds, of which the one that holds
+// the instant is the last.
+type secondsModel struct {
+	setup
+	seconds, n []int64
+}
+
+func (m *secondsModel) can(at, n int64) bool {
+	const second = int64(time.Second / time.Microsecond)
+	now := floor(at, second)
+	for i, s := range m.seconds {
+		if s <= now && s > now-m.per/second {
+			n += m.n[i]
+		}
+	}
+	return n <= m.max
+}
+
+func (m *secondsModel) hit(at, n int64) {
+	m.seconds, m.n = append(m.seconds, floor(at, 1e6)), append(m.n, n)
+}

@@ -1,0 +1,269 @@
+package classic_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// grace of random scripts: their clocks go back by less, and no server forgets
+// anything while they run.
+const grace = time.Hour
+
+// script is the random history of one key.
+type script struct {
+	setup
+	forward bool // the clock never goes back
+	calls   []hitAt
+}
+
+type hitAt struct{ at, n int64 }
+
+// randomScript crowds a limit: time goes on in steps of every size, often to an
+// edge of a window or one microsecond beside it, and n is now and then too large
+// for ever.
+func randomScript(r *rand.Rand, k kind, calls int) script {
+	pers := []time.Duration{10 * time.Millisecond, time.Second, 7 * time.Second, time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour}
+	maxes := []int64{0, 1, 2, 3, 5, 7, 12, 60}
+	switch k.name {
+	case "textbook-tiers":
+		pers = []time.Duration{time.Second, 2 * time.Second, 7 * time.Second, time.Minute, 90 * time.Second, time.Hour, 5 * time.Hour}
+	case "sliding-log":
+	default:
+		maxes = append(maxes, 1000, 999_983, 1<<31+1, classic.MaxHits-6, classic.MaxHits)
+	}
+	var s script
+	for {
+		s.max, s.per = maxes[r.IntN(len(maxes))], pers[r.IntN(len(pers))].Microseconds()
+		s.room = 1 + r.Int64N(2*max(1, s.max))
+		switch {
+		case r.IntN(2) == 0:
+			s.room = s.max
+		case k.name == "leaky-queue":
+			s.room = 0
+		}
+		s.room = min(s.room, classic.MaxHits)
+		if !k.rate || s.max > 0 && (s.room <= s.max || s.per <= 183*24*3600*1e6) && (k.name != "leaky-queue" || s.max <= s.per) {
+			break
+		}
+	}
+	starts := []time.Time{start, time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC), time.Date(1700, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(2248, 1, 1, 0, 0, 0, 0, time.UTC)}
+	now := starts[r.IntN(len(starts))].UnixMicro()
+	if r.IntN(2) == 0 {
+		now = start.UnixMicro()
+	}
+	s.forward = r.IntN(2) == 0
+	latest := now
+	interval := max(1, s.per/max(1, s.max))
+	for range calls {
+		switch r.IntN(9) {
+		case 0: // to an edge, or beside it
+			unit := []int64{s.per, 1e6, 60e6, 3600e6}[r.IntN(4)]
+			now = max(now, (floor(now, unit)+1)*unit+int64(r.IntN(3)-1))
+		case 1: // out of a window, or nearly
+			now += s.per + int64(r.IntN(5)-2)
+		case 2:
+			now += r.Int64N(4*s.per/3 + 1)
+		case 3, 4:
+			now += r.Int64N(2*interval + 1)
+		case 5:
+			if !s.forward {
+				now -= r.Int64N(min(2*s.per, grace.Microseconds()/2) + 1)
+				now = max(now, latest-grace.Microseconds())
+			}
+		}
+		now = min(now, time.Date(2249, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro())
+		latest = max(latest, now)
+		most := max(s.max, 1)
+		if k.rate && k.name != "leaky-queue" {
+			most = s.room
+		}
+		c := hitAt{now, 1}
+		switch r.IntN(6) {
+		case 0:
+			c.n = 1 + r.Int64N(most)
+		case 1:
+			c.n = max(1, most-r.Int64N(2))
+		case 2:
+			if r.IntN(4) == 0 {
+				c.n = min(most+1+r.Int64N(3), classic.MaxHits)
+			}
+		}
+		s.calls = append(s.calls, c)
+	}
+	return s
+}
+
+// Every limiter, in memory and on Redis, answers what the plain model of its rule
+// says, at any time, also when clocks go back; and both answer alike to the last
+// field.
+func TestScriptsAgainstTheModels(t *testing.T) {
+	addr := servertest.Redis(t)
+	each(t, func(t *testing.T, k kind) {
+		r := dice(t)
+		c := clockAt(start)
+		scripts, admitted, denied := 80/thrift, 0, 0
+		for i := range scripts {
+			s := randomScript(r, k, 60)
+			m := models[k.name](s.setup)
+			cfg := classic.Config{Now: c.now, Grace: grace}
+			here := k.new(t, s.max, time.Duration(s.per)*1000, s.room, memory(t, cfg))
+			there := k.new(t, s.max, time.Duration(s.per)*1000, s.room, onRedis(t, addr, cfg))
+			var log oracle.Log
+			var weight, latest int64 = 0, s.calls[0].at
+			for j, call := range s.calls {
+				c.set(time.UnixMicro(call.at).Add(time.Duration(r.IntN(1000)))) // what is beyond microseconds does not count
+				got, other := take(t, here, name(i), call.n), take(t, there, name(i), call.n)
+				require.Equal(t, got, other, "script %d %+v, call %d %+v: memory and Redis", i, s.setup, j, call)
+				latest = max(latest, call.at)
+				if got.Allowed {
+					admitted++
+					weight = max(weight, call.n)
+					log.Add(time.UnixMicro(call.at), call.n)
+				} else {
+					denied++
+				}
+				judge(t, k, m, s.setup, call, latest, got)
+				if t.Failed() {
+					t.Fatalf("script %d %+v, call %d %+v: %+v", i, s.setup, j, call, got)
+				}
+			}
+			if s.forward || k.name == "sliding-log" {
+				require.LessOrEqual(t, log.Worst(time.Duration(s.per)*1000), bound(k, s.setup, weight), "script %d %+v", i, s)
+			}
+			if s.forward && k.name == "textbook-tiers" {
+				require.LessOrEqual(t, log.Worst(time.Duration(s.per)*1000-time.Second), s.max)
+			}
+		}
+		require.Greater(t, admitted, scripts)
+		require.Greater(t, denied, scripts)
+		t.Logf("%d admitted, %d denied", admitted, denied)
+	})
+}
+
+// Both stores make the same of a state that a limiter with another Max has left.
+func TestScriptsOfChangingLimits(t *testing.T) {
+	addr := servertest.Redis(t)
+	each(t, func(t *testing.T, k kind) {
+		r := dice(t)
+		c := clockAt(start)
+		cfg := classic.Config{Now: c.now, Grace: grace}
+		stores := []*classic.Store{memory(t, cfg), onRedis(t, addr, cfg)}
+		for i := range 40 / thrift {
+			per := []time.Duration{time.Second, 7 * time.Second, time.Minute, 10 * time.Hour}[r.IntN(4)]
+			var limiters [][2]classic.Measured
+			for range 4 {
+				max := []int64{1, 2, 3, 7, 11, 60, 997, 100_003}[r.IntN(8)]
+				room := 1 + r.Int64N(max)
+				limiters = append(limiters, [2]classic.Measured{k.new(t, max, per, room, stores[0]), k.new(t, max, per, room, stores[1])})
+			}
+			for j := range 60 {
+				c.add(time.Duration(r.Int64N(int64(per))) >> r.IntN(12))
+				l, n := limiters[r.IntN(4)], 1+r.Int64N(5)
+				require.Equal(t, take(t, l[0], name(i), n), take(t, l[1], name(i), n), "script %d, call %d", i, j)
+			}
+		}
+	})
+}
+
+// bound is what a limiter's doc says of a window of per, both ends included, if
+// no call has more than the given weight.
+func bound(k kind, s setup, weight int64) int64 {
+	switch k.name {
+	case "sliding-log":
+		return s.max
+	case "sliding-counter":
+		return max(2*s.max-1, s.max)
+	case "token-bucket", "gcra", "leaky-meter":
+		return s.room + s.max
+	case "leaky-queue":
+		return s.max + weight
+	}
+	return 2 * s.max
+}
+
+// judge holds a verdict on a call against what the model says, and then tells the
+// model of the hit.
+func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v counter.Verdict) {
+	t.Helper()
+	most := s.max
+	if k.rate && k.name != "leaky-queue" {
+		most = s.room
+	}
+	if can := m.can(c.at, c.n) && c.n <= most; can != v.Allowed {
+		t.Errorf("allowed %v, the model says %v", v.Allowed, can)
+	}
+	if v.Allowed {
+		m.hit(c.at, c.n)
+	}
+	many := most
+	if k.name == "leaky-queue" {
+		many = 1 // one after the other, none after the first
+	}
+	if v.Remaining > 0 && !m.can(c.at, v.Remaining) || v.Remaining < many && m.can(c.at, v.Remaining+1) {
+		t.Errorf("remaining %d is not what the model has room for", v.Remaining)
+	}
+	// What clocks ahead have hit in windows to come, some see only then.
+	seesAll := c.at >= latest || k.name != "fixed-window" && k.name != "fixed-slots" && k.name != "textbook-tiers"
+	early := k.name != "textbook-tiers" // the cover knows minutes and hours only as a sum
+	retry, reset := v.RetryAfter.Microseconds(), v.ResetAfter.Microseconds()
+	switch {
+	case v.Allowed:
+		if retry != 0 {
+			t.Errorf("admitted, RetryAfter %s", v.RetryAfter)
+		}
+	case c.n > most:
+		if v.RetryAfter != counter.Never {
+			t.Errorf("n %d of %d never passes, RetryAfter %s", c.n, most, v.RetryAfter)
+		}
+	case !seesAll:
+	case retry <= 0 || !m.can(c.at+retry, c.n):
+		t.Errorf("denied after RetryAfter %s", v.RetryAfter)
+	case early && m.can(c.at+retry-1, c.n):
+		t.Errorf("admitted before RetryAfter %s", v.RetryAfter)
+	}
+	if full := min(most, 1<<62); k.name != "leaky-queue" && most > 0 && seesAll {
+		if !m.can(c.at+reset, full) {
+			t.Errorf("not empty after ResetAfter %s", v.ResetAfter)
+		}
+		if early && reset > 0 && m.can(c.at+reset-1, full) {
+			t.Errorf("empty before ResetAfter %s", v.ResetAfter)
+		}
+	}
+	if k.name == "leaky-queue" && (!m.can(c.at+reset, 1) || reset > 0 && m.can(c.at+reset-1, 1)) {
+		t.Errorf("ResetAfter %s is not when the queue is empty", v.ResetAfter)
+	}
+}
+
+// A token bucket, GCRA and a leaky meter are one rule in three shapes.
+func TestThreeShapesOfOneRule(t *testing.T) {
+	r := dice(t)
+	c := clockAt(start)
+	for i := range 200 / thrift {
+		s := randomScript(r, kinds[5], 80)
+		if !s.forward {
+			continue
+		}
+		store := memory(t, classic.Config{Now: c.now})
+		var verdicts [3]counter.Verdict
+		var limiters [3]classic.Measured
+		for j := range limiters {
+			limiters[j] = kinds[5+j].new(t, s.max, time.Duration(s.per)*1000, s.room, store)
+		}
+		for _, call := range s.calls {
+			c.set(time.UnixMicro(call.at))
+			for j := range limiters {
+				verdicts[j] = take(t, limiters[j], name(i), call.n)
+			}
+			require.Equal(t, verdicts[0], verdicts[1], "%+v", s.setup)
+			require.Equal(t, verdicts[0], verdicts[2], "%+v", s.setup)
+		}
+	}
+}

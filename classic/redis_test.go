@@ -1,0 +1,366 @@
+package classic_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// failing holds an error of a store to what it must say and must not.
+func failing(t *testing.T, k kind, v counter.Verdict, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "classic: "+k.name+`: event "signup": redis: 127.0.0.1:`)
+	require.NotContains(t, err.Error(), "203.0.113.9")
+	require.Equal(t, counter.Verdict{}, v)
+}
+
+func TestRedisDiesInTheMiddle(t *testing.T) {
+	server := servertest.StartRedis(t)
+	limiters := map[string]classic.Measured{}
+	for _, k := range kinds {
+		limiters[k.name] = k.new(t, 10, time.Minute, 10, onRedis(t, server.Addr, classic.Config{Timeout: 5 * time.Second}))
+		require.True(t, take(t, limiters[k.name], signup, 1).Allowed)
+	}
+	server.Kill()
+	each(t, func(t *testing.T, k kind) {
+		began := time.Now()
+		v, err := limiters[k.name].Take(ctx, signup, 1)
+		failing(t, k, v, err)
+		_, err = limiters[k.name].Bytes(ctx, signup)
+		require.ErrorIs(t, err, counter.ErrStore)
+		require.Less(t, time.Since(began), 10*time.Second)
+	})
+	server.Restart()
+	each(t, func(t *testing.T, k kind) {
+		require.Eventually(t, func() bool { // the server has never heard of the script
+			v, err := limiters[k.name].Take(ctx, signup, 1)
+			return err == nil && v.Allowed
+		}, patience, time.Millisecond)
+	})
+}
+
+func TestRedisIsSilent(t *testing.T) {
+	server := servertest.StartRedis(t)
+	limiters := map[string]classic.Limiter{}
+	for _, k := range kinds {
+		limiters[k.name] = k.new(t, 10, time.Minute, 10, onRedis(t, server.Addr, classic.Config{Timeout: 60 * time.Millisecond}))
+		// A busy machine may need more than the timeout.
+		require.Eventually(t, func() bool { _, err := limiters[k.name].Take(ctx, signup, 1); return err == nil }, patience, time.Millisecond)
+	}
+	server.Pause()
+	each(t, func(t *testing.T, k kind) {
+		began := time.Now()
+		v, err := limiters[k.name].Take(ctx, signup, 1)
+		failing(t, k, v, err)
+		require.ErrorContains(t, err, "no answer in time")
+
+		// The caller's own deadline is not the store's fault.
+		hangUp, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		_, err = limiters[k.name].Take(hangUp, signup, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, counter.ErrStore)
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+	server.Resume()
+}
+
+// A hit whose answer is lost is an error, and is counted once: it is never sent
+// again, whatever the client does with other commands.
+func TestNoHitIsSentTwice(t *testing.T) {
+	addr := servertest.Redis(t)
+	near := client(t, addr)
+	each(t, func(t *testing.T, k kind) {
+		proxy := servertest.NewProxy(t, addr, 0)
+		far := goredis.NewClient(&goredis.Options{Addr: proxy.Addr, ContextTimeoutEnabled: true, MaxRetries: 5, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: time.Millisecond})
+		defer far.Close()
+		c := clockAt(start)
+		s, err := classic.Redis(far, classic.Config{Now: c.now, Grace: grace, Timeout: patience})
+		require.NoError(t, err)
+		l := k.new(t, 100, time.Hour, 100, s)
+		take(t, l, signup, 1)
+		counted := counts(t, near, k)
+		if k.name == "leaky-queue" {
+			c.add(time.Minute) // there is a place again
+		}
+
+		// What reads only may be sent again, so tiers lose their second answer.
+		trips := proxy.Trips
+		failed := make(chan error)
+		if k.name == "textbook-tiers" {
+			require.NoError(t, near.Do(ctx, "client", "pause", 60_000, "write").Err())
+		} else {
+			proxy.DropReplies(true)
+		}
+		before := trips()
+		go func() { _, err := l.Take(ctx, signup, 1); failed <- err }()
+		if k.name == "textbook-tiers" {
+			require.Eventually(t, func() bool { return trips() == before+2 }, patience, time.Millisecond)
+			proxy.DropReplies(true)
+			require.NoError(t, near.Do(ctx, "client", "unpause").Err())
+		}
+		require.Eventually(t, func() bool { return counts(t, near, k) != counted }, patience, time.Millisecond)
+		proxy.DropReplies(false) // so that a second try would be answered
+		proxy.Cut()
+		require.ErrorIs(t, <-failed, counter.ErrStore)
+		once := counts(t, near, k)
+		switch k.name { // what has counted once more, and no more
+		case "fixed-window", "textbook-tiers":
+			require.Equal(t, strings.ReplaceAll(counted, "=1;", "=2;"), once)
+		case "sliding-log":
+			require.Equal(t, counted+strconv.FormatInt(start.UnixMicro(), 10)+":2;", once)
+		}
+	})
+}
+
+// counts is all that the server holds of a kind.
+func counts(t *testing.T, c *goredis.Client, k kind) string {
+	t.Helper()
+	var all strings.Builder
+	keys, err := c.Keys(ctx, "cl:"+k.name+":*").Result()
+	require.NoError(t, err)
+	slices.Sort(keys)
+	for _, key := range keys {
+		if k.name == "sliding-log" {
+			fmt.Fprintf(&all, "%s;", strings.Join(c.ZRange(ctx, key, 0, -1).Val(), ";"))
+			continue
+		}
+		fmt.Fprintf(&all, "%s=%s;", key, c.Get(ctx, key).Val())
+	}
+	return all.String()
+}
+
+// What is stored by somebody else under a limiter's name is an error, not a zero.
+func TestForeignValues(t *testing.T) {
+	addr := servertest.Redis(t)
+	each(t, func(t *testing.T, k kind) {
+		c, raw := clockAt(start), client(t, addr)
+		l := k.new(t, 10, time.Minute, 10, onRedis(t, addr, classic.Config{Now: c.now}))
+		for what, write := range map[string]func(key string) error{
+			"text":   func(key string) error { return raw.Set(ctx, key, "what 1 is", 0).Err() },
+			"float":  func(key string) error { return raw.Set(ctx, key, "1.5 1e3 0x1", 0).Err() },
+			"number": func(key string) error { return raw.Set(ctx, key, "1 2 3 4 5", 0).Err() },
+			"hash":   func(key string) error { return raw.HSet(ctx, key, "a", "b").Err() },
+		} {
+			require.NoError(t, raw.FlushDB(ctx).Err())
+			for _, key := range l.Keys(signup) {
+				require.NoError(t, write(key))
+			}
+			before := raw.DBSize(ctx).Val()
+			v, err := l.Take(ctx, signup, 1)
+			failing(t, k, v, err)
+			require.Equal(t, before, raw.DBSize(ctx).Val(), what)
+		}
+	})
+}
+
+// A server that repeats its arguments in an error does not tell the feature, with
+// which an error would be a leak.
+func TestErrorsDoNotTellTheFeature(t *testing.T) {
+	addr := servertest.Redis(t, "--rename-command", "EVALSHA", "", "--rename-command", "MGET", "")
+	each(t, func(t *testing.T, k kind) {
+		l := k.new(t, 10, time.Minute, 10, onRedis(t, addr, classic.Config{}))
+		long := signup
+		long.Feature += strings.Repeat("x", 120) // of which the server repeats a part
+		for _, key := range []counter.Key{signup, long} {
+			v, err := l.Take(ctx, key, 1)
+			failing(t, k, v, err)
+			require.ErrorContains(t, err, "unknown command")
+		}
+	})
+}
+
+// Every name has a time to live, no longer than it may matter, is among Keys, and
+// carries the key as its hash tag.
+func TestWhatIsStored(t *testing.T) {
+	addr := servertest.Redis(t)
+	raw := client(t, addr)
+	each(t, func(t *testing.T, k kind) {
+		require.NoError(t, raw.FlushDB(ctx).Err())
+		c := clockAt(start)
+		l := k.new(t, 10, time.Minute, 10, onRedis(t, addr, classic.Config{Now: c.now, Prefix: "mine"}))
+		stored := map[string]bool{}
+		for range 300 {
+			take(t, l, signup, 2)
+			keys, err := raw.Keys(ctx, "*").Result()
+			require.NoError(t, err)
+			for _, key := range keys {
+				if !stored[key] {
+					require.Contains(t, l.Keys(signup), key)
+				}
+				stored[key] = true
+			}
+			c.add(997 * time.Millisecond)
+		}
+		for key := range stored {
+			require.Regexp(t, `^mine:`+k.name+`:1m\{signup:ip:203\.0\.113\.9\}[smh]?\d*$`, key)
+			life := raw.PTTL(ctx, key).Val()
+			longest := 2*time.Minute + time.Second
+			if strings.Contains(key, "}h") {
+				longest = time.Hour + time.Minute + time.Second
+			}
+			require.Greater(t, life, 30*time.Second, key)
+			require.LessOrEqual(t, life, longest, key)
+		}
+		if k.name == "fixed-slots" {
+			require.Len(t, stored, 3)
+		}
+		require.Nil(t, l.Keys(counter.Key{}))
+		n, err := l.Bytes(ctx, signup)
+		require.NoError(t, err)
+		require.Greater(t, n, int64(50))
+		n, err = l.Bytes(ctx, name(1))
+		require.NoError(t, err)
+		require.Zero(t, n)
+	})
+}
+
+// What limiters say that a call costs is what the server says.
+func TestCost(t *testing.T) {
+	want := map[string][2]classic.Cost{ // of an admitted call on a key that is known, and of a denied one
+		"fixed-window":    {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"fixed-slots":     {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"sliding-log":     {{1, 1, 3, 3}, {1, 1, 4, 0}},
+		"sliding-counter": {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"sliding-decay":   {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"token-bucket":    {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"gcra":            {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"leaky-meter":     {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"leaky-queue":     {{1, 1, 1, 1}, {1, 1, 1, 0}},
+		"textbook-tiers":  {{1, 2, 142, 6}, {1, 1, 142, 0}},
+	}
+	addr := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, addr, 5*time.Millisecond)
+	raw := client(t, addr)
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(time.Date(2013, 3, 2, 23, 30, 33, 0, time.UTC))
+		l := k.new(t, 2, 24*time.Hour, 2, onRedis(t, proxy.Addr, classic.Config{Now: c.now, Grace: grace}))
+		require.True(t, take(t, l, signup, 1).Allowed)
+		if k.name == "leaky-queue" {
+			c.add(12 * time.Hour)
+		}
+		for i, allowed := range []bool{true, false} {
+			before := l.Cost()
+			proxy.Reset()
+			require.NoError(t, raw.ConfigResetStat(ctx).Err())
+			require.Equal(t, allowed, take(t, l, signup, 1).Allowed)
+			after := l.Cost()
+			got := classic.Cost{Calls: after.Calls - before.Calls, Trips: after.Trips - before.Trips, Reads: after.Reads - before.Reads, Writes: after.Writes - before.Writes}
+			require.Equal(t, want[k.name][i], got)
+			require.EqualValues(t, proxy.Trips(), got.Trips)
+			reads, writes := commands(t, raw)
+			if k.name == "textbook-tiers" {
+				reads *= 142 // one MGET
+			}
+			require.Equal(t, got.Reads, reads)
+			require.Equal(t, got.Writes, writes)
+		}
+		// In memory a state is one read, and one write.
+		here := k.new(t, 2, 24*time.Hour, 2, memory(t, classic.Config{Now: c.now}))
+		take(t, here, signup, 1)
+		take(t, here, signup, 3)
+		if k.name == "textbook-tiers" {
+			require.Equal(t, classic.Cost{Calls: 2, Reads: 2 * 142, Writes: 3}, here.Cost())
+		} else {
+			require.Equal(t, classic.Cost{Calls: 2, Reads: 2, Writes: 1}, here.Cost())
+		}
+	})
+}
+
+var callsOf = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
+
+// commands is how many that read and that write a server has done.
+func commands(t *testing.T, c *goredis.Client) (reads, writes int64) {
+	t.Helper()
+	info, err := c.Info(ctx, "commandstats").Result()
+	require.NoError(t, err)
+	for _, m := range callsOf.FindAllStringSubmatch(info, -1) {
+		n, err := strconv.ParseInt(m[2], 10, 64)
+		require.NoError(t, err)
+		switch m[1] {
+		case "get", "mget", "zcount", "zcard", "zrange":
+			reads += n
+		case "set", "incrby", "pexpire", "zadd", "zremrangebyscore":
+			writes += n
+		case "evalsha", "info", "config", "ping", "client", "hello":
+		default:
+			require.Failf(t, "an unexpected command", "%s", m[1])
+		}
+	}
+	return reads, writes
+}
+
+// All names of a key are in one slot, and pipelines and scripts find it.
+func TestCluster(t *testing.T) {
+	addr := servertest.Redis(t, "--cluster-enabled", "yes")
+	node := client(t, addr)
+	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok")
+	}, patience, time.Millisecond)
+	all := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true})
+	defer all.Close()
+	s, err := classic.Redis(all, classic.Config{Timeout: patience})
+	require.NoError(t, err)
+	require.Equal(t, "redis: cluster "+addr, s.String())
+	each(t, func(t *testing.T, k kind) {
+		l := k.new(t, 1, time.Minute, 1, s)
+		for i := range 5 {
+			require.True(t, take(t, l, name(i), 1).Allowed)
+			require.False(t, take(t, l, name(i), 1).Allowed)
+			n, err := l.Bytes(ctx, name(i))
+			require.NoError(t, err)
+			require.Positive(t, n)
+		}
+	})
+}
+
+func TestWhatRedisRefuses(t *testing.T) {
+	for want, client := range map[string]goredis.UniversalClient{
+		"ContextTimeoutEnabled": goredis.NewClient(&goredis.Options{}),
+		"want *redis.Client":    goredis.NewRing(&goredis.RingOptions{ContextTimeoutEnabled: true}),
+		"is nil":                nil,
+	} {
+		_, err := classic.Redis(client, classic.Config{})
+		require.ErrorContains(t, err, want)
+		if client != nil {
+			client.Close()
+		}
+	}
+	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"a:1"}})
+	defer cluster.Close()
+	_, err := classic.Redis(cluster, classic.Config{})
+	require.ErrorContains(t, err, "ContextTimeoutEnabled")
+	_, err = classic.Redis((*goredis.Client)(nil), classic.Config{})
+	require.ErrorContains(t, err, "is nil")
+	_, err = classic.Redis((*goredis.ClusterClient)(nil), classic.Config{})
+	require.ErrorContains(t, err, "is nil")
+}
+
+func TestUnreachable(t *testing.T) {
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+	c := goredis.NewClient(&goredis.Options{Addr: addr, Password: "secret", ContextTimeoutEnabled: true, DialerRetries: 1})
+	defer c.Close()
+	s, err := classic.Redis(c, classic.Config{})
+	require.NoError(t, err)
+	v, err := kinds[0].new(t, 1, time.Minute, 0, s).Take(ctx, signup, 1)
+	failing(t, kinds[0], v, err)
+	require.NotContains(t, err.Error(), "secret")
+}

@@ -1,0 +1,107 @@
+package classic
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// SlidingDecay keeps one counter and the instant of the last admitted hit. The
+// counter falls in a straight line: Per after that hit it is nothing, half way
+// there half of what it was. It is the other of the two that are called sliding
+// window counter, [SlidingCounter] with the last hit as the edge of its windows.
+//
+// A counter that falls by Max in Per, whatever it was, goes by this name too; it is
+// [LeakyMeter] with a burst of Max. This one falls the more slowly the lower it is,
+// so it is the stricter of the two.
+//
+// Guarantee: at most 2*Max in a true window, by Max at once and Max spread
+// evenly over the Per after; that is reached. Never more: the counter, which is
+// at most Max, loses at most Max in Per.
+//
+// Cost: one read, and if admitted one write; one round trip, one script. One
+// state of some 120 bytes a key.
+//
+// The counter is kept in 1024ths of a hit, rounded up with each hit that is
+// admitted: a limit is stricter by less than that. A caller whose clock is
+// behind counts as if he came at the last hit.
+//
+// Source: limiters on Redis that keep a weight and the time of the last request
+// in a hash, and call that a sliding window; no publication to name.
+//
+// Prefer it where [SlidingCounter] would do, and its jumps at aligned edges, or
+// its third number, would not.
+type SlidingDecay struct{ engine[level] }
+
+// NewSlidingDecay makes a SlidingDecay. The error names what is out of bounds.
+func NewSlidingDecay(limit counter.Limit, store *Store) (*SlidingDecay, error) {
+	if err := checkLimit(limit, store); err != nil {
+		return nil, err
+	}
+	l := &SlidingDecay{}
+	l.start("sliding-decay", limit, store, limit.Max, micros(limit.Per), &slidingDecay{e: &l.engine, per: micros(limit.Per)})
+	return l, nil
+}
+
+var _ Measured = (*SlidingDecay)(nil)
+
+//go:embed slidingdecay.lua
+var slidingDecayLua string
+
+var slidingDecayScript = newScript(slidingDecayLua)
+
+// fine is how many parts a hit has in a counter that decays.
+const fine = 1024
+
+// level is a count, in parts of a hit, and when it was that.
+type level struct{ parts, at int64 }
+
+type slidingDecay struct {
+	e   *engine[level]
+	per int64
+	single[level]
+}
+
+var _ rule[level] = (*slidingDecay)(nil)
+
+// at is what l has become by now, if that is not before it.
+func (r *slidingDecay) at(l level, now int64) level {
+	passed := max(0, now-l.at)
+	if passed >= r.per {
+		return level{0, now}
+	}
+	return level{mulDivUp(l.parts, r.per-passed, r.per), l.at + passed}
+}
+
+func (r *slidingDecay) step(s *level, known bool, c *call) {
+	c.reads++
+	if !known {
+		s.at = c.now
+	}
+	l := r.at(*s, c.now)
+	if c.allowed = l.parts <= (r.e.limit.Max-c.n)*fine; c.allowed {
+		l.parts += c.n * fine
+		*s = l
+		c.writes++
+	}
+	c.facts[0], c.facts[1] = s.parts, s.at
+}
+
+func (r *slidingDecay) remote(ctx context.Context, to *remote, name string, c *call) error {
+	return to.run(ctx, slidingDecayScript, name, c, c.n, r.e.limit.Max, c.now, r.per, r.e.ttlMillis())
+}
+
+func (r *slidingDecay) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
+	l := level{c.facts[0], c.facts[1]}
+	room := max(0, r.e.limit.Max-c.n) * fine
+	if l.parts > room {
+		part, _ := mulDiv(room, r.per, l.parts)
+		retryAfter = l.at + r.per - part - c.now
+	}
+	now := r.at(l, c.now)
+	if now.parts > 0 {
+		resetAfter = l.at + r.per - c.now
+	}
+	return r.e.limit.Max - ceilDiv(now.parts, fine), retryAfter, resetAfter
+}

@@ -1,0 +1,381 @@
+package classic_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+const year = 366 * 24 * time.Hour
+
+func TestWhatLimitersRefuse(t *testing.T) {
+	store := memory(t, classic.Config{})
+	each(t, func(t *testing.T, k kind) {
+		for want, limit := range map[string]counter.Limit{
+			"max -1, want 0 to 34359738367":          {Max: -1, Per: time.Minute},
+			"max 34359738368, want 0 to 34359738367": {Max: classic.MaxHits + 1, Per: time.Minute},
+			"window 9ms, want 10ms to 366d":          {Max: 1, Per: 9 * time.Millisecond},
+			"window 366d1s, want 10ms to 366d":       {Max: 1, Per: year + time.Second},
+			"window 1.0000005s, want whole":          {Max: 1, Per: time.Second + 500},
+		} {
+			l, err := k.make(limit, 1, store)
+			require.ErrorContains(t, err, "classic: limit "+limit.String()+": ")
+			require.ErrorContains(t, err, want)
+			require.Nil(t, l)
+		}
+		_, err := k.make(counter.Limit{Max: 1, Per: time.Minute}, 1, nil)
+		require.ErrorContains(t, err, "classic: the store is nil")
+		if !k.rate {
+			return
+		}
+		what := map[bool]string{true: "length", false: "burst"}[k.name == "leaky-queue"]
+		for want, row := range map[string]struct {
+			limit counter.Limit
+			room  int64
+		}{
+			"max 0, want a rate":                               {counter.Limit{Max: 0, Per: time.Minute}, 1},
+			what + " -1, want 0 to":                            {counter.Limit{Max: 1, Per: time.Minute}, -1},
+			what + " 34359738368, want 0 to":                   {counter.Limit{Max: 1, Per: time.Minute}, classic.MaxHits + 1},
+			what + " 367 takes more than 366d":                 {counter.Limit{Max: 1, Per: 24 * time.Hour}, 367},
+			what + " 34359738367 takes more than 366d":         {counter.Limit{Max: 1, Per: year}, classic.MaxHits},
+			"the limit 366d, which is the most, is no mistake": {counter.Limit{Max: 1, Per: 24 * time.Hour}, 366},
+		} {
+			if _, err := k.make(row.limit, row.room, store); row.room == 366 {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, want)
+			}
+		}
+	})
+	_, err := classic.NewTextbookTiers(counter.Limit{Max: 1, Per: 1500 * time.Millisecond}, store)
+	require.ErrorContains(t, err, "classic: limit 1/1.5s: window 1.5s, want whole seconds")
+	_, err = classic.NewLeakyQueue(counter.Limit{Max: 10_001, Per: 10 * time.Millisecond}, 1, store)
+	require.ErrorContains(t, err, "max 10001, a queue lets go of at most one a microsecond")
+}
+
+func TestWhatStoresRefuse(t *testing.T) {
+	for want, cfg := range map[string]classic.Config{
+		"grace 1d1s, want at most 1d": {Grace: 24*time.Hour + time.Second},
+		"max keys -1":                 {MaxKeys: -1},
+		"timeout -1s":                 {Timeout: -time.Second},
+		`prefix "a:b"`:                {Prefix: "a:b"},
+		`prefix "a{b"`:                {Prefix: "a{b"},
+		`prefix "a%b"`:                {Prefix: "a%b"},
+		`prefix "a b"`:                {Prefix: "a b"},
+		`prefix "ä"`:                  {Prefix: "ä"},
+		"has 33 bytes, want at most":  {Prefix: strings.Repeat("a", 33)},
+	} {
+		_, err := classic.Memory(cfg)
+		require.ErrorContains(t, err, "classic: ")
+		require.ErrorContains(t, err, want)
+		_, err = classic.Redis(client(t, "127.0.0.1:1"), cfg)
+		require.ErrorContains(t, err, want)
+	}
+	require.Equal(t, "memory", memory(t, classic.Config{}).String())
+}
+
+// The caller's mistakes, and his context, are not the store's failure, and nothing
+// is counted.
+func TestMistakesOfACall(t *testing.T) {
+	c := clockAt(start)
+	store := memory(t, classic.Config{Now: c.now})
+	each(t, func(t *testing.T, k kind) {
+		l := k.new(t, 5, time.Minute, 5, store)
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		for want, call := range map[string]func() (counter.Verdict, error){
+			"n is 0, want 1 to":  func() (counter.Verdict, error) { return l.Take(ctx, signup, 0) },
+			"n is -1, want 1 to": func() (counter.Verdict, error) { return l.Take(ctx, signup, -1) },
+			"n is 34359738368":   func() (counter.Verdict, error) { return l.Take(ctx, signup, classic.MaxHits+1) },
+			"event is empty":     func() (counter.Verdict, error) { return l.Take(ctx, counter.Key{Feature: "x"}, 1) },
+			"feature is empty":   func() (counter.Verdict, error) { return l.Take(ctx, counter.Key{Event: "x"}, 1) },
+			"context canceled":   func() (counter.Verdict, error) { return l.Take(over, signup, 1) },
+			"the clock: tiers: ti": func() (counter.Verdict, error) {
+				c.set(time.Date(2251, 1, 1, 0, 0, 0, 0, time.UTC))
+				return l.Take(ctx, signup, 1)
+			},
+		} {
+			c.set(start)
+			v, err := call()
+			require.ErrorContains(t, err, "classic: ")
+			require.ErrorContains(t, err, want)
+			require.NotErrorIs(t, err, counter.ErrStore)
+			require.NotContains(t, err.Error(), "203.0.113.9")
+			require.Equal(t, counter.Verdict{}, v)
+		}
+		c.set(start)
+		require.Zero(t, l.Cost())
+		_, err := l.Bytes(ctx, counter.Key{})
+		require.ErrorContains(t, err, "event is empty")
+	})
+	log := kinds[2].new(t, classic.MaxHits, time.Minute, 0, store)
+	_, err := log.Take(ctx, signup, 10_001)
+	require.ErrorContains(t, err, "classic: sliding-log: n is 10001, want 1 to 10000")
+	require.True(t, take(t, log, signup, 10_000).Allowed)
+}
+
+// 10,000 hits at one instant are as many members of a sorted set.
+func TestALogOfManyHits(t *testing.T) {
+	addr := servertest.Redis(t)
+	c := clockAt(start)
+	l := kinds[2].new(t, 25_000, time.Minute, 0, onRedis(t, addr, classic.Config{Now: c.now, Grace: grace}))
+	for _, n := range []int64{10_000, 501, 500, 499, 1, 10_000} {
+		require.True(t, take(t, l, signup, n).Allowed)
+	}
+	v := take(t, l, signup, 1)
+	require.EqualValues(t, 25_000-21_501-1, v.Remaining)
+	require.EqualValues(t, 21_502, client(t, addr).ZCard(ctx, l.Keys(signup)[0]).Val())
+}
+
+// No two keys share a state, whatever bytes are in them.
+func TestKeysDoNotMeet(t *testing.T) {
+	r := dice(t)
+	store := memory(t, classic.Config{})
+	l := kinds[2].new(t, 1, time.Minute, 0, store)
+	long := strings.Repeat("x", 150)
+	parts := []string{":", "%", "{", "}", "a", "b", "%3A", "%7B", "\x00", "\n", "ä", " ", "a:b", long}
+	some := func() string {
+		var s strings.Builder
+		for range 1 + r.IntN(4) {
+			s.WriteString(parts[r.IntN(len(parts))])
+		}
+		return s.String()
+	}
+	clean := regexp.MustCompile(`^cl:sliding-log:1m\{[!-z|~]+\}$`)
+	seen := map[string]counter.Key{}
+	for range 20_000 {
+		key := counter.Key{Event: some(), Feature: some()}
+		names := l.Keys(key)
+		if !clean.MatchString(names[0]) {
+			t.Errorf("%q", names[0])
+		}
+		if other, is := seen[names[0]]; is && other != key || len(names) > 1 || len(names[0]) > 230 {
+			t.Errorf("%q and %q: %q", key, other, names)
+		}
+		seen[names[0]] = key
+	}
+	require.True(t, take(t, l, counter.Key{Event: "a:b", Feature: "c"}, 1).Allowed)
+	require.True(t, take(t, l, counter.Key{Event: "a", Feature: "b:c"}, 1).Allowed)
+}
+
+// Kinds, windows and prefixes are apart; what is left is one.
+func TestWhatShares(t *testing.T) {
+	addr := servertest.Redis(t)
+	c := clockAt(start)
+	cfg := classic.Config{Now: c.now, Grace: grace}
+	other := cfg
+	other.Prefix = "other"
+	for _, stores := range [][2]*classic.Store{{memory(t, cfg), memory(t, other)}, {onRedis(t, addr, cfg), onRedis(t, addr, other)}} {
+		for _, store := range stores {
+			for _, k := range kinds {
+				for _, per := range []time.Duration{time.Minute, time.Hour} {
+					require.True(t, take(t, k.new(t, 1, per, 1, store), signup, 1).Allowed, k.name)
+					require.False(t, take(t, k.new(t, 1, per, 1, store), signup, 1).Allowed, k.name)
+				}
+			}
+		}
+	}
+}
+
+// A slot that comes round again begins with nothing, though nothing has expired;
+// and a clock that is behind by as much cannot empty it.
+func TestASlotIsUsedAgain(t *testing.T) {
+	addr := servertest.Redis(t)
+	c := clockAt(start)
+	for _, store := range []*classic.Store{memory(t, classic.Config{Now: c.now, Grace: grace}), onRedis(t, addr, classic.Config{Now: c.now, Grace: grace})} {
+		c.set(start)
+		l := kinds[1].new(t, 2, time.Minute, 0, store)
+		for range 10 {
+			require.True(t, take(t, l, signup, 2).Allowed)
+			require.False(t, take(t, l, signup, 1).Allowed)
+			c.add(time.Minute)
+		}
+		require.True(t, take(t, l, signup, 1).Allowed)
+		c.add(-3 * time.Minute)
+		v := take(t, l, signup, 1)
+		require.True(t, v.Allowed, "in the newer window")
+		require.Zero(t, v.Remaining)
+		require.Equal(t, 4*time.Minute, v.ResetAfter)
+		c.add(3 * time.Minute)
+		require.False(t, take(t, l, signup, 1).Allowed)
+	}
+}
+
+// Clocks that are centuries apart overflow nothing, and leave no limiter without a
+// bound or with a wait below zero.
+func TestClocksCenturiesApart(t *testing.T) {
+	addr := servertest.Redis(t)
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(start)
+		cfg := classic.Config{Now: c.now, Grace: grace}
+		for i, limit := range []counter.Limit{{Max: 3, Per: time.Minute}, {Max: 7, Per: 30 * 24 * time.Hour}, {Max: 1, Per: 10 * time.Second}} {
+			here, there := k.new(t, limit.Max, limit.Per, limit.Max, memory(t, cfg)), k.new(t, limit.Max, limit.Per, limit.Max, onRedis(t, addr, cfg))
+			for _, at := range []time.Time{
+				time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2249, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+				time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 0), time.Unix(0, -1), start, time.Date(2249, 12, 31, 23, 59, 59, 0, time.UTC),
+			} {
+				c.set(at)
+				for range 9 {
+					v, other := take(t, here, name(i), 1), take(t, there, name(i), 1)
+					// What a clock ahead has dropped in memory is gone: a state of another
+					// window, or a bucket. One that knows the newest instant is not.
+					if !slices.Contains([]string{"fixed-window", "fixed-slots", "textbook-tiers"}, k.name) {
+						require.Equal(t, v, other)
+					}
+					require.GreaterOrEqual(t, v.RetryAfter, time.Duration(0))
+					require.GreaterOrEqual(t, v.ResetAfter, time.Duration(0))
+					require.Less(t, v.RetryAfter, counter.Never)
+					require.LessOrEqual(t, v.Remaining, limit.Max)
+				}
+				require.False(t, take(t, here, name(i), 1).Allowed)
+			}
+		}
+	})
+}
+
+// A full store says so, without harm to what it knows; what no longer matters
+// makes room, wherever it is.
+func TestAFullStore(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(start)
+		store := memory(t, classic.Config{Now: c.now, MaxKeys: 100})
+		l, other := k.new(t, 2, time.Minute, 2, store), kinds[0].new(t, 2, 2*time.Minute, 0, store)
+		for i := range 50 {
+			require.True(t, take(t, l, name(i), 1).Allowed)
+			require.True(t, take(t, other, name(i), 1).Allowed)
+		}
+		v, err := l.Take(ctx, name(100), 1)
+		require.ErrorIs(t, err, classic.ErrFull)
+		require.ErrorIs(t, err, counter.ErrStore)
+		require.EqualError(t, err, "classic: "+k.name+`: event "signup": the memory store is full`)
+		require.Equal(t, counter.Verdict{}, v)
+		for i := range 50 {
+			take(t, l, name(i), 1) // who is known goes on
+		}
+		c.add(3 * time.Hour)
+		for i := range 100 {
+			require.True(t, take(t, l, name(1000+i), 1).Allowed, "%d", i)
+		}
+		_, err = l.Take(ctx, name(100), 1)
+		require.ErrorIs(t, err, classic.ErrFull)
+		for i := range 100 {
+			require.False(t, take(t, l, name(1000+i), 3).Allowed, "still known")
+		}
+	})
+}
+
+// What no longer matters is dropped long before the store is full.
+func TestAFloodLeavesLittle(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(start)
+		l := k.new(t, 2, time.Second, 2, memory(t, classic.Config{Now: c.now}))
+		for i := range 20_000 {
+			take(t, l, name(i), 1)
+			c.add(10 * time.Second)
+		}
+		left := 0
+		for i := range 20_000 {
+			n, err := l.Bytes(ctx, name(i))
+			require.NoError(t, err)
+			if n > 0 {
+				left++
+			}
+		}
+		require.Positive(t, left)
+		require.Less(t, left, 1500)
+	}, "fixed-window") // whose old names nobody asks for
+}
+
+// What a flood of fresh keys drops changes no decision, for callers whose clocks
+// are within Grace.
+func TestDroppingChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		r := dice(t)
+		c := clockAt(start)
+		small := memory(t, classic.Config{Now: c.now, Grace: 30 * time.Second, MaxKeys: 40})
+		large := memory(t, classic.Config{Now: c.now, Grace: 30 * time.Second})
+		a, b := k.new(t, 3, 10*time.Second, 3, small), k.new(t, 3, 10*time.Second, 3, large)
+		lasts, answered, full := time.Minute, 0, 0
+		if k.name == "textbook-tiers" {
+			lasts = 2 * time.Hour
+		}
+		for i := range 3000 {
+			c.add(time.Duration(r.Int64N(int64(lasts / 10))))
+			back := r.Int64N(int64(30 * time.Second))
+			c.add(-time.Duration(back))
+			key, n := name(r.IntN(12)), 1+r.Int64N(3)
+			if v, err := a.Take(ctx, key, n); err == nil {
+				require.Equal(t, v, take(t, b, key, n), "call %d", i)
+				answered++
+			} else {
+				require.ErrorIs(t, err, classic.ErrFull)
+			}
+			if _, err := a.Take(ctx, name(10_000+i), 1); err != nil {
+				require.ErrorIs(t, err, classic.ErrFull)
+				full++
+			}
+			c.add(time.Duration(back))
+		}
+		require.Greater(t, answered, 1500)
+		t.Logf("%d answered, full %d times", answered, full)
+	})
+}
+
+// What a busy key holds is what its window holds, however long it is busy.
+func TestABusyKeyStaysSmall(t *testing.T) {
+	addr := servertest.Redis(t)
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(start)
+		l := k.new(t, 60, time.Minute, 60, memory(t, classic.Config{Now: c.now}))
+		far := k.new(t, 60, time.Minute, 60, onRedis(t, addr, classic.Config{Now: c.now}))
+		var early int64
+		for i := range 4000 {
+			c.add(1017 * time.Millisecond)
+			require.True(t, take(t, l, signup, 1).Allowed)
+			if i < 400 && k.name != "textbook-tiers" { // their counters expire one by one, by the server's clock
+				require.True(t, take(t, far, signup, 1).Allowed)
+			}
+			if i == 150 {
+				early = held(t, l)
+			}
+		}
+		require.LessOrEqual(t, held(t, l), 2*early+1000)
+		if k.name == "sliding-log" {
+			require.LessOrEqual(t, client(t, addr).ZCard(ctx, far.Keys(signup)[0]).Val(), int64(62))
+		}
+	})
+}
+
+func held(t *testing.T, l classic.Measured) int64 {
+	t.Helper()
+	n, err := l.Bytes(ctx, signup)
+	require.NoError(t, err)
+	return n
+}
+
+// Bytes is none where there is nothing, and more where there is more.
+func TestBytes(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		l := k.new(t, 100, time.Minute, 100, memory(t, classic.Config{}))
+		take(t, l, signup, 1)
+		n, err := l.Bytes(ctx, signup)
+		require.NoError(t, err)
+		require.Greater(t, n, int64(100))
+		none, err := l.Bytes(ctx, name(1))
+		require.NoError(t, err)
+		require.Zero(t, none)
+		more, err := l.Bytes(ctx, counter.Key{Event: "signup", Feature: fmt.Sprintf("%0100d", 1)})
+		require.NoError(t, err)
+		require.Zero(t, more)
+	})
+}

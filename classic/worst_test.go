@@ -1,0 +1,235 @@
+package classic_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// attack is the client who knows the rule: all that is to be had at an instant, and
+// then every hit as soon as there is room for it, through two windows. It returns
+// the most that was admitted in any true window.
+func attack(t *testing.T, l classic.Limiter, c *clock, per time.Duration, begin time.Time) *oracle.Log {
+	var log oracle.Log
+	for c.set(begin); c.now().Before(begin.Add(2*per + per/2)); {
+		v := take(t, l, signup, 1)
+		if v.Allowed {
+			log.Add(c.now(), 1)
+		} else {
+			c.add(v.RetryAfter)
+		}
+	}
+	return &log
+}
+
+// The worst that each limiter's doc tells is reached, and not exceeded, by
+// attackers who begin at any phase of the windows.
+func TestTheWorstTrueWindow(t *testing.T) {
+	const (
+		most = 100
+		per  = time.Hour
+	)
+	want := map[string]int64{
+		"fixed-window":    200,
+		"fixed-slots":     200,
+		"sliding-log":     100,
+		"sliding-counter": 199,
+		"sliding-decay":   200,
+		"token-bucket":    200,
+		"gcra":            200,
+		"leaky-meter":     200,
+		"leaky-queue":     101,
+		"textbook-tiers":  200,
+	}
+	each(t, func(t *testing.T, k kind) {
+		hour := start.Truncate(time.Hour)
+		var worst int64
+		for _, phase := range []time.Duration{0, time.Microsecond, 999_999 * time.Microsecond, 10 * time.Minute, per / 2, per - time.Second, per - time.Microsecond} {
+			c := clockAt(start)
+			l := k.new(t, most, per, most, memory(t, classic.Config{Now: c.now}))
+			log := attack(t, l, c, per, hour.Add(phase))
+			worst = max(worst, log.Worst(per))
+			if k.name == "textbook-tiers" {
+				require.LessOrEqual(t, log.Worst(per-time.Second), int64(most))
+			}
+		}
+		t.Logf("Max %d: %d in the worst true window, %.2fx", most, worst, float64(worst)/most)
+		require.Equal(t, want[k.name], worst)
+	})
+}
+
+// A burst of its own: burst + Max.
+func TestTheWorstTrueWindowOfABurst(t *testing.T) {
+	for _, k := range kinds[5:8] {
+		c := clockAt(start)
+		l := k.new(t, 100, time.Hour, 10, memory(t, classic.Config{Now: c.now}))
+		require.EqualValues(t, 110, attack(t, l, c, time.Hour, start).Worst(time.Hour), k.name)
+	}
+}
+
+// Requests of several hits leave a queue as one, and hold up the next.
+func TestTheWorstTrueWindowOfAQueue(t *testing.T) {
+	c := clockAt(start)
+	l := kinds[8].new(t, 100, time.Hour, 0, memory(t, classic.Config{Now: c.now}))
+	var log oracle.Log
+	for _, n := range []int64{1, 99, 100} {
+		v := take(t, l, signup, n)
+		if !v.Allowed {
+			c.add(v.RetryAfter)
+			v = take(t, l, signup, n)
+		}
+		require.True(t, v.Allowed)
+		log.Add(c.now(), n)
+	}
+	require.EqualValues(t, 200, log.Worst(time.Hour))
+}
+
+// herd is many callers at the same instant; it returns how many were admitted.
+func herd(t *testing.T, l classic.Limiter, callers, calls int) int64 {
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	begin := make(chan struct{})
+	for range callers {
+		wg.Go(func() {
+			<-begin
+			for range calls {
+				v, err := l.Take(ctx, signup, 1)
+				if err != nil {
+					t.Error(err)
+				}
+				if v.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+	return admitted.Load()
+}
+
+// Racers get as many places as there are at that instant, not one more or less;
+// but where the check is one trip and the addition another.
+func TestRacers(t *testing.T) {
+	server := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, server, 10*time.Millisecond)
+	each(t, func(t *testing.T, k kind) {
+		const most = 20
+		want := int64(most)
+		if k.name == "leaky-queue" {
+			want = 1
+		}
+		c := clockAt(start)
+		cfg := classic.Config{Now: c.now, Grace: grace}
+		for range 3 {
+			c.add(24 * time.Hour)
+			require.Equal(t, want, herd(t, k.new(t, most, time.Minute, most, memory(t, cfg)), 16, 20))
+		}
+		l := k.new(t, most, time.Minute, most, onRedis(t, server, cfg))
+		if k.name != "textbook-tiers" {
+			require.Equal(t, want, herd(t, l, 16, 20))
+			return
+		}
+		herd(t, l, 1, 50) // the next day it is full, if nobody races
+		require.False(t, take(t, l, signup, 1).Allowed)
+		c.add(24 * time.Hour)
+		far := k.new(t, most, time.Minute, most, onRedis(t, proxy.Addr, cfg))
+		take(t, far, name(1), 1) // connects
+		got := herd(t, far, 60, 1)
+		t.Logf("60 callers at once, Max %d: %d admitted", most, got)
+		require.Greater(t, got, want)
+		require.LessOrEqual(t, got, want+60-1)
+		require.False(t, take(t, far, signup, 1).Allowed, "who comes later sees them")
+	})
+}
+
+// Weights race too: never more than there is room for. A queue lets go of one
+// request at an instant, and tiers have no such bound on Redis.
+func TestRacersOfSeveralHits(t *testing.T) {
+	server := servertest.Redis(t)
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(start)
+		for _, store := range []*classic.Store{memory(t, classic.Config{Now: c.now}), onRedis(t, server, classic.Config{Now: c.now, Grace: grace})} {
+			l := k.new(t, 100, time.Minute, 100, store)
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					for j := range 20 {
+						n := int64(1 + (i+j)%7)
+						v, err := l.Take(ctx, signup, n)
+						if err != nil {
+							t.Error(err)
+						}
+						if v.Allowed {
+							admitted.Add(n)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			require.EqualValues(t, 100, admitted.Load(), store)
+		}
+	}, "leaky-queue", "textbook-tiers")
+}
+
+// A limiter with another Max, on the same store, finds what there is; what it
+// makes of it is its own.
+func TestAChangedMaxFindsTheHistory(t *testing.T) {
+	server := servertest.Redis(t)
+	want := map[string][2]int64{ // after 60 of 100, and 6 minutes of an hour: what 200 leaves, and 50
+		"fixed-window":    {140, 0},
+		"fixed-slots":     {140, 0},
+		"sliding-log":     {140, 0},
+		"sliding-counter": {140, 0},
+		"sliding-decay":   {146, 0},  // 54 are left of 60
+		"token-bucket":    {60, 45},  // 40 tokens, and 20 more, or 5
+		"gcra":            {100, 25}, // 36 minutes of an hour, less 6
+		"leaky-meter":     {160, 0},  // 60 units, less 20, or less 5
+		"textbook-tiers":  {140, 0},
+	}
+	each(t, func(t *testing.T, k kind) {
+		c := clockAt(start)
+		for _, store := range []*classic.Store{memory(t, classic.Config{Now: c.now}), onRedis(t, server, classic.Config{Now: c.now, Grace: grace})} {
+			c.set(start)
+			before := k.new(t, 100, time.Hour, 0, store)
+			require.EqualValues(t, 40, take(t, before, signup, 60).Remaining)
+			c.add(6 * time.Minute)
+			for i, most := range []int64{200, 50} {
+				after := k.new(t, most, time.Hour, 0, store)
+				v := take(t, after, signup, 5000) // for ever too much: looks only
+				require.False(t, v.Allowed)
+				require.Equal(t, counter.Never, v.RetryAfter)
+				require.Equal(t, want[k.name][i], v.Remaining, fmt.Sprint(store, " ", most))
+			}
+		}
+	}, "leaky-queue")
+}
+
+// A bucket that was full stays full at another rate, and one that was empty fills
+// at the new rate.
+func TestAChangeOfRateKeepsTokens(t *testing.T) {
+	c := clockAt(start)
+	store := memory(t, classic.Config{Now: c.now})
+	slow := kinds[5].new(t, 60, time.Minute, 10, store)
+	require.EqualValues(t, 3, take(t, slow, signup, 7).Remaining)
+	fast := kinds[5].new(t, 600, time.Minute, 10, store)
+	v := take(t, fast, signup, 3)
+	require.True(t, v.Allowed)
+	require.False(t, take(t, fast, signup, 1).Allowed)
+	c.add(300 * time.Millisecond)
+	require.EqualValues(t, 2, take(t, fast, signup, 1).Remaining, "3 in 300 ms, one of them taken")
+	c.add(300 * time.Millisecond)
+	v = take(t, slow, signup, 3)
+	require.False(t, v.Allowed, "2.3 tokens at the slow rate")
+	require.Equal(t, 700*time.Millisecond, v.RetryAfter)
+}
