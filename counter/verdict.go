@@ -62,7 +62,11 @@ func (v *Verdict) All() []State {
 	if v.rest != nil && v.rest.asks != nil {
 		asks = v.rest.asks
 	}
-	var states []State
+	n := 0
+	for _, ask := range asks {
+		n += len(ask.Limits)
+	}
+	states := make([]State, 0, n)
 	for _, ask := range asks {
 		for _, limit := range ask.Limits {
 			i := len(states)
