@@ -202,7 +202,7 @@ func TestWritesOnly(t *testing.T) {
 		method string
 		limits bool
 	}{
-		{"POST", true}, {"PUT", true}, // these use up the limit
+		{"POST", true}, {"PUT", true}, // which use up the limit
 		{"GET", false}, {"HEAD", false}, {"OPTIONS", false}, {"TRACE", false},
 		{"POST", true}, {"PUT", true}, {"PATCH", true}, {"DELETE", true}, {"get", true}, {"PROPFIND", true}, {"CONNECTED", true},
 	} {

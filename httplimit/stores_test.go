@@ -55,7 +55,7 @@ func TestExactlyTheLimit(t *testing.T) {
 	// Half past: racers at the edge of a bucket can refuse each other.
 	shift := time.Until(time.Now().Truncate(time.Hour).Add(90 * time.Minute))
 	now := func() time.Time { return time.Now().Add(shift) }
-	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	loopback, others := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	for _, backend := range stores {
 		t.Run(backend.name, func(t *testing.T) {
 			store := backend.open(t)
@@ -69,8 +69,8 @@ func TestExactlyTheLimit(t *testing.T) {
 				{"curl", (*site).curl, httplimit.ClientIP{}, nil, 1},
 				{"net/http", (*site).storm, httplimit.ClientIP{}, nil, 1},
 				{"X-Forwarded-For of anybody", (*site).curl, httplimit.ClientIP{}, spoofed("X-Forwarded-For: %s"), 1},
-				{"Forwarded of anybody", (*site).curl, httplimit.ClientIP{}, spoofed("Forwarded: for=%s"), 1},
-				{"CF-Connecting-IP of anybody", (*site).storm, httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Header: "CF-Connecting-IP"}, spoofed("CF-Connecting-IP: %s"), 1},
+				{"Forwarded of anybody", (*site).curl, httplimit.ClientIP{Proxies: others, Header: "Forwarded"}, spoofed("Forwarded: for=%s"), 1},
+				{"CF-Connecting-IP of anybody", (*site).storm, httplimit.ClientIP{Proxies: others, Header: "CF-Connecting-IP"}, spoofed("CF-Connecting-IP: %s"), 1},
 				{"X-Forwarded-For of a proxy", (*site).curl, httplimit.ClientIP{Proxies: loopback}, forwarded("X-Forwarded-For: 192.0.2.%d, 198.51.100.%d"), 20},
 				{"Forwarded of a proxy", (*site).curl, httplimit.ClientIP{Proxies: loopback, Header: "Forwarded"}, forwarded("Forwarded: for=192.0.2.%d, for=198.51.100.%d"), 20},
 			}
