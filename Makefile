@@ -2,12 +2,12 @@
 GO ?= go
 FUZZTIME ?= 30s
 
-.PHONY: help servers test check bench fuzz model demo clean
+.PHONY: help servers test check bench bench-peers fuzz model demo clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-servers: ## install memcached and redis-server where they are missing, services off
+servers: ## install the programs that the tests start where they are missing, services off
 	@sh internal/servertest/install.sh
 
 test: servers ## all tests, with everything they need
@@ -19,11 +19,14 @@ check: servers bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -r
 	cd bench && $(GO) vet ./...
 	./bin/staticcheck ./...
 	cd bench && ../bin/staticcheck ./...
+	cd bench && $(GO) test ./...
 	$(GO) test -race -shuffle=on -timeout 30m ./...
 
-bench: servers ## this library beside its peers, interleaved, medians and spread (minutes)
-	cd bench && $(GO) run .
-	cd bench && $(GO) test -count=1 -v -timeout 60m ./redis
+bench: servers ## this library beside its peers, the short form, printed (minutes)
+	cd bench && $(GO) run . -size short
+
+bench-peers: servers ## the same in full, into docs/benchmarks.md (a quiet machine, 25 minutes at most)
+	cd bench && $(GO) run . -size full -write ../docs/benchmarks.md
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for package in $$($(GO) list ./...); do \

@@ -1,181 +1,135 @@
-// Command bench sets this library beside other limiters that work in memory and
-// count: x/time/rate in a sync.Map, go-limiter and ulule/limiter. All run in one
-// process, in turn, round after round, so that a machine whose speed drifts is
-// unfair to nobody; what is printed is the median over the rounds, the spread,
-// and the median of the ratios within each round.
+// Command bench sets this library beside its peers and writes docs/benchmarks.md.
+//
+//	go run . -size short                             prints, minutes
+//	go run . -size full -write ../docs/benchmarks.md  what make bench-peers does
+//
+// It builds the benchmarks, which are Go tests, and runs one after the other,
+// each in a process of its own. A part that fails, because what it counted was
+// wrong, ends it, and nothing is written.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
-	"runtime/debug"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 )
 
+// parts are the sections of the page, in its order.
+var parts = []struct{ pkg, test string }{
+	{"memory", "TestBesidePeers"},
+	{"redis", "TestOnRedis"},
+	{"redis", "TestMemoryOnRedis"},
+	{"redis", "TestRedisOnALink"},
+	{"memcache", "TestOnMemcached"},
+	{"memcache", "TestMemcachedOnALink"},
+	{"memory", "TestManyKeys"},
+	{"memory", "TestFloodOfFreshKeys"},
+	{"memory", "TestLongWindows"},
+	{"redis", "TestWindowsOnRedis"},
+	{"memcache", "TestWindowsOnMemcached"},
+	{"redis", "TestManyCallersOnRedis"},
+	{"memcache", "TestManyCallersOnMemcached"},
+	{"replay", "TestReplay"},
+}
+
+type options struct {
+	size, write, data string
+	only              *regexp.Regexp
+}
+
 func main() {
-	rounds := flag.Int("rounds", 9, "rounds; every contestant runs once in each")
-	keys := flag.Int("keys", 100_000, "distinct keys, hit in random order")
-	calls := flag.Int("calls", 2_000_000, "calls of each contestant in each round")
-	flood := flag.Int("flood", 10_000_000, "fresh keys of the flood; 0: no flood")
-	scale := flag.Bool("scale", true, "show the cost as keys and windows grow")
+	var o options
+	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: what docs/benchmarks.md has")
+	flag.StringVar(&o.write, "write", "", "write the page to this `file`; default: print its sections")
+	flag.StringVar(&o.data, "data", "", "the `log` to replay; default: ../shared/data beside the repository, if it is there")
+	only := flag.String("only", "", "only the parts whose names match this `regexp`, such as Redis")
 	flag.Parse()
-	if flag.NArg() > 0 || *rounds < 1 || *keys < 1 || *calls < 1 {
-		fmt.Fprintln(os.Stderr, "bench: want -rounds, -keys and -calls above zero, and no arguments")
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil || flag.NArg() > 0 || !slices.Contains([]string{"tiny", "short", "full"}, o.size) {
+		fmt.Fprintln(os.Stderr, "bench: want -size tiny, short or full, -only a regular expression, and no arguments")
+		flag.Usage()
 		os.Exit(2)
 	}
-	fmt.Printf("%s %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, dep := range info.Deps {
-			if slices.Contains(peerModules, dep.Path) {
-				fmt.Printf(", %s %s", strings.TrimPrefix(dep.Path, "github.com/"), dep.Version)
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if o.data != "" {
+		if o.data, err = filepath.Abs(o.data); err != nil {
+			return err
+		}
+	}
+	machine, err := look(o)
+	if err != nil {
+		return err
+	}
+	built := map[string]bool{}
+	for _, p := range parts {
+		if o.only.MatchString(p.test) && !built[p.pkg] {
+			built[p.pkg] = true
+			if out, err := exec.Command("go", "test", "-c", "-o", filepath.Join(dir, p.pkg+".test"), "./"+p.pkg).CombinedOutput(); err != nil {
+				return fmt.Errorf("build %s: %w\n%s", p.pkg, err, out)
 			}
 		}
 	}
-	fmt.Println()
-	names := makeKeys(*keys)
-	for _, cores := range []int{1, runtime.NumCPU()} {
-		runtime.GOMAXPROCS(cores)
-		fmt.Printf("\n%d keys, %d cores, %d rounds of %d calls, ns per call\n", *keys, cores, *rounds, *calls)
-		compare(contestants(), names, *rounds, *calls, cores)
-	}
-	if *scale {
-		fmt.Printf("\nas keys grow, one day limit, ns per call\n")
-		scaleKeys(*rounds, *calls)
-		fmt.Printf("\nas the window grows, %d keys, ns per call\n", *keys)
-		scaleWindows(names, *rounds, *calls)
-	}
-	if *flood > 0 {
-		fmt.Printf("\na flood of %d fresh keys, one hit each\n", *flood)
-		floods(*flood)
-	}
-}
-
-// compare runs all contestants in turn and prints a row for each.
-func compare(all []contestant, names []string, rounds, calls, cores int) {
-	results := make([][]float64, len(all))
-	allocs := make([]float64, len(all))
-	hitters := make([]func(i int) bool, len(all))
-	calling := copies(names)
-	for c := range all {
-		warm(all[c].make(names), names) // every key is there
-		hitters[c] = all[c].make(calling)
-	}
-	for range rounds {
-		for c := range all {
-			ns, alloc := run(hitters[c], names, calls, cores)
-			results[c] = append(results[c], ns)
-			allocs[c] = alloc
+	// An interrupt ends the part that runs; this process lives to clean up.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	machine.begin()
+	var sections []string
+	for _, p := range parts {
+		if !o.only.MatchString(p.test) {
+			continue
+		}
+		began := time.Now()
+		section, err := measure(o, dir, p.pkg, p.test)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%s %s: %s\n", p.pkg, p.test, time.Since(began).Round(100*time.Millisecond))
+		if o.write == "" {
+			fmt.Printf("%s\n", section)
+		}
+		sections = append(sections, section)
+		select {
+		case <-interrupted:
+			return errors.New("interrupted")
+		default:
 		}
 	}
-	for c := range all {
-		all[c].check(names, rounds*calls+len(names))
+	machine.end()
+	if o.write == "" {
+		return nil
 	}
-	out := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "\tmedian\tmin\tmax\tallocs\tto fastest peer\tadmits in a true window\t")
-	for c := range all {
-		ratios := make([]float64, rounds)
-		for r := range rounds {
-			fastest := results[c][r]
-			first := true
-			for p := range all {
-				if all[p].peer && all[p].limits == all[c].limits && (first || results[p][r] < fastest) {
-					fastest, first = results[p][r], false
-				}
-			}
-			ratios[r] = results[c][r] / fastest
-		}
-		fmt.Fprintf(out, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t%s\t\n", all[c].name,
-			median(results[c]), slices.Min(results[c]), slices.Max(results[c]), allocs[c], median(ratios), all[c].guarantee)
-	}
-	out.Flush()
+	return os.WriteFile(o.write, []byte(page(machine, sections)), 0o644)
 }
 
-func median(v []float64) float64 {
-	v = slices.Clone(v)
-	slices.Sort(v)
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-}
-
-// order is the random order in which keys are hit, the same for all.
-func order(keys, calls int) []int32 {
-	seq := make([]int32, calls)
-	state := uint64(1)
-	for i := range seq {
-		state = state*6364136223846793005 + 1442695040888963407
-		seq[i] = int32((state >> 33) % uint64(keys))
+// measure runs one part and returns the section that it wrote.
+func measure(o options, dir, pkg, test string) (string, error) {
+	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir}
+	if pkg == "replay" && o.data != "" {
+		args = append(args, "-data", o.data)
 	}
-	return seq
-}
-
-var sequences = map[[2]int][]int32{}
-
-// run hits keys from as many goroutines as there are cores, and returns
-// nanoseconds and allocations per call. It panics if a call was refused: then
-// something else was measured.
-func run(hit func(i int) bool, names []string, calls, cores int) (ns, allocs float64) {
-	size := [2]int{len(names), calls}
-	if sequences[size] == nil {
-		sequences[size] = order(len(names), calls)
+	cmd := exec.Command(filepath.Join(dir, pkg+".test"), args...)
+	cmd.Dir = pkg
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", pkg, test, err, out)
 	}
-	seq := sequences[size]
-	runtime.GC()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	done := make(chan bool, cores)
-	start := time.Now()
-	for c := range cores {
-		go func() {
-			ok := true
-			for _, i := range seq[c*len(seq)/cores : (c+1)*len(seq)/cores] {
-				ok = hit(int(i)) && ok
-			}
-			done <- ok
-		}()
-	}
-	for range cores {
-		if !<-done {
-			panic("bench: a call was refused")
-		}
-	}
-	spent := time.Since(start)
-	runtime.ReadMemStats(&after)
-	return float64(spent.Nanoseconds()) / float64(calls), float64(after.Mallocs-before.Mallocs) / float64(calls)
-}
-
-// warm hits every key once.
-func warm(hit func(i int) bool, names []string) {
-	for i := range names {
-		if !hit(i) {
-			panic("bench: a call was refused")
-		}
-	}
-}
-
-// copies are the same keys elsewhere in memory: a key comes with a request, and
-// is never the very string that it was first seen as. With that string itself,
-// a map compares pointers.
-func copies(names []string) []string {
-	same := make([]string, len(names))
-	for i, name := range names {
-		same[i] = strings.Clone(name)
-	}
-	return same
-}
-
-func makeKeys(n int) []string {
-	names := make([]string, n)
-	seen := make(map[string]bool, n)
-	for i := range names {
-		names[i] = fmt.Sprintf("ip:10.%d.%d.%d", i>>16, i>>8&255, i&255)
-		if seen[names[i]] {
-			panic("bench: keys are not distinct")
-		}
-		seen[names[i]] = true
-	}
-	return names
+	section, err := os.ReadFile(filepath.Join(dir, test+".md"))
+	return string(section), err
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the servers that the tests start, where they are missing: memcached
+# Installs the programs that the tests start, where they are missing: memcached
 # and redis-server, with redis-cli. A sentinel is redis-server by another name.
-# And curl, a client that is not Go's.
+# And curl, a client that is not Go's, and chromium, which looks at pages.
 #
 # It installs on Debian and its kin only, and only as root or in CI. Elsewhere
 # it says what to install and fails, so that no test runs without its server.
@@ -16,15 +16,16 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
+have chromium     || { packages="$packages chromium"; }
 [ -n "$packages" ] || exit 0
 
 refuse() {
 	cat >&2 <<-END
 	The tests start real programs and miss:$packages ($1).
 	Install them, then run make again:
-	    Debian, Ubuntu   apt-get install memcached redis-server curl    ("make test" as root does it, and starts no service)
-	    Fedora           dnf install memcached redis curl
-	    macOS            brew install memcached redis curl
+	    Debian, Ubuntu   apt-get install memcached redis-server curl chromium    ("make test" as root does it, and starts no service)
+	    Fedora           dnf install memcached redis curl chromium
+	    macOS            brew install memcached redis curl chromium
 	END
 	exit 1
 }

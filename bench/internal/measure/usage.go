@@ -1,0 +1,72 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// CPU is the time that all threads of this process have computed so far.
+func CPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // it has no way to fail
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Free is how many bytes of memory a new process can have, and -1 where nobody
+// says so.
+func Free() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(text)) {
+		var kilobytes int64
+		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kilobytes); err == nil {
+			return kilobytes << 10
+		}
+	}
+	return -1
+}
+
+// Heap is how many bytes are in use after a collection.
+func Heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Parallel calls hit for 0 to n-1, from some goroutines, and returns how long
+// that took, and how many objects it allocated. The part of each goroutine is a
+// run of adjacent calls.
+func Parallel(n, goroutines int, hit func(i int) error) (spent time.Duration, mallocs uint64, err error) {
+	failed := make(chan error, goroutines)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	for g := range goroutines {
+		go func() {
+			for i := g * n / goroutines; i < (g+1)*n/goroutines; i++ {
+				if err := hit(i); err != nil {
+					failed <- err
+					return
+				}
+			}
+			failed <- nil
+		}()
+	}
+	for range goroutines {
+		if e := <-failed; err == nil {
+			err = e
+		}
+	}
+	spent = time.Since(start)
+	runtime.ReadMemStats(&after)
+	return spent, after.Mallocs - before.Mallocs, err
+}

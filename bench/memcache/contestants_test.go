@@ -1,0 +1,236 @@
+// Package memcache_test sets the memcached store beside a plain increment and a
+// fixed window.
+//
+//	cd bench && go test ./memcache                          a test, of seconds
+//	cd bench && go test -v -count=1 ./memcache -size short  a benchmark
+package memcache_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+const day = 24 * time.Hour
+
+var (
+	errRefused = errors.New("a call was refused")
+	ctx        = context.Background()
+)
+
+// bench is a memcached of its own.
+type bench struct {
+	*testing.T
+	addr string
+	now  time.Time
+}
+
+func newBench(t *testing.T) *bench {
+	return &bench{T: t, addr: servertest.Memcached(t, "-m", "2048"), now: time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC)}
+}
+
+// client is one for the contestants that are not ours, with enough connections
+// for all that they send at once.
+func client(t *testing.T, addr string) *gomemcache.Client {
+	c := gomemcache.New(addr)
+	c.Timeout, c.MaxIdleConns = 10*time.Second, 256
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// setting is what a contestant is made for; the longest limit is the last.
+type setting struct {
+	addr    string
+	limits  counter.Limits
+	now     func() time.Time
+	timeout time.Duration // of ours: counter.Config.Timeout
+}
+
+func (b *bench) setting(limits counter.Limits) setting {
+	return setting{addr: b.addr, limits: limits, now: func() time.Time { return b.now }, timeout: -1}
+}
+
+// contestant is one way to count on memcached.
+type contestant struct {
+	hit     func(key string) error // errRefused if a limit has no room
+	refused func(key string) error // asks where the longest limit is used up; nil: it has none
+	used    func(key string) (int64, error)
+	ready   func(key string) error // before the first hit; nil: nothing
+}
+
+// kinds are the contestants, and with how many limits they come.
+var kinds = []struct {
+	name   string
+	limits int // 0: it limits nothing
+	how    string
+	admits string
+	make   func(*testing.T, setting) *contestant
+}{
+	{"increment", 0, "one incr of an item that is there: a floor, it limits nothing", "-", newIncrement},
+	{"fixed window", 1, "of our own writing: incr, and if there is no item add, and if another was faster incr again", "2N", func(t *testing.T, s setting) *contestant { return newFixed(t, s, false) }},
+	{"abacus", 1, "a Take", "N", newAbacus},
+	{"fixed window", 3, "three of them, one after the other", "2N", func(t *testing.T, s setting) *contestant { return newFixed(t, s, false) }},
+	{"fixed window, side by side", 3, "three of them, each on a connection of its own", "2N", func(t *testing.T, s setting) *contestant { return newFixed(t, s, true) }},
+	{"abacus", 3, "a Take", "N", newAbacus},
+}
+
+// roomy are limits in the shape of 10/m, 50/h, 100/d, or of 100/d alone, with
+// room for so many hits of a key in a minute. 0: none.
+func roomy(n, hits int) counter.Limits {
+	max := int64(hits)
+	all := counter.Limits{{Max: 10 * max, Per: time.Minute}, {Max: 50 * max, Per: time.Hour}, {Max: 100 * max, Per: day}}
+	return all[len(all)-n:]
+}
+
+func newIncrement(t *testing.T, set setting) *contestant {
+	c, prefix := client(t, set.addr), fmt.Sprintf("i%08x:", rand.Uint32())
+	return &contestant{
+		hit: func(key string) error {
+			_, err := c.Increment(prefix+key, 1)
+			return err
+		},
+		used: func(key string) (int64, error) { return value(c, prefix+key) },
+		ready: func(key string) error {
+			return c.Set(&gomemcache.Item{Key: prefix + key, Value: []byte("0"), Expiration: 86400})
+		},
+	}
+}
+
+func value(c *gomemcache.Client, name string) (int64, error) {
+	item, err := c.Get(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimRight(string(item.Value), " "), 10, 64)
+}
+
+func newFixed(t *testing.T, set setting, sideBySide bool) *contestant {
+	c, prefix := client(t, set.addr), fmt.Sprintf("f%08x", rand.Uint32())
+	name := func(key string, limit counter.Limit) string {
+		return fmt.Sprintf("%s:%s:%d:%d", prefix, key, limit.Per/time.Second, set.now().UnixNano()/int64(limit.Per))
+	}
+	one := func(key string, limit counter.Limit) error {
+		name := name(key, limit)
+		n, err := c.Increment(name, 1)
+		if errors.Is(err, gomemcache.ErrCacheMiss) {
+			n = 1
+			err = c.Add(&gomemcache.Item{Key: name, Value: []byte("1"), Expiration: int32(limit.Per / time.Second)})
+			if errors.Is(err, gomemcache.ErrNotStored) {
+				n, err = c.Increment(name, 1)
+			}
+		}
+		if err == nil && n > uint64(limit.Max) {
+			return errRefused
+		}
+		return err
+	}
+	ask := func(key string, limits counter.Limits) error {
+		if !sideBySide {
+			for i := len(limits) - 1; i >= 0; i-- {
+				if err := one(key, limits[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		answers := make(chan error, len(limits))
+		for _, limit := range limits {
+			go func() { answers <- one(key, limit) }()
+		}
+		var err error
+		for range limits {
+			if e := <-answers; e != nil && (err == nil || errors.Is(err, errRefused)) {
+				err = e
+			}
+		}
+		return err
+	}
+	last := len(set.limits) - 1
+	usedUp := append(set.limits[:last:last], counter.Limit{Max: 0, Per: set.limits[last].Per})
+	return &contestant{
+		hit:     func(key string) error { return ask(key, set.limits) },
+		refused: func(key string) error { return ask(key, usedUp) },
+		used:    func(key string) (int64, error) { return value(c, name(key, set.limits[last])) },
+	}
+}
+
+func newAbacus(t *testing.T, set setting) *contestant {
+	store, err := memcache.New(memcache.Config{Timeout: 10 * time.Second}, set.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	c, err := counter.New(store, counter.Config{
+		Ladder: tiers.For(set.limits.Windows()...), Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Timeout: set.timeout, Now: set.now,
+	})
+	require.NoError(t, err)
+	take := func(feature string, limits counter.Limits) error {
+		v, err := c.Take(ctx, counter.Key{Event: "signup", Feature: feature}, 1, limits)
+		if err == nil && !v.Allowed {
+			return errRefused
+		}
+		return err
+	}
+	last := len(set.limits) - 1
+	var usedUp []counter.Limits
+	for i := range 7 {
+		// A denial is remembered for the same call: these are seven others.
+		usedUp = append(usedUp, append(set.limits[:last:last], counter.Limit{Max: 1 + int64(i), Per: set.limits[last].Per}))
+	}
+	asked := 0
+	return &contestant{
+		hit: func(feature string) error { return take(feature, set.limits) },
+		refused: func(feature string) error {
+			asked++
+			return take(feature, usedUp[asked%len(usedUp)])
+		},
+		used: func(feature string) (int64, error) {
+			n, err := c.Count(ctx, counter.Key{Event: "signup", Feature: feature}, set.limits[last].Per)
+			return n.High, err
+		},
+	}
+}
+
+// stats are those of the server.
+func (b *bench) stats() map[string]float64 {
+	b.Helper()
+	conn, err := net.DialTimeout("tcp", b.addr, 10*time.Second)
+	require.NoError(b, err)
+	defer conn.Close()
+	require.NoError(b, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = fmt.Fprint(conn, "stats\r\n")
+	require.NoError(b, err)
+	all := map[string]float64{}
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() && lines.Text() != "END" {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 3 {
+			continue
+		}
+		if x, err := strconv.ParseFloat(fields[2], 64); err == nil {
+			all[fields[1]] = x
+		}
+	}
+	require.NoError(b, lines.Err())
+	require.Contains(b, all, "rusage_user")
+	require.Zero(b, all["evictions"], "the server has no room: what was counted is lost")
+	return all
+}
+
+// cpu is the server's time in stats, in microseconds, all threads together.
+func cpu(stats map[string]float64) float64 {
+	return (stats["rusage_user"] + stats["rusage_system"]) * 1e6
+}

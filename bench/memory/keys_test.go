@@ -1,0 +1,165 @@
+package memory_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/bench/internal/measure"
+	"github.com/abacus-go/abacus/counter"
+)
+
+// roomy are limits in the shape of 10/m, 50/h, 100/d, or of 100/d alone, with
+// twice the room that hits of one key need in a minute.
+func roomy(n int, hits int64) counter.Limits {
+	all := counter.Limits{{Max: 20 * hits, Per: time.Minute}, {Max: 100 * hits, Per: time.Hour}, {Max: 200 * hits, Per: day}}
+	return all[len(all)-n:]
+}
+
+// field is contestants with the same limits, in one race.
+type field struct {
+	*testing.T
+	names       []string
+	peers       []bool
+	contestants []contestant
+	limits      counter.Limits
+	keys        measure.Keys
+	hits        []int64 // that each has counted
+	began       time.Time
+
+	ns, allocs []measure.Series
+}
+
+func newField(t *testing.T, keys measure.Keys, limits counter.Limits) *field {
+	return &field{T: t, keys: keys, limits: limits, began: time.Now()}
+}
+
+// add lets one more take part, and lets it see every key once.
+func (f *field) add(name string, peer bool, c contestant) {
+	f.Helper()
+	f.names, f.peers, f.contestants = append(f.names, name), append(f.peers, peer), append(f.contestants, c)
+	f.hits, f.ns, f.allocs = append(f.hits, int64(f.keys.Len())), append(f.ns, nil), append(f.allocs, nil)
+	for i := range f.keys.Len() {
+		// Each keeps a string of its own, as it does of a request.
+		require.NoError(f, c.hit(strings.Clone(f.keys.At(i))), name)
+	}
+}
+
+// run is one turn of a contestant.
+func (f *field) run(i int, calls measure.Keys, cores int) {
+	f.Helper()
+	c := f.contestants[i]
+	spent, mallocs, err := measure.Parallel(calls.Len(), cores, func(call int) error { return c.hit(calls.At(call)) })
+	require.NoError(f, err, f.names[i])
+	f.ns[i] = append(f.ns[i], float64(spent.Nanoseconds())/float64(calls.Len()))
+	f.allocs[i] = append(f.allocs[i], float64(mallocs)/float64(calls.Len()))
+	f.hits[i] += int64(calls.Len())
+}
+
+// check asks every contestant how many hits each key has. Whoever did not count,
+// or took two keys for one, took part in another race.
+func (f *field) check() {
+	f.Helper()
+	longest := f.limits[len(f.limits)-1]
+	for i, c := range f.contestants {
+		var sum int64
+		for k := range f.keys.Len() {
+			used, err := c.used(f.keys.At(k))
+			require.NoError(f, err)
+			sum += used
+		}
+		// A token bucket fills up again meanwhile, and reckons in fractions.
+		refilled := int64(time.Since(f.began).Seconds()*float64(longest.Max)/longest.Per.Seconds()) + 1
+		switch f.names[i] {
+		case "x/time/rate", "throttled":
+			require.InDelta(f, f.hits[i], sum, float64(refilled*int64(f.keys.Len())), "%s has counted another number of hits", f.names[i])
+		default:
+			require.Equal(f, f.hits[i], sum, "%s has counted another number of hits", f.names[i])
+		}
+		if a, ours := c.(*abacus); ours {
+			require.Equal(f, f.keys.Len(), a.store.Stats().Keys, "keys in the store")
+		}
+	}
+}
+
+// fastestPeer has the least of each round.
+func (f *field) fastestPeer() measure.Series {
+	var peers []measure.Series
+	for i, ns := range f.ns {
+		if f.peers[i] {
+			peers = append(peers, ns)
+		}
+	}
+	return measure.Fastest(peers...)
+}
+
+func TestBesidePeers(t *testing.T) {
+	rounds, calls := measure.Pick(2, 3, 9), measure.Pick(2_000, 200_000, 400_000)
+	s := measure.Open(t, "In memory, beside other limiters")
+	s.Say("%d rounds of %s calls; ns for one call, the median of the rounds and their spread. A call asks all limits: one (shaped as 100/d) or three (10/m, 50/h, 100/d). "+
+		"Every call is admitted and counted: limits have room, and at the end each contestant is asked how many hits every key has. Each peer has a limiter for each limit and "+
+		"asks one after the other. Keys are distinct and come in random order. \"To the fastest\" is the median over the rounds of the ratio to the fastest peer of the "+
+		"same round and number of limits. \"Admits\" is what a limit of %d was seen to admit in its worst true window, when it was attacked in this run. Garbage is "+
+		"collected between rounds, in nobody's turn.", rounds, measure.Count(int64(calls)), attacked)
+	var list strings.Builder
+	for _, kind := range kinds {
+		fmt.Fprintf(&list, "- %s: %s.\n", kind.name, kind.how)
+	}
+	s.Say("%s- floor: read the clock, lock, look the key up in a map, add one. It limits nothing.", list.String())
+
+	admits := map[string]string{"floor": "-"}
+	for _, kind := range kinds {
+		admits[kind.name] = fmt.Sprint(worstWindow(t, kind.name, kind.make))
+	}
+	for _, n := range []int{1, measure.Pick(1_000, 100_000, 100_000)} {
+		keys, err := measure.Distinct(n)
+		require.NoError(t, err)
+		sequence := keys.Random(calls)
+		for _, cores := range []int{1, runtime.NumCPU()} {
+			table := measure.Table{Head: []string{"", "1 limit, ns", "to the fastest", "3 limits, ns", "to the fastest", "allocs, 1 and 3", "admits"}}
+			before := runtime.GOMAXPROCS(cores)
+			one, three := raceOf(t, keys, sequence, 1, rounds, cores), raceOf(t, keys, sequence, 3, rounds, cores)
+			runtime.GOMAXPROCS(before)
+			for i, name := range one.names {
+				row := []string{name, one.ns[i].Spread(), measure.Num(one.ns[i].To(one.fastestPeer()).Median()), "", "", measure.Num(one.allocs[i].Median()), admits[name]}
+				if name != "floor" {
+					row[3], row[4] = three.ns[i].Spread(), measure.Num(three.ns[i].To(three.fastestPeer()).Median())
+					row[5] += ", " + measure.Num(three.allocs[i].Median())
+				}
+				table.Row(row...)
+			}
+			s.Table(fmt.Sprintf("%s, %s", plural(n, "key"), plural(cores, "core")), table)
+		}
+	}
+}
+
+// raceOf lets all kinds run against each other.
+func raceOf(t *testing.T, keys, sequence measure.Keys, limits, rounds, cores int) *field {
+	t.Helper()
+	hits := int64(sequence.Len() * (rounds + 1) / keys.Len())
+	f := newField(t, keys, roomy(limits, max(1, hits)))
+	for _, kind := range kinds {
+		c, err := kind.make(f.limits)
+		require.NoError(t, err)
+		f.add(kind.name, kind.peer, c)
+	}
+	if limits == 1 {
+		c, err := newFloor(nil)
+		require.NoError(t, err)
+		f.add("floor", false, c)
+	}
+	measure.Uncollected(rounds, len(f.contestants), func(i, _ int) { f.run(i, sequence, cores) })
+	f.check()
+	return f
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return measure.Count(int64(n)) + " " + what + "s"
+}

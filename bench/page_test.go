@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPage(t *testing.T) {
+	m, err := look(options{size: "full"})
+	require.NoError(t, err)
+	m.begin()
+	m.end()
+	text := page(m, []string{"## One\n\ntable\n\n", "## Two\n"})
+	require.True(t, strings.HasPrefix(text, "# Benchmarks\n"))
+	require.True(t, strings.HasSuffix(text, "\n\n## One\n\ntable\n\n## Two\n"))
+	for _, row := range []string{"command", "processor", "kernel", "Go", "redis-server", "memcached", "date"} {
+		require.Regexp(t, "(?m)^\\| "+row+" \\| .+ \\|$", text)
+	}
+	for _, peer := range peers {
+		require.Regexp(t, regexp.QuoteMeta(strings.TrimPrefix(peer, "github.com/"))+" v[0-9]", text)
+	}
+}
+
+func TestVersionsAreFound(t *testing.T) {
+	require.Equal(t, "7.0.15", firstVersion("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"))
+	require.Equal(t, "1.6.18", firstVersion("memcached 1.6.18"))
+	require.Equal(t, "none", firstVersion("none"))
+}
+
+func TestStolen(t *testing.T) {
+	before := []float64{1, 1, 1, 1, 1, 1, 1, 1, 0, 0}
+	_, ok := stolen(before, before)
+	require.False(t, ok, "no time has passed")
+	part, ok := stolen(before, []float64{61, 1, 1, 31, 1, 1, 1, 11, 60, 0})
+	require.True(t, ok)
+	require.InDelta(t, 0.1, part, 1e-9)
+	_, ok = stolen(nil, nil)
+	require.False(t, ok)
+}
+
+// A part that is not named here would never be on the page.
+func TestEveryBenchmarkIsAPart(t *testing.T) {
+	var named, found []string
+	for _, p := range parts {
+		named = append(named, p.pkg+"/"+p.test)
+	}
+	files, err := filepath.Glob("*/*_test.go")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 8)
+	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{.*?^\}`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range test.FindAllSubmatch(text, -1) {
+			if strings.Contains(string(match[0]), "measure.Open(") {
+				found = append(found, filepath.Dir(file)+"/"+string(match[1]))
+			}
+		}
+	}
+	slices.Sort(named)
+	slices.Sort(found)
+	require.Equal(t, named, found)
+}

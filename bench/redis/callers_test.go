@@ -1,0 +1,155 @@
+package redis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/bench/internal/measure"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// crowd is one contestant under a number of callers.
+type crowd struct {
+	*bench
+	*contestant
+	hits  int64
+	limit counter.Limit
+	began time.Time
+
+	rate, half, most, server, client measure.Series
+}
+
+func (c *crowd) prepare(b *bench, contestant *contestant, longest counter.Limit, keys measure.Keys) {
+	c.bench, c.contestant, c.limit, c.began = b, contestant, longest, time.Now()
+	for i := range keys.Len() {
+		require.NoError(b, contestant.hit(keys.At(i)))
+		c.hits++
+	}
+}
+
+func (c *crowd) run(calls measure.Keys, callers int) {
+	waits := make(measure.Series, calls.Len())
+	server, client := c.bench.cpu(), measure.CPU()
+	spent, _, err := measure.Parallel(calls.Len(), callers, func(i int) error {
+		began := time.Now()
+		err := c.hit(calls.At(i))
+		waits[i] = float64(time.Since(began).Nanoseconds()) / 1e3
+		return err
+	})
+	require.NoError(c, err)
+	c.hits += int64(calls.Len())
+	us := float64(spent.Nanoseconds()) / 1e3
+	c.client = append(c.client, float64((measure.CPU()-client).Microseconds())/us)
+	c.server = append(c.server, (c.bench.cpu()-server)/us)
+	c.rate = append(c.rate, float64(calls.Len())/us*1e3)
+	c.half, c.most = append(c.half, waits.Median()), append(c.most, waits.Quantile(0.99))
+}
+
+// check asks for the hits of all keys. What leaks has leaked a little.
+func (c *crowd) check(keys measure.Keys) {
+	var sum int64
+	for i := range keys.Len() {
+		used, err := c.used(keys.At(i))
+		require.NoError(c, err)
+		sum += used
+	}
+	if c.rule != leaking {
+		require.Equal(c, c.hits, sum)
+		return
+	}
+	leaked := (time.Since(c.began).Seconds()*float64(c.limit.Max)/c.limit.Per.Seconds() + 2) * float64(keys.Len())
+	require.InDelta(c, c.hits, sum, leaked)
+}
+
+func TestManyCallersOnRedis(t *testing.T) {
+	rounds, calls := measure.Pick(1, 2, 3), measure.Pick(200, 3_000, 8_000)
+	callers := measure.Pick([]int{1, 4}, []int{1, 4, 16, 64}, []int{1, 2, 4, 8, 16, 32, 64})
+	s := measure.Open(t, "On Redis: callers at the same time")
+	s.Say("%d rounds of %s calls, as many connections as callers, loopback, 1,000 keys in random order, a clock that goes. Thousands of calls a second, the median of the rounds; \"wait\" is how long one call took, us, "+
+		"half of them and 99 of 100. \"Server\" is the part of one core that the server's main thread used, which is all it can have; \"client\" that of this process. The curve bends where the two use up the cores: the machine has %d.",
+		rounds, measure.Count(int64(calls)), runtime.NumCPU())
+	addr := servertest.Redis(t)
+	keys, err := measure.Distinct(measure.Pick(50, 1_000, 1_000))
+	require.NoError(t, err)
+	sequence := keys.Random(calls)
+	racers := []struct {
+		kind, limits int
+	}{{0, 3}, {0, 1}, {1, 1}, {4, 1}}
+	results := map[[2]int]*crowd{}
+	var cells [][2]int
+	for r := range racers {
+		for c := range callers {
+			cells = append(cells, [2]int{r, c})
+			results[[2]int{r, c}] = &crowd{}
+		}
+	}
+	for i, racer := range racers {
+		kind := kinds[racer.kind]
+		limits := roomy(racer.limits, calls*rounds*len(callers))
+		for c, n := range callers {
+			b := &bench{T: t, addr: addr, client: connect(t, addr, n)}
+			set := b.setting(limits)
+			set.now, set.timeout = goingOn(), time.Second
+			results[[2]int{i, c}].prepare(b, kind.make(t, set), limits[len(limits)-1], keys)
+		}
+	}
+	measure.Turns(rounds, len(cells), func(i, _ int) { results[cells[i]].run(sequence, callers[cells[i][1]]) })
+	for r, racer := range racers {
+		table := measure.Table{Head: []string{"callers", "1,000 calls/s", "wait, half", "wait, 99 %", "server", "client"}}
+		for c, n := range callers {
+			cr := results[[2]int{r, c}]
+			cr.check(keys)
+			table.Row(fmt.Sprint(n), cr.rate.Spread(), measure.Num(cr.half.Median()), measure.Num(cr.most.Median()), measure.Num(cr.server.Median()), measure.Num(cr.client.Median()))
+		}
+		s.Table(fmt.Sprintf("%s, %s", kinds[racer.kind].name, map[int]string{1: "one limit", 3: "three limits"}[racer.limits]), table)
+	}
+}
+
+func TestWindowsOnRedis(t *testing.T) {
+	rounds, calls := measure.Pick(2, 3, 7), measure.Pick(50, 500, 1_500)
+	past, n := measure.Pick(30, 200, 200), measure.Pick(3, 20, 20)
+	s := measure.Open(t, "On Redis: as windows grow")
+	s.Say("%d rounds of %s calls on %d keys; us for one call. Each key has %d hits in its window at random instants, and goes on so, by a made-up clock. The ladder is the one that fits the window, exact to a second.",
+		rounds, measure.Count(int64(calls)), n, past)
+	b := newBench(t)
+	keys := keyNames(t, n)
+	windows := []time.Duration{time.Minute, time.Hour, day, 7 * day, 30 * day}
+	names := []string{"1 minute", "1 hour", "1 day", "7 days", "30 days"}
+	var rs []*runner
+	for _, window := range windows {
+		set := b.setting(counter.Limits{{Max: 1_000_000, Per: window}})
+		r := &runner{contestant: newAbacus(t, set), bench: b, name: "abacus", limits: set.limits, now: b.now, rand: rand.New(rand.NewPCG(1, 2)), hits: map[string][]time.Time{}}
+		r.live(keys, past*3/2, window/time.Duration(past))
+		rs = append(rs, r)
+	}
+	measure.Turns(rounds, len(rs), func(i, _ int) {
+		rs[i].turn(calls, func(call int) {
+			rs[i].take(keys[call%n])
+			if call%n == n-1 {
+				rs[i].pass(windows[i] / time.Duration(past))
+			}
+		})
+	})
+	table := measure.Table{Head: []string{"window", "wall, us", "server, us", "to the first", "bytes a key"}}
+	for i, r := range rs {
+		r.check(keys)
+		least, most := r.expect(keys[0], r.limits[0])
+		require.InDelta(t, past, float64(least+most)/2, float64(past)/2, "hits in the window")
+		bytes, _ := b.memory(r.stored)
+		table.Row(names[i], r.wall.Spread(), r.server.Spread(), measure.Num(r.server.To(rs[0].server).Median()), measure.Bytes(float64(bytes)/float64(n)))
+	}
+	s.Table("", table)
+}
+
+// goingOn is a clock that goes, and never comes to midnight. It is for callers
+// with a budget that a busy machine keeps: what is late is an error.
+func goingOn() func() time.Time {
+	first, began := time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC), time.Now()
+	return func() time.Time { return first.Add(time.Since(began)) }
+}

@@ -1,0 +1,260 @@
+// Package redis_test sets the Redis store beside other limiters on Redis.
+//
+//	cd bench && go test ./redis                          a test, of seconds
+//	cd bench && go test -v -count=1 ./redis -size short  a benchmark
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/goredisstore.v9"
+	ulule "github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	abacusredis "github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+const day = 24 * time.Hour
+
+var (
+	errRefused = errors.New("a call was refused")
+	ctx        = context.Background()
+)
+
+// setting is what a contestant is made for. Its limits are the same for all
+// keys, the longest last.
+type setting struct {
+	client  *redis.Client
+	limits  counter.Limits
+	now     func() time.Time // of those who do not ask the server
+	timeout time.Duration    // of ours: counter.Config.Timeout
+	prefix  string           // of all that it stores
+}
+
+// contestant is one way to limit keys on Redis.
+type contestant struct {
+	hit func(key string) error // counts a hit; errRefused if a limit has no room
+	// refused asks as hit does, but where the longest limit is used up. The first
+	// such call of a key may use it up.
+	refused func(key string) error
+	used    func(key string) (int64, error)          // hits under the longest limit
+	fill    func(key string, at []time.Time) error   // as if it had been hit then; nil: what was long ago makes no difference
+	spent   func(before, after map[string]stat) stat // the server's, for its commands
+	stored  string                                   // a pattern of its stored keys
+
+	// Whose hits count under the longest limit: those of the last day by our
+	// clock, of the calendar day, or all and then they leak away.
+	rule rule
+}
+
+type rule int
+
+const (
+	sliding rule = iota
+	calendar
+	firstHit
+	leaking
+)
+
+// kinds are the contestants, each as its documentation has it. Those that know
+// one limit only are asked for one after the other, the longest first.
+var kinds = []struct {
+	name string
+	how  string
+	make func(*testing.T, setting) *contestant
+}{
+	{"abacus", "one Take with all limits", newAbacus},
+	{"redis_rate", "Allow", newRate},
+	{"ulule/limiter", "its Redis store, Get", newUlule},
+	{"throttled", "goredisstore for go-redis v9, RateLimitCtx", newThrottled},
+	{"INCR, EXPIRE", "a fixed window of our own writing, all limits in one pipeline: a floor. Refused hits count", newFixed},
+	{"sorted set", "a log of every hit of our own writing, one script for all limits: exact, and what exactness costs without buckets", newLog},
+}
+
+func newAbacus(t *testing.T, set setting) *contestant {
+	store, err := abacusredis.New(set.client, abacusredis.Config{Timeout: 10 * time.Second})
+	require.NoError(t, err)
+	c, err := counter.New(store, counter.Config{
+		Ladder: tiers.For(set.limits.Windows()...), Prefix: set.prefix, Timeout: set.timeout, Now: set.now,
+	})
+	require.NoError(t, err)
+	key := func(feature string) counter.Key { return counter.Key{Event: "signup", Feature: feature} }
+	take := func(feature string, limits counter.Limits) error {
+		v, err := c.Take(ctx, key(feature), 1, limits)
+		if err == nil && !v.Allowed {
+			return errRefused
+		}
+		return err
+	}
+	last := len(set.limits) - 1
+	var usedUp []counter.Limits
+	for i := range 7 {
+		// A denial is remembered for the same call: these are seven others.
+		usedUp = append(usedUp, append(set.limits[:last:last], counter.Limit{Max: 1 + int64(i), Per: set.limits[last].Per}))
+	}
+	asked := 0
+	var then time.Time
+	filler, err := counter.New(store, counter.Config{Ladder: c.Ladder(), Prefix: set.prefix, Timeout: set.timeout, Now: func() time.Time { return then }})
+	require.NoError(t, err)
+	return &contestant{
+		hit: func(feature string) error { return take(feature, set.limits) },
+		refused: func(feature string) error {
+			asked++
+			return take(feature, usedUp[asked%len(usedUp)])
+		},
+		used: func(feature string) (int64, error) {
+			n, err := c.Count(ctx, key(feature), set.limits[last].Per)
+			return n.High, err
+		},
+		// The hits of a second are one Add: they are one bucket.
+		fill: func(feature string, at []time.Time) error {
+			for len(at) > 0 {
+				n := 1
+				for n < len(at) && at[n].Unix() == at[0].Unix() {
+					n++
+				}
+				then = at[0]
+				if err := filler.Add(ctx, key(feature), int64(n)); err != nil {
+					return err
+				}
+				at = at[n:]
+			}
+			return nil
+		},
+		spent: scripts, stored: "{" + set.prefix + ":*", rule: sliding,
+	}
+}
+
+func newRate(_ *testing.T, set setting) *contestant {
+	l := redis_rate.NewLimiter(set.client)
+	name := func(key string, i int) string { return set.prefix + ":" + key + ":" + strconv.Itoa(i) }
+	allow := func(name string, limit counter.Limit, n int) (*redis_rate.Result, error) {
+		return l.AllowN(ctx, name, redis_rate.Limit{Rate: int(limit.Max), Burst: int(limit.Max), Period: limit.Per}, n)
+	}
+	last := len(set.limits) - 1
+	return &contestant{
+		hit: func(key string) error {
+			for i := last; i >= 0; i-- {
+				if r, err := allow(name(key, i), set.limits[i], 1); err != nil {
+					return err
+				} else if r.Allowed == 0 {
+					return errRefused
+				}
+			}
+			return nil
+		},
+		refused: func(key string) error {
+			if r, err := allow(name(key, last)+":used up", counter.Limit{Max: 1, Per: set.limits[last].Per}, 1); err != nil {
+				return err
+			} else if r.Allowed == 0 {
+				return errRefused
+			}
+			return nil
+		},
+		used: func(key string) (int64, error) {
+			r, err := allow(name(key, last), set.limits[last], 0)
+			if err != nil {
+				return 0, err
+			}
+			return set.limits[last].Max - int64(r.Remaining), nil
+		},
+		spent: scripts, stored: "rate:" + set.prefix + ":*", rule: leaking,
+	}
+}
+
+func newUlule(t *testing.T, set setting) *contestant {
+	limiter := func(prefix string, limit counter.Limit) *ulule.Limiter {
+		store, err := ululeredis.NewStoreWithOptions(set.client, ulule.StoreOptions{Prefix: prefix})
+		require.NoError(t, err)
+		return ulule.New(store, ulule.Rate{Period: limit.Per, Limit: limit.Max})
+	}
+	// A prefix for each limit: two on one counter would count as one.
+	var all []*ulule.Limiter
+	for i, limit := range set.limits {
+		all = append(all, limiter(set.prefix+strconv.Itoa(i), limit))
+	}
+	last := len(all) - 1
+	usedUp := limiter(set.prefix+"used-up", counter.Limit{Max: 1, Per: set.limits[last].Per})
+	get := func(l *ulule.Limiter, key string) error {
+		c, err := l.Get(ctx, key)
+		if err == nil && c.Reached {
+			return errRefused
+		}
+		return err
+	}
+	return &contestant{
+		hit: func(key string) error {
+			for i := last; i >= 0; i-- {
+				if err := get(all[i], key); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		refused: func(key string) error { return get(usedUp, key) },
+		used: func(key string) (int64, error) {
+			c, err := all[last].Peek(ctx, key)
+			return c.Limit - c.Remaining, err
+		},
+		spent: scripts, stored: set.prefix + "[0-9]:*", rule: firstHit,
+	}
+}
+
+func newThrottled(t *testing.T, set setting) *contestant {
+	limiter := func(prefix string, limit counter.Limit) *throttled.GCRARateLimiterCtx {
+		store, err := goredisstore.NewCtx(set.client, prefix)
+		require.NoError(t, err)
+		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(limit.Max), limit.Per), MaxBurst: int(limit.Max) - 1})
+		require.NoError(t, err)
+		return l
+	}
+	var all []*throttled.GCRARateLimiterCtx
+	for i, limit := range set.limits {
+		all = append(all, limiter(set.prefix+strconv.Itoa(i)+":", limit))
+	}
+	last := len(all) - 1
+	usedUp := limiter(set.prefix+"used-up:", counter.Limit{Max: 1, Per: set.limits[last].Per})
+	ask := func(l *throttled.GCRARateLimiterCtx, key string) error {
+		limited, _, err := l.RateLimitCtx(ctx, key, 1)
+		if err == nil && limited {
+			return errRefused
+		}
+		return err
+	}
+	return &contestant{
+		hit: func(key string) error {
+			for i := last; i >= 0; i-- {
+				if err := ask(all[i], key); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		refused: func(key string) error { return ask(usedUp, key) },
+		used: func(key string) (int64, error) {
+			_, r, err := all[last].RateLimitCtx(ctx, key, 0)
+			return int64(r.Limit - r.Remaining), err
+		},
+		// TIME and GET, then SETNX and EXPIRE or a script, whose own GETs are in
+		// the time of EVAL already: there are as many others as there are TIMEs.
+		spent: func(before, after map[string]stat) stat {
+			get := after["get"].since(before["get"])
+			alone := stat{after["time"].since(before["time"]).calls, 0}
+			if get.calls > 0 {
+				alone.us = get.us * alone.calls / get.calls
+			}
+			return sum(before, after, "time", "setnx", "expire", "eval").plus(alone)
+		},
+		stored: set.prefix + "[0-9]:*", rule: leaking,
+	}
+}

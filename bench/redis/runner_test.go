@@ -1,0 +1,154 @@
+package redis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/bench/internal/measure"
+	"github.com/abacus-go/abacus/counter"
+)
+
+// runner is a contestant at work, with what it must have counted.
+type runner struct {
+	*contestant
+	bench  *bench
+	name   string
+	limits counter.Limits
+	began  time.Time // by the clock on the wall
+	now    time.Time // by its own
+	rand   *rand.Rand
+	hits   map[string][]time.Time
+
+	wall, server, cpu measure.Series // of the rounds, us for a call
+}
+
+// roomy are limits in the shape of 10/m, 50/h, 100/d, or of 100/d alone, with
+// room for so many hits of a key in a minute.
+func roomy(n int, hits int) counter.Limits {
+	max := int64(hits)
+	all := counter.Limits{{Max: 10 * max, Per: time.Minute}, {Max: 50 * max, Per: time.Hour}, {Max: 100 * max, Per: day}}
+	return all[len(all)-n:]
+}
+
+// runners are all contestants with these numbers of limits.
+func (b *bench) runners(hits int, limits ...int) (all []*runner) {
+	for _, n := range limits {
+		for _, kind := range kinds {
+			set := b.setting(roomy(n, hits))
+			all = append(all, &runner{
+				contestant: kind.make(b.T, set), bench: b, name: kind.name, limits: set.limits,
+				began: time.Now(), now: b.now, rand: rand.New(rand.NewPCG(1, 2)), hits: map[string][]time.Time{},
+			})
+		}
+	}
+	return all
+}
+
+// pass lets the runner's clock move on, by so much in the mean.
+func (r *runner) pass(mean time.Duration) {
+	if mean > 0 {
+		r.now = r.now.Add(time.Duration(r.rand.Int64N(int64(2 * mean))))
+	}
+}
+
+// live gives each key so many hits, so far apart in the mean.
+func (r *runner) live(keys []string, hits int, mean time.Duration) {
+	r.bench.Helper()
+	for range hits {
+		for _, key := range keys {
+			r.hits[key] = append(r.hits[key], r.now)
+		}
+		r.pass(mean)
+	}
+	for _, key := range keys {
+		r.bench.now = r.now
+		if r.fill != nil {
+			require.NoError(r.bench, r.fill(key, r.hits[key]), r.name)
+		} else {
+			r.hits[key] = nil
+		}
+		r.take(key)
+	}
+}
+
+// take is one admitted hit.
+func (r *runner) take(key string) {
+	r.bench.now = r.now
+	if err := r.hit(key); err != nil {
+		require.NoError(r.bench, err, "%s, key %s", r.name, key)
+	}
+	r.hits[key] = append(r.hits[key], r.now)
+}
+
+// turn measures so many calls.
+func (r *runner) turn(calls int, call func(i int)) {
+	cpu, before := r.bench.cpu(), r.bench.stats()
+	start := time.Now()
+	for i := range calls {
+		call(i)
+	}
+	wall := time.Since(start)
+	after, n := r.bench.stats(), float64(calls)
+	r.wall = append(r.wall, float64(wall.Nanoseconds())/1e3/n)
+	r.server = append(r.server, r.spent(before, after).us/n)
+	r.cpu = append(r.cpu, (r.bench.cpu()-cpu)/n)
+}
+
+// check holds what the contestant has counted against what it was sent.
+func (r *runner) check(keys []string) {
+	r.bench.Helper()
+	r.bench.now = r.now
+	longest := r.limits[len(r.limits)-1]
+	for _, key := range keys {
+		used, err := r.used(key)
+		require.NoError(r.bench, err, r.name)
+		least, most := r.expect(key, longest)
+		require.True(r.bench, least <= used && used <= most, "%s: key %s has %d hits, want %d to %d", r.name, key, used, least, most)
+	}
+}
+
+func (r *runner) expect(key string, longest counter.Limit) (least, most int64) {
+	after := func(t time.Time) int64 {
+		i, _ := slices.BinarySearchFunc(r.hits[key], t, time.Time.Compare)
+		return int64(len(r.hits[key]) - i)
+	}
+	all := int64(len(r.hits[key]))
+	switch r.rule {
+	case sliding:
+		// The oldest bucket counts whole, and a window is longer by the skew; the
+		// log's stamps are milliseconds.
+		return after(r.now.Add(time.Millisecond - longest.Per)), after(r.now.Add(-longest.Per - time.Second - 2*counter.DefaultSkew))
+	case calendar:
+		n := after(r.now.Truncate(longest.Per))
+		return n, n
+	case leaking:
+		leaked := time.Since(r.began).Seconds()*float64(longest.Max)/longest.Per.Seconds() + 1
+		return max(0, all-int64(leaked)-1), all
+	}
+	return all, all
+}
+
+func keyNames(t *testing.T, n int) []string {
+	t.Helper()
+	keys, err := measure.Distinct(n)
+	require.NoError(t, err)
+	names := make([]string, n)
+	for i := range names {
+		names[i] = keys.At(i)
+	}
+	return names
+}
+
+func of(rs []*runner, name string, limits int) *runner {
+	for _, r := range rs {
+		if r.name == name && len(r.limits) == limits {
+			return r
+		}
+	}
+	panic(fmt.Sprintf("no runner %s with %d limits", name, limits))
+}
