@@ -1,7 +1,8 @@
 // Command demo tries abacus on real input and real stores: it replays a log
 // through the counter and checks every decision, checks the promises on a store,
-// shows what a store has of a key, explains the cover of a window, and without
-// arguments shows on one screen what the library does.
+// shows what a store has of a key, explains the cover of a window, compares the
+// library with the limiters of the textbooks, and without arguments shows on one
+// screen what the library does.
 //
 // It exits with 0 if all went well, 1 if the input is bad, cannot be read, the
 // store fails, or the output cannot be written, 2 if it was called wrongly, and
@@ -34,6 +35,7 @@ const (
 type cli struct {
 	Tour    tourCmd    `cmd:"" default:"1" help:"Show on one screen what the library does (this is the default)."`
 	Replay  replayCmd  `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
+	Compare compareCmd `cmd:"" help:"Send a log through abacus and the textbook limiters, and compare what they admit and cost."`
 	Check   checkCmd   `cmd:"" help:"Try the promises on a store of yours, and look at how it is set up."`
 	Inspect inspectCmd `cmd:"" help:"Show what a store has of a key: its buckets, and its counts by window."`
 	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/counter"
+)
+
+type compareCmd struct {
+	File    string    `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
+	Limits  limits    `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
+	Store   storeName `help:"Where to count: memory (the default), or the URL of a Redis." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	HTML    string    `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
+	JSON    bool      `help:"Print one JSON object."`
+	Seed    *uint64   `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
+	Skew    span      `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
+	Timeout span      `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Format  format    `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
+	SkipBad bool      `help:"Go on after a bad line, and count them."`
+}
+
+// Help is the part of --help that follows the summary.
+func (*compareCmd) Help() string {
+	return `All are given the same hits, the clock being the log's: a log of every hit, which is exact, fixed and sliding windows, token and leaky buckets, GCRA, the textbook's tiers, and abacus on ladders from fine to coarse. Told is what each admitted, the fullest true window, the decisions that the exact rule takes otherwise, memory, reads and writes, round trips and time.
+
+A log has the forms that demo replay reads. It is held in memory, 24 bytes an event, and every algorithm is given all of it, alone and from nothing. On Redis each counts under a prefix that nobody else has and that is removed when its turn is over, also after an interrupt; that takes a SCAN of all keys for each. Memory, commands and time mean most on a server that nobody else uses at the time.
+
+Exit codes: 0 all was compared, 1 the log is bad, the store failed, the output cannot be written, or abacus admitted too many, 2 the call is wrong, 130 interrupted.
+
+Examples:
+
+    demo compare
+    demo compare --limits 10/h,100/d --html compare.html access.log.gz
+    demo compare --store redis://127.0.0.1:6379/0 --limits 100/d events.csv`
+}
+
+// compared is what demo compare --json prints.
+type compared struct {
+	Reports []*compare.Report `json:"reports"` // of each limit
+}
+
+// Run compares and prints the reports, or nothing but what was wrong.
+func (c *compareCmd) Run(e *env) error {
+	err := c.run(e)
+	if err != nil && e.ctx.Err() != nil {
+		return replay.ErrInterrupted
+	}
+	return err
+}
+
+func (c *compareCmd) run(e *env) (err error) {
+	switch {
+	case c.Timeout == 0:
+		return usageError{errors.New("--timeout: want more than zero")}
+	case c.File != "" && c.Seed != nil:
+		return usageError{errors.New("--seed: it is for generated traffic, and there is a log")}
+	case c.HTML == "-":
+		return usageError{errors.New("--html: want the name of a file, standard output is for the report")}
+	}
+	store, err := openStore(c.Store, time.Duration(c.Timeout))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	bar := &countBar{to: e.stderr}
+	run, err := compare.New(compare.Config{
+		Limits: counter.Limits(c.Limits), Store: store, Skew: time.Duration(c.Skew), Timeout: time.Duration(c.Timeout), Progress: bar.update,
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	var in *input
+	if c.File != "" {
+		if in, err = openInput(c.File, e.stdin); err != nil {
+			return err
+		}
+		defer in.close()
+	}
+	if _, err := identify(e.ctx, store); err != nil {
+		return err
+	}
+	html, err := createPage(c.HTML, in)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if failed := html.close(); err == nil {
+			err = failed
+		}
+	}()
+	defer bar.clear()
+	log, err := c.log(e.ctx, in, bar)
+	if err != nil {
+		return err
+	}
+	bar.show("compare", run.Steps(log), false)
+	reports, err := run.Run(e.ctx, log)
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	if err := html.write(reports); err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(e.stdout, compared{reports})
+	} else {
+		_, err = e.stdout.Write(renderComparison(reports, c.Store.Kind, e.width()))
+	}
+	for _, r := range reports {
+		if broken := r.Broken(); err == nil {
+			err = broken
+		}
+	}
+	return err
+}
+
+func (c *compareCmd) log(ctx context.Context, in *input, bar *countBar) (*compare.Log, error) {
+	if in == nil {
+		seed := uint64(1)
+		if c.Seed != nil {
+			seed = *c.Seed
+		}
+		return compare.Generate(seed, counter.Limits(c.Limits))
+	}
+	bar.show("read", in.size, true)
+	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, eventlog.Format(c.Format)), in.name, c.SkipBad, func() { bar.set(in.read.Load()) })
+	bar.clear()
+	return log, err
+}
+
+// pageFile is the file that --html names. A nil *pageFile is none.
+type pageFile struct {
+	file  *os.File
+	fresh bool // it was not there before
+	done  bool
+}
+
+// createPage opens the file before there is any work to lose. What is in it stays
+// until there is something to take its place.
+func createPage(name string, in *input) (*pageFile, error) {
+	if name == "" {
+		return nil, nil
+	}
+	there, err := os.Stat(name)
+	if err == nil && in != nil {
+		if log, err := in.Stat(); err == nil && os.SameFile(there, log) {
+			return nil, usageError{fmt.Errorf("--html: %s is the log itself", name)}
+		}
+	}
+	file, failed := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if failed != nil {
+		return nil, failed
+	}
+	return &pageFile{file: file, fresh: errors.Is(err, os.ErrNotExist)}, nil
+}
+
+func (p *pageFile) write(reports []*compare.Report) error {
+	if p == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	if err := page.Write(&b, reports); err != nil {
+		return fmt.Errorf("html: %w", err)
+	}
+	if info, err := p.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := p.file.Truncate(0); err != nil {
+			return fmt.Errorf("html: %w", err)
+		}
+	}
+	if _, err := p.file.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("html: %w", err)
+	}
+	p.done = true
+	return nil
+}
+
+// close removes a file that is empty because of us.
+func (p *pageFile) close() error {
+	if p == nil {
+		return nil
+	}
+	err := p.file.Close()
+	if p.fresh && !p.done {
+		err = errors.Join(err, os.Remove(p.file.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("html: %w", err)
+	}
+	return nil
+}
+
+// countBar is a bar of what was done. It shows nothing unless to is a terminal.
+type countBar struct {
+	to  *os.File
+	bar *progressbar.ProgressBar
+}
+
+// show begins a bar up to total, which is -1 if nobody knows.
+func (b *countBar) show(what string, total int64, inBytes bool) {
+	if !term.IsTerminal(int(b.to.Fd())) {
+		return
+	}
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(b.to),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionThrottle(100 * time.Millisecond),
+		progressbar.OptionSetSpinnerChangeInterval(0), // it moves with the log, not by a goroutine
+		progressbar.OptionSetRenderBlankState(true),
+		progressbar.OptionClearOnFinish(),
+	}
+	if inBytes {
+		options = append(options, progressbar.OptionShowBytes(true))
+	}
+	b.bar = progressbar.NewOptions64(total, options...)
+}
+
+// set shows how far it has come. What the terminal makes of it is not worth an
+// error.
+func (b *countBar) set(n int64) {
+	if b.bar != nil {
+		_ = b.bar.Set64(n)
+	}
+}
+
+func (b *countBar) update(name string, events int64) {
+	if b.bar != nil {
+		b.bar.Describe(fmt.Sprintf("%-28s", printable(name, 28)))
+		b.set(events)
+	}
+}
+
+// clear takes the bar away, to leave the place to the report.
+func (b *countBar) clear() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+		b.bar = nil
+	}
+}

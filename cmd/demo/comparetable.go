@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+)
+
+// wideColumns is the width of a comparison that nobody has said less for.
+const wideColumns = 120
+
+// width is how many columns standard output has for a table: $COLUMNS, what the
+// terminal says, or enough.
+func (e *env) width() int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if file, is := e.stdout.(*os.File); is {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return wideColumns
+}
+
+// measure is a column of the table.
+type measure struct {
+	head [2]string
+	of   func(a *compare.Algorithm) string
+}
+
+func decisionsTold() []measure {
+	return []measure{
+		{[2]string{"at", "most"}, func(a *compare.Algorithm) string { return a.Worst }},
+		{[2]string{"worst", "window"}, func(a *compare.Algorithm) string { return fmt.Sprintf("%.2f", a.WorstWindow) }},
+		{[2]string{"admits", "of exact"}, func(a *compare.Algorithm) string { return fmt.Sprintf("%.1f %%", 100*a.Relative) }},
+		{[2]string{"wrongly", "admits"}, func(a *compare.Algorithm) string { return commas(a.WronglyAdmitted) }},
+		{[2]string{"wrongly", "denies"}, func(a *compare.Algorithm) string { return commas(a.WronglyDenied) }},
+		{[2]string{"not as", "exact"}, func(a *compare.Algorithm) string { return commas(a.Differently) }},
+	}
+}
+
+func costsTold(kind stores.Kind) []measure {
+	all := []measure{
+		{[2]string{"bytes", "a key"}, func(a *compare.Algorithm) string { return commas(int64(math.Round(a.BytesPerKey))) }},
+		{[2]string{"busiest", "key"}, func(a *compare.Algorithm) string { return commas(a.BytesWorstKey) }},
+		{[2]string{"", "reads"}, func(a *compare.Algorithm) string { return figure(a.ReadsPerEvent) }},
+		{[2]string{"", "writes"}, func(a *compare.Algorithm) string { return figure(a.WritesPerEvent) }},
+	}
+	if kind == stores.OnRedis {
+		all = append(all, measure{[2]string{"", "trips"}, func(a *compare.Algorithm) string { return figure(a.TripsPerEvent) }})
+	}
+	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return commas(int64(math.Round(a.NanosPerEvent))) }})
+}
+
+// figure is a small number with three digits that matter.
+func figure(f float64) string {
+	switch {
+	case f >= 99.95:
+		return commas(int64(math.Round(f)))
+	case f >= 9.995:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(f, 'f', 2, 64)
+}
+
+// renderComparison is the reports for people, in at most width columns: one table
+// each if there is room for it, else one of the decisions and one of the costs.
+func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []byte {
+	var b bytes.Buffer
+	text := func(name, s string) {
+		for _, line := range wrap(s, max(20, min(width, wideColumns)-7)) {
+			fmt.Fprintf(&b, "%-7s%s\n", name, line)
+			name = ""
+		}
+	}
+	decisions, costs := decisionsTold(), costsTold(kind)
+	for i, r := range reports {
+		if i > 0 {
+			b.WriteByte('\n')
+		} else {
+			tellLog(r, text)
+		}
+		exact := r.Algorithms[0]
+		text("limit", fmt.Sprintf("%s, store %s, skew %s; of %s the %s admits %s, %s", r.Limit, r.Store, r.Skew,
+			plural(r.Events, "event"), r.Reference, commas(exact.Admitted), percent(exact.Admitted, r.Events)))
+		if r.OutOfSkew() {
+			text("", fmt.Sprintf("the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack))
+		}
+		for _, left := range r.LeftOut {
+			text("", fmt.Sprintf("left out: %s, %s", left.Name, left.Why))
+		}
+		b.WriteByte('\n')
+		if table := tabulate(r.Algorithms, append(append([]measure{}, decisions...), costs...), width, false); table != nil {
+			b.Write(table)
+			continue
+		}
+		b.Write(tabulate(r.Algorithms, decisions, width, true))
+		b.WriteByte('\n')
+		b.Write(tabulate(r.Algorithms, costs, width, true))
+	}
+	b.WriteByte('\n')
+	for _, line := range legend(reports[0], kind) {
+		for _, line := range wrap(line, min(width, wideColumns)) {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.Bytes()
+}
+
+func tellLog(r *compare.Report, text func(name, s string)) {
+	text("log", printable(r.Log, 600))
+	text("", fmt.Sprintf("%s of %s in %s, %s to %s", plural(r.Events, "event"), plural(int64(r.Keys), "key"), roughly(r.To.Sub(r.From)),
+		r.From.Format(time.DateTime), r.To.Format(time.DateTime+" MST")))
+	if r.BadLines > 0 {
+		text("", fmt.Sprintf("%s skipped; the first: %s", plural(r.BadLines, "bad line"), r.FirstBad))
+	}
+}
+
+// tabulate is a line for each algorithm; nil if it does not fit and need not.
+func tabulate(all []compare.Algorithm, told []measure, width int, must bool) []byte {
+	const shortest = 12
+	name, total := shortest, 0
+	for _, a := range all {
+		name = max(name, utf8.RuneCountInString(a.Name))
+	}
+	widths := make([]int, len(told))
+	for i, m := range told {
+		widths[i] = max(len(m.head[0]), len(m.head[1]))
+		for j := range all {
+			widths[i] = max(widths[i], len(m.of(&all[j])))
+		}
+		total += widths[i]
+	}
+	gap := 2
+	if name+total+gap*len(told) > width {
+		gap = 1
+	}
+	const enough = 28 // of a name, to tell one ladder from another
+	room := width - total - gap*len(told)
+	if room < min(name, enough) && !must {
+		return nil
+	}
+	name = max(shortest, min(name, room))
+	var b bytes.Buffer
+	line := func(first string, cell func(i int) string) {
+		text := fmt.Sprintf("%-*s", name, printable(first, name))
+		for i := range told {
+			text += fmt.Sprintf("%*s", gap+widths[i], cell(i))
+		}
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
+	}
+	line("", func(i int) string { return told[i].head[0] })
+	line("", func(i int) string { return told[i].head[1] })
+	for j := range all {
+		line(all[j].Name, func(i int) string { return told[i].of(&all[j]) })
+	}
+	return b.Bytes()
+}
+
+// legend says what was measured, in a few lines.
+func legend(r *compare.Report, kind stores.Kind) []string {
+	counted := map[string]string{}
+	for _, a := range r.Algorithms {
+		counted[a.Source] = a.Counted
+	}
+	bytes, costs := "estimates of the heap", "states; of tiers, buckets of the covers and those added to (abacus: its store keeps running totals and reads fewer)"
+	if kind == stores.OnRedis {
+		bytes, costs = "MEMORY USAGE", "commands, those inside of scripts included; abacus remembers a denial for a second"
+		if counted["abacus"] != "commands" {
+			costs += "; of abacus, buckets of its covers and those added to, since others use the server"
+		}
+	}
+	return []string{
+		"worst window: the most hits admitted in a true window, both ends included, in units of the limit; at most: what is promised of it. wrongly: " +
+			"by the exact rule on the algorithm's own admitted hits; not as exact: otherwise than the " + r.Reference + ". leaky queue: only who need not wait is admitted.",
+		fmt.Sprintf("bytes: the mean of %s, and of the key with the most hits, each right after its last hit: %s. reads, writes: an event's, %s. "+
+			"ns: of wall time an event, the median of chunks of 64, each algorithm alone over the whole log, by one caller.", plural(int64(r.Sample), "key"), bytes, costs),
+	}
+}

@@ -1,0 +1,209 @@
+package compare
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// onLadder is the candidate that counts on a ladder of package counter.
+func onLadder(l tiers.Ladder) candidate {
+	return candidate{"abacus " + l.String(), "abacus", "N", func(c *Comparison, limit counter.Limit) (algorithm, error) {
+		if _, err := l.Finest(limit.Per); err != nil {
+			return nil, err
+		}
+		a := &abacusRun{c: c, limits: counter.Limits{limit}, ladder: l, redis: c.cfg.Store.Redis}
+		var err error
+		if a.redis != nil {
+			a.watched = &watched{Taker: c.cfg.Store.Store.(counter.Taker)}
+			if a.counter, err = a.on(a.watched, c.prefix); err != nil {
+				return nil, err
+			}
+			a.named, err = a.on(&a.name, c.prefix)
+			return a, err
+		}
+		if a.counter, err = a.on(memory.New(memory.Config{MaxBuckets: math.MaxInt}), ""); err != nil {
+			return nil, err
+		}
+		a.scale = memory.New(memory.Config{MaxBuckets: math.MaxInt})
+		a.scaled, err = a.on(a.scale, "")
+		return a, err
+	}}
+}
+
+// abacusRun is a counter at work.
+type abacusRun struct {
+	c       *Comparison
+	limits  counter.Limits
+	ladder  tiers.Ladder
+	counter *counter.Counter
+
+	// In memory a key is weighed by counting it once more where nothing else is
+	// being counted: a store tells what all of its keys cost.
+	scale  *memory.Store
+	scaled *counter.Counter
+
+	redis   *stores.Redis // nil in memory
+	watched *watched
+	before  commands
+	named   *counter.Counter // on name: it tells under which name a key is stored
+	name    lastName
+}
+
+var _ algorithm = (*abacusRun)(nil)
+
+func (a *abacusRun) on(store counter.Store, prefix string) (*counter.Counter, error) {
+	skew := a.c.cfg.Skew
+	if skew == 0 {
+		skew = -1 // none, whatever the store's default is
+	}
+	return counter.New(store, counter.Config{
+		Ladder: a.ladder, Skew: skew, Prefix: prefix,
+		Timeout: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
+		Now:     func() time.Time { return a.c.now },
+	})
+}
+
+func (a *abacusRun) begin(ctx context.Context) (err error) {
+	if a.redis != nil && a.c.quiet {
+		a.before, err = commandsOf(ctx, a.redis)
+	}
+	return err
+}
+
+func (a *abacusRun) take(ctx context.Context, key counter.Key) (bool, error) {
+	v, err := a.counter.Take(ctx, key, 1, a.limits)
+	return v.Allowed, err
+}
+
+// bucketBytes is what a bucket of a memory store costs, which its Stats count in.
+const bucketBytes = 16
+
+func (a *abacusRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error) {
+	if a.redis != nil {
+		return a.stored(ctx, key, hits[len(hits)-1].At)
+	}
+	before := a.scale.Stats().Buckets
+	for _, hit := range hits {
+		a.c.now = hit.At
+		if _, err := a.scaled.Take(ctx, key, 1, a.limits); err != nil {
+			return 0, err
+		}
+	}
+	return bucketBytes * (a.scale.Stats().Buckets - before), nil
+}
+
+// stored is what a Redis holds of a key at that time, the names being those of
+// docs/storage.md: for each group of tiers that are kept equally long a root, and
+// leaves for stretches of time. In a log that is replayed leaves outlive their
+// time; so it is by their names that these are left out.
+func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (int64, error) {
+	if _, err := a.named.Peek(ctx, key, 1, a.limits); err != nil {
+		return 0, err
+	}
+	var names []string
+	all := a.ladder.Tiers()
+	letter := 'a'
+	for first := 0; first < len(all); letter++ {
+		last := first
+		for last+1 < len(all) && all[last+1].Keep == all[first].Keep {
+			last++
+		}
+		root := "{" + a.name.key + "}" + string(letter)
+		names = append(names, root)
+		stretch := stretchOf(all[first])
+		oldest := at.UnixNano() - int64(all[last].Width+all[last].Keep+2*a.c.cfg.Skew+stretch+all[first].Width)
+		for i := tiers.Index(oldest, stretch); i <= tiers.Index(at.UnixNano(), stretch); i++ {
+			names = append(names, root+":"+strconv.FormatInt(i, 10))
+		}
+		first = last + 1
+	}
+	return usage(ctx, a.redis, names)
+}
+
+// stretchOf is how much time a leaf of a tier holds.
+func stretchOf(t tiers.Tier) time.Duration {
+	for _, buckets := range []time.Duration{3600, 600} {
+		if t.Keep/t.Width >= 4*buckets {
+			return buckets * t.Width
+		}
+	}
+	return 60 * t.Width
+}
+
+// account counts buckets, those of the covers and those that were added to; on a
+// Redis that nobody else uses, the commands of the scripts.
+func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admitted func(uint32) bool) error {
+	per, slack := int64(a.limits[0].Per), int64(a.c.cfg.Skew)
+	fine, err := a.ladder.Finest(a.limits[0].Per)
+	if err != nil {
+		return err
+	}
+	top := a.ladder.Decision(a.limits[0].Per)
+	cover := make(tiers.Cover, 0, 2*tiers.MaxTiers)
+	var reads, writes, trips int64
+	for i, e := range log.events {
+		ns := e.at * 1000
+		reads += a.ladder.Append(cover, ns-per-slack, ns+slack, fine, top, top).Reads()
+		if admitted(uint32(i)) {
+			writes += int64(a.ladder.Len())
+		}
+	}
+	out.Counted, out.BytesMeasured = "buckets", "16 bytes a bucket of its store"
+	if a.redis != nil {
+		out.BytesMeasured, trips = "MEMORY USAGE", a.watched.trips
+		if a.c.quiet {
+			after, err := commandsOf(ctx, a.redis)
+			if err != nil {
+				return err
+			}
+			// A script that the server did not know is sent twice.
+			if n := after.scripts - a.before.scripts; n >= trips && n <= trips+8 {
+				out.Counted, reads, writes = "commands", after.reads-a.before.reads, after.writes-a.before.writes
+			}
+		}
+	}
+	n := float64(log.Events())
+	out.ReadsPerEvent, out.WritesPerEvent, out.TripsPerEvent = float64(reads)/n, float64(writes)/n, float64(trips)/n
+	return nil
+}
+
+// watched is a store that counts its round trips.
+type watched struct {
+	counter.Taker
+	trips int64
+}
+
+func (w *watched) Take(ctx context.Context, t *counter.Taking) error {
+	w.trips++
+	return w.Taker.Take(ctx, t)
+}
+
+func (w *watched) Do(ctx context.Context, op *counter.Op) error {
+	w.trips++
+	return w.Taker.Do(ctx, op)
+}
+
+// lastName is a store that keeps nothing but the name of the key that it was last
+// asked for.
+type lastName struct{ key string }
+
+var _ counter.Taker = (*lastName)(nil)
+
+func (n *lastName) Do(_ context.Context, op *counter.Op) error {
+	n.key = op.Key
+	return nil
+}
+
+func (n *lastName) Take(_ context.Context, t *counter.Taking) error {
+	n.key = string(t.Demands[0].Key)
+	return nil
+}
+
+func (*lastName) Together([]counter.Demand) bool { return true }

@@ -1,0 +1,171 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// Config is what to compare under.
+type Config struct {
+	// Limits are tried one after the other: the textbook limiters know one.
+	Limits counter.Limits
+
+	// Store is where all count, a memory or a Redis. In memory each algorithm has a
+	// store of its own, without a bound that matters. On Redis each has a prefix of
+	// its own, whose keys are removed when its turn is over, also after an error or
+	// an interrupt.
+	Store *stores.Opened
+
+	Skew    time.Duration // how far stamps may run back, for abacus; zero: not at all
+	Timeout time.Duration // of a call to Redis, above zero
+
+	// Progress is called now and then with the name of the algorithm that is
+	// running and how many events all together have been given. Default: nobody
+	// is told.
+	Progress func(name string, events int64)
+}
+
+// Comparison is made by [New], and used once.
+type Comparison struct {
+	cfg    Config
+	rounds []round
+	prefix string
+	now    time.Time // of the event that is being decided
+	grace  time.Duration
+	quiet  bool // nobody else uses the Redis
+	given  int64
+}
+
+// round is the algorithms that serve a limit.
+type round struct {
+	limit      counter.Limit
+	candidates []candidate
+	leftOut    []LeftOut
+}
+
+// maxGrace is how far stamps may run back for the textbook limiters and abacus to
+// be told what they need, and for the exact log to be exact.
+const maxGrace = dur.Day
+
+// New checks cfg and finds out which algorithms serve which limit. An error is
+// the caller's mistake.
+func New(cfg Config) (*Comparison, error) {
+	c := &Comparison{cfg: cfg, prefix: stores.Namespace("c")}
+	if cfg.Store.Name.Kind == stores.OnMemcached {
+		return nil, fmt.Errorf("store %s: the textbook limiters count in memory and on Redis only", cfg.Store.Name)
+	}
+	if len(cfg.Limits) == 0 {
+		return nil, errors.New("no limit to compare under")
+	}
+	if cfg.Skew > maxGrace {
+		return nil, fmt.Errorf("skew %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxGrace))
+	}
+	for _, limit := range cfg.Limits {
+		if limit.Max < 1 {
+			return nil, fmt.Errorf("limit %s: max %d, want at least 1 to compare", limit, limit.Max)
+		}
+		r := round{limit: limit}
+		for i, candidate := range candidates(limit) {
+			_, err := candidate.open(c, limit)
+			switch {
+			case err == nil:
+				r.candidates = append(r.candidates, candidate)
+			case i == 0:
+				return nil, fmt.Errorf("limit %s: %s", limit, reason(err, limit))
+			default:
+				r.leftOut = append(r.leftOut, LeftOut{candidate.name, reason(err, limit)})
+			}
+		}
+		c.rounds = append(c.rounds, r)
+	}
+	return c, nil
+}
+
+// Steps is how many events all algorithms together will be given of a log.
+func (c *Comparison) Steps(log *Log) (n int64) {
+	for _, r := range c.rounds {
+		n += int64(len(r.candidates)) * int64(log.Events())
+	}
+	return n
+}
+
+// Run gives log to one algorithm after the other, each alone and from nothing,
+// and judges them: a Report for each limit. An error is that of ctx or of the
+// store.
+func (c *Comparison) Run(ctx context.Context, log *Log) ([]*Report, error) {
+	c.grace = min(time.Duration(log.runsBack)*time.Microsecond, maxGrace)
+	if redis := c.cfg.Store.Redis; redis != nil {
+		var err error
+		if c.quiet, err = isQuiet(ctx, redis); err != nil {
+			return nil, fmt.Errorf("store %s: %w", c.cfg.Store.Name, err)
+		}
+	}
+	var all []*Report
+	for _, r := range c.rounds {
+		report, err := c.round(ctx, log, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, report)
+	}
+	return all, nil
+}
+
+func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, error) {
+	t := &trial{c: c, log: log, limit: r.limit, sample: log.sample(c.sampled()), decided: make([]uint32, log.Events())}
+	report := &Report{
+		Log: log.Name, Limit: r.limit.String(), Events: int64(log.Events()), Keys: len(log.keys),
+		From: time.UnixMicro(log.first).UTC(), To: time.UnixMicro(log.last).UTC(), Store: c.cfg.Store.Name.String(),
+		BadLines: log.BadLines, FirstBad: log.FirstBad,
+		RunsBack: dur.Format(time.Duration(log.runsBack) * time.Microsecond), Skew: dur.Format(c.cfg.Skew),
+		Reference: r.candidates[0].name, LeftOut: r.leftOut, Sample: len(t.sample.keys),
+		runsBack: time.Duration(log.runsBack) * time.Microsecond, skew: c.cfg.Skew,
+	}
+	for i, candidate := range r.candidates {
+		a, err := t.run(ctx, i, candidate)
+		if err != nil {
+			return nil, err
+		}
+		report.Algorithms = append(report.Algorithms, a)
+	}
+	key, err := t.judge(ctx, report.Algorithms)
+	if err != nil {
+		return nil, err
+	}
+	report.Curve = t.curve(key, len(report.Algorithms))
+	report.Heat = t.heat(key)
+	return report, nil
+}
+
+// sampled is how many keys are weighed: on Redis that takes a round trip or more
+// for each and algorithm.
+func (c *Comparison) sampled() int {
+	if c.cfg.Store.Redis != nil {
+		return 100
+	}
+	return 1000
+}
+
+// Broken says with an error if something happened that must not: the exact log
+// was not exact, or abacus admitted more than Max. It is nil where the stamps run
+// back further than either can be told that they do.
+func (r *Report) Broken() error {
+	for _, a := range r.Algorithms {
+		switch {
+		case a.Name == r.Reference && r.runsBack <= maxGrace && a.WronglyAdmitted+a.WronglyDenied > 0:
+			return fmt.Errorf("limit %s: %d decisions of the %s are wrong", r.Limit, a.WronglyAdmitted+a.WronglyDenied, a.Name)
+		case a.Source == "abacus" && r.runsBack <= r.skew && a.WronglyAdmitted > 0:
+			return fmt.Errorf("limit %s: %s has admitted %d hits too many", r.Limit, a.Name, a.WronglyAdmitted)
+		}
+	}
+	return nil
+}
+
+// OutOfSkew tells whether stamps run back further than abacus was told.
+func (r *Report) OutOfSkew() bool { return r.runsBack > r.skew }

@@ -1,0 +1,385 @@
+package compare
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// inMemory is the store that --store memory opens.
+func inMemory(t testing.TB) *stores.Opened { return opened(t, "memory") }
+
+func opened(t testing.TB, text string) *stores.Opened {
+	t.Helper()
+	name, err := stores.Parse(text)
+	require.NoError(t, err)
+	store, err := stores.Open(name, 10*time.Second)
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// logOf is a log of hits of one key, at these instants after a noon.
+func logOf(t testing.TB, after ...time.Duration) *Log {
+	t.Helper()
+	b := newBuilder("by hand")
+	for _, d := range after {
+		require.NoError(t, b.add(genBegin.Add(d), counter.Key{Event: "signup", Feature: "ada"}))
+	}
+	log, err := b.finish()
+	require.NoError(t, err)
+	return log
+}
+
+func compareOn(t testing.TB, cfg Config, log *Log) []*Report {
+	t.Helper()
+	cfg.Timeout = 10 * time.Second
+	c, err := New(cfg)
+	require.NoError(t, err)
+	reports, err := c.Run(t.Context(), log)
+	require.NoError(t, err)
+	require.Len(t, reports, len(cfg.Limits))
+	return reports
+}
+
+func (r *Report) named(t testing.TB, name string) Algorithm {
+	t.Helper()
+	for _, a := range r.Algorithms {
+		if a.Name == name {
+			return a
+		}
+	}
+	require.Failf(t, "not compared", "%s", name)
+	return Algorithm{}
+}
+
+const onDefault = "abacus 1s:1d, 1m:1d, 1h:1d"
+
+// Ten hits just before the edge of a minute and ten just after it.
+func TestEdge(t *testing.T) {
+	var hits []time.Duration
+	for i := range 20 {
+		hits = append(hits, time.Minute-10*time.Millisecond+time.Duration(i)*time.Millisecond)
+	}
+	r := compareOn(t, Config{Limits: counter.MustLimits("10/m"), Store: inMemory(t)}, logOf(t, hits...))[0]
+	require.NoError(t, r.Broken())
+	require.EqualValues(t, 20, r.Events)
+	require.Equal(t, 1, r.Keys)
+	require.Equal(t, "sliding log", r.Reference)
+	require.Equal(t, r.Reference, r.Algorithms[0].Name)
+
+	exact, fixed, abacus := r.Algorithms[0], r.named(t, "fixed window"), r.named(t, onDefault)
+	require.EqualValues(t, 10, exact.Admitted)
+	require.Equal(t, 1.0, exact.WorstWindow)
+	require.Zero(t, exact.WronglyAdmitted+exact.WronglyDenied+exact.Differently)
+	require.EqualValues(t, 20, fixed.Admitted)
+	require.Equal(t, 2.0, fixed.Relative)
+	require.Equal(t, 2.0, fixed.WorstWindow)
+	require.EqualValues(t, 10, fixed.WronglyAdmitted)
+	require.EqualValues(t, 10, fixed.Differently)
+	require.EqualValues(t, 10, abacus.Admitted)
+	require.Equal(t, 1.0, abacus.WorstWindow)
+	require.Zero(t, abacus.WronglyAdmitted+abacus.WronglyDenied+abacus.Differently)
+	queue := r.named(t, "leaky queue")
+	require.EqualValues(t, 1, queue.Admitted)
+	require.EqualValues(t, 19, queue.WronglyDenied)
+
+	// An event reads a state, and writes it if it is admitted; buckets are read by
+	// covers and added to by tiers.
+	require.Equal(t, []float64{1, 0.5}, []float64{exact.ReadsPerEvent, exact.WritesPerEvent})
+	require.Equal(t, []float64{1, 1}, []float64{fixed.ReadsPerEvent, fixed.WritesPerEvent})
+	require.Equal(t, 1.5, abacus.WritesPerEvent)
+	var reads int64
+	for _, d := range hits {
+		cover, err := tiers.Default.Cover(genBegin.Add(d), time.Minute)
+		require.NoError(t, err)
+		reads += cover.Reads()
+	}
+	require.Equal(t, float64(reads)/20, abacus.ReadsPerEvent)
+	for _, a := range r.Algorithms {
+		require.Positive(t, a.BytesPerKey, a.Name)
+		require.EqualValues(t, a.BytesPerKey, a.BytesWorstKey, a.Name) // of one key
+		require.Positive(t, a.NanosPerEvent, a.Name)
+		require.Zero(t, a.TripsPerEvent, a.Name)
+	}
+
+	// The one key is in both pictures, all of it.
+	require.Equal(t, "signup of ada", r.Curve.Key)
+	require.EqualValues(t, 10, r.Curve.Max)
+	require.Len(t, r.Curve.Counts, len(r.Algorithms))
+	for i, a := range r.Algorithms {
+		require.Len(t, r.Curve.Counts[i], len(r.Curve.Times))
+		most := int64(0)
+		for _, n := range r.Curve.Counts[i] {
+			most = max(most, n)
+		}
+		require.Equal(t, a.WorstWindow, float64(most)/10, a.Name)
+	}
+	require.Equal(t, "signup of ada", r.Heat.Key)
+	require.Equal(t, []time.Time{genBegin}, r.Heat.Hours)
+	require.Equal(t, []int64{10, 10}, r.Heat.Hits[0][:2])
+
+	_, err := json.Marshal(r)
+	require.NoError(t, err)
+}
+
+// The fullest window may be so for one instant: both of its ends are in it.
+func TestCurveHasThePeak(t *testing.T) {
+	r := compareOn(t, Config{Limits: counter.MustLimits("1/s"), Store: inMemory(t)}, logOf(t, 999*time.Millisecond, 1999*time.Millisecond))[0]
+	require.Equal(t, "fixed window", r.Algorithms[1].Name)
+	require.Equal(t, 2.0, r.Algorithms[1].WorstWindow)
+	require.Contains(t, r.Curve.Counts[1], int64(2))
+}
+
+// Of an hour of one hit and twenty hours later twenty-three of two, the rows are
+// those of the latter.
+func TestHeatIsOfTheBusiestHours(t *testing.T) {
+	hits := []time.Duration{20 * time.Hour}
+	for h := range 23 {
+		at := time.Duration(h+40)*time.Hour + 59*time.Minute
+		hits = append(hits, at, at)
+	}
+	r := compareOn(t, Config{Limits: counter.MustLimits("5/h"), Store: inMemory(t)}, logOf(t, hits...))[0]
+	require.Len(t, r.Heat.Hours, 23)
+	require.Equal(t, genBegin.Add(40*time.Hour), r.Heat.Hours[0])
+	require.Equal(t, genBegin.Add(62*time.Hour), r.Heat.Hours[22])
+	for _, row := range r.Heat.Hits {
+		require.EqualValues(t, 2, row[59])
+	}
+}
+
+func TestOneEvent(t *testing.T) {
+	for _, limit := range []string{"1/10ms", "1/366d", "9/d"} {
+		r := compareOn(t, Config{Limits: counter.MustLimits(limit), Store: inMemory(t)}, logOf(t, 0))[0]
+		require.NoError(t, r.Broken())
+		names := map[string]bool{}
+		for _, a := range r.Algorithms {
+			require.False(t, names[a.Name], "%s of %s twice", a.Name, limit)
+			names[a.Name] = true
+			require.EqualValues(t, 1, a.Admitted, "%s of %s", a.Name, limit)
+			require.Equal(t, 1.0, a.Relative)
+		}
+		_, err := json.Marshal(r)
+		require.NoError(t, err)
+	}
+}
+
+// What cannot serve a window is left out, and says so.
+func TestLeftOut(t *testing.T) {
+	for _, row := range []struct {
+		limit string
+		out   []string
+		fit   string // the ladder that is tried for it
+	}{
+		{"5/h", nil, "abacus 1s:1h, 1m:1h, 1h:1h"},
+		{"5/d", nil, ""},
+		{"5/2d", []string{onDefault, "abacus 1m:1d, 1h:1d", "abacus 10m:1d, 1h:1d"}, "abacus 1s:2d, 1m:2d, 1h:2d, 1d:2d"},
+		{"5/m", []string{"abacus 10m:1d, 1h:1d"}, "abacus 1s:1m, 1m:1m"},
+		{"5/1500ms", []string{"textbook tiers", "abacus 1m:1d, 1h:1d", "abacus 10m:1d, 1h:1d"}, "abacus 100ms:1500ms, 1s:1500ms"},
+	} {
+		r := compareOn(t, Config{Limits: counter.MustLimits(row.limit), Store: inMemory(t)}, logOf(t, 0))[0]
+		var out []string
+		for _, left := range r.LeftOut {
+			out = append(out, left.Name)
+			require.Regexp(t, "^(a )?window ", left.Why)
+		}
+		require.Equal(t, row.out, out, row.limit)
+		if row.fit != "" {
+			fit := r.Algorithms[len(r.Algorithms)-1]
+			require.Equal(t, "abacus "+tiers.For(counter.MustLimits(row.limit)[0].Per).String(), fit.Name)
+		}
+		require.Len(t, r.Algorithms, len(candidates(counter.MustLimits(row.limit)[0]))-len(out))
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for text, limits := range map[string]counter.Limits{
+		"no limit to compare under":                           {},
+		"limit 0/d: max 0, want at least 1 to compare":        {{Max: 0, Per: 24 * time.Hour}},
+		"limit 9/10.000001ms: window 10.000001ms, want whole": {{Max: 9, Per: 10*time.Millisecond + 1}},
+		"limit 99999999999/s: max 99999999999, want 0 to":     {{Max: 99_999_999_999, Per: time.Second}},
+	} {
+		_, err := New(Config{Limits: limits, Store: inMemory(t)})
+		require.ErrorContains(t, err, text)
+	}
+	_, err := New(Config{Limits: counter.MustLimits("1/s"), Store: inMemory(t), Skew: 25 * time.Hour})
+	require.EqualError(t, err, "skew 1d1h, want at most 1d")
+	_, err = New(Config{Limits: counter.MustLimits("1/s"), Store: opened(t, "memcached://127.0.0.1:1")})
+	require.EqualError(t, err, "store memcached://127.0.0.1:1: the textbook limiters count in memory and on Redis only")
+}
+
+// randomLog is bursts and pauses of a few keys, each of which asks for nearly
+// twice the limit; back is how far stamps run back.
+func randomLog(t testing.TB, rnd *rand.Rand, limit counter.Limit, back time.Duration) *Log {
+	b := newBuilder("at random")
+	now, step := genBegin, int64(limit.Per)/limit.Max
+	for range 250 {
+		if rnd.IntN(4) == 0 {
+			now = now.Add(time.Duration(rnd.Int64N(2 * step)))
+		} else {
+			now = now.Add(time.Duration(rnd.Int64N(step / 10)))
+		}
+		at := now
+		if back > 0 {
+			at = at.Add(-time.Duration(rnd.Int64N(int64(back))))
+		}
+		key := counter.Key{Event: "e", Feature: string(rune('a' + rnd.IntN(4)))}
+		for range 1 + rnd.IntN(3) {
+			require.NoError(t, b.add(at, key))
+		}
+	}
+	log, err := b.finish()
+	require.NoError(t, err)
+	return log
+}
+
+// The exact log is exact, and abacus decides as the oracle says that a ladder
+// must, also where stamps run back.
+func TestDecisions(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for _, text := range []string{"3/50ms", "5/3s", "7/m", "20/h", "9/d", "9/3d"} {
+		for _, skewed := range []bool{false, true} {
+			limit := counter.MustLimits(text)[0]
+			var skew time.Duration
+			if skewed {
+				skew = limit.Per / 4
+			}
+			log := randomLog(t, rnd, limit, skew)
+			c, err := New(Config{Limits: counter.Limits{limit}, Store: inMemory(t), Skew: skew})
+			require.NoError(t, err)
+			c.grace = min(maxGrace, time.Duration(log.runsBack)*time.Microsecond)
+			round := c.rounds[0]
+			tried := &trial{c: c, log: log, limit: limit, sample: log.sample(3), decided: make([]uint32, log.Events())}
+			algorithms := make([]Algorithm, len(round.candidates))
+			for i, candidate := range round.candidates {
+				algorithms[i], err = tried.run(t.Context(), i, candidate)
+				require.NoError(t, err)
+			}
+			_, err = tried.judge(t.Context(), algorithms)
+			require.NoError(t, err)
+			require.Zero(t, algorithms[0].WronglyAdmitted+algorithms[0].WronglyDenied, "seed %d, %s", seed, text)
+			if skewed {
+				r := compareOn(t, Config{Limits: counter.Limits{limit}, Store: inMemory(t), Skew: skew}, log)[0]
+				require.NoError(t, r.Broken(), "seed %d, %s", seed, text)
+			}
+			require.Positive(t, algorithms[0].Admitted)
+			require.Less(t, algorithms[0].Admitted, int64(log.Events()))
+			for i, a := range algorithms {
+				if a.Source != "abacus" {
+					continue
+				}
+				require.Zero(t, a.WronglyAdmitted, "seed %d, %s: %s", seed, text, a.Name)
+				for _, l := range ladders(limit.Per) {
+					if a.Name != "abacus "+l.String() {
+						continue
+					}
+					judge := oracle.Judge{Ladder: l, Slack: skew}
+					for key := range log.keys {
+						var admitted oracle.Log
+						for _, hit := range log.hits(nil, key, tried.admitted(i)) {
+							right, err := judge.Allowed(&admitted, hit.At, 1, counter.Limits{limit})
+							require.NoError(t, err)
+							require.Equal(t, right, hit.Admitted, "seed %d, %s: %s at %s", seed, text, a.Name, hit.At)
+							if hit.Admitted {
+								admitted.Add(hit.At, 1)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Several limits are several comparisons of the same log, each from nothing.
+func TestLimitsOneAfterTheOther(t *testing.T) {
+	log := randomLog(t, rand.New(rand.NewPCG(1, 0)), counter.Limit{Max: 5, Per: time.Minute}, 0)
+	store := inMemory(t)
+	both := compareOn(t, Config{Limits: counter.MustLimits("5/m,9/h"), Store: store}, log)
+	alone := compareOn(t, Config{Limits: counter.MustLimits("9/h"), Store: store}, log)[0]
+	require.Equal(t, "5/m", both[0].Limit)
+	require.Equal(t, "9/h", both[1].Limit)
+	require.Equal(t, timeless(alone), timeless(both[1]))
+	require.NotEqual(t, both[0].Algorithms[0].Admitted, both[1].Algorithms[0].Admitted)
+}
+
+// timeless is a report without what no two runs have in common.
+func timeless(r *Report) *Report {
+	for i := range r.Algorithms {
+		r.Algorithms[i].NanosPerEvent = 0
+	}
+	return r
+}
+
+func TestProgressAndInterrupt(t *testing.T) {
+	log := randomLog(t, rand.New(rand.NewPCG(1, 0)), counter.Limit{Max: 5, Per: time.Minute}, 0)
+	names, given := map[string]bool{}, int64(-1)
+	var c *Comparison
+	cfg := Config{Limits: counter.MustLimits("5/m"), Store: inMemory(t), Progress: func(name string, events int64) {
+		names[name] = true
+		require.GreaterOrEqual(t, events, given)
+		require.Less(t, events, c.Steps(log))
+		given = events
+	}}
+	c, err := New(cfg)
+	require.NoError(t, err)
+	reports, err := c.Run(t.Context(), log)
+	require.NoError(t, err)
+	require.Len(t, names, len(reports[0].Algorithms))
+	require.Equal(t, c.Steps(log), c.given)
+
+	for _, at := range []string{"sliding log", "GCRA", onDefault} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cfg.Progress = func(name string, _ int64) {
+			require.NoError(t, ctx.Err())
+			if name == at {
+				cancel()
+			}
+		}
+		c, err = New(cfg)
+		require.NoError(t, err)
+		_, err = c.Run(ctx, log)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestBroken(t *testing.T) {
+	exact, abacus := Algorithm{Name: "sliding log", Source: "classic"}, Algorithm{Name: onDefault, Source: "abacus", WronglyDenied: 9}
+	fixed := Algorithm{Name: "fixed window", Source: "classic", WronglyAdmitted: 9}
+	report := func(runsBack, skew time.Duration) *Report {
+		return &Report{Limit: "5/m", Reference: "sliding log", Algorithms: []Algorithm{exact, fixed, abacus}, runsBack: runsBack, skew: skew}
+	}
+	require.NoError(t, report(0, 0).Broken())
+	abacus.WronglyAdmitted = 1
+	require.EqualError(t, report(0, 0).Broken(), "limit 5/m: "+onDefault+" has admitted 1 hits too many")
+	require.Error(t, report(time.Second, time.Second).Broken())
+	require.NoError(t, report(time.Second+1, time.Second).Broken())
+	exact.WronglyDenied = 1
+	require.EqualError(t, report(time.Second+1, time.Second).Broken(), "limit 5/m: 1 decisions of the sliding log are wrong")
+	require.NoError(t, report(25*time.Hour, 0).Broken())
+}
+
+func TestMedian(t *testing.T) {
+	var s stopwatch
+	s.add(100, 10)
+	require.Equal(t, 10.0, s.median()) // less than a chunk is better than nothing
+	s = stopwatch{}
+	for i := range 5 {
+		s.add(time.Duration(i)*chunk, chunk)
+	}
+	s.add(time.Second, chunk-1)
+	require.Equal(t, 2.0, s.median())
+	s.add(chunk, 1) // it goes with those before it
+	require.Len(t, s.chunks, 6)
+	require.Equal(t, 3.0, s.median())
+}

@@ -1,0 +1,121 @@
+package compare
+
+import (
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// points is how many instants of a Curve are evenly spaced; to them come those at
+// which the windows are fullest.
+const points = 480
+
+// curve is the true windows of a key around the time of the fullest of them, for
+// two windows before and after.
+func (t *trial) curve(key, algorithms int) Curve {
+	c := Curve{Key: t.log.name(key), Max: t.limit.Max, Counts: make([][]int64, algorithms)}
+	per := t.limit.Per
+	logs, peaks := make([]oracle.Log, algorithms), make([]time.Time, algorithms)
+	var fullest time.Time
+	var most int64
+	for i := range algorithms {
+		var n int64
+		if peaks[i], n = t.peak(&logs[i], key, i); n > most {
+			most, fullest = n, peaks[i]
+		}
+	}
+	first, last := t.ends(key)
+	from, to := fullest.Add(-2*per), fullest.Add(2*per)
+	if from.Before(first) {
+		from = first
+	}
+	if end := last.Add(per); to.After(end) {
+		to = end
+	}
+	for i := range points {
+		c.Times = append(c.Times, from.Add(to.Sub(from)/(points-1)*time.Duration(i)))
+	}
+	for _, peak := range peaks {
+		if peak.After(from) && peak.Before(to) {
+			c.Times = append(c.Times, peak)
+		}
+	}
+	slices.SortFunc(c.Times, time.Time.Compare)
+	c.Times = slices.CompactFunc(c.Times, time.Time.Equal)
+	for i := range c.Counts {
+		c.Counts[i] = make([]int64, len(c.Times))
+		for j, at := range c.Times {
+			c.Counts[i][j] = logs[i].Count(at.Add(-per), at)
+		}
+	}
+	return c
+}
+
+// peak fills log with what an algorithm has admitted of a key, and returns when
+// its fullest window ends, and what is in it.
+func (t *trial) peak(log *oracle.Log, key, algorithm int) (at time.Time, most int64) {
+	var admitted []time.Time
+	for _, hit := range t.log.hits(nil, key, t.admitted(algorithm)) {
+		if hit.Admitted {
+			log.Add(hit.At, 1)
+			admitted = append(admitted, hit.At)
+		}
+	}
+	for _, end := range admitted {
+		if n := log.Count(end.Add(-t.limit.Per), end); n > most {
+			at, most = end, n
+		}
+	}
+	return at, most
+}
+
+// ends are the oldest stamp of a key and the newest.
+func (t *trial) ends(key int) (first, last time.Time) {
+	for i, event := range t.log.of(key) {
+		at := t.log.at(event)
+		if i == 0 || at.Before(first) {
+			first = at
+		}
+		if i == 0 || at.After(last) {
+			last = at
+		}
+	}
+	return first, last
+}
+
+// hoursShown is how many rows a Heat has at most.
+const hoursShown = 24
+
+// heat is the hits of a key, whatever was decided about them, in the hours in
+// which it had the most.
+func (t *trial) heat(key int) Heat {
+	h := Heat{Key: t.log.name(key)}
+	var hours []int64
+	for _, event := range t.log.of(key) {
+		hours = append(hours, tiers.Index(t.log.at(event).UnixNano(), time.Hour))
+	}
+	slices.Sort(hours)
+	begin, first, most := 0, 0, 0
+	for end, hour := range hours {
+		for hours[begin] <= hour-hoursShown {
+			begin++
+		}
+		if end-begin+1 > most {
+			first, most = begin, end-begin+1
+		}
+	}
+	from, rows := hours[first], hours[first+most-1]-hours[first]+1
+	h.Hits = make([][60]int64, rows)
+	for i := range rows {
+		h.Hours = append(h.Hours, time.Unix((from+i)*3600, 0).UTC())
+	}
+	for _, event := range t.log.of(key) {
+		at := t.log.at(event)
+		if i := tiers.Index(at.UnixNano(), time.Hour) - from; i >= 0 && i < rows {
+			h.Hits[i][at.Minute()]++
+		}
+	}
+	return h
+}

@@ -1,0 +1,146 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// What generated traffic is made of. All of it is moderate: about a second in
+// memory, and half a minute of a Redis on the same machine.
+const (
+	genHits    = 40_000 // by users, in the mean
+	genUsers   = 3_000
+	genZipf    = 1.1
+	genSwing   = 0.8    // how far the rate swings around its mean, by the hour of the day
+	genPeak    = 16     // the busiest hour, UTC
+	genBursts  = 8_000  // hits of bursts for a limit, unless one burst has more
+	genLargest = 20_000 // hits on one side of a window's edge, at most
+	genAttack  = 4_000  // hits of one attacker, at most
+	genAtOnce  = 1_000  // of them at once
+)
+
+// genBegin is a noon, so that a day has a midnight in the middle: windows of a
+// day are aligned to it.
+var genBegin = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// Generate makes traffic to try limits on: users who come by the hour of the day,
+// some of them much more often than others; clients that send Max hits on each
+// side of the edge of an aligned window; and attackers. The same seed and limits
+// make the same log. It spans a day, or two of the longest windows if that is
+// more.
+func Generate(seed uint64, limits counter.Limits) (*Log, error) {
+	span := dur.Day
+	for _, limit := range limits {
+		span = max(span, 2*limit.Per)
+	}
+	g := &generator{rand: rand.New(rand.NewPCG(seed, 0)), span: span}
+	g.users()
+	for _, limit := range limits {
+		g.bursts(limit)
+		g.attackers(limit)
+	}
+	slices.SortStableFunc(g.hits, func(a, b generated) int { return a.at.Compare(b.at) })
+	model := fmt.Sprintf("generated traffic, seed %d: %s from %s; %d users, Zipf %.1f, Poisson by the hour of the day, busiest at %d:00; "+
+		"for each limit clients that hit Max times on each side of a window's edge, 2 that ask for 5 x the limit, 2 that send Max at once again and again, and 2 that do so half a second too early",
+		seed, dur.Format(span), genBegin.Format("2006-01-02 15:04 MST"), genUsers, genZipf, genPeak)
+	if slices.ContainsFunc(limits, func(l counter.Limit) bool { return l.Max > genAtOnce }) {
+		model += fmt.Sprintf("; of a large Max no more than %d at an edge and %d at once", genLargest, genAtOnce)
+	}
+	b := newBuilder(model)
+	for _, h := range g.hits {
+		if err := b.add(h.at, counter.Key{Event: "signup", Feature: h.who}); err != nil {
+			return nil, err
+		}
+	}
+	return b.finish()
+}
+
+type generated struct {
+	at  time.Time
+	who string
+}
+
+type generator struct {
+	rand *rand.Rand
+	span time.Duration
+	hits []generated
+}
+
+// hit adds a hit that long after the beginning, if that is not after the end.
+func (g *generator) hit(after time.Duration, who string) {
+	if after >= 0 && after < g.span {
+		g.hits = append(g.hits, generated{genBegin.Add(after.Truncate(time.Microsecond)), who})
+	}
+}
+
+// upTo is a random duration below d.
+func (g *generator) upTo(d time.Duration) time.Duration {
+	return time.Duration(g.rand.Int64N(max(1, int64(d))))
+}
+
+// users hit as a Poisson process whose rate follows the hour: one at the highest
+// rate, of which some hits are left out.
+func (g *generator) users() {
+	who := rand.NewZipf(g.rand, genZipf, 1, genUsers-1)
+	highest := genHits * (1 + genSwing) / g.span.Hours()
+	for hours := g.rand.ExpFloat64() / highest; hours < g.span.Hours(); hours += g.rand.ExpFloat64() / highest {
+		at := time.Duration(hours * float64(time.Hour))
+		clock := genBegin.Add(at).Sub(genBegin.Truncate(dur.Day)).Hours()
+		if g.rand.Float64()*(1+genSwing) < 1+genSwing*math.Cos(2*math.Pi*(clock-genPeak)/24) {
+			g.hit(at, fmt.Sprintf("user:%d", who.Uint64()))
+		}
+	}
+}
+
+// bursts are clients of their own who hit Max times shortly before the edge of an
+// aligned window, and Max times shortly after.
+func (g *generator) bursts(limit counter.Limit) {
+	size := min(limit.Max, genLargest)
+	first := time.Unix(0, tiers.Index(genBegin.UnixNano(), limit.Per)*int64(limit.Per))
+	edges := int64((genBegin.Add(g.span-1).Sub(first) / limit.Per))
+	for i := range min(20, max(1, genBursts/(2*size))) {
+		edge := first.Add(time.Duration(1+g.rand.Int64N(edges)) * limit.Per).Sub(genBegin)
+		for range size {
+			g.hit(edge-1000-g.upTo(limit.Per/50), fmt.Sprintf("edge-of-%s:%d", dur.Format(limit.Per), i))
+			g.hit(edge+g.upTo(limit.Per/50), fmt.Sprintf("edge-of-%s:%d", dur.Format(limit.Per), i))
+		}
+	}
+}
+
+// attackers come as often as they can: two of them steadily, five times as often
+// as the limit allows; two who send Max hits at once, and again before Per has
+// passed; and two who do so late in a second, and again half a second too early.
+func (g *generator) attackers(limit counter.Limit) {
+	for i := range 2 {
+		at, step := g.upTo(g.span/2), limit.Per/time.Duration(5*limit.Max)
+		for range genAttack {
+			g.hit(at, fmt.Sprintf("flood-%s:%d", limit, i))
+			at += step/2 + g.upTo(step)
+		}
+	}
+	for i := range 2 {
+		at, size := g.upTo(g.span/4), min(limit.Max, genAtOnce)
+		for range genAttack / size {
+			for j := range size {
+				g.hit(at+time.Duration(j)*time.Microsecond, fmt.Sprintf("pulse-%s:%d", limit, i))
+			}
+			at += limit.Per/2 + g.upTo(limit.Per/2)
+		}
+	}
+	for i := range 2 {
+		size, early := min(limit.Max, genAtOnce), min(time.Second/2, limit.Per/4)
+		at := g.upTo(g.span-limit.Per).Truncate(time.Second) + time.Second - early/4
+		for j := range size {
+			who := fmt.Sprintf("early-%s:%d", limit, i)
+			g.hit(at+time.Duration(j)*time.Microsecond, who)
+			g.hit(at+limit.Per-early+time.Duration(j)*time.Microsecond, who)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+)
+
+// browserPatience is spent only on failures.
+const browserPatience = 2 * time.Minute
+
+// browse opens a page in a browser without a window, and returns the document
+// as it is after its scripts, and what was written to the console.
+func browse(t *testing.T, path string) (document string, console []string) {
+	t.Helper()
+	var program string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if found, err := exec.LookPath(name); err == nil {
+			program = found
+			break
+		}
+	}
+	require.NotEmpty(t, program, "there is no browser: install chromium (Debian, Fedora, Homebrew); on Debian, make test as root installs it")
+
+	profile, err := os.MkdirTemp("", "browser")
+	require.NoError(t, err)
+	// Not t.TempDir: a process of the browser may write there a moment longer,
+	// which is no failure.
+	t.Cleanup(func() { os.RemoveAll(profile) })
+	ctx, cancel := context.WithTimeout(t.Context(), browserPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program,
+		"--headless", "--dump-dom", "--enable-logging=stderr", "--hide-scrollbars", "--user-data-dir="+profile,
+		"--no-sandbox", // it does not run as root; the page is our own
+		"--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+		"--disable-extensions", "--disable-sync", "--no-first-run", "--no-default-browser-check",
+		"file://"+path)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &log, 5*time.Second
+	require.NoError(t, cmd.Run(), "%s\n%s", program, &log)
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "CONSOLE") {
+			console = append(console, strings.TrimSpace(line))
+		}
+	}
+	return out.String(), console
+}
+
+// view is one page in one window.
+type view struct {
+	name   string
+	page   []byte
+	width  int
+	scheme string
+	charts int // that are to be seen
+}
+
+// frames is a page that has the views as frames, and measures them. A frame is
+// the page as it is, its policy included, so that nothing is loosened for the
+// measurement; and one more is loaded from its file, as a reader does.
+func frames(t *testing.T, views []view) string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join("testdata", "measure.js"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	var b bytes.Buffer
+	b.WriteString("<!DOCTYPE html><meta charset=utf-8><pre id=result></pre>\n")
+	for i, v := range views {
+		file := filepath.Join(dir, fmt.Sprintf("%d.html", i))
+		require.NoError(t, os.WriteFile(file, v.page, 0o644))
+		if i == 0 {
+			fmt.Fprintf(&b, "<iframe src=%q></iframe>\n", filepath.Base(file))
+		}
+		fmt.Fprintf(&b, "<iframe title=\"%s\" width=%d height=900 data-scheme=%s data-charts=%d style=\"border:0;color-scheme:%s\" srcdoc=\"%s\"></iframe>\n",
+			v.name, v.width, v.scheme, v.charts, v.scheme, html.EscapeString(string(v.page)))
+	}
+	fmt.Fprintf(&b, "<script>%s</script>\n", script)
+	wrapper := filepath.Join(dir, "frames.html")
+	require.NoError(t, os.WriteFile(wrapper, b.Bytes(), 0o644))
+	return wrapper
+}
+
+var resultPattern = regexp.MustCompile(`<pre id="result">([^<]*)</pre>`)
+
+// TestInABrowser looks at the page where it will be read: in narrow and wide
+// windows, on light and dark ground.
+func TestInABrowser(t *testing.T) {
+	var views []view
+	add := func(name string, charts int, widths []int, schemes []string, reports ...*compare.Report) {
+		for _, width := range widths {
+			for _, scheme := range schemes {
+				views = append(views, view{fmt.Sprintf("%s, %d, %s", name, width, scheme), written(t, reports...), width, scheme, charts})
+			}
+		}
+	}
+	all, both := []int{375, 768, 1400}, []string{"light", "dark"}
+	add("a day", 15, all, both, sample(t, 0))
+	odd := edges(t)
+	add("two limits", 30, []int{1000}, both[:1], sample(t, 0), sample(t, 1))
+	add("long names", 15, []int{375, 1400}, both[:1], odd["long names"])
+	add("one event", 5, []int{375, 1400}, both[1:], odd["one event"])
+	add("odd numbers", 15, []int{375, 1400}, both[:1], odd["numbers that are none"])
+	add("a month", 15, []int{375, 1400}, both[1:], odd["a month of heat"])
+
+	document, console := browse(t, frames(t, views))
+	found := resultPattern.FindStringSubmatch(document)
+	require.NotNil(t, found, "nothing was measured; the console says %q", console)
+	text, err := url.PathUnescape(found[1])
+	require.NoError(t, err)
+	var wrong map[string][]string
+	require.NoError(t, json.Unmarshal([]byte(text), &wrong))
+	require.Len(t, wrong, len(views))
+	for _, v := range views {
+		t.Run(v.name, func(t *testing.T) {
+			require.Empty(t, wrong[v.name], strings.Join(wrong[v.name], "\n"))
+		})
+	}
+	require.Len(t, console, 1, "the console says %s", strings.Join(console, "\n"))
+	require.Contains(t, console[0], "control: this message is seen")
+}
+
+// TestPolicyInABrowser smuggles what the page's policy forbids past the
+// escaping, and sees that it has no effect.
+func TestPolicyInABrowser(t *testing.T) {
+	const smuggled = `<script>document.title = "smuggled"</script><style>h1 { color: rgb(1, 2, 3) }</style><p style="color: rgb(1, 2, 3)" onclick="1">` +
+		`<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw="></body>`
+	out := strings.Replace(string(written(t, sample(t, 0))), "</body>", smuggled, 1)
+	file := filepath.Join(t.TempDir(), "smuggled.html")
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`<pre id="result"></pre><iframe srcdoc="%s"></iframe><script>onload = () => {
+		const frame = document.querySelector('iframe'), color = s => frame.contentWindow.getComputedStyle(frame.contentDocument.querySelector(s)).color
+		document.querySelector('#result').textContent = [frame.contentDocument.title, color('h1'), color('p[onclick]')].join('; ')
+	}</script>`, html.EscapeString(out))), 0o644))
+	document, console := browse(t, file)
+	found := resultPattern.FindStringSubmatch(document)
+	require.NotNil(t, found)
+	require.Equal(t, "Rate limiters compared: 100/d on access.log.gz; rgb(27, 31, 36); rgb(27, 31, 36)", found[1])
+	refused := 0
+	for _, line := range console {
+		if strings.Contains(line, "Content Security Policy") {
+			refused++
+		}
+	}
+	require.GreaterOrEqual(t, refused, 4, "the console tells of each: %s", strings.Join(console, "\n"))
+}

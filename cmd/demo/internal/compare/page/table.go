@@ -1,0 +1,226 @@
+package page
+
+import (
+	"math"
+	"slices"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+)
+
+// table is all measures of all algorithms.
+type table struct {
+	Columns []column
+	Rows    []row
+	Groups  []group
+	Notes   []fact
+}
+
+// column is one measure.
+type column struct {
+	Head, Unit string
+	First      bool // of its group
+
+	show func(a *compare.Algorithm) (value, small string)
+	cost func(a *compare.Algorithm) float64 // less is better; nil if neither is
+}
+
+// group is what adjacent columns have in common.
+type group struct {
+	Head string
+	Span int
+}
+
+type row struct {
+	Number             int
+	Name, Source, Kind string // Kind is the source as a class: "ours" or "line"
+	Reference          bool
+	Cells              []cell
+}
+
+// cell is a value and how it stands among those of its column: "best",
+// "worst" or nothing.
+type cell struct {
+	Value, Small, Mark string
+	First              bool
+}
+
+func columnsFor(r *compare.Report) []column {
+	plain := func(decimals int, of func(a *compare.Algorithm) float64) func(*compare.Algorithm) (string, string) {
+		return func(a *compare.Algorithm) (string, string) { return number(of(a), decimals), "" }
+	}
+	share := func(of func(a *compare.Algorithm) int64) func(*compare.Algorithm) (string, string) {
+		return func(a *compare.Algorithm) (string, string) {
+			if of(a) == 0 {
+				return "0", ""
+			}
+			return commas(of(a)), percent(of(a), r.Events)
+		}
+	}
+	measure := func(head, unit string, decimals int, of func(a *compare.Algorithm) float64) column {
+		return column{Head: head, Unit: unit, show: plain(decimals, of), cost: of}
+	}
+	decisions := func(head, unit string, of func(a *compare.Algorithm) int64) column {
+		return column{Head: head, Unit: unit, show: share(of), cost: func(a *compare.Algorithm) float64 { return float64(of(a)) }}
+	}
+	others := func(cost func(a *compare.Algorithm) float64) func(a *compare.Algorithm) float64 {
+		return func(a *compare.Algorithm) float64 {
+			if a.Name == r.Reference { // it cannot but be like itself
+				return math.NaN()
+			}
+			return cost(a)
+		}
+	}
+	unlike := decisions("Unlike the exact log", "hits", func(a *compare.Algorithm) int64 { return a.Differently })
+	unlike.cost = others(unlike.cost)
+	return []column{
+		{Head: "Admitted", Unit: "hits", First: true, show: func(a *compare.Algorithm) (string, string) {
+			if !finite(a.Relative) { // nothing was admitted by the exact one
+				return commas(a.Admitted), ""
+			}
+			return commas(a.Admitted), number(a.Relative, 3) + " × exact"
+		}, cost: others(func(a *compare.Algorithm) float64 { return math.Abs(a.Relative - 1) })},
+		{Head: "Fullest window", Unit: "× limit", First: true, show: plain(2, func(a *compare.Algorithm) float64 { return a.WorstWindow }),
+			// A window that is not full breaks no promise.
+			cost: func(a *compare.Algorithm) float64 { return max(0, a.WorstWindow-1) }},
+		{Head: "Promised", Unit: "at most", show: func(a *compare.Algorithm) (string, string) {
+			return orUnknown(clean(a.Worst, 24)), ""
+		}},
+		first(decisions("Wrongly admitted", "hits", func(a *compare.Algorithm) int64 { return a.WronglyAdmitted })),
+		decisions("Wrongly denied", "hits", func(a *compare.Algorithm) int64 { return a.WronglyDenied }),
+		unlike,
+		first(measure("Mean", "bytes", 0, func(a *compare.Algorithm) float64 { return a.BytesPerKey })),
+		measure("Busiest key", "bytes", 0, func(a *compare.Algorithm) float64 { return float64(a.BytesWorstKey) }),
+		first(measure("Reads", "", 2, func(a *compare.Algorithm) float64 { return a.ReadsPerEvent })),
+		measure("Writes", "", 2, func(a *compare.Algorithm) float64 { return a.WritesPerEvent }),
+		measure("Round trips", "", 2, func(a *compare.Algorithm) float64 { return a.TripsPerEvent }),
+		measure("Time", "ns", 0, func(a *compare.Algorithm) float64 { return a.NanosPerEvent }),
+	}
+}
+
+func first(c column) column {
+	c.First = true
+	return c
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return unknown
+	}
+	return s
+}
+
+func newTable(r *compare.Report) table {
+	t := table{
+		Columns: columnsFor(r),
+		Groups: []group{
+			{"Admission", 1}, {"True window", 2}, {"Decisions", 3}, {"Memory per key", 2}, {"Work per event", 4},
+		},
+	}
+	for i := range r.Algorithms {
+		a := &r.Algorithms[i]
+		out := row{
+			Number: i + 1, Name: orUnknown(clean(a.Name, nameLength)), Source: clean(a.Source, nameLength), Kind: palette[line].name,
+			Reference: a.Name == r.Reference,
+		}
+		if a.Source == "abacus" {
+			out.Kind = palette[ours].name
+		}
+		for _, c := range t.Columns {
+			value, small := c.show(a)
+			out.Cells = append(out.Cells, cell{Value: value, Small: small, First: c.First})
+		}
+		t.Rows = append(t.Rows, out)
+	}
+	for i, c := range t.Columns {
+		if c.cost == nil {
+			continue
+		}
+		costs := make([]float64, len(r.Algorithms))
+		for j := range r.Algorithms {
+			costs[j] = c.cost(&r.Algorithms[j])
+		}
+		for j, mark := range marks(costs) {
+			t.Rows[j].Cells[i].Mark = mark
+		}
+	}
+	t.Notes = notes(r)
+	return t
+}
+
+// marks says which costs are the best and which the worst. Those that more than
+// a third of the rows share are not marked: they do not stand out.
+func marks(costs []float64) []string {
+	out := make([]string, len(costs))
+	known := slices.DeleteFunc(slices.Clone(costs), func(v float64) bool { return !(v >= 0 && finite(v)) })
+	if len(known) < 2 || slices.Min(known) == slices.Max(known) {
+		return out
+	}
+	for mark, v := range map[string]float64{"best": slices.Min(known), "worst": slices.Max(known)} {
+		var at []int
+		for i, c := range costs {
+			if c == v {
+				at = append(at, i)
+			}
+		}
+		if len(at) > max(1, len(known)/3) {
+			continue
+		}
+		for _, i := range at {
+			out[i] = mark
+		}
+	}
+	return out
+}
+
+// notes say how things were measured, in the words of the report.
+func notes(r *compare.Report) []fact {
+	var out []fact
+	memory := func(way string, names string) {
+		if r.Sample > 0 {
+			way += "; the mean is that of " + plural(int64(r.Sample), "key") + ", each right after its last hit"
+		}
+		out = append(out, fact{"Memory" + names, way + "."})
+	}
+	byWay(r, func(a *compare.Algorithm) string { return a.BytesMeasured }, memory)
+	byWay(r, func(a *compare.Algorithm) string { return a.Counted }, func(way, names string) {
+		out = append(out, fact{"Reads and writes" + names, "counted in " + way + "."})
+	})
+	for _, l := range r.LeftOut {
+		out = append(out, fact{"Left out", clean(l.Name, nameLength) + ", " + clean(l.Why, 200) + "."})
+	}
+	return out
+}
+
+// byWay tells each way that the algorithms have, and whose it is if there are
+// several: all of a source, or some by name. What has no way is not told.
+func byWay(r *compare.Report, of func(a *compare.Algorithm) string, tell func(way, names string)) {
+	var ways []string
+	names, sources, mixed := map[string][]string{}, map[string][]string{}, false
+	wayOf := map[string]string{}
+	for i := range r.Algorithms {
+		a := &r.Algorithms[i]
+		way := clean(of(a), nameLength)
+		if names[way] == nil {
+			ways = append(ways, way)
+		}
+		names[way] = append(names[way], clean(a.Name, nameLength))
+		if before, known := wayOf[a.Source]; !known {
+			wayOf[a.Source] = way
+			sources[way] = append(sources[way], clean(a.Source, nameLength))
+		} else if before != way {
+			mixed = true
+		}
+	}
+	if !mixed {
+		names = sources
+	}
+	for _, way := range ways {
+		switch {
+		case way == "":
+		case len(ways) == 1:
+			tell(way, "")
+		default:
+			tell(way, ", "+list(names[way]))
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package compare
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func onRedis(t testing.TB) *stores.Opened { return opened(t, "redis://"+servertest.Redis(t)) }
+
+// held is how many keys a server has, whoever's they are.
+func held(t testing.TB, store *stores.Opened) int64 {
+	t.Helper()
+	n, err := store.Redis.Client.DBSize(context.Background()).Result()
+	require.NoError(t, err)
+	return n
+}
+
+// On Redis everybody decides as in memory, and leaves nothing; what others have
+// there stays.
+func TestOnRedis(t *testing.T) {
+	store := onRedis(t)
+	require.NoError(t, store.Redis.Client.Set(t.Context(), "others", "1", 0).Err())
+	seed := rand.Uint64()
+	limits := counter.MustLimits("6/10s,5/d")
+	log := randomLog(t, rand.New(rand.NewPCG(seed, 0)), limits[1], time.Minute)
+	here := compareOn(t, Config{Limits: limits, Store: inMemory(t), Skew: time.Minute}, log)
+	there := compareOn(t, Config{Limits: limits, Store: store, Skew: time.Minute}, log)
+	for i, r := range there {
+		require.Equal(t, store.Name.String(), r.Store)
+		require.NoError(t, r.Broken())
+		require.Equal(t, here[i].Curve, r.Curve, "seed %d", seed)
+		require.Equal(t, here[i].Heat, r.Heat)
+		require.Equal(t, here[i].LeftOut, r.LeftOut)
+		for j, a := range r.Algorithms {
+			want := here[i].Algorithms[j]
+			require.Equal(t, "MEMORY USAGE", a.BytesMeasured)
+			require.Equal(t, "commands", a.Counted)
+			require.Positive(t, a.BytesPerKey, a.Name)
+			require.Positive(t, a.ReadsPerEvent, a.Name)
+			require.Positive(t, a.WritesPerEvent, a.Name)
+			require.Positive(t, a.TripsPerEvent, a.Name)
+			want.BytesPerKey, want.BytesWorstKey, want.BytesMeasured, want.Counted = a.BytesPerKey, a.BytesWorstKey, a.BytesMeasured, a.Counted
+			want.ReadsPerEvent, want.WritesPerEvent, want.TripsPerEvent, want.NanosPerEvent = a.ReadsPerEvent, a.WritesPerEvent, a.TripsPerEvent, a.NanosPerEvent
+			require.Equal(t, want, a, "seed %d", seed)
+		}
+	}
+	require.EqualValues(t, 1, held(t, store))
+}
+
+// What is counted is what the server was told.
+func TestCommandsOnRedis(t *testing.T) {
+	var hits []time.Duration
+	for i := range 50 {
+		hits = append(hits, time.Duration(i)*time.Minute)
+	}
+	store := onRedis(t)
+	r := compareOn(t, Config{Limits: counter.MustLimits("100/d"), Store: store}, logOf(t, hits...))[0]
+	bucket := r.named(t, "token bucket")
+	require.Equal(t, []float64{1, 1, 1.02}, []float64{bucket.ReadsPerEvent, bucket.WritesPerEvent, bucket.TripsPerEvent}) // and the script once
+	abacus := r.named(t, onDefault)
+	require.Equal(t, []float64{1, 1}, []float64{abacus.ReadsPerEvent, abacus.TripsPerEvent}) // one value
+	require.InDelta(t, 1, abacus.WritesPerEvent, 0.3)
+
+	// Denials are remembered for a second: no trip.
+	r = compareOn(t, Config{Limits: counter.MustLimits("1/d"), Store: store}, logOf(t, make([]time.Duration, 10)...))[0]
+	require.Equal(t, 0.2, r.named(t, onDefault).TripsPerEvent)
+}
+
+// Where others use the server its counts are not ours.
+func TestBusyRedis(t *testing.T) {
+	store := onRedis(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			store.Redis.Client.Get(ctx, "something")
+		}
+	}()
+	log := logOf(t, 0, time.Minute)
+	r := compareOn(t, Config{Limits: counter.MustLimits("5/d"), Store: store}, log)[0]
+	stop()
+	<-done
+	here := compareOn(t, Config{Limits: counter.MustLimits("5/d"), Store: inMemory(t)}, log)[0]
+	a, want := r.named(t, onDefault), here.named(t, onDefault)
+	require.Equal(t, "buckets", a.Counted)
+	require.Equal(t, want.ReadsPerEvent, a.ReadsPerEvent)
+	require.Equal(t, want.WritesPerEvent, a.WritesPerEvent)
+}
+
+// A server that must not tell is used all the same.
+func TestSilentRedis(t *testing.T) {
+	store := onRedis(t)
+	require.NoError(t, store.Redis.Client.Do(t.Context(), "ACL", "SETUSER", "default", "-info", "-memory").Err())
+	r := compareOn(t, Config{Limits: counter.MustLimits("5/d"), Store: store}, logOf(t, 0, time.Minute))[0]
+	for _, a := range r.Algorithms {
+		require.Positive(t, a.Admitted)
+		require.Zero(t, a.BytesPerKey)
+		require.Equal(t, "not told by the server", a.BytesMeasured)
+	}
+	require.Equal(t, "buckets", r.named(t, onDefault).Counted)
+	require.Zero(t, held(t, store))
+}
+
+// An interrupt, and a server that fails: nothing is left, and an error.
+func TestInterruptedOnRedis(t *testing.T) {
+	store := onRedis(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	limits := counter.MustLimits("5/m")
+	var hits []time.Duration
+	for i := range 2000 {
+		hits = append(hits, time.Duration(i)*time.Second)
+	}
+	log, seen := logOf(t, hits...), 0
+	c, err := New(Config{Limits: limits, Store: store, Timeout: time.Second, Progress: func(name string, _ int64) {
+		if name != "GCRA" {
+			return
+		}
+		if seen++; seen == 2 {
+			require.EqualValues(t, 1, held(t, store))
+			require.NoError(t, store.Redis.Client.Set(t.Context(), "others", "1", 0).Err())
+			cancel()
+		}
+	}})
+	require.NoError(t, err)
+	_, err = c.Run(ctx, log)
+	require.ErrorIs(t, err, context.Canceled)
+	require.EqualValues(t, 1, held(t, store))
+
+	require.NoError(t, store.Redis.Client.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1mb").Err())
+	c, err = New(Config{Limits: limits, Store: store, Timeout: time.Second})
+	require.NoError(t, err)
+	_, err = c.Run(t.Context(), log)
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "event 1: ")
+	require.ErrorContains(t, err, "OOM")
+}
+
+// given is a candidate on Redis that was given all of a log of one key.
+func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate candidate, log *Log) (algorithm, []Hit, *Comparison) {
+	c, err := New(Config{Limits: counter.Limits{limit}, Store: store, Timeout: 10 * time.Second})
+	require.NoError(t, err)
+	a, err := candidate.open(c, limit)
+	require.NoError(t, err)
+	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, log.Events())}
+	_, err = tried.decide(t.Context(), a, 0, log.Events(), 1)
+	require.NoError(t, err)
+	return a, log.hits(nil, 0, tried.admitted(0)), c
+}
+
+// all is the memory of all keys of a comparison.
+func all(t *testing.T, store *stores.Opened, prefix string) (bytes int64, names []string) {
+	var err error
+	names, err = store.Redis.Client.Keys(t.Context(), "*"+prefix+"*").Result()
+	require.NoError(t, err)
+	bytes, err = usage(t.Context(), store.Redis, names)
+	require.NoError(t, err)
+	return bytes, names
+}
+
+// Every stored name of a key is weighed, and none that would have expired if the
+// server's clock were the log's.
+func TestWeighedOnRedis(t *testing.T) {
+	store := onRedis(t)
+	key := counter.Key{Event: "signup", Feature: "ada"}
+	var hits []time.Duration
+	for i := range 1500 {
+		hits = append(hits, time.Duration(i)*6*time.Second)
+	}
+	hour, day := counter.MustLimits("10000/h")[0], counter.MustLimits("10000/d")[0]
+
+	a, decided, c := given(t, store, day, onLadder(tiers.Default), logOf(t, hits...))
+	sum, names := all(t, store, c.prefix)
+	require.Greater(t, len(names), 2, "no leaves")
+	got, err := a.weigh(t.Context(), key, decided)
+	require.NoError(t, err)
+	require.Equal(t, sum, got)
+
+	// Three days later the leaves are no longer the key's.
+	a, decided, c = given(t, store, day, onLadder(tiers.Default), logOf(t, append(hits, 80*time.Hour)...))
+	stale, names := all(t, store, c.prefix)
+	require.Greater(t, len(names), 2)
+	got, err = a.weigh(t.Context(), key, decided)
+	require.NoError(t, err)
+	require.Positive(t, got)
+	require.Less(t, got, stale/4)
+
+	// The limiter itself looks under every name that there can be.
+	for _, more := range []time.Duration{0, 90 * time.Minute, 3 * time.Hour} {
+		a, decided, _ = given(t, store, hour, candidates(hour)[9], logOf(t, append(hits, 9000*time.Second+more)...))
+		want, err := a.(*textbookRun).Bytes(t.Context(), key)
+		require.NoError(t, err)
+		got, err = a.weigh(t.Context(), key, decided)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "%s later", more)
+	}
+
+	// Tiers that are kept for different times are stored apart.
+	l, err := tiers.Parse("1s:3h, 1m:1d, 1h:1d")
+	require.NoError(t, err)
+	a, decided, c = given(t, store, day, onLadder(l), logOf(t, hits...))
+	sum, names = all(t, store, c.prefix)
+	require.Greater(t, len(names), 3)
+	got, err = a.weigh(t.Context(), key, decided)
+	require.NoError(t, err)
+	require.Equal(t, sum, got)
+}

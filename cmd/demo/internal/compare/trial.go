@@ -1,0 +1,205 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/oracle"
+)
+
+// trial is one limit, tried on a log.
+type trial struct {
+	c       *Comparison
+	log     *Log
+	limit   counter.Limit
+	sample  sample
+	decided []uint32 // by event: bit i is set if algorithm i has admitted it
+}
+
+// sample is the keys that are weighed, each right after its last hit: later its
+// state may be dropped.
+type sample struct {
+	keys   []int    // evenly spaced over all of them
+	worst  int      // the one with the most hits, which need not be among them
+	events []uint32 // the last hit of each of these, ascending
+}
+
+func (l *Log) sample(most int) (s sample) {
+	n := min(most, len(l.keys))
+	for i := range n {
+		s.keys = append(s.keys, i*len(l.keys)/n)
+	}
+	for k := range l.keys {
+		if len(l.of(k)) > len(l.of(s.worst)) {
+			s.worst = k
+		}
+	}
+	for _, k := range append([]int{s.worst}, s.keys...) {
+		of := l.of(k)
+		s.events = append(s.events, of[len(of)-1])
+	}
+	slices.Sort(s.events)
+	s.events = slices.Compact(s.events)
+	return s
+}
+
+// chunk is how many events are decided between two looks at the clock: few, so
+// that most chunks are spared whatever else the machine does.
+const chunk = 64
+
+// run gives the log to a candidate. It runs alone and after a collection of all
+// that the one before has left, so neither its time nor its memory is shared.
+func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Algorithm, err error) {
+	a = Algorithm{Name: candidate.name, Source: candidate.source, Worst: candidate.worst}
+	algorithm, err := candidate.open(t.c, t.limit)
+	if err != nil {
+		return a, err
+	}
+	if redis := t.c.cfg.Store.Redis; redis != nil {
+		defer func() {
+			if swept := sweep(ctx, redis, t.c.prefix); err == nil {
+				err = swept
+			}
+		}()
+	}
+	runtime.GC()
+	weighed, untold := map[int]int64{}, false
+	if err := algorithm.begin(ctx); err != nil {
+		return a, err
+	}
+	var times stopwatch
+	next := t.sample.events
+	for from := 0; from < len(t.log.events); {
+		if t.c.cfg.Progress != nil && from%1024 < chunk {
+			t.c.cfg.Progress(a.Name, t.c.given)
+		}
+		to := min(from+chunk, len(t.log.events))
+		if len(next) > 0 {
+			to = min(to, int(next[0])+1)
+		}
+		took, err := t.decide(ctx, algorithm, from, to, 1<<number)
+		if err != nil {
+			return a, err
+		}
+		times.add(took, to-from)
+		t.c.given += int64(to - from)
+		if from = to; len(next) > 0 && int(next[0]) == to-1 {
+			key := int(t.log.events[to-1].key)
+			hits := t.log.hits(nil, key, t.admitted(number))
+			weighed[key], err = algorithm.weigh(ctx, t.log.keys[key], hits)
+			if next = next[1:]; refused(err) {
+				untold, next = true, nil
+			} else if err != nil {
+				return a, fmt.Errorf("%s: %w", a.Name, err)
+			}
+		}
+	}
+	if err := algorithm.account(ctx, &a, t.log, t.admitted(number)); err != nil {
+		return a, fmt.Errorf("%s: %w", a.Name, err)
+	}
+	for _, key := range t.sample.keys {
+		a.BytesPerKey += float64(weighed[key]) / float64(len(t.sample.keys))
+	}
+	a.BytesWorstKey = weighed[t.sample.worst]
+	if untold {
+		a.BytesPerKey, a.BytesWorstKey, a.BytesMeasured = 0, 0, "not told by the server"
+	}
+	a.NanosPerEvent = times.median()
+	return a, nil
+}
+
+// stopwatch is the times of chunks.
+type stopwatch struct {
+	chunks []float64 // nanoseconds an event
+	part   time.Duration
+	events int // in part
+}
+
+// add adds what some events took; those that are less than a chunk, since a key
+// was weighed, go with the next.
+func (s *stopwatch) add(took time.Duration, events int) {
+	s.part, s.events = s.part+took, s.events+events
+	if s.events >= chunk {
+		s.flush()
+	}
+}
+
+func (s *stopwatch) flush() {
+	s.chunks = append(s.chunks, float64(s.part.Nanoseconds())/float64(s.events))
+	s.part, s.events = 0, 0
+}
+
+// median is that of all chunks.
+func (s *stopwatch) median() float64 {
+	if len(s.chunks) == 0 {
+		s.flush()
+	}
+	slices.Sort(s.chunks)
+	return s.chunks[len(s.chunks)/2]
+}
+
+// decide is the events from from up to to, without to.
+func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to int, bit uint32) (time.Duration, error) {
+	began := time.Now()
+	for i := from; i < to; i++ {
+		e := &t.log.events[i]
+		t.c.now = time.UnixMicro(e.at)
+		allowed, err := algorithm.take(ctx, t.log.keys[e.key])
+		if err != nil {
+			return 0, fmt.Errorf("event %d: %w", i+1, err)
+		}
+		if allowed {
+			t.decided[i] |= bit
+		}
+	}
+	return time.Since(began), nil
+}
+
+// admitted is what algorithm number has decided.
+func (t *trial) admitted(number int) func(event uint32) bool {
+	return func(event uint32) bool { return t.decided[event]&(1<<number) != 0 }
+}
+
+// judge fills in what can be said of all decisions. It returns the key in whose
+// fullest windows the algorithms differ most, of several the one with the most
+// hits.
+func (t *trial) judge(ctx context.Context, all []Algorithm) (widest int, err error) {
+	var log oracle.Log
+	var hits []Hit
+	most := int64(-1)
+	sums := make([]Measures, len(all))
+	for key := range t.log.keys {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		least, worst := int64(math.MaxInt64), int64(0)
+		for i := range all {
+			hits = t.log.hits(hits[:0], key, t.admitted(i))
+			m := judge(&log, hits, t.limit)
+			sums[i].add(m)
+			least, worst = min(least, m.Worst), max(worst, m.Worst)
+		}
+		if spread := worst - least; spread > most || spread == most && len(t.log.of(key)) > len(t.log.of(widest)) {
+			most, widest = spread, key
+		}
+	}
+	for _, bits := range t.decided {
+		for i := range all {
+			if bits>>i&1 != bits&1 {
+				all[i].Differently++
+			}
+		}
+	}
+	for i, m := range sums {
+		a := &all[i]
+		a.Admitted, a.WronglyAdmitted, a.WronglyDenied = m.Admitted, m.WronglyAdmitted, m.WronglyDenied
+		a.Relative = float64(m.Admitted) / float64(sums[0].Admitted)
+		a.WorstWindow = float64(m.Worst) / float64(t.limit.Max)
+	}
+	return widest, nil
+}
