@@ -16,7 +16,7 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
-have chromium     || { packages="$packages chromium"; }
+have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || { packages="$packages chromium fonts-liberation"; }
 [ -n "$packages" ] || exit 0
 
 refuse() {

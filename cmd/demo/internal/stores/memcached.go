@@ -227,8 +227,9 @@ type ended struct {
 }
 
 // slack is what backend/memcache adds to a time to live for memcached's clock,
-// the rounding up to whole seconds, and how far that clock may be behind.
-func (m *Memcached) slack(tiers.Ladder) time.Duration { return 4 * time.Second }
+// the rounding up to whole seconds, and how far that clock may be behind: some
+// seconds, on a busy machine.
+func (m *Memcached) slack(tiers.Ladder) time.Duration { return 10 * time.Second }
 
 func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }
 

@@ -76,7 +76,7 @@ func newCost(r *compare.Report, y axis) (shown, error) {
 	for i := range r.Algorithms {
 		a := &r.Algorithms[i]
 		v := y.of(a)
-		if !(a.BytesPerKey > 0.01 && a.BytesPerKey < absurd && v >= 0 && v < absurd) { // NaN is not either
+		if !(a.BytesPerKey > 0.01 && a.BytesPerKey < absurd && v >= 0 && v < absurd) { // so that NaN is left out too
 			left = append(left, clean(a.Name, nameLength))
 			continue
 		}

@@ -101,9 +101,10 @@ var resultPattern = regexp.MustCompile(`<pre id="result">([^<]*)</pre>`)
 func TestInABrowser(t *testing.T) {
 	var views []view
 	add := func(name string, charts int, widths []int, schemes []string, reports ...*compare.Report) {
+		out := written(t, reports...)
 		for _, width := range widths {
 			for _, scheme := range schemes {
-				views = append(views, view{fmt.Sprintf("%s, %d, %s", name, width, scheme), written(t, reports...), width, scheme, charts})
+				views = append(views, view{fmt.Sprintf("%s, %d, %s", name, width, scheme), out, width, scheme, charts})
 			}
 		}
 	}
