@@ -41,7 +41,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	return &bench{T: t, addr: servertest.Memcached(t, "-m", "2048"), now: time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC)}
+	return &bench{T: t, addr: servertest.Memcached(t, "-m", "2048", "-c", "8192"), now: time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC)}
 }
 
 // client is one for the contestants that are not ours, with enough connections
