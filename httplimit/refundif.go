@@ -25,15 +25,30 @@ func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	status = http.StatusOK // if it has not said anything
 }
 
-// whole is w with Flush and Hijack, if it has them only by what it wraps: a
-// http.ResponseController would find them there, past all hooks.
+// whole is w with Flush and Hijack, if one of them is only in what w wraps: a
+// http.ResponseController would find it there, past all hooks.
 func whole(w http.ResponseWriter) http.ResponseWriter {
-	_, flushes := w.(http.Flusher)
-	_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
-	if flushes || !unwraps {
-		return w
+	flushes, hijacks := abilities(w)
+	for inner := w; ; {
+		wrapper, wraps := inner.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			return w
+		}
+		inner = wrapper.Unwrap()
+		if f, h := abilities(inner); f && !flushes || h && !hijacks {
+			return unwrapped{w}
+		}
 	}
-	return unwrapped{w}
+}
+
+// abilities are those of w by itself that a http.ResponseController looks for.
+func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
+	switch w.(type) {
+	case http.Flusher, interface{ FlushError() error }:
+		flushes = true
+	}
+	_, hijacks = w.(http.Hijacker)
+	return flushes, hijacks
 }
 
 type unwrapped struct{ http.ResponseWriter }

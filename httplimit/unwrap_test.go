@@ -1,8 +1,10 @@
 package httplimit_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -23,6 +25,18 @@ func (b onlyUnwraps) Header() http.Header         { return b.w.Header() }
 func (b onlyUnwraps) Write(p []byte) (int, error) { return b.w.Write(p) }
 func (b onlyUnwraps) WriteHeader(status int)      { b.w.WriteHeader(status) }
 func (b onlyUnwraps) Unwrap() http.ResponseWriter { return b.w }
+
+// alsoFlushes is one that shows its Flush besides.
+type alsoFlushes struct{ onlyUnwraps }
+
+func (a alsoFlushes) Flush() { a.w.(http.Flusher).Flush() }
+
+// alsoHijacks is one that shows its Hijack besides.
+type alsoHijacks struct{ onlyUnwraps }
+
+func (a alsoHijacks) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return a.w.(http.Hijacker).Hijack()
+}
 
 func onePerDay(t *testing.T, change func(*httplimit.Config)) func(http.Handler) http.Handler {
 	t.Helper()
@@ -64,17 +78,24 @@ func TestRefundIfHearsWhatTheClientSees(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limit := onePerDay(t, func(cfg *httplimit.Config) {
+			refundIf := func(cfg *httplimit.Config) {
 				cfg.RefundIf = func(status int) bool { return status >= 500 || status == http.StatusOK && name[0] == 'h' }
-			})
-			inside := limit(handler)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside.ServeHTTP(onlyUnwraps{w}, r) }))
-			defer server.Close()
-			for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-				answer, err := server.Client().Get(server.URL)
-				require.NoError(t, err)
-				require.NoError(t, answer.Body.Close())
-				require.Equal(t, want, answer.StatusCode)
+			}
+			for outer, wrap := range map[string]func(w http.ResponseWriter) http.ResponseWriter{
+				"only unwraps":  func(w http.ResponseWriter) http.ResponseWriter { return onlyUnwraps{w} },
+				"also flushes":  func(w http.ResponseWriter) http.ResponseWriter { return alsoFlushes{onlyUnwraps{w}} },
+				"also hijacks":  func(w http.ResponseWriter) http.ResponseWriter { return alsoHijacks{onlyUnwraps{w}} },
+				"wrapped twice": func(w http.ResponseWriter) http.ResponseWriter { return onlyUnwraps{onlyUnwraps{w}} },
+			} {
+				inside := onePerDay(t, refundIf)(handler)
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside.ServeHTTP(wrap(w), r) }))
+				for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+					answer, err := server.Client().Get(server.URL)
+					require.NoError(t, err)
+					require.NoError(t, answer.Body.Close())
+					require.Equal(t, want, answer.StatusCode, outer)
+				}
+				server.Close()
 			}
 		})
 	}
