@@ -2,9 +2,7 @@ package compare
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
@@ -105,14 +103,6 @@ func (b *builder) finish() (*Log, error) {
 	return l, nil
 }
 
-// batch is some events in the order of a log.
-type batch struct {
-	events   []eventlog.Event
-	bad      int64
-	firstBad error
-	err      error // io.EOF at the end
-}
-
 // Load reads all of a log. With skipBad bad lines are counted and passed over;
 // otherwise the first ends it. progress, if it is not nil, is called now and
 // then. An error is an [eventlog.Error], that of ctx, or says that there is
@@ -120,66 +110,33 @@ type batch struct {
 func Load(ctx context.Context, source *eventlog.Reader, name string, skipBad bool, progress func()) (*Log, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// Reading goes on by itself, so that an interrupt need not wait for the next
-	// line of a slow pipe.
-	batches := make(chan batch, 4)
-	go func() {
-		for {
-			b := read(source, skipBad)
-			select {
-			case <-ctx.Done():
-				return
-			case batches <- b:
-			}
-			if b.err != nil {
-				return
-			}
-		}
-	}()
+	batches := eventlog.Feed(ctx, source, skipBad)
 	built := newBuilder(name)
 	for {
-		var b batch
+		var b *eventlog.Batch
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case b = <-batches:
 		}
-		for _, e := range b.events {
+		for _, e := range b.Events {
 			if err := built.add(e.At, counter.Key{Event: e.Event, Feature: e.Feature}); err != nil {
 				return nil, err
 			}
 		}
-		if b.bad > 0 && built.log.BadLines == 0 {
-			built.log.FirstBad = b.firstBad.Error()
+		if b.Bad > 0 && built.log.BadLines == 0 {
+			built.log.FirstBad = b.FirstBad.Error()
 		}
-		built.log.BadLines += b.bad
+		built.log.BadLines += b.Bad
 		if progress != nil {
 			progress()
 		}
-		if b.err == io.EOF {
+		switch {
+		case b.Err != nil:
+			return nil, b.Err
+		case b.End:
 			return built.finish()
 		}
-		if b.err != nil {
-			return nil, b.err
-		}
+		b.Done()
 	}
-}
-
-// read is the next events of a log, fewer if it must wait for more.
-func read(source *eventlog.Reader, skipBad bool) (b batch) {
-	for b.err == nil && len(b.events) < 1024 && (len(b.events) == 0 || !source.Waits()) {
-		e, err := source.Next()
-		var wrong *eventlog.Error
-		switch {
-		case err == nil:
-			b.events = append(b.events, e)
-		case skipBad && errors.As(err, &wrong) && wrong.Bad:
-			if b.bad++; b.firstBad == nil {
-				b.firstBad = err
-			}
-		default:
-			b.err = err
-		}
-	}
-	return b
 }

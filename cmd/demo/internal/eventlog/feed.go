@@ -1,11 +1,9 @@
-package replay
+package eventlog
 
 import (
 	"context"
 	"errors"
 	"io"
-
-	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 )
 
 const (
@@ -13,33 +11,34 @@ const (
 	ahead    = 4 // batches that may be read before they are wanted
 )
 
-// batch is some events in the order of the log.
-type batch struct {
-	events   []eventlog.Event
-	format   eventlog.Format
-	bad      int64 // lines among them that were skipped
-	firstBad error
-	end      bool  // nothing comes after it
-	err      error // why, if it is not the end of the log
-	free     chan<- *batch
+// Batch is some events in the order of the log.
+type Batch struct {
+	Events   []Event
+	Format   Format
+	Bad      int64 // lines among them that were skipped
+	FirstBad error // of these; nil if there are none
+	End      bool  // nothing comes after it
+	Err      error // why, if it is not the end of the log
+	free     chan<- *Batch
 }
 
-// done gives b back to be filled again.
-func (b *batch) done() { b.free <- b }
+// Done gives b back to be filled again: nothing of it may be used any more.
+func (b *Batch) Done() { b.free <- b }
 
-// feed reads log in a goroutine of its own: decompressing and parsing go on
+// Feed reads log in a goroutine of its own: decompressing and parsing go on
 // while events are decided, and an interrupt need not wait for the next line
 // of a slow pipe. What has been read is handed over before waiting for more.
 // The goroutine ends with the log or, once it comes back from reading, with
-// ctx.
-func feed(ctx context.Context, log *eventlog.Reader, skipBad bool) <-chan *batch {
-	out, free := make(chan *batch), make(chan *batch, ahead)
+// ctx. With skipBad bad lines are counted and passed over; otherwise the first
+// ends it.
+func Feed(ctx context.Context, log *Reader, skipBad bool) <-chan *Batch {
+	out, free := make(chan *Batch), make(chan *Batch, ahead)
 	for range ahead {
-		free <- &batch{events: make([]eventlog.Event, 0, batchLen), free: free}
+		free <- &Batch{Events: make([]Event, 0, batchLen), free: free}
 	}
 	go func() {
 		for {
-			var b *batch
+			var b *Batch
 			select {
 			case <-ctx.Done():
 				return
@@ -51,7 +50,7 @@ func feed(ctx context.Context, log *eventlog.Reader, skipBad bool) <-chan *batch
 				return
 			case out <- b:
 			}
-			if b.end {
+			if b.End {
 				return
 			}
 		}
@@ -59,26 +58,26 @@ func feed(ctx context.Context, log *eventlog.Reader, skipBad bool) <-chan *batch
 	return out
 }
 
-func (b *batch) fill(log *eventlog.Reader, skipBad bool) {
-	b.events, b.bad, b.firstBad = b.events[:0], 0, nil
+func (b *Batch) fill(log *Reader, skipBad bool) {
+	b.Events, b.Bad, b.FirstBad = b.Events[:0], 0, nil
 	for {
 		e, err := log.Next()
-		var wrong *eventlog.Error
+		var wrong *Error
 		switch {
 		case err == nil:
-			b.events = append(b.events, e)
+			b.Events = append(b.Events, e)
 		case skipBad && errors.As(err, &wrong) && wrong.Bad:
-			if b.bad++; b.firstBad == nil {
-				b.firstBad = err
+			if b.Bad++; b.FirstBad == nil {
+				b.FirstBad = err
 			}
 		default:
-			b.end = true
+			b.End = true
 			if err != io.EOF {
-				b.err = err
+				b.Err = err
 			}
 		}
-		b.format = log.Format()
-		if b.end || len(b.events) == batchLen || log.Waits() {
+		b.Format = log.Format()
+		if b.End || len(b.Events) == batchLen || log.Waits() {
 			return
 		}
 	}

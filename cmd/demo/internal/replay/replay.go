@@ -89,39 +89,39 @@ func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error)
 	began := time.Now()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	err := r.events(ctx, feed(ctx, log, r.cfg.SkipBad))
+	err := r.events(ctx, eventlog.Feed(ctx, log, r.cfg.SkipBad))
 	r.finish(time.Since(began))
 	return &r.report, err
 }
 
-func (r *Replay) events(ctx context.Context, batches <-chan *batch) error {
+func (r *Replay) events(ctx context.Context, batches <-chan *eventlog.Batch) error {
 	for {
-		var b *batch
+		var b *eventlog.Batch
 		select {
 		case <-ctx.Done():
 			return ErrInterrupted
 		case b = <-batches:
 		}
-		for i := range b.events {
-			if err := r.decide(ctx, &b.events[i]); err != nil {
+		for i := range b.Events {
+			if err := r.decide(ctx, &b.Events[i]); err != nil {
 				if ctx.Err() != nil {
 					err = ErrInterrupted
 				}
 				return err
 			}
 		}
-		r.report.Format = b.format.String()
-		if b.bad > 0 && r.report.BadLines == 0 {
-			r.report.FirstBad = b.firstBad.Error()
+		r.report.Format = b.Format.String()
+		if b.Bad > 0 && r.report.BadLines == 0 {
+			r.report.FirstBad = b.FirstBad.Error()
 		}
-		r.report.BadLines += b.bad
+		r.report.BadLines += b.Bad
 		if r.cfg.Progress != nil {
 			r.cfg.Progress()
 		}
-		if b.end {
-			return b.err
+		if b.End {
+			return b.Err
 		}
-		b.done()
+		b.Done()
 	}
 }
 
