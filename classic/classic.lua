@@ -35,7 +35,7 @@ local function load(pattern)
   if v then
     local a, b, c = string.match(v, pattern)
     if not a then
-      error('CLASSIC foreign value', 0)
+      error('ABACUS foreign', 0)
     end
     return tonumber(a), tonumber(b), tonumber(c)
   end

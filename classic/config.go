@@ -85,7 +85,7 @@ func Memory(cfg Config) (*Store, error) {
 // String names the store, without its password.
 func (s *Store) String() string {
 	if s.remote != nil {
-		return s.remote.String()
+		return s.remote.server.String()
 	}
 	return "memory"
 }

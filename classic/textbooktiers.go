@@ -2,7 +2,6 @@ package classic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/redisscript"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -131,9 +131,9 @@ func (r *textbookTiers) remote(ctx context.Context, to *remote, base string, c *
 	}
 	c.trips++
 	c.reads += int64(len(names))
-	values, err := to.client.MGet(ctx, names...).Result()
+	values, err := to.server.Client().MGet(ctx, names...).Result()
 	if err != nil {
-		return to.explain(ctx, err)
+		return to.server.Failed(ctx, err)
 	}
 	counts := make([]int64, len(names))
 	for i, v := range values {
@@ -142,22 +142,22 @@ func (r *textbookTiers) remote(ctx context.Context, to *remote, base string, c *
 		}
 		text, _ := v.(string)
 		if counts[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return to.explain(ctx, errors.New("CLASSIC foreign value"))
+			return to.server.Failed(ctx, redisscript.ErrForeign)
 		}
 	}
 	if r.decide(cover, counts, c); !c.allowed {
 		return nil
 	}
-	pipe := to.client.Pipeline()
+	pipe := to.server.Client().Pipeline()
 	for _, b := range r.ladder.Buckets(instant(c.now)) {
 		name := bucketName(base, b)
-		_ = pipe.Process(ctx, once{redis.NewCmd(ctx, "incrby", name, c.n)})
-		_ = pipe.Process(ctx, once{redis.NewCmd(ctx, "pexpire", name, ceilDiv(r.life(b, c.now), 1000))})
+		_ = pipe.Process(ctx, redisscript.Once{Cmd: redis.NewCmd(ctx, "incrby", name, c.n)})
+		_ = pipe.Process(ctx, redisscript.Once{Cmd: redis.NewCmd(ctx, "pexpire", name, ceilDiv(r.life(b, c.now), 1000))})
 		c.writes += 2
 	}
 	c.trips++
 	if _, err := pipe.Exec(ctx); err != nil {
-		return to.explain(ctx, err)
+		return to.server.Failed(ctx, err)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ local function before(r, s, x)
     under = #v == wide and unpack('>I' .. wide, v) or 0
   end
   if under > unpack(f, s, p + 4) - sum then
-    error('ABACUS damaged', 0)
+    error('ABACUS foreign', 0)
   end
   return sum + under
 end

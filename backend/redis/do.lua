@@ -13,7 +13,7 @@ for i = 1, #KEYS do
   if s then
     local w = string.byte(s)
     if w ~= 2 and w ~= 4 and w ~= 7 or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0 then
-      return redis.error_reply('ABACUS damaged')
+      return redis.error_reply('ABACUS foreign')
     end
   end
   local ttl, stale, changes, tells, whole, leaves, x, to

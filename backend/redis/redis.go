@@ -20,12 +20,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
 // DefaultTimeout is how long a call may take that has no deadline of its own.
@@ -41,11 +41,9 @@ type Config struct {
 // Store is a [counter.Store] and [counter.Taker] on Redis. It is used by many
 // goroutines at once; [Open] and [New] make one.
 type Store struct {
-	client  redis.UniversalClient
-	name    string // for errors; no password
+	server  *redisscript.Server
 	timeout time.Duration
-	cluster *redis.ClusterClient // nil: one server holds all keys
-	owned   bool                 // by Close
+	owned   bool // the client, by Close
 }
 
 var _ counter.Taker = (*Store)(nil)
@@ -55,33 +53,16 @@ var _ counter.Taker = (*Store)(nil)
 // and is refused. Retries do no harm: what counts is never sent twice. A Ring
 // and other clients that spread keys by a rule of their own are refused too.
 func New(client redis.UniversalClient, cfg Config) (*Store, error) {
-	s := &Store{client: client, timeout: cfg.Timeout}
+	server, err := redisscript.On(client)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	s := &Store{server: server, timeout: cfg.Timeout}
 	if s.timeout == 0 {
 		s.timeout = DefaultTimeout
 	}
 	if s.timeout < 0 {
 		return nil, fmt.Errorf("redis: timeout %s, want more than zero", cfg.Timeout)
-	}
-	deadlines := false
-	switch c := client.(type) {
-	case *redis.Client:
-		if c == nil {
-			return nil, errors.New("redis: the client is nil")
-		}
-		deadlines, s.name = c.Options().ContextTimeoutEnabled, c.Options().Addr
-	case *redis.ClusterClient:
-		if c == nil {
-			return nil, errors.New("redis: the client is nil")
-		}
-		deadlines, s.name = c.Options().ContextTimeoutEnabled, "cluster "+strings.Join(c.Options().Addrs, ",")
-		s.cluster = c
-	case nil:
-		return nil, errors.New("redis: the client is nil")
-	default:
-		return nil, fmt.Errorf("redis: a client of type %T, want *redis.Client or *redis.ClusterClient", client)
-	}
-	if !deadlines {
-		return nil, errors.New("redis: the client ignores deadlines, set ContextTimeoutEnabled in its options")
 	}
 	return s, nil
 }
@@ -151,16 +132,16 @@ func (s *Store) Close() error {
 	if !s.owned {
 		return nil
 	}
-	return s.client.Close()
+	return s.server.Client().Close()
 }
 
 // String names the store, without its password.
-func (s *Store) String() string { return "redis: " + s.name }
+func (s *Store) String() string { return s.server.String() }
 
 // Together tells whether one server, or of a Cluster one slot, holds all these
 // keys.
 func (s *Store) Together(demands []counter.Demand) bool {
-	if s.cluster == nil {
+	if !s.server.Cluster() {
 		return true
 	}
 	for _, d := range demands[1:] {

@@ -18,7 +18,7 @@ for i = 1, #KEYS do
     w = string.byte(s)
     f = w == 2 and '>I2' or w == 4 and '>I4' or w == 7 and '>I7'
     if not f or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0 then
-      return redis.error_reply('ABACUS damaged')
+      return redis.error_reply('ABACUS foreign')
     end
     size, origin, total = 4 + w, unpack('>I6', s, 2), unpack(f, s, #s - w + 1)
     full = full or total - unpack(f, s, 8) + n > MOST
@@ -43,7 +43,7 @@ for i = 1, #KEYS do
           under = v ~= '' and unpack('>I' .. wide, v) or 0
         end
         if under > unpack(f, s, p + 4) - sum then
-          return redis.error_reply('ABACUS damaged')
+          return redis.error_reply('ABACUS foreign')
         end
         sum = sum + under
       end
