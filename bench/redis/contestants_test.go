@@ -116,7 +116,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 			n, err := c.Count(ctx, key(feature), set.limits[last].Per)
 			return n.High, err
 		},
-		// The hits of a second are one Add: they are one bucket.
+		// The hits of a second are one Take: they are one bucket.
 		fill: func(feature string, at []time.Time) error {
 			for len(at) > 0 {
 				n := 1
@@ -124,8 +124,10 @@ func newAbacus(t *testing.T, set setting) *contestant {
 					n++
 				}
 				then = at[0]
-				if err := filler.Add(ctx, key(feature), int64(n)); err != nil {
+				if v, err := filler.Take(ctx, key(feature), int64(n), set.limits); err != nil {
 					return err
+				} else if !v.Allowed {
+					return errRefused
 				}
 				at = at[n:]
 			}

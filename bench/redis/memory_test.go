@@ -14,7 +14,7 @@ func TestMemoryOnRedis(t *testing.T) {
 	b := newBench(t)
 	s := measure.Open(t, "On Redis: memory")
 	s.Say("Bytes of one key with three limits, 10/m, 50/h, 100/d in shape: `MEMORY USAGE` of all that is stored for it, after a day and a half of hits at random instants. Of the abacus the " +
-		"median over some instants of the next day, and the spread: a value that is appended to has room to spare, until it is written anew. The others store the same for one limit as for each of three, but for the " +
+		"median over some instants of the next day, and the spread: a value that is appended to has room to spare, until it is written anew. What outlives its time to live by the hits' clock is gone. The others store the same for one limit as for each of three, but for the " +
 		"log, which is one for all. \"Of the log\" is the ratio of abacus to the log.")
 	table := measure.Table{Head: []string{"hits a day", "abacus", "log", "of the log", "redis_rate", "ulule/limiter", "throttled", "INCR, EXPIRE"}}
 	for _, row := range []struct {
@@ -49,19 +49,7 @@ func TestMemoryOnRedis(t *testing.T) {
 			sample(r)
 		}
 		for range row.instants - 1 {
-			from := map[string]int{}
-			for _, key := range keys {
-				from[key] = len(ours.hits[key])
-			}
-			for range row.day / row.instants {
-				ours.pass(mean)
-				for _, key := range keys {
-					ours.hits[key] = append(ours.hits[key], ours.now)
-				}
-			}
-			for _, key := range keys {
-				require.NoError(t, ours.fill(key, ours.hits[key][from[key]:]))
-			}
+			ours.be(keys, row.day/row.instants, mean)
 			sample(ours)
 		}
 		for _, r := range rs {

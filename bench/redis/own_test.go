@@ -93,12 +93,10 @@ func newLog(_ *testing.T, set setting) *contestant {
 		// What is older than the window was trimmed by hits since: 129 members
 		// once make a set that is large for ever.
 		fill: func(key string, at []time.Time) error {
-			for len(at) > 0 && at[0].Before(at[len(at)-1].Add(-set.limits[last].Per)) {
-				at = at[1:]
-			}
 			for len(at) > 0 {
 				n := min(len(at), 1000)
 				if _, err := set.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+					pipe.ZRemRangeByScore(ctx, name(key), "-inf", strconv.FormatInt(at[n-1].Add(-set.limits[last].Per).UnixMilli(), 10))
 					for _, t := range at[:n] {
 						member++
 						pipe.ZAdd(ctx, name(key), redis.Z{Score: float64(t.UnixMilli()), Member: strconv.Itoa(member)})

@@ -19,8 +19,10 @@ type runner struct {
 	bench  *bench
 	name   string
 	limits counter.Limits
-	began  time.Time // by the clock on the wall
-	now    time.Time // by its own
+	began  time.Time                // by the clock on the wall
+	now    time.Time                // by its own
+	aged   time.Time                // and how far the server has followed
+	lives  map[string]time.Duration // what was left of its stored keys then
 	rand   *rand.Rand
 	hits   map[string][]time.Time
 
@@ -42,7 +44,7 @@ func (b *bench) runners(hits int, limits ...int) (all []*runner) {
 			set := b.setting(roomy(n, hits))
 			all = append(all, &runner{
 				contestant: kind.make(b.T, set), bench: b, name: kind.name, limits: set.limits,
-				began: time.Now(), now: b.now, rand: rand.New(rand.NewPCG(1, 2)), hits: map[string][]time.Time{},
+				began: time.Now(), now: b.now, aged: b.now, rand: rand.New(rand.NewPCG(1, 2)), hits: map[string][]time.Time{},
 			})
 		}
 	}
@@ -56,24 +58,63 @@ func (r *runner) pass(mean time.Duration) {
 	}
 }
 
-// live gives each key so many hits, so far apart in the mean.
+// live gives each key so many hits, so far apart in the mean, and then one more.
 func (r *runner) live(keys []string, hits int, mean time.Duration) {
 	r.bench.Helper()
-	for range hits {
-		for _, key := range keys {
-			r.hits[key] = append(r.hits[key], r.now)
-		}
-		r.pass(mean)
-	}
+	r.be(keys, hits, mean)
 	for _, key := range keys {
-		r.bench.now = r.now
-		if r.fill != nil {
-			require.NoError(r.bench, r.fill(key, r.hits[key]), r.name)
-		} else {
+		if r.fill == nil {
 			r.hits[key] = nil
 		}
 		r.take(key)
 	}
+}
+
+// be gives each key so many hits, and lets the server grow old meanwhile.
+func (r *runner) be(keys []string, hits int, mean time.Duration) {
+	r.bench.Helper()
+	filled := map[string]int{}
+	for _, key := range keys {
+		filled[key] = len(r.hits[key])
+	}
+	for i := range hits {
+		for _, key := range keys {
+			r.hits[key] = append(r.hits[key], r.now)
+		}
+		r.pass(mean)
+		if r.fill == nil || i < hits-1 && r.now.Sub(r.aged) < r.limits[len(r.limits)-1].Per/48 {
+			continue
+		}
+		for _, key := range keys {
+			require.NoError(r.bench, r.fill(key, r.hits[key][filled[key]:]), r.name)
+			filled[key] = len(r.hits[key])
+		}
+		r.age()
+	}
+}
+
+// age takes from the times to live of what is stored what has passed on the
+// runner's clock, which the server does not see: it would keep for a day what
+// should be gone. What was written meanwhile stays as it is, and so lives on for
+// a little longer than it should.
+func (r *runner) age() {
+	r.bench.Helper()
+	passed := r.now.Sub(r.aged)
+	r.aged = r.now
+	before := r.lives
+	r.lives = map[string]time.Duration{}
+	iter := r.bench.client.Scan(ctx, 0, r.stored, 10_000).Iterator()
+	for iter.Next(ctx) {
+		name := iter.Val()
+		left, err := r.bench.client.PTTL(ctx, name).Result()
+		require.NoError(r.bench, err)
+		if last, known := before[name]; known && 0 <= left && left <= last { // below zero: it lives for ever
+			left -= passed
+			require.NoError(r.bench, r.bench.client.PExpire(ctx, name, left).Err()) // removes it, below zero
+		}
+		r.lives[name] = left
+	}
+	require.NoError(r.bench, iter.Err())
 }
 
 // take is one admitted hit.
