@@ -1,0 +1,32 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// A value that Redis appends to has twice the room that it needs.
+func TestASparseKeyHasNoRoomToSpare(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
+	for i := range 250 {
+		take(t, c, signup, 1, "1000/d")
+		if now = now.Add(day / 100); i < 20 {
+			continue
+		}
+		keys := client.Keys(ctx, "*").Val()
+		require.Len(t, keys, 1)
+		value, name := client.StrLen(ctx, keys[0]).Val(), int64(len(keys[0]))
+		require.Less(t, client.MemoryUsage(ctx, keys[0], 0).Val(), (value+name)*5/4+100, "hit %d, %d bytes of value", i, value)
+	}
+	require.EqualValues(t, 100, count(t, c, signup))
+}
+
+const day = 24 * time.Hour
