@@ -1,4 +1,5 @@
-// Command bench sets this library beside its peers and writes docs/benchmarks.md.
+// Command bench sets this library beside its peers and writes docs/benchmarks.md,
+// and its charts to docs/benchmarks/.
 //
 //	go run . -size short                             prints, minutes
 //	go run . -size full -write ../docs/benchmarks.md  what make bench-peers does
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -47,7 +49,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: what docs/benchmarks.md has")
-	flag.StringVar(&o.write, "write", "", "write the page to this `file`; default: print its sections")
+	flag.StringVar(&o.write, "write", "", "write the page to this `file`, and its charts to benchmarks beside it; default: print its sections")
 	flag.StringVar(&o.data, "data", "", "the `log` to replay; default: ../shared/data beside the repository, if it is there")
 	only := flag.String("only", "", "only the parts whose names match this `regexp`, such as Redis")
 	flag.Parse()
@@ -97,7 +99,7 @@ func run(o options) error {
 			continue
 		}
 		began := time.Now()
-		section, err := measure(o, dir, p.pkg, p.test)
+		section, err := runPart(o, dir, p.pkg, p.test)
 		if err != nil {
 			return err
 		}
@@ -116,11 +118,34 @@ func run(o options) error {
 	if o.write == "" {
 		return nil
 	}
+	if err := copyCharts(filepath.Dir(o.write), dir); err != nil {
+		return err
+	}
 	return os.WriteFile(o.write, []byte(page(machine, sections)), 0o644)
 }
 
-// measure runs one part and returns the section that it wrote.
-func measure(o options, dir, pkg, test string) (string, error) {
+// copyCharts copies the charts in dir to where the page has them: sections name
+// them relative to both.
+func copyCharts(to, dir string) error {
+	charts, err := filepath.Glob(filepath.Join(dir, "*", "*.svg"))
+	if err != nil {
+		return err
+	}
+	for _, chart := range charts {
+		text, err := os.ReadFile(chart)
+		if err != nil {
+			return err
+		}
+		name := filepath.Join(to, strings.TrimPrefix(chart, dir))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, text, 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runPart runs one part and returns the section that it wrote.
+func runPart(o options, dir, pkg, test string) (string, error) {
 	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir}
 	if pkg == "replay" && o.data != "" {
 		args = append(args, "-data", o.data)

@@ -67,3 +67,18 @@ func TestEveryBenchmarkIsAPart(t *testing.T) {
 	slices.Sort(found)
 	require.Equal(t, named, found)
 }
+
+func TestCopyCharts(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(from, "benchmarks"), 0o755))
+	for _, name := range []string{"benchmarks/A.svg", "benchmarks/B.svg", "TestA.md"} {
+		require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(name), 0o644))
+	}
+	for range 2 {
+		require.NoError(t, copyCharts(to, from))
+	}
+	text, err := os.ReadFile(filepath.Join(to, "benchmarks/B.svg"))
+	require.NoError(t, err)
+	require.Equal(t, "benchmarks/B.svg", string(text))
+	require.NoFileExists(t, filepath.Join(to, "TestA.md"))
+}

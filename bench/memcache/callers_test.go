@@ -63,7 +63,12 @@ func TestManyCallersOnMemcached(t *testing.T) {
 		}
 	}
 	measure.Turns(rounds, len(crowds), func(i, _ int) { crowds[i].run(b, sequence, callers[i%len(callers)]) })
+	chart := measure.Chart{X: "callers at the same time", Y: "1,000 calls a second", Log: true}
+	for _, n := range callers {
+		chart.Places = append(chart.Places, fmt.Sprint(n))
+	}
 	for i, kind := range kinds {
+		curve := measure.Curve{Name: fmt.Sprintf("%s, %d", kind.name, kind.limits)}
 		table := measure.Table{Head: []string{"callers", "1,000 calls/s", "wait, half", "wait, 99 %", "server", "client"}}
 		for c, n := range callers {
 			cr := crowds[i*len(callers)+c]
@@ -75,9 +80,12 @@ func TestManyCallersOnMemcached(t *testing.T) {
 			}
 			require.Equal(t, cr.hits, sum, "%s, %d limits, %d callers", kind.name, kind.limits, n)
 			table.Row(fmt.Sprint(n), cr.rate.Spread(), measure.Num(cr.half.Median()), measure.Num(cr.most.Median()), measure.Num(cr.server.Median()), measure.Num(cr.client.Median()))
+			curve.At = append(curve.At, cr.rate)
 		}
-		s.Table(fmt.Sprintf("%s, %d", kind.name, kind.limits), table)
+		s.Table(curve.Name, table)
+		chart.Curves = append(chart.Curves, curve)
 	}
+	s.Chart("Calls a second over the number of callers", chart)
 }
 
 // goingOn is a clock that goes, and never comes to midnight. It is for callers

@@ -253,6 +253,7 @@ func TestWindowsOnMemcached(t *testing.T) {
 		r.server = append(r.server, (cpu(after)-cpu(before))/float64(calls))
 		r.items = append(r.items, (after["cmd_get"]-before["cmd_get"])/float64(calls))
 	})
+	chart := measure.Chart{X: "window", Y: "us for one call", Places: names, Curves: []measure.Curve{{Name: "abacus"}}}
 	table := measure.Table{Head: []string{"window", "wall, us", "to the first", "CPU, us", "items read"}}
 	for i, r := range rs {
 		b.now = r.now
@@ -262,7 +263,9 @@ func TestWindowsOnMemcached(t *testing.T) {
 			// The oldest bucket counts whole, and a window is longer by the skew.
 			require.InDelta(t, past, used, float64(3+past/5))
 		}
+		chart.Curves[0].At = append(chart.Curves[0].At, r.wall)
 		table.Row(names[i], r.wall.Spread(), measure.Num(r.wall.To(rs[0].wall).Median()), measure.Num(r.server.Median()), measure.Num(r.items.Median()))
 	}
 	s.Table("", table)
+	s.Chart("Time of a call over the length of its window", chart)
 }

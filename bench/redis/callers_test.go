@@ -100,15 +100,24 @@ func TestManyCallersOnRedis(t *testing.T) {
 		}
 	}
 	measure.Turns(rounds, len(cells), func(i, _ int) { results[cells[i]].run(sequence, callers[cells[i][1]]) })
+	chart := measure.Chart{X: "callers at the same time", Y: "1,000 calls a second", Log: true}
+	for _, n := range callers {
+		chart.Places = append(chart.Places, fmt.Sprint(n))
+	}
 	for r, racer := range racers {
+		name := fmt.Sprintf("%s, %s", kinds[racer.kind].name, map[int]string{1: "one limit", 3: "three limits"}[racer.limits])
+		curve := measure.Curve{Name: name}
 		table := measure.Table{Head: []string{"callers", "1,000 calls/s", "wait, half", "wait, 99 %", "server", "client"}}
 		for c, n := range callers {
 			cr := results[[2]int{r, c}]
 			cr.check(keys)
 			table.Row(fmt.Sprint(n), cr.rate.Spread(), measure.Num(cr.half.Median()), measure.Num(cr.most.Median()), measure.Num(cr.server.Median()), measure.Num(cr.client.Median()))
+			curve.At = append(curve.At, cr.rate)
 		}
-		s.Table(fmt.Sprintf("%s, %s", kinds[racer.kind].name, map[int]string{1: "one limit", 3: "three limits"}[racer.limits]), table)
+		s.Table(name, table)
+		chart.Curves = append(chart.Curves, curve)
 	}
+	s.Chart("Calls a second over the number of callers", chart)
 }
 
 func TestWindowsOnRedis(t *testing.T) {
@@ -139,14 +148,17 @@ func TestWindowsOnRedis(t *testing.T) {
 			}
 		})
 	})
+	chart := measure.Chart{X: "window", Y: "us of the server for one call", Places: names, Curves: []measure.Curve{{Name: "abacus"}}}
 	table := measure.Table{Head: []string{"window", "wall, us", "server, us", "to the first", "bytes a key"}}
 	for i, r := range rs {
 		r.check(keys)
 		least, most := r.expect(keys[0], r.limits[0])
 		require.InDelta(t, past, float64(least+most)/2, float64(past)/2, "hits in the window")
+		chart.Curves[0].At = append(chart.Curves[0].At, r.server)
 		table.Row(names[i], r.wall.Spread(), r.server.Spread(), measure.Num(r.server.To(rs[0].server).Median()), measure.Bytes(float64(bytes[i])/float64(n)))
 	}
 	s.Table("", table)
+	s.Chart("The server's time of a call over the length of its window", chart)
 }
 
 // goingOn is a clock that goes, and never comes to midnight. It is for callers

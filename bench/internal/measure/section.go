@@ -7,6 +7,7 @@
 package measure
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -37,12 +38,13 @@ func Pick[T any](tiny, short, full T) T {
 // Tiny tells whether this is a test of the benchmark, whose numbers say nothing.
 func Tiny() bool { return Pick(true, false, false) }
 
-// Section is one section of the page, in Markdown: fixed prose and tables. What
+// Section is one section of the page, in Markdown: fixed prose, tables and a chart. What
 // was found is for people to write elsewhere: prose here must be true of every
 // run.
 type Section struct {
-	t    *testing.T
-	text strings.Builder
+	t       *testing.T
+	text    strings.Builder
+	drawing []byte // of its chart
 }
 
 // Open begins the section of a test. It is written when the test has passed: to
@@ -61,8 +63,15 @@ func Open(t *testing.T, title string) *Section {
 		if *out == "" {
 			return
 		}
-		if err := os.WriteFile(filepath.Join(*out, t.Name()+".md"), []byte(s.text.String()), 0o644); err != nil {
-			t.Errorf("measure: %v", err)
+		files := map[string][]byte{t.Name() + ".md": []byte(s.text.String())}
+		if s.drawing != nil {
+			files[drawingOf(t.Name())] = s.drawing
+		}
+		for name, text := range files {
+			name = filepath.Join(*out, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, text, 0o644)); err != nil {
+				t.Errorf("measure: %v", err)
+			}
 		}
 	})
 	return s
