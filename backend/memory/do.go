@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
 )
@@ -17,6 +19,7 @@ type doing struct {
 	key  []byte
 	hash uint64
 	want []tier // what the slots need to be kept in
+	safe int64  // see [safeCount]
 	own  int64  // cost of the key as it is
 }
 
@@ -24,6 +27,10 @@ type doing struct {
 // with the reads: an error means that nothing was added. A bucket is kept at
 // least as long as its TTL says, and longer if another TTL of the same width
 // and key, or the distance of Op.Now from the bucket, asks for it.
+//
+// Buckets of a tier may be sums of those of a finer one that is kept as long. So
+// an addition must name that as well, and taking back from the coarser one alone
+// has no effect.
 func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
@@ -40,7 +47,7 @@ func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 		want [8]tier
 		r    room
 	)
-	d := doing{op: op, now: now, key: append(key[:0], op.Key...)}
+	d := doing{op: op, now: now, key: append(key[:0], op.Key...), safe: safeCount(op.Ladder)}
 	if d.want, err = wanted(want[:0], op, now); err != nil {
 		return err
 	}
@@ -80,15 +87,20 @@ next:
 		if err := inRange(slot.Bucket); err != nil {
 			return nil, err
 		}
-		width := int64(slot.Width)
-		ttl := stretched(int64(slot.TTL), now, (slot.Index+1)*width)
+		fine, width := int64(baseOf(op.Ladder, slot.Width)), int64(slot.Width)
+		ttl := sumTTL(stretched(int64(slot.TTL), now, (slot.Index+1)*width), width, fine)
+		if op.N > 0 && fine != width && !slices.ContainsFunc(op.Add, func(part counter.Slot) bool {
+			return int64(part.Width) == fine && floorDiv(part.Index, width/fine) == slot.Index
+		}) {
+			return nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, time.Duration(fine))
+		}
 		for j := range dst {
-			if dst[j].width == width {
+			if dst[j].width == fine {
 				dst[j].ttl = max(dst[j].ttl, ttl)
 				continue next
 			}
 		}
-		dst = append(dst, tier{width, ttl})
+		dst = append(dst, tier{fine, ttl})
 	}
 	return dst, nil
 }
@@ -136,10 +148,15 @@ func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
 	}
 	for i := range d.op.Add {
 		slot := &d.op.Add[i]
+		if !d.stored(slot) {
+			continue
+		}
 		n, k := e.tier(e.prof.find(int64(slot.Width)))
 		count, spent := n.put(k, slot.Index*int64(slot.Width), d.op.N)
 		slot.Count, r.left = count, r.left-spent
+		e.big = e.big || count > d.safe
 	}
+	d.sums(e)
 	if fresh {
 		s.enter(sh, e)
 	} else {
@@ -175,7 +192,7 @@ func (s *Store) doLacks(d *doing, e *entry, r *room) (lacks int64, err error) {
 		if e != nil && i/perEntry <= (len(e.prof.tiers)-1)/perEntry {
 			n, k = e.tier(i)
 		}
-		missing, err := d.missing(n, k, t.width)
+		missing, err := d.missing(n, k, t.width, e != nil && e.big)
 		if err != nil {
 			return 0, err
 		}
@@ -195,15 +212,17 @@ func (d *doing) wants(width int64) bool {
 
 // missing is how many cells of that width tier k of n does not have yet. It is
 // an error if any of them would count too far.
-func (d *doing) missing(n *entry, k int, width int64) (missing int, err error) {
+func (d *doing) missing(n *entry, k int, width int64, big bool) (missing int, err error) {
+	var additions int64
 	for i := range d.op.Add {
 		slot := &d.op.Add[i]
-		if int64(slot.Width) != width {
+		if int64(slot.Width) != width || !d.stored(slot) {
 			continue
 		}
+		additions++
 		start := slot.Index * width
 		count := n.get(k, start)
-		if count > counter.MaxCount-d.op.N {
+		if count > counter.MaxCount-d.op.N || (big || count > d.safe-d.op.N) && d.op.N > (counter.MaxCount-n.all(k))/additions {
 			return 0, full(width, start, count, d.op.N)
 		}
 		if count == 0 {
@@ -219,14 +238,37 @@ func (s *Store) takeBack(sh *shard, d *doing, e *entry, r *room) {
 	for i := range d.op.Add {
 		slot := &d.op.Add[i]
 		j, start := e.prof.find(int64(slot.Width)), slot.Index*int64(slot.Width)
-		if j < 0 || start <= e.prof.tiers[j].expired(d.now) {
+		if j < 0 || !d.stored(slot) || start <= e.prof.tiers[j].expired(d.now) {
 			continue
 		}
 		n, k := e.tier(j)
 		left, freed := n.take(k, start, amount)
 		slot.Count, r.left = left, r.left+freed
 	}
+	d.sums(e)
 	s.lower(sh, e, r)
+}
+
+// stored tells whether a slot's bucket is one that is stored, and no sum of them.
+func (d *doing) stored(slot *counter.Slot) bool {
+	return baseOf(d.op.Ladder, slot.Width) == slot.Width
+}
+
+// sums fills in the counts of buckets that are sums of stored ones.
+func (d *doing) sums(e *entry) {
+	for i := range d.op.Add {
+		slot := &d.op.Add[i]
+		if d.stored(slot) {
+			continue
+		}
+		if at := e.prof.find(int64(baseOf(d.op.Ladder, slot.Width))); at >= 0 {
+			n, k := e.tier(at)
+			// With the first that it is made of, all of it is expired.
+			if start := slot.Index * int64(slot.Width); start > e.prof.tiers[at].expired(d.now) {
+				slot.Count = n.within(k, start, start+int64(slot.Width))
+			}
+		}
+	}
 }
 
 // read fills in the spans.
@@ -238,12 +280,15 @@ func (d *doing) read(e *entry) {
 			continue
 		}
 		width := int64(span.Width)
-		at := e.prof.find(width)
+		at := e.prof.find(int64(baseOf(d.op.Ladder, span.Width)))
 		if at < 0 {
 			continue
 		}
 		n, k := e.tier(at)
 		from := after(e.prof.tiers[at].expired(d.now), 1)
+		if width != e.prof.tiers[at].width {
+			from = -floorDiv(-from, width) * width // with the first that it is made of, all of a bucket is expired
+		}
 		if span.First > from/width { // else what is before First is passed over below
 			if span.First > math.MaxInt64/width {
 				continue
@@ -257,7 +302,7 @@ func (d *doing) read(e *entry) {
 				break
 			}
 			if i >= 0 {
-				span.Counts[i] = c.n
+				span.Counts[i] = add(span.Counts[i], c.n)
 			}
 		}
 	}

@@ -18,7 +18,8 @@ type entry struct {
 	oldest int64 // start of the ring's first cell; forever if it is empty
 
 	length uint8 // of the key; isLong if it is in long
-	name   [39]byte
+	big    bool  // a cell is, or was, so large that sums of cells may be beyond counter.MaxCount
+	name   [38]byte
 
 	newest [perEntry]cell // n is zero if the tier has no cell
 
@@ -221,6 +222,23 @@ func (n *entry) count(k int, cut, reach int64, s *Store) int64 {
 		return add(c.n, r.sum(cut))
 	}
 	return add(c.n, n.total(k, cut, reach, s))
+}
+
+// all is the sum of the cells of tier k.
+func (n *entry) all(k int) int64 {
+	sum := n.newest[k].n
+	if n.past != nil {
+		sum = add(sum, n.past.rings[k].sum(never))
+	}
+	return sum
+}
+
+// within is the sum of the cells of tier k that start in a span of time.
+func (n *entry) within(k int, from, to int64) (sum int64) {
+	for j := n.lower(k, from); j < n.size(k) && n.cell(k, j).start < to; j++ {
+		sum = add(sum, n.cell(k, j).n)
+	}
+	return sum
 }
 
 // sum is the sum of the cells that start after cut, newest first.

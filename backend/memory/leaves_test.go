@@ -55,17 +55,3 @@ func TestLeavesOnADenseDay(t *testing.T) {
 		}
 	}
 }
-
-// What was added to the finest tier only is found there, if the coarser tiers
-// are empty.
-func TestLeavesWhereTiersDiffer(t *testing.T) {
-	s := New(Config{})
-	fine := taking(t, "1s:1d", "k", noon)
-	for i := range 1000 {
-		fine.Now = noon.Add(time.Duration(i) * time.Second)
-		mustTake(t, s, fine)
-	}
-	peek := taking(t, dayLadder, "k", fine.Now, per(300, day))
-	require.False(t, mustTake(t, s, peek).Allowed)
-	require.Equal(t, noon.Unix()+700, peek.Demands[0].Windows[0].Leaves.Index)
-}

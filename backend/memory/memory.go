@@ -12,7 +12,9 @@
 // # Memory
 //
 // A key costs what its buckets cost: a bucket that is empty takes no memory,
-// and 16 bytes hold one that is not. The whole store is bounded by
+// and 16 bytes hold one that is not. Of tiers that are kept equally long the
+// finest is stored, and what is wider than a sixteenth of that time: other
+// buckets are sums. The whole store is bounded by
 // [Config.MaxBuckets]. When it is full, a fresh key takes the place of one
 // whose buckets are all expired, wherever in the store that is. If there is
 // none, [Config.Full] decides.
@@ -31,7 +33,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 50,000
+// DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 100,000
 // that are hit a hundred times a day, or 125 that are hit every second of it.
 const DefaultMaxBuckets = 256 << 20 / bucketBytes
 
@@ -39,7 +41,7 @@ const DefaultMaxBuckets = 256 << 20 / bucketBytes
 type Config struct {
 	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key
 	// that was hit once costs 16 of them, on a ladder of up to four tiers, and
-	// some more if its stored name is longer than 71 bytes. With a second bucket
+	// some more if its stored name is longer than 70 bytes. With a second bucket
 	// of any tier come 11, and from then on the capacity of its rings, a power
 	// of two for each tier and at most four times what is in them; at 16 cells
 	// 9 more for running totals. That is what lives. While a ring grows, the one

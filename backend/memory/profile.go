@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -46,12 +47,14 @@ func (p *profile) covers(want []tier) bool {
 // widths in Do, has some of them twice, which costs memory only.
 const maxProfiles = 32
 
-// profiles remembers the profiles in use. An entry keeps its own alive, so
+// profiles remembers the profiles and shapes in use. An entry keeps its own alive, so
 // forgetting one here is harmless.
 type profiles struct {
-	list atomic.Pointer[[]*profile] // replaced as a whole
-	mu   sync.Mutex                 // of those who replace it
-	next int                        // which of a full list goes next
+	list      atomic.Pointer[[]*profile] // replaced as a whole
+	shapes    atomic.Pointer[[]*shape]   // the same
+	mu        sync.Mutex                 // of those who replace them
+	next      int                        // which of a full list goes next
+	nextShape int
 }
 
 // get is the profile with exactly these tiers, in this order.
@@ -90,35 +93,116 @@ func (ps *profiles) find(want []tier) *profile {
 	return nil
 }
 
-// known is the profile of a ladder whose tiers are kept for ttls; nil if it is
-// not remembered.
-func (ps *profiles) known(l tiers.Ladder, ttls []time.Duration) *profile {
-	list := ps.list.Load()
+// base is the tier of l that the buckets of tier i are summed up from: the finest
+// that is kept as long. A bucket that takes up much of that time is stored by
+// itself: else all it is made of would have to live on for as long as it does.
+func base(l tiers.Ladder, i int) int {
+	keep := l.At(i).Keep
+	if l.At(i).Width > keep/16 {
+		return i
+	}
+	for i > 0 && l.At(i-1).Keep == keep {
+		i--
+	}
+	return i
+}
+
+// shape is how a ladder is kept: which of its tiers are stored, and which are
+// sums of those.
+type shape struct {
+	prof *profile
+	of   []served // the tiers of the ladder
+	safe int64    // see [safeCount]
+}
+
+// served is a tier of a ladder, and where its counts are: in tier at of the
+// shape's profile.
+type served struct {
+	width, keep, ttl int64
+	at               int
+}
+
+// sum tells whether tier i of the ladder is made of finer buckets.
+func (sh *shape) sum(i int) bool { return sh.of[i].width != sh.prof.tiers[sh.of[i].at].width }
+
+// known is how a ladder is kept whose tiers live for ttls; nil if that is not
+// remembered.
+func (ps *profiles) known(l tiers.Ladder, ttls []time.Duration) *shape {
+	list := ps.shapes.Load()
 	if list == nil || l.Len() != len(ttls) {
 		return nil
 	}
 next:
-	for _, p := range *list {
-		if len(p.tiers) != len(ttls) {
+	for _, sh := range *list {
+		if len(sh.of) != len(ttls) {
 			continue
 		}
-		for i := range p.tiers {
-			if p.tiers[i].width != int64(l.At(i).Width) || p.tiers[i].ttl != int64(ttls[i]) {
+		for i := range sh.of {
+			s, t := &sh.of[i], l.At(i)
+			if s.width != int64(t.Width) || s.keep != int64(t.Keep) || s.ttl != int64(ttls[i]) {
 				continue next
 			}
 		}
-		return p
+		return sh
 	}
 	return nil
 }
 
-// ladder is the profile of a ladder whose tiers are kept for ttls.
-func (ps *profiles) ladder(l tiers.Ladder, ttls []time.Duration) *profile {
-	want := make([]tier, len(ttls))
+// ladder is how a ladder is kept whose tiers live for ttls.
+func (ps *profiles) ladder(l tiers.Ladder, ttls []time.Duration) *shape {
+	var want []tier
+	sh := &shape{of: make([]served, len(ttls)), safe: safeCount(l)}
 	for i := range ttls {
-		want[i] = tier{int64(l.At(i).Width), int64(ttls[i])}
+		t, b := l.At(i), base(l, i)
+		sh.of[i] = served{int64(t.Width), int64(t.Keep), int64(ttls[i]), len(want)}
+		if b == i {
+			want = append(want, tier{width: int64(t.Width)})
+		} else {
+			sh.of[i].at = sh.of[b].at
+		}
+		w := &want[sh.of[i].at]
+		w.ttl = max(w.ttl, sumTTL(int64(ttls[i]), int64(t.Width), w.width))
 	}
-	return ps.get(want)
+	sh.prof = ps.get(want)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var list []*shape
+	if old := ps.shapes.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	if len(list) < maxProfiles {
+		list = append(list, sh)
+	} else {
+		list[ps.nextShape] = sh
+		ps.nextShape = (ps.nextShape + 1) % maxProfiles
+	}
+	ps.shapes.Store(&list)
+	return sh
+}
+
+// sumTTL is how long after its end a bucket of width fine must live, so that
+// none is gone of one of that width and ttl that it is a part of.
+func sumTTL(ttl, width, fine int64) int64 { return add(ttl, width-fine) }
+
+// safeCount is a count so small that buckets of a ladder cannot be sums beyond
+// counter.MaxCount as long as no finer bucket is above it.
+func safeCount(l tiers.Ladder) int64 {
+	parts := int64(1)
+	for i := range l.Len() {
+		parts = max(parts, int64(l.At(i).Width/l.At(base(l, i)).Width))
+	}
+	return counter.MaxCount / parts
+}
+
+// baseOf is the width of the buckets that those of a width are made of: the same,
+// if the ladder does not say otherwise.
+func baseOf(l tiers.Ladder, width time.Duration) time.Duration {
+	for i := range l.Len() {
+		if l.At(i).Width == width {
+			return l.At(base(l, i)).Width
+		}
+	}
+	return width
 }
 
 // union is the profile with all tiers of p, which keep their places, and of

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,8 +76,9 @@ func (g *script) next() call {
 	return call{op: g.op(now)}
 }
 
-func (g *script) key() string {
-	k := fmt.Sprint("key", g.rnd.IntN(g.keys))
+// key is one that is counted on ladder number l.
+func (g *script) key(l int) string {
+	k := fmt.Sprint("ladder", l, "key", g.rnd.IntN(g.keys))
 	switch k[len(k)-1] {
 	case '0', '3', '6': // longer than what an entry has place for
 		return strings.Repeat("-", 70) + k
@@ -101,13 +103,14 @@ func (g *script) n() int64 {
 }
 
 func (g *script) taking(now time.Time) *counter.Taking {
-	l := g.ladders[g.rnd.IntN(len(g.ladders))]
+	number := g.rnd.IntN(len(g.ladders))
+	l := g.ladders[number]
 	t := &counter.Taking{Now: now, Ladder: l, N: g.n(), Peek: g.rnd.IntN(5) == 0, Slack: time.Duration(g.rnd.Int64N(g.wobble + 1))}
 	for i := range l.Len() {
 		t.TTLs = append(t.TTLs, g.ttl(l.At(i).Width))
 	}
 	for range 1 + g.rnd.IntN(3)*g.rnd.IntN(2)*g.rnd.IntN(4) {
-		d := counter.Demand{Key: []byte(g.key())}
+		d := counter.Demand{Key: []byte(g.key(number))}
 		twice := false
 		for _, other := range t.Demands {
 			twice = twice || string(other.Key) == string(d.Key)
@@ -131,7 +134,9 @@ func (g *script) taking(now time.Time) *counter.Taking {
 }
 
 func (g *script) op(now time.Time) *counter.Op {
-	op := &counter.Op{Key: g.key(), Now: now, N: g.n()}
+	number := g.rnd.IntN(len(g.ladders))
+	l := g.ladders[number]
+	op := &counter.Op{Key: g.key(number), Ladder: l, Now: now, N: g.n()}
 	switch g.rnd.IntN(6) {
 	case 0, 1:
 		op.N = -op.N
@@ -139,20 +144,23 @@ func (g *script) op(now time.Time) *counter.Op {
 		op.N = 0
 	}
 	width := func() time.Duration {
-		l := g.ladders[g.rnd.IntN(len(g.ladders))]
 		if g.rnd.IntN(10) == 0 {
 			return time.Duration(1+g.rnd.IntN(12)) * 700 * time.Millisecond // one of nobody's
 		}
 		return l.At(g.rnd.IntN(l.Len())).Width
 	}
-	for range g.rnd.IntN(5) {
-		b := tiers.Bucket{Width: width()}
-		b.Index = tiers.Index(now.UnixNano(), b.Width) - int64(g.rnd.IntN(2)*g.rnd.IntN(30)) + int64(g.rnd.IntN(2)*g.rnd.IntN(3))
-		twice := false
-		for _, other := range op.Add {
-			twice = twice || other.Bucket == b
+	// All tiers of one instant, or of some: whoever adds to one adds to all.
+	for range g.rnd.IntN(3) {
+		fine := l.At(g.rnd.IntN(l.Len())).Width
+		label := now.Add(fine * time.Duration(g.rnd.IntN(2)*g.rnd.IntN(3)-g.rnd.IntN(2)*g.rnd.IntN(30)))
+		buckets := l.Buckets(label)
+		if nobodys := width(); baseOf(l, nobodys) == nobodys && nobodys%(700*time.Millisecond) == 0 {
+			buckets = append(buckets, tiers.Bucket{Width: nobodys, Index: tiers.Index(label.UnixNano(), nobodys)})
 		}
-		if !twice {
+		if slices.ContainsFunc(op.Add, func(other counter.Slot) bool { return slices.Contains(buckets, other.Bucket) }) || op.N < 0 && len(op.Add) > 0 {
+			continue
+		}
+		for _, b := range buckets {
 			op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: g.ttl(b.Width), Count: 7})
 		}
 	}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
@@ -11,11 +12,12 @@ import (
 // step is a [counter.Taking] on its way. It lives on the stack: a call of up to
 // a few demands allocates nothing unless buckets do.
 type step struct {
-	t    *counter.Taking
-	now  int64
-	prof *profile // of fresh keys
-	room room
-	own  int64 // cost of the keys as they are
+	t     *counter.Taking
+	now   int64
+	shape *shape
+	prof  *profile // of fresh keys: the shape's
+	room  room
+	own   int64 // cost of the keys as they are
 
 	parts     [inPlace]part // of the demands, in their order
 	moreParts []part        // instead, if they are more
@@ -122,9 +124,9 @@ func (s *Store) weigh(st *step, e *entry, windows []counter.Window) bool {
 		w := &windows[i]
 		w.Count, w.Leaves, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
 		if e != nil {
-			if n, k, t := e.locate(st.prof, w.Finest); n != nil {
-				reach := st.reach(w, t)
-				w.Count = n.count(k, cutoff(st.now, reach, t.width), reach, s)
+			if n, k, t := e.locate(st.prof, st.shape.of[w.Finest].at); n != nil {
+				cut, reach := st.edge(w, t)
+				w.Count = n.count(k, cut, reach, s)
 			}
 		}
 		all = all && w.Count <= w.Max-st.t.N
@@ -178,7 +180,7 @@ func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 		}
 		start := sh.clock.at[j].start
 		count := at.get(k, start)
-		if count > counter.MaxCount-st.t.N {
+		if count > counter.MaxCount-st.t.N || (e.big || count > st.shape.safe-st.t.N) && at.all(k) > counter.MaxCount-st.t.N {
 			return 0, full(t.width, start, count, st.t.N)
 		}
 		if count == 0 {
@@ -203,8 +205,9 @@ func (s *Store) add(st *step, p *part, key []byte) {
 	}
 	for j := range st.prof.tiers {
 		n, k, _ := e.locate(st.prof, j)
-		_, spent := n.put(k, sh.clock.at[j].start, st.t.N)
+		count, spent := n.put(k, sh.clock.at[j].start, st.t.N)
 		st.room.left -= spent
+		e.big = e.big || count > st.shape.safe
 	}
 	if fresh {
 		s.enter(sh, e)
@@ -216,23 +219,47 @@ func (st *step) report(e *entry, c *clock, windows []counter.Window) {
 	added := st.t.Allowed && !st.t.Peek // so c is of this step
 	for i := range windows {
 		w := &windows[i]
-		n, k, t := e.locate(st.prof, w.Finest)
+		at, width := st.shape.of[w.Finest].at, st.shape.of[w.Finest].width
+		n, k, t := e.locate(st.prof, at)
 		if n == nil {
 			continue
 		}
+		cut, _ := st.edge(w, t)
 		start := n.newest[k].start
-		if m := &c.at[w.Finest]; added && start == m.start {
-			w.Newest = tiers.Bucket{Width: time.Duration(t.width), Index: m.index}
-		} else if n.newest[k].n > 0 && start > cutoff(st.now, st.reach(w, t), t.width) {
-			w.Newest = bucket(start, t.width)
+		if m := &c.at[at]; added && start == m.start && width == t.width {
+			w.Newest = tiers.Bucket{Width: time.Duration(width), Index: m.index}
+		} else if n.newest[k].n > 0 && start > cut {
+			w.Newest = bucket(start, width)
 		}
-		if need := w.Count - (w.Max - st.t.N); need > 0 {
-			w.Leaves = st.leaves(e, w, need)
+		if need := w.Count - (w.Max - st.t.N); need > 0 && w.Count > 0 {
+			w.Leaves = bucket(n.leaves(k, cut, need), width)
 		}
 	}
 }
 
-// reach is how far w looks back: not beyond what has expired.
-func (st *step) reach(w *counter.Window, t *tier) int64 {
-	return min(add(int64(w.Per), int64(st.t.Slack)), t.ttl)
+// edge is the instant after which cells of t start that count in w, and how far
+// that looks back: not beyond what has expired.
+func (st *step) edge(w *counter.Window, t *tier) (cut, reach int64) {
+	width := st.shape.of[w.Finest].width
+	reach = min(add(int64(w.Per), int64(st.t.Slack)), t.ttl-(width-t.width)) // see sumTTL
+	cut = cutoff(st.now, reach, width)
+	if width != t.width && cut != never {
+		// All of the oldest bucket that starts after that, and none of the one before.
+		if first := floorDiv(cut, width) + 1; first <= math.MaxInt64/width {
+			cut = first*width - 1
+		}
+	}
+	return cut, reach
+}
+
+// leaves is the start of the cell of tier k with which, and all before that
+// start after cut, need is gone.
+func (n *entry) leaves(k int, cut, need int64) int64 {
+	j, last := n.lower(k, after(cut, 1)), n.size(k)-1
+	for ; j < last; j++ {
+		if need -= n.cell(k, j).n; need <= 0 {
+			break
+		}
+	}
+	return n.cell(k, j).start
 }

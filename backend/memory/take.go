@@ -19,14 +19,14 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	if err != nil {
 		return err
 	}
-	prof, hash := s.profiles.known(t.Ladder, t.TTLs), uint64(0)
-	if prof != nil && len(t.Demands) == 1 && !t.Peek {
+	shape, hash := s.profiles.known(t.Ladder, t.TTLs), uint64(0)
+	if shape != nil && len(t.Demands) == 1 && !t.Peek {
 		d := &t.Demands[0]
 		hash = maphash.Bytes(s.seed, d.Key)
 		sh := s.shard(hash)
 		sh.mu.Lock()
 		e := sh.table.find(hash, d.Key)
-		hit := e != nil && e.prof == prof && e.hit(t, d.Windows, &sh.clock, now, s)
+		hit := e != nil && e.prof == shape.prof && e.hit(t, d.Windows, shape, &sh.clock, now, s)
 		sh.mu.Unlock()
 		if hit {
 			return nil
@@ -35,10 +35,10 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	if err := check(t); err != nil {
 		return err
 	}
-	if prof == nil {
-		prof = s.profiles.ladder(t.Ladder, t.TTLs)
+	if shape == nil {
+		shape = s.profiles.ladder(t.Ladder, t.TTLs)
 	}
-	st := step{t: t, now: now, prof: prof}
+	st := step{t: t, now: now, shape: shape, prof: shape.prof}
 	if len(t.Demands) > inPlace {
 		st.moreParts = make([]part, len(t.Demands))
 	}
@@ -68,30 +68,31 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 // newest buckets are those of now, and every window has room. Otherwise it
 // does nothing, and the long way decides: it is the same, and answers the same,
 // in twice the time.
-func (e *entry) hit(t *counter.Taking, windows []counter.Window, c *clock, now int64, s *Store) bool {
+func (e *entry) hit(t *counter.Taking, windows []counter.Window, shape *shape, c *clock, now int64, s *Store) bool {
 	tiers := e.prof.tiers
-	if len(tiers) > perEntry || t.N < 1 || t.Slack < 0 {
+	if len(tiers) > perEntry || t.N < 1 || t.Slack < 0 || e.big {
 		return false
 	}
 	c.set(e.prof, now)
 	for k := range tiers {
-		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > counter.MaxCount-t.N {
+		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > shape.safe-t.N {
 			return false
 		}
 	}
 	for i := range windows {
 		w := &windows[i]
-		if w.Finest < 0 || w.Decision < w.Finest || w.Decision >= len(tiers) || w.Per < 0 {
+		if w.Finest < 0 || w.Decision < w.Finest || w.Decision >= len(shape.of) || w.Per < 0 || shape.sum(w.Finest) {
 			return false
 		}
-		tier := &tiers[w.Finest]
+		k := shape.of[w.Finest].at
+		tier := &tiers[k]
 		reach := min(add(int64(w.Per), int64(t.Slack)), tier.ttl)
-		w.Count = e.count(w.Finest, cutoff(now, reach, tier.width), reach, s)
+		w.Count = e.count(k, cutoff(now, reach, tier.width), reach, s)
 		if w.Count > w.Max-t.N {
 			return false
 		}
 		w.Leaves.Width, w.Leaves.Index = 0, 0
-		w.Newest.Width, w.Newest.Index = time.Duration(tier.width), c.at[w.Finest].index
+		w.Newest.Width, w.Newest.Index = time.Duration(tier.width), c.at[k].index
 	}
 	for k := range tiers {
 		e.newest[k].n += t.N

@@ -1,0 +1,155 @@
+package memory
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// chain is an op of n on the buckets of all tiers that hold now.
+func chain(t *testing.T, ladder string, now time.Time, n int64) *counter.Op {
+	l, err := tiers.Parse(ladder)
+	require.NoError(t, err)
+	op := &counter.Op{Key: "k", Ladder: l, Now: now, N: n}
+	for i, b := range l.Buckets(now) {
+		op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: l.At(i).Width + l.At(i).Keep})
+	}
+	return op
+}
+
+func counts(op *counter.Op) (all []int64) {
+	for _, slot := range op.Add {
+		all = append(all, slot.Count)
+	}
+	return all
+}
+
+// Minutes and hours of a day are not stored, and read as if they were.
+func TestCoarseBucketsAreSums(t *testing.T) {
+	s := New(Config{})
+	do := func(op *counter.Op) *counter.Op {
+		t.Helper()
+		require.NoError(t, s.Do(context.Background(), op))
+		requireSound(t, s)
+		return op
+	}
+	require.Equal(t, []int64{3, 3, 3}, counts(do(chain(t, dayLadder, noon, 3))))
+	require.Equal(t, []int64{4, 7, 7}, counts(do(chain(t, dayLadder, noon.Add(time.Second), 4))))
+	require.Equal(t, []int64{5, 5, 12}, counts(do(chain(t, dayLadder, noon.Add(time.Minute), 5))))
+	require.Equal(t, []int64{2, 5, 10}, counts(do(chain(t, dayLadder, noon.Add(time.Second), -2))))
+	require.Len(t, s.lookup("k").prof.tiers, 1)
+
+	read := chain(t, dayLadder, noon.Add(time.Minute), 0)
+	read.Add = nil
+	hour := tiers.Index(noon.UnixNano(), time.Hour)
+	read.Read = []counter.Span{
+		{Width: time.Minute, First: 60 * hour, Counts: make([]int64, 3)},
+		{Width: time.Hour, First: hour - 1, Counts: make([]int64, 2)},
+	}
+	do(read)
+	require.Equal(t, []int64{5, 5, 0}, read.Read[0].Counts)
+	require.Equal(t, []int64{0, 10}, read.Read[1].Counts)
+
+	alone := chain(t, dayLadder, noon, 1)
+	alone.Add = alone.Add[2:]
+	require.ErrorContains(t, s.Do(context.Background(), alone), "without one to a bucket of 1s in it")
+	alone.N = -1
+	require.Equal(t, []int64{10}, counts(do(alone)), "nothing to take back")
+}
+
+// A day of which one bucket takes up much is stored by itself, so that seconds
+// do not live on for as long.
+func TestWideBucketsAreStored(t *testing.T) {
+	for ladder, stored := range map[string]int{
+		"1s:1d": 1, "1s:1d, 1m:1d, 1h:1d": 1, "1s:1h, 1m:1h, 1h:1h": 2, "1s:1m, 1m:1m": 2, "1s:7d, 1m:7d, 1h:7d, 1d:7d": 2,
+		"1s:30d, 1m:30d, 1h:30d, 1d:30d": 1, "1s:1h, 1m:1d, 1h:1d": 2, "1m:1d, 1h:30d": 2,
+	} {
+		s := New(Config{})
+		require.NoError(t, s.Do(context.Background(), chain(t, ladder, noon, 1)))
+		mustTake(t, s, taking(t, ladder, "k", noon))
+		require.Len(t, s.lookup("k").prof.tiers, stored, ladder)
+		for i, slot := range chain(t, ladder, noon, 1).Add {
+			require.LessOrEqual(t, s.lookup("k").prof.tiers[0].ttl, int64(slot.TTL)+int64(slot.TTL)/8+int64(time.Second), "tier %d of %s", i, ladder)
+		}
+	}
+}
+
+// Buckets that are sums count to counter.MaxCount and no further, as others do.
+func TestSumsEndToo(t *testing.T) {
+	s := New(Config{})
+	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, counter.MaxCount-3)))
+	next := noon.Add(3 * time.Second) // out of the window of a second
+	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, next, 4)), "beyond")
+	take := taking(t, dayLadder, "k", next, per(counter.MaxCount, time.Second))
+	take.N = 4
+	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
+	take.N = 2
+	require.True(t, mustTake(t, s, take).Allowed)
+	take.Now = next.Add(3 * time.Second)
+	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
+	take.N = 1
+	require.True(t, mustTake(t, s, take).Allowed)
+	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
+	requireSound(t, s)
+}
+
+// However a sum grows: by one large hit beside a small one, by two at once, or
+// by many small ones in the same second.
+func TestSumsEndHoweverTheyGrow(t *testing.T) {
+	s := New(Config{})
+	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, 3)))
+	later := noon.Add(3 * time.Second)
+	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, later, counter.MaxCount-2)), "beyond")
+	take := taking(t, dayLadder, "k", later, per(counter.MaxCount, time.Second))
+	take.N = counter.MaxCount - 2
+	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
+
+	two := chain(t, dayLadder, later, counter.MaxCount/2)
+	two.Key = "two"
+	for _, slot := range chain(t, dayLadder, later.Add(time.Second), 1).Add[:1] {
+		two.Add = append(two.Add, slot)
+	}
+	require.NoError(t, s.Do(context.Background(), two))
+	two.Key, two.N = "two more", counter.MaxCount/2+1
+	require.ErrorContains(t, s.Do(context.Background(), two), "beyond")
+
+	many := taking(t, dayLadder, "many", noon, per(counter.MaxCount, time.Second))
+	many.N = safeCount(many.Ladder)
+	for range counter.MaxCount / many.N {
+		require.True(t, mustTake(t, s, many).Allowed)
+	}
+	many.Now, many.N = later, counter.MaxCount%many.N+1
+	require.ErrorContains(t, s.Take(context.Background(), many), "beyond")
+	requireSound(t, s)
+}
+
+// Ladders of the same widths and TTLs that keep their tiers otherwise.
+func TestShapesGoByKeep(t *testing.T) {
+	s := New(Config{})
+	for _, ladder := range []string{"1s:1h, 1m:1h", "1s:1h, 1m:2h"} {
+		take := taking(t, ladder, ladder, noon, per(1, time.Hour))
+		take.TTLs[0], take.TTLs[1] = day, day
+		mustTake(t, s, take)
+		read := &counter.Op{Key: ladder, Ladder: take.Ladder, Now: noon, Read: []counter.Span{{Width: time.Minute, First: tiers.Index(noon.UnixNano(), time.Minute), Counts: make([]int64, 1)}}}
+		require.NoError(t, s.Do(context.Background(), read))
+		require.EqualValues(t, 1, read.Read[0].Counts[0], ladder)
+	}
+}
+
+// A window without hits has none that must leave.
+func TestNothingLeavesAnEmptyWindow(t *testing.T) {
+	s := New(Config{})
+	for range 5 {
+		hit(t, s, "k", noon)
+		hit(t, s, "k", noon.Add(time.Second))
+	}
+	take := taking(t, dayLadder, "k", noon.Add(time.Hour), per(1, time.Minute))
+	take.N = 2
+	require.False(t, mustTake(t, s, take).Allowed)
+	require.Zero(t, take.Demands[0].Windows[0].Leaves)
+}
