@@ -82,3 +82,16 @@ func TestCopyCharts(t *testing.T) {
 	require.Equal(t, "benchmarks/B.svg", string(text))
 	require.NoFileExists(t, filepath.Join(to, "TestA.md"))
 }
+
+func TestChartsOfThePageAreThere(t *testing.T) {
+	text, err := os.ReadFile("../docs/benchmarks.md")
+	require.NoError(t, err)
+	charts := regexp.MustCompile(`!\[[^\]]+\]\(([^)]+)\)`).FindAllSubmatch(text, -1)
+	require.NotEmpty(t, charts)
+	for _, chart := range charts {
+		require.FileExists(t, filepath.Join("../docs", string(chart[1])))
+	}
+	files, err := filepath.Glob("../docs/benchmarks/*")
+	require.NoError(t, err)
+	require.Len(t, files, len(charts), "charts that no section shows")
+}
