@@ -111,9 +111,7 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 
 	two := chain(t, dayLadder, later, counter.MaxCount/2)
 	two.Key = "two"
-	for _, slot := range chain(t, dayLadder, later.Add(time.Second), 1).Add[:1] {
-		two.Add = append(two.Add, slot)
-	}
+	two.Add = append(two.Add, chain(t, dayLadder, later.Add(time.Second), 1).Add[0])
 	require.NoError(t, s.Do(context.Background(), two))
 	two.Key, two.N = "two more", counter.MaxCount/2+1
 	require.ErrorContains(t, s.Do(context.Background(), two), "beyond")
