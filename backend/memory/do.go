@@ -295,9 +295,13 @@ func (d *doing) read(e *entry) {
 			}
 			from = span.First * width
 		}
+		i, end := int64(0), int64(never) // of the bucket that the cell before was in
 		for j := n.lower(k, from); j < n.size(k); j++ {
 			c := n.cell(k, j)
-			i := floorDiv(c.start, width) - span.First
+			if c.start >= end {
+				index := floorDiv(c.start, width)
+				i, end = index-span.First, after(index*width, width)
+			}
 			if i >= int64(len(span.Counts)) {
 				break
 			}

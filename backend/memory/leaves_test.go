@@ -10,8 +10,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// On a dense day, whatever must go: the bucket found coarse first is the one
-// that adding up second after second finds.
+// On a dense day, whatever must go: it is the bucket that adding up second after
+// second finds.
 func TestLeavesOnADenseDay(t *testing.T) {
 	for _, ladder := range []string{dayLadder, "1s:1d, 1h:1d", "1s:1d", "1s:1d, 10s:1d, 1m:1d, 10m:1d, 1h:1d, 6h:1d"} {
 		s := New(Config{})

@@ -33,7 +33,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 100,000
+// DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 85,000
 // that are hit a hundred times a day, or 125 that are hit every second of it.
 const DefaultMaxBuckets = 256 << 20 / bucketBytes
 

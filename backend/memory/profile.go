@@ -47,8 +47,8 @@ func (p *profile) covers(want []tier) bool {
 // widths in Do, has some of them twice, which costs memory only.
 const maxProfiles = 32
 
-// profiles remembers the profiles and shapes in use. An entry keeps its own alive, so
-// forgetting one here is harmless.
+// profiles remembers the profiles and shapes in use. An entry keeps its own
+// profile alive, so forgetting one here is harmless.
 type profiles struct {
 	list      atomic.Pointer[[]*profile] // replaced as a whole
 	shapes    atomic.Pointer[[]*shape]   // the same
@@ -68,17 +68,7 @@ func (ps *profiles) get(want []tier) *profile {
 		return p
 	}
 	p := &profile{slices.Clone(want)}
-	var list []*profile
-	if old := ps.list.Load(); old != nil {
-		list = slices.Clone(*old)
-	}
-	if len(list) < maxProfiles {
-		list = append(list, p)
-	} else {
-		list[ps.next] = p
-		ps.next = (ps.next + 1) % maxProfiles
-	}
-	ps.list.Store(&list)
+	remember(&ps.list, &ps.next, p)
 	return p
 }
 
@@ -166,18 +156,24 @@ func (ps *profiles) ladder(l tiers.Ladder, ttls []time.Duration) *shape {
 	sh.prof = ps.get(want)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	var list []*shape
-	if old := ps.shapes.Load(); old != nil {
-		list = slices.Clone(*old)
-	}
-	if len(list) < maxProfiles {
-		list = append(list, sh)
-	} else {
-		list[ps.nextShape] = sh
-		ps.nextShape = (ps.nextShape + 1) % maxProfiles
-	}
-	ps.shapes.Store(&list)
+	remember(&ps.shapes, &ps.nextShape, sh)
 	return sh
+}
+
+// remember puts v into a list of maxProfiles at most, in the place of next if it
+// is full.
+func remember[T any](list *atomic.Pointer[[]T], next *int, v T) {
+	var all []T
+	if old := list.Load(); old != nil {
+		all = slices.Clone(*old)
+	}
+	if len(all) < maxProfiles {
+		all = append(all, v)
+	} else {
+		all[*next] = v
+		*next = (*next + 1) % maxProfiles
+	}
+	list.Store(&all)
 }
 
 // sumTTL is how long after its end a bucket of width fine must live, so that
