@@ -667,3 +667,25 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 	require.LessOrEqual(t, admitted, exact)
 	require.GreaterOrEqual(t, admitted, exact*95/100)
 }
+
+// A second is out of its TTL before the minute that it is a part of.
+func TestForgetLeavesNothingInCoarserBuckets(t *testing.T) {
+	now := time.Date(2026, 3, 2, 10, 32, 5, 0, time.UTC)
+	ladder, err := tiers.Parse("1s:1h, 1m:1h")
+	require.NoError(t, err)
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: ladder, Now: func() time.Time { return now }})
+	key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
+	require.NoError(t, c.Add(t.Context(), key, 3))
+	sum := func() (sum int64) {
+		points, err := c.Series(t.Context(), key, now.Add(-time.Hour), now, time.Minute)
+		require.NoError(t, err)
+		for _, p := range points {
+			sum += p.Count
+		}
+		return sum
+	}
+	now = now.Add(time.Hour + 20*time.Second)
+	require.EqualValues(t, 3, sum())
+	require.NoError(t, c.Forget(t.Context(), key))
+	require.Zero(t, sum())
+}

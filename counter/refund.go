@@ -97,14 +97,20 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 }
 
 // empty takes everything back, coarsest tier first, and looks into a finer tier
-// only where the coarser one held something: it is kept as long at least.
+// only where the coarser one held something: it is kept as long at least. Of tiers
+// that are kept equally long it looks as far back in all: a store may work out the
+// coarser from the finer.
 func (c *Counter) empty(ctx context.Context, key string, stamp time.Time) error {
 	const chunk = 1000 // buckets of one read
 	now := stamp.UnixNano()
 	var held tiers.Cover
+	var back, keep time.Duration
 	for i := c.plan.ladder.Len() - 1; i >= 0; i-- {
 		t := c.plan.ladder.At(i)
-		oldest, newest := tiers.Index(now-int64(c.ttls[i]), t.Width), tiers.Index(now+c.plan.left, t.Width)
+		if t.Keep != keep {
+			back, keep = c.ttls[i], t.Keep
+		}
+		oldest, newest := tiers.Index(now-int64(back), t.Width), tiers.Index(now+c.plan.left, t.Width)
 		look := tiers.Cover{{Width: t.Width, First: oldest, N: newest - oldest + 1}}
 		if held != nil {
 			look = nil
