@@ -42,7 +42,7 @@ func TestManyCallersOnMemcached(t *testing.T) {
 	callers := measure.Pick([]int{1, 4}, []int{1, 4, 16, 64}, []int{1, 2, 4, 8, 16, 32, 64})
 	s := measure.Open(t, "On memcached: callers at the same time")
 	s.Say("%d rounds of %s calls, loopback, keys in random order, a clock that goes. Thousands of calls a second, the median of the rounds; \"wait\" is how long one call took, us, half of them and 99 of 100. "+
-		"\"Server\" and \"client\" are how many cores the server and this process used. The curve bends where the two use up the cores: the machine has %d.", rounds, measure.Count(int64(calls)), runtime.NumCPU())
+		"\"Server\" and \"client\" are how many cores the server and this process used. The two can have all cores together: the machine has %d.", rounds, measure.Count(int64(calls)), runtime.NumCPU())
 	b := newBench(t)
 	keys, err := measure.Distinct(measure.Pick(50, 1_000, 1_000))
 	require.NoError(t, err)

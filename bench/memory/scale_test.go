@@ -202,7 +202,7 @@ func TestFloodOfFreshKeys(t *testing.T) {
 	n := measure.Pick(20_000, 3_000_000, 10_000_000)
 	config := memory.Config{MaxBuckets: measure.Pick(1<<15, 0, 0)}
 	s := measure.Open(t, "In memory, a flood of fresh keys")
-	s.Say("%s keys with one hit each, one core, on a store with the default bound of 256 MB; ns for one call, in three tenths of the flood. The first fills the store; from then on each key is "+
+	s.Say("%s keys with one hit each, one core, on a store with the default bound of 256 MB; ns for one call, in three tenths of the flood. The first nearly fills the store; soon after each key is "+
 		"refused, or takes the place of the one hit least recently. The heap is that after a collection.", measure.Count(int64(n)))
 	table := measure.Table{Head: []string{"when it is full", "first tenth", "third", "last", "last to third", "keys kept", "heap, MB", "admitted", "refused"}}
 	keys, err := measure.Distinct(n)

@@ -72,7 +72,7 @@ func TestManyCallersOnRedis(t *testing.T) {
 	callers := measure.Pick([]int{1, 4}, []int{1, 4, 16, 64}, []int{1, 2, 4, 8, 16, 32, 64})
 	s := measure.Open(t, "On Redis: callers at the same time")
 	s.Say("%d rounds of %s calls, as many connections as callers, loopback, 1,000 keys in random order, a clock that goes. Thousands of calls a second, the median of the rounds; \"wait\" is how long one call took, us, "+
-		"half of them and 99 of 100. \"Server\" is the part of one core that the server's main thread used, which is all it can have; \"client\" that of this process. The curve bends where the two use up the cores: the machine has %d.",
+		"half of them and 99 of 100. \"Server\" is the part of one core that the server's main thread used, which is all it can have; \"client\" that of this process. The two can have all cores together: the machine has %d.",
 		rounds, measure.Count(int64(calls)), runtime.NumCPU())
 	addr := servertest.Redis(t)
 	keys, err := measure.Distinct(measure.Pick(50, 1_000, 1_000))

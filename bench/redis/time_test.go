@@ -39,7 +39,7 @@ func TestOnRedis(t *testing.T) {
 		fmt.Fprintf(&list, "- %s: %s.\n", kind.name, kind.how)
 	}
 	s.Say("%s", strings.TrimSpace(list.String()))
-	s.Say("In the tables of refused calls the longest limit is used up. Who has a limiter for each limit asks that one first, and then no other.")
+	s.Say("In the table of refused calls the longest limit is used up. Who has a limiter for each limit asks that one first, and then no other.")
 	admits := worstWindows(t)
 
 	many := func(n int) int { return measure.Pick(min(n, 300), n, n) }

@@ -67,7 +67,7 @@ func TestReplay(t *testing.T) {
 	admitted, keys := takes(t, events)
 	s.Say("`demo replay --limits %s` of a log with %s events and %s keys, %s of them admitted. A process reads a gzip'ed file, takes, and checks every decision against a log of all hits. Seconds from its start to its end, "+
 		"and the most memory that it had (`getrusage`); medians, and the spread. For comparison the parts alone, in one process and on one core: reading (gunzip, splitting lines), and Takes of events that are in memory. "+
-		"All rows admitted as many: that is checked.", limits, measure.Count(int64(len(events))), measure.Count(int64(keys)), measure.Count(admitted))
+		"All rows that take admitted as many: that is checked.", limits, measure.Count(int64(len(events))), measure.Count(int64(keys)), measure.Count(admitted))
 
 	var names []string
 	var runs []func() (seconds, megabytes float64)
