@@ -156,7 +156,7 @@ func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
 		slot.Count, r.left = count, r.left-spent
 		e.big = e.big || count > d.safe
 	}
-	d.sums(e)
+	d.sums(e, s)
 	if fresh {
 		s.enter(sh, e)
 	} else {
@@ -213,21 +213,25 @@ func (d *doing) wants(width int64) bool {
 // missing is how many cells of that width tier k of n does not have yet. It is
 // an error if any of them would count too far.
 func (d *doing) missing(n *entry, k int, width int64, big bool) (missing int, err error) {
-	var additions int64
+	var additions, start, count int64
 	for i := range d.op.Add {
 		slot := &d.op.Add[i]
 		if int64(slot.Width) != width || !d.stored(slot) {
 			continue
 		}
 		additions++
-		start := slot.Index * width
-		count := n.get(k, start)
-		if count > counter.MaxCount-d.op.N || (big || count > d.safe-d.op.N) && d.op.N > (counter.MaxCount-n.all(k))/additions {
+		start = slot.Index * width
+		count = n.get(k, start)
+		if count > counter.MaxCount-d.op.N {
 			return 0, full(width, start, count, d.op.N)
 		}
+		big = big || count > d.safe-d.op.N
 		if count == 0 {
 			missing++
 		}
+	}
+	if big && additions > 0 && d.op.N > (counter.MaxCount-n.all(k))/additions {
+		return 0, full(width, start, count, d.op.N)
 	}
 	return missing, nil
 }
@@ -245,7 +249,7 @@ func (s *Store) takeBack(sh *shard, d *doing, e *entry, r *room) {
 		left, freed := n.take(k, start, amount)
 		slot.Count, r.left = left, r.left+freed
 	}
-	d.sums(e)
+	d.sums(e, s)
 	s.lower(sh, e, r)
 }
 
@@ -255,7 +259,7 @@ func (d *doing) stored(slot *counter.Slot) bool {
 }
 
 // sums fills in the counts of buckets that are sums of stored ones.
-func (d *doing) sums(e *entry) {
+func (d *doing) sums(e *entry, s *Store) {
 	for i := range d.op.Add {
 		slot := &d.op.Add[i]
 		if d.stored(slot) {
@@ -263,9 +267,17 @@ func (d *doing) sums(e *entry) {
 		}
 		if at := e.prof.find(int64(baseOf(d.op.Ladder, slot.Width))); at >= 0 {
 			n, k := e.tier(at)
-			// With the first that it is made of, all of it is expired.
-			if start := slot.Index * int64(slot.Width); start > e.prof.tiers[at].expired(d.now) {
-				slot.Count = n.within(k, start, start+int64(slot.Width))
+			width := int64(slot.Width)
+			start := slot.Index * width
+			switch {
+			case start <= e.prof.tiers[at].expired(d.now):
+				// With the first that it is made of, all of it is expired.
+			case n.newest[k].start < start+width:
+				// The newest: all from its start on, for which there is a running
+				// total. No window reaches back by less than nothing, so that is its name.
+				slot.Count = n.count(k, start-1, -width, s)
+			default:
+				slot.Count = n.within(k, start, start+width)
 			}
 		}
 	}

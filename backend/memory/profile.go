@@ -156,6 +156,9 @@ func (ps *profiles) ladder(l tiers.Ladder, ttls []time.Duration) *shape {
 	sh.prof = ps.get(want)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if there := ps.known(l, ttls); there != nil {
+		return there
+	}
 	remember(&ps.shapes, &ps.nextShape, sh)
 	return sh
 }

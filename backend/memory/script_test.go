@@ -38,6 +38,7 @@ type script struct {
 
 var scriptLadders = []string{
 	"1s:1m", "1s:1m, 10s:1m", "1s:1d, 1m:1d, 1h:1d", "100ms:2s, 1s:1m, 1m:1h", "1s:10s, 5s:1m, 1m:10m, 1h:10h, 1d:10d",
+	"100ms:10s, 1s:1m, 2s:1m, 10s:10m, 1m:1h, 2m:1h, 1h:10d, 2h:10d",
 	"1ms:20ms, 10ms:200ms, 100ms:2s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s",
 }
 

@@ -241,7 +241,7 @@ func (st *step) report(e *entry, c *clock, windows []counter.Window) {
 // that looks back: not beyond what has expired.
 func (st *step) edge(w *counter.Window, t *tier) (cut, reach int64) {
 	width := st.shape.of[w.Finest].width
-	reach = min(add(int64(w.Per), int64(st.t.Slack)), t.ttl-(width-t.width)) // see sumTTL
+	reach = max(0, min(add(int64(w.Per), int64(st.t.Slack)), t.ttl-(width-t.width))) // see sumTTL
 	cut = cutoff(st.now, reach, width)
 	if width != t.width && cut != never {
 		// All of the oldest bucket that starts after that, and none of the one before.

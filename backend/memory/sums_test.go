@@ -116,6 +116,20 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 	two.Key, two.N = "two more", counter.MaxCount/2+1
 	require.ErrorContains(t, s.Do(context.Background(), two), "beyond")
 
+	// One that is nearly as large as is safe, and a fresh one after it.
+	minute := chain(t, "1s:1h, 1m:1h", noon, safeCount(two.Ladder))
+	minute.Key, minute.N = "minute", safeCount(minute.Ladder)
+	first := minute.Add[0]
+	for i := range int64(59) {
+		minute.Add[0].Index = first.Index + i
+		require.NoError(t, s.Do(context.Background(), minute))
+	}
+	minute.Add = append([]counter.Slot{first}, minute.Add...)
+	minute.Add[1].Index = first.Index + 59
+	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
+	minute.Add[0], minute.Add[1] = minute.Add[1], minute.Add[0]
+	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
+
 	many := taking(t, dayLadder, "many", noon, per(counter.MaxCount, time.Second))
 	many.N = safeCount(many.Ladder)
 	for range counter.MaxCount / many.N {
