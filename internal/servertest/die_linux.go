@@ -6,5 +6,7 @@ import "syscall"
 // ends: see onLastingThread. Cleanups alone would not do: a test binary that
 // runs into -timeout, or is killed, runs none.
 func dieWithUs() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A process group of its own: when the shell ends that has put the tests into
+	// the background, the kernel lets all that is stopped in theirs go on.
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
