@@ -15,7 +15,6 @@ type step struct {
 	t     *counter.Taking
 	now   int64
 	shape *shape
-	prof  *profile // of fresh keys: the shape's
 	room  room
 	own   int64 // cost of the keys as they are
 
@@ -124,7 +123,7 @@ func (s *Store) weigh(st *step, e *entry, windows []counter.Window) bool {
 		w := &windows[i]
 		w.Count, w.Leaves, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
 		if e != nil {
-			if n, k, t := e.locate(st.prof, st.shape.of[w.Finest].at); n != nil {
+			if n, k, t := e.locate(st.shape.prof, st.shape.of[w.Finest].at); n != nil {
 				cut, reach := st.edge(w, t)
 				w.Count = n.count(k, cut, reach, s)
 			}
@@ -150,21 +149,21 @@ func (e *entry) locate(p *profile, i int) (n *entry, k int, t *tier) {
 // back.
 func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 	e, sh := p.e, s.shard(p.hash)
-	sh.clock.set(st.prof, st.now)
+	sh.clock.set(st.shape.prof, st.now)
 	if e == nil {
 		if st.t.N > counter.MaxCount {
-			err = full(st.prof.tiers[0].width, sh.clock.at[0].start, 0, st.t.N)
+			err = full(st.shape.prof.tiers[0].width, sh.clock.at[0].start, 0, st.t.N)
 		}
-		return freshCost(len(key), st.prof), err
+		return freshCost(len(key), st.shape.prof), err
 	}
-	covered := e.prof == st.prof || e.prof.covers(st.prof.tiers)
+	covered := e.prof == st.shape.prof || e.prof.covers(st.shape.prof.tiers)
 	if !covered {
-		n = s.profiles.union(e.prof, st.prof.tiers).chain() - e.prof.chain()
+		n = s.profiles.union(e.prof, st.shape.prof.tiers).chain() - e.prof.chain()
 	}
 	// All that is expired goes before anything is reckoned, because rings share
 	// what is beside them.
-	for j := range st.prof.tiers {
-		at, k, t := e.locate(st.prof, j)
+	for j := range st.shape.prof.tiers {
+		at, k, t := e.locate(st.shape.prof, j)
 		if at == nil {
 			continue
 		}
@@ -173,8 +172,8 @@ func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 		}
 	}
 	b := bill{lacks: n}
-	for j := range st.prof.tiers {
-		at, k, t := e.locate(st.prof, j)
+	for j := range st.shape.prof.tiers {
+		at, k, t := e.locate(st.shape.prof, j)
 		if at == nil {
 			continue
 		}
@@ -198,13 +197,13 @@ func (s *Store) add(st *step, p *part, key []byte) {
 	e, sh := p.e, s.shard(p.hash)
 	fresh := e == nil
 	if fresh {
-		e = s.insert(sh, p.hash, key, st.prof, &st.room)
+		e = s.insert(sh, p.hash, key, st.shape.prof, &st.room)
 		p.e = e
-	} else if e.prof != st.prof && !e.prof.covers(st.prof.tiers) {
-		st.room.left -= e.extend(s.profiles.union(e.prof, st.prof.tiers))
+	} else if e.prof != st.shape.prof && !e.prof.covers(st.shape.prof.tiers) {
+		st.room.left -= e.extend(s.profiles.union(e.prof, st.shape.prof.tiers))
 	}
-	for j := range st.prof.tiers {
-		n, k, _ := e.locate(st.prof, j)
+	for j := range st.shape.prof.tiers {
+		n, k, _ := e.locate(st.shape.prof, j)
 		count, spent := n.put(k, sh.clock.at[j].start, st.t.N)
 		st.room.left -= spent
 		e.big = e.big || count > st.shape.safe
@@ -220,7 +219,7 @@ func (st *step) report(e *entry, c *clock, windows []counter.Window) {
 	for i := range windows {
 		w := &windows[i]
 		at, width := st.shape.of[w.Finest].at, st.shape.of[w.Finest].width
-		n, k, t := e.locate(st.prof, at)
+		n, k, t := e.locate(st.shape.prof, at)
 		if n == nil {
 			continue
 		}

@@ -38,7 +38,7 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	if shape == nil {
 		shape = s.profiles.ladder(t.Ladder, t.TTLs)
 	}
-	st := step{t: t, now: now, shape: shape, prof: shape.prof}
+	st := step{t: t, now: now, shape: shape}
 	if len(t.Demands) > inPlace {
 		st.moreParts = make([]part, len(t.Demands))
 	}

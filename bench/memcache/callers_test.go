@@ -16,25 +16,13 @@ type crowd struct {
 	*contestant
 	hits int64
 
-	rate, half, most, server, client measure.Series
+	measure.Crowd
 }
 
 func (c *crowd) run(b *bench, calls measure.Keys, callers int) {
-	waits := make(measure.Series, calls.Len())
-	server, client := cpu(b.stats()), measure.CPU()
-	spent, _, err := measure.Parallel(calls.Len(), callers, func(i int) error {
-		began := time.Now()
-		err := c.hit(calls.At(i))
-		waits[i] = float64(time.Since(began).Nanoseconds()) / 1e3
-		return err
-	})
-	require.NoError(b, err)
+	server := func() time.Duration { return time.Duration(cpu(b.stats()) * float64(time.Microsecond)) }
+	require.NoError(b, c.Run(calls, callers, server, c.hit))
 	c.hits += int64(calls.Len())
-	us := float64(spent.Nanoseconds()) / 1e3
-	c.client = append(c.client, float64((measure.CPU()-client).Microseconds())/us)
-	c.server = append(c.server, (cpu(b.stats())-server)/us)
-	c.rate = append(c.rate, float64(calls.Len())/us*1e3)
-	c.half, c.most = append(c.half, waits.Median()), append(c.most, waits.Quantile(0.99))
 }
 
 func TestManyCallersOnMemcached(t *testing.T) {
@@ -51,7 +39,7 @@ func TestManyCallersOnMemcached(t *testing.T) {
 	for i := range crowds {
 		kind := kinds[i/len(callers)]
 		set := b.setting(roomy(kind.limits, calls*rounds))
-		set.now, set.timeout = goingOn(), time.Second
+		set.now, set.timeout = measure.GoingOn(), time.Second
 		c := kind.make(t, set)
 		crowds[i] = &crowd{contestant: c}
 		for k := range keys.Len() {
@@ -69,7 +57,7 @@ func TestManyCallersOnMemcached(t *testing.T) {
 	}
 	for i, kind := range kinds {
 		curve := measure.Curve{Name: fmt.Sprintf("%s, %d", kind.name, kind.limits)}
-		table := measure.Table{Head: []string{"callers", "1,000 calls/s", "wait, half", "wait, 99 %", "server", "client"}}
+		table := measure.CrowdTable()
 		for c, n := range callers {
 			cr := crowds[i*len(callers)+c]
 			var sum int64
@@ -79,18 +67,11 @@ func TestManyCallersOnMemcached(t *testing.T) {
 				sum += used
 			}
 			require.Equal(t, cr.hits, sum, "%s, %d limits, %d callers", kind.name, kind.limits, n)
-			table.Row(fmt.Sprint(n), cr.rate.Spread(), measure.Num(cr.half.Median()), measure.Num(cr.most.Median()), measure.Num(cr.server.Median()), measure.Num(cr.client.Median()))
-			curve.At = append(curve.At, cr.rate)
+			table.Row(cr.Row(n)...)
+			curve.At = append(curve.At, cr.Rate)
 		}
 		s.Table(curve.Name, table)
 		chart.Curves = append(chart.Curves, curve)
 	}
 	s.Chart("Calls a second over the number of callers", chart)
-}
-
-// goingOn is a clock that goes, and never comes to midnight. It is for callers
-// with a budget that a busy machine keeps: what is late is an error.
-func goingOn() func() time.Time {
-	first, began := time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC), time.Now()
-	return func() time.Time { return first.Add(time.Since(began)) }
 }

@@ -14,17 +14,6 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-func keyNames(t *testing.T, n int) []string {
-	t.Helper()
-	keys, err := measure.Distinct(n)
-	require.NoError(t, err)
-	names := make([]string, n)
-	for i := range names {
-		names[i] = keys.At(i)
-	}
-	return names
-}
-
 // list is what the contestants are.
 func list() string {
 	var text strings.Builder
@@ -74,7 +63,7 @@ func TestOnMemcached(t *testing.T) {
 		{"Steady", "100 keys, each hit in a second of its own", 100, 1, time.Second, true},
 		{"Refused", "100 keys, whose longest limit is used up", 100, 10, 10 * time.Millisecond, false},
 	} {
-		names := keyNames(t, max(p.keys, 1+rounds*calls)) // the first is hit before
+		names := measure.Names(t, max(p.keys, 1+rounds*calls)) // the first is hit before
 		keys := names[:max(1, p.keys)]
 		var rs []*racer
 		for _, kind := range kinds {
@@ -151,7 +140,7 @@ func TestMemcachedOnALink(t *testing.T) {
 	b := newBench(t)
 	proxy := servertest.NewProxy(t, b.addr, delay)
 	const tries = 5 // at the count of trips: a machine that stands still sends in two
-	keys := keyNames(t, rounds+1+tries)
+	keys := measure.Names(t, rounds+1+tries)
 	table := measure.Table{Head: []string{"", "limits", "fresh: trips", "ms", "to incr", "known: trips", "ms", "to incr"}}
 	var rs []*racer
 	ms := map[bool][]measure.Series{true: make([]measure.Series, len(kinds)), false: make([]measure.Series, len(kinds))}
@@ -225,7 +214,7 @@ func TestWindowsOnMemcached(t *testing.T) {
 	s.Say("%d rounds of %s calls on %d keys; us for one call. Each key has %d hits in its window, and goes on so, by a made-up clock. The ladder is the one that fits the window, exact to a second. "+
 		"\"Items read\" is how many buckets a Take asks for.", rounds, measure.Count(int64(calls)), n, past)
 	b := newBench(t)
-	keys := keyNames(t, n)
+	keys := measure.Names(t, n)
 	windows := []time.Duration{time.Minute, time.Hour, day, 7 * day, 30 * day}
 	names := []string{"1 minute", "1 hour", "1 day", "7 days", "30 days"}
 	var rs []*racer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // roomy are limits in the shape of 10/m, 50/h, 100/d, or of 100/d alone, with
@@ -134,7 +135,7 @@ func TestBesidePeers(t *testing.T) {
 				}
 				table.Row(row...)
 			}
-			s.Table(fmt.Sprintf("%s, %s", plural(n, "key"), plural(cores, "core")), table)
+			s.Table(fmt.Sprintf("%s, %s", words.Plural(int64(n), "key"), words.Plural(int64(cores), "core")), table)
 		}
 	}
 }
@@ -157,11 +158,4 @@ func raceOf(t *testing.T, keys, sequence measure.Keys, limits, rounds, cores int
 	measure.Uncollected(rounds, len(f.contestants), func(i, _ int) { f.run(i, sequence, cores) })
 	f.check()
 	return f
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return measure.Count(int64(n)) + " " + what + "s"
 }

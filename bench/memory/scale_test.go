@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -31,7 +32,7 @@ func TestManyKeys(t *testing.T) {
 	sizes := measure.Pick([]int{100, 1_000}, []int{1_000, 10_000, 100_000, 1_000_000}, []int{1_000, 10_000, 100_000, 1_000_000, 10_000_000})
 	s := measure.Open(t, "In memory, as keys grow")
 	s.Say("One limit of a day, all %s, %d rounds of %s calls on random keys; ns for one call, and the ratio to the fewest keys. Uniformly random keys are the worst case: traffic has favourites. "+
-		"\"Bytes a key\" is the heap after a collection.", plural(runtime.NumCPU(), "core"), rounds, measure.Count(int64(calls)))
+		"\"Bytes a key\" is the heap after a collection.", words.Plural(int64(runtime.NumCPU()), "core"), rounds, measure.Count(int64(calls)))
 	for len(sizes) > 2 && measure.Free() >= 0 && measure.Free() < min(bound, int64(sizes[len(sizes)-1])*bytesAKey) {
 		s.Say("%s keys were left out: they need %s of memory, and this machine has %s to spare.", measure.Count(int64(sizes[len(sizes)-1])),
 			measure.Bytes(float64(sizes[len(sizes)-1]*bytesAKey)), measure.Bytes(float64(measure.Free())))
@@ -127,7 +128,7 @@ func whereTimeGoes(s *measure.Section, fields []*field, sequences []measure.Keys
 	names := slices.SortedFunc(maps.Keys(ns[1]), func(a, b string) int {
 		return cmp.Or(cmp.Compare(ns[1][b]-ns[0][b], ns[1][a]-ns[0][a]), strings.Compare(a, b))
 	})
-	table := measure.Table{Head: []string{"function", plural(fields[few].keys.Len(), "key"), plural(fields[many].keys.Len(), "key")}}
+	table := measure.Table{Head: []string{"function", words.Plural(int64(fields[few].keys.Len()), "key"), words.Plural(int64(fields[many].keys.Len()), "key")}}
 	for _, name := range names[:min(8, len(names))] {
 		table.Row("`"+strings.TrimPrefix(name, "github.com/abacus-go/abacus/")+"`", measure.Num(ns[0][name]), measure.Num(ns[1][name]))
 	}
@@ -142,7 +143,7 @@ func TestLongWindows(t *testing.T) {
 	rounds, calls, n := measure.Pick(2, 3, 7), measure.Pick(2_000, 100_000, 300_000), measure.Pick(10, 1_000, 1_000)
 	s := measure.Open(t, "In memory, as windows grow")
 	s.Say("%s, one core, %d rounds of %s calls; ns for one call, and the ratio to the minute. Each key has %d hits, evenly spread over its window, and goes on so: a made-up clock "+
-		"moves from call to call, and the real one is read as well. The ladder is the one that fits the window, exact to a second. \"Buckets in its cover\" is what a store without running totals would add up.", plural(n, "key"), rounds, measure.Count(int64(calls)), past)
+		"moves from call to call, and the real one is read as well. The ladder is the one that fits the window, exact to a second. \"Buckets in its cover\" is what a store without running totals would add up.", words.Plural(int64(n), "key"), rounds, measure.Count(int64(calls)), past)
 	keys, err := measure.Distinct(n)
 	require.NoError(t, err)
 	before, sequence := keys.InTurn((past+10)*n), keys.InTurn(calls) // in turn: hits are evenly spread

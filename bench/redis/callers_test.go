@@ -22,7 +22,7 @@ type crowd struct {
 	limit counter.Limit
 	began time.Time
 
-	rate, half, most, server, client measure.Series
+	measure.Crowd
 }
 
 func (c *crowd) prepare(b *bench, contestant *contestant, longest counter.Limit, keys measure.Keys) {
@@ -34,21 +34,9 @@ func (c *crowd) prepare(b *bench, contestant *contestant, longest counter.Limit,
 }
 
 func (c *crowd) run(calls measure.Keys, callers int) {
-	waits := make(measure.Series, calls.Len())
-	server, client := c.bench.cpu(), measure.CPU()
-	spent, _, err := measure.Parallel(calls.Len(), callers, func(i int) error {
-		began := time.Now()
-		err := c.hit(calls.At(i))
-		waits[i] = float64(time.Since(began).Nanoseconds()) / 1e3
-		return err
-	})
-	require.NoError(c, err)
+	server := func() time.Duration { return time.Duration(c.bench.cpu() * float64(time.Microsecond)) }
+	require.NoError(c, c.Run(calls, callers, server, c.hit))
 	c.hits += int64(calls.Len())
-	us := float64(spent.Nanoseconds()) / 1e3
-	c.client = append(c.client, float64((measure.CPU()-client).Microseconds())/us)
-	c.server = append(c.server, (c.bench.cpu()-server)/us)
-	c.rate = append(c.rate, float64(calls.Len())/us*1e3)
-	c.half, c.most = append(c.half, waits.Median()), append(c.most, waits.Quantile(0.99))
 }
 
 // check asks for the hits of all keys. What leaks has leaked a little.
@@ -95,7 +83,7 @@ func TestManyCallersOnRedis(t *testing.T) {
 		for c, n := range callers {
 			b := &bench{T: t, addr: addr, client: connect(t, addr, n)}
 			set := b.setting(limits)
-			set.now, set.timeout = goingOn(), time.Second
+			set.now, set.timeout = measure.GoingOn(), time.Second
 			results[[2]int{i, c}].prepare(b, kind.make(t, set), limits[len(limits)-1], keys)
 		}
 	}
@@ -107,12 +95,12 @@ func TestManyCallersOnRedis(t *testing.T) {
 	for r, racer := range racers {
 		name := fmt.Sprintf("%s, %s", kinds[racer.kind].name, map[int]string{1: "one limit", 3: "three limits"}[racer.limits])
 		curve := measure.Curve{Name: name}
-		table := measure.Table{Head: []string{"callers", "1,000 calls/s", "wait, half", "wait, 99 %", "server", "client"}}
+		table := measure.CrowdTable()
 		for c, n := range callers {
 			cr := results[[2]int{r, c}]
 			cr.check(keys)
-			table.Row(fmt.Sprint(n), cr.rate.Spread(), measure.Num(cr.half.Median()), measure.Num(cr.most.Median()), measure.Num(cr.server.Median()), measure.Num(cr.client.Median()))
-			curve.At = append(curve.At, cr.rate)
+			table.Row(cr.Row(n)...)
+			curve.At = append(curve.At, cr.Rate)
 		}
 		s.Table(name, table)
 		chart.Curves = append(chart.Curves, curve)
@@ -127,7 +115,7 @@ func TestWindowsOnRedis(t *testing.T) {
 	s.Say("%d rounds of %s calls on %d keys; us for one call. Each key has %d hits in its window at random instants, and goes on so, by a made-up clock. The ladder is the one that fits the window, exact to a second.",
 		rounds, measure.Count(int64(calls)), n, past)
 	b := newBench(t)
-	keys := keyNames(t, n)
+	keys := measure.Names(t, n)
 	windows := []time.Duration{time.Minute, time.Hour, day, 7 * day, 30 * day}
 	names := []string{"1 minute", "1 hour", "1 day", "7 days", "30 days"}
 	var rs []*runner
@@ -159,11 +147,4 @@ func TestWindowsOnRedis(t *testing.T) {
 	}
 	s.Table("", table)
 	s.Chart("The server's time of a call over the length of its window", chart)
-}
-
-// goingOn is a clock that goes, and never comes to midnight. It is for callers
-// with a budget that a busy machine keeps: what is late is an error.
-func goingOn() func() time.Time {
-	first, began := time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC), time.Now()
-	return func() time.Time { return first.Add(time.Since(began)) }
 }

@@ -62,7 +62,7 @@ func TestRedisOnALink(t *testing.T) {
 	}})
 
 	const tries = 5 // at the count of trips: a machine that stands still sends in two
-	keys := keyNames(t, rounds+1+tries)
+	keys := measure.Names(t, rounds+1+tries)
 	trips := make([]int, len(rows))
 	for i, row := range rows {
 		for range 2 { // connections are made, and scripts are known

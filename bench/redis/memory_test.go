@@ -27,7 +27,7 @@ func TestMemoryOnRedis(t *testing.T) {
 		require.NoError(t, b.client.FlushDB(ctx).Err())
 		mean := day / time.Duration(row.day)
 		past := row.day * 3 / 2
-		keys := keyNames(t, row.keys)
+		keys := measure.Names(t, row.keys)
 		bytes := map[string]measure.Series{}
 		var rs []*runner
 		for _, r := range b.runners(past+row.day+row.instants, 3) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -172,17 +171,6 @@ func (r *runner) expect(key string, longest counter.Limit) (least, most int64) {
 		return max(0, all-int64(leaked)-1), all
 	}
 	return all, all
-}
-
-func keyNames(t *testing.T, n int) []string {
-	t.Helper()
-	keys, err := measure.Distinct(n)
-	require.NoError(t, err)
-	names := make([]string, n)
-	for i := range names {
-		names[i] = keys.At(i)
-	}
-	return names
 }
 
 func of(rs []*runner, name string, limits int) *runner {

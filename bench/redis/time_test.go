@@ -69,7 +69,7 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 		hits = p.past + rounds*calls/p.keys + 10
 	}
 	rs := b.runners(hits, 1, 3)
-	fresh := keyNames(b.T, 1+rounds*calls) // the first is hit before
+	fresh := measure.Names(b.T, 1+rounds*calls) // the first is hit before
 	keys := fresh[:max(p.keys, 1)]
 	for _, r := range rs {
 		r.live(keys, p.past, p.mean)

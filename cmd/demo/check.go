@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/check"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 type checkCmd struct {
@@ -100,7 +101,7 @@ func (c *checkCmd) Run(e *env) error {
 	if c.JSON {
 		broken = printJSON(e.stdout, out)
 	} else if out.Removed > 0 {
-		_, broken = fmt.Fprintf(e.stdout, "\n%s that began with %s removed\n", plural(out.Removed, "item"), out.Prefix)
+		_, broken = fmt.Fprintf(e.stdout, "\n%s that began with %s removed\n", words.Plural(out.Removed, "item"), out.Prefix)
 	}
 	if err == nil {
 		err = broken
@@ -113,7 +114,7 @@ func outcome(all []check.Result, crosses int) string {
 	if len(all) == 1 {
 		return all[0].Seen
 	}
-	return fmt.Sprintf("%d of %s failed", crosses, plural(int64(len(all)), "check"))
+	return fmt.Sprintf("%d of %s failed", crosses, words.Plural(int64(len(all)), "check"))
 }
 
 var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}

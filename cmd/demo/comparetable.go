@@ -14,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // wideColumns is the width of a comparison that nobody has said less for.
@@ -44,30 +45,30 @@ func decisionsTold() []measure {
 		{[2]string{"at", "most"}, func(a *compare.Algorithm) string { return a.Worst }},
 		{[2]string{"worst", "window"}, func(a *compare.Algorithm) string { return fmt.Sprintf("%.2f", a.WorstWindow) }},
 		{[2]string{"admits", "of exact"}, func(a *compare.Algorithm) string { return fmt.Sprintf("%.1f %%", 100*a.Relative) }},
-		{[2]string{"wrongly", "admits"}, func(a *compare.Algorithm) string { return commas(a.WronglyAdmitted) }},
-		{[2]string{"wrongly", "denies"}, func(a *compare.Algorithm) string { return commas(a.WronglyDenied) }},
-		{[2]string{"not as", "exact"}, func(a *compare.Algorithm) string { return commas(a.Differently) }},
+		{[2]string{"wrongly", "admits"}, func(a *compare.Algorithm) string { return words.Commas(a.WronglyAdmitted) }},
+		{[2]string{"wrongly", "denies"}, func(a *compare.Algorithm) string { return words.Commas(a.WronglyDenied) }},
+		{[2]string{"not as", "exact"}, func(a *compare.Algorithm) string { return words.Commas(a.Differently) }},
 	}
 }
 
 func costsTold(kind stores.Kind) []measure {
 	all := []measure{
-		{[2]string{"bytes", "a key"}, func(a *compare.Algorithm) string { return commas(int64(math.Round(a.BytesPerKey))) }},
-		{[2]string{"busiest", "key"}, func(a *compare.Algorithm) string { return commas(a.BytesWorstKey) }},
+		{[2]string{"bytes", "a key"}, func(a *compare.Algorithm) string { return words.Commas(int64(math.Round(a.BytesPerKey))) }},
+		{[2]string{"busiest", "key"}, func(a *compare.Algorithm) string { return words.Commas(a.BytesWorstKey) }},
 		{[2]string{"", "reads"}, func(a *compare.Algorithm) string { return figure(a.ReadsPerEvent) }},
 		{[2]string{"", "writes"}, func(a *compare.Algorithm) string { return figure(a.WritesPerEvent) }},
 	}
 	if kind == stores.OnRedis {
 		all = append(all, measure{[2]string{"", "trips"}, func(a *compare.Algorithm) string { return figure(a.TripsPerEvent) }})
 	}
-	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return commas(int64(math.Round(a.NanosPerEvent))) }})
+	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return words.Commas(int64(math.Round(a.NanosPerEvent))) }})
 }
 
 // figure is a small number with three digits that matter.
 func figure(f float64) string {
 	switch {
 	case f >= 99.95:
-		return commas(int64(math.Round(f)))
+		return words.Commas(int64(math.Round(f)))
 	case f >= 9.995:
 		return strconv.FormatFloat(f, 'f', 1, 64)
 	}
@@ -93,7 +94,7 @@ func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []
 		}
 		exact := r.Algorithms[0]
 		text("limit", fmt.Sprintf("%s, store %s, skew %s; of %s the %s admits %s, %s", r.Limit, r.Store, r.Skew,
-			plural(r.Events, "event"), r.Reference, commas(exact.Admitted), percent(exact.Admitted, r.Events)))
+			words.Plural(r.Events, "event"), r.Reference, words.Commas(exact.Admitted), percent(exact.Admitted, r.Events)))
 		if r.OutOfSkew() {
 			text("", fmt.Sprintf("the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack))
 		}
@@ -120,10 +121,10 @@ func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []
 
 func tellLog(r *compare.Report, text func(name, s string)) {
 	text("log", printable(r.Log, 600))
-	text("", fmt.Sprintf("%s of %s in %s, %s to %s", plural(r.Events, "event"), plural(int64(r.Keys), "key"), roughly(r.To.Sub(r.From)),
+	text("", fmt.Sprintf("%s of %s in %s, %s to %s", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), roughly(r.To.Sub(r.From)),
 		r.From.Format(time.DateTime), r.To.Format(time.DateTime+" MST")))
 	if r.BadLines > 0 {
-		text("", fmt.Sprintf("%s skipped; the first: %s", plural(r.BadLines, "bad line"), r.FirstBad))
+		text("", fmt.Sprintf("%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad))
 	}
 }
 
@@ -185,6 +186,6 @@ func legend(r *compare.Report, kind stores.Kind) []string {
 		"worst window: the most hits admitted in a true window, both ends included, in units of the limit; at most: what is promised of it. wrongly: " +
 			"by the exact rule on the algorithm's own admitted hits; not as exact: otherwise than the " + r.Reference + ". leaky queue: only who need not wait is admitted.",
 		fmt.Sprintf("bytes: the mean of %s, and of the key with the most hits, each right after its last hit: %s. reads, writes: an event's, %s. "+
-			"ns: of wall time an event, the median of chunks of 64, each algorithm alone over the whole log, by one caller.", plural(int64(r.Sample), "key"), bytes, costs),
+			"ns: of wall time an event, the median of chunks of 64, each algorithm alone over the whole log, by one caller.", words.Plural(int64(r.Sample), "key"), bytes, costs),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -88,7 +89,7 @@ func (c *coverCmd) Run(e *env) error {
 			fmt.Fprintln(&b, line)
 		}
 	}
-	fmt.Fprintf(&b, "\n%-66s%8s reads\n", "every bucket of "+dur.Format(width), commas(x.Plain))
+	fmt.Fprintf(&b, "\n%-66s%8s reads\n", "every bucket of "+dur.Format(width), words.Commas(x.Plain))
 	x.Textbook.print(&b, "textbook: both ragged edges added up")
 	x.Abacus.print(&b, "abacus: the bucket that holds now is read whole")
 	fmt.Fprintf(&b, "\n%s\n%s\n", leftEdge("the textbook cover", textbook, at.Add(-window)), leftEdge("that of abacus", cover, at.Add(-window)))
@@ -106,9 +107,9 @@ func tell(c tiers.Cover) coverOf {
 
 func (c coverOf) print(b *bytes.Buffer, title string) {
 	const instant = "2006-01-02 15:04:05.999"
-	fmt.Fprintf(b, "\n%-66s%8s reads\n", title, commas(c.Reads))
+	fmt.Fprintf(b, "\n%-66s%8s reads\n", title, words.Commas(c.Reads))
 	for _, run := range c.Runs {
-		fmt.Fprintf(b, "%9s x %-6s %-23s to %s\n", commas(run.Buckets), run.Width, run.From.Format(instant), run.To.Format(instant))
+		fmt.Fprintf(b, "%9s x %-6s %-23s to %s\n", words.Commas(run.Buckets), run.Width, run.From.Format(instant), run.To.Format(instant))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -125,9 +126,9 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprint(w, "\nwindow\thits\n")
 	for _, window := range f.Windows {
-		hits := commas(window.Low)
+		hits := words.Commas(window.Low)
 		if window.High != window.Low {
-			hits += " to " + commas(window.High)
+			hits += " to " + words.Commas(window.High)
 		}
 		if window.Limit != "" {
 			hits += fmt.Sprintf("\tof %s: %s", window.Limit, room(window.Room))
@@ -146,7 +147,7 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 		fmt.Fprintf(&b, "\nbuckets of %s, kept for %s%s\n", tier.Width, tier.Keep, more)
 		w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 		for _, bucket := range tier.Buckets {
-			fmt.Fprintf(w, "  %s\t%s\n", bucket.Start.Format("2006-01-02 15:04:05.999"), commas(bucket.Count))
+			fmt.Fprintf(w, "  %s\t%s\n", bucket.Start.Format("2006-01-02 15:04:05.999"), words.Commas(bucket.Count))
 		}
 		w.Flush()
 	}
@@ -158,5 +159,5 @@ func room(n int64) string {
 	if n <= 0 {
 		return "full"
 	}
-	return fmt.Sprintf("room for %s", commas(n))
+	return fmt.Sprintf("room for %s", words.Commas(n))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 type replayCmd struct {
@@ -87,7 +88,7 @@ func (c *replayCmd) Run(e *env) error {
 		err = failed
 	}
 	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
-		err = fmt.Errorf("%s by store %s: a log of every hit decides otherwise", plural(wrong, "wrong decision"), c.Store)
+		err = fmt.Errorf("%s by store %s: a log of every hit decides otherwise", words.Plural(wrong, "wrong decision"), c.Store)
 	}
 	report.File, report.Store = in.name, c.Store.String()
 	if c.Store.Kind != stores.InMemory {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // renderReport is the report of a replay for people.
@@ -19,13 +20,13 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	}
 	line("log", "%s (%s)", printable(r.File, 50), r.Format)
 	if r.Events > 0 {
-		line("", "%s of %s in %s,", plural(r.Events, "event"), plural(int64(r.Keys), "key"), roughly(r.Last.Sub(r.First)))
+		line("", "%s of %s in %s,", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), roughly(r.Last.Sub(r.First)))
 		line("", "%s to %s", r.First.Format("2006-01-02 15:04:05"), r.Last.Format("2006-01-02 15:04:05 MST"))
 	} else {
 		line("", "no events")
 	}
 	if r.BadLines > 0 {
-		line("", "%s skipped; the first: %s", plural(r.BadLines, "bad line"), r.FirstBad)
+		line("", "%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad)
 	}
 	if r.Stopped != "" {
 		line("", "STOPPED: %s", r.Stopped)
@@ -36,7 +37,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	if k := r.Kept; k != nil {
 		line("", "keys begin with %s; they expire by themselves within %s", k.Prefix, k.Within)
 		if k.Removed != nil {
-			line("", "%s removed at the end", plural(*k.Removed, "item"))
+			line("", "%s removed at the end", words.Plural(*k.Removed, "item"))
 		}
 	}
 	if r.OutOfSkew(skew) {
@@ -45,7 +46,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 
 	b.WriteByte('\n')
 	count := func(name string, n int64, rest string) {
-		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-32s%14s   %s", name, commas(n), rest), " "))
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-32s%14s   %s", name, words.Commas(n), rest), " "))
 	}
 	count("admitted", r.Admitted, percent(r.Admitted, r.Events))
 	count("denied", r.Denied, percent(r.Denied, r.Events))
@@ -55,7 +56,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 
 	b.WriteString("\nworst true window\n")
 	for _, w := range r.Worst {
-		row := fmt.Sprintf("  %-10s%17s   %4.2f x Max", w.Limit, commas(w.Admitted)+" of "+commas(w.Max), w.Ratio)
+		row := fmt.Sprintf("  %-10s%17s   %4.2f x Max", w.Limit, words.Commas(w.Admitted)+" of "+words.Commas(w.Max), w.Ratio)
 		if w.Admitted > 0 {
 			row += "   " + keyName(w.Event, w.Feature, max(20, columns-len(row)-3))
 		}
@@ -65,12 +66,12 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	b.WriteString("\nper event\n")
 	fmt.Fprintf(&b, "  %-30s%14.1f   in the covers of all limits\n", "buckets read", r.BucketsRead)
 	fmt.Fprintf(&b, "  %-30s%14.2f   a denied hit writes none\n", "buckets written", r.BucketsWritten)
-	fmt.Fprintf(&b, "%-32s%14s   %.2f s, reading included\n", "events per second", commas(int64(r.Rate)), r.Seconds)
+	fmt.Fprintf(&b, "%-32s%14s   %.2f s, reading included\n", "events per second", words.Commas(int64(r.Rate)), r.Seconds)
 
 	if len(r.MostDenied) > 0 {
 		fmt.Fprintf(&b, "\n%12s%12s   %s\n", "denied most", "admitted", "key")
 		for _, k := range r.MostDenied {
-			fmt.Fprintf(&b, "%12s%12s   %s\n", commas(k.Denied), commas(k.Admitted), keyName(k.Event, k.Feature, 52))
+			fmt.Fprintf(&b, "%12s%12s   %s\n", words.Commas(k.Denied), words.Commas(k.Admitted), keyName(k.Event, k.Feature, 52))
 		}
 	}
 	return b.Bytes()

@@ -11,27 +11,6 @@ import (
 // columns is the width of all that the program prints.
 const columns = 80
 
-// commas writes n with its thousands apart: 86,400.
-func commas(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
-	}
-	for i := len(s) - 3; i > first; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// plural is n of a thing: "1 key", "2,000 keys".
-func plural(n int64, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return commas(n) + " " + thing
-}
-
 // printable is s as it may be shown on a terminal, in at most width columns:
 // a log is not trusted to send control characters.
 func printable(s string, width int) string {

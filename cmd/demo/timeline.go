@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -69,7 +70,7 @@ func drawCovers(covers ...drawn) []string {
 			from, to := column(run.Start()), column(run.End())
 			line.put(from, "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
 		}
-		reads := commas(c.cover.Reads())
+		reads := words.Commas(c.cover.Reads())
 		line.put(columns-len(reads), reads)
 		lines = append(lines, line.String())
 	}

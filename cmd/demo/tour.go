@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/attack"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -45,7 +46,7 @@ func tourCover(b *bytes.Buffer) error {
 	fmt.Fprintln(b, "1. HOW MANY IN THE LAST 24 HOURS?")
 	fmt.Fprintf(b, "   Every hit adds one to its second, its minute and its hour. At %s that\n", now.Format("15:04:05"))
 	fmt.Fprintf(b, "   is %s reads second by second, %s by the textbook, and %s here:\n\n",
-		commas(int64(dur.Day/time.Second)), commas(textbook.Reads()), commas(cover.Reads()))
+		words.Commas(int64(dur.Day/time.Second)), words.Commas(textbook.Reads()), words.Commas(cover.Reads()))
 	for _, line := range drawCovers(drawn{"textbook", textbook}, drawn{"abacus", cover}) {
 		fmt.Fprintln(b, line)
 	}
@@ -83,8 +84,8 @@ func tourAttack(b *bytes.Buffer) error {
 	fmt.Fprintf(b, "\n%-16s%8s%8s%8s%8s   %s\n", "", "in all", "day 1", "day 2", "day 3", "worst 24 hours")
 	for _, row := range rows {
 		t := row.tally
-		fmt.Fprintf(b, "%-16s%8s%8s%8s%8s   %6s = %.2f x Max\n", row.name, commas(t.Admitted),
-			commas(t.PerDay[0]), commas(t.PerDay[1]), commas(t.PerDay[2]), commas(t.Worst), float64(t.Worst)/float64(attack.Limit.Max))
+		fmt.Fprintf(b, "%-16s%8s%8s%8s%8s   %6s = %.2f x Max\n", row.name, words.Commas(t.Admitted),
+			words.Commas(t.PerDay[0]), words.Commas(t.PerDay[1]), words.Commas(t.PerDay[2]), words.Commas(t.Worst), float64(t.Worst)/float64(attack.Limit.Max))
 	}
 	r, err := attack.ComeBack(memory.New(memory.Config{}), attempts)
 	if err != nil {
@@ -136,7 +137,7 @@ func tourSpeed(b *bytes.Buffer) error {
 		}
 	}
 	spent := time.Since(began)
-	fmt.Fprintf(b, "\n3. WHAT A CALL COSTS here, in memory, under %s on %s keys:\n", limits, commas(keys))
-	fmt.Fprintf(b, "   %s of %s admitted, %d ns each, checked and counted in one step.\n", commas(admitted), commas(takes), spent.Nanoseconds()/takes)
+	fmt.Fprintf(b, "\n3. WHAT A CALL COSTS here, in memory, under %s on %s keys:\n", limits, words.Commas(keys))
+	fmt.Fprintf(b, "   %s of %s admitted, %d ns each, checked and counted in one step.\n", words.Commas(admitted), words.Commas(takes), spent.Nanoseconds()/takes)
 	return nil
 }

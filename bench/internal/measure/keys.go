@@ -3,6 +3,7 @@ package measure
 import (
 	"fmt"
 	"strings"
+	"testing"
 )
 
 // Keys is a list of keys of one length, side by side in memory: without a
@@ -30,6 +31,20 @@ func Distinct(n int) (Keys, error) {
 }
 
 const keyLength = len("ip:2001:db8:0000:0000")
+
+// Names are n distinct keys, one by one.
+func Names(t testing.TB, n int) []string {
+	t.Helper()
+	keys, err := Distinct(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = keys.At(i)
+	}
+	return names
+}
 
 // Len is how many there are.
 func (k Keys) Len() int { return len(k.text) / keyLength }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // Table is rows under a head. The first column is text, the others are numbers
@@ -68,16 +70,7 @@ func Num(x float64) string {
 }
 
 // Count is n with commas between thousands.
-func Count(n int64) string {
-	if n < 0 {
-		return "-" + Count(-n)
-	}
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
+func Count(n int64) string { return words.Commas(n) }
 
 // Bytes is n bytes, short: 856, 12.4 k, 19.2 M.
 func Bytes(n float64) string {

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // curvePoints is about how many points of a curve are drawn: more of them are
@@ -77,13 +78,13 @@ func newCurves(r *compare.Report) (curves, error) {
 		name := clean(a.Name, nameLength)
 		high, _ := highest(c.Counts[i][:len(times)])
 		panel := panelOf{Number: i + 1, Name: name, Over: high > c.Max}
-		panel.Says = fmt.Sprintf("at most %s in a window%s", commas(high), timesLimit(high, c.Max))
+		panel.Says = fmt.Sprintf("at most %s in a window%s", words.Commas(high), timesLimit(high, c.Max))
 		compared := exact
 		if a.Name == r.Reference {
 			compared = nil
 		}
 		var err error
-		panel.Drawing, err = drawPanel(fmt.Sprintf("%s: hits in the true window over time, %s; the limit is %s.", name, panel.Says, commas(c.Max)),
+		panel.Drawing, err = drawPanel(fmt.Sprintf("%s: hits in the true window over time, %s; the limit is %s.", name, panel.Says, words.Commas(c.Max)),
 			drawn[i], compared, float64(max(0, c.Max)), top, times)
 		if err != nil {
 			return out, err
@@ -97,7 +98,7 @@ func newCurves(r *compare.Report) (curves, error) {
 	out.Caption = fmt.Sprintf("Each picture: how many hits of the key %s that algorithm had admitted in the true window that ends at each instant. "+
 		"The dashed line is the limit, %s; what is above it is filled.%s "+
 		"%d of %d stay at or below the limit here; the fullest window drawn holds %s%s, by %s at %s. The table has the fullest of all keys and instants.",
-		quoted(c.Key), commas(c.Max), grey, kept, n, commas(peak), timesLimit(peak, c.Max),
+		quoted(c.Key), words.Commas(c.Max), grey, kept, n, words.Commas(peak), timesLimit(peak, c.Max),
 		clean(r.Algorithms[worst].Name, nameLength), instant(times[peakAt]))
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // findings are what the table shows, in a few sentences.
@@ -60,7 +61,7 @@ func findings(r *compare.Report) []string {
 	if wrong(wrongest) == 0 {
 		out = append(out, "No decision was wrong.")
 	} else {
-		s := fmt.Sprintf("The most wrong decisions: %s of %s (%s), by %s.", commas(wrong(wrongest)), plural(r.Events, "event"),
+		s := fmt.Sprintf("The most wrong decisions: %s of %s (%s), by %s.", words.Commas(wrong(wrongest)), words.Plural(r.Events, "event"),
 			percent(wrong(wrongest), r.Events), clean(r.Algorithms[wrongest].Name, nameLength))
 		if len(right) > 0 {
 			s += " None by " + list(right) + "."

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // heatRows is how many hours are drawn at most.
@@ -48,9 +49,9 @@ func newHeat(r *compare.Report) (shown, error) {
 	}
 	out.Caption = fmt.Sprintf("All hits of the key %s, admitted or not: a row is an hour, a column is a minute, and the shade tells how many. "+
 		"%s in %s of %s; the busiest minute has %s, at %s.",
-		quoted(r.Heat.Key), plural(total(hits), "hit"), commas(int64(busy)), plural(int64(minutes), "minute"), commas(most), instant(at))
+		quoted(r.Heat.Key), words.Plural(total(hits), "hit"), words.Commas(int64(busy)), words.Plural(int64(minutes), "minute"), words.Commas(most), instant(at))
 	if last-first < n {
-		out.Caption += fmt.Sprintf(" Drawn are the %d hours in a row with the most hits, out of %s.", last-first, commas(int64(n)))
+		out.Caption += fmt.Sprintf(" Drawn are the %d hours in a row with the most hits, out of %s.", last-first, words.Commas(int64(n)))
 	}
 	rows := float64(len(hits))
 	for _, f := range []format{

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 var (
@@ -119,8 +120,8 @@ func facts(r *compare.Report) []fact {
 	all := []fact{
 		{"Log", clean(r.Log, 600)},
 		{"Limit", clean(r.Limit, nameLength)},
-		{"Events", commas(r.Events)},
-		{"Keys", commas(int64(r.Keys))},
+		{"Events", words.Commas(r.Events)},
+		{"Keys", words.Commas(int64(r.Keys))},
 		{"From", instant(r.From)},
 		{"To", instant(r.To)},
 		{"Span", span(r.From, r.To)},
@@ -132,7 +133,7 @@ func facts(r *compare.Report) []fact {
 		}
 	}
 	if r.BadLines > 0 {
-		all = append(all, fact{"Bad lines, skipped", commas(r.BadLines) + "; the first: " + clean(r.FirstBad, nameLength)})
+		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + clean(r.FirstBad, nameLength)})
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // table is all measures of all algorithms.
@@ -53,7 +54,7 @@ func columnsFor(r *compare.Report) []column {
 			if of(a) == 0 {
 				return "0", ""
 			}
-			return commas(of(a)), percent(of(a), r.Events)
+			return words.Commas(of(a)), percent(of(a), r.Events)
 		}
 	}
 	measure := func(head, unit string, decimals int, of func(a *compare.Algorithm) float64) column {
@@ -75,9 +76,9 @@ func columnsFor(r *compare.Report) []column {
 	return []column{
 		{Head: "Admitted", Unit: "hits", First: true, show: func(a *compare.Algorithm) (string, string) {
 			if !finite(a.Relative) { // nothing was admitted by the exact one
-				return commas(a.Admitted), ""
+				return words.Commas(a.Admitted), ""
 			}
-			return commas(a.Admitted), number(a.Relative, 3) + " × exact"
+			return words.Commas(a.Admitted), number(a.Relative, 3) + " × exact"
 		}, cost: others(func(a *compare.Algorithm) float64 { return math.Abs(a.Relative - 1) })},
 		{Head: "Fullest window", Unit: "× limit", First: true, show: plain(2, func(a *compare.Algorithm) float64 { return a.WorstWindow }),
 			// A window that is not full breaks no promise.
@@ -177,7 +178,7 @@ func notes(r *compare.Report) []fact {
 	var out []fact
 	memory := func(way string, names string) {
 		if r.Sample > 0 {
-			way += "; the mean is that of " + plural(int64(r.Sample), "key") + ", each right after its last hit"
+			way += "; the mean is that of " + words.Plural(int64(r.Sample), "key") + ", each right after its last hit"
 		}
 		out = append(out, fact{"Memory" + names, way + "."})
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // unknown stands for a number that is none.
@@ -49,19 +50,6 @@ func clean(s string, most int) string {
 	return b.String()
 }
 
-// commas is n with its thousands apart: 86,400.
-func commas(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
-	}
-	for i := len(s) - 3; i > first; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
 // finite tells a number that can be shown.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
@@ -80,9 +68,9 @@ func number(v float64, decimals int) string {
 		return s // "-0.5" keeps its sign
 	}
 	if found {
-		return commas(n) + "." + rest
+		return words.Commas(n) + "." + rest
 	}
-	return commas(n)
+	return words.Commas(n)
 }
 
 // percent is part of whole, as "1.2 %". A part that is not zero never looks so.
@@ -99,14 +87,6 @@ func percent(part, whole int64) string {
 		decimals = 1
 	}
 	return number(p, decimals) + " %"
-}
-
-// plural is n of a thing: "1 key", "2,000 keys".
-func plural(n int64, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return commas(n) + " " + thing
 }
 
 // span is about how long it is from one time to another.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 func TestClean(t *testing.T) {
@@ -36,7 +38,7 @@ func TestNumbers(t *testing.T) {
 	} {
 		require.Equal(t, c.want, number(c.v, c.decimals))
 	}
-	require.Equal(t, "-9,223,372,036,854,775,808", commas(math.MinInt64))
+	require.Equal(t, "-9,223,372,036,854,775,808", words.Commas(math.MinInt64))
 	require.Equal(t, []string{"12.3 %", "1.23 %", "< 0.01 %", "0.00 %", "–"},
 		[]string{percent(123, 1000), percent(123, 10000), percent(1, 1e6), percent(0, 5), percent(1, 0)})
 	require.Equal(t, []string{"0", "950", "9999", "10k", "1.5M", "2G", "9.223E"},

@@ -1,0 +1,25 @@
+// Package words writes numbers of things as people read them.
+package words
+
+import "strconv"
+
+// Commas is n with its thousands apart: 86,400.
+func Commas(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Plural is n of a thing: "1 key", "2,000 keys".
+func Plural(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return Commas(n) + " " + thing
+}
