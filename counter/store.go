@@ -13,6 +13,19 @@ import (
 // error of a [Counter] is the caller's mistake or the caller's context.
 var ErrStore = errors.New("the store failed")
 
+// ErrStaleLabel is the error of a [Store] that keeps no bucket for longer than
+// a window needs, and is asked with a label before what it has dropped of the
+// key: it cannot tell what that label's window held. Nothing was added. The
+// Counter reads its clock again and asks with the new label. A store whose
+// buckets live for their TTL by the clock of a server has no use for it.
+var ErrStaleLabel = errors.New("the label is older than what the store has dropped of the key")
+
+// ErrMaxCount is the error of a [Store] for an addition after which it would
+// count more than [MaxCount] of the key. Nothing was added to that bucket; the
+// Slots of others tell whether they were added to, as with any error. The
+// Counter makes a denial of it.
+var ErrMaxCount = errors.New("the count would exceed 2^53-1")
+
 // Store is where the buckets are. Most readers want [New] with one of the
 // packages under backend/ and can look away from here; docs/backends.md is for
 // those who write a store of their own.
@@ -58,6 +71,10 @@ type Op struct {
 	// some tiers only; it must be gone when all tiers were named.
 	N   int64
 	Add []Slot // each bucket once
+
+	// AnyLabel asks a store that knows [ErrStaleLabel] to go by what it still
+	// has: the caller's clock stands still, or was set back.
+	AnyLabel bool
 
 	Read []Span
 }
@@ -108,6 +125,7 @@ type Taking struct {
 	Slack    time.Duration   // how much further back each window reaches: the callers' skew and budget
 	N        int64           // one or more, at most the Max of every Window
 	Peek     bool            // find out, but write nothing
+	AnyLabel bool            // as in Op
 	Demands  []Demand        // each with a key of its own
 	Allowed  bool            // filled in: every window has room for N
 }
@@ -127,6 +145,40 @@ type Window struct {
 	Count  int64        // filled in: the hits in the window before this step, however many
 	Leaves tiers.Bucket // filled in if Count+N > Max: the bucket of tier Finest that must leave the window, with all older ones, until what stays and N are at most Max
 	Newest tiers.Bucket // filled in: the newest bucket of tier Finest in the window that is not empty, as the step leaves it; the zero Bucket if there is none
+}
+
+// Forgetter is a [Store] that can forget a key. It is optional: without it a
+// Counter takes back bucket by bucket what it finds, and remembers that in
+// buckets, to the width of the finest.
+type Forgetter interface {
+	Store
+
+	// Forget remembers f.Label for f.Remember, and then sets all counts of
+	// f.Key to zero, of every tier of f.Ladder and of any label. What is
+	// remembered stands on the key's own server, under a name that does not
+	// show the feature, and is the newest of the Labels it was given. A key of
+	// any size is emptied in steps, each bounded, between which the server
+	// answers others; the oldest buckets of the finest tier go first and what
+	// leads to the others last, so that a call that fails in the middle can be
+	// made again and finds all that is left. Context, deadline and ownership
+	// are those of [Store.Do]; a nil error means that all is gone that was
+	// there when the call began.
+	Forget(ctx context.Context, f *Forgetting) error
+
+	// Forgotten is the newest Label that is remembered of key, 0 if there is
+	// none.
+	Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error)
+}
+
+// Forgetting is what a [Forgetter] is asked for.
+type Forgetting struct {
+	Key      string
+	Ladder   tiers.Ladder
+	TTLs     []time.Duration // TTLs[i] is that of tier i, as in Slot
+	Now      time.Time
+	Deadline time.Time     // as in Op
+	Label    int64         // in nanoseconds since 1970
+	Remember time.Duration // how long at least, from Now on
 }
 
 // Local is a [Store] in the caller's own process. There is one clock and no
