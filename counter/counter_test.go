@@ -689,3 +689,18 @@ func TestForgetLeavesNothingInCoarserBuckets(t *testing.T) {
 	require.NoError(t, c.Forget(t.Context(), key))
 	require.Zero(t, sum())
 }
+
+func TestAtIsTheReadingOfTheClock(t *testing.T) {
+	ctx, now := context.Background(), time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	key, limits := counter.Key{Event: "signup", Feature: "at"}, counter.Limits{{Max: 1, Per: time.Hour}}
+	v, err := c.Take(ctx, key, 1, limits)
+	require.NoError(t, err)
+	require.True(t, v.At().Equal(now))
+	denied, err := c.Take(ctx, key, 1, limits)
+	require.NoError(t, err)
+	require.Zero(t, denied.At())
+	require.NoError(t, c.Refund(ctx, &v))
+	require.Zero(t, v.At())
+}

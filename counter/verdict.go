@@ -35,6 +35,16 @@ type Verdict struct {
 	token  token
 }
 
+// At is the instant of the hits that v counted: the reading of Config.Now,
+// between the call and its return, by whose buckets they are counted. It is the
+// zero time if v counted nothing.
+func (v *Verdict) At() time.Time {
+	if v.n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, v.at)
+}
+
 // rest is what few Verdicts have. The rooms make it one allocation for a call
 // of a few keys and limits.
 type rest struct {
