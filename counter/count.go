@@ -2,6 +2,7 @@ package counter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,11 +27,22 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if c.denied != nil {
 		defer c.denied.clear(stored)
 	}
-	op := &Op{Key: string(stored), Ladder: c.plan.ladder, Now: stamp, Deadline: c.deadline(), N: n, Add: c.slots(stamp.UnixNano())}
-	if err := c.store.Do(ctx, op); err != nil {
-		return c.failed(ctx, key.Event, err)
+	op := &Op{Key: string(stored), Ladder: c.plan.ladder, Deadline: c.deadline(), N: n}
+	for labels := 1; ; labels++ {
+		op.Now, op.Add = stamp, c.slots(stamp.UnixNano())
+		err := c.store.Do(ctx, op)
+		switch {
+		case err == nil:
+			return nil
+		case op.AnyLabel || !errors.Is(err, ErrStaleLabel):
+			return c.failed(ctx, key.Event, err)
+		}
+		c.stats.staleLabels.Add(1)
+		if stamp, err = c.begin(ctx, key); err != nil {
+			return err
+		}
+		op.AnyLabel = labels == maxLabels || !stamp.After(op.Now)
 	}
-	return nil
 }
 
 // Count is how many hits a window holds: at least Low, at most High. They
@@ -64,7 +76,7 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	if edge.N > 0 {
 		s.covers[0] = tiers.Cover{edge}
 	}
-	s.covers[1] = ladder.Append(nil, inside, max(inside, now+c.plan.left), fine, top, top)
+	s.covers[1] = ladder.Append(nil, inside, max(inside, now+c.plan.right), fine, top, top)
 	if err := s.fetch(ctx, append(s.covers[0][:len(s.covers[0]):len(s.covers[0])], s.covers[1]...)); err != nil {
 		return Count{}, c.failed(ctx, key.Event, err)
 	}

@@ -4,17 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// What a network store's callers are allowed unless Config says otherwise.
+// Defaults of [Config] for a store on another machine.
 const (
 	DefaultSkew    = 100 * time.Millisecond
-	DefaultTimeout = 50 * time.Millisecond
+	DefaultSettle  = 250 * time.Millisecond
+	DefaultTimeout = time.Second
 
 	maxSkew    = 24 * time.Hour
 	maxTimeout = time.Minute
@@ -29,22 +29,36 @@ type Config struct {
 	// tiers.Default, which serves windows from a second to a day.
 	Ladder tiers.Ladder
 
-	// Skew is how far the clocks of two callers may be apart. Every window is
-	// longer by Skew + Timeout, so that the promise holds in true time; if
-	// clocks are further apart than this, it does not. Default: 100 ms, and
-	// none for a store in this process. Negative: none.
+	// Skew is the most that the clocks of two callers may be apart. Every window
+	// is longer by it, so that the promise holds in true time as well as by the
+	// clocks; if clocks are further apart, it does not hold. On a store without an
+	// atomic step it is part of the stored key: all processes that count a key
+	// must have the same. Default: 100 ms, and none for a store in this process.
+	// Negative: none.
 	Skew time.Duration
 
-	// Timeout is the budget of a call, from reading the clock to the verdict. A
-	// Take that exceeds it is not admitted, and is an error of the store.
-	// Taking back a refused hit may take as long again, and finding out when
-	// it may come back once more. Default: 50 ms, and none for a store in this
-	// process. Negative: none, for a single caller
-	// on a clock of its own, such as the replay of a log.
+	// Settle is the longest that one try of a Take may last, from its reading of
+	// the clock to the last confirmed addition; a try that is later is taken back
+	// and, within Timeout, made again. It matters on a store without an atomic
+	// step (memcached), where it ends a bucket: buckets of which the end is less
+	// than Skew + Settle ago take a second round trip. It is part of the stored
+	// key there: all processes that count a key must have the same. A call that
+	// has to take back what it added may last longer than Timeout by Settle or
+	// by Timeout, whichever is less. Default: 250 ms, and none for a store in this
+	// process. Negative: none, for a single caller on a clock of its own, such as
+	// the replay of a log.
+	Settle time.Duration
+
+	// Timeout is the patience of a call: the time from its beginning to its
+	// answer, or to the error that the store has none. It lengthens no window,
+	// and callers may differ in it. A call waits within it for others of the
+	// same key, and tries as often as fits. A denial of several keys may look at
+	// those that did not deny for as long as a taking back lasts. Default: 1 s, and
+	// none for a store in this process. Negative: none.
 	Timeout time.Duration
 
-	// Now reads the clock, once a call, and once more where a budget is to be
-	// kept. Default: time.Now.
+	// Now reads the clock: once for each label that a call tries, and once more
+	// where the time of a try is to be kept. Default: time.Now.
 	Now func() time.Time
 
 	// Secret, if it is set, keeps features out of the store: they are stored as
@@ -61,18 +75,19 @@ type Config struct {
 // Counter counts hits of keys and limits them. It is used by many goroutines at
 // once. [New] makes one; the zero Counter is not usable.
 type Counter struct {
-	store  Store
-	taker  Taker // nil if the store has no atomic step
-	now    func() time.Time
-	skew   time.Duration
-	budget time.Duration // zero: none
-	plan   plan
-	ttls   []time.Duration
-	keys   keyMaker
-	denied *denials // nil for a store in this process
-	pool   sync.Pool
-
-	inFlight atomic.Int64 // calls by ticket, to tell a race from a full key
+	store   Store
+	taker   Taker // nil if the store has no atomic step
+	now     func() time.Time
+	skew    time.Duration
+	settle  time.Duration // zero: a try may last for ever
+	timeout time.Duration // zero: none
+	plan    plan
+	ttls    []time.Duration
+	keys    keyMaker
+	denied  *denials // nil for a store in this process
+	lines   *lines   // nil for a store in this process
+	pool    sync.Pool
+	stats   stats
 }
 
 // New makes a Counter on a store. The error names the field of cfg that is
@@ -89,35 +104,46 @@ func New(store Store, cfg Config) (*Counter, error) {
 	}
 	_, local := store.(Local)
 	cfg.Skew = orDefault(cfg.Skew, DefaultSkew, local)
+	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
 	cfg.Timeout = orDefault(cfg.Timeout, DefaultTimeout, local)
 	if cfg.Skew > maxSkew {
 		return nil, fmt.Errorf("counter: skew %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))
 	}
+	if cfg.Settle > maxTimeout {
+		return nil, fmt.Errorf("counter: settle %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxTimeout))
+	}
 	if cfg.Timeout > maxTimeout {
 		return nil, fmt.Errorf("counter: timeout %s, want at most %s", dur.Format(cfg.Timeout), dur.Format(maxTimeout))
 	}
-	keys, err := newKeyMaker(cfg.Prefix, cfg.Ladder, cfg.Secret)
+	taker, _ := store.(Taker)
+	layout, unsettled := cfg.Ladder.String(), time.Duration(0)
+	if taker == nil {
+		layout += fmt.Sprintf("; skew %d, settle %d", cfg.Skew, cfg.Settle)
+		unsettled = cfg.Settle
+	}
+	keys, err := newKeyMaker(cfg.Prefix, layout, cfg.Secret)
 	if err != nil {
 		return nil, err
 	}
 	c := &Counter{
-		store:  store,
-		now:    cfg.Now,
-		skew:   cfg.Skew,
-		budget: cfg.Timeout,
-		plan:   newPlan(cfg.Ladder, cfg.Skew, cfg.Timeout),
-		keys:   keys,
+		store:   store,
+		taker:   taker,
+		now:     cfg.Now,
+		skew:    cfg.Skew,
+		settle:  cfg.Settle,
+		timeout: cfg.Timeout,
+		plan:    newPlan(cfg.Ladder, cfg.Skew, unsettled),
+		keys:    keys,
 	}
-	c.taker, _ = store.(Taker)
 	if !local {
-		c.denied = newDenials()
+		c.denied, c.lines = newDenials(), newLines()
 	}
 	for i := range cfg.Ladder.Len() {
-		c.ttls = append(c.ttls, c.plan.ttl(cfg.Ladder.At(i)))
+		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}
 	c.pool.New = func() any {
 		return &scratch{
-			taking: Taking{Ladder: cfg.Ladder, TTLs: c.ttls, Slack: time.Duration(c.plan.left)},
+			taking: Taking{Ladder: cfg.Ladder, TTLs: c.ttls, Slack: cfg.Skew},
 			tokens: &tokens{owner: c},
 		}
 	}
@@ -159,12 +185,29 @@ func (c *Counter) Check(limits Limits) error {
 	return nil
 }
 
-// deadline is when the store must have answered a call that begins now.
+// deadline is the end of the patience of a call that begins now; zero: none.
 func (c *Counter) deadline() time.Time {
-	if c.budget == 0 {
+	if c.timeout == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(c.budget)
+	return time.Now().Add(c.timeout)
+}
+
+// grace is by when a call that may wait until then has taken back what it added,
+// and found out what a denial is to say.
+func (c *Counter) grace(until time.Time) time.Time {
+	if until.IsZero() {
+		return until
+	}
+	return until.Add(c.graceTime())
+}
+
+// graceTime is how much longer than its patience a call may last.
+func (c *Counter) graceTime() time.Duration {
+	if c.settle == 0 {
+		return c.timeout
+	}
+	return min(c.timeout, c.settle)
 }
 
 // storeError is an error of the store, met while counting an event. It does not

@@ -36,8 +36,10 @@ func newClock(at time.Time) *clock {
 
 func (c *clock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
 func (c *clock) forward(d time.Duration) { c.ns.Add(int64(d)) }
-func (c *clock) config() counter.Config  { return counter.Config{Now: c.now, Skew: -1, Timeout: -1} }
-func limits(s string) counter.Limits     { return counter.MustLimits(s) }
+func (c *clock) config() counter.Config {
+	return counter.Config{Now: c.now, Skew: -1, Settle: -1, Timeout: -1}
+}
+func limits(s string) counter.Limits { return counter.MustLimits(s) }
 func take(t testing.TB, c *counter.Counter, k counter.Key, n int64, l counter.Limits) counter.Verdict {
 	t.Helper()
 	v, err := c.Take(ctx, k, n, l)
@@ -543,9 +545,10 @@ func monotonicAhead(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
-// A call that takes longer than its budget is not admitted, by whichever clock:
-// the wall clock may be stepped, the monotonic one stands still in a sleep.
-func TestTheBudget(t *testing.T) {
+// A try by ticket that takes longer than Settle is taken back and made again, by
+// whichever clock: the wall clock may be stepped, the monotonic one stands still
+// in a sleep. An atomic step needs no such bound.
+func TestALateTryIsMadeAgain(t *testing.T) {
 	start := time.Now()
 	const late = 51 * time.Millisecond
 	slept := monotonicAhead(start.Add(late), -late)
@@ -555,23 +558,46 @@ func TestTheBudget(t *testing.T) {
 	for name, second := range map[string]time.Time{"both clocks": start.Add(late), "asleep": slept, "stepped back": stepped} {
 		for _, path := range paths {
 			t.Run(name+", "+path.name, func(t *testing.T) {
-				calls := 0
-				c := newCounter(t, path.store(), counter.Config{Timeout: 50 * time.Millisecond, Now: func() time.Time {
+				calls, store := 0, path.store()
+				c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Now: func() time.Time {
 					if calls++; calls == 1 {
 						return start
 					}
 					return second
 				}})
 				v, err := c.Take(ctx, signup, 1, limits("5/d"))
-				require.ErrorIs(t, err, counter.ErrStore)
-				require.ErrorContains(t, err, "the budget is 50ms")
-				require.False(t, v.Allowed)
+				require.NoError(t, err)
+				require.True(t, v.Allowed)
+				tries, label := int64(1), second
+				if _, atomic := store.(counter.Taker); atomic {
+					tries, label = 0, start
+				}
+				require.Equal(t, tries, c.Stats().LateTries)
+				require.True(t, v.At().Equal(label), "the label is that of the try that counts")
 				n, err := c.Count(ctx, signup, time.Hour)
 				require.NoError(t, err)
-				require.Zero(t, n, "it was taken back")
+				require.EqualValues(t, 1, n.High, "the late try was taken back")
 			})
 		}
 	}
+}
+
+// A store that is always late is an error, by the end of the patience.
+func TestAStoreThatIsAlwaysLate(t *testing.T) {
+	now, store := time.Now(), newPlainStore()
+	c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Timeout: 200 * time.Millisecond, Now: func() time.Time {
+		now = now.Add(51 * time.Millisecond)
+		return now
+	}})
+	began := time.Now()
+	v, err := c.Take(ctx, signup, 1, limits("5/d"))
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "a try may last 50ms")
+	require.False(t, v.Allowed)
+	require.Less(t, time.Since(began), 250*time.Millisecond)
+	require.Greater(t, c.Stats().LateTries, int64(1))
+	sum, _ := store.held(time.Second)
+	require.Zero(t, sum, "all was taken back")
 }
 
 // A denied key costs no traffic for a second, leaves no items behind, and is

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // Key is what is counted: one event of one feature, such as "signup" of
@@ -35,7 +33,9 @@ func (k Key) check() error {
 //	$digest            both as a digest, where the event is long
 //
 // 1 is the version of this format, LLLL stands for the ladder, since buckets
-// that another ladder keeps for another time are not the same counts. The mark
+// that another ladder keeps for another time are not the same counts, and on a
+// store without an atomic step for Skew and Settle as well, since callers who
+// differ in these do not see each other in time. The mark
 // is preceded by ! in the key that remembers a Forget. No two Keys share a
 // stored key: the first : after the mark ends the event, and escaping is
 // reversible; a digest collides with nothing that can be found.
@@ -62,7 +62,9 @@ type keyMaker struct {
 	secret []byte
 }
 
-func newKeyMaker(prefix string, ladder tiers.Ladder, secret []byte) (keyMaker, error) {
+// newKeyMaker makes a keyMaker. layout is all that callers who share counts must
+// have alike, in words; its fingerprint is part of every key.
+func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 	if prefix == "" {
 		prefix = defaultPrefix
 	}
@@ -75,7 +77,7 @@ func newKeyMaker(prefix string, ladder tiers.Ladder, secret []byte) (keyMaker, e
 		}
 	}
 	sum := fnv.New32a()
-	sum.Write([]byte(ladder.String()))
+	sum.Write([]byte(layout))
 	fingerprint := base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:3])
 	return keyMaker{prefix + ":" + string(formatVersion) + fingerprint, append([]byte(nil), secret...)}, nil
 }

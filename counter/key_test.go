@@ -15,7 +15,7 @@ func makers(t testing.TB) map[string]keyMaker {
 	t.Helper()
 	made := map[string]keyMaker{}
 	for name, secret := range map[string]string{"plain": "", "secret": "s3cret"} {
-		m, err := newKeyMaker("", tiers.Default, []byte(secret))
+		m, err := newKeyMaker("", tiers.Default.String(), []byte(secret))
 		require.NoError(t, err)
 		made[name] = m
 	}
@@ -91,7 +91,7 @@ func TestSecretHidesTheFeature(t *testing.T) {
 	stored := string(m.append(nil, Key{"signup", "203.0.113.9"}))
 	require.Contains(t, stored, "signup")
 	require.NotContains(t, stored, "203")
-	other, err := newKeyMaker("", tiers.Default, []byte("another"))
+	other, err := newKeyMaker("", tiers.Default.String(), []byte("another"))
 	require.NoError(t, err)
 	require.NotEqual(t, stored, string(other.append(nil, Key{"signup", "203.0.113.9"})))
 	digest := func(k Key) string {
@@ -108,7 +108,7 @@ func TestLaddersAndPrefixesDoNotMeet(t *testing.T) {
 		for _, ladder := range []string{"1s:1d", "1s:2d", "1s:1d,1m:1d"} {
 			l, err := tiers.Parse(ladder)
 			require.NoError(t, err)
-			m, err := newKeyMaker(prefix, l, nil)
+			m, err := newKeyMaker(prefix, l.String(), nil)
 			require.NoError(t, err)
 			stored := string(m.append(nil, Key{"e", "f"}))
 			require.False(t, seen[stored])
@@ -116,7 +116,7 @@ func TestLaddersAndPrefixesDoNotMeet(t *testing.T) {
 		}
 	}
 	for _, prefix := range []string{"a:b", "a b", "{a}", "%", "\n", "é", strings.Repeat("p", 33)} {
-		_, err := newKeyMaker(prefix, tiers.Default, nil)
+		_, err := newKeyMaker(prefix, tiers.Default.String(), nil)
 		require.ErrorContains(t, err, fmt.Sprintf("prefix %q", prefix))
 	}
 }
@@ -131,7 +131,7 @@ func FuzzKey(f *testing.F) {
 	f.Add("a:b", "c", "a", "b:c")
 	f.Add("a%", "3Ab", "a", "%3Ab")
 	f.Add(strings.Repeat("e", 150), strings.Repeat("f", 150), strings.Repeat("e", 151), strings.Repeat("f", 149))
-	m, _ := newKeyMaker("", tiers.Default, nil)
+	m, _ := newKeyMaker("", tiers.Default.String(), nil)
 	f.Fuzz(func(t *testing.T, e1, f1, e2, f2 string) {
 		a, b := string(m.append(nil, Key{e1, f1})), string(m.append(nil, Key{e2, f2}))
 		requireClean(t, a)

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,14 +19,18 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// The model check: two or three callers on a model store, in every order of
-// their operations, with every phase of the clock, and never over Max in any
-// true window. It runs the plan that the Counter runs, in ticks of 10 ms.
+// The model check: two or three callers on a model store, each with a clock and
+// limits of its own, in every order of their operations, with every phase of
+// the clock, and never over Max in any window: neither by the labels as read,
+// nor by the instants in true time at which they were read. It runs the plan
+// that the Counter runs, in ticks of 10 ms. A limit counts the callers that take
+// under it.
 //
 // Every increment, read and taking back of every single bucket is a step of its
 // own, and time may pass before each. A caller may give up or crash before
-// each of its steps; what it had sent may land at any later time, or never.
-// The instant of an admitted hit may be any between its call and its return.
+// each of its steps; what it had sent may land at any later time, or never. A
+// caller's patience is not in the model: a try with another label is another
+// call.
 //
 // A model is told by what can happen in it (fields) and by what of the protocol
 // is left out (holes); each hole must be found.
@@ -37,7 +42,7 @@ const (
 	maxCallers = 3
 	maxRods    = 3
 	maxCells   = 12
-	maxRules   = 2
+	maxRules   = 3
 )
 
 // model is one setting, all times in ticks.
@@ -45,34 +50,38 @@ type model struct {
 	name   string
 	ladder [][2]int // width, keep
 	limits [][2]int // max, per
-	eps, d int
-	n      []int // weight of each caller
-	clock  []int // how far ahead each caller's clock is, 0 to eps
-	start  int   // no call begins before
-	span   int   // nor later than start+span
-	faults int   // so many of the callers give up and crash, and their increments land late
-	refund bool  // admitted hits may be refunded
-	large  bool  // only with -large
+	asks   [][]int  // asks[i] are the limits under which caller i takes, as indices; nil: all
+	eps, d int      // skew, and settle
+	n      []int    // weight of each caller
+	clock  []int    // how far ahead each caller's clock is, 0 to eps
+	start  int      // no call begins before
+	span   int      // nor later than start+span
+	faults int      // so many of the callers give up and crash, and their increments land late
+	refund bool     // admitted hits may be refunded
+	large  bool     // only with -large
 
 	// Holes: what is left out of the protocol.
-	settle, left, right *int                          // other values for the plan
-	noBudget            bool                          // step 4 and 6: a late call is admitted
-	ownBucketOnly       bool                          // nothing right of the own bucket is read
-	staleNow            bool                          // now is not read again after the additions
-	blindTakeBack       bool                          // unanswered increments are taken back too
-	refundTwice         bool                          // a verdict is refunded again
-	refundDenied        bool                          // a denied verdict is refunded
-	shortTTL            bool                          // TTL = width + keep
-	expiry              bool                          // buckets expire at their TTL
-	ticketOf            func(m *model, label int) int // the ticket tier depends on the clock
-	coarseUnsettled     bool                          // unsettled buckets are read at the coarsest tier
-	subtract            bool                          // the left edge is a coarse bucket minus fine ones
+	ended, left, right *int                          // other values for the plan
+	settles            []int                         // each caller has a Settle of its own
+	sharedTicket       bool                          // one ticket tier for all limits of a call
+	narrow             bool                          // a limit as wide as its ticket bucket reaches back Per + Skew only
+	unsettledFine      bool                          // unsettled buckets are read at the finest tier
+	noBudget           bool                          // step 4 and 6: a late call is admitted
+	ownBucketOnly      bool                          // nothing right of the own bucket is read
+	staleNow           bool                          // now is not read again after the additions
+	blindTakeBack      bool                          // unanswered increments are taken back too
+	refundTwice        bool                          // a verdict is refunded again
+	refundDenied       bool                          // a denied verdict is refunded
+	ttlLacks           int                           // TTL = width + keep + skew + settle, less this
+	expiry             bool                          // buckets expire at their TTL
+	ticketOf           func(m *model, label int) int // the ticket tier depends on the clock
+	subtract           bool                          // the left edge is a coarse bucket minus fine ones
 
-	plan  plan
-	reach []reach
-	first map[int][]read    // by label
-	rest  map[[2]int][]read // by label and now
-	ends  int               // time stops here
+	plan  [maxCallers]plan
+	reach [maxCallers][]reach // reach[i][k] is that of the limit asks[i][k]
+	first map[[2]int][]read   // by caller and label
+	rest  map[[3]int][]read   // by caller, label and now
+	ends  int                 // time stops here
 }
 
 // read is one bucket to read, for one limit.
@@ -94,15 +103,16 @@ const (
 
 // caller is what one caller has done, comparable.
 type caller struct {
-	phase, label, start, end int8
-	landed                   uint8 // increments that are in the store, a bit per tier
-	sent                     uint8 // increments that may still land
-	back                     uint8 // takings back still to do
-	reads                    uint32
-	ticket                   [maxRods]int8
-	sum                      [maxRules]int8
-	now                      int8
-	again                    bool // the extra round of a hole was made
+	phase, label, start int8
+	landed              uint8 // increments that are in the store, a bit per tier
+	sent                uint8 // increments that may still land
+	back                uint8 // takings back still to do
+	reads               uint32
+	ticket              [maxRods]int8
+	sum                 [maxRules]int8
+	now                 int8
+	took                bool // it was admitted, whatever came then
+	again               bool // the extra round of a hole was made
 }
 
 type state struct {
@@ -120,25 +130,53 @@ func (m *model) prepare(t *testing.T) {
 	}
 	ladder, err := tiers.New(rods...)
 	require.NoError(t, err)
-	var limits Limits
-	longest := 0
-	for _, l := range m.limits {
-		limits = append(limits, Limit{Max: int64(l[0]), Per: time.Duration(l[1]) * tick})
-		longest = max(longest, l[1])
-	}
-	m.plan = newPlan(ladder, time.Duration(m.eps)*tick, time.Duration(m.d)*tick)
-	m.reach, err = m.plan.reaches(nil, limits)
-	require.NoError(t, err)
-	for _, h := range []struct {
-		other *int
-		value *int64
-	}{{m.settle, &m.plan.settle}, {m.left, &m.plan.left}, {m.right, &m.plan.right}} {
-		if h.other != nil {
-			*h.value = int64(*h.other) * int64(tick)
+	if m.asks == nil {
+		m.asks = make([][]int, len(m.n))
+		for i := range m.asks {
+			for rule := range m.limits {
+				m.asks[i] = append(m.asks[i], rule)
+			}
 		}
 	}
-	m.first, m.rest = map[int][]read{}, map[[2]int][]read{}
+	for i := range m.n {
+		p := newPlan(ladder, time.Duration(m.eps)*tick, time.Duration(m.settleOf(i))*tick)
+		for _, h := range []struct {
+			other *int
+			value *int64
+		}{{m.ended, &p.ended}, {m.left, &p.left}, {m.right, &p.right}} {
+			if h.other != nil {
+				*h.value = int64(*h.other) * int64(tick)
+			}
+		}
+		m.plan[i], m.reach[i] = p, nil
+		shared := ladder.Len()
+		for _, rule := range m.asks[i] {
+			per := time.Duration(m.limits[rule][1]) * tick
+			fine, err := ladder.Finest(per)
+			require.NoError(t, err)
+			r := p.reachOf(per, fine, ladder.Decision(per))
+			if m.narrow {
+				r.back = int64(per) + p.left
+			}
+			m.reach[i] = append(m.reach[i], r)
+			shared = min(shared, r.top)
+		}
+		for k := range m.reach[i] {
+			if m.sharedTicket {
+				m.reach[i][k].top = shared
+			}
+		}
+	}
+	m.first, m.rest = map[[2]int][]read{}, map[[3]int][]read{}
 	m.ends = m.start + m.span + m.d + 3
+}
+
+// settleOf is the Settle by which caller i goes.
+func (m *model) settleOf(i int) int {
+	if m.settles != nil {
+		return m.settles[i]
+	}
+	return m.d
 }
 
 func (m *model) cell(rod int, label int) int8 {
@@ -146,14 +184,10 @@ func (m *model) cell(rod int, label int) int8 {
 	return int8(label/w - m.start/w)
 }
 
-func (m *model) reachAt(rule, label int) reach {
-	r := m.reach[rule]
+func (m *model) reachAt(i, k, label int) reach {
+	r := m.reach[i][k]
 	if m.ticketOf != nil {
-		r.ticket = m.ticketOf(m, label)
-		r.top = max(r.top, r.ticket)
-	}
-	if m.coarseUnsettled {
-		r.ticket = m.reach[rule].ticket
+		r.top = m.ticketOf(m, label)
 	}
 	return r
 }
@@ -175,77 +209,61 @@ func (m *model) buckets(dst []read, rule int, cover tiers.Cover, sign int8) []re
 	return dst
 }
 
-func (m *model) firstReads(label int) []read {
-	if reads, ok := m.first[label]; ok {
+func (m *model) firstReads(i, label int) []read {
+	key := [2]int{i, label}
+	if reads, ok := m.first[key]; ok {
 		return reads
 	}
 	var reads []read
-	for rule := range m.limits {
-		r := m.reachAt(rule, label)
+	p := &m.plan[i]
+	for k, rule := range m.asks[i] {
+		r := m.reachAt(i, k, label)
 		ns := int64(label) * int64(tick)
-		switch {
-		case m.subtract:
+		if m.subtract {
 			top := int64(m.ladder[r.top][0]) * int64(tick)
 			fine := int64(m.ladder[r.fine][0]) * int64(tick)
-			from := ns - r.per - m.plan.left
+			from := ns - r.back
 			whole := from / top * top
-			end := m.plan.settledEnd(ns, r)
-			reads = m.buckets(reads, rule, m.plan.ladder.Append(nil, whole, end-1, r.top, r.top, r.ticket), 1)
+			end := p.settledEnd(ns, r)
+			reads = m.buckets(reads, rule, p.ladder.Append(nil, whole, end-1, r.top, r.top, r.top), 1)
 			if from/fine*fine > whole {
-				reads = m.buckets(reads, rule, m.plan.ladder.Append(nil, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
+				reads = m.buckets(reads, rule, p.ladder.Append(nil, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
 			}
-		case m.coarseUnsettled:
-			coarse := r
-			coarse.ticket = r.top
-			reads = m.buckets(reads, rule, m.plan.settled(nil, ns, coarse), 1)
-		default:
-			reads = m.buckets(reads, rule, m.plan.settled(nil, ns, r), 1)
+			continue
 		}
+		reads = m.buckets(reads, rule, p.settled(nil, ns, r), 1)
 	}
 	if len(reads) > 32 {
 		panic("too many reads for the bit set")
 	}
-	m.first[label] = reads
+	m.first[key] = reads
 	return reads
 }
 
-func (m *model) restReads(label, now int) []read {
-	key := [2]int{label, now}
+func (m *model) restReads(i, label, now int) []read {
+	key := [3]int{i, label, now}
 	if reads, ok := m.rest[key]; ok {
 		return reads
 	}
 	var reads []read
-	for rule := range m.limits {
-		r := m.reachAt(rule, label)
+	p := &m.plan[i]
+	for k, rule := range m.asks[i] {
+		r := m.reachAt(i, k, label)
 		ns := int64(label) * int64(tick)
-		at := int64(now) * int64(tick)
-		cover := m.plan.unsettled(nil, ns, at, r)
-		if m.coarseUnsettled {
-			// Whole coarse buckets that have ended but not settled, then tickets' tier.
-			coarse := r
-			coarse.ticket = r.top
-			end := m.plan.settledEnd(ns, coarse)
-			to := ns / int64(m.ladder[r.ticket][0]) / int64(tick) * int64(m.ladder[r.ticket][0]) * int64(tick)
-			cover = nil
-			if to > end {
-				cover = m.plan.ladder.Append(nil, end, to-1, r.top, r.top, r.ticket)
-			}
-			w := m.plan.ladder.At(r.ticket).Width
-			if last, own := tiers.Index(at+m.plan.right, w), tiers.Index(ns, w); last > own {
-				cover = append(cover, tiers.Run{Width: w, First: own + 1, N: last - own})
+		cover := p.unsettled(nil, ns, int64(now)*int64(tick), r)
+		w := int64(p.ladder.At(r.top).Width)
+		own := tiers.Index(ns, time.Duration(w))
+		var kept tiers.Cover
+		for _, run := range cover {
+			switch {
+			case m.ownBucketOnly && run.First > own:
+			case m.unsettledFine && run.First < own:
+				kept = p.ladder.Append(kept, run.First*w, (run.First+run.N)*w-1, r.fine, r.fine, r.fine)
+			default:
+				kept = append(kept, run)
 			}
 		}
-		if m.ownBucketOnly {
-			w := int64(m.plan.ladder.At(r.ticket).Width)
-			var kept tiers.Cover
-			for _, run := range cover {
-				if run.First*w < ns {
-					kept = append(kept, run)
-				}
-			}
-			cover = kept
-		}
-		reads = m.buckets(reads, rule, cover, 1)
+		reads = m.buckets(reads, rule, kept, 1)
 	}
 	m.rest[key] = reads
 	return reads
@@ -329,11 +347,7 @@ func (c *checker) steps(s state, i int) {
 		next := s
 		cell := m.cell(rod, int(me.label))
 		if next.count[rod][cell] == 0 && m.expiry {
-			ttl := m.ladder[rod][0] + m.ladder[rod][1] + 2*(m.eps+m.d)
-			if m.shortTTL {
-				ttl = m.ladder[rod][0] + m.ladder[rod][1]
-			}
-			next.dies[rod][cell] = s.t + int8(ttl)
+			next.dies[rod][cell] = s.t + int8(m.ladder[rod][0]+m.ladder[rod][1]+m.eps+m.d-m.ttlLacks)
 		}
 		next.count[rod][cell] += int8(m.n[i])
 		next.c[i].sent &^= 1 << rod
@@ -352,9 +366,9 @@ func (c *checker) steps(s state, i int) {
 		c.step(next, "%d stamps %d", i, clock)
 
 	case adding, checking:
-		reads := m.firstReads(int(me.label))
+		reads := m.firstReads(i, int(me.label))
 		if me.phase == checking {
-			reads = m.restReads(int(me.label), int(me.now))
+			reads = m.restReads(i, int(me.label), int(me.now))
 		}
 		done := true
 		for bit, r := range reads {
@@ -367,7 +381,7 @@ func (c *checker) steps(s state, i int) {
 			next.c[i].sum[r.rule] += r.sign * s.count[r.rod][r.cell]
 			c.step(next, "%d reads [%d]%d = %d", i, r.rod, r.cell, s.count[r.rod][r.cell])
 		}
-		late := !m.noBudget && clock-int(me.label) > m.d
+		late := !m.noBudget && clock-int(me.label) > m.settleOf(i)
 		if done && me.landed == all {
 			c.confirm(s, i, clock, late)
 		}
@@ -412,7 +426,7 @@ func (c *checker) steps(s state, i int) {
 		}
 
 	case denied:
-		if m.refundTwice && m.refund && !me.again && me.end > 0 || m.refundDenied && !me.again && me.end == 0 && me.landed == all {
+		if m.refundTwice && m.refund && !me.again && me.took || m.refundDenied && !me.again && !me.took && me.landed == all {
 			next := s
 			next.c[i].phase, next.c[i].back, next.c[i].again = refunding, all, true
 			c.step(next, "%d is refunded once more", i)
@@ -437,16 +451,16 @@ func (c *checker) confirm(s state, i, clock int, late bool) {
 		if m.staleNow {
 			me.now = me.label
 		}
-		if len(m.restReads(int(me.label), int(me.now))) > 0 {
+		if len(m.restReads(i, int(me.label), int(me.now))) > 0 {
 			me.phase, me.reads = checking, 0
 			c.step(s, "%d has all answers at %d, reads on", i, clock)
 			return
 		}
 	}
 	fits := true
-	for rule, l := range m.limits {
-		ticket := m.reachAt(rule, int(me.label)).ticket
-		fits = fits && int(me.ticket[ticket])+int(me.sum[rule]) <= l[0]
+	for k, rule := range m.asks[i] {
+		ticket := m.reachAt(i, k, int(me.label)).top
+		fits = fits && int(me.ticket[ticket])+int(me.sum[rule]) <= m.limits[rule][0]
 	}
 	me.reads, me.sum, me.now = 0, [maxRules]int8{}, 0
 	me.ticket = [maxRods]int8{}
@@ -455,7 +469,7 @@ func (c *checker) confirm(s state, i, clock int, late bool) {
 		c.step(s, "%d is refused (late: %v)", i, late)
 		return
 	}
-	me.phase, me.end = admitted, s.t
+	me.phase, me.took = admitted, true
 	c.trail = append(c.trail, fmt.Sprintf("%d is admitted", i))
 	if c.over(s) {
 		c.bad = strings.Join(c.trail, "\n")
@@ -464,29 +478,44 @@ func (c *checker) confirm(s state, i, clock int, late bool) {
 	c.trail = c.trail[:len(c.trail)-1]
 }
 
-// over tells whether some admitted hits, each at some instant between its call
-// and its return, are more than Max within a window.
+// over tells whether some admitted hits, under a limit that all of them were
+// taken under, are more than Max within a window: by their labels, or by the
+// true time at which these were read.
 func (c *checker) over(s state) bool {
-	for set := 1; set < 1<<len(c.m.n); set++ {
-		weight, last, first := 0, -1000, 1000
-		for i := range c.m.n {
-			if set&(1<<i) == 0 {
-				continue
+	for rule, l := range c.m.limits {
+		for set := 1; set < 1<<len(c.m.n); set++ {
+			weight, label, start := 0, span{}, span{}
+			for i := range c.m.n {
+				if set&(1<<i) == 0 {
+					continue
+				}
+				if s.c[i].phase != admitted || !slices.Contains(c.m.asks[i], rule) {
+					weight = -1000
+				}
+				first := set&(1<<i-1) == 0
+				label.add(first, s.c[i].label)
+				start.add(first, s.c[i].start)
+				weight += c.m.n[i]
 			}
-			if s.c[i].phase != admitted {
-				weight = -1000
-			}
-			weight += c.m.n[i]
-			last, first = max(last, int(s.c[i].start)), min(first, int(s.c[i].end))
-		}
-		for _, l := range c.m.limits {
-			if weight > l[0] && last-first <= l[1] {
+			if weight > l[0] && (label.length() <= l[1] || start.length() <= l[1]) {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// span is the stretch of time that instants lie in.
+type span struct{ first, last int8 }
+
+func (s *span) add(first bool, at int8) {
+	if first {
+		*s = span{at, at}
+	}
+	s.first, s.last = min(s.first, at), max(s.last, at)
+}
+
+func (s *span) length() int { return int(s.last - s.first) }
 
 // phases runs m at every phase of its coarsest tier, and returns the states
 // explored and the first trace that went over Max.
@@ -517,20 +546,27 @@ func TestModelNeverOver(t *testing.T) {
 		{name: "one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7},
 		{name: "two tiers", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 8},
 		{name: "window wider than the tiers", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 9},
-		{name: "no skew, long budget", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 2, n: pair, clock: []int{0, 0}, span: 8},
+		{name: "the slow clock first", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 2, n: pair, clock: []int{1, 0}, span: 9},
+		{name: "no skew, long tries", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 2, n: pair, clock: []int{0, 0}, span: 8},
+		{name: "tries as long as a bucket", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 0, d: 3, n: pair, clock: []int{0, 0}, span: 9},
 		{name: "three tiers", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7},
 		{name: "faults", ladder: [][2]int{{2, 3}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 6, faults: 2},
 		{name: "weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{2, 4}}, eps: 1, d: 1, n: []int{2, 1}, clock: []int{1, 0}, span: 7},
 		{name: "two limits", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, eps: 1, d: 0, n: pair, clock: []int{0, 1}, span: 6},
+		{name: "a limit more than the other", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 6},
+		{name: "a limit more than the other, skew", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 1, d: 1, n: pair, clock: []int{1, 0}, span: 6},
+		{name: "one limit shared of two each", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 1}, {1, 2}, {1, 4}}, asks: [][]int{{0, 2}, {1, 2}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 5},
 		{name: "refunds", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 0, n: []int{1, 1, 1}, clock: []int{0, 1, 0}, span: 2, refund: true},
 		{name: "expiry", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 9, expiry: true},
 		{name: "three callers", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 3},
 		{name: "two limits, three callers", ladder: [][2]int{{2, 8}, {4, 8}}, limits: [][2]int{{3, 2}, {2, 4}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 1},
+		{name: "three callers that differ", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{2, 2}, {2, 4}}, asks: [][]int{{1}, {0, 1}, {1}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 1},
 		{name: "crashed neighbour", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 2, faults: 1},
 		{name: "three callers, skew", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 1, d: 1, n: []int{1, 1, 1}, clock: []int{0, 1, 0}, span: 4, large: true},
 		{name: "three callers, weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{3, 4}}, eps: 1, d: 0, n: []int{2, 1, 1}, clock: []int{0, 1, 0}, span: 2, large: true},
 		{name: "three callers, faults", ladder: [][2]int{{2, 3}}, limits: [][2]int{{2, 3}}, eps: 1, d: 1, n: []int{1, 1, 1}, clock: []int{1, 0, 0}, span: 2, faults: 2, large: true},
 		{name: "faults, two limits", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 5, faults: 1, large: true},
+		{name: "faults, a limit more than the other", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 4, faults: 2, large: true},
 		{name: "everything dies", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 1, d: 1, n: pair, clock: []int{1, 0}, span: 5, faults: 1, expiry: true, large: true},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -551,32 +587,37 @@ func TestModelFindsHoles(t *testing.T) {
 	two := model{ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: []int{1, 1}, clock: []int{0, 1}, span: 8}
 	one := model{ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: []int{1, 1}, clock: []int{0, 1}, span: 7}
 	three := model{ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 1}
+	// A ticket bucket narrower than Per - Settle, else the longer reach hides the edge.
+	edge := model{ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 1, n: []int{1, 1}, clock: []int{0, 1}, span: 9}
+	differ := model{ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 0, d: 1, n: []int{1, 1}, clock: []int{0, 0}, span: 6}
 	for _, h := range []struct {
 		name string
 		in   model
 		hole func(m *model)
 	}{
-		{"settled means skew only", two, func(m *model) { m.settle = ptr(m.eps) }},
-		{"settle a tick short", one, func(m *model) { m.settle = ptr(m.eps + m.d - 1) }},
-		{"no budget", two, func(m *model) { m.noBudget = true }},
-		{"no budget, late landings", one, func(m *model) { m.noBudget, m.faults = true, 2 }},
+		{"one ticket a call, callers with different limits", differ, func(m *model) { m.sharedTicket = true }},
+		{"each caller its own Settle", model{ladder: [][2]int{{4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 3, n: []int{1, 1}, clock: []int{0, 0}, span: 8},
+			func(m *model) { m.settles = []int{3, 0} }},
+		{"settled means skew only", two, func(m *model) { m.ended = ptr(m.eps) }},
+		{"settled a tick short", one, func(m *model) { m.ended = ptr(m.eps + m.d - 1) }},
+		{"no bound on a try", two, func(m *model) { m.noBudget = true }},
+		{"no bound on a try, late landings", one, func(m *model) { m.noBudget, m.faults = true, 2 }},
 		{"right edge: own bucket only", one, func(m *model) { m.ownBucketOnly = true }},
 		{"right edge: now not read again", one, func(m *model) { m.staleNow = true }},
 		{"right edge a tick short", one, func(m *model) { m.right = ptr(m.eps - 1) }},
-		{"left edge not extended", two, func(m *model) { m.left = ptr(0) }},
-		{"left edge by skew only", two, func(m *model) { m.left = ptr(m.eps) }},
-		{"left edge a tick short", one, func(m *model) { m.left = ptr(m.eps + m.d - 1) }},
+		{"left edge not extended", edge, func(m *model) { m.left = ptr(0) }},
+		{"left edge a tick short, skew of two", edge, func(m *model) { m.eps, m.clock, m.left, m.narrow = 2, []int{0, 2}, ptr(1), true }},
+		{"unsettled buckets read fine", model{ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 2, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 3},
+			func(m *model) { m.unsettledFine = true }},
 		{"unanswered additions taken back", three, func(m *model) { m.faults, m.blindTakeBack, m.d, m.span = 1, true, 0, 2 }},
 		{"refund twice", three, func(m *model) { m.refund, m.refundTwice = true, true }},
 		{"refund of a denied verdict", three, func(m *model) { m.refundDenied = true }},
-		{"TTL without the slack", model{ladder: [][2]int{{1, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: []int{1, 1}, clock: []int{1, 0}, span: 6}, func(m *model) { m.expiry, m.shortTTL = true, true }},
+		{"TTL a tick short", model{ladder: [][2]int{{1, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: []int{1, 1}, clock: []int{1, 0}, span: 7}, func(m *model) { m.expiry, m.ttlLacks = true, 1 }},
 		{"ticket tier by the phase of the clock", two, func(m *model) {
 			m.ticketOf = func(m *model, label int) int { return label / 2 % 2 }
 		}},
 		{"subtraction at the left edge", model{ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 6},
 			func(m *model) { m.subtract, m.faults = true, 1 }},
-		{"unsettled buckets read coarse, two limits", model{ladder: [][2]int{{2, 8}, {4, 8}}, limits: [][2]int{{3, 2}, {2, 4}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 1},
-			func(m *model) { m.coarseUnsettled = true }},
 	} {
 		t.Run(h.name, func(t *testing.T) {
 			h.in.name = h.name

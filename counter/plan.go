@@ -15,70 +15,66 @@ import (
 // call has read from its own clock.
 type plan struct {
 	ladder tiers.Ladder
-	settle int64 // a bucket is settled when it ended this long before the label: skew + budget
-	left   int64 // how much further back a window reaches: skew + budget
-	right  int64 // how far beyond the confirming clock reading others may have stamped: skew
+	skew   int64
+	settle int64 // how long a try may last, from its label to its last confirmed addition; 0 on a store with an atomic step
+
+	ended int64 // a bucket is settled when it ended this long before the label: skew + settle
+	left  int64 // how much further back than Per every window reaches: skew
+	right int64 // how far beyond the confirming clock reading others may have stamped: skew
 }
 
-func newPlan(ladder tiers.Ladder, skew, budget time.Duration) plan {
-	return plan{ladder: ladder, settle: int64(skew + budget), left: int64(skew + budget), right: int64(skew)}
+func newPlan(ladder tiers.Ladder, skew, settle time.Duration) plan {
+	s, t := int64(skew), int64(settle)
+	return plan{ladder: ladder, skew: s, settle: t, ended: s + t, left: s, right: s}
 }
 
-// reach is how one limit uses the ladder.
+// reach is the use that one limit makes of the ladder.
 type reach struct {
-	per    int64
-	fine   int // the tier of its left edge
-	top    int // its decision tier, the coarsest in its cover
-	ticket int // the tier whose increment is its ticket
+	back int64 // how far before the label the window begins: Per and what is added to it
+	fine int   // the tier of its left edge
+	top  int   // its decision tier: the coarsest of its cover, and the one whose increment is its ticket
 }
 
-// reaches finds the tiers of limits. All limits of a key share one ticket
-// tier, the coarsest that is no wider than the shortest window: with tickets in
-// different tiers, two racers can each be ahead in one and both be refused.
-// Where the ladder drops that tier before the next coarser bucket is full, a
-// longer window cannot be summed up from it, and keeps its own decision tier:
-// as safe, but such racers may both be refused.
-func (p *plan) reaches(dst []reach, limits Limits) ([]reach, error) {
-	shared := p.ladder.Len()
-	for _, l := range limits {
-		fine, err := p.ladder.Finest(l.Per)
-		if err != nil {
-			return nil, err
-		}
-		top := p.ladder.Decision(l.Per)
-		dst = append(dst, reach{per: int64(l.Per), fine: fine, top: top})
-		shared = min(shared, top)
-	}
-	for i := range dst {
-		r := &dst[i]
-		r.ticket = shared
-		for t := shared; t < r.top; t++ {
-			if p.ladder.At(t).Keep < p.ladder.At(t+1).Width {
-				r.ticket = r.top
-				break
-			}
-		}
-	}
-	return dst, nil
+// reachOf is the reach of a window whose left edge is read from tier fine, and
+// whose decision tier is top.
+//
+// The ticket of a limit is that of its own decision tier, whatever else a call
+// asks: callers with different limits on a key must have the tickets of a limit
+// that they share from one queue.
+func (p *plan) reachOf(per time.Duration, fine, top int) reach {
+	return reach{back: p.back(per, top), fine: fine, top: top}
+}
+
+// back is how far before the label a window of that length and decision tier
+// begins: Per + Skew, since the labels of two hits that are Per apart in true
+// time are apart by Skew more. By ticket a limit as wide as its ticket bucket
+// reaches further, by Settle: it reads its last bucket whole until that has
+// settled, which is Settle after the hits in it have left the window. Without
+// the longer reach, which RetryAfter is told by as well, a caller would be
+// denied after the RetryAfter that it was told.
+func (p *plan) back(per time.Duration, top int) int64 {
+	w := int64(p.ladder.At(top).Width)
+	return int64(per) + p.left + max(0, p.settle-(int64(per)-w))
 }
 
 // settled appends the runs that may be read beside the additions: the limit's
-// cover, from label-per-left on, up to where buckets of the ticket tier have
+// cover, from its left edge on, up to where buckets of the ticket tier have
 // not ended long enough ago. No hit that will be admitted can still arrive in
 // them.
 //
-// What is not settled is left to the ticket tier, even where a coarser bucket
-// has ended: a call's additions land one by one, and only the order of those in
-// one tier, the ticket's, is the same for all who read it.
+// What is not settled is left to the ticket tier, whole: a call's additions
+// land one by one, and only the order of those in one tier, the ticket's, is
+// the same for all who read it. That the unsettled part is read in this tier
+// alone is also what makes a left edge at Per + Skew enough.
 func (p *plan) settled(dst tiers.Cover, label int64, r reach) tiers.Cover {
 	end := p.settledEnd(label, r)
-	return p.ladder.Append(dst, label-r.per-p.left, end-1, r.fine, r.top, r.ticket)
+	return p.ladder.Append(dst, label-r.back, end-1, r.fine, r.top, r.top)
 }
 
-// settledEnd is where the settled buckets of the ticket tier end.
+// settledEnd is the end of the settled buckets of the ticket tier.
 func (p *plan) settledEnd(label int64, r reach) int64 {
-	width := p.ladder.At(r.ticket).Width
-	return tiers.Index(label-p.settle, width) * int64(width)
+	width := p.ladder.At(r.top).Width
+	return tiers.Index(label-p.ended, width) * int64(width)
 }
 
 // unsettled appends the runs of the ticket tier that must be read after all
@@ -87,7 +83,7 @@ func (p *plan) settledEnd(label int64, r reach) int64 {
 // as another clock may be when ours, at confirmation, is at now. In the steady
 // state there are none.
 func (p *plan) unsettled(dst tiers.Cover, label, now int64, r reach) tiers.Cover {
-	width := p.ladder.At(r.ticket).Width
+	width := p.ladder.At(r.top).Width
 	own := tiers.Index(label, width)
 	if first := p.settledEnd(label, r) / int64(width); first < own {
 		dst = append(dst, tiers.Run{Width: width, First: first, N: own - first})
@@ -99,13 +95,22 @@ func (p *plan) unsettled(dst tiers.Cover, label, now int64, r reach) tiers.Cover
 }
 
 // whole appends the cover of a call that only reads, at now: all that may have
-// been counted by then, whoever's clock it was stamped by.
+// been counted by then, by whichever clock it was stamped.
 func (p *plan) whole(dst tiers.Cover, now int64, r reach) tiers.Cover {
-	return p.ladder.Append(dst, now-r.per-p.left, now+p.left, r.fine, r.top, r.top)
+	return p.ladder.Append(dst, now-r.back, now+p.right, r.fine, r.top, r.top)
 }
 
-// ttl is how long a bucket of tier t must live from its first hit on: until the
-// slowest clock's longest window has left it.
-func (p *plan) ttl(t tiers.Tier) time.Duration {
-	return t.Width + t.Keep + 2*time.Duration(p.left)
+// near tells whether a bucket of tier top ends so close to the label, before or
+// after it, that callers on its two sides can be under way at once.
+func (p *plan) near(label int64, top int) bool {
+	width := p.ladder.At(top).Width
+	return tiers.Index(label-p.ended, width) != tiers.Index(label+p.ended, width)
+}
+
+// ttl is how long a bucket of tier t must live from its first hit on. The
+// slowest clock's longest window has left it after Width + Keep + Skew + Settle;
+// Skew and Settle more serve stores that go by the callers' clocks, and hits
+// whose additions are late.
+func ttl(t tiers.Tier, skew, settle time.Duration) time.Duration {
+	return t.Width + t.Keep + 2*(skew+settle)
 }

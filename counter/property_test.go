@@ -61,13 +61,13 @@ func TestScriptsAgainstTheOracle(t *testing.T) {
 	}
 	for _, path := range paths {
 		for _, ladder := range ladders(t) {
-			for _, clocks := range []struct{ skew, timeout time.Duration }{{-1, -1}, {150 * time.Millisecond, -1}, {3 * time.Second, 10 * time.Second}} {
+			for _, clocks := range []struct{ skew, settle time.Duration }{{-1, -1}, {150 * time.Millisecond, -1}, {3 * time.Second, 10 * time.Second}} {
 				t.Run(fmt.Sprintf("%s, %s, skew %s", path.name, ladder, clocks.skew), func(t *testing.T) {
 					t.Parallel()
 					r := rand.New(rand.NewPCG(seed(t), 1))
 					allowed, denied := 0, 0
 					for range *rounds {
-						s := script.Random(r, ladder, clocks.skew, clocks.timeout, 80)
+						s := script.Random(r, ladder, clocks.skew, clocks.settle, 80)
 						answers, err := s.Play(path.store(), "")
 						if err != nil {
 							t.Fatalf("%v\nsave this script and play it with -script FILE:\n%s", err, s.Shrink(func(s script.Script) bool {
@@ -99,7 +99,7 @@ func TestScriptsThatOnceFailed(t *testing.T) {
 		"a denial remembered for as long as RetryAfter, which allows for slower clocks": `
 ladder 1s:10s, 10s:10m, 10m:1d
 skew 100ms
-timeout 50ms
+settle 50ms
 40822571 take 1 b/x=3/10m,9/m,2/10m
 6237589294 add 1 b/x
 607836721893 take 1 b/x=3/10m,9/m,2/10m
@@ -122,12 +122,12 @@ timeout 50ms
 // what remains, when to come back.
 func TestPathsAgree(t *testing.T) {
 	for _, ladder := range ladders(t) {
-		for _, clocks := range []struct{ skew, timeout time.Duration }{{-1, -1}, {150 * time.Millisecond, -1}} {
+		for _, clocks := range []struct{ skew, settle time.Duration }{{-1, -1}, {150 * time.Millisecond, -1}} {
 			t.Run(fmt.Sprintf("%s, skew %s", ladder, clocks.skew), func(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(seed(t), 2))
 				for range *rounds {
-					s := script.Random(r, ladder, clocks.skew, clocks.timeout, 80)
+					s := script.Random(r, ladder, clocks.skew, clocks.settle, 80)
 					want, err := s.Play(paths[0].store(), "")
 					require.NoError(t, err)
 					for _, path := range paths[1:] {

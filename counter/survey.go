@@ -18,10 +18,128 @@ type survey struct {
 	c        *Counter
 	key      string
 	stamp    time.Time
-	deadline time.Time
+	deadline time.Time // of reads and additions
+	grace    time.Time // of what a refusal asks for
 	windows  []Window
 	covers   []tiers.Cover // covers[i] counts windows[i]
 	known    []Span
+
+	crowd  bool        // others are seen to be under way on the key
+	recent []tiers.Run // recent[i] are the buckets of windows[i] that hold the hits of the last Skew + Settle
+	news   []int64     // news[i] is the sum of recent[i]
+	spare  []int64     // spare[i] of them need not be waited for: they are above Max, and about to go
+}
+
+// reaches are the reaches of the windows.
+func (s *survey) reaches() []reach {
+	reaches := make([]reach, len(s.windows))
+	for i := range s.windows {
+		w := &s.windows[i]
+		reaches[i] = s.c.plan.reachOf(w.Per, w.Finest, w.Decision)
+	}
+	return reaches
+}
+
+// look reads the counts of all windows. With details it reads on until the
+// answer is exact also for a call that it allows.
+func (s *survey) look(ctx context.Context, n int64, details bool) error {
+	label := s.stamp.UnixNano()
+	s.covers = make([]tiers.Cover, len(s.windows))
+	var all tiers.Cover
+	for i, r := range s.reaches() {
+		s.covers[i] = s.c.plan.whole(nil, label, r)
+		all = append(all, s.covers[i]...)
+	}
+	if s.c.lines != nil {
+		all = append(all, s.young(label)...)
+	}
+	if err := s.fetch(ctx, all); err != nil {
+		return err
+	}
+	for i := range s.windows {
+		s.windows[i].Count = s.count(i)
+	}
+	s.weigh()
+	if details || !s.fits(n) {
+		s.refine(ctx, n)
+	}
+	return nil
+}
+
+// fits tells whether all windows have room for n.
+func (s *survey) fits(n int64) bool {
+	for i := range s.windows {
+		if plus(s.windows[i].Count, n) > s.windows[i].Max {
+			return false
+		}
+	}
+	return true
+}
+
+// maxRecent bounds the buckets that are read to tell the hits of callers in
+// flight from older ones.
+const maxRecent = 64
+
+// young are the runs that hold what calls have counted that may still be
+// refused at now.
+func (s *survey) young(now int64) tiers.Cover {
+	plan := &s.c.plan
+	s.recent = make([]tiers.Run, len(s.windows))
+	for i := range s.windows {
+		width := plan.ladder.At(s.windows[i].Finest).Width
+		first, last := tiers.Index(s.stamp.UnixNano()-plan.ended, width), tiers.Index(now+plan.right, width)
+		first = max(first, last-maxRecent+1)
+		s.recent[i] = tiers.Run{Width: width, First: first, N: last - first + 1}
+	}
+	return s.recent
+}
+
+// weigh counts young hits. Counts above Max are hits that came by Add or under
+// another limit, and stay; or, in a crowd, callers of the last moments who will
+// be taken back as well, and whom nobody must wait for.
+func (s *survey) weigh() {
+	if s.recent == nil {
+		return
+	}
+	s.news, s.spare = make([]int64, len(s.recent)), nil
+	for i, run := range s.recent {
+		for j := range run.N {
+			n, _ := s.at(run.Width, run.First+j)
+			s.news[i] = plus(s.news[i], n)
+		}
+	}
+	if s.crowd {
+		s.spare = make([]int64, len(s.recent))
+		for i := range s.spare {
+			s.spare[i] = min(s.news[i], max(0, s.windows[i].Count-s.windows[i].Max))
+		}
+	}
+}
+
+// settled tells whether older hits than the young ones have no room for n more.
+func (s *survey) settled(n int64) bool {
+	for i := range s.windows {
+		w := &s.windows[i]
+		old := w.Count
+		if s.news != nil {
+			old -= s.news[i]
+		}
+		if plus(old, n) > w.Max {
+			return true
+		}
+	}
+	return false
+}
+
+// unsure tells whether n hits have no room for the sake of young hits alone, and
+// more of these are counted than there can be when all calls have ended.
+func (s *survey) unsure(n int64) bool {
+	over := false
+	for i := range s.windows {
+		w := &s.windows[i]
+		over = over || plus(w.Count, n) > w.Max && w.Count > w.Max
+	}
+	return over && !s.settled(n)
 }
 
 // count is the sum of cover i, all of which is known.
@@ -85,15 +203,14 @@ func spansOf(runs tiers.Cover) []Span {
 
 // answer writes Leaves, for the windows that have no room for n, and Newest
 // into the windows, as exactly as what is known allows, and returns the runs
-// that would make it more exact. surplus[i] are hits in window i that may be
-// gone soon: of callers who are still to be refused.
-func (s *survey) answer(n int64, surplus []int64) (lacking tiers.Cover) {
+// that would make it more exact.
+func (s *survey) answer(n int64) (lacking tiers.Cover) {
 	for i := range s.windows {
 		w := &s.windows[i]
 		w.Leaves, w.Newest = tiers.Bucket{}, tiers.Bucket{}
 		if need := plus(w.Count, n) - w.Max; need > 0 && n <= w.Max {
-			if surplus != nil {
-				need = max(1, need-surplus[i])
+			if s.spare != nil {
+				need = max(1, need-s.spare[i])
 			}
 			w.Leaves, lacking = s.walk(s.covers[i], w.Finest, need, lacking)
 		}
@@ -166,8 +283,8 @@ func (s *survey) last(at tiers.Bucket, finest int) tiers.Bucket {
 
 // refine reads until answer is exact. What cannot be read leaves it coarse:
 // later than needed, never too early.
-func (s *survey) refine(ctx context.Context, n int64, surplus []int64) {
-	for lacking := s.answer(n, surplus); len(lacking) > 0; lacking = s.answer(n, surplus) {
+func (s *survey) refine(ctx context.Context, n int64) {
+	for lacking := s.answer(n); len(lacking) > 0; lacking = s.answer(n) {
 		if s.fetch(ctx, lacking) != nil {
 			return
 		}

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"math"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -135,6 +136,28 @@ func (c *Counter) fill(v *Verdict, asks []Ask, demands []Demand, now, n int64) {
 	}
 }
 
+// comeBackWithin bounds RetryAfter, where hits that may be gone in a moment were
+// counted, and spreads those who are told.
+func (v *Verdict) comeBackWithin(most time.Duration) {
+	wait := most/2 + rand.N(most/2+1)
+	bound := func(s *shortState) {
+		if s.retryAfter > wait && s.retryAfter != Never {
+			s.retryAfter = wait
+		}
+	}
+	for i := range v.first {
+		bound(&v.first[i])
+	}
+	if v.rest != nil {
+		for i := range v.rest.states {
+			bound(&v.rest.states[i])
+		}
+	}
+	if v.RetryAfter == 0 || v.RetryAfter > wait {
+		v.RetryAfter = wait
+	}
+}
+
 // state is what w means for a call at now.
 func (c *Counter) state(w *Window, now, n int64, allowed bool) shortState {
 	var s shortState
@@ -145,18 +168,18 @@ func (c *Counter) state(w *Window, now, n int64, allowed bool) shortState {
 		s.retryAfter = Never
 	} else if w.Count > w.Max-n {
 		// Whoever comes back may have the slowest clock.
-		s.retryAfter = c.leavesAfter(w.Leaves, w.Per, now) + c.skew
+		s.retryAfter = c.leavesAfter(w, w.Leaves, now) + c.skew
 	}
 	s.remaining = max(0, w.Max-count)
 	if w.Newest.Width > 0 {
-		s.resetAfter = max(0, c.leavesAfter(w.Newest, w.Per, now))
+		s.resetAfter = max(0, c.leavesAfter(w, w.Newest, now))
 	}
 	return s
 }
 
-// leavesAfter is how long after now bucket b is out of a window of length per.
-func (c *Counter) leavesAfter(b tiers.Bucket, per time.Duration, now int64) time.Duration {
-	return time.Duration((b.Index+1)*int64(b.Width) + int64(per) + c.plan.left - now)
+// leavesAfter is how long after now bucket b is out of window w.
+func (c *Counter) leavesAfter(w *Window, b tiers.Bucket, now int64) time.Duration {
+	return time.Duration((b.Index+1)*int64(b.Width) + c.plan.back(w.Per, w.Decision) - now)
 }
 
 // tokens is a block of marks, one for each of some admitted Verdicts: refunded

@@ -58,10 +58,9 @@ func scripts(s *subject) error {
 		"1s:1m, 1h:7d",
 		"1s:10s, 10s:10m, 10m:1d",
 	} {
-		// A timeout is what a call really has: none, or one that will do.
-		for _, clocks := range []struct{ skew, timeout time.Duration }{{-1, -1}, {100 * time.Millisecond, 10 * time.Second}, {3 * time.Second, enough}} {
+		for _, clocks := range []struct{ skew, settle time.Duration }{{-1, -1}, {100 * time.Millisecond, 10 * time.Second}, {3 * time.Second, enough}} {
 			for range 8 {
-				r := script.Random(s.rand, mustLadder(l), clocks.skew, clocks.timeout, 80)
+				r := script.Random(s.rand, mustLadder(l), clocks.skew, clocks.settle, 80)
 				answers, err := r.Play(s.Store, freshPrefix())
 				if err != nil {
 					short := r.Shrink(func(r script.Script) bool {
@@ -202,7 +201,7 @@ func realTime(s *subject) error {
 	var patient, hasty *counter.Counter // in one process a denial is remembered
 	for _, c := range []**counter.Counter{&patient, &hasty} {
 		var err error
-		if *c, err = s.counter("r", counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Timeout: -1}); err != nil {
+		if *c, err = s.counter("r", counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Settle: -1, Timeout: -1}); err != nil {
 			return err
 		}
 	}

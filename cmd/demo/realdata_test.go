@@ -42,7 +42,7 @@ func replayReal(t *testing.T, log io.Reader, cfg replay.Config) *replay.Report {
 	t.Helper()
 	cfg.Store = memory.New(memory.Config{})
 	cfg.Ladder = tiers.For(cfg.Limits.Windows()...)
-	judge := oracle.Judge{Ladder: cfg.Ladder, Slack: cfg.Skew}
+	judge := oracle.Judge{Ladder: cfg.Ladder, Skew: cfg.Skew}
 	logs := map[counter.Key]*oracle.Log{}
 	var events, differ int64
 	cfg.Decided = func(e eventlog.Event, allowed bool) error {

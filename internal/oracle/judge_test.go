@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 		{21_500, 500 * time.Millisecond, 1, true, true},
 		{5_000, 0, 1, false, false}, // a late call sees what was stamped later
 	} {
-		j := Judge{Ladder: ladder, Slack: row.slack}
+		j := Judge{Ladder: ladder, Skew: row.slack}
 		allowed, err := j.Allowed(&log, time.UnixMilli(row.ms), row.n, limits)
 		require.NoError(t, err)
 		require.Equal(t, row.allowed, allowed, "%+v", row)

@@ -23,12 +23,15 @@ type Answer struct {
 // played with before.
 func (s Script) Play(store counter.Store, prefix string) ([]Answer, error) {
 	var now time.Time
-	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Timeout: s.Timeout, Prefix: prefix, Now: func() time.Time { return now }})
+	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Timeout: -1, Prefix: prefix, Now: func() time.Time { return now }})
 	if err != nil {
 		return nil, err
 	}
-	slack := max(0, s.Skew) + max(0, s.Timeout)
-	w := world{judge: oracle.Judge{Ladder: s.Ladder, Slack: slack}, skew: max(0, s.Skew), logs: map[counter.Key]*keyLog{}}
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}}
+	if _, atomic := store.(counter.Taker); !atomic {
+		w.judge.Settle = max(0, s.Settle)
+	}
+	_, w.exactForgets = store.(counter.Forgetter)
 	var answers []Answer
 	for i, call := range s.Calls {
 		now = Start.Add(time.Duration(call.At))

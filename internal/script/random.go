@@ -11,8 +11,8 @@ import (
 // Random makes a script of n calls on a few keys under a few limits that crowd
 // them. Time goes on in steps of every size, often to just before, at or after
 // a bucket's edge, and callers' clocks are apart by skew.
-func Random(r *rand.Rand, ladder tiers.Ladder, skew, timeout time.Duration, n int) Script {
-	s := Script{Ladder: ladder, Skew: skew, Timeout: timeout}
+func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int) Script {
+	s := Script{Ladder: ladder, Skew: skew, Settle: settle}
 	var windows []time.Duration
 	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
 		if _, err := ladder.Finest(w); err == nil {

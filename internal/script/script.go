@@ -5,7 +5,7 @@
 //
 //	ladder 1s:1d, 1m:1d, 1h:1d
 //	skew 100ms
-//	timeout 50ms
+//	settle 50ms
 //	0 take 1 a/x=7/m,10/h
 //	1500000000 takeall 2 a/x=7/m b/y=9/h
 //	1500000001 refund 1
@@ -30,9 +30,9 @@ type Script struct {
 	Ladder tiers.Ladder
 	Skew   time.Duration // of the Counter's Config; below zero: none
 
-	// Timeout is that of the Counter's Config; below zero: none. It is part of
-	// the arithmetic, and what a store over a network really has for each call.
-	Timeout time.Duration
+	// Settle is that of the Counter's Config; below zero: none. On a store
+	// without an atomic step it is part of the arithmetic.
+	Settle time.Duration
 
 	Calls []Call
 }
@@ -52,7 +52,7 @@ var Start = time.Date(2026, 2, 28, 21, 0, 0, 0, time.UTC)
 // String is the form that [Parse] reads.
 func (s Script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ladder %s\nskew %s\ntimeout %s\n", s.Ladder, s.Skew, s.Timeout)
+	fmt.Fprintf(&b, "ladder %s\nskew %s\nsettle %s\n", s.Ladder, s.Skew, s.Settle)
 	for _, c := range s.Calls {
 		b.WriteString(c.String())
 		b.WriteByte('\n')
@@ -90,8 +90,8 @@ func Parse(text string) (s Script, err error) {
 			s.Ladder, err = tiers.Parse(rest)
 		case "skew":
 			s.Skew, err = time.ParseDuration(rest)
-		case "timeout":
-			s.Timeout, err = time.ParseDuration(rest)
+		case "settle":
+			s.Settle, err = time.ParseDuration(rest)
 		default:
 			var c Call
 			c, err = parseCall(strings.Fields(lines.Text()))

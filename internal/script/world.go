@@ -13,9 +13,10 @@ import (
 // world is what really happened, as the oracle keeps it.
 type world struct {
 	judge oracle.Judge
-	skew  time.Duration
 	logs  map[counter.Key]*keyLog
 	taken []hit // by call
+
+	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 }
 
 type keyLog struct {
@@ -84,11 +85,11 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		}
 		log := &w.log(c.Asks[0].Key).all
 		g := w.judge.Ladder.At(fine).Width
-		least, most := log.Since(now.Add(-c.Window)), log.Since(now.Add(-c.Window-w.judge.Slack-g))
+		least, most := log.Since(now.Add(-c.Window)), log.Since(now.Add(-c.Window-w.judge.Skew-g))
 		if a.Count.High < least || a.Count.High > most || a.Count.Low > a.Count.High || a.Count.Low > least {
 			return fmt.Errorf("count of %s is %+v, want %d to %d", c.Window, a.Count, least, most)
 		}
-		if whole := log.Since(now.Add(-c.Window + w.skew + g)); a.Count.Low < whole {
+		if whole := log.Since(now.Add(-c.Window + w.judge.Skew + g)); a.Count.Low < whole {
 			return fmt.Errorf("count of %s is %+v, but %d lie wholly inside", c.Window, a.Count, whole)
 		}
 	case "refund":
@@ -111,17 +112,21 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	return nil
 }
 
-// forgotten tells whether a hit is taken for one from before a Forget: by the
-// finest bucket that is kept so long, so that what was hit just after may be
-// too. Then too much is counted, never too little. Beyond all that is kept there
-// is nothing to refund.
+// forgotten tells whether a hit is taken for one from before a Forget: by its
+// label, or by the finest bucket that is kept so long. What was hit just after
+// may be too; then too much is counted, never too little. Beyond all that is kept
+// there is nothing to refund.
 func (w *world) forgotten(log *keyLog, at, now time.Time) bool {
-	for _, t := range w.judge.Ladder.Tiers() {
-		if now.Sub(at) > t.Keep {
+	if w.exactForgets {
+		return slices.ContainsFunc(log.forgets, func(f time.Time) bool { return !at.After(f.Add(w.judge.Skew)) })
+	}
+	kept := w.judge.Ladder.Tiers()
+	for i, t := range kept {
+		if now.Sub(at) > t.Keep && i < len(kept)-1 {
 			continue
 		}
 		return slices.ContainsFunc(log.forgets, func(f time.Time) bool {
-			return tiers.Index(f.UnixNano(), t.Width) >= tiers.Index(at.Add(-w.judge.Slack).UnixNano(), t.Width)
+			return tiers.Index(f.UnixNano(), t.Width) >= tiers.Index(at.Add(-w.judge.Skew).UnixNano(), t.Width)
 		})
 	}
 	return true
@@ -169,7 +174,7 @@ func (w *world) verdict(c Call, now time.Time, a Answer) error {
 		}
 		return true
 	}
-	if at := now.Add(v.RetryAfter - w.skew); !back(at) || back(at.Add(-1)) {
+	if at := now.Add(v.RetryAfter - w.judge.Skew); !back(at) || back(at.Add(-1)) {
 		return fmt.Errorf("retry after %s: then %v, a moment earlier %v", v.RetryAfter, back(at), back(at.Add(-1)))
 	}
 	return nil

@@ -152,6 +152,7 @@ func newCounter(store counter.Store, clock *time.Time) (*counter.Counter, error)
 	return counter.New(store, counter.Config{
 		Ladder:  tiers.For(Limit.Per),
 		Skew:    -1,
+		Settle:  -1,
 		Timeout: -1,
 		Now:     func() time.Time { return *clock },
 	})

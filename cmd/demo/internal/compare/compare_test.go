@@ -283,7 +283,7 @@ func TestDecisions(t *testing.T) {
 					if a.Name != "abacus "+l.String() {
 						continue
 					}
-					judge := oracle.Judge{Ladder: l, Slack: skew}
+					judge := oracle.Judge{Ladder: l, Skew: skew}
 					for key := range log.keys {
 						var admitted oracle.Log
 						for _, hit := range log.hits(nil, key, tried.admitted(i)) {

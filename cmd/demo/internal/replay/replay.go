@@ -58,7 +58,7 @@ type history struct {
 func New(cfg Config) (*Replay, error) {
 	r := &Replay{
 		cfg:   cfg,
-		judge: oracle.Judge{Ladder: cfg.Ladder, Slack: cfg.Skew},
+		judge: oracle.Judge{Ladder: cfg.Ladder, Skew: cfg.Skew},
 		keys:  map[counter.Key]*history{},
 		cover: make(tiers.Cover, 0, tiers.MaxTiers),
 	}
@@ -75,6 +75,7 @@ func New(cfg Config) (*Replay, error) {
 	r.counter, err = counter.New(cfg.Store, counter.Config{
 		Ladder:  cfg.Ladder,
 		Skew:    skew,
+		Settle:  -1,
 		Timeout: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
 		Prefix:  cfg.Prefix,
 		Now:     func() time.Time { return r.now },
