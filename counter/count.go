@@ -19,29 +19,39 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if n < 1 || n > MaxCount {
 		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
 	}
-	stamp, err := c.begin(ctx, key)
-	if err != nil {
-		return err
-	}
 	stored := c.keys.append(nil, key)
 	if c.denied != nil {
 		defer c.denied.clear(stored)
 	}
 	op := &Op{Key: string(stored), Ladder: c.plan.ladder, Deadline: c.deadline(), N: n}
-	for labels := 1; ; labels++ {
-		op.Now, op.Add = stamp, c.slots(stamp.UnixNano())
-		err := c.store.Do(ctx, op)
+	return c.labelled(ctx, key, func(stamp time.Time, anyLabel bool) error {
+		op.Now, op.Add, op.AnyLabel = stamp, c.slots(stamp.UnixNano()), anyLabel
+		return c.store.Do(ctx, op)
+	})
+}
+
+// labelled calls f with a reading of the clock, and with another as often as the
+// store has dropped what the label needs; in the end it goes by what the store
+// still has. Errors of f are the store's.
+func (c *Counter) labelled(ctx context.Context, key Key, f func(stamp time.Time, anyLabel bool) error) error {
+	stamp, err := c.begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	for labels, anyLabel := 1, false; ; labels++ {
+		err := f(stamp, anyLabel)
 		switch {
 		case err == nil:
 			return nil
-		case op.AnyLabel || !errors.Is(err, ErrStaleLabel):
+		case anyLabel || !errors.Is(err, ErrStaleLabel):
 			return c.failed(ctx, key.Event, err)
 		}
 		c.stats.staleLabels.Add(1)
+		before := stamp
 		if stamp, err = c.begin(ctx, key); err != nil {
 			return err
 		}
-		op.AnyLabel = labels == maxLabels || !stamp.After(op.Now)
+		anyLabel = labels == maxLabels || !stamp.After(before)
 	}
 }
 
@@ -61,24 +71,33 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	if err != nil {
 		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
-	stamp, err := c.begin(ctx, key)
-	if err != nil {
-		return Count{}, err
-	}
-	now, width, top := stamp.UnixNano(), int64(ladder.At(fine).Width), ladder.Decision(window)
+	var count Count
+	deadline := c.deadline()
+	err = c.labelled(ctx, key, func(stamp time.Time, anyLabel bool) error {
+		s := survey{c: c, key: string(c.keys.append(nil, key)), stamp: stamp, deadline: deadline, anyLabel: anyLabel}
+		count, err = s.high(ctx, window, fine)
+		return err
+	})
+	return count, err
+}
+
+// high counts the window of the given length, whose edge is read from tier fine.
+func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Count, error) {
+	c, ladder := s.c, s.c.plan.ladder
+	now, width, top := s.stamp.UnixNano(), int64(ladder.At(fine).Width), ladder.Decision(window)
 	// The edge: fine buckets that hold anything from before the window, by
 	// whoever's clock. They count in High alone.
 	from, sure := now-int64(window)-c.plan.left, now-int64(window)+c.plan.right
 	inside := -tiers.Index(-sure, ladder.At(fine).Width) * width // sure, rounded up
 	edge := tiers.Run{Width: ladder.At(fine).Width, First: tiers.Index(from, ladder.At(fine).Width)}
 	edge.N = inside/width - edge.First
-	s := survey{c: c, key: string(c.keys.append(nil, key)), stamp: stamp, deadline: c.deadline(), covers: make([]tiers.Cover, 2)}
+	s.covers = make([]tiers.Cover, 2)
 	if edge.N > 0 {
 		s.covers[0] = tiers.Cover{edge}
 	}
 	s.covers[1] = ladder.Append(nil, inside, max(inside, now+c.plan.right), fine, top, top)
 	if err := s.fetch(ctx, append(s.covers[0][:len(s.covers[0]):len(s.covers[0])], s.covers[1]...)); err != nil {
-		return Count{}, c.failed(ctx, key.Event, err)
+		return Count{}, err
 	}
 	low := s.count(1)
 	return Count{Low: low, High: plus(low, s.count(0))}, nil
@@ -136,7 +155,7 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	if points > MaxPoints/each {
 		return nil, fmt.Errorf("counter: series: %d points of %d buckets each, want at most %d buckets", points, each, MaxPoints)
 	}
-	s := survey{c: c, key: string(c.keys.append(nil, key)), stamp: stamp, deadline: c.deadline()}
+	s := survey{c: c, key: string(c.keys.append(nil, key)), stamp: stamp, deadline: c.deadline(), anyLabel: true}
 	run := tiers.Run{Width: t.Width, First: start.Index * each, N: points * each}
 	if err := s.fetch(ctx, tiers.Cover{run}); err != nil {
 		return nil, c.failed(ctx, key.Event, err)

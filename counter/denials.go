@@ -38,6 +38,7 @@ type denial struct {
 	windows []Window // its limits, with what was found
 	learnt  int64    // when until was set, as a number of denials.seq
 	cleared int64    // when the key's counts were last changed otherwise
+	crowd   int64    // until then, others are taken to be under way on the key
 }
 
 func newDenials() *denials { return &denials{keys: map[string]denial{}} }
@@ -114,6 +115,24 @@ func (d *denials) note(demands []Demand, now, n int64, allowed bool) {
 	}
 }
 
+// crowd remembers that calls of others were seen to be under way on these keys.
+func (d *denials) crowd(demands []Demand, until int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, demand := range demands {
+		r := d.keys[string(demand.Key)]
+		r.crowd = until
+		d.put(demand.Key, r)
+	}
+}
+
+// crowded tells whether that was remembered, of a time that is not over.
+func (d *denials) crowded(key []byte, now int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return now < d.keys[string(key)].crowd
+}
+
 // learn is note for a call that was answered by a read, or by an atomic step of
 // the store: a denial is remembered until the call would be admitted, and a
 // second at most. That is by this process's own clock: what RetryAfter adds for
@@ -146,7 +165,8 @@ func (d *denials) clear(key []byte) {
 	defer d.mu.Unlock()
 	if len(d.keys) > 0 {
 		d.seq++
-		d.put(key, denial{lately: d.keys[string(key)].lately, cleared: d.seq})
+		r := d.keys[string(key)]
+		d.put(key, denial{lately: r.lately, cleared: d.seq, crowd: r.crowd})
 	}
 }
 

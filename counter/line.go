@@ -119,6 +119,12 @@ func (l *lines) leave(key []byte) {
 	}
 }
 
+// crowded tells whether others are seen to be under way on the key, in this
+// process or a moment ago by it.
+func (c *Counter) crowded(key []byte, stamp time.Time) bool {
+	return c.lines != nil && (c.lines.crowded(key) || c.denied.crowded(key, stamp.UnixNano()))
+}
+
 // crowded tells whether more than one call of the key is under way or waits.
 func (l *lines) crowded(key []byte) bool {
 	p := l.part(key)

@@ -18,6 +18,7 @@ type plan struct {
 	skew   int64
 	settle int64 // how long a try may last, from its label to its last confirmed addition; 0 on a store with an atomic step
 
+	young int64 // hits this long before a label may still be taken back: skew + settle, and settle again
 	ended int64 // a bucket is settled when it ended this long before the label: skew + settle
 	left  int64 // how much further back than Per every window reaches: skew
 	right int64 // how far beyond the confirming clock reading others may have stamped: skew
@@ -25,7 +26,7 @@ type plan struct {
 
 func newPlan(ladder tiers.Ladder, skew, settle time.Duration) plan {
 	s, t := int64(skew), int64(settle)
-	return plan{ladder: ladder, skew: s, settle: t, ended: s + t, left: s, right: s}
+	return plan{ladder: ladder, skew: s, settle: t, young: s + 2*t, ended: s + t, left: s, right: s}
 }
 
 // reach is the use that one limit makes of the ladder.
@@ -104,7 +105,7 @@ func (p *plan) whole(dst tiers.Cover, now int64, r reach) tiers.Cover {
 // after it, that callers on its two sides can be under way at once.
 func (p *plan) near(label int64, top int) bool {
 	width := p.ladder.At(top).Width
-	return tiers.Index(label-p.ended, width) != tiers.Index(label+p.ended, width)
+	return tiers.Index(label-p.young, width) != tiers.Index(label+p.ended, width)
 }
 
 // ttl is how long a bucket of tier t must live from its first hit on. The

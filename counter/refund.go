@@ -78,7 +78,7 @@ func (c *Counter) forgottenSince(ctx context.Context, key Key, stored []byte, st
 	}
 	// Remembered in buckets, in each tier for as long as it is kept. They tell
 	// the bucket of a Forget, and no more.
-	mark := survey{c: c, key: string(c.keys.appendForgotten(nil, key)), stamp: stamp, deadline: deadline}
+	mark := survey{c: c, key: string(c.keys.appendForgotten(nil, key)), stamp: stamp, deadline: deadline, anyLabel: true}
 	now, fine, top := stamp.UnixNano(), 0, c.plan.ladder.Len()-1
 	for fine < top && now-at > int64(c.plan.ladder.At(fine).Keep) {
 		fine++
@@ -167,7 +167,7 @@ func (c *Counter) empty(ctx context.Context, key Key, stored string, stamp, dead
 		for _, r := range look {
 			for ; r.N > 0; r.First, r.N = r.First+chunk, r.N-chunk {
 				part := tiers.Run{Width: r.Width, First: r.First, N: min(chunk, r.N)}
-				s := survey{c: c, key: stored, stamp: stamp, deadline: deadline}
+				s := survey{c: c, key: stored, stamp: stamp, deadline: deadline, anyLabel: true}
 				if err := s.fetch(ctx, tiers.Cover{part}); err != nil {
 					return err
 				}

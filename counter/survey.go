@@ -20,12 +20,14 @@ type survey struct {
 	stamp    time.Time
 	deadline time.Time // of reads and additions
 	grace    time.Time // of what a refusal asks for
+	anyLabel bool      // as in Op
 	windows  []Window
 	covers   []tiers.Cover // covers[i] counts windows[i]
 	known    []Span
 
 	crowd  bool        // others are seen to be under way on the key
-	recent []tiers.Run // recent[i] are the buckets of windows[i] that hold the hits of the last Skew + Settle
+	fell   bool        // a bucket holds less than it did a moment ago: others have taken back
+	recent []tiers.Run // recent[i] are the buckets of windows[i] that hold young hits: those that may still be taken back
 	news   []int64     // news[i] is the sum of recent[i]
 	spare  []int64     // spare[i] of them need not be waited for: they are above Max, and about to go
 }
@@ -87,7 +89,7 @@ func (s *survey) young(now int64) tiers.Cover {
 	s.recent = make([]tiers.Run, len(s.windows))
 	for i := range s.windows {
 		width := plan.ladder.At(s.windows[i].Finest).Width
-		first, last := tiers.Index(s.stamp.UnixNano()-plan.ended, width), tiers.Index(now+plan.right, width)
+		first, last := tiers.Index(s.stamp.UnixNano()-plan.young, width), tiers.Index(now+plan.right, width)
 		first = max(first, last-maxRecent+1)
 		s.recent[i] = tiers.Run{Width: width, First: first, N: last - first + 1}
 	}
@@ -132,9 +134,10 @@ func (s *survey) settled(n int64) bool {
 }
 
 // unsure tells whether n hits have no room for the sake of young hits alone, and
-// more of these are counted than there can be when all calls have ended.
+// more of these are counted than there can be when all calls have ended, or were
+// when the walk for the bucket that must leave began.
 func (s *survey) unsure(n int64) bool {
-	over := false
+	over := s.fell
 	for i := range s.windows {
 		w := &s.windows[i]
 		over = over || plus(w.Count, n) > w.Max && w.Count > w.Max
@@ -170,7 +173,7 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	if len(spans) == 0 {
 		return nil
 	}
-	op := &Op{Key: s.key, Ladder: s.c.plan.ladder, Now: s.stamp, Deadline: s.deadline, Read: spans}
+	op := &Op{Key: s.key, Ladder: s.c.plan.ladder, Now: s.stamp, Deadline: s.deadline, Read: spans, AnyLabel: s.anyLabel}
 	if err := s.c.store.Do(ctx, op); err != nil {
 		return err
 	}
@@ -205,6 +208,7 @@ func spansOf(runs tiers.Cover) []Span {
 // into the windows, as exactly as what is known allows, and returns the runs
 // that would make it more exact.
 func (s *survey) answer(n int64) (lacking tiers.Cover) {
+	s.fell = false
 	for i := range s.windows {
 		w := &s.windows[i]
 		w.Leaves, w.Newest = tiers.Bucket{}, tiers.Bucket{}
@@ -247,7 +251,7 @@ func (s *survey) walk(runs tiers.Cover, finest int, need int64, lacking tiers.Co
 // descend goes from a bucket down to the one of tier finest in which need is
 // met, or the last that holds a hit.
 func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.Cover) (tiers.Bucket, tiers.Cover) {
-	ladder := s.c.plan.ladder
+	ladder, whole := s.c.plan.ladder, need == math.MaxInt64
 	tier := 0
 	for ladder.At(tier).Width != at.Width {
 		tier++
@@ -255,6 +259,7 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.
 	for ; tier > finest; tier-- {
 		width := ladder.At(tier - 1).Width
 		children := tiers.Run{Width: width, First: at.Index * int64(at.Width/width), N: int64(at.Width / width)}
+		met := whole
 		at = tiers.Bucket{Width: width, Index: children.First + children.N - 1}
 		for j := range children.N {
 			count, known := s.at(width, children.First+j)
@@ -266,10 +271,12 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.
 			}
 			at.Index = children.First + j
 			if count >= need {
+				met = true
 				break
 			}
 			need -= count
 		}
+		s.fell = s.fell || !met
 	}
 	return s.last(at, finest), lacking
 }

@@ -178,14 +178,15 @@ func (c *Counter) answer(ctx context.Context, s *scratch, v *Verdict, asks []Ask
 
 // call is a Take or a Peek on its way.
 type call struct {
-	c       *Counter
-	asks    []Ask
-	demands []Demand // demands[i] belongs to asks[i]
-	n       int64
-	peek    bool
-	until   time.Time     // the end of its patience; zero: none
-	stamp   time.Time     // the label of the try that decides
-	soon    time.Duration // of a denial by hits that may be gone in a moment: come back after so long at most
+	c        *Counter
+	asks     []Ask
+	demands  []Demand // demands[i] belongs to asks[i]
+	n        int64
+	peek     bool
+	until    time.Time     // the end of its patience; zero: none
+	stamp    time.Time     // the label of the try that decides
+	anyLabel bool          // as in Op
+	soon     time.Duration // of a denial by hits that may be gone in a moment: come back after so long at most
 }
 
 // read labels the call anew.

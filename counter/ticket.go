@@ -31,7 +31,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 		t.covers[i] = c.plan.settled(nil, label, r)
 		early = append(early, t.covers[i]...)
 	}
-	op := &Op{Key: t.key, Ladder: c.plan.ladder, Now: t.stamp, Deadline: t.deadline, N: t.n, Add: c.slots(label), Read: spansOf(early)}
+	op := &Op{Key: t.key, Ladder: c.plan.ladder, Now: t.stamp, Deadline: t.deadline, N: t.n, Add: c.slots(label), Read: spansOf(early), AnyLabel: t.anyLabel}
 	err := c.store.Do(ctx, op)
 	t.slots = op.Add
 	if err != nil {
@@ -140,7 +140,7 @@ func (t *ticket) refuse(ctx context.Context, now int64, reach []reach) {
 	if err != nil {
 		return // the verdict stays as coarse as it is
 	}
-	t.crowd = t.crowd || c.lines != nil && c.lines.crowded([]byte(t.key))
+	t.crowd = t.crowd || c.crowded([]byte(t.key), t.stamp)
 	for i := range op.Add {
 		op.Add[i].Count += t.n // own takes it off again
 		t.crowd = t.crowd || op.Add[i].Count != t.slots[i].Count

@@ -23,25 +23,21 @@ import (
 // inTurn answers on a store without an atomic step for these demands.
 func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 	c := k.c
-	if k.peek {
-		r := k.look(ctx, k.demands, k.until, true)
-		return r.allowed, r.err
-	}
-	look := c.denied != nil && c.denied.lately(k.demands, k.stamp.UnixNano())
+	look := k.peek || c.denied != nil && c.denied.lately(k.demands, k.stamp.UnixNano())
 	for round := 0; ; round++ {
 		if round > 0 {
 			if err := k.read(); err != nil {
 				return false, err
 			}
-			if c.denied != nil && look && k.recalled() {
+			if c.denied != nil && look && !k.peek && k.recalled() {
 				return false, nil
 			}
 		}
 		began := time.Now()
 		var r result
 		if look {
-			r = k.look(ctx, k.demands, k.until, false)
-			if r.allowed {
+			r = k.look(ctx, k.demands, k.until, k.peek)
+			if r.allowed && !k.peek {
 				// Nothing is counted yet: that takes a try, and a label of its own.
 				if err := k.read(); err != nil {
 					return false, err
@@ -53,11 +49,16 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 		}
 		var late *lateError
 		again := r.err == nil && !r.allowed && (r.room || r.unsure)
-		if errors.As(r.err, &late) {
+		switch {
+		case errors.As(r.err, &late):
 			c.stats.lateTries.Add(1)
 			again = true
-		} else if r.err != nil {
-			return false, r.err
+		case !k.anyLabel && errors.Is(r.err, ErrStaleLabel):
+			c.stats.staleLabels.Add(1)
+			k.anyLabel = round+1 == maxLabels || !c.now().After(k.stamp)
+			continue
+		case r.err != nil || k.peek:
+			return r.allowed, r.err
 		}
 		if c.denied != nil && r.err == nil {
 			if r.looked && r.sure {
@@ -65,8 +66,16 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 			} else {
 				c.denied.note(k.demands, k.stamp.UnixNano(), k.n, r.allowed)
 			}
+			if r.crowd {
+				c.denied.crowd(k.demands, k.stamp.UnixNano()+c.plan.ended)
+			}
 		}
 		if !again {
+			if r.young && (r.crowd || k.near() && !c.now().Equal(k.stamp)) {
+				// Somebody who is under way may yet be refused, or come in with a
+				// label before these hits: what they say of a wait is not sure.
+				k.soon = k.moment()
+			}
 			return r.allowed, nil
 		}
 		if r.unsure && !r.crowd && c.now().Equal(k.stamp) {
@@ -84,10 +93,16 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 			if r.err != nil {
 				return false, r.err
 			}
-			k.soon = max(c.skew+c.settle, time.Millisecond)
+			k.soon = k.moment()
 			return false, nil
 		}
 	}
+}
+
+// moment is how long the hits of calls that are under way can be in the way of
+// others.
+func (k *call) moment() time.Duration {
+	return max(time.Duration(k.c.plan.ended), time.Millisecond)
 }
 
 // Waits between rounds are random, below a time that doubles from firstPause to
@@ -125,8 +140,9 @@ type result struct {
 	allowed bool
 	looked  bool // by reading alone
 	room    bool // denied, and with all hits taken back there is room
-	unsure  bool // denied by hits of the last Skew + Settle, of which some have to go
+	unsure  bool // denied by young hits, of which some have to go
 	sure    bool // denied by a look, and not by hits that may be gone in a moment
+	young   bool // denied by young hits, where callers can refuse each other
 	crowd   bool // others are seen to be under way
 	err     error
 }
@@ -161,7 +177,7 @@ func (k *call) try(ctx context.Context) result {
 		}
 		// What the others say makes the verdict whole. Without an answer it
 		// speaks of those that were asked.
-		r := result{room: t.room, crowd: t.crowd || len(order) > 1}
+		r := result{room: t.room, crowd: t.crowd}
 		var others result
 		var wg sync.WaitGroup
 		if rest := order[i+1:]; len(rest) > 0 {
@@ -176,7 +192,11 @@ func (k *call) try(ctx context.Context) result {
 		failed := k.back(ctx, taken)
 		wg.Wait()
 		r.room = r.room && failed == nil && others.err == nil && others.allowed
-		r.unsure = !r.room && failed == nil && k.meet() && t.unsure(k.n) && (others.err == nil && (others.allowed || others.unsure))
+		r.young = !r.room && failed == nil && k.meet() && !t.settled(k.n) && others.err == nil && (others.allowed || others.young)
+		r.unsure = r.young && t.unsure(k.n) && (others.allowed || others.unsure)
+		for _, d := range order {
+			r.crowd = r.crowd || c.crowded(k.demands[d].Key, k.stamp)
+		}
 		return r
 	}
 	return result{allowed: true}
@@ -184,7 +204,7 @@ func (k *call) try(ctx context.Context) result {
 
 // ticket is one demand of a try.
 func (k *call) ticket(d *Demand, grace time.Time) *ticket {
-	return &ticket{survey: survey{c: k.c, key: string(d.Key), stamp: k.stamp, deadline: k.until, grace: grace, windows: d.Windows}, n: k.n}
+	return &ticket{survey: survey{c: k.c, key: string(d.Key), stamp: k.stamp, deadline: k.until, grace: grace, anyLabel: k.anyLabel, windows: d.Windows}, n: k.n}
 }
 
 // step takes by the store's own atomic step, where that cannot hold all keys.
@@ -233,7 +253,7 @@ func (k *call) lookAt(ctx context.Context, demands []*Demand, deadline time.Time
 	sideBySide(len(demands), func(i int) {
 		t := k.ticket(demands[i], deadline)
 		t.deadline = deadline
-		t.crowd = !k.peek && k.c.lines != nil && k.c.lines.crowded([]byte(t.key))
+		t.crowd = !k.peek && k.c.crowded(demands[i].Key, k.stamp)
 		errs[i] = t.look(ctx, k.n, details)
 		looks[i] = t
 	})
@@ -254,9 +274,9 @@ func (k *call) lookAt(ctx context.Context, demands []*Demand, deadline time.Time
 	if r.allowed {
 		return r
 	}
-	meet := k.meet()
-	r.sure = r.sure || !meet
-	r.unsure = !r.sure && unsure
+	r.sure = r.sure || !k.meet()
+	r.young = !r.sure
+	r.unsure = r.young && unsure
 	return r
 }
 
@@ -267,10 +287,23 @@ func (k *call) meet() bool {
 	if len(k.demands) > 1 {
 		return true
 	}
-	plan, windows := &k.c.plan, k.demands[0].Windows
+	windows := k.demands[0].Windows
 	for i := range windows {
-		if windows[i].Decision != windows[0].Decision || plan.near(k.stamp.UnixNano(), windows[i].Decision) {
+		if windows[i].Decision != windows[0].Decision {
 			return true
+		}
+	}
+	return k.near()
+}
+
+// near tells whether a ticket bucket of the call ends so close to its label that
+// callers on its two sides can be under way at once.
+func (k *call) near() bool {
+	for i := range k.demands {
+		for j := range k.demands[i].Windows {
+			if k.c.plan.near(k.stamp.UnixNano(), k.demands[i].Windows[j].Decision) {
+				return true
+			}
 		}
 	}
 	return false

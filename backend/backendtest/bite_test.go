@@ -46,7 +46,7 @@ var bites = map[string][]string{
 	"lives a tenth as long":                                        {"a window in real time", "Do a window in real time"},
 	"a TTL above 30 days is a date":                                {"long lives"},
 	"a TTL in milliseconds of 32 bits":                             {"long lives"},
-	"adds without a lock":                                          {"places are distinct", "Do 40 racers for 7 places"},
+	"adds without a lock":                                          {"places are distinct", "Do 40 racers for 7 places", "Do callers that differ"},
 	"takes back without a lock":                                    {"a crowd adds and takes back"},
 	"answers one what another has asked":                           {"a crowd on many keys"},
 	"no error under a cancelled context":                           {"too late to begin"},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"regexp"
@@ -38,9 +39,17 @@ type job struct {
 
 // order is one task of a child.
 type order struct {
-	Race   string        // ten racers for this key, at one instant; or, if it is empty,
+	Race   string        // racers for this key, at one instant; or, if it is empty,
 	For    time.Duration // one caller after the other, for so long
 	Limits string
+
+	// A race astride a boundary: the racers of a child begin at Start and up to
+	// Within later, on a clock that is ahead of the true one by Shift and the
+	// child's own error. Zero Start: at once, on a clock that stands still.
+	Start   time.Time
+	Within  time.Duration
+	Shift   time.Duration
+	Timeout time.Duration
 }
 
 // report is what became of an order.
@@ -48,6 +57,8 @@ type report struct {
 	Admitted []admission
 	Denied   int
 	Failed   int
+	Told     time.Time     // the latest instant, in true time, to which a loser was told to wait
+	Slowest  time.Duration // call
 	Error    string
 }
 
@@ -159,9 +170,12 @@ func serveChild(t *testing.T, open func(string) (counter.Store, error)) {
 			t.Fatal(err)
 		}
 		var r report
-		if o.Race != "" {
+		switch {
+		case !o.Start.IsZero():
+			r = j.astride(store, o)
+		case o.Race != "":
 			r = j.race(store, o)
-		} else {
+		default:
 			r = j.hit(store, o)
 		}
 		line, err := json.Marshal(r)
@@ -178,7 +192,7 @@ func (j job) race(store counter.Store, o order) (r report) {
 		return report{Error: err.Error()}
 	}
 	var mu sync.Mutex
-	err = together(40/crew, func(int) error {
+	err = together(racers/crew, func(int) error {
 		v, err := c.Take(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(o.Limits))
 		mu.Lock()
 		defer mu.Unlock()
@@ -194,15 +208,12 @@ func (j job) race(store counter.Store, o order) (r report) {
 }
 
 func (j job) hit(store counter.Store, o order) (r report) {
-	// The budget is part of every window: as large as a slow machine needs, and
-	// small enough that some windows go by.
-	c, err := counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Timeout: time.Second,
+	c, err := counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Settle: time.Second,
 		Now: func() time.Time { return time.Now().Add(j.Ahead) }})
 	if err != nil {
 		return report{Error: err.Error()}
 	}
 	for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
-		from := time.Now()
 		v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, counter.MustLimits(o.Limits))
 		switch {
 		case err != nil && !errors.Is(err, counter.ErrStore):
@@ -210,10 +221,47 @@ func (j job) hit(store counter.Store, o order) (r report) {
 		case err != nil:
 			r.Failed++
 		case v.Allowed:
-			r.Admitted = append(r.Admitted, admission{from, time.Now()})
+			r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-j.Ahead)})
 		default:
 			r.Denied++
 		}
+	}
+	return r
+}
+
+// astride is a child's part of a race across the end of a bucket.
+func (j job) astride(store counter.Store, o order) (r report) {
+	ahead := o.Shift + j.Ahead
+	c, err := counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Timeout: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }})
+	if err != nil {
+		return report{Error: err.Error()}
+	}
+	var mu sync.Mutex
+	err = together(racers/crew, func(int) error {
+		time.Sleep(time.Until(o.Start) + rand.N(o.Within+1))
+		from := time.Now()
+		v, err := c.Take(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(o.Limits))
+		to := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		r.Slowest = max(r.Slowest, to.Sub(from))
+		switch {
+		case errors.Is(err, counter.ErrStore):
+			r.Failed++
+		case err != nil:
+			return err
+		case v.Allowed:
+			r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-ahead)})
+		default:
+			r.Denied++
+			if told := to.Add(v.RetryAfter); told.After(r.Told) {
+				r.Told = told
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.Error = err.Error()
 	}
 	return r
 }

@@ -27,6 +27,11 @@ var counters = []check{
 		run:  herd,
 	},
 	{
+		name: "callers that differ",
+		rule: "callers with different limits and a different patience never exceed a limit that they share",
+		run:  differ,
+	},
+	{
 		name: "features of any bytes",
 		rule: "each Key counts by itself",
 		run:  features,
@@ -94,15 +99,19 @@ func herd(s *subject) error {
 	}{{"7/d", 1, 500}, {"7/m, 9/h, 8/d", 1, 500}, {"7/m, 8/d", 2, 100}} {
 		limits := counter.MustLimits(race.limits)
 		var callers []*counter.Counter
+		var began atomic.Int64 // of the round: each begins at noon
 		for i := range 4 {
-			now := noon.Add(time.Duration(i) * 100 * time.Millisecond / 3)
-			c, err := s.counter(fmt.Sprint("h", race.keys), counter.Config{Skew: 100 * time.Millisecond, Timeout: 10 * time.Second, Now: func() time.Time { return now }})
+			ahead := time.Duration(i) * 100 * time.Millisecond / 3
+			c, err := s.counter(fmt.Sprint("h", race.keys), counter.Config{Skew: 100 * time.Millisecond, Timeout: 10 * time.Second, Now: func() time.Time {
+				return noon.Add(ahead + time.Since(time.Unix(0, began.Load())))
+			}})
 			if err != nil {
 				return err
 			}
 			callers = append(callers, c)
 		}
 		for round := range race.rounds / thrift {
+			began.Store(time.Now().UnixNano())
 			var asks []counter.Ask
 			for k := range race.keys {
 				asks = append(asks, counter.Ask{Key: counter.Key{Event: "race", Feature: fmt.Sprint(race.limits, round, k)}, Limits: limits})

@@ -14,8 +14,8 @@ import (
 
 // Processes holds a store that is shared over a network to its promises among
 // several processes of the operating system, with clocks apart by the skew:
-// races for a few places, and callers on the clock of the world, of whom no
-// true window may hold too many.
+// races for a few places, within a bucket and across the end of one, and callers
+// on the clock of the world, of whom no window may hold too many.
 //
 // start starts the server, or finds it, and returns what open needs to reach
 // it, such as an address; it is called once. open makes the store of a process.
@@ -37,7 +37,9 @@ func Processes(t *testing.T, start func(t testing.TB) (where string), open func(
 }
 
 const (
-	crew     = 4 // processes
+	crew     = 8 // processes
+	racers   = 40
+	places   = 7
 	crewSkew = 100 * time.Millisecond
 )
 
@@ -64,6 +66,9 @@ func processes(test, where string, open func(string) (counter.Store, error)) (er
 	if err := raceOfProcesses(children, store, prefix); err != nil {
 		return err
 	}
+	if err := astrideOfProcesses(children, store, prefix, os.Stderr); err != nil {
+		return err
+	}
 	return windowOfProcesses(children)
 }
 
@@ -78,9 +83,9 @@ func all(children []*child, o order) ([]report, error) {
 	return reports, err
 }
 
-// raceOfProcesses has 40 racers in four processes for 7 places.
+// raceOfProcesses has 40 racers in all processes for 7 places.
 func raceOfProcesses(children []*child, store counter.Store, prefix string) error {
-	const rounds, places = 40, 7
+	const rounds = 40
 	c, err := counter.New(store, raceConfig(prefix, 0))
 	if err != nil {
 		return err
@@ -128,35 +133,40 @@ func windowOfProcesses(children []*child) error {
 	}
 	for _, limit := range counter.MustLimits(o.Limits) {
 		if n := worst(hits, limit.Per); n > limit.Max {
-			return fmt.Errorf("%d processes, limit %s: %d admitted within a true window", len(children), limit, n)
+			return fmt.Errorf("%d processes, limit %s: %d admitted within a window", len(children), limit, n)
 		}
 	}
 	return nil
 }
 
-// admission is an admitted hit: it happened at some instant of its call.
-type admission struct{ From, To time.Time }
+// admission is an admitted hit: its label, and when that was read in true time.
+type admission struct{ Label, At time.Time }
 
-// worst is the most that a window of length per can hold if the instants are
-// chosen badly, each within its call.
+// worst is the most that a window of length per holds, by the labels or in true
+// time.
 func worst(hits []admission, per time.Duration) int64 {
 	var worst int64
 	for _, first := range hits {
-		// The window that begins when the first call can be over at the latest.
-		var n int64
+		var labels, instants int64
 		for _, h := range hits {
-			if !h.To.Before(first.To) && h.From.Sub(first.To) <= per {
-				n++
+			if since := h.Label.Sub(first.Label); since >= 0 && since <= per {
+				labels++
+			}
+			if since := h.At.Sub(first.At); since >= 0 && since <= per {
+				instants++
 			}
 		}
-		worst = max(worst, n)
+		worst = max(worst, labels, instants)
 	}
 	return worst
 }
 
+// raceConfig is that of a caller in a race that begins at noon, now.
 func raceConfig(prefix string, ahead time.Duration) counter.Config {
-	now := noon.Add(ahead)
-	return counter.Config{Prefix: prefix, Skew: crewSkew, Timeout: 10 * time.Second, Now: func() time.Time { return now }}
+	began := time.Now()
+	return counter.Config{Prefix: prefix, Skew: crewSkew, Timeout: 10 * time.Second, Now: func() time.Time {
+		return noon.Add(ahead + time.Since(began))
+	}}
 }
 
 // isChild tells whether this process is one of those that Processes began.

@@ -1,0 +1,88 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// crowds are the callers of [astrideOfProcesses], by their patience: those with
+// a second or more take all places, or nearly; those with less what they can.
+var crowdsAstride = []struct {
+	timeout time.Duration
+	rounds  int
+	least   float64 // share of the places that are taken
+}{
+	{2 * time.Second, 24, 0.99},
+	{50 * time.Millisecond, 12, 0},
+}
+
+// astrideOfProcesses has 40 racers in all processes for 7 places, at the end of
+// the bucket that their ticket is of: on its two sides, with clocks apart by the
+// skew, callers refuse each other. Never too many are admitted; who has the
+// patience leaves no place empty; and no loser is told to wait for longer than a
+// lone caller afterwards has to, and Skew + Settle.
+func astrideOfProcesses(children []*child, store counter.Store, prefix string, out io.Writer) error {
+	for _, crowd := range crowdsAstride {
+		rounds := roundsOf(crowd.rounds)
+		taken, failed := 0, 0
+		var slowest, wrong time.Duration
+		misled := 0
+		for round := range rounds {
+			limit := []string{"7/d", "7/h", "7/m"}[round%3]
+			width := []time.Duration{time.Hour, time.Hour, time.Minute}[round%3]
+			start := time.Now().Add(20 * time.Millisecond)
+			// The clock that is ahead by half the skew is at the boundary in the
+			// middle of the crowd.
+			const within = 30 * time.Millisecond
+			middle := start.Add(within/2 + crewSkew/2)
+			boundary := middle.Truncate(width).Add(width)
+			o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
+			reports, err := all(children, o)
+			if err != nil {
+				return err
+			}
+			var hits []admission
+			var told time.Time
+			for _, r := range reports {
+				hits = append(hits, r.Admitted...)
+				failed += r.Failed
+				slowest = max(slowest, r.Slowest)
+				if r.Told.After(told) {
+					told = r.Told
+				}
+			}
+			if n := len(hits); n > places {
+				return fmt.Errorf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, n, places)
+			}
+			taken += len(hits)
+			// A lone caller afterwards, on the clock that is right.
+			now := time.Now()
+			c, err := counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Timeout: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }})
+			if err != nil {
+				return err
+			}
+			v, err := c.Peek(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(limit))
+			if err != nil {
+				return err
+			}
+			if beyond := told.Sub(now.Add(v.RetryAfter)) - crewSkew - counter.DefaultSettle; beyond > 0 {
+				misled++
+				wrong = max(wrong, beyond)
+			}
+		}
+		share := float64(taken) / float64(places*rounds)
+		fmt.Fprintf(out, "astride, patience %s: %d of %d places taken in %d rounds, %d calls failed, the slowest took %s; in %d rounds a loser was told up to %s too long\n",
+			crowd.timeout, taken, places*rounds, rounds, failed, slowest.Round(time.Millisecond), misled, wrong.Round(time.Millisecond))
+		if share < crowd.least {
+			return fmt.Errorf("patience %s: %d of %d places were taken across the ends of buckets, want %.0f %%", crowd.timeout, taken, places*rounds, 100*crowd.least)
+		}
+		if misled > 0 {
+			return fmt.Errorf("patience %s: in %d of %d rounds a loser was told to wait for up to %s longer than a lone caller afterwards", crowd.timeout, misled, rounds, wrong)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// roundsVariable makes the races of a suite longer than a test run has time
+// for: so many rounds each.
+const roundsVariable = "BACKENDTEST_ROUNDS"
+
+// roundsOf is how many rounds a race has: usual, unless the environment says
+// otherwise.
+func roundsOf(usual int) int {
+	if n, err := strconv.Atoi(os.Getenv(roundsVariable)); err == nil && n > 0 {
+		return n
+	}
+	return max(1, usual/thrift)
+}
+
+// differ has callers with different limits and a different patience race for the
+// one place of a limit that they share.
+func differ(s *subject) error {
+	callers := []struct {
+		limits  counter.Limits
+		timeout time.Duration
+	}{
+		{counter.MustLimits("1/d"), 10 * time.Second},
+		{counter.MustLimits("10/m, 1/d"), 20 * time.Second},
+		{counter.MustLimits("5/h, 1/d"), 5 * time.Second},
+	}
+	counters := make([]*counter.Counter, len(callers))
+	for i := range callers {
+		now := noon
+		c, err := s.counter("d", counter.Config{Skew: 100 * time.Millisecond, Timeout: callers[i].timeout, Now: func() time.Time { return now }})
+		if err != nil {
+			return err
+		}
+		counters[i] = c
+	}
+	rounds := roundsOf(500)
+	for round := range rounds {
+		key := counter.Key{Event: "differ", Feature: fmt.Sprint(round)}
+		var admitted atomic.Int64
+		err := together(2+round%2, func(i int) error {
+			i = (i + round) % len(callers)
+			v, err := counters[i].Take(context.Background(), key, 1, callers[i].limits)
+			if v.Allowed {
+				admitted.Add(1)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n := admitted.Load(); n != 1 {
+			return fmt.Errorf("round %d of %d: %d admitted under 1/d by callers with different limits, want 1", round, rounds, n)
+		}
+	}
+	return nil
+}
