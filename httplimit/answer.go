@@ -3,8 +3,10 @@ package httplimit
 import (
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -88,7 +90,10 @@ func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 		problem{Title: http.StatusText(status), Status: status, Detail: value.Place + ": " + value.Reason}.write(w)
 	case q.in.Context().Err() != nil:
 		// The client is gone, or a time limit around this middleware has struck.
-		m.answerFailed(w, q, limiter.Verdict{Degraded: err})
+		v := limiter.Verdict{Degraded: err}
+		v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as of a store that failed
+		setRetryAfter(w.Header(), &v)
+		m.answerFailed(w, q, v)
 	default:
 		if m.OnError != nil {
 			m.OnError(q.in, err)

@@ -160,7 +160,7 @@ func TestSilentlyTellsNothing(t *testing.T) {
 	for _, got := range []answer{counting.get(), counting.signUp("nonsense"), broken.signUp("a@b.example")} {
 		require.Contains(t, []int{400, 503}, got.status)
 		require.NotContains(t, strings.ToLower(fmt.Sprint(got)), "limit")
-		require.NotContains(t, got.header, "Retry-After")
+		require.Equal(t, got.status == 503, got.header.Get("Retry-After") != "", "a service that is down may say so")
 	}
 }
 
@@ -237,7 +237,7 @@ func TestStoreThatFails(t *testing.T) {
 				require.Equal(t, row.want, got.status)
 				require.Contains(t, got.body, row.body)
 				require.NotContains(t, fmt.Sprint(got), "10.1.2.3")
-				require.NotContains(t, got.header, "Retry-After")
+				requireRetryAfter(t, got, row.want != 200)
 				require.Empty(t, got.header.Values("RateLimit"), "nobody knows what is left")
 				if row.want == 503 {
 					problem := requireProblem(t, got, 503)
@@ -247,6 +247,35 @@ func TestStoreThatFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// requireRetryAfter looks at the Retry-After of an answer without the store's: a
+// second or two if the request was refused, none if it was let through.
+func requireRetryAfter(t testing.TB, got answer, refused bool) {
+	t.Helper()
+	if !refused {
+		require.NotContains(t, got.header, "Retry-After")
+		return
+	}
+	require.Len(t, got.header.Values("Retry-After"), 1)
+	require.Contains(t, []string{"1", "2"}, got.header.Get("Retry-After"))
+}
+
+// Clients who were refused together for a store that failed are not told to come
+// back together.
+func TestRetryAfterOfAFailureIsSpread(t *testing.T) {
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter:  newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h")}}),
+		Features: []httplimit.Feature{byIP},
+	})(welcome))
+	told := map[string]int{}
+	for range 100 {
+		got := s.get()
+		requireProblem(t, got, 503)
+		requireRetryAfter(t, got, true)
+		told[got.header.Get("Retry-After")]++
+	}
+	require.Len(t, told, 2, "%v", told)
 }
 
 func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
@@ -367,6 +396,7 @@ func TestClientHangsUp(t *testing.T) {
 	v := <-failed
 	require.False(t, v.Allowed)
 	require.ErrorIs(t, v.Degraded, context.Canceled)
+	require.Positive(t, v.RetryAfter)
 	s.Close()
 	require.False(t, ran)
 }

@@ -18,7 +18,9 @@
 // detail (RFC 9457). RateLimit-Policy and RateLimit tell of the limits on
 // accepted requests too, as structured fields of
 // draft-ietf-httpapi-ratelimit-headers. What is counted for others is not shown,
-// see Config.Show. docs/http.md has every answer in full.
+// see Config.Show. While the store fails, a request under rules that are Closed
+// is answered with 503 and a Retry-After of one or two seconds. docs/http.md has
+// every answer in full.
 //
 // # What is believed
 //

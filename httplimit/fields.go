@@ -78,9 +78,7 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 
 // setFields says v in the fields of an answer.
 func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
-	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
-		h.Set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
-	}
+	setRetryAfter(h, v)
 	if m.NoHeaders && !m.LegacyHeaders {
 		return
 	}
@@ -97,6 +95,14 @@ func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
 		h.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
 		h.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
 		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
+	}
+}
+
+// setRetryAfter says in Retry-After when to come back, if v tells and waiting
+// helps. It is whole seconds, rounded up: one at least.
+func setRetryAfter(h http.Header, v *limiter.Verdict) {
+	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
+		h.Set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
 	}
 }
 

@@ -43,7 +43,8 @@ type Config struct {
 	Denied http.Handler
 
 	// Failed, if it is set, answers a request in place of a 503, where the
-	// store failed and the rules are Closed.
+	// store failed and the rules are Closed. Retry-After is set already, to the
+	// second or two that the Verdict tells; VerdictOf knows why.
 	Failed http.Handler
 
 	// OnError, if it is set, is told why a request was answered with 500: a
@@ -160,6 +161,8 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	if m.Refuse != Silently {
 		m.setFields(w.Header(), &v)
+	} else if v.Outcome() == limiter.Failed {
+		setRetryAfter(w.Header(), &v) // it tells of the store, not of a limit
 	}
 	if !v.Allowed {
 		m.answerDenied(w, q, v)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -47,6 +48,9 @@ func (l *Limiter) decide(ctx context.Context, event string, n int64, features []
 		}
 		if errors.Is(err, counter.ErrStore) {
 			v.Degraded, v.Allowed, err = err, open, nil
+			if !open {
+				v.RetryAfter = afterFailure()
+			}
 		}
 		if err != nil {
 			return Verdict{}, err
@@ -56,6 +60,14 @@ func (l *Limiter) decide(ctx context.Context, event string, n int64, features []
 		l.observe(Decision{event, v.Kind(), v.Outcome(), n, time.Since(began), v.Degraded})
 	}
 	return v, nil
+}
+
+// afterFailure is the RetryAfter of a denial for a store that failed: half a
+// second to one and a half. It is never zero, since callers who come back at
+// once add to what made the store fail; it differs from call to call, since
+// callers who failed in one moment would otherwise all come back in one.
+func afterFailure() time.Duration {
+	return 500*time.Millisecond + rand.N(time.Second)
 }
 
 // question is what a call asks the Counter, besides the keys.

@@ -11,6 +11,13 @@
 //	v, err := lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Email(mail))
 //	if !v.Allowed { // come back after v.RetryAfter
 //
+// A program that waits for its turn sleeps in between:
+//
+//	for err == nil && !v.Allowed && v.RetryAfter != counter.Never {
+//		time.Sleep(v.RetryAfter)
+//		v, err = lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Email(mail))
+//	}
+//
 // All rules of the event are one decision, all or nothing: a hit counts for the
 // address and for the mail, or for neither. What is promised of a decision is
 // what package counter promises of a TakeAll; docs/guarantees.md has it in full.
@@ -20,5 +27,7 @@
 // A call that lacks a feature which a rule limits by, and a store that fails,
 // follow the rule's policy: Rule.IfMissing and Rule.OnFailure. Both fail closed
 // unless the rule says otherwise. Neither is an error: an error is the caller's
-// mistake or the caller's context, and its Verdict denies.
+// mistake or the caller's context, and its Verdict denies. A call that is denied
+// for a store that failed is told to come back in about a second, each caller in
+// a time of its own.
 package limiter

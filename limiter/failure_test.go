@@ -1,12 +1,18 @@
 package limiter_test
 
 import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
@@ -61,7 +67,9 @@ func TestPolicies(t *testing.T) {
 						require.ErrorIs(t, v.Degraded, counter.ErrStore, call)
 						require.ErrorIs(t, v.Degraded, errBroken, call)
 						require.NotContains(t, v.Degraded.Error(), "192.0.2.1", call)
-						require.Zero(t, v.RetryAfter, call)
+						requireRetry(t, v, call)
+						require.Zero(t, v.Remaining, call)
+						require.Zero(t, v.ResetAfter, call)
 						require.Empty(t, v.Kind(), call)
 						require.Empty(t, v.All(), call)
 					} else {
@@ -82,6 +90,69 @@ func TestPolicies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// requireRetry looks at what a decision without the store's answer says of
+// coming back.
+func requireRetry(t testing.TB, v limiter.Verdict, what string) {
+	t.Helper()
+	if v.Allowed {
+		require.Zero(t, v.RetryAfter, what)
+		return
+	}
+	require.GreaterOrEqual(t, v.RetryAfter, 500*time.Millisecond, what)
+	require.Less(t, v.RetryAfter, 1500*time.Millisecond, what)
+}
+
+// The loop of the package's documentation, on a memcached that refuses all
+// connections, in virtual time: each caller asks once a second or so, and
+// callers who began together do not come back together.
+func TestWhoSleepsRetryAfterAsksOnceASecond(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	const callers, long = 20, 30 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int64
+		store, err := memcache.New(memcache.Config{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}, nobody)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, store.Close()) }()
+		var told atomic.Int64
+		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{
+			Rules:   []limiter.Rule{by("ip", "5/h")},
+			Observe: func(limiter.Decision) { told.Add(1) },
+		})
+		var all sync.WaitGroup
+		firsts := make([]time.Duration, callers)
+		for i := range callers {
+			all.Go(func() {
+				began, asked := time.Now(), int64(1)
+				v, err := lim.Allow(ctx, "signup", ip("192.0.2.1"))
+				firsts[i] = v.RetryAfter
+				for err == nil && !v.Allowed && v.RetryAfter != counter.Never && time.Since(began) < long {
+					requireRetry(t, v, "refused")
+					time.Sleep(v.RetryAfter)
+					v, err = lim.Allow(ctx, "signup", ip("192.0.2.1"))
+					asked++
+				}
+				if err != nil || v.Allowed {
+					t.Error(v, err)
+				}
+				if most := int64(long/(500*time.Millisecond)) + 2; asked > most || asked < int64(long/(1500*time.Millisecond)) {
+					t.Errorf("asked %d times within %s, want at most %d", asked, long, most)
+				}
+			})
+		}
+		all.Wait()
+		t.Logf("%d decisions of %d callers within %s, %d connections tried", told.Load(), callers, long, dials.Load())
+		slices.Sort(firsts)
+		require.Greater(t, firsts[callers-1]-firsts[0], 300*time.Millisecond, "they come back together: %s", firsts)
+		require.Positive(t, dials.Load())
+	})
 }
 
 // A decision is there in time, whatever the store does.
@@ -120,6 +191,7 @@ func TestTimeout(t *testing.T) {
 			if row.want != limiter.Admitted {
 				require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within `+row.takes.String(), row.name)
 				require.ErrorIs(t, v.Degraded, counter.ErrStore, row.name)
+				requireRetry(t, v, row.name)
 			}
 			require.Len(t, told, 1, row.name)
 			require.Equal(t, row.takes, told[0].Latency, row.name)

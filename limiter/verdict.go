@@ -11,14 +11,19 @@ import (
 // fails closed.
 //
 // Key, Limit, Remaining, RetryAfter and ResetAfter are those of the limit that
-// binds, and All has all limits, as in counter.Verdict; they are zero, and All
-// is empty, where no limit was asked: the store failed, a feature is missing,
-// or every rule was skipped.
+// binds, and All has all limits, as in counter.Verdict. Where no limit was
+// asked (the store failed, a feature is missing, or every rule was skipped) All
+// is empty, and of these fields only RetryAfter is set, and only if the call was
+// denied: see Degraded and Missing.
 type Verdict struct {
 	counter.Verdict
 
-	// Degraded is why the store could not say, if it failed; Allowed is then
-	// what the rules' OnFailure decided. It is a counter.ErrStore.
+	// Degraded is the error of a store that failed, a counter.ErrStore; Allowed
+	// is then what the rules' OnFailure decided. If that was to deny, RetryAfter
+	// is a random wait between 0.5 and 1.5 seconds: nobody knows when the store
+	// will answer again, and callers who come back at once, or all together,
+	// would keep it from doing so. If it was to allow, RetryAfter is zero as of
+	// any allowed call, and Remaining is zero though nothing was counted.
 	Degraded error
 
 	// Missing is the kind of feature that the call lacked, if it was denied
