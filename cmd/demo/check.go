@@ -24,7 +24,7 @@ type checkCmd struct {
 func (*checkCmd) Help() string {
 	return `It takes some seconds and a few thousand calls. All that it stores begins with a prefix of its own and is removed at the end, also after an interrupt. On Redis that takes two passes of SCAN over all keys.
 
-A check that holds is marked by a tick, a broken promise by a cross, and by ! what breaks no promise now but may some day; - is a fact. Exit codes: 0 no cross, 1 a cross, 2 the call is wrong, 130 interrupted.
+A check that holds is marked by a tick, a broken promise or a store that fails by a cross, and by ! what breaks no promise but is worth a look: calls that were late, servers that are set up to forget; - is a fact. Exit codes: 0 no cross, 1 a cross, 2 the call is wrong, 130 interrupted.
 
 ` + storeHelp + `
 
@@ -51,7 +51,7 @@ func (c *checkCmd) Run(e *env) error {
 		return usageError{errors.New("--timeout: want more than zero, and at most a minute")}
 	}
 	// The store's own timeout is for what the check asks without a budget.
-	store, err := openStore(c.Store, max(time.Second, 2*time.Duration(c.Timeout)))
+	store, err := openStore(c.Store, 2*check.Patience(time.Duration(c.Timeout)))
 	if err != nil {
 		return err
 	}

@@ -18,31 +18,13 @@ const (
 
 var boundaryLimit = counter.Limit{Max: 2, Per: time.Second}
 
-// hit is an admitted call. It counts for an instant between the first and the
-// last time that the counter has read its clock for it.
-type hit struct{ first, last time.Time }
-
-// clock is a counter's clock, for one call after the other.
-type clock struct{ hit }
-
-func (c *clock) now() time.Time {
-	c.last = time.Now()
-	if c.first.IsZero() {
-		c.first = c.last
-	}
-	return c.last
-}
-
 // boundary has callers try without a pause under a limit of a second, for some
 // seconds of true time, and looks for a window that holds too many.
 func (r *run) boundary(ctx context.Context) (Result, error) {
 	result := Result{Name: "boundary", Promise: "no window over Max", Status: OK}
-	all, clocks := make([]*counter.Counter, boundaryCallers), make([]clock, boundaryCallers)
-	for i := range all {
-		var err error
-		if all[i], err = r.counter(tiers.For(boundaryLimit.Per), func(cfg *counter.Config) { cfg.Now = clocks[i].now }); err != nil {
-			return result, err
-		}
+	all, err := r.counters(boundaryCallers, tiers.For(boundaryLimit.Per))
+	if err != nil {
+		return result, err
 	}
 	// Two windows as the counter takes them, the second time with room again.
 	slack := counter.DefaultSkew + r.cfg.Timeout
@@ -53,23 +35,16 @@ func (r *run) boundary(ctx context.Context) (Result, error) {
 	until, cancel := context.WithTimeout(ctx, spent)
 	defer cancel()
 	var mu sync.Mutex
-	var hits []hit
-	var calls, failed int
-	var first error
+	var hits []time.Time // the instants by which they were counted
+	var f failures
 	var wait sync.WaitGroup
-	for i, c := range all {
+	for _, c := range all {
 		wait.Go(func() {
 			for until.Err() == nil {
-				clocks[i].hit = hit{}
-				v, err := c.Take(ctx, counter.Key{Event: "boundary", Feature: "one"}, 1, counter.Limits{boundaryLimit})
+				v, err := take(ctx, c, counter.Key{Event: "boundary", Feature: "one"}, 1, counter.Limits{boundaryLimit})
 				mu.Lock()
-				calls++
-				switch {
-				case err != nil:
-					failed++
-					first = err
-				case v.Allowed:
-					hits = append(hits, clocks[i].hit)
+				if f.add(err); v.Allowed {
+					hits = append(hits, v.At())
 				}
 				mu.Unlock()
 				select {
@@ -86,24 +61,23 @@ func (r *run) boundary(ctx context.Context) (Result, error) {
 	switch {
 	case most > int(boundaryLimit.Max):
 		result.Status, result.Means = Failed, "Promise 2 is broken: limits do not hold on this store."
-	case failed == calls:
-		return result, first
-	case failed > 0:
-		result.Status, result.Means = Warning, r.late(failed, calls, first)+"\n"+raiseTimeout
+	case f.all():
+		return result, f.last
+	case f.failed > 0:
+		f.warn(r, &result)
 	case len(hits) < int(boundaryLimit.Max):
 		result.Status, result.Means = Failed, "Callers were denied though there was room."
 	}
 	return result, nil
 }
 
-// fullest is how many hits fit into one window of length per, each wherever it
-// may have counted.
-func fullest(hits []hit, per time.Duration) int {
+// fullest is how many hits the fullest window of length per holds.
+func fullest(hits []time.Time, per time.Duration) int {
 	most := 0
 	for _, oldest := range hits {
 		n := 0
 		for _, h := range hits {
-			if !h.last.Before(oldest.last) && h.first.Sub(oldest.last) < per {
+			if !h.Before(oldest) && h.Sub(oldest) < per {
 				n++
 			}
 		}

@@ -3,11 +3,16 @@ package check
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -80,6 +85,30 @@ func (f flaky) Take(ctx context.Context, t *counter.Taking) error {
 	return f.Store.Take(ctx, t)
 }
 
+// sluggish is late with every third call.
+type sluggish struct {
+	*memory.Store
+	calls *atomic.Int64
+}
+
+func (s sluggish) Take(ctx context.Context, t *counter.Taking) error {
+	if s.calls.Add(1)%3 == 0 {
+		return os.ErrDeadlineExceeded
+	}
+	return s.Store.Take(ctx, t)
+}
+
+// forgetful loses reads: what it has stored it does not find again.
+type forgetful struct{ *memory.Store }
+
+func (f forgetful) Do(ctx context.Context, op *counter.Op) error {
+	err := f.Store.Do(ctx, op)
+	for i := range op.Read {
+		clear(op.Read[i].Counts)
+	}
+	return err
+}
+
 // statuses runs the check of a store in this process.
 func statuses(t *testing.T, store counter.Store) map[string]Result {
 	t.Helper()
@@ -98,13 +127,16 @@ func TestCrosses(t *testing.T) {
 		name           string
 		store          counter.Store
 		failed, warned string
+		means          string // of the one that failed
 	}{
 		{name: "memory", store: memory.New(memory.Config{})},
 		{name: "lenient", store: lenient{}, failed: "herd denied keys boundary"},
 		{name: "strict", store: strict{}, failed: "herd denied keys boundary"},
-		{name: "greedy", store: greedy{memory.New(memory.Config{})}, failed: "denied"},
+		{name: "greedy", store: greedy{memory.New(memory.Config{})}, failed: "denied", means: "denied hits are counted, and who keeps trying is kept out"},
+		{name: "forgetful", store: forgetful{memory.New(memory.Config{})}, failed: "denied", means: "hits that were admitted are not found again"},
 		{name: "blurred", store: blurred{memory.New(memory.Config{})}, failed: "herd denied keys"},
 		{name: "flaky", store: flaky{memory.New(memory.Config{}), new(atomic.Int64)}, failed: "denied keys speed", warned: "herd boundary"},
+		{name: "sluggish", store: sluggish{memory.New(memory.Config{}), new(atomic.Int64)}, warned: "denied keys speed herd boundary"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -117,10 +149,90 @@ func TestCrosses(t *testing.T) {
 					want = Warning
 				}
 				require.Equal(t, want, result.Status, "%+v", result)
+				if want == Failed {
+					require.Contains(t, result.Means, row.means, "%+v", result)
+				}
+				if want == Warning && row.name == "sluggish" {
+					require.Contains(t, result.Means, "no promise is broken", "%+v", result)
+				}
 			}
 		})
 	}
 }
+
+// A server that is healthy but busy breaks no promise: calls are late, all of
+// them or some, and that is told. On either kind of store no check fails.
+func TestBusy(t *testing.T) {
+	const timeout = 42 * time.Millisecond
+	stalls := func(t *testing.T, p *servertest.Proxy) {
+		over := make(chan struct{})
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			for {
+				p.Pause()
+				stalled := time.After(2 * timeout)
+				select {
+				case <-stalled:
+				case <-over:
+				}
+				p.Resume()
+				select {
+				case <-time.After(3 * timeout):
+				case <-over:
+					return
+				}
+			}
+		})
+		t.Cleanup(func() { close(over); wait.Wait() })
+	}
+	for kind, start := range map[string]func(testing.TB, ...string) string{"redis": servertest.Redis, "memcached": servertest.Memcached} {
+		for name, row := range map[string]struct {
+			delay time.Duration
+			begin func(*testing.T, *servertest.Proxy)
+		}{
+			"all calls are late":  {delay: 25 * time.Millisecond, begin: func(*testing.T, *servertest.Proxy) {}},
+			"some calls are late": {begin: stalls},
+		} {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				t.Parallel()
+				proxy := servertest.NewProxy(t, start(t), row.delay)
+				row.begin(t, proxy)
+				all, err := Run(t.Context(), opened(t, kind+"://"+proxy.Addr), Config{Prefix: "check", Timeout: timeout})
+				require.NoError(t, err)
+				slow := 0
+				for _, result := range all {
+					require.NotEqual(t, Failed, result.Status, "%+v", result)
+					if result.Status == Warning && strings.Contains(result.Means, "no promise is broken") {
+						slow++
+					}
+				}
+				require.True(t, slow > 0 || row.delay == 0, "%+v", all)
+			})
+		}
+	}
+}
+
+// A server that refuses calls in the middle of a check is no busy one.
+func TestRefused(t *testing.T) {
+	for _, err := range []error{
+		goredis.Nil, syscall.ECONNREFUSED, errors.New("SERVER_ERROR out of memory storing object"),
+		&counterError{goredis.TxFailedErr},
+	} {
+		require.False(t, late(orSlow(time.Now().Add(-time.Minute), err)), "%v", err)
+	}
+	for _, err := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, &counterError{&gomemcache.ConnectTimeoutError{Addr: &net.TCPAddr{}}}, &net.OpError{Err: os.ErrDeadlineExceeded}} {
+		require.True(t, late(orSlow(time.Now(), err)), "%v", err)
+	}
+	other := errors.New("pool exhausted")
+	require.True(t, late(orSlow(time.Now().Add(-time.Second), other)))
+	require.False(t, late(orSlow(time.Now(), other)))
+	require.NoError(t, orSlow(time.Time{}, nil))
+}
+
+// counterError wraps an error as a Counter does.
+type counterError struct{ error }
+
+func (e *counterError) Unwrap() error { return e.error }
 
 // keeper takes the time to live from what it stores.
 type keeper struct {
@@ -169,7 +281,7 @@ func TestCluster(t *testing.T) {
 	store := opened(t, "redis://"+cluster.Addrs[0]+"?addr="+cluster.Addrs[1])
 	all, err := Run(t.Context(), store, Config{Prefix: "check", Timeout: time.Second})
 	require.NoError(t, err)
-	require.Len(t, all, 11)
+	require.Len(t, all, 13)
 	for _, result := range all {
 		require.NotEqual(t, Failed, result.Status, "%+v", result)
 	}
@@ -196,25 +308,25 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// Hits whose instants may be anywhere between two readings of the clock.
+// A window may begin with any hit, and holds no hit as old as it is long.
 func TestFullest(t *testing.T) {
 	base := time.Unix(1_772_494_233, 0)
-	at := func(first, last int) hit {
-		return hit{base.Add(time.Duration(first) * time.Millisecond), base.Add(time.Duration(last) * time.Millisecond)}
-	}
 	for _, row := range []struct {
-		hits []hit
+		at   []int // milliseconds
 		want int
 	}{
 		{nil, 0},
-		{[]hit{at(0, 0), at(1000, 1000)}, 1},
-		{[]hit{at(0, 0), at(999, 999)}, 2},
-		{[]hit{at(0, 10), at(1005, 1015)}, 2},
-		{[]hit{at(0, 10), at(1010, 1015)}, 1},
-		{[]hit{at(0, 10), at(5, 1500), at(1005, 1015), at(1400, 1400)}, 3},
-		{[]hit{at(1400, 1400), at(0, 10), at(2400, 2400)}, 1},
+		{[]int{0, 1000}, 1},
+		{[]int{0, 999}, 2},
+		{[]int{0, 0, 0}, 3},
+		{[]int{0, 500, 1005, 1400}, 3},
+		{[]int{1400, 0, 2400}, 1},
 	} {
-		require.Equal(t, row.want, fullest(row.hits, time.Second), "%v", row.hits)
+		var hits []time.Time
+		for _, ms := range row.at {
+			hits = append(hits, base.Add(time.Duration(ms)*time.Millisecond))
+		}
+		require.Equal(t, row.want, fullest(hits, time.Second), "%v", row.at)
 	}
 }
 
@@ -234,6 +346,9 @@ func TestRoom(t *testing.T) {
 	memcached := func(evictions, used, evicted string) stores.Server {
 		return facts("settings.evictions", evictions, "limit_maxbytes", "1000000", "bytes", used, "evictions", evicted)
 	}
+	slabs := func(pages, used string, more ...string) stores.Server {
+		return facts(append(more, "slabs.total_malloced", pages, "limit_maxbytes", "1000000", "bytes", used)...)
+	}
 	for _, row := range []struct {
 		judge  judge
 		server stores.Server
@@ -241,18 +356,30 @@ func TestRoom(t *testing.T) {
 		seen   string
 	}{
 		{redisRoom, facts(), Warning, "not known: the user may not ask for INFO"},
-		{redisRoom, redis("allkeys-lru", "0", "10", "0"), OK, "allkeys-lru, 10 B used, no limit"},
+		{redisRoom, redis("noeviction", "0", "10", "0"), OK, "noeviction, 10 B used, no limit"},
+		{redisRoom, redis("allkeys-lru", "0", "10", "0"), Warning, "allkeys-lru, 10 B used, no limit"},
 		{redisRoom, redis("allkeys-lru", "1000000", "1000", "0"), Warning, "allkeys-lru, 1 kB of 1 MB used"},
 		{redisRoom, redis("volatile-lru", "1000000", "1000", "0"), Warning, "volatile-lru, 1 kB of 1 MB used"},
 		{redisRoom, redis("noeviction", "1000000", "1000", "0"), OK, "noeviction, 1 kB of 1 MB used"},
 		{redisRoom, redis("noeviction", "1000000", "950000", "0"), Warning, "noeviction, 950 kB of 1 MB used"},
 		{redisRoom, redis("volatile-ttl", "1000000", "1000", "0"), Warning, "volatile-ttl, 1 kB of 1 MB used"},
 		{redisRoom, redis("volatile-ttl", "1000000", "1000", "7"), Warning, "volatile-ttl, 1 kB of 1 MB used, 7 keys evicted"},
-		{memcachedRoom, memcached("on", "1000", "0"), OK, "1 kB of 1 MB used, nothing evicted yet"},
-		{memcachedRoom, memcached("on", "950000", "0"), Warning, "950 kB of 1 MB used, nothing evicted yet"},
+		{memcachedRoom, memcached("on", "1000", "0"), Warning, "1 kB of 1 MB used, evictions on"},
+		{memcachedRoom, memcached("on", "950000", "0"), Warning, "950 kB of 1 MB used, evictions on"},
 		{memcachedRoom, memcached("on", "1000", "3"), Warning, "1 kB of 1 MB used, 3 items evicted"},
+		{memcachedRoom, facts("limit_maxbytes", "1000000", "bytes", "1000"), Warning, "1 kB of 1 MB used, its settings are not known"},
 		{memcachedRoom, memcached("off", "1000", "0"), OK, "1 kB of 1 MB used, evictions off"},
 		{memcachedRoom, memcached("off", "950000", "0"), Warning, "950 kB of 1 MB used, evictions off"},
+		{memcachedSlabs, slabs("500000", "1000"), OK, "500 kB of 1 MB given to sizes, nothing refused"},
+		{memcachedSlabs, slabs("2000000", "950000"), OK, "1 MB of 1 MB given to sizes, nothing refused"},
+		{memcachedSlabs, slabs("2000000", "30000"), Warning, "all of 1 MB is given to sizes, 30 kB of it used"},
+		{memcachedSlabs, slabs("500000", "1000", "items.items:3:outofmemory", "7", "items.items:12:outofmemory", "5"), Warning, "12 items refused for want of memory"},
+		{redisRole, facts("role", "master"), OK, "master"},
+		{redisRole, facts("role", "slave", "master_host", "h", "master_port", "6379"), Warning, "a replica of h:6379 that can be written to"},
+		{redisCoverage, facts("config.cluster-require-full-coverage", "yes"), Warning, "cluster-require-full-coverage yes"},
+		{redisCoverage, facts("config.cluster-require-full-coverage", "no"), OK, "cluster-require-full-coverage no"},
+		{redisRole, facts(), Fact, "not known: the user may not ask for INFO"},
+		{redisCoverage, facts(), Fact, "not known: the user may not ask for CONFIG"},
 	} {
 		status, seen, means := row.judge(row.server)
 		require.Equal(t, row.status, status, row.seen)
@@ -265,8 +392,8 @@ func TestRoom(t *testing.T) {
 func TestWorstServer(t *testing.T) {
 	name, err := stores.Parse("memcached://a,b")
 	require.NoError(t, err)
-	good := facts("limit_maxbytes", "100", "bytes", "1")
-	bad := facts("limit_maxbytes", "100", "bytes", "1", "evictions", "5")
+	good := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "off")
+	bad := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "on", "evictions", "5")
 	bad.Addr = "b:11211"
 	r := &run{store: &stores.Opened{Name: name}, servers: []stores.Server{good, bad, good}}
 	result, err := r.room(t.Context())

@@ -29,12 +29,13 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if r.local() {
 		return result, errNotHere
 	}
-	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix += dyingMark })
+	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix, cfg.Timeout = cfg.Prefix+dyingMark, Patience(cfg.Timeout) })
 	if err != nil {
 		return result, err
 	}
+	began := time.Now()
 	if err := c.Add(ctx, counter.Key{Event: "expiry", Feature: "one"}, 1); err != nil {
-		return result, err
+		return result, orSlow(began, err)
 	}
 	var n int
 	var longest time.Duration
@@ -58,7 +59,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	promised := r.store.Life(tiers.Default, counter.DefaultSkew, r.patience())
+	promised := r.store.Life(tiers.Default, counter.DefaultSkew, Patience(r.cfg.Timeout))
 	result.Seen = fmt.Sprintf("%d keys, the longest for %s", n, dur.Format(longest.Round(time.Second)))
 	result.Numbers = map[string]float64{"keys": float64(n), "longest_s": longest.Seconds()}
 	switch {

@@ -26,6 +26,25 @@ func (r *run) restarts(context.Context) (Result, error) {
 	return r.worst("restarts", "after a restart", map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts})
 }
 
+// slabs sees whether a memcached has refused anything for want of memory, or
+// has given all of its memory to items of other sizes than those to come.
+func (r *run) slabs(context.Context) (Result, error) {
+	return r.worst("slabs", "room for any size", map[stores.Kind]judge{stores.OnMemcached: memcachedSlabs})
+}
+
+// role sees whether the server is a master.
+func (r *run) role(context.Context) (Result, error) {
+	return r.worst("role", "it is the master", map[stores.Kind]judge{stores.OnRedis: redisRole})
+}
+
+// coverage sees what becomes of a Cluster when one of its masters is gone.
+func (r *run) coverage(context.Context) (Result, error) {
+	if len(r.servers) == 0 || r.servers[0].Facts["redis_mode"] != "cluster" {
+		return Result{}, errNotHere
+	}
+	return r.worst("coverage", "one master may fail", map[stores.Kind]judge{stores.OnRedis: redisCoverage})
+}
+
 // judge says of one server what it is like.
 type judge func(stores.Server) (status Status, seen, means string)
 
@@ -63,6 +82,8 @@ func redisRoom(s stores.Server) (Status, string, string) {
 		seen += fmt.Sprintf(", %.0f keys evicted", evicted)
 	}
 	switch {
+	case policy != "noeviction" && limit == 0:
+		return Warning, seen, forgives + "\nIt evicts as soon as maxmemory is set: set maxmemory-policy to noeviction."
 	case limit == 0:
 		return OK, seen, ""
 	case policy == "noeviction" && used >= nearlyFull*limit:
@@ -77,19 +98,62 @@ func redisRoom(s stores.Server) (Status, string, string) {
 func memcachedRoom(s stores.Server) (Status, string, string) {
 	limit, used, evicted := number(s, "limit_maxbytes"), number(s, "bytes"), number(s, "evictions")
 	seen := fmt.Sprintf("%s of %s used", bytes(used), bytes(limit))
-	if s.Facts["settings.evictions"] == "off" {
-		if used >= nearlyFull*limit {
-			return Warning, seen + ", evictions off", "When it is full, new hits are errors: visible, and no limit is broken."
-		}
+	if evicted > 0 {
+		seen += fmt.Sprintf(", %.0f items evicted", evicted)
+	}
+	switch setting, known := s.Facts["settings.evictions"]; {
+	case !known:
+		return Warning, seen + ", its settings are not known", "Only a memcached that was started with -M breaks no limit."
+	case setting == "off" && used >= nearlyFull*limit:
+		return Warning, seen + ", evictions off", "When it is full, new hits are errors: visible, and no limit is broken.\nGive it more memory."
+	case setting == "off":
 		return OK, seen + ", evictions off", ""
-	}
-	switch {
 	case evicted > 0:
-		return Warning, fmt.Sprintf("%s, %.0f items evicted", seen, evicted), forgives + "\nGive it more memory, or a memcached of its own to what counts."
-	case used >= nearlyFull*limit:
-		return Warning, seen + ", nothing evicted yet", forgives + "\nGive it more memory."
+		return Warning, seen, forgives + "\nStart it with -M, give it more memory, or what counts a memcached of its own."
 	}
-	return OK, seen + ", nothing evicted yet", ""
+	return Warning, seen + ", evictions on", "It evicts when it is full, and what is evicted is forgiven: keys may be admitted up to Max again. Start it with -M, then new hits are errors instead."
+}
+
+func memcachedSlabs(s stores.Server) (Status, string, string) {
+	refused := 0.0
+	for name := range s.Facts {
+		if strings.HasPrefix(name, "items.") && strings.HasSuffix(name, ":outofmemory") {
+			refused += number(s, name)
+		}
+	}
+	limit, used, pages := number(s, "limit_maxbytes"), number(s, "bytes"), number(s, "slabs.total_malloced")
+	switch {
+	case refused > 0:
+		return Warning, fmt.Sprintf("%.0f items refused for want of memory", refused),
+			"Those hits were errors. Give it more memory; if it is not full, its memory is bound to items of other sizes, and a restart frees it."
+	case limit > 0 && pages >= limit && used < nearlyFull*limit:
+		return Warning, fmt.Sprintf("all of %s is given to sizes, %s of it used", bytes(limit), bytes(used)),
+			"Keys that get longer or shorter (another Secret, Prefix or event, IPv6) can be evicted or refused, though it is not full. Give it more memory."
+	}
+	return OK, fmt.Sprintf("%s of %s given to sizes, nothing refused", bytes(min(pages, limit)), bytes(limit)), ""
+}
+
+func redisRole(s stores.Server) (Status, string, string) {
+	switch role := s.Facts["role"]; role {
+	case "":
+		return Fact, "not known: the user may not ask for INFO", ""
+	case "slave":
+		return Warning, fmt.Sprintf("a replica of %s:%s that can be written to", s.Facts["master_host"], s.Facts["master_port"]),
+			"What is counted here its master never hears of, and loses it when they are next in step. Use the master's address, or those of Sentinels with master_name."
+	default:
+		return OK, role, ""
+	}
+}
+
+func redisCoverage(s stores.Server) (Status, string, string) {
+	switch s.Facts["config.cluster-require-full-coverage"] {
+	case "yes":
+		return Warning, "cluster-require-full-coverage yes",
+			"While one master is gone without a replica in its place, keys of all masters fail.\nSet it to no: then only its own do."
+	case "no":
+		return OK, "cluster-require-full-coverage no", ""
+	}
+	return Fact, "not known: the user may not ask for CONFIG", ""
 }
 
 func redisRestarts(s stores.Server) (Status, string, string) {

@@ -29,15 +29,15 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 		return result, err
 	}
 	limits := counter.Limits{{Max: counter.MaxCount, Per: 24 * time.Hour}}
-	take := func() error {
-		_, err := c.Take(ctx, counter.Key{Event: "speed", Feature: "one"}, 1, limits)
+	once := func() error {
+		_, err := take(ctx, c, counter.Key{Event: "speed", Feature: "one"}, 1, limits)
 		return err
 	}
 	plain, name := r.plain(ctx)
 	if plain == nil {
 		began := time.Now()
 		for range localSamples {
-			if err := take(); err != nil {
+			if err := once(); err != nil {
 				return result, err
 			}
 		}
@@ -47,7 +47,7 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 		return result, nil
 	}
 	var takes, plains []time.Duration
-	failed, failure := 0, error(nil)
+	var f failures
 	for start := time.Now(); len(takes) < tripSamples && (len(takes) < fewSamples || time.Since(start) < longestTrips); {
 		// In turns: what else this machine does meets both.
 		began := time.Now()
@@ -55,13 +55,11 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 			return result, err
 		}
 		between := time.Now()
-		if err := take(); err != nil {
-			failed, failure = failed+1, err
-		}
+		f.add(once())
 		plains, takes = append(plains, between.Sub(began)), append(takes, time.Since(between))
 	}
-	if failed == len(takes) {
-		return result, failure
+	if f.all() {
+		return result, f.last
 	}
 	middle, worst := median(takes)
 	least, _ := median(plains)
@@ -72,11 +70,11 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	result.Seen = fmt.Sprintf("a Take is %s, %s %s: %.1f x", rounded(middle), name, rounded(least), ratio)
 	result.Numbers = map[string]float64{"take_us": micros(middle), "take_p99_us": micros(worst), "plain_us": micros(least), "ratio": ratio}
 	switch {
-	case failed > 0:
-		result.Status, result.Means = Warning, r.late(failed, len(takes), failure)+"\n"+raiseTimeout
+	case f.failed > 0:
+		f.warn(r, &result)
 	case worst > r.cfg.Timeout/2:
 		result.Status = Warning
-		result.Means = fmt.Sprintf("One in a hundred takes %s, and the budget is %s.\n%s", rounded(worst), dur.Format(r.cfg.Timeout), raiseTimeout)
+		result.Means = fmt.Sprintf("One in a hundred takes %s, and --timeout is %s.\n%s", rounded(worst), dur.Format(r.cfg.Timeout), tooSlow)
 	case least > farAway && ratio > 1.9:
 		result.Status, result.Means = Warning, "More than one round trip: something between here and the server asks twice."
 	}

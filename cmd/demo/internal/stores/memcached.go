@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,23 +124,39 @@ const (
 var ErrNoTTL = errors.New("it does not tell when an item expires")
 
 // TTLs calls f with the time to live of each of the items, to the second: that
-// is how memcached counts it.
+// is how memcached counts it. Many are asked for at a time, since one after the
+// other would wait a round trip for each.
 func (m *Memcached) TTLs(ctx context.Context, items []string, f func(item string, ttl time.Duration)) error {
-	wires := map[string]*wire{}
+	byServer := map[string][]string{}
 	for _, item := range items {
 		addr, err := m.selector.PickServer(item)
 		if err != nil {
 			return err
 		}
-		w := wires[addr.String()]
-		if w == nil {
-			if w, err = dial(ctx, addr.String()); err != nil {
+		byServer[addr.String()] = append(byServer[addr.String()], item)
+	}
+	for addr, items := range byServer {
+		w, err := dial(ctx, addr)
+		if err != nil {
+			return err
+		}
+		defer w.close()
+		for some := range slices.Chunk(items, 128) {
+			if err := w.ttls(some, f); err != nil {
 				return err
 			}
-			defer w.close()
-			wires[addr.String()] = w
 		}
-		answer, err := w.ask("mg " + item + " t")
+	}
+	return nil
+}
+
+// ttls sends all requests before it reads the first answer.
+func (w *wire) ttls(items []string, f func(item string, ttl time.Duration)) error {
+	if _, err := w.conn.Write([]byte("mg " + strings.Join(items, " t\r\nmg ") + " t\r\n")); err != nil {
+		return reason(err)
+	}
+	for _, item := range items {
+		answer, err := w.line()
 		switch {
 		case err != nil:
 			return err
@@ -253,6 +270,10 @@ func (m *Memcached) identify(ctx context.Context) ([]Server, error) {
 	return all, nil
 }
 
+// memcachedFacts are the requests for the Facts of a Server, and the prefix of
+// what they tell.
+var memcachedFacts = map[string]string{"stats": "", "stats settings": "settings.", "stats items": "items.", "stats slabs": "slabs."}
+
 func identifyMemcached(ctx context.Context, addr string) (Server, error) {
 	s := Server{Addr: addr, Facts: map[string]string{}}
 	w, err := dial(ctx, addr)
@@ -268,11 +289,12 @@ func identifyMemcached(ctx context.Context, addr string) (Server, error) {
 		return s, errKind(kind, OnMemcached, addr)
 	}
 	s.Version = version
-	for request, prefix := range map[string]string{"stats": "", "stats settings": "settings."} {
+	for request, prefix := range memcachedFacts {
 		stats, err := w.stats(request)
-		if err != nil {
+		if err != nil && (prefix == "" || ctx.Err() != nil) {
 			return s, err
 		}
+		// What stands before memcached may not pass on all of it.
 		for name, value := range stats {
 			s.Facts[prefix+name] = value
 		}

@@ -158,6 +158,13 @@ func (r *Redis) identify(ctx context.Context) ([]Server, error) {
 			}
 		}
 		s.Version = s.Facts["redis_version"]
+		if s.Facts["redis_mode"] == "cluster" {
+			// Nor who may not ask for CONFIG.
+			const coverage = "cluster-require-full-coverage"
+			if settings, err := master.ConfigGet(ctx, coverage).Result(); err == nil {
+				s.Facts["config."+coverage] = settings[coverage]
+			}
+		}
 		all = append(all, s)
 		return nil
 	})

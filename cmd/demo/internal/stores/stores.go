@@ -32,7 +32,7 @@ type Opened struct {
 type Server struct {
 	Addr    string
 	Version string            // empty if it does not tell
-	Facts   map[string]string // of INFO, or of memcached's stats and, behind "settings.", its settings
+	Facts   map[string]string // of INFO and, behind "config.", CONFIG GET; or of memcached's stats, see memcachedFacts
 }
 
 // servers is what can be done to the servers of a store besides counting.

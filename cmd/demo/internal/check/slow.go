@@ -1,0 +1,82 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// failures are the calls of a check that failed for the store. Only calls that
+// found out something are judged by what they found.
+type failures struct {
+	calls, failed, slow int
+	last                error
+}
+
+// add takes up a call that ended with err.
+func (f *failures) add(err error) {
+	f.calls++
+	if err == nil {
+		return
+	}
+	f.failed++
+	f.last = err
+	if late(err) {
+		f.slow++
+	}
+}
+
+// all tells whether nothing was found out.
+func (f *failures) all() bool { return f.failed > 0 && f.failed == f.calls }
+
+// warn makes result a Warning of the calls that failed.
+func (f *failures) warn(r *run, result *Result) {
+	result.Status = Warning
+	if f.slow < f.failed {
+		result.Means = fmt.Sprintf("%d of %d calls failed: %v", f.failed, f.calls, f.last)
+		return
+	}
+	result.Means = fmt.Sprintf("%d of %d calls were late, --timeout is %s: %v\n%s", f.failed, f.calls, dur.Format(r.cfg.Timeout), f.last, tooSlow)
+}
+
+// slowCall is how long a call takes at least that failed for being slow, where
+// its error does not say so: most of the shortest bound that callers have.
+const slowCall = 40 * time.Millisecond
+
+// orSlow is the error of a call that began then; a slowError if it was late.
+func orSlow(began time.Time, err error) error {
+	if err != nil && time.Since(began) >= slowCall && !refused(err) {
+		return slowError{err}
+	}
+	return err
+}
+
+// slowError is an error that took its time, and is no server's refusal.
+type slowError struct{ error }
+
+func (e slowError) Unwrap() error { return e.error }
+
+// late tells of an error whether it came for want of time, and so says nothing
+// about what the store counts.
+func late(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, new(slowError)) || errors.As(err, new(*gomemcache.ConnectTimeoutError)) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// refused tells of an error whether a server has said no, however late.
+func refused(err error) bool {
+	var reply goredis.Error
+	return errors.As(err, &reply) || errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "SERVER_ERROR") ||
+		strings.Contains(err.Error(), "out of memory")
+}
+
+const tooSlow = "A call that is late is an error, never a wrong answer: no promise is broken. The store is busy or far away: give it a server of its own, or callers more time (counter.Config.Timeout; here --timeout)."
