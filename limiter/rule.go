@@ -14,8 +14,14 @@ type Rule struct {
 	Event string // what is limited: "signup"; not empty
 	Kind  string // what it is limited by: "ip", "user", "email", or any other name of printable ASCII without colon
 
-	// Limits are what one feature is allowed, such as counter.MustLimits("2/s,
-	// 10/h, 100/d").
+	// Limits are what one feature is allowed, such as counter.MustLimits("5/m,
+	// 20/h, 100/d").
+	//
+	// A hit leaves the window with its bucket, so callers who always want more
+	// get Per / (Per + g + Skew) of Max, g being the width of the finest buckets
+	// that the counter's ladder keeps for Per: 0.98 under 5/m on the default
+	// ladder, whose buckets are seconds. Under 2/s it is half there, one a
+	// second; on tiers.For(time.Second), whose buckets are 100 ms, 0.8 to 0.9.
 	Limits counter.Limits
 
 	// OnFailure decides when the store fails. Default: Closed. If several
