@@ -144,10 +144,11 @@ func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (coun
 }
 
 // askInTime asks the Counter and has an answer by the limiter's deadline: the
-// Counter's, or that the store failed. A Counter keeps to its own budget for
-// every step, but a call of several keys has several, and taking back has one
-// more. Those are worth waiting for, just not by a visitor: they go on in the
-// background, for as long as these budgets last.
+// Counter's, or that the store failed. A Counter keeps its own Timeout, and
+// after it takes back what it added, for Config.Settle of the Counter at most.
+// That is worth waiting for, just not by a visitor: it goes on in the background.
+// The context that is handed down has the limiter's deadline, for the stores'
+// clients, and no taking back ends with it.
 func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
 	type answer struct {
 		v    counter.Verdict

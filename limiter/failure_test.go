@@ -189,7 +189,10 @@ func TestTimeout(t *testing.T) {
 			require.Equal(t, row.takes, time.Since(began), row.name)
 			require.Equal(t, row.want, v.Outcome(), row.name)
 			if row.want != limiter.Admitted {
-				require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within `+row.takes.String(), row.name)
+				if row.deaf { // else the store itself may be first to say so
+					require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within `+row.takes.String(), row.name)
+				}
+				require.ErrorContains(t, v.Degraded, `event "signup": `, row.name)
 				require.ErrorIs(t, v.Degraded, counter.ErrStore, row.name)
 				requireRetry(t, v, row.name)
 			}
@@ -221,17 +224,18 @@ func (local) Local() {}
 func TestOneTimeoutForAllFeatures(t *testing.T) {
 	for _, policy := range []limiter.OnFailure{limiter.Closed, limiter.Open} {
 		synctest.Test(t, func(t *testing.T) {
+			const timeout = 50 * time.Millisecond
 			store := newFarStore(30 * time.Millisecond)
 			store.apart, store.deaf = true, true
 			c := farCounter(t, store)
-			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{
+			lim := newLimiter(t, c, limiter.Config{Timeout: timeout, Rules: []limiter.Rule{
 				onFailure(policy, by("ip", "5/h")), onFailure(policy, by("user", "5/h")), onFailure(policy, by("email", "5/h"))}})
 			features := traits(ip("192.0.2.1"), user("ada"), limiter.Email("ada@example.org"))
 			began := time.Now()
 			v := allow(t, lim, features[0])
 			require.Equal(t, limiter.Lacking, v.Outcome())
 			v = allow(t, lim, features...)
-			require.Equal(t, limiter.DefaultTimeout, time.Since(began))
+			require.Equal(t, timeout, time.Since(began))
 			require.ErrorIs(t, v.Degraded, counter.ErrStore)
 			time.Sleep(time.Second)
 			for _, feature := range []string{"ip:192.0.2.1", "user:ada", "email:ada@example.org"} {
@@ -252,7 +256,7 @@ func TestAnswersInTime(t *testing.T) {
 			v := allow(t, lim, ip("192.0.2.1"))
 			require.Equal(t, want, v.Outcome())
 		}
-		store.slow.Store(int64(time.Second))
+		store.slow.Store(int64(2 * limiter.DefaultTimeout))
 		v := allow(t, lim, ip("192.0.2.2"))
 		require.Equal(t, limiter.Failed, v.Outcome())
 		store.slow.Store(int64(time.Millisecond))

@@ -16,7 +16,7 @@ import (
 // A hit that is counted when its decision has been made already: who was sent
 // away gets it back, who was let through does not, and who has gone does.
 func TestLateAdmissions(t *testing.T) {
-	const slow = 200 * time.Millisecond
+	const slow, timeout = 200 * time.Millisecond, 50 * time.Millisecond
 	open := onFailure(limiter.Open, by("ip", "5/h"))
 	for _, row := range []struct {
 		name    string
@@ -29,24 +29,24 @@ func TestLateAdmissions(t *testing.T) {
 		want    limiter.Outcome // if the caller stays
 		counted int64           // in the end
 	}{
-		{"closed", []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 1},
-		{"open", []limiter.Rule{open, onFailure(limiter.Open, by("user", "5/h"))}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Unchecked, 3},
-		{"one of each", []limiter.Rule{open, by("user", "5/h")}, 1, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 1},
-		{"a late denial", []limiter.Rule{by("ip", "5/h")}, 4, 2, false, 0, limiter.DefaultTimeout, limiter.Failed, 4},
-		{"a late denial, open", []limiter.Rule{open}, 4, 2, false, 0, limiter.DefaultTimeout, limiter.Unchecked, 4},
-		{"a late peek", []limiter.Rule{by("ip", "5/h")}, 4, 1, true, 0, limiter.DefaultTimeout, limiter.Failed, 4},
-		{"a late peek, open", []limiter.Rule{open}, 4, 1, true, 0, limiter.DefaultTimeout, limiter.Unchecked, 4},
+		{"closed", []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}, 1, 2, false, 0, timeout, limiter.Failed, 1},
+		{"open", []limiter.Rule{open, onFailure(limiter.Open, by("user", "5/h"))}, 1, 2, false, 0, timeout, limiter.Unchecked, 3},
+		{"one of each", []limiter.Rule{open, by("user", "5/h")}, 1, 2, false, 0, timeout, limiter.Failed, 1},
+		{"a late denial", []limiter.Rule{by("ip", "5/h")}, 4, 2, false, 0, timeout, limiter.Failed, 4},
+		{"a late denial, open", []limiter.Rule{open}, 4, 2, false, 0, timeout, limiter.Unchecked, 4},
+		{"a late peek", []limiter.Rule{by("ip", "5/h")}, 4, 1, true, 0, timeout, limiter.Failed, 4},
+		{"a late peek, open", []limiter.Rule{open}, 4, 1, true, 0, timeout, limiter.Unchecked, 4},
 		{"a caller who has gone", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
 		{"a caller who has gone, open", []limiter.Rule{open}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
-		{"a caller who goes later", []limiter.Rule{open}, 1, 2, false, 60 * time.Millisecond, limiter.DefaultTimeout, limiter.Unchecked, 3},
-		{"a caller who goes later, closed", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 60 * time.Millisecond, limiter.DefaultTimeout, limiter.Failed, 1},
+		{"a caller who goes later", []limiter.Rule{open}, 1, 2, false, 60 * time.Millisecond, timeout, limiter.Unchecked, 3},
+		{"a caller who goes later, closed", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 60 * time.Millisecond, timeout, limiter.Failed, 1},
 	} {
 		for _, deadline := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFarStore(slow)
 				store.deaf = true
 				c := farCounter(t, store)
-				lim := newLimiter(t, c, limiter.Config{Rules: row.rules})
+				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, Timeout: timeout})
 				for _, feature := range []string{"ip:192.0.2.1", "user:ada"} {
 					require.NoError(t, c.Add(ctx, key(feature), row.before))
 				}

@@ -9,19 +9,23 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// DefaultTimeout is what a decision may take on a store in the network.
-const DefaultTimeout = 50 * time.Millisecond
+// DefaultTimeout is the time that a decision may take on a store on another
+// machine: as long as the calls of a counter.Counter with its own default.
+const DefaultTimeout = counter.DefaultTimeout
 
 // Config is what a [Limiter] decides by.
 type Config struct {
 	// Rules are all rules of all events. At least one.
 	Rules []Rule
 
-	// Timeout is when a decision is made, with the store's answer or without:
-	// all features together. What is under way then is waited for in the
-	// background, and given back if the decision was to deny; if it was to allow,
-	// the hit stays, and nobody can refund it. Default: 50 ms;
-	// negative, and for a store in this process: none.
+	// Timeout is the time that a decision may take, with the store's answer or
+	// without: all features together. What is under way then is waited for in
+	// the background, for as long as the Counter takes back what it added, and
+	// given back if the decision was to deny; if it was to allow, the hit stays,
+	// and nobody can refund it. A shorter time sends visitors away sooner when
+	// the store is late, and lets more of them pass an Open rule uncounted; it
+	// changes no window. Default: DefaultTimeout, one second; negative, and for a
+	// store in this process: none.
 	Timeout time.Duration
 
 	// Observe, if it is set, is called with every decision of Allow and AllowN,
@@ -119,9 +123,9 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...T
 // nothing, or that counts only if it fails. A Verdict that counted nothing
 // gives nothing back; that is no error. It does so once, for all copies of v
 // together, and also if the store fails, since what it has done then is
-// unknown. It asks the store twice for every key, each within the Counter's
-// budget. An error is the store's, or of ctx; if ctx was over before anything
-// was asked, v stays as it is.
+// unknown. It asks the store twice for every key, all keys side by side, and
+// ends within the Counter's Timeout. An error is the store's, or of ctx; if ctx
+// was over before anything was asked, v stays as it is.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	err := l.counter.Refund(ctx, &v.Verdict)
 	if !v.Allowed { // emptied
