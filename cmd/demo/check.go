@@ -16,7 +16,8 @@ import (
 
 type checkCmd struct {
 	Store   storeName `help:"The store to check." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
-	Timeout span      `help:"The budget of each call, as in counter.Config. Default: ${default}." default:"50ms" placeholder:"DURATION"`
+	Timeout span      `help:"The patience of each call, as in counter.Config. Default: ${default}." default:"${timeout}" placeholder:"DURATION"`
+	Settle  span      `help:"How long one try may last, as in counter.Config: part of the stored keys on memcached. Default: ${default}." default:"${settle}" placeholder:"DURATION"`
 	JSON    bool      `help:"Print one JSON object at the end."`
 }
 
@@ -50,6 +51,9 @@ func (c *checkCmd) Run(e *env) error {
 	if c.Timeout == 0 || time.Duration(c.Timeout) > time.Minute {
 		return usageError{errors.New("--timeout: want more than zero, and at most a minute")}
 	}
+	if c.Settle == 0 || time.Duration(c.Settle) > time.Minute {
+		return usageError{errors.New("--settle: want more than zero, and at most a minute")}
+	}
 	// The store's own timeout is for what the check asks without a budget.
 	store, err := openStore(c.Store, 2*check.Patience(time.Duration(c.Timeout)))
 	if err != nil {
@@ -57,7 +61,7 @@ func (c *checkCmd) Run(e *env) error {
 	}
 	defer store.Close()
 	out := checked{Store: c.Store.String(), Prefix: stores.Namespace("check")}
-	cfg := check.Config{Prefix: out.Prefix, Timeout: time.Duration(c.Timeout)}
+	cfg := check.Config{Prefix: out.Prefix, Timeout: time.Duration(c.Timeout), Settle: time.Duration(c.Settle)}
 	var broken error // of standard output
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()

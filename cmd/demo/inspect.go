@@ -25,7 +25,8 @@ type inspectCmd struct {
 	SecretEnv string    `help:"The environment variable that holds its counter.Config.Secret." placeholder:"VARIABLE"`
 	Limits    limits    `help:"Limits to count by as well, such as 10/h,100/d." placeholder:"LIMITS"`
 	At        instant   `help:"Look as it would be seen then: now (the default), 23:30:33 (today, UTC) or 2026-03-02T23:30:33Z." default:"now" placeholder:"TIME"`
-	Skew      span      `help:"Its counter.Config.Skew. Default: ${default}." default:"100ms" placeholder:"DURATION"`
+	Skew      span      `help:"Its counter.Config.Skew, part of the stored key on memcached. Default: ${default}." default:"${skew}" placeholder:"DURATION"`
+	Settle    span      `help:"Its counter.Config.Settle, likewise. Default: ${default}." default:"${settle}" placeholder:"DURATION"`
 	Limit     int       `help:"Show at most this many buckets of each tier, the newest that are not empty. Default: ${default}." default:"10" placeholder:"ROWS"`
 	Timeout   span      `help:"How long a call of the store may take. Default: ${default}." default:"10s" placeholder:"DURATION"`
 	JSON      bool      `help:"Print one JSON object."`
@@ -33,7 +34,7 @@ type inspectCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*inspectCmd) Help() string {
-	return `A count is told as low to high if the oldest bucket is only partly in the window; decisions use the high one. Ladder, prefix and secret are part of the stored key: with another one nothing is found. It writes nothing.
+	return `A count is told as low to high if the oldest bucket is only partly in the window; decisions use the high one. Ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with another one nothing is found. It writes nothing.
 
 ` + storeHelp + `
 
@@ -85,7 +86,7 @@ func (c *inspectCmd) Run(e *env) error {
 
 func (c *inspectCmd) config() (counter.Config, error) {
 	cfg := counter.Config{
-		Ladder: c.Ladder.Ladder, Prefix: c.Prefix, Skew: time.Duration(c.Skew),
+		Ladder: c.Ladder.Ladder, Prefix: c.Prefix, Skew: time.Duration(c.Skew), Settle: time.Duration(c.Settle),
 		Timeout: -1, // nobody waits for a verdict: the store's own timeout holds
 		Now:     func() time.Time { return time.Time(c.At) },
 	}
@@ -94,6 +95,9 @@ func (c *inspectCmd) config() (counter.Config, error) {
 	}
 	if cfg.Skew == 0 {
 		cfg.Skew = -1
+	}
+	if cfg.Settle == 0 {
+		cfg.Settle = -1
 	}
 	if c.SecretEnv != "" {
 		if cfg.Secret = []byte(os.Getenv(c.SecretEnv)); len(cfg.Secret) == 0 {
@@ -120,7 +124,7 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 	fmt.Fprintf(&b, "ladder  %s\n", f.Ladder)
 	fmt.Fprintf(&b, "at      %s\n", f.At.Format("2006-01-02 15:04:05.999 MST"))
 	if f.Empty() {
-		b.WriteString("\nNothing is counted. Ladder, prefix and secret must be those of the program that\ncounts: they are part of the stored key.\n")
+		b.WriteString("\nNothing is counted. Ladder, prefix and secret, and on memcached skew and settle,\nmust be those of the program that counts: they are part of the stored key.\n")
 		return b.Bytes()
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)

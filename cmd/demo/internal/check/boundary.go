@@ -27,11 +27,11 @@ func (r *run) boundary(ctx context.Context) (Result, error) {
 		return result, err
 	}
 	// Two windows as the counter takes them, the second time with room again.
-	slack := counter.DefaultSkew + r.cfg.Timeout
-	if r.local() {
-		slack = 0
+	reach := boundaryLimit.Per
+	if !r.local() {
+		reach += counter.DefaultSkew + r.settle()
 	}
-	spent := min(2*(boundaryLimit.Per+slack)+500*time.Millisecond, longestBoundary)
+	spent := min(2*reach+500*time.Millisecond, longestBoundary)
 	until, cancel := context.WithTimeout(ctx, spent)
 	defer cancel()
 	var mu sync.Mutex

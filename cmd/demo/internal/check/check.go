@@ -3,6 +3,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ type Result struct {
 // Config is how a store is checked.
 type Config struct {
 	Prefix  string        // of all that is stored
-	Timeout time.Duration // of each call, as counter.Config.Timeout
+	Timeout time.Duration // patience of each call, as counter.Config.Timeout
+	Settle  time.Duration // as counter.Config.Settle; zero: its default
 
 	// Told is called with each result as it comes. Default: nobody is told.
 	Told func(Result)
@@ -96,7 +98,7 @@ type run struct {
 // counter is a new one, as another process would have it: it remembers nothing
 // of what others were told.
 func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter.Counter, error) {
-	cfg := counter.Config{Ladder: l, Prefix: r.cfg.Prefix, Timeout: r.cfg.Timeout}
+	cfg := counter.Config{Ladder: l, Prefix: r.cfg.Prefix, Settle: r.cfg.Settle, Timeout: r.cfg.Timeout}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -123,6 +125,9 @@ func Patience(timeout time.Duration) time.Duration { return max(5*time.Second, t
 func (r *run) patient(l tiers.Ladder) (*counter.Counter, error) {
 	return r.counter(l, func(cfg *counter.Config) { cfg.Timeout = Patience(r.cfg.Timeout) })
 }
+
+// settle is how long one try of a counter may last.
+func (r *run) settle() time.Duration { return cmp.Or(r.cfg.Settle, counter.DefaultSettle) }
 
 // local tells whether the store is in this process.
 func (r *run) local() bool { return r.store.Name.Kind == stores.InMemory }

@@ -59,7 +59,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	promised := r.store.Life(tiers.Default, counter.DefaultSkew, Patience(r.cfg.Timeout))
+	promised := r.store.Life(tiers.Default, counter.DefaultSkew, r.settle())
 	result.Seen = fmt.Sprintf("%d keys, the longest for %s", n, dur.Format(longest.Round(time.Second)))
 	result.Numbers = map[string]float64{"keys": float64(n), "longest_s": longest.Seconds()}
 	switch {

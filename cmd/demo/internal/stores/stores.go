@@ -105,10 +105,10 @@ func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
 }
 
 // Life is how long what is stored lives at most after it was written, on that
-// ladder and with that skew and budget.
-func (o *Opened) Life(l tiers.Ladder, skew, budget time.Duration) time.Duration {
+// ladder and with the Skew and Settle of a counter.Config.
+func (o *Opened) Life(l tiers.Ladder, skew, settle time.Duration) time.Duration {
 	coarsest := l.At(l.Len() - 1)
-	life := coarsest.Width + coarsest.Keep + 2*(skew+budget)
+	life := coarsest.Width + coarsest.Keep + 2*(skew+settle)
 	if s := o.servers(); s != nil {
 		life += s.slack(l)
 	}

@@ -70,7 +70,7 @@ func TestClean(t *testing.T) {
 			before := count(t, store)
 			fill(t, store, "mine", ladder)
 			require.GreaterOrEqual(t, count(t, store), 2*before)
-			life := store.Life(ladder, counter.DefaultSkew, 5*time.Second)
+			life := store.Life(ladder, counter.DefaultSkew, counter.DefaultSettle)
 			for key, ttl := range ttls(t, store, "mine") {
 				require.Positive(t, ttl, key)
 				require.LessOrEqual(t, ttl, life, key)
