@@ -1,5 +1,5 @@
-// Package backendtest holds stores to the contract of [counter.Store] and
-// [counter.Taker]. An author of a store calls [Run] from a test:
+// Package backendtest holds stores to the contract of [counter.Store],
+// [counter.Taker] and [counter.Forgetter]. An author of a store calls [Run] from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		backendtest.Run(t, func(t testing.TB) counter.Store { return newStore(t) })
@@ -30,7 +30,7 @@ import (
 // use t as a test does; what it leaves to t.Cleanup is done when the cases are.
 //
 // All cases run on the store as it is, and again with all but Do hidden, so that
-// a [counter.Taker] is found to be a [counter.Store] too. They are best run
+// a [counter.Taker] or [counter.Forgetter] is found to be a [counter.Store] too. They are best run
 // with the race detector: it sees who uses an Op that is the caller's again.
 //
 // A store that has a timeout of its own should be given a generous one, some
@@ -74,17 +74,18 @@ func Run(t *testing.T, open func(t testing.TB) counter.Store) {
 // check is one case. It is data, so that the suite can be tried on stores that
 // are broken.
 type check struct {
-	name  string
-	rule  string // that it holds, in the words of the contract
-	take  bool   // it is about Take
-	waits bool   // for the clock of the world
-	run   func(*subject) error
+	name    string
+	rule    string // that it holds, in the words of the contract
+	take    bool   // it is about Take
+	forgets bool   // it is about Forget and Forgotten
+	waits   bool   // for the clock of the world
+	run     func(*subject) error
 }
 
 // checks are all cases.
 func checks() []check {
 	var all []check
-	for _, of := range [][]check{basics, numbers, lives, crowds, takes, counters} {
+	for _, of := range [][]check{basics, numbers, lives, crowds, takes, labels, forgets, counters} {
 		all = append(all, of...)
 	}
 	return all
@@ -92,19 +93,21 @@ func checks() []check {
 
 // form is a way to look at a store.
 type form struct {
-	name  string
-	taker bool
-	dress func(counter.Store) counter.Store
+	name      string
+	taker     bool
+	forgetter bool
+	dress     func(counter.Store) counter.Store
 }
 
 // forms are the ways to look at stores like this one. Hiding nothing is no
 // second way.
 func forms(store counter.Store) []form {
 	_, taker := store.(counter.Taker)
+	_, forgetter := store.(counter.Forgetter)
 	_, local := store.(counter.Local)
-	all := []form{{"as it is", taker, func(s counter.Store) counter.Store { return s }}}
-	if taker || local {
-		all = append(all, form{"Do alone", false, func(s counter.Store) counter.Store { return struct{ counter.Store }{s} }})
+	all := []form{{"as it is", taker, forgetter, func(s counter.Store) counter.Store { return s }}}
+	if taker || forgetter || local {
+		all = append(all, form{"Do alone", false, false, func(s counter.Store) counter.Store { return struct{ counter.Store }{s} }})
 	}
 	return all
 }
@@ -112,7 +115,7 @@ func forms(store counter.Store) []form {
 func (f form) cases() []check {
 	var cases []check
 	for _, c := range checks() {
-		if f.taker || !c.take {
+		if (f.taker || !c.take) && (f.forgetter || !c.forgets) {
 			cases = append(cases, c)
 		}
 	}
@@ -128,6 +131,7 @@ func (c check) hold(store counter.Store) error {
 	}
 	s := &subject{Store: store, prefix: freshPrefix(), seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
 	s.taker, _ = store.(counter.Taker)
+	s.forgetter, _ = store.(counter.Forgetter)
 	if err := c.run(s); err != nil {
 		return fmt.Errorf("%w\n\trule: %s\n\tagain with: BACKENDTEST_SEED=%d", err, c.rule, seed)
 	}
@@ -140,10 +144,11 @@ func freshPrefix() string { return "bt" + strings.ToLower(crand.Text()[:16]) }
 // subject is a store in a case.
 type subject struct {
 	counter.Store
-	taker  counter.Taker // nil if it is none
-	prefix string        // of all keys of this case
-	seed   uint64
-	rand   *rand.Rand // for the goroutine of the case
+	taker     counter.Taker     // nil if it is none
+	forgetter counter.Forgetter // nil if it is none
+	prefix    string            // of all keys of this case
+	seed      uint64
+	rand      *rand.Rand // for the goroutine of the case
 }
 
 // key is a stored key of this case.

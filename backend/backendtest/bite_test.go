@@ -72,6 +72,30 @@ var bites = map[string][]string{
 	"the oldest bucket leaves with its start":                      {"a window is open to the right", "steps against a model"},
 	"a window closed at now":                                       {"a window is open to the right", "scripts"},
 	"looks first and adds later":                                   {"racing steps", "40 racers for 7 places"},
+	"MaxCount without a name":                                      {"MaxCount has a name"},
+	"what has left counts against MaxCount":                        {"a key whose hits have left is not full"},
+	"drops by label, and does not say so":                          {"labels in any order", "Do labels in any order"},
+	"drops by label, and reads what is left":                       {"labels in any order", "Do labels in any order"},
+	"drops by label, and a stale addition counts":                  {"labels in any order", "Do labels in any order"},
+	"drops by label, and AnyLabel is stale too":                    {"labels in any order", "Do labels in any order"},
+	"drops by label, and the newest is stale":                      {"labels in any order", "Do labels in any order"},
+	"forgets the finest tier alone":                                {"forgetting empties a key", "counting goes on after a Forget", "forgetting in a crowd"},
+	"forgets the coarsest tier alone":                              {"forgetting empties a key", "counting goes on after a Forget"},
+	"forgets what is not ahead":                                    {"forgetting empties a key"},
+	"forgets a thousand buckets":                                   {"forgetting empties a key"},
+	"forgets the neighbours":                                       {"forgetting empties a key"},
+	"forgets on a copy":                                            {"forgetting in a crowd"},
+	"forgets too late, and says so":                                {"too late to forget"},
+	"hits before the label of a Forget do not count":               {"counting goes on after a Forget"},
+	"remembers seconds":                                            {"a Forget is remembered"},
+	"remembers in floats":                                          {"a Forget is remembered"},
+	"remembers nothing before 1970":                                {"a Forget is remembered"},
+	"remembers the last Forget":                                    {"a Forget is remembered"},
+	"remembers for all keys":                                       {"a Forget is remembered", "forgetting empties a key"},
+	"remembers half as long":                                       {"a Forget is remembered as long as asked"},
+	"remembers in milliseconds of 32 bits":                         {"a Forget is remembered as long as asked"},
+	"a Remember above 30 days is a date":                           {"a Forget is remembered as long as asked"},
+	"an older label is remembered for less":                        {"a Forget is remembered as long as asked"},
 }
 
 // races are the mistakes that the race detector finds.
@@ -122,4 +146,13 @@ func TestTheSuiteBites(t *testing.T) {
 // The store without a mistake passes, as it is and with Take hidden.
 func TestTheUnbrokenPass(t *testing.T) {
 	Run(t, func(testing.TB) counter.Store { return newServer("") })
+}
+
+// So does one that drops what its callers' labels say has expired, and says of
+// which labels it knows no more.
+func TestWhoDropsAndSaysSoPasses(t *testing.T) {
+	store := newServer("drops by label")
+	require.NoError(t, find(t, "labels in any order").hold(store))
+	require.NoError(t, find(t, "labels in any order").hold(struct{ counter.Store }{store}))
+	require.NotEmpty(t, store.dropped)
 }

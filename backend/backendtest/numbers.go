@@ -22,6 +22,16 @@ var numbers = []check{
 		run:  maxCount,
 	},
 	{
+		name: "MaxCount has a name",
+		rule: "the error of an addition beyond MaxCount is counter.ErrMaxCount",
+		run:  maxCountByName,
+	},
+	{
+		name: "a key whose hits have left is not full",
+		rule: "what no window reaches any more does not count against MaxCount",
+		run:  emptiedByTime,
+	},
+	{
 		name: "keys do not meet",
 		rule: "Op.Key: printable ASCII without spaces and braces, 1 to 200 bytes; a key counts by itself",
 		run:  storedKeys,

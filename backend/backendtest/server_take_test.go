@@ -72,6 +72,9 @@ func (s *server) Take(ctx context.Context, t *counter.Taking) error {
 func (s *server) step(t *counter.Taking) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.staleStep(t); err != nil {
+		return err
+	}
 	t.Allowed = true
 	for i := range t.Demands {
 		for j := range t.Demands[i].Windows {

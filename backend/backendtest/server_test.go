@@ -27,6 +27,10 @@ type server struct {
 	items map[place]item
 	keys  map[string][]place // the items of a key
 	last  *counter.Op        // answered
+
+	forgotten map[string]forgotten
+	dropped   map[string][]item // of a key, in a store that drops by its callers' labels
+	ever      map[string]int64  // what was added to a key
 }
 
 // place is what the server calls a bucket of a key.
@@ -40,12 +44,17 @@ type item struct {
 	bucket tiers.Bucket
 	count  int64
 	dies   time.Time
+	ttl    time.Duration
 }
 
-var _ counter.Taker = (*server)(nil)
+var (
+	_ counter.Taker     = (*server)(nil)
+	_ counter.Forgetter = (*server)(nil)
+)
 
 func newServer(fault string) *server {
-	return &server{fault: fault, items: map[place]item{}, keys: map[string][]place{}}
+	return &server{fault: fault, items: map[place]item{}, keys: map[string][]place{},
+		forgotten: map[string]forgotten{}, dropped: map[string][]item{}, ever: map[string]int64{}}
 }
 
 // has tells of a mistake that it is the one to make. All are listed in
@@ -188,6 +197,9 @@ func (s *server) work(op *counter.Op) error {
 	if s.has("takes back all tiers or none") && op.N < 0 && len(op.Add) < op.Ladder.Len() {
 		return nil
 	}
+	if err := s.staleDo(op); err != nil || s.before(op) {
+		return err
+	}
 	for i := range op.Add {
 		if s.has("drops the coarsest addition") && i > 0 && i == op.Ladder.Len()-1 {
 			op.Add[i].Count = op.N
@@ -261,10 +273,13 @@ func (s *server) add(op *counter.Op, slot *counter.Slot) error {
 		it.count = 1 - op.N
 	}
 	if !there {
-		it.key, it.bucket, it.dies = op.Key, slot.Bucket, s.dies(op, slot)
+		it.key, it.bucket, it.dies, it.ttl = op.Key, slot.Bucket, s.dies(op, slot), slot.TTL
 		s.keys[op.Key] = append(s.keys[op.Key], name)
 	}
 	before := it.count
+	if s.ever[op.Key] += op.N; s.ever[op.Key] > counter.MaxCount && s.has("what has left counts against MaxCount") {
+		return fmt.Errorf("server: %w", counter.ErrMaxCount)
+	}
 	switch {
 	case op.N > counter.MaxCount-it.count && s.has("wraps at the end"):
 		it.count = it.count + op.N - counter.MaxCount - 1
@@ -272,9 +287,11 @@ func (s *server) add(op *counter.Op, slot *counter.Slot) error {
 		it.count = counter.MaxCount
 	case op.N > counter.MaxCount-it.count && s.has("starts again at the end"):
 		delete(s.items, name)
+		return fmt.Errorf("server: %w", counter.ErrMaxCount)
+	case op.N > counter.MaxCount-it.count && s.has("MaxCount without a name"):
 		return errors.New("server: too many")
 	case op.N > counter.MaxCount-it.count:
-		return errors.New("server: too many")
+		return fmt.Errorf("server: %w", counter.ErrMaxCount)
 	case s.has("taking back goes below zero"):
 		it.count += op.N
 	case it.count+op.N < 0 && s.has("taking back too much is ignored"):

@@ -1,0 +1,397 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var forgets = []check{
+	{
+		name:    "forgetting empties a key",
+		rule:    "Forget sets all counts of the key to zero, of every tier and of any label, and touches no other key",
+		forgets: true,
+		run:     forgetsAll,
+	},
+	{
+		name:    "counting goes on after a Forget",
+		rule:    "a hit that is added after a Forget counts, whatever its label",
+		forgets: true,
+		run:     countsOn,
+	},
+	{
+		name:    "a Forget is remembered",
+		rule:    "Forgotten is the newest Label that is remembered of the key, 0 if there is none",
+		forgets: true,
+		run:     remembers,
+	},
+	{
+		name:    "a Forget is remembered as long as asked",
+		rule:    "Forgetting.Remember: how long at least, from Now on",
+		forgets: true,
+		waits:   true,
+		run:     remembersFor,
+	},
+	{
+		name:    "too late to forget",
+		rule:    "when ctx is done or Deadline has passed, Forget and Forgotten do nothing and return an error",
+		forgets: true,
+		run:     lateToForget,
+	},
+	{
+		name:    "forgetting in a crowd",
+		rule:    "Forget touches no other key, and leaves nothing that was there when it began",
+		forgets: true,
+		run:     forgetsInACrowd,
+	},
+}
+
+// forgetting is what a Counter asks for at now.
+func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *counter.Forgetting {
+	f := &counter.Forgetting{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(enough), Label: label, Remember: remember}
+	for _, t := range l.Tiers() {
+		f.TTLs = append(f.TTLs, ttl(t, 0))
+	}
+	return f
+}
+
+// forget is Forget, with all the time in the world, and a label of now.
+func (s *subject) forget(l tiers.Ladder, key string, now time.Time) error {
+	f := s.forgetting(l, key, now, now.UnixNano(), ttl(coarsest(l), 0))
+	if err := s.forgetter.Forget(context.Background(), f); err != nil {
+		return fmt.Errorf("forgetting %s at %v: %w", key, now.UTC(), err)
+	}
+	return nil
+}
+
+// forgotten is an error unless what is remembered of key is want.
+func (s *subject) forgotten(key string, now time.Time, want int64) error {
+	got, err := s.forgetter.Forgotten(context.Background(), s.key(key), now, time.Now().Add(enough))
+	if err != nil {
+		return fmt.Errorf("what is remembered of %s: %w", key, err)
+	}
+	if got != want {
+		return fmt.Errorf("of %s the label %d is remembered, want %d", key, got, want)
+	}
+	return nil
+}
+
+// spread is instants that a key of l may be hit at: as long ago as each tier is
+// kept, close together until now, and some ahead of now by what another
+// caller's clock may be. They are in order.
+func spread(l tiers.Ladder, now time.Time) (all []time.Time) {
+	for _, t := range l.Tiers() {
+		for i := range time.Duration(24) {
+			all = append(all, now.Add(-t.Keep+i*t.Keep/24))
+		}
+	}
+	for i := range time.Duration(1200) {
+		all = append(all, now.Add(-i*l.At(0).Width))
+	}
+	for i := range time.Duration(5) {
+		all = append(all, now.Add(i*500*time.Millisecond))
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return all
+}
+
+func forgetsAll(s *subject) error {
+	for i, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")} {
+		key := fmt.Sprintf("k%dk", i)
+		neighbours := []string{key + "1", key + ":", key + "!", "x" + key, strings.ToUpper(key), key[:2]}
+		hits := spread(l, noon)
+		for j, at := range hits {
+			if _, err := s.add(l, key, at, int64(1+j%3)); err != nil {
+				return err
+			}
+		}
+		for _, other := range neighbours {
+			if _, err := s.add(l, other, noon, 7); err != nil {
+				return err
+			}
+		}
+		for range 2 { // the second finds nothing
+			if err := s.forget(l, key, noon); err != nil {
+				return err
+			}
+		}
+		for _, at := range hits {
+			if err := s.expect(l, key, at, noon, 0); err != nil {
+				return fmt.Errorf("ladder %s, after a Forget at %v: %w", l, noon, err)
+			}
+		}
+		for _, other := range neighbours {
+			if err := s.expect(l, other, noon, noon, 7); err != nil {
+				return fmt.Errorf("another key was forgotten: %w", err)
+			}
+			if err := s.forgotten(other, noon, 0); err != nil {
+				return err
+			}
+		}
+		if s.taker != nil {
+			take := s.taking(l, noon, 3, 0, demand{key, counter.Limits{{Max: 3, Per: coarsest(l).Keep}, {Max: 3, Per: l.At(0).Keep}}})
+			if err := s.take(take); err != nil {
+				return err
+			}
+			if w := take.Demands[0].Windows[0]; !take.Allowed || w.Count != 0 {
+				return fmt.Errorf("ladder %s, a step after a Forget: allowed %v, count %d", l, take.Allowed, w.Count)
+			}
+			if err := s.expect(l, key, noon, noon, 3); err != nil {
+				return fmt.Errorf("after a Forget and a step of 3: %w", err)
+			}
+		}
+		if err := s.forget(l, fmt.Sprint("never", i), noon); err != nil {
+			return fmt.Errorf("a key that was never hit: %w", err)
+		}
+	}
+	return nil
+}
+
+// countsOn adds, takes back and forgets in the same few seconds, before and
+// after the label of the last Forget, and compares with a log.
+func countsOn(s *subject) error {
+	for _, l := range []tiers.Ladder{dayLadder, manyKeeps} {
+		for round := range 4 {
+			counts, key := map[tiers.Bucket]int64{}, fmt.Sprintf("k%s-%d", l.At(0).Keep, round)
+			for range 80 {
+				at := noon.Add(time.Duration(s.rand.IntN(9)-4) * time.Second)
+				switch r := s.rand.IntN(8); {
+				case r == 0:
+					if err := s.forget(l, key, noon); err != nil {
+						return err
+					}
+					clear(counts)
+				case r == 1 && counts[l.Buckets(at)[0]] > 0:
+					if _, err := s.add(l, key, at, -1); err != nil {
+						return err
+					}
+					for _, b := range l.Buckets(at) {
+						counts[b]--
+					}
+				default:
+					got, err := s.add(l, key, at, 2)
+					if err != nil {
+						return err
+					}
+					for i, b := range l.Buckets(at) {
+						if counts[b] += 2; got[i] != counts[b] {
+							return fmt.Errorf("bucket %s of %s counts %d after an addition, want %d", b, key, got[i], counts[b])
+						}
+					}
+				}
+				var want []int64
+				for _, b := range l.Buckets(at) {
+					want = append(want, counts[b])
+				}
+				if err := s.expect(l, key, at, noon, want...); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// remembers forgets under labels of every kind: exact to the nanosecond, before
+// 1970, out of order. A key is hit before, since of one without counts nothing
+// need be remembered.
+func remembers(s *subject) error {
+	hit := func(key string) error {
+		_, err := s.add(dayLadder, key, noon, 1)
+		return err
+	}
+	const remember = 26 * time.Hour
+	now := noon.UnixNano()
+	if err := s.forgotten("never", noon, 0); err != nil {
+		return err
+	}
+	for i, label := range []int64{now, now + 1, now - 1, now | 1, 1, 1<<53 + 1, 1<<62 + 1, -1, -1 << 60, 1<<31 - 1, 1 << 31, time.Date(1701, 1, 1, 0, 0, 0, 1, time.UTC).UnixNano()} {
+		key := fmt.Sprint("k", i)
+		if err := hit(key); err != nil {
+			return err
+		}
+		if err := s.forgotten(key, noon, 0); err != nil {
+			return fmt.Errorf("a key that was hit, and not forgotten: %w", err)
+		}
+		at := time.Unix(0, label)
+		if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, key, at, label, remember)); err != nil {
+			return err
+		}
+		if err := s.forgotten(key, at, label); err != nil {
+			return err
+		}
+		// A hit, or taking one back, changes nothing of that.
+		for _, n := range []int64{3, -3, 1} {
+			if _, err := s.add(dayLadder, key, at, n); err != nil {
+				return err
+			}
+			if err := s.forgotten(key, at, label); err != nil {
+				return fmt.Errorf("after a hit: %w", err)
+			}
+		}
+		for _, other := range []string{key + "1", "x" + key, "never", key + "!"} {
+			if err := s.forgotten(other, at, 0); err != nil {
+				return fmt.Errorf("another key: %w", err)
+			}
+		}
+	}
+	newest := int64(0)
+	for _, ahead := range []int64{0, 5, 3, 5, 1e9, -1e9, 1e9 + 1, 1e9} {
+		if err := hit("order"); err != nil {
+			return err
+		}
+		label := now + ahead
+		newest = max(newest, label)
+		if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, "order", noon, label, remember)); err != nil {
+			return err
+		}
+		if err := s.forgotten("order", noon, newest); err != nil {
+			return fmt.Errorf("forgotten at %d and then at %d: %w", newest, label, err)
+		}
+	}
+	return nil
+}
+
+// remembersFor watches what is remembered in the time of the world: for two
+// seconds and a half, for longer than memcached's 30 days and the 2^31 ms of an
+// int32, and where another Forget comes that asks for less.
+func remembersFor(s *subject) error {
+	const short, day = 2500 * time.Millisecond, 24 * time.Hour
+	began := time.Now()
+	marks := []struct {
+		key      string
+		label    int64
+		remember time.Duration
+		less     bool // an older label comes, to be remembered for a moment
+	}{
+		{"short", began.UnixNano(), short, false},
+		{"less", began.UnixNano(), short, true},
+		{"month", began.UnixNano() + 1, 31 * day, false},
+		{"int32", began.UnixNano() + 2, 25 * day, false},
+		{"year", began.UnixNano() + 3, 368 * day, true},
+	}
+	for _, m := range marks {
+		if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
+			return err
+		}
+		if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label, m.remember)); err != nil {
+			return err
+		}
+		if m.less {
+			if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
+				return err
+			}
+			if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label-1, time.Millisecond)); err != nil {
+				return err
+			}
+		}
+	}
+	for time.Since(began) < 3500*time.Millisecond {
+		for _, m := range marks {
+			err := s.forgotten(m.key, time.Now(), m.label)
+			if age := time.Since(began); err != nil && age < m.remember {
+				return fmt.Errorf("%s after a Forget that was to be remembered for %s: %w", age, m.remember, err)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
+}
+
+func lateToForget(s *subject) error {
+	if _, err := s.add(dayLadder, "k", noon, 3); err != nil {
+		return err
+	}
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, late := range []struct {
+		why      string
+		ctx      context.Context
+		deadline time.Time
+	}{
+		{"a context that is done", done, time.Now().Add(enough)},
+		{"a deadline that has passed", context.Background(), time.Now().Add(-time.Second)},
+	} {
+		f := s.forgetting(dayLadder, "k", noon, noon.UnixNano(), time.Hour)
+		f.Deadline = late.deadline
+		if err := s.forgetter.Forget(late.ctx, f); err == nil {
+			return fmt.Errorf("Forget under %s returns nil", late.why)
+		}
+		if label, err := s.forgetter.Forgotten(late.ctx, f.Key, noon, late.deadline); err == nil {
+			return fmt.Errorf("Forgotten under %s returns %d and nil", late.why, label)
+		}
+		if err := s.expect(dayLadder, "k", noon, noon, 3); err != nil {
+			return fmt.Errorf("a Forget under %s: %w", late.why, err)
+		}
+		if err := s.forgotten("k", noon, 0); err != nil {
+			return fmt.Errorf("a Forget under %s: %w", late.why, err)
+		}
+	}
+	return nil
+}
+
+// forgetsInACrowd has every goroutine hit a key of its own, which must stay
+// exact, and one that they share. Half of them forget as well; the others hit
+// as long as these are at it.
+func forgetsInACrowd(s *subject) error {
+	const callers, calls = 8, 60
+	var forgetters atomic.Int64
+	forgetters.Store(callers / 2)
+	err := together(callers, func(i int) error {
+		forgets := i%2 == 0
+		if forgets {
+			defer forgetters.Add(-1)
+		}
+		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
+		own, sum := fmt.Sprint("own", i), int64(0)
+		for j := 0; j < calls || !forgets && forgetters.Load() > 0; j++ {
+			at := noon.Add(time.Duration(r.IntN(3)) * time.Second)
+			sum++
+			got, err := s.add(dayLadder, own, at, 1)
+			if err != nil {
+				return err
+			}
+			if got[2] != sum {
+				return fmt.Errorf("the hour of a key beside one that is forgotten counts %d, want %d", got[2], sum)
+			}
+			if _, err := s.add(dayLadder, "shared", at, 1); err != nil {
+				return err
+			}
+			if !forgets {
+				continue
+			}
+			if r.IntN(4) == 0 {
+				if err := s.forget(dayLadder, "shared", at); err != nil {
+					return err
+				}
+			}
+			if r.IntN(16) == 0 {
+				if err := s.forget(dayLadder, own, at); err != nil {
+					return err
+				}
+				sum = 0
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.forget(dayLadder, "shared", noon); err != nil {
+		return err
+	}
+	for i := range time.Duration(3) {
+		at := noon.Add(i * time.Second)
+		if err := s.expect(dayLadder, "shared", at, noon, 0); err != nil {
+			return fmt.Errorf("after the last of many Forgets: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package backendtest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// drops tells of a server that it has no clock: it drops what its callers'
+// labels say has expired. That is no mistake, if it also says what it no
+// longer knows.
+func (s *server) drops() bool { return strings.HasPrefix(s.fault, "drops by label") }
+
+// drop lets go what has expired by now.
+func (s *server) drop(key string, now time.Time) {
+	if !s.drops() {
+		return
+	}
+	for _, name := range s.keys[key] {
+		if it, there := s.items[name]; there && !it.bucket.End().Add(it.ttl).After(now) {
+			s.dropped[key] = append(s.dropped[key], it)
+			delete(s.items, name)
+		}
+	}
+}
+
+// needs tells whether a call at now whose window of a width reaches from bucket
+// first to last would need what was dropped.
+func (s *server) needs(key string, now time.Time, width time.Duration, first, last int64) bool {
+	for _, it := range s.dropped[key] {
+		if b := it.bucket; b.Width == width && b.Index >= first && b.Index <= last && b.End().Add(it.ttl).After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) stale(any bool) error {
+	if any && !s.has("drops by label, and AnyLabel is stale too") || s.has("drops by label, and does not say so") {
+		return nil
+	}
+	return fmt.Errorf("server: %w", counter.ErrStaleLabel)
+}
+
+// staleDo is the error of an op that needs what was dropped. It drops what has
+// expired by the op's own clock.
+func (s *server) staleDo(op *counter.Op) error {
+	s.drop(op.Key, op.Now)
+	needs := s.has("drops by label, and the newest is stale") && len(s.dropped[op.Key]) > 0
+	for _, slot := range op.Add {
+		needs = needs || op.N > 0 && s.needs(op.Key, op.Now, slot.Width, slot.Index, slot.Index)
+	}
+	for _, r := range op.Read {
+		needs = needs || !s.has("drops by label, and reads what is left") && s.needs(op.Key, op.Now, r.Width, r.First, r.First+int64(len(r.Counts))-1)
+	}
+	if !needs || op.N < 0 {
+		return nil
+	}
+	err := s.stale(op.AnyLabel)
+	if err != nil && op.N > 0 {
+		s.addStale(op)
+	}
+	return err
+}
+
+// addStale makes the mistake of an addition that is refused and counts.
+func (s *server) addStale(op *counter.Op) {
+	if !s.has("drops by label, and a stale addition counts") {
+		return
+	}
+	for i := range op.Add {
+		_ = s.add(op, &op.Add[i])
+		op.Add[i].Count = 0
+	}
+}
+
+func (s *server) staleStep(t *counter.Taking) error {
+	for _, d := range t.Demands {
+		key := string(d.Key)
+		s.drop(key, t.Now)
+		needs := false
+		for i, b := range t.Ladder.Buckets(t.Now) {
+			needs = needs || s.needs(key, t.Now, t.Ladder.At(i).Width, b.Index, b.Index)
+		}
+		for _, w := range d.Windows {
+			width := t.Ladder.At(w.Finest).Width
+			needs = needs || s.needs(key, t.Now, width, tiers.Index(t.Now.Add(-w.Per-t.Slack).UnixNano(), width), math.MaxInt64)
+		}
+		if err := s.stale(t.AnyLabel); needs && err != nil {
+			op := &counter.Op{Key: key, Ladder: t.Ladder, Now: t.Now, N: t.N}
+			for i, b := range t.Ladder.Buckets(t.Now) {
+				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[i]})
+			}
+			s.addStale(op)
+			return err
+		}
+	}
+	return nil
+}
