@@ -23,6 +23,7 @@ var labels = []check{
 // go back by up to twice what the ladder keeps. The log forgets nothing, so an
 // answer from a store that has dropped what its label needs is found wrong.
 func anyOrder(s *subject) error {
+	clock := noon // goes on from key to key: what a store knows of what it has dropped need not be of one key
 	for i, l := range []tiers.Ladder{
 		mustLadder("1s:10s"),
 		mustLadder("1s:1m"),
@@ -32,10 +33,11 @@ func anyOrder(s *subject) error {
 	} {
 		for j, slack := range []time.Duration{0, 2 * time.Second} {
 			for round := range 6 {
-				d := &disorder{subject: s, key: fmt.Sprint(i, "-", j, "-", round), ladder: l, slack: slack, counts: map[tiers.Bucket]int64{}, newest: noon}
+				d := &disorder{subject: s, key: fmt.Sprint(i, "-", j, "-", round), ladder: l, slack: slack, counts: map[tiers.Bucket]int64{}, newest: clock}
 				if err := d.run(120); err != nil {
 					return fmt.Errorf("%w\nafter, on ladder %s with slack %s:\n%s", err, l, slack, strings.Join(d.said, "\n"))
 				}
+				clock = d.newest
 			}
 		}
 	}
