@@ -46,9 +46,10 @@ func inRange(b tiers.Bucket) error {
 	return nil
 }
 
-// full is the error of a bucket that would count beyond counter.MaxCount.
+// full is the error of a bucket that would count beyond counter.MaxCount: a
+// counter.ErrMaxCount.
 func full(width, start, count, n int64) error {
-	return fmt.Errorf("memory: bucket %s holds %d, with %d more it would be beyond %d", bucket(start, width), count, n, int64(counter.MaxCount))
+	return fmt.Errorf("memory: bucket %s holds %d, with %d more it would be beyond %d: %w", bucket(start, width), count, n, int64(counter.MaxCount), counter.ErrMaxCount)
 }
 
 // bucket is the bucket of that width that starts at start.

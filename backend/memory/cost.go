@@ -39,9 +39,9 @@ func (e *entry) cost() int64 {
 			for k := range n.past.rings {
 				c += int64(len(n.past.rings[k].cells))
 			}
-		}
-		for t := n.totals; t != nil; t = t.next {
-			c += totalsCost
+			for t := n.past.totals; t != nil; t = t.next {
+				c += totalsCost
+			}
 		}
 	}
 	return c
@@ -61,7 +61,7 @@ func (n *entry) growth(k, missing int) (ring, beside int64) {
 	if n.past == nil {
 		beside = pastCost
 	}
-	if n.totals == nil && want >= longRing {
+	if (n.past == nil || n.past.totals == nil) && want >= longRing {
 		beside += totalsCost
 	}
 	return int64(want - have), beside

@@ -88,7 +88,7 @@ next:
 			return nil, err
 		}
 		fine, width := int64(baseOf(op.Ladder, slot.Width)), int64(slot.Width)
-		ttl := sumTTL(stretched(int64(slot.TTL), now, (slot.Index+1)*width), width, fine)
+		ttl := sumTTL(add(stretched(int64(slot.TTL), now, (slot.Index+1)*width), grace), width, fine)
 		if op.N > 0 && fine != width && !slices.ContainsFunc(op.Add, func(part counter.Slot) bool {
 			return int64(part.Width) == fine && floorDiv(part.Index, width/fine) == slot.Index
 		}) {
@@ -122,10 +122,13 @@ func stretched(ttl, now, end int64) int64 {
 // do does the additions under the lock of the shard, all of them or none. It
 // lacks room for that many buckets if the result is above zero.
 func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
+	e := sh.table.find(d.hash, d.key)
+	if d.op.N >= 0 && !d.op.AnyLabel && d.staleReads(sh, e) {
+		return 0, errStale
+	}
 	if len(d.op.Add) == 0 {
 		return 0, nil
 	}
-	e := sh.table.find(d.hash, d.key)
 	if d.op.N <= 0 {
 		if e != nil {
 			s.takeBack(sh, d, e, r)
@@ -133,7 +136,7 @@ func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
 		return 0, nil
 	}
 	d.own = 0
-	lacks, err = s.doLacks(d, e, r)
+	lacks, err = s.doLacks(sh, d, e, r)
 	if err != nil || lacks > 0 && !s.has(r, lacks) {
 		if e != nil && s.lower(sh, e, r) {
 			return s.do(sh, d, r) // as a fresh key, which needs less
@@ -154,10 +157,13 @@ func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
 		n, k := e.tier(e.prof.find(int64(slot.Width)))
 		count, spent := n.put(k, slot.Index*int64(slot.Width), d.op.N)
 		slot.Count, r.left = count, r.left-spent
-		e.big = e.big || count > d.safe
+		if count > d.safe {
+			e.odd |= isBig
+		}
 	}
 	d.sums(e, s)
 	if fresh {
+		e.look()
 		s.enter(sh, e)
 	} else {
 		s.lower(sh, e, r)
@@ -168,15 +174,19 @@ func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
 // doLacks is what the additions need of the bound. It drops what is expired of
 // their tiers, so that rings do not grow for it, and longer TTLs do not bring
 // it back.
-func (s *Store) doLacks(d *doing, e *entry, r *room) (lacks int64, err error) {
+func (s *Store) doLacks(sh *shard, d *doing, e *entry, r *room) (lacks int64, err error) {
 	var prof *profile
 	if e == nil {
 		prof = s.profiles.get(d.want)
 		lacks = freshCost(len(d.key), prof)
 	} else {
-		for i, t := range e.prof.tiers {
+		for i := range e.prof.tiers {
+			t := &e.prof.tiers[i]
 			if n, k := e.tier(i); d.wants(t.width) {
-				r.left += n.expire(k, t.expired(d.now))
+				if last, freed := n.expire(k, t.expired(d.now)); last != never {
+					r.left += freed
+					e.drops(last, t)
+				}
 			}
 		}
 		d.own = e.cost()
@@ -185,6 +195,9 @@ func (s *Store) doLacks(d *doing, e *entry, r *room) (lacks int64, err error) {
 			lacks = prof.chain() - e.prof.chain()
 		}
 	}
+	if !d.op.AnyLabel && d.staleAdds(sh, e) {
+		return 0, errStale
+	}
 	b := bill{lacks: lacks}
 	var blank [2]entry // in place of entries that are not there yet, one after the other
 	for i, t := range prof.tiers {
@@ -192,7 +205,7 @@ func (s *Store) doLacks(d *doing, e *entry, r *room) (lacks int64, err error) {
 		if e != nil && i/perEntry <= (len(e.prof.tiers)-1)/perEntry {
 			n, k = e.tier(i)
 		}
-		missing, err := d.missing(n, k, t.width, e != nil && e.big)
+		missing, err := d.missing(n, k, t.width, e != nil && e.odd&isBig != 0)
 		if err != nil {
 			return 0, err
 		}

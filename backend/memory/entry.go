@@ -18,16 +18,16 @@ type entry struct {
 	oldest int64 // start of the ring's first cell; forever if it is empty
 
 	length uint8 // of the key; isLong if it is in long
-	big    bool  // a cell is, or was, so large that sums of cells may be beyond counter.MaxCount
+	odd    uint8 // isBig and so on: what forbids the short way of a Take
 	name   [38]byte
 
 	newest [perEntry]cell // n is zero if the tier has no cell
 
-	past   *past
-	totals *totals       // running totals of long rings
-	pos    [heaps]uint32 // in the shard's heaps
-	long   *string       // a key that is longer than name and rest
-	rest   [32]byte      // of a key that is longer than name
+	past    *past
+	dropped int64         // see stale.go
+	pos     [heaps]uint32 // in the shard's heaps
+	long    *string       // a key that is longer than name and rest
+	rest    [32]byte      // of a key that is longer than name
 }
 
 const (
@@ -35,10 +35,18 @@ const (
 	isLong  = 255
 )
 
+// Bits of entry.odd.
+const (
+	isBig       = 1 << iota // a cell is, or was, so large that sums of cells may be beyond counter.MaxCount
+	isAhead                 // dropped is after the end of the newest bucket of tier 0
+	isStretched             // what was dropped had a shorter TTL than the profile has now
+)
+
 // past is the buckets of an entry but the newest of each tier.
 type past struct {
-	rings [perEntry]ring
-	next  *entry // tiers beyond perEntry; of it only past, totals, older, oldest and newest are used
+	totals *totals // running totals of long rings
+	rings  [perEntry]ring
+	next   *entry // tiers beyond perEntry; of it only past, older, oldest and newest are used
 }
 
 func (e *entry) chained() *entry {
@@ -50,7 +58,7 @@ func (e *entry) chained() *entry {
 
 // reset makes e the entry of a fresh key.
 func (e *entry) reset(key []byte, p *profile) {
-	*e = entry{prof: p, oldest: forever}
+	*e = entry{prof: p, oldest: forever, dropped: never}
 	if len(key) <= inEntry {
 		e.length = uint8(len(key))
 		copy(e.rest[:], key[copy(e.name[:], key):])
@@ -64,6 +72,9 @@ func (e *entry) reset(key []byte, p *profile) {
 // extend makes room for the tiers of p, which is the profile of e with others
 // after it.
 func (e *entry) extend(p *profile) (spent int64) {
+	if e.dropped != never && e.prof != p {
+		e.odd |= isStretched
+	}
 	e.prof = p
 	for left := len(p.tiers); left > perEntry; left -= perEntry {
 		if e.past == nil {
@@ -170,8 +181,8 @@ func (n *entry) grow(k int) (spent int64) {
 	if have := len(r.cells); int(r.len) == have {
 		r.resize(capacity(have + 1))
 		spent += int64(len(r.cells) - have)
-		if n.totals == nil && len(r.cells) >= longRing {
-			n.totals = newTotals()
+		if n.past.totals == nil && len(r.cells) >= longRing {
+			n.past.totals = newTotals()
 			spent += totalsCost
 		}
 	}

@@ -123,7 +123,7 @@ func TestTheEmptyGoFirst(t *testing.T) {
 			hit(t, s, fmt.Sprint("young", i), later)
 		}
 		// Seen from noon on: an hour's bucket ends at 13:00 and lives 25 hours.
-		empty := noon.Add(26 * time.Hour)
+		empty := noon.Add(26*time.Hour + time.Duration(grace))
 		if policy == Refuse {
 			require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "new0", empty.Add(-1), per(5, day))))
 		}

@@ -68,6 +68,9 @@ func soundEntry(e *entry) error {
 	if e.empty() {
 		return fmt.Errorf("has no buckets and is still there")
 	}
+	if c := e.newest[0]; c.n > 0 && (e.dropped > after(c.start, e.prof.tiers[0].width)) != (e.odd&isAhead != 0) && !e.isMark() {
+		return fmt.Errorf("dropped %d, newest %d of %d, odd %b", e.dropped, c.start, e.prof.tiers[0].width, e.odd)
+	}
 	tiers := len(e.prof.tiers)
 	for n := e; n != nil; n = n.chained() {
 		longest := 0
@@ -88,8 +91,8 @@ func soundEntry(e *entry) error {
 			return fmt.Errorf("no past, but older %d and oldest %d", n.older, n.oldest)
 		case n.past != nil && n.past.next == nil && longest == 0:
 			return fmt.Errorf("a past without rings")
-		case (longest >= longRing) != (n.totals != nil):
-			return fmt.Errorf("totals %v with a ring of %d", n.totals != nil, longest)
+		case (longest >= longRing) != (n.past != nil && n.past.totals != nil):
+			return fmt.Errorf("totals %v with a ring of %d", n.past != nil && n.past.totals != nil, longest)
 		}
 		if err := soundTotals(n); err != nil {
 			return err
@@ -140,7 +143,10 @@ func sumFrom(r *ring, from uint32) (hi uint32, lo uint64) {
 
 func soundTotals(n *entry) error {
 	blocks := 0
-	for b := n.totals; b != nil; b = b.next {
+	if n.past == nil {
+		return nil
+	}
+	for b := n.past.totals; b != nil; b = b.next {
 		blocks++
 		for i := range b.list {
 			if b.tier[i] == noTier {

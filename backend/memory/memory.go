@@ -109,14 +109,17 @@ type shard struct {
 	heaps [heaps]heap
 	index int
 
+	dropped int64 // see stale.go
+
 	reclaimed, forgotten int64
 
 	_ [64]byte
 }
 
 var (
-	_ counter.Taker = (*Store)(nil)
-	_ counter.Local = (*Store)(nil)
+	_ counter.Taker     = (*Store)(nil)
+	_ counter.Forgetter = (*Store)(nil)
+	_ counter.Local     = (*Store)(nil)
 )
 
 const minShards, maxShards = 16, 256
@@ -139,7 +142,7 @@ func New(config Config) *Store {
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.index, sh.table = i, newTable()
+		sh.index, sh.table, sh.dropped = i, newTable(), never
 		for which := range sh.heaps {
 			sh.heaps[which].which = which
 			s.firsts[which][i].Store(forever)

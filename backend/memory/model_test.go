@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -260,6 +261,10 @@ func (c call) runTake(s *Store, m *model) error {
 	t := c.take
 	err := s.Take(context.Background(), t)
 	now := t.Now.UnixNano()
+	if errors.Is(err, counter.ErrStaleLabel) && !t.AnyLabel && m.latest > t.Now.UnixNano() {
+		t.AnyLabel = true
+		return c.runTake(s, m)
+	}
 	var mustAllow, mayAllow = true, true
 	for _, d := range t.Demands {
 		for _, w := range d.Windows {
@@ -352,6 +357,7 @@ func (c call) runDo(s *Store, m *model) error {
 	if err == nil {
 		return c.compareDo(m)
 	}
+	stale := errors.Is(err, counter.ErrStaleLabel) && !op.AnyLabel
 	for _, slot := range op.Add {
 		if slot.Count != 0 {
 			return fmt.Errorf("%w, and a count of %d", err, slot.Count)
@@ -359,6 +365,10 @@ func (c call) runDo(s *Store, m *model) error {
 	}
 	if err == ErrFull && op.N > 0 && s.max < math.MaxInt32 {
 		return nil
+	}
+	if stale {
+		op.AnyLabel = true
+		return c.runDo(s, m)
 	}
 	if strings.Contains(err.Error(), "it would be beyond") {
 		for _, slot := range op.Add {

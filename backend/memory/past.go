@@ -16,7 +16,7 @@ func (n *entry) push(k int) (spent int64) {
 	if k == 0 {
 		n.sum0(c.n)
 	}
-	for t := n.totals; t != nil; t = t.next {
+	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			w := &t.list[i]
 			if int(t.tier[i]) != k {
@@ -52,7 +52,7 @@ func (n *entry) change(k int, seq uint32, d int64) {
 	if k == 0 {
 		n.sum0(d)
 	}
-	for t := n.totals; t != nil; t = t.next {
+	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			if w := &t.list[i]; int(t.tier[i]) == k && int32(seq-w.at) >= 0 {
 				w.add(d)
@@ -96,7 +96,7 @@ func (n *entry) remove(k int, seq uint32) {
 // they and the entry know of the cells beside them.
 func (n *entry) renumber(k int, move func(*window)) {
 	r := &n.past.rings[k]
-	for t := n.totals; t != nil; t = t.next {
+	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			if int(t.tier[i]) == k {
 				move(&t.list[i])
@@ -131,32 +131,35 @@ func (n *entry) sum0(d int64) {
 	}
 }
 
-// expire drops the cells of tier k that start at or before cut, and returns
-// what that gave back of the store's bound.
-func (n *entry) expire(k int, cut int64) (freed int64) {
+// expire drops the cells of tier k that start at or before cut. last is the
+// start of the newest of them, never if there is none; freed is what that gave
+// back of the store's bound.
+func (n *entry) expire(k int, cut int64) (last, freed int64) {
 	c := &n.newest[k]
 	if c.n == 0 {
-		return 0
+		return never, 0
 	}
 	if c.start <= cut {
+		last = c.start
 		*c = cell{}
-		return n.clear(k)
+		return last, n.clear(k)
 	}
 	if n.past == nil {
-		return 0
+		return never, 0
 	}
 	r := &n.past.rings[k]
 	if r.len == 0 || r.first > cut {
-		return 0
+		return never, 0
 	}
-	if r.at(r.end()-1).start <= cut {
-		return n.clear(k)
+	if last = r.at(r.end() - 1).start; last <= cut {
+		return last, n.clear(k)
 	}
 	for r.at(r.head).start <= cut {
+		last = r.at(r.head).start
 		n.drop(k)
 	}
 	n.renumber(k, func(*window) {})
-	return n.shrink(k)
+	return last, n.shrink(k)
 }
 
 // drop lets the oldest cell of the ring go. The caller renumbers.
@@ -166,7 +169,7 @@ func (n *entry) drop(k int) {
 	if k == 0 {
 		n.sum0(-c.n)
 	}
-	for t := n.totals; t != nil; t = t.next {
+	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			if w := &t.list[i]; int(t.tier[i]) == k && w.at == r.head {
 				w.add(-c.n)
@@ -217,7 +220,7 @@ func (n *entry) tidy() (freed int64) {
 		longest = max(longest, len(n.past.rings[k].cells))
 	}
 	if longest < longRing {
-		for ; n.totals != nil; n.totals = n.totals.next {
+		for ; n.past.totals != nil; n.past.totals = n.past.totals.next {
 			freed += totalsCost
 		}
 	}

@@ -151,7 +151,7 @@ func (ps *profiles) ladder(l tiers.Ladder, ttls []time.Duration) *shape {
 			sh.of[i].at = sh.of[b].at
 		}
 		w := &want[sh.of[i].at]
-		w.ttl = max(w.ttl, sumTTL(int64(ttls[i]), int64(t.Width), w.width))
+		w.ttl = max(w.ttl, sumTTL(add(int64(ttls[i]), grace), int64(t.Width), w.width))
 	}
 	sh.prof = ps.get(want)
 	ps.mu.Lock()

@@ -77,6 +77,7 @@ func (s *Store) reclaim(r *room, now int64, keep []uint64) bool {
 		sh.mu.Lock()
 		e, _ := s.first(sh, byEmpty, now, keep)
 		if e != nil {
+			sh.lost(e, e.emptyAt())
 			s.remove(sh, e, r)
 			sh.reclaimed++
 		}
@@ -119,6 +120,7 @@ func (s *Store) forget(r *room, keep []uint64) bool {
 		// first here, and not after the second bound, is first of all.
 		e, next := s.first(sh, byHit, second, keep)
 		if e != nil {
+			sh.lost(e, never)
 			s.remove(sh, e, r)
 			sh.forgotten++
 		}
@@ -191,6 +193,7 @@ func (s *Store) insert(sh *shard, hash uint64, key []byte, p *profile, r *room) 
 		e = new(entry)
 	}
 	e.reset(key, p)
+	e.dropped = sh.dropped
 	r.left -= freshCost(len(key), p)
 	sh.table.insert(hash, e)
 	return e
@@ -208,9 +211,11 @@ func (s *Store) enter(sh *shard, e *entry) {
 // lost all.
 func (s *Store) lower(sh *shard, e *entry, r *room) (removed bool) {
 	if e.empty() {
+		sh.lost(e, never)
 		s.remove(sh, e, r)
 		return true
 	}
+	e.look()
 	for which := range s.orders() {
 		h := &sh.heaps[which]
 		if i, at := int(e.pos[which]), e.order(which); at < h.items[i].at {

@@ -72,8 +72,14 @@ func (s *Store) locked(st *step, parts []part) (lacks int64, err error) {
 	t := st.t
 	t.Allowed, st.own = true, 0
 	for i := range parts {
+		p := &parts[i]
+		sh := s.shard(p.hash)
+		if p.e = sh.table.find(p.hash, t.Demands[i].Key); sh.droppedOf(p.e) > st.now && !t.AnyLabel && st.stale(sh, p.e, t.Demands[i].Windows) {
+			return 0, errStale
+		}
+	}
+	for i := range parts {
 		p, d := &parts[i], &t.Demands[i]
-		p.e = s.shard(p.hash).table.find(p.hash, d.Key)
 		if !s.weigh(st, p.e, d.Windows) {
 			t.Allowed = false
 		}
@@ -167,8 +173,13 @@ func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 		if at == nil {
 			continue
 		}
-		if !covered || at.newest[k].start != sh.clock.at[j].start {
-			st.room.left += at.expire(k, t.expired(st.now))
+		// Where the newest bucket is the label's own, nothing is to be dropped for it
+		// to grow; but what has expired counts no more against counter.MaxCount.
+		if c := &at.newest[k]; !covered || c.start != sh.clock.at[j].start || e.odd&isBig != 0 || c.n > st.shape.safe-st.t.N {
+			if last, freed := at.expire(k, t.expired(st.now)); last != never {
+				st.room.left += freed
+				e.drops(last, t)
+			}
 		}
 	}
 	b := bill{lacks: n}
@@ -179,7 +190,7 @@ func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 		}
 		start := sh.clock.at[j].start
 		count := at.get(k, start)
-		if count > counter.MaxCount-st.t.N || (e.big || count > st.shape.safe-st.t.N) && at.all(k) > counter.MaxCount-st.t.N {
+		if count > counter.MaxCount-st.t.N || (e.odd&isBig != 0 || count > st.shape.safe-st.t.N) && at.all(k) > counter.MaxCount-st.t.N {
 			return 0, full(t.width, start, count, st.t.N)
 		}
 		if count == 0 {
@@ -206,8 +217,11 @@ func (s *Store) add(st *step, p *part, key []byte) {
 		n, k, _ := e.locate(st.shape.prof, j)
 		count, spent := n.put(k, sh.clock.at[j].start, st.t.N)
 		st.room.left -= spent
-		e.big = e.big || count > st.shape.safe
+		if count > st.shape.safe {
+			e.odd |= isBig
+		}
 	}
+	e.look()
 	if fresh {
 		s.enter(sh, e)
 	}

@@ -198,8 +198,12 @@ func TestLongerTTLBringsNothingBack(t *testing.T) {
 	require.Equal(t, []int64{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, got.Read[0].Counts)
 	got = do(counter.Op{Now: at(112), N: -1, Add: slot(101, 0)}) // never there
 	require.Zero(t, got.Add[0].Count)
-	got = do(counter.Op{Now: at(113), N: 1, Add: slot(100, 10*time.Second)})
-	require.EqualValues(t, 1, got.Add[0].Count)
+	again := counter.Op{Key: "k", Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
+	require.ErrorIs(t, s.Do(context.Background(), &again), counter.ErrStaleLabel)
+	require.Zero(t, again.Add[0].Count)
+	again.AnyLabel = true
+	require.EqualValues(t, 1, do(again).Add[0].Count)
+	require.EqualValues(t, 2, do(counter.Op{Now: at(113), N: 1, Add: slot(105, 10*time.Second)}).Add[0].Count, "it is there still")
 	requireSound(t, s)
 }
 
@@ -310,7 +314,7 @@ func TestTakingBackTheExpired(t *testing.T) {
 	s := New(Config{})
 	op := counter.Op{Key: "k", Now: time.Unix(100, 0), N: 5, Add: []counter.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}
 	require.NoError(t, s.Do(context.Background(), &op))
-	op.Now, op.N = time.Unix(102, 0), -1
+	op.Now, op.N = time.Unix(102, grace), -1
 	require.NoError(t, s.Do(context.Background(), &op))
 	require.Zero(t, op.Add[0].Count)
 }

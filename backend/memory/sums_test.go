@@ -165,3 +165,22 @@ func TestNothingLeavesAnEmptyWindow(t *testing.T) {
 	require.False(t, mustTake(t, s, take).Allowed)
 	require.Zero(t, take.Demands[0].Windows[0].Leaves)
 }
+
+// What has expired does not count against counter.MaxCount, where the newest
+// bucket is the label's own as well.
+func TestTheExpiredFillsNothing(t *testing.T) {
+	const ladder = "1s:1h, 1m:1h"
+	s := New(Config{})
+	most := int64(counter.MaxCount)
+	require.NoError(t, s.Do(context.Background(), chain(t, ladder, noon, most-2)))
+	expiry := time.Unix(0, s.lookup("k").prof.tiers[0].expiry(noon.UnixNano())) // some milliseconds after a second has begun
+	before := expiry.Add(-time.Millisecond)
+	require.NoError(t, s.Do(context.Background(), chain(t, ladder, before, 2)))
+	require.ErrorIs(t, s.Do(context.Background(), chain(t, ladder, before, 1)), counter.ErrMaxCount)
+	take := taking(t, ladder, "k", before, per(most, time.Second))
+	require.ErrorIs(t, s.Take(context.Background(), take), counter.ErrMaxCount)
+	take.Now = expiry
+	require.True(t, mustTake(t, s, take).Allowed)
+	require.NoError(t, s.Do(context.Background(), chain(t, ladder, expiry, most-3)))
+	requireSound(t, s)
+}

@@ -70,7 +70,7 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 // in twice the time.
 func (e *entry) hit(t *counter.Taking, windows []counter.Window, shape *shape, c *clock, now int64, s *Store) bool {
 	tiers := e.prof.tiers
-	if len(tiers) > perEntry || t.N < 1 || t.Slack < 0 || e.big {
+	if len(tiers) > perEntry || t.N < 1 || t.Slack < 0 || e.odd != 0 {
 		return false
 	}
 	c.set(e.prof, now)
@@ -86,7 +86,10 @@ func (e *entry) hit(t *counter.Taking, windows []counter.Window, shape *shape, c
 		}
 		k := shape.of[w.Finest].at
 		tier := &tiers[k]
-		reach := min(add(int64(w.Per), int64(t.Slack)), tier.ttl)
+		reach := add(int64(w.Per), int64(t.Slack))
+		if reach > tier.ttl-tiers[0].width {
+			return false // nothing that was dropped may be needed: see stale.go
+		}
 		w.Count = e.count(k, cutoff(now, reach, tier.width), reach, s)
 		if w.Count > w.Max-t.N {
 			return false

@@ -82,7 +82,7 @@ func (w *window) move(r *ring, cut int64) {
 
 // total is the sum of the cells of the ring of tier k that start after cut.
 func (n *entry) total(k int, cut, reach int64, s *Store) int64 {
-	for t := n.totals; t != nil; t = t.next {
+	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			w := &t.list[i]
 			if w.reach != reach || int(t.tier[i]) != k {
@@ -120,7 +120,7 @@ func (n *entry) place(k int, s *Store) *window {
 		return &t.list[i]
 	}
 	blocks := 0
-	for t := n.totals; t != nil; t = t.next {
+	for t := n.past.totals; t != nil; t = t.next {
 		blocks++
 		for i := range t.list {
 			if t.tier[i] == noTier {
@@ -129,16 +129,16 @@ func (n *entry) place(k int, s *Store) *window {
 		}
 	}
 	if blocks < maxTotals && s.reserve(totalsCost) {
-		last := n.totals
+		last := n.past.totals
 		for last.next != nil {
 			last = last.next
 		}
 		last.next = newTotals()
 		return take(last.next, 0)
 	}
-	for t := n.totals; ; t = t.next {
+	for t := n.past.totals; ; t = t.next {
 		if t == nil {
-			t = n.totals // all were hot: none is now
+			t = n.past.totals // all were hot: none is now
 		}
 		for i := range t.list {
 			if !t.hot[i] {
