@@ -8,6 +8,11 @@
 // ago can be replayed. A call whose clock is far ahead sees, and drops, as
 // expired what that time makes expired, of the keys that it adds to, and in a
 // full store of any key; a clock that is set back later does not bring it back.
+// A call with an older label that needs what was dropped, such as one of a
+// process that stood still, is [counter.ErrStaleLabel], and does nothing: a
+// [counter.Counter] reads its clock again.
+//
+// [Store.Forget] empties a key of any size in one short step.
 //
 // # Memory
 //
@@ -80,8 +85,9 @@ const (
 // [counter.ErrStore].
 var ErrFull = errors.New("memory: the store is full")
 
-// Store keeps buckets in memory. It is a [counter.Taker] for any demands, and
-// safe for use by many goroutines at once. Make one with [New].
+// Store keeps buckets in memory. It is a [counter.Taker] for any demands and a
+// [counter.Forgetter], and safe for use by many goroutines at once. Make one
+// with [New].
 type Store struct {
 	max      int64
 	policy   Policy
@@ -159,7 +165,7 @@ func (s *Store) Together([]counter.Demand) bool { return true }
 
 // Stats tell what a [Store] holds, and what it has done since [New].
 type Stats struct {
-	Keys    int   // known, the expired that nobody has needed the place of included
+	Keys    int   // known, the expired that nobody has needed the place of and what is remembered of Forgets included
 	Buckets int64 // memory taken, counted as Config.MaxBuckets says
 
 	Reclaimed int64 // keys whose place was taken after all their buckets had expired
