@@ -322,10 +322,10 @@ func lateToForget(s *subject) error {
 		f := s.forgetting(dayLadder, "k", noon, noon.UnixNano(), time.Hour)
 		f.Deadline = late.deadline
 		if err := s.forgetter.Forget(late.ctx, f); err == nil {
-			return fmt.Errorf("Forget under %s returns nil", late.why)
+			return fmt.Errorf("forgetting under %s returns nil", late.why)
 		}
 		if label, err := s.forgetter.Forgotten(late.ctx, f.Key, noon, late.deadline); err == nil {
-			return fmt.Errorf("Forgotten under %s returns %d and nil", late.why, label)
+			return fmt.Errorf("asking what is remembered under %s returns %d and nil", late.why, label)
 		}
 		if err := s.expect(dayLadder, "k", noon, noon, 3); err != nil {
 			return fmt.Errorf("a Forget under %s: %w", late.why, err)
