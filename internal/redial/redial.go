@@ -1,0 +1,153 @@
+// Package redial keeps callers from dialling an address again and again that
+// has just failed.
+//
+// A server that refuses connections answers each dial at once, so a busy
+// process would dial it for each of its calls: 0.2 ms of a processor each time,
+// and 200 callers saturate two cores. A [Dialer] answers the dials that follow a
+// failed one from memory, for a moment that is too short to be noticed when the
+// server is back.
+package redial
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// MinPause and MaxPause bound the time for which a failure is remembered. The
+	// pause is drawn anew for each failure, so that the processes of a fleet do
+	// not dial in step.
+	MinPause = 50 * time.Millisecond
+	MaxPause = 100 * time.Millisecond
+
+	// maxAddresses bounds the memory. An address that failed while as many
+	// others are remembered takes the place of one of them, which costs that
+	// one a dial.
+	maxAddresses = 1024
+)
+
+// Dialer dials, and remembers for each address the last dial if it failed. New
+// makes one; most callers want DialContext alone. It is used by many goroutines
+// at once.
+type Dialer struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu     sync.Mutex
+	failed map[target]*failure // addresses whose last dial failed
+}
+
+type target struct{ network, address string }
+
+type failure struct {
+	err          error
+	since, until time.Time // of the first failure in a row; before it nobody dials
+	trying       bool      // one caller dials, until is over
+}
+
+// New makes a Dialer that dials by dial, which may be called by many goroutines
+// at once and must return when its context is done.
+func New(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Dialer {
+	return &Dialer{dial: dial, failed: map[target]*failure{}}
+}
+
+// Error is a remembered failure: nobody dialled. It unwraps to the error of the
+// last dial.
+type Error struct {
+	Err   error     // of the last dial of the address
+	Since time.Time // when the first of the dials ended that have failed in a row
+	Until time.Time // when the address is dialled again; zero: another caller dials it at this moment
+}
+
+func (e *Error) Error() string {
+	const clock = "15:04:05.000"
+	if e.Until.IsZero() {
+		return fmt.Sprintf("%v (so since %s, and being dialled again)", e.Err, e.Since.Format(clock))
+	}
+	return fmt.Sprintf("%v (so since %s, not dialled again before %s)", e.Err, e.Since.Format(clock), e.Until.Format(clock))
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// DialContext dials address, or returns an [Error] if the last dial of it
+// failed 50 to 100 ms ago or less. After that time one caller dials, and the
+// others get the Error until that dial has ended. A dial whose context is done
+// when it ends says nothing about the address, and is not remembered: a dial
+// that shall be remembered when it takes too long needs a timeout of its own,
+// shorter than that of its callers.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	at := target{network, address}
+	mine, err := d.begin(at)
+	if err != nil {
+		return nil, err
+	}
+	returned := false
+	defer func() { d.end(at, mine, err, returned && !done(ctx)) }()
+	conn, err = d.dial(ctx, network, address)
+	returned = true
+	return conn, err
+}
+
+// done tells whether ctx is done, or is so in a moment: a dial may notice the
+// deadline before the context does.
+func done(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// begin returns the failure that this caller is the one to try again after, nil
+// if nothing has failed.
+func (d *Dialer) begin(at target) (*failure, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.failed[at]
+	if f == nil {
+		return nil, nil
+	}
+	if f.trying {
+		return nil, &Error{Err: f.err, Since: f.since}
+	}
+	if time.Now().Before(f.until) {
+		return nil, &Error{Err: f.err, Since: f.since, Until: f.until}
+	}
+	f.trying = true
+	return f, nil
+}
+
+// end takes note of a dial's result: telling is false of one that says nothing
+// about the address.
+func (d *Dialer) end(at target, mine *failure, err error, telling bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if mine != nil {
+		mine.trying = false
+	}
+	switch {
+	case err == nil && telling:
+		delete(d.failed, at)
+	case err != nil && telling:
+		now := time.Now()
+		f := d.failed[at]
+		if f == nil {
+			d.makeRoom()
+			f = &failure{since: now}
+			d.failed[at] = f
+		}
+		f.err, f.until = err, now.Add(MinPause+rand.N(MaxPause-MinPause))
+	}
+}
+
+func (d *Dialer) makeRoom() {
+	for at := range d.failed {
+		if len(d.failed) < maxAddresses {
+			return
+		}
+		delete(d.failed, at)
+	}
+}
