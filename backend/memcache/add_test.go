@@ -28,7 +28,7 @@ func script(answers ...string) func(string) string {
 
 // What an addition asks, by what it is told.
 func TestStepsOfAnAddition(t *testing.T) {
-	const add, incr = "add k|1m1 0 3602 1 5", "incr k|1m1 5"
+	const add, incr = "add k|1m1 0 3662 1 5", "incr k|1m1 5"
 	for name, row := range map[string]struct {
 		answers []string
 		asked   []string
@@ -46,7 +46,7 @@ func TestStepsOfAnAddition(t *testing.T) {
 		"nonsense":             {[]string{"NOT_STORED", "5 apples"}, []string{add, incr}, 0, `incr: answered "5 apples", want a number`},
 		"an empty answer":      {[]string{"NOT_STORED", ""}, []string{add, incr}, 0, `incr: answered "", want a number`},
 		"wrapped":              {[]string{"NOT_STORED", "4"}, []string{add, incr}, 0, "incr bucket 1m1: held a number beyond all counts, and has wrapped"},
-		"beyond MaxCount":      {[]string{"NOT_STORED", "9007199254740992", "9007199254740987"}, []string{add, incr, "decr k|1m1 5"}, 0, "incr bucket 1m1: would hold 9007199254740992"},
+		"beyond MaxCount":      {[]string{"NOT_STORED", "9007199254740992", "9007199254740987"}, []string{add, incr, "decr k|1m1 5"}, 0, "incr bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFake(t, script(row.answers...))

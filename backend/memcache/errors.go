@@ -29,7 +29,7 @@ func (f *failure) Error() string {
 func (f *failure) Unwrap() error { return f.err }
 
 func (c *call) failed(verb string, err error) error {
-	return &failure{c.where, verb, err}
+	return &failure{c.peer.where, verb, err}
 }
 
 // failedCounting is failed for an incr or decr. Where memcached says that the

@@ -61,16 +61,24 @@ func itemName(key string, b tiers.Bucket) string {
 	return string(strconv.AppendInt(appendStem(buf[:0], key, b.Width), b.Index, 10))
 }
 
-// parseCount reads the value of an item. decr pads it with spaces.
+// parseCount reads the value of an item. decr pads it with spaces. What is beyond
+// MaxCount is an addition that is about to be taken back again, by whoever finds
+// its answer too large: such an item is full.
 func parseCount(value []byte) (int64, error) {
 	n, err := strconv.ParseUint(strings.TrimRight(string(value), " "), 10, 64)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("holds %.40q, which is no count", value)
-	case n > counter.MaxCount:
-		return 0, fmt.Errorf("holds %d, which is beyond %d", n, int64(counter.MaxCount))
+	case n > math.MaxInt64:
+		return 0, beyond(n)
 	}
-	return int64(n), nil
+	return int64(min(n, counter.MaxCount)), nil
+}
+
+// beyond is the error of a count that no additions leave behind, not even for a
+// moment.
+func beyond(n uint64) error {
+	return fmt.Errorf("holds %d, which is beyond %d", n, int64(counter.MaxCount))
 }
 
 const (
@@ -82,16 +90,23 @@ const (
 	maxRelative = 30 * 24 * time.Hour
 )
 
+// standstill is how long memcached may stand still without an item living for
+// less than its TTL. When it goes on it answers by a clock that is as old as the
+// standstill, until it has looked at the machine's: an item made then ends that
+// much too early. Items of a TTL below a minute have as much again.
+const standstill = time.Minute
+
 // expiration is what memcached is told so that an item made at now lives for
 // ttl at least.
 func expiration(ttl time.Duration, now time.Time) (int32, error) {
 	if ttl <= 0 {
 		return 0, fmt.Errorf("memcache: TTL %s, want above zero", ttl)
 	}
-	if ttl <= maxRelative-clockTick {
-		return int32((ttl + clockTick + time.Second - 1) / time.Second), nil
+	slack := min(ttl, standstill) + clockTick
+	if ttl <= maxRelative-slack {
+		return int32((ttl + slack + time.Second - 1) / time.Second), nil
 	}
-	ends := now.Add(ttl).Add(clockTick + time.Second - 1).Unix()
+	ends := now.Add(ttl).Add(slack + time.Second - 1).Unix()
 	if ends > math.MaxInt32 {
 		return 0, fmt.Errorf("memcache: TTL %s ends after %s, the last date that a memcached item can have",
 			dur.Format(ttl), time.Unix(math.MaxInt32, 0).UTC().Format(time.DateOnly))

@@ -60,12 +60,13 @@ func TestItemNamesFit(t *testing.T) {
 }
 
 func TestParseCount(t *testing.T) {
-	for in, want := range map[string]int64{"0": 0, "7": 7, "9 ": 9, "9     ": 9, "9007199254740991": counter.MaxCount} {
+	for in, want := range map[string]int64{"0": 0, "7": 7, "9 ": 9, "9     ": 9, "9007199254740991": counter.MaxCount,
+		"9007199254740992": counter.MaxCount, "9223372036854775807": counter.MaxCount} {
 		got, err := parseCount([]byte(in))
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
 	}
-	for _, in := range []string{"", " ", " 9", "-1", "+1", "1_0", "0x1", "nine", "9\n", "9007199254740992", "18446744073709551616"} {
+	for _, in := range []string{"", " ", " 9", "-1", "+1", "1_0", "0x1", "nine", "9\n", "9223372036854775808", "18446744073709551616"} {
 		_, err := parseCount([]byte(in))
 		require.ErrorContains(t, err, "holds ", "%q", in)
 	}
@@ -79,15 +80,17 @@ func TestExpiration(t *testing.T) {
 		want int32
 	}{
 		{1, 3},
-		{time.Second, 3},
-		{time.Second + 1, 4},
-		{time.Hour, 3602},
-		{30*day - 3*time.Second, 2_592_000 - 1},
-		{30*day - 2*time.Second, 2_592_000},
+		{time.Second, 4},
+		{time.Second + 1, 5},
+		{10 * time.Second, 22},
+		{time.Minute, 122},
+		{time.Hour, 3662},
+		{30*day - 63*time.Second, 2_592_000 - 1},
+		{30*day - 62*time.Second, 2_592_000},
 		// A relative TTL of 30 days and a second would be a date in 1970.
-		{30*day - 2*time.Second + 1, 1_800_000_000 + 2_592_000 + 1},
-		{30 * day, 1_800_000_000 + 2_592_000 + 3},
-		{366 * day, 1_800_000_000 + 366*86_400 + 3},
+		{30*day - 62*time.Second + 1, 1_800_000_000 + 2_592_000 + 1},
+		{30 * day, 1_800_000_000 + 2_592_000 + 63},
+		{366 * day, 1_800_000_000 + 366*86_400 + 63},
 	} {
 		got, err := expiration(row.ttl, now)
 		require.NoError(t, err, row.ttl)
@@ -103,8 +106,8 @@ func TestExpiration(t *testing.T) {
 	require.ErrorContains(t, err, "memcache: TTL 30d ends after 2038-01-19")
 	got, err := expiration(29*day, late)
 	require.NoError(t, err)
-	require.EqualValues(t, 29*86_400+2, got)
-	last, err := expiration(math.MaxInt32*time.Second-time.Duration(late.Unix())*time.Second-3*time.Second+24*day, late.Add(-24*day))
+	require.EqualValues(t, 29*86_400+62, got)
+	last, err := expiration(math.MaxInt32*time.Second-time.Duration(late.Unix())*time.Second-63*time.Second+24*day, late.Add(-24*day))
 	require.NoError(t, err)
 	require.Positive(t, last)
 }

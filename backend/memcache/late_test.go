@@ -2,6 +2,7 @@ package memcache_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -24,9 +25,10 @@ func readingToo(op *counter.Op) *counter.Op {
 	return op
 }
 
+// idle waits until nothing is under way, for a caller or for nobody.
 func idle(t testing.TB, s *memcache.Store) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 && s.Stats().Listening == 0 }, patience, time.Millisecond)
 }
 
 func TestNothingIsSentTooLate(t *testing.T) {
@@ -48,8 +50,7 @@ func TestNothingIsSentTooLate(t *testing.T) {
 }
 
 // A server that does not answer: calls return by their deadline, whether it is
-// the op's, the context's or the store's; what they leave behind is bounded and
-// ends by itself.
+// the op's, the context's or the store's; what they leave behind is bounded.
 func TestASilentServer(t *testing.T) {
 	t.Parallel()
 	const inFlight = 10
@@ -57,8 +58,7 @@ func TestASilentServer(t *testing.T) {
 	silence(t, server)
 	defer server.Resume()
 	s := newStore(t, memcache.Config{Timeout: 2 * time.Second, MaxInFlight: inFlight}, server.Addr)
-	call := func(ctx context.Context, deadline time.Duration) (time.Duration, error) {
-		op := readingToo(adding("k", 1, slot(1), slot(2), slot(3)))
+	call := func(ctx context.Context, op *counter.Op, deadline time.Duration) (time.Duration, error) {
 		began := time.Now()
 		if deadline > 0 {
 			op.Deadline = began.Add(deadline)
@@ -66,31 +66,43 @@ func TestASilentServer(t *testing.T) {
 		err := s.Do(ctx, op)
 		return time.Since(began), err
 	}
-	spent, err := call(context.Background(), 30*time.Millisecond)
+	three := func() *counter.Op { return readingToo(adding("k", 1, slot(1), slot(2), slot(3))) }
+	spent, err := call(context.Background(), three(), 30*time.Millisecond)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.EqualError(t, err, "memcache: "+server.Addr+": i/o timeout, without an answer")
 	require.GreaterOrEqual(t, spent, 30*time.Millisecond)
 	require.Less(t, spent, 500*time.Millisecond)
 
+	// What is added now would be counted for nobody.
+	spent, err = call(context.Background(), three(), 30*time.Millisecond)
+	require.EqualError(t, err, "memcache: "+server.Addr+": i/o timeout: the server is silent, nothing was sent")
+	require.GreaterOrEqual(t, spent, 30*time.Millisecond)
+	require.Less(t, spent, 500*time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
-	spent, err = call(ctx, patience)
+	spent, err = call(ctx, three(), patience)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, spent, 500*time.Millisecond)
+	require.EqualValues(t, 2, s.Stats().Withheld)
+	require.Equal(t, 4, s.Stats().InFlight)
 
+	// Reads and takings back are sent, as many as there is room for.
 	var wg sync.WaitGroup
 	for range 100 {
-		wg.Go(func() { call(context.Background(), 20*time.Millisecond) })
+		wg.Go(func() { call(context.Background(), readingToo(adding("k", 1)), 20*time.Millisecond) })
 	}
 	wg.Wait()
-	_, err = call(context.Background(), 20*time.Millisecond)
+	_, err = call(context.Background(), adding("k", -1, slot(1)), 20*time.Millisecond)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorContains(t, err, "the most requests, 10, were under way")
 	require.Equal(t, inFlight, s.Stats().InFlight)
 	require.GreaterOrEqual(t, s.Stats().Refused, int64(90))
-	idle(t, s) // before the server answers again
+	require.EqualValues(t, 1, s.Stats().TakingBackFailed)
+	// Timeout ends what nobody needs an answer to; the three additions are listened for.
+	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 }, patience, time.Millisecond)
+	require.Equal(t, 3, s.Stats().Listening)
 
-	spent, err = call(context.Background(), 0)
+	spent, err = call(context.Background(), three(), 0)
 	require.Error(t, err)
 	require.Less(t, spent, patience/2, "the store's own timeout is two seconds")
 }
@@ -110,7 +122,10 @@ func TestGoroutinesAreBounded(t *testing.T) {
 		require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
 		most = max(most, runtime.NumGoroutine())
 	}
-	require.LessOrEqual(t, most, before+2*inFlight)
+	require.LessOrEqual(t, most, before+2*inFlight+1) // and one that asks whether the server is still silent
+	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 }, patience, time.Millisecond)
+	require.Positive(t, s.Stats().Listening)
+	require.NoError(t, s.Close())
 	idle(t, s)
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, patience, time.Millisecond) // one is Eventually's own
 }
@@ -267,24 +282,68 @@ func TestEachAdditionIsConfirmedOrTakenBack(t *testing.T) {
 	require.Equal(t, st.LateAdditions, st.TakenBack)
 }
 
-// The answers of real additions come when everybody has gone.
-func TestAPauseLeavesNothingBehind(t *testing.T) {
-	server := servertest.StartMemcached(t)
-	s := newStore(t, memcache.Config{}, server.Addr)
-	require.EqualValues(t, 1, add(t, s, "k", 1, 1))
-	silence(t, server)
-	want := make([]int64, 10)
-	want[1] = 1
-	for i := range int64(10) {
-		op := readingToo(adding("k", 1, slot(i)))
-		op.Deadline = time.Now().Add(5 * time.Millisecond)
-		require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
-		require.Zero(t, op.Add[0].Count)
+// A server stands still while callers wait for it. None of their hits stays,
+// however long it lasted and whatever Timeout is, and a second after it all
+// places are there.
+func TestAStandstillLeavesNothingBehind(t *testing.T) {
+	for _, row := range []struct {
+		pause time.Duration
+		max   int64 // 10, and what was taken before: then the buckets are there, and all additions are made
+		taken int
+	}{{350 * time.Millisecond, 10, 0}, {2 * time.Second, 10, 0}, {2 * time.Second, 15, 5}, {10 * time.Second, 10, 0}} {
+		t.Run(fmt.Sprint(row.pause, " after ", row.taken), func(t *testing.T) {
+			pause := row.pause
+			t.Parallel()
+			server := servertest.StartMemcached(t)
+			s, err := memcache.New(memcache.Config{}, server.Addr)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			c, err := counter.New(s, counter.Config{Timeout: 250 * time.Millisecond})
+			require.NoError(t, err)
+			key, limits := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}, counter.Limits{{Max: row.max, Per: time.Hour}}
+			var admitted atomic.Int64
+			take := func() (counter.Verdict, error) {
+				v, err := c.Take(context.Background(), key, 1, limits)
+				if v.Allowed {
+					admitted.Add(1)
+				}
+				return v, err
+			}
+			for range row.taken {
+				take()
+			}
+			require.EqualValues(t, row.taken, admitted.Swap(0))
+			silence(t, server)
+			var wg sync.WaitGroup
+			began := time.Now()
+			for range 12 {
+				wg.Go(func() {
+					for time.Since(began) < pause {
+						take()
+					}
+				})
+			}
+			time.Sleep(pause - time.Since(began))
+			require.Zero(t, admitted.Load())
+			goroutines := runtime.NumGoroutine()
+			server.Resume()
+			resumed := time.Now()
+			for admitted.Load() < 10 && time.Since(resumed) < time.Second {
+				take()
+			}
+			wg.Wait()
+			require.EqualValues(t, 10, admitted.Load())
+			back := time.Since(resumed)
+			idle(t, s)
+			v, err := take()
+			require.NoError(t, err)
+			require.False(t, v.Allowed)
+			st := s.Stats()
+			t.Logf("all back after %v: %+v, %d goroutines", back, st, goroutines)
+			require.Positive(t, st.LateAdditions)
+			require.Equal(t, st.LateAdditions, st.TakenBack)
+			require.Zero(t, st.TakingBackFailed)
+			require.Zero(t, st.Unanswered)
+		})
 	}
-	server.Resume()
-	idle(t, s)
-	require.Equal(t, want, read(t, s, "k", time.Minute, 0, 10))
-	st := s.Stats()
-	require.Positive(t, st.LateAdditions)
-	require.Equal(t, st.LateAdditions, st.TakenBack)
 }

@@ -64,6 +64,7 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/redial"
 )
 
 // What a [Config] that says nothing gets.
@@ -130,14 +131,13 @@ func (cfg Config) withDefaults() (Config, error) {
 // atomic step: a [counter.Counter] takes by ticket. It is used by many
 // goroutines at once. [New] makes one, or [NewFromClient].
 type Store struct {
-	client   *gomemcache.Client
 	selector *selector // nil for a client of the caller's own
-	gates    map[string]gate
+	peers    map[string]*peer
 	timeout  time.Duration
 	seen     seen
 	closed   atomic.Bool
 
-	guesses, rightGuesses, lateAdditions, takenBack, refused atomic.Int64
+	guesses, rightGuesses, lateAdditions, takenBack, takingBackFailed, unanswered, refused, withheld atomic.Int64
 }
 
 var _ counter.Store = (*Store)(nil)
@@ -155,13 +155,17 @@ func New(cfg Config, servers ...string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := gomemcache.NewFromSelector(selector)
-	client.Timeout = full.Timeout
-	client.MaxIdleConns = full.MaxIdleConns
-	client.DialContext = dialer{full.DialContext, full.Timeout}.dial
-	s := &Store{client: client, selector: selector, timeout: full.Timeout, gates: map[string]gate{}}
-	for _, server := range selector.servers {
-		s.gates[server.name] = make(gate, full.MaxInFlight)
+	// A dial has a timeout of its own: one that takes too long is remembered.
+	connect := redial.New(func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, full.Timeout)
+		defer cancel()
+		return full.DialContext(ctx, network, address)
+	})
+	s := &Store{selector: selector, timeout: full.Timeout, peers: map[string]*peer{}}
+	for i := range selector.servers {
+		address := &selector.servers[i]
+		s.peers[address.name] = &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight),
+			timeout: full.Timeout, maxIdle: full.MaxIdleConns, connect: connect}
 	}
 	return s, nil
 }
@@ -198,39 +202,64 @@ func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{client: client, timeout: full.Timeout, gates: map[string]gate{"": make(gate, full.MaxInFlight)}}, nil
+	p := &peer{shared: client, gate: make(gate, full.MaxInFlight), timeout: full.Timeout}
+	return &Store{timeout: full.Timeout, peers: map[string]*peer{"": p}}, nil
 }
 
-// Close closes the connections. Calls that come later fail; those under way end
-// as they would have. The client of [NewFromClient] is left as it is.
-func (s *Store) Close() error {
-	if s.closed.Swap(true) || s.selector == nil {
-		return nil
+// peerOf is where the items of key are.
+func (s *Store) peerOf(key string) *peer {
+	if s.selector == nil {
+		return s.peers[""]
 	}
-	return s.client.Close()
+	return s.peers[s.selector.pick(key).name]
 }
 
-// Stats is what a [Store] has counted since it was made.
+// Close closes the connections, also those on which late answers are listened
+// for. Calls that come later fail; those under way end as they would have. The
+// client of [NewFromClient] is left as it is.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) {
+		for _, p := range s.peers {
+			p.close()
+		}
+	}
+	return nil
+}
+
+// Stats is what a [Store] has counted since it was made, and what it is doing.
 type Stats struct {
-	InFlight      int   // requests under way now, those of calls that have returned included
-	Guesses       int64 // buckets added to
-	RightGuesses  int64 // of these, with one request: the item was there, or not, as expected
-	LateAdditions int64 // buckets that were added to, but confirmed only after the call had returned its error
-	TakenBack     int64 // of these, taken back again
-	Refused       int64 // calls that failed because of MaxInFlight
+	InFlight  int // requests under way now, of which calls of the last Timeout may still use the answer
+	Listening int // connections on which the answer to an addition is awaited that only matters for taking it back
+
+	Guesses      int64 // buckets added to
+	RightGuesses int64 // of these, with one request: the item was there, or not, as expected
+
+	LateAdditions    int64 // buckets that were added to, but confirmed only after the call had returned its error
+	TakenBack        int64 // of these, taken back again
+	TakingBackFailed int64 // takings back, of late additions and any others, that were refused, not sent, or not answered: hits that may stay until they age out
+	Unanswered       int64 // additions that were sent and will never be answered, since the connection is gone: as above
+
+	Refused  int64 // calls that failed because of MaxInFlight
+	Withheld int64 // calls that failed without sending anything, because the server was silent
 }
 
 // Stats is a snapshot; its numbers need not fit together to the last one.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		RightGuesses:  s.rightGuesses.Load(),
-		Guesses:       s.guesses.Load(),
-		TakenBack:     s.takenBack.Load(),
-		LateAdditions: s.lateAdditions.Load(),
-		Refused:       s.refused.Load(),
+		RightGuesses:     s.rightGuesses.Load(),
+		Guesses:          s.guesses.Load(),
+		TakenBack:        s.takenBack.Load(),
+		LateAdditions:    s.lateAdditions.Load(),
+		TakingBackFailed: s.takingBackFailed.Load(),
+		Unanswered:       s.unanswered.Load(),
+		Refused:          s.refused.Load(),
+		Withheld:         s.withheld.Load(),
 	}
-	for _, g := range s.gates {
-		st.InFlight += len(g)
+	for _, p := range s.peers {
+		st.InFlight += len(p.gate)
+		p.mu.Lock()
+		st.Listening += len(p.listening)
+		p.mu.Unlock()
 	}
 	return st
 }

@@ -120,10 +120,13 @@ func (r *reads) fill(op *counter.Op) {
 // read asks for chunk k. What gomemcache returns beside an error is not looked
 // at: a server that fails in the middle, or one of several, leaves the others'
 // items in it, and what is missing would pass for zero.
-func (c *call) read(k int) error {
+func (c *call) read(l *link, k int) error {
+	if err := l.ready(); err != nil {
+		return c.failed("get", err)
+	}
 	from := k * chunkSize
 	names := c.reads.items[from:min(from+chunkSize, len(c.reads.items))]
-	items, err := c.store.client.GetMulti(names)
+	items, err := l.client.GetMulti(names)
 	if err != nil {
 		return c.failed("get", err)
 	}
