@@ -1,0 +1,172 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Pause holds a store on a network to the rule that a hit whose caller was told
+// of a failure does not stay. stop makes the server stand still and cont lets it
+// go on, as SIGSTOP and SIGCONT do: connections stay, and what was sent meanwhile
+// is executed later. open makes a store on that server, a new one for each call.
+//
+// The server stands still for 0.35 s and for 2 s, and for as long as the
+// environment variable BACKENDTEST_PAUSE says (10s) after that. Each time twelve
+// calls on a fresh key under 10/h are in flight: Takes of a Counter with little
+// patience, Takes under a context with little time, and Adds. All of them fail
+// by their deadline. When the server goes on, all ten places are free again:
+// within a second, or five on a busy machine.
+func Pause(t *testing.T, stop, cont func(), open func(t testing.TB) counter.Store) {
+	t.Helper()
+	pauses := []time.Duration{350 * time.Millisecond, 2 * time.Second}
+	if given := os.Getenv("BACKENDTEST_PAUSE"); given != "" {
+		longer, err := time.ParseDuration(given)
+		if err != nil {
+			t.Fatalf("BACKENDTEST_PAUSE: %v", err)
+		}
+		pauses = append(pauses, longer)
+	}
+	for _, pause := range pauses {
+		t.Run(fmt.Sprint(pause), func(t *testing.T) {
+			var all []*pausedKey
+			for _, way := range impatience {
+				k, err := newPausedKey(open(t), way)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, k)
+			}
+			stop()
+			began := time.Now()
+			err := together(len(all), func(i int) error { return all[i].fail(pause / 2) })
+			time.Sleep(pause - time.Since(began))
+			cont()
+			if err != nil {
+				t.Fatal(err)
+			}
+			began = time.Now()
+			if err := together(len(all), func(i int) error { return all[i].comeBack() }); err != nil {
+				t.Error(err)
+			}
+			t.Logf("all places were back after %v", time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+const (
+	pauseCallers = 12
+	pauseTime    = 50 * time.Millisecond // that a call has
+	pausePlaces  = 10
+	pauseBack    = 5 * time.Second // until all places are free again
+)
+
+var pauseLimits = counter.Limits{{Max: pausePlaces, Per: time.Hour}}
+
+// way is a way to have little time.
+type way struct {
+	name     string
+	patience time.Duration // of the Counter
+	ctx      time.Duration // of the context
+	add      bool
+}
+
+var impatience = []way{
+	{name: "a Take with little patience", patience: pauseTime},
+	{name: "a Take under a context", patience: enough, ctx: pauseTime},
+	{name: "an Add with little patience", patience: pauseTime, add: true},
+}
+
+// pausedKey is a key that is called while the server stands still.
+type pausedKey struct {
+	way
+	hasty, patient *counter.Counter
+	key            counter.Key
+	counted        int64 // calls that did not fail after all
+}
+
+func newPausedKey(store counter.Store, w way) (*pausedKey, error) {
+	k := &pausedKey{way: w, key: counter.Key{Event: "pause", Feature: "fresh"}}
+	var err error
+	prefix := freshPrefix()
+	if k.hasty, err = counter.New(store, counter.Config{Prefix: prefix, Timeout: w.patience}); err != nil {
+		return nil, err
+	}
+	if k.patient, err = counter.New(store, counter.Config{Prefix: prefix, Timeout: enough}); err != nil {
+		return nil, err
+	}
+	// Connections are there, and the server knows what it is asked.
+	return k, together(pauseCallers, func(i int) error {
+		other := counter.Key{Event: "pause", Feature: fmt.Sprint("before:", i)}
+		if err := k.patient.Add(context.Background(), other, 1); err != nil {
+			return err
+		}
+		_, err := k.patient.Take(context.Background(), other, 1, pauseLimits)
+		return err
+	})
+}
+
+// fail calls while the server stands still, and wants each call to fail within a
+// time.
+func (k *pausedKey) fail(limit time.Duration) error {
+	admitted := make([]bool, pauseCallers)
+	err := together(pauseCallers, func(i int) error {
+		ctx := context.Background()
+		if k.ctx > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, k.ctx)
+			defer cancel()
+		}
+		return within(max(limit, time.Second), k.name+" while the server stood still", func() error {
+			if k.add {
+				admitted[i] = k.hasty.Add(ctx, k.key, 1) == nil
+				return nil
+			}
+			v, err := k.hasty.Take(ctx, k.key, 1, pauseLimits)
+			admitted[i] = err == nil && v.Allowed
+			return nil
+		})
+	})
+	if err != nil {
+		return err // and a call may be under way
+	}
+	for _, a := range admitted {
+		if a { // the server was still on its way to a standstill
+			k.counted++
+		}
+	}
+	return nil
+}
+
+// comeBack wants all places but those of the calls that did not fail.
+func (k *pausedKey) comeBack() error {
+	var counted counter.Count
+	for end := time.Now().Add(pauseBack); ; time.Sleep(5 * time.Millisecond) {
+		var err error
+		counted, err = k.patient.Count(context.Background(), k.key, time.Hour)
+		if err != nil {
+			return fmt.Errorf("%s, after the pause: %w", k.name, err)
+		}
+		if counted.High == k.counted {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s: %d of %d calls failed while the server stood still, and %v later it counts %d hits, want %d",
+				k.name, pauseCallers-k.counted, pauseCallers, pauseBack, counted.High, k.counted)
+		}
+	}
+	for i := k.counted; i <= pausePlaces; i++ {
+		v, err := k.patient.Take(context.Background(), k.key, 1, pauseLimits)
+		if err != nil {
+			return fmt.Errorf("%s, after the pause: %w", k.name, err)
+		}
+		if v.Allowed != (i < pausePlaces) {
+			return fmt.Errorf("%s, after the pause: hit %d of %d: allowed %v", k.name, i+1, pausePlaces, v.Allowed)
+		}
+	}
+	return nil
+}
