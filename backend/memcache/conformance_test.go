@@ -20,3 +20,15 @@ func TestProcesses(t *testing.T) {
 			return memcache.New(memcache.Config{Timeout: patience}, addr)
 		})
 }
+
+func TestPause(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) counter.Store {
+		s, err := memcache.New(memcache.Config{}, server.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	})
+}

@@ -199,6 +199,17 @@ func (c *call) end(op *counter.Op, early error) error {
 	return nil
 }
 
+// result is end for a call without an Op.
+func (c *call) result(early error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	if c.err != nil || c.ended() {
+		return c.err
+	}
+	return early
+}
+
 // heedSilence is for an addition under way that its call waits for no longer:
 // if the server has answered nothing since it was sent, no others are.
 func (c *call) heedSilence(a *addition) {

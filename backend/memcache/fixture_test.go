@@ -134,7 +134,7 @@ func newFake(t testing.TB, reply func(line string) string) *fake {
 				in := bufio.NewScanner(conn)
 				for in.Scan() {
 					line := in.Text()
-					if strings.HasPrefix(line, "add ") && in.Scan() {
+					if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
 						line += " " + in.Text()
 					}
 					f.lines <- line

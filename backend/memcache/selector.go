@@ -14,7 +14,8 @@ import (
 
 // NewSelector is how [New] chooses servers, for a gomemcache client of your own:
 // rendezvous hashing of an item's name up to its last |, which is the key
-// without its bucket. Each server gets a score from the hash of its name and
+// without its bucket; and where that remembers a Forget, of the key whose hash
+// the name begins with. Each server gets a score from the hash of its name and
 // that of the key, and the highest has it. So one server more of n+1 takes over
 // 1/(n+1) of the keys, and no key moves between the others. servers are those
 // of [New].
@@ -66,17 +67,17 @@ func newSelector(names []string) (*selector, error) {
 
 // PickServer returns the server of the item of that name, or of that key.
 func (s *selector) PickServer(item string) (net.Addr, error) {
-	if i := strings.LastIndexByte(item, separator); i >= 0 {
-		item = item[:i]
-	}
-	return s.pick(item), nil
+	return s.place(placementOf(item)), nil
 }
 
 func (s *selector) pick(key string) *server {
 	if len(s.servers) == 1 {
 		return &s.servers[0]
 	}
-	hash := xxhash.Sum64String(key)
+	return s.place(xxhash.Sum64String(key))
+}
+
+func (s *selector) place(hash uint64) *server {
 	best, high := 0, uint64(0)
 	for i := range s.servers {
 		if score := mix(hash ^ s.servers[i].seed); score > high {

@@ -119,3 +119,27 @@ func TestServerNames(t *testing.T) {
 	_, err = NewSelector()
 	require.EqualError(t, err, "memcache: no servers, want at least one")
 }
+
+// What remembers a Forget is on its key's server, also for a client that knows
+// the item's name only, and the name does not show the key.
+func TestMarksStandOnTheirKeysServer(t *testing.T) {
+	s, err := newSelector(serversOf(10))
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for i := range 1000 {
+		key := fmt.Sprintf("%s|%d", keyOf(i), i)
+		name := markName(key)
+		require.Len(t, name, 16+43+len("|forgotten"))
+		require.NotContains(t, name, "203.0")
+		require.False(t, names[name])
+		names[name] = true
+		at, err := s.PickServer(name)
+		require.NoError(t, err)
+		require.Equal(t, s.pick(key), at)
+	}
+	for _, key := range []string{"forgotten", "k|forgotten", "0123456789abcdef|forgotten", "xyz|forgotten"} {
+		at, err := s.PickServer(itemName(key, tiers.Bucket{Width: time.Second, Index: 1}))
+		require.NoError(t, err)
+		require.Equal(t, s.pick(key), at, "the buckets of a key that looks like a mark")
+	}
+}

@@ -1,0 +1,288 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// forgetting is what a Counter on the default ladder asks for at halfPast.
+func forgetting(key string) *counter.Forgetting {
+	f := &counter.Forgetting{Key: key, Ladder: tiers.Default, Now: halfPast, Label: halfPast.UnixNano(), Remember: 26 * time.Hour}
+	for _, t := range tiers.Default.Tiers() {
+		f.TTLs = append(f.TTLs, t.Width+t.Keep+time.Second)
+	}
+	return f
+}
+
+// fill makes n hits, every apart and the last at halfPast, some thousand in one
+// request each.
+func fill(t testing.TB, s *memcache.Store, key string, n int, every time.Duration) (items int) {
+	t.Helper()
+	counts := map[tiers.Bucket]int64{}
+	for i := range n {
+		for _, b := range tiers.Default.Buckets(halfPast.Add(-time.Duration(i) * every)) {
+			counts[b]++
+		}
+	}
+	byCount := map[int64][]counter.Slot{}
+	for b, n := range counts {
+		byCount[n] = append(byCount[n], counter.Slot{Bucket: b, TTL: 26 * time.Hour})
+	}
+	for n, slots := range byCount {
+		for len(slots) > 0 {
+			part := slots[:min(1000, len(slots))]
+			slots = slots[len(part):]
+			require.NoError(t, s.Do(context.Background(), adding(key, n, part...)))
+		}
+	}
+	return len(counts)
+}
+
+func TestEveryByteOfAMark(t *testing.T) {
+	addr := servertest.Memcached(t)
+	s := newStore(t, memcache.Config{}, addr)
+	const key = "ab:16CTp:signup:ip:203.0.113.9"
+	f := forgetting(key)
+	f.Label = 1772407833000000001
+	until := time.Now().Add(f.Remember)
+	require.NoError(t, s.Forget(context.Background(), f))
+	const name = "add65afc067d677brhvEqoT671OS9TaJYfwphxWceqYOn1fiMgvhsWOvS2I|forgotten"
+	item, err := gomemcache.New(addr).Get(name)
+	require.NoError(t, err, tell(t, addr, "lru_crawler metadump all", "END"))
+	var label, seconds int64
+	_, err = fmt.Sscan(string(item.Value), &label, &seconds)
+	require.NoError(t, err)
+	require.EqualValues(t, 1772407833000000001, label)
+	require.InDelta(t, until.Unix(), seconds, 2)
+	require.Equal(t, "1", stat(t, addr, "curr_items"), "and nothing else")
+	require.InDelta(t, (f.Remember + time.Minute).Seconds(), left(t, addr, name), 5)
+
+	require.NoError(t, gomemcache.New(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
+	_, err = s.Forgotten(context.Background(), key, halfPast, time.Time{})
+	require.EqualError(t, err, "memcache: "+addr+": get mark: holds \"soon\", which is no label")
+	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get mark: holds \"soon\", which is no label")
+}
+
+// With one server of three dead, keys on the others are pardoned all the same.
+func TestForgettingBesideADeadServer(t *testing.T) {
+	servers := []*servertest.Server{servertest.StartMemcached(t), servertest.StartMemcached(t), servertest.StartMemcached(t)}
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr)
+	}
+	selector, err := memcache.NewSelector(addrs...)
+	require.NoError(t, err)
+	client := gomemcache.NewFromSelector(selector)
+	client.Timeout = patience
+	own, err := memcache.NewFromClient(client, memcache.Config{Timeout: patience})
+	require.NoError(t, err)
+	servers[0].Kill()
+	for _, s := range []*memcache.Store{newStore(t, memcache.Config{}, addrs...), own} {
+		alive := 0
+		for i := range 60 {
+			key := fmt.Sprint("ab:16CTp:login:user:", i)
+			at, err := selector.PickServer(key)
+			require.NoError(t, err)
+			label, err := s.Forgotten(context.Background(), key, halfPast, time.Now().Add(patience))
+			if at.String() == addrs[0] {
+				require.ErrorContains(t, err, "refused")
+				require.ErrorContains(t, s.Forget(context.Background(), forgetting(key)), "refused")
+				continue
+			}
+			require.NoError(t, err)
+			alive++
+			if s != own {
+				require.Zero(t, label)
+				fill(t, s, key, 10, time.Minute)
+			} else {
+				require.Equal(t, halfPast.UnixNano(), label, "both find the same mark")
+			}
+			require.NoError(t, s.Forget(context.Background(), forgetting(key)))
+			require.Equal(t, []int64{0}, read(t, s, key, time.Hour, tiers.Index(halfPast.UnixNano(), time.Hour), 1))
+		}
+		require.Greater(t, alive, 20)
+		require.Less(t, alive, 60)
+	}
+}
+
+// A key with a few hits is not looked for in all 86,400 seconds of its day.
+func TestForgettingASparseKey(t *testing.T) {
+	addr := servertest.Memcached(t)
+	s := newStore(t, memcache.Config{}, addr)
+	fill(t, s, "k", 3, 3*time.Hour)
+	before := number(t, stat(t, addr, "cmd_get"))
+	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
+	read := number(t, stat(t, addr, "cmd_get")) - before
+	require.Less(t, read, int64(30+3*60+3*60+20))
+	require.Equal(t, "1", stat(t, addr, "curr_items"), "the mark")
+}
+
+// A dense day is emptied beside callers of other keys, none of whom fails.
+func TestForgettingADenseKey(t *testing.T) {
+	addr := servertest.Memcached(t, "-m", "256")
+	s, err := memcache.New(memcache.Config{}, addr)
+	require.NoError(t, err)
+	defer s.Close()
+	hits := 20_000
+	if os.Getenv("ABACUS_DENSE") != "" {
+		hits = 86_400
+	}
+	items := fill(t, s, "k", hits, time.Second)
+	c, err := counter.New(s, counter.Config{Timeout: time.Second})
+	require.NoError(t, err)
+	var taken, failed, slowest atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				began := time.Now()
+				if _, err := c.Take(context.Background(), counter.Key{Event: "login", Feature: fmt.Sprint(i)}, 1, counter.MustLimits("100000/d")); err != nil {
+					failed.Add(1)
+				}
+				taken.Add(1)
+				slowest.Store(max(slowest.Load(), int64(time.Since(began))))
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	began := time.Now()
+	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
+	spent := time.Since(began)
+	close(stop)
+	wg.Wait()
+	t.Logf("%d items of %d hits forgotten in %v; %d Takes of others, slowest %v", items, hits, spent, taken.Load(), time.Duration(slowest.Load()))
+	require.Zero(t, failed.Load())
+	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		last := tiers.Index(halfPast.UnixNano(), width)
+		for _, n := range read(t, s, "k", width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
+			require.Zero(t, n)
+		}
+	}
+}
+
+// What comes between the reading of a bucket and its emptying stays; and a
+// server that is full, and may not evict, has no room for the new item that a
+// cas makes.
+func TestHitsBetweenReadingAndEmptying(t *testing.T) {
+	for name, row := range map[string]struct {
+		value, cas string
+		asked      []string
+		err        string
+	}{
+		"nobody":        {"7", "STORED", nil, ""},
+		"gone":          {"7", "NOT_FOUND", nil, ""},
+		"a hit":         {"7 ", "EXISTS", []string{"decr k|1m1 7"}, ""},
+		"a hit on none": {"0", "EXISTS", nil, ""},
+		"no room":       {"7", "SERVER_ERROR out of memory storing object", []string{"decr k|1m1 7"}, ""},
+		"nonsense":      {"7", "MOVED", nil, "cas: "},
+		"not a count":   {"x", "", nil, `get bucket 1m1: holds "x", which is no count`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newFake(t, func(line string) string {
+				switch {
+				case strings.HasPrefix(line, "gets ") && strings.Contains(line+" ", " k|1m1 "):
+					return fmt.Sprintf("VALUE k|1m1 0 %d 42\r\n%s\r\nEND\r\n", len(row.value), row.value)
+				case strings.HasPrefix(line, "gets "):
+					return "END\r\n"
+				case strings.HasPrefix(line, "add "):
+					return "STORED\r\n"
+				case strings.HasPrefix(line, "cas "):
+					return row.cas + "\r\n"
+				}
+				return "1\r\n"
+			})
+			s := newStore(t, memcache.Config{}, server.addr)
+			ladder, err := tiers.Parse("1m:10m")
+			require.NoError(t, err)
+			at := time.Unix(90, 0)
+			err = s.Forget(context.Background(), &counter.Forgetting{Key: "k", Ladder: ladder, TTLs: []time.Duration{11 * time.Minute}, Now: at, Label: at.UnixNano(), Remember: time.Hour})
+			if row.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "memcache: "+server.addr+": "+row.err)
+			}
+			var asked []string
+			for _, line := range server.asked() {
+				if strings.HasPrefix(line, "cas ") && row.cas != "" {
+					require.Equal(t, "cas k|1m1 0 -1 1 42 0", line)
+				} else if strings.HasPrefix(line, "decr") {
+					asked = append(asked, line)
+				}
+			}
+			require.Equal(t, row.asked, asked)
+		})
+	}
+}
+
+// A Forget that fails in the middle is made again, and forgets all that is left.
+func TestForgettingAgain(t *testing.T) {
+	proxy := servertest.NewProxy(t, servertest.Memcached(t), 0)
+	s := newStore(t, memcache.Config{}, proxy.Addr)
+	items := fill(t, s, "k", 5000, 7*time.Second)
+	failures, still := 0, 0
+	for wait := 2 * time.Millisecond; ; wait = wait * 3 / 2 {
+		failed := make(chan error, 1)
+		go func() { failed <- s.Forget(context.Background(), forgetting("k")) }()
+		select {
+		case err := <-failed:
+			require.NoError(t, err)
+		case <-time.After(wait):
+			proxy.DropReplies(true)
+			time.Sleep(time.Millisecond)
+			proxy.Cut()
+			proxy.DropReplies(false)
+			if err := <-failed; err != nil {
+				failures++
+				continue
+			}
+		}
+		break
+	}
+	require.Positive(t, failures)
+	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		last := tiers.Index(halfPast.UnixNano(), width)
+		for _, n := range read(t, s, "k", width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
+			if n > 0 {
+				still++
+			}
+		}
+	}
+	require.Zero(t, still, "of %d items are left after %d failures and a Forget that was none", items, failures)
+}
+
+// A server that stands still fails a Forget by its deadline.
+func TestForgettingOnASilentServer(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	s := newStore(t, memcache.Config{}, server.Addr)
+	fill(t, s, "k", 10, time.Minute)
+	silence(t, server)
+	defer server.Resume()
+	f := forgetting("k")
+	f.Deadline = time.Now().Add(50 * time.Millisecond)
+	began := time.Now()
+	require.ErrorIs(t, s.Forget(context.Background(), f), os.ErrDeadlineExceeded)
+	require.Less(t, time.Since(began), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Forget(ctx, forgetting("k")), context.DeadlineExceeded)
+}
