@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,4 +251,27 @@ func TestAConnectionThatSpeaksUnasked(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// A server that refuses connections is dialled now and then, and used as soon
+// as it is back.
+func TestARefusingServerIsDialledSeldom(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	server.Kill()
+	var dials atomic.Int64
+	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}, server.Addr)
+	require.Error(t, s.Do(context.Background(), adding("k", 1, slot(1))))
+	began := time.Now()
+	for time.Since(began) < 500*time.Millisecond {
+		require.ErrorContains(t, s.Do(context.Background(), readingToo(adding("k", 1, slot(1)))), "connection refused")
+	}
+	require.LessOrEqual(t, dials.Load(), int64(1+10+1))
+	server.Restart()
+	began = time.Now()
+	require.Eventually(t, func() bool { return s.Do(context.Background(), adding("k", 1, slot(1))) == nil }, patience, time.Millisecond)
+	t.Logf("used %v after its return", time.Since(began))
+	require.Zero(t, s.Stats().Unanswered, "nothing was sent")
 }

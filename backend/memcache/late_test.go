@@ -2,6 +2,7 @@ package memcache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -346,4 +347,155 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			require.Zero(t, st.Unanswered)
 		})
 	}
+}
+
+// As many late answers are listened for as MaxInFlight says; the rest are given
+// up, and counted. Close ends the listeners.
+func TestListenersAreBounded(t *testing.T) {
+	const inFlight = 4
+	release := make(chan struct{})
+	server := newFake(t, func(line string) string {
+		if strings.HasPrefix(line, "add held") {
+			<-release
+		}
+		return "STORED\r\n"
+	})
+	s := newStore(t, memcache.Config{Timeout: 50 * time.Millisecond, MaxInFlight: inFlight}, server.addr)
+	for i := range 3 * inFlight {
+		// An answer after each silent addition: the server is slow, not silent.
+		done := make(chan error)
+		go func() { done <- s.Do(context.Background(), adding("held", 1, slot(int64(i)))) }()
+		require.Equal(t, fmt.Sprintf("add held|1m%d 0 3662 1 1", i), server.next(t))
+		require.EqualValues(t, 1, add(t, s, "k", 1, int64(1000+2*i)))
+		server.next(t)
+		require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+	}
+	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 }, patience, time.Millisecond)
+	require.Equal(t, inFlight, s.Stats().Listening)
+	require.EqualValues(t, 2*inFlight, s.Stats().Unanswered)
+	require.NoError(t, s.Close())
+	idle(t, s)
+	require.EqualValues(t, 3*inFlight, s.Stats().Unanswered)
+	close(release)
+	require.Zero(t, s.Stats().LateAdditions)
+	for _, line := range server.asked() {
+		require.NotContains(t, line, "decr", "nobody hears the answers")
+	}
+}
+
+// A late addition is taken back on the connection that it was answered on, or
+// not at all: another server may have another's hit there.
+func TestALateAdditionIsTakenBackWhereItWasMade(t *testing.T) {
+	release := make(chan struct{})
+	var hangUp atomic.Bool
+	server := newFake(t, func(line string) string {
+		switch {
+		case strings.HasPrefix(line, "add"):
+			<-release
+			return "STORED\r\n"
+		case strings.HasPrefix(line, "decr") && hangUp.Load():
+			return "" // the connection ends without an answer
+		}
+		return "1\r\n"
+	})
+	s := newStore(t, memcache.Config{}, server.addr)
+	hangUp.Store(true)
+	op := adding("k", 1, slot(1))
+	op.Deadline = time.Now().Add(20 * time.Millisecond)
+	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
+	close(release)
+	idle(t, s)
+	require.Equal(t, []string{"add k|1m1 0 3662 1 1", "decr k|1m1 1"}, server.asked(), "once")
+	st := s.Stats()
+	require.EqualValues(t, 1, st.LateAdditions)
+	require.Zero(t, st.TakenBack)
+	require.EqualValues(t, 1, st.TakingBackFailed)
+}
+
+// A taking back is made to its end whatever happens to its call, is sent once,
+// and is counted if it fails.
+func TestTakingsBackAreOwed(t *testing.T) {
+	release := make(chan struct{})
+	server := newFake(t, func(line string) string {
+		switch {
+		case strings.HasPrefix(line, "decr k|1m1 "):
+			<-release
+			return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
+		case strings.HasPrefix(line, "gets"):
+			return "END\r\n"
+		}
+		return "1\r\n"
+	})
+	s := newStore(t, memcache.Config{MaxInFlight: 1}, server.addr)
+	op := readingToo(adding("k", -1, slot(1), slot(2), slot(3)))
+	op.Deadline = time.Now().Add(20 * time.Millisecond)
+	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
+	require.Zero(t, s.Stats().TakingBackFailed, "it is under way")
+	close(release)
+	idle(t, s)
+	require.Equal(t, []string{"decr k|1m1 1", "decr k|1m2 1", "decr k|1m3 1"}, server.asked())
+	require.EqualValues(t, 1, s.Stats().TakingBackFailed)
+
+	late := adding("k", -1, slot(1), slot(2))
+	late.Deadline = time.Now()
+	require.ErrorIs(t, s.Do(context.Background(), late), os.ErrDeadlineExceeded)
+	require.EqualValues(t, 3, s.Stats().TakingBackFailed)
+	require.Empty(t, server.asked())
+}
+
+// memcached -M without room refuses a decr while somebody else reads the item.
+// The answer says that nothing has happened, so it is asked again.
+func TestATakingBackWithoutRoom(t *testing.T) {
+	const full = "SERVER_ERROR out of memory in decr"
+	for name, row := range map[string]struct {
+		answers []string
+		failed  int64
+	}{
+		"for a moment": {[]string{full, full, "4"}, 0},
+		"for good":     {[]string{full, full, full, full, full, full}, 1},
+		"lost":         {[]string{full, ""}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newFake(t, script(row.answers...))
+			s := newStore(t, memcache.Config{}, server.addr)
+			err := s.Do(context.Background(), adding("k", -1, slot(1)))
+			require.Equal(t, row.failed > 0, err != nil)
+			require.Len(t, server.asked(), len(row.answers))
+			require.Equal(t, row.failed, s.Stats().TakingBackFailed)
+		})
+	}
+}
+
+// Calls that race for the last places below 2^53 are admitted or find the
+// bucket full; none finds the store failing, and nothing is lost.
+func TestRacersNearMaxCount(t *testing.T) {
+	addr := servertest.Memcached(t)
+	s := newStore(t, memcache.Config{}, addr)
+	const places, racers = 3, 40
+	const start int64 = counter.MaxCount - places*(counter.MaxCount/8)
+	require.EqualValues(t, start, add(t, s, "k", start, 1))
+	var wg sync.WaitGroup
+	var admitted, full atomic.Int64
+	for range racers {
+		wg.Go(func() {
+			for range 20 {
+				op := adding("k", counter.MaxCount/8, slot(1))
+				op.Read = []counter.Span{{Width: time.Minute, First: 1, Counts: make([]int64, 1)}}
+				switch err := s.Do(context.Background(), op); {
+				case err == nil:
+					admitted.Add(1)
+				case errors.Is(err, counter.ErrMaxCount):
+					full.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	idle(t, s)
+	require.LessOrEqual(t, admitted.Load(), int64(places))
+	require.EqualValues(t, racers*20, admitted.Load()+full.Load())
+	require.Equal(t, []int64{start + admitted.Load()*(counter.MaxCount/8)}, read(t, s, "k", time.Minute, 1, 1))
+	require.Zero(t, s.Stats().TakingBackFailed)
 }
