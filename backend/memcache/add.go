@@ -55,8 +55,9 @@ func additions(op *counter.Op) ([]addition, error) {
 }
 
 // maxSteps is how many requests an addition may take. Each step beyond the
-// second means that the item has come or gone between two requests.
-const maxSteps = 4
+// second means that the item has come or gone between two requests, as it may
+// while a crowd hits a key that several callers forget.
+const maxSteps = 12
 
 // errVanished is of an item that comes and goes faster than it can be added to:
 // the server has no room, or somebody deletes it.

@@ -6,7 +6,8 @@
 //
 // # What is stored
 //
-// One item for each bucket of each key, and nothing else. Its name is
+// One item for each bucket of each key, and one for each key that was forgotten.
+// The name of a bucket's item is
 //
 //	key|width index        without the space: ab:1wxyz:signup:ip:203.0.113.9|1m29454210
 //
@@ -16,15 +17,23 @@
 // or a minus. So the name can be read backwards without doubt: the index, the
 // width, the last |, the key. It has at most 247 bytes of memcached's 250. The
 // value is the count, in decimal; memcached may leave spaces after it when a
-// count is taken back. The flags are 0. A value that is anything else, or
-// above [counter.MaxCount], was written by somebody else, and is an error.
+// count is taken back. The flags are 0. A value above [counter.MaxCount] is full,
+// since memcached adds first and the surplus is taken back then. A value that is
+// anything else, or 2^63 and more, was written by somebody else, and is an error.
 //
 // An item that a bucket is created with lives for [counter.Slot.TTL], rounded up
-// to a second, and 2 s more, since memcached's clock ticks about once a second.
-// Beyond 30 days memcached wants a date: this machine's clock is then
+// to a second; 2 s more, since memcached's clock ticks about once a second; and
+// a minute more, or as long again where the TTL is shorter: memcached answers by
+// a stale clock when it goes on after a standstill, and what is created then
+// lives shorter by as much. A standstill of up to a minute costs no hit. Beyond
+// 30 days memcached wants a date: this machine's clock is then
 // compared with the server's, and must not be behind it by more than the
 // windows have to spare. The date is a 32-bit number: a TTL that goes beyond
 // 2038-01-19 is an error.
+//
+// The item that remembers a [Store.Forget] is named by two hashes of the key and
+// ends in |forgotten. It stands on the server of its key and holds the label, and
+// the second up to which the label is remembered.
 //
 // # Round trips
 //
@@ -44,13 +53,30 @@
 // # Limits of time and number
 //
 // A call returns by its deadline, whatever the server does. What it leaves
-// behind is a request under way on some connections; such a request ends within
-// [Config.Timeout] (twice that if it had to connect first), and counts against
-// [Config.MaxInFlight], which bounds goroutines and connections. One call has at
-// most 16 requests under way, and asks for at most 1,000 items in each.
+// behind is a request under way on some connections; such a request counts
+// against [Config.MaxInFlight] until [Config.Timeout] is up, or twice that if it
+// had to connect first. One call has at most 16 requests under way, and asks for
+// at most 1,000 items in each.
 //
-// An addition whose answer comes after the call has returned an error is taken
-// back, once. No addition is ever sent twice.
+// An addition that has no answer by then is listened for by a minute more: on
+// its connection, which nobody else uses, in one goroutine, and on at most
+// MaxInFlight connections to a server beside those that calls wait on. If it
+// turns out to have been made it is taken back, once, on the same connection. An
+// addition whose connection is lost, or that is one listener too many, may stay
+// until it ages out; [Stats] counts both. No addition is ever sent twice.
+//
+// While a server has answered nothing since such an addition was sent, no others
+// are sent to it: calls that add wait, for their own time, until the server
+// answers a request that changes nothing. So what a silent server has to take
+// back later is bounded by MaxInFlight, however long the silence lasts. A server
+// that refuses connections, or does not accept them in time, is dialled again
+// after 50 to 100 ms, by one call at a time; the others fail at once.
+//
+// A taking back is made to its end, whether its call waits for it or not. It
+// names no life of an item: one that comes after the server has lost the item,
+// in a restart for example, takes another's hit if there is one by then. Late
+// additions are safe from that, since they are taken back on the connection on
+// which they were made.
 package memcache
 
 import (
@@ -77,16 +103,17 @@ const (
 type Config struct {
 	// Timeout is how long a request to a server may take, and how long a call
 	// that has no deadline. A call whose deadline is earlier returns earlier,
-	// but its requests stay under way up to Timeout, so that a late answer can
-	// still be taken back. Default: 1 s.
+	// but its requests stay under way up to Timeout, and its additions for a
+	// minute more, so that a late answer can still be taken back. Default: 1 s.
 	Timeout time.Duration
 
 	// MaxInFlight is how many requests may be under way at once: to each server,
 	// for a Store made by New; in all, for one made by NewFromClient. A Take on
 	// three tiers has four. It is also how many connections to a server there
-	// are at most; memcached's own default is 1,024 for all its clients
-	// together. Where it is reached, calls wait, until their deadline.
-	// Default: 256.
+	// are at most, and as many again while additions are listened for that a
+	// silent server has not answered; memcached's own default is 1,024 for all
+	// its clients together. Where it is reached, calls wait, until their
+	// deadline. Default: 256.
 	MaxInFlight int
 
 	// MaxIdleConns is how many connections to each server are kept when they
@@ -97,8 +124,9 @@ type Config struct {
 	// has a field of that name.
 	MaxIdleConns int
 
-	// DialContext connects to a server, over TLS for example. Default: that of
-	// a net.Dialer. It is not for NewFromClient either.
+	// DialContext connects to a server, over TLS for example. It has Timeout,
+	// and is not called again for 50 to 100 ms after it has failed. Default: that
+	// of a net.Dialer. It is not for NewFromClient either.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -175,17 +203,20 @@ func New(cfg Config, servers ...string) (*Store, error) {
 //
 //   - Selector: [NewSelector]. A client made by memcache.New(servers...) has a
 //     ServerList, which is crc32 % servers over the whole name of an item: it
-//     spreads the buckets of one key over all servers, so each call needs all
-//     of them, and one that is down fails every call; and with one server more
-//     or less nearly all counts are gone.
+//     spreads the buckets of one key, and what remembers its Forget, over all
+//     servers, so each call needs all of them, and one that is down fails every
+//     call; and with one server more or less nearly all counts are gone.
 //   - Timeout: how long a request may stay under way when its call has
-//     returned already. gomemcache's default is 500 ms.
+//     returned already. An addition that is answered later stays, and is counted
+//     in [Stats]: the client closes its connection then. gomemcache's default is
+//     500 ms.
 //   - MaxIdleConns: as many as requests come at once, four for a Take on three
 //     tiers. gomemcache's default is 2: nearly each Take then makes connections
 //     of its own.
 //
 // A connection that the server has closed while it was idle fails the next
-// request on it; New finds out before it sends. cfg.Timeout is here only for
+// request on it; New finds out before it sends. Calls to a server that is silent,
+// or refuses connections, are sent and dialled each for itself. cfg.Timeout is here only for
 // calls that have no deadline. Errors do not name the server, unless the
 // client's do.
 func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {

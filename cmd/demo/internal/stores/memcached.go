@@ -188,7 +188,7 @@ func (m *Memcached) Stats(ctx context.Context, addr string) (map[string]string, 
 // clean removes what was written. What a call has left under way when it gave
 // up would write after us, and is waited for.
 func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
-	for m.store.Stats().InFlight > 0 {
+	for st := m.store.Stats(); st.InFlight+st.Listening > 0; st = m.store.Stats() {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
