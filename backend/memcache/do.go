@@ -68,9 +68,9 @@ type call struct {
 	n       int64
 	adds    []addition
 	reads   reads
-	parts   int // requests: additions first, then chunks of reads
-	workers int // at most so many parts are under way at once
-	part    func(l *link, i int) error
+	parts   int                        // requests: additions first, then chunks of reads
+	workers int                        // at most so many parts are under way at once
+	part    func(l *link, i int) error // nil for a Do
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -90,7 +90,7 @@ func (s *Store) prepare(op *counter.Op) (*call, error) {
 		return nil, err
 	}
 	c := s.newCall(op.Key)
-	c.n, c.part = op.N, c.request
+	c.n = op.N
 	var err error
 	if c.adds, err = additions(op); err != nil {
 		return nil, err
@@ -325,7 +325,10 @@ func (c *call) try(l *link, i int) (err error) {
 			err = c.failed("answer", fmt.Errorf("not understood: %v", r))
 		}
 	}()
-	return c.part(l, i)
+	if c.part != nil {
+		return c.part(l, i)
+	}
+	return c.request(l, i)
 }
 
 // request is part i of a Do.
