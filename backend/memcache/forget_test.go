@@ -239,29 +239,24 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 
 // A Forget that fails in the middle is made again, and forgets all that is left.
 func TestForgettingAgain(t *testing.T) {
-	proxy := servertest.NewProxy(t, servertest.Memcached(t), 0)
+	addr := servertest.Memcached(t)
+	proxy := servertest.NewProxy(t, addr, 0)
 	s := newStore(t, memcache.Config{}, proxy.Addr)
-	items := fill(t, s, "k", 5000, 7*time.Second)
-	failures, still := 0, 0
-	for wait := 2 * time.Millisecond; ; wait = wait * 3 / 2 {
+	items := fill(t, s, "k", 10_000, 7*time.Second)
+	failures, still := 3, 0
+	for i := range failures {
 		failed := make(chan error, 1)
 		go func() { failed <- s.Forget(context.Background(), forgetting("k")) }()
-		select {
-		case err := <-failed:
-			require.NoError(t, err)
-		case <-time.After(wait):
-			proxy.DropReplies(true)
-			time.Sleep(time.Millisecond)
+		require.Eventually(t, func() bool { return number(t, stat(t, addr, "cas_hits")) > int64(1000*(i+1)) }, patience, time.Millisecond)
+		proxy.DropReplies(true)
+		require.Eventually(t, func() bool {
 			proxy.Cut()
-			proxy.DropReplies(false)
-			if err := <-failed; err != nil {
-				failures++
-				continue
-			}
-		}
-		break
+			return len(failed) > 0
+		}, patience, time.Millisecond)
+		require.Error(t, <-failed)
+		proxy.DropReplies(false)
 	}
-	require.Positive(t, failures)
+	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
 	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
 		last := tiers.Index(halfPast.UnixNano(), width)
 		for _, n := range read(t, s, "k", width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
