@@ -10,7 +10,7 @@ local function before(r, s, x)
   if kind == 0 or entry - entry % LEAF >= at then
     return sum
   end
-  local name, slot, under = r .. ':' .. (x - x % LEAF - BIAS) / LEAF, x % LEAF / 8, 0
+  local name, slot, under = r .. ':' .. (x - x % LEAF - BIAS) / LEAF + kind / 10, x % LEAF / 8, 0
   if kind == 1 then
     local v = call('GET', name)
     local q = v and rank(v, '>I2', 4, 1, slot) or 1
@@ -24,4 +24,17 @@ local function before(r, s, x)
     error('ABACUS foreign', 0)
   end
   return sum + under
+end
+
+-- Value of the leaf that starts at position x of root r, of value s; false if the
+-- root has none there.
+local function leaf(r, s, x)
+  local w, origin = unpack('>I1I6', s)
+  local p = rank(s, '>I4', 4 + w, 8 + w, x - origin)
+  if p == 8 + w and unpack('>I' .. w, s, p + 4) == unpack('>I' .. w, s, 8) then
+    p = p + 4 + w -- the edge can be in the leaf's stretch
+  end
+  local entry = p < #s and unpack('>I4', s, p) or 0
+  local kind = entry % 8
+  return kind > 0 and entry + origin < x + LEAF and call('GET', r .. ':' .. (x - BIAS) / LEAF + kind / 10)
 end

@@ -10,8 +10,13 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Do adds and reads by one EVALSHA. It adds all or nothing, unless what it finds
-// in one group of tiers was written by somebody else.
+// maxChanges of a script: each late one may take the server some milliseconds, in
+// which it answers nobody else.
+const maxChanges = 8
+
+// Do adds and reads by one EVALSHA for each eight buckets of the finest tiers that
+// it changes, the last of which reads. Each of them adds all or nothing, unless
+// what it finds in one group of tiers was written by somebody else.
 //
 // Of the tiers that are kept equally long only the finest is stored. So an
 // addition must name it, and taking back from a coarser one alone has no effect.
@@ -23,9 +28,62 @@ func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 	if err != nil || len(errands) == 0 {
 		return err
 	}
+	for i := range errands {
+		if err := errands[i].check(op); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	if op.N != 0 && len(op.Add) > 0 {
+		for part := split(errands, op); part != nil; part = split(errands, op) {
+			if err := s.send(ctx, op, part); err != nil {
+				return err
+			}
+		}
+	}
+	return s.send(ctx, op, errands)
+}
+
+// split takes off errands what one script may change, nil if no more than that is
+// left.
+func split(errands []errand, op *counter.Op) []errand {
+	left := 0
+	for i := range errands {
+		left += errands[i].changes(op)
+	}
+	if left <= maxChanges {
+		return nil
+	}
+	var part []errand
+	room := maxChanges
+	for i := range errands {
+		e := &errands[i]
+		some := errand{group: e.group, life: e.life}
+		e.add = slices.DeleteFunc(e.add, func(j int) bool {
+			if room == 0 || op.Add[j].Width != e.width {
+				return false
+			}
+			room--
+			some.add = append(some.add, j)
+			return true
+		})
+		if len(some.add) > 0 {
+			part = append(part, some)
+		}
+	}
+	return part
+}
+
+// send does what errands say in one script.
+func (s *Store) send(ctx context.Context, op *counter.Op, errands []errand) error {
 	p := make(program, 0, 64)
-	p.uint(uint64(max(op.N, -op.N)), 7)
-	p.flag(op.N < 0)
+	mode := byte(modeCount)
+	if op.N < 0 {
+		mode = modeBack
+	}
+	if op.AnyLabel {
+		mode |= modeAnyLabel
+	}
+	p.begin(uint64(max(op.N, -op.N)), mode)
 	keys := make([]string, len(errands))
 	for i := range errands {
 		keys[i] = errands[i].rootName(op.Key)
@@ -33,7 +91,13 @@ func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 			return fmt.Errorf("%s: %w", s, err)
 		}
 	}
-	answer, err := s.run(ctx, op.Deadline, doScript, keys, p)
+	var answer any
+	var err error
+	if op.N > 0 {
+		answer, err = s.count(ctx, op.Deadline, doScript, keys, p, timeOfDo)
+	} else {
+		answer, err = s.run(ctx, op.Deadline, doScript, keys, p)
+	}
 	if err != nil {
 		return err
 	}
@@ -44,12 +108,60 @@ func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 	return s.hand(op, errands, reply)
 }
 
+// timeOfDo is as timeOfTake.
+func timeOfDo(answer any) (micro int64, late bool) {
+	if reply, is := answer.(string); is && len(reply) == 1+timeBytes {
+		return int64(number(reply[1:])), true
+	}
+	if reply, _ := answer.([]any); len(reply) > 0 {
+		micro, _ = reply[len(reply)-1].(int64)
+	}
+	return micro, false
+}
+
 // errand is what an Op wants of one group.
 type errand struct {
 	group
 	add    []int // of op.Add
 	read   []int // of op.Read
 	leaves []uint64
+	life   time.Duration // of what is added
+}
+
+// changes is how many buckets of the finest tier the errand adds to.
+func (e *errand) changes(op *counter.Op) (n int) {
+	for _, i := range e.add {
+		if op.Add[i].Width == e.width {
+			n++
+		}
+	}
+	return n
+}
+
+// check tells with an error what cannot be done.
+func (e *errand) check(op *counter.Op) error {
+	var changed []int64
+	for _, i := range e.add {
+		slot := &op.Add[i]
+		// What is kept for the finer tiers is as old as the coarsest needs it.
+		e.life = max(e.life, slot.TTL-slot.Width+e.coarsest)
+		if slot.Width == e.width {
+			changed = append(changed, slot.Index)
+		}
+	}
+	if len(e.add) > 1<<16-1 {
+		return fmt.Errorf("%d buckets to change at once, want at most %d", len(e.add), 1<<16-1)
+	}
+	if op.N > 0 {
+		slices.Sort(changed)
+		for _, i := range e.add {
+			from, to := e.span(op.Add[i].Bucket)
+			if at, _ := slices.BinarySearch(changed, from); at == len(changed) || changed[at] >= to {
+				return fmt.Errorf("an addition to %v without one to a bucket of %s in it", op.Add[i].Bucket, e.width)
+			}
+		}
+	}
+	return e.fits(e.life)
 }
 
 // errands sorts what op wants by group.
@@ -89,34 +201,16 @@ func (s *Store) errands(op *counter.Op) ([]errand, error) {
 
 // write tells the script what e wants.
 func (e *errand) write(p *program, op *counter.Op) error {
-	now := op.Now.UnixNano()
-	var life time.Duration
 	var changed []int64
 	for _, i := range e.add {
-		slot := &op.Add[i]
-		life = max(life, slot.TTL)
-		if slot.Width == e.width {
-			changed = append(changed, slot.Index)
+		if op.Add[i].Width == e.width {
+			changed = append(changed, op.Add[i].Index)
 		}
-	}
-	if op.N > 0 {
-		for _, i := range e.add {
-			from, to := e.span(op.Add[i].Bucket)
-			if !slices.ContainsFunc(changed, func(index int64) bool { return from <= index && index < to }) {
-				return fmt.Errorf("an addition to %v without one to a bucket of %s in it", op.Add[i].Bucket, e.width)
-			}
-		}
-	}
-	if err := e.fits(life); err != nil {
-		return err
-	}
-	if len(changed) > 1<<16-1 || len(e.add) > 1<<16-1 {
-		return fmt.Errorf("%d buckets to change at once, want at most %d", len(e.add), 1<<16-1)
 	}
 	slices.Sort(changed)
 	p.uint(uint64(e.leaf*perBucket), 2)
-	p.ms(e.ttl(life))
-	p.index(e.stale(now, life))
+	p.ms(e.ttl(e.life))
+	p.index(e.stale(op.Now.UnixNano(), e.life))
 	p.uint(uint64(len(changed)), 2)
 	for _, index := range changed {
 		p.index(index)
@@ -141,6 +235,12 @@ func (e *errand) write(p *program, op *counter.Op) error {
 		p.uint(leaf*e.leafPositions(), 6)
 	}
 	return nil
+}
+
+// needed is the oldest bucket that a read may need at op.Now.
+func (e *errand) needed(op *counter.Op) int64 {
+	keep := op.Ladder.At(e.first).Keep
+	return tiers.Index(op.Now.UnixNano()-int64(keep+e.coarsest+e.late()/2), e.width)
 }
 
 // span is b in buckets of the finest tier: from the first to before the last.
@@ -189,6 +289,9 @@ func (s *Store) hand(op *counter.Op, errands []errand, reply []any) error {
 		for _, j := range e.read {
 			span := &op.Read[j]
 			ratio := int64(span.Width / e.width)
+			if !op.AnyLabel && r.lost(e.needed(op), span.First*ratio) {
+				return fmt.Errorf("%s: %w", s, counter.ErrStaleLabel)
+			}
 			sum, err := r.before(span.First * ratio)
 			for k := range span.Counts {
 				if err != nil {

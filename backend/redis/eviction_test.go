@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -134,7 +135,7 @@ func (l *life) age(d time.Duration) error {
 		if isLeaf && (lose || l.rand.Float64() < leaf) || !isLeaf && l.rand.Float64() < roots {
 			l.evicted++
 			if !isLeaf {
-				clear(l.groups[leafOf[0]-'a'].hits)
+				clear(l.groups[leafOf[0]-'A'].hits)
 				l.hits = nil
 			}
 			if err := l.server.Del(ctx, key).Err(); err != nil {
@@ -279,7 +280,12 @@ func (l *life) take(label, n int64) error {
 		demand.Windows = append(demand.Windows, counter.Window{Limit: counter.Limit{Max: limit, Per: per}, Finest: g.tiers[0], Decision: g.tiers[0]})
 	}
 	t.Demands = []counter.Demand{demand}
-	if err := l.store.Take(context.Background(), t); err != nil {
+	err := l.store.Take(context.Background(), t)
+	if l.wild && errors.Is(err, counter.ErrStaleLabel) {
+		t.AnyLabel = true
+		err = l.store.Take(context.Background(), t)
+	}
+	if err != nil {
 		return err
 	}
 	for i, w := range t.Demands[0].Windows {

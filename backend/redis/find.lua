@@ -23,7 +23,7 @@ local function holds(r, s, w, f, origin, x, p, need)
     return entry
   end
   local start = entry - entry % LEAF
-  local v = call('GET', r .. ':' .. (start - BIAS) / LEAF) or ''
+  local v = call('GET', r .. ':' .. (start - BIAS) / LEAF + kind / 10) or ''
   local wide = kind < 3 and 2 or kind == 3 and 4 or 7
   local g, skip = '>I' .. wide, kind == 1 and 2 or 0
   x = x - unpack(f, s, p - w)

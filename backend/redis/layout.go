@@ -65,9 +65,11 @@ func leafOf(t tiers.Tier) int {
 func (g group) leafPositions() uint64 { return uint64(g.leaf) * perBucket }
 
 // rootName is where a group of a key is stored. The braces make Redis Cluster
-// keep all that belongs to a key together; a stored key has none itself.
+// keep all that belongs to a key together; a stored key has none itself. The
+// letter changes with the format, so that what was written in another one is not
+// found: small letters had leaves that did not say their kind.
 func (g group) rootName(key string) string {
-	return "{" + key + "}" + string(rune('a'+g.number))
+	return "{" + key + "}" + string(rune('A'+g.number))
 }
 
 // position is how bucket number index of the finest tier is written: what stands
@@ -78,28 +80,75 @@ func position(index int64) uint64 { return uint64(index+bias) * perBucket }
 func bucketAt(position uint64) int64 { return int64(position/perBucket) - bias }
 
 // ttl is how long what is written now must live: as long as the bucket asks
-// for, and as much longer as it is before the time to live is set anew.
+// for, as much longer as it is before the time to live is set anew, and for those
+// who are late.
 func (g group) ttl(bucket time.Duration) time.Duration {
-	return bucket + time.Duration(g.leaf+1)*g.width
+	return bucket + time.Duration(g.leaf+1)*g.width + g.late()
+}
+
+// late is how much longer than a bucket asks for it is kept, for calls whose label
+// is behind others': their clocks are, or they are under way for long. A minute is
+// the longest that a Counter waits for an answer; where buckets are fine, that would
+// be many of them.
+func (g group) late() time.Duration {
+	return min(max(time.Second, time.Duration(g.leaf)*g.width/4), time.Minute)
 }
 
 // fits tells with an error if a root cannot hold all that is needed at a time.
 func (g group) fits(ttl time.Duration) error {
-	if live := int64((ttl+g.coarsest)/g.width) + int64(g.leaf); live > maxLive {
+	if live := int64((ttl+g.late()+g.coarsest)/g.width) + int64(g.leaf); live > maxLive {
 		return fmt.Errorf("%d buckets of %s are needed at a time, want at most %d: keep them for a shorter time", live, g.width, maxLive)
 	}
 	return nil
 }
 
 // stale is before which bucket none is needed any more at now, if each lives for
-// ttl. Those of a coarse bucket go together, as late as the last of them: until
+// ttl, or at a time shortly before now. Those of a coarse bucket go together, as late as the last of them: until
 // then it is their sum.
 func (g group) stale(now int64, ttl time.Duration) int64 {
-	return tiers.Index(now-int64(ttl), g.coarsest) * int64(g.coarsest/g.width)
+	return tiers.Index(now-int64(ttl+g.late()), g.coarsest) * int64(g.coarsest/g.width)
 }
 
-// program is what a script is told to do, in one argument.
+// program is what a script is told to do, in one argument. It begins with a
+// number of hits of seven bytes, a byte that says what to do with them, and until
+// when, in microseconds of the server's clock, in seven bytes: 0 is at any time.
 type program []byte
+
+const (
+	modeAt      = 7
+	dueAt       = 8
+	programHead = 15
+)
+
+// What to do with hits. All scripts have modeCount.
+const (
+	modeCount     = 0
+	modePeek      = 1 // take.lua
+	modeBack      = 1 // do.lua: take them back
+	modeTakenBack = 2 // take.lua: take back what the same program took
+	modeAnyLabel  = 4 // and any of these: whatever was dropped
+)
+
+// How an answer begins that is one string.
+const (
+	deniedByte = 0
+	takenByte  = 1
+	lateByte   = 2
+)
+
+// begin writes the head.
+func (p *program) begin(n uint64, mode byte) {
+	p.uint(n, 7)
+	*p = append(*p, mode)
+	p.uint(0, 7)
+}
+
+// by sets until when hits may be counted.
+func (p program) by(due uint64) {
+	for i := range 7 {
+		p[dueAt+i] = byte(due >> (8 * (6 - i)))
+	}
+}
 
 func (p *program) uint(n uint64, bytes int) {
 	var b [8]byte

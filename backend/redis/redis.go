@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,35 +37,92 @@ type Config struct {
 	// Timeout bounds a call of the store for which a Counter sets no deadline,
 	// as one does whose own Timeout is below zero. Default: [DefaultTimeout].
 	Timeout time.Duration
+
+	// AnyTime lets the server count a call whenever it gets to it. Otherwise the
+	// script that counts looks at the server's clock first, and does nothing when
+	// the call's deadline has passed: a hit whose caller was told of a failure does
+	// not stay, though its connection was lost. That is a fifth of the server's
+	// time for an admitted call. What is counted late on a connection that is still
+	// there, a [Dialer] takes back with or without it.
+	AnyTime bool
+
+	// Dialer is the one that the client of [New] dials with, nil if it has another
+	// one. The Store tells its Stats. [Open] makes its own, and refuses one.
+	Dialer *Dialer
 }
 
-// Store is a [counter.Store] and [counter.Taker] on Redis. It is used by many
-// goroutines at once; [Open] and [New] make one.
+// Store is a [counter.Store], [counter.Taker] and [counter.Forgetter] on Redis. It
+// is used by many goroutines at once; [Open] and [New] make one.
 type Store struct {
 	server  *redisscript.Server
 	timeout time.Duration
-	owned   bool // the client, by Close
+	owned   bool // the client and the dialer, by Close
+	dialer  *Dialer
+	anyTime bool
+	clocks  []serverTime // one, or of a Cluster one for each run of slots
+	late    atomic.Int64
 }
 
-var _ counter.Taker = (*Store)(nil)
+var (
+	_ counter.Taker     = (*Store)(nil)
+	_ counter.Forgetter = (*Store)(nil)
+)
 
 // New makes a Store on a client. The client must have ContextTimeoutEnabled: a
 // client without ignores deadlines once it has begun to wait for an answer,
 // and is refused. Retries do no harm: what counts is never sent twice. A Ring
 // and other clients that spread keys by a rule of their own are refused too.
+//
+// A hit that the server counts in time, but whose answer comes after the call's
+// deadline, stays counted until it ages out, unless the client dials with a
+// [Dialer].
 func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	server, err := redisscript.On(client)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	s := &Store{server: server, timeout: cfg.Timeout}
+	s := &Store{server: server, timeout: cfg.Timeout, anyTime: cfg.AnyTime, dialer: cfg.Dialer}
 	if s.timeout == 0 {
 		s.timeout = DefaultTimeout
 	}
 	if s.timeout < 0 {
 		return nil, fmt.Errorf("redis: timeout %s, want more than zero", cfg.Timeout)
 	}
+	s.clocks = make([]serverTime, 1)
+	if server.Cluster() {
+		s.clocks = make([]serverTime, clusterClocks)
+	}
+	for i := range s.clocks {
+		s.clocks[i].begin()
+	}
 	return s, nil
+}
+
+// Stats is what a [Store] has counted since it was made. All but TooLate are those
+// of its [Dialer], zero if it has none.
+type Stats struct {
+	TooLate     int64 // calls, of which the server said that they came after their deadline and counted nothing; one of a server whose clock was stepped ahead is sent again
+	LateAnswers int64 // answers that said that hits were counted, and came after their call had returned an error
+	TakenBack   int64 // of these, hits taken back
+	NotTaken    int64 // of these, hits that could not be taken back: they stay until they age out
+	Abandoned   int64 // answers that never came, within a minute or before the connection was lost or made room for another one: their hits may stay until they age out
+	Draining    int   // connections that wait for a late answer now
+}
+
+// Stats is a snapshot; its numbers need not fit together to the last one.
+func (s *Store) Stats() Stats {
+	st := Stats{TooLate: s.late.Load()}
+	if d := s.dialer; d != nil {
+		st.TooLate += d.refused.Load()
+		st.LateAnswers = d.late.Load()
+		st.TakenBack = d.takenBack.Load()
+		st.NotTaken = d.failed.Load()
+		st.Abandoned = d.abandoned.Load()
+		d.mu.Lock()
+		st.Draining = d.draining.Len()
+		d.mu.Unlock()
+	}
+	return st
 }
 
 // Open makes a Store with a client of its own, which [Store.Close] closes. The
@@ -77,10 +135,14 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 // with rediss for TLS, or unix:// and the path of a socket. Other parameters
 // are those of go-redis, such as pool_size and protocol. Open does not connect.
 func Open(rawURL string, cfg Config) (*Store, error) {
-	client, err := connect(rawURL)
+	if cfg.Dialer != nil {
+		return nil, errors.New("redis: Open makes a Dialer of its own, and was given one")
+	}
+	client, dialer, err := connect(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Dialer = dialer
 	s, err := New(client, cfg)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -89,14 +151,14 @@ func Open(rawURL string, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// connect makes a client that keeps deadlines, and tells at once that it is
-// refused: five tries to dial, which is the default, take longer than most
-// calls have.
-func connect(rawURL string) (redis.UniversalClient, error) {
+// connect makes a client that keeps deadlines and hears late answers, and tells at
+// once that it is refused: five tries to dial, which is the default, take longer
+// than most calls have.
+func connect(rawURL string) (redis.UniversalClient, *Dialer, error) {
 	// The parsers' errors repeat the URL, and with it the password.
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, errors.New("redis: the URL cannot be parsed, want redis://host:port/db")
+		return nil, nil, errors.New("redis: the URL cannot be parsed, want redis://host:port/db")
 	}
 	wrong := func(err error) error {
 		return fmt.Errorf("redis: the URL of %s: %w", u.Host, err)
@@ -106,33 +168,36 @@ func connect(rawURL string) (redis.UniversalClient, error) {
 	case q.Has("master_name"):
 		o, err := redis.ParseFailoverURL(rawURL)
 		if err != nil {
-			return nil, wrong(err)
+			return nil, nil, wrong(err)
 		}
-		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
-		return redis.NewFailoverClient(o), nil
+		d := NewDialer(dialWith(o.TLSConfig))
+		o.ContextTimeoutEnabled, o.DialerRetries, o.Dialer = true, 1, d.DialContext
+		return redis.NewFailoverClient(o), d, nil
 	case q.Has("addr"):
 		o, err := redis.ParseClusterURL(rawURL)
 		if err != nil {
-			return nil, wrong(err)
+			return nil, nil, wrong(err)
 		}
-		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
-		return redis.NewClusterClient(o), nil
+		d := NewDialer(dialWith(o.TLSConfig))
+		o.ContextTimeoutEnabled, o.DialerRetries, o.Dialer = true, 1, d.DialContext
+		return redis.NewClusterClient(o), d, nil
 	}
 	o, err := redis.ParseURL(rawURL)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, nil, wrong(err)
 	}
-	o.ContextTimeoutEnabled, o.DialerRetries = true, 1
-	return redis.NewClient(o), nil
+	d := NewDialer(dialWith(o.TLSConfig))
+	o.ContextTimeoutEnabled, o.DialerRetries, o.Dialer = true, 1, d.DialContext
+	return redis.NewClient(o), d, nil
 }
 
-// Close closes the client of a Store that [Open] made. That of [New] is its
-// owner's to close.
+// Close closes the client of a Store that [Open] made, and the connections that
+// wait for late answers. Those of [New] are their owner's to close.
 func (s *Store) Close() error {
 	if !s.owned {
 		return nil
 	}
-	return s.server.Client().Close()
+	return errors.Join(s.dialer.Close(), s.server.Client().Close())
 }
 
 // String names the store, without its password.
@@ -150,23 +215,6 @@ func (s *Store) Together(demands []counter.Demand) bool {
 		}
 	}
 	return true
-}
-
-// slot is the hash slot of a key in a Cluster: CRC-16/XMODEM modulo 16384, as
-// the Redis Cluster specification says.
-func slot(key []byte) int {
-	var crc uint16
-	for _, b := range key {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return int(crc % 16384)
 }
 
 // until is the context of a call, with its deadline.

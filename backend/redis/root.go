@@ -92,6 +92,16 @@ func (r *root) before(index int64) (uint64, error) {
 	return sum + under, err
 }
 
+// lost tells whether the root has dropped what the buckets from index on held,
+// of which those before needed are of no use.
+func (r *root) lost(needed, index int64) bool {
+	if r.bytes == 0 || r.sum(0) != r.sum(1) {
+		return false
+	}
+	edge, _ := r.at(0)
+	return edge >= position(max(needed, index))
+}
+
 // leafOf is the number of the leaf that holds a position.
 func (r *root) leafOf(position uint64) uint64 { return position / r.leafPositions() }
 

@@ -1,6 +1,12 @@
 -- A root and its leaves; how they are laid out stands in layout.go. A position is
 -- eight times the biased number of a bucket. A leaf stands at its last bucket,
--- plus its kind: 1 sparse, 2 to 4 dense with sums of 2, 4, 7 bytes.
+-- plus its kind: 1 sparse, 2 to 4 dense with sums of 2, 4, 7 bytes. Its name ends
+-- with the number of its stretch and its kind, as 492335.1: so a leaf is never
+-- read as one of another kind, whatever else has moved its value here.
+--
+-- What is stale is dropped from the front of a root. An entry without hits is left
+-- then, the edge, at the last bucket that was dropped: what is asked from there or
+-- from before cannot be told any more.
 --
 -- Lua in Redis hashes every byte of every string that is made, so what is not
 -- needed is neither read nor rebuilt; and to make a function costs as much as to

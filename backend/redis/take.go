@@ -20,9 +20,15 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 			return fmt.Errorf("%s: %w", s, err)
 		}
 	}
-	p := make(program, 0, 8+len(t.Demands)*(len(groups)*22+4*13))
-	p.uint(uint64(t.N), 7)
-	p.flag(t.Peek)
+	p := make(program, 0, programHead+len(t.Demands)*(len(groups)*22+4*13))
+	mode := byte(modeCount)
+	if t.Peek {
+		mode = modePeek
+	}
+	if t.AnyLabel {
+		mode |= modeAnyLabel
+	}
+	p.begin(uint64(t.N), mode)
 	for i := range t.Demands {
 		d := &t.Demands[i]
 		key := string(d.Key)
@@ -48,7 +54,13 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 			p[count], p[count+1] = byte(windows>>8), byte(windows)
 		}
 	}
-	got, err := s.run(ctx, t.Deadline, takeScript, keys, p)
+	var got any
+	var err error
+	if t.Peek {
+		got, err = s.run(ctx, t.Deadline, takeScript, keys, p)
+	} else {
+		got, err = s.count(ctx, t.Deadline, takeScript, keys, p, timeOfTake)
+	}
 	if err != nil {
 		return err
 	}
@@ -59,10 +71,20 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	return s.fill(t, groups, reply)
 }
 
+// timeOfTake is the server's time in an answer, which has none if nothing was to
+// be counted, and whether that was too late.
+func timeOfTake(answer any) (micro int64, late bool) {
+	reply, _ := answer.(string)
+	if len(reply) < 1+timeBytes || reply[0] == deniedByte {
+		return 0, false
+	}
+	return int64(number(reply[len(reply)-timeBytes:])), reply[0] == lateByte
+}
+
 // fill writes what the script has answered into t.
 func (s *Store) fill(t *counter.Taking, groups []group, reply string) error {
 	rest := answer(reply)
-	allowed := rest.next(1) == 1
+	allowed := rest.next(1) == takenByte
 	each(t, groups, func(_ group, w *counter.Window) {
 		w.Count = int64(rest.next(sumBytes))
 	})
@@ -72,7 +94,11 @@ func (s *Store) fill(t *counter.Taking, groups []group, reply string) error {
 			w.Leaves = g.bucket(rest.next(wholeBytes))
 		}
 	})
-	if want := len(t.Demands) * len(groups) * wholeBytes; len(rest) != want {
+	want := len(t.Demands) * len(groups) * wholeBytes
+	if allowed && !t.Peek {
+		want += timeBytes
+	}
+	if len(rest) != want {
 		return fmt.Errorf("%s: an unexpected answer of %d bytes", s, len(reply))
 	}
 	for i := range t.Demands {
@@ -123,10 +149,12 @@ func (a *answer) next(bytes int) uint64 {
 // nobody else.
 const maxWindows = 1000
 
-// How a script answers: a sum, and a position from the epoch on.
+// How a script answers: a sum, a position from the epoch on, and its time in
+// microseconds.
 const (
 	sumBytes   = 7
 	wholeBytes = 6
+	timeBytes  = 7
 )
 
 // bucket is the one at the position that a script has answered; 0 is none.

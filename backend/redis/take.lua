@@ -1,13 +1,31 @@
 -- Takes n hits of several keys if every window has room for them.
--- KEYS: roots. ARGV[1]: n, whether to look only, and for each root the position
--- of now, that of what is stale, its time to live in ms, positions of a leaf, and
--- its windows: the position of the edge, and Max.
+-- KEYS: roots. ARGV[1]: n, what to do (0 take, 1 look only, 2 take back what the
+-- same program took; 4 more: go by what is there, whatever was dropped), until when in microseconds of this server's clock, and for
+-- each root the position of now, that of what is stale, its time to live in ms,
+-- positions of a leaf, and its windows: the position of the edge, and Max.
 -- Returns a byte, whether there is room, the count of each window, of each window
--- without room the position that must leave it, and the newest position of each
--- root, 0 for none.
+-- without room the position that must leave it, the newest position of each
+-- root, 0 for none, and if hits were taken the time. If it is too late to take
+-- them: the byte 2 and the time.
 
 local program = ARGV[1]
-local n, peek, at = unpack('>I7I1', program)
+local n, mode, due, at = unpack('>I7I1I7', program)
+local any = mode > 3
+if any then
+  mode = mode - 4
+end
+if mode == 2 then
+  for i = 1, #KEYS do
+    local own, stale, ttl, windows
+    own, stale, ttl, LEAF, windows, at = unpack('>I6I6I6I2I2', program, at)
+    at = at + 13 * windows
+    local s = call('GET', KEYS[i])
+    if s then
+      slowly()(KEYS[i], s, own, -n, stale, ttl)
+    end
+  end
+  return '\1'
+end
 local counts, leaving, room, roots = '', '', true, #KEYS > 1 and {}
 local s, w, f, size, origin, total, full
 for i = 1, #KEYS do
@@ -21,7 +39,13 @@ for i = 1, #KEYS do
       return redis.error_reply('ABACUS foreign')
     end
     size, origin, total = 4 + w, unpack('>I6', s, 2), unpack(f, s, #s - w + 1)
-    full = full or total - unpack(f, s, 8) + n > MOST
+    if total - unpack(f, s, 8) + n > MOST then
+      local stale = unpack('>I6', program, place + 6) - origin -- counts no more
+      full = full or total - unpack(f, s, rank(s, '>I4', size, 8 + w, stale) - w) + n > MOST
+    end
+  end
+  if windows == 0 and s and unpack(f, s, 12 + w) == unpack(f, s, 8) and unpack('>I6', program, place) - origin <= unpack('>I4', s, 8 + w) and not any then
+    return redis.error_reply('ABACUS stale')
   end
   for _ = 1, windows do
     edge, max, at = unpack('>I6I7', program, at)
@@ -29,10 +53,16 @@ for i = 1, #KEYS do
     if s then
       local x = edge - origin
       p = rank(s, '>I4', size, 8 + w, x)
+      if p == 8 + w and unpack(f, s, p + 4) == unpack(f, s, 8) then
+        if not any then
+          return redis.error_reply('ABACUS stale')
+        end
+        p = p + size
+      end
       local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
       local kind = entry % 8
       if kind > 0 and entry - entry % LEAF < x then
-        local name, slot, under = r .. ':' .. (edge - edge % LEAF - BIAS) / LEAF, x % LEAF / 8, 0
+        local name, slot, under = r .. ':' .. (edge - edge % LEAF - BIAS) / LEAF + kind / 10, x % LEAF / 8, 0
         if kind == 1 then
           local v = call('GET', name)
           local q = v and rank(v, '>I2', 4, 1, slot) or 1
@@ -60,7 +90,7 @@ for i = 1, #KEYS do
   end
 end
 
-if not room or peek == 1 then
+if not room or mode == 1 then
   local newest = ''
   for i = 1, #KEYS do
     if roots then
@@ -75,7 +105,15 @@ end
 if full then
   return redis.error_reply('ABACUS full')
 end
-at = 9
+local time = 0
+if due > 0 then
+  time = call('TIME')
+  time = time[1] * 1000000 + time[2]
+  if time > due then
+    return '\2' .. pack('>I7', time)
+  end
+end
+at = 16
 for i = 1, #KEYS do
   local r = KEYS[i]
   if roots then
@@ -104,13 +142,15 @@ for i = 1, #KEYS do
         if kind == 0 then
           s = bundle(r, s, w, f, origin, over, ttl)
         else
-          rewrite(r .. ':' .. (over - over % LEAF - BIAS) / LEAF, kind, 0, 0, ttl)
+          rewrite(r, over, kind, 0, 0, ttl)
         end
       end
       local eighth = (#s - 7 - w) / size
       eighth = (eighth - eighth % 8) / 8
       if unpack('>I4', s, 8 + w + eighth * size) < stale - origin then
-        s = s:sub(1, 7) .. s:sub(rank(s, '>I4', size, 8 + w, stale - origin) - w)
+        local q = rank(s, '>I4', size, 8 + w, stale - origin)
+        local sum, edge = s:sub(q - w, q - 1), unpack('>I4', s, q - w - 4)
+        s = s:sub(1, 7) .. sum .. pack('>I4', edge - edge % 8) .. sum .. s:sub(q)
       end
       call('SET', r, s .. pack('>I4' .. f, x, total + n), 'PX', ttl)
       done = true
@@ -135,14 +175,14 @@ for i = 1, #KEYS do
       local share, wide = total - unpack(f, s, #s - 2 * w - 3), kind < 3 and 2 or kind == 3 and 4 or 7
       if share + n < 256 ^ wide then
         if x > last then
-          local name, slot, was = r .. ':' .. (own - own % LEAF - BIAS) / LEAF, x % LEAF / 8, last % LEAF / 8
+          local name, slot, was = r .. ':' .. (own - own % LEAF - BIAS) / LEAF + kind / 10, x % LEAF / 8, last % LEAF / 8
           if kind == 1 then
             local len = call('APPEND', name, pack('>I2I2', was, share))
             if len == 4 then
               call('PEXPIRE', name, ttl)
             elseif len >= SPARSE then
               local _, _, rewrite = slowly()
-              kind = rewrite(name, kind, slot, share, ttl)
+              kind = rewrite(r, own, kind, slot, share, ttl)
             end
           else
             local sums = string.rep(pack('>I' .. wide, share), slot - was)
@@ -166,4 +206,4 @@ for i = 1, #KEYS do
   end
   counts = counts .. pack('>I6', own)
 end
-return '\1' .. counts
+return '\1' .. counts .. pack('>I7', time)

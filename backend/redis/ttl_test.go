@@ -28,7 +28,7 @@ func TestAnEmptyLeafThatIsGone(t *testing.T) {
 	for i := range rest {
 		require.NoError(t, c.Refund(ctx, &rest[i]))
 	}
-	leaves := client.Keys(ctx, "*}a:*").Val()
+	leaves := client.Keys(ctx, "*}A:*").Val()
 	require.Len(t, leaves, 1)
 	require.NoError(t, client.Del(ctx, leaves[0]).Err())
 	take(t, c, signup, 1, "1000000/d")

@@ -69,6 +69,12 @@ func New(text string) Script {
 	return Script{text, hex.EncodeToString(sum[:])}
 }
 
+// Text is what the server runs.
+func (s Script) Text() string { return s.text }
+
+// Name is how the server finds a script that it knows.
+func (s Script) Name() string { return s.sha }
+
 // Once is a command that must not be sent again: after an answer that got lost
 // it would count twice, or be denied the place that it took itself.
 type Once struct{ *redis.Cmd }
@@ -106,6 +112,10 @@ func (s *Server) eval(ctx context.Context, verb, text string, keys []string, arg
 // stored. Redis has another one for a value of another type.
 const foreign = "ABACUS foreign"
 
+// brokenOff is how the error of a script begins that stumbled over what it found,
+// where it stopped to look at each number.
+const brokenOff = "ERR user_script:"
+
 // ErrForeign is that error, for who finds it out without a script.
 var ErrForeign = errors.New(foreign)
 
@@ -119,7 +129,7 @@ func (s *Server) Failed(ctx context.Context, err error) error {
 	}
 	var timeout net.Error
 	switch text := err.Error(); {
-	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"):
+	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"), strings.HasPrefix(text, brokenOff):
 		return fmt.Errorf("%s: what is stored for this key was not written by this store: %w", s, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%s: no answer in time: %w", s, err)

@@ -1,0 +1,53 @@
+-- Forgets a key, one step at a time.
+-- KEYS: a root, or none, and the mark of the key. ARGV[1]: whether to remember, and
+-- the label as two numbers of four bytes, for how many ms, positions of a leaf, and
+-- the position from which on the root's leaves are still to be unlinked.
+-- Returns the position for the next step, 0 after the last.
+
+local LEAVES, ENTRIES = 125, 2000 -- of a step: half a millisecond
+local remember, high, low, ms, leaf, from = unpack('>I1I4I4I6I2I6', ARGV[1])
+local mark, r, names = KEYS[#KEYS], #KEYS > 1 and KEYS[1], {}
+LEAF = leaf
+if remember == 1 then
+  local v = call('GET', mark)
+  if v then
+    if #v ~= 8 then
+      return redis.error_reply('ABACUS foreign')
+    end
+    local h, l = unpack('>I4I4', v)
+    if h > high or h == high and l > low then
+      high, low = h, l
+    end
+    ms = math.max(ms, call('PTTL', mark))
+  end
+  call('SET', mark, pack('>I4I4', high, low), 'PX', ms)
+end
+local s = r and call('GET', r)
+if not s then
+  return 0
+end
+local w = string.byte(s)
+if w ~= 2 and w ~= 4 and w ~= 7 or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0 then
+  return redis.error_reply('ABACUS foreign')
+end
+local size, origin, seen, next = 4 + w, unpack('>I6', s, 2), 0, 0
+for p = rank(s, '>I4', size, 8 + w, from - origin), #s, size do
+  local entry = unpack('>I4', s, p)
+  local kind = entry % 8
+  if seen == ENTRIES or #names == LEAVES then
+    next = entry - kind + origin
+    break
+  end
+  seen = seen + 1
+  if kind > 0 then
+    local x = entry - kind + origin
+    names[#names + 1] = r .. ':' .. (x - x % LEAF - BIAS) / LEAF + kind / 10
+  end
+end
+if next == 0 then
+  names[#names + 1] = r
+end
+if #names > 0 then
+  call('UNLINK', spread(names))
+end
+return next

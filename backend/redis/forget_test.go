@@ -1,0 +1,173 @@
+package redis_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func forgetting(key, ladder string, now time.Time) *counter.Forgetting {
+	l, err := tiers.Parse(ladder)
+	if err != nil {
+		panic(err)
+	}
+	f := &counter.Forgetting{Key: key, Ladder: l, Now: now, Label: now.UnixNano(), Remember: time.Hour}
+	for i := range l.Len() {
+		f.TTLs = append(f.TTLs, l.At(i).Width+l.At(i).Keep)
+	}
+	return f
+}
+
+// fill takes from a key at once what it has been hit with over a long time.
+func fill(t *testing.T, s *redis.Store, key, ladder string, from time.Time, hits int, step time.Duration) time.Time {
+	t.Helper()
+	f := forgetting(key, ladder, from)
+	for range hits {
+		take := &counter.Taking{
+			Now: from, Ladder: f.Ladder, TTLs: f.TTLs, N: 1,
+			Demands: []counter.Demand{{Key: []byte(key), Windows: []counter.Window{{Limit: counter.Limit{Max: counter.MaxCount, Per: time.Minute}}}}},
+		}
+		require.NoError(t, s.Take(ctx, take))
+		require.True(t, take.Allowed)
+		from = from.Add(step)
+	}
+	return from
+}
+
+const forgetKey = "ab:1test:signup:ip:203.0.113.9"
+
+// scripts is how long the scripts in the server's log took, since it was reset: the
+// median, and the longest, from which a busy machine takes the processor away.
+func scripts(t *testing.T, client *goredis.Client) (median, longest time.Duration) {
+	t.Helper()
+	var took []time.Duration
+	for _, entry := range client.SlowLogGet(ctx, 1000).Val() {
+		if strings.HasPrefix(entry.Args[0], "eval") {
+			took = append(took, entry.Duration)
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], took[len(took)-1]
+}
+
+// Large keys are forgotten in steps that hold nobody up, and completely.
+func TestForgetLargeKeys(t *testing.T) {
+	for _, c := range []struct {
+		name, ladder string
+		hits         int
+		step         time.Duration
+		leaves       int
+	}{
+		{"a day of a hit a second", "1s:1d, 1m:1d, 1h:1d", 86_400, time.Second, 23},
+		{"a year of three hits an hour", "1s:366d, 1m:366d, 1h:366d, 1d:366d", 26_352, 20 * time.Minute, 8_500},
+		{"a year of a hit a day", "1s:366d, 1d:366d", 366, 24 * time.Hour, 0},
+		{"two Keeps", "1s:1h, 1m:1d, 1h:1d", 2_000, 2 * time.Second, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr := servertest.Redis(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000")
+			client, s := raw(t, addr), open(t, "redis://"+addr)
+			now := fill(t, s, forgetKey, c.ladder, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), c.hits, c.step)
+			before := client.DBSize(ctx).Val()
+			require.Greater(t, before, int64(c.leaves))
+
+			other := newCounter(t, open(t, "redis://"+addr), counter.Config{Timeout: 250 * time.Millisecond})
+			var failed, calls atomic.Int64
+			others, end := context.WithCancel(ctx)
+			var running sync.WaitGroup
+			running.Go(func() {
+				for tick := time.NewTicker(5 * time.Millisecond); others.Err() == nil; <-tick.C {
+					calls.Add(1)
+					if _, err := other.Take(ctx, name(1), 1, counter.MustLimits("1000000/d")); err != nil {
+						failed.Add(1)
+					}
+				}
+			})
+			require.NoError(t, client.SlowLogReset(ctx).Err())
+			began := time.Now()
+			require.NoError(t, s.Forget(ctx, forgetting(forgetKey, c.ladder, now)))
+			spent := time.Since(began)
+			median, worst := scripts(t, client)
+			end()
+			running.Wait()
+			t.Logf("%d stored keys forgotten in %v, a script took %v, the slowest %v, %d of %d calls of another key failed", before, spent, median, worst, failed.Load(), calls.Load())
+			require.Zero(t, failed.Load())
+			require.Less(t, median, 2*time.Millisecond)
+			require.Less(t, worst, 20*time.Millisecond)
+			require.Empty(t, client.Keys(ctx, "{"+forgetKey+"}*").Val())
+			label, err := s.Forgotten(ctx, forgetKey, now, time.Time{})
+			require.NoError(t, err)
+			require.Equal(t, now.UnixNano(), label)
+		})
+	}
+}
+
+// A Forget that has failed in the middle is made again, and nothing is left.
+func TestForgetAfterAFailedForget(t *testing.T) {
+	const ladder = "1s:366d, 1m:366d, 1h:366d, 1d:366d"
+	addr := servertest.Redis(t)
+	client, s := raw(t, addr), open(t, "redis://"+addr)
+	now := fill(t, s, forgetKey, ladder, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 3_000, 20*time.Minute)
+	all := client.DBSize(ctx).Val()
+	require.Greater(t, all, int64(700))
+	proxy := servertest.NewProxy(t, addr, time.Millisecond)
+	far := open(t, "redis://"+proxy.Addr)
+	failed := make(chan error)
+	go func() { failed <- far.Forget(ctx, forgetting(forgetKey, ladder, now)) }()
+	require.Eventually(t, func() bool { return client.DBSize(ctx).Val() < all-200 }, patience, 100*time.Microsecond)
+	proxy.Cut()
+	if err := <-failed; err == nil {
+		t.Log("it was over before the line was cut")
+	}
+	require.NoError(t, s.Forget(ctx, forgetting(forgetKey, ladder, now)))
+	require.Empty(t, client.Keys(ctx, "{"+forgetKey+"}*").Val())
+}
+
+// The mark is the newest label, hides the feature, stands in the key's own slot,
+// under the same prefix, and lives as long as it was asked for.
+func TestTheMark(t *testing.T) {
+	addr := servertest.Redis(t, "--cluster-enabled", "yes")
+	node := raw(t, addr)
+	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())
+	require.Eventually(t, func() bool { return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok") }, patience, time.Millisecond)
+	s := open(t, "redis://"+addr+"?addr="+addr)
+	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	for i := range 100 {
+		key := forgetKey + strings.Repeat("x", i)
+		f := forgetting(key, "1s:1d", now)
+		label, err := s.Forgotten(ctx, key, now, time.Time{})
+		require.NoError(t, err)
+		require.Zero(t, label)
+		for _, step := range []struct {
+			label, want int64
+			remember    time.Duration
+		}{{-5, -5, time.Hour}, {7, 7, time.Minute}, {3, 7, 2 * time.Hour}, {1 << 62, 1 << 62, time.Hour}, {1 << 61, 1 << 62, time.Second}} {
+			f.Label, f.Remember = step.label, step.remember
+			require.NoError(t, s.Forget(ctx, f))
+			label, err := s.Forgotten(ctx, key, now, time.Time{})
+			require.NoError(t, err)
+			require.Equal(t, step.want, label)
+		}
+		keys := node.Keys(ctx, "*").Val()
+		require.Len(t, keys, 1)
+		require.True(t, strings.HasPrefix(keys[0], "{ab:"), keys[0])
+		require.NotContains(t, keys[0], "203")
+		require.NotContains(t, keys[0], "signup")
+		require.Equal(t, node.ClusterKeySlot(ctx, "{"+key+"}A").Val(), node.ClusterKeySlot(ctx, keys[0]).Val())
+		left := node.PTTL(ctx, keys[0]).Val()
+		require.Greater(t, left, time.Hour+50*time.Minute)
+		require.LessOrEqual(t, left, 2*time.Hour)
+		require.NoError(t, node.FlushAll(ctx).Err())
+	}
+}

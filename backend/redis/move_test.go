@@ -1,0 +1,198 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// A root is moved before its leaf, a late hit comes meanwhile, and then the leaf is
+// put over what stands in its place. Nothing is counted too little afterwards, and
+// nothing is an error: not one late hit, nor many, nor what is taken back.
+func TestALeafThatComesLater(t *testing.T) {
+	for _, hits := range []int{20, 140, 450, 3000} {
+		for _, late := range []int{1, 2, 30} {
+			for _, weight := range []int64{1, 300, 70_000} {
+				t.Run(fmt.Sprint(hits, " hits of ", weight, ", ", late, " late"), func(t *testing.T) {
+					from, to := servertest.Redis(t), servertest.Redis(t)
+					source, target := raw(t, from), raw(t, to)
+					now := time.Date(2026, 3, 2, 10, 0, 5, 0, time.UTC)
+					clock := func() time.Time { return now }
+					limits := counter.MustLimits("100000000000/d")
+					before := newCounter(t, open(t, "redis://"+from), counter.Config{Now: clock})
+					step := 3500 * time.Second / time.Duration(hits)
+					var log []time.Time // of the hits that stay
+					if hits > 700 {
+						step = time.Second
+					}
+					for range hits {
+						_, err := before.Take(ctx, signup, weight, limits)
+						require.NoError(t, err)
+						log = append(log, now)
+						now = now.Add(step)
+					}
+					after := newCounter(t, open(t, "redis://"+to), counter.Config{Now: clock})
+					var leaves []string
+					for _, key := range source.Keys(ctx, "*").Val() {
+						if strings.Contains(key, "}A:") {
+							leaves = append(leaves, key)
+							continue
+						}
+						require.NoError(t, target.Restore(ctx, key, source.PTTL(ctx, key).Val(), source.Dump(ctx, key).Val()).Err())
+					}
+					var taken []counter.Verdict
+					now = now.Add(-step) // that of the last hit
+					last := now
+					for i := range late {
+						now = last.Add(-time.Duration(2+7*i) * time.Second)
+						v, err := after.Take(ctx, signup, weight, limits)
+						require.NoError(t, err)
+						taken = append(taken, v)
+						if i%3 > 0 || late == 1 { // which is not taken back
+							log = append(log, now)
+						}
+					}
+					now = last
+					check := func(what string) {
+						t.Helper()
+						for _, window := range []time.Duration{time.Minute, 500 * time.Second, 1500 * time.Second, 2500 * time.Second, time.Hour, day} {
+							hits := int64(0)
+							for _, at := range log {
+								if now.Sub(at) <= window {
+									hits += weight
+								}
+							}
+							n, err := after.Count(ctx, signup, window)
+							require.NoError(t, err, what)
+							require.GreaterOrEqual(t, n.High, hits, "%s, %s", what, window)
+							v, err := after.Peek(ctx, signup, 1, counter.Limits{{Max: hits + 1, Per: window}, {Max: max(1, hits), Per: window}})
+							require.NoError(t, err, what)
+							require.Equal(t, hits == 0, v.Allowed, "%s, %s", what, window)
+						}
+					}
+					check("before the leaf")
+					for i := range taken {
+						if i%3 == 0 && late > 1 {
+							require.NoError(t, after.Refund(ctx, &taken[i]))
+						}
+					}
+					for _, key := range leaves {
+						require.NoError(t, target.RestoreReplace(ctx, key, source.PTTL(ctx, key).Val(), source.Dump(ctx, key).Val()).Err())
+					}
+					check("after the leaf")
+					for range 40 {
+						_, err := after.Take(ctx, signup, weight, limits)
+						require.NoError(t, err)
+						log = append(log, now)
+						now = now.Add(step)
+					}
+					check("later")
+				})
+			}
+		}
+	}
+}
+
+// Slots move between the masters of a Cluster under load, half of it from callers
+// whose clocks are behind. No key counts less than it was hit.
+func TestSlotsThatMove(t *testing.T) {
+	const keys, callers = 24, 6
+	url, cluster := clusterURL(t)
+	var hits [keys]atomic.Int64
+	base := time.Date(2026, 3, 2, 10, 0, 5, 0, time.UTC)
+	began := time.Now()
+	at := func() time.Time { return base.Add(time.Since(began) * 300) }
+	var counters []*counter.Counter
+	for i := range callers {
+		behind := time.Duration(i%2) * 1500 * time.Millisecond
+		counters = append(counters, newCounter(t, open(t, url), counter.Config{Skew: 2 * time.Second, Now: func() time.Time { return at().Add(-behind) }}))
+	}
+	loaded, end := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for i := range callers {
+		running.Go(func() {
+			for j := i; loaded.Err() == nil; j++ {
+				v, err := counters[i].Take(ctx, name(j%keys), 1, counter.MustLimits("100000000/d"))
+				if err == nil && v.Allowed {
+					hits[j%keys].Add(1)
+				}
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	nodes := map[string]*goredis.Client{}
+	ids := map[string]string{}
+	for _, addr := range cluster.Addrs {
+		nodes[addr] = raw(t, addr)
+		ids[addr] = nodes[addr].ClusterMyID(ctx).Val()
+	}
+	short := 0
+	for move := range 3 {
+		for k := range keys {
+			tag := ""
+			for _, addr := range cluster.Addrs {
+				for _, key := range nodes[addr].Keys(ctx, "*}A").Val() {
+					if strings.Contains(key, name(k).Feature+"}") {
+						tag = key
+					}
+				}
+			}
+			require.NotEmpty(t, tag)
+			from := cluster.Master(tag)
+			to := ""
+			for _, addr := range cluster.Addrs {
+				if addr != from && strings.Contains(nodes[addr].Info(ctx, "replication").Val(), "role:master") {
+					to = addr
+				}
+			}
+			moveSlot(t, nodes, ids, int(nodes[from].ClusterKeySlot(ctx, tag).Val()), from, to)
+		}
+		for k := range keys {
+			atLeast := hits[k].Load()
+			n, err := counters[0].Count(ctx, name(k), 24*time.Hour)
+			require.NoError(t, err)
+			if n.High < atLeast {
+				short++
+				t.Errorf("move %d: key %d counts %d, of %d hits", move, k, n.High, atLeast)
+			}
+		}
+	}
+	end()
+	running.Wait()
+	sum := int64(0)
+	for k := range keys {
+		sum += hits[k].Load()
+	}
+	t.Logf("%d keys, %d moves each, %d hits: %d counts too small", keys, 3, sum, short)
+}
+
+// moveSlot moves a slot as redis-cli does with --cluster-replace, in batches of ten.
+func moveSlot(t *testing.T, nodes map[string]*goredis.Client, ids map[string]string, slot int, from, to string) {
+	t.Helper()
+	require.NoError(t, nodes[to].Do(ctx, "cluster", "setslot", slot, "importing", ids[from]).Err())
+	require.NoError(t, nodes[from].Do(ctx, "cluster", "setslot", slot, "migrating", ids[to]).Err())
+	host, port, _ := strings.Cut(to, ":")
+	for {
+		keys := nodes[from].ClusterGetKeysInSlot(ctx, slot, 10).Val()
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys { // the root before its leaves, and time in between
+			require.NoError(t, nodes[from].Do(ctx, "migrate", host, port, key, 0, 5000, "replace").Err())
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for _, addr := range []string{to, from} {
+		require.NoError(t, nodes[addr].Do(ctx, "cluster", "setslot", slot, "node", ids[to]).Err())
+	}
+}

@@ -1,0 +1,71 @@
+package redis
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// A server whose clock is off, or is stepped, refuses nobody: one call at most is
+// sent twice, and what is thought of the clock is right after it.
+func TestAServerWhoseClockIsOff(t *testing.T) {
+	s, err := Open("redis://"+servertest.Redis(t), Config{})
+	require.NoError(t, err)
+	defer s.Close()
+	c, err := counter.New(s, counter.Config{Timeout: 20 * time.Second})
+	require.NoError(t, err)
+	key := counter.Key{Event: "signup", Feature: "user:1"}
+	clock := &s.clocks[0]
+	calls := 0
+	call := func() {
+		calls++
+		if calls%2 == 0 {
+			require.NoError(t, c.Add(context.Background(), key, 1))
+			return
+		}
+		v, err := c.Take(context.Background(), key, 1, counter.MustLimits("100000/d"))
+		require.NoError(t, err)
+		require.True(t, v.Allowed)
+	}
+	call()
+	right := min(clock.least, clock.old)
+	for _, step := range []time.Duration{5 * time.Second, -5 * time.Second, 30 * time.Second, time.Hour, -time.Hour, 365 * 24 * time.Hour, -365 * 24 * time.Hour} {
+		// What the store thinks of the clock is behind by the step.
+		late := s.Stats().TooLate
+		clock.mu.Lock()
+		clock.least -= step.Microseconds()
+		clock.old -= step.Microseconds()
+		clock.mu.Unlock()
+		for range 20 {
+			call()
+		}
+		require.LessOrEqual(t, s.Stats().TooLate-late, int64(1), "%s", step)
+		if step != 5*time.Second { // within the call's own time
+			require.InDelta(t, right, min(clock.least, clock.old), 5e6, "%s", step)
+		}
+	}
+	n, err := c.Count(context.Background(), key, 24*time.Hour)
+	require.NoError(t, err)
+	require.EqualValues(t, calls, n.High)
+}
+
+// The bound is the least of the last ten to twenty seconds.
+func TestServerTime(t *testing.T) {
+	var s serverTime
+	s.begin()
+	s.behind(epoch.Add(time.Second), 10_000_000) // ahead by 9 s
+	require.EqualValues(t, 12_000_000, s.due(epoch.Add(3*time.Second)))
+	s.heard(epoch.Add(4*time.Second), 12_900_000)
+	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
+	s.heard(epoch.Add(5*time.Second), 14_100_000) // was under way for longer
+	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
+	s.heard(epoch.Add(16*time.Second), 25_200_000) // another period
+	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
+	s.heard(epoch.Add(30*time.Second), 39_300_000) // and another: the first is no more
+	require.EqualValues(t, 12_200_000, s.due(epoch.Add(3*time.Second)))
+}
