@@ -35,6 +35,30 @@ func TestClock(t *testing.T) {
 	require.ErrorContains(t, err, "redis: the server's clock")
 }
 
+// Two clocks are no further apart than their errors say, and neither goes back.
+func TestClocksOfTwoProcesses(t *testing.T) {
+	addr := servertest.Redis(t)
+	var clocks []*redis.ServerClock
+	for range 4 {
+		clock, err := redis.Clock(ctx, raw(t, addr))
+		require.NoError(t, err)
+		clocks = append(clocks, clock)
+	}
+	last := make([]time.Time, len(clocks))
+	for range 2000 {
+		for i, c := range clocks {
+			now := c.Now()
+			require.False(t, now.Before(last[i]))
+			last[i] = now
+		}
+		before, other := clocks[0].Now(), clocks[1].Now()
+		after := clocks[0].Now()
+		slack := clocks[0].Error() + clocks[1].Error()
+		require.False(t, other.Before(before.Add(-slack)) || other.After(after.Add(slack)), "%s is not from %s to %s, give or take %s", other, before, after, slack)
+	}
+	t.Logf("error %v", clocks[0].Error())
+}
+
 // Through a slow link the clock is wrong by half the trip at most, and says so.
 func TestClockFarAway(t *testing.T) {
 	addr := servertest.Redis(t)
