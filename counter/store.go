@@ -13,11 +13,11 @@ import (
 // error of a [Counter] is the caller's mistake or the caller's context.
 var ErrStore = errors.New("the store failed")
 
-// ErrStaleLabel is the error of a [Store] that keeps no bucket for longer than
-// a window needs, and is asked with a label before what it has dropped of the
-// key: it cannot tell what that label's window held. Nothing was added. The
-// Counter reads its clock again and asks with the new label. A store whose
-// buckets live for their TTL by the clock of a server has no use for it.
+// ErrStaleLabel is the error of a [Store] that drops buckets by the labels of
+// its callers, and is asked with a label before what it has dropped of the key:
+// it cannot tell what that label's window held. Nothing was added. The Counter
+// reads its clock again and asks with the new label. A store that keeps each
+// bucket for its TTL by the clock of a server has no use for it.
 var ErrStaleLabel = errors.New("the label is older than what the store has dropped of the key")
 
 // ErrMaxCount is the error of a [Store] for an addition after which it would
@@ -156,7 +156,9 @@ type Forgetter interface {
 	// Forget remembers f.Label for f.Remember, and then sets all counts of
 	// f.Key to zero, of every tier of f.Ladder and of any label. What is
 	// remembered stands on the key's own server, under a name that does not
-	// show the feature, and is the newest of the Labels it was given. A key of
+	// show the feature, and is the newest of the Labels it was given; where the
+	// emptying takes time, later by that, since hits that come meanwhile may be
+	// forgotten as well. A key of
 	// any size is emptied in steps, each bounded, between which the server
 	// answers others; the oldest buckets of the finest tier go first and what
 	// leads to the others last, so that a call that fails in the middle can be

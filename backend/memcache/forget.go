@@ -29,7 +29,7 @@ const (
 // the coarsest tier first, and in a finer one only where the coarser has an
 // item, even one that counts 0; then the finest tier is emptied first, oldest
 // bucket first, and the coarsest last, so that a second Forget finds what a
-// first has left.
+// first has left. It remembers the instants of its beginning and of its end.
 //
 // An item goes away if nobody has changed it since it was read, in one step;
 // otherwise what was read is taken from it, so that no hit is lost that came in
@@ -43,8 +43,12 @@ func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 		return fmt.Errorf("memcache: %d TTLs to forget a key by, want %d", len(f.TTLs), f.Ladder.Len())
 	}
 	e := emptying{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key}
-	name, m := markName(f.Key), mark{f.Label, time.Now().Add(f.Remember + time.Second)}
-	if err := e.step(1, func(c *call, l *link, _ int) error { return c.remember(l, name, m) }); err != nil {
+	name, began := markName(f.Key), time.Now()
+	remember := func() error {
+		m := mark{f.Label + int64(time.Since(began)), time.Now().Add(f.Remember + time.Second)}
+		return e.step(1, func(c *call, l *link, _ int) error { return c.remember(l, name, m) })
+	}
+	if err := remember(); err != nil {
 		return err
 	}
 	rows := make([][]row, f.Ladder.Len()) // rows[i] is where items of tier i may be
@@ -83,7 +87,7 @@ func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 			return err
 		}
 	}
-	return nil
+	return remember()
 }
 
 // row is buckets of one tier: first to last.

@@ -16,17 +16,17 @@ import (
 )
 
 // Forget remembers the label, and then empties the key: one EVALSHA for each 125
-// leaves and each 2,000 entries, of which the first also remembers, and the last of
-// a group of tiers unlinks the root. What was hit before is counted until then.
+// leaves and each 2,000 entries, of which each also remembers its own instant, and
+// the last of a group of tiers unlinks the root. What was hit before is counted
+// until then.
 func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], f.Ladder)
-	mark, remember := markName(f.Key), true
+	mark, began := markName(f.Key), time.Now()
 	for _, g := range groups {
 		for from := uint64(0); ; {
 			p := make(program, 0, 32)
-			p.flag(remember)
-			p.uint(labelBits(f.Label), 8)
+			p.uint(labelBits(f.Label+int64(time.Since(began))), 8)
 			p.ms(max(f.Remember, time.Millisecond))
 			p.uint(g.leafPositions(), 2)
 			p.uint(from, 6)
@@ -38,7 +38,6 @@ func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 			if !is || next < 0 {
 				return s.odd(reply)
 			}
-			remember = false
 			if from = uint64(next); from == 0 {
 				break
 			}

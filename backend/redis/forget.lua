@@ -1,27 +1,25 @@
 -- Forgets a key, one step at a time.
--- KEYS: a root, or none, and the mark of the key. ARGV[1]: whether to remember, and
--- the label as two numbers of four bytes, for how many ms, positions of a leaf, and
+-- KEYS: a root, or none, and the mark of the key. ARGV[1]: the label to remember, as
+-- two numbers of four bytes, for how many ms, positions of a leaf, and
 -- the position from which on the root's leaves are still to be unlinked.
 -- Returns the position for the next step, 0 after the last.
 
 local LEAVES, ENTRIES = 125, 2000 -- of a step: half a millisecond
-local remember, high, low, ms, leaf, from = unpack('>I1I4I4I6I2I6', ARGV[1])
+local high, low, ms, leaf, from = unpack('>I4I4I6I2I6', ARGV[1])
 local mark, r, names = KEYS[#KEYS], #KEYS > 1 and KEYS[1], {}
 LEAF = leaf
-if remember == 1 then
-  local v = call('GET', mark)
-  if v then
-    if #v ~= 8 then
-      return redis.error_reply('ABACUS foreign')
-    end
-    local h, l = unpack('>I4I4', v)
-    if h > high or h == high and l > low then
-      high, low = h, l
-    end
-    ms = math.max(ms, call('PTTL', mark))
+local v = call('GET', mark)
+if v then
+  if #v ~= 8 then
+    return redis.error_reply('ABACUS foreign')
   end
-  call('SET', mark, pack('>I4I4', high, low), 'PX', ms)
+  local h, l = unpack('>I4I4', v)
+  if h > high or h == high and l > low then
+    high, low = h, l
+  end
+  ms = math.max(ms, call('PTTL', mark))
 end
+call('SET', mark, pack('>I4I4', high, low), 'PX', ms)
 local s = r and call('GET', r)
 if not s then
   return 0
