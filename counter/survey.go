@@ -119,6 +119,8 @@ func (s *survey) weigh() {
 }
 
 // settled tells whether older hits than the young ones have no room for n more.
+// The two are counted in different buckets, which in a crowd are read at
+// different moments: where the count is above Max as well, one look is no proof.
 func (s *survey) settled(n int64) bool {
 	for i := range s.windows {
 		w := &s.windows[i]
@@ -133,16 +135,15 @@ func (s *survey) settled(n int64) bool {
 	return false
 }
 
-// unsure tells whether n hits have no room for the sake of young hits alone, and
-// more of these are counted than there can be when all calls have ended, or were
-// when the walk for the bucket that must leave began.
-func (s *survey) unsure(n int64) bool {
+// over tells whether more hits are counted than there can be when all calls have
+// ended, or were when the walk for the bucket that must leave began.
+func (s *survey) over(n int64) bool {
 	over := s.fell
 	for i := range s.windows {
 		w := &s.windows[i]
 		over = over || plus(w.Count, n) > w.Max && w.Count > w.Max
 	}
-	return over && !s.settled(n)
+	return over
 }
 
 // count is the sum of cover i, all of which is known.

@@ -23,6 +23,7 @@ import (
 // inTurn answers on a store without an atomic step for these demands.
 func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 	c := k.c
+	settled := 0 // looks in a row by which older hits than the young ones deny
 	look := k.peek || c.denied != nil && c.denied.lately(k.demands, k.stamp.UnixNano())
 	for round := 0; ; round++ {
 		if round > 0 {
@@ -47,6 +48,10 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 		} else {
 			r = k.try(ctx)
 		}
+		if settled++; !r.settled {
+			settled = 0
+		}
+		r.judge(k, settled)
 		var late *lateError
 		again := r.err == nil && !r.allowed && (r.room || r.unsure)
 		switch {
@@ -140,11 +145,29 @@ type result struct {
 	allowed bool
 	looked  bool // by reading alone
 	room    bool // denied, and with all hits taken back there is room
-	unsure  bool // denied by young hits, of which some have to go
-	sure    bool // denied by a look, and not by hits that may be gone in a moment
-	young   bool // denied by young hits, where callers can refuse each other
+	settled bool // denied by older hits than the young ones, as far as one look can tell
+	over    bool // more is counted than there can be when all calls have ended
 	crowd   bool // others are seen to be under way
 	err     error
+
+	young  bool // denied by young hits, where callers can refuse each other
+	unsure bool // and some of these have to go
+	sure   bool // denied by a look, and not by hits that may be gone in a moment
+}
+
+// looksToSettle is how many tries and looks in a row must say that older hits
+// deny, where they count more than there can be when all calls have ended.
+const looksToSettle = 3
+
+// judge tells what a denial is worth that is the so-many-th in a row by which
+// older hits than the young ones deny.
+func (r *result) judge(k *call, settled int) {
+	if r.err != nil || r.allowed || r.room {
+		return
+	}
+	r.young = (!r.settled || r.over && settled < looksToSettle) && k.meet()
+	r.unsure = r.young && r.over
+	r.sure = r.looked && !r.young
 }
 
 // try takes every demand, in the order of their keys, or none.
@@ -192,8 +215,8 @@ func (k *call) try(ctx context.Context) result {
 		failed := k.back(ctx, taken)
 		wg.Wait()
 		r.room = r.room && failed == nil && others.err == nil && others.allowed
-		r.young = !r.room && failed == nil && k.meet() && !t.settled(k.n) && others.err == nil && (others.allowed || others.young)
-		r.unsure = r.young && t.unsure(k.n) && (others.allowed || others.unsure)
+		r.settled = failed != nil || others.err != nil || t.settled(k.n) || others.settled
+		r.over = !t.room && t.over(k.n) || others.over
 		for _, d := range order {
 			r.crowd = r.crowd || c.crowded(k.demands[d].Key, k.stamp)
 		}
@@ -258,7 +281,6 @@ func (k *call) lookAt(ctx context.Context, demands []*Demand, deadline time.Time
 		looks[i] = t
 	})
 	r := result{allowed: true, looked: true}
-	unsure := true
 	for i, t := range looks {
 		if errs[i] != nil {
 			return result{err: k.c.failed(ctx, k.asks[0].Key.Event, errs[i])}
@@ -268,15 +290,9 @@ func (k *call) lookAt(ctx context.Context, demands []*Demand, deadline time.Time
 		}
 		r.allowed = false
 		r.crowd = r.crowd || t.crowd
-		r.sure = r.sure || t.settled(k.n)
-		unsure = unsure && t.unsure(k.n)
+		r.settled = r.settled || t.settled(k.n)
+		r.over = r.over || t.over(k.n)
 	}
-	if r.allowed {
-		return r
-	}
-	r.sure = r.sure || !k.meet()
-	r.young = !r.sure
-	r.unsure = r.young && unsure
 	return r
 }
 
