@@ -292,6 +292,7 @@ func (s *survey) last(at tiers.Bucket, finest int) tiers.Bucket {
 // refine reads until answer is exact. What cannot be read leaves it coarse:
 // later than needed, never too early.
 func (s *survey) refine(ctx context.Context, n int64) {
+	s.anyLabel = true // what the store has dropped since counts for nothing any more
 	for lacking := s.answer(n); len(lacking) > 0; lacking = s.answer(n) {
 		if s.fetch(ctx, lacking) != nil {
 			return

@@ -214,6 +214,9 @@ func (k *call) try(ctx context.Context) result {
 		}
 		failed := k.back(ctx, taken)
 		wg.Wait()
+		if failed == nil && errors.Is(others.err, ErrStaleLabel) {
+			return result{err: others.err} // nothing is added any more: it takes a new label
+		}
 		r.room = r.room && failed == nil && others.err == nil && others.allowed
 		r.settled = failed != nil || others.err != nil || t.settled(k.n) || others.settled
 		r.over = !t.room && t.over(k.n) || others.over
