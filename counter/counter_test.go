@@ -730,3 +730,26 @@ func TestAtIsTheReadingOfTheClock(t *testing.T) {
 	require.NoError(t, c.Refund(ctx, &v))
 	require.Zero(t, v.At())
 }
+
+// A Forget that stood still after it read its clock forgets hits with later
+// labels; their Refund must not take back what came after it.
+func TestAForgetThatStoodStill(t *testing.T) {
+	for _, path := range paths {
+		clock := newClock(time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC))
+		readings := 0
+		c := newCounter(t, path.store(), counter.Config{Skew: -1, Settle: -1, Timeout: -1, Now: func() time.Time {
+			if readings++; readings == 2 {
+				return clock.now().Add(-10 * time.Millisecond) // that of the Forget, before it stood still
+			}
+			return clock.now()
+		}})
+		v := take(t, c, signup, 1, limits("5/m"))
+		require.NoError(t, c.Forget(ctx, signup))
+		clock.forward(10 * time.Millisecond)
+		take(t, c, signup, 1, limits("5/m"))
+		require.NoError(t, c.Refund(ctx, &v))
+		n, err := c.Count(ctx, signup, time.Minute)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n.High, path.name)
+	}
+}

@@ -115,7 +115,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	}
 	if f, ok := c.store.(Forgetter); ok {
 		err = f.Forget(ctx, &Forgetting{Key: string(stored), Ladder: c.plan.ladder, TTLs: c.ttls, Now: stamp, Deadline: deadline,
-			Label: stamp.UnixNano(), Remember: c.longest() + c.skew})
+			Label: stamp.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now})
 	} else {
 		err = c.empty(ctx, key, string(stored), stamp, deadline)
 	}

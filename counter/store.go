@@ -156,9 +156,9 @@ type Forgetter interface {
 	// Forget remembers f.Label for f.Remember, and then sets all counts of
 	// f.Key to zero, of every tier of f.Ladder and of any label. What is
 	// remembered stands on the key's own server, under a name that does not
-	// show the feature, and is the newest of the Labels it was given; where the
-	// emptying takes time, later by that, since hits that come meanwhile may be
-	// forgotten as well. A key of
+	// show the feature, and is the newest that it was given; at the end it is set
+	// to f.Latest once more, or under the lock that empties the key, since hits
+	// that came meanwhile may be forgotten as well. A key of
 	// any size is emptied in steps, each bounded, between which the server
 	// answers others; the oldest buckets of the finest tier go first and what
 	// leads to the others last, so that a call that fails in the middle can be
@@ -181,6 +181,17 @@ type Forgetting struct {
 	Deadline time.Time     // as in Op
 	Label    int64         // in nanoseconds since 1970
 	Remember time.Duration // how long at least, from Now on
+
+	Clock func() time.Time // reads the clock that Label was read from; nil: none does
+}
+
+// Latest is the label to remember at this moment: Label, or what Clock says if
+// it is later. The caller may have stood still since it read its clock.
+func (f *Forgetting) Latest() int64 {
+	if f.Clock == nil {
+		return f.Label
+	}
+	return max(f.Label, f.Clock().UnixNano())
 }
 
 // Local is a [Store] in the caller's own process. There is one clock and no

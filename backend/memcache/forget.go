@@ -43,9 +43,9 @@ func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 		return fmt.Errorf("memcache: %d TTLs to forget a key by, want %d", len(f.TTLs), f.Ladder.Len())
 	}
 	e := emptying{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key}
-	name, began := markName(f.Key), time.Now()
+	name := markName(f.Key)
 	remember := func() error {
-		m := mark{f.Label + int64(time.Since(began)), time.Now().Add(f.Remember + time.Second)}
+		m := mark{f.Latest(), time.Now().Add(f.Remember + time.Second)}
 		return e.step(1, func(c *call, l *link, _ int) error { return c.remember(l, name, m) })
 	}
 	if err := remember(); err != nil {

@@ -88,7 +88,7 @@ func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 // mark remembers f under the lock of the mark's shard; m is the mark if it is
 // there.
 func (s *Store) mark(sh *shard, hash uint64, key []byte, m *entry, now int64, f *counter.Forgetting, r *room) {
-	label, until := f.Label, after(now, int64(f.Remember))
+	label, until := f.Latest(), after(now, int64(f.Remember))
 	if m != nil && m.newest[0].start > m.prof.tiers[0].expired(now) {
 		label, until = max(label, m.newest[0].start), max(until, m.emptyAt())
 	}

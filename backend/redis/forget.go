@@ -22,28 +22,35 @@ import (
 func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], f.Ladder)
-	mark, began := markName(f.Key), time.Now()
+	mark := markName(f.Key)
+	step := func(keys []string, leaf, from uint64) (next uint64, err error) {
+		p := make(program, 0, 32)
+		p.uint(labelBits(f.Latest()), 8)
+		p.ms(max(f.Remember, time.Millisecond))
+		p.uint(leaf, 2)
+		p.uint(from, 6)
+		reply, err := s.run(ctx, f.Deadline, forgetScript, keys, p)
+		if err != nil {
+			return 0, err
+		}
+		n, is := reply.(int64)
+		if !is || n < 0 {
+			return 0, s.odd(reply)
+		}
+		return uint64(n), nil
+	}
 	for _, g := range groups {
-		for from := uint64(0); ; {
-			p := make(program, 0, 32)
-			p.uint(labelBits(f.Label+int64(time.Since(began))), 8)
-			p.ms(max(f.Remember, time.Millisecond))
-			p.uint(g.leafPositions(), 2)
-			p.uint(from, 6)
-			reply, err := s.run(ctx, f.Deadline, forgetScript, []string{g.rootName(f.Key), mark}, p)
-			if err != nil {
-				return err
-			}
-			next, is := reply.(int64)
-			if !is || next < 0 {
-				return s.odd(reply)
-			}
-			if from = uint64(next); from == 0 {
-				break
-			}
+		keys := []string{g.rootName(f.Key), mark}
+		from, err := step(keys, g.leafPositions(), 0)
+		for err == nil && from > 0 {
+			from, err = step(keys, g.leafPositions(), from)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
+	_, err := step([]string{mark}, 0, 0) // what came while the last step was under way
+	return err
 }
 
 // Forgotten reads the mark of the key.
