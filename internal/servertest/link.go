@@ -33,11 +33,22 @@ func (l *link) cut() {
 	})
 }
 
+// abort ends the link as a crash of both ends would: each gets a reset, and
+// loses what it has not read yet.
+func (l *link) abort() {
+	for _, conn := range []net.Conn{l.client, l.server} {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			tcp.SetLinger(0) // fails only on a connection that is closed
+		}
+	}
+	l.cut()
+}
+
 // carry takes bytes from one end to the other, one direction of the link, until
-// the sender is through or the link is cut. It calls arrived for each chunk
-// when it comes in, and deliver when it is due, which may change it, and says
-// whether it goes out.
-func (l *link) carry(from, to net.Conn, arrived func(), deliver func(bytes []byte) bool) {
+// the sender is through or the link is cut. delay says how much later a chunk is due.
+// carry calls arrived for each chunk when it comes in, and deliver when it is
+// due, which may change it, and says whether it goes out.
+func (l *link) carry(from, to net.Conn, delay func() time.Duration, arrived func(), deliver func(bytes []byte) bool) {
 	// Each chunk has its own due time, and one is read while others wait: the
 	// delay is a delay, and no limit on the throughput.
 	chunks := make(chan chunk, inFlight)
@@ -46,7 +57,7 @@ func (l *link) carry(from, to net.Conn, arrived func(), deliver func(bytes []byt
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := from.Read(buffer)
-			due := time.Now().Add(l.proxy.delay)
+			due := time.Now().Add(delay())
 			if n > 0 {
 				arrived()
 				chunks <- chunk{append([]byte(nil), buffer[:n]...), due}

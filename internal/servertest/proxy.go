@@ -37,7 +37,6 @@ type Proxy struct {
 	Addr string // host:port on the loopback interface, instead of the server's
 
 	target   string
-	delay    time.Duration
 	listener net.Listener
 	running  sync.WaitGroup
 
@@ -46,6 +45,10 @@ type Proxy struct {
 	flowing  chan struct{} // closed unless the proxy is paused
 	deaf     bool          // answers are dropped
 	garbling bool          // answers are changed
+	beheaded bool          // answers are changed in their first byte
+
+	toServer, toClient time.Duration // how much later bytes arrive
+
 	closed   bool
 	conns    int
 	trips    int
@@ -62,7 +65,7 @@ func NewProxy(t testing.TB, target string, delay time.Duration) *Proxy {
 		t.Fatalf("servertest: start a proxy: %v", err)
 	}
 	p := &Proxy{
-		Addr: listener.Addr().String(), target: target, delay: delay, listener: listener,
+		Addr: listener.Addr().String(), target: target, toServer: delay, toClient: delay, listener: listener,
 		links: map[*link]bool{}, flowing: make(chan struct{}),
 	}
 	close(p.flowing)
@@ -144,6 +147,36 @@ func (p *Proxy) Garble(on bool) {
 	p.garbling = on
 }
 
+// GarbleHeads makes what the server answers arrive with the highest bit of its
+// first byte flipped, in each piece that arrives at once, until it is called with
+// false. What begins with a letter, a digit or a sign is then never taken for an
+// answer, whatever follows: unlike with Garble, no number arrives changed.
+func (p *Proxy) GarbleHeads(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.beheaded = on
+}
+
+// Delay changes how much later bytes arrive, for what is sent from now on:
+// requests on their way to the server, and answers on their way back. Bytes of
+// one direction stay in order, so what is sent after a delay was shortened can
+// still wait for what was sent before.
+func (p *Proxy) Delay(requests, answers time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.toServer, p.toClient = requests, answers
+}
+
+// Abort is Cut by a reset: either end learns at once that the connection is
+// lost, and does not get what was sent to it and not yet read.
+func (p *Proxy) Abort() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.abort()
+	}
+}
+
 // Cut closes all connections at once, and what is under way is lost. New ones
 // are accepted.
 func (p *Proxy) Cut() {
@@ -183,9 +216,9 @@ func (p *Proxy) serve(ctx context.Context, number int, client net.Conn) {
 	}
 	defer p.remove(l)
 	var directions sync.WaitGroup
-	directions.Go(func() { l.carry(client, server, p.sent, func([]byte) bool { return true }) })
+	directions.Go(func() { l.carry(client, server, p.delayOf(&p.toServer), p.sent, func([]byte) bool { return true }) })
 	directions.Go(func() {
-		l.carry(server, client, func() {}, func(answer []byte) bool { return p.answered(number, answer) })
+		l.carry(server, client, p.delayOf(&p.toClient), func() {}, func(answer []byte) bool { return p.answered(number, answer) })
 	})
 	directions.Wait()
 }
@@ -204,6 +237,15 @@ func (p *Proxy) remove(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, l)
+}
+
+// delayOf reads the delay of a direction.
+func (p *Proxy) delayOf(direction *time.Duration) func() time.Duration {
+	return func() time.Duration {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return *direction
+	}
 }
 
 // sent is told that a client has sent something.
@@ -230,6 +272,9 @@ func (p *Proxy) answered(number int, answer []byte) bool {
 		for i := number % min(every, len(answer)); i < len(answer); i += every {
 			answer[i] ^= 0x80
 		}
+	}
+	if p.beheaded {
+		answer[0] ^= 0x80
 	}
 	return true
 }

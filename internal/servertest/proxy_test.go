@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,6 +150,67 @@ func TestProxyGarbles(t *testing.T) {
 		c.Close() // and whoever comes next begins one further, Reset or not
 		p.Reset()
 	}
+}
+
+func TestProxyGarblesHeads(t *testing.T) {
+	t.Parallel()
+	p := NewProxy(t, echo(t, nil), 0)
+	for range 3 { // whatever the number of the connection
+		conn := connect(t, p.Addr)
+		p.GarbleHeads(true)
+		send(t, conn, "$24\n")
+		require.Equal(t, "\xa424\n", read(t, conn, 4))
+		p.GarbleHeads(false)
+		send(t, conn, "$24\n")
+		require.Equal(t, "$24\n", read(t, conn, 4))
+	}
+}
+
+func TestProxyDelaysEachDirection(t *testing.T) {
+	t.Parallel()
+	const far = 300 * time.Millisecond
+	heard := make(chan string, 1)
+	p := NewProxy(t, echo(t, heard), 0)
+	conn := connect(t, p.Addr)
+
+	p.Delay(0, far)
+	began := time.Now()
+	send(t, conn, "answers\n")
+	require.Equal(t, "answers\n", <-heard)
+	require.Less(t, time.Since(began), far, "the request is not late")
+	receive(t, conn, "answers\n")
+	require.GreaterOrEqual(t, time.Since(began), far)
+
+	p.Delay(far, 0)
+	began = time.Now()
+	send(t, conn, "requests\n")
+	require.Equal(t, "requests\n", <-heard)
+	require.GreaterOrEqual(t, time.Since(began), far)
+	receive(t, conn, "requests\n")
+	require.Less(t, time.Since(began), 2*far, "and the answer is not")
+
+	p.Delay(0, 0)
+	began = time.Now()
+	send(t, conn, "none\n")
+	<-heard
+	receive(t, conn, "none\n")
+	require.Less(t, time.Since(began), far)
+}
+
+func TestProxyAborts(t *testing.T) {
+	t.Parallel()
+	p := NewProxy(t, echo(t, nil), 0)
+	conn := connect(t, p.Addr)
+	send(t, conn, "1\n")
+	receive(t, conn, "1\n")
+	p.Abort()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	_, err := conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+
+	again := connect(t, p.Addr)
+	send(t, again, "2\n")
+	receive(t, again, "2\n")
 }
 
 func TestProxyCuts(t *testing.T) {

@@ -78,6 +78,10 @@ func start(t testing.TB, program program) *Server {
 // Pid is the process id of the server, another one after a Restart.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
+// Dir is where the server keeps its files, if it keeps any; a Restart finds
+// them there. It is removed after the test.
+func (s *Server) Dir() string { return s.dir }
+
 // Pause makes the server half-open: connections are accepted (by the kernel)
 // and what is sent arrives, but nothing is answered until Resume.
 func (s *Server) Pause() {
@@ -105,8 +109,9 @@ func (s *Server) Kill() {
 	<-s.exited
 }
 
-// Restart starts the server again, empty, on the same port, and returns when
-// it answers. One that still runs is killed first.
+// Restart starts the server again, on the same port, and returns when it
+// answers. One that still runs is killed first. The server is empty, unless it
+// was started with arguments that make it keep its data in Dir.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()

@@ -3,6 +3,8 @@ package servertest
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,24 @@ func TestRestartedServersAreEmpty(t *testing.T) {
 	require.NoError(t, err)
 	r.Restart()
 	value, err := redis(r.Addr, "GET", "key")
+	require.NoError(t, err)
+	require.Nil(t, value)
+}
+
+func TestRestartedServersFindTheirFiles(t *testing.T) {
+	t.Parallel()
+	r := StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	_, err := redis(r.Addr, "SET", "key", "value")
+	require.NoError(t, err)
+	r.Restart()
+	value, err := redis(r.Addr, "GET", "key")
+	require.NoError(t, err)
+	require.Equal(t, "value", value)
+
+	r.Kill()
+	require.NoError(t, os.RemoveAll(filepath.Join(r.Dir(), "appendonlydir")))
+	r.Restart()
+	value, err = redis(r.Addr, "GET", "key")
 	require.NoError(t, err)
 	require.Nil(t, value)
 }
