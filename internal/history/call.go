@@ -1,0 +1,153 @@
+// Package history checks what many callers of a store did and heard, against
+// four promises of docs/guarantees.md:
+//
+//  1. The label of an admitted hit is a reading of the caller's clock between
+//     the call and its return.
+//  2. No window of a limit's Per holds more than Max of admitted hits, by their
+//     labels as read and by the instants in true time at which the labels were
+//     read.
+//  3. A call that begins after an admitted one has returned counts its hits.
+//  4. A denial has its reason: hits that were admitted, added or under way, as
+//     many as leave no room.
+//
+// Where a history leaves open whether something happened (a refund that failed,
+// a call of a process that was killed), every rule assumes what explains the
+// history: a [Finding] is a break, whatever happened. The package is pure: it
+// has no clock, and reads and writes nothing.
+package history
+
+import (
+	"math"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Kind is the method of a Counter that a [Call] called.
+type Kind uint8
+
+// The kinds of calls. A TakeAll is a Take with several Asks.
+const (
+	Take Kind = iota
+	Peek
+	Add
+	Count
+	Refund
+	Forget
+	Kinds // number of kinds
+)
+
+// Outcome is what a caller knows of its [Call].
+type Outcome uint8
+
+// The outcomes of a call.
+const (
+	Open   Outcome = iota // the process died before the call returned
+	Failed                // an error: what the store did is unknown
+	Denied                // a Take or a Peek that was not allowed
+	Done                  // a Take or a Peek that was allowed, any other call that succeeded
+)
+
+// Call is one call of a Counter. Instants are nanoseconds since 1970: of true
+// time, which is one clock for the whole history, or as a caller's own clock
+// read.
+type Call struct {
+	ID              uint64
+	Kind            Kind
+	Outcome         Outcome
+	Process, Caller int
+
+	Began, Ended int64 // true time; of an Open call Ended is when its process was dead
+	Lo, Hi       int64 // the least and the greatest reading of the caller's clock between the two
+	Beyond       bool  // the clock was further off than the promises allow at some time of the call
+
+	N     int64
+	Asks  []Ask  // of a Count: one Limit, whose Per is the window
+	Of    uint64 // of a Refund: the ID of the Take
+	Error string // of a Failed call
+
+	Label     int64   // Verdict.At of a Take that is Done
+	True      int64   // the instant in true time at which the clock read Label; 0 if it never did
+	Remaining []int64 // of a Peek and of a Take that is Done: Verdict.All, in the order of Asks
+	High      int64   // of a Count
+}
+
+// Ask is one key of a [Call], and the limits that it was asked under.
+type Ask struct {
+	Key    string
+	Limits []counter.Limit
+}
+
+// Fault is a disturbance of the store. Its effect is possible from From to To,
+// in true time.
+type Fault struct {
+	Name     string
+	From, To int64
+	Severs   bool // connections were lost: a hit whose caller was told of a failure may stay
+	Loses    bool // the store lost its buckets
+}
+
+// Config is what the calls of a history have in common.
+type Config struct {
+	Ladder tiers.Ladder
+	Skew   time.Duration // how far apart two callers' clocks are, at most, unless a call is Beyond
+	Settle time.Duration // by ticket: counter.Config.Settle; 0 with an atomic step
+	Ticket bool          // the store has no atomic step: denied calls add and take back
+
+	// Remember is how long a process may answer by a denial that it remembers:
+	// what was the reason then is a reason still.
+	Remember time.Duration
+
+	// Late is how long after a call has failed, or its process has died, the
+	// store may still do what it was asked.
+	Late time.Duration
+}
+
+// far is the instant of what has not happened.
+const far = math.MaxInt64
+
+// record is a Call with what became of it later.
+type record struct {
+	*Call
+	gone int64 // when a Refund of it began: it need not be counted from then on
+	back int64 // when one had succeeded: it may not be counted from then on
+}
+
+// admitted tells whether r is a hit that was admitted.
+func (r *record) admitted() bool { return r.Kind == Take && r.Outcome == Done }
+
+// counted tells whether r is a hit that the store counted for certain.
+func (r *record) counted() bool { return r.Outcome == Done && (r.Kind == Take || r.Kind == Add) }
+
+// adds tells whether r may have added to the store at all.
+func (r *record) adds() bool { return r.Kind == Take || r.Kind == Add }
+
+// labels are the least and the greatest label that the hits of r can have.
+func (r *record) labels() (lo, hi int64) {
+	if r.admitted() {
+		return r.Label, r.Label
+	}
+	return r.Lo, r.Hi
+}
+
+// hit is what a Call did to one of its keys.
+type hit struct {
+	*record
+	forgotten int64 // when a Forget of the key began that may have come upon it
+	erased    int64 // when one had succeeded that came after it
+}
+
+// goneAt is the instant from which on h need not be counted.
+func (h *hit) goneAt() int64 { return min(h.gone, h.forgotten) }
+
+// backAt is the instant from which on h may not be counted.
+func (h *hit) backAt() int64 { return min(h.back, h.erased) }
+
+// weight is what h weighs for certain, at an instant after its call.
+func (h *hit) weight(now int64) int64 {
+	if h.goneAt() <= now {
+		return 0
+	}
+	return h.N
+}

@@ -1,0 +1,218 @@
+package history
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Checker checks a history while it goes on, and forgets what is too old to
+// matter. It is given every call by Call and every fault by Fault, and looks at
+// them in Advance. It is not for use by several goroutines.
+type Checker struct {
+	Report Report
+
+	cfg     Config
+	keys    map[string]*key
+	takes   map[uint64]*record // admitted Takes that may still be refunded
+	waiting []*record          // calls that Advance has not looked at
+	faults  []Fault
+	found   [5]int // breaks by rule
+}
+
+// New makes a Checker.
+func New(cfg Config) *Checker {
+	return &Checker{cfg: cfg, keys: map[string]*key{}, takes: map[uint64]*record{}}
+}
+
+// key is what a Checker knows of one key.
+type key struct {
+	name    string
+	calls   []*hit // that add
+	forgets []*hit
+	tainted []span // where a clock beyond the skew can still be felt
+	lines   map[counter.Limit]*line
+	longest time.Duration // window that was asked for
+	last    int64         // end of the latest call
+}
+
+// span is a time from one instant to another, both included.
+type span struct{ from, to int64 }
+
+func (c *Checker) key(name string) *key {
+	k := c.keys[name]
+	if k == nil {
+		k = &key{name: name, lines: map[counter.Limit]*line{}}
+		c.keys[name] = k
+	}
+	return k
+}
+
+// Fault tells c of a fault.
+func (c *Checker) Fault(f Fault) { c.faults = append(c.faults, f) }
+
+// Call tells c of a call. The calls may come in any order, but that a Refund
+// comes after its Take.
+func (c *Checker) Call(call *Call) {
+	r := &record{Call: call, gone: far, back: far}
+	c.Report.count(call)
+	c.waiting = append(c.waiting, r)
+	for _, ask := range call.Asks {
+		k := c.key(ask.Key)
+		k.last = max(k.last, call.Ended)
+		for _, l := range ask.Limits {
+			k.longest = max(k.longest, l.Per)
+		}
+		if call.Beyond {
+			k.tainted = append(k.tainted, span{call.Began, call.Ended})
+		}
+		h := &hit{record: r, forgotten: far, erased: far}
+		switch {
+		case r.adds():
+			for _, f := range k.forgets {
+				c.forget(h, f)
+			}
+			k.calls = append(k.calls, h)
+		case call.Kind == Forget:
+			k.forgets = append(k.forgets, h)
+			for _, earlier := range k.calls {
+				c.forget(earlier, h)
+			}
+		}
+	}
+	switch {
+	case r.admitted():
+		c.takes[call.ID] = r
+	case call.Kind == Refund:
+		if take := c.takes[call.Of]; take != nil {
+			take.gone = min(take.gone, call.Began)
+			if call.Outcome == Done {
+				take.back = min(take.back, call.Ended)
+			}
+		}
+	}
+}
+
+// forget writes into h what the Forget f may have done to it. A hit that is
+// under way at that moment can be half forgotten.
+func (c *Checker) forget(h, f *hit) {
+	end := f.Ended
+	if f.Outcome != Done {
+		end += int64(c.cfg.Late)
+	}
+	if h.Began > end {
+		return
+	}
+	h.forgotten = min(h.forgotten, f.Began)
+	if f.Outcome == Done && h.Ended < f.Began {
+		h.erased = min(h.erased, f.Ended)
+	}
+}
+
+// Advance looks at all calls that ended before upTo. No call or fault that began
+// before upTo may be missing.
+func (c *Checker) Advance(upTo int64) {
+	sort.Slice(c.waiting, func(i, j int) bool { return c.waiting[i].Ended < c.waiting[j].Ended })
+	n := sort.Search(len(c.waiting), func(i int) bool { return c.waiting[i].Ended >= upTo })
+	now := c.waiting[:n]
+	for _, r := range now {
+		switch {
+		case r.admitted():
+			c.label(r)
+			c.over(r)
+			c.sees(r)
+		case r.Kind == Peek && (r.Outcome == Done || r.Outcome == Denied), r.Kind == Count && r.Outcome == Done:
+			c.sees(r)
+		}
+		if r.Outcome == Denied {
+			c.reason(r)
+		}
+	}
+	c.waiting = slices.Delete(c.waiting, 0, n)
+	c.drop(upTo)
+}
+
+// label is rule 1.
+func (c *Checker) label(r *record) {
+	c.Report.Labels++
+	if r.Label < r.Lo || r.Label > r.Hi || r.True < r.Began || r.True > r.Ended {
+		c.find(1, r.Asks[0].Key, counter.Limit{}, r, "the label is not a reading of the caller's clock between call and return")
+	}
+}
+
+// reach is how long before a call something of a window of length per can
+// matter to it: the bucket that the window's edge stands in, clocks that are
+// apart, and a store that is late.
+func (c *Checker) reach(per time.Duration) int64 {
+	return int64(per+c.widest(per)+2*c.cfg.Skew+2*c.cfg.Settle+c.cfg.Late+c.cfg.Remember) + int64(time.Second)
+}
+
+// widest is the width of the coarsest bucket that is read for a window.
+func (c *Checker) widest(per time.Duration) time.Duration {
+	return c.cfg.Ladder.At(max(0, c.cfg.Ladder.Decision(per))).Width
+}
+
+// finest is the width of the bucket that a window's edge stands in.
+func (c *Checker) finest(per time.Duration) time.Duration {
+	fine, err := c.cfg.Ladder.Finest(per)
+	if err != nil {
+		return c.widest(per)
+	}
+	return c.cfg.Ladder.At(fine).Width
+}
+
+// taint tells whether a clock beyond the skew can be felt by a call at k that
+// ended at the instant, in a window of length per: such a clock can make a store
+// drop what others still need, for as long as the ladder keeps buckets.
+func (c *Checker) taint(k *key, at int64, per time.Duration) bool {
+	keep := c.cfg.Ladder.At(c.cfg.Ladder.Len() - 1).Keep
+	for _, s := range k.tainted {
+		if s.from <= at && at <= s.to+c.reach(max(per, min(keep, k.longest))) {
+			return true
+		}
+	}
+	return false
+}
+
+// losses is how often the store lost its buckets in a time.
+func (c *Checker) losses(from, to int64) int64 {
+	var n int64
+	for _, f := range c.faults {
+		if f.Loses && f.From <= to && from <= f.To {
+			n++
+		}
+	}
+	return n
+}
+
+// drop forgets what no call after upTo can need.
+func (c *Checker) drop(upTo int64) {
+	var longest time.Duration
+	for name, k := range c.keys {
+		reach := 2 * c.reach(k.longest)
+		longest = max(longest, k.longest)
+		if k.last < upTo-reach {
+			delete(c.keys, name)
+			continue
+		}
+		k.calls = dropBefore(k.calls, upTo-reach)
+		k.forgets = dropBefore(k.forgets, upTo-reach)
+		k.tainted = slices.DeleteFunc(k.tainted, func(s span) bool { return s.to < upTo-2*reach })
+		for _, l := range k.lines {
+			l.drop(upTo - reach)
+		}
+	}
+	reach := 2 * c.reach(longest)
+	c.faults = slices.DeleteFunc(c.faults, func(f Fault) bool { return f.To < upTo-2*reach })
+	for id, r := range c.takes {
+		if r.Ended < upTo-reach {
+			delete(c.takes, id)
+		}
+	}
+}
+
+func dropBefore(all []*hit, instant int64) []*hit {
+	return slices.DeleteFunc(all, func(h *hit) bool { return h.Ended < instant })
+}

@@ -1,0 +1,262 @@
+package history
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+func TestValidHistoriesPass(t *testing.T) {
+	t.Parallel()
+	var sum Report
+	for seed := range uint64(40) {
+		r := check(atomicConfig, simulate(&atomicStore{rng: rng(seed)}, 4000))
+		for _, f := range r.Findings {
+			t.Errorf("seed %d: %s", seed, &f)
+		}
+		sum.Merge(r)
+	}
+	require.Greater(t, sum.Full, int64(1000), "windows are full")
+	require.Greater(t, sum.Seen, int64(10000))
+	require.Greater(t, sum.Reasons[Counted], int64(10000))
+	require.Positive(t, sum.Reasons[Told], "failed hits that stayed are told apart")
+	require.Zero(t, sum.Reasons[None])
+}
+
+// Each planted break is found by its rule, in a short history.
+func TestBreaksAreFound(t *testing.T) {
+	t.Parallel()
+	for _, b := range []struct {
+		name  string
+		rule  int
+		store func() *atomicStore
+		spoil func(c *Call, rng *rand.Rand)
+	}{
+		{"every 50th addition is lost", 2, func() *atomicStore { return &atomicStore{forgetEvery: 50} }, nil},
+		{"every 50th addition is lost, and counts show it", 3, func() *atomicStore { return &atomicStore{forgetEvery: 50} }, nil},
+		{"windows are too short by skew and bucket", 2, func() *atomicStore { return &atomicStore{shorter: 2 * skew} }, nil},
+		{"windows are too long", 4, func() *atomicStore { return &atomicStore{longer: 500 * time.Millisecond} }, nil},
+		{"a label from before the call", 1, nil, func(c *Call, rng *rand.Rand) {
+			if c.Label != 0 && rng.IntN(100) == 0 {
+				c.Label = c.Lo - 1
+			}
+		}},
+		{"a label that was never read", 1, nil, func(c *Call, rng *rand.Rand) {
+			if c.Label != 0 && rng.IntN(100) == 0 {
+				c.True = 0
+			}
+		}},
+		{"a denial without a reason", 4, nil, func(c *Call, rng *rand.Rand) {
+			if c.Outcome == Done && c.Kind == Peek {
+				c.Outcome = Denied
+			}
+		}},
+		{"a Count too low by one", 3, nil, func(c *Call, rng *rand.Rand) {
+			if c.Kind == Count && c.Outcome == Done {
+				c.High--
+			}
+		}},
+		{"a Remaining too high by one", 3, nil, func(c *Call, rng *rand.Rand) {
+			if c.Kind == Peek && c.Outcome == Done {
+				c.Remaining[0]++
+			}
+		}},
+		{"a Remaining of a Take too high by one", 3, nil, func(c *Call, rng *rand.Rand) {
+			if c.Kind == Take && c.Outcome == Done {
+				c.Remaining[0]++
+			}
+		}},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			s := &atomicStore{}
+			if b.store != nil {
+				s = b.store()
+			}
+			s.rng = rng(7)
+			history := simulate(s, 12000)
+			if b.spoil != nil {
+				spoil := rng(8)
+				for _, c := range history {
+					b.spoil(c, spoil)
+				}
+			}
+			r := check(atomicConfig, history)
+			require.Positive(t, r.Bad)
+			found := map[int]string{}
+			for _, f := range r.Findings {
+				found[f.Rule] = f.String()
+			}
+			require.Contains(t, found, b.rule)
+			require.Contains(t, found[b.rule], "> ", "the story points at the call")
+		})
+	}
+}
+
+// take is an admitted Take of one, at an instant and with a label in milliseconds.
+func take(id uint64, began, ended, label int64, limits string) *Call {
+	return &Call{ID: id, Kind: Take, Outcome: Done, Began: began * ms, Ended: ended * ms, Lo: (began - 50) * ms, Hi: (ended + 50) * ms,
+		Label: label * ms, True: max(began, min(ended, label)) * ms, N: 1, Asks: []Ask{{"k", counter.MustLimits(limits)}}}
+}
+
+func TestWindowsToTheNanosecond(t *testing.T) {
+	t.Parallel()
+	a, b := take(1, 1000, 1010, 1000, "1/2s"), take(2, 3000, 3010, 3000, "1/2s")
+	require.EqualValues(t, 2, check(atomicConfig, []*Call{a, b}).Over, "both ends of a window belong to it, on both axes")
+	b.Label++
+	b.True++
+	require.Zero(t, check(atomicConfig, []*Call{a, b}).Over)
+	b.True--
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{a, b}).Over, "true time alone")
+}
+
+func TestHitsUnderStricterLimitsCount(t *testing.T) {
+	t.Parallel()
+	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1100, 1110, 1100, "2/2s"), take(3, 1200, 1210, 1200, "2/2s")}
+	require.EqualValues(t, 2, check(atomicConfig, calls).Over, "2/2s holds three, one of them under 1/2s")
+	calls[0].Asks[0].Limits = counter.MustLimits("1/1s")
+	require.Zero(t, check(atomicConfig, calls).Over, "which is not stricter over two seconds")
+	calls[0].Asks[0].Limits = counter.MustLimits("2/1m")
+	require.EqualValues(t, 2, check(atomicConfig, calls).Over, "and this is")
+}
+
+func TestRefundedHitsCountUntilThen(t *testing.T) {
+	t.Parallel()
+	refund := func(began int64, outcome Outcome) *Call {
+		return &Call{ID: 9, Kind: Refund, Outcome: outcome, Began: began * ms, Ended: (began + 10) * ms, Of: 1, N: 1}
+	}
+	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	for _, outcome := range []Outcome{Open, Failed, Done} {
+		require.Zero(t, check(atomicConfig, append(calls[:2:2], refund(1100, outcome))).Over)
+		require.Zero(t, check(atomicConfig, append(calls[:2:2], refund(1505, outcome))).Over, "begun before the other was told")
+		require.EqualValues(t, 2, check(atomicConfig, append(calls[:2:2], refund(1520, outcome))).Over, "too late to explain it")
+	}
+}
+
+func TestForgottenHits(t *testing.T) {
+	t.Parallel()
+	forget := func(began, ended int64, outcome Outcome) *Call {
+		return &Call{ID: 9, Kind: Forget, Outcome: outcome, Began: began * ms, Ended: ended * ms, Asks: []Ask{{Key: "k"}}}
+	}
+	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	over := func(f *Call) int64 { return check(atomicConfig, append(calls[:2:2], f)).Over }
+	require.Zero(t, over(forget(1100, 1200, Done)))
+	require.EqualValues(t, 2, over(forget(1520, 1530, Done)), "too late")
+	require.EqualValues(t, 2, over(forget(900, 999, Done)), "too early")
+	require.Zero(t, over(forget(900, 1005, Done)), "while the first was under way")
+	require.Zero(t, over(forget(900, 910, Failed)), "one that failed may be done late")
+	require.Zero(t, over(forget(900, 910, Open)))
+}
+
+func TestLossesOfTheStore(t *testing.T) {
+	t.Parallel()
+	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s"), take(3, 2500, 2510, 2500, "1/2s")}
+	loss := Fault{Name: "flush_all", From: 1200 * ms, To: 1300 * ms, Loses: true}
+	r := check(atomicConfig, calls[:2], loss)
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.LossyOver)
+	require.Positive(t, r.Lossy)
+	require.EqualValues(t, 2, check(atomicConfig, calls, loss).Over, "three for one loss: by labels and in true time")
+	again := Fault{Name: "flush_all", From: 2000 * ms, To: 2100 * ms, Loses: true}
+	require.Zero(t, check(atomicConfig, calls, loss, again).Over)
+	pause := Fault{Name: "pause", From: 1200 * ms, To: 1300 * ms}
+	require.Positive(t, check(atomicConfig, calls[:2], pause).Over)
+}
+
+func TestClocksBeyondTheSkewAreJudgedApart(t *testing.T) {
+	t.Parallel()
+	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	calls[0].Beyond = true
+	r := check(atomicConfig, calls)
+	require.Zero(t, r.Bad)
+	require.EqualValues(t, 2, r.BeyondOver)
+	require.Positive(t, r.BeyondSeen)
+}
+
+func TestReasonsOfADenial(t *testing.T) {
+	t.Parallel()
+	ticket := atomicConfig
+	ticket.Ticket, ticket.Settle, ticket.Remember = true, 250*time.Millisecond, time.Second
+	denied := take(5, 3000, 3010, 0, "1/2s")
+	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	other := func(outcome Outcome, began, ended int64) *Call {
+		c := take(1, began, ended, began, "1/2s")
+		if c.Outcome = outcome; outcome != Done {
+			c.Label, c.True = 0, 0
+		}
+		return c
+	}
+	severed := Fault{Name: "cut", From: 2000 * ms, To: 2100 * ms, Severs: true}
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		all  []*Call
+		with []Fault
+		want Reason
+	}{
+		{"nothing", ticket, nil, nil, None},
+		{"admitted", ticket, []*Call{other(Done, 1500, 1510)}, nil, Counted},
+		{"admitted, at the edge of the bucket and the skew", ticket, []*Call{other(Done, 800, 810)}, nil, Counted},
+		{"admitted, further away", ticket, []*Call{other(Done, 700, 710)}, nil, None},
+		{"under way", ticket, []*Call{other(Denied, 2990, 3020)}, nil, UnderWay},
+		{"under way, with an atomic step", atomicConfig, []*Call{other(Denied, 2990, 3020)}, nil, None},
+		{"remembered", ticket, []*Call{other(Denied, 2500, 2510)}, nil, Remembered},
+		{"denied too long ago", ticket, []*Call{other(Denied, 1900, 1910)}, nil, None},
+		{"denied long ago, taken back on a connection that was cut", ticket, []*Call{other(Denied, 1900, 2010)}, []Fault{severed}, Severed},
+		{"failed, connection cut", ticket, []*Call{other(Failed, 1900, 2010)}, []Fault{severed}, Severed},
+		{"killed", ticket, []*Call{other(Open, 1900, 2010)}, nil, Severed},
+		{"failed", ticket, []*Call{other(Failed, 1900, 2010)}, nil, Told},
+		{"failed too long ago", ticket, []*Call{other(Failed, 600, 650)}, nil, None},
+		{"refunded long ago", ticket, []*Call{other(Done, 1500, 1510),
+			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, None},
+		{"refunded lately", ticket, []*Call{other(Done, 1500, 1510),
+			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 2600 * ms, Ended: 2610 * ms}}, nil, Remembered},
+		{"refunded without success", ticket, []*Call{other(Done, 1500, 1510),
+			{ID: 9, Kind: Refund, Outcome: Failed, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, Counted},
+	} {
+		r := check(c.cfg, append(c.all, denied), c.with...)
+		var want [Reasons]int64
+		want[c.want]++
+		for _, call := range c.all {
+			if call.Outcome == Denied { // it has no reason but the other, if they meet
+				if c.cfg.Ticket && call.Ended > denied.Began {
+					want[UnderWay]++
+				} else {
+					want[None]++
+				}
+			}
+		}
+		require.Equal(t, want, r.Reasons, c.name)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	c := New(atomicConfig)
+	for i := range uint64(20000) {
+		at := int64(i) * 100
+		call := take(i+1, at, at+10, at, "50/2s")
+		call.Asks[0].Key = fmt.Sprint("k", i/1000)
+		c.Call(call)
+		if i%100 == 0 {
+			c.Advance(at * ms)
+		}
+	}
+	c.Advance(20000 * 100 * ms)
+	require.LessOrEqual(t, len(c.keys), 3)
+	require.Less(t, len(c.takes), 2000)
+	require.Empty(t, c.waiting)
+	for _, k := range c.keys {
+		require.Less(t, len(k.calls), 1000)
+		for _, l := range k.lines {
+			require.Less(t, len(l.byLabel), 1000)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Rule 2. A line holds the hits of a key that were admitted under a limit, or
+// under one that is at least as strict: less in a longer window. Whichever of
+// them was counted last was admitted by Max at most, and counted all others in
+// a window of Per before its label.
+//
+// A hit is put in when its call has ended. The hits that are in then, and of
+// which no refund has begun, were all counted at one time; so their weight is at
+// most Max in any window, however the calls overlapped.
+type line struct {
+	byLabel, byTrue []*hit
+}
+
+var axes = [2]struct {
+	name string
+	at   func(h *hit) int64
+	of   func(l *line) *[]*hit
+}{
+	{"labels as read", func(h *hit) int64 { return h.Label }, func(l *line) *[]*hit { return &l.byLabel }},
+	{"labels in true time", func(h *hit) int64 { return h.True }, func(l *line) *[]*hit { return &l.byTrue }},
+}
+
+// put puts h in its place on both axes.
+func (l *line) put(h *hit) {
+	for _, axis := range axes {
+		all := axis.of(l)
+		at := axis.at(h)
+		i := sort.Search(len(*all), func(i int) bool { return axis.at((*all)[i]) > at })
+		*all = slices.Insert(*all, i, h)
+	}
+}
+
+func (l *line) drop(before int64) {
+	for _, axis := range axes {
+		all := axis.of(l)
+		*all = dropBefore(*all, before)
+	}
+}
+
+// line is the line of a limit, which is made of the calls so far if there is none.
+func (k *key) line(limit counter.Limit, upTo int64) *line {
+	l := k.lines[limit]
+	if l == nil {
+		l = &line{}
+		k.lines[limit] = l
+		for _, h := range k.calls {
+			if h.admitted() && h.Ended < upTo && under(h.record, k.name, limit) {
+				l.put(h)
+			}
+		}
+	}
+	return l
+}
+
+// under tells whether r asked for key under limit or under one at least as strict.
+func under(r *record, key string, limit counter.Limit) bool {
+	for _, ask := range r.Asks {
+		if ask.Key != key {
+			continue
+		}
+		for _, l := range ask.Limits {
+			if l.Max <= limit.Max && l.Per >= limit.Per {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// over puts the admitted call r into its lines, and looks at the windows that
+// hold it.
+func (c *Checker) over(r *record) {
+	for _, ask := range r.Asks {
+		k := c.key(ask.Key)
+		x := k.find(r)
+		for _, limit := range ask.Limits {
+			k.line(limit, r.Ended)
+		}
+		for limit, l := range k.lines {
+			if !under(r, k.name, limit) {
+				continue
+			}
+			l.put(x)
+			for _, axis := range axes {
+				c.windows(k, limit, axis.name, *axis.of(l), axis.at, x)
+			}
+		}
+	}
+}
+
+// find is what the call r did to k.
+func (k *key) find(r *record) *hit {
+	for i := len(k.calls) - 1; i >= 0; i-- {
+		if k.calls[i].record == r {
+			return k.calls[i]
+		}
+	}
+	return nil
+}
+
+// windows finds the fullest window that holds x.
+func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit, at func(*hit) int64, x *hit) {
+	per, here, now := int64(limit.Per), at(x), x.Ended
+	if x.weight(now) == 0 {
+		return // it was forgotten while it was under way
+	}
+	lo := sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= here-per })
+	var worst, sum int64
+	first, last := lo, lo // of the fullest window
+	for from, to := lo, lo; from < len(hits) && at(hits[from]) <= here; from++ {
+		for ; to < len(hits) && at(hits[to]) <= at(hits[from])+per; to++ {
+			sum += hits[to].weight(now)
+		}
+		if sum > worst {
+			worst, first, last = sum, from, to
+		}
+		sum -= hits[from].weight(now)
+	}
+	c.Report.Windows++
+	if worst == limit.Max {
+		c.Report.Full++
+	}
+	oldest := x.Began
+	for _, h := range hits[first:last] {
+		if h.weight(now) > 0 {
+			oldest = min(oldest, h.Began)
+		}
+	}
+	tainted := c.taint(k, now, limit.Per)
+	// A bucket that the store makes anew after a loss has a name that it had
+	// before: what is taken back late is taken from it.
+	losses := c.losses(oldest-int64(c.widest(limit.Per)+c.cfg.Late), now)
+	switch {
+	case tainted:
+		c.Report.Beyond++
+		if worst > limit.Max {
+			c.Report.BeyondOver++
+		}
+		return
+	case losses > 0:
+		c.Report.Lossy++
+		if worst > limit.Max {
+			c.Report.LossyOver++
+		}
+	}
+	if worst > limit.Max*(1+losses) {
+		c.Report.Over++
+		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it", worst, limit.Per, axis, losses))
+	}
+}

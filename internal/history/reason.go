@@ -1,0 +1,118 @@
+package history
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Reason is the kind of hits without which a denial would not be explained.
+type Reason uint8
+
+// The reasons of a denial, each with all those before it.
+const (
+	Counted    Reason = iota // hits that were admitted or added
+	UnderWay                 // hits of calls that were under way at the same time
+	Remembered               // what was a reason when the process was last denied
+	Severed                  // hits of calls that failed when connections were lost
+	Told                     // hits of calls that failed though connections held
+	None                     // the denial is wrong
+	Reasons                  // number of reasons
+)
+
+// reason is rule 4: it finds the least reason that explains the denial d.
+func (c *Checker) reason(d *record) {
+	best := None
+	for _, ask := range d.Asks {
+		k := c.key(ask.Key)
+		for _, limit := range ask.Limits {
+			if c.taint(k, d.Ended, limit.Per) {
+				c.Report.BeyondDenied++
+				return
+			}
+			best = min(best, c.explains(k, d, limit))
+		}
+	}
+	c.Report.Reasons[best]++
+	if best == None {
+		ask := d.Asks[0]
+		c.find(4, ask.Key, ask.Limits[0], d, fmt.Sprintf("denied %d, and all that was admitted, added, under way or failed leaves room in every limit", d.N))
+	}
+}
+
+// explains finds the least reason for which limit had no room for d at k.
+func (c *Checker) explains(k *key, d *record, limit counter.Limit) Reason {
+	room := limit.Max - d.N
+	if room < 0 {
+		return Counted
+	}
+	since := d.Lo - int64(limit.Per+c.beyond(limit.Per))
+	var sums [None]int64
+	for _, h := range k.calls {
+		if h.Began >= d.Ended || h.record == d {
+			continue
+		}
+		if _, hi := h.labels(); hi <= since {
+			continue
+		}
+		if why, may := c.mayCount(h, d); may {
+			sums[why] += h.N
+		}
+	}
+	var sum int64
+	for why := range None {
+		if sum += sums[why]; sum > room {
+			return why
+		}
+	}
+	return None
+}
+
+// beyond is how much further than Per a window reaches back, with the whole of
+// the bucket at its edge.
+func (c *Checker) beyond(per time.Duration) time.Duration {
+	further := c.finest(per) + c.cfg.Skew
+	if c.cfg.Ticket {
+		further += max(0, c.cfg.Settle-(per-c.widest(per)))
+	}
+	return further
+}
+
+// mayCount tells whether the store may have counted the hits of h when d was
+// denied, and if so for which reason.
+func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
+	remembered := d.Began - int64(c.cfg.Remember)
+	switch {
+	case h.counted() && h.backAt() > d.Began:
+		return Counted, true
+	case h.counted():
+		return Remembered, h.backAt() > remembered
+	case h.Outcome == Denied && !c.cfg.Ticket:
+		return None, false // it wrote nothing
+	case h.Ended >= d.Began:
+		return UnderWay, true
+	case h.Outcome == Denied && c.disturbed(h.record, d, false):
+		return Severed, true // its taking back may have failed
+	case h.Outcome == Denied:
+		return Remembered, h.Ended > remembered
+	case h.backAt() <= remembered:
+		return None, false
+	case h.Outcome == Open || c.disturbed(h.record, d, true):
+		return Severed, true
+	}
+	return Told, true
+}
+
+// disturbed tells whether a fault came upon the call r, or upon what the store
+// had still to do of it, before d ended. severs asks for those alone that lose
+// connections.
+func (c *Checker) disturbed(r, d *record, severs bool) bool {
+	end := min(r.Ended+int64(c.cfg.Late), d.Ended)
+	for _, f := range c.faults {
+		if f.From <= end && r.Began <= f.To && (f.Severs || !severs) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,152 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Report is what a [Checker] has found so far.
+type Report struct {
+	Calls [Kinds][Done + 1]int64 // by kind and outcome
+
+	Labels  int64 // rule 1: labels that were looked at
+	Windows int64 // rule 2: windows that were looked at, the fullest for each admitted hit, limit and axis
+	Full    int64 // of them, those that held exactly Max
+	Over    int64 // of them, those that held more, and more than the losses in them explain
+
+	Lossy, LossyOver   int64 // windows that contain a loss of the store, and those that held more than Max
+	Beyond, BeyondOver int64 // windows that a clock beyond the skew can be felt in, and those that held more than Max
+
+	Seen, Unseen             int64 // rule 3: counts that were looked at, and those that were too low
+	BeyondSeen, BeyondDenied int64 // what rules 3 and 4 passed over for a clock beyond the skew
+
+	Reasons [Reasons]int64 // rule 4: denials by reason
+
+	Findings []Finding // the first ones; Bad is how many there were
+	Bad      int64
+}
+
+// maxFindings is how many findings of a rule are kept.
+const maxFindings = 4
+
+// Finding is a break of a rule.
+type Finding struct {
+	Rule  int
+	Key   string
+	Limit counter.Limit // zero for rule 1
+	What  string
+	Story string // what happened to the key around it, one call a line
+}
+
+func (f *Finding) String() string {
+	return fmt.Sprintf("rule %d, key %s, limit %s: %s\n%s", f.Rule, f.Key, f.Limit, f.What, f.Story)
+}
+
+func (r *Report) count(call *Call) { r.Calls[call.Kind][call.Outcome]++ }
+
+// Merge adds other to r.
+func (r *Report) Merge(other *Report) {
+	for k := range r.Calls {
+		for o := range r.Calls[k] {
+			r.Calls[k][o] += other.Calls[k][o]
+		}
+	}
+	for _, sum := range []struct{ to, from *int64 }{
+		{&r.Labels, &other.Labels}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
+		{&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
+		{&r.Seen, &other.Seen}, {&r.Unseen, &other.Unseen}, {&r.BeyondSeen, &other.BeyondSeen},
+		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Bad, &other.Bad},
+	} {
+		*sum.to += *sum.from
+	}
+	for i := range r.Reasons {
+		r.Reasons[i] += other.Reasons[i]
+	}
+	r.Findings = append(r.Findings, other.Findings...)
+}
+
+// find notes a break of a rule by the call r.
+func (c *Checker) find(rule int, key string, limit counter.Limit, r *record, what string) {
+	c.Report.Bad++
+	if c.found[rule]++; c.found[rule] > maxFindings {
+		return
+	}
+	c.Report.Findings = append(c.Report.Findings, Finding{Rule: rule, Key: key, Limit: limit, What: what, Story: c.story(key, limit, r)})
+}
+
+// maxStory is how many calls a story tells.
+const maxStory = 40
+
+// story tells the last calls of key up to r, times being seconds before r ended.
+func (c *Checker) story(name string, limit counter.Limit, r *record) string {
+	k := c.key(name)
+	since := r.Ended - int64(limit.Per+c.beyond(max(limit.Per, c.cfg.Ladder.At(0).Width))+c.cfg.Remember)
+	var calls []*hit
+	for _, call := range slices.Concat(k.calls, k.forgets) {
+		if call.Ended >= since && call.Began <= r.Ended {
+			calls = append(calls, call)
+		}
+	}
+	if !r.adds() {
+		calls = append(calls, &hit{r, far, far})
+	}
+	sort.SliceStable(calls, func(i, j int) bool { return calls[i].Ended < calls[j].Ended })
+	var b strings.Builder
+	if n := len(calls) - maxStory; n > 0 {
+		fmt.Fprintf(&b, "  (%d calls before)\n", n)
+		calls = calls[n:]
+	}
+	for _, f := range c.faults {
+		if f.To >= since && f.From <= r.Ended {
+			fmt.Fprintf(&b, "  %s .. %s %s\n", seconds(f.From-r.Ended), seconds(f.To-r.Ended), f.Name)
+		}
+	}
+	for _, call := range calls {
+		mark := " "
+		if call.record == r {
+			mark = ">"
+		}
+		fmt.Fprintf(&b, "%s %s\n", mark, call.line(r.Ended))
+	}
+	return b.String()
+}
+
+var (
+	kindNames    = [Kinds]string{"Take", "Peek", "Add", "Count", "Refund", "Forget"}
+	outcomeNames = [Done + 1]string{"killed", "failed", "denied", "ok"}
+)
+
+func (k Kind) String() string    { return kindNames[k] }
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// line tells h, times being seconds before an instant.
+func (h *hit) line(end int64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s .. %s  process %d caller %d  %s %d %s", seconds(h.Began-end), seconds(h.Ended-end), h.Process, h.Caller, h.Kind, h.N, h.Outcome)
+	for _, ask := range h.Asks {
+		fmt.Fprintf(&b, " %s:%s", ask.Key, counter.Limits(ask.Limits))
+	}
+	if h.admitted() {
+		fmt.Fprintf(&b, " label %s, in true time %s, remaining %v", seconds(h.Label-end), seconds(h.True-end), h.Remaining)
+	}
+	if h.Kind == Count {
+		fmt.Fprintf(&b, " at most %d", h.High)
+	}
+	if h.goneAt() != far {
+		fmt.Fprintf(&b, " given back %s", seconds(h.goneAt()-end))
+	}
+	if h.Beyond {
+		b.WriteString(" clock beyond")
+	}
+	if h.Error != "" {
+		fmt.Fprintf(&b, " (%.80s)", h.Error)
+	}
+	return b.String()
+}
+
+func seconds(ns int64) string { return fmt.Sprintf("%+.4f", time.Duration(ns).Seconds()) }

@@ -1,0 +1,216 @@
+package history
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+const (
+	ms   = int64(time.Millisecond)
+	skew = 100 * time.Millisecond
+)
+
+var testLadder = func() tiers.Ladder {
+	l, err := tiers.Parse("100ms:10s, 1s:1m, 10s:1m")
+	if err != nil {
+		panic(err)
+	}
+	return l
+}()
+
+// atomicStore is a store with an atomic step that keeps a log of every hit, and
+// the promises: its calls are a valid history by construction.
+type atomicStore struct {
+	rng  *rand.Rand
+	hits map[string][]*stored
+	took []*Call // admitted and not refunded
+
+	// What a broken store does.
+	forgetEvery int           // the hits of each call with this number are not kept; 0: all are
+	shorter     time.Duration // windows reach back so much less
+	longer      time.Duration // or so much more, for denials
+}
+
+type stored struct {
+	label, n int64
+	of       uint64
+}
+
+// count is the weight of key's hits with labels from since on.
+func (s *atomicStore) count(key string, since int64) (n int64) {
+	for _, h := range s.hits[key] {
+		if h.label >= since {
+			n += h.n
+		}
+	}
+	return n
+}
+
+// edge is where a window of length per that ends at label begins, in whole
+// buckets of the finest tier.
+func (s *atomicStore) edge(label int64, per time.Duration) int64 {
+	fine, err := testLadder.Finest(per)
+	if err != nil {
+		panic(err)
+	}
+	width := testLadder.At(fine).Width
+	return tiers.Index(label-int64(per+skew-s.shorter+s.longer), width) * int64(width)
+}
+
+// do does the call at its step, and fills in what its caller hears.
+func (s *atomicStore) do(c *Call, label int64) {
+	c.Outcome = Done
+	switch c.Kind {
+	case Add:
+		s.add(c, label)
+	case Take, Peek:
+		for _, ask := range c.Asks {
+			for _, l := range ask.Limits {
+				counted := s.count(ask.Key, s.edge(label, l.Per))
+				if counted > l.Max-c.N {
+					c.Outcome = Denied
+				}
+				remaining := l.Max - counted
+				if c.Kind == Take {
+					remaining -= c.N
+				}
+				c.Remaining = append(c.Remaining, max(0, remaining))
+			}
+		}
+		if c.Kind == Take && c.Outcome == Denied {
+			c.Remaining = nil
+		}
+		if c.Kind == Take && c.Outcome == Done {
+			c.Label = label
+			s.add(c, label)
+			s.took = append(s.took, c)
+		}
+	case Count:
+		c.High = s.count(c.Asks[0].Key, s.edge(label, c.Asks[0].Limits[0].Per))
+	case Forget:
+		delete(s.hits, c.Asks[0].Key)
+	case Refund:
+		for key, hits := range s.hits {
+			s.hits[key] = slices.DeleteFunc(hits, func(h *stored) bool { return h.of == c.Of })
+		}
+	}
+}
+
+func (s *atomicStore) add(c *Call, label int64) {
+	if s.forgetEvery > 0 && c.ID%uint64(s.forgetEvery) == 0 {
+		return
+	}
+	for _, ask := range c.Asks {
+		s.hits[ask.Key] = append(s.hits[ask.Key], &stored{label, c.N, c.ID})
+	}
+}
+
+// step is a call and the instant at which the store does it.
+type step struct {
+	*Call
+	at int64
+}
+
+var menus = []counter.Limits{
+	counter.MustLimits("5/2s"),
+	counter.MustLimits("3/2s, 12/10s"),
+	counter.MustLimits("12/10s"),
+	counter.MustLimits("30/1m, 5/2s"),
+}
+
+// simulate makes a history of calls, in the order in which the store did them.
+func simulate(s *atomicStore, calls int) []*Call {
+	s.hits = map[string][]*stored{}
+	began := time.Date(2026, 3, 1, 23, 59, 0, 0, time.UTC).UnixNano()
+	var steps []step
+	for i := range calls {
+		at := began + int64(i)*5*ms + s.rng.Int64N(40*ms)
+		caller := s.rng.IntN(5)
+		c := &Call{ID: uint64(i) + 1, Process: caller / 2, Caller: caller, N: 1 + s.rng.Int64N(2)*s.rng.Int64N(2)}
+		c.Began, c.Ended = at-s.rng.Int64N(60*ms), at+1+s.rng.Int64N(60*ms)
+		key := "abcde"[s.rng.IntN(5):][:1]
+		c.Asks = []Ask{{key, menus[s.rng.IntN(len(menus))]}}
+		switch p := s.rng.IntN(100); {
+		case p < 60:
+			c.Kind = Take
+			if p < 10 {
+				c.Asks = append(c.Asks, Ask{key + key, menus[s.rng.IntN(len(menus))]})
+			}
+		case p < 68:
+			c.Kind = Peek
+		case p < 76:
+			c.Kind = Count
+			c.Asks[0].Limits = counter.Limits{{Per: c.Asks[0].Limits[0].Per}}
+		case p < 78:
+			c.Kind = Add
+			c.Asks[0].Limits = nil
+		case p < 79 && s.rng.IntN(10) == 0:
+			c.Kind = Forget
+			c.Asks[0].Limits = nil
+		case p < 94:
+			c.Kind = Take
+		default:
+			c.Kind = Refund
+			c.Asks = nil
+		}
+		steps = append(steps, step{c, at})
+	}
+	sort.Slice(steps, func(i, j int) bool { return steps[i].at < steps[j].at })
+	var history []*Call
+	for _, st := range steps {
+		c := st.Call
+		offset := int64(skew) * int64(c.Caller-2) / 4 // clocks are apart by the skew
+		read := c.Began + s.rng.Int64N(st.at-c.Began+1)
+		c.True, c.Lo, c.Hi = read, c.Began+offset, c.Ended+offset
+		if c.Kind == Refund {
+			if len(s.took) == 0 {
+				continue
+			}
+			i := s.rng.IntN(len(s.took))
+			c.Of = s.took[i].ID
+			if s.took[i].Ended >= c.Began {
+				continue
+			}
+			s.took = slices.Delete(s.took, i, i+1)
+		}
+		switch fails := s.rng.IntN(20); {
+		case fails == 0 && c.Kind == Take: // counted, and nobody was told
+			s.do(c, read+offset)
+			c.Outcome, c.Remaining = Failed, nil
+			s.took = slices.DeleteFunc(s.took, func(t *Call) bool { return t == c })
+		case fails == 1: // nothing happened, and nobody was told
+			c.Outcome = Failed
+		default:
+			s.do(c, read+offset)
+		}
+		history = append(history, c)
+	}
+	return history
+}
+
+// check runs a Checker over a history, in steps of a second.
+func check(cfg Config, history []*Call, faults ...Fault) *Report {
+	c := New(cfg)
+	for _, f := range faults {
+		c.Fault(f)
+	}
+	calls := slices.Clone(history)
+	sort.SliceStable(calls, func(i, j int) bool { return calls[i].Began < calls[j].Began })
+	next := int64(0)
+	for _, call := range calls {
+		if call.Began > next {
+			c.Advance(call.Began)
+			next = call.Began + int64(time.Second)
+		}
+		c.Call(call)
+	}
+	c.Advance(far)
+	return &c.Report
+}
+
+var atomicConfig = Config{Ladder: testLadder, Skew: skew, Late: time.Second}
