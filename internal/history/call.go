@@ -60,6 +60,7 @@ type Call struct {
 
 	Began, Ended int64 // true time; of an Open call Ended is when its process was dead
 	Lo, Hi       int64 // the least and the greatest reading of the caller's clock between the two
+	Paused       bool  // the caller stood still in the middle, as a process does that loses its processor
 	Beyond       bool  // the clock was further off than the promises allow at some time of the call
 
 	N     int64

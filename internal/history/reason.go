@@ -92,7 +92,7 @@ func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
 		return None, false // it wrote nothing
 	case h.Ended >= d.Began:
 		return UnderWay, true
-	case h.Outcome == Denied && c.disturbed(h.record, d, false):
+	case h.Outcome == Denied && (h.Paused || c.disturbed(h.record, d, false)):
 		return Severed, true // its taking back may have failed
 	case h.Outcome == Denied:
 		return Remembered, h.Ended > remembered

@@ -138,8 +138,7 @@ func (s *Server) run() error {
 	// never waits for us.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = s.dir
-	cmd.SysProcAttr = dieWithUs()
-	if err := onLastingThread(cmd.Start); err != nil {
+	if err := Start(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})
@@ -236,6 +235,14 @@ func free(port int) error {
 		return err
 	}
 	return listener.Close()
+}
+
+// Start starts a process that ends, as the servers do, when this one does, even
+// if it is stopped then; on systems other than Linux it does not. It is in a
+// process group of its own.
+func Start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = dieWithUs()
+	return onLastingThread(cmd.Start)
 }
 
 // starts hands functions to a thread of the operating system that never ends.
