@@ -137,13 +137,19 @@ type hit struct {
 	*record
 	forgotten int64 // when a Forget of the key began that may have come upon it
 	erased    int64 // when one had succeeded that came after it
+	marked    bool  // a Forget came after it, or so shortly before that a Refund of it may do nothing
 }
 
 // goneAt is the instant from which on h need not be counted.
 func (h *hit) goneAt() int64 { return min(h.gone, h.forgotten) }
 
 // backAt is the instant from which on h may not be counted.
-func (h *hit) backAt() int64 { return min(h.back, h.erased) }
+func (h *hit) backAt() int64 {
+	if h.marked {
+		return h.erased
+	}
+	return min(h.back, h.erased)
+}
 
 // weight is what h weighs for certain, at an instant after its call.
 func (h *hit) weight(now int64) int64 {

@@ -102,6 +102,10 @@ func (c *Checker) forget(h, f *hit) {
 	if f.Outcome != Done {
 		end += int64(c.cfg.Late)
 	}
+	// A Forget is remembered by its label, or by the bucket that holds it: a hit of
+	// the same time cannot be told from one that was forgotten.
+	coarsest := c.cfg.Ladder.At(c.cfg.Ladder.Len() - 1).Width
+	h.marked = h.marked || h.Began-int64(coarsest+2*c.cfg.Skew) <= end
 	if h.Began > end {
 		return
 	}
@@ -138,6 +142,7 @@ func (c *Checker) Advance(upTo int64) {
 func (c *Checker) label(r *record) {
 	c.Report.Labels++
 	if r.Label < r.Lo || r.Label > r.Hi || r.True < r.Began || r.True > r.Ended {
+		c.Report.Mislabelled++
 		c.find(1, r.Asks[0].Key, counter.Limit{}, r, "the label is not a reading of the caller's clock between call and return")
 	}
 }

@@ -218,6 +218,9 @@ func TestReasonsOfADenial(t *testing.T) {
 			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, None},
 		{"refunded lately", ticket, []*Call{other(Done, 1500, 1510),
 			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 2600 * ms, Ended: 2610 * ms}}, nil, Remembered},
+		{"refunded long ago, shortly after the key was forgotten", ticket, []*Call{
+			{ID: 8, Kind: Forget, Outcome: Done, Began: 1400 * ms, Ended: 1410 * ms, Asks: []Ask{{Key: "k"}}}, other(Done, 1500, 1510),
+			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, Counted},
 		{"refunded without success", ticket, []*Call{other(Done, 1500, 1510),
 			{ID: 9, Kind: Refund, Outcome: Failed, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, Counted},
 	} {

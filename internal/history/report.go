@@ -14,10 +14,11 @@ import (
 type Report struct {
 	Calls [Kinds][Done + 1]int64 // by kind and outcome
 
-	Labels  int64 // rule 1: labels that were looked at
-	Windows int64 // rule 2: windows that were looked at, the fullest for each admitted hit, limit and axis
-	Full    int64 // of them, those that held exactly Max
-	Over    int64 // of them, those that held more, and more than the losses in them explain
+	Labels      int64 // rule 1: labels that were looked at
+	Mislabelled int64 // of them, those that are no reading of the call
+	Windows     int64 // rule 2: windows that were looked at, the fullest for each admitted hit, limit and axis
+	Full        int64 // of them, those that held exactly Max
+	Over        int64 // of them, those that held more, and more than the losses in them explain
 
 	Lossy, LossyOver   int64 // windows that contain a loss of the store, and those that held more than Max
 	Beyond, BeyondOver int64 // windows that a clock beyond the skew can be felt in, and those that held more than Max
@@ -57,7 +58,7 @@ func (r *Report) Merge(other *Report) {
 		}
 	}
 	for _, sum := range []struct{ to, from *int64 }{
-		{&r.Labels, &other.Labels}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
+		{&r.Labels, &other.Labels}, {&r.Mislabelled, &other.Mislabelled}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
 		{&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
 		{&r.Seen, &other.Seen}, {&r.Unseen, &other.Unseen}, {&r.BeyondSeen, &other.BeyondSeen},
 		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Bad, &other.Bad},
@@ -93,7 +94,7 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 		}
 	}
 	if !r.adds() {
-		calls = append(calls, &hit{r, far, far})
+		calls = append(calls, &hit{record: r, forgotten: far, erased: far})
 	}
 	sort.SliceStable(calls, func(i, j int) bool { return calls[i].Ended < calls[j].Ended })
 	var b strings.Builder
