@@ -1,8 +1,9 @@
 # What each command does: "make help".
 GO ?= go
 FUZZTIME ?= 30s
+FOR ?= 10m
 
-.PHONY: help servers test check bench bench-peers fuzz model demo clean
+.PHONY: help servers test check faults bench bench-peers fuzz model demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +22,9 @@ check: servers bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -r
 	cd bench && ../bin/staticcheck ./...
 	cd bench && $(GO) test ./...
 	$(GO) test -race -shuffle=on -timeout 30m ./...
+
+faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
+	$(GO) run ./internal/faults --for $(FOR) --write docs/reliability.md
 
 bench: servers ## this library beside its peers, the short form, printed (minutes)
 	cd bench && $(GO) run . -size short

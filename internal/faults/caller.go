@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/history"
+)
+
+// caller is one clock of a process and the counters that go by it, on which
+// several goroutines call.
+type caller struct {
+	job      *job
+	number   int
+	timeout  time.Duration
+	clock    *clock
+	counters [len(ladders)]*counter.Counter
+	tell     *teller
+	ids      *atomic.Uint64
+
+	mu     sync.RWMutex // held while a call is made, against a clock that goes beyond the skew
+	beyond bool
+}
+
+func newCaller(j *job, number int, store counter.Store, t *teller, ids *atomic.Uint64) (*caller, error) {
+	c := &caller{job: j, number: number, tell: t, ids: ids, timeout: timeouts[(j.Process+number)%len(timeouts)]}
+	local := worldKind(j.World) == "memory"
+	c.clock = &clock{rng: random(j.Seed, j.Process, number), pause: standStill(local)}
+	c.clock.set(0, 0)
+	for i := range ladders {
+		var err error
+		if c.counters[i], err = counter.New(store, counterConfig(c, i)); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// standStill draws how long a caller stands still after it has read its clock:
+// seldom, and in a process with a store of its own also for longer than short
+// windows are.
+func standStill(local bool) func(*rand.Rand) time.Duration {
+	return func(rng *rand.Rand) time.Duration {
+		p := rng.IntN(1000)
+		switch {
+		case local && p < 10:
+			return time.Second + time.Duration(rng.Int64N(int64(2*time.Second)))
+		case p < 6, local && p < 20:
+			return time.Duration(rng.Int64N(int64(300 * time.Millisecond)))
+		}
+		return 0
+	}
+}
+
+// obey changes the clock.
+func (c *caller) obey(o order) {
+	if o.Beyond != c.beyond {
+		// No call goes on that began by the other clock.
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.beyond = o.Beyond
+	}
+	c.clock.set(o.Offset, o.PerSecond)
+}
+
+// run makes calls until stop is closed.
+func (c *caller) run(number int, stop <-chan struct{}) {
+	rng := random(c.job.Seed, c.job.Process, c.number, number)
+	mean := float64(c.job.Callers*c.job.Each) / c.job.Rate * float64(time.Second)
+	var admitted []taken
+	joined := int64(0)
+	for {
+		// The next call comes after a time that has nothing to do with the last.
+		wait := time.Duration(min(rng.ExpFloat64(), 5) * mean)
+		now := time.Now().UnixNano()
+		end := (now/int64(crowdEvery) + 1) * int64(crowdEvery)
+		inCrowd := end-now < int64(300*time.Millisecond) && joined != end
+		if inCrowd {
+			joined = end
+			if inCrowd = rng.IntN(3) > 0; inCrowd {
+				wait = time.Duration(end - now + rng.Int64N(int64(60*time.Millisecond)) - int64(30*time.Millisecond))
+			}
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(wait):
+		}
+		c.mu.RLock()
+		p := draw(rng, c.job.Prefix, time.Now().UnixNano(), c.beyond)
+		if inCrowd && !c.beyond {
+			p = crowd(rng, c.job.Prefix, end)
+		}
+		c.call(p, rng, &admitted)
+		c.mu.RUnlock()
+	}
+}
+
+// taken is an admitted Take that may be refunded.
+type taken struct {
+	id      uint64
+	ladder  int
+	verdict counter.Verdict
+}
+
+// call makes a call, and tells of it before and after.
+func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
+	begin := &call{ID: c.ids.Add(1), Kind: p.kind, Caller: c.number, N: p.n, Asks: p.asks, Fine: p.ladder, Timeout: int64(c.timeout)}
+	var refund taken
+	if p.kind == history.Refund {
+		n := len(*admitted)
+		if n == 0 {
+			return
+		}
+		i := rng.IntN(n)
+		refund = (*admitted)[i]
+		(*admitted)[i] = (*admitted)[n-1]
+		*admitted = (*admitted)[:n-1]
+		begin.Of, begin.Fine, begin.Asks = refund.id, refund.ladder, nil
+	}
+	pauses := c.clock.pauses()
+	began := c.tell.tell(&line{Begin: begin})
+	end := &answer{ID: begin.ID, Outcome: history.Done}
+	var v counter.Verdict
+	var err error
+	ctx, count := context.Background(), c.counters[begin.Fine]
+	key := func(i int) counter.Key { return counter.Key{Event: "faults", Feature: p.asks[i].Key} }
+	switch p.kind {
+	case history.Take, history.Peek:
+		asks := make([]counter.Ask, len(p.asks))
+		for i, a := range p.asks {
+			asks[i] = counter.Ask{Key: key(i), Limits: a.Limits}
+		}
+		if p.kind == history.Take {
+			v, err = count.TakeAll(ctx, p.n, asks...)
+		} else {
+			v, err = count.PeekAll(ctx, p.n, asks...)
+		}
+		if err == nil && !v.Allowed {
+			end.Outcome = history.Denied
+		}
+		if err == nil && (p.kind == history.Peek || v.Allowed) {
+			for _, s := range v.All() {
+				end.Remaining = append(end.Remaining, s.Remaining)
+			}
+		}
+	case history.Add:
+		err = count.Add(ctx, key(0), p.n)
+	case history.Count:
+		var n counter.Count
+		n, err = count.Count(ctx, key(0), p.asks[0].Limits[0].Per)
+		end.High = n.High
+	case history.Forget:
+		err = count.Forget(ctx, key(0))
+	case history.Refund:
+		err = count.Refund(ctx, &refund.verdict)
+	}
+	end.Ended = time.Now().UnixNano()
+	if err != nil {
+		end.Outcome, end.Error = history.Failed, err.Error()
+	}
+	var off int64
+	end.Lo, end.Hi, off = c.clock.span(began, end.Ended)
+	end.Paused = c.clock.pauses() > pauses
+	end.Beyond = off > int64(c.job.Skew)/2
+	if p.kind == history.Take && end.Outcome == history.Done {
+		end.Label = v.At().UnixNano()
+		end.True = c.clock.read(end.Label, began)
+		*admitted = append(*admitted, taken{begin.ID, begin.Fine, v})
+		if len(*admitted) > 16 {
+			*admitted = (*admitted)[1:]
+		}
+	}
+	c.tell.tell(&line{End: end})
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// callersEach is how many clocks a process has.
+const callersEach = 4
+
+// campaign is one run: some worlds, side by side.
+type campaign struct {
+	seed  uint64
+	rate  float64       // calls a second, in all
+	calm  time.Duration // between two faults of a world, in the mean
+	plant string        // see [plants]
+	only  string        // the one world that there is; empty: all
+
+	stage  *stage
+	ctx    context.Context // done when no more calls are to be made
+	worlds []*world
+	began  time.Time
+	took   time.Duration
+}
+
+// theWorlds are the stores: those that lose nothing, so that every window is
+// within what is promised, and those that lose their buckets now and then.
+var theWorlds = []world{
+	{name: "memcached", crew: 3, share: 0.22},
+	{name: "memcached that loses", crew: 2, share: 0.12, losing: true},
+	{name: "redis", crew: 3, share: 0.22},
+	{name: "redis that loses", crew: 2, share: 0.12, losing: true},
+	{name: "memory", crew: 2, share: 0.32},
+}
+
+// run lets callers call and faults come until ctx is done, or something is
+// wrong with the campaign itself. during is called now and then.
+func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.stage = &stage{failed: cancel}
+	defer c.stage.end()
+	c.ctx, c.began = ctx, time.Now()
+	for i := range theWorlds {
+		w := &world{campaign: c, number: i + 1, name: theWorlds[i].name, crew: theWorlds[i].crew,
+			losing: theWorlds[i].losing, share: theWorlds[i].share}
+		w.prefix = fmt.Sprintf("w%d", w.number)
+		if c.only == "" || c.only == w.name {
+			c.worlds = append(c.worlds, w)
+		}
+	}
+	// The stage's failures end a goroutine: not this one.
+	c.inParallel(func(w *world) error { return w.open() })
+	if err := c.stage.error(); err != nil {
+		return err
+	}
+	step := watchClock(c)
+	var checks sync.WaitGroup
+	checked := make(chan struct{})
+	checks.Go(func() {
+		for tick := time.NewTicker(250 * time.Millisecond); ; {
+			select {
+			case <-checked:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			for _, w := range c.worlds {
+				w.check()
+			}
+			step()
+			during(c)
+		}
+	})
+	c.inParallel(func(w *world) error {
+		w.suffer(random(c.seed, w.number, 1<<20))
+		return nil
+	})
+	c.took = time.Since(c.began)
+	c.inParallel(func(w *world) error { return w.close() })
+	close(checked)
+	checks.Wait()
+	return c.stage.error()
+}
+
+// inParallel calls do for each world, and waits for all of them.
+func (c *campaign) inParallel(do func(w *world) error) {
+	var all sync.WaitGroup
+	for _, w := range c.worlds {
+		all.Go(func() {
+			if err := do(w); err != nil {
+				c.stage.fail(fmt.Errorf("%s: %w", w.name, err))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// goesOn tells whether the campaign is not over yet.
+func (c *campaign) goesOn() bool { return c.ctx.Err() == nil }
+
+// sleep waits, at most until the campaign is over.
+func (c *campaign) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+}
+
+// watchClock returns a function that notes it as an error when the clock of the
+// machine, the true time of the campaign, has been stepped.
+func watchClock(c *campaign) func() {
+	last := time.Now()
+	return func() {
+		now := time.Now()
+		wall, ran := now.Round(0).Sub(last.Round(0)), now.Sub(last)
+		last = now
+		if d := wall - ran; d > 5*time.Millisecond || d < -5*time.Millisecond {
+			c.stage.fail(fmt.Errorf("the clock of this machine has been stepped by %v: labels cannot be judged", d))
+		}
+	}
+}

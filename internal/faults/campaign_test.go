@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/history"
+)
+
+var (
+	seed   = flag.Uint64("seed", 0, "the seed of the campaign; 0: one by chance")
+	length = flag.Duration("for", 30*time.Second, "how long the campaign lasts")
+)
+
+func TestMain(m *testing.M) {
+	if isChild() {
+		child()
+	}
+	if os.Getenv(parentVariable) != "" {
+		parent()
+	}
+	os.Exit(m.Run())
+}
+
+// The short form: every kind of fault comes at least once, and no promise is
+// broken. -seed repeats the calls and the faults of a run, as far as real time
+// allows.
+func TestShortCampaign(t *testing.T) {
+	s := *seed
+	if s == 0 {
+		s = uint64(rand.Uint32()) + 1
+	}
+	c := &campaign{seed: s, rate: 320, calm: 200 * time.Millisecond}
+	again := "go test ./internal/faults -run TestShortCampaign -seed " + fmt.Sprint(s)
+	t.Log("again:", again)
+	runCampaign(t, c, *length)
+	require.NoError(t, c.verdict(), again)
+	came := map[string]int{}
+	var sum history.Report
+	for _, w := range c.worlds {
+		for name, n := range w.faults {
+			came[name] += n
+		}
+		sum.Merge(w.report())
+		require.Positive(t, w.report().Windows, w.name)
+	}
+	for _, k := range kinds {
+		require.Positive(t, came[k.name], k.name)
+	}
+	require.Positive(t, sum.Full, "no window was full: that proves nothing")
+	t.Log("\n" + c.page(again, c.began))
+}
+
+// runCampaign runs a campaign, and prints what it finds.
+func runCampaign(t *testing.T, c *campaign, length time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	require.NoError(t, c.run(ctx, func(*campaign) {}))
+	for _, w := range c.worlds {
+		for _, f := range w.report().Findings {
+			t.Logf("%s: %s", w.name, &f)
+		}
+	}
+}
+
+// A store that breaks its contract is found in seconds.
+func TestPlantedBreaksAreFound(t *testing.T) {
+	for _, p := range []struct {
+		plant, world string
+		rules        []int // one of which finds it
+	}{
+		{"every 50th addition is not made", "memcached", []int{2, 3}},
+		{"every 50th addition is not made", "redis", []int{2, 3}},
+		{"a count is one too low", "memcached", []int{2, 3}},
+		{"a count is one too low", "redis", []int{2, 3}},
+		{"a count is one too high", "redis", []int{4}},
+		{"a count is one too high", "memory", []int{4}},
+	} {
+		t.Run(p.plant+", "+p.world, func(t *testing.T) {
+			c := &campaign{seed: 7, rate: 1000, calm: time.Second, plant: p.plant, only: p.world}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var found *history.Finding
+			require.NoError(t, c.run(ctx, func(*campaign) {
+				for _, f := range c.worlds[0].report().Findings {
+					if found == nil && slices.Contains(p.rules, f.Rule) {
+						found = &f
+						cancel()
+					}
+				}
+			}))
+			require.NotNil(t, found)
+			require.Error(t, c.verdict())
+			t.Logf("found after %v: %s", c.took.Round(100*time.Millisecond), found)
+		})
+	}
+}
+
+func init() {
+	plants["every 50th addition is not made"] = func(s counter.Store) counter.Store {
+		return planted(s, func(p *plant) { p.loses = 50 })
+	}
+	plants["a count is one too low"] = func(s counter.Store) counter.Store {
+		return planted(s, func(p *plant) { p.adds = -1 })
+	}
+	plants["a count is one too high"] = func(s counter.Store) counter.Store {
+		return planted(s, func(p *plant) { p.adds = 1 })
+	}
+}
+
+// plant is a store that makes a mistake.
+type plant struct {
+	counter.Store
+	loses int64 // of so many additions one; 0: none
+	adds  int64 // to what it counts, in one of ten
+
+	calls atomic.Int64
+}
+
+// plantedTaker is a plant with an atomic step.
+type plantedTaker struct {
+	*plant
+	counter.Taker
+}
+
+// plantedLocal is a plant in the process.
+type plantedLocal struct{ plantedTaker }
+
+func (plantedLocal) Local() {}
+
+func (p plantedTaker) Do(ctx context.Context, op *counter.Op) error { return p.plant.Do(ctx, op) }
+
+func planted(s counter.Store, set func(*plant)) counter.Store {
+	p := &plant{Store: s}
+	set(p)
+	taker, atomically := s.(counter.Taker)
+	if _, local := s.(counter.Local); local {
+		return plantedLocal{plantedTaker{p, taker}}
+	}
+	if atomically {
+		return plantedTaker{p, taker}
+	}
+	return p
+}
+
+func (p *plant) Do(ctx context.Context, op *counter.Op) error {
+	if err := p.Store.Do(ctx, op); err != nil {
+		return err
+	}
+	if p.loses > 0 && op.N > 0 && len(op.Add) > 0 && p.calls.Add(1)%p.loses == 0 {
+		back := *op
+		back.N, back.Read = -op.N, nil
+		back.Add = append([]counter.Slot(nil), op.Add...)
+		return p.Store.Do(ctx, &back)
+	}
+	if p.adds != 0 && len(op.Read) > 0 && p.calls.Add(1)%10 == 0 {
+		for _, span := range op.Read {
+			for i := range span.Counts {
+				if span.Counts[i] > 0 {
+					span.Counts[i] += p.adds
+					return nil
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (p plantedTaker) Take(ctx context.Context, t *counter.Taking) error {
+	if p.adds != 0 && p.calls.Add(1)%10 == 0 {
+		for i := range t.Demands {
+			for j := range t.Demands[i].Windows {
+				t.Demands[i].Windows[j].Max -= p.adds
+				defer func() { t.Demands[i].Windows[j].Max += p.adds }()
+			}
+		}
+		return p.Taker.Take(ctx, t)
+	}
+	if err := p.Taker.Take(ctx, t); err != nil || !t.Allowed || t.Peek {
+		return err
+	}
+	if p.loses > 0 && p.calls.Add(1)%p.loses == 0 {
+		for i := range t.Demands {
+			op := &counter.Op{Key: string(t.Demands[i].Key), Ladder: t.Ladder, Now: t.Now, N: -t.N}
+			for j, b := range t.Ladder.Buckets(t.Now) {
+				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[j]})
+			}
+			if err := p.Store.Do(ctx, op); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func TestClockKnowsItsReadings(t *testing.T) {
+	c := &clock{rng: random(1), pause: func(*rand.Rand) time.Duration { return 0 }}
+	c.set(0, 0)
+	for i := range 2000 {
+		switch i % 100 {
+		case 30:
+			c.set(time.Duration(i)*time.Microsecond, 0)
+		case 60:
+			c.set(-time.Duration(i)*time.Microsecond, 20*time.Millisecond)
+		}
+		from := time.Now().UnixNano()
+		label := c.Now().UnixNano()
+		to := time.Now().UnixNano()
+		at := c.read(label, from)
+		require.True(t, from <= at && at <= to)
+		lo, hi, off := c.span(from, to)
+		require.True(t, lo <= label && label <= hi, "%d is not within %d and %d", label, lo, hi)
+		require.LessOrEqual(t, off, int64(2*time.Millisecond))
+	}
+	require.Zero(t, c.read(1, 0))
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	before := runtime.NumGoroutine()
+	c := &campaign{seed: 3, rate: 100, calm: 50 * time.Millisecond}
+	runCampaign(t, c, 2*time.Second)
+	for _, w := range c.worlds {
+		for _, p := range w.processes {
+			require.True(t, p.dead)
+		}
+		if w.server != nil {
+			require.NoDirExists(t, w.server.Dir())
+		}
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, 10*time.Second, 10*time.Millisecond,
+		"the thread that starts servers stays")
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/counter"
+)
+
+// childVariable is set in the environment of the processes that a campaign
+// starts: they are the same program.
+const childVariable = "ABACUS_FAULTS_CHILD"
+
+// plants are breaks that a test plants into the store of a process, to see that
+// the campaign finds them.
+var plants = map[string]func(counter.Store) counter.Store{}
+
+// isChild tells whether this process is one that a campaign has started.
+func isChild() bool { return os.Getenv(childVariable) != "" }
+
+// child does the job that stands in its input, and ends the process.
+func child() {
+	t := &teller{out: os.Stdout}
+	if err := serve(t, bufio.NewReader(os.Stdin)); err != nil {
+		t.tell(&line{Error: err.Error()})
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serve(t *teller, in *bufio.Reader) error {
+	orders := json.NewDecoder(in)
+	var j job
+	if err := orders.Decode(&j); err != nil {
+		return err
+	}
+	before := runtime.NumGoroutine()
+	store, closeStore, err := open(j)
+	if err != nil {
+		return err
+	}
+	if plant := plants[j.Plant]; plant != nil {
+		store = plant(store)
+	}
+	var ids atomic.Uint64
+	ids.Store(uint64(j.Process) << 40)
+	var callers []*caller
+	for i := range j.Callers {
+		c, err := newCaller(&j, i, store, t, &ids)
+		if err != nil {
+			return err
+		}
+		callers = append(callers, c)
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for _, c := range callers {
+		for i := range j.Each {
+			running.Go(func() { c.run(i, stop) })
+		}
+	}
+	// What is told regularly bounds what may still be told: see line.At.
+	running.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(25 * time.Millisecond):
+				t.tell(&line{})
+			}
+		}
+	})
+	for {
+		var o order
+		if err := orders.Decode(&o); err != nil {
+			return err // the campaign has gone
+		}
+		if o.Stop {
+			break
+		}
+		callers[o.Caller].obey(o)
+	}
+	close(stop)
+	running.Wait()
+	d := &leftovers{Before: before}
+	for _, c := range callers {
+		d.Pauses += c.clock.pauses()
+	}
+	if err := closeStore(); err != nil {
+		return fmt.Errorf("close the store: %w", err)
+	}
+	d.After, d.Stacks = awaitEnd(before)
+	t.tell(&line{Done: d})
+	return nil
+}
+
+// endTime is how long what was begun may take to end.
+const endTime = 10 * time.Second
+
+// awaitEnd waits until there are no more goroutines than before, and returns how
+// many there are, and what they do if there are more.
+func awaitEnd(before int) (after int, stacks string) {
+	for began := time.Now(); time.Since(began) < endTime; time.Sleep(20 * time.Millisecond) {
+		if after = runtime.NumGoroutine(); after <= before {
+			return after, ""
+		}
+	}
+	text := make([]byte, 3000) // a line must fit into a pipe at once
+	return after, string(text[:runtime.Stack(text, true)])
+}
+
+// open opens the store of a world.
+func open(j job) (counter.Store, func() error, error) {
+	switch worldKind(j.World) {
+	case "memcached":
+		s, err := memcache.New(memcache.Config{}, j.Addr)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	case "redis":
+		s, err := redis.Open("redis://"+j.Addr+"/0", redis.Config{})
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	}
+	return memory.New(memory.Config{}), func() error { return nil }, nil
+}
+
+// random is a source of random numbers of its own for each part of a campaign.
+func random(seed uint64, parts ...int) *rand.Rand {
+	stream := uint64(0)
+	for _, p := range parts {
+		stream = stream*1_000_003 + uint64(p) + 1
+	}
+	return rand.New(rand.NewPCG(seed, stream))
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// clock is a caller's own clock, counter.Config.Now. It is off from the clock
+// of the machine, which is the true time of the campaign, by an offset that can
+// step and drift. It knows which reading was made when.
+type clock struct {
+	pause func(*rand.Rand) time.Duration // how long the reader stands still after a reading
+
+	mu       sync.Mutex
+	rng      *rand.Rand
+	segments []segment // the latest is the last
+	readings [1024]reading
+	made     int // readings
+	paused   int64
+}
+
+// segment is a stretch of time in which the offset changes at one rate, until it
+// has reached an end.
+type segment struct {
+	from        int64 // true time
+	offset, end int64 // nanoseconds
+	perSecond   int64 // by which the offset moves towards end
+}
+
+type reading struct{ label, at int64 }
+
+// at is the offset at an instant in true time.
+func (s *segment) at(now int64) int64 {
+	moved := int64(float64(s.perSecond) * float64(now-s.from) / 1e9)
+	if s.end >= s.offset {
+		return min(s.end, s.offset+moved)
+	}
+	return max(s.end, s.offset-moved)
+}
+
+// set changes the offset: at once if perSecond is zero, otherwise it drifts.
+func (c *clock) set(offset, perSecond time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().UnixNano()
+	s := segment{from: now, offset: int64(offset), end: int64(offset)}
+	if n := len(c.segments); n > 0 && perSecond > 0 {
+		s.offset, s.perSecond = c.segments[n-1].at(now), int64(perSecond)
+	}
+	c.segments = append(c.segments, s)
+	if len(c.segments) > 64 {
+		c.segments = append(c.segments[:0], c.segments[32:]...)
+	}
+}
+
+// Now reads the clock.
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	at := time.Now().UnixNano()
+	label := at + c.segments[len(c.segments)-1].at(at)
+	c.readings[c.made%len(c.readings)] = reading{label, at}
+	c.made++
+	wait := c.pause(c.rng)
+	if wait > 0 {
+		c.paused++
+	}
+	c.mu.Unlock()
+	if wait > 0 {
+		// The process loses its processor between reading the clock and using
+		// the reading: nothing keeps that from happening.
+		time.Sleep(wait)
+	}
+	return time.Unix(0, label)
+}
+
+// read is the instant in true time, not before from, at which the clock read
+// label; 0 if it never did.
+func (c *clock) read(label, from int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := c.made - 1; i >= max(0, c.made-len(c.readings)); i-- {
+		if r := c.readings[i%len(c.readings)]; r.label == label && r.at >= from {
+			return r.at
+		}
+	}
+	return 0
+}
+
+// span is the least and the greatest that the clock could have read from one
+// instant in true time to another, and the largest offset that it had meanwhile,
+// either way.
+func (c *clock) span(from, to int64) (lo, hi, off int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := true
+	for i := range c.segments {
+		s := &c.segments[i]
+		begin, end := max(from, s.from), to
+		if i == 0 {
+			begin = from
+		}
+		if i+1 < len(c.segments) {
+			end = min(end, c.segments[i+1].from)
+		}
+		if begin > end {
+			continue
+		}
+		a, b := s.at(begin), s.at(end)
+		if first {
+			lo, hi = begin+a, end+b
+		}
+		lo, hi, first = min(lo, begin+a), max(hi, end+b), false
+		off = max(off, a, -a, b, -b)
+	}
+	return lo, hi, off
+}
+
+// pauses is how often the reader has stood still.
+func (c *clock) pauses() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.paused
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/history"
+)
+
+// What clocks may be apart on a store that is shared, and how long one try by
+// ticket may last: the defaults of counter.Config.
+const (
+	skew   = 100 * time.Millisecond
+	settle = 250 * time.Millisecond
+)
+
+// late is how long a store may still do what it was asked by a call that has
+// failed: as long as servers and links stand still, and some more.
+const late = 4 * time.Second
+
+// worldKind is the store of a world: memcached, redis or memory.
+func worldKind(world string) string {
+	kind, _, _ := strings.Cut(world, " ")
+	return kind
+}
+
+// counterConfig is that of a counter of c on a ladder: alike in all callers but
+// for the clock and the patience.
+func counterConfig(c *caller, ladder int) counter.Config {
+	if worldKind(c.job.World) == "memory" {
+		return counter.Config{Ladder: ladders[ladder], Now: c.clock.Now}
+	}
+	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Timeout: c.timeout, Now: c.clock.Now}
+}
+
+// checkConfig is what the checker of a world knows of its counters.
+func checkConfig(world string, ladder int) history.Config {
+	cfg := history.Config{Ladder: ladders[ladder], Late: late}
+	switch worldKind(world) {
+	case "memcached":
+		cfg.Ticket, cfg.Settle, cfg.Skew, cfg.Remember = true, settle, skew, time.Second
+	case "redis":
+		cfg.Skew, cfg.Remember = skew, time.Second
+	}
+	return cfg
+}

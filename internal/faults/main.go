@@ -1,0 +1,132 @@
+// Command faults lets callers count on real servers, lets faults come upon the
+// servers, the links and the callers, and checks everything that the callers
+// did and heard against the promises of docs/guarantees.md. It writes
+// docs/reliability.md.
+//
+//	go run ./internal/faults --for 10m
+//	go run ./internal/faults --for 1h --write docs/reliability.md   what make faults FOR=1h does
+//	go run ./internal/faults --seed 7 --only redis                  faults and calls of a run, again
+//
+// It starts memcached and Redis, which must be installed, and the callers,
+// which are further processes of this program. It exits with 0 if all promises
+// held, 1 if one was broken or the campaign could not be run, 2 if it was called
+// wrongly, and 130 if it was interrupted; what was found until then is printed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is the command line.
+type cli struct {
+	For   time.Duration `default:"10m" help:"How long callers call. Default: ${default}."`
+	Seed  uint64        `help:"Which calls are made and which faults come, as far as real time allows. Default: one by chance, printed."`
+	Rate  float64       `default:"320" help:"Calls a second, in all. Default: ${default}."`
+	Calm  time.Duration `default:"350ms" help:"Time between two faults of one store, in the mean. Default: ${default}."`
+	Only  string        `enum:"${worlds}" default:"" help:"The one store to try: memcached, \"memcached that loses\", redis, \"redis that loses\" or memory. Default: all."`
+	Write string        `type:"path" placeholder:"FILE" help:"Write the page to this file. Default: print it."`
+}
+
+func main() {
+	if isChild() {
+		child()
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run returns the exit code.
+func run(args []string, stdout io.Writer, stderr *os.File) int {
+	var c cli
+	exit := -1
+	parser, err := kong.New(&c, kong.Name("faults"), kong.Description("Try the promises of this library under faults, on real servers."),
+		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80}),
+		kong.Exit(func(code int) { exit = code }), kong.Vars{"worlds": worldNames()})
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
+	if exit >= 0 {
+		return exit // the help was asked for
+	}
+	if err == nil && (c.For <= 0 || c.Rate <= 0 || c.Calm < 0) {
+		err = fmt.Errorf("--for is %v, --rate %v, --calm %v: want more than zero", c.For, c.Rate, c.Calm)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "faults:", err)
+		return 2
+	}
+	if c.Seed == 0 {
+		c.Seed = uint64(rand.Uint32()) + 1
+	}
+	fmt.Fprintln(stderr, "faults: seed", c.Seed)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(interrupted, c.For)
+	defer cancel()
+	campaign := &campaign{seed: c.Seed, rate: c.Rate, calm: c.Calm, only: c.Only}
+	show, clear := progress(stderr, c.For)
+	err = campaign.run(ctx, show)
+	clear()
+	text := campaign.page(c.command(), campaign.began)
+	if err == nil && c.Write != "" && interrupted.Err() == nil {
+		err = os.WriteFile(c.Write, []byte(text), 0o644)
+	} else {
+		fmt.Fprint(stdout, text)
+	}
+	for _, w := range campaign.worlds {
+		for _, f := range w.report().Findings {
+			fmt.Fprintf(stderr, "\n%s: %s", w.name, &f)
+		}
+	}
+	if err == nil {
+		err = campaign.verdict()
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "faults: %v; again: %s\n", err, c.command())
+		return 1
+	case interrupted.Err() != nil:
+		return 128 + int(syscall.SIGINT)
+	}
+	return 0
+}
+
+// command is the command line that does the same again.
+func (c *cli) command() string {
+	s := fmt.Sprintf("go run ./internal/faults --for %v --seed %d --rate %v --calm %v", c.For, c.Seed, c.Rate, c.Calm)
+	if c.Only != "" {
+		s += fmt.Sprintf(" --only %q", c.Only)
+	}
+	return s
+}
+
+// verdict is an error if a promise was broken, or something was left behind.
+func (c *campaign) verdict() error {
+	var errs []error
+	for _, w := range c.worlds {
+		if r := w.report(); r.Bad > 0 {
+			errs = append(errs, fmt.Errorf("%s: %d breaks of the promises", w.name, r.Bad))
+		}
+		if w.left.goroutines > 0 || w.left.conns > 0 {
+			errs = append(errs, fmt.Errorf("%s: %d goroutines and %d connections are left\n%s", w.name, w.left.goroutines, w.left.conns, w.left.stacks))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func worldNames() string {
+	names := ""
+	for i := range theWorlds {
+		names += "," + theWorlds[i].name
+	}
+	return names
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// ladders are those of the campaign: one for windows that roll over many times
+// in a short run, one for windows of an hour, and one that keeps nothing for
+// longer than its windows need, so that whatever is dropped too early is missed.
+var ladders = [3]tiers.Ladder{
+	mustLadder("100ms:10s, 1s:1m, 10s:1m"),
+	mustLadder("1s:1h, 1m:1h"),
+	mustLadder("100ms:2s, 1s:2s"),
+}
+
+func mustLadder(s string) tiers.Ladder {
+	l, err := tiers.Parse(s)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// timeouts are the patience of the callers of a process, in turn.
+var timeouts = []time.Duration{time.Second, 60 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond}
+
+// group is keys of one sort.
+type group struct {
+	name   string
+	share  int // of the calls, of 100
+	keys   int
+	ladder int
+	fresh  time.Duration // a key is used for so long, then the next; 0: for good
+	limits []counter.Limits
+	adds   bool // hits come by Add too
+	beyond bool // for callers whose clock is beyond the skew, beside others
+}
+
+func menu(limits ...string) (all []counter.Limits) {
+	for _, l := range limits {
+		all = append(all, counter.MustLimits(l))
+	}
+	return all
+}
+
+// groups are what is hit. Limits differ by call, so that callers of one key go
+// by different ones. Most windows are short, and asked for much more than they
+// have room for: a window that is not full proves nothing.
+var groups = []group{
+	{name: "hot", share: 28, keys: 3, limits: menu("5/2s", "5/2s, 20/10s", "20/10s, 30/1m", "3/2s, 30/1m")},
+	{name: "warm", share: 16, keys: 8, limits: menu("4/2s", "4/2s, 12/10s", "12/10s")},
+	{name: "fresh", share: 10, keys: 2, fresh: 3 * time.Second, limits: menu("7/10s", "7/10s, 9/1m", "3/2s, 9/1m")},
+	{name: "added", share: 8, keys: 2, limits: menu("8/2s", "8/2s, 25/10s"), adds: true},
+	{name: "many", share: 14, keys: 8, limits: menu("6/2s", "6/2s, 15/10s", "15/10s")},
+	{name: "tight", share: 12, keys: 4, ladder: 2, limits: menu("4/2s", "4/2s, 3/1s")},
+	{name: "hour", share: 8, keys: 4, ladder: 1, limits: menu("40/1m, 400/1h", "400/1h", "10/2s, 40/1m")},
+	{name: "beyond", share: 4, keys: 2, limits: menu("5/2s", "5/2s, 20/10s"), beyond: true},
+}
+
+// crowdEvery is how often a crowd comes to a fresh key, at the end of a bucket
+// of every tier that is no wider.
+const crowdEvery = 5 * time.Second
+
+var crowdLimits = menu("7/10s", "7/10s, 7/2s", "7/2s")
+
+// crowd is a hit of the crowd that comes at the instant end.
+func crowd(rng *rand.Rand, prefix string, end int64) plan {
+	key := fmt.Sprintf("%s-crowd-%d", prefix, end/int64(crowdEvery))
+	return plan{kind: history.Take, n: 1, asks: []ask{{key, crowdLimits[rng.IntN(len(crowdLimits))]}}}
+}
+
+// plan is one call that a caller is about to make.
+type plan struct {
+	kind   history.Kind
+	ladder int
+	n      int64
+	asks   []ask
+}
+
+// draw draws a call. With beyond the caller's clock is beyond the skew.
+func draw(rng *rand.Rand, prefix string, now int64, beyond bool) plan {
+	p := rng.IntN(100)
+	g := &groups[0]
+	for i := range groups {
+		g = &groups[i]
+		if p -= g.share; p < 0 {
+			break
+		}
+	}
+	if beyond {
+		for i := range groups {
+			if groups[i].beyond {
+				g = &groups[i]
+			}
+		}
+	}
+	one := func(i int) ask {
+		key := fmt.Sprintf("%s-%s-%d", prefix, g.name, i)
+		if g.fresh > 0 {
+			key = fmt.Sprintf("%s-%d", key, now/int64(g.fresh))
+		}
+		return ask{Key: key, Limits: g.limits[rng.IntN(len(g.limits))]}
+	}
+	c := plan{kind: history.Take, ladder: g.ladder, n: 1}
+	if rng.IntN(8) == 0 {
+		c.n = 1 + rng.Int64N(3)
+	}
+	c.asks = []ask{one(rng.IntN(g.keys))}
+	switch p := rng.IntN(100); {
+	case g.name == "many" && p < 75:
+		for _, i := range rng.Perm(g.keys)[:2+rng.IntN(4)] {
+			if a := one(i); a.Key != c.asks[0].Key {
+				c.asks = append(c.asks, a)
+			}
+		}
+	case g.adds && p < 12:
+		c.kind, c.asks[0].Limits = history.Add, nil
+	case p < 78:
+	case p < 86:
+		c.kind = history.Peek
+	case p < 93:
+		limits := c.asks[0].Limits
+		c.kind, c.asks[0].Limits = history.Count, counter.Limits{{Per: limits[rng.IntN(len(limits))].Per}}
+	case p < 94 && rng.IntN(3) == 0:
+		c.kind, c.asks[0].Limits = history.Forget, nil
+	default:
+		c.kind = history.Refund // of what the caller was admitted lately, if anything
+	}
+	return c
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/history"
+)
+
+// page is docs/reliability.md as the campaign has found it.
+func (c *campaign) page(command string, began time.Time) string {
+	var b strings.Builder
+	if err := pageTemplate.Execute(&b, struct {
+		Date, Took, Machine, Versions, Command  string
+		Seed                                    uint64
+		Calls, Faults                           string
+		Held, Apart, Why, Kinds, Came, Leftover string
+		Verdict                                 string
+	}{
+		Date: began.UTC().Format("2006-01-02 15:04 UTC"), Took: c.took.Round(time.Second).String(),
+		Machine: machine(), Versions: versions(), Command: command, Seed: c.seed,
+		Calls: thousands(c.calls()), Faults: thousands(c.faults("")),
+		Held: c.held(), Apart: c.apart(), Why: c.why(), Kinds: c.byKind(), Came: c.byFault(), Leftover: c.leftover(),
+		Verdict: c.judgement(),
+	}); err != nil {
+		return err.Error() // nothing in the template can fail
+	}
+	return b.String()
+}
+
+var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
+
+A program lets several processes count on real servers, lets faults come upon the servers, the links
+and the processes, writes down what each caller did and heard, and checks the whole of it against
+[the promises](guarantees.md). This page is written by the program (internal/faults).
+
+| | |
+|---|---|
+| date | {{.Date}} |
+| run | {{.Took}}, {{.Calls}} calls, {{.Faults}} faults |
+| machine | {{.Machine}} |
+| versions | {{.Versions}} |
+| seed | {{.Seed}} |
+
+    {{.Command}}
+
+The command makes the same calls and lets the same faults come, as far as real time allows. "make
+faults FOR=1h" runs an hour under a new seed and writes this page.
+
+{{.Verdict}}
+
+## What was checked
+
+A store that "loses" is emptied now and then, or killed and restarted without its data. The others
+keep what they have answered, so every window of theirs is within the conditions of promise 2, but
+for clocks beyond the skew, which are judged apart below.
+
+{{.Held}}
+- **Windows**: the fullest one for each admitted hit, each limit of the key that the hit came under
+  or under a stricter one than, by the labels as the clocks read them and by the instants in true
+  time at which they were read. A hit counts until its refund, or a pardon of the key, may have
+  begun. Hits by Add are not counted. A *full* window held exactly Max.
+- **Labels**: Verdict.At is a reading of the caller's clock, made between the call and its return.
+- **Counts**: what a Count, a Peek and an admitted Take tell is no less than what had returned
+  before they began. One that is too low has *lost* a hit.
+- **Denials**: hits within Per, the width of the oldest bucket, and Skew (by ticket, where a limit
+  is as wide as its ticket bucket, Settle too) left no room.
+- **Slowest**: the call that went furthest beyond its Timeout, or came nearest to it, of those whose
+  process did not stand still meanwhile. A call that has to take back what it added may last longer
+  than its Timeout by as much again, or by Settle, whichever is less: "later" than that, and 50 ms
+  for the machine, is a number on its own.
+
+### Windows judged apart
+
+A window that a loss of the store falls into may hold Max more for each. What a clock beyond the
+skew admits has no bound here; other callers hit the same keys meanwhile.
+
+{{.Apart}}
+### Why calls were denied
+
+The least that explains a denial: hits that were admitted or added; with calls that were under way
+at the time; with what was a reason when the process was last denied, which it remembers for a
+second at most; with calls that failed while connections were lost or processes killed, whose hits
+may stay; with calls that failed though connections held, whose hits should not have stayed.
+
+{{.Why}}
+## Calls
+
+A process has four callers, each with a clock and a Timeout of its own (60, 250, 500 or 1000 ms),
+and several goroutines for each. Keys are shared by all processes of a store, but for the memory
+store, where each process has its own. Limits differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s
+and 10 s, and 40/1m, 400/1h on seconds and minutes. Some keys are hit far beyond their limits, some
+are always fresh, TakeAll takes up to five at once, and a crowd comes to a fresh key at the end of a
+bucket every 5 s. "killed" are calls of processes that died meanwhile.
+
+{{.Kinds}}
+## Faults
+
+{{.Came}}
+## What was left
+
+When all callers had closed their stores: goroutines beyond those at the start, of the processes
+that ended by themselves, and connections to the server.
+
+{{.Leftover}}
+## What was not tried
+
+Sentinel, Cluster, several memcached servers, full servers, a machine that loses its power, clocks
+that stand still, a change of ladder under load.
+`))
+
+// judgement is the result in a sentence or two.
+func (c *campaign) judgement() string {
+	if err := c.verdict(); err != nil {
+		return "**Promises were broken**, or something was left behind. The program printed the calls around each\n" +
+			"break."
+	}
+	return "**No promise was broken** where its conditions held: no window was over Max, no denial was without a\n" +
+		"reason, no count was too low, no label was outside its call."
+}
+
+// table writes rows of cells, the first being the head.
+func table(rows [][]string) string {
+	var b strings.Builder
+	for i, row := range rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
+		}
+	}
+	return b.String()
+}
+
+// byWorld is a table with a column for each world.
+func (c *campaign) byWorld(rows ...[]string) string {
+	head := []string{""}
+	for _, w := range c.worlds {
+		head = append(head, w.name)
+	}
+	return table(append([][]string{head}, rows...))
+}
+
+// row is a row of a table by world.
+func (c *campaign) row(name string, cell func(w *world, r *history.Report) string) []string {
+	row := []string{name}
+	for _, w := range c.worlds {
+		row = append(row, cell(w, w.report()))
+	}
+	return row
+}
+
+// counted is a row of numbers.
+func (c *campaign) counted(name string, n func(r *history.Report) int64) []string {
+	return c.row(name, func(_ *world, r *history.Report) string { return thousands(n(r)) })
+}
+
+func (c *campaign) held() string {
+	return c.byWorld(
+		c.row("calls", func(w *world, _ *history.Report) string { return thousands(w.calls) }),
+		c.counted("windows", func(r *history.Report) int64 { return r.Windows - r.Lossy - r.Beyond }),
+		c.counted("full, of all windows", func(r *history.Report) int64 { return r.Full }),
+		c.counted("**over**", func(r *history.Report) int64 { return r.Over }),
+		c.counted("labels", func(r *history.Report) int64 { return r.Labels }),
+		c.counted("**outside their call**", func(r *history.Report) int64 { return r.Mislabelled }),
+		c.counted("counts", func(r *history.Report) int64 { return r.Seen }),
+		c.counted("**too low: lost**", func(r *history.Report) int64 { return r.Unseen }),
+		c.counted("denials", func(r *history.Report) (n int64) {
+			for _, of := range r.Reasons {
+				n += of
+			}
+			return n
+		}),
+		c.counted("**wrongly denied**", func(r *history.Report) int64 { return r.Reasons[history.None] }),
+		c.row("slowest call (its Timeout)", func(w *world, _ *history.Report) string {
+			if w.slowest.timeout == 0 || w.server == nil {
+				return "-"
+			}
+			return fmt.Sprintf("%s (%s)", w.slowest.took.Round(time.Millisecond), dur.Format(w.slowest.timeout))
+		}),
+		c.row("later than a taking back may be", func(w *world, _ *history.Report) string {
+			if w.server == nil {
+				return "-"
+			}
+			return thousands(w.overdue)
+		}),
+	)
+}
+
+func (c *campaign) apart() string {
+	return c.byWorld(
+		c.counted("windows with a loss", func(r *history.Report) int64 { return r.Lossy }),
+		c.counted("over Max", func(r *history.Report) int64 { return r.LossyOver }),
+		c.counted("windows near a clock beyond", func(r *history.Report) int64 { return r.Beyond }),
+		c.counted("over Max", func(r *history.Report) int64 { return r.BeyondOver }),
+		c.counted("counts and denials near one, not judged", func(r *history.Report) int64 { return r.BeyondSeen + r.BeyondDenied }),
+	)
+}
+
+func (c *campaign) why() string {
+	var rows [][]string
+	for i, name := range [history.Reasons]string{"admitted or added", "under way", "remembered", "failed, connection lost", "failed, connection held", "**none**"} {
+		rows = append(rows, c.counted(name, func(r *history.Report) int64 { return r.Reasons[i] }))
+	}
+	return c.byWorld(rows...)
+}
+
+func (c *campaign) byKind() string {
+	rows := [][]string{}
+	for kind := range history.Kinds {
+		rows = append(rows, c.row(kind.String(), func(_ *world, r *history.Report) string {
+			of := r.Calls[kind]
+			var parts []string
+			for _, outcome := range []history.Outcome{history.Done, history.Denied, history.Failed, history.Open} {
+				if n := of[outcome]; n > 0 {
+					parts = append(parts, fmt.Sprintf("%s %s", thousands(n), outcome))
+				}
+			}
+			return strings.Join(parts, ", ")
+		}))
+	}
+	return c.byWorld(rows...)
+}
+
+func (c *campaign) byFault() string {
+	head := []string{"fault", "which is", "condition of a promise that it breaks"}
+	for _, w := range c.worlds {
+		head = append(head, w.name)
+	}
+	rows := [][]string{head}
+	for _, k := range kinds {
+		row := []string{k.name, k.means, k.breaks}
+		for _, w := range c.worlds {
+			row = append(row, thousands(int64(w.faults[k.name])))
+		}
+		rows = append(rows, row)
+	}
+	return table(rows)
+}
+
+func (c *campaign) leftover() string {
+	return c.byWorld(
+		c.row("processes that ended", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.ended) }),
+		c.row("goroutines left", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.goroutines) }),
+		c.row("connections left", func(w *world, _ *history.Report) string {
+			if w.server == nil {
+				return "-"
+			}
+			return strconv.Itoa(w.left.conns)
+		}),
+	)
+}
+
+// calls is how many calls were made.
+func (c *campaign) calls() (n int64) {
+	for _, w := range c.worlds {
+		w.mu.Lock()
+		n += w.calls
+		w.mu.Unlock()
+	}
+	return n
+}
+
+// faults is how many faults came, of one kind or of all.
+func (c *campaign) faults(name string) (n int64) {
+	for _, w := range c.worlds {
+		w.mu.Lock()
+		for kind, of := range w.faults {
+			if name == "" || name == kind {
+				n += int64(of)
+			}
+		}
+		w.mu.Unlock()
+	}
+	return n
+}
+
+// bad is how many breaks of the promises there are.
+func (c *campaign) bad() (n int64) {
+	for _, w := range c.worlds {
+		n += w.report().Bad
+	}
+	return n
+}
+
+// thousands is n with a comma after each three digits.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// machine says on what kind of machine this runs.
+func machine() string {
+	model := runtime.GOARCH
+	text, _ := os.ReadFile("/proc/cpuinfo") // elsewhere the architecture must do
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			model = strings.TrimSpace(value)
+			break
+		}
+	}
+	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.GOOS)
+}
+
+// versions says of what programs this is.
+func versions() string {
+	all := []string{runtime.Version()}
+	for _, command := range [][]string{{"memcached", "-V"}, {"redis-server", "--version"}, {"git", "describe", "--always", "--dirty"}} {
+		out, err := exec.Command(command[0], command[1:]...).Output()
+		if err != nil {
+			continue // nothing to tell
+		}
+		text := strings.TrimSpace(string(out))
+		switch command[0] {
+		case "redis-server":
+			text, _, _ = strings.Cut(text, " sha=")
+		case "git":
+			text = "this library at " + text
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}

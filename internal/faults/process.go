@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// process is a caller process of a world, seen from the campaign.
+type process struct {
+	world  *world
+	number int
+	link   *servertest.Proxy // to the server; nil for a store in the process
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	gone   chan struct{} // closed when all that it has told is noted, and it is dead
+
+	// The world's mu guards these.
+	at     int64                    // no call that it tells of later began before
+	open   map[uint64]*history.Call // calls that have begun
+	begun  map[uint64]*call         // and what was told of them
+	pauses []pause
+	done   *leftovers
+	dead   bool
+	killed bool
+}
+
+// pause is a time in which a process stood still.
+type pause struct{ from, to int64 }
+
+// start starts a process of the world, with a number that no other one has.
+func (w *world) start(link *servertest.Proxy) (*process, error) {
+	w.mu.Lock()
+	w.started++
+	number := w.number*1000 + w.started
+	w.mu.Unlock()
+	p := &process{world: w, number: number, link: link, at: time.Now().UnixNano(), gone: make(chan struct{}),
+		open: map[uint64]*history.Call{}, begun: map[uint64]*call{}}
+	j := job{World: w.name, Process: number, Seed: w.campaign.seed, Prefix: w.prefix, Rate: w.campaign.rate * w.share / float64(w.crew),
+		Plant: w.campaign.plant, Callers: callersEach, Each: 2, Skew: skew}
+	if link != nil {
+		j.Addr = link.Addr
+	} else {
+		j.Prefix = fmt.Sprintf("%s-%d", w.prefix, number) // a store of its own
+		j.Each, j.Skew = 12, 0
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p.cmd = exec.Command(program)
+	p.cmd.Env = append(os.Environ(), childVariable+"=1")
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := servertest.Start(p.cmd); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.processes = append(w.processes, p)
+	w.mu.Unlock()
+	go p.listen(out)
+	return p, p.order(j)
+}
+
+// order hands the process its job or an order. A process that is dead, or about
+// to be, gets none.
+func (p *process) order(o any) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	_, _ = p.in.Write(append(text, '\n'))
+	return nil
+}
+
+// listen notes what the process tells, until it is dead.
+func (p *process) listen(out io.Reader) {
+	defer close(p.gone)
+	lines := bufio.NewReaderSize(out, 64<<10)
+	var bad error
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			break // what stands there without an end was never said
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			bad = fmt.Errorf("process %d of %s told %q: %w", p.number, p.world.name, text, err)
+			break
+		}
+		p.world.note(p, &l)
+	}
+	io.Copy(io.Discard, lines)
+	err := p.cmd.Wait()
+	p.world.mu.Lock()
+	expected := p.killed || p.done != nil
+	p.world.mu.Unlock()
+	switch {
+	case bad != nil:
+		p.world.campaign.stage.fail(bad)
+	case !expected:
+		p.world.campaign.stage.fail(fmt.Errorf("process %d of %s has ended: %v", p.number, p.world.name, err))
+	}
+	p.world.bury(p)
+}
+
+// stop makes the process stand still for some time.
+func (p *process) stop(d time.Duration) {
+	p.world.mu.Lock()
+	p.pauses = append(p.pauses, pause{time.Now().UnixNano(), 1<<63 - 1})
+	p.world.mu.Unlock()
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it fails only if the process is dead
+	p.world.campaign.sleep(d)
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	p.world.mu.Lock()
+	p.pauses[len(p.pauses)-1].to = time.Now().UnixNano()
+	p.world.mu.Unlock()
+}
+
+// kill kills the process, and waits until all that it told is noted.
+func (p *process) kill() {
+	p.world.mu.Lock()
+	p.killed = true
+	p.world.mu.Unlock()
+	_ = p.cmd.Process.Kill()
+	<-p.gone
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/history"
+)
+
+// job is what a process is told when it begins: the first line of its input.
+type job struct {
+	World   string
+	Process int
+	Seed    uint64
+	Addr    string        // of the link to the server; empty for a store in the process
+	Prefix  string        // of all keys
+	Rate    float64       // calls a second
+	Plant   string        // a break to plant into the store; see the tests
+	Callers int           // clocks, each with counters of its own
+	Each    int           // goroutines of each caller
+	Skew    time.Duration // what clocks may be apart
+}
+
+// order is what a process is told later.
+type order struct {
+	Caller    int           `json:"c,omitempty"`
+	Offset    time.Duration `json:"o,omitempty"` // of its clock
+	PerSecond time.Duration `json:"p,omitempty"` // a drift; 0: a step
+	Beyond    bool          `json:"b,omitempty"` // the caller keeps to keys that are there for clocks beyond the skew
+	Stop      bool          `json:"s,omitempty"`
+}
+
+// line is what a process tells. It is written whole, by one write to a pipe
+// that is shorter than what a pipe takes at once: a process that is killed
+// loses what it has not said yet, and no part of a line.
+type line struct {
+	At    int64      `json:"t"`           // true time: no call that the process tells of later began before
+	Begin *call      `json:"b,omitempty"` // of this call, all that is known before it
+	End   *answer    `json:"e,omitempty"`
+	Done  *leftovers `json:"d,omitempty"` // the process has ended all it had begun
+	Error string     `json:"x,omitempty"` // the process cannot go on
+}
+
+// call is a call as it begins. The names of its limits are those of [menu].
+type call struct {
+	ID      uint64       `json:"i"`
+	Kind    history.Kind `json:"k"`
+	Caller  int          `json:"c"`
+	N       int64        `json:"n,omitempty"`
+	Asks    []ask        `json:"a,omitempty"`
+	Of      uint64       `json:"o,omitempty"`
+	Fine    int          `json:"l"` // number of the ladder
+	Timeout int64        `json:"w"` // nanoseconds
+}
+
+type ask struct {
+	Key    string         `json:"k"`
+	Limits counter.Limits `json:"l,omitempty"`
+}
+
+// answer is what became of a call.
+type answer struct {
+	ID        uint64          `json:"i"`
+	Outcome   history.Outcome `json:"o"`
+	Ended     int64           `json:"t"`
+	Lo        int64           `json:"lo"`
+	Hi        int64           `json:"hi"`
+	Beyond    bool            `json:"b,omitempty"`
+	Label     int64           `json:"v,omitempty"`
+	True      int64           `json:"r,omitempty"`
+	Remaining []int64         `json:"m,omitempty"`
+	High      int64           `json:"h,omitempty"`
+	Error     string          `json:"x,omitempty"`
+	Paused    bool            `json:"p,omitempty"` // the caller stood still after reading its clock
+}
+
+// leftovers is what a process has when all that it had is closed.
+type leftovers struct {
+	Before, After int // goroutines
+	Pauses        int64
+	Stacks        string // of what is left
+}
+
+// teller writes lines.
+type teller struct {
+	mu  sync.Mutex
+	out *os.File
+}
+
+// tell writes l, and returns the instant that it has.
+func (t *teller) tell(l *line) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// Within the lock: instants of the lines never go back.
+	l.At = time.Now().UnixNano()
+	text, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // there is nothing in a line that cannot be written
+	}
+	if _, err := t.out.Write(append(text, '\n')); err != nil {
+		os.Exit(1) // nobody listens any more
+	}
+	return l.At
+}

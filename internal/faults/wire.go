@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The few commands that the campaign sends, it sends by hand, on connections of
+// their own.
+
+// ask sends a line to the server and reads its answer up to one of the ends.
+func (w *world) ask(request string, ends ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", w.server.Addr, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
+		return "", err
+	}
+	var answer strings.Builder
+	chunk := make([]byte, 4096)
+	for {
+		n, err := conn.Read(chunk)
+		answer.Write(chunk[:n])
+		for _, end := range ends {
+			if strings.Contains(answer.String(), end) {
+				return answer.String(), nil
+			}
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w after %.80q", request, err, answer.String())
+		}
+	}
+}
+
+// connections is how many connections the server has, besides that which asks.
+func (w *world) connections() (int, error) {
+	request, end, pattern := "stats", "END\r\n", regexp.MustCompile(`STAT curr_connections (\d+)`)
+	if worldKind(w.name) == "redis" {
+		request, end, pattern = "INFO clients", "total_blocking_keys", regexp.MustCompile(`connected_clients:(\d+)`)
+		end = "connected_clients:"
+	}
+	text, err := w.ask(request, end)
+	if err != nil {
+		return 0, err
+	}
+	found := pattern.FindStringSubmatch(text)
+	if found == nil {
+		return 0, fmt.Errorf("%s: no number of connections in %.200q", request, text)
+	}
+	return strconv.Atoi(found[1])
+}
