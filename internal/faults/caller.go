@@ -78,11 +78,11 @@ func (c *caller) run(number int, stop <-chan struct{}) {
 		wait := time.Duration(min(rng.ExpFloat64(), 5) * mean)
 		now := time.Now().UnixNano()
 		end := (now/int64(crowdEvery) + 1) * int64(crowdEvery)
-		inCrowd := end-now < int64(300*time.Millisecond) && joined != end
-		if inCrowd {
+		inCrowd := false
+		if now+int64(wait) > end && joined != end {
 			joined = end
-			if inCrowd = rng.IntN(3) > 0; inCrowd {
-				wait = time.Duration(end - now + rng.Int64N(int64(60*time.Millisecond)) - int64(30*time.Millisecond))
+			if inCrowd = rng.IntN(4) > 0; inCrowd {
+				wait = max(0, time.Duration(end-now)+comes(rng, end))
 			}
 		}
 		select {
@@ -98,6 +98,19 @@ func (c *caller) run(number int, stop <-chan struct{}) {
 		c.call(p, rng, &admitted)
 		c.mu.RUnlock()
 	}
+}
+
+// comes is when a member of the crowd comes, from the end of a bucket on: crowds
+// stand astride it, more or less closely, or all in the next one.
+func comes(rng *rand.Rand, end int64) time.Duration {
+	around := func(spread time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(2*spread))) - spread }
+	switch end / int64(crowdEvery) % 3 {
+	case 0:
+		return around(2 * time.Millisecond)
+	case 1:
+		return around(30 * time.Millisecond)
+	}
+	return 400*time.Millisecond + around(time.Millisecond)
 }
 
 // taken is an admitted Take that may be refunded.

@@ -63,16 +63,24 @@ var groups = []group{
 	{name: "beyond", share: 4, keys: 2, limits: menu("5/2s", "5/2s, 20/10s"), beyond: true},
 }
 
-// crowdEvery is how often a crowd comes to a fresh key, at the end of a bucket
+// crowdEvery is how often a crowd comes to some fresh keys, at the end of a bucket
 // of every tier that is no wider.
-const crowdEvery = 5 * time.Second
+const crowdEvery = 2 * time.Second
 
-var crowdLimits = menu("7/10s", "7/10s, 7/2s", "7/2s")
+// crowdLimits are those of the crowd's keys: many racers for few places, and for
+// one, under limits that differ.
+var crowdLimits = [...][]counter.Limits{
+	menu("7/10s", "7/10s, 7/2s", "7/2s"),
+	menu("1/10s", "3/2s, 1/10s", "2/1s, 1/10s"),
+	menu("1/2s", "5/10s, 1/2s", "1/2s, 9/1m"),
+	menu("2/1m", "2/1m, 4/2s", "6/10s, 2/1m"),
+}
 
 // crowd is a hit of the crowd that comes at the instant end.
 func crowd(rng *rand.Rand, prefix string, end int64) plan {
-	key := fmt.Sprintf("%s-crowd-%d", prefix, end/int64(crowdEvery))
-	return plan{kind: history.Take, n: 1, asks: []ask{{key, crowdLimits[rng.IntN(len(crowdLimits))]}}}
+	i := rng.IntN(len(crowdLimits))
+	key := fmt.Sprintf("%s-crowd-%d-%d", prefix, i, end/int64(crowdEvery))
+	return plan{kind: history.Take, n: 1, asks: []ask{{key, crowdLimits[i][rng.IntN(len(crowdLimits[i]))]}}}
 }
 
 // plan is one call that a caller is about to make.

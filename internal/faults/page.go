@@ -98,7 +98,7 @@ and several goroutines for each. Keys are shared by all processes of a store, bu
 store, where each process has its own. Limits differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s
 and 10 s, and 40/1m, 400/1h on seconds and minutes. Some keys are hit far beyond their limits, some
 are always fresh, TakeAll takes up to five at once, and a crowd comes to a fresh key at the end of a
-bucket every 5 s. "killed" are calls of processes that died meanwhile.
+bucket every 2 s. "killed" are calls of processes that died meanwhile.
 
 {{.Kinds}}
 ## Faults

@@ -113,7 +113,18 @@ type record struct {
 	*Call
 	gone int64 // when a Refund of it began: it need not be counted from then on
 	back int64 // when one had succeeded: it may not be counted from then on
+
+	disturbed, severed answer // of Checker.disturbed
 }
+
+// answer is the answer to a question that is asked often.
+type answer uint8
+
+const (
+	unknown answer = iota
+	no
+	yes
+)
 
 // admitted tells whether r is a hit that was admitted.
 func (r *record) admitted() bool { return r.Kind == Take && r.Outcome == Done }

@@ -19,6 +19,7 @@ type Checker struct {
 	takes   map[uint64]*record // admitted Takes that may still be refunded
 	waiting []*record          // calls that Advance has not looked at
 	faults  []Fault
+	losses  []span // faults that lose
 	found   [5]int // breaks by rule
 }
 
@@ -51,7 +52,12 @@ func (c *Checker) key(name string) *key {
 }
 
 // Fault tells c of a fault.
-func (c *Checker) Fault(f Fault) { c.faults = append(c.faults, f) }
+func (c *Checker) Fault(f Fault) {
+	c.faults = append(c.faults, f)
+	if f.Loses {
+		c.losses = append(c.losses, span{f.From, f.To})
+	}
+}
 
 // Call tells c of a call. The calls may come in any order, but that a Refund
 // comes after its Take.
@@ -181,11 +187,11 @@ func (c *Checker) taint(k *key, at int64, per time.Duration) bool {
 	return false
 }
 
-// losses is how often the store lost its buckets in a time.
-func (c *Checker) losses(from, to int64) int64 {
+// lost is how often the store lost its buckets in a time.
+func (c *Checker) lost(from, to int64) int64 {
 	var n int64
-	for _, f := range c.faults {
-		if f.Loses && f.From <= to && from <= f.To {
+	for _, s := range c.losses {
+		if s.from <= to && from <= s.to {
 			n++
 		}
 	}
@@ -211,6 +217,7 @@ func (c *Checker) drop(upTo int64) {
 	}
 	reach := 2 * c.reach(longest)
 	c.faults = slices.DeleteFunc(c.faults, func(f Fault) bool { return f.To < upTo-2*reach })
+	c.losses = slices.DeleteFunc(c.losses, func(s span) bool { return s.to < upTo-2*reach })
 	for id, r := range c.takes {
 		if r.Ended < upTo-reach {
 			delete(c.takes, id)

@@ -138,7 +138,7 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 	tainted := c.taint(k, now, limit.Per)
 	// A bucket that the store makes anew after a loss has a name that it had
 	// before: what is taken back late is taken from it.
-	losses := c.losses(oldest-int64(c.widest(limit.Per)+c.cfg.Late), now)
+	losses := c.lost(oldest-int64(c.widest(limit.Per)+c.cfg.Late), now)
 	switch {
 	case tainted:
 		c.Report.Beyond++

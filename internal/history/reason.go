@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -48,19 +49,27 @@ func (c *Checker) explains(k *key, d *record, limit counter.Limit) Reason {
 		return Counted
 	}
 	since := d.Lo - int64(limit.Per+c.beyond(limit.Per))
-	var sums [None]int64
-	for _, h := range k.calls {
-		if h.Began >= d.Ended || h.record == d {
-			continue
-		}
-		if _, hi := h.labels(); hi <= since {
-			continue
-		}
-		if why, may := c.mayCount(h, d); may {
-			sums[why] += h.N
-		}
+	inWindow := func(h *hit) bool {
+		_, hi := h.labels()
+		return hi > since && h.Began < d.Ended && h.record != d
 	}
 	var sum int64
+	for _, h := range slices.Backward(k.calls) { // most denials need no more than the latest hits
+		if h.counted() && h.backAt() > d.Began && inWindow(h) {
+			if sum += h.N; sum > room {
+				return Counted
+			}
+		}
+	}
+	var sums [None]int64
+	for _, h := range k.calls {
+		if inWindow(h) {
+			if why, may := c.mayCount(h, d); may {
+				sums[why] += h.N
+			}
+		}
+	}
+	sum = 0
 	for why := range None {
 		if sum += sums[why]; sum > room {
 			return why
@@ -108,11 +117,21 @@ func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
 // had still to do of it, before d ended. severs asks for those alone that lose
 // connections.
 func (c *Checker) disturbed(r, d *record, severs bool) bool {
-	end := min(r.Ended+int64(c.cfg.Late), d.Ended)
-	for _, f := range c.faults {
-		if f.From <= end && r.Began <= f.To && (f.Severs || !severs) {
-			return true
+	known := &r.disturbed
+	if severs {
+		known = &r.severed
+	}
+	if *known == unknown {
+		last := r.Ended + int64(c.cfg.Late)
+		for _, f := range c.faults {
+			if f.From <= min(last, d.Ended) && r.Began <= f.To && (f.Severs || !severs) {
+				*known = yes
+				return true
+			}
+		}
+		if last <= d.Ended {
+			*known = no // and no later fault changes that
 		}
 	}
-	return false
+	return *known == yes
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -77,7 +78,20 @@ func (c *Checker) find(rule int, key string, limit counter.Limit, r *record, wha
 	if c.found[rule]++; c.found[rule] > maxFindings {
 		return
 	}
-	c.Report.Findings = append(c.Report.Findings, Finding{Rule: rule, Key: key, Limit: limit, What: what, Story: c.story(key, limit, r)})
+	f := Finding{Rule: rule, Key: key, Limit: limit, What: what}
+	if r.Outcome != Denied {
+		f.Story = c.story(key, limit, r)
+	} else {
+		for _, ask := range r.Asks { // any of them could be the reason
+			f.Story += fmt.Sprintf("%s under %s:\n%s", ask.Key, counter.Limits(ask.Limits), c.story(ask.Key, longest(ask.Limits), r))
+		}
+	}
+	c.Report.Findings = append(c.Report.Findings, f)
+}
+
+// longest is the limit with the longest window.
+func longest(limits []counter.Limit) counter.Limit {
+	return slices.MaxFunc(limits, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
 }
 
 // maxStory is how many calls a story tells.
@@ -112,7 +126,7 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 		if call.record == r {
 			mark = ">"
 		}
-		fmt.Fprintf(&b, "%s %s\n", mark, call.line(r.Ended))
+		fmt.Fprintf(&b, "%s %s\n", mark, call.line(name, r.Ended))
 	}
 	return b.String()
 }
@@ -125,15 +139,28 @@ var (
 func (k Kind) String() string    { return kindNames[k] }
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// line tells h, times being seconds before an instant.
-func (h *hit) line(end int64) string {
+// line tells h as it concerns a key, times being seconds before an instant.
+func (h *hit) line(key string, end int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s .. %s  process %d caller %d  %s %d %s", seconds(h.Began-end), seconds(h.Ended-end), h.Process, h.Caller, h.Kind, h.N, h.Outcome)
+	i := 0 // of Remaining
 	for _, ask := range h.Asks {
-		fmt.Fprintf(&b, " %s:%s", ask.Key, counter.Limits(ask.Limits))
+		if ask.Key == key {
+			fmt.Fprintf(&b, " under %s", counter.Limits(ask.Limits))
+			if i+len(ask.Limits) <= len(h.Remaining) {
+				fmt.Fprintf(&b, " remaining %v", h.Remaining[i:i+len(ask.Limits)])
+			}
+		}
+		i += len(ask.Limits)
+	}
+	if len(h.Asks) > 1 {
+		fmt.Fprintf(&b, " with %d more keys", len(h.Asks)-1)
 	}
 	if h.admitted() {
-		fmt.Fprintf(&b, " label %s, in true time %s, remaining %v", seconds(h.Label-end), seconds(h.True-end), h.Remaining)
+		fmt.Fprintf(&b, " label %s", seconds(h.Label-end))
+		if h.True != h.Label {
+			fmt.Fprintf(&b, " read %s", seconds(h.True-end))
+		}
 	}
 	if h.Kind == Count {
 		fmt.Fprintf(&b, " at most %d", h.High)
