@@ -16,14 +16,14 @@ func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 func TestValidHistoriesPass(t *testing.T) {
 	t.Parallel()
 	var sum Report
-	for seed := range uint64(40) {
+	for seed := range uint64(16) {
 		r := check(atomicConfig, simulate(&atomicStore{rng: rng(seed)}, 4000))
 		for _, f := range r.Findings {
 			t.Errorf("seed %d: %s", seed, &f)
 		}
 		sum.Merge(r)
 	}
-	require.Greater(t, sum.Full, int64(1000), "windows are full")
+	require.Greater(t, sum.Full, int64(400), "windows are full")
 	require.Greater(t, sum.Seen, int64(10000))
 	require.Greater(t, sum.Reasons[Counted], int64(10000))
 	require.Positive(t, sum.Reasons[Told], "failed hits that stayed are told apart")

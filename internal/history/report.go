@@ -145,7 +145,7 @@ func (h *hit) line(key string, end int64) string {
 	fmt.Fprintf(&b, "%s .. %s  process %d caller %d  %s %d %s", seconds(h.Began-end), seconds(h.Ended-end), h.Process, h.Caller, h.Kind, h.N, h.Outcome)
 	i := 0 // of Remaining
 	for _, ask := range h.Asks {
-		if ask.Key == key {
+		if ask.Key == key && len(ask.Limits) > 0 {
 			fmt.Fprintf(&b, " under %s", counter.Limits(ask.Limits))
 			if i+len(ask.Limits) <= len(h.Remaining) {
 				fmt.Fprintf(&b, " remaining %v", h.Remaining[i:i+len(ask.Limits)])
