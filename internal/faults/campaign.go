@@ -47,7 +47,11 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 		w := &world{campaign: c, number: i + 1, name: theWorlds[i].name, crew: theWorlds[i].crew,
 			losing: theWorlds[i].losing, share: theWorlds[i].share}
 		w.prefix = fmt.Sprintf("w%d", w.number)
-		if c.only == "" || c.only == w.name {
+		switch c.only {
+		case w.name:
+			w.share = 1
+			c.worlds = append(c.worlds, w)
+		case "":
 			c.worlds = append(c.worlds, w)
 		}
 	}

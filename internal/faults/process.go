@@ -29,7 +29,6 @@ type process struct {
 	begun  map[uint64]*call         // and what was told of them
 	pauses []pause
 	done   *leftovers
-	dead   bool
 	killed bool
 }
 

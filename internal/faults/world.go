@@ -157,7 +157,6 @@ func (w *world) bury(p *process) {
 		c.Lo, c.Hi = c.Began-int64(10*skew), now+int64(10*skew)
 		w.checkers[p.begun[id].Fine].Call(c)
 	}
-	p.dead = true
 	for i, other := range w.processes {
 		if other == p {
 			w.processes = append(w.processes[:i:i], w.processes[i+1:]...)
