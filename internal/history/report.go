@@ -103,11 +103,14 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 	since := r.Ended - int64(limit.Per+c.beyond(max(limit.Per, c.cfg.Ladder.At(0).Width))+c.cfg.Remember)
 	var calls []*hit
 	for _, call := range slices.Concat(k.calls, k.forgets) {
+		if call.Outcome == Denied && r.Outcome != Denied {
+			continue // it explains no count
+		}
 		if call.Ended >= since && call.Began <= r.Ended {
 			calls = append(calls, call)
 		}
 	}
-	if !r.adds() {
+	if !slices.ContainsFunc(calls, func(h *hit) bool { return h.record == r }) {
 		calls = append(calls, &hit{record: r, forgotten: far, erased: far})
 	}
 	sort.SliceStable(calls, func(i, j int) bool { return calls[i].Ended < calls[j].Ended })
