@@ -79,7 +79,8 @@ for clocks beyond the skew, which are judged apart below.
 
 ### Windows judged apart
 
-A window that a loss of the store falls into may hold Max more for each. What a clock beyond the
+A window that a loss of the store falls into may hold Max more for each. On memcached a Forget may
+half forget a call that is under way, which costs a hit for each such call. What a clock beyond the
 skew admits has no bound here; other callers hit the same keys meanwhile.
 
 {{.Apart}}
@@ -197,6 +198,7 @@ func (c *campaign) apart() string {
 	return c.byWorld(
 		c.counted("windows with a loss", func(r *history.Report) int64 { return r.Lossy }),
 		c.counted("over Max", func(r *history.Report) int64 { return r.LossyOver }),
+		c.counted("over Max, a pardon upon calls under way", func(r *history.Report) int64 { return r.HalfForgotten }),
 		c.counted("windows near a clock beyond", func(r *history.Report) int64 { return r.Beyond }),
 		c.counted("over Max", func(r *history.Report) int64 { return r.BeyondOver }),
 		c.counted("counts and denials near one, not judged", func(r *history.Report) int64 { return r.BeyondSeen + r.BeyondDenied }),

@@ -114,6 +114,8 @@ type record struct {
 	gone int64 // when a Refund of it began: it need not be counted from then on
 	back int64 // when one had succeeded: it may not be counted from then on
 
+	refund *Call // the Refund of it, if there is one
+
 	disturbed, severed answer // of Checker.disturbed
 }
 

@@ -93,7 +93,7 @@ func (c *Checker) Call(call *Call) {
 		c.takes[call.ID] = r
 	case call.Kind == Refund:
 		if take := c.takes[call.Of]; take != nil {
-			take.gone = min(take.gone, call.Began)
+			take.gone, take.refund = min(take.gone, call.Began), call
 			if call.Outcome == Done {
 				take.back = min(take.back, call.Ended)
 			}
@@ -104,10 +104,7 @@ func (c *Checker) Call(call *Call) {
 // forget writes into h what the Forget f may have done to it. A hit that is
 // under way at that moment can be half forgotten.
 func (c *Checker) forget(h, f *hit) {
-	end := f.Ended
-	if f.Outcome != Done {
-		end += int64(c.cfg.Late)
-	}
+	end := c.end(f.Call)
 	// A Forget is remembered by its label, or by the bucket that holds it: a hit of
 	// the same time cannot be told from one that was forgotten.
 	coarsest := c.cfg.Ladder.At(c.cfg.Ladder.Len() - 1).Width
@@ -185,6 +182,37 @@ func (c *Checker) taint(k *key, at int64, per time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// end is when the store had done all that it was asked by a call.
+func (c *Checker) end(call *Call) int64 {
+	if call.Outcome == Failed || call.Outcome == Open {
+		return call.Ended + int64(c.cfg.Late)
+	}
+	return call.Ended
+}
+
+// halves is how many hits of k may be missing since a Forget, between two
+// instants, came upon calls that were under way on a store without an atomic
+// step: such a call takes back, of what it had added before, what came after.
+func (c *Checker) halves(k *key, from, to int64) (n int64) {
+	if !c.cfg.Ticket || len(k.forgets) == 0 {
+		return 0
+	}
+	for _, h := range k.calls {
+		for _, f := range k.forgets {
+			end := c.end(f.Call)
+			if f.Began > to || end < from {
+				continue
+			}
+			within := func(call *Call) bool { return call.Began <= end && f.Began <= c.end(call) }
+			if within(h.Call) || h.refund != nil && within(h.refund) {
+				n += h.N
+				break
+			}
+		}
+	}
+	return n
 }
 
 // lost is how often the store lost its buckets in a time.

@@ -155,6 +155,31 @@ func TestForgottenHits(t *testing.T) {
 	require.Zero(t, over(forget(900, 910, Open)))
 }
 
+// By ticket a call that is under way while the key is forgotten may take back
+// what came after.
+func TestCallsUnderWayWhileTheKeyIsForgotten(t *testing.T) {
+	t.Parallel()
+	ticket := atomicConfig
+	ticket.Ticket = true
+	forget := &Call{ID: 9, Kind: Forget, Outcome: Done, Began: 1100 * ms, Ended: 1110 * ms, Asks: []Ask{{Key: "k"}}}
+	astride := take(8, 1090, 1130, 1095, "1/2s")
+	astride.Outcome, astride.Label, astride.True = Denied, 0, 0
+	after := []*Call{take(1, 1115, 1120, 1116, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	r := check(ticket, append(after[:2:2], forget, astride))
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.HalfForgotten)
+	require.Positive(t, check(ticket, append(after[:2:2], forget)).Over, "without the call")
+	require.Positive(t, check(atomicConfig, append(after[:2:2], forget, astride)).Over, "with an atomic step")
+	third := take(3, 1600, 1610, 1600, "1/2s")
+	require.Positive(t, check(ticket, append(after[:2:2], forget, astride, third)).Over, "one for each call")
+
+	count := &Call{ID: 4, Kind: Count, Outcome: Done, Began: 1200 * ms, Ended: 1210 * ms, Lo: 1200 * ms, Hi: 1210 * ms,
+		Asks: []Ask{{"k", counter.Limits{{Per: 2 * time.Second}}}}}
+	require.Zero(t, check(ticket, []*Call{after[0], forget, astride, count}).Unseen)
+	require.EqualValues(t, 1, check(ticket, []*Call{after[0], forget, count}).Unseen)
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{after[0], forget, astride, count}).Unseen)
+}
+
 func TestLossesOfTheStore(t *testing.T) {
 	t.Parallel()
 	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s"), take(3, 2500, 2510, 2500, "1/2s")}

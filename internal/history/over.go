@@ -138,7 +138,8 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 	tainted := c.taint(k, now, limit.Per)
 	// A bucket that the store makes anew after a loss has a name that it had
 	// before: what is taken back late is taken from it.
-	losses := c.lost(oldest-int64(c.widest(limit.Per)+c.cfg.Late), now)
+	since := oldest - int64(c.widest(limit.Per)+c.cfg.Late)
+	losses := c.lost(since, now)
 	switch {
 	case tainted:
 		c.Report.Beyond++
@@ -152,7 +153,11 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 			c.Report.LossyOver++
 		}
 	}
-	if worst > limit.Max*(1+losses) {
+	if allowed := limit.Max * (1 + losses); worst > allowed {
+		if worst <= allowed+c.halves(k, since, now) {
+			c.Report.HalfForgotten++
+			return
+		}
 		c.Report.Over++
 		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it", worst, limit.Per, axis, losses))
 	}

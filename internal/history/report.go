@@ -22,6 +22,7 @@ type Report struct {
 	Over        int64 // of them, those that held more, and more than the losses in them explain
 
 	Lossy, LossyOver   int64 // windows that contain a loss of the store, and those that held more than Max
+	HalfForgotten      int64 // windows that held more than Max, by what a Forget did to calls under way without an atomic step
 	Beyond, BeyondOver int64 // windows that a clock beyond the skew can be felt in, and those that held more than Max
 
 	Seen, Unseen             int64 // rule 3: counts that were looked at, and those that were too low
@@ -60,7 +61,7 @@ func (r *Report) Merge(other *Report) {
 	}
 	for _, sum := range []struct{ to, from *int64 }{
 		{&r.Labels, &other.Labels}, {&r.Mislabelled, &other.Mislabelled}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
-		{&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
+		{&r.HalfForgotten, &other.HalfForgotten}, {&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
 		{&r.Seen, &other.Seen}, {&r.Unseen, &other.Unseen}, {&r.BeyondSeen, &other.BeyondSeen},
 		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Bad, &other.Bad},
 	} {

@@ -22,6 +22,9 @@ func (c *Checker) sees(r *record) {
 				continue
 			}
 			least := c.before(k, r, label-int64(limit.Per), limit.Per)
+			if least > 0 {
+				least = max(0, least-c.halves(k, label-c.reach(limit.Per), r.Ended))
+			}
 			c.Report.Seen++
 			if r.Kind == Count {
 				if r.High < least {
