@@ -17,6 +17,12 @@ type world struct {
 	taken []hit // by call
 
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
+
+	// open is set when a store may do one thing or the other: it need not
+	// remember that a key was forgotten of which it knew nothing, and a hit
+	// within the skew after that can be refunded or not. What follows is not
+	// judged.
+	open bool
 }
 
 type keyLog struct {
@@ -24,6 +30,7 @@ type keyLog struct {
 	admitted oracle.Log // those that Take let in
 	newest   time.Time
 	forgets  []time.Time
+	idle     []time.Time // those of forgets that may have found nothing
 }
 
 type hit struct {
@@ -42,6 +49,9 @@ func (w *world) log(k counter.Key) *keyLog {
 // hold checks an answer, and writes down what it did.
 func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	w.taken = append(w.taken, hit{})
+	if w.open {
+		return nil
+	}
 	switch c.Verb {
 	case "take", "peek", "takeall":
 		if err := w.verdict(c, now, a); err != nil {
@@ -97,6 +107,10 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		w.taken[c.N].keys = nil
 		for _, k := range h.keys {
 			log := w.log(k)
+			if w.exactForgets && slices.ContainsFunc(log.idle, func(f time.Time) bool { return !h.at.After(f.Add(w.judge.Skew)) }) {
+				w.open = true
+				return nil
+			}
 			if w.forgotten(log, h.at, now) {
 				continue
 			}
@@ -105,6 +119,9 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		}
 	case "forget":
 		log := w.log(c.Asks[0].Key)
+		if log.all.Since(now.Add(-w.judge.Ladder.At(0).Keep)) == 0 {
+			log.idle = append(log.idle, now)
+		}
 		log.all.Reset()
 		log.admitted.Reset()
 		log.forgets = append(log.forgets, now)
