@@ -60,7 +60,7 @@ var bites = map[string][]string{
 	"reads the op later":                                           {"the op is the caller's again"},
 	"writes to the op later":                                       {"the op is the caller's again"},
 	"keeps the key of a step":                                      {"the op is the caller's again"},
-	"a denial adds":                                                {"a step is all or nothing"},
+	"a denial adds":                                                {"a step is all or nothing", "steady demand"},
 	"a peek adds":                                                  {"a step is all or nothing"},
 	"only the first window is looked at":                           {"a step is all or nothing", "scripts"},
 	"only the first key is looked at":                              {"a step is all or nothing"},

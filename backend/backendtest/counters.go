@@ -32,6 +32,11 @@ var counters = []check{
 		run:  differ,
 	},
 	{
+		name: "steady demand",
+		rule: "steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth",
+		run:  steady,
+	},
+	{
 		name: "features of any bytes",
 		rule: "each Key counts by itself",
 		run:  features,

@@ -1,0 +1,45 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// steady has a caller ask a hundred times a second, for a minute of a clock of
+// its own. What windows are longer than Per by is all that it may lose.
+func steady(s *subject) error {
+	const skew, minute = 100 * time.Millisecond, time.Minute
+	for _, row := range []struct {
+		ladder, limit string
+		g             time.Duration
+	}{
+		{"100ms:1m, 1s:1m", "10/2s", 100 * time.Millisecond},
+		{"1s:1m, 10s:1m", "20/20s", time.Second},
+	} {
+		now := noon
+		c, err := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Timeout: enough})
+		if err != nil {
+			return err
+		}
+		limits := counter.MustLimits(row.limit)
+		admitted, step := 0, 10*time.Millisecond*thrift
+		for end := noon.Add(minute); now.Before(end); now = now.Add(step) {
+			v, err := c.Take(context.Background(), counter.Key{Event: "steady", Feature: row.limit}, 1, limits)
+			if err != nil {
+				return err
+			}
+			if v.Allowed {
+				admitted++
+			}
+		}
+		per, max := limits[0].Per, float64(limits[0].Max)
+		least := 0.99 * max * float64(minute) / float64(per+row.g+skew)
+		if float64(admitted) < least {
+			return fmt.Errorf("%s on %s: %d admitted in a minute of steady demand, want at least %.1f", row.limit, row.ladder, admitted, least)
+		}
+	}
+	return nil
+}
