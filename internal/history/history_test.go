@@ -125,6 +125,9 @@ func TestHitsUnderStricterLimitsCount(t *testing.T) {
 	require.Zero(t, check(atomicConfig, calls).Over, "which is not stricter over two seconds")
 	calls[0].Asks[0].Limits = counter.MustLimits("2/1m")
 	require.EqualValues(t, 2, check(atomicConfig, calls).Over, "and this is")
+	ticket := atomicConfig
+	ticket.Ticket = true
+	require.Zero(t, check(ticket, calls).Over, "by ticket each limit has a queue of its own")
 }
 
 func TestRefundedHitsCountUntilThen(t *testing.T) {

@@ -8,10 +8,13 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Rule 2. A line holds the hits of a key that were admitted under a limit, or
-// under one that is at least as strict: less in a longer window. Whichever of
-// them was counted last was admitted by Max at most, and counted all others in
-// a window of Per before its label.
+// Rule 2. A line holds the hits of a key that were admitted under a limit, and on
+// a store with an atomic step also those under one that is at least as strict:
+// less in a longer window. Whichever of them was counted last was admitted by
+// Max at most, and counted all others in a window of Per before its label. By
+// ticket that holds for the hits under the limit itself alone: a limit with a
+// longer window can have its tickets from another tier, and two callers who are
+// under way at once, each under one of the two, need not see each other.
 //
 // A hit is put in when its call has ended. The hits that are in then, and of
 // which no refund has begun, were all counted at one time; so their weight is at
@@ -47,13 +50,13 @@ func (l *line) drop(before int64) {
 }
 
 // line is the line of a limit, which is made of the calls so far if there is none.
-func (k *key) line(limit counter.Limit, upTo int64) *line {
+func (c *Checker) line(k *key, limit counter.Limit, upTo int64) *line {
 	l := k.lines[limit]
 	if l == nil {
 		l = &line{}
 		k.lines[limit] = l
 		for _, h := range k.calls {
-			if h.admitted() && h.Ended < upTo && under(h.record, k.name, limit) {
+			if h.admitted() && h.Ended < upTo && c.under(h.record, k.name, limit) {
 				l.put(h)
 			}
 		}
@@ -61,14 +64,14 @@ func (k *key) line(limit counter.Limit, upTo int64) *line {
 	return l
 }
 
-// under tells whether r asked for key under limit or under one at least as strict.
-func under(r *record, key string, limit counter.Limit) bool {
+// under tells whether r belongs into the line of limit.
+func (c *Checker) under(r *record, key string, limit counter.Limit) bool {
 	for _, ask := range r.Asks {
 		if ask.Key != key {
 			continue
 		}
 		for _, l := range ask.Limits {
-			if l.Max <= limit.Max && l.Per >= limit.Per {
+			if l == limit || !c.cfg.Ticket && l.Max <= limit.Max && l.Per >= limit.Per {
 				return true
 			}
 		}
@@ -83,10 +86,10 @@ func (c *Checker) over(r *record) {
 		k := c.key(ask.Key)
 		x := k.find(r)
 		for _, limit := range ask.Limits {
-			k.line(limit, r.Ended)
+			c.line(k, limit, r.Ended)
 		}
 		for limit, l := range k.lines {
-			if !under(r, k.name, limit) {
+			if !c.under(r, k.name, limit) {
 				continue
 			}
 			l.put(x)
