@@ -57,7 +57,7 @@ func split(errands []errand, op *counter.Op) []errand {
 	room := maxChanges
 	for i := range errands {
 		e := &errands[i]
-		some := errand{group: e.group, life: e.life}
+		some := errand{group: e.group, life: e.life, oldest: e.oldest}
 		e.add = slices.DeleteFunc(e.add, func(j int) bool {
 			if room == 0 || op.Add[j].Width != e.width {
 				return false
@@ -126,6 +126,7 @@ type errand struct {
 	read   []int // of op.Read
 	leaves []uint64
 	life   time.Duration // of what is added
+	oldest int64         // where the buckets of add begin
 }
 
 // changes is how many buckets of the finest tier the errand adds to.
@@ -141,8 +142,11 @@ func (e *errand) changes(op *counter.Op) (n int) {
 // check tells with an error what cannot be done.
 func (e *errand) check(op *counter.Op) error {
 	var changed []int64
-	for _, i := range e.add {
+	for n, i := range e.add {
 		slot := &op.Add[i]
+		if from, _ := e.span(slot.Bucket); n == 0 || from < e.oldest {
+			e.oldest = from
+		}
 		// What is kept for the finer tiers is as old as the coarsest needs it.
 		e.life = max(e.life, slot.TTL-slot.Width+e.coarsest)
 		if slot.Width == e.width {
@@ -211,6 +215,7 @@ func (e *errand) write(p *program, op *counter.Op) error {
 	p.uint(uint64(e.leaf*perBucket), 2)
 	p.ms(e.ttl(e.life))
 	p.index(e.stale(op.Now.UnixNano(), e.life))
+	p.index(e.oldest)
 	p.uint(uint64(len(changed)), 2)
 	for _, index := range changed {
 		p.index(index)

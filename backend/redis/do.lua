@@ -2,9 +2,10 @@
 -- KEYS: roots. ARGV[1]: n, whether it is taken back (4 more: whatever was
 -- dropped), until when it may be added in
 -- microseconds of this server's clock, and for each root positions of a leaf, its
--- time to live in ms, the position of what is stale, the positions to change, the
--- start and the end of each bucket to be told, and, if its value is to be read,
--- positions in the leaves to be read with it.
+-- time to live in ms, the position of what is stale, that where the first of all
+-- buckets begins that are to be changed, the positions to change, the start and
+-- the end of each bucket to be told, and, if its value is to be read, positions in
+-- the leaves to be read with it.
 -- Returns counts and values in this order: all counts, all values, and if hits
 -- were added the time. If it is too late to add them: the byte 2 and the time.
 
@@ -26,9 +27,8 @@ for i = 1, #KEYS do
   roots[i] = s or nil
   if adds then
     -- All groups have room, or none is added to.
-    local leaf, ttl, stale, changes, tells, whole, leaves
-    leaf, ttl, stale, changes, place = unpack('>I2I6I6I2', program, place)
-    local least = changes > 0 and unpack('>I6', program, place) or 0
+    local leaf, ttl, stale, oldest, changes, tells, whole, leaves
+    leaf, ttl, stale, oldest, changes, place = unpack('>I2I6I6I6I2', program, place)
     tells, place = unpack('>I2', program, place + 6 * changes)
     whole, leaves, place = unpack('>I1I2', program, place + 12 * tells)
     place = place + 6 * leaves
@@ -36,7 +36,8 @@ for i = 1, #KEYS do
       local w, origin = unpack('>I1I6', s)
       local f = '>I' .. w
       local total, base = unpack(f, s, #s - w + 1), unpack(f, s, 8)
-      if not any and base == unpack(f, s, 12 + w) and least - origin <= unpack('>I4', s, 8 + w) then
+      if not any and base == unpack(f, s, 12 + w) and oldest - origin <= unpack('>I4', s, 8 + w) then
+        -- Of a bucket that is the sum of finer ones, some were dropped.
         return redis.error_reply('ABACUS stale')
       end
       if total - base + n * changes > MOST then
@@ -59,8 +60,8 @@ end
 local change, counts, values = n > 0 and slowly(), {}, {}
 for i = 1, #KEYS do
   local r, s = KEYS[i], roots[i]
-  local ttl, stale, changes, tells, whole, leaves, x, to
-  LEAF, ttl, stale, changes, at = unpack('>I2I6I6I2', program, at)
+  local ttl, stale, oldest, changes, tells, whole, leaves, x, to
+  LEAF, ttl, stale, oldest, changes, at = unpack('>I2I6I6I6I2', program, at)
   for _ = 1, changes do
     x, at = unpack('>I6', program, at)
     s = change(r, s, x, back == 1 and -n or n, stale, ttl)

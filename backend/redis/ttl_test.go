@@ -83,3 +83,39 @@ func TestWiderSumsForgetNothing(t *testing.T) {
 	take(t, late, signup, 70000, "100000/4d")
 	require.EqualValues(t, 100000-70002, take(t, c, signup, 1, "100000/4d").Remaining)
 }
+
+// Of a minute that is the sum of its seconds, some of which were dropped, no count
+// is told, though the second that is added to is later than these: the label is
+// stale, nothing is added, and by AnyLabel what is left counts.
+func TestAMinuteThatWasDroppedInPart(t *testing.T) {
+	s := open(t, "redis://"+servertest.Redis(t))
+	ladder, err := tiers.Parse("1s:1h, 1m:1h")
+	require.NoError(t, err)
+	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	add := func(at time.Time, any bool) ([]int64, error) {
+		op := &counter.Op{Key: forgetKey, Ladder: ladder, Now: at, N: 1, AnyLabel: any}
+		for i, b := range ladder.Buckets(at) {
+			op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: ladder.At(i).Width + ladder.At(i).Keep})
+		}
+		err := s.Do(ctx, op)
+		return []int64{op.Add[0].Count, op.Add[1].Count}, err
+	}
+	for _, at := range []time.Duration{10, 10, 3 * 3600, 65} {
+		_, err := add(noon.Add(at*time.Second), false)
+		require.NoError(t, err)
+	}
+	for _, at := range []time.Duration{9, 10, 11, 40} {
+		counts, err := add(noon.Add(at*time.Second), false)
+		require.ErrorIs(t, err, counter.ErrStaleLabel, at)
+		require.Equal(t, []int64{0, 0}, counts)
+	}
+	counts, err := add(noon.Add(40*time.Second), true)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 1}, counts)
+	counts, err = add(noon.Add(65*time.Second), false)
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 2}, counts)
+	counts, err = add(noon.Add(9*time.Second), true)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2}, counts, "the one in the second 40, and this")
+}
