@@ -13,7 +13,9 @@ import (
 
 // conn is a connection that remembers the last request that counts, and what was
 // read since, so that the answer can be heard when its client has given up. Its
-// client uses it from one goroutine at a time, but for Close.
+// client uses it from one goroutine at a time, but for Close. A subscription, which
+// never sends a request that counts, is read by one goroutine while another writes:
+// nothing is remembered of it, and no field changes but state.
 type conn struct {
 	net.Conn
 	dialer *Dialer
@@ -44,7 +46,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	switch {
 	case err != nil:
-		c.request, c.partial = c.request[:0], false // it will never be executed
+		c.forget() // it will never be executed
 		return n, err
 	case c.partial:
 		c.request = append(c.request, b...)
@@ -52,7 +54,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.request = append(c.request[:0], b...)
 		c.answer = c.answer[:0]
 	default:
-		c.request = c.request[:0]
+		c.forget()
 		return n, nil
 	}
 	c.partial = len(b) >= partSize && !whole(c.request)
@@ -60,6 +62,16 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.request, c.partial = nil, false
 	}
 	return n, nil
+}
+
+// forget writes only where there is something to forget.
+func (c *conn) forget() {
+	if len(c.request) > 0 {
+		c.request = c.request[:0]
+	}
+	if c.partial {
+		c.partial = false
+	}
 }
 
 func (c *conn) Read(b []byte) (int, error) {

@@ -127,6 +127,32 @@ func certificate(t *testing.T, dir string) (pool *x509.CertPool, cert, key strin
 	return pool, cert, key
 }
 
+// A subscription, such as that to a sentinel, is written to and read by two
+// goroutines at once. The race detector finds what a connection remembers of it.
+func TestASubscriptionByADialer(t *testing.T) {
+	client := goredis.NewClient(&goredis.Options{Addr: servertest.Redis(t), Dialer: redis.NewDialer(nil).DialContext})
+	defer client.Close()
+	subscription := client.Subscribe(ctx, "news")
+	defer subscription.Close()
+	const pings = 100
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() {
+		for range pings {
+			if err := subscription.Ping(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for pongs := 0; pongs < pings; {
+		m, err := subscription.ReceiveTimeout(ctx, patience)
+		require.NoError(t, err)
+		if _, is := m.(*goredis.Pong); is {
+			pongs++
+		}
+	}
+}
+
 // The connection is lost in the pause, so no answer will be heard: the script comes
 // too late, and counts nothing.
 func TestPauseAndCut(t *testing.T) {
