@@ -114,7 +114,7 @@ func (r *run) expiry(ctx context.Context) (Result, error) {
 func (r *run) ttls(ctx context.Context, keys []string, f func(key string, ttl time.Duration)) error {
 	if m := r.store.Memcached; m != nil {
 		if keys == nil {
-			m.Written(func(item string) bool {
+			m.Written(r.cfg.Prefix, func(item string) bool {
 				keys = append(keys, item)
 				return true
 			})

@@ -2,8 +2,8 @@ package compare
 
 import (
 	"context"
+	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -100,6 +100,10 @@ func (a *abacusRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int
 	return bucketBytes * (a.scale.Stats().Buckets - before), nil
 }
 
+// leafKinds is how many forms a leaf of backend/redis may have. Its form is the
+// last digit of its name.
+const leafKinds = 4
+
 // stored is what a Redis holds of a key at that time, the names being those of
 // docs/storage.md: for each group of tiers that are kept equally long a root, and
 // leaves for stretches of time. In a log that is replayed leaves outlive their
@@ -110,7 +114,7 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 	}
 	var names []string
 	all := a.ladder.Tiers()
-	letter := 'a'
+	letter := 'A'
 	for first := 0; first < len(all); letter++ {
 		last := first
 		for last+1 < len(all) && all[last+1].Keep == all[first].Keep {
@@ -118,24 +122,16 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 		}
 		root := "{" + a.name.key + "}" + string(letter)
 		names = append(names, root)
-		stretch := stretchOf(all[first])
-		oldest := at.UnixNano() - int64(all[last].Width+all[last].Keep+2*a.c.cfg.Skew+stretch+all[first].Width)
+		stretch := stores.Stretch(all[first])
+		oldest := at.UnixNano() - int64(all[last].Width+all[last].Keep+2*a.c.cfg.Skew+stores.Late(all[first])+stretch+all[first].Width)
 		for i := tiers.Index(oldest, stretch); i <= tiers.Index(at.UnixNano(), stretch); i++ {
-			names = append(names, root+":"+strconv.FormatInt(i, 10))
+			for kind := 1; kind <= leafKinds; kind++ {
+				names = append(names, fmt.Sprintf("%s:%d.%d", root, i, kind))
+			}
 		}
 		first = last + 1
 	}
 	return usage(ctx, a.redis, names)
-}
-
-// stretchOf is how much time a leaf of a tier holds.
-func stretchOf(t tiers.Tier) time.Duration {
-	for _, buckets := range []time.Duration{3600, 600} {
-		if t.Keep/t.Width >= 4*buckets {
-			return buckets * t.Width
-		}
-	}
-	return 60 * t.Width
 }
 
 // account counts buckets, those of the covers and those that were added to; on a

@@ -2,6 +2,8 @@ package stores
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
@@ -47,16 +50,18 @@ func (o *Opened) openMemcached(timeout time.Duration) error {
 	}
 	m := &Memcached{Client: gomemcache.NewFromSelector(selector), Servers: o.Name.servers, selector: selector, store: store}
 	m.Client.MaxIdleConns, m.Client.Timeout = deleters, patience
-	m.written.items = map[run][]int64{}
+	m.written.items, m.written.marks = map[run][]int64{}, map[string]bool{}
 	o.Store, o.Memcached = remembering{store, &m.written}, m
 	return nil
 }
 
 // remembering is a store that notes what it writes.
 type remembering struct {
-	counter.Store
+	*memcache.Store
 	written *written
 }
+
+var _ counter.Forgetter = remembering{}
 
 // Do notes what will be written before it is: an addition without an answer may
 // have been made.
@@ -67,11 +72,17 @@ func (r remembering) Do(ctx context.Context, op *counter.Op) error {
 	return r.Store.Do(ctx, op)
 }
 
-// written is the items that were written: the indices of the buckets of one key
-// and width.
+// Forget notes the key whose mark will be written before it is, as Do does.
+func (r remembering) Forget(ctx context.Context, f *counter.Forgetting) error {
+	r.written.noteMark(f.Key)
+	return r.Store.Forget(ctx, f)
+}
+
+// written is the items that were written.
 type written struct {
 	mu    sync.Mutex
-	items map[run][]int64
+	items map[run][]int64 // indices of the buckets of one key and width
+	marks map[string]bool // keys that were forgotten
 }
 
 type run struct {
@@ -92,16 +103,31 @@ func (w *written) note(op *counter.Op) {
 	}
 }
 
-// Written calls f with the name of each item that the store has written or
-// tried to, until it returns false. Some come twice.
-func (m *Memcached) Written(f func(item string) bool) {
+func (w *written) noteMark(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.marks[key] = true
+}
+
+// Written calls f with the name of each item that the store has written, or
+// tried to, for a key that begins with prefix, until f returns false. Some names
+// come twice.
+func (m *Memcached) Written(prefix string, f func(item string) bool) {
 	m.written.mu.Lock()
 	defer m.written.mu.Unlock()
 	for r, indices := range m.written.items {
+		if !strings.HasPrefix(r.key, prefix) {
+			continue
+		}
 		for _, index := range indices {
 			if !f(itemName(r, index)) {
 				return
 			}
+		}
+	}
+	for key := range m.written.marks {
+		if strings.HasPrefix(key, prefix) && !f(markName(key)) {
+			return
 		}
 	}
 }
@@ -110,6 +136,13 @@ func (m *Memcached) Written(f func(item string) bool) {
 // backend/memcache says.
 func itemName(r run, index int64) string {
 	return r.key + "|" + dur.Format(r.width) + strconv.FormatInt(index, 10)
+}
+
+// markName is the name of the item that remembers when a key was forgotten, as
+// backend/memcache makes it. It does not begin with the key's prefix.
+func markName(key string) string {
+	digest := sha256.Sum256([]byte(key))
+	return fmt.Sprintf("%016x%s|forgotten", xxhash.Sum64String(key), base64.RawURLEncoding.EncodeToString(digest[:]))
 }
 
 // Never is the time to live of what does not expire, and Gone that of what is
@@ -213,10 +246,7 @@ func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
 			ends <- e
 		}()
 	}
-	m.Written(func(item string) bool {
-		if !strings.HasPrefix(item, prefix) {
-			return true
-		}
+	m.Written(prefix, func(item string) bool {
 		select {
 		case names <- item:
 			return true
@@ -243,10 +273,10 @@ type ended struct {
 	err     error
 }
 
-// slack is what backend/memcache adds to a time to live for memcached's clock,
-// the rounding up to whole seconds, and how far that clock may be behind: some
-// seconds, on a busy machine.
-func (m *Memcached) slack(tiers.Ladder) time.Duration { return 10 * time.Second }
+// slack is what backend/memcache adds to a time to live: a minute for a server
+// that stands still, and some seconds for memcached's clock, the rounding up to
+// whole seconds, and how far that clock may be behind on a busy machine.
+func (m *Memcached) slack(tiers.Ladder) time.Duration { return time.Minute + 10*time.Second }
 
 func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }
 

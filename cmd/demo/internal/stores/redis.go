@@ -127,15 +127,31 @@ func (r *Redis) clean(ctx context.Context, prefix string) (int64, error) {
 }
 
 // slack is what backend/redis adds to a bucket's time to live, so that it need
-// not set it anew with every hit: docs/storage.md.
-func (r *Redis) slack(l tiers.Ladder) time.Duration {
-	var widest time.Duration
+// not set it anew with every hit, and for calls that are late: docs/storage.md.
+func (r *Redis) slack(l tiers.Ladder) (most time.Duration) {
 	for i := range l.Len() {
 		if i == 0 || l.At(i).Keep != l.At(i-1).Keep {
-			widest = l.At(i).Width
+			most = max(most, Stretch(l.At(i))+l.At(i).Width+Late(l.At(i)))
 		}
 	}
-	return 3601 * widest
+	return most
+}
+
+// Stretch is how much time one leaf of backend/redis holds, where t is the
+// finest of the tiers that are kept equally long: docs/storage.md.
+func Stretch(t tiers.Tier) time.Duration {
+	for _, buckets := range []time.Duration{3600, 600} {
+		if t.Keep/t.Width >= 4*buckets {
+			return buckets * t.Width
+		}
+	}
+	return 60 * t.Width
+}
+
+// Late is how much longer than a Counter asks for backend/redis keeps what a leaf
+// with buckets of t holds, for calls whose label is behind others'.
+func Late(t tiers.Tier) time.Duration {
+	return min(max(time.Second, Stretch(t)/4), time.Minute)
 }
 
 func (r *Redis) close() error { return errors.Join(r.store.Close(), r.Client.Close()) }

@@ -86,15 +86,45 @@ func TestClean(t *testing.T) {
 	}
 }
 
+// A Forget goes to the store, which remembers it for the sake of later Refunds;
+// what it is remembered by is cleaned as well.
+func TestForgetGoesThrough(t *testing.T) {
+	for kind, url := range map[string]string{
+		"redis":     "redis://" + servertest.Redis(t),
+		"memcached": "memcached://" + servertest.Memcached(t) + "," + servertest.Memcached(t),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			store := open(t, url)
+			require.Implements(t, (*counter.Forgetter)(nil), store.Store)
+			c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Timeout: 5 * time.Second})
+			require.NoError(t, err)
+			key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("9/d")
+			v, err := c.Take(t.Context(), key, 3, limits)
+			require.NoError(t, err)
+			require.NoError(t, c.Forget(t.Context(), key))
+			require.Len(t, ttls(t, store, "mine"), 1, "the mark")
+			require.NoError(t, c.Add(t.Context(), key, 5))
+			require.NoError(t, c.Refund(t.Context(), &v))
+			n, err := c.Count(t.Context(), key, 24*time.Hour)
+			require.NoError(t, err)
+			require.EqualValues(t, 5, n.High, "a hit that was forgotten is given back")
+			for name, ttl := range ttls(t, store, "mine") {
+				require.Positive(t, ttl, name)
+			}
+			_, err = store.Clean(t.Context(), "mine")
+			require.NoError(t, err)
+			require.Zero(t, count(t, store))
+		})
+	}
+}
+
 // ttls is the time to live of all stored keys of a prefix.
 func ttls(t *testing.T, store *Opened, prefix string) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	if m := store.Memcached; m != nil {
 		var names []string
-		m.Written(func(item string) bool {
-			if strings.HasPrefix(item, prefix+":") {
-				names = append(names, item)
-			}
+		m.Written(prefix+":", func(item string) bool {
+			names = append(names, item)
 			return true
 		})
 		require.NoError(t, m.TTLs(t.Context(), names, func(item string, ttl time.Duration) {
