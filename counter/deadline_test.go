@@ -1,0 +1,139 @@
+package counter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// stoppingStore is a plainStore that answers each trip after a while, and none
+// any more once it has stopped.
+type stoppingStore struct {
+	*plainStore
+	each  time.Duration // of a trip
+	stops atomic.Int64  // trips that are still answered
+}
+
+var errStopped = errors.New("stopping: no answer by the deadline")
+
+func (s *stoppingStore) Do(ctx context.Context, op *counter.Op) error {
+	var late <-chan time.Time
+	if !op.Deadline.IsZero() {
+		late = time.After(time.Until(op.Deadline))
+	}
+	var answer <-chan time.Time // of a store that has stopped: never
+	if s.stops.Add(-1) >= 0 {
+		answer = time.After(s.each)
+	}
+	for i := range op.Add {
+		op.Add[i].Count = 0
+	}
+	select {
+	case <-answer:
+		return s.plainStore.Do(ctx, op)
+	case <-late:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// twenty is an Ask for each of twenty keys.
+func twenty() []counter.Ask {
+	asks := make([]counter.Ask, 20)
+	for i := range asks {
+		asks[i] = counter.Ask{Key: counter.Key{Event: "e", Feature: fmt.Sprint(i)}, Limits: limits("5/m")}
+	}
+	return asks
+}
+
+// A Refund of many keys has one patience, Config.Timeout, wherever in it the
+// store stops: all keys are given back side by side, and both trips of a key have
+// one deadline.
+func TestARefundOfManyKeysKeepsOneTimeout(t *testing.T) {
+	// The last of these does not stop.
+	for answered := range int64(41) {
+		t.Run(fmt.Sprintf("%d trips are answered", answered), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &stoppingStore{plainStore: newPlainStore()}
+				store.stops.Store(1000)
+				c, err := counter.New(store, counter.Config{Timeout: budget})
+				require.NoError(t, err)
+				v, err := c.TakeAll(t.Context(), 1, twenty()...)
+				require.NoError(t, err)
+				require.True(t, v.Allowed)
+
+				store.each = budget / 5
+				store.stops.Store(answered)
+				began := time.Now()
+				err = c.Refund(t.Context(), &v)
+				took := time.Since(began)
+				if answered == 40 {
+					require.NoError(t, err)
+					require.Equal(t, 2*store.each, took)
+					return
+				}
+				require.ErrorIs(t, err, counter.ErrStore)
+				require.ErrorIs(t, err, errStopped)
+				require.Equal(t, budget, took)
+			})
+		})
+	}
+}
+
+// A TakeAll of many keys, which a store without an atomic step is asked for one
+// after the other, returns within Config.Timeout and the time of one taking back,
+// wherever in it the store stops: three times as long as a try may last if Timeout
+// is twice that.
+func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
+	const settle = budget
+	full := twenty()
+	full[19].Limits = limits("1/m")
+	for name, row := range map[string]struct {
+		asks []counter.Ask
+		hits int64 // of the last key, before the call
+		each time.Duration
+	}{
+		"admitted":               {twenty(), 0, settle / 25},
+		"the last key is denied": {full, 1, settle / 25},
+		"tries are late":         {twenty(), 0, settle / 15},
+	} {
+		t.Run(name, func(t *testing.T) {
+			finished := false
+			for answered := int64(0); !finished && answered < 200; answered++ {
+				synctest.Test(t, func(t *testing.T) {
+					store := &stoppingStore{plainStore: newPlainStore()}
+					store.stops.Store(1000)
+					c, err := counter.New(store, counter.Config{Timeout: 2 * settle, Settle: settle})
+					require.NoError(t, err)
+					if row.hits > 0 {
+						require.NoError(t, c.Add(t.Context(), row.asks[19].Key, row.hits))
+						time.Sleep(time.Second)
+					}
+					store.each = row.each
+					store.stops.Store(answered)
+					began := time.Now()
+					v, err := c.TakeAll(t.Context(), 1, row.asks...)
+					took := time.Since(began)
+					require.LessOrEqual(t, took, 3*settle, "%d trips are answered", answered)
+					if finished = store.stops.Load() >= 0; finished {
+						return // it has not stopped
+					}
+					if err != nil {
+						require.ErrorIs(t, err, counter.ErrStore, "%d trips are answered", answered)
+						require.False(t, v.Allowed)
+					}
+				})
+			}
+			require.True(t, finished, "the store has stopped in every call")
+		})
+	}
+}
