@@ -21,7 +21,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-var herdRounds = flag.Int("herd", 2, "rounds of each herd in TestHerd")
+var herdRounds = flag.Int("herd", 4, "rounds on each of the two services of a herd in TestHerd")
 
 // defaultStores are stores on real servers, with everything at its default.
 var defaultStores = []struct {
@@ -55,29 +55,40 @@ var protocols = []struct {
 
 // A herd of a thousand at once meets a rule of ten a day, with everything at its
 // default: ten pass, all others are told so, and nobody is answered that the
-// store failed. The first round finds a service without a connection to its
-// store, the others one that is warm.
+// store failed. The first round of a service finds it without a connection to its
+// store, the others find one that is warm.
+//
+// A machine with other work to do can keep a herd waiting until its patience ends,
+// and such a round may be inexact; so may one in which the calls themselves wait
+// for what never comes, which must fail. So of all rounds one in four may be
+// inexact, only if its slowest answer took most of the patience, and never the
+// first round of both services. In no round do more than ten pass.
 func TestHerd(t *testing.T) {
-	const herd, places = 1000, 10
+	const herd, places, services = 1000, 10, 2
 	for _, backend := range defaultStores {
 		for _, protocol := range protocols {
 			t.Run(backend.name+", "+protocol.name, func(t *testing.T) {
-				h := newHerd(t, backend.open(t), limiter.Closed, protocol.proto, protocol.set)
-				spoiled := 0
-				for round := 0; round < *herdRounds+spoiled; round++ {
-					got, slowest := h.run(herd, fmt.Sprint("round ", round))
-					t.Logf("round %d: %v, the slowest after %s %v", round, got, slowest.Round(time.Millisecond), h.failed)
-					require.LessOrEqual(t, got[http.StatusOK], places)
-					if got[http.StatusOK] == places && got[http.StatusTooManyRequests] == herd-places {
-						continue
-					}
-					// A machine with other work to do can keep a herd waiting until
-					// its patience ends: then the round is no measure.
-					spoiled++
-					if slowest < counter.DefaultTimeout*3/4 || spoiled > 3 {
-						t.Errorf("round %d: got %v, want %d times 200 and %d times 429", round, got, places, herd-places)
+				inexact, cold := 0, 0
+				for range services {
+					h := newHerd(t, backend.open(t), limiter.Closed, protocol.proto, protocol.set)
+					for round := range *herdRounds {
+						got, slowest := h.run(herd, fmt.Sprint("round ", round))
+						t.Logf("round %d: %v, the slowest after %s %v", round, got, slowest.Round(time.Millisecond), h.failed)
+						require.LessOrEqual(t, got[http.StatusOK], places)
+						if got[http.StatusOK] == places && got[http.StatusTooManyRequests] == herd-places {
+							continue
+						}
+						if slowest < counter.DefaultTimeout*3/4 {
+							t.Errorf("round %d: got %v, want %d times 200 and %d times 429", round, got, places, herd-places)
+						}
+						inexact++
+						if round == 0 {
+							cold++
+						}
 					}
 				}
+				require.LessOrEqual(t, 4*inexact, services**herdRounds, "inexact rounds, all of them slow")
+				require.Less(t, cold, services, "inexact first rounds, all of them slow")
 			})
 		}
 	}
