@@ -166,11 +166,13 @@ func (w *world) call(features []limiter.Trait, is map[string][]string, n int64) 
 		v, err := w.lim.Peek(ctx, "signup", n, features...)
 		require.NoError(w, err)
 		require.Equal(w, want, v.Outcome(), "a peek")
+		w.tellsWhen(&v)
 	}
 	v, err := w.lim.AllowN(ctx, "signup", n, features...)
 	require.NoError(w, err)
 	require.Equal(w, want, v.Outcome(), "%d of %v at %s by %v", n, is, w.now, w.rules)
 	require.Equal(w, want == limiter.Admitted || want == limiter.Unlimited, v.Allowed)
+	w.tellsWhen(&v)
 	switch want {
 	case limiter.Admitted:
 		w.passed++
@@ -189,6 +191,24 @@ func (w *world) call(features []limiter.Trait, is map[string][]string, n int64) 
 		require.True(w, slices.ContainsFunc(w.rules, func(r limiter.Rule) bool { return r.Kind == v.Kind() }), v.Kind())
 	}
 	return v
+}
+
+// tellsWhen holds a Verdict to what it says of coming back: a denied one always
+// says when, which is the longest wait of its limits, and an admitted one never.
+func (w *world) tellsWhen(v *limiter.Verdict) {
+	if v.Allowed {
+		require.Zero(w, v.RetryAfter)
+	} else {
+		require.Positive(w, v.RetryAfter)
+	}
+	longest := v.RetryAfter
+	for i, state := range v.All() {
+		if i == 0 {
+			longest = 0
+		}
+		longest = max(longest, state.RetryAfter)
+	}
+	require.Equal(w, longest, v.RetryAfter)
 }
 
 // Random rules, visitors and times: a call is admitted exactly if the log of all
