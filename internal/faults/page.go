@@ -65,8 +65,8 @@ for clocks beyond the skew, which are judged apart below.
 {{.Held}}
 - **Windows**: the fullest one for each admitted hit and each limit of the key that the hit came
   under (or, with an atomic step, under a stricter one than), by the labels as the clocks read them
-  and by the instants in true time at which they were read. A hit counts until its refund, or a pardon of the key, may have
-  begun. Hits by Add are not counted. A *full* window held exactly Max.
+  and by the instants in true time at which they were read. A hit counts until its refund, or a
+  pardon of the key, may have begun. Hits by Add are not counted. A *full* window held exactly Max.
 - **Labels**: Verdict.At is a reading of the caller's clock, made between the call and its return.
 - **Counts**: what a Count, a Peek and an admitted Take tell is no less than what had returned
   before they began. One that is too low has *lost* a hit.
