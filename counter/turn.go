@@ -60,7 +60,7 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 			again = true
 		case !k.anyLabel && errors.Is(r.err, ErrStaleLabel):
 			c.stats.staleLabels.Add(1)
-			k.anyLabel = round+1 == maxLabels || !c.now().After(k.stamp)
+			k.anyLabel = round+1 >= maxLabels || !c.now().After(k.stamp)
 			continue
 		case r.err != nil || k.peek:
 			return r.allowed, r.err
