@@ -138,7 +138,13 @@ func (t *ticket) refuse(ctx context.Context, now int64, reach []reach) {
 	op, err := c.takeBack(ctx, t.key, t.stamp, t.grace, t.n, t.slots, spansOf(wanted))
 	t.deadline = t.grace
 	if err != nil {
-		return // the verdict stays as coarse as it is
+		// What was counted may be gone in a moment or stay for a day: nothing
+		// is known of how old it is.
+		t.crowd, t.news = true, make([]int64, len(t.windows))
+		for i := range t.windows {
+			t.news[i] = t.windows[i].Count
+		}
+		return
 	}
 	t.crowd = t.crowd || c.crowded([]byte(t.key), t.stamp)
 	for i := range op.Add {

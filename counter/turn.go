@@ -38,6 +38,12 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 		var r result
 		if look {
 			r = k.look(ctx, k.demands, k.until, k.peek)
+			if r.err != nil && round > 0 && ctx.Err() == nil && !errors.Is(r.err, ErrStaleLabel) {
+				// It was refused, and its hits are taken back: only when to come
+				// back it could not find out in time.
+				k.soon = k.moment()
+				return false, nil
+			}
 			if r.allowed && !k.peek {
 				// Nothing is counted yet: that takes a try, and a label of its own.
 				if err := k.read(); err != nil {
@@ -156,7 +162,10 @@ type result struct {
 }
 
 // looksToSettle is how many tries and looks in a row must say that older hits
-// deny, where they count more than there can be when all calls have ended.
+// deny, where they count more than there can be when all calls have ended, or
+// callers on the two sides of a bucket's end are under way: hits are taken back
+// tier by tier, and those that are gone from the seconds and not yet from the
+// hour look old.
 const looksToSettle = 3
 
 // judge tells what a denial is worth that is the so-many-th in a row by which
@@ -165,7 +174,9 @@ func (r *result) judge(k *call, settled int) {
 	if r.err != nil || r.allowed || r.room {
 		return
 	}
-	r.young = (!r.settled || r.over && settled < looksToSettle) && k.meet()
+	near := k.near()
+	doubt := settled < looksToSettle && (r.over || r.crowd && near)
+	r.young = (!r.settled || doubt) && (near || k.meet())
 	r.unsure = r.young && r.over
 	r.sure = r.looked && !r.young
 }
@@ -218,8 +229,12 @@ func (k *call) try(ctx context.Context) result {
 			return result{err: others.err} // nothing is added any more: it takes a new label
 		}
 		r.room = r.room && failed == nil && others.err == nil && others.allowed
-		r.settled = failed != nil || others.err != nil || t.settled(k.n) || others.settled
-		r.over = !t.room && t.over(k.n) || others.over
+		if failed == nil && others.err == nil {
+			r.settled = !t.room && t.settled(k.n) || others.settled
+			r.over = !t.room && t.over(k.n) || others.over
+		} else {
+			r.crowd = true // of what is still there nobody knows how long it stays
+		}
 		for _, d := range order {
 			r.crowd = r.crowd || c.crowded(k.demands[d].Key, k.stamp)
 		}

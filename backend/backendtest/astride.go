@@ -15,9 +15,10 @@ var crowdsAstride = []struct {
 	timeout time.Duration
 	rounds  int
 	least   float64 // share of the places that are taken
+	misled  int     // rounds in which a loser may be told too long: calls that time out leave hits behind for a moment
 }{
-	{2 * time.Second, 24, 0.99},
-	{50 * time.Millisecond, 12, 0},
+	{2 * time.Second, 24, 0.99, 0},
+	{50 * time.Millisecond, 12, 0, 1},
 }
 
 // astrideOfProcesses has 40 racers in all processes for 7 places, at the end of
@@ -37,7 +38,7 @@ func astrideOfProcesses(children []*child, store counter.Store, prefix string, o
 			start := time.Now().Add(20 * time.Millisecond)
 			// The clock that is ahead by half the skew is at the boundary in the
 			// middle of the crowd.
-			const within = 30 * time.Millisecond
+			const within = 2 * time.Millisecond
 			middle := start.Add(within/2 + crewSkew/2)
 			boundary := middle.Truncate(width).Add(width)
 			o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
@@ -80,7 +81,7 @@ func astrideOfProcesses(children []*child, store counter.Store, prefix string, o
 		if share < crowd.least {
 			return fmt.Errorf("patience %s: %d of %d places were taken across the ends of buckets, want %.0f %%", crowd.timeout, taken, places*rounds, 100*crowd.least)
 		}
-		if misled > 0 {
+		if misled > crowd.misled {
 			return fmt.Errorf("patience %s: in %d of %d rounds a loser was told to wait for up to %s longer than a lone caller afterwards", crowd.timeout, misled, rounds, wrong)
 		}
 	}
