@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+	"weak"
 )
 
 // conn is a connection that remembers the last request that counts, and what was
@@ -94,11 +95,17 @@ func (c *conn) Close() error {
 		if len(c.request) > 0 && !c.partial && !c.answered() && c.dialer.drain(c) {
 			return nil
 		}
-		return c.Conn.Close()
+		return c.end()
 	}
 	if c.state.Swap(left) == left {
 		return nil
 	}
+	return c.end()
+}
+
+// end closes the connection under c.
+func (c *conn) end() error {
+	c.dialer.gone(weak.Make(c))
 	return c.Conn.Close()
 }
 

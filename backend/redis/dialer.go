@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"weak"
 
 	"github.com/abacus-go/abacus/internal/redial"
 )
@@ -46,8 +48,13 @@ type Dialer struct {
 
 	mu       sync.Mutex
 	draining list.List // of *conn, the longest first
-	closed   bool
-	running  sync.WaitGroup
+
+	// All connections that are open. A client can lose one that it dialled for a
+	// call which had given up by then; the collector closes it some day, and
+	// Close at once.
+	open    map[weak.Pointer[conn]]struct{}
+	closed  bool
+	running sync.WaitGroup
 
 	late, takenBack, failed, refused, abandoned atomic.Int64
 }
@@ -58,7 +65,7 @@ func NewDialer(dial func(ctx context.Context, network, address string) (net.Conn
 	if dial == nil {
 		dial = dialWith(nil)
 	}
-	return &Dialer{dial: redial.New(dial)}
+	return &Dialer{dial: redial.New(dial), open: map[weak.Pointer[conn]]struct{}{}}
 }
 
 // dialWith dials as go-redis does, and gives up when its context is done also in
@@ -84,6 +91,16 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return failedConn{err: dialError{err, err.Error()}, network: network, address: address}, nil
 	}
 	c := &conn{Conn: under, dialer: d}
+	pointer := weak.Make(c)
+	d.mu.Lock()
+	closed := d.closed
+	d.open[pointer] = struct{}{}
+	d.mu.Unlock()
+	if closed {
+		c.end()
+		return nil, net.ErrClosed
+	}
+	runtime.AddCleanup(c, d.gone, pointer)
 	if sys, is := under.(syscall.Conn); is {
 		// Without it the client does not notice that an idle connection is dead.
 		return sysConn{c, sys}, nil
@@ -91,17 +108,27 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// Close closes the connections that wait for late answers, and returns when no
-// goroutine is left. The connections in use are their client's to close.
+// Close closes all connections that are left, also those that wait for late
+// answers, and returns when no goroutine is. Close the client first.
 func (d *Dialer) Close() error {
 	d.mu.Lock()
 	d.closed = true
-	for e := d.draining.Front(); e != nil; e = e.Next() {
-		e.Value.(*conn).Conn.Close()
+	for pointer := range d.open {
+		if c := pointer.Value(); c != nil {
+			c.Conn.Close()
+		}
 	}
+	clear(d.open)
 	d.mu.Unlock()
 	d.running.Wait()
 	return nil
+}
+
+// gone drops a connection that is closed, or that nobody holds any more.
+func (d *Dialer) gone(pointer weak.Pointer[conn]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, pointer)
 }
 
 // drain has the answer to c's last request heard. It tells whether it will.
@@ -118,7 +145,7 @@ func (d *Dialer) drain(c *conn) bool {
 	e := d.draining.PushBack(c)
 	d.running.Go(func() {
 		d.hear(c)
-		c.Conn.Close()
+		c.end()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.draining.Remove(e) // does nothing if it was removed

@@ -197,7 +197,7 @@ func (s *Store) Close() error {
 	if !s.owned {
 		return nil
 	}
-	return errors.Join(s.dialer.Close(), s.server.Client().Close())
+	return errors.Join(s.server.Client().Close(), s.dialer.Close())
 }
 
 // String names the store, without its password.

@@ -57,7 +57,7 @@ func TestAServerWhoseClockIsOff(t *testing.T) {
 // The bound is the least of the last ten to twenty seconds.
 func TestServerTime(t *testing.T) {
 	s := serverTime{until: timeKept.Microseconds()} // as if begun with the process
-	s.behind(epoch.Add(time.Second), 10_000_000) // ahead by 9 s
+	s.behind(epoch.Add(time.Second), 10_000_000)    // ahead by 9 s
 	require.EqualValues(t, 12_000_000, s.due(epoch.Add(3*time.Second)))
 	s.heard(epoch.Add(4*time.Second), 12_900_000)
 	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
