@@ -69,7 +69,7 @@ const patienceOver = counter.DefaultTimeout * 2 / 5
 // inexact, only if its slowest answer came when the patience was over, and never
 // the first round of both services. In no round do more than ten pass.
 func TestHerd(t *testing.T) {
-	const herd, places, services = 1000, 10, 2
+	const herd, places, services = 1000 / thrift, 10, 2
 	for _, backend := range defaultStores {
 		for _, protocol := range protocols {
 			t.Run(backend.name+", "+protocol.name, func(t *testing.T) {
