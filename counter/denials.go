@@ -6,7 +6,7 @@ import (
 )
 
 // denials is what this process remembers of keys that it was denied on, to
-// spare a store over a network. Two things, and bounded:
+// spare a store over a network. Three things, and bounded:
 //
 //   - A call just like one that was denied is denied without any traffic, for
 //     a second at most and not beyond its RetryAfter: until then counts can
@@ -16,6 +16,8 @@ import (
 //   - On a key that was denied lately a call reads before it adds. Otherwise
 //     the tickets of a crowd that is refused inflate the count for everybody,
 //     and each attempt of an attacker leaves an empty bucket behind.
+//   - Of a key on which calls of others were seen to be under way, its counts
+//     are not taken at their word for a moment.
 //
 // When it is full, any record makes place: forgetting one costs traffic and
 // nothing else.

@@ -16,10 +16,10 @@
 //
 // # Never more than Max
 //
-// In any true window of length Per at most Max hits are admitted, under any
-// concurrency, delay or crash, while the callers' clocks agree within
+// In any window of length Per at most Max hits are admitted, under any
+// concurrency, delay, pause or crash, while the callers' clocks agree within
 // Config.Skew and the store keeps its buckets. The price: a window is longer by
-// the width of its oldest bucket, and by skew and budget.
+// the width of its oldest bucket, and by the skew.
 //
 // # A dropped error fails closed
 //

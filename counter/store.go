@@ -122,7 +122,7 @@ type Taking struct {
 	Deadline time.Time       // as in Op
 	Ladder   tiers.Ladder    // the tiers to add to
 	TTLs     []time.Duration // TTLs[i] is that of tier i, as in Slot
-	Slack    time.Duration   // how much further back each window reaches: the callers' skew and budget
+	Slack    time.Duration   // by which each window reaches further back than Per: the callers' skew
 	N        int64           // one or more, at most the Max of every Window
 	Peek     bool            // find out, but write nothing
 	AnyLabel bool            // as in Op

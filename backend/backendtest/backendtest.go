@@ -161,5 +161,5 @@ func (s *subject) counter(name string, cfg counter.Config) (*counter.Counter, er
 	return counter.New(s.Store, cfg)
 }
 
-// enough is a budget that no machine is too slow for.
+// enough is a time that no machine is too slow for.
 const enough = 30 * time.Second

@@ -54,7 +54,7 @@ func (c *checkCmd) Run(e *env) error {
 	if c.Settle == 0 || time.Duration(c.Settle) > time.Minute {
 		return usageError{errors.New("--settle: want more than zero, and at most a minute")}
 	}
-	// The store's own timeout is for what the check asks without a budget.
+	// The store's own timeout is for what the check asks without a deadline.
 	store, err := openStore(c.Store, 2*check.Patience(time.Duration(c.Timeout)))
 	if err != nil {
 		return err
