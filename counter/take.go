@@ -389,6 +389,10 @@ func (c *Counter) failed(ctx context.Context, event string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("counter: event %q: %w", event, ctx.Err())
 	}
+	// A store may keep the deadline of ctx before the timer of ctx has rung.
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return fmt.Errorf("counter: event %q: %w", event, context.DeadlineExceeded)
+	}
 	return &storeError{event, err}
 }
 

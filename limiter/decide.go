@@ -162,7 +162,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 		defer cancel()
 		var a answer
 		a.v, a.err = l.ask(inTime, q, own)
-		a.late = inTime.Err() != nil
+		a.late = inTime.Err() != nil || errors.Is(a.err, context.DeadlineExceeded)
 		select {
 		case answers <- a:
 		case keep := <-late:

@@ -123,12 +123,12 @@ func TestSustainedOverload(t *testing.T) {
 		cfg := counter.Config{Ladder: ladder, Now: func() time.Time { return clock() }, Skew: -1, Timeout: timeout}
 		counters = append(counters, newCounter(t, newStore(t, memcache.Config{}, addr), cfg))
 	}
-	// When a hit is gone: with its bucket, Timeout late.
-	leaves := func(hit time.Time) time.Time { return ladder.Buckets(hit)[0].End().Add(per + timeout) }
+	// When a hit is gone: with its bucket.
+	leaves := func(hit time.Time) time.Time { return ladder.Buckets(hit)[0].End().Add(per) }
 	began := time.Now()
 	var full []time.Time
 	for i := range limits[0].Max {
-		hit := began.Add(-time.Duration(i) * (per + timeout) / 40)
+		hit := began.Add(-time.Duration(i) * per / 40)
 		clock = func() time.Time { return hit }
 		require.NoError(t, counters[0].Add(context.Background(), key, 1))
 		full = append(full, hit)
@@ -151,7 +151,7 @@ func TestSustainedOverload(t *testing.T) {
 				attempts.Add(1)
 				if v.Allowed {
 					mu.Lock()
-					admitted = append(admitted, time.Now())
+					admitted = append(admitted, v.At())
 					mu.Unlock()
 				}
 				time.Sleep(5 * time.Millisecond)
