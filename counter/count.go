@@ -10,8 +10,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Add counts n hits of key, whatever its limits. n is one or more. An [ErrStore]
-// may have counted them all the same, in some tiers or in all.
+// Add counts n hits of key, whatever its limits. n is one or more. Hits of an Add
+// that failed are taken back, also if the store answers late; those of which the
+// store never said whether it added them stay until they age out.
 func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if err := key.check(); err != nil {
 		return err
@@ -26,7 +27,12 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	op := &Op{Key: string(stored), Ladder: c.plan.ladder, Deadline: c.deadline(), N: n}
 	return c.labelled(ctx, key, func(stamp time.Time, anyLabel bool) error {
 		op.Now, op.Add, op.AnyLabel = stamp, c.slots(stamp.UnixNano()), anyLabel
-		return c.store.Do(ctx, op)
+		err := c.store.Do(ctx, op)
+		if err != nil {
+			// Of tiers that were added to before others failed, nothing must stay.
+			_, _ = c.takeBack(ctx, op.Key, stamp, c.grace(op.Deadline), n, op.Add, nil)
+		}
+		return err
 	})
 }
 

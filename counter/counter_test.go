@@ -753,3 +753,20 @@ func TestAForgetThatStoodStill(t *testing.T) {
 		require.EqualValues(t, 1, n.High, path.name)
 	}
 }
+
+// An Add that fails in some tiers is taken back from the others.
+func TestHalfAnAddIsTakenBack(t *testing.T) {
+	store := newPlainStore()
+	c := newCounter(t, store, counter.Config{})
+	store.fault = func(op *counter.Op) (made, answered int, err error) {
+		if op.N > 0 {
+			return 2, 2, errors.New("the third is lost")
+		}
+		return 0, 0, nil
+	}
+	require.ErrorIs(t, c.Add(ctx, signup, 5), counter.ErrStore)
+	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		sum, _ := store.held(width)
+		require.Zero(t, sum, width)
+	}
+}
