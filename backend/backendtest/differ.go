@@ -15,7 +15,7 @@ import (
 // for: so many rounds each.
 const roundsVariable = "BACKENDTEST_ROUNDS"
 
-// roundsOf is how many rounds a race has: usual, unless the environment says
+// roundsOf is the number of rounds of a race: usual, unless the environment says
 // otherwise.
 func roundsOf(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv(roundsVariable)); err == nil && n > 0 {

@@ -53,7 +53,7 @@ var forgets = []check{
 	},
 }
 
-// forgetting is what a Counter asks for at now.
+// forgetting is the request of a Counter at now.
 func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *counter.Forgetting {
 	f := &counter.Forgetting{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(enough), Label: label, Remember: remember}
 	for _, t := range l.Tiers() {

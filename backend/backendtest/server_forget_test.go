@@ -9,7 +9,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// forgotten is what a server remembers of a Forget.
+// forgotten is a server's memory of a Forget.
 type forgotten struct {
 	label int64
 	dies  time.Time

@@ -17,11 +17,11 @@ import (
 var _ counter.Forgetter = (*Store)(nil)
 
 const (
-	// forgetWorkers is how many requests of a Forget are under way at once: few
+	// forgetWorkers is the most requests of a Forget that are under way at once: few
 	// enough that the server answers others in between.
 	forgetWorkers = 8
 
-	// forgetStep is how many items one step of a Forget looks for.
+	// forgetStep is the number of items that one step of a Forget looks for.
 	forgetStep = 4 * chunkSize
 )
 
@@ -111,7 +111,7 @@ func appendIndex(rows []row, index int64) []row {
 	return append(rows, row{index, index})
 }
 
-// stemOf is what stands between key and index in the name of an item.
+// stemOf is the part between key and index in the name of an item.
 func stemOf(width time.Duration) string { return string(appendStem(nil, "", width)) }
 
 // emptying is a Forget under way.

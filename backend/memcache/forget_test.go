@@ -19,7 +19,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// forgetting is what a Counter on the default ladder asks for at halfPast.
+// forgetting is the request of a Counter on the default ladder at halfPast.
 func forgetting(key string) *counter.Forgetting {
 	f := &counter.Forgetting{Key: key, Ladder: tiers.Default, Now: halfPast, Label: halfPast.UnixNano(), Remember: 26 * time.Hour}
 	for _, t := range tiers.Default.Tiers() {
