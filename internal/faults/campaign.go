@@ -18,11 +18,12 @@ type campaign struct {
 	plant string        // see [plants]
 	only  string        // the one world that there is; empty: all
 
-	stage  *stage
-	ctx    context.Context // done when no more calls are to be made
-	worlds []*world
-	began  time.Time
-	took   time.Duration
+	stage    *stage
+	ctx      context.Context // done when no more calls are to be made
+	worlds   []*world
+	began    time.Time
+	versions string // read when the campaign begins: the checkout may move on while it runs
+	took     time.Duration
 }
 
 // theWorlds are the stores: those that lose nothing, so that every window is
@@ -42,7 +43,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	defer cancel()
 	c.stage = &stage{failed: cancel}
 	defer c.stage.end()
-	c.ctx, c.began = ctx, time.Now()
+	c.ctx, c.began, c.versions = ctx, time.Now(), versions()
 	for i := range theWorlds {
 		w := &world{campaign: c, number: i + 1, name: theWorlds[i].name, crew: theWorlds[i].crew,
 			losing: theWorlds[i].losing, share: theWorlds[i].share}

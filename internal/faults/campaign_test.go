@@ -59,7 +59,7 @@ func TestShortCampaign(t *testing.T) {
 		require.Positive(t, came[k.name], k.name)
 	}
 	require.Positive(t, sum.Full, "no window was full: that proves nothing")
-	t.Log("\n" + c.page(again, c.began))
+	t.Log("\n" + c.page(again))
 }
 
 // runCampaign runs a campaign, and prints what it finds.

@@ -76,7 +76,7 @@ func run(args []string, stdout io.Writer, stderr *os.File) int {
 	show, clear := progress(stderr, c.For)
 	err = campaign.run(ctx, show)
 	clear()
-	text := campaign.page(c.command(), campaign.began)
+	text := campaign.page(c.command())
 	if err == nil && c.Write != "" && interrupted.Err() == nil {
 		err = os.WriteFile(c.Write, []byte(text), 0o644)
 	} else {

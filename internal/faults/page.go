@@ -15,7 +15,7 @@ import (
 )
 
 // page is docs/reliability.md as the campaign has found it.
-func (c *campaign) page(command string, began time.Time) string {
+func (c *campaign) page(command string) string {
 	var b strings.Builder
 	if err := pageTemplate.Execute(&b, struct {
 		Date, Took, Machine, Versions, Command  string
@@ -24,8 +24,8 @@ func (c *campaign) page(command string, began time.Time) string {
 		Held, Apart, Why, Kinds, Came, Leftover string
 		Verdict                                 string
 	}{
-		Date: began.UTC().Format("2006-01-02 15:04 UTC"), Took: c.took.Round(time.Second).String(),
-		Machine: machine(), Versions: versions(), Command: command, Seed: c.seed,
+		Date: c.began.UTC().Format("2006-01-02 15:04 UTC"), Took: c.took.Round(time.Second).String(),
+		Machine: machine(), Versions: c.versions, Command: command, Seed: c.seed,
 		Calls: thousands(c.calls()), Faults: thousands(c.faults("")),
 		Held: c.held(), Apart: c.apart(), Why: c.why(), Kinds: c.byKind(), Came: c.byFault(), Leftover: c.leftover(),
 		Verdict: c.judgement(),
