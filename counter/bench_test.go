@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 )
@@ -56,16 +57,16 @@ func BenchmarkTake(b *testing.B) {
 }
 
 // noStore admits everything at once: what remains is the Counter's own cost.
-type noStore struct{ counter.Store }
+type noStore struct{ backend.Store }
 
 func (noStore) Local() {}
 
-func (noStore) Take(_ context.Context, t *counter.Taking) error {
+func (noStore) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = true
 	return nil
 }
 
-func (noStore) Together([]counter.Demand) bool { return true }
+func (noStore) Together([]backend.TakeKey) bool { return true }
 
 // BenchmarkOverhead is a Take without a store: reading the clock, making the
 // key, checking the call, making the verdict.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -20,44 +21,54 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if n < 1 || n > MaxCount {
 		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
 	}
-	stored := c.keys.append(nil, key)
-	if c.denied != nil {
-		defer c.denied.clear(stored)
+	r, err := c.begin(ctx, key)
+	if err != nil {
+		return err
 	}
-	op := &Op{Key: string(stored), Ladder: c.plan.ladder, Deadline: c.deadline(), N: n}
-	return c.labelled(ctx, key, func(stamp time.Time, anyLabel bool) error {
-		op.Now, op.Add, op.AnyLabel = stamp, c.slots(stamp.UnixNano()), anyLabel
-		err := c.store.Do(ctx, op)
+	if c.denied != nil {
+		defer c.denied.clear([]byte(r.Key))
+	}
+	return c.labelled(ctx, key, r, func(r backend.Request) error {
+		r.N, r.Add = n, c.slots(r.Now.UnixNano())
+		err := c.store.Do(ctx, &r)
 		if err != nil {
 			// Of tiers that were added to before others failed, nothing must stay.
-			_, _ = c.takeBack(ctx, op.Key, stamp, c.grace(op.Deadline), n, op.Add, nil)
+			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
 		}
 		return err
 	})
 }
 
-// labelled calls f with a reading of the clock, and with another as often as the
-// store has dropped what the label needs; in the end it goes by what the store
-// still has. Errors of f are the store's.
-func (c *Counter) labelled(ctx context.Context, key Key, f func(stamp time.Time, anyLabel bool) error) error {
-	stamp, err := c.begin(ctx, key)
-	if err != nil {
-		return err
+// begin is a request for key that begins now, for a call that is no Take.
+func (c *Counter) begin(ctx context.Context, key Key) (backend.Request, error) {
+	if err := ctx.Err(); err != nil {
+		return backend.Request{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
-	for labels, anyLabel := 1, false; ; labels++ {
-		err := f(stamp, anyLabel)
+	r := backend.Request{Key: string(c.keys.append(nil, key)), Ladder: c.plan.ladder, Now: c.now(), Deadline: c.deadline()}
+	if err := tiers.CheckTime(r.Now); err != nil {
+		return r, fmt.Errorf("counter: the clock: %w", err)
+	}
+	return r, nil
+}
+
+// labelled calls f with r, and with a new label as often as the store has
+// dropped what the label needs; in the end it goes by what the store still has.
+// Errors of f are the store's.
+func (c *Counter) labelled(ctx context.Context, key Key, r backend.Request, f func(r backend.Request) error) error {
+	for labels := 1; ; labels++ {
+		err := f(r)
 		switch {
 		case err == nil:
 			return nil
-		case anyLabel || !errors.Is(err, ErrStaleLabel):
-			return c.failed(ctx, key.Event, err)
+		case r.AnyLabel || !errors.Is(err, backend.ErrStaleLabel):
+			return callError(ctx, key.Event, err)
 		}
 		c.stats.staleLabels.Add(1)
-		before := stamp
-		if stamp, err = c.begin(ctx, key); err != nil {
+		again, err := c.begin(ctx, key)
+		if err != nil {
 			return err
 		}
-		anyLabel = labels == maxLabels || !stamp.After(before)
+		r.Now, r.AnyLabel = again.Now, labels == maxLabels || !again.Now.After(r.Now)
 	}
 }
 
@@ -77,10 +88,13 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	if err != nil {
 		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
+	r, err := c.begin(ctx, key)
+	if err != nil {
+		return Count{}, err
+	}
 	var count Count
-	deadline := c.deadline()
-	err = c.labelled(ctx, key, func(stamp time.Time, anyLabel bool) error {
-		s := survey{c: c, key: string(c.keys.append(nil, key)), stamp: stamp, deadline: deadline, anyLabel: anyLabel}
+	err = c.labelled(ctx, key, r, func(r backend.Request) error {
+		s := survey{c: c, base: r}
 		count, err = s.high(ctx, window, fine)
 		return err
 	})
@@ -90,10 +104,10 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 // high counts the window of the given length, whose edge is read from tier fine.
 func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Count, error) {
 	c, ladder := s.c, s.c.plan.ladder
-	now, width, top := s.stamp.UnixNano(), int64(ladder.At(fine).Width), ladder.Decision(window)
+	now, width, top := s.label(), int64(ladder.At(fine).Width), ladder.Decision(window)
 	// The edge: fine buckets that hold anything from before the window, by
 	// whoever's clock. They count in High alone.
-	from, sure := now-int64(window)-c.plan.left, now-int64(window)+c.plan.right
+	from, sure := now-int64(window)-c.plan.skew, now-int64(window)+c.plan.skew
 	inside := -tiers.Index(-sure, ladder.At(fine).Width) * width // sure, rounded up
 	edge := tiers.Run{Width: ladder.At(fine).Width, First: tiers.Index(from, ladder.At(fine).Width)}
 	edge.N = inside/width - edge.First
@@ -101,7 +115,7 @@ func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Coun
 	if edge.N > 0 {
 		s.covers[0] = tiers.Cover{edge}
 	}
-	s.covers[1] = ladder.Append(nil, inside, max(inside, now+c.plan.right), fine, top, top)
+	s.covers[1] = ladder.Append(nil, inside, max(inside, now+c.plan.skew), fine, top, top)
 	if err := s.fetch(ctx, append(s.covers[0][:len(s.covers[0]):len(s.covers[0])], s.covers[1]...)); err != nil {
 		return Count{}, err
 	}
@@ -136,7 +150,7 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	if !from.Before(to) {
 		return nil, fmt.Errorf("counter: series: from %v is not before to %v", from, to)
 	}
-	stamp, err := c.begin(ctx, key)
+	r, err := c.begin(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +167,7 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	// Coarser tiers are kept longer, and do for widths that they divide; none
 	// that does is coarser than this one.
 	start := tiers.Bucket{Width: width, Index: tiers.Index(from.UnixNano(), width)}
-	if age := stamp.Sub(start.Start()); age > t.Keep+t.Width {
+	if age := r.Now.Sub(start.Start()); age > t.Keep+t.Width {
 		return nil, fmt.Errorf("counter: series: %v is %s ago, and tier %s is kept for %s", start.Start().UTC(), dur.Format(age), dur.Format(t.Width), dur.Format(t.Keep))
 	}
 	points := tiers.Index(to.UnixNano()-1, width) - start.Index + 1
@@ -161,10 +175,11 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	if points > MaxPoints/each {
 		return nil, fmt.Errorf("counter: series: %d points of %d buckets each, want at most %d buckets", points, each, MaxPoints)
 	}
-	s := survey{c: c, key: string(c.keys.append(nil, key)), stamp: stamp, deadline: c.deadline(), anyLabel: true}
+	r.AnyLabel = true
+	s := survey{c: c, base: r}
 	run := tiers.Run{Width: t.Width, First: start.Index * each, N: points * each}
 	if err := s.fetch(ctx, tiers.Cover{run}); err != nil {
-		return nil, c.failed(ctx, key.Event, err)
+		return nil, callError(ctx, key.Event, err)
 	}
 	series := make([]Point, points)
 	for i := range series {
@@ -175,16 +190,4 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 		}
 	}
 	return series, nil
-}
-
-// begin reads the clock for a call on key.
-func (c *Counter) begin(ctx context.Context, key Key) (time.Time, error) {
-	if err := ctx.Err(); err != nil {
-		return time.Time{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
-	}
-	stamp := c.now()
-	if err := tiers.CheckTime(stamp); err != nil {
-		return stamp, fmt.Errorf("counter: the clock: %w", err)
-	}
-	return stamp, nil
 }

@@ -1,11 +1,13 @@
 package counter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -75,8 +77,8 @@ type Config struct {
 // Counter counts hits of keys and limits them. It is used by many goroutines at
 // once. [New] makes one; the zero Counter is not usable.
 type Counter struct {
-	store   Store
-	taker   Taker // nil if the store has no atomic step
+	store   backend.Store
+	atomic  backend.Atomic // nil if the store has no atomic step
 	now     func() time.Time
 	skew    time.Duration
 	settle  time.Duration // zero: a try may last for ever
@@ -86,13 +88,13 @@ type Counter struct {
 	keys    keyMaker
 	denied  *denials // nil for a store in this process
 	lines   *lines   // nil for a store in this process
-	pool    sync.Pool
+	calls   sync.Pool
 	stats   stats
 }
 
 // New makes a Counter on a store. The error names the field of cfg that is
 // wrong.
-func New(store Store, cfg Config) (*Counter, error) {
+func New(store backend.Store, cfg Config) (*Counter, error) {
 	if store == nil {
 		return nil, errors.New("counter: the store is nil")
 	}
@@ -102,7 +104,7 @@ func New(store Store, cfg Config) (*Counter, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	_, local := store.(Local)
+	_, local := store.(backend.Local)
 	cfg.Skew = orDefault(cfg.Skew, DefaultSkew, local)
 	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
 	cfg.Timeout = orDefault(cfg.Timeout, DefaultTimeout, local)
@@ -115,9 +117,9 @@ func New(store Store, cfg Config) (*Counter, error) {
 	if cfg.Timeout > maxTimeout {
 		return nil, fmt.Errorf("counter: timeout %s, want at most %s", dur.Format(cfg.Timeout), dur.Format(maxTimeout))
 	}
-	taker, _ := store.(Taker)
+	atomic, _ := store.(backend.Atomic)
 	layout, unsettled := cfg.Ladder.String(), time.Duration(0)
-	if taker == nil {
+	if atomic == nil {
 		layout += fmt.Sprintf("; skew %d, settle %d", cfg.Skew, cfg.Settle)
 		unsettled = cfg.Settle
 	}
@@ -127,7 +129,7 @@ func New(store Store, cfg Config) (*Counter, error) {
 	}
 	c := &Counter{
 		store:   store,
-		taker:   taker,
+		atomic:  atomic,
 		now:     cfg.Now,
 		skew:    cfg.Skew,
 		settle:  cfg.Settle,
@@ -141,12 +143,7 @@ func New(store Store, cfg Config) (*Counter, error) {
 	for i := range cfg.Ladder.Len() {
 		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}
-	c.pool.New = func() any {
-		return &scratch{
-			taking: Taking{Ladder: cfg.Ladder, TTLs: c.ttls, Slack: cfg.Skew},
-			tokens: &tokens{owner: c},
-		}
-	}
+	c.calls.New = func() any { return &call{c: c, tokens: &tokens{owner: c}} }
 	return c, nil
 }
 
@@ -166,7 +163,7 @@ func (c *Counter) Ladder() tiers.Ladder { return c.plan.ladder }
 // Local tells whether the store is in this process: no network, nothing to wait
 // for. See the interface of the same name.
 func (c *Counter) Local() bool {
-	_, local := c.store.(Local)
+	_, local := c.store.(backend.Local)
 	return local
 }
 
@@ -178,7 +175,7 @@ func (c *Counter) Check(limits Limits) error {
 		return err
 	}
 	for _, limit := range limits {
-		if _, err := c.plan.ladder.Finest(limit.Per); err != nil {
+		if _, err := c.plan.window(limit); err != nil {
 			return fmt.Errorf("counter: limit %s: %w", limit, err)
 		}
 	}
@@ -210,6 +207,19 @@ func (c *Counter) graceTime() time.Duration {
 	return min(c.timeout, c.settle)
 }
 
+// callError says whose fault err is, which the store returned: the caller's
+// context or the store itself.
+func callError(ctx context.Context, event string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("counter: event %q: %w", event, ctx.Err())
+	}
+	// A store may keep the deadline of ctx before the timer of ctx has rung.
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return fmt.Errorf("counter: event %q: %w", event, context.DeadlineExceeded)
+	}
+	return &storeError{event, err}
+}
+
 // storeError is an error of the store, met while counting an event. It does not
 // name the feature, which may be somebody's address.
 type storeError struct {
@@ -225,3 +235,8 @@ func (e *storeError) Unwrap() error { return e.err }
 
 // Is makes every storeError an [ErrStore].
 func (e *storeError) Is(target error) bool { return target == ErrStore }
+
+// ErrStore is the mark that [errors.Is] finds in an error of the store: it could
+// not be reached, answered too late or wrongly, or has no room. Any other error
+// of a [Counter] is the caller's mistake or the caller's context.
+var ErrStore = backend.ErrStore

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
@@ -338,7 +339,7 @@ func TestCheckIsWhatTakeWouldSay(t *testing.T) {
 func TestLocalIsTheStoresWord(t *testing.T) {
 	store := memory.New(memory.Config{})
 	require.True(t, newCounter(t, store, counter.Config{}).Local())
-	require.False(t, newCounter(t, struct{ counter.Store }{store}, counter.Config{}).Local())
+	require.False(t, newCounter(t, struct{ backend.Store }{store}, counter.Config{}).Local())
 }
 
 // A Refund gives back once: not for the same verdict again, nor for a copy, nor
@@ -470,7 +471,7 @@ func TestHugeCounts(t *testing.T) {
 func TestAStoreThatFails(t *testing.T) {
 	broken := errors.New("connection refused")
 	store := newPlainStore()
-	store.fault = func(*counter.Op) (int, int, error) { return 0, 0, broken }
+	store.fault = func(*backend.Request) (int, int, error) { return 0, 0, broken }
 	c := newCounter(t, store, newClock(noon).config())
 	for name, call := range map[string]func() error{
 		"take": func() error {
@@ -509,7 +510,7 @@ func TestHalfAnAnswerIsTakenBack(t *testing.T) {
 				c := newCounter(t, store, newClock(noon).config())
 				require.True(t, take(t, c, signup, 1, limits("5/d")).Allowed)
 				visit, hangUp := context.WithCancel(ctx)
-				store.fault = func(op *counter.Op) (int, int, error) {
+				store.fault = func(op *backend.Request) (int, int, error) {
 					if op.N > 0 {
 						hangUp()
 						return made, answered, errors.New("cut off")
@@ -569,7 +570,7 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, v.Allowed)
 				tries, label := int64(1), second
-				if _, atomic := store.(counter.Taker); atomic {
+				if _, atomic := store.(backend.Atomic); atomic {
 					tries, label = 0, start
 				}
 				require.Equal(t, tries, c.Stats().LateTries)
@@ -758,7 +759,7 @@ func TestAForgetThatStoodStill(t *testing.T) {
 func TestHalfAnAddIsTakenBack(t *testing.T) {
 	store := newPlainStore()
 	c := newCounter(t, store, counter.Config{})
-	store.fault = func(op *counter.Op) (made, answered int, err error) {
+	store.fault = func(op *backend.Request) (made, answered int, err error) {
 		if op.N > 0 {
 			return 2, 2, errors.New("the third is lost")
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -24,7 +25,7 @@ type stoppingStore struct {
 
 var errStopped = errors.New("stopping: no answer by the deadline")
 
-func (s *stoppingStore) Do(ctx context.Context, op *counter.Op) error {
+func (s *stoppingStore) Do(ctx context.Context, op *backend.Request) error {
 	var late <-chan time.Time
 	if !op.Deadline.IsZero() {
 		late = time.After(time.Until(op.Deadline))

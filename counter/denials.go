@@ -1,8 +1,11 @@
 package counter
 
 import (
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
 // denials is what this process remembers of keys that it was denied on, to
@@ -34,37 +37,37 @@ const (
 
 // denial is what is remembered of one key, or of one call for several keys.
 type denial struct {
-	lately  int64    // until then, calls read first
-	until   int64    // until then, the call below is denied; zero: not
-	n       int64    // the call's n
-	windows []Window // its limits, with what was found
-	learnt  int64    // when until was set, as a number of denials.seq
-	cleared int64    // when the key's counts were last changed otherwise
-	crowd   int64    // until then, others are taken to be under way on the key
+	lately  int64            // until then, calls read first
+	until   int64            // until then, the call below is denied; zero: not
+	n       int64            // the call's n, of its first key
+	windows []backend.Window // its limits, with what was found
+	learnt  int64            // when until was set, as a number of denials.seq
+	cleared int64            // when the key's counts were last changed otherwise
+	crowd   int64            // until then, others are taken to be under way on the key
 }
 
 func newDenials() *denials { return &denials{keys: map[string]denial{}} }
 
 // recall tells whether this very call is remembered as denied at now; if so it
 // fills in what was found then.
-func (d *denials) recall(demands []Demand, now, n int64) bool {
+func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.keys) == 0 {
 		return false
 	}
-	r := d.keys[string(callKey(demands))]
+	r := d.keys[string(callKey(keys))]
 	// A clock that was set back must not make a second last for hours.
-	if now >= r.until || now < r.until-int64(maxRecall) || n != r.n {
+	if now >= r.until || now < r.until-int64(maxRecall) || keys[0].N != r.n {
 		return false
 	}
 	k := 0
-	for _, demand := range demands {
-		if len(demands) > 1 && d.keys[string(demand.Key)].cleared > r.learnt {
+	for _, key := range keys {
+		if len(keys) > 1 && d.keys[string(key.Key)].cleared > r.learnt {
 			return false
 		}
-		for _, w := range demand.Windows {
-			if k == len(r.windows) || r.windows[k].Limit != w.Limit {
+		for _, w := range key.Windows {
+			if k == len(r.windows) || r.windows[k].Max != w.Max || r.windows[k].Reach != w.Reach {
 				return false
 			}
 			k++
@@ -73,19 +76,19 @@ func (d *denials) recall(demands []Demand, now, n int64) bool {
 	if k != len(r.windows) {
 		return false
 	}
-	for _, demand := range demands {
-		copy(demand.Windows, r.windows)
-		r.windows = r.windows[len(demand.Windows):]
+	for _, key := range keys {
+		copy(key.Windows, r.windows)
+		r.windows = r.windows[len(key.Windows):]
 	}
 	return true
 }
 
 // lately tells whether one of the keys was denied lately.
-func (d *denials) lately(demands []Demand, now int64) bool {
+func (d *denials) lately(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, demand := range demands {
-		if now < d.keys[string(demand.Key)].lately {
+	for _, key := range keys {
+		if now < d.keys[string(key.Key)].lately {
 			return true
 		}
 	}
@@ -93,11 +96,11 @@ func (d *denials) lately(demands []Demand, now int64) bool {
 }
 
 // note remembers which keys denied a call, or that they admitted it.
-func (d *denials) note(demands []Demand, now, n int64, allowed bool) {
+func (d *denials) note(keys []backend.TakeKey, now int64, allowed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, demand := range demands {
-		r, there := d.keys[string(demand.Key)]
+	for _, key := range keys {
+		r, there := d.keys[string(key.Key)]
 		if allowed && !there {
 			continue
 		}
@@ -106,25 +109,25 @@ func (d *denials) note(demands []Demand, now, n int64, allowed bool) {
 			d.seq++
 			r.cleared = d.seq
 		}
-		for _, w := range demand.Windows {
-			if !allowed && w.Count > w.Max-n {
-				r.lately = max(r.lately, now+int64(w.Per))
+		for _, w := range key.Windows {
+			if !allowed && w.Count > w.Max-key.N {
+				r.lately = max(r.lately, now+int64(w.Reach))
 			}
 		}
 		if r.lately > 0 || there {
-			d.put(demand.Key, r)
+			d.put(key.Key, r)
 		}
 	}
 }
 
 // crowd remembers that calls of others were seen to be under way on these keys.
-func (d *denials) crowd(demands []Demand, until int64) {
+func (d *denials) crowd(keys []backend.TakeKey, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, demand := range demands {
-		r := d.keys[string(demand.Key)]
+	for _, key := range keys {
+		r := d.keys[string(key.Key)]
 		r.crowd = until
-		d.put(demand.Key, r)
+		d.put(key.Key, r)
 	}
 }
 
@@ -139,25 +142,25 @@ func (d *denials) crowded(key []byte, now int64) bool {
 // the store: a denial is remembered until the call would be admitted, and a
 // second at most. That is by this process's own clock: what RetryAfter adds for
 // those whose clocks are behind would deny wrongly here.
-func (d *denials) learn(c *Counter, demands []Demand, now, n int64, allowed bool) {
-	d.note(demands, now, n, allowed)
+func (d *denials) learn(c *Counter, keys []backend.TakeKey, now int64, allowed bool) {
+	d.note(keys, now, allowed)
 	if allowed {
 		return
 	}
 	var retry time.Duration
-	var windows []Window
-	for _, demand := range demands {
-		for i := range demand.Windows {
-			retry = max(retry, c.state(&demand.Windows[i], now, n, false).retryAfter)
+	var windows []backend.Window
+	for _, key := range keys {
+		for i := range key.Windows {
+			retry = max(retry, c.plan.state(&key.Windows[i], now, key.N, false).retryAfter)
 		}
-		windows = append(windows, demand.Windows...)
+		windows = append(windows, key.Windows...)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := callKey(demands)
+	key := callKey(keys)
 	r := d.keys[string(key)]
 	d.seq++
-	r.until, r.n, r.windows, r.learnt = now+int64(min(retry-c.skew, maxRecall)), n, windows, d.seq
+	r.until, r.n, r.windows, r.learnt = now+int64(min(retry-c.skew, maxRecall)), keys[0].N, windows, d.seq
 	d.put(key, r)
 }
 
@@ -183,13 +186,14 @@ func (d *denials) put(key []byte, r denial) {
 }
 
 // callKey names a call: no stored key holds a space.
-func callKey(demands []Demand) []byte {
-	key := demands[0].Key
-	if len(demands) > 1 {
-		key = append([]byte(nil), key...)
+func callKey(keys []backend.TakeKey) []byte {
+	if len(keys) == 1 {
+		return keys[0].Key
 	}
-	for _, demand := range demands[1:] {
-		key = append(append(key, ' '), demand.Key...)
+	var name []byte
+	for i := range keys {
+		name = append(append(name, keys[i].Key...), ' ')
+		name = append(strconv.AppendInt(name, keys[i].N, 10), ' ')
 	}
-	return key
+	return name
 }

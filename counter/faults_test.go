@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -37,7 +38,7 @@ func (s *farStore) delay() time.Duration {
 
 const budget = 50 * time.Millisecond
 
-func (s *farStore) Do(ctx context.Context, op *counter.Op) error {
+func (s *farStore) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}

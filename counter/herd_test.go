@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
@@ -19,14 +20,14 @@ import (
 // ticket protocol on a store that can only add and read.
 var paths = []struct {
 	name  string
-	store func() counter.Store
+	store func() backend.Store
 }{
-	{"taker", func() counter.Store { return memory.New(memory.Config{}) }},
-	{"ticket", func() counter.Store { return newPlainStore() }},
-	{"ticket on memory", func() counter.Store { return struct{ counter.Store }{memory.New(memory.Config{})} }},
+	{"taker", func() backend.Store { return memory.New(memory.Config{}) }},
+	{"ticket", func() backend.Store { return newPlainStore() }},
+	{"ticket on memory", func() backend.Store { return struct{ backend.Store }{memory.New(memory.Config{})} }},
 }
 
-func newCounter(t testing.TB, store counter.Store, cfg counter.Config) *counter.Counter {
+func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
 	c, err := counter.New(store, cfg)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -14,7 +15,7 @@ import (
 // MaxCount is the largest Max of a [Limit] and the largest n of a call: 2^53-1,
 // the whole numbers that every store, scripts in floating point included,
 // counts exactly.
-const MaxCount = 1<<53 - 1
+const MaxCount = backend.MaxCount
 
 // Limit says: at most Max in any window of length Per, wherever it begins.
 type Limit struct {

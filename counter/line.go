@@ -2,6 +2,7 @@ package counter
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +38,54 @@ type line struct {
 	waiting []chan struct{} // of those who wait, first come first; each is closed for whoever is let in
 	next    *line           // in the list of those that are free
 }
+
+// errQueue is the error of a call whose patience ended before it was its turn.
+var errQueue = errors.New("too many calls of this key were under way, and none of them was answered in time")
+
+// queue is decide behind the calls of the same keys that came before it, with a
+// label that was read after the waiting.
+func (k *call) queue(ctx context.Context) (bool, error) {
+	c := k.c
+	if deadline, ok := ctx.Deadline(); ok && !k.req.Deadline.IsZero() && deadline.Before(k.req.Deadline) {
+		k.req.Deadline = deadline
+	}
+	if k.req.Peek {
+		return k.decide(ctx)
+	}
+	if k.recalled() {
+		return false, nil
+	}
+	order := k.order()
+	queued := false
+	for i, d := range order {
+		waited, err := c.lines.enter(ctx, k.req.Keys[d].Key, k.req.Deadline)
+		if err != nil {
+			k.leave(order[:i])
+			return false, callError(ctx, k.asks[d].Key.Event, err)
+		}
+		queued = queued || waited
+	}
+	defer k.leave(order)
+	if queued {
+		c.stats.waited.Add(1)
+		if err := k.read(); err != nil {
+			return false, err
+		}
+		if k.recalled() {
+			return false, nil
+		}
+	}
+	return k.decide(ctx)
+}
+
+func (k *call) leave(entered []int) {
+	for _, d := range entered {
+		k.c.lines.leave(k.req.Keys[d].Key)
+	}
+}
+
+// recalled tells whether this very call is remembered as denied.
+func (k *call) recalled() bool { return k.c.denied.recall(k.req.Keys, k.label) }
 
 func newLines() *lines {
 	l := &lines{}
@@ -121,8 +170,8 @@ func (l *lines) leave(key []byte) {
 
 // crowded tells whether others are seen to be under way on the key, in this
 // process or a moment ago by it.
-func (c *Counter) crowded(key []byte, stamp time.Time) bool {
-	return c.lines != nil && (c.lines.crowded(key) || c.denied.crowded(key, stamp.UnixNano()))
+func (c *Counter) crowded(key []byte, label int64) bool {
+	return c.lines != nil && (c.lines.crowded(key) || c.denied.crowded(key, label))
 }
 
 // crowded tells whether more than one call of the key is under way or waits.

@@ -77,11 +77,11 @@ type model struct {
 	ticketOf           func(m *model, label int) int // the ticket tier depends on the clock
 	subtract           bool                          // the left edge is a coarse bucket minus fine ones
 
-	plan  [maxCallers]plan
-	reach [maxCallers][]reach // reach[i][k] is that of the limit asks[i][k]
-	first map[[2]int][]read   // by caller and label
-	rest  map[[3]int][]read   // by caller, label and now
-	ends  int                 // time stops here
+	plan   [maxCallers]plan
+	bounds [maxCallers][]bounds // bounds[i][k] are those of the limit asks[i][k]
+	first  map[[2]int][]read    // by caller and label
+	rest   map[[3]int][]read    // by caller, label and now
+	ends   int                  // time stops here
 }
 
 // read is one bucket to read, for one limit.
@@ -140,32 +140,34 @@ func (m *model) prepare(t *testing.T) {
 	}
 	for i := range m.n {
 		p := newPlan(ladder, time.Duration(m.eps)*tick, time.Duration(m.settleOf(i))*tick)
-		for _, h := range []struct {
-			other *int
-			value *int64
-		}{{m.ended, &p.ended}, {m.left, &p.left}, {m.right, &p.right}} {
-			if h.other != nil {
-				*h.value = int64(*h.other) * int64(tick)
-			}
-		}
-		m.plan[i], m.reach[i] = p, nil
+		m.bounds[i] = nil
 		shared := ladder.Len()
 		for _, rule := range m.asks[i] {
 			per := time.Duration(m.limits[rule][1]) * tick
 			fine, err := ladder.Finest(per)
 			require.NoError(t, err)
-			r := p.reachOf(per, fine, ladder.Decision(per))
+			b := p.boundsOf(per, fine)
 			if m.narrow {
-				r.back = int64(per) + p.left
+				b.reach = int64(per) + p.skew
 			}
-			m.reach[i] = append(m.reach[i], r)
-			shared = min(shared, r.top)
+			if m.left != nil {
+				b.reach += int64(*m.left-m.eps) * int64(tick)
+			}
+			m.bounds[i] = append(m.bounds[i], b)
+			shared = min(shared, b.top)
 		}
-		for k := range m.reach[i] {
+		for k := range m.bounds[i] {
 			if m.sharedTicket {
-				m.reach[i][k].top = shared
+				m.bounds[i][k].top = shared
 			}
 		}
+		if m.ended != nil {
+			p.ending = int64(*m.ended) * int64(tick)
+		}
+		if m.right != nil {
+			p.skew = int64(*m.right) * int64(tick)
+		}
+		m.plan[i] = p
 	}
 	m.first, m.rest = map[[2]int][]read{}, map[[3]int][]read{}
 	m.ends = m.start + m.span + m.d + 3
@@ -184,12 +186,12 @@ func (m *model) cell(rod int, label int) int8 {
 	return int8(label/w - m.start/w)
 }
 
-func (m *model) reachAt(i, k, label int) reach {
-	r := m.reach[i][k]
+func (m *model) boundsAt(i, k, label int) bounds {
+	b := m.bounds[i][k]
 	if m.ticketOf != nil {
-		r.top = m.ticketOf(m, label)
+		b.top = m.ticketOf(m, label)
 	}
-	return r
+	return b
 }
 
 // buckets turns a cover into single reads; what is before m.start holds nothing.
@@ -217,12 +219,12 @@ func (m *model) firstReads(i, label int) []read {
 	var reads []read
 	p := &m.plan[i]
 	for k, rule := range m.asks[i] {
-		r := m.reachAt(i, k, label)
+		r := m.boundsAt(i, k, label)
 		ns := int64(label) * int64(tick)
 		if m.subtract {
 			top := int64(m.ladder[r.top][0]) * int64(tick)
 			fine := int64(m.ladder[r.fine][0]) * int64(tick)
-			from := ns - r.back
+			from := ns - r.reach
 			whole := from / top * top
 			end := p.settledEnd(ns, r)
 			reads = m.buckets(reads, rule, p.ladder.Append(nil, whole, end-1, r.top, r.top, r.top), 1)
@@ -248,7 +250,7 @@ func (m *model) restReads(i, label, now int) []read {
 	var reads []read
 	p := &m.plan[i]
 	for k, rule := range m.asks[i] {
-		r := m.reachAt(i, k, label)
+		r := m.boundsAt(i, k, label)
 		ns := int64(label) * int64(tick)
 		cover := p.unsettled(nil, ns, int64(now)*int64(tick), r)
 		w := int64(p.ladder.At(r.top).Width)
@@ -459,7 +461,7 @@ func (c *checker) confirm(s state, i, clock int, late bool) {
 	}
 	fits := true
 	for k, rule := range m.asks[i] {
-		ticket := m.reachAt(i, k, int(me.label)).top
+		ticket := m.boundsAt(i, k, int(me.label)).top
 		fits = fits && int(me.ticket[ticket])+int(me.sum[rule]) <= m.limits[rule][0]
 	}
 	me.reads, me.sum, me.now = 0, [maxRules]int8{}, 0

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -23,7 +24,7 @@ type plainStore struct {
 
 	// fault, if set, is asked before each trip. What it returns is the trip's
 	// error; the first so many additions are made, of those so many are answered.
-	fault func(op *counter.Op) (made, answered int, err error)
+	fault func(op *backend.Request) (made, answered int, err error)
 	// pause, if set, is called between the operations of a trip.
 	pause func()
 }
@@ -38,11 +39,11 @@ type item struct {
 	dies  time.Time
 }
 
-var _ counter.Store = (*plainStore)(nil)
+var _ backend.Store = (*plainStore)(nil)
 
 func newPlainStore() *plainStore { return &plainStore{buckets: map[cell]item{}} }
 
-func (s *plainStore) Do(ctx context.Context, op *counter.Op) error {
+func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}
@@ -96,7 +97,7 @@ func (s *plainStore) Do(ctx context.Context, op *counter.Op) error {
 	return fail
 }
 
-func (s *plainStore) add(op *counter.Op, slot *counter.Slot) (int64, error) {
+func (s *plainStore) add(op *backend.Request, slot *backend.Slot) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := cell{op.Key, slot.Bucket}

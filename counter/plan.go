@@ -3,6 +3,7 @@ package counter
 import (
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -15,47 +16,59 @@ import (
 // call has read from its own clock.
 type plan struct {
 	ladder tiers.Ladder
-	skew   int64
+	skew   int64 // how far apart the clocks of two callers may be
 	settle int64 // how long a try may last, from its label to its last confirmed addition; 0 on a store with an atomic step
 
-	young int64 // hits this long before a label may still be taken back: skew + settle, and settle again
-	ended int64 // a bucket is settled when it ended this long before the label: skew + settle
-	left  int64 // how much further back than Per every window reaches: skew
-	right int64 // how far beyond the confirming clock reading others may have stamped: skew
+	ending int64 // a bucket is settled when it ended this long before the label: skew + settle
+	young  int64 // hits this long before a label may still be taken back: skew + settle, and settle again
 }
 
 func newPlan(ladder tiers.Ladder, skew, settle time.Duration) plan {
 	s, t := int64(skew), int64(settle)
-	return plan{ladder: ladder, skew: s, settle: t, young: s + 2*t, ended: s + t, left: s, right: s}
+	return plan{ladder: ladder, skew: s, settle: t, ending: s + t, young: s + 2*t}
 }
 
-// reach is the use that one limit makes of the ladder.
-type reach struct {
-	back int64 // how far before the label the window begins: Per and what is added to it
-	fine int   // the tier of its left edge
-	top  int   // its decision tier: the coarsest of its cover, and the one whose increment is its ticket
+// window is limit as a store is asked for it. The error is that of a ladder which
+// keeps no tier for the limit.
+func (p *plan) window(limit Limit) (backend.Window, error) {
+	finest, err := p.ladder.Finest(limit.Per)
+	if err != nil {
+		return backend.Window{}, err
+	}
+	return backend.Window{Max: limit.Max, Reach: p.reach(limit.Per), Finest: finest}, nil
 }
 
-// reachOf is the reach of a window whose left edge is read from tier fine, and
-// whose decision tier is top.
+// reach is how far before the label a window of that length begins: Per + Skew,
+// since the labels of two hits that are Per apart in true time are apart by Skew
+// more. By ticket a limit as wide as its ticket bucket reaches further, by
+// Settle: it reads its last bucket whole until that has settled, which is Settle
+// after the hits in it have left the window. Without the longeb bounds, which
+// RetryAfter is told by as well, a caller would be denied after the RetryAfter
+// that it was told.
+func (p *plan) reach(per time.Duration) time.Duration {
+	more := p.skew
+	if p.settle > 0 {
+		w := int64(p.ladder.At(p.ladder.Decision(per)).Width)
+		more += max(0, p.settle-(int64(per)-w))
+	}
+	return per + time.Duration(more)
+}
+
+// bounds are the use that one limit makes of the ladder.
+type bounds struct {
+	reach int64 // how far before the label the window begins
+	fine  int   // the tier of its left edge
+	top   int   // its decision tier: the coarsest of its cover, and the one whose increment is its ticket
+}
+
+// boundsOf are the bounds of a limit of that length whose left edge is read from
+// tier fine.
 //
 // The ticket of a limit is that of its own decision tier, whatever else a call
 // asks: callers with different limits on a key must have the tickets of a limit
 // that they share from one queue.
-func (p *plan) reachOf(per time.Duration, fine, top int) reach {
-	return reach{back: p.back(per, top), fine: fine, top: top}
-}
-
-// back is how far before the label a window of that length and decision tier
-// begins: Per + Skew, since the labels of two hits that are Per apart in true
-// time are apart by Skew more. By ticket a limit as wide as its ticket bucket
-// reaches further, by Settle: it reads its last bucket whole until that has
-// settled, which is Settle after the hits in it have left the window. Without
-// the longer reach, which RetryAfter is told by as well, a caller would be
-// denied after the RetryAfter that it was told.
-func (p *plan) back(per time.Duration, top int) int64 {
-	w := int64(p.ladder.At(top).Width)
-	return int64(per) + p.left + max(0, p.settle-(int64(per)-w))
+func (p *plan) boundsOf(per time.Duration, fine int) bounds {
+	return bounds{reach: int64(p.reach(per)), fine: fine, top: p.ladder.Decision(per)}
 }
 
 // settled appends the runs that may be read beside the additions: the limit's
@@ -67,15 +80,15 @@ func (p *plan) back(per time.Duration, top int) int64 {
 // land one by one, and only the order of those in one tier, the ticket's, is
 // the same for all who read it. That the unsettled part is read in this tier
 // alone is also what makes a left edge at Per + Skew enough.
-func (p *plan) settled(dst tiers.Cover, label int64, r reach) tiers.Cover {
-	end := p.settledEnd(label, r)
-	return p.ladder.Append(dst, label-r.back, end-1, r.fine, r.top, r.top)
+func (p *plan) settled(dst tiers.Cover, label int64, b bounds) tiers.Cover {
+	end := p.settledEnd(label, b)
+	return p.ladder.Append(dst, label-b.reach, end-1, b.fine, b.top, b.top)
 }
 
 // settledEnd is the end of the settled buckets of the ticket tier.
-func (p *plan) settledEnd(label int64, r reach) int64 {
-	width := p.ladder.At(r.top).Width
-	return tiers.Index(label-p.ended, width) * int64(width)
+func (p *plan) settledEnd(label int64, b bounds) int64 {
+	width := p.ladder.At(b.top).Width
+	return tiers.Index(label-p.ending, width) * int64(width)
 }
 
 // unsettled appends the runs of the ticket tier that must be read after all
@@ -83,13 +96,13 @@ func (p *plan) settledEnd(label int64, r reach) int64 {
 // own bucket, which the ticket stands for, and what lies right of that, as far
 // as another clock may be when ours, at confirmation, is at now. In the steady
 // state there are none.
-func (p *plan) unsettled(dst tiers.Cover, label, now int64, r reach) tiers.Cover {
-	width := p.ladder.At(r.top).Width
+func (p *plan) unsettled(dst tiers.Cover, label, now int64, b bounds) tiers.Cover {
+	width := p.ladder.At(b.top).Width
 	own := tiers.Index(label, width)
-	if first := p.settledEnd(label, r) / int64(width); first < own {
+	if first := p.settledEnd(label, b) / int64(width); first < own {
 		dst = append(dst, tiers.Run{Width: width, First: first, N: own - first})
 	}
-	if last := tiers.Index(now+p.right, width); last > own {
+	if last := tiers.Index(now+p.skew, width); last > own {
 		dst = append(dst, tiers.Run{Width: width, First: own + 1, N: last - own})
 	}
 	return dst
@@ -97,15 +110,21 @@ func (p *plan) unsettled(dst tiers.Cover, label, now int64, r reach) tiers.Cover
 
 // whole appends the cover of a call that only reads, at now: all that may have
 // been counted by then, by whichever clock it was stamped.
-func (p *plan) whole(dst tiers.Cover, now int64, r reach) tiers.Cover {
-	return p.ladder.Append(dst, now-r.back, now+p.right, r.fine, r.top, r.top)
+func (p *plan) whole(dst tiers.Cover, now int64, b bounds) tiers.Cover {
+	return p.ladder.Append(dst, now-b.reach, now+p.skew, b.fine, b.top, b.top)
 }
 
 // near tells whether a bucket of tier top ends so close to the label, before or
 // after it, that callers on its two sides can be under way at once.
 func (p *plan) near(label int64, top int) bool {
 	width := p.ladder.At(top).Width
-	return tiers.Index(label-p.young, width) != tiers.Index(label+p.ended, width)
+	return tiers.Index(label-p.young, width) != tiers.Index(label+p.ending, width)
+}
+
+// bucketAt is the bucket of that tier that holds the label.
+func (p *plan) bucketAt(label int64, tier int) tiers.Bucket {
+	width := p.ladder.At(tier).Width
+	return tiers.Bucket{Width: width, Index: tiers.Index(label, width)}
 }
 
 // ttl is how long a bucket of tier t must live from its first hit on. The

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/script"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -129,7 +129,7 @@ func TestPathsAgree(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed(t), 2))
 				for range *rounds {
 					s := script.Random(r, ladder, clocks.skew, clocks.settle, 80)
-					want, err := s.Play(struct{ counter.Taker }{paths[0].store().(counter.Taker)}, "") // without its own Forget, which tells labels apart
+					want, err := s.Play(struct{ backend.Atomic }{paths[0].store().(backend.Atomic)}, "") // without its own Forget, which tells labels apart
 					require.NoError(t, err)
 					for _, path := range paths[1:] {
 						got, err := s.Play(path.store(), "")

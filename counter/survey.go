@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -15,15 +16,14 @@ import (
 // and for a denial the bucket that must leave: found coarse first, then finer
 // inside the one that decides, with one more read for each level.
 type survey struct {
-	c        *Counter
-	key      string
-	stamp    time.Time
-	deadline time.Time // of reads and additions
-	grace    time.Time // of what a refusal asks for
-	anyLabel bool      // as in Op
-	windows  []Window
-	covers   []tiers.Cover // covers[i] counts windows[i]
-	known    []Span
+	c       *Counter
+	base    backend.Request  // key, ladder, label and deadline of all that is asked
+	grace   time.Time        // the deadline of what a refusal asks for
+	n       int64            // hits to make room for
+	windows []backend.Window // of the key
+	bounds  []bounds         // bounds[i] of windows[i]
+	covers  []tiers.Cover    // covers[i] counts windows[i]
+	known   []backend.Span
 
 	crowd  bool        // others are seen to be under way on the key
 	fell   bool        // a bucket holds less than it did a moment ago: others have taken back
@@ -32,24 +32,16 @@ type survey struct {
 	spare  []int64     // spare[i] of them need not be waited for: they are above Max, and about to go
 }
 
-// reaches are the reaches of the windows.
-func (s *survey) reaches() []reach {
-	reaches := make([]reach, len(s.windows))
-	for i := range s.windows {
-		w := &s.windows[i]
-		reaches[i] = s.c.plan.reachOf(w.Per, w.Finest, w.Decision)
-	}
-	return reaches
-}
+func (s *survey) label() int64 { return s.base.Now.UnixNano() }
 
 // look reads the counts of all windows. With details it reads on until the
 // answer is exact also for a call that it allows.
-func (s *survey) look(ctx context.Context, n int64, details bool) error {
-	label := s.stamp.UnixNano()
+func (s *survey) look(ctx context.Context, details bool) error {
+	label := s.label()
 	s.covers = make([]tiers.Cover, len(s.windows))
 	var all tiers.Cover
-	for i, r := range s.reaches() {
-		s.covers[i] = s.c.plan.whole(nil, label, r)
+	for i, b := range s.bounds {
+		s.covers[i] = s.c.plan.whole(nil, label, b)
 		all = append(all, s.covers[i]...)
 	}
 	if s.c.lines != nil {
@@ -62,16 +54,16 @@ func (s *survey) look(ctx context.Context, n int64, details bool) error {
 		s.windows[i].Count = s.count(i)
 	}
 	s.weigh()
-	if details || !s.fits(n) {
-		s.refine(ctx, n)
+	if details || !s.fits() {
+		s.refine(ctx)
 	}
 	return nil
 }
 
-// fits tells whether all windows have room for n.
-func (s *survey) fits(n int64) bool {
+// fits tells whether all windows have room.
+func (s *survey) fits() bool {
 	for i := range s.windows {
-		if plus(s.windows[i].Count, n) > s.windows[i].Max {
+		if plus(s.windows[i].Count, s.n) > s.windows[i].Max {
 			return false
 		}
 	}
@@ -89,7 +81,7 @@ func (s *survey) young(now int64) tiers.Cover {
 	s.recent = make([]tiers.Run, len(s.windows))
 	for i := range s.windows {
 		width := plan.ladder.At(s.windows[i].Finest).Width
-		first, last := tiers.Index(s.stamp.UnixNano()-plan.young, width), tiers.Index(now+plan.right, width)
+		first, last := tiers.Index(s.label()-plan.young, width), tiers.Index(now+plan.skew, width)
 		first = max(first, last-maxRecent+1)
 		s.recent[i] = tiers.Run{Width: width, First: first, N: last - first + 1}
 	}
@@ -118,17 +110,17 @@ func (s *survey) weigh() {
 	}
 }
 
-// settled tells whether older hits than the young ones have no room for n more.
+// settled tells whether older hits than the young ones leave no room.
 // The two are counted in different buckets, which in a crowd are read at
 // different moments: where the count is above Max as well, one look is no proof.
-func (s *survey) settled(n int64) bool {
+func (s *survey) settled() bool {
 	for i := range s.windows {
 		w := &s.windows[i]
 		old := w.Count
 		if s.news != nil {
 			old -= s.news[i]
 		}
-		if plus(old, n) > w.Max {
+		if plus(old, s.n) > w.Max {
 			return true
 		}
 	}
@@ -137,11 +129,11 @@ func (s *survey) settled(n int64) bool {
 
 // over tells whether more hits are counted than there can be when all calls have
 // ended, or were when the walk for the bucket that must leave began.
-func (s *survey) over(n int64) bool {
+func (s *survey) over() bool {
 	over := s.fell
 	for i := range s.windows {
 		w := &s.windows[i]
-		over = over || plus(w.Count, n) > w.Max && w.Count > w.Max
+		over = over || plus(w.Count, s.n) > w.Max && w.Count > w.Max
 	}
 	return over
 }
@@ -174,8 +166,9 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	if len(spans) == 0 {
 		return nil
 	}
-	op := &Op{Key: s.key, Ladder: s.c.plan.ladder, Now: s.stamp, Deadline: s.deadline, Read: spans, AnyLabel: s.anyLabel}
-	if err := s.c.store.Do(ctx, op); err != nil {
+	r := s.base
+	r.Read = spans
+	if err := s.c.store.Do(ctx, &r); err != nil {
 		return err
 	}
 	s.known = append(s.known, spans...)
@@ -183,7 +176,7 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 }
 
 // spansOf is the union of runs, with place for their counts.
-func spansOf(runs tiers.Cover) []Span {
+func spansOf(runs tiers.Cover) []backend.Span {
 	runs = slices.Clone(runs)
 	slices.SortFunc(runs, func(a, b tiers.Run) int {
 		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.First, b.First))
@@ -197,38 +190,38 @@ func spansOf(runs tiers.Cover) []Span {
 		merged = append(merged, r)
 	}
 	counts := make([]int64, tiers.Cover(merged).Reads())
-	spans := make([]Span, len(merged))
+	spans := make([]backend.Span, len(merged))
 	for i, r := range merged {
-		spans[i] = Span{Width: r.Width, First: r.First, Counts: counts[:r.N:r.N]}
+		spans[i] = backend.Span{Width: r.Width, First: r.First, Counts: counts[:r.N:r.N]}
 		counts = counts[r.N:]
 	}
 	return spans
 }
 
-// answer writes Leaves, for the windows that have no room for n, and Newest
+// answer writes FreedBy, for the windows that have no room, and Newest
 // into the windows, as exactly as what is known allows, and returns the runs
 // that would make it more exact.
-func (s *survey) answer(n int64) (lacking tiers.Cover) {
+func (s *survey) answer() (missing tiers.Cover) {
 	s.fell = false
 	for i := range s.windows {
 		w := &s.windows[i]
-		w.Leaves, w.Newest = tiers.Bucket{}, tiers.Bucket{}
-		if need := plus(w.Count, n) - w.Max; need > 0 && n <= w.Max {
+		w.FreedBy, w.Newest = tiers.Bucket{}, tiers.Bucket{}
+		if need := plus(w.Count, s.n) - w.Max; need > 0 && s.n <= w.Max {
 			if s.spare != nil {
 				need = max(1, need-s.spare[i])
 			}
-			w.Leaves, lacking = s.walk(s.covers[i], w.Finest, need, lacking)
+			w.FreedBy, missing = s.walk(s.covers[i], w.Finest, need, missing)
 		}
-		w.Newest, lacking = s.walk(s.covers[i], w.Finest, math.MaxInt64, lacking)
+		w.Newest, missing = s.walk(s.covers[i], w.Finest, math.MaxInt64, missing)
 	}
-	return lacking
+	return missing
 }
 
 // walk goes through runs, oldest first, until it has met need hits, or to the
 // last hit, and then down into the bucket where it stands. It returns the
 // bucket of tier finest that it reaches; short of that, where a finer tier is
 // not known yet, the last bucket of that tier inside the one it stands in.
-func (s *survey) walk(runs tiers.Cover, finest int, need int64, lacking tiers.Cover) (tiers.Bucket, tiers.Cover) {
+func (s *survey) walk(runs tiers.Cover, finest int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
 	var at tiers.Bucket
 	for _, run := range runs {
 		for j := range run.N {
@@ -238,20 +231,20 @@ func (s *survey) walk(runs tiers.Cover, finest int, need int64, lacking tiers.Co
 			}
 			at = tiers.Bucket{Width: run.Width, Index: run.First + j}
 			if count >= need {
-				return s.descend(at, finest, need, lacking)
+				return s.descend(at, finest, need, missing)
 			}
 			need -= count
 		}
 	}
 	if at.Width == 0 {
-		return at, lacking
+		return at, missing
 	}
-	return s.descend(at, finest, math.MaxInt64, lacking)
+	return s.descend(at, finest, math.MaxInt64, missing)
 }
 
 // descend goes from a bucket down to the one of tier finest in which need is
 // met, or the last that holds a hit.
-func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.Cover) (tiers.Bucket, tiers.Cover) {
+func (s *survey) descend(at tiers.Bucket, finest int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
 	ladder, whole := s.c.plan.ladder, need == math.MaxInt64
 	tier := 0
 	for ladder.At(tier).Width != at.Width {
@@ -265,7 +258,7 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.
 		for j := range children.N {
 			count, known := s.at(width, children.First+j)
 			if !known {
-				return s.last(tiers.Bucket{Width: width, Index: children.First + children.N - 1}, finest), append(lacking, children)
+				return s.last(tiers.Bucket{Width: width, Index: children.First + children.N - 1}, finest), append(missing, children)
 			}
 			if count == 0 {
 				continue
@@ -279,7 +272,7 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, lacking tiers.
 		}
 		s.fell = s.fell || !met
 	}
-	return s.last(at, finest), lacking
+	return s.last(at, finest), missing
 }
 
 // last is the bucket of tier finest that ends with at, or holds it if it is
@@ -291,10 +284,10 @@ func (s *survey) last(at tiers.Bucket, finest int) tiers.Bucket {
 
 // refine reads until answer is exact. What cannot be read leaves it coarse:
 // later than needed, never too early.
-func (s *survey) refine(ctx context.Context, n int64) {
-	s.anyLabel = true // what the store has dropped since counts for nothing any more
-	for lacking := s.answer(n); len(lacking) > 0; lacking = s.answer(n) {
-		if s.fetch(ctx, lacking) != nil {
+func (s *survey) refine(ctx context.Context) {
+	s.base.AnyLabel = true // what the store has dropped since counts for nothing any more
+	for missing := s.answer(); len(missing) > 0; missing = s.answer() {
+		if s.fetch(ctx, missing) != nil {
 			return
 		}
 	}

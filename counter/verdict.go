@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -125,12 +126,13 @@ func (v *Verdict) add(i int, key *Key, limit Limit, s shortState) {
 	}
 }
 
-// fill makes v the answer that stands in demands, for the keys in asks.
-func (c *Counter) fill(v *Verdict, asks []Ask, demands []Demand, now, n int64) {
+// fill makes v the answer to call k, of which v.Allowed stands already.
+func (v *Verdict) fill(k *call) {
 	i := 0
-	for d := range demands {
-		for w := range demands[d].Windows {
-			v.add(i, &asks[d].Key, demands[d].Windows[w].Limit, c.state(&demands[d].Windows[w], now, n, v.Allowed))
+	for j := range k.asks {
+		ask, key := &k.asks[j], &k.req.Keys[j]
+		for w := range key.Windows {
+			v.add(i, &ask.Key, ask.Limits[w], k.c.plan.state(&key.Windows[w], k.label, key.N, v.Allowed))
 			i++
 		}
 	}
@@ -158,8 +160,8 @@ func (v *Verdict) comeBackWithin(most time.Duration) {
 	}
 }
 
-// state is what w means for a call at now.
-func (c *Counter) state(w *Window, now, n int64, allowed bool) shortState {
+// state is the State of window w for a call of n hits at now.
+func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
 	var s shortState
 	count := w.Count
 	if allowed {
@@ -168,18 +170,18 @@ func (c *Counter) state(w *Window, now, n int64, allowed bool) shortState {
 		s.retryAfter = Never
 	} else if w.Count > w.Max-n {
 		// Whoever comes back may have the slowest clock.
-		s.retryAfter = c.leavesAfter(w, w.Leaves, now) + c.skew
+		s.retryAfter = leavesAfter(w, w.FreedBy, now) + time.Duration(p.skew)
 	}
 	s.remaining = max(0, w.Max-count)
 	if w.Newest.Width > 0 {
-		s.resetAfter = max(0, c.leavesAfter(w, w.Newest, now))
+		s.resetAfter = max(0, leavesAfter(w, w.Newest, now))
 	}
 	return s
 }
 
 // leavesAfter is how long after now bucket b is out of window w.
-func (c *Counter) leavesAfter(w *Window, b tiers.Bucket, now int64) time.Duration {
-	return time.Duration((b.Index+1)*int64(b.Width) + c.plan.back(w.Per, w.Decision) - now)
+func leavesAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
+	return time.Duration((b.Index+1)*int64(b.Width)-now) + w.Reach
 }
 
 // tokens is a block of marks, one for each of some admitted Verdicts: refunded

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -26,7 +27,7 @@ type brokenStore struct{ wait func(context.Context) }
 
 var errBroken = errors.New("connection refused to 10.1.2.3")
 
-func (s brokenStore) Do(ctx context.Context, _ *counter.Op) error {
+func (s brokenStore) Do(ctx context.Context, _ *backend.Request) error {
 	if s.wait != nil {
 		s.wait(ctx)
 	}

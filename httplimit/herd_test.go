@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -26,15 +27,15 @@ var herdRounds = flag.Int("herd", 4, "rounds on each of the two services of a he
 // defaultStores are stores on real servers, with everything at its default.
 var defaultStores = []struct {
 	name string
-	open func(t *testing.T) counter.Store
+	open func(t *testing.T) backend.Store
 }{
-	{"redis", func(t *testing.T) counter.Store {
+	{"redis", func(t *testing.T) backend.Store {
 		store, err := redis.Open("redis://"+servertest.Redis(t), redis.Config{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}},
-	{"memcached", func(t *testing.T) counter.Store {
+	{"memcached", func(t *testing.T) backend.Store {
 		store, err := memcache.New(memcache.Config{}, servertest.Memcached(t))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -110,7 +111,7 @@ type herd struct {
 	failed map[string]int // errors of the store, how often each
 }
 
-func newHerd(t *testing.T, store counter.Store, policy limiter.OnFailure, proto string, set func(*http.Protocols)) *herd {
+func newHerd(t *testing.T, store backend.Store, policy limiter.OnFailure, proto string, set func(*http.Protocols)) *herd {
 	t.Helper()
 	rule := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("10/d"), OnFailure: policy}
 	h := &herd{t: t, proto: proto, failed: map[string]int{}}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -60,7 +61,7 @@ func newLimiter(t testing.TB, c *clock, rules ...limiter.Rule) *limiter.Limiter 
 	return newLimiterOn(t, memory.New(memory.Config{}), counter.Config{Now: c.Now}, limiter.Config{Rules: rules})
 }
 
-func newLimiterOn(t testing.TB, store counter.Store, cc counter.Config, lc limiter.Config) *limiter.Limiter {
+func newLimiterOn(t testing.TB, store backend.Store, cc counter.Config, lc limiter.Config) *limiter.Limiter {
 	t.Helper()
 	c, err := counter.New(store, cc)
 	require.NoError(t, err)

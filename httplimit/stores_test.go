@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -29,16 +30,16 @@ const patience = 10 * time.Second
 
 var stores = []struct {
 	name string
-	open func(t *testing.T) counter.Store
+	open func(t *testing.T) backend.Store
 }{
-	{"memory", func(*testing.T) counter.Store { return memory.New(memory.Config{}) }},
-	{"memcached", func(t *testing.T) counter.Store {
+	{"memory", func(*testing.T) backend.Store { return memory.New(memory.Config{}) }},
+	{"memcached", func(t *testing.T) backend.Store {
 		store, err := memcache.New(memcache.Config{Timeout: patience}, servertest.Memcached(t))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}},
-	{"redis", func(t *testing.T) counter.Store {
+	{"redis", func(t *testing.T) backend.Store {
 		store, err := redis.Open("redis://"+servertest.Redis(t)+"/0?pool_timeout=10s&read_timeout=10s", redis.Config{Timeout: patience})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })

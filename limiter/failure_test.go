@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -44,10 +45,10 @@ func TestPolicies(t *testing.T) {
 		{"nothing to ask", []limiter.Rule{skip(byIP)}, nil, limiter.Unlimited},
 		{"something missing", []limiter.Rule{open(byIP), open(byUser)}, traits(home), limiter.Lacking},
 	} {
-		for name, on := range map[string]func(s *flakyStore) counter.Store{
-			"in this process": func(s *flakyStore) counter.Store { return s },
-			"over a network":  func(s *flakyStore) counter.Store { return struct{ counter.Taker }{s} },
-			"by ticket":       func(s *flakyStore) counter.Store { return struct{ counter.Store }{s} },
+		for name, on := range map[string]func(s *flakyStore) backend.Store{
+			"in this process": func(s *flakyStore) backend.Store { return s },
+			"over a network":  func(s *flakyStore) backend.Store { return struct{ backend.Atomic }{s} },
+			"by ticket":       func(s *flakyStore) backend.Store { return struct{ backend.Store }{s} },
 		} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				store := &flakyStore{Store: memory.New(memory.Config{})}
@@ -270,7 +271,7 @@ func TestAnswersInTime(t *testing.T) {
 // An error of the Counter that is not the store's is the caller's, over a network
 // too.
 func TestCallersMistakesAreNotTheStores(t *testing.T) {
-	for name, store := range map[string]counter.Store{
+	for name, store := range map[string]backend.Store{
 		"in this process": memory.New(memory.Config{}),
 		"over a network":  newFarStore(0),
 	} {

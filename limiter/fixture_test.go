@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -32,7 +33,7 @@ func random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-func newCounter(t testing.TB, store counter.Store, cfg counter.Config) *counter.Counter {
+func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
 	c, err := counter.New(store, cfg)
 	require.NoError(t, err)
@@ -92,15 +93,15 @@ type countingStore struct {
 
 func newCountingStore() *countingStore { return &countingStore{Store: memory.New(memory.Config{})} }
 
-func (s *countingStore) Take(ctx context.Context, t *counter.Taking) error {
+func (s *countingStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 	s.mu.Lock()
 	s.steps++
-	s.demands += len(t.Demands)
+	s.demands += len(t.Keys)
 	s.mu.Unlock()
 	return s.Store.Take(ctx, t)
 }
 
-func (s *countingStore) Do(ctx context.Context, op *counter.Op) error {
+func (s *countingStore) Do(ctx context.Context, op *backend.Request) error {
 	s.mu.Lock()
 	s.steps++
 	s.mu.Unlock()
@@ -124,14 +125,14 @@ type flakyStore struct {
 
 var errBroken = errors.New("flaky: broken")
 
-func (s *flakyStore) Take(ctx context.Context, t *counter.Taking) error {
+func (s *flakyStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 	if s.broken.Load() {
 		return errBroken
 	}
 	return s.Store.Take(ctx, t)
 }
 
-func (s *flakyStore) Do(ctx context.Context, op *counter.Op) error {
+func (s *flakyStore) Do(ctx context.Context, op *backend.Request) error {
 	if s.broken.Load() {
 		return errBroken
 	}
@@ -141,20 +142,20 @@ func (s *flakyStore) Do(ctx context.Context, op *counter.Op) error {
 // farStore is a memory store at the end of a wire, in the virtual time of a
 // synctest bubble: a step is made at once, and answered after a while.
 type farStore struct {
-	counter.Taker
+	backend.Atomic
 	slow  atomic.Int64 // nanoseconds to answer a step
 	deaf  bool         // goes on when nobody waits any more
 	apart bool         // one step for each key
 }
 
 func newFarStore(slow time.Duration) *farStore {
-	s := &farStore{Taker: memory.New(memory.Config{})}
+	s := &farStore{Atomic: memory.New(memory.Config{})}
 	s.slow.Store(int64(slow))
 	return s
 }
 
-func (s *farStore) Take(ctx context.Context, t *counter.Taking) error {
-	if err := s.Taker.Take(ctx, t); err != nil {
+func (s *farStore) Take(ctx context.Context, t *backend.TakeRequest) error {
+	if err := s.Atomic.Take(ctx, t); err != nil {
 		return err
 	}
 	slow := time.Duration(s.slow.Load())
@@ -174,9 +175,9 @@ func (s *farStore) Take(ctx context.Context, t *counter.Taking) error {
 	}
 }
 
-func (s *farStore) Together([]counter.Demand) bool { return !s.apart }
+func (s *farStore) Together([]backend.TakeKey) bool { return !s.apart }
 
 // farCounter has a budget that no answer here exceeds.
-func farCounter(t testing.TB, s counter.Store) *counter.Counter {
+func farCounter(t testing.TB, s backend.Store) *counter.Counter {
 	return newCounter(t, s, counter.Config{Timeout: time.Minute})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -25,7 +26,7 @@ func TestFrozenServer(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			w := newWire(t, kind)
 			idle := w.conns()
-			var store counter.Store
+			var store backend.Store
 			var closeStore func() error
 			if kind.name == "Redis" {
 				s, err := redis.Open("redis://"+w.server.Addr, redis.Config{})

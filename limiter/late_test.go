@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -93,7 +94,7 @@ type contextStore struct {
 	last context.Context
 }
 
-func (s *contextStore) Take(ctx context.Context, t *counter.Taking) error {
+func (s *contextStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 	s.last = ctx
 	return s.farStore.Take(ctx, t)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -52,7 +53,7 @@ type world struct {
 	passed int
 }
 
-func newWorld(t *testing.T, r *rand.Rand, on func() counter.Store) *world {
+func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 	ladder, err := tiers.Parse([]string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d", "10s:1d"}[r.IntN(3)])
 	require.NoError(t, err)
 	skew := time.Duration(r.IntN(2)) * 150 * time.Millisecond
@@ -215,10 +216,10 @@ func (w *world) tellsWhen(v *limiter.Verdict) {
 // hits has room in every window of every feature, up to the bucket that the
 // window begins in. So no true window ever holds more than Max.
 func TestAgainstTheOracle(t *testing.T) {
-	for name, on := range map[string]func() counter.Store{
-		"in this process":         func() counter.Store { return memory.New(memory.Config{}) },
-		"as if over a network":    func() counter.Store { return struct{ counter.Taker }{memory.New(memory.Config{})} },
-		"by ticket, over no wire": func() counter.Store { return struct{ counter.Store }{memory.New(memory.Config{})} },
+	for name, on := range map[string]func() backend.Store{
+		"in this process":         func() backend.Store { return memory.New(memory.Config{}) },
+		"as if over a network":    func() backend.Store { return struct{ backend.Atomic }{memory.New(memory.Config{})} },
+		"by ticket, over no wire": func() backend.Store { return struct{ backend.Store }{memory.New(memory.Config{})} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := random(t)

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
@@ -88,7 +88,7 @@ func (w *wire) conns() int {
 type kindOfServer struct {
 	name      string
 	start     func(t testing.TB) *servertest.Server
-	open      func(t testing.TB, w *wire) (store counter.Store, closeStore func())
+	open      func(t testing.TB, w *wire) (store backend.Store, closeStore func())
 	ask, says string // how many connections it has
 }
 
@@ -96,7 +96,7 @@ var kindsOfServer = []kindOfServer{
 	{
 		name:  "memcached",
 		start: func(t testing.TB) *servertest.Server { return servertest.StartMemcached(t) },
-		open: func(t testing.TB, w *wire) (counter.Store, func()) {
+		open: func(t testing.TB, w *wire) (backend.Store, func()) {
 			store, err := memcache.New(memcache.Config{Timeout: 2 * faultsTimeout, DialContext: w.dial}, w.server.Addr)
 			require.NoError(t, err)
 			return store, func() {
@@ -109,7 +109,7 @@ var kindsOfServer = []kindOfServer{
 	{
 		name:  "Redis",
 		start: func(t testing.TB) *servertest.Server { return servertest.StartRedis(t) },
-		open: func(t testing.TB, w *wire) (counter.Store, func()) {
+		open: func(t testing.TB, w *wire) (backend.Store, func()) {
 			client := goredis.NewClient(&goredis.Options{Addr: w.server.Addr, Dialer: w.dial, DialerRetries: 1, ContextTimeoutEnabled: true})
 			store, err := redis.New(client, redis.Config{})
 			require.NoError(t, err)

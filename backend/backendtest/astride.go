@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -26,7 +27,7 @@ var crowdsAstride = []struct {
 // skew, callers refuse each other. Never too many are admitted; who has the
 // patience leaves no place empty; and no loser is told to wait for longer than a
 // lone caller afterwards has to, and Skew + Settle.
-func astrideOfProcesses(children []*child, store counter.Store, prefix string, out io.Writer) error {
+func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) error {
 	for _, crowd := range crowdsAstride {
 		rounds := roundsOf(crowd.rounds)
 		taken, failed := 0, 0

@@ -1,8 +1,8 @@
-// Package backendtest holds stores to the contract of [counter.Store],
-// [counter.Taker] and [counter.Forgetter]. An author of a store calls [Run] from a test:
+// Package backendtest holds stores to the contract of [backend.Store],
+// [backend.Atomic] and [backend.Forgetter]. An author of a store calls [Run] from a test:
 //
 //	func TestConformance(t *testing.T) {
-//		backendtest.Run(t, func(t testing.TB) counter.Store { return newStore(t) })
+//		backendtest.Run(t, func(t testing.TB) backend.Store { return newStore(t) })
 //	}
 //
 // and [Processes] as well if the store is shared over a network. Each case says
@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -30,13 +31,13 @@ import (
 // use t as a test does; what it leaves to t.Cleanup is done when the cases are.
 //
 // All cases run on the store as it is, and again with all but Do hidden, so that
-// a [counter.Taker] or [counter.Forgetter] is found to be a [counter.Store] too. They are best run
+// a [backend.Atomic] or [backend.Forgetter] is found to be a [backend.Store] too. They are best run
 // with the race detector: it sees who uses an Op that is the caller's again.
 //
 // A store that has a timeout of its own should be given a generous one, some
 // seconds: the suite must pass on a slow machine. A case that fails at random
 // prints a seed, which the environment variable BACKENDTEST_SEED takes.
-func Run(t *testing.T, open func(t testing.TB) counter.Store) {
+func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 	t.Helper()
 	for _, form := range forms(open(t)) {
 		t.Run(form.name, func(t *testing.T) {
@@ -85,7 +86,7 @@ type check struct {
 // checks are all cases.
 func checks() []check {
 	var all []check
-	for _, of := range [][]check{basics, numbers, lives, crowds, takes, labels, forgets, counters} {
+	for _, of := range [][]check{basics, numbers, lives, crowds, takes, mixedKeys, labels, forgets, counters} {
 		all = append(all, of...)
 	}
 	return all
@@ -96,18 +97,18 @@ type form struct {
 	name      string
 	taker     bool
 	forgetter bool
-	dress     func(counter.Store) counter.Store
+	dress     func(backend.Store) backend.Store
 }
 
 // forms are the ways to look at stores like this one. Hiding nothing is no
 // second way.
-func forms(store counter.Store) []form {
-	_, taker := store.(counter.Taker)
-	_, forgetter := store.(counter.Forgetter)
-	_, local := store.(counter.Local)
-	all := []form{{"as it is", taker, forgetter, func(s counter.Store) counter.Store { return s }}}
+func forms(store backend.Store) []form {
+	_, taker := store.(backend.Atomic)
+	_, forgetter := store.(backend.Forgetter)
+	_, local := store.(backend.Local)
+	all := []form{{"as it is", taker, forgetter, func(s backend.Store) backend.Store { return s }}}
 	if taker || forgetter || local {
-		all = append(all, form{"Do alone", false, false, func(s counter.Store) counter.Store { return struct{ counter.Store }{s} }})
+		all = append(all, form{"Do alone", false, false, func(s backend.Store) backend.Store { return struct{ backend.Store }{s} }})
 	}
 	return all
 }
@@ -124,14 +125,14 @@ func (f form) cases() []check {
 
 // hold runs the case on a store. The error says what is wrong, and by which
 // rule.
-func (c check) hold(store counter.Store) error {
+func (c check) hold(store backend.Store) error {
 	seed := rand.Uint64()
 	if given, err := strconv.ParseUint(os.Getenv("BACKENDTEST_SEED"), 10, 64); err == nil {
 		seed = given
 	}
 	s := &subject{Store: store, prefix: freshPrefix(), seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
-	s.taker, _ = store.(counter.Taker)
-	s.forgetter, _ = store.(counter.Forgetter)
+	s.taker, _ = store.(backend.Atomic)
+	s.forgetter, _ = store.(backend.Forgetter)
 	if err := c.run(s); err != nil {
 		return fmt.Errorf("%w\n\trule: %s\n\tagain with: BACKENDTEST_SEED=%d", err, c.rule, seed)
 	}
@@ -143,9 +144,9 @@ func freshPrefix() string { return "bt" + strings.ToLower(crand.Text()[:16]) }
 
 // subject is a store in a case.
 type subject struct {
-	counter.Store
-	taker     counter.Taker     // nil if it is none
-	forgetter counter.Forgetter // nil if it is none
+	backend.Store
+	taker     backend.Atomic    // nil if it is none
+	forgetter backend.Forgetter // nil if it is none
 	prefix    string            // of all keys of this case
 	seed      uint64
 	rand      *rand.Rand // for the goroutine of the case

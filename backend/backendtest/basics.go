@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -121,7 +121,7 @@ func slotsInPlace(s *subject) error {
 	want := map[time.Duration]int64{time.Second: 5, time.Minute: 12, time.Hour: 23}
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {0, 2, 1}} {
 		slots := chain(dayLadder, noon, 0)
-		op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: 1}
+		op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: 1}
 		for _, i := range order {
 			op.Add = append(op.Add, slots[i])
 		}
@@ -153,7 +153,7 @@ func spansInPlace(s *subject) error {
 		}
 	}
 	for range 60 {
-		op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon}
+		op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon}
 		for range 1 + s.rand.IntN(12) {
 			w := dayLadder.At(s.rand.IntN(3)).Width
 			n := []int{1, 2, 10, 60, 300}[s.rand.IntN(5)]
@@ -190,7 +190,7 @@ func addAndRead(s *subject) error {
 		if err != nil {
 			return err
 		}
-		op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
+		op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
 		for j := range 3 {
 			b := op.Add[j].Bucket
 			op.Read = append(op.Read, span(b.Width, b.Index-20, 41))
@@ -256,7 +256,7 @@ func stopsAtZero(s *subject) error {
 				return err
 			}
 		}
-		takes := []int64{-5, -1, -counter.MaxCount}
+		takes := []int64{-5, -1, -backend.MaxCount}
 		if key == "emptied" {
 			takes = []int64{-3, -1}
 		}
@@ -288,7 +288,7 @@ func stopsAtZero(s *subject) error {
 
 func tierByTier(s *subject) error {
 	for _, order := range [][]int{{2, 1, 0}, {0, 1, 2}, {1, 0, 2}} {
-		for _, n := range []int64{-5, -counter.MaxCount} {
+		for _, n := range []int64{-5, -backend.MaxCount} {
 			key := fmt.Sprintf("%d-%d-%d", order[0], order[1], n)
 			for i := range 3 {
 				if _, err := s.add(dayLadder, key, noon.Add(time.Duration(i)*time.Hour), 5); err != nil {
@@ -296,7 +296,7 @@ func tierByTier(s *subject) error {
 				}
 			}
 			for _, i := range order {
-				op := &counter.Op{Key: s.key(key), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)[i : i+1]}
+				op := &backend.Request{Key: s.key(key), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)[i : i+1]}
 				if err := s.do(op); err != nil {
 					return err
 				}

@@ -3,9 +3,8 @@ package backendtest
 import (
 	"testing"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
-
-	"github.com/abacus-go/abacus/counter"
 )
 
 // bites says which cases must find which mistake of a server; "Do" before the
@@ -68,10 +67,15 @@ var bites = map[string][]string{
 	"counts after the step":                                        {"steps against a model"},
 	"the oldest bucket is the one to leave":                        {"steps against a model", "scripts"},
 	"now is always the newest":                                     {"steps against a model"},
-	"a window without slack":                                       {"a window is open to the right", "steps against a model"},
+	"a window that reaches too short":                              {"a window is open to the right", "steps against a model"},
 	"the oldest bucket leaves with its start":                      {"a window is open to the right", "steps against a model"},
 	"a window closed at now":                                       {"a window is open to the right", "scripts"},
 	"looks first and adds later":                                   {"racing steps", "40 racers for 7 places"},
+	"all keys have the n of the first":                             {"keys of one step differ"},
+	"all keys have the ladder of the first":                        {"keys of one step differ"},
+	"a soft key denies":                                            {"keys of one step differ"},
+	"a soft key is added to without room":                          {"keys of one step differ"},
+	"a soft key is never added to":                                 {"keys of one step differ"},
 	"MaxCount without a name":                                      {"MaxCount has a name"},
 	"what has left counts against MaxCount":                        {"a key whose hits have left is not full"},
 	"drops by label, and does not say so":                          {"labels in any order", "Do labels in any order"},
@@ -128,9 +132,9 @@ func TestTheSuiteBites(t *testing.T) {
 			}
 			t.Run(fault+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				var store counter.Store = newServer(fault)
+				var store backend.Store = newServer(fault)
 				if hide {
-					store = struct{ counter.Store }{store}
+					store = struct{ backend.Store }{store}
 				}
 				err := c.hold(store)
 				require.Error(t, err, "the case %q does not see it", c.name)
@@ -145,7 +149,7 @@ func TestTheSuiteBites(t *testing.T) {
 
 // The store without a mistake passes, as it is and with Take hidden.
 func TestTheUnbrokenPass(t *testing.T) {
-	Run(t, func(testing.TB) counter.Store { return newServer("") })
+	Run(t, func(testing.TB) backend.Store { return newServer("") })
 }
 
 // So does one that drops what its callers' labels say has expired, and says of
@@ -153,6 +157,6 @@ func TestTheUnbrokenPass(t *testing.T) {
 func TestWhoDropsAndSaysSoPasses(t *testing.T) {
 	store := newServer("drops by label")
 	require.NoError(t, find(t, "labels in any order").hold(store))
-	require.NoError(t, find(t, "labels in any order").hold(struct{ counter.Store }{store}))
+	require.NoError(t, find(t, "labels in any order").hold(struct{ backend.Store }{store}))
 	require.NotEmpty(t, store.dropped)
 }

@@ -4,20 +4,20 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // mistake is an error if a case of the suite breaks the caller's side of the
 // contract.
-func mistake(op *counter.Op) error {
+func mistake(op *backend.Request) error {
 	if op.Ladder.Len() == 0 {
 		return errors.New("the suite: no ladder")
 	}
 	if err := badKey(op.Key); err != nil {
 		return err
 	}
-	if len(op.Add) > 0 && (op.N == 0 || op.N > counter.MaxCount || op.N < -counter.MaxCount) {
+	if len(op.Add) > 0 && (op.N == 0 || op.N > backend.MaxCount || op.N < -backend.MaxCount) {
 		return fmt.Errorf("the suite: N is %d", op.N)
 	}
 	seen := map[tiers.Bucket]bool{}

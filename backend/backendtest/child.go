@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -151,7 +152,7 @@ func (c *child) end() error {
 }
 
 // serveChild does the orders of this process, and ends the test.
-func serveChild(t *testing.T, open func(string) (counter.Store, error)) {
+func serveChild(t *testing.T, open func(string) (backend.Store, error)) {
 	defer t.SkipNow() // the first process judges
 	var j job
 	if err := json.Unmarshal([]byte(os.Getenv(jobVariable)), &j); err != nil {
@@ -186,7 +187,7 @@ func serveChild(t *testing.T, open func(string) (counter.Store, error)) {
 	}
 }
 
-func (j job) race(store counter.Store, o order) (r report) {
+func (j job) race(store backend.Store, o order) (r report) {
 	c, err := counter.New(store, raceConfig(j.Prefix, j.Ahead))
 	if err != nil {
 		return report{Error: err.Error()}
@@ -207,7 +208,7 @@ func (j job) race(store counter.Store, o order) (r report) {
 	return r
 }
 
-func (j job) hit(store counter.Store, o order) (r report) {
+func (j job) hit(store backend.Store, o order) (r report) {
 	c, err := counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Settle: time.Second,
 		Now: func() time.Time { return time.Now().Add(j.Ahead) }})
 	if err != nil {
@@ -216,7 +217,7 @@ func (j job) hit(store counter.Store, o order) (r report) {
 	for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
 		v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, counter.MustLimits(o.Limits))
 		switch {
-		case err != nil && !errors.Is(err, counter.ErrStore):
+		case err != nil && !errors.Is(err, backend.ErrStore):
 			return report{Error: err.Error()}
 		case err != nil:
 			r.Failed++
@@ -230,7 +231,7 @@ func (j job) hit(store counter.Store, o order) (r report) {
 }
 
 // astride is a child's part of a race across the end of a bucket.
-func (j job) astride(store counter.Store, o order) (r report) {
+func (j job) astride(store backend.Store, o order) (r report) {
 	ahead := o.Shift + j.Ahead
 	c, err := counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Timeout: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }})
 	if err != nil {
@@ -246,7 +247,7 @@ func (j job) astride(store counter.Store, o order) (r report) {
 		defer mu.Unlock()
 		r.Slowest = max(r.Slowest, to.Sub(from))
 		switch {
-		case errors.Is(err, counter.ErrStore):
+		case errors.Is(err, backend.ErrStore):
 			r.Failed++
 		case err != nil:
 			return err

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -30,7 +31,7 @@ func tooLate(s *subject) error {
 		{"a deadline that has passed", context.Background(), time.Now().Add(-time.Second)},
 	} {
 		for what, n := range map[string]int64{"an addition": 3, "a taking back": -1, "a reading": 0} {
-			op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: how.deadline, N: n}
+			op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: how.deadline, N: n}
 			if n != 0 {
 				op.Add = chain(dayLadder, noon, 0)
 			} else {
@@ -52,7 +53,7 @@ func tooLate(s *subject) error {
 		if s.taker == nil {
 			continue
 		}
-		take := s.taking(dayLadder, noon, 3, 0, demand{"k", counter.Limits{{Max: 100, Per: time.Hour}}})
+		take := s.taking(dayLadder, noon, 3, 0, demand{key: "k", limits: counter.Limits{{Max: 100, Per: time.Hour}}})
 		take.Deadline = how.deadline
 		err := within(enough/2, "a step under "+how.name, func() error {
 			if s.taker.Take(how.ctx, take) == nil {
@@ -85,7 +86,7 @@ func cutShort(s *subject) error {
 		own, sum := fmt.Sprint("own", i), int64(0)
 		for j := range calls {
 			ctx, cancel := context.WithCancel(context.Background())
-			op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1, Add: chain(dayLadder, noon, 0)}
+			op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1, Add: chain(dayLadder, noon, 0)}
 			op.Read = append(op.Read, span(time.Second, noon.Unix()-100, 200))
 			wait := time.Duration(r.Int64N(int64(500 * time.Microsecond)))
 			if j%2 == 0 {
@@ -152,7 +153,7 @@ func cutShort(s *subject) error {
 func ownership(s *subject) error {
 	const callers, calls = 8, 60
 	var mu sync.Mutex
-	var spoilt []*counter.Op
+	var spoilt []*backend.Request
 	var attempts atomic.Int64
 	err := together(callers, func(i int) error {
 		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
@@ -166,14 +167,14 @@ func ownership(s *subject) error {
 				deadline = time.Now().Add(wait)
 			}
 			if s.taker != nil && j%4 < 2 {
-				take := s.taking(dayLadder, noon, 1, 0, demand{"step", counter.Limits{{Max: 1e6, Per: time.Hour}, {Max: 1e6, Per: time.Minute}}})
+				take := s.taking(dayLadder, noon, 1, 0, demand{key: "step", limits: counter.Limits{{Max: 1e6, Per: time.Hour}, {Max: 1e6, Per: time.Minute}}})
 				take.Deadline = deadline
 				_ = s.taker.Take(ctx, take)
 				spoilStep(take)
-				copy(take.Demands[0].Key, s.key("spoi"))
+				copy(take.Keys[0].Key, s.key("spoi"))
 			}
-			op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: deadline, N: 1, Add: chain(dayLadder, noon, 0),
-				Read: []counter.Span{span(time.Second, noon.Unix()-100, 200), span(time.Minute, noon.Unix()/60-5, 10)}}
+			op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: deadline, N: 1, Add: chain(dayLadder, noon, 0),
+				Read: []backend.Span{span(time.Second, noon.Unix()-100, 200), span(time.Minute, noon.Unix()/60-5, 10)}}
 			attempts.Add(1)
 			_ = s.Do(ctx, op)
 			s.spoil(op)
@@ -220,7 +221,7 @@ func ownership(s *subject) error {
 }
 
 // spoil writes over op what must not be met again.
-func (s *subject) spoil(op *counter.Op) {
+func (s *subject) spoil(op *backend.Request) {
 	op.Key, op.N = s.key("spoilt"), 1_000_000
 	op.Now, op.Deadline = op.Now.Add(time.Hour), time.Time{}
 	for i := range op.Add {
@@ -237,13 +238,14 @@ func (s *subject) spoil(op *counter.Op) {
 	}
 }
 
-func spoilStep(t *counter.Taking) {
-	t.N, t.Allowed, t.Slack = 1_000_000, true, time.Hour
+func spoilStep(t *backend.TakeRequest) {
+	t.Allowed = true
 	t.Now = t.Now.Add(time.Hour)
-	for i := range t.Demands {
-		for j := range t.Demands[i].Windows {
-			w := &t.Demands[i].Windows[j]
-			w.Count, w.Max, w.Per = garbage, 0, time.Hour
+	for i := range t.Keys {
+		t.Keys[i].N, t.Keys[i].Fits = 1_000_000, true
+		for j := range t.Keys[i].Windows {
+			w := &t.Keys[i].Windows[j]
+			w.Count, w.Max, w.Reach = garbage, 0, time.Hour
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -54,8 +55,8 @@ var forgets = []check{
 }
 
 // forgetting is the request of a Counter at now.
-func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *counter.Forgetting {
-	f := &counter.Forgetting{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(enough), Label: label, Remember: remember}
+func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *backend.ForgetRequest {
+	f := &backend.ForgetRequest{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(enough), Label: label, Remember: remember}
 	for _, t := range l.Tiers() {
 		f.TTLs = append(f.TTLs, ttl(t, 0))
 	}
@@ -136,11 +137,11 @@ func forgetsAll(s *subject) error {
 			}
 		}
 		if s.taker != nil {
-			take := s.taking(l, noon, 3, 0, demand{key, counter.Limits{{Max: 3, Per: coarsest(l).Keep}, {Max: 3, Per: l.At(0).Keep}}})
+			take := s.taking(l, noon, 3, 0, demand{key: key, limits: counter.Limits{{Max: 3, Per: coarsest(l).Keep}, {Max: 3, Per: l.At(0).Keep}}})
 			if err := s.take(take); err != nil {
 				return err
 			}
-			if w := take.Demands[0].Windows[0]; !take.Allowed || w.Count != 0 {
+			if w := take.Keys[0].Windows[0]; !take.Allowed || w.Count != 0 {
 				return fmt.Errorf("ladder %s, a step after a Forget: allowed %v, count %d", l, take.Allowed, w.Count)
 			}
 			if err := s.expect(l, key, noon, noon, 3); err != nil {

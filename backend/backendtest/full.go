@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -13,14 +14,14 @@ import (
 func coarsest(l tiers.Ladder) tiers.Tier { return l.At(l.Len() - 1) }
 
 func maxCountByName(s *subject) error {
-	for i, first := range []int64{counter.MaxCount, counter.MaxCount / 2} {
-		key, n := fmt.Sprint(i), counter.MaxCount-first+1
+	for i, first := range []int64{backend.MaxCount, backend.MaxCount / 2} {
+		key, n := fmt.Sprint(i), backend.MaxCount-first+1
 		if _, err := s.add(dayLadder, key, noon, first); err != nil {
 			return err
 		}
 		for _, at := range []time.Time{noon, noon.Add(time.Second)} { // in the same second, and in the same hour only
-			op := &counter.Op{Key: s.key(key), Ladder: dayLadder, Now: at, N: n, Add: chain(dayLadder, at, 0)}
-			if err := s.do(op); !errors.Is(err, counter.ErrMaxCount) {
+			op := &backend.Request{Key: s.key(key), Ladder: dayLadder, Now: at, N: n, Add: chain(dayLadder, at, 0)}
+			if err := s.do(op); !errors.Is(err, backend.ErrMaxCount) {
 				return fmt.Errorf("%d and then %d at %v: the error is %v, want counter.ErrMaxCount", first, n, at.UTC(), err)
 			}
 		}
@@ -28,8 +29,8 @@ func maxCountByName(s *subject) error {
 			continue
 		}
 		later := noon.Add(10 * time.Second) // there is room in the window of a second, and none in the hour
-		take := s.taking(dayLadder, later, n, 0, demand{key, counter.Limits{{Max: counter.MaxCount, Per: time.Second}}})
-		if err := s.take(take); !errors.Is(err, counter.ErrMaxCount) {
+		take := s.taking(dayLadder, later, n, 0, demand{key: key, limits: counter.Limits{{Max: backend.MaxCount, Per: time.Second}}})
+		if err := s.take(take); !errors.Is(err, backend.ErrMaxCount) {
 			return fmt.Errorf("a step of %d after %d: the error is %v, want counter.ErrMaxCount", n, first, err)
 		}
 	}
@@ -44,7 +45,7 @@ func emptiedByTime(s *subject) error {
 		at := noon
 		for round := range 6 {
 			key := fmt.Sprint("do", i)
-			for _, n := range []int64{counter.MaxCount - 1, 1} {
+			for _, n := range []int64{backend.MaxCount - 1, 1} {
 				got, err := s.add(l, key, at, n)
 				if err != nil {
 					return fmt.Errorf("ladder %s, round %d: %w", l, round, err)
@@ -53,15 +54,15 @@ func emptiedByTime(s *subject) error {
 					return fmt.Errorf("ladder %s, round %d: %d were added, and the bucket counts %d", l, round, n, got[0])
 				}
 			}
-			if err := s.expect(l, key, at, at, counter.MaxCount); err != nil {
+			if err := s.expect(l, key, at, at, backend.MaxCount); err != nil {
 				return fmt.Errorf("ladder %s, round %d: %w", l, round, err)
 			}
 			if s.taker != nil {
-				take := s.taking(l, at, counter.MaxCount, 0, demand{fmt.Sprint("take", i), counter.Limits{{Max: counter.MaxCount, Per: top.Keep}}})
+				take := s.taking(l, at, backend.MaxCount, 0, demand{key: fmt.Sprint("take", i), limits: counter.Limits{{Max: backend.MaxCount, Per: top.Keep}}})
 				if err := s.take(take); err != nil {
 					return fmt.Errorf("a step on ladder %s, round %d: %w", l, round, err)
 				}
-				if w := take.Demands[0].Windows[0]; !take.Allowed || w.Count != 0 {
+				if w := take.Keys[0].Windows[0]; !take.Allowed || w.Count != 0 {
 					return fmt.Errorf("a step on ladder %s, round %d: allowed %v, count %d, want an empty window", l, round, take.Allowed, w.Count)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -109,7 +110,7 @@ func (g *growth) hit(instants []time.Time, sign int64) error {
 
 // look reads every bucket, and has windows counted by a Taker.
 func (g *growth) look() error {
-	op := &counter.Op{Key: g.subject.key(g.key), Ladder: g.ladder, Now: g.newest}
+	op := &backend.Request{Key: g.subject.key(g.key), Ladder: g.ladder, Now: g.newest}
 	for i := range g.ladder.Len() {
 		w := g.ladder.At(i).Width
 		first := tiers.Index(growStart.Add(-time.Minute).UnixNano(), w)
@@ -154,14 +155,14 @@ func (g *growth) windows(per time.Duration) error {
 		if max < 1 {
 			continue
 		}
-		step := g.taking(g.ladder, g.newest, 1, 0, demand{g.key, counter.Limits{{Max: max, Per: per}}})
+		step := g.taking(g.ladder, g.newest, 1, 0, demand{key: g.key, limits: counter.Limits{{Max: max, Per: per}}})
 		step.Peek = max != sum+1
 		if err := g.take(step); err != nil {
 			return err
 		}
-		w := step.Demands[0].Windows[0]
+		w := step.Keys[0].Windows[0]
 		if w.Count != sum || step.Allowed != (sum < max) {
-			return fmt.Errorf("window %s counts %d, want %d; allowed %v", w.Limit, w.Count, sum, step.Allowed)
+			return fmt.Errorf("window of %s counts %d, want %d; allowed %v", w.Reach, w.Count, sum, step.Allowed)
 		}
 		if step.Allowed {
 			for _, b := range g.ladder.Buckets(g.newest) {
@@ -175,15 +176,15 @@ func (g *growth) windows(per time.Duration) error {
 			leaves++
 			need -= g.counts[tiers.Bucket{Width: width, Index: leaves}]
 		}
-		if want := (tiers.Bucket{Width: width, Index: leaves}); w.Leaves != want {
-			return fmt.Errorf("window %s with %d: leaves %s, want %s", w.Limit, sum, w.Leaves, want)
+		if want := (tiers.Bucket{Width: width, Index: leaves}); w.FreedBy != want {
+			return fmt.Errorf("window of %s with %d: freed by %s, want %s", w.Reach, sum, w.FreedBy, want)
 		}
 		newest := last
 		for newest >= first && g.counts[tiers.Bucket{Width: width, Index: newest}] == 0 {
 			newest--
 		}
 		if want := (tiers.Bucket{Width: width, Index: newest}); w.Newest != want {
-			return fmt.Errorf("window %s: newest %s, want %s", w.Limit, w.Newest, want)
+			return fmt.Errorf("window of %s: newest %s, want %s", w.Reach, w.Newest, want)
 		}
 	}
 	return nil

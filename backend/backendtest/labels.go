@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -106,7 +107,7 @@ func (d *disorder) label() time.Time {
 // stale tells whether err says that at is a stale label, which it may be only if
 // it is older than the newest by more than the slack.
 func (d *disorder) stale(said *string, at time.Time, err error) (bool, error) {
-	if !errors.Is(err, counter.ErrStaleLabel) {
+	if !errors.Is(err, backend.ErrStaleLabel) {
 		return false, err
 	}
 	*said += ": stale"
@@ -126,14 +127,14 @@ func (d *disorder) log(at time.Time, n int64) {
 }
 
 // raw is Do without a second try.
-func (d *disorder) raw(op *counter.Op) error {
+func (d *disorder) raw(op *backend.Request) error {
 	op.Deadline = time.Now().Add(enough)
 	return d.Do(context.Background(), op)
 }
 
 func (d *disorder) add(said *string, at time.Time, n int64) error {
 	*said += fmt.Sprint("add ", n)
-	op := &counter.Op{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: n, Add: chain(d.ladder, at, d.slack)}
+	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: n, Add: chain(d.ladder, at, d.slack)}
 	stale, err := d.stale(said, at, d.raw(op))
 	if err != nil {
 		return err
@@ -176,7 +177,7 @@ func (d *disorder) takeBack(said *string, at time.Time) error {
 	}
 	d.added = append(d.added[:i], d.added[i+1:]...)
 	*said += fmt.Sprint("take back ", a.n, " of ", a.at.Sub(noon))
-	op := &counter.Op{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: -a.n, Add: chain(d.ladder, a.at, d.slack)}
+	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: -a.n, Add: chain(d.ladder, a.at, d.slack)}
 	if err := d.raw(op); err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (d *disorder) takeBack(said *string, at time.Time) error {
 // newer.
 func (d *disorder) look(said *string, at time.Time) error {
 	*said += "look"
-	op := &counter.Op{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at}
+	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at}
 	for _, t := range d.ladder.Tiers() {
 		first := tiers.Index(at.Add(-t.Keep).UnixNano(), t.Width)
 		last := tiers.Index(max(at.UnixNano(), d.newest.UnixNano()), t.Width)
@@ -219,7 +220,7 @@ func (d *disorder) step(said *string, at time.Time, n int64) error {
 		t := d.ladder.At(d.rand.IntN(d.ladder.Len()))
 		limits = append(limits, counter.Limit{Max: n + d.rand.Int64N(12), Per: t.Width + time.Duration(d.rand.Int64N(int64(t.Keep-t.Width)+1))})
 	}
-	take := d.taking(d.ladder, at, n, d.slack, demand{d.key, limits})
+	take := d.taking(d.ladder, at, n, d.slack, demand{key: d.key, limits: limits})
 	take.Peek = d.rand.IntN(4) == 0
 	take.Deadline = time.Now().Add(enough)
 	*said += fmt.Sprintf("take %d of %s, peek %v", n, limits, take.Peek)
@@ -237,18 +238,16 @@ func (d *disorder) step(said *string, at time.Time, n int64) error {
 		}
 	}
 	allowed := true
-	for _, w := range take.Demands[0].Windows {
-		first, last := reach(take, w)
-		var lo, hi int64
+	for _, w := range take.Keys[0].Windows {
+		first := oldest(take, &take.Keys[0], w)
+		var want int64
 		for b, n := range d.counts {
 			if b.Width == d.ladder.At(w.Finest).Width && b.Index >= first {
-				if hi += n; b.Index <= last {
-					lo += n
-				}
+				want += n
 			}
 		}
-		if w.Count > hi || w.Count < lo && !stale {
-			return fmt.Errorf("window %s counts %d, want %d to %d or ErrStaleLabel", w.Limit, w.Count, lo, hi)
+		if w.Count > want || w.Count < want && !stale {
+			return fmt.Errorf("window of %s counts %d, want %d or ErrStaleLabel", w.Reach, w.Count, want)
 		}
 		allowed = allowed && w.Count <= w.Max-n
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -44,7 +44,7 @@ func livesAndGoes(s *subject) error {
 		}
 	}
 	// A later hit shortens nothing.
-	again := &counter.Op{Key: s.key("once"), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
+	again := &backend.Request{Key: s.key("once"), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
 	if err := s.do(again); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func livesAndGoes(s *subject) error {
 		time.Sleep(50 * time.Millisecond)
 	}
 	// What is gone is not there to be taken from, nor does that bring it back.
-	back := &counter.Op{Key: s.key("once"), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, began, 0)}
+	back := &backend.Request{Key: s.key("once"), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, began, 0)}
 	if err := s.do(back); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func longLives(s *subject) error {
 		time.Sleep(200 * time.Millisecond)
 	}
 	for i, l := range ladders {
-		op := &counter.Op{Key: s.key(fmt.Sprint("l", i)), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
+		op := &backend.Request{Key: s.key(fmt.Sprint("l", i)), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
 		if err := s.do(op); err != nil {
 			return err
 		}

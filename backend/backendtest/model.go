@@ -5,7 +5,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -47,7 +47,7 @@ func (m *model) get(key string, b tiers.Bucket) held {
 }
 
 // add adds n, or takes back, and returns what the bucket holds then.
-func (m *model) add(key string, slot counter.Slot, n int64, now time.Time) held {
+func (m *model) add(key string, slot backend.Slot, n int64, now time.Time) held {
 	if m.keys[key] == nil {
 		m.keys[key] = map[tiers.Bucket]*held{}
 	}
@@ -88,87 +88,86 @@ func (m *model) window(key string, width time.Duration, first int64) (row []tier
 }
 
 // step holds the answer to a step to the model, and writes down what it did.
-func (m *model) step(t *counter.Taking, prefix int) error {
-	m.see(t.Now)
+func (m *model) step(r *backend.TakeRequest, prefix int) error {
+	m.see(r.Now)
 	allowed := true
-	for _, d := range t.Demands {
-		key := string(d.Key[prefix:])
-		for _, w := range d.Windows {
-			if err := m.count(t, key, w); err != nil {
-				return fmt.Errorf("key %s, window %s, finest tier %d: %w", key, w.Limit, w.Finest, err)
+	for i := range r.Keys {
+		key, fits := &r.Keys[i], true
+		name := string(key.Key[prefix:])
+		for _, w := range key.Windows {
+			if err := m.count(r, key, name, w); err != nil {
+				return fmt.Errorf("key %s, window of %s, finest tier %d: %w", name, w.Reach, w.Finest, err)
 			}
-			allowed = allowed && w.Count <= w.Max-t.N
+			fits = fits && w.Count <= w.Max-key.N
+		}
+		if key.Fits != fits {
+			return fmt.Errorf("key %s: fits is %v, which is not what its own counts say", name, key.Fits)
+		}
+		allowed = allowed && (fits || key.Soft)
+	}
+	if r.Allowed != allowed {
+		return fmt.Errorf("allowed is %v, which is not what its own counts say", r.Allowed)
+	}
+	for i := range r.Keys {
+		if key := &r.Keys[i]; allowed && !r.Peek && key.Fits && key.N > 0 {
+			for j, b := range key.Ladder.Buckets(r.Now) {
+				m.add(string(key.Key[prefix:]), backend.Slot{Bucket: b, TTL: key.TTLs[j]}, key.N, r.Now)
+			}
 		}
 	}
-	if t.Allowed != allowed {
-		return fmt.Errorf("allowed is %v, which is not what its own counts say", t.Allowed)
-	}
-	if allowed && !t.Peek {
-		for _, d := range t.Demands {
-			for i, b := range t.Ladder.Buckets(t.Now) {
-				m.add(string(d.Key[prefix:]), counter.Slot{Bucket: b, TTL: t.TTLs[i]}, t.N, t.Now)
-			}
-		}
-	}
-	for _, d := range t.Demands {
-		key := string(d.Key[prefix:])
-		for _, w := range d.Windows {
-			if err := m.newest(t, key, w); err != nil {
-				return fmt.Errorf("key %s, window %s, finest tier %d: %w", key, w.Limit, w.Finest, err)
+	for i := range r.Keys {
+		key := &r.Keys[i]
+		name := string(key.Key[prefix:])
+		for _, w := range key.Windows {
+			if err := m.newest(r, key, name, w); err != nil {
+				return fmt.Errorf("key %s, window of %s, finest tier %d: %w", name, w.Reach, w.Finest, err)
 			}
 		}
 	}
 	return nil
 }
 
-// first is the number of the oldest bucket of a window, and last that of the
-// newest which it has to count.
-func reach(t *counter.Taking, w counter.Window) (first, last int64) {
-	width := t.Ladder.At(w.Finest).Width
-	return tiers.Index(t.Now.Add(-w.Per-t.Slack).UnixNano(), width), tiers.Index(t.Now.Add(t.Slack).UnixNano(), width)
+// oldest is the number of the oldest bucket of a window.
+func oldest(r *backend.TakeRequest, key *backend.TakeKey, w backend.Window) int64 {
+	return tiers.Index(r.Now.Add(-w.Reach).UnixNano(), key.Ladder.At(w.Finest).Width)
 }
 
-func (m *model) count(t *counter.Taking, key string, w counter.Window) error {
-	first, last := reach(t, w)
-	row := m.window(key, t.Ladder.At(w.Finest).Width, first)
+func (m *model) count(r *backend.TakeRequest, key *backend.TakeKey, name string, w backend.Window) error {
+	row := m.window(name, key.Ladder.At(w.Finest).Width, oldest(r, key, w))
 	var lo, hi int64
-	sure := true
 	for _, b := range row {
-		h := m.get(key, b)
-		if hi += h.hi; b.Index <= last {
-			lo += h.lo
-		}
-		sure = sure && h.lo == h.hi
+		h := m.get(name, b)
+		lo, hi = lo+h.lo, hi+h.hi
 	}
 	if w.Count < lo || w.Count > hi {
 		return fmt.Errorf("count %d, want %d to %d", w.Count, lo, hi)
 	}
-	need := w.Count + t.N - w.Max
-	if need <= 0 || !sure {
+	need := w.Count + key.N - w.Max
+	if need <= 0 || lo != hi || w.Count == 0 {
 		return nil
 	}
+	freed := row[len(row)-1]
 	for _, b := range row {
-		if need -= m.get(key, b).lo; need > 0 {
-			continue
+		if need -= m.get(name, b).lo; need <= 0 {
+			freed = b
+			break
 		}
-		if w.Leaves != b {
-			return fmt.Errorf("count %d and %d more: leaves %s, want %s", w.Count, t.N, w.Leaves, b)
-		}
-		return nil
 	}
-	return fmt.Errorf("count %d and %d more are too many even when all buckets have left", w.Count, t.N)
+	if w.FreedBy != freed {
+		return fmt.Errorf("count %d and %d more: freed by %s, want %s", w.Count, key.N, w.FreedBy, freed)
+	}
+	return nil
 }
 
-func (m *model) newest(t *counter.Taking, key string, w counter.Window) error {
-	first, last := reach(t, w)
-	// A bucket right of what must be counted may be counted or not, and one that
-	// may be gone be there or not: then there are several right answers.
-	row := m.window(key, t.Ladder.At(w.Finest).Width, first)
+func (m *model) newest(r *backend.TakeRequest, key *backend.TakeKey, name string, w backend.Window) error {
+	// A bucket that may be gone may be there or not: then there are several
+	// right answers.
+	row := m.window(name, key.Ladder.At(w.Finest).Width, oldest(r, key, w))
 	for i := len(row) - 1; i >= 0; i-- {
 		if row[i] == w.Newest {
 			return nil
 		}
-		if m.get(key, row[i]).lo > 0 && row[i].Index <= last {
+		if m.get(name, row[i]).lo > 0 {
 			return fmt.Errorf("newest %v, want %s", w.Newest, row[i])
 		}
 	}

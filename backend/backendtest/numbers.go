@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -95,7 +96,7 @@ func everyWidth(s *subject) error {
 }
 
 func maxCount(s *subject) error {
-	const most = counter.MaxCount
+	const most = backend.MaxCount
 	for name, parts := range map[string][]int64{"whole": {most}, "parts": {most - 1, 1}, "halves": {most / 2, most/2 + 1}} {
 		sum := int64(0)
 		for _, n := range parts {
@@ -112,7 +113,7 @@ func maxCount(s *subject) error {
 			}
 		}
 		for _, n := range []int64{1, 2, most / 2, most} {
-			op := &counter.Op{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
+			op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
 			if err := s.do(op); err == nil {
 				return fmt.Errorf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
 			}
@@ -125,7 +126,7 @@ func maxCount(s *subject) error {
 		}
 		// One second later there is room in the second, and none in the hour.
 		later := noon.Add(time.Second)
-		op := &counter.Op{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
+		op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
 		if err := s.do(op); err == nil {
 			return fmt.Errorf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
 		}
@@ -137,7 +138,7 @@ func maxCount(s *subject) error {
 			return fmt.Errorf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
 		}
 		if got[0] > 0 {
-			back := &counter.Op{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]}
+			back := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]}
 			if err := s.do(back); err != nil {
 				return err
 			}
@@ -160,7 +161,7 @@ func maxCount(s *subject) error {
 		return err
 	}
 	later := noon.Add(10 * time.Second)
-	take := s.taking(dayLadder, later, 1, 0, demand{"step", counter.Limits{{Max: 5, Per: time.Second}}})
+	take := s.taking(dayLadder, later, 1, 0, demand{key: "step", limits: counter.Limits{{Max: 5, Per: time.Second}}})
 	if err := s.take(take); err == nil {
 		return errors.New("a step beyond MaxCount in an hour, and no error")
 	}
@@ -279,7 +280,7 @@ func manyBuckets(s *subject) error {
 		}
 	}
 	// The same in many spans, of all tiers.
-	op := &counter.Op{Key: s.key("k"), Ladder: dayLadder, Now: noon}
+	op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon}
 	for i := range 1000 {
 		op.Read = append(op.Read, span(time.Second, first+int64(86*i), 5))
 		if i%10 == 0 {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -36,29 +36,29 @@ const garbage = 7777
 func ttl(t tiers.Tier, slack time.Duration) time.Duration { return t.Width + t.Keep + 2*slack }
 
 // chain is a slot of every tier, all of which hold the same instant.
-func chain(l tiers.Ladder, at time.Time, slack time.Duration) []counter.Slot {
-	slots := make([]counter.Slot, l.Len())
+func chain(l tiers.Ladder, at time.Time, slack time.Duration) []backend.Slot {
+	slots := make([]backend.Slot, l.Len())
 	for i, b := range l.Buckets(at) {
-		slots[i] = counter.Slot{Bucket: b, TTL: ttl(l.At(i), slack), Count: garbage}
+		slots[i] = backend.Slot{Bucket: b, TTL: ttl(l.At(i), slack), Count: garbage}
 	}
 	return slots
 }
 
 // span is a row of n buckets from first on.
-func span(width time.Duration, first int64, n int) counter.Span {
+func span(width time.Duration, first int64, n int) backend.Span {
 	counts := make([]int64, n)
 	for i := range counts {
 		counts[i] = -garbage
 	}
-	return counter.Span{Width: width, First: first, Counts: counts}
+	return backend.Span{Width: width, First: first, Counts: counts}
 }
 
 // do is Do, with all the time in the world, by a caller whose clock stands
 // still: a label that is stale is asked with again, and AnyLabel.
-func (s *subject) do(op *counter.Op) error {
+func (s *subject) do(op *backend.Request) error {
 	op.Deadline = time.Now().Add(enough)
 	err := s.Do(context.Background(), op)
-	if errors.Is(err, counter.ErrStaleLabel) && !op.AnyLabel {
+	if errors.Is(err, backend.ErrStaleLabel) && !op.AnyLabel {
 		again := *op
 		again.AnyLabel = true
 		err = s.Do(context.Background(), &again)
@@ -69,14 +69,14 @@ func (s *subject) do(op *counter.Op) error {
 // add adds n to every tier at the instant at, and returns what they count then,
 // finest first. With n below zero it takes back.
 func (s *subject) add(l tiers.Ladder, key string, at time.Time, n int64) ([]int64, error) {
-	op := &counter.Op{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
 	if err := s.do(op); err != nil {
 		return nil, fmt.Errorf("adding %d to %s at %v: %w", n, op.Key, at, err)
 	}
 	return countsOf(op.Add), nil
 }
 
-func countsOf(slots []counter.Slot) []int64 {
+func countsOf(slots []backend.Slot) []int64 {
 	counts := make([]int64, len(slots))
 	for i := range slots {
 		counts[i] = slots[i].Count
@@ -87,7 +87,7 @@ func countsOf(slots []counter.Slot) []int64 {
 // get is what the bucket of every tier that holds at counts, for a caller whose
 // clock is at now.
 func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) ([]int64, error) {
-	op := &counter.Op{Key: s.key(key), Ladder: l, Now: now}
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now}
 	for _, b := range l.Buckets(at) {
 		op.Read = append(op.Read, span(b.Width, b.Index, 1))
 	}
@@ -103,7 +103,7 @@ func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) ([]int64, e
 
 // row is what n buckets of a key count.
 func (s *subject) row(l tiers.Ladder, key string, now time.Time, width time.Duration, first int64, n int) ([]int64, error) {
-	op := &counter.Op{Key: s.key(key), Ladder: l, Now: now, Read: []counter.Span{span(width, first, n)}}
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: []backend.Span{span(width, first, n)}}
 	if err := s.do(op); err != nil {
 		return nil, fmt.Errorf("reading %d buckets of %s of %s from %d on: %w", n, width, op.Key, first, err)
 	}

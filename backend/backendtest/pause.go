@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -21,7 +22,7 @@ import (
 // patience, Takes under a context with little time, and Adds. All of them fail
 // by their deadline. When the server goes on, all ten places are free again:
 // within a second, or five on a busy machine.
-func Pause(t *testing.T, stop, cont func(), open func(t testing.TB) counter.Store) {
+func Pause(t *testing.T, stop, cont func(), open func(t testing.TB) backend.Store) {
 	t.Helper()
 	pauses := []time.Duration{350 * time.Millisecond, 2 * time.Second}
 	if given := os.Getenv("BACKENDTEST_PAUSE"); given != "" {
@@ -89,7 +90,7 @@ type pausedKey struct {
 	counted        int64 // calls that did not fail after all
 }
 
-func newPausedKey(store counter.Store, w way) (*pausedKey, error) {
+func newPausedKey(store backend.Store, w way) (*pausedKey, error) {
 	k := &pausedKey{way: w, key: counter.Key{Event: "pause", Feature: "fresh"}}
 	var err error
 	prefix := freshPrefix()

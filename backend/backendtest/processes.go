@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -24,9 +25,9 @@ import (
 // start is not called, and Processes does not return.
 //
 //	func TestProcesses(t *testing.T) {
-//		backendtest.Processes(t, startServer, func(addr string) (counter.Store, error) { return dial(addr) })
+//		backendtest.Processes(t, startServer, func(addr string) (backend.Store, error) { return dial(addr) })
 //	}
-func Processes(t *testing.T, start func(t testing.TB) (where string), open func(where string) (counter.Store, error)) {
+func Processes(t *testing.T, start func(t testing.TB) (where string), open func(where string) (backend.Store, error)) {
 	t.Helper()
 	if isChild() {
 		serveChild(t, open)
@@ -44,7 +45,7 @@ const (
 )
 
 // processes is what Processes does in the first process.
-func processes(test, where string, open func(string) (counter.Store, error)) (err error) {
+func processes(test, where string, open func(string) (backend.Store, error)) (err error) {
 	prefix := freshPrefix()
 	var children []*child
 	defer func() {
@@ -84,7 +85,7 @@ func all(children []*child, o order) ([]report, error) {
 }
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
-func raceOfProcesses(children []*child, store counter.Store, prefix string) error {
+func raceOfProcesses(children []*child, store backend.Store, prefix string) error {
 	const rounds = 40
 	c, err := counter.New(store, raceConfig(prefix, 0))
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/counter"
 )
 
 // far is a server in another process, asked over a connection for each call.
@@ -22,11 +22,11 @@ type wire struct {
 	Key, Ladder, Error string
 	Now                time.Time
 	N                  int64
-	Add                []counter.Slot
-	Read               []counter.Span
+	Add                []backend.Slot
+	Read               []backend.Span
 }
 
-func (f far) Do(ctx context.Context, op *counter.Op) error {
+func (f far) Do(ctx context.Context, op *backend.Request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (f far) Do(ctx context.Context, op *counter.Op) error {
 }
 
 // listen serves a store until the test is over, and returns its address.
-func listen(t testing.TB, store counter.Store) string {
+func listen(t testing.TB, store backend.Store) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -73,7 +73,7 @@ func listen(t testing.TB, store counter.Store) string {
 				if gob.NewDecoder(conn).Decode(&w) != nil {
 					return
 				}
-				op := &counter.Op{Key: w.Key, Ladder: mustLadder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
+				op := &backend.Request{Key: w.Key, Ladder: mustLadder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
 				if err := store.Do(context.Background(), op); err != nil {
 					w.Error = err.Error()
 				}
@@ -84,7 +84,7 @@ func listen(t testing.TB, store counter.Store) string {
 	return l.Addr().String()
 }
 
-func dial(where string) (counter.Store, error) { return far(where), nil }
+func dial(where string) (backend.Store, error) { return far(where), nil }
 
 func TestProcesses(t *testing.T) {
 	Processes(t, func(t testing.TB) string { return listen(t, newServer("")) }, dial)
@@ -94,14 +94,14 @@ func TestProcesses(t *testing.T) {
 func TestProcessesBite(t *testing.T) {
 	for _, row := range []struct {
 		fault string
-		open  func(string) (counter.Store, error)
+		open  func(string) (backend.Store, error)
 		want  string
 	}{
-		{"", func(string) (counter.Store, error) { return memory.New(memory.Config{}), nil }, "40 admitted, want 7"},
+		{"", func(string) (backend.Store, error) { return memory.New(memory.Config{}), nil }, "40 admitted, want 7"},
 		{"adds without a lock", dial, "admitted, want 7"},
 		{"answers no counts", dial, "admitted, want 7"},
 		{"lives as long as its width", dial, "admitted within a window"},
-		{"", func(string) (counter.Store, error) { return nil, errors.New("nobody is there") }, "nobody is there"},
+		{"", func(string) (backend.Store, error) { return nil, errors.New("nobody is there") }, "nobody is there"},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", row.fault, row.want), func(t *testing.T) {
 			if isChild() {

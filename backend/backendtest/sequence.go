@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -126,14 +127,14 @@ func (q *sequence) next() error {
 	n := q.weight()
 	step := q.taking(q.ladder, at, n, q.slack, q.demands(n)...)
 	step.Peek = q.rand.IntN(5) == 0
-	if !q.taker.Together(step.Demands) {
-		step.Demands = step.Demands[:1]
+	if !q.taker.Together(step.Keys) {
+		step.Keys = step.Keys[:1]
 	}
 	said := fmt.Sprintf("%d take n=%d peek=%v", at.UnixNano(), n, step.Peek)
-	for _, d := range step.Demands {
+	for _, d := range step.Keys {
 		said += fmt.Sprintf(" %s", d.Key[len(q.key("")):])
 		for _, w := range d.Windows {
-			said += " " + w.Limit.String()
+			said += fmt.Sprintf(" %d/%s", w.Max, w.Reach)
 		}
 	}
 	q.say("%s", said)
@@ -143,7 +144,7 @@ func (q *sequence) next() error {
 	if err := q.model.step(step, len(q.key(""))); err != nil {
 		return err
 	}
-	return q.look(string(step.Demands[0].Key[len(q.key("")):]), at)
+	return q.look(string(step.Keys[0].Key[len(q.key("")):]), at)
 }
 
 func (q *sequence) demands(n int64) []demand {
@@ -154,7 +155,7 @@ func (q *sequence) demands(n int64) []demand {
 		for range 1 + q.rand.IntN(3) {
 			limit := counter.Limit{Max: n + q.rand.Int64N(20), Per: q.spans[q.rand.IntN(len(q.spans))]}
 			if q.rand.IntN(4) == 0 {
-				limit.Max = counter.MaxCount
+				limit.Max = backend.MaxCount
 			}
 			d.limits = append(d.limits, limit)
 		}
@@ -165,19 +166,19 @@ func (q *sequence) demands(n int64) []demand {
 
 func (q *sequence) addition(key string, at time.Time, n int64) error {
 	q.say("%d add %s %d", at.UnixNano(), key, n)
-	op := &counter.Op{Key: q.key(key), Ladder: q.ladder, Now: at, N: n, Add: chain(q.ladder, at, q.slack)}
+	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at, N: n, Add: chain(q.ladder, at, q.slack)}
 	q.added = append(q.added, addition{key, at, n})
 	return q.both(key, op)
 }
 
 func (q *sequence) takeBack(a addition, now time.Time) error {
 	q.say("%d take back %s %d of %d", now.UnixNano(), a.key, a.n, a.at.UnixNano())
-	op := &counter.Op{Key: q.key(a.key), Ladder: q.ladder, Now: now, N: -a.n, Add: chain(q.ladder, a.at, q.slack)}
+	op := &backend.Request{Key: q.key(a.key), Ladder: q.ladder, Now: now, N: -a.n, Add: chain(q.ladder, a.at, q.slack)}
 	return q.both(a.key, op)
 }
 
 // both does op on the store and on the model.
-func (q *sequence) both(key string, op *counter.Op) error {
+func (q *sequence) both(key string, op *backend.Request) error {
 	if err := q.do(op); err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (q *sequence) both(key string, op *counter.Op) error {
 
 // look reads what is around at, in every tier.
 func (q *sequence) look(key string, at time.Time) error {
-	op := &counter.Op{Key: q.key(key), Ladder: q.ladder, Now: at}
+	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at}
 	for _, b := range q.ladder.Buckets(at) {
 		op.Read = append(op.Read, span(b.Width, b.Index-5, 8))
 	}
@@ -204,7 +205,7 @@ func (q *sequence) look(key string, at time.Time) error {
 	return q.compare(key, op.Read)
 }
 
-func (q *sequence) compare(key string, spans []counter.Span) error {
+func (q *sequence) compare(key string, spans []backend.Span) error {
 	for _, r := range spans {
 		for j, n := range r.Counts {
 			b := tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}
@@ -219,7 +220,7 @@ func (q *sequence) compare(key string, spans []counter.Span) error {
 // audit reads all buckets that were ever hit.
 func (q *sequence) audit() error {
 	for _, key := range q.keys {
-		op := &counter.Op{Key: q.key(key), Ladder: q.ladder, Now: q.clock}
+		op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: q.clock}
 		for b := range q.model.keys[key] {
 			op.Read = append(op.Read, span(b.Width, b.Index, 1))
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
 // forgotten is a server's memory of a Forget.
@@ -15,7 +15,7 @@ type forgotten struct {
 	dies  time.Time
 }
 
-func (s *server) Forget(ctx context.Context, f *counter.Forgetting) error {
+func (s *server) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if _, err := s.begun(ctx, f.Deadline); err != nil {
 		if s.has("forgets too late, and says so") {
 			s.mu.Lock()
@@ -34,7 +34,7 @@ func (s *server) Forget(ctx context.Context, f *counter.Forgetting) error {
 	return nil
 }
 
-func (s *server) remember(f *counter.Forgetting) {
+func (s *server) remember(f *backend.ForgetRequest) {
 	label, remember := f.Label, f.Remember
 	switch {
 	case s.has("remembers seconds"):
@@ -64,7 +64,7 @@ func (s *server) remember(f *counter.Forgetting) {
 	}
 }
 
-func (s *server) empty(f *counter.Forgetting) {
+func (s *server) empty(f *backend.ForgetRequest) {
 	items := s.items
 	if s.has("forgets on a copy") {
 		items = maps.Clone(s.items)
@@ -110,7 +110,7 @@ func (s *server) Forgotten(ctx context.Context, key string, now, deadline time.T
 }
 
 // before tells of an addition that the server does not count.
-func (s *server) before(op *counter.Op) bool {
+func (s *server) before(op *backend.Request) bool {
 	mark, there := s.forgotten[op.Key]
 	return there && op.N > 0 && op.Now.UnixNano() <= mark.label && s.has("hits before the label of a Forget do not count")
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -43,12 +43,12 @@ func (s *server) stale(any bool) error {
 	if any && !s.has("drops by label, and AnyLabel is stale too") || s.has("drops by label, and does not say so") {
 		return nil
 	}
-	return fmt.Errorf("server: %w", counter.ErrStaleLabel)
+	return fmt.Errorf("server: %w", backend.ErrStaleLabel)
 }
 
 // staleDo is the error of an op that needs what was dropped. It drops what has
 // expired by the op's own clock.
-func (s *server) staleDo(op *counter.Op) error {
+func (s *server) staleDo(op *backend.Request) error {
 	s.drop(op.Key, op.Now)
 	needs := s.has("drops by label, and the newest is stale") && len(s.dropped[op.Key]) > 0
 	for _, slot := range op.Add {
@@ -68,7 +68,7 @@ func (s *server) staleDo(op *counter.Op) error {
 }
 
 // addStale makes the mistake of an addition that is refused and counts.
-func (s *server) addStale(op *counter.Op) {
+func (s *server) addStale(op *backend.Request) {
 	if !s.has("drops by label, and a stale addition counts") {
 		return
 	}
@@ -78,22 +78,22 @@ func (s *server) addStale(op *counter.Op) {
 	}
 }
 
-func (s *server) staleStep(t *counter.Taking) error {
-	for _, d := range t.Demands {
+func (s *server) staleStep(t *backend.TakeRequest) error {
+	for _, d := range t.Keys {
 		key := string(d.Key)
 		s.drop(key, t.Now)
 		needs := false
-		for i, b := range t.Ladder.Buckets(t.Now) {
-			needs = needs || s.needs(key, t.Now, t.Ladder.At(i).Width, b.Index, b.Index)
+		for i, b := range d.Ladder.Buckets(t.Now) {
+			needs = needs || s.needs(key, t.Now, d.Ladder.At(i).Width, b.Index, b.Index)
 		}
 		for _, w := range d.Windows {
-			width := t.Ladder.At(w.Finest).Width
-			needs = needs || s.needs(key, t.Now, width, tiers.Index(t.Now.Add(-w.Per-t.Slack).UnixNano(), width), math.MaxInt64)
+			width := d.Ladder.At(w.Finest).Width
+			needs = needs || s.needs(key, t.Now, width, tiers.Index(t.Now.Add(-w.Reach).UnixNano(), width), math.MaxInt64)
 		}
 		if err := s.stale(t.AnyLabel); needs && err != nil {
-			op := &counter.Op{Key: key, Ladder: t.Ladder, Now: t.Now, N: t.N}
-			for i, b := range t.Ladder.Buckets(t.Now) {
-				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[i]})
+			op := &backend.Request{Key: key, Ladder: d.Ladder, Now: t.Now, N: d.N}
+			for i, b := range d.Ladder.Buckets(t.Now) {
+				op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: d.TTLs[i]})
 			}
 			s.addStale(op)
 			return err

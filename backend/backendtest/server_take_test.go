@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-func (s *server) Together([]counter.Demand) bool { return true }
+func (s *server) Together([]backend.TakeKey) bool { return true }
 
 // row is the buckets of a key and a width from one on, oldest first.
 func (s *server) row(key string, width time.Duration, first int64) (row []item) {
@@ -23,14 +23,14 @@ func (s *server) row(key string, width time.Duration, first int64) (row []item) 
 	return slices.CompactFunc(row, func(a, b item) bool { return a.bucket == b.bucket })
 }
 
-func (s *server) Take(ctx context.Context, t *counter.Taking) error {
+func (s *server) Take(ctx context.Context, t *backend.TakeRequest) error {
 	timeout, err := s.begun(ctx, t.Deadline)
 	if err != nil {
 		return err
 	}
 	mine := *t
-	mine.Demands = nil
-	for _, d := range t.Demands {
+	mine.Keys = nil
+	for _, d := range t.Keys {
 		if err := badKey(string(d.Key)); err != nil {
 			return err
 		}
@@ -38,12 +38,13 @@ func (s *server) Take(ctx context.Context, t *counter.Taking) error {
 		if !s.has("keeps the key of a step") {
 			key = slices.Clone(key)
 		}
-		mine.Demands = append(mine.Demands, counter.Demand{Key: key, Windows: slices.Clone(d.Windows)})
+		mine.Keys = append(mine.Keys, backend.TakeKey{Key: key, N: d.N, Ladder: d.Ladder, TTLs: d.TTLs, Soft: d.Soft, Windows: slices.Clone(d.Windows)})
 	}
 	fill := func() {
 		t.Allowed = mine.Allowed
-		for i, d := range mine.Demands {
-			copy(t.Demands[i].Windows, d.Windows)
+		for i, d := range mine.Keys {
+			t.Keys[i].Fits = d.Fits
+			copy(t.Keys[i].Windows, d.Windows)
 		}
 	}
 	if !hurried(ctx, t.Deadline) {
@@ -69,22 +70,31 @@ func (s *server) Take(ctx context.Context, t *counter.Taking) error {
 	}
 }
 
-func (s *server) step(t *counter.Taking) error {
+func (s *server) step(t *backend.TakeRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.staleStep(t); err != nil {
 		return err
 	}
 	t.Allowed = true
-	for i := range t.Demands {
-		for j := range t.Demands[i].Windows {
-			s.count(t, &t.Demands[i], j)
-			w := &t.Demands[i].Windows[j]
+	for i := range t.Keys {
+		key := &t.Keys[i]
+		if s.has("all keys have the n of the first") {
+			key.N = t.Keys[0].N
+		}
+		if s.has("all keys have the ladder of the first") && i > 0 {
+			key.Ladder, key.TTLs = t.Keys[0].Ladder, t.Keys[0].TTLs
+		}
+		key.Fits = true
+		for j := range key.Windows {
+			s.count(t, key, j)
+			w := &key.Windows[j]
 			if s.has("only the first window is looked at") && j > 0 || s.has("only the first key is looked at") && i > 0 {
 				continue
 			}
-			t.Allowed = t.Allowed && w.Count <= w.Max-t.N
+			key.Fits = key.Fits && w.Count <= w.Max-key.N
 		}
+		t.Allowed = t.Allowed && (key.Fits || key.Soft && !s.has("a soft key denies"))
 	}
 	if s.has("looks first and adds later") {
 		s.mu.Unlock()
@@ -92,13 +102,17 @@ func (s *server) step(t *counter.Taking) error {
 		s.mu.Lock()
 	}
 	if (t.Allowed || s.has("a denial adds")) && (!t.Peek || s.has("a peek adds")) {
-		for _, d := range t.Demands {
-			op := &counter.Op{Key: string(d.Key), Ladder: t.Ladder, Now: t.Now, N: t.N}
-			for i, b := range t.Ladder.Buckets(t.Now) {
+		for i := range t.Keys {
+			d := &t.Keys[i]
+			if d.N == 0 || d.Soft && (!d.Fits && !s.has("a soft key is added to without room") || s.has("a soft key is never added to")) {
+				continue
+			}
+			op := &backend.Request{Key: string(d.Key), Ladder: d.Ladder, Now: t.Now, N: d.N}
+			for i, b := range d.Ladder.Buckets(t.Now) {
 				if i > 0 && s.has("a step adds to the finest tier alone") {
 					break
 				}
-				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[i]})
+				op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: d.TTLs[i]})
 			}
 			for i := range op.Add {
 				if err := s.add(op, &op.Add[i]); err != nil {
@@ -108,7 +122,7 @@ func (s *server) step(t *counter.Taking) error {
 					// Together or not at all.
 					for j := range i {
 						back := *op
-						back.N = -t.N
+						back.N = -d.N
 						_ = s.add(&back, &op.Add[j])
 					}
 					return err
@@ -116,36 +130,36 @@ func (s *server) step(t *counter.Taking) error {
 			}
 		}
 	}
-	for i := range t.Demands {
-		for j := range t.Demands[i].Windows {
-			s.newest(t, &t.Demands[i], j)
+	for i := range t.Keys {
+		for j := range t.Keys[i].Windows {
+			s.newest(t, &t.Keys[i], j)
 		}
 	}
 	return nil
 }
 
-func (s *server) count(t *counter.Taking, d *counter.Demand, j int) {
+func (s *server) count(t *backend.TakeRequest, d *backend.TakeKey, j int) {
 	w := &d.Windows[j]
-	width := t.Ladder.At(w.Finest).Width
-	from := t.Now.Add(-w.Per - t.Slack)
-	if s.has("a window without slack") {
-		from = t.Now.Add(-w.Per)
+	width := d.Ladder.At(w.Finest).Width
+	from := t.Now.Add(-w.Reach)
+	if s.has("a window that reaches too short") {
+		from = t.Now.Add(-w.Reach + time.Second)
 	}
 	first := tiers.Index(from.UnixNano(), width)
 	if s.has("the oldest bucket leaves with its start") {
 		first++
 	}
 	row := s.row(string(d.Key), width, first)
-	w.Count, w.Leaves = 0, tiers.Bucket{}
+	w.Count, w.FreedBy = 0, tiers.Bucket{}
 	for _, it := range row {
 		if !s.has("a window closed at now") || it.bucket.Index <= tiers.Index(t.Now.UnixNano(), width) {
 			w.Count += it.count
 		}
 	}
-	need := w.Count + t.N - w.Max
+	need := w.Count + d.N - w.Max
 	for _, it := range row {
 		if need > 0 {
-			if w.Leaves = it.bucket; s.has("the oldest bucket is the one to leave") {
+			if w.FreedBy = it.bucket; s.has("the oldest bucket is the one to leave") {
 				need = 0
 			}
 		}
@@ -153,10 +167,10 @@ func (s *server) count(t *counter.Taking, d *counter.Demand, j int) {
 	}
 }
 
-func (s *server) newest(t *counter.Taking, d *counter.Demand, j int) {
+func (s *server) newest(t *backend.TakeRequest, d *backend.TakeKey, j int) {
 	w := &d.Windows[j]
-	width := t.Ladder.At(w.Finest).Width
-	row := s.row(string(d.Key), width, tiers.Index(t.Now.Add(-w.Per-t.Slack).UnixNano(), width))
+	width := d.Ladder.At(w.Finest).Width
+	row := s.row(string(d.Key), width, tiers.Index(t.Now.Add(-w.Reach).UnixNano(), width))
 	w.Newest = tiers.Bucket{}
 	if len(row) > 0 {
 		w.Newest = row[len(row)-1].bucket
@@ -165,6 +179,6 @@ func (s *server) newest(t *counter.Taking, d *counter.Demand, j int) {
 		w.Newest = tiers.Bucket{Width: width, Index: tiers.Index(t.Now.UnixNano(), width)}
 	}
 	if s.has("counts after the step") && t.Allowed && !t.Peek {
-		w.Count += t.N
+		w.Count += d.N
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -26,7 +26,7 @@ type server struct {
 	mu    sync.Mutex
 	items map[place]item
 	keys  map[string][]place // the items of a key
-	last  *counter.Op        // answered
+	last  *backend.Request   // answered
 
 	forgotten map[string]forgotten
 	dropped   map[string][]item // of a key, in a store that drops by its callers' labels
@@ -48,8 +48,8 @@ type item struct {
 }
 
 var (
-	_ counter.Taker     = (*server)(nil)
-	_ counter.Forgetter = (*server)(nil)
+	_ backend.Atomic    = (*server)(nil)
+	_ backend.Forgetter = (*server)(nil)
 )
 
 func newServer(fault string) *server {
@@ -88,7 +88,7 @@ func hurried(ctx context.Context, deadline time.Time) bool {
 
 func slowly() { time.Sleep(time.Duration(rand.Int64N(int64(time.Millisecond)))) }
 
-func (s *server) Do(ctx context.Context, op *counter.Op) error {
+func (s *server) Do(ctx context.Context, op *backend.Request) error {
 	if !s.has("counts are not zeroed first") {
 		for i := range op.Add {
 			op.Add[i].Count = 0
@@ -154,7 +154,7 @@ func (s *server) Do(ctx context.Context, op *counter.Op) error {
 	return err
 }
 
-func clone(op *counter.Op) *counter.Op {
+func clone(op *backend.Request) *backend.Request {
 	c := *op
 	c.Add = slices.Clone(op.Add)
 	c.Read = slices.Clone(op.Read)
@@ -164,7 +164,7 @@ func clone(op *counter.Op) *counter.Op {
 	return &c
 }
 
-func (s *server) copyBack(op, mine *counter.Op) {
+func (s *server) copyBack(op, mine *backend.Request) {
 	if s.has("answers one what another has asked") {
 		s.mu.Lock()
 		if s.last != nil && len(s.last.Add) == len(mine.Add) && rand.IntN(50) == 0 {
@@ -175,13 +175,13 @@ func (s *server) copyBack(op, mine *counter.Op) {
 		s.mu.Unlock()
 	}
 	if s.has("slots are answered finest first") {
-		slices.SortFunc(mine.Add, func(a, b counter.Slot) int { return cmp.Compare(a.Width, b.Width) })
+		slices.SortFunc(mine.Add, func(a, b backend.Slot) int { return cmp.Compare(a.Width, b.Width) })
 	}
 	for i := range op.Add {
 		op.Add[i].Count = mine.Add[i].Count
 	}
 	if s.has("spans are answered oldest first") {
-		slices.SortFunc(mine.Read, func(a, b counter.Span) int { return cmp.Compare(a.First*int64(a.Width), b.First*int64(b.Width)) })
+		slices.SortFunc(mine.Read, func(a, b backend.Span) int { return cmp.Compare(a.First*int64(a.Width), b.First*int64(b.Width)) })
 	}
 	for i := range op.Read {
 		if i < len(mine.Read) {
@@ -191,7 +191,7 @@ func (s *server) copyBack(op, mine *counter.Op) {
 }
 
 // work is what happens on the server.
-func (s *server) work(op *counter.Op) error {
+func (s *server) work(op *backend.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.has("takes back all tiers or none") && op.N < 0 && len(op.Add) < op.Ladder.Len() {
@@ -260,7 +260,7 @@ func (s *server) item(key string, b tiers.Bucket) (item, bool) {
 	return it, there
 }
 
-func (s *server) add(op *counter.Op, slot *counter.Slot) error {
+func (s *server) add(op *backend.Request, slot *backend.Slot) error {
 	name := s.name(op.Key, slot.Bucket)
 	it, there := s.item(op.Key, slot.Bucket)
 	if !there && op.N < 0 && !s.has("taking back goes below zero") {
@@ -277,21 +277,21 @@ func (s *server) add(op *counter.Op, slot *counter.Slot) error {
 		s.keys[op.Key] = append(s.keys[op.Key], name)
 	}
 	before := it.count
-	if s.ever[op.Key] += op.N; s.ever[op.Key] > counter.MaxCount && s.has("what has left counts against MaxCount") {
-		return fmt.Errorf("server: %w", counter.ErrMaxCount)
+	if s.ever[op.Key] += op.N; s.ever[op.Key] > backend.MaxCount && s.has("what has left counts against MaxCount") {
+		return fmt.Errorf("server: %w", backend.ErrMaxCount)
 	}
 	switch {
-	case op.N > counter.MaxCount-it.count && s.has("wraps at the end"):
-		it.count = it.count + op.N - counter.MaxCount - 1
-	case op.N > counter.MaxCount-it.count && s.has("stays at the end"):
-		it.count = counter.MaxCount
-	case op.N > counter.MaxCount-it.count && s.has("starts again at the end"):
+	case op.N > backend.MaxCount-it.count && s.has("wraps at the end"):
+		it.count = it.count + op.N - backend.MaxCount - 1
+	case op.N > backend.MaxCount-it.count && s.has("stays at the end"):
+		it.count = backend.MaxCount
+	case op.N > backend.MaxCount-it.count && s.has("starts again at the end"):
 		delete(s.items, name)
-		return fmt.Errorf("server: %w", counter.ErrMaxCount)
-	case op.N > counter.MaxCount-it.count && s.has("MaxCount without a name"):
+		return fmt.Errorf("server: %w", backend.ErrMaxCount)
+	case op.N > backend.MaxCount-it.count && s.has("MaxCount without a name"):
 		return errors.New("server: too many")
-	case op.N > counter.MaxCount-it.count:
-		return fmt.Errorf("server: %w", counter.ErrMaxCount)
+	case op.N > backend.MaxCount-it.count:
+		return fmt.Errorf("server: %w", backend.ErrMaxCount)
 	case s.has("taking back goes below zero"):
 		it.count += op.N
 	case it.count+op.N < 0 && s.has("taking back too much is ignored"):
@@ -326,7 +326,7 @@ func (s *server) add(op *counter.Op, slot *counter.Slot) error {
 	return nil
 }
 
-func (s *server) dies(op *counter.Op, slot *counter.Slot) time.Time {
+func (s *server) dies(op *backend.Request, slot *backend.Slot) time.Time {
 	now, ttl := time.Now(), slot.TTL
 	switch {
 	case s.has("lives for ever"):

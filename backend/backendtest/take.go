@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -26,7 +27,7 @@ var takes = []check{
 	},
 	{
 		name: "a window is open to the right",
-		rule: "the sum of the buckets from the one that holds Now-Per-Slack on, at least as far as the one that holds Now+Slack",
+		rule: "the sum of the buckets from the one that holds Now-Reach on, without an upper end",
 		take: true,
 		run:  edges,
 	},
@@ -38,39 +39,49 @@ var takes = []check{
 	},
 }
 
-// demand is what a case asks of a key.
+// demand is a key of a step, with its limits.
 type demand struct {
 	key    string
 	limits counter.Limits
+
+	n      int64        // instead of that of the others, if it is above zero
+	ladder tiers.Ladder // instead of that of the others, if it has tiers
+	soft   bool
 }
 
-// taking is what a Counter makes of demands.
-func (s *subject) taking(l tiers.Ladder, now time.Time, n int64, slack time.Duration, demands ...demand) *counter.Taking {
-	t := &counter.Taking{Now: now, Ladder: l, Slack: slack, N: n, Allowed: n%2 == 0}
-	for _, tier := range l.Tiers() {
-		t.TTLs = append(t.TTLs, ttl(tier, slack))
-	}
+// taking is the request that a Counter makes of demands.
+func (s *subject) taking(l tiers.Ladder, now time.Time, n int64, skew time.Duration, demands ...demand) *backend.TakeRequest {
+	r := &backend.TakeRequest{Now: now, Allowed: n%2 == 0}
 	for _, d := range demands {
-		out := counter.Demand{Key: []byte(s.key(d.key))}
+		out := backend.TakeKey{Key: []byte(s.key(d.key)), N: n, Ladder: l, Soft: d.soft, Fits: n%2 == 1}
+		if d.n > 0 {
+			out.N = d.n
+		}
+		if d.ladder.Len() > 0 {
+			out.Ladder = d.ladder
+		}
+		for _, tier := range out.Ladder.Tiers() {
+			out.TTLs = append(out.TTLs, ttl(tier, skew))
+		}
 		for _, limit := range d.limits {
-			finest, err := l.Finest(limit.Per)
+			finest, err := out.Ladder.Finest(limit.Per)
 			if err != nil {
 				panic(err)
 			}
 			dirt := tiers.Bucket{Width: garbage, Index: garbage}
-			out.Windows = append(out.Windows, counter.Window{Limit: limit, Finest: finest, Decision: l.Decision(limit.Per), Count: garbage, Leaves: dirt, Newest: dirt})
+			out.Windows = append(out.Windows, backend.Window{Max: limit.Max, Reach: limit.Per + skew, Finest: finest, Count: garbage, FreedBy: dirt, Newest: dirt})
 		}
-		t.Demands = append(t.Demands, out)
+		r.Keys = append(r.Keys, out)
 	}
-	return t
+	return r
 }
 
 // take is Take, with all the time in the world, by a caller whose clock stands
 // still, as in do.
-func (s *subject) take(t *counter.Taking) error {
+func (s *subject) take(t *backend.TakeRequest) error {
 	t.Deadline = time.Now().Add(enough)
 	err := s.taker.Take(context.Background(), t)
-	if errors.Is(err, counter.ErrStaleLabel) && !t.AnyLabel {
+	if errors.Is(err, backend.ErrStaleLabel) && !t.AnyLabel {
 		t.AnyLabel = true
 		err = s.taker.Take(context.Background(), t)
 		t.AnyLabel = false
@@ -79,7 +90,7 @@ func (s *subject) take(t *counter.Taking) error {
 }
 
 func allOrNothing(s *subject) error {
-	full := demand{"full", counter.Limits{{Max: 3, Per: time.Hour}}}
+	full := demand{key: "full", limits: counter.Limits{{Max: 3, Per: time.Hour}}}
 	if err := s.take(s.taking(dayLadder, noon, 3, 0, full)); err != nil {
 		return err
 	}
@@ -100,14 +111,14 @@ func allOrNothing(s *subject) error {
 		{1, false, "6/d", true},
 		{1, true, "6/d", false},
 		{4, false, "10/m", true},
-		{counter.MaxCount - 10, true, "9007199254740991/d", true},
-		{counter.MaxCount - 9, true, "9007199254740991/d", false},
+		{backend.MaxCount - 10, true, "9007199254740991/d", true},
+		{backend.MaxCount - 9, true, "9007199254740991/d", false},
 	} {
 		before, err := s.get(dayLadder, "k", noon, noon)
 		if err != nil {
 			return err
 		}
-		step := s.taking(dayLadder, noon, row.n, 0, demand{"k", counter.MustLimits(row.limits)})
+		step := s.taking(dayLadder, noon, row.n, 0, demand{key: "k", limits: counter.MustLimits(row.limits)})
 		step.Peek = row.peek
 		if err := s.take(step); err != nil {
 			return err
@@ -124,8 +135,8 @@ func allOrNothing(s *subject) error {
 		}
 	}
 	// Of several keys the last has no room: the first are not touched.
-	free := []demand{{"free", counter.MustLimits("5/m")}, {"free2", counter.MustLimits("5/m, 5/h")}}
-	if step := s.taking(dayLadder, noon, 1, 0, append(free, full)...); s.taker.Together(step.Demands) {
+	free := []demand{{key: "free", limits: counter.MustLimits("5/m")}, {key: "free2", limits: counter.MustLimits("5/m, 5/h")}}
+	if step := s.taking(dayLadder, noon, 1, 0, append(free, full)...); s.taker.Together(step.Keys) {
 		if err := s.take(step); err != nil {
 			return err
 		}
@@ -170,12 +181,12 @@ func edges(s *subject) error {
 				}
 			}
 			for _, peek := range []bool{true, false} {
-				step := s.taking(dayLadder, now, 1, slack, demand{key, counter.Limits{{Max: counter.MaxCount, Per: time.Minute}}})
+				step := s.taking(dayLadder, now, 1, slack, demand{key: key, limits: counter.Limits{{Max: backend.MaxCount, Per: time.Minute}}})
 				step.Peek = peek
 				if err := s.take(step); err != nil {
 					return err
 				}
-				if got := step.Demands[0].Windows[0].Count; got != 11110 || !step.Allowed {
+				if got := step.Keys[0].Windows[0].Count; got != 11110 || !step.Allowed {
 					return fmt.Errorf("slack %s, peek %v: the window of a minute at %v counts %d, want 11110", slack, peek, now, got)
 				}
 			}
@@ -190,9 +201,9 @@ func racingSteps(s *subject) error {
 		keys := []string{fmt.Sprint("a", round), fmt.Sprint("b", round)}
 		var allowed atomic.Int64
 		err := together(racers, func(i int) error {
-			demands := []demand{{keys[i%2], counter.Limits{{Max: places, Per: time.Hour}, {Max: 50, Per: time.Minute}}}, {keys[1-i%2], counter.Limits{{Max: places, Per: time.Minute}}}}
+			demands := []demand{{key: keys[i%2], limits: counter.Limits{{Max: places, Per: time.Hour}, {Max: 50, Per: time.Minute}}}, {key: keys[1-i%2], limits: counter.Limits{{Max: places, Per: time.Minute}}}}
 			step := s.taking(dayLadder, noon, 1, 0, demands...)
-			if !s.taker.Together(step.Demands) {
+			if !s.taker.Together(step.Keys) {
 				demands[0].key = keys[0]
 				step = s.taking(dayLadder, noon, 1, 0, demands[0])
 			}

@@ -7,12 +7,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
-
-	"github.com/abacus-go/abacus/counter"
 )
 
-// addition is a [counter.Slot] on its way.
+// addition is a [backend.Slot] on its way.
 type addition struct {
 	item       string
 	place      place
@@ -27,12 +26,12 @@ type addition struct {
 }
 
 // additions are the slots of op.
-func additions(op *counter.Op) ([]addition, error) {
+func additions(op *backend.Request) ([]addition, error) {
 	if len(op.Add) == 0 {
 		return nil, nil
 	}
-	if op.N == 0 || op.N > counter.MaxCount || op.N < -counter.MaxCount {
-		return nil, fmt.Errorf("memcache: %d to add, want 1 to %d, or less than zero", op.N, int64(counter.MaxCount))
+	if op.N == 0 || op.N > backend.MaxCount || op.N < -backend.MaxCount {
+		return nil, fmt.Errorf("memcache: %d to add, want 1 to %d, or less than zero", op.N, int64(backend.MaxCount))
 	}
 	now := time.Now()
 	adds := make([]addition, len(op.Add))
@@ -136,9 +135,9 @@ func (c *call) judge(l *link, a *addition, count uint64) error {
 	switch {
 	case count < uint64(c.n) || count > math.MaxInt64:
 		return c.bad("incr", a.item, errors.New("held a number beyond all counts, and has wrapped"))
-	case count > counter.MaxCount:
+	case count > backend.MaxCount:
 		c.undo(l, a)
-		return c.bad("incr", a.item, fmt.Errorf("would hold %d: %w", count, counter.ErrMaxCount))
+		return c.bad("incr", a.item, fmt.Errorf("would hold %d: %w", count, backend.ErrMaxCount))
 	}
 	c.confirm(l, a, int64(count))
 	return nil
@@ -200,7 +199,7 @@ func (c *call) takeBack(l *link, a *addition) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {
-		a.count = int64(min(count, counter.MaxCount)) // beyond is what others are about to take back
+		a.count = int64(min(count, backend.MaxCount)) // beyond is what others are about to take back
 	}
 	return nil
 }

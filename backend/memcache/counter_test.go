@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -20,7 +21,7 @@ import (
 // halfPast is away from the boundaries of minutes and hours.
 var halfPast = time.Date(2026, 3, 2, 12, 30, 30, 500_000_000, time.UTC)
 
-func newCounter(t testing.TB, store counter.Store, cfg counter.Config) *counter.Counter {
+func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience

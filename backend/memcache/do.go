@@ -8,15 +8,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
 // maxWorkers is how many requests of one call are under way at once, at most.
 const maxWorkers = 16
 
-// Do is described in [counter.Store]. The additions are made one by one: an
+// Do is described in [backend.Store]. The additions are made one by one: an
 // error can leave some of them made, and says which it knows of.
-func (s *Store) Do(ctx context.Context, op *counter.Op) error {
+func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}
@@ -52,14 +52,14 @@ func (s *Store) begin(ctx context.Context, deadline time.Time) (expired <-chan t
 }
 
 // notSent counts the takings back that were not even begun.
-func (s *Store) notSent(op *counter.Op, err error) error {
+func (s *Store) notSent(op *backend.Request, err error) error {
 	if op.N < 0 {
 		s.takingBackFailed.Add(int64(len(op.Add)))
 	}
 	return err
 }
 
-// call is a [counter.Op] on its way, or a step of a Forget. It holds copies of
+// call is a [backend.Request] on its way, or a step of a Forget. It holds copies of
 // all that it needs: a server that does not answer keeps a part of it at work
 // when Do has returned.
 type call struct {
@@ -85,7 +85,7 @@ func (s *Store) newCall(key string) *call {
 }
 
 // prepare finds the caller's mistakes and copies op.
-func (s *Store) prepare(op *counter.Op) (*call, error) {
+func (s *Store) prepare(op *backend.Request) (*call, error) {
 	if err := checkKey(op.Key); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (c *call) awaitSpeech(ctx context.Context, expired <-chan time.Time) error 
 // end hands over to the caller what is known. From then on an addition that is
 // confirmed is this store's to take back: under the lock each of them falls to
 // one side or the other.
-func (c *call) end(op *counter.Op, early error) error {
+func (c *call) end(op *backend.Request, early error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.adds {

@@ -9,20 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
 // Each kind of call to a server that fails it is an error which names it, long
 // before the deadline, and no slot is told to be counted.
-func failsAtOnce(t *testing.T, s counter.Store, addr, want string) {
+func failsAtOnce(t *testing.T, s backend.Store, addr, want string) {
 	t.Helper()
 	reading := readingToo(adding("k", 1))
-	for _, op := range []*counter.Op{adding("k", 1, slot(1)), adding("k", -1, slot(1)), reading, readingToo(adding("k", 1, slot(1), slot(2), slot(3)))} {
+	for _, op := range []*backend.Request{adding("k", 1, slot(1)), adding("k", -1, slot(1)), reading, readingToo(adding("k", 1, slot(1), slot(2), slot(3)))} {
 		op.Deadline = time.Now().Add(patience)
 		err := s.Do(context.Background(), op)
 		require.ErrorContains(t, err, "memcache: "+addr+": ")
@@ -78,7 +78,7 @@ func TestAMissingChunk(t *testing.T) {
 		return "END\r\n"
 	})
 	s := newStore(t, memcache.Config{}, server.addr)
-	op := &counter.Op{Key: "k", Read: []counter.Span{{Width: time.Minute, Counts: make([]int64, 20_000)}}}
+	op := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Minute, Counts: make([]int64, 20_000)}}}
 	require.ErrorContains(t, s.Do(context.Background(), op), "SERVER_ERROR")
 }
 

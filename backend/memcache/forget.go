@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-var _ counter.Forgetter = (*Store)(nil)
+var _ backend.Forgetter = (*Store)(nil)
 
 const (
 	// forgetWorkers is the most requests of a Forget that are under way at once: few
@@ -25,7 +25,7 @@ const (
 	forgetStep = 4 * chunkSize
 )
 
-// Forget is described in [counter.Forgetter]. What is there is looked for in
+// Forget is described in [backend.Forgetter]. What is there is looked for in
 // the coarsest tier first, and in a finer one only where the coarser has an
 // item, even one that counts 0; then the finest tier is emptied first, oldest
 // bucket first, and the coarsest last, so that a second Forget finds what a
@@ -35,7 +35,7 @@ const (
 // otherwise what was read is taken from it, so that no hit is lost that came in
 // between. A Forget makes no items but its mark. Without f.Deadline each step,
 // of some thousand items, may take the store's timeout.
-func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
+func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := checkKey(f.Key); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
@@ -20,8 +21,8 @@ import (
 )
 
 // forgetting is the request of a Counter on the default ladder at halfPast.
-func forgetting(key string) *counter.Forgetting {
-	f := &counter.Forgetting{Key: key, Ladder: tiers.Default, Now: halfPast, Label: halfPast.UnixNano(), Remember: 26 * time.Hour}
+func forgetting(key string) *backend.ForgetRequest {
+	f := &backend.ForgetRequest{Key: key, Ladder: tiers.Default, Now: halfPast, Label: halfPast.UnixNano(), Remember: 26 * time.Hour}
 	for _, t := range tiers.Default.Tiers() {
 		f.TTLs = append(f.TTLs, t.Width+t.Keep+time.Second)
 	}
@@ -38,9 +39,9 @@ func fill(t testing.TB, s *memcache.Store, key string, n int, every time.Duratio
 			counts[b]++
 		}
 	}
-	byCount := map[int64][]counter.Slot{}
+	byCount := map[int64][]backend.Slot{}
 	for b, n := range counts {
-		byCount[n] = append(byCount[n], counter.Slot{Bucket: b, TTL: 26 * time.Hour})
+		byCount[n] = append(byCount[n], backend.Slot{Bucket: b, TTL: 26 * time.Hour})
 	}
 	for n, slots := range byCount {
 		for len(slots) > 0 {
@@ -218,7 +219,7 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 			ladder, err := tiers.Parse("1m:10m")
 			require.NoError(t, err)
 			at := time.Unix(90, 0)
-			err = s.Forget(context.Background(), &counter.Forgetting{Key: "k", Ladder: ladder, TTLs: []time.Duration{11 * time.Minute}, Now: at, Label: at.UnixNano(), Remember: time.Hour})
+			err = s.Forget(context.Background(), &backend.ForgetRequest{Key: "k", Ladder: ladder, TTLs: []time.Duration{11 * time.Minute}, Now: at, Label: at.UnixNano(), Remember: time.Hour})
 			if row.err == "" {
 				require.NoError(t, err)
 			} else {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -72,13 +72,13 @@ func parseCount(value []byte) (int64, error) {
 	case n > math.MaxInt64:
 		return 0, beyond(n)
 	}
-	return int64(min(n, counter.MaxCount)), nil
+	return int64(min(n, backend.MaxCount)), nil
 }
 
 // beyond is the error of a count that no additions leave behind, not even for a
 // moment.
 func beyond(n uint64) error {
-	return fmt.Errorf("holds %d, which is beyond %d", n, int64(counter.MaxCount))
+	return fmt.Errorf("holds %d, which is beyond %d", n, int64(backend.MaxCount))
 }
 
 const (

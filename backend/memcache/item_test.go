@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -60,8 +60,8 @@ func TestItemNamesFit(t *testing.T) {
 }
 
 func TestParseCount(t *testing.T) {
-	for in, want := range map[string]int64{"0": 0, "7": 7, "9 ": 9, "9     ": 9, "9007199254740991": counter.MaxCount,
-		"9007199254740992": counter.MaxCount, "9223372036854775807": counter.MaxCount} {
+	for in, want := range map[string]int64{"0": 0, "7": 7, "9 ": 9, "9     ": 9, "9007199254740991": backend.MaxCount,
+		"9007199254740992": backend.MaxCount, "9223372036854775807": backend.MaxCount} {
 		got, err := parseCount([]byte(in))
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)

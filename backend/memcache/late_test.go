@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -21,8 +22,8 @@ import (
 )
 
 // readingToo lets op read as well.
-func readingToo(op *counter.Op) *counter.Op {
-	op.Read = []counter.Span{{Width: time.Minute, First: 10, Counts: make([]int64, 50)}}
+func readingToo(op *backend.Request) *backend.Request {
+	op.Read = []backend.Span{{Width: time.Minute, First: 10, Counts: make([]int64, 50)}}
 	return op
 }
 
@@ -59,7 +60,7 @@ func TestASilentServer(t *testing.T) {
 	silence(t, server)
 	defer server.Resume()
 	s := newStore(t, memcache.Config{Timeout: 2 * time.Second, MaxInFlight: inFlight}, server.Addr)
-	call := func(ctx context.Context, op *counter.Op, deadline time.Duration) (time.Duration, error) {
+	call := func(ctx context.Context, op *backend.Request, deadline time.Duration) (time.Duration, error) {
 		began := time.Now()
 		if deadline > 0 {
 			op.Deadline = began.Add(deadline)
@@ -67,7 +68,7 @@ func TestASilentServer(t *testing.T) {
 		err := s.Do(ctx, op)
 		return time.Since(began), err
 	}
-	three := func() *counter.Op { return readingToo(adding("k", 1, slot(1), slot(2), slot(3))) }
+	three := func() *backend.Request { return readingToo(adding("k", 1, slot(1), slot(2), slot(3))) }
 	spent, err := call(context.Background(), three(), 30*time.Millisecond)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.EqualError(t, err, "memcache: "+server.Addr+": i/o timeout, without an answer")
@@ -472,19 +473,19 @@ func TestRacersNearMaxCount(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
 	const places, racers = 3, 40
-	const start int64 = counter.MaxCount - places*(counter.MaxCount/8)
+	const start int64 = backend.MaxCount - places*(backend.MaxCount/8)
 	require.EqualValues(t, start, add(t, s, "k", start, 1))
 	var wg sync.WaitGroup
 	var admitted, full atomic.Int64
 	for range racers {
 		wg.Go(func() {
 			for range 20 {
-				op := adding("k", counter.MaxCount/8, slot(1))
-				op.Read = []counter.Span{{Width: time.Minute, First: 1, Counts: make([]int64, 1)}}
+				op := adding("k", backend.MaxCount/8, slot(1))
+				op.Read = []backend.Span{{Width: time.Minute, First: 1, Counts: make([]int64, 1)}}
 				switch err := s.Do(context.Background(), op); {
 				case err == nil:
 					admitted.Add(1)
-				case errors.Is(err, counter.ErrMaxCount):
+				case errors.Is(err, backend.ErrMaxCount):
 					full.Add(1)
 				default:
 					t.Error(err)
@@ -496,6 +497,6 @@ func TestRacersNearMaxCount(t *testing.T) {
 	idle(t, s)
 	require.LessOrEqual(t, admitted.Load(), int64(places))
 	require.EqualValues(t, racers*20, admitted.Load()+full.Load())
-	require.Equal(t, []int64{start + admitted.Load()*(counter.MaxCount/8)}, read(t, s, "k", time.Minute, 1, 1))
+	require.Equal(t, []int64{start + admitted.Load()*(backend.MaxCount/8)}, read(t, s, "k", time.Minute, 1, 1))
 	require.Zero(t, s.Stats().TakingBackFailed)
 }

@@ -128,7 +128,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Forgotten is described in [counter.Forgetter].
+// Forgotten is described in [backend.Forgetter].
 func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time) (int64, error) {
 	if err := checkKey(key); err != nil {
 		return 0, err

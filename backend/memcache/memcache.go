@@ -11,7 +11,7 @@
 //
 //	key|width index        without the space: ab:1wxyz:signup:ip:203.0.113.9|1m29454210
 //
-// key is [counter.Op.Key], at most 200 bytes. width is the bucket's, as short
+// key is [backend.Request.Key], at most 200 bytes. width is the bucket's, as short
 // as durations are written (1s, 1m, 1h, 1d, 100ms, 1m30s), and ends in a letter.
 // index is the bucket's number since 1970, in decimal; it starts with a digit
 // or a minus. So the name can be read backwards without doubt: the index, the
@@ -21,7 +21,7 @@
 // since memcached adds first and the surplus is taken back then. A value that is
 // anything else, or 2^63 and more, was written by somebody else, and is an error.
 //
-// An item that a bucket is created with lives for [counter.Slot.TTL], rounded up
+// An item that a bucket is created with lives for [backend.Slot.TTL], rounded up
 // to a second; 2 s more, since memcached's clock ticks about once a second; and
 // a minute more, or as long again where the TTL is shorter: memcached answers by
 // a stale clock when it goes on after a standstill, and what is created then
@@ -87,9 +87,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/redial"
 )
 
@@ -155,7 +155,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// Store keeps buckets on memcached servers. It is a [counter.Store] without an
+// Store keeps buckets on memcached servers. It is a [backend.Store] without an
 // atomic step: a [counter.Counter] takes by ticket. It is used by many
 // goroutines at once. [New] makes one, or [NewFromClient].
 type Store struct {
@@ -168,7 +168,7 @@ type Store struct {
 	guesses, rightGuesses, lateAdditions, takenBack, takingBackFailed, unanswered, refused, withheld atomic.Int64
 }
 
-var _ counter.Store = (*Store)(nil)
+var _ backend.Store = (*Store)(nil)
 
 // New makes a Store on servers, each "host:port", or the path of a Unix socket:
 // what has a slash. Their order does not matter, and one that stands there

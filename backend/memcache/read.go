@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
 // chunkSize is how many items one multi-get asks for. A thousand take memcached
@@ -31,7 +31,7 @@ type reads struct {
 	counts []int64  // counts[i] is that of items[i]
 }
 
-func readsOf(op *counter.Op) (reads, error) {
+func readsOf(op *backend.Request) (reads, error) {
 	var r reads
 	for i := range op.Read {
 		span := &op.Read[i]
@@ -105,7 +105,7 @@ func (r *reads) name(key string) {
 func (r *reads) chunks() int { return (len(r.items) + chunkSize - 1) / chunkSize }
 
 // fill writes the counts into op.
-func (r *reads) fill(op *counter.Op) {
+func (r *reads) fill(op *backend.Request) {
 	for i := range op.Read {
 		span := &op.Read[i]
 		for _, run := range r.runs {

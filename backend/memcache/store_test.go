@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -34,24 +34,24 @@ func newStore(t testing.TB, cfg memcache.Config, servers ...string) *memcache.St
 }
 
 // slot is the bucket of a minute.
-func slot(index int64) counter.Slot {
-	return counter.Slot{Bucket: tiers.Bucket{Width: time.Minute, Index: index}, TTL: time.Hour}
+func slot(index int64) backend.Slot {
+	return backend.Slot{Bucket: tiers.Bucket{Width: time.Minute, Index: index}, TTL: time.Hour}
 }
 
-func adding(key string, n int64, slots ...counter.Slot) *counter.Op {
-	return &counter.Op{Key: key, Ladder: tiers.Default, Now: time.Now(), N: n, Add: slots}
+func adding(key string, n int64, slots ...backend.Slot) *backend.Request {
+	return &backend.Request{Key: key, Ladder: tiers.Default, Now: time.Now(), N: n, Add: slots}
 }
 
-func add(t testing.TB, s counter.Store, key string, n int64, index int64) int64 {
+func add(t testing.TB, s backend.Store, key string, n int64, index int64) int64 {
 	t.Helper()
 	op := adding(key, n, slot(index))
 	require.NoError(t, s.Do(context.Background(), op))
 	return op.Add[0].Count
 }
 
-func read(t testing.TB, s counter.Store, key string, width time.Duration, first int64, n int) []int64 {
+func read(t testing.TB, s backend.Store, key string, width time.Duration, first int64, n int) []int64 {
 	t.Helper()
-	op := &counter.Op{Key: key, Ladder: tiers.Default, Now: time.Now(), Read: []counter.Span{{Width: width, First: first, Counts: make([]int64, n)}}}
+	op := &backend.Request{Key: key, Ladder: tiers.Default, Now: time.Now(), Read: []backend.Span{{Width: width, First: first, Counts: make([]int64, n)}}}
 	require.NoError(t, s.Do(context.Background(), op))
 	return op.Read[0].Counts
 }
@@ -78,7 +78,7 @@ func TestOverlappingSpansAreReadOnce(t *testing.T) {
 		add(t, s, "k", i+1, i)
 	}
 	before := stat(t, addr, "cmd_get")
-	op := &counter.Op{Key: "k", Now: time.Now(), Read: []counter.Span{
+	op := &backend.Request{Key: "k", Now: time.Now(), Read: []backend.Span{
 		{Width: time.Minute, First: 5, Counts: []int64{7, 7, 7}},
 		{Width: time.Minute, First: 2, Counts: make([]int64, 4)},
 		{Width: time.Second, First: 2, Counts: []int64{7, 7}},
@@ -122,7 +122,7 @@ func TestManySlots(t *testing.T) {
 			require.Equal(t, 2*(round+1), slot.Count)
 		}
 	}
-	op.N = -counter.MaxCount
+	op.N = -backend.MaxCount
 	require.NoError(t, s.Do(context.Background(), op))
 	require.Equal(t, make([]int64, 500), read(t, s, "k", time.Minute, 0, 500))
 }
@@ -145,20 +145,20 @@ func TestTakingBack(t *testing.T) {
 func TestABucketIsFull(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
-	require.EqualValues(t, counter.MaxCount, add(t, s, "k", counter.MaxCount, 1))
+	require.EqualValues(t, backend.MaxCount, add(t, s, "k", backend.MaxCount, 1))
 	for range 3 {
-		op := adding("k", counter.MaxCount, slot(1), slot(2))
+		op := adding("k", backend.MaxCount, slot(1), slot(2))
 		err := s.Do(context.Background(), op)
 		require.ErrorContains(t, err, "memcache: "+addr+": incr bucket 1m1: would hold 18014398509481982: the count would exceed 2^53-1")
-		require.ErrorIs(t, err, counter.ErrMaxCount)
+		require.ErrorIs(t, err, backend.ErrMaxCount)
 		require.Zero(t, op.Add[0].Count)
 		if op.Add[1].Count > 0 {
-			add(t, s, "k", -counter.MaxCount, 2)
+			add(t, s, "k", -backend.MaxCount, 2)
 		}
 	}
-	require.Equal(t, []int64{counter.MaxCount}, read(t, s, "k", time.Minute, 1, 1), "the addition was taken back")
-	require.EqualValues(t, counter.MaxCount-1, add(t, s, "k", -1, 1))
-	require.EqualValues(t, counter.MaxCount, add(t, s, "k", 1, 1))
+	require.Equal(t, []int64{backend.MaxCount}, read(t, s, "k", time.Minute, 1, 1), "the addition was taken back")
+	require.EqualValues(t, backend.MaxCount-1, add(t, s, "k", -1, 1))
+	require.EqualValues(t, backend.MaxCount, add(t, s, "k", 1, 1))
 }
 
 // A value that no Store has written is an error, never a count.
@@ -177,7 +177,7 @@ func TestForeignValues(t *testing.T) {
 			s := newStore(t, memcache.Config{}, addr)
 			set := func() { require.NoError(t, raw.Set(&gomemcache.Item{Key: "k|1m1", Value: []byte(row.value)})) }
 			set()
-			read := &counter.Op{Key: "k", Now: time.Now(), Read: []counter.Span{{Width: time.Minute, First: 0, Counts: make([]int64, 3)}}}
+			read := &backend.Request{Key: "k", Now: time.Now(), Read: []backend.Span{{Width: time.Minute, First: 0, Counts: make([]int64, 3)}}}
 			require.ErrorContains(t, s.Do(context.Background(), read), "memcache: "+addr+": "+row.get)
 			for range 2 { // add first, incr first
 				set()
@@ -215,27 +215,27 @@ func TestItemsLive(t *testing.T) {
 func TestWhatDoRefuses(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
-	span := func(width time.Duration, first int64, n int) counter.Span {
-		return counter.Span{Width: width, First: first, Counts: make([]int64, n)}
+	span := func(width time.Duration, first int64, n int) backend.Span {
+		return backend.Span{Width: width, First: first, Counts: make([]int64, n)}
 	}
 	for _, row := range []struct {
-		op   *counter.Op
+		op   *backend.Request
 		want string
 	}{
 		{adding("", 1, slot(1)), "memcache: a key of 0 bytes"},
 		{adding(strings.Repeat("k", 201), 1, slot(1)), "memcache: a key of 201 bytes, want 1 to 200"},
 		{adding("k 1 0\r\nflush_all", 1, slot(1)), "want printable ASCII"},
 		{adding("k", 0, slot(1)), "memcache: 0 to add"},
-		{adding("k", counter.MaxCount+1, slot(1)), "memcache: 9007199254740992 to add"},
+		{adding("k", backend.MaxCount+1, slot(1)), "memcache: 9007199254740992 to add"},
 		{adding("k", math.MinInt64, slot(1)), "memcache: -9223372036854775808 to add"},
-		{adding("k", 1, counter.Slot{Bucket: tiers.Bucket{Width: time.Minute}}), "memcache: TTL 0s"},
-		{adding("k", 1, counter.Slot{TTL: time.Hour}), "memcache: a bucket of width 0s"},
-		{&counter.Op{Key: "k", Read: []counter.Span{span(0, 1, 1)}}, "memcache: a bucket of width 0s"},
-		{&counter.Op{Key: "k", Read: []counter.Span{span(time.Minute, math.MaxInt64-1, 3)}}, "which is beyond 64 bits"},
+		{adding("k", 1, backend.Slot{Bucket: tiers.Bucket{Width: time.Minute}}), "memcache: TTL 0s"},
+		{adding("k", 1, backend.Slot{TTL: time.Hour}), "memcache: a bucket of width 0s"},
+		{&backend.Request{Key: "k", Read: []backend.Span{span(0, 1, 1)}}, "memcache: a bucket of width 0s"},
+		{&backend.Request{Key: "k", Read: []backend.Span{span(time.Minute, math.MaxInt64-1, 3)}}, "which is beyond 64 bits"},
 	} {
 		require.ErrorContains(t, s.Do(context.Background(), row.op), row.want)
 	}
-	require.NoError(t, s.Do(context.Background(), &counter.Op{Key: "k", N: 1}), "nothing to do")
+	require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "k", N: 1}), "nothing to do")
 	require.Equal(t, "0", stat(t, addr, "cmd_set"))
 	require.Equal(t, "0", stat(t, addr, "cmd_get"))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -34,7 +35,7 @@ func benchTake(b *testing.B, store *Store, keys []byte, ladder string, gap time.
 	start := time.Date(2026, 3, 1, 23, 59, 0, 0, time.UTC)
 	var limits []counter.Limit
 	for _, w := range windows {
-		limits = append(limits, per(counter.MaxCount, w))
+		limits = append(limits, per(backend.MaxCount, w))
 	}
 	n := uint64(len(keys) / benchKeyLen)
 	run := func(next func() bool, seed uint64) (taken int64) {
@@ -48,7 +49,7 @@ func benchTake(b *testing.B, store *Store, keys []byte, ladder string, gap time.
 			now = now.Add(gap)
 			t.Now = now
 			at := rnd % n * benchKeyLen
-			t.Demands[0].Key = keys[at : at+benchKeyLen]
+			t.Keys[0].Key = keys[at : at+benchKeyLen]
 			if err := store.Take(context.Background(), t); err != nil || !t.Allowed {
 				b.Error(err, t.Allowed)
 			}
@@ -173,11 +174,11 @@ func BenchmarkWindow(b *testing.B) {
 		b.Run(row.name, func(b *testing.B) {
 			b.ReportAllocs()
 			s := New(Config{})
-			t := taking(b, row.ladder, "", noon, per(counter.MaxCount, row.window))
-			w := &t.Demands[0].Windows[0]
+			t := taking(b, row.ladder, "", noon, per(backend.MaxCount, row.window))
+			w := &t.Keys[0].Windows[0]
 			call := func(i int) {
 				at := i % n * benchKeyLen
-				t.Demands[0].Key = keys[at : at+benchKeyLen]
+				t.Keys[0].Key = keys[at : at+benchKeyLen]
 				t.Now = noon.Add(time.Duration(i) * row.gap / n)
 				if err := s.Take(context.Background(), t); err != nil || !t.Allowed {
 					b.Fatal(err, t.Allowed)
@@ -214,7 +215,7 @@ func BenchmarkFlood(b *testing.B) {
 					began := time.Now()
 					for i := range million {
 						key = fmt.Appendf(key[:0], "ab:1abcd:signup:ip:%d", m*million+i)
-						t.Demands[0].Key = key
+						t.Keys[0].Key = key
 						t.Now = noon.Add(time.Duration(m*million+i) * time.Millisecond)
 						if err := s.Take(context.Background(), t); err == ErrFull {
 							refused++

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -49,7 +49,7 @@ func inRange(b tiers.Bucket) error {
 // full is the error of a bucket that would count beyond counter.MaxCount: a
 // counter.ErrMaxCount.
 func full(width, start, count, n int64) error {
-	return fmt.Errorf("memory: bucket %s holds %d, with %d more it would be beyond %d: %w", bucket(start, width), count, n, int64(counter.MaxCount), counter.ErrMaxCount)
+	return fmt.Errorf("memory: bucket %s holds %d, with %d more it would be beyond %d: %w", bucket(start, width), count, n, int64(backend.MaxCount), backend.ErrMaxCount)
 }
 
 // bucket is the bucket of that width that starts at start.

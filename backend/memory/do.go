@@ -9,12 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
-// doing is a [counter.Op] on its way.
+// doing is a [backend.Request] on its way.
 type doing struct {
-	op   *counter.Op
+	op   *backend.Request
 	now  int64
 	key  []byte
 	hash uint64
@@ -23,7 +23,7 @@ type doing struct {
 	own  int64  // cost of the key as it is
 }
 
-// Do is described in [counter.Store]. All of the additions are one atomic step
+// Do is described in [backend.Store]. All of the additions are one atomic step
 // with the reads: an error means that nothing was added. A bucket is kept at
 // least as long as its TTL says, and longer if another TTL of the same width
 // and key, or the distance of Op.Now from the bucket, asks for it.
@@ -31,7 +31,7 @@ type doing struct {
 // Buckets of a tier may be sums of those of a finer one that is kept as long. So
 // an addition must name that as well, and taking back from the coarser one alone
 // has no effect.
-func (s *Store) Do(ctx context.Context, op *counter.Op) error {
+func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}
@@ -72,7 +72,7 @@ func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 
 // wanted finds the caller's mistakes, and appends to dst what tiers the slots
 // need.
-func wanted(dst []tier, op *counter.Op, now int64) ([]tier, error) {
+func wanted(dst []tier, op *backend.Request, now int64) ([]tier, error) {
 	for i := range op.Read {
 		if r := &op.Read[i]; r.Width <= 0 {
 			return nil, fmt.Errorf("memory: a span of width %s, want above zero", r.Width)
@@ -89,7 +89,7 @@ next:
 		}
 		fine, width := int64(baseOf(op.Ladder, slot.Width)), int64(slot.Width)
 		ttl := sumTTL(add(stretched(int64(slot.TTL), now, (slot.Index+1)*width), grace), width, fine)
-		if op.N > 0 && fine != width && !slices.ContainsFunc(op.Add, func(part counter.Slot) bool {
+		if op.N > 0 && fine != width && !slices.ContainsFunc(op.Add, func(part backend.Slot) bool {
 			return int64(part.Width) == fine && floorDiv(part.Index, width/fine) == slot.Index
 		}) {
 			return nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, time.Duration(fine))
@@ -235,7 +235,7 @@ func (d *doing) missing(n *entry, k int, width int64, big bool) (missing int, er
 		additions++
 		start = slot.Index * width
 		count = n.get(k, start)
-		if count > counter.MaxCount-d.op.N {
+		if count > backend.MaxCount-d.op.N {
 			return 0, full(width, start, count, d.op.N)
 		}
 		big = big || count > d.safe-d.op.N
@@ -243,7 +243,7 @@ func (d *doing) missing(n *entry, k int, width int64, big bool) (missing int, er
 			missing++
 		}
 	}
-	if big && additions > 0 && d.op.N > (counter.MaxCount-n.all(k))/additions {
+	if big && additions > 0 && d.op.N > (backend.MaxCount-n.all(k))/additions {
 		return 0, full(width, start, count, d.op.N)
 	}
 	return missing, nil
@@ -267,7 +267,7 @@ func (s *Store) takeBack(sh *shard, d *doing, e *entry, r *room) {
 }
 
 // stored tells whether a slot's bucket is one that is stored, and no sum of them.
-func (d *doing) stored(slot *counter.Slot) bool {
+func (d *doing) stored(slot *backend.Slot) bool {
 	return baseOf(d.op.Ladder, slot.Width) == slot.Width
 }
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -21,13 +21,13 @@ func TestErrorsChangeNothing(t *testing.T) {
 	cancel()
 	past := time.Now().Add(-time.Second)
 	far := time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)
-	slots := func(b ...tiers.Bucket) (slots []counter.Slot) {
+	slots := func(b ...tiers.Bucket) (slots []backend.Slot) {
 		for _, b := range b {
-			slots = append(slots, counter.Slot{Bucket: b, TTL: day, Count: 9})
+			slots = append(slots, backend.Slot{Bucket: b, TTL: day, Count: 9})
 		}
 		return slots
 	}
-	for want, op := range map[string]*counter.Op{
+	for want, op := range map[string]*backend.Request{
 		"context canceled":        {Key: "k", Now: noon, N: 1, Add: slots(second)},
 		"i/o timeout":             {Key: "k", Now: noon, N: 1, Add: slots(second), Deadline: past},
 		"time 2300":               {Key: "k", Now: far, N: 1, Add: slots(second)},
@@ -35,9 +35,9 @@ func TestErrorsChangeNothing(t *testing.T) {
 		"a bucket of width -1s":   {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: -time.Second})},
 		"bucket 9223372036854775": {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MaxInt64})},
 		"bucket -922337203685477": {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MinInt64})},
-		"a span of width -1ns":    {Key: "k", Now: noon, N: 1, Add: slots(second), Read: []counter.Span{{Width: -1}}},
-		"TTL -1ns of bucket 1s@2": {Key: "k", Now: noon, N: 1, Add: []counter.Slot{{Bucket: second, TTL: -1}}},
-		"holds 1, with 900719925": {Key: "k", Now: noon, N: counter.MaxCount, Add: slots(tiers.Bucket{Width: time.Hour, Index: 1}, second)},
+		"a span of width -1ns":    {Key: "k", Now: noon, N: 1, Add: slots(second), Read: []backend.Span{{Width: -1}}},
+		"TTL -1ns of bucket 1s@2": {Key: "k", Now: noon, N: 1, Add: []backend.Slot{{Bucket: second, TTL: -1}}},
+		"holds 1, with 900719925": {Key: "k", Now: noon, N: backend.MaxCount, Add: slots(tiers.Bucket{Width: time.Hour, Index: 1}, second)},
 		"holds 0, with 922337203": {Key: "fresh", Now: noon, N: math.MaxInt64, Add: slots(second)},
 	} {
 		ctx := context.Background()
@@ -49,37 +49,33 @@ func TestErrorsChangeNothing(t *testing.T) {
 			require.Zero(t, slot.Count, want)
 		}
 	}
-	require.ErrorIs(t, s.Do(done, &counter.Op{Now: noon}), context.Canceled)
-	require.ErrorIs(t, s.Do(context.Background(), &counter.Op{Now: noon, Deadline: past}), os.ErrDeadlineExceeded)
-	for want, spoil := range map[string]func(*counter.Taking){
-		"i/o timeout":         func(t *counter.Taking) { t.Deadline = past },
-		"time 2300":           func(t *counter.Taking) { t.Now = far },
-		"n 0":                 func(t *counter.Taking) { t.N = 0 },
-		"slack -1ns":          func(t *counter.Taking) { t.Slack = -1 },
-		"2 TTLs for a ladder": func(t *counter.Taking) { t.TTLs = t.TTLs[:2] },
-		"0 TTLs for a ladder": func(t *counter.Taking) { t.Ladder, t.TTLs = tiers.Ladder{}, nil },
-		"TTL -1ns":            func(t *counter.Taking) { t.TTLs[1] = -1 },
-		"of tiers 3 to 3":     func(t *counter.Taking) { t.Demands[0].Windows[0].Finest, t.Demands[0].Windows[0].Decision = 3, 3 },
-		"of tiers 2 to 1":     func(t *counter.Taking) { t.Demands[0].Windows[0].Finest, t.Demands[0].Windows[0].Decision = 2, 1 },
-		"of tiers -1 to 2":    func(t *counter.Taking) { t.Demands[0].Windows[0].Finest = -1 },
-		"window -1ns":         func(t *counter.Taking) { t.Demands[0].Windows[0].Per = -1 },
-		"holds 1, with 900719925": func(t *counter.Taking) {
-			t.N, t.Demands = counter.MaxCount, t.Demands[:1]
-			t.Demands[0].Windows[0].Max = math.MaxInt64
-		},
-		"holds 0, with 922337203": func(t *counter.Taking) {
-			t.N, t.Demands = math.MaxInt64, t.Demands[:1]
-			t.Demands[0].Windows[0].Max, t.Demands[0].Key = math.MaxInt64, []byte("fresh")
+	require.ErrorIs(t, s.Do(done, &backend.Request{Now: noon}), context.Canceled)
+	require.ErrorIs(t, s.Do(context.Background(), &backend.Request{Now: noon, Deadline: past}), os.ErrDeadlineExceeded)
+	for want, spoil := range map[string]func(*backend.TakeRequest){
+		"i/o timeout":         func(t *backend.TakeRequest) { t.Deadline = past },
+		"time 2300":           func(t *backend.TakeRequest) { t.Now = far },
+		"n -1":                func(t *backend.TakeRequest) { t.Keys[1].N = -1 },
+		"n 9007199254740992,": func(t *backend.TakeRequest) { t.Keys[1].N = backend.MaxCount + 1 },
+		"2 TTLs for a ladder": func(t *backend.TakeRequest) { t.Keys[1].TTLs = t.Keys[1].TTLs[:2] },
+		"0 TTLs for a ladder": func(t *backend.TakeRequest) { t.Keys[1].Ladder, t.Keys[1].TTLs = tiers.Ladder{}, nil },
+		"TTL -1ns":            func(t *backend.TakeRequest) { t.Keys[1].TTLs[1] = -1 },
+		"from tier 3":         func(t *backend.TakeRequest) { t.Keys[1].Windows[0].Finest = 3 },
+		"from tier -1":        func(t *backend.TakeRequest) { t.Keys[1].Windows[0].Finest = -1 },
+		"window of -1ns":      func(t *backend.TakeRequest) { t.Keys[1].Windows[0].Reach = -1 },
+		"holds 1, with 900719925": func(t *backend.TakeRequest) {
+			t.Keys = t.Keys[:1]
+			t.Keys[0].N = backend.MaxCount
+			t.Keys[0].Windows[0].Max = math.MaxInt64
 		},
 	} {
 		take := also(t, taking(t, dayLadder, "k", noon, per(5, day)), "other", per(5, day))
 		spoil(take)
 		require.ErrorContains(t, s.Take(context.Background(), take), want)
-		take.Demands = take.Demands[:1]
+		take.Keys = take.Keys[len(take.Keys)-1:]
 		require.ErrorContains(t, s.Take(context.Background(), take), want, want)
 	}
 	require.ErrorIs(t, s.Take(done, taking(t, dayLadder, "k", noon, per(5, day))), context.Canceled)
 	require.Equal(t, 1, s.Stats().Keys)
-	require.EqualValues(t, 1, mustTake(t, s, taking(t, dayLadder, "k", noon, per(5, day))).Demands[0].Windows[0].Count)
+	require.EqualValues(t, 1, mustTake(t, s, taking(t, dayLadder, "k", noon, per(5, day))).Keys[0].Windows[0].Count)
 	requireSound(t, s)
 }

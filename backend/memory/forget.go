@@ -9,7 +9,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
 // What is remembered of a Forget is a mark: an entry under a key of its own,
@@ -48,7 +48,7 @@ func markTier(label, until int64) tier {
 	return tier{1, ttl}
 }
 
-// Forget is described in [counter.Forgetter]. It is one step, short whatever
+// Forget is described in [backend.Forgetter]. It is one step, short whatever
 // the key holds, and never [ErrFull]: the mark takes the place of the key. Of a
 // key that the store does not know, nothing is remembered: there is no hit that
 // could be paid back.
@@ -56,7 +56,7 @@ func markTier(label, until int64) tier {
 // A store that evicts may evict a mark, in the order of labels, as it may a
 // key. A Refund of a hit from before that Forget then takes back a hit that
 // came after it into the same bucket, if there is one.
-func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
+func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := late(ctx, f.Deadline); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
 
 // mark remembers f under the lock of the mark's shard; m is the mark if it is
 // there.
-func (s *Store) mark(sh *shard, hash uint64, key []byte, m *entry, now int64, f *counter.Forgetting, r *room) {
+func (s *Store) mark(sh *shard, hash uint64, key []byte, m *entry, now int64, f *backend.ForgetRequest, r *room) {
 	label, until := f.Latest(), after(now, int64(f.Remember))
 	if m != nil && m.newest[0].start > m.prof.tiers[0].expired(now) {
 		label, until = max(label, m.newest[0].start), max(until, m.emptyAt())
@@ -105,7 +105,7 @@ func (s *Store) mark(sh *shard, hash uint64, key []byte, m *entry, now int64, f 
 	}
 }
 
-// Forgotten is described in [counter.Forgetter].
+// Forgotten is described in [backend.Forgetter].
 func (s *Store) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
 	if err := late(ctx, deadline); err != nil {
 		return 0, err

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-func forgetting(key string, now time.Time) *counter.Forgetting {
-	return &counter.Forgetting{Key: key, Ladder: tiers.Default, Now: now, Label: now.UnixNano(), Remember: 26 * time.Hour}
+func forgetting(key string, now time.Time) *backend.ForgetRequest {
+	return &backend.ForgetRequest{Key: key, Ladder: tiers.Default, Now: now, Label: now.UnixNano(), Remember: 26 * time.Hour}
 }
 
-func (s *Store) mustForget(t testing.TB, f *counter.Forgetting) {
+func (s *Store) mustForget(t testing.TB, f *backend.ForgetRequest) {
 	t.Helper()
 	require.NoError(t, s.Forget(context.Background(), f))
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -22,7 +22,7 @@ func hit(t testing.TB, s *Store, key string, now time.Time) {
 func (s *Store) count(t testing.TB, key string, now time.Time) int64 {
 	take := taking(t, dayLadder, key, now, per(1e6, day))
 	take.Peek = true
-	return mustTake(t, s, take).Demands[0].Windows[0].Count
+	return mustTake(t, s, take).Keys[0].Windows[0].Count
 }
 
 // storeFor is a store with room for n keys that were hit once.
@@ -40,7 +40,7 @@ func TestRefuseKeepsWhatIsKnown(t *testing.T) {
 		require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "fresh", noon, per(5, day))))
 	}
 	b := tiers.Bucket{Width: time.Second, Index: noon.Unix()}
-	op := &counter.Op{Key: "fresh", Now: noon, N: 1, Add: []counter.Slot{{Bucket: b, TTL: day}}}
+	op := &backend.Request{Key: "fresh", Now: noon, N: 1, Add: []backend.Slot{{Bucket: b, TTL: day}}}
 	require.Equal(t, ErrFull, s.Do(context.Background(), op))
 	require.Zero(t, op.Add[0].Count)
 	// A known key goes on in its buckets, and not in a fresh one: the first
@@ -98,8 +98,8 @@ func TestForgetGoesByBucketsNotByArrival(t *testing.T) {
 func TestForgetAfterALateLabel(t *testing.T) {
 	s := storeFor(2, Forget)
 	do := func(key string, now, label int64, ttl time.Duration) {
-		slot := counter.Slot{Bucket: tiers.Bucket{Width: time.Second, Index: label}, TTL: ttl}
-		require.NoError(t, s.Do(context.Background(), &counter.Op{Key: key, Now: time.Unix(now, 0), N: 1, Add: []counter.Slot{slot}}))
+		slot := backend.Slot{Bucket: tiers.Bucket{Width: time.Second, Index: label}, TTL: ttl}
+		require.NoError(t, s.Do(context.Background(), &backend.Request{Key: key, Now: time.Unix(now, 0), N: 1, Add: []backend.Slot{slot}}))
 		requireSound(t, s)
 	}
 	do("late", 100, 100, time.Second)
@@ -166,11 +166,11 @@ func TestTakingBackGivesPlace(t *testing.T) {
 	s := storeFor(1, Refuse)
 	hit(t, s, "a", noon)
 	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "b", noon, per(5, day))))
-	op := &counter.Op{Key: "a", Now: noon, N: -1}
+	op := &backend.Request{Key: "a", Now: noon, N: -1}
 	l, err := tiers.Parse(dayLadder)
 	require.NoError(t, err)
 	for _, b := range l.Buckets(noon) {
-		op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: day})
+		op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: day})
 	}
 	require.NoError(t, s.Do(context.Background(), op))
 	require.Equal(t, Stats{Refused: 1}, s.Stats())
@@ -218,9 +218,9 @@ func TestCostIsHonest(t *testing.T) {
 		before := heap()
 		s := New(Config{MaxBuckets: 1 << 40, Full: policy})
 		empty := s.Stats().Buckets
-		take := taking(t, dayLadder, "", noon, per(counter.MaxCount, day), per(counter.MaxCount, time.Hour))
+		take := taking(t, dayLadder, "", noon, per(backend.MaxCount, day), per(backend.MaxCount, time.Hour))
 		for i := range keys {
-			take.Demands[0].Key = []byte(fmt.Sprintf("%0*d", keyLen, i))
+			take.Keys[0].Key = []byte(fmt.Sprintf("%0*d", keyLen, i))
 			for h := range hits {
 				take.Now = noon.Add(time.Duration(h) * time.Minute)
 				mustTake(t, s, take)

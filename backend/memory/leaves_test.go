@@ -21,9 +21,9 @@ func TestLeavesOnADenseDay(t *testing.T) {
 		now := noon
 		for ; now.Before(noon.Add(30 * time.Hour)); now = now.Add(time.Duration(1+rnd.IntN(4)) * time.Second) {
 			take := taking(t, ladder, "k", now)
-			take.N = 1 + rnd.Int64N(5)
+			take.Keys[0].N = 1 + rnd.Int64N(5)
 			mustTake(t, s, take)
-			dense = append(dense, second{now.Unix(), take.N})
+			dense = append(dense, second{now.Unix(), take.Keys[0].N})
 		}
 		for range 300 {
 			at := now.Add(-time.Duration(rnd.Int64N(int64(3 * time.Hour))))
@@ -34,12 +34,12 @@ func TestLeavesOnADenseDay(t *testing.T) {
 				window = window.Truncate(time.Hour) + time.Hour
 			}
 			peek := taking(t, ladder, "k", at, per(1+rnd.Int64N(40000), window))
-			w := &peek.Demands[0].Windows[0]
-			peek.Peek, peek.N = true, 1+rnd.Int64N(w.Max)
+			w := &peek.Keys[0].Windows[0]
+			peek.Peek, peek.Keys[0].N = true, 1+rnd.Int64N(w.Max)
 			mustTake(t, s, peek)
 
-			need, want := w.Count-(w.Max-peek.N), tiers.Bucket{}
-			from := tiers.Index(at.UnixNano()-int64(w.Per), time.Second)
+			need, want := w.Count-(w.Max-peek.Keys[0].N), tiers.Bucket{}
+			from := tiers.Index(at.UnixNano()-int64(w.Reach), time.Second)
 			sum := int64(0)
 			for _, d := range dense {
 				if d.index < from {
@@ -50,7 +50,7 @@ func TestLeavesOnADenseDay(t *testing.T) {
 				}
 			}
 			require.Equal(t, sum, w.Count)
-			require.Equal(t, want, w.Leaves, "%s %v %v", ladder, at, w.Limit)
+			require.Equal(t, want, w.FreedBy, "%s %v %v", ladder, at, w.Reach)
 			require.Equal(t, need <= 0, peek.Allowed)
 		}
 	}

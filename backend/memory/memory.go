@@ -35,7 +35,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
 // DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 85,000
@@ -85,8 +85,8 @@ const (
 // [counter.ErrStore].
 var ErrFull = errors.New("memory: the store is full")
 
-// Store keeps buckets in memory. It is a [counter.Taker] for any demands and a
-// [counter.Forgetter], and safe for use by many goroutines at once. Make one
+// Store keeps buckets in memory. It is a [backend.Atomic] for any demands and a
+// [backend.Forgetter], and safe for use by many goroutines at once. Make one
 // with [New].
 type Store struct {
 	max      int64
@@ -123,9 +123,9 @@ type shard struct {
 }
 
 var (
-	_ counter.Taker     = (*Store)(nil)
-	_ counter.Forgetter = (*Store)(nil)
-	_ counter.Local     = (*Store)(nil)
+	_ backend.Atomic    = (*Store)(nil)
+	_ backend.Forgetter = (*Store)(nil)
+	_ backend.Local     = (*Store)(nil)
 )
 
 const minShards, maxShards = 16, 256
@@ -161,7 +161,7 @@ func New(config Config) *Store {
 func (s *Store) Local() {}
 
 // Together is always true: one step can hold any demands.
-func (s *Store) Together([]counter.Demand) bool { return true }
+func (s *Store) Together([]backend.TakeKey) bool { return true }
 
 // Stats tell what a [Store] holds, and what it has done since [New].
 type Stats struct {

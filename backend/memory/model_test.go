@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// model is the contract of counter.Store and counter.Taker, as simple as it can
+// model is the contract of backend.Store and backend.Atomic, as simple as it can
 // be said: a map of buckets per key. A bucket whose TTL has run out, by the
 // latest clock that any call had, may be there or not: its count is a range.
 type model struct {
@@ -73,7 +73,7 @@ func (m *model) add(key string, b tiers.Bucket, n, now int64, ttl time.Duration)
 
 // takeBack takes op.N from all tiers of one instant: what the finest bucket of
 // those that are kept equally long holds, and no more.
-func (m *model) takeBack(op *counter.Op) {
+func (m *model) takeBack(op *backend.Request) {
 	type least struct{ lo, hi int64 }
 	taken := map[time.Duration]least{}
 	for _, slot := range op.Add {
@@ -152,8 +152,8 @@ func (s *Store) lookup(key string) *entry {
 
 // call is one line of a script: a Taking or an Op.
 type call struct {
-	take *counter.Taking
-	op   *counter.Op
+	take *backend.TakeRequest
+	op   *backend.Request
 }
 
 func (c call) now() time.Time {
@@ -166,11 +166,11 @@ func (c call) now() time.Time {
 func (c call) String() string {
 	var b strings.Builder
 	if t := c.take; t != nil {
-		fmt.Fprintf(&b, "take now=%d n=%d peek=%v ladder=%q ttls=%v slack=%v", t.Now.UnixNano(), t.N, t.Peek, t.Ladder, t.TTLs, t.Slack)
-		for _, d := range t.Demands {
-			fmt.Fprintf(&b, " | %s", d.Key)
+		fmt.Fprintf(&b, "take now=%d peek=%v", t.Now.UnixNano(), t.Peek)
+		for _, d := range t.Keys {
+			fmt.Fprintf(&b, " | %s n=%d soft=%v ladder=%q ttls=%v", d.Key, d.N, d.Soft, d.Ladder, d.TTLs)
 			for _, w := range d.Windows {
-				fmt.Fprintf(&b, " %d/%v:%d-%d", w.Max, w.Per, w.Finest, w.Decision)
+				fmt.Fprintf(&b, " %d/%v:%d", w.Max, w.Reach, w.Finest)
 			}
 		}
 		return b.String()
@@ -192,7 +192,7 @@ func (c call) run(s *Store, m *model) error {
 	var keys []string
 	var err error
 	if c.take != nil {
-		for _, d := range c.take.Demands {
+		for _, d := range c.take.Keys {
 			keys = append(keys, string(d.Key))
 		}
 		err = c.runTake(s, m)
@@ -261,17 +261,20 @@ func (c call) runTake(s *Store, m *model) error {
 	t := c.take
 	err := s.Take(context.Background(), t)
 	now := t.Now.UnixNano()
-	if errors.Is(err, counter.ErrStaleLabel) && !t.AnyLabel && m.latest > t.Now.UnixNano() {
+	if errors.Is(err, backend.ErrStaleLabel) && !t.AnyLabel && m.latest > t.Now.UnixNano() {
 		t.AnyLabel = true
 		return c.runTake(s, m)
 	}
 	var mustAllow, mayAllow = true, true
-	for _, d := range t.Demands {
+	for _, d := range t.Keys {
+		if d.Soft {
+			continue
+		}
 		for _, w := range d.Windows {
-			g := t.Ladder.At(w.Finest).Width
-			lo, hi, _ := m.window(string(d.Key), g, floorDiv(now-int64(w.Per)-int64(t.Slack), int64(g)))
-			mustAllow = mustAllow && hi <= w.Max-t.N
-			mayAllow = mayAllow && lo <= w.Max-t.N
+			g := d.Ladder.At(w.Finest).Width
+			lo, hi, _ := m.window(string(d.Key), g, floorDiv(now-int64(w.Reach), int64(g)))
+			mustAllow = mustAllow && hi <= w.Max-d.N
+			mayAllow = mayAllow && lo <= w.Max-d.N
 		}
 	}
 	if err == ErrFull && s.max < math.MaxInt32 && mayAllow && !t.Peek {
@@ -286,37 +289,45 @@ func (c call) runTake(s *Store, m *model) error {
 	if t.Allowed && !mayAllow || !t.Allowed && mustAllow {
 		return fmt.Errorf("allowed %v, must %v, may %v", t.Allowed, mustAllow, mayAllow)
 	}
-	for _, d := range t.Demands {
+	for _, d := range t.Keys {
+		fits := true
 		for _, w := range d.Windows {
-			g := t.Ladder.At(w.Finest).Width
-			lo, hi, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Per)-int64(t.Slack), int64(g)))
+			fits = fits && w.Count <= w.Max-d.N
+			g := d.Ladder.At(w.Finest).Width
+			lo, hi, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Reach), int64(g)))
 			if w.Count < lo || w.Count > hi {
-				return fmt.Errorf("key %s window %v: count %d, want %d to %d", d.Key, w.Limit, w.Count, lo, hi)
+				return fmt.Errorf("key %s window %v: count %d, want %d to %d", d.Key, w.Reach, w.Count, lo, hi)
 			}
 			if !m.sure(string(d.Key), row) {
 				continue
 			}
 			want := tiers.Bucket{}
-			if need := w.Count - (w.Max - t.N); need > 0 {
+			if need := w.Count - (w.Max - d.N); need > 0 {
 				want = m.leaves(string(d.Key), row, need)
 			}
-			if w.Leaves != want {
-				return fmt.Errorf("key %s window %v: leaves %v, want %v", d.Key, w.Limit, w.Leaves, want)
+			if w.FreedBy != want {
+				return fmt.Errorf("key %s window %v: leaves %v, want %v", d.Key, w.Reach, w.FreedBy, want)
 			}
+		}
+		if d.Fits != fits {
+			return fmt.Errorf("key %s: fits %v, which is not what its counts say", d.Key, d.Fits)
 		}
 	}
 	if t.Allowed && !t.Peek {
-		for _, d := range t.Demands {
-			for i := range t.Ladder.Len() {
-				b := tiers.Bucket{Width: t.Ladder.At(i).Width, Index: tiers.Index(now, t.Ladder.At(i).Width)}
-				m.add(string(d.Key), b, t.N, now, t.TTLs[i])
+		for _, d := range t.Keys {
+			if !d.Fits || d.N == 0 {
+				continue
+			}
+			for i := range d.Ladder.Len() {
+				b := tiers.Bucket{Width: d.Ladder.At(i).Width, Index: tiers.Index(now, d.Ladder.At(i).Width)}
+				m.add(string(d.Key), b, d.N, now, d.TTLs[i])
 			}
 		}
 	}
-	for _, d := range t.Demands {
+	for _, d := range t.Keys {
 		for _, w := range d.Windows {
-			g := t.Ladder.At(w.Finest).Width
-			_, _, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Per)-int64(t.Slack), int64(g)))
+			g := d.Ladder.At(w.Finest).Width
+			_, _, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Reach), int64(g)))
 			if !m.sure(string(d.Key), row) {
 				continue
 			}
@@ -333,10 +344,10 @@ func (c call) runTake(s *Store, m *model) error {
 }
 
 // overflows tells whether a bucket of t might not have room for N.
-func (m *model) overflows(t *counter.Taking) bool {
-	for _, d := range t.Demands {
-		for i := range t.Ladder.Len() {
-			if m.all(string(d.Key), t.Ladder.At(i).Width) > counter.MaxCount-t.N {
+func (m *model) overflows(t *backend.TakeRequest) bool {
+	for _, d := range t.Keys {
+		for i := range d.Ladder.Len() {
+			if m.all(string(d.Key), d.Ladder.At(i).Width) > backend.MaxCount-d.N {
 				return true
 			}
 		}
@@ -357,7 +368,7 @@ func (c call) runDo(s *Store, m *model) error {
 	if err == nil {
 		return c.compareDo(m)
 	}
-	stale := errors.Is(err, counter.ErrStaleLabel) && !op.AnyLabel
+	stale := errors.Is(err, backend.ErrStaleLabel) && !op.AnyLabel
 	for _, slot := range op.Add {
 		if slot.Count != 0 {
 			return fmt.Errorf("%w, and a count of %d", err, slot.Count)
@@ -372,7 +383,7 @@ func (c call) runDo(s *Store, m *model) error {
 	}
 	if strings.Contains(err.Error(), "it would be beyond") {
 		for _, slot := range op.Add {
-			if m.all(op.Key, slot.Width) > counter.MaxCount-op.N*int64(len(op.Add)) {
+			if m.all(op.Key, slot.Width) > backend.MaxCount-op.N*int64(len(op.Add)) {
 				return nil
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -190,7 +190,7 @@ func safeCount(l tiers.Ladder) int64 {
 	for i := range l.Len() {
 		parts = max(parts, int64(l.At(i).Width/l.At(base(l, i)).Width))
 	}
-	return counter.MaxCount / parts
+	return backend.MaxCount / parts
 }
 
 // baseOf is the width of the buckets that those of a width are made of: the same,

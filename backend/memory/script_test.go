@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -98,22 +98,34 @@ func (g *script) ttl(width time.Duration) time.Duration {
 
 func (g *script) n() int64 {
 	if g.huge && g.rnd.IntN(4) == 0 {
-		return counter.MaxCount >> g.rnd.IntN(4)
+		return backend.MaxCount >> g.rnd.IntN(4)
 	}
 	return 1 + g.rnd.Int64N(3)
 }
 
-func (g *script) taking(now time.Time) *counter.Taking {
+func (g *script) taking(now time.Time) *backend.TakeRequest {
 	number := g.rnd.IntN(len(g.ladders))
 	l := g.ladders[number]
-	t := &counter.Taking{Now: now, Ladder: l, N: g.n(), Peek: g.rnd.IntN(5) == 0, Slack: time.Duration(g.rnd.Int64N(g.wobble + 1))}
-	for i := range l.Len() {
-		t.TTLs = append(t.TTLs, g.ttl(l.At(i).Width))
-	}
+	t := &backend.TakeRequest{Now: now, Peek: g.rnd.IntN(5) == 0}
+	slack := time.Duration(g.rnd.Int64N(g.wobble + 1))
+	n := g.n()
 	for range 1 + g.rnd.IntN(3)*g.rnd.IntN(2)*g.rnd.IntN(4) {
-		d := counter.Demand{Key: []byte(g.key(number))}
+		if g.rnd.IntN(4) == 0 {
+			number = g.rnd.IntN(len(g.ladders))
+			l = g.ladders[number]
+		}
+		d := backend.TakeKey{Key: []byte(g.key(number)), N: n, Ladder: l, Soft: g.rnd.IntN(6) == 0}
+		switch g.rnd.IntN(8) {
+		case 0:
+			d.N = 0
+		case 1:
+			d.N = g.n()
+		}
+		for i := range l.Len() {
+			d.TTLs = append(d.TTLs, g.ttl(l.At(i).Width))
+		}
 		twice := false
-		for _, other := range t.Demands {
+		for _, other := range t.Keys {
 			twice = twice || string(other.Key) == string(d.Key)
 		}
 		if twice {
@@ -123,21 +135,21 @@ func (g *script) taking(now time.Time) *counter.Taking {
 			fine := g.rnd.IntN(l.Len())
 			top := fine + g.rnd.IntN(l.Len()-fine)
 			per := time.Duration(1+g.rnd.IntN(3)) * l.At(top).Width * time.Duration(1+g.rnd.IntN(2)*g.rnd.IntN(100))
-			w := counter.Window{Limit: counter.Limit{Max: t.N + g.rnd.Int64N(10), Per: per}, Finest: fine, Decision: top}
+			w := backend.Window{Max: d.N + g.rnd.Int64N(10), Reach: per + slack, Finest: fine}
 			if g.rnd.IntN(3) == 0 || w.Max < 0 {
 				w.Max = math.MaxInt64
 			}
 			d.Windows = append(d.Windows, w)
 		}
-		t.Demands = append(t.Demands, d)
+		t.Keys = append(t.Keys, d)
 	}
 	return t
 }
 
-func (g *script) op(now time.Time) *counter.Op {
+func (g *script) op(now time.Time) *backend.Request {
 	number := g.rnd.IntN(len(g.ladders))
 	l := g.ladders[number]
-	op := &counter.Op{Key: g.key(number), Ladder: l, Now: now, N: g.n()}
+	op := &backend.Request{Key: g.key(number), Ladder: l, Now: now, N: g.n()}
 	switch g.rnd.IntN(6) {
 	case 0, 1:
 		op.N = -op.N
@@ -158,17 +170,17 @@ func (g *script) op(now time.Time) *counter.Op {
 		if nobodys := width(); baseOf(l, nobodys) == nobodys && nobodys%(700*time.Millisecond) == 0 {
 			buckets = append(buckets, tiers.Bucket{Width: nobodys, Index: tiers.Index(label.UnixNano(), nobodys)})
 		}
-		if slices.ContainsFunc(op.Add, func(other counter.Slot) bool { return slices.Contains(buckets, other.Bucket) }) || op.N < 0 && len(op.Add) > 0 {
+		if slices.ContainsFunc(op.Add, func(other backend.Slot) bool { return slices.Contains(buckets, other.Bucket) }) || op.N < 0 && len(op.Add) > 0 {
 			continue
 		}
 		for _, b := range buckets {
-			op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: g.ttl(b.Width), Count: 7})
+			op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: g.ttl(b.Width), Count: 7})
 		}
 	}
 	for range g.rnd.IntN(3) {
 		w := width()
 		n := g.rnd.IntN(100)
-		op.Read = append(op.Read, counter.Span{Width: w, First: tiers.Index(now.UnixNano(), w) - g.rnd.Int64N(100), Counts: make([]int64, n)})
+		op.Read = append(op.Read, backend.Span{Width: w, First: tiers.Index(now.UnixNano(), w) - g.rnd.Int64N(100), Counts: make([]int64, n)})
 		for i := range n {
 			op.Read[len(op.Read)-1].Counts[i] = -1
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -35,7 +35,7 @@ import (
 // for a processor are late by as much, and are not sent round.
 const grace = int64(10 * time.Millisecond)
 
-var errStale = fmt.Errorf("memory: %w", counter.ErrStaleLabel)
+var errStale = fmt.Errorf("memory: %w", backend.ErrStaleLabel)
 
 // expiry is when the bucket of t that starts at start expires.
 func (t *tier) expiry(start int64) int64 { return after(after(start, t.width), t.ttl) }
@@ -74,7 +74,8 @@ func (sh *shard) droppedOf(e *entry) int64 {
 
 // stale tells whether a step would need buckets of a key that were dropped: for
 // a window, or because its own would be one of them.
-func (st *step) stale(sh *shard, e *entry, windows []counter.Window) bool {
+func (st *step) stale(sh *shard, p *part) bool {
+	e := p.e
 	dropped := sh.droppedOf(e)
 	if dropped <= after(st.now, grace) {
 		return false
@@ -82,17 +83,18 @@ func (st *step) stale(sh *shard, e *entry, windows []counter.Window) bool {
 	if e.isStretched() {
 		return true
 	}
-	for i := range windows {
-		t := st.tier(e, st.shape.of[windows[i].Finest].at)
-		if cut, _ := st.edge(&windows[i], t); dropped > t.expiry(cut) {
+	for i := range p.key.Windows {
+		w := &p.key.Windows[i]
+		t := p.tier(p.shape.of[w.Finest].at)
+		if cut, _ := p.edge(w, t, st.now); dropped > t.expiry(cut) {
 			return true
 		}
 	}
-	if st.t.Peek {
+	if st.t.Peek || p.key.N == 0 {
 		return false
 	}
-	for j := range st.shape.prof.tiers {
-		t := st.tier(e, j)
+	for j := range p.shape.prof.tiers {
+		t := p.tier(j)
 		if start := floorDiv(st.now, t.width) * t.width; t.expiry(start) <= dropped && !e.has(t.width, start) {
 			return true
 		}
@@ -118,14 +120,14 @@ func (e *entry) has(width, start int64) bool {
 // known: all had expired by e.dropped. e may be nil.
 func (e *entry) isStretched() bool { return e != nil && e.odd&isStretched != 0 }
 
-// tier is how tier i of the step's ladder is kept in e, or would be.
-func (st *step) tier(e *entry, i int) *tier {
-	if e != nil {
-		if n, _, t := e.locate(st.shape.prof, i); n != nil {
+// tier is tier i of the key's ladder as the entry keeps it, or would.
+func (p *part) tier(i int) *tier {
+	if p.e != nil {
+		if n, _, t := p.e.locate(p.shape.prof, i); n != nil {
 			return t
 		}
 	}
-	return &st.shape.prof.tiers[i]
+	return &p.shape.prof.tiers[i]
 }
 
 // staleAdds tells whether an addition is to a bucket that may have been dropped.

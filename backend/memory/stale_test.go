@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -15,7 +16,7 @@ import (
 )
 
 // peek is a Peek of one window.
-func peek(t testing.TB, ladder, key string, now time.Time, limit counter.Limit) *counter.Taking {
+func peek(t testing.TB, ladder, key string, now time.Time, limit counter.Limit) *backend.TakeRequest {
 	take := taking(t, ladder, key, now, limit)
 	take.Peek = true
 	return take
@@ -35,18 +36,18 @@ func TestALabelBeforeWhatWasDropped(t *testing.T) {
 	mustTake(t, s, taking(t, ladder, "k", ahead, limit))
 	before := s.Stats()
 
-	require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), counter.ErrStaleLabel)
-	require.ErrorIs(t, s.Take(context.Background(), peek(t, ladder, "k", late, limit)), counter.ErrStaleLabel)
+	require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), backend.ErrStaleLabel)
+	require.ErrorIs(t, s.Take(context.Background(), peek(t, ladder, "k", late, limit)), backend.ErrStaleLabel)
 	both := also(t, taking(t, ladder, "other", late, limit), "k", limit)
-	require.ErrorIs(t, s.Take(context.Background(), both), counter.ErrStaleLabel)
-	read := func(now time.Time, first int64) *counter.Op {
-		return &counter.Op{Key: "k", Ladder: both.Ladder, Now: now, Read: []counter.Span{{Width: time.Second, First: first, Counts: make([]int64, 70)}}}
+	require.ErrorIs(t, s.Take(context.Background(), both), backend.ErrStaleLabel)
+	read := func(now time.Time, first int64) *backend.Request {
+		return &backend.Request{Key: "k", Ladder: both.Keys[0].Ladder, Now: now, Read: []backend.Span{{Width: time.Second, First: first, Counts: make([]int64, 70)}}}
 	}
-	require.ErrorIs(t, s.Do(context.Background(), read(late, noon.Unix()-1)), counter.ErrStaleLabel)
+	require.ErrorIs(t, s.Do(context.Background(), read(late, noon.Unix()-1)), backend.ErrStaleLabel)
 	require.NoError(t, s.Do(context.Background(), read(late, noon.Unix()+1)), "it reads nothing of what was dropped")
 	require.NoError(t, s.Do(context.Background(), read(ahead, noon.Unix()-1)), "it has expired by this clock")
 	add := chain(t, ladder, noon, 1)
-	require.ErrorIs(t, s.Do(context.Background(), add), counter.ErrStaleLabel)
+	require.ErrorIs(t, s.Do(context.Background(), add), backend.ErrStaleLabel)
 	require.Zero(t, add.Add[0].Count)
 	require.Equal(t, before, s.Stats())
 	requireSound(t, s)
@@ -58,7 +59,7 @@ func TestALabelBeforeWhatWasDropped(t *testing.T) {
 	// A clock that was set back goes by what is there.
 	back := taking(t, ladder, "k", late, limit)
 	back.AnyLabel = true
-	require.EqualValues(t, 2, mustTake(t, s, back).Demands[0].Windows[0].Count)
+	require.EqualValues(t, 2, mustTake(t, s, back).Keys[0].Windows[0].Count)
 	back = taking(t, ladder, "k", noon.Add(-time.Hour), limit)
 	back.AnyLabel = true
 	mustTake(t, s, back)
@@ -92,14 +93,14 @@ func TestWhatWasDroppedOutlivesTheEntry(t *testing.T) {
 		fill(s)
 		lose(s)
 		require.Nil(t, s.lookup("k"), name)
-		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), counter.ErrStaleLabel, name)
-		require.ErrorIs(t, s.Take(context.Background(), peek(t, ladder, "k", late, limit)), counter.ErrStaleLabel, name)
-		read := &counter.Op{Key: "k", Ladder: taking(t, ladder, "k", late).Ladder, Now: late, Read: []counter.Span{{Width: time.Second, First: noon.Unix(), Counts: make([]int64, 1)}}}
-		require.ErrorIs(t, s.Do(context.Background(), read), counter.ErrStaleLabel, name)
+		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
+		require.ErrorIs(t, s.Take(context.Background(), peek(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
+		read := &backend.Request{Key: "k", Ladder: taking(t, ladder, "k", late).Keys[0].Ladder, Now: late, Read: []backend.Span{{Width: time.Second, First: noon.Unix(), Counts: make([]int64, 1)}}}
+		require.ErrorIs(t, s.Do(context.Background(), read), backend.ErrStaleLabel, name)
 		s.max = DefaultMaxBuckets
 		// Nor does the entry that is made next forget it.
 		mustTake(t, s, taking(t, ladder, "k", noon.Add(63*time.Second), limit))
-		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), counter.ErrStaleLabel, name)
+		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
 		requireSound(t, s)
 	}
 
@@ -129,7 +130,7 @@ func TestGrace(t *testing.T) {
 		for _, label := range []time.Time{now, now.Add(-time.Duration(grace))} {
 			take := taking(t, "10ms:100ms, 100ms:1s", "k", label, per(1e6, time.Second), per(1e6, 100*time.Millisecond))
 			mustTake(t, s, take)
-			require.NoError(t, s.Do(context.Background(), &counter.Op{Key: "k", Ladder: take.Ladder, Now: label, Read: []counter.Span{
+			require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "k", Ladder: take.Keys[0].Ladder, Now: label, Read: []backend.Span{
 				{Width: 100 * time.Millisecond, First: tiers.Index(label.UnixNano(), 100*time.Millisecond) - 50, Counts: make([]int64, 60)}}}))
 		}
 	}
@@ -144,14 +145,14 @@ func TestTakingBackWhatWasDropped(t *testing.T) {
 	later := noon.Add(63 * time.Second)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, later, 1)))
 	again := chain(t, ladder, noon, 1) // by a caller who stood still
-	require.ErrorIs(t, s.Do(context.Background(), again), counter.ErrStaleLabel)
+	require.ErrorIs(t, s.Do(context.Background(), again), backend.ErrStaleLabel)
 	for _, now := range []time.Time{noon, later} { // whatever the clock of who takes back
 		back := chain(t, ladder, noon, -1)
 		back.Now = now
 		require.NoError(t, s.Do(context.Background(), back))
 		require.Zero(t, back.Add[0].Count)
 	}
-	require.EqualValues(t, 1, mustTake(t, s, peek(t, ladder, "k", later, per(9, time.Minute))).Demands[0].Windows[0].Count)
+	require.EqualValues(t, 1, mustTake(t, s, peek(t, ladder, "k", later, per(9, time.Minute))).Keys[0].Windows[0].Count)
 }
 
 // Random labels, some of long ago, on a small store that takes the places of
@@ -187,7 +188,7 @@ func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
 				switch {
 				case err == nil:
 					outcomes["exact"]++
-				case errors.Is(err, counter.ErrStaleLabel):
+				case errors.Is(err, backend.ErrStaleLabel):
 					outcomes["stale"]++
 					require.Greater(t, newest.Sub(label), time.Duration(grace), about)
 				default:
@@ -198,9 +199,9 @@ func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
 			}
 			switch rnd.IntN(8) {
 			case 0: // a reading of what every window may reach
-				op := &counter.Op{Key: key, Ladder: l, Now: label}
+				op := &backend.Request{Key: key, Ladder: l, Now: label}
 				for _, tier := range l.Tiers() {
-					op.Read = append(op.Read, counter.Span{Width: tier.Width, First: tiers.Index(label.Add(-tier.Keep).UnixNano(), tier.Width), Counts: make([]int64, 200)})
+					op.Read = append(op.Read, backend.Span{Width: tier.Width, First: tiers.Index(label.Add(-tier.Keep).UnixNano(), tier.Width), Counts: make([]int64, 200)})
 				}
 				if fails(s.Do(context.Background(), op)) {
 					break
@@ -221,7 +222,7 @@ func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
 					require.Equal(t, log[bucket{key, slot.Bucket}], slot.Count, "%s: bucket %s", about, slot.Bucket)
 				}
 			case 3:
-				f := &counter.Forgetting{Key: key, Ladder: l, Now: label, Label: label.UnixNano(), Remember: time.Hour}
+				f := &backend.ForgetRequest{Key: key, Ladder: l, Now: label, Label: label.UnixNano(), Remember: time.Hour}
 				require.NoError(t, s.Forget(context.Background(), f), about)
 				for b := range log {
 					if b.key == key {
@@ -233,27 +234,27 @@ func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
 				if rnd.IntN(3) == 0 {
 					also(t, take, "other"+key)
 				}
-				for d := range take.Demands {
+				for d := range take.Keys {
 					for range 1 + rnd.IntN(2) {
 						tier := l.At(rnd.IntN(l.Len()))
 						limit := per(1+rnd.Int64N(20), tier.Width+time.Duration(rnd.Int64N(int64(tier.Keep-tier.Width)+1)))
-						take.Demands[d].Windows = append(take.Demands[d].Windows, taking(t, ladder, key, label, limit).Demands[0].Windows...)
+						take.Keys[d].Windows = append(take.Keys[d].Windows, taking(t, ladder, key, label, limit).Keys[0].Windows...)
 					}
 				}
 				take.Peek = rnd.IntN(4) == 0
 				if fails(s.Take(context.Background(), take)) {
 					break
 				}
-				for _, d := range take.Demands {
+				for _, d := range take.Keys {
 					for _, w := range d.Windows {
 						width, sum := l.At(w.Finest).Width, int64(0)
-						first := tiers.Index(label.Add(-w.Per).UnixNano(), width)
+						first := tiers.Index(label.Add(-w.Reach).UnixNano(), width)
 						for b, n := range log {
 							if b.key == string(d.Key) && b.Width == width && b.Index >= first {
 								sum += n
 							}
 						}
-						require.Equal(t, sum, w.Count, "%s: window %s", about, w.Limit)
+						require.Equal(t, sum, w.Count, "%s: window %s", about, w.Reach)
 					}
 					if take.Allowed && !take.Peek {
 						for _, b := range l.Buckets(label) {

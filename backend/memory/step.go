@@ -5,18 +5,17 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// step is a [counter.Taking] on its way. It lives on the stack: a call of up to
+// step is a [backend.TakeRequest] on its way. It lives on the stack: a call of up to
 // a few demands allocates nothing unless buckets do.
 type step struct {
-	t     *counter.Taking
-	now   int64
-	shape *shape
-	room  room
-	own   int64 // cost of the keys as they are
+	t    *backend.TakeRequest
+	now  int64
+	room room
+	own  int64 // cost of the keys as they are
 
 	parts     [inPlace]part // of the demands, in their order
 	moreParts []part        // instead, if they are more
@@ -24,8 +23,10 @@ type step struct {
 
 // part is what is known of one demand.
 type part struct {
-	hash uint64
-	e    *entry // nil if the key is not known
+	key   *backend.TakeKey
+	shape *shape // of the key's ladder
+	hash  uint64
+	e     *entry // nil if the key is not known
 }
 
 // inPlace is how many demands a step has room for without allocating.
@@ -35,7 +36,7 @@ func (st *step) all() []part {
 	if st.moreParts != nil {
 		return st.moreParts
 	}
-	return st.parts[:len(st.t.Demands)]
+	return st.parts[:len(st.t.Keys)]
 }
 
 // try does the step under the locks of its shards, all of it or nothing. It
@@ -74,19 +75,21 @@ func (s *Store) locked(st *step, parts []part) (lacks int64, err error) {
 	for i := range parts {
 		p := &parts[i]
 		sh := s.shard(p.hash)
-		if p.e = sh.table.find(p.hash, t.Demands[i].Key); sh.droppedOf(p.e) > st.now && !t.AnyLabel && st.stale(sh, p.e, t.Demands[i].Windows) {
+		if p.e = sh.table.find(p.hash, p.key.Key); sh.droppedOf(p.e) > st.now && !t.AnyLabel && st.stale(sh, p) {
 			return 0, errStale
 		}
 	}
 	for i := range parts {
-		p, d := &parts[i], &t.Demands[i]
-		if !s.weigh(st, p.e, d.Windows) {
-			t.Allowed = false
-		}
+		p := &parts[i]
+		p.key.Fits = s.weigh(st, p)
+		t.Allowed = t.Allowed && (p.key.Fits || p.key.Soft)
 	}
 	if t.Allowed && !t.Peek {
 		for i := range parts {
-			n, bad := s.lacks(st, &parts[i], t.Demands[i].Key)
+			if !parts[i].adds() {
+				continue
+			}
+			n, bad := s.lacks(st, &parts[i])
 			lacks += n
 			if bad != nil {
 				err = bad
@@ -99,12 +102,14 @@ func (s *Store) locked(st *step, parts []part) (lacks int64, err error) {
 			return lacks, err
 		}
 		for i := range parts {
-			s.add(st, &parts[i], t.Demands[i].Key)
+			if parts[i].adds() {
+				s.add(st, &parts[i])
+			}
 		}
 	}
 	for i := range parts {
 		if p := &parts[i]; p.e != nil {
-			st.report(p.e, &s.shard(p.hash).clock, t.Demands[i].Windows)
+			st.report(p, &s.shard(p.hash).clock)
 		}
 	}
 	return 0, nil
@@ -123,21 +128,24 @@ func (s *Store) settle(st *step, parts []part) (removed bool) {
 }
 
 // weigh fills in the count of each window, and tells whether all have room.
-func (s *Store) weigh(st *step, e *entry, windows []counter.Window) bool {
+func (s *Store) weigh(st *step, p *part) bool {
 	all := true
-	for i := range windows {
-		w := &windows[i]
-		w.Count, w.Leaves, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
-		if e != nil {
-			if n, k, t := e.locate(st.shape.prof, st.shape.of[w.Finest].at); n != nil {
-				cut, reach := st.edge(w, t)
+	for i := range p.key.Windows {
+		w := &p.key.Windows[i]
+		w.Count, w.FreedBy, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
+		if p.e != nil {
+			if n, k, t := p.e.locate(p.shape.prof, p.shape.of[w.Finest].at); n != nil {
+				cut, reach := p.edge(w, t, st.now)
 				w.Count = n.count(k, cut, reach, s)
 			}
 		}
-		all = all && w.Count <= w.Max-st.t.N
+		all = all && w.Count <= w.Max-p.key.N
 	}
 	return all
 }
+
+// adds tells whether the key is added to in a step that is allowed.
+func (p *part) adds() bool { return p.key.Fits && p.key.N > 0 }
 
 // locate is where e keeps tier i of p; n is nil if it does not.
 func (e *entry) locate(p *profile, i int) (n *entry, k int, t *tier) {
@@ -153,29 +161,29 @@ func (e *entry) locate(p *profile, i int) (n *entry, k int, t *tier) {
 // lacks is what the addition to a demand needs of the bound. It drops what is
 // expired, so that rings do not grow for it, and longer TTLs do not bring it
 // back.
-func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
-	e, sh := p.e, s.shard(p.hash)
-	sh.clock.set(st.shape.prof, st.now)
+func (s *Store) lacks(st *step, p *part) (n int64, err error) {
+	e, sh, hits := p.e, s.shard(p.hash), p.key.N
+	sh.clock.set(p.shape.prof, st.now)
 	if e == nil {
-		if st.t.N > counter.MaxCount {
-			err = full(st.shape.prof.tiers[0].width, sh.clock.at[0].start, 0, st.t.N)
+		if hits > backend.MaxCount {
+			err = full(p.shape.prof.tiers[0].width, sh.clock.at[0].start, 0, hits)
 		}
-		return freshCost(len(key), st.shape.prof), err
+		return freshCost(len(p.key.Key), p.shape.prof), err
 	}
-	covered := e.prof == st.shape.prof || e.prof.covers(st.shape.prof.tiers)
+	covered := e.prof == p.shape.prof || e.prof.covers(p.shape.prof.tiers)
 	if !covered {
-		n = s.profiles.union(e.prof, st.shape.prof.tiers).chain() - e.prof.chain()
+		n = s.profiles.union(e.prof, p.shape.prof.tiers).chain() - e.prof.chain()
 	}
 	// All that is expired goes before anything is reckoned, because rings share
 	// what is beside them.
-	for j := range st.shape.prof.tiers {
-		at, k, t := e.locate(st.shape.prof, j)
+	for j := range p.shape.prof.tiers {
+		at, k, t := e.locate(p.shape.prof, j)
 		if at == nil {
 			continue
 		}
 		// Where the newest bucket is the label's own, nothing is to be dropped for it
 		// to grow; but what has expired counts no more against counter.MaxCount.
-		if c := &at.newest[k]; !covered || c.start != sh.clock.at[j].start || e.odd&isBig != 0 || c.n > st.shape.safe-st.t.N {
+		if c := &at.newest[k]; !covered || c.start != sh.clock.at[j].start || e.odd&isBig != 0 || c.n > p.shape.safe-hits {
 			if last, freed := at.expire(k, t.expired(st.now)); last != never {
 				st.room.left += freed
 				e.drops(last, t)
@@ -183,15 +191,15 @@ func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 		}
 	}
 	b := bill{lacks: n}
-	for j := range st.shape.prof.tiers {
-		at, k, t := e.locate(st.shape.prof, j)
+	for j := range p.shape.prof.tiers {
+		at, k, t := e.locate(p.shape.prof, j)
 		if at == nil {
 			continue
 		}
 		start := sh.clock.at[j].start
 		count := at.get(k, start)
-		if count > counter.MaxCount-st.t.N || (e.odd&isBig != 0 || count > st.shape.safe-st.t.N) && at.all(k) > counter.MaxCount-st.t.N {
-			return 0, full(t.width, start, count, st.t.N)
+		if count > backend.MaxCount-hits || (e.odd&isBig != 0 || count > p.shape.safe-hits) && at.all(k) > backend.MaxCount-hits {
+			return 0, full(t.width, start, count, hits)
 		}
 		if count == 0 {
 			b = b.plus(at, k, 1)
@@ -204,20 +212,21 @@ func (s *Store) lacks(st *step, p *part, key []byte) (n int64, err error) {
 }
 
 // add adds to a demand, for which there is room.
-func (s *Store) add(st *step, p *part, key []byte) {
+func (s *Store) add(st *step, p *part) {
 	e, sh := p.e, s.shard(p.hash)
+	sh.clock.set(p.shape.prof, st.now) // keys of one shard may have different ladders
 	fresh := e == nil
 	if fresh {
-		e = s.insert(sh, p.hash, key, st.shape.prof, &st.room)
+		e = s.insert(sh, p.hash, p.key.Key, p.shape.prof, &st.room)
 		p.e = e
-	} else if e.prof != st.shape.prof && !e.prof.covers(st.shape.prof.tiers) {
-		st.room.left -= e.extend(s.profiles.union(e.prof, st.shape.prof.tiers))
+	} else if e.prof != p.shape.prof && !e.prof.covers(p.shape.prof.tiers) {
+		st.room.left -= e.extend(s.profiles.union(e.prof, p.shape.prof.tiers))
 	}
-	for j := range st.shape.prof.tiers {
-		n, k, _ := e.locate(st.shape.prof, j)
-		count, spent := n.put(k, sh.clock.at[j].start, st.t.N)
+	for j := range p.shape.prof.tiers {
+		n, k, _ := e.locate(p.shape.prof, j)
+		count, spent := n.put(k, sh.clock.at[j].start, p.key.N)
 		st.room.left -= spent
-		if count > st.shape.safe {
+		if count > p.shape.safe {
 			e.odd |= isBig
 		}
 	}
@@ -228,34 +237,37 @@ func (s *Store) add(st *step, p *part, key []byte) {
 }
 
 // report fills in what is known of each window after the step.
-func (st *step) report(e *entry, c *clock, windows []counter.Window) {
-	added := st.t.Allowed && !st.t.Peek // so c is of this step
-	for i := range windows {
-		w := &windows[i]
-		at, width := st.shape.of[w.Finest].at, st.shape.of[w.Finest].width
-		n, k, t := e.locate(st.shape.prof, at)
+func (st *step) report(p *part, c *clock) {
+	e, added := p.e, st.t.Allowed && !st.t.Peek && p.adds()
+	if added {
+		c.set(p.shape.prof, st.now)
+	}
+	for i := range p.key.Windows {
+		w := &p.key.Windows[i]
+		at, width := p.shape.of[w.Finest].at, p.shape.of[w.Finest].width
+		n, k, t := e.locate(p.shape.prof, at)
 		if n == nil {
 			continue
 		}
-		cut, _ := st.edge(w, t)
+		cut, _ := p.edge(w, t, st.now)
 		start := n.newest[k].start
 		if m := &c.at[at]; added && start == m.start && width == t.width {
 			w.Newest = tiers.Bucket{Width: time.Duration(width), Index: m.index}
 		} else if n.newest[k].n > 0 && start > cut {
 			w.Newest = bucket(start, width)
 		}
-		if need := w.Count - (w.Max - st.t.N); need > 0 && w.Count > 0 {
-			w.Leaves = bucket(n.leaves(k, cut, need), width)
+		if need := w.Count - (w.Max - p.key.N); need > 0 && w.Count > 0 {
+			w.FreedBy = bucket(n.leaves(k, cut, need), width)
 		}
 	}
 }
 
 // edge is the instant after which cells of t start that count in w, and how far
 // that looks back: not beyond what has expired.
-func (st *step) edge(w *counter.Window, t *tier) (cut, reach int64) {
-	width := st.shape.of[w.Finest].width
-	reach = max(0, min(add(int64(w.Per), int64(st.t.Slack)), t.ttl-(width-t.width))) // see sumTTL
-	cut = cutoff(st.now, reach, width)
+func (p *part) edge(w *backend.Window, t *tier, now int64) (cut, reach int64) {
+	width := p.shape.of[w.Finest].width
+	reach = max(0, min(int64(w.Reach), t.ttl-(width-t.width))) // see sumTTL
+	cut = cutoff(now, reach, width)
 	if width != t.width && cut != never {
 		// All of the oldest bucket that starts after that, and none of the one before.
 		if first := floorDiv(cut, width) + 1; first <= math.MaxInt64/width {

@@ -17,9 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
-
-	"github.com/abacus-go/abacus/counter"
 )
 
 const stoppedEnv = "ABACUS_MEMORY_STOPPED"
@@ -98,7 +97,7 @@ func beStopped(t *testing.T) {
 					take.Now, take.AnyLabel = time.Now(), try > 3
 					runtime.Gosched() // most callers are here when the process is stopped
 					err := s.Take(context.Background(), take)
-					if errors.Is(err, counter.ErrStaleLabel) {
+					if errors.Is(err, backend.ErrStaleLabel) {
 						mu.Lock()
 						again++
 						mu.Unlock()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -24,27 +26,27 @@ const (
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 // taking is what a counter without skew makes of limits on one key.
-func taking(t testing.TB, ladder, key string, now time.Time, limits ...counter.Limit) *counter.Taking {
+func taking(t testing.TB, ladder, key string, now time.Time, limits ...counter.Limit) *backend.TakeRequest {
 	l, err := tiers.Parse(ladder)
 	require.NoError(t, err)
-	out := &counter.Taking{Now: now, Ladder: l, N: 1, Demands: []counter.Demand{{Key: []byte(key)}}}
+	out := &backend.TakeRequest{Now: now, Keys: []backend.TakeKey{{Key: []byte(key), N: 1, Ladder: l}}}
 	for _, tier := range l.Tiers() {
-		out.TTLs = append(out.TTLs, tier.Width+tier.Keep)
+		out.Keys[0].TTLs = append(out.Keys[0].TTLs, tier.Width+tier.Keep)
 	}
 	for _, limit := range limits {
 		fine, err := l.Finest(limit.Per)
 		require.NoError(t, err)
-		out.Demands[0].Windows = append(out.Demands[0].Windows, counter.Window{Limit: limit, Finest: fine, Decision: l.Decision(limit.Per)})
+		out.Keys[0].Windows = append(out.Keys[0].Windows, backend.Window{Max: limit.Max, Reach: limit.Per, Finest: fine})
 	}
 	return out
 }
 
-func also(t testing.TB, take *counter.Taking, key string, limits ...counter.Limit) *counter.Taking {
-	take.Demands = append(take.Demands, taking(t, take.Ladder.String(), key, take.Now, limits...).Demands...)
+func also(t testing.TB, take *backend.TakeRequest, key string, limits ...counter.Limit) *backend.TakeRequest {
+	take.Keys = append(take.Keys, taking(t, take.Keys[0].Ladder.String(), key, take.Now, limits...).Keys...)
 	return take
 }
 
-func mustTake(t testing.TB, s *Store, take *counter.Taking) *counter.Taking {
+func mustTake(t testing.TB, s *Store, take *backend.TakeRequest) *backend.TakeRequest {
 	t.Helper()
 	require.NoError(t, s.Take(context.Background(), take))
 	return take
@@ -79,7 +81,7 @@ func TestHerdFillsExactlyThePlaces(t *testing.T) {
 		}
 		racers.Wait()
 		require.EqualValues(t, 7, allowed.Load())
-		require.EqualValues(t, 7, mustTake(t, s, taking(t, dayLadder, a, noon, per(7, day))).Demands[0].Windows[0].Count)
+		require.EqualValues(t, 7, mustTake(t, s, taking(t, dayLadder, a, noon, per(7, day))).Keys[0].Windows[0].Count)
 	}
 	requireSound(t, s)
 }
@@ -99,19 +101,19 @@ func TestConcurrentCallsOnAFullStore(t *testing.T) {
 					var err error
 					if rnd.IntN(4) == 0 {
 						b := tiers.Bucket{Width: time.Second, Index: tiers.Index(now.UnixNano(), time.Second) - rnd.Int64N(5)}
-						err = s.Do(context.Background(), &counter.Op{Key: key(), Now: now, N: 1 - rnd.Int64N(3),
-							Add: []counter.Slot{{Bucket: b, TTL: day}}, Read: []counter.Span{{Width: time.Second, First: b.Index, Counts: make([]int64, 9)}}})
+						err = s.Do(context.Background(), &backend.Request{Key: key(), Now: now, N: 1 - rnd.Int64N(3),
+							Add: []backend.Slot{{Bucket: b, TTL: day}}, Read: []backend.Span{{Width: time.Second, First: b.Index, Counts: make([]int64, 9)}}})
 					} else {
 						take := taking(t, dayLadder, key(), now, per(50, time.Minute))
 						take.Peek = rnd.IntN(8) == 0
 						for range rnd.IntN(3) {
 							also(t, take, "x"+key(), per(50, day))
 						}
-						if len(take.Demands) == 3 && string(take.Demands[1].Key) == string(take.Demands[2].Key) {
-							take.Demands = take.Demands[:2]
+						if len(take.Keys) == 3 && string(take.Keys[1].Key) == string(take.Keys[2].Key) {
+							take.Keys = take.Keys[:2]
 						}
 						err = s.Take(context.Background(), take)
-						for _, d := range take.Demands {
+						for _, d := range take.Keys {
 							if err == nil && take.Allowed && d.Windows[0].Count >= 50 {
 								t.Errorf("allowed at %d of 50", d.Windows[0].Count)
 							}
@@ -145,12 +147,12 @@ func TestDenialsAndPeeksLeaveNothing(t *testing.T) {
 	denied := also(t, taking(t, dayLadder, "fresh", noon.Add(time.Hour), per(5, day)), "used", per(1, day))
 	require.False(t, mustTake(t, s, denied).Allowed)
 	require.Equal(t, before, s.Stats())
-	require.EqualValues(t, 0, denied.Demands[0].Windows[0].Count)
-	require.Equal(t, tiers.Bucket{}, denied.Demands[0].Windows[0].Newest)
-	w := denied.Demands[1].Windows[0]
+	require.EqualValues(t, 0, denied.Keys[0].Windows[0].Count)
+	require.Equal(t, tiers.Bucket{}, denied.Keys[0].Windows[0].Newest)
+	w := denied.Keys[1].Windows[0]
 	require.EqualValues(t, 1, w.Count)
-	require.Equal(t, "1s@2026-03-02T12:00:00Z", w.Leaves.String())
-	require.Equal(t, w.Leaves, w.Newest)
+	require.Equal(t, "1s@2026-03-02T12:00:00Z", w.FreedBy.String())
+	require.Equal(t, w.FreedBy, w.Newest)
 	requireSound(t, s)
 }
 
@@ -162,10 +164,10 @@ func TestBucketsLiveForTheirTTL(t *testing.T) {
 		at := noon.Add(label)
 		b := tiers.Bucket{Width: time.Minute, Index: tiers.Index(at.UnixNano(), time.Minute)}
 		add := func(now time.Time, ttl time.Duration) {
-			require.NoError(t, s.Do(context.Background(), &counter.Op{Key: "k", Now: now, N: 1, Add: []counter.Slot{{Bucket: b, TTL: ttl}}}))
+			require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "k", Now: now, N: 1, Add: []backend.Slot{{Bucket: b, TTL: ttl}}}))
 		}
 		read := func(now time.Time) int64 {
-			op := &counter.Op{Key: "k", Now: now, Read: []counter.Span{{Width: time.Minute, First: b.Index, Counts: make([]int64, 1)}}}
+			op := &backend.Request{Key: "k", Now: now, Read: []backend.Span{{Width: time.Minute, First: b.Index, Counts: make([]int64, 1)}}}
 			require.NoError(t, s.Do(context.Background(), op))
 			return op.Read[0].Counts[0]
 		}
@@ -182,28 +184,28 @@ func TestBucketsLiveForTheirTTL(t *testing.T) {
 // Buckets that had expired do not come back when the key gets a longer TTL.
 func TestLongerTTLBringsNothingBack(t *testing.T) {
 	s := New(Config{})
-	slot := func(index int64, ttl time.Duration) []counter.Slot {
-		return []counter.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: index}, TTL: ttl}}
+	slot := func(index int64, ttl time.Duration) []backend.Slot {
+		return []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: index}, TTL: ttl}}
 	}
 	at := func(i int64) time.Time { return time.Unix(i, 0) }
-	do := func(op counter.Op) counter.Op {
+	do := func(op backend.Request) backend.Request {
 		op.Key = "k"
 		require.NoError(t, s.Do(context.Background(), &op))
 		return op
 	}
-	do(counter.Op{Now: at(100), N: 1, Add: slot(100, 10*time.Second)})
-	do(counter.Op{Now: at(105), N: 1, Add: slot(105, 10*time.Second)})
-	do(counter.Op{Now: at(112), N: 1, Add: slot(112, time.Hour)})
-	got := do(counter.Op{Now: at(112), Read: []counter.Span{{Width: time.Second, First: 100, Counts: make([]int64, 20)}}})
+	do(backend.Request{Now: at(100), N: 1, Add: slot(100, 10*time.Second)})
+	do(backend.Request{Now: at(105), N: 1, Add: slot(105, 10*time.Second)})
+	do(backend.Request{Now: at(112), N: 1, Add: slot(112, time.Hour)})
+	got := do(backend.Request{Now: at(112), Read: []backend.Span{{Width: time.Second, First: 100, Counts: make([]int64, 20)}}})
 	require.Equal(t, []int64{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, got.Read[0].Counts)
-	got = do(counter.Op{Now: at(112), N: -1, Add: slot(101, 0)}) // never there
+	got = do(backend.Request{Now: at(112), N: -1, Add: slot(101, 0)}) // never there
 	require.Zero(t, got.Add[0].Count)
-	again := counter.Op{Key: "k", Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
-	require.ErrorIs(t, s.Do(context.Background(), &again), counter.ErrStaleLabel)
+	again := backend.Request{Key: "k", Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
+	require.ErrorIs(t, s.Do(context.Background(), &again), backend.ErrStaleLabel)
 	require.Zero(t, again.Add[0].Count)
 	again.AnyLabel = true
 	require.EqualValues(t, 1, do(again).Add[0].Count)
-	require.EqualValues(t, 2, do(counter.Op{Now: at(113), N: 1, Add: slot(105, 10*time.Second)}).Add[0].Count, "it is there still")
+	require.EqualValues(t, 2, do(backend.Request{Now: at(113), N: 1, Add: slot(105, 10*time.Second)}).Add[0].Count, "it is there still")
 	requireSound(t, s)
 }
 
@@ -213,29 +215,29 @@ func TestSumsSaturate(t *testing.T) {
 	s := New(Config{})
 	for i := range int64(4000) {
 		take := taking(t, "1s:2h", "k", time.Unix(i, 0), per(math.MaxInt64, time.Hour))
-		take.N = counter.MaxCount
+		take.Keys[0].N = backend.MaxCount
 		take.Peek = i >= 2500 // from here on buckets only leave
 		require.Equal(t, i < 1024, mustTake(t, s, take).Allowed || i >= 1024 && i < 2500 && s.force(t, take))
 		for _, window := range []int64{20, 500, 1500, 2400, 5000} {
 			peek := taking(t, "1s:2h", "k", time.Unix(i, 0), per(math.MaxInt64, time.Duration(window)*time.Second-1))
 			peek.Peek = true
 			want := min(i, 2499) - max(i-window-1, -1) // the oldest is whole
-			if want = max(want, 0); want > math.MaxInt64/counter.MaxCount {
+			if want = max(want, 0); want > math.MaxInt64/backend.MaxCount {
 				want = math.MaxInt64
 			} else {
-				want *= counter.MaxCount
+				want *= backend.MaxCount
 			}
-			require.Equal(t, want, mustTake(t, s, peek).Demands[0].Windows[0].Count, "second %d, window %d", i, window)
+			require.Equal(t, want, mustTake(t, s, peek).Keys[0].Windows[0].Count, "second %d, window %d", i, window)
 		}
 	}
 	requireSound(t, s)
 }
 
 // force adds to the bucket of take whatever the limits say.
-func (s *Store) force(t *testing.T, take *counter.Taking) bool {
-	b := take.Ladder.Buckets(take.Now)[0]
-	require.NoError(t, s.Do(context.Background(), &counter.Op{Key: string(take.Demands[0].Key), Now: take.Now, N: take.N,
-		Add: []counter.Slot{{Bucket: b, TTL: take.TTLs[0]}}}))
+func (s *Store) force(t *testing.T, take *backend.TakeRequest) bool {
+	b := take.Keys[0].Ladder.Buckets(take.Now)[0]
+	require.NoError(t, s.Do(context.Background(), &backend.Request{Key: string(take.Keys[0].Key), Now: take.Now, N: take.Keys[0].N,
+		Add: []backend.Slot{{Bucket: b, TTL: take.Keys[0].TTLs[0]}}}))
 	return false
 }
 
@@ -248,10 +250,10 @@ func TestMoreWindowsThanTotals(t *testing.T) {
 			now := time.Unix(i, 0)
 			take := taking(t, "1s:1h", "k", now)
 			for w := range 50 {
-				take.Demands[0].Windows = append(take.Demands[0].Windows, counter.Window{Limit: per(math.MaxInt64, time.Duration(w)*time.Second)})
+				take.Keys[0].Windows = append(take.Keys[0].Windows, backend.Window{Max: math.MaxInt64, Reach: time.Duration(w) * time.Second})
 			}
 			mustTake(t, s, take)
-			for w, window := range take.Demands[0].Windows {
+			for w, window := range take.Keys[0].Windows {
 				require.EqualValues(t, min(i, int64(w)), window.Count)
 			}
 			requireSound(t, s)
@@ -264,18 +266,19 @@ func TestStepsAllocateNothing(t *testing.T) {
 	now := noon
 	two := also(t, taking(t, dayLadder, "a", now, per(1e9, time.Minute), per(1e9, time.Hour), per(1e9, day)), "b", per(1e9, day))
 	one, denied := *two, *two
-	one.Demands, denied.Demands, denied.N = two.Demands[:1], two.Demands[:1], 1e9
-	op := &counter.Op{Key: "c", Add: make([]counter.Slot, 3), Read: []counter.Span{{Width: time.Second, Counts: make([]int64, 60)}}}
+	one.Keys, denied.Keys = two.Keys[:1], slices.Clone(two.Keys[:1])
+	denied.Keys[0].N, denied.Keys[0].Windows = 1e9, slices.Clone(two.Keys[0].Windows)
+	op := &backend.Request{Key: "c", Add: make([]backend.Slot, 3), Read: []backend.Span{{Width: time.Second, Counts: make([]int64, 60)}}}
 	call := func() {
-		for _, take := range []*counter.Taking{two, &one, &denied} {
+		for _, take := range []*backend.TakeRequest{two, &one, &denied} {
 			take.Now = now
 			if err := s.Take(context.Background(), take); err != nil || take.Allowed == (take == &denied) {
 				t.Error(err, take.Allowed)
 			}
 		}
 		for i := range op.Add {
-			width := two.Ladder.At(i).Width
-			op.Add[i] = counter.Slot{Bucket: tiers.Bucket{Width: width, Index: tiers.Index(now.UnixNano(), width)}, TTL: two.TTLs[i]}
+			width := two.Keys[0].Ladder.At(i).Width
+			op.Add[i] = backend.Slot{Bucket: tiers.Bucket{Width: width, Index: tiers.Index(now.UnixNano(), width)}, TTL: two.Keys[0].TTLs[i]}
 		}
 		op.Now, op.Read[0].First = now, op.Add[0].Index-59
 		for _, op.N = range []int64{2, -1} {
@@ -304,15 +307,15 @@ func TestLongerTTLOfAStepBringsNothingBack(t *testing.T) {
 		{26, 90, 2},
 	} {
 		take := taking(t, "10s:1m", "k", time.Unix(row.second, 0), per(10, time.Minute))
-		take.TTLs[0] = time.Duration(row.ttl) * time.Second
-		require.EqualValues(t, row.count, mustTake(t, s, take).Demands[0].Windows[0].Count, row)
+		take.Keys[0].TTLs[0] = time.Duration(row.ttl) * time.Second
+		require.EqualValues(t, row.count, mustTake(t, s, take).Keys[0].Windows[0].Count, row)
 	}
 }
 
 // What is expired for the clock of a call cannot be taken back by it either.
 func TestTakingBackTheExpired(t *testing.T) {
 	s := New(Config{})
-	op := counter.Op{Key: "k", Now: time.Unix(100, 0), N: 5, Add: []counter.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}
+	op := backend.Request{Key: "k", Now: time.Unix(100, 0), N: 5, Add: []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}
 	require.NoError(t, s.Do(context.Background(), &op))
 	op.Now, op.N = time.Unix(102, grace), -1
 	require.NoError(t, s.Do(context.Background(), &op))
@@ -320,11 +323,11 @@ func TestTakingBackTheExpired(t *testing.T) {
 }
 
 func TestDoors(t *testing.T) {
-	var store counter.Store = New(Config{})
-	taker, ok := store.(counter.Taker)
+	var store backend.Store = New(Config{})
+	taker, ok := store.(backend.Atomic)
 	require.True(t, ok)
-	require.True(t, taker.Together(make([]counter.Demand, 100)))
-	_, ok = store.(counter.Local)
+	require.True(t, taker.Together(make([]backend.TakeKey, 100)))
+	_, ok = store.(backend.Local)
 	require.True(t, ok)
-	store.(counter.Local).Local()
+	store.(backend.Local).Local()
 }

@@ -5,24 +5,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // chain is an op of n on the buckets of all tiers that hold now.
-func chain(t *testing.T, ladder string, now time.Time, n int64) *counter.Op {
+func chain(t *testing.T, ladder string, now time.Time, n int64) *backend.Request {
 	l, err := tiers.Parse(ladder)
 	require.NoError(t, err)
-	op := &counter.Op{Key: "k", Ladder: l, Now: now, N: n}
+	op := &backend.Request{Key: "k", Ladder: l, Now: now, N: n}
 	for i, b := range l.Buckets(now) {
-		op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: l.At(i).Width + l.At(i).Keep})
+		op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: l.At(i).Width + l.At(i).Keep})
 	}
 	return op
 }
 
-func counts(op *counter.Op) (all []int64) {
+func counts(op *backend.Request) (all []int64) {
 	for _, slot := range op.Add {
 		all = append(all, slot.Count)
 	}
@@ -32,7 +32,7 @@ func counts(op *counter.Op) (all []int64) {
 // Minutes and hours of a day are not stored, and read as if they were.
 func TestCoarseBucketsAreSums(t *testing.T) {
 	s := New(Config{})
-	do := func(op *counter.Op) *counter.Op {
+	do := func(op *backend.Request) *backend.Request {
 		t.Helper()
 		require.NoError(t, s.Do(context.Background(), op))
 		requireSound(t, s)
@@ -47,7 +47,7 @@ func TestCoarseBucketsAreSums(t *testing.T) {
 	read := chain(t, dayLadder, noon.Add(time.Minute), 0)
 	read.Add = nil
 	hour := tiers.Index(noon.UnixNano(), time.Hour)
-	read.Read = []counter.Span{
+	read.Read = []backend.Span{
 		{Width: time.Minute, First: 60 * hour, Counts: make([]int64, 3)},
 		{Width: time.Hour, First: hour - 1, Counts: make([]int64, 2)},
 	}
@@ -82,17 +82,17 @@ func TestWideBucketsAreStored(t *testing.T) {
 // Buckets that are sums count to counter.MaxCount and no further, as others do.
 func TestSumsEndToo(t *testing.T) {
 	s := New(Config{})
-	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, counter.MaxCount-3)))
+	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, backend.MaxCount-3)))
 	next := noon.Add(3 * time.Second) // out of the window of a second
 	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, next, 4)), "beyond")
-	take := taking(t, dayLadder, "k", next, per(counter.MaxCount, time.Second))
-	take.N = 4
+	take := taking(t, dayLadder, "k", next, per(backend.MaxCount, time.Second))
+	take.Keys[0].N = 4
 	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
-	take.N = 2
+	take.Keys[0].N = 2
 	require.True(t, mustTake(t, s, take).Allowed)
 	take.Now = next.Add(3 * time.Second)
 	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
-	take.N = 1
+	take.Keys[0].N = 1
 	require.True(t, mustTake(t, s, take).Allowed)
 	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
 	requireSound(t, s)
@@ -104,16 +104,16 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 	s := New(Config{})
 	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, 3)))
 	later := noon.Add(3 * time.Second)
-	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, later, counter.MaxCount-2)), "beyond")
-	take := taking(t, dayLadder, "k", later, per(counter.MaxCount, time.Second))
-	take.N = counter.MaxCount - 2
+	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, later, backend.MaxCount-2)), "beyond")
+	take := taking(t, dayLadder, "k", later, per(backend.MaxCount, time.Second))
+	take.Keys[0].N = backend.MaxCount - 2
 	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
 
-	two := chain(t, dayLadder, later, counter.MaxCount/2)
+	two := chain(t, dayLadder, later, backend.MaxCount/2)
 	two.Key = "two"
 	two.Add = append(two.Add, chain(t, dayLadder, later.Add(time.Second), 1).Add[0])
 	require.NoError(t, s.Do(context.Background(), two))
-	two.Key, two.N = "two more", counter.MaxCount/2+1
+	two.Key, two.N = "two more", backend.MaxCount/2+1
 	require.ErrorContains(t, s.Do(context.Background(), two), "beyond")
 
 	// One that is nearly as large as is safe, and a fresh one after it.
@@ -124,18 +124,18 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 		minute.Add[0].Index = first.Index + i
 		require.NoError(t, s.Do(context.Background(), minute))
 	}
-	minute.Add = append([]counter.Slot{first}, minute.Add...)
+	minute.Add = append([]backend.Slot{first}, minute.Add...)
 	minute.Add[1].Index = first.Index + 59
 	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
 	minute.Add[0], minute.Add[1] = minute.Add[1], minute.Add[0]
 	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
 
-	many := taking(t, dayLadder, "many", noon, per(counter.MaxCount, time.Second))
-	many.N = safeCount(many.Ladder)
-	for range counter.MaxCount / many.N {
+	many := taking(t, dayLadder, "many", noon, per(backend.MaxCount, time.Second))
+	many.Keys[0].N = safeCount(many.Keys[0].Ladder)
+	for range backend.MaxCount / many.Keys[0].N {
 		require.True(t, mustTake(t, s, many).Allowed)
 	}
-	many.Now, many.N = later, counter.MaxCount%many.N+1
+	many.Now, many.Keys[0].N = later, backend.MaxCount%many.Keys[0].N+1
 	require.ErrorContains(t, s.Take(context.Background(), many), "beyond")
 	requireSound(t, s)
 }
@@ -145,9 +145,9 @@ func TestShapesGoByKeep(t *testing.T) {
 	s := New(Config{})
 	for _, ladder := range []string{"1s:1h, 1m:1h", "1s:1h, 1m:2h"} {
 		take := taking(t, ladder, ladder, noon, per(1, time.Hour))
-		take.TTLs[0], take.TTLs[1] = day, day
+		take.Keys[0].TTLs[0], take.Keys[0].TTLs[1] = day, day
 		mustTake(t, s, take)
-		read := &counter.Op{Key: ladder, Ladder: take.Ladder, Now: noon, Read: []counter.Span{{Width: time.Minute, First: tiers.Index(noon.UnixNano(), time.Minute), Counts: make([]int64, 1)}}}
+		read := &backend.Request{Key: ladder, Ladder: take.Keys[0].Ladder, Now: noon, Read: []backend.Span{{Width: time.Minute, First: tiers.Index(noon.UnixNano(), time.Minute), Counts: make([]int64, 1)}}}
 		require.NoError(t, s.Do(context.Background(), read))
 		require.EqualValues(t, 1, read.Read[0].Counts[0], ladder)
 	}
@@ -161,9 +161,9 @@ func TestNothingLeavesAnEmptyWindow(t *testing.T) {
 		hit(t, s, "k", noon.Add(time.Second))
 	}
 	take := taking(t, dayLadder, "k", noon.Add(time.Hour), per(1, time.Minute))
-	take.N = 2
+	take.Keys[0].N = 2
 	require.False(t, mustTake(t, s, take).Allowed)
-	require.Zero(t, take.Demands[0].Windows[0].Leaves)
+	require.Zero(t, take.Keys[0].Windows[0].FreedBy)
 }
 
 // What has expired does not count against counter.MaxCount, where the newest
@@ -171,14 +171,14 @@ func TestNothingLeavesAnEmptyWindow(t *testing.T) {
 func TestTheExpiredFillsNothing(t *testing.T) {
 	const ladder = "1s:1h, 1m:1h"
 	s := New(Config{})
-	most := int64(counter.MaxCount)
+	most := int64(backend.MaxCount)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, noon, most-2)))
 	expiry := time.Unix(0, s.lookup("k").prof.tiers[0].expiry(noon.UnixNano())) // some milliseconds after a second has begun
 	before := expiry.Add(-time.Millisecond)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, before, 2)))
-	require.ErrorIs(t, s.Do(context.Background(), chain(t, ladder, before, 1)), counter.ErrMaxCount)
+	require.ErrorIs(t, s.Do(context.Background(), chain(t, ladder, before, 1)), backend.ErrMaxCount)
 	take := taking(t, ladder, "k", before, per(most, time.Second))
-	require.ErrorIs(t, s.Take(context.Background(), take), counter.ErrMaxCount)
+	require.ErrorIs(t, s.Take(context.Background(), take), backend.ErrMaxCount)
 	take.Now = expiry
 	require.True(t, mustTake(t, s, take).Allowed)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, expiry, most-3)))

@@ -6,12 +6,12 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 )
 
-// Take is described in [counter.Taker]. A key that is denied, or peeked at,
+// Take is described in [backend.Atomic]. A key that is denied, or peeked at,
 // leaves no trace.
-func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
+func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
 	if err := late(ctx, t.Deadline); err != nil {
 		return err
 	}
@@ -19,34 +19,36 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	if err != nil {
 		return err
 	}
-	shape, hash := s.profiles.known(t.Ladder, t.TTLs), uint64(0)
-	if shape != nil && len(t.Demands) == 1 && !t.Peek {
-		d := &t.Demands[0]
-		hash = maphash.Bytes(s.seed, d.Key)
-		sh := s.shard(hash)
-		sh.mu.Lock()
-		e := sh.table.find(hash, d.Key)
-		hit := e != nil && e.prof == shape.prof && e.hit(t, d.Windows, shape, &sh.clock, now, s)
-		sh.mu.Unlock()
-		if hit {
-			return nil
+	if len(t.Keys) == 1 && !t.Peek {
+		key := &t.Keys[0]
+		if shape := s.profiles.known(key.Ladder, key.TTLs); shape != nil {
+			hash := maphash.Bytes(s.seed, key.Key)
+			sh := s.shard(hash)
+			sh.mu.Lock()
+			e := sh.table.find(hash, key.Key)
+			hit := e != nil && e.prof == shape.prof && e.hit(key, shape, &sh.clock, now, s)
+			sh.mu.Unlock()
+			if hit {
+				key.Fits, t.Allowed = true, true
+				return nil
+			}
 		}
 	}
 	if err := check(t); err != nil {
 		return err
 	}
-	if shape == nil {
-		shape = s.profiles.ladder(t.Ladder, t.TTLs)
-	}
-	st := step{t: t, now: now, shape: shape}
-	if len(t.Demands) > inPlace {
-		st.moreParts = make([]part, len(t.Demands))
+	st := step{t: t, now: now}
+	if len(t.Keys) > inPlace {
+		st.moreParts = make([]part, len(t.Keys))
 	}
 	parts := st.all()
 	for i := range parts {
-		if parts[i].hash = hash; hash == 0 || len(parts) > 1 {
-			parts[i].hash = maphash.Bytes(s.seed, t.Demands[i].Key)
+		key := &t.Keys[i]
+		shape := s.profiles.known(key.Ladder, key.TTLs)
+		if shape == nil {
+			shape = s.profiles.ladder(key.Ladder, key.TTLs)
 		}
+		parts[i] = part{key: key, shape: shape, hash: maphash.Bytes(s.seed, key.Key)}
 	}
 	for {
 		lacks, err := s.try(&st)
@@ -68,60 +70,60 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 // newest buckets are those of now, and every window has room. Otherwise it
 // does nothing, and the long way decides: it is the same, and answers the same,
 // in twice the time.
-func (e *entry) hit(t *counter.Taking, windows []counter.Window, shape *shape, c *clock, now int64, s *Store) bool {
+func (e *entry) hit(key *backend.TakeKey, shape *shape, c *clock, now int64, s *Store) bool {
 	tiers := e.prof.tiers
-	if len(tiers) > perEntry || t.N < 1 || t.Slack < 0 || e.odd != 0 {
+	if len(tiers) > perEntry || key.N < 1 || e.odd != 0 {
 		return false
 	}
 	c.set(e.prof, now)
 	for k := range tiers {
-		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > shape.safe-t.N {
+		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > shape.safe-key.N {
 			return false
 		}
 	}
-	for i := range windows {
-		w := &windows[i]
-		if w.Finest < 0 || w.Decision < w.Finest || w.Decision >= len(shape.of) || w.Per < 0 || shape.sum(w.Finest) {
+	for i := range key.Windows {
+		w := &key.Windows[i]
+		if w.Finest < 0 || w.Finest >= len(shape.of) || w.Reach < 0 || shape.sum(w.Finest) {
 			return false
 		}
 		k := shape.of[w.Finest].at
 		tier := &tiers[k]
-		reach := add(int64(w.Per), int64(t.Slack))
+		reach := int64(w.Reach)
 		if reach > tier.ttl-tiers[0].width {
 			return false // nothing that was dropped may be needed: see stale.go
 		}
 		w.Count = e.count(k, cutoff(now, reach, tier.width), reach, s)
-		if w.Count > w.Max-t.N {
+		if w.Count > w.Max-key.N {
 			return false
 		}
-		w.Leaves.Width, w.Leaves.Index = 0, 0
+		w.FreedBy.Width, w.FreedBy.Index = 0, 0
 		w.Newest.Width, w.Newest.Index = time.Duration(tier.width), c.at[k].index
 	}
 	for k := range tiers {
-		e.newest[k].n += t.N
+		e.newest[k].n += key.N
 	}
-	t.Allowed = true
 	return true
 }
 
 // check finds the caller's mistakes.
-func check(t *counter.Taking) error {
-	n := t.Ladder.Len()
-	if n == 0 || len(t.TTLs) != n {
-		return fmt.Errorf("memory: %d TTLs for a ladder of %d tiers, want one for each", len(t.TTLs), n)
-	}
-	for _, ttl := range t.TTLs {
-		if ttl < 0 {
-			return fmt.Errorf("memory: TTL %s, want above zero", ttl)
+func check(t *backend.TakeRequest) error {
+	for i := range t.Keys {
+		key := &t.Keys[i]
+		n := key.Ladder.Len()
+		if n == 0 || len(key.TTLs) != n {
+			return fmt.Errorf("memory: %d TTLs for a ladder of %d tiers, want one for each", len(key.TTLs), n)
 		}
-	}
-	if t.N < 1 || t.Slack < 0 {
-		return fmt.Errorf("memory: n %d and slack %s, want one or more and zero or more", t.N, t.Slack)
-	}
-	for i := range t.Demands {
-		for j := range t.Demands[i].Windows {
-			if w := &t.Demands[i].Windows[j]; w.Finest < 0 || w.Decision < w.Finest || w.Decision >= n || w.Per < 0 {
-				return fmt.Errorf("memory: window %s of tiers %d to %d, want a length of zero or more and tiers of the ladder's %d", w.Per, w.Finest, w.Decision, n)
+		for _, ttl := range key.TTLs {
+			if ttl < 0 {
+				return fmt.Errorf("memory: TTL %s, want above zero", ttl)
+			}
+		}
+		if key.N < 0 || key.N > backend.MaxCount {
+			return fmt.Errorf("memory: n %d, want 0 to %d", key.N, int64(backend.MaxCount))
+		}
+		for j := range key.Windows {
+			if w := &key.Windows[j]; w.Finest < 0 || w.Finest >= n || w.Reach < 0 {
+				return fmt.Errorf("memory: window of %s from tier %d, want a reach of zero or more and a tier of the ladder's %d", w.Reach, w.Finest, n)
 			}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
@@ -16,14 +16,14 @@ import (
 func TestConformance(t *testing.T) {
 	addr := servertest.Redis(t)
 	var stores atomic.Int64
-	backendtest.Run(t, func(t testing.TB) counter.Store {
+	backendtest.Run(t, func(t testing.TB) backend.Store {
 		return open(t, fmt.Sprintf("redis://%s/0?protocol=%d", addr, 2+stores.Add(1)%2))
 	})
 }
 
 func TestProcesses(t *testing.T) {
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Redis(t) },
-		func(addr string) (counter.Store, error) {
+		func(addr string) (backend.Store, error) {
 			return redis.Open("redis://"+addr+"/0", redis.Config{Timeout: patience})
 		})
 }

@@ -164,7 +164,7 @@ func (d *Dialer) hear(c *conn) {
 	case said == tooLate:
 		d.refused.Add(1)
 		return
-	case said != counted || !takeItBack(c.request):
+	case said != counted && said != countedPart || !takeItBack(c.request, said):
 		return
 	}
 	d.late.Add(1)

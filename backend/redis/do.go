@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -20,7 +20,7 @@ const maxChanges = 8
 //
 // Of the tiers that are kept equally long only the finest is stored. So an
 // addition must name it, and taking back from a coarser one alone has no effect.
-func (s *Store) Do(ctx context.Context, op *counter.Op) error {
+func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}
@@ -45,7 +45,7 @@ func (s *Store) Do(ctx context.Context, op *counter.Op) error {
 
 // split takes off errands what one script may change, nil if no more than that is
 // left.
-func split(errands []errand, op *counter.Op) []errand {
+func split(errands []errand, op *backend.Request) []errand {
 	left := 0
 	for i := range errands {
 		left += errands[i].changes(op)
@@ -74,7 +74,7 @@ func split(errands []errand, op *counter.Op) []errand {
 }
 
 // send does what errands say in one script.
-func (s *Store) send(ctx context.Context, op *counter.Op, errands []errand) error {
+func (s *Store) send(ctx context.Context, op *backend.Request, errands []errand) error {
 	p := make(program, 0, 64)
 	mode := byte(modeCount)
 	if op.N < 0 {
@@ -130,7 +130,7 @@ type errand struct {
 }
 
 // changes is how many buckets of the finest tier the errand adds to.
-func (e *errand) changes(op *counter.Op) (n int) {
+func (e *errand) changes(op *backend.Request) (n int) {
 	for _, i := range e.add {
 		if op.Add[i].Width == e.width {
 			n++
@@ -140,7 +140,7 @@ func (e *errand) changes(op *counter.Op) (n int) {
 }
 
 // check tells with an error what cannot be done.
-func (e *errand) check(op *counter.Op) error {
+func (e *errand) check(op *backend.Request) error {
 	var changed []int64
 	for n, i := range e.add {
 		slot := &op.Add[i]
@@ -169,7 +169,7 @@ func (e *errand) check(op *counter.Op) error {
 }
 
 // errands sorts what op wants by group.
-func (s *Store) errands(op *counter.Op) ([]errand, error) {
+func (s *Store) errands(op *backend.Request) ([]errand, error) {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], op.Ladder)
 	all := make([]errand, len(groups))
@@ -204,7 +204,7 @@ func (s *Store) errands(op *counter.Op) ([]errand, error) {
 }
 
 // write tells the script what e wants.
-func (e *errand) write(p *program, op *counter.Op) error {
+func (e *errand) write(p *program, op *backend.Request) error {
 	var changed []int64
 	for _, i := range e.add {
 		if op.Add[i].Width == e.width {
@@ -243,7 +243,7 @@ func (e *errand) write(p *program, op *counter.Op) error {
 }
 
 // needed is the oldest bucket that a read may need at op.Now.
-func (e *errand) needed(op *counter.Op) int64 {
+func (e *errand) needed(op *backend.Request) int64 {
 	keep := op.Ladder.At(e.first).Keep
 	return tiers.Index(op.Now.UnixNano()-int64(keep+e.coarsest+e.late()/2), e.width)
 }
@@ -256,7 +256,7 @@ func (e *errand) span(b tiers.Bucket) (from, to int64) {
 
 // want notes the leaves without which the buckets of a span cannot be told
 // apart: those with an edge inside.
-func (e *errand) want(span *counter.Span) {
+func (e *errand) want(span *backend.Span) {
 	ratio := int64(span.Width / e.width)
 	for i := range int64(len(span.Counts)) + 1 {
 		if edge := position((span.First + i) * ratio); edge%e.leafPositions() != 0 {
@@ -268,7 +268,7 @@ func (e *errand) want(span *counter.Span) {
 }
 
 // hand writes what the script has answered into op.
-func (s *Store) hand(op *counter.Op, errands []errand, reply []any) error {
+func (s *Store) hand(op *backend.Request, errands []errand, reply []any) error {
 	for i := range errands {
 		for _, j := range errands[i].add {
 			if len(reply) == 0 {
@@ -295,7 +295,7 @@ func (s *Store) hand(op *counter.Op, errands []errand, reply []any) error {
 			span := &op.Read[j]
 			ratio := int64(span.Width / e.width)
 			if !op.AnyLabel && r.lost(e.needed(op), span.First*ratio) {
-				return fmt.Errorf("%s: %w", s, counter.ErrStaleLabel)
+				return fmt.Errorf("%s: %w", s, backend.ErrStaleLabel)
 			}
 			sum, err := r.before(span.First * ratio)
 			for k := range span.Counts {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ import (
 // failing calls everything on a store that cannot work, and holds the errors to
 // what each must say: the store, the event, not the feature, no password; and
 // to the deadline.
-func failing(t *testing.T, s counter.Store, want string) {
+func failing(t *testing.T, s backend.Store, want string) {
 	t.Helper()
 	const budget = 500 * time.Millisecond
 	c := newCounter(t, s, counter.Config{Timeout: budget})
@@ -38,7 +39,7 @@ func failing(t *testing.T, s counter.Store, want string) {
 		began := time.Now()
 		err := call()
 		require.Less(t, time.Since(began), budget+2*time.Second, what)
-		require.ErrorIs(t, err, counter.ErrStore, what)
+		require.ErrorIs(t, err, backend.ErrStore, what)
 		require.ErrorContains(t, err, want, what)
 		require.ErrorContains(t, err, `counter: event "signup": redis: `, what)
 		require.NotContains(t, err.Error(), "203.0.113.9", what)
@@ -85,7 +86,7 @@ func TestReadOnlyReplica(t *testing.T) {
 	s := open(t, "redis://"+addr)
 	c := newCounter(t, s, counter.Config{})
 	_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorIs(t, err, backend.ErrStore)
 	require.ErrorContains(t, err, "READONLY")
 	require.ErrorContains(t, err, addr)
 }
@@ -94,9 +95,9 @@ func TestOutOfMemory(t *testing.T) {
 	addr := servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
 	c := newCounter(t, open(t, "redis://"+addr), counter.Config{})
 	_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorIs(t, err, backend.ErrStore)
 	require.ErrorContains(t, err, "OOM")
-	require.ErrorIs(t, c.Add(ctx, signup, 1), counter.ErrStore)
+	require.ErrorIs(t, c.Add(ctx, signup, 1), backend.ErrStore)
 	n, err := raw(t, addr).DBSize(ctx).Result()
 	require.NoError(t, err)
 	require.Zero(t, n)

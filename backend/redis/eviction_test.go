@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -231,9 +231,9 @@ func (l *life) takeBack(label int64) error {
 	h := l.hits[i]
 	l.hits = slices.Delete(l.hits, i, i+1)
 	l.back++
-	op := &counter.Op{Key: "k", Ladder: l.ladder, Now: time.Unix(0, label), N: -h.n}
+	op := &backend.Request{Key: "k", Ladder: l.ladder, Now: time.Unix(0, label), N: -h.n}
 	for j, b := range l.ladder.Buckets(time.Unix(0, h.label)) {
-		op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: l.ttl(j)})
+		op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: l.ttl(j)})
 	}
 	l.add(h.label, -h.n)
 	for i := range l.groups {
@@ -247,13 +247,13 @@ func (l *life) takeBack(label int64) error {
 
 func (l *life) take(label, n int64) error {
 	l.takes++
-	t := &counter.Taking{Now: time.Unix(0, label), Ladder: l.ladder, Slack: l.slack, N: n, Peek: l.rand.IntN(5) == 0}
-	for i := range l.ladder.Len() {
-		t.TTLs = append(t.TTLs, l.ttl(i))
-	}
+	t := &backend.TakeRequest{Now: time.Unix(0, label), Peek: l.rand.IntN(5) == 0}
 	var least, most []int64
 	room := true
-	demand := counter.Demand{Key: []byte("k")}
+	demand := backend.TakeKey{Key: []byte("k"), N: n, Ladder: l.ladder}
+	for i := range l.ladder.Len() {
+		demand.TTLs = append(demand.TTLs, l.ttl(i))
+	}
 	for range 1 + l.rand.IntN(3) {
 		g := l.groups[l.rand.IntN(len(l.groups))]
 		tier := l.ladder.At(g.tiers[0])
@@ -273,27 +273,27 @@ func (l *life) take(label, n int64) error {
 		}
 		limit := n + l.rand.Int64N(max(1, 2*high+2))
 		if l.rand.IntN(4) > 0 {
-			limit = counter.MaxCount
+			limit = backend.MaxCount
 		}
 		least, most = append(least, low), append(most, high)
 		room = room && low+n <= limit
-		demand.Windows = append(demand.Windows, counter.Window{Limit: counter.Limit{Max: limit, Per: per}, Finest: g.tiers[0], Decision: g.tiers[0]})
+		demand.Windows = append(demand.Windows, backend.Window{Max: limit, Reach: per + l.slack, Finest: g.tiers[0]})
 	}
-	t.Demands = []counter.Demand{demand}
+	t.Keys = []backend.TakeKey{demand}
 	err := l.store.Take(context.Background(), t)
-	if l.wild && errors.Is(err, counter.ErrStaleLabel) {
+	if l.wild && errors.Is(err, backend.ErrStaleLabel) {
 		t.AnyLabel = true
 		err = l.store.Take(context.Background(), t)
 	}
 	if err != nil {
 		return err
 	}
-	for i, w := range t.Demands[0].Windows {
+	for i, w := range t.Keys[0].Windows {
 		if w.Count < least[i] {
-			return fmt.Errorf("window %v of %s at %d: counted %d, of %d that live", w.Limit, l.ladder.At(w.Finest), label, w.Count, least[i])
+			return fmt.Errorf("window %v of %s at %d: counted %d, of %d that live", w.Reach, l.ladder.At(w.Finest), label, w.Count, least[i])
 		}
 		if !l.lossy && w.Count > most[i] {
-			return fmt.Errorf("window %v of %s at %d: counted %d, there are %d", w.Limit, l.ladder.At(w.Finest), label, w.Count, most[i])
+			return fmt.Errorf("window %v of %s at %d: counted %d, there are %d", w.Reach, l.ladder.At(w.Finest), label, w.Count, most[i])
 		}
 	}
 	if t.Allowed && !room {

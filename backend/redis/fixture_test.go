@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +40,7 @@ func raw(t testing.TB, addr string) *goredis.Client {
 
 // newCounter makes a Counter with a budget that no machine is too slow for,
 // unless cfg has one.
-func newCounter(t testing.TB, s counter.Store, cfg counter.Config) *counter.Counter {
+func newCounter(t testing.TB, s backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -19,7 +19,7 @@ import (
 // leaves and each 2,000 entries, of which each also remembers its own instant, and
 // the last of a group of tiers unlinks the root. What was hit before is counted
 // until then.
-func (s *Store) Forget(ctx context.Context, f *counter.Forgetting) error {
+func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], f.Ladder)
 	mark := markName(f.Key)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -18,12 +19,12 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-func forgetting(key, ladder string, now time.Time) *counter.Forgetting {
+func forgetting(key, ladder string, now time.Time) *backend.ForgetRequest {
 	l, err := tiers.Parse(ladder)
 	if err != nil {
 		panic(err)
 	}
-	f := &counter.Forgetting{Key: key, Ladder: l, Now: now, Label: now.UnixNano(), Remember: time.Hour}
+	f := &backend.ForgetRequest{Key: key, Ladder: l, Now: now, Label: now.UnixNano(), Remember: time.Hour}
 	for i := range l.Len() {
 		f.TTLs = append(f.TTLs, l.At(i).Width+l.At(i).Keep)
 	}
@@ -35,9 +36,9 @@ func fill(t *testing.T, s *redis.Store, key, ladder string, from time.Time, hits
 	t.Helper()
 	f := forgetting(key, ladder, from)
 	for range hits {
-		take := &counter.Taking{
-			Now: from, Ladder: f.Ladder, TTLs: f.TTLs, N: 1,
-			Demands: []counter.Demand{{Key: []byte(key), Windows: []counter.Window{{Limit: counter.Limit{Max: counter.MaxCount, Per: time.Minute}}}}},
+		take := &backend.TakeRequest{
+			Now:  from,
+			Keys: []backend.TakeKey{{Key: []byte(key), N: 1, Ladder: f.Ladder, TTLs: f.TTLs, Windows: []backend.Window{{Max: backend.MaxCount, Reach: time.Minute}}}},
 		}
 		require.NoError(t, s.Take(ctx, take))
 		require.True(t, take.Allowed)

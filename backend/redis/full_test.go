@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -22,9 +23,9 @@ func TestAKeyWhoseHitsHaveLeftIsNotFull(t *testing.T) {
 	ttls := []time.Duration{61 * time.Second, 70 * time.Second}
 	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	take := func(n int64) error {
-		taking := &counter.Taking{
-			Now: now, Ladder: ladder, TTLs: ttls, N: n,
-			Demands: []counter.Demand{{Key: []byte("ab:k"), Windows: []counter.Window{{Limit: counter.Limit{Max: counter.MaxCount, Per: time.Second}}}}},
+		taking := &backend.TakeRequest{
+			Now:  now,
+			Keys: []backend.TakeKey{{Key: []byte("ab:k"), N: n, Ladder: ladder, TTLs: ttls, Windows: []backend.Window{{Max: backend.MaxCount, Reach: time.Second}}}},
 		}
 		err := s.Take(ctx, taking)
 		if err == nil {
@@ -33,9 +34,9 @@ func TestAKeyWhoseHitsHaveLeftIsNotFull(t *testing.T) {
 		return err
 	}
 	add := func(n int64) error {
-		op := &counter.Op{Key: "ab:k", Ladder: ladder, Now: now, N: n}
+		op := &backend.Request{Key: "ab:k", Ladder: ladder, Now: now, N: n}
 		for i, b := range ladder.Buckets(now) {
-			op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: ttls[i]})
+			op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: ttls[i]})
 		}
 		err := s.Do(ctx, op)
 		for _, slot := range op.Add {
@@ -54,7 +55,7 @@ func TestAKeyWhoseHitsHaveLeftIsNotFull(t *testing.T) {
 		now = now.Add(2 * time.Second)
 		require.NoError(t, call(n), "hit %d, the second", i)
 		now = now.Add(2 * time.Second)
-		require.ErrorIs(t, call(n), counter.ErrMaxCount, "hit %d, the third", i)
+		require.ErrorIs(t, call(n), backend.ErrMaxCount, "hit %d, the third", i)
 		full++
 		now = now.Add(2 * time.Minute)
 	}
@@ -65,14 +66,14 @@ func TestAKeyWhoseHitsHaveLeftIsNotFull(t *testing.T) {
 func TestAFullGroupLeavesTheOthersAlone(t *testing.T) {
 	addr := servertest.Redis(t)
 	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Ladder: mustLadder(t, "1s:1m, 1m:1d")})
-	require.NoError(t, c.Add(ctx, signup, counter.MaxCount-1))
+	require.NoError(t, c.Add(ctx, signup, backend.MaxCount-1))
 	for range 3 {
-		require.ErrorIs(t, c.Add(ctx, signup, 2), counter.ErrMaxCount)
+		require.ErrorIs(t, c.Add(ctx, signup, 2), backend.ErrMaxCount)
 	}
 	require.NoError(t, c.Add(ctx, signup, 1))
 	n, err := c.Count(ctx, signup, time.Minute)
 	require.NoError(t, err)
-	require.EqualValues(t, counter.MaxCount, n.High)
+	require.EqualValues(t, backend.MaxCount, n.High)
 }
 
 func mustLadder(t *testing.T, s string) tiers.Ladder {

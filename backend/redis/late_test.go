@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -28,7 +29,7 @@ import (
 
 func TestPause(t *testing.T) {
 	server := servertest.StartRedis(t)
-	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) counter.Store {
+	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
 		return open(t, "redis://"+server.Addr)
 	})
 }
@@ -37,7 +38,7 @@ func TestPause(t *testing.T) {
 // the deadline keeps hits away whose time has passed.
 func TestPauseWithoutADialer(t *testing.T) {
 	server := servertest.StartRedis(t)
-	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) counter.Store {
+	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
 		s, err := redis.New(raw(t, server.Addr), redis.Config{Timeout: patience})
 		require.NoError(t, err)
 		return s
@@ -64,7 +65,7 @@ func TestPauseAtAnyTime(t *testing.T) {
 			}
 			var dialers []*redis.Dialer
 			var stores []*redis.Store
-			backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) counter.Store {
+			backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
 				dialer := redis.NewDialer(dial)
 				options.Dialer, options.ContextTimeoutEnabled, options.DialerRetries = dialer.DialContext, true, 1
 				o := options
@@ -207,7 +208,7 @@ func TestAServerThatRefuses(t *testing.T) {
 	began := time.Now()
 	for range 100 {
 		_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-		require.ErrorIs(t, err, counter.ErrStore)
+		require.ErrorIs(t, err, backend.ErrStore)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	}
 	t.Logf("%v for each of 100 calls of a server that refuses", time.Since(began)/100)

@@ -126,6 +126,7 @@ const (
 	modePeek      = 1 // take.lua
 	modeBack      = 1 // do.lua: take them back
 	modeTakenBack = 2 // take.lua: take back what the same program took
+	modePartBack  = 3 // take.lua: the same, but of no soft key
 	modeAnyLabel  = 4 // and any of these: whatever was dropped
 )
 
@@ -134,6 +135,13 @@ const (
 	deniedByte = 0
 	takenByte  = 1
 	lateByte   = 2
+	partByte   = 3 // taken, but not from all soft keys
+)
+
+// Marks beside the number of windows of a root, for take.lua.
+const (
+	softKey = 1 << 15
+	sameKey = 1 << 14 // the root is of the same key as the one before
 )
 
 // begin writes the head.

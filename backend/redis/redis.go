@@ -23,9 +23,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
@@ -51,7 +51,7 @@ type Config struct {
 	Dialer *Dialer
 }
 
-// Store is a [counter.Store], [counter.Taker] and [counter.Forgetter] on Redis. It
+// Store is a [backend.Store], [backend.Atomic] and [backend.Forgetter] on Redis. It
 // is used by many goroutines at once; [Open] and [New] make one.
 type Store struct {
 	server  *redisscript.Server
@@ -64,8 +64,8 @@ type Store struct {
 }
 
 var (
-	_ counter.Taker     = (*Store)(nil)
-	_ counter.Forgetter = (*Store)(nil)
+	_ backend.Atomic    = (*Store)(nil)
+	_ backend.Forgetter = (*Store)(nil)
 )
 
 // New makes a Store on a client. The client must have ContextTimeoutEnabled: a
@@ -205,7 +205,7 @@ func (s *Store) String() string { return s.server.String() }
 
 // Together tells whether one server, or of a Cluster one slot, holds all these
 // keys.
-func (s *Store) Together(demands []counter.Demand) bool {
+func (s *Store) Together(demands []backend.TakeKey) bool {
 	if !s.server.Cluster() {
 		return true
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
@@ -110,9 +110,9 @@ func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, p
 	case err == nil:
 		return reply, nil
 	case strings.Contains(err.Error(), "ABACUS full"):
-		return nil, fmt.Errorf("%s: %w", s, counter.ErrMaxCount)
+		return nil, fmt.Errorf("%s: %w", s, backend.ErrMaxCount)
 	case strings.Contains(err.Error(), "ABACUS stale"):
-		return nil, fmt.Errorf("%s: %w", s, counter.ErrStaleLabel)
+		return nil, fmt.Errorf("%s: %w", s, backend.ErrStaleLabel)
 	}
 	return nil, s.server.Failed(ctx, err)
 }

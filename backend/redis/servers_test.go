@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -41,7 +42,7 @@ func TestRestart(t *testing.T) {
 		require.EqualValues(t, 9, v.Remaining)
 		server.Kill()
 		_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-		require.ErrorIs(t, err, counter.ErrStore)
+		require.ErrorIs(t, err, backend.ErrStore)
 		server.Restart()
 	}
 }
@@ -60,7 +61,7 @@ func TestSentinel(t *testing.T) {
 		var err error
 		v, err = c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
 		if err != nil {
-			require.ErrorIs(t, err, counter.ErrStore)
+			require.ErrorIs(t, err, backend.ErrStore)
 		}
 		return err == nil
 	}, patience, 10*time.Millisecond)
@@ -85,9 +86,9 @@ func TestCluster(t *testing.T) {
 		require.Zero(t, count(t, c, name(100+i)))
 		require.EqualValues(t, 1, count(t, c, name(i)))
 	}
-	demand := func(key string) counter.Demand { return counter.Demand{Key: []byte(key)} }
-	require.True(t, s.Together([]counter.Demand{demand("foo"), demand("foo")}))
-	require.False(t, s.Together([]counter.Demand{demand("foo"), demand("bar")}))
+	demand := func(key string) backend.TakeKey { return backend.TakeKey{Key: []byte(key)} }
+	require.True(t, s.Together([]backend.TakeKey{demand("foo"), demand("foo")}))
+	require.False(t, s.Together([]backend.TakeKey{demand("foo"), demand("bar")}))
 
 	key := name(7)
 	cluster.FailOver("some key") // one master of three
@@ -116,10 +117,10 @@ func TestTogetherKnowsTheSlots(t *testing.T) {
 		slot, err := client.ClusterKeySlot(ctx, "{"+key+"}A").Result()
 		require.NoError(t, err)
 		if other, met := bySlot[slot]; met {
-			require.True(t, s.Together([]counter.Demand{{Key: []byte(key)}, {Key: []byte(other)}}), "%s and %s", key, other)
+			require.True(t, s.Together([]backend.TakeKey{{Key: []byte(key)}, {Key: []byte(other)}}), "%s and %s", key, other)
 			together++
 		}
-		require.Equal(t, slot == 12739, s.Together([]counter.Demand{{Key: []byte(key)}, {Key: []byte("123456789")}}))
+		require.Equal(t, slot == 12739, s.Together([]backend.TakeKey{{Key: []byte(key)}, {Key: []byte("123456789")}}))
 		bySlot[slot] = key
 	}
 	require.Positive(t, together)

@@ -4,23 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // Take does one atomic step, by one EVALSHA.
-func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
-	var buffer [tiers.MaxTiers]group
-	groups := groupsOf(buffer[:0], t.Ladder)
+func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
 	now := t.Now.UnixNano()
-
-	keys := make([]string, 0, len(t.Demands)*len(groups))
-	for _, g := range groups {
-		if err := g.fits(t.TTLs[g.last]); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
-	}
-	p := make(program, 0, programHead+len(t.Demands)*(len(groups)*22+4*13))
+	keys := make([]string, 0, 2*len(t.Keys))
+	p := make(program, 0, programHead+len(t.Keys)*(2*29+4*13))
 	mode := byte(modeCount)
 	if t.Peek {
 		mode = modePeek
@@ -28,28 +20,40 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	if t.AnyLabel {
 		mode |= modeAnyLabel
 	}
-	p.begin(uint64(t.N), mode)
-	for i := range t.Demands {
-		d := &t.Demands[i]
-		key := string(d.Key)
-		for _, g := range groups {
+	p.begin(0, mode)
+	for i := range t.Keys {
+		k := &t.Keys[i]
+		key := string(k.Key)
+		var buffer [tiers.MaxTiers]group
+		for _, g := range groupsOf(buffer[:0], k.Ladder) {
+			ttl := k.TTLs[g.last]
+			if err := g.fits(ttl); err != nil {
+				return fmt.Errorf("%s: %w", s, err)
+			}
 			keys = append(keys, g.rootName(key))
 			p.index(tiers.Index(now, g.width))
-			p.index(g.stale(now, t.TTLs[g.last]))
-			p.ms(g.ttl(t.TTLs[g.last]))
+			p.index(g.stale(now, ttl))
+			p.ms(g.ttl(ttl))
+			p.uint(uint64(k.N), 7)
 			p.uint(uint64(g.leaf*perBucket), 2)
 			count := len(p)
 			windows := 0
 			p.uint(0, 2)
-			for j := range d.Windows {
-				if w := &d.Windows[j]; w.Finest == g.first {
-					p.index(tiers.Index(now-int64(w.Per)-int64(t.Slack), g.width))
+			for j := range k.Windows {
+				if w := &k.Windows[j]; w.Finest == g.first {
+					p.index(tiers.Index(now-int64(w.Reach), g.width))
 					p.uint(uint64(w.Max), 7)
 					windows++
 				}
 			}
 			if windows > maxWindows {
 				return fmt.Errorf("%s: %d limits of one key, want at most %d", s, windows, maxWindows)
+			}
+			if k.Soft {
+				windows |= softKey
+			}
+			if g.number > 0 {
+				windows |= sameKey
 			}
 			p[count], p[count+1] = byte(windows>>8), byte(windows)
 		}
@@ -68,7 +72,7 @@ func (s *Store) Take(ctx context.Context, t *counter.Taking) error {
 	if !is {
 		return s.odd(got)
 	}
-	return s.fill(t, groups, reply)
+	return s.fill(t, reply)
 }
 
 // timeOfTake is the server's time in an answer, which has none if nothing was to
@@ -82,66 +86,78 @@ func timeOfTake(answer any) (micro int64, late bool) {
 }
 
 // fill writes what the script has answered into t.
-func (s *Store) fill(t *counter.Taking, groups []group, reply string) error {
-	rest := answer(reply)
-	allowed := rest.next(1) == takenByte
-	each(t, groups, func(_ group, w *counter.Window) {
+func (s *Store) fill(t *backend.TakeRequest, reply string) error {
+	rest := answer{left: reply}
+	first := rest.next(1)
+	allowed := first == takenByte || first == partByte
+	each(t, func(_ *backend.TakeKey, _ group, w *backend.Window) {
 		w.Count = int64(rest.next(sumBytes))
 	})
-	each(t, groups, func(g group, w *counter.Window) {
-		w.Leaves = tiers.Bucket{}
-		if w.Count > w.Max-t.N {
-			w.Leaves = g.bucket(rest.next(wholeBytes))
+	for i := range t.Keys {
+		t.Keys[i].Fits = true
+	}
+	each(t, func(k *backend.TakeKey, g group, w *backend.Window) {
+		w.FreedBy = tiers.Bucket{}
+		if w.Count > w.Max-k.N {
+			k.Fits = false
+			w.FreedBy = g.bucket(rest.next(wholeBytes))
 		}
 	})
-	want := len(t.Demands) * len(groups) * wholeBytes
-	if allowed && !t.Peek {
-		want += timeBytes
-	}
-	if len(rest) != want {
-		return fmt.Errorf("%s: an unexpected answer of %d bytes", s, len(reply))
-	}
-	for i := range t.Demands {
-		for _, g := range groups {
+	for i := range t.Keys {
+		k := &t.Keys[i]
+		added := allowed && !t.Peek && k.Fits && k.N > 0
+		var buffer [tiers.MaxTiers]group
+		for _, g := range groupsOf(buffer[:0], k.Ladder) {
 			newest := g.bucket(rest.next(wholeBytes))
-			for j := range t.Demands[i].Windows {
-				if w := &t.Demands[i].Windows[j]; w.Finest == g.first {
+			for j := range k.Windows {
+				if w := &k.Windows[j]; w.Finest == g.first {
 					w.Newest = tiers.Bucket{}
-					if w.Count > 0 || allowed && !t.Peek {
+					if w.Count > 0 || added {
 						w.Newest = newest
 					}
 				}
 			}
 		}
 	}
+	if allowed && !t.Peek {
+		rest.next(timeBytes)
+	}
+	if rest.short || len(rest.left) > 0 {
+		return fmt.Errorf("%s: an unexpected answer of %d bytes", s, len(reply))
+	}
 	t.Allowed = allowed
 	return nil
 }
 
 // each calls f for every window, in the order in which the script hears of them.
-func each(t *counter.Taking, groups []group, f func(group, *counter.Window)) {
-	for i := range t.Demands {
-		for _, g := range groups {
-			for j := range t.Demands[i].Windows {
-				if w := &t.Demands[i].Windows[j]; w.Finest == g.first {
-					f(g, w)
+func each(t *backend.TakeRequest, f func(*backend.TakeKey, group, *backend.Window)) {
+	for i := range t.Keys {
+		k := &t.Keys[i]
+		var buffer [tiers.MaxTiers]group
+		for _, g := range groupsOf(buffer[:0], k.Ladder) {
+			for j := range k.Windows {
+				if w := &k.Windows[j]; w.Finest == g.first {
+					f(k, g, w)
 				}
 			}
 		}
 	}
 }
 
-// answer is what is left to read of an answer.
-type answer string
+// answer is an answer of the script, read from its beginning.
+type answer struct {
+	left  string
+	short bool // more was read than there is
+}
 
 // next is the number in the next bytes; 0 where there are no more.
 func (a *answer) next(bytes int) uint64 {
-	if len(*a) < bytes {
-		*a = ""
+	if len(a.left) < bytes {
+		a.left, a.short = "", true
 		return 0
 	}
-	n := number(string((*a)[:bytes]))
-	*a = (*a)[bytes:]
+	n := number(a.left[:bytes])
+	a.left = a.left[bytes:]
 	return n
 }
 

@@ -1,36 +1,46 @@
--- Takes n hits of several keys if every window has room for them.
--- KEYS: roots. ARGV[1]: n, what to do (0 take, 1 look only, 2 take back what the
--- same program took; 4 more: go by what is there, whatever was dropped), until when in microseconds of this server's clock, and for
+-- Takes hits of several keys if every window of those that are not soft has room.
+-- KEYS: roots, those of one key beside each other. ARGV[1]: seven bytes that are
+-- not used here, what to do (0 take, 1 look only, 2 take back what the same
+-- program took, 3 the same, but of no soft key; 4 more: go by what is there,
+-- whatever was dropped), until when in microseconds of this server's clock, and for
 -- each root the position of now, that of what is stale, its time to live in ms,
--- positions of a leaf, and its windows: the position of the edge, and Max.
--- Returns a byte, whether there is room, the count of each window, of each window
--- without room the position that must leave it, the newest position of each
--- root, 0 for none, and if hits were taken the time. If it is too late to take
--- them: the byte 2 and the time.
+-- its hits, positions of a leaf, the number of its windows (32768 more for a soft
+-- key, 16384 more for a root of the same key as the one before), and its windows:
+-- the position of the edge, and Max.
+-- Returns a byte (1: there is room, 3: there is, but not in all soft keys), the
+-- count of each window, of each window without room the position that must leave
+-- it, the newest position of each root, 0 for none, and if hits were taken the
+-- time. If it is too late to take them: the byte 2 and the time.
 
 local program = ARGV[1]
-local n, mode, due, at = unpack('>I7I1I7', program)
+local mode, due, at = unpack('>I1I7', program, 8)
 local any = mode > 3
 if any then
   mode = mode - 4
 end
-if mode == 2 then
+if mode > 1 then
   for i = 1, #KEYS do
-    local own, stale, ttl, windows
-    own, stale, ttl, LEAF, windows, at = unpack('>I6I6I6I2I2', program, at)
-    at = at + 13 * windows
-    local s = call('GET', KEYS[i])
+    local own, stale, ttl, n, windows
+    own, stale, ttl, n, LEAF, windows, at = unpack('>I6I6I6I7I2I2', program, at)
+    at = at + 13 * (windows % 16384)
+    local s = n > 0 and (mode == 2 or windows < 32768) and call('GET', KEYS[i])
     if s then
       slowly()(KEYS[i], s, own, -n, stale, ttl)
     end
   end
   return '\1'
 end
+local n, skip, owner -- skip has the first roots of soft keys without room
 local counts, leaving, room, roots = '', '', true, #KEYS > 1 and {}
 local s, w, f, size, origin, total, full
 for i = 1, #KEYS do
   local r, place, windows, edge, max = KEYS[i], at
-  LEAF, windows, at = unpack('>I2I2', program, at + 18)
+  n, LEAF, windows, at = unpack('>I7I2I2', program, at + 18)
+  local soft = windows >= 32768
+  if windows % 32768 < 16384 then
+    owner = i
+  end
+  windows = windows % 16384
   s = call('GET', r)
   if s then
     w = string.byte(s)
@@ -41,7 +51,10 @@ for i = 1, #KEYS do
     size, origin, total = 4 + w, unpack('>I6', s, 2), unpack(f, s, #s - w + 1)
     if total - unpack(f, s, 8) + n > MOST then
       local stale = unpack('>I6', program, place + 6) - origin -- counts no more
-      full = full or total - unpack(f, s, rank(s, '>I4', size, 8 + w, stale) - w) + n > MOST
+      if total - unpack(f, s, rank(s, '>I4', size, 8 + w, stale) - w) + n > MOST then
+        full = full or {}
+        full[#full + 1] = soft and owner or 0
+      end
     end
   end
   if windows == 0 and s and unpack(f, s, 12 + w) == unpack(f, s, 8) and unpack('>I6', program, place) - origin <= unpack('>I4', s, 8 + w) and not any then
@@ -81,8 +94,13 @@ for i = 1, #KEYS do
     end
     counts = counts .. pack('>I7', count)
     if count > max - n then
-      room = false
-      leaving = leaving .. pack('>I6', s and n <= max and holds(r, s, w, f, origin, total - max + n, p, count - max + n) or 0)
+      if soft then
+        skip = skip or {}
+        skip[owner] = true
+      else
+        room = false
+      end
+      leaving = leaving .. pack('>I6', count > 0 and holds(r, s, w, f, origin, math.min(total - max + n, total), p, math.min(count - max + n, count)) or 0)
     end
   end
   if roots then
@@ -99,11 +117,13 @@ if not room or mode == 1 then
     local last = s and unpack('>I4', s, #s - w - 3)
     newest = newest .. pack('>I6', last and last - last % 8 + origin or 0)
   end
-  return (room and '\1' or '\0') .. counts .. leaving .. newest
+  return (not room and '\0' or skip and '\3' or '\1') .. counts .. leaving .. newest
 end
 
-if full then
-  return redis.error_reply('ABACUS full')
+for _, of in ipairs(full or {}) do
+  if not skip or not skip[of] then
+    return redis.error_reply('ABACUS full')
+  end
 end
 local time = 0
 if due > 0 then
@@ -113,16 +133,22 @@ if due > 0 then
     return '\2' .. pack('>I7', time)
   end
 end
-at = 16
+at, counts = 16, counts .. leaving
 for i = 1, #KEYS do
-  local r = KEYS[i]
+  local r, windows = KEYS[i]
   if roots then
     at, s, w, f, size, origin, total = roots[i][1], roots[i][2], roots[i][3], roots[i][4], roots[i][5], roots[i][6], roots[i][7]
   end
   local own, stale, ttl
-  own, stale, ttl, LEAF = unpack('>I6I6I6I2', program, at)
-  local done = false
-  if not s and n < 65536 then
+  own, stale, ttl, n, LEAF, windows = unpack('>I6I6I6I7I2I2', program, at)
+  if windows % 32768 < 16384 then
+    owner = i
+  end
+  local done = n == 0 or skip and skip[owner]
+  if done then
+    own = s and unpack('>I4', s, #s - w - 3)
+    own = own and own - own % 8 + origin or 0
+  elseif not s and n < 65536 then
     call('SET', r, pack('>I1I6I2I4I2', 2, own - own % LEAF - BACK, 0, own % LEAF + BACK, n), 'PX', ttl)
     done = true
   -- What costs little: a hit at the end of what there is, where its sum fits.
@@ -206,4 +232,4 @@ for i = 1, #KEYS do
   end
   counts = counts .. pack('>I6', own)
 end
-return '\1' .. counts .. pack('>I7', time)
+return (skip and '\3' or '\1') .. counts .. pack('>I7', time)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -121,7 +122,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 		require.Eventually(t, func() bool { return count(t, near, key) == 2 }, patience, time.Millisecond)
 		proxy.DropReplies(false)
 		proxy.Cut()
-		require.ErrorIs(t, <-failed, counter.ErrStore)
+		require.ErrorIs(t, <-failed, backend.ErrStore)
 		require.EqualValues(t, 2, count(t, near, key))
 		require.NoError(t, call(key))
 		require.EqualValues(t, 3, count(t, near, key))
@@ -155,7 +156,7 @@ func TestDeadline(t *testing.T) {
 	defer cancel()
 	_, err := c.Take(hangUp, signup, 1, counter.MustLimits("10/d"))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, counter.ErrStore)
+	require.NotErrorIs(t, err, backend.ErrStore)
 	require.Less(t, time.Since(began), 2*time.Second)
 
 	server.Resume()

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -93,9 +94,9 @@ func TestAMinuteThatWasDroppedInPart(t *testing.T) {
 	require.NoError(t, err)
 	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	add := func(at time.Time, any bool) ([]int64, error) {
-		op := &counter.Op{Key: forgetKey, Ladder: ladder, Now: at, N: 1, AnyLabel: any}
+		op := &backend.Request{Key: forgetKey, Ladder: ladder, Now: at, N: 1, AnyLabel: any}
 		for i, b := range ladder.Buckets(at) {
-			op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: ladder.At(i).Width + ladder.At(i).Keep})
+			op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: ladder.At(i).Width + ladder.At(i).Keep})
 		}
 		err := s.Do(ctx, op)
 		return []int64{op.Add[0].Count, op.Add[1].Count}, err
@@ -106,7 +107,7 @@ func TestAMinuteThatWasDroppedInPart(t *testing.T) {
 	}
 	for _, at := range []time.Duration{9, 10, 11, 40} {
 		counts, err := add(noon.Add(at*time.Second), false)
-		require.ErrorIs(t, err, counter.ErrStaleLabel, at)
+		require.ErrorIs(t, err, backend.ErrStaleLabel, at)
 		require.Equal(t, []int64{0, 0}, counts)
 	}
 	counts, err := add(noon.Add(40*time.Second), true)

@@ -67,8 +67,10 @@ func bulks(request []byte, f func([]byte)) bool {
 func whole(request []byte) bool { return bulks(request, func([]byte) {}) }
 
 // takeItBack makes of a request that counts the one that takes the same hits
-// back, and tells whether it was one.
-func takeItBack(request []byte) bool {
+// back, and tells whether it was one. Where the answer was that not all soft keys
+// had room, none of them is taken back: the answer does not tell which had. They
+// deny nobody, and count too much rather than too little.
+func takeItBack(request []byte, of said) bool {
 	var p program
 	n, take := 0, false
 	if !bulks(request, func(b []byte) {
@@ -82,6 +84,9 @@ func takeItBack(request []byte) bool {
 	p[modeAt] = modeBack
 	if take {
 		p[modeAt] = modeTakenBack
+		if of == countedPart {
+			p[modeAt] = modePartBack
+		}
 	}
 	return true
 }
@@ -90,9 +95,10 @@ func takeItBack(request []byte) bool {
 type said int
 
 const (
-	nothing said = iota // that counts: a denial, an error
-	counted             // hits were counted, or taken back
-	tooLate             // to count them
+	nothing     said = iota // that counts: a denial, an error
+	counted                 // hits were counted, or taken back
+	countedPart             // hits were counted, but not of all soft keys
+	tooLate                 // to count them
 )
 
 const maxReply = 64 << 20
@@ -107,6 +113,8 @@ func readReply(r *bufio.Reader) (said, error) {
 		case kind == '>': // a notice, not an answer
 		case kind == '*' || kind == '$' && first == takenByte:
 			return counted, nil
+		case kind == '$' && first == partByte:
+			return countedPart, nil
 		case kind == '$' && first == lateByte:
 			return tooLate, nil
 		default:

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
@@ -38,14 +38,14 @@ const raceEnv = "atexit_sleep_ms=0"
 
 type lenient struct{}
 
-func (lenient) Do(context.Context, *counter.Op) error { return nil }
-func (lenient) Together([]counter.Demand) bool        { return true }
-func (lenient) Take(_ context.Context, t *counter.Taking) error {
+func (lenient) Do(context.Context, *backend.Request) error { return nil }
+func (lenient) Together([]backend.TakeKey) bool            { return true }
+func (lenient) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = true
 	return nil
 }
 
-var _ counter.Taker = lenient{}
+var _ backend.Atomic = lenient{}
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts that compare it")
 

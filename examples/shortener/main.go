@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
@@ -34,7 +35,7 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-func newSite(store counter.Store, passwords map[string]string) (http.Handler, error) {
+func newSite(store backend.Store, passwords map[string]string) (http.Handler, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
 		return nil, err

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/counter"
 )
 
 var passwords = map[string]string{"ada": "lovelace", "eve": "x"}
 
-func start(t *testing.T, store counter.Store) (shorten func(name, target string) (*http.Response, string), server *httptest.Server) {
+func start(t *testing.T, store backend.Store) (shorten func(name, target string) (*http.Response, string), server *httptest.Server) {
 	t.Helper()
 	site, err := newSite(store, passwords)
 	require.NoError(t, err)
@@ -74,9 +74,9 @@ func TestLinksPerUser(t *testing.T) {
 }
 
 // broken is a store that is down.
-type broken struct{ counter.Store }
+type broken struct{ backend.Store }
 
-func (broken) Do(context.Context, *counter.Op) error { return errors.New("down") }
+func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
 
 func TestLinksAreMadeWithoutAStore(t *testing.T) {
 	shorten, _ := start(t, broken{})

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
@@ -33,7 +34,7 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-func newSite(store counter.Store) (http.Handler, error) {
+func newSite(store backend.Store) (http.Handler, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/history"
 )
@@ -26,7 +27,7 @@ type caller struct {
 	beyond bool
 }
 
-func newCaller(j *job, number int, store counter.Store, t *teller, ids *atomic.Uint64) (*caller, error) {
+func newCaller(j *job, number int, store backend.Store, t *teller, ids *atomic.Uint64) (*caller, error) {
 	c := &caller{job: j, number: number, tell: t, ids: ids, timeout: timeouts[(j.Process+number)%len(timeouts)]}
 	local := worldKind(j.World) == "memory"
 	c.clock = &clock{rng: random(j.Seed, j.Process, number), pause: standStill(local)}

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/history"
 )
 
@@ -109,20 +109,20 @@ func TestPlantedBreaksAreFound(t *testing.T) {
 }
 
 func init() {
-	plants["every 50th addition is not made"] = func(s counter.Store) counter.Store {
+	plants["every 50th addition is not made"] = func(s backend.Store) backend.Store {
 		return planted(s, func(p *plant) { p.loses = 50 })
 	}
-	plants["a count is one too low"] = func(s counter.Store) counter.Store {
+	plants["a count is one too low"] = func(s backend.Store) backend.Store {
 		return planted(s, func(p *plant) { p.adds = -1 })
 	}
-	plants["a count is one too high"] = func(s counter.Store) counter.Store {
+	plants["a count is one too high"] = func(s backend.Store) backend.Store {
 		return planted(s, func(p *plant) { p.adds = 1 })
 	}
 }
 
 // plant is a store that makes a mistake.
 type plant struct {
-	counter.Store
+	backend.Store
 	loses int64 // of so many additions one; 0: none
 	adds  int64 // to what it counts, in one of ten
 
@@ -132,7 +132,7 @@ type plant struct {
 // plantedTaker is a plant with an atomic step.
 type plantedTaker struct {
 	*plant
-	counter.Taker
+	backend.Atomic
 }
 
 // plantedLocal is a plant in the process.
@@ -140,13 +140,13 @@ type plantedLocal struct{ plantedTaker }
 
 func (plantedLocal) Local() {}
 
-func (p plantedTaker) Do(ctx context.Context, op *counter.Op) error { return p.plant.Do(ctx, op) }
+func (p plantedTaker) Do(ctx context.Context, op *backend.Request) error { return p.plant.Do(ctx, op) }
 
-func planted(s counter.Store, set func(*plant)) counter.Store {
+func planted(s backend.Store, set func(*plant)) backend.Store {
 	p := &plant{Store: s}
 	set(p)
-	taker, atomically := s.(counter.Taker)
-	if _, local := s.(counter.Local); local {
+	taker, atomically := s.(backend.Atomic)
+	if _, local := s.(backend.Local); local {
 		return plantedLocal{plantedTaker{p, taker}}
 	}
 	if atomically {
@@ -155,14 +155,14 @@ func planted(s counter.Store, set func(*plant)) counter.Store {
 	return p
 }
 
-func (p *plant) Do(ctx context.Context, op *counter.Op) error {
+func (p *plant) Do(ctx context.Context, op *backend.Request) error {
 	if err := p.Store.Do(ctx, op); err != nil {
 		return err
 	}
 	if p.loses > 0 && op.N > 0 && len(op.Add) > 0 && p.calls.Add(1)%p.loses == 0 {
 		back := *op
 		back.N, back.Read = -op.N, nil
-		back.Add = append([]counter.Slot(nil), op.Add...)
+		back.Add = append([]backend.Slot(nil), op.Add...)
 		return p.Store.Do(ctx, &back)
 	}
 	if p.adds != 0 && len(op.Read) > 0 && p.calls.Add(1)%10 == 0 {
@@ -178,24 +178,24 @@ func (p *plant) Do(ctx context.Context, op *counter.Op) error {
 	return nil
 }
 
-func (p plantedTaker) Take(ctx context.Context, t *counter.Taking) error {
+func (p plantedTaker) Take(ctx context.Context, t *backend.TakeRequest) error {
 	if p.adds != 0 && p.calls.Add(1)%10 == 0 {
-		for i := range t.Demands {
-			for j := range t.Demands[i].Windows {
-				t.Demands[i].Windows[j].Max -= p.adds
-				defer func() { t.Demands[i].Windows[j].Max += p.adds }()
+		for i := range t.Keys {
+			for j := range t.Keys[i].Windows {
+				t.Keys[i].Windows[j].Max -= p.adds
+				defer func() { t.Keys[i].Windows[j].Max += p.adds }()
 			}
 		}
-		return p.Taker.Take(ctx, t)
+		return p.Atomic.Take(ctx, t)
 	}
-	if err := p.Taker.Take(ctx, t); err != nil || !t.Allowed || t.Peek {
+	if err := p.Atomic.Take(ctx, t); err != nil || !t.Allowed || t.Peek {
 		return err
 	}
 	if p.loses > 0 && p.calls.Add(1)%p.loses == 0 {
-		for i := range t.Demands {
-			op := &counter.Op{Key: string(t.Demands[i].Key), Ladder: t.Ladder, Now: t.Now, N: -t.N}
-			for j, b := range t.Ladder.Buckets(t.Now) {
-				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[j]})
+		for i := range t.Keys {
+			op := &backend.Request{Key: string(t.Keys[i].Key), Ladder: t.Keys[i].Ladder, Now: t.Now, N: -t.Keys[i].N}
+			for j, b := range t.Keys[i].Ladder.Buckets(t.Now) {
+				op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: t.Keys[i].TTLs[j]})
 			}
 			if err := p.Store.Do(ctx, op); err != nil {
 				return err

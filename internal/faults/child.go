@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/counter"
 )
 
 // childVariable is set in the environment of the processes that a campaign
@@ -23,7 +23,7 @@ const childVariable = "ABACUS_FAULTS_CHILD"
 
 // plants are breaks that a test plants into the store of a process, to see that
 // the campaign finds them.
-var plants = map[string]func(counter.Store) counter.Store{}
+var plants = map[string]func(backend.Store) backend.Store{}
 
 // isChild tells whether this process is one that a campaign has started.
 func isChild() bool { return os.Getenv(childVariable) != "" }
@@ -120,7 +120,7 @@ func awaitEnd(before int) (after int, stacks string) {
 }
 
 // open opens the store of a world.
-func open(j job) (counter.Store, func() error, error) {
+func open(j job) (backend.Store, func() error, error) {
 	switch worldKind(j.World) {
 	case "memcached":
 		s, err := memcache.New(memcache.Config{}, j.Addr)

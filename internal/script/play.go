@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/oracle"
 )
@@ -21,17 +22,17 @@ type Answer struct {
 // first promise that was broken, as an error. The keys begin with prefix, as
 // counter.Config has it: on a store that outlives the script, one that was not
 // played with before.
-func (s Script) Play(store counter.Store, prefix string) ([]Answer, error) {
+func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	var now time.Time
 	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Timeout: -1, Prefix: prefix, Now: func() time.Time { return now }})
 	if err != nil {
 		return nil, err
 	}
 	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}}
-	if _, atomic := store.(counter.Taker); !atomic {
+	if _, atomic := store.(backend.Atomic); !atomic {
 		w.judge.Settle = max(0, s.Settle)
 	}
-	_, w.exactForgets = store.(counter.Forgetter)
+	_, w.exactForgets = store.(backend.Forgetter)
 	var answers []Answer
 	for i, call := range s.Calls {
 		now = Start.Add(time.Duration(call.At))

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -66,12 +66,12 @@ func TestParseShowsTheLine(t *testing.T) {
 }
 
 // forgetful is a store that adds to no minute in one second of three.
-type forgetful struct{ counter.Store }
+type forgetful struct{ backend.Store }
 
-func (f forgetful) Do(ctx context.Context, op *counter.Op) error {
+func (f forgetful) Do(ctx context.Context, op *backend.Request) error {
 	if op.N > 0 && len(op.Add) == 3 && op.Add[0].Index%3 == 0 {
 		short := *op
-		short.Add = []counter.Slot{op.Add[0], op.Add[2]}
+		short.Add = []backend.Slot{op.Add[0], op.Add[2]}
 		err := f.Store.Do(ctx, &short)
 		op.Add[0], op.Add[2], op.Add[1].Count = short.Add[0], short.Add[1], op.N
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/oracle"
@@ -91,7 +92,7 @@ func FixedWindow(limit counter.Limit) func(time.Time) (bool, error) {
 
 // Abacus is a Counter on store, which must be empty, with the clock of the
 // attempts.
-func Abacus(store counter.Store) (func(time.Time) (bool, error), error) {
+func Abacus(store backend.Store) (func(time.Time) (bool, error), error) {
 	var clock time.Time
 	c, err := newCounter(store, &clock)
 	if err != nil {
@@ -113,7 +114,7 @@ type Return struct {
 }
 
 // ComeBack attacks until the first denial, and then does what the verdict says.
-func ComeBack(store counter.Store, attempts []time.Time) (Return, error) {
+func ComeBack(store backend.Store, attempts []time.Time) (Return, error) {
 	var r Return
 	var clock time.Time
 	c, err := newCounter(store, &clock)
@@ -148,7 +149,7 @@ func ComeBack(store counter.Store, attempts []time.Time) (Return, error) {
 	return r, fmt.Errorf("attack: %d attempts under %s, and none was denied", len(attempts), Limit)
 }
 
-func newCounter(store counter.Store, clock *time.Time) (*counter.Counter, error) {
+func newCounter(store backend.Store, clock *time.Time) (*counter.Counter, error) {
 	return counter.New(store, counter.Config{
 		Ladder:  tiers.For(Limit.Per),
 		Skew:    -1,

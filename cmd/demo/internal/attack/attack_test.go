@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -72,7 +73,7 @@ func TestComeBack(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Do(context.Context, *counter.Op) error { return errors.New("broken") }
+func (broken) Do(context.Context, *backend.Request) error { return errors.New("broken") }
 
 func TestStoreThatFails(t *testing.T) {
 	allow, err := Abacus(broken{})

@@ -12,22 +12,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
 // lenient admits everything and counts nothing.
 type lenient struct{}
 
-func (lenient) Do(context.Context, *counter.Op) error { return nil }
-func (lenient) Together([]counter.Demand) bool        { return true }
-func (lenient) Take(_ context.Context, t *counter.Taking) error {
+func (lenient) Do(context.Context, *backend.Request) error { return nil }
+func (lenient) Together([]backend.TakeKey) bool            { return true }
+func (lenient) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = true
 	return nil
 }
@@ -35,13 +35,13 @@ func (lenient) Take(_ context.Context, t *counter.Taking) error {
 // strict denies everything.
 type strict struct{ lenient }
 
-func (strict) Take(_ context.Context, t *counter.Taking) error {
+func (strict) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = false
-	for i := range t.Demands {
-		for j := range t.Demands[i].Windows {
-			w := &t.Demands[i].Windows[j]
+	for i := range t.Keys {
+		for j := range t.Keys[i].Windows {
+			w := &t.Keys[i].Windows[j]
 			w.Count = w.Max
-			w.Leaves = t.Ladder.Buckets(t.Now)[w.Finest]
+			w.FreedBy = t.Keys[i].Ladder.Buckets(t.Now)[w.Finest]
 		}
 	}
 	return nil
@@ -50,13 +50,13 @@ func (strict) Take(_ context.Context, t *counter.Taking) error {
 // greedy counts what it denies, as a limiter does that adds before it looks.
 type greedy struct{ *memory.Store }
 
-func (g greedy) Take(ctx context.Context, t *counter.Taking) error {
+func (g greedy) Take(ctx context.Context, t *backend.TakeRequest) error {
 	err := g.Store.Take(ctx, t)
 	if err == nil && !t.Allowed && !t.Peek {
-		for _, d := range t.Demands {
-			op := counter.Op{Key: string(d.Key), Ladder: t.Ladder, Now: t.Now, N: t.N}
-			for i, b := range t.Ladder.Buckets(t.Now) {
-				op.Add = append(op.Add, counter.Slot{Bucket: b, TTL: t.TTLs[i]})
+		for _, d := range t.Keys {
+			op := backend.Request{Key: string(d.Key), Ladder: d.Ladder, Now: t.Now, N: d.N}
+			for i, b := range d.Ladder.Buckets(t.Now) {
+				op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: d.TTLs[i]})
 			}
 			err = g.Store.Do(ctx, &op)
 		}
@@ -67,8 +67,8 @@ func (g greedy) Take(ctx context.Context, t *counter.Taking) error {
 // blurred takes keys that differ in their last byte for one.
 type blurred struct{ *memory.Store }
 
-func (b blurred) Take(ctx context.Context, t *counter.Taking) error {
-	t.Demands[0].Key = t.Demands[0].Key[:len(t.Demands[0].Key)-1]
+func (b blurred) Take(ctx context.Context, t *backend.TakeRequest) error {
+	t.Keys[0].Key = t.Keys[0].Key[:len(t.Keys[0].Key)-1]
 	return b.Store.Take(ctx, t)
 }
 
@@ -78,7 +78,7 @@ type flaky struct {
 	calls *atomic.Int64
 }
 
-func (f flaky) Take(ctx context.Context, t *counter.Taking) error {
+func (f flaky) Take(ctx context.Context, t *backend.TakeRequest) error {
 	if f.calls.Add(1)%3 == 0 {
 		return errors.New("out of order")
 	}
@@ -91,7 +91,7 @@ type sluggish struct {
 	calls *atomic.Int64
 }
 
-func (s sluggish) Take(ctx context.Context, t *counter.Taking) error {
+func (s sluggish) Take(ctx context.Context, t *backend.TakeRequest) error {
 	if s.calls.Add(1)%3 == 0 {
 		return os.ErrDeadlineExceeded
 	}
@@ -101,7 +101,7 @@ func (s sluggish) Take(ctx context.Context, t *counter.Taking) error {
 // forgetful loses reads: what it has stored it does not find again.
 type forgetful struct{ *memory.Store }
 
-func (f forgetful) Do(ctx context.Context, op *counter.Op) error {
+func (f forgetful) Do(ctx context.Context, op *backend.Request) error {
 	err := f.Store.Do(ctx, op)
 	for i := range op.Read {
 		clear(op.Read[i].Counts)
@@ -110,7 +110,7 @@ func (f forgetful) Do(ctx context.Context, op *counter.Op) error {
 }
 
 // statuses runs the check of a store in this process.
-func statuses(t *testing.T, store counter.Store) map[string]Result {
+func statuses(t *testing.T, store backend.Store) map[string]Result {
 	t.Helper()
 	all, err := Run(t.Context(), &stores.Opened{Store: store}, Config{Prefix: "check", Timeout: time.Second})
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func statuses(t *testing.T, store counter.Store) map[string]Result {
 func TestCrosses(t *testing.T) {
 	for _, row := range []struct {
 		name           string
-		store          counter.Store
+		store          backend.Store
 		failed, warned string
 		means          string // of the one that failed
 	}{
@@ -236,11 +236,11 @@ func (e *counterError) Unwrap() error { return e.error }
 
 // keeper takes the time to live from what it stores.
 type keeper struct {
-	counter.Store
+	backend.Store
 	redis *stores.Redis
 }
 
-func (k keeper) Do(ctx context.Context, op *counter.Op) error {
+func (k keeper) Do(ctx context.Context, op *backend.Request) error {
 	if err := k.Store.Do(ctx, op); err != nil {
 		return err
 	}

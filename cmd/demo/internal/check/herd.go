@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -68,7 +69,7 @@ func (r *run) herd(ctx context.Context) (Result, error) {
 // step it is not promised that they get every place then.
 func (r *run) awayFromTheHour(ctx context.Context) error {
 	const near = 2 * time.Second
-	if _, atomic := r.store.Store.(counter.Taker); atomic {
+	if _, atomic := r.store.Store.(backend.Atomic); atomic {
 		return nil
 	}
 	now := time.Now()

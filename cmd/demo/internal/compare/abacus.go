@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
@@ -21,7 +22,7 @@ func onLadder(l tiers.Ladder) candidate {
 		a := &abacusRun{c: c, limits: counter.Limits{limit}, ladder: l, redis: c.cfg.Store.Redis}
 		var err error
 		if a.redis != nil {
-			a.watched = &watched{Taker: c.cfg.Store.Store.(counter.Taker)}
+			a.watched = &watched{Atomic: c.cfg.Store.Store.(backend.Atomic)}
 			if a.counter, err = a.on(a.watched, c.prefix); err != nil {
 				return nil, err
 			}
@@ -58,7 +59,7 @@ type abacusRun struct {
 
 var _ algorithm = (*abacusRun)(nil)
 
-func (a *abacusRun) on(store counter.Store, prefix string) (*counter.Counter, error) {
+func (a *abacusRun) on(store backend.Store, prefix string) (*counter.Counter, error) {
 	skew := a.c.cfg.Skew
 	if skew == 0 {
 		skew = -1 // none, whatever the store's default is
@@ -173,34 +174,34 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 
 // watched is a store that counts its round trips.
 type watched struct {
-	counter.Taker
+	backend.Atomic
 	trips int64
 }
 
-func (w *watched) Take(ctx context.Context, t *counter.Taking) error {
+func (w *watched) Take(ctx context.Context, t *backend.TakeRequest) error {
 	w.trips++
-	return w.Taker.Take(ctx, t)
+	return w.Atomic.Take(ctx, t)
 }
 
-func (w *watched) Do(ctx context.Context, op *counter.Op) error {
+func (w *watched) Do(ctx context.Context, op *backend.Request) error {
 	w.trips++
-	return w.Taker.Do(ctx, op)
+	return w.Atomic.Do(ctx, op)
 }
 
 // lastName is a store that keeps nothing but the name of the key that it was last
 // asked for.
 type lastName struct{ key string }
 
-var _ counter.Taker = (*lastName)(nil)
+var _ backend.Atomic = (*lastName)(nil)
 
-func (n *lastName) Do(_ context.Context, op *counter.Op) error {
+func (n *lastName) Do(_ context.Context, op *backend.Request) error {
 	n.key = op.Key
 	return nil
 }
 
-func (n *lastName) Take(_ context.Context, t *counter.Taking) error {
-	n.key = string(t.Demands[0].Key)
+func (n *lastName) Take(_ context.Context, t *backend.TakeRequest) error {
+	n.key = string(t.Keys[0].Key)
 	return nil
 }
 
-func (*lastName) Together([]counter.Demand) bool { return true }
+func (*lastName) Together([]backend.TakeKey) bool { return true }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/oracle"
@@ -16,7 +17,7 @@ import (
 
 // Config is what to replay on, and how.
 type Config struct {
-	Store   counter.Store
+	Store   backend.Store
 	Limits  counter.Limits // on every key; at least one
 	Ladder  tiers.Ladder   // must serve the limits
 	Skew    time.Duration  // how far stamps may run back; zero: not at all

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -145,24 +147,26 @@ type liar struct {
 	err    error
 }
 
-var _ counter.Taker = (*liar)(nil)
+var _ backend.Atomic = (*liar)(nil)
 
-func (l *liar) Do(context.Context, *counter.Op) error { return l.err }
-func (l *liar) Together([]counter.Demand) bool        { return true }
-func (l *liar) Local()                                {}
-func (l *liar) Take(_ context.Context, t *counter.Taking) error {
+func (l *liar) Do(context.Context, *backend.Request) error { return l.err }
+func (l *liar) Together([]backend.TakeKey) bool            { return true }
+func (l *liar) Local()                                     {}
+func (l *liar) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = l.answer
 	return l.err
 }
 
 // remote is a store that is not in this process: counter has defaults for its
 // skew and its budget, which a log's clock must not be subject to.
-type remote struct{ takings []counter.Taking }
+type remote struct{ takings []backend.TakeRequest }
 
-func (*remote) Do(context.Context, *counter.Op) error { return nil }
-func (*remote) Together([]counter.Demand) bool        { return true }
-func (r *remote) Take(_ context.Context, t *counter.Taking) error {
-	r.takings = append(r.takings, *t)
+func (*remote) Do(context.Context, *backend.Request) error { return nil }
+func (*remote) Together([]backend.TakeKey) bool            { return true }
+func (r *remote) Take(_ context.Context, t *backend.TakeRequest) error {
+	step := *t
+	step.Keys = slices.Clone(t.Keys)
+	r.takings = append(r.takings, step)
 	t.Allowed = true
 	return nil
 }
@@ -177,7 +181,7 @@ func TestSkewAndBudgetAreTheLogs(t *testing.T) {
 		require.EqualValues(t, 2, got.Admitted)
 		require.Len(t, store.takings, 2)
 		for i, taking := range store.takings {
-			require.Equal(t, skew, taking.Slack)
+			require.Equal(t, time.Hour+skew, taking.Keys[0].Windows[0].Reach)
 			require.Zero(t, taking.Deadline)
 			require.EqualValues(t, i*3600, taking.Now.Unix())
 		}

@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/abacus-go/abacus/backend/memcache"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -61,11 +61,11 @@ type remembering struct {
 	written *written
 }
 
-var _ counter.Forgetter = remembering{}
+var _ backend.Forgetter = remembering{}
 
 // Do notes what will be written before it is: an addition without an answer may
 // have been made.
-func (r remembering) Do(ctx context.Context, op *counter.Op) error {
+func (r remembering) Do(ctx context.Context, op *backend.Request) error {
 	if op.N > 0 {
 		r.written.note(op)
 	}
@@ -73,7 +73,7 @@ func (r remembering) Do(ctx context.Context, op *counter.Op) error {
 }
 
 // Forget notes the key whose mark will be written before it is, as Do does.
-func (r remembering) Forget(ctx context.Context, f *counter.Forgetting) error {
+func (r remembering) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	r.written.noteMark(f.Key)
 	return r.Store.Forget(ctx, f)
 }
@@ -92,7 +92,7 @@ type run struct {
 
 // note notes the buckets of op. A bucket may be noted twice, if others were
 // written in between.
-func (w *written) note(op *counter.Op) {
+func (w *written) note(op *backend.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range op.Add {

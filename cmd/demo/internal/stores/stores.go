@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -23,7 +23,7 @@ const patience = 1500 * time.Millisecond
 // Memcached one at most is not nil.
 type Opened struct {
 	Name      Name
-	Store     counter.Store
+	Store     backend.Store
 	Redis     *Redis
 	Memcached *Memcached
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -95,7 +96,7 @@ func TestForgetGoesThrough(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			store := open(t, url)
-			require.Implements(t, (*counter.Forgetter)(nil), store.Store)
+			require.Implements(t, (*backend.Forgetter)(nil), store.Store)
 			c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Timeout: 5 * time.Second})
 			require.NoError(t, err)
 			key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("9/d")

@@ -1,0 +1,76 @@
+package backendtest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+var mixedKeys = []check{{
+	name: "keys of one step differ",
+	rule: "each key of a step has its own n and its own ladder, and a soft key denies nobody and is added to only if it fits",
+	take: true,
+	run:  mixed,
+}}
+
+// mixed makes random steps of keys with hits, ladders and softness of their own,
+// and holds answers and buckets to the model.
+func mixed(s *subject) error {
+	ladders := []tiers.Ladder{dayLadder, fineLadder, mustLadder("10s:1d")}
+	model, now := newModel(), noon
+	var said []string
+	wrong := func(err error) error {
+		return fmt.Errorf("%w\nafter\n%s", err, strings.Join(said, "\n"))
+	}
+	for range 400 {
+		now = now.Add(time.Duration(s.rand.Int64N(int64(8 * time.Second))))
+		first := s.rand.IntN(len(ladders))
+		var demands []demand
+		for i := range 1 + s.rand.IntN(len(ladders)) {
+			k := (first + i) % len(ladders)
+			demands = append(demands, demand{key: fmt.Sprint("mixed", k), ladder: ladders[k], n: 1 + s.rand.Int64N(3), soft: s.rand.IntN(3) == 0,
+				limits: counter.Limits{{Max: 3 + s.rand.Int64N(6), Per: time.Minute}, {Max: 8 + s.rand.Int64N(30), Per: 10 * time.Minute}}})
+		}
+		step := s.taking(dayLadder, now, 1, 0, demands...)
+		for i := range step.Keys {
+			if s.rand.IntN(6) == 0 {
+				step.Keys[i].N = 0 // a look
+			}
+		}
+		if !s.taker.Together(step.Keys) {
+			step.Keys, demands = step.Keys[:1], demands[:1]
+		}
+		step.Peek = s.rand.IntN(6) == 0
+		line := fmt.Sprintf("%v peek %v:", now.Sub(noon), step.Peek)
+		for i, key := range step.Keys {
+			line += fmt.Sprintf(" %s %d under %s soft %v,", demands[i].key, key.N, demands[i].limits, key.Soft)
+		}
+		said = append(said, line)
+		if err := s.take(step); err != nil {
+			return wrong(err)
+		}
+		if err := model.step(step, len(s.key(""))); err != nil {
+			return wrong(err)
+		}
+		for i := range demands {
+			r := &backend.Request{Key: s.key(demands[i].key), Ladder: demands[i].ladder, Now: now}
+			for _, b := range demands[i].ladder.Buckets(now) {
+				r.Read = append(r.Read, span(b.Width, b.Index, 1))
+			}
+			if err := s.do(r); err != nil {
+				return wrong(err)
+			}
+			for _, r := range r.Read {
+				b := tiers.Bucket{Width: r.Width, Index: r.First}
+				if h := model.get(demands[i].key, b); r.Counts[0] < h.lo || r.Counts[0] > h.hi {
+					return wrong(fmt.Errorf("key %s: %s was read as %d, want %d to %d", demands[i].key, b, r.Counts[0], h.lo, h.hi))
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package counter
+
+import (
+	"context"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Forget sets all counts of key to zero, in steps that do not hold up others'
+// calls; it may take as long as ctx lets it, and [ForgetTimeout] at most. After
+// an error some hits may be left, and a second Forget finds them. On a store
+// without an atomic step a call for the key that is under way at the same
+// moment can be half forgotten, and one hit too many be admitted for each.
+// Verdicts from before can no longer be refunded.
+func (c *Counter) Forget(ctx context.Context, key Key) error {
+	if err := key.check(); err != nil {
+		return err
+	}
+	r, err := c.begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	if c.timeout > 0 {
+		r.Deadline = time.Now().Add(max(ForgetTimeout, c.timeout))
+	}
+	if c.denied != nil {
+		defer c.denied.clear([]byte(r.Key))
+	}
+	if f, ok := c.store.(backend.Forgetter); ok {
+		err = f.Forget(ctx, &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
+			Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now})
+	} else {
+		r.AnyLabel = true
+		err = c.empty(ctx, key, r)
+	}
+	if err != nil {
+		return callError(ctx, key.Event, err)
+	}
+	return nil
+}
+
+// ForgetTimeout is the patience of a [Counter.Forget], unless Config.Timeout is
+// more: a key with a hit in each second of a day has 90,000 buckets.
+const ForgetTimeout = 10 * time.Second
+
+// empty forgets a key on a store that cannot by itself. It remembers that first,
+// in buckets of another key. Then it reads, coarsest tier first, and looks into a
+// finer tier only where the coarser one held something; and takes back finest
+// first, so that what an error leaves behind is found again. Of tiers that are
+// kept equally long it looks as far back in all: a store may work out the coarser
+// from the finer.
+func (c *Counter) empty(ctx context.Context, key Key, r backend.Request) error {
+	const chunk = 250 // buckets of one trip
+	now := r.Now.UnixNano()
+	marker := r
+	marker.Key, marker.N, marker.Add = string(c.keys.appendForgotten(nil, key)), 1, c.slots(now)
+	if err := c.store.Do(ctx, &marker); err != nil {
+		return err
+	}
+	ladder := c.plan.ladder
+	var held tiers.Cover
+	var back, keep time.Duration
+	found := make([][]backend.Slot, ladder.Len())
+	for i := ladder.Len() - 1; i >= 0; i-- {
+		t := ladder.At(i)
+		if t.Keep != keep {
+			back, keep = c.ttls[i], t.Keep
+		}
+		oldest, newest := tiers.Index(now-int64(back), t.Width), tiers.Index(now+c.plan.ending, t.Width)
+		look := tiers.Cover{{Width: t.Width, First: oldest, N: newest - oldest + 1}}
+		if held != nil {
+			look = nil
+			for _, run := range held {
+				ratio := int64(run.Width / t.Width)
+				first, last := max(oldest, run.First*ratio), min(newest, (run.First+run.N)*ratio-1)
+				if first <= last {
+					look = append(look, tiers.Run{Width: t.Width, First: first, N: last - first + 1})
+				}
+			}
+		}
+		held = tiers.Cover{}
+		for _, run := range look {
+			for ; run.N > 0; run.First, run.N = run.First+chunk, run.N-chunk {
+				part := tiers.Run{Width: run.Width, First: run.First, N: min(chunk, run.N)}
+				s := survey{c: c, base: r}
+				if err := s.fetch(ctx, tiers.Cover{part}); err != nil {
+					return err
+				}
+				for j, n := range s.known[0].Counts {
+					if n > 0 {
+						b := tiers.Bucket{Width: t.Width, Index: part.First + int64(j)}
+						held = append(held, tiers.Run{Width: t.Width, First: b.Index, N: 1})
+						found[i] = append(found[i], backend.Slot{Bucket: b, TTL: c.ttls[i], Count: 1})
+					}
+				}
+			}
+		}
+	}
+	for _, slots := range found {
+		for len(slots) > 0 {
+			part := slots[:min(chunk, len(slots))]
+			slots = slots[len(part):]
+			if _, err := c.takeBack(ctx, r, r.Deadline, MaxCount, part, nil); err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
