@@ -1,0 +1,205 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Kind is the kind of a [Trip].
+type Kind int
+
+const (
+	KindRead      Kind = iota // buckets are read
+	KindAdd                   // hits are added; buckets may be read beside them
+	KindTakeBack              // hits are taken back; buckets may be read beside them
+	KindTake                  // one atomic step
+	KindPeek                  // the same, and nothing is written
+	KindForget                // a key is emptied
+	KindForgotten             // the label of the last Forget is read
+)
+
+var kinds = [...]string{"read", "add", "take back", "take", "peek", "forget", "forgotten"}
+
+// String is the kind in words, fit for a label of a metric: "take back".
+func (k Kind) String() string {
+	if k < 0 || int(k) >= len(kinds) {
+		return "unknown"
+	}
+	return kinds[k]
+}
+
+// Trip is one call of a store, as a wrapper sees it. A Trip names no keys, which
+// may be somebody's address.
+type Trip struct {
+	Kind     Kind
+	Keys     int       // keys of an atomic step; otherwise 1
+	Buckets  int       // buckets that are added to or read; 0 where the store chooses them itself
+	Deadline time.Time // when the call must have returned; zero: the store's own timeout
+	Allowed  bool      // filled in by do: the atomic step was allowed
+}
+
+// Around is called in the place of each call of a store. do makes the trip, and
+// can be called once: what counts must not be sent again. An Around that does not
+// call do refuses the trip, and must return an error. The context that is handed
+// to do may be derived from ctx.
+//
+// An Around is called by many goroutines at once.
+type Around func(ctx context.Context, trip *Trip, do func(context.Context) error) error
+
+// Wrap puts an Around before all calls of a store. The result has the optional
+// interfaces of the store, and no other methods of it: a Counter counts on it as
+// it does on the store.
+//
+// A refused KindTakeBack leaves hits in the store that deny others until they
+// age out; a breaker should let it through. Whether an error is a failure of
+// the store [Answered] tells.
+func Wrap(store Store, around Around) Store {
+	w := &wrapped{store: store, around: around}
+	var atomic takes
+	var forgetter forgets
+	var has int
+	if s, ok := store.(Atomic); ok {
+		atomic, has = takes{w, s}, has|1
+	}
+	if s, ok := store.(Forgetter); ok {
+		forgetter, has = forgets{w, s}, has|2
+	}
+	if _, ok := store.(Local); ok {
+		has |= 4
+	}
+	switch has {
+	case 1:
+		return struct {
+			*wrapped
+			takes
+		}{w, atomic}
+	case 2:
+		return struct {
+			*wrapped
+			forgets
+		}{w, forgetter}
+	case 1 | 2:
+		return struct {
+			*wrapped
+			takes
+			forgets
+		}{w, atomic, forgetter}
+	case 4:
+		return struct {
+			*wrapped
+			local
+		}{w, local{}}
+	case 1 | 4:
+		return struct {
+			*wrapped
+			takes
+			local
+		}{w, atomic, local{}}
+	case 2 | 4:
+		return struct {
+			*wrapped
+			forgets
+			local
+		}{w, forgetter, local{}}
+	case 1 | 2 | 4:
+		return struct {
+			*wrapped
+			takes
+			forgets
+			local
+		}{w, atomic, forgetter, local{}}
+	}
+	return w
+}
+
+// Answered tells whether a call that ended with err was answered by the store:
+// without an error, or with [ErrStaleLabel] or [ErrMaxCount], which say that
+// nothing was done and why. Any other error is a failure, unless the context of
+// the call was done.
+func Answered(err error) bool {
+	return err == nil || errors.Is(err, ErrStaleLabel) || errors.Is(err, ErrMaxCount)
+}
+
+// errTwice is the error of an Around that makes a trip again.
+var errTwice = errors.New("backend: an Around made its trip twice")
+
+// wrapped is a Store with an Around.
+type wrapped struct {
+	store  Store
+	around Around
+}
+
+// trip has one trip made, by way of the Around.
+func (w *wrapped) trip(ctx context.Context, trip *Trip, do func(context.Context) error) error {
+	made := false
+	return w.around(ctx, trip, func(ctx context.Context) error {
+		if made {
+			return errTwice
+		}
+		made = true
+		return do(ctx)
+	})
+}
+
+func (w *wrapped) Do(ctx context.Context, r *Request) error {
+	trip := Trip{Kind: KindRead, Keys: 1, Buckets: len(r.Add), Deadline: r.Deadline}
+	for i := range r.Add {
+		r.Add[i].Count = 0 // the trip may be refused
+	}
+	for i := range r.Read {
+		trip.Buckets += len(r.Read[i].Counts)
+	}
+	switch {
+	case len(r.Add) > 0 && r.N > 0:
+		trip.Kind = KindAdd
+	case len(r.Add) > 0 && r.N < 0:
+		trip.Kind = KindTakeBack
+	}
+	return w.trip(ctx, &trip, func(ctx context.Context) error { return w.store.Do(ctx, r) })
+}
+
+// takes is the atomic step of a wrapped store.
+type takes struct {
+	w      *wrapped
+	atomic Atomic
+}
+
+func (t takes) Take(ctx context.Context, r *TakeRequest) error {
+	trip := Trip{Kind: KindTake, Keys: len(r.Keys), Deadline: r.Deadline}
+	if r.Peek {
+		trip.Kind = KindPeek
+	}
+	return t.w.trip(ctx, &trip, func(ctx context.Context) error {
+		err := t.atomic.Take(ctx, r)
+		trip.Allowed = err == nil && r.Allowed
+		return err
+	})
+}
+
+func (t takes) Together(keys []TakeKey) bool { return t.atomic.Together(keys) }
+
+// forgets is the forgetting of a wrapped store.
+type forgets struct {
+	w         *wrapped
+	forgetter Forgetter
+}
+
+func (f forgets) Forget(ctx context.Context, r *ForgetRequest) error {
+	trip := Trip{Kind: KindForget, Keys: 1, Deadline: r.Deadline}
+	return f.w.trip(ctx, &trip, func(ctx context.Context) error { return f.forgetter.Forget(ctx, r) })
+}
+
+func (f forgets) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
+	trip := Trip{Kind: KindForgotten, Keys: 1, Deadline: deadline}
+	err = f.w.trip(ctx, &trip, func(ctx context.Context) error {
+		label, err = f.forgetter.Forgotten(ctx, key, now, deadline)
+		return err
+	})
+	return label, err
+}
+
+// local is the mark of a store in this process.
+type local struct{}
+
+func (local) Local() {}
