@@ -207,7 +207,7 @@ func (r *ForgetRequest) Latest() int64 {
 }
 
 // Local is a [Store] in the caller's own process. There is one clock and no
-// network: the Skew and Timeout of a Counter are zero unless they are set, and
+// network: the Skew and Patience of a Counter are zero unless they are set, and
 // denials are not remembered, since asking again costs no more.
 type Local interface {
 	Store

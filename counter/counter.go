@@ -14,12 +14,12 @@ import (
 
 // Defaults of [Config] for a store on another machine.
 const (
-	DefaultSkew    = 100 * time.Millisecond
-	DefaultSettle  = 250 * time.Millisecond
-	DefaultTimeout = time.Second
+	DefaultSkew     = 100 * time.Millisecond
+	DefaultSettle   = 250 * time.Millisecond
+	DefaultPatience = time.Second
 
-	maxSkew    = 24 * time.Hour
-	maxTimeout = time.Minute
+	maxSkew     = 24 * time.Hour
+	maxPatience = time.Minute
 )
 
 // Config is how a [Counter] counts. The zero Config is a good one. All
@@ -41,23 +41,23 @@ type Config struct {
 
 	// Settle is the longest that one try of a Take may last, from its reading of
 	// the clock to the last confirmed addition; a try that is later is taken back
-	// and, within Timeout, made again. It matters on a store without an atomic
+	// and, within Patience, made again. It matters on a store without an atomic
 	// step (memcached), where it ends a bucket: buckets of which the end is less
 	// than Skew + Settle ago take a second round trip. It is part of the stored
 	// key there: all processes that count a key must have the same. A call that
-	// has to take back what it added may last longer than Timeout by Settle or
-	// by Timeout, whichever is less. Default: 250 ms, and none for a store in this
+	// has to take back what it added may last longer than Patience by Settle or
+	// by Patience, whichever is less. Default: 250 ms, and none for a store in this
 	// process. Negative: none, for a single caller on a clock of its own, such as
 	// the replay of a log.
 	Settle time.Duration
 
-	// Timeout is the patience of a call: the time from its beginning to its
+	// Patience is the time that a call may wait: the time from its beginning to its
 	// answer, or to the error that the store has none. It lengthens no window,
 	// and callers may differ in it. A call waits within it for others of the
 	// same key, and tries as often as fits. A denial of several keys may look at
 	// those that did not deny for as long as a taking back lasts. Default: 1 s, and
 	// none for a store in this process. Negative: none.
-	Timeout time.Duration
+	Patience time.Duration
 
 	// Now reads the clock: once for each label that a call tries, and once more
 	// where the time of a try is to be kept. Default: time.Now.
@@ -107,15 +107,15 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	_, local := store.(backend.Local)
 	cfg.Skew = orDefault(cfg.Skew, DefaultSkew, local)
 	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
-	cfg.Timeout = orDefault(cfg.Timeout, DefaultTimeout, local)
+	cfg.Patience = orDefault(cfg.Patience, DefaultPatience, local)
 	if cfg.Skew > maxSkew {
 		return nil, fmt.Errorf("counter: skew %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))
 	}
-	if cfg.Settle > maxTimeout {
-		return nil, fmt.Errorf("counter: settle %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxTimeout))
+	if cfg.Settle > maxPatience {
+		return nil, fmt.Errorf("counter: settle %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxPatience))
 	}
-	if cfg.Timeout > maxTimeout {
-		return nil, fmt.Errorf("counter: timeout %s, want at most %s", dur.Format(cfg.Timeout), dur.Format(maxTimeout))
+	if cfg.Patience > maxPatience {
+		return nil, fmt.Errorf("counter: patience %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
 	}
 	atomic, _ := store.(backend.Atomic)
 	layout, unsettled := cfg.Ladder.String(), time.Duration(0)
@@ -133,7 +133,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		now:     cfg.Now,
 		skew:    cfg.Skew,
 		settle:  cfg.Settle,
-		timeout: cfg.Timeout,
+		timeout: cfg.Patience,
 		plan:    newPlan(cfg.Ladder, cfg.Skew, unsettled),
 		keys:    keys,
 	}

@@ -38,7 +38,7 @@ func newClock(at time.Time) *clock {
 func (c *clock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
 func (c *clock) forward(d time.Duration) { c.ns.Add(int64(d)) }
 func (c *clock) config() counter.Config {
-	return counter.Config{Now: c.now, Skew: -1, Settle: -1, Timeout: -1}
+	return counter.Config{Now: c.now, Skew: -1, Settle: -1, Patience: -1}
 }
 func limits(s string) counter.Limits { return counter.MustLimits(s) }
 func take(t testing.TB, c *counter.Counter, k counter.Key, n int64, l counter.Limits) counter.Verdict {
@@ -52,7 +52,7 @@ func TestConfigNamesTheField(t *testing.T) {
 	store := newPlainStore()
 	for want, cfg := range map[string]counter.Config{
 		"skew 2d, want at most 1d":     {Skew: 48 * time.Hour},
-		"timeout 2m, want at most 1m":  {Timeout: 2 * time.Minute},
+		"patience 2m, want at most 1m": {Patience: 2 * time.Minute},
 		`prefix "a b": want printable`: {Prefix: "a b"},
 	} {
 		_, err := counter.New(store, cfg)
@@ -586,7 +586,7 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 // A store that is always late is an error, by the end of the patience.
 func TestAStoreThatIsAlwaysLate(t *testing.T) {
 	now, store := time.Now(), newPlainStore()
-	c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Timeout: 200 * time.Millisecond, Now: func() time.Time {
+	c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Patience: 200 * time.Millisecond, Now: func() time.Time {
 		now = now.Add(51 * time.Millisecond)
 		return now
 	}})
@@ -738,7 +738,7 @@ func TestAForgetThatStoodStill(t *testing.T) {
 	for _, path := range paths {
 		clock := newClock(time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC))
 		readings := 0
-		c := newCounter(t, path.store(), counter.Config{Skew: -1, Settle: -1, Timeout: -1, Now: func() time.Time {
+		c := newCounter(t, path.store(), counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time {
 			if readings++; readings == 2 {
 				return clock.now().Add(-10 * time.Millisecond) // that of the Forget, before it stood still
 			}

@@ -56,17 +56,17 @@ func twenty() []counter.Ask {
 	return asks
 }
 
-// A Refund of many keys has one patience, Config.Timeout, wherever in it the
+// A Refund of many keys has one patience, Config.Patience, wherever in it the
 // store stops: all keys are given back side by side, and both trips of a key have
 // one deadline.
-func TestARefundOfManyKeysKeepsOneTimeout(t *testing.T) {
+func TestARefundOfManyKeysKeepsOnePatience(t *testing.T) {
 	// The last of these does not stop.
 	for answered := range int64(41) {
 		t.Run(fmt.Sprintf("%d trips are answered", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &stoppingStore{plainStore: newPlainStore()}
 				store.stops.Store(1000)
-				c, err := counter.New(store, counter.Config{Timeout: budget})
+				c, err := counter.New(store, counter.Config{Patience: budget})
 				require.NoError(t, err)
 				v, err := c.TakeAll(t.Context(), 1, twenty()...)
 				require.NoError(t, err)
@@ -91,8 +91,8 @@ func TestARefundOfManyKeysKeepsOneTimeout(t *testing.T) {
 }
 
 // A TakeAll of many keys, which a store without an atomic step is asked for one
-// after the other, returns within Config.Timeout and the time of one taking back,
-// wherever in it the store stops: three times as long as a try may last if Timeout
+// after the other, returns within Config.Patience and the time of one taking back,
+// wherever in it the store stops: three times as long as a try may last if Patience
 // is twice that.
 func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
 	const settle = budget
@@ -113,7 +113,7 @@ func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &stoppingStore{plainStore: newPlainStore()}
 					store.stops.Store(1000)
-					c, err := counter.New(store, counter.Config{Timeout: 2 * settle, Settle: settle})
+					c, err := counter.New(store, counter.Config{Patience: 2 * settle, Settle: settle})
 					require.NoError(t, err)
 					if row.hits > 0 {
 						require.NoError(t, c.Add(t.Context(), row.asks[19].Key, row.hits))

@@ -172,7 +172,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 				}
 				ahead := time.Duration(draw(int64(skew) + 1))
 				patience := budget * time.Duration(1+draw(4))
-				cfg := counter.Config{Ladder: ladder, Skew: max(skew, 1), Settle: budget, Timeout: patience, Now: func() time.Time {
+				cfg := counter.Config{Ladder: ladder, Skew: max(skew, 1), Settle: budget, Patience: patience, Now: func() time.Time {
 					return time.Now().Add(ahead)
 				}}
 				c := newCounter(t, far, cfg)
@@ -242,7 +242,7 @@ func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
 			draw := lots(s, uint64(race))
 			var mu sync.Mutex
 			far := &farStore{plainStore: newPlainStore(), rand: draw, usual: 2 * time.Millisecond}
-			c := newCounter(t, far, counter.Config{Ladder: tiers.For(time.Minute), Skew: time.Millisecond, Timeout: time.Second})
+			c := newCounter(t, far, counter.Config{Ladder: tiers.For(time.Minute), Skew: time.Millisecond, Patience: time.Second})
 			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute - 5*time.Millisecond)))
 			in := 0
 			var wg sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 )
 
 // Forget sets all counts of key to zero, in steps that do not hold up others'
-// calls; it may take as long as ctx lets it, and [ForgetTimeout] at most. After
+// calls; it may take as long as ctx lets it, and [ForgetPatience] at most. After
 // an error some hits may be left, and a second Forget finds them. On a store
 // without an atomic step a call for the key that is under way at the same
 // moment can be half forgotten, and one hit too many be admitted for each.
@@ -23,7 +23,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 		return err
 	}
 	if c.timeout > 0 {
-		r.Deadline = time.Now().Add(max(ForgetTimeout, c.timeout))
+		r.Deadline = time.Now().Add(max(ForgetPatience, c.timeout))
 	}
 	if c.denied != nil {
 		defer c.denied.clear([]byte(r.Key))
@@ -41,9 +41,9 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	return nil
 }
 
-// ForgetTimeout is the patience of a [Counter.Forget], unless Config.Timeout is
+// ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is
 // more: a key with a hit in each second of a day has 90,000 buckets.
-const ForgetTimeout = 10 * time.Second
+const ForgetPatience = 10 * time.Second
 
 // empty forgets a key on a store that cannot by itself. It remembers that first,
 // in buckets of another key. Then it reads, coarsest tier first, and looks into a

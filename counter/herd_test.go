@@ -52,7 +52,7 @@ func TestHerd(t *testing.T) {
 					}
 					// A clock away from boundaries, so that all hits are in one minute.
 					start := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
-					c := newCounter(t, store, counter.Config{Now: func() time.Time { return start }, Timeout: 10 * time.Second})
+					c := newCounter(t, store, counter.Config{Now: func() time.Time { return start }, Patience: 10 * time.Second})
 					for round := range rounds / keys {
 						asks := []counter.Ask{{Key: counter.Key{Event: "race", Feature: fmt.Sprint(round)}, Limits: limits}}
 						if keys == 2 {
@@ -105,7 +105,7 @@ func TestHerdAstrideABoundary(t *testing.T) {
 			for round := range rounds {
 				base := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC).Add(time.Duration(round) * time.Hour)
 				var calls atomic.Int64
-				c := newCounter(t, store, counter.Config{Ladder: ladder, Skew: time.Millisecond, Timeout: 10 * time.Second, Prefix: fmt.Sprint("r", round), Now: func() time.Time {
+				c := newCounter(t, store, counter.Config{Ladder: ladder, Skew: time.Millisecond, Patience: 10 * time.Second, Prefix: fmt.Sprint("r", round), Now: func() time.Time {
 					return base.Add(time.Duration(calls.Add(1)-int64(racers)) * time.Microsecond)
 				}})
 				key := counter.Key{Event: "race", Feature: "boundary"}

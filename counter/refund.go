@@ -13,7 +13,7 @@ import (
 // does so once: for all copies of v together, and also if it fails, since what
 // the store has done then is unknown. A Verdict that took nothing, or whose key
 // has been forgotten since, gives nothing back; that is no error. The keys of a
-// TakeAll are given back side by side, all within Config.Timeout.
+// TakeAll are given back side by side, all within Config.Patience.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	taken := *v
 	*v = Verdict{}

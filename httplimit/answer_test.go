@@ -373,7 +373,7 @@ func TestClientHangsUp(t *testing.T) {
 	lim := newLimiterOn(t, brokenStore{wait: func(ctx context.Context) {
 		asked <- true
 		<-ctx.Done()
-	}}, counter.Config{Timeout: -1}, limiter.Config{Timeout: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.Open}}})
+	}}, counter.Config{Patience: -1}, limiter.Config{Timeout: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.Open}}})
 	ran := false
 	s := newSite(t, newLimit(t, httplimit.Config{
 		Limiter: lim, Features: []httplimit.Feature{byIP},

@@ -57,7 +57,7 @@ var protocols = []struct {
 // patienceOver is when a call may end for want of patience, at the earliest: a call
 // that has no time for another try as long as the first does not begin one, so a
 // first try of half the patience, but for the pause between tries, is the last.
-const patienceOver = counter.DefaultTimeout * 2 / 5
+const patienceOver = counter.DefaultPatience * 2 / 5
 
 // A herd of a thousand at once meets a rule of ten a day, with everything at its
 // default: ten pass, all others are told so, and nobody is answered that the

@@ -34,7 +34,7 @@ var stores = []struct {
 }{
 	{"memory", func(*testing.T) backend.Store { return memory.New(memory.Config{}) }},
 	{"memcached", func(t *testing.T) backend.Store {
-		store, err := memcache.New(memcache.Config{Timeout: patience}, servertest.Memcached(t))
+		store, err := memcache.New(memcache.Config{IOTimeout: patience}, servertest.Memcached(t))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
@@ -81,7 +81,7 @@ func TestExactlyTheLimit(t *testing.T) {
 			for _, row := range rows {
 				t.Run(row.name, func(t *testing.T) {
 					rule := limiter.Rule{Event: row.name, Kind: "ip", Limits: counter.MustLimits("10/h")}
-					lim := newLimiterOn(t, store, counter.Config{Timeout: patience, Now: now}, limiter.Config{Timeout: 2 * patience, Rules: []limiter.Rule{rule}})
+					lim := newLimiterOn(t, store, counter.Config{Patience: patience, Now: now}, limiter.Config{Timeout: 2 * patience, Rules: []limiter.Rule{rule}})
 					s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Event: row.name, Features: []httplimit.Feature{httplimit.IP(row.ip)}})(welcome))
 					got := map[int]int{}
 					for _, status := range row.client(s, row.line) {

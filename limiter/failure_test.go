@@ -52,7 +52,7 @@ func TestPolicies(t *testing.T) {
 		} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				store := &flakyStore{Store: memory.New(memory.Config{})}
-				c := newCounter(t, on(store), counter.Config{Timeout: time.Minute})
+				c := newCounter(t, on(store), counter.Config{Patience: time.Minute})
 				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, Timeout: time.Minute})
 				store.broken.Store(true)
 				for call, ask := range map[string]func() (limiter.Verdict, error){

@@ -97,7 +97,7 @@ func TestFaults(t *testing.T) {
 			idle := w.conns()
 			before := goleak.IgnoreCurrent()
 			store, closeStore := kind.open(t, w)
-			c := newCounter(t, store, counter.Config{Timeout: faultsTimeout})
+			c := newCounter(t, store, counter.Config{Patience: faultsTimeout})
 			var rules []limiter.Rule
 			for event, policy := range policies {
 				rules = append(rules,

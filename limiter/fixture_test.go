@@ -179,5 +179,5 @@ func (s *farStore) Together([]backend.TakeKey) bool { return !s.apart }
 
 // farCounter has a budget that no answer here exceeds.
 func farCounter(t testing.TB, s backend.Store) *counter.Counter {
-	return newCounter(t, s, counter.Config{Timeout: time.Minute})
+	return newCounter(t, s, counter.Config{Patience: time.Minute})
 }

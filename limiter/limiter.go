@@ -11,7 +11,7 @@ import (
 
 // DefaultTimeout is the time that a decision may take on a store on another
 // machine: as long as the calls of a counter.Counter with its own default.
-const DefaultTimeout = counter.DefaultTimeout
+const DefaultTimeout = counter.DefaultPatience
 
 // Config is what a [Limiter] decides by.
 type Config struct {

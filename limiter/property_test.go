@@ -59,7 +59,7 @@ func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 	skew := time.Duration(r.IntN(2)) * 150 * time.Millisecond
 	w := &world{T: t, r: r, now: time.Unix(1_700_000_000+r.Int64N(1e6), r.Int64N(1e9)), logs: map[string]*oracle.Log{}}
 	w.judge = oracle.Judge{Ladder: ladder, Skew: skew}
-	cfg := counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Timeout: -1, Now: func() time.Time { return w.now }}
+	cfg := counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return w.now }}
 	if skew == 0 {
 		cfg.Skew = -1
 	}

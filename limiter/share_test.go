@@ -43,7 +43,7 @@ func TestShareOfMax(t *testing.T) {
 			want := float64(per) / float64(per+g+max(0, skew))
 			for _, rate := range []int64{3, 30} { // times Max within Per
 				now := time.Unix(1_772_494_233, 0)
-				c := newCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: row.ladder, Skew: skew, Timeout: -1, Now: func() time.Time { return now }})
+				c := newCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: row.ladder, Skew: skew, Patience: -1, Now: func() time.Time { return now }})
 				step := per/time.Duration(rate*limit.Max) + 7*time.Microsecond // not in step with the buckets
 				begin, admitted := now, 0
 				for now.Sub(begin) < (windows+2)*per {

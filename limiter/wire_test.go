@@ -97,7 +97,7 @@ var kindsOfServer = []kindOfServer{
 		name:  "memcached",
 		start: func(t testing.TB) *servertest.Server { return servertest.StartMemcached(t) },
 		open: func(t testing.TB, w *wire) (backend.Store, func()) {
-			store, err := memcache.New(memcache.Config{Timeout: 2 * faultsTimeout, DialContext: w.dial}, w.server.Addr)
+			store, err := memcache.New(memcache.Config{IOTimeout: 2 * faultsTimeout, DialContext: w.dial}, w.server.Addr)
 			require.NoError(t, err)
 			return store, func() {
 				require.NoError(t, store.Close())

@@ -20,7 +20,7 @@ func features(s *subject) error {
 	}
 	keys = append(keys, []counter.Key{{Event: "a:b", Feature: "c"}, {Event: "a", Feature: "b:c"}, {Event: "a", Feature: "b"}, {Event: "a:", Feature: "b"}, {Event: "a", Feature: ":b"},
 		{Event: "a_b", Feature: "c"}, {Event: "a", Feature: "b_c"}, {Event: "A", Feature: "b"}, {Event: "a", Feature: "B"}, {Event: "a/b", Feature: "c"}, {Event: "a", Feature: "b/c"}}...)
-	c, err := s.counter("f", counter.Config{Skew: -1, Settle: -1, Timeout: -1, Now: func() time.Time { return noon }})
+	c, err := s.counter("f", counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return noon }})
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func years(s *subject) error {
 	for _, year := range []int{1701, 1965, 1969, 1971, 2037, 2038, 2040, 2106, 2249} {
 		now := time.Date(year, 1, 19, 3, 14, 0, 0, time.UTC)
 		key := counter.Key{Event: "y", Feature: fmt.Sprint(year)}
-		c, err := s.counter("y", counter.Config{Ladder: mustLadder("1s:1d, 1m:366d, 1d:366d"), Skew: -1, Settle: -1, Timeout: -1, Now: func() time.Time { return now }})
+		c, err := s.counter("y", counter.Config{Ladder: mustLadder("1s:1d, 1m:366d, 1d:366d"), Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func years(s *subject) error {
 
 func series(s *subject) error {
 	now := noon
-	c, err := s.counter("s", counter.Config{Skew: -1, Settle: -1, Timeout: -1, Now: func() time.Time { return now }})
+	c, err := s.counter("s", counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
 	if err != nil {
 		return err
 	}

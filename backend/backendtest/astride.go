@@ -63,7 +63,7 @@ func astrideOfProcesses(children []*child, store backend.Store, prefix string, o
 			taken += len(hits)
 			// A lone caller afterwards, on the clock that is right.
 			now := time.Now()
-			c, err := counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Timeout: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }})
+			c, err := counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }})
 			if err != nil {
 				return err
 			}

@@ -233,7 +233,7 @@ func (j job) hit(store backend.Store, o order) (r report) {
 // astride is a child's part of a race across the end of a bucket.
 func (j job) astride(store backend.Store, o order) (r report) {
 	ahead := o.Shift + j.Ahead
-	c, err := counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Timeout: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }})
+	c, err := counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Patience: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }})
 	if err != nil {
 		return report{Error: err.Error()}
 	}

@@ -107,7 +107,7 @@ func herd(s *subject) error {
 		var began atomic.Int64 // of the round: each begins at noon
 		for i := range 4 {
 			ahead := time.Duration(i) * 100 * time.Millisecond / 3
-			c, err := s.counter(fmt.Sprint("h", race.keys), counter.Config{Skew: 100 * time.Millisecond, Timeout: 10 * time.Second, Now: func() time.Time {
+			c, err := s.counter(fmt.Sprint("h", race.keys), counter.Config{Skew: 100 * time.Millisecond, Patience: 10 * time.Second, Now: func() time.Time {
 				return noon.Add(ahead + time.Since(time.Unix(0, began.Load())))
 			}})
 			if err != nil {
@@ -158,7 +158,7 @@ func herd(s *subject) error {
 func hangUp(s *subject) error {
 	const callers, calls, places = 12, 30, 150
 	now := noon
-	c, err := s.counter("u", counter.Config{Skew: 100 * time.Millisecond, Timeout: 20 * time.Second, Now: func() time.Time { return now }})
+	c, err := s.counter("u", counter.Config{Skew: 100 * time.Millisecond, Patience: 20 * time.Second, Now: func() time.Time { return now }})
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func realTime(s *subject) error {
 	var patient, hasty *counter.Counter // in one process a denial is remembered
 	for _, c := range []**counter.Counter{&patient, &hasty} {
 		var err error
-		if *c, err = s.counter("r", counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Settle: -1, Timeout: -1}); err != nil {
+		if *c, err = s.counter("r", counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Settle: -1, Patience: -1}); err != nil {
 			return err
 		}
 	}

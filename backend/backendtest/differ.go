@@ -38,7 +38,7 @@ func differ(s *subject) error {
 	counters := make([]*counter.Counter, len(callers))
 	for i := range callers {
 		now := noon
-		c, err := s.counter("d", counter.Config{Skew: 100 * time.Millisecond, Timeout: callers[i].timeout, Now: func() time.Time { return now }})
+		c, err := s.counter("d", counter.Config{Skew: 100 * time.Millisecond, Patience: callers[i].timeout, Now: func() time.Time { return now }})
 		if err != nil {
 			return err
 		}

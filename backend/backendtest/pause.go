@@ -94,10 +94,10 @@ func newPausedKey(store backend.Store, w way) (*pausedKey, error) {
 	k := &pausedKey{way: w, key: counter.Key{Event: "pause", Feature: "fresh"}}
 	var err error
 	prefix := freshPrefix()
-	if k.hasty, err = counter.New(store, counter.Config{Prefix: prefix, Timeout: w.patience}); err != nil {
+	if k.hasty, err = counter.New(store, counter.Config{Prefix: prefix, Patience: w.patience}); err != nil {
 		return nil, err
 	}
-	if k.patient, err = counter.New(store, counter.Config{Prefix: prefix, Timeout: enough}); err != nil {
+	if k.patient, err = counter.New(store, counter.Config{Prefix: prefix, Patience: enough}); err != nil {
 		return nil, err
 	}
 	// Connections are there, and the server knows what it is asked.

@@ -165,7 +165,7 @@ func worst(hits []admission, per time.Duration) int64 {
 // raceConfig is the Config of a caller in a race that begins at noon, now.
 func raceConfig(prefix string, ahead time.Duration) counter.Config {
 	began := time.Now()
-	return counter.Config{Prefix: prefix, Skew: crewSkew, Timeout: 10 * time.Second, Now: func() time.Time {
+	return counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time {
 		return noon.Add(ahead + time.Since(began))
 	}}
 }

@@ -20,7 +20,7 @@ func steady(s *subject) error {
 		{"1s:1m, 10s:1m", "20/20s", time.Second},
 	} {
 		now := noon
-		c, err := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Timeout: enough})
+		c, err := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Patience: enough})
 		if err != nil {
 			return err
 		}

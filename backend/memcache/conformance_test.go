@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Memcached(t) },
 		func(addr string) (backend.Store, error) {
-			return memcache.New(memcache.Config{Timeout: patience}, addr)
+			return memcache.New(memcache.Config{IOTimeout: patience}, addr)
 		})
 }
 

@@ -23,8 +23,8 @@ var halfPast = time.Date(2026, 3, 2, 12, 30, 30, 500_000_000, time.UTC)
 
 func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
-	if cfg.Timeout == 0 {
-		cfg.Timeout = patience
+	if cfg.Patience == 0 {
+		cfg.Patience = patience
 	}
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return halfPast }
@@ -121,7 +121,7 @@ func TestSustainedOverload(t *testing.T) {
 	clock := time.Now
 	var counters []*counter.Counter
 	for range 4 {
-		cfg := counter.Config{Ladder: ladder, Now: func() time.Time { return clock() }, Skew: -1, Timeout: timeout}
+		cfg := counter.Config{Ladder: ladder, Now: func() time.Time { return clock() }, Skew: -1, Patience: timeout}
 		counters = append(counters, newCounter(t, newStore(t, memcache.Config{}, addr), cfg))
 	}
 	// When a hit is gone: with its bucket.

@@ -63,7 +63,7 @@ func TestHalfAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFake(t, script(strings.TrimSuffix(answer, "\r\n")))
-			s := newStore(t, memcache.Config{Timeout: time.Second}, server.addr)
+			s := newStore(t, memcache.Config{IOTimeout: time.Second}, server.addr)
 			require.ErrorContains(t, s.Do(context.Background(), readingToo(adding("k", 1))), "memcache: "+server.addr+": get")
 		})
 	}

@@ -89,7 +89,7 @@ func TestForgettingBesideADeadServer(t *testing.T) {
 	require.NoError(t, err)
 	client := gomemcache.NewFromSelector(selector)
 	client.Timeout = patience
-	own, err := memcache.NewFromClient(client, memcache.Config{Timeout: patience})
+	own, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	servers[0].Kill()
 	for _, s := range []*memcache.Store{newStore(t, memcache.Config{}, addrs...), own} {
@@ -146,7 +146,7 @@ func TestForgettingADenseKey(t *testing.T) {
 		hits = 86_400
 	}
 	items := fill(t, s, "k", hits, time.Second)
-	c, err := counter.New(s, counter.Config{Timeout: time.Second})
+	c, err := counter.New(s, counter.Config{Patience: time.Second})
 	require.NoError(t, err)
 	var taken, failed, slowest atomic.Int64
 	stop := make(chan struct{})

@@ -59,7 +59,7 @@ func TestASilentServer(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	silence(t, server)
 	defer server.Resume()
-	s := newStore(t, memcache.Config{Timeout: 2 * time.Second, MaxInFlight: inFlight}, server.Addr)
+	s := newStore(t, memcache.Config{IOTimeout: 2 * time.Second, MaxInFlight: inFlight}, server.Addr)
 	call := func(ctx context.Context, op *backend.Request, deadline time.Duration) (time.Duration, error) {
 		began := time.Now()
 		if deadline > 0 {
@@ -116,7 +116,7 @@ func TestGoroutinesAreBounded(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	silence(t, server)
 	defer server.Resume()
-	s := newStore(t, memcache.Config{Timeout: time.Second, MaxInFlight: inFlight}, server.Addr)
+	s := newStore(t, memcache.Config{IOTimeout: time.Second, MaxInFlight: inFlight}, server.Addr)
 	before, most := runtime.NumGoroutine(), 0
 	for range 100 {
 		op := readingToo(adding("k", 1, slot(1), slot(2), slot(3)))
@@ -164,7 +164,7 @@ func TestATricklingServer(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
 	server := trickle(t, stop)
-	s := newStore(t, memcache.Config{Timeout: 200 * time.Millisecond}, server)
+	s := newStore(t, memcache.Config{IOTimeout: 200 * time.Millisecond}, server)
 	op := readingToo(adding("k", 1))
 	op.Deadline = time.Now().Add(10 * time.Millisecond)
 	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
@@ -300,7 +300,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			s, err := memcache.New(memcache.Config{}, server.Addr)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			c, err := counter.New(s, counter.Config{Timeout: 250 * time.Millisecond})
+			c, err := counter.New(s, counter.Config{Patience: 250 * time.Millisecond})
 			require.NoError(t, err)
 			key, limits := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}, counter.Limits{{Max: row.max, Per: time.Hour}}
 			var admitted atomic.Int64
@@ -361,7 +361,7 @@ func TestListenersAreBounded(t *testing.T) {
 		}
 		return "STORED\r\n"
 	})
-	s := newStore(t, memcache.Config{Timeout: 50 * time.Millisecond, MaxInFlight: inFlight}, server.addr)
+	s := newStore(t, memcache.Config{IOTimeout: 50 * time.Millisecond, MaxInFlight: inFlight}, server.addr)
 	for i := range 3 * inFlight {
 		// An answer after each silent addition: the server is slow, not silent.
 		done := make(chan error)

@@ -54,7 +54,7 @@
 //
 // A call returns by its deadline, whatever the server does. What it leaves
 // behind is a request under way on some connections; such a request counts
-// against [Config.MaxInFlight] until [Config.Timeout] is up, or twice that if it
+// against [Config.MaxInFlight] until [Config.IOTimeout] is up, or twice that if it
 // had to connect first. One call has at most 16 requests under way, and asks for
 // at most 1,000 items in each.
 //
@@ -95,17 +95,17 @@ import (
 
 // What a [Config] that says nothing gets.
 const (
-	DefaultTimeout     = time.Second
+	DefaultIOTimeout   = time.Second
 	DefaultMaxInFlight = 256
 )
 
 // Config configures a [Store]. The zero Config is a good one.
 type Config struct {
-	// Timeout is how long a request to a server may take, and how long a call
+	// IOTimeout is how long a request to a server may take, and how long a call
 	// that has no deadline. A call whose deadline is earlier returns earlier,
-	// but its requests stay under way up to Timeout, and its additions for a
+	// but its requests stay under way up to IOTimeout, and its additions for a
 	// minute more, so that a late answer can still be taken back. Default: 1 s.
-	Timeout time.Duration
+	IOTimeout time.Duration
 
 	// MaxInFlight is how many requests may be under way at once: to each server,
 	// for a Store made by New; in all, for one made by NewFromClient. A Take on
@@ -124,7 +124,7 @@ type Config struct {
 	// has a field of that name.
 	MaxIdleConns int
 
-	// DialContext connects to a server, over TLS for example. It has Timeout,
+	// DialContext connects to a server, over TLS for example. It has IOTimeout,
 	// and is not called again for 50 to 100 ms after it has failed. Default: that
 	// of a net.Dialer. It is not for NewFromClient either.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
@@ -133,15 +133,15 @@ type Config struct {
 // withDefaults is cfg with its defaults filled in.
 func (cfg Config) withDefaults() (Config, error) {
 	switch {
-	case cfg.Timeout < 0:
-		return cfg, fmt.Errorf("memcache: timeout %s, want above zero", cfg.Timeout)
+	case cfg.IOTimeout < 0:
+		return cfg, fmt.Errorf("memcache: Config.IOTimeout %s, want above zero", cfg.IOTimeout)
 	case cfg.MaxInFlight < 0:
 		return cfg, fmt.Errorf("memcache: max in flight %d, want above zero", cfg.MaxInFlight)
 	case cfg.MaxIdleConns < 0:
 		return cfg, fmt.Errorf("memcache: max idle connections %d, want above zero", cfg.MaxIdleConns)
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+	if cfg.IOTimeout == 0 {
+		cfg.IOTimeout = DefaultIOTimeout
 	}
 	if cfg.MaxInFlight == 0 {
 		cfg.MaxInFlight = DefaultMaxInFlight
@@ -185,15 +185,15 @@ func New(cfg Config, servers ...string) (*Store, error) {
 	}
 	// A dial has a timeout of its own: one that takes too long is remembered.
 	connect := redial.New(func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, full.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, full.IOTimeout)
 		defer cancel()
 		return full.DialContext(ctx, network, address)
 	})
-	s := &Store{selector: selector, timeout: full.Timeout, peers: map[string]*peer{}}
+	s := &Store{selector: selector, timeout: full.IOTimeout, peers: map[string]*peer{}}
 	for i := range selector.servers {
 		address := &selector.servers[i]
 		s.peers[address.name] = &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight),
-			timeout: full.Timeout, maxIdle: full.MaxIdleConns, connect: connect}
+			timeout: full.IOTimeout, maxIdle: full.MaxIdleConns, connect: connect}
 	}
 	return s, nil
 }
@@ -206,7 +206,7 @@ func New(cfg Config, servers ...string) (*Store, error) {
 //     spreads the buckets of one key, and what remembers its Forget, over all
 //     servers, so each call needs all of them, and one that is down fails every
 //     call; and with one server more or less nearly all counts are gone.
-//   - Timeout: how long a request may stay under way when its call has
+//   - IOTimeout: how long a request may stay under way when its call has
 //     returned already. An addition that is answered later stays, and is counted
 //     in [Stats]: the client closes its connection then. gomemcache's default is
 //     500 ms.
@@ -216,7 +216,7 @@ func New(cfg Config, servers ...string) (*Store, error) {
 //
 // A connection that the server has closed while it was idle fails the next
 // request on it; New finds out before it sends. Calls to a server that is silent,
-// or refuses connections, are sent and dialled each for itself. cfg.Timeout is here only for
+// or refuses connections, are sent and dialled each for itself. cfg.IOTimeout is here only for
 // calls that have no deadline. Errors do not name the server, unless the
 // client's do.
 func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
@@ -233,8 +233,8 @@ func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{shared: client, gate: make(gate, full.MaxInFlight), timeout: full.Timeout}
-	return &Store{timeout: full.Timeout, peers: map[string]*peer{"": p}}, nil
+	p := &peer{shared: client, gate: make(gate, full.MaxInFlight), timeout: full.IOTimeout}
+	return &Store{timeout: full.IOTimeout, peers: map[string]*peer{"": p}}, nil
 }
 
 // peerOf is where the items of key are.
@@ -259,7 +259,7 @@ func (s *Store) Close() error {
 
 // Stats is what a [Store] has counted since it was made, and what it is doing.
 type Stats struct {
-	InFlight  int // requests under way now, of which calls of the last Timeout may still use the answer
+	InFlight  int // requests under way now, of which calls of the last IOTimeout may still use the answer
 	Listening int // connections on which the answer to an addition is awaited that only matters for taking it back
 
 	Guesses      int64 // buckets added to

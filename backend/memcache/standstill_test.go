@@ -26,7 +26,7 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 	s := newStore(t, memcache.Config{MaxInFlight: 2 * keys}, server.Addr)
 	ladder, err := tiers.Parse("1s:10s")
 	require.NoError(t, err)
-	c, err := counter.New(s, counter.Config{Ladder: ladder, Timeout: time.Second})
+	c, err := counter.New(s, counter.Config{Ladder: ladder, Patience: time.Second})
 	require.NoError(t, err)
 	limits := counter.MustLimits("3/10s")
 	takes := func(event string, n int64) (admitted int64) {

@@ -24,8 +24,8 @@ const patience = 20 * time.Second
 
 func newStore(t testing.TB, cfg memcache.Config, servers ...string) *memcache.Store {
 	t.Helper()
-	if cfg.Timeout == 0 {
-		cfg.Timeout = patience
+	if cfg.IOTimeout == 0 {
+		cfg.IOTimeout = patience
 	}
 	s, err := memcache.New(cfg, servers...)
 	require.NoError(t, err)
@@ -245,7 +245,7 @@ func TestConfig(t *testing.T) {
 		cfg  memcache.Config
 		want string
 	}{
-		{memcache.Config{Timeout: -time.Second}, "memcache: timeout -1s, want above zero"},
+		{memcache.Config{IOTimeout: -time.Second}, "memcache: Config.IOTimeout -1s, want above zero"},
 		{memcache.Config{MaxInFlight: -1}, "memcache: max in flight -1, want above zero"},
 		{memcache.Config{MaxIdleConns: -2}, "memcache: max idle connections -2, want above zero"},
 	} {
@@ -265,7 +265,7 @@ func TestAClientOfOnesOwn(t *testing.T) {
 	for name, client := range map[string]*gomemcache.Client{"one server": gomemcache.New(addr), "two servers": gomemcache.New(addr, other)} {
 		t.Run(name, func(t *testing.T) {
 			client.Timeout, client.MaxIdleConns = patience, 8
-			s, err := memcache.NewFromClient(client, memcache.Config{Timeout: patience})
+			s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
 			require.NoError(t, err)
 			want := make([]int64, 30)
 			for i := range want {

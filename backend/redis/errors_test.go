@@ -21,7 +21,7 @@ import (
 func failing(t *testing.T, s backend.Store, want string) {
 	t.Helper()
 	const budget = 500 * time.Millisecond
-	c := newCounter(t, s, counter.Config{Timeout: budget})
+	c := newCounter(t, s, counter.Config{Patience: budget})
 	for what, call := range map[string]func() error{
 		"take": func() error {
 			v, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
@@ -55,7 +55,7 @@ func TestUnreachable(t *testing.T) {
 	s := open(t, "redis://:secret@"+addr)
 	failing(t, s, "connection refused")
 	// At once: five tries to dial would take longer than this.
-	c := newCounter(t, s, counter.Config{Timeout: 250 * time.Millisecond})
+	c := newCounter(t, s, counter.Config{Patience: 250 * time.Millisecond})
 	require.ErrorContains(t, c.Add(ctx, signup, 1), "connection refused")
 }
 

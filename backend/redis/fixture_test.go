@@ -42,8 +42,8 @@ func raw(t testing.TB, addr string) *goredis.Client {
 // unless cfg has one.
 func newCounter(t testing.TB, s backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
-	if cfg.Timeout == 0 {
-		cfg.Timeout = patience
+	if cfg.Patience == 0 {
+		cfg.Patience = patience
 	}
 	c, err := counter.New(s, cfg)
 	require.NoError(t, err)

@@ -83,7 +83,7 @@ func TestForgetLargeKeys(t *testing.T) {
 			before := client.DBSize(ctx).Val()
 			require.Greater(t, before, int64(c.leaves))
 
-			other := newCounter(t, open(t, "redis://"+addr), counter.Config{Timeout: 250 * time.Millisecond})
+			other := newCounter(t, open(t, "redis://"+addr), counter.Config{Patience: 250 * time.Millisecond})
 			var failed, calls atomic.Int64
 			others, end := context.WithCancel(ctx)
 			var running sync.WaitGroup

@@ -159,7 +159,7 @@ func TestASubscriptionByADialer(t *testing.T) {
 func TestPauseAndCut(t *testing.T) {
 	server := servertest.StartRedis(t)
 	proxy := servertest.NewProxy(t, server.Addr, 0)
-	far := newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{Timeout: 50 * time.Millisecond})
+	far := newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{Patience: 50 * time.Millisecond})
 	near := newCounter(t, open(t, "redis://"+server.Addr), counter.Config{})
 	require.Eventually(t, func() bool { return far.Add(ctx, name(0), 1) == nil }, patience, time.Millisecond)
 	require.Eventually(t, func() bool {

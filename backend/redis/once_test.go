@@ -35,7 +35,7 @@ func TestNoHitIsSentTwiceInACluster(t *testing.T) {
 	defer client.Close()
 	s, err := redis.New(client, redis.Config{Timeout: patience})
 	require.NoError(t, err)
-	c := newCounter(t, s, counter.Config{Timeout: patience})
+	c := newCounter(t, s, counter.Config{Patience: patience})
 	near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
 	calls := []func() error{
 		func() error { _, err := c.Take(ctx, signup, 1, counter.MustLimits("1000/d")); return err },

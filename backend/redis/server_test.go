@@ -17,7 +17,7 @@ func TestAServerWhoseClockIsOff(t *testing.T) {
 	s, err := Open("redis://"+servertest.Redis(t), Config{})
 	require.NoError(t, err)
 	defer s.Close()
-	c, err := counter.New(s, counter.Config{Timeout: 20 * time.Second})
+	c, err := counter.New(s, counter.Config{Patience: 20 * time.Second})
 	require.NoError(t, err)
 	key := counter.Key{Event: "signup", Feature: "user:1"}
 	clock := &s.clocks[0]

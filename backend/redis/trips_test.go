@@ -133,7 +133,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	server := servertest.StartRedis(t)
 	s := open(t, "redis://"+server.Addr+"/0?pool_size=4")
-	c := newCounter(t, s, counter.Config{Timeout: 100 * time.Millisecond})
+	c := newCounter(t, s, counter.Config{Patience: 100 * time.Millisecond})
 	take(t, c, signup, 1, "10/d")
 	server.Pause()
 	var wg sync.WaitGroup

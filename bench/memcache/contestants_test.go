@@ -170,7 +170,7 @@ func newFixed(t *testing.T, set setting, sideBySide bool) *contestant {
 }
 
 func newAbacus(t *testing.T, set setting) *contestant {
-	store, err := memcache.New(memcache.Config{Timeout: 10 * time.Second}, set.addr)
+	store, err := memcache.New(memcache.Config{IOTimeout: 10 * time.Second}, set.addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	c, err := counter.New(store, counter.Config{

@@ -85,7 +85,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	store, err := abacusredis.New(set.client, abacusredis.Config{Timeout: 10 * time.Second})
 	require.NoError(t, err)
 	c, err := counter.New(store, counter.Config{
-		Ladder: tiers.For(set.limits.Windows()...), Prefix: set.prefix, Timeout: set.timeout, Now: set.now,
+		Ladder: tiers.For(set.limits.Windows()...), Prefix: set.prefix, Patience: set.timeout, Now: set.now,
 	})
 	require.NoError(t, err)
 	key := func(feature string) counter.Key { return counter.Key{Event: "signup", Feature: feature} }
@@ -104,7 +104,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	}
 	asked := 0
 	var then time.Time
-	filler, err := counter.New(store, counter.Config{Ladder: c.Ladder(), Prefix: set.prefix, Timeout: set.timeout, Now: func() time.Time { return then }})
+	filler, err := counter.New(store, counter.Config{Ladder: c.Ladder(), Prefix: set.prefix, Patience: set.timeout, Now: func() time.Time { return then }})
 	require.NoError(t, err)
 	return &contestant{
 		hit: func(feature string) error { return take(feature, set.limits) },

@@ -87,8 +87,8 @@ func (c *inspectCmd) Run(e *env) error {
 func (c *inspectCmd) config() (counter.Config, error) {
 	cfg := counter.Config{
 		Ladder: c.Ladder.Ladder, Prefix: c.Prefix, Skew: time.Duration(c.Skew), Settle: time.Duration(c.Settle),
-		Timeout: -1, // nobody waits for a verdict: the store's own timeout holds
-		Now:     func() time.Time { return time.Time(c.At) },
+		Patience: -1, // nobody waits for a verdict: the store's own timeout holds
+		Now:      func() time.Time { return time.Time(c.At) },
 	}
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default

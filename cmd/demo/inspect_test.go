@@ -19,7 +19,7 @@ func TestInspectWithSecret(t *testing.T) {
 			store, err := stores.Open(name, 5*time.Second)
 			require.NoError(t, err)
 			defer store.Close()
-			c, err := counter.New(store.Store, counter.Config{Secret: []byte("pepper"), Timeout: 5 * time.Second})
+			c, err := counter.New(store.Store, counter.Config{Secret: []byte("pepper"), Patience: 5 * time.Second})
 			require.NoError(t, err)
 			require.NoError(t, c.Add(t.Context(), counter.Key{Event: "signup", Feature: "203.0.113.9"}, 1234))
 			cmd, stderr := command(t, "inspect", "--store", url, "--secret-env", "SALT", "signup", "203.0.113.9")

@@ -67,7 +67,7 @@ func main() {
 // run returns the exit code.
 func run(args []string, e *env) int {
 	parser, err := kong.New(&cli{}, kong.Name("demo"), kong.Description(description),
-		kong.Vars{"skew": dur.Format(counter.DefaultSkew), "timeout": dur.Format(counter.DefaultTimeout), "settle": dur.Format(counter.DefaultSettle)},
+		kong.Vars{"skew": dur.Format(counter.DefaultSkew), "timeout": dur.Format(counter.DefaultPatience), "settle": dur.Format(counter.DefaultSettle)},
 		kong.Writers(e.stdout, e.stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80, NoExpandSubcommands: true}))
 	if err != nil {
 		return e.fail(err)

@@ -31,7 +31,7 @@ func counterConfig(c *caller, ladder int) counter.Config {
 	if worldKind(c.job.World) == "memory" {
 		return counter.Config{Ladder: ladders[ladder], Now: c.clock.Now}
 	}
-	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Timeout: c.timeout, Now: c.clock.Now}
+	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Patience: c.timeout, Now: c.clock.Now}
 }
 
 // checkConfig is what the checker of a world knows of its counters.

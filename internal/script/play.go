@@ -24,7 +24,7 @@ type Answer struct {
 // played with before.
 func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	var now time.Time
-	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Timeout: -1, Prefix: prefix, Now: func() time.Time { return now }})
+	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Patience: -1, Prefix: prefix, Now: func() time.Time { return now }})
 	if err != nil {
 		return nil, err
 	}

@@ -151,10 +151,10 @@ func ComeBack(store backend.Store, attempts []time.Time) (Return, error) {
 
 func newCounter(store backend.Store, clock *time.Time) (*counter.Counter, error) {
 	return counter.New(store, counter.Config{
-		Ladder:  tiers.For(Limit.Per),
-		Skew:    -1,
-		Settle:  -1,
-		Timeout: -1,
-		Now:     func() time.Time { return *clock },
+		Ladder:   tiers.For(Limit.Per),
+		Skew:     -1,
+		Settle:   -1,
+		Patience: -1,
+		Now:      func() time.Time { return *clock },
 	})
 }

@@ -39,7 +39,7 @@ type Result struct {
 // Config is how a store is checked.
 type Config struct {
 	Prefix  string        // of all that is stored
-	Timeout time.Duration // patience of each call, as counter.Config.Timeout
+	Timeout time.Duration // patience of each call, as counter.Config.Patience
 	Settle  time.Duration // as counter.Config.Settle; zero: its default
 
 	// Told is called with each result as it comes. Default: nobody is told.
@@ -98,7 +98,7 @@ type run struct {
 // counter is a new one, as another process would have it: it remembers nothing
 // of what others were told.
 func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter.Counter, error) {
-	cfg := counter.Config{Ladder: l, Prefix: r.cfg.Prefix, Settle: r.cfg.Settle, Timeout: r.cfg.Timeout}
+	cfg := counter.Config{Ladder: l, Prefix: r.cfg.Prefix, Settle: r.cfg.Settle, Patience: r.cfg.Timeout}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -123,7 +123,7 @@ func Patience(timeout time.Duration) time.Duration { return max(5*time.Second, t
 
 // patient is a counter of calls that are not to fail for being slow.
 func (r *run) patient(l tiers.Ladder) (*counter.Counter, error) {
-	return r.counter(l, func(cfg *counter.Config) { cfg.Timeout = Patience(r.cfg.Timeout) })
+	return r.counter(l, func(cfg *counter.Config) { cfg.Patience = Patience(r.cfg.Timeout) })
 }
 
 // settle is how long one try of a counter may last.

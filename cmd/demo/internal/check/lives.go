@@ -29,7 +29,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if r.local() {
 		return result, errNotHere
 	}
-	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix, cfg.Timeout = cfg.Prefix+dyingMark, Patience(cfg.Timeout) })
+	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix, cfg.Patience = cfg.Prefix+dyingMark, Patience(cfg.Patience) })
 	if err != nil {
 		return result, err
 	}

@@ -66,9 +66,9 @@ func (a *abacusRun) on(store backend.Store, prefix string) (*counter.Counter, er
 	}
 	return counter.New(store, counter.Config{
 		Ladder: a.ladder, Skew: skew, Prefix: prefix,
-		Settle:  -1,
-		Timeout: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
-		Now:     func() time.Time { return a.c.now },
+		Settle:   -1,
+		Patience: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
+		Now:      func() time.Time { return a.c.now },
 	})
 }
 

@@ -74,12 +74,12 @@ func New(cfg Config) (*Replay, error) {
 	}
 	var err error
 	r.counter, err = counter.New(cfg.Store, counter.Config{
-		Ladder:  cfg.Ladder,
-		Skew:    skew,
-		Settle:  -1,
-		Timeout: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
-		Prefix:  cfg.Prefix,
-		Now:     func() time.Time { return r.now },
+		Ladder:   cfg.Ladder,
+		Skew:     skew,
+		Settle:   -1,
+		Patience: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
+		Prefix:   cfg.Prefix,
+		Now:      func() time.Time { return r.now },
 	})
 	return r, err
 }

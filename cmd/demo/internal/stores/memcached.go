@@ -40,7 +40,7 @@ type Memcached struct {
 }
 
 func (o *Opened) openMemcached(timeout time.Duration) error {
-	store, err := memcache.New(memcache.Config{Timeout: timeout}, o.Name.servers...)
+	store, err := memcache.New(memcache.Config{IOTimeout: timeout}, o.Name.servers...)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func open(t *testing.T, url string) *Opened {
 // kept for different times.
 func fill(t *testing.T, store *Opened, prefix string, ladder tiers.Ladder) {
 	t.Helper()
-	c, err := counter.New(store.Store, counter.Config{Prefix: prefix, Ladder: ladder, Timeout: 5 * time.Second})
+	c, err := counter.New(store.Store, counter.Config{Prefix: prefix, Ladder: ladder, Patience: 5 * time.Second})
 	require.NoError(t, err)
 	for i := range 100 {
 		key := counter.Key{Event: "e", Feature: fmt.Sprint(i)}
@@ -97,7 +97,7 @@ func TestForgetGoesThrough(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			store := open(t, url)
 			require.Implements(t, (*backend.Forgetter)(nil), store.Store)
-			c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Timeout: 5 * time.Second})
+			c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Patience: 5 * time.Second})
 			require.NoError(t, err)
 			key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("9/d")
 			v, err := c.Take(t.Context(), key, 3, limits)
@@ -192,7 +192,7 @@ func TestSilentServer(t *testing.T) {
 func TestCleanAfterFailure(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	store := open(t, "memcached://"+server.Addr)
-	c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Timeout: 50 * time.Millisecond})
+	c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Patience: 50 * time.Millisecond})
 	require.NoError(t, err)
 	key := counter.Key{Event: "e", Feature: "f"}
 	require.NoError(t, c.Add(t.Context(), key, 1))
