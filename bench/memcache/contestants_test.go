@@ -174,7 +174,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	c, err := counter.New(store, counter.Config{
-		Ladder: tiers.For(set.limits.Windows()...), Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Timeout: set.timeout, Now: set.now,
+		Ladder: tiers.For(set.limits.Windows()...), Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Patience: set.timeout, Now: set.now,
 	})
 	require.NoError(t, err)
 	take := func(feature string, limits counter.Limits) error {
