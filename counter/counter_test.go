@@ -689,7 +689,7 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 		clock.forward(time.Second)
 	}
 	// The first ten at once; each of their seconds is out of a window of 10 s,
-	// rounded up to whole seconds and lengthened by skew and budget, 12 s later.
+	// rounded up to whole seconds and lengthened by Skew and Settle, 12 s later.
 	exact := 10 * ((seconds + 11) / 12)
 	require.LessOrEqual(t, admitted, exact)
 	require.GreaterOrEqual(t, admitted, exact*95/100)
