@@ -72,10 +72,10 @@ for clocks beyond the skew, which are judged apart below.
   before they began. One that is too low has *lost* a hit.
 - **Denials**: hits within Per, the width of the oldest bucket, and Skew (by ticket, where a limit
   is as wide as its ticket bucket, Settle too) left no room.
-- **Slowest**: the call that went furthest beyond its Timeout, or came nearest to it, of those whose
-  process did not stand still meanwhile. A call that has to take back what it added may last longer
-  than its Timeout by as much again, or by Settle, whichever is less: "later" than that, and 50 ms
-  for the machine, is a number on its own.
+- **Slowest**: the call that went furthest beyond its Patience, or came nearest to it, of those
+  whose process did not stand still meanwhile. A call that has to take back what it added may last
+  longer than its Patience by as much again, or by Settle, whichever is less: "later" than that, and
+  50 ms for the machine, is a number on its own.
 
 ### Windows judged apart
 
@@ -94,7 +94,7 @@ may stay; with calls that failed though connections held, whose hits should not 
 {{.Why}}
 ## Calls
 
-A process has four callers, each with a clock and a Timeout of its own (60, 250, 500 or 1000 ms),
+A process has four callers, each with a clock and a Patience of its own (60, 250, 500 or 1000 ms),
 and several goroutines for each. Keys are shared by all processes of a store, but for the memory
 store, where each process has its own. Limits differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s
 and 10 s, and 40/1m, 400/1h on seconds and minutes. Some keys are hit far beyond their limits, some
@@ -179,7 +179,7 @@ func (c *campaign) held() string {
 			return n
 		}),
 		c.counted("**wrongly denied**", func(r *history.Report) int64 { return r.Reasons[history.None] }),
-		c.row("slowest call (its Timeout)", func(w *world, _ *history.Report) string {
+		c.row("slowest call (its Patience)", func(w *world, _ *history.Report) string {
 			if w.slowest.timeout == 0 || w.server == nil {
 				return "-"
 			}
