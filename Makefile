@@ -13,21 +13,19 @@ servers: ## install the programs that the tests start where they are missing, se
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
-PACKAGES = 38
+MODULES = . bench examples/frameworks
+PACKAGES = 39
 
 test: servers ## all tests of all modules, with everything they need
-	@found=$$(( $$($(GO) list ./... | wc -l) + $$(cd bench && $(GO) list ./... | wc -l) )); \
+	@found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
-	$(GO) test -timeout 15m ./...
-	cd bench && $(GO) test -timeout 15m ./...
+	set -e; for module in $(MODULES); do (cd $$module && $(GO) test -timeout 15m ./...); done
 
 check: servers bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -race -shuffle=on
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
-	cd bench && $(GO) vet ./...
-	./bin/staticcheck ./...
-	cd bench && ../bin/staticcheck ./...
+	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./...); done
 	$(GO) test -race -shuffle=on -timeout 30m ./...
+	cd examples/frameworks && $(GO) test -race -shuffle=on ./...
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
 	$(GO) run ./internal/faults --for $(FOR) --write docs/reliability.md

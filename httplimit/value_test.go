@@ -660,3 +660,17 @@ func ExampleValue() {
 	// en <nil>
 	// acme <nil>
 }
+
+// A Value can be what the router has found, where the middleware stands inside.
+func TestPathValueIsAFeature(t *testing.T) {
+	limit := newLimit(t, httplimit.Config{
+		Limiter:  newLimiter(t, newClock(), by("tenant", "1/d")),
+		Features: []httplimit.Feature{httplimit.By("tenant", func(r *http.Request) (string, error) { return r.PathValue("id"), nil })},
+	})
+	m := http.NewServeMux()
+	m.Handle("GET /tenants/{id}", limit(welcome))
+	s := newSite(t, m)
+	require.Equal(t, 200, s.do("GET", "/tenants/7", "").status)
+	require.Equal(t, 429, s.do("GET", "/tenants/7", "").status)
+	require.Equal(t, 200, s.do("GET", "/tenants/8", "").status)
+}
