@@ -187,7 +187,7 @@ func (e *engine[S]) spend(c *call) {
 func (e *engine[S]) now() (int64, error) {
 	now := e.store.cfg.Now()
 	if err := tiers.CheckTime(now); err != nil {
-		return 0, fmt.Errorf("classic: %s: the clock: %w", e.kind, err)
+		return 0, fmt.Errorf("classic: %s: Config.Now: %w", e.kind, err)
 	}
 	return tiers.Index(now.UnixNano(), 1000), nil
 }

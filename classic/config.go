@@ -99,7 +99,7 @@ func (cfg Config) complete() (Config, error) {
 	}
 	cfg.Grace = max(cfg.Grace, 0)
 	if cfg.Grace > dur.Day {
-		return cfg, fmt.Errorf("classic: grace %s, want at most %s", dur.Format(cfg.Grace), dur.Format(dur.Day))
+		return cfg, fmt.Errorf("classic: Config.Grace is %s, want at most %s", dur.Format(cfg.Grace), dur.Format(dur.Day))
 	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
@@ -111,13 +111,13 @@ func (cfg Config) complete() (Config, error) {
 		cfg.MaxKeys = DefaultMaxKeys
 	}
 	if cfg.MaxKeys < 0 {
-		return cfg, fmt.Errorf("classic: max keys %d, want more than zero", cfg.MaxKeys)
+		return cfg, fmt.Errorf("classic: Config.MaxKeys is %d, want at least 1, or 0 for %d", cfg.MaxKeys, DefaultMaxKeys)
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
 	if cfg.Timeout < 0 {
-		return cfg, fmt.Errorf("classic: timeout %s, want more than zero", dur.Format(cfg.Timeout))
+		return cfg, fmt.Errorf("classic: Config.Timeout is %s, want more than 0s, or 0 for %s", cfg.Timeout, DefaultTimeout)
 	}
 	return cfg, nil
 }
@@ -126,13 +126,13 @@ func (cfg Config) complete() (Config, error) {
 func checkLimit(limit counter.Limit, store *Store) error {
 	switch {
 	case store == nil:
-		return errors.New("classic: the store is nil")
+		return errors.New("classic: the store is nil, want one of Memory or Redis")
 	case limit.Max < 0 || limit.Max > MaxHits:
-		return fmt.Errorf("classic: limit %s: max %d, want 0 to %d", limit, limit.Max, int64(MaxHits))
+		return fmt.Errorf("classic: limit %s: Max is %d, want 0 to %d", limit, limit.Max, int64(MaxHits))
 	case limit.Per < tiers.MinWindow || limit.Per > tiers.MaxWindow:
-		return fmt.Errorf("classic: limit %s: window %s, want %s to %s", limit, dur.Format(limit.Per), dur.Format(tiers.MinWindow), dur.Format(tiers.MaxWindow))
+		return fmt.Errorf("classic: limit %s: Per is %s, want %s to %s", limit, dur.Format(limit.Per), dur.Format(tiers.MinWindow), dur.Format(tiers.MaxWindow))
 	case limit.Per%time.Microsecond != 0:
-		return fmt.Errorf("classic: limit %s: window %s, want whole microseconds", limit, dur.Format(limit.Per))
+		return fmt.Errorf("classic: limit %s: Per is %s, want whole microseconds", limit, dur.Format(limit.Per))
 	}
 	return nil
 }
@@ -144,13 +144,13 @@ func checkRate(limit counter.Limit, what string, hits int64, store *Store) error
 		return err
 	}
 	if limit.Max == 0 {
-		return fmt.Errorf("classic: limit %s: max 0, want a rate of at least 1", limit)
+		return fmt.Errorf("classic: limit %s: Max is 0, want 1 to %d, the limit being a rate", limit, int64(MaxHits))
 	}
 	if hits < 0 || hits > MaxHits {
-		return fmt.Errorf("classic: limit %s: %s %d, want 0 to %d", limit, what, hits, int64(MaxHits))
+		return fmt.Errorf("classic: limit %s: %s is %d, want 0 to %d", limit, what, hits, int64(MaxHits))
 	}
-	if t := rateOf(limit).time(hits); t.ceil() > micros(tiers.MaxWindow) {
-		return fmt.Errorf("classic: limit %s: %s %d takes more than %s at that rate", limit, what, hits, dur.Format(tiers.MaxWindow))
+	if most := rateOf(limit).hits(moment{micros(tiers.MaxWindow), 0}); hits > most {
+		return fmt.Errorf("classic: limit %s: %s is %d, want at most %d, which take %s", limit, what, hits, most, dur.Format(tiers.MaxWindow))
 	}
 	return nil
 }

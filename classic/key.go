@@ -26,20 +26,20 @@ const (
 func checkKey(k counter.Key) error {
 	switch {
 	case k.Event == "":
-		return errors.New("classic: the key's event is empty")
+		return errors.New("classic: Key.Event is empty, want a name")
 	case k.Feature == "":
-		return fmt.Errorf("classic: the key's feature is empty, event %q", k.Event)
+		return fmt.Errorf("classic: event %q: Key.Feature is empty, want a value", k.Event)
 	}
 	return nil
 }
 
 func checkPrefix(prefix string) error {
 	if len(prefix) > maxPrefix {
-		return fmt.Errorf("classic: prefix %q has %d bytes, want at most %d", prefix, len(prefix), maxPrefix)
+		return fmt.Errorf("classic: Config.Prefix is %q, %d bytes, want at most %d", prefix, len(prefix), maxPrefix)
 	}
 	for i := range len(prefix) {
 		if !plain(prefix[i]) || prefix[i] == ':' {
-			return fmt.Errorf("classic: prefix %q: want printable ASCII without spaces, colons, percent signs and braces", prefix)
+			return fmt.Errorf("classic: Config.Prefix is %q, want printable ASCII without spaces, colons, percent signs and braces", prefix)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func NewLeakyQueue(limit counter.Limit, length int64, store *Store) (*LeakyQueue
 		return nil, err
 	}
 	if limit.Max > micros(limit.Per) {
-		return nil, fmt.Errorf("classic: limit %s: max %d, a queue lets go of at most one a microsecond", limit, limit.Max)
+		return nil, fmt.Errorf("classic: limit %s: Max is %d, want at most %d, one hit a microsecond", limit, limit.Max, micros(limit.Per))
 	}
 	l := &LeakyQueue{longest: rateOf(limit).time(length)}
 	// The last place, and what a request of Max that leaves then holds up.
@@ -91,7 +91,7 @@ func (q *LeakyQueue) Wait(ctx context.Context, key counter.Key, n int64) (counte
 	place := moment{c.facts[0], c.facts[1]}
 	if !v.Allowed {
 		if c.hurry != nil && n <= q.most && !place.after(moment{c.now + q.longest.us, q.longest.part}) {
-			return counter.Verdict{}, q.wrong(key, fmt.Errorf("the wait is longer: %w", context.DeadlineExceeded))
+			return counter.Verdict{}, q.wrong(key, fmt.Errorf("the wait would be longer: %w", context.DeadlineExceeded))
 		}
 		return v, nil
 	}

@@ -59,12 +59,12 @@ func (r *remote) run(ctx context.Context, sc redisscript.Script, name string, c 
 	}
 	values, is := answer.([]any)
 	if !is || len(values) != 3+len(c.facts) {
-		return fmt.Errorf("%s: an unexpected answer of type %T", r.server, answer)
+		return fmt.Errorf("%s: the script's answer is a %T, want %d numbers", r.server, answer, 3+len(c.facts))
 	}
 	var answers [7]int64
 	for i, v := range values {
 		if answers[i], is = v.(int64); !is {
-			return fmt.Errorf("%s: an unexpected answer of type %T", r.server, v)
+			return fmt.Errorf("%s: the script's answer has a %T, want numbers", r.server, v)
 		}
 	}
 	c.allowed = answers[0] == 1

@@ -53,7 +53,7 @@ func NewTextbookTiers(limit counter.Limit, store *Store) (*TextbookTiers, error)
 		return nil, err
 	}
 	if limit.Per%time.Second != 0 {
-		return nil, fmt.Errorf("classic: limit %s: window %s, want whole seconds", limit, dur.Format(limit.Per))
+		return nil, fmt.Errorf("classic: limit %s: Per is %s, want whole seconds", limit, dur.Format(limit.Per))
 	}
 	keep := max(limit.Per, time.Hour)
 	ladder, err := tiers.New(tiers.Tier{Width: time.Second, Keep: keep}, tiers.Tier{Width: time.Minute, Keep: keep}, tiers.Tier{Width: time.Hour, Keep: keep})

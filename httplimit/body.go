@@ -186,7 +186,7 @@ func readUpTo(r io.Reader, limit, announced int64) ([]byte, error) {
 func (q *request) plain() ([]byte, error) {
 	for _, line := range q.in.Header["Content-Encoding"] {
 		if line != "" && !strings.EqualFold(line, "identity") {
-			return nil, &ValueError{http.StatusUnsupportedMediaType, wholeBody, "the body has a Content-Encoding", nil}
+			return nil, &ValueError{http.StatusUnsupportedMediaType, wholeBody, "the body has a Content-Encoding, want none", nil}
 		}
 	}
 	return q.bytes()

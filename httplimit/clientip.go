@@ -74,22 +74,21 @@ func (c *ClientIP) Of(r *http.Request) netip.Addr {
 // check names the field that makes no sense.
 func (c ClientIP) check() error {
 	if c.Header != "" && len(c.Proxies) == 0 {
-		return fmt.Errorf("httplimit: ClientIP.Header %q: without ClientIP.Proxies nobody is believed", c.Header)
+		return fmt.Errorf("ClientIP.Header is %q, but ClientIP.Proxies is empty, want the addresses of the proxies that set the header", c.Header)
 	}
 	for i := range len(c.Header) {
 		if !isTokenByte(c.Header[i]) {
-			return fmt.Errorf("httplimit: ClientIP.Header %q: not the name of a header", c.Header)
+			return fmt.Errorf("ClientIP.Header is %q, want the name of a header such as \"X-Forwarded-For\"", c.Header)
 		}
 	}
 	for i, p := range c.Proxies {
 		switch {
 		case !p.IsValid():
-			return fmt.Errorf("httplimit: ClientIP.Proxies[%d]: %s, such as the zero Prefix", i, p)
+			return fmt.Errorf("ClientIP.Proxies[%d] is an %s, want one such as 10.0.0.0/8", i, p)
 		case p != p.Masked():
-			return fmt.Errorf("httplimit: ClientIP.Proxies[%d] %q: has bits behind its length, want %s", i, p, p.Masked())
+			return fmt.Errorf("ClientIP.Proxies[%d] is %s, want %s: bits beyond the length must be zero", i, p, p.Masked())
 		case unmapPrefix(p).Bits() == 0:
-			// Who trusts every address has no client left.
-			return fmt.Errorf("httplimit: ClientIP.Proxies[%d] %q: everybody is a proxy, and nobody a client", i, p)
+			return fmt.Errorf("ClientIP.Proxies[%d] is %s, want a prefix that leaves addresses for clients", i, p)
 		}
 	}
 	return nil

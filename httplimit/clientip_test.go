@@ -250,20 +250,20 @@ func TestCheckNamesTheField(t *testing.T) {
 		{"", ClientIP{Proxies: someProxies}},
 		{"", ClientIP{someProxies, "forwarded"}},
 		{"", ClientIP{[]netip.Prefix{prefix("10.0.0.1/32"), prefix("::ffff:10.0.0.1/128")}, "CF-Connecting-IP"}},
-		{`ClientIP.Header "Forwarded": without ClientIP.Proxies`, ClientIP{Header: "Forwarded"}},
-		{`ClientIP.Header "X-Real-IP:": not the name`, ClientIP{someProxies, "X-Real-IP:"}},
-		{`ClientIP.Header " ": not the name`, ClientIP{someProxies, " "}},
-		{`ClientIP.Header "X-Réal": not the name`, ClientIP{someProxies, "X-Réal"}},
-		{`ClientIP.Proxies[0]: invalid Prefix`, ClientIP{Proxies: []netip.Prefix{{}}}},
-		{`ClientIP.Proxies[1] "10.0.0.1/8": has bits behind its length, want 10.0.0.0/8`, ClientIP{Proxies: []netip.Prefix{someProxies[0], prefix("10.0.0.1/8")}}},
-		{`ClientIP.Proxies[0] "0.0.0.0/0": everybody`, ClientIP{Proxies: []netip.Prefix{prefix("0.0.0.0/0")}}},
-		{`ClientIP.Proxies[0] "::/0": everybody`, ClientIP{Proxies: []netip.Prefix{prefix("::/0")}}},
-		{`ClientIP.Proxies[0] "::ffff:0.0.0.0/96": everybody`, ClientIP{Proxies: []netip.Prefix{prefix("::ffff:0.0.0.0/96")}}},
+		{`ClientIP.Header is "Forwarded", but ClientIP.Proxies is empty, want the addresses of the proxies that set the header`, ClientIP{Header: "Forwarded"}},
+		{`ClientIP.Header is "X-Real-IP:", want the name of a header such as "X-Forwarded-For"`, ClientIP{someProxies, "X-Real-IP:"}},
+		{`ClientIP.Header is " ", want the name of a header such as "X-Forwarded-For"`, ClientIP{someProxies, " "}},
+		{`ClientIP.Header is "X-Réal", want the name of a header such as "X-Forwarded-For"`, ClientIP{someProxies, "X-Réal"}},
+		{`ClientIP.Proxies[0] is an invalid Prefix, want one such as 10.0.0.0/8`, ClientIP{Proxies: []netip.Prefix{{}}}},
+		{`ClientIP.Proxies[1] is 10.0.0.1/8, want 10.0.0.0/8: bits beyond the length must be zero`, ClientIP{Proxies: []netip.Prefix{someProxies[0], prefix("10.0.0.1/8")}}},
+		{`ClientIP.Proxies[0] is 0.0.0.0/0, want a prefix that leaves addresses for clients`, ClientIP{Proxies: []netip.Prefix{prefix("0.0.0.0/0")}}},
+		{`ClientIP.Proxies[0] is ::/0, want a prefix that leaves addresses for clients`, ClientIP{Proxies: []netip.Prefix{prefix("::/0")}}},
+		{`ClientIP.Proxies[0] is ::ffff:0.0.0.0/96, want a prefix that leaves addresses for clients`, ClientIP{Proxies: []netip.Prefix{prefix("::ffff:0.0.0.0/96")}}},
 	} {
 		if row.want == "" {
 			require.NoError(t, row.c.check(), "%v", row.c)
 		} else {
-			require.ErrorContains(t, row.c.check(), "httplimit: "+row.want)
+			require.EqualError(t, row.c.check(), row.want)
 		}
 	}
 }

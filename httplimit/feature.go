@@ -52,7 +52,7 @@ func By(kind string, v Value) Feature {
 
 func checkValue(kind string, v Value) error {
 	if v == nil {
-		return fmt.Errorf("httplimit: feature %q: the Value is nil", kind)
+		return fmt.Errorf("the Value is nil, want a function such as Form(%q)", kind)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func Form(field string) Value {
 			return "", err
 		}
 		if len(files[field]) > 0 {
-			return "", badRequest(place, "a file")
+			return "", badRequest(place, "is a file, want text")
 		}
 		return same(form[field], place)
 	})

@@ -53,14 +53,14 @@ func fieldOf(data []byte, path [][]byte) (text, reason string) {
 			return "", ""
 		}
 		if data[0] != '{' {
-			return "", "not in an object"
+			return "", "is not in an object"
 		}
 		value, n := member(data, name)
 		if n == 0 {
 			return "", ""
 		}
 		if n > 1 {
-			return "", "a key comes twice"
+			return "", "has a key twice on its path"
 		}
 		data = value
 	}
@@ -76,7 +76,7 @@ func fieldOf(data []byte, path [][]byte) (text, reason string) {
 		}
 		return string(value), ""
 	}
-	return "", "neither a string nor a whole number"
+	return "", "is neither a string nor a whole number"
 }
 
 // member is the last value in object whose key is name, and how many there are.

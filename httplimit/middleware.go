@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -94,35 +95,17 @@ type middleware struct {
 // would be limited.
 func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Limiter == nil {
-		return nil, errors.New("httplimit: the limiter is nil")
+		return nil, errors.New("httplimit: Config.Limiter is nil, want one of limiter.New")
 	}
 	rules := cfg.Limiter.Rules(cfg.Event)
 	if len(rules) == 0 {
-		return nil, fmt.Errorf("httplimit: event %q has no rules", cfg.Event)
+		return nil, fmt.Errorf("httplimit: Config.Event is %q, but Config.Limiter has rules for %s only", cfg.Event, words.Quoted(cfg.Limiter.Events()))
 	}
-	for _, f := range cfg.Features {
-		switch {
-		case f.err != nil:
-			return nil, fmt.Errorf("%w, event %q", f.err, cfg.Event)
-		case f.find == nil:
-			return nil, fmt.Errorf("httplimit: event %q: a feature is the zero Feature", cfg.Event)
-		case !slices.ContainsFunc(rules, func(r limiter.Rule) bool { return r.Kind == f.kind }):
-			return nil, fmt.Errorf("httplimit: event %q: no rule is by %q, which a feature is", cfg.Event, f.kind)
-		}
-	}
-	limits := false
-	for _, r := range rules {
-		found := slices.ContainsFunc(cfg.Features, func(f Feature) bool { return f.kind == r.Kind })
-		if !found && r.IfMissing == limiter.Deny {
-			return nil, fmt.Errorf("httplimit: event %q: no feature is a %q, which a rule is by", cfg.Event, r.Kind)
-		}
-		limits = limits || found || r.IfMissing == limiter.Share
-	}
-	if !limits {
-		return nil, fmt.Errorf("httplimit: event %q: no features, and all rules are skipped without", cfg.Event)
+	if err := checkFeatures(&cfg, rules); err != nil {
+		return nil, fmt.Errorf("httplimit: Config.Features%w", err)
 	}
 	if cfg.Refuse > Silently {
-		return nil, fmt.Errorf("httplimit: event %q: Refuse is %d, want TooManyRequests, Forbidden or Silently", cfg.Event, cfg.Refuse)
+		return nil, fmt.Errorf("httplimit: Config.Refuse is %d, want TooManyRequests (0), Forbidden (1) or Silently (2)", cfg.Refuse)
 	}
 	if cfg.Show == nil {
 		cfg.Show = []string{limiter.KindIP}
@@ -136,6 +119,41 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
+}
+
+// checkFeatures holds the kinds of cfg.Features against those of rules.
+func checkFeatures(cfg *Config, rules []limiter.Rule) error {
+	var ruled, found []string
+	for _, r := range rules {
+		ruled = append(ruled, r.Kind)
+	}
+	for i, f := range cfg.Features {
+		switch {
+		case f.err != nil:
+			return fmt.Errorf("[%d] has kind %q: %w", i, f.kind, f.err)
+		case f.find == nil:
+			return fmt.Errorf("[%d] is the zero Feature, want one of IP, Email or By", i)
+		case !slices.Contains(ruled, f.kind):
+			return fmt.Errorf(" has kind %q, but event %q has rules by %s only", f.kind, cfg.Event, words.Quoted(ruled))
+		case !slices.Contains(found, f.kind):
+			found = append(found, f.kind)
+		}
+	}
+	has := "nothing"
+	if len(found) > 0 {
+		has = "kind " + words.Quoted(found) + " only"
+	}
+	skips := len(found) == 0
+	for _, r := range rules {
+		if r.IfMissing == limiter.Deny && !slices.Contains(found, r.Kind) {
+			return fmt.Errorf(" has %s, but event %q has a rule by %q that denies a request without (IfMissing is %s)", has, cfg.Event, r.Kind, r.IfMissing)
+		}
+		skips = skips && r.IfMissing == limiter.Skip
+	}
+	if skips {
+		return fmt.Errorf(" has %s, but event %q has only rules that skip a request without (IfMissing is %s)", has, cfg.Event, limiter.Skip)
+	}
+	return nil
 }
 
 // reads tells of a method that it only reads: RFC 9110, section 9.2.1.
@@ -194,9 +212,9 @@ func (m *middleware) ask(q *request) (limiter.Verdict, error) {
 		case errors.As(err, &known):
 			return limiter.Verdict{}, err
 		case err != nil:
-			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", "what the request costs cannot be told", err}
+			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", "is unknown for this request", err}
 		case n < 1 || n > counter.MaxCount:
-			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", "is out of range", nil}
+			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", fmt.Sprintf("is out of range, want 1 to %d", int64(counter.MaxCount)), nil}
 		}
 	}
 	return m.Limiter.AllowN(q.in.Context(), m.Event, n, traits...)

@@ -153,18 +153,18 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		want string
 		cfg  httplimit.Config
 	}{
-		{`httplimit: the limiter is nil`, httplimit.Config{Event: "signup", Features: both}},
-		{`httplimit: event "" has no rules`, httplimit.Config{Limiter: lim, Features: both}},
-		{`httplimit: event "sign-up" has no rules`, httplimit.Config{Limiter: lim, Event: "sign-up", Features: both}},
-		{`httplimit: event "signup": no feature is a "ip", which a rule is by`, httplimit.Config{Limiter: lim, Event: "signup"}},
-		{`httplimit: event "signup": no feature is a "email", which a rule is by`, httplimit.Config{Limiter: lim, Event: "signup", Features: both[:1]}},
-		{`httplimit: event "signup": no rule is by "user", which a feature is`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, byUser)}},
-		{`httplimit: event "signup": a feature is the zero Feature`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Feature{})}},
-		{`httplimit: event "export": no features, and all rules are skipped without`, httplimit.Config{Limiter: lim, Event: "export"}},
-		{`httplimit: event "signup": Refuse is 3, want TooManyRequests, Forbidden or Silently`, httplimit.Config{Limiter: lim, Event: "signup", Features: both, Refuse: 3}},
-		{`httplimit: feature "email": the Value is nil, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Email(nil))}},
-		{`httplimit: feature "ip": the Value is nil, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.By("ip", nil))}},
-		{`httplimit: ClientIP.Header "Forwarded": without ClientIP.Proxies nobody is believed, event "signup"`, httplimit.Config{Limiter: lim, Event: "signup", Features: ip(httplimit.ClientIP{Header: "Forwarded"})}},
+		{`httplimit: Config.Limiter is nil, want one of limiter.New`, httplimit.Config{Event: "signup", Features: both}},
+		{`httplimit: Config.Event is "", but Config.Limiter has rules for "export" and "signup" only`, httplimit.Config{Limiter: lim, Features: both}},
+		{`httplimit: Config.Event is "sign-up", but Config.Limiter has rules for "export" and "signup" only`, httplimit.Config{Limiter: lim, Event: "sign-up", Features: both}},
+		{`httplimit: Config.Features has nothing, but event "signup" has a rule by "ip" that denies a request without (IfMissing is Deny)`, httplimit.Config{Limiter: lim, Event: "signup"}},
+		{`httplimit: Config.Features has kind "ip" only, but event "signup" has a rule by "email" that denies a request without (IfMissing is Deny)`, httplimit.Config{Limiter: lim, Event: "signup", Features: both[:1]}},
+		{`httplimit: Config.Features has kind "user", but event "signup" has rules by "ip" and "email" only`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, byUser)}},
+		{`httplimit: Config.Features[2] is the zero Feature, want one of IP, Email or By`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Feature{})}},
+		{`httplimit: Config.Features has nothing, but event "export" has only rules that skip a request without (IfMissing is Skip)`, httplimit.Config{Limiter: lim, Event: "export"}},
+		{`httplimit: Config.Refuse is 3, want TooManyRequests (0), Forbidden (1) or Silently (2)`, httplimit.Config{Limiter: lim, Event: "signup", Features: both, Refuse: 3}},
+		{`httplimit: Config.Features[2] has kind "email": the Value is nil, want a function such as Form("email")`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Email(nil))}},
+		{`httplimit: Config.Features[2] has kind "ip": the Value is nil, want a function such as Form("ip")`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.By("ip", nil))}},
+		{`httplimit: Config.Features[0] has kind "ip": ClientIP.Header is "Forwarded", but ClientIP.Proxies is empty, want the addresses of the proxies that set the header`, httplimit.Config{Limiter: lim, Event: "signup", Features: ip(httplimit.ClientIP{Header: "Forwarded"})}},
 	} {
 		limit, err := httplimit.New(row.cfg)
 		require.EqualError(t, err, row.want)
@@ -252,11 +252,11 @@ func TestCost(t *testing.T) {
 		{"all", func(*http.Request) (int64, error) { return 10, nil }, 200, `"10/d";r=0;t=86401`},
 		{"more than ever", func(*http.Request) (int64, error) { return 11, nil }, 429, ""},
 		{"the largest number", func(*http.Request) (int64, error) { return counter.MaxCount, nil }, 429, ""},
-		{"zero", func(*http.Request) (int64, error) { return 0, nil }, 400, "cost: is out of range"},
-		{"negative", func(*http.Request) (int64, error) { return -1, nil }, 400, "cost: is out of range"},
-		{"lowest", func(*http.Request) (int64, error) { return math.MinInt64, nil }, 400, "cost: is out of range"},
-		{"huge", func(*http.Request) (int64, error) { return counter.MaxCount + 1, nil }, 400, "cost: is out of range"},
-		{"error", func(*http.Request) (int64, error) { return 1, broken }, 400, "cost: what the request costs cannot be told"},
+		{"zero", func(*http.Request) (int64, error) { return 0, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
+		{"negative", func(*http.Request) (int64, error) { return -1, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
+		{"lowest", func(*http.Request) (int64, error) { return math.MinInt64, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
+		{"huge", func(*http.Request) (int64, error) { return counter.MaxCount + 1, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
+		{"error", func(*http.Request) (int64, error) { return 1, broken }, 400, "cost: is unknown for this request"},
 		{"ValueError", func(*http.Request) (int64, error) {
 			return 1, fmt.Errorf("%w", &httplimit.ValueError{Status: 422, Place: "seats", Reason: "are too many"})
 		}, 422, "seats: are too many"},

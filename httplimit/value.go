@@ -82,7 +82,7 @@ func same(texts []string, place string) (string, error) {
 	}
 	for _, text := range texts[1:] {
 		if text != texts[0] {
-			return "", badRequest(place, "two different values")
+			return "", badRequest(place, "has two different values, want one")
 		}
 	}
 	return texts[0], nil

@@ -81,7 +81,7 @@ func TestHeader(t *testing.T) {
 			if c.lines != nil {
 				r.Header["X-Token"] = c.lines
 			}
-			requireValue(t, httplimit.Header(c.header), r, c.want, c.status, "two different values")
+			requireValue(t, httplimit.Header(c.header), r, c.want, c.status, "has two different values, want one")
 		})
 	}
 }
@@ -119,7 +119,7 @@ func TestCookie(t *testing.T) {
 			if c.lines != nil {
 				r.Header["Cookie"] = c.lines
 			}
-			requireValue(t, httplimit.Cookie("sid"), r, c.want, c.status, "two different values")
+			requireValue(t, httplimit.Cookie("sid"), r, c.want, c.status, "has two different values, want one")
 		})
 	}
 	r := newRequest("GET", "", "", "")
@@ -155,7 +155,7 @@ func TestBasicUser(t *testing.T) {
 			if c.lines != nil {
 				r.Header["Authorization"] = c.lines
 			}
-			requireValue(t, httplimit.BasicUser(), r, c.want, c.status, "two different values")
+			requireValue(t, httplimit.BasicUser(), r, c.want, c.status, "has two different values, want one")
 		})
 	}
 }
@@ -187,15 +187,15 @@ func TestForm(t *testing.T) {
 		{"case counts", "GET", "Email=a", "", "", "", 0, ""},
 		{"empty", "GET", "email=", "", "", "", 0, ""},
 		{"query, twice the same", "GET", "email=a&email=a", "", "", "a", 0, ""},
-		{"query, two different", "GET", "email=a&email=" + secret, "", "", "", 400, "two different values"},
-		{"query, empty and something", "GET", "email=&email=" + secret, "", "", "", 400, "two different values"},
+		{"query, two different", "GET", "email=a&email=" + secret, "", "", "", 400, "has two different values, want one"},
+		{"query, empty and something", "GET", "email=&email=" + secret, "", "", "", 400, "has two different values, want one"},
 		{"query of a JSON request", "POST", "email=a", "application/json", `{"email":"b"}`, "a", 0, ""},
 
 		{"body", "POST", "", urlencoded, "email=a", "a", 0, ""},
 		{"body, with a charset", "PUT", "", urlencoded + "; charset=UTF-8", "email=a", "a", 0, ""},
 		{"body, the type's case", "PATCH", "", "Application/X-WWW-Form-URLencoded", "email=a", "a", 0, ""},
 		{"body and query agree", "POST", "email=a", urlencoded, "email=a", "a", 0, ""},
-		{"body and query differ", "POST", "email=" + secret, urlencoded, "email=a", "", 400, "two different values"},
+		{"body and query differ", "POST", "email=" + secret, urlencoded, "email=a", "", 400, "has two different values, want one"},
 		{"the body of a GET is none", "GET", "email=a", urlencoded, "email=b", "a", 0, ""},
 		{"the body of a DELETE is none", "DELETE", "", urlencoded, "email=b", "", 0, ""},
 		{"the body of an unknown type is none", "POST", "email=a", "", "email=b", "a", 0, ""},
@@ -207,11 +207,11 @@ func TestForm(t *testing.T) {
 		{"multipart", "POST", "", multiparts, email("a") + end, "a", 0, ""},
 		{"multipart of a GET counts", "GET", "", multiparts, email("a") + end, "a", 0, ""},
 		{"multipart, twice the same", "POST", "", multiparts, email("a") + email("a") + end, "a", 0, ""},
-		{"multipart, two different", "POST", "", multiparts, email("a") + email(secret) + end, "", 400, "two different values"},
-		{"multipart and query differ", "POST", "email=a", multiparts, email(secret) + end, "", 400, "two different values"},
+		{"multipart, two different", "POST", "", multiparts, email("a") + email(secret) + end, "", 400, "has two different values, want one"},
+		{"multipart and query differ", "POST", "email=a", multiparts, email(secret) + end, "", 400, "has two different values, want one"},
 		{"multipart, a file beside it", "POST", "", multiparts, email("a") + part(`name="x"; filename="x"`, "y") + end, "a", 0, ""},
-		{"multipart, it is a file", "POST", "", multiparts, part(`name="email"; filename="x"`, secret) + end, "", 400, "a file"},
-		{"multipart, a file too", "POST", "", multiparts, email("a") + part(`name="email"; filename="x"`, secret) + end, "", 400, "a file"},
+		{"multipart, it is a file", "POST", "", multiparts, part(`name="email"; filename="x"`, secret) + end, "", 400, "is a file, want text"},
+		{"multipart, a file too", "POST", "", multiparts, email("a") + part(`name="email"; filename="x"`, secret) + end, "", 400, "is a file, want text"},
 		{"multipart, no boundary", "POST", "", "multipart/form-data", email(secret) + end, "", 400, "form is malformed"},
 		{"multipart, cut off", "POST", "", multiparts, email(secret), "", 400, "form is malformed"},
 		{"multipart, malformed query", "POST", "%", multiparts, email(secret) + end, "", 400, "form is malformed"},
@@ -248,7 +248,7 @@ func TestFormParsedBefore(t *testing.T) {
 		form, parts := r.Form, r.MultipartForm
 		requireValue(t, httplimit.Form("email"), r, "a", 0, "")
 		form["email"] = append(form["email"], "changed")
-		requireValue(t, httplimit.Form("email"), r, "", 400, "two different values")
+		requireValue(t, httplimit.Form("email"), r, "", 400, "has two different values, want one")
 		require.Same(t, parts, r.MultipartForm)
 	})
 	t.Run("but not the multipart body, which the handler may parse yet", func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestFormParsedBefore(t *testing.T) {
 			require.NoError(t, r.ParseForm())
 			before := len(r.Form["email"])
 			r.Form["email"] = slices.Grow(r.Form["email"], 8)
-			requireValue(t, httplimit.Form("email"), r, "a", want, "two different values")
+			requireValue(t, httplimit.Form("email"), r, "a", want, "has two different values, want one")
 			require.Len(t, r.Form["email"], before)
 			require.Empty(t, r.Form["email"][:8][before], "nor behind its end")
 			require.Empty(t, r.PostForm)
@@ -283,9 +283,9 @@ func TestJSON(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	const (
 		malformed = "the body is not JSON"
-		twice     = "a key comes twice"
-		object    = "not in an object"
-		scalar    = "neither a string nor a whole number"
+		twice     = "has a key twice on its path"
+		object    = "is not in an object"
+		scalar    = "is neither a string nor a whole number"
 	)
 	for _, c := range []struct {
 		name, body, path, want string
@@ -380,13 +380,13 @@ func TestErrorsNameTheField(t *testing.T) {
 	_, err = httplimit.Form("email")(newRequest("POST", "", urlencoded, strings.Repeat("x", 2<<20)))
 	require.EqualError(t, err, `httplimit: form field "email": the body has more than 1048576 bytes`)
 	_, err = httplimit.JSON("user", "email")(newRequest("POST", "", "", `{"user":{"email":true}}`))
-	require.EqualError(t, err, `httplimit: JSON field "user.email": neither a string nor a whole number`)
+	require.EqualError(t, err, `httplimit: JSON field "user.email": is neither a string nor a whole number`)
 	r := newRequest("GET", "", "", "")
 	r.Header = http.Header{"X-Token": {"a", "b"}, "Cookie": {"sid=1; sid=2"}}
 	_, err = httplimit.Header("x-token")(r)
-	require.EqualError(t, err, `httplimit: header "X-Token": two different values`)
+	require.EqualError(t, err, `httplimit: header "X-Token": has two different values, want one`)
 	_, err = httplimit.Cookie("sid")(r)
-	require.EqualError(t, err, `httplimit: cookie "sid": two different values`)
+	require.EqualError(t, err, `httplimit: cookie "sid": has two different values, want one`)
 }
 
 // A body that a handler cannot have understood without decoding it is refused:

@@ -195,9 +195,9 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 		want     string
 		is       error
 	}{
-		{"an event without rules", ctx, "logout", traits(ip("192.0.2.1")), `limiter: event "logout" has no rules`, nil},
-		{"no event", ctx, "", traits(ip("192.0.2.1")), `limiter: event "" has no rules`, nil},
-		{"no address", ctx, "signup", traits(ip("192.0.2.1"), limiter.Email("nobody")), `limiter: not an e-mail address, event "signup"`, func() error { e := limiter.Email("nobody"); return e.Err() }()},
+		{"an event without rules", ctx, "logout", traits(ip("192.0.2.1")), `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
+		{"no event", ctx, "", traits(ip("192.0.2.1")), `limiter: event "" has no rules, which "login" and "signup" have`, nil},
+		{"no address", ctx, "signup", traits(ip("192.0.2.1"), limiter.Email("nobody")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, func() error { e := limiter.Email("nobody"); return e.Err() }()},
 		{"the caller is gone", canceled, "signup", traits(ip("192.0.2.1")), `limiter: event "signup": context canceled`, context.Canceled},
 		{"the caller is late", expired, "signup", traits(ip("192.0.2.1")), `limiter: event "signup": context deadline exceeded`, context.DeadlineExceeded},
 		{"gone, and nothing to ask", canceled, "login", nil, `limiter: event "login": context canceled`, context.Canceled},

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // decide is the way of every call.
 func (l *Limiter) decide(ctx context.Context, event string, n int64, features []Trait, peek bool) (v Verdict, err error) {
 	rules, known := l.rules[event]
 	if !known {
-		return Verdict{}, fmt.Errorf("limiter: event %q has no rules", event)
+		return Verdict{}, fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
 	}
 	if n < 1 || n > counter.MaxCount {
 		return Verdict{}, fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
@@ -185,7 +186,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 		late <- err == nil && q.open
 	}
 	if err == nil {
-		err = fmt.Errorf("%w: no answer within %s", counter.ErrStore, l.timeout)
+		err = fmt.Errorf("%w: no answer within Config.Timeout of %s", counter.ErrStore, l.timeout)
 	}
 	return counter.Verdict{}, fmt.Errorf("limiter: event %q: %w", q.event, err)
 }

@@ -18,7 +18,7 @@ const (
 	maxLabel = 63
 )
 
-var errEmail = errors.New("limiter: not an e-mail address")
+var errEmail = errors.New(`limiter: feature "email" is not an e-mail address, want local-part@domain`)
 
 // Email is the feature "email": the address in small letters, without quotes and
 // without a comment behind it, its domain as ASCII. White space around it is

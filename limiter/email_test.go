@@ -157,7 +157,7 @@ func TestTextThatIsNoEmail(t *testing.T) {
 		{"a megabyte", strings.Repeat(long, 16<<10) + "@example.org"},
 	} {
 		trait := limiter.Email(row.text)
-		require.EqualError(t, trait.Err(), "limiter: not an e-mail address", "%s: %q", row.name, row.text)
+		require.EqualError(t, trait.Err(), `limiter: feature "email" is not an e-mail address, want local-part@domain`, "%s: %q", row.name, row.text)
 		require.False(t, trait.Missing(), row.name)
 
 		lim := onMemory(t, by("email", "9/d"))

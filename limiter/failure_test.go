@@ -191,7 +191,7 @@ func TestTimeout(t *testing.T) {
 			require.Equal(t, row.want, v.Outcome(), row.name)
 			if row.want != limiter.Admitted {
 				if row.deaf { // else the store itself may be first to say so
-					require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within `+row.takes.String(), row.name)
+					require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within Config.Timeout of `+row.takes.String(), row.name)
 				}
 				require.ErrorContains(t, v.Degraded, `event "signup": `, row.name)
 				require.ErrorIs(t, v.Degraded, counter.ErrStore, row.name)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -58,10 +60,10 @@ type Limiter struct {
 // of cfg, that is wrong.
 func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if c == nil {
-		return nil, errors.New("limiter: the counter is nil")
+		return nil, errors.New("limiter: the counter is nil, want one of counter.New")
 	}
 	if len(cfg.Rules) == 0 {
-		return nil, errors.New("limiter: no rules, want at least one")
+		return nil, errors.New("limiter: Config.Rules is empty, want at least one rule")
 	}
 	canon, err := newCanon(&cfg)
 	if err != nil {
@@ -74,16 +76,20 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	case cfg.Timeout == 0:
 		l.timeout = DefaultTimeout
 	}
-	for _, rule := range cfg.Rules {
-		if err := rule.check(c); err != nil {
-			return nil, err
+	for i, rule := range cfg.Rules {
+		err := rule.check(c, cfg.Rules[:i])
+		if err == nil {
+			l.rules[rule.Event], err = merge(l.rules[rule.Event], rule, c)
 		}
-		if l.rules[rule.Event], err = merge(l.rules[rule.Event], rule, c); err != nil {
-			return nil, err
+		if err != nil {
+			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d]%w", rule, i, err)
 		}
 	}
 	return l, nil
 }
+
+// Events lists the events that have rules, in alphabetical order.
+func (l *Limiter) Events() []string { return slices.Sorted(maps.Keys(l.rules)) }
 
 // Rules are the rules of an event, one for each kind, in the order in which
 // they were first given. There are none if the event is unknown.

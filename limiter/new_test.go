@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,48 +31,53 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		want  string
 		rules []limiter.Rule
 	}{
-		{"nothing to limit by", "limiter: no rules, want at least one", nil},
-		{"no event", `limiter: rule "" by "ip": the event is empty`, []limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("5/h")}}},
-		{"no kind", `limiter: rule "signup" by "": the kind is empty`, []limiter.Rule{by("", "5/h")}},
-		{"a colon", `limiter: rule "signup" by "user:id": want a kind of printable ASCII without colon`, []limiter.Rule{by("user:id", "5/h")}},
-		{"a tab", `limiter: rule "signup" by "user\tid": want a kind of printable ASCII`, []limiter.Rule{by("user\tid", "5/h")}},
-		{"a newline", `limiter: rule "signup" by "ip\n": want a kind of printable ASCII`, []limiter.Rule{by("ip\n", "5/h")}},
-		{"DEL", `limiter: rule "signup" by "ip\x7f": want a kind of printable ASCII`, []limiter.Rule{by("ip\x7f", "5/h")}},
-		{"not ASCII", `limiter: rule "signup" by "gerät": want a kind of printable ASCII`, []limiter.Rule{by("gerät", "5/h")}},
-		{"not even text", `limiter: rule "signup" by "\xff": want a kind of printable ASCII`, []limiter.Rule{by("\xff", "5/h")}},
-		{"the second is wrong", `limiter: rule "signup" by "": the kind is empty`, []limiter.Rule{by("ip", "5/h"), by("", "5/h")}},
+		{"nothing to limit by", "limiter: Config.Rules is empty, want at least one rule", nil},
+		{"no event", `limiter: rule "" by "ip": Config.Rules[0].Event is empty, want a name such as "signup"`, []limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("5/h")}}},
+		{"no kind", `limiter: rule "signup" by "": Config.Rules[0].Kind is empty, want a name such as "ip"`, []limiter.Rule{by("", "5/h")}},
+		{"a colon", `limiter: rule "signup" by "user:id": Config.Rules[0].Kind is "user:id", want printable ASCII without colon`, []limiter.Rule{by("user:id", "5/h")}},
+		{"a tab", `limiter: rule "signup" by "user\tid": Config.Rules[0].Kind is "user\tid", want printable ASCII without colon`, []limiter.Rule{by("user\tid", "5/h")}},
+		{"a newline", `limiter: rule "signup" by "ip\n": Config.Rules[0].Kind is "ip\n", want printable ASCII without colon`, []limiter.Rule{by("ip\n", "5/h")}},
+		{"DEL", `limiter: rule "signup" by "ip\x7f": Config.Rules[0].Kind is "ip\x7f", want printable ASCII without colon`, []limiter.Rule{by("ip\x7f", "5/h")}},
+		{"not ASCII", `limiter: rule "signup" by "gerät": Config.Rules[0].Kind is "gerät", want printable ASCII without colon`, []limiter.Rule{by("gerät", "5/h")}},
+		{"not even text", `limiter: rule "signup" by "\xff": Config.Rules[0].Kind is "\xff", want printable ASCII without colon`, []limiter.Rule{by("\xff", "5/h")}},
+		{"the second is wrong", `limiter: rule "signup" by "": Config.Rules[1].Kind is empty, want a name such as "ip"`, []limiter.Rule{by("ip", "5/h"), by("", "5/h")}},
 
-		{"no limits", `limiter: rule "signup" by "ip": counter: no limits, want at least one`, []limiter.Rule{raw()}},
-		{"less than nothing", `limiter: rule "signup" by "ip": counter: limit -1/h: max -1`, []limiter.Rule{raw(counter.Limit{Max: -1, Per: time.Hour})}},
-		{"too many", `limiter: rule "signup" by "ip": counter: limit 9007199254740992/h: max`, []limiter.Rule{raw(counter.Limit{Max: counter.MaxCount + 1, Per: time.Hour})}},
-		{"a short window", `limiter: rule "signup" by "ip": counter: limit 1/ms: window 1ms`, []limiter.Rule{raw(counter.Limit{Max: 1, Per: time.Millisecond})}},
-		{"a long window", `limiter: rule "signup" by "ip": counter: limit 1/367d: window 367d`, []limiter.Rule{raw(counter.Limit{Max: 1, Per: 367 * 24 * time.Hour})}},
-		{"no window", `limiter: rule "signup" by "ip": counter: limit 1/0s: window 0s`, []limiter.Rule{raw(counter.Limit{Max: 1})}},
-		{"beyond any", `limiter: rule "signup" by "ip": counter: limit 1/`, []limiter.Rule{raw(counter.Limit{Max: 1, Per: math.MaxInt64})}},
-		{"longer than the ladder keeps", `limiter: rule "signup" by "ip": counter: limit 10/7d: tiers: a window of 7d is longer`, []limiter.Rule{by("ip", "10/h, 10/7d")}},
-		{"finer than the ladder", `limiter: rule "signup" by "ip": counter: limit 2/100ms: tiers: a window of 100ms would be read in buckets of 1s`, []limiter.Rule{by("ip", "2/100ms, 10/h")}},
+		{"no limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: `, []limiter.Rule{raw()}},
+		{"less than nothing", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit -1/h: `, []limiter.Rule{raw(counter.Limit{Max: -1, Per: time.Hour})}},
+		{"too many", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 9007199254740992/h: `, []limiter.Rule{raw(counter.Limit{Max: counter.MaxCount + 1, Per: time.Hour})}},
+		{"a short window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 1/ms: `, []limiter.Rule{raw(counter.Limit{Max: 1, Per: time.Millisecond})}},
+		{"a long window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 1/367d: `, []limiter.Rule{raw(counter.Limit{Max: 1, Per: 367 * 24 * time.Hour})}},
+		{"no window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 1/0s: `, []limiter.Rule{raw(counter.Limit{Max: 1})}},
+		{"beyond any", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 1/`, []limiter.Rule{raw(counter.Limit{Max: 1, Per: math.MaxInt64})}},
+		{"longer than the ladder keeps", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 10/7d: `, []limiter.Rule{by("ip", "10/h, 10/7d")}},
+		{"finer than the ladder", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 2/100ms: `, []limiter.Rule{by("ip", "2/100ms, 10/h")}},
 
-		{"the same twice", `limiter: rule "signup" by "ip" is there twice: 5/h and 5/h`, []limiter.Rule{by("ip", "5/h"), by("ip", "5/h")}},
-		{"with another max", `limiter: rule "signup" by "ip" is there twice: 5/h and 6/h`, []limiter.Rule{by("ip", "5/h, 9/d"), by("user", "1/h"), by("ip", "8/m, 6/h")}},
-		{"two limits of one window", `limiter: rule "signup" by "ip": two limits of one window: 5/h and 6/h`, []limiter.Rule{by("ip", "5/h, 9/d, 6/h")}},
-		{"written otherwise", `limiter: rule "signup" by "ip": two limits of one window: 5/h and 6/h`, []limiter.Rule{by("ip", "5/60m, 6/h")}},
-		{"two of one window in a rule to be merged", `limiter: rule "signup" by "ip": two limits of one window: 8/d and 9/d`, []limiter.Rule{by("ip", "5/h"), by("ip", "8/d, 9/d")}},
-		{"open and closed", `limiter: rule "signup" by "ip" is there twice, with different policies: OnFailure Closed and Open, IfMissing Deny and Deny`,
+		{"the same twice", `limiter: rule "signup" by "ip": Config.Rules[1].Limits has 5/h, but Config.Rules[0] has 5/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "5/h")}},
+		{"with another max", `limiter: rule "signup" by "ip": Config.Rules[2].Limits has 6/h, but Config.Rules[0] has 5/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h, 9/d"), by("user", "1/h"), by("ip", "8/m, 6/h")}},
+		{"twice, both merged", `limiter: rule "signup" by "ip": Config.Rules[2].Limits has 6/h, but Config.Rules[1] has 5/h, want one limit for each window`, []limiter.Rule{by("ip", "9/d"), by("ip", "5/h"), by("ip", "6/h")}},
+		{"two limits of one window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h, 9/d, 6/h")}},
+		{"written otherwise", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/60m, 6/h")}},
+		{"two of one window in a rule to be merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits has 8/d and 9/d, want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "8/d, 9/d")}},
+		{"open and closed", `limiter: rule "signup" by "ip": Config.Rules[1].OnFailure is Open, but Config.Rules[0] has Closed, want one policy for an event and kind`,
 			[]limiter.Rule{by("ip", "5/h"), onFailure(limiter.Open, by("ip", "9/d"))}},
-		{"deny and share", `limiter: rule "signup" by "ip" is there twice, with different policies: OnFailure Closed and Closed, IfMissing Skip and Share`,
+		{"skip and share", `limiter: rule "signup" by "ip": Config.Rules[1].IfMissing is Share, but Config.Rules[0] has Skip, want one policy for an event and kind`,
 			[]limiter.Rule{ifMissing(limiter.Skip, by("ip", "5/h")), ifMissing(limiter.Share, by("ip", "9/d"))}},
-		{"33 limits", `limiter: rule "signup" by "ip": counter: 33 limits, want at most 32`, []limiter.Rule{windows(1, 33)}},
-		{"33 limits, merged", `limiter: rule "signup" by "ip": counter: 33 limits, want at most 32`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
+		{"33 limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: 33 limits`, []limiter.Rule{windows(1, 33)}},
+		{"33 limits, merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits, merged with the rules before: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
 
-		{"no such policy", `limiter: rule "signup" by "ip": OnFailure is 2, want Open or Closed`, []limiter.Rule{onFailure(2, by("ip", "5/h"))}},
-		{"nor such", `limiter: rule "signup" by "ip": IfMissing is 3, want Deny, Skip or Share`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},
+		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 2, want Closed (0) or Open (1)`, []limiter.Rule{onFailure(2, by("ip", "5/h"))}},
+		{"nor such", `limiter: rule "signup" by "ip": Config.Rules[0].IfMissing is 3, want Deny (0), Skip (1) or Share (2)`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},
 	} {
 		lim, err := limiter.New(c, limiter.Config{Rules: row.rules})
-		require.ErrorContains(t, err, row.want, row.name)
+		if strings.Contains(row.want, "counter: ") { // whose texts are the counter's
+			require.ErrorContains(t, err, row.want, row.name)
+		} else {
+			require.EqualError(t, err, row.want, row.name)
+		}
 		require.Nil(t, lim, row.name)
 	}
 	_, err := limiter.New(nil, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})
-	require.EqualError(t, err, "limiter: the counter is nil")
+	require.EqualError(t, err, "limiter: the counter is nil, want one of counter.New")
 
 	for _, rules := range [][]limiter.Rule{
 		{by("user agent", "5/h"), by("~!{%}", "0/s")},
@@ -92,17 +98,17 @@ func TestNewNamesTheBitsThatAreWrong(t *testing.T) {
 		{0, 0, nil},
 		{1, 1, nil},
 		{32, 128, nil},
-		{33, 0, []string{"limiter: IPv4Bits is 33, want 1 to 32"}},
-		{-1, 0, []string{"limiter: IPv4Bits is -1, want 1 to 32"}},
-		{0, 129, []string{"limiter: IPv6Bits is 129, want 1 to 128"}},
-		{64, -64, []string{"limiter: IPv4Bits is 64, want 1 to 32", "limiter: IPv6Bits is -64, want 1 to 128"}},
+		{33, 0, []string{"limiter: Config.IPv4Bits is 33, want 1 to 32, or 0 for 32"}},
+		{-1, 0, []string{"limiter: Config.IPv4Bits is -1, want 1 to 32, or 0 for 32"}},
+		{0, 129, []string{"limiter: Config.IPv6Bits is 129, want 1 to 128, or 0 for 64"}},
+		{64, -64, []string{"limiter: Config.IPv4Bits is 64, want 1 to 32, or 0 for 32", "limiter: Config.IPv6Bits is -64, want 1 to 128, or 0 for 64"}},
 	} {
 		_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, IPv4Bits: row.v4, IPv6Bits: row.v6})
 		if row.want == nil {
 			require.NoError(t, err, "%+v", row)
 		}
-		for _, want := range row.want {
-			require.ErrorContains(t, err, want, "%+v", row)
+		if row.want != nil {
+			require.EqualError(t, err, strings.Join(row.want, "\n"), "%+v", row)
 		}
 	}
 }
@@ -117,6 +123,7 @@ func TestRulesOfOneKindAreMerged(t *testing.T) {
 	}})
 	require.Equal(t, []limiter.Rule{by("ip", "5/m, 20/h, 50/d"), by("user", "3/h, 9/d")}, lim.Rules("signup"))
 	require.Empty(t, lim.Rules("logout"))
+	require.Equal(t, []string{"login", "signup"}, lim.Events())
 
 	require.True(t, allow(t, lim, user("7"), ip("192.0.2.1")).Allowed)
 	steps, demands := store.asked()

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -54,53 +55,64 @@ const (
 
 func (r Rule) String() string { return fmt.Sprintf("%q by %q", r.Event, r.Kind) }
 
-func (r Rule) check(c *counter.Counter) error {
+// check names the field of r that is wrong, by itself or beside the rules before.
+func (r Rule) check(c *counter.Counter, before []Rule) error {
 	switch {
 	case r.Event == "":
-		return fmt.Errorf("limiter: rule %s: the event is empty", r)
+		return errors.New(`.Event is empty, want a name such as "signup"`)
 	case r.Kind == "":
-		return fmt.Errorf("limiter: rule %s: the kind is empty", r)
+		return errors.New(`.Kind is empty, want a name such as "ip"`)
 	case strings.ContainsFunc(r.Kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' }):
-		return fmt.Errorf("limiter: rule %s: want a kind of printable ASCII without colon", r)
+		return fmt.Errorf(".Kind is %q, want printable ASCII without colon", r.Kind)
 	case r.OnFailure > Open:
-		return fmt.Errorf("limiter: rule %s: OnFailure is %d, want Open or Closed", r, r.OnFailure)
+		return fmt.Errorf(".OnFailure is %d, want Closed (0) or Open (1)", r.OnFailure)
 	case r.IfMissing > Share:
-		return fmt.Errorf("limiter: rule %s: IfMissing is %d, want Deny, Skip or Share", r, r.IfMissing)
+		return fmt.Errorf(".IfMissing is %d, want Deny (0), Skip (1) or Share (2)", r.IfMissing)
 	}
 	if err := c.Check(r.Limits); err != nil {
-		return fmt.Errorf("limiter: rule %s: %w", r, err)
+		return fmt.Errorf(".Limits: %w", err)
 	}
-	return nil
-}
-
-// merge adds r to rules, which are checked and hold one Rule for each event and
-// kind.
-func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
 	for i, a := range r.Limits {
 		for _, b := range r.Limits[:i] {
 			if a.Per == b.Per {
-				return nil, fmt.Errorf("limiter: rule %s: two limits of one window: %s and %s", r, b, a)
+				return fmt.Errorf(".Limits has %s and %s, want one limit for each window", b, a)
 			}
 		}
 	}
-	for i := range rules {
-		same := &rules[i]
+	for i, same := range before {
 		if same.Event != r.Event || same.Kind != r.Kind {
 			continue
 		}
 		for _, a := range same.Limits {
 			for _, b := range r.Limits {
 				if a.Per == b.Per {
-					return nil, fmt.Errorf("limiter: rule %s is there twice: %s and %s", r, a, b)
+					return fmt.Errorf(".Limits has %s, but Config.Rules[%d] has %s, want one limit for each window", b, i, a)
 				}
 			}
 		}
-		if same.OnFailure != r.OnFailure || same.IfMissing != r.IfMissing {
-			return nil, fmt.Errorf("limiter: rule %s is there twice, with different policies: OnFailure %s and %s, IfMissing %s and %s",
-				r, same.OnFailure, r.OnFailure, same.IfMissing, r.IfMissing)
+		if same.OnFailure != r.OnFailure {
+			return fmt.Errorf(".OnFailure is %s, but Config.Rules[%d] has %s, want one policy for an event and kind", r.OnFailure, i, same.OnFailure)
+		}
+		if same.IfMissing != r.IfMissing {
+			return fmt.Errorf(".IfMissing is %s, but Config.Rules[%d] has %s, want one policy for an event and kind", r.IfMissing, i, same.IfMissing)
+		}
+	}
+	return nil
+}
+
+// merge adds r, which is checked, to rules, which hold one Rule for each event
+// and kind.
+func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
+	for i := range rules {
+		same := &rules[i]
+		if same.Kind != r.Kind {
+			continue
 		}
 		same.Limits = append(same.Limits[:len(same.Limits):len(same.Limits)], r.Limits...)
-		return rules, same.check(c) // together they may be too many
+		if err := c.Check(same.Limits); err != nil {
+			return nil, fmt.Errorf(".Limits, merged with the rules before: %w", err)
+		}
+		return rules, nil
 	}
 	r.Limits = append(counter.Limits(nil), r.Limits...)
 	return append(rules, r), nil

@@ -77,10 +77,10 @@ func newCanon(cfg *Config) (canon, error) {
 	}
 	var errs []error
 	if c.v4Bits < 0 || c.v4Bits > 32 {
-		errs = append(errs, fmt.Errorf("limiter: IPv4Bits is %d, want 1 to 32", c.v4Bits))
+		errs = append(errs, fmt.Errorf("limiter: Config.IPv4Bits is %d, want 1 to 32, or 0 for 32", c.v4Bits))
 	}
 	if c.v6Bits < 0 || c.v6Bits > 128 {
-		errs = append(errs, fmt.Errorf("limiter: IPv6Bits is %d, want 1 to 128", c.v6Bits))
+		errs = append(errs, fmt.Errorf("limiter: Config.IPv6Bits is %d, want 1 to 128, or 0 for 64", c.v6Bits))
 	}
 	return c, errors.Join(errs...)
 }

@@ -109,7 +109,7 @@ func TestComparisonFits(t *testing.T) {
 		r := &compare.Report{
 			Log: strings.Repeat("a long name/", 20), Limit: "5/d", Store: "redis://h", Reference: "sliding log", Events: 1_000_000, Keys: 9,
 			Algorithms: []compare.Algorithm{{Name: "sliding log", Source: "classic", Worst: "N", Relative: 1, WorstWindow: 1}, a},
-			LeftOut:    []compare.LeftOut{{Name: "textbook tiers", Why: "window 1500ms, want whole seconds"}},
+			LeftOut:    []compare.LeftOut{{Name: "textbook tiers", Why: "Per is 1500ms, want whole seconds"}},
 		}
 		for _, width := range []int{300, 120, 100, 80, 64} {
 			if big && width == 64 {

@@ -1,7 +1,10 @@
 // Package words writes numbers of things as people read them.
 package words
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Commas is n with its thousands apart: 86,400.
 func Commas(n int64) string {
@@ -22,4 +25,20 @@ func Plural(n int64, thing string) string {
 		thing += "s"
 	}
 	return Commas(n) + " " + thing
+}
+
+// Quoted lists names: "a", "b" and "c". No names are "nothing".
+func Quoted(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = strconv.Quote(name)
+	}
+	last := len(quoted) - 1
+	if last == 0 {
+		return quoted[0]
+	}
+	return strings.Join(quoted[:last], ", ") + " and " + quoted[last]
 }

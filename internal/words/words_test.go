@@ -21,3 +21,14 @@ func TestPlural(t *testing.T) {
 	require.Equal(t, "0 keys", Plural(0, "key"))
 	require.Equal(t, "2,000 keys", Plural(2000, "key"))
 }
+
+func TestQuoted(t *testing.T) {
+	for want, names := range map[string][]string{
+		`nothing`:           nil,
+		`"a"`:               {"a"},
+		`"a" and "b"`:       {"a", "b"},
+		`"a", "b\"" and ""`: {"a", `b"`, ""},
+	} {
+		require.Equal(t, want, Quoted(names))
+	}
+}

@@ -190,7 +190,7 @@ func TestLeftOut(t *testing.T) {
 		var out []string
 		for _, left := range r.LeftOut {
 			out = append(out, left.Name)
-			require.Regexp(t, "^(a )?window ", left.Why)
+			require.Regexp(t, "^(Per is|a window) ", left.Why)
 		}
 		require.Equal(t, row.out, out, row.limit)
 		if row.fit != "" {
@@ -205,8 +205,8 @@ func TestNewRefuses(t *testing.T) {
 	for text, limits := range map[string]counter.Limits{
 		"no limit to compare under":                           {},
 		"limit 0/d: max 0, want at least 1 to compare":        {{Max: 0, Per: 24 * time.Hour}},
-		"limit 9/10.000001ms: window 10.000001ms, want whole": {{Max: 9, Per: 10*time.Millisecond + 1}},
-		"limit 99999999999/s: max 99999999999, want 0 to":     {{Max: 99_999_999_999, Per: time.Second}},
+		"limit 9/10.000001ms: Per is 10.000001ms, want whole": {{Max: 9, Per: 10*time.Millisecond + 1}},
+		"limit 99999999999/s: Max is 99999999999, want 0 to":  {{Max: 99_999_999_999, Per: time.Second}},
 	} {
 		_, err := New(Config{Limits: limits, Store: inMemory(t)})
 		require.ErrorContains(t, err, text)
