@@ -35,21 +35,21 @@ func (p problem) write(w http.ResponseWriter) {
 // answerDenied answers a request that may not happen.
 func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.Verdict) {
 	switch v.Outcome() {
-	case limiter.Lacking:
+	case limiter.OutcomeMissing:
 		reason := "is missing"
-		if m.Refuse != Silently {
+		if m.Refuse != RefuseSilently {
 			reason += ", and the service limits by it"
 		}
 		m.answerError(w, q, badRequest(v.Missing, reason))
 		return
-	case limiter.Failed:
+	case limiter.OutcomeFailedClosed:
 		m.answerFailed(w, q, v)
 		return
 	}
 	switch {
 	case m.Denied != nil:
 		m.Denied.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
-	case m.Refuse == Silently:
+	case m.Refuse == RefuseSilently:
 		w.WriteHeader(http.StatusOK)
 	default:
 		p := problem{
@@ -58,7 +58,7 @@ func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.V
 			Status:   http.StatusTooManyRequests,
 			Violated: m.fields.violated(&v),
 		}
-		if m.Refuse == Forbidden {
+		if m.Refuse == RefuseForbidden {
 			p.Status = http.StatusForbidden
 		}
 		p.write(w)
@@ -72,7 +72,7 @@ func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.V
 		return
 	}
 	p := problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable}
-	if m.Refuse != Silently {
+	if m.Refuse != RefuseSilently {
 		p.Detail = "The service cannot tell at the moment whether this request is within its limits."
 	}
 	p.write(w)
@@ -87,7 +87,7 @@ func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 		if status < 400 || status > 599 { // it may be anybody's, and net/http panics at some
 			status = http.StatusBadRequest
 		}
-		problem{Title: http.StatusText(status), Status: status, Detail: value.Place + ": " + value.Reason}.write(w)
+		problem{Title: http.StatusText(status), Status: status, Detail: value.Source + ": " + value.Reason}.write(w)
 	case q.in.Context().Err() != nil:
 		// The client is gone, or a time limit around this middleware has struck.
 		v := limiter.Verdict{Degraded: err}

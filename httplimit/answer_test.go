@@ -47,11 +47,11 @@ func requireProblem(t testing.TB, got answer, status int) map[string]any {
 }
 
 func TestDenied(t *testing.T) {
-	for refuse, status := range map[httplimit.Refusal]int{httplimit.TooManyRequests: 429, httplimit.Forbidden: 403} {
+	for refuse, status := range map[httplimit.Refusal]int{httplimit.RefuseTooManyRequests: 429, httplimit.RefuseForbidden: 403} {
 		ran := 0
 		s := newSite(t, newLimit(t, httplimit.Config{
 			Limiter:  newLimiter(t, newClock(), by("ip", "1/h, 5/d"), by("email", "1/h")),
-			Features: []httplimit.Feature{byIP, byEmail}, Refuse: refuse,
+			Features: []httplimit.Source{byIP, byEmail}, Refuse: refuse,
 		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ })))
 		got := s.signUp("a@b.example")
 		require.Equal(t, 200, got.status)
@@ -75,7 +75,7 @@ func TestDenied(t *testing.T) {
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Feature{byIP}})(welcome))
+	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Source{byIP}})(welcome))
 	s.get()
 	got := s.do("HEAD", "/", "")
 	require.Equal(t, 429, got.status)
@@ -103,8 +103,8 @@ func (s *site) exchangeRaw(request string) string {
 func TestSilently(t *testing.T) {
 	ran := 0
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Feature{byIP},
-		Refuse: httplimit.Silently, LegacyHeaders: true,
+		Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Source{byIP},
+		Refuse: httplimit.RefuseSilently, LegacyHeaders: true,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ })))
 	for range 3 {
 		got := s.get()
@@ -134,8 +134,8 @@ func TestSilentlyAlike(t *testing.T) {
 		for _, refundIf := range []func(int) bool{nil, func(status int) bool { return status >= 400 }} {
 			ran := 0
 			s := newSite(t, newLimit(t, httplimit.Config{
-				Limiter: newLimiter(t, newClock(), by("ip", "100/h"), by("email", "2/h")), Features: []httplimit.Feature{byIP, byEmail},
-				Refuse: httplimit.Silently, Denied: http.HandlerFunc(thanks), RefundIf: refundIf,
+				Limiter: newLimiter(t, newClock(), by("ip", "100/h"), by("email", "2/h")), Features: []httplimit.Source{byIP, byEmail},
+				Refuse: httplimit.RefuseSilently, Denied: http.HandlerFunc(thanks), RefundIf: refundIf,
 			})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ran++
 				thanks(w, r)
@@ -153,7 +153,7 @@ func TestSilentlyAlike(t *testing.T) {
 // What is wrong with a request is told even then, but not that there are limits.
 func TestSilentlyTellsNothing(t *testing.T) {
 	config := func(lim *limiter.Limiter) httplimit.Config {
-		return httplimit.Config{Limiter: lim, Features: []httplimit.Feature{byIP, byEmail}, Refuse: httplimit.Silently}
+		return httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP, byEmail}, Refuse: httplimit.RefuseSilently}
 	}
 	counting := newSite(t, newLimit(t, config(newLimiter(t, newClock(), by("ip", "9/h"), by("email", "2/h"))))(welcome))
 	broken := newSite(t, newLimit(t, config(newLimiterOn(t, brokenStore{}, counter.Config{},
@@ -166,10 +166,10 @@ func TestSilentlyTellsNothing(t *testing.T) {
 }
 
 func TestDeniedHandlerOfOnesOwn(t *testing.T) {
-	for _, refuse := range []httplimit.Refusal{httplimit.TooManyRequests, httplimit.Forbidden, httplimit.Silently} {
+	for _, refuse := range []httplimit.Refusal{httplimit.RefuseTooManyRequests, httplimit.RefuseForbidden, httplimit.RefuseSilently} {
 		var refunded error
 		s := newSite(t, newLimit(t, httplimit.Config{
-			Limiter: newLimiter(t, newClock(), by("ip", "9/h"), by("email", "1/h")), Features: []httplimit.Feature{byIP, byEmail}, Refuse: refuse,
+			Limiter: newLimiter(t, newClock(), by("ip", "9/h"), by("email", "1/h")), Features: []httplimit.Source{byIP, byEmail}, Refuse: refuse,
 			Denied: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				v, ok := httplimit.VerdictOf(r.Context(), "signup")
 				refunded = httplimit.Refund(r.Context(), "signup")
@@ -183,7 +183,7 @@ func TestDeniedHandlerOfOnesOwn(t *testing.T) {
 			require.Equal(t, 402, got.status)
 			require.Equal(t, "true false email 1/h a@b.example\n", got.body, "it can read the form as well")
 			require.NoError(t, refunded, "of what was not counted nothing is given back")
-			if refuse == httplimit.Silently {
+			if refuse == httplimit.RefuseSilently {
 				require.NotContains(t, got.header, "Retry-After")
 				require.NotContains(t, got.header, "Ratelimit-Policy")
 				continue
@@ -195,7 +195,7 @@ func TestDeniedHandlerOfOnesOwn(t *testing.T) {
 }
 
 func TestStoreThatFails(t *testing.T) {
-	open := func(r limiter.Rule) limiter.Rule { r.OnFailure = limiter.Open; return r }
+	open := func(r limiter.Rule) limiter.Rule { r.OnFailure = limiter.FailOpen; return r }
 	for _, row := range []struct {
 		name  string
 		rules []limiter.Rule
@@ -204,10 +204,10 @@ func TestStoreThatFails(t *testing.T) {
 		body  string
 	}{
 		{"closed", []limiter.Rule{by("ip", "1/h")}, nil, 503, "cannot tell at the moment"},
-		{"open", []limiter.Rule{open(by("ip", "1/h"))}, nil, 200, "handler: unchecked, the store failed"},
+		{"open", []limiter.Rule{open(by("ip", "1/h"))}, nil, 200, "handler: failed-open, the store failed"},
 		{"one of each", []limiter.Rule{open(by("ip", "1/h")), by("email", "1/h")}, nil, 503, "cannot tell at the moment"},
-		{"forbidden", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.Forbidden }, 503, "cannot tell at the moment"},
-		{"silently", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.Silently }, 503, "Service Unavailable"},
+		{"forbidden", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.RefuseForbidden }, 503, "cannot tell at the moment"},
+		{"silently", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.RefuseSilently }, 503, "Service Unavailable"},
 		{"an answer of one's own", []limiter.Rule{by("ip", "1/h"), by("email", "1/h")}, func(c *httplimit.Config) {
 			c.Denied = welcome
 			c.Failed = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -215,10 +215,10 @@ func TestStoreThatFails(t *testing.T) {
 				w.WriteHeader(http.StatusTeapot)
 				fmt.Fprint(w, "failed: ", v.Outcome(), " ", r.FormValue("email"))
 			})
-		}, 418, "failed: failed a@b.example"},
+		}, 418, "failed: failed-closed a@b.example"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cfg := httplimit.Config{Limiter: newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Feature{byIP}}
+			cfg := httplimit.Config{Limiter: newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Source{byIP}}
 			if len(row.rules) > 1 {
 				cfg.Features = append(cfg.Features, byEmail)
 			}
@@ -267,7 +267,7 @@ func requireRetryAfter(t testing.TB, got answer, refused bool) {
 func TestRetryAfterOfAFailureIsSpread(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
 		Limiter:  newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h")}}),
-		Features: []httplimit.Feature{byIP},
+		Features: []httplimit.Source{byIP},
 	})(welcome))
 	told := map[string]int{}
 	for range 100 {
@@ -284,16 +284,16 @@ func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
 	ran := false
 	limited := newLimit(t, httplimit.Config{
 		Limiter: newLimiter(t, newClock(), by("ip", "2/h"), by("email", "9/h"), skipped(by("user", "9/h")), skipped(by("token", "9/h"))),
-		Features: []httplimit.Feature{byIP, byEmail, byUser, httplimit.By("token", func(r *http.Request) (string, error) {
+		Features: []httplimit.Source{byIP, byEmail, byUser, httplimit.NewSource("token", func(r *http.Request) (string, error) {
 			switch r.Header.Get("Token") {
 			case "unknown":
 				return "", errors.New("no connection to 10.1.2.3")
 			case "bad":
-				return "", fmt.Errorf("token: %w", &httplimit.ValueError{Place: "token", Reason: "is bad"})
+				return "", fmt.Errorf("token: %w", &httplimit.ValueError{Source: "token", Reason: "is bad"})
 			case "odd":
-				return "", &httplimit.ValueError{Status: 200, Place: "token", Reason: "is odd"}
+				return "", &httplimit.ValueError{Status: 200, Source: "token", Reason: "is odd"}
 			case "old":
-				return "", &httplimit.ValueError{Status: 401, Place: "token", Reason: "is old"}
+				return "", &httplimit.ValueError{Status: 401, Source: "token", Reason: "is old"}
 			}
 			return "", nil
 		})},
@@ -344,7 +344,7 @@ func TestClientWithoutAddress(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.Listen("unix", dir+"/socket")
 	require.NoError(t, err)
-	h := &http.Server{Handler: newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Feature{proxied}})(welcome)}
+	h := &http.Server{Handler: newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Source{proxied}})(welcome)}
 	served := make(chan error)
 	go func() { served <- h.Serve(l) }()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -373,10 +373,10 @@ func TestClientHangsUp(t *testing.T) {
 	lim := newLimiterOn(t, brokenStore{wait: func(ctx context.Context) {
 		asked <- true
 		<-ctx.Done()
-	}}, counter.Config{Patience: -1}, limiter.Config{Timeout: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.Open}}})
+	}}, counter.Config{Patience: -1}, limiter.Config{DecideWithin: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.FailOpen}}})
 	ran := false
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: lim, Features: []httplimit.Feature{byIP},
+		Limiter: lim, Features: []httplimit.Source{byIP},
 		Failed: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			v, _ := httplimit.VerdictOf(r.Context(), "signup")
 			failed <- v

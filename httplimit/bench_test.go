@@ -44,16 +44,16 @@ func BenchmarkMiddleware(b *testing.B) {
 	for _, row := range []struct {
 		name     string
 		rules    []limiter.Rule
-		features []httplimit.Feature
+		features []httplimit.Source
 		with     func(*httplimit.Config)
 	}{
 		{name: "handler alone"},
-		{name: "ip, one limit", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Feature{ip}},
-		{name: "ip, one limit, no headers", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Feature{ip}, with: func(c *httplimit.Config) { c.NoHeaders = true }},
-		{name: "ip, one limit, refund if 500", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Feature{ip}, with: func(c *httplimit.Config) {
+		{name: "ip, one limit", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Source{ip}},
+		{name: "ip, one limit, no headers", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Source{ip}, with: func(c *httplimit.Config) { c.NoHeaders = true }},
+		{name: "ip, one limit, refund if 500", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Source{ip}, with: func(c *httplimit.Config) {
 			c.RefundIf = func(status int) bool { return status == http.StatusInternalServerError }
 		}},
-		{name: "ip and email of a form, three limits each", rules: []limiter.Rule{{Kind: "ip", Limits: three}, {Kind: "email", Limits: three}}, features: []httplimit.Feature{ip, email}},
+		{name: "ip and email of a form, three limits each", rules: []limiter.Rule{{Kind: "ip", Limits: three}, {Kind: "email", Limits: three}}, features: []httplimit.Source{ip, email}},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -108,7 +108,7 @@ func removeFiles(c, original *http.Request) {
 }
 
 // inBody is the Value that find finds in a request's body.
-func inBody(place string, find func(*request) (string, error)) Value {
+func inBody(source string, find func(*request) (string, error)) Value {
 	return func(r *http.Request) (string, error) {
 		var q *request
 		if b, ok := r.Body.(*viewBody); ok {
@@ -118,9 +118,9 @@ func inBody(place string, find func(*request) (string, error)) Value {
 			defer func() { r.Body = q.next().Body }()
 		}
 		text, err := find(q)
-		if e, ok := err.(*ValueError); ok && e.Place == wholeBody {
+		if e, ok := err.(*ValueError); ok && e.Source == wholeBody {
 			e := *e
-			e.Place = place
+			e.Source = source
 			return "", &e
 		}
 		return text, err

@@ -342,7 +342,7 @@ func TestMultipartThatBreaks(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, c.status, e.Status)
 		require.NotEqual(t, "the form is malformed", e.Reason)
-		require.Equal(t, `form field "a"`, e.Place)
+		require.Equal(t, `form field "a"`, e.Source)
 	}
 }
 

@@ -5,7 +5,7 @@
 //	limit, err := httplimit.New(httplimit.Config{
 //		Limiter:  lim,
 //		Event:    "signup",
-//		Features: []httplimit.Feature{httplimit.IP(httplimit.ClientIP{}), httplimit.Email(httplimit.Form("email"))},
+//		Features: []httplimit.Source{httplimit.IP(httplimit.ClientIP{}), httplimit.Email(httplimit.Form("email"))},
 //	})
 //	mux.Handle("POST /signup", limit(signup))
 //

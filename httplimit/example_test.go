@@ -33,7 +33,7 @@ func Example() {
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter:  lim,
 		Event:    "signup",
-		Features: []httplimit.Feature{httplimit.IP(httplimit.ClientIP{}), httplimit.Email(httplimit.Form("email"))},
+		Features: []httplimit.Source{httplimit.IP(httplimit.ClientIP{}), httplimit.Email(httplimit.Form("email"))},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -70,7 +70,7 @@ func Example() {
 
 // limitBy limits the event "login" for the examples below, at a time that stands
 // still.
-func limitBy(rule limiter.Rule, f httplimit.Feature) func(http.Handler) http.Handler {
+func limitBy(rule limiter.Rule, f httplimit.Source) func(http.Handler) http.Handler {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
 	if err != nil {
@@ -80,7 +80,7 @@ func limitBy(rule limiter.Rule, f httplimit.Feature) func(http.Handler) http.Han
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: rule.Event, Features: []httplimit.Feature{f}})
+	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: rule.Event, Features: []httplimit.Source{f}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func limitBy(rule limiter.Rule, f httplimit.Feature) func(http.Handler) http.Han
 
 // Two wrong passwords an hour; a right one is no event.
 func ExampleRefund() {
-	limit := limitBy(limiter.Rule{Event: "login", Kind: "user", Limits: counter.MustLimits("2/h")}, httplimit.By("user", httplimit.BasicUser()))
+	limit := limitBy(limiter.Rule{Event: "login", Kind: "user", Limits: counter.MustLimits("2/h")}, httplimit.NewSource("user", httplimit.BasicUser()))
 	login := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, _ := r.BasicAuth(); password != "right" {
 			w.WriteHeader(http.StatusUnauthorized)

@@ -243,7 +243,7 @@ func TestFields(t *testing.T) {
 			for _, r := range row.rules {
 				windows = append(windows, r.Limits.Windows()...)
 			}
-			cfg := httplimit.Config{Features: []httplimit.Feature{byIP}, Limiter: newLimiterOn(t, memory.New(memory.Config{}),
+			cfg := httplimit.Config{Features: []httplimit.Source{byIP}, Limiter: newLimiterOn(t, memory.New(memory.Config{}),
 				counter.Config{Now: c.Now, Ladder: tiers.For(windows...)}, limiter.Config{Rules: row.rules})}
 			if slices.ContainsFunc(row.rules, func(r limiter.Rule) bool { return r.Kind == "email" }) {
 				cfg.Features = append(cfg.Features, byEmail)
@@ -284,7 +284,7 @@ func TestRetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
 		{61*time.Second - time.Nanosecond, "1"}, // 1 ns, and never 0
 	} {
 		c := newClock()
-		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, c, by("ip", "1/m")), Features: []httplimit.Feature{byIP}})(welcome))
+		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, c, by("ip", "1/m")), Features: []httplimit.Source{byIP}})(welcome))
 		require.Equal(t, 200, s.get().status)
 		c.Add(row.after)
 		got := s.get()
@@ -301,7 +301,7 @@ func TestSeveralFeaturesOfAKind(t *testing.T) {
 	c := newClock()
 	s := newSite(t, newLimit(t, httplimit.Config{
 		Limiter:  newLimiter(t, c, by("user", "2/m, 2/h")),
-		Features: []httplimit.Feature{byUser, httplimit.By("user", httplimit.Header("Friend"))},
+		Features: []httplimit.Source{byUser, httplimit.NewSource("user", httplimit.Header("Friend"))},
 		Show:     []string{"user"}, LegacyHeaders: true,
 	})(welcome))
 	require.Equal(t, `"2/m";r=1;t=61, "2/h";r=1;t=3601`, s.get("User: 7").header.Get("RateLimit"))
@@ -332,7 +332,7 @@ func TestLegacyHeaders(t *testing.T) {
 		{"2/h, 2/m", 1, "2", "0", 3601 * time.Second},
 		{"1/m, 5/h", 1, "1", "0", 61 * time.Second}, // denied
 	} {
-		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", row.limits)), Features: []httplimit.Feature{byIP}, LegacyHeaders: true})(welcome))
+		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", row.limits)), Features: []httplimit.Source{byIP}, LegacyHeaders: true})(welcome))
 		for range row.hits {
 			s.get()
 		}
@@ -368,7 +368,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 		show := kinds[:1]
 		cfg := httplimit.Config{
 			Limiter: newLimiter(t, c, rules...),
-			Features: []httplimit.Feature{
+			Features: []httplimit.Source{
 				httplimit.IP(httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}), byEmail, byUser,
 			},
 			Refuse: httplimit.Refusal(rng.IntN(2)), LegacyHeaders: rng.IntN(2) == 0, WritesOnly: rng.IntN(2) == 0,
@@ -392,7 +392,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 			ip, email, user := fmt.Sprintf("198.51.100.%d", 250+rng.IntN(3)), fmt.Sprintf("somebody%d@mail.example", rng.IntN(3)), fmt.Sprintf("person%d", rng.IntN(3))
 			n := 1 + rng.Int64N(3)
 			// A denial counts nothing: this is what the middleware is told then.
-			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.Feature("user", user))
+			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.NewFeature("user", user))
 			require.NoError(t, err)
 			got := s.do("POST", "/", url.Values{"email": {email}, "n": {fmt.Sprint(n)}}.Encode(), "X-Forwarded-For: "+ip, "User: "+user, asForm)
 			require.Equal(t, peeked.Allowed, got.status == 200)

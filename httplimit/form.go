@@ -20,16 +20,16 @@ import (
 // FormValue would skip. An urlencoded body above the 10 MB that net/http reads
 // is too large, whatever the bound.
 func Form(field string) Value {
-	place := fmt.Sprintf("form field %q", field)
-	return inBody(place, func(q *request) (string, error) {
+	source := fmt.Sprintf("form field %q", field)
+	return inBody(source, func(q *request) (string, error) {
 		form, files, err := q.parseForm()
 		if err != nil {
 			return "", err
 		}
 		if len(files[field]) > 0 {
-			return "", badRequest(place, "is a file, want text")
+			return "", badRequest(source, "is a file, want text")
 		}
-		return same(form[field], place)
+		return same(form[field], source)
 	})
 }
 

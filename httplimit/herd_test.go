@@ -76,7 +76,7 @@ func TestHerd(t *testing.T) {
 			t.Run(backend.name+", "+protocol.name, func(t *testing.T) {
 				inexact, cold := 0, 0
 				for range services {
-					h := newHerd(t, backend.open(t), limiter.Closed, protocol.proto, protocol.set)
+					h := newHerd(t, backend.open(t), limiter.FailClosed, protocol.proto, protocol.set)
 					for round := range *herdRounds {
 						got, slowest := h.run(herd, fmt.Sprint("round ", round))
 						t.Logf("round %d: %v, the slowest after %s %v", round, got, slowest.Round(time.Millisecond), h.failed)
@@ -124,7 +124,7 @@ func newHerd(t *testing.T, store backend.Store, policy limiter.OnFailure, proto 
 	}})
 	var p http.Protocols
 	set(&p)
-	server := &http.Server{Handler: newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Feature{byUser}})(welcome), Protocols: &p}
+	server := &http.Server{Handler: newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byUser}})(welcome), Protocols: &p}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error)

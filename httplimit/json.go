@@ -22,19 +22,19 @@ import (
 // The Content-Type is not looked at: few handlers do, and one that does not
 // would read what this had not.
 func JSON(path ...string) Value {
-	place := fmt.Sprintf("JSON field %q", strings.Join(path, "."))
+	source := fmt.Sprintf("JSON field %q", strings.Join(path, "."))
 	var names [][]byte
 	for _, name := range path {
 		names = append(names, []byte(name))
 	}
-	return inBody(place, func(q *request) (string, error) {
+	return inBody(source, func(q *request) (string, error) {
 		data, err := q.json()
 		if err != nil || len(data) == 0 {
 			return "", err
 		}
 		text, reason := fieldOf(data, names)
 		if reason != "" {
-			return "", badRequest(place, reason)
+			return "", badRequest(source, reason)
 		}
 		return text, nil
 	})

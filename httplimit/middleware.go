@@ -15,8 +15,8 @@ import (
 // for what the rules need.
 type Config struct {
 	Limiter  *limiter.Limiter
-	Event    string    // what every request is, by the Limiter's rules
-	Features []Feature // what the rules limit by, and where it is found
+	Event    string   // what every request is, by the Limiter's rules
+	Features []Source // what the rules limit by, and where it is found
 
 	// Cost is how often a request counts. An error is answered with 400, or
 	// with the status of a ValueError; so is less than one. It is given a copy
@@ -39,7 +39,7 @@ type Config struct {
 
 	// Denied, if it is set, answers a request over its limit in place of the
 	// default; Retry-After and RateLimit are set already, and VerdictOf knows
-	// why. With Refuse: Silently it is what an accepted request would be
+	// why. With Refuse: RefuseSilently it is what an accepted request would be
 	// answered.
 	Denied http.Handler
 
@@ -78,9 +78,9 @@ type Refusal uint8
 
 // What a request over its limit can be answered.
 const (
-	TooManyRequests Refusal = iota // 429, which says when to come back
-	Forbidden                      // 403, with the same headers and body
-	Silently                       // as if it were accepted, but the handler does not run; nothing tells of a limit, on accepted requests neither
+	RefuseTooManyRequests Refusal = iota // 429, which says when to come back
+	RefuseForbidden                      // 403, with the same headers and body
+	RefuseSilently                       // as if it were accepted, but the handler does not run; nothing tells of a limit, on accepted requests neither
 )
 
 // middleware is a Config, checked.
@@ -104,8 +104,8 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if err := checkFeatures(&cfg, rules); err != nil {
 		return nil, fmt.Errorf("httplimit: Config.Features%w", err)
 	}
-	if cfg.Refuse > Silently {
-		return nil, fmt.Errorf("httplimit: Config.Refuse is %d, want TooManyRequests (0), Forbidden (1) or Silently (2)", cfg.Refuse)
+	if cfg.Refuse > RefuseSilently {
+		return nil, fmt.Errorf("httplimit: Config.Refuse is %d, want RefuseTooManyRequests (0), RefuseForbidden (1) or RefuseSilently (2)", cfg.Refuse)
 	}
 	if cfg.Show == nil {
 		cfg.Show = []string{limiter.KindIP}
@@ -132,7 +132,7 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 		case f.err != nil:
 			return fmt.Errorf("[%d] has kind %q: %w", i, f.kind, f.err)
 		case f.find == nil:
-			return fmt.Errorf("[%d] is the zero Feature, want one of IP, Email or By", i)
+			return fmt.Errorf("[%d] is the zero Source, want one of IP, Email or NewSource", i)
 		case !slices.Contains(ruled, f.kind):
 			return fmt.Errorf(" has kind %q, but event %q has rules by %s only", f.kind, cfg.Event, words.Quoted(ruled))
 		case !slices.Contains(found, f.kind):
@@ -145,13 +145,13 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 	}
 	skips := len(found) == 0
 	for _, r := range rules {
-		if r.IfMissing == limiter.Deny && !slices.Contains(found, r.Kind) {
+		if r.IfMissing == limiter.MissingDeny && !slices.Contains(found, r.Kind) {
 			return fmt.Errorf(" has %s, but event %q has a rule by %q that denies a request without (IfMissing is %s)", has, cfg.Event, r.Kind, r.IfMissing)
 		}
-		skips = skips && r.IfMissing == limiter.Skip
+		skips = skips && r.IfMissing == limiter.MissingSkip
 	}
 	if skips {
-		return fmt.Errorf(" has %s, but event %q has only rules that skip a request without (IfMissing is %s)", has, cfg.Event, limiter.Skip)
+		return fmt.Errorf(" has %s, but event %q has only rules that skip a request without (IfMissing is %s)", has, cfg.Event, limiter.MissingSkip)
 	}
 	return nil
 }
@@ -177,9 +177,9 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.answerError(w, q, err)
 		return
 	}
-	if m.Refuse != Silently {
+	if m.Refuse != RefuseSilently {
 		m.setFields(w.Header(), &v)
-	} else if v.Outcome() == limiter.Failed {
+	} else if v.Outcome() == limiter.OutcomeFailedClosed {
 		setRetryAfter(w.Header(), &v) // it tells of the store, not of a limit
 	}
 	if !v.Allowed {
@@ -193,14 +193,14 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 // ask finds what the rules need and asks the Limiter. An error that is no
 // ValueError is the server's.
 func (m *middleware) ask(q *request) (limiter.Verdict, error) {
-	var room [4]limiter.Trait
-	traits, n := room[:0], int64(1)
+	var room [4]limiter.Feature
+	features, n := room[:0], int64(1)
 	for _, f := range m.Features {
-		t, err := f.find(q)
+		feature, err := f.find(q)
 		if err != nil {
 			return limiter.Verdict{}, err
 		}
-		traits = append(traits, t)
+		features = append(features, feature)
 	}
 	if m.Cost != nil {
 		_, err := q.value(func(r *http.Request) (_ string, err error) {
@@ -217,5 +217,5 @@ func (m *middleware) ask(q *request) (limiter.Verdict, error) {
 			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", fmt.Sprintf("is out of range, want 1 to %d", int64(counter.MaxCount)), nil}
 		}
 	}
-	return m.Limiter.AllowN(q.in.Context(), m.Event, n, traits...)
+	return m.Limiter.AllowN(q.in.Context(), m.Event, n, features...)
 }

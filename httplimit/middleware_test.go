@@ -53,7 +53,7 @@ func by(kind, limits string) limiter.Rule {
 	return limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits(limits)}
 }
 
-func skipped(r limiter.Rule) limiter.Rule { r.IfMissing = limiter.Skip; return r }
+func skipped(r limiter.Rule) limiter.Rule { r.IfMissing = limiter.MissingSkip; return r }
 
 // newLimiter counts on the embedded store, at c's time.
 func newLimiter(t testing.TB, c *clock, rules ...limiter.Rule) *limiter.Limiter {
@@ -84,7 +84,7 @@ func newLimit(t testing.TB, cfg httplimit.Config) func(http.Handler) http.Handle
 var (
 	byIP    = httplimit.IP(httplimit.ClientIP{})
 	byEmail = httplimit.Email(httplimit.Form("email"))
-	byUser  = httplimit.By("user", httplimit.Header("User"))
+	byUser  = httplimit.NewSource("user", httplimit.Header("User"))
 )
 
 // site is a server on a connection of its own.
@@ -144,10 +144,10 @@ var mirror = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
 	lim := newLimiter(t, newClock(), by("ip", "1/d"), by("email", "1/d"),
-		limiter.Rule{Event: "export", Kind: "user", Limits: counter.MustLimits("1/d"), IfMissing: limiter.Skip})
-	both := []httplimit.Feature{byIP, byEmail}
-	ip := func(c httplimit.ClientIP) []httplimit.Feature {
-		return []httplimit.Feature{httplimit.IP(c), byEmail}
+		limiter.Rule{Event: "export", Kind: "user", Limits: counter.MustLimits("1/d"), IfMissing: limiter.MissingSkip})
+	both := []httplimit.Source{byIP, byEmail}
+	ip := func(c httplimit.ClientIP) []httplimit.Source {
+		return []httplimit.Source{httplimit.IP(c), byEmail}
 	}
 	for _, row := range []struct {
 		want string
@@ -156,14 +156,14 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{`httplimit: Config.Limiter is nil, want one of limiter.New`, httplimit.Config{Event: "signup", Features: both}},
 		{`httplimit: Config.Event is "", but Config.Limiter has rules for "export" and "signup" only`, httplimit.Config{Limiter: lim, Features: both}},
 		{`httplimit: Config.Event is "sign-up", but Config.Limiter has rules for "export" and "signup" only`, httplimit.Config{Limiter: lim, Event: "sign-up", Features: both}},
-		{`httplimit: Config.Features has nothing, but event "signup" has a rule by "ip" that denies a request without (IfMissing is Deny)`, httplimit.Config{Limiter: lim, Event: "signup"}},
-		{`httplimit: Config.Features has kind "ip" only, but event "signup" has a rule by "email" that denies a request without (IfMissing is Deny)`, httplimit.Config{Limiter: lim, Event: "signup", Features: both[:1]}},
+		{`httplimit: Config.Features has nothing, but event "signup" has a rule by "ip" that denies a request without (IfMissing is MissingDeny)`, httplimit.Config{Limiter: lim, Event: "signup"}},
+		{`httplimit: Config.Features has kind "ip" only, but event "signup" has a rule by "email" that denies a request without (IfMissing is MissingDeny)`, httplimit.Config{Limiter: lim, Event: "signup", Features: both[:1]}},
 		{`httplimit: Config.Features has kind "user", but event "signup" has rules by "ip" and "email" only`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, byUser)}},
-		{`httplimit: Config.Features[2] is the zero Feature, want one of IP, Email or By`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Feature{})}},
-		{`httplimit: Config.Features has nothing, but event "export" has only rules that skip a request without (IfMissing is Skip)`, httplimit.Config{Limiter: lim, Event: "export"}},
-		{`httplimit: Config.Refuse is 3, want TooManyRequests (0), Forbidden (1) or Silently (2)`, httplimit.Config{Limiter: lim, Event: "signup", Features: both, Refuse: 3}},
+		{`httplimit: Config.Features[2] is the zero Source, want one of IP, Email or NewSource`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Source{})}},
+		{`httplimit: Config.Features has nothing, but event "export" has only rules that skip a request without (IfMissing is MissingSkip)`, httplimit.Config{Limiter: lim, Event: "export"}},
+		{`httplimit: Config.Refuse is 3, want RefuseTooManyRequests (0), RefuseForbidden (1) or RefuseSilently (2)`, httplimit.Config{Limiter: lim, Event: "signup", Features: both, Refuse: 3}},
 		{`httplimit: Config.Features[2] has kind "email": the Value is nil, want a function such as Form("email")`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.Email(nil))}},
-		{`httplimit: Config.Features[2] has kind "ip": the Value is nil, want a function such as Form("ip")`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.By("ip", nil))}},
+		{`httplimit: Config.Features[2] has kind "ip": the Value is nil, want a function such as Form("ip")`, httplimit.Config{Limiter: lim, Event: "signup", Features: append(both, httplimit.NewSource("ip", nil))}},
 		{`httplimit: Config.Features[0] has kind "ip": ClientIP.Header is "Forwarded", but ClientIP.Proxies is empty, want the addresses of the proxies that set the header`, httplimit.Config{Limiter: lim, Event: "signup", Features: ip(httplimit.ClientIP{Header: "Forwarded"})}},
 	} {
 		limit, err := httplimit.New(row.cfg)
@@ -172,7 +172,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	}
 	_, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: both})
 	require.NoError(t, err)
-	shared := limiter.Rule{Event: "export", Kind: "all", Limits: counter.MustLimits("1/d"), IfMissing: limiter.Share}
+	shared := limiter.Rule{Event: "export", Kind: "all", Limits: counter.MustLimits("1/d"), IfMissing: limiter.MissingShare}
 	_, err = httplimit.New(httplimit.Config{Limiter: newLimiter(t, newClock(), shared), Event: "export"})
 	require.NoError(t, err, "one key for all needs no feature")
 }
@@ -182,13 +182,13 @@ func TestConfigIsCopied(t *testing.T) {
 	cfg := httplimit.Config{
 		Limiter:  newLimiter(t, newClock(), by("ip", "1/d"), by("user", "5/d")),
 		Event:    "signup",
-		Features: []httplimit.Feature{httplimit.IP(httplimit.ClientIP{Proxies: proxies}), byUser},
+		Features: []httplimit.Source{httplimit.IP(httplimit.ClientIP{Proxies: proxies}), byUser},
 		Show:     []string{"ip"},
 	}
 	limit, err := httplimit.New(cfg)
 	require.NoError(t, err)
 	proxies[0] = netip.MustParsePrefix("127.0.0.0/8")
-	cfg.Features[1] = httplimit.By("user", httplimit.Header("Other"))
+	cfg.Features[1] = httplimit.NewSource("user", httplimit.Header("Other"))
 	cfg.Show[0] = "user"
 	s := newSite(t, limit(welcome))
 	got := s.get("User: 7", "X-Forwarded-For: 198.51.100.1")
@@ -198,7 +198,7 @@ func TestConfigIsCopied(t *testing.T) {
 }
 
 func TestWritesOnly(t *testing.T) {
-	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP}, WritesOnly: true})(welcome))
+	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Source{byIP}, WritesOnly: true})(welcome))
 	for _, row := range []struct {
 		method string
 		limits bool
@@ -219,7 +219,7 @@ func TestWritesOnly(t *testing.T) {
 func TestAppliesSaysWhoIsLimited(t *testing.T) {
 	var refund error
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP},
 		Applies: func(r *http.Request) bool { return r.Header.Get("Staff") == "" },
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, limited := httplimit.VerdictOf(r.Context(), "signup")
@@ -258,7 +258,7 @@ func TestCost(t *testing.T) {
 		{"huge", func(*http.Request) (int64, error) { return counter.MaxCount + 1, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
 		{"error", func(*http.Request) (int64, error) { return 1, broken }, 400, "cost: is unknown for this request"},
 		{"ValueError", func(*http.Request) (int64, error) {
-			return 1, fmt.Errorf("%w", &httplimit.ValueError{Status: 422, Place: "seats", Reason: "are too many"})
+			return 1, fmt.Errorf("%w", &httplimit.ValueError{Status: 422, Source: "seats", Reason: "are too many"})
 		}, 422, "seats: are too many"},
 		{"of a form", func(r *http.Request) (n int64, err error) {
 			_, err = fmt.Sscan(r.FormValue("seats"), &n)
@@ -266,7 +266,7 @@ func TestCost(t *testing.T) {
 		}, 200, `"10/d";r=7;t=86401`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "10/d")), Features: []httplimit.Feature{byIP}, Cost: row.cost})(mirror))
+			s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "10/d")), Features: []httplimit.Source{byIP}, Cost: row.cost})(mirror))
 			got := s.do("POST", "/", form, asForm)
 			require.Equal(t, row.status, got.status, got.body)
 			switch row.status {
@@ -288,7 +288,7 @@ func TestCost(t *testing.T) {
 func TestBodyOfTheFeaturesIsTheHandlers(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
 		Limiter:  newLimiter(t, newClock(), by("ip", "100/d"), by("email", "100/d"), skipped(by("user", "100/d"))),
-		Features: []httplimit.Feature{byIP, byEmail, byUser},
+		Features: []httplimit.Source{byIP, byEmail, byUser},
 		MaxBody:  1000,
 		Cost:     func(r *http.Request) (int64, error) { return int64(len(r.FormValue("email"))), nil },
 	})(mirror))
@@ -322,7 +322,7 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 	})
 	body := "--x\r\nContent-Disposition: form-data; name=\"email\"\r\n\r\na@b.example\r\n" +
 		"--x\r\nContent-Disposition: form-data; name=\"picture\"; filename=\"p\"\r\n\r\n" + strings.Repeat("p", 100_000) + "\r\n--x--\r\n"
-	for _, features := range [][]httplimit.Feature{{byIP}, {byIP, byEmail}} {
+	for _, features := range [][]httplimit.Source{{byIP}, {byIP, byEmail}} {
 		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "100/d"), skipped(by("email", "100/d"))), Features: features})(handler))
 		require.Equal(t, 200, s.do("POST", "/", body, "Content-Type: multipart/form-data; boundary=x").status)
 		require.Equal(t, 1, during)
@@ -339,11 +339,11 @@ func FuzzRequest(f *testing.F) {
 	f.Add(uint8(2), "PUT", "/%zz?;", "Content-Type: multipart/form-data; boundary=x\nForwarded: for=_a\nAuthorization: Basic Og==", "--x\r\n\r\n--x--")
 	f.Add(uint8(3), "GET", "*", "X-Forwarded-For: ,, 198.51.100.7\nContent-Encoding: gzip", "\x00")
 	trusted := httplimit.IP(httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
-	sets := [][]httplimit.Feature{
+	sets := [][]httplimit.Source{
 		{trusted, byEmail, byUser},
-		{trusted, httplimit.Email(httplimit.JSON("email")), httplimit.By("user", httplimit.JSON("n"))},
-		{trusted, httplimit.By("email", httplimit.Cookie("s")), httplimit.By("user", httplimit.BasicUser())},
-		{trusted, httplimit.Email(httplimit.Header("From")), httplimit.By("user", httplimit.Form("name"))},
+		{trusted, httplimit.Email(httplimit.JSON("email")), httplimit.NewSource("user", httplimit.JSON("n"))},
+		{trusted, httplimit.NewSource("email", httplimit.Cookie("s")), httplimit.NewSource("user", httplimit.BasicUser())},
+		{trusted, httplimit.Email(httplimit.Header("From")), httplimit.NewSource("user", httplimit.Form("name"))},
 	}
 	f.Fuzz(func(t *testing.T, set uint8, method, target, lines, body string) {
 		r := &http.Request{

@@ -110,7 +110,7 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			heard := make(chan int, 10)
 			s := newSite(t, newLimit(t, httplimit.Config{
-				Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP}, NoHeaders: true,
+				Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP}, NoHeaders: true,
 				RefundIf: func(status int) bool {
 					select {
 					case heard <- status:
@@ -135,7 +135,7 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 
 func TestRefundIfChooses(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Source{byIP},
 		RefundIf: func(status int) bool { return status < 400 },
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Password") != "right" {
@@ -180,7 +180,7 @@ func TestRefundIsBeforeTheAnswer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP}}
+			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP}}
 			if name != "refund" {
 				cfg.RefundIf = func(int) bool { return true }
 			}
@@ -209,7 +209,7 @@ func zeros(n int) io.Reader { return bytes.NewReader(make([]byte, n)) }
 
 func TestRefundTwiceIsOnce(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "3/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "3/d")), Features: []httplimit.Source{byIP},
 		RefundIf: func(status int) bool { return status == 200 },
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Refund") == "" {
@@ -252,8 +252,8 @@ func TestNested(t *testing.T) {
 			}
 		}
 	})
-	outer := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Feature{byIP}})
-	inner := newLimit(t, httplimit.Config{Limiter: lim, Event: "login", Features: []httplimit.Feature{byUser}, Show: []string{"user"}})
+	outer := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})
+	inner := newLimit(t, httplimit.Config{Limiter: lim, Event: "login", Features: []httplimit.Source{byUser}, Show: []string{"user"}})
 	s := newSite(t, outer(inner(handler)))
 
 	got := s.get("User: 7")
@@ -278,8 +278,8 @@ func TestNested(t *testing.T) {
 
 // The same event twice: the inner one is the one that a handler means.
 func TestNestedOfOneEvent(t *testing.T) {
-	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Feature{byIP}, LegacyHeaders: true})
-	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Feature{byIP}, LegacyHeaders: true})
+	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true})
+	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true})
 	s := newSite(t, outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, _ := httplimit.VerdictOf(r.Context(), "signup")
 		fmt.Fprint(w, v.Limit, httplimit.Refund(r.Context(), "signup"))
@@ -303,7 +303,7 @@ func TestNothingIsKnownOutside(t *testing.T) {
 func TestRefundForAClientWhoIsGone(t *testing.T) {
 	entered, refunded := make(chan bool), make(chan error)
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Source{byIP},
 		RefundIf: func(status int) bool { return status == 200 },
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if how := r.Header.Get("Refund"); how != "" {
@@ -335,7 +335,7 @@ func TestRefundForAClientWhoIsGone(t *testing.T) {
 // Hints reach the client before the answer, as without a middleware.
 func TestHintsGoOut(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Feature{byIP}, RefundIf: func(int) bool { return false },
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Source{byIP}, RefundIf: func(int) bool { return false },
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints) })))
 	var hints []int
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
@@ -380,7 +380,7 @@ func TestAbilitiesOfTheWriter(t *testing.T) {
 	}
 	recorder := httptest.NewRecorder()
 	for _, refundIf := range []func(int) bool{nil, func(int) bool { return true }} {
-		limit := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "99/d")), Features: []httplimit.Feature{byIP}, RefundIf: refundIf})
+		limit := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "99/d")), Features: []httplimit.Source{byIP}, RefundIf: refundIf})
 		for want, w := range map[abilities]http.ResponseWriter{
 			{}:                                  bare{recorder},
 			{flusher: true}:                     flushing{recorder, recorder},
@@ -411,7 +411,7 @@ func TestAbilitiesOfTheWriter(t *testing.T) {
 func TestHTTP2(t *testing.T) {
 	pushes, proto := false, ""
 	limit := newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP},
 		RefundIf: func(status int) bool { return status == 200 },
 	})
 	s := httptest.NewUnstartedServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -448,7 +448,7 @@ func TestRefundIfComesFirst(t *testing.T) {
 	var notes []string
 	var v limiter.Verdict
 	newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP},
 		RefundIf: func(int) bool { notes = append(notes, "refund"); return true },
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(201)
@@ -463,7 +463,7 @@ func TestHijackThatFails(t *testing.T) {
 	var heard []int
 	w := httptest.NewRecorder()
 	newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "99/d")), Features: []httplimit.Feature{byIP},
+		Limiter: newLimiter(t, newClock(), by("ip", "99/d")), Features: []httplimit.Source{byIP},
 		RefundIf: func(status int) bool { heard = append(heard, status); return false },
 	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, _, err := w.(http.Hijacker).Hijack(); errors.Is(err, errBroken) {

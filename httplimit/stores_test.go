@@ -81,8 +81,8 @@ func TestExactlyTheLimit(t *testing.T) {
 			for _, row := range rows {
 				t.Run(row.name, func(t *testing.T) {
 					rule := limiter.Rule{Event: row.name, Kind: "ip", Limits: counter.MustLimits("10/h")}
-					lim := newLimiterOn(t, store, counter.Config{Patience: patience, Now: now}, limiter.Config{Timeout: 2 * patience, Rules: []limiter.Rule{rule}})
-					s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Event: row.name, Features: []httplimit.Feature{httplimit.IP(row.ip)}})(welcome))
+					lim := newLimiterOn(t, store, counter.Config{Patience: patience, Now: now}, limiter.Config{DecideWithin: 2 * patience, Rules: []limiter.Rule{rule}})
+					s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Event: row.name, Features: []httplimit.Source{httplimit.IP(row.ip)}})(welcome))
 					got := map[int]int{}
 					for _, status := range row.client(s, row.line) {
 						got[status]++

@@ -44,7 +44,7 @@ func onePerDay(t *testing.T, change func(*httplimit.Config)) func(http.Handler) 
 	require.NoError(t, err)
 	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "order", Kind: "ip", Limits: counter.MustLimits("1/d")}}})
 	require.NoError(t, err)
-	cfg := httplimit.Config{Limiter: lim, Event: "order", Features: []httplimit.Feature{httplimit.IP(httplimit.ClientIP{})}}
+	cfg := httplimit.Config{Limiter: lim, Event: "order", Features: []httplimit.Source{httplimit.IP(httplimit.ClientIP{})}}
 	change(&cfg)
 	limit, err := httplimit.New(cfg)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestOnErrorHearsOfAValueThatFails(t *testing.T) {
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter:  lim,
 		Event:    "order",
-		Features: []httplimit.Feature{httplimit.By("tenant", func(*http.Request) (string, error) { return "", broken })},
+		Features: []httplimit.Source{httplimit.NewSource("tenant", func(*http.Request) (string, error) { return "", broken })},
 		OnError:  func(_ *http.Request, err error) { heard = append(heard, err) },
 	})
 	require.NoError(t, err)

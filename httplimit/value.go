@@ -30,24 +30,24 @@ import (
 type Value func(r *http.Request) (string, error)
 
 // ValueError is why a [Value] cannot be had from a request. Its text names the
-// place and never what stands there, so it may be logged, and sent to the
+// source and never what stands there, so it may be logged, and sent to the
 // client.
 type ValueError struct {
 	Status int    // 400; 413: the body is too large; 415: it has a Content-Encoding
-	Place  string // what was looked for: form field "email"
+	Source string // what was looked for: form field "email"
 	Reason string
 	Err    error // what net/http or the body said, or nil; its text may hold what the client sent
 }
 
 func (e *ValueError) Error() string {
-	return "httplimit: " + e.Place + ": " + e.Reason
+	return "httplimit: " + e.Source + ": " + e.Reason
 }
 
 // Unwrap is Err.
 func (e *ValueError) Unwrap() error { return e.Err }
 
-func badRequest(place, reason string) *ValueError {
-	return &ValueError{Status: http.StatusBadRequest, Place: place, Reason: reason}
+func badRequest(source, reason string) *ValueError {
+	return &ValueError{Status: http.StatusBadRequest, Source: source, Reason: reason}
 }
 
 // Header is the header called name. Several lines of it are an error unless
@@ -55,11 +55,11 @@ func badRequest(place, reason string) *ValueError {
 // line is one text: commas in it separate nothing.
 func Header(name string) Value {
 	key := http.CanonicalHeaderKey(name)
-	place := fmt.Sprintf("header %q", key)
+	source := fmt.Sprintf("header %q", key)
 	if key == "Host" { // net/http keeps it elsewhere
 		return func(r *http.Request) (string, error) { return r.Host, nil }
 	}
-	return func(r *http.Request) (string, error) { return same(r.Header[key], place) }
+	return func(r *http.Request) (string, error) { return same(r.Header[key], source) }
 }
 
 // BasicUser is the user's name of basic authentication, which nobody has
@@ -76,13 +76,13 @@ func BasicUser() Value {
 }
 
 // same is what all texts are, or "" if there are none.
-func same(texts []string, place string) (string, error) {
+func same(texts []string, source string) (string, error) {
 	if len(texts) == 0 {
 		return "", nil
 	}
 	for _, text := range texts[1:] {
 		if text != texts[0] {
-			return "", badRequest(place, "has two different values, want one")
+			return "", badRequest(source, "has two different values, want one")
 		}
 	}
 	return texts[0], nil
@@ -92,7 +92,7 @@ func same(texts []string, place string) (string, error) {
 // name that comes twice with different values is an error: browsers do so for
 // cookies of different paths, but no handler can tell which is which.
 func Cookie(name string) Value {
-	place := fmt.Sprintf("cookie %q", name)
+	source := fmt.Sprintf("cookie %q", name)
 	valid := (&http.Cookie{Name: name}).Valid() == nil
 	return func(r *http.Request) (string, error) {
 		if !valid {
@@ -111,7 +111,7 @@ func Cookie(name string) Value {
 		for _, c := range r.CookiesNamed(name) {
 			texts = append(texts, c.Value)
 		}
-		return same(texts, place)
+		return same(texts, source)
 	}
 }
 

@@ -52,7 +52,7 @@ func requireValue(t *testing.T, v httplimit.Value, r *http.Request, want string,
 	require.Empty(t, got)
 	require.Equal(t, status, e.Status)
 	require.Contains(t, e.Reason, reason)
-	require.Equal(t, "httplimit: "+e.Place+": "+e.Reason, err.Error())
+	require.Equal(t, "httplimit: "+e.Source+": "+e.Reason, err.Error())
 	require.NotContains(t, err.Error(), secret)
 }
 
@@ -665,7 +665,7 @@ func ExampleValue() {
 func TestPathValueIsAFeature(t *testing.T) {
 	limit := newLimit(t, httplimit.Config{
 		Limiter:  newLimiter(t, newClock(), by("tenant", "1/d")),
-		Features: []httplimit.Feature{httplimit.By("tenant", func(r *http.Request) (string, error) { return r.PathValue("id"), nil })},
+		Features: []httplimit.Source{httplimit.NewSource("tenant", func(r *http.Request) (string, error) { return r.PathValue("id"), nil })},
 	})
 	m := http.NewServeMux()
 	m.Handle("GET /tenants/{id}", limit(welcome))

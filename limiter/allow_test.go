@@ -81,14 +81,14 @@ func TestTheSameFeatureTwice(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		rule     limiter.Rule
-		features []limiter.Trait
+		features []limiter.Feature
 		feature  string
 	}{
-		{"a user", by("user", "2/h"), traits(user("7"), user("7"), user("7")), "user:7"},
-		{"one subscriber", by("ip", "2/h"), traits(ip("2001:db8::1"), ip("2001:db8::2")), "ip:2001:db8::/64"},
-		{"one mailbox", by("email", "2/h"), traits(limiter.Email("ADA@example.org"), limiter.Email("ada@EXAMPLE.org")), "email:ada@example.org"},
-		{"as many limits as there may be", r, traits(ip("192.0.2.1"), ip("::ffff:192.0.2.1")), "ip:192.0.2.1"},
-		{"others between", by("user", "2/h"), traits(user("7"), user("77"), ip("192.0.2.1"), user("7")), "user:7"},
+		{"a user", by("user", "2/h"), featuresOf(user("7"), user("7"), user("7")), "user:7"},
+		{"one subscriber", by("ip", "2/h"), featuresOf(ip("2001:db8::1"), ip("2001:db8::2")), "ip:2001:db8::/64"},
+		{"one mailbox", by("email", "2/h"), featuresOf(limiter.Email("ADA@example.org"), limiter.Email("ada@EXAMPLE.org")), "email:ada@example.org"},
+		{"as many limits as there may be", r, featuresOf(ip("192.0.2.1"), ip("::ffff:192.0.2.1")), "ip:192.0.2.1"},
+		{"others between", by("user", "2/h"), featuresOf(user("7"), user("77"), ip("192.0.2.1"), user("7")), "user:7"},
 	} {
 		c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{row.rule}})
@@ -108,7 +108,7 @@ func TestTheSameFeatureTwice(t *testing.T) {
 func TestFeaturesThatNoRuleNeedsAreIgnored(t *testing.T) {
 	store := newCountingStore()
 	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
-	v := allow(t, lim, user("7"), limiter.Feature("ip:x", "1"), limiter.Trait{}, limiter.Feature("", "1"), ip("192.0.2.1"), limiter.Email("a@b.org"), limiter.Feature("IP", "1"))
+	v := allow(t, lim, user("7"), limiter.NewFeature("ip:x", "1"), limiter.Feature{}, limiter.NewFeature("", "1"), ip("192.0.2.1"), limiter.Email("a@b.org"), limiter.NewFeature("IP", "1"))
 	require.True(t, v.Allowed)
 	require.Len(t, v.All(), 1)
 	steps, demands := store.asked()
@@ -150,7 +150,7 @@ func TestAllowN(t *testing.T) {
 func TestPeek(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return time.Unix(1_700_000_000, 0) }})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "3/h, 9/d"), by("user", "2/h")}})
-	features := traits(ip("192.0.2.1"), user("7"))
+	features := featuresOf(ip("192.0.2.1"), user("7"))
 	for call := range 4 {
 		before := counted(t, c, "user:7")
 		peeked, err := lim.Peek(ctx, "signup", 1, features...)
@@ -181,7 +181,7 @@ func TestPeek(t *testing.T) {
 func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 	store := newCountingStore()
 	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{
-		by("ip", "9/h"), {Event: "login", Kind: "user", Limits: counter.MustLimits("9/h"), IfMissing: limiter.Skip},
+		by("ip", "9/h"), {Event: "login", Kind: "user", Limits: counter.MustLimits("9/h"), IfMissing: limiter.MissingSkip},
 	}})
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
@@ -191,15 +191,15 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 		name     string
 		ctx      context.Context
 		event    string
-		features []limiter.Trait
+		features []limiter.Feature
 		want     string
 		is       error
 	}{
-		{"an event without rules", ctx, "logout", traits(ip("192.0.2.1")), `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
-		{"no event", ctx, "", traits(ip("192.0.2.1")), `limiter: event "" has no rules, which "login" and "signup" have`, nil},
-		{"no address", ctx, "signup", traits(ip("192.0.2.1"), limiter.Email("nobody")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, func() error { e := limiter.Email("nobody"); return e.Err() }()},
-		{"the caller is gone", canceled, "signup", traits(ip("192.0.2.1")), `limiter: event "signup": context canceled`, context.Canceled},
-		{"the caller is late", expired, "signup", traits(ip("192.0.2.1")), `limiter: event "signup": context deadline exceeded`, context.DeadlineExceeded},
+		{"an event without rules", ctx, "logout", featuresOf(ip("192.0.2.1")), `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
+		{"no event", ctx, "", featuresOf(ip("192.0.2.1")), `limiter: event "" has no rules, which "login" and "signup" have`, nil},
+		{"no address", ctx, "signup", featuresOf(ip("192.0.2.1"), limiter.Email("nobody")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, func() error { e := limiter.Email("nobody"); return e.Err() }()},
+		{"the caller is gone", canceled, "signup", featuresOf(ip("192.0.2.1")), `limiter: event "signup": context canceled`, context.Canceled},
+		{"the caller is late", expired, "signup", featuresOf(ip("192.0.2.1")), `limiter: event "signup": context deadline exceeded`, context.DeadlineExceeded},
 		{"gone, and nothing to ask", canceled, "login", nil, `limiter: event "login": context canceled`, context.Canceled},
 		{"gone, and something missing", canceled, "signup", nil, `limiter: event "signup": context canceled`, context.Canceled},
 	} {
@@ -224,7 +224,7 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 func TestTheZeroVerdictDenies(t *testing.T) {
 	var v limiter.Verdict
 	require.False(t, v.Allowed)
-	require.Equal(t, limiter.OverLimit, v.Outcome())
+	require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
 	require.Empty(t, v.Kind())
 	require.Empty(t, v.All())
 	require.NoError(t, onMemory(t, by("ip", "1/h")).Refund(ctx, &v))

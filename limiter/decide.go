@@ -13,7 +13,7 @@ import (
 )
 
 // decide is the way of every call.
-func (l *Limiter) decide(ctx context.Context, event string, n int64, features []Trait, peek bool) (v Verdict, err error) {
+func (l *Limiter) decide(ctx context.Context, event string, n int64, features []Feature, peek bool) (v Verdict, err error) {
 	rules, known := l.rules[event]
 	if !known {
 		return Verdict{}, fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
@@ -42,7 +42,7 @@ func (l *Limiter) decide(ctx context.Context, event string, n int64, features []
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
-		if l.timeout == 0 {
+		if l.within == 0 {
 			v.Verdict, err = l.ask(ctx, q, asks)
 		} else {
 			v.Verdict, err = l.askInTime(ctx, q, asks)
@@ -76,13 +76,13 @@ type question struct {
 	event string
 	n     int64
 	peek  bool
-	open  bool // every rule that is asked is Open
+	open  bool // every rule that is asked is FailOpen
 }
 
 // asks appends to empty what rules ask of features, each key once. open tells
-// whether all rules that do are Open; missing is the kind that is missing, if
+// whether all rules that do are FailOpen; missing is the kind that is missing, if
 // the rule denies for that. All keys are parts of one string: one allocation.
-func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features []Trait) (asks []counter.Ask, open bool, missing string) {
+func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features []Feature) (asks []counter.Ask, open bool, missing string) {
 	var buf [128]byte
 	var marks [8]int
 	asks, open = empty, true
@@ -95,7 +95,7 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 				continue
 			}
 			start := len(keys)
-			keys = l.canon.append(keys, t)
+			keys = l.normalizer.append(keys, t)
 			if given(keys, ends, start) {
 				keys = keys[:start]
 				continue
@@ -104,15 +104,15 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 		}
 		switch {
 		case len(ends) > before:
-		case rule.IfMissing == Skip:
+		case rule.IfMissing == MissingSkip:
 			continue
-		case rule.IfMissing == Share:
+		case rule.IfMissing == MissingShare:
 			keys = append(append(keys, rule.Kind...), ':')
 			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: rule.Limits})
 		default:
 			return nil, false, rule.Kind
 		}
-		open = open && rule.OnFailure == Open
+		open = open && rule.OnFailure == FailOpen
 	}
 	all, start := string(keys), 0
 	for i, end := range ends {
@@ -156,7 +156,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 		err  error
 		late bool // the time was up: err may be no more than that
 	}
-	inTime, cancel := context.WithTimeout(ctx, l.timeout)
+	inTime, cancel := context.WithTimeout(ctx, l.within)
 	answers, late := make(chan answer), make(chan bool, 1)
 	own := slices.Clone(asks)
 	go func() {
@@ -186,7 +186,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 		late <- err == nil && q.open
 	}
 	if err == nil {
-		err = fmt.Errorf("%w: no answer within Config.Timeout of %s", counter.ErrStore, l.timeout)
+		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, l.within)
 	}
 	return counter.Verdict{}, fmt.Errorf("limiter: event %q: %w", q.event, err)
 }

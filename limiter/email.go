@@ -25,9 +25,9 @@ var errEmail = errors.New(`limiter: feature "email" is not an e-mail address, wa
 // ignored. By RFC 5321 capitals in the local part could be somebody else;
 // nobody's are. Config.EmailIgnoreDots and EmailIgnoreTags ignore its dots, and
 // what follows a plus sign. Text that is not an address (a name beside it
-// included) makes a Trait that is an error; empty text is a missing feature.
-func Email(address string) Trait {
-	t := Trait{kind: KindEmail}
+// included) makes a Feature that is an error; empty text is a missing feature.
+func Email(address string) Feature {
+	t := Feature{kind: KindEmail}
 	address = strings.TrimSpace(address)
 	if address == "" {
 		return t
@@ -129,7 +129,7 @@ func split(address string) (local, domain string, ok bool) {
 
 // appendLocal appends the local part of an address. What is not ASCII in it is
 // in small letters already.
-func (c *canon) appendLocal(dst []byte, local string) []byte {
+func (c *normalizer) appendLocal(dst []byte, local string) []byte {
 	if c.ignoreTags {
 		if plus := strings.IndexByte(local, '+'); plus > 0 {
 			local = local[:plus]

@@ -54,21 +54,21 @@ func FuzzEmail(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		trait := Email(text)
-		require.Equal(t, strings.TrimSpace(text) == "", trait.Missing())
+		feature := Email(text)
+		require.Equal(t, strings.TrimSpace(text) == "", feature.Missing())
 		if isASCII(text) {
 			for _, folded := range []string{strings.ToUpper(text), strings.ToLower(text)} {
 				same := Email(folded)
-				require.Equal(t, trait.Err(), same.Err())
-				require.Equal(t, trait.Missing(), same.Missing())
-				require.Equal(t, canonical(canon{}, &trait), canonical(canon{}, &same), folded)
+				require.Equal(t, feature.Err(), same.Err())
+				require.Equal(t, feature.Missing(), same.Missing())
+				require.Equal(t, canonical(normalizer{}, &feature), canonical(normalizer{}, &same), folded)
 			}
 		}
-		if trait.Err() != nil || trait.Missing() {
+		if feature.Err() != nil || feature.Missing() {
 			return
 		}
-		for _, c := range []canon{{}, {ignoreDots: true}, {ignoreTags: true}, {ignoreDots: true, ignoreTags: true}} {
-			once := canonical(c, &trait)
+		for _, c := range []normalizer{{}, {ignoreDots: true}, {ignoreTags: true}, {ignoreDots: true, ignoreTags: true}} {
+			once := canonical(c, &feature)
 			require.LessOrEqual(t, len(once), maxEmail)
 			again := Email(quoted(once))
 			require.NoError(t, again.Err(), once)
@@ -77,7 +77,7 @@ func FuzzEmail(f *testing.F) {
 	})
 }
 
-func canonical(c canon, t *Trait) string {
+func canonical(c normalizer, t *Feature) string {
 	return strings.TrimPrefix(string(c.append(nil, t)), "email:")
 }
 

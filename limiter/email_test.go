@@ -156,13 +156,13 @@ func TestTextThatIsNoEmail(t *testing.T) {
 		{"longer than reason", `"visitor"@example.org (` + strings.Repeat(long, 20) + ")"},
 		{"a megabyte", strings.Repeat(long, 16<<10) + "@example.org"},
 	} {
-		trait := limiter.Email(row.text)
-		require.EqualError(t, trait.Err(), `limiter: feature "email" is not an e-mail address, want local-part@domain`, "%s: %q", row.name, row.text)
-		require.False(t, trait.Missing(), row.name)
+		feature := limiter.Email(row.text)
+		require.EqualError(t, feature.Err(), `limiter: feature "email" is not an e-mail address, want local-part@domain`, "%s: %q", row.name, row.text)
+		require.False(t, feature.Missing(), row.name)
 
 		lim := onMemory(t, by("email", "9/d"))
-		v, err := lim.Allow(ctx, "signup", trait)
-		require.ErrorIs(t, err, trait.Err(), row.name)
+		v, err := lim.Allow(ctx, "signup", feature)
+		require.ErrorIs(t, err, feature.Err(), row.name)
 		require.NotContains(t, err.Error(), "visitor", row.name)
 		require.NotContains(t, err.Error(), "example", row.name)
 		require.Equal(t, limiter.Verdict{}, v, row.name)

@@ -25,7 +25,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for range 3 {
-		v, err := lim.Allow(context.Background(), "shorten", limiter.Feature("user", "7"))
+		v, err := lim.Allow(context.Background(), "shorten", limiter.NewFeature("user", "7"))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func ExampleLimiter_Refund() {
 	}
 	ctx := context.Background()
 	for _, password := range []string{"wrong", "right", "right", "wrong", "right"} {
-		v, err := lim.Allow(ctx, "login", limiter.Feature("user", "ada"))
+		v, err := lim.Allow(ctx, "login", limiter.NewFeature("user", "ada"))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -133,11 +133,11 @@ func ExampleConfig_observe() {
 		log.Fatal(err)
 	}
 	for _, user := range []string{"7", "7", "7", "8", ""} {
-		if _, err := lim.Allow(context.Background(), "mail", limiter.Feature("user", user)); err != nil {
+		if _, err := lim.Allow(context.Background(), "mail", limiter.NewFeature("user", user)); err != nil {
 			log.Fatal(err)
 		}
 	}
 	fmt.Println(metric)
 	// Output:
-	// map[mail admitted:3 mail lacking:1 mail over-limit:1]
+	// map[mail admitted:3 mail missing:1 mail over-limit:1]
 }

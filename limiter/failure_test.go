@@ -22,28 +22,28 @@ import (
 // What becomes of a call when the store fails: in this process, over a network,
 // and by ticket.
 func TestPolicies(t *testing.T) {
-	open := func(r limiter.Rule) limiter.Rule { return onFailure(limiter.Open, r) }
-	skip := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.Skip, r) }
-	share := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.Share, r) }
+	open := func(r limiter.Rule) limiter.Rule { return onFailure(limiter.FailOpen, r) }
+	skip := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.MissingSkip, r) }
+	share := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.MissingShare, r) }
 	byIP, byUser := by("ip", "5/h"), by("user", "5/h")
 	home, ada := ip("192.0.2.1"), user("ada")
 	for _, row := range []struct {
 		name     string
 		rules    []limiter.Rule
-		features []limiter.Trait
+		features []limiter.Feature
 		want     limiter.Outcome
 	}{
-		{"closed", []limiter.Rule{byIP}, traits(home), limiter.Failed},
-		{"open", []limiter.Rule{open(byIP)}, traits(home), limiter.Unchecked},
-		{"open twice", []limiter.Rule{open(byIP), open(byUser)}, traits(home, ada), limiter.Unchecked},
-		{"one is closed", []limiter.Rule{open(byIP), byUser}, traits(home, ada), limiter.Failed},
-		{"the other is closed", []limiter.Rule{byIP, open(byUser)}, traits(home, ada), limiter.Failed},
-		{"one that is skipped is not asked", []limiter.Rule{open(byIP), skip(byUser)}, traits(home), limiter.Unchecked},
-		{"nor one before it", []limiter.Rule{skip(byUser), open(byIP)}, traits(home), limiter.Unchecked},
-		{"one that shares is", []limiter.Rule{open(byIP), share(byUser)}, traits(home), limiter.Failed},
-		{"one that is skipped does not open either", []limiter.Rule{byIP, open(skip(byUser))}, traits(home), limiter.Failed},
-		{"nothing to ask", []limiter.Rule{skip(byIP)}, nil, limiter.Unlimited},
-		{"something missing", []limiter.Rule{open(byIP), open(byUser)}, traits(home), limiter.Lacking},
+		{"closed", []limiter.Rule{byIP}, featuresOf(home), limiter.OutcomeFailedClosed},
+		{"open", []limiter.Rule{open(byIP)}, featuresOf(home), limiter.OutcomeFailedOpen},
+		{"open twice", []limiter.Rule{open(byIP), open(byUser)}, featuresOf(home, ada), limiter.OutcomeFailedOpen},
+		{"one is closed", []limiter.Rule{open(byIP), byUser}, featuresOf(home, ada), limiter.OutcomeFailedClosed},
+		{"the other is closed", []limiter.Rule{byIP, open(byUser)}, featuresOf(home, ada), limiter.OutcomeFailedClosed},
+		{"one that is skipped is not asked", []limiter.Rule{open(byIP), skip(byUser)}, featuresOf(home), limiter.OutcomeFailedOpen},
+		{"nor one before it", []limiter.Rule{skip(byUser), open(byIP)}, featuresOf(home), limiter.OutcomeFailedOpen},
+		{"one that shares is", []limiter.Rule{open(byIP), share(byUser)}, featuresOf(home), limiter.OutcomeFailedClosed},
+		{"one that is skipped does not open either", []limiter.Rule{byIP, open(skip(byUser))}, featuresOf(home), limiter.OutcomeFailedClosed},
+		{"nothing to ask", []limiter.Rule{skip(byIP)}, nil, limiter.OutcomeSkipped},
+		{"something missing", []limiter.Rule{open(byIP), open(byUser)}, featuresOf(home), limiter.OutcomeMissing},
 	} {
 		for name, on := range map[string]func(s *flakyStore) backend.Store{
 			"in this process": func(s *flakyStore) backend.Store { return s },
@@ -53,7 +53,7 @@ func TestPolicies(t *testing.T) {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				store := &flakyStore{Store: memory.New(memory.Config{})}
 				c := newCounter(t, on(store), counter.Config{Patience: time.Minute})
-				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, Timeout: time.Minute})
+				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, DecideWithin: time.Minute})
 				store.broken.Store(true)
 				for call, ask := range map[string]func() (limiter.Verdict, error){
 					"allow": func() (limiter.Verdict, error) { return lim.Allow(ctx, "signup", row.features...) },
@@ -63,8 +63,8 @@ func TestPolicies(t *testing.T) {
 					v, err := ask()
 					require.NoError(t, err, call)
 					require.Equal(t, row.want, v.Outcome(), call)
-					require.Equal(t, row.want == limiter.Unchecked || row.want == limiter.Unlimited, v.Allowed, call)
-					if row.want == limiter.Failed || row.want == limiter.Unchecked {
+					require.Equal(t, row.want == limiter.OutcomeFailedOpen || row.want == limiter.OutcomeSkipped, v.Allowed, call)
+					if row.want == limiter.OutcomeFailedClosed || row.want == limiter.OutcomeFailedOpen {
 						require.ErrorIs(t, v.Degraded, counter.ErrStore, call)
 						require.ErrorIs(t, v.Degraded, errBroken, call)
 						require.NotContains(t, v.Degraded.Error(), "192.0.2.1", call)
@@ -83,9 +83,9 @@ func TestPolicies(t *testing.T) {
 				store.broken.Store(false)
 				require.NoError(t, lim.Refund(ctx, &v), "nothing was counted")
 				require.Zero(t, counted(t, c, "ip:192.0.2.1"))
-				if v, err = lim.Allow(ctx, "signup", row.features...); row.want == limiter.Failed || row.want == limiter.Unchecked {
+				if v, err = lim.Allow(ctx, "signup", row.features...); row.want == limiter.OutcomeFailedClosed || row.want == limiter.OutcomeFailedOpen {
 					require.NoError(t, err)
-					require.Equal(t, limiter.Admitted, v.Outcome(), "the store is back")
+					require.Equal(t, limiter.OutcomeAdmitted, v.Outcome(), "the store is back")
 					require.EqualValues(t, 4, v.Remaining)
 				}
 			})
@@ -157,41 +157,41 @@ func TestWhoSleepsRetryAfterAsksOnceASecond(t *testing.T) {
 }
 
 // A decision is there in time, whatever the store does.
-func TestTimeout(t *testing.T) {
+func TestDecideWithin(t *testing.T) {
 	const slow = 10 * time.Second
 	for _, row := range []struct {
-		name    string
-		timeout time.Duration
-		deaf    bool
-		policy  limiter.OnFailure
-		takes   time.Duration
-		want    limiter.Outcome
+		name   string
+		within time.Duration
+		deaf   bool
+		policy limiter.OnFailure
+		takes  time.Duration
+		want   limiter.Outcome
 	}{
-		{"the default", 0, false, limiter.Closed, limiter.DefaultTimeout, limiter.Failed},
-		{"the default, open", 0, false, limiter.Open, limiter.DefaultTimeout, limiter.Unchecked},
-		{"a deaf store", 0, true, limiter.Closed, limiter.DefaultTimeout, limiter.Failed},
-		{"a deaf store, open", 0, true, limiter.Open, limiter.DefaultTimeout, limiter.Unchecked},
-		{"shorter", 20 * time.Millisecond, true, limiter.Closed, 20 * time.Millisecond, limiter.Failed},
-		{"longer", 3 * time.Second, false, limiter.Open, 3 * time.Second, limiter.Unchecked},
-		{"long enough", slow + time.Second, false, limiter.Closed, slow, limiter.Admitted},
-		{"none", -1, true, limiter.Closed, slow, limiter.Admitted},
+		{"the default", 0, false, limiter.FailClosed, limiter.DefaultDecideWithin, limiter.OutcomeFailedClosed},
+		{"the default, open", 0, false, limiter.FailOpen, limiter.DefaultDecideWithin, limiter.OutcomeFailedOpen},
+		{"a deaf store", 0, true, limiter.FailClosed, limiter.DefaultDecideWithin, limiter.OutcomeFailedClosed},
+		{"a deaf store, open", 0, true, limiter.FailOpen, limiter.DefaultDecideWithin, limiter.OutcomeFailedOpen},
+		{"shorter", 20 * time.Millisecond, true, limiter.FailClosed, 20 * time.Millisecond, limiter.OutcomeFailedClosed},
+		{"longer", 3 * time.Second, false, limiter.FailOpen, 3 * time.Second, limiter.OutcomeFailedOpen},
+		{"long enough", slow + time.Second, false, limiter.FailClosed, slow, limiter.OutcomeAdmitted},
+		{"none", -1, true, limiter.FailClosed, slow, limiter.OutcomeAdmitted},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFarStore(slow)
 			store.deaf = row.deaf
 			var told []limiter.Decision
 			lim := newLimiter(t, farCounter(t, store), limiter.Config{
-				Rules:   []limiter.Rule{onFailure(row.policy, by("ip", "5/h")), onFailure(row.policy, by("user", "5/h"))},
-				Timeout: row.timeout,
-				Observe: func(d limiter.Decision) { told = append(told, d) },
+				Rules:        []limiter.Rule{onFailure(row.policy, by("ip", "5/h")), onFailure(row.policy, by("user", "5/h"))},
+				DecideWithin: row.within,
+				Observe:      func(d limiter.Decision) { told = append(told, d) },
 			})
 			began := time.Now()
 			v := allow(t, lim, ip("192.0.2.1"), user("ada"))
 			require.Equal(t, row.takes, time.Since(began), row.name)
 			require.Equal(t, row.want, v.Outcome(), row.name)
-			if row.want != limiter.Admitted {
+			if row.want != limiter.OutcomeAdmitted {
 				if row.deaf { // else the store itself may be first to say so
-					require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within Config.Timeout of `+row.takes.String(), row.name)
+					require.EqualError(t, v.Degraded, `limiter: event "signup": the store failed: no answer within Config.DecideWithin of `+row.takes.String(), row.name)
 				}
 				require.ErrorContains(t, v.Degraded, `event "signup": `, row.name)
 				require.ErrorIs(t, v.Degraded, counter.ErrStore, row.name)
@@ -205,15 +205,15 @@ func TestTimeout(t *testing.T) {
 }
 
 // A store in this process is not timed: there is nothing that could be late.
-func TestNoTimeoutInThisProcess(t *testing.T) {
+func TestDecideWithinIsNotForThisProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := struct {
 			*farStore
 			local
 		}{farStore: newFarStore(time.Second)}
 		store.deaf = true
-		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, Timeout: time.Millisecond})
-		require.Equal(t, limiter.Admitted, func() limiter.Outcome { v := allow(t, lim, ip("192.0.2.1")); return v.Outcome() }())
+		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: time.Millisecond})
+		require.Equal(t, limiter.OutcomeAdmitted, func() limiter.Outcome { v := allow(t, lim, ip("192.0.2.1")); return v.Outcome() }())
 	})
 }
 
@@ -222,19 +222,19 @@ type local struct{}
 func (local) Local() {}
 
 // All features have one deadline, though each of them takes a step.
-func TestOneTimeoutForAllFeatures(t *testing.T) {
-	for _, policy := range []limiter.OnFailure{limiter.Closed, limiter.Open} {
+func TestDecideWithinIsForAllFeatures(t *testing.T) {
+	for _, policy := range []limiter.OnFailure{limiter.FailClosed, limiter.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
 			const timeout = 50 * time.Millisecond
 			store := newFarStore(30 * time.Millisecond)
 			store.apart, store.deaf = true, true
 			c := farCounter(t, store)
-			lim := newLimiter(t, c, limiter.Config{Timeout: timeout, Rules: []limiter.Rule{
+			lim := newLimiter(t, c, limiter.Config{DecideWithin: timeout, Rules: []limiter.Rule{
 				onFailure(policy, by("ip", "5/h")), onFailure(policy, by("user", "5/h")), onFailure(policy, by("email", "5/h"))}})
-			features := traits(ip("192.0.2.1"), user("ada"), limiter.Email("ada@example.org"))
+			features := featuresOf(ip("192.0.2.1"), user("ada"), limiter.Email("ada@example.org"))
 			began := time.Now()
 			v := allow(t, lim, features[0])
-			require.Equal(t, limiter.Lacking, v.Outcome())
+			require.Equal(t, limiter.OutcomeMissing, v.Outcome())
 			v = allow(t, lim, features...)
 			require.Equal(t, timeout, time.Since(began))
 			require.ErrorIs(t, v.Degraded, counter.ErrStore)
@@ -250,19 +250,19 @@ func TestOneTimeoutForAllFeatures(t *testing.T) {
 // else is late.
 func TestAnswersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFarStore(limiter.DefaultTimeout - 1)
+		store := newFarStore(limiter.DefaultDecideWithin - 1)
 		c := farCounter(t, store)
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
-		for _, want := range []limiter.Outcome{limiter.Admitted, limiter.Admitted, limiter.OverLimit} {
+		for _, want := range []limiter.Outcome{limiter.OutcomeAdmitted, limiter.OutcomeAdmitted, limiter.OutcomeOverLimit} {
 			v := allow(t, lim, ip("192.0.2.1"))
 			require.Equal(t, want, v.Outcome())
 		}
-		store.slow.Store(int64(2 * limiter.DefaultTimeout))
+		store.slow.Store(int64(2 * limiter.DefaultDecideWithin))
 		v := allow(t, lim, ip("192.0.2.2"))
-		require.Equal(t, limiter.Failed, v.Outcome())
+		require.Equal(t, limiter.OutcomeFailedClosed, v.Outcome())
 		store.slow.Store(int64(time.Millisecond))
 		v = allow(t, lim, ip("192.0.2.3"))
-		require.Equal(t, limiter.Admitted, v.Outcome())
+		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
 		require.NoError(t, lim.Refund(ctx, &v))
 		require.Zero(t, counted(t, c, "ip:192.0.2.3"))
 	})
@@ -276,7 +276,7 @@ func TestCallersMistakesAreNotTheStores(t *testing.T) {
 		"over a network":  newFarStore(0),
 	} {
 		c := newCounter(t, store, counter.Config{Now: func() time.Time { return time.Time{} }})
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.Open, by("ip", "5/h"))}, Timeout: time.Minute})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("ip", "5/h"))}, DecideWithin: time.Minute})
 		for range 100 { // what was wrong once depended on who was first
 			v, err := lim.Allow(ctx, "signup", ip("192.0.2.1"))
 			require.ErrorContains(t, err, "counter: the clock: ", name)

@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 					limiter.Rule{Event: event, Kind: "ip", Limits: counter.MustLimits("5/h, 50/d"), OnFailure: policy},
 					limiter.Rule{Event: event, Kind: "user", Limits: counter.MustLimits("3/h"), OnFailure: policy})
 			}
-			lim := newLimiter(t, c, limiter.Config{Rules: rules, Timeout: faultsTimeout})
+			lim := newLimiter(t, c, limiter.Config{Rules: rules, DecideWithin: faultsTimeout})
 			for i, f := range faults {
 				w.suffer(t, lim, f, i)
 			}
@@ -125,11 +125,11 @@ func TestFaults(t *testing.T) {
 }
 
 // policies are those of the events.
-var policies = map[string]limiter.OnFailure{"open": limiter.Open, "closed": limiter.Closed}
+var policies = map[string]limiter.OnFailure{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 
 // visitor is someone with an address and a name of his own.
-func visitor(fault, i int) []limiter.Trait {
-	return traits(limiter.IP(netip.AddrFrom4([4]byte{10, byte(fault), byte(i), 1})), user(fmt.Sprint(fault, " ", i)))
+func visitor(fault, i int) []limiter.Feature {
+	return featuresOf(limiter.IP(netip.AddrFrom4([4]byte{10, byte(fault), byte(i), 1})), user(fmt.Sprint(fault, " ", i)))
 }
 
 // tally is what became of the calls of some visitor.
@@ -138,7 +138,7 @@ type tally struct {
 }
 
 // call makes a call, and looks at its time and its policy.
-func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Trait, what string, sum *tally) limiter.Outcome {
+func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Feature, what string, sum *tally) limiter.Outcome {
 	began := time.Now()
 	v, err := lim.Allow(ctx, event, features...)
 	took := time.Since(began)
@@ -151,7 +151,7 @@ func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features [
 		t.Errorf("%s, %s: a decision took %s", what, event, took)
 	case v.Degraded != nil:
 		sum.degraded++
-		if !errors.Is(v.Degraded, counter.ErrStore) || v.Allowed != (policies[event] == limiter.Open) {
+		if !errors.Is(v.Degraded, counter.ErrStore) || v.Allowed != (policies[event] == limiter.FailOpen) {
 			t.Errorf("%s, %s: allowed is %v: %v", what, event, v.Allowed, v.Degraded)
 		}
 	case v.Allowed:
@@ -163,7 +163,7 @@ func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features [
 }
 
 // use makes calls of one visitor until he is denied.
-func (w *wire) use(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Trait, what string, sum *tally) {
+func (w *wire) use(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Feature, what string, sum *tally) {
 	for denied := sum.denied; sum.denied == denied; {
 		require.LessOrEqual(t, sum.admitted, usersMax, "%s, %s", what, event)
 		require.Less(t, sum.degraded, 100, "%s, %s: the store is not back", what, event)
@@ -209,7 +209,7 @@ func (w *wire) suffer(t *testing.T, lim *limiter.Limiter, f fault, i int) {
 
 	what := "after " + f.name
 	require.Eventually(t, func() bool {
-		return w.call(t, lim, "closed", visitor(i, 1), what, &tally{}) == limiter.Admitted
+		return w.call(t, lim, "closed", visitor(i, 1), what, &tally{}) == limiter.OutcomeAdmitted
 	}, patience, time.Millisecond, "%s: the store does not come back", f.name)
 	for event, sum := range old {
 		sum.denied, sum.degraded = 0, 0

@@ -62,13 +62,13 @@ func by(kind, limits string) limiter.Rule {
 func ifMissing(p limiter.IfMissing, r limiter.Rule) limiter.Rule { r.IfMissing = p; return r }
 func onFailure(p limiter.OnFailure, r limiter.Rule) limiter.Rule { r.OnFailure = p; return r }
 
-func ip(s string) limiter.Trait                 { return limiter.IP(netip.MustParseAddr(s)) }
-func user(s string) limiter.Trait               { return limiter.Feature("user", s) }
-func key(feature string) counter.Key            { return counter.Key{Event: "signup", Feature: feature} }
-func traits(t ...limiter.Trait) []limiter.Trait { return t }
+func ip(s string) limiter.Feature                       { return limiter.IP(netip.MustParseAddr(s)) }
+func user(s string) limiter.Feature                     { return limiter.NewFeature("user", s) }
+func key(feature string) counter.Key                    { return counter.Key{Event: "signup", Feature: feature} }
+func featuresOf(t ...limiter.Feature) []limiter.Feature { return t }
 
 // allow asks for a sign-up, which must not fail.
-func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Trait) limiter.Verdict {
+func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) limiter.Verdict {
 	t.Helper()
 	v, err := lim.Allow(ctx, "signup", features...)
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func TestFrozenServer(t *testing.T) {
 			lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})
 			before := runtime.NumGoroutine()
 			v := allow(t, lim, ip("192.0.2.1"))
-			require.Equal(t, limiter.Admitted, v.Outcome())
+			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
 			w.server.Pause()
 			took := make([]time.Duration, callers)
 			var all sync.WaitGroup
@@ -49,7 +49,7 @@ func TestFrozenServer(t *testing.T) {
 					began := time.Now()
 					v, err := lim.Allow(ctx, "signup", limiter.IP(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})))
 					took[i] = time.Since(began)
-					if err != nil || v.Outcome() != limiter.Failed {
+					if err != nil || v.Outcome() != limiter.OutcomeFailedClosed {
 						t.Error(v, err)
 					}
 				})
@@ -57,12 +57,12 @@ func TestFrozenServer(t *testing.T) {
 			all.Wait()
 			slices.Sort(took)
 			t.Logf("%d decisions: p50 %s, slowest %s", callers, took[callers/2], took[callers-1])
-			require.Less(t, took[callers-1], limiter.DefaultTimeout+slowness)
-			require.GreaterOrEqual(t, took[callers-1], limiter.DefaultTimeout/2)
+			require.Less(t, took[callers-1], limiter.DefaultDecideWithin+slowness)
+			require.GreaterOrEqual(t, took[callers-1], limiter.DefaultDecideWithin/2)
 			w.server.Resume()
 			require.Eventually(t, func() bool {
 				v := allow(t, lim, ip("192.0.2.2"))
-				return v.Outcome() == limiter.Admitted
+				return v.Outcome() == limiter.OutcomeAdmitted
 			}, patience, 10*time.Millisecond)
 			began := time.Now()
 			require.NoError(t, closeStore())

@@ -18,7 +18,7 @@ import (
 // away gets it back, who was let through does not, and who has gone does.
 func TestLateAdmissions(t *testing.T) {
 	const slow, timeout = 200 * time.Millisecond, 50 * time.Millisecond
-	open := onFailure(limiter.Open, by("ip", "5/h"))
+	open := onFailure(limiter.FailOpen, by("ip", "5/h"))
 	for _, row := range []struct {
 		name    string
 		rules   []limiter.Rule
@@ -30,24 +30,24 @@ func TestLateAdmissions(t *testing.T) {
 		want    limiter.Outcome // if the caller stays
 		counted int64           // in the end
 	}{
-		{"closed", []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}, 1, 2, false, 0, timeout, limiter.Failed, 1},
-		{"open", []limiter.Rule{open, onFailure(limiter.Open, by("user", "5/h"))}, 1, 2, false, 0, timeout, limiter.Unchecked, 3},
-		{"one of each", []limiter.Rule{open, by("user", "5/h")}, 1, 2, false, 0, timeout, limiter.Failed, 1},
-		{"a late denial", []limiter.Rule{by("ip", "5/h")}, 4, 2, false, 0, timeout, limiter.Failed, 4},
-		{"a late denial, open", []limiter.Rule{open}, 4, 2, false, 0, timeout, limiter.Unchecked, 4},
-		{"a late peek", []limiter.Rule{by("ip", "5/h")}, 4, 1, true, 0, timeout, limiter.Failed, 4},
-		{"a late peek, open", []limiter.Rule{open}, 4, 1, true, 0, timeout, limiter.Unchecked, 4},
+		{"closed", []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}, 1, 2, false, 0, timeout, limiter.OutcomeFailedClosed, 1},
+		{"open", []limiter.Rule{open, onFailure(limiter.FailOpen, by("user", "5/h"))}, 1, 2, false, 0, timeout, limiter.OutcomeFailedOpen, 3},
+		{"one of each", []limiter.Rule{open, by("user", "5/h")}, 1, 2, false, 0, timeout, limiter.OutcomeFailedClosed, 1},
+		{"a late denial", []limiter.Rule{by("ip", "5/h")}, 4, 2, false, 0, timeout, limiter.OutcomeFailedClosed, 4},
+		{"a late denial, open", []limiter.Rule{open}, 4, 2, false, 0, timeout, limiter.OutcomeFailedOpen, 4},
+		{"a late peek", []limiter.Rule{by("ip", "5/h")}, 4, 1, true, 0, timeout, limiter.OutcomeFailedClosed, 4},
+		{"a late peek, open", []limiter.Rule{open}, 4, 1, true, 0, timeout, limiter.OutcomeFailedOpen, 4},
 		{"a caller who has gone", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
 		{"a caller who has gone, open", []limiter.Rule{open}, 1, 2, false, 20 * time.Millisecond, 20 * time.Millisecond, 0, 1},
-		{"a caller who goes later", []limiter.Rule{open}, 1, 2, false, 60 * time.Millisecond, timeout, limiter.Unchecked, 3},
-		{"a caller who goes later, closed", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 60 * time.Millisecond, timeout, limiter.Failed, 1},
+		{"a caller who goes later", []limiter.Rule{open}, 1, 2, false, 60 * time.Millisecond, timeout, limiter.OutcomeFailedOpen, 3},
+		{"a caller who goes later, closed", []limiter.Rule{by("ip", "5/h")}, 1, 2, false, 60 * time.Millisecond, timeout, limiter.OutcomeFailedClosed, 1},
 	} {
 		for _, deadline := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFarStore(slow)
 				store.deaf = true
 				c := farCounter(t, store)
-				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, Timeout: timeout})
+				lim := newLimiter(t, c, limiter.Config{Rules: row.rules, DecideWithin: timeout})
 				for _, feature := range []string{"ip:192.0.2.1", "user:ada"} {
 					require.NoError(t, c.Add(ctx, key(feature), row.before))
 				}
@@ -103,7 +103,7 @@ func (s *contextStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 func TestContextsAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &contextStore{farStore: newFarStore(time.Millisecond)}
-		lim := newLimiter(t, farCounter(t, store), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, Timeout: time.Minute})
+		lim := newLimiter(t, farCounter(t, store), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: time.Minute})
 		allow(t, lim, ip("192.0.2.1"))
 		synctest.Wait()
 		require.ErrorIs(t, store.last.Err(), context.Canceled)
@@ -111,9 +111,9 @@ func TestContextsAreReleased(t *testing.T) {
 }
 
 // However short the time: that it is up is never the caller's error.
-func TestShortTimeouts(t *testing.T) {
+func TestShortDecideWithin(t *testing.T) {
 	for _, timeout := range []time.Duration{1, time.Microsecond, 5 * time.Microsecond, 20 * time.Microsecond} {
-		lim := newLimiter(t, farCounter(t, newFarStore(0)), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, Timeout: timeout})
+		lim := newLimiter(t, farCounter(t, newFarStore(0)), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: timeout})
 		var callers sync.WaitGroup
 		for range 50 {
 			callers.Go(func() {

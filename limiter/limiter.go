@@ -11,24 +11,24 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// DefaultTimeout is the time that a decision may take on a store on another
+// DefaultDecideWithin is the time that a decision may take on a store on another
 // machine: as long as the calls of a counter.Counter with its own default.
-const DefaultTimeout = counter.DefaultPatience
+const DefaultDecideWithin = counter.DefaultPatience
 
 // Config is what a [Limiter] decides by.
 type Config struct {
 	// Rules are all rules of all events. At least one.
 	Rules []Rule
 
-	// Timeout is the time that a decision may take, with the store's answer or
+	// DecideWithin is the time that a decision may take, with the store's answer or
 	// without: all features together. What is under way then is waited for in
 	// the background, for as long as the Counter takes back what it added, and
 	// given back if the decision was to deny; if it was to allow, the hit stays,
 	// and nobody can refund it. A shorter time sends visitors away sooner when
-	// the store is late, and lets more of them pass an Open rule uncounted; it
-	// changes no window. Default: DefaultTimeout, one second; negative, and for a
+	// the store is late, and lets more of them pass an FailOpen rule uncounted; it
+	// changes no window. Default: DefaultDecideWithin, one second; negative, and for a
 	// store in this process: none.
-	Timeout time.Duration
+	DecideWithin time.Duration
 
 	// Observe, if it is set, is called with every decision of Allow and AllowN,
 	// by the goroutine that asked, before it gets its answer. It is called by
@@ -49,11 +49,11 @@ type Config struct {
 // Limiter decides whether events may happen. It is used by many goroutines at
 // once. [New] makes one; the zero Limiter is not usable.
 type Limiter struct {
-	counter *counter.Counter
-	timeout time.Duration // zero: none
-	observe func(Decision)
-	canon   canon
-	rules   map[string][]Rule // of each event, one for each kind
+	counter    *counter.Counter
+	within     time.Duration // zero: unbounded
+	observe    func(Decision)
+	normalizer normalizer
+	rules      map[string][]Rule // of each event, one for each kind
 }
 
 // New makes a Limiter that counts on c. The error names the rule, or the field
@@ -65,16 +65,16 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if len(cfg.Rules) == 0 {
 		return nil, errors.New("limiter: Config.Rules is empty, want at least one rule")
 	}
-	canon, err := newCanon(&cfg)
+	normalizer, err := newNormalizer(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, timeout: cfg.Timeout, observe: cfg.Observe, canon: canon, rules: map[string][]Rule{}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, rules: map[string][]Rule{}}
 	switch {
-	case c.Local(), cfg.Timeout < 0:
-		l.timeout = 0
-	case cfg.Timeout == 0:
-		l.timeout = DefaultTimeout
+	case c.Local(), cfg.DecideWithin < 0:
+		l.within = 0
+	case cfg.DecideWithin == 0:
+		l.within = DefaultDecideWithin
 	}
 	for i, rule := range cfg.Rules {
 		err := rule.check(c, cfg.Rules[:i])
@@ -109,19 +109,19 @@ func (l *Limiter) Rules(event string) []Rule {
 // none) or the caller's context; its Verdict denies. A denial is not an error,
 // and neither is a store that failed: Verdict.Degraded says so, and the rules'
 // policy has decided.
-func (l *Limiter) Allow(ctx context.Context, event string, features ...Trait) (Verdict, error) {
+func (l *Limiter) Allow(ctx context.Context, event string, features ...Feature) (Verdict, error) {
 	return l.decide(ctx, event, 1, features, false)
 }
 
 // AllowN is Allow for an event that counts n times, one or more: all of it or
 // nothing.
-func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Trait) (Verdict, error) {
+func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
 	return l.decide(ctx, event, n, features, false)
 }
 
 // Peek is what AllowN would answer now. It counts nothing, its Verdict cannot be
 // refunded, and Config.Observe does not hear of it.
-func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Trait) (Verdict, error) {
+func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
 	return l.decide(ctx, event, n, features, true)
 }
 

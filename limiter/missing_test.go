@@ -10,26 +10,26 @@ import (
 )
 
 func TestMissingFeatures(t *testing.T) {
-	deny, skip, share := by("ip", "9/h"), ifMissing(limiter.Skip, by("ip", "9/h")), ifMissing(limiter.Share, by("ip", "9/h"))
+	deny, skip, share := by("ip", "9/h"), ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingShare, by("ip", "9/h"))
 	for _, row := range []struct {
 		name     string
 		rules    []limiter.Rule
-		features []limiter.Trait
+		features []limiter.Feature
 		want     limiter.Outcome
 		missing  string
 		counted  map[string]int64
 	}{
-		{"denied", []limiter.Rule{by("user", "9/h"), deny}, traits(user("7")), limiter.Lacking, "ip", map[string]int64{"user:7": 0}},
-		{"the first that is missing is named", []limiter.Rule{by("user", "9/h"), deny}, nil, limiter.Lacking, "user", nil},
-		{"no address is no feature", []limiter.Rule{deny}, traits(limiter.Feature("ip", "")), limiter.Lacking, "ip", nil},
-		{"an empty one beside a good one", []limiter.Rule{deny}, traits(limiter.Feature("ip", ""), ip("192.0.2.1")), limiter.Admitted, "", map[string]int64{"ip:192.0.2.1": 1}},
-		{"no one who skips helps", []limiter.Rule{ifMissing(limiter.Skip, by("user", "9/h")), deny}, traits(user("7")), limiter.Lacking, "ip", map[string]int64{"user:7": 0}},
-		{"nor one who shares", []limiter.Rule{ifMissing(limiter.Share, by("user", "9/h")), deny}, nil, limiter.Lacking, "ip", map[string]int64{"user:": 0}},
-		{"skipped", []limiter.Rule{by("user", "9/h"), skip}, traits(user("7")), limiter.Admitted, "", map[string]int64{"user:7": 1}},
-		{"all skipped", []limiter.Rule{skip}, traits(user("7")), limiter.Unlimited, "", nil},
-		{"shared", []limiter.Rule{by("user", "9/h"), share}, traits(user("7")), limiter.Admitted, "", map[string]int64{"user:7": 1, "ip:": 1}},
-		{"nothing but shared", []limiter.Rule{share}, nil, limiter.Admitted, "", map[string]int64{"ip:": 1}},
-		{"not shared when there", []limiter.Rule{share}, traits(ip("192.0.2.1")), limiter.Admitted, "", map[string]int64{"ip:": 0, "ip:192.0.2.1": 1}},
+		{"denied", []limiter.Rule{by("user", "9/h"), deny}, featuresOf(user("7")), limiter.OutcomeMissing, "ip", map[string]int64{"user:7": 0}},
+		{"the first that is missing is named", []limiter.Rule{by("user", "9/h"), deny}, nil, limiter.OutcomeMissing, "user", nil},
+		{"no address is no feature", []limiter.Rule{deny}, featuresOf(limiter.NewFeature("ip", "")), limiter.OutcomeMissing, "ip", nil},
+		{"an empty one beside a good one", []limiter.Rule{deny}, featuresOf(limiter.NewFeature("ip", ""), ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:192.0.2.1": 1}},
+		{"no one who skips helps", []limiter.Rule{ifMissing(limiter.MissingSkip, by("user", "9/h")), deny}, featuresOf(user("7")), limiter.OutcomeMissing, "ip", map[string]int64{"user:7": 0}},
+		{"nor one who shares", []limiter.Rule{ifMissing(limiter.MissingShare, by("user", "9/h")), deny}, nil, limiter.OutcomeMissing, "ip", map[string]int64{"user:": 0}},
+		{"skipped", []limiter.Rule{by("user", "9/h"), skip}, featuresOf(user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
+		{"all skipped", []limiter.Rule{skip}, featuresOf(user("7")), limiter.OutcomeSkipped, "", nil},
+		{"shared", []limiter.Rule{by("user", "9/h"), share}, featuresOf(user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1, "ip:": 1}},
+		{"nothing but shared", []limiter.Rule{share}, nil, limiter.OutcomeAdmitted, "", map[string]int64{"ip:": 1}},
+		{"not shared when there", []limiter.Rule{share}, featuresOf(ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:": 0, "ip:192.0.2.1": 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := newCountingStore()
@@ -39,16 +39,16 @@ func TestMissingFeatures(t *testing.T) {
 			steps, _ := store.asked()
 			require.Equal(t, row.want, v.Outcome())
 			require.Equal(t, row.missing, v.Missing)
-			require.Equal(t, row.want == limiter.Admitted || row.want == limiter.Unlimited, v.Allowed)
+			require.Equal(t, row.want == limiter.OutcomeAdmitted || row.want == limiter.OutcomeSkipped, v.Allowed)
 			switch row.want {
-			case limiter.Lacking:
+			case limiter.OutcomeMissing:
 				require.Equal(t, counter.Never, v.RetryAfter)
 				require.Equal(t, row.missing, v.Kind())
-			case limiter.Unlimited:
+			case limiter.OutcomeSkipped:
 				require.Zero(t, v.RetryAfter)
 				require.Empty(t, v.Kind())
 			}
-			if row.want != limiter.Admitted {
+			if row.want != limiter.OutcomeAdmitted {
 				require.Zero(t, steps, "the store is not asked")
 				require.Empty(t, v.All())
 			}
@@ -63,21 +63,21 @@ func TestMissingFeatures(t *testing.T) {
 // Calls without an address share one key: not with an address, not with calls
 // without something else.
 func TestShare(t *testing.T) {
-	lim := onMemory(t, ifMissing(limiter.Share, by("ip", "2/h")), ifMissing(limiter.Share, by("user", "3/h")))
+	lim := onMemory(t, ifMissing(limiter.MissingShare, by("ip", "2/h")), ifMissing(limiter.MissingShare, by("user", "3/h")))
 	for i, row := range []struct {
-		features []limiter.Trait
+		features []limiter.Feature
 		want     bool
 		kind     string
 	}{
-		{traits(user("ada")), true, "ip"},
-		{traits(user("bob")), true, "ip"},
-		{traits(user("eve")), false, "ip"},
-		{traits(ip("192.0.2.1")), true, "ip"}, // the user is shared, and has one of three
-		{traits(ip("192.0.2.1")), true, "ip"},
-		{traits(ip("192.0.2.2")), true, "user"},
-		{traits(ip("192.0.2.3")), false, "user"},
-		{traits(ip("192.0.2.3"), user("eve")), true, "ip"},
-		{traits(ip("192.0.2.3"), user(":")), true, "ip"},
+		{featuresOf(user("ada")), true, "ip"},
+		{featuresOf(user("bob")), true, "ip"},
+		{featuresOf(user("eve")), false, "ip"},
+		{featuresOf(ip("192.0.2.1")), true, "ip"}, // the user is shared, and has one of three
+		{featuresOf(ip("192.0.2.1")), true, "ip"},
+		{featuresOf(ip("192.0.2.2")), true, "user"},
+		{featuresOf(ip("192.0.2.3")), false, "user"},
+		{featuresOf(ip("192.0.2.3"), user("eve")), true, "ip"},
+		{featuresOf(ip("192.0.2.3"), user(":")), true, "ip"},
 		{nil, false, "ip"},
 	} {
 		v := allow(t, lim, row.features...)

@@ -58,15 +58,15 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{"two limits of one window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h, 9/d, 6/h")}},
 		{"written otherwise", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/60m, 6/h")}},
 		{"two of one window in a rule to be merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits has 8/d and 9/d, want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "8/d, 9/d")}},
-		{"open and closed", `limiter: rule "signup" by "ip": Config.Rules[1].OnFailure is Open, but Config.Rules[0] has Closed, want one policy for an event and kind`,
-			[]limiter.Rule{by("ip", "5/h"), onFailure(limiter.Open, by("ip", "9/d"))}},
-		{"skip and share", `limiter: rule "signup" by "ip": Config.Rules[1].IfMissing is Share, but Config.Rules[0] has Skip, want one policy for an event and kind`,
-			[]limiter.Rule{ifMissing(limiter.Skip, by("ip", "5/h")), ifMissing(limiter.Share, by("ip", "9/d"))}},
+		{"open and closed", `limiter: rule "signup" by "ip": Config.Rules[1].OnFailure is FailOpen, but Config.Rules[0] has FailClosed, want one policy for an event and kind`,
+			[]limiter.Rule{by("ip", "5/h"), onFailure(limiter.FailOpen, by("ip", "9/d"))}},
+		{"skip and share", `limiter: rule "signup" by "ip": Config.Rules[1].IfMissing is MissingShare, but Config.Rules[0] has MissingSkip, want one policy for an event and kind`,
+			[]limiter.Rule{ifMissing(limiter.MissingSkip, by("ip", "5/h")), ifMissing(limiter.MissingShare, by("ip", "9/d"))}},
 		{"33 limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: 33 limits`, []limiter.Rule{windows(1, 33)}},
 		{"33 limits, merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits, merged with the rules before: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
 
-		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 2, want Closed (0) or Open (1)`, []limiter.Rule{onFailure(2, by("ip", "5/h"))}},
-		{"nor such", `limiter: rule "signup" by "ip": Config.Rules[0].IfMissing is 3, want Deny (0), Skip (1) or Share (2)`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},
+		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 2, want FailClosed (0) or FailOpen (1)`, []limiter.Rule{onFailure(2, by("ip", "5/h"))}},
+		{"nor such", `limiter: rule "signup" by "ip": Config.Rules[0].IfMissing is 3, want MissingDeny (0), MissingSkip (1) or MissingShare (2)`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},
 	} {
 		lim, err := limiter.New(c, limiter.Config{Rules: row.rules})
 		if strings.Contains(row.want, "counter: ") { // whose texts are the counter's
@@ -168,8 +168,8 @@ func TestNewCopiesTheRules(t *testing.T) {
 
 // The names of what is not there are no reason to panic.
 func TestNamesOfPolicies(t *testing.T) {
-	require.Equal(t, "Closed Open OnFailure(2)", limiter.Closed.String()+" "+limiter.Open.String()+" "+limiter.OnFailure(2).String())
-	require.Equal(t, "Deny Skip Share IfMissing(3)",
-		limiter.Deny.String()+" "+limiter.Skip.String()+" "+limiter.Share.String()+" "+limiter.IfMissing(3).String())
+	require.Equal(t, "FailClosed FailOpen OnFailure(2)", limiter.FailClosed.String()+" "+limiter.FailOpen.String()+" "+limiter.OnFailure(2).String())
+	require.Equal(t, "MissingDeny MissingSkip MissingShare IfMissing(3)",
+		limiter.MissingDeny.String()+" "+limiter.MissingSkip.String()+" "+limiter.MissingShare.String()+" "+limiter.IfMissing(3).String())
 	require.Equal(t, `"signup" by "ip"`, by("ip", "5/h").String())
 }

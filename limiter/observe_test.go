@@ -19,7 +19,7 @@ func TestObserve(t *testing.T) {
 	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{
 		Rules: []limiter.Rule{
 			by("ip", "5/h"), by("user", "3/h"),
-			{Event: "mail", Kind: "ip", Limits: counter.MustLimits("9/h"), OnFailure: limiter.Open, IfMissing: limiter.Skip},
+			{Event: "mail", Kind: "ip", Limits: counter.MustLimits("9/h"), OnFailure: limiter.FailOpen, IfMissing: limiter.MissingSkip},
 		},
 		Observe: func(d limiter.Decision) { told = append(told, d) },
 	})
@@ -32,25 +32,25 @@ func TestObserve(t *testing.T) {
 		event    string
 		n        int64
 		broken   bool
-		features []limiter.Trait
+		features []limiter.Feature
 		kind     string
 		want     limiter.Outcome
 		word     string
 		silent   bool
 	}{
-		{"admitted", ctx, "signup", 1, false, traits(home, user("7")), "user", limiter.Admitted, "admitted", false},
-		{"admitted twice", ctx, "signup", 2, false, traits(home, user("7")), "user", limiter.Admitted, "admitted", false},
-		{"denied", ctx, "signup", 1, false, traits(home, user("7")), "user", limiter.OverLimit, "over-limit", false},
-		{"denied by another kind", ctx, "signup", 3, false, traits(home, user("8")), "ip", limiter.OverLimit, "over-limit", false},
-		{"missing", ctx, "signup", 4, false, traits(home), "user", limiter.Lacking, "lacking", false},
-		{"unlimited", ctx, "mail", 5, false, traits(user("7")), "", limiter.Unlimited, "unlimited", false},
-		{"failed", ctx, "signup", 1, true, traits(home, user("7")), "", limiter.Failed, "failed", false},
-		{"unchecked", ctx, "mail", 2, true, traits(home), "", limiter.Unchecked, "unchecked", false},
-		{"nothing to ask of a store that fails", ctx, "mail", 1, true, nil, "", limiter.Unlimited, "unlimited", false},
-		{"an unknown event", ctx, "logout", 1, false, traits(home), "", 0, "", true},
-		{"no n", ctx, "signup", 0, false, traits(home, user("9")), "", 0, "", true},
-		{"no address", ctx, "signup", 1, false, traits(home, user("9"), limiter.Email("x")), "", 0, "", true},
-		{"nobody there", gone, "signup", 1, false, traits(home, user("9")), "", 0, "", true},
+		{"admitted", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", limiter.OutcomeAdmitted, "admitted", false},
+		{"admitted twice", ctx, "signup", 2, false, featuresOf(home, user("7")), "user", limiter.OutcomeAdmitted, "admitted", false},
+		{"denied", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", limiter.OutcomeOverLimit, "over-limit", false},
+		{"denied by another kind", ctx, "signup", 3, false, featuresOf(home, user("8")), "ip", limiter.OutcomeOverLimit, "over-limit", false},
+		{"missing", ctx, "signup", 4, false, featuresOf(home), "user", limiter.OutcomeMissing, "missing", false},
+		{"skipped", ctx, "mail", 5, false, featuresOf(user("7")), "", limiter.OutcomeSkipped, "skipped", false},
+		{"failed-closed", ctx, "signup", 1, true, featuresOf(home, user("7")), "", limiter.OutcomeFailedClosed, "failed-closed", false},
+		{"failed-open", ctx, "mail", 2, true, featuresOf(home), "", limiter.OutcomeFailedOpen, "failed-open", false},
+		{"nothing to ask of a store that fails", ctx, "mail", 1, true, nil, "", limiter.OutcomeSkipped, "skipped", false},
+		{"an unknown event", ctx, "logout", 1, false, featuresOf(home), "", 0, "", true},
+		{"no n", ctx, "signup", 0, false, featuresOf(home, user("9")), "", 0, "", true},
+		{"no address", ctx, "signup", 1, false, featuresOf(home, user("9"), limiter.Email("x")), "", 0, "", true},
+		{"nobody there", gone, "signup", 1, false, featuresOf(home, user("9")), "", 0, "", true},
 	} {
 		told = nil
 		store.broken.Store(row.broken)
@@ -103,5 +103,5 @@ func TestObserveByManyAtOnce(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	require.Equal(t, map[limiter.Outcome]int{limiter.Admitted: 50, limiter.OverLimit: 150}, told)
+	require.Equal(t, map[limiter.Outcome]int{limiter.OutcomeAdmitted: 50, limiter.OutcomeOverLimit: 150}, told)
 }

@@ -21,14 +21,14 @@ import (
 // spelling is a feature in one of the ways in which it can be written, and what
 // it is.
 type spelling struct {
-	trait limiter.Trait
-	is    string
+	feature limiter.Feature
+	is      string
 }
 
 // spellings of three features of each kind.
 var spellings = map[string][]spelling{
 	"ip": {
-		{ip("192.0.2.1"), "a"}, {ip("::ffff:192.0.2.1"), "a"}, {limiter.Feature("ip", "192.0.2.1"), "a"},
+		{ip("192.0.2.1"), "a"}, {ip("::ffff:192.0.2.1"), "a"}, {limiter.NewFeature("ip", "192.0.2.1"), "a"},
 		{ip("192.0.2.2"), "b"},
 		{ip("2001:db8::1"), "c"}, {ip("2001:db8::2%eth0"), "c"},
 	},
@@ -91,7 +91,7 @@ func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 		}
 		given = append(given, piece)
 	}
-	w.lim = newLimiter(t, newCounter(t, on(), cfg), limiter.Config{Rules: given, Timeout: time.Minute})
+	w.lim = newLimiter(t, newCounter(t, on(), cfg), limiter.Config{Rules: given, DecideWithin: time.Minute})
 	return w
 }
 
@@ -110,12 +110,12 @@ func (w *world) pass() {
 }
 
 // visitor is some features, as they are given, and what they are.
-func (w *world) visitor() (features []limiter.Trait, is map[string][]string) {
+func (w *world) visitor() (features []limiter.Feature, is map[string][]string) {
 	is = map[string][]string{}
 	for _, kind := range []string{"ip", "email", "user"} {
 		for range []int{0, 1, 1, 1, 1, 1, 2, 3}[w.r.IntN(8)] {
 			s := spellings[kind][w.r.IntN(len(spellings[kind]))]
-			features = append(features, s.trait)
+			features = append(features, s.feature)
 			if !slices.Contains(is[kind], s.is) {
 				is[kind] = append(is[kind], s.is)
 			}
@@ -133,9 +133,9 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 		values := is[rule.Kind]
 		if values == nil {
 			switch rule.IfMissing {
-			case limiter.Deny:
-				return limiter.Lacking, nil
-			case limiter.Share:
+			case limiter.MissingDeny:
+				return limiter.OutcomeMissing, nil
+			case limiter.MissingShare:
 				values = []string{"nobody"}
 			}
 		}
@@ -144,9 +144,9 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 		}
 	}
 	if len(keys) == 0 {
-		return limiter.Unlimited, nil
+		return limiter.OutcomeSkipped, nil
 	}
-	want = limiter.Admitted
+	want = limiter.OutcomeAdmitted
 	for name, rule := range keys {
 		if w.logs[name] == nil {
 			w.logs[name] = &oracle.Log{}
@@ -154,14 +154,14 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 		allowed, err := w.judge.Allowed(w.logs[name], w.now, n, rule.Limits)
 		require.NoError(w, err)
 		if !allowed {
-			want = limiter.OverLimit
+			want = limiter.OutcomeOverLimit
 		}
 	}
 	return want, keys
 }
 
 // call makes a call and holds its answer to the log of all hits.
-func (w *world) call(features []limiter.Trait, is map[string][]string, n int64) limiter.Verdict {
+func (w *world) call(features []limiter.Feature, is map[string][]string, n int64) limiter.Verdict {
 	want, keys := w.want(is, n)
 	if w.r.IntN(3) == 0 {
 		v, err := w.lim.Peek(ctx, "signup", n, features...)
@@ -172,15 +172,15 @@ func (w *world) call(features []limiter.Trait, is map[string][]string, n int64) 
 	v, err := w.lim.AllowN(ctx, "signup", n, features...)
 	require.NoError(w, err)
 	require.Equal(w, want, v.Outcome(), "%d of %v at %s by %v", n, is, w.now, w.rules)
-	require.Equal(w, want == limiter.Admitted || want == limiter.Unlimited, v.Allowed)
+	require.Equal(w, want == limiter.OutcomeAdmitted || want == limiter.OutcomeSkipped, v.Allowed)
 	w.tellsWhen(&v)
 	switch want {
-	case limiter.Admitted:
+	case limiter.OutcomeAdmitted:
 		w.passed++
 		for name := range keys {
 			w.logs[name].Add(w.now, n)
 		}
-	case limiter.OverLimit:
+	case limiter.OutcomeOverLimit:
 		w.denied++
 	}
 	if keys != nil {
@@ -233,14 +233,14 @@ func TestAgainstTheOracle(t *testing.T) {
 					at := w.now
 					v := w.call(features, is, n)
 					switch {
-					case v.Outcome() == limiter.Admitted && r.IntN(8) == 0:
+					case v.Outcome() == limiter.OutcomeAdmitted && r.IntN(8) == 0:
 						_, keys := w.want(is, n)
 						require.NoError(t, w.lim.Refund(ctx, &v))
 						for name := range keys {
 							w.logs[name].Remove(at, n)
 						}
 						refunded++
-					case v.Outcome() == limiter.OverLimit && v.RetryAfter < counter.Never && r.IntN(4) == 0:
+					case v.Outcome() == limiter.OutcomeOverLimit && v.RetryAfter < counter.Never && r.IntN(4) == 0:
 						w.now = w.now.Add(v.RetryAfter)
 						v = w.call(features, is, n)
 						require.True(t, v.Allowed, "a lone caller who comes back in time")

@@ -15,7 +15,7 @@ import (
 func TestRefund(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}})
-	features := traits(ip("192.0.2.1"), user("ada"), user("bob"))
+	features := featuresOf(ip("192.0.2.1"), user("ada"), user("bob"))
 	both := func(want int64) {
 		t.Helper()
 		for _, feature := range []string{"ip:192.0.2.1", "user:ada", "user:bob"} {
@@ -41,7 +41,7 @@ func TestRefund(t *testing.T) {
 // Who has counted nothing gets nothing back.
 func TestRefundOfNothing(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), ifMissing(limiter.Skip, by("user", "2/h"))}})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), ifMissing(limiter.MissingSkip, by("user", "2/h"))}})
 	home := ip("192.0.2.1")
 	allow(t, lim, home)
 	allow(t, lim, home)
@@ -49,8 +49,8 @@ func TestRefundOfNothing(t *testing.T) {
 	require.False(t, denied.Allowed)
 	peeked, err := lim.Peek(ctx, "signup", 1, home)
 	require.NoError(t, err)
-	lacking := allow(t, lim)
-	for name, v := range map[string]limiter.Verdict{"denied": denied, "peeked": peeked, "lacking": lacking, "zero": {}} {
+	missing := allow(t, lim)
+	for name, v := range map[string]limiter.Verdict{"denied": denied, "peeked": peeked, "missing": missing, "zero": {}} {
 		require.NoError(t, lim.Refund(ctx, &v), name)
 		require.Equal(t, limiter.Verdict{}, v, name)
 	}
@@ -63,7 +63,7 @@ func TestRefundThatFails(t *testing.T) {
 	store := &flakyStore{Store: memory.New(memory.Config{})}
 	c := newCounter(t, store, counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), by("user", "2/h")}})
-	features := traits(ip("192.0.2.1"), user("ada"))
+	features := featuresOf(ip("192.0.2.1"), user("ada"))
 	v := allow(t, lim, features...)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()

@@ -25,12 +25,12 @@ type Rule struct {
 	// second; on tiers.For(time.Second), whose buckets are 100 ms, 0.8 to 0.9.
 	Limits counter.Limits
 
-	// OnFailure decides when the store fails. Default: Closed. If several
-	// rules had to be asked, one that is Closed decides.
+	// OnFailure decides when the store fails. Default: FailClosed. If several
+	// rules had to be asked, one that is FailClosed decides.
 	OnFailure OnFailure
 
 	// IfMissing decides what becomes of a call without a feature of this kind.
-	// Default: Deny.
+	// Default: MissingDeny.
 	IfMissing IfMissing
 }
 
@@ -39,8 +39,8 @@ type OnFailure uint8
 
 // What a rule can decide when the store fails.
 const (
-	Closed OnFailure = iota // denied: whatever the event costs is dearer than a visitor sent away
-	Open                    // allowed: nobody is sent away because of a store, and nobody is limited either, those who have overloaded it included
+	FailClosed OnFailure = iota // denied: whatever the event costs is dearer than a visitor sent away
+	FailOpen                    // allowed: nobody is sent away because of a store, and nobody is limited either, those who have overloaded it included
 )
 
 // IfMissing is what a [Rule] decides about a call that lacks its kind of feature.
@@ -48,9 +48,9 @@ type IfMissing uint8
 
 // What a rule can decide about a call that lacks its kind of feature.
 const (
-	Deny  IfMissing = iota // denied
-	Skip                   // allowed as far as this rule goes
-	Share                  // counted under one key, which all such calls share
+	MissingDeny  IfMissing = iota // denied
+	MissingSkip                   // allowed as far as this rule goes
+	MissingShare                  // counted under one key, which all such calls share
 )
 
 func (r Rule) String() string { return fmt.Sprintf("%q by %q", r.Event, r.Kind) }
@@ -64,10 +64,10 @@ func (r Rule) check(c *counter.Counter, before []Rule) error {
 		return errors.New(`.Kind is empty, want a name such as "ip"`)
 	case strings.ContainsFunc(r.Kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' }):
 		return fmt.Errorf(".Kind is %q, want printable ASCII without colon", r.Kind)
-	case r.OnFailure > Open:
-		return fmt.Errorf(".OnFailure is %d, want Closed (0) or Open (1)", r.OnFailure)
-	case r.IfMissing > Share:
-		return fmt.Errorf(".IfMissing is %d, want Deny (0), Skip (1) or Share (2)", r.IfMissing)
+	case r.OnFailure > FailOpen:
+		return fmt.Errorf(".OnFailure is %d, want FailClosed (0) or FailOpen (1)", r.OnFailure)
+	case r.IfMissing > MissingShare:
+		return fmt.Errorf(".IfMissing is %d, want MissingDeny (0), MissingSkip (1) or MissingShare (2)", r.IfMissing)
 	}
 	if err := c.Check(r.Limits); err != nil {
 		return fmt.Errorf(".Limits: %w", err)
@@ -119,10 +119,12 @@ func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
 }
 
 // String is the name of the constant.
-func (p OnFailure) String() string { return name("OnFailure", uint8(p), "Closed", "Open") }
+func (p OnFailure) String() string { return name("OnFailure", uint8(p), "FailClosed", "FailOpen") }
 
 // String is the name of the constant.
-func (p IfMissing) String() string { return name("IfMissing", uint8(p), "Deny", "Skip", "Share") }
+func (p IfMissing) String() string {
+	return name("IfMissing", uint8(p), "MissingDeny", "MissingSkip", "MissingShare")
+}
 
 // name is the i-th of names. A number without a name can be made, and shown.
 func name(kind string, i uint8, names ...string) string {

@@ -51,35 +51,35 @@ type Outcome uint8
 
 // What can be decided.
 const (
-	OverLimit Outcome = iota // denied: a limit has no room
-	Lacking                  // denied: a feature is missing
-	Failed                   // denied: the store failed
-	Admitted                 // allowed, and counted
-	Unlimited                // allowed: every rule was skipped
-	Unchecked                // allowed: the store failed
+	OutcomeOverLimit    Outcome = iota // denied: a limit has no room
+	OutcomeMissing                     // denied: a feature is missing
+	OutcomeFailedClosed                // denied: the store failed
+	OutcomeAdmitted                    // allowed, and counted
+	OutcomeSkipped                     // allowed: every rule was skipped
+	OutcomeFailedOpen                  // allowed: the store failed
 )
 
-// String is a word to label a metric with: "over-limit", "lacking", "failed",
-// "admitted", "unlimited", "unchecked".
+// String is a word to label a metric with: "over-limit", "missing",
+// "failed-closed", "admitted", "skipped", "failed-open".
 func (o Outcome) String() string {
-	return name("Outcome", uint8(o), "over-limit", "lacking", "failed", "admitted", "unlimited", "unchecked")
+	return name("Outcome", uint8(o), "over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open")
 }
 
 // Outcome is what v says, in a word.
 func (v *Verdict) Outcome() Outcome {
 	switch {
 	case v.Degraded != nil && v.Allowed:
-		return Unchecked
+		return OutcomeFailedOpen
 	case v.Degraded != nil:
-		return Failed
+		return OutcomeFailedClosed
 	case v.Missing != "":
-		return Lacking
+		return OutcomeMissing
 	case !v.Allowed:
-		return OverLimit
+		return OutcomeOverLimit
 	case v.Key == counter.Key{}:
-		return Unlimited
+		return OutcomeSkipped
 	}
-	return Admitted
+	return OutcomeAdmitted
 }
 
 // Decision is what Config.Observe is told. No field of it is a visitor's. Event,

@@ -147,7 +147,7 @@ func fiveADay(t *testing.T) func(http.Handler) http.Handler {
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter:  lim,
 		Event:    "signup",
-		Features: []httplimit.Feature{httplimit.Email(httplimit.Form("email"))},
+		Features: []httplimit.Source{httplimit.Email(httplimit.Form("email"))},
 		Show:     []string{"email"},
 		RefundIf: func(status int) bool { return status >= 400 },
 	})

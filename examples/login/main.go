@@ -51,8 +51,8 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter: lim,
 		Event:   "login",
-		Features: []httplimit.Feature{
-			httplimit.By("user", httplimit.Form("user")),
+		Features: []httplimit.Source{
+			httplimit.NewSource("user", httplimit.Form("user")),
 			httplimit.IP(httplimit.ClientIP{}),
 		},
 		Denied: http.HandlerFunc(tellWhen),

@@ -42,7 +42,7 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	}
 	// If the store fails, links are made all the same.
 	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
-		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("10/m, 100/d"), OnFailure: limiter.Open},
+		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("10/m, 100/d"), OnFailure: limiter.FailOpen},
 	}})
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 		Event:   "shorten",
 		// The user whom authenticate has let in, not the one that the request
 		// names: a limit by a name that nobody has checked is somebody else's.
-		Features: []httplimit.Feature{
-			httplimit.By("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
+		Features: []httplimit.Source{
+			httplimit.NewSource("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
 		},
 		Show: []string{"user"}, // so it is his own count that he is shown
 	})

@@ -55,7 +55,7 @@ func newSite(store backend.Store) (http.Handler, error) {
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter: lim,
 		Event:   "signup",
-		Features: []httplimit.Feature{
+		Features: []httplimit.Source{
 			// Behind a proxy: ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 			httplimit.IP(httplimit.ClientIP{}),
 			httplimit.Email(httplimit.Form("email")),

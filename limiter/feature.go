@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// Trait is one feature of a call: of some kind, and what it is there. [IP],
-// [Email] and [Feature] make them. The zero Trait, and one without content
+// Feature is one feature of a call: of some kind, and what it is there. [IP],
+// [Email] and [NewFeature] make them. The zero Feature, and one without content
 // (an address that is not valid, an empty text), is not there: the rules that
 // need its kind find it missing.
 //
-// Two Traits that mean the same make the same key: an Email in capitals is the
+// Two Features that mean the same make the same key: an Email in capitals is the
 // one in small letters.
-type Trait struct {
+type Feature struct {
 	kind   string
 	text   string     // without addr: the whole, or of an e-mail address the local part
 	domain string     // of an e-mail address, in canonical form
@@ -32,43 +32,43 @@ const (
 // subscriber has; Config.IPv4Bits and Config.IPv6Bits say otherwise. An IPv4
 // address that is mapped to IPv6, or translated to it by 64:ff9b::/96 (RFC 6052),
 // is the IPv4 address: else all of IPv4 would be one network. A zone is dropped.
-func IP(addr netip.Addr) Trait {
+func IP(addr netip.Addr) Feature {
 	addr = addr.Unmap().WithZone("")
 	if translated.Contains(addr) {
 		b := addr.As16()
 		addr = netip.AddrFrom4([4]byte(b[12:]))
 	}
-	return Trait{kind: KindIP, addr: addr}
+	return Feature{kind: KindIP, addr: addr}
 }
 
 var translated = netip.MustParsePrefix("64:ff9b::/96")
 
-// Feature is a feature of any kind, taken as it is: Feature("user", "7") and
-// Feature("ip", "7") never meet. value may hold any bytes.
-func Feature(kind, value string) Trait {
-	return Trait{kind: kind, text: value}
+// Feature is a feature of any kind, taken as it is: NewFeature("user", "7") and
+// NewFeature("ip", "7") never meet. value may hold any bytes.
+func NewFeature(kind, value string) Feature {
+	return Feature{kind: kind, text: value}
 }
 
 // Kind is the kind that t was made with.
-func (t *Trait) Kind() string { return t.kind }
+func (t *Feature) Kind() string { return t.kind }
 
 // Missing tells whether t is not there.
-func (t *Trait) Missing() bool {
+func (t *Feature) Missing() bool {
 	return t.err == nil && t.text == "" && !t.addr.IsValid()
 }
 
 // Err is why t cannot be what it was made from: text that is not an e-mail
-// address. A call with such a Trait returns the same error.
-func (t *Trait) Err() error { return t.err }
+// address. A call with such a Feature returns the same error.
+func (t *Feature) Err() error { return t.err }
 
-// canon is how traits are brought to one form.
-type canon struct {
+// normalizer gives equal features equal keys.
+type normalizer struct {
 	v4Bits, v6Bits         int
 	ignoreDots, ignoreTags bool
 }
 
-func newCanon(cfg *Config) (canon, error) {
-	c := canon{cfg.IPv4Bits, cfg.IPv6Bits, cfg.EmailIgnoreDots, cfg.EmailIgnoreTags}
+func newNormalizer(cfg *Config) (normalizer, error) {
+	c := normalizer{cfg.IPv4Bits, cfg.IPv6Bits, cfg.EmailIgnoreDots, cfg.EmailIgnoreTags}
 	if c.v4Bits == 0 {
 		c.v4Bits = 32
 	}
@@ -87,7 +87,7 @@ func newCanon(cfg *Config) (canon, error) {
 
 // append appends the feature of a counter.Key for t, which is not missing. Its
 // kind ends at the first colon, so no two kinds meet.
-func (c *canon) append(dst []byte, t *Trait) []byte {
+func (c *normalizer) append(dst []byte, t *Feature) []byte {
 	dst = append(append(dst, t.kind...), ':')
 	switch {
 	case t.addr.IsValid():
@@ -99,7 +99,7 @@ func (c *canon) append(dst []byte, t *Trait) []byte {
 			return t.addr.AppendTo(dst)
 		}
 		network, err := t.addr.Prefix(bits)
-		if err != nil { // bits are in range, see newCanon
+		if err != nil { // bits are in range, see newNormalizer
 			return t.addr.AppendTo(dst)
 		}
 		return network.AppendTo(dst)

@@ -13,15 +13,15 @@ import (
 )
 
 // keyed is what a limiter with this Config counts a feature under.
-func keyed(t testing.TB, cfg limiter.Config, trait limiter.Trait) string {
+func keyed(t testing.TB, cfg limiter.Config, feature limiter.Feature) string {
 	t.Helper()
-	cfg.Rules = []limiter.Rule{by(trait.Kind(), "9/d")}
+	cfg.Rules = []limiter.Rule{by(feature.Kind(), "9/d")}
 	lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), cfg)
-	v, err := lim.Allow(ctx, "signup", trait)
+	v, err := lim.Allow(ctx, "signup", feature)
 	require.NoError(t, err)
 	require.True(t, v.Allowed)
 	require.Equal(t, "signup", v.Key.Event)
-	require.Equal(t, trait.Kind(), limiter.KindOf(v.Key))
+	require.Equal(t, feature.Kind(), limiter.KindOf(v.Key))
 	return v.Key.Feature
 }
 
@@ -80,26 +80,26 @@ func TestAddressesMeetByNetwork(t *testing.T) {
 
 // The same text of two kinds is two features. An address and its text are one.
 func TestKindsNeverMeet(t *testing.T) {
-	lim := onMemory(t, ifMissing(limiter.Skip, by("user", "1/d")), ifMissing(limiter.Skip, by("ip", "1/d")), ifMissing(limiter.Skip, by("email", "1/d")))
+	lim := onMemory(t, ifMissing(limiter.MissingSkip, by("user", "1/d")), ifMissing(limiter.MissingSkip, by("ip", "1/d")), ifMissing(limiter.MissingSkip, by("email", "1/d")))
 	for _, row := range []struct {
-		name  string
-		trait limiter.Trait
-		want  bool
+		name    string
+		feature limiter.Feature
+		want    bool
 	}{
 		{"user 7", user("7"), true},
-		{"ip 7", limiter.Feature("ip", "7"), true},
+		{"ip 7", limiter.NewFeature("ip", "7"), true},
 		{"user 7 again", user("7"), false},
-		{"ip 7 again", limiter.Feature("ip", "7"), false},
+		{"ip 7 again", limiter.NewFeature("ip", "7"), false},
 		{"an address", ip("1.2.3.4"), true},
-		{"its text", limiter.Feature("ip", "1.2.3.4"), false},
+		{"its text", limiter.NewFeature("ip", "1.2.3.4"), false},
 		{"a user of that name", user("1.2.3.4"), true},
 		{"a user that looks like an address feature", user("ip:5.6.7.8"), true},
 		{"that address", ip("5.6.7.8"), true},
 		{"an e-mail address", limiter.Email("Ada@example.org"), true},
-		{"its canonical text", limiter.Feature("email", "ada@example.org"), false},
+		{"its canonical text", limiter.NewFeature("email", "ada@example.org"), false},
 		{"a user of that name", user("ada@example.org"), true},
 	} {
-		require.Equal(t, row.want, allow(t, lim, row.trait).Allowed, row.name)
+		require.Equal(t, row.want, allow(t, lim, row.feature).Allowed, row.name)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestPairsOfKindAndValueNeverMeet(t *testing.T) {
 	kinds := []string{"a", "aa", "a ", "b", "%3A", "{a}"}
 	var rules []limiter.Rule
 	for _, kind := range kinds {
-		rules = append(rules, ifMissing(limiter.Skip, by(kind, "1/d")))
+		rules = append(rules, ifMissing(limiter.MissingSkip, by(kind, "1/d")))
 	}
 	lim := onMemory(t, rules...)
 	pieces := []string{":", "\x00", "\n", "\r\n", " ", "a", "b", "%", "%3A", "{", "}", "!", "#", "$", "\xff", "é", "\u00a0", "|"}
@@ -121,7 +121,7 @@ func TestPairsOfKindAndValueNeverMeet(t *testing.T) {
 		for range 1 + r.IntN(3) {
 			p.value += pieces[r.IntN(len(pieces))]
 		}
-		v := allow(t, lim, limiter.Feature(p.kind, p.value))
+		v := allow(t, lim, limiter.NewFeature(p.kind, p.value))
 		require.Equal(t, !seen[p], v.Allowed, "%q", p)
 		require.Equal(t, p.kind, v.Kind())
 		if seen[p] {
@@ -153,12 +153,12 @@ func TestLongValues(t *testing.T) {
 func TestTraits(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		trait   limiter.Trait
+		feature limiter.Feature
 		kind    string
 		missing bool
 		err     bool
 	}{
-		{"the zero Trait", limiter.Trait{}, "", true, false},
+		{"the zero Trait", limiter.Feature{}, "", true, false},
 		{"an address", ip("192.0.2.1"), "ip", false, false},
 		{"no address", limiter.IP(netip.Addr{}), "ip", true, false},
 		{"the unspecified address", ip("::"), "ip", false, false},
@@ -169,10 +169,10 @@ func TestTraits(t *testing.T) {
 		{"a user", user("7"), "user", false, false},
 		{"a blank user", user(" "), "user", false, false},
 		{"no user", user(""), "user", true, false},
-		{"no kind", limiter.Feature("", "7"), "", false, false},
+		{"no kind", limiter.NewFeature("", "7"), "", false, false},
 	} {
-		require.Equal(t, row.kind, row.trait.Kind(), row.name)
-		require.Equal(t, row.missing, row.trait.Missing(), row.name)
-		require.Equal(t, row.err, row.trait.Err() != nil, row.name)
+		require.Equal(t, row.kind, row.feature.Kind(), row.name)
+		require.Equal(t, row.missing, row.feature.Missing(), row.name)
+		require.Equal(t, row.err, row.feature.Err() != nil, row.name)
 	}
 }
