@@ -25,7 +25,7 @@ func TestAllOrNothing(t *testing.T) {
 	for i, row := range []struct {
 		ip, user  string
 		allowed   bool
-		kind      string // that binds
+		kind      string // the limit that binds
 		remaining int64
 		byIP      int64 // counted afterwards
 		byUser    int64
@@ -71,8 +71,8 @@ func TestSeveralOfOneKind(t *testing.T) {
 	require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
 }
 
-// Features that mean the same are one, however they are written: they count
-// once, and stand in the verdict once.
+// Features with the same meaning are equal in any spelling: they count once,
+// and the verdict has them once.
 func TestTheSameFeatureTwice(t *testing.T) {
 	r := by("ip", "2/h")
 	for i := range 31 {

@@ -64,24 +64,25 @@ func (l *Limiter) decide(ctx context.Context, event string, n int64, features []
 }
 
 // afterFailure is the RetryAfter of a denial for a store that failed: half a
-// second to one and a half. It is never zero, since callers who come back at
-// once add to what made the store fail; it differs from call to call, since
-// callers who failed in one moment would otherwise all come back in one.
+// second to one and a half. Never zero, since callers who come back at once add
+// to the load under which the store failed; random, since callers who failed in
+// the same moment would otherwise all come back in the same moment.
 func afterFailure() time.Duration {
 	return 500*time.Millisecond + rand.N(time.Second)
 }
 
-// question is what a call asks the Counter, besides the keys.
+// question is a call to the Counter without its keys.
 type question struct {
 	event string
 	n     int64
 	peek  bool
-	open  bool // every rule that is asked is FailOpen
+	open  bool // every rule with a key in the call is FailOpen
 }
 
-// asks appends to empty what rules ask of features, each key once. open tells
-// whether all rules that do are FailOpen; missing is the kind that is missing, if
-// the rule denies for that. All keys are parts of one string: one allocation.
+// asks appends the keys of features with the limits of rules, each key once.
+// open: all rules with a key are FailOpen. missing: the kind without a feature,
+// if its rule denies such a call. All keys are parts of a single string, for a
+// single allocation.
 func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features []Feature) (asks []counter.Ask, open bool, missing string) {
 	var buf [128]byte
 	var marks [8]int
@@ -122,9 +123,9 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 	return asks, open, ""
 }
 
-// given tells whether the key from start on is one of those before it, which end
-// at ends. A Counter would merge them too, but take each limit as often as the
-// key is given.
+// given tells whether the key from start on is equal to an earlier key; ends
+// are the ends of the earlier keys. A Counter would merge equal keys too, but
+// take each limit as often as its key is given.
 func given(keys []byte, ends []int, start int) bool {
 	from := 0
 	for _, end := range ends {
@@ -136,7 +137,7 @@ func given(keys []byte, ends []int, start int) bool {
 	return false
 }
 
-// ask asks the Counter and waits for its answer.
+// ask calls the Counter and waits for the answer.
 func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
 	if q.peek {
 		return l.counter.PeekAll(ctx, q.n, asks...)
@@ -144,17 +145,17 @@ func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (coun
 	return l.counter.TakeAll(ctx, q.n, asks...)
 }
 
-// askInTime asks the Counter and has an answer by the limiter's deadline: the
-// Counter's, or that the store failed. A Counter keeps its own Timeout, and
-// after it takes back what it added, for Config.Settle of the Counter at most.
-// That is worth waiting for, just not by a visitor: it goes on in the background.
-// The context that is handed down has the limiter's deadline, for the stores'
-// clients, and no taking back ends with it.
+// askInTime calls the Counter and returns within l.within: the Counter's
+// verdict, or the error that the store failed. A Counter keeps its own Timeout,
+// and then takes back late additions, for at most its Config.Settle. The caller
+// does not wait for the taking back: the call goes on in the background. The
+// context of the call has the limiter's deadline, for the stores' clients; no
+// taking back ends with the context.
 func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
 	type answer struct {
 		v    counter.Verdict
 		err  error
-		late bool // the time was up: err may be no more than that
+		late bool // inTime was over: err may be the deadline alone
 	}
 	inTime, cancel := context.WithTimeout(ctx, l.within)
 	answers, late := make(chan answer), make(chan bool, 1)
@@ -168,8 +169,8 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask)
 		case answers <- a:
 		case keep := <-late:
 			if a.err == nil && !keep {
-				// Counted, but told to nobody. If the store does not take it
-				// back, the hit stays until it ages out.
+				// Counted, but nobody was told. If the store does not take the hit back,
+				// the hit stays until its bucket expires.
 				_ = l.counter.Refund(context.WithoutCancel(ctx), &a.v)
 			}
 		}

@@ -1,7 +1,7 @@
 // Package limiter answers: may this happen?
 //
-// An application names its events and the kinds of features that they are
-// limited by, once; then it asks with what it knows of a call:
+// An application names its events and the kinds of features that limit them,
+// once; each call then has an event and features:
 //
 //	c, err := counter.New(store, counter.Config{})
 //	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
@@ -19,15 +19,15 @@
 //	}
 //
 // All rules of the event are one decision, all or nothing: a hit counts for the
-// address and for the mail, or for neither. What is promised of a decision is
-// what package counter promises of a TakeAll; docs/guarantees.md has it in full.
+// address and for the mail, or for neither. A decision keeps all promises of a
+// TakeAll of package counter: see docs/guarantees.md.
 //
 // # When something is missing
 //
-// A call that lacks a feature which a rule limits by, and a store that fails,
-// follow the rule's policy: Rule.IfMissing and Rule.OnFailure. Both fail closed
-// unless the rule says otherwise. Neither is an error: an error is the caller's
-// mistake or the caller's context, and its Verdict denies. A call that is denied
-// for a store that failed is told to come back in about a second, each caller in
-// a time of its own.
+// Each rule has a policy for a call without a feature of the rule's kind,
+// Rule.IfMissing, and a policy for a store that fails, Rule.OnFailure. Both
+// deny by default. Neither case is an error: an error is the caller's mistake
+// or the caller's context, and comes with a Verdict that denies. A denial
+// because of a failed store has a random RetryAfter of about a second, so that
+// callers do not come back all at once.
 package limiter

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The longest parts of an address that mail can be sent to: RFC 5321, section
+// The longest parts of an address to which mail can be sent: RFC 5321, section
 // 4.5.3.1, and for a label of the domain RFC 1035, section 2.3.4.
 const (
 	maxLocal = 64
@@ -20,12 +20,13 @@ const (
 
 var errEmail = errors.New(`limiter: feature "email" is not an e-mail address, want local-part@domain`)
 
-// Email is the feature "email": the address in small letters, without quotes and
-// without a comment behind it, its domain as ASCII. White space around it is
-// ignored. By RFC 5321 capitals in the local part could be somebody else;
-// nobody's are. Config.EmailIgnoreDots and EmailIgnoreTags ignore its dots, and
-// what follows a plus sign. Text that is not an address (a name beside it
-// included) makes a Feature that is an error; empty text is a missing feature.
+// Email is a feature of kind "email": the address in small letters, without
+// quotes, without a comment, and with its domain as ASCII. White space around
+// the address is ignored. RFC 5321 lets capitals in the local part name another
+// mailbox; no provider does so. Config.EmailIgnoreDots and EmailIgnoreTags
+// ignore dots and text after a plus sign. Text that is not an address, or has a
+// name beside the address, makes a Feature with an error; empty text makes a
+// missing feature.
 func Email(address string) Feature {
 	t := Feature{kind: KindEmail}
 	address = strings.TrimSpace(address)
@@ -44,9 +45,9 @@ func Email(address string) Feature {
 	return t
 }
 
-// splitPlain splits an address of which nothing needs to be parsed: letters,
-// digits and a few signs, as nearly all are. What it does not know it leaves to
-// split.
+// splitPlain splits an address in which nothing needs to be parsed: letters,
+// digits and a few signs, as in nearly all addresses. ok is false for any other
+// address, which split parses.
 func splitPlain(address string) (local, domain string, ok bool) {
 	at := strings.IndexByte(address, '@')
 	if at <= 0 || at == len(address)-1 {
@@ -88,18 +89,18 @@ func splitPlain(address string) (local, domain string, ok bool) {
 	return address[:at], domain, true
 }
 
-// toASCII is idna.Lookup, and refuses labels that are empty or too long.
+// toASCII is idna.Lookup, but refuses labels that are empty or too long.
 var toASCII = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.VerifyDNSLength(true)).ToASCII
 
-// split parses an address by RFC 5322, and brings the domain to ASCII and what
-// is not ASCII to small letters.
+// split parses an address by RFC 5322. The domain becomes ASCII, and letters of the
+// local part outside of ASCII become small.
 func split(address string) (local, domain string, ok bool) {
 	if len(address) > 4*maxEmail { // comments and quotes, within reason
 		return "", "", false
 	}
 	address = norm.NFC.String(address) // first: a Greek question mark is a semicolon
-	// The parser takes a name with the address in brackets, and a group of
-	// one, for an address too; in quotes nobody has these signs.
+	// The parser also takes a name with the address in brackets, and a group of
+	// one address; no address has these signs in quotes.
 	if strings.ContainsAny(address, "<;") {
 		return "", "", false
 	}
@@ -113,7 +114,7 @@ func split(address string) (local, domain string, ok bool) {
 	if strings.ContainsFunc(local, unicode.IsControl) {
 		return "", "", false
 	}
-	// A small letter can combine with an accent that its capital left alone.
+	// A small letter can combine with an accent where its capital could not.
 	local = norm.NFC.String(strings.ToLower(local))
 	if strings.HasPrefix(domain, "[") {
 		return local, strings.ToLower(domain), true
@@ -121,14 +122,14 @@ func split(address string) (local, domain string, ok bool) {
 	if domain, err = toASCII(domain); err != nil {
 		return "", "", false
 	}
-	if rootless == address { // or its dot is not ASCII
+	if rootless == address { // or the final dot is not ASCII
 		domain = strings.TrimSuffix(domain, ".")
 	}
 	return local, domain, domain != "" && !strings.HasSuffix(domain, ".")
 }
 
-// appendLocal appends the local part of an address. What is not ASCII in it is
-// in small letters already.
+// appendLocal appends the local part of an address. Letters outside of ASCII
+// are small already.
 func (c *normalizer) appendLocal(dst []byte, local string) []byte {
 	if c.ignoreTags {
 		if plus := strings.IndexByte(local, '+'); plus > 0 {

@@ -30,7 +30,7 @@ func TestPlainAddressesAreSplitAtOnce(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { Email("Ada.Lovelace+1@mail.example.org") }))
 }
 
-// The fast path is the slow one, where it answers at all.
+// The fast path answers like the slow path, where the fast path answers.
 func FuzzSplitPlain(f *testing.F) {
 	for _, s := range []string{"a@b.org", "A.b+c@b.org", "a@b--c.org", "a@1.2.3.4", "a@" + strings.Repeat("x", 70), "_@b-c", "a@b.c-", "-@x", "a@xn--a", "{@x", "`@x", "a@[x"} {
 		f.Add(s)
@@ -47,8 +47,8 @@ func FuzzSplitPlain(f *testing.F) {
 	})
 }
 
-// Whatever is given, there is no panic; what is an address has a canonical form
-// that is its own canonical form; and capitals make no difference.
+// No text panics; an address has a canonical form, which is its own canonical
+// form; and capitals make no difference.
 func FuzzEmail(f *testing.F) {
 	for _, s := range []string{"", " ", "a@b.org", "A.b+c@B.org", `"a b"@x`, `".+x"@x`, "a@[::1]", "ü@ü.de", "\u0130\u0301@x", "a@x.", "a@xn--bcher-kva", "a@b (c)", "<a@b>", "x:a@b;", `"\""@x`, "ǅ@x", "a@\u3002", "a\u037eb@x"} {
 		f.Add(s)
@@ -81,8 +81,7 @@ func canonical(c normalizer, t *Feature) string {
 	return strings.TrimPrefix(string(c.append(nil, t)), "email:")
 }
 
-// quoted is a canonical address as it must be written: what it was quoted for,
-// its local part still holds.
+// quoted is a canonical address in quotes where the local part needs quotes.
 func quoted(canonical string) string {
 	return strings.Trim((&mail.Address{Address: canonical}).String(), "<>")
 }

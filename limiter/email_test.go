@@ -15,7 +15,7 @@ var (
 	dotsTags = limiter.Config{EmailIgnoreDots: true, EmailIgnoreTags: true}
 )
 
-// Addresses of one mailbox have one key, which is readable.
+// Addresses of one mailbox have the same key, which is readable.
 func TestEmailsThatMeet(t *testing.T) {
 	for _, row := range []struct {
 		name string

@@ -19,8 +19,8 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// What becomes of a call when the store fails: in this process, over a network,
-// and by ticket.
+// The decision when the store fails: in this process, over a network, and by
+// ticket.
 func TestPolicies(t *testing.T) {
 	open := func(r limiter.Rule) limiter.Rule { return onFailure(limiter.FailOpen, r) }
 	skip := func(r limiter.Rule) limiter.Rule { return ifMissing(limiter.MissingSkip, r) }
@@ -199,12 +199,12 @@ func TestDecideWithin(t *testing.T) {
 			}
 			require.Len(t, told, 1, row.name)
 			require.Equal(t, row.takes, told[0].Latency, row.name)
-			time.Sleep(slow) // what is under way ends, and the bubble with it
+			time.Sleep(slow) // the call in the background ends, and the bubble with the call
 		})
 	}
 }
 
-// A store in this process is not timed: there is nothing that could be late.
+// A store in this process has no deadline: no answer of it could be late.
 func TestDecideWithinIsNotForThisProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := struct {
@@ -221,7 +221,7 @@ type local struct{}
 
 func (local) Local() {}
 
-// All features have one deadline, though each of them takes a step.
+// All features share a deadline, though each feature takes a step.
 func TestDecideWithinIsForAllFeatures(t *testing.T) {
 	for _, policy := range []limiter.OnFailure{limiter.FailClosed, limiter.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
@@ -246,8 +246,8 @@ func TestDecideWithinIsForAllFeatures(t *testing.T) {
 	}
 }
 
-// An answer that comes in time is taken, however short the time, and whoever
-// else is late.
+// An answer in time is taken, however short the time, and however late other
+// answers are.
 func TestAnswersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFarStore(limiter.DefaultDecideWithin - 1)
@@ -268,8 +268,8 @@ func TestAnswersInTime(t *testing.T) {
 	})
 }
 
-// An error of the Counter that is not the store's is the caller's, over a network
-// too.
+// An error of the Counter is the caller's unless the store failed, over a
+// network too.
 func TestCallersMistakesAreNotTheStores(t *testing.T) {
 	for name, store := range map[string]backend.Store{
 		"in this process": memory.New(memory.Config{}),

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// faultsTimeout is what a decision has here: long for a server on the same
-	// machine, short to wait for.
+	// faultsTimeout is the time of a decision: long for a server on the same
+	// machine, short for the test.
 	faultsTimeout = 200 * time.Millisecond
 
-	// slowness is how late a decision may be on a machine that has better to
-	// do. A decision that hangs is later.
+	// slowness is the time by which a decision may be late on a busy machine. A
+	// decision that hangs is later.
 	slowness = 5 * time.Second
 
-	// patience is for what must happen at some time. It is spent only on
-	// failures.
+	// patience is the time for an event that must happen. Only failures wait so
+	// long.
 	patience = 20 * time.Second
 
 	usersMax = 3 // of the tighter limit
 )
 
-// fault is something that happens between a Limiter and its server.
+// fault is an event between a Limiter and its server.
 type fault struct {
 	name   string
 	begin  func(w *wire)
@@ -112,7 +112,7 @@ func TestFaults(t *testing.T) {
 			require.Eventually(t, func() bool { return w.conns() == idle }, patience, time.Millisecond, "connections stay open")
 			var leak error
 			for began := time.Now(); time.Since(began) < patience; {
-				// The server that was restarted is waited for.
+				// The restarted server is waited for.
 				leak = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/abacus-go/abacus/internal/servertest.(*Server).run.func1"))
 				if leak == nil {
 					break
@@ -124,7 +124,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// policies are those of the events.
+// policies has the policy of each event.
 var policies = map[string]limiter.OnFailure{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 
 // visitor is someone with an address and a name of his own.
@@ -132,12 +132,12 @@ func visitor(fault, i int) []limiter.Feature {
 	return featuresOf(limiter.IP(netip.AddrFrom4([4]byte{10, byte(fault), byte(i), 1})), user(fmt.Sprint(fault, " ", i)))
 }
 
-// tally is what became of the calls of some visitor.
+// tally counts the outcomes of a visitor's calls.
 type tally struct {
 	admitted, denied, degraded int
 }
 
-// call makes a call, and looks at its time and its policy.
+// call makes a call, and checks its time and its policy.
 func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Feature, what string, sum *tally) limiter.Outcome {
 	began := time.Now()
 	v, err := lim.Allow(ctx, event, features...)
@@ -162,7 +162,7 @@ func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features [
 	return v.Outcome()
 }
 
-// use makes calls of one visitor until he is denied.
+// use makes calls of a visitor until a denial.
 func (w *wire) use(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Feature, what string, sum *tally) {
 	for denied := sum.denied; sum.denied == denied; {
 		require.LessOrEqual(t, sum.admitted, usersMax, "%s, %s", what, event)

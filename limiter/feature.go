@@ -6,13 +6,13 @@ import (
 	"net/netip"
 )
 
-// Feature is one feature of a call: of some kind, and what it is there. [IP],
-// [Email] and [NewFeature] make them. The zero Feature, and one without content
-// (an address that is not valid, an empty text), is not there: the rules that
-// need its kind find it missing.
+// Feature is a feature of a call: a kind, such as "user", and a value, such as
+// "7". [IP], [Email] and [NewFeature] make Features. The zero Feature, and a
+// Feature without a value (an address that is not valid, an empty text), is
+// missing: rules of its kind apply their IfMissing.
 //
-// Two Features that mean the same make the same key: an Email in capitals is the
-// one in small letters.
+// Two Features with the same meaning make the same key: an Email in capitals is
+// the Email in small letters.
 type Feature struct {
 	kind   string
 	text   string     // without addr: the whole, or of an e-mail address the local part
@@ -21,17 +21,17 @@ type Feature struct {
 	err    error
 }
 
-// Kinds of the features that canonicalise by themselves.
+// Kinds of features whose values are normalized.
 const (
 	KindIP    = "ip"
 	KindEmail = "email"
 )
 
-// IP is the feature "ip": the network that addr is in. An IPv4 address is taken
-// whole and an IPv6 address by its first 64 bits, since that is what one
-// subscriber has; Config.IPv4Bits and Config.IPv6Bits say otherwise. An IPv4
-// address that is mapped to IPv6, or translated to it by 64:ff9b::/96 (RFC 6052),
-// is the IPv4 address: else all of IPv4 would be one network. A zone is dropped.
+// IP is a feature of kind "ip": the network of addr. An IPv4 address counts
+// whole and an IPv6 address by its first 64 bits, the usual share of a
+// subscriber; Config.IPv4Bits and Config.IPv6Bits change the lengths. An IPv4
+// address mapped to IPv6, or translated by 64:ff9b::/96 (RFC 6052), is the IPv4
+// address: otherwise all of IPv4 would be a single network. A zone is dropped.
 func IP(addr netip.Addr) Feature {
 	addr = addr.Unmap().WithZone("")
 	if translated.Contains(addr) {
@@ -43,13 +43,14 @@ func IP(addr netip.Addr) Feature {
 
 var translated = netip.MustParsePrefix("64:ff9b::/96")
 
-// Feature is a feature of any kind, taken as it is: NewFeature("user", "7") and
-// NewFeature("ip", "7") never meet. value may hold any bytes.
+// NewFeature is a feature of any kind with the value unchanged. Kinds never
+// meet: NewFeature("user", "7") and NewFeature("ip", "7") have different keys.
+// The value may hold any bytes.
 func NewFeature(kind, value string) Feature {
 	return Feature{kind: kind, text: value}
 }
 
-// Kind is the kind that t was made with.
+// Kind is the kind of t.
 func (t *Feature) Kind() string { return t.kind }
 
 // Missing tells whether t is not there.
@@ -57,7 +58,7 @@ func (t *Feature) Missing() bool {
 	return t.err == nil && t.text == "" && !t.addr.IsValid()
 }
 
-// Err is why t cannot be what it was made from: text that is not an e-mail
+// Err is the error of text from which no Feature can be made: not an e-mail
 // address. A call with such a Feature returns the same error.
 func (t *Feature) Err() error { return t.err }
 
@@ -85,7 +86,7 @@ func newNormalizer(cfg *Config) (normalizer, error) {
 	return c, errors.Join(errs...)
 }
 
-// append appends the feature of a counter.Key for t, which is not missing. Its
+// append appends the text of counter.Key.Feature for t, which is not missing. A
 // kind ends at the first colon, so no two kinds meet.
 func (c *normalizer) append(dst []byte, t *Feature) []byte {
 	dst = append(append(dst, t.kind...), ':')

@@ -12,7 +12,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// keyed is what a limiter with this Config counts a feature under.
+// keyed is the stored name of a feature, by a limiter with this Config.
 func keyed(t testing.TB, cfg limiter.Config, feature limiter.Feature) string {
 	t.Helper()
 	cfg.Rules = []limiter.Rule{by(feature.Kind(), "9/d")}
@@ -60,7 +60,7 @@ func TestIPIsTheNetworkOfASubscriber(t *testing.T) {
 	}
 }
 
-// Two addresses of one subscriber share a limit, two subscribers do not.
+// Two addresses of a subscriber share a limit, two subscribers do not.
 func TestAddressesMeetByNetwork(t *testing.T) {
 	lim := onMemory(t, by("ip", "1/d"))
 	for _, row := range []struct {
@@ -78,7 +78,8 @@ func TestAddressesMeetByNetwork(t *testing.T) {
 	}
 }
 
-// The same text of two kinds is two features. An address and its text are one.
+// The same text of two kinds makes two features. An address and its text make
+// the same feature.
 func TestKindsNeverMeet(t *testing.T) {
 	lim := onMemory(t, ifMissing(limiter.MissingSkip, by("user", "1/d")), ifMissing(limiter.MissingSkip, by("ip", "1/d")), ifMissing(limiter.MissingSkip, by("email", "1/d")))
 	for _, row := range []struct {
@@ -133,7 +134,7 @@ func TestPairsOfKindAndValueNeverMeet(t *testing.T) {
 	require.Greater(t, len(seen), 5000)
 }
 
-// A value may be as long as it likes, and its last byte counts.
+// A value may be of any length, and its last byte counts.
 func TestLongValues(t *testing.T) {
 	lim := onMemory(t, by("user", "1/d"))
 	long := strings.Repeat("x", 1<<20)

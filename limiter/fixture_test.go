@@ -58,7 +58,7 @@ func by(kind, limits string) limiter.Rule {
 	return limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits(limits)}
 }
 
-// ifMissing and onFailure are r with that policy.
+// ifMissing and onFailure set the policy of r.
 func ifMissing(p limiter.IfMissing, r limiter.Rule) limiter.Rule { r.IfMissing = p; return r }
 func onFailure(p limiter.OnFailure, r limiter.Rule) limiter.Rule { r.OnFailure = p; return r }
 
@@ -75,7 +75,7 @@ func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) limi
 	return v
 }
 
-// counted is what c holds of a key.
+// counted is the count of a key in c.
 func counted(t testing.TB, c *counter.Counter, feature string) int64 {
 	t.Helper()
 	n, err := c.Count(ctx, key(feature), time.Hour)
@@ -83,8 +83,7 @@ func counted(t testing.TB, c *counter.Counter, feature string) int64 {
 	return n.High
 }
 
-// countingStore is a memory store that counts the steps it is asked for, and the
-// keys in them.
+// countingStore is a memory store that counts steps and the keys in the steps.
 type countingStore struct {
 	*memory.Store
 	mu             sync.Mutex
@@ -108,7 +107,7 @@ func (s *countingStore) Do(ctx context.Context, op *backend.Request) error {
 	return s.Store.Do(ctx, op)
 }
 
-// asked is what was asked since the last time.
+// asked returns the counts since the last call.
 func (s *countingStore) asked() (steps, demands int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +116,7 @@ func (s *countingStore) asked() (steps, demands int) {
 	return steps, demands
 }
 
-// flakyStore is a memory store that fails while it is broken.
+// flakyStore is a memory store that fails while broken is set.
 type flakyStore struct {
 	*memory.Store
 	broken atomic.Bool
@@ -177,7 +176,7 @@ func (s *farStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 
 func (s *farStore) Together([]backend.TakeKey) bool { return !s.apart }
 
-// farCounter has a budget that no answer here exceeds.
+// farCounter has a Timeout that no answer exceeds.
 func farCounter(t testing.TB, s backend.Store) *counter.Counter {
 	return newCounter(t, s, counter.Config{Patience: time.Minute})
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// Two thousand callers, each with an address of its own, ask a server that stands
-// still, with everything at its default: each has a decision after a second, and
-// when the server goes on, nothing that they have left behind stays.
+// Two thousand callers, each with an address of its own, call a server that
+// stands still, with all defaults: each caller has a decision after a second,
+// and when the server goes on, no hit of theirs stays.
 func TestFrozenServer(t *testing.T) {
 	const callers = 2000
 	for _, kind := range kindsOfServer {

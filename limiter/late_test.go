@@ -14,8 +14,8 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// A hit that is counted when its decision has been made already: who was sent
-// away gets it back, who was let through does not, and who has gone does.
+// A hit that is counted after its decision: given back to a caller who was
+// denied and to a caller who has gone, but kept for a caller who was allowed.
 func TestLateAdmissions(t *testing.T) {
 	const slow, timeout = 200 * time.Millisecond, 50 * time.Millisecond
 	open := onFailure(limiter.FailOpen, by("ip", "5/h"))
@@ -110,7 +110,8 @@ func TestContextsAreReleased(t *testing.T) {
 	})
 }
 
-// However short the time: that it is up is never the caller's error.
+// However short the time: a deadline of the limiter is never the caller's
+// error.
 func TestShortDecideWithin(t *testing.T) {
 	for _, timeout := range []time.Duration{1, time.Microsecond, 5 * time.Microsecond, 20 * time.Microsecond} {
 		lim := newLimiter(t, farCounter(t, newFarStore(0)), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: timeout})

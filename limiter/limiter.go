@@ -11,53 +11,55 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// DefaultDecideWithin is the time that a decision may take on a store on another
-// machine: as long as the calls of a counter.Counter with its own default.
+// DefaultDecideWithin is the longest time of a decision on a store on another
+// machine, equal to the default of counter.Config for its calls.
 const DefaultDecideWithin = counter.DefaultPatience
 
-// Config is what a [Limiter] decides by.
+// Config holds the rules of a [Limiter], and how features are normalized.
 type Config struct {
-	// Rules are all rules of all events. At least one.
+	// Rules are all rules of all events. At least one rule.
 	Rules []Rule
 
-	// DecideWithin is the time that a decision may take, with the store's answer or
-	// without: all features together. What is under way then is waited for in
-	// the background, for as long as the Counter takes back what it added, and
-	// given back if the decision was to deny; if it was to allow, the hit stays,
-	// and nobody can refund it. A shorter time sends visitors away sooner when
-	// the store is late, and lets more of them pass an FailOpen rule uncounted; it
-	// changes no window. Default: DefaultDecideWithin, one second; negative, and for a
-	// store in this process: none.
+	// DecideWithin is the longest time of a decision, for all features
+	// together. Then the rules' OnFailure decides, and the call to the store
+	// goes on in the background for as long as the Counter takes back its
+	// additions: if the decision was to deny, a late hit is given back; if the
+	// decision was to allow, a late hit stays, and nobody can refund the hit. A
+	// shorter time denies sooner when the store is late, and lets more calls
+	// pass a FailOpen rule uncounted; windows stay the same. Default:
+	// DefaultDecideWithin, one second. Negative, and for a store in this
+	// process: unbounded.
 	DecideWithin time.Duration
 
-	// Observe, if it is set, is called with every decision of Allow and AllowN,
-	// by the goroutine that asked, before it gets its answer. It is called by
-	// many goroutines at once.
+	// Observe, if set, is called with every decision of Allow and AllowN, in
+	// the goroutine of the caller and before the caller has the Verdict. Many
+	// goroutines call Observe at once.
 	Observe func(Decision)
 
-	// IPv4Bits and IPv6Bits are how much of an address [IP] limits by.
-	// Default: 32 and 64.
+	// IPv4Bits and IPv6Bits are the lengths of the networks by which [IP]
+	// limits. Default: 32 and 64.
 	IPv4Bits, IPv6Bits int
 
-	// EmailIgnoreDots and EmailIgnoreTags make one of addresses that differ by
-	// dots in the local part, or by what follows a plus sign there. Some
-	// providers deliver all of them to one mailbox, with others they are
-	// different people: dots are ignored for all providers or for none.
+	// EmailIgnoreDots and EmailIgnoreTags ignore dots in the local part of an
+	// e-mail address, and the text from a plus sign on. Some providers deliver
+	// all such addresses to the same mailbox, while other providers give them
+	// to different people: dots are ignored for all providers or for none.
 	EmailIgnoreDots, EmailIgnoreTags bool
 }
 
-// Limiter decides whether events may happen. It is used by many goroutines at
-// once. [New] makes one; the zero Limiter is not usable.
+// Limiter decides whether events may happen. [New] makes a Limiter; the zero
+// Limiter is not usable. Most callers want Allow; Refund gives a hit back, and
+// Peek decides without counting. Many goroutines may use a Limiter at once.
 type Limiter struct {
 	counter    *counter.Counter
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
 	normalizer normalizer
-	rules      map[string][]Rule // of each event, one for each kind
+	rules      map[string][]Rule // by event; an event has a single Rule for each kind
 }
 
-// New makes a Limiter that counts on c. The error names the rule, or the field
-// of cfg, that is wrong.
+// New makes a Limiter that counts on c. An error names the rule or the field of
+// cfg.
 func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if c == nil {
 		return nil, errors.New("limiter: the counter is nil, want one of counter.New")
@@ -91,8 +93,8 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 // Events lists the events that have rules, in alphabetical order.
 func (l *Limiter) Events() []string { return slices.Sorted(maps.Keys(l.rules)) }
 
-// Rules are the rules of an event, one for each kind, in the order in which
-// they were first given. There are none if the event is unknown.
+// Rules are the rules of an event, merged by kind, in the order of
+// Config.Rules. Without rules for the event the slice is empty.
 func (l *Limiter) Rules(event string) []Rule {
 	rules := append([]Rule(nil), l.rules[event]...)
 	for i := range rules {
@@ -101,37 +103,36 @@ func (l *Limiter) Rules(event string) []Rule {
 	return rules
 }
 
-// Allow decides whether event may happen once more, and counts it if so: under
-// all of its rules, or under none. Features that no rule of the event limits
-// by are ignored; several of one kind are all counted.
+// Allow decides whether event may happen once more and, if so, counts a hit
+// under all rules of the event; a denied call counts under none. Features of a
+// kind without a rule are ignored; several features of a kind are all counted.
 //
-// An error is the caller's mistake (an event without rules, an address that is
-// none) or the caller's context; its Verdict denies. A denial is not an error,
-// and neither is a store that failed: Verdict.Degraded says so, and the rules'
-// policy has decided.
+// An error is the caller's mistake (an event without rules, text that is not an
+// address) or the caller's context, and comes with a Verdict that denies. A
+// denial is not an error. A store that failed is not an error either: the
+// rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
 func (l *Limiter) Allow(ctx context.Context, event string, features ...Feature) (Verdict, error) {
 	return l.decide(ctx, event, 1, features, false)
 }
 
-// AllowN is Allow for an event that counts n times, one or more: all of it or
-// nothing.
+// AllowN is Allow for n hits, at least one: all hits count or none.
 func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
 	return l.decide(ctx, event, n, features, false)
 }
 
-// Peek is what AllowN would answer now. It counts nothing, its Verdict cannot be
-// refunded, and Config.Observe does not hear of it.
+// Peek returns the Verdict that AllowN would return now, and counts nothing.
+// The Verdict cannot be refunded, and Config.Observe is not called.
 func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
 	return l.decide(ctx, event, n, features, true)
 }
 
-// Refund gives back what v counted, and empties v: for an event that came to
-// nothing, or that counts only if it fails. A Verdict that counted nothing
-// gives nothing back; that is no error. It does so once, for all copies of v
-// together, and also if the store fails, since what it has done then is
-// unknown. It asks the store twice for every key, all keys side by side, and
-// ends within the Counter's Timeout. An error is the store's, or of ctx; if ctx
-// was over before anything was asked, v stays as it is.
+// Refund gives back the hits that v counted, and empties v: for an event that
+// came to nothing, or that counts only if it fails. A Verdict without hits
+// gives nothing back, which is no error. Copies of v are refunded once, all
+// together, even if the store fails, since the effect of a failed call is
+// unknown. Refund takes two calls to the store for every key, all keys side by
+// side, and ends within the Counter's Timeout. An error is the store's, or of
+// ctx; if ctx was over before the first call, v is unchanged.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	err := l.counter.Refund(ctx, &v.Verdict)
 	if !v.Allowed { // emptied

@@ -60,8 +60,8 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// Calls without an address share one key: not with an address, not with calls
-// without something else.
+// Calls without an address share a key: not with an address, and not with calls
+// that lack another kind.
 func TestShare(t *testing.T) {
 	lim := onMemory(t, ifMissing(limiter.MissingShare, by("ip", "2/h")), ifMissing(limiter.MissingShare, by("user", "3/h")))
 	for i, row := range []struct {
@@ -72,7 +72,7 @@ func TestShare(t *testing.T) {
 		{featuresOf(user("ada")), true, "ip"},
 		{featuresOf(user("bob")), true, "ip"},
 		{featuresOf(user("eve")), false, "ip"},
-		{featuresOf(ip("192.0.2.1")), true, "ip"}, // the user is shared, and has one of three
+		{featuresOf(ip("192.0.2.1")), true, "ip"}, // the user is shared, with a count of one in three
 		{featuresOf(ip("192.0.2.1")), true, "ip"},
 		{featuresOf(ip("192.0.2.2")), true, "user"},
 		{featuresOf(ip("192.0.2.3")), false, "user"},

@@ -113,8 +113,8 @@ func TestNewNamesTheBitsThatAreWrong(t *testing.T) {
 	}
 }
 
-// Rules of one event and kind are one: they cost one demand, and all kinds one
-// step.
+// Rules of an event and kind are merged: they cost one demand, and all kinds
+// one step.
 func TestRulesOfOneKindAreMerged(t *testing.T) {
 	store := newCountingStore()
 	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{
@@ -137,7 +137,7 @@ func TestRulesOfOneKindAreMerged(t *testing.T) {
 	require.Equal(t, counter.MustLimits("5/m, 20/h, 50/d, 3/h, 9/d"), limits)
 }
 
-// What the caller does to his rules afterwards, or to those that he is shown,
+// A caller who changes his rules afterwards, or the rules that Rules returns,
 // changes nothing.
 func TestNewCopiesTheRules(t *testing.T) {
 	rules := []limiter.Rule{by("ip", "2/h"), by("ip", "9/d"), by("user", "5/h")}

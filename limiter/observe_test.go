@@ -12,7 +12,8 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// Every decision is told once, with what it was; what was not decided is not.
+// Every decision is observed once, with all its fields; an error is not
+// observed.
 func TestObserve(t *testing.T) {
 	store := &flakyStore{Store: memory.New(memory.Config{})}
 	var told []limiter.Decision
@@ -84,7 +85,8 @@ func TestObserve(t *testing.T) {
 	require.Len(t, told, 1, "a refund is no decision")
 }
 
-// It is told by the goroutine that asked, before it gets its answer.
+// Observe runs in the goroutine of the caller, before the caller has the
+// answer.
 func TestObserveByManyAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	told := map[limiter.Outcome]int{}

@@ -18,8 +18,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// spelling is a feature in one of the ways in which it can be written, and what
-// it is.
+// spelling is a spelling of a feature, and the feature.
 type spelling struct {
 	feature limiter.Feature
 	is      string
@@ -40,7 +39,7 @@ var spellings = map[string][]spelling{
 	"user": {{user("1"), "a"}, {user("2"), "b"}, {user("192.0.2.1"), "c"}},
 }
 
-// world is a Limiter on a clock of its own, and what it must say.
+// world is a Limiter on a clock of its own, beside the log of all hits.
 type world struct {
 	*testing.T
 	r      *rand.Rand
@@ -80,7 +79,7 @@ func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 	if len(w.rules) == 0 {
 		w.rules = []limiter.Rule{by("ip", "2/10m")}
 	}
-	// Some rules come in pieces.
+	// A few rules come in pieces.
 	var given []limiter.Rule
 	for _, rule := range w.rules {
 		piece := rule
@@ -95,7 +94,8 @@ func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 	return w
 }
 
-// pass lets time pass: nothing, some, or to about the end of a window.
+// pass advances the clock: not at all, a little, or to about the end of a
+// window.
 func (w *world) pass() {
 	switch w.r.IntN(6) {
 	case 0:
@@ -109,7 +109,7 @@ func (w *world) pass() {
 	}
 }
 
-// visitor is some features, as they are given, and what they are.
+// visitor has features in a spelling, and in canonical form.
 func (w *world) visitor() (features []limiter.Feature, is map[string][]string) {
 	is = map[string][]string{}
 	for _, kind := range []string{"ip", "email", "user"} {
@@ -125,7 +125,7 @@ func (w *world) visitor() (features []limiter.Feature, is map[string][]string) {
 	return features, is
 }
 
-// want is what a call must be told, and what it counts for if it is admitted.
+// want is the expected answer of a call, and the hits to count if admitted.
 func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, keys map[string]*limiter.Rule) {
 	keys = map[string]*limiter.Rule{}
 	for i := range w.rules {
@@ -160,7 +160,7 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 	return want, keys
 }
 
-// call makes a call and holds its answer to the log of all hits.
+// call makes a call and compares the answer with the log of all hits.
 func (w *world) call(features []limiter.Feature, is map[string][]string, n int64) limiter.Verdict {
 	want, keys := w.want(is, n)
 	if w.r.IntN(3) == 0 {
@@ -194,8 +194,8 @@ func (w *world) call(features []limiter.Feature, is map[string][]string, n int64
 	return v
 }
 
-// tellsWhen holds a Verdict to what it says of coming back: a denied one always
-// says when, which is the longest wait of its limits, and an admitted one never.
+// tellsWhen checks the RetryAfter of a Verdict: a denied Verdict has the
+// longest wait of its limits, and an admitted Verdict has none.
 func (w *world) tellsWhen(v *limiter.Verdict) {
 	if v.Allowed {
 		require.Zero(w, v.RetryAfter)

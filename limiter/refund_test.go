@@ -38,7 +38,7 @@ func TestRefund(t *testing.T) {
 	both(0)
 }
 
-// Who has counted nothing gets nothing back.
+// A verdict without a hit gives nothing back.
 func TestRefundOfNothing(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), ifMissing(limiter.MissingSkip, by("user", "2/h"))}})
@@ -57,8 +57,9 @@ func TestRefundOfNothing(t *testing.T) {
 	require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
 }
 
-// A caller who is gone before anything was asked can come back: the hit is not
-// lost. One whose store failed cannot, since nobody knows what it did.
+// A refund whose caller is gone before the first call can be tried again: the
+// hit is not lost. A refund whose store failed cannot, since nobody knows the
+// effect of the call.
 func TestRefundThatFails(t *testing.T) {
 	store := &flakyStore{Store: memory.New(memory.Config{})}
 	c := newCounter(t, store, counter.Config{})

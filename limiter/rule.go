@@ -8,54 +8,57 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Rule limits an event by a kind of feature: every feature of that kind has
-// the Limits to itself. Rules of one event and kind are merged: their limits
-// share the same counts, and cost the writes of one.
+// Rule limits an event by a kind of feature: every feature of the kind has the
+// Limits to itself. Rules of one event and kind are merged: their limits share
+// the counts, and cost the writes of a single rule.
 type Rule struct {
-	Event string // what is limited: "signup"; not empty
-	Kind  string // what it is limited by: "ip", "user", "email", or any other name of printable ASCII without colon
+	Event string // the name of the event, such as "signup"; not empty
+	Kind  string // the kind of the features: "ip", "user", "email", or any other name of printable ASCII without colon
 
-	// Limits are what one feature is allowed, such as counter.MustLimits("5/m,
+	// Limits are the limits of each feature, such as counter.MustLimits("5/m,
 	// 20/h, 100/d").
 	//
 	// A hit leaves the window with its bucket, so callers who always want more
-	// get Per / (Per + g + Skew) of Max, g being the width of the finest buckets
-	// that the counter's ladder keeps for Per: 0.98 under 5/m on the default
-	// ladder, whose buckets are seconds. Under 2/s it is half there, one a
-	// second; on tiers.For(time.Second), whose buckets are 100 ms, 0.8 to 0.9.
+	// get Per / (Per + g + Skew) of Max, g being the width of the finest
+	// buckets that the counter's ladder keeps for Per: 0.98 under 5/m on the
+	// default ladder, whose buckets are seconds. Under 2/s the share is half, a
+	// hit a second; on tiers.For(time.Second), whose buckets are 100 ms, 0.8 to
+	// 0.9.
 	Limits counter.Limits
 
-	// OnFailure decides when the store fails. Default: FailClosed. If several
-	// rules had to be asked, one that is FailClosed decides.
+	// OnFailure is the decision while the store fails. Default: FailClosed.
+	// Among several rules of a call a single FailClosed rule denies.
 	OnFailure OnFailure
 
-	// IfMissing decides what becomes of a call without a feature of this kind.
+	// IfMissing is the decision about a call without a feature of this kind.
 	// Default: MissingDeny.
 	IfMissing IfMissing
 }
 
-// OnFailure is what a [Rule] decides when the store fails.
+// OnFailure is the policy of a [Rule] for a store that fails.
 type OnFailure uint8
 
-// What a rule can decide when the store fails.
+// Policies for a store that fails.
 const (
-	FailClosed OnFailure = iota // denied: whatever the event costs is dearer than a visitor sent away
-	FailOpen                    // allowed: nobody is sent away because of a store, and nobody is limited either, those who have overloaded it included
+	FailClosed OnFailure = iota // denied: right where an event costs more than a visitor turned away
+	FailOpen                    // allowed: the store turns no visitor away, and limits no visitor either, not even the visitors who overload the store
 )
 
-// IfMissing is what a [Rule] decides about a call that lacks its kind of feature.
+// IfMissing is the policy of a [Rule] for a call without a feature of the
+// rule's kind.
 type IfMissing uint8
 
-// What a rule can decide about a call that lacks its kind of feature.
+// Policies for a call without a feature of the rule's kind.
 const (
 	MissingDeny  IfMissing = iota // denied
-	MissingSkip                   // allowed as far as this rule goes
-	MissingShare                  // counted under one key, which all such calls share
+	MissingSkip                   // the rule does not apply
+	MissingShare                  // counted under a single key, shared by all such calls
 )
 
 func (r Rule) String() string { return fmt.Sprintf("%q by %q", r.Event, r.Kind) }
 
-// check names the field of r that is wrong, by itself or beside the rules before.
+// check names the wrong field of r, which is wrong by itself or beside the
+// rules before.
 func (r Rule) check(c *counter.Counter, before []Rule) error {
 	switch {
 	case r.Event == "":
@@ -100,8 +103,8 @@ func (r Rule) check(c *counter.Counter, before []Rule) error {
 	return nil
 }
 
-// merge adds r, which is checked, to rules, which hold one Rule for each event
-// and kind.
+// merge adds r, which is checked, to rules, which hold a single Rule for each
+// kind.
 func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
 	for i := range rules {
 		same := &rules[i]

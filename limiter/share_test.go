@@ -11,10 +11,10 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Of a limit callers who always want more get Per / (Per + g + Skew), as the
-// table in docs/operating.md has it, g being the width of the buckets at the
-// window's edge: a hit leaves the window with its bucket. That the wait ends at
-// the end of a bucket makes it a little more or less. The clock is virtual.
+// Callers who always want more get Per / (Per + g + Skew) of a limit, as in the
+// table in docs/operating.md, g being the width of the buckets at the window's
+// edge: a hit leaves the window with its bucket. The wait ends at the end of a
+// bucket, so the share varies a little. The clock is virtual.
 func TestShareOfMax(t *testing.T) {
 	const (
 		windows = 60

@@ -21,8 +21,8 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// wire is what is between a Limiter and a real server: two roads, of which it
-// takes the near one unless it is told otherwise.
+// wire is the network between a Limiter and a real server: two roads, near and
+// far; connections take the near road by default.
 type wire struct {
 	t         testing.TB
 	kind      kindOfServer
@@ -55,7 +55,7 @@ func (w *wire) takeTheFarRoad(far bool) {
 	}
 }
 
-// dial connects by the road that is taken now, whatever the address.
+// dial connects by the current road, whatever the address.
 func (w *wire) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	var d net.Dialer
 	if w.goFar.Load() {
@@ -64,7 +64,7 @@ func (w *wire) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return d.DialContext(ctx, network, w.near.Addr)
 }
 
-// conns is how many connections the server has, this one included.
+// conns counts the connections of the server, this connection included.
 func (w *wire) conns() int {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.server.Addr)
@@ -84,12 +84,12 @@ func (w *wire) conns() int {
 	return 0
 }
 
-// kindOfServer is what tests need to know about memcached and Redis.
+// kindOfServer is the interface of a server to the tests: memcached or Redis.
 type kindOfServer struct {
 	name      string
 	start     func(t testing.TB) *servertest.Server
 	open      func(t testing.TB, w *wire) (store backend.Store, closeStore func())
-	ask, says string // how many connections it has
+	ask, says string // the number of connections
 }
 
 var kindsOfServer = []kindOfServer{
