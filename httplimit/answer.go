@@ -27,12 +27,12 @@ const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exc
 func (p problem) write(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store") // an answer to this client, at this moment
+	h.Set("Cache-Control", "no-store") // for this client and moment only
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // a client who is gone
+	_ = json.NewEncoder(w).Encode(p) // an error is a client that hung up
 }
 
-// answerDenied answers a request that may not happen.
+// answerDenied answers a denied request.
 func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.Verdict) {
 	switch v.Outcome() {
 	case limiter.OutcomeMissing:
@@ -65,7 +65,7 @@ func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.V
 	}
 }
 
-// answerFailed answers a request of which nobody knows whether it may happen.
+// answerFailed answers a request that was denied because the store failed.
 func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.Verdict) {
 	if m.Failed != nil {
 		m.Failed.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
@@ -78,20 +78,20 @@ func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.V
 	p.write(w)
 }
 
-// answerError answers a request that could not be asked about.
+// answerError answers a request for which the Limiter has no verdict.
 func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 	var value *ValueError
 	switch {
 	case errors.As(err, &value):
 		status := value.Status
-		if status < 400 || status > 599 { // it may be anybody's, and net/http panics at some
+		if status < 400 || status > 599 { // from a user's Value; net/http panics below 100 and above 999
 			status = http.StatusBadRequest
 		}
 		problem{Title: http.StatusText(status), Status: status, Detail: value.Source + ": " + value.Reason}.write(w)
 	case q.in.Context().Err() != nil:
-		// The client is gone, or a time limit around this middleware has struck.
+		// The client hung up, or a deadline of an outer middleware has passed.
 		v := limiter.Verdict{Degraded: err}
-		v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as of a store that failed
+		v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
 		setRetryAfter(w.Header(), &v)
 		m.answerFailed(w, q, v)
 	default:
@@ -102,7 +102,7 @@ func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 	}
 }
 
-// violated are the names of the policies that v denies by.
+// violated lists the names of the policies by which v denies.
 func (f *fields) violated(v *limiter.Verdict) []string {
 	var names []string
 	for _, s := range v.All() {

@@ -22,7 +22,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// brokenStore fails, once the call that it is given has returned.
+// brokenStore fails after each call.
 type brokenStore struct{ wait func(context.Context) }
 
 var errBroken = errors.New("connection refused to 10.1.2.3")
@@ -34,7 +34,8 @@ func (s brokenStore) Do(ctx context.Context, _ *backend.Request) error {
 	return errBroken
 }
 
-// requireProblem reads a problem detail and looks at what all of them have.
+// requireProblem reads a problem detail and checks the fields that all problem
+// details have.
 func requireProblem(t testing.TB, got answer, status int) map[string]any {
 	t.Helper()
 	require.Equal(t, status, got.status, got.body)
@@ -300,7 +301,7 @@ func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
 		MaxBody: 1000,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/html") // for all that this site answers
+		w.Header().Set("Content-Type", "text/html") // for all answers of the site
 		w.Header().Set("Cache-Control", "public")
 		limited.ServeHTTP(w, r)
 	}))

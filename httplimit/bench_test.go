@@ -17,7 +17,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// discard is an http.ResponseWriter that is used again and again.
+// discard is an http.ResponseWriter for many requests.
 type discard struct {
 	header http.Header
 	status int
@@ -27,15 +27,15 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// formBody is a body that can be read again.
+// formBody is a body that can be read again and again.
 type formBody struct{ strings.Reader }
 
 func (*formBody) Close() error { return nil }
 
-// BenchmarkMiddleware is what a middleware adds to an admitted request of one
-// of a thousand visitors, on the embedded store, beside the handler alone: each
-// with a form in the body, which the handler reads. At the end every request has
-// been counted.
+// BenchmarkMiddleware measures an admitted request of one in a thousand
+// visitors, on the embedded store, with and without the middleware: each
+// request with a form in the body, which the handler reads. At the end every
+// request has been counted.
 func BenchmarkMiddleware(b *testing.B) {
 	const visitors = 1000
 	one := counter.MustLimits("1000000000/d")

@@ -14,31 +14,28 @@ import (
 	"sync/atomic"
 )
 
-// DefaultMaxBody is how many bytes of a body are read for a [Value], unless the
-// middleware's bound says otherwise: 1 MiB.
+// DefaultMaxBody is the default of Config.MaxBody, in bytes: 1 MiB.
 const DefaultMaxBody = 1 << 20
 
-// request is a request whose body can be read by several Values and then by
-// the handler:
+// request is a request whose body several Values and then the handler can read:
 //
 //	q := newRequest(r, maxBody)
 //	defer q.done()
 //	text, err := q.value(v) // as often as there are Values
 //	next.ServeHTTP(w, q.next())
 //
-// The body is read when the first Value reads it, whole, and not at all if none
-// does. Nothing of r is changed, but that its body has been read. It is for one
-// goroutine.
+// The body is read whole when the first Value reads, and not at all if no Value
+// reads. Of r only the Body changes, by being read. For one goroutine.
 type request struct {
 	in      *http.Request
 	maxBody int64
-	view    http.Request // what a Value is given
-	cursor  viewBody     // and its Body
+	view    http.Request // the copy for a Value
+	cursor  viewBody     // the Body of view
 
 	known bool // whether data and err are
 	data  []byte
 	err   error // why data is not all of the body
-	tail  error // what reading ended with; nil: there is more
+	tail  error // the error at the end of reading; nil: there is more
 	read  bool  // whether in.Body was read
 	valid bool  // data is JSON
 
@@ -47,7 +44,7 @@ type request struct {
 	files   map[string][]*multipart.FileHeader
 	formErr error
 
-	out *http.Request // the handler's, if it is not in
+	out *http.Request // the handler's request, if not in
 }
 
 // newRequest reads nothing yet. A maxBody of zero or less is DefaultMaxBody.
@@ -67,9 +64,9 @@ func (q *request) value(v Value) (string, error) {
 	return v(&q.view)
 }
 
-// next is the request for the handler: the original itself if its body was not
-// read, else a copy whose body begins again. What was read stands in it even
-// after an error, and the rest follows. It is the end of all Values.
+// next is the request for the handler: the original if its body was not read,
+// else a copy whose body begins again, with all that was read, even after an
+// error, and then the rest. No Value may run afterwards.
 func (q *request) next() *http.Request {
 	if !q.read {
 		return q.in
@@ -77,8 +74,8 @@ func (q *request) next() *http.Request {
 	return q.nextWith(q.in.Context())
 }
 
-// nextWith is next with another context, and always a copy. A copy that a
-// caller makes of next has a form whose files done does not know.
+// nextWith is next with another context, and always a copy. done does not know
+// the form of a copy that a caller makes of next.
 func (q *request) nextWith(ctx context.Context) *http.Request {
 	body := q.in.Body
 	if q.out != nil {
@@ -100,14 +97,14 @@ func (q *request) done() {
 }
 
 // removeFiles removes the temporary files of a form that was parsed in a copy:
-// net/http's server does so only for the request that it made itself.
+// net/http's server removes the files of its own request only.
 func removeFiles(c, original *http.Request) {
 	if c.MultipartForm != nil && c.MultipartForm != original.MultipartForm {
 		_ = c.MultipartForm.RemoveAll() // as the server: there is nobody to tell
 	}
 }
 
-// inBody is the Value that find finds in a request's body.
+// inBody is a Value that find reads from the body of a request.
 func inBody(source string, find func(*request) (string, error)) Value {
 	return func(r *http.Request) (string, error) {
 		var q *request
@@ -127,7 +124,7 @@ func inBody(source string, find func(*request) (string, error)) Value {
 	}
 }
 
-// wholeBody is the Place of errors that belong to no Value yet.
+// wholeBody is the Source of errors outside of any Value.
 const wholeBody = "request body"
 
 // bytes is the whole body.
@@ -179,10 +176,10 @@ func readUpTo(r io.Reader, limit, announced int64) ([]byte, error) {
 	}
 }
 
-// plain is the whole body unless it is encoded. Whether the handler gets to see
-// what is in there, and what that is, nobody knows here; and compressed bytes
-// pass for a form without the field. What decodes a body stands outside of the
-// middleware and drops the header.
+// plain is the whole body unless it is encoded. Nobody knows here whether the
+// handler decodes an encoded body, and compressed bytes would pass for a form
+// without the field. A middleware that decodes bodies stands outside of this
+// middleware, and drops the header.
 func (q *request) plain() ([]byte, error) {
 	for _, line := range q.in.Header["Content-Encoding"] {
 		if line != "" && !strings.EqualFold(line, "identity") {
@@ -192,12 +189,12 @@ func (q *request) plain() ([]byte, error) {
 	return q.bytes()
 }
 
-// viewBody reads the body for a Value, from its beginning.
+// viewBody is the body as a Value reads it, from the beginning.
 type viewBody struct {
 	q     *request
 	plain bool // an encoded body is an error
 	at    int
-	err   error // that a Read returned, but io.EOF
+	err   error // of a Read, unless io.EOF
 }
 
 var _ io.ReadCloser = (*viewBody)(nil)
@@ -227,7 +224,7 @@ func (b *viewBody) Close() error { return nil }
 // be called while Read runs, as of net/http's own bodies.
 type replay struct {
 	data   []byte
-	tail   error // what follows data; nil: the rest of body
+	tail   error // the error after data; nil: the rest of body follows
 	body   io.ReadCloser
 	closed atomic.Bool
 }

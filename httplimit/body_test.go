@@ -39,7 +39,7 @@ func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.H
 	}
 }
 
-// echo answers with the body that it is given.
+// echo answers with its body.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -74,7 +74,7 @@ func exchange(t *testing.T, s *httptest.Server, raw string, closeWrite bool) str
 	return string(answer)
 }
 
-// counted counts what is read of a body, and when it is closed.
+// counted counts the bytes read of a body, and its Close.
 type counted struct {
 	io.Reader
 	read, closed int
@@ -167,7 +167,7 @@ func TestSeveralValuesReadOnce(t *testing.T) {
 	require.Equal(t, len(body), c.read)
 }
 
-// Nobody is given an empty body for a full one.
+// No Value reads an empty body in place of a full body.
 func TestSecondHandler(t *testing.T) {
 	r, _ := countedRequest(formType, "a=1")
 	q := newRequest(r, 0)
@@ -282,7 +282,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	require.Less(t, cap(q.data), 20<<10)
 }
 
-// errOnce fails, and then pretends that nothing was.
+// errOnce fails once, and succeeds afterwards.
 type errOnce struct{ err error }
 
 func (e *errOnce) Read([]byte) (int, error) {
@@ -395,8 +395,8 @@ func TestCloseWhileReading(t *testing.T) {
 	}
 }
 
-// An outer middleware finds its request as it was, whatever Values and handler
-// do, but for the body that was read.
+// An outer middleware finds its request unchanged, whatever Values and handler
+// do, but for the body, which was read.
 func TestOriginalRequest(t *testing.T) {
 	r, source := countedRequest(formType, "a=1")
 	before := *r

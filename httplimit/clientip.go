@@ -8,43 +8,42 @@ import (
 )
 
 // ClientIP finds the address of the client that sent a request. The zero
-// ClientIP says that it is the peer, which is right where clients connect
-// directly: a header is their own text.
+// ClientIP takes the peer's address, which is right where clients connect
+// directly: any header is then the client's own text.
 //
-// Behind proxies it is the address that they report. Addresses are read from
-// the right, where the nearest proxy has written; the first that is none of
-// Proxies is the client. What stands left of it is the client's own text and is
-// not even parsed. What cannot be understood, an empty element too, ends at the
-// peer, and so does a chain that consists of Proxies only.
+// Behind proxies the client's address is in a header to which proxies append.
+// The header is read from the right, where the nearest proxy has written, and
+// the first address outside of Proxies is the client's. Text left of the
+// client's address may be the client's own, and is not parsed. A malformed or
+// empty element makes the peer the client, and so does a header with addresses
+// of Proxies only.
 //
-// Only the one header is read, never a second where the first is missing: a
-// client would send the one that the proxies do not set. For the same reason
-// Header must be one that the proxies set or append to, not one that they pass
-// through.
+// Header is the only header that is read. With a second header in reserve, a
+// client would send the header that the proxies do not set. So Header must be a
+// header that the proxies set or append to, and never pass through unchanged.
 //
 // An address may have a port ("192.0.2.7:567", "[2001:db8::1]:567"). An
 // IPv4-mapped address is the IPv4 address. A zone is dropped. Unspecified,
-// multicast and broadcast addresses are no address, since no connection comes
-// from them; loopback is one, since a local client has it.
+// multicast and broadcast addresses are malformed, since no connection comes
+// from there; a loopback address is well-formed, since local clients have it.
 //
-// A ClientIP may be used by several goroutines while nobody changes it.
+// Several goroutines may use a ClientIP while nobody changes it.
 type ClientIP struct {
-	// Proxies are the addresses of those whose word is believed: the peer that
-	// connects, and proxies further out. If there are any, a peer on a Unix
-	// socket that has bound no name of its own is believed too: only local
-	// processes that may open the socket reach it.
+	// Proxies are the networks of all proxies: of the peers that connect here,
+	// and of proxies further out. With any Proxies a peer on a Unix socket
+	// without a name is a proxy too: only local processes with access to the
+	// socket reach the socket.
 	Proxies []netip.Prefix
 
-	// Header is where they say it: "X-Forwarded-For", the default; "Forwarded"
-	// of RFC 7239; or one that holds a single address, such as
-	// "CF-Connecting-IP". Case does not matter.
+	// Header is the header with the client's address: "X-Forwarded-For", the
+	// default; "Forwarded" of RFC 7239; or the name of a header with a single
+	// address, such as "CF-Connecting-IP". Case does not matter.
 	Header string
 }
 
 // Of returns the address of the client that sent r: an IPv4 address, or an IPv6
-// address that is not IPv4-mapped, without a zone. It is the zero Addr if there
-// is none: the peer has no address, and the header, if it is believed, none
-// either.
+// address that is not IPv4-mapped, without a zone. The zero Addr if neither the
+// peer has an address nor a header from Proxies.
 func (c *ClientIP) Of(r *http.Request) netip.Addr {
 	peer := clientAddr(r.RemoteAddr)
 	if len(c.Proxies) == 0 || !c.trusts(peer) && !isUnixPeer(r.RemoteAddr) {
@@ -57,7 +56,7 @@ func (c *ClientIP) Of(r *http.Request) netip.Addr {
 	case strings.EqualFold(c.Header, "Forwarded"):
 		client = c.rightmost(r.Header["Forwarded"], lastForwarded)
 	default:
-		// Two lines are two tellers, of whom one may be the client.
+		// Of two lines the client may have sent either.
 		if lines := r.Header.Values(c.Header); len(lines) == 1 {
 			client = clientAddr(trimBlanks(lines[0]))
 		}
@@ -71,7 +70,7 @@ func (c *ClientIP) Of(r *http.Request) netip.Addr {
 	return client
 }
 
-// check names the field that makes no sense.
+// check names the first field with an invalid value.
 func (c ClientIP) check() error {
 	if c.Header != "" && len(c.Proxies) == 0 {
 		return fmt.Errorf("ClientIP.Header is %q, but ClientIP.Proxies is empty, want the addresses of the proxies that set the header", c.Header)
@@ -104,10 +103,11 @@ func (c *ClientIP) trusts(a netip.Addr) bool {
 	return false
 }
 
-// unmapPrefix makes a prefix of IPv4-mapped addresses one of IPv4 addresses, as
-// [netip.Prefix.Contains] demands of the addresses that [clientAddr] returns. It
-// is done at each call rather than kept: it costs less than Contains, and a
-// ClientIP stays what its user wrote.
+// unmapPrefix turns a prefix of IPv4-mapped addresses into a prefix of IPv4
+// addresses, since [clientAddr] returns IPv4 addresses and
+// [netip.Prefix.Contains] keeps the two apart. Done at each call rather than
+// once: unmapping costs less than Contains, and a ClientIP stays as its user
+// wrote it.
 func unmapPrefix(p netip.Prefix) netip.Prefix {
 	if !p.Addr().Is4In6() {
 		return p
@@ -115,10 +115,10 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 }
 
-// rightmost is the rightmost address in lines that is not a proxy's; the zero
-// Addr if there is none, or if something right of it is no address. last reads
-// the last element of a line: its address, the zero Addr if it is malformed, and
-// what stands before its comma, if it has one.
+// rightmost is the rightmost address in lines outside of Proxies; the zero Addr
+// if there is none, or if an element on the right is malformed. last reads the
+// last element of a line: its address, the zero Addr if malformed, and the text
+// before its comma, if any.
 func (c *ClientIP) rightmost(lines []string, last func(line string) (a netip.Addr, before string, more bool)) netip.Addr {
 	for i := len(lines) - 1; i >= 0; i-- {
 		for line, more := lines[i], true; more; {
@@ -151,11 +151,11 @@ func isUnixPeer(remoteAddr string) bool {
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // clientAddr reads "192.0.2.7", "192.0.2.7:567", "2001:db8::1", "[2001:db8::1]"
-// and "[2001:db8::1]:567". It returns the zero Addr for anything else, and for
-// addresses that no connection comes from.
+// and "[2001:db8::1]:567". Any other text is the zero Addr, and so are
+// addresses from which no connection comes.
 //
-// "2001:db8::1:567" is read as an address without a port, which it is in
-// X-Forwarded-For; a proxy that means a port by it is broken.
+// "2001:db8::1:567" is an address without a port, as in X-Forwarded-For; a
+// proxy that means a port is broken.
 func clientAddr(s string) netip.Addr {
 	host, isV6 := s, false
 	if rest, found := strings.CutPrefix(s, "["); found {
@@ -177,7 +177,8 @@ func clientAddr(s string) netip.Addr {
 	if err != nil || (zoned || isV6) && !a.Is6() {
 		return netip.Addr{}
 	}
-	// A zone is any text. Without separators it cannot hide a second address.
+	// A zone is any text. Without separators a zone cannot hide a second
+	// address.
 	if zoned && (zone == "" || strings.ContainsAny(zone, " \t,;\"[]")) {
 		return netip.Addr{}
 	}

@@ -16,7 +16,7 @@ var someProxies = []netip.Prefix{
 	netip.MustParsePrefix("2001:db8:f::/48"),
 }
 
-// requestFrom is a request of a peer with lines of one header.
+// requestFrom makes a request of a peer with lines of a single header.
 func requestFrom(peer, header string, lines ...string) *http.Request {
 	r := &http.Request{RemoteAddr: peer, Header: http.Header{}}
 	for _, line := range lines {
@@ -94,7 +94,8 @@ func TestForwardedForEndsAtTheFirstWhoIsNoProxy(t *testing.T) {
 		{"peer", []string{"198.51.100.7\u00a0"}},
 		{"peer", []string{"198. 51.100.7"}},
 
-		// A proxy that had nothing to say has not said what stands before.
+		// An empty line of a proxy does not make the proxy vouch for the text
+		// before.
 		{"peer", nil},
 		{"peer", []string{""}},
 		{"peer", []string{" \t "}},
@@ -153,7 +154,7 @@ func TestForwardedForEndsAtTheFirstWhoIsNoProxy(t *testing.T) {
 		{"peer", []string{"198.51.100.7%eth0"}},
 		{"peer", []string{"fe80::7%x 198.51.100.7"}},
 
-		// Numbers that others read as octal, or as one.
+		// Numbers that other parsers read as octal, or as a single number.
 		{"peer", []string{"198.051.100.7"}},
 		{"peer", []string{"198.51.100.07"}},
 		{"peer", []string{"198.51.100"}},
@@ -268,7 +269,7 @@ func TestCheckNamesTheField(t *testing.T) {
 	}
 }
 
-// ordinary are the cases that must cost next to nothing.
+// ordinary lists the cases that must cost next to nothing.
 var ordinary = []struct {
 	name, want string
 	allocs     float64

@@ -9,22 +9,21 @@
 //	})
 //	mux.Handle("POST /signup", limit(signup))
 //
-// It is a func(http.Handler) http.Handler, for one route, or around a mux, as
-// net/http, chi and gorilla have it.
+// A middleware is a func(http.Handler) http.Handler, for a single route or
+// around a whole mux of net/http, chi or gorilla.
 //
-// # What a client is told
+// # Answers
 //
 // A request over its limit is answered with 429, Retry-After and a problem
-// detail (RFC 9457). RateLimit-Policy and RateLimit tell of the limits on
-// accepted requests too, as structured fields of
-// draft-ietf-httpapi-ratelimit-headers. What is counted for others is not shown,
-// see Config.Show. While the store fails, a request under rules that are Closed
-// is answered with 503 and a Retry-After of one or two seconds. docs/http.md has
-// every answer in full.
+// detail (RFC 9457). Accepted requests too have RateLimit-Policy and RateLimit,
+// structured fields of draft-ietf-httpapi-ratelimit-headers. The counts of
+// other clients are not shown, see Config.Show. While the store fails, a
+// request under FailClosed rules is answered with 503 and a Retry-After of one
+// or two seconds. docs/http.md has every answer in full.
 //
-// # What is believed
+// # Trust
 //
-// Nothing that a client can write, unless it is asked for: the client's address
-// is the peer's, see [ClientIP]; a field or a header is one that the handler
-// reads as well, and what could be read in two ways is refused, see [Value].
+// No text of a client is believed without being asked for: the client's address
+// is the peer's, see [ClientIP]; a field or header is read as the handler reads
+// it, and refused if it can be read in two ways, see [Value].
 package httplimit

@@ -14,11 +14,11 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// fields says verdicts in header fields: RateLimit-Policy and RateLimit of
+// fields writes verdicts as header fields: RateLimit-Policy and RateLimit of
 // draft-ietf-httpapi-ratelimit-headers-10, structured fields of RFC 9651.
-// RateLimit-Policy is the rules, which are no secret, and the same for all;
-// RateLimit is what is left of them, for the kinds that are shown. It is
-// immutable.
+// RateLimit-Policy lists the rules, which are no secret and the same for all
+// clients; RateLimit lists the remaining counts of the kinds in Config.Show.
+// Immutable.
 type fields struct {
 	policies []policy
 	policy   string // the field RateLimit-Policy
@@ -33,7 +33,7 @@ type policy struct {
 	shown bool
 }
 
-// The fields' names as net/http keeps them.
+// Names of the fields, in the spelling of net/http.
 var (
 	policyKey = http.CanonicalHeaderKey("RateLimit-Policy")
 	limitKey  = http.CanonicalHeaderKey("RateLimit")
@@ -84,7 +84,7 @@ func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
 	}
 	shown := m.fields.shown(v)
 	if !m.NoHeaders {
-		// Added: a middleware around this one may have set its own.
+		// Appended: an outer middleware may have fields of its own.
 		h[policyKey] = append(h[policyKey], m.fields.policy)
 		if s := rateLimit(shown); s != "" {
 			h[limitKey] = append(h[limitKey], s)
@@ -98,33 +98,32 @@ func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
 	}
 }
 
-// setRetryAfter says in Retry-After when to come back, if v tells and waiting
-// helps. It is whole seconds, rounded up: one at least.
+// setRetryAfter sets Retry-After to the wait of v, if waiting helps: whole
+// seconds, rounded up, at least 1.
 func setRetryAfter(h http.Header, v *limiter.Verdict) {
 	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
 		h.Set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
 	}
 }
 
-// balance is what is left of a policy.
+// balance is a policy with its remaining count.
 type balance struct {
 	policy    *policy
 	remaining int64
 	until     time.Duration // till more is left
 }
 
-// compare has the one that has less left first; of equals the one that takes
-// longer.
+// compare sorts by the remaining count, and equal counts by the longer wait
+// first.
 func (b balance) compare(other balance) int {
 	return cmp.Or(cmp.Compare(b.remaining, other.remaining), cmp.Compare(other.until, b.until))
 }
 
-// shown is what v says of the policies that are shown, each once: a kind that
-// the request has several features of is told by the one that has the least
-// left.
+// shown lists the policies of v that are shown, each once: among several
+// features of a kind the feature with the least remaining count.
 func (f *fields) shown(v *limiter.Verdict) []balance {
 	if v.RetryAfter == counter.Never {
-		return nil // it costs more than a limit: nobody has looked what is left
+		return nil // the cost is above a limit: the store was not asked
 	}
 	shown := make([]balance, 0, len(f.policies))
 	for _, s := range v.All() {
@@ -145,7 +144,7 @@ func (f *fields) shown(v *limiter.Verdict) []balance {
 	return shown
 }
 
-// find is the policy that a state is of.
+// find is the policy of a state.
 func (f *fields) find(s *counter.State) *policy {
 	kind := limiter.KindOf(s.Key)
 	for i := range f.policies {
@@ -156,9 +155,10 @@ func (f *fields) find(s *counter.State) *policy {
 	return nil
 }
 
-// rateLimit is the field RateLimit; empty if there is nothing to say. Of a
-// structured field only the strings need a library: the names were written by
-// one, once. Having it write all of this took half of the middleware's time.
+// rateLimit is the field RateLimit; empty if no policy is shown. The numbers of
+// a structured field need no library, and the strings were written once, in
+// newFields: half of the middleware's time went into httpsfv when the library wrote
+// the whole field.
 func rateLimit(shown []balance) string {
 	var buf [128]byte
 	field := buf[:0]
@@ -173,7 +173,7 @@ func rateLimit(shown []balance) string {
 	return string(field)
 }
 
-// seconds are whole ones, rounded up: who comes back a moment early is refused.
+// seconds rounds up: a client that comes back a moment early is denied.
 func seconds(d time.Duration) int64 { return ceil(int64(d)) }
 
 func ceil(ns int64) int64 { return (ns + int64(time.Second) - 1) / int64(time.Second) }

@@ -129,7 +129,7 @@ func TestParserOfTheTests(t *testing.T) {
 	}
 }
 
-// requireItems parses a field by two parsers that know nothing of each other.
+// requireItems parses a field by two independent parsers.
 func requireItems(t testing.TB, h http.Header, name string) []item {
 	t.Helper()
 	items, err := parseItems(h.Values(name))
@@ -296,7 +296,8 @@ func TestRetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
 	}
 }
 
-// Of several features of a kind the one is shown that the client waits for.
+// Of several features of a kind the feature is shown for which the client
+// waits.
 func TestSeveralFeaturesOfAKind(t *testing.T) {
 	c := newClock()
 	s := newSite(t, newLimit(t, httplimit.Config{
@@ -328,7 +329,7 @@ func TestLegacyHeaders(t *testing.T) {
 	}{
 		{"5/m, 9/h", 0, "5", "4", 61 * time.Second},
 		{"5/m, 3/h", 0, "3", "2", 3601 * time.Second},
-		{"2/m, 2/h", 1, "2", "0", 3601 * time.Second}, // of two that are used up the one that takes longer
+		{"2/m, 2/h", 1, "2", "0", 3601 * time.Second}, // of two without a remaining count the limit with the longer wait
 		{"2/h, 2/m", 1, "2", "0", 3601 * time.Second},
 		{"1/m, 5/h", 1, "1", "0", 61 * time.Second}, // denied
 	} {
@@ -391,7 +392,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 			c.Add(time.Duration(rng.Int64N(int64(40 * time.Second))))
 			ip, email, user := fmt.Sprintf("198.51.100.%d", 250+rng.IntN(3)), fmt.Sprintf("somebody%d@mail.example", rng.IntN(3)), fmt.Sprintf("person%d", rng.IntN(3))
 			n := 1 + rng.Int64N(3)
-			// A denial counts nothing: this is what the middleware is told then.
+			// A denial counts nothing: the middleware gets such a verdict.
 			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.NewFeature("user", user))
 			require.NoError(t, err)
 			got := s.do("POST", "/", url.Values{"email": {email}, "n": {fmt.Sprint(n)}}.Encode(), "X-Forwarded-For: "+ip, "User: "+user, asForm)

@@ -10,13 +10,13 @@ import (
 	"slices"
 )
 
-// Form is the form field, as [http.Request.FormValue] reads it, by the same
-// rules of method and Content-Type: from the query, and from an urlencoded or
-// multipart body. If an outer handler has parsed the form, that is the form.
+// Form is a form field, as [http.Request.FormValue] reads it, by the same rules
+// of method and Content-Type: from the query, and from an urlencoded or
+// multipart body. A form that an outer handler has parsed is used as parsed.
 //
-// It is an error if the field has two different values, in query and body
-// together, since a handler may read either; if it comes as a file; and if any
-// part of query or body is malformed, a semicolon between fields for one, which
+// An error is a field with two different values, in query and body together,
+// since a handler may read either; a field that comes as a file; and a query or
+// body with any malformed part, such as a semicolon between fields, which
 // FormValue would skip. An urlencoded body above the 10 MB that net/http reads
 // is too large, whatever the bound.
 func Form(field string) Value {
@@ -33,21 +33,21 @@ func Form(field string) Value {
 	})
 }
 
-// How net/http bounds a form if nobody tells it to.
+// Default bounds of a form in net/http.
 const (
 	formMemory = 32 << 20 // of FormValue: files beyond go to disk
 	formBytes  = 10 << 20 // of an urlencoded body
 )
 
 // parseForm has net/http parse the form in a copy of the request, so that the
-// handler still finds it to be parsed.
+// handler's form is still to be parsed.
 func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, error) {
 	if q.parsed {
 		return q.form, q.files, q.formErr
 	}
 	q.parsed = true
 	r := *q.in
-	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to them
+	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to both
 	body := &viewBody{q: q, plain: true}
 	r.Body = body
 	defer removeFiles(&r, q.in)

@@ -10,22 +10,24 @@ import (
 //	element = [ pair ] *( ";" [ pair ] )
 //	pair    = name "=" ( value / quoted )
 //
-// It is malformed without a for, with two, and with one that is no address:
-// "unknown" and obfuscated names such as "_hidden" tell clients apart as little
-// as nothing does. Beyond the RFC, blanks may stand around a semicolon, a value
-// without quotes may hold colons and brackets, and an IPv6 address need have
-// no brackets: such headers are seen, and none of it can be read in two ways but
-// "2001:db8::1:567", see [clientAddr]. An address with a backslash is malformed,
-// though the RFC lets a quoted string escape what needs no escape.
+// An element is malformed without a for, with two, or with a for that is no
+// address: "unknown" and obfuscated names such as "_hidden" tell clients apart
+// as little as nothing does. Beyond the RFC, blanks may stand around a
+// semicolon, a value without quotes may hold colons and brackets, and an IPv6
+// address need have no brackets: such headers are seen, and can be read in one
+// way only, but for "2001:db8::1:567", see [clientAddr]. An address with a
+// backslash is malformed, though the RFC lets a quoted string escape any
+// character.
 //
-// It reads from the end. A quote that the client has left open, as in
+// A line is read from the end. Read from the start, a quote that the client has
+// left open, as in
 //
 //	for=192.0.2.66;by=", for=198.51.100.7
 //
-// would take in what the proxy appended, if read from the start. From the end an
-// element that a proxy wrote well is read as it was written, whatever stands
-// before its comma: of a quote it is certain from what is right of it whether it
-// opens or closes a string. A line is not continued on the next.
+// would take in the text that the proxy appended. From the end, an element that
+// a proxy wrote well is read as written, whatever stands before its comma: the
+// text on the right of a quote decides whether the quote opens or closes a
+// string. A line is not continued on the next line.
 func lastForwarded(line string) (a netip.Addr, before string, more bool) {
 	for {
 		name, value, rest, ok := cutPair(strings.TrimRight(line, " \t"))
@@ -55,9 +57,9 @@ func lastForwarded(line string) (a netip.Addr, before string, more bool) {
 	}
 }
 
-// cutPair reads the pair at the end of s: its name, its value without quotes but
-// with backslashes, and what is before it. Name and value are empty if there is
-// nothing behind the last separator.
+// cutPair reads the pair at the end of s: its name, its value without quotes
+// but with backslashes, and the text before the pair. Name and value are empty
+// if s ends with a separator.
 func cutPair(s string) (name, value, before string, ok bool) {
 	if s == "" || s[len(s)-1] == ';' || s[len(s)-1] == ',' {
 		return "", "", s, true
@@ -89,10 +91,10 @@ func cutPair(s string) (name, value, before string, ok bool) {
 	return s[i:], value, s[:i], true
 }
 
-// openingQuote is where the quoted string opens whose closing quote follows s;
-// -1 if there is none. A quote is escaped, and neither opens nor closes, if an
-// odd number of backslashes stands before it. No byte is looked at more than
-// a few times, however many quotes there are.
+// openingQuote is the index in s of the quote that opens the string whose
+// closing quote follows s; -1 if there is none. A quote after an odd number of
+// backslashes is escaped, and neither opens nor closes. No byte is looked at
+// more than a few times, however many quotes there are.
 func openingQuote(s string) int {
 	end := len(s) - backslashes(s)
 	if (len(s)-end)%2 == 1 {
@@ -115,7 +117,7 @@ func openingQuote(s string) int {
 	}
 }
 
-// backslashes is how many of them s ends with.
+// backslashes counts the backslashes at the end of s.
 func backslashes(s string) int {
 	i := len(s)
 	for i > 0 && s[i-1] == '\\' {
@@ -124,12 +126,12 @@ func backslashes(s string) int {
 	return len(s) - i
 }
 
-// isTokenByte is true for what may stand in a name: tchar of RFC 9110.
+// isTokenByte is true for a byte of a name: tchar of RFC 9110.
 func isTokenByte(b byte) bool {
 	return 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
 }
 
-// isValueByte is true for what may stand in a value without quotes.
+// isValueByte is true for a byte of a value without quotes.
 func isValueByte(b byte) bool {
 	return isTokenByte(b) || b == ':' || b == '[' || b == ']'
 }

@@ -26,7 +26,7 @@ import (
 
 var tenNet = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:f::/48")}
 
-// clientOf is what a ClientIP with the proxies tenNet makes of a request.
+// clientOf is the client of a request, by a ClientIP with the proxies tenNet.
 func clientOf(peer, header string, lines ...string) netip.Addr {
 	r := &http.Request{RemoteAddr: peer, Header: http.Header{}}
 	for _, line := range lines {
@@ -99,7 +99,7 @@ func TestForwarded(t *testing.T) {
 		{"peer", []string{`for=198.51.100.7;host=\"x"`}},
 		{"peer", []string{"for=198.51.100.7;host=\"x\x01\""}},
 
-		// A quote that the client leaves open does not reach what the proxy wrote.
+		// A quote that the client leaves open does not reach the proxy's text.
 		{"198.51.100.7", []string{`for=192.0.2.66;by=", for=198.51.100.7`}},
 		{"198.51.100.7", []string{`for=192.0.2.66;by="\, for="198.51.100.7", for=10.0.0.2`}},
 		{"198.51.100.7", []string{`for=192.0.2.66;by="\"`, `for="198.51.100.7"`}},
@@ -114,7 +114,7 @@ func TestForwarded(t *testing.T) {
 		{"peer", []string{"for=198.51.100.7 proto=https"}},
 		{"198.51.100.7", []string{";;for=198.51.100.7; ;"}},
 
-		// One address for each element, or none is believed.
+		// An element with a single address is believed, and no other.
 		{"peer", nil},
 		{"peer", []string{""}},
 		{"peer", []string{";"}},
@@ -199,9 +199,9 @@ func timeOf(t *testing.T, header, line, want string) time.Duration {
 	return took
 }
 
-// oracleClient is the rule once more, as plain as it can be said and from the left:
-// the client is what the last element says that is no proxy, and the peer if
-// that is no address.
+// oracleClient states the rule again, plainly and from the left: the client is
+// the address of the last element outside of the proxies, and the peer if the
+// element has no address.
 func oracleClient(t *testing.T, peer netip.Addr, header string, lines []string) netip.Addr {
 	client := peer
 	take := func(a netip.Addr) {
@@ -264,11 +264,11 @@ var (
 	rfcElement = regexp.MustCompile(`^[ \t]*(?:` + rfcPair.String() + `)?(?:[ \t]*;[ \t]*(?:` + rfcPair.String() + `)?)*[ \t]*$`)
 )
 
-// oracleElements are the elements of a line from the left to the right. An
-// element ends where the line does, or before the comma of the next; it begins
-// where a comma stands before it and what is between is well-formed. There
-// never are two such places. A malformed one is "malformed", and nothing is
-// left of it.
+// oracleElements splits a line into elements from the left to the right. An
+// element ends at the end of the line, or before the comma of the next element;
+// it begins after a comma from which on the text is well-formed. There is at
+// most one such comma. A malformed element is "malformed", and nothing stands
+// left of the element.
 func oracleElements(t *testing.T, line string) []string {
 	var elements []string
 	for end := len(line); end >= 0; {
@@ -303,7 +303,7 @@ func oracleFor(element string) netip.Addr {
 	return a
 }
 
-// occurs is true if some piece of the lines is a.
+// occurs tells whether a piece of the lines is a.
 func occurs(a netip.Addr, lines []string) bool {
 	for _, line := range lines {
 		for i := range line {
@@ -317,7 +317,8 @@ func occurs(a netip.Addr, lines []string) bool {
 	return false
 }
 
-// holdsForAny requires all that is promised for any text, one line for each line of it.
+// holdsForAny requires all promises about any text, a line of the header for
+// each line of the text.
 func holdsForAny(t *testing.T, header, text string) {
 	lines := strings.Split(text, "\n")
 	for _, peer := range []string{"192.0.2.1", "10.0.0.1", "2001:db8:f::1", ""} {

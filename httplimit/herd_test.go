@@ -24,7 +24,7 @@ import (
 
 var herdRounds = flag.Int("herd", 4, "rounds on each of the two services of a herd in TestHerd")
 
-// defaultStores are stores on real servers, with everything at its default.
+// defaultStores are stores on real servers, with all defaults.
 var defaultStores = []struct {
 	name string
 	open func(t *testing.T) backend.Store
@@ -54,21 +54,22 @@ var protocols = []struct {
 	{"HTTP 2", "HTTP/2.0", func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }},
 }
 
-// patienceOver is when a call may end for want of patience, at the earliest: a call
-// that has no time for another try as long as the first does not begin one, so a
-// first try of half the patience, but for the pause between tries, is the last.
+// patienceOver is the earliest end of a call without time for another try. A
+// call does not begin a try for which less time is left than the first try
+// took, so a first try of half the patience, but for the pause between tries,
+// is the last.
 const patienceOver = counter.DefaultPatience * 2 / 5
 
-// A herd of a thousand at once meets a rule of ten a day, with everything at its
-// default: ten pass, all others are told so, and nobody is answered that the
-// store failed. The first round of a service finds it without a connection to its
-// store, the others find one that is warm.
+// A herd of a thousand at once meets a rule of ten a day, with all defaults:
+// ten pass, all others are denied, and no answer tells of a store that failed.
+// The first round of a service has no connection to the store yet, later rounds
+// have warm connections.
 //
-// A machine with other work to do can keep a herd waiting until its patience ends,
-// and such a round may be inexact; so may one in which the calls themselves wait
-// for what never comes, which must fail. So of all rounds one in four may be
-// inexact, only if its slowest answer came when the patience was over, and never
-// the first round of both services. In no round do more than ten pass.
+// A machine with other work to do can keep a herd waiting until its patience
+// ends, and such a round may be inexact; so may a round in which calls wait for
+// an event that never comes, which must fail. So of all rounds one in four may
+// be inexact, only if its slowest answer came when the patience was over, and
+// never the first round of both services. In no round do more than ten pass.
 func TestHerd(t *testing.T) {
 	const herd, places, services = 1000 / thrift, 10, 2
 	for _, backend := range defaultStores {
@@ -140,8 +141,8 @@ func newHerd(t *testing.T, store backend.Store, policy limiter.OnFailure, proto 
 	return h
 }
 
-// run sends n requests of one user at once. It returns how often each status was
-// answered, and how long the slowest answer took.
+// run sends n requests of a user at once. It returns the number of answers by
+// status, and the time of the slowest answer.
 func (h *herd) run(n int, user string) (got map[int]int, slowest time.Duration) {
 	h.t.Helper()
 	awayFromTheHour()
@@ -171,8 +172,8 @@ func (h *herd) run(n int, user string) (got map[int]int, slowest time.Duration) 
 			if answer.Proto != h.proto {
 				errs[i] = fmt.Errorf("answered by %s, want %s", answer.Proto, h.proto)
 			}
-			// Whoever is refused is told when to come back, also amid calls of which
-			// nobody knows yet whether they will be admitted.
+			// A denied caller is told when to come back, also amid calls that are not
+			// decided yet.
 			if denied := answer.StatusCode != http.StatusOK; denied != (answer.Header.Get("Retry-After") != "") {
 				errs[i] = fmt.Errorf("status %d with Retry-After %q", answer.StatusCode, answer.Header.Get("Retry-After"))
 			}

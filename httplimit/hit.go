@@ -7,10 +7,10 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// hit is a request that a middleware has decided about. It is the context of
-// what runs inside, rather than a value of one: an allocation less.
+// hit is a request with the verdict of a middleware. hit is itself the context
+// of inner handlers, rather than a value in a context: an allocation less.
 type hit struct {
-	context.Context // of the request, and of middlewares around this one
+	context.Context // of the request, and of outer middlewares
 	m               *middleware
 	verdict         limiter.Verdict
 }
@@ -33,8 +33,8 @@ func find(ctx context.Context, event string) *hit {
 	return h
 }
 
-// VerdictOf is what a middleware has decided about the request that ctx belongs
-// to, for handlers inside of it and for Config.Denied. The zero Verdict, which
+// VerdictOf is the verdict of a middleware on the request of ctx, for handlers
+// inside of the middleware and for Config.Denied. The zero Verdict, which
 // denies, and false if no middleware for the event was asked.
 func VerdictOf(ctx context.Context, event string) (limiter.Verdict, bool) {
 	if h := find(ctx, event); h != nil {
@@ -43,11 +43,12 @@ func VerdictOf(ctx context.Context, event string) (limiter.Verdict, bool) {
 	return limiter.Verdict{}, false
 }
 
-// Refund gives back the hit that the request which ctx belongs to was counted
-// as, under all rules of the event: a handler calls it when the event came to
-// nothing. Call it before the answer is written, and the client's next request
-// finds it done. Twice is once. An error is the store's, or that no middleware
-// for the event was asked. It does not stop if the client hangs up.
+// Refund gives back the hit of the request of ctx, under all rules of the
+// event: a handler calls Refund when the event came to nothing. After a Refund
+// before the answer, the client's next request finds the hit given back. A
+// second Refund has no effect. An error is the store's, or means that no
+// middleware for the event was asked. Refund does not stop if the client hangs
+// up.
 func Refund(ctx context.Context, event string) error {
 	h := find(ctx, event)
 	if h == nil {

@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// JSON is a field of a JSON body, which is named by the keys that lead to it:
-// JSON("user", "email") is "a@b" of {"user": {"email": "a@b"}}. JSON() is the
-// whole body. A string is itself, a whole number its decimal digits, however
-// many: "7", and "0" for -0. The field is absent if it is null or not there, if
-// a key that leads to it is, or if the body is empty.
+// JSON is a field of a JSON body, under the keys in path: JSON("user", "email")
+// is "a@b" of {"user": {"email": "a@b"}}. JSON() is the whole body. A string is
+// read as its text, a whole number as its decimal digits, however many: "7",
+// and "0" for -0. The field is absent if null or not there, if a key on the
+// path is, or if the body is empty.
 //
-// Keys match as encoding/json matches them to a struct, whatever their case.
-// Two keys on the way that match are an error, since decoders differ about
-// which of them counts. So is any other value, a fraction and an exponent
-// too: 1e2 is 100 to some decoders only. So is a body that is not one JSON text
-// as encoding/json has it: nested at most 10,000 deep, nothing after it.
+// Keys match as encoding/json matches keys to a struct, whatever their case.
+// Two keys on the path that match are an error, since decoders differ about
+// which key counts. Any other value is an error, a fraction and an exponent
+// too: 1e2 is 100 to a few decoders only. A body must be a single JSON text as
+// encoding/json reads it: nested at most 10,000 deep, with nothing after the
+// text.
 //
-// The Content-Type is not looked at: few handlers do, and one that does not
-// would read what this had not.
+// The Content-Type is ignored: few handlers look at it, and a handler that
+// ignores the Content-Type would otherwise read a field that was not limited.
 func JSON(path ...string) Value {
 	source := fmt.Sprintf("JSON field %q", strings.Join(path, "."))
 	var names [][]byte
@@ -40,12 +41,13 @@ func JSON(path ...string) Value {
 	})
 }
 
-// fieldOf finds path in data, which is valid JSON, or says why it has no text.
+// fieldOf finds path in data, which is valid JSON; reason is the error of a
+// value without text.
 //
-// It walks the bytes itself: json.Valid has been there before, so all that is
-// left is to see where values end. A json.Decoder's tokens say the same (a test
-// holds the two together), in several times the time and with an allocation for
-// each token on the way.
+// fieldOf walks the bytes: json.Valid has checked data before, so only the ends
+// of values are left to find. The tokens of a json.Decoder give the same
+// answers (a test compares the two), in several times the time and with an
+// allocation for each token on the way.
 func fieldOf(data []byte, path [][]byte) (text, reason string) {
 	data = skipSpace(data)
 	for _, name := range path {
@@ -82,13 +84,13 @@ func fieldOf(data []byte, path [][]byte) (text, reason string) {
 // member is the last value in object whose key is name, and how many there are.
 func member(object, name []byte) (found []byte, n int) {
 	take := func(key, value []byte) {
-		// As encoding/json folds. To both, each byte that is no UTF-8 is a U+FFFD.
+		// As encoding/json folds. For both, each byte outside of UTF-8 is a U+FFFD.
 		if bytes.EqualFold(key, name) {
 			found, n = value, n+1
 		}
 	}
-	var escaped []byte  // keys that have escapes, as a JSON array
-	var values [][]byte // values[i] belongs to the i-th of them
+	var escaped []byte  // keys with escapes, as a JSON array
+	var values [][]byte // values[i] belongs to key i of escaped
 	rest := skipSpace(object[1:])
 	for rest[0] != '}' {
 		var key, value []byte
@@ -105,12 +107,12 @@ func member(object, name []byte) (found []byte, n int) {
 			rest = skipSpace(rest[1:])
 		}
 	}
-	// Together: one by one they would take a client's megabyte five times as
-	// long as decoding it does.
+	// All keys at once: key by key a megabyte from a client would take five
+	// times as long as to decode.
 	if escaped != nil {
 		var keys []string
 		escaped[0] = '['
-		_ = json.Unmarshal(append(escaped, ']'), &keys) // it is valid
+		_ = json.Unmarshal(append(escaped, ']'), &keys) // cannot fail: data is valid
 		for i, key := range keys {
 			take([]byte(key), values[i])
 		}
@@ -118,7 +120,7 @@ func member(object, name []byte) (found []byte, n int) {
 	return found, n
 }
 
-// cutValue cuts off the value, or the key, that data begins with.
+// cutValue cuts off the first value, or key, of data.
 func cutValue(data []byte) (value, rest []byte) {
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {
@@ -151,9 +153,9 @@ func skipSpace(data []byte) []byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// unquote is what encoding/json makes of a string.
+// unquote decodes a string as encoding/json does.
 func unquote(quoted []byte) (s string) {
-	_ = json.Unmarshal(quoted, &s) // it is valid
+	_ = json.Unmarshal(quoted, &s) // cannot fail: quoted is valid
 	return s
 }
 

@@ -11,76 +11,79 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// Config is what a middleware does. Limiter and Event must be set, and Features
-// for what the rules need.
+// Config configures a middleware. Limiter and Event must be set, and Features
+// for the kinds that the rules need.
 type Config struct {
 	Limiter  *limiter.Limiter
-	Event    string   // what every request is, by the Limiter's rules
-	Features []Source // what the rules limit by, and where it is found
+	Event    string   // of every request; the Limiter has its rules
+	Features []Source // where a request has the features of the rules
 
-	// Cost is how often a request counts. An error is answered with 400, or
-	// with the status of a ValueError; so is less than one. It is given a copy
-	// of the request, as a Value is. Default: once.
+	// Cost is the number of hits of a request. An error, or a cost below 1, is
+	// answered with 400, or with the status of a ValueError. Cost gets a copy
+	// of the request, like a Value. Default: 1.
 	Cost func(r *http.Request) (int64, error)
 
-	// Applies says which requests are limited; the others pass untouched. It is
-	// given the request itself, and must not read its body. Default: all.
+	// Applies tells whether a request is limited; any other request passes
+	// untouched. Applies gets the request itself, and must not read the body.
+	// Default: every request is limited.
 	Applies func(r *http.Request) bool
 
-	// WritesOnly lets requests pass that only read: GET, HEAD, OPTIONS, TRACE.
+	// WritesOnly lets requests of reading methods pass: GET, HEAD, OPTIONS,
+	// TRACE.
 	WritesOnly bool
 
-	// MaxBody is how many bytes of a body are read to find a feature, if one
-	// stands there. A larger body is answered with 413. Default: DefaultMaxBody.
+	// MaxBody bounds the bytes of a body that are read to find a feature. A
+	// larger body is answered with 413. Default: DefaultMaxBody.
 	MaxBody int64
 
-	// Refuse is how a request over its limit is answered. Default: with 429.
+	// Refuse is the answer to a request over its limit. Default: 429.
 	Refuse Refusal
 
-	// Denied, if it is set, answers a request over its limit in place of the
-	// default; Retry-After and RateLimit are set already, and VerdictOf knows
-	// why. With Refuse: RefuseSilently it is what an accepted request would be
-	// answered.
+	// Denied, if set, answers a request over its limit in place of the default;
+	// Retry-After and RateLimit are set already, and VerdictOf has the reason.
+	// With RefuseSilently, Denied should write the answer to an accepted
+	// request.
 	Denied http.Handler
 
-	// Failed, if it is set, answers a request in place of a 503, where the
-	// store failed and the rules are Closed. Retry-After is set already, to the
-	// second or two that the Verdict tells; VerdictOf knows why.
+	// Failed, if set, answers a request in place of a 503, when the store
+	// failed under FailClosed rules. Retry-After is set already, to the one or
+	// two seconds of the Verdict; VerdictOf has the reason.
 	Failed http.Handler
 
-	// OnError, if it is set, is told why a request was answered with 500: a
-	// Value of your own returned an error that is no ValueError. It is called by
-	// many goroutines at once.
+	// OnError, if set, gets the reason of an answer with 500: a Value of your
+	// own returned an error that is no ValueError. Many goroutines call OnError
+	// at once.
 	OnError func(r *http.Request, err error)
 
-	// Show is the kinds of features whose remaining count a client is told: what
-	// is his own. Default: "ip" only, since anybody can write somebody else's
-	// address into a form. An empty slice that is not nil: none.
+	// Show lists the kinds of features whose remaining count is told to clients:
+	// kinds that are a client's own. Default: "ip" only, since anybody can write
+	// somebody else's address into a form. An empty slice that is not nil: none.
 	Show []string
 
 	// NoHeaders leaves RateLimit-Policy and RateLimit away.
 	NoHeaders bool
 
 	// LegacyHeaders adds X-RateLimit-Limit, -Remaining and -Reset, which many
-	// clients know: the limit shown that has the least left, and when its
-	// window will be empty, or when to come back, as a Unix time in seconds.
+	// clients know: the shown limit with the least remaining, and the Unix time
+	// in seconds of its empty window, or of RetryAfter.
 	LegacyHeaders bool
 
-	// RefundIf, if it is set, gives a hit back by the status of the handler's
-	// answer, before it goes out: to count failed log-ins only, refund the good
-	// ones. A handler that panics before it has answered has status 500, one
-	// that takes over the connection 101. See also Refund.
+	// RefundIf, if set, decides by the status of the handler's answer whether
+	// the hit is given back, before the answer goes out: to count failed
+	// log-ins only, refund the good ones. A handler that panics before its
+	// answer has status 500, and a handler that takes over the connection 101.
+	// See also Refund.
 	RefundIf func(status int) bool
 }
 
-// Refusal is how a request over its limit is answered.
+// Refusal is an answer to a request over its limit.
 type Refusal uint8
 
-// What a request over its limit can be answered.
+// Answers to a request over its limit.
 const (
 	RefuseTooManyRequests Refusal = iota // 429, which says when to come back
 	RefuseForbidden                      // 403, with the same headers and body
-	RefuseSilently                       // as if it were accepted, but the handler does not run; nothing tells of a limit, on accepted requests neither
+	RefuseSilently                       // 200, as if accepted, but the handler does not run; no field tells of a limit, not even on accepted requests
 )
 
 // middleware is a Config, checked.
@@ -89,10 +92,10 @@ type middleware struct {
 	fields fields
 }
 
-// New makes a middleware. The error names what is wrong in cfg. It is an error
-// if no feature is of a kind that a rule of the event needs, since the rule
-// would deny every request; and if every rule would be skipped, since no request
-// would be limited.
+// New makes a middleware. An error names the field of cfg. An error is also a
+// rule that would deny every request, because no feature is of its kind and
+// IfMissing is MissingDeny; and an event whose rules would all be skipped,
+// since no request would be limited.
 func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Limiter == nil {
 		return nil, errors.New("httplimit: Config.Limiter is nil, want one of limiter.New")
@@ -121,7 +124,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	}, nil
 }
 
-// checkFeatures holds the kinds of cfg.Features against those of rules.
+// checkFeatures compares the kinds of cfg.Features with the kinds of rules.
 func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 	var ruled, found []string
 	for _, r := range rules {
@@ -156,7 +159,7 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 	return nil
 }
 
-// reads tells of a method that it only reads: RFC 9110, section 9.2.1.
+// reads is true for safe methods: RFC 9110, section 9.2.1.
 func reads(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -180,7 +183,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	if m.Refuse != RefuseSilently {
 		m.setFields(w.Header(), &v)
 	} else if v.Outcome() == limiter.OutcomeFailedClosed {
-		setRetryAfter(w.Header(), &v) // it tells of the store, not of a limit
+		setRetryAfter(w.Header(), &v) // tells of the store, not of a limit
 	}
 	if !v.Allowed {
 		m.answerDenied(w, q, v)
@@ -190,8 +193,8 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	h.serve(next, w, q.nextWith(h))
 }
 
-// ask finds what the rules need and asks the Limiter. An error that is no
-// ValueError is the server's.
+// ask finds the features and asks the Limiter. An error that is no ValueError
+// is the server's.
 func (m *middleware) ask(q *request) (limiter.Verdict, error) {
 	var room [4]limiter.Feature
 	features, n := room[:0], int64(1)

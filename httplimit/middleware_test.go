@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// clock stands still unless it is moved. It begins with a second, a minute and
-// an hour, so that a hit leaves a window of a minute after 61 s.
+// clock stands still until Add. Its first second begins a minute and an hour
+// too, so a hit leaves a window of a minute after 61 s.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -87,7 +87,7 @@ var (
 	byUser  = httplimit.NewSource("user", httplimit.Header("User"))
 )
 
-// site is a server on a connection of its own.
+// site is a server with a connection of its own.
 type site struct {
 	t testing.TB
 	*httptest.Server
@@ -133,7 +133,7 @@ func (s *site) signUp(email string, lines ...string) answer {
 
 var welcome = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "welcome") })
 
-// mirror answers with the body that it reads.
+// mirror answers with its body.
 var mirror = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// answering is how handlers can answer, and the status that RefundIf must hear
-// of, before a byte of the answer is out.
+// answering lists the ways of a handler to answer, and the status for RefundIf,
+// before a byte of the answer is out.
 var answering = []struct {
 	name   string
 	status int
@@ -153,7 +153,7 @@ func TestRefundIfChooses(t *testing.T) {
 }
 
 // The refund is done before the client has the beginning of the answer, so that
-// the next request finds room: in many rounds it is not once too late.
+// the next request is admitted: in many rounds no refund is late.
 func TestRefundIsBeforeTheAnswer(t *testing.T) {
 	untilGone := func(r *http.Request) { <-r.Context().Done() }
 	never := func(r *http.Request) io.Reader {
@@ -222,7 +222,7 @@ func TestRefundTwiceIsOnce(t *testing.T) {
 			}
 		}
 		if v, ok := httplimit.VerdictOf(r.Context(), "signup"); !ok || !v.Allowed {
-			w.WriteHeader(500) // it is what was decided, whatever became of it
+			w.WriteHeader(500) // the verdict stands, whatever its hit became
 		}
 	})))
 	left := func(lines ...string) string {
@@ -276,7 +276,7 @@ func TestNested(t *testing.T) {
 	require.Equal(t, "httplimit: refund: no middleware for event \"export\" around this handler\n", got.body)
 }
 
-// The same event twice: the inner one is the one that a handler means.
+// The same event twice: a handler means the inner middleware.
 func TestNestedOfOneEvent(t *testing.T) {
 	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true})
 	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true})
@@ -367,7 +367,8 @@ type noHijack struct{ err error }
 
 func (h noHijack) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, h.err }
 
-// What a handler can ask of its ResponseWriter is what it could without.
+// A handler's ResponseWriter has the same methods with the middleware as
+// without.
 func TestAbilitiesOfTheWriter(t *testing.T) {
 	type abilities struct{ flusher, hijacker, readerFrom, stringWriter, pusher bool }
 	of := func(w http.ResponseWriter) (a abilities) {
@@ -407,7 +408,7 @@ func TestAbilitiesOfTheWriter(t *testing.T) {
 	}
 }
 
-// Over HTTP/2 the writer is another one, which cannot be taken over.
+// An HTTP/2 writer has other methods, and cannot be taken over.
 func TestHTTP2(t *testing.T) {
 	pushes, proto := false, ""
 	limit := newLimit(t, httplimit.Config{
@@ -436,7 +437,7 @@ func TestHTTP2(t *testing.T) {
 	require.Equal(t, "HTTP/2.0", proto)
 }
 
-// noting is a ResponseWriter that notes when it is told a status.
+// noting is a ResponseWriter that notes each status.
 type noting struct {
 	http.ResponseWriter
 	notes *[]string

@@ -10,23 +10,23 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// serve runs the handler, and has Config.RefundIf asked once: about the status of
-// the answer, and before that goes out, so that the client's next request finds
-// the hit given back.
+// serve runs the handler, and calls Config.RefundIf once, with the status of
+// the answer and before the answer goes out, so that the client's next request
+// finds the hit given back.
 func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if h.m.RefundIf == nil {
 		next.ServeHTTP(w, r)
 		return
 	}
 	a := &asking{hit: h}
-	status := http.StatusInternalServerError // if the handler panics before it answers
+	status := http.StatusInternalServerError // for a handler that panics before its answer
 	defer func() { a.ask(status) }()
 	next.ServeHTTP(httpsnoop.Wrap(whole(w), a.hooks()), r)
-	status = http.StatusOK // if it has not said anything
+	status = http.StatusOK // for a handler without an answer
 }
 
-// whole is w with Flush and Hijack, if one of them is only in what w wraps: a
-// http.ResponseController would find it there, past all hooks.
+// whole is w with Flush and Hijack, if only an inner writer of w has them: a
+// http.ResponseController would find the inner methods, past all hooks.
 func whole(w http.ResponseWriter) http.ResponseWriter {
 	flushes, hijacks := abilities(w)
 	for inner := w; ; {
@@ -41,7 +41,7 @@ func whole(w http.ResponseWriter) http.ResponseWriter {
 	}
 }
 
-// abilities are those of w by itself that a http.ResponseController looks for.
+// abilities tells which methods w itself has for a http.ResponseController.
 func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
 	switch w.(type) {
 	case http.Flusher, interface{ FlushError() error }:
@@ -61,15 +61,15 @@ func (u unwrapped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (u unwrapped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-// asking is a hit whose handler runs. Like a ResponseWriter it is for one
-// goroutine at a time.
+// asking is a hit whose handler runs. For one goroutine at a time, like a
+// ResponseWriter.
 type asking struct {
 	hit  *hit
 	done bool
 }
 
-// ask refunds the hit if RefundIf says so about the status. It does so once: the
-// first status is the answer's.
+// ask refunds the hit if RefundIf returns true for the status. Only the first
+// call counts: the first status is the answer's.
 func (a *asking) ask(status int) {
 	if a.done {
 		return
@@ -77,7 +77,7 @@ func (a *asking) ask(status int) {
 	a.done = true
 	if a.hit.m.RefundIf(status) {
 		v := a.hit.verdict
-		// An error is the store's: the hit stays until it ages out.
+		// If the store fails, the hit stays until its bucket expires.
 		_ = a.hit.m.Limiter.Refund(context.WithoutCancel(a.hit), &v)
 	}
 }
@@ -87,7 +87,7 @@ func (a *asking) hooks() httpsnoop.Hooks {
 	return httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
-				// Others precede the answer, or are refused by net/http.
+				// Other statuses precede the answer, or are refused by net/http.
 				if 200 <= status && status <= 999 || status == http.StatusSwitchingProtocols {
 					a.ask(status)
 				}
@@ -103,9 +103,9 @@ func (a *asking) hooks() httpsnoop.Hooks {
 		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
 			return func(from io.Reader) (int64, error) {
 				if !a.done {
-					// Of a source that is empty, or fails at once, nothing goes
-					// out: the handler can still choose the status. Without a
-					// status before it, a file is not sent by the kernel then.
+					// An empty source, or a source that fails at once, sends nothing: the
+					// handler can still choose the status. Without an earlier status the kernel
+					// does not send a file by itself then.
 					from = source{from, a}
 				}
 				return next(from)
@@ -129,7 +129,7 @@ func (a *asking) hooks() httpsnoop.Hooks {
 	}
 }
 
-// source asks before what it reads is written.
+// source asks before its first bytes are written.
 type source struct {
 	io.Reader
 	asking *asking

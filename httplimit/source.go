@@ -12,7 +12,7 @@ import (
 type Source struct {
 	kind string
 	find func(q *request) (limiter.Feature, error)
-	err  error // why it cannot be used
+	err  error // the reason why New must refuse the Source
 }
 
 // IP is the feature "ip": the address of the client, as c finds it. A request
@@ -26,8 +26,8 @@ func IP(c ClientIP) Source {
 	}
 }
 
-// Email is the feature "email": the mail address that v finds. Text that is no
-// address is the request's fault, and answered with 400.
+// Email is a source of the feature "email": the mail address that v finds. Text
+// that is no address is the request's fault, answered with 400.
 func Email(v Value) Source {
 	return Source{kind: limiter.KindEmail, err: checkValue(limiter.KindEmail, v), find: func(q *request) (limiter.Feature, error) {
 		text, err := q.value(v)
@@ -42,7 +42,7 @@ func Email(v Value) Source {
 	}}
 }
 
-// NewSource is a source of features of any kind, whose value is the text that v
+// NewSource is a source of features of any kind; the value is the text that v
 // finds, unchanged.
 func NewSource(kind string, v Value) Source {
 	return Source{kind: kind, err: checkValue(kind, v), find: func(q *request) (limiter.Feature, error) {

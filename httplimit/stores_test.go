@@ -99,7 +99,7 @@ func spoofed(line string) func(int) string {
 	return func(i int) string { return fmt.Sprintf(line, netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})) }
 }
 
-// forwarded is what a proxy appends to what its twenty clients claim.
+// forwarded is the header of a proxy behind the claims of its twenty clients.
 func forwarded(line string) func(int) string {
 	return func(i int) string { return fmt.Sprintf(line, i%250, 1+i%20) }
 }
@@ -133,7 +133,8 @@ func (s *site) storm(line func(i int) string) []int {
 	return statuses
 }
 
-// curl is storm by another client, 300 at a time: as many as it can.
+// curl is storm by another client, 300 requests at a time: the most that curl
+// can.
 func (s *site) curl(line func(i int) string) []int {
 	s.t.Helper()
 	var config strings.Builder

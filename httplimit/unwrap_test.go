@@ -17,8 +17,8 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// onlyUnwraps is a ResponseWriter of an outer middleware that shows what it wraps, and
-// nothing else of it.
+// onlyUnwraps is a ResponseWriter of an outer middleware with Unwrap, and with
+// no other method of the inner writer.
 type onlyUnwraps struct{ w http.ResponseWriter }
 
 func (b onlyUnwraps) Header() http.Header         { return b.w.Header() }
@@ -26,12 +26,12 @@ func (b onlyUnwraps) Write(p []byte) (int, error) { return b.w.Write(p) }
 func (b onlyUnwraps) WriteHeader(status int)      { b.w.WriteHeader(status) }
 func (b onlyUnwraps) Unwrap() http.ResponseWriter { return b.w }
 
-// alsoFlushes is one that shows its Flush besides.
+// alsoFlushes is an onlyUnwraps with Flush.
 type alsoFlushes struct{ onlyUnwraps }
 
 func (a alsoFlushes) Flush() { a.w.(http.Flusher).Flush() }
 
-// alsoHijacks is one that shows its Hijack besides.
+// alsoHijacks is an onlyUnwraps with Hijack.
 type alsoHijacks struct{ onlyUnwraps }
 
 func (a alsoHijacks) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -7,36 +7,37 @@ import (
 	"strings"
 )
 
-// Value finds the text in a request by which it is limited: a mail address, a
-// user's name, a token. It returns "" if there is none; absent and empty are
-// the same.
+// Value finds the text of a feature in a request: a mail address, a user's
+// name, a token. The text is "" if there is none; absent and empty are the
+// same.
 //
 // [Header], [Cookie], [BasicUser], [Form] and [JSON] are Values, and so is any
-// function like this one:
+// function like:
 //
 //	func(r *http.Request) (string, error) { return r.PathValue("tenant"), nil }
 //
-// A Value of the middleware is given a copy of the request, for as long as it
-// runs; what the copy points to, the headers for one, it must not change. It may
-// read the copy's Body, by FormValue and its like too: every Value and then the
-// handler read it from its first byte. Beyond the middleware's bound a read is
-// an error. A body that no Value reads stays a stream.
+// The middleware calls a Value with a copy of the request, valid during the
+// call; a Value must not change the headers, or anything else to which the copy
+// points. A Value may read the copy's Body, by FormValue and its like too:
+// every Value and then the handler read the body from its first byte. Beyond
+// the middleware's bound a read is an error. A body that no Value reads stays a
+// stream.
 //
-// A [*ValueError] is the request's fault, any other error the Value's own.
-// What a request says is its client's word, which nobody has verified.
+// A [*ValueError] is the request's fault, any other error the Value's own. The
+// text of a request is the client's word, which nobody has verified.
 //
 // Outside of the middleware Form and JSON read at most [DefaultMaxBody] bytes,
 // and put a Body in r that begins again.
 type Value func(r *http.Request) (string, error)
 
-// ValueError is why a [Value] cannot be had from a request. Its text names the
-// source and never what stands there, so it may be logged, and sent to the
-// client.
+// ValueError is the error of a request in which a [Value] cannot be read. The
+// text of the error names the source and never the client's text, so the error
+// may be logged, and sent to the client.
 type ValueError struct {
-	Status int    // 400; 413: the body is too large; 415: it has a Content-Encoding
-	Source string // what was looked for: form field "email"
+	Status int    // 400; 413 for a body that is too large; 415 for a body with a Content-Encoding
+	Source string // the part of the request, such as: form field "email"
 	Reason string
-	Err    error // what net/http or the body said, or nil; its text may hold what the client sent
+	Err    error // from net/http or the body, or nil; the text of Err may hold text of the client
 }
 
 func (e *ValueError) Error() string {
@@ -50,20 +51,20 @@ func badRequest(source, reason string) *ValueError {
 	return &ValueError{Status: http.StatusBadRequest, Source: source, Reason: reason}
 }
 
-// Header is the header called name. Several lines of it are an error unless
-// all are the same, since a handler or another server may read any of them. A
-// line is one text: commas in it separate nothing.
+// Header is the header called name. Several lines with different values are an
+// error, since a handler or another server may read any line. A line is a
+// single text: commas separate nothing.
 func Header(name string) Value {
 	key := http.CanonicalHeaderKey(name)
 	source := fmt.Sprintf("header %q", key)
-	if key == "Host" { // net/http keeps it elsewhere
+	if key == "Host" { // net/http keeps the Host elsewhere
 		return func(r *http.Request) (string, error) { return r.Host, nil }
 	}
 	return func(r *http.Request) (string, error) { return same(r.Header[key], source) }
 }
 
 // BasicUser is the user's name of basic authentication, which nobody has
-// verified yet: anybody can use up the limit of anybody else's name. What
+// verified yet: anybody can use up the limit of anybody else's name. A header that
 // [http.Request.BasicAuth] cannot read is absent.
 func BasicUser() Value {
 	return func(r *http.Request) (string, error) {
@@ -75,7 +76,7 @@ func BasicUser() Value {
 	}
 }
 
-// same is what all texts are, or "" if there are none.
+// same is the text to which all texts are equal, or "" without texts.
 func same(texts []string, source string) (string, error) {
 	if len(texts) == 0 {
 		return "", nil
@@ -88,9 +89,9 @@ func same(texts []string, source string) (string, error) {
 	return texts[0], nil
 }
 
-// Cookie is the cookie called name, as [http.Request.CookiesNamed] reads it. A
-// name that comes twice with different values is an error: browsers do so for
-// cookies of different paths, but no handler can tell which is which.
+// Cookie is the cookie called name, as [http.Request.CookiesNamed] reads it.
+// Two cookies of the name with different values are an error: browsers send
+// both for different paths, but no handler can tell which is which.
 func Cookie(name string) Value {
 	source := fmt.Sprintf("cookie %q", name)
 	valid := (&http.Cookie{Name: name}).Valid() == nil
@@ -116,8 +117,8 @@ func Cookie(name string) Value {
 }
 
 // plainCookie reads line for the cookie called name without the allocations of
-// net/http, which has its say on everything unusual: ok is false if the cookie
-// comes twice, has a byte whose meaning takes a rule, or is one of many.
+// net/http. ok is false for all that net/http should decide: two cookies of the
+// name, a byte with a meaning of its own, many cookies.
 func plainCookie(line, name string) (text string, ok bool) {
 	const many = 100 // far below net/http's limit
 	if strings.Count(line, ";") >= many {

@@ -19,8 +19,8 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 )
 
-// secret stands in every request of the tables below that is an error: no error
-// may tell it.
+// secret stands in every request of the tables below with an error, and in no
+// error.
 const secret = "xyzzy"
 
 func newRequest(method, query, contentType, body string) *http.Request {
@@ -239,7 +239,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// What an outer handler has parsed is the form, and stays as it is.
+// A form that an outer handler has parsed is the form, and stays unchanged.
 func TestFormParsedBefore(t *testing.T) {
 	body := part(`name="email"`, "a") + end
 	t.Run("whole", func(t *testing.T) {
@@ -389,8 +389,8 @@ func TestErrorsNameTheField(t *testing.T) {
 	require.EqualError(t, err, `httplimit: cookie "sid": has two different values, want one`)
 }
 
-// A body that a handler cannot have understood without decoding it is refused:
-// compressed bytes have no field "email", and what they hold may.
+// A body that a handler must decode first is refused: compressed bytes have no
+// field "email", but their content may have the field.
 func TestEncodedBody(t *testing.T) {
 	for _, c := range []struct {
 		lines  []string
@@ -490,8 +490,8 @@ func requireAgreement(t *testing.T, body []byte) (found, refused int) {
 	return found, refused
 }
 
-// A text that is found is the one that a handler's struct holds, if the body
-// can be decoded into one; and the tokens say the same.
+// JSON finds the text that a handler's struct gets, if the body can be decoded
+// into a struct; and the tokens give the same text.
 func FuzzJSONField(f *testing.F) {
 	for _, s := range []string{
 		``, `null`, `{}`, `[]`, `"email"`, ` {"email" : "a"} `, `{"email":"a","EMAIL":"b"}`, `{"user":{"email":"a"},"email":null}`,
@@ -506,7 +506,7 @@ func FuzzJSONField(f *testing.F) {
 	})
 }
 
-// randomJSON is an object full of keys that are nearly the same.
+// randomJSON is an object full of nearly equal keys.
 func randomJSON(r *rand.Rand, depth int) string {
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
 	space := func() string { return pick("", "", " ", "\n\t") }
@@ -534,9 +534,8 @@ func TestJSONAgainstTheDecoder(t *testing.T) {
 	require.Greater(t, refused, 80)
 }
 
-// A text that is found is the one that FormValue of the untouched request
-// returns. There is none only where net/http finds an error, two texts, or a
-// file.
+// Form finds the text that FormValue of the untouched request returns. Form
+// finds no text only where net/http finds an error, two texts, or a file.
 func FuzzForm(f *testing.F) {
 	for _, s := range [][4]string{
 		{"GET", "email=a", "", ""},
@@ -605,8 +604,8 @@ func FuzzCookie(f *testing.F) {
 	})
 }
 
-// A body as large as may be, and as dear as its sender can make it, beside the
-// tokens of a json.Decoder and what a handler pays.
+// A body of the largest size, as expensive as a sender can make the body,
+// beside the tokens of a json.Decoder and a handler's own cost.
 func BenchmarkJSONField(b *testing.B) {
 	fill := func(format string, tail string) []byte {
 		body := []byte("{")
