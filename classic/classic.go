@@ -11,9 +11,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Limiter decides whether n hits of a key may happen now, and counts them if
-// they may. All limiters of this package are Limiters; each is used by many
-// goroutines at once.
+// Limiter decides whether n hits of a key may happen now, and counts the hits
+// if so. All limiters of this package are Limiters; many goroutines may use a
+// Limiter at once.
 type Limiter interface {
 	// Take admits all n hits or none; a denied call changes nothing. n is one or
 	// more. A denial is not an error: an error is a [counter.ErrStore], the error
@@ -27,50 +27,50 @@ type Limiter interface {
 	Take(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error)
 }
 
-// Measured is a Limiter that tells what it costs. All limiters of this package
-// are.
+// Measured is a Limiter that measures its own cost, as all limiters of this
+// package do.
 type Measured interface {
 	Limiter
 
 	// Name is the kind of the limiter, such as "sliding-log".
 	Name() string
 
-	// Cost is what all calls have cost until now.
+	// Cost is the sum over all calls until now.
 	Cost() Cost
 
-	// Keys are the names under which the store may hold something of key now. It
-	// is nil for a key that Take would refuse.
+	// Keys are the names under which the store may hold a state of key now; nil
+	// for a key that Take would refuse.
 	Keys(key counter.Key) []string
 
-	// Bytes is what the store holds for key: on Redis the sum of MEMORY USAGE over
-	// Keys, in memory an estimate of the heap, the map's share included.
+	// Bytes is the memory of key in the store: on Redis the sum of MEMORY USAGE
+	// over Keys, in memory an estimate of the heap, the map's share included.
 	Bytes(ctx context.Context, key counter.Key) (int64, error)
 }
 
-// Cost is counted where it arises: in the store, and by the scripts themselves.
-// In memory a state is one read, and one write if it is changed; on Redis a
-// command that reads or writes is one, and one that reads many keys is as many.
+// Cost counts the work of a store, in the store and in the scripts. In memory a
+// state is 1 read, and 1 write if changed; on Redis a command that reads or
+// writes counts 1, and a command that reads many keys counts each key.
 type Cost struct {
-	Calls  int64 // that reached the store
+	Calls  int64 // of the store, without calls that were refused
 	Trips  int64 // round trips to a server
 	Reads  int64
-	Writes int64 // those that set a time to live included
+	Writes int64 // commands that set a time to live included
 }
 
-// call is one call on its way through rule and store.
+// call is a call on its way through rule and store.
 type call struct {
 	now, n   int64
 	patience moment  // of a queue: how long the caller would wait
-	hurry    *moment // and if that is shorter, how long his context lets him
+	hurry    *moment // if shorter, the wait until the deadline of the caller's context
 
-	stamped              time.Time // filled in: when now was read, for who waits
+	stamped              time.Time // filled in: when now was read, for a caller who waits
 	allowed              bool      // filled in
-	facts                [4]int64  // filled in: what verdict wants to know, by rule
+	facts                [4]int64  // filled in: the arguments of verdict, by rule
 	trips, reads, writes int64
 }
 
-// rule is an algorithm: the same step twice, in Go and for Redis, and what its
-// outcome means. A step that is not allowed changes nothing.
+// rule is an algorithm: the same step in Go and for Redis, and the meaning of
+// its outcome. A step that is not allowed changes nothing.
 type rule[S any] interface {
 	step(s *S, known bool, c *call)
 	remote(ctx context.Context, r *remote, name string, c *call) error
@@ -81,21 +81,20 @@ type rule[S any] interface {
 	bytes(s *S) int64 // outside of S itself
 }
 
-// single is what rules have in common that keep one state of fixed size for a
-// key.
+// single is the common part of rules with one state of fixed size for a key.
 type single[S any] struct{}
 
 func (single[S]) name(base string, _ int64) string    { return base }
 func (single[S]) names(base string, _ int64) []string { return []string{base} }
 func (single[S]) bytes(*S) int64                      { return 0 }
 
-// engine is a rule on a store, and what all limiters have.
+// engine is a rule on a store, and the methods of all limiters.
 type engine[S any] struct {
 	kind  string
 	limit counter.Limit
 	most  int64 // a larger n never passes
 	large int64 // a larger n is the caller's mistake
-	ttl   int64 // how long what was written can matter, Grace included
+	ttl   int64 // the time for which a written state can matter, Grace included
 	rule  rule[S]
 	store *Store
 	table *table[S] // nil on Redis
@@ -103,7 +102,8 @@ type engine[S any] struct {
 	calls, trips, reads, writes atomic.Int64
 }
 
-// start makes e ready; life is how long after a hit it can still matter.
+// start makes e ready; life is the time after a hit in which the hit can still
+// matter.
 func (e *engine[S]) start(kind string, limit counter.Limit, store *Store, most, life int64, r rule[S]) {
 	e.kind, e.limit, e.store, e.most, e.rule = kind, limit, store, most, r
 	e.large, e.ttl = MaxHits, life+microsUp(store.cfg.Grace)
@@ -116,15 +116,15 @@ func (e *engine[S]) head() string {
 	return e.store.cfg.Prefix + ":" + e.kind + ":" + dur.Format(e.limit.Per)
 }
 
-// Name is the kind of the limiter, which its stored names contain.
+// Name is the kind of the limiter, a part of its stored names.
 func (e *engine[S]) Name() string { return e.kind }
 
-// Cost is what all calls have cost until now.
+// Cost is the sum over all calls until now.
 func (e *engine[S]) Cost() Cost {
 	return Cost{e.calls.Load(), e.trips.Load(), e.reads.Load(), e.writes.Load()}
 }
 
-// Take is that of [Limiter].
+// Take takes n hits of key, see [Limiter].
 func (e *engine[S]) Take(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
 	c := call{n: n}
 	return e.take(ctx, key, &c)
@@ -149,7 +149,7 @@ func (e *engine[S]) take(ctx context.Context, key counter.Key, c *call) (counter
 		c.stamped = time.Now()
 	}
 	never := c.n > e.most
-	c.n = min(c.n, e.most+1) // as hopeless, and it cannot overflow
+	c.n = min(c.n, e.most+1) // never admitted either, and cannot overflow
 	err = e.run(ctx, e.rule.name(e.base(key), now), c)
 	e.calls.Add(1)
 	e.spend(c)
@@ -194,8 +194,8 @@ func (e *engine[S]) now() (int64, error) {
 
 func (e *engine[S]) base(key counter.Key) string { return e.head() + tag(key) }
 
-// Keys are the names under which the store may hold something of key now; nil
-// for a key that Take would refuse.
+// Keys are the names under which the store may hold a state of key now; nil for
+// a key that Take would refuse.
 func (e *engine[S]) Keys(key counter.Key) []string {
 	now, err := e.now()
 	if err != nil || checkKey(key) != nil {
@@ -204,8 +204,8 @@ func (e *engine[S]) Keys(key counter.Key) []string {
 	return e.rule.names(e.base(key), now)
 }
 
-// Bytes is what the store holds for key: on Redis the sum of MEMORY USAGE over
-// Keys, in memory an estimate of the heap, the map's share included.
+// Bytes is the memory of key in the store: on Redis the sum of MEMORY USAGE
+// over Keys, in memory an estimate of the heap, the map's share included.
 func (e *engine[S]) Bytes(ctx context.Context, key counter.Key) (int64, error) {
 	if err := checkKey(key); err != nil {
 		return 0, err
@@ -224,7 +224,7 @@ func (e *engine[S]) Bytes(ctx context.Context, key counter.Key) (int64, error) {
 	return sum, nil
 }
 
-// ttlMillis is the time to live of what is written now.
+// ttlMillis is the time to live of a state written now.
 func (e *engine[S]) ttlMillis() int64 { return ceilDiv(e.ttl, 1000) }
 
 // wrong is an error of the caller's context.

@@ -17,7 +17,7 @@ import (
 // products.
 const MaxHits = 1<<35 - 1
 
-// What a [Store] does unless its Config says otherwise.
+// Defaults of Config.
 const (
 	DefaultGrace   = time.Second
 	DefaultMaxKeys = 1_000_000
@@ -25,43 +25,43 @@ const (
 	DefaultPrefix  = "cl"
 )
 
-// Config is how a [Store] keeps what limiters know. The zero Config is a good
-// one.
+// Config configures a [Store]. The zero Config is a good choice.
 type Config struct {
-	// Now reads the clock, once a call. It may show any time between 1700 and
-	// 2250, such as that of a log that is replayed. It counts in whole
-	// microseconds; what is beyond is cut off. Default: time.Now.
+	// Now reads the clock, once a call: any time between 1700 and 2250, such as
+	// the time of a replayed log. Instants are whole microseconds, rounded
+	// down. Default: time.Now.
 	Now func() time.Time
 
-	// Grace is how much longer a state is kept than a caller with the same clock
-	// could need it: for callers whose clocks are behind, and on Redis, where time
-	// to live runs by the server's clock, for the replay of a log that takes longer
-	// than the log. It makes no limiter stricter. At most a day. Default:
-	// [DefaultGrace]. Negative: none.
+	// Grace is the time for which a state is kept beyond the need of a caller
+	// with the same clock: for callers whose clocks are behind; and on Redis,
+	// where time to live runs by the server's clock, for a replay that takes
+	// longer than the log. Grace makes no limiter stricter. At most a day.
+	// Default: [DefaultGrace]. Negative: none.
 	Grace time.Duration
 
-	// Prefix begins every stored name, for stores that are shared. Limiters of one
-	// kind and window length share what they know of a key if they share a store,
-	// or a server and a prefix: so a changed Max finds the history, and processes
-	// count together. Two such limiters that are to be apart need two stores, and
-	// on Redis two prefixes. Up to 32 printable ASCII characters without space,
-	// colon, percent sign and braces. Default: [DefaultPrefix].
+	// Prefix begins every stored name, for stores that are shared. Limiters of
+	// the same kind and window length share the states of a key if they share a
+	// store, or a server and a prefix: so a changed Max finds the history, and
+	// processes count together. To keep two such limiters apart takes two
+	// stores, and on Redis two prefixes. Up to 32 printable ASCII characters
+	// without space, colon, percent sign and braces. Default: [DefaultPrefix].
 	Prefix string
 
-	// MaxKeys bounds the states in memory, of all limiters on the store together.
-	// A state that can no longer matter makes room for a new one. If there is
-	// none, the call fails with [ErrFull], and an attacker who makes up keys can
-	// make it so. What is in a state has its own bound: a sliding log keeps up to
-	// Max instants. Default: [DefaultMaxKeys]. Redis has settings of its own.
+	// MaxKeys bounds the states in memory, of all limiters on the store
+	// together. A new state replaces a state that can no longer matter. If all
+	// states still matter, the call fails with [ErrFull], so an attacker who
+	// makes up keys can make calls fail. The size of a state has its own bound:
+	// a sliding log keeps up to Max instants. Default: [DefaultMaxKeys]. Redis
+	// has settings of its own.
 	MaxKeys int
 
-	// Timeout bounds a call to Redis; the caller's context can only shorten it.
-	// Default: [DefaultTimeout].
+	// Timeout bounds a call to Redis; the caller's context can only shorten the
+	// bound. Default: [DefaultTimeout].
 	Timeout time.Duration
 }
 
-// Store is where limiters keep what they know: [Memory] or [Redis]. It is used
-// by many limiters and many goroutines at once.
+// Store keeps the states of limiters: [Memory] or [Redis]. Many limiters and
+// many goroutines may use a Store at once.
 type Store struct {
 	cfg    Config
 	remote *remote // nil in memory
@@ -71,9 +71,9 @@ type Store struct {
 	states atomic.Int64       // in all tables, of cfg.MaxKeys
 }
 
-// Memory makes a store in the memory of the process. It has no goroutine and no
-// timer: what is expired is decided by the time that comes with each call. What
-// a clock far ahead has dropped, no clock brings back.
+// Memory makes a store in the memory of the process, without goroutine or
+// timer: the time of each call decides which states have expired. A state
+// dropped by a clock far ahead is gone for all clocks.
 func Memory(cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -82,7 +82,7 @@ func Memory(cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, tables: map[string]sweeper{}}, nil
 }
 
-// String names the store, without its password.
+// String names the store, without a password.
 func (s *Store) String() string {
 	if s.remote != nil {
 		return s.remote.server.String()
@@ -122,7 +122,7 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
-// checkLimit is what every limiter wants of its limit and store.
+// checkLimit checks the limit and the store of any limiter.
 func checkLimit(limit counter.Limit, store *Store) error {
 	switch {
 	case store == nil:
@@ -137,8 +137,8 @@ func checkLimit(limit counter.Limit, store *Store) error {
 	return nil
 }
 
-// checkRate is what limiters want whose limit is a rate, Max per Per, with room
-// for some hits at once: such room must be restored in a time that can be said.
+// checkRate checks a limit that is a rate, Max per Per, with hits at once: a
+// burst or a queue, which the rate must restore within tiers.MaxWindow.
 func checkRate(limit counter.Limit, what string, hits int64, store *Store) error {
 	if err := checkLimit(limit, store); err != nil {
 		return err

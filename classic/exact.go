@@ -9,22 +9,22 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Instants are microseconds since the Unix epoch: from 1700 to 2250 they are
-// below 2^53, so the floating point of a script counts them exactly. A window
-// has less than 2^45 of them, a number of hits less than 2^35.
+// Instants are microseconds since the Unix epoch: from 1700 to 2250 instants
+// are below 2^53, so the floating point of a script counts them exactly. A
+// window is shorter than 2^45 microseconds, a number of hits below 2^35.
 
 func micros(d time.Duration) int64 { return tiers.Index(int64(d), time.Microsecond) }
 
 // microsUp is d in microseconds, rounded up.
 func microsUp(d time.Duration) int64 { return -tiers.Index(-int64(d), time.Microsecond) }
 
-// duration is us microseconds, below [counter.Never] however many they are.
+// duration is us microseconds, at most just below [counter.Never].
 func duration(us int64) time.Duration {
 	return time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// mulDiv is a*b/q in whole numbers, and the rest. Beyond 2^63 it is as much.
-// classic.lua has the same.
+// mulDiv is a*b/q in whole numbers, and the rest. A result beyond 2^63 becomes
+// 2^63 - 1. classic.lua has the same function.
 func mulDiv(a, b, q int64) (whole, rest int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(q) {
@@ -57,13 +57,13 @@ type moment struct{ us, part int64 }
 
 func rateOf(l counter.Limit) rate { return rate{l.Max, micros(l.Per)} }
 
-// time is how long n hits take.
+// time is the time of n hits at the rate.
 func (r rate) time(n int64) moment {
 	us, part := mulDiv(n, r.per, r.max)
 	return moment{us, part}
 }
 
-// hits is how many whole hits m has time for; none if m is below zero.
+// hits is the number of whole hits in the time m; 0 if m is below zero.
 func (r rate) hits(m moment) int64 {
 	if m.us < 0 {
 		return 0
@@ -88,8 +88,8 @@ func (r rate) sub(a, b moment) moment {
 	return m
 }
 
-// later is the moment that was written as at and part, or now if that is later.
-// A part that was written under a larger max is cut: less than a microsecond.
+// later is the moment with the stored at and part, or now if now is later. A
+// part stored under a larger max is cut: less than a microsecond.
 func (r rate) later(now, at, part int64) moment {
 	if at < now {
 		return moment{now, 0}

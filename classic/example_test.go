@@ -23,7 +23,7 @@ func day() (*classic.Store, *time.Time) {
 	return store, &now
 }
 
-// try takes n hits of one key.
+// try takes n hits of a key.
 func try(l classic.Limiter, n int64) {
 	v, err := l.Take(context.Background(), api, n)
 	if err != nil {
@@ -76,7 +76,7 @@ func ExampleFixedSlots() {
 	// cl:fixed-slots:1m{api:user:7}2
 }
 
-// Each hit comes free when it is an hour old.
+// Each hit leaves the window when an hour old.
 func ExampleSlidingLog() {
 	store, now := day()
 	l, err := classic.NewSlidingLog(counter.Limit{Max: 3, Per: time.Hour}, store)
@@ -131,7 +131,7 @@ func ExampleSlidingDecay() {
 	// denied, come back in 36s
 }
 
-// Ten at once, and one a second.
+// Ten at once, and a hit a second.
 func ExampleTokenBucket() {
 	store, now := day()
 	l, err := classic.NewTokenBucket(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
@@ -148,7 +148,7 @@ func ExampleTokenBucket() {
 	// denied, come back in 500ms
 }
 
-// The same in one value.
+// The same in a single value.
 func ExampleGCRA() {
 	store, now := day()
 	l, err := classic.NewGCRA(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
@@ -182,7 +182,7 @@ func ExampleLeakyMeter() {
 	// denied, come back in 500ms
 }
 
-// Who comes when somebody has just left is not admitted, unless he waits.
+// A caller who comes just after a departure is not admitted, unless he waits.
 func ExampleLeakyQueue() {
 	store, now := day()
 	l, err := classic.NewLeakyQueue(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
@@ -199,7 +199,7 @@ func ExampleLeakyQueue() {
 	// admitted, 0 left
 }
 
-// Five at once: one leaves, two wait for their turn, and two find no place.
+// Five at once: one leaves, two wait for their turn, and two find no slot.
 func ExampleLeakyQueue_Wait() {
 	store, err := classic.Memory(classic.Config{})
 	if err != nil {

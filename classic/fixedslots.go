@@ -11,32 +11,33 @@ import (
 )
 
 // FixedSlots is a [FixedWindow] that stores the number of a window modulo 3 in
-// the name of its counter, so a key has three counters at most, however short
-// the windows and however long they are kept.
+// the name of its counter, so a key has at most three counters, however short
+// the windows and however long the counters are kept.
 //
 // Three, not two: a caller whose clock is a little behind is still in the last
-// window while another is in this one and a third, who is ahead, in the next. With
-// two slots the last and the next window would be one counter.
+// window while a second caller is in the current window and a third, whose
+// clock is ahead, in the next. With two slots the last and the next window
+// would share a counter.
 //
-// A slot is used again after three windows, and must not begin with the count of
-// then. Leaving that to the time to live goes wrong: whoever sets it anew with
-// every hit keeps the counter alive for ever; a crash between counting and
-// setting it leaves a counter that never ends; and it runs by the server's clock,
-// so a log that is replayed faster than it was written, or a clock that is set
-// forward, finds the old count. Here the window's number stands beside the count,
-// and a count of an older window is nothing. One of a newer window stays: the
-// caller's clock is behind by three windows, and he counts in that newer one.
-// Otherwise two clocks could reset the slot in turns, and admit without end. The
-// time to live only clears away keys that nobody asks for.
+// A slot is used again after three windows, and must not begin with its former
+// count. The time to live cannot see to that: renewed with every hit, the time
+// to live keeps the counter alive for ever; after a crash between counting and
+// setting the time to live, the counter never ends; and by the server's clock,
+// a log that is replayed faster than real time, or a clock that is set forward,
+// finds the old count. Here the window's number stands beside the count, and
+// the count of an older window is zero. The count of a newer window stays: the
+// caller's clock is behind by three windows, and the caller counts in the newer
+// window. Otherwise two clocks could reset the slot in turns, and admit without
+// end. The time to live only clears away keys without calls.
 //
-// Guarantee, source and use: those of [FixedWindow]; the ring of slots itself is
-// common practice with no source to name.
+// Guarantee, source and use: as of [FixedWindow]; the ring of slots is common
+// practice with no source to name.
 //
-// Cost: one read, and if admitted one write; one round trip, one script. Three
-// states of some 100 bytes a key.
+// Cost: 1 read, and if admitted 1 write; 1 round trip, 1 script. Three states
+// of some 100 bytes a key.
 type FixedSlots struct{ engine[slot] }
 
-// NewFixedSlots makes a FixedSlots. The error names what is out of bounds.
+// NewFixedSlots makes a FixedSlots. An error names the value that is out of bounds.
 func NewFixedSlots(limit counter.Limit, store *Store) (*FixedSlots, error) {
 	if err := checkLimit(limit, store); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ var fixedSlotsLua string
 
 var fixedSlotsScript = newScript(fixedSlotsLua)
 
-// slot is a window and its count.
+// slot is a window with its count.
 type slot struct{ window, count int64 }
 
 const slots = 3
@@ -96,7 +97,7 @@ func (r *fixedSlots) name(base string, now int64) string {
 	return slotName(base, tiers.Index(now, r.per))
 }
 
-// slotName is that of a window: its number modulo 3, also before 1970.
+// slotName is the name of a window: its number modulo 3, also before 1970.
 func slotName(base string, window int64) string {
 	return base + strconv.FormatInt(((window%slots)+slots)%slots, 10)
 }

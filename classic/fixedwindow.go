@@ -13,28 +13,29 @@ import (
 // FixedWindow counts the hits of each aligned window of length Per: 10:00 to
 // 11:00, 11:00 to 12:00. A new window begins from nothing.
 //
-// Guarantee: at most Max in each aligned window; in a window that begins
-// elsewhere 2*Max, half of them at the end of one aligned window and half at
-// the beginning of the next.
+// Guarantee: at most Max in each aligned window; 2*Max in any other window,
+// half of the hits at the end of an aligned window and half at the beginning of
+// the next.
 //
-// Cost: one read, and if admitted one write, two in a new window; one round
-// trip, one script. A counter of some 100 bytes for each window that was hit,
-// until Per and Grace after its first hit: with windows of a second, and sixty
-// seconds of Grace, up to 62 counters a key. [FixedSlots] has three.
+// Cost: 1 read, and if admitted 1 write, 2 in a new window; 1 round trip, 1
+// script. A counter of some 100 bytes for each window with a hit, until Per and
+// Grace after its first hit: with windows of a second, and sixty seconds of
+// Grace, up to 62 counters a key. [FixedSlots] has three.
 //
-// A caller whose clock is behind counts in the window that his clock shows, as
-// long as the counter of that window is kept.
+// A caller whose clock is behind counts in the window of his clock, as long as
+// the counter of the window is kept.
 //
 // Source: the rate limiter patterns in the documentation of Redis's INCR. There
-// the check is one step and counting another, so racers get in together; and in
-// one of them the time to live is a third, without which, after a crash, the key
-// is blocked for ever. Here all three are one script.
+// the check and the counting are two steps, so racers get in together; and in a
+// pattern with the time to live as a third step, a crash before the third step
+// blocks the key for ever. Here all three steps are a single script.
 //
-// Prefer it where limits follow the calendar, such as a quota a day that is said
-// to start anew at midnight UTC, or where the cheapest is good enough.
+// Prefer FixedWindow where limits follow the calendar, such as a quota a day
+// that starts anew at midnight UTC, or where the cheapest limiter is good
+// enough.
 type FixedWindow struct{ engine[int64] }
 
-// NewFixedWindow makes a FixedWindow. The error names what is out of bounds.
+// NewFixedWindow makes a FixedWindow. An error names the value that is out of bounds.
 func NewFixedWindow(limit counter.Limit, store *Store) (*FixedWindow, error) {
 	if err := checkLimit(limit, store); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ var fixedWindowLua string
 
 var fixedWindowScript = newScript(fixedWindowLua)
 
-// fixedWindow is the rule. A state is the count of one window.
+// fixedWindow is the rule. A state is the count of a window.
 type fixedWindow struct {
 	e   *engine[int64]
 	per time.Duration // in microseconds

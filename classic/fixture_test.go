@@ -25,7 +25,7 @@ var (
 	start  = time.Date(2013, 3, 2, 10, 30, 0, 0, time.UTC)
 )
 
-// clock stands until it is set. It can be read while it is set.
+// clock stands still until set. Concurrent reads and sets are safe.
 type clock struct{ ns atomic.Int64 }
 
 func clockAt(t time.Time) *clock {
@@ -41,11 +41,11 @@ func (c *clock) now() time.Time      { return time.Unix(0, c.ns.Load()) }
 // maker makes a limiter; room is the burst, or the length of a queue.
 type maker func(limit counter.Limit, room int64, store *classic.Store) (classic.Measured, error)
 
-// kind is a limiter and what the tests know of it.
+// kind is a limiter with its properties for the tests.
 type kind struct {
 	name string
 	make maker
-	rate bool // it has room, and its Max cannot be zero
+	rate bool // with a burst or a queue, and a Max above zero
 }
 
 // of makes a maker of a constructor: a nil pointer must not become a limiter.
@@ -143,7 +143,7 @@ func take(t testing.TB, l classic.Limiter, key counter.Key, n int64) counter.Ver
 	return v
 }
 
-// dice is a source that the log of a failed test can be repeated with.
+// dice is a random source with a seed in the log, to repeat a failed test.
 func dice(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()

@@ -7,29 +7,32 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// GCRA, the generic cell rate algorithm, is a [TokenBucket] in one value: the
-// theoretical arrival time, at which the bucket will be full. A hit moves it on by
-// Per/Max, from now if it has passed; it is denied if that takes it further ahead
-// of now than a burst takes.
+// GCRA, the generic cell rate algorithm, is a [TokenBucket] in a single value:
+// the theoretical arrival time, at which the bucket will be full. A hit moves
+// the arrival time on by Per/Max, from now if the arrival time has passed; a
+// hit is denied if the arrival time would be further ahead of now than the time
+// of a burst.
 //
-// Guarantee: that of TokenBucket, decision by decision, while clocks go forward:
+// Guarantee: as of TokenBucket, decision by decision, while clocks go forward:
 // at most burst + Max in a true window of length Per, 2*Max if burst is Max.
 //
-// Cost: one read, and if admitted one write; one round trip, one script. One
-// state of some 120 bytes a key: one instant, in microseconds and a fraction,
-// Max-ths of one, since Per/Max is seldom whole.
+// Cost: 1 read, and if admitted 1 write; 1 round trip, 1 script. A state of
+// some 120 bytes a key: an instant in microseconds, with a fraction in Max-ths,
+// since Per/Max is seldom whole.
 //
-// A limiter with another Max or burst and the same Per, on the same store, finds
-// the same instant, so it keeps the debt in time and not in tokens. A caller whose
-// clock is behind finds the instant further away, and is denied for longer.
+// A limiter with another Max or burst and the same Per, on the same store,
+// finds the same instant, so the debt is kept in time and not in tokens. A
+// caller whose clock is behind finds the instant further away, and is denied
+// for longer.
 //
-// Remaining is the tokens left, and ResetAfter when the bucket is full.
+// Remaining is the tokens left, and ResetAfter the time until the bucket is
+// full.
 //
 // Source: ITU-T recommendation I.371, and the ATM Forum's traffic management
-// specification, as virtual scheduling. For requests: "Rate Limiting, Cells, and
-// GCRA", Brandur Leach, 2015, and the libraries throttled and redis_rate.
+// specification, as virtual scheduling. For requests: "Rate Limiting, Cells,
+// and GCRA", Brandur Leach, 2015, and the libraries throttled and redis_rate.
 //
-// Prefer it to a TokenBucket where memory counts and rates do not change.
+// Prefer GCRA to a TokenBucket where memory counts and rates do not change.
 type GCRA struct{ engine[moment] }
 
 // NewGCRA makes a GCRA of limit.Max in limit.Per; a burst of 0 is limit.Max. The
@@ -59,7 +62,7 @@ var gcraScript = newScript(gcraLua)
 type gcra struct {
 	e *engine[moment]
 	rate
-	tolerance moment // what a burst takes
+	tolerance moment // the time of a burst
 	single[moment]
 }
 

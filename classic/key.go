@@ -47,7 +47,7 @@ func checkPrefix(prefix string) error {
 
 func plain(b byte) bool { return b > ' ' && b <= '~' && b != '%' && b != '{' && b != '}' }
 
-// tag is what stands for k in names, braces included.
+// tag is the text of k in names, braces included.
 func tag(k counter.Key) string {
 	dst := make([]byte, 0, len(k.Event)+len(k.Feature)+3)
 	dst = escape(append(dst, '{'), k.Event, ':')
@@ -63,7 +63,7 @@ func tag(k counter.Key) string {
 	return "{" + base64.RawURLEncoding.EncodeToString(hash.Sum(nil)) + "}"
 }
 
-// escape appends s, and stops where it is too long to be stored so.
+// escape appends s, and stops at a length that is too long for a name.
 func escape(dst []byte, s string, also byte) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s) && len(dst) <= maxPlain; i++ {

@@ -8,31 +8,33 @@ import (
 )
 
 // LeakyMeter is the leaky bucket as a meter: a hit pours one unit into a bucket
-// that holds burst of them and drains Max in each Per; one that would make it
-// overflow is denied. What has drained is worked out when somebody asks.
+// of burst units, which drains Max units in each Per; a hit that would make the
+// bucket overflow is denied. Draining is calculated at each call.
 //
 // Guarantee: at most burst + Max in a true window of length Per, 2*Max if burst
-// is Max; that is reached. It is [TokenBucket] upside down, the units being the
-// tokens that are missing, and decides alike, to the microsecond. They part where
-// burst changes: here what was used stays used, there what is left stays left.
+// is Max; the bound is reached. LeakyMeter is [TokenBucket] upside down, the
+// units being the missing tokens, and decides alike, to the microsecond. The
+// two differ after a change of burst: a LeakyMeter keeps the units that were
+// used, a TokenBucket the tokens that were left.
 //
-// Cost: one read, and if admitted one write; one round trip, one script. One
-// state of some 130 bytes a key: units, part of a unit, instant.
+// Cost: 1 read, and if admitted 1 write; 1 round trip, 1 script. A state of
+// some 130 bytes a key: units, part of a unit, instant.
 //
-// A limiter with another Max or burst and the same Per, on the same store, finds
-// the units that are there. A caller whose clock is behind counts as if he came at
-// the last hit. Remaining is the room left, and ResetAfter when the bucket is
-// empty.
+// A limiter with another Max or burst and the same Per, on the same store,
+// finds the units of the first. A caller whose clock is behind counts as if he
+// came at the last hit. Remaining is the number of units until the bucket is
+// full, and ResetAfter the time until the bucket is empty.
 //
 // Source: the counter that J. S. Turner describes in "New directions in
 // communications (or which way to the information age?)", IEEE Communications
 // Magazine, October 1986. For requests: limit_req of nginx, with nodelay.
 //
-// Prefer it to a TokenBucket if what you want to see and store is what was used.
+// Prefer LeakyMeter to a TokenBucket to see and store the use, rather than the
+// tokens left.
 type LeakyMeter struct{ engine[tokens] }
 
 // NewLeakyMeter makes a LeakyMeter that drains limit.Max units in limit.Per; a
-// burst of 0 is limit.Max. The error is as [NewTokenBucket] says.
+// burst of 0 is limit.Max. Errors are the errors of [NewTokenBucket].
 func NewLeakyMeter(limit counter.Limit, burst int64, store *Store) (*LeakyMeter, error) {
 	if burst == 0 {
 		burst = limit.Max
@@ -52,7 +54,8 @@ var leakyMeterLua string
 
 var leakyMeterScript = newScript(leakyMeterLua)
 
-// leakyMeter is the rule. A state is whole units, part/per of one, an instant.
+// leakyMeter is the rule. A state is whole units, part/per of a unit, an
+// instant.
 type leakyMeter struct {
 	e *engine[tokens]
 	rate
@@ -88,7 +91,7 @@ func (r *leakyMeter) step(s *tokens, known bool, c *call) {
 	c.facts[0], c.facts[1], c.facts[2] = t.whole, t.part, t.at
 }
 
-// used is whole units, a part being one.
+// used is the number of units, rounded up.
 func (t tokens) used() int64 {
 	if t.part > 0 {
 		return t.whole + 1
@@ -102,11 +105,12 @@ func (r *leakyMeter) remote(ctx context.Context, to *remote, name string, c *cal
 
 func (r *leakyMeter) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
 	t := tokens{c.facts[0], c.facts[1], c.facts[2]}
-	return r.e.most - t.used(), r.until(t, r.e.most-c.n) - c.now, r.until(t, 0) - c.now
+	return r.e.most - t.used(), r.reaches(t, r.e.most-c.n) - c.now, r.reaches(t, 0) - c.now
 }
 
-// until is when t has drained to n units; its own instant if it has.
-func (r *leakyMeter) until(t tokens, n int64) int64 {
+// reaches is the instant at which t has drained to n units; the instant of t if
+// it has already.
+func (r *leakyMeter) reaches(t tokens, n int64) int64 {
 	if t.used() <= n {
 		return t.at
 	}

@@ -23,7 +23,7 @@ func newQueue(t *testing.T, max, length int64, s *classic.Store) *classic.LeakyQ
 	return q
 }
 
-// departure is what became of a caller, and how long after the test began.
+// departure is the end of a caller's wait, and its time since the test began.
 type departure struct {
 	caller  int
 	after   time.Duration
@@ -31,8 +31,8 @@ type departure struct {
 	err     error
 }
 
-// wait lets callers wait, one after the other in the order of their contexts, and
-// returns them in the order in which they left.
+// wait lets callers wait, in the order of their contexts, and returns the
+// callers in the order of their departure.
 func wait(t *testing.T, q *classic.LeakyQueue, key counter.Key, ctxs ...context.Context) []departure {
 	var mu sync.Mutex
 	var left []departure
@@ -73,7 +73,8 @@ func TestQueueOrderSpacingAndBound(t *testing.T) {
 	})
 }
 
-// What is refused is told when there will be a place; and who comes then gets it.
+// A denied caller is told when there will be a slot; and a caller who comes
+// then gets the slot.
 func TestQueueRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 3, 2, memory(t, classic.Config{})) // a third of a second, which is not whole
@@ -109,10 +110,10 @@ func TestQueueRefusal(t *testing.T) {
 	})
 }
 
-// The last place is given back; one that others stand behind stays empty.
+// The last slot is given back; a slot before others stays empty.
 func TestQueueCancellation(t *testing.T) {
 	for _, row := range []struct {
-		leaves []int // who hang up after half a second, of 0 to 3 who wait since the start
+		leaves []int // callers who hang up after half a second, of 0 to 3 who wait since the start
 		next   time.Duration
 	}{
 		{nil, 4 * time.Second},
@@ -160,7 +161,8 @@ func TestQueueCancellation(t *testing.T) {
 	}
 }
 
-// Who would wait beyond his deadline is told so at once, and takes no place.
+// A caller who would wait beyond his deadline is told so at once, and takes no
+// slot.
 func TestQueueDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 1, 9, memory(t, classic.Config{}))
@@ -235,7 +237,7 @@ func TestQueueOnRedis(t *testing.T) {
 		require.GreaterOrEqual(t, d, time.Duration(i)*interval, "departure %d of %v", i, left)
 	}
 
-	// The last place is given back, another is not. Places are an hour apart.
+	// The last slot is given back, another is not. Slots are an hour apart.
 	slow, err := classic.NewLeakyQueue(counter.Limit{Max: 1, Per: time.Hour}, 3, onRedis(t, addr, classic.Config{}))
 	require.NoError(t, err)
 	require.True(t, take(t, slow, signup, 1).Allowed)
@@ -265,7 +267,7 @@ func TestQueueOnRedis(t *testing.T) {
 	}
 }
 
-// The time that the server takes to answer is part of the wait.
+// The server's time to answer is part of the wait.
 func TestQueueOnAFarRedis(t *testing.T) {
 	addr := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, addr, 150*time.Millisecond)

@@ -8,13 +8,13 @@ import (
 	"unsafe"
 )
 
-// ErrFull is what a call returns that needs a new state in a memory store that
-// holds [Config].MaxKeys which all matter still. It comes with
+// ErrFull is the error of a call that needs a new state in a memory store whose
+// [Config].MaxKeys states all still matter. The error is also a
 // [counter.ErrStore], and nothing was counted.
 var ErrFull = errors.New("the memory store is full")
 
-// table keeps the states of one kind in memory. Each call is one step under the
-// lock of a shard.
+// table keeps the states of a kind in memory. Each call is a single step under
+// the lock of a shard.
 type table[S any] struct {
 	store  *Store
 	seed   maphash.Seed
@@ -22,25 +22,26 @@ type table[S any] struct {
 }
 
 type shard[S any] struct {
-	mu    sync.Mutex
-	cells map[string]*cell[S]
-	due   queue[S]
-	_     [64]byte
+	mu      sync.Mutex
+	entries map[string]*entry[S]
+	due     queue[S]
+	_       [64]byte
 }
 
-type cell[S any] struct {
-	name  string
-	until int64 // the last instant at which state can matter
-	state S
+type entry[S any] struct {
+	name    string
+	expires int64 // the last instant at which state can matter
+	state   S
 }
 
-// queue orders cells by when they are to be looked at: at their until, or
-// earlier, since that moves with every hit and the queue does not.
+// queue orders entries by the instant of their next check: when the entry
+// expires, or earlier, since every hit moves the expiry and leaves the queue as
+// it is.
 type queue[S any] []item[S]
 
 type item[S any] struct {
-	at   int64
-	cell *cell[S]
+	at    int64
+	entry *entry[S]
 }
 
 func (q queue[S]) Len() int           { return len(q) }
@@ -60,8 +61,8 @@ type sweeper interface {
 	reclaim(now int64) (freed int)
 }
 
-// tableOf is the table of s with this name, made if it is not there. All that
-// ask for a name ask for the same S.
+// tableOf is the table of s with this name, made on first use. All uses of a
+// name have the same S.
 func tableOf[S any](s *Store, name string) *table[S] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +71,7 @@ func tableOf[S any](s *Store, name string) *table[S] {
 	}
 	t := &table[S]{store: s, seed: maphash.MakeSeed()}
 	for i := range t.shards {
-		t.shards[i].cells = map[string]*cell[S]{}
+		t.shards[i].entries = map[string]*entry[S]{}
 	}
 	s.tables[name] = t
 	return t
@@ -81,7 +82,7 @@ func (t *table[S]) shard(name string) *shard[S] {
 }
 
 // take makes a step of c on the state of name. A step that is not allowed
-// leaves nothing behind.
+// leaves no state behind.
 func (t *table[S]) take(name string, c *call, ttl int64, step func(s *S, known bool, c *call)) error {
 	sh, asked := t.shard(name), *c
 	for {
@@ -99,9 +100,9 @@ func (t *table[S]) take(name string, c *call, ttl int64, step func(s *S, known b
 func (sh *shard[S]) take(t *table[S], name string, c *call, ttl int64, step func(s *S, known bool, c *call)) (full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x, known := sh.cells[name]
+	x, known := sh.entries[name]
 	if !known {
-		x = &cell[S]{name: name}
+		x = &entry[S]{name: name}
 	}
 	step(&x.state, known, c)
 	if !c.allowed {
@@ -113,26 +114,26 @@ func (sh *shard[S]) take(t *table[S], name string, c *call, ttl int64, step func
 			t.store.states.Add(-1)
 			return true
 		}
-		sh.cells[name] = x
+		sh.entries[name] = x
 	}
-	x.until = max(x.until, c.now+ttl)
+	x.expires = max(x.expires, c.now+ttl)
 	if !known {
-		heap.Push(&sh.due, item[S]{x.until, x})
+		heap.Push(&sh.due, item[S]{x.expires, x})
 	}
 	return false
 }
 
 // sweep drops up to most states that no longer matter at now. Two for each new
-// one are enough to stay level with any flood.
+// state keep pace with any flood.
 func (sh *shard[S]) sweep(t *table[S], now int64, most int) (freed int) {
 	for freed < most && len(sh.due) > 0 && sh.due[0].at < now {
 		top := &sh.due[0]
-		if top.cell.until > top.at {
-			top.at = top.cell.until
+		if top.entry.expires > top.at {
+			top.at = top.entry.expires
 			heap.Fix(&sh.due, 0)
 			continue
 		}
-		delete(sh.cells, top.cell.name)
+		delete(sh.entries, top.entry.name)
 		heap.Pop(&sh.due)
 		t.store.states.Add(-1)
 		freed++
@@ -150,7 +151,7 @@ func (t *table[S]) reclaim(now int64) (freed int) {
 	return freed
 }
 
-// reclaim makes room wherever in s there is some.
+// reclaim drops expired states in all tables of s.
 func (s *Store) reclaim(now int64) (freed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,23 +161,23 @@ func (s *Store) reclaim(now int64) (freed int) {
 	return freed
 }
 
-// edit lets f see and change the state of name, if there is one.
+// edit calls f with the state of name, if there is one; f may change the state.
 func (t *table[S]) edit(name string, f func(s *S)) {
 	sh := t.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if x, known := sh.cells[name]; known {
+	if x, known := sh.entries[name]; known {
 		f(&x.state)
 	}
 }
 
-// overhead of a state in bytes, besides itself and its name: its pointers and the
-// name's header in a map that is half to seven eighths full, in the queue and in
-// the cell, and what the allocator rounds up.
+// overhead of a state in bytes, besides the state and its name: pointers and
+// the name's header in a map that is half to seven eighths full, in the queue
+// and in the entry, and the rounding of the allocator.
 const overhead = 112
 
-// bytes estimates what the state of name holds, 0 if there is none; beyond is
-// what it holds outside of its own struct.
+// bytes estimates the memory of the state of name, 0 without a state; beyond is
+// the memory outside of the state's own struct.
 func (t *table[S]) bytes(name string, beyond func(s *S) int64) (n int64) {
 	t.edit(name, func(s *S) {
 		n = overhead + int64(len(name)) + int64(unsafe.Sizeof(*s)) + beyond(s)

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A model says by the plainest rule there is whether n hits may happen at an
-// instant, in microseconds, of a key's history; it decides nothing else. All else
-// that a Verdict tells follows from asking it about other n and other instants.
+// A model decides by the plainest rule whether n hits may happen at an instant,
+// in microseconds, of a key's history, and nothing else. All other fields of a
+// Verdict follow from the decisions for other n and other instants.
 type model interface {
 	can(at, n int64) bool
 	hit(at, n int64)
 }
 
-// setup is what a model is made of: per in microseconds.
+// setup configures a model: per in microseconds.
 type setup struct {
 	max, per, room int64
 }
@@ -57,7 +57,7 @@ type windowModel struct {
 func (m *windowModel) can(at, n int64) bool { return m.counts[floor(at, m.per)]+n <= m.max }
 func (m *windowModel) hit(at, n int64)      { m.counts[floor(at, m.per)] += n }
 
-// slotModel: three counts, each of one window; the newer window wins.
+// slotModel: three counts with their windows; the newer window wins.
 type slotModel struct {
 	setup
 	window, count [3]int64
@@ -100,7 +100,7 @@ func (m *logModel) can(at, n int64) bool {
 
 func (m *logModel) hit(at, n int64) { m.at, m.n = append(m.at, at), append(m.n, n) }
 
-// counterModel: the share of the window before that still overlaps.
+// counterModel: the former window's share by overlap.
 type counterModel struct {
 	setup
 	counts map[int64]int64
@@ -108,7 +108,7 @@ type counterModel struct {
 	used   bool
 }
 
-func (m *counterModel) place(at int64) (window, elapsed int64) {
+func (m *counterModel) locate(at int64) (window, elapsed int64) {
 	window = floor(at, m.per)
 	if m.used && m.newest > window {
 		return m.newest, 0
@@ -117,13 +117,13 @@ func (m *counterModel) place(at int64) (window, elapsed int64) {
 }
 
 func (m *counterModel) can(at, n int64) bool {
-	window, elapsed := m.place(at)
+	window, elapsed := m.locate(at)
 	estimate := plus(rat(m.counts[window]+n), times(rat(m.counts[window-1]), frac(m.per-elapsed, m.per)))
 	return estimate.Cmp(rat(m.max)) <= 0
 }
 
 func (m *counterModel) hit(at, n int64) {
-	window, _ := m.place(at)
+	window, _ := m.locate(at)
 	m.counts[window] += n
 	m.newest, m.used = window, true
 }
@@ -257,8 +257,8 @@ func (m *queueModel) hit(at, n int64) {
 	m.free = plus(rat(at), times(rat(n), frac(m.per, m.max)))
 }
 
-// secondsModel: the last per, cut to whole seconds, of which the one that holds
-// the instant is the last.
+// secondsModel: the last per, cut to whole seconds, the last of which holds the
+// instant.
 type secondsModel struct {
 	setup
 	seconds, n []int64

@@ -14,10 +14,10 @@ import (
 )
 
 // grace of random scripts: their clocks go back by less, and no server forgets
-// anything while they run.
+// a state during a script.
 const grace = time.Hour
 
-// script is the random history of one key.
+// script is the random history of a key.
 type script struct {
 	setup
 	forward bool // the clock never goes back
@@ -173,8 +173,8 @@ func TestScriptsOfChangingLimits(t *testing.T) {
 	})
 }
 
-// bound is what a limiter's doc says of a window of per, both ends included, if
-// no call has more than the given weight.
+// bound is the most hits in a window of per, both ends included, by a limiter's
+// doc, if no call has more than the given weight.
 func bound(k kind, s setup, weight int64) int64 {
 	switch k.name {
 	case "sliding-log":
@@ -205,7 +205,7 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 	}
 	many := most
 	if k.name == "leaky-queue" {
-		many = 1 // one after the other, none after the first
+		many = 1 // in sequence, none after the first
 	}
 	if v.Remaining > 0 && !m.can(c.at, v.Remaining) || v.Remaining < many && m.can(c.at, v.Remaining+1) {
 		t.Errorf("remaining %d is not what the model has room for", v.Remaining)
@@ -242,7 +242,7 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 	}
 }
 
-// A token bucket, GCRA and a leaky meter are one rule in three shapes.
+// A token bucket, GCRA and a leaky meter are three forms of the same rule.
 func TestThreeShapesOfOneRule(t *testing.T) {
 	r := dice(t)
 	c := clockAt(start)

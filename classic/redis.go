@@ -14,11 +14,12 @@ import (
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
-// Redis makes a store on a Redis server, a master behind Sentinel, or a Cluster.
-// The client must have ContextTimeoutEnabled: one without ignores deadlines once
-// it waits for an answer, and is refused. So is a client that spreads keys by a
-// rule of its own, such as a Ring. The client stays its owner's to close. What
-// counts is never sent twice, whatever the client does with other commands.
+// Redis makes a store on a Redis server, a master behind Sentinel, or a
+// Cluster. The client must have ContextTimeoutEnabled: without the option a
+// client ignores deadlines while waiting for an answer, and is refused. A
+// client that spreads keys by a rule of its own, such as a Ring, is refused
+// too. The client's owner closes the client. Commands that count are never sent
+// twice, whatever the client does with other commands.
 func Redis(client redis.UniversalClient, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -40,8 +41,8 @@ type remote struct {
 //go:embed classic.lua
 var preludeLua string
 
-// newScript makes a script. Lua's arguments are the numbers that [remote.run]
-// is given, in order.
+// newScript makes a script. Lua's arguments are the numbers of [remote.run], in
+// order.
 func newScript(body string) redisscript.Script { return redisscript.New(preludeLua + body) }
 
 // run runs a script on the state of name and fills c in.
@@ -74,7 +75,7 @@ func (r *remote) run(ctx context.Context, sc redisscript.Script, name string, c 
 	return nil
 }
 
-// usage is the memory of the values under these names.
+// usage is the memory of the values under names.
 func (r *remote) usage(ctx context.Context, names []string) (sum int64, err error) {
 	for len(names) > 0 {
 		some := names[:min(1000, len(names))]
@@ -109,8 +110,9 @@ func (r *remote) usageOf(ctx context.Context, names []string) (sum int64, err er
 	return sum, nil
 }
 
-// storeError is an error of the store. It names the event and not the feature,
-// which may be somebody's address: a server may repeat its arguments in an error.
+// storeError is an error of the store. Its text names the event and not the
+// feature, which may be somebody's address: a server may repeat its arguments
+// in an error.
 type storeError struct {
 	kind string
 	key  counter.Key

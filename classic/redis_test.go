@@ -19,7 +19,8 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// failing holds an error of a store to what it must say and must not.
+// failing checks an error of a store: all that the text must contain, and must
+// not.
 func failing(t *testing.T, k kind, v counter.Verdict, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, counter.ErrStore)
@@ -95,7 +96,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 		take(t, l, signup, 1)
 		counted := counts(t, near, k)
 		if k.name == "leaky-queue" {
-			c.add(time.Minute) // there is a place again
+			c.add(time.Minute) // there is a free slot again
 		}
 
 		// What reads only may be sent again, so tiers lose their second answer.
@@ -127,7 +128,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 	})
 }
 
-// counts is all that the server holds of a kind.
+// counts are all values of a kind on the server.
 func counts(t *testing.T, c *goredis.Client, k kind) string {
 	t.Helper()
 	var all strings.Builder
@@ -229,9 +230,9 @@ func TestWhatIsStored(t *testing.T) {
 	})
 }
 
-// What limiters say that a call costs is what the server says.
+// The cost by a limiter is the cost by the server.
 func TestCost(t *testing.T) {
-	want := map[string][2]classic.Cost{ // of an admitted call on a key that is known, and of a denied one
+	want := map[string][2]classic.Cost{ // of an admitted call on a known key, and of a denied call
 		"fixed-window":    {{1, 1, 1, 1}, {1, 1, 1, 0}},
 		"fixed-slots":     {{1, 1, 1, 1}, {1, 1, 1, 0}},
 		"sliding-log":     {{1, 1, 3, 3}, {1, 1, 4, 0}},
@@ -269,7 +270,7 @@ func TestCost(t *testing.T) {
 			require.Equal(t, got.Reads, reads)
 			require.Equal(t, got.Writes, writes)
 		}
-		// In memory a state is one read, and one write.
+		// In memory a state is 1 read, and 1 write.
 		here := k.new(t, 2, 24*time.Hour, 2, memory(t, classic.Config{Now: c.now}))
 		take(t, here, signup, 1)
 		take(t, here, signup, 3)
@@ -283,7 +284,7 @@ func TestCost(t *testing.T) {
 
 var callsOf = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 
-// commands is how many that read and that write a server has done.
+// commands counts the reading and the writing commands of a server.
 func commands(t *testing.T, c *goredis.Client) (reads, writes int64) {
 	t.Helper()
 	info, err := c.Info(ctx, "commandstats").Result()
@@ -304,7 +305,7 @@ func commands(t *testing.T, c *goredis.Client) (reads, writes int64) {
 	return reads, writes
 }
 
-// All names of a key are in one slot, and pipelines and scripts find it.
+// All names of a key are in the same hash slot, for pipelines and scripts.
 func TestCluster(t *testing.T) {
 	addr := servertest.Redis(t, "--cluster-enabled", "yes")
 	node := client(t, addr)

@@ -9,32 +9,33 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// SlidingCounter keeps two counters, of this aligned window and the one before,
-// and takes the last Per to hold all of this one and as much of the one before
-// as the two overlap: a quarter into the window, three quarters of it. It is the
-// more usual of the two that are called sliding window counter; the other is
-// [SlidingDecay].
+// SlidingCounter keeps two counters, of the current aligned window and of the
+// window before, and estimates the last Per as the current count and the former
+// count's share by overlap: a quarter into the current window, three quarters
+// of the former count. SlidingCounter is the more usual of the two limiters
+// called sliding window counter; the other is [SlidingDecay].
 //
-// Guarantee: at most Max by that estimate, which is right if the hits of a window
-// were spread evenly over it. They need not be: in a true window up to
-// 2*Max - 1, by Max at the end of one window and Max - 1 spread over the next.
+// Guarantee: at most Max by the estimate, which is right if the hits of the
+// former window were spread evenly. Hits may come otherwise: in a true window
+// up to 2*Max - 1, by Max at the end of a window and Max - 1 spread over the
+// next.
 //
-// Cost: one read, and if admitted one write; one round trip, one script. One
-// state of some 110 bytes a key: both counts and the window's number.
+// Cost: 1 read, and if admitted 1 write; 1 round trip, 1 script. A state of
+// some 110 bytes a key: both counts and the window's number.
 //
-// A caller whose clock shows an older window than the newest that the key has seen
-// counts as if he came at the start of that one. The share is a fraction of whole
-// numbers, and not rounded.
+// A caller whose clock shows an older window than the newest window of the key
+// counts as if he came at the start of the newest. The share is a fraction of
+// whole numbers, and not rounded.
 //
-// Source: "How we built rate limiting capable of scaling to millions of domains",
-// Julien Desgats, Cloudflare's blog, 2017, which found 0.003 % of 400 million
-// requests decided wrongly: most clients are far from their limit.
+// Source: "How we built rate limiting capable of scaling to millions of
+// domains", Julien Desgats, Cloudflare's blog, 2017, which found 0.003 % of 400
+// million requests decided wrongly: most clients are far from their limit.
 //
-// Prefer it where a limit is a protection against load and not a promise, and
-// memory for a log is not to be had.
+// Prefer SlidingCounter where a limit is a protection against load and not a
+// promise, and a log would take too much memory.
 type SlidingCounter struct{ engine[pair] }
 
-// NewSlidingCounter makes a SlidingCounter. The error names what is out of bounds.
+// NewSlidingCounter makes a SlidingCounter. An error names the value that is out of bounds.
 func NewSlidingCounter(limit counter.Limit, store *Store) (*SlidingCounter, error) {
 	if err := checkLimit(limit, store); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ var slidingCounterLua string
 
 var slidingCounterScript = newScript(slidingCounterLua)
 
-// pair is a window, its count, and that of the window before.
+// pair is a window with its count and the count of the window before.
 type pair struct{ window, cur, prev int64 }
 
 type slidingCounter struct {
@@ -62,7 +63,7 @@ type slidingCounter struct {
 
 var _ rule[pair] = (*slidingCounter)(nil)
 
-// at is p as it is in the given window, if it is not older than p's own.
+// at is p moved to the given window; p itself if the window is older.
 func (p pair) at(window int64) pair {
 	switch {
 	case p.window >= window:
@@ -73,13 +74,13 @@ func (p pair) at(window int64) pair {
 	return pair{window: window}
 }
 
-// estimate is what p means that long after the start of its window, rounded up:
-// compared with a whole number that is as good as exact.
+// estimate is the estimate of p at an instant of its window, rounded up: exact
+// for a comparison with a whole number.
 func (r *slidingCounter) estimate(p pair, elapsed int64) int64 {
 	return p.cur + mulDivUp(p.prev, r.per-elapsed, r.per)
 }
 
-// elapsed is how far now is into p's window; 0 if now is before it.
+// elapsed is the time from the start of p's window to now; 0 if now is before.
 func (r *slidingCounter) elapsed(p pair, now int64) int64 {
 	return max(0, now-p.window*r.per)
 }
@@ -113,7 +114,7 @@ func (r *slidingCounter) verdict(c *call) (remaining, retryAfter, resetAfter int
 		resetAfter = start + r.per
 	}
 	room := limit - c.n
-	if room < p.cur { // not in this window
+	if room < p.cur { // later than this window
 		retryAfter = start + r.per + r.waits(p.cur, room)
 	} else {
 		retryAfter = start + r.waits(p.prev, room-p.cur)
@@ -121,8 +122,8 @@ func (r *slidingCounter) verdict(c *call) (remaining, retryAfter, resetAfter int
 	return limit - r.estimate(p, r.elapsed(p, c.now)), retryAfter, resetAfter
 }
 
-// waits is how far into a window the share of the one before, which had count,
-// is at most room; with no room that is its end.
+// waits is the time from the start of a window until the share of the former
+// window's count is at most room; with no room the whole window.
 func (r *slidingCounter) waits(count, room int64) int64 {
 	if count <= room {
 		return 0

@@ -7,34 +7,36 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// SlidingDecay keeps one counter and the instant of the last admitted hit. The
-// counter falls in a straight line: Per after that hit it is nothing, half way
-// there half of what it was. It is the other of the two that are called sliding
-// window counter, [SlidingCounter] with the last hit as the edge of its windows.
+// SlidingDecay keeps a counter and the instant of the last admitted hit. The
+// counter falls in a straight line, to half after half a Per and to nothing
+// after Per. SlidingDecay is the less usual of the two limiters called sliding
+// window counter: a [SlidingCounter] with the last hit as the edge of its
+// windows.
 //
-// A counter that falls by Max in Per, whatever it was, goes by this name too; it is
-// [LeakyMeter] with a burst of Max. This one falls the more slowly the lower it is,
-// so it is the stricter of the two.
+// A counter that falls by Max in Per, whatever its count, has the same name
+// elsewhere, and is a [LeakyMeter] with a burst of Max. The counter of
+// SlidingDecay falls the more slowly the lower it is, and so is the stricter of
+// the two.
 //
 // Guarantee: at most 2*Max in a true window, by Max at once and Max spread
-// evenly over the Per after; that is reached. Never more: the counter, which is
-// at most Max, loses at most Max in Per.
+// evenly over the Per after; the bound is reached. Never more: the counter,
+// which is at most Max, loses at most Max in Per.
 //
-// Cost: one read, and if admitted one write; one round trip, one script. One
-// state of some 120 bytes a key.
+// Cost: 1 read, and if admitted 1 write; 1 round trip, 1 script. A state of
+// some 120 bytes a key.
 //
-// The counter is kept in 1024ths of a hit, rounded up with each hit that is
-// admitted: a limit is stricter by less than that. A caller whose clock is
-// behind counts as if he came at the last hit.
+// The counter is kept in 1024ths of a hit, rounded up with each admitted hit: a
+// limit is stricter by less than a hit's 1024th for each hit. A caller whose
+// clock is behind counts as if he came at the last hit.
 //
-// Source: limiters on Redis that keep a weight and the time of the last request
-// in a hash, and call that a sliding window; no publication to name.
+// Source: limiters on Redis with a weight and the time of the last request in a
+// hash, under the name of a sliding window; no publication to name.
 //
-// Prefer it where [SlidingCounter] would do, and its jumps at aligned edges, or
-// its third number, would not.
+// Prefer SlidingDecay to [SlidingCounter] where jumps at aligned edges, or a
+// third number in the state, matter.
 type SlidingDecay struct{ engine[level] }
 
-// NewSlidingDecay makes a SlidingDecay. The error names what is out of bounds.
+// NewSlidingDecay makes a SlidingDecay. An error names the value that is out of bounds.
 func NewSlidingDecay(limit counter.Limit, store *Store) (*SlidingDecay, error) {
 	if err := checkLimit(limit, store); err != nil {
 		return nil, err
@@ -51,10 +53,10 @@ var slidingDecayLua string
 
 var slidingDecayScript = newScript(slidingDecayLua)
 
-// fine is how many parts a hit has in a counter that decays.
+// fine is the number of parts of a hit in a counter that decays.
 const fine = 1024
 
-// level is a count, in parts of a hit, and when it was that.
+// level is a count in parts of a hit, at an instant.
 type level struct{ parts, at int64 }
 
 type slidingDecay struct {
@@ -65,7 +67,7 @@ type slidingDecay struct {
 
 var _ rule[level] = (*slidingDecay)(nil)
 
-// at is what l has become by now, if that is not before it.
+// at is l decayed until now; l itself if now is before.
 func (r *slidingDecay) at(l level, now int64) level {
 	passed := max(0, now-l.at)
 	if passed >= r.per {

@@ -9,36 +9,37 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// SlidingLog keeps the instant of every admitted hit, and counts those of the
-// last Per. It is exact.
+// SlidingLog keeps the instant of every admitted hit, and counts the hits of
+// the last Per. SlidingLog is exact.
 //
 // Guarantee: at most Max in every window of length Per, both ends included: a
-// hit that is exactly Per old still counts. It holds for the callers' own
+// hit of exactly Per ago still counts. The guarantee is for the callers' own
 // instants in whatever order they come, while their clocks agree within Grace:
-// hits of a clock ahead count too, and what Grace keeps is there for one behind.
+// hits of a clock ahead count too, and Grace keeps hits for a clock behind.
 //
-// Cost, denied: up to four reads, no write; a refused request is not logged.
-// Admitted: three reads, and three writes, one more for each 500 of n beyond the
-// first; removing what is old takes the longer the more it is. One round trip, one
-// script. Memory grows with Max: in memory 16 to 32 bytes for each instant that was
-// hit, in a sorted set 30 bytes for each hit up to 128 of them and 130 beyond, n
-// hits for a call of n. Never give an attacker a large Max here.
+// Cost, denied: up to 4 reads, no write; a denied request is not logged.
+// Admitted: 3 reads, and 3 writes, 1 more for each 500 of n beyond the first;
+// to remove many old hits takes longer. 1 round trip, 1 script. Memory grows
+// with Max: in memory 16 to 32 bytes for each instant with hits; in a sorted
+// set 30 bytes for each hit up to 128 hits and 130 beyond, n hits for a call of
+// n. Never give an attacker a large Max here.
 //
 // A call can take at most 10,000 hits. More is an error.
 //
-// Source: rolling-rate-limiter, Peter Hayes, ClassDojo's engineering blog, 2015:
-// remove, count, add and expire on a sorted set, in a transaction. That one adds
-// refused requests too, so who keeps asking is not admitted again.
+// Source: rolling-rate-limiter, Peter Hayes, ClassDojo's engineering blog,
+// 2015: remove, count, add and expire on a sorted set, in a transaction. There
+// denied requests are added too, so a client that keeps asking is not admitted
+// again.
 //
-// Prefer it where Max is small and each hit matters, such as password resets; and
-// as the truth that the others are compared with.
+// Prefer SlidingLog where Max is small and each hit matters, such as password
+// resets; and as the truth with which other limiters are compared.
 type SlidingLog struct{ engine[hits] }
 
 // maxLogged is the largest n of a call: a script that adds more members would
 // keep a server from all its other clients.
 const maxLogged = 10_000
 
-// NewSlidingLog makes a SlidingLog. The error names what is out of bounds.
+// NewSlidingLog makes a SlidingLog. An error names the value that is out of bounds.
 func NewSlidingLog(limit counter.Limit, store *Store) (*SlidingLog, error) {
 	if err := checkLimit(limit, store); err != nil {
 		return nil, err
@@ -56,18 +57,18 @@ var slidingLogLua string
 
 var slidingLogScript = newScript(slidingLogLua)
 
-// hits are those of a key, by instant.
+// hits are the hits of a key, by instant.
 type hits struct {
 	list []hit // ascending, each instant once
-	gone int64 // the weight of all that were dropped
+	gone int64 // the weight of all dropped hits
 }
 
-// hit is an instant; sum is the weight of all hits there ever were up to and
-// including it.
+// hit is an instant; sum is the weight of all hits ever, up to and including
+// the instant.
 type hit struct{ at, sum int64 }
 
-// before is the number of the first instant at t or later, and the weight of
-// all hits before it.
+// before is the index of the first instant at t or later, and the weight of all
+// earlier hits.
 func (h *hits) before(t int64) (i int, sum int64) {
 	i = sort.Search(len(h.list), func(i int) bool { return h.list[i].at >= t })
 	return i, h.upTo(i - 1)
@@ -80,7 +81,7 @@ func (h *hits) upTo(i int) int64 {
 	return h.list[i].sum
 }
 
-// add adds n hits at t. Hits of a clock that is behind move those after it.
+// add adds n hits at t. Hits of a clock that is behind move later hits.
 func (h *hits) add(t, n int64) {
 	i, sum := h.before(t)
 	if i == len(h.list) || h.list[i].at != t {
@@ -91,7 +92,7 @@ func (h *hits) add(t, n int64) {
 	}
 }
 
-// drop drops the hits before t. Their place is free when the list grows.
+// drop drops the hits before t. The list reuses their memory when growing.
 func (h *hits) drop(t int64) {
 	i, gone := h.before(t)
 	h.list, h.gone = h.list[i:], gone

@@ -123,7 +123,7 @@ func TestMistakesOfACall(t *testing.T) {
 	require.True(t, take(t, log, signup, 10_000).Allowed)
 }
 
-// 10,000 hits at one instant are as many members of a sorted set.
+// 10,000 hits at an instant are as many members of a sorted set.
 func TestALogOfManyHits(t *testing.T) {
 	addr := servertest.Redis(t)
 	c := clockAt(start)
@@ -167,7 +167,8 @@ func TestKeysDoNotMeet(t *testing.T) {
 	require.True(t, take(t, l, counter.Key{Event: "a", Feature: "b:c"}, 1).Allowed)
 }
 
-// Kinds, windows and prefixes are apart; what is left is one.
+// Kinds, windows and prefixes have states of their own; all else shares a
+// state.
 func TestWhatShares(t *testing.T) {
 	addr := servertest.Redis(t)
 	c := clockAt(start)
@@ -186,8 +187,8 @@ func TestWhatShares(t *testing.T) {
 	}
 }
 
-// A slot that comes round again begins with nothing, though nothing has expired;
-// and a clock that is behind by as much cannot empty it.
+// A slot that is used again begins at zero, though nothing has expired; and a
+// clock that is behind by as much cannot empty the slot.
 func TestASlotIsUsedAgain(t *testing.T) {
 	addr := servertest.Redis(t)
 	c := clockAt(start)
@@ -226,8 +227,8 @@ func TestClocksCenturiesApart(t *testing.T) {
 				c.set(at)
 				for range 9 {
 					v, other := take(t, here, name(i), 1), take(t, there, name(i), 1)
-					// What a clock ahead has dropped in memory is gone: a state of another
-					// window, or a bucket. One that knows the newest instant is not.
+					// A window's state or a bucket dropped by a clock ahead is gone. A state
+					// with the newest instant is not.
 					if !slices.Contains([]string{"fixed-window", "fixed-slots", "textbook-tiers"}, k.name) {
 						require.Equal(t, v, other)
 					}
@@ -242,8 +243,8 @@ func TestClocksCenturiesApart(t *testing.T) {
 	})
 }
 
-// A full store says so, without harm to what it knows; what no longer matters
-// makes room, wherever it is.
+// A full store fails, without harm to its states; a state that no longer
+// matters is replaced, in any table.
 func TestAFullStore(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		c := clockAt(start)
@@ -330,7 +331,8 @@ func TestDroppingChangesNothing(t *testing.T) {
 	})
 }
 
-// What a busy key holds is what its window holds, however long it is busy.
+// A busy key holds its window's content and no more, however long the key is
+// busy.
 func TestABusyKeyStaysSmall(t *testing.T) {
 	addr := servertest.Redis(t)
 	each(t, func(t *testing.T, k kind) {

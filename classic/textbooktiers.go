@@ -15,39 +15,41 @@ import (
 )
 
 // TextbookTiers counts every hit in its second, its minute and its hour, and a
-// sliding window as textbooks draw it: whole hours in the middle, and both ragged
-// edges added up in minutes and seconds. It first checks, then adds. What the
-// library itself makes of the same tiers is in the packages tiers and counter.
+// sliding window as textbooks draw the window: whole hours in the middle, and
+// minutes and seconds at both edges. Take first checks, then adds. Packages
+// tiers and counter are the library's own use of the same tiers.
 //
 // Guarantee: with one caller at a time, at most Max in a window of Per less a
-// second. In a true window of Per 2*Max: the cover begins with a whole second and
-// so drops up to one second at its left edge, in which Max may have been. On Redis
-// callers at the same time are all admitted who check before the first of them
-// adds: too many by as many hits as are under way, less one call, and without a
-// bound if there is none on these. In memory check and addition are one step. The
-// right edge ends with the caller's own second: one whose clock is behind does not
-// see what others have counted later, so clocks that are apart admit more.
+// second. In a true window of Per 2*Max: the cover begins with a whole second
+// and so drops up to one second at its left edge, in which Max may have been.
+// On Redis, callers who check before the first of them adds are all admitted:
+// too many by the hits under way, less one call, and without a bound if calls
+// under way have no bound. In memory check and addition are one step. The right
+// edge ends with the caller's own second: a caller whose clock is behind does
+// not see later hits, so clocks that are apart admit more.
 //
-// Cost: 141 reads for a day in the mean over all times of day, 142 at most, and if
-// admitted six writes on Redis, three in memory. On Redis two round trips, one if
-// denied: MGET, then a pipeline of INCRBY and PEXPIRE, which is not a transaction;
-// if it fails in the middle, the tiers differ until they expire. Memory: up to three
-// counters for each admitted hit, of some 100 bytes on Redis and 50 in memory, and
-// for a key that is hit every second of a day some 88,000 of them.
+// Cost: 141 reads for a day in the mean over all times of day, 142 at most, and
+// if admitted 6 writes on Redis, 3 in memory. On Redis 2 round trips, 1 if
+// denied: MGET, then a pipeline of INCRBY and PEXPIRE, which is not a
+// transaction; if the pipeline fails in the middle, the tiers differ until they
+// expire. Memory: up to three counters for each admitted hit, of some 100 bytes
+// on Redis and 50 in memory, and for a key with a hit in every second of a day
+// some 88,000 counters.
 //
-// RetryAfter is when enough has certainly left. Of a minute or an hour the cover
-// knows only the sum, so it may be late by as much: a caller who comes earlier may
-// be admitted already. ResetAfter likewise.
+// RetryAfter is the time until enough hits have certainly left. Of a minute or
+// an hour the cover knows only the sum, so RetryAfter may be late by as much: a
+// caller who comes earlier may be admitted already. ResetAfter likewise.
 //
 // Source: the usual answer to the question how to count "in the last 24 hours"
-// without a log, with no publication to name; docs/design.md has its arithmetic.
+// without a log, with no publication to name; docs/design.md has its
+// arithmetic.
 //
-// Prefer package counter: on the same counters it holds Max in every true window,
-// in one round trip and fewer reads.
+// Prefer package counter, which on the same counters holds Max in every true
+// window, in one round trip and fewer reads.
 type TextbookTiers struct{ engine[buckets] }
 
-// NewTextbookTiers makes a TextbookTiers. The error names what is out of bounds:
-// also a window that is not in whole seconds.
+// NewTextbookTiers makes a TextbookTiers. An error names the value that is out
+// of bounds: also a window that is not in whole seconds.
 func NewTextbookTiers(limit counter.Limit, store *Store) (*TextbookTiers, error) {
 	if err := checkLimit(limit, store); err != nil {
 		return nil, err
@@ -67,8 +69,8 @@ func NewTextbookTiers(limit counter.Limit, store *Store) (*TextbookTiers, error)
 
 var _ Measured = (*TextbookTiers)(nil)
 
-// buckets are those of a key in memory; made are the numbers of those of each
-// tier, in the order in which they were made.
+// buckets are the buckets of a key in memory; made has the numbers of each
+// tier's buckets in the order of their making.
 type buckets struct {
 	counts map[tiers.Bucket]int64
 	made   [3][]int64
@@ -114,7 +116,8 @@ func (r *textbookTiers) step(s *buckets, known bool, c *call) {
 	}
 }
 
-// life is for how long after now b can matter: Per after its end, and Grace.
+// life is the time after now in which b can matter: until Per after its end,
+// and Grace.
 func (r *textbookTiers) life(b tiers.Bucket, now int64) int64 {
 	return (b.Index+1)*micros(b.Width) - now + micros(r.per) + microsUp(r.e.store.cfg.Grace)
 }
@@ -193,7 +196,7 @@ func (r *textbookTiers) decide(cover tiers.Cover, counts []int64, c *call) {
 }
 
 func (r *textbookTiers) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
-	// A bucket is out of the cover when its last second is Per old.
+	// A bucket leaves the cover when its last second is Per old.
 	out := micros(r.per-time.Second) - c.now
 	if c.facts[0] > 0 {
 		resetAfter = c.facts[2] + out
@@ -201,7 +204,7 @@ func (r *textbookTiers) verdict(c *call) (remaining, retryAfter, resetAfter int6
 	return r.e.limit.Max - c.facts[0], c.facts[1] + out, resetAfter
 }
 
-// cover is that of the window that ends now. Limit and clock were checked.
+// cover is the cover of the window that ends now. Limit and clock were checked.
 func (r *textbookTiers) cover(now int64) tiers.Cover {
 	cover, _ := r.ladder.Textbook(instant(now), r.per)
 	return cover
@@ -221,8 +224,8 @@ func bucketName(base string, b tiers.Bucket) string {
 	return base + unit + strconv.FormatInt(b.Index, 10)
 }
 
-// names are all that can live: tens of thousands for a day. In memory they are
-// in one state.
+// names lists all names that can live: tens of thousands for a day. In memory
+// all buckets are in a single state.
 func (r *textbookTiers) names(base string, now int64) []string {
 	if r.e.table != nil {
 		return []string{base}
@@ -237,8 +240,8 @@ func (r *textbookTiers) names(base string, now int64) []string {
 	return names
 }
 
-// bytes takes a bucket to cost as much in the map as its key and count, and two
-// thirds as much again for empty places, and its part of the order.
+// bytes estimates a bucket as its key and count in the map, two thirds as much
+// again for empty slots of the map, and its number in made.
 func (*textbookTiers) bytes(s *buckets) int64 {
 	n := 150 + 40*int64(len(s.counts))
 	for _, made := range s.made {

@@ -7,39 +7,40 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// TokenBucket holds up to burst tokens, and gains Max of them in each Per. A hit
-// takes one; if there are too few, it is denied. What was gained is worked out
-// from the time that has passed when somebody asks: there is no timer, and a key
-// that nobody asks for costs nothing.
+// TokenBucket holds up to burst tokens, and gains Max tokens in each Per. A hit
+// takes one token; with too few tokens a call is denied. The gain is calculated
+// at each call from the time since the last: there is no timer, and a key
+// without calls costs nothing.
 //
 // Guarantee: at most burst + Max in a true window of length Per, 2*Max if burst
-// is Max: the full bucket at once, and what it gains in Per. That is reached. In
-// the long run Max in each Per, exactly: the part of a token that is under way
-// is kept as a fraction of whole numbers.
+// is Max: the full bucket at once, and the gain of Per. The bound is reached.
+// In the long run Max in each Per, exactly: a partly gained token is kept as a
+// fraction of whole numbers.
 //
-// Cost: one read, and if admitted one write; one round trip, one script. One
-// state of some 130 bytes a key: tokens, part of a token, instant.
+// Cost: 1 read, and if admitted 1 write; 1 round trip, 1 script. A state of
+// some 130 bytes a key: tokens, part of a token, instant.
 //
-// A limiter with another Max or burst and the same Per, on the same store, finds
-// the tokens that are there: a change of rate keeps them, and counts from the
-// last admitted hit on. [GCRA] decides alike with one number less, and keeps the
-// debt in time instead: at half the rate the same wait is worth half the tokens.
-// They are two types because they differ in that, and in what is stored. A
+// A limiter with another Max or burst and the same Per, on the same store,
+// finds the tokens of the first: a change of rate keeps the tokens, and counts
+// from the last admitted hit on. [GCRA] decides alike with one number less, and
+// keeps the debt in time instead: at half the rate the same wait is worth half
+// the tokens. This difference, and the different states, make two types. A
 // caller whose clock is behind counts as if he came at the last hit.
 //
-// Remaining is the tokens left, and ResetAfter when the bucket is full.
+// Remaining is the tokens left, and ResetAfter the time until the bucket is
+// full.
 //
-// Source: the token bucket of networking; RFC 2697 (1999) specifies one as a
-// meter. For requests: "Scaling your API with rate limiters", Paul Tarjan,
-// Stripe's blog, 2017.
+// Source: the token bucket of networking; RFC 2697 (1999) specifies a token
+// bucket as a meter. For requests: "Scaling your API with rate limiters", Paul
+// Tarjan, Stripe's blog, 2017.
 //
-// Prefer it for an API whose clients come in bursts, with a burst that is much
-// smaller than Max.
+// Prefer TokenBucket for an API whose clients come in bursts, with a burst that
+// is much smaller than Max.
 type TokenBucket struct{ engine[tokens] }
 
-// NewTokenBucket makes a TokenBucket that gains limit.Max tokens in limit.Per; a
-// burst of 0 is limit.Max. The error names what is out of bounds: also a Max of 0,
-// and a burst that takes more than 366 days to gain.
+// NewTokenBucket makes a TokenBucket that gains limit.Max tokens in limit.Per;
+// a burst of 0 is limit.Max. An error names the value that is out of bounds:
+// also a Max of 0, and a burst that takes more than 366 days to gain.
 func NewTokenBucket(limit counter.Limit, burst int64, store *Store) (*TokenBucket, error) {
 	if burst == 0 {
 		burst = limit.Max
@@ -59,7 +60,7 @@ var tokenBucketLua string
 
 var tokenBucketScript = newScript(tokenBucketLua)
 
-// tokens are whole ones, and part/per of one more, at an instant.
+// tokens are whole tokens, and part/per of another token, at an instant.
 type tokens struct{ whole, part, at int64 }
 
 type tokenBucket struct {
@@ -101,11 +102,12 @@ func (r *tokenBucket) remote(ctx context.Context, to *remote, name string, c *ca
 
 func (r *tokenBucket) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
 	t := tokens{c.facts[0], c.facts[1], c.facts[2]}
-	return t.whole, r.until(t, c.n) - c.now, r.until(t, r.e.most) - c.now
+	return t.whole, r.reaches(t, c.n) - c.now, r.reaches(t, r.e.most) - c.now
 }
 
-// until is when t has become n tokens; its own instant if it is.
-func (r *tokenBucket) until(t tokens, n int64) int64 {
+// reaches is the instant at which t has become n tokens; the instant of t if it
+// has n already.
+func (r *tokenBucket) reaches(t tokens, n int64) int64 {
 	if t.whole >= n {
 		return t.at
 	}

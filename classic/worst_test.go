@@ -15,9 +15,9 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// attack is the client who knows the rule: all that is to be had at an instant, and
-// then every hit as soon as there is room for it, through two windows. It returns
-// the most that was admitted in any true window.
+// attack is a client who knows the rule: all hits that an instant admits, and
+// then every hit as soon as the limiter admits it, through two windows. It
+// returns the most hits admitted in any true window.
 func attack(t *testing.T, l classic.Limiter, c *clock, per time.Duration, begin time.Time) *oracle.Log {
 	var log oracle.Log
 	for c.set(begin); c.now().Before(begin.Add(2*per + per/2)); {
@@ -31,7 +31,7 @@ func attack(t *testing.T, l classic.Limiter, c *clock, per time.Duration, begin 
 	return &log
 }
 
-// The worst that each limiter's doc tells is reached, and not exceeded, by
+// The worst case of each limiter's doc is reached, and not exceeded, by
 // attackers who begin at any phase of the windows.
 func TestTheWorstTrueWindow(t *testing.T) {
 	const (
@@ -76,7 +76,7 @@ func TestTheWorstTrueWindowOfABurst(t *testing.T) {
 	}
 }
 
-// Requests of several hits leave a queue as one, and hold up the next.
+// Requests of several hits leave a queue at once, and delay the next.
 func TestTheWorstTrueWindowOfAQueue(t *testing.T) {
 	c := clockAt(start)
 	l := kinds[8].new(t, 100, time.Hour, 0, memory(t, classic.Config{Now: c.now}))
@@ -93,7 +93,8 @@ func TestTheWorstTrueWindowOfAQueue(t *testing.T) {
 	require.EqualValues(t, 200, log.Worst(time.Hour))
 }
 
-// herd is many callers at the same instant; it returns how many were admitted.
+// herd calls many times at the same instant, and returns the number of admitted
+// calls.
 func herd(t *testing.T, l classic.Limiter, callers, calls int) int64 {
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
@@ -117,8 +118,8 @@ func herd(t *testing.T, l classic.Limiter, callers, calls int) int64 {
 	return admitted.Load()
 }
 
-// Racers get as many places as there are at that instant, not one more or less;
-// but where the check is one trip and the addition another.
+// Of racers exactly as many are admitted as the instant admits; but not where
+// the check and the addition are two trips.
 func TestRacers(t *testing.T) {
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server, 10*time.Millisecond)
@@ -182,8 +183,8 @@ func TestRacersOfSeveralHits(t *testing.T) {
 	}, "leaky-queue", "textbook-tiers")
 }
 
-// A limiter with another Max, on the same store, finds what there is; what it
-// makes of it is its own.
+// A limiter with another Max, on the same store, finds the state, and reads the
+// state by its own rule.
 func TestAChangedMaxFindsTheHistory(t *testing.T) {
 	server := servertest.Redis(t)
 	want := map[string][2]int64{ // after 60 of 100, and 6 minutes of an hour: what 200 leaves, and 50
@@ -215,8 +216,8 @@ func TestAChangedMaxFindsTheHistory(t *testing.T) {
 	}, "leaky-queue")
 }
 
-// A bucket that was full stays full at another rate, and one that was empty fills
-// at the new rate.
+// A full bucket stays full at another rate, and an empty bucket fills at the
+// new rate.
 func TestAChangeOfRateKeepsTokens(t *testing.T) {
 	c := clockAt(start)
 	store := memory(t, classic.Config{Now: c.now})

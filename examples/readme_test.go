@@ -1,5 +1,5 @@
-// Package examples holds programs that show the library at work, and to the test
-// that the one in the README is such a program.
+// Package examples holds programs that show the library at work, and tests of
+// the README's example and of the list of modules that a user gets.
 package examples
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the README shows compiles as it stands there.
+// The README's example compiles as printed.
 func TestReadmeExampleCompiles(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestReadmeExampleCompiles(t *testing.T) {
 
 	source := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(source, []byte("package main\n"+code), 0o600))
-	place, err := filepath.Abs("readme/main.go") // where it would stand
+	place, err := filepath.Abs("readme/main.go") // the path of the overlay
 	require.NoError(t, err)
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {place: source}})
 	require.NoError(t, err)

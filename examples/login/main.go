@@ -1,5 +1,5 @@
-// Login is a log-in that counts failures only: whoever knows the password is
-// never limited by having used it often.
+// Login is a log-in that counts failures only: a user with the right password
+// is never limited, however often he logs in.
 //
 //	go run ./examples/login
 //	curl -i -d 'user=ada&password=wrong' localhost:8080/login
@@ -37,10 +37,10 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	if err != nil {
 		return nil, err
 	}
-	// Ten wrong guesses an hour for an account, wherever they come from, and
-	// thirty from one network, whatever the accounts. The first rule lets a
+	// Ten wrong guesses an hour for an account, from all networks together, and
+	// thirty from a network, for all accounts together. The first rule lets a
 	// stranger lock an account's owner out for an hour: the price of limiting
-	// guesses that come from many networks.
+	// guesses from many networks.
 	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
 		{Event: "login", Kind: "user", Limits: counter.MustLimits("10/h")},
 		{Event: "login", Kind: "ip", Limits: counter.MustLimits("30/h, 100/d")},
@@ -75,7 +75,7 @@ func logIn(passwords map[string]string) http.Handler {
 			return
 		}
 		if err := httplimit.Refund(r.Context(), "login"); err != nil {
-			log.Print(err) // the log-in is good all the same, it has just been counted
+			log.Print(err) // the log-in is good all the same, but was counted
 		}
 		fmt.Fprintln(w, "Welcome.")
 	})

@@ -50,12 +50,12 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter: lim,
 		Event:   "shorten",
-		// The user whom authenticate has let in, not the one that the request
-		// names: a limit by a name that nobody has checked is somebody else's.
+		// The user whom authenticate has let in, not the user in the request: an
+		// unverified name may be somebody else's.
 		Features: []httplimit.Source{
 			httplimit.NewSource("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
 		},
-		Show: []string{"user"}, // so it is his own count that he is shown
+		Show: []string{"user"}, // so a user sees the count of his own links
 	})
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func authenticate(passwords map[string]string, next http.Handler) http.Handler {
 	})
 }
 
-// links are the targets; a link's name is its place, in base 36.
+// links are the targets; the name of a link is its index, in base 36.
 type links struct {
 	mu      sync.Mutex
 	targets []string
@@ -96,7 +96,7 @@ type links struct {
 func (l *links) shorten(w http.ResponseWriter, r *http.Request) {
 	target, err := url.Parse(r.PostFormValue("url"))
 	if err != nil || target.Scheme != "https" || target.Host == "" {
-		// Nothing came of it, so it does not count.
+		// No link, no hit.
 		if err := httplimit.Refund(r.Context(), "shorten"); err != nil {
 			log.Print(err)
 		}

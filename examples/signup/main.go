@@ -1,8 +1,8 @@
-// Signup is a sign-up form that is limited per client and per mail address.
+// Signup is a sign-up form, limited per client and per mail address.
 //
 //	go run ./examples/signup
 //
-// Then send it more than two sign-ups for one address:
+// Then send more than two sign-ups for the same address:
 //
 //	curl -i -d email=ada@example.org localhost:8080/signup
 package main
@@ -77,7 +77,7 @@ func showForm(w http.ResponseWriter, _ *http.Request) {
 `)
 }
 
-// signUp finds the form as if nobody had read it before.
+// signUp reads the form as if the middleware had not.
 func signUp(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, "We have sent a mail to %s.\n", r.FormValue("email"))
