@@ -146,7 +146,7 @@ func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (coun
 }
 
 // askInTime calls the Counter and returns within l.within: the Counter's
-// verdict, or the error that the store failed. A Counter keeps its own Timeout,
+// verdict, or the error that the store failed. A Counter keeps its own Patience,
 // and then takes back late additions, for at most its Config.Settle. The caller
 // does not wait for the taking back: the call goes on in the background. The
 // context of the call has the limiter's deadline, for the stores' clients; no

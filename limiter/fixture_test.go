@@ -176,7 +176,7 @@ func (s *farStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 
 func (s *farStore) Together([]backend.TakeKey) bool { return !s.apart }
 
-// farCounter has a Timeout that no answer exceeds.
+// farCounter has a Patience that no answer exceeds.
 func farCounter(t testing.TB, s backend.Store) *counter.Counter {
 	return newCounter(t, s, counter.Config{Patience: time.Minute})
 }

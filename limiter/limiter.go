@@ -131,7 +131,7 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...F
 // gives nothing back, which is no error. Copies of v are refunded once, all
 // together, even if the store fails, since the effect of a failed call is
 // unknown. Refund takes two calls to the store for every key, all keys side by
-// side, and ends within the Counter's Timeout. An error is the store's, or of
+// side, and ends within the Counter's Patience. An error is the store's, or of
 // ctx; if ctx was over before the first call, v is unchanged.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	err := l.counter.Refund(ctx, &v.Verdict)
