@@ -1,6 +1,6 @@
--- What every script of this package begins with. All of them have one key, the
--- name of a state, and whole numbers as arguments. They answer whether the call
--- is allowed, how often they have read and written, and four facts.
+-- The beginning of every script of this package. A script has a single key, the
+-- name of a state, and whole numbers as arguments. It answers whether the call is
+-- allowed, the numbers of reads and writes, and four facts.
 
 local reads, writes = 0, 0
 
@@ -26,8 +26,8 @@ local function arguments()
   return unpack(t)
 end
 
--- A state is whole numbers in decimal, as many as the pattern has. What else is
--- found is an error, not a zero. Write with format: '..' has 14 digits only.
+-- A state is whole numbers in decimal, as many as the pattern has. Any other value
+-- is an error, not a zero. Write with format: '..' has 14 digits only.
 local TWO, THREE = '^(-?%d+) (-?%d+)$', '^(-?%d+) (-?%d+) (-?%d+)$'
 
 local function load(pattern)

@@ -1,6 +1,6 @@
 local n, max, window, ttl = arguments()
 local stored, count = load(TWO)
--- What an older window has left in this slot is nothing; a newer one stays.
+-- The count of an older window in this slot is zero; of a newer window it stays.
 if stored and stored >= window then
   window = stored
 else

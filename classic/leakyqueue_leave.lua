@@ -1,5 +1,5 @@
--- Gives a place back that is the last one: the next free departure, if it is
--- still the one that this place has set, is the place's own again.
+-- Gives back the last slot: if the next free slot is still the slot that this
+-- caller has set, the next free slot is the caller's own again.
 local at, part, t, p, ttl = arguments()
 local free, rest = load(TWO)
 local last = free == t and rest == p

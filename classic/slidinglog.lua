@@ -11,8 +11,8 @@ if count > max - n then
   return answer(false, count, leaves, newest)
 end
 write('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[5])
--- Those of one instant leave together, so their number is a number that none of
--- them has yet.
+-- All members of an instant leave together, so their number is a suffix that no
+-- member has yet.
 local same, members = read('ZCOUNT', KEYS[1], ARGV[3], ARGV[3]), {}
 for i = 1, n do
   members[#members + 1] = ARGV[3]
