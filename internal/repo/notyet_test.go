@@ -1,0 +1,38 @@
+package repo
+
+// notYet has the packages whose comments do not comply yet, with bounds that hold until
+// then. The list only shrinks: a package that complies must be deleted.
+var notYet = map[string]bound{
+	"backend":                        {7.5, 2},
+	"backend/backendtest":            {8.8, 13},
+	"backend/memcache":               {10.2, 32},
+	"backend/memory":                 {9.4, 41},
+	"backend/redis":                  {9.5, 36},
+	"bench":                          {11.4, 1},
+	"bench/internal/measure":         {8.7, 10},
+	"bench/memcache":                 {9.5, 4},
+	"bench/memory":                   {10.3, 3},
+	"bench/redis":                    {10.3, 7},
+	"bench/replay":                   {11.8, 1},
+	"classic":                        {3.9, 7},
+	"cmd/demo":                       {6.9, 19},
+	"cmd/demo/internal/attack":       {6.0, 5},
+	"cmd/demo/internal/check":        {10.1, 13},
+	"cmd/demo/internal/compare":      {9.2, 30},
+	"cmd/demo/internal/compare/page": {10.2, 17},
+	"cmd/demo/internal/eventlog":     {7.2, 4},
+	"cmd/demo/internal/inspect":      {10.4, 5},
+	"cmd/demo/internal/replay":       {5.9, 7},
+	"cmd/demo/internal/stores":       {8.4, 21},
+	"counter":                        {9.2, 30},
+	"httplimit":                      {4.5, 6},
+	"internal/faults":                {9.5, 29},
+	"internal/history":               {9.2, 19},
+	"internal/oracle":                {6.6, 3},
+	"internal/redial":                {10.8, 1},
+	"internal/redisscript":           {14.2, 7},
+	"internal/script":                {9.6, 7},
+	"internal/servertest":            {9.3, 9},
+	"limiter":                        {4.1, 1},
+	"tiers":                          {7.7, 3},
+}
