@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check faults bench bench-peers fuzz model demo clean
+.PHONY: help servers test check faults bench bench-peers fuzz model vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,9 +21,9 @@ test: servers ## all tests of all modules, with everything they need
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
 	set -e; for module in $(MODULES); do (cd $$module && $(GO) test -timeout 15m ./...); done
 
-check: servers bin/staticcheck ## gofmt, vet, staticcheck, and all tests with -race -shuffle=on
+check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, and all tests with -race -shuffle=on
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./...); done
+	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/unparam ./...); done
 	$(GO) test -race -shuffle=on -timeout 30m ./...
 	cd examples/frameworks && $(GO) test -race -shuffle=on ./...
 
@@ -47,11 +47,14 @@ fuzz: ## every fuzz target for FUZZTIME each
 model: ## the large cases of the protocol's model check (a minute or two)
 	$(GO) test -timeout 60m -v -run Model ./counter -large
 
+vuln: bin/govulncheck ## known holes in what is imported (asks vuln.go.dev)
+	./bin/govulncheck ./...
+
 demo: ## the main job, on the embedded store
 	$(GO) run ./cmd/demo
 
 clean: ## remove what was built here
 	rm -rf bin
 
-bin/staticcheck: tools/go.mod tools/go.sum
-	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+bin/%: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$@ $$($(GO) list tool | grep '/$*$$')

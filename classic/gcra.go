@@ -7,7 +7,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// GCRA, the generic cell rate algorithm, is a [TokenBucket] in a single value:
+// GCRA is the generic cell rate algorithm, a [TokenBucket] in a single value:
 // the theoretical arrival time, at which the bucket will be full. A hit moves
 // the arrival time on by Per/Max, from now if the arrival time has passed; a
 // hit is denied if the arrival time would be further ahead of now than the time

@@ -145,7 +145,7 @@ func TestTakingBack(t *testing.T) {
 func TestABucketIsFull(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
-	require.EqualValues(t, backend.MaxCount, add(t, s, "k", backend.MaxCount, 1))
+	require.Equal(t, int64(backend.MaxCount), add(t, s, "k", backend.MaxCount, 1))
 	for range 3 {
 		op := adding("k", backend.MaxCount, slot(1), slot(2))
 		err := s.Do(context.Background(), op)
@@ -157,8 +157,8 @@ func TestABucketIsFull(t *testing.T) {
 		}
 	}
 	require.Equal(t, []int64{backend.MaxCount}, read(t, s, "k", time.Minute, 1, 1), "the addition was taken back")
-	require.EqualValues(t, backend.MaxCount-1, add(t, s, "k", -1, 1))
-	require.EqualValues(t, backend.MaxCount, add(t, s, "k", 1, 1))
+	require.Equal(t, int64(backend.MaxCount-1), add(t, s, "k", -1, 1))
+	require.Equal(t, int64(backend.MaxCount), add(t, s, "k", 1, 1))
 }
 
 // A value that no Store has written is an error, never a count.

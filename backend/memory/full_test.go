@@ -216,7 +216,7 @@ func TestCostIsHonest(t *testing.T) {
 	}
 	measure := func(name string, policy Policy, keys, keyLen, hits int, worst float64) {
 		before := heap()
-		s := New(Config{MaxBuckets: 1 << 40, Full: policy})
+		s := New(Config{MaxBuckets: 1 << 30, Full: policy})
 		empty := s.Stats().Buckets
 		take := taking(t, dayLadder, "", noon, per(backend.MaxCount, day), per(backend.MaxCount, time.Hour))
 		for i := range keys {

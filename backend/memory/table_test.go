@@ -64,16 +64,16 @@ func TestEndsOfTime(t *testing.T) {
 	} {
 		require.Equal(t, row.want, cutoff(row.now, row.reach, row.width), row)
 	}
-	require.EqualValues(t, hi, after(hi-1, 2))
-	require.EqualValues(t, hi, after(1, hi))
+	require.Equal(t, int64(hi), after(hi-1, 2))
+	require.Equal(t, int64(hi), after(1, hi))
 	require.EqualValues(t, -1, after(lo, hi))
-	require.EqualValues(t, hi, add(hi, 1))
-	require.EqualValues(t, hi, add(hi-1, 1))
+	require.Equal(t, int64(hi), add(hi, 1))
+	require.Equal(t, int64(hi), add(hi-1, 1))
 
 	require.EqualValues(t, 5, stretched(5, 9, 10))
 	require.EqualValues(t, 6, stretched(5, 10, 10))
 	require.EqualValues(t, 9, stretched(5, 13, 10))
-	require.EqualValues(t, hi, stretched(5, hi, lo))
-	require.EqualValues(t, hi, stretched(5, 1<<62, 0))
-	require.EqualValues(t, hi, stretched(hi, 10, 10))
+	require.Equal(t, int64(hi), stretched(5, hi, lo))
+	require.Equal(t, int64(hi), stretched(5, 1<<62, 0))
+	require.Equal(t, int64(hi), stretched(hi, 10, 10))
 }

@@ -188,7 +188,7 @@ type moving struct {
 func newMoving(t *testing.T, window, step time.Duration) *moving {
 	m := &moving{now: time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC), step: step}
 	m.limits = counter.Limits{{Max: 1_000_000, Per: window}}
-	m.store = memory.New(memory.Config{MaxBuckets: 1 << 31})
+	m.store = memory.New(memory.Config{MaxBuckets: 1 << 30})
 	var err error
 	m.Counter, err = counter.New(m.store, counter.Config{Ladder: tiers.For(window), Now: func() time.Time {
 		_ = time.Now()

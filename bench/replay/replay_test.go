@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package replay_test measures the demo program as a whole process, on real
 // traffic.
 //
@@ -187,9 +189,9 @@ func own() (bytes int64) {
 
 func peak(u *syscall.Rusage) int64 {
 	if runtime.GOOS == "darwin" { // which counts in bytes
-		return u.Maxrss
+		return int64(u.Maxrss)
 	}
-	return u.Maxrss << 10
+	return int64(u.Maxrss) << 10
 }
 
 // takes decides all events, as the program does, and nothing else.

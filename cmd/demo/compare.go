@@ -88,7 +88,7 @@ func (c *compareCmd) run(e *env) (err error) {
 		}
 		defer in.close()
 	}
-	if _, err := identify(e.ctx, store); err != nil {
+	if err := identify(e.ctx, store); err != nil {
 		return err
 	}
 	html, err := createPage(c.HTML, in)

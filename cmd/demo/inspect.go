@@ -60,7 +60,7 @@ func (c *inspectCmd) Run(e *env) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if _, err := identify(e.ctx, store); err != nil {
+	if err := identify(e.ctx, store); err != nil {
 		return err
 	}
 	q := inspect.Query{

@@ -75,7 +75,7 @@ func (c *replayCmd) Run(e *env) error {
 		return err
 	}
 	defer in.close()
-	if _, err := identify(e.ctx, store); err != nil {
+	if err := identify(e.ctx, store); err != nil {
 		return err
 	}
 	if out, err = createDecisions(c.Decisions, in); err != nil {

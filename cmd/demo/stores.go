@@ -32,17 +32,17 @@ func openStore(name storeName, timeout time.Duration) (*stores.Opened, error) {
 	return store, nil
 }
 
-// identify asks the servers of a store who they are. It fails if nothing can be
-// counted there.
-func identify(ctx context.Context, store *stores.Opened) ([]stores.Server, error) {
-	servers, err := store.Identify(ctx)
+// identify returns an error unless all servers of the store can be reached and
+// written to.
+func identify(ctx context.Context, store *stores.Opened) error {
+	_, err := store.Identify(ctx)
 	if err != nil && ctx.Err() != nil {
-		return nil, replay.ErrInterrupted
+		return replay.ErrInterrupted
 	}
 	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", store.Name, err)
+		return fmt.Errorf("store %s: %w", store.Name, err)
 	}
-	return servers, nil
+	return nil
 }
 
 // clean removes what was stored under a prefix, also after an interrupt.

@@ -86,7 +86,7 @@ var kinds = []kind{
 		do: func(w *world, rng *rand.Rand, p *process) {
 			p.kill()
 			w.campaign.sleep(short(rng))
-			if _, err := w.start(p.link); err != nil {
+			if err := w.start(p.link); err != nil {
 				w.campaign.stage.fail(err)
 			}
 		}},

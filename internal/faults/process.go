@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/history"
@@ -36,7 +35,7 @@ type process struct {
 type pause struct{ from, to int64 }
 
 // start starts a process of the world, with a number that no other one has.
-func (w *world) start(link *servertest.Proxy) (*process, error) {
+func (w *world) start(link *servertest.Proxy) error {
 	w.mu.Lock()
 	w.started++
 	number := w.number*1000 + w.started
@@ -53,26 +52,26 @@ func (w *world) start(link *servertest.Proxy) (*process, error) {
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.cmd = exec.Command(program)
 	p.cmd.Env = append(os.Environ(), childVariable+"=1")
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
+		return err
 	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := servertest.Start(p.cmd); err != nil {
-		return nil, err
+		return err
 	}
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
 	go p.listen(out)
-	return p, p.order(j)
+	return p.order(j)
 }
 
 // order hands the process its job or an order. A process that is dead, or about
@@ -122,9 +121,9 @@ func (p *process) stop(d time.Duration) {
 	p.world.mu.Lock()
 	p.pauses = append(p.pauses, pause{time.Now().UnixNano(), 1<<63 - 1})
 	p.world.mu.Unlock()
-	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it fails only if the process is dead
+	_ = servertest.Suspend(p.cmd.Process) // it fails only if the process is dead
 	p.world.campaign.sleep(d)
-	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	_ = servertest.Continue(p.cmd.Process)
 	p.world.mu.Lock()
 	p.pauses[len(p.pauses)-1].to = time.Now().UnixNano()
 	p.world.mu.Unlock()

@@ -46,8 +46,7 @@ func (w *world) ask(request string, ends ...string) (string, error) {
 func (w *world) connections() (int, error) {
 	request, end, pattern := "stats", "END\r\n", regexp.MustCompile(`STAT curr_connections (\d+)`)
 	if worldKind(w.name) == "redis" {
-		request, end, pattern = "INFO clients", "total_blocking_keys", regexp.MustCompile(`connected_clients:(\d+)`)
-		end = "connected_clients:"
+		request, end, pattern = "INFO clients", "connected_clients:", regexp.MustCompile(`connected_clients:(\d+)`)
 	}
 	text, err := w.ask(request, end)
 	if err != nil {

@@ -79,7 +79,7 @@ func (w *world) open() error {
 		if w.server != nil {
 			link = servertest.NewProxy(stage, w.server.Addr, 0)
 		}
-		if _, err := w.start(link); err != nil {
+		if err := w.start(link); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -86,19 +85,16 @@ func (s *Server) Dir() string { return s.dir }
 // and what is sent arrives, but nothing is answered until Resume.
 func (s *Server) Pause() {
 	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
+	if err := Suspend(s.cmd.Process); err != nil {
+		s.t.Fatalf("servertest: suspend the server at %s: %v", s.Addr, err)
+	}
 }
 
 // Resume ends a Pause. The server answers what has been sent meanwhile.
 func (s *Server) Resume() {
 	s.t.Helper()
-	s.signal(syscall.SIGCONT)
-}
-
-func (s *Server) signal(signal syscall.Signal) {
-	s.t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		s.t.Fatalf("servertest: send %v to the server at %s: %v", signal, s.Addr, err)
+	if err := Continue(s.cmd.Process); err != nil {
+		s.t.Fatalf("servertest: continue the server at %s: %v", s.Addr, err)
 	}
 }
 

@@ -5,18 +5,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 )
-
-// CPU is the time that all threads of this process have computed so far.
-func CPU() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it has no way to fail
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // Free is how many bytes of memory a new process can have, and -1 where nobody
 // says so.
