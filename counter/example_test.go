@@ -81,3 +81,103 @@ func ExampleCounter_Refund() {
 	// tried: true
 	// tried: false
 }
+
+// The number of clicks of a short link, which nothing limits.
+func ExampleCounter_Count() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, key := context.Background(), counter.Key{Event: "click", Feature: "link:q7"}
+	for range 3 {
+		if err := c.Add(ctx, key, 1); err != nil {
+			log.Fatal(err)
+		}
+	}
+	hits, err := c.Count(ctx, key, 24*time.Hour)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("at least", hits.Low, "at most", hits.High)
+	// Output:
+	// at least 3 at most 3
+}
+
+// The clicks of the last minutes, for a chart.
+func ExampleCounter_Series() {
+	now := time.Date(2026, 3, 2, 11, 58, 30, 0, time.UTC)
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, key := context.Background(), counter.Key{Event: "click", Feature: "link:q7"}
+	for _, clicks := range []int64{4, 1, 7} {
+		now = now.Add(time.Minute)
+		if err := c.Add(ctx, key, clicks); err != nil {
+			log.Fatal(err)
+		}
+	}
+	points, err := c.Series(ctx, key, now.Add(-3*time.Minute), now, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range points {
+		fmt.Println(p.Start.UTC().Format("15:04"), p.Count)
+	}
+	// Output:
+	// 11:58 0
+	// 11:59 4
+	// 12:00 1
+	// 12:01 7
+}
+
+// Of five mails an hour two are sent. A third would leave two more, and looking costs
+// nothing.
+func ExampleCounter_Peek() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, key, limits := context.Background(), counter.Key{Event: "mail", Feature: "user:7"}, counter.MustLimits("5/h")
+	if _, err := c.Take(ctx, key, 2, limits); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		v, err := c.Peek(ctx, key, 1, limits)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(v.Allowed, v.Remaining)
+	}
+	// Output:
+	// true 2
+	// true 2
+}
+
+// Support lets a customer in again who has mistyped a password too often.
+func ExampleCounter_Forget() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, key, limits := context.Background(), counter.Key{Event: "login", Feature: "user:7"}, counter.MustLimits("1/d")
+	for range 2 {
+		v, err := c.Take(ctx, key, 1, limits)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(v.Allowed)
+	}
+	if err := c.Forget(ctx, key); err != nil {
+		log.Fatal(err)
+	}
+	v, err := c.Take(ctx, key, 1, limits)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(v.Allowed)
+	// Output:
+	// true
+	// false
+	// true
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/servertest"
 )
 
 // callersEach is how many clocks a process has.
@@ -18,7 +20,7 @@ type campaign struct {
 	plant string        // see [plants]
 	only  string        // the one world that there is; empty: all
 
-	stage    *stage
+	stage    *servertest.Stage
 	ctx      context.Context // done when no more calls are to be made
 	worlds   []*world
 	began    time.Time
@@ -41,8 +43,8 @@ var theWorlds = []world{
 func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.stage = &stage{failed: cancel}
-	defer c.stage.end()
+	c.stage = &servertest.Stage{OnFailure: func(error) { cancel() }}
+	defer c.stage.End()
 	c.ctx, c.began, c.versions = ctx, time.Now(), versions()
 	for i := range theWorlds {
 		w := &world{campaign: c, number: i + 1, name: theWorlds[i].name, crew: theWorlds[i].crew,
@@ -58,7 +60,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	}
 	// The stage's failures end a goroutine: not this one.
 	c.inParallel(func(w *world) error { return w.open() })
-	if err := c.stage.error(); err != nil {
+	if err := c.stage.Err(); err != nil {
 		return err
 	}
 	step := watchClock(c)
@@ -87,7 +89,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	c.inParallel(func(w *world) error { return w.close() })
 	close(checked)
 	checks.Wait()
-	return c.stage.error()
+	return c.stage.Err()
 }
 
 // inParallel calls do for each world, and waits for all of them.
@@ -96,7 +98,7 @@ func (c *campaign) inParallel(do func(w *world) error) {
 	for _, w := range c.worlds {
 		all.Go(func() {
 			if err := do(w); err != nil {
-				c.stage.fail(fmt.Errorf("%s: %w", w.name, err))
+				c.stage.Report(fmt.Errorf("%s: %w", w.name, err))
 			}
 		})
 	}
@@ -125,7 +127,7 @@ func watchClock(c *campaign) func() {
 		wall, ran := now.Round(0).Sub(last.Round(0)), now.Sub(last)
 		last = now
 		if d := wall - ran; d > 5*time.Millisecond || d < -5*time.Millisecond {
-			c.stage.fail(fmt.Errorf("the clock of this machine has been stepped by %v: labels cannot be judged", d))
+			c.stage.Report(fmt.Errorf("the clock of this machine has been stepped by %v: labels cannot be judged", d))
 		}
 	}
 }

@@ -87,7 +87,7 @@ var kinds = []kind{
 			p.kill()
 			w.campaign.sleep(short(rng))
 			if err := w.start(p.link); err != nil {
-				w.campaign.stage.fail(err)
+				w.campaign.stage.Report(err)
 			}
 		}},
 	{name: standsStill, means: "between reading its clock and using the reading, for up to 300 ms, in memory up to 3 s", where: none},
@@ -165,7 +165,7 @@ func within(rng *rand.Rand) time.Duration {
 // tellClock changes the clock of a caller.
 func (p *process) tellClock(o order) {
 	if err := p.order(o); err != nil {
-		p.world.campaign.stage.fail(err)
+		p.world.campaign.stage.Report(err)
 	}
 }
 
@@ -176,7 +176,7 @@ func (w *world) must(request, end string) {
 		err = fmt.Errorf("%s: %q", request, answer)
 	}
 	if err != nil {
-		w.campaign.stage.fail(fmt.Errorf("%s: %w", w.name, err))
+		w.campaign.stage.Report(fmt.Errorf("%s: %w", w.name, err))
 	}
 }
 

@@ -109,9 +109,9 @@ func (p *process) listen(out io.Reader) {
 	p.world.mu.Unlock()
 	switch {
 	case bad != nil:
-		p.world.campaign.stage.fail(bad)
+		p.world.campaign.stage.Report(bad)
 	case !expected:
-		p.world.campaign.stage.fail(fmt.Errorf("process %d of %s has ended: %v", p.number, p.world.name, err))
+		p.world.campaign.stage.Report(fmt.Errorf("process %d of %s has ended: %v", p.number, p.world.name, err))
 	}
 	p.world.bury(p)
 }

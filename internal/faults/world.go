@@ -120,7 +120,7 @@ func (w *world) note(p *process, l *line) {
 		}
 		w.faults[standsStill] += int(l.Done.Pauses)
 	case l.Error != "":
-		w.campaign.stage.fail(fmt.Errorf("process %d of %s: %s", p.number, w.name, l.Error))
+		w.campaign.stage.Report(fmt.Errorf("process %d of %s: %s", p.number, w.name, l.Error))
 	}
 }
 

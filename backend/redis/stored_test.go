@@ -1,0 +1,41 @@
+package redis_test
+
+import (
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/servertest"
+)
+
+// The example of docs/storage.md, byte by byte: other bytes are another format,
+// see docs/release.md.
+func TestStoredAsDocumented(t *testing.T) {
+	t.Parallel()
+	addr := servertest.Redis(t)
+	now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
+	require.NoError(t, c.Add(ctx, signup, 1))
+	require.NoError(t, c.Add(ctx, signup, 2))
+	now = now.Add(2 * time.Second)
+	require.NoError(t, c.Add(ctx, signup, 1))
+
+	client := raw(t, addr)
+	names, err := client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	require.Equal(t, []string{"{ab:16CTp:signup:ip:203.0.113.9}A"}, names)
+	value, err := client.Get(ctx, names[0]).Bytes()
+	require.NoError(t, err)
+	require.Equal(t, "02"+"70827f27c780"+"0000"+"cdfe9948"+"0003"+"cdfe9958"+"0004", hex.EncodeToString(value))
+
+	require.NoError(t, c.Forget(ctx, signup))
+	names, err = client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	require.Equal(t, []string{"{ab:!0d60}rhvEqoT671OS9TaJYfwphxWceqYOn1fiMgvhsWOvS2I"}, names)
+	label, err := client.Get(ctx, names[0]).Bytes()
+	require.NoError(t, err)
+	require.Equal(t, "9898db890a4b4e00", hex.EncodeToString(label))
+}
