@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -186,7 +187,7 @@ func (e *engine[S]) spend(c *call) {
 // now is the clock in microseconds.
 func (e *engine[S]) now() (int64, error) {
 	now := e.store.cfg.Now()
-	if err := tiers.CheckTime(now); err != nil {
+	if err := cover.CheckTime(now); err != nil {
 		return 0, fmt.Errorf("classic: %s: Config.Now: %w", e.kind, err)
 	}
 	return tiers.Index(now.UnixNano(), 1000), nil

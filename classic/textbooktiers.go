@@ -206,7 +206,7 @@ func (r *textbookTiers) verdict(c *call) (remaining, retryAfter, resetAfter int6
 
 // cover is the cover of the window that ends now. Limit and clock were checked.
 func (r *textbookTiers) cover(now int64) tiers.Cover {
-	cover, _ := r.ladder.Textbook(instant(now), r.per)
+	cover, _ := TextbookCover(r.ladder, instant(now), r.per)
 	return cover
 }
 

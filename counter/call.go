@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/cover"
 )
 
 // call is a Take or a Peek, from its beginning to its answer. The request of a
@@ -111,7 +111,7 @@ func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 // read labels the call anew.
 func (k *call) read() error {
 	k.req.Now = k.c.now()
-	if err := tiers.CheckTime(k.req.Now); err != nil {
+	if err := cover.CheckTime(k.req.Now); err != nil {
 		return fmt.Errorf("counter: the clock: %w", err)
 	}
 	k.label = k.req.Now.UnixNano()

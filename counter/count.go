@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -45,7 +46,7 @@ func (c *Counter) begin(ctx context.Context, key Key) (backend.Request, error) {
 		return backend.Request{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
 	r := backend.Request{Key: string(c.keys.append(nil, key)), Ladder: c.plan.ladder, Now: c.now(), Deadline: c.deadline()}
-	if err := tiers.CheckTime(r.Now); err != nil {
+	if err := cover.CheckTime(r.Now); err != nil {
 		return r, fmt.Errorf("counter: the clock: %w", err)
 	}
 	return r, nil
@@ -115,7 +116,7 @@ func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Coun
 	if edge.N > 0 {
 		s.covers[0] = tiers.Cover{edge}
 	}
-	s.covers[1] = ladder.Append(nil, inside, max(inside, now+c.plan.skew), fine, top, top)
+	s.covers[1] = cover.Append(tiers.Cover(nil), c.plan.tiers, inside, max(inside, now+c.plan.skew), fine, top, top)
 	if err := s.fetch(ctx, append(s.covers[0][:len(s.covers[0]):len(s.covers[0])], s.covers[1]...)); err != nil {
 		return Count{}, err
 	}
@@ -143,7 +144,7 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 		return nil, err
 	}
 	for _, t := range []time.Time{from, to} {
-		if err := tiers.CheckTime(t); err != nil {
+		if err := cover.CheckTime(t); err != nil {
 			return nil, fmt.Errorf("counter: series: %w", err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -195,8 +196,8 @@ func (m *model) boundsAt(i, k, label int) bounds {
 }
 
 // buckets turns a cover into single reads; what is before m.start holds nothing.
-func (m *model) buckets(dst []read, rule int, cover tiers.Cover, sign int8) []read {
-	for _, run := range cover {
+func (m *model) buckets(dst []read, rule int, runs tiers.Cover, sign int8) []read {
+	for _, run := range runs {
 		for i := run.First; i < run.First+run.N; i++ {
 			rod := 0
 			for time.Duration(m.ladder[rod][0])*tick != run.Width {
@@ -227,9 +228,9 @@ func (m *model) firstReads(i, label int) []read {
 			from := ns - r.reach
 			whole := from / top * top
 			end := p.settledEnd(ns, r)
-			reads = m.buckets(reads, rule, p.ladder.Append(nil, whole, end-1, r.top, r.top, r.top), 1)
+			reads = m.buckets(reads, rule, cover.Append(tiers.Cover(nil), p.tiers, whole, end-1, r.top, r.top, r.top), 1)
 			if from/fine*fine > whole {
-				reads = m.buckets(reads, rule, p.ladder.Append(nil, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
+				reads = m.buckets(reads, rule, cover.Append(tiers.Cover(nil), p.tiers, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
 			}
 			continue
 		}
@@ -252,15 +253,15 @@ func (m *model) restReads(i, label, now int) []read {
 	for k, rule := range m.asks[i] {
 		r := m.boundsAt(i, k, label)
 		ns := int64(label) * int64(tick)
-		cover := p.unsettled(nil, ns, int64(now)*int64(tick), r)
+		runs := p.unsettled(nil, ns, int64(now)*int64(tick), r)
 		w := int64(p.ladder.At(r.top).Width)
 		own := tiers.Index(ns, time.Duration(w))
 		var kept tiers.Cover
-		for _, run := range cover {
+		for _, run := range runs {
 			switch {
 			case m.ownBucketOnly && run.First > own:
 			case m.unsettledFine && run.First < own:
-				kept = p.ladder.Append(kept, run.First*w, (run.First+run.N)*w-1, r.fine, r.fine, r.fine)
+				kept = cover.Append(kept, p.tiers, run.First*w, (run.First+run.N)*w-1, r.fine, r.fine, r.fine)
 			default:
 				kept = append(kept, run)
 			}

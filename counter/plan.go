@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -16,8 +17,9 @@ import (
 // call has read from its own clock.
 type plan struct {
 	ladder tiers.Ladder
-	skew   int64 // how far apart the clocks of two callers may be
-	settle int64 // how long a try may last, from its label to its last confirmed addition; 0 on a store with an atomic step
+	tiers  []tiers.Tier // of the ladder
+	skew   int64        // how far apart the clocks of two callers may be
+	settle int64        // how long a try may last, from its label to its last confirmed addition; 0 on a store with an atomic step
 
 	ending int64 // a bucket is settled when it ended this long before the label: skew + settle
 	young  int64 // hits this long before a label may still be taken back: skew + settle, and settle again
@@ -25,7 +27,7 @@ type plan struct {
 
 func newPlan(ladder tiers.Ladder, skew, settle time.Duration) plan {
 	s, t := int64(skew), int64(settle)
-	return plan{ladder: ladder, skew: s, settle: t, ending: s + t, young: s + 2*t}
+	return plan{ladder: ladder, tiers: ladder.Tiers(), skew: s, settle: t, ending: s + t, young: s + 2*t}
 }
 
 // window is limit as a store is asked for it. The error is that of a ladder which
@@ -82,7 +84,7 @@ func (p *plan) boundsOf(per time.Duration, fine int) bounds {
 // alone is also what makes a left edge at Per + Skew enough.
 func (p *plan) settled(dst tiers.Cover, label int64, b bounds) tiers.Cover {
 	end := p.settledEnd(label, b)
-	return p.ladder.Append(dst, label-b.reach, end-1, b.fine, b.top, b.top)
+	return cover.Append(dst, p.tiers, label-b.reach, end-1, b.fine, b.top, b.top)
 }
 
 // settledEnd is the end of the settled buckets of the ticket tier.
@@ -111,7 +113,7 @@ func (p *plan) unsettled(dst tiers.Cover, label, now int64, b bounds) tiers.Cove
 // whole appends the cover of a call that only reads, at now: all that may have
 // been counted by then, by whichever clock it was stamped.
 func (p *plan) whole(dst tiers.Cover, now int64, b bounds) tiers.Cover {
-	return p.ladder.Append(dst, now-b.reach, now+p.skew, b.fine, b.top, b.top)
+	return cover.Append(dst, p.tiers, now-b.reach, now+p.skew, b.fine, b.top, b.top)
 }
 
 // near tells whether a bucket of tier top ends so close to the label, before or

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -86,7 +87,7 @@ func (c *Counter) forgottenSince(ctx context.Context, key Key, r backend.Request
 	for fine < top && now-at > int64(c.plan.ladder.At(fine).Keep) {
 		fine++
 	}
-	since := c.plan.ladder.Append(nil, at-c.plan.skew, max(at, now+c.plan.skew), fine, top, top)
+	since := cover.Append(tiers.Cover(nil), c.plan.tiers, at-c.plan.skew, max(at, now+c.plan.skew), fine, top, top)
 	marker.covers = []tiers.Cover{since}
 	if err := marker.fetch(ctx, since); err != nil {
 		return false, err

@@ -1,9 +1,9 @@
 package tiers
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
@@ -27,28 +27,4 @@ func (b Bucket) String() string {
 // Index is the number of the bucket of the given width that holds the instant
 // ns, in nanoseconds since the Unix epoch: ns/width, rounded down, also before
 // 1970.
-func Index(ns int64, width time.Duration) int64 {
-	w := int64(width)
-	q := ns / w
-	if ns%w < 0 {
-		q--
-	}
-	return q
-}
-
-// The times that buckets are numbered for: nanoseconds since 1970 in 63 bits
-// end in 2262, and a window of [MaxWindow] must fit on either side.
-var (
-	MinTime = time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC)
-	MaxTime = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
-)
-
-var minUnix, maxUnix = MinTime.Unix(), MaxTime.Unix()
-
-// CheckTime returns an error if t is before [MinTime], or not before [MaxTime].
-func CheckTime(t time.Time) error {
-	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
-		return fmt.Errorf("tiers: time %v is out of range, want years %d to %d", t, MinTime.Year(), MaxTime.Year())
-	}
-	return nil
-}
+func Index(ns int64, width time.Duration) int64 { return cover.Index(ns, int64(width)) }

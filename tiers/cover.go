@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
@@ -27,9 +28,9 @@ func (r Run) String() string {
 		r.Start().UTC().Format(time.RFC3339Nano), r.End().UTC().Format(time.RFC3339Nano))
 }
 
-// Cover is a handful of runs, oldest first, that touch without overlap or gap.
-// The sum of their buckets is the count of the span from the start of the
-// first run to the end of the last.
+// Cover is a list of runs, oldest first, that touch without overlap or gap. The
+// sum of all buckets is the count of the span from the start of the first run to
+// the end of the last.
 type Cover []Run
 
 // Reads is the number of buckets in the cover.
@@ -41,20 +42,20 @@ func (c Cover) Reads() int64 {
 	return n
 }
 
-// Cover is the cover that counts the window of the given length that ends now,
-// decision tier and open right edge: from the bucket that holds now-window,
-// whole, to the end of the decision tier's bucket that holds now. It has at
-// most as many runs as the ladder has tiers. The error is that of
-// [Ladder.Finest] or [CheckTime].
-func (l Ladder) Cover(now time.Time, window time.Duration) (Cover, error) {
-	return l.CoverWithin(now, window, 0)
-}
-
-// CoverWithin is [Ladder.Cover] where the clocks of those who count may be
-// apart by skew, zero or more: it begins a skew earlier, and ends with the
-// bucket of the decision tier that holds now+skew.
-func (l Ladder) CoverWithin(now time.Time, window, skew time.Duration) (Cover, error) {
-	fine, err := l.check(now, window)
+// Cover is the cover of the window of the given length that ends now: from the
+// bucket of the finest tier that holds now-window-skew to the end of the decision
+// tier's bucket that holds now+skew. Both buckets are read whole. There is at most
+// one run for each tier.
+//
+// Skew is the distance that the clocks of the callers that count may have, zero
+// for one clock. Cover returns an error for a time before the year 1700 or after
+// 2249, for a window that [Ladder.Finest] has no tier for, and for a skew below
+// zero or above [MaxWindow].
+func (l Ladder) Cover(now time.Time, window, skew time.Duration) (Cover, error) {
+	if err := cover.CheckTime(now); err != nil {
+		return nil, err
+	}
+	fine, err := l.Finest(window)
 	if err != nil {
 		return nil, err
 	}
@@ -63,65 +64,5 @@ func (l Ladder) CoverWithin(now time.Time, window, skew time.Duration) (Cover, e
 	}
 	ns, top := now.UnixNano(), l.Decision(window)
 	from, to := ns-int64(window)-int64(skew), ns+int64(skew)
-	return l.Append(make(Cover, 0, len(l.tiers)), from, to, fine, top, top), nil
-}
-
-// Textbook is the cover that textbooks draw: the window is rounded down to
-// whole buckets of its finest tier, the last of them the one that holds now,
-// and both ragged edges are added up, finer and finer. For a day it reads 141
-// buckets where [Ladder.Cover] reads 84, in the mean over all phases of now;
-// it drops what lies in the cut bucket at its left edge, and it is not safe to
-// decide by while others count: a slow caller does not see what a faster one
-// has counted right of its own second.
-func (l Ladder) Textbook(now time.Time, window time.Duration) (Cover, error) {
-	fine, err := l.check(now, window)
-	if err != nil {
-		return nil, err
-	}
-	width := int64(l.tiers[fine].Width)
-	last := Index(now.UnixNano(), l.tiers[fine].Width) * width
-	from := last - (int64(window)/width-1)*width
-	return l.Append(make(Cover, 0, 2*len(l.tiers)-1), from, last, fine, len(l.tiers)-1, fine), nil
-}
-
-func (l Ladder) check(now time.Time, window time.Duration) (fine int, err error) {
-	if err := CheckTime(now); err != nil {
-		return 0, err
-	}
-	return l.Finest(window)
-}
-
-// Append appends to dst the runs from the bucket of tier fine that holds from,
-// to the bucket of tier right that holds to; instants are nanoseconds since
-// the Unix epoch. Between the edges it uses tiers as coarse as top. It is what
-// all covers are made of, and allocates only if dst has no room: there are at
-// most 2*top-fine-right+1 runs. Want fine <= top, right <= top, from <= to.
-func (l Ladder) Append(dst Cover, from, to int64, fine, top, right int) Cover {
-	start := Index(from, l.tiers[fine].Width) * int64(l.tiers[fine].Width)
-	end := (Index(to, l.tiers[right].Width) + 1) * int64(l.tiers[right].Width)
-	// Upwards on the left edge: each tier runs to where the next coarser one
-	// has a bucket that begins, as long as that bucket ends before the edge.
-	tier := fine
-	for ; tier < top; tier++ {
-		coarser := l.tiers[tier+1].Width
-		next := -Index(-start, coarser) * int64(coarser) // start, rounded up
-		if next > end-int64(coarser) {
-			break
-		}
-		dst, start = l.run(dst, tier, start, next)
-	}
-	// Downwards on the right edge: each tier as far as its whole buckets go.
-	for ; tier >= 0 && start < end; tier-- {
-		width := l.tiers[tier].Width
-		dst, start = l.run(dst, tier, start, Index(end, width)*int64(width))
-	}
-	return dst
-}
-
-func (l Ladder) run(dst Cover, tier int, start, end int64) (Cover, int64) {
-	if start >= end {
-		return dst, start
-	}
-	width := int64(l.tiers[tier].Width)
-	return append(dst, Run{l.tiers[tier].Width, start / width, (end - start) / width}), end
+	return cover.Append(make(Cover, 0, len(l.tiers)), l.tiers, from, to, fine, top, top), nil
 }

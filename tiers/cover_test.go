@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/cover"
 )
 
 func mustParse(t testing.TB, s string) Ladder {
@@ -23,23 +25,6 @@ func lines(c Cover) []string {
 	return out
 }
 
-// The example of the textbooks: last 24 hours at 23:30:33.
-func TestTextbookExample(t *testing.T) {
-	for _, ms := range []int{0, 1, 999} {
-		now := time.Date(2026, 3, 2, 23, 30, 33, ms*1e6, time.UTC)
-		c, err := Default.Textbook(now, 24*time.Hour)
-		require.NoError(t, err)
-		require.Equal(t, []string{
-			"1s x 26 [2026-03-01T23:30:34Z, 2026-03-01T23:31:00Z)",
-			"1m x 29 [2026-03-01T23:31:00Z, 2026-03-02T00:00:00Z)",
-			"1h x 23 [2026-03-02T00:00:00Z, 2026-03-02T23:00:00Z)",
-			"1m x 30 [2026-03-02T23:00:00Z, 2026-03-02T23:30:00Z)",
-			"1s x 34 [2026-03-02T23:30:00Z, 2026-03-02T23:30:34Z)",
-		}, lines(c))
-		require.EqualValues(t, 142, c.Reads())
-	}
-}
-
 func TestCoverOfTheSameInstant(t *testing.T) {
 	for _, row := range []struct {
 		second, ms int
@@ -51,7 +36,7 @@ func TestCoverOfTheSameInstant(t *testing.T) {
 		{34, 0, "1s x 26 [2026-03-01T23:30:34Z, 2026-03-01T23:31:00Z)", 79},
 	} {
 		now := time.Date(2026, 3, 2, 23, 30, row.second, row.ms*1e6, time.UTC)
-		c, err := Default.Cover(now, 24*time.Hour)
+		c, err := Default.Cover(now, 24*time.Hour, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{
 			row.first,
@@ -64,13 +49,13 @@ func TestCoverOfTheSameInstant(t *testing.T) {
 
 func TestSkewWidensBothEdges(t *testing.T) {
 	now := time.Date(2026, 3, 2, 23, 59, 59, 900e6, time.UTC)
-	c, err := Default.CoverWithin(now, 24*time.Hour, 100*time.Millisecond)
+	c, err := Default.Cover(now, 24*time.Hour, 100*time.Millisecond)
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"1s x 1 [2026-03-01T23:59:59Z, 2026-03-02T00:00:00Z)",
 		"1h x 25 [2026-03-02T00:00:00Z, 2026-03-03T01:00:00Z)", // one bucket beyond now
 	}, lines(c))
-	_, err = Default.CoverWithin(now, time.Hour, -1)
+	_, err = Default.Cover(now, time.Hour, -1)
 	require.ErrorContains(t, err, "skew -1ns")
 }
 
@@ -78,25 +63,22 @@ func TestSkewWidensBothEdges(t *testing.T) {
 // every phase of now, as docs/design.md tells them.
 func TestReadsOverEveryPhase(t *testing.T) {
 	for _, row := range []struct {
-		ladder     string
-		window     time.Duration
-		min, max   int64
-		mean       float64
-		bmin, bmax int64 // textbook
-		bmean      float64
+		ladder   string
+		window   time.Duration
+		min, max int64
+		mean     float64
 	}{
-		{ladder: "1s:1d,1m:1d,1h:1d", window: time.Minute, min: 1, mean: 30.5, max: 60, bmin: 1, bmean: 59, bmax: 60},
-		{ladder: "1s:1d,1m:1d,1h:1d", window: time.Hour, min: 1, mean: 60, max: 119, bmin: 1, bmean: 118, bmax: 119},
-		{ladder: "1s:1d,1m:1d,1h:1d", window: 24 * time.Hour, min: 24, mean: 83, max: 142, bmin: 24, bmean: 141, bmax: 142},
-		{ladder: "1s:7d,1m:7d,1h:7d", window: 7 * 24 * time.Hour, min: 168, mean: 227, max: 286, bmin: 168, bmean: 285, bmax: 286},
-		{ladder: "1s:7d,1m:7d,1h:7d,1d:7d", window: 7 * 24 * time.Hour, min: 7, mean: 77.5, max: 148, bmin: 7, bmean: -1, bmax: -1},
+		{ladder: "1s:1d,1m:1d,1h:1d", window: time.Minute, min: 1, mean: 30.5, max: 60},
+		{ladder: "1s:1d,1m:1d,1h:1d", window: time.Hour, min: 1, mean: 60, max: 119},
+		{ladder: "1s:1d,1m:1d,1h:1d", window: 24 * time.Hour, min: 24, mean: 83, max: 142},
+		{ladder: "1s:7d,1m:7d,1h:7d", window: 7 * 24 * time.Hour, min: 168, mean: 227, max: 286},
+		{ladder: "1s:7d,1m:7d,1h:7d,1d:7d", window: 7 * 24 * time.Hour, min: 7, mean: 77.5, max: 148},
 	} {
 		t.Run(fmt.Sprint(row.ladder, row.window), func(t *testing.T) {
 			l := mustParse(t, row.ladder)
 			midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 			const phases = 86400
-			var sum, bsum, lo, hi, blo, bhi int64
-			lo, blo = 1<<62, 1<<62
+			lo, hi, sum := int64(1)<<62, int64(0), int64(0)
 			buf := make(Cover, 0, 15)
 			fine, err := l.Finest(row.window)
 			require.NoError(t, err)
@@ -104,27 +86,18 @@ func TestReadsOverEveryPhase(t *testing.T) {
 			for s := range phases {
 				now := midnight.Add(time.Duration(s) * time.Second)
 				end := now.UnixNano() + int64(time.Second) - 1
-				n := l.Append(buf[:0], end+1-int64(row.window), end, fine, top, top).Reads()
-				partial, err := l.Cover(now.Add(time.Millisecond), row.window)
+				n := cover.Append(buf[:0], l.tiers, end+1-int64(row.window), end, fine, top, top).Reads()
+				partial, err := l.Cover(now.Add(time.Millisecond), row.window, 0)
 				require.NoError(t, err)
 				if s > 0 { // the window starts within a second: one bucket more
-					prev := l.Append(buf[:0], end+1-int64(row.window)-int64(time.Second), end, fine, top, top).Reads()
+					prev := cover.Append(buf[:0], l.tiers, end+1-int64(row.window)-int64(time.Second), end, fine, top, top).Reads()
 					require.Equal(t, prev, partial.Reads())
 				}
 				sum, lo, hi = sum+n, min(lo, n), max(hi, n)
-				b, err := l.Textbook(now, row.window)
-				require.NoError(t, err)
-				n = b.Reads()
-				bsum, blo, bhi = bsum+n, min(blo, n), max(bhi, n)
 			}
 			require.Equal(t, row.min, lo)
 			require.Equal(t, row.max, hi)
 			require.InDelta(t, row.mean, float64(sum)/phases, 0.05) // the table is rounded
-			if row.bmax > 0 {
-				require.Equal(t, row.bmin, blo)
-				require.Equal(t, row.bmax, bhi)
-				require.InDelta(t, row.bmean, float64(bsum)/phases, 0.05) // the table is rounded
-			}
 		})
 	}
 }
@@ -193,7 +166,7 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 				ns := half * unit / 2
 				now := time.Unix(0, ns)
 				for _, skew := range []int64{0, unit / 2, unit, 3 * unit} {
-					c, err := l.CoverWithin(now, w, time.Duration(skew))
+					c, err := l.Cover(now, w, time.Duration(skew))
 					require.NoError(t, err)
 					from := Index(ns-int64(w)-skew, time.Duration(g)) * g
 					to := (Index(ns+skew, time.Duration(d)) + 1) * d
@@ -206,12 +179,8 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 					require.LessOrEqual(t, from, ns-int64(w)-skew)
 					require.Greater(t, from, ns-int64(w)-skew-g)
 				}
-				b, err := l.Textbook(now, w)
-				require.NoError(t, err)
-				to := (Index(ns, time.Duration(g)) + 1) * g
-				requireExact(t, l, b, to-int64(w)/g*g, to, 2*len(tiers)-1)
 				for right := fine; right <= top; right++ {
-					c := l.Append(nil, ns-int64(w), ns, fine, top, right)
+					c := cover.Append(Cover(nil), l.tiers, ns-int64(w), ns, fine, top, right)
 					rw := int64(l.At(right).Width)
 					requireExact(t, l, c, Index(ns-int64(w), time.Duration(g))*g, (Index(ns, time.Duration(rw))+1)*rw, 2*top-fine-right+1)
 				}
@@ -222,9 +191,9 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 
 func TestCoverIgnoresZoneAndMonotonicReading(t *testing.T) {
 	now := time.Now() // carries a monotonic reading
-	want, err := Default.Cover(now.Round(0), 24*time.Hour)
+	want, err := Default.Cover(now.Round(0), 24*time.Hour, 0)
 	require.NoError(t, err)
-	got, err := Default.Cover(now.In(time.FixedZone("", 5*3600+1800)), 24*time.Hour)
+	got, err := Default.Cover(now.In(time.FixedZone("", 5*3600+1800)), 24*time.Hour, 0)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
@@ -235,11 +204,11 @@ func TestCoverFarFromNow(t *testing.T) {
 		time.Date(1901, 5, 6, 7, 8, 9, 999999999, time.UTC),
 		time.Date(2038, 1, 19, 3, 14, 8, 0, time.UTC),
 		time.Date(2100, 2, 28, 23, 30, 33, 0, time.UTC),
-		MinTime, MaxTime.Add(-1),
+		cover.MinTime, cover.MaxTime.Add(-1),
 	} {
 		l := mustParse(t, "1ms:10ms, 1s:366d, 1m:366d, 1h:366d, 1d:366d")
 		for _, w := range []time.Duration{MinWindow, time.Minute, 24 * time.Hour, MaxWindow} {
-			c, err := l.Cover(now, w)
+			c, err := l.Cover(now, w, 0)
 			require.NoError(t, err)
 			fine, err := l.Finest(w)
 			require.NoError(t, err)
@@ -251,10 +220,8 @@ func TestCoverFarFromNow(t *testing.T) {
 			require.True(t, to.After(now))
 		}
 	}
-	for _, now := range []time.Time{{}, MinTime.Add(-1), MaxTime, time.Unix(1<<40, 0)} {
-		_, err := Default.Cover(now, time.Hour)
-		require.ErrorContains(t, err, "out of range")
-		_, err = Default.Textbook(now, time.Hour)
+	for _, now := range []time.Time{{}, cover.MinTime.Add(-1), cover.MaxTime, time.Unix(1<<40, 0)} {
+		_, err := Default.Cover(now, time.Hour, 0)
 		require.ErrorContains(t, err, "out of range")
 	}
 }
@@ -263,10 +230,10 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	now := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC).UnixNano()
 	buf := make(Cover, 0, 5)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		buf = Default.Append(buf[:0], now-int64(24*time.Hour), now, 0, 2, 2)
+		buf = cover.Append(buf[:0], Default.tiers, now-int64(24*time.Hour), now, 0, 2, 2)
 	}))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
-		_, _ = Default.Cover(time.Unix(0, now), 24*time.Hour)
+		_, _ = Default.Cover(time.Unix(0, now), 24*time.Hour, 0)
 	}), 1.0)
 }
 
@@ -284,7 +251,7 @@ func FuzzCover(f *testing.F) {
 			return
 		}
 		now := time.Unix(sec, nsec)
-		c, err := l.CoverWithin(now, time.Duration(window), time.Duration(skew))
+		c, err := l.Cover(now, time.Duration(window), time.Duration(skew))
 		if err != nil {
 			return
 		}
@@ -293,10 +260,6 @@ func FuzzCover(f *testing.F) {
 		g, d := l.At(fine).Width, l.At(l.Decision(time.Duration(window))).Width
 		ns := now.UnixNano()
 		requireExact(t, l, c, Index(ns-window-skew, g)*int64(g), (Index(ns+skew, d)+1)*int64(d), 3)
-		textbook, err := l.Textbook(now, time.Duration(window))
-		require.NoError(t, err)
-		to := (Index(ns, g) + 1) * int64(g)
-		requireExact(t, l, textbook, to-window/int64(g)*int64(g), to, 5)
 	})
 }
 
@@ -306,7 +269,7 @@ func BenchmarkAppend(b *testing.B) {
 	buf := make(Cover, 0, 5)
 	var reads int64
 	for b.Loop() {
-		buf = Default.Append(buf[:0], now-int64(24*time.Hour), now, 0, 2, 2)
+		buf = cover.Append(buf[:0], Default.tiers, now-int64(24*time.Hour), now, 0, 2, 2)
 		now += int64(time.Second)
 		reads += buf.Reads()
 	}

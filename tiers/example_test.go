@@ -12,7 +12,7 @@ import (
 // coarser buckets from there on.
 func ExampleLadder_Cover() {
 	now := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
-	cover, err := tiers.Default.Cover(now, 24*time.Hour)
+	cover, err := tiers.Default.Cover(now, 24*time.Hour, 0)
 	if err != nil {
 		log.Fatal(err)
 	}

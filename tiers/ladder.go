@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
-// What a ladder may be made of.
+// Bounds of a ladder and its windows.
 const (
 	MaxTiers  = 8                // tiers of a ladder, at most
 	MinWidth  = time.Millisecond // width of a tier, at least
@@ -18,7 +18,7 @@ const (
 	MaxWindow = 366 * 24 * time.Hour // also the longest that a tier is kept
 )
 
-// Tier is one rod of a [Ladder]: buckets of one width.
+// Tier is a rod of a [Ladder]: buckets of one width.
 type Tier struct {
 	Width time.Duration // length of a bucket
 	Keep  time.Duration // the longest window that may read this tier
@@ -28,13 +28,13 @@ type Tier struct {
 func (t Tier) String() string { return dur.Format(t.Width) + ":" + dur.Format(t.Keep) }
 
 // Ladder is the list of tiers that every hit of a key is added to, finest
-// first. It is immutable, small, and copied freely. The zero Ladder has no
-// tiers and covers no window; [Default] is where most programs start, [For]
-// fits a ladder to the windows that a program limits.
+// first. A Ladder is immutable, small, and copied freely. The zero Ladder has no
+// tiers and covers no window. Most programs use [Default], or [For] with the
+// windows that the program limits.
 //
-// Each tier more is one increment more per hit, and shortens covers. The tier
-// that a window's oldest bucket is read from is the error of its count: keep a
-// fine tier long for precision, short for memory.
+// Each further tier costs an increment per hit, and shortens covers. The width of
+// a window's oldest bucket is the error of the window's count: keep a fine tier
+// long for precision, short for memory.
 type Ladder struct{ tiers []Tier }
 
 // Default counts windows from a second to a day, exact to the second:
@@ -45,10 +45,10 @@ var Default = Ladder{[]Tier{
 	{time.Hour, 24 * time.Hour},
 }}
 
-// New checks tiers, finest first, and makes a ladder of them: one to eight,
-// each width at least a millisecond and a whole multiple of the one below,
-// each kept at least as long as its width and as the tier below, and at most
-// for 366 days. The error names the first value that breaks a rule.
+// New checks tiers, finest first, and makes a ladder: one to eight tiers, each
+// width at least a millisecond and a whole multiple of the finer width, each tier
+// kept at least as long as its width and as the finer tier, and at most for 366
+// days. The error names the first value that breaks a rule.
 func New(tiers ...Tier) (Ladder, error) {
 	if len(tiers) == 0 {
 		return Ladder{}, errors.New("tiers: a ladder needs at least one tier")
@@ -105,12 +105,12 @@ func Parse(s string) (Ladder, error) {
 	return New(tiers...)
 }
 
-// For is a ladder that is enough for these windows: a window below a minute is
-// counted in milliseconds (below 100 ms), hundredths (below 1 s) or tenths of a
-// second, a longer one exact to the second; above that come minutes, hours,
-// and beyond a day days, as far as a window has use for them. A window outside
-// [MinWindow] and [MaxWindow] is taken for the nearest that is allowed.
-// Without a window it is [Default].
+// For returns a ladder for the given windows: a window below a minute is counted
+// in milliseconds (below 100 ms), hundredths (below 1 s) or tenths of a second, a
+// longer window exact to the second. Minutes, hours, and beyond a day days follow
+// as far as a window has use for them. A window outside [MinWindow] and
+// [MaxWindow] is taken for the nearest window inside. Without a window the ladder
+// is [Default].
 func For(windows ...time.Duration) Ladder {
 	if len(windows) == 0 {
 		return Default
@@ -128,7 +128,7 @@ func For(windows ...time.Duration) Ladder {
 				keep = max(keep, w)
 			}
 		}
-		// A finer tier that lasts as long serves these windows already.
+		// A finer tier of the same Keep serves these windows already.
 		if keep > 0 && (len(tiers) == 0 || tiers[len(tiers)-1].Keep < keep) {
 			tiers = append(tiers, Tier{t.width, keep})
 		}
@@ -174,10 +174,10 @@ func (l Ladder) Buckets(t time.Time) []Bucket {
 	return buckets
 }
 
-// Finest is the number of the tier that the edge of a window is read from: the
-// finest that is kept for the whole window. Its width is the error of the
-// window's count. It is an error if no tier is kept that long, if the finest
-// that is is wider than the window, or if the window is shorter than 10 ms or
+// Finest returns the number of the finest tier that is kept for the whole window;
+// the window's oldest bucket is read there, and the width of the tier is the error
+// of the window's count. Finest returns an error if no tier is kept long enough, if
+// the tier is wider than the window, or if the window is shorter than 10 ms or
 // longer than 366 days.
 func (l Ladder) Finest(window time.Duration) (int, error) {
 	if window < MinWindow || window > MaxWindow {
@@ -195,8 +195,9 @@ func (l Ladder) Finest(window time.Duration) (int, error) {
 	return 0, fmt.Errorf("tiers: a window of %s is longer than any tier of ladder %q is kept", dur.Format(window), l)
 }
 
-// Decision is the number of the decision tier of a window: the coarsest that
-// is no wider than the window, the same at every moment; -1 if all are wider.
+// Decision returns the number of the decision tier of a window: the coarsest tier
+// no wider than the window, the same at every moment. Without such a tier the
+// number is -1.
 func (l Ladder) Decision(window time.Duration) int {
 	i := len(l.tiers) - 1
 	for i >= 0 && l.tiers[i].Width > window {

@@ -113,7 +113,7 @@ func TestFinestNamesTheWindow(t *testing.T) {
 	} {
 		_, err := l.Finest(window)
 		require.ErrorContains(t, err, want)
-		_, err = l.Cover(time.Unix(0, 0), window)
+		_, err = l.Cover(time.Unix(0, 0), window, 0)
 		require.ErrorContains(t, err, want)
 	}
 	_, err := (Ladder{}).Finest(time.Hour)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -22,12 +23,12 @@ func late(ctx context.Context, deadline time.Time) error {
 	return nil
 }
 
-var minUnix, maxUnix = tiers.MinTime.Unix(), tiers.MaxTime.Unix()
+var minUnix, maxUnix = cover.MinTime.Unix(), cover.MaxTime.Unix()
 
 // instant is t in nanoseconds since the Unix epoch.
 func instant(t time.Time) (int64, error) {
 	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
-		if err := tiers.CheckTime(t); err != nil {
+		if err := cover.CheckTime(t); err != nil {
 			return 0, fmt.Errorf("memory: %w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -107,7 +108,7 @@ func TestTheNewestMarkStays(t *testing.T) {
 	for _, row := range []struct {
 		now   time.Time
 		label int64
-	}{{noon, -1}, {noon, 1}, {noon, forever - 2}, {tiers.MinTime, tiers.MinTime.UnixNano()}, {tiers.MaxTime.Add(-day), tiers.MaxTime.UnixNano()}} {
+	}{{noon, -1}, {noon, 1}, {noon, forever - 2}, {cover.MinTime, cover.MinTime.UnixNano()}, {cover.MaxTime.Add(-day), cover.MaxTime.UnixNano()}} {
 		f := forgetting(fmt.Sprint(row.label), row.now)
 		f.Label = row.label
 		hit(t, s, f.Key, row.now)

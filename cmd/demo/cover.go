@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
@@ -57,11 +58,11 @@ type explained struct {
 func (c *coverCmd) Run(e *env) error {
 	at, window := time.Time(c.At), time.Duration(c.Window)
 	l := c.Ladder.orFor(window)
-	cover, err := l.CoverWithin(at, window, time.Duration(c.Skew))
+	cover, err := l.Cover(at, window, time.Duration(c.Skew))
 	if err != nil {
 		return usageError{err}
 	}
-	textbook, err := l.Textbook(at, window)
+	textbook, err := classic.TextbookCover(l, at, window)
 	if err != nil {
 		return usageError{err}
 	}

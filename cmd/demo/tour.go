@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/demo/internal/attack"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
@@ -35,11 +36,11 @@ func (*tourCmd) Run(e *env) error {
 // tourCover is the example of the textbooks.
 func tourCover(b *bytes.Buffer) error {
 	now := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
-	textbook, err := tiers.Default.Textbook(now, dur.Day)
+	textbook, err := classic.TextbookCover(tiers.Default, now, dur.Day)
 	if err != nil {
 		return err
 	}
-	cover, err := tiers.Default.Cover(now, dur.Day)
+	cover, err := tiers.Default.Cover(now, dur.Day, 0)
 	if err != nil {
 		return err
 	}

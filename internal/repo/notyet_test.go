@@ -22,7 +22,7 @@ var notYet = map[string]bound{
 	"cmd/demo/internal/compare/page": {10.2, 17},
 	"cmd/demo/internal/eventlog":     {7.2, 4},
 	"cmd/demo/internal/inspect":      {10.4, 5},
-	"cmd/demo/internal/replay":       {5.9, 7},
+	"cmd/demo/internal/replay":       {5.7, 7},
 	"cmd/demo/internal/stores":       {8.4, 21},
 	"counter":                        {9.2, 30},
 	"httplimit":                      {4.5, 6},
@@ -34,5 +34,4 @@ var notYet = map[string]bound{
 	"internal/script":                {9.6, 7},
 	"internal/servertest":            {8.9, 9},
 	"limiter":                        {4.1, 1},
-	"tiers":                          {7.5, 3},
 }

@@ -138,17 +138,13 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 // account counts buckets, those of the covers and those that were added to; on a
 // Redis that nobody else uses, the commands of the scripts.
 func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admitted func(uint32) bool) error {
-	per, slack := int64(a.limits[0].Per), int64(a.c.cfg.Skew)
-	fine, err := a.ladder.Finest(a.limits[0].Per)
-	if err != nil {
-		return err
-	}
-	top := a.ladder.Decision(a.limits[0].Per)
-	cover := make(tiers.Cover, 0, 2*tiers.MaxTiers)
 	var reads, writes, trips int64
 	for i, e := range log.events {
-		ns := e.at * 1000
-		reads += a.ladder.Append(cover, ns-per-slack, ns+slack, fine, top, top).Reads()
+		cover, err := a.ladder.Cover(time.UnixMicro(e.at), a.limits[0].Per, a.c.cfg.Skew)
+		if err != nil {
+			return err
+		}
+		reads += cover.Reads()
 		if admitted(uint32(i)) {
 			writes += int64(a.ladder.Len())
 		}

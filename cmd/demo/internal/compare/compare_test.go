@@ -100,7 +100,7 @@ func TestEdge(t *testing.T) {
 	require.Equal(t, 1.5, abacus.WritesPerEvent)
 	var reads int64
 	for _, d := range hits {
-		cover, err := tiers.Default.Cover(genBegin.Add(d), time.Minute)
+		cover, err := tiers.Default.Cover(genBegin.Add(d), time.Minute, 0)
 		require.NoError(t, err)
 		reads += cover.Reads()
 	}

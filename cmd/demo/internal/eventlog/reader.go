@@ -19,7 +19,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/cover"
 )
 
 // Event is a line of a log.
@@ -132,8 +132,8 @@ func (r *Reader) Waits() bool { return r.lines == nil || r.lines.waits() }
 
 // checkYear wants a time that buckets are numbered for.
 func checkYear(at time.Time) error {
-	if tiers.CheckTime(at) != nil {
-		return fmt.Errorf("year %d is out of range, want %d to %d", at.UTC().Year(), tiers.MinTime.Year(), tiers.MaxTime.Year()-1)
+	if cover.CheckTime(at) != nil {
+		return fmt.Errorf("year %d is out of range, want %d to %d", at.UTC().Year(), cover.MinTime.Year(), cover.MaxTime.Year()-1)
 	}
 	return nil
 }

@@ -45,7 +45,6 @@ type Replay struct {
 	newest  time.Time // of all events so far
 	keys    map[counter.Key]*history
 	reads   int64
-	cover   tiers.Cover // scratch
 	report  Report
 }
 
@@ -61,7 +60,6 @@ func New(cfg Config) (*Replay, error) {
 		cfg:   cfg,
 		judge: oracle.Judge{Ladder: cfg.Ladder, Skew: cfg.Skew},
 		keys:  map[counter.Key]*history{},
-		cover: make(tiers.Cover, 0, tiers.MaxTiers),
 	}
 	for _, limit := range cfg.Limits {
 		if _, err := cfg.Ladder.Finest(limit.Per); err != nil {
@@ -178,10 +176,8 @@ func (r *Replay) account(e *eventlog.Event) {
 		r.newest = e.At
 	}
 	r.report.runsBack = max(r.report.runsBack, r.newest.Sub(e.At))
-	ns, slack := e.At.UnixNano(), int64(r.cfg.Skew)
 	for _, limit := range r.cfg.Limits {
-		fine, _ := r.cfg.Ladder.Finest(limit.Per) // New has seen to it
-		top := r.cfg.Ladder.Decision(limit.Per)
-		r.reads += r.cfg.Ladder.Append(r.cover[:0], ns-int64(limit.Per)-slack, ns+slack, fine, top, top).Reads()
+		cover, _ := r.cfg.Ladder.Cover(e.At, limit.Per, r.cfg.Skew) // New and the reader have checked the arguments
+		r.reads += cover.Reads()
 	}
 }
