@@ -12,8 +12,8 @@ import (
 	"github.com/abacus-go/abacus/internal/history"
 )
 
-// caller is one clock of a process and the counters that go by it, on which
-// several goroutines call.
+// caller is a clock of a process and the counters that go by the clock. Several
+// goroutines call at once.
 type caller struct {
 	job      *job
 	number   int
@@ -101,8 +101,8 @@ func (c *caller) run(number int, stop <-chan struct{}) {
 	}
 }
 
-// comes is when a member of the crowd comes, from the end of a bucket on: crowds
-// stand astride it, more or less closely, or all in the next one.
+// comes is the time of a crowd's member, from the end of a bucket on: crowds stand
+// astride the end, more or less closely, or all in the next bucket.
 func comes(rng *rand.Rand, end int64) time.Duration {
 	around := func(spread time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(2*spread))) - spread }
 	switch end / int64(crowdEvery) % 3 {

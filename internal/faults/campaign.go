@@ -9,16 +9,16 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// callersEach is how many clocks a process has.
+// callersEach is the number of clocks of a process.
 const callersEach = 4
 
-// campaign is one run: some worlds, side by side.
+// campaign is a run of some worlds, side by side.
 type campaign struct {
 	seed  uint64
 	rate  float64       // calls a second, in all
 	calm  time.Duration // between two faults of a world, in the mean
 	plant string        // see [plants]
-	only  string        // the one world that there is; empty: all
+	only  string        // name of the only world; empty: all worlds
 
 	stage    *servertest.Stage
 	ctx      context.Context // done when no more calls are to be made
@@ -28,8 +28,8 @@ type campaign struct {
 	took     time.Duration
 }
 
-// theWorlds are the stores: those that lose nothing, so that every window is
-// within what is promised, and those that lose their buckets now and then.
+// theWorlds are the stores: stores that lose nothing, so that every window is
+// within the promise, and stores that lose their buckets now and then.
 var theWorlds = []world{
 	{name: "memcached", crew: 3, share: 0.22},
 	{name: "memcached that loses", crew: 2, share: 0.12, losing: true},
@@ -58,7 +58,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 			c.worlds = append(c.worlds, w)
 		}
 	}
-	// The stage's failures end a goroutine: not this one.
+	// A failure of the stage ends a goroutine, but not this goroutine.
 	c.inParallel(func(w *world) error { return w.open() })
 	if err := c.stage.Err(); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (c *campaign) sleep(d time.Duration) {
 	}
 }
 
-// watchClock returns a function that notes it as an error when the clock of the
+// watchClock returns a function that reports an error when the clock of the
 // machine, the true time of the campaign, has been stepped.
 func watchClock(c *campaign) func() {
 	last := time.Now()

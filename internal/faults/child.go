@@ -17,18 +17,18 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 )
 
-// childVariable is set in the environment of the processes that a campaign
-// starts: they are the same program.
+// childVariable is set in the environment of the processes of a campaign, which run
+// the same program.
 const childVariable = "ABACUS_FAULTS_CHILD"
 
-// plants are breaks that a test plants into the store of a process, to see that
-// the campaign finds them.
+// plants are breaks that a test plants into the store of a process, to prove that
+// the campaign finds breaks.
 var plants = map[string]func(backend.Store) backend.Store{}
 
-// isChild tells whether this process is one that a campaign has started.
+// isChild tells whether a campaign has started this process.
 func isChild() bool { return os.Getenv(childVariable) != "" }
 
-// child does the job that stands in its input, and ends the process.
+// child does the job in its input, and ends the process.
 func child() {
 	t := &teller{out: os.Stdout}
 	if err := serve(t, bufio.NewReader(os.Stdin)); err != nil {
@@ -69,7 +69,7 @@ func serve(t *teller, in *bufio.Reader) error {
 			running.Go(func() { c.run(i, stop) })
 		}
 	}
-	// What is told regularly bounds what may still be told: see line.At.
+	// A regular line bounds the time of later lines: see line.At.
 	running.Go(func() {
 		for {
 			select {
@@ -104,7 +104,7 @@ func serve(t *teller, in *bufio.Reader) error {
 	return nil
 }
 
-// endTime is how long what was begun may take to end.
+// endTime bounds the end of calls under way.
 const endTime = 10 * time.Second
 
 // awaitEnd waits until there are no more goroutines than before, and returns how

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// clock is a caller's own clock, counter.Config.Now. It is off from the clock
-// of the machine, which is the true time of the campaign, by an offset that can
-// step and drift. It knows which reading was made when.
+// clock is a caller's own clock, counter.Config.Now. The distance to the clock of
+// the machine, the true time of the campaign, is an offset that can step and drift.
+// A clock keeps the time of each of its readings.
 type clock struct {
 	pause func(*rand.Rand) time.Duration // how long the reader stands still after a reading
 
@@ -20,8 +20,8 @@ type clock struct {
 	paused   int64
 }
 
-// segment is a stretch of time in which the offset changes at one rate, until it
-// has reached an end.
+// segment is a stretch of time in which the offset changes at a constant rate, up
+// to an end.
 type segment struct {
 	from        int64 // true time
 	offset, end int64 // nanoseconds
@@ -67,15 +67,15 @@ func (c *clock) Now() time.Time {
 	}
 	c.mu.Unlock()
 	if wait > 0 {
-		// The process loses its processor between reading the clock and using
-		// the reading: nothing keeps that from happening.
+		// The process loses its processor between reading the clock and using the
+		// reading: nothing prevents such a pause.
 		time.Sleep(wait)
 	}
 	return time.Unix(0, label)
 }
 
-// read is the instant in true time, not before from, at which the clock read
-// label; 0 if it never did.
+// read returns the instant in true time, not before from, at which the clock read
+// label; 0 without such a reading.
 func (c *clock) read(label, from int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,9 +87,8 @@ func (c *clock) read(label, from int64) int64 {
 	return 0
 }
 
-// span is the least and the greatest that the clock could have read from one
-// instant in true time to another, and the largest offset that it had meanwhile,
-// either way.
+// span returns the least and the greatest possible reading of the clock between two
+// instants in true time, and the largest offset meanwhile, either way.
 func (c *clock) span(from, to int64) (lo, hi, off int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +115,7 @@ func (c *clock) span(from, to int64) (lo, hi, off int64) {
 	return lo, hi, off
 }
 
-// pauses is how often the reader has stood still.
+// pauses counts the pauses of the reader.
 func (c *clock) pauses() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

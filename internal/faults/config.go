@@ -8,15 +8,15 @@ import (
 	"github.com/abacus-go/abacus/internal/history"
 )
 
-// What clocks may be apart on a store that is shared, and how long one try by
-// ticket may last: the defaults of counter.Config.
+// Distance of clocks on a shared store, and longest time of a try by ticket: the
+// defaults of counter.Config.
 const (
 	skew   = 100 * time.Millisecond
 	settle = 250 * time.Millisecond
 )
 
-// late is how long a store may still do what it was asked by a call that has
-// failed: as long as servers and links stand still, and some more.
+// late bounds the time in which a store may execute the requests of a failed call:
+// the pauses of servers and links, and some more.
 const late = 4 * time.Second
 
 // worldKind is the store of a world: memcached, redis or memory.
@@ -25,8 +25,8 @@ func worldKind(world string) string {
 	return kind
 }
 
-// counterConfig is that of a counter of c on a ladder: alike in all callers but
-// for the clock and the patience.
+// counterConfig returns the Config of a counter of c on a ladder: alike in all
+// callers but for the clock and the patience.
 func counterConfig(c *caller, ladder int) counter.Config {
 	if worldKind(c.job.World) == "memory" {
 		return counter.Config{Ladder: ladders[ladder], Now: c.clock.Now}
@@ -34,7 +34,7 @@ func counterConfig(c *caller, ladder int) counter.Config {
 	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Patience: c.timeout, Now: c.clock.Now}
 }
 
-// checkConfig is what the checker of a world knows of its counters.
+// checkConfig returns the checker's knowledge of the counters of a world.
 func checkConfig(world string, ladder int) history.Config {
 	cfg := history.Config{Ladder: ladders[ladder], Late: late}
 	switch worldKind(world) {

@@ -13,7 +13,7 @@ type kind struct {
 	name   string
 	means  string // for the page
 	breaks string // the condition of a promise that does not hold meanwhile; for the page
-	weight int    // how often it comes beside others
+	weight int    // frequency beside other faults
 	where  func(w *world) bool
 	severs bool
 	loses  bool
@@ -30,8 +30,7 @@ func onLosing(w *world) bool  { return w.losing }
 func keepsData(w *world) bool { return onRedis(w) && !w.losing }
 func none(*world) bool        { return false }
 
-// short is a time that some calls outlast and some do not; long is one that none
-// does.
+// short is a time that some calls outlast; long is a time that no call outlasts.
 func short(rng *rand.Rand) time.Duration {
 	return 10*time.Millisecond + time.Duration(rng.Int64N(int64(400*time.Millisecond)))
 }
@@ -157,7 +156,7 @@ var kinds = []kind{
 		}},
 }
 
-// within is an offset that two callers may have, either of them.
+// within returns an offset that two callers may have at once.
 func within(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.Int64N(int64(skew)+1)) - skew/2
 }
@@ -169,7 +168,7 @@ func (p *process) tellClock(o order) {
 	}
 }
 
-// must sends a command to the server, which must do it.
+// must sends a command to the server; an error ends the campaign.
 func (w *world) must(request, end string) {
 	answer, err := w.ask(request, "\r\n")
 	if err == nil && len(answer) < len(end) || err == nil && answer[:len(end)] != end {

@@ -1,16 +1,15 @@
 // Command faults lets callers count on real servers, lets faults come upon the
-// servers, the links and the callers, and checks everything that the callers
-// did and heard against the promises of docs/guarantees.md. It writes
-// docs/reliability.md.
+// servers, the links and the callers, and checks all calls and answers against the
+// promises of docs/guarantees.md. The result goes into docs/reliability.md.
 //
 //	go run ./internal/faults --for 10m
 //	go run ./internal/faults --for 1h --write docs/reliability.md   what make faults FOR=1h does
 //	go run ./internal/faults --seed 7 --only redis                  faults and calls of a run, again
 //
-// It starts memcached and Redis, which must be installed, and the callers,
-// which are further processes of this program. It exits with 0 if all promises
-// held, 1 if one was broken or the campaign could not be run, 2 if it was called
-// wrongly, and 130 if it was interrupted; what was found until then is printed.
+// The program starts memcached and Redis, which must be installed, and the callers,
+// further processes of the same program. The exit code is 0 if all promises held, 1
+// for a broken promise or a campaign that could not be run, 2 for wrong arguments,
+// and 130 after an interrupt, with the findings so far printed.
 package main
 
 import (

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parentVariable makes the test binary run a campaign, and print the ids of the
-// processes that it has started.
+// parentVariable makes the test binary run a campaign, and print the ids of its
+// processes.
 const parentVariable = "ABACUS_FAULTS_PARENT"
 
 func parent() {

@@ -10,9 +10,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// ladders are those of the campaign: one for windows that roll over many times
-// in a short run, one for windows of an hour, and one that keeps nothing for
-// longer than its windows need, so that whatever is dropped too early is missed.
+// ladders of the campaign: for windows that roll over many times in a short run,
+// for windows of an hour, and with no Keep longer than the windows need, so that a
+// bucket dropped too early is missed.
 var ladders = [3]tiers.Ladder{
 	mustLadder("100ms:10s, 1s:1m, 10s:1m"),
 	mustLadder("1s:1h, 1m:1h"),
@@ -49,9 +49,9 @@ func menu(limits ...string) (all []counter.Limits) {
 	return all
 }
 
-// groups are what is hit. Limits differ by call, so that callers of one key go
-// by different ones. Most windows are short, and asked for much more than they
-// have room for: a window that is not full proves nothing.
+// groups are the keys of the campaign. Limits differ by call, so that the callers
+// of a key go by different limits. Most windows are short, and the demand is far
+// above their room: a window that is not full proves nothing.
 var groups = []group{
 	{name: "hot", share: 28, keys: 3, limits: menu("5/2s", "5/2s, 20/10s", "20/10s, 30/1m", "3/2s, 30/1m")},
 	{name: "warm", share: 16, keys: 8, limits: menu("4/2s", "4/2s, 12/10s", "12/10s")},
@@ -63,12 +63,12 @@ var groups = []group{
 	{name: "beyond", share: 4, keys: 2, limits: menu("5/2s", "5/2s, 20/10s"), beyond: true},
 }
 
-// crowdEvery is how often a crowd comes to some fresh keys, at the end of a bucket
-// of every tier that is no wider.
+// crowdEvery is the time between two crowds on some fresh keys, at the end of a
+// bucket of every tier no wider.
 const crowdEvery = 2 * time.Second
 
-// crowdLimits are those of the crowd's keys: many racers for few places, and for
-// one, under limits that differ.
+// crowdLimits are the limits of the crowd's keys: many racers for few places, and
+// for a single place, under limits that differ.
 var crowdLimits = [...][]counter.Limits{
 	menu("7/10s", "7/10s, 7/2s", "7/2s"),
 	menu("1/10s", "3/2s, 1/10s", "2/1s, 1/10s"),
@@ -83,7 +83,7 @@ func crowd(rng *rand.Rand, prefix string, end int64) plan {
 	return plan{kind: history.Take, n: 1, asks: []ask{{key, crowdLimits[i][rng.IntN(len(crowdLimits[i]))]}}}
 }
 
-// plan is one call that a caller is about to make.
+// plan is a call that a caller is about to make.
 type plan struct {
 	kind   history.Kind
 	ladder int

@@ -259,7 +259,7 @@ func (c *campaign) leftover() string {
 	)
 }
 
-// calls is how many calls were made.
+// calls counts the calls of all worlds.
 func (c *campaign) calls() (n int64) {
 	for _, w := range c.worlds {
 		w.mu.Lock()
@@ -269,7 +269,7 @@ func (c *campaign) calls() (n int64) {
 	return n
 }
 
-// faults is how many faults came, of one kind or of all.
+// faults counts the faults of a kind, or of all kinds.
 func (c *campaign) faults(name string) (n int64) {
 	for _, w := range c.worlds {
 		w.mu.Lock()
@@ -283,7 +283,7 @@ func (c *campaign) faults(name string) (n int64) {
 	return n
 }
 
-// bad is how many breaks of the promises there are.
+// bad counts the breaks of the promises.
 func (c *campaign) bad() (n int64) {
 	for _, w := range c.worlds {
 		n += w.report().Bad

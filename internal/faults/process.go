@@ -20,10 +20,10 @@ type process struct {
 	link   *servertest.Proxy // to the server; nil for a store in the process
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	gone   chan struct{} // closed when all that it has told is noted, and it is dead
+	gone   chan struct{} // closed when the process is dead and all its lines are noted
 
 	// The world's mu guards these.
-	at     int64                    // no call that it tells of later began before
+	at     int64                    // lower bound of the begin of all calls in later lines
 	open   map[uint64]*history.Call // calls that have begun
 	begun  map[uint64]*call         // and what was told of them
 	pauses []pause
@@ -34,7 +34,7 @@ type process struct {
 // pause is a time in which a process stood still.
 type pause struct{ from, to int64 }
 
-// start starts a process of the world, with a number that no other one has.
+// start starts a process of the world, with a number of its own.
 func (w *world) start(link *servertest.Proxy) error {
 	w.mu.Lock()
 	w.started++
@@ -74,8 +74,7 @@ func (w *world) start(link *servertest.Proxy) error {
 	return p.order(j)
 }
 
-// order hands the process its job or an order. A process that is dead, or about
-// to be, gets none.
+// order hands the process its job or an order. A dead or dying process gets none.
 func (p *process) order(o any) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -129,7 +128,7 @@ func (p *process) stop(d time.Duration) {
 	p.world.mu.Unlock()
 }
 
-// kill kills the process, and waits until all that it told is noted.
+// kill kills the process, and waits until all its lines are noted.
 func (p *process) kill() {
 	p.world.mu.Lock()
 	p.killed = true

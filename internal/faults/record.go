@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/internal/history"
 )
 
-// job is what a process is told when it begins: the first line of its input.
+// job is the first line of a process's input.
 type job struct {
 	World   string
 	Process int
@@ -24,7 +24,7 @@ type job struct {
 	Skew    time.Duration // what clocks may be apart
 }
 
-// order is what a process is told later.
+// order is a later line of a process's input.
 type order struct {
 	Caller    int           `json:"c,omitempty"`
 	Offset    time.Duration `json:"o,omitempty"` // of its clock
@@ -33,18 +33,18 @@ type order struct {
 	Stop      bool          `json:"s,omitempty"`
 }
 
-// line is what a process tells. It is written whole, by one write to a pipe
-// that is shorter than what a pipe takes at once: a process that is killed
-// loses what it has not said yet, and no part of a line.
+// line is a line of a process's output. A process writes a line by a single write
+// to a pipe, shorter than the pipe's atomic size: a kill loses whole lines, never a
+// part of a line.
 type line struct {
 	At    int64      `json:"t"`           // true time: no call that the process tells of later began before
-	Begin *call      `json:"b,omitempty"` // of this call, all that is known before it
+	Begin *call      `json:"b,omitempty"` // of this call, all that is known at its begin
 	End   *answer    `json:"e,omitempty"`
 	Done  *leftovers `json:"d,omitempty"` // the process has ended all it had begun
 	Error string     `json:"x,omitempty"` // the process cannot go on
 }
 
-// call is a call as it begins. The names of its limits are those of [menu].
+// call is a call as it begins. The names of its limits come from [menu].
 type call struct {
 	ID      uint64       `json:"i"`
 	Kind    history.Kind `json:"k"`
@@ -61,7 +61,7 @@ type ask struct {
 	Limits counter.Limits `json:"l,omitempty"`
 }
 
-// answer is what became of a call.
+// answer is the result of a call.
 type answer struct {
 	ID        uint64          `json:"i"`
 	Outcome   history.Outcome `json:"o"`
@@ -77,7 +77,7 @@ type answer struct {
 	Paused    bool            `json:"p,omitempty"` // the caller stood still after reading its clock
 }
 
-// leftovers is what a process has when all that it had is closed.
+// leftovers counts the resources of a process after all stores are closed.
 type leftovers struct {
 	Before, After int // goroutines
 	Pauses        int64
@@ -90,7 +90,7 @@ type teller struct {
 	out *os.File
 }
 
-// tell writes l, and returns the instant that it has.
+// tell writes l, and returns the instant of l.
 func (t *teller) tell(l *line) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

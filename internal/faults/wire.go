@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// The few commands that the campaign sends, it sends by hand, on connections of
-// their own.
+// The few commands of the campaign are sent by hand, on connections of their own.
 
-// ask sends a line to the server and reads its answer up to one of the ends.
+// ask sends a line to the server and reads the answer up to an end out of ends.
 func (w *world) ask(request string, ends ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", w.server.Addr, 5*time.Second)
 	if err != nil {
@@ -42,7 +41,7 @@ func (w *world) ask(request string, ends ...string) (string, error) {
 	}
 }
 
-// connections is how many connections the server has, besides that which asks.
+// connections counts the connections of the server, besides the asking connection.
 func (w *world) connections() (int, error) {
 	request, end, pattern := "stats", "END\r\n", regexp.MustCompile(`STAT curr_connections (\d+)`)
 	if worldKind(w.name) == "redis" {

@@ -12,8 +12,8 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// world is a store, its callers, and the faults that come upon them. Nothing
-// goes from one world to another.
+// world is a store, its callers, and the faults that come upon them. Nothing goes
+// from a world to another.
 type world struct {
 	campaign *campaign
 	name     string
@@ -21,7 +21,7 @@ type world struct {
 	prefix   string  // of its keys
 	share    float64 // of all calls
 	crew     int     // processes at a time
-	losing   bool    // its store loses its buckets now and then
+	losing   bool    // the store loses its buckets now and then
 	server   *servertest.Server
 	idle     int // connections to the server before there were callers
 
@@ -34,14 +34,14 @@ type world struct {
 	calls     int64
 	failed    int64
 	slowest   latency // of calls whose process did not stand still meanwhile
-	overdue   int64   // of them, those that took longer than their Timeout and a taking back
+	overdue   int64   // calls longer than their Timeout and a taking back
 	left      leftover
 }
 
-// latency is how long a call took, and how long it might have.
+// latency is the duration of a call, and its bound.
 type latency struct{ took, timeout time.Duration }
 
-// leftover is what a world leaves behind.
+// leftover counts the resources that a world leaves behind.
 type leftover struct {
 	ended      int // processes that ended by themselves
 	goroutines int // more than before, in all of them
@@ -63,7 +63,8 @@ func (w *world) open() error {
 		if w.losing {
 			w.server = servertest.StartRedis(stage)
 		} else {
-			// What was answered is on disk: a server that is killed loses none of it.
+			// Every answer is on disk first: a killed server loses nothing that was
+			// answered.
 			w.server = servertest.StartRedis(stage, "--appendonly", "yes", "--appendfsync", "always")
 		}
 	}
@@ -124,11 +125,11 @@ func (w *world) note(p *process, l *line) {
 	}
 }
 
-// slack is what a busy machine may add to a deadline before the page says so.
+// slack is the delay by a busy machine beyond a deadline that the page accepts.
 const slack = 50 * time.Millisecond
 
-// time notes how long a call took. A process that stands still keeps no deadline,
-// a Forget has one of its own, and a store in the process needs none.
+// time notes the duration of a call. A process that stands still keeps no deadline,
+// a Forget has a deadline of its own, and a store in the process needs none.
 func (w *world) time(p *process, c *history.Call, l latency) {
 	if w.server == nil || c.Paused || c.Kind == history.Forget {
 		return
@@ -146,7 +147,7 @@ func (w *world) time(p *process, c *history.Call, l latency) {
 	}
 }
 
-// bury takes p, which is dead, off the world. What it had begun may have
+// bury takes the dead process p off the world. The calls that p had begun may have
 // happened.
 func (w *world) bury(p *process) {
 	w.mu.Lock()
@@ -165,8 +166,7 @@ func (w *world) bury(p *process) {
 	}
 }
 
-// begin notes a fault that is about to come, of which only the duration is not
-// known yet.
+// begin notes a fault that is about to come, with a duration still unknown.
 func (w *world) begin(name string, severs, loses bool) *history.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +206,7 @@ func (w *world) check() {
 	}
 }
 
-// report is what the checkers have found so far.
+// report returns the findings of the checkers so far.
 func (w *world) report() *history.Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()

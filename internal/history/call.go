@@ -1,4 +1,4 @@
-// Package history checks what many callers of a store did and heard, against
+// Package history checks the calls and answers of many callers of a store against
 // four promises of docs/guarantees.md:
 //
 //  1. The label of an admitted hit is a reading of the caller's clock between
@@ -6,14 +6,13 @@
 //  2. No window of a limit's Per holds more than Max of admitted hits, by their
 //     labels as read and by the instants in true time at which the labels were
 //     read.
-//  3. A call that begins after an admitted one has returned counts its hits.
+//  3. A call that begins after the return of an admitted call counts its hits.
 //  4. A denial has its reason: hits that were admitted, added or under way, as
 //     many as leave no room.
 //
-// Where a history leaves open whether something happened (a refund that failed,
-// a call of a process that was killed), every rule assumes what explains the
-// history: a [Finding] is a break, whatever happened. The package is pure: it
-// has no clock, and reads and writes nothing.
+// Where a history leaves open whether something happened (a refund that failed, a
+// call of a process that was killed), every rule assumes the explanation: a
+// [Finding] is a break in any case. The package is pure: no clock, no I/O.
 package history
 
 import (
@@ -38,7 +37,7 @@ const (
 	Kinds // number of kinds
 )
 
-// Outcome is what a caller knows of its [Call].
+// Outcome is the result of a [Call] as its caller knows it.
 type Outcome uint8
 
 // The outcomes of a call.
@@ -49,9 +48,8 @@ const (
 	Done                  // a Take or a Peek that was allowed, any other call that succeeded
 )
 
-// Call is one call of a Counter. Instants are nanoseconds since 1970: of true
-// time, which is one clock for the whole history, or as a caller's own clock
-// read.
+// Call is a call of a Counter. Instants are nanoseconds since 1970: of true time, a
+// single clock for the whole history, or as a caller's own clock read.
 type Call struct {
 	ID              uint64
 	Kind            Kind
@@ -60,7 +58,7 @@ type Call struct {
 
 	Began, Ended int64 // true time; of an Open call Ended is when its process was dead
 	Lo, Hi       int64 // the least and the greatest reading of the caller's clock between the two
-	Paused       bool  // the caller stood still in the middle, as a process does that loses its processor
+	Paused       bool  // the caller stood still in the middle, like a process without a processor
 	Beyond       bool  // the clock was further off than the promises allow at some time of the call
 
 	N     int64
@@ -74,7 +72,7 @@ type Call struct {
 	High      int64   // of a Count
 }
 
-// Ask is one key of a [Call], and the limits that it was asked under.
+// Ask is a key of a [Call], with the limits of the call.
 type Ask struct {
 	Key    string
 	Limits []counter.Limit
@@ -89,19 +87,19 @@ type Fault struct {
 	Loses    bool // the store lost its buckets
 }
 
-// Config is what the calls of a history have in common.
+// Config is common to all calls of a history.
 type Config struct {
 	Ladder tiers.Ladder
 	Skew   time.Duration // how far apart two callers' clocks are, at most, unless a call is Beyond
 	Settle time.Duration // by ticket: counter.Config.Settle; 0 with an atomic step
 	Ticket bool          // the store has no atomic step: denied calls add and take back
 
-	// Remember is how long a process may answer by a denial that it remembers:
-	// what was the reason then is a reason still.
+	// Remember is the time for which a process may answer by a remembered denial:
+	// the reason of the denial holds for as long.
 	Remember time.Duration
 
-	// Late is how long after a call has failed, or its process has died, the
-	// store may still do what it was asked.
+	// Late is the time after a failed call, or the death of its process, in which
+	// the store may still execute the request.
 	Late time.Duration
 }
 
@@ -111,10 +109,10 @@ const far = math.MaxInt64
 // record is a Call with what became of it later.
 type record struct {
 	*Call
-	gone int64 // when a Refund of it began: it need not be counted from then on
-	back int64 // when one had succeeded: it may not be counted from then on
+	gone int64 // begin of a Refund of the hit: from then on the hit need not be counted
+	back int64 // success of a Refund: from then on the hit may not be counted
 
-	refund *Call // the Refund of it, if there is one
+	refund *Call // the Refund of the call, if there is any
 
 	disturbed, severed answer // of Checker.disturbed
 }
@@ -145,12 +143,12 @@ func (r *record) labels() (lo, hi int64) {
 	return r.Lo, r.Hi
 }
 
-// hit is what a Call did to one of its keys.
+// hit is the effect of a Call on a key.
 type hit struct {
 	*record
-	forgotten int64 // when a Forget of the key began that may have come upon it
-	erased    int64 // when one had succeeded that came after it
-	marked    bool  // a Forget came after it, or so shortly before that a Refund of it may do nothing
+	forgotten int64 // begin of a Forget of the key that may have come upon the hit
+	erased    int64 // success of a Forget after the hit
+	marked    bool  // a Forget came after the hit, or so shortly before that a Refund of the hit may do nothing
 }
 
 // goneAt is the instant from which on h need not be counted.
@@ -164,7 +162,7 @@ func (h *hit) backAt() int64 {
 	return min(h.back, h.erased)
 }
 
-// weight is what h weighs for certain, at an instant after its call.
+// weight returns the certain weight of h at an instant after the call.
 func (h *hit) weight(now int64) int64 {
 	if h.goneAt() <= now {
 		return 0

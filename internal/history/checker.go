@@ -8,9 +8,9 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Checker checks a history while it goes on, and forgets what is too old to
-// matter. It is given every call by Call and every fault by Fault, and looks at
-// them in Advance. It is not for use by several goroutines.
+// Checker checks a growing history, and forgets calls too old to matter. Call hands
+// over every call and Fault every fault; Advance checks. A Checker is not for use
+// by several goroutines.
 type Checker struct {
 	Report Report
 
@@ -28,7 +28,7 @@ func New(cfg Config) *Checker {
 	return &Checker{cfg: cfg, keys: map[string]*key{}, takes: map[uint64]*record{}}
 }
 
-// key is what a Checker knows of one key.
+// key is the state of a key in a Checker.
 type key struct {
 	name    string
 	calls   []*hit // that add
@@ -59,8 +59,8 @@ func (c *Checker) Fault(f Fault) {
 	}
 }
 
-// Call tells c of a call. The calls may come in any order, but that a Refund
-// comes after its Take.
+// Call hands a call to c. The calls may come in any order, but a Refund comes after
+// its Take.
 func (c *Checker) Call(call *Call) {
 	r := &record{Call: call, gone: far, back: far}
 	c.Report.count(call)
@@ -101,12 +101,12 @@ func (c *Checker) Call(call *Call) {
 	}
 }
 
-// forget writes into h what the Forget f may have done to it. A hit that is
-// under way at that moment can be half forgotten.
+// forget writes into h the possible effect of the Forget f. A hit under way at that
+// moment can be half forgotten.
 func (c *Checker) forget(h, f *hit) {
 	end := c.end(f.Call)
-	// A Forget is remembered by its label, or by the bucket that holds it: a hit of
-	// the same time cannot be told from one that was forgotten.
+	// A Forget is remembered by its label, or by the label's bucket: a hit of the
+	// same time looks like a forgotten hit.
 	coarsest := c.cfg.Ladder.At(c.cfg.Ladder.Len() - 1).Width
 	h.marked = h.marked || h.Began-int64(coarsest+2*c.cfg.Skew) <= end
 	if h.Began > end {
@@ -118,7 +118,7 @@ func (c *Checker) forget(h, f *hit) {
 	}
 }
 
-// Advance looks at all calls that ended before upTo. No call or fault that began
+// Advance checks all calls that ended before upTo. No call or fault that began
 // before upTo may be missing.
 func (c *Checker) Advance(upTo int64) {
 	sort.Slice(c.waiting, func(i, j int) bool { return c.waiting[i].Ended < c.waiting[j].Ended })
@@ -150,9 +150,9 @@ func (c *Checker) label(r *record) {
 	}
 }
 
-// reach is how long before a call something of a window of length per can
-// matter to it: the bucket that the window's edge stands in, clocks that are
-// apart, and a store that is late.
+// reach is the time before a call in which an event can matter to a window of
+// length per: the bucket at the window's edge, clocks that are apart, and a late
+// store.
 func (c *Checker) reach(per time.Duration) int64 {
 	return int64(per+c.widest(per)+2*c.cfg.Skew+2*c.cfg.Settle+c.cfg.Late+c.cfg.Remember) + int64(time.Second)
 }
@@ -184,7 +184,7 @@ func (c *Checker) taint(k *key, at int64, per time.Duration) bool {
 	return false
 }
 
-// end is when the store had done all that it was asked by a call.
+// end returns the instant at which the store had executed all requests of a call.
 func (c *Checker) end(call *Call) int64 {
 	if call.Outcome == Failed || call.Outcome == Open {
 		return call.Ended + int64(c.cfg.Late)
@@ -192,9 +192,10 @@ func (c *Checker) end(call *Call) int64 {
 	return call.Ended
 }
 
-// halves is how many hits of k may be missing since a Forget, between two
-// instants, came upon calls that were under way on a store without an atomic
-// step: such a call takes back, of what it had added before, what came after.
+// halves bounds the hits of k that may be missing since a Forget, between two
+// instants, came upon calls under way on a store without an atomic step: such a
+// call takes back from the buckets of its additions, where later hits may stand
+// now.
 func (c *Checker) halves(k *key, from, to int64) (n int64) {
 	if !c.cfg.Ticket || len(k.forgets) == 0 {
 		return 0
@@ -215,7 +216,7 @@ func (c *Checker) halves(k *key, from, to int64) (n int64) {
 	return n
 }
 
-// lost is how often the store lost its buckets in a time.
+// lost counts the losses of the store's buckets in a span of time.
 func (c *Checker) lost(from, to int64) int64 {
 	var n int64
 	for _, s := range c.losses {

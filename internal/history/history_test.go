@@ -256,7 +256,7 @@ func TestReasonsOfADenial(t *testing.T) {
 		var want [Reasons]int64
 		want[c.want]++
 		for _, call := range c.all {
-			if call.Outcome == Denied { // it has no reason but the other, if they meet
+			if call.Outcome == Denied { // no reason but the other call, if the two meet
 				if c.cfg.Ticket && call.Ended > denied.Began {
 					want[UnderWay]++
 				} else {

@@ -8,17 +8,17 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Rule 2. A line holds the hits of a key that were admitted under a limit, and on
-// a store with an atomic step also those under one that is at least as strict:
-// less in a longer window. Whichever of them was counted last was admitted by
-// Max at most, and counted all others in a window of Per before its label. By
-// ticket that holds for the hits under the limit itself alone: a limit with a
-// longer window can have its tickets from another tier, and two callers who are
-// under way at once, each under one of the two, need not see each other.
+// Rule 2. A line holds the hits of a key that were admitted under a limit, and on a
+// store with an atomic step also the hits under a limit at least as strict: less in
+// a longer window. The hit that was counted last was admitted by Max at most, and
+// counted all other hits in a window of Per before its label. By ticket the
+// argument holds only for hits under the limit itself: a limit with a longer window
+// can have its tickets from another tier, and two callers under way at once, each
+// under a limit of its own, need not see each other.
 //
-// A hit is put in when its call has ended. The hits that are in then, and of
-// which no refund has begun, were all counted at one time; so their weight is at
-// most Max in any window, however the calls overlapped.
+// A hit is put in when its call has ended. All hits in the line without a begun
+// refund were counted at the same time; so their weight is at most Max in any
+// window, however the calls overlapped.
 type line struct {
 	byLabel, byTrue []*hit
 }
@@ -79,8 +79,7 @@ func (c *Checker) under(r *record, key string, limit counter.Limit) bool {
 	return false
 }
 
-// over puts the admitted call r into its lines, and looks at the windows that
-// hold it.
+// over puts the admitted call r into its lines, and checks the windows around r.
 func (c *Checker) over(r *record) {
 	for _, ask := range r.Asks {
 		k := c.key(ask.Key)
@@ -100,7 +99,7 @@ func (c *Checker) over(r *record) {
 	}
 }
 
-// find is what the call r did to k.
+// find returns the hit of the call r on k.
 func (k *key) find(r *record) *hit {
 	for i := len(k.calls) - 1; i >= 0; i-- {
 		if k.calls[i].record == r {
@@ -114,7 +113,7 @@ func (k *key) find(r *record) *hit {
 func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit, at func(*hit) int64, x *hit) {
 	per, here, now := int64(limit.Per), at(x), x.Ended
 	if x.weight(now) == 0 {
-		return // it was forgotten while it was under way
+		return // forgotten while under way
 	}
 	lo := sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= here-per })
 	var worst, sum int64
@@ -139,8 +138,8 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 		}
 	}
 	tainted := c.taint(k, now, limit.Per)
-	// A bucket that the store makes anew after a loss has a name that it had
-	// before: what is taken back late is taken from it.
+	// A bucket made anew after a loss has its former name: a late taking back takes
+	// from the new bucket.
 	since := oldest - int64(c.widest(limit.Per)+c.cfg.Late)
 	losses := c.lost(since, now)
 	switch {

@@ -22,7 +22,7 @@ const (
 	Reasons                  // number of reasons
 )
 
-// reason is rule 4: it finds the least reason that explains the denial d.
+// reason is rule 4: the least reason that explains the denial d.
 func (c *Checker) reason(d *record) {
 	best := None
 	for _, ask := range d.Asks {
@@ -78,8 +78,7 @@ func (c *Checker) explains(k *key, d *record, limit counter.Limit) Reason {
 	return None
 }
 
-// beyond is how much further than Per a window reaches back, with the whole of
-// the bucket at its edge.
+// beyond is the reach of a window beyond Per, with the whole bucket at the edge.
 func (c *Checker) beyond(per time.Duration) time.Duration {
 	further := c.finest(per) + c.cfg.Skew
 	if c.cfg.Ticket {
@@ -113,9 +112,9 @@ func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
 	return Told, true
 }
 
-// disturbed tells whether a fault came upon the call r, or upon what the store
-// had still to do of it, before d ended. severs asks for those alone that lose
-// connections.
+// disturbed tells whether a fault came upon the call r, or upon the rest of its
+// requests in the store, before d ended. With severs only faults that lose
+// connections count.
 func (c *Checker) disturbed(r, d *record, severs bool) bool {
 	known := &r.disturbed
 	if severs {

@@ -11,30 +11,30 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Report is what a [Checker] has found so far.
+// Report sums up the findings of a [Checker] so far.
 type Report struct {
 	Calls [Kinds][Done + 1]int64 // by kind and outcome
 
 	Labels      int64 // rule 1: labels that were looked at
-	Mislabelled int64 // of them, those that are no reading of the call
+	Mislabelled int64 // labels outside of their calls
 	Windows     int64 // rule 2: windows that were looked at, the fullest for each admitted hit, limit and axis
-	Full        int64 // of them, those that held exactly Max
-	Over        int64 // of them, those that held more, and more than the losses in them explain
+	Full        int64 // windows with exactly Max hits
+	Over        int64 // windows with more hits than Max and the losses in the window explain
 
-	Lossy, LossyOver   int64 // windows that contain a loss of the store, and those that held more than Max
+	Lossy, LossyOver   int64 // windows that contain a loss of the store, and among them windows above Max
 	HalfForgotten      int64 // windows that held more than Max, by what a Forget did to calls under way without an atomic step
-	Beyond, BeyondOver int64 // windows that a clock beyond the skew can be felt in, and those that held more than Max
+	Beyond, BeyondOver int64 // windows within reach of a clock beyond the skew, and among them windows above Max
 
-	Seen, Unseen             int64 // rule 3: counts that were looked at, and those that were too low
+	Seen, Unseen             int64 // rule 3: counts that were checked, and counts that were too low
 	BeyondSeen, BeyondDenied int64 // what rules 3 and 4 passed over for a clock beyond the skew
 
 	Reasons [Reasons]int64 // rule 4: denials by reason
 
-	Findings []Finding // the first ones; Bad is how many there were
+	Findings []Finding // the first findings; Bad counts all
 	Bad      int64
 }
 
-// maxFindings is how many findings of a rule are kept.
+// maxFindings bounds the findings of a rule that are kept.
 const maxFindings = 4
 
 // Finding is a break of a rule.
@@ -95,7 +95,7 @@ func longest(limits []counter.Limit) counter.Limit {
 	return slices.MaxFunc(limits, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
 }
 
-// maxStory is how many calls a story tells.
+// maxStory bounds the calls of a story.
 const maxStory = 40
 
 // story tells the last calls of key up to r, times being seconds before r ended.

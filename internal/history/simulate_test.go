@@ -23,14 +23,14 @@ var testLadder = func() tiers.Ladder {
 	return l
 }()
 
-// atomicStore is a store with an atomic step that keeps a log of every hit, and
-// the promises: its calls are a valid history by construction.
+// atomicStore is a store with an atomic step that keeps a log of every hit, and the
+// promises: the calls are a valid history by construction.
 type atomicStore struct {
 	rng  *rand.Rand
 	hits map[string][]*stored
 	took []*Call // admitted and not refunded
 
-	// What a broken store does.
+	// Faults of a broken store.
 	forgetEvery int           // the hits of each call with this number are not kept; 0: all are
 	shorter     time.Duration // windows reach back so much less
 	longer      time.Duration // or so much more, for denials
@@ -51,8 +51,8 @@ func (s *atomicStore) count(key string, since int64) (n int64) {
 	return n
 }
 
-// edge is where a window of length per that ends at label begins, in whole
-// buckets of the finest tier.
+// edge is the start of a window of length per that ends at label, in whole buckets
+// of the finest tier.
 func (s *atomicStore) edge(label int64, per time.Duration) int64 {
 	fine, err := testLadder.Finest(per)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *atomicStore) add(c *Call, label int64) {
 	}
 }
 
-// step is a call and the instant at which the store does it.
+// step is a call and the instant of its execution in the store.
 type step struct {
 	*Call
 	at int64

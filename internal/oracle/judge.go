@@ -7,19 +7,18 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Judge says what a call must have answered, given the log of the hits that
-// were admitted before it, whatever their order in time.
+// Judge computes the right answer of a call from the log of the hits that were
+// admitted before the call, whatever the order of the hits in time.
 type Judge struct {
 	Ladder tiers.Ladder
 	Skew   time.Duration // by which every window reaches further back than Per
 	Settle time.Duration // that of callers by ticket; 0 on a store with an atomic step
 }
 
-// Allowed is what a Counter must answer to a call of weight n at the instant
-// at: whether, for every limit, what was admitted since the start of the bucket
-// that holds at-Reach leaves room for n. That bucket is of the tier which
-// the window's edge is read from, [tiers.Ladder.Finest], whose error it
-// returns.
+// Allowed reports the answer that a Counter must give to a call of weight n at the
+// instant at: true if, for every limit, the hits admitted since the start of the
+// bucket that holds at-Reach leave room for n. The bucket belongs to the tier of
+// the window's edge, [tiers.Ladder.Finest], whose error Allowed returns.
 func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (bool, error) {
 	allowed := true
 	for _, limit := range limits {
@@ -34,9 +33,9 @@ func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (
 	return allowed, nil
 }
 
-// Reach is how far before a call its window of length per begins: Per + Skew,
-// and by ticket further where the window is as wide as its decision tier's
-// bucket, by what Settle exceeds their difference.
+// Reach returns the distance from a call back to the start of a window of length
+// per: Per + Skew. By ticket a window as wide as its decision tier's bucket reaches
+// further, by the excess of Settle over their difference.
 func (j Judge) Reach(per time.Duration) time.Duration {
 	reach := per + j.Skew
 	if top := j.Ladder.Decision(per); top >= 0 && j.Settle > 0 {
@@ -45,10 +44,10 @@ func (j Judge) Reach(per time.Duration) time.Duration {
 	return reach
 }
 
-// Exact is what a limiter would answer that keeps every hit: whether, for every
-// limit, what was admitted since at-Per leaves room for n. Where Exact is true
-// and [Judge.Allowed] is false, the call was denied for the width of a bucket
-// or for what the window reaches further back than Per.
+// Exact reports the answer of a limiter that keeps every hit: true if, for every
+// limit, the hits admitted since at-Per leave room for n. Where Exact is true and
+// [Judge.Allowed] is false, the call was denied for the width of a bucket or for
+// the reach beyond Per.
 func (j Judge) Exact(log *Log, at time.Time, n int64, limits counter.Limits) bool {
 	for _, limit := range limits {
 		if log.Since(at.Add(-limit.Per))+n > limit.Max {

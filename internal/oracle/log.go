@@ -1,10 +1,10 @@
-// Package oracle knows the truth that counters are judged by: a [Log] keeps
-// every hit of one key, and a [Judge] says what a call must have answered.
+// Package oracle knows the truth that counters are judged by: a [Log] keeps every
+// hit of a key, and a [Judge] computes the right answer of a call.
 //
-// Both are test helpers, and what the demo checks itself with. They are plain
-// and exact; they panic on misuse, and are not safe for concurrent use.
-// Package counter's own tests can use them from package counter_test only,
-// since a Judge knows counter's limits.
+// Tests use both, and the demo checks its decisions with both. The code is plain
+// and exact; Log and Judge panic on misuse, and are not safe for concurrent use.
+// Package counter's tests can use oracle from package counter_test only, since a
+// Judge knows counter's limits.
 package oracle
 
 import (
@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Log is every hit of one key. The zero Log is empty and ready.
+// Log is every hit of a key. The zero Log is empty and ready.
 //
-// Hits may be added in any order. One that is late by k hits moves k entries;
+// Hits may be added in any order. A hit that is late by k hits moves k entries;
 // nearly sorted input, such as a log of several clocks, costs next to nothing.
-// Counting is a binary search over the instants that were hit.
+// Counting is a binary search over the instants of the hits.
 type Log struct {
 	at  []int64 // the instants that were hit, nanoseconds since the Unix epoch, ascending, each once
 	sum []int64 // sum[i] is the weight of all hits up to and including at[i]

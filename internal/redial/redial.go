@@ -1,11 +1,10 @@
-// Package redial keeps callers from dialling an address again and again that
-// has just failed.
+// Package redial keeps callers from dialling an address again and again after a
+// failure.
 //
-// A server that refuses connections answers each dial at once, so a busy
-// process would dial it for each of its calls: 0.2 ms of a processor each time,
-// and 200 callers saturate two cores. A [Dialer] answers the dials that follow a
-// failed one from memory, for a moment that is too short to be noticed when the
-// server is back.
+// A server that refuses connections answers each dial at once, so a busy process
+// would dial for each of its calls: 0.2 ms of a processor each time, and 200
+// callers saturate two cores. A [Dialer] answers the dials that follow a failed
+// dial from memory, for a moment too short to be noticed when the server is back.
 package redial
 
 import (
@@ -19,20 +18,19 @@ import (
 
 const (
 	// MinPause and MaxPause bound the time for which a failure is remembered. The
-	// pause is drawn anew for each failure, so that the processes of a fleet do
-	// not dial in step.
+	// pause is drawn anew for each failure, so that the processes of a fleet do not
+	// dial in step.
 	MinPause = 50 * time.Millisecond
 	MaxPause = 100 * time.Millisecond
 
-	// maxAddresses bounds the memory. An address that failed while as many
-	// others are remembered takes the place of one of them, which costs that
-	// one a dial.
+	// maxAddresses bounds the memory. Beyond the bound a failed address takes the
+	// place of another address, which costs the other address a dial.
 	maxAddresses = 1024
 )
 
-// Dialer dials, and remembers for each address the last dial if it failed. New
-// makes one; most callers want DialContext alone. It is used by many goroutines
-// at once.
+// Dialer dials, and remembers for each address the last dial if the dial failed.
+// New makes a Dialer; most callers want DialContext alone. A Dialer is safe for use
+// by many goroutines at once.
 type Dialer struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -59,7 +57,7 @@ func New(dial func(ctx context.Context, network, address string) (net.Conn, erro
 type Error struct {
 	Err   error     // of the last dial of the address
 	Since time.Time // when the first of the dials ended that have failed in a row
-	Until time.Time // when the address is dialled again; zero: another caller dials it at this moment
+	Until time.Time // time of the next dial; zero while another caller dials
 }
 
 func (e *Error) Error() string {
@@ -72,12 +70,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// DialContext dials address, or returns an [Error] if the last dial of it
-// failed 50 to 100 ms ago or less. After that time one caller dials, and the
-// others get the Error until that dial has ended. A dial whose context is done
-// when it ends says nothing about the address, and is not remembered: a dial
-// that shall be remembered when it takes too long needs a timeout of its own,
-// shorter than that of its callers.
+// DialContext dials address, or returns an [Error] if the last dial of the address
+// failed 50 to 100 ms ago or less. After the pause one caller dials, and all other
+// callers get the Error until the dial has ended. A dial whose context is done when
+// the dial ends says nothing about the address, and is not remembered: for a slow
+// dial to be remembered, dial needs a timeout of its own, shorter than the callers'
+// contexts.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -101,8 +99,8 @@ func done(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// begin returns the failure that this caller is the one to try again after, nil
-// if nothing has failed.
+// begin returns the failure after which this caller is the one to try again, nil
+// without a failure.
 func (d *Dialer) begin(at target) (*failure, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +118,7 @@ func (d *Dialer) begin(at target) (*failure, error) {
 	return f, nil
 }
 
-// end takes note of a dial's result: telling is false of one that says nothing
+// end takes note of a dial's result. If telling is false, the result says nothing
 // about the address.
 func (d *Dialer) end(at target, mine *failure, err error, telling bool) {
 	d.mu.Lock()

@@ -18,7 +18,7 @@ import (
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 
-// server is what is dialled: it refuses while down, and answers after delay.
+// server refuses dials while down, and answers after delay.
 type server struct {
 	down  atomic.Bool
 	delay time.Duration
@@ -115,8 +115,8 @@ func TestOneCallerTries(t *testing.T) {
 	})
 }
 
-// A context that is done is its caller's own business: neither the first dial
-// nor one that tries again is held against the address.
+// A done context is the caller's own business: neither the first dial nor a second
+// try is held against the address.
 func TestContextsAreTheCallersOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{delay: 10 * time.Millisecond}

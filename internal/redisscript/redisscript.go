@@ -1,6 +1,6 @@
-// Package redisscript sends scripts that count to a Redis server, a master
-// behind Sentinel or a Cluster: each at most once, by the deadline of its
-// context, and with its text only where the server does not know it.
+// Package redisscript sends scripts that count to a Redis server, a master behind
+// Sentinel or a Cluster: each script at most once, by the deadline of the context,
+// and with the script's text only where the server does not know the script.
 package redisscript
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is where scripts run. It is used by many goroutines at once.
+// Server runs scripts. A Server is safe for use by many goroutines at once.
 type Server struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil: one server holds all keys
 	name    string
 }
 
-// On makes a Server of a client, which stays its owner's to close. A client that
-// ignores deadlines once it waits for an answer is refused, and so is one that
-// spreads keys by a rule of its own, such as a Ring.
+// On makes a Server of a client; closing the client is left to the owner. On
+// refuses a client that ignores deadlines once the client waits for an answer, and
+// a client with a rule of its own for spreading keys, such as a Ring.
 func On(client redis.UniversalClient) (*Server, error) {
 	s := &Server{client: client}
 	deadlines := false
@@ -54,13 +54,13 @@ func On(client redis.UniversalClient) (*Server, error) {
 // String is the server's address, without a password.
 func (s *Server) String() string { return "redis: " + s.name }
 
-// Client is the one that [On] was given.
+// Client returns the client that [On] was given.
 func (s *Server) Client() redis.UniversalClient { return s.client }
 
 // Cluster tells whether keys are spread over servers by their hash slots.
 func (s *Server) Cluster() bool { return s.cluster != nil }
 
-// Script is what the server runs, and its name there.
+// Script is a Lua program and its name on the server.
 type Script struct{ text, sha string }
 
 // New makes a Script of its text.
@@ -69,22 +69,22 @@ func New(text string) Script {
 	return Script{text, hex.EncodeToString(sum[:])}
 }
 
-// Text is what the server runs.
+// Text returns the program.
 func (s Script) Text() string { return s.text }
 
-// Name is how the server finds a script that it knows.
+// Name returns the SHA-1 by which the server finds a known script.
 func (s Script) Name() string { return s.sha }
 
-// Once is a command that must not be sent again: after an answer that got lost
-// it would count twice, or be denied the place that it took itself.
+// Once is a command that must not be sent again: after a lost answer the command
+// would count twice, or be denied the place taken by the first execution.
 type Once struct{ *redis.Cmd }
 
-// NoRetry is what the client asks before it tries again.
+// NoRetry tells the client not to send the command again.
 func (Once) NoRetry() bool { return true }
 
-// Run runs a script on keys and returns its answer, and how many round trips
-// that took: two where the server did not know the script, otherwise one. The
-// error is the client's; [Server.Failed] explains it.
+// Run runs a script on keys and returns the answer and the number of round trips:
+// two where the server did not know the script, otherwise one. The error is the
+// client's; [Server.Failed] explains the error.
 func (s *Server) Run(ctx context.Context, sc Script, keys []string, args ...any) (reply any, trips int64, err error) {
 	reply, err = s.eval(ctx, "evalsha", sc.sha, keys, args)
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -108,20 +108,21 @@ func (s *Server) eval(ctx context.Context, verb, text string, keys []string, arg
 	return cmd.Val(), nil
 }
 
-// foreign is the error by which a script says that it did not write what is
-// stored. Redis has another one for a value of another type.
+// foreign is the error of a script for a stored value of a foreign form. For a
+// value of another type Redis has an error of its own.
 const foreign = "ABACUS foreign"
 
-// brokenOff is how the error of a script begins that stumbled over what it found,
-// where it stopped to look at each number.
+// brokenOff is the beginning of the error of a script that stumbled over a stored
+// value, where the script stopped to look at each number.
 const brokenOff = "ERR user_script:"
 
-// ErrForeign is that error, for who finds it out without a script.
+// ErrForeign is the same error for callers that find a foreign value without a
+// script.
 var ErrForeign = errors.New(foreign)
 
-// Failed makes of an error of a command that was sent once an error that names
-// the server and says what is wrong. It has a Cluster's client look for the
-// master that took over, which it does by itself only when it tries again.
+// Failed makes of an error of a command that was sent once an error with the name
+// of the server and the cause. Failed also has a Cluster's client look for the new
+// master; by itself the client looks only before a second try.
 func (s *Server) Failed(ctx context.Context, err error) error {
 	var answered redis.Error
 	if s.cluster != nil && !errors.As(err, &answered) {

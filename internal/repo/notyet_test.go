@@ -26,12 +26,5 @@ var notYet = map[string]bound{
 	"cmd/demo/internal/stores":       {8.4, 21},
 	"counter":                        {9.2, 30},
 	"httplimit":                      {4.5, 6},
-	"internal/faults":                {9.7, 27},
-	"internal/history":               {9.2, 19},
-	"internal/oracle":                {6.6, 3},
-	"internal/redial":                {10.8, 1},
-	"internal/redisscript":           {14.2, 7},
-	"internal/script":                {9.6, 7},
-	"internal/servertest":            {8.9, 9},
 	"limiter":                        {4.1, 1},
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/abacus-go/abacus/internal/oracle"
 )
 
-// Answer is what a call of a script came back with.
+// Answer is the result of a call of a script.
 type Answer struct {
 	Verdict counter.Verdict
 	States  []counter.State
 	Count   counter.Count
 }
 
-// Play runs s on a store and holds every answer to the oracle: what is
-// admitted, when to come back, what is counted. It returns the answers, and the
-// first promise that was broken, as an error. The keys begin with prefix, as
-// counter.Config has it: on a store that outlives the script, one that was not
-// played with before.
+// Play runs s on a store and holds every answer to the oracle: admission, the wait
+// before another try, counts. Play returns the answers, and the first broken
+// promise as an error. The keys begin with prefix, as in counter.Config: a store
+// that outlives the script needs a fresh prefix for each Play.
 func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	var now time.Time
 	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Patience: -1, Prefix: prefix, Now: func() time.Time { return now }})
@@ -48,7 +47,7 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	return answers, nil
 }
 
-// do makes the call; answers are those of the calls before.
+// do makes the call; answers holds the answers of the earlier calls.
 func (c Call) do(on *counter.Counter, answers []Answer) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {

@@ -100,7 +100,7 @@ func (s Script) Shrink(fails func(Script) bool) Script {
 	return s
 }
 
-// without is s without call i, unless a later one refunds it.
+// without returns s without call i, unless a later call refunds call i.
 func (s Script) without(i int) (Script, bool) {
 	shorter := s
 	shorter.Calls = nil

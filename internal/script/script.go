@@ -1,7 +1,7 @@
-// Package script makes tests of a Counter into data: a [Script] is what serial
-// callers with clocks of their own did, one call a line. [Random] makes one,
-// [Script.Play] runs it on a store and holds every answer to a log of all hits,
-// and one that fails is printed, shrunk, and played again.
+// Package script makes tests of a Counter into data: a [Script] holds the calls of
+// serial callers with clocks of their own, a call a line. [Random] makes a Script,
+// [Script.Play] runs a Script on a store and holds every answer to a log of all
+// hits; a Script that fails is printed, shrunk, and played again.
 //
 //	ladder 1s:1d, 1m:1d, 1h:1d
 //	skew 100ms
@@ -25,13 +25,13 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Script is calls of one after the other, on one Counter.
+// Script is a sequence of calls on a single Counter.
 type Script struct {
 	Ladder tiers.Ladder
 	Skew   time.Duration // of the Counter's Config; below zero: none
 
-	// Settle is that of the Counter's Config; below zero: none. On a store
-	// without an atomic step it is part of the arithmetic.
+	// Settle is Config.Settle of the Counter; below zero: none. Without an atomic
+	// step Settle is part of the arithmetic.
 	Settle time.Duration
 
 	Calls []Call
@@ -41,12 +41,12 @@ type Script struct {
 type Call struct {
 	At     int64         // the caller's clock, in nanoseconds after [Start]
 	Verb   string        // take, peek, takeall, add, count, refund, forget
-	N      int64         // weight; of a refund the call, by its place from 0, whose verdict it gives back
-	Asks   []counter.Ask // one, of a takeall one or more, of a refund none
+	N      int64         // weight; of a refund the place, from 0, of the call whose verdict is given back
+	Asks   []counter.Ask // a single ask, for a takeall at least one, for a refund none
 	Window time.Duration // of a count
 }
 
-// Start is where the clock of every script begins.
+// Start is the first reading of the clock of every script.
 var Start = time.Date(2026, 2, 28, 21, 0, 0, 0, time.UTC)
 
 // String is the form that [Parse] reads.

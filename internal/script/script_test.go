@@ -21,7 +21,7 @@ func ladder(t testing.TB, s string) tiers.Ladder {
 	return l
 }
 
-// What a script prints, a script reads, also from a file.
+// A printed script can be read again, also from a file.
 func TestRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// world is what really happened, as the oracle keeps it.
+// world is the true history, as the oracle keeps it.
 type world struct {
 	judge oracle.Judge
 	logs  map[counter.Key]*keyLog
@@ -18,19 +18,18 @@ type world struct {
 
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 
-	// open is set when a store may do one thing or the other: it need not
-	// remember that a key was forgotten of which it knew nothing, and a hit
-	// within the skew after that can be refunded or not. What follows is not
-	// judged.
+	// open is set when a store may do either of two things: a store need not
+	// remember the Forget of an unknown key, and a hit within the skew after the
+	// Forget can be refunded or not. The calls after an open state are not judged.
 	open bool
 }
 
 type keyLog struct {
 	all      oracle.Log // every hit that counts
-	admitted oracle.Log // those that Take let in
+	admitted oracle.Log // hits that Take let in
 	newest   time.Time
 	forgets  []time.Time
-	idle     []time.Time // those of forgets that may have found nothing
+	idle     []time.Time // hits of forgets that may have found nothing
 }
 
 type hit struct {
@@ -129,9 +128,9 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	return nil
 }
 
-// forgotten tells whether a hit is taken for one from before a Forget: by its
-// label, or by the finest bucket that is kept so long. What was hit just after
-// may be too; then too much is counted, never too little. Beyond all that is kept
+// forgotten tells whether a hit counts as a hit from before a Forget: by the label,
+// or by the finest bucket with a Keep of that length. A hit just after the Forget
+// may count so too; then too much is counted, never too little. Beyond every Keep
 // there is nothing to refund.
 func (w *world) forgotten(log *keyLog, at, now time.Time) bool {
 	if w.exactForgets {
@@ -181,8 +180,8 @@ func (w *world) verdict(c Call, now time.Time, a Answer) error {
 	if v.Allowed || never {
 		return nil
 	}
-	// A lone caller who comes back then is let in, whoever's clock he has; at
-	// the same clock, one who comes before is not.
+	// A lone caller is let in at that time, by whichever clock; at the same clock,
+	// an earlier caller is not.
 	back := func(at time.Time) bool {
 		for _, ask := range c.Asks {
 			if ok, _ := w.judge.Allowed(&w.log(ask.Key).all, at, c.N, ask.Limits); !ok {

@@ -17,8 +17,8 @@ type ClusterSetup struct {
 	nodes []*Server
 }
 
-// Cluster starts a Redis Cluster for the test, and returns when all its nodes
-// say that it is complete. That takes about two seconds.
+// Cluster starts a Redis Cluster for the test, and returns after about two seconds,
+// when all nodes say that the cluster is complete.
 func Cluster(t testing.TB) *ClusterSetup {
 	t.Helper()
 	c := &ClusterSetup{t: t}
@@ -60,11 +60,11 @@ func (c *ClusterSetup) Server(addr string) *Server {
 	return byAddr(c.t, c.nodes, addr)
 }
 
-// FailOver kills the master that holds the key, waits until its replica holds
-// it and all nodes that live say that the cluster is complete, and returns the
-// replica's host:port. Nothing that was written before the call is lost. That
-// takes about two seconds. The old master is a replica after a Restart; without
-// it, this part of the cluster has no other failover.
+// FailOver kills the master that holds the key, waits until the replica holds the
+// key and all live nodes say that the cluster is complete, and returns the
+// replica's host:port. Nothing written before the call is lost. FailOver takes
+// about two seconds. The old master is a replica after a Restart; without a
+// Restart, this part of the cluster has no other failover.
 func (c *ClusterSetup) FailOver(key string) string {
 	c.t.Helper()
 	old := c.Master(key)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What this package does when a test fails is tried on tests that are made up.
+// The behaviour on a failing test is tried on invented tests.
 type fakeTest struct {
 	testing.TB
 	dir      string

@@ -14,14 +14,14 @@ type link struct {
 	gone           chan struct{} // closed by cut
 }
 
-// chunk is what one read brought, and when it is to arrive.
+// chunk is the bytes of a read, and the time of their arrival.
 type chunk struct {
 	bytes []byte // empty: the sender will send no more
 	due   time.Time
 }
 
-// inFlight is how many chunks a direction holds at most before it reads no
-// more, as a network does: at 10 ms, enough for 100,000 chunks a second.
+// inFlight bounds the chunks of a direction; beyond, the link reads no more, as a
+// network does: at 10 ms, enough for 100,000 chunks a second.
 const inFlight = 1024
 
 // cut ends the link in both directions.
@@ -44,10 +44,10 @@ func (l *link) abort() {
 	l.cut()
 }
 
-// carry takes bytes from one end to the other, one direction of the link, until
-// the sender is through or the link is cut. delay says how much later a chunk is due.
-// carry calls arrived for each chunk when it comes in, and deliver when it is
-// due, which may change it, and says whether it goes out.
+// carry takes bytes from an end to the other, a direction of the link, until the
+// sender is through or the link is cut. delay is the time until a chunk is due.
+// carry calls arrived for each incoming chunk, and deliver for a chunk that is due;
+// deliver may change the chunk, and says whether the chunk goes out.
 func (l *link) carry(from, to net.Conn, delay func() time.Duration, arrived func(), deliver func(bytes []byte) bool) {
 	// Each chunk has its own due time, and one is read while others wait: the
 	// delay is a delay, and no limit on the throughput.

@@ -126,31 +126,30 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// DropReplies makes the proxy swallow whatever the server answers, while
-// requests arrive, until it is called with false. What was swallowed is gone:
-// a connection that waited for it has lost its place and is to be closed. It
-// ends no trip.
+// DropReplies makes the proxy swallow the server's answers, while requests arrive,
+// until a call with false. Swallowed answers are gone: a connection that waited for
+// an answer is out of step and must be closed. DropReplies ends no trip.
 func (p *Proxy) DropReplies(drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.deaf = drop
 }
 
-// Garble makes what the server answers arrive changed, until it is called with
-// false: one byte in eight of each piece that arrives at once, and one at least,
-// has its highest bit flipped. The first connection begins with the first byte,
-// the second with the second, and so on. No text in ASCII comes through; a
-// number in binary can become another one.
+// Garble makes the server's answers arrive changed, until a call with false: a byte
+// in eight of each piece that arrives at once, and at least a byte, has the highest
+// bit flipped. The first connection begins with the first byte, the second with the
+// second, and so on. No text in ASCII comes through; a number in binary can become
+// another number.
 func (p *Proxy) Garble(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.garbling = on
 }
 
-// GarbleHeads makes what the server answers arrive with the highest bit of its
-// first byte flipped, in each piece that arrives at once, until it is called with
-// false. What begins with a letter, a digit or a sign is then never taken for an
-// answer, whatever follows: unlike with Garble, no number arrives changed.
+// GarbleHeads makes the server's answers arrive with the highest bit of the first
+// byte flipped, in each piece that arrives at once, until a call with false. An
+// answer that begins with a letter, a digit or a sign is then never taken for an
+// answer: unlike with Garble, no number arrives changed.
 func (p *Proxy) GarbleHeads(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,8 +166,8 @@ func (p *Proxy) Delay(requests, answers time.Duration) {
 	p.toServer, p.toClient = requests, answers
 }
 
-// Abort is Cut by a reset: either end learns at once that the connection is
-// lost, and does not get what was sent to it and not yet read.
+// Abort is Cut by a reset: either end learns at once that the connection is lost,
+// and does not get bytes that were sent and not yet read.
 func (p *Proxy) Abort() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,8 +196,8 @@ func (p *Proxy) accept(ctx context.Context) {
 	}
 }
 
-// serve carries bytes for one client, which has the number of those before it,
-// until either side is through.
+// serve carries bytes for the client with the given number until either side is
+// through.
 func (p *Proxy) serve(ctx context.Context, number int, client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
@@ -258,8 +257,8 @@ func (p *Proxy) sent() {
 	}
 }
 
-// answered is told, before it happens, that an answer is due at the client with
-// that number, and tells whether to deliver it. It may change it.
+// answered is called when an answer is due at the client with the given number, and
+// tells whether to deliver the answer. The function may change the answer.
 func (p *Proxy) answered(number int, answer []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

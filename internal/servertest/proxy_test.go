@@ -125,8 +125,8 @@ func TestProxyDropsReplies(t *testing.T) {
 	require.Equal(t, "", receive(t, conn, "2\n"), "the first answer does not come any more")
 }
 
-// Requests arrive as they were sent; of what comes back every eighth byte is
-// another, and of a short answer one.
+// Requests arrive as sent; of the answers every eighth byte is changed, and of a
+// short answer a single byte.
 func TestProxyGarbles(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 10)
@@ -147,7 +147,7 @@ func TestProxyGarbles(t *testing.T) {
 		send(t, c, "12345678\n")
 		require.Equal(t, "12345678\n", read(t, c, 9), "as it was, on the same connection")
 		<-heard
-		c.Close() // and whoever comes next begins one further, Reset or not
+		c.Close() // and the next client begins a byte further, Reset or not
 		p.Reset()
 	}
 }
@@ -242,8 +242,8 @@ func TestProxyToNobody(t *testing.T) {
 	requireClosed(t, connect(t, p.Addr))
 }
 
-// A client that has said all it has to say still gets its answers, and a
-// server learns that its client has gone.
+// A client that has closed its sending side still gets its answers, and a server
+// learns that a client has gone.
 func TestProxyPassesTheEndOn(t *testing.T) {
 	t.Parallel()
 	p := NewProxy(t, echo(t, nil), time.Millisecond)

@@ -13,9 +13,9 @@ var (
 	replicaOffset = regexp.MustCompile(`slave_repl_offset:(\d+)`)
 )
 
-// inStep is nil if the master at addr has at least n replicas and each has all
-// that was written before the call. A replica that is merely connected may
-// lose the last writes when it takes over.
+// inStep is nil if the master at addr has at least n replicas and each replica has
+// every write from before the call. A replica that is merely connected may lose the
+// last writes in a failover.
 func inStep(addr string, n int) error {
 	info, err := replication(addr)
 	if err != nil {

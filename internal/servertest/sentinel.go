@@ -16,21 +16,20 @@ const (
 	sentinels = 3
 	quorum    = 2
 
-	// A sentinel that has lost a connection opens the next one a second later,
-	// also when that is the one to a new master. If it were to take a master
-	// for down sooner than that, it would do so with the new one, and the
-	// sentinels would chase the master from node to node.
+	// A sentinel that has lost a connection opens the next connection a second
+	// later, also to a new master. A shorter limit for "down" would hit the new
+	// master as well, and the sentinels would chase the master from node to node.
 	downAfter = 1500 * time.Millisecond
 
-	// failoverTimeout is what each step of a failover may take. The same
-	// sentinel starts another one after twice that.
+	// failoverTimeout bounds each step of a failover. After twice the time the same
+	// sentinel starts another failover.
 	failoverTimeout = 3 * time.Second
 )
 
 // SentinelSetup is a Redis master with two replicas, watched by three
 // sentinels.
 type SentinelSetup struct {
-	Name  string   // of the master, by which clients ask the sentinels for it
+	Name  string   // of the master, by which clients ask the sentinels
 	Addrs []string // of the sentinels
 
 	t     testing.TB
@@ -38,7 +37,7 @@ type SentinelSetup struct {
 }
 
 // Sentinel starts a master, its replicas and its sentinels for the test, and
-// returns when a failover would succeed. That takes about two seconds.
+// returns after about two seconds, when a failover would succeed.
 func Sentinel(t testing.TB) *SentinelSetup {
 	t.Helper()
 	s := &SentinelSetup{Name: "main", t: t}
@@ -49,7 +48,7 @@ func Sentinel(t testing.TB) *SentinelSetup {
 		s.nodes = append(s.nodes, StartRedis(t, "--repl-diskless-sync-delay", "0",
 			"--replicaof", "127.0.0.1 "+strconv.Itoa(master.port)))
 	}
-	// What a sentinel does not find at its first look, it sees ten seconds later.
+	// A sentinel looks for others at its start, and again ten seconds later.
 	s.await("the replicas have not joined", func() error { return inStep(master.Addr, replicas) })
 	for range sentinels {
 		s.Addrs = append(s.Addrs, startSentinel(t, s.Name, master.port).Addr)
@@ -98,11 +97,10 @@ func (s *SentinelSetup) Server(addr string) *Server {
 	return byAddr(s.t, s.nodes, addr)
 }
 
-// FailOver kills the master, waits until the sentinels have made a replica the
-// new one and are done, and returns its host:port. Nothing that was written
-// before the call is lost. That takes about four
-// seconds, and a few more when it comes soon after another. The old master
-// becomes a replica some ten seconds after a Restart.
+// FailOver kills the master, waits until the sentinels have promoted a replica and
+// are done, and returns the replica's host:port. Nothing written before the call is
+// lost. FailOver takes about four seconds, and a few more soon after another
+// failover. The old master becomes a replica some ten seconds after a Restart.
 func (s *SentinelSetup) FailOver() string {
 	s.t.Helper()
 	s.await("not ready for a failover", s.ready)
@@ -139,8 +137,8 @@ func (s *SentinelSetup) ready() error {
 	return inStep(master, 1)
 }
 
-// settled is the master that all sentinels name, if they all know each other
-// and see it up, with no failover under way.
+// settled returns the master that all sentinels name, if all sentinels know each
+// other and see the master up, with no failover under way.
 func (s *SentinelSetup) settled() (string, error) {
 	for _, addr := range s.Addrs {
 		answer, err := redis(addr, "SENTINEL", "MASTER", s.Name)

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// patience is how long a server may take for anything before the test
-	// fails. It is spent only on failures.
+	// patience bounds the time of a server for anything; beyond, the test fails.
+	// Only failures take so long.
 	patience = 30 * time.Second
 
 	// Ports are drawn from a range that is, with the buses of cluster nodes
-	// busOffset above it, below the ports that Linux gives to clients: so a
-	// server that is down for a moment finds its port free again.
+	// busOffset above, below the ports that Linux gives to clients: so a server
+	// that is down for a moment finds its port free again.
 	lowestPort, highestPort = 12000, 22000
 	busOffset               = 10000
 )
@@ -39,7 +39,7 @@ type Server struct {
 	exited  chan struct{} // closed when cmd is no more
 }
 
-// program is what there is to know about a kind of server.
+// program describes a kind of server.
 type program struct {
 	name    string                              // of the executable
 	debian  string                              // the package it is in
@@ -48,7 +48,7 @@ type program struct {
 	answers func(addr string, pid int) error    // nil as soon as the process serves
 }
 
-// errExited is why a server will never answer.
+// errExited is the error of a server whose process has ended.
 var errExited = errors.New("the process has exited")
 
 func start(t testing.TB, program program) *Server {
@@ -77,8 +77,8 @@ func start(t testing.TB, program program) *Server {
 // Pid is the process id of the server, another one after a Restart.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Dir is where the server keeps its files, if it keeps any; a Restart finds
-// them there. It is removed after the test.
+// Dir is the folder of the server's files, kept for a Restart and removed after the
+// test.
 func (s *Server) Dir() string { return s.dir }
 
 // Pause makes the server half-open: connections are accepted (by the kernel)
@@ -98,16 +98,16 @@ func (s *Server) Resume() {
 	}
 }
 
-// Kill ends the server at once, as a crash does, and returns when it is gone.
-// A server that is gone stays so.
+// Kill ends the server at once, as a crash does, and returns when the process is
+// gone. A second Kill does nothing.
 func (s *Server) Kill() {
 	s.cmd.Process.Kill() // fails only if it has exited
 	<-s.exited
 }
 
-// Restart starts the server again, on the same port, and returns when it
-// answers. One that still runs is killed first. The server is empty, unless it
-// was started with arguments that make it keep its data in Dir.
+// Restart starts the server again, on the same port, and returns when the server
+// answers. A running server is killed first. The new server is empty, unless its
+// arguments make the server keep its data in Dir.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -209,7 +209,8 @@ func await(ready func() error) error {
 	}
 }
 
-// freePort is a port that was free a moment ago, and that of a cluster's bus with it.
+// freePort returns a port that was free a moment ago, together with the port of a
+// cluster's bus.
 func freePort(t testing.TB) int {
 	t.Helper()
 	var err error
@@ -233,9 +234,9 @@ func free(port int) error {
 	return listener.Close()
 }
 
-// Start starts a process that ends, as the servers do, when this one does, even
-// if it is stopped then; on systems other than Linux it does not. It is in a
-// process group of its own.
+// Start starts a process that ends with this process, as the servers do, even if
+// stopped at the time; on systems other than Linux the process stays. The process
+// has a process group of its own.
 func Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = dieWithUs()
 	return onLastingThread(cmd.Start)
@@ -253,9 +254,9 @@ var starts = func() chan func() {
 	return starts
 }()
 
-// onLastingThread calls start on a thread that lives as long as the process.
-// Linux kills a child when the thread that made it ends, not the process, and
-// Go ends threads when it likes.
+// onLastingThread calls start on a thread that lives as long as the process. Linux
+// kills a child at the end of the thread that started the child, and Go ends
+// threads at any time.
 func onLastingThread(start func() error) error {
 	result := make(chan error)
 	starts <- func() { result <- start() }

@@ -1,19 +1,19 @@
-// Package servertest starts the real servers that the tests of the stores talk
-// to: memcached, Redis, Redis behind Sentinel, and Redis Cluster, each on free
-// ports of the loopback interface, with nothing kept on disk.
+// Package servertest starts the real servers that the tests of the stores talk to:
+// memcached, Redis, Redis behind Sentinel, and Redis Cluster, each on free ports of
+// the loopback interface, with nothing kept on disk.
 //
-// A server belongs to one test. It ends with the test, and with the test
-// binary however that ends (on Linux, even when it is killed). A server whose
-// program is missing fails the test: nothing is skipped, because a store that
-// was not tested looks the same as one that passed. What the server wrote is
-// part of the log of a test that failed.
+// A server belongs to a test, and ends with the test and with the test binary,
+// however the binary ends (on Linux, even by a kill). A server whose program is
+// missing fails the test: nothing is skipped, because an untested store looks the
+// same as a store that passed. The server's output is part of the log of a failed
+// test.
 //
-// [NewProxy] stands between a client and a server and makes the network
-// between them slow, silent or broken, and counts the round trips.
+// [NewProxy] stands between a client and a server and makes the network between
+// them slow, silent or broken, and counts the round trips.
 //
-// The functions and methods take the test's time and end the test if they
-// cannot do their work, so they are for the test's own goroutine, unless they
-// say otherwise.
+// The functions and methods take the test's time and end the test on a failure of
+// their own, so only the test's own goroutine may call them, unless the doc says
+// otherwise. Programs and examples use a [Stage] in place of a test.
 package servertest
 
 import (
@@ -33,9 +33,8 @@ func Memcached(t testing.TB, args ...string) string {
 	return StartMemcached(t, args...).Addr
 }
 
-// Redis starts a Redis for the test and returns its host:port. args are added
-// to the command line, where they win over a setting made here:
-// "--maxmemory", "3mb".
+// Redis starts a Redis for the test and returns its host:port. args are added to
+// the command line, and win over the settings made here: "--maxmemory", "3mb".
 func Redis(t testing.TB, args ...string) string {
 	t.Helper()
 	return StartRedis(t, args...).Addr
@@ -49,8 +48,8 @@ func StartMemcached(t testing.TB, args ...string) *Server {
 		args: func(port int, dir string) []string {
 			all := []string{"-l", "127.0.0.1", "-p", strconv.Itoa(port), "-U", "0"}
 			if os.Geteuid() == 0 {
-				// Another user than root would make memcached change its
-				// own, and a process that does so no longer dies with us.
+				// For another user than root memcached would change its user, and a
+				// process after such a change no longer dies with the test.
 				all = append(all, "-u", "root")
 			}
 			return append(all, args...)

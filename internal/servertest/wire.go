@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The few commands that this package sends, it sends by hand: a test of a
-// store must not depend on the client that it tests.
+// The few commands of this package are sent by hand: a test of a store must not
+// depend on the client under test.
 
 func dial(addr string) (net.Conn, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
