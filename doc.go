@@ -21,7 +21,8 @@
 //     with a policy for a store that fails. Most services start with limiter or httplimit.
 //   - [github.com/abacus-go/abacus/counter] counts and limits keys, without rules.
 //   - [github.com/abacus-go/abacus/backend/memory], [github.com/abacus-go/abacus/backend/redis]
-//     and [github.com/abacus-go/abacus/backend/memcache] are the stores;
+//     and [github.com/abacus-go/abacus/backend/memcache] are the stores.
+//   - [github.com/abacus-go/abacus/backend] is for authors of stores;
 //     [github.com/abacus-go/abacus/backend/backendtest] tests a new store.
 //   - [github.com/abacus-go/abacus/tiers] computes the buckets of a window.
 //   - [github.com/abacus-go/abacus/classic] has the limiters of textbooks, for comparison.

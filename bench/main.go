@@ -1,12 +1,12 @@
 // Command bench sets this library beside its peers and writes docs/benchmarks.md,
-// and its charts to docs/benchmarks/.
+// with charts in docs/benchmarks/.
 //
 //	go run . -size short                             prints, minutes
 //	go run . -size full -write ../docs/benchmarks.md  what make bench-peers does
 //
-// It builds the benchmarks, which are Go tests, and runs one after the other,
-// each in a process of its own. A part that fails, because what it counted was
-// wrong, ends it, and nothing is written.
+// The program builds the benchmarks, which are Go tests, and runs each in a process
+// of its own, in turn. A part that fails, because of a wrong count, ends the
+// program, and nothing is written.
 package main
 
 import (
@@ -89,7 +89,7 @@ func run(o options) error {
 			}
 		}
 	}
-	// An interrupt ends the part that runs; this process lives to clean up.
+	// An interrupt ends the running part; the program lives to clean up.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	machine.begin()
@@ -124,8 +124,8 @@ func run(o options) error {
 	return os.WriteFile(o.write, []byte(page(machine, sections)), 0o644)
 }
 
-// copyCharts copies the charts in dir to where the page has them: sections name
-// them relative to both.
+// copyCharts copies the charts in dir to their place beside the page: sections name
+// charts relative to both.
 func copyCharts(to, dir string) error {
 	charts, err := filepath.Glob(filepath.Join(dir, "*", "*.svg"))
 	if err != nil {
@@ -144,7 +144,7 @@ func copyCharts(to, dir string) error {
 	return nil
 }
 
-// runPart runs one part and returns the section that it wrote.
+// runPart runs a part and returns the section.
 func runPart(o options, dir, pkg, test string) (string, error) {
 	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir}
 	if pkg == "replay" && o.data != "" {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// page is docs/benchmarks.md. Its prose holds no number: those are in the
-// tables.
+// page is docs/benchmarks.md. The prose holds no number: all numbers are in tables.
 func page(m *machine, sections []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `# Benchmarks
@@ -36,7 +35,7 @@ that what it counted is right, and fails otherwise. "N" and "2N" are what a limi
 	return text.String()
 }
 
-// machine is what was measured on, and with what.
+// machine describes the hardware and the software of the measurement.
 type machine struct {
 	facts            [][2]string
 	load             string
@@ -45,7 +44,7 @@ type machine struct {
 	ticks, lastTicks []float64
 }
 
-// peers are the modules that a reader may want to compare with.
+// peers are the modules of the other limiters.
 var peers = []string{
 	"github.com/go-chi/httprate", "github.com/go-redis/redis_rate/v10", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
 	"github.com/ulule/limiter/v3", "golang.org/x/time", "github.com/redis/go-redis/v9", "github.com/bradfitz/gomemcache",
@@ -132,7 +131,7 @@ func stolen(before, after []float64) (float64, bool) {
 		return 0, false
 	}
 	sum := 0.0
-	for i := range before[:steal+1] { // what follows is counted in these
+	for i := range before[:steal+1] { // the later fields are counted in these fields
 		sum += after[i] - before[i]
 	}
 	if sum <= 0 {

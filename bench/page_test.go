@@ -44,7 +44,7 @@ func TestStolen(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A part that is not named here would never be on the page.
+// A part without a name here would never be on the page.
 func TestEveryBenchmarkIsAPart(t *testing.T) {
 	var named, found []string
 	for _, p := range parts {

@@ -10,8 +10,9 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// crowds are the callers of [astrideOfProcesses], by their patience: those with
-// a second or more take all places, or nearly; those with less what they can.
+// crowds are the callers of [astrideOfProcesses], by their patience: callers with a
+// second or more take all places, or nearly; callers with less take as many as they
+// can.
 var crowdsAstride = []struct {
 	timeout time.Duration
 	rounds  int
@@ -22,11 +23,11 @@ var crowdsAstride = []struct {
 	{50 * time.Millisecond, 12, 0, 1},
 }
 
-// astrideOfProcesses has 40 racers in all processes for 7 places, at the end of
-// the bucket that their ticket is of: on its two sides, with clocks apart by the
-// skew, callers refuse each other. Never too many are admitted; who has the
-// patience leaves no place empty; and no loser is told to wait for longer than a
-// lone caller afterwards has to, and Skew + Settle.
+// astrideOfProcesses has 40 racers in all processes for 7 places, at the end of the
+// bucket of their ticket: on its two sides, with clocks apart by the skew, callers
+// refuse each other. Never too many are admitted; patient callers leave no place
+// empty; and no loser is told a longer wait than a lone caller's afterwards, plus
+// Skew + Settle.
 func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) error {
 	for _, crowd := range crowdsAstride {
 		rounds := roundsOf(crowd.rounds)

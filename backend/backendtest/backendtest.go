@@ -25,23 +25,24 @@ import (
 )
 
 // Run holds a store to the contract, each case on a store that open makes. The
-// stores may share a server: no two cases use the same key, in this run or in
-// any other, and nothing else on the server is touched. The server should be
-// nobody else's all the same, and have room for some 200,000 buckets. open may
-// use t as a test does; what it leaves to t.Cleanup is done when the cases are.
+// stores may share a server: no two cases use the same key, in this run or in any
+// other, and nothing else on the server is touched. The server should still be used
+// by nobody else, and have room for some 200,000 buckets. open may use t as a test
+// does; functions left to t.Cleanup run after the cases.
 //
-// All cases run on the store as it is, and again with all but Do hidden, so that
-// a [backend.Atomic] or [backend.Forgetter] is found to be a [backend.Store] too. They are best run
-// with the race detector: it sees who uses an Op that is the caller's again.
+// All cases run on the store as it is, and again with all but Do hidden, so that a
+// [backend.Atomic] or [backend.Forgetter] is also tested as a [backend.Store]. Run
+// the cases with the race detector: it finds a store that uses a request after the
+// return of the call.
 //
-// A store that has a timeout of its own should be given a generous one, some
-// seconds: the suite must pass on a slow machine. A case that fails at random
-// prints a seed, which the environment variable BACKENDTEST_SEED takes.
+// A store with a timeout of its own should get a generous timeout, some seconds:
+// the suite must pass on a slow machine. A case that fails at random prints a seed,
+// to be given in the environment variable BACKENDTEST_SEED.
 func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 	t.Helper()
 	for _, form := range forms(open(t)) {
 		t.Run(form.name, func(t *testing.T) {
-			// Who waits for the clock begins first and is waited for last.
+			// Cases that wait for the clock begin first and are waited for last.
 			waiting := map[string]chan error{}
 			for _, c := range form.cases() {
 				if c.waits {
@@ -72,11 +73,10 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 	}
 }
 
-// check is one case. It is data, so that the suite can be tried on stores that
-// are broken.
+// check is a case. Cases are data, so that the suite can be tried on broken stores.
 type check struct {
 	name    string
-	rule    string // that it holds, in the words of the contract
+	rule    string // the rule, in the words of the contract
 	take    bool   // it is about Take
 	forgets bool   // it is about Forget and Forgotten
 	waits   bool   // for the clock of the world
@@ -100,7 +100,7 @@ type form struct {
 	dress     func(backend.Store) backend.Store
 }
 
-// forms are the ways to look at stores like this one. Hiding nothing is no
+// forms are the ways to look at a store like this store. Hiding nothing is no
 // second way.
 func forms(store backend.Store) []form {
 	_, taker := store.(backend.Atomic)
@@ -139,7 +139,7 @@ func (c check) hold(store backend.Store) error {
 	return nil
 }
 
-// freshPrefix is one that no key of any run has begun with.
+// freshPrefix returns a prefix that no key of any run has begun with.
 func freshPrefix() string { return "bt" + strings.ToLower(crand.Text()[:16]) }
 
 // subject is a store in a case.
@@ -155,8 +155,8 @@ type subject struct {
 // key is a stored key of this case.
 func (s *subject) key(name string) string { return s.prefix + ":" + name }
 
-// counter is a Counter on the store whose keys are this case's own, and those
-// of that name.
+// counter returns a Counter on the store, for keys that no other case has and no
+// other name in this case.
 func (s *subject) counter(name string, cfg counter.Config) (*counter.Counter, error) {
 	cfg.Prefix = s.prefix + name
 	return counter.New(s.Store, cfg)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bites says which cases must find which mistake of a server; "Do" before the
-// name says that they do with Take hidden.
+// bites names the cases that must find each mistake of a server; "Do" before a name
+// is for the case with Take hidden.
 var bites = map[string][]string{
 	"missing is left as it stood":                                  {"missing reads as zero"},
 	"answers the count before":                                     {"counts are those after the addition"},
@@ -115,8 +115,8 @@ func find(t testing.TB, name string) check {
 	return check{}
 }
 
-// Every mistake is found by the cases that are about it, and every case finds
-// one.
+// Every mistake is found by the cases about the mistake, and every case finds a
+// mistake.
 func TestTheSuiteBites(t *testing.T) {
 	bitten := map[string]bool{}
 	for fault, names := range bites {
@@ -152,8 +152,8 @@ func TestTheUnbrokenPass(t *testing.T) {
 	Run(t, func(testing.TB) backend.Store { return newServer("") })
 }
 
-// So does one that drops what its callers' labels say has expired, and says of
-// which labels it knows no more.
+// A server that drops by its callers' labels passes too, if the server reports the
+// labels of which nothing is known any more.
 func TestWhoDropsAndSaysSoPasses(t *testing.T) {
 	store := newServer("drops by label")
 	require.NoError(t, find(t, "labels in any order").hold(store))

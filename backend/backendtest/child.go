@@ -21,17 +21,17 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// A child is told its job by the environment, and gets its orders, one a line,
-// from standard input. It answers on standard output, where the testing package
-// and the author of the test write too: its answers are the lines that begin
-// with answerMark.
+// A child is told its job by the environment, and gets its orders, a line each,
+// from standard input. The answers go to standard output, where the testing package
+// and the author of the test write too: answers are the lines that begin with
+// answerMark.
 
 const (
 	jobVariable = "BACKENDTEST_PROCESS"
 	answerMark  = "backendtest: answer: "
 )
 
-// job is what a child is for.
+// job is the purpose of a child.
 type job struct {
 	Where  string
 	Prefix string
@@ -40,20 +40,20 @@ type job struct {
 
 // order is one task of a child.
 type order struct {
-	Race   string        // racers for this key, at one instant; or, if it is empty,
+	Race   string        // racers for this key, at the same instant; or, if the key is empty,
 	For    time.Duration // one caller after the other, for so long
 	Limits string
 
 	// A race astride a boundary: the racers of a child begin at Start and up to
-	// Within later, on a clock that is ahead of the true one by Shift and the
-	// child's own error. Zero Start: at once, on a clock that stands still.
+	// Within later, on a clock ahead of the true time by Shift and the child's own
+	// error. Zero Start: at once, on a clock that stands still.
 	Start   time.Time
 	Within  time.Duration
 	Shift   time.Duration
 	Timeout time.Duration
 }
 
-// report is what became of an order.
+// report is the result of an order.
 type report struct {
 	Admitted []admission
 	Denied   int
@@ -65,12 +65,12 @@ type report struct {
 
 func isJob(variable string) bool { return strings.HasPrefix(variable, jobVariable+"=") }
 
-// child is a process, seen from the one that began it.
+// child is a process, seen from its parent.
 type child struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
-	said   bytes.Buffer // what it wrote besides its answers
+	said   bytes.Buffer // output besides the answers
 	errors bytes.Buffer
 }
 

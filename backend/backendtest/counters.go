@@ -153,8 +153,8 @@ func herd(s *subject) error {
 	return nil
 }
 
-// hangUp has callers who give up at any moment; those who do not are never too
-// many, and never wrong about their own.
+// hangUp has callers that give up at any moment; callers that do not are never too
+// many, and never wrong about their own hits.
 func hangUp(s *subject) error {
 	const callers, calls, places = 12, 30, 150
 	now := noon
@@ -209,8 +209,8 @@ func hangUp(s *subject) error {
 	return nil
 }
 
-// realTime is a caller on the clock of the world, who waits as he is told, and
-// one who does not.
+// realTime is a caller on the clock of the world that waits as long as told, and a
+// caller that does not.
 func realTime(s *subject) error {
 	var patient, hasty *counter.Counter // in one process a denial is remembered
 	for _, c := range []**counter.Counter{&patient, &hasty} {

@@ -96,8 +96,8 @@ func inAndOut(s *subject) error {
 
 func manyKeys(s *subject) error {
 	const callers, calls = 32, 40
-	// Every caller has a key of his own, between those of the others, and one
-	// that all share.
+	// Every caller has a key of its own, between the keys of the other callers, and
+	// all share a key.
 	err := together(callers, func(i int) error {
 		own, sum := fmt.Sprint("own", i), int64(0)
 		for j := range calls {

@@ -65,7 +65,7 @@ func tooLate(s *subject) error {
 			return err
 		}
 	}
-	// What was sent all the same may land a little later.
+	// A request sent all the same may land a little later.
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if err := s.expect(dayLadder, "k", noon, noon, 5); err != nil {
 			return fmt.Errorf("after calls that were too late to begin: %w", err)
@@ -74,9 +74,9 @@ func tooLate(s *subject) error {
 	return nil
 }
 
-// cutShort has calls that are cancelled under way beside others that are not:
-// what was confirmed is there, what was not attempted is not, and nobody gets
-// another's answer.
+// cutShort has calls that are cancelled under way beside other calls: confirmed
+// additions are there, additions never attempted are not, and nobody gets an answer
+// of another call.
 func cutShort(s *subject) error {
 	const callers, calls = 16, 60
 	var certain [3]atomic.Int64
@@ -148,8 +148,8 @@ func cutShort(s *subject) error {
 	return nil
 }
 
-// ownership writes over every op as soon as it is the caller's again, and looks
-// whether anybody still reads or writes it. The race detector sees more.
+// ownership writes over every request as soon as the call has returned, and looks
+// for anybody that still reads or writes the request. The race detector sees more.
 func ownership(s *subject) error {
 	const callers, calls = 8, 60
 	var mu sync.Mutex

@@ -25,7 +25,7 @@ func roundsOf(usual int) int {
 }
 
 // differ has callers with different limits and a different patience race for the
-// one place of a limit that they share.
+// only place of a limit that all share.
 func differ(s *subject) error {
 	callers := []struct {
 		limits  counter.Limits

@@ -84,9 +84,9 @@ func (s *subject) forgotten(key string, now time.Time, want int64) error {
 	return nil
 }
 
-// spread is instants that a key of l may be hit at: as long ago as each tier is
-// kept, close together until now, and some ahead of now by what another
-// caller's clock may be. They are in order.
+// spread returns instants for hits of a key of l, in order: as long ago as each
+// tier is kept, close together until now, and some ahead of now by the skew of
+// another caller's clock.
 func spread(l tiers.Ladder, now time.Time) (all []time.Time) {
 	for _, t := range l.Tiers() {
 		for i := range time.Duration(24) {
@@ -228,7 +228,7 @@ func remembers(s *subject) error {
 		if err := s.forgotten(key, at, label); err != nil {
 			return err
 		}
-		// A hit, or taking one back, changes nothing of that.
+		// A hit, or taking a hit back, changes nothing of the memory of a Forget.
 		for _, n := range []int64{3, -3, 1} {
 			if _, err := s.add(dayLadder, key, at, n); err != nil {
 				return err
@@ -338,9 +338,9 @@ func lateToForget(s *subject) error {
 	return nil
 }
 
-// forgetsInACrowd has every goroutine hit a key of its own, which must stay
-// exact, and one that they share. Half of them forget as well; the others hit
-// as long as these are at it.
+// forgetsInACrowd has every goroutine hit a key of its own, which must stay exact,
+// and a shared key. Half of the goroutines forget as well; the other half hit until
+// the forgetting ends.
 func forgetsInACrowd(s *subject) error {
 	const callers, calls = 8, 60
 	var forgetters atomic.Int64

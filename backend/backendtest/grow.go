@@ -13,9 +13,9 @@ import (
 
 var growStart = noon.Add(-8 * time.Hour)
 
-// grow makes keys of thousands of buckets, sparse ones, dense ones, and dense
-// and then sparse again: stores may keep a small key in another way than a
-// large one. Goroutines hit side by side, so some are at work when it changes.
+// grow makes keys of thousands of buckets: sparse, dense, and dense and then sparse
+// again. A store may keep a large key in another way than a small key. Goroutines
+// hit side by side, so some are at work during the change.
 func grow(s *subject) error {
 	dense := func(n int, step time.Duration, from time.Time) []time.Time {
 		hits := make([]time.Time, n)
@@ -137,8 +137,8 @@ func (g *growth) look() error {
 	return nil
 }
 
-// windows peeks at a window with several Max, so that little must leave it, a
-// part, and nearly all, and takes one hit.
+// windows peeks at a window with several Max, so that little must leave, a part,
+// and nearly all, and takes a hit.
 func (g *growth) windows(per time.Duration) error {
 	var sum int64
 	finest, err := g.ladder.Finest(per)

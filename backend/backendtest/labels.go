@@ -20,11 +20,11 @@ var labels = []check{
 	},
 }
 
-// anyOrder is callers who stood still between their clock and the store: labels
-// go back by up to twice what the ladder keeps. The log forgets nothing, so an
-// answer from a store that has dropped what its label needs is found wrong.
+// anyOrder has callers that stand still between their clock and the store: labels
+// go back by up to twice the Keep of the ladder. The log forgets nothing, so an
+// answer of a store that has dropped a needed bucket is found wrong.
 func anyOrder(s *subject) error {
-	clock := noon // goes on from key to key: what a store knows of what it has dropped need not be of one key
+	clock := noon // goes on from key to key: a store need not keep its knowledge of drops by key
 	for i, l := range []tiers.Ladder{
 		mustLadder("1s:10s"),
 		mustLadder("1s:1m"),
@@ -45,7 +45,7 @@ func anyOrder(s *subject) error {
 	return nil
 }
 
-// disorder is a random script of one key, and its log.
+// disorder is a random script for a single key, and its log.
 type disorder struct {
 	*subject
 	key    string
@@ -87,7 +87,7 @@ func (d *disorder) run(n int) error {
 	return nil
 }
 
-// label is mostly a later one, and often one of long ago.
+// label returns mostly a later label, and often a label of long ago.
 func (d *disorder) label() time.Time {
 	keep := d.ladder.At(d.rand.IntN(d.ladder.Len())).Keep
 	switch r := d.rand; r.IntN(6) {
@@ -104,8 +104,8 @@ func (d *disorder) label() time.Time {
 	}
 }
 
-// stale tells whether err says that at is a stale label, which it may be only if
-// it is older than the newest by more than the slack.
+// stale tells whether err says that at is a stale label. Only a label older than
+// the newest by more than the slack may be stale.
 func (d *disorder) stale(said *string, at time.Time, err error) (bool, error) {
 	if !errors.Is(err, backend.ErrStaleLabel) {
 		return false, err
@@ -190,8 +190,8 @@ func (d *disorder) takeBack(said *string, at time.Time) error {
 	return nil
 }
 
-// look reads all buckets that a window may reach at that label, and all that are
-// newer.
+// look reads all buckets within reach of a window at the label, and all newer
+// buckets.
 func (d *disorder) look(said *string, at time.Time) error {
 	*said += "look"
 	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at}

@@ -29,12 +29,12 @@ var lives = []check{
 	},
 }
 
-// goneBy is when a bucket that lived for three seconds at most must be gone:
-// stores round, and may keep a little longer for all buckets of a key.
+// goneBy is the time by which a bucket with a life of at most three seconds must be
+// gone: stores round, and may keep all buckets of a key a little longer.
 const goneBy = 12 * time.Second
 
 // livesAndGoes watches, in the time of the world, buckets that expire: of a key
-// that is hit once, and of one that is hit all the time.
+// with a single hit, and of a key with hits all the time.
 func livesAndGoes(s *subject) error {
 	l := shortLife
 	began := time.Now()
@@ -49,7 +49,7 @@ func livesAndGoes(s *subject) error {
 		return err
 	}
 	held := map[string]int64{"once": 7, "fed": 5}
-	// The finest tier is the one to watch: what is fed fills up its coarse bucket.
+	// The finest tier is watched: constant hits fill up the coarse bucket.
 	for {
 		gone := true
 		for key, n := range held {
@@ -89,7 +89,8 @@ func livesAndGoes(s *subject) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	// What is gone is not there to be taken from, nor does that bring it back.
+	// A bucket that is gone cannot be taken from, and a taking back does not revive
+	// the bucket.
 	back := &backend.Request{Key: s.key("once"), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, began, 0)}
 	if err := s.do(back); err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// model is the contract as simple as it can be said: a map of buckets for each
-// key. A bucket whose TTL has run out, by the latest clock that any call had,
-// may be there or not: its count is a range.
+// model is the contract in its simplest form: a map of buckets for each key. A
+// bucket whose TTL has run out, by the latest clock of any call, may be there or
+// not: its count is a range.
 type model struct {
 	keys   map[string]map[tiers.Bucket]*held
 	latest time.Time
@@ -60,7 +60,7 @@ func (m *model) add(key string, slot backend.Slot, n int64, now time.Time) held 
 	switch {
 	case n < 0:
 		h.lo = max(0, h.lo+n)
-		if sure { // else it may be gone for this clock, and there for a slower one
+		if sure { // else the bucket may be gone for this clock, and there for a slower clock
 			h.hi = max(0, h.hi+n)
 		}
 	default:

@@ -57,7 +57,7 @@ var numbers = []check{
 func everyWidth(s *subject) error {
 	amounts := []int64{1, 9, 10, 126, 127, 128, 254, 255, 256, 999, 1000, 32767, 32768, 65534, 65535, 65536, 1 << 24,
 		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1e10, 1 << 40, 1e14, 1<<51 - 1}
-	// Side by side in one minute, in any order; and one bucket that grows.
+	// Side by side in a minute, in any order; and a single bucket that grows.
 	for round := range 3 {
 		key := fmt.Sprint("side", round)
 		first := noon.Truncate(time.Minute)
@@ -143,7 +143,7 @@ func maxCount(s *subject) error {
 				return err
 			}
 		}
-		// What is taken back makes room again, to the last place.
+		// Hits taken back make room again, to the last place.
 		for _, n := range []int64{-1, 1, -most, most} {
 			if _, err := s.add(dayLadder, name, noon, n); err != nil {
 				return err

@@ -32,7 +32,7 @@ var (
 // garbage stands wherever the store has to write.
 const garbage = 7777
 
-// ttl is that of a counter whose slack is as given.
+// ttl returns the TTL of a counter with the given slack.
 func ttl(t tiers.Tier, slack time.Duration) time.Duration { return t.Width + t.Keep + 2*slack }
 
 // chain is a slot of every tier, all of which hold the same instant.
@@ -66,8 +66,8 @@ func (s *subject) do(op *backend.Request) error {
 	return err
 }
 
-// add adds n to every tier at the instant at, and returns what they count then,
-// finest first. With n below zero it takes back.
+// add adds n to every tier at the instant at, and returns the new counts, finest
+// first. With n below zero add takes back.
 func (s *subject) add(l tiers.Ladder, key string, at time.Time, n int64) ([]int64, error) {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
 	if err := s.do(op); err != nil {
@@ -84,7 +84,7 @@ func countsOf(slots []backend.Slot) []int64 {
 	return counts
 }
 
-// get is what the bucket of every tier that holds at counts, for a caller whose
+// get returns the count of every tier's bucket that holds at, for a caller whose
 // clock is at now.
 func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) ([]int64, error) {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now}
@@ -101,7 +101,7 @@ func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) ([]int64, e
 	return counts, nil
 }
 
-// row is what n buckets of a key count.
+// row returns the counts of n buckets of a key.
 func (s *subject) row(l tiers.Ladder, key string, now time.Time, width time.Duration, first int64, n int) ([]int64, error) {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: []backend.Span{span(width, first, n)}}
 	if err := s.do(op); err != nil {
@@ -135,7 +135,7 @@ func same(what string, got, want []int64) error {
 	return nil
 }
 
-// within is an error if f takes so long that it is not prompt on any machine.
+// within returns an error if f is slower than any prompt machine.
 func within(limit time.Duration, what string, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

@@ -143,7 +143,7 @@ func (k *pausedKey) fail(limit time.Duration) error {
 	return nil
 }
 
-// comeBack wants all places but those of the calls that did not fail.
+// comeBack wants all places back but the places of the successful calls.
 func (k *pausedKey) comeBack() error {
 	var counted counter.Count
 	for end := time.Now().Add(pauseBack); ; time.Sleep(5 * time.Millisecond) {

@@ -14,15 +14,15 @@ import (
 )
 
 // Processes holds a store that is shared over a network to its promises among
-// several processes of the operating system, with clocks apart by the skew:
-// races for a few places, within a bucket and across the end of one, and callers
-// on the clock of the world, of whom no window may hold too many.
+// several processes of the operating system, with clocks apart by the skew: races
+// for a few places, within a bucket and across its end, and callers on the clock of
+// the world, of which no window may hold too many.
 //
-// start starts the server, or finds it, and returns what open needs to reach
-// it, such as an address; it is called once. open makes the store of a process.
-// The processes are the running test binary, called again for the test that
-// calls Processes: it should do nothing else, at least not before. In them
-// start is not called, and Processes does not return.
+// start starts the server, or finds a server, and returns the argument that open
+// needs, such as an address; start is called once. open makes the store of a
+// process. The processes are the running test binary, called again for the test
+// that calls Processes: the test should do nothing else, at least not before. In
+// the further processes start is not called, and Processes does not return.
 //
 //	func TestProcesses(t *testing.T) {
 //		backendtest.Processes(t, startServer, func(addr string) (backend.Store, error) { return dial(addr) })
@@ -44,7 +44,7 @@ const (
 	crewSkew = 100 * time.Millisecond
 )
 
-// processes is what Processes does in the first process.
+// processes is the part of Processes for the first process.
 func processes(test, where string, open func(string) (backend.Store, error)) (err error) {
 	prefix := freshPrefix()
 	var children []*child
@@ -115,7 +115,7 @@ func raceOfProcesses(children []*child, store backend.Store, prefix string) erro
 	return nil
 }
 
-// windowOfProcesses has all processes hit one key for some seconds.
+// windowOfProcesses has all processes hit a key for some seconds.
 func windowOfProcesses(children []*child) error {
 	o := order{For: 5 * time.Second, Limits: "5/s, 9/3s"}
 	reports, err := all(children, o)
@@ -140,7 +140,8 @@ func windowOfProcesses(children []*child) error {
 	return nil
 }
 
-// admission is an admitted hit: its label, and when that was read in true time.
+// admission is an admitted hit: its label, and the true time of the label's
+// reading.
 type admission struct{ Label, At time.Time }
 
 // worst is the most that a window of length per holds, by the labels or in true
@@ -170,5 +171,5 @@ func raceConfig(prefix string, ahead time.Duration) counter.Config {
 	}}
 }
 
-// isChild tells whether this process is one of those that Processes began.
+// isChild tells whether Processes has begun this process.
 func isChild() bool { return slices.ContainsFunc(os.Environ(), isJob) }

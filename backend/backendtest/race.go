@@ -3,5 +3,5 @@
 package backendtest
 
 // thrift divides the rounds of a race under the race detector, which makes each
-// many times as long: what it looks for shows in the first ones.
+// round many times as long: races show in the first rounds.
 const thrift = 5

@@ -2,6 +2,6 @@
 
 package backendtest
 
-// With the race detector the mistakes that are races cannot be tried: it finds
-// them itself, and fails whatever test is running.
+// With the race detector the mistakes that are races cannot be tried: the detector
+// finds the race, and fails the running test.
 const raceDetector = true

@@ -10,9 +10,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// drops tells of a server that it has no clock: it drops what its callers'
-// labels say has expired. That is no mistake, if it also says what it no
-// longer knows.
+// drops tells of a server that has no clock, and drops buckets that have expired by
+// its callers' labels. Dropping is no mistake, if the server also reports the
+// labels of which nothing is known any more.
 func (s *server) drops() bool { return strings.HasPrefix(s.fault, "drops by label") }
 
 // drop lets go what has expired by now.
@@ -46,8 +46,8 @@ func (s *server) stale(any bool) error {
 	return fmt.Errorf("server: %w", backend.ErrStaleLabel)
 }
 
-// staleDo is the error of an op that needs what was dropped. It drops what has
-// expired by the op's own clock.
+// staleDo returns the error of a request that needs a dropped bucket, and drops the
+// buckets that have expired by the request's own clock.
 func (s *server) staleDo(op *backend.Request) error {
 	s.drop(op.Key, op.Now)
 	needs := s.has("drops by label, and the newest is stale") && len(s.dropped[op.Key]) > 0

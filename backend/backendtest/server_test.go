@@ -17,9 +17,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// server is a store as naive as one can be, with a clock of its own and a
-// network that is slow for who is in a hurry. It can be told to make a mistake
-// that others have made; without one it keeps the contract.
+// server is a naive store, with a clock of its own and a network that is slow for
+// callers in a hurry. A server can be told to make a known mistake; without a
+// mistake a server keeps the contract.
 type server struct {
 	fault string
 
@@ -33,7 +33,7 @@ type server struct {
 	ever      map[string]int64  // what was added to a key
 }
 
-// place is what the server calls a bucket of a key.
+// place is the name of a bucket of a key in the server.
 type place struct {
 	key string
 	tiers.Bucket
@@ -57,13 +57,13 @@ func newServer(fault string) *server {
 		forgotten: map[string]forgotten{}, dropped: map[string][]item{}, ever: map[string]int64{}}
 }
 
-// has tells of a mistake that it is the one to make. All are listed in
-// bite_test.go.
+// has tells whether the server makes the mistake. bite_test.go lists all mistakes.
 func (s *server) has(fault string) bool { return s.fault == fault }
 
 var errLate = fmt.Errorf("server: no answer: %w", os.ErrDeadlineExceeded)
 
-// begun is an error for who is too late to begin, and how long the others have.
+// begun returns an error for a caller too late to begin, and the time left for
+// others.
 func (s *server) begun(ctx context.Context, deadline time.Time) (<-chan time.Time, error) {
 	if err := ctx.Err(); err != nil && !s.has("sends under a cancelled context") {
 		if s.has("no error under a cancelled context") {
@@ -80,7 +80,7 @@ func (s *server) begun(ctx context.Context, deadline time.Time) (<-chan time.Tim
 	return time.After(time.Until(deadline)), nil
 }
 
-// hurried tells of a call that it may be cut short; for those the network is
+// hurried tells of a call that may be cut short; for such calls the network is
 // slow.
 func hurried(ctx context.Context, deadline time.Time) bool {
 	return ctx.Done() != nil || !deadline.IsZero() && time.Until(deadline) < time.Second
@@ -190,7 +190,7 @@ func (s *server) copyBack(op, mine *backend.Request) {
 	}
 }
 
-// work is what happens on the server.
+// work executes a request.
 func (s *server) work(op *backend.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// steady has a caller ask a hundred times a second, for a minute of a clock of
-// its own. What windows are longer than Per by is all that it may lose.
+// steady has a caller ask a hundred times a second, for a minute of a clock of its
+// own. The excess of windows over Per is all that the caller may lose.
 func steady(s *subject) error {
 	const skew, minute = 100 * time.Millisecond, time.Minute
 	for _, row := range []struct {

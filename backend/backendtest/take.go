@@ -44,8 +44,8 @@ type demand struct {
 	key    string
 	limits counter.Limits
 
-	n      int64        // instead of that of the others, if it is above zero
-	ladder tiers.Ladder // instead of that of the others, if it has tiers
+	n      int64        // in place of the other keys' n, if above zero
+	ladder tiers.Ladder // in place of the other keys' ladder, if it has tiers
 	soft   bool
 }
 

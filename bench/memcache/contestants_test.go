@@ -44,8 +44,8 @@ func newBench(t *testing.T) *bench {
 	return &bench{T: t, addr: servertest.Memcached(t, "-m", "2048", "-c", "8192"), now: time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC)}
 }
 
-// client is one for the contestants that are not ours, with enough connections
-// for all that they send at once.
+// client returns a client for the contestants of other libraries, with enough
+// connections for all requests at once.
 func client(t *testing.T, addr string) *gomemcache.Client {
 	c := gomemcache.New(addr)
 	c.Timeout, c.MaxIdleConns = 10*time.Second, 256
@@ -53,7 +53,7 @@ func client(t *testing.T, addr string) *gomemcache.Client {
 	return c
 }
 
-// setting is what a contestant is made for; the longest limit is the last.
+// setting is the configuration of a contestant; the longest limit is the last.
 type setting struct {
 	addr    string
 	limits  counter.Limits
@@ -187,7 +187,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	last := len(set.limits) - 1
 	var usedUp []counter.Limits
 	for i := range 7 {
-		// A denial is remembered for the same call: these are seven others.
+		// A denial is remembered for the same call: these seven calls differ.
 		usedUp = append(usedUp, append(set.limits[:last:last], counter.Limit{Max: 1 + int64(i), Per: set.limits[last].Per}))
 	}
 	asked := 0
@@ -204,7 +204,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	}
 }
 
-// stats are those of the server.
+// stats returns the statistics of the server.
 func (b *bench) stats() map[string]float64 {
 	b.Helper()
 	conn, err := net.DialTimeout("tcp", b.addr, 10*time.Second)

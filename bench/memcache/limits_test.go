@@ -12,8 +12,8 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// A limiter that does not count would win every race; and one that loses hits
-// of fresh keys would win that of fresh keys.
+// A limiter that does not count would win every race; a limiter that loses hits of
+// fresh keys would win the race of fresh keys.
 func TestEveryContestantCountsAndRefuses(t *testing.T) {
 	b := newBench(t)
 	for _, kind := range kinds {

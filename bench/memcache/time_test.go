@@ -14,7 +14,7 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// list is what the contestants are.
+// list returns the contestants.
 func list() string {
 	var text strings.Builder
 	for _, kind := range kinds[:5] {
@@ -74,7 +74,7 @@ func TestOnMemcached(t *testing.T) {
 				}
 			}
 			if r.ready != nil && p.keys == 0 {
-				for _, key := range names[1:] { // else it would not be one increment
+				for _, key := range names[1:] { // else the call would need more than an increment
 					require.NoError(t, r.ready(key))
 				}
 			}
@@ -114,7 +114,7 @@ func TestOnMemcached(t *testing.T) {
 		})
 		table := measure.Table{Head: []string{p.note, "wall, us", "to incr", "CPU, us", "additions", "items read", "admits"}}
 		for i, r := range rs {
-			if p.allow || kinds[i].name == "abacus" { // the others count what they refuse
+			if p.allow || kinds[i].name == "abacus" { // the other contestants count refused calls
 				b.now = r.now
 				for key, want := range r.hits {
 					used, err := r.used(key)
@@ -129,7 +129,7 @@ func TestOnMemcached(t *testing.T) {
 	}
 }
 
-// delay is that of the link, each way.
+// delay is the delay of the link, each way.
 const delay = 2 * time.Millisecond
 
 func TestMemcachedOnALink(t *testing.T) {

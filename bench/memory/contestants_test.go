@@ -28,13 +28,12 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// contestant is one way to limit keys: each has all the limits that it was made
-// with, the longest last.
+// contestant is a way to limit keys, made with all limits, the longest last.
 type contestant interface {
 	// hit counts a hit, and is errRefused if a limit has no room.
 	hit(key string) error
-	// used is how many hits of the key count under the longest limit. It may be
-	// less by what a token bucket has filled up meanwhile.
+	// used returns the hits of the key under the longest limit, less the refill of
+	// a token bucket meanwhile.
 	used(key string) (int64, error)
 }
 
@@ -43,8 +42,8 @@ var (
 	ctx        = context.Background()
 )
 
-// kinds are the contestants, each as its own documentation has it: one limiter
-// for each limit, asked one after the other, where it knows one limit only.
+// kinds are the contestants, each as in its own documentation: a limiter for each
+// limit, asked in turn, where a library knows a single limit only.
 var kinds = []struct {
 	name string
 	how  string
@@ -152,7 +151,7 @@ type ululed []*ulule.Limiter
 func newUlule(limits counter.Limits) (contestant, error) {
 	var all ululed
 	for _, limit := range limits {
-		// A store for each limit: two on one store would count as one.
+		// A store for each limit: two limits on a store would share a count.
 		all = append(all, ulule.New(ululememory.NewStore(), ulule.Rate{Period: limit.Per, Limit: limit.Max}))
 	}
 	return all, nil
@@ -238,8 +237,8 @@ func (h *httpRate) used(key string) (int64, error) {
 	return int64(math.Round(count)), err
 }
 
-// floor is what no limiter can do without: read the clock, lock, look the key
-// up, add one. It limits nothing.
+// floor is the least work of any limiter: read the clock, lock, look the key up,
+// add to a number. It limits nothing.
 type floor struct {
 	mu     sync.Mutex
 	counts map[string]*int64

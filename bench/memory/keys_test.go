@@ -14,8 +14,8 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// roomy are limits in the shape of 10/m, 50/h, 100/d, or of 100/d alone, with
-// twice the room that hits of one key need in a minute.
+// roomy are limits in the shape of 10/m, 50/h, 100/d, or of 100/d alone, with twice
+// the room that the hits of a key need in a minute.
 func roomy(n int, hits int64) counter.Limits {
 	all := counter.Limits{{Max: 20 * hits, Per: time.Minute}, {Max: 100 * hits, Per: time.Hour}, {Max: 200 * hits, Per: day}}
 	return all[len(all)-n:]
@@ -39,13 +39,13 @@ func newField(t *testing.T, keys measure.Keys, limits counter.Limits) *field {
 	return &field{T: t, keys: keys, limits: limits, began: time.Now()}
 }
 
-// add lets one more take part, and lets it see every key once.
+// add lets a further contestant take part, and see every key once.
 func (f *field) add(name string, peer bool, c contestant) {
 	f.Helper()
 	f.names, f.peers, f.contestants = append(f.names, name), append(f.peers, peer), append(f.contestants, c)
 	f.hits, f.ns, f.allocs = append(f.hits, int64(f.keys.Len())), append(f.ns, nil), append(f.allocs, nil)
 	for i := range f.keys.Len() {
-		// Each keeps a string of its own, as it does of a request.
+		// Each contestant keeps a string of its own, as with the key of a request.
 		require.NoError(f, c.hit(strings.Clone(f.keys.At(i))), name)
 	}
 }
@@ -61,8 +61,8 @@ func (f *field) run(i int, calls measure.Keys, cores int) {
 	f.hits[i] += int64(calls.Len())
 }
 
-// check asks every contestant how many hits each key has. Whoever did not count,
-// or took two keys for one, took part in another race.
+// check asks every contestant for the hits of each key. A contestant that did not
+// count, or took two keys for the same, was in another race.
 func (f *field) check() {
 	f.Helper()
 	longest := f.limits[len(f.limits)-1]
@@ -73,9 +73,10 @@ func (f *field) check() {
 			require.NoError(f, err)
 			sum += used
 		}
-		// A token bucket fills up again meanwhile, and reckons in fractions. That
-		// of x/time/rate fills up faster if callers overtake each other: an older
-		// stamp sets its clock back, and that time counts twice.
+		// A token bucket fills up again meanwhile, and reckons in fractions. The
+		// bucket of x/time/rate fills up faster if callers overtake each other: an
+		// older stamp sets the bucket's clock back, and the time between counts
+		// twice.
 		refilled := 2*int64(time.Since(f.began).Seconds()*float64(longest.Max)/longest.Per.Seconds()) + 1
 		switch f.names[i] {
 		case "x/time/rate", "throttled":

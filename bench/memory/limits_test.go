@@ -54,7 +54,7 @@ func TestWhatLimitsAdmit(t *testing.T) {
 	}
 }
 
-// attacked is the limit that is attacked to see what it admits.
+// attacked is the limit under attack.
 const attacked = 100
 
 // worstWindow is the most that a limit of 100 was seen to admit in a true
@@ -62,8 +62,8 @@ const attacked = 100
 func worstWindow(t *testing.T, name string, newContestant func(counter.Limits) (contestant, error)) (worst int) {
 	t.Helper()
 	if name == "go-limiter" {
-		// It reads a clock that no bubble has. A machine that is late misses the
-		// window's edge: then again.
+		// The contestant reads a clock outside of any bubble. A late machine misses
+		// the window's edge: then again.
 		for try := 0; try < 10 && worst <= attacked*3/2; try++ {
 			const per = 200 * time.Millisecond
 			c, err := newContestant(counter.Limits{{Max: attacked, Per: per}})
@@ -72,7 +72,7 @@ func worstWindow(t *testing.T, name string, newContestant func(counter.Limits) (
 		}
 		return worst
 	}
-	// Outside of the bubble: some have a goroutine that never ends.
+	// Outside of the bubble: some contestants have a goroutine that never ends.
 	c, err := newContestant(counter.Limits{{Max: attacked, Per: day}})
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
@@ -85,8 +85,9 @@ func worstWindow(t *testing.T, name string, newContestant func(counter.Limits) (
 	return worst
 }
 
-// attack hits once, and as often as it can just before that is a window old,
-// and goes on for a window. It returns the most that was admitted in any window.
+// attack hits once, and as often as possible just before the first hit is a window
+// old, and goes on for a window. The result is the most admitted hits of any
+// window.
 func attack(t *testing.T, c contestant, key string, per, step time.Duration) int {
 	t.Helper()
 	var admitted []time.Time

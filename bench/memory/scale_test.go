@@ -20,8 +20,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// What a key needs while this runs, all contestants and Go's collector together,
-// as measured with a million; and the most that this may have in all.
+// Memory for a key while the benchmark runs, all contestants and Go's collector
+// together, as measured with a million; and the bound for all keys.
 const (
 	bytesAKey = 1200
 	bound     = 12_000_000_000
@@ -38,8 +38,8 @@ func TestManyKeys(t *testing.T) {
 			measure.Bytes(float64(sizes[len(sizes)-1]*bytesAKey)), measure.Bytes(float64(measure.Free())))
 		sizes = sizes[:len(sizes)-1]
 	}
-	// Ten million live keys of each, and as much again before it is collected,
-	// would not fit into that.
+	// Ten million live keys of each contestant, and as much garbage before a
+	// collection, would not fit.
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(bound * 9 / 10))
 
@@ -136,7 +136,7 @@ func whereTimeGoes(s *measure.Section, fields []*field, sequences []measure.Keys
 	s.Say("ns of one core for one call, by a profile of this run: the functions that grow most from the fewest keys to the most, each without what it calls.")
 }
 
-// past is hits that a key has in a window, before it is measured.
+// past is the number of hits in a key's window before the measurement.
 const past = 200
 
 func TestLongWindows(t *testing.T) {

@@ -31,14 +31,14 @@ var (
 	ctx        = context.Background()
 )
 
-// setting is what a contestant is made for. Its limits are the same for all
-// keys, the longest last.
+// setting is the configuration of a contestant. All keys have the same limits, the
+// longest last.
 type setting struct {
 	client  *redis.Client
 	limits  counter.Limits
-	now     func() time.Time // of those who do not ask the server
+	now     func() time.Time // of contestants that do not ask the server
 	timeout time.Duration    // of ours: counter.Config.Timeout
-	prefix  string           // of all that it stores
+	prefix  string           // of all stored keys
 }
 
 // contestant is one way to limit keys on Redis.
@@ -52,8 +52,8 @@ type contestant struct {
 	spent   func(before, after map[string]stat) stat // the server's, for its commands
 	stored  string                                   // a pattern of its stored keys
 
-	// Whose hits count under the longest limit: those of the last day by our
-	// clock, of the calendar day, or all and then they leak away.
+	// The hits that count under the longest limit: of the last day by our clock, of
+	// the calendar day, or all hits minus the leak.
 	rule rule
 }
 
@@ -66,8 +66,8 @@ const (
 	leaking
 )
 
-// kinds are the contestants, each as its documentation has it. Those that know
-// one limit only are asked for one after the other, the longest first.
+// kinds are the contestants, each as in its documentation. Contestants that know a
+// single limit only are asked for each limit in turn, the longest first.
 var kinds = []struct {
 	name string
 	how  string
@@ -99,7 +99,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	last := len(set.limits) - 1
 	var usedUp []counter.Limits
 	for i := range 7 {
-		// A denial is remembered for the same call: these are seven others.
+		// A denial is remembered for the same call: these seven calls differ.
 		usedUp = append(usedUp, append(set.limits[:last:last], counter.Limit{Max: 1 + int64(i), Per: set.limits[last].Per}))
 	}
 	asked := 0
@@ -116,7 +116,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 			n, err := c.Count(ctx, key(feature), set.limits[last].Per)
 			return n.High, err
 		},
-		// The hits of a second are one Take: they are one bucket.
+		// The hits of a second are a single Take, since all share a bucket.
 		fill: func(feature string, at []time.Time) error {
 			for len(at) > 0 {
 				n := 1
@@ -180,7 +180,7 @@ func newUlule(t *testing.T, set setting) *contestant {
 		require.NoError(t, err)
 		return ulule.New(store, ulule.Rate{Period: limit.Per, Limit: limit.Max})
 	}
-	// A prefix for each limit: two on one counter would count as one.
+	// A prefix for each limit: two limits on a counter would share a count.
 	var all []*ulule.Limiter
 	for i, limit := range set.limits {
 		all = append(all, limiter(set.prefix+strconv.Itoa(i), limit))

@@ -13,7 +13,7 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// delay is that of the link, each way.
+// delay is the delay of the link, each way.
 const delay = 2 * time.Millisecond
 
 func TestRedisOnALink(t *testing.T) {

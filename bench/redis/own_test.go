@@ -11,8 +11,8 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// What many write themselves: the least that a limit can cost, which admits 2N,
-// and the exact one, which keeps every hit.
+// Limiters that many write themselves: the cheapest limit, which admits 2N, and the
+// exact limit, which keeps every hit.
 
 func newFixed(_ *testing.T, set setting) *contestant {
 	name := func(key string, i int) string {
@@ -50,7 +50,7 @@ func newFixed(_ *testing.T, set setting) *contestant {
 }
 
 // The log is trimmed by its longest window; arguments after the first three are
-// a window and its limit each.
+// pairs of a window and a limit.
 var logScript = redis.NewScript(`
 local now = tonumber(ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[#ARGV - 1])
@@ -90,8 +90,8 @@ func newLog(_ *testing.T, set setting) *contestant {
 			after := set.now().Add(-set.limits[last].Per).UnixMilli()
 			return set.client.ZCount(ctx, name(key), fmt.Sprintf("(%d", after), "+inf").Result()
 		},
-		// What is older than the window was trimmed by hits since: 129 members
-		// once make a set that is large for ever.
+		// Hits older than the window were trimmed by later hits: 129 members once
+		// make a set large for ever.
 		fill: func(key string, at []time.Time) error {
 			for len(at) > 0 {
 				n := min(len(at), 1000)

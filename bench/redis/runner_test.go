@@ -92,10 +92,10 @@ func (r *runner) be(keys []string, hits int, mean time.Duration) {
 	}
 }
 
-// age takes from the times to live of what is stored what has passed on the
-// runner's clock, which the server does not see: it would keep for a day what
-// should be gone. What was written meanwhile stays as it is, and so lives on for
-// a little longer than it should.
+// age takes the time that has passed on the runner's clock from the times to live
+// of the stored keys. The server does not see the runner's clock and would keep for
+// a day what should be gone. A key written meanwhile stays as is, and so lives on
+// for a little too long.
 func (r *runner) age() {
 	r.bench.Helper()
 	passed := r.now.Sub(r.aged)

@@ -21,7 +21,7 @@ type bench struct {
 	*testing.T
 	client *redis.Client
 	addr   string
-	now    time.Time // of those who do not ask the server
+	now    time.Time // of contestants that do not ask the server
 }
 
 func newBench(t *testing.T) *bench {
@@ -35,12 +35,12 @@ func connect(t *testing.T, addr string, connections int) *redis.Client {
 	return client
 }
 
-// setting is one on the bench's clock, for a contestant of its own.
+// setting returns a setting on the bench's clock, for a contestant of its own.
 func (b *bench) setting(limits counter.Limits) setting {
 	return setting{client: b.client, limits: limits, now: func() time.Time { return b.now }, timeout: -1, prefix: fmt.Sprintf("b%08x", rand.Uint32())}
 }
 
-// stat is what a server says of one command.
+// stat is the server's statistic of a command.
 type stat struct{ calls, us float64 }
 
 func (s stat) since(before stat) stat { return stat{s.calls - before.calls, s.us - before.us} }
@@ -53,8 +53,8 @@ func sum(before, after map[string]stat, commands ...string) (all stat) {
 	return all
 }
 
-// scripts is the time of those who send a script and nothing else. What the
-// script calls is in it, though the server counts it once more by itself.
+// scripts returns the time of contestants that send scripts only. Calls from the
+// script are in the time, though the server counts such calls once more.
 func scripts(before, after map[string]stat) stat { return sum(before, after, "eval", "evalsha") }
 
 // stats is INFO commandstats.
@@ -77,7 +77,7 @@ func (b *bench) stats() map[string]stat {
 	return all
 }
 
-// cpu is the time that the server's main thread has computed so far, in
+// cpu returns the computing time of the server's main thread so far, in
 // microseconds: commands, and reading and writing them.
 func (b *bench) cpu() float64 {
 	b.Helper()
@@ -92,7 +92,7 @@ func (b *bench) cpu() float64 {
 	return seconds * 1e6
 }
 
-// memory is what the stored keys that match cost, all together.
+// memory returns the memory of all stored keys that match.
 func (b *bench) memory(match string) (bytes, keys int) {
 	b.Helper()
 	iter := b.client.Scan(ctx, 0, match, 10_000).Iterator()

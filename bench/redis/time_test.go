@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// pattern is how keys are hit.
+// pattern is an order of hits on keys.
 type pattern struct {
 	name  string
 	note  string
@@ -75,7 +75,7 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 		r.live(keys, p.past, p.mean)
 		if !p.allow {
 			for _, key := range keys {
-				if err := r.refused(key); err != nil { // uses it up, where it is not yet
+				if err := r.refused(key); err != nil { // uses up the limit, if any room is left
 					require.ErrorIs(b, err, errRefused)
 				}
 			}
@@ -94,7 +94,7 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 			} else {
 				b.now = r.now
 				err := r.refused(key)
-				if err == nil { // a hit has left the window: this one used the place up
+				if err == nil { // a hit has left the window: this hit used the place up
 					err = r.refused(key)
 				}
 				if !errors.Is(err, errRefused) {
@@ -120,21 +120,21 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 			r.check(some)
 			_, stored := b.memory(r.stored)
 			require.GreaterOrEqual(b, stored, len(fresh), "%s: stored keys", r.name)
-		case p.allow || r.name != "INCR, EXPIRE": // which counts what it refuses
+		case p.allow || r.name != "INCR, EXPIRE": // a limiter that counts refused calls
 			r.check(keys)
 		}
 	}
 	return rs
 }
 
-// attacked is the limit that is attacked to see what it admits.
+// attacked is the limit under attack.
 const attacked = 20
 
-// worstWindows attacks a limit of 20 in a second of each contestant: one hit,
-// all at once just before that is a second old, and as many as there is room for
-// in the second after. These clocks are the server's: it takes two seconds. A
-// true window is one that is shorter than a second even if its first hit counted
-// as soon as it was sent, and its last when it was answered.
+// worstWindows attacks a limit of 20 in a second of each contestant: a hit, all
+// possible hits just before the first hit is a second old, and as many as there is
+// room for in the second after. The clocks are the server's: an attack takes two
+// seconds. A true window is shorter than a second even if its first hit counted at
+// its sending, and its last hit at its answer.
 func worstWindows(t *testing.T) map[string]string {
 	t.Helper()
 	const per = time.Second
@@ -152,8 +152,8 @@ func worstWindows(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for i, kind := range kinds {
 		all[kind.name] = fmt.Sprint(worst[i])
-		// Not asserted of the sorted set: a call that is overtaken by one with a
-		// later stamp finds what it would have counted trimmed already.
+		// Not asserted of the sorted set: a call overtaken by a call with a later
+		// stamp finds older hits trimmed already.
 		if kind.name == "abacus" {
 			require.LessOrEqual(t, worst[i], attacked, "%s has admitted too many", kind.name)
 		}
@@ -174,8 +174,8 @@ func attack(t *testing.T, c *contestant, per time.Duration) (worst int) {
 		}
 		return err == nil
 	}
-	// The calendar's second is as good as any other, and the worst for those who
-	// count by it.
+	// The calendar's second is as good as any other second, and the worst for
+	// contestants that count by the calendar.
 	time.Sleep(time.Until(time.Now().Truncate(per).Add(per)))
 	const step = 20 * time.Millisecond
 	try()

@@ -3,7 +3,7 @@
 // Package replay_test measures the demo program as a whole process, on real
 // traffic.
 //
-//	cd bench && go test ./replay                                            a test, on a log that is made up
+//	cd bench && go test ./replay                                            a test, on an invented log
 //	cd bench && go test -v -count=1 ./replay -size short -data LOG.csv.gz  a benchmark
 package replay_test
 
@@ -35,7 +35,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// The data is beside the repository, if at all, and no part of it.
+// The data is beside the repository, if at all, and no part of the repository.
 var data = flag.String("data", "../../../shared/data/ciscoasa_vpn_2025.csv.gz", "the `log` to replay, CSV with time_us,event,feature, gzip'ed")
 
 const limits = "10/m,50/h,100/d"
@@ -45,7 +45,7 @@ type event struct {
 	key counter.Key
 }
 
-// report is what demo replay --json says, as far as it is used here.
+// report is the used part of demo replay --json.
 type report struct {
 	Events, Admitted, Denied int64
 	Keys                     int
@@ -138,15 +138,15 @@ func replay(t *testing.T, demo string, args ...string) (r report, seconds, megab
 	var u usage
 	require.NoError(t, json.Unmarshal(out, &u))
 	require.NoError(t, json.Unmarshal(u.Output, &r))
-	if !measure.Tiny() { // a program that does next to nothing is no larger than its parent
+	if !measure.Tiny() { // a program with next to no work is no larger than its parent
 		require.Less(t, u.Parent, u.Peak, "the memory of its parent was measured")
 	}
 	return r, u.Seconds, float64(u.Peak) / 1e6
 }
 
-// parentEnv makes this binary run the program that is its arguments, and say
-// what it used. A process inherits the peak of whoever started it, as far as
-// getrusage is concerned: so that must be a small one, and the test is not.
+// parentEnv makes this binary run the program in its arguments, and print the
+// usage. For getrusage a process inherits the peak of its parent: so the parent
+// must be small, and the test is not.
 const parentEnv = "BENCH_REPLAY_PARENT"
 
 type usage struct {
@@ -175,8 +175,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// own is the most memory that this process had since it began, where the
-// system says so.
+// own returns the peak memory of this process, if the system has the number.
 func own() (bytes int64) {
 	text, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(text)) {
@@ -188,7 +187,7 @@ func own() (bytes int64) {
 }
 
 func peak(u *syscall.Rusage) int64 {
-	if runtime.GOOS == "darwin" { // which counts in bytes
+	if runtime.GOOS == "darwin" { // counts in bytes
 		return int64(u.Maxrss)
 	}
 	return int64(u.Maxrss) << 10

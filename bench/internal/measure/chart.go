@@ -23,15 +23,15 @@ type Chart struct {
 	Curves []Curve
 }
 
-// Curve is what one contestant measured at each place: its medians, and from the
-// least to the greatest of the rounds.
+// Curve is the measurement of a contestant at each place: the medians, and the
+// range of the rounds.
 type Curve struct {
 	Name string
 	At   []Series
 }
 
-// The colours are those of Okabe and Ito, which nearly everybody can tell apart.
-// The ground is painted: a page may be dark.
+// The colours of Okabe and Ito, which nearly everybody can tell apart. The ground
+// is painted: a page may be dark.
 var (
 	ground = color.White
 	ink    = color.RGBA{0x33, 0x33, 0x33, 0xff}
@@ -93,8 +93,8 @@ func (c *Chart) svg() ([]byte, error) {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("measure: drawing: %w", err)
 	}
-	// A point is a pixel. Who lacks the font that texts were measured in has
-	// another of these widths.
+	// A point is a pixel. A reader without the font of the measured texts sees
+	// another font of the same widths.
 	return []byte(strings.NewReplacer(
 		fmt.Sprintf(`width="%dpt" height="%dpt"`, chartWidth, chartHeight), fmt.Sprintf(`width="%d" height="%d"`, chartWidth, chartHeight),
 		"font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif",
@@ -105,9 +105,9 @@ func sans() font.Font {
 	return font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, textSize)
 }
 
-// steps are the ticks of the y axis, and widens it to the first and the last of
-// them: one, two and five times a power of ten, or about five at even distances
-// from zero.
+// steps returns the ticks of the y axis, and widens the axis to the first and the
+// last tick: one, two and five times a power of ten, or about five at even
+// distances from zero.
 func steps(log bool, least, greatest *float64) (ticks plot.ConstantTicks) {
 	if !log {
 		power := math.Pow(10, math.Floor(math.Log10(*greatest)))
@@ -149,13 +149,13 @@ func trimmed(y float64) string {
 	return fmt.Sprintf("%.3g", y)
 }
 
-// curves draws those of a chart, each with its name at its end.
+// curves draws the curves of a chart, each with its name at the end.
 type curves struct {
 	*Chart
 	ticks plot.ConstantTicks // of the y axis
 }
 
-// Plot is that of a [plot.Plotter].
+// Plot implements [plot.Plotter].
 func (c curves) Plot(canvas draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&canvas)
 	for _, tick := range c.ticks {
@@ -207,7 +207,7 @@ func (c curves) GlyphBoxes(p *plot.Plot) (boxes []plot.GlyphBox) {
 	return boxes
 }
 
-// Chart adds a drawing; alt says what it shows to those who do not see it. A
+// Chart adds a drawing; alt describes the drawing for readers who cannot see. A
 // section has one at most.
 func (s *Section) Chart(alt string, c Chart) {
 	s.t.Helper()
@@ -222,7 +222,7 @@ func (s *Section) Chart(alt string, c Chart) {
 	fmt.Fprintf(&s.text, "\n![%s](%s)\n", alt, drawingOf(s.t.Name()))
 }
 
-// drawingOf is where the chart of a test is, beside the page.
+// drawingOf returns the path of a test's chart, beside the page.
 func drawingOf(test string) string {
 	return "benchmarks/" + strings.TrimPrefix(test, "Test") + ".svg"
 }

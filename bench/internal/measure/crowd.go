@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Crowd is what callers at the same time measured, round after round.
+// Crowd is the measurement of callers at the same time, round after round.
 type Crowd struct {
 	Rate           Series // thousands of calls a second
 	half, most     Series // of the calls, how long they took, us

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// Keys is a list of keys of one length, side by side in memory: without a
-// pointer for each, which the garbage collector would have to follow.
+// Keys is a list of keys of one length, side by side in memory: without a pointer
+// for each key, which the garbage collector would have to follow.
 type Keys struct{ text string }
 
-// Distinct makes n keys, all different: it fails if they are not. They come in
-// ascending order, which is how that is seen without a map of ten million.
+// Distinct makes n keys in ascending order, so that a comparison of neighbours
+// proves that all differ, without a map of ten million. Equal keys are an error.
 func Distinct(n int) (Keys, error) {
 	var text strings.Builder
 	text.Grow(n * keyLength)
@@ -32,7 +32,7 @@ func Distinct(n int) (Keys, error) {
 
 const keyLength = len("ip:2001:db8:0000:0000")
 
-// Names are n distinct keys, one by one.
+// Names returns n distinct keys.
 func Names(t testing.TB, n int) []string {
 	t.Helper()
 	keys, err := Distinct(n)
@@ -46,16 +46,15 @@ func Names(t testing.TB, n int) []string {
 	return names
 }
 
-// Len is how many there are.
+// Len is the number of keys.
 func (k Keys) Len() int { return len(k.text) / keyLength }
 
-// At is key i. It does not allocate: it is a part of a large string.
+// At returns key i, a part of a large string, without an allocation.
 func (k Keys) At(i int) string { return k.text[i*keyLength : (i+1)*keyLength] }
 
-// Random is a number of these keys in random order, the same for all who ask. A
-// key comes with a request: so it is in the cache, as what lies side by side is,
-// and is never the very string that it was first seen as, which a map would know
-// by its address.
+// Random returns calls keys in random order, the same for all callers. A key comes with
+// a request: so the string is in the cache, like all memory side by side, and is
+// never the string of the first hit, which a map would know by its address.
 func (k Keys) Random(calls int) Keys {
 	var text strings.Builder
 	text.Grow(calls * keyLength)
@@ -67,8 +66,7 @@ func (k Keys) Random(calls int) Keys {
 	return Keys{text.String()}
 }
 
-// InTurn is a number of these keys, one after the other and again from the
-// first.
+// InTurn returns calls keys, in order and again from the first.
 func (k Keys) InTurn(calls int) Keys {
 	return Keys{strings.Repeat(k.text, calls/k.Len()+1)[:calls*keyLength]}
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Profile tells what share of the processor's time the functions have that run
-// during work: itself alone, without those that they call.
+// Profile returns the share of each function in the processor's time during work:
+// the function alone, without calls from the function.
 func Profile(dir string, work func() error) (map[string]float64, error) {
 	path := filepath.Join(dir, "cpu.pprof")
 	file, err := os.Create(path)

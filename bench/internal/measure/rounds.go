@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Series is what one contestant measured: a value for each round.
+// Series is the measurement of a contestant: a value for each round.
 type Series []float64
 
 // Median is the value in the middle.
@@ -53,9 +53,8 @@ func Fastest(all ...Series) Series {
 	return least
 }
 
-// Turns lets n contestants take turns, round after round, and calls turn for
-// each. Each round begins with another one: who comes after whom is no
-// advantage.
+// Turns lets n contestants take turns, round after round, and calls turn for each.
+// Each round begins with another contestant: the order is no advantage.
 func Turns(rounds, n int, turn func(contestant, round int)) {
 	for round := range rounds {
 		for i := range n {

@@ -1,9 +1,9 @@
-// Package measure is what the benchmarks share: sizes, turns, distinct keys, and
-// the sections of the page that they write.
+// Package measure is common to the benchmarks: sizes, turns, distinct keys, and the
+// sections of the page.
 //
-// A benchmark is a Go test that measures in rounds, asserts that what it counted
-// is right, and fills one [Section]. How much it does is a flag, -size, and so
-// the same code is a test of a few seconds and a benchmark of minutes.
+// A benchmark is a Go test that measures in rounds, asserts that its counts are
+// right, and fills a [Section]. The flag -size sets the amount of work, so the same
+// code is a test of a few seconds and a benchmark of minutes.
 package measure
 
 import (
@@ -21,8 +21,8 @@ var (
 	out  = flag.String("out", "", "`directory` for the sections of the page; default: they are printed by -v only")
 )
 
-// Pick is the value for the size that was asked for. It is called by tests, not
-// before flags are parsed.
+// Pick returns the value for the size of the flag. Tests call Pick, after flags are
+// parsed.
 func Pick[T any](tiny, short, full T) T {
 	switch *size {
 	case "tiny":

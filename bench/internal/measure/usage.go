@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Free is how many bytes of memory a new process can have, and -1 where nobody
-// says so.
+// Free returns the bytes of memory that a new process can have, and -1 on a system
+// without the number.
 func Free() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -24,7 +24,7 @@ func Free() int64 {
 	return -1
 }
 
-// Heap is how many bytes are in use after a collection.
+// Heap returns the bytes in use after a collection.
 func Heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -32,9 +32,9 @@ func Heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Parallel calls hit for 0 to n-1, from some goroutines, and returns how long
-// that took, and how many objects it allocated. The part of each goroutine is a
-// run of adjacent calls.
+// Parallel calls hit for 0 to n-1, from some goroutines, and returns the time spent
+// and the number of allocated objects. The part of each goroutine is a run of
+// adjacent calls.
 func Parallel(n, goroutines int, hit func(i int) error) (spent time.Duration, mallocs uint64, err error) {
 	failed := make(chan error, goroutines)
 	var before, after runtime.MemStats
@@ -61,8 +61,8 @@ func Parallel(n, goroutines int, hit func(i int) error) (spent time.Duration, ma
 	return spent, after.Mallocs - before.Mallocs, err
 }
 
-// GoingOn is a clock that goes, and never comes to midnight. It is for callers
-// with a budget that a busy machine keeps: what is late is an error.
+// GoingOn returns a clock that goes, and never comes to midnight. The clock is for
+// callers with a patience that a busy machine keeps: a late call is an error.
 func GoingOn() func() time.Time {
 	first, began := time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC), time.Now()
 	return func() time.Time { return first.Add(time.Since(began)) }
