@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// How a state is named:
+// The name of a state:
 //
 //	prefix:kind:window{event:feature}suffix
 //

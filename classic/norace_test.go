@@ -14,7 +14,7 @@ import (
 
 const thrift = 1
 
-// What Bytes tells of memory is what the heap has grown by, to a fifth.
+// Bytes agrees with the growth of the heap, to a fifth.
 func TestBytesAreHonest(t *testing.T) {
 	const keys = 2000
 	each(t, func(t *testing.T, k kind) {

@@ -210,7 +210,8 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 	if v.Remaining > 0 && !m.can(c.at, v.Remaining) || v.Remaining < many && m.can(c.at, v.Remaining+1) {
 		t.Errorf("remaining %d is not what the model has room for", v.Remaining)
 	}
-	// What clocks ahead have hit in windows to come, some see only then.
+	// Hits of clocks ahead, in windows to come, are seen by slower callers only
+	// then.
 	seesAll := c.at >= latest || k.name != "fixed-window" && k.name != "fixed-slots" && k.name != "textbook-tiers"
 	early := k.name != "textbook-tiers" // the cover knows minutes and hours only as a sum
 	retry, reset := v.RetryAfter.Microseconds(), v.ResetAfter.Microseconds()

@@ -99,7 +99,8 @@ func TestNoHitIsSentTwice(t *testing.T) {
 			c.add(time.Minute) // there is a free slot again
 		}
 
-		// What reads only may be sent again, so tiers lose their second answer.
+		// A command that only reads may be sent again, so tiers lose their second
+		// answer.
 		trips := proxy.Trips
 		failed := make(chan error)
 		if k.name == "textbook-tiers" {
@@ -145,7 +146,7 @@ func counts(t *testing.T, c *goredis.Client, k kind) string {
 	return all.String()
 }
 
-// What is stored by somebody else under a limiter's name is an error, not a zero.
+// A foreign value under a limiter's name is an error, not a zero.
 func TestForeignValues(t *testing.T) {
 	addr := servertest.Redis(t)
 	each(t, func(t *testing.T, k kind) {

@@ -274,7 +274,7 @@ func TestAFullStore(t *testing.T) {
 	})
 }
 
-// What no longer matters is dropped long before the store is full.
+// A state that no longer matters is dropped long before the store is full.
 func TestAFloodLeavesLittle(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		c := clockAt(start)
@@ -296,7 +296,7 @@ func TestAFloodLeavesLittle(t *testing.T) {
 	}, "fixed-window") // whose old names nobody asks for
 }
 
-// What a flood of fresh keys drops changes no decision, for callers whose clocks
+// A drop under a flood of fresh keys changes no decision, for callers whose clocks
 // are within Grace.
 func TestDroppingChangesNothing(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {

@@ -151,7 +151,7 @@ func TestSilentlyAlike(t *testing.T) {
 	}
 }
 
-// What is wrong with a request is told even then, but not that there are limits.
+// A mistake in a request is told even then, but not the existence of limits.
 func TestSilentlyTellsNothing(t *testing.T) {
 	config := func(lim *limiter.Limiter) httplimit.Config {
 		return httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP, byEmail}, Refuse: httplimit.RefuseSilently}

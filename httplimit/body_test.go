@@ -272,7 +272,8 @@ func TestBodyBound(t *testing.T) {
 	}
 }
 
-// What a client announces costs it nothing, so it costs nothing here.
+// An announced length costs the client nothing, so the middleware allocates nothing
+// for an announcement.
 func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	r, _ := countedRequest("", "little")
 	r.ContentLength = DefaultMaxBody
@@ -690,7 +691,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// What a middleware pays for a Value, the copy of the request included.
+// The cost of a Value for a middleware, the copy of the request included.
 func BenchmarkValue(b *testing.B) {
 	for _, c := range []struct {
 		name, contentType, body string

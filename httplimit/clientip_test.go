@@ -74,7 +74,7 @@ func TestForwardedForEndsAtTheFirstWhoIsNoProxy(t *testing.T) {
 		{"198.51.100.7", []string{"198.51.100.7, 10.0.0.3, 10.0.0.2"}},
 		{"198.51.100.8", []string{"198.51.100.7, 10.0.0.3, 198.51.100.8, 2001:db8:f::2"}},
 
-		// What the client claims is not parsed.
+		// The client's own claim is not parsed.
 		{"198.51.100.7", []string{", 198.51.100.7"}},
 		{"198.51.100.7", []string{"nonsense, 198.51.100.7"}},
 		{"198.51.100.7", []string{`"192.0.2.66, 198.51.100.7`}},

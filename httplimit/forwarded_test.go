@@ -365,7 +365,8 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// What matters in a header, in any order, is denser than what a fuzzer tries.
+// The significant bytes of a header, in any order, are denser than a fuzzer's
+// tries.
 func TestPiecesInAnyOrder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -133,7 +133,8 @@ func newHerd(t *testing.T, store backend.Store, policy limiter.OnFailure, proto 
 	transport := &http.Transport{Protocols: &p, DialContext: (&net.Dialer{Timeout: patience}).DialContext}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		// What an open rule has let through may still be on its way to the store.
+		// A request that an open rule has let through may still be on its way to
+		// the store.
 		require.NoError(t, server.Shutdown(context.WithoutCancel(t.Context())))
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What nearly all addresses look like is not parsed.
+// Addresses of the usual form are not parsed.
 func TestPlainAddressesAreSplitAtOnce(t *testing.T) {
 	for _, row := range []struct{ address, local, domain string }{
 		{"a@b", "a", "b"},

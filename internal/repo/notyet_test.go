@@ -7,7 +7,6 @@ var notYet = map[string]bound{
 	"backend/memcache":               {10.1, 32},
 	"backend/memory":                 {9.4, 41},
 	"backend/redis":                  {9.4, 36},
-	"classic":                        {3.9, 7},
 	"cmd/demo":                       {6.8, 19},
 	"cmd/demo/internal/attack":       {6.0, 5},
 	"cmd/demo/internal/check":        {10.1, 13},
@@ -18,6 +17,4 @@ var notYet = map[string]bound{
 	"cmd/demo/internal/replay":       {5.7, 7},
 	"cmd/demo/internal/stores":       {8.4, 21},
 	"counter":                        {9.2, 30},
-	"httplimit":                      {4.5, 6},
-	"limiter":                        {4.1, 1},
 }
