@@ -44,7 +44,7 @@ func (p *plan) window(limit Limit) (backend.Window, error) {
 // since the labels of two hits that are Per apart in true time are apart by Skew
 // more. By ticket a limit as wide as its ticket bucket reaches further, by
 // Settle: it reads its last bucket whole until that has settled, which is Settle
-// after the hits in it have left the window. Without the longeb bounds, which
+// after the hits in it have left the window. Without that reach, which
 // RetryAfter is told by as well, a caller would be denied after the RetryAfter
 // that it was told.
 func (p *plan) reach(per time.Duration) time.Duration {
