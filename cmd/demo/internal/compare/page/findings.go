@@ -7,7 +7,7 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// findings are what the table shows, in a few sentences.
+// findings sum up the table in a few sentences.
 func findings(r *compare.Report) []string {
 	if len(r.Algorithms) == 0 {
 		return []string{"No algorithm was run."}

@@ -1,5 +1,6 @@
 // Package page writes reports of a comparison as one HTML page that needs
-// nothing else: no network, no script, no file beside it.
+// nothing else: no network and no file beside it. The charts are drawn in the
+// page by uPlot; the sentences and the tables need no script.
 package page
 
 import (
@@ -7,10 +8,10 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,28 +24,55 @@ var (
 	pageHTML string
 	//go:embed page.css
 	pageCSS string
+	//go:embed page.js
+	pageJS string
+
+	// uPlot is the library that draws the charts, from the package uplot of the
+	// npm registry, version 1.6.32.
+	//
+	//go:embed uplot-1.6.32/uPlot.iife.min.js
+	uPlotJS string
+	//go:embed uplot-1.6.32/uPlot.min.css
+	uPlotCSS string
+	//go:embed uplot-1.6.32/LICENSE
+	uPlotLicense string
+
+	style  = uPlotCSS + "\n" + pageCSS
+	script = "/*\n" + uPlotLicense + "*/\n" + uPlotJS + "\n" + pageJS
+
+	// policy allows the style and the script by their hashes. Whatever somebody
+	// smuggles in has another hash, and a page of elsewhere has none.
+	policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 
 	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 )
 
-// page is what the template is filled with.
+func hash(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// page is the data of the template.
 type page struct {
 	Policy   string
 	Style    template.CSS
+	Script   template.JS
 	Title    string
 	Sections []section
 }
 
 // section is one report.
 type section struct {
-	ID                   string
-	Limit                string
-	Facts                []fact
-	Findings             []string
-	Table                table
-	Curve                curves
-	WorstCost, WrongCost shown
-	Heat                 shown
+	ID           string
+	Limit        string
+	Facts        []fact
+	Findings     []string
+	Table        table
+	Curve        captioned
+	Panels       []panel
+	Worst, Wrong captioned
+	Heat         heat
+	Charts       charts
 }
 
 type fact struct{ Name, Value string }
@@ -52,26 +80,14 @@ type fact struct{ Name, Value string }
 // Write writes one page with a section for each report, in their order. Names
 // and keys in the reports may be anything that an attacker sends: they are
 // shown as text, shortened where they are long. Numbers that are none are shown
-// as a dash and are not drawn. An error is that of w, or says that a chart
-// could not be drawn; nothing is written before all are drawn.
+// as a dash and are not drawn. Nothing is written of a page that cannot be made.
 func Write(w io.Writer, reports []*compare.Report) error {
-	if slices.Contains(reports, nil) {
-		return errors.New("page: one of the reports is nil")
+	if i := slices.Index(reports, nil); i >= 0 {
+		return fmt.Errorf("page: reports[%d] of %d is nil, want a report", i, len(reports))
 	}
-	style := inkCSS() + pageCSS
-	sum := sha256.Sum256([]byte(style))
-	p := page{
-		// The style is allowed by what it is: one that somebody smuggles in is not.
-		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'",
-		Style:  template.CSS(style),
-		Title:  title(reports),
-	}
+	p := page{Policy: policy, Style: template.CSS(style), Script: template.JS(script), Title: title(reports)}
 	for i, r := range reports {
-		s, err := newSection(i, r)
-		if err != nil {
-			return err
-		}
-		p.Sections = append(p.Sections, s)
+		p.Sections = append(p.Sections, newSection(i, r))
 	}
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, p); err != nil {
@@ -88,37 +104,33 @@ func title(reports []*compare.Report) string {
 	}
 	s := "Rate limiters compared"
 	if len(limits) > 0 {
-		s += ": " + strings.Join(limits, ", ") + " on " + clean(reports[0].Log, nameLength)
+		_, log := filepath.Split(reports[0].Log)
+		s += ": " + strings.Join(limits, ", ") + " on " + clean(log, nameLength)
 	}
 	return s
 }
 
-func newSection(i int, r *compare.Report) (section, error) {
+func newSection(i int, r *compare.Report) section {
 	s := section{
 		ID:       fmt.Sprintf("r%d", i+1),
 		Limit:    clean(r.Limit, nameLength),
 		Facts:    facts(r),
 		Findings: findings(r),
 		Table:    newTable(r),
+		Heat:     newHeat(r),
+		Charts:   charts{Exact: -1},
 	}
-	var err error
-	if s.Curve, err = newCurves(r); err != nil {
-		return s, err
-	}
-	if s.WorstCost, err = newCost(r, worstAxis); err != nil {
-		return s, err
-	}
-	if s.WrongCost, err = newCost(r, wrongAxis(r.Events)); err != nil {
-		return s, err
-	}
-	s.Heat, err = newHeat(r)
-	return s, err
+	s.Curve, s.Panels = newCurves(r, &s.Charts)
+	s.Worst = newWorst(r, &s.Charts)
+	s.Wrong = newWrong(r, &s.Charts)
+	return s
 }
 
-// facts are what was replayed.
+// facts describe the log and the conditions.
 func facts(r *compare.Report) []fact {
+	folder, log := filepath.Split(r.Log) // the folder may tell who made the page, and is not shown
 	all := []fact{
-		{"Log", clean(r.Log, 600)},
+		{"Log", clean(log, 600)},
 		{"Limit", clean(r.Limit, nameLength)},
 		{"Events", words.Commas(r.Events)},
 		{"Keys", words.Commas(int64(r.Keys))},
@@ -133,7 +145,7 @@ func facts(r *compare.Report) []fact {
 		}
 	}
 	if r.BadLines > 0 {
-		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + clean(r.FirstBad, nameLength)})
+		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + clean(strings.Replace(r.FirstBad, folder, "", 1), nameLength)})
 	}
 	return all
 }

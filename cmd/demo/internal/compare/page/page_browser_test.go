@@ -97,7 +97,7 @@ func frames(t *testing.T, views []view) string {
 var resultPattern = regexp.MustCompile(`<pre id="result">([^<]*)</pre>`)
 
 // TestInABrowser looks at the page where it will be read: in narrow and wide
-// windows, on light and dark ground.
+// windows, on light and dark ground; and uses its charts with a mouse.
 func TestInABrowser(t *testing.T) {
 	var views []view
 	add := func(name string, charts int, widths []int, schemes []string, reports ...*compare.Report) {
@@ -109,13 +109,13 @@ func TestInABrowser(t *testing.T) {
 		}
 	}
 	all, both := []int{375, 768, 1400}, []string{"light", "dark"}
-	add("a day", 15, all, both, sample(t, 0))
+	add("a day", 14, all, both, sample(t, 0))
 	odd := edges(t)
-	add("two limits", 30, []int{1000}, both[:1], sample(t, 0), sample(t, 1))
-	add("long names", 15, []int{375, 1400}, both[:1], odd["long names"])
-	add("one event", 5, []int{375, 1400}, both[1:], odd["one event"])
-	add("odd numbers", 15, []int{375, 1400}, both[:1], odd["numbers that are none"])
-	add("a month", 15, []int{375, 1400}, both[1:], odd["a month of heat"])
+	add("two limits", 28, []int{1000}, both[:1], sample(t, 0), sample(t, 1))
+	add("long names", 14, []int{375, 1400}, both[:1], odd["long names"])
+	add("one event", 4, []int{375, 1400}, both[1:], odd["one event"])
+	add("odd numbers", 14, []int{375, 1400}, both[:1], odd["numbers that are none"])
+	add("a month", 14, []int{375, 1400}, both[1:], odd["a month of heat"])
 
 	document, console := browse(t, frames(t, views))
 	found := resultPattern.FindStringSubmatch(document)

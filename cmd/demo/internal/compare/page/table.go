@@ -25,7 +25,7 @@ type column struct {
 	cost func(a *compare.Algorithm) float64 // less is better; nil if neither is
 }
 
-// group is what adjacent columns have in common.
+// group is the common head of adjacent columns.
 type group struct {
 	Head string
 	Span int
@@ -120,11 +120,11 @@ func newTable(r *compare.Report) table {
 	for i := range r.Algorithms {
 		a := &r.Algorithms[i]
 		out := row{
-			Number: i + 1, Name: orUnknown(clean(a.Name, nameLength)), Source: clean(a.Source, nameLength), Kind: palette[line].name,
+			Number: i + 1, Name: orUnknown(clean(a.Name, nameLength)), Source: clean(a.Source, nameLength), Kind: "line",
 			Reference: a.Name == r.Reference,
 		}
 		if a.Source == "abacus" {
-			out.Kind = palette[ours].name
+			out.Kind = "ours"
 		}
 		for _, c := range t.Columns {
 			value, small := c.show(a)

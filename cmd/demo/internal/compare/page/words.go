@@ -15,7 +15,7 @@ import (
 // unknown stands for a number that is none.
 const unknown = "–"
 
-// nameLength and keyLength are how many characters of a name and of a key are
+// nameLength and keyLength bound the characters of a name and of a key that are
 // shown: both come from elsewhere, a key from anyone who sends requests.
 const (
 	nameLength = 60
@@ -104,12 +104,12 @@ func span(from, to time.Time) string {
 	return strings.TrimSuffix(number(v, 1), ".0") + " " + unit
 }
 
-// instant is t in full; the zero time is none.
+// instant is t in full, in UTC as the charts are; the zero time is unknown.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return unknown
 	}
-	return t.Format("2006-01-02 15:04:05 MST")
+	return t.UTC().Format("2006-01-02 15:04:05 MST")
 }
 
 // list is the names as one would say them: "a, b and c". Names that have commas
