@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -36,7 +36,7 @@ Examples:
     demo check --store memory --json`
 }
 
-// checked is what demo check --json prints.
+// checked is the output of demo check --json.
 type checked struct {
 	Store   string         `json:"store"`
 	Prefix  string         `json:"prefix"`
@@ -48,11 +48,8 @@ type checked struct {
 
 // Run checks the store and prints a line for each result as it comes.
 func (c *checkCmd) Run(e *env) error {
-	if c.Timeout == 0 || time.Duration(c.Timeout) > time.Minute {
-		return usageError{errors.New("--timeout: want more than zero, and at most a minute")}
-	}
-	if c.Settle == 0 || time.Duration(c.Settle) > time.Minute {
-		return usageError{errors.New("--settle: want more than zero, and at most a minute")}
+	if err := cmp.Or(c.Timeout.check("--timeout", time.Minute), c.Settle.check("--settle", time.Minute)); err != nil {
+		return err
 	}
 	// The store's own timeout is for what the check asks without a deadline.
 	store, err := openStore(c.Store, 2*check.Patience(time.Duration(c.Timeout)))
@@ -113,7 +110,7 @@ func (c *checkCmd) Run(e *env) error {
 	return err
 }
 
-// outcome is what went wrong, in one line.
+// outcome says in one line which checks failed.
 func outcome(all []check.Result, crosses int) string {
 	if len(all) == 1 {
 		return all[0].Seen
@@ -123,7 +120,7 @@ func outcome(all []check.Result, crosses int) string {
 
 var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}
 
-// printResult prints what was tried and seen, and below it what that means.
+// printResult prints the promise and the observation, and below them their meaning.
 func printResult(w io.Writer, r check.Result) error {
 	const indent = 2 + 26
 	var b strings.Builder

@@ -8,9 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
-
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
@@ -46,7 +43,7 @@ Examples:
     demo compare --store redis://127.0.0.1:6379/0 --limits 100/d events.csv`
 }
 
-// compared is what demo compare --json prints.
+// compared is the output of demo compare --json.
 type compared struct {
 	Reports []*compare.Report `json:"reports"` // of each limit
 }
@@ -61,20 +58,18 @@ func (c *compareCmd) Run(e *env) error {
 }
 
 func (c *compareCmd) run(e *env) (err error) {
-	switch {
-	case c.Timeout == 0:
-		return usageError{errors.New("--timeout: want more than zero")}
-	case c.File != "" && c.Seed != nil:
-		return usageError{errors.New("--seed: it is for generated traffic, and there is a log")}
-	case c.HTML == "-":
-		return usageError{errors.New("--html: want the name of a file, standard output is for the report")}
+	if err := c.Timeout.check("--timeout", 0); err != nil {
+		return err
+	}
+	if c.File != "" && c.Seed != nil {
+		return usageError{fmt.Errorf("--seed %d: a seed is for generated traffic, but there is the log %s", *c.Seed, c.File)}
 	}
 	store, err := openStore(c.Store, time.Duration(c.Timeout))
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	bar := &countBar{to: e.stderr}
+	bar := &progress{to: e.stderr}
 	run, err := compare.New(compare.Config{
 		Limits: counter.Limits(c.Limits), Store: store, Skew: time.Duration(c.Skew), Timeout: time.Duration(c.Timeout), Progress: bar.update,
 	})
@@ -127,7 +122,7 @@ func (c *compareCmd) run(e *env) (err error) {
 	return err
 }
 
-func (c *compareCmd) log(ctx context.Context, in *input, bar *countBar) (*compare.Log, error) {
+func (c *compareCmd) log(ctx context.Context, in *input, bar *progress) (*compare.Log, error) {
 	if in == nil {
 		seed := uint64(1)
 		if c.Seed != nil {
@@ -154,15 +149,13 @@ func createPage(name string, in *input) (*pageFile, error) {
 	if name == "" {
 		return nil, nil
 	}
-	there, err := os.Stat(name)
-	if err == nil && in != nil {
-		if log, err := in.Stat(); err == nil && os.SameFile(there, log) {
-			return nil, usageError{fmt.Errorf("--html: %s is the log itself", name)}
-		}
+	if err := checkOutput("--html", name, in); err != nil {
+		return nil, err
 	}
+	_, err := os.Stat(name)
 	file, failed := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 	if failed != nil {
-		return nil, failed
+		return nil, fmt.Errorf("--html: %w", failed)
 	}
 	return &pageFile{file: file, fresh: errors.Is(err, os.ErrNotExist)}, nil
 }
@@ -173,15 +166,15 @@ func (p *pageFile) write(reports []*compare.Report) error {
 	}
 	var b bytes.Buffer
 	if err := page.Write(&b, reports); err != nil {
-		return fmt.Errorf("html: %w", err)
+		return fmt.Errorf("--html: %w", err)
 	}
 	if info, err := p.file.Stat(); err == nil && info.Mode().IsRegular() {
 		if err := p.file.Truncate(0); err != nil {
-			return fmt.Errorf("html: %w", err)
+			return fmt.Errorf("--html: %w", err)
 		}
 	}
 	if _, err := p.file.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("html: %w", err)
+		return fmt.Errorf("--html: %w", err)
 	}
 	p.done = true
 	return nil
@@ -197,56 +190,7 @@ func (p *pageFile) close() error {
 		err = errors.Join(err, os.Remove(p.file.Name()))
 	}
 	if err != nil {
-		return fmt.Errorf("html: %w", err)
+		return fmt.Errorf("--html: %w", err)
 	}
 	return nil
-}
-
-// countBar is a bar of what was done. It shows nothing unless to is a terminal.
-type countBar struct {
-	to  *os.File
-	bar *progressbar.ProgressBar
-}
-
-// show begins a bar up to total, which is -1 if nobody knows.
-func (b *countBar) show(what string, total int64, inBytes bool) {
-	if !term.IsTerminal(int(b.to.Fd())) {
-		return
-	}
-	options := []progressbar.Option{
-		progressbar.OptionSetWriter(b.to),
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(100 * time.Millisecond),
-		progressbar.OptionSetSpinnerChangeInterval(0), // it moves with the log, not by a goroutine
-		progressbar.OptionSetRenderBlankState(true),
-		progressbar.OptionClearOnFinish(),
-	}
-	if inBytes {
-		options = append(options, progressbar.OptionShowBytes(true))
-	}
-	b.bar = progressbar.NewOptions64(total, options...)
-}
-
-// set shows how far it has come. What the terminal makes of it is not worth an
-// error.
-func (b *countBar) set(n int64) {
-	if b.bar != nil {
-		_ = b.bar.Set64(n)
-	}
-}
-
-func (b *countBar) update(name string, events int64) {
-	if b.bar != nil {
-		b.bar.Describe(fmt.Sprintf("%-28s", printable(name, 28)))
-		b.set(events)
-	}
-}
-
-// clear takes the bar away, to leave the place to the report.
-func (b *countBar) clear() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-		b.bar = nil
-	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// wideColumns is the width of a comparison that nobody has said less for.
+// wideColumns is the width of a comparison without a terminal and without $COLUMNS.
 const wideColumns = 120
 
-// width is how many columns standard output has for a table: $COLUMNS, what the
-// terminal says, or enough.
+// width is the number of columns of a table on standard output: $COLUMNS, the
+// width of the terminal, or wideColumns.
 func (e *env) width() int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -169,7 +169,7 @@ func tabulate(all []compare.Algorithm, told []measure, width int, must bool) []b
 	return b.Bytes()
 }
 
-// legend says what was measured, in a few lines.
+// legend explains the columns in a few lines.
 func legend(r *compare.Report, kind stores.Kind) []string {
 	counted := map[string]string{}
 	for _, a := range r.Algorithms {

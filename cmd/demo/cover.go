@@ -43,7 +43,7 @@ type runOf struct {
 	To      time.Time `json:"to"`
 }
 
-// explained is what demo cover --json prints.
+// explained is the output of demo cover --json.
 type explained struct {
 	At       time.Time `json:"at"`
 	Window   string    `json:"window"`

@@ -48,6 +48,20 @@ func (in *input) close() {
 	_ = in.Close()
 }
 
+// checkOutput refuses a name that cannot be an output file beside in, which is nil
+// for no log. The error is a usageError.
+func checkOutput(flag, name string, in *input) error {
+	if name == "-" {
+		return usageError{fmt.Errorf("%s -: standard output is for the report, want the name of a file", flag)}
+	}
+	if there, err := os.Stat(name); err == nil && in != nil {
+		if log, err := in.Stat(); err == nil && os.SameFile(there, log) {
+			return usageError{fmt.Errorf("%s %s: the file is the log itself, want another file", flag, name)}
+		}
+	}
+	return nil
+}
+
 // decisions is the file that --decisions names. A nil *decisions is none.
 type decisions struct {
 	*replay.Decisions
@@ -59,17 +73,12 @@ func createDecisions(name string, in *input) (*decisions, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if name == "-" {
-		return nil, usageError{errors.New("--decisions: want the name of a file, standard output is for the report")}
-	}
-	if there, err := os.Stat(name); err == nil {
-		if log, err := in.Stat(); err == nil && os.SameFile(there, log) {
-			return nil, usageError{fmt.Errorf("--decisions: %s is the log itself", name)}
-		}
+	if err := checkOutput("--decisions", name, in); err != nil {
+		return nil, err
 	}
 	file, err := os.Create(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--decisions: %w", err)
 	}
 	written, err := replay.NewDecisions(file)
 	if err != nil {
@@ -88,7 +97,7 @@ func (d *decisions) close() error {
 		err = closed
 	}
 	if err != nil {
-		return fmt.Errorf("decisions: %w", err)
+		return fmt.Errorf("--decisions: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,17 +23,30 @@ func (s *span) Decode(ctx *kong.DecodeContext) error {
 	token := ctx.Scan.Pop()
 	word, isText := token.Value.(string)
 	if !isText || token.IsEOL() || strings.HasPrefix(word, "--") {
-		return fmt.Errorf("want a duration, such as 90s, 24h or 7d")
+		return errors.New("no value, want a duration such as 90s, 24h or 7d")
 	}
 	d, err := dur.Parse(word)
 	if err != nil {
 		return err
 	}
 	if d < 0 {
-		return fmt.Errorf("%s is below zero", word)
+		return fmt.Errorf("duration %q: below zero, want 0s or more", word)
 	}
 	*s = span(d)
 	return nil
+}
+
+// check wants a span above zero, and at most most unless that is zero. The error
+// names the flag and is a usageError.
+func (s span) check(flag string, most time.Duration) error {
+	if s > 0 && (most == 0 || time.Duration(s) <= most) {
+		return nil
+	}
+	want := "more than 0s"
+	if most > 0 {
+		want += " and at most " + dur.Format(most)
+	}
+	return usageError{fmt.Errorf("%s %s: want %s", flag, dur.Format(time.Duration(s)), want)}
 }
 
 // limits is a flag of limits, such as 10/h,100/d.
@@ -70,7 +84,7 @@ func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
 		}
 	}
 	if len(kept) == 0 {
-		return l, fmt.Errorf("--grid: no tier of ladder %q is as wide as %s", l, dur.Format(grid))
+		return l, fmt.Errorf("--grid %s: the widest tier of ladder %q has %s, want a grid of at most that", dur.Format(grid), l, dur.Format(l.At(l.Len()-1).Width))
 	}
 	return tiers.New(kept...)
 }

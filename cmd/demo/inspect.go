@@ -45,7 +45,7 @@ Examples:
         --ladder 1s:1d,1m:1d,1h:1d --secret-env APP_SECRET mail user:17`
 }
 
-// Run prints what the store has of a key.
+// Run prints the buckets and the counts of a key in the store.
 func (c *inspectCmd) Run(e *env) error {
 	cfg, err := c.config()
 	if err != nil {
@@ -101,21 +101,19 @@ func (c *inspectCmd) config() (counter.Config, error) {
 	}
 	if c.SecretEnv != "" {
 		if cfg.Secret = []byte(os.Getenv(c.SecretEnv)); len(cfg.Secret) == 0 {
-			return cfg, fmt.Errorf("--secret-env: the environment variable %s is empty or not set", c.SecretEnv)
+			return cfg, fmt.Errorf("--secret-env %s: the environment variable is empty or not set, want the secret in it", c.SecretEnv)
 		}
 	}
 	switch {
 	case c.Store.Kind == stores.InMemory:
-		return cfg, errors.New("--store: a store in memory belongs to its process and has nothing here; name a Redis or a memcached")
+		return cfg, errors.New("--store memory: such a store belongs to its process and has nothing here, want a Redis or a memcached")
 	case c.Limit < 0:
-		return cfg, fmt.Errorf("--limit: %d rows, want 0 or more", c.Limit)
-	case c.Timeout == 0:
-		return cfg, errors.New("--timeout: want more than zero")
+		return cfg, fmt.Errorf("--limit %d: want 0 rows or more", c.Limit)
 	}
-	return cfg, nil
+	return cfg, c.Timeout.check("--timeout", 0)
 }
 
-// render is what was found, for people.
+// render formats f as text.
 func (c *inspectCmd) render(f *inspect.Found) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "store   %s\n", f.Store)
@@ -158,7 +156,7 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 	return b.Bytes()
 }
 
-// room is how many more a limit admits.
+// room is the number of hits that a limit still admits, in words.
 func room(n int64) string {
 	if n <= 0 {
 		return "full"

@@ -45,7 +45,7 @@ type cli struct {
 
 const description = `Try abacus: at most Max in any window, counted on a few rods of time.`
 
-// env is where a command runs.
+// env is the environment of a command.
 type env struct {
 	ctx    context.Context // done when the program is interrupted
 	stdin  *os.File

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -8,41 +9,52 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is a bar of the bytes read. The zero progress shows nothing.
+// progress is a bar of the bytes that were read or the events that were decided.
+// It shows nothing unless to is a terminal.
 type progress struct {
+	to  *os.File
 	bar *progressbar.ProgressBar
-	in  *input
 }
 
-// show begins to show how far in has been read, if w is a terminal.
-func (p *progress) show(w *os.File, in *input) {
-	if !term.IsTerminal(int(w.Fd())) {
+// show begins a bar up to total, which is -1 if nobody knows.
+func (b *progress) show(what string, total int64, inBytes bool) {
+	if !term.IsTerminal(int(b.to.Fd())) {
 		return
 	}
-	p.in = in
-	p.bar = progressbar.NewOptions64(in.size, // -1: a spinner
-		progressbar.OptionSetWriter(w),
-		progressbar.OptionSetDescription("replay"),
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(b.to),
+		progressbar.OptionSetDescription(what),
 		progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionSetSpinnerChangeInterval(0), // it moves with the log, not by a goroutine
 		progressbar.OptionSetRenderBlankState(true),
 		progressbar.OptionClearOnFinish(),
-	)
+	}
+	if inBytes {
+		options = append(options, progressbar.OptionShowBytes(true))
+	}
+	b.bar = progressbar.NewOptions64(total, options...)
 }
 
-// update shows how far the log has been read by now. What the terminal makes
-// of it is not worth an error.
-func (p *progress) update() {
-	if p.bar != nil {
-		_ = p.bar.Set64(p.in.read.Load())
+// set shows how far it has come. What the terminal makes of it is not worth an
+// error.
+func (b *progress) set(n int64) {
+	if b.bar != nil {
+		_ = b.bar.Set64(n)
+	}
+}
+
+func (b *progress) update(name string, events int64) {
+	if b.bar != nil {
+		b.bar.Describe(fmt.Sprintf("%-28s", printable(name, 28)))
+		b.set(events)
 	}
 }
 
 // clear takes the bar away, to leave the place to the report.
-func (p *progress) clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
+func (b *progress) clear() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+		b.bar = nil
 	}
 }

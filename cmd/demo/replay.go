@@ -63,15 +63,15 @@ func (c *replayCmd) Run(e *env) error {
 	if c.Decisions != "" {
 		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.Decided(e, allowed) }
 	}
-	bar := &progress{}
-	cfg.Progress = bar.update
+	bar := &progress{to: e.stderr}
+	var in *input
+	cfg.Progress = func() { bar.set(in.read.Load()) }
 	// All that can be wrong with the call is known before a file is touched.
 	run, err := replay.New(cfg)
 	if err != nil {
 		return usageError{err}
 	}
-	in, err := openInput(c.File, e.stdin)
-	if err != nil {
+	if in, err = openInput(c.File, e.stdin); err != nil {
 		return err
 	}
 	defer in.close()
@@ -81,14 +81,14 @@ func (c *replayCmd) Run(e *env) error {
 	if out, err = createDecisions(c.Decisions, in); err != nil {
 		return err
 	}
-	bar.show(e.stderr, in)
+	bar.show("replay", in.size, true)
 	report, err := run.Run(e.ctx, eventlog.NewReader(in, in.name, eventlog.Format(c.Format)))
 	bar.clear()
 	if failed := out.close(); err == nil {
 		err = failed
 	}
 	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
-		err = fmt.Errorf("%s by store %s: a log of every hit decides otherwise", words.Plural(wrong, "wrong decision"), c.Store)
+		err = fmt.Errorf("%s by store %s, want none: a log of every hit decides otherwise", words.Plural(wrong, "wrong decision"), c.Store)
 	}
 	report.File, report.Store = in.name, c.Store.String()
 	if c.Store.Kind != stores.InMemory {
@@ -117,11 +117,8 @@ func (c *replayCmd) config() (replay.Config, error) {
 		Skew:    time.Duration(c.Skew),
 		SkipBad: c.SkipBad,
 	}
-	if c.Timeout == 0 {
-		return cfg, errors.New("--timeout: want more than zero")
-	}
-	var err error
-	if c.Grid > 0 {
+	err := c.Timeout.check("--timeout", 0)
+	if err == nil && c.Grid > 0 {
 		cfg.Ladder, err = coarser(cfg.Ladder, time.Duration(c.Grid))
 	}
 	return cfg, err

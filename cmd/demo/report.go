@@ -77,7 +77,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	return b.Bytes()
 }
 
-// keyName is how a key is told, in at most width columns.
+// keyName formats a key in at most width columns.
 func keyName(event, feature string, width int) string {
 	return printable(event+" of "+feature, width)
 }

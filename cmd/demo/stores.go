@@ -9,7 +9,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 )
 
-// cleaning is how long the removal of what was stored may take.
+// cleaning is the longest time that the removal of a run's keys may take.
 const cleaning = 2 * time.Minute
 
 // storeName is a flag of a store.
@@ -23,7 +23,7 @@ func (s *storeName) UnmarshalText(text []byte) (err error) {
 // open opens stores; a variable for the sake of a test.
 var open = stores.Open
 
-// openStore opens what --store names, without connecting.
+// openStore opens the store that --store names, without connecting.
 func openStore(name storeName, timeout time.Duration) (*stores.Opened, error) {
 	store, err := open(name.Name, timeout)
 	if err != nil {
@@ -45,7 +45,7 @@ func identify(ctx context.Context, store *stores.Opened) error {
 	return nil
 }
 
-// clean removes what was stored under a prefix, also after an interrupt.
+// clean removes the keys under a prefix, also after an interrupt.
 func clean(ctx context.Context, store *stores.Opened, prefix string) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
@@ -56,7 +56,7 @@ func clean(ctx context.Context, store *stores.Opened, prefix string) (int64, err
 	return n, nil
 }
 
-// storeHelp is what --help says of --store.
+// storeHelp is the part of --help about --store.
 const storeHelp = `The store is one of
 
     memory

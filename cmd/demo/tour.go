@@ -54,7 +54,7 @@ func tourCover(b *bytes.Buffer) error {
 	return nil
 }
 
-// tourAttack is what a burst around midnight does to a fixed window and to us.
+// tourAttack plays a burst around midnight against a fixed window and abacus.
 func tourAttack(b *bytes.Buffer) error {
 	attempts := attack.Attempts()
 	ours, err := attack.Abacus(memory.New(memory.Config{}))

@@ -14,7 +14,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// What is attacked, and how.
+// Shape of the attack.
 const (
 	Days       = 3
 	BurstLen   = 10 * time.Second // before midnight, and as long after it
@@ -23,7 +23,7 @@ const (
 	HoursInAll = Days * 24
 )
 
-// Limit is what sign-ups of one address are held to.
+// Limit is the limit on sign-ups of one address.
 var Limit = counter.Limit{Max: 20, Per: dur.Day}
 
 var (
@@ -45,7 +45,7 @@ func Attempts() []time.Time {
 	return at
 }
 
-// Tally is what became of some attempts.
+// Tally counts the admitted attempts.
 type Tally struct {
 	Admitted int64
 	PerHour  [HoursInAll]int64
@@ -53,7 +53,7 @@ type Tally struct {
 	Worst    int64 // admitted in the fullest true window of Limit
 }
 
-// Tell counts the attempts that allow admits. An error is that of allow.
+// Tell counts the attempts that allow admits. Its error is the error of allow.
 func Tell(attempts []time.Time, allow func(at time.Time) (bool, error)) (Tally, error) {
 	var t Tally
 	var log oracle.Log
@@ -105,7 +105,7 @@ func Abacus(store backend.Store) (func(time.Time) (bool, error), error) {
 	}, nil
 }
 
-// Return is how RetryAfter turned out.
+// Return is the outcome of two attempts about the end of a RetryAfter.
 type Return struct {
 	Denied     time.Time // the first denial
 	RetryAfter time.Duration

@@ -71,7 +71,7 @@ func (r *run) boundary(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// fullest is how many hits the fullest window of length per holds.
+// fullest is the number of hits in the fullest window of length per.
 func fullest(hits []time.Time, per time.Duration) int {
 	most := 0
 	for _, oldest := range hits {

@@ -15,30 +15,30 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Status is how a check ended.
+// Status is the outcome of a check.
 type Status string
 
-// How a check ends.
+// Outcomes of a check.
 const (
 	OK      Status = "ok"
 	Fact    Status = "fact"    // neither good nor bad
-	Warning Status = "warning" // no promise is broken, but one may be some day
+	Warning Status = "warning" // no promise is broken yet
 	Failed  Status = "failed"
 )
 
-// Result is what one check found.
+// Result is the finding of one check.
 type Result struct {
 	Name    string             `json:"name"`
-	Promise string             `json:"promise"` // what is tried, in few words
+	Promise string             `json:"promise"` // under test, in few words
 	Status  Status             `json:"status"`
 	Seen    string             `json:"seen"`
 	Means   string             `json:"means,omitempty"` // for the promises; of a Warning and a Failed
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 }
 
-// Config is how a store is checked.
+// Config is the configuration of a check.
 type Config struct {
-	Prefix  string        // of all that is stored
+	Prefix  string        // of all stored keys
 	Timeout time.Duration // patience of each call, as counter.Config.Patience
 	Settle  time.Duration // as counter.Config.Settle; zero: its default
 
@@ -46,9 +46,9 @@ type Config struct {
 	Told func(Result)
 }
 
-// Run makes all checks, one after the other; when nothing can be counted there
-// are no others. It leaves behind what it has stored, under cfg.Prefix. The error
-// is that of ctx; results until then are returned with it.
+// Run makes all checks, one after the other; the first alone if nothing can be
+// counted. The stored keys stay, under cfg.Prefix. The error is the error of ctx,
+// beside the results until then.
 func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error) {
 	r := &run{store: store, cfg: cfg}
 	for _, check := range []func(context.Context) (Result, error){
@@ -83,10 +83,10 @@ func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error
 	return r.results, nil
 }
 
-// errNotHere is of a check that a store gives no occasion for.
+// errNotHere is the error of a check that does not apply to a store.
 var errNotHere = errors.New("not for this store")
 
-// run is one pass over all checks.
+// run is a pass over all checks.
 type run struct {
 	store   *stores.Opened
 	cfg     Config
@@ -95,8 +95,8 @@ type run struct {
 	dying   []string // stored keys that are about to expire
 }
 
-// counter is a new one, as another process would have it: it remembers nothing
-// of what others were told.
+// counter makes a new counter, as another process would: without the memory of
+// earlier denials.
 func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter.Counter, error) {
 	cfg := counter.Config{Ladder: l, Prefix: r.cfg.Prefix, Settle: r.cfg.Settle, Patience: r.cfg.Timeout}
 	for _, f := range change {
@@ -105,7 +105,7 @@ func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter
 	return counter.New(r.store.Store, cfg)
 }
 
-// counters is n of them.
+// counters makes n counters.
 func (r *run) counters(n int, l tiers.Ladder) ([]*counter.Counter, error) {
 	all := make([]*counter.Counter, n)
 	for i := range all {
@@ -117,16 +117,16 @@ func (r *run) counters(n int, l tiers.Ladder) ([]*counter.Counter, error) {
 	return all, nil
 }
 
-// Patience is how long a call waits that is not to fail for being slow: one that
-// finds out what a store counts, not how fast.
+// Patience is the timeout of calls that must not fail for being slow, since their
+// check is about the counts of a store and not about its speed.
 func Patience(timeout time.Duration) time.Duration { return max(5*time.Second, timeout) }
 
-// patient is a counter of calls that are not to fail for being slow.
+// patient makes a counter whose calls have Patience.
 func (r *run) patient(l tiers.Ladder) (*counter.Counter, error) {
 	return r.counter(l, func(cfg *counter.Config) { cfg.Patience = Patience(r.cfg.Timeout) })
 }
 
-// settle is how long one try of a counter may last.
+// settle is the longest time that one try of a counter may last.
 func (r *run) settle() time.Duration { return cmp.Or(r.cfg.Settle, counter.DefaultSettle) }
 
 // local tells whether the store is in this process.

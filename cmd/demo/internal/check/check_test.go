@@ -244,7 +244,7 @@ func (k keeper) Do(ctx context.Context, op *backend.Request) error {
 	if err := k.Store.Do(ctx, op); err != nil {
 		return err
 	}
-	return k.redis.Scan(ctx, "check", func(master *goredis.Client, keys []string) error {
+	return k.redis.Scan(ctx, stores.KeysOf("check"), func(master *goredis.Client, keys []string) error {
 		for _, key := range keys {
 			if err := master.Persist(ctx, key).Err(); err != nil {
 				return err

@@ -13,7 +13,7 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
-// String is o as it is told: "3ms ahead, give or take 1ms".
+// String formats o: "3ms ahead, give or take 1ms".
 func (o offset) String() string {
 	word := "ahead"
 	if o.ahead < 0 {
@@ -24,13 +24,12 @@ func (o offset) String() string {
 
 const clockSamples = 7
 
-// offset is how far a server's clock is ahead of this machine's, give or take
-// unsure.
+// offset is the lead of a server's clock over this machine's, give or take unsure.
 type offset struct{ ahead, unsure time.Duration }
 
-// clocks compares the servers' clocks with this machine's. Counts are stamped
-// by the callers, whose clocks must agree; a server that all of them can see is
-// what they can be compared by.
+// clocks compares the servers' clocks with this machine's. Callers stamp the
+// counts, so the callers' clocks must agree; a server serves all callers as the
+// common measure.
 func (r *run) clocks(ctx context.Context) (Result, error) {
 	result := Result{Name: "clocks", Promise: "clocks agree", Status: OK}
 	var all []offset
@@ -75,8 +74,8 @@ func (r *run) redisClocks(ctx context.Context) ([]offset, error) {
 	return all, err
 }
 
-// memcachedClocks reads the stat time, in whole seconds by a clock that ticks
-// once a second: it may be a second behind, and what it tells another.
+// memcachedClocks reads the stat time, in whole seconds of a clock that ticks once
+// a second: the clock may be a second behind, and the stat a second more.
 func (r *run) memcachedClocks(ctx context.Context) ([]offset, error) {
 	var all []offset
 	for _, addr := range r.store.Memcached.Servers {
@@ -96,9 +95,9 @@ func (r *run) memcachedClocks(ctx context.Context) ([]offset, error) {
 	return all, nil
 }
 
-// nearest asks a server for its time, and returns the answer that came soonest:
-// it was read half a trip ago, give or take that half. coarse is what the
-// answer itself is unsure by.
+// nearest asks a server for its time, and returns the answer of the shortest trip:
+// the clock was read half a trip ago, give or take half a trip. coarse is the
+// uncertainty of the answer itself.
 func nearest(now func() time.Time, ask func() (t time.Time, coarse time.Duration, err error)) (best offset, err error) {
 	for i := range clockSamples {
 		began := now()

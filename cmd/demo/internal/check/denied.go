@@ -11,8 +11,8 @@ import (
 
 const deniedCalls = 60
 
-// denied fills a key, has it denied many times, and sees whether that took
-// anything. A call that is late may have counted, so it is begun anew then, with
+// denied fills a key, has the key denied many times, and checks that the denials
+// consumed nothing. A late call may have counted: then the check begins anew, with
 // another key.
 func (r *run) denied(ctx context.Context) (result Result, err error) {
 	const tries = 3
@@ -48,7 +48,7 @@ func (r *run) denyMany(ctx context.Context, key counter.Key) (Result, error) {
 			return result, orUnexpected(err, "hit %d of %d was admitted", most+1, most)
 		}
 		if v.RetryAfter <= 0 || v.RetryAfter > 25*time.Hour {
-			return result, fmt.Errorf("denied, and to come back in %s", v.RetryAfter)
+			return result, fmt.Errorf("a denied call has a RetryAfter of %s, want more than 0s and at most 25h", v.RetryAfter)
 		}
 	}
 	began := time.Now()
@@ -56,7 +56,7 @@ func (r *run) denyMany(ctx context.Context, key counter.Key) (Result, error) {
 	if err != nil {
 		return result, orSlow(began, err)
 	}
-	// Room for one more is for one more, for others too.
+	// Another counter sees the same room for one more.
 	other, err := r.patient(tiers.Default)
 	if err != nil {
 		return result, err
@@ -77,7 +77,7 @@ func (r *run) denyMany(ctx context.Context, key counter.Key) (Result, error) {
 	return result, nil
 }
 
-// take is a Take whose error tells whether it was late.
+// take is a Take whose error tells whether the call was late.
 func take(ctx context.Context, c *counter.Counter, key counter.Key, n int64, limits counter.Limits) (counter.Verdict, error) {
 	began := time.Now()
 	v, err := c.Take(ctx, key, n, limits)

@@ -36,7 +36,7 @@ func (r *run) herd(ctx context.Context) (Result, error) {
 		}
 		admitted, errs := race(ctx, all, key, limits)
 		if round == 0 {
-			continue // it makes the connections
+			continue // this round makes the connections
 		}
 		late := f.failed
 		for _, err := range errs {
@@ -66,7 +66,7 @@ func (r *run) herd(ctx context.Context) (Result, error) {
 
 // awayFromTheHour waits where racers could find themselves on both sides of the
 // end of an hour, the width of the tickets of a day: on a store without an atomic
-// step it is not promised that they get every place then.
+// step the racers need not get every place then.
 func (r *run) awayFromTheHour(ctx context.Context) error {
 	const near = 2 * time.Second
 	if _, atomic := r.store.Store.(backend.Atomic); atomic {
@@ -84,7 +84,7 @@ func (r *run) awayFromTheHour(ctx context.Context) error {
 	}
 }
 
-// race lets each counter take one of the same key at the same time.
+// race has each counter take a hit of the same key at the same time.
 func race(ctx context.Context, all []*counter.Counter, key counter.Key, limits counter.Limits) (admitted int, errs []error) {
 	errs = make([]error, len(all))
 	allowed := make([]bool, len(all))

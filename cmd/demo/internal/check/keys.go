@@ -28,8 +28,8 @@ func oddKeys() []counter.Key {
 	return all
 }
 
-// keys takes the one place of every odd key: each has its own, and only one. Of
-// a key that has a late call nothing more is asked.
+// keys takes two hits of every odd key under a limit of 1: the first must be
+// admitted, the second denied. After a late call its key is left alone.
 func (r *run) keys(ctx context.Context) (Result, error) {
 	const workers = 16
 	result := Result{Name: "keys", Promise: "any key, none mixed up", Status: OK}

@@ -22,8 +22,8 @@ var shortest = tiers.For(tiers.MinWindow)
 // dyingMark follows the prefix of keys that are to expire while the check runs.
 const dyingMark = "x"
 
-// lives sees whether all that was stored so far has a time to live, and not a
-// longer one than promised.
+// lives checks that all stored keys have a time to live, and none a longer time
+// than promised.
 func (r *run) lives(ctx context.Context) (Result, error) {
 	result := Result{Name: "lives", Promise: "every key has a TTL", Status: OK}
 	if r.local() {
@@ -73,7 +73,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// expiry waits until what lives shortest is gone.
+// expiry waits until the keys with the shortest time to live are gone.
 func (r *run) expiry(ctx context.Context) (Result, error) {
 	result := Result{Name: "expiry", Promise: "what expires is gone", Status: OK}
 	if len(r.dying) == 0 {
@@ -109,19 +109,14 @@ func (r *run) expiry(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// ttls calls f with the time to live of the stored keys, or of all that the
-// check has stored.
+// ttls calls f with the time to live of the stored keys; of all keys of the check
+// if keys is nil.
 func (r *run) ttls(ctx context.Context, keys []string, f func(key string, ttl time.Duration)) error {
 	if m := r.store.Memcached; m != nil {
 		if keys == nil {
-			m.Written(r.cfg.Prefix, func(item string) bool {
-				keys = append(keys, item)
-				return true
-			})
-			slices.Sort(keys)
-			keys = slices.Compact(keys)
+			keys = slices.Compact(slices.Sorted(m.Written(r.cfg.Prefix)))
 		}
-		return m.TTLs(ctx, keys, f)
+		return m.TTLs(ctx, slices.Values(keys), f)
 	}
 	ask := func(client goredis.UniversalClient, keys []string) error {
 		answers, err := client.Pipelined(ctx, func(p goredis.Pipeliner) error {
@@ -148,5 +143,5 @@ func (r *run) ttls(ctx context.Context, keys []string, f func(key string, ttl ti
 	if keys != nil {
 		return ask(r.store.Redis.Client, keys)
 	}
-	return r.store.Redis.Scan(ctx, r.cfg.Prefix, func(master *goredis.Client, keys []string) error { return ask(master, keys) })
+	return r.store.Redis.Scan(ctx, stores.KeysOf(r.cfg.Prefix), func(master *goredis.Client, keys []string) error { return ask(master, keys) })
 }

@@ -16,18 +16,18 @@ const (
 	forgives   = "What is evicted is forgiven: keys may be admitted up to Max again."
 )
 
-// room sees what the servers do when they are full, and whether they are.
+// room checks the eviction policy of the servers, and how full they are.
 func (r *run) room(context.Context) (Result, error) {
 	return r.worst("room", "nothing is evicted", map[stores.Kind]judge{stores.OnRedis: redisRoom, stores.OnMemcached: memcachedRoom})
 }
 
-// restarts sees what outlives a restart.
+// restarts reports the data that outlives a restart.
 func (r *run) restarts(context.Context) (Result, error) {
 	return r.worst("restarts", "after a restart", map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts})
 }
 
-// slabs sees whether a memcached has refused anything for want of memory, or
-// has given all of its memory to items of other sizes than those to come.
+// slabs checks whether a memcached has refused items for want of memory, or has
+// given all of its memory to items of other sizes than future items.
 func (r *run) slabs(context.Context) (Result, error) {
 	return r.worst("slabs", "room for any size", map[stores.Kind]judge{stores.OnMemcached: memcachedSlabs})
 }
@@ -37,7 +37,7 @@ func (r *run) role(context.Context) (Result, error) {
 	return r.worst("role", "it is the master", map[stores.Kind]judge{stores.OnRedis: redisRole})
 }
 
-// coverage sees what becomes of a Cluster when one of its masters is gone.
+// coverage checks whether a Cluster works on without one of its masters.
 func (r *run) coverage(context.Context) (Result, error) {
 	if len(r.servers) == 0 || r.servers[0].Facts["redis_mode"] != "cluster" {
 		return Result{}, errNotHere
@@ -45,10 +45,10 @@ func (r *run) coverage(context.Context) (Result, error) {
 	return r.worst("coverage", "one master may fail", map[stores.Kind]judge{stores.OnRedis: redisCoverage})
 }
 
-// judge says of one server what it is like.
+// judge judges one server.
 type judge func(stores.Server) (status Status, seen, means string)
 
-// worst is what the judge says of the worst of all servers.
+// worst is the judgement of the worst of all servers.
 func (r *run) worst(name, promise string, judges map[stores.Kind]judge) (Result, error) {
 	result := Result{Name: name, Promise: promise}
 	judge := judges[r.store.Name.Kind]
@@ -179,7 +179,7 @@ func memcachedRestarts(s stores.Server) (Status, string, string) {
 	return Fact, "up for " + uptime(number(s, "uptime")) + ", nothing is kept on disk", "A restart forgives all hits: keys may be admitted up to Max again."
 }
 
-// number is a fact that is a number, 0 if it is not there.
+// number is a fact as a number, 0 if the fact is missing.
 func number(s stores.Server, name string) float64 {
 	n, _ := strconv.ParseFloat(s.Facts[name], 64)
 	return n
@@ -196,7 +196,7 @@ func uptime(seconds float64) string {
 	return dur.Format(d)
 }
 
-// bytes is n in the unit that suits it.
+// bytes formats n bytes in a suitable unit.
 func bytes(n float64) string {
 	for _, unit := range []string{"B", "kB", "MB"} {
 		if n < 1000 {

@@ -14,14 +14,14 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
-// failures are the calls of a check that failed for the store. Only calls that
-// found out something are judged by what they found.
+// failures counts the calls of a check that failed for the store. Only the answers
+// of the other calls are judged.
 type failures struct {
 	calls, failed, slow int
 	last                error
 }
 
-// add takes up a call that ended with err.
+// add counts a call that ended with err.
 func (f *failures) add(err error) {
 	f.calls++
 	if err == nil {
@@ -34,7 +34,7 @@ func (f *failures) add(err error) {
 	}
 }
 
-// all tells whether nothing was found out.
+// all tells whether every call failed.
 func (f *failures) all() bool { return f.failed > 0 && f.failed == f.calls }
 
 // warn makes result a Warning of the calls that failed.
@@ -47,11 +47,11 @@ func (f *failures) warn(r *run, result *Result) {
 	result.Means = fmt.Sprintf("%d of %d calls were late, --timeout is %s: %v\n%s", f.failed, f.calls, dur.Format(r.cfg.Timeout), f.last, tooSlow)
 }
 
-// slowCall is how long a call takes at least that failed for being slow, where
-// its error does not say so: most of the shortest bound that callers have.
+// slowCall is the least duration of a failed call that counts as late, where the
+// error does not say so: most of the shortest timeout that callers have.
 const slowCall = 40 * time.Millisecond
 
-// orSlow is the error of a call that began then; a slowError if it was late.
+// orSlow is the error of a call that began at began; a slowError if late.
 func orSlow(began time.Time, err error) error {
 	if err != nil && time.Since(began) >= slowCall && !refused(err) {
 		return slowError{err}
@@ -59,20 +59,20 @@ func orSlow(began time.Time, err error) error {
 	return err
 }
 
-// slowError is an error that took its time, and is no server's refusal.
+// slowError is an error of a late call, and no server's refusal.
 type slowError struct{ error }
 
 func (e slowError) Unwrap() error { return e.error }
 
-// late tells of an error whether it came for want of time, and so says nothing
-// about what the store counts.
+// late tells whether err came for want of time. Such an error says nothing about
+// the counts of the store.
 func late(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(err, new(slowError)) || errors.As(err, new(*gomemcache.ConnectTimeoutError)) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// refused tells of an error whether a server has said no, however late.
+// refused tells whether err is a server's refusal, however late.
 func refused(err error) bool {
 	var reply goredis.Error
 	return errors.As(err, &reply) || errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "SERVER_ERROR") ||

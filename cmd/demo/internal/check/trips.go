@@ -21,7 +21,7 @@ const (
 	farAway      = time.Millisecond // a plain command that takes longer waits for the network
 )
 
-// trips measures a Take beside the least that a server can be asked.
+// trips measures a Take beside the cheapest command of the server.
 func (r *run) trips(ctx context.Context) (Result, error) {
 	result := Result{Name: "speed", Promise: "one round trip", Status: OK}
 	c, err := r.counter(tiers.Default)
@@ -81,15 +81,14 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// plain is the least that a server can be asked, and its name; nil where there
-// is none.
+// plain is the cheapest command of the server, and its name; nil without a server.
 func (r *run) plain(ctx context.Context) (ask func() error, name string) {
 	switch {
 	case r.store.Redis != nil:
 		return func() error { return r.store.Redis.Client.Ping(ctx).Err() }, "a PING"
 	case r.store.Memcached != nil:
 		return func() error {
-			// Of an item that is not there: nothing is written.
+			// The item does not exist: nothing is written.
 			_, err := r.store.Memcached.Client.Increment(r.cfg.Prefix+"|none", 1)
 			if err == gomemcache.ErrCacheMiss {
 				err = nil
@@ -100,7 +99,7 @@ func (r *run) plain(ctx context.Context) (ask func() error, name string) {
 	return nil, ""
 }
 
-// median sorts all and returns its middle, and what one in a hundred exceeds.
+// median sorts all and returns the median and the 99th percentile.
 func median(all []time.Duration) (middle, worst time.Duration) {
 	slices.Sort(all)
 	return all[len(all)/2], all[len(all)*99/100]

@@ -84,7 +84,7 @@ func (a *abacusRun) take(ctx context.Context, key counter.Key) (bool, error) {
 	return v.Allowed, err
 }
 
-// bucketBytes is what a bucket of a memory store costs, which its Stats count in.
+// bucketBytes is the cost of a bucket of a memory store, the unit of its Stats.
 const bucketBytes = 16
 
 func (a *abacusRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error) {
@@ -101,14 +101,14 @@ func (a *abacusRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int
 	return bucketBytes * (a.scale.Stats().Buckets - before), nil
 }
 
-// leafKinds is how many forms a leaf of backend/redis may have. Its form is the
-// last digit of its name.
+// leafKinds is the number of forms of a leaf of backend/redis. The form is the last
+// digit of the leaf's name.
 const leafKinds = 4
 
-// stored is what a Redis holds of a key at that time, the names being those of
-// docs/storage.md: for each group of tiers that are kept equally long a root, and
+// stored is the memory of a key on a Redis at that time, by the names in
+// docs/storage.md: a root for each group of tiers that are kept equally long, and
 // leaves for stretches of time. In a log that is replayed leaves outlive their
-// time; so it is by their names that these are left out.
+// time, and are left out by their names.
 func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (int64, error) {
 	if _, err := a.named.Peek(ctx, key, 1, a.limits); err != nil {
 		return 0, err

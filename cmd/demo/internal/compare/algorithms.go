@@ -19,12 +19,11 @@ type algorithm interface {
 
 	take(ctx context.Context, key counter.Key) (bool, error)
 
-	// weigh is how many bytes the store holds for a key, all of whose hits have
-	// been decided.
+	// weigh is the number of bytes that the store holds for a key, after all of
+	// its hits.
 	weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error)
 
-	// account fills in what the whole log has cost, all of it having been
-	// decided.
+	// account fills in the cost of the whole log, after its last event.
 	account(ctx context.Context, a *Algorithm, log *Log, admitted func(event uint32) bool) error
 }
 

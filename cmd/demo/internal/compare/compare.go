@@ -11,12 +11,12 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
-// Config is what to compare under.
+// Config is the configuration of a comparison.
 type Config struct {
 	// Limits are tried one after the other: the textbook limiters know one.
 	Limits counter.Limits
 
-	// Store is where all count, a memory or a Redis. In memory each algorithm has a
+	// Store is a memory or a Redis. In memory each algorithm has a
 	// store of its own, without a bound that matters. On Redis each has a prefix of
 	// its own, whose keys are removed when its turn is over, also after an error or
 	// an interrupt.
@@ -49,8 +49,9 @@ type round struct {
 	leftOut    []LeftOut
 }
 
-// maxGrace is how far stamps may run back for the textbook limiters and abacus to
-// be told what they need, and for the exact log to be exact.
+// maxGrace is the farthest that stamps may run back: beyond, neither the textbook
+// limiters nor abacus can be configured for the log, and the exact log is not
+// exact.
 const maxGrace = dur.Day
 
 // New checks cfg and finds out which algorithms serve which limit. An error is
@@ -58,17 +59,17 @@ const maxGrace = dur.Day
 func New(cfg Config) (*Comparison, error) {
 	c := &Comparison{cfg: cfg, prefix: stores.Namespace("c")}
 	if cfg.Store.Name.Kind == stores.OnMemcached {
-		return nil, fmt.Errorf("store %s: the textbook limiters count in memory and on Redis only", cfg.Store.Name)
+		return nil, fmt.Errorf("store %s: want memory or a Redis, the textbook limiters count nowhere else", cfg.Store.Name)
 	}
 	if len(cfg.Limits) == 0 {
-		return nil, errors.New("no limit to compare under")
+		return nil, errors.New("Config.Limits is empty, want at least one limit to compare under")
 	}
 	if cfg.Skew > maxGrace {
-		return nil, fmt.Errorf("skew %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxGrace))
+		return nil, fmt.Errorf("skew is %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxGrace))
 	}
 	for _, limit := range cfg.Limits {
 		if limit.Max < 1 {
-			return nil, fmt.Errorf("limit %s: max %d, want at least 1 to compare", limit, limit.Max)
+			return nil, fmt.Errorf("limit %s: Max is %d, want at least 1 to compare", limit, limit.Max)
 		}
 		r := round{limit: limit}
 		for i, candidate := range candidates(limit) {
@@ -87,7 +88,7 @@ func New(cfg Config) (*Comparison, error) {
 	return c, nil
 }
 
-// Steps is how many events all algorithms together will be given of a log.
+// Steps is the number of events that all algorithms together will decide.
 func (c *Comparison) Steps(log *Log) (n int64) {
 	for _, r := range c.rounds {
 		n += int64(len(r.candidates)) * int64(log.Events())
@@ -96,8 +97,8 @@ func (c *Comparison) Steps(log *Log) (n int64) {
 }
 
 // Run gives log to one algorithm after the other, each alone and from nothing,
-// and judges them: a Report for each limit. An error is that of ctx or of the
-// store.
+// and judges them: a Report for each limit. An error is the error of ctx or
+// of the store.
 func (c *Comparison) Run(ctx context.Context, log *Log) ([]*Report, error) {
 	c.grace = min(time.Duration(log.runsBack)*time.Microsecond, maxGrace)
 	if redis := c.cfg.Store.Redis; redis != nil {
@@ -143,8 +144,8 @@ func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, err
 	return report, nil
 }
 
-// sampled is how many keys are weighed: on Redis that takes a round trip or more
-// for each and algorithm.
+// sampled is the number of keys whose memory is measured. On Redis each takes a
+// round trip or more for every algorithm.
 func (c *Comparison) sampled() int {
 	if c.cfg.Store.Redis != nil {
 		return 100
@@ -159,9 +160,9 @@ func (r *Report) Broken() error {
 	for _, a := range r.Algorithms {
 		switch {
 		case a.Name == r.Reference && r.runsBack <= maxGrace && a.WronglyAdmitted+a.WronglyDenied > 0:
-			return fmt.Errorf("limit %s: %d decisions of the %s are wrong", r.Limit, a.WronglyAdmitted+a.WronglyDenied, a.Name)
+			return fmt.Errorf("limit %s: %d decisions of the %s are wrong, want none", r.Limit, a.WronglyAdmitted+a.WronglyDenied, a.Name)
 		case a.Source == "abacus" && r.runsBack <= r.skew && a.WronglyAdmitted > 0:
-			return fmt.Errorf("limit %s: %s has admitted %d hits too many", r.Limit, a.Name, a.WronglyAdmitted)
+			return fmt.Errorf("limit %s: %s has admitted %d hits too many, want none", r.Limit, a.Name, a.WronglyAdmitted)
 		}
 	}
 	return nil

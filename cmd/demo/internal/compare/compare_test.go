@@ -203,18 +203,18 @@ func TestLeftOut(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for text, limits := range map[string]counter.Limits{
-		"no limit to compare under":                           {},
-		"limit 0/d: max 0, want at least 1 to compare":        {{Max: 0, Per: 24 * time.Hour}},
-		"limit 9/10.000001ms: Per is 10.000001ms, want whole": {{Max: 9, Per: 10*time.Millisecond + 1}},
-		"limit 99999999999/s: Max is 99999999999, want 0 to":  {{Max: 99_999_999_999, Per: time.Second}},
+		"Config.Limits is empty, want at least one limit to compare under": {},
+		"limit 0/d: Max is 0, want at least 1 to compare":                  {{Max: 0, Per: 24 * time.Hour}},
+		"limit 9/10.000001ms: Per is 10.000001ms, want whole":              {{Max: 9, Per: 10*time.Millisecond + 1}},
+		"limit 99999999999/s: Max is 99999999999, want 0 to":               {{Max: 99_999_999_999, Per: time.Second}},
 	} {
 		_, err := New(Config{Limits: limits, Store: inMemory(t)})
 		require.ErrorContains(t, err, text)
 	}
 	_, err := New(Config{Limits: counter.MustLimits("1/s"), Store: inMemory(t), Skew: 25 * time.Hour})
-	require.EqualError(t, err, "skew 1d1h, want at most 1d")
+	require.EqualError(t, err, "skew is 1d1h, want at most 1d")
 	_, err = New(Config{Limits: counter.MustLimits("1/s"), Store: opened(t, "memcached://127.0.0.1:1")})
-	require.EqualError(t, err, "store memcached://127.0.0.1:1: the textbook limiters count in memory and on Redis only")
+	require.EqualError(t, err, "store memcached://127.0.0.1:1: want memory or a Redis, the textbook limiters count nowhere else")
 }
 
 // randomLog is bursts and pauses of a few keys, each of which asks for nearly
@@ -361,11 +361,11 @@ func TestBroken(t *testing.T) {
 	}
 	require.NoError(t, report(0, 0).Broken())
 	abacus.WronglyAdmitted = 1
-	require.EqualError(t, report(0, 0).Broken(), "limit 5/m: "+onDefault+" has admitted 1 hits too many")
+	require.EqualError(t, report(0, 0).Broken(), "limit 5/m: "+onDefault+" has admitted 1 hits too many, want none")
 	require.Error(t, report(time.Second, time.Second).Broken())
 	require.NoError(t, report(time.Second+1, time.Second).Broken())
 	exact.WronglyDenied = 1
-	require.EqualError(t, report(time.Second+1, time.Second).Broken(), "limit 5/m: 1 decisions of the sliding log are wrong")
+	require.EqualError(t, report(time.Second+1, time.Second).Broken(), "limit 5/m: 1 decisions of the sliding log are wrong, want none")
 	require.NoError(t, report(25*time.Hour, 0).Broken())
 }
 

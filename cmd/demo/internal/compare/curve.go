@@ -8,8 +8,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// points is how many instants of a Curve are evenly spaced; to them come those at
-// which the windows are fullest.
+// points is the number of evenly spaced instants of a Curve. The instants at which
+// the windows are fullest come on top.
 const points = 480
 
 // curve is the true windows of a key around the time of the fullest of them, for
@@ -85,7 +85,7 @@ func (t *trial) ends(key int) (first, last time.Time) {
 	return first, last
 }
 
-// hoursShown is how many rows a Heat has at most.
+// hoursShown is the largest number of rows of a Heat.
 const hoursShown = 24
 
 // heat is the hits of a key, whatever was decided about them, in the hours in

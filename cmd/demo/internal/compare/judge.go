@@ -13,7 +13,7 @@ type Hit struct {
 	Admitted bool
 }
 
-// Measures is what can be said of an algorithm's decisions about one key.
+// Measures are the counts of an algorithm's decisions about one key.
 type Measures struct {
 	Admitted        int64
 	Worst           int64 // admitted in the fullest window of length Per, both ends included
@@ -22,7 +22,7 @@ type Measures struct {
 }
 
 // Judge measures decisions about the hits of one key, in the order in which they
-// were taken. Right is what the limit says on the algorithm's own history: a hit
+// were taken. The algorithm's own history decides which is right: a hit
 // at t is to be admitted if fewer than Max that were admitted before are at t-Per
 // or later. As in package oracle, a hit that is exactly Per old still counts, and
 // so does one that came earlier with a later stamp.

@@ -35,13 +35,13 @@ type event struct {
 	key uint32
 }
 
-// Events is how many hits there are.
+// Events is the number of hits.
 func (l *Log) Events() int { return len(l.events) }
 
 // of is the numbers of the events of a key, in their order.
 func (l *Log) of(key int) []uint32 { return l.byKey[l.starts[key]:l.starts[key+1]] }
 
-// name is how a key is told.
+// name formats a key for readers.
 func (l *Log) name(key int) string { return l.keys[key].Event + " of " + l.keys[key].Feature }
 
 func (l *Log) at(event uint32) time.Time { return time.UnixMicro(l.events[event].at).UTC() }
@@ -66,7 +66,7 @@ func newBuilder(name string) *builder {
 
 func (b *builder) add(at time.Time, key counter.Key) error {
 	if len(b.log.events) == MaxEvents {
-		return fmt.Errorf("%s: more than %d events, of which each algorithm is to be given all", b.log.Name, MaxEvents)
+		return fmt.Errorf("%s: more than %d events, want at most that many, for all of them are held in memory", b.log.Name, MaxEvents)
 	}
 	number, known := b.number[key]
 	if !known {
@@ -82,7 +82,7 @@ func (b *builder) add(at time.Time, key counter.Key) error {
 func (b *builder) finish() (*Log, error) {
 	l := &b.log
 	if len(l.events) == 0 {
-		return nil, fmt.Errorf("%s: no events to compare by", l.Name)
+		return nil, fmt.Errorf("%s: no events, want at least one to compare by", l.Name)
 	}
 	l.first, l.last = l.events[0].at, l.events[0].at
 	l.starts = make([]uint32, len(l.keys)+1)

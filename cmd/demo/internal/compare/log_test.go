@@ -35,14 +35,14 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, sample{keys: []int{0}, worst: 0, events: []uint32{4}}, log.sample(1))
 
 	_, err = Load(t.Context(), lines(), "log", false, nil)
-	require.EqualError(t, err, "log: no events to compare by")
+	require.EqualError(t, err, "log: no events, want at least one to compare by")
 	_, err = Load(t.Context(), lines("1,a,b", "x,a,b"), "log", false, nil)
-	require.EqualError(t, err, `log:3: time_us "x" is not a whole number`)
+	require.EqualError(t, err, `log:3: time_us "x" is not a whole number, want microseconds since 1970`)
 	log, err = Load(t.Context(), lines("x,a,b", "y,a,b", "z,a,b", "1,a,b", "2,a"), "log", true, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, log.Events())
 	require.EqualValues(t, 4, log.BadLines)
-	require.Equal(t, `log:2: time_us "x" is not a whole number`, log.FirstBad)
+	require.Equal(t, `log:2: time_us "x" is not a whole number, want microseconds since 1970`, log.FirstBad)
 }
 
 // An interrupt need not wait for a log that grows no more.

@@ -3,6 +3,8 @@ package compare
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,9 +16,7 @@ import (
 
 // usage is the MEMORY USAGE of all these names together, where there is something.
 func usage(ctx context.Context, redis *stores.Redis, names []string) (sum int64, err error) {
-	for len(names) > 0 {
-		some := names[:min(1000, len(names))]
-		names = names[len(some):]
+	for some := range slices.Chunk(names, 1000) {
 		answers, err := redis.Client.Pipelined(ctx, func(p goredis.Pipeliner) error {
 			for _, name := range some {
 				p.MemoryUsage(ctx, name, 0) // all elements, not a sample
@@ -43,18 +43,20 @@ func refused(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// commands is how often a server has done what it was told, those inside of
-// scripts included.
+// commands counts the commands of a server, by the kinds that the scripts of
+// backend/redis and other clients send. Commands inside of scripts are included.
 type commands struct{ scripts, reads, writes int64 }
 
-// kinds of commands that the scripts of backend/redis send, and other clients.
-var kinds = map[string]func(*commands) *int64{
-	"evalsha": func(c *commands) *int64 { return &c.scripts }, "eval": func(c *commands) *int64 { return &c.scripts },
-	"get": func(c *commands) *int64 { return &c.reads }, "getrange": func(c *commands) *int64 { return &c.reads },
-	"mget": func(c *commands) *int64 { return &c.reads }, "strlen": func(c *commands) *int64 { return &c.reads },
-	"set": func(c *commands) *int64 { return &c.writes }, "setrange": func(c *commands) *int64 { return &c.writes },
-	"append": func(c *commands) *int64 { return &c.writes }, "pexpire": func(c *commands) *int64 { return &c.writes },
-	"del": func(c *commands) *int64 { return &c.writes }, "unlink": func(c *commands) *int64 { return &c.writes },
+func (c *commands) of(name string) *int64 {
+	switch name {
+	case "evalsha", "eval":
+		return &c.scripts
+	case "get", "getrange", "mget", "strlen":
+		return &c.reads
+	case "set", "setrange", "append", "pexpire", "del", "unlink":
+		return &c.writes
+	}
+	return nil
 }
 
 func commandsOf(ctx context.Context, redis *stores.Redis) (sum commands, err error) {
@@ -63,12 +65,12 @@ func commandsOf(ctx context.Context, redis *stores.Redis) (sum commands, err err
 		for line := range strings.SplitSeq(text, "\r\n") {
 			name, stats, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
 			calls, _, _ := strings.Cut(stats, ",")
-			if field := kinds[name]; field != nil {
+			if field := sum.of(name); field != nil {
 				n, wrong := strconv.ParseInt(calls, 10, 64)
 				if wrong != nil {
-					return wrong
+					return fmt.Errorf("INFO commandstats: calls of %s: %w", name, wrong)
 				}
-				*field(&sum) += n
+				*field += n
 			}
 		}
 		return err
@@ -95,31 +97,13 @@ func isQuiet(ctx context.Context, redis *stores.Redis) (bool, error) {
 	return before == after, err
 }
 
-// sweeping is how long the removal of one algorithm's keys may take.
+// sweeping is the longest time that the removal of one algorithm's keys may take.
 const sweeping = 2 * time.Minute
 
 // sweep removes all keys that have prefix in their names, also after an interrupt.
 func sweep(ctx context.Context, redis *stores.Redis, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweeping)
 	defer cancel()
-	return redis.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
-		for cursor := uint64(0); ; {
-			keys, next, err := master.Scan(ctx, cursor, "*"+prefix+"*", 1000).Result()
-			if err != nil {
-				return err
-			}
-			// One command a key: those of a Cluster are in many slots.
-			if _, err := master.Pipelined(ctx, func(p goredis.Pipeliner) error {
-				for _, key := range keys {
-					p.Unlink(ctx, key)
-				}
-				return nil
-			}); err != nil {
-				return err
-			}
-			if cursor = next; cursor == 0 {
-				return nil
-			}
-		}
-	})
+	_, err := redis.Remove(ctx, "*"+prefix+"*")
+	return err
 }

@@ -72,8 +72,8 @@ func (t *textbookRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (i
 	return usage(ctx, t.redis, t.bucketNames(t.local.Keys(key)[0], hits))
 }
 
-// bucketNames are those of the buckets that are kept after the last of hits: base,
-// the letter of the tier, and the bucket's number.
+// bucketNames are the names of the buckets that are kept after the last of hits:
+// base, the letter of the tier, and the bucket's number.
 func (t *textbookRun) bucketNames(base string, hits []Hit) (names []string) {
 	now := hits[len(hits)-1].At.UnixNano()
 	for _, hit := range hits {

@@ -48,8 +48,8 @@ func (l *Log) sample(most int) (s sample) {
 	return s
 }
 
-// chunk is how many events are decided between two looks at the clock: few, so
-// that most chunks are spared whatever else the machine does.
+// chunk is the number of events between two readings of the clock: few, so that
+// most chunks are free of the machine's other work.
 const chunk = 64
 
 // run gives the log to a candidate. It runs alone and after a collection of all
@@ -84,7 +84,7 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 		}
 		took, err := t.decide(ctx, algorithm, from, to, 1<<number)
 		if err != nil {
-			return a, err
+			return a, fmt.Errorf("%s: %w", a.Name, err)
 		}
 		times.add(took, to-from)
 		t.c.given += int64(to - from)
@@ -134,7 +134,7 @@ func (s *stopwatch) flush() {
 	s.part, s.events = 0, 0
 }
 
-// median is that of all chunks.
+// median is the median of all chunks.
 func (s *stopwatch) median() float64 {
 	if len(s.chunks) == 0 {
 		s.flush()
@@ -160,7 +160,7 @@ func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to int, b
 	return time.Since(began), nil
 }
 
-// admitted is what algorithm number has decided.
+// admitted returns the decisions of algorithm number.
 func (t *trial) admitted(number int) func(event uint32) bool {
 	return func(event uint32) bool { return t.decided[event]&(1<<number) != 0 }
 }

@@ -19,7 +19,7 @@ type clf struct {
 const (
 	clfTime = "02/Jan/2006:15:04:05 -0700"
 
-	// noMethod is how the format says that something is not there.
+	// noMethod is the format's sign of a missing value.
 	noMethod = "-"
 )
 
@@ -38,7 +38,7 @@ func (c *clf) parse(line []byte) (Event, error) {
 	}
 	stamp, rest, found := bytes.Cut(rest, []byte("] \""))
 	if !found {
-		return Event{}, errors.New("no request in quotes after the time")
+		return Event{}, errors.New("no request in quotes after the time, want [time] \"request\" status bytes")
 	}
 	if err := c.time(stamp); err != nil {
 		return Event{}, err
@@ -78,7 +78,7 @@ func quoted(b []byte) (text, rest []byte, err error) {
 			return b[:i], b[i+1:], nil
 		}
 	}
-	return nil, nil, errors.New("the request's quotes do not end")
+	return nil, nil, errors.New("the request's quotes do not end, want \"request\" status bytes")
 }
 
 // checkOutcome wants " status bytes" at the start of b, each a number or "-".
@@ -87,10 +87,10 @@ func checkOutcome(b []byte) error {
 		rest, found := bytes.CutPrefix(b, []byte(" "))
 		word, _, _ := bytes.Cut(rest, []byte(" "))
 		if !found || len(word) == 0 {
-			return fmt.Errorf("the %s is missing", name)
+			return fmt.Errorf("the %s is missing, want \"request\" status bytes", name)
 		}
 		if !isNumber(word) && string(word) != "-" {
-			return fmt.Errorf("%s %s is not a number", name, clip(word))
+			return fmt.Errorf("%s %s, want a number or -", name, clip(word))
 		}
 		b = rest[len(word):]
 	}

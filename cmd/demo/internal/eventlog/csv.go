@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// columns are those that a header must name, in any order.
+// columns must stand in a header, in any order.
 var columns = [...]string{"time_us", "event", "feature"}
 
 // csv reads one record a line. It is not encoding/csv, whose records may go on
@@ -35,7 +35,7 @@ func newCSV(header []byte) (*csv, error) {
 				continue
 			}
 			if c.at[i] >= 0 {
-				return nil, fmt.Errorf("header: column %s stands there twice", name)
+				return nil, fmt.Errorf("header: column %s in fields %d and %d, want it once", name, c.at[i]+1, j+1)
 			}
 			c.at[i] = j
 		}
@@ -54,23 +54,23 @@ func (c *csv) parse(line []byte) (Event, error) {
 	if len(c.fields) != c.width {
 		for i, at := range c.at {
 			if at >= len(c.fields) {
-				return Event{}, fmt.Errorf("column %s is missing: %d fields, the header has %d", columns[i], len(c.fields), c.width)
+				return Event{}, fmt.Errorf("column %s is missing: %d fields, want %d as in the header", columns[i], len(c.fields), c.width)
 			}
 		}
-		return Event{}, fmt.Errorf("%d fields, the header has %d", len(c.fields), c.width)
+		return Event{}, fmt.Errorf("%d fields, want %d as in the header", len(c.fields), c.width)
 	}
 	for i, at := range c.at {
 		if len(c.fields[at]) == 0 {
-			return Event{}, fmt.Errorf("%s is empty", columns[i])
+			return Event{}, fmt.Errorf("column %s is empty, want a value", columns[i])
 		}
 	}
 	stamp := bytes.TrimSpace(c.fields[c.at[0]])
 	us, err := strconv.ParseInt(string(stamp), 10, 64)
 	if err != nil {
 		if errors.Is(err, strconv.ErrRange) {
-			return Event{}, fmt.Errorf("time_us %s is out of range", clip(stamp))
+			return Event{}, fmt.Errorf("time_us %s is out of range, want microseconds since 1970", clip(stamp))
 		}
-		return Event{}, fmt.Errorf("time_us %s is not a whole number", clip(stamp))
+		return Event{}, fmt.Errorf("time_us %s is not a whole number, want microseconds since 1970", clip(stamp))
 	}
 	at := time.UnixMicro(us)
 	if err := checkYear(at); err != nil {
@@ -101,7 +101,7 @@ func split(dst [][]byte, line []byte) ([][]byte, error) {
 			field = line[:comma]
 		}
 		if bytes.IndexByte(field, '"') >= 0 {
-			return dst, fmt.Errorf("a quote within field %s, which does not begin with one", clip(field))
+			return dst, fmt.Errorf("a quote within field %s, want one at its beginning too", clip(field))
 		}
 		dst = append(dst, field)
 		if comma < 0 {
@@ -128,7 +128,7 @@ func unquote(b []byte) (field, rest []byte, err error) {
 			return field, b[i+1:], nil
 		}
 	}
-	return nil, nil, errors.New("a quoted field does not end on its line")
+	return nil, nil, errors.New("a quoted field does not end on its line, want a second quote")
 }
 
 // clip quotes b for an error message, cut to a length that can be read.

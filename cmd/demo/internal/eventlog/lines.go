@@ -14,7 +14,7 @@ import (
 // their lines at some ten thousand.
 const maxLine = 1 << 20
 
-var errTooLong = errors.New("the line is longer than 1 MiB")
+var errTooLong = errors.New("the line is longer than 1 MiB, want less")
 
 // lines reads line by line, in the memory of the longest line allowed.
 type lines struct {
@@ -38,7 +38,7 @@ func newLines(source io.Reader, name string) (*lines, error) {
 		}
 		return &lines{buf: bufio.NewReaderSize(unzipped{zip}, maxLine)}, nil
 	case strings.HasSuffix(name, ".gz"):
-		return nil, errors.New("it is named .gz, but is not compressed by gzip")
+		return nil, errors.New("the name ends in .gz, but the content is not compressed by gzip")
 	}
 	return &lines{buf: bufio.NewReaderSize(raw, maxLine)}, nil
 }

@@ -87,7 +87,7 @@ type Reader struct {
 }
 
 // NewReader reads a log from source, decompressing it if it begins like gzip.
-// The name is what errors call it; if it ends in .gz the log must be
+// Errors begin with name; if name ends in .gz the log must be
 // compressed. Nothing is read before the first [Reader.Next].
 func NewReader(source io.Reader, name string, format Format) *Reader {
 	return &Reader{name: name, format: format, source: source}
@@ -154,7 +154,7 @@ func (r *Reader) open() error {
 	}
 	switch {
 	case err == io.EOF:
-		return &Error{File: r.name, Err: errors.New("it is empty, want at least a header with the columns time_us, event and feature")}
+		return &Error{File: r.name, Err: errors.New("the log is empty, want at least a header with the columns time_us, event and feature")}
 	case err != nil:
 		return r.failed(err)
 	}
@@ -166,7 +166,7 @@ func (r *Reader) open() error {
 		}
 	}
 	if r.format == Auto {
-		return &Error{File: r.name, Line: r.lines.number, Err: errors.New("this is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format")}
+		return &Error{File: r.name, Line: r.lines.number, Err: errors.New("the line is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format")}
 	}
 	if r.parser, err = newCSV(first); err != nil {
 		return &Error{File: r.name, Line: r.lines.number, Err: err}

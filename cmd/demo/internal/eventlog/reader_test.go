@@ -63,26 +63,26 @@ func TestCSV(t *testing.T) {
 
 func TestBadCSVLines(t *testing.T) {
 	for line, want := range map[string]string{
-		"x,a,b":                          `time_us "x" is not a whole number`,
-		"1.5,a,b":                        `time_us "1.5" is not a whole number`,
-		" ,a,b":                          `time_us "" is not a whole number`,
-		"99999999999999999999,a,b":       `time_us "99999999999999999999" is out of range`,
+		"x,a,b":                          `time_us "x" is not a whole number, want microseconds since 1970`,
+		"1.5,a,b":                        `time_us "1.5" is not a whole number, want microseconds since 1970`,
+		" ,a,b":                          `time_us "" is not a whole number, want microseconds since 1970`,
+		"99999999999999999999,a,b":       `time_us "99999999999999999999" is out of range, want microseconds since 1970`,
 		"1739333938326432000,a,b":        `time_us "1739333938326432000", in microseconds since 1970: year 57087 is out of range, want 1700 to 2249`,
 		"-8520336000000001,a,b":          `time_us "-8520336000000001", in microseconds since 1970: year 1699 is out of range, want 1700 to 2249`,
 		"8835998400000000,a,b":           `time_us "8835998400000000", in microseconds since 1970: year 2250 is out of range, want 1700 to 2249`,
-		"1,a":                            "column feature is missing: 2 fields, the header has 3",
-		"1":                              "column event is missing: 1 fields, the header has 3",
-		"1,a,b,c":                        "4 fields, the header has 3",
-		",a,b":                           "time_us is empty",
-		"1,,b":                           "event is empty",
-		"1,a,":                           "feature is empty",
-		`1,a,""`:                         "feature is empty",
-		`1,"a,b`:                         "a quoted field does not end on its line",
+		"1,a":                            "column feature is missing: 2 fields, want 3 as in the header",
+		"1":                              "column event is missing: 1 fields, want 3 as in the header",
+		"1,a,b,c":                        "4 fields, want 3 as in the header",
+		",a,b":                           "column time_us is empty, want a value",
+		"1,,b":                           "column event is empty, want a value",
+		"1,a,":                           "column feature is empty, want a value",
+		`1,a,""`:                         "column feature is empty, want a value",
+		`1,"a,b`:                         "a quoted field does not end on its line, want a second quote",
 		`1,"a"b,c`:                       `"b" after the quote that ends a field, want a comma`,
-		`1,a"b,c`:                        `a quote within field "a\"b", which does not begin with one`,
-		strings.Repeat("z", 1<<20):       "the line is longer than 1 MiB",
-		strings.Repeat("z", 5<<20):       "the line is longer than 1 MiB",
-		strings.Repeat("u", 60) + ",a,b": `time_us "` + strings.Repeat("u", 40) + `"... is not a whole number`,
+		`1,a"b,c`:                        `a quote within field "a\"b", want one at its beginning too`,
+		strings.Repeat("z", 1<<20):       "the line is longer than 1 MiB, want less",
+		strings.Repeat("z", 5<<20):       "the line is longer than 1 MiB, want less",
+		strings.Repeat("u", 60) + ",a,b": `time_us "` + strings.Repeat("u", 40) + `"... is not a whole number, want microseconds since 1970`,
 	} {
 		events, wrong := read(strings.NewReader(header+"1,a,b\n"+line+"\n2,c,d\n"), "log.csv", Auto)
 		require.Equal(t, []string{"log.csv:3: " + want}, wrong)
@@ -101,11 +101,11 @@ func TestBadHeaders(t *testing.T) {
 	for log, want := range map[string]string{
 		"time_us,event\n1,a\n":            "log:1: header: column feature is missing, want time_us, event, feature",
 		"\n\nfeature,time_us\n":           "log:3: header: column event is missing, want time_us, event, feature",
-		"time_us,event,feature,event\n":   "log:1: header: column event stands there twice",
-		"":                                "log: it is empty, want at least a header with the columns time_us, event and feature",
-		"\n\n":                            "log: it is empty, want at least a header with the columns time_us, event and feature",
-		"hello\n":                         "log:1: this is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format",
-		strings.Repeat("z", 2<<20) + "\n": "log: after line 1: the line is longer than 1 MiB",
+		"time_us,event,feature,event\n":   "log:1: header: column event in fields 2 and 4, want it once",
+		"":                                "log: the log is empty, want at least a header with the columns time_us, event and feature",
+		"\n\n":                            "log: the log is empty, want at least a header with the columns time_us, event and feature",
+		"hello\n":                         "log:1: the line is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format",
+		strings.Repeat("z", 2<<20) + "\n": "log: after line 1: the line is longer than 1 MiB, want less",
 	} {
 		events, wrong := read(strings.NewReader(log), "log", Auto)
 		require.Equal(t, []string{want}, wrong)
@@ -114,7 +114,7 @@ func TestBadHeaders(t *testing.T) {
 	_, wrong := read(strings.NewReader("1,a,b\n"), "log", CSV)
 	require.Equal(t, []string{"log:1: header: column time_us is missing, want time_us, event, feature"}, wrong)
 	_, wrong = read(strings.NewReader("\"time_us\n"), "log", CSV)
-	require.Equal(t, []string{"log:1: header: a quoted field does not end on its line"}, wrong)
+	require.Equal(t, []string{"log:1: header: a quoted field does not end on its line, want a second quote"}, wrong)
 }
 
 func TestCLF(t *testing.T) {
@@ -148,15 +148,15 @@ func TestBadCLFLines(t *testing.T) {
 		`h - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1`:          `"h -" before the time, want host ident user`,
 		`v:80 h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1`:   `"v:80 h - -" before the time, want host ident user`,
 		` - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1`:         `" - -" before the time, want host ident user`,
-		`h - - [10/Oct/2000:20:55:36 +0000] GET / HTTP/1.1 200 1`:          "no request in quotes after the time",
+		`h - - [10/Oct/2000:20:55:36 +0000] GET / HTTP/1.1 200 1`:          "no request in quotes after the time, want [time] \"request\" status bytes",
 		`h - - [10/Okt/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1`:        `time "10/Okt/2000:20:55:36 +0000", want it like 02/Jan/2006:15:04:05 -0700`,
 		`h - - [30/Feb/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1`:        `time "30/Feb/2000:20:55:36 +0000", want it like 02/Jan/2006:15:04:05 -0700`,
 		`h - - [10/Oct/1600:20:55:36 +0000] "GET / HTTP/1.1" 200 1`:        `time "10/Oct/1600:20:55:36 +0000": year 1600 is out of range, want 1700 to 2249`,
-		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1`:               "the request's quotes do not end",
-		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1"`:              "the status is missing",
-		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200`:          "the size is missing",
-		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" OK 1`:         `status "OK" is not a number`,
-		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1k "" ""`: `size "1k" is not a number`,
+		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1`:               "the request's quotes do not end, want \"request\" status bytes",
+		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1"`:              "the status is missing, want \"request\" status bytes",
+		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200`:          "the size is missing, want \"request\" status bytes",
+		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" OK 1`:         `status "OK", want a number or -`,
+		`h - - [10/Oct/2000:20:55:36 +0000] "GET / HTTP/1.1" 200 1k "" ""`: `size "1k", want a number or -`,
 	} {
 		events, wrong := read(strings.NewReader(good+"\n"+line+"\n"+good+"\n"), "log", Auto)
 		require.Equal(t, []string{"log:2: " + want}, wrong)
@@ -192,7 +192,7 @@ func TestGzip(t *testing.T) {
 	require.Equal(t, []string{"log.gz: after line 2: decompressing: gzip: invalid checksum"}, wrong)
 
 	_, wrong = read(strings.NewReader(header), "log.gz", Auto)
-	require.Equal(t, []string{"log.gz: it is named .gz, but is not compressed by gzip"}, wrong)
+	require.Equal(t, []string{"log.gz: the name ends in .gz, but the content is not compressed by gzip"}, wrong)
 	_, wrong = read(strings.NewReader("\x1f\x8b\x00"), "log", Auto)
 	require.Equal(t, []string{"log: decompressing: unexpected EOF"}, wrong)
 }

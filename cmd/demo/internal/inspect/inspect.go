@@ -1,5 +1,5 @@
-// Package inspect finds out what a store has of one key, by the doors of a
-// [counter.Counter] that every program has.
+// Package inspect reads the data of one key from a store, through the exported
+// methods of a [counter.Counter].
 package inspect
 
 import (
@@ -13,17 +13,16 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Query is what to look for.
+// Query describes the key and the window of a look.
 type Query struct {
 	Key    counter.Key
 	At     time.Time      // the clock of the counter that looks
-	Ahead  time.Duration  // how far other clocks may be ahead of it
+	Ahead  time.Duration  // how far other clocks may be ahead of At
 	Limits counter.Limits // to count by, besides the usual windows
 	Rows   int            // buckets of each tier, at most
 }
 
-// Found is what a store has of a key. Its form as JSON is what demo inspect
-// --json prints.
+// Found is the data of a key in a store, and the output of demo inspect --json.
 type Found struct {
 	Store   string    `json:"store"`
 	Event   string    `json:"event"`
@@ -35,13 +34,13 @@ type Found struct {
 	Tiers   []Tier    `json:"tiers"`   // the finest first
 }
 
-// Window is how many hits a window holds that ends now.
+// Window is the count of a window that ends now.
 type Window struct {
 	Length string `json:"length"`
 	Low    int64  `json:"low"`
 	High   int64  `json:"high"`
 	Limit  string `json:"limit,omitempty"`
-	Room   int64  `json:"room,omitempty"` // of the limit: how many more it admits
+	Room   int64  `json:"room,omitempty"` // hits that the limit still admits
 }
 
 // Tier is the buckets of one width that are not empty.
@@ -52,7 +51,7 @@ type Tier struct {
 	More    bool     `json:"more"`    // there may be older ones
 }
 
-// Bucket is one of them.
+// Bucket is the count of a bucket.
 type Bucket struct {
 	Start time.Time `json:"start"`
 	Count int64     `json:"count"`
@@ -88,7 +87,7 @@ func Look(ctx context.Context, c *counter.Counter, q Query) (*Found, error) {
 		}
 		f.Windows = append(f.Windows, found)
 	}
-	// The coarsest tier is looked through; where it is empty, finer ones are too.
+	// Only the filled spans of a tier are searched in the next finer tier.
 	s := search{ctx, c, q}
 	t := l.At(l.Len() - 1)
 	filled, err := s.tier(l.Len()-1, []span{{q.At.Add(-t.Keep), q.At.Add(q.Ahead + 1)}}, f)
@@ -98,8 +97,8 @@ func Look(ctx context.Context, c *counter.Counter, q Query) (*Found, error) {
 	return f, err
 }
 
-// windows are those of the limits and the usual ones that l can tell, the
-// shortest first; without a limit Max is zero.
+// windows are the windows of the limits and the usual windows that l can count,
+// the shortest first; without a limit Max is zero.
 func windows(l tiers.Ladder, limits counter.Limits) []counter.Limit {
 	all := slices.Clone(limits)
 	longest := l.At(l.Len() - 1).Keep

@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Config is what to replay on, and how.
+// Config is the configuration of a replay.
 type Config struct {
 	Store   backend.Store
 	Limits  counter.Limits // on every key; at least one
@@ -48,7 +48,7 @@ type Replay struct {
 	report  Report
 }
 
-// history is what was decided about one key.
+// history is the decisions about one key.
 type history struct {
 	log    oracle.Log // what was admitted
 	denied int64

@@ -227,7 +227,7 @@ func TestNothingToReplay(t *testing.T) {
 func TestBadLines(t *testing.T) {
 	lines := []string{"0,a,b", "zero,a,b", "1,a", "0,a,c"}
 	got, err := run(t, config(t, "2/s"), csvLog(lines...))
-	require.EqualError(t, err, `log:3: time_us "zero" is not a whole number`)
+	require.EqualError(t, err, `log:3: time_us "zero" is not a whole number, want microseconds since 1970`)
 	require.EqualValues(t, 1, got.Events)
 	require.Zero(t, got.BadLines)
 
@@ -237,7 +237,7 @@ func TestBadLines(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, got.Events)
 	require.EqualValues(t, 2, got.BadLines)
-	require.Equal(t, `log:3: time_us "zero" is not a whole number`, got.FirstBad)
+	require.Equal(t, `log:3: time_us "zero" is not a whole number, want microseconds since 1970`, got.FirstBad)
 
 	// What is wrong with the file as a whole is not skipped.
 	got, err = run(t, cfg, eventlog.NewReader(strings.NewReader("a,b\n"), "log", eventlog.CSV))

@@ -9,8 +9,7 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
-// Report is what a replay found. Its form as JSON is what demo replay --json
-// prints.
+// Report is the result of a replay, and the output of demo replay --json.
 type Report struct {
 	File     string    `json:"file"`
 	Format   string    `json:"format"`
@@ -52,8 +51,8 @@ type Report struct {
 	MostDenied []DeniedKey `json:"most_denied"` // at most ten
 	Stopped    string      `json:"stopped,omitempty"`
 
-	// Kept is what is left in the store. It is for the caller to fill in; nil:
-	// nothing, the store was in this process.
+	// Kept describes the keys left in the store. The caller fills it in; nil means
+	// none, for a store in this process.
 	Kept *Kept `json:"kept,omitempty"`
 
 	runsBack time.Duration
@@ -69,7 +68,7 @@ type Worst struct {
 	Feature  string  `json:"feature,omitempty"`
 }
 
-// Kept is what a replay leaves in a store that outlives it.
+// Kept describes the keys that a replay leaves in a store on a server.
 type Kept struct {
 	Prefix  string `json:"prefix"`            // that all its stored keys begin with
 	Within  string `json:"expire_within"`     // how long the last of them lives
@@ -84,7 +83,7 @@ type DeniedKey struct {
 	Admitted int64  `json:"admitted"`
 }
 
-// mostDenied is how many keys a report lists.
+// mostDenied is the largest number of keys in Report.MostDenied.
 const mostDenied = 10
 
 // OutOfSkew tells whether stamps ran back further than the skew allows for:

@@ -1,28 +1,26 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
-
-// deleters is how many items are removed at once.
-const deleters = 16
 
 // Memcached is the servers of a store on memcached, seen by a client beside the
 // store's, and the names of all items that the store has written.
@@ -49,7 +47,7 @@ func (o *Opened) openMemcached(timeout time.Duration) error {
 		return errors.Join(err, store.Close())
 	}
 	m := &Memcached{Client: gomemcache.NewFromSelector(selector), Servers: o.Name.servers, selector: selector, store: store}
-	m.Client.MaxIdleConns, m.Client.Timeout = deleters, patience
+	m.Client.Timeout = patience
 	m.written.items, m.written.marks = map[run][]int64{}, map[string]bool{}
 	o.Store, o.Memcached = remembering{store, &m.written}, m
 	return nil
@@ -109,25 +107,23 @@ func (w *written) noteMark(key string) {
 	w.marks[key] = true
 }
 
-// Written calls f with the name of each item that the store has written, or
-// tried to, for a key that begins with prefix, until f returns false. Some names
-// come twice.
-func (m *Memcached) Written(prefix string, f func(item string) bool) {
-	m.written.mu.Lock()
-	defer m.written.mu.Unlock()
-	for r, indices := range m.written.items {
-		if !strings.HasPrefix(r.key, prefix) {
-			continue
-		}
-		for _, index := range indices {
-			if !f(itemName(r, index)) {
-				return
+// Written is the names of the items that the store has written, or tried to, for
+// keys that begin with prefix. Some names come twice.
+func (m *Memcached) Written(prefix string) iter.Seq[string] {
+	return func(yield func(item string) bool) {
+		m.written.mu.Lock()
+		defer m.written.mu.Unlock()
+		for r, indices := range m.written.items {
+			for _, index := range indices {
+				if strings.HasPrefix(r.key, prefix) && !yield(itemName(r, index)) {
+					return
+				}
 			}
 		}
-	}
-	for key := range m.written.marks {
-		if strings.HasPrefix(key, prefix) && !f(markName(key)) {
-			return
+		for key := range m.written.marks {
+			if strings.HasPrefix(key, prefix) && !yield(markName(key)) {
+				return
+			}
 		}
 	}
 }
@@ -154,56 +150,83 @@ const (
 
 // ErrNoTTL is of a memcached before 1.6, which does not tell when an item
 // expires.
-var ErrNoTTL = errors.New("it does not tell when an item expires")
+var ErrNoTTL = errors.New("the server does not tell when an item expires")
 
-// TTLs calls f with the time to live of each of the items, to the second: that
-// is how memcached counts it. Many are asked for at a time, since one after the
-// other would wait a round trip for each.
-func (m *Memcached) TTLs(ctx context.Context, items []string, f func(item string, ttl time.Duration)) error {
-	byServer := map[string][]string{}
-	for _, item := range items {
+// TTLs calls f with the time to live of each of the items, in the whole seconds of
+// memcached.
+func (m *Memcached) TTLs(ctx context.Context, items iter.Seq[string], f func(item string, ttl time.Duration)) error {
+	return m.each(ctx, items, "mg %s t\r\n", func(item, answer string) error {
+		switch answer {
+		case "ERROR":
+			return ErrNoTTL
+		case "EN":
+			f(item, Gone)
+			return nil
+		}
+		seconds, err := strconv.ParseInt(strings.TrimPrefix(answer, "HD t"), 10, 64)
+		if err != nil {
+			return fmt.Errorf("mg of item %q: answer %.80q, want HD t and seconds", item, answer)
+		}
+		f(item, time.Duration(seconds)*time.Second)
+		return nil
+	})
+}
+
+// each sends the request for each item to the item's server, and calls f with
+// the line that is the answer. It sends many requests before it reads the first
+// answer: one after the other would wait a round trip for each.
+func (m *Memcached) each(ctx context.Context, items iter.Seq[string], request string, f func(item, answer string) error) error {
+	const most = 128
+	type server struct {
+		*wire
+		asked []string
+	}
+	servers := map[string]*server{}
+	read := func(s *server) error {
+		defer func() { s.asked = s.asked[:0] }()
+		var all strings.Builder
+		for _, item := range s.asked {
+			fmt.Fprintf(&all, request, item)
+		}
+		if _, err := s.conn.Write([]byte(all.String())); err != nil {
+			return reason(err)
+		}
+		for _, item := range s.asked {
+			answer, err := s.line()
+			if err == nil {
+				err = f(item, answer)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for item := range items {
 		addr, err := m.selector.PickServer(item)
 		if err != nil {
 			return err
 		}
-		byServer[addr.String()] = append(byServer[addr.String()], item)
-	}
-	for addr, items := range byServer {
-		w, err := dial(ctx, addr)
-		if err != nil {
-			return err
-		}
-		defer w.close()
-		for some := range slices.Chunk(items, 128) {
-			if err := w.ttls(some, f); err != nil {
+		s := servers[addr.String()]
+		if s == nil {
+			w, err := dial(ctx, addr.String())
+			if err != nil {
 				return err
+			}
+			defer w.close()
+			s = &server{wire: w}
+			servers[addr.String()] = s
+		}
+		if s.asked = append(s.asked, item); len(s.asked) == most {
+			if err := read(s); err != nil {
+				return cmp.Or(ctx.Err(), err)
 			}
 		}
 	}
-	return nil
-}
-
-// ttls sends all requests before it reads the first answer.
-func (w *wire) ttls(items []string, f func(item string, ttl time.Duration)) error {
-	if _, err := w.conn.Write([]byte("mg " + strings.Join(items, " t\r\nmg ") + " t\r\n")); err != nil {
-		return reason(err)
-	}
-	for _, item := range items {
-		answer, err := w.line()
-		switch {
-		case err != nil:
-			return err
-		case answer == "ERROR":
-			return ErrNoTTL
-		case answer == "EN":
-			f(item, Gone)
-			continue
+	for _, s := range servers {
+		if err := read(s); err != nil {
+			return cmp.Or(ctx.Err(), err)
 		}
-		seconds, err := strconv.ParseInt(strings.TrimPrefix(answer, "HD t"), 10, 64)
-		if err != nil {
-			return fmt.Errorf("mg: %.80q", answer)
-		}
-		f(item, time.Duration(seconds)*time.Second)
 	}
 	return nil
 }
@@ -228,54 +251,23 @@ func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	names, ends := make(chan string), make(chan ended, deleters)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for range deleters {
-		go func() {
-			var e ended
-			for name := range names {
-				switch err := m.Client.Delete(name); {
-				case err == nil:
-					e.removed++
-				case err != gomemcache.ErrCacheMiss && e.err == nil:
-					e.err = err
-					cancel()
-				}
-			}
-			ends <- e
-		}()
-	}
-	m.Written(prefix, func(item string) bool {
-		select {
-		case names <- item:
-			return true
-		case <-ctx.Done():
-			return false
+	var removed int64
+	err := m.each(ctx, m.Written(prefix), "delete %s\r\n", func(item, answer string) error {
+		switch answer {
+		case "DELETED":
+			removed++
+		case "NOT_FOUND":
+		default:
+			return fmt.Errorf("delete of item %q: answer %.80q, want DELETED or NOT_FOUND", item, answer)
 		}
+		return nil
 	})
-	close(names)
-	var all ended
-	for range deleters {
-		e := <-ends
-		all.removed += e.removed
-		all.err = errors.Join(all.err, e.err)
-	}
-	if all.err == nil {
-		all.err = ctx.Err()
-	}
-	return all.removed, all.err
+	return removed, err
 }
 
-// ended is what one of the deleters has done.
-type ended struct {
-	removed int64
-	err     error
-}
-
-// slack is what backend/memcache adds to a time to live: a minute for a server
-// that stands still, and some seconds for memcached's clock, the rounding up to
-// whole seconds, and how far that clock may be behind on a busy machine.
+// slack is the extra time to live of backend/memcache: a minute for a server that
+// stands still, and some seconds for memcached's clock, the rounding up to whole
+// seconds, and the lag of that clock on a busy machine.
 func (m *Memcached) slack(tiers.Ladder) time.Duration { return time.Minute + 10*time.Second }
 
 func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Forms is what --store may be.
+// Forms lists the values of --store.
 const Forms = "memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211"
 
-// Kind is what a store is kept on.
+// Kind is the kind of a store.
 type Kind int
 
 // The kinds of stores.
@@ -23,10 +23,10 @@ const (
 	OnMemcached
 )
 
-// String is the name of what is spoken to: "Redis".
+// String is the name of the server program: "Redis".
 func (k Kind) String() string { return [...]string{"memory", "Redis", "memcached"}[k] }
 
-// Name is what --store names. The zero Name is memory.
+// Name is the value of --store. The zero Name is memory.
 type Name struct {
 	Kind    Kind
 	url     string   // of a Redis, with its password
@@ -34,7 +34,7 @@ type Name struct {
 	shown   string
 }
 
-// Parse reads what --store may be. Its errors never hold a password.
+// Parse reads the value of --store. Its errors never hold a password.
 func Parse(text string) (Name, error) {
 	scheme, rest, isURL := strings.Cut(text, "://")
 	switch {
@@ -42,7 +42,7 @@ func Parse(text string) (Name, error) {
 		return Name{}, nil
 	case !isURL:
 		if strings.Contains(text, "@") {
-			return Name{}, fmt.Errorf("want %s", Forms)
+			return Name{}, fmt.Errorf("a store with an @ and without a scheme, want %s", Forms)
 		}
 		return Name{}, fmt.Errorf("unknown store %q, want %s", text, Forms)
 	}
@@ -88,7 +88,7 @@ func parseRedis(text, rest string) (Name, error) {
 
 func parseMemcached(rest string) (Name, error) {
 	if strings.Contains(rest, "@") {
-		return Name{}, errors.New("a memcached:// URL has no user and no password")
+		return Name{}, errors.New("a memcached:// URL with an @, want memcached://host:11211,host2:11211 without user and password")
 	}
 	if strings.HasPrefix(rest, "/") {
 		return Name{Kind: OnMemcached, servers: []string{rest}, shown: "memcached://" + rest}, nil

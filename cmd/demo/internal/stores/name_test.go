@@ -47,7 +47,7 @@ func TestWrongNames(t *testing.T) {
 		"memcached://":             `server ""`,
 		"memcached://a:1,":         `server ""`,
 		"memcached://a:":           `server "a:"`,
-		"memcached://u:secret@h:1": "no user and no password",
+		"memcached://u:secret@h:1": "without user and password",
 	} {
 		_, err := Parse(text)
 		require.ErrorContains(t, err, want, text)

@@ -81,34 +81,32 @@ func (r *Redis) Masters(ctx context.Context, f func(ctx context.Context, master 
 	case *goredis.Client:
 		return f(ctx, c)
 	}
-	return fmt.Errorf("a client of type %T", r.Client)
+	return fmt.Errorf("client of type %T, want a Client or a ClusterClient of go-redis", r.Client)
 }
 
-// Scan calls f with all stored keys of the counters whose Prefix begins with
-// prefix, some at a time; none is left out that was there all the while, and
-// some may come twice.
-func (r *Redis) Scan(ctx context.Context, prefix string, f func(master *goredis.Client, keys []string) error) error {
+// KeysOf is the pattern of all stored keys of the counters whose Prefix begins
+// with prefix.
+func KeysOf(prefix string) string { return "{" + prefix + "*" }
+
+// Scan calls f with all keys that match the pattern, some at a time. None is
+// left out that was there all the while, and some may come twice.
+func (r *Redis) Scan(ctx context.Context, pattern string, f func(master *goredis.Client, keys []string) error) error {
 	return r.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
 		for cursor := uint64(0); ; {
-			keys, next, err := master.Scan(ctx, cursor, "{"+prefix+"*", 1000).Result()
-			if err != nil {
+			keys, next, err := master.Scan(ctx, cursor, pattern, 1000).Result()
+			if err == nil && len(keys) > 0 {
+				err = f(master, keys)
+			}
+			if cursor = next; err != nil || cursor == 0 {
 				return err
-			}
-			if len(keys) > 0 {
-				if err := f(master, keys); err != nil {
-					return err
-				}
-			}
-			if cursor = next; cursor == 0 {
-				return nil
 			}
 		}
 	})
 }
 
-func (r *Redis) clean(ctx context.Context, prefix string) (int64, error) {
-	var removed int64
-	err := r.Scan(ctx, prefix, func(master *goredis.Client, keys []string) error {
+// Remove removes all keys that match the pattern, and returns their number.
+func (r *Redis) Remove(ctx context.Context, pattern string) (removed int64, err error) {
+	err = r.Scan(ctx, pattern, func(master *goredis.Client, keys []string) error {
 		// One command a key: those of a Cluster are in many slots.
 		answers, err := master.Pipelined(ctx, func(p goredis.Pipeliner) error {
 			for _, key := range keys {
@@ -126,8 +124,12 @@ func (r *Redis) clean(ctx context.Context, prefix string) (int64, error) {
 	return removed, err
 }
 
-// slack is what backend/redis adds to a bucket's time to live, so that it need
-// not set it anew with every hit, and for calls that are late: docs/storage.md.
+func (r *Redis) clean(ctx context.Context, prefix string) (int64, error) {
+	return r.Remove(ctx, KeysOf(prefix))
+}
+
+// slack is the extra time to live of backend/redis, which spares setting the time
+// anew with every hit and serves late calls: docs/storage.md.
 func (r *Redis) slack(l tiers.Ladder) (most time.Duration) {
 	for i := range l.Len() {
 		if i == 0 || l.At(i).Keep != l.At(i-1).Keep {
@@ -137,8 +139,8 @@ func (r *Redis) slack(l tiers.Ladder) (most time.Duration) {
 	return most
 }
 
-// Stretch is how much time one leaf of backend/redis holds, where t is the
-// finest of the tiers that are kept equally long: docs/storage.md.
+// Stretch is the span of one leaf of backend/redis, where t is the finest of the
+// tiers that are kept equally long: docs/storage.md.
 func Stretch(t tiers.Tier) time.Duration {
 	for _, buckets := range []time.Duration{3600, 600} {
 		if t.Keep/t.Width >= 4*buckets {
@@ -148,8 +150,8 @@ func Stretch(t tiers.Tier) time.Duration {
 	return 60 * t.Width
 }
 
-// Late is how much longer than a Counter asks for backend/redis keeps what a leaf
-// with buckets of t holds, for calls whose label is behind others'.
+// Late is the time that backend/redis keeps a leaf with buckets of t beyond the
+// Counter's request, for calls whose label is behind others'.
 func Late(t tiers.Tier) time.Duration {
 	return min(max(time.Second, Stretch(t)/4), time.Minute)
 }
@@ -189,14 +191,14 @@ func (r *Redis) identify(ctx context.Context) ([]Server, error) {
 	}
 	for _, s := range all {
 		if s.Facts["role"] == "slave" && s.Facts["slave_read_only"] != "0" {
-			return nil, fmt.Errorf("a read-only replica, its master is %s:%s", s.Facts["master_host"], s.Facts["master_port"])
+			return nil, fmt.Errorf("the server is a read-only replica, want its master %s:%s", s.Facts["master_host"], s.Facts["master_port"])
 		}
 	}
 	slices.SortFunc(all, func(a, b Server) int { return strings.Compare(a.Addr, b.Addr) })
 	return all, nil
 }
 
-// explain says of an error at the first command what was most likely meant.
+// explain replaces an error of the first command by its most likely cause.
 func (r *Redis) explain(ctx context.Context, err error) error {
 	text := err.Error()
 	switch {
@@ -205,7 +207,7 @@ func (r *Redis) explain(ctx context.Context, err error) error {
 	case strings.Contains(text, "called without any password configured"):
 		return errors.New("the URL has a password, and the server has none")
 	case strings.Contains(text, "NOAUTH"):
-		return errors.New("it wants a password: redis://user:password@host:6379/0")
+		return errors.New("the server wants a password: redis://user:password@host:6379/0")
 	}
 	addr := r.url.Host
 	if r.url.Scheme == "unix" {

@@ -16,7 +16,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// patience is how long a server may take to say who it is.
+// patience is the longest time that a server may take to identify itself.
 const patience = 1500 * time.Millisecond
 
 // Opened is a store, and its servers unless it is in this process: of Redis and
@@ -28,14 +28,14 @@ type Opened struct {
 	Memcached *Memcached
 }
 
-// Server is what answers at an address.
+// Server is a server at an address.
 type Server struct {
 	Addr    string
 	Version string            // empty if it does not tell
 	Facts   map[string]string // of INFO and, behind "config.", CONFIG GET; or of memcached's stats, see memcachedFacts
 }
 
-// servers is what can be done to the servers of a store besides counting.
+// servers does for the servers of a store all but counting.
 type servers interface {
 	identify(ctx context.Context) ([]Server, error)
 	clean(ctx context.Context, prefix string) (int64, error)
@@ -89,7 +89,7 @@ func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
 	return all, err
 }
 
-// Clean removes all that was stored under a prefix: counter.Config.Prefix, or
+// Clean removes all keys under a prefix: counter.Config.Prefix, or
 // its beginning. All calls must have ended. It returns how many items or keys
 // there were.
 func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
@@ -104,7 +104,7 @@ func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
 	return n, nil
 }
 
-// Life is how long what is stored lives at most after it was written, on that
+// Life is the longest time to live of a stored key after its last write, on that
 // ladder and with the Skew and Settle of a counter.Config.
 func (o *Opened) Life(l tiers.Ladder, skew, settle time.Duration) time.Duration {
 	coarsest := l.At(l.Len() - 1)
@@ -130,7 +130,7 @@ func Namespace(word string) string { return word + strings.ToLower(rand.Text()[:
 // known is an error whose cause was found out, however long that took.
 type known struct{ error }
 
-// errKind is what a server is that is not what the URL says.
+// errKind is the error of a server of another kind than the URL says.
 func errKind(is, want Kind, addr string) error {
 	scheme := map[Kind]string{OnRedis: "redis", OnMemcached: "memcached"}[is]
 	if strings.HasPrefix(addr, "/") {

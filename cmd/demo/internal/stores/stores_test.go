@@ -123,19 +123,14 @@ func TestForgetGoesThrough(t *testing.T) {
 func ttls(t *testing.T, store *Opened, prefix string) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	if m := store.Memcached; m != nil {
-		var names []string
-		m.Written(prefix+":", func(item string) bool {
-			names = append(names, item)
-			return true
-		})
-		require.NoError(t, m.TTLs(t.Context(), names, func(item string, ttl time.Duration) {
+		require.NoError(t, m.TTLs(t.Context(), m.Written(prefix+":"), func(item string, ttl time.Duration) {
 			if ttl != Gone {
 				all[item] = ttl
 			}
 		}))
 		return all
 	}
-	require.NoError(t, store.Redis.Scan(t.Context(), prefix, func(master *goredis.Client, keys []string) error {
+	require.NoError(t, store.Redis.Scan(t.Context(), KeysOf(prefix), func(master *goredis.Client, keys []string) error {
 		for _, key := range keys {
 			all[key] = master.PTTL(t.Context(), key).Val()
 		}

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// wire is a connection for lines of text: what both kinds of servers
-// understand well enough to tell them apart, and all that memcached's stats
-// need.
+// wire is a connection for lines of text. Both kinds of servers understand enough
+// of them to be told apart, and memcached's stats need nothing else.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -61,7 +60,7 @@ func (w *wire) stats(command string) (map[string]string, error) {
 	for ; err == nil && line != "END"; line, err = w.line() {
 		stat, is := strings.CutPrefix(line, "STAT ")
 		if !is {
-			return nil, fmt.Errorf("%s: %.80q", command, line)
+			return nil, fmt.Errorf("%s: answer %.80q, want STAT lines and END", command, line)
 		}
 		name, value, _ := strings.Cut(stat, " ")
 		all[name] = value
@@ -93,7 +92,7 @@ func (w *wire) version() (Kind, string, error) {
 	return 0, "", errUnknown
 }
 
-// kindOf is what listens at addr, as far as it can be told.
+// kindOf is the kind of the server at addr, as far as its answers tell.
 func kindOf(ctx context.Context, addr string) (Kind, error) {
 	w, err := dial(ctx, addr)
 	if err != nil {
