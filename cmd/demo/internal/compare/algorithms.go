@@ -37,28 +37,16 @@ type candidate struct {
 // exact.
 func candidates(limit counter.Limit) []candidate {
 	all := []candidate{
-		textbook("sliding log", "N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) { return classic.NewSlidingLog(l, s) }),
-		textbook("fixed window", "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) { return classic.NewFixedWindow(l, s) }),
-		textbook("fixed slots", "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) { return classic.NewFixedSlots(l, s) }),
-		textbook("sliding counter", "2N-1", func(l counter.Limit, s *classic.Store) (classic.Measured, error) {
-			return classic.NewSlidingCounter(l, s)
-		}),
-		textbook("sliding decay", "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) {
-			return classic.NewSlidingDecay(l, s)
-		}),
-		textbook("token bucket", "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) {
-			return classic.NewTokenBucket(l, 0, s)
-		}),
-		textbook("GCRA", "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) { return classic.NewGCRA(l, 0, s) }),
-		textbook("leaky meter", "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) {
-			return classic.NewLeakyMeter(l, 0, s)
-		}),
-		textbook("leaky queue", "N+1", func(l counter.Limit, s *classic.Store) (classic.Measured, error) {
-			return classic.NewLeakyQueue(l, 0, s)
-		}),
-		textbook(textbookTiers, "2N", func(l counter.Limit, s *classic.Store) (classic.Measured, error) {
-			return classic.NewTextbookTiers(l, s)
-		}),
+		textbook("sliding log", "N", classic.NewSlidingLog),
+		textbook("fixed window", "2N", classic.NewFixedWindow),
+		textbook("fixed slots", "2N", classic.NewFixedSlots),
+		textbook("sliding counter", "2N-1", classic.NewSlidingCounter),
+		textbook("sliding decay", "2N", classic.NewSlidingDecay),
+		textbook("token bucket", "2N", unbursting(classic.NewTokenBucket)),
+		textbook("GCRA", "2N", unbursting(classic.NewGCRA)),
+		textbook("leaky meter", "2N", unbursting(classic.NewLeakyMeter)),
+		textbook("leaky queue", "N+1", unbursting(classic.NewLeakyQueue)),
+		textbook(textbookTiers, "2N", classic.NewTextbookTiers),
 	}
 	for _, l := range ladders(limit.Per) {
 		all = append(all, onLadder(l))
@@ -67,6 +55,11 @@ func candidates(limit counter.Limit) []candidate {
 }
 
 const textbookTiers = "textbook tiers"
+
+// unbursting makes limiters with their default burst.
+func unbursting[L classic.Measured](limiter func(counter.Limit, int64, *classic.Store) (L, error)) func(counter.Limit, *classic.Store) (L, error) {
+	return func(l counter.Limit, s *classic.Store) (L, error) { return limiter(l, 0, s) }
+}
 
 // ladders are the default, coarser ones, and the one that fits the window.
 func ladders(per time.Duration) []tiers.Ladder {

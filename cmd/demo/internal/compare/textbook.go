@@ -13,7 +13,7 @@ import (
 )
 
 // textbook is a candidate of package classic.
-func textbook(name, worst string, limiter func(counter.Limit, *classic.Store) (classic.Measured, error)) candidate {
+func textbook[L classic.Measured](name, worst string, limiter func(counter.Limit, *classic.Store) (L, error)) candidate {
 	return candidate{name, "classic", worst, func(c *Comparison, limit counter.Limit) (algorithm, error) {
 		cfg := classic.Config{Now: func() time.Time { return c.now }, Grace: c.grace, Prefix: c.prefix, Timeout: c.cfg.Timeout, MaxKeys: 4 * MaxEvents}
 		t := &textbookRun{redis: c.cfg.Store.Redis, limit: limit}

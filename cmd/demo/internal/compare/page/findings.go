@@ -16,8 +16,9 @@ func findings(r *compare.Report) []string {
 		return []string{"The log has no events: there is nothing to compare."}
 	}
 	var kept, broke, right []string
-	fullest, wrongest, small, large := -1, -1, -1, -1
-	wrong := func(i int) int64 { return r.Algorithms[i].WronglyAdmitted + r.Algorithms[i].WronglyDenied }
+	var fullest, small, large *compare.Algorithm
+	wrongest := &r.Algorithms[0]
+	wrong := func(a *compare.Algorithm) int64 { return a.WronglyAdmitted + a.WronglyDenied }
 	for i := range r.Algorithms {
 		a := &r.Algorithms[i]
 		name := clean(a.Name, nameLength)
@@ -27,32 +28,31 @@ func findings(r *compare.Report) []string {
 			} else {
 				broke = append(broke, name)
 			}
-			if fullest < 0 || a.WorstWindow > r.Algorithms[fullest].WorstWindow {
-				fullest = i
+			if fullest == nil || a.WorstWindow > fullest.WorstWindow {
+				fullest = a
 			}
 		}
-		if wrong(i) == 0 {
+		if wrong(a) == 0 {
 			right = append(right, name)
 		}
-		if wrongest < 0 || wrong(i) > wrong(wrongest) {
-			wrongest = i
+		if wrong(a) > wrong(wrongest) {
+			wrongest = a
 		}
 		if finite(a.BytesPerKey) && a.BytesPerKey > 0 {
-			if small < 0 || a.BytesPerKey < r.Algorithms[small].BytesPerKey {
-				small = i
+			if small == nil || a.BytesPerKey < small.BytesPerKey {
+				small = a
 			}
-			if large < 0 || a.BytesPerKey > r.Algorithms[large].BytesPerKey {
-				large = i
+			if large == nil || a.BytesPerKey > large.BytesPerKey {
+				large = a
 			}
 		}
 	}
 	var out []string
 	if len(broke) == 0 && len(kept) > 0 {
 		out = append(out, "No algorithm let more than the limit into any true window of this log.")
-	} else if fullest >= 0 {
-		a := r.Algorithms[fullest]
+	} else if fullest != nil {
 		s := fmt.Sprintf("%s let more than the limit into a true window; the most is %s times the limit, by %s.",
-			countOf(len(broke), len(r.Algorithms)), number(a.WorstWindow, 2), clean(a.Name, nameLength))
+			countOf(len(broke), len(r.Algorithms)), number(fullest.WorstWindow, 2), clean(fullest.Name, nameLength))
 		if len(kept) > 0 {
 			s += " The limit was kept by " + list(kept) + "."
 		}
@@ -62,16 +62,15 @@ func findings(r *compare.Report) []string {
 		out = append(out, "No decision was wrong.")
 	} else {
 		s := fmt.Sprintf("The most wrong decisions: %s of %s (%s), by %s.", words.Commas(wrong(wrongest)), words.Plural(r.Events, "event"),
-			percent(wrong(wrongest), r.Events), clean(r.Algorithms[wrongest].Name, nameLength))
+			percent(wrong(wrongest), r.Events), clean(wrongest.Name, nameLength))
 		if len(right) > 0 {
 			s += " None by " + list(right) + "."
 		}
 		out = append(out, s)
 	}
-	if small >= 0 && small != large {
-		s, l := r.Algorithms[small], r.Algorithms[large]
-		out = append(out, fmt.Sprintf("A key takes %s bytes with %s, and %s with %s.", number(s.BytesPerKey, 0), clean(s.Name, nameLength),
-			number(l.BytesPerKey, 0), clean(l.Name, nameLength)))
+	if small != large {
+		out = append(out, fmt.Sprintf("A key takes %s bytes with %s, and %s with %s.", number(small.BytesPerKey, 0), clean(small.Name, nameLength),
+			number(large.BytesPerKey, 0), clean(large.Name, nameLength)))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -46,69 +47,53 @@ type cell struct {
 }
 
 func columnsFor(r *compare.Report) []column {
-	plain := func(decimals int, of func(a *compare.Algorithm) float64) func(*compare.Algorithm) (string, string) {
-		return func(a *compare.Algorithm) (string, string) { return number(of(a), decimals), "" }
+	const first, other = true, false
+	measure := func(head, unit string, first bool, decimals int, of func(a *compare.Algorithm) float64) column {
+		return column{head, unit, first, func(a *compare.Algorithm) (string, string) { return number(of(a), decimals), "" }, of}
 	}
-	share := func(of func(a *compare.Algorithm) int64) func(*compare.Algorithm) (string, string) {
-		return func(a *compare.Algorithm) (string, string) {
+	decisions := func(head string, first bool, of func(a *compare.Algorithm) int64) column {
+		return column{head, "hits", first, func(a *compare.Algorithm) (string, string) {
 			if of(a) == 0 {
 				return "0", ""
 			}
 			return words.Commas(of(a)), percent(of(a), r.Events)
-		}
+		}, func(a *compare.Algorithm) float64 { return float64(of(a)) }}
 	}
-	measure := func(head, unit string, decimals int, of func(a *compare.Algorithm) float64) column {
-		return column{Head: head, Unit: unit, show: plain(decimals, of), cost: of}
-	}
-	decisions := func(head, unit string, of func(a *compare.Algorithm) int64) column {
-		return column{Head: head, Unit: unit, show: share(of), cost: func(a *compare.Algorithm) float64 { return float64(of(a)) }}
-	}
-	others := func(cost func(a *compare.Algorithm) float64) func(a *compare.Algorithm) float64 {
-		return func(a *compare.Algorithm) float64 {
-			if a.Name == r.Reference { // it cannot but be like itself
+	// The exact log cannot but be like itself.
+	unlessExact := func(c column) column {
+		cost := c.cost
+		c.cost = func(a *compare.Algorithm) float64 {
+			if a.Name == r.Reference {
 				return math.NaN()
 			}
 			return cost(a)
 		}
+		return c
 	}
-	unlike := decisions("Unlike the exact log", "hits", func(a *compare.Algorithm) int64 { return a.Differently })
-	unlike.cost = others(unlike.cost)
+	fullest := measure("Fullest window", "× limit", first, 2, func(a *compare.Algorithm) float64 { return a.WorstWindow })
+	fullest.cost = func(a *compare.Algorithm) float64 { return max(0, a.WorstWindow-1) } // a window that is not full breaks no promise
 	return []column{
-		{Head: "Admitted", Unit: "hits", First: true, show: func(a *compare.Algorithm) (string, string) {
-			if !finite(a.Relative) { // nothing was admitted by the exact one
+		unlessExact(column{"Admitted", "hits", first, func(a *compare.Algorithm) (string, string) {
+			if !finite(a.Relative) { // the exact log admitted nothing
 				return words.Commas(a.Admitted), ""
 			}
 			return words.Commas(a.Admitted), number(a.Relative, 3) + " × exact"
-		}, cost: others(func(a *compare.Algorithm) float64 { return math.Abs(a.Relative - 1) })},
-		{Head: "Fullest window", Unit: "× limit", First: true, show: plain(2, func(a *compare.Algorithm) float64 { return a.WorstWindow }),
-			// A window that is not full breaks no promise.
-			cost: func(a *compare.Algorithm) float64 { return max(0, a.WorstWindow-1) }},
-		{Head: "Promised", Unit: "at most", show: func(a *compare.Algorithm) (string, string) {
-			return orUnknown(clean(a.Worst, 24)), ""
-		}},
-		first(decisions("Wrongly admitted", "hits", func(a *compare.Algorithm) int64 { return a.WronglyAdmitted })),
-		decisions("Wrongly denied", "hits", func(a *compare.Algorithm) int64 { return a.WronglyDenied }),
-		unlike,
-		first(measure("Mean", "bytes", 0, func(a *compare.Algorithm) float64 { return a.BytesPerKey })),
-		measure("Busiest key", "bytes", 0, func(a *compare.Algorithm) float64 { return float64(a.BytesWorstKey) }),
-		first(measure("Reads", "", 2, func(a *compare.Algorithm) float64 { return a.ReadsPerEvent })),
-		measure("Writes", "", 2, func(a *compare.Algorithm) float64 { return a.WritesPerEvent }),
-		measure("Round trips", "", 2, func(a *compare.Algorithm) float64 { return a.TripsPerEvent }),
-		measure("Time", "ns", 0, func(a *compare.Algorithm) float64 { return a.NanosPerEvent }),
+		}, func(a *compare.Algorithm) float64 { return math.Abs(a.Relative - 1) }}),
+		fullest,
+		{"Promised", "at most", other, func(a *compare.Algorithm) (string, string) { return orUnknown(clean(a.Worst, 24)), "" }, nil},
+		decisions("Wrongly admitted", first, func(a *compare.Algorithm) int64 { return a.WronglyAdmitted }),
+		decisions("Wrongly denied", other, func(a *compare.Algorithm) int64 { return a.WronglyDenied }),
+		unlessExact(decisions("Unlike the exact log", other, func(a *compare.Algorithm) int64 { return a.Differently })),
+		measure("Mean", "bytes", first, 0, func(a *compare.Algorithm) float64 { return a.BytesPerKey }),
+		measure("Busiest key", "bytes", other, 0, func(a *compare.Algorithm) float64 { return float64(a.BytesWorstKey) }),
+		measure("Reads", "", first, 2, func(a *compare.Algorithm) float64 { return a.ReadsPerEvent }),
+		measure("Writes", "", other, 2, func(a *compare.Algorithm) float64 { return a.WritesPerEvent }),
+		measure("Round trips", "", other, 2, func(a *compare.Algorithm) float64 { return a.TripsPerEvent }),
+		measure("Time", "ns", other, 0, func(a *compare.Algorithm) float64 { return a.NanosPerEvent }),
 	}
 }
 
-func first(c column) column {
-	c.First = true
-	return c
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return unknown
-	}
-	return s
-}
+func orUnknown(s string) string { return cmp.Or(s, unknown) }
 
 func newTable(r *compare.Report) table {
 	t := table{
