@@ -8,10 +8,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -221,4 +223,87 @@ func TestAServerThatRefuses(t *testing.T) {
 	}, patience, time.Millisecond)
 	t.Logf("reachable %v after the restart", time.Since(began))
 	require.Less(t, time.Since(began), 500*time.Millisecond)
+}
+
+// A step whose answer comes after its deadline is taken back. The answer does not
+// tell which of the soft keys had no room: if all had, all hits go; otherwise those
+// of the other keys go, and no soft key loses hits that another caller added.
+func TestALateStepWithSoftKeys(t *testing.T) {
+	const limit = 10
+	server := servertest.StartRedis(t)
+	dialer := redis.NewDialer(nil)
+	client := goredis.NewClient(&goredis.Options{
+		Addr: server.Addr, Dialer: dialer.DialContext, ContextTimeoutEnabled: true, DialerRetries: 1,
+	})
+	hasty, err := redis.New(client, redis.Config{Timeout: patience, Dialer: dialer, AnyTime: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, errors.Join(client.Close(), dialer.Close())) })
+	near := open(t, "redis://"+server.Addr)
+	ladder := mustLadder(t, "1s:1m, 1m:1d") // two roots a key
+	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+
+	type key struct {
+		soft             bool
+		before, n, after int64 // hits of another caller, of the step, and of both when its answer was heard
+	}
+	const hard, soft = false, true
+	for what, c := range map[string]struct {
+		keys []key
+		late int64
+	}{
+		"every key has room":            {[]key{{hard, 3, 2, 3}, {soft, 4, 3, 4}, {hard, 0, 1, 0}, {soft, 0, 1, 0}}, 1},
+		"a soft key has none":           {[]key{{hard, 3, 2, 3}, {soft, 10, 3, 10}, {hard, 0, 4, 0}}, 1},
+		"the soft keys come first":      {[]key{{soft, 9, 2, 9}, {soft, 10, 1, 10}, {hard, 1, 1, 1}}, 1},
+		"one of two soft keys has none": {[]key{{soft, 8, 2, 10}, {hard, 3, 2, 3}, {soft, 9, 2, 9}}, 1},
+		"soft keys alone":               {[]key{{soft, 9, 2, 9}, {soft, 5, 1, 6}}, 1},
+		"a hard key has none":           {[]key{{hard, 9, 2, 9}, {soft, 5, 1, 5}}, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			step := func(n func(key) int64, deadline time.Time, peek bool) *backend.TakeRequest {
+				r := &backend.TakeRequest{Now: now, Deadline: deadline, Peek: peek}
+				for i, k := range c.keys {
+					windows := []backend.Window{
+						{Max: limit, Reach: 30 * time.Second},
+						{Max: limit, Reach: 12 * time.Hour, Finest: 1},
+					}
+					if k.soft && !peek { // one root says that there is no room, and neither is added to
+						windows = windows[i%2 : i%2+1]
+					}
+					r.Keys = append(r.Keys, backend.TakeKey{
+						Key: fmt.Appendf(nil, "ab:%s:%d", strings.ReplaceAll(what, " ", "_"), i), N: n(k), Soft: k.soft, Windows: windows,
+						Ladder: ladder, TTLs: []time.Duration{61 * time.Second, 24*time.Hour + time.Minute},
+					})
+				}
+				return r
+			}
+			counts := func() (counts []int64) {
+				r := step(func(key) int64 { return 0 }, time.Time{}, true)
+				require.NoError(t, near.Take(ctx, r))
+				for _, k := range r.Keys {
+					require.Equal(t, k.Windows[0].Count, k.Windows[1].Count, "the two roots of a key")
+					counts = append(counts, k.Windows[0].Count)
+				}
+				return counts
+			}
+			before := step(func(k key) int64 { return k.before }, time.Time{}, false)
+			require.NoError(t, near.Take(ctx, before))
+			require.True(t, before.Allowed)
+			require.NoError(t, hasty.Take(ctx, step(func(key) int64 { return 0 }, time.Time{}, true))) // makes the connection
+
+			late := hasty.Stats()
+			server.Pause()
+			err := hasty.Take(ctx, step(func(k key) int64 { return k.n }, time.Now().Add(50*time.Millisecond), false))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.Equal(t, 1, hasty.Stats().Draining)
+			server.Resume()
+			require.Eventually(t, func() bool { return hasty.Stats().Draining == 0 }, patience, time.Millisecond)
+			require.Equal(t, late.LateAnswers+c.late, hasty.Stats().LateAnswers)
+			require.Equal(t, late.TakenBack+c.late, hasty.Stats().TakenBack)
+			var want []int64
+			for _, k := range c.keys {
+				want = append(want, k.after)
+			}
+			require.Equal(t, want, counts())
+		})
+	}
 }
