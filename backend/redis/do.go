@@ -80,10 +80,8 @@ func (s *Store) send(ctx context.Context, op *backend.Request, errands []errand)
 	if op.N < 0 {
 		mode = modeBack
 	}
-	if op.AnyLabel {
-		mode |= modeAnyLabel
-	}
-	p.begin(uint64(max(op.N, -op.N)), mode)
+	p.begin(mode, op.AnyLabel)
+	p.uint(uint64(max(op.N, -op.N)), 7)
 	keys := make([]string, len(errands))
 	for i := range errands {
 		keys[i] = errands[i].rootName(op.Key)
@@ -125,6 +123,7 @@ type errand struct {
 	add    []int // of op.Add
 	read   []int // of op.Read
 	leaves []uint64
+	values []any         // the root and the leaves that were read
 	life   time.Duration // of what is added
 	oldest int64         // where the buckets of add begin
 }
@@ -212,20 +211,6 @@ func (e *errand) write(p *program, op *backend.Request) error {
 		}
 	}
 	slices.Sort(changed)
-	p.uint(uint64(e.leaf*perBucket), 2)
-	p.ms(e.ttl(e.life))
-	p.index(e.stale(op.Now.UnixNano(), e.life))
-	p.index(e.oldest)
-	p.uint(uint64(len(changed)), 2)
-	for _, index := range changed {
-		p.index(index)
-	}
-	p.uint(uint64(len(e.add)), 2)
-	for _, i := range e.add {
-		from, to := e.span(op.Add[i].Bucket)
-		p.index(from)
-		p.index(to)
-	}
 	for _, i := range e.read {
 		e.want(&op.Read[i])
 	}
@@ -234,8 +219,22 @@ func (e *errand) write(p *program, op *backend.Request) error {
 	if len(e.leaves) > 1<<16-1 {
 		return fmt.Errorf("%d stretches of %d buckets to read at once, want at most %d", len(e.leaves), e.leaf, 1<<16-1)
 	}
+	p.uint(e.leafPositions(), 2)
+	p.ms(e.ttl(e.life))
+	p.index(e.stale(op.Now.UnixNano(), e.life))
+	p.index(e.oldest)
+	p.uint(uint64(len(changed)), 2)
+	p.uint(uint64(len(e.add)), 2)
 	p.flag(len(e.read) > 0)
 	p.uint(uint64(len(e.leaves)), 2)
+	for _, index := range changed {
+		p.index(index)
+	}
+	for _, i := range e.add {
+		from, to := e.span(op.Add[i].Bucket)
+		p.index(from)
+		p.index(to)
+	}
 	for _, leaf := range e.leaves {
 		p.uint(leaf*e.leafPositions(), 6)
 	}
@@ -267,30 +266,37 @@ func (e *errand) want(span *backend.Span) {
 	}
 }
 
-// hand writes what the script has answered into op.
+// hand writes what the script has answered into op: first all counts, since hits were
+// added also where a value that was read is of no use.
 func (s *Store) hand(op *backend.Request, errands []errand, reply []any) error {
 	for i := range errands {
-		for _, j := range errands[i].add {
-			if len(reply) == 0 {
-				return s.odd(nil)
-			}
-			n, is := reply[0].(int64)
-			if !is {
-				return s.odd(reply[0])
-			}
-			op.Add[j].Count, reply = n, reply[1:]
+		e := &errands[i]
+		values := 0
+		if len(e.read) > 0 {
+			values = 1 + len(e.leaves)
 		}
+		if len(reply) < len(e.add)+values {
+			return fmt.Errorf("%s: an unexpected answer: too short", s)
+		}
+		for k, j := range e.add {
+			n, is := reply[k].(int64)
+			if !is {
+				return s.odd(reply[k])
+			}
+			op.Add[j].Count = n
+		}
+		reply = reply[len(e.add):]
+		e.values, reply = reply[:values], reply[values:]
 	}
 	for i := range errands {
 		e := &errands[i]
 		if len(e.read) == 0 {
 			continue
 		}
-		r, rest, err := s.root(e, reply)
+		r, err := s.root(e)
 		if err != nil {
 			return err
 		}
-		reply = rest
 		for _, j := range e.read {
 			span := &op.Read[j]
 			ratio := int64(span.Width / e.width)
@@ -315,28 +321,22 @@ func (s *Store) hand(op *backend.Request, errands []errand, reply []any) error {
 	return nil
 }
 
-// root takes a root and its leaves off the answer.
-func (s *Store) root(e *errand, reply []any) (*root, []any, error) {
-	if len(reply) < 1+len(e.leaves) {
-		return nil, nil, fmt.Errorf("%s: an unexpected answer: too short", s)
-	}
-	value, is := reply[0].(string)
-	if !is && reply[0] != nil {
-		return nil, nil, s.odd(reply[0])
+// root is the root that was read for e, with its leaves.
+func (s *Store) root(e *errand) (*root, error) {
+	value, is := e.values[0].(string)
+	if !is && e.values[0] != nil {
+		return nil, s.odd(e.values[0])
 	}
 	r, err := parseRoot(e.group, value)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", s, err)
+		return nil, fmt.Errorf("%s: %w", s, err)
 	}
 	for i, number := range e.leaves {
-		if reply[1+i] == nil {
-			continue
-		}
-		leaf, is := reply[1+i].(string)
-		if !is {
-			return nil, nil, s.odd(reply[1+i])
+		leaf, is := e.values[1+i].(string)
+		if !is && e.values[1+i] != nil {
+			return nil, s.odd(e.values[1+i])
 		}
 		r.leaves[number] = leaf
 	}
-	return r, reply[1+len(e.leaves):], nil
+	return r, nil
 }

@@ -175,3 +175,34 @@ func TestWhatOpenRefuses(t *testing.T) {
 		require.NotContains(t, err.Error(), "secret", url)
 	}
 }
+
+// A dense leaf that ends in the middle of a sum is an error also where a Do tells the
+// count of a bucket that begins there.
+func TestALeafThatWasCut(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, s := raw(t, addr), open(t, "redis://"+addr)
+	const stretch, coarse = 3600, 420 // seconds of a leaf, and of a bucket that two leaves share
+	ladder := mustLadder(t, "1s:1d, 7m:1d")
+	first := time.Unix(1_700_000_000/(7*stretch)*(7*stretch), 0) // of a leaf and of a coarse bucket
+	add := func(second int64) (int64, error) {
+		r := &backend.Request{Key: "ab:k", Ladder: ladder, Now: first.Add(time.Duration(second) * time.Second), N: 1}
+		for _, b := range ladder.Buckets(r.Now) {
+			r.Add = append(r.Add, backend.Slot{Bucket: b, TTL: 24*time.Hour + b.Width})
+		}
+		err := s.Do(ctx, r)
+		return r.Add[1].Count, err
+	}
+	for second := int64(stretch - 600); second <= stretch; second++ {
+		_, err := add(second)
+		require.NoError(t, err)
+	}
+	leaf := client.Keys(ctx, "*.2").Val()
+	require.Len(t, leaf, 1)
+	const begins = stretch / coarse * coarse
+	n, err := add(stretch + 1)
+	require.NoError(t, err)
+	require.EqualValues(t, stretch-begins+2, n)
+	require.NoError(t, client.Set(ctx, leaf[0], client.GetRange(ctx, leaf[0], 0, begins*2-2).Val(), goredis.KeepTTL).Err())
+	_, err = add(stretch + 2)
+	require.ErrorContains(t, err, "not written by this store")
+}

@@ -109,25 +109,24 @@ func (g group) stale(now int64, ttl time.Duration) int64 {
 	return tiers.Index(now-int64(ttl+g.late()), g.coarsest) * int64(g.coarsest/g.width)
 }
 
-// program is what a script is told to do, in one argument. It begins with a
-// number of hits of seven bytes, a byte that says what to do with them, and until
-// when, in microseconds of the server's clock, in seven bytes: 0 is at any time.
+// program is what a script is told to do, in one argument. It begins with a byte
+// that says what to do with hits, one that is 1 if whatever was dropped does not
+// matter, and until when, in microseconds of the server's clock, in seven bytes: 0 is
+// at any time.
 type program []byte
 
 const (
-	modeAt      = 7
-	dueAt       = 8
-	programHead = 15
+	modeAt      = 0
+	dueAt       = 2
+	programHead = 9
 )
 
-// What to do with hits. All scripts have modeCount.
+// What to do with hits: take.lua and do.lua.
 const (
-	modeCount     = 0
-	modePeek      = 1 // take.lua
-	modeBack      = 1 // do.lua: take them back
-	modeTakenBack = 2 // take.lua: take back what the same program took
-	modePartBack  = 3 // take.lua: the same, but of no soft key
-	modeAnyLabel  = 4 // and any of these: whatever was dropped
+	modeCount    = 0
+	modePeek     = 1
+	modeBack     = 2 // take back what the same program has added
+	modePartBack = 3 // the same, but of no soft key
 )
 
 // How an answer begins that is one string.
@@ -138,16 +137,16 @@ const (
 	partByte   = 3 // taken, but not from all soft keys
 )
 
-// Marks beside the number of windows of a root, for take.lua.
+// Flags of a root for take.lua.
 const (
-	softKey = 1 << 15
-	sameKey = 1 << 14 // the root is of the same key as the one before
+	sameKey = 1 // as the root before
+	softKey = 2
 )
 
 // begin writes the head.
-func (p *program) begin(n uint64, mode byte) {
-	p.uint(n, 7)
+func (p *program) begin(mode byte, any bool) {
 	*p = append(*p, mode)
+	p.flag(any)
 	p.uint(0, 7)
 }
 

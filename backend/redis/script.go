@@ -2,47 +2,12 @@ package redis
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/redisscript"
-)
-
-//go:embed root.lua
-var rootLua string
-
-//go:embed before.lua
-var beforeLua string
-
-//go:embed find.lua
-var findLua string
-
-//go:embed change.lua
-var changeLua string
-
-//go:embed take.lua
-var takeLua string
-
-//go:embed do.lua
-var doLua string
-
-//go:embed forget.lua
-var forgetLua string
-
-func newScript(parts ...string) redisscript.Script {
-	return redisscript.New(fmt.Sprintf("local BIAS = %d\n%s", int64(bias*perBucket), strings.Join(parts, "\n")))
-}
-
-// What few calls need is made only when it is needed: a function costs time even
-// if it is not called.
-var (
-	slowly       = "local function slowly()\n" + changeLua + "\nreturn change, bundle, rewrite\nend"
-	takeScript   = newScript(rootLua, findLua, slowly, takeLua)
-	doScript     = newScript(rootLua, beforeLua, slowly, doLua)
-	forgetScript = newScript("local spread = unpack", rootLua, forgetLua)
 )
 
 // run runs a script and returns its answer, by the deadline.

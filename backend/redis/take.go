@@ -12,15 +12,12 @@ import (
 func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
 	now := t.Now.UnixNano()
 	keys := make([]string, 0, 2*len(t.Keys))
-	p := make(program, 0, programHead+len(t.Keys)*(2*29+4*13))
+	p := make(program, 0, programHead+len(t.Keys)*(2*30+4*13))
 	mode := byte(modeCount)
 	if t.Peek {
 		mode = modePeek
 	}
-	if t.AnyLabel {
-		mode |= modeAnyLabel
-	}
-	p.begin(0, mode)
+	p.begin(mode, t.AnyLabel)
 	for i := range t.Keys {
 		k := &t.Keys[i]
 		key := string(k.Key)
@@ -36,6 +33,14 @@ func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
 			p.ms(g.ttl(ttl))
 			p.uint(uint64(k.N), 7)
 			p.uint(uint64(g.leaf*perBucket), 2)
+			flags := 0
+			if k.Soft {
+				flags |= softKey
+			}
+			if g.number > 0 {
+				flags |= sameKey
+			}
+			p.uint(uint64(flags), 1)
 			count := len(p)
 			windows := 0
 			p.uint(0, 2)
@@ -48,12 +53,6 @@ func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
 			}
 			if windows > maxWindows {
 				return fmt.Errorf("%s: %d limits of one key, want at most %d", s, windows, maxWindows)
-			}
-			if k.Soft {
-				windows |= softKey
-			}
-			if g.number > 0 {
-				windows |= sameKey
 			}
 			p[count], p[count+1] = byte(windows>>8), byte(windows)
 		}

@@ -72,22 +72,14 @@ func whole(request []byte) bool { return bulks(request, func([]byte) {}) }
 // deny nobody, and count too much rather than too little.
 func takeItBack(request []byte, of said) bool {
 	var p program
-	n, take := 0, false
-	if !bulks(request, func(b []byte) {
-		if n++; n == 2 {
-			take = string(b) == takeScript.Name() || string(b) == takeScript.Text()
-		}
-		p = b
-	}) || len(p) < programHead || p[modeAt]&^modeAnyLabel != modeCount {
+	if !bulks(request, func(b []byte) { p = b }) || len(p) < programHead || p[modeAt] != modeCount {
 		return false
 	}
 	p[modeAt] = modeBack
-	if take {
-		p[modeAt] = modeTakenBack
-		if of == countedPart {
-			p[modeAt] = modePartBack
-		}
+	if of == countedPart {
+		p[modeAt] = modePartBack
 	}
+	p.by(0)
 	return true
 }
 

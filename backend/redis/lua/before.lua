@@ -1,0 +1,21 @@
+-- BEFORE: sum is the number of hits that root r, of value s, has counted before
+-- position x, of which p is the entry. The hits of a leaf that is missing count from
+-- its last bucket on: too long, never too short.
+local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
+local kind = entry % 8
+if kind > 0 and entry - entry % stretch < at then
+  local slot, under = at % stretch / 8, 0
+  if kind == 1 then
+    local v = call('GET', LEAF)
+    local q = v and rank(v, '>I2', 4, 1, slot) or 1
+    under = q > 1 and unpack('>I2', v, q - 2) or 0
+  else
+    local wide = WIDE
+    local v = call('GETRANGE', LEAF, (slot - 1) * wide, slot * wide - 1)
+    under = v ~= '' and unpack('>I' .. wide, v) or 0
+  end
+  if under > unpack(f, s, p + 4) - sum then
+    error('ABACUS foreign', 0)
+  end
+  sum = sum + under
+end

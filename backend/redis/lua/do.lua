@@ -1,0 +1,84 @@
+-- Adds n hits to buckets, or takes them back, and returns what buckets then hold.
+-- KEYS: roots. ARGV[1]: mode (0 add, 2 take back), any (1: also if a label is from
+-- before the edge), due, n, and for each root: stretch, its time to live in ms, stale,
+-- the position of the oldest bucket to be changed, the numbers of positions to change
+-- and of buckets to be told, 1 if the value is to be read, the number of leaves to be
+-- read with it; then the positions to change, the first and the last of each bucket to
+-- be told, and a position in each leaf.
+-- Returns for each root the counts of its buckets, its value and its leaves; and if
+-- hits were added the time. If it is too late to add them: LATE and the time.
+
+local request, roots, reply, time = ARGV[1], {}, {}, 0
+local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
+local adds, begin = n > 0 and mode == COUNT, cursor
+
+local function before(r, s, x)
+  OPEN
+  local at = x - origin
+  local p = rank(s, '>I4', size, FIRST, at)
+  BEFORE
+  return sum
+end
+
+-- The value of the leaf that begins at position x of root r, of value s; false if the
+-- root has none there.
+local function leaf(r, s, x)
+  OPEN
+  local p = rank(s, '>I4', size, FIRST, x - origin)
+  if p == FIRST and EDGED then
+    p = p + size -- the edge can be in the leaf's stretch
+  end
+  local entry = p < #s and unpack('>I4', s, p) or 0
+  local kind = entry % 8
+  return kind > 0 and entry + origin < x + stretch and call('GET', LEAF)
+end
+
+-- All roots have room, or no root is added to.
+for i = 1, #KEYS do
+  local s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
+  stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack(GROUP, request, cursor)
+  cursor = cursor + 6 * (changes + 2 * tells + leaves)
+  roots[i] = s or nil
+  local w = s and string.byte(s)
+  if s and DAMAGED then
+    return redis.error_reply('ABACUS foreign')
+  elseif s and adds and changes > 0 then
+    OPEN
+    local n, total = n * changes, TOTAL
+    if any == 0 and EDGED and oldest - origin <= unpack('>I4', s, FIRST) then
+      return redis.error_reply('ABACUS stale') -- of a coarse bucket some finer ones were dropped
+    elseif FULL then
+      return redis.error_reply('ABACUS full')
+    end
+  end
+end
+DUE
+
+local change = n > 0 and slowly()
+cursor = begin
+for i = 1, #KEYS do
+  local r, s, ttl, stale, oldest, changes, tells, whole, leaves, x, to = KEYS[i], roots[i]
+  stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack(GROUP, request, cursor)
+  for _ = 1, changes do
+    x, cursor = unpack('>I6', request, cursor)
+    s = change(r, s, x, mode == BACK and -n or n, stale, ttl)
+    if s == false then
+      return redis.error_reply('ABACUS full')
+    end
+  end
+  for _ = 1, tells do
+    x, to, cursor = unpack('>I6I6', request, cursor)
+    reply[#reply + 1] = s and before(r, s, to) - before(r, s, x) or 0
+  end
+  if whole == 1 then
+    reply[#reply + 1] = s or false
+  end
+  for _ = 1, leaves do
+    x, cursor = unpack('>I6', request, cursor)
+    reply[#reply + 1] = s and leaf(r, s, x) or false
+  end
+end
+if adds then
+  reply[#reply + 1] = time
+end
+return reply

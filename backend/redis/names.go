@@ -1,0 +1,112 @@
+package redis
+
+import (
+	"embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/redisscript"
+)
+
+//go:embed lua
+var luaFiles embed.FS
+
+// A function costs time even if it is not called: slowly makes those of change.lua
+// when they are needed.
+var (
+	slowly       = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
+	takeScript   = redisscript.New(expand(lua("base") + lua("holds") + slowly + lua("take")))
+	doScript     = redisscript.New(expand(lua("base") + slowly + lua("do")))
+	forgetScript = redisscript.New(expand("local spread = unpack\n" + lua("base") + lua("forget")))
+)
+
+// names are constants and expressions of the scripts, expanded where a script has
+// their name, which costs the server nothing. Their variables are those of lua/base.lua.
+var names = map[string]string{
+	"MANY":     "128",  // entries of a root with which a stretch that is under way is moved to a leaf
+	"FEW":      "12",   // buckets in a stretch with which it is moved to a leaf
+	"SPARSE":   "1200", // bytes of a sparse leaf with which it is made dense
+	"MOST":     fmt.Sprint(int64(backend.MaxCount)),
+	"BACKWARD": fmt.Sprint(maxLive * perBucket),     // positions for which a new root has room before its first bucket
+	"BIAS":     fmt.Sprint(int64(bias * perBucket)), // position of the bucket of 1970
+
+	"COUNT": fmt.Sprint(modeCount), "PEEK": fmt.Sprint(modePeek), "BACK": fmt.Sprint(modeBack),
+	"DENIED": char(deniedByte), "ADDED": char(takenByte), "LATE": char(lateByte), "PART": char(partByte),
+	"ROOT":  "'>I6I6I6I7I2I1I2'",   // of a request to take.lua
+	"GROUP": "'>I2I6I6I6I2I2I1I2'", // of a request to do.lua
+
+	// A root s: a byte for w, six for origin, the sum before the first entry, and entries.
+	"DAMAGED": "(w ~= 2 and w ~= 4 and w ~= 7 or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0)",
+	"OPEN":    "local w, origin = unpack('>I1I6', s)\nlocal f, size = FORMAT, 4 + w",
+	"FORMAT":  "(w == 2 and '>I2' or w == 4 and '>I4' or '>I7')",
+	"BASE":    "unpack(f, s, 8)",                                    // the sum before the first entry
+	"FIRST":   "(8 + w)",                                            // the byte of the first entry
+	"EDGED":   "unpack(f, s, 12 + w) == unpack(f, s, 8)",            // whether the first entry has no hits: entries were dropped
+	"LAST":    "unpack('>I4', s, #s - w - 3)",                       // the last entry
+	"TOTAL":   "unpack(f, s, #s - w + 1)",                           // its sum
+	"NEWEST":  "(s and LAST + origin or 0)",                         // its position
+	"FAR":     "(x < origin or x - origin >= 4294967296 - stretch)", // whether the root has no position for x
+
+	// Whether n more would exceed MOST, also without what is stale.
+	"FULL": "total - BASE + n > MOST and total - unpack(f, s, rank(s, '>I4', size, FIRST, stale - origin) - w) + n > MOST",
+
+	// Whether so many of the last entries are in the stretch of the last one that the
+	// stretch is worth a leaf. A long root gets rid of entries earlier.
+	"CROWDED": "#s > LIMIT * size + 7 + w and unpack('>I4', s, #s - LIMIT * size + 1) >= last - last % stretch",
+	"LIMIT":   "(#s > 4096 and 2 or FEW)",
+
+	"LEAF": "r .. ':' .. (x - x % stretch - BIAS) / stretch + kind / 10", // name of the leaf of that kind with position x
+	"WIDE": "(kind < 3 and 2 or kind == 3 and 4 or 7)",
+
+	"SEARCH": lua("search"), "BEFORE": lua("before"), "DROP": lua("drop"), "DUE": lua("due"),
+}
+
+// char is a string of one byte in Lua.
+func char(b byte) string { return fmt.Sprintf(`'\%d'`, b) }
+
+// lua returns a file of the folder lua.
+func lua(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// expand leaves out comments, and replaces names by their values, in values too. A
+// value that stands alone in its line is indented as its name was.
+func expand(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "--")
+		line = strings.TrimRight(line, " \n")
+		name := strings.TrimLeft(line, " ")
+		if name == "" {
+			continue
+		}
+		if value, is := names[name]; is {
+			for inner := range strings.Lines(expand(value)) {
+				b.WriteString(line[:len(line)-len(name)] + inner)
+			}
+			continue
+		}
+		for expanded := replacer().Replace(line); expanded != line; expanded = replacer().Replace(line) {
+			line = expanded
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// replacer replaces names once. Of two that begin alike the longer one comes first.
+var replacer = sync.OnceValue(func() *strings.Replacer {
+	var pairs []string
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) {
+		pairs = append(pairs, name, names[name])
+	}
+	return strings.NewReplacer(pairs...)
+})
