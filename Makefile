@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check faults bench bench-peers fuzz model vuln demo clean
+.PHONY: help servers test check faults bench bench-peers fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,9 +43,6 @@ fuzz: ## every fuzz target for FUZZTIME each
 			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
 		done; \
 	done
-
-model: ## the large cases of the protocol's model check (a minute or two)
-	$(GO) test -timeout 60m -v -run Model ./counter -large
 
 vuln: bin/govulncheck ## known holes in what is imported (asks vuln.go.dev)
 	./bin/govulncheck ./...

@@ -1,14 +1,14 @@
 //go:build !race
 
-// The model check is one goroutine: the race detector would find nothing in it,
-// and takes twenty times as long.
+// The model check shares no memory between goroutines: the race detector would
+// find nothing in it, and would make it ten times as slow.
 
 package counter
 
 import (
-	"flag"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,30 +20,28 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// The model check: two or three callers on a model store, each with a clock and
-// limits of its own, in every order of their operations, with every phase of
-// the clock, and never over Max in any window: neither by the labels as read,
-// nor by the instants in true time at which they were read. It runs the plan
-// that the Counter runs, in ticks of 10 ms. A limit counts the callers that take
-// under it.
+// The model check explores two or three callers on a model store, each with a
+// clock and limits of its own, in every order of their operations and with every
+// phase of the clock. In no window may the admitted hits be more than Max, by
+// their labels as read or by the instants in true time at which the labels were
+// read. The model runs the plan that the Counter runs, in ticks of 10 ms. A limit
+// counts the callers that take under it.
 //
-// Every increment, read and taking back of every single bucket is a step of its
-// own, and time may pass before each. A caller may give up or crash before
-// each of its steps; what it had sent may land at any later time, or never. A
-// caller's patience is not in the model: a try with another label is another
-// call.
+// Every addition, read and taking back of a single bucket is a step of its own,
+// and time may pass before each step. A caller may give up or crash before each
+// of its steps; an addition that was sent may land at any later time, or never.
+// The Timeout of a caller is not in the model: a try with another label is
+// another call.
 //
-// A model is told by what can happen in it (fields) and by what of the protocol
-// is left out (holes); each hole must be found.
-
-var large = flag.Bool("large", false, "run the large cases of the model check too (minutes)")
+// A model has two parts: what can happen in it, and holes, which are the parts of
+// the protocol that it leaves out. The check must find every hole.
 
 const (
 	tick       = 10 * time.Millisecond
 	maxCallers = 3
-	maxRods    = 3
-	maxCells   = 12
-	maxRules   = 3
+	maxTiers   = 3
+	maxBuckets = 12 // of one tier, from the bucket of model.start on
+	maxWindows = 3  // limits
 )
 
 // model is one setting, all times in ticks.
@@ -51,15 +49,14 @@ type model struct {
 	name   string
 	ladder [][2]int // width, keep
 	limits [][2]int // max, per
-	asks   [][]int  // asks[i] are the limits under which caller i takes, as indices; nil: all
-	eps, d int      // skew, and settle
-	n      []int    // weight of each caller
-	clock  []int    // how far ahead each caller's clock is, 0 to eps
+	asks   [][]int  // asks[i] are the limits under which caller i takes, as indices; nil: all limits
+	eps, d int      // Skew and Settle
+	n      []int    // n[i] is the weight of the hit of caller i
+	clock  []int    // clock[i] is the lead of the clock of caller i, 0 to eps
 	start  int      // no call begins before
-	span   int      // nor later than start+span
-	faults int      // so many of the callers give up and crash, and their increments land late
+	span   int      // no call begins later than start+span
+	faults int      // this many callers may give up and crash; their additions may land late
 	refund bool     // admitted hits may be refunded
-	large  bool     // only with -large
 
 	// Holes: what is left out of the protocol.
 	ended, left, right *int                          // other values for the plan
@@ -67,28 +64,29 @@ type model struct {
 	sharedTicket       bool                          // one ticket tier for all limits of a call
 	narrow             bool                          // a limit as wide as its ticket bucket reaches back Per + Skew only
 	unsettledFine      bool                          // unsettled buckets are read at the finest tier
-	noBudget           bool                          // step 4 and 6: a late call is admitted
+	noBudget           bool                          // steps 4 and 6: a late call is admitted
 	ownBucketOnly      bool                          // nothing right of the own bucket is read
-	staleNow           bool                          // now is not read again after the additions
-	blindTakeBack      bool                          // unanswered increments are taken back too
+	staleNow           bool                          // the clock is not read again after the additions
+	blindTakeBack      bool                          // unanswered additions are taken back too
 	refundTwice        bool                          // a verdict is refunded again
 	refundDenied       bool                          // a denied verdict is refunded
 	ttlLacks           int                           // TTL = width + keep + skew + settle, less this
 	expiry             bool                          // buckets expire at their TTL
 	ticketOf           func(m *model, label int) int // the ticket tier depends on the clock
-	subtract           bool                          // the left edge is a coarse bucket minus fine ones
+	subtract           bool                          // the left edge is a coarse bucket minus fine buckets
 
 	plan   [maxCallers]plan
 	bounds [maxCallers][]bounds // bounds[i][k] are those of the limit asks[i][k]
 	first  map[[2]int][]read    // by caller and label
-	rest   map[[3]int][]read    // by caller, label and now
+	rest   map[[3]int][]read    // by caller, label and reading of the clock
+	like   [maxCallers]int      // like[i] is the first caller with the traits of caller i
 	ends   int                  // time stops here
 }
 
-// read is one bucket to read, for one limit.
+// read is the read of one bucket for one limit.
 type read struct {
-	rule, rod, cell int8
-	sign            int8
+	limit, tier, bucket int8
+	sign                int8
 }
 
 const (
@@ -97,45 +95,45 @@ const (
 	checking
 	takingBack
 	admitted
-	denied // or failed; and all taken back
+	denied // or failed; all additions are taken back
 	refunding
-	gone // crashed, or gave up and took back what was answered
+	gone // crashed
 )
 
-// caller is what one caller has done, comparable.
+// caller is the progress of one caller.
 type caller struct {
 	phase, label, start int8
-	landed              uint8 // increments that are in the store, a bit per tier
-	sent                uint8 // increments that may still land
-	back                uint8 // takings back still to do
+	landed              uint8 // additions that are in the store, a bit per tier
+	sent                uint8 // additions that may still land, a bit per tier
+	back                uint8 // takings back still to do, a bit per tier
 	reads               uint32
-	ticket              [maxRods]int8
-	sum                 [maxRules]int8
+	ticket              [maxTiers]int8
+	sum                 [maxWindows]int8
 	now                 int8
-	took                bool // it was admitted, whatever came then
-	again               bool // the extra round of a hole was made
+	took                bool // the hit was admitted, and may have been refunded since
+	again               bool // the additional refund of a hole was made
 }
 
 type state struct {
 	t     int8
 	c     [maxCallers]caller
-	count [maxRods][maxCells]int8
-	dies  [maxRods][maxCells]int8
+	count [maxTiers][maxBuckets]int8
+	dies  [maxTiers][maxBuckets]int8
 }
 
 func (m *model) prepare(t *testing.T) {
 	t.Helper()
-	var rods []tiers.Tier
+	var list []tiers.Tier
 	for _, w := range m.ladder {
-		rods = append(rods, tiers.Tier{Width: time.Duration(w[0]) * tick, Keep: time.Duration(w[1]) * tick})
+		list = append(list, tiers.Tier{Width: time.Duration(w[0]) * tick, Keep: time.Duration(w[1]) * tick})
 	}
-	ladder, err := tiers.New(rods...)
+	ladder, err := tiers.New(list...)
 	require.NoError(t, err)
 	if m.asks == nil {
 		m.asks = make([][]int, len(m.n))
 		for i := range m.asks {
-			for rule := range m.limits {
-				m.asks[i] = append(m.asks[i], rule)
+			for limit := range m.limits {
+				m.asks[i] = append(m.asks[i], limit)
 			}
 		}
 	}
@@ -143,8 +141,8 @@ func (m *model) prepare(t *testing.T) {
 		p := newPlan(ladder, time.Duration(m.eps)*tick, time.Duration(m.settleOf(i))*tick)
 		m.bounds[i] = nil
 		shared := ladder.Len()
-		for _, rule := range m.asks[i] {
-			per := time.Duration(m.limits[rule][1]) * tick
+		for _, limit := range m.asks[i] {
+			per := time.Duration(m.limits[limit][1]) * tick
 			fine, err := ladder.Finest(per)
 			require.NoError(t, err)
 			b := p.boundsOf(per, fine)
@@ -169,12 +167,17 @@ func (m *model) prepare(t *testing.T) {
 			p.skew = int64(*m.right) * int64(tick)
 		}
 		m.plan[i] = p
+		m.like[i] = 0
+		for m.n[m.like[i]] != m.n[i] || m.clock[m.like[i]] != m.clock[i] || m.settleOf(m.like[i]) != m.settleOf(i) ||
+			!slices.Equal(m.asks[m.like[i]], m.asks[i]) || (m.like[i] < m.faults) != (i < m.faults) {
+			m.like[i]++
+		}
 	}
 	m.first, m.rest = map[[2]int][]read{}, map[[3]int][]read{}
 	m.ends = m.start + m.span + m.d + 3
 }
 
-// settleOf is the Settle by which caller i goes.
+// settleOf is the Settle of caller i.
 func (m *model) settleOf(i int) int {
 	if m.settles != nil {
 		return m.settles[i]
@@ -182,8 +185,9 @@ func (m *model) settleOf(i int) int {
 	return m.d
 }
 
-func (m *model) cell(rod int, label int) int8 {
-	w := m.ladder[rod][0]
+// bucket is the bucket of a tier that holds the label, counted from the bucket of m.start.
+func (m *model) bucket(tier int8, label int) int8 {
+	w := m.ladder[tier][0]
 	return int8(label/w - m.start/w)
 }
 
@@ -195,17 +199,17 @@ func (m *model) boundsAt(i, k, label int) bounds {
 	return b
 }
 
-// buckets turns a cover into single reads; what is before m.start holds nothing.
-func (m *model) buckets(dst []read, rule int, runs tiers.Cover, sign int8) []read {
+// buckets turns a cover into single reads; buckets before m.start hold nothing.
+func (m *model) buckets(dst []read, limit int, runs tiers.Cover, sign int8) []read {
 	for _, run := range runs {
 		for i := run.First; i < run.First+run.N; i++ {
-			rod := 0
-			for time.Duration(m.ladder[rod][0])*tick != run.Width {
-				rod++
+			tier := 0
+			for time.Duration(m.ladder[tier][0])*tick != run.Width {
+				tier++
 			}
-			cell := int(i) - m.start/m.ladder[rod][0]
-			if cell >= 0 && cell < maxCells {
-				dst = append(dst, read{int8(rule), int8(rod), int8(cell), sign})
+			bucket := int(i) - m.start/m.ladder[tier][0]
+			if bucket >= 0 && bucket < maxBuckets {
+				dst = append(dst, read{int8(limit), int8(tier), int8(bucket), sign})
 			}
 		}
 	}
@@ -219,7 +223,7 @@ func (m *model) firstReads(i, label int) []read {
 	}
 	var reads []read
 	p := &m.plan[i]
-	for k, rule := range m.asks[i] {
+	for k, limit := range m.asks[i] {
 		r := m.boundsAt(i, k, label)
 		ns := int64(label) * int64(tick)
 		if m.subtract {
@@ -228,13 +232,13 @@ func (m *model) firstReads(i, label int) []read {
 			from := ns - r.reach
 			whole := from / top * top
 			end := p.settledEnd(ns, r)
-			reads = m.buckets(reads, rule, cover.Append(tiers.Cover(nil), p.tiers, whole, end-1, r.top, r.top, r.top), 1)
+			reads = m.buckets(reads, limit, cover.Append(tiers.Cover(nil), p.tiers, whole, end-1, r.top, r.top, r.top), 1)
 			if from/fine*fine > whole {
-				reads = m.buckets(reads, rule, cover.Append(tiers.Cover(nil), p.tiers, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
+				reads = m.buckets(reads, limit, cover.Append(tiers.Cover(nil), p.tiers, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
 			}
 			continue
 		}
-		reads = m.buckets(reads, rule, p.settled(nil, ns, r), 1)
+		reads = m.buckets(reads, limit, p.settled(nil, ns, r), 1)
 	}
 	if len(reads) > 32 {
 		panic("too many reads for the bit set")
@@ -250,7 +254,7 @@ func (m *model) restReads(i, label, now int) []read {
 	}
 	var reads []read
 	p := &m.plan[i]
-	for k, rule := range m.asks[i] {
+	for k, limit := range m.asks[i] {
 		r := m.boundsAt(i, k, label)
 		ns := int64(label) * int64(tick)
 		runs := p.unsettled(nil, ns, int64(now)*int64(tick), r)
@@ -266,44 +270,73 @@ func (m *model) restReads(i, label, now int) []read {
 				kept = append(kept, run)
 			}
 		}
-		reads = m.buckets(reads, rule, kept, 1)
+		reads = m.buckets(reads, limit, kept, 1)
 	}
 	m.rest[key] = reads
 	return reads
 }
 
-// checker explores a model.
-type checker struct {
-	m     *model
-	seen  map[uint64]struct{}
-	seed  maphash.Seed
-	trail []string
-	bad   string
+// toRead are the reads that caller i must make before its next step.
+func (m *model) toRead(i int, me *caller) []read {
+	switch me.phase {
+	case adding:
+		return m.firstReads(i, int(me.label))
+	case checking:
+		return m.restReads(i, int(me.label), int(me.now))
+	}
+	return nil
 }
 
-// explore returns the number of states, and the trace of the first violation.
-func (m *model) explore(t *testing.T) (int, string) {
-	m.prepare(t)
-	c := checker{m: m, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
-	s := state{t: int8(m.start)}
-	for i := len(m.n); i < maxCallers; i++ {
+// checker explores a model.
+//
+// Three reductions keep the states few. None of them loses an outcome, as
+// TestModelReductionsLoseNothing shows: a read of a bucket that nobody can change
+// any more is made at once, since the read would return the same at any later
+// time; what no later step of a caller depends on is dropped; callers with the
+// same traits may change places.
+type checker struct {
+	m        *model
+	whole    bool // without the reductions
+	seen     set
+	seed     maphash.Seed
+	outcomes map[outcome]bool // if not nil: all that were met
+	trail    []string         // of the first violation, the last step first
+}
+
+// outcome is a decision: who decided, when, what the caller had counted under each
+// of its limits, and the hits that were admitted by then, sorted.
+type outcome struct {
+	weight, label, start, clock int8
+	counted                     [maxWindows]int8
+	admitted                    [maxCallers][3]int8 // weight, label, true time
+}
+
+// explore returns the number of states and the trace of the first violation.
+func (c *checker) explore(t *testing.T) (int, string) {
+	c.m.prepare(t)
+	c.seed = maphash.MakeSeed()
+	s := state{t: int8(c.m.start)}
+	for i := len(c.m.n); i < maxCallers; i++ {
 		s.c[i].phase = gone
 	}
-	c.visit(s)
-	return len(c.seen), c.bad
+	c.visit(&s)
+	slices.Reverse(c.trail)
+	return c.seen.n, strings.Join(c.trail, "\n")
 }
 
-func (c *checker) visit(s state) {
-	if c.bad != "" {
-		return
+// visit explores what follows from s, which visit may change, and tells whether
+// a violation was found.
+func (c *checker) visit(s *state) bool {
+	if !c.whole {
+		c.m.reduce(s)
 	}
-	h := maphash.Comparable(c.seed, s)
-	if _, ok := c.seen[h]; ok {
-		return
+	if !c.seen.add(c.hash(s)) {
+		return false
 	}
-	c.seen[h] = struct{}{}
 	for i := range c.m.n {
-		c.steps(s, i)
+		if c.steps(s, i) {
+			return true
+		}
 	}
 	busy := false
 	for i := range s.c {
@@ -311,142 +344,231 @@ func (c *checker) visit(s state) {
 	}
 	if busy && int(s.t) < c.m.ends {
 		s.t++
-		c.expire(&s)
-		c.step(s, "t=%d", s.t)
+		c.m.expire(s)
+		return c.step(s, "t=%d", int(s.t))
 	}
+	return false
 }
 
-func (c *checker) expire(s *state) {
-	if !c.m.expiry {
-		return
+// hash is a hash of s that is the same for states which differ only in the order
+// of callers with the same traits.
+func (c *checker) hash(s *state) uint64 {
+	if c.whole {
+		return maphash.Comparable(c.seed, *s)
 	}
-	for rod := range s.count {
-		for cell := range s.count[rod] {
-			if s.dies[rod][cell] > 0 && s.dies[rod][cell] <= s.t {
-				s.count[rod][cell], s.dies[rod][cell] = 0, 0
+	var sum struct {
+		callers     [maxCallers]uint64
+		t           int8
+		count, dies [maxTiers][maxBuckets]int8
+	}
+	sum.t, sum.count, sum.dies = s.t, s.count, s.dies
+	for i := range c.m.n {
+		sum.callers[c.m.like[i]] += maphash.Comparable(c.seed, s.c[i])
+	}
+	return maphash.Comparable(c.seed, sum)
+}
+
+// reduce makes the reads of final buckets and drops what no later step depends on.
+func (m *model) reduce(s *state) {
+	for i := range m.n {
+		me := &s.c[i]
+		again := m.refundTwice || m.refundDenied // a denied caller has steps left
+		switch me.phase {
+		case takingBack, refunding, denied:
+			me.start, me.ticket = 0, [maxTiers]int8{}
+			if !again {
+				me.landed, me.took = 0, false
+			}
+		}
+		if me.phase == gone || me.phase == denied && !again {
+			*me = caller{phase: gone, label: me.label, sent: me.sent}
+			if me.sent == 0 {
+				me.label = 0
+			}
+		}
+	}
+	for i := range m.n {
+		me := &s.c[i]
+		for bit, r := range m.toRead(i, me) {
+			if me.reads&(1<<bit) == 0 && m.final(s, r) {
+				me.reads |= 1 << bit
+				me.sum[r.limit] += r.sign * s.count[r.tier][r.bucket]
 			}
 		}
 	}
 }
 
-func (c *checker) step(s state, format string, args ...any) {
-	c.trail = append(c.trail, fmt.Sprintf(format, args...))
-	c.visit(s)
-	c.trail = c.trail[:len(c.trail)-1]
+// final tells whether a bucket can change no more.
+func (m *model) final(s *state, r read) bool {
+	for i := range m.n {
+		switch me := &s.c[i]; {
+		case me.phase == idle:
+			if int(s.t) <= m.start+m.span && r.bucket >= m.bucket(r.tier, int(s.t)+m.clock[i]) {
+				return false
+			}
+		case me.phase == admitted && !m.refund:
+		case r.bucket == m.bucket(r.tier, int(me.label)):
+			return false
+		}
+	}
+	return !m.expiry || s.count[r.tier][r.bucket] == 0
+}
+
+func (m *model) expire(s *state) {
+	if !m.expiry {
+		return
+	}
+	for tier := range s.count {
+		for bucket := range s.count[tier] {
+			if s.dies[tier][bucket] > 0 && s.dies[tier][bucket] <= s.t {
+				s.count[tier][bucket], s.dies[tier][bucket] = 0, 0
+			}
+		}
+	}
+}
+
+// step visits s, the state after the step that format and args name.
+func (c *checker) step(s *state, format string, args ...int) bool {
+	if !c.visit(s) {
+		return false
+	}
+	c.tell(format, args...)
+	return true
+}
+
+// tell adds a step to the trail of a violation.
+func (c *checker) tell(format string, args ...int) {
+	list := make([]any, len(args))
+	for i, a := range args {
+		list[i] = a
+	}
+	c.trail = append(c.trail, fmt.Sprintf(format, list...))
 }
 
 // steps tries everything that caller i can do next.
-func (c *checker) steps(s state, i int) {
+func (c *checker) steps(s *state, i int) bool {
 	m := c.m
-	me := s.c[i]
+	me := &s.c[i]
 	clock := int(s.t) + m.clock[i]
 	all := uint8(1<<len(m.ladder) - 1)
 
 	// What was sent lands, whatever has become of the sender.
-	for rod := range m.ladder {
-		if me.sent&(1<<rod) == 0 {
+	for tier := range m.ladder {
+		if me.sent&(1<<tier) == 0 {
 			continue
 		}
-		next := s
-		cell := m.cell(rod, int(me.label))
-		if next.count[rod][cell] == 0 && m.expiry {
-			next.dies[rod][cell] = s.t + int8(m.ladder[rod][0]+m.ladder[rod][1]+m.eps+m.d-m.ttlLacks)
+		next := *s
+		bucket := m.bucket(int8(tier), int(me.label))
+		if next.dies[tier][bucket] == 0 && m.expiry {
+			next.dies[tier][bucket] = s.t + int8(m.ladder[tier][0]+m.ladder[tier][1]+m.eps+m.d-m.ttlLacks)
 		}
-		next.count[rod][cell] += int8(m.n[i])
-		next.c[i].sent &^= 1 << rod
-		next.c[i].landed |= 1 << rod
-		next.c[i].ticket[rod] = next.count[rod][cell]
-		c.step(next, "%d adds [%d]%d -> %d", i, rod, cell, next.c[i].ticket[rod])
+		next.count[tier][bucket] += int8(m.n[i])
+		next.c[i].sent &^= 1 << tier
+		next.c[i].landed |= 1 << tier
+		count := next.count[tier][bucket]
+		next.c[i].ticket[tier] = count
+		if c.step(&next, "%d adds [%d]%d -> %d", i, tier, int(bucket), int(count)) {
+			return true
+		}
 	}
 
 	switch me.phase {
 	case idle:
 		if int(s.t) > m.start+m.span {
-			return
+			return false
 		}
-		next := s
+		next := *s
 		next.c[i] = caller{phase: adding, label: int8(clock), start: s.t, sent: all}
-		c.step(next, "%d stamps %d", i, clock)
+		return c.step(&next, "%d stamps %d", i, clock)
 
 	case adding, checking:
-		reads := m.firstReads(i, int(me.label))
-		if me.phase == checking {
-			reads = m.restReads(i, int(me.label), int(me.now))
-		}
 		done := true
-		for bit, r := range reads {
+		for bit, r := range m.toRead(i, me) {
 			if me.reads&(1<<bit) != 0 {
 				continue
 			}
 			done = false
-			next := s
+			next := *s
+			count := s.count[r.tier][r.bucket]
 			next.c[i].reads |= 1 << bit
-			next.c[i].sum[r.rule] += r.sign * s.count[r.rod][r.cell]
-			c.step(next, "%d reads [%d]%d = %d", i, r.rod, r.cell, s.count[r.rod][r.cell])
+			next.c[i].sum[r.limit] += r.sign * count
+			if c.step(&next, "%d reads [%d]%d = %d", i, int(r.tier), int(r.bucket), int(count)) {
+				return true
+			}
 		}
 		late := !m.noBudget && clock-int(me.label) > m.settleOf(i)
-		if done && me.landed == all {
-			c.confirm(s, i, clock, late)
+		if done && me.landed == all && c.confirm(*s, i, clock, late) {
+			return true
 		}
 		if i < m.faults && (late || m.noBudget) {
-			// It gives up. Of what has landed, any part may have been answered.
+			// The caller gives up. Of what has landed, any part may have been answered.
 			for answered := uint8(0); answered <= all; answered++ {
 				if answered&^me.landed != 0 {
 					continue
 				}
-				next := s
-				next.c[i].phase, next.c[i].back = takingBack, answered
+				next := *s
+				back := answered
 				if m.blindTakeBack {
-					next.c[i].back = all
+					back = all
 				}
-				next.c[i].reads, next.c[i].sum, next.c[i].ticket = 0, [maxRules]int8{}, [maxRods]int8{}
-				c.step(next, "%d gives up, takes back %b", i, next.c[i].back)
+				next.c[i].phase, next.c[i].back = takingBack, back
+				if back == 0 {
+					next.c[i].phase = denied
+				}
+				next.c[i].reads, next.c[i].sum, next.c[i].ticket, next.c[i].now = 0, [maxWindows]int8{}, [maxTiers]int8{}, 0
+				if c.step(&next, "%d gives up, takes back %b", i, int(back)) {
+					return true
+				}
 			}
 		}
-		c.crash(s, i)
+		return c.crash(*s, i)
 
 	case takingBack, refunding:
-		for rod := range m.ladder {
-			if me.back&(1<<rod) == 0 {
+		for tier := range m.ladder {
+			if me.back&(1<<tier) == 0 {
 				continue
 			}
-			next := s
-			cell := m.cell(rod, int(me.label))
-			next.count[rod][cell] = max(0, s.count[rod][cell]-int8(m.n[i]))
-			next.c[i].back &^= 1 << rod
+			next := *s
+			bucket := m.bucket(int8(tier), int(me.label))
+			count := max(0, s.count[tier][bucket]-int8(m.n[i]))
+			next.count[tier][bucket] = count
+			next.c[i].back &^= 1 << tier
 			if next.c[i].back == 0 {
 				next.c[i].phase = denied
 			}
-			c.step(next, "%d takes back [%d]%d -> %d", i, rod, cell, next.count[rod][cell])
+			if c.step(&next, "%d takes back [%d]%d -> %d", i, tier, int(bucket), int(count)) {
+				return true
+			}
 		}
-		c.crash(s, i)
+		return c.crash(*s, i)
 
 	case admitted:
 		if m.refund {
-			next := s
+			next := *s
 			next.c[i].phase, next.c[i].back = refunding, all
-			c.step(next, "%d is refunded", i)
+			return c.step(&next, "%d is refunded", i)
 		}
 
 	case denied:
 		if m.refundTwice && m.refund && !me.again && me.took || m.refundDenied && !me.again && !me.took && me.landed == all {
-			next := s
+			next := *s
 			next.c[i].phase, next.c[i].back, next.c[i].again = refunding, all, true
-			c.step(next, "%d is refunded once more", i)
+			return c.step(&next, "%d is refunded once more", i)
 		}
 	}
+	return false
 }
 
-func (c *checker) crash(s state, i int) {
+func (c *checker) crash(s state, i int) bool {
 	if i >= c.m.faults {
-		return
+		return false
 	}
 	s.c[i] = caller{phase: gone, label: s.c[i].label, sent: s.c[i].sent}
-	c.step(s, "%d crashes", i)
+	return c.step(&s, "%d crashes", i)
 }
 
-// confirm is what happens when all answers are there.
-func (c *checker) confirm(s state, i, clock int, late bool) {
+// confirm is the step of caller i when all answers are there.
+func (c *checker) confirm(s state, i, clock int, late bool) bool {
 	m, me := c.m, &s.c[i]
 	all := uint8(1<<len(m.ladder) - 1)
 	if me.phase == adding && !late {
@@ -456,43 +578,59 @@ func (c *checker) confirm(s state, i, clock int, late bool) {
 		}
 		if len(m.restReads(i, int(me.label), int(me.now))) > 0 {
 			me.phase, me.reads = checking, 0
-			c.step(s, "%d has all answers at %d, reads on", i, clock)
-			return
+			return c.step(&s, "%d has all answers at %d, reads on", i, clock)
 		}
 	}
 	fits := true
-	for k, rule := range m.asks[i] {
-		ticket := m.boundsAt(i, k, int(me.label)).top
-		fits = fits && int(me.ticket[ticket])+int(me.sum[rule]) <= m.limits[rule][0]
+	var counted [maxWindows]int8
+	for k, limit := range m.asks[i] {
+		counted[limit] = me.ticket[m.boundsAt(i, k, int(me.label)).top] + me.sum[limit]
+		fits = fits && int(counted[limit]) <= m.limits[limit][0]
 	}
-	me.reads, me.sum, me.now = 0, [maxRules]int8{}, 0
-	me.ticket = [maxRods]int8{}
-	if late || !fits {
+	if c.outcomes != nil {
+		c.outcomes[m.outcome(&s, outcome{weight: int8(m.n[i]), label: me.label, start: me.start, clock: int8(clock), counted: counted})] = true
+	}
+	me.reads, me.sum, me.now = 0, [maxWindows]int8{}, 0
+	me.ticket = [maxTiers]int8{}
+	switch {
+	case late:
 		me.phase, me.back, me.start = takingBack, all, 0
-		c.step(s, "%d is refused (late: %v)", i, late)
-		return
+		return c.step(&s, "%d is refused: late", i)
+	case !fits:
+		me.phase, me.back, me.start = takingBack, all, 0
+		return c.step(&s, "%d is refused: full", i)
 	}
 	me.phase, me.took = admitted, true
-	c.trail = append(c.trail, fmt.Sprintf("%d is admitted", i))
-	if c.over(s) {
-		c.bad = strings.Join(c.trail, "\n")
+	if c.over(&s) {
+		c.tell("%d is admitted, one too many", i)
+		return true
 	}
-	c.visit(s)
-	c.trail = c.trail[:len(c.trail)-1]
+	return c.step(&s, "%d is admitted", i)
+}
+
+// outcome is o with the admitted hits of s.
+func (m *model) outcome(s *state, o outcome) outcome {
+	for i := range m.n {
+		if me := &s.c[i]; me.phase == admitted {
+			o.admitted[i] = [3]int8{int8(m.n[i]), me.label, me.start}
+		}
+	}
+	slices.SortFunc(o.admitted[:], func(a, b [3]int8) int { return slices.Compare(a[:], b[:]) })
+	return o
 }
 
 // over tells whether some admitted hits, under a limit that all of them were
 // taken under, are more than Max within a window: by their labels, or by the
 // true time at which these were read.
-func (c *checker) over(s state) bool {
-	for rule, l := range c.m.limits {
+func (c *checker) over(s *state) bool {
+	for limit, l := range c.m.limits {
 		for set := 1; set < 1<<len(c.m.n); set++ {
 			weight, label, start := 0, span{}, span{}
 			for i := range c.m.n {
 				if set&(1<<i) == 0 {
 					continue
 				}
-				if s.c[i].phase != admitted || !slices.Contains(c.m.asks[i], rule) {
+				if s.c[i].phase != admitted || !slices.Contains(c.m.asks[i], limit) {
 					weight = -1000
 				}
 				first := set&(1<<i-1) == 0
@@ -520,6 +658,37 @@ func (s *span) add(first bool, at int8) {
 
 func (s *span) length() int { return int(s.last - s.first) }
 
+// set is a set of hashes, open addressing, at most half full.
+type set struct {
+	slots []uint64
+	n     int
+}
+
+// add puts h into the set, and tells whether h was not there yet.
+func (s *set) add(h uint64) bool {
+	h |= 1 // zero is the free slot
+	if 2*s.n >= len(s.slots) {
+		old := s.slots
+		s.slots, s.n = make([]uint64, max(1<<12, 4*len(old))), 0
+		for _, h := range old {
+			if h != 0 {
+				s.add(h)
+			}
+		}
+	}
+	mask := uint64(len(s.slots) - 1)
+	for i := h >> 1 & mask; ; i = (i + 1) & mask {
+		switch s.slots[i] {
+		case h:
+			return false
+		case 0:
+			s.slots[i] = h
+			s.n++
+			return true
+		}
+	}
+}
+
 // phases runs m at every phase of its coarsest tier, and returns the states
 // explored and the first trace that went over Max.
 func (m model) phases(t *testing.T) (states int, trace string) {
@@ -532,7 +701,8 @@ func (m model) phases(t *testing.T) (states int, trace string) {
 	for phase := range coarsest {
 		at := m
 		at.start = base + phase
-		n, bad := at.explore(t)
+		c := checker{m: &at}
+		n, bad := c.explore(t)
 		states += n
 		if bad != "" {
 			return states, fmt.Sprintf("%s, from tick %d:\n%s", m.name, at.start, bad)
@@ -565,20 +735,18 @@ func TestModelNeverOver(t *testing.T) {
 		{name: "two limits, three callers", ladder: [][2]int{{2, 8}, {4, 8}}, limits: [][2]int{{3, 2}, {2, 4}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 1},
 		{name: "three callers that differ", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{2, 2}, {2, 4}}, asks: [][]int{{1}, {0, 1}, {1}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 1},
 		{name: "crashed neighbour", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 2, faults: 1},
-		{name: "three callers, skew", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 1, d: 1, n: []int{1, 1, 1}, clock: []int{0, 1, 0}, span: 4, large: true},
-		{name: "three callers, weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{3, 4}}, eps: 1, d: 0, n: []int{2, 1, 1}, clock: []int{0, 1, 0}, span: 2, large: true},
-		{name: "three callers, faults", ladder: [][2]int{{2, 3}}, limits: [][2]int{{2, 3}}, eps: 1, d: 1, n: []int{1, 1, 1}, clock: []int{1, 0, 0}, span: 2, faults: 2, large: true},
-		{name: "faults, two limits", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 5, faults: 1, large: true},
-		{name: "faults, a limit more than the other", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 4, faults: 2, large: true},
-		{name: "everything dies", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 1, d: 1, n: pair, clock: []int{1, 0}, span: 5, faults: 1, expiry: true, large: true},
+		{name: "three callers, skew", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 1, d: 1, n: []int{1, 1, 1}, clock: []int{0, 1, 0}, span: 4},
+		{name: "three callers, weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{3, 4}}, eps: 1, d: 0, n: []int{2, 1, 1}, clock: []int{0, 1, 0}, span: 2},
+		{name: "three callers, faults", ladder: [][2]int{{2, 3}}, limits: [][2]int{{2, 3}}, eps: 1, d: 1, n: []int{1, 1, 1}, clock: []int{1, 0, 0}, span: 2, faults: 2},
+		{name: "faults, two limits", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 5, faults: 1},
+		{name: "faults, a limit more than the other", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 4, faults: 2},
+		{name: "everything dies", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 1, d: 1, n: pair, clock: []int{1, 0}, span: 5, faults: 1, expiry: true},
 	} {
 		t.Run(m.name, func(t *testing.T) {
-			if m.large && !*large {
-				return // run by "make model"
-			}
+			t.Parallel()
 			states, trace := m.phases(t)
 			require.Empty(t, trace)
-			require.Greater(t, states, 1000, "a model in which nothing happens proves nothing")
+			require.Greater(t, states, 100, "a model in which nothing happens proves nothing")
 			t.Logf("%d states", states)
 		})
 	}
@@ -623,11 +791,44 @@ func TestModelFindsHoles(t *testing.T) {
 			func(m *model) { m.subtract, m.faults = true, 1 }},
 	} {
 		t.Run(h.name, func(t *testing.T) {
+			t.Parallel()
 			h.in.name = h.name
 			h.hole(&h.in)
 			states, trace := h.in.phases(t)
 			require.NotEmpty(t, trace, "the hole was not found in %d states", states)
 			t.Logf("%d states\n%s", states, trace)
+		})
+	}
+}
+
+// The reductions of the checker lose nothing: with and without them callers decide
+// on the same counts, at the same times, beside the same admitted hits.
+func TestModelReductionsLoseNothing(t *testing.T) {
+	pair := []int{1, 1}
+	for _, m := range []model{
+		{name: "one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7},
+		{name: "two tiers", ladder: [][2]int{{1, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 6},
+		{name: "faults", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 5, faults: 1},
+		{name: "twins with faults", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 4, faults: 2},
+		{name: "weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{2, 4}}, eps: 1, d: 0, n: []int{2, 1}, clock: []int{1, 0}, span: 6},
+		{name: "limits that differ", ladder: [][2]int{{1, 4}, {2, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 5},
+		{name: "refunds", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 2, refund: true},
+		{name: "twins beside a caller with faults", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 2, faults: 1},
+		{name: "expiry", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 6, expiry: true},
+		{name: "three callers", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 3},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			m.start = 24
+			whole := checker{m: &m, whole: true, outcomes: map[outcome]bool{}}
+			all, bad := whole.explore(t)
+			require.Empty(t, bad)
+			reduced := checker{m: &m, outcomes: map[outcome]bool{}}
+			states, bad := reduced.explore(t)
+			require.Empty(t, bad)
+			require.Greater(t, len(whole.outcomes), 2)
+			require.True(t, maps.Equal(whole.outcomes, reduced.outcomes), "%d outcomes, want %d", len(reduced.outcomes), len(whole.outcomes))
+			t.Logf("%d outcomes, %d states of %d", len(whole.outcomes), states, all)
 		})
 	}
 }
