@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -669,7 +670,7 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 	c := newCounter(t, store, counter.Config{Now: clock.now, Skew: time.Millisecond})
 	ten := limits("10/10s")
 	admitted := 0
-	const seconds = 200
+	const seconds = 200 / race.Thrift
 	for range seconds {
 		var wg sync.WaitGroup
 		var in atomic.Int64

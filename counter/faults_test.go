@@ -14,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -234,7 +235,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 // each other. Their hits taken back they look again, and try when there is room:
 // all places are filled, where without that hardly any is.
 func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
-	const racers, places, races = 40, 7, 100
+	const racers, places, races = 40, 7, 100 / race.Thrift
 	s := seed(t)
 	admitted := 0
 	for race := range races {

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -34,10 +35,10 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 	return c
 }
 
-// 40 racers for 7 places, 1,000 rounds: 7 get in, every time, under one limit
+// 40 racers for 7 places, in many rounds: 7 get in, every time, under one limit
 // and under several, on one key and on two.
 func TestHerd(t *testing.T) {
-	const racers, places, rounds = 40, 7, 1000
+	const racers, places, rounds = 40, 7, 1000 / race.Thrift
 	for _, path := range paths {
 		for name, limits := range map[string]counter.Limits{
 			"one limit":    counter.MustLimits("7/d"),
@@ -92,7 +93,7 @@ func TestHerd(t *testing.T) {
 // Astride a boundary of the ticket tier racers meet in two buckets; none too
 // many is let in, and with the retries not too few.
 func TestHerdAstrideABoundary(t *testing.T) {
-	const racers, places, rounds = 40, 7, 300
+	const racers, places, rounds = 40, 7, 300 / race.Thrift
 	limits := counter.MustLimits("7/m")
 	ladder := tiers.For(time.Minute)
 	for _, path := range paths {

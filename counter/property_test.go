@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/internal/script"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "seed of the random scripts; 0: a new one")
-	rounds     = flag.Int("scripts", 60, "random scripts for each path, ladder and skew")
+	rounds     = flag.Int("scripts", 60/race.Thrift, "random scripts for each path, ladder and skew")
 	scriptFlag = flag.String("script", "", "play the script in this file, as a failing test printed it")
 )
 

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/internal/servertest"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -71,7 +72,7 @@ const patienceOver = counter.DefaultPatience * 2 / 5
 // be inexact, only if its slowest answer came when the patience was over, and
 // never the first round of both services. In no round do more than ten pass.
 func TestHerd(t *testing.T) {
-	const herd, places, services = 1000 / thrift, 10, 2
+	const herd, places, services = 1000 / race.Thrift, 10, 2
 	for _, backend := range defaultStores {
 		for _, protocol := range protocols {
 			t.Run(backend.name+", "+protocol.name, func(t *testing.T) {

@@ -30,10 +30,10 @@ import (
 // by nobody else, and have room for some 200,000 buckets. open may use t as a test
 // does; functions left to t.Cleanup run after the cases.
 //
-// All cases run on the store as it is, and again with all but Do hidden, so that a
-// [backend.Atomic] or [backend.Forgetter] is also tested as a [backend.Store]. Run
-// the cases with the race detector: it finds a store that uses a request after the
-// return of the call.
+// All cases run on the store as it is. With all but Do hidden, the cases run again
+// that then ask the store in another way, so that a [backend.Atomic] or
+// [backend.Forgetter] is also tested as a [backend.Store]. Run the cases with the
+// race detector: it finds a store that uses a request after the return of the call.
 //
 // A store with a timeout of its own should get a generous timeout, some seconds:
 // the suite must pass on a slow machine. A case that fails at random prints a seed,
@@ -79,9 +79,18 @@ type check struct {
 	rule    string // the rule, in the words of the contract
 	take    bool   // it is about Take
 	forgets bool   // it is about Forget and Forgotten
+	instead uses   // if these are hidden, the case asks the store in another way
 	waits   bool   // for the clock of the world
 	run     func(*subject) error
 }
+
+// uses is a set of the interfaces that a store may have beside Store.
+type uses uint8
+
+const (
+	usesTake   uses = 1 << iota // Atomic, or Local
+	usesForget                  // Forgetter
+)
 
 // checks are all cases.
 func checks() []check {
@@ -97,6 +106,7 @@ type form struct {
 	name      string
 	taker     bool
 	forgetter bool
+	hides     uses
 	dress     func(backend.Store) backend.Store
 }
 
@@ -106,17 +116,26 @@ func forms(store backend.Store) []form {
 	_, taker := store.(backend.Atomic)
 	_, forgetter := store.(backend.Forgetter)
 	_, local := store.(backend.Local)
-	all := []form{{"as it is", taker, forgetter, func(s backend.Store) backend.Store { return s }}}
-	if taker || forgetter || local {
-		all = append(all, form{"Do alone", false, false, func(s backend.Store) backend.Store { return struct{ backend.Store }{s} }})
+	var hides uses
+	if taker || local {
+		hides |= usesTake
+	}
+	if forgetter {
+		hides |= usesForget
+	}
+	all := []form{{"as it is", taker, forgetter, 0, func(s backend.Store) backend.Store { return s }}}
+	if hides != 0 {
+		all = append(all, form{"Do alone", false, false, hides, func(s backend.Store) backend.Store { return struct{ backend.Store }{s} }})
 	}
 	return all
 }
 
+// cases returns the cases of a store in this form. A form that hides something
+// leaves out the cases that would repeat the same calls.
 func (f form) cases() []check {
 	var cases []check
 	for _, c := range checks() {
-		if (f.taker || !c.take) && (f.forgetter || !c.forgets) {
+		if (f.taker || !c.take) && (f.forgetter || !c.forgets) && (f.hides == 0 || f.hides&c.instead != 0) {
 			cases = append(cases, c)
 		}
 	}

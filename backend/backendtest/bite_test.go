@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/stretchr/testify/require"
 )
 
@@ -102,7 +103,8 @@ var bites = map[string][]string{
 	"an older label is remembered for less":                        {"a Forget is remembered as long as asked"},
 }
 
-// races are the mistakes that the race detector finds.
+// races are the mistakes that the race detector finds. With the detector they
+// cannot be tried: the detector fails whatever test is running.
 var races = map[string]bool{"reads the op later": true, "writes to the op later": true, "keeps the key of a step": true}
 
 func find(t testing.TB, name string) check {
@@ -127,7 +129,7 @@ func TestTheSuiteBites(t *testing.T) {
 			}
 			bitten[name] = true
 			c := find(t, name)
-			if raceDetector && races[fault] {
+			if race.On && races[fault] {
 				continue
 			}
 			t.Run(fault+"/"+name, func(t *testing.T) {
@@ -159,4 +161,25 @@ func TestWhoDropsAndSaysSoPasses(t *testing.T) {
 	require.NoError(t, find(t, "labels in any order").hold(store))
 	require.NoError(t, find(t, "labels in any order").hold(struct{ backend.Store }{store}))
 	require.NotEmpty(t, store.dropped)
+}
+
+// With all but Do hidden, a store with an atomic step is asked again by all cases of
+// a Counter, a store without an atomic step by the scripts alone, which forget.
+func TestFormsRepeatNothing(t *testing.T) {
+	names := func(store backend.Store) (names []string) {
+		all := forms(store)
+		require.Len(t, all, 2)
+		for _, c := range all[1].cases() {
+			names = append(names, c.name)
+		}
+		return names
+	}
+	s := newServer("")
+	require.Equal(t, []string{"scripts"}, names(struct{ backend.Forgetter }{s}))
+	atomic := names(s)
+	for _, c := range counters {
+		require.Contains(t, atomic, c.name)
+	}
+	require.NotContains(t, atomic, "taking back stops at zero")
+	require.Len(t, forms(struct{ backend.Store }{s}), 1)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/internal/script"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -17,44 +18,52 @@ import (
 // ticket protocol.
 var counters = []check{
 	{
-		name: "scripts",
-		rule: "every answer to every script of Take, TakeAll, Peek, Add, Count, Refund and Forget is what a log of all hits says",
-		run:  scripts,
+		name:    "scripts",
+		rule:    "every answer to every script of Take, TakeAll, Peek, Add, Count, Refund and Forget is what a log of all hits says",
+		instead: usesTake | usesForget,
+		run:     scripts,
 	},
 	{
-		name: "40 racers for 7 places",
-		rule: "never more than Max, and within a bucket of the ticket tier exactly Max",
-		run:  herd,
+		name:    "40 racers for 7 places",
+		rule:    "never more than Max, and within a bucket of the ticket tier exactly Max",
+		instead: usesTake,
+		run:     herd,
 	},
 	{
-		name: "callers that differ",
-		rule: "callers with different limits and a different patience never exceed a limit that they share",
-		run:  differ,
+		name:    "callers that differ",
+		rule:    "callers with different limits and a different patience never exceed a limit that they share",
+		instead: usesTake,
+		run:     differ,
 	},
 	{
-		name: "steady demand",
-		rule: "steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth",
-		run:  steady,
+		name:    "steady demand",
+		rule:    "steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth",
+		instead: usesTake,
+		run:     steady,
 	},
 	{
-		name: "features of any bytes",
-		rule: "each Key counts by itself",
-		run:  features,
+		name:    "features of any bytes",
+		rule:    "each Key counts by itself",
+		instead: usesTake,
+		run:     features,
 	},
 	{
-		name: "any year",
-		rule: "a Counter whose clock is anywhere between 1700 and 2250 counts the same",
-		run:  years,
+		name:    "any year",
+		rule:    "a Counter whose clock is anywhere between 1700 and 2250 counts the same",
+		instead: usesTake,
+		run:     years,
 	},
 	{
-		name: "a series of a day",
-		rule: "a Series of up to MaxPoints is one read",
-		run:  series,
+		name:    "a series of a day",
+		rule:    "a Series of up to MaxPoints is one read",
+		instead: usesTake,
+		run:     series,
 	},
 	{
-		name: "a caller who hangs up",
-		rule: "a call whose context is done is an error, and counts nothing if it was done before",
-		run:  hangUp,
+		name:    "a caller who hangs up",
+		rule:    "a call whose context is done is an error, and counts nothing if it was done before",
+		instead: usesTake,
+		run:     hangUp,
 	},
 }
 
@@ -97,17 +106,17 @@ func scripts(s *subject) error {
 // away from the ends of their minute.
 func herd(s *subject) error {
 	const racers, places = 40, 7
-	for _, race := range []struct {
+	for _, row := range []struct {
 		limits string
 		keys   int
 		rounds int
 	}{{"7/d", 1, 500}, {"7/m, 9/h, 8/d", 1, 500}, {"7/m, 8/d", 2, 100}} {
-		limits := counter.MustLimits(race.limits)
+		limits := counter.MustLimits(row.limits)
 		var callers []*counter.Counter
 		var began atomic.Int64 // of the round: each begins at noon
 		for i := range 4 {
 			ahead := time.Duration(i) * 100 * time.Millisecond / 3
-			c, err := s.counter(fmt.Sprint("h", race.keys), counter.Config{Skew: 100 * time.Millisecond, Patience: 10 * time.Second, Now: func() time.Time {
+			c, err := s.counter(fmt.Sprint("h", row.keys), counter.Config{Skew: 100 * time.Millisecond, Patience: 10 * time.Second, Now: func() time.Time {
 				return noon.Add(ahead + time.Since(time.Unix(0, began.Load())))
 			}})
 			if err != nil {
@@ -115,11 +124,11 @@ func herd(s *subject) error {
 			}
 			callers = append(callers, c)
 		}
-		for round := range race.rounds / thrift {
+		for round := range row.rounds / race.Thrift {
 			began.Store(time.Now().UnixNano())
 			var asks []counter.Ask
-			for k := range race.keys {
-				asks = append(asks, counter.Ask{Key: counter.Key{Event: "race", Feature: fmt.Sprint(race.limits, round, k)}, Limits: limits})
+			for k := range row.keys {
+				asks = append(asks, counter.Ask{Key: counter.Key{Event: "race", Feature: fmt.Sprint(row.limits, round, k)}, Limits: limits})
 			}
 			var admitted atomic.Int64
 			err := together(racers, func(i int) error {
@@ -137,7 +146,7 @@ func herd(s *subject) error {
 				return err
 			}
 			if n := admitted.Load(); n != places {
-				return fmt.Errorf("%s on %d keys, round %d: %d of %d racers admitted, want %d", limits, race.keys, round, n, racers, places)
+				return fmt.Errorf("%s on %d keys, round %d: %d of %d racers admitted, want %d", limits, row.keys, round, n, racers, places)
 			}
 			for _, ask := range asks {
 				n, err := callers[0].Count(context.Background(), ask.Key, 24*time.Hour)
@@ -145,7 +154,7 @@ func herd(s *subject) error {
 					return err
 				}
 				if n.High != places {
-					return fmt.Errorf("%s on %d keys, round %d: %d are left after the race, want %d", limits, race.keys, round, n.High, places)
+					return fmt.Errorf("%s on %d keys, round %d: %d are left after the race, want %d", limits, row.keys, round, n.High, places)
 				}
 			}
 		}

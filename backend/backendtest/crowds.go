@@ -33,9 +33,10 @@ var crowds = []check{
 		run:  cutShort,
 	},
 	{
-		name: "the op is the caller's again",
-		rule: "op and all that it points to belong to the caller as soon as Do returns",
-		run:  ownership,
+		name:    "the op is the caller's again",
+		rule:    "op and all that it points to belong to the caller as soon as Do returns",
+		instead: usesTake,
+		run:     ownership,
 	},
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/race"
 )
 
 // steady has a caller ask a hundred times a second, for a minute of a clock of its
@@ -25,7 +26,7 @@ func steady(s *subject) error {
 			return err
 		}
 		limits := counter.MustLimits(row.limit)
-		admitted, step := 0, 10*time.Millisecond*thrift
+		admitted, step := 0, 10*time.Millisecond*race.Thrift
 		for end := noon.Add(minute); now.Before(end); now = now.Add(step) {
 			v, err := c.Take(context.Background(), counter.Key{Event: "steady", Feature: row.limit}, 1, limits)
 			if err != nil {

@@ -34,45 +34,7 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 	return c
 }
 
-// 40 racers for 7 places, 200 rounds, in two processes: exactly 7.
-func TestHerd(t *testing.T) {
-	const racers, places, rounds = 40, 7, 200
-	for name, limits := range map[string]counter.Limits{
-		"one limit":    counter.MustLimits("7/d"),
-		"three limits": counter.MustLimits("7/m, 9/h, 8/d"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			addr := servertest.Memcached(t)
-			counters := []*counter.Counter{
-				newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{}),
-				newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{}),
-			}
-			for round := range rounds {
-				key := counter.Key{Event: "race", Feature: fmt.Sprint(round)}
-				var admitted atomic.Int64
-				var wg sync.WaitGroup
-				for i := range racers {
-					wg.Go(func() {
-						v, err := counters[i%2].Take(context.Background(), key, 1, limits)
-						if err != nil {
-							t.Error(err)
-						}
-						if v.Allowed {
-							admitted.Add(1)
-						}
-					})
-				}
-				wg.Wait()
-				require.EqualValues(t, places, admitted.Load(), "round %d", round)
-				n, err := counters[0].Count(context.Background(), key, 24*time.Hour)
-				require.NoError(t, err)
-				require.EqualValues(t, places, n.High, "what is left after the race")
-			}
-		})
-	}
-}
-
-// What a Counter does beside Take.
+// A Counter refunds, counts, forgets and admits again.
 func TestRefundForgetAndSeries(t *testing.T) {
 	ctx := context.Background()
 	addr := servertest.Memcached(t)
@@ -108,9 +70,9 @@ func TestRefundForgetAndSeries(t *testing.T) {
 	require.True(t, v.Allowed)
 }
 
-// 100 callers on a key that is full, where one place after the other opens: as
-// many get in as a log of every hit would let in that keeps each for as long as
-// is promised, and never more.
+// 100 callers meet on a full key where one place after the other opens: as many
+// are admitted as by a log of every hit, with the promised life of a hit, and never
+// more.
 func TestSustainedOverload(t *testing.T) {
 	t.Parallel()
 	const per, timeout, runs = 3 * time.Second, 2 * time.Second, 5 * time.Second

@@ -12,8 +12,6 @@ import (
 	"github.com/abacus-go/abacus/classic"
 )
 
-const thrift = 1
-
 // Bytes agrees with the growth of the heap, to a fifth.
 func TestBytesAreHonest(t *testing.T) {
 	const keys = 2000

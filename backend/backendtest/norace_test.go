@@ -1,5 +1,0 @@
-//go:build !race
-
-package backendtest
-
-const raceDetector = false

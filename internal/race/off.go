@@ -1,0 +1,10 @@
+//go:build !race
+
+// Package race tells tests whether the race detector is compiled in.
+package race
+
+// On tells whether the race detector is compiled in.
+const On = false
+
+// Thrift divides the rounds of a test: by one without the race detector.
+const Thrift = 1
