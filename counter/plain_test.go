@@ -61,34 +61,33 @@ func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 			made, answered, fail = min(m, made), min(a, answered), err
 		}
 	}
-	var work []func() error
-	for i := range op.Add[:made] {
-		work = append(work, func() error {
+	steps := made
+	if fail == nil {
+		for i := range op.Read {
+			steps += len(op.Read[i].Counts)
+		}
+	}
+	// Reads beside additions come in no order; for speed the order only begins
+	// anywhere.
+	first := rand.IntN(steps + 1)
+	for k := range steps {
+		i := (first + k) % steps
+		switch {
+		case i < made:
 			count, err := s.add(op, &op.Add[i])
 			if i < answered {
 				op.Add[i].Count = count
 			}
-			return err
-		})
-	}
-	for i := range op.Read {
-		for j := range op.Read[i].Counts {
-			work = append(work, func() error {
-				span := &op.Read[i]
-				span.Counts[j] = s.get(cell{op.Key, tiers.Bucket{Width: span.Width, Index: span.First + int64(j)}}, op.Now)
-				return nil
-			})
-		}
-	}
-	if fail != nil {
-		work = work[:made]
-	}
-	// Reads beside additions come in no order; only for speed they are not all
-	// shuffled one by one.
-	first := rand.IntN(len(work) + 1)
-	for k := range work {
-		if err := work[(first+k)%len(work)](); err != nil {
-			return err
+			if err != nil {
+				return err
+			}
+		default:
+			i -= made
+			span := op.Read
+			for ; i >= len(span[0].Counts); span = span[1:] {
+				i -= len(span[0].Counts)
+			}
+			span[0].Counts[i] = s.get(cell{op.Key, tiers.Bucket{Width: span[0].Width, Index: span[0].First + int64(i)}}, op.Now)
 		}
 		if k < 8 && s.pause != nil {
 			s.pause()
