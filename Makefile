@@ -16,15 +16,19 @@ servers: ## install the programs that the tests start where they are missing, se
 MODULES = . bench examples/frameworks
 PACKAGES = 43
 
+# Many tests wait, for servers and for clocks: four packages at a time keep two
+# processors busy.
+AT_ONCE = 4
+
 test: servers ## all tests of all modules, with everything they need
 	@found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
-	set -e; for module in $(MODULES); do (cd $$module && $(GO) test -timeout 15m ./...); done
+	set -e; for module in $(MODULES); do (cd $$module && $(GO) test -p $(AT_ONCE) -timeout 15m ./...); done
 
 check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, and all tests with -race -shuffle=on
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/unparam ./...); done
-	$(GO) test -race -shuffle=on -timeout 30m ./...
+	$(GO) test -race -shuffle=on -p $(AT_ONCE) -timeout 30m ./...
 	cd examples/frameworks && $(GO) test -race -shuffle=on ./...
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md

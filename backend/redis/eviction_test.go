@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/internal/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -57,7 +58,7 @@ func TestRandomLives(t *testing.T) {
 					now: time.Date(2026, 3, 2, 22, 59, 30, 0, time.UTC).UnixNano(),
 				}
 				life.begin()
-				for step := range 2000 {
+				for step := range 2000 / race.Thrift {
 					if err := life.step(); err != nil {
 						t.Fatalf("step %d: %v", step, err)
 					}
