@@ -1,13 +1,13 @@
 package counter
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -177,19 +177,8 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 
 // spansOf is the union of runs, with place for their counts.
 func spansOf(runs tiers.Cover) []backend.Span {
-	runs = slices.Clone(runs)
-	slices.SortFunc(runs, func(a, b tiers.Run) int {
-		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.First, b.First))
-	})
-	merged := runs[:0]
-	for _, r := range runs {
-		if n := len(merged); n > 0 && merged[n-1].Width == r.Width && r.First <= merged[n-1].First+merged[n-1].N {
-			merged[n-1].N = max(merged[n-1].N, r.First+r.N-merged[n-1].First)
-			continue
-		}
-		merged = append(merged, r)
-	}
-	counts := make([]int64, tiers.Cover(merged).Reads())
+	merged := cover.Merge(slices.Clone(runs))
+	counts := make([]int64, merged.Reads())
 	spans := make([]backend.Span, len(merged))
 	for i, r := range merged {
 		spans[i] = backend.Span{Width: r.Width, First: r.First, Counts: counts[:r.N:r.N]}

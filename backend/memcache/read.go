@@ -1,34 +1,26 @@
 package memcache
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // chunkSize is how many items one multi-get asks for. A thousand take memcached
 // about a millisecond, in which its thread answers nobody else.
 const chunkSize = 1000
 
-// run is a row of adjacent buckets.
-type run struct {
-	width time.Duration
-	first int64
-	n     int64
-	at    int // of the first, in reads
-}
-
 // reads are the spans of a call, each bucket once.
 type reads struct {
-	runs   []run    // by width and first, without overlap
-	items  []string // names
-	counts []int64  // counts[i] is that of items[i]
+	runs   tiers.Cover // each bucket once
+	items  []string    // names, in the order of runs
+	counts []int64     // counts[i] is that of items[i]
 }
 
 func readsOf(op *backend.Request) (reads, error) {
@@ -43,41 +35,20 @@ func readsOf(op *backend.Request) (reads, error) {
 			return r, fmt.Errorf("memcache: %d buckets from %d on, which is beyond 64 bits", n, span.First)
 		}
 		if n > 0 {
-			r.runs = append(r.runs, run{width: span.Width, first: span.First, n: n})
+			r.runs = append(r.runs, tiers.Run{Width: span.Width, First: span.First, N: n})
 		}
 	}
 	if len(r.runs) == 0 {
 		return r, nil
 	}
-	r.merge()
+	r.runs = cover.Merge(r.runs)
 	r.name(op.Key)
 	return r, nil
 }
 
-// merge makes one run of those that touch.
-func (r *reads) merge() {
-	slices.SortFunc(r.runs, func(a, b run) int {
-		return cmp.Or(cmp.Compare(a.width, b.width), cmp.Compare(a.first, b.first))
-	})
-	merged := r.runs[:1]
-	for _, next := range r.runs[1:] {
-		last := &merged[len(merged)-1]
-		if next.width == last.width && next.first <= last.first+last.n {
-			last.n = max(last.n, next.first+next.n-last.first)
-			continue
-		}
-		merged = append(merged, next)
-	}
-	r.runs = merged
-}
-
 // name makes the items' names, which share one string for each chunk.
 func (r *reads) name(key string) {
-	total := 0
-	for i := range r.runs {
-		r.runs[i].at = total
-		total += int(r.runs[i].n)
-	}
+	total := r.runs.Reads()
 	r.items, r.counts = make([]string, 0, total), make([]int64, total)
 	var names []byte
 	var ends []int
@@ -90,10 +61,10 @@ func (r *reads) name(key string) {
 		names, ends = names[:0], ends[:0]
 	}
 	for _, run := range r.runs {
-		stem := appendStem(nil, key, run.width)
-		names = slices.Grow(names, int(min(run.n, chunkSize))*(len(stem)+12))
-		for i := range run.n {
-			names = strconv.AppendInt(append(names, stem...), run.first+i, 10)
+		stem := appendStem(nil, key, run.Width)
+		names = slices.Grow(names, int(min(run.N, chunkSize))*(len(stem)+12))
+		for i := range run.N {
+			names = strconv.AppendInt(append(names, stem...), run.First+i, 10)
 			if ends = append(ends, len(names)); len(ends) == chunkSize {
 				cut()
 			}
@@ -108,11 +79,13 @@ func (r *reads) chunks() int { return (len(r.items) + chunkSize - 1) / chunkSize
 func (r *reads) fill(op *backend.Request) {
 	for i := range op.Read {
 		span := &op.Read[i]
+		at := int64(0)
 		for _, run := range r.runs {
-			if run.width == span.Width && run.first <= span.First && span.First < run.first+run.n {
-				copy(span.Counts, r.counts[run.at+int(span.First-run.first):])
+			if run.Width == span.Width && run.First <= span.First && span.First < run.First+run.N {
+				copy(span.Counts, r.counts[at+span.First-run.First:])
 				break
 			}
+			at += run.N
 		}
 	}
 }

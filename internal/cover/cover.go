@@ -4,7 +4,9 @@
 package cover
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -57,6 +59,33 @@ func run[C ~[]R, R Run](dst C, width, start, end int64) (C, int64) {
 		return dst, start
 	}
 	return append(dst, R{Width: time.Duration(width), First: start / width, N: (end - start) / width}), end
+}
+
+// Merge sorts runs by width and first bucket, makes one run of the runs that touch
+// or overlap, and returns the beginning of runs that holds the result: each bucket
+// once.
+func Merge[C ~[]R, R Run](runs C) C {
+	type row = struct {
+		Width    time.Duration
+		First, N int64
+	}
+	slices.SortFunc(runs, func(a, b R) int {
+		return cmp.Or(cmp.Compare(row(a).Width, row(b).Width), cmp.Compare(row(a).First, row(b).First))
+	})
+	merged := runs[:0]
+	for _, r := range runs {
+		next := row(r)
+		if n := len(merged); n > 0 {
+			last := row(merged[n-1])
+			if last.Width == next.Width && next.First <= last.First+last.N {
+				last.N = max(last.N, next.First+next.N-last.First)
+				merged[n-1] = R(last)
+				continue
+			}
+		}
+		merged = append(merged, r)
+	}
+	return merged
 }
 
 // Index is the number of the bucket of the given width that holds the instant
