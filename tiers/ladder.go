@@ -205,3 +205,13 @@ func (l Ladder) Decision(window time.Duration) int {
 	}
 	return i
 }
+
+// Base returns the number of the finest tier that is kept as long as tier i. A store
+// may keep the buckets of the base tier alone, each for as long as the coarser bucket
+// around it, and count the coarser bucket as their sum.
+func (l Ladder) Base(i int) int {
+	for i > 0 && l.tiers[i-1].Keep == l.tiers[i].Keep {
+		i--
+	}
+	return i
+}

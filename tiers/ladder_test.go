@@ -121,6 +121,23 @@ func TestFinestNamesTheWindow(t *testing.T) {
 	require.Equal(t, -1, Ladder{}.Decision(time.Hour))
 }
 
+func TestBaseIsTheFinestTierOfOneKeep(t *testing.T) {
+	for s, want := range map[string][]int{
+		"1s:1d, 1m:1d, 1h:1d":                  {0, 0, 0},
+		"1s:1h, 1m:1h, 1h:1d, 1d:7d":           {0, 0, 2, 3},
+		"1s:1m, 1m:1h, 10m:1h, 1h:30d, 1d:30d": {0, 1, 1, 3, 3},
+		"10s:1d":                               {0},
+	} {
+		l, err := Parse(s)
+		require.NoError(t, err)
+		var got []int
+		for i := range l.Len() {
+			got = append(got, l.Base(i))
+		}
+		require.Equal(t, want, got, s)
+	}
+}
+
 func TestBucketsOfAnInstant(t *testing.T) {
 	for at, want := range map[time.Time][]string{
 		time.Date(2026, 3, 1, 23, 30, 33, 5, time.UTC):   {"1s@2026-03-01T23:30:33Z", "1m@2026-03-01T23:30:00Z", "1h@2026-03-01T23:00:00Z"},

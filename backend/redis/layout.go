@@ -40,11 +40,12 @@ type group struct {
 // groupsOf appends the groups of a ladder.
 func groupsOf(dst []group, l tiers.Ladder) []group {
 	for i := range l.Len() {
-		if n := len(dst); n > 0 && l.At(i).Keep == l.At(dst[n-1].first).Keep {
-			dst[n-1].last, dst[n-1].coarsest = i, l.At(i).Width
+		t := l.At(i)
+		if l.Base(i) < i {
+			g := &dst[len(dst)-1]
+			g.last, g.coarsest = i, t.Width
 			continue
 		}
-		t := l.At(i)
 		dst = append(dst, group{number: len(dst), first: i, last: i, width: t.Width, coarsest: t.Width, leaf: leafOf(t)})
 	}
 	return dst
