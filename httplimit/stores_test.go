@@ -40,7 +40,7 @@ var stores = []struct {
 		return store
 	}},
 	{"redis", func(t *testing.T) backend.Store {
-		store, err := redis.Open("redis://"+servertest.Redis(t)+"/0?pool_timeout=10s&read_timeout=10s", redis.Config{Timeout: patience})
+		store, err := redis.Open("redis://"+servertest.Redis(t)+"/0?pool_timeout=10s&read_timeout=10s", redis.Config{IOTimeout: patience})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store

@@ -10,32 +10,33 @@ import (
 )
 
 // ServerClock is the clock of a Redis server, for [counter.Config].Now: callers
-// that all use it have one clock, whatever their own are. [Clock] makes one. It
-// is used by many goroutines at once.
+// that all use the server's clock have one clock, whatever their own are. [Clock] makes
+// a ServerClock. A ServerClock is used by many goroutines at once.
 type ServerClock struct {
 	client redis.UniversalClient
 
 	mu      sync.Mutex
-	server  time.Time     // the server's clock
-	at      time.Time     // this process's, with the monotonic one, when that was measured
-	err     time.Duration // half the round trip of it: how wrong it may be
-	last    time.Time     // that Now has returned
-	due     time.Time
-	running bool
+	server  time.Time     // the server's clock when it was measured
+	at      time.Time     // this process's clock then, with its monotonic reading
+	err     time.Duration // bound of the error of server: half the round trip
+	last    time.Time     // the last result of Now
+	due     time.Time     // of the next measurement
+	running bool          // a measurement is
 }
 
 const (
-	// remeasure is how long a measurement serves.
+	// remeasure is the time between two measurements.
 	remeasure = 10 * time.Second
 
-	// drift is that of a bad quartz, one in so many: a millisecond in remeasure.
+	// drift is the time in which a bad quartz is wrong by one: a millisecond in
+	// remeasure.
 	drift = 10_000
 )
 
 // Clock asks the server for its time and returns a clock that follows it. The
-// time is asked for again every ten seconds, beside the calls that need it, not
-// in their way; in between the process's own monotonic clock runs on, so that a
-// step of its wall clock does not matter.
+// time is asked for again every ten seconds, beside the calls of Now, which do not
+// wait; in between the process's own monotonic clock runs on, so that a step of its
+// wall clock does not matter.
 //
 // Two processes' clocks differ by at most the sum of their [ServerClock.Error]s. So
 // with counter.Config.Skew at twice the largest Error, and a margin for rounds
@@ -43,7 +44,7 @@ const (
 // processes' own clocks are: a millisecond or two where a round trip takes less
 // than one.
 //
-// A Cluster has as many clocks as it has nodes, and this is that of any of them:
+// A Cluster has as many clocks as nodes, and a ServerClock follows any of them:
 // there, and behind a failover, Skew must allow for their differences too.
 func Clock(ctx context.Context, client redis.UniversalClient) (*ServerClock, error) {
 	c := &ServerClock{client: client}
@@ -53,8 +54,9 @@ func Clock(ctx context.Context, client redis.UniversalClient) (*ServerClock, err
 	return c, nil
 }
 
-// Now is the server's time. It goes back only where the server's clock did: what a
-// new measurement corrects within the errors of both, it waits for.
+// Now returns the server's time. Now goes back only where the server's clock did: if a
+// new measurement is behind the last one within the errors of both, Now stands still
+// until the time has come.
 func (c *ServerClock) Now() time.Time {
 	own := time.Now()
 	c.mu.Lock()
@@ -78,16 +80,16 @@ func (c *ServerClock) Now() time.Time {
 	return now
 }
 
-// Error is how far Now may be from the server's clock: half the round trip of the
-// last measurement, and what a bad quartz drifts in the time since. It grows while
-// the server cannot be reached.
+// Error returns a bound of the difference between Now and the server's clock: half the
+// round trip of the last measurement, and the drift of a bad quartz since. The bound
+// grows while the server cannot be reached.
 func (c *ServerClock) Error() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err + time.Since(c.at)/drift
 }
 
-// ask measures the server's clock: of a few tries the quickest is the best.
+// ask measures the server's clock: of three tries the quickest is the best.
 func (c *ServerClock) ask(ctx context.Context) error {
 	var best time.Duration = -1
 	var server, at time.Time
@@ -104,8 +106,8 @@ func (c *ServerClock) ask(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.last.IsZero() {
-		// How far back the clock goes now. Within the errors that is no step of the
-		// server's.
+		// If the clock goes back by more than the errors of both measurements, the
+		// server's clock was stepped.
 		was := c.server.Add(at.Sub(c.at))
 		if was.Sub(server) > c.err+best/2+at.Sub(c.at)/drift {
 			c.last = time.Time{}

@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Redis(t) },
 		func(addr string) (backend.Store, error) {
-			return redis.Open("redis://"+addr+"/0", redis.Config{Timeout: patience})
+			return redis.Open("redis://"+addr+"/0", redis.Config{IOTimeout: patience})
 		})
 }
 

@@ -12,34 +12,35 @@ import (
 	"weak"
 )
 
-// conn is a connection that remembers the last request that counts, and what was
-// read since, so that the answer can be heard when its client has given up. Its
-// client uses it from one goroutine at a time, but for Close. A subscription, which
-// never sends a request that counts, is read by one goroutine while another writes:
-// nothing is remembered of it, and no field changes but state.
+// conn is a connection that remembers the last command that counts, and the bytes
+// read since, so that its Dialer can read the rest of the answer when the client has
+// given up. A client uses a conn from one goroutine at a time, but for Close. A
+// subscription never sends a command that counts, and is read by one goroutine while
+// another writes: of a subscription nothing is remembered, and no field but state
+// changes.
 type conn struct {
 	net.Conn
 	dialer *Dialer
 	state  atomic.Int32
 
-	request []byte // the last one, if it counts; empty otherwise
-	partial bool   // more of it is to come
-	answer  []byte // read since
+	command []byte // the last one, if it counts; empty otherwise
+	partial bool   // more of the command is to come
+	answer  []byte // read since the command
 }
 
-// States of a conn: only one whose last read timed out is read on.
+// States of a conn.
 const (
-	inUse int32 = iota
-	timedOut
-	left
+	inUse    int32 = iota
+	timedOut       // the last read timed out: Close may leave the conn to its Dialer
+	closed
 )
 
 const (
-	// A client writes a request at once, or in parts of its buffer's size, which
-	// is larger than this.
+	// partSize is less than the size of a client's buffer, and so than any part of a
+	// command that is written in parts.
 	partSize = 4096
 
-	maxRemembered = 1 << 20 // bytes of a request, and of an answer
+	maxRemembered = 1 << 20 // bytes of a command, and of an answer
 )
 
 func (c *conn) Write(b []byte) (int, error) {
@@ -47,28 +48,29 @@ func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	switch {
 	case err != nil:
-		c.forget() // it will never be executed
+		c.forget() // the server has no whole command
 		return n, err
 	case c.partial:
-		c.request = append(c.request, b...)
+		c.command = append(c.command, b...)
 	case counts(b):
-		c.request = append(c.request[:0], b...)
+		c.command = append(c.command[:0], b...)
 		c.answer = c.answer[:0]
 	default:
 		c.forget()
 		return n, nil
 	}
-	c.partial = len(b) >= partSize && !whole(c.request)
-	if len(c.request) > maxRemembered {
-		c.request, c.partial = nil, false
+	c.partial = len(b) >= partSize && !whole(c.command)
+	if len(c.command) > maxRemembered {
+		c.command, c.partial = nil, false
 	}
 	return n, nil
 }
 
-// forget writes only where there is something to forget.
+// forget forgets the command. It writes no field that a subscription might race for:
+// those of a connection without a command stay as they are.
 func (c *conn) forget() {
-	if len(c.request) > 0 {
-		c.request = c.request[:0]
+	if len(c.command) > 0 {
+		c.command = c.command[:0]
 	}
 	if c.partial {
 		c.partial = false
@@ -77,9 +79,9 @@ func (c *conn) forget() {
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && len(c.request) > 0 {
+	if n > 0 && len(c.command) > 0 {
 		if c.answer = append(c.answer, b[:n]...); len(c.answer) > maxRemembered {
-			c.request, c.answer = nil, nil
+			c.command, c.answer = nil, nil
 		}
 	}
 	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -88,16 +90,16 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, or leaves it to its Dialer if an answer is due
-// that may say that something was counted.
+// Close closes the connection, or leaves it to its Dialer if the answer to a command
+// that counts is still to come.
 func (c *conn) Close() error {
-	if c.state.CompareAndSwap(timedOut, left) {
-		if len(c.request) > 0 && !c.partial && !c.answered() && c.dialer.drain(c) {
+	if c.state.CompareAndSwap(timedOut, closed) {
+		if len(c.command) > 0 && !c.partial && !c.answered() && c.dialer.drain(c) {
 			return nil
 		}
 		return c.end()
 	}
-	if c.state.Swap(left) == left {
+	if c.state.Swap(closed) == closed {
 		return nil
 	}
 	return c.end()
@@ -115,14 +117,15 @@ func (c *conn) answered() bool {
 	return err == nil
 }
 
-// answers is what has been read of the answer, and what is still to come.
+// answers reads the answer from its beginning: the bytes that the client has read, and
+// the bytes that are still to come.
 func (c *conn) answers() *bufio.Reader {
 	return bufio.NewReader(io.MultiReader(bytes.NewReader(c.answer), c.Conn))
 }
 
-// dialError is the error of a dial, and matches what that matches. It hides that it
-// is one: the client would greet a server that is not there four times, with
-// pauses. The client asks for the text several times.
+// dialError is the error of a dial, and matches the same errors, but is not of the
+// type of a dial's error: for that type the client would try to greet a server that
+// is not there four times, with pauses. The client asks for the text several times.
 type dialError struct {
 	err  error
 	text string

@@ -20,15 +20,15 @@ const (
 	// One more closes the one that has waited longest.
 	maxDraining = 512
 
-	// drainTime bounds how long a late answer is waited for.
+	// drainTime bounds the wait for a late answer.
 	drainTime = time.Minute
 
 	dialTimeout = 5 * time.Second
 )
 
-// A Dialer is what a client dials with so that late answers are heard. [Open]
-// uses one; a client that is handed to [New] needs DialContext as the Dialer of
-// its options:
+// A Dialer makes the connections of a client, and waits for answers that come late.
+// [Open] uses a Dialer; a client that is given to [New] needs DialContext as the Dialer
+// of its options:
 //
 //	dialer := redis.NewDialer(nil)
 //	client := goredis.NewClient(&goredis.Options{Addr: addr, Dialer: dialer.DialContext, ContextTimeoutEnabled: true, DialerRetries: 1})
@@ -36,22 +36,22 @@ const (
 //
 // A client closes the connection of a call that has reached its deadline. The
 // Dialer's connections then go on reading, without the client, for a minute at
-// most and 512 of them at a time, and what a late answer says was counted is
-// taken back on the same connection. A connection whose call was anything but a
-// script of this package that counts is closed at once.
+// most and 512 of them at a time, and the hits of a late answer are taken back on
+// the same connection. After any call but a script of this package that counts, the
+// connection is closed at once.
 //
 // A dial that fails is answered from memory for the next 50 to 100 ms, so that a
-// server that is down is not dialled for each call; the error reaches the caller
-// as that of the first command. A Dialer is used by many goroutines at once.
+// server that is down is not dialled for each call; the caller gets the error with
+// the first command. A Dialer is used by many goroutines at once.
 type Dialer struct {
 	dial *redial.Dialer
 
 	mu       sync.Mutex
-	draining list.List // of *conn, the longest first
+	draining list.List // of *conn, the longest wait first
 
-	// All connections that are open. A client can lose one that it dialled for a
-	// call which had given up by then; the collector closes it some day, and
-	// Close at once.
+	// open are all connections. A client can lose a connection that was dialled for a
+	// call which had given up by then; the collector closes that connection some day,
+	// and Close at once.
 	open    map[weak.Pointer[conn]]struct{}
 	closed  bool
 	running sync.WaitGroup
@@ -68,8 +68,8 @@ func NewDialer(dial func(ctx context.Context, network, address string) (net.Conn
 	return &Dialer{dial: redial.New(dial), open: map[weak.Pointer[conn]]struct{}{}}
 }
 
-// dialWith dials as go-redis does, and gives up when its context is done also in
-// the middle of a TLS handshake.
+// dialWith returns a function that dials as go-redis does, and gives up when the
+// context is done, also in the middle of a TLS handshake.
 func dialWith(config *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
 	plain := &net.Dialer{
 		Timeout:         dialTimeout,
@@ -102,14 +102,14 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	runtime.AddCleanup(c, d.gone, pointer)
 	if sys, is := under.(syscall.Conn); is {
-		// Without it the client does not notice that an idle connection is dead.
+		// By syscall.Conn the client notices that an idle connection is dead.
 		return sysConn{c, sys}, nil
 	}
 	return c, nil
 }
 
-// Close closes all connections that are left, also those that wait for late
-// answers, and returns when no goroutine is. Close the client first.
+// Close closes all connections that are open, also those that wait for late answers,
+// and returns when all goroutines have ended. Close the client first.
 func (d *Dialer) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -124,14 +124,14 @@ func (d *Dialer) Close() error {
 	return nil
 }
 
-// gone drops a connection that is closed, or that nobody holds any more.
+// gone removes a connection that is closed, or that the collector has found.
 func (d *Dialer) gone(pointer weak.Pointer[conn]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.open, pointer)
 }
 
-// drain has the answer to c's last request heard. It tells whether it will.
+// drain starts to wait for the answer to c's last command, and tells whether it did.
 func (d *Dialer) drain(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (d *Dialer) drain(c *conn) bool {
 	}
 	e := d.draining.PushBack(c)
 	d.running.Go(func() {
-		d.hear(c)
+		d.await(c)
 		c.end()
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -153,23 +153,23 @@ func (d *Dialer) drain(c *conn) bool {
 	return true
 }
 
-// hear waits for the answer to c's last request, and takes back what it counted.
-func (d *Dialer) hear(c *conn) {
+// await waits for the answer to c's last command, and takes back the hits.
+func (d *Dialer) await(c *conn) {
 	c.Conn.SetDeadline(time.Now().Add(drainTime))
 	answers := c.answers()
-	switch said, err := readReply(answers); {
+	switch outcome, err := readReply(answers); {
 	case err != nil:
 		d.abandoned.Add(1)
 		return
-	case said == tooLate:
+	case outcome == tooLate:
 		d.refused.Add(1)
 		return
-	case said != counted && said != countedPart || !takeItBack(c.request, said):
+	case outcome == notCounted || !takeBack(c.command, outcome):
 		return
 	}
 	d.late.Add(1)
-	if _, err := c.Conn.Write(c.request); err == nil {
-		if said, err := readReply(answers); err == nil && said == counted {
+	if _, err := c.Conn.Write(c.command); err == nil {
+		if outcome, err := readReply(answers); err == nil && outcome == counted {
 			d.takenBack.Add(1)
 			return
 		}
@@ -177,7 +177,7 @@ func (d *Dialer) hear(c *conn) {
 	d.failed.Add(1)
 }
 
-// sysConn is a conn whose state the client can look at.
+// sysConn is a conn whose socket the client can look at.
 type sysConn struct {
 	*conn
 	syscall.Conn

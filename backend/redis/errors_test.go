@@ -155,8 +155,8 @@ func TestWhatNewRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "is nil")
 	good := goredis.NewClient(&goredis.Options{ContextTimeoutEnabled: true})
 	defer good.Close()
-	_, err = redis.New(good, redis.Config{Timeout: -1})
-	require.ErrorContains(t, err, "timeout -1ns")
+	_, err = redis.New(good, redis.Config{IOTimeout: -1})
+	require.ErrorContains(t, err, "Config.IOTimeout is -1ns, want zero or more")
 }
 
 func TestWhatOpenRefuses(t *testing.T) {

@@ -24,7 +24,7 @@ var (
 
 func open(t testing.TB, url string) *redis.Store {
 	t.Helper()
-	s, err := redis.Open(url, redis.Config{Timeout: patience})
+	s, err := redis.Open(url, redis.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

@@ -135,7 +135,7 @@ func TestForgetAfterAFailedForget(t *testing.T) {
 	require.Empty(t, client.Keys(ctx, "{"+forgetKey+"}*").Val())
 }
 
-// The mark is the newest label, hides the feature, stands in the key's own slot,
+// The marker is the newest label, hides the feature, stands in the key's own slot,
 // under the same prefix, and lives as long as it was asked for.
 func TestTheMark(t *testing.T) {
 	addr := servertest.Redis(t, "--cluster-enabled", "yes")

@@ -41,7 +41,7 @@ func TestPause(t *testing.T) {
 func TestPauseWithoutADialer(t *testing.T) {
 	server := servertest.StartRedis(t)
 	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
-		s, err := redis.New(raw(t, server.Addr), redis.Config{Timeout: patience})
+		s, err := redis.New(raw(t, server.Addr), redis.Config{IOTimeout: patience})
 		require.NoError(t, err)
 		return s
 	})
@@ -73,7 +73,7 @@ func TestPauseAtAnyTime(t *testing.T) {
 				o := options
 				client := goredis.NewClient(&o)
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
-				s, err := redis.New(client, redis.Config{Timeout: patience, Dialer: dialer, AnyTime: true})
+				s, err := redis.New(client, redis.Config{IOTimeout: patience, Dialer: dialer, AnyTime: true})
 				require.NoError(t, err)
 				dialers, stores = append(dialers, dialer), append(stores, s)
 				return s
@@ -235,7 +235,7 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{
 		Addr: server.Addr, Dialer: dialer.DialContext, ContextTimeoutEnabled: true, DialerRetries: 1,
 	})
-	hasty, err := redis.New(client, redis.Config{Timeout: patience, Dialer: dialer, AnyTime: true})
+	hasty, err := redis.New(client, redis.Config{IOTimeout: patience, Dialer: dialer, AnyTime: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, errors.Join(client.Close(), dialer.Close())) })
 	near := open(t, "redis://"+server.Addr)

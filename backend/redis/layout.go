@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -9,22 +8,21 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// What is stored, byte by byte: docs/storage.md.
+// docs/storage.md shows every stored byte.
 //
-// Tiers that are kept equally long are one group. Only the buckets of its
+// Tiers that are kept equally long are one group. Only the buckets of a group's
 // finest tier are stored, as running sums, so the count of any bucket or window
-// of the group is the difference of two of them. They stand in one value, the
+// of the group is the difference of two sums. The sums stand in one value, the
 // root; the buckets of a busy stretch of time move into a leaf of their own.
-// Nothing that is kept is subtracted from what is not: each difference is
-// taken within one atomic step.
+// Both sums of a difference are read in the same atomic step.
 
 const (
 	perBucket = 8          // positions: the bucket itself, and the kinds of a leaf that ends there
-	bias      = 3600 << 32 // added to a bucket's number so that it is above zero from 1700 on, even of a millisecond
+	bias      = 3600 << 32 // added to a bucket's number so that all are above zero from 1700 on, even of a millisecond
 
-	// maxLive is how many buckets there may be from the oldest that is needed to
-	// now. Positions in a root are of four bytes, and BACK of root.lua keeps room
-	// for so many before a new bucket; what is further back would be dropped.
+	// maxLive is the most buckets from the oldest that is needed to now. Positions in
+	// a root have four bytes, and a new root begins so many buckets before its first;
+	// a bucket before the beginning would be dropped.
 	maxLive = 3456000000 / perBucket
 )
 
@@ -51,9 +49,9 @@ func groupsOf(dst []group, l tiers.Ladder) []group {
 	return dst
 }
 
-// leafOf is how many buckets a leaf of the tier has: many, so that a root has
-// few, but no more than a quarter of what is kept, since it is by a leaf that what
-// is stored outlives its last hit. All of them divide bias.
+// leafOf returns the number of buckets in a leaf of the tier: many, so that a root has
+// few entries, but at most a quarter of all that are kept, since a value outlives its
+// last hit by the length of a leaf. Each number divides bias.
 func leafOf(t tiers.Tier) int {
 	for _, n := range []int{3600, 600} {
 		if int64(t.Keep/t.Width) >= 4*int64(n) {
@@ -65,37 +63,36 @@ func leafOf(t tiers.Tier) int {
 
 func (g group) leafPositions() uint64 { return uint64(g.leaf) * perBucket }
 
-// rootName is where a group of a key is stored. The braces make Redis Cluster
-// keep all that belongs to a key together; a stored key has none itself. The
-// letter changes with the format, so that what was written in another one is not
-// found: small letters had leaves that did not say their kind.
+// rootName returns the stored key of a group. The braces make Redis Cluster keep all
+// values of a key together; the key itself has no braces. The letter changes with the
+// format, so that values of another format are not found: small letters had leaves
+// without their kind in the name.
 func (g group) rootName(key string) string {
 	return "{" + key + "}" + string(rune('A'+g.number))
 }
 
-// position is how bucket number index of the finest tier is written: what stands
-// there is said by the three bits that are left.
+// position returns the position of a bucket of the finest tier. The last three bits
+// are free for the kind of an entry.
 func position(index int64) uint64 { return uint64(index+bias) * perBucket }
 
-// bucketAt is the number of the bucket at a position.
+// bucketAt returns the index of the bucket at a position, of whatever kind.
 func bucketAt(position uint64) int64 { return int64(position/perBucket) - bias }
 
-// ttl is how long what is written now must live: as long as the bucket asks
-// for, as much longer as it is before the time to live is set anew, and for those
-// who are late.
+// ttl returns the time to live of a value that is written now: that of a bucket, the
+// time until it is set anew, and the time of calls that are late.
 func (g group) ttl(bucket time.Duration) time.Duration {
 	return bucket + time.Duration(g.leaf+1)*g.width + g.late()
 }
 
-// late is how much longer than a bucket asks for it is kept, for calls whose label
-// is behind others': their clocks are, or they are under way for long. A minute is
-// the longest that a Counter waits for an answer; where buckets are fine, that would
-// be many of them.
+// late returns the time for which a bucket is kept beyond its time to live, for calls
+// with an older label than others: their clocks are behind, or they took long. A minute
+// is the longest wait of a Counter for an answer; of fine buckets, a minute would
+// be many.
 func (g group) late() time.Duration {
 	return min(max(time.Second, time.Duration(g.leaf)*g.width/4), time.Minute)
 }
 
-// fits tells with an error if a root cannot hold all that is needed at a time.
+// fits returns an error if a root cannot hold all buckets that are needed at a time.
 func (g group) fits(ttl time.Duration) error {
 	if live := int64((ttl+g.late()+g.coarsest)/g.width) + int64(g.leaf); live > maxLive {
 		return fmt.Errorf("%d buckets of %s are needed at a time, want at most %d: keep them for a shorter time", live, g.width, maxLive)
@@ -103,77 +100,12 @@ func (g group) fits(ttl time.Duration) error {
 	return nil
 }
 
-// stale is before which bucket none is needed any more at now, if each lives for
-// ttl, or at a time shortly before now. Those of a coarse bucket go together, as late as the last of them: until
-// then it is their sum.
+// stale returns the first bucket that may still be needed at now, or at a time shortly
+// before now, if each lives for ttl. The buckets in a coarse bucket are dropped
+// together, as late as the last of them, since their sum is its count.
 func (g group) stale(now int64, ttl time.Duration) int64 {
 	return tiers.Index(now-int64(ttl+g.late()), g.coarsest) * int64(g.coarsest/g.width)
 }
 
-// program is what a script is told to do, in one argument. It begins with a byte
-// that says what to do with hits, one that is 1 if whatever was dropped does not
-// matter, and until when, in microseconds of the server's clock, in seven bytes: 0 is
-// at any time.
-type program []byte
-
-const (
-	modeAt      = 0
-	dueAt       = 2
-	programHead = 9
-)
-
-// What to do with hits: take.lua and do.lua.
-const (
-	modeCount    = 0
-	modePeek     = 1
-	modeBack     = 2 // take back what the same program has added
-	modePartBack = 3 // the same, but of no soft key
-)
-
-// How an answer begins that is one string.
-const (
-	deniedByte = 0
-	takenByte  = 1
-	lateByte   = 2
-	partByte   = 3 // taken, but not from all soft keys
-)
-
-// Flags of a root for take.lua.
-const (
-	sameKey = 1 // as the root before
-	softKey = 2
-)
-
-// begin writes the head.
-func (p *program) begin(mode byte, any bool) {
-	*p = append(*p, mode)
-	p.flag(any)
-	p.uint(0, 7)
-}
-
-// by sets until when hits may be counted.
-func (p program) by(due uint64) {
-	for i := range 7 {
-		p[dueAt+i] = byte(due >> (8 * (6 - i)))
-	}
-}
-
-func (p *program) uint(n uint64, bytes int) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], n)
-	*p = append(*p, b[8-bytes:]...)
-}
-
-func (p *program) flag(b bool) {
-	if b {
-		*p = append(*p, 1)
-	} else {
-		*p = append(*p, 0)
-	}
-}
-
-func (p *program) index(i int64)      { p.uint(position(i), 6) }
-func (p *program) ms(d time.Duration) { p.uint(uint64((d+time.Millisecond-1)/time.Millisecond), 6) }
-
-// errDamaged is what is read where somebody else has written.
+// errDamaged is the error for a value of another shape than this store writes.
 var errDamaged = errors.New("what is stored for this key was not written by this store")

@@ -33,7 +33,7 @@ func TestNoHitIsSentTwiceInACluster(t *testing.T) {
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", proxy.Addr) },
 	})
 	defer client.Close()
-	s, err := redis.New(client, redis.Config{Timeout: patience})
+	s, err := redis.New(client, redis.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	c := newCounter(t, s, counter.Config{Patience: patience})
 	near := newCounter(t, open(t, "redis://"+addr), counter.Config{})

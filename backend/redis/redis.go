@@ -1,13 +1,12 @@
-// Package redis keeps counts on a Redis server, or on Sentinel or Cluster.
+// Package redis keeps counts on a Redis server, a master behind Sentinel, or a Cluster.
 //
 //	store, err := redis.Open("redis://127.0.0.1:6379/0", redis.Config{})
 //	c, err := counter.New(store, counter.Config{})
 //
 // A [Store] checks and adds in one atomic step: one EVALSHA, one round trip,
 // for a single key on any server, and for several keys where one server holds
-// them all. It was tried with Redis 7.0, on a 64-bit
-// machine. A call that counts is never sent twice,
-// whatever the client does with other commands.
+// them all. The package was tried with Redis 7.0, on a 64-bit machine. A call that
+// counts is never sent twice, whatever the client does with other commands.
 //
 // What is stored, and what a key costs: docs/storage.md. Every stored key has a
 // time to live, and all that belongs to a counted key has one hash tag. Set
@@ -15,8 +14,25 @@
 // other policy forgives hits in silence. See docs/operating.md.
 package redis
 
+// Files, in the order in which a call passes them:
+//
+//	redis.go     Config, Store, Open, New
+//	take.go      Take: the request to lua/take.lua, and its answer
+//	do.go        Do: the same for lua/do.lua
+//	forget.go    Forget and Forgotten: the same for lua/forget.lua
+//	layout.go    groups of tiers, names and positions: what the stored values mean
+//	request.go   the bytes of a request and of an answer
+//	script.go    the scripts, and the names that are expanded in them
+//	call.go      the sending of a script, by the deadline
+//	deadline.go  a deadline in the server's time
+//	root.go      a value that was read: the counts of its buckets
+//	cluster.go   hash slots
+//	dialer.go    the Dialer, which waits for late answers and takes hits back
+//	conn.go      a connection of a Dialer
+//	wire.go      requests and answers of the protocol, as a conn sees them
+//	clock.go     ServerClock, for callers that want one clock
+
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -29,34 +45,36 @@ import (
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
-// DefaultTimeout is how long a call may take that has no deadline of its own.
-const DefaultTimeout = time.Second
+// DefaultIOTimeout is the default of [Config].IOTimeout.
+const DefaultIOTimeout = time.Second
 
 // Config configures a [Store]. The zero Config is ready to use.
 type Config struct {
-	// Timeout bounds a call of the store for which a Counter sets no deadline,
-	// as one does whose own Timeout is below zero. Default: [DefaultTimeout].
-	Timeout time.Duration
+	// IOTimeout bounds a call that comes without a deadline, as the calls of a
+	// Counter do whose Patience is below zero. Default: [DefaultIOTimeout], a
+	// second; below zero is an error.
+	IOTimeout time.Duration
 
-	// AnyTime lets the server count a call whenever it gets to it. Otherwise the
-	// script that counts looks at the server's clock first, and does nothing when
-	// the call's deadline has passed: a hit whose caller was told of a failure does
-	// not stay, though its connection was lost. That is a fifth of the server's
-	// time for an admitted call. What is counted late on a connection that is still
-	// there, a [Dialer] takes back with or without it.
+	// AnyTime lets the server count a call at any time. Otherwise the script that
+	// counts reads the server's clock first, and does nothing when the call's
+	// deadline has passed: a hit whose caller was told of a failure does not stay,
+	// though its connection was lost. The reading takes a fifth of the server's time
+	// for an admitted call. Hits that are counted late on a connection that is still
+	// open are taken back by a [Dialer], with AnyTime or without.
 	AnyTime bool
 
-	// Dialer is the one that the client of [New] dials with, nil if it has another
-	// one. The Store tells its Stats. [Open] makes its own, and refuses one.
+	// Dialer is the Dialer that the client of [New] dials with; nil for a client
+	// without. [Store.Stats] includes its numbers. [Open] makes a Dialer of its own,
+	// and refuses another.
 	Dialer *Dialer
 }
 
-// Store is a [backend.Store], [backend.Atomic] and [backend.Forgetter] on Redis. It
-// is used by many goroutines at once; [Open] and [New] make one.
+// Store is a [backend.Store], [backend.Atomic] and [backend.Forgetter] on Redis. A
+// Store is used by many goroutines at once; [Open] and [New] make one.
 type Store struct {
 	server  *redisscript.Server
 	timeout time.Duration
-	owned   bool // the client and the dialer, by Close
+	owned   bool // Close closes the client and the dialer
 	dialer  *Dialer
 	anyTime bool
 	clocks  []serverTime // one, or of a Cluster one for each run of slots
@@ -70,7 +88,7 @@ var (
 
 // New makes a Store on a client. The client must have ContextTimeoutEnabled: a
 // client without ignores deadlines once it has begun to wait for an answer,
-// and is refused. Retries do no harm: what counts is never sent twice. A Ring
+// and is refused. Retries do no harm: a call that counts is never sent twice. A Ring
 // and other clients that spread keys by a rule of their own are refused too.
 //
 // A hit that the server counts in time, but whose answer comes after the call's
@@ -81,12 +99,12 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	s := &Store{server: server, timeout: cfg.Timeout, anyTime: cfg.AnyTime, dialer: cfg.Dialer}
+	s := &Store{server: server, timeout: cfg.IOTimeout, anyTime: cfg.AnyTime, dialer: cfg.Dialer}
 	if s.timeout == 0 {
-		s.timeout = DefaultTimeout
+		s.timeout = DefaultIOTimeout
 	}
 	if s.timeout < 0 {
-		return nil, fmt.Errorf("redis: timeout %s, want more than zero", cfg.Timeout)
+		return nil, fmt.Errorf("redis: Config.IOTimeout is %s, want zero or more", cfg.IOTimeout)
 	}
 	s.clocks = make([]serverTime, 1)
 	if server.Cluster() {
@@ -98,18 +116,18 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Stats is what a [Store] has counted since it was made. All but TooLate are those
-// of its [Dialer], zero if it has none.
+// Stats are the numbers of a [Store] since it was made. All but TooLate are those
+// of its [Dialer], zero without a Dialer.
 type Stats struct {
-	TooLate     int64 // calls, of which the server said that they came after their deadline and counted nothing; one of a server whose clock was stepped ahead is sent again
-	LateAnswers int64 // answers that said that hits were counted, and came after their call had returned an error
-	TakenBack   int64 // of these, hits taken back
-	NotTaken    int64 // of these, hits that could not be taken back: they stay until they age out
-	Abandoned   int64 // answers that never came, within a minute or before the connection was lost or made room for another one: their hits may stay until they age out
+	TooLate     int64 // calls that reached the server after their deadline, and counted nothing; if the server's clock was stepped ahead the call is sent again
+	LateAnswers int64 // answers that hits were counted, which came after their call had returned an error
+	TakenBack   int64 // of these, answers whose hits were taken back
+	NotTaken    int64 // of these, answers whose hits could not be taken back: they stay until they age out
+	Abandoned   int64 // answers that did not come within a minute, or before the connection was lost or closed in favour of another: their hits may stay until they age out
 	Draining    int   // connections that wait for a late answer now
 }
 
-// Stats is a snapshot; its numbers need not fit together to the last one.
+// Stats returns a snapshot; its numbers need not agree with each other.
 func (s *Store) Stats() Stats {
 	st := Stats{TooLate: s.late.Load()}
 	if d := s.dialer; d != nil {
@@ -151,8 +169,8 @@ func Open(rawURL string, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// connect makes a client that keeps deadlines and hears late answers, and tells at
-// once that it is refused: five tries to dial, which is the default, take longer
+// connect makes a client that keeps deadlines, dials with a Dialer, and returns the
+// error of the first dial that fails: five tries, which is the default, take longer
 // than most calls have.
 func connect(rawURL string) (redis.UniversalClient, *Dialer, error) {
 	// The parsers' errors repeat the URL, and with it the password.
@@ -200,27 +218,5 @@ func (s *Store) Close() error {
 	return errors.Join(s.server.Client().Close(), s.dialer.Close())
 }
 
-// String names the store, without its password.
+// String returns the store's address, without its password.
 func (s *Store) String() string { return s.server.String() }
-
-// Together tells whether one server, or of a Cluster one slot, holds all these
-// keys.
-func (s *Store) Together(demands []backend.TakeKey) bool {
-	if !s.server.Cluster() {
-		return true
-	}
-	for _, d := range demands[1:] {
-		if slot(d.Key) != slot(demands[0].Key) {
-			return false
-		}
-	}
-	return true
-}
-
-// until is the context of a call, with its deadline.
-func (s *Store) until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
-	if deadline.IsZero() {
-		return context.WithTimeout(ctx, s.timeout)
-	}
-	return context.WithDeadline(ctx, deadline)
-}

@@ -1,18 +1,15 @@
 package redis
 
-import (
-	"encoding/binary"
-	"sort"
-)
+import "sort"
 
-// root is the value of a group as it was read, with the leaves that belong to
-// it: running sums by position.
+// root is the value of a group as it was read, with its leaves: running sums by
+// position. lua/before.lua is before in Lua, where the server can do it.
 type root struct {
 	group
 	value  string
-	bytes  int    // of a sum
-	origin uint64 // what its positions count from
-	leaves map[uint64]string
+	bytes  int               // of a sum
+	origin uint64            // position that the positions in value count from
+	leaves map[uint64]string // by number
 }
 
 const (
@@ -21,7 +18,7 @@ const (
 	headBytes     = 7 // width and origin; a first sum follows
 )
 
-// kinds of entries: a bucket, or a leaf.
+// Kinds of entries: a bucket, or a leaf.
 const (
 	bucketKind = iota
 	sparseKind // slots and sums of two bytes
@@ -45,12 +42,6 @@ func parseRoot(g group, value string) (*root, error) {
 	return r, nil
 }
 
-func number(s string) uint64 {
-	var b [8]byte
-	copy(b[8-len(s):], s)
-	return binary.BigEndian.Uint64(b[:])
-}
-
 func (r *root) entries() int {
 	if r.bytes == 0 {
 		return 0
@@ -58,21 +49,21 @@ func (r *root) entries() int {
 	return (len(r.value) - headBytes - r.bytes) / (positionBytes + r.bytes)
 }
 
-// at is the position of entry i without its kind, and the kind.
+// at returns the position of entry i without its kind, and the kind.
 func (r *root) at(i int) (position uint64, kind int) {
 	from := headBytes + r.bytes + i*(positionBytes+r.bytes)
 	p := number(r.value[from : from+positionBytes])
 	return r.origin + p&^7, int(p & 7)
 }
 
-// sum is the running sum before entry i.
+// sum returns the running sum before entry i.
 func (r *root) sum(i int) uint64 {
 	from := headBytes + i*(positionBytes+r.bytes)
 	return number(r.value[from : from+r.bytes])
 }
 
-// before is how many hits were counted before bucket index. What a leaf that is
-// gone has held counts from its last bucket on.
+// before returns the number of hits that were counted before bucket index. The hits of
+// a leaf that is missing count from its last bucket on.
 func (r *root) before(index int64) (uint64, error) {
 	if r.bytes == 0 {
 		return 0, nil
@@ -92,8 +83,8 @@ func (r *root) before(index int64) (uint64, error) {
 	return sum + under, err
 }
 
-// lost tells whether the root has dropped what the buckets from index on held,
-// of which those before needed are of no use.
+// lost tells whether the root has dropped hits of the buckets from index on. Buckets
+// before needed are of no use, and do not count.
 func (r *root) lost(needed, index int64) bool {
 	if r.bytes == 0 || r.sum(0) != r.sum(1) {
 		return false
@@ -102,10 +93,11 @@ func (r *root) lost(needed, index int64) bool {
 	return edge >= position(max(needed, index))
 }
 
-// leafOf is the number of the leaf that holds a position.
+// leafOf returns the number of the leaf that holds a position.
 func (r *root) leafOf(position uint64) uint64 { return position / r.leafPositions() }
 
-// under is how many of its share of hits a leaf holds in slots below slot.
+// under returns the number of hits in the slots of a leaf below slot. The leaf has share
+// hits in all.
 func under(leaf string, kind, slot int, share uint64) (uint64, error) {
 	width := kindWidth[kind]
 	if width == 0 {

@@ -1,101 +1,112 @@
 package redis
 
 import (
-	"context"
+	"embed"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
-// run runs a script and returns its answer, by the deadline.
-func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, p program) (any, error) {
-	ctx, cancel, err := s.start(ctx, deadline)
-	if err != nil {
-		return nil, err
-	}
-	defer cancel()
-	return s.ask(ctx, sc, keys, p)
+//go:embed lua
+var luaFiles embed.FS
+
+// A function costs time even if it is not called: slowly makes those of change.lua
+// when they are needed.
+var (
+	slowly       = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
+	takeScript   = redisscript.New(expand(lua("base") + lua("holds") + slowly + lua("take")))
+	doScript     = redisscript.New(expand(lua("base") + slowly + lua("do")))
+	forgetScript = redisscript.New(expand("local spread = unpack\n" + lua("base") + lua("forget")))
+)
+
+// names are constants and expressions of the scripts, expanded where a script has
+// their name, which costs the server nothing. Their variables are those of lua/base.lua.
+var names = map[string]string{
+	"MANY":     "128",  // entries of a root with which a stretch that is under way is moved to a leaf
+	"FEW":      "12",   // buckets in a stretch with which it is moved to a leaf
+	"SPARSE":   "1200", // bytes of a sparse leaf with which it is made dense
+	"MOST":     fmt.Sprint(int64(backend.MaxCount)),
+	"BACKWARD": fmt.Sprint(int64(maxLive * perBucket)), // positions for which a new root has room before its first bucket
+	"BIAS":     fmt.Sprint(int64(bias * perBucket)),    // position of the bucket of 1970
+
+	"COUNT": fmt.Sprint(modeCount), "PEEK": fmt.Sprint(modePeek), "BACK": fmt.Sprint(modeBack),
+	"DENIED": char(deniedByte), "ADDED": char(addedByte), "LATE": char(lateByte), "PART": char(partByte),
+	"ROOT":  "'>I6I6I6I7I2I1I2'",   // of a request to take.lua
+	"GROUP": "'>I2I6I6I6I2I2I1I2'", // of a request to do.lua
+
+	// A root s: a byte for w, six for origin, the sum before the first entry, and entries.
+	"DAMAGED": "(w ~= 2 and w ~= 4 and w ~= 7 or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0)",
+	"OPEN":    "local w, origin = unpack('>I1I6', s)\nlocal f, size = FORMAT, 4 + w",
+	"FORMAT":  "(w == 2 and '>I2' or w == 4 and '>I4' or '>I7')",
+	"BASE":    "unpack(f, s, 8)",                                    // the sum before the first entry
+	"FIRST":   "(8 + w)",                                            // the byte of the first entry
+	"EDGED":   "unpack(f, s, 12 + w) == unpack(f, s, 8)",            // whether the first entry has no hits: entries were dropped
+	"LAST":    "unpack('>I4', s, #s - w - 3)",                       // the last entry
+	"TOTAL":   "unpack(f, s, #s - w + 1)",                           // its sum
+	"NEWEST":  "(s and LAST + origin or 0)",                         // its position
+	"FAR":     "(x < origin or x - origin >= 4294967296 - stretch)", // whether the root has no position for x
+
+	// Whether n more would exceed MOST, also without what is stale.
+	"FULL": "total - BASE + n > MOST and total - unpack(f, s, rank(s, '>I4', size, FIRST, stale - origin) - w) + n > MOST",
+
+	// Whether so many of the last entries are in the stretch of the last one that the
+	// stretch is worth a leaf. A long root gets rid of entries earlier.
+	"CROWDED": "#s > LIMIT * size + 7 + w and unpack('>I4', s, #s - LIMIT * size + 1) >= last - last % stretch",
+	"LIMIT":   "(#s > 4096 and 2 or FEW)",
+
+	"LEAF": "r .. ':' .. (x - x % stretch - BIAS) / stretch + kind / 10", // name of the leaf of that kind with position x
+	"WIDE": "(kind < 3 and 2 or kind == 3 and 4 or 7)",
+
+	"SEARCH": lua("search"), "BEFORE": lua("before"), "DROP": lua("drop"), "DUE": lua("due"),
 }
 
-// count runs a script that counts, and that does nothing when the deadline has
-// passed by the server's clock. Where it has passed there and not here, what was
-// thought of that clock was wrong, nothing was counted, and the call is sent once
-// more. timeOf is the server's time in an answer, and whether it was too late.
-func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, p program, timeOf func(any) (micro int64, late bool)) (any, error) {
-	ctx, cancel, err := s.start(ctx, deadline)
+// char is a string of one byte in Lua.
+func char(b byte) string { return fmt.Sprintf(`'\%d'`, b) }
+
+// lua returns a file of the folder lua.
+func lua(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	defer cancel()
-	if s.anyTime {
-		return s.ask(ctx, sc, keys, p)
-	}
-	deadline, _ = ctx.Deadline()
-	clock := s.clock(keys[0])
-	for again := false; ; again = true {
-		p.by(clock.due(deadline))
-		sent := time.Now()
-		answer, err := s.ask(ctx, sc, keys, p)
-		if err != nil {
-			return nil, err
+	return string(text)
+}
+
+// expand leaves out comments, and replaces names by their values, in values too. A
+// value that stands alone in its line is indented as its name was.
+func expand(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "--")
+		line = strings.TrimRight(line, " \n")
+		name := strings.TrimLeft(line, " ")
+		if name == "" {
+			continue
 		}
-		switch micro, late := timeOf(answer); {
-		case late:
-			s.late.Add(1)
-			clock.behind(sent, micro)
-			if again || !time.Now().Before(deadline) {
-				return nil, fmt.Errorf("%s: the call came after its deadline, and nothing was counted", s)
+		if value, is := names[name]; is {
+			for inner := range strings.Lines(expand(value)) {
+				b.WriteString(line[:len(line)-len(name)] + inner)
 			}
 			continue
-		case micro > 0:
-			clock.heard(sent, micro)
 		}
-		return answer, nil
+		for expanded := replacer().Replace(line); expanded != line; expanded = replacer().Replace(line) {
+			line = expanded
+		}
+		b.WriteString(line + "\n")
 	}
+	return b.String()
 }
 
-// start begins a call that has not ended yet.
-func (s *Store) start(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+// replacer replaces names once. Of two that begin alike the longer one comes first.
+var replacer = sync.OnceValue(func() *strings.Replacer {
+	var pairs []string
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) {
+		pairs = append(pairs, name, names[name])
 	}
-	if !deadline.IsZero() && !time.Now().Before(deadline) {
-		return nil, nil, fmt.Errorf("%s: the deadline had passed before the call", s)
-	}
-	ctx, cancel := s.until(ctx, deadline)
-	return ctx, cancel, nil
-}
-
-func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, p program) (any, error) {
-	reply, _, err := s.server.Run(ctx, sc, keys, []byte(p))
-	switch {
-	case err == nil:
-		return reply, nil
-	case strings.Contains(err.Error(), "ABACUS full"):
-		return nil, fmt.Errorf("%s: %w", s, backend.ErrMaxCount)
-	case strings.Contains(err.Error(), "ABACUS stale"):
-		return nil, fmt.Errorf("%s: %w", s, backend.ErrStaleLabel)
-	}
-	return nil, s.server.Failed(ctx, err)
-}
-
-// clock is the clock of the server that holds a key. Adjacent slots of a Cluster
-// are mostly on one server: where they are not, what is thought of one clock is
-// mended by the next answer of the other.
-func (s *Store) clock(key string) *serverTime {
-	if len(s.clocks) == 1 {
-		return &s.clocks[0]
-	}
-	return &s.clocks[slot(key[1:strings.IndexByte(key, '}')])*len(s.clocks)/slots]
-}
-
-// odd is an answer that a script of this store does not give.
-func (s *Store) odd(what any) error {
-	return fmt.Errorf("%s: an unexpected answer of type %T", s, what)
-}
-
-// foreign is the error of what this store did not write.
-func (s *Store) foreign() error { return s.server.Failed(context.Background(), redisscript.ErrForeign) }
+	return strings.NewReplacer(pairs...)
+})

@@ -8,74 +8,96 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
+// maxWindows of a key take a server some ten milliseconds, in which no other client
+// gets an answer.
+const maxWindows = 1000
+
+// takePart is one root of a step: a group of tiers of a key, with the windows whose
+// finest tier is that of the group.
+type takePart struct {
+	group
+	key *backend.TakeKey
+}
+
 // Take does one atomic step, by one EVALSHA.
-func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
-	now := t.Now.UnixNano()
-	keys := make([]string, 0, 2*len(t.Keys))
-	p := make(program, 0, programHead+len(t.Keys)*(2*30+4*13))
-	mode := byte(modeCount)
-	if t.Peek {
-		mode = modePeek
-	}
-	p.begin(mode, t.AnyLabel)
-	for i := range t.Keys {
-		k := &t.Keys[i]
-		key := string(k.Key)
-		var buffer [tiers.MaxTiers]group
-		for _, g := range groupsOf(buffer[:0], k.Ladder) {
-			ttl := k.TTLs[g.last]
-			if err := g.fits(ttl); err != nil {
-				return fmt.Errorf("%s: %w", s, err)
-			}
-			keys = append(keys, g.rootName(key))
-			p.index(tiers.Index(now, g.width))
-			p.index(g.stale(now, ttl))
-			p.ms(g.ttl(ttl))
-			p.uint(uint64(k.N), 7)
-			p.uint(uint64(g.leaf*perBucket), 2)
-			flags := 0
-			if k.Soft {
-				flags |= softKey
-			}
-			if g.number > 0 {
-				flags |= sameKey
-			}
-			p.uint(uint64(flags), 1)
-			count := len(p)
-			windows := 0
-			p.uint(0, 2)
-			for j := range k.Windows {
-				if w := &k.Windows[j]; w.Finest == g.first {
-					p.index(tiers.Index(now-int64(w.Reach), g.width))
-					p.uint(uint64(w.Max), 7)
-					windows++
-				}
-			}
-			if windows > maxWindows {
-				return fmt.Errorf("%s: %d limits of one key, want at most %d", s, windows, maxWindows)
-			}
-			p[count], p[count+1] = byte(windows>>8), byte(windows)
+func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
+	var buffer [4]takePart
+	parts := buffer[:0]
+	for i := range req.Keys {
+		var groups [tiers.MaxTiers]group
+		for _, g := range groupsOf(groups[:0], req.Keys[i].Ladder) {
+			parts = append(parts, takePart{g, &req.Keys[i]})
 		}
 	}
+	keys := make([]string, len(parts))
+	r, err := encodeTake(req, parts, keys)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
 	var got any
-	var err error
-	if t.Peek {
-		got, err = s.run(ctx, t.Deadline, takeScript, keys, p)
+	if req.Peek {
+		got, err = s.run(ctx, req.Deadline, takeScript, keys, r)
 	} else {
-		got, err = s.count(ctx, t.Deadline, takeScript, keys, p, timeOfTake)
+		got, err = s.count(ctx, req.Deadline, takeScript, keys, r, timeOfTake)
 	}
 	if err != nil {
 		return err
 	}
 	reply, is := got.(string)
 	if !is {
-		return s.odd(got)
+		return s.unexpected(got)
 	}
-	return s.fill(t, reply)
+	return s.decodeTake(req, parts, reply)
 }
 
-// timeOfTake is the server's time in an answer, which has none if nothing was to
-// be counted, and whether that was too late.
+// encodeTake returns the request, and fills in the stored keys of parts.
+func encodeTake(req *backend.TakeRequest, parts []takePart, keys []string) (request, error) {
+	now := req.Now.UnixNano()
+	r := make(request, 0, requestHead+len(parts)*30+len(req.Keys)*4*13)
+	mode := byte(modeCount)
+	if req.Peek {
+		mode = modePeek
+	}
+	r.begin(mode, req.AnyLabel)
+	for i := range parts {
+		p := &parts[i]
+		ttl := p.key.TTLs[p.last]
+		if err := p.fits(ttl); err != nil {
+			return nil, err
+		}
+		var flags uint64
+		if p.number > 0 {
+			flags |= sameKey
+		}
+		if p.key.Soft {
+			flags |= softKey
+		}
+		keys[i] = p.rootName(string(p.key.Key))
+		r.index(tiers.Index(now, p.width))
+		r.index(p.stale(now, ttl))
+		r.ms(p.ttl(ttl))
+		r.uint(uint64(p.key.N), 7)
+		r.uint(p.leafPositions(), 2)
+		r.uint(flags, 1)
+		count, windows := len(r), 0
+		r.uint(0, 2)
+		for j := range p.key.Windows {
+			if w := &p.key.Windows[j]; w.Finest == p.first {
+				r.index(tiers.Index(now-int64(w.Reach), p.width))
+				r.uint(uint64(w.Max), 7)
+				windows++
+			}
+		}
+		if windows > maxWindows {
+			return nil, fmt.Errorf("%d limits of one key, want at most %d", windows, maxWindows)
+		}
+		r[count], r[count+1] = byte(windows>>8), byte(windows)
+	}
+	return r, nil
+}
+
+// timeOfTake returns the server's time in an answer, 0 if nothing was to be counted,
+// and whether the call came too late.
 func timeOfTake(answer any) (micro int64, late bool) {
 	reply, _ := answer.(string)
 	if len(reply) < 1+timeBytes || reply[0] == deniedByte {
@@ -84,95 +106,60 @@ func timeOfTake(answer any) (micro int64, late bool) {
 	return int64(number(reply[len(reply)-timeBytes:])), reply[0] == lateByte
 }
 
-// fill writes what the script has answered into t.
-func (s *Store) fill(t *backend.TakeRequest, reply string) error {
+// decodeTake fills req in from the answer of the script.
+func (s *Store) decodeTake(req *backend.TakeRequest, parts []takePart, reply string) error {
 	rest := answer{left: reply}
 	first := rest.next(1)
-	allowed := first == takenByte || first == partByte
-	each(t, func(_ *backend.TakeKey, _ group, w *backend.Window) {
-		w.Count = int64(rest.next(sumBytes))
-	})
-	for i := range t.Keys {
-		t.Keys[i].Fits = true
-	}
-	each(t, func(k *backend.TakeKey, g group, w *backend.Window) {
-		w.FreedBy = tiers.Bucket{}
-		if w.Count > w.Max-k.N {
-			k.Fits = false
-			w.FreedBy = g.bucket(rest.next(wholeBytes))
-		}
-	})
-	for i := range t.Keys {
-		k := &t.Keys[i]
-		added := allowed && !t.Peek && k.Fits && k.N > 0
-		var buffer [tiers.MaxTiers]group
-		for _, g := range groupsOf(buffer[:0], k.Ladder) {
-			newest := g.bucket(rest.next(wholeBytes))
-			for j := range k.Windows {
-				if w := &k.Windows[j]; w.Finest == g.first {
-					w.Newest = tiers.Bucket{}
-					if w.Count > 0 || added {
-						w.Newest = newest
-					}
-				}
+	allowed := first == addedByte || first == partByte
+	for i := range parts {
+		p := &parts[i]
+		p.key.Fits = true
+		for j := range p.key.Windows {
+			if w := &p.key.Windows[j]; w.Finest == p.first {
+				w.Count = int64(rest.next(sumBytes))
 			}
 		}
 	}
-	if allowed && !t.Peek {
+	for i := range parts {
+		p := &parts[i]
+		for j := range p.key.Windows {
+			w := &p.key.Windows[j]
+			if w.Finest != p.first {
+				continue
+			}
+			w.FreedBy = tiers.Bucket{}
+			if w.Count > w.Max-p.key.N {
+				p.key.Fits = false
+				w.FreedBy = p.bucket(rest.next(wholeBytes))
+			}
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		added := allowed && !req.Peek && p.key.Fits && p.key.N > 0
+		newest := p.bucket(rest.next(wholeBytes))
+		for j := range p.key.Windows {
+			w := &p.key.Windows[j]
+			if w.Finest != p.first {
+				continue
+			}
+			w.Newest = tiers.Bucket{}
+			if w.Count > 0 || added {
+				w.Newest = newest
+			}
+		}
+	}
+	if allowed && !req.Peek {
 		rest.next(timeBytes)
 	}
 	if rest.short || len(rest.left) > 0 {
 		return fmt.Errorf("%s: an unexpected answer of %d bytes", s, len(reply))
 	}
-	t.Allowed = allowed
+	req.Allowed = allowed
 	return nil
 }
 
-// each calls f for every window, in the order in which the script hears of them.
-func each(t *backend.TakeRequest, f func(*backend.TakeKey, group, *backend.Window)) {
-	for i := range t.Keys {
-		k := &t.Keys[i]
-		var buffer [tiers.MaxTiers]group
-		for _, g := range groupsOf(buffer[:0], k.Ladder) {
-			for j := range k.Windows {
-				if w := &k.Windows[j]; w.Finest == g.first {
-					f(k, g, w)
-				}
-			}
-		}
-	}
-}
-
-// answer is an answer of the script, read from its beginning.
-type answer struct {
-	left  string
-	short bool // more was read than there is
-}
-
-// next is the number in the next bytes; 0 where there are no more.
-func (a *answer) next(bytes int) uint64 {
-	if len(a.left) < bytes {
-		a.left, a.short = "", true
-		return 0
-	}
-	n := number(a.left[:bytes])
-	a.left = a.left[bytes:]
-	return n
-}
-
-// maxWindows of a key take a server some ten milliseconds, in which it answers
-// nobody else.
-const maxWindows = 1000
-
-// How a script answers: a sum, a position from the epoch on, and its time in
-// microseconds.
-const (
-	sumBytes   = 7
-	wholeBytes = 6
-	timeBytes  = 7
-)
-
-// bucket is the one at the position that a script has answered; 0 is none.
+// bucket is the bucket at a position of an answer; the zero Bucket at 0.
 func (g group) bucket(position uint64) tiers.Bucket {
 	if position == 0 {
 		return tiers.Bucket{}

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// How a client sends a script, in the Redis serialization protocol: an array of
-// bulk strings, "*5\r\n$7\r\nevalsha\r\n$40\r\n...". The last one is the program,
-// and byte modeAt of it says what to do.
+// A client sends a script in the Redis serialization protocol, as an array of bulk
+// strings, "*5\r\n$7\r\nevalsha\r\n$40\r\n...". The last of them is the request.
 
+// countingScripts are the bytes after the length of the array.
 var countingScripts = [][]byte{
 	byName(takeScript.Name()), byName(doScript.Name()), byText(takeScript.Text()), byText(doScript.Text()),
 }
@@ -21,8 +21,7 @@ func byText(text string) []byte {
 	return []byte("$4\r\neval\r\n$" + strconv.Itoa(len(text)) + "\r\n" + text + "\r\n")
 }
 
-// counts tells whether b begins with one of the scripts that count, also if b is
-// only a part of the request.
+// counts tells whether b is the beginning of a command that runs a script that counts.
 func counts(b []byte) bool {
 	if len(b) < 5 || b[0] != '*' {
 		return false
@@ -39,86 +38,87 @@ func counts(b []byte) bool {
 	return false
 }
 
-// bulks calls f with each of the bulk strings of a request, and tells whether it
-// is one whole request and nothing else.
-func bulks(request []byte, f func([]byte)) bool {
+// bulks calls f with each of the bulk strings of a command, and tells whether the bytes
+// are one whole command and nothing else.
+func bulks(command []byte, f func([]byte)) bool {
 	line := func(first byte) (int, bool) {
-		i := bytes.Index(request, []byte("\r\n"))
-		if i < 1 || request[0] != first {
+		i := bytes.Index(command, []byte("\r\n"))
+		if i < 1 || command[0] != first {
 			return 0, false
 		}
-		n, err := strconv.Atoi(string(request[1:i]))
-		request = request[i+2:]
+		n, err := strconv.Atoi(string(command[1:i]))
+		command = command[i+2:]
 		return n, err == nil && n >= 0
 	}
 	n, ok := line('*')
 	for ; ok && n > 0; n-- {
 		var size int
-		if size, ok = line('$'); !ok || len(request) < size+2 {
+		if size, ok = line('$'); !ok || len(command) < size+2 {
 			return false
 		}
-		f(request[:size])
-		request = request[size+2:]
+		f(command[:size])
+		command = command[size+2:]
 	}
-	return ok && len(request) == 0
+	return ok && len(command) == 0
 }
 
-// whole tells whether nothing of the request is missing.
-func whole(request []byte) bool { return bulks(request, func([]byte) {}) }
+// whole tells whether a command is complete.
+func whole(command []byte) bool { return bulks(command, func([]byte) {}) }
 
-// takeItBack makes of a request that counts the one that takes the same hits
-// back, and tells whether it was one. Where the answer was that not all soft keys
-// had room, none of them is taken back: the answer does not tell which had. They
-// deny nobody, and count too much rather than too little.
-func takeItBack(request []byte, of said) bool {
-	var p program
-	if !bulks(request, func(b []byte) { p = b }) || len(p) < programHead || p[modeAt] != modeCount {
+// takeBack turns a command that counts into the command that takes the same hits
+// back, and tells whether it was a command that counts. The answer of a step does not
+// tell which of its soft keys had no room: where not all had, no soft key is taken
+// back. Soft keys deny nobody, and count too much rather than too little.
+func takeBack(command []byte, of outcome) bool {
+	var r request
+	if !bulks(command, func(b []byte) { r = b }) || len(r) < requestHead || r[modeAt] != modeCount {
 		return false
 	}
-	p[modeAt] = modeBack
+	r[modeAt] = modeBack
 	if of == countedPart {
-		p[modeAt] = modePartBack
+		r[modeAt] = modePartBack
 	}
-	p.by(0)
+	r.setDeadline(0)
 	return true
 }
 
-// said is what a script has answered.
-type said int
+// outcome is what an answer says of hits.
+type outcome int
 
 const (
-	nothing     said = iota // that counts: a denial, an error
-	counted                 // hits were counted, or taken back
-	countedPart             // hits were counted, but not of all soft keys
-	tooLate                 // to count them
+	notCounted  outcome = iota // a denial, an error
+	counted                    // added, or taken back
+	countedPart                // added, but not to all soft keys
+	tooLate                    // not added, since the deadline had passed
 )
 
 const maxReply = 64 << 20
 
-// readReply reads one answer, and what stands before it that is none.
-func readReply(r *bufio.Reader) (said, error) {
+// readReply reads up to the end of the next answer. Notices that the server sends
+// unasked are passed over.
+func readReply(r *bufio.Reader) (outcome, error) {
 	for {
 		kind, first, err := readValue(r, 0)
 		switch {
 		case err != nil:
-			return nothing, err
-		case kind == '>': // a notice, not an answer
-		case kind == '*' || kind == '$' && first == takenByte:
+			return notCounted, err
+		case kind == '>':
+		case kind == '*' || kind == '$' && first == addedByte:
 			return counted, nil
 		case kind == '$' && first == partByte:
 			return countedPart, nil
 		case kind == '$' && first == lateByte:
 			return tooLate, nil
 		default:
-			return nothing, nil
+			return notCounted, nil
 		}
 	}
 }
 
 var errProtocol = errors.New("not an answer of a Redis server")
 
-// readValue reads a value of either version of the protocol. first is the first
-// byte of a string.
+// readValue reads a value of version 2 or 3 of the protocol. first is the first byte
+// of a string.
 func readValue(r *bufio.Reader, depth int) (kind, first byte, err error) {
 	line, err := r.ReadSlice('\n')
 	if err != nil {
@@ -160,7 +160,7 @@ func readValue(r *bufio.Reader, depth int) (kind, first byte, err error) {
 			return 0, 0, err
 		}
 	}
-	if kind == '|' { // attributes stand before what they are about
+	if kind == '|' { // attributes stand before the value that they belong to
 		return readValue(r, depth)
 	}
 	return kind, first, nil

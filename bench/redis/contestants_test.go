@@ -82,7 +82,7 @@ var kinds = []struct {
 }
 
 func newAbacus(t *testing.T, set setting) *contestant {
-	store, err := abacusredis.New(set.client, abacusredis.Config{Timeout: 10 * time.Second})
+	store, err := abacusredis.New(set.client, abacusredis.Config{IOTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	c, err := counter.New(store, counter.Config{
 		Ladder: tiers.For(set.limits.Windows()...), Prefix: set.prefix, Patience: set.timeout, Now: set.now,

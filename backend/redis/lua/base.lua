@@ -1,5 +1,5 @@
 -- The beginning of every script. docs/storage.md and layout.go have the format of a
--- root and its leaves; names.go has the words in capitals, which are expanded when the
+-- root and its leaves; script.go has the words in capitals, which are expanded when the
 -- script is built, and the files that stand for their name: search, before, drop, due.
 --
 -- Variables have the same meaning in all files:

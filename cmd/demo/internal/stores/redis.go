@@ -26,7 +26,7 @@ type Redis struct {
 
 func (o *Opened) openRedis(timeout time.Duration) error {
 	logging.Disable() // what is wrong is told once, by us
-	store, err := redis.Open(o.Name.url, redis.Config{Timeout: timeout})
+	store, err := redis.Open(o.Name.url, redis.Config{IOTimeout: timeout})
 	if err != nil {
 		return err
 	}

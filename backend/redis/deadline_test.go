@@ -56,15 +56,15 @@ func TestAServerWhoseClockIsOff(t *testing.T) {
 
 // The bound is the least of the last ten to twenty seconds.
 func TestServerTime(t *testing.T) {
-	s := serverTime{until: timeKept.Microseconds()} // as if begun with the process
-	s.behind(epoch.Add(time.Second), 10_000_000)    // ahead by 9 s
-	require.EqualValues(t, 12_000_000, s.due(epoch.Add(3*time.Second)))
-	s.heard(epoch.Add(4*time.Second), 12_900_000)
-	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
-	s.heard(epoch.Add(5*time.Second), 14_100_000) // was under way for longer
-	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
-	s.heard(epoch.Add(16*time.Second), 25_200_000) // another period
-	require.EqualValues(t, 11_900_000, s.due(epoch.Add(3*time.Second)))
-	s.heard(epoch.Add(30*time.Second), 39_300_000) // and another: the first is no more
-	require.EqualValues(t, 12_200_000, s.due(epoch.Add(3*time.Second)))
+	s := serverTime{ends: boundKept.Microseconds()} // as if begun with the process
+	s.correct(epoch.Add(time.Second), 10_000_000)   // ahead by 9 s
+	require.EqualValues(t, 12_000_000, s.at(epoch.Add(3*time.Second)))
+	s.learn(epoch.Add(4*time.Second), 12_900_000)
+	require.EqualValues(t, 11_900_000, s.at(epoch.Add(3*time.Second)))
+	s.learn(epoch.Add(5*time.Second), 14_100_000) // was under way for longer
+	require.EqualValues(t, 11_900_000, s.at(epoch.Add(3*time.Second)))
+	s.learn(epoch.Add(16*time.Second), 25_200_000) // another period
+	require.EqualValues(t, 11_900_000, s.at(epoch.Add(3*time.Second)))
+	s.learn(epoch.Add(30*time.Second), 39_300_000) // and another: the first is no more
+	require.EqualValues(t, 12_200_000, s.at(epoch.Add(3*time.Second)))
 }

@@ -1,0 +1,97 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/redisscript"
+)
+
+// run sends a script and returns its answer, by the deadline.
+func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request) (any, error) {
+	ctx, cancel, err := s.start(ctx, deadline)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	return s.ask(ctx, sc, keys, r)
+}
+
+// count sends a script that counts, and that does nothing when the deadline has
+// passed by the server's clock. Where the deadline has passed there and not here, the
+// bound on the server's clock was wrong, nothing was counted, and the call is sent once
+// more. timeOf returns the server's time in an answer, and whether the call came too
+// late.
+func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
+	ctx, cancel, err := s.start(ctx, deadline)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	if s.anyTime {
+		return s.ask(ctx, sc, keys, r)
+	}
+	deadline, _ = ctx.Deadline()
+	clock := s.clock(keys[0])
+	for again := false; ; again = true {
+		r.setDeadline(clock.at(deadline))
+		sent := time.Now()
+		answer, err := s.ask(ctx, sc, keys, r)
+		if err != nil {
+			return nil, err
+		}
+		switch micro, late := timeOf(answer); {
+		case late:
+			s.late.Add(1)
+			clock.correct(sent, micro)
+			if again || !time.Now().Before(deadline) {
+				return nil, fmt.Errorf("%s: the call came after its deadline, and nothing was counted", s)
+			}
+			continue
+		case micro > 0:
+			clock.learn(sent, micro)
+		}
+		return answer, nil
+	}
+}
+
+// start returns the context of a call with its deadline, and an error for a call that
+// has ended already.
+func (s *Store) start(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if deadline.IsZero() {
+		deadline = time.Now().Add(s.timeout)
+	} else if !time.Now().Before(deadline) {
+		return nil, nil, fmt.Errorf("%s: the deadline had passed before the call", s)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	return ctx, cancel, nil
+}
+
+func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, r request) (any, error) {
+	reply, _, err := s.server.Run(ctx, sc, keys, []byte(r))
+	switch {
+	case err == nil:
+		return reply, nil
+	case strings.Contains(err.Error(), "ABACUS full"):
+		return nil, fmt.Errorf("%s: %w", s, backend.ErrMaxCount)
+	case strings.Contains(err.Error(), "ABACUS stale"):
+		return nil, fmt.Errorf("%s: %w", s, backend.ErrStaleLabel)
+	}
+	return nil, s.server.Failed(ctx, err)
+}
+
+// clock returns the clock of the server that holds a key. Adjacent slots of a Cluster
+// are mostly on one server: where they are not, a bound that was learnt from one
+// server's clock is corrected by the next answer of the other.
+func (s *Store) clock(key string) *serverTime {
+	if len(s.clocks) == 1 {
+		return &s.clocks[0]
+	}
+	return &s.clocks[slot(key[1:strings.IndexByte(key, '}')])*len(s.clocks)/slots]
+}

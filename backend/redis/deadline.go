@@ -1,0 +1,64 @@
+package redis
+
+import (
+	"sync"
+	"time"
+)
+
+// epoch is the zero of this process's monotonic clock.
+var epoch = time.Now()
+
+// monotonic returns microseconds since epoch, independent of steps of the wall clock.
+func monotonic(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
+
+// boundKept is the time for which a bound on a server's clock is kept: a bad quartz
+// drifts by a millisecond in that time.
+const boundKept = 10 * time.Second
+
+// serverTime translates deadlines into the time of a server's own clock. A serverTime
+// bounds from above how far that clock is ahead of this process's monotonic one, so
+// that no call is too late for the server that is not too late here: the server read
+// the time in its answer after the call was sent, so that time, less the time of the
+// sending, is such a bound. The least of the bounds of the last ten to twenty seconds
+// counts. A serverTime is used by many goroutines at once.
+type serverTime struct {
+	mu         sync.Mutex
+	least, old int64 // bounds of this period and of the one before, in microseconds
+	ends       int64 // of this period, by monotonic
+}
+
+// begin supposes that the wall clocks of the server and of this process agree.
+func (s *serverTime) begin() {
+	s.least = epoch.UnixMicro()
+	s.old = s.least
+	s.ends = monotonic(time.Now()) + boundKept.Microseconds()
+}
+
+// at returns the server's time at a deadline, in microseconds.
+func (s *serverTime) at(deadline time.Time) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return uint64(max(1, monotonic(deadline)+min(s.least, s.old)))
+}
+
+// learn takes a bound from the server's time in the answer to a call.
+func (s *serverTime) learn(sent time.Time, micro int64) {
+	at := monotonic(sent)
+	bound := micro - at
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at > s.ends {
+		s.old, s.least = s.least, bound
+		s.ends = at + boundKept.Microseconds()
+	}
+	s.least = min(s.least, bound)
+}
+
+// correct replaces all bounds by that of an answer by which a deadline had passed for
+// the server and not here.
+func (s *serverTime) correct(sent time.Time, micro int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.least = micro - monotonic(sent)
+	s.old = s.least
+}
