@@ -20,10 +20,9 @@ func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Scri
 	return s.ask(ctx, sc, keys, r)
 }
 
-// count sends a script that counts, and that does nothing when the deadline has
-// passed by the server's clock. Where the deadline has passed there and not here, the
-// bound on the server's clock was wrong, nothing was counted, and the call is sent once
-// more. timeOf returns the server's time in an answer, and whether the call came too
+// count sends a script that counts, unless the deadline has passed by the server's
+// clock. If it has passed there and not here, the bound on the server's clock was
+// wrong, nothing was counted, and the call is sent once more. timeOf returns the server's time in an answer, and whether the call came too
 // late.
 func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
 	ctx, cancel, err := s.start(ctx, deadline)
@@ -87,8 +86,8 @@ func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, r
 }
 
 // clock returns the clock of the server that holds a key. Adjacent slots of a Cluster
-// are mostly on one server: where they are not, a bound that was learnt from one
-// server's clock is corrected by the next answer of the other.
+// are mostly on one server: where they are not, a bound that was learnt from the
+// clock of the first server is corrected by the next answer of the second.
 func (s *Store) clock(key string) *serverTime {
 	if len(s.clocks) == 1 {
 		return &s.clocks[0]

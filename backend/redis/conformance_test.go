@@ -28,7 +28,7 @@ func TestProcesses(t *testing.T) {
 		})
 }
 
-// clusterURL is that of a Cluster of its own.
+// clusterURL returns the URL of a new Cluster.
 func clusterURL(t *testing.T) (string, *servertest.ClusterSetup) {
 	cluster := servertest.Cluster(t)
 	return "redis://" + cluster.Addrs[0] + "?protocol=2&addr=" + strings.Join(cluster.Addrs[1:], "&addr="), cluster

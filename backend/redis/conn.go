@@ -23,7 +23,7 @@ type conn struct {
 	dialer *Dialer
 	state  atomic.Int32
 
-	command []byte // the last one, if it counts; empty otherwise
+	command []byte // the last command, if it counts; empty otherwise
 	partial bool   // more of the command is to come
 	answer  []byte // read since the command
 }
@@ -66,8 +66,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// forget forgets the command. It writes no field that a subscription might race for:
-// those of a connection without a command stay as they are.
+// forget forgets the command. The fields of a connection without a command stay
+// unwritten, since the reader of a subscription runs beside its writer.
 func (c *conn) forget() {
 	if len(c.command) > 0 {
 		c.command = c.command[:0]
@@ -117,15 +117,15 @@ func (c *conn) answered() bool {
 	return err == nil
 }
 
-// answers reads the answer from its beginning: the bytes that the client has read, and
-// the bytes that are still to come.
+// answers reads the answer from its beginning: the bytes read by the client, and the
+// bytes still to come.
 func (c *conn) answers() *bufio.Reader {
 	return bufio.NewReader(io.MultiReader(bytes.NewReader(c.answer), c.Conn))
 }
 
-// dialError is the error of a dial, and matches the same errors, but is not of the
-// type of a dial's error: for that type the client would try to greet a server that
-// is not there four times, with pauses. The client asks for the text several times.
+// dialError is the error of a dial, and matches the same errors, but has another type:
+// after a dial's own error the client would try four times to greet the absent server,
+// with pauses. The client asks for the text several times.
 type dialError struct {
 	err  error
 	text string
@@ -134,7 +134,7 @@ type dialError struct {
 func (e dialError) Error() string        { return e.text }
 func (e dialError) Is(target error) bool { return errors.Is(e.err, target) }
 
-// failedConn is a connection that could not be made.
+// failedConn stands for a connection after a failed dial.
 type failedConn struct {
 	err              error
 	network, address string

@@ -16,11 +16,11 @@ func monotonic(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
 const boundKept = 10 * time.Second
 
 // serverTime translates deadlines into the time of a server's own clock. A serverTime
-// bounds from above how far that clock is ahead of this process's monotonic one, so
-// that no call is too late for the server that is not too late here: the server read
-// the time in its answer after the call was sent, so that time, less the time of the
-// sending, is such a bound. The least of the bounds of the last ten to twenty seconds
-// counts. A serverTime is used by many goroutines at once.
+// bounds from above how far the server's clock is ahead of this process's monotonic
+// clock, so that a call in time here is in time there: the server reads the time in its
+// answer after the call was sent, so the difference of these two times is such a bound.
+// The least of the bounds of the last ten to twenty seconds counts. A serverTime is
+// used by many goroutines at once.
 type serverTime struct {
 	mu         sync.Mutex
 	least, old int64 // bounds of this period and of the one before, in microseconds
@@ -54,8 +54,8 @@ func (s *serverTime) learn(sent time.Time, micro int64) {
 	s.least = min(s.least, bound)
 }
 
-// correct replaces all bounds by that of an answer by which a deadline had passed for
-// the server and not here.
+// correct replaces all bounds by that of an answer: by that answer a deadline had passed
+// for the server and not here.
 func (s *serverTime) correct(sent time.Time, micro int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 const (
 	// maxDraining bounds the connections on which a Dialer waits for late answers.
-	// One more closes the one that has waited longest.
+	// Beyond, the connection with the longest wait is closed.
 	maxDraining = 512
 
 	// drainTime bounds the wait for a late answer.
@@ -26,7 +26,7 @@ const (
 	dialTimeout = 5 * time.Second
 )
 
-// A Dialer makes the connections of a client, and waits for answers that come late.
+// A Dialer makes the connections of a client, and waits for late answers.
 // [Open] uses a Dialer; a client that is given to [New] needs DialContext as the Dialer
 // of its options:
 //
@@ -34,14 +34,14 @@ const (
 //	client := goredis.NewClient(&goredis.Options{Addr: addr, Dialer: dialer.DialContext, ContextTimeoutEnabled: true, DialerRetries: 1})
 //	store, err := redis.New(client, redis.Config{Dialer: dialer})
 //
-// A client closes the connection of a call that has reached its deadline. The
+// A client closes the connection of a call at its deadline. The
 // Dialer's connections then go on reading, without the client, for a minute at
 // most and 512 of them at a time, and the hits of a late answer are taken back on
 // the same connection. After any call but a script of this package that counts, the
 // connection is closed at once.
 //
-// A dial that fails is answered from memory for the next 50 to 100 ms, so that a
-// server that is down is not dialled for each call; the caller gets the error with
+// A failed dial is answered from memory for the next 50 to 100 ms, so that not each
+// call dials a server that is down; the caller gets the error with
 // the first command. A Dialer is used by many goroutines at once.
 type Dialer struct {
 	dial *redial.Dialer
@@ -49,9 +49,8 @@ type Dialer struct {
 	mu       sync.Mutex
 	draining list.List // of *conn, the longest wait first
 
-	// open are all connections. A client can lose a connection that was dialled for a
-	// call which had given up by then; the collector closes that connection some day,
-	// and Close at once.
+	// open are all connections. A client can lose a connection if the call that dials
+	// gives up meanwhile; the collector closes the connection some day, Close at once.
 	open    map[weak.Pointer[conn]]struct{}
 	closed  bool
 	running sync.WaitGroup
@@ -81,10 +80,10 @@ func dialWith(config *tls.Config) func(ctx context.Context, network, address str
 	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
 }
 
-// DialContext is for the Dialer in the options of a client of go-redis. A dial
-// that fails is no error of DialContext, but of the first use of the connection:
-// a client that has seen as many dials fail as its pool is large does not dial
-// for a second, whatever the server does meanwhile.
+// DialContext is for the Dialer in the options of a client of go-redis. The error of
+// a dial is returned by the first use of the connection, not by DialContext: after as
+// many errors of DialContext as its pool is large, a client does not dial for a second,
+// whatever the server does meanwhile.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	under, err := d.dial.DialContext(ctx, network, address)
 	if err != nil {
@@ -102,14 +101,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	runtime.AddCleanup(c, d.gone, pointer)
 	if sys, is := under.(syscall.Conn); is {
-		// By syscall.Conn the client notices that an idle connection is dead.
+		// By syscall.Conn the client notices dead idle connections.
 		return sysConn{c, sys}, nil
 	}
 	return c, nil
 }
 
-// Close closes all connections that are open, also those that wait for late answers,
-// and returns when all goroutines have ended. Close the client first.
+// Close closes all open connections, also those in wait for a late answer, and returns when all goroutines have ended. Close the client first.
 func (d *Dialer) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -124,14 +122,15 @@ func (d *Dialer) Close() error {
 	return nil
 }
 
-// gone removes a connection that is closed, or that the collector has found.
+// gone removes a connection that is closed, or no longer used.
 func (d *Dialer) gone(pointer weak.Pointer[conn]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.open, pointer)
 }
 
-// drain starts to wait for the answer to c's last command, and tells whether it did.
+// drain starts to wait for the answer to c's last command, and returns false if the
+// Dialer is closed.
 func (d *Dialer) drain(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +147,7 @@ func (d *Dialer) drain(c *conn) bool {
 		c.end()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.draining.Remove(e) // does nothing if it was removed
+		d.draining.Remove(e) // does nothing for an element that was removed
 	})
 	return true
 }

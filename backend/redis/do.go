@@ -10,31 +10,31 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// maxChanges is the most buckets of the finest tiers that one script changes: a change
-// that comes late may take the server some milliseconds, in which no other client gets
-// an answer.
+// maxChanges is the most buckets of the finest tiers that a script changes: a late
+// change may take the server some milliseconds, in which no other client gets an
+// answer.
 const maxChanges = 8
 
 // maxListed is the longest list in a request, whose length has two bytes there.
 const maxListed = 1<<16 - 1
 
-// doPart is the part of a Request that is about one group of tiers.
+// doPart is the part of a Request for a group of tiers.
 type doPart struct {
 	group
 	add    []int         // indexes of Request.Add
 	read   []int         // indexes of Request.Read
 	leaves []uint64      // numbers of the leaves to be read, in order
-	values []any         // the root and the leaves that were read
+	values []any         // read: the root and the leaves
 	life   time.Duration // of the buckets of add
 	oldest int64         // bucket of the finest tier in which the buckets of add begin
 }
 
-// Do adds and reads by one EVALSHA for each eight buckets of the finest tiers that
-// it changes, the last of which reads. Each of them adds all or nothing, unless
-// another client's values are found in a group of tiers.
+// Do adds and reads by one EVALSHA for each eight buckets of the finest tiers to be
+// changed; the last EVALSHA reads. Each adds all or nothing, unless a value of another
+// shape is found in a group of tiers.
 //
-// Of the tiers that are kept equally long only the finest is stored. So an
-// addition must name the finest, and taking back from a coarser one alone has no effect.
+// Of tiers with the same Keep only the finest is stored. So an addition must name the
+// finest, and taking back from coarser tiers alone has no effect.
 func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 	for i := range req.Add {
 		req.Add[i].Count = 0
@@ -56,7 +56,7 @@ func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 	return s.send(ctx, req, parts)
 }
 
-// partsOf returns the parts of a Request that have anything to add or to read.
+// partsOf returns the parts of a Request, without those with nothing to add or to read.
 func partsOf(req *backend.Request) ([]doPart, error) {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], req.Ladder)
@@ -111,7 +111,7 @@ func (p *doPart) addLeaves(span *backend.Span) {
 	}
 }
 
-// prepare completes p, and returns an error for a part that cannot be done.
+// prepare completes p, and returns an error for an impossible part.
 func (p *doPart) prepare(req *backend.Request) error {
 	slices.Sort(p.leaves)
 	p.leaves = slices.Compact(p.leaves)
@@ -141,7 +141,7 @@ func (p *doPart) prepare(req *backend.Request) error {
 	return p.fits(p.life)
 }
 
-// changed returns the buckets of the finest tier that p adds to, in order.
+// changed returns the buckets of the finest tier to be changed, in order.
 func (p *doPart) changed(req *backend.Request) (indexes []int64) {
 	for _, i := range p.add {
 		if req.Add[i].Width == p.width {
@@ -152,20 +152,20 @@ func (p *doPart) changed(req *backend.Request) (indexes []int64) {
 	return indexes
 }
 
-// span returns b in buckets of the finest tier: the first, and the one after the last.
+// span returns b in buckets of the finest tier: from the first to before to.
 func (p *doPart) span(b tiers.Bucket) (from, to int64) {
 	ratio := int64(b.Width / p.width)
 	return b.Index * ratio, (b.Index + 1) * ratio
 }
 
-// needed is the oldest bucket that a read may need at req.Now.
+// needed returns the oldest bucket of use to a read at req.Now.
 func (p *doPart) needed(req *backend.Request) int64 {
 	keep := req.Ladder.At(p.first).Keep
 	return tiers.Index(req.Now.UnixNano()-int64(keep+p.coarsest+p.late()/2), p.width)
 }
 
-// split takes from parts the additions of one script, and returns nil if one script
-// can do all that is left.
+// split takes from parts the additions of a script, and returns nil if a single script
+// can do all the rest.
 func split(parts []doPart, req *backend.Request) (first []doPart) {
 	if len(req.Add) <= maxChanges {
 		return nil
@@ -196,7 +196,7 @@ func split(parts []doPart, req *backend.Request) (first []doPart) {
 	return first
 }
 
-// send does parts in one script.
+// send does parts in a single script.
 func (s *Store) send(ctx context.Context, req *backend.Request, parts []doPart) error {
 	keys := make([]string, len(parts))
 	r := encodeDo(req, parts, keys)
@@ -265,7 +265,7 @@ func timeOfDo(answer any) (micro int64, late bool) {
 }
 
 // decodeDo fills req in from the answer of the script: first all counts, since hits
-// were added also where a value that was read is of no use.
+// were added also where a value is damaged.
 func (s *Store) decodeDo(req *backend.Request, parts []doPart, reply []any) error {
 	for i := range parts {
 		p, values := &parts[i], 0

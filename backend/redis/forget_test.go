@@ -49,7 +49,7 @@ func fill(t *testing.T, s *redis.Store, key, ladder string, from time.Time, hits
 
 const forgetKey = "ab:1test:signup:ip:203.0.113.9"
 
-// scripts is how long the scripts in the server's log took, since it was reset: the
+// scripts returns the times of the scripts in the server's log since its reset: the
 // median, and the longest, from which a busy machine takes the processor away.
 func scripts(t *testing.T, client *goredis.Client) (median, longest time.Duration) {
 	t.Helper()

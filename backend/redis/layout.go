@@ -18,7 +18,7 @@ import (
 
 const (
 	perBucket = 8          // positions: the bucket itself, and the kinds of a leaf that ends there
-	bias      = 3600 << 32 // added to a bucket's number so that all are above zero from 1700 on, even of a millisecond
+	bias      = 3600 << 32 // added to a bucket's number to make it positive from 1700 on, even of a millisecond
 
 	// maxLive is the most buckets from the oldest that is needed to now. Positions in
 	// a root have four bytes, and a new root begins so many buckets before its first;
@@ -85,9 +85,9 @@ func (g group) ttl(bucket time.Duration) time.Duration {
 }
 
 // late returns the time for which a bucket is kept beyond its time to live, for calls
-// with an older label than others: their clocks are behind, or they took long. A minute
-// is the longest wait of a Counter for an answer; of fine buckets, a minute would
-// be many.
+// with an older label than the newest: their clocks are behind, or they took long. A
+// minute is the longest wait of a Counter for an answer; of fine buckets, a minute
+// would be many.
 func (g group) late() time.Duration {
 	return min(max(time.Second, time.Duration(g.leaf)*g.width/4), time.Minute)
 }

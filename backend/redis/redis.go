@@ -8,8 +8,8 @@
 // them all. The package was tried with Redis 7.0, on a 64-bit machine. A call that
 // counts is never sent twice, whatever the client does with other commands.
 //
-// What is stored, and what a key costs: docs/storage.md. Every stored key has a
-// time to live, and all that belongs to a counted key has one hash tag. Set
+// The page docs/storage.md shows every stored byte, and the cost of a key. Every stored
+// key has a time to live, and all stored keys of a counted key have one hash tag. Set
 // maxmemory-policy to noeviction: a full server then refuses, visibly, where any
 // other policy forgives hits in silence. See docs/operating.md.
 package redis

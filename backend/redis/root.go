@@ -3,12 +3,12 @@ package redis
 import "sort"
 
 // root is the value of a group as it was read, with its leaves: running sums by
-// position. lua/before.lua is before in Lua, where the server can do it.
+// position. lua/before.lua does the same as before, on the server.
 type root struct {
 	group
 	value  string
 	bytes  int               // of a sum
-	origin uint64            // position that the positions in value count from
+	origin uint64            // position from which the positions in value count
 	leaves map[uint64]string // by number
 }
 

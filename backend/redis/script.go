@@ -15,8 +15,8 @@ import (
 //go:embed lua
 var luaFiles embed.FS
 
-// A function costs time even if it is not called: slowly makes those of change.lua
-// when they are needed.
+// A function costs time even if it is not called: slowly makes the functions of
+// change.lua when they are needed.
 var (
 	slowly       = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
 	takeScript   = redisscript.New(expand(lua("base") + lua("holds") + slowly + lua("take")))
@@ -27,9 +27,9 @@ var (
 // names are constants and expressions of the scripts, expanded where a script has
 // their name, which costs the server nothing. Their variables are those of lua/base.lua.
 var names = map[string]string{
-	"MANY":     "128",  // entries of a root with which a stretch that is under way is moved to a leaf
-	"FEW":      "12",   // buckets in a stretch with which it is moved to a leaf
-	"SPARSE":   "1200", // bytes of a sparse leaf with which it is made dense
+	"MANY":     "128",  // entries of a root: with more, a stretch is moved to a leaf before its end
+	"FEW":      "12",   // buckets of a stretch: with fewer, a stretch is not moved to a leaf
+	"SPARSE":   "1200", // bytes of a sparse leaf: with more, the leaf is made dense
 	"MOST":     fmt.Sprint(int64(backend.MaxCount)),
 	"BACKWARD": fmt.Sprint(int64(maxLive * perBucket)), // positions for which a new root has room before its first bucket
 	"BIAS":     fmt.Sprint(int64(bias * perBucket)),    // position of the bucket of 1970
@@ -51,11 +51,11 @@ var names = map[string]string{
 	"NEWEST":  "(s and LAST + origin or 0)",                         // its position
 	"FAR":     "(x < origin or x - origin >= 4294967296 - stretch)", // whether the root has no position for x
 
-	// Whether n more would exceed MOST, also without what is stale.
+	// Whether n more would exceed MOST, also without the stale entries.
 	"FULL": "total - BASE + n > MOST and total - unpack(f, s, rank(s, '>I4', size, FIRST, stale - origin) - w) + n > MOST",
 
-	// Whether so many of the last entries are in the stretch of the last one that the
-	// stretch is worth a leaf. A long root gets rid of entries earlier.
+	// Whether the stretch of the last entry has enough entries for a leaf. A long root
+	// moves fewer entries to a leaf.
 	"CROWDED": "#s > LIMIT * size + 7 + w and unpack('>I4', s, #s - LIMIT * size + 1) >= last - last % stretch",
 	"LIMIT":   "(#s > 4096 and 2 or FEW)",
 
@@ -65,7 +65,7 @@ var names = map[string]string{
 	"SEARCH": lua("search"), "BEFORE": lua("before"), "DROP": lua("drop"), "DUE": lua("due"),
 }
 
-// char is a string of one byte in Lua.
+// char returns a string of one byte in Lua.
 func char(b byte) string { return fmt.Sprintf(`'\%d'`, b) }
 
 // lua returns a file of the folder lua.
@@ -78,7 +78,7 @@ func lua(name string) string {
 }
 
 // expand leaves out comments, and replaces names by their values, in values too. A
-// value that stands alone in its line is indented as its name was.
+// name alone in its line passes its indentation on to its value.
 func expand(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -102,7 +102,7 @@ func expand(text string) string {
 	return b.String()
 }
 
-// replacer replaces names once. Of two that begin alike the longer one comes first.
+// replacer replaces names once. Of names that begin alike the longest comes first.
 var replacer = sync.OnceValue(func() *strings.Replacer {
 	var pairs []string
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) {

@@ -66,8 +66,8 @@ func bulks(command []byte, f func([]byte)) bool {
 func whole(command []byte) bool { return bulks(command, func([]byte) {}) }
 
 // takeBack turns a command that counts into the command that takes the same hits
-// back, and tells whether it was a command that counts. The answer of a step does not
-// tell which of its soft keys had no room: where not all had, no soft key is taken
+// back, and returns false for any other. The answer of a step does not tell which of
+// its soft keys had no room: where not all had, no soft key is taken
 // back. Soft keys deny nobody, and count too much rather than too little.
 func takeBack(command []byte, of outcome) bool {
 	var r request
@@ -82,7 +82,7 @@ func takeBack(command []byte, of outcome) bool {
 	return true
 }
 
-// outcome is what an answer says of hits.
+// outcome is the effect of a command on hits, by its answer.
 type outcome int
 
 const (

@@ -1,5 +1,5 @@
--- BEFORE: sum is the number of hits that root r, of value s, has counted before
--- position x, of which p is the entry. The hits of a leaf that is missing count from
+-- BEFORE: sum becomes the number of hits that root r, of value s, has counted before
+-- position x; p is the first entry not below at. The hits of a missing leaf count from
 -- its last bucket on: too long, never too short.
 local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
 local kind = entry % 8

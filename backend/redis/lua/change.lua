@@ -1,5 +1,5 @@
--- What few hits need: those that come late, those taken back, those that no
--- longer fit into what was there.
+-- Changes that few hits need: those of late hits, of hits that are taken back, and of
+-- hits whose sums need more bytes.
 
 local sub = string.sub
 
@@ -7,7 +7,7 @@ local function bytes(sum)
   return sum < 65536 and 2 or sum < 4294967296 and 4 or 7
 end
 
--- Slots and running sums of the buckets in the leaf of position x.
+-- read returns slots and running sums of the buckets in the leaf of position x.
 local function read(r, x, kind)
   local v, slots, sums = call('GET', LEAF) or '', {}, {}
   local wide, last = WIDE, 0
@@ -23,9 +23,9 @@ local function read(r, x, kind)
   return slots, sums
 end
 
--- Writes these as the leaf of position x, of share hits, whose last bucket, in slot
--- last, only the root has; in place of a leaf of the given kind, 0 for none. Returns
--- its own kind.
+-- write writes slots and sums as the leaf of position x, in place of a leaf of the given
+-- kind, 0 for none, and returns the new kind. The leaf's last bucket is in slot last,
+-- only the root has its sum, and share is the number of hits of all buckets.
 local function write(r, x, kind, slots, sums, last, share, ttl)
   local parts, wide, was = {}, bytes(share), kind > 0 and LEAF
   if wide == 2 and #slots * 4 < SPARSE then
@@ -54,8 +54,8 @@ local function write(r, x, kind, slots, sums, last, share, ttl)
   return kind
 end
 
--- Writes a leaf anew, for what it was appended to since: sparse to dense, and without
--- the memory to grow. Returns its kind.
+-- rewrite writes a leaf anew after many appends: a sparse leaf becomes dense, and a
+-- dense leaf loses its spare memory. rewrite returns the new kind.
 local function rewrite(r, x, kind, last, share, ttl)
   if kind == 1 then
     local slots, sums = read(r, x, kind)
@@ -68,8 +68,8 @@ local function rewrite(r, x, kind, last, share, ttl)
   return kind
 end
 
--- Root s with the buckets in one stretch with position x, all its own, moved to a
--- leaf.
+-- bundle moves the buckets in the stretch of position x to a leaf, and returns the new
+-- value of the root. The stretch has no leaf.
 local function bundle(r, s, w, f, origin, x, ttl)
   local start, size, slots, sums = x - x % stretch - origin, 4 + w, {}, {}
   local p, rest = rank(s, '>I4', size, FIRST, start), rank(s, '>I4', size, FIRST, start + stretch)
@@ -86,9 +86,9 @@ local function bundle(r, s, w, f, origin, x, ttl)
   return sub(s, 1, p - 1) .. pack('>I4' .. f, start + 8 * last + kind, prev + share) .. sub(s, rest)
 end
 
--- v with d more in each sum of w bytes from byte from on; skip bytes stand before
--- each sum: 4 in a root, 0 in a leaf. Sixteen numbers at a time take a third of the
--- time of one by one.
+-- raise returns v with d more in each sum of w bytes from byte from on; skip bytes stand
+-- before each sum: 4 in a root, 0 in a leaf. To unpack sixteen numbers at a time takes a
+-- third of the time.
 local function raise(v, skip, w, from, d)
   local parts, f, size, e = {sub(v, 1, from - 1)}, '>I' .. w, skip + w, skip > 0 and 0 or d
   local sixteen = '>' .. string.rep('I' .. (skip > 0 and skip or w) .. 'I' .. w, 8)
@@ -104,8 +104,9 @@ local function raise(v, skip, w, from, d)
   return table.concat(parts)
 end
 
--- Root s in which sums start anew, so that n more find room, and positions if x finds
--- none. What is too far away from x for that is as good as gone.
+-- renew returns root s with sums that start anew, so that n more have room, and with
+-- positions that start anew if x has none. Buckets too far from x for that are dropped.
+-- renew returns false if the sums would exceed MOST.
 local function renew(s, w, f, origin, n, x)
   local base, total = BASE, TOTAL
   if total - base + n > MOST then
@@ -131,9 +132,9 @@ local function renew(s, w, f, origin, n, x)
   return pack('>I1I6' .. g, wider, start, math.max(gone, 0)) .. table.concat(parts), wider, g, start
 end
 
--- change counts n more at position x of root r, or takes -n back, down to none,
--- wherever that is. s is the root's value, nil if there is none. It returns the
--- new value, and false if the sums would grow too large. Nothing is written then.
+-- change counts n more at any position x of root r, or takes -n back, down to none, and
+-- returns the new value. s is the root's value, nil if there is none. If sums would
+-- exceed MOST, change writes nothing and returns false.
 local function change(r, s, x, n, stale, ttl)
   if not s then
     if n > 0 then
@@ -163,14 +164,13 @@ local function change(r, s, x, n, stale, ttl)
     if n < 0 then
       return s
     end
-    -- A clock was set back: from now on what was dropped there is as if it had never
-    -- been.
+    -- A clock was set back: from now on the edge is unknown.
     s = sub(s, 1, 7 + w) .. sub(s, FIRST + size)
   end
   local p, start = rank(s, '>I4', size, FIRST, at), at - at % stretch
   local entry = p < #s and unpack('>I4', s, p) or -8
   if p > FIRST and (entry % 8 == 0 or entry < start or entry >= start + stretch) then
-    -- Is it after the last bucket of a leaf?
+    -- at may be after the last bucket of a leaf.
     local left = unpack('>I4', s, p - size)
     if left % 8 > 0 and left >= start then
       p, entry = p - size, left
@@ -182,12 +182,12 @@ local function change(r, s, x, n, stale, ttl)
     local slot, last, g = (at - start) / 8, (entry - start - kind) / 8, '>I' .. wide
     local v = kind > 1 and slot < last and call('GETRANGE', name, slot * wide, -1)
     if v and #v == (last - slot) * wide and share + n < 256 ^ wide then
-      -- In the middle of a dense leaf only the sums after it change.
+      -- In the middle of a dense leaf only the later sums change.
       local under = slot > 0 and unpack(g, call('GETRANGE', name, (slot - 1) * wide, slot * wide - 1)) or 0
       n = math.max(n, under - unpack(g, v))
       call('SETRANGE', name, slot * wide, raise(v, 0, wide, 1, n))
     elseif kind > 1 and slot > last and n > 0 and last > 0 and share + n < 256 ^ wide and call('STRLEN', name) == last * wide then
-      -- After its end it grows, though the root goes on.
+      -- A dense leaf grows at its end, though the root goes on after the leaf.
       call('APPEND', name, string.rep(pack(g, share), slot - last))
       s = sub(s, 1, p - 1) .. pack('>I4', at + kind) .. sub(s, p + 4)
     else
@@ -233,7 +233,7 @@ local function change(r, s, x, n, stale, ttl)
   else
     local last = #s > FIRST and LAST
     if p > #s and last and last % 8 == 0 and last < start and CROWDED then
-      -- A stretch begins: the one before is moved to a leaf.
+      -- A stretch begins: the stretch before is moved to a leaf.
       s = bundle(r, s, w, f, origin, last + origin, ttl)
       p = #s + 1
     end

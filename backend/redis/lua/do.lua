@@ -1,4 +1,4 @@
--- Adds n hits to buckets, or takes them back, and returns what buckets then hold.
+-- Adds n hits to buckets, or takes them back, and returns the counts of buckets then.
 -- KEYS: roots. ARGV[1]: mode (0 add, 2 take back), any (1: also if a label is from
 -- before the edge), due, n, and for each root: stretch, its time to live in ms, stale,
 -- the position of the oldest bucket to be changed, the numbers of positions to change
@@ -6,7 +6,7 @@
 -- read with it; then the positions to change, the first and the last of each bucket to
 -- be told, and a position in each leaf.
 -- Returns for each root the counts of its buckets, its value and its leaves; and if
--- hits were added the time. If it is too late to add them: LATE and the time.
+-- hits were added the time. After the deadline nothing is added: LATE and the time.
 
 local request, roots, reply, time = ARGV[1], {}, {}, 0
 local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
@@ -46,7 +46,7 @@ for i = 1, #KEYS do
     OPEN
     local n, total = n * changes, TOTAL
     if any == 0 and EDGED and oldest - origin <= unpack('>I4', s, FIRST) then
-      return redis.error_reply('ABACUS stale') -- of a coarse bucket some finer ones were dropped
+      return redis.error_reply('ABACUS stale') -- buckets in a coarse bucket were dropped
     elseif FULL then
       return redis.error_reply('ABACUS full')
     end

@@ -1,5 +1,5 @@
--- DUE: reads the clock, and ends the script if it is too late to count; due is in
--- microseconds of this server's clock, and 0 is no bound.
+-- DUE: reads the clock, and ends the script if the clock is past due. due is the
+-- deadline in microseconds of this server's clock; 0 is none.
 if due > 0 then
   time = call('TIME')
   time = time[1] * 1000000 + time[2]

@@ -1,6 +1,6 @@
 -- The position of the bucket in which root r counts hit number bound, which is hit
--- number need, at most, from the entry at byte p on. Its last three bits are of no
--- meaning.
+-- number need, at most, from the entry at byte p on. The last three bits of the
+-- position have no meaning.
 local function holds(r, s, w, f, origin, bound, p, need)
   local v, g, size, from, lo, hi = s, f, 4 + w, p + 4, 0, (#s - p + 1) / (4 + w) - 1
   if need <= hi then

@@ -1,5 +1,5 @@
--- SEARCH: lo becomes the first of lo to hi for which the number in format g at byte
--- from + lo * size of v is not below bound; hi if there is none before.
+-- SEARCH: lo becomes the first number from lo to hi with a number in format g not below
+-- bound at byte from + lo * size of v; hi if there is none before.
 while lo < hi do
   local mid = lo + hi
   mid = (mid - mid % 2) / 2

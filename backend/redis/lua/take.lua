@@ -13,9 +13,9 @@
 --
 -- Returns a byte (DENIED; ADDED: to all keys; PART: not to all soft keys), the count of
 -- each window, of each window without room the position that must leave the window, the
--- newest position of each root, 0 for none, and if hits were added the time. If it is
--- too late to add hits: LATE and the time. The last three bits of a position have no
--- meaning.
+-- newest position of each root, 0 for none, and if hits were added the time. After the
+-- deadline nothing is added: LATE and the time. The last three bits of a position have
+-- no meaning.
 --
 -- What is done with a root, by where now is and what its last entry is:
 --
