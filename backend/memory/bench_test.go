@@ -74,7 +74,7 @@ func benchTake(b *testing.B, store *Store, keys []byte, ladder string, gap time.
 	}
 	b.StopTimer()
 	require.EqualValues(b, taken, sumOf(store, time.Second))
-	require.Zero(b, store.Stats().Forgotten)
+	require.Zero(b, store.Stats().Evicted)
 }
 
 // sumOf is all that was counted in the tier of that width.
@@ -202,8 +202,8 @@ func BenchmarkWindow(b *testing.B) {
 // last million costs what the first did when the store was full.
 func BenchmarkFlood(b *testing.B) {
 	const flood, million = 10_000_000, 1_000_000
-	for _, policy := range []Policy{Refuse, Forget} {
-		b.Run([]string{"Refuse", "Forget"}[policy], func(b *testing.B) {
+	for _, policy := range []Policy{Refuse, EvictOldest} {
+		b.Run([]string{"Refuse", "EvictOldest"}[policy], func(b *testing.B) {
 			for range b.N {
 				runtime.GC()
 				s := New(Config{Full: policy})
@@ -234,9 +234,9 @@ func BenchmarkFlood(b *testing.B) {
 				st := s.Stats()
 				require.LessOrEqual(b, st.Buckets, int64(DefaultMaxBuckets))
 				require.Less(b, mem.HeapAlloc, uint64(DefaultMaxBuckets*bucketBytes*11/10))
-				require.EqualValues(b, flood, uint64(st.Keys)+uint64(st.Forgotten)+refused)
+				require.EqualValues(b, flood, uint64(st.Keys)+uint64(st.Evicted)+refused)
 				require.EqualValues(b, refused, st.Refused)
-				require.Equal(b, policy == Forget, refused == 0)
+				require.Equal(b, policy == EvictOldest, refused == 0)
 				require.Zero(b, st.Reclaimed)
 				b.ReportMetric(float64(spent[0])/million, "ns/first")
 				b.ReportMetric(float64(spent[2])/million, "ns/third")

@@ -68,7 +68,7 @@ func TestMarks(t *testing.T) {
 
 // A store that evicts does so with marks in the order of labels.
 func TestMarksAreEvicted(t *testing.T) {
-	s := storeFor(2, Forget)
+	s := storeFor(2, EvictOldest)
 	hit(t, s, "a", noon)
 	s.mustForget(t, forgetting("a", noon))
 	hit(t, s, "b", noon.Add(time.Second))

@@ -53,8 +53,8 @@ func TestRefuseKeepsWhatIsKnown(t *testing.T) {
 	requireSound(t, s)
 }
 
-func TestForgetForgetsTheLeastRecentlyHit(t *testing.T) {
-	s := storeFor(100, Forget)
+func TestEvictOldestGoesByTheLastHit(t *testing.T) {
+	s := storeFor(100, EvictOldest)
 	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
 	for i := range 100 {
 		hit(t, s, fmt.Sprint("k", i), at(i))
@@ -74,15 +74,15 @@ func TestForgetForgetsTheLeastRecentlyHit(t *testing.T) {
 		require.NotNil(t, s.lookup(kept), i)
 	}
 	st := s.Stats()
-	require.EqualValues(t, 300, st.Forgotten)
+	require.EqualValues(t, 300, st.Evicted)
 	require.Zero(t, st.Reclaimed+st.Refused)
 	require.Equal(t, 100, st.Keys)
 	requireSound(t, s)
 }
 
 // Clocks that disagree do not spoil the order: what counts is the newest bucket.
-func TestForgetGoesByBucketsNotByArrival(t *testing.T) {
-	s := storeFor(5, Forget)
+func TestEvictOldestGoesByBucketsNotByArrival(t *testing.T) {
+	s := storeFor(5, EvictOldest)
 	for _, i := range []int{3, 1, 4, 2, 5} {
 		hit(t, s, fmt.Sprint("k", i), noon.Add(time.Duration(i)*time.Minute))
 	}
@@ -95,8 +95,8 @@ func TestForgetGoesByBucketsNotByArrival(t *testing.T) {
 
 // A key whose newest bucket has expired, and that is then hit under a label of
 // long ago, was hit long ago.
-func TestForgetAfterALateLabel(t *testing.T) {
-	s := storeFor(2, Forget)
+func TestEvictOldestAfterALateLabel(t *testing.T) {
+	s := storeFor(2, EvictOldest)
 	do := func(key string, now, label int64, ttl time.Duration) {
 		slot := backend.Slot{Bucket: tiers.Bucket{Width: time.Second, Index: label}, TTL: ttl}
 		require.NoError(t, s.Do(context.Background(), &backend.Request{Key: key, Now: time.Unix(now, 0), N: 1, Add: []backend.Slot{slot}}))
@@ -113,7 +113,7 @@ func TestForgetAfterALateLabel(t *testing.T) {
 // What is empty goes first, wherever in the store it is, under both policies;
 // a key that is hit in time stays.
 func TestTheEmptyGoFirst(t *testing.T) {
-	for _, policy := range []Policy{Refuse, Forget} {
+	for _, policy := range []Policy{Refuse, EvictOldest} {
 		s := storeFor(200, policy)
 		for i := range 100 {
 			hit(t, s, fmt.Sprint("old", i), noon)
@@ -135,15 +135,15 @@ func TestTheEmptyGoFirst(t *testing.T) {
 			require.Nil(t, s.lookup(fmt.Sprint("old", i)))
 			require.NotNil(t, s.lookup(fmt.Sprint("young", i)))
 		}
-		require.Zero(t, s.Stats().Forgotten)
+		require.Zero(t, s.Stats().Evicted)
 		requireSound(t, s)
 	}
 }
 
-// A key that grows forgets others, never itself; and what can never fit is
-// refused before anybody is forgotten for it.
-func TestGrowthForgetsOthers(t *testing.T) {
-	s := storeFor(40, Forget)
+// A key that grows evicts others, never itself; and what can never fit is
+// refused before any key is evicted for it.
+func TestGrowthEvictsOthers(t *testing.T) {
+	s := storeFor(40, EvictOldest)
 	hit(t, s, "grows", noon)
 	for i := range 39 {
 		hit(t, s, fmt.Sprint("k", i), noon.Add(time.Minute))
@@ -157,8 +157,8 @@ func TestGrowthForgetsOthers(t *testing.T) {
 	}
 	require.Greater(t, n, int64(256)) // cells; 512 do not fit beside the minute's ring
 	st := s.Stats()
-	require.Positive(t, st.Forgotten)
-	require.Positive(t, st.Keys-1, "keys that were forgotten in vain")
+	require.Positive(t, st.Evicted)
+	require.Positive(t, st.Keys-1, "keys that were evicted in vain")
 	requireSound(t, s)
 }
 
@@ -234,7 +234,7 @@ func TestCostIsHonest(t *testing.T) {
 	}
 	for _, keys := range []int{100_000, 130_000, 160_000} {
 		measure(fmt.Sprint(keys, " keys hit once"), Refuse, keys, 40, 1, 0.2)
-		measure(fmt.Sprint(keys, " keys hit once, Forget"), Forget, keys, 40, 1, 0.2)
+		measure(fmt.Sprint(keys, " keys hit once, EvictOldest"), EvictOldest, keys, 40, 1, 0.2)
 	}
 	measure("long keys hit once", Refuse, 50_000, 180, 1, 0.2)
 	measure("two hits", Refuse, 50_000, 40, 2, 0.2)

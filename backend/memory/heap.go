@@ -1,7 +1,7 @@
 package memory
 
 // An entry stands in one heap by when it will be empty, and, in a store that
-// forgets, in another by when it was last hit.
+// evicts, in another by when it was last hit.
 const (
 	byEmpty = iota
 	byHit

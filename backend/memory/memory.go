@@ -71,16 +71,16 @@ const (
 	// store knows go on as long as their rings need not grow.
 	Refuse Policy = iota
 
-	// Forget forgets the key that was hit least recently: all of its buckets,
-	// whatever they count. No call is refused. An attacker can make the store
-	// forget a limit that he, or anyone, has used up, by hitting as many fresh
-	// keys as the store holds; denied calls are no hits. [Stats.Forgotten]
+	// EvictOldest removes the key whose last hit is the oldest: all of its
+	// buckets, whatever they count. No call is refused. An attacker can have a
+	// limit forgiven that he, or anyone, has used up, by hitting as many fresh
+	// keys as the store holds; denied calls are no hits. [Stats.Evicted]
 	// counts the keys.
-	Forget
+	EvictOldest
 )
 
 // ErrFull is what a [Store] under [Refuse] returns when there is no room, and
-// one under [Forget] if a single call needs more than the whole store has. The
+// one under [EvictOldest] if a single call needs more than the whole store has. The
 // call has changed nothing. Inside a [counter.Counter] it comes with
 // [counter.ErrStore].
 var ErrFull = errors.New("memory: the store is full")
@@ -117,7 +117,7 @@ type shard struct {
 
 	dropped int64 // see stale.go
 
-	reclaimed, forgotten int64
+	reclaimed, evicted int64
 
 	_ [64]byte
 }
@@ -169,7 +169,7 @@ type Stats struct {
 	Buckets int64 // memory taken, counted as Config.MaxBuckets says
 
 	Reclaimed int64 // keys whose place was taken after all their buckets had expired
-	Forgotten int64 // keys that Forget forgot while they still counted
+	Evicted   int64 // keys that EvictOldest removed while they still counted
 	Refused   int64 // calls that returned ErrFull
 }
 
@@ -182,7 +182,7 @@ func (s *Store) Stats() Stats {
 		sh.mu.Lock()
 		st.Keys += sh.table.keys
 		st.Reclaimed += sh.reclaimed
-		st.Forgotten += sh.forgotten
+		st.Evicted += sh.evicted
 		sh.mu.Unlock()
 	}
 	return st

@@ -231,7 +231,7 @@ func (m *model) lost(s *Store, before Stats, now int64, own []string) error {
 	}
 	// The store may keep buckets longer than it must, so it may forget more keys
 	// than those that are sure to count.
-	forgotten := after.Forgotten - before.Forgotten
+	forgotten := after.Evicted - before.Evicted
 	if gone > forgotten {
 		return fmt.Errorf("%d keys are gone that count, %d are said to be forgotten", gone, forgotten)
 	}

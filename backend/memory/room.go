@@ -53,7 +53,7 @@ func (s *Store) make(r *room, n, own, now int64, keep []uint64) error {
 			if s.has(r, n) {
 				return nil
 			}
-			if !s.reclaim(r, now, keep) && (s.policy != Forget || !s.forget(r, keep)) {
+			if !s.reclaim(r, now, keep) && (s.policy != EvictOldest || !s.evict(r, keep)) {
 				break
 			}
 		}
@@ -89,8 +89,8 @@ func (s *Store) reclaim(r *room, now int64, keep []uint64) bool {
 	return false
 }
 
-// forget removes the entry that was hit least recently.
-func (s *Store) forget(r *room, keep []uint64) bool {
+// evict removes the entry whose last hit is the oldest.
+func (s *Store) evict(r *room, keep []uint64) bool {
 	type floor struct {
 		shard int
 		at    int64
@@ -122,7 +122,7 @@ func (s *Store) forget(r *room, keep []uint64) bool {
 		if e != nil {
 			sh.lost(e, never)
 			s.remove(sh, e, r)
-			sh.forgotten++
+			sh.evicted++
 		}
 		sh.mu.Unlock()
 		if e != nil {
@@ -179,7 +179,7 @@ func (s *Store) publish(sh *shard, which int) {
 
 // orders are the heaps that s keeps.
 func (s *Store) orders() int {
-	if s.policy == Forget {
+	if s.policy == EvictOldest {
 		return heaps
 	}
 	return byEmpty + 1

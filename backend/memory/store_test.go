@@ -89,7 +89,7 @@ func TestHerdFillsExactlyThePlaces(t *testing.T) {
 // Everything at once on a store that is always full: no deadlock, no lost
 // bucket, no count beyond the places.
 func TestConcurrentCallsOnAFullStore(t *testing.T) {
-	for _, policy := range []Policy{Refuse, Forget} {
+	for _, policy := range []Policy{Refuse, EvictOldest} {
 		s := New(Config{MaxBuckets: 1500, Full: policy})
 		var callers sync.WaitGroup
 		for c := range 8 {
@@ -119,7 +119,7 @@ func TestConcurrentCallsOnAFullStore(t *testing.T) {
 							}
 						}
 					}
-					if err != nil && (err != ErrFull || policy == Forget) {
+					if err != nil && (err != ErrFull || policy == EvictOldest) {
 						t.Error(err)
 					}
 				}
@@ -128,7 +128,7 @@ func TestConcurrentCallsOnAFullStore(t *testing.T) {
 		callers.Wait()
 		requireSound(t, s)
 		st := s.Stats()
-		require.Equal(t, policy == Forget, st.Forgotten > 0)
+		require.Equal(t, policy == EvictOldest, st.Evicted > 0)
 		require.Equal(t, policy == Refuse, st.Refused > 0)
 		require.Positive(t, st.Keys)
 	}

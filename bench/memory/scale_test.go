@@ -211,7 +211,7 @@ func TestFloodOfFreshKeys(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		policy memory.Policy
-	}{{"refuse", memory.Refuse}, {"forget", memory.Forget}} {
+	}{{"refuse", memory.Refuse}, {"evict", memory.EvictOldest}} {
 		before := measure.Heap()
 		config.Full = row.policy
 		store := memory.New(config)
@@ -236,11 +236,11 @@ func TestFloodOfFreshKeys(t *testing.T) {
 		heap, stats := measure.Heap()-before, store.Stats()
 		require.Equal(t, n, admitted+refused)
 		require.EqualValues(t, refused, stats.Refused)
-		require.EqualValues(t, admitted, int64(stats.Keys)+stats.Forgotten)
-		if row.policy == memory.Forget {
+		require.EqualValues(t, admitted, int64(stats.Keys)+stats.Evicted)
+		if row.policy == memory.EvictOldest {
 			require.Zero(t, refused)
 		} else {
-			require.Zero(t, stats.Forgotten)
+			require.Zero(t, stats.Evicted)
 		}
 		table.Row(row.name, measure.Num(ns[0]), measure.Num(ns[2]), measure.Num(ns[9]), measure.Num(ns[9]/ns[2]),
 			measure.Count(int64(stats.Keys)), measure.Num(float64(heap)/1e6), measure.Count(int64(admitted)), measure.Count(int64(refused)))
