@@ -47,10 +47,10 @@ func inRange(b tiers.Bucket) error {
 	return nil
 }
 
-// full is the error of a bucket that would count beyond counter.MaxCount: a
-// counter.ErrMaxCount.
-func full(width, start, count, n int64) error {
-	return fmt.Errorf("memory: bucket %s holds %d, with %d more it would be beyond %d: %w", bucket(start, width), count, n, int64(backend.MaxCount), backend.ErrMaxCount)
+// full is the error of an addition of n to a bucket of a tier whose buckets
+// would then hold more than MaxCount: an ErrMaxCount.
+func full(width, sum, n int64) error {
+	return fmt.Errorf("memory: the key's buckets of %s hold %d, %d more is beyond %d: %w", time.Duration(width), sum, n, int64(backend.MaxCount), backend.ErrMaxCount)
 }
 
 // bucket is the bucket of that width that starts at start.

@@ -6,8 +6,8 @@ package memory
 const (
 	bucketBytes = 16
 	entryCost   = 16
-	pastCost    = 11
-	totalsCost  = 9
+	pastCost    = 13
+	totalsCost  = 8
 	chainCost   = 12 // an entry that continues another
 )
 

@@ -19,7 +19,6 @@ type doing struct {
 	key  []byte
 	hash uint64
 	want []tier // what the slots need to be kept in
-	safe int64  // see [safeCount]
 	own  int64  // cost of the key as it is
 }
 
@@ -47,7 +46,7 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 		want [8]tier
 		r    room
 	)
-	d := doing{op: op, now: now, key: append(key[:0], op.Key...), safe: safeCount(op.Ladder)}
+	d := doing{op: op, now: now, key: append(key[:0], op.Key...)}
 	if d.want, err = wanted(want[:0], op, now); err != nil {
 		return err
 	}
@@ -157,9 +156,6 @@ func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
 		n, k := e.tier(e.prof.find(int64(slot.Width)))
 		count, spent := n.put(k, slot.Index*int64(slot.Width), d.op.N)
 		slot.Count, r.left = count, r.left-spent
-		if count > d.safe {
-			e.odd |= isBig
-		}
 	}
 	d.sums(e, s)
 	if fresh {
@@ -205,7 +201,7 @@ func (s *Store) doLacks(sh *shard, d *doing, e *entry, r *room) (lacks int64, er
 		if e != nil && i/perEntry <= (len(e.prof.tiers)-1)/perEntry {
 			n, k = e.tier(i)
 		}
-		missing, err := d.missing(n, k, t.width, e != nil && e.odd&isBig != 0)
+		missing, err := d.missing(n, k, t.width)
 		if err != nil {
 			return 0, err
 		}
@@ -224,27 +220,21 @@ func (d *doing) wants(width int64) bool {
 }
 
 // missing is how many cells of that width tier k of n does not have yet. It is
-// an error if any of them would count too far.
-func (d *doing) missing(n *entry, k int, width int64, big bool) (missing int, err error) {
-	var additions, start, count int64
+// an error if they would count too far.
+func (d *doing) missing(n *entry, k int, width int64) (missing int, err error) {
+	var additions int64
 	for i := range d.op.Add {
 		slot := &d.op.Add[i]
 		if int64(slot.Width) != width || !d.stored(slot) {
 			continue
 		}
 		additions++
-		start = slot.Index * width
-		count = n.get(k, start)
-		if count > backend.MaxCount-d.op.N {
-			return 0, full(width, start, count, d.op.N)
-		}
-		big = big || count > d.safe-d.op.N
-		if count == 0 {
+		if n.get(k, slot.Index*width) == 0 {
 			missing++
 		}
 	}
-	if big && additions > 0 && d.op.N > (backend.MaxCount-n.all(k))/additions {
-		return 0, full(width, start, count, d.op.N)
+	if sum := n.all(k); additions > 0 && d.op.N > (backend.MaxCount-sum)/additions {
+		return 0, full(width, sum, d.op.N)
 	}
 	return missing, nil
 }
@@ -331,7 +321,7 @@ func (d *doing) read(e *entry) {
 				break
 			}
 			if i >= 0 {
-				span.Counts[i] = add(span.Counts[i], c.n)
+				span.Counts[i] += c.n
 			}
 		}
 	}

@@ -14,7 +14,7 @@ type entry struct {
 
 	// As long as the oldest cell of tier 0 has not left a window, the count is
 	// older and the newest: no need to look at the ring.
-	older  int64 // sum of the ring of tier 0; below zero if it is, or was lately, beyond 63 bits
+	older  int64 // sum of the ring of tier 0
 	oldest int64 // start of the ring's first cell; forever if it is empty
 
 	length uint8 // of the key; isLong if it is in long
@@ -37,7 +37,7 @@ const (
 
 // Bits of entry.odd.
 const (
-	isBig       = 1 << iota // a cell is, or was, so large that sums of cells may be beyond counter.MaxCount
+	isBig       = 1 << iota // the sum of a ring is beyond half of MaxCount
 	isAhead                 // dropped is after the end of the newest bucket of tier 0
 	isStretched             // what was dropped had a shorter TTL than the profile has now
 )
@@ -222,24 +222,24 @@ func (n *entry) count(k int, cut, reach int64, s *Store) int64 {
 	if c.n == 0 || c.start <= cut {
 		return 0
 	}
-	if k == 0 && n.oldest > cut && n.older >= 0 {
-		return add(c.n, n.older)
+	if k == 0 && n.oldest > cut {
+		return c.n + n.older
 	}
 	if n.past == nil {
 		return c.n
 	}
 	r := &n.past.rings[k]
 	if len(r.cells) < longRing {
-		return add(c.n, r.sum(cut))
+		return c.n + r.after(cut)
 	}
-	return add(c.n, n.total(k, cut, reach, s))
+	return c.n + n.total(k, cut, reach, s)
 }
 
 // all is the sum of the cells of tier k.
 func (n *entry) all(k int) int64 {
 	sum := n.newest[k].n
 	if n.past != nil {
-		sum = add(sum, n.past.rings[k].sum(never))
+		sum += n.past.rings[k].sum
 	}
 	return sum
 }
@@ -247,20 +247,20 @@ func (n *entry) all(k int) int64 {
 // within is the sum of the cells of tier k that start in a span of time.
 func (n *entry) within(k int, from, to int64) (sum int64) {
 	for j := n.lower(k, from); j < n.size(k) && n.cell(k, j).start < to; j++ {
-		sum = add(sum, n.cell(k, j).n)
+		sum += n.cell(k, j).n
 	}
 	return sum
 }
 
-// sum is the sum of the cells that start after cut, newest first.
-func (r *ring) sum(cut int64) (sum int64) {
+// after is the sum of the cells that start after cut, newest first.
+func (r *ring) after(cut int64) (sum int64) {
 	for seq := r.end(); seq != r.head; {
 		seq--
 		c := r.at(seq)
 		if c.start <= cut {
 			break
 		}
-		sum = add(sum, c.n)
+		sum += c.n
 	}
 	return sum
 }

@@ -28,17 +28,17 @@ func TestErrorsChangeNothing(t *testing.T) {
 		return slots
 	}
 	for want, op := range map[string]*backend.Request{
-		"context canceled":        {Key: "k", Now: noon, N: 1, Add: slots(second)},
-		"i/o timeout":             {Key: "k", Now: noon, N: 1, Add: slots(second), Deadline: past},
-		"time 2300":               {Key: "k", Now: far, N: 1, Add: slots(second)},
-		"a bucket of width 0s":    {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{})},
-		"a bucket of width -1s":   {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: -time.Second})},
-		"bucket 9223372036854775": {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MaxInt64})},
-		"bucket -922337203685477": {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MinInt64})},
-		"a span of width -1ns":    {Key: "k", Now: noon, N: 1, Add: slots(second), Read: []backend.Span{{Width: -1}}},
-		"TTL -1ns of bucket 1s@2": {Key: "k", Now: noon, N: 1, Add: []backend.Slot{{Bucket: second, TTL: -1}}},
-		"holds 1, with 900719925": {Key: "k", Now: noon, N: backend.MaxCount, Add: slots(tiers.Bucket{Width: time.Hour, Index: 1}, second)},
-		"holds 0, with 922337203": {Key: "fresh", Now: noon, N: math.MaxInt64, Add: slots(second)},
+		"context canceled":              {Key: "k", Now: noon, N: 1, Add: slots(second)},
+		"i/o timeout":                   {Key: "k", Now: noon, N: 1, Add: slots(second), Deadline: past},
+		"time 2300":                     {Key: "k", Now: far, N: 1, Add: slots(second)},
+		"a bucket of width 0s":          {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{})},
+		"a bucket of width -1s":         {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: -time.Second})},
+		"bucket 9223372036854775":       {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MaxInt64})},
+		"bucket -922337203685477":       {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MinInt64})},
+		"a span of width -1ns":          {Key: "k", Now: noon, N: 1, Add: slots(second), Read: []backend.Span{{Width: -1}}},
+		"TTL -1ns of bucket 1s@2":       {Key: "k", Now: noon, N: 1, Add: []backend.Slot{{Bucket: second, TTL: -1}}},
+		"hold 1, 9007199254740991 more": {Key: "k", Now: noon, N: backend.MaxCount, Add: slots(tiers.Bucket{Width: time.Hour, Index: 1}, second)},
+		"hold 0, 922337203":             {Key: "fresh", Now: noon, N: math.MaxInt64, Add: slots(second)},
 	} {
 		ctx := context.Background()
 		if want == "context canceled" {
@@ -62,7 +62,7 @@ func TestErrorsChangeNothing(t *testing.T) {
 		"from tier 3":         func(t *backend.TakeRequest) { t.Keys[1].Windows[0].Finest = 3 },
 		"from tier -1":        func(t *backend.TakeRequest) { t.Keys[1].Windows[0].Finest = -1 },
 		"window of -1ns":      func(t *backend.TakeRequest) { t.Keys[1].Windows[0].Reach = -1 },
-		"holds 1, with 900719925": func(t *backend.TakeRequest) {
+		"hold 1, 9007199254740991 more": func(t *backend.TakeRequest) {
 			t.Keys = t.Keys[:1]
 			t.Keys[0].N = backend.MaxCount
 			t.Keys[0].Windows[0].Max = math.MaxInt64

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
 // requireSound recomputes everything that is derived in s, and compares. No
@@ -68,6 +70,15 @@ func soundEntry(e *entry) error {
 	if e.empty() {
 		return fmt.Errorf("has no buckets and is still there")
 	}
+	if e.past != nil {
+		big := false
+		for k := range e.past.rings {
+			big = big || e.past.rings[k].sum > half
+		}
+		if big && e.odd&isBig == 0 {
+			return fmt.Errorf("a ring holds more than half of what may be, odd %b", e.odd)
+		}
+	}
 	if c := e.newest[0]; c.n > 0 && (e.dropped > after(c.start, e.prof.tiers[0].width)) != (e.odd&isAhead != 0) && !e.isMark() {
 		return fmt.Errorf("dropped %d, newest %d of %d, odd %b", e.dropped, c.start, e.prof.tiers[0].width, e.odd)
 	}
@@ -126,19 +137,17 @@ func soundRing(n *entry, k int) error {
 	if r.first != r.at(r.head).start {
 		return fmt.Errorf("first is %d, cell %v", r.first, *r.at(r.head))
 	}
-	if hi, lo := sumFrom(r, r.head); k == 0 && n.older >= 0 && (hi != 0 || lo != uint64(n.older)) || k == 0 && n.oldest != r.first {
-		return fmt.Errorf("older %d from %d, want %d from %d", n.older, n.oldest, lo, r.first)
+	if sum := sumFrom(r, r.head); r.sum != sum || n.newest[k].n > backend.MaxCount-sum || k == 0 && (n.older != sum || n.oldest != r.first) {
+		return fmt.Errorf("older %d from %d, ring says %d, want %d from %d", n.older, n.oldest, r.sum, sum, r.first)
 	}
 	return nil
 }
 
-func sumFrom(r *ring, from uint32) (hi uint32, lo uint64) {
+func sumFrom(r *ring, from uint32) (sum int64) {
 	for seq := from; seq != r.end(); seq++ {
-		var carry uint64
-		lo, carry = bits.Add64(lo, uint64(r.at(seq).n), 0)
-		hi += uint32(carry)
+		sum += r.at(seq).n
 	}
-	return hi, lo
+	return sum
 }
 
 func soundTotals(n *entry) error {
@@ -149,15 +158,16 @@ func soundTotals(n *entry) error {
 	for b := n.past.totals; b != nil; b = b.next {
 		blocks++
 		for i := range b.list {
-			if b.tier[i] == noTier {
+			w := b.list[i]
+			if w.tier == noTier {
 				continue
 			}
-			w, r := b.list[i], &n.past.rings[b.tier[i]]
+			r := &n.past.rings[w.tier]
 			if w.at-r.head > r.len {
 				return fmt.Errorf("window of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
 			}
 			want := w
-			want.hi, want.lo = sumFrom(r, w.at)
+			want.sum = sumFrom(r, w.at)
 			want.look(r)
 			if w != want {
 				return fmt.Errorf("running total %+v, want %+v", w, want)

@@ -47,9 +47,9 @@ type Config struct {
 	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key
 	// that was hit once costs 16 of them, on a ladder of up to four tiers, and
 	// some more if its stored name is longer than 70 bytes. With a second bucket
-	// of any tier come 11, and from then on the capacity of its rings, a power
+	// of any tier come 13, and from then on the capacity of its rings, a power
 	// of two for each tier and at most four times what is in them; at 16 cells
-	// 9 more for running totals. That is what lives. While a ring grows, the one
+	// 8 more for running totals. That is what lives. While a ring grows, the one
 	// it replaces is there too, and Go's collector lets the heap become larger,
 	// by as much as GOGC says. Zero, or less: [DefaultMaxBuckets].
 	MaxBuckets int

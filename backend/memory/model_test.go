@@ -281,7 +281,7 @@ func (c call) runTake(s *Store, m *model) error {
 		return nil
 	}
 	if err != nil {
-		if mayAllow && !t.Peek && strings.Contains(err.Error(), "it would be beyond") && m.overflows(t) {
+		if mayAllow && !t.Peek && errors.Is(err, backend.ErrMaxCount) && m.overflows(t) {
 			return nil
 		}
 		return err
@@ -381,7 +381,7 @@ func (c call) runDo(s *Store, m *model) error {
 		op.AnyLabel = true
 		return c.runDo(s, m)
 	}
-	if strings.Contains(err.Error(), "it would be beyond") {
+	if errors.Is(err, backend.ErrMaxCount) {
 		for _, slot := range op.Add {
 			if m.all(op.Key, slot.Width) > backend.MaxCount-op.N*int64(len(op.Add)) {
 				return nil

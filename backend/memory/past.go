@@ -13,19 +13,20 @@ func (n *entry) push(k int) (spent int64) {
 	if r.len++; r.len == 1 {
 		n.first(k)
 	}
+	r.sum += c.n
 	if k == 0 {
-		n.sum0(c.n)
+		n.older = r.sum
 	}
 	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			w := &t.list[i]
-			if int(t.tier[i]) != k {
+			if int(w.tier) != k {
 				continue
 			}
 			if w.at == r.end()-1 {
 				w.next = c.start
 			}
-			w.add(c.n)
+			w.sum += c.n
 		}
 	}
 	return spent
@@ -49,13 +50,14 @@ func (n *entry) pop(k int) {
 func (n *entry) change(k int, seq uint32, d int64) {
 	r := &n.past.rings[k]
 	r.at(seq).n += d
+	r.sum += d
 	if k == 0 {
-		n.sum0(d)
+		n.older = r.sum
 	}
 	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
-			if w := &t.list[i]; int(t.tier[i]) == k && int32(seq-w.at) >= 0 {
-				w.add(d)
+			if w := &t.list[i]; int(w.tier) == k && int32(seq-w.at) >= 0 {
+				w.sum += d
 			}
 		}
 	}
@@ -98,7 +100,7 @@ func (n *entry) renumber(k int, move func(*window)) {
 	r := &n.past.rings[k]
 	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
-			if int(t.tier[i]) == k {
+			if int(t.list[i].tier) == k {
 				move(&t.list[i])
 				t.list[i].look(r)
 			}
@@ -115,19 +117,7 @@ func (n *entry) first(k int) {
 	}
 	r.first = oldest
 	if k == 0 {
-		n.oldest = oldest
-		if r.len == 0 {
-			n.older = 0
-		}
-	}
-}
-
-// sum0 adds d to the sum of the ring of tier 0. Beyond 63 bits it falls below
-// zero, and stays there until the ring is empty: counts are then read from the
-// ring itself.
-func (n *entry) sum0(d int64) {
-	if n.older >= 0 {
-		n.older += d
+		n.oldest, n.older = oldest, r.sum
 	}
 }
 
@@ -166,13 +156,11 @@ func (n *entry) expire(k int, cut int64) (last, freed int64) {
 func (n *entry) drop(k int) {
 	r := &n.past.rings[k]
 	c := r.at(r.head)
-	if k == 0 {
-		n.sum0(-c.n)
-	}
+	r.sum -= c.n
 	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
-			if w := &t.list[i]; int(t.tier[i]) == k && w.at == r.head {
-				w.add(-c.n)
+			if w := &t.list[i]; int(w.tier) == k && w.at == r.head {
+				w.sum -= c.n
 				w.at++
 			}
 		}
@@ -187,8 +175,8 @@ func (n *entry) clear(k int) (freed int64) {
 		return 0
 	}
 	r := &n.past.rings[k]
-	r.head, r.len = r.end(), 0
-	n.renumber(k, func(w *window) { w.at, w.lo, w.hi = r.head, 0, 0 })
+	r.head, r.len, r.sum = r.end(), 0, 0
+	n.renumber(k, func(w *window) { w.at, w.sum = r.head, 0 })
 	return n.shrink(k)
 }
 

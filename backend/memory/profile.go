@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -102,7 +101,6 @@ func base(l tiers.Ladder, i int) int {
 type shape struct {
 	prof *profile
 	of   []served // the tiers of the ladder
-	safe int64    // see [safeCount]
 }
 
 // served is a tier of a ladder, and where its counts are: in tier at of the
@@ -141,7 +139,7 @@ next:
 // ladder is how a ladder is kept whose tiers live for ttls.
 func (ps *profiles) ladder(l tiers.Ladder, ttls []time.Duration) *shape {
 	var want []tier
-	sh := &shape{of: make([]served, len(ttls)), safe: safeCount(l)}
+	sh := &shape{of: make([]served, len(ttls))}
 	for i := range ttls {
 		t, b := l.At(i), base(l, i)
 		sh.of[i] = served{int64(t.Width), int64(t.Keep), int64(ttls[i]), len(want)}
@@ -182,16 +180,6 @@ func remember[T any](list *atomic.Pointer[[]T], next *int, v T) {
 // sumTTL is how long after its end a bucket of width fine must live, so that
 // none is gone of one of that width and ttl that it is a part of.
 func sumTTL(ttl, width, fine int64) int64 { return add(ttl, width-fine) }
-
-// safeCount is a count so small that buckets of a ladder cannot be sums beyond
-// counter.MaxCount as long as no finer bucket is above it.
-func safeCount(l tiers.Ladder) int64 {
-	parts := int64(1)
-	for i := range l.Len() {
-		parts = max(parts, int64(l.At(i).Width/l.At(base(l, i)).Width))
-	}
-	return backend.MaxCount / parts
-}
 
 // baseOf is the width of the buckets that those of a width are made of: the same,
 // if the ladder does not say otherwise.

@@ -18,6 +18,7 @@ const (
 // them. The numbers may wrap round; only their differences count.
 type ring struct {
 	cells []cell
+	sum   int64  // of the cells' counts
 	first int64  // start of the oldest cell, if there is one: a look at the cell itself would wait for memory
 	head  uint32 // sequence number of the oldest cell
 	len   uint32

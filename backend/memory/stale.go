@@ -44,6 +44,9 @@ func (t *tier) expiry(start int64) int64 { return after(after(start, t.width), t
 // older ones. The caller looks, when it has added what it will.
 func (e *entry) drops(last int64, t *tier) { e.dropped = max(e.dropped, t.expiry(last)) }
 
+// half is so little that a bucket and a ring of no more have room for each other.
+const half = backend.MaxCount / 2
+
 // look finds out whether what e has dropped expired after the end of its newest
 // bucket. Otherwise a label in that bucket needs none of it, for a window that
 // reaches back by a bucket less than the TTL.
@@ -52,6 +55,14 @@ func (e *entry) look() {
 		e.odd |= isAhead
 	} else {
 		e.odd &^= isAhead
+	}
+	e.odd &^= isBig
+	if e.past != nil {
+		for k := range e.past.rings {
+			if e.past.rings[k].sum > half {
+				e.odd |= isBig
+			}
+		}
 	}
 }
 

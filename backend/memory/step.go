@@ -165,10 +165,7 @@ func (s *Store) lacks(st *step, p *part) (n int64, err error) {
 	e, sh, hits := p.e, s.shard(p.hash), p.key.N
 	sh.clock.set(p.shape.prof, st.now)
 	if e == nil {
-		if hits > backend.MaxCount {
-			err = full(p.shape.prof.tiers[0].width, sh.clock.at[0].start, 0, hits)
-		}
-		return freshCost(len(p.key.Key), p.shape.prof), err
+		return freshCost(len(p.key.Key), p.shape.prof), nil
 	}
 	covered := e.prof == p.shape.prof || e.prof.covers(p.shape.prof.tiers)
 	if !covered {
@@ -183,7 +180,7 @@ func (s *Store) lacks(st *step, p *part) (n int64, err error) {
 		}
 		// Where the newest bucket is the label's own, nothing is to be dropped for it
 		// to grow; but what has expired counts no more against counter.MaxCount.
-		if c := &at.newest[k]; !covered || c.start != sh.clock.at[j].start || e.odd&isBig != 0 || c.n > p.shape.safe-hits {
+		if c := &at.newest[k]; !covered || c.start != sh.clock.at[j].start || at.all(k) > backend.MaxCount-hits {
 			if last, freed := at.expire(k, t.expired(st.now)); last != never {
 				st.room.left += freed
 				e.drops(last, t)
@@ -197,11 +194,10 @@ func (s *Store) lacks(st *step, p *part) (n int64, err error) {
 			continue
 		}
 		start := sh.clock.at[j].start
-		count := at.get(k, start)
-		if count > backend.MaxCount-hits || (e.odd&isBig != 0 || count > p.shape.safe-hits) && at.all(k) > backend.MaxCount-hits {
-			return 0, full(t.width, start, count, hits)
+		if sum := at.all(k); sum > backend.MaxCount-hits {
+			return 0, full(t.width, sum, hits)
 		}
-		if count == 0 {
+		if at.get(k, start) == 0 {
 			b = b.plus(at, k, 1)
 		}
 	}
@@ -224,11 +220,8 @@ func (s *Store) add(st *step, p *part) {
 	}
 	for j := range p.shape.prof.tiers {
 		n, k, _ := e.locate(p.shape.prof, j)
-		count, spent := n.put(k, sh.clock.at[j].start, p.key.N)
+		_, spent := n.put(k, sh.clock.at[j].start, p.key.N)
 		st.room.left -= spent
-		if count > p.shape.safe {
-			e.odd |= isBig
-		}
 	}
 	e.look()
 	if fresh {

@@ -209,36 +209,58 @@ func TestLongerTTLBringsNothingBack(t *testing.T) {
 	requireSound(t, s)
 }
 
-// The sum of a window stops at the largest number instead of going round, and
-// comes down again when buckets leave.
-func TestSumsSaturate(t *testing.T) {
-	s := New(Config{})
-	for i := range int64(4000) {
-		take := taking(t, "1s:2h", "k", time.Unix(i, 0), per(math.MaxInt64, time.Hour))
-		take.Keys[0].N = backend.MaxCount
-		take.Peek = i >= 2500 // from here on buckets only leave
-		require.Equal(t, i < 1024, mustTake(t, s, take).Allowed || i >= 1024 && i < 2500 && s.force(t, take))
-		for _, window := range []int64{20, 500, 1500, 2400, 5000} {
-			peek := taking(t, "1s:2h", "k", time.Unix(i, 0), per(math.MaxInt64, time.Duration(window)*time.Second-1))
-			peek.Peek = true
-			want := min(i, 2499) - max(i-window-1, -1) // the oldest is whole
-			if want = max(want, 0); want > math.MaxInt64/backend.MaxCount {
-				want = math.MaxInt64
-			} else {
-				want *= backend.MaxCount
+// A key counts to MaxCount in all buckets that are kept of a tier, however the
+// hits come: into fresh seconds or into the same, by Take or by Do. Buckets that
+// expire make room.
+func TestAKeyCountsToMaxCount(t *testing.T) {
+	const most = int64(backend.MaxCount)
+	for _, row := range []struct {
+		ladder string
+		longer time.Duration // after which the coarse tiers still hold what the finest does not
+	}{
+		{"1s:2h", 0}, {dayLadder, 0}, {"1s:1m, 1m:2h", time.Hour}, {"1s:10s, 5s:1m, 1m:10m, 1h:10h, 1d:10d", 5 * day},
+	} {
+		s := New(Config{})
+		now := noon
+		add := func(n int64) error {
+			t.Helper()
+			take := taking(t, row.ladder, "k", now, per(2*most, time.Second))
+			take.Keys[0].N = n
+			err := s.Take(context.Background(), take)
+			if err == nil {
+				require.True(t, take.Allowed)
+				return nil
 			}
-			require.Equal(t, want, mustTake(t, s, peek).Keys[0].Windows[0].Count, "second %d, window %d", i, window)
+			require.ErrorIs(t, s.Do(context.Background(), chain(t, row.ladder, now, n)), backend.ErrMaxCount)
+			return err
 		}
+		const few = 40
+		for i := range few { // long rings have running totals
+			now = noon.Add(time.Duration(i-few) * time.Second / 5)
+			require.NoError(t, add(1), row.ladder)
+		}
+		now = noon
+		require.NoError(t, add(most/2-few), row.ladder)
+		now = now.Add(time.Second)
+		require.NoError(t, add(most/2), row.ladder)
+		require.ErrorIs(t, add(2), backend.ErrMaxCount, row.ladder)
+		now = noon.Add(2 * time.Second)
+		require.ErrorIs(t, add(2), backend.ErrMaxCount, row.ladder)
+		require.NoError(t, add(1), row.ladder)
+		require.ErrorIs(t, add(1), backend.ErrMaxCount, row.ladder)
+		require.Equal(t, most, mustTake(t, s, peek(t, row.ladder, "k", now, per(most, 10*time.Second))).Keys[0].Windows[0].Count)
+		if row.longer > 0 {
+			now = now.Add(row.longer)
+			require.ErrorIs(t, add(1), backend.ErrMaxCount, row.ladder)
+		}
+		require.NoError(t, s.Do(context.Background(), chain(t, row.ladder, noon, -1)))
+		require.NoError(t, add(1), row.ladder)
+		requireSound(t, s)
+		now = now.Add(40 * day)
+		require.NoError(t, add(most), row.ladder)
+		require.ErrorIs(t, add(1), backend.ErrMaxCount, row.ladder)
+		requireSound(t, s)
 	}
-	requireSound(t, s)
-}
-
-// force adds to the bucket of take whatever the limits say.
-func (s *Store) force(t *testing.T, take *backend.TakeRequest) bool {
-	b := take.Keys[0].Ladder.Buckets(take.Now)[0]
-	require.NoError(t, s.Do(context.Background(), &backend.Request{Key: string(take.Keys[0].Key), Now: take.Now, N: take.Keys[0].N,
-		Add: []backend.Slot{{Bucket: b, TTL: take.Keys[0].TTLs[0]}}}))
-	return false
 }
 
 // A key under more windows than there are places for running totals is counted

@@ -116,9 +116,9 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 	two.Key, two.N = "two more", backend.MaxCount/2+1
 	require.ErrorContains(t, s.Do(context.Background(), two), "beyond")
 
-	// One that is nearly as large as is safe, and a fresh one after it.
-	minute := chain(t, "1s:1h, 1m:1h", noon, safeCount(two.Ladder))
-	minute.Key, minute.N = "minute", safeCount(minute.Ladder)
+	// 59 of 60 parts, and two more at once.
+	minute := chain(t, "1s:1h, 1m:1h", noon, backend.MaxCount/60)
+	minute.Key, minute.N = "minute", backend.MaxCount/60
 	first := minute.Add[0]
 	for i := range int64(59) {
 		minute.Add[0].Index = first.Index + i
@@ -131,7 +131,7 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
 
 	many := taking(t, dayLadder, "many", noon, per(backend.MaxCount, time.Second))
-	many.Keys[0].N = safeCount(many.Keys[0].Ladder)
+	many.Keys[0].N = backend.MaxCount / 3600
 	for range backend.MaxCount / many.Keys[0].N {
 		require.True(t, mustTake(t, s, many).Allowed)
 	}

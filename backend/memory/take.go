@@ -77,7 +77,7 @@ func (e *entry) hit(key *backend.TakeKey, shape *shape, c *clock, now int64, s *
 	}
 	c.set(e.prof, now)
 	for k := range tiers {
-		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > shape.safe-key.N {
+		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > half-key.N {
 			return false
 		}
 	}

@@ -1,9 +1,6 @@
 package memory
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // longRing is the capacity from which a ring has running totals. The cells of
 // a shorter one are added up faster than a total is kept right.
@@ -16,11 +13,12 @@ const longRing = 16
 // is forgotten, because the ring keeps the cells.
 type window struct {
 	reach int64 // which window: how far it reaches back
-	lo    uint64
+	sum   int64
 	next  int64  // start of the cell at at; forever if there is none
 	prev  int64  // start of the cell before at; never if there is none
 	at    uint32 // a sequence number of the ring
-	hi    uint32 // the total is hi*2^64+lo: a sum of counts can be beyond any of them
+	tier  uint8  // whose ring; noTier if the total is free
+	hot   bool   // asked for since a search for one to replace came by
 }
 
 const perTotals = 3
@@ -32,24 +30,13 @@ const maxTotals = 11
 // totals is a block of running totals of an entry, of any of its tiers.
 type totals struct {
 	next *totals
-	tier [perTotals]uint8 // of list[i]; noTier if it is free
-	hot  [perTotals]bool  // asked for since a search for one to replace came by
 	list [perTotals]window
 }
 
 const noTier = math.MaxUint8
 
-func newTotals() *totals { return &totals{tier: [perTotals]uint8{noTier, noTier, noTier}} }
-
-func (w *window) add(d int64) {
-	var carry uint64
-	if d >= 0 {
-		w.lo, carry = bits.Add64(w.lo, uint64(d), 0)
-		w.hi += uint32(carry)
-	} else {
-		w.lo, carry = bits.Sub64(w.lo, -uint64(d), 0)
-		w.hi -= uint32(carry)
-	}
+func newTotals() *totals {
+	return &totals{list: [perTotals]window{{tier: noTier}, {tier: noTier}, {tier: noTier}}}
 }
 
 // look finds out what is beside the position.
@@ -66,15 +53,15 @@ func (w *window) look(r *ring) {
 // move moves the position to the first cell that starts after cut.
 func (w *window) move(r *ring, cut int64) {
 	if r.len == 0 || r.at(r.end()-1).start <= cut { // all has left
-		w.at, w.lo, w.hi = r.end(), 0, 0
+		w.at, w.sum = r.end(), 0
 	} else {
 		for w.at != r.end() && r.at(w.at).start <= cut {
-			w.add(-r.at(w.at).n)
+			w.sum -= r.at(w.at).n
 			w.at++
 		}
 		for w.at != r.head && r.at(w.at-1).start > cut {
 			w.at--
-			w.add(r.at(w.at).n)
+			w.sum += r.at(w.at).n
 		}
 	}
 	w.look(r)
@@ -85,46 +72,35 @@ func (n *entry) total(k int, cut, reach int64, s *Store) int64 {
 	for t := n.past.totals; t != nil; t = t.next {
 		for i := range t.list {
 			w := &t.list[i]
-			if w.reach != reach || int(t.tier[i]) != k {
+			if w.reach != reach || int(w.tier) != k {
 				continue
 			}
-			t.hot[i] = true
+			w.hot = true
 			if w.next <= cut || w.prev > cut {
 				w.move(&n.past.rings[k], cut)
 			}
-			return w.total()
+			return w.sum
 		}
 	}
-	w := n.place(k, s)
+	w := n.place(s)
 	r := &n.past.rings[k]
-	*w = window{reach: reach, at: r.end()}
+	*w = window{reach: reach, at: r.end(), tier: uint8(k), hot: true}
 	w.move(r, cut)
-	return w.total()
+	return w.sum
 }
 
-func (w *window) total() int64 {
-	if w.hi != 0 || w.lo > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(w.lo)
-}
-
-// place finds a place for a window of tier k: a free one, one in a new block
+// place finds a place for a total: a free one, one in a new block
 // if the store has room for it without forgetting anything, or that of a
 // window which nobody asked for lately. (A program that limits a key by more
 // windows than there is room for adds up rings again and again; it is right,
 // and slow.)
-func (n *entry) place(k int, s *Store) *window {
-	take := func(t *totals, i int) *window {
-		t.tier[i], t.hot[i] = uint8(k), true
-		return &t.list[i]
-	}
+func (n *entry) place(s *Store) *window {
 	blocks := 0
 	for t := n.past.totals; t != nil; t = t.next {
 		blocks++
 		for i := range t.list {
-			if t.tier[i] == noTier {
-				return take(t, i)
+			if t.list[i].tier == noTier {
+				return &t.list[i]
 			}
 		}
 	}
@@ -134,17 +110,17 @@ func (n *entry) place(k int, s *Store) *window {
 			last = last.next
 		}
 		last.next = newTotals()
-		return take(last.next, 0)
+		return &last.next.list[0]
 	}
 	for t := n.past.totals; ; t = t.next {
 		if t == nil {
 			t = n.past.totals // all were hot: none is now
 		}
 		for i := range t.list {
-			if !t.hot[i] {
-				return take(t, i)
+			if !t.list[i].hot {
+				return &t.list[i]
 			}
-			t.hot[i] = false
+			t.list[i].hot = false
 		}
 	}
 }
