@@ -84,9 +84,9 @@ func sumOf(s *Store, width time.Duration) (sum int64) {
 			if slot.e == nil {
 				continue
 			}
-			n, k := slot.e.tier(slot.e.prof.find(int64(width)))
+			n, k := slot.e.tier(slot.e.layout.find(int64(width)))
 			for j := range n.size(k) {
-				sum += n.cell(k, j).n
+				sum += n.bucket(k, j).n
 			}
 		}
 	}

@@ -12,101 +12,108 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// doing is a [backend.Request] on its way.
-type doing struct {
-	op   *backend.Request
-	now  int64
-	key  []byte
-	hash uint64
-	want []tier // what the slots need to be kept in
-	own  int64  // cost of the key as it is
-}
-
 // Do is described in [backend.Store]. All of the additions are one atomic step
 // with the reads: an error means that nothing was added. A bucket is kept at
 // least as long as its TTL says, and longer if another TTL of the same width
-// and key, or the distance of Op.Now from the bucket, asks for it.
+// and key, or the distance of Request.Now from the bucket, asks for it.
 //
-// Buckets of a tier may be sums of those of a finer one that is kept as long. So
-// an addition must name that as well, and taking back from the coarser one alone
-// has no effect.
-func (s *Store) Do(ctx context.Context, op *backend.Request) error {
-	for i := range op.Add {
-		op.Add[i].Count = 0
+// Buckets of a tier may be sums of those of a finer tier that is kept as long.
+// So an addition must name a bucket of that tier as well, and taking back from
+// the coarser tier alone has no effect.
+func (s *Store) Do(ctx context.Context, r *backend.Request) error {
+	for i := range r.Add {
+		r.Add[i].Count = 0
 	}
-	if err := late(ctx, op.Deadline); err != nil {
+	if err := late(ctx, r.Deadline); err != nil {
 		return err
 	}
-	now, err := instant(op.Now)
+	now, err := instant(r.Now)
 	if err != nil {
 		return err
 	}
 	var (
-		key  [256]byte
-		want [8]tier
-		r    room
+		key    [256]byte
+		wanted [8]tier
+		adds   [16]addition
 	)
-	d := doing{op: op, now: now, key: append(key[:0], op.Key...)}
-	if d.want, err = wanted(want[:0], op, now); err != nil {
+	d := request{Request: r, now: now, key: append(key[:0], r.Key...)}
+	if d.wanted, d.adds, err = needs(r, now, wanted[:0], adds[:0]); err != nil {
 		return err
 	}
-	d.hash = maphash.Bytes(s.seed, d.key)
-	sh := s.shard(d.hash)
+	var b budget
+	a := access{hash: maphash.Bytes(s.seed, d.key)}
+	a.shard = s.shard(a.hash)
 	for {
-		sh.mu.Lock()
-		lacks, err := s.do(sh, &d, &r)
-		if err == nil && lacks == 0 {
-			d.read(sh.table.find(d.hash, d.key))
+		a.shard.mu.Lock()
+		needed, err := s.do(&d, &a, &b)
+		if err == nil && needed == 0 {
+			d.read(a.e)
 		}
-		sh.mu.Unlock()
-		if err == nil && lacks > 0 {
-			if err = s.make(&r, lacks, d.own, now, []uint64{d.hash}); err == nil {
+		a.shard.mu.Unlock()
+		if err == nil && needed > 0 {
+			if err = s.obtain(&b, needed, d.own, now, []uint64{a.hash}); err == nil {
 				continue
 			}
 		}
-		s.done(&r)
+		s.release(&b)
 		return err
 	}
 }
 
-// wanted finds the caller's mistakes, and appends to dst what tiers the slots
-// need.
-func wanted(dst []tier, op *backend.Request, now int64) ([]tier, error) {
-	for i := range op.Read {
-		if r := &op.Read[i]; r.Width <= 0 {
-			return nil, fmt.Errorf("memory: a span of width %s, want above zero", r.Width)
-		}
-	}
-next:
-	for i := range op.Add {
-		slot := &op.Add[i]
-		if slot.TTL < 0 {
-			return nil, fmt.Errorf("memory: TTL %s of bucket %s, want above zero", slot.TTL, slot.Bucket)
-		}
-		if err := inRange(slot.Bucket); err != nil {
-			return nil, err
-		}
-		fine, width := int64(baseOf(op.Ladder, slot.Width)), int64(slot.Width)
-		ttl := sumTTL(add(stretched(int64(slot.TTL), now, (slot.Index+1)*width), grace), width, fine)
-		if op.N > 0 && fine != width && !slices.ContainsFunc(op.Add, func(part backend.Slot) bool {
-			return int64(part.Width) == fine && floorDiv(part.Index, width/fine) == slot.Index
-		}) {
-			return nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, time.Duration(fine))
-		}
-		for j := range dst {
-			if dst[j].width == fine {
-				dst[j].ttl = max(dst[j].ttl, ttl)
-				continue next
-			}
-		}
-		dst = append(dst, tier{fine, ttl})
-	}
-	return dst, nil
+// request is a [backend.Request] on its way, on the stack: so it must not hold
+// what stays in the store.
+type request struct {
+	*backend.Request
+	now    int64
+	key    []byte
+	wanted []tier     // tiers that store the buckets of Add
+	adds   []addition // the buckets of Add that are stored
+	own    int64      // cost of the key as it is
 }
 
-// stretched is a ttl from the end of a bucket on, for one that runs from now
-// on. It is longer if the bucket had ended before now, and then generously
-// rounded up, so that late labels do not make a profile each.
+// needs finds the caller's mistakes, and appends the tiers and the buckets that
+// the additions need stored to wanted and adds.
+func needs(r *backend.Request, now int64, wanted []tier, adds []addition) ([]tier, []addition, error) {
+	for i := range r.Read {
+		if span := &r.Read[i]; span.Width <= 0 {
+			return nil, nil, fmt.Errorf("memory: a span of width %s, want above zero", span.Width)
+		}
+	}
+	for i := range r.Add {
+		slot := &r.Add[i]
+		if slot.TTL < 0 {
+			return nil, nil, fmt.Errorf("memory: TTL %s of bucket %s, want above zero", slot.TTL, slot.Bucket)
+		}
+		if slot.Width <= 0 {
+			return nil, nil, fmt.Errorf("memory: a bucket of width %s, want above zero", slot.Width)
+		}
+		width := int64(slot.Width)
+		if slot.Index > math.MaxInt64/width-1 || slot.Index < math.MinInt64/width+1 {
+			return nil, nil, fmt.Errorf("memory: bucket %d of width %s is out of range", slot.Index, slot.Width)
+		}
+		fine := int64(baseWidth(r.Ladder, slot.Width))
+		if r.N > 0 && fine != width && !slices.ContainsFunc(r.Add, func(part backend.Slot) bool {
+			return int64(part.Width) == fine && floorDiv(part.Index, width/fine) == slot.Index
+		}) {
+			return nil, nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, time.Duration(fine))
+		}
+		ttl := sumTTL(plus(stretched(int64(slot.TTL), now, (slot.Index+1)*width), grace), width, fine)
+		at := slices.IndexFunc(wanted, func(t tier) bool { return t.width == fine })
+		if at < 0 {
+			at = len(wanted)
+			wanted = append(wanted, tier{width: fine})
+		}
+		wanted[at].ttl = max(wanted[at].ttl, ttl)
+		if fine == width {
+			adds = append(adds, addition{at, slot.Index * width})
+		}
+	}
+	return wanted, adds, nil
+}
+
+// stretched is a TTL that begins at the end of a bucket, for a TTL that begins
+// now. It is longer if the bucket had ended before now, and then generously
+// rounded up, so that late labels do not make a layout each.
 func stretched(ttl, now, end int64) int64 {
 	if now < end {
 		return ttl
@@ -115,194 +122,105 @@ func stretched(ttl, now, end int64) int64 {
 	if late < 0 || late >= 1<<62 { // since before 1700: for good
 		return math.MaxInt64
 	}
-	return add(ttl, 1<<bits.Len64(uint64(max(late, ttl/16))))
+	return plus(ttl, 1<<bits.Len64(uint64(max(late, ttl/16))))
 }
 
-// do does the additions under the lock of the shard, all of them or none. It
-// lacks room for that many buckets if the result is above zero.
-func (s *Store) do(sh *shard, d *doing, r *room) (lacks int64, err error) {
-	e := sh.table.find(d.hash, d.key)
-	if d.op.N >= 0 && !d.op.AnyLabel && d.staleReads(sh, e) {
+// do does the additions under the lock of the shard, all of them or none. A
+// result above zero is the budget that they need and d does not have.
+func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
+	a.e = a.shard.table.find(a.hash, d.key)
+	if d.N >= 0 && !d.AnyLabel && d.staleReads(a) {
 		return 0, errStale
 	}
-	if len(d.op.Add) == 0 {
+	if len(d.Add) == 0 {
 		return 0, nil
 	}
-	if d.op.N <= 0 {
-		if e != nil {
-			s.takeBack(sh, d, e, r)
+	if d.N <= 0 {
+		if a.e != nil {
+			s.takeBack(d, a, b)
 		}
 		return 0, nil
 	}
-	d.own = 0
-	lacks, err = s.doLacks(sh, d, e, r)
-	if err != nil || lacks > 0 && !s.has(r, lacks) {
-		if e != nil && s.lower(sh, e, r) {
-			return s.do(sh, d, r) // as a fresh key, which needs less
-		}
-		return lacks, err
-	}
-	fresh := e == nil
-	if fresh {
-		e = s.insert(sh, d.hash, d.key, s.profiles.get(d.want), r)
-	} else if !e.prof.covers(d.want) {
-		r.left -= e.extend(s.profiles.union(e.prof, d.want))
-	}
-	for i := range d.op.Add {
-		slot := &d.op.Add[i]
-		if !d.stored(slot) {
-			continue
-		}
-		n, k := e.tier(e.prof.find(int64(slot.Width)))
-		count, spent := n.put(k, slot.Index*int64(slot.Width), d.op.N)
-		slot.Count, r.left = count, r.left-spent
-	}
-	d.sums(e, s)
-	if fresh {
-		e.look()
-		s.enter(sh, e)
+	a.expire(d.wanted, d.now, b)
+	var p *layout
+	if d.own = 0; a.e != nil {
+		d.own = a.e.cost()
 	} else {
-		s.lower(sh, e, r)
+		p = s.layouts.get(d.wanted)
 	}
+	if !d.AnyLabel && d.staleAdds(a) {
+		err = errStale
+	} else {
+		needed, err = s.need(a, d.key, p, d.wanted, d.adds, d.N)
+	}
+	if err != nil || needed > 0 && !s.raise(b, needed) {
+		if a.e != nil && s.settle(a.shard, a.e, b) {
+			return s.do(d, a, b) // as a fresh key, which needs less
+		}
+		return needed, err
+	}
+	s.add(a, d.key, p, d.wanted, d.adds, d.N, b)
+	d.count(a.e, s)
+	s.settle(a.shard, a.e, b)
 	return 0, nil
 }
 
-// doLacks is what the additions need of the bound. It drops what is expired of
-// their tiers, so that rings do not grow for it, and longer TTLs do not bring
-// it back.
-func (s *Store) doLacks(sh *shard, d *doing, e *entry, r *room) (lacks int64, err error) {
-	var prof *profile
-	if e == nil {
-		prof = s.profiles.get(d.want)
-		lacks = freshCost(len(d.key), prof)
-	} else {
-		for i := range e.prof.tiers {
-			t := &e.prof.tiers[i]
-			if n, k := e.tier(i); d.wants(t.width) {
-				if last, freed := n.expire(k, t.expired(d.now)); last != never {
-					r.left += freed
-					e.drops(last, t)
-				}
-			}
-		}
-		d.own = e.cost()
-		if prof = e.prof; !prof.covers(d.want) {
-			prof = s.profiles.union(prof, d.want)
-			lacks = prof.chain() - e.prof.chain()
-		}
-	}
-	if !d.op.AnyLabel && d.staleAdds(sh, e) {
-		return 0, errStale
-	}
-	b := bill{lacks: lacks}
-	var blank [2]entry // in place of entries that are not there yet, one after the other
-	for i, t := range prof.tiers {
-		n, k := &blank[i/perEntry%2], i%perEntry
-		if e != nil && i/perEntry <= (len(e.prof.tiers)-1)/perEntry {
-			n, k = e.tier(i)
-		}
-		missing, err := d.missing(n, k, t.width)
-		if err != nil {
-			return 0, err
-		}
-		b = b.plus(n, k, missing)
-	}
-	return b.lacks, nil
-}
-
-func (d *doing) wants(width int64) bool {
-	for i := range d.want {
-		if d.want[i].width == width {
-			return true
-		}
-	}
-	return false
-}
-
-// missing is how many cells of that width tier k of n does not have yet. It is
-// an error if they would count too far.
-func (d *doing) missing(n *entry, k int, width int64) (missing int, err error) {
-	var additions int64
-	for i := range d.op.Add {
-		slot := &d.op.Add[i]
-		if int64(slot.Width) != width || !d.stored(slot) {
-			continue
-		}
-		additions++
-		if n.get(k, slot.Index*width) == 0 {
-			missing++
-		}
-	}
-	if sum := n.all(k); additions > 0 && d.op.N > (backend.MaxCount-sum)/additions {
-		return 0, full(width, sum, d.op.N)
-	}
-	return missing, nil
-}
-
 // takeBack takes from the buckets that are there, and not expired.
-func (s *Store) takeBack(sh *shard, d *doing, e *entry, r *room) {
-	amount := -max(d.op.N, -math.MaxInt64)
-	for i := range d.op.Add {
-		slot := &d.op.Add[i]
-		j, start := e.prof.find(int64(slot.Width)), slot.Index*int64(slot.Width)
-		if j < 0 || !d.stored(slot) || start <= e.prof.tiers[j].expired(d.now) {
-			continue
+func (s *Store) takeBack(d *request, a *access, b *budget) {
+	n := -max(d.N, -math.MaxInt64)
+	for _, add := range d.adds {
+		if g, k, t := a.e.find(d.wanted[add.tier].width); g != nil && add.start > t.expired(d.now) {
+			b.left += g.take(k, add.start, n)
 		}
-		n, k := e.tier(j)
-		left, freed := n.take(k, start, amount)
-		slot.Count, r.left = left, r.left+freed
 	}
-	d.sums(e, s)
-	s.lower(sh, e, r)
+	d.count(a.e, s)
+	if s.settle(a.shard, a.e, b) {
+		a.e = nil
+	}
 }
 
-// stored tells whether a slot's bucket is one that is stored, and no sum of them.
-func (d *doing) stored(slot *backend.Slot) bool {
-	return baseOf(d.op.Ladder, slot.Width) == slot.Width
-}
+// base is the width of the stored buckets that make up the bucket of slot: its
+// own width if the bucket itself is stored.
+func (d *request) base(slot *backend.Slot) int64 { return int64(baseWidth(d.Ladder, slot.Width)) }
 
-// sums fills in the counts of buckets that are sums of stored ones.
-func (d *doing) sums(e *entry, s *Store) {
-	for i := range d.op.Add {
-		slot := &d.op.Add[i]
-		if d.stored(slot) {
-			continue
-		}
-		if at := e.prof.find(int64(baseOf(d.op.Ladder, slot.Width))); at >= 0 {
-			n, k := e.tier(at)
-			width := int64(slot.Width)
-			start := slot.Index * width
-			switch {
-			case start <= e.prof.tiers[at].expired(d.now):
-				// With the first that it is made of, all of it is expired.
-			case n.newest[k].start < start+width:
-				// The newest: all from its start on, for which there is a running
-				// total. No window reaches back by less than nothing, so that is its name.
-				slot.Count = n.count(k, start-1, -width, s)
-			default:
-				slot.Count = n.within(k, start, start+width)
-			}
+// count fills in the counts of the slots.
+func (d *request) count(e *entry, s *Store) {
+	for i := range d.Add {
+		slot := &d.Add[i]
+		g, k, t := e.find(d.base(slot))
+		width := int64(slot.Width)
+		start := slot.Index * width
+		switch {
+		case g == nil || start <= t.expired(d.now):
+			// With the first that a sum is made of, all of the sum has expired.
+		case width == t.width:
+			slot.Count = g.get(k, start)
+		case g.newest[k].start < start+width:
+			// The newest sum: all from its start on, for which there is a running
+			// total. No window has a reach below zero, which here names the total.
+			slot.Count = g.count(k, start-1, -width, s)
+		default:
+			slot.Count = g.within(k, start, start+width)
 		}
 	}
 }
 
 // read fills in the spans.
-func (d *doing) read(e *entry) {
-	for i := range d.op.Read {
-		span := &d.op.Read[i]
+func (d *request) read(e *entry) {
+	for i := range d.Read {
+		span := &d.Read[i]
 		clear(span.Counts)
 		if e == nil {
 			continue
 		}
-		width := int64(span.Width)
-		at := e.prof.find(int64(baseOf(d.op.Ladder, span.Width)))
-		if at < 0 {
+		g, k, t := e.find(int64(baseWidth(d.Ladder, span.Width)))
+		if g == nil {
 			continue
 		}
-		n, k := e.tier(at)
-		from := after(e.prof.tiers[at].expired(d.now), 1)
-		if width != e.prof.tiers[at].width {
-			from = -floorDiv(-from, width) * width // with the first that it is made of, all of a bucket is expired
+		width := int64(span.Width)
+		from := plus(t.expired(d.now), 1)
+		if width != t.width {
+			from = -floorDiv(-from, width) * width // with the first that a sum is made of, all of the sum has expired
 		}
 		if span.First > from/width { // else what is before First is passed over below
 			if span.First > math.MaxInt64/width {
@@ -310,19 +228,83 @@ func (d *doing) read(e *entry) {
 			}
 			from = span.First * width
 		}
-		i, end := int64(0), int64(never) // of the bucket that the cell before was in
-		for j := n.lower(k, from); j < n.size(k); j++ {
-			c := n.cell(k, j)
-			if c.start >= end {
-				index := floorDiv(c.start, width)
-				i, end = index-span.First, after(index*width, width)
+		i, end := int64(0), int64(never) // of the sum that holds the bucket before
+		for j := g.search(k, from); j < g.size(k); j++ {
+			b := g.bucket(k, j)
+			if b.start >= end {
+				index := floorDiv(b.start, width)
+				i, end = index-span.First, plus(index*width, width)
 			}
 			if i >= int64(len(span.Counts)) {
 				break
 			}
 			if i >= 0 {
-				span.Counts[i] += c.n
+				span.Counts[i] += b.n
 			}
 		}
 	}
+}
+
+// tier is the tier of that width as the key's entry stores it, or would; nil if
+// the entry never had such buckets.
+func (d *request) tier(e *entry, width int64) *tier {
+	stored := d.wanted
+	if e != nil {
+		stored = e.layout.tiers
+	}
+	for i := range stored {
+		if stored[i].width == width {
+			return &stored[i]
+		}
+	}
+	return nil
+}
+
+// staleAdds reports whether an addition is to a bucket that may have been
+// dropped. Made anew, the bucket would not hold what it held, and taking back a
+// hit that was dropped with it would take another.
+func (d *request) staleAdds(a *access) bool {
+	h := a.horizon()
+	if h.expiry == never {
+		return false
+	}
+	for i := range d.Add {
+		slot := &d.Add[i]
+		// A sum lacks its first part as soon as that is dropped.
+		t, start := d.tier(a.e, d.base(slot)), slot.Index*int64(slot.Width)
+		if t != nil && h.hides(t, start) && (t.width != int64(slot.Width) || !a.has(t.width, start)) {
+			return true
+		}
+	}
+	return false
+}
+
+// staleReads reports whether a span is to read buckets that were dropped and had
+// not expired by the caller's own clock. What had expired by it is zero, and not
+// stale.
+func (d *request) staleReads(a *access) bool {
+	h := a.horizon()
+	if !h.behind(d.now) {
+		return false
+	}
+	for i := range d.Read {
+		span := &d.Read[i]
+		fine := int64(baseWidth(d.Ladder, span.Width))
+		t := d.tier(a.e, fine)
+		if a.e == nil {
+			least := leastTTL(d.Ladder, fine)
+			t = &least
+		}
+		if t == nil {
+			continue
+		}
+		first := int64(never)
+		if width := int64(span.Width); span.First > never/width && span.First < forever/width {
+			first = span.First * width
+		}
+		if h.hides(t, max(first, plus(t.expired(d.now), 1))) {
+			return true
+		}
+	}
+	return false
 }

@@ -12,97 +12,41 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// What is remembered of a Forget is a mark: an entry under a key of its own,
-// with one bucket that is a nanosecond wide and starts at the label. So a mark
-// expires, is counted and gives up its place as any key does, and nothing else
-// needs to know of marks.
-
-// markByte begins the keys of marks; counted keys are printable.
-const markByte = 0
-
-// markKey is the key of the mark of key. It does not show the feature, which
-// may be somebody's address, for as long as the mark is kept.
-func markKey(key string) (mark [1 + sha256.Size]byte) {
-	sum := sha256.Sum256([]byte(key))
-	mark[0] = markByte
-	copy(mark[1:], sum[:])
-	return mark
-}
-
-func (e *entry) isMark() bool { return e.length > 0 && e.length != isLong && e.name[0] == markByte }
-
-// markTier keeps the bucket that starts at label until an instant, or some
-// longer: TTLs are rounded up by a sixteenth at most, so that marks share
-// profiles.
-func markTier(label, until int64) tier {
-	ttl := until - label
-	switch {
-	case until <= label:
-		ttl = 0
-	case ttl < 0: // beyond 63 bits
-		ttl = math.MaxInt64
-	default:
-		unit := int64(1) << max(0, bits.Len64(uint64(ttl))-5)
-		ttl = add(ttl, unit-1) &^ (unit - 1)
-	}
-	return tier{1, ttl}
-}
-
 // Forget is described in [backend.Forgetter]. It is one step, short whatever
-// the key holds, and never [ErrFull]: the mark takes the place of the key. Of a
+// the key holds, and never [ErrFull]: a marker takes the memory of the key. Of a
 // key that the store does not know, nothing is remembered: there is no hit that
 // could be paid back.
 //
-// A store that evicts may evict a mark, in the order of labels, as it may a
-// key. A Refund of a hit from before that Forget then takes back a hit that
-// came after it into the same bucket, if there is one.
-func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
-	if err := late(ctx, f.Deadline); err != nil {
+// A store that evicts may evict a marker, in the order of labels, as it may
+// evict a key. A Refund of a hit from before that Forget then takes back a hit
+// that came after it into the same bucket, if there is one.
+func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
+	if err := late(ctx, r.Deadline); err != nil {
 		return err
 	}
-	now, err := instant(f.Now)
+	now, err := instant(r.Now)
 	if err != nil {
 		return err
 	}
-	if f.Remember < 0 {
-		return fmt.Errorf("memory: to remember a Forget for %s, want zero or more", f.Remember)
+	if r.Remember < 0 {
+		return fmt.Errorf("memory: to remember a Forget for %s, want zero or more", r.Remember)
 	}
-	mark := markKey(f.Key)
-	hash, markHash := maphash.String(s.seed, f.Key), maphash.Bytes(s.seed, mark[:])
-	sh, markSh := s.shard(hash), s.shard(markHash)
-	lockBoth(sh, markSh)
-	var r room
-	m := markSh.table.find(markHash, mark[:])
-	e := sh.table.find(hash, []byte(f.Key))
+	name := markerKey(r.Key)
+	hash, markerHash := maphash.String(s.seed, r.Key), maphash.Bytes(s.seed, name[:])
+	sh, markerShard := s.shard(hash), s.shard(markerHash)
+	lockBoth(sh, markerShard)
+	var b budget
+	m := markerShard.table.find(markerHash, name[:])
+	e := sh.table.find(hash, []byte(r.Key))
 	if e != nil {
-		s.remove(sh, e, &r)
+		s.remove(sh, e, &b)
 	}
 	if e != nil || m != nil {
-		s.mark(markSh, markHash, mark[:], m, now, f, &r)
+		s.mark(markerShard, markerHash, name[:], m, now, r, &b)
 	}
-	unlockBoth(sh, markSh)
-	s.done(&r)
+	unlockBoth(sh, markerShard)
+	s.release(&b)
 	return nil
-}
-
-// mark remembers f under the lock of the mark's shard; m is the mark if it is
-// there.
-func (s *Store) mark(sh *shard, hash uint64, key []byte, m *entry, now int64, f *backend.ForgetRequest, r *room) {
-	label, until := f.Latest(), after(now, int64(f.Remember))
-	if m != nil && m.newest[0].start > m.prof.tiers[0].expired(now) {
-		label, until = max(label, m.newest[0].start), max(until, m.emptyAt())
-	}
-	p := s.profiles.get([]tier{markTier(label, until)})
-	fresh := m == nil
-	if fresh {
-		m = s.insert(sh, hash, key, p, r)
-	}
-	m.prof, m.newest[0] = p, cell{label, 1}
-	if fresh {
-		s.enter(sh, m)
-	} else {
-		s.lower(sh, m, r)
-	}
 }
 
 // Forgotten is described in [backend.Forgetter].
@@ -114,15 +58,73 @@ func (s *Store) Forgotten(ctx context.Context, key string, now, deadline time.Ti
 	if err != nil {
 		return 0, err
 	}
-	mark := markKey(key)
-	hash := maphash.Bytes(s.seed, mark[:])
+	name := markerKey(key)
+	hash := maphash.Bytes(s.seed, name[:])
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if m := sh.table.find(hash, mark[:]); m != nil && m.newest[0].start > m.prof.tiers[0].expired(at) {
+	if m := sh.table.find(hash, name[:]); m != nil && m.newest[0].start > m.layout.tiers[0].expired(at) {
 		label = m.newest[0].start
 	}
 	return label, nil
+}
+
+// A marker remembers a Forget: an entry under a key of its own, with one bucket
+// that is a nanosecond wide and starts at the label. So a marker expires, is
+// counted and gives up its memory as any key does, and nothing else needs to
+// know of markers.
+
+// markerByte begins the keys of markers; counted keys are printable.
+const markerByte = 0
+
+// markerKey is the key of the marker of key. It does not show the feature, which
+// may be somebody's address, for as long as the marker is kept.
+func markerKey(key string) (name [1 + sha256.Size]byte) {
+	sum := sha256.Sum256([]byte(key))
+	name[0] = markerByte
+	copy(name[1:], sum[:])
+	return name
+}
+
+func (e *entry) isMarker() bool {
+	return e.length > 0 && e.length != isLong && e.name[0] == markerByte
+}
+
+// markerTier keeps the bucket that starts at label until an instant, or a little
+// longer: TTLs are rounded up by a sixteenth at most, so that markers share
+// layouts.
+func markerTier(label, until int64) tier {
+	ttl := until - label
+	switch {
+	case until <= label:
+		ttl = 0
+	case ttl < 0: // beyond 63 bits
+		ttl = math.MaxInt64
+	default:
+		unit := int64(1) << max(0, bits.Len64(uint64(ttl))-5)
+		ttl = plus(ttl, unit-1) &^ (unit - 1)
+	}
+	return tier{1, ttl}
+}
+
+// mark remembers r under the lock of the marker's shard; m is the marker if it
+// is there.
+func (s *Store) mark(sh *shard, hash uint64, name []byte, m *entry, now int64, r *backend.ForgetRequest, b *budget) {
+	label, until := r.Latest(), plus(now, int64(r.Remember))
+	if m != nil && m.newest[0].start > m.layout.tiers[0].expired(now) {
+		label, until = max(label, m.newest[0].start), max(until, m.emptyAt())
+	}
+	p := s.layouts.get([]tier{markerTier(label, until)})
+	fresh := m == nil
+	if fresh {
+		m = s.insert(sh, hash, name, p, b)
+	}
+	m.layout, m.newest[0] = p, bucket{label, 1}
+	if fresh {
+		s.enter(sh, m)
+	} else {
+		s.settle(sh, m, b)
+	}
 }
 
 // lockBoth locks two shards, which may be one, in their order.

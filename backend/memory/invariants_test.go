@@ -39,8 +39,8 @@ func sound(s *Store) error {
 		if keys != sh.table.keys || 4*keys > 3*len(sh.table.slots) {
 			return fmt.Errorf("a table of %d slots has %d keys and counts %d", len(sh.table.slots), keys, sh.table.keys)
 		}
-		for which := range sh.heaps {
-			if err := soundHeap(&sh.heaps[which], which < s.orders(), keys, s.firsts[which][i].Load()); err != nil {
+		for order := range sh.heaps {
+			if err := soundHeap(&sh.heaps[order], order < s.orders(), keys, s.bounds[order][i].Load()); err != nil {
 				return err
 			}
 		}
@@ -56,89 +56,93 @@ func soundHeap(h *heap, kept bool, keys int, published int64) error {
 		keys = 0
 	}
 	if len(h.items) != keys || h.bound() != published {
-		return fmt.Errorf("heap %d has %d items of %d, from %d on, and says %d", h.which, len(h.items), keys, h.bound(), published)
+		return fmt.Errorf("heap %d has %d items of %d, from %d on, and says %d", h.order, len(h.items), keys, h.bound(), published)
 	}
 	for j, it := range h.items {
-		if it.e.pos[h.which] != uint32(j) || it.at > it.e.order(h.which) || j > 0 && h.items[(j-1)/4].at > it.at {
-			return fmt.Errorf("heap %d item %d: %d, entry says %d and %d", h.which, j, it.at, it.e.pos[h.which], it.e.order(h.which))
+		if it.e.pos[h.order] != uint32(j) || it.at > it.e.rank(h.order) || j > 0 && h.items[(j-1)/4].at > it.at {
+			return fmt.Errorf("heap %d item %d: %d, entry says %d and %d", h.order, j, it.at, it.e.pos[h.order], it.e.rank(h.order))
 		}
 	}
 	return nil
 }
 
 func soundEntry(e *entry) error {
-	if e.empty() {
+	if e.lastHit() == never {
 		return fmt.Errorf("has no buckets and is still there")
 	}
-	if e.past != nil {
-		big := false
-		for k := range e.past.rings {
-			big = big || e.past.rings[k].sum > half
-		}
-		if big && e.odd&isBig == 0 {
-			return fmt.Errorf("a ring holds more than half of what may be, odd %b", e.odd)
-		}
+	ahead := e.dropped > plus(e.newest[0].start, e.layout.tiers[0].width)
+	if e.newest[0].n > 0 && ahead != (e.flags&droppedAhead != 0) && !e.isMarker() {
+		return fmt.Errorf("dropped %d, newest %d of %d, flags %b", e.dropped, e.newest[0].start, e.layout.tiers[0].width, e.flags)
 	}
-	if c := e.newest[0]; c.n > 0 && (e.dropped > after(c.start, e.prof.tiers[0].width)) != (e.odd&isAhead != 0) && !e.isMark() {
-		return fmt.Errorf("dropped %d, newest %d of %d, odd %b", e.dropped, c.start, e.prof.tiers[0].width, e.odd)
+	if e.isLarge() && e.flags&large == 0 {
+		return fmt.Errorf("a ring holds more than half of what may be, flags %b", e.flags)
 	}
-	tiers := len(e.prof.tiers)
-	for n := e; n != nil; n = n.chained() {
-		longest := 0
-		for k := range perEntry {
-			if n.newest[k].n < 0 || n.newest[k].n > 0 && k >= tiers {
-				return fmt.Errorf("tier %d of %d has a cell", k, tiers)
-			}
-			if n.past == nil {
-				continue
-			}
-			longest = max(longest, len(n.past.rings[k].cells))
-			if err := soundRing(n, k); err != nil {
-				return fmt.Errorf("tier %d: %w", k, err)
-			}
-		}
-		switch {
-		case n.past == nil && (n.older != 0 || n.oldest != forever):
-			return fmt.Errorf("no past, but older %d and oldest %d", n.older, n.oldest)
-		case n.past != nil && n.past.next == nil && longest == 0:
-			return fmt.Errorf("a past without rings")
-		case (longest >= longRing) != (n.past != nil && n.past.totals != nil):
-			return fmt.Errorf("totals %v with a ring of %d", n.past != nil && n.past.totals != nil, longest)
-		}
-		if err := soundTotals(n); err != nil {
+	tiers := len(e.layout.tiers)
+	for g := &e.group; g != nil; tiers -= perGroup {
+		if err := soundGroup(g, tiers); err != nil {
 			return err
 		}
-		tiers -= perEntry
+		if g.history == nil {
+			break
+		}
+		g = g.history.next
 	}
-	if tiers > 0 {
-		return fmt.Errorf("%d tiers have no place", tiers)
+	if tiers > perGroup {
+		return fmt.Errorf("%d tiers have no group", tiers-perGroup)
 	}
 	return nil
 }
 
-func soundRing(n *entry, k int) error {
-	r := &n.past.rings[k]
-	c := len(r.cells)
-	if c == 0 && r.len == 0 && (k > 0 || n.older == 0 && n.oldest == forever) {
+func soundGroup(g *group, tiers int) error {
+	h := g.history
+	for k := range perGroup {
+		if n := g.newest[k].n; n < 0 || n > 0 && k >= tiers {
+			return fmt.Errorf("tier %d of %d has a bucket", k, tiers)
+		}
+	}
+	if h == nil {
+		if g.sum0 != 0 || g.first0 != forever {
+			return fmt.Errorf("no history, but sum %d from %d", g.sum0, g.first0)
+		}
+		return nil
+	}
+	longest := 0
+	for k := range h.rings {
+		longest = max(longest, len(h.rings[k].buckets))
+		if err := soundRing(&h.rings[k], g.newest[k]); err != nil {
+			return fmt.Errorf("tier %d: %w", k, err)
+		}
+	}
+	switch {
+	case g.sum0 != h.rings[0].sum || g.first0 != h.rings[0].first:
+		return fmt.Errorf("sum %d from %d, ring says %d from %d", g.sum0, g.first0, h.rings[0].sum, h.rings[0].first)
+	case h.next == nil && longest == 0:
+		return fmt.Errorf("a history without rings")
+	case (longest >= longRing) != (h.totals != nil):
+		return fmt.Errorf("totals %v with a ring of %d", h.totals != nil, longest)
+	}
+	return soundTotals(h)
+}
+
+func soundRing(r *ring, newest bucket) error {
+	c := len(r.buckets)
+	if c == 0 && r.len == 0 && r.sum == 0 && r.first == forever {
 		return nil
 	}
 	if bits.OnesCount(uint(c)) != 1 || c < minRing || int(r.len) > c || r.len == 0 || c > minRing && 4*int(r.len) < c {
-		return fmt.Errorf("a buffer of %d for %d cells", c, r.len)
+		return fmt.Errorf("a buffer of %d for %d buckets", c, r.len)
 	}
 	for seq := r.head; seq != r.end(); seq++ {
-		next := n.newest[k]
+		next := newest
 		if seq+1 != r.end() {
 			next = *r.at(seq + 1)
 		}
 		if r.at(seq).n <= 0 || next.n <= 0 || r.at(seq).start >= next.start {
-			return fmt.Errorf("cell %v before %v", *r.at(seq), next)
+			return fmt.Errorf("bucket %v before %v", *r.at(seq), next)
 		}
 	}
-	if r.first != r.at(r.head).start {
-		return fmt.Errorf("first is %d, cell %v", r.first, *r.at(r.head))
-	}
-	if sum := sumFrom(r, r.head); r.sum != sum || n.newest[k].n > backend.MaxCount-sum || k == 0 && (n.older != sum || n.oldest != r.first) {
-		return fmt.Errorf("older %d from %d, ring says %d, want %d from %d", n.older, n.oldest, r.sum, sum, r.first)
+	if sum := sumFrom(r, r.head); r.sum != sum || newest.n > backend.MaxCount-sum || r.first != r.at(r.head).start {
+		return fmt.Errorf("sum %d from %d, want %d from %v; newest %v", r.sum, r.first, sum, *r.at(r.head), newest)
 	}
 	return nil
 }
@@ -150,21 +154,17 @@ func sumFrom(r *ring, from uint32) (sum int64) {
 	return sum
 }
 
-func soundTotals(n *entry) error {
+func soundTotals(h *history) error {
 	blocks := 0
-	if n.past == nil {
-		return nil
-	}
-	for b := n.past.totals; b != nil; b = b.next {
+	for b := h.totals; b != nil; b = b.next {
 		blocks++
-		for i := range b.list {
-			w := b.list[i]
+		for _, w := range b.list {
 			if w.tier == noTier {
 				continue
 			}
-			r := &n.past.rings[w.tier]
+			r := &h.rings[w.tier]
 			if w.at-r.head > r.len {
-				return fmt.Errorf("window of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
+				return fmt.Errorf("total of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
 			}
 			want := w
 			want.sum = sumFrom(r, w.at)

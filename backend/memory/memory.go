@@ -3,26 +3,25 @@
 //	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 //
 // A [Store] checks and adds in one atomic step, also for several keys at once.
-// It starts no goroutine, has no timer, and no clock of its own: what is
-// expired is decided by the time that comes with each call, so a log of years
-// ago can be replayed. A call whose clock is far ahead sees, and drops, as
-// expired what that time makes expired, of the keys that it adds to, and in a
-// full store of any key; a clock that is set back later does not bring it back.
-// A call with an older label that needs what was dropped, such as one of a
-// process that stood still, is [counter.ErrStaleLabel], and does nothing: a
-// [counter.Counter] reads its clock again.
+// A Store starts no goroutine, has no timer, and no clock of its own: the time
+// that comes with each call decides what has expired, so a log of years ago can
+// be replayed. A call whose clock is far ahead drops buckets as expired: those
+// of the keys that the call adds to, and in a full store those of any key; a
+// clock that is set back later does not bring them back. A call with an older
+// label that needs what was dropped, such as a call of a process that stood
+// still, does nothing and returns [backend.ErrStaleLabel]: a Counter reads its
+// clock again.
 //
 // [Store.Forget] empties a key of any size in one short step.
 //
 // # Memory
 //
-// A key costs what its buckets cost: a bucket that is empty takes no memory,
-// and 16 bytes hold one that is not. Of tiers that are kept equally long the
-// finest is stored, and what is wider than a sixteenth of that time: other
-// buckets are sums. The whole store is bounded by
-// [Config.MaxBuckets]. When it is full, a fresh key takes the place of one
-// whose buckets are all expired, wherever in the store that is. If there is
-// none, [Config.Full] decides.
+// A key costs what its buckets cost: an empty bucket takes no memory, any other
+// 16 bytes. Of tiers that are kept equally long the store keeps the finest, and
+// those wider than a sixteenth of that time; the buckets of the rest are sums.
+// [Config.MaxBuckets] bounds the whole store. When the store is full, a fresh
+// key takes the memory of a key whose buckets have all expired, wherever in the
+// store that key is. If there is none, [Config.Full] decides.
 //
 // Counts live as long as the process: nothing is written to disk.
 package memory
@@ -39,29 +38,30 @@ import (
 )
 
 // DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 85,000
-// that are hit a hundred times a day, or 125 that are hit every second of it.
+// that are hit a hundred times a day, or 125 that are hit every second of a day.
 const DefaultMaxBuckets = 256 << 20 / bucketBytes
 
 // Config configures a [Store]. The zero Config is ready to use.
 type Config struct {
 	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key
-	// that was hit once costs 16 of them, on a ladder of up to four tiers, and
-	// some more if its stored name is longer than 70 bytes. With a second bucket
-	// of any tier come 13, and from then on the capacity of its rings, a power
-	// of two for each tier and at most four times what is in them; at 16 cells
-	// 8 more for running totals. That is what lives. While a ring grows, the one
-	// it replaces is there too, and Go's collector lets the heap become larger,
-	// by as much as GOGC says. Zero, or less: [DefaultMaxBuckets].
+	// that was hit once costs 16 buckets, on a ladder of up to four tiers, and a
+	// few more if its stored name is longer than 70 bytes. A second bucket of any
+	// tier costs 13 more, and from then on the capacity of the key's rings, a
+	// power of two for each tier and at most four times the buckets in use; a
+	// ring of 16 costs 8 more for running totals. The bound is on what lives:
+	// while a ring grows, its former copy is there too, and Go's collector lets
+	// the heap become larger, by as much as GOGC says. Zero, or less:
+	// [DefaultMaxBuckets].
 	MaxBuckets int
 
-	// Full says what happens when a new bucket finds no room, and no key is
-	// empty. Either way someone who can make up keys can do harm; what harm is
-	// yours to choose. The default is [Refuse].
+	// Full decides about a new bucket that finds no memory while no key is
+	// empty. Either policy lets someone who can make up keys do harm; the choice
+	// is which harm. The default is [Refuse].
 	Full Policy
 }
 
-// Policy is what a full store does. An attacker who can make up keys, such as
-// one with a million addresses, can fill any bounded store. See [Config].
+// Policy is the behaviour of a full store. An attacker who can make up keys,
+// for example with a million addresses, can fill any bounded store. See [Config].
 type Policy uint8
 
 const (
@@ -79,43 +79,42 @@ const (
 	EvictOldest
 )
 
-// ErrFull is what a [Store] under [Refuse] returns when there is no room, and
-// one under [EvictOldest] if a single call needs more than the whole store has. The
-// call has changed nothing. Inside a [counter.Counter] it comes with
-// [counter.ErrStore].
+// ErrFull is the error of a [Store] under [Refuse] that is full, and under
+// [EvictOldest] of a call that needs more than the whole store has. The call
+// has changed nothing. A Counter adds [backend.ErrStore].
 var ErrFull = errors.New("memory: the store is full")
 
-// Store keeps buckets in memory. It is a [backend.Atomic] for any demands and a
-// [backend.Forgetter], and safe for use by many goroutines at once. Make one
-// with [New].
+// Store keeps buckets in memory. A Store is a [backend.Atomic] for any keys and
+// a [backend.Forgetter], and safe for use by many goroutines at once. [New]
+// makes a Store; the zero Store is of no use.
 type Store struct {
-	max      int64
-	policy   Policy
-	seed     maphash.Seed
-	shards   []shard
-	shift    uint // of a hash, to the number of its shard
-	profiles profiles
+	max     int64 // Config.MaxBuckets
+	policy  Policy
+	seed    maphash.Seed
+	shards  []shard
+	shift   uint // of a hash, to the number of its shard
+	layouts layouts
 
-	// For each shard a lower bound of when the first of its entries is empty,
-	// and was last hit: in one place, so that a full store finds the first of
-	// all in a few cache lines.
-	firsts [heaps][]atomic.Int64
+	// bounds[order][i] is heaps[order].bound() of shard i. The bounds of all
+	// shards stand together, so that a full store finds the first entry of all
+	// in a few cache lines.
+	bounds [orders][]atomic.Int64
 
 	_       [64]byte
 	spent   atomic.Int64 // buckets, of max
 	refused atomic.Int64
 }
 
-// shard is a part of the keys, under one lock. Whoever holds several locks has
-// taken them in the order of the shards.
+// shard is a part of the keys, under one lock. A call that holds several locks
+// has taken them in the order of the shards.
 type shard struct {
-	mu    sync.Mutex
-	table table
-	clock clock
-	heaps [heaps]heap
-	index int
+	mu     sync.Mutex
+	table  table
+	latest latest
+	heaps  [orders]heap
+	index  int
 
-	dropped int64 // see stale.go
+	dropped int64 // latest expiry of the buckets of entries that are gone: see stale.go
 
 	reclaimed, evicted int64
 
@@ -143,15 +142,15 @@ func New(config Config) *Store {
 	if s.max <= 0 {
 		s.max = DefaultMaxBuckets
 	}
-	for which := range s.firsts {
-		s.firsts[which] = make([]atomic.Int64, n)
+	for order := range s.bounds {
+		s.bounds[order] = make([]atomic.Int64, n)
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.index, sh.table, sh.dropped = i, newTable(), never
-		for which := range sh.heaps {
-			sh.heaps[which].which = which
-			s.firsts[which][i].Store(forever)
+		for order := range sh.heaps {
+			sh.heaps[order].order = order
+			s.bounds[order][i].Store(forever)
 		}
 	}
 	return s
@@ -160,21 +159,21 @@ func New(config Config) *Store {
 // Local says that a [Store] is in the caller's own process.
 func (s *Store) Local() {}
 
-// Together is always true: one step can hold any demands.
+// Together is always true: one step can hold any keys.
 func (s *Store) Together([]backend.TakeKey) bool { return true }
 
-// Stats tell what a [Store] holds, and what it has done since [New].
+// Stats is the state of a [Store], and what happened since [New].
 type Stats struct {
-	Keys    int   // known, the expired that nobody has needed the place of and what is remembered of Forgets included
+	Keys    int   // keys in memory, with those that have expired and not been replaced, and the markers of Forget
 	Buckets int64 // memory taken, counted as Config.MaxBuckets says
 
-	Reclaimed int64 // keys whose place was taken after all their buckets had expired
+	Reclaimed int64 // keys that were replaced after all their buckets had expired
 	Evicted   int64 // keys that EvictOldest removed while they still counted
 	Refused   int64 // calls that returned ErrFull
 }
 
-// Stats looks at one part of the store after the other, so under load the sums
-// are of slightly different instants.
+// Stats looks at the shards one after the other, so under load the sums are of
+// slightly different instants.
 func (s *Store) Stats() Stats {
 	st := Stats{Buckets: s.spent.Load(), Refused: s.refused.Load()}
 	for i := range s.shards {

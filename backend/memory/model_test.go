@@ -58,7 +58,7 @@ func (m *model) get(key string, b tiers.Bucket) held {
 func (m *model) add(key string, b tiers.Bucket, n, now int64, ttl time.Duration) {
 	h := m.get(key, b)
 	if h.lo == 0 { // it may be created now
-		h.until = max(h.until, after(now, int64(ttl)))
+		h.until = max(h.until, plus(now, int64(ttl)))
 	}
 	h.lo, h.hi = h.lo+n, h.hi+n
 	if h.until <= m.latest {
@@ -78,7 +78,7 @@ func (m *model) takeBack(op *backend.Request) {
 	taken := map[time.Duration]least{}
 	for _, slot := range op.Add {
 		h := m.get(op.Key, slot.Bucket)
-		if baseOf(op.Ladder, slot.Width) == slot.Width {
+		if baseWidth(op.Ladder, slot.Width) == slot.Width {
 			taken[slot.Width] = least{min(-op.N, h.lo), min(-op.N, h.hi)}
 		}
 	}
@@ -87,7 +87,7 @@ func (m *model) takeBack(op *backend.Request) {
 		if !is {
 			continue
 		}
-		n := taken[baseOf(op.Ladder, slot.Width)]
+		n := taken[baseWidth(op.Ladder, slot.Width)]
 		h.lo = max(0, h.lo-n.hi)
 		if h.until > m.latest { // else it may be gone for this clock, and there for a slower one
 			h.hi = max(0, h.hi-n.lo)
@@ -107,7 +107,7 @@ func (m *model) window(key string, width time.Duration, from int64) (lo, hi int6
 	sort.Slice(row, func(i, j int) bool { return row[i].Index < row[j].Index })
 	for _, b := range row {
 		h := m.keys[key][b]
-		lo, hi = add(lo, h.lo), add(hi, h.hi)
+		lo, hi = plus(lo, h.lo), plus(hi, h.hi)
 	}
 	return lo, hi, row
 }

@@ -1,43 +1,36 @@
 package memory
 
-import "math"
+// bucket is a bucket that is not empty: its first instant and its count. Starts
+// instead of indices, because then whether a bucket lies in a window is one
+// comparison, without a division.
+type bucket struct{ start, n int64 }
 
-// cell is a bucket that is not empty: its first instant, in nanoseconds since
-// the Unix epoch, and its count. Starts instead of indices, because then
-// whether a cell lies in a window is one comparison, without a division.
-type cell struct{ start, n int64 }
-
-const (
-	never   = math.MinInt64 // before all starts
-	forever = math.MaxInt64 // after all starts
-)
-
-// ring is a sorted row of cells, oldest first, in a buffer whose length is a
-// power of two, or zero. Cells are named by sequence numbers, which stay the
-// same when the buffer grows and when older cells go: running totals point at
-// them. The numbers may wrap round; only their differences count.
+// ring is the older buckets of a tier, oldest first, in a buffer whose length is
+// a power of two, or zero. Sequence numbers name the buckets, and stay the same
+// when the buffer grows and when older buckets go: running totals point at them.
+// The numbers may wrap round; only their differences count.
 type ring struct {
-	cells []cell
-	sum   int64  // of the cells' counts
-	first int64  // start of the oldest cell, if there is one: a look at the cell itself would wait for memory
-	head  uint32 // sequence number of the oldest cell
-	len   uint32
+	buckets []bucket
+	sum     int64  // of all counts
+	first   int64  // start of the oldest bucket, forever if there is none: a look at the bucket itself would wait for memory
+	head    uint32 // sequence number of the oldest bucket
+	len     uint32
 }
 
 // minRing is the capacity of the smallest buffer: one cache line.
 const minRing = 4
 
-func (r *ring) at(seq uint32) *cell { return &r.cells[seq&uint32(len(r.cells)-1)] }
-func (r *ring) end() uint32         { return r.head + r.len } // one after the newest
+func (r *ring) at(seq uint32) *bucket { return &r.buckets[seq&uint32(len(r.buckets)-1)] }
+func (r *ring) end() uint32           { return r.head + r.len } // one after the newest
 
-// search is the first cell that starts at or after start; end if there is none.
+// search is the first bucket that starts at or after start; end if there is none.
 func (r *ring) search(start int64) uint32 {
-	// What is looked for out of order is late by a little: mostly it is
-	// beside the newest.
+	// Labels out of order are late by a little, mostly: the bucket is beside the
+	// newest.
 	if r.len == 0 || r.at(r.end()-1).start < start {
 		return r.end()
 	}
-	lo, hi := uint32(0), r.len-1 // the cell at hi starts at or after start
+	lo, hi := uint32(0), r.len-1 // the bucket at hi starts at or after start
 	for lo < hi {
 		mid := (lo + hi) / 2
 		if r.at(r.head+mid).start < start {
@@ -49,7 +42,21 @@ func (r *ring) search(start int64) uint32 {
 	return r.head + lo
 }
 
-// capacity is that of the buffer for n cells.
+// after is the sum of the buckets that start after cut. The loop begins with the
+// newest.
+func (r *ring) after(cut int64) (sum int64) {
+	for seq := r.end(); seq != r.head; {
+		seq--
+		b := r.at(seq)
+		if b.start <= cut {
+			break
+		}
+		sum += b.n
+	}
+	return sum
+}
+
+// capacity is the length of the buffer for n buckets.
 func capacity(n int) int {
 	if n <= 0 {
 		return 0
@@ -61,19 +68,19 @@ func capacity(n int) int {
 	return c
 }
 
-// resize moves the cells to a buffer of c cells, which must be enough.
+// resize moves the buckets to a buffer of length c, which must be enough.
 func (r *ring) resize(c int) {
 	old := *r
-	r.cells = make([]cell, c)
+	r.buckets = make([]bucket, c)
 	for seq := old.head; seq != old.end(); seq++ {
 		*r.at(seq) = *old.at(seq)
 	}
 }
 
-// insert makes room for a cell before seq and moves whichever side is shorter.
-// It tells whether the older side moved, whose sequence numbers fell by one;
-// otherwise those of seq and all after it rose by one.
-func (r *ring) insert(seq uint32, c cell) (olderMoved bool) {
+// insert puts an empty bucket before seq and moves whichever side is shorter:
+// the older side, whose sequence numbers fall by one, or the newer side from seq
+// on, whose numbers rise by one.
+func (r *ring) insert(seq uint32, start int64) (olderMoved bool) {
 	older, newer := seq-r.head, r.end()-seq
 	r.len++
 	if older < newer {
@@ -81,19 +88,19 @@ func (r *ring) insert(seq uint32, c cell) (olderMoved bool) {
 		for s := r.head; s != seq-1; s++ {
 			*r.at(s) = *r.at(s + 1)
 		}
-		*r.at(seq - 1) = c
+		*r.at(seq - 1) = bucket{start, 0}
 		return true
 	}
 	for s := r.end() - 1; s != seq; s-- {
 		*r.at(s) = *r.at(s - 1)
 	}
-	*r.at(seq) = c
+	*r.at(seq) = bucket{start, 0}
 	return false
 }
 
-// remove takes the cell at seq out, and tells as insert does which side moved:
-// the older one, whose sequence numbers rose by one, or the newer one, whose
-// fell.
+// remove takes the bucket at seq out and moves whichever side is shorter: the
+// older side, whose sequence numbers rise by one, or the newer side, whose
+// numbers fall by one.
 func (r *ring) remove(seq uint32) (olderMoved bool) {
 	older, newer := seq-r.head, r.end()-1-seq
 	if older < newer {
@@ -109,36 +116,4 @@ func (r *ring) remove(seq uint32) (olderMoved bool) {
 		*r.at(s) = *r.at(s + 1)
 	}
 	return false
-}
-
-// cutoff is the instant that divides what reaches back from now from what does
-// not: a cell of the given width counts if it starts after it. The bucket that
-// holds now-reach is the oldest that does. It saturates: reach and width are
-// zero or more, and as large as they like.
-func cutoff(now, reach, width int64) int64 {
-	c := now - reach
-	if c > now {
-		return never
-	}
-	if c-width > c {
-		return never
-	}
-	return c - width
-}
-
-// add is a+b for a, b of zero or more, at most MaxInt64.
-func add(a, b int64) int64 {
-	if c := a + b; c >= 0 {
-		return c
-	}
-	return math.MaxInt64
-}
-
-// floorDiv is a/b rounded down, for b above zero.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }

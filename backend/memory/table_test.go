@@ -12,7 +12,7 @@ import (
 // otherwise, and stay findable while others come and go.
 func TestKeysOfOneHash(t *testing.T) {
 	table := newTable()
-	p := &profile{tiers: []tier{{1, 1}}}
+	p := &layout{tiers: []tier{{1, 1}}}
 	var keys []string
 	for _, n := range []int{0, 1, 38, 39, 40, 71, 72, 200, 254, 255, 256, 1000} {
 		for _, end := range []string{"a", "b"} {
@@ -64,11 +64,11 @@ func TestEndsOfTime(t *testing.T) {
 	} {
 		require.Equal(t, row.want, cutoff(row.now, row.reach, row.width), row)
 	}
-	require.Equal(t, int64(hi), after(hi-1, 2))
-	require.Equal(t, int64(hi), after(1, hi))
-	require.EqualValues(t, -1, after(lo, hi))
-	require.Equal(t, int64(hi), add(hi, 1))
-	require.Equal(t, int64(hi), add(hi-1, 1))
+	require.Equal(t, int64(hi), plus(hi-1, 2))
+	require.Equal(t, int64(hi), plus(1, hi))
+	require.EqualValues(t, -1, plus(lo, hi))
+	require.Equal(t, int64(hi), plus(hi, 1))
+	require.Equal(t, int64(hi), plus(hi-1, 1))
 
 	require.EqualValues(t, 5, stretched(5, 9, 10))
 	require.EqualValues(t, 6, stretched(5, 10, 10))

@@ -4,111 +4,164 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"math"
+	"math/bits"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // Take is described in [backend.Atomic]. A key that is denied, or peeked at,
 // leaves no trace.
-func (s *Store) Take(ctx context.Context, t *backend.TakeRequest) error {
-	if err := late(ctx, t.Deadline); err != nil {
+func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
+	if err := late(ctx, r.Deadline); err != nil {
 		return err
 	}
-	now, err := instant(t.Now)
+	now, err := instant(r.Now)
 	if err != nil {
 		return err
 	}
-	if len(t.Keys) == 1 && !t.Peek {
-		key := &t.Keys[0]
-		if shape := s.profiles.known(key.Ladder, key.TTLs); shape != nil {
+	if len(r.Keys) == 1 && !r.Peek {
+		key := &r.Keys[0]
+		if p := s.layouts.known(key.Ladder, key.TTLs); p != nil {
 			hash := maphash.Bytes(s.seed, key.Key)
 			sh := s.shard(hash)
 			sh.mu.Lock()
 			e := sh.table.find(hash, key.Key)
-			hit := e != nil && e.prof == shape.prof && e.hit(key, shape, &sh.clock, now, s)
+			hit := e != nil && e.layout == p.layout && s.hit(sh, e, key, p, now)
 			sh.mu.Unlock()
 			if hit {
-				key.Fits, t.Allowed = true, true
+				key.Fits, r.Allowed = true, true
 				return nil
 			}
 		}
 	}
-	if err := check(t); err != nil {
-		return err
-	}
-	st := step{t: t, now: now}
-	if len(t.Keys) > inPlace {
-		st.moreParts = make([]part, len(t.Keys))
-	}
-	parts := st.all()
-	for i := range parts {
-		key := &t.Keys[i]
-		shape := s.profiles.known(key.Ladder, key.TTLs)
-		if shape == nil {
-			shape = s.profiles.ladder(key.Ladder, key.TTLs)
-		}
-		parts[i] = part{key: key, shape: shape, hash: maphash.Bytes(s.seed, key.Key)}
-	}
-	for {
-		lacks, err := s.try(&st)
-		if err == nil && lacks > 0 {
-			keep := make([]uint64, len(parts))
-			for i := range parts {
-				keep[i] = parts[i].hash
-			}
-			if err = s.make(&st.room, lacks, st.own, now, keep); err == nil {
-				continue
-			}
-		}
-		s.done(&st.room)
-		return err
-	}
+	return s.step(r, now)
 }
 
-// hit does the step if it is what nearly all are: one key that is known, whose
-// newest buckets are those of now, and every window has room. Otherwise it
-// does nothing, and the long way decides: it is the same, and answers the same,
-// in twice the time.
-func (e *entry) hit(key *backend.TakeKey, shape *shape, c *clock, now int64, s *Store) bool {
-	tiers := e.prof.tiers
-	if len(tiers) > perEntry || key.N < 1 || e.odd != 0 {
+// hit is the short way of nearly all steps: one key that is known, in whose
+// newest buckets the label lies, or whose rings have room for the next, and room
+// in every window. Otherwise hit changes nothing, and step decides: with the same
+// answer, in twice the time.
+func (s *Store) hit(sh *shard, e *entry, key *backend.TakeKey, p *plan, now int64) bool {
+	tiers := e.layout.tiers
+	if len(tiers) > perGroup || key.N < 1 || key.N > half || e.flags != 0 {
 		return false
 	}
-	c.set(e.prof, now)
+	l := &sh.latest
+	l.set(e.layout, now)
+	next := false
 	for k := range tiers {
-		if n := &e.newest[k]; n.start != c.at[k].start || n.n == 0 || n.n > half-key.N {
+		b := &e.newest[k]
+		if b.start != l.at[k].start || b.n == 0 {
+			if !e.fits(k, l.at[k].start, tiers[k].expired(now)) {
+				return false
+			}
+			next = true
+		} else if b.n > half-key.N {
 			return false
 		}
 	}
 	for i := range key.Windows {
 		w := &key.Windows[i]
-		if w.Finest < 0 || w.Finest >= len(shape.of) || w.Reach < 0 || shape.sum(w.Finest) {
+		if w.Finest < 0 || w.Finest >= len(p.of) || w.Reach < 0 || p.isSum(w.Finest) {
 			return false
 		}
-		k := shape.of[w.Finest].at
-		tier := &tiers[k]
-		reach := int64(w.Reach)
-		if reach > tier.ttl-tiers[0].width {
-			return false // nothing that was dropped may be needed: see stale.go
+		k := p.of[w.Finest].at
+		t, reach := &tiers[k], int64(w.Reach)
+		if reach > t.ttl-tiers[0].width {
+			return false // nothing that was dropped may be needed: see look
 		}
-		w.Count = e.count(k, cutoff(now, reach, tier.width), reach, s)
+		w.Count = e.count(k, cutoff(now, reach, t.width), reach, s)
 		if w.Count > w.Max-key.N {
 			return false
 		}
 		w.FreedBy.Width, w.FreedBy.Index = 0, 0
-		w.Newest.Width, w.Newest.Index = time.Duration(tier.width), c.at[k].index
+		w.Newest.Width, w.Newest.Index = time.Duration(t.width), l.at[k].index
+	}
+	if !next {
+		for k := range tiers {
+			e.newest[k].n += key.N
+		}
+		return true
 	}
 	for k := range tiers {
+		if b := &e.newest[k]; b.start != l.at[k].start {
+			if freed := e.expire(&e.group, k, &tiers[k], now); freed > 0 {
+				s.spent.Add(-freed)
+			}
+			e.push(k)
+			*b = bucket{start: l.at[k].start}
+		}
 		e.newest[k].n += key.N
 	}
 	return true
 }
 
+// step is a [backend.TakeRequest] on its way, on the stack: a call of up to a
+// few keys allocates nothing unless buckets do.
+type step struct {
+	*backend.TakeRequest
+	now    int64
+	budget budget
+	own    int64 // cost of the keys as they are
+
+	few  [fewKeys]stepKey // in the order of the request's keys
+	many []stepKey        // instead, if there are more
+}
+
+const fewKeys = 4
+
+// stepKey is a key of a step.
+type stepKey struct {
+	access
+	*backend.TakeKey
+	plan *plan // of the key's ladder
+}
+
+func (st *step) keys() []stepKey {
+	if st.many != nil {
+		return st.many
+	}
+	return st.few[:len(st.Keys)]
+}
+
+// step does r: all of it or nothing.
+func (s *Store) step(r *backend.TakeRequest, now int64) error {
+	if err := check(r); err != nil {
+		return err
+	}
+	st := step{TakeRequest: r, now: now}
+	if len(r.Keys) > fewKeys {
+		st.many = make([]stepKey, len(r.Keys))
+	}
+	keys := st.keys()
+	for i := range keys {
+		key := &r.Keys[i]
+		hash := maphash.Bytes(s.seed, key.Key)
+		keys[i] = stepKey{access{shard: s.shard(hash), hash: hash}, key, s.layouts.plan(key.Ladder, key.TTLs)}
+	}
+	for {
+		needed, err := s.try(&st)
+		if err == nil && needed > 0 {
+			keep := make([]uint64, len(keys))
+			for i := range keys {
+				keep[i] = keys[i].hash
+			}
+			if err = s.obtain(&st.budget, needed, st.own, now, keep); err == nil {
+				continue
+			}
+		}
+		s.release(&st.budget)
+		return err
+	}
+}
+
 // check finds the caller's mistakes.
-func check(t *backend.TakeRequest) error {
-	for i := range t.Keys {
-		key := &t.Keys[i]
+func check(r *backend.TakeRequest) error {
+	for i := range r.Keys {
+		key := &r.Keys[i]
 		n := key.Ladder.Len()
 		if n == 0 || len(key.TTLs) != n {
 			return fmt.Errorf("memory: %d TTLs for a ladder of %d tiers, want one for each", len(key.TTLs), n)
@@ -128,4 +181,207 @@ func check(t *backend.TakeRequest) error {
 		}
 	}
 	return nil
+}
+
+// try does the step under the locks of its shards. A result above zero is the
+// budget that the step needs and does not have; nothing was added.
+func (s *Store) try(st *step) (needed int64, err error) {
+	keys := st.keys()
+	if len(keys) == 1 {
+		sh := keys[0].shard
+		sh.mu.Lock()
+		needed, err = s.locked(st, keys)
+		sh.mu.Unlock()
+		return needed, err
+	}
+	var held [maxShards / 64]uint64
+	for i := range keys {
+		sh := keys[i].shard.index
+		held[sh/64] |= 1 << (sh % 64)
+	}
+	each(&held, func(i int) { s.shards[i].mu.Lock() })
+	needed, err = s.locked(st, keys)
+	each(&held, func(i int) { s.shards[i].mu.Unlock() })
+	return needed, err
+}
+
+func each(set *[maxShards / 64]uint64, f func(i int)) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			f(64*w + bits.TrailingZeros64(word))
+		}
+	}
+}
+
+func (s *Store) locked(st *step, keys []stepKey) (needed int64, err error) {
+	for i := range keys {
+		key := &keys[i]
+		key.e = key.shard.table.find(key.hash, key.Key)
+		if !st.AnyLabel && key.stale(st) {
+			return 0, errStale
+		}
+	}
+	st.Allowed = true
+	for i := range keys {
+		key := &keys[i]
+		key.Fits = key.judge(st.now, s)
+		st.Allowed = st.Allowed && (key.Fits || key.Soft)
+	}
+	if st.Allowed && !st.Peek {
+		if needed, err = s.addAll(st, keys); needed > 0 || err != nil {
+			return needed, err
+		}
+	}
+	for i := range keys {
+		if key := &keys[i]; key.e != nil {
+			key.report(st.now)
+		}
+	}
+	return 0, nil
+}
+
+// addAll adds to all keys that fit, or to none.
+func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
+	var buf [tiers.MaxTiers]addition
+	st.own = 0
+	for i := range keys {
+		key := &keys[i]
+		if !key.adds() {
+			continue
+		}
+		p := key.plan.layout
+		key.expire(p.tiers, st.now, &st.budget)
+		cost, bad := s.need(&key.access, key.Key, p, p.tiers, key.additions(buf[:0], st.now), key.N)
+		if needed += cost; bad != nil {
+			err = bad
+		}
+		if cost > 0 && key.e != nil {
+			st.own += key.e.cost()
+		}
+	}
+	if err != nil || needed > 0 && !s.raise(&st.budget, needed) {
+		// Nothing is added, so entries that have lost buckets are settled now.
+		removed := false
+		for i := range keys {
+			if key := &keys[i]; key.e != nil && s.settle(key.shard, key.e, &st.budget) {
+				removed = true
+			}
+		}
+		if removed {
+			return s.locked(st, keys) // with fresh keys, which need less
+		}
+		return needed, err
+	}
+	for i := range keys {
+		if key := &keys[i]; key.adds() {
+			p := key.plan.layout
+			s.add(&key.access, key.Key, p, p.tiers, key.additions(buf[:0], st.now), key.N, &st.budget)
+		}
+	}
+	return 0, nil
+}
+
+// adds reports whether the key is added to in a step that is allowed.
+func (key *stepKey) adds() bool { return key.Fits && key.N > 0 }
+
+// additions appends the buckets that hold now to dst, of every stored tier.
+func (key *stepKey) additions(dst []addition, now int64) []addition {
+	l := &key.shard.latest
+	l.set(key.plan.layout, now) // keys of one shard may have different ladders
+	for i := range key.plan.layout.tiers {
+		dst = append(dst, addition{i, l.at[i].start})
+	}
+	return dst
+}
+
+// judge fills in the count of each window, and reports whether all have room.
+func (key *stepKey) judge(now int64, s *Store) bool {
+	fits := true
+	for i := range key.Windows {
+		w := &key.Windows[i]
+		w.Count, w.FreedBy, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
+		if g, k, t := key.tier(key.plan.of[w.Finest].at); g != nil {
+			cut, reach := key.edge(w, t, now)
+			w.Count = g.count(k, cut, reach, s)
+		}
+		fits = fits && w.Count <= w.Max-key.N
+	}
+	return fits
+}
+
+// tier returns tier i of the plan's layout as the entry stores it; g is nil if
+// the entry does not, and t is then the plan's.
+func (key *stepKey) tier(i int) (g *group, k int, t *tier) {
+	t = &key.plan.layout.tiers[i]
+	if key.e == nil {
+		return nil, 0, t
+	}
+	if key.e.layout != key.plan.layout {
+		if g, k, stored := key.e.find(t.width); g != nil {
+			return g, k, stored
+		}
+		return nil, 0, t
+	}
+	g, k = key.e.tier(i)
+	return g, k, t
+}
+
+// edge returns the cutoff of w among the buckets of t, and the reach of w: not
+// beyond what has expired.
+func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int64) {
+	width := key.plan.of[w.Finest].width
+	reach = max(0, min(int64(w.Reach), t.ttl-(width-t.width))) // see sumTTL
+	cut = cutoff(now, reach, width)
+	if width != t.width && cut != never {
+		// All of the oldest bucket that starts after that, and none of the one before.
+		if first := floorDiv(cut, width) + 1; first <= math.MaxInt64/width {
+			cut = first*width - 1
+		}
+	}
+	return cut, reach
+}
+
+// report fills in what is known of each window after the step.
+func (key *stepKey) report(now int64) {
+	for i := range key.Windows {
+		w := &key.Windows[i]
+		g, k, t := key.tier(key.plan.of[w.Finest].at)
+		if g == nil {
+			continue
+		}
+		cut, _ := key.edge(w, t, now)
+		width := key.plan.of[w.Finest].width
+		if b := g.newest[k]; b.n > 0 && b.start > cut {
+			w.Newest = bucketAt(b.start, width)
+		}
+		if need := w.Count - (w.Max - key.N); need > 0 && w.Count > 0 {
+			w.FreedBy = bucketAt(g.freedBy(k, cut, need), width)
+		}
+	}
+}
+
+// stale reports whether the step needs buckets of the key that were dropped: for
+// a window, or because the label's own would be among them.
+func (key *stepKey) stale(st *step) bool {
+	h := key.horizon()
+	if !h.behind(st.now) {
+		return false
+	}
+	for i := range key.Windows {
+		w := &key.Windows[i]
+		_, _, t := key.tier(key.plan.of[w.Finest].at)
+		if cut, _ := key.edge(w, t, st.now); h.hides(t, plus(cut, 1)) {
+			return true
+		}
+	}
+	if st.Peek || key.N == 0 {
+		return false
+	}
+	for i := range key.plan.layout.tiers {
+		_, _, t := key.tier(i)
+		if start := floorDiv(st.now, t.width) * t.width; h.hides(t, start) && !key.has(t.width, start) {
+			return true
+		}
+	}
+	return false
 }

@@ -2,45 +2,60 @@ package memory
 
 import "math"
 
-// longRing is the capacity from which a ring has running totals. The cells of
-// a shorter one are added up faster than a total is kept right.
+// longRing is the capacity from which a ring has running totals. Adding up the
+// buckets of a shorter ring is faster than keeping a total right.
 const longRing = 16
 
-// window is the running total of a window of one tier: the sum of the ring's
-// cells from the position at on. It is a cache, and exact for every instant:
-// read for a later one it subtracts the cells that left, read for an earlier
-// one (a slower clock, a late label) it adds back those that return. Nothing
-// is forgotten, because the ring keeps the cells.
-type window struct {
-	reach int64 // which window: how far it reaches back
+// total is the running total of a window of one tier: the sum of the ring's
+// buckets from the position at on. A total is a cache, and exact for every
+// instant: read for a later instant, buckets that left are subtracted; read for
+// an earlier instant (a slower clock, a late label), buckets that return are
+// added back. Nothing is lost, because the ring keeps the buckets.
+type total struct {
+	reach int64 // length of the window, back from now
 	sum   int64
-	next  int64  // start of the cell at at; forever if there is none
-	prev  int64  // start of the cell before at; never if there is none
+	next  int64  // start of the bucket at at; forever if there is none
+	prev  int64  // start of the bucket before at; never if there is none
 	at    uint32 // a sequence number of the ring
-	tier  uint8  // whose ring; noTier if the total is free
-	hot   bool   // asked for since a search for one to replace came by
+	tier  uint8  // of the group; noTier if the total is free
+	hot   bool   // read since a search for a total to replace came by
 }
 
-const perTotals = 3
+const (
+	noTier    = math.MaxUint8
+	perTotals = 3
 
-// maxTotals is how many blocks of totals an entry has at most: 33 windows,
-// where a call of the counter has 32.
-const maxTotals = 11
+	// maxTotals is the most blocks of totals of a group: 33 windows, where a call
+	// of the Counter has 32. A program that limits a key by more windows has
+	// rings added up again and again: right, and slow.
+	maxTotals = 11
+)
 
-// totals is a block of running totals of an entry, of any of its tiers.
+// totals is a block of running totals of a group.
 type totals struct {
 	next *totals
-	list [perTotals]window
+	list [perTotals]total
 }
-
-const noTier = math.MaxUint8
 
 func newTotals() *totals {
-	return &totals{list: [perTotals]window{{tier: noTier}, {tier: noTier}, {tier: noTier}}}
+	return &totals{list: [perTotals]total{{tier: noTier}, {tier: noTier}, {tier: noTier}}}
 }
 
-// look finds out what is beside the position.
-func (w *window) look(r *ring) {
+// all yields the totals of tier k in the chain of blocks.
+func (t *totals) all(k int) func(yield func(*total) bool) {
+	return func(yield func(*total) bool) {
+		for ; t != nil; t = t.next {
+			for i := range t.list {
+				if w := &t.list[i]; int(w.tier) == k && !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// look notes the starts of the buckets beside the position.
+func (w *total) look(r *ring) {
 	w.next, w.prev = forever, never
 	if w.at != r.end() {
 		w.next = r.at(w.at).start
@@ -50,8 +65,8 @@ func (w *window) look(r *ring) {
 	}
 }
 
-// move moves the position to the first cell that starts after cut.
-func (w *window) move(r *ring, cut int64) {
+// move moves the position to the first bucket that starts after cut.
+func (w *total) move(r *ring, cut int64) {
 	if r.len == 0 || r.at(r.end()-1).start <= cut { // all has left
 		w.at, w.sum = r.end(), 0
 	} else {
@@ -67,60 +82,52 @@ func (w *window) move(r *ring, cut int64) {
 	w.look(r)
 }
 
-// total is the sum of the cells of the ring of tier k that start after cut.
-func (n *entry) total(k int, cut, reach int64, s *Store) int64 {
-	for t := n.past.totals; t != nil; t = t.next {
-		for i := range t.list {
-			w := &t.list[i]
+// read is the sum of the buckets of r, the ring of tier k, that start after cut.
+func (t *totals) read(r *ring, k int, cut, reach int64, s *Store) int64 {
+	for b := t; b != nil; b = b.next {
+		for i := range b.list {
+			w := &b.list[i]
 			if w.reach != reach || int(w.tier) != k {
 				continue
 			}
 			w.hot = true
 			if w.next <= cut || w.prev > cut {
-				w.move(&n.past.rings[k], cut)
+				w.move(r, cut)
 			}
 			return w.sum
 		}
 	}
-	w := n.place(s)
-	r := &n.past.rings[k]
-	*w = window{reach: reach, at: r.end(), tier: uint8(k), hot: true}
+	w := t.free(s)
+	*w = total{reach: reach, at: r.end(), tier: uint8(k), hot: true}
 	w.move(r, cut)
 	return w.sum
 }
 
-// place finds a place for a total: a free one, one in a new block
-// if the store has room for it without forgetting anything, or that of a
-// window which nobody asked for lately. (A program that limits a key by more
-// windows than there is room for adds up rings again and again; it is right,
-// and slow.)
-func (n *entry) place(s *Store) *window {
-	blocks := 0
-	for t := n.past.totals; t != nil; t = t.next {
-		blocks++
-		for i := range t.list {
-			if t.list[i].tier == noTier {
-				return &t.list[i]
+// free finds memory for a total: a free total, one in a new block if the store
+// has room without evicting anything, or a total that no call read lately.
+func (t *totals) free(s *Store) *total {
+	blocks, last := 0, t
+	for b := t; b != nil; b = b.next {
+		blocks, last = blocks+1, b
+		for i := range b.list {
+			if b.list[i].tier == noTier {
+				return &b.list[i]
 			}
 		}
 	}
 	if blocks < maxTotals && s.reserve(totalsCost) {
-		last := n.past.totals
-		for last.next != nil {
-			last = last.next
-		}
 		last.next = newTotals()
 		return &last.next.list[0]
 	}
-	for t := n.past.totals; ; t = t.next {
-		if t == nil {
-			t = n.past.totals // all were hot: none is now
+	for b := t; ; b = b.next {
+		if b == nil {
+			b = t // all were hot: none is now
 		}
-		for i := range t.list {
-			if !t.list[i].hot {
-				return &t.list[i]
+		for i := range b.list {
+			if !b.list[i].hot {
+				return &b.list[i]
 			}
-			t.list[i].hot = false
+			b.list[i].hot = false
 		}
 	}
 }

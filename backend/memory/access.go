@@ -1,0 +1,141 @@
+package memory
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+)
+
+// access is a key of a call, under the lock of the key's shard.
+type access struct {
+	shard *shard
+	hash  uint64
+	e     *entry // nil if the store does not know the key
+}
+
+// addition is a bucket that a call adds to.
+type addition struct {
+	tier  int // position among the tiers that the call wants
+	start int64
+}
+
+// expire drops what has expired from the tiers that are to be added to: rings
+// do not grow for it, and longer TTLs do not bring it back.
+func (a *access) expire(wanted []tier, now int64, b *budget) {
+	if a.e == nil {
+		return
+	}
+	for i := range wanted {
+		if g, k, t := a.e.find(wanted[i].width); g != nil {
+			b.left += a.e.expire(g, k, t, now)
+		}
+	}
+}
+
+// need is the cost of adding n to each of the buckets: what the key's entry takes
+// more of the store's bound. p is the layout of the wanted tiers; it may be nil
+// if the key is known. The error is that of a tier that would count too far.
+func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64) (cost int64, err error) {
+	if a.e == nil {
+		cost = freshCost(len(key), p)
+	} else {
+		p = s.layouts.union(a.e.layout, wanted)
+		cost = p.chainCost() - a.e.layout.chainCost()
+	}
+	for first := 0; first < len(p.tiers); first += perGroup {
+		var none group // in place of a group that is not there yet
+		g := &none
+		if a.e != nil && first < len(a.e.layout.tiers) {
+			g, _ = a.e.tier(first)
+		}
+		var missing, all [perGroup]int
+		for _, add := range adds {
+			t := &wanted[add.tier]
+			k := p.find(t.width) - first
+			if k < 0 || k >= perGroup {
+				continue
+			}
+			if all[k]++; n > (backend.MaxCount-g.sum(k))/int64(all[k]) {
+				return 0, fmt.Errorf("memory: the key's buckets of %s hold %d, %d more is beyond %d: %w",
+					time.Duration(t.width), g.sum(k), n, int64(backend.MaxCount), backend.ErrMaxCount)
+			}
+			if g.get(k, add.start) == 0 {
+				missing[k]++
+			}
+		}
+		cost += g.growth(&missing)
+	}
+	return cost, nil
+}
+
+// add adds n to each of the buckets, at a cost that b covers. An entry whose
+// label is older than what has expired is still to be settled.
+func (s *Store) add(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64, b *budget) {
+	fresh := a.e == nil
+	if fresh {
+		a.e = s.insert(a.shard, a.hash, key, p, b)
+	} else if p = s.layouts.union(a.e.layout, wanted); p != a.e.layout {
+		b.left -= a.e.extend(p)
+	}
+	for _, add := range adds {
+		g, k, _ := a.e.find(wanted[add.tier].width)
+		b.left -= g.put(k, add.start, n)
+	}
+	a.e.look()
+	if fresh {
+		s.enter(a.shard, a.e)
+	}
+}
+
+// A call may stand still between its clock and the lock (a frozen process), and
+// come to a key that callers with later labels have been at meanwhile: buckets
+// that its own label still needs have expired by theirs, and are dropped. They
+// must not be taken for empty. So the store knows of what it has dropped when
+// the last of it expired, of each entry, and of the entries that are gone in
+// each shard. The shard's instant stands for keys that are not there, and passes
+// to an entry that is made. A key that is there goes by what the key itself has
+// dropped: a caller whose clock is ahead makes the callers of its own keys read
+// their clocks again, and not their neighbours.
+//
+// Expiries instead of starts, so that one number does for tiers of any TTL: of
+// two buckets that were dropped at one instant, both had expired by then. The
+// number errs, where tiers differ, on the side of one more reading of the clock.
+// Counts that were evicted are not among this: they may have expired for no
+// label.
+
+var errStale = fmt.Errorf("memory: %w", backend.ErrStaleLabel)
+
+// horizon is the end of what a store remembers of a key.
+type horizon struct {
+	expiry int64 // latest expiry of a dropped bucket; never if none was dropped
+	mixed  bool  // of buckets with any TTL
+}
+
+func (a *access) horizon() horizon {
+	if a.e == nil {
+		return horizon{expiry: a.shard.dropped}
+	}
+	return horizon{a.e.dropped, a.e.flags&mixedTTL != 0}
+}
+
+// behind reports whether a label may need what was dropped.
+func (h horizon) behind(now int64) bool { return h.expiry > plus(now, grace) }
+
+// hides reports whether the bucket of t that starts at start may have been
+// dropped.
+func (h horizon) hides(t *tier, start int64) bool {
+	if h.mixed {
+		return plus(start, t.width) <= h.expiry
+	}
+	return t.expiry(start) <= h.expiry
+}
+
+// has reports whether the key has the bucket of that width that starts at start.
+func (a *access) has(width, start int64) bool {
+	if a.e == nil {
+		return false
+	}
+	g, k, _ := a.e.find(width)
+	return g != nil && g.get(k, start) > 0
+}

@@ -1,0 +1,234 @@
+package memory
+
+import "slices"
+
+// budget is the part of the store's bound that a call has reserved and not yet
+// spent. A call whose budget is too small unlocks its shards, obtains more, and
+// begins again: the entry that is removed for it may be in any shard, and locks
+// are taken in order only.
+type budget struct {
+	left  int64
+	spare *entry // memory of a removed entry, for a fresh key
+}
+
+// reserve takes n buckets of the bound, if there are as many.
+func (s *Store) reserve(n int64) bool {
+	for {
+		spent := s.spent.Load()
+		if spent+n > s.max {
+			return false
+		}
+		if s.spent.CompareAndSwap(spent, spent+n) {
+			return true
+		}
+	}
+}
+
+// raise raises b to n buckets, if that removes no entry.
+func (s *Store) raise(b *budget, n int64) bool {
+	if b.left >= n {
+		return true
+	}
+	if !s.reserve(n - b.left) {
+		return false
+	}
+	b.left = n
+	return true
+}
+
+// release gives back what was not spent.
+func (s *Store) release(b *budget) {
+	if b.left != 0 {
+		s.spent.Add(-b.left)
+		b.left = 0
+	}
+}
+
+// obtain raises b to n buckets, and removes entries for them: those that are
+// empty at now, or the oldest by the policy. Keys whose hashes are in keep stay:
+// they are the call's own, and cost own buckets as they are. The caller holds no
+// lock.
+func (s *Store) obtain(b *budget, n, own, now int64, keep []uint64) error {
+	if own+n <= s.max { // else nothing helps, and no entry is removed in vain
+		for {
+			if s.raise(b, n) {
+				return nil
+			}
+			if !s.reclaim(b, now, keep) && (s.policy != EvictOldest || !s.evict(b, keep)) {
+				break
+			}
+		}
+	}
+	s.refused.Add(1)
+	return ErrFull
+}
+
+// reclaim removes an entry that is empty at now, and gives its memory to b.
+func (s *Store) reclaim(b *budget, now int64, keep []uint64) bool {
+	first := int(keep[0] >> s.shift)
+	for i := range s.shards {
+		i = (first + i) & (len(s.shards) - 1)
+		if s.bounds[byEmpty][i].Load() > now {
+			continue
+		}
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		e, _ := s.first(sh, byEmpty, now, keep)
+		if e != nil {
+			sh.lose(e, e.emptyAt())
+			s.remove(sh, e, b)
+			sh.reclaimed++
+		}
+		sh.mu.Unlock()
+		if e != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// evict removes the entry whose last hit is the oldest, and gives its memory to
+// b. What the entry counted has not expired for every label, so the shard does
+// not note its expiry.
+func (s *Store) evict(b *budget, keep []uint64) bool {
+	atLeast := map[int]int64{} // bounds of shards without the keys to be kept, as far as known
+	for {
+		least, second, which := int64(forever), int64(forever), -1
+		for i := range s.shards {
+			bound := s.bounds[byHit][i].Load()
+			if at, known := atLeast[i]; known {
+				bound = max(bound, at)
+			}
+			if bound < least {
+				least, second, which = bound, least, i
+			} else if bound < second {
+				second = bound
+			}
+		}
+		if which < 0 {
+			return false
+		}
+		sh := &s.shards[which]
+		sh.mu.Lock()
+		// Only fresh keys and takings back lower the bounds of other shards: the
+		// first entry here, if not after the second bound, is the first of all.
+		e, next := s.first(sh, byHit, second, keep)
+		if e != nil {
+			sh.lose(e, never)
+			s.remove(sh, e, b)
+			sh.evicted++
+		}
+		sh.mu.Unlock()
+		if e != nil {
+			return true
+		}
+		if next > s.bounds[byHit][which].Load() {
+			atLeast[which] = next
+		}
+	}
+}
+
+// first is the first entry of the shard in that order that is not to be kept,
+// if its rank is limit or less; otherwise found is nil, and next a lower bound
+// of the ranks of all that are not to be kept. Items at the top get their exact
+// rank. The caller holds the shard's lock.
+func (s *Store) first(sh *shard, order int, limit int64, keep []uint64) (found *entry, next int64) {
+	h := &sh.heaps[order]
+	var aside []item
+	for h.bound() <= limit && len(h.items) > 0 {
+		top := h.items[0]
+		if at := top.e.rank(order); at != top.at {
+			h.fix(0, at)
+			continue
+		}
+		if !slices.Contains(keep, s.hash(top.e)) {
+			found = top.e
+			break
+		}
+		aside = append(aside, top)
+		h.remove(0)
+	}
+	next = h.bound()
+	for _, it := range aside {
+		h.push(it.at, it.e)
+	}
+	s.publish(sh, order)
+	return found, next
+}
+
+// publish tells the bound of a shard to calls that do not hold its lock.
+func (s *Store) publish(sh *shard, order int) {
+	if first, b := &s.bounds[order][sh.index], sh.heaps[order].bound(); first.Load() != b {
+		first.Store(b)
+	}
+}
+
+// orders is the number of heaps that s keeps in each shard.
+func (s *Store) orders() int {
+	if s.policy == EvictOldest {
+		return orders
+	}
+	return byEmpty + 1
+}
+
+// insert makes an entry in the shard, paid from b. The entry inherits the expiry
+// of what the shard has dropped: an entry of the same key may be among that.
+func (s *Store) insert(sh *shard, hash uint64, key []byte, p *layout, b *budget) *entry {
+	e := b.spare
+	b.spare = nil
+	if e == nil {
+		e = new(entry)
+	}
+	e.reset(key, p)
+	e.dropped = sh.dropped
+	b.left -= freshCost(len(key), p)
+	sh.table.insert(hash, e)
+	return e
+}
+
+// enter puts a fresh entry that has its buckets into the heaps.
+func (s *Store) enter(sh *shard, e *entry) {
+	for order := range s.orders() {
+		sh.heaps[order].push(e.rank(order), e)
+		s.publish(sh, order)
+	}
+}
+
+// settle sets the flags and the positions in the heaps of an entry that may have
+// lost buckets, and removes the entry if it has lost all.
+func (s *Store) settle(sh *shard, e *entry, b *budget) (removed bool) {
+	if e.lastHit() == never {
+		sh.lose(e, never)
+		s.remove(sh, e, b)
+		return true
+	}
+	e.look()
+	for order := range s.orders() {
+		h := &sh.heaps[order]
+		if i, at := int(e.pos[order]), e.rank(order); at < h.items[i].at {
+			h.fix(i, at)
+			s.publish(sh, order)
+		}
+	}
+	return false
+}
+
+// remove removes e and gives its memory to b.
+func (s *Store) remove(sh *shard, e *entry, b *budget) {
+	sh.table.remove(s.hash(e), e)
+	for order := range s.orders() {
+		sh.heaps[order].remove(int(e.pos[order]))
+		s.publish(sh, order)
+	}
+	b.left += e.cost()
+	*e = entry{}
+	b.spare = e
+}
+
+// lose notes what an entry that is removed had dropped, and the expiry of the
+// buckets that it still had; never stands for buckets that may not have expired.
+func (sh *shard) lose(e *entry, expiry int64) {
+	if !e.isMarker() {
+		sh.dropped = max(sh.dropped, e.dropped, expiry)
+	}
+}

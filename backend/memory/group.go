@@ -1,0 +1,482 @@
+package memory
+
+import "github.com/abacus-go/abacus/backend"
+
+// perGroup is the number of tiers of a group. An entry holds a group; an entry
+// with more tiers has a chain of groups.
+const perGroup = 4
+
+// group is the buckets of up to four tiers of a key. Nearly every hit finds
+// all that it needs in the group itself: the newest bucket of each tier, and
+// sum0 and first0, which answer most windows. The older buckets are in the
+// history, which a key with one bucket per tier does not have.
+//
+// The sum of the buckets of a tier never exceeds MaxCount.
+type group struct {
+	sum0   int64 // rings[0].sum
+	first0 int64 // rings[0].first: as long as the first bucket has not left a window, sum0 and the newest are the count
+
+	newest [perGroup]bucket // n is zero if the tier has no bucket
+
+	history *history
+}
+
+// history is the buckets of a group but the newest of each tier.
+type history struct {
+	totals *totals // running totals of long rings
+	rings  [perGroup]ring
+	next   *group // tiers beyond perGroup
+}
+
+// Costs in buckets of 16 bytes; TestCostIsHonest measures them.
+const (
+	bucketBytes = 16
+	historyCost = 13
+	totalsCost  = 8
+	groupCost   = 6 // a group outside its entry
+)
+
+func newGroup() group { return group{first0: forever} }
+
+func newHistory() *history {
+	h := new(history)
+	for k := range h.rings {
+		h.rings[k].first = forever
+	}
+	return h
+}
+
+// size is the number of buckets of tier k.
+func (g *group) size(k int) int {
+	if g.newest[k].n == 0 {
+		return 0
+	}
+	if g.history == nil {
+		return 1
+	}
+	return 1 + int(g.history.rings[k].len)
+}
+
+// bucket is the j-th of tier k, oldest first; j is below size.
+func (g *group) bucket(k, j int) *bucket {
+	if g.history == nil || j == int(g.history.rings[k].len) {
+		return &g.newest[k]
+	}
+	r := &g.history.rings[k]
+	return r.at(r.head + uint32(j))
+}
+
+// search is the number of the first bucket of tier k that starts at or after
+// start; size if there is none.
+func (g *group) search(k int, start int64) int {
+	size := g.size(k)
+	if size == 0 || g.newest[k].start < start {
+		return size
+	}
+	if g.history == nil {
+		return 0
+	}
+	r := &g.history.rings[k]
+	return int(r.search(start) - r.head)
+}
+
+// get is the count of the bucket that starts at start; 0 if there is none.
+func (g *group) get(k int, start int64) int64 {
+	if j := g.search(k, start); j < g.size(k) {
+		if b := g.bucket(k, j); b.start == start {
+			return b.n
+		}
+	}
+	return 0
+}
+
+// sum is the sum of all buckets of tier k.
+func (g *group) sum(k int) int64 {
+	if g.history == nil {
+		return g.newest[k].n
+	}
+	return g.newest[k].n + g.history.rings[k].sum
+}
+
+// count is the sum of the buckets of tier k that start after cut, where cut is
+// cutoff(now, reach, width).
+func (g *group) count(k int, cut, reach int64, s *Store) int64 {
+	b := &g.newest[k]
+	if b.n == 0 || b.start <= cut {
+		return 0
+	}
+	if k == 0 && g.first0 > cut {
+		return b.n + g.sum0
+	}
+	if g.history == nil {
+		return b.n
+	}
+	r := &g.history.rings[k]
+	if r.first > cut {
+		return b.n + r.sum
+	}
+	if len(r.buckets) < longRing {
+		return b.n + r.after(cut)
+	}
+	return b.n + g.history.totals.read(r, k, cut, reach, s)
+}
+
+// within is the sum of the buckets of tier k that start in a span of time.
+func (g *group) within(k int, from, to int64) (sum int64) {
+	for j := g.search(k, from); j < g.size(k) && g.bucket(k, j).start < to; j++ {
+		sum += g.bucket(k, j).n
+	}
+	return sum
+}
+
+// freedBy is the start of the bucket of tier k with which, and all buckets
+// before it that start after cut, need hits are gone: the newest bucket if they
+// are never enough.
+func (g *group) freedBy(k int, cut, need int64) int64 {
+	j, last := g.search(k, plus(cut, 1)), g.size(k)-1
+	for ; j < last; j++ {
+		if need -= g.bucket(k, j).n; need <= 0 {
+			break
+		}
+	}
+	return g.bucket(k, j).start
+}
+
+// half is the sum up to which a bucket and a ring always have room for each
+// other.
+const half = backend.MaxCount / 2
+
+// isLarge reports whether a ring holds more than half of MaxCount.
+func (g *group) isLarge() bool {
+	if g.history != nil {
+		for k := range g.history.rings {
+			if g.history.rings[k].sum > half {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// put adds n to the bucket of tier k that starts at start, and returns the cost
+// of growth.
+func (g *group) put(k int, start, n int64) (spent int64) {
+	b := &g.newest[k]
+	switch {
+	case b.n == 0:
+		*b = bucket{start, n}
+		return 0
+	case b.start == start:
+		b.n += n
+		return 0
+	case b.start < start:
+		spent = g.grow(k)
+		g.push(k)
+		*b = bucket{start, n}
+		return spent
+	}
+	if g.history != nil {
+		r := &g.history.rings[k]
+		if seq := r.search(start); seq != r.end() && r.at(seq).start == start {
+			g.change(k, seq, n)
+			return 0
+		}
+	}
+	spent = g.grow(k)
+	g.insert(k, g.history.rings[k].search(start), bucket{start, n})
+	return spent
+}
+
+// fits reports whether a bucket that starts at start can become the newest of
+// tier k without any growth, where those that start at or before cut expire.
+func (g *group) fits(k int, start, cut int64) bool {
+	b := &g.newest[k]
+	if g.history == nil || b.n == 0 || b.start >= start {
+		return false
+	}
+	r := &g.history.rings[k]
+	return int(r.len) < len(r.buckets) && r.sum+b.n <= half && (r.first > cut || r.at(r.end()-1).start > cut)
+}
+
+// growth is the cost of missing[k] more buckets in each tier k: the larger
+// rings, and the history and the totals that all tiers share.
+func (g *group) growth(missing *[perGroup]int) (cost int64) {
+	hasHistory := g.history != nil
+	hasTotals := hasHistory && g.history.totals != nil
+	for k, n := range missing {
+		if n == 0 {
+			continue
+		}
+		want, have := capacity(g.size(k)+n-1), 0
+		if g.history != nil {
+			have = len(g.history.rings[k].buckets)
+		}
+		if want <= have {
+			continue
+		}
+		cost += int64(want - have)
+		if !hasHistory {
+			hasHistory, cost = true, cost+historyCost
+		}
+		if !hasTotals && want >= longRing {
+			hasTotals, cost = true, cost+totalsCost
+		}
+	}
+	return cost
+}
+
+// cost is the cost of the history and of all that it holds.
+func (g *group) cost() (c int64) {
+	if g.history == nil {
+		return 0
+	}
+	c = historyCost
+	for k := range g.history.rings {
+		c += int64(len(g.history.rings[k].buckets))
+	}
+	for t := g.history.totals; t != nil; t = t.next {
+		c += totalsCost
+	}
+	if g.history.next != nil {
+		c += groupCost + g.history.next.cost()
+	}
+	return c
+}
+
+// grow makes room for one more bucket in the ring of tier k.
+func (g *group) grow(k int) (spent int64) {
+	if g.history == nil {
+		g.history = newHistory()
+		spent = historyCost
+	}
+	r := &g.history.rings[k]
+	if have := len(r.buckets); int(r.len) == have {
+		r.resize(capacity(have + 1))
+		spent += int64(len(r.buckets) - have)
+		if g.history.totals == nil && len(r.buckets) >= longRing {
+			g.history.totals = newTotals()
+			spent += totalsCost
+		}
+	}
+	return spent
+}
+
+// take takes up to n from the bucket that starts at start, and returns what
+// that gave back of the store's bound.
+func (g *group) take(k int, start, n int64) (freed int64) {
+	j := g.search(k, start)
+	if j == g.size(k) || g.bucket(k, j).start != start {
+		return 0
+	}
+	b := g.bucket(k, j)
+	if left := b.n - min(n, b.n); left > 0 {
+		if b == &g.newest[k] {
+			b.n = left
+		} else {
+			g.change(k, g.history.rings[k].head+uint32(j), left-b.n)
+		}
+		return 0
+	}
+	if b == &g.newest[k] {
+		g.pop(k)
+	} else {
+		g.remove(k, g.history.rings[k].head+uint32(j))
+	}
+	return g.shrink(k)
+}
+
+// expire drops the buckets of tier k that start at or before cut. last is the
+// start of the newest of them, never if there are none; freed is what that gave
+// back of the store's bound.
+func (g *group) expire(k int, cut int64) (last, freed int64) {
+	b := &g.newest[k]
+	if b.n == 0 {
+		return never, 0
+	}
+	if b.start <= cut {
+		last = b.start
+		*b = bucket{}
+		return last, g.clear(k)
+	}
+	if g.history == nil {
+		return never, 0
+	}
+	r := &g.history.rings[k]
+	if r.first > cut {
+		return never, 0
+	}
+	if last = r.at(r.end() - 1).start; last <= cut {
+		return last, g.clear(k)
+	}
+	for r.at(r.head).start <= cut {
+		last = r.at(r.head).start
+		g.drop(k)
+	}
+	g.renumber(k, func(*total) {})
+	return last, g.shrink(k)
+}
+
+// The changes of a ring follow, each with its effect on the sums and on the
+// running totals. A bucket at or after the position of a running total is in the
+// total, whatever the window says: the next read moves the position to where the
+// window begins.
+
+// push makes the newest bucket of tier k the last of the ring, which has room.
+func (g *group) push(k int) {
+	r, b := &g.history.rings[k], g.newest[k]
+	*r.at(r.end()) = b
+	r.len++
+	r.sum += b.n
+	if r.len == 1 {
+		r.first = b.start
+	}
+	if k == 0 {
+		g.sum0, g.first0 = r.sum, r.first
+	}
+	for w := range g.history.totals.all(k) {
+		if w.at == r.end()-1 {
+			w.next = b.start
+		}
+		w.sum += b.n
+	}
+}
+
+// pop makes the last bucket of the ring the newest of tier k, if there is one.
+func (g *group) pop(k int) {
+	g.newest[k] = bucket{}
+	if g.history == nil || g.history.rings[k].len == 0 {
+		return
+	}
+	r := &g.history.rings[k]
+	b := *r.at(r.end() - 1)
+	g.remove(k, r.end()-1)
+	g.newest[k] = b
+}
+
+// change adds d, which may be below zero, to the bucket at seq.
+func (g *group) change(k int, seq uint32, d int64) {
+	r := &g.history.rings[k]
+	r.at(seq).n += d
+	r.sum += d
+	if k == 0 {
+		g.sum0 = r.sum
+	}
+	for w := range g.history.totals.all(k) {
+		if int32(seq-w.at) >= 0 {
+			w.sum += d
+		}
+	}
+}
+
+// insert puts b before the bucket at seq.
+func (g *group) insert(k int, seq uint32, b bucket) {
+	at := seq // of b, when the ring has moved
+	olderMoved := g.history.rings[k].insert(seq, b.start)
+	if olderMoved {
+		at--
+	}
+	g.renumber(k, func(w *total) {
+		if olderMoved && int32(seq-w.at) > 0 {
+			w.at--
+		} else if !olderMoved && int32(w.at-seq) > 0 {
+			w.at++
+		}
+	})
+	g.change(k, at, b.n)
+}
+
+// remove takes the bucket at seq out.
+func (g *group) remove(k int, seq uint32) {
+	r := &g.history.rings[k]
+	g.change(k, seq, -r.at(seq).n)
+	olderMoved := r.remove(seq)
+	g.renumber(k, func(w *total) {
+		if olderMoved && int32(seq-w.at) >= 0 {
+			w.at++
+		} else if !olderMoved && int32(w.at-seq) > 0 {
+			w.at--
+		}
+	})
+}
+
+// drop removes the oldest bucket of the ring. The caller renumbers.
+func (g *group) drop(k int) {
+	r := &g.history.rings[k]
+	n := r.at(r.head).n
+	r.sum -= n
+	for w := range g.history.totals.all(k) {
+		if w.at == r.head {
+			w.sum -= n
+			w.at++
+		}
+	}
+	r.head++
+	r.len--
+}
+
+// clear empties the ring of tier k.
+func (g *group) clear(k int) (freed int64) {
+	if g.history == nil {
+		return 0
+	}
+	r := &g.history.rings[k]
+	r.head, r.len, r.sum = r.end(), 0, 0
+	g.renumber(k, func(w *total) { w.at, w.sum = r.head, 0 })
+	return g.shrink(k)
+}
+
+// renumber moves the positions of all totals of tier k, and notes again the
+// starts beside them and the start and the sum of the ring.
+func (g *group) renumber(k int, move func(*total)) {
+	r := &g.history.rings[k]
+	for w := range g.history.totals.all(k) {
+		move(w)
+		w.look(r)
+	}
+	r.first = forever
+	if r.len > 0 {
+		r.first = r.at(r.head).start
+	}
+	if k == 0 {
+		g.sum0, g.first0 = r.sum, r.first
+	}
+}
+
+// shrink gives back memory of a ring of tier k that fills less than a quarter of
+// its buffer. Half of the new buffer is free, so that the next few buckets do not
+// make the ring grow again.
+func (g *group) shrink(k int) (freed int64) {
+	if g.history == nil {
+		return 0
+	}
+	r := &g.history.rings[k]
+	old := len(r.buckets)
+	switch {
+	case r.len == 0:
+		r.buckets = nil
+	case old > minRing && int(r.len) < old/4:
+		r.resize(capacity(2 * int(r.len)))
+	}
+	if freed = int64(old - len(r.buckets)); freed > 0 {
+		freed += g.tidy()
+	}
+	return freed
+}
+
+// tidy drops totals that have no long ring, and a history that has no ring.
+func (g *group) tidy() (freed int64) {
+	longest := 0
+	for k := range g.history.rings {
+		longest = max(longest, len(g.history.rings[k].buckets))
+	}
+	if longest < longRing {
+		for ; g.history.totals != nil; g.history.totals = g.history.totals.next {
+			freed += totalsCost
+		}
+	}
+	if longest == 0 && g.history.next == nil {
+		g.history = nil
+		freed += historyCost
+	}
+	return freed
+}

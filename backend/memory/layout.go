@@ -1,0 +1,234 @@
+package memory
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// tier is the width of stored buckets and their life: a bucket expires ttl after
+// its end. The life begins at the end, because a TTL begins at an instant in the
+// bucket; so no bucket expires early, and a window that reaches back no further
+// than ttl holds no expired bucket.
+type tier struct{ width, ttl int64 }
+
+// expired is the latest start of a bucket that has expired by now.
+func (t tier) expired(now int64) (cut int64) { return cutoff(now, t.ttl, t.width) }
+
+// expiry is the instant at which the bucket that starts at start expires.
+func (t tier) expiry(start int64) int64 { return plus(plus(start, t.width), t.ttl) }
+
+// grace is how much longer buckets live than they must. A label that is late by
+// less needs nothing that was dropped for a later label: goroutines that wait
+// for a processor are late by as much, and need not be labelled anew.
+const grace = int64(10 * time.Millisecond)
+
+// sumTTL is the TTL of buckets of width fine that make up a bucket of width and
+// ttl: the first of them must not be gone before the whole has expired.
+func sumTTL(ttl, width, fine int64) int64 { return plus(ttl, width-fine) }
+
+// base is the tier of l that stores the buckets of tier i: the finest that is
+// kept as long. A bucket that takes up more than a sixteenth of that time is
+// stored itself: else the buckets that it is made of would live far longer.
+func base(l tiers.Ladder, i int) int {
+	keep := l.At(i).Keep
+	if l.At(i).Width > keep/16 {
+		return i
+	}
+	for i > 0 && l.At(i-1).Keep == keep {
+		i--
+	}
+	return i
+}
+
+// baseWidth is the width of the stored buckets that make up those of a width:
+// the same width, if l has no other.
+func baseWidth(l tiers.Ladder, width time.Duration) time.Duration {
+	for i := range l.Len() {
+		if l.At(i).Width == width {
+			return l.At(base(l, i)).Width
+		}
+	}
+	return width
+}
+
+// leastTTL is a tier of that width, with the shortest TTL that an addition to l
+// gives its buckets; forever if the width is not stored for l.
+func leastTTL(l tiers.Ladder, width int64) tier {
+	t := tier{width: width}
+	for i := range l.Len() {
+		if of := l.At(i); int64(l.At(base(l, i)).Width) == width {
+			t.ttl = max(t.ttl, sumTTL(plus(int64(of.Width+of.Keep), grace), int64(of.Width), width))
+		}
+	}
+	return t
+}
+
+// layout is the list of the tiers that an entry stores. A layout is immutable,
+// and shared by all entries with the same tiers.
+type layout struct{ tiers []tier }
+
+// find is the position of the tier of that width in p, or -1.
+func (p *layout) find(width int64) int {
+	for i := range p.tiers {
+		if p.tiers[i].width == width {
+			return i
+		}
+	}
+	return -1
+}
+
+// covers reports whether p has all wanted widths, for as long.
+func (p *layout) covers(wanted []tier) bool {
+	for _, t := range wanted {
+		if i := p.find(t.width); i < 0 || p.tiers[i].ttl < t.ttl {
+			return false
+		}
+	}
+	return true
+}
+
+// plan assigns the tiers of a ladder to the tiers of a layout, which store them.
+type plan struct {
+	layout *layout
+	of     []planned // the tiers of the ladder
+}
+
+// planned is a tier of a ladder; at is the tier of the layout that stores it.
+type planned struct {
+	width, keep, ttl int64
+	at               int
+}
+
+// isSum reports whether the buckets of tier i of the ladder are sums.
+func (p *plan) isSum(i int) bool { return p.of[i].width != p.layout.tiers[p.of[i].at].width }
+
+// maxLayouts bounds the layouts and the plans that a store remembers for
+// sharing. A program has one for each of its ladders; a program that has more,
+// or that names ever new widths in Do, has equal layouts twice, which costs
+// memory only.
+const maxLayouts = 32
+
+// layouts remembers the layouts and plans in use. An entry keeps its own layout
+// alive, so a layout may be dropped from the list at any time.
+type layouts struct {
+	list     atomic.Pointer[[]*layout] // replaced as a whole
+	plans    atomic.Pointer[[]*plan]   // the same
+	mu       sync.Mutex                // held by a call that replaces a list
+	next     int                       // position in a full list that is replaced next
+	nextPlan int
+}
+
+// get is the layout with exactly these tiers, in this order.
+func (ls *layouts) get(wanted []tier) *layout {
+	if p := ls.find(wanted); p != nil {
+		return p
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if p := ls.find(wanted); p != nil {
+		return p
+	}
+	p := &layout{slices.Clone(wanted)}
+	remember(&ls.list, &ls.next, p)
+	return p
+}
+
+func (ls *layouts) find(wanted []tier) *layout {
+	if list := ls.list.Load(); list != nil {
+		for _, p := range *list {
+			if slices.Equal(p.tiers, wanted) {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// union is the layout with all tiers of p, in their positions, and all that are
+// wanted, with the longer TTL where both have a width. It is p if p covers them.
+func (ls *layouts) union(p *layout, wanted []tier) *layout {
+	if p.covers(wanted) {
+		return p
+	}
+	var buf [16]tier
+	all := append(buf[:0], p.tiers...)
+	for _, t := range wanted {
+		if i := slices.IndexFunc(all, func(a tier) bool { return a.width == t.width }); i >= 0 {
+			all[i].ttl = max(all[i].ttl, t.ttl)
+		} else {
+			all = append(all, t)
+		}
+	}
+	return ls.get(all)
+}
+
+// known is the plan for a ladder whose tiers live for ttls; nil if the plan is
+// not remembered.
+func (ls *layouts) known(l tiers.Ladder, ttls []time.Duration) *plan {
+	list := ls.plans.Load()
+	if list == nil || l.Len() != len(ttls) {
+		return nil
+	}
+next:
+	for _, p := range *list {
+		if len(p.of) != len(ttls) {
+			continue
+		}
+		for i := range p.of {
+			have, t := &p.of[i], l.At(i)
+			if have.width != int64(t.Width) || have.keep != int64(t.Keep) || have.ttl != int64(ttls[i]) {
+				continue next
+			}
+		}
+		return p
+	}
+	return nil
+}
+
+// plan is the plan for a ladder whose tiers live for ttls.
+func (ls *layouts) plan(l tiers.Ladder, ttls []time.Duration) *plan {
+	if p := ls.known(l, ttls); p != nil {
+		return p
+	}
+	var stored []tier
+	p := &plan{of: make([]planned, len(ttls))}
+	for i := range ttls {
+		t, b := l.At(i), base(l, i)
+		p.of[i] = planned{int64(t.Width), int64(t.Keep), int64(ttls[i]), len(stored)}
+		if b == i {
+			stored = append(stored, tier{width: int64(t.Width)})
+		} else {
+			p.of[i].at = p.of[b].at
+		}
+		w := &stored[p.of[i].at]
+		w.ttl = max(w.ttl, sumTTL(plus(int64(ttls[i]), grace), int64(t.Width), w.width))
+	}
+	p.layout = ls.get(stored)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if there := ls.known(l, ttls); there != nil {
+		return there
+	}
+	remember(&ls.plans, &ls.nextPlan, p)
+	return p
+}
+
+// remember puts v into a list of at most maxLayouts, in the position of next if
+// the list is full.
+func remember[T any](list *atomic.Pointer[[]T], next *int, v T) {
+	var all []T
+	if old := list.Load(); old != nil {
+		all = slices.Clone(*old)
+	}
+	if len(all) < maxLayouts {
+		all = append(all, v)
+	} else {
+		all[*next] = v
+		*next = (*next + 1) % maxLayouts
+	}
+	list.Store(&all)
+}

@@ -1,0 +1,95 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Instants are nanoseconds since the Unix epoch.
+const (
+	never   = math.MinInt64 // before all instants
+	forever = math.MaxInt64 // after all instants
+)
+
+// late returns the error of a call that should have returned already.
+func late(ctx context.Context, deadline time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !deadline.IsZero() && !time.Now().Before(deadline) {
+		return fmt.Errorf("memory: %w", os.ErrDeadlineExceeded)
+	}
+	return nil
+}
+
+var minUnix, maxUnix = cover.MinTime.Unix(), cover.MaxTime.Unix()
+
+// instant is the Unix time of t in nanoseconds.
+func instant(t time.Time) (int64, error) {
+	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
+		if err := cover.CheckTime(t); err != nil {
+			return 0, fmt.Errorf("memory: %w", err)
+		}
+	}
+	return t.UnixNano(), nil
+}
+
+// cutoff is the latest start of a bucket of that width which lies wholly before
+// now-reach: buckets that start after the cutoff count. The result saturates:
+// reach and width are zero or more, and as large as they like.
+func cutoff(now, reach, width int64) int64 {
+	c := now - reach
+	if c > now || c-width > c {
+		return never
+	}
+	return c - width
+}
+
+// plus is a+d for d of zero or more, at most forever.
+func plus(a, d int64) int64 {
+	if s := a + d; s >= a {
+		return s
+	}
+	return forever
+}
+
+// floorDiv is a/b rounded down, for b above zero.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// bucketAt is the bucket of that width that starts at start.
+func bucketAt(start, width int64) tiers.Bucket {
+	return tiers.Bucket{Width: time.Duration(width), Index: floorDiv(start, width)}
+}
+
+// latest is a cache of divisions: the buckets of one layout that held the latest
+// label. A label in the same buckets needs no division; three divisions of 64
+// bits are 10 ns of a Take's 60.
+type latest struct {
+	layout *layout
+	at     [tiers.MaxTiers]struct{ start, index int64 } // of tier i
+}
+
+// set makes l the buckets of p that hold now.
+func (l *latest) set(p *layout, now int64) {
+	fresh := l.layout != p
+	l.layout = p
+	for i := range p.tiers {
+		b, width := &l.at[i], p.tiers[i].width
+		if fresh || uint64(now-b.start) >= uint64(width) {
+			b.index = floorDiv(now, width)
+			b.start = b.index * width
+		}
+	}
+}
