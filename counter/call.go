@@ -18,24 +18,24 @@ import (
 //
 // Calls are kept for those that follow, with their buffers.
 type call struct {
-	c     *Counter
-	asks  []Ask               // each key once
-	req   backend.TakeRequest // req.Keys[i] is asks[i]
-	label int64               // req.Now in nanoseconds since the Unix epoch
-	soon  time.Duration       // of a denial by hits that may be gone in a moment: come back after so long at most
+	c           *Counter
+	asks        []Ask               // each key once
+	req         backend.TakeRequest // req.Keys[i] is asks[i]
+	label       int64               // req.Now in nanoseconds since the Unix epoch
+	retryWithin time.Duration       // of a denial by hits that may be gone in a moment: come back after so long at most
 
-	ask    [1]Ask // asks of a call for one key
-	tokens *tokens
-	handed int // tokens handed out of the block
+	ask      [1]Ask // asks of a call for one key
+	receipts *receipts
+	used     int // tokens handed out of the block
 }
 
 // token hands out a mark for an admitted Verdict.
-func (k *call) token() token {
-	if k.handed == tokensPerBlock {
-		k.tokens, k.handed = &tokens{owner: k.c}, 0
+func (k *call) receipt() receipt {
+	if k.used == receiptsPerBlock {
+		k.receipts, k.used = &receipts{owner: k.c}, 0
 	}
-	k.handed++
-	return token{k.tokens, k.handed - 1}
+	k.used++
+	return receipt{k.receipts, k.used - 1}
 }
 
 // answer answers a call for n hits of each of asks, which hold each key once. The
@@ -51,16 +51,16 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 	if err != nil {
 		return err
 	}
-	k.req.Peek, k.req.AnyLabel, k.req.Deadline, k.soon = peek, false, k.c.deadline(), 0
-	if err := k.read(); err != nil {
+	k.req.Peek, k.req.AnyLabel, k.req.Deadline, k.retryWithin = peek, false, k.c.deadline(), 0
+	if err := k.relabel(); err != nil {
 		return err
 	}
 	allowed := false
 	if !never {
-		if k.c.lines == nil {
+		if k.c.queues == nil {
 			allowed, err = k.decide(ctx)
 		} else {
-			allowed, err = k.queue(ctx)
+			allowed, err = k.decideQueued(ctx)
 		}
 		if err != nil {
 			return err
@@ -69,10 +69,10 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 	v.Allowed = allowed
 	v.fill(k)
 	if allowed && !peek {
-		v.n, v.at, v.token = n, k.label, k.token()
+		v.n, v.at, v.receipt = n, k.label, k.receipt()
 	}
-	if k.soon > 0 {
-		v.comeBackWithin(k.soon)
+	if k.retryWithin > 0 {
+		v.retryWithin(k.retryWithin)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 }
 
 // read labels the call anew.
-func (k *call) read() error {
+func (k *call) relabel() error {
 	k.req.Now = k.c.now()
 	if err := cover.CheckTime(k.req.Now); err != nil {
 		return fmt.Errorf("counter: the clock: %w", err)
@@ -122,13 +122,13 @@ func (k *call) read() error {
 func (k *call) decide(ctx context.Context) (bool, error) {
 	c := k.c
 	if c.atomic == nil || len(k.req.Keys) > 1 && !c.atomic.Together(k.req.Keys) {
-		return k.inTurn(ctx)
+		return k.decideByRounds(ctx)
 	}
 	if err := k.step(ctx, &k.req); err != nil {
 		return false, k.failed(ctx, err)
 	}
 	if c.denied != nil && !k.req.Peek {
-		c.denied.learn(c, k.req.Keys, k.label, k.req.Allowed)
+		c.denied.recordRead(c, k.req.Keys, k.label, k.req.Allowed)
 	}
 	return k.req.Allowed, nil
 }
@@ -147,7 +147,7 @@ func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 	for labels := 1; err != nil && errors.Is(err, backend.ErrStaleLabel) && !r.AnyLabel; labels++ {
 		c.stats.staleLabels.Add(1)
 		before := k.req.Now
-		if err := k.read(); err != nil {
+		if err := k.relabel(); err != nil {
 			return err
 		}
 		r.Now, r.AnyLabel = k.req.Now, labels == maxLabels || !k.req.Now.After(before)

@@ -29,7 +29,7 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if c.denied != nil {
 		defer c.denied.clear([]byte(r.Key))
 	}
-	return c.labelled(ctx, key, r, func(r backend.Request) error {
+	return c.withLabels(ctx, key, r, func(r backend.Request) error {
 		r.N, r.Add = n, c.slots(r.Now.UnixNano())
 		err := c.store.Do(ctx, &r)
 		if err != nil {
@@ -55,7 +55,7 @@ func (c *Counter) begin(ctx context.Context, key Key) (backend.Request, error) {
 // labelled calls f with r, and with a new label as often as the store has
 // dropped what the label needs; in the end it goes by what the store still has.
 // Errors of f are the store's.
-func (c *Counter) labelled(ctx context.Context, key Key, r backend.Request, f func(r backend.Request) error) error {
+func (c *Counter) withLabels(ctx context.Context, key Key, r backend.Request, f func(r backend.Request) error) error {
 	for labels := 1; ; labels++ {
 		err := f(r)
 		switch {
@@ -94,7 +94,7 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 		return Count{}, err
 	}
 	var count Count
-	err = c.labelled(ctx, key, r, func(r backend.Request) error {
+	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
 		s := survey{c: c, base: r}
 		count, err = s.high(ctx, window, fine)
 		return err

@@ -77,19 +77,19 @@ type Config struct {
 // Counter counts hits of keys and limits them. It is used by many goroutines at
 // once. [New] makes one; the zero Counter is not usable.
 type Counter struct {
-	store   backend.Store
-	atomic  backend.Atomic // nil if the store has no atomic step
-	now     func() time.Time
-	skew    time.Duration
-	settle  time.Duration // zero: a try may last for ever
-	timeout time.Duration // zero: none
-	plan    plan
-	ttls    []time.Duration
-	keys    keyMaker
-	denied  *denials // nil for a store in this process
-	lines   *lines   // nil for a store in this process
-	calls   sync.Pool
-	stats   stats
+	store    backend.Store
+	atomic   backend.Atomic // nil if the store has no atomic step
+	now      func() time.Time
+	skew     time.Duration
+	settle   time.Duration // zero: a try may last for ever
+	patience time.Duration // zero: none
+	plan     plan
+	ttls     []time.Duration
+	keys     keyMaker
+	denied   *denials // nil for a store in this process
+	queues   *queues  // nil for a store in this process
+	calls    sync.Pool
+	stats    stats
 }
 
 // New makes a Counter on a store. The error names the field of cfg that is
@@ -128,22 +128,22 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		return nil, err
 	}
 	c := &Counter{
-		store:   store,
-		atomic:  atomic,
-		now:     cfg.Now,
-		skew:    cfg.Skew,
-		settle:  cfg.Settle,
-		timeout: cfg.Patience,
-		plan:    newPlan(cfg.Ladder, cfg.Skew, unsettled),
-		keys:    keys,
+		store:    store,
+		atomic:   atomic,
+		now:      cfg.Now,
+		skew:     cfg.Skew,
+		settle:   cfg.Settle,
+		patience: cfg.Patience,
+		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
+		keys:     keys,
 	}
 	if !local {
-		c.denied, c.lines = newDenials(), newLines()
+		c.denied, c.queues = newDenials(), newQueues()
 	}
 	for i := range cfg.Ladder.Len() {
 		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}
-	c.calls.New = func() any { return &call{c: c, tokens: &tokens{owner: c}} }
+	c.calls.New = func() any { return &call{c: c, receipts: &receipts{owner: c}} }
 	return c, nil
 }
 
@@ -184,10 +184,10 @@ func (c *Counter) Check(limits Limits) error {
 
 // deadline is the end of the patience of a call that begins now; zero: none.
 func (c *Counter) deadline() time.Time {
-	if c.timeout == 0 {
+	if c.patience == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(c.timeout)
+	return time.Now().Add(c.patience)
 }
 
 // grace is by when a call that may wait until then has taken back what it added,
@@ -202,9 +202,9 @@ func (c *Counter) grace(until time.Time) time.Time {
 // graceTime is how much longer than its patience a call may last.
 func (c *Counter) graceTime() time.Duration {
 	if c.settle == 0 {
-		return c.timeout
+		return c.patience
 	}
-	return min(c.timeout, c.settle)
+	return min(c.patience, c.settle)
 }
 
 // callError says whose fault err is, which the store returned: the caller's

@@ -37,13 +37,13 @@ const (
 
 // denial is what is remembered of one key, or of one call for several keys.
 type denial struct {
-	lately  int64            // until then, calls read first
-	until   int64            // until then, the call below is denied; zero: not
-	n       int64            // the call's n, of its first key
-	windows []backend.Window // its limits, with what was found
-	learnt  int64            // when until was set, as a number of denials.seq
-	cleared int64            // when the key's counts were last changed otherwise
-	crowd   int64            // until then, others are taken to be under way on the key
+	readFirstUntil int64            // until then, calls read first
+	denyUntil      int64            // until then, the call below is denied; zero: not
+	n              int64            // the call's n, of its first key
+	windows        []backend.Window // its limits, with what was found
+	denySeq        int64            // when until was set, as a number of denials.seq
+	clearSeq       int64            // when the key's counts were last changed otherwise
+	contendedUntil int64            // until then, others are taken to be under way on the key
 }
 
 func newDenials() *denials { return &denials{keys: map[string]denial{}} }
@@ -58,12 +58,12 @@ func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	}
 	r := d.keys[string(callKey(keys))]
 	// A clock that was set back must not make a second last for hours.
-	if now >= r.until || now < r.until-int64(maxRecall) || keys[0].N != r.n {
+	if now >= r.denyUntil || now < r.denyUntil-int64(maxRecall) || keys[0].N != r.n {
 		return false
 	}
 	k := 0
 	for _, key := range keys {
-		if len(keys) > 1 && d.keys[string(key.Key)].cleared > r.learnt {
+		if len(keys) > 1 && d.keys[string(key.Key)].clearSeq > r.denySeq {
 			return false
 		}
 		for _, w := range key.Windows {
@@ -84,11 +84,11 @@ func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 }
 
 // lately tells whether one of the keys was denied lately.
-func (d *denials) lately(keys []backend.TakeKey, now int64) bool {
+func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, key := range keys {
-		if now < d.keys[string(key.Key)].lately {
+		if now < d.keys[string(key.Key)].readFirstUntil {
 			return true
 		}
 	}
@@ -96,7 +96,7 @@ func (d *denials) lately(keys []backend.TakeKey, now int64) bool {
 }
 
 // note remembers which keys denied a call, or that they admitted it.
-func (d *denials) note(keys []backend.TakeKey, now int64, allowed bool) {
+func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, key := range keys {
@@ -104,46 +104,46 @@ func (d *denials) note(keys []backend.TakeKey, now int64, allowed bool) {
 		if allowed && !there {
 			continue
 		}
-		r.until, r.lately = 0, 0
+		r.denyUntil, r.readFirstUntil = 0, 0
 		if allowed {
 			d.seq++
-			r.cleared = d.seq
+			r.clearSeq = d.seq
 		}
 		for _, w := range key.Windows {
 			if !allowed && w.Count > w.Max-key.N {
-				r.lately = max(r.lately, now+int64(w.Reach))
+				r.readFirstUntil = max(r.readFirstUntil, now+int64(w.Reach))
 			}
 		}
-		if r.lately > 0 || there {
+		if r.readFirstUntil > 0 || there {
 			d.put(key.Key, r)
 		}
 	}
 }
 
 // crowd remembers that calls of others were seen to be under way on these keys.
-func (d *denials) crowd(keys []backend.TakeKey, until int64) {
+func (d *denials) recordContended(keys []backend.TakeKey, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, key := range keys {
 		r := d.keys[string(key.Key)]
-		r.crowd = until
+		r.contendedUntil = until
 		d.put(key.Key, r)
 	}
 }
 
 // crowded tells whether that was remembered, of a time that is not over.
-func (d *denials) crowded(key []byte, now int64) bool {
+func (d *denials) contended(key []byte, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return now < d.keys[string(key)].crowd
+	return now < d.keys[string(key)].contendedUntil
 }
 
 // learn is note for a call that was answered by a read, or by an atomic step of
 // the store: a denial is remembered until the call would be admitted, and a
 // second at most. That is by this process's own clock: what RetryAfter adds for
 // those whose clocks are behind would deny wrongly here.
-func (d *denials) learn(c *Counter, keys []backend.TakeKey, now int64, allowed bool) {
-	d.note(keys, now, allowed)
+func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allowed bool) {
+	d.record(keys, now, allowed)
 	if allowed {
 		return
 	}
@@ -160,7 +160,7 @@ func (d *denials) learn(c *Counter, keys []backend.TakeKey, now int64, allowed b
 	key := callKey(keys)
 	r := d.keys[string(key)]
 	d.seq++
-	r.until, r.n, r.windows, r.learnt = now+int64(min(retry-c.skew, maxRecall)), keys[0].N, windows, d.seq
+	r.denyUntil, r.n, r.windows, r.denySeq = now+int64(min(retry-c.skew, maxRecall)), keys[0].N, windows, d.seq
 	d.put(key, r)
 }
 
@@ -171,7 +171,7 @@ func (d *denials) clear(key []byte) {
 	if len(d.keys) > 0 {
 		d.seq++
 		r := d.keys[string(key)]
-		d.put(key, denial{lately: r.lately, cleared: d.seq, crowd: r.crowd})
+		d.put(key, denial{readFirstUntil: r.readFirstUntil, clearSeq: d.seq, contendedUntil: r.contendedUntil})
 	}
 }
 

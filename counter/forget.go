@@ -22,8 +22,8 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	if err != nil {
 		return err
 	}
-	if c.timeout > 0 {
-		r.Deadline = time.Now().Add(max(ForgetPatience, c.timeout))
+	if c.patience > 0 {
+		r.Deadline = time.Now().Add(max(ForgetPatience, c.patience))
 	}
 	if c.denied != nil {
 		defer c.denied.clear([]byte(r.Key))

@@ -21,13 +21,13 @@ type plan struct {
 	skew   int64        // how far apart the clocks of two callers may be
 	settle int64        // how long a try may last, from its label to its last confirmed addition; 0 on a store with an atomic step
 
-	ending int64 // a bucket is settled when it ended this long before the label: skew + settle
-	young  int64 // hits this long before a label may still be taken back: skew + settle, and settle again
+	ending  int64 // a bucket is settled when it ended this long before the label: skew + settle
+	pending int64 // hits this long before a label may still be taken back: skew + settle, and settle again
 }
 
 func newPlan(ladder tiers.Ladder, skew, settle time.Duration) plan {
 	s, t := int64(skew), int64(settle)
-	return plan{ladder: ladder, tiers: ladder.Tiers(), skew: s, settle: t, ending: s + t, young: s + 2*t}
+	return plan{ladder: ladder, tiers: ladder.Tiers(), skew: s, settle: t, ending: s + t, pending: s + 2*t}
 }
 
 // window is limit as a store is asked for it. The error is that of a ladder which
@@ -118,9 +118,9 @@ func (p *plan) whole(dst tiers.Cover, now int64, b bounds) tiers.Cover {
 
 // near tells whether a bucket of tier top ends so close to the label, before or
 // after it, that callers on its two sides can be under way at once.
-func (p *plan) near(label int64, top int) bool {
+func (p *plan) nearBoundary(label int64, top int) bool {
 	width := p.ladder.At(top).Width
-	return tiers.Index(label-p.young, width) != tiers.Index(label+p.ending, width)
+	return tiers.Index(label-p.pending, width) != tiers.Index(label+p.ending, width)
 }
 
 // bucketAt is the bucket of that tier that holds the label.

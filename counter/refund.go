@@ -18,10 +18,10 @@ import (
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	taken := *v
 	*v = Verdict{}
-	if taken.token.block == nil {
+	if taken.receipt.block == nil {
 		return nil
 	}
-	if taken.token.block.owner != c {
+	if taken.receipt.block.owner != c {
 		return errors.New("counter: refund: the verdict is another Counter's")
 	}
 	base, err := c.begin(ctx, taken.Key)
@@ -29,7 +29,7 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		*v = taken // nothing has happened yet
 		return err
 	}
-	if !taken.token.spend() {
+	if !taken.receipt.redeem() {
 		return nil
 	}
 	asks := []Ask{{Key: taken.Key}}

@@ -25,11 +25,11 @@ type survey struct {
 	covers  []tiers.Cover    // covers[i] counts windows[i]
 	known   []backend.Span
 
-	crowd  bool        // others are seen to be under way on the key
-	fell   bool        // a bucket holds less than it did a moment ago: others have taken back
-	recent []tiers.Run // recent[i] are the buckets of windows[i] that hold young hits: those that may still be taken back
-	news   []int64     // news[i] is the sum of recent[i]
-	spare  []int64     // spare[i] of them need not be waited for: they are above Max, and about to go
+	contended     bool        // others are seen to be under way on the key
+	shrank        bool        // a bucket holds less than it did a moment ago: others have taken back
+	pending       []tiers.Run // recent[i] are the buckets of windows[i] that hold young hits: those that may still be taken back
+	pendingCounts []int64     // news[i] is the sum of recent[i]
+	surplus       []int64     // spare[i] of them need not be waited for: they are above Max, and about to go
 }
 
 func (s *survey) label() int64 { return s.base.Now.UnixNano() }
@@ -44,8 +44,8 @@ func (s *survey) look(ctx context.Context, details bool) error {
 		s.covers[i] = s.c.plan.whole(nil, label, b)
 		all = append(all, s.covers[i]...)
 	}
-	if s.c.lines != nil {
-		all = append(all, s.young(label)...)
+	if s.c.queues != nil {
+		all = append(all, s.pendingRuns(label)...)
 	}
 	if err := s.fetch(ctx, all); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *survey) look(ctx context.Context, details bool) error {
 	for i := range s.windows {
 		s.windows[i].Count = s.count(i)
 	}
-	s.weigh()
+	s.countPending()
 	if details || !s.fits() {
 		s.refine(ctx)
 	}
@@ -72,40 +72,40 @@ func (s *survey) fits() bool {
 
 // maxRecent bounds the buckets that are read to tell the hits of callers in
 // flight from older ones.
-const maxRecent = 64
+const maxPending = 64
 
 // young are the runs that hold what calls have counted that may still be
 // refused at now.
-func (s *survey) young(now int64) tiers.Cover {
+func (s *survey) pendingRuns(now int64) tiers.Cover {
 	plan := &s.c.plan
-	s.recent = make([]tiers.Run, len(s.windows))
+	s.pending = make([]tiers.Run, len(s.windows))
 	for i := range s.windows {
 		width := plan.ladder.At(s.windows[i].Finest).Width
-		first, last := tiers.Index(s.label()-plan.young, width), tiers.Index(now+plan.skew, width)
-		first = max(first, last-maxRecent+1)
-		s.recent[i] = tiers.Run{Width: width, First: first, N: last - first + 1}
+		first, last := tiers.Index(s.label()-plan.pending, width), tiers.Index(now+plan.skew, width)
+		first = max(first, last-maxPending+1)
+		s.pending[i] = tiers.Run{Width: width, First: first, N: last - first + 1}
 	}
-	return s.recent
+	return s.pending
 }
 
 // weigh counts young hits. Counts above Max are hits that came by Add or under
 // another limit, and stay; or, in a crowd, callers of the last moments who will
 // be taken back as well, and whom nobody must wait for.
-func (s *survey) weigh() {
-	if s.recent == nil {
+func (s *survey) countPending() {
+	if s.pending == nil {
 		return
 	}
-	s.news, s.spare = make([]int64, len(s.recent)), nil
-	for i, run := range s.recent {
+	s.pendingCounts, s.surplus = make([]int64, len(s.pending)), nil
+	for i, run := range s.pending {
 		for j := range run.N {
 			n, _ := s.at(run.Width, run.First+j)
-			s.news[i] = plus(s.news[i], n)
+			s.pendingCounts[i] = plus(s.pendingCounts[i], n)
 		}
 	}
-	if s.crowd {
-		s.spare = make([]int64, len(s.recent))
-		for i := range s.spare {
-			s.spare[i] = min(s.news[i], max(0, s.windows[i].Count-s.windows[i].Max))
+	if s.contended {
+		s.surplus = make([]int64, len(s.pending))
+		for i := range s.surplus {
+			s.surplus[i] = min(s.pendingCounts[i], max(0, s.windows[i].Count-s.windows[i].Max))
 		}
 	}
 }
@@ -113,12 +113,12 @@ func (s *survey) weigh() {
 // settled tells whether older hits than the young ones leave no room.
 // The two are counted in different buckets, which in a crowd are read at
 // different moments: where the count is above Max as well, one look is no proof.
-func (s *survey) settled() bool {
+func (s *survey) deniedByOlder() bool {
 	for i := range s.windows {
 		w := &s.windows[i]
 		old := w.Count
-		if s.news != nil {
-			old -= s.news[i]
+		if s.pendingCounts != nil {
+			old -= s.pendingCounts[i]
 		}
 		if plus(old, s.n) > w.Max {
 			return true
@@ -129,13 +129,13 @@ func (s *survey) settled() bool {
 
 // over tells whether more hits are counted than there can be when all calls have
 // ended, or were when the walk for the bucket that must leave began.
-func (s *survey) over() bool {
-	over := s.fell
+func (s *survey) overcounted() bool {
+	more := s.shrank
 	for i := range s.windows {
 		w := &s.windows[i]
-		over = over || plus(w.Count, s.n) > w.Max && w.Count > w.Max
+		more = more || plus(w.Count, s.n) > w.Max && w.Count > w.Max
 	}
-	return over
+	return more
 }
 
 // count is the sum of cover i, all of which is known.
@@ -191,13 +191,13 @@ func spansOf(runs tiers.Cover) []backend.Span {
 // into the windows, as exactly as what is known allows, and returns the runs
 // that would make it more exact.
 func (s *survey) answer() (missing tiers.Cover) {
-	s.fell = false
+	s.shrank = false
 	for i := range s.windows {
 		w := &s.windows[i]
 		w.FreedBy, w.Newest = tiers.Bucket{}, tiers.Bucket{}
 		if need := plus(w.Count, s.n) - w.Max; need > 0 && s.n <= w.Max {
-			if s.spare != nil {
-				need = max(1, need-s.spare[i])
+			if s.surplus != nil {
+				need = max(1, need-s.surplus[i])
 			}
 			w.FreedBy, missing = s.walk(s.covers[i], w.Finest, need, missing)
 		}
@@ -259,7 +259,7 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, missing tiers.
 			}
 			need -= count
 		}
-		s.fell = s.fell || !met
+		s.shrank = s.shrank || !met
 	}
 	return s.last(at, finest), missing
 }

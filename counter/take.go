@@ -66,7 +66,7 @@ func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Ve
 		return c.one(ctx, asks[0].Key, n, asks[0].Limits, peek)
 	}
 	v.rest = &rest{}
-	v.rest.asks = merge(v.rest.askRoom[:0], asks)
+	v.rest.asks = merge(v.rest.askBuf[:0], asks)
 	k := c.calls.Get().(*call)
 	err = k.answer(ctx, &v, v.rest.asks, n, peek)
 	c.calls.Put(k)

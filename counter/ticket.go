@@ -155,27 +155,27 @@ func (t *ticket) takeBack(ctx context.Context) error {
 func (t *ticket) refuse(ctx context.Context, now int64) {
 	c := t.c
 	wanted := t.answer() // a guess at what will decide, read by the way
-	wanted = append(wanted, t.young(now)...)
+	wanted = append(wanted, t.pendingRuns(now)...)
 	back, err := c.takeBack(ctx, t.base, t.grace, t.n, t.slots, spansOf(wanted))
 	t.base.Deadline = t.grace
 	if err != nil {
 		// What was counted may be gone in a moment or stay for a day: nothing
 		// is known of how old it is.
-		t.crowd, t.news = true, make([]int64, len(t.windows))
+		t.contended, t.pendingCounts = true, make([]int64, len(t.windows))
 		for i := range t.windows {
-			t.news[i] = t.windows[i].Count
+			t.pendingCounts[i] = t.windows[i].Count
 		}
 		return
 	}
-	t.crowd = t.crowd || c.crowded([]byte(t.base.Key), t.label())
+	t.contended = t.contended || c.contended([]byte(t.base.Key), t.label())
 	for i := range back.Add {
 		back.Add[i].Count += t.n // own takes it off again
-		t.crowd = t.crowd || back.Add[i].Count != t.slots[i].Count
+		t.contended = t.contended || back.Add[i].Count != t.slots[i].Count
 	}
 	t.known = append(t.known, back.Read...)
 	t.own(back.Add)
 	t.room = t.judge()
-	t.weigh()
+	t.countPending()
 	t.refine(context.WithoutCancel(ctx))
 }
 

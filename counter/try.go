@@ -12,17 +12,17 @@ import (
 
 // result is the outcome of one try, or of one look.
 type result struct {
-	allowed bool
-	looked  bool // by reading alone
-	room    bool // denied, and with all hits taken back there is room
-	settled bool // denied by older hits than the young ones, as far as one look can tell
-	over    bool // more is counted than there can be when all calls have ended
-	crowd   bool // others are seen to be under way
-	err     error
+	allowed     bool
+	looked      bool // by reading alone
+	room        bool // denied, and with all hits taken back there is room
+	byOlder     bool // denied by older hits than the young ones, as far as one look can tell
+	overcounted bool // more is counted than there can be when all calls have ended
+	contended   bool // others are seen to be under way
+	err         error
 
-	young  bool // denied by young hits, where callers can refuse each other
-	unsure bool // and some of these have to go
-	sure   bool // denied by a look, and not by hits that may be gone in a moment
+	byPending  bool // denied by young hits, where callers can refuse each other
+	mustChange bool // and some of these have to go
+	final      bool // denied by a look, and not by hits that may be gone in a moment
 }
 
 // looksToSettle is how many tries and looks in a row must say that older hits
@@ -30,19 +30,19 @@ type result struct {
 // callers on the two sides of a bucket's end are under way: hits are taken back
 // tier by tier, and those that are gone from the seconds and not yet from the
 // hour look old.
-const looksToSettle = 3
+const looksToConfirm = 3
 
 // judge tells what a denial is worth that is the so-many-th in a row by which
 // older hits than the young ones deny.
-func (r *result) judge(k *call, settled int) {
+func (r *result) judge(k *call, confirmed int) {
 	if r.err != nil || r.allowed || r.room {
 		return
 	}
-	near := k.near()
-	doubt := settled < looksToSettle && (r.over || r.crowd && near)
-	r.young = (!r.settled || doubt) && (near || k.meet())
-	r.unsure = r.young && r.over
-	r.sure = r.looked && !r.young
+	near := k.nearBoundary()
+	doubt := confirmed < looksToConfirm && (r.overcounted || r.contended && near)
+	r.byPending = (!r.byOlder || doubt) && (near || k.canCollide())
+	r.mustChange = r.byPending && r.overcounted
+	r.final = r.looked && !r.byPending
 }
 
 // try takes every key, in an order that all callers share, or none.
@@ -65,10 +65,10 @@ func (k *call) try(ctx context.Context) result {
 			continue
 		}
 		if err != nil && errors.Is(err, backend.ErrMaxCount) {
-			err = t.full(ctx)
+			err = t.lookAtFull(ctx)
 		}
 		if err != nil {
-			if failed := k.back(ctx, taken); failed != nil {
+			if failed := k.takeBackAll(ctx, taken); failed != nil {
 				err = failed // what is left behind must not be tried again
 			}
 			return result{err: callError(ctx, k.asks[d].Key.Event, err)}
@@ -96,40 +96,40 @@ func (k *call) stepOf(ctx context.Context, d int, t *ticket) (bool, error) {
 // before are given back, and those that were not asked are looked at, which
 // makes the verdict whole. Without an answer it speaks of those that were asked.
 func (k *call) refused(ctx context.Context, t *ticket, taken []*ticket, rest []int) result {
-	r := result{room: t.room, crowd: t.crowd}
+	r := result{room: t.room, contended: t.contended}
 	others := result{allowed: true}
 	var wg sync.WaitGroup
 	if len(rest) > 0 {
 		wg.Go(func() { others = k.look(ctx, rest, t.grace, true) })
 	}
-	failed := k.back(ctx, taken)
+	failed := k.takeBackAll(ctx, taken)
 	wg.Wait()
 	if failed == nil && errors.Is(others.err, backend.ErrStaleLabel) {
 		return result{err: others.err} // nothing is added any more: it takes a new label
 	}
 	r.room = r.room && failed == nil && others.err == nil && others.allowed
 	if failed == nil && others.err == nil {
-		r.settled = !t.room && t.settled() || others.settled
-		r.over = !t.room && t.over() || others.over
+		r.byOlder = !t.room && t.deniedByOlder() || others.byOlder
+		r.overcounted = !t.room && t.overcounted() || others.overcounted
 	} else {
-		r.crowd = true // of what is still there nobody knows how long it stays
+		r.contended = true // of what is still there nobody knows how long it stays
 	}
 	for i := range k.req.Keys {
-		r.crowd = r.crowd || k.c.crowded(k.req.Keys[i].Key, k.label)
+		r.contended = r.contended || k.c.contended(k.req.Keys[i].Key, k.label)
 	}
 	return r
 }
 
 // full is the denial of a try whose bucket cannot count so far. Its windows are
 // looked at once more: others' hits may have filled it, and be gone.
-func (t *ticket) full(ctx context.Context) error {
+func (t *ticket) lookAtFull(ctx context.Context) error {
 	err := t.look(ctx, true)
 	t.room = err == nil && t.fits()
 	return err
 }
 
 // back takes back what was taken of several keys, side by side.
-func (k *call) back(ctx context.Context, taken []*ticket) error {
+func (k *call) takeBackAll(ctx context.Context, taken []*ticket) error {
 	errs := make([]error, len(taken))
 	sideBySide(len(taken), func(i int) { errs[i] = taken[i].takeBack(ctx) })
 	return errors.Join(errs...)
@@ -143,7 +143,7 @@ func (k *call) look(ctx context.Context, keys []int, deadline time.Time, details
 	sideBySide(len(keys), func(i int) {
 		t := k.ticket(keys[i], deadline)
 		t.base.Deadline = deadline
-		t.crowd = !k.req.Peek && k.c.crowded(k.req.Keys[keys[i]].Key, k.label)
+		t.contended = !k.req.Peek && k.c.contended(k.req.Keys[keys[i]].Key, k.label)
 		errs[i] = t.look(ctx, details)
 		looks[i] = t
 	})
@@ -156,9 +156,9 @@ func (k *call) look(ctx context.Context, keys []int, deadline time.Time, details
 			continue
 		}
 		r.allowed = false
-		r.crowd = r.crowd || t.crowd
-		r.settled = r.settled || t.settled()
-		r.over = r.over || t.over()
+		r.contended = r.contended || t.contended
+		r.byOlder = r.byOlder || t.deniedByOlder()
+		r.overcounted = r.overcounted || t.overcounted()
 	}
 	return r
 }
@@ -183,7 +183,7 @@ func (k *call) order() []int {
 // meet tells whether callers like this one can refuse each other without one of
 // them being admitted: near the end of a ticket bucket, under limits with
 // different tickets, or on several keys.
-func (k *call) meet() bool {
+func (k *call) canCollide() bool {
 	if len(k.asks) > 1 {
 		return true
 	}
@@ -193,16 +193,16 @@ func (k *call) meet() bool {
 			return true
 		}
 	}
-	return k.near()
+	return k.nearBoundary()
 }
 
 // near tells whether a ticket bucket of the call ends so close to its label that
 // callers on its two sides can be under way at once.
-func (k *call) near() bool {
+func (k *call) nearBoundary() bool {
 	plan := &k.c.plan
 	for i := range k.asks {
 		for _, limit := range k.asks[i].Limits {
-			if plan.near(k.label, plan.ladder.Decision(limit.Per)) {
+			if plan.nearBoundary(k.label, plan.ladder.Decision(limit.Per)) {
 				return true
 			}
 		}

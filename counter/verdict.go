@@ -29,12 +29,12 @@ type Verdict struct {
 	RetryAfter time.Duration // denied: when the same call will be admitted if nobody else hits; Never: not at all; admitted: 0
 	ResetAfter time.Duration // when the limit's window will be empty if nobody hits; 0 if it is
 
-	n      int64
-	at     int64 // the stamp of the hit
-	limits Limits
-	first  [inlineStates]shortState
-	rest   *rest // nil for one key and few limits
-	token  token
+	n       int64
+	at      int64 // the stamp of the hit
+	limits  Limits
+	first   [inlineStates]shortState
+	rest    *rest // nil for one key and few limits
+	receipt receipt
 }
 
 // At is the instant of the hits that v counted: the reading of Config.Now,
@@ -50,10 +50,10 @@ func (v *Verdict) At() time.Time {
 // rest is what few Verdicts have. The rooms make it one allocation for a call
 // of a few keys and limits.
 type rest struct {
-	asks      []Ask // of TakeAll, each key once; nil for one key
-	states    []shortState
-	askRoom   [2]Ask
-	stateRoom [3]shortState
+	asks     []Ask // of TakeAll, each key once; nil for one key
+	states   []shortState
+	askBuf   [2]Ask
+	stateBuf [3]shortState
 }
 
 // State is what a [Verdict] says of one limit of one key. The fields mean what
@@ -110,7 +110,7 @@ func (v *Verdict) add(i int, key *Key, limit Limit, s shortState) {
 			v.rest = &rest{}
 		}
 		if i == inlineStates {
-			v.rest.states = v.rest.stateRoom[:0]
+			v.rest.states = v.rest.stateBuf[:0]
 		}
 		v.rest.states = append(v.rest.states, s)
 	}
@@ -140,7 +140,7 @@ func (v *Verdict) fill(k *call) {
 
 // comeBackWithin bounds RetryAfter, where hits that may be gone in a moment were
 // counted, and spreads those who are told.
-func (v *Verdict) comeBackWithin(most time.Duration) {
+func (v *Verdict) retryWithin(most time.Duration) {
 	wait := most/2 + rand.N(most/2+1)
 	bound := func(s *shortState) {
 		if s.retryAfter > wait && s.retryAfter != Never {
@@ -170,37 +170,37 @@ func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
 		s.retryAfter = Never
 	} else if w.Count > w.Max-n {
 		// Whoever comes back may have the slowest clock.
-		s.retryAfter = leavesAfter(w, w.FreedBy, now) + time.Duration(p.skew)
+		s.retryAfter = expiresAfter(w, w.FreedBy, now) + time.Duration(p.skew)
 	}
 	s.remaining = max(0, w.Max-count)
 	if w.Newest.Width > 0 {
-		s.resetAfter = max(0, leavesAfter(w, w.Newest, now))
+		s.resetAfter = max(0, expiresAfter(w, w.Newest, now))
 	}
 	return s
 }
 
 // leavesAfter is how long after now bucket b is out of window w.
-func leavesAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
+func expiresAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
 	return time.Duration((b.Index+1)*int64(b.Width)-now) + w.Reach
 }
 
 // tokens is a block of marks, one for each of some admitted Verdicts: refunded
 // or not. All copies of a Verdict share its mark. Handing marks out from blocks
 // costs a bit for each Verdict and no allocation of its own.
-type tokens struct {
-	owner *Counter
-	spent [8]atomic.Uint64
+type receipts struct {
+	owner    *Counter
+	redeemed [8]atomic.Uint64
 }
 
-const tokensPerBlock = 8 * 64
+const receiptsPerBlock = 8 * 64
 
-type token struct {
-	block *tokens
+type receipt struct {
+	block *receipts
 	i     int
 }
 
 // spend marks t as refunded; it returns false if it was already.
-func (t token) spend() bool {
+func (t receipt) redeem() bool {
 	bit := uint64(1) << (t.i % 64)
-	return t.block.spent[t.i/64].Or(bit)&bit == 0
+	return t.block.redeemed[t.i/64].Or(bit)&bit == 0
 }

@@ -22,13 +22,13 @@ import (
 // when there is room. More tries without looks would refuse others anew.
 
 // inTurn answers on a store without an atomic step for the keys of the call.
-func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
+func (k *call) decideByRounds(ctx context.Context) (allowed bool, err error) {
 	c := k.c
-	settled := 0 // looks in a row by which older hits than the young ones deny
-	look := k.req.Peek || c.denied != nil && c.denied.lately(k.req.Keys, k.label)
+	confirmed := 0 // looks in a row by which older hits than the young ones deny
+	look := k.req.Peek || c.denied != nil && c.denied.readFirst(k.req.Keys, k.label)
 	for round := 0; ; round++ {
 		if round > 0 {
-			if err := k.read(); err != nil {
+			if err := k.relabel(); err != nil {
 				return false, err
 			}
 			if c.denied != nil && look && !k.req.Peek && k.recalled() {
@@ -48,12 +48,12 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 		if look && round > 0 && r.err != nil && r.looked && ctx.Err() == nil && !errors.Is(r.err, backend.ErrStaleLabel) {
 			// It was refused, and its hits are taken back: only when to come
 			// back it could not find out in time.
-			return k.comeBackSoon()
+			return k.denyForNow()
 		}
-		if settled++; !r.settled {
-			settled = 0
+		if confirmed++; !r.byOlder {
+			confirmed = 0
 		}
-		r.judge(k, settled)
+		r.judge(k, confirmed)
 		var late *lateError
 		switch {
 		case errors.As(r.err, &late):
@@ -71,20 +71,20 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 			}
 			still := c.now().Equal(k.req.Now)
 			switch {
-			case !r.room && !r.unsure:
-				if r.young && (r.crowd || k.near() && !still) {
+			case !r.room && !r.mustChange:
+				if r.byPending && (r.contended || k.nearBoundary() && !still) {
 					// Somebody who is under way may yet be refused, or come in with a
 					// label before these hits: what they say of a wait is not sure.
-					return k.comeBackSoon()
+					return k.denyForNow()
 				}
 				return false, nil
-			case r.unsure && !r.crowd && still:
+			case r.mustChange && !r.contended && still:
 				// A clock that stands still makes nothing older, and nobody else is
 				// here: the hits beyond Max are of Add, or of other limits, and stay.
 				return false, nil
 			}
 		}
-		if look = r.unsure && !r.room; look {
+		if look = r.mustChange && !r.room; look {
 			c.stats.looksAgain.Add(1)
 		}
 		if more, err := k.pause(ctx, round, time.Since(began)); err != nil {
@@ -93,7 +93,7 @@ func (k *call) inTurn(ctx context.Context) (allowed bool, err error) {
 			if r.err != nil {
 				return false, r.err
 			}
-			return k.comeBackSoon()
+			return k.denyForNow()
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (k *call) lookFirst(ctx context.Context) (result, error) {
 	if !r.allowed || k.req.Peek {
 		return r, nil
 	}
-	if err := k.read(); err != nil {
+	if err := k.relabel(); err != nil {
 		return r, err
 	}
 	return k.try(ctx), nil
@@ -117,19 +117,19 @@ func (k *call) remember(r *result) {
 	if denied == nil {
 		return
 	}
-	if r.looked && r.sure {
-		denied.learn(k.c, k.req.Keys, k.label, false)
+	if r.looked && r.final {
+		denied.recordRead(k.c, k.req.Keys, k.label, false)
 	} else {
-		denied.note(k.req.Keys, k.label, r.allowed)
+		denied.record(k.req.Keys, k.label, r.allowed)
 	}
-	if r.crowd {
-		denied.crowd(k.req.Keys, k.label+k.c.plan.ending)
+	if r.contended {
+		denied.recordContended(k.req.Keys, k.label+k.c.plan.ending)
 	}
 }
 
 // comeBackSoon is a denial by hits that may be gone in a moment.
-func (k *call) comeBackSoon() (allowed bool, err error) {
-	k.soon = max(time.Duration(k.c.plan.ending), time.Millisecond)
+func (k *call) denyForNow() (allowed bool, err error) {
+	k.retryWithin = max(time.Duration(k.c.plan.ending), time.Millisecond)
 	return false, nil
 }
 
