@@ -11,8 +11,8 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// A call of two keys with three limits each: the Verdict's rest, in one piece. With the
-// race detector a sync.Pool forgets at random.
+// A call of two keys with three limits each has one allocation, the rest of its
+// Verdict. With the race detector a sync.Pool forgets at random.
 func TestTakeAllAllocatesOnce(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	asks := []counter.Ask{

@@ -14,8 +14,8 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// BenchmarkTake is an admitted Take on the embedded store: random order over
-// many keys, every hit counted, which it checks.
+// BenchmarkTake measures an admitted Take on the embedded store, on many keys
+// in random order, and checks that every hit was counted.
 func BenchmarkTake(b *testing.B) {
 	for _, keys := range []int{1_000, 100_000} {
 		for _, limits := range []string{"1000000000/d", "1000000000/m, 1000000000/h, 1000000000/d"} {
@@ -56,7 +56,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// noStore admits everything at once: what remains is the Counter's own cost.
+// noStore admits every call at once: the remaining cost is the Counter's own.
 type noStore struct{ backend.Store }
 
 func (noStore) Local() {}
@@ -68,8 +68,8 @@ func (noStore) Take(_ context.Context, t *backend.TakeRequest) error {
 
 func (noStore) Together([]backend.TakeKey) bool { return true }
 
-// BenchmarkOverhead is a Take without a store: reading the clock, making the
-// key, checking the call, making the verdict.
+// BenchmarkOverhead measures a Take without a store: reading the clock, making
+// the key, checking the call, making the verdict.
 func BenchmarkOverhead(b *testing.B) {
 	for _, limits := range []string{"100/d", "10/m, 50/h, 100/d"} {
 		b.Run(limits, func(b *testing.B) {
@@ -85,7 +85,7 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 }
 
-// BenchmarkClock is reading the clock, the part that nobody saves.
+// BenchmarkClock measures the reading of the clock, a cost of every call.
 func BenchmarkClock(b *testing.B) {
 	var last time.Time
 	for b.Loop() {

@@ -11,25 +11,25 @@ import (
 	"github.com/abacus-go/abacus/internal/cover"
 )
 
-// call is a Take or a Peek, from its beginning to its answer. The request of a
-// store with an atomic step is its middle: the label, the end of the patience,
-// and each key with its hits, its ladder and its windows. Stores without that
-// step are asked for one key after the other, by tickets made from the request.
+// call is a Take or a Peek, from its beginning to its answer. req is the
+// request of a store with an atomic step: the label, the end of the patience,
+// and each key with its hits, ladder and windows. Stores without an atomic step
+// are asked for the keys one by one, by tickets that are made from req.
 //
-// Calls are kept for those that follow, with their buffers.
+// Calls are pooled, and keep their buffers.
 type call struct {
 	c           *Counter
 	asks        []Ask               // each key once
 	req         backend.TakeRequest // req.Keys[i] is asks[i]
 	label       int64               // req.Now in nanoseconds since the Unix epoch
-	retryWithin time.Duration       // of a denial by hits that may be gone in a moment: come back after so long at most
+	retryWithin time.Duration       // denied by hits that may soon be taken back: the bound of RetryAfter; zero: none
 
-	ask      [1]Ask // asks of a call for one key
+	ask      [1]Ask // the array behind asks, in a call for a single key
 	receipts *receipts
-	used     int // tokens handed out of the block
+	used     int // receipts of the block that are given out
 }
 
-// token hands out a mark for an admitted Verdict.
+// receipt gives out the receipt of an admitted Verdict.
 func (k *call) receipt() receipt {
 	if k.used == receiptsPerBlock {
 		k.receipts, k.used = &receipts{owner: k.c}, 0
@@ -38,8 +38,8 @@ func (k *call) receipt() receipt {
 	return receipt{k.receipts, k.used - 1}
 }
 
-// answer answers a call for n hits of each of asks, which hold each key once. The
-// Verdict is handed down for speed: a Verdict is large.
+// answer answers a call for n hits of each of asks, whose keys are distinct.
+// The Verdict is passed by pointer for speed: a Verdict is large.
 func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek bool) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
@@ -78,8 +78,8 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 }
 
 // resolve checks keys and limits, and writes them into the request: keys in
-// their stored form, and limits as windows of the ladder. A call is never to be
-// admitted if n is above a limit's Max.
+// their stored form, limits as windows of the ladder. If n is above the Max of
+// a limit, the call can never be admitted.
 func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 	c := k.c
 	if n := cap(k.req.Keys); n < len(asks) {
@@ -108,17 +108,18 @@ func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 	return never, nil
 }
 
-// read labels the call anew.
+// relabel reads the clock for the label of the call.
 func (k *call) relabel() error {
 	k.req.Now = k.c.now()
 	if err := cover.CheckTime(k.req.Now); err != nil {
-		return fmt.Errorf("counter: the clock: %w", err)
+		return fmt.Errorf("counter: Config.Now: %w", err)
 	}
 	k.label = k.req.Now.UnixNano()
 	return nil
 }
 
-// decide asks the store.
+// decide asks the store, by an atomic step if the store has one for all the
+// keys.
 func (k *call) decide(ctx context.Context) (bool, error) {
 	c := k.c
 	if c.atomic == nil || len(k.req.Keys) > 1 && !c.atomic.Together(k.req.Keys) {
@@ -133,13 +134,15 @@ func (k *call) decide(ctx context.Context) (bool, error) {
 	return k.req.Allowed, nil
 }
 
-// maxLabels is how often a call is labelled, at most, before it is judged by
-// what the store still has: a clock that was set back never becomes new enough.
+// maxLabels bounds the labels of a call. With the last label the call is judged
+// by the buckets that the store still has: a clock that was set back may never
+// read late enough.
 const maxLabels = 4
 
-// step makes one atomic step, with a new label as often as the store has
-// dropped what the label's window holds, and makes a denial of a count that
-// would grow too large. r is the request of the call, or a part of it.
+// step makes one atomic step, with a new label each time that the store has
+// dropped buckets of the label's window. A count that would grow beyond
+// MaxCount makes a denial. r is the request of the call, or a part of the
+// request.
 func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 	c := k.c
 	r.AnyLabel, r.Allowed = false, false
@@ -162,7 +165,8 @@ func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 		return err
 	}
 	if peek.Allowed {
-		// Its windows have room, and what the store keeps beyond them has not.
+		// The windows have room, but the buckets that the store keeps beyond
+		// the windows leave none below MaxCount.
 		for i := range r.Keys {
 			for j := range r.Keys[i].Windows {
 				w := &r.Keys[i].Windows[j]
@@ -174,7 +178,7 @@ func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 	return nil
 }
 
-// failed says whose fault err is, which the store returned.
+// failed names the culprit of err, an error of the store: the store or ctx.
 func (k *call) failed(ctx context.Context, err error) error {
 	return callError(ctx, k.asks[0].Key.Event, err)
 }

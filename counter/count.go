@@ -12,9 +12,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Add counts n hits of key, whatever its limits. n is one or more. Hits of an Add
-// that failed are taken back, also if the store answers late; those of which the
-// store never said whether it added them stay until they age out.
+// Add counts n hits of key, whatever its limits. n is one or more. If Add
+// fails, its hits are taken back, even if the store answers late. Hits of which
+// the store never confirmed or denied the addition may stay until they age out.
 func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if err := key.check(); err != nil {
 		return err
@@ -33,28 +33,28 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 		r.N, r.Add = n, c.slots(r.Now.UnixNano())
 		err := c.store.Do(ctx, &r)
 		if err != nil {
-			// Of tiers that were added to before others failed, nothing must stay.
+			// Some tiers may have been added to before others failed.
 			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
 		}
 		return err
 	})
 }
 
-// begin is a request for key that begins now, for a call that is no Take.
+// begin returns a request for key, labelled now, for calls other than Take.
 func (c *Counter) begin(ctx context.Context, key Key) (backend.Request, error) {
 	if err := ctx.Err(); err != nil {
 		return backend.Request{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
 	r := backend.Request{Key: string(c.keys.append(nil, key)), Ladder: c.plan.ladder, Now: c.now(), Deadline: c.deadline()}
 	if err := cover.CheckTime(r.Now); err != nil {
-		return r, fmt.Errorf("counter: the clock: %w", err)
+		return r, fmt.Errorf("counter: Config.Now: %w", err)
 	}
 	return r, nil
 }
 
-// labelled calls f with r, and with a new label as often as the store has
-// dropped what the label needs; in the end it goes by what the store still has.
-// Errors of f are the store's.
+// withLabels calls f with r, and again with a new label each time that the
+// store has dropped buckets that the label needs. The last label goes by the
+// buckets that the store still has. Errors of f are errors of the store.
 func (c *Counter) withLabels(ctx context.Context, key Key, r backend.Request, f func(r backend.Request) error) error {
 	for labels := 1; ; labels++ {
 		err := f(r)
@@ -73,13 +73,14 @@ func (c *Counter) withLabels(ctx context.Context, key Key, r backend.Request, f 
 	}
 }
 
-// Count is how many hits a window holds: at least Low, at most High. They
-// differ by the oldest bucket, which the window covers only in part, and where
-// clocks may be apart by what that makes uncertain. Decisions use High.
+// Count is the number of hits in a window: at least Low, at most High. The
+// bounds differ by the oldest bucket, of which the window covers only a part,
+// and by the hits that the skew of the clocks makes uncertain. Decisions use
+// High.
 type Count struct{ Low, High int64 }
 
 // Count counts the hits of key in the window of the given length that ends now.
-// Hits that are being refused at this moment may be among them.
+// Hits of calls that are about to be denied may be included.
 func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Count, error) {
 	if err := key.check(); err != nil {
 		return Count{}, err
@@ -106,10 +107,10 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Count, error) {
 	c, ladder := s.c, s.c.plan.ladder
 	now, width, top := s.label(), int64(ladder.At(fine).Width), ladder.Decision(window)
-	// The edge: fine buckets that hold anything from before the window, by
-	// whoever's clock. They count in High alone.
+	// The edge: fine buckets that may hold hits from before the window, by the
+	// clock of any caller. Only High counts the edge.
 	from, sure := now-int64(window)-c.plan.skew, now-int64(window)+c.plan.skew
-	inside := -tiers.Index(-sure, ladder.At(fine).Width) * width // sure, rounded up
+	inside := -tiers.Index(-sure, ladder.At(fine).Width) * width // the first instant surely inside the window, rounded up
 	edge := tiers.Run{Width: ladder.At(fine).Width, First: tiers.Index(from, ladder.At(fine).Width)}
 	edge.N = inside/width - edge.First
 	s.covers = make([]tiers.Cover, 2)
@@ -124,32 +125,32 @@ func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Coun
 	return Count{Low: low, High: plus(low, s.count(0))}, nil
 }
 
-// Point is one value of a [Counter.Series]: the hits from Start on, for the
-// width of the series.
+// Point is a value of a [Counter.Series]: the hits from Start on, for the width
+// of the series.
 type Point struct {
 	Start time.Time
 	Count int64
 }
 
-// MaxPoints is how many buckets a [Counter.Series] may read.
+// MaxPoints is the largest number of buckets that a [Counter.Series] may read.
 const MaxPoints = 100_000
 
-// Series is how many hits key had over time: a Point for each span of the given
-// width, aligned to the epoch, oldest first, from the one that holds from to
-// the last that begins before to. width is that of a tier or a multiple. It is
-// an error to ask for what no such tier keeps any more: such buckets would read
-// as zero.
+// Series returns the hits of key over time: a Point for each span of the given
+// width, aligned to the epoch, oldest first. The first span holds from, the
+// last begins before to. The width must be the width of a tier, or a multiple
+// of one. Buckets that no such tier keeps any more would read as zero, so
+// Series returns an error instead.
 func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width time.Duration) ([]Point, error) {
 	if err := key.check(); err != nil {
 		return nil, err
 	}
 	for _, t := range []time.Time{from, to} {
 		if err := cover.CheckTime(t); err != nil {
-			return nil, fmt.Errorf("counter: series: %w", err)
+			return nil, fmt.Errorf("counter: Series: %w", err)
 		}
 	}
 	if !from.Before(to) {
-		return nil, fmt.Errorf("counter: series: from %v is not before to %v", from, to)
+		return nil, fmt.Errorf("counter: Series: from is %v, want before to, which is %v", from, to)
 	}
 	r, err := c.begin(ctx, key)
 	if err != nil {
@@ -162,19 +163,19 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 		}
 	}
 	if tier < 0 {
-		return nil, fmt.Errorf("counter: series: width %s is no multiple of a tier's, the ladder is %q", dur.Format(width), c.plan.ladder)
+		return nil, fmt.Errorf("counter: Series: width is %s, want a multiple of the width of a tier, the ladder is %q", dur.Format(width), c.plan.ladder)
 	}
 	t := c.plan.ladder.At(tier)
-	// Coarser tiers are kept longer, and do for widths that they divide; none
-	// that does is coarser than this one.
+	// The loop has chosen the coarsest tier whose width divides the width of
+	// the series. Coarser tiers are kept longer.
 	start := tiers.Bucket{Width: width, Index: tiers.Index(from.UnixNano(), width)}
 	if age := r.Now.Sub(start.Start()); age > t.Keep+t.Width {
-		return nil, fmt.Errorf("counter: series: %v is %s ago, and tier %s is kept for %s", start.Start().UTC(), dur.Format(age), dur.Format(t.Width), dur.Format(t.Keep))
+		return nil, fmt.Errorf("counter: Series: the point at %v is %s old, and tier %s is kept for %s", start.Start().UTC(), dur.Format(age), dur.Format(t.Width), dur.Format(t.Keep))
 	}
 	points := tiers.Index(to.UnixNano()-1, width) - start.Index + 1
 	each := int64(width / t.Width)
 	if points > MaxPoints/each {
-		return nil, fmt.Errorf("counter: series: %d points of %d buckets each, want at most %d buckets", points, each, MaxPoints)
+		return nil, fmt.Errorf("counter: Series: %d points of %d bucket(s) each, want at most %d buckets", points, each, MaxPoints)
 	}
 	r.AnyLabel = true
 	s := survey{c: c, base: r}

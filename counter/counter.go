@@ -22,67 +22,82 @@ const (
 	maxPatience = time.Minute
 )
 
-// Config is how a [Counter] counts. The zero Config is a good one. All
-// processes that count the same keys must have the same Config.
+// Config configures a [Counter]. The zero Config is ready for use. All
+// processes that count the same keys must have the same Config, except for
+// Patience and Now.
 type Config struct {
-	// Ladder is the tiers that every hit is added to, and how long each is
-	// kept. More tiers cost writes, longer ones memory. It is part of the
-	// stored key: a process with another Ladder counts by itself. Default:
-	// tiers.Default, which serves windows from a second to a day.
+	// Ladder is the set of tiers that every hit is added to, with the time that
+	// each is kept. More tiers cost writes, longer times cost memory. The
+	// ladder is a part of the stored key: processes with different ladders
+	// count apart. Default: tiers.Default, for windows from a second to a day.
 	Ladder tiers.Ladder
 
-	// Skew is the most that the clocks of two callers may be apart. Every window
-	// is longer by it, so that the promise holds in true time as well as by the
-	// clocks; if clocks are further apart, it does not hold. On a store without an
-	// atomic step it is part of the stored key: all processes that count a key
-	// must have the same. Default: 100 ms, and none for a store in this process.
-	// Negative: none.
+	// Skew is the largest difference between the clocks of two callers. Every
+	// window is longer by Skew, so that a limit holds in true time as well as
+	// by the clocks. While clocks differ by more than Skew, no limit is
+	// guaranteed. On a store without an atomic step, Skew is a part of the
+	// stored key: all processes that count a key must have the same Skew.
+	// Default: 100 ms; zero for a store in this process. Negative: zero.
 	Skew time.Duration
 
-	// Settle is the longest that one try of a Take may last, from its reading of
-	// the clock to the last confirmed addition; a try that is later is taken back
-	// and, within Patience, made again. It matters on a store without an atomic
-	// step (memcached), where it ends a bucket: buckets of which the end is less
-	// than Skew + Settle ago take a second round trip. It is part of the stored
-	// key there: all processes that count a key must have the same. A call that
-	// has to take back what it added may last longer than Patience by Settle or
-	// by Patience, whichever is less. Default: 250 ms, and none for a store in this
-	// process. Negative: none, for a single caller on a clock of its own, such as
-	// the replay of a log.
+	// Settle is the longest time that a try of a Take may last, from the
+	// reading of the clock to the last confirmed addition. A try that lasts
+	// longer is taken back, and repeated within Patience. Settle matters only
+	// on a store without an atomic step (memcached). With a shorter Settle more
+	// tries on a slow store are late, with a longer Settle more calls need a
+	// second round trip: it reads the buckets that ended less than Skew +
+	// Settle ago. On such a store Settle is a part of the stored key: all
+	// processes that count a key must have the same Settle. A call that takes
+	// back its additions may outlast Patience by the lesser of Settle and
+	// Patience. Default: 250 ms; none for a store in this process. Negative:
+	// none, for a single caller with a clock of its own, such as the replay of
+	// a log.
 	Settle time.Duration
 
-	// Patience is the time that a call may wait: the time from its beginning to its
-	// answer, or to the error that the store has none. It lengthens no window,
-	// and callers may differ in it. A call waits within it for others of the
-	// same key, and tries as often as fits. A denial of several keys may look at
-	// those that did not deny for as long as a taking back lasts. Default: 1 s, and
-	// none for a store in this process. Negative: none.
+	// Patience is the time from the beginning of a call to its answer, or to
+	// the error that the store has none. Within Patience a call waits for other
+	// calls of the same key, and tries again as often as time allows. Longer
+	// patience means fewer errors and longer waits; no window depends on
+	// Patience, and processes may differ in it. After a denial of several keys,
+	// the other keys may be looked at for as long as a taking back may last.
+	// Default: 1 s; none for a store in this process. Negative: none.
 	Patience time.Duration
 
-	// Now reads the clock: once for each label that a call tries, and once more
-	// where the time of a try is to be kept. Default: time.Now.
+	// Now reads the clock: for each label that a call tries, and at the end of
+	// each try that must end within Settle. Default: time.Now.
 	Now func() time.Time
 
-	// Secret, if it is set, keeps features out of the store: they are stored as
-	// HMAC-SHA256 under it. Without it a feature is stored readably, if it is
-	// short. Changing it loses all counts.
+	// Secret, if set, keeps features out of the store: stored keys then hold
+	// HMAC-SHA256 digests under Secret. Without a secret, short features are
+	// stored as they are. A change of Secret loses all counts.
 	Secret []byte
 
-	// Prefix begins every stored key, for stores that are shared: up to 32
-	// printable ASCII characters without space, colon, percent sign and braces.
-	// Default: "ab".
+	// Prefix begins every stored key, for stores that several applications
+	// share: up to 32 printable ASCII characters other than space, colon,
+	// percent sign and braces. Default: "ab".
 	Prefix string
 }
 
-// Counter counts hits of keys and limits them. It is used by many goroutines at
-// once. [New] makes one; the zero Counter is not usable.
+// Counter counts hits of keys over sliding windows on a store, and limits them.
+// Each hit is added to a bucket in each tier of a ladder; the count of a window
+// is a sum of buckets.
+//
+// The zero Counter is not usable; [New] makes a Counter.
+//
+// Counter has two main methods, Take and Peek. Most callers should use Take,
+// which counts hits if all limits of a key have room. Peek tells the answer of
+// a Take and counts nothing. TakeAll and PeekAll are for several keys and one
+// verdict. Refund gives back the hits of an admitted Take. Add counts without
+// limits; Count and Series read. Forget sets a key to zero.
+//
+// All methods may be called by many goroutines at once.
 type Counter struct {
 	store    backend.Store
 	atomic   backend.Atomic // nil if the store has no atomic step
 	now      func() time.Time
 	skew     time.Duration
-	settle   time.Duration // zero: a try may last for ever
-	patience time.Duration // zero: none
+	settle   time.Duration // zero: no bound on the time of a try
+	patience time.Duration // zero: no bound
 	plan     plan
 	ttls     []time.Duration
 	keys     keyMaker
@@ -92,11 +107,11 @@ type Counter struct {
 	stats    stats
 }
 
-// New makes a Counter on a store. The error names the field of cfg that is
-// wrong.
+// New returns a Counter on store. An error names the field of cfg, its value
+// and the values that are allowed.
 func New(store backend.Store, cfg Config) (*Counter, error) {
 	if store == nil {
-		return nil, errors.New("counter: the store is nil")
+		return nil, errors.New("counter: New: store is nil, want a store of buckets")
 	}
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default
@@ -109,13 +124,13 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
 	cfg.Patience = orDefault(cfg.Patience, DefaultPatience, local)
 	if cfg.Skew > maxSkew {
-		return nil, fmt.Errorf("counter: skew %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))
+		return nil, fmt.Errorf("counter: Config.Skew is %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))
 	}
 	if cfg.Settle > maxPatience {
-		return nil, fmt.Errorf("counter: settle %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxPatience))
+		return nil, fmt.Errorf("counter: Config.Settle is %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxPatience))
 	}
 	if cfg.Patience > maxPatience {
-		return nil, fmt.Errorf("counter: patience %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
+		return nil, fmt.Errorf("counter: Config.Patience is %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
 	}
 	atomic, _ := store.(backend.Atomic)
 	layout, unsettled := cfg.Ladder.String(), time.Duration(0)
@@ -157,19 +172,19 @@ func orDefault(d, byDefault time.Duration, local bool) time.Duration {
 	return d
 }
 
-// Ladder is the ladder that c counts on.
+// Ladder returns the ladder that c counts on.
 func (c *Counter) Ladder() tiers.Ladder { return c.plan.ladder }
 
-// Local tells whether the store is in this process: no network, nothing to wait
-// for. See the interface of the same name.
+// Local tells whether the store is in this process: without a network, and with
+// nothing to wait for. See [backend.Local].
 func (c *Counter) Local() bool {
 	_, local := c.store.(backend.Local)
 	return local
 }
 
-// Check is the error that a Take under these limits would return for their
-// sake: one is out of bounds, or the ladder keeps no tier for its window. For
-// those who read limits before they use them.
+// Check returns the error that any Take under these limits would return: a
+// limit is out of bounds, or the ladder keeps no tier for a window. Programs
+// that read limits from a file can check them before the first Take.
 func (c *Counter) Check(limits Limits) error {
 	if err := limits.check(); err != nil {
 		return err
@@ -190,8 +205,8 @@ func (c *Counter) deadline() time.Time {
 	return time.Now().Add(c.patience)
 }
 
-// grace is by when a call that may wait until then has taken back what it added,
-// and found out what a denial is to say.
+// grace returns the time by which a call with the deadline until has taken back
+// its additions and completed the details of a denial.
 func (c *Counter) grace(until time.Time) time.Time {
 	if until.IsZero() {
 		return until
@@ -199,7 +214,7 @@ func (c *Counter) grace(until time.Time) time.Time {
 	return until.Add(c.graceTime())
 }
 
-// graceTime is how much longer than its patience a call may last.
+// graceTime is the time by which a call may outlast its patience.
 func (c *Counter) graceTime() time.Duration {
 	if c.settle == 0 {
 		return c.patience
@@ -207,8 +222,8 @@ func (c *Counter) graceTime() time.Duration {
 	return min(c.patience, c.settle)
 }
 
-// callError says whose fault err is, which the store returned: the caller's
-// context or the store itself.
+// callError names the culprit of err, an error of the store: the context of the
+// caller, or the store.
 func callError(ctx context.Context, event string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("counter: event %q: %w", event, ctx.Err())
@@ -220,8 +235,8 @@ func callError(ctx context.Context, event string, err error) error {
 	return &storeError{event, err}
 }
 
-// storeError is an error of the store, met while counting an event. It does not
-// name the feature, which may be somebody's address.
+// storeError is an error of the store for a call of an event. The text does not
+// name the feature, which may be a personal address.
 type storeError struct {
 	event string
 	err   error
@@ -236,7 +251,8 @@ func (e *storeError) Unwrap() error { return e.err }
 // Is makes every storeError an [ErrStore].
 func (e *storeError) Is(target error) bool { return target == ErrStore }
 
-// ErrStore is the mark that [errors.Is] finds in an error of the store: it could
-// not be reached, answered too late or wrongly, or has no room. Any other error
-// of a [Counter] is the caller's mistake or the caller's context.
+// ErrStore is the error that [errors.Is] finds in all errors of the store: the
+// store could not be reached, answered late or wrongly, or has no room. All
+// other errors of a [Counter] are mistakes of the caller, or come from the
+// context of the caller.
 var ErrStore = backend.ErrStore

@@ -27,7 +27,7 @@ var (
 	noon   = time.Date(2026, 3, 2, 12, 0, 30, 0, time.UTC)
 )
 
-// clock is a clock that tests set.
+// clock is a clock set by tests.
 type clock struct{ ns atomic.Int64 }
 
 func newClock(at time.Time) *clock {
@@ -52,21 +52,22 @@ func take(t testing.TB, c *counter.Counter, k counter.Key, n int64, l counter.Li
 func TestConfigNamesTheField(t *testing.T) {
 	store := newPlainStore()
 	for want, cfg := range map[string]counter.Config{
-		"skew 2d, want at most 1d":     {Skew: 48 * time.Hour},
-		"patience 2m, want at most 1m": {Patience: 2 * time.Minute},
-		`prefix "a b": want printable`: {Prefix: "a b"},
+		"counter: Config.Skew is 2d, want at most 1d":     {Skew: 48 * time.Hour},
+		"counter: Config.Settle is 2m, want at most 1m":   {Settle: 2 * time.Minute},
+		"counter: Config.Patience is 2m, want at most 1m": {Patience: 2 * time.Minute},
+		`counter: Config.Prefix is "a b", want printable`: {Prefix: "a b"},
 	} {
 		_, err := counter.New(store, cfg)
 		require.ErrorContains(t, err, want)
 	}
 	_, err := counter.New(nil, counter.Config{})
-	require.ErrorContains(t, err, "the store is nil")
+	require.ErrorContains(t, err, "counter: New: store is nil, want a store of buckets")
 	c := newCounter(t, store, counter.Config{})
 	require.Equal(t, tiers.Default.String(), c.Ladder().String())
 }
 
-// A caller's mistake is an error that names it, is not the store's, and costs
-// no traffic.
+// A caller's mistake is an error that names the mistake, is no ErrStore, and
+// costs no traffic.
 func TestMistakesAreTheCallers(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
@@ -78,10 +79,10 @@ func TestMistakesAreTheCallers(t *testing.T) {
 				many[i] = counter.Limit{Max: 1, Per: time.Minute}
 			}
 			for want, call := range map[string]func() error{
-				"event is empty":   func() error { _, err := c.Take(ctx, counter.Key{Feature: "x"}, 1, limits("1/d")); return err },
-				"feature is empty": func() error { _, err := c.Take(ctx, counter.Key{Event: "x"}, 1, limits("1/d")); return err },
-				"n is 0":           func() error { _, err := c.Take(ctx, signup, 0, limits("1/d")); return err },
-				"n is -1":          func() error { _, err := c.Peek(ctx, signup, -1, limits("1/d")); return err },
+				"counter: Key.Event is empty":              func() error { _, err := c.Take(ctx, counter.Key{Feature: "x"}, 1, limits("1/d")); return err },
+				`counter: Key.Feature is empty, event "x"`: func() error { _, err := c.Take(ctx, counter.Key{Event: "x"}, 1, limits("1/d")); return err },
+				"n is 0":  func() error { _, err := c.Take(ctx, signup, 0, limits("1/d")); return err },
+				"n is -1": func() error { _, err := c.Peek(ctx, signup, -1, limits("1/d")); return err },
 				"n is 9223372036854775807, want 1 to 9007199254740991": func() error {
 					_, err := c.Take(ctx, signup, math.MaxInt64, limits("1/d"))
 					return err
@@ -99,23 +100,23 @@ func TestMistakesAreTheCallers(t *testing.T) {
 					_, err := c.TakeAll(ctx, 1, counter.Ask{Key: signup, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "b", Feature: "b"}})
 					return err
 				},
-				"want 1 to":                  func() error { return c.Add(ctx, signup, 0) },
-				"counter: the key's event":   func() error { return c.Add(ctx, counter.Key{}, 1) },
-				"counter: the key's event i": func() error { return c.Forget(ctx, counter.Key{}) },
-				"a window of 2d":             func() error { _, err := c.Count(ctx, signup, 48*time.Hour); return err },
-				"is not before": func() error {
+				"want 1 to":            func() error { return c.Add(ctx, signup, 0) },
+				"counter: Key.Event":   func() error { return c.Add(ctx, counter.Key{}, 1) },
+				"counter: Key.Event i": func() error { return c.Forget(ctx, counter.Key{}) },
+				"a window of 2d":       func() error { _, err := c.Count(ctx, signup, 48*time.Hour); return err },
+				"counter: Series: from is 2026-03-02 12:00:30 +0000 UTC, want before to, which is 2026-03-02 12:00:30 +0000 UTC": func() error {
 					_, err := c.Series(ctx, signup, noon, noon, time.Hour)
 					return err
 				},
-				"width 1.5s is no multiple": func() error {
+				`counter: Series: width is 1.5s, want a multiple of the width of a tier, the ladder is "1s`: func() error {
 					_, err := c.Series(ctx, signup, noon.Add(-time.Hour), noon, 1500*time.Millisecond)
 					return err
 				},
-				"ago, and tier 1h is kept for 1d": func() error {
+				"counter: Series: the point at 2026-02-28 12:00:00 +0000 UTC is 2d30s old, and tier 1h is kept for 1d": func() error {
 					_, err := c.Series(ctx, signup, noon.Add(-48*time.Hour), noon, time.Hour)
 					return err
 				},
-				"want at most 100000 buckets": func() error {
+				"counter: Series: 8640000 points of 1 bucket(s) each, want at most 100000 buckets": func() error {
 					_, err := c.Series(ctx, signup, noon, noon.Add(100*24*time.Hour), time.Second)
 					return err
 				},
@@ -130,7 +131,7 @@ func TestMistakesAreTheCallers(t *testing.T) {
 			}
 			wild := newCounter(t, path.store(), counter.Config{Now: func() time.Time { return time.Time{} }})
 			_, err := wild.Take(ctx, signup, 1, limits("1/d"))
-			require.ErrorContains(t, err, "the clock")
+			require.ErrorContains(t, err, "counter: Config.Now: ")
 			done, cancel := context.WithCancel(ctx)
 			cancel()
 			_, err = c.Take(done, signup, 1, limits("1/d"))
@@ -169,7 +170,7 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// The flat fields are those of the limit that binds, All has every one.
+// The flat fields describe the binding limit; All describes every limit.
 func TestVerdictNamesTheLimitThatBinds(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
@@ -195,10 +196,10 @@ func TestVerdictNamesTheLimitThatBinds(t *testing.T) {
 			v = take(t, c, signup, 1, five)
 			require.False(t, v.Allowed)
 			require.Equal(t, "3/m", v.Limit.String())
-			require.Equal(t, 51*time.Second, v.RetryAfter) // the first hit's second leaves a minute after it
+			require.Equal(t, 51*time.Second, v.RetryAfter) // a minute after the first hit, its second leaves the window
 			require.Equal(t, 61*time.Second, v.ResetAfter)
 			require.Zero(t, v.Remaining)
-			// Denied by two: the one that takes longest binds.
+			// Denied by two limits: the limit with the longest wait binds.
 			clock.forward(55 * time.Second)
 			require.True(t, take(t, c, signup, 1, five).Allowed)
 			v = take(t, c, signup, 2, five)
@@ -253,7 +254,7 @@ func TestTakeAllIsAllOrNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, counter.Count{Low: 2, High: 2}, count)
 
-			// A key that is given twice is taken once, under the limits of both.
+			// A key given twice is taken once, under the limits of both.
 			other := counter.Key{Event: "x", Feature: "y"}
 			v, err = c.TakeAll(ctx, 2, counter.Ask{Key: other, Limits: limits("9/d")}, counter.Ask{Key: other, Limits: limits("3/h")})
 			require.NoError(t, err)
@@ -387,12 +388,12 @@ func TestRefundOnce(t *testing.T) {
 			require.EqualValues(t, 3, count(), "a forgotten hit must not be paid back from others'")
 
 			w := take(t, newCounter(t, path.store(), clock.config()), signup, 1, day)
-			require.ErrorContains(t, c.Refund(ctx, &w), "another Counter's")
+			require.ErrorContains(t, c.Refund(ctx, &w), "counter: Refund: the Verdict is of another Counter")
 		})
 	}
 }
 
-// Marks for refunds come in blocks: every verdict has its own, in all blocks.
+// Receipts come in blocks: every verdict has its own, in all blocks.
 func TestManyVerdictsAreRefundedOneByOne(t *testing.T) {
 	c := newCounter(t, newPlainStore(), newClock(noon).config())
 	const n = 2000
@@ -468,7 +469,7 @@ func TestHugeCounts(t *testing.T) {
 	}
 }
 
-// What the store says is an ErrStore and says what the store said.
+// An error of the store is an ErrStore and keeps the text of the store.
 func TestAStoreThatFails(t *testing.T) {
 	broken := errors.New("connection refused")
 	store := newPlainStore()
@@ -501,8 +502,8 @@ func TestAStoreThatFails(t *testing.T) {
 	}
 }
 
-// A Take of which part was added is not admitted, and what was answered, and
-// nothing else, is taken back: also when the visitor has hung up meanwhile.
+// A Take with a part of its additions made is not admitted. The confirmed
+// additions, and no others, are taken back, even if the visitor has hung up.
 func TestHalfAnAnswerIsTakenBack(t *testing.T) {
 	for made := 0; made <= 3; made++ {
 		for answered := 0; answered <= made; answered++ {
@@ -524,7 +525,7 @@ func TestHalfAnAnswerIsTakenBack(t *testing.T) {
 				for i, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
 					want := int64(1)
 					if i >= answered && i < made {
-						want = 2 // it may be the store's, it may be another's: it stays
+						want = 2 // the remaining hit may be the failed call's or another's, and stays
 					}
 					sum, _ := store.held(width)
 					require.Equal(t, want, sum, "tier %s", width)
@@ -534,7 +535,7 @@ func TestHalfAnAnswerIsTakenBack(t *testing.T) {
 	}
 }
 
-// monotonicAhead moves the monotonic reading of t alone: what a clock shows
+// monotonicAhead moves only the monotonic reading of t: the reading of a clock
 // after a step of the wall clock, or, backwards, after a machine's sleep. There
 // is no honest way to make such a time.
 func monotonicAhead(t time.Time, d time.Duration) time.Time {
@@ -547,8 +548,8 @@ func monotonicAhead(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
-// A try by ticket that takes longer than Settle is taken back and made again, by
-// whichever clock: the wall clock may be stepped, the monotonic one stands still
+// A try by ticket that lasts longer than Settle is taken back and repeated, by
+// either clock: the wall clock may be stepped, the monotonic clock stands still
 // in a sleep. An atomic step needs no such bound.
 func TestALateTryIsMadeAgain(t *testing.T) {
 	start := time.Now()
@@ -584,7 +585,7 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A store that is always late is an error, by the end of the patience.
+// A store that is always late causes an error, by the end of the patience.
 func TestAStoreThatIsAlwaysLate(t *testing.T) {
 	now, store := time.Now(), newPlainStore()
 	c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Patience: 200 * time.Millisecond, Now: func() time.Time {
@@ -594,7 +595,7 @@ func TestAStoreThatIsAlwaysLate(t *testing.T) {
 	began := time.Now()
 	v, err := c.Take(ctx, signup, 1, limits("5/d"))
 	require.ErrorIs(t, err, counter.ErrStore)
-	require.ErrorContains(t, err, "a try may last 50ms")
+	require.ErrorContains(t, err, "want within Config.Settle, 50ms")
 	require.False(t, v.Allowed)
 	require.Less(t, time.Since(began), 250*time.Millisecond)
 	require.Greater(t, c.Stats().LateTries, int64(1))
@@ -602,8 +603,8 @@ func TestAStoreThatIsAlwaysLate(t *testing.T) {
 	require.Zero(t, sum, "all was taken back")
 }
 
-// A denied key costs no traffic for a second, leaves no items behind, and is
-// read before it is added to after that.
+// A denied key costs no traffic for a second and leaves no items behind; after
+// the second a call reads before adding.
 func TestDenialsAreRemembered(t *testing.T) {
 	clock := newClock(noon)
 	store := newPlainStore()
@@ -613,7 +614,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 	first := take(t, c, signup, 1, two)
 	require.False(t, first.Allowed)
 	_, items := store.held(0)
-	second := take(t, c, signup, 1, two) // by reading: what a ticket said is not believed
+	second := take(t, c, signup, 1, two) // by reading: the count of a ticket is not believed
 	require.Equal(t, first.RetryAfter, second.RetryAfter)
 	trips := store.trips
 	for range 9 {
@@ -661,8 +662,8 @@ func TestAClockSetBackDoesNotProlongADenial(t *testing.T) {
 	require.True(t, take(t, c, signup, 1, two).Allowed)
 }
 
-// Under standing overload the places that open are taken, and not one more: a
-// crowd that is refused does not starve itself.
+// Under standing overload freed room is taken, and nothing more: a refused
+// crowd does not starve itself.
 func TestNoStarvationUnderOverload(t *testing.T) {
 	clock := newClock(noon)
 	store := newPlainStore()
@@ -689,14 +690,15 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 		admitted += int(in.Load())
 		clock.forward(time.Second)
 	}
-	// The first ten at once; each of their seconds is out of a window of 10 s,
-	// rounded up to whole seconds and lengthened by Skew and Settle, 12 s later.
+	// The first ten at once; each of their seconds leaves the window of 10 s,
+	// rounded up to whole seconds and lengthened by Skew and Settle, 12 s
+	// later.
 	exact := 10 * ((seconds + 11) / 12)
 	require.LessOrEqual(t, admitted, exact)
 	require.GreaterOrEqual(t, admitted, exact*95/100)
 }
 
-// A second is out of its TTL before the minute that it is a part of.
+// The TTL of a second ends before the TTL of the minute that holds the second.
 func TestForgetLeavesNothingInCoarserBuckets(t *testing.T) {
 	now := time.Date(2026, 3, 2, 10, 32, 5, 0, time.UTC)
 	ladder, err := tiers.Parse("1s:1h, 1m:1h")
@@ -733,15 +735,15 @@ func TestAtIsTheReadingOfTheClock(t *testing.T) {
 	require.Zero(t, v.At())
 }
 
-// A Forget that stood still after it read its clock forgets hits with later
-// labels; their Refund must not take back what came after it.
+// A Forget that stood still after reading its clock forgets hits with later
+// labels; a Refund of these must not take back hits from after the Forget.
 func TestAForgetThatStoodStill(t *testing.T) {
 	for _, path := range paths {
 		clock := newClock(time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC))
 		readings := 0
 		c := newCounter(t, path.store(), counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time {
 			if readings++; readings == 2 {
-				return clock.now().Add(-10 * time.Millisecond) // that of the Forget, before it stood still
+				return clock.now().Add(-10 * time.Millisecond) // the clock of the Forget, before the standstill
 			}
 			return clock.now()
 		}})
@@ -756,7 +758,7 @@ func TestAForgetThatStoodStill(t *testing.T) {
 	}
 }
 
-// An Add that fails in some tiers is taken back from the others.
+// An Add that fails in some tiers is taken back from the other tiers.
 func TestHalfAnAddIsTakenBack(t *testing.T) {
 	store := newPlainStore()
 	c := newCounter(t, store, counter.Config{})

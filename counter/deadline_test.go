@@ -15,12 +15,12 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// stoppingStore is a plainStore that answers each trip after a while, and none
-// any more once it has stopped.
+// stoppingStore is a plainStore that answers each trip after a while, and no
+// trip after it has stopped.
 type stoppingStore struct {
 	*plainStore
-	each  time.Duration // of a trip
-	stops atomic.Int64  // trips that are still answered
+	each  time.Duration // time of a trip
+	stops atomic.Int64  // trips before the stop
 }
 
 var errStopped = errors.New("stopping: no answer by the deadline")
@@ -30,7 +30,7 @@ func (s *stoppingStore) Do(ctx context.Context, op *backend.Request) error {
 	if !op.Deadline.IsZero() {
 		late = time.After(time.Until(op.Deadline))
 	}
-	var answer <-chan time.Time // of a store that has stopped: never
+	var answer <-chan time.Time // never ready on a stopped store
 	if s.stops.Add(-1) >= 0 {
 		answer = time.After(s.each)
 	}
@@ -47,7 +47,7 @@ func (s *stoppingStore) Do(ctx context.Context, op *backend.Request) error {
 	}
 }
 
-// twenty is an Ask for each of twenty keys.
+// twenty returns an Ask for each of twenty keys.
 func twenty() []counter.Ask {
 	asks := make([]counter.Ask, 20)
 	for i := range asks {
@@ -56,23 +56,23 @@ func twenty() []counter.Ask {
 	return asks
 }
 
-// A Refund of many keys has one patience, Config.Patience, wherever in it the
-// store stops: all keys are given back side by side, and both trips of a key have
-// one deadline.
+// A Refund of many keys has a single Config.Patience, wherever the store stops:
+// all keys are given back side by side, and both trips of a key have the same
+// deadline.
 func TestARefundOfManyKeysKeepsOnePatience(t *testing.T) {
-	// The last of these does not stop.
+	// The store of the last round does not stop.
 	for answered := range int64(41) {
 		t.Run(fmt.Sprintf("%d trips are answered", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &stoppingStore{plainStore: newPlainStore()}
 				store.stops.Store(1000)
-				c, err := counter.New(store, counter.Config{Patience: budget})
+				c, err := counter.New(store, counter.Config{Patience: maxTry})
 				require.NoError(t, err)
 				v, err := c.TakeAll(t.Context(), 1, twenty()...)
 				require.NoError(t, err)
 				require.True(t, v.Allowed)
 
-				store.each = budget / 5
+				store.each = maxTry / 5
 				store.stops.Store(answered)
 				began := time.Now()
 				err = c.Refund(t.Context(), &v)
@@ -84,18 +84,18 @@ func TestARefundOfManyKeysKeepsOnePatience(t *testing.T) {
 				}
 				require.ErrorIs(t, err, counter.ErrStore)
 				require.ErrorIs(t, err, errStopped)
-				require.Equal(t, budget, took)
+				require.Equal(t, maxTry, took)
 			})
 		})
 	}
 }
 
-// A TakeAll of many keys, which a store without an atomic step is asked for one
-// after the other, returns within Config.Patience and the time of one taking back,
-// wherever in it the store stops: three times as long as a try may last if Patience
-// is twice that.
+// A TakeAll of many keys, taken one after the other on a store without an
+// atomic step, returns within Config.Patience and the time of a taking back,
+// wherever the store stops: after three times Settle, if Patience is twice
+// Settle.
 func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
-	const settle = budget
+	const settle = maxTry
 	full := twenty()
 	full[19].Limits = limits("1/m")
 	for name, row := range map[string]struct {
@@ -126,7 +126,7 @@ func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
 					took := time.Since(began)
 					require.LessOrEqual(t, took, 3*settle, "%d trips are answered", answered)
 					if finished = store.stops.Load() >= 0; finished {
-						return // it has not stopped
+						return // the store has not stopped
 					}
 					if err != nil {
 						require.ErrorIs(t, err, counter.ErrStore, "%d trips are answered", answered)

@@ -8,25 +8,27 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// denials is what this process remembers of keys that it was denied on, to
-// spare a store over a network. Three things, and bounded:
+// denials is the memory of recent denials in this process, for a store over a
+// network. The memory serves three purposes:
 //
-//   - A call just like one that was denied is denied without any traffic, for
-//     a second at most and not beyond its RetryAfter: until then counts can
-//     only fall by a Refund or a Forget, and those of this process clear it. It
-//     is fed by reads alone: what a ticket says includes racers who are about
-//     to be taken back.
-//   - On a key that was denied lately a call reads before it adds. Otherwise
-//     the tickets of a crowd that is refused inflate the count for everybody,
-//     and each attempt of an attacker leaves an empty bucket behind.
-//   - Of a key on which calls of others were seen to be under way, its counts
-//     are not taken at their word for a moment.
+//   - A call equal to a denied call is denied without traffic, for at most a
+//     second
+//     and not beyond its RetryAfter. Until then only a Refund or a Forget can lower
+//     the counts, and those of this process clear the memory. Only reads are
+//     remembered: the count of a ticket includes hits of racing calls that are
+//     about to be taken back.
+//   - On a recently denied key a call reads before adding. Otherwise the
+//     tickets of
+//     a refused crowd would inflate the count for everybody, and each attempt of an
+//     attacker would leave an empty bucket behind.
+//   - On a contended key, where calls of other callers were seen in flight, the
+//     counts are not believed for a moment.
 //
-// When it is full, any record makes place: forgetting one costs traffic and
-// nothing else.
+// The memory is bounded. When full, an arbitrary record makes room: the loss
+// costs traffic and nothing else.
 type denials struct {
 	mu   sync.Mutex
-	keys map[string]denial // by stored key; recalls of several keys by all of them, joined
+	keys map[string]denial // by stored key; for a call of several keys, by all stored keys, joined
 	seq  int64
 }
 
@@ -35,21 +37,22 @@ const (
 	maxRecall  = time.Second
 )
 
-// denial is what is remembered of one key, or of one call for several keys.
+// denial is the memory of a key, or of a call for several keys. Times are in
+// nanoseconds since the Unix epoch.
 type denial struct {
-	readFirstUntil int64            // until then, calls read first
-	denyUntil      int64            // until then, the call below is denied; zero: not
-	n              int64            // the call's n, of its first key
-	windows        []backend.Window // its limits, with what was found
-	denySeq        int64            // when until was set, as a number of denials.seq
-	clearSeq       int64            // when the key's counts were last changed otherwise
-	contendedUntil int64            // until then, others are taken to be under way on the key
+	readFirstUntil int64            // calls before this time read first
+	denyUntil      int64            // the call below is denied before this time; zero: no call is
+	n              int64            // the n of the denied call, for its first key
+	windows        []backend.Window // the limits of the denied call, with the counts found
+	denySeq        int64            // the value of denials.seq when denyUntil was set
+	clearSeq       int64            // the value of denials.seq when the counts of the key last changed otherwise
+	contendedUntil int64            // the key counts as contended before this time
 }
 
 func newDenials() *denials { return &denials{keys: map[string]denial{}} }
 
-// recall tells whether this very call is remembered as denied at now; if so it
-// fills in what was found then.
+// recall tells whether a call equal to this call is remembered as denied at
+// now, and fills in the counts found then.
 func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +86,7 @@ func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	return true
 }
 
-// lately tells whether one of the keys was denied lately.
+// readFirst tells whether a call for these keys should read before adding.
 func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,7 +98,7 @@ func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
 	return false
 }
 
-// note remembers which keys denied a call, or that they admitted it.
+// record remembers the keys that denied a call, or the admission of a call.
 func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +123,7 @@ func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 	}
 }
 
-// crowd remembers that calls of others were seen to be under way on these keys.
+// recordContended remembers that the keys are contended.
 func (d *denials) recordContended(keys []backend.TakeKey, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,17 +134,17 @@ func (d *denials) recordContended(keys []backend.TakeKey, until int64) {
 	}
 }
 
-// crowded tells whether that was remembered, of a time that is not over.
+// contended tells whether the key is remembered as contended at now.
 func (d *denials) contended(key []byte, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return now < d.keys[string(key)].contendedUntil
 }
 
-// learn is note for a call that was answered by a read, or by an atomic step of
-// the store: a denial is remembered until the call would be admitted, and a
-// second at most. That is by this process's own clock: what RetryAfter adds for
-// those whose clocks are behind would deny wrongly here.
+// recordRead is record for an answer that came from a read, or from an atomic
+// step of the store. A denial is remembered until the call would be admitted,
+// for at most a second, by the clock of this process: RetryAfter is longer by
+// Skew, for callers whose clocks are behind, and would deny wrongly here.
 func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allowed bool) {
 	d.record(keys, now, allowed)
 	if allowed {
@@ -164,7 +167,7 @@ func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allo
 	d.put(key, r)
 }
 
-// clear drops what would be recalled of a key: its counts have changed.
+// clear forgets the denied call of a key whose counts have changed.
 func (d *denials) clear(key []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +188,7 @@ func (d *denials) put(key []byte, r denial) {
 	d.keys[string(key)] = r
 }
 
-// callKey names a call: no stored key holds a space.
+// callKey names a call. No stored key holds a space.
 func callKey(keys []backend.TakeKey) []byte {
 	if len(keys) == 1 {
 		return keys[0].Key

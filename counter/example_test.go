@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Three sign-ups from one address, where two a minute and a hundred a day are
+// Three sign-ups from one address; two a minute and a hundred a day are
 // allowed.
 func Example() {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
@@ -32,8 +32,7 @@ func Example() {
 	// false 2/m 0 true
 }
 
-// A sign-up counts for the address and for the network it comes from: both or
-// neither.
+// A sign-up counts for the address and for its network: both or neither.
 func ExampleCounter_TakeAll() {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 	if err != nil {
@@ -54,7 +53,7 @@ func ExampleCounter_TakeAll() {
 	// false ip:203.0.113.9 3
 }
 
-// A failed log-in counts, a good one does not.
+// A failed log-in counts, a successful log-in does not.
 func ExampleCounter_Refund() {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 	if err != nil {

@@ -19,25 +19,25 @@ import (
 )
 
 // farStore is a plainStore behind a bad network, in the virtual time of a
-// synctest bubble: every operation takes its own time, answers come later or
-// never, and what was sent may land long after its sender has given up.
+// synctest bubble: every operation takes its own time, answers come late or
+// never, and a request may arrive long after its sender has given up.
 type farStore struct {
 	*plainStore
 	rand  func(n int64) int64
-	usual time.Duration // an operation takes up to this long, twice
-	slow  int64         // one operation in so many takes up to ten times the budget
-	lost  int64         // one in so many is lost on the way
-	mute  int64         // of one in so many the answer is lost
+	usual time.Duration // largest usual delay before an operation, and after
+	slow  int64         // one operation in slow takes up to ten times maxTry
+	lost  int64         // one request in lost never arrives
+	mute  int64         // one answer in mute never arrives
 }
 
 func (s *farStore) delay() time.Duration {
 	if s.slow > 0 && s.rand(s.slow) == 0 {
-		return time.Duration(s.rand(int64(10 * budget)))
+		return time.Duration(s.rand(int64(10 * maxTry)))
 	}
 	return time.Duration(s.rand(int64(s.usual)))
 }
 
-const budget = 50 * time.Millisecond
+const maxTry = 50 * time.Millisecond
 
 func (s *farStore) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
@@ -75,7 +75,7 @@ func (s *farStore) Do(ctx context.Context, op *backend.Request) error {
 	}
 	for i, span := range op.Read {
 		for j := range span.Counts {
-			c := cell{op.Key, tiers.Bucket{Width: span.Width, Index: span.First + int64(j)}}
+			c := bucketKey{op.Key, tiers.Bucket{Width: span.Width, Index: span.First + int64(j)}}
 			send(done{slot: -1, span: i, at: j}, func() (int64, error) { return s.get(c, request.Now), nil })
 		}
 	}
@@ -116,14 +116,14 @@ func lots(seed, round uint64) func(n int64) int64 {
 	}
 }
 
-// admission is an admitted hit: its label, and when that was read in true time.
+// admission is an admitted hit: its label, and the true time of the label.
 type admission struct {
 	label, at time.Time
 	n         int64
 }
 
-// over tells whether a window of length per holds more than max, by the labels
-// or in true time.
+// over tells whether a window of length per holds more than max hits, by the
+// labels or in true time.
 func over(hits []admission, max int64, per time.Duration) bool {
 	for _, instant := range []func(admission) time.Time{
 		func(h admission) time.Time { return h.label },
@@ -144,10 +144,10 @@ func over(hits []admission, max int64, per time.Duration) bool {
 	return false
 }
 
-// Callers with skewed clocks race over a bad network, and die, are cancelled,
-// and take under limits and with a patience of their own: whatever happens, no
-// window of a limit holds more than Max, and every call is back within its
-// patience and the time of taking back.
+// Callers with skewed clocks race over a bad network. They die, are cancelled,
+// and have different limits and patience. Nevertheless no window of a limit
+// holds more than Max hits, and every call returns within its patience and the
+// time of taking back.
 func TestNeverOverOnABadNetwork(t *testing.T) {
 	ladder, err := tiers.Parse("100ms:10s, 1s:10s, 5s:10s")
 	require.NoError(t, err)
@@ -172,8 +172,8 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 					limits = limits[:1]
 				}
 				ahead := time.Duration(draw(int64(skew) + 1))
-				patience := budget * time.Duration(1+draw(4))
-				cfg := counter.Config{Ladder: ladder, Skew: max(skew, 1), Settle: budget, Patience: patience, Now: func() time.Time {
+				patience := maxTry * time.Duration(1+draw(4))
+				cfg := counter.Config{Ladder: ladder, Skew: max(skew, 1), Settle: maxTry, Patience: patience, Now: func() time.Time {
 					return time.Now().Add(ahead)
 				}}
 				c := newCounter(t, far, cfg)
@@ -182,7 +182,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 						time.Sleep(time.Duration(draw(int64(700 * time.Millisecond))))
 						ctx, cancel := context.WithCancel(context.Background())
 						if draw(15) == 0 {
-							time.AfterFunc(time.Duration(draw(int64(budget))), cancel)
+							time.AfterFunc(time.Duration(draw(int64(maxTry))), cancel)
 						}
 						n := 1 + draw(8)/7
 						from := time.Now()
@@ -211,7 +211,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 						default:
 							refused++
 						}
-						if spent := to.Sub(from); spent > patience+budget {
+						if spent := to.Sub(from); spent > patience+maxTry {
 							t.Errorf("a call took %s (caller %d)", spent, caller)
 						}
 						mu.Unlock()
@@ -219,7 +219,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			time.Sleep(time.Minute) // what is late lands
+			time.Sleep(time.Minute) // late requests arrive
 			for _, l := range all {
 				require.False(t, over(hits[l], l.Max, l.Per), "round %d: more than %s in %v", round, l, hits[l])
 			}
@@ -231,9 +231,9 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-// Racers astride a boundary of the ticket tier are in two buckets, and refuse
-// each other. Their hits taken back they look again, and try when there is room:
-// all places are filled, where without that hardly any is.
+// Racing calls astride a boundary of the ticket tier are in two buckets, and
+// refuse each other. After taking back, the calls look again, and try when
+// there is room: all room is used, where otherwise hardly any would be.
 func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
 	const racers, places, races = 40, 7, 100 / race.Thrift
 	s := seed(t)

@@ -8,12 +8,12 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Forget sets all counts of key to zero, in steps that do not hold up others'
-// calls; it may take as long as ctx lets it, and [ForgetPatience] at most. After
-// an error some hits may be left, and a second Forget finds them. On a store
-// without an atomic step a call for the key that is under way at the same
-// moment can be half forgotten, and one hit too many be admitted for each.
-// Verdicts from before can no longer be refunded.
+// Forget sets all counts of key to zero, in steps that do not hold up the calls
+// of others. Forget may last until ctx is done, and for [ForgetPatience] at
+// most. After an error some hits may be left; a second Forget removes them. On
+// a store without an atomic step, a call for the key that is in flight at the
+// same moment can be half forgotten, and for each such call one hit too many
+// can be admitted. Verdicts from before can no longer be refunded.
 func (c *Counter) Forget(ctx context.Context, key Key) error {
 	if err := key.check(); err != nil {
 		return err
@@ -45,14 +45,14 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 // more: a key with a hit in each second of a day has 90,000 buckets.
 const ForgetPatience = 10 * time.Second
 
-// empty forgets a key on a store that cannot by itself. It remembers that first,
-// in buckets of another key. Then it reads, coarsest tier first, and looks into a
-// finer tier only where the coarser one held something; and takes back finest
-// first, so that what an error leaves behind is found again. Of tiers that are
-// kept equally long it looks as far back in all: a store may work out the coarser
-// from the finer.
+// empty forgets a key on a store that is no [backend.Forgetter]. First the
+// label of the Forget is remembered, in buckets of another key. Then tiers are
+// read, coarsest first, and finer tiers only where a coarser bucket holds hits.
+// Buckets are taken back finest first, so that a second Forget finds the rest
+// after an error. Tiers with the same Keep are read equally far back: a store
+// may compute the coarser buckets from the finer.
 func (c *Counter) empty(ctx context.Context, key Key, r backend.Request) error {
-	const chunk = 250 // buckets of one trip
+	const chunk = 250 // buckets per trip
 	now := r.Now.UnixNano()
 	marker := r
 	marker.Key, marker.N, marker.Add = string(c.keys.appendForgotten(nil, key)), 1, c.slots(now)

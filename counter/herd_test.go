@@ -17,7 +17,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// paths are the two ways a Counter takes: the store's atomic step, and the
+// paths are the two ways of a Take: the atomic step of the store, and the
 // ticket protocol on a store that can only add and read.
 var paths = []struct {
 	name  string
@@ -51,7 +51,7 @@ func TestHerd(t *testing.T) {
 					if plain, ok := store.(*plainStore); ok {
 						plain.pause = yieldSometimes
 					}
-					// A clock away from boundaries, so that all hits are in one minute.
+					// Far from boundaries, all hits are in the same minute.
 					start := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
 					c := newCounter(t, store, counter.Config{Now: func() time.Time { return start }, Patience: 10 * time.Second})
 					for round := range rounds / keys {
@@ -90,8 +90,8 @@ func TestHerd(t *testing.T) {
 	}
 }
 
-// Astride a boundary of the ticket tier racers meet in two buckets; none too
-// many is let in, and with the retries not too few.
+// Astride a boundary of the ticket tier racing calls meet in two buckets; none
+// too many is admitted, and with the retries not too few.
 func TestHerdAstrideABoundary(t *testing.T) {
 	const racers, places, rounds = 40, 7, 300 / race.Thrift
 	limits := counter.MustLimits("7/m")

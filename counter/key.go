@@ -11,34 +11,34 @@ import (
 	"slices"
 )
 
-// Key is what is counted: one event of one feature, such as "signup" of
+// Key is the subject of a count: one event of one feature, such as "signup" of
 // "ip:203.0.113.9". Both may hold any bytes, and neither may be empty. Two
-// different Keys never meet in a store: Key{"a:b", "c"} is not Key{"a", "b:c"}.
+// different Keys never share a count: Key{"a:b", "c"} is not Key{"a", "b:c"}.
 type Key struct{ Event, Feature string }
 
 func (k Key) check() error {
 	switch {
 	case k.Event == "":
-		return errors.New("counter: the key's event is empty")
+		return errors.New("counter: Key.Event is empty")
 	case k.Feature == "":
-		return fmt.Errorf("counter: the key's feature is empty, event %q", k.Event)
+		return fmt.Errorf("counter: Key.Feature is empty, event %q", k.Event)
 	}
 	return nil
 }
 
-// How a Key is stored: prefix:1LLLL, a mark that says what follows, and then
+// The stored form of a Key is prefix:1LLLL, a byte for the form, and the rest:
 //
 //	:event:feature     as they are, but % { } and what is not printable as %XX, and the event's : too
 //	#event:digest      the feature as a digest: with a Secret, or where it is long
 //	$digest            both as a digest, where the event is long
 //
-// 1 is the version of this format, LLLL stands for the ladder, since buckets
-// that another ladder keeps for another time are not the same counts, and on a
-// store without an atomic step for Skew and Settle as well, since callers who
-// differ in these do not see each other in time. The mark
-// is preceded by ! in the key that remembers a Forget. No two Keys share a
-// stored key: the first : after the mark ends the event, and escaping is
-// reversible; a digest collides with nothing that can be found.
+// 1 is the version of the format. LLLL stands for the ladder, since buckets of
+// ladders with different times are different counts. On a store without an
+// atomic step LLLL stands for Skew and Settle as well: callers who differ in
+// Skew or Settle would miss hits of each other. In the key that remembers a
+// Forget, ! precedes the byte for the form. No two Keys share a stored key: the
+// first : after the form ends the event, escaping is reversible, and no
+// collision of digests can be found.
 const (
 	formatVersion = '1'
 	maxStoredKey  = 200 // bytes; leaves room for a bucket's name within memcached's 250
@@ -47,7 +47,7 @@ const (
 	maxPrefix     = 32
 )
 
-// plainFeature and plainEvent are the bytes that are stored as they are.
+// plainFeature and plainEvent are the sets of bytes stored without escaping.
 var plainFeature, plainEvent = func() (feature, event [256]bool) {
 	for b := '!'; b <= '~'; b++ {
 		feature[b] = b != '%' && b != '{' && b != '}'
@@ -62,18 +62,18 @@ type keyMaker struct {
 	secret []byte
 }
 
-// newKeyMaker makes a keyMaker. layout is all that callers who share counts must
-// have alike, in words; its fingerprint is part of every key.
+// newKeyMaker makes a keyMaker. layout describes the configuration that all
+// callers of a key must share; a fingerprint of layout is a part of every key.
 func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 	if prefix == "" {
 		prefix = defaultPrefix
 	}
 	if len(prefix) > maxPrefix {
-		return keyMaker{}, fmt.Errorf("counter: prefix %q has %d bytes, want at most %d", prefix, len(prefix), maxPrefix)
+		return keyMaker{}, fmt.Errorf("counter: Config.Prefix is %q of %d bytes, want at most %d", prefix, len(prefix), maxPrefix)
 	}
 	for i := range len(prefix) {
 		if !plainEvent[prefix[i]] {
-			return keyMaker{}, fmt.Errorf("counter: prefix %q: want printable ASCII without spaces, colons, percent signs and braces", prefix)
+			return keyMaker{}, fmt.Errorf("counter: Config.Prefix is %q, want printable ASCII without spaces, colons, percent signs and braces", prefix)
 		}
 	}
 	sum := fnv.New32a()
@@ -88,7 +88,7 @@ func (m *keyMaker) append(dst []byte, k Key) []byte {
 	if n > maxStoredKey || len(m.secret) > 0 || !isPlain(k.Event, &plainEvent) || !isPlain(k.Feature, &plainFeature) {
 		return m.body(append(dst, m.head...), k)
 	}
-	// What body would do, in half the time: nearly every key is such a one.
+	// The same as body, in half the time, for nearly all keys.
 	at := len(dst)
 	dst = slices.Grow(dst, n)[:at+n]
 	at += copy(dst[at:], m.head)
@@ -99,8 +99,8 @@ func (m *keyMaker) append(dst []byte, k Key) []byte {
 	return dst
 }
 
-// appendForgotten appends the stored form of the key that remembers when k was
-// forgotten.
+// appendForgotten appends the stored form of the key that remembers a Forget of
+// k.
 func (m *keyMaker) appendForgotten(dst []byte, k Key) []byte {
 	return m.body(append(append(dst, m.head...), '!'), k)
 }
@@ -124,8 +124,8 @@ func (m *keyMaker) body(dst []byte, k Key) []byte {
 	return m.appendDigest(dst, k)
 }
 
-// appendDigest covers event and feature both, so that a feature's digests under
-// two events tell nobody that it is the same feature.
+// appendDigest appends a digest of event and feature together, so that digests
+// of a feature under two events do not reveal that the feature is the same.
 func (m *keyMaker) appendDigest(dst []byte, k Key) []byte {
 	hash := sha256.New()
 	if len(m.secret) > 0 {
@@ -156,7 +156,7 @@ func appendEscaped(dst []byte, s string, plain *[256]bool) []byte {
 			dst = append(dst, '%', hex[b>>4], hex[b&15])
 		}
 		if len(dst) > 4*maxStoredKey {
-			break // too long to be stored as it is: a digest takes its place
+			break // too long to be stored: a digest takes its place
 		}
 	}
 	return dst

@@ -39,7 +39,8 @@ func TestKeysAreReadable(t *testing.T) {
 }
 
 // Neighbours that a careless grammar would confuse, and every pair of short
-// keys over an alphabet of the grammar's own letters: none meet.
+// keys over an alphabet of the grammar's own letters: no two have the same
+// stored form.
 func TestKeysNeverMeet(t *testing.T) {
 	alphabet := []string{"a", ":", "%", "!", "#", "$", "3A", " ", "{", "\xff", "\x00"}
 	var words []string
@@ -117,7 +118,7 @@ func TestLaddersAndPrefixesDoNotMeet(t *testing.T) {
 	}
 	for _, prefix := range []string{"a:b", "a b", "{a}", "%", "\n", "é", strings.Repeat("p", 33)} {
 		_, err := newKeyMaker(prefix, tiers.Default.String(), nil)
-		require.ErrorContains(t, err, fmt.Sprintf("prefix %q", prefix))
+		require.ErrorContains(t, err, fmt.Sprintf("Config.Prefix is %q", prefix))
 	}
 }
 

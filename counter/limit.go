@@ -13,17 +13,19 @@ import (
 )
 
 // MaxCount is the largest Max of a [Limit] and the largest n of a call: 2^53-1,
-// the whole numbers that every store, scripts in floating point included,
-// counts exactly.
+// the bound up to which every store counts exactly, scripts with floating-point
+// numbers included.
 const MaxCount = backend.MaxCount
 
-// Limit says: at most Max in any window of length Per, wherever it begins.
+// Limit is a bound: at most Max hits in any window of length Per, wherever the
+// window begins.
 type Limit struct {
-	Max int64         // zero or more; with zero nothing is admitted
+	Max int64         // 0 to MaxCount; zero admits nothing
 	Per time.Duration // 10 ms to 366 days
 }
 
-// Limits are several limits on one key. Together they cost the writes of one.
+// Limits are several limits on a key. The writes of a call are the same for one
+// limit and for several.
 type Limits []Limit
 
 // maxLimits bounds the limits of one call.
@@ -59,8 +61,8 @@ func ParseLimits(s string) (Limits, error) {
 	return limits, nil
 }
 
-// MustLimits is [ParseLimits] for limits that stand in the program: it panics
-// where that returns an error.
+// MustLimits is [ParseLimits] for limits written in the program: MustLimits
+// panics where ParseLimits returns an error.
 func MustLimits(s string) Limits {
 	limits, err := ParseLimits(s)
 	if err != nil {
@@ -69,7 +71,7 @@ func MustLimits(s string) Limits {
 	return limits
 }
 
-// String is the form that [ParseLimits] reads: "100/d".
+// String formats l for [ParseLimits]: "100/d".
 func (l Limit) String() string {
 	per := dur.Format(l.Per)
 	if len(per) > 1 && per[0] == '1' && strings.IndexByte("0123456789.", per[1]) < 0 && !strings.ContainsAny(per[1:], "0123456789") {
@@ -78,7 +80,7 @@ func (l Limit) String() string {
 	return strconv.FormatInt(l.Max, 10) + "/" + per
 }
 
-// String is the form that [ParseLimits] reads: "2/s, 10/h, 100/d".
+// String formats l for [ParseLimits]: "2/s, 10/h, 100/d".
 func (l Limits) String() string {
 	parts := make([]string, len(l))
 	for i, limit := range l {
@@ -87,8 +89,8 @@ func (l Limits) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Windows are the lengths of the windows, in the order of the limits: what
-// [tiers.For] wants.
+// Windows returns the lengths of the windows in the order of the limits, for
+// [tiers.For].
 func (l Limits) Windows() []time.Duration {
 	windows := make([]time.Duration, len(l))
 	for i, limit := range l {

@@ -18,7 +18,7 @@ import (
 // the caller's.
 type plainStore struct {
 	mu      sync.Mutex
-	buckets map[cell]item
+	buckets map[bucketKey]item
 	trips   int
 	writes  int
 
@@ -29,7 +29,7 @@ type plainStore struct {
 	pause func()
 }
 
-type cell struct {
+type bucketKey struct {
 	key string
 	tiers.Bucket
 }
@@ -41,7 +41,7 @@ type item struct {
 
 var _ backend.Store = (*plainStore)(nil)
 
-func newPlainStore() *plainStore { return &plainStore{buckets: map[cell]item{}} }
+func newPlainStore() *plainStore { return &plainStore{buckets: map[bucketKey]item{}} }
 
 func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
@@ -87,7 +87,7 @@ func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 			for ; i >= len(span[0].Counts); span = span[1:] {
 				i -= len(span[0].Counts)
 			}
-			span[0].Counts[i] = s.get(cell{op.Key, tiers.Bucket{Width: span[0].Width, Index: span[0].First + int64(i)}}, op.Now)
+			span[0].Counts[i] = s.get(bucketKey{op.Key, tiers.Bucket{Width: span[0].Width, Index: span[0].First + int64(i)}}, op.Now)
 		}
 		if k < 8 && s.pause != nil {
 			s.pause()
@@ -99,7 +99,7 @@ func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 func (s *plainStore) add(op *backend.Request, slot *backend.Slot) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := cell{op.Key, slot.Bucket}
+	c := bucketKey{op.Key, slot.Bucket}
 	it, there := s.buckets[c]
 	if there && !op.Now.Before(it.dies) {
 		it, there = item{}, false
@@ -119,7 +119,7 @@ func (s *plainStore) add(op *backend.Request, slot *backend.Slot) (int64, error)
 	return it.count, nil
 }
 
-func (s *plainStore) get(c cell, now time.Time) int64 {
+func (s *plainStore) get(c bucketKey, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if it, there := s.buckets[c]; there && now.Before(it.dies) {

@@ -48,9 +48,9 @@ func ladders(t testing.TB) []tiers.Ladder {
 	return all
 }
 
-// Every answer to every script, on both paths, is what the log of all hits
-// says: never over Max in any true window, never denied beyond the grid, all or
-// nothing, and a RetryAfter that is true to the nanosecond.
+// Every answer to every script, on both paths, agrees with the log of all hits:
+// never over Max in any true window, never denied beyond the grid, all or
+// nothing, and RetryAfter exact to the nanosecond.
 func TestScriptsAgainstTheOracle(t *testing.T) {
 	if *scriptFlag != "" {
 		s, err := script.Load(*scriptFlag)
@@ -120,8 +120,8 @@ settle 50ms
 	}
 }
 
-// The same script gets the same verdicts on every path: which limit binds,
-// what remains, when to come back.
+// A script gets the same verdicts on every path: the binding limit, the
+// remaining hits, the time to come back.
 func TestPathsAgree(t *testing.T) {
 	for _, ladder := range ladders(t) {
 		for _, clocks := range []struct{ skew, settle time.Duration }{{-1, -1}, {150 * time.Millisecond, -1}} {
@@ -130,7 +130,7 @@ func TestPathsAgree(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed(t), 2))
 				for range *rounds {
 					s := script.Random(r, ladder, clocks.skew, clocks.settle, 80)
-					want, err := s.Play(struct{ backend.Atomic }{paths[0].store().(backend.Atomic)}, "") // without its own Forget, which tells labels apart
+					want, err := s.Play(struct{ backend.Atomic }{paths[0].store().(backend.Atomic)}, "") // without Forgetter, whose labels are exact
 					require.NoError(t, err)
 					for _, path := range paths[1:] {
 						got, err := s.Play(path.store(), "")
@@ -161,8 +161,8 @@ func differ(s script.Script, want, got script.Answer) string {
 	case len(want.States) != len(got.States):
 		return fmt.Sprintf("%d states, want %d", len(got.States), len(want.States))
 	}
-	// An admitted ticket knows its own stamp, not whether a clock ahead of it
-	// has hit as well.
+	// An admitted ticket knows its own label only, and not the hits of a clock
+	// ahead.
 	if apart := a.ResetAfter - b.ResetAfter; s.Skew < 0 && apart != 0 {
 		return fmt.Sprintf("reset after %v, want %v", b.ResetAfter, a.ResetAfter)
 	}

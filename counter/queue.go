@@ -2,48 +2,49 @@ package counter
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 )
 
-// lines bound how many calls of one key are under way at a store over a
-// network at once. The others wait before they read the clock, so that a crowd
-// on one key is a short queue in the process and not a long one at the server,
-// where each call would grow too old for its answer. Most of a crowd need no
-// trip then: by the time they are let in, the key is known to be denied.
+// queues bound the calls of a key that are in flight to a store over a network.
+// The other calls of the key wait before reading the clock. So a crowd on a key
+// is a short queue in this process, rather than a long queue at the server, in
+// which each call would grow too old for its answer. Most calls of a crowd need
+// no trip then: when admitted from the queue, they find the key remembered as
+// denied.
 //
-// A line is for one key alone: a hot key holds up nobody else's calls. There
-// is one while calls of the key are under way.
+// Each key has a queue of its own, for as long as calls of the key are in
+// flight: a hot key does not delay the calls of other keys.
 type queues struct {
 	shards [queueShards]queueShard
 }
 
 const (
 	queueShards = 64
-	queueWidth  = 8 // calls of one key under way at once; 1 would be one trip after the other
+	queueWidth  = 8 // calls of a key in flight; a width of 1 would allow one trip after the other only
 )
 
 type queueShard struct {
 	mu   sync.Mutex
 	keys map[string]*queue
 	free *queue
-	_    [40]byte // a cache line for each
+	_    [40]byte // a cache line per shard
 }
 
-// line is the line of one key, under the lock of its part.
+// queue is the queue of a key, under the lock of its shard.
 type queue struct {
-	inFlight int             // calls under way
-	waiting  []chan struct{} // of those who wait, first come first; each is closed for whoever is let in
-	next     *queue          // in the list of those that are free
+	inFlight int             // calls past the queue
+	waiting  []chan struct{} // first come, first served; closed to admit the waiting call
+	next     *queue          // in the list of unused queues
 }
 
-// errQueue is the error of a call whose patience ended before it was its turn.
-var errQueueTimeout = errors.New("too many calls of this key were under way, and none of them was answered in time")
+// errQueueTimeout is the error of a call whose patience ended in the queue.
+var errQueueTimeout = fmt.Errorf("%d calls of the key were in flight, and none ended within the patience of this call", queueWidth)
 
-// queue is decide behind the calls of the same keys that came before it, with a
-// label that was read after the waiting.
+// decideQueued is decide behind the earlier calls of the same keys. A call that
+// has waited gets a new label.
 func (k *call) decideQueued(ctx context.Context) (bool, error) {
 	c := k.c
 	if deadline, ok := ctx.Deadline(); ok && !k.req.Deadline.IsZero() && deadline.Before(k.req.Deadline) {
@@ -84,7 +85,7 @@ func (k *call) leave(entered []int) {
 	}
 }
 
-// recalled tells whether this very call is remembered as denied.
+// recalled tells whether an equal call is remembered as denied.
 func (k *call) recalled() bool { return k.c.denied.recall(k.req.Keys, k.label) }
 
 func newQueues() *queues {
@@ -103,9 +104,9 @@ func (qs *queues) shard(key []byte) *queueShard {
 	return &qs.shards[h%queueShards]
 }
 
-// enter lets a call in for the key, after those that came before it. waited
-// tells whether it had to wait. It is an error of ctx, or errQueue if the time
-// until is over first; then the call is not inside.
+// enter admits a call for the key, after the calls that came before. waited
+// tells whether the call had to wait. The error is the error of ctx, or
+// errQueueTimeout after until; a call with an error is not in flight.
 func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waited bool, err error) {
 	shard := qs.shard(key)
 	shard.mu.Lock()
@@ -147,10 +148,10 @@ func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waite
 		q.waiting = slices.Delete(q.waiting, i, i+1)
 		return true, err
 	}
-	return true, nil // it was let in meanwhile
+	return true, nil // admitted in the meantime
 }
 
-// leave lets the next in.
+// leave ends a call of the key, and admits the next.
 func (qs *queues) leave(key []byte) {
 	shard := qs.shard(key)
 	shard.mu.Lock()
@@ -168,13 +169,13 @@ func (qs *queues) leave(key []byte) {
 	}
 }
 
-// crowded tells whether others are seen to be under way on the key, in this
-// process or a moment ago by it.
+// contended tells whether calls of other callers are in flight on the key, in
+// this process, or were seen by this process a moment ago.
 func (c *Counter) contended(key []byte, label int64) bool {
 	return c.queues != nil && (c.queues.contended(key) || c.denied.contended(key, label))
 }
 
-// crowded tells whether more than one call of the key is under way or waits.
+// contended tells whether several calls of the key are in flight or wait.
 func (qs *queues) contended(key []byte) bool {
 	shard := qs.shard(key)
 	shard.mu.Lock()

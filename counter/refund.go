@@ -10,11 +10,12 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Refund gives back what v took, in the buckets that it hit, and empties v. It
-// does so once: for all copies of v together, and also if it fails, since what
-// the store has done then is unknown. A Verdict that took nothing, or whose key
-// has been forgotten since, gives nothing back; that is no error. The keys of a
-// TakeAll are given back side by side, all within Config.Patience.
+// Refund gives back the hits of v, in the buckets that hold them, and empties
+// v. Only the first Refund of v and all its copies gives back, even if the
+// first fails: the store may have done its part then. The Verdict of a denied
+// call, or of a key forgotten since, has nothing to give back; no error is
+// returned. The keys of a TakeAll are given back side by side, all within
+// Config.Patience.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	taken := *v
 	*v = Verdict{}
@@ -22,7 +23,7 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		return nil
 	}
 	if taken.receipt.block.owner != c {
-		return errors.New("counter: refund: the verdict is another Counter's")
+		return errors.New("counter: Refund: the Verdict is of another Counter")
 	}
 	base, err := c.begin(ctx, taken.Key)
 	if err != nil {
@@ -46,11 +47,11 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 }
 
 // giveBack takes n back from the buckets of key that hold the label at, unless
-// the key was forgotten after that. r is a request for the key, with the label
-// of the refund.
+// the key was forgotten since. r is a request for the key, with the label of
+// the refund.
 func (c *Counter) giveBack(ctx context.Context, key Key, r backend.Request, at, n int64) error {
 	if r.Now.UnixNano()-at > int64(c.longest()) {
-		return nil // no bucket lives that long
+		return nil // all buckets have expired
 	}
 	forgotten, err := c.forgottenSince(ctx, key, r, at)
 	if err != nil {
@@ -68,19 +69,19 @@ func (c *Counter) giveBack(ctx context.Context, key Key, r backend.Request, at, 
 	return nil
 }
 
-// longest is how long after a hit's label the last of its buckets is gone.
+// longest is the time from the label of a hit to the end of its last bucket.
 func (c *Counter) longest() time.Duration { return c.ttls[len(c.ttls)-1] }
 
 // forgottenSince tells whether key was forgotten after a hit with the label at,
-// or so shortly before that the hit may have been forgotten with the rest:
-// whoever forgot it may have had a slower clock.
+// or so shortly before that the Forget may have removed the hit: the caller of
+// the Forget may have had a slower clock.
 func (c *Counter) forgottenSince(ctx context.Context, key Key, r backend.Request, at int64) (bool, error) {
 	if f, ok := c.store.(backend.Forgetter); ok {
 		label, err := f.Forgotten(ctx, r.Key, r.Now, r.Deadline)
 		return err == nil && label != 0 && at <= label+c.plan.skew, err
 	}
-	// Remembered in buckets, in each tier for as long as it is kept. They tell
-	// the bucket of a Forget, and no more.
+	// The label of a Forget is remembered in buckets, in each tier for the time
+	// that the tier is kept, and is known to the width of a bucket only.
 	r.Key, r.AnyLabel = string(c.keys.appendForgotten(nil, key)), true
 	marker := survey{c: c, base: r}
 	now, fine, top := marker.label(), 0, c.plan.ladder.Len()-1

@@ -9,22 +9,23 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// A call on a store without an atomic step for its keys makes tries and looks in
-// turn, until one of them decides or its patience ends. A try adds and may be
-// refused; a look only reads.
+// On a store without an atomic step for its keys, a call makes rounds: tries
+// and looks, until a round decides or the patience of the call ends. A try
+// adds, and may be refused; a look only reads.
 //
-// Callers that are under way at once can refuse each other: on the two sides of
-// a ticket bucket's end each counts the other's hits, under limits with
-// different tickets each can be ahead in one queue, and of several keys each can
-// hold one. All take their hits back, and places stay empty that nobody wanted
-// to leave. So who is refused looks again, after a random, growing time, as long
-// as it counts more than there can be when all have taken back, and tries again
-// when there is room. More tries without looks would refuse others anew.
+// Calls in flight at the same time can refuse each other. On the two sides of a
+// ticket bucket's end each counts the hits of the other; under limits with
+// different tickets each can be ahead in one queue; of several keys each can
+// hold a part. All such calls take their hits back, and room stays unused. So a
+// refused call looks again, after a random, growing time, as long as it counts
+// more hits than can remain when all calls have ended, and tries again when
+// there is room. Tries without looks would only refuse other calls.
 
-// inTurn answers on a store without an atomic step for the keys of the call.
+// decideByRounds answers on a store without an atomic step for the keys of the
+// call.
 func (k *call) decideByRounds(ctx context.Context) (allowed bool, err error) {
 	c := k.c
-	confirmed := 0 // looks in a row by which older hits than the young ones deny
+	confirmed := 0 // consecutive rounds with a denial by older hits
 	look := k.req.Peek || c.denied != nil && c.denied.readFirst(k.req.Keys, k.label)
 	for round := 0; ; round++ {
 		if round > 0 {
@@ -46,8 +47,8 @@ func (k *call) decideByRounds(ctx context.Context) (allowed bool, err error) {
 			return false, err
 		}
 		if look && round > 0 && r.err != nil && r.looked && ctx.Err() == nil && !errors.Is(r.err, backend.ErrStaleLabel) {
-			// It was refused, and its hits are taken back: only when to come
-			// back it could not find out in time.
+			// The call was refused and its hits are taken back. Only the time to
+			// come back could not be found out.
 			return k.denyForNow()
 		}
 		if confirmed++; !r.byOlder {
@@ -73,14 +74,15 @@ func (k *call) decideByRounds(ctx context.Context) (allowed bool, err error) {
 			switch {
 			case !r.room && !r.mustChange:
 				if r.byPending && (r.contended || k.nearBoundary() && !still) {
-					// Somebody who is under way may yet be refused, or come in with a
-					// label before these hits: what they say of a wait is not sure.
+					// A call in flight may yet be refused, or be admitted with an
+					// earlier label: no exact time to come back is known.
 					return k.denyForNow()
 				}
 				return false, nil
 			case r.mustChange && !r.contended && still:
-				// A clock that stands still makes nothing older, and nobody else is
-				// here: the hits beyond Max are of Add, or of other limits, and stay.
+				// While the clock stands still no hit ages, and no other call is in
+				// flight: the hits beyond Max are of an Add or of other limits, and
+				// stay.
 				return false, nil
 			}
 		}
@@ -98,8 +100,8 @@ func (k *call) decideByRounds(ctx context.Context) (allowed bool, err error) {
 	}
 }
 
-// lookFirst is a look, and if the call would be admitted a try: nothing is
-// counted yet, and that takes a label of its own.
+// lookFirst is a look, and a try if the look would admit the call. The try gets
+// a label of its own.
 func (k *call) lookFirst(ctx context.Context) (result, error) {
 	r := k.look(ctx, k.all(), k.req.Deadline, k.req.Peek)
 	if !r.allowed || k.req.Peek {
@@ -111,7 +113,7 @@ func (k *call) lookFirst(ctx context.Context) (result, error) {
 	return k.try(ctx), nil
 }
 
-// remember takes up in the memory of denials what a try or a look has answered.
+// remember records the answer of a try or a look in the memory of denials.
 func (k *call) remember(r *result) {
 	denied := k.c.denied
 	if denied == nil {
@@ -127,23 +129,23 @@ func (k *call) remember(r *result) {
 	}
 }
 
-// comeBackSoon is a denial by hits that may be gone in a moment.
+// denyForNow denies because of hits that may soon be taken back.
 func (k *call) denyForNow() (allowed bool, err error) {
 	k.retryWithin = max(time.Duration(k.c.plan.ending), time.Millisecond)
 	return false, nil
 }
 
-// Waits between rounds are random, below a time that doubles from firstPause to
-// lastPause, so that of those who refuse each other one comes first. A call
-// without bounds to its patience makes maxRounds rounds.
+// Pauses between rounds are random, below a bound that doubles from firstPause
+// to lastPause, so that among calls that refuse each other a first will win. A
+// call without Patience makes at most maxRounds rounds.
 const (
 	firstPause = time.Millisecond
 	lastPause  = 32 * time.Millisecond
 	maxRounds  = 12
 )
 
-// pause waits before the next round. It returns false if there is no time for
-// another that lasts as long as the one before.
+// pause waits before the next round. It returns false if the time left is too
+// short for a round as long as the last.
 func (k *call) pause(ctx context.Context, round int, lasted time.Duration) (bool, error) {
 	most := min(firstPause<<min(round, 10), lastPause)
 	wait, until := rand.N(most)+1, k.req.Deadline

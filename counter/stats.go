@@ -2,35 +2,38 @@ package counter
 
 import "sync/atomic"
 
-// Stats is what a [Counter] has met since it was made, besides answers. All of
-// it is rare on a store that is well; a number that grows is worth an alarm.
+// Stats counts rare events in a [Counter] since its creation. On a healthy
+// store the numbers hardly grow; a growing number deserves an alarm.
 type Stats struct {
-	// Waited is the number of calls that waited for others of the same key of
-	// this process before they asked the store. The memory store has none.
+	// Waited is the number of calls that waited for other calls of the same key
+	// in this process before asking the store. Calls on the memory store never
+	// wait.
 	Waited int64
-	// LateTries is the number of tries by ticket that were confirmed only after
-	// Config.Settle, and taken back: the store, or the link to it, is slow.
+	// LateTries is the number of tries by ticket that were confirmed later than
+	// Config.Settle, and taken back: the store, or the link to the store, is
+	// slow.
 	LateTries int64
-	// LooksAgain is the number of looks by callers that others who were about
-	// to be refused had refused: crowds at the end of a bucket, or under several
-	// limits.
+	// LooksAgain is the number of looks after a refusal by calls that were
+	// about to be refused themselves: crowds at the end of a bucket, or under
+	// several limits.
 	LooksAgain int64
-	// StaleLabels is the number of calls that were labelled anew, because the
-	// memory store had dropped what their label's window holds: the process
-	// had been stopped.
+	// StaleLabels is the number of calls that got a new label because the
+	// memory store had dropped buckets of the window: the process had been
+	// stopped.
 	StaleLabels int64
-	// TakingBackFailed is the number of takings back, of hits that were refused
-	// or came too late and of refunds, that the store did not confirm: each can
-	// leave hits that deny others until they age out.
+	// TakingBackFailed is the number of takings back, of refused or late hits
+	// and of refunds, without a confirmation from the store. Each can leave
+	// hits that deny other calls until they age out.
 	TakingBackFailed int64
 }
 
-// stats are the counters behind [Stats].
+// stats holds the counters behind [Stats].
 type stats struct {
 	waited, lateTries, looksAgain, staleLabels, takingBackFailed atomic.Int64
 }
 
-// Stats is a snapshot; its numbers need not fit together to the last one.
+// Stats returns a snapshot. Its numbers are read one after the other, and may
+// be apart by the calls in flight.
 func (c *Counter) Stats() Stats {
 	return Stats{
 		Waited:           c.stats.waited.Load(),

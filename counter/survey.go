@@ -11,31 +11,32 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// survey is what a call knows of the buckets of one key: which runs make up the
-// cover of each window, and the counts read so far. From it come the counts,
-// and for a denial the bucket that must leave: found coarse first, then finer
-// inside the one that decides, with one more read for each level.
+// survey holds the known buckets of a key during a call: the cover of each
+// window, and the counts read so far. The counts of windows come from a survey,
+// and for a denial the bucket that must leave the window. That bucket is
+// searched coarse first, then finer inside the coarse bucket, with another read
+// for each level.
 type survey struct {
 	c       *Counter
-	base    backend.Request  // key, ladder, label and deadline of all that is asked
-	grace   time.Time        // the deadline of what a refusal asks for
+	base    backend.Request  // key, ladder, label and deadline of all requests
+	grace   time.Time        // deadline of the requests after a refusal
 	n       int64            // hits to make room for
 	windows []backend.Window // of the key
 	bounds  []bounds         // bounds[i] of windows[i]
 	covers  []tiers.Cover    // covers[i] counts windows[i]
 	known   []backend.Span
 
-	contended     bool        // others are seen to be under way on the key
-	shrank        bool        // a bucket holds less than it did a moment ago: others have taken back
-	pending       []tiers.Run // recent[i] are the buckets of windows[i] that hold young hits: those that may still be taken back
-	pendingCounts []int64     // news[i] is the sum of recent[i]
-	surplus       []int64     // spare[i] of them need not be waited for: they are above Max, and about to go
+	contended     bool        // calls of others were seen in flight on the key
+	shrank        bool        // a bucket holds less than a moment ago: other calls have taken hits back
+	pending       []tiers.Run // pending[i] holds the buckets of windows[i] with hits that may still be taken back
+	pendingCounts []int64     // pendingCounts[i] is the sum of pending[i]
+	surplus       []int64     // surplus[i] is the part of pendingCounts[i] above Max, about to be taken back: nobody need wait for it
 }
 
 func (s *survey) label() int64 { return s.base.Now.UnixNano() }
 
-// look reads the counts of all windows. With details it reads on until the
-// answer is exact also for a call that it allows.
+// look reads the counts of all windows. With details, look reads until the
+// answer is exact for an allowed call as well.
 func (s *survey) look(ctx context.Context, details bool) error {
 	label := s.label()
 	s.covers = make([]tiers.Cover, len(s.windows))
@@ -70,12 +71,11 @@ func (s *survey) fits() bool {
 	return true
 }
 
-// maxRecent bounds the buckets that are read to tell the hits of callers in
-// flight from older ones.
+// maxPending bounds the buckets read to tell pending hits from older hits.
 const maxPending = 64
 
-// young are the runs that hold what calls have counted that may still be
-// refused at now.
+// pendingRuns returns the runs that may hold hits which at now may still be
+// taken back.
 func (s *survey) pendingRuns(now int64) tiers.Cover {
 	plan := &s.c.plan
 	s.pending = make([]tiers.Run, len(s.windows))
@@ -88,9 +88,9 @@ func (s *survey) pendingRuns(now int64) tiers.Cover {
 	return s.pending
 }
 
-// weigh counts young hits. Counts above Max are hits that came by Add or under
-// another limit, and stay; or, in a crowd, callers of the last moments who will
-// be taken back as well, and whom nobody must wait for.
+// countPending counts pending hits. Counts above Max have two sources: hits of
+// an Add or of another limit, which stay; or, in a crowd, calls of the last
+// moments, which will be taken back, and for which nobody must wait.
 func (s *survey) countPending() {
 	if s.pending == nil {
 		return
@@ -110,9 +110,9 @@ func (s *survey) countPending() {
 	}
 }
 
-// settled tells whether older hits than the young ones leave no room.
-// The two are counted in different buckets, which in a crowd are read at
-// different moments: where the count is above Max as well, one look is no proof.
+// deniedByOlder tells whether older hits alone leave no room. Older and pending
+// hits are counted in different buckets, which in a crowd are read at different
+// moments: if the count is above Max as well, a single look is no proof.
 func (s *survey) deniedByOlder() bool {
 	for i := range s.windows {
 		w := &s.windows[i]
@@ -127,8 +127,9 @@ func (s *survey) deniedByOlder() bool {
 	return false
 }
 
-// over tells whether more hits are counted than there can be when all calls have
-// ended, or were when the walk for the bucket that must leave began.
+// overcounted tells whether more hits are counted than can remain when all
+// calls have ended, now or at the begin of the walk for the bucket that must
+// leave.
 func (s *survey) overcounted() bool {
 	more := s.shrank
 	for i := range s.windows {
@@ -138,7 +139,7 @@ func (s *survey) overcounted() bool {
 	return more
 }
 
-// count is the sum of cover i, all of which is known.
+// count is the sum of cover i, of which all buckets are known.
 func (s *survey) count(i int) int64 {
 	var sum int64
 	for _, run := range s.covers[i] {
@@ -150,7 +151,7 @@ func (s *survey) count(i int) int64 {
 	return sum
 }
 
-// at is the count of a bucket, if it is known.
+// at returns the count of a bucket, and whether the count is known.
 func (s *survey) at(width time.Duration, index int64) (int64, bool) {
 	for k := range s.known {
 		if span := &s.known[k]; span.Width == width && index >= span.First && index-span.First < int64(len(span.Counts)) {
@@ -160,7 +161,7 @@ func (s *survey) at(width time.Duration, index int64) (int64, bool) {
 	return 0, false
 }
 
-// fetch reads what runs ask for and is not known yet.
+// fetch reads the buckets of runs that are not known yet.
 func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	spans := spansOf(runs)
 	if len(spans) == 0 {
@@ -175,7 +176,7 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	return nil
 }
 
-// spansOf is the union of runs, with place for their counts.
+// spansOf is the union of runs, with space for their counts.
 func spansOf(runs tiers.Cover) []backend.Span {
 	merged := cover.Merge(slices.Clone(runs))
 	counts := make([]int64, merged.Reads())
@@ -187,9 +188,9 @@ func spansOf(runs tiers.Cover) []backend.Span {
 	return spans
 }
 
-// answer writes FreedBy, for the windows that have no room, and Newest
-// into the windows, as exactly as what is known allows, and returns the runs
-// that would make it more exact.
+// answer writes FreedBy, for the windows without room, and Newest into the
+// windows, as exactly as the known buckets allow. It returns the runs that
+// would make the answer more exact.
 func (s *survey) answer() (missing tiers.Cover) {
 	s.shrank = false
 	for i := range s.windows {
@@ -207,9 +208,10 @@ func (s *survey) answer() (missing tiers.Cover) {
 }
 
 // walk goes through runs, oldest first, until it has met need hits, or to the
-// last hit, and then down into the bucket where it stands. It returns the
-// bucket of tier finest that it reaches; short of that, where a finer tier is
-// not known yet, the last bucket of that tier inside the one it stands in.
+// last hit, and then descends into the bucket reached. It returns a bucket of
+// tier finest, and missing with the runs that are needed but unknown. Where a
+// finer tier is unknown, the result is the last bucket of tier finest inside
+// the known coarser bucket.
 func (s *survey) walk(runs tiers.Cover, finest int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
 	var at tiers.Bucket
 	for _, run := range runs {
@@ -231,8 +233,8 @@ func (s *survey) walk(runs tiers.Cover, finest int, need int64, missing tiers.Co
 	return s.descend(at, finest, math.MaxInt64, missing)
 }
 
-// descend goes from a bucket down to the one of tier finest in which need is
-// met, or the last that holds a hit.
+// descend goes from a bucket down to the bucket of tier finest in which need is
+// met, or to the last bucket with a hit.
 func (s *survey) descend(at tiers.Bucket, finest int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
 	ladder, whole := s.c.plan.ladder, need == math.MaxInt64
 	tier := 0
@@ -264,17 +266,17 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, missing tiers.
 	return s.last(at, finest), missing
 }
 
-// last is the bucket of tier finest that ends with at, or holds it if it is
-// coarser.
+// last is the bucket of tier finest that ends together with at, or that holds a
+// finer at.
 func (s *survey) last(at tiers.Bucket, finest int) tiers.Bucket {
 	width := s.c.plan.ladder.At(finest).Width
 	return tiers.Bucket{Width: width, Index: tiers.Index((at.Index+1)*int64(at.Width)-1, width)}
 }
 
-// refine reads until answer is exact. What cannot be read leaves it coarse:
-// later than needed, never too early.
+// refine reads until the answer is exact. An answer without the last reads is
+// coarse: later than needed, never too early.
 func (s *survey) refine(ctx context.Context) {
-	s.base.AnyLabel = true // what the store has dropped since counts for nothing any more
+	s.base.AnyLabel = true // buckets dropped by the store since no longer matter
 	for missing := s.answer(); len(missing) > 0; missing = s.answer() {
 		if s.fetch(ctx, missing) != nil {
 			return

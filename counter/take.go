@@ -6,53 +6,55 @@ import (
 	"fmt"
 )
 
-// Ask is one key of a [Counter.TakeAll] and its limits.
+// Ask is a key of a [Counter.TakeAll] and its limits.
 type Ask struct {
 	Key    Key
 	Limits Limits
 }
 
-// Take counts n hits of key, if every limit has room for them, and otherwise
-// counts nothing: all limits or none. n is one or more.
+// Take counts n hits of key if all limits have room, and otherwise none. n is
+// one or more.
 //
-// Never are more than Max of a limit admitted within any window of its length,
-// however many callers there are, while their clocks agree within Config.Skew
-// and the store keeps its buckets. See docs/guarantees.md.
+// In no window of length Per are more than Max hits of a limit admitted, under
+// any number of callers, while their clocks agree within Config.Skew and the
+// store keeps its buckets. See docs/guarantees.md.
 //
-// A denial is not an error. An error is an [ErrStore], the error of ctx, or the
-// caller's mistake; the Verdict is then the zero one, which denies. Hits of a
-// call that failed are taken back, also if the store answers late; those of
-// which the store never said whether it added them stay until they age out.
+// A denial is not an error. An error is an [ErrStore], the error of ctx, or a
+// mistake of the caller; the Verdict is then the zero Verdict, which denies.
+// Hits of a failed call are taken back, even if the store answers late. Hits of
+// which the store never confirmed or denied the addition stay until they age
+// out.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
 	return c.one(ctx, key, n, limits, false)
 }
 
-// Peek is what Take would answer now. It counts nothing. Its Verdict cannot be
-// refunded.
+// Peek returns the answer that Take would give now, and counts nothing. The
+// Verdict of a Peek cannot be refunded.
 func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
 	return c.one(ctx, key, n, limits, true)
 }
 
-// TakeAll is Take for several keys: n hits of each of them if all limits of all
-// of them have room, otherwise none. A key that is given twice is taken once,
-// under the limits of both.
+// TakeAll is Take for several keys: n hits of each key if all limits of all
+// keys have room, otherwise none. A key given twice is taken once, under the
+// limits of both. A call has at most [MaxKeys] keys.
 //
-// Where the store cannot check all keys in one atomic step, they are taken one
-// after the other, in an order that is the same for all callers, and given
-// back if a later one is denied. Until then they can make others be denied. A
-// process that dies in between leaves n hits in the keys already taken. A call
-// has at most [MaxKeys] keys.
+// On a store that cannot check all keys in one atomic step, the keys are taken
+// one after the other, in the same order by all callers, and given back if a
+// later key is denied. Until then the taken keys can cause denials of other
+// calls. A process that dies in between leaves n hits in the keys already
+// taken.
 func (c *Counter) TakeAll(ctx context.Context, n int64, asks ...Ask) (Verdict, error) {
 	return c.all(ctx, n, asks, false)
 }
 
-// PeekAll is what TakeAll would answer now. It counts nothing. Its Verdict
-// cannot be refunded.
+// PeekAll returns the answer that TakeAll would give now, and counts nothing.
+// The Verdict of a PeekAll cannot be refunded.
 func (c *Counter) PeekAll(ctx context.Context, n int64, asks ...Ask) (Verdict, error) {
 	return c.all(ctx, n, asks, true)
 }
 
-// MaxKeys is the most keys that a [Counter.TakeAll] or [Counter.PeekAll] may have.
+// MaxKeys is the largest number of keys of a [Counter.TakeAll] or
+// [Counter.PeekAll].
 const MaxKeys = 100
 
 func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Verdict, err error) {
@@ -76,8 +78,8 @@ func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Ve
 	return v, nil
 }
 
-// merge appends asks to merged, which is empty: each key once, with the limits
-// of all its mentions.
+// merge appends asks to merged, which is empty: each key once, with all limits
+// given for the key.
 func merge(merged, asks []Ask) []Ask {
 next:
 	for _, ask := range asks {

@@ -9,20 +9,20 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// The ticket protocol, for stores that can only add and read. An atomic
-// increment returns a number, and that number is a place in a queue. What is
-// read when, plan says; why it holds, docs/design.md; the numbers of the steps
-// are those of that page.
+// The ticket protocol serves stores that can only add and read. An atomic
+// increment returns a number, and the number is a place in a queue. plan
+// chooses the buckets to read; docs/design.md proves the bound, and has the
+// numbers of the steps.
 
-// ticket is one key of one try.
+// ticket is the part of a try that concerns one key.
 type ticket struct {
 	survey
 	slots []backend.Slot
-	room  bool // of a denial: all hits taken back, there is room
+	room  bool // denied, but with all hits taken back there is room
 }
 
-// ticket is number i of the keys of the call, to be taken or looked at. What is
-// taken back, and what a refusal asks for, may last until grace.
+// ticket returns a ticket for key i of the call, to be taken or looked at.
+// Takings back, and the requests after a refusal, may last until grace.
 func (k *call) ticket(i int, grace time.Time) *ticket {
 	key, r := &k.req.Keys[i], &k.req
 	t := &ticket{survey: survey{c: k.c, grace: grace, n: key.N, windows: key.Windows, bounds: make([]bounds, len(key.Windows)),
@@ -37,7 +37,7 @@ func (k *call) ticket(i int, grace time.Time) *ticket {
 func (t *ticket) take(ctx context.Context) (bool, error) {
 	c, label := t.c, t.label()
 
-	// 1: add, and read beside it what is settled.
+	// 1: add, and read the settled buckets in the same trip.
 	var early tiers.Cover
 	t.covers = make([]tiers.Cover, len(t.bounds))
 	for i, b := range t.bounds {
@@ -58,7 +58,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 		return false, t.undo(ctx, late)
 	}
 
-	// 3: read what was not settled, as far as another clock may be by now.
+	// 3: read the unsettled buckets, as far as another clock may be by now.
 	now := label + int64(c.elapsed(t.base.Now))
 	if rest := t.complete(label, now); len(rest) > 0 {
 		if err := t.fetch(ctx, rest); err != nil {
@@ -79,13 +79,13 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// complete puts the label's own buckets into the covers, and behind the settled
-// part those that were not settled, which it returns.
+// complete puts the label's own bucket into the covers, and after the settled
+// part the unsettled runs, which are returned.
 func (t *ticket) complete(label, now int64) (rest tiers.Cover) {
 	for i, b := range t.bounds {
 		first := len(rest)
 		rest = t.c.plan.unsettled(rest, label, now, b)
-		// The own bucket stands between what is left of it and what is right.
+		// The own bucket stands between the runs on its left and on its right.
 		own := tiers.Run{Width: t.slots[b.top].Width, First: t.slots[b.top].Index, N: 1}
 		for _, run := range rest[first:] {
 			if own.N > 0 && run.First > own.First {
@@ -101,8 +101,8 @@ func (t *ticket) complete(label, now int64) (rest tiers.Cover) {
 	return rest
 }
 
-// own puts the counts of the slots, without this call's own hits, before what
-// was read.
+// own puts the counts of slots, less the hits of this call, before the counts
+// that were read.
 func (t *ticket) own(slots []backend.Slot) {
 	mine := make([]backend.Span, len(slots))
 	for i, slot := range slots {
@@ -111,7 +111,7 @@ func (t *ticket) own(slots []backend.Slot) {
 	t.known = append(mine, t.known...)
 }
 
-// judge counts, and tells whether there is room in all windows.
+// judge counts the windows, and tells whether all have room.
 func (t *ticket) judge() bool {
 	for i := range t.windows {
 		t.windows[i].Count = t.count(i)
@@ -119,8 +119,8 @@ func (t *ticket) judge() bool {
 	return t.fits()
 }
 
-// newest writes Newest of an admitted call: its own bucket, or what a clock
-// ahead has hit beyond the ticket's.
+// newest writes Newest of an admitted call: the call's own bucket, or a later
+// bucket that a clock ahead has hit.
 func (t *ticket) newest(label int64) {
 	for i, b := range t.bounds {
 		w := &t.windows[i]
@@ -134,9 +134,9 @@ func (t *ticket) newest(label int64) {
 	}
 }
 
-// undo takes back what was answered, and hands err on. Of a try that was late
-// and is taken back, nothing is left, and it may be made again; of one whose
-// taking back failed that cannot be said.
+// undo takes back the confirmed additions and returns err, so that a late try
+// may be repeated. If the taking back fails, hits may be left and undo returns
+// that failure: the try must not be repeated.
 func (t *ticket) undo(ctx context.Context, err error) error {
 	if failed := t.takeBack(ctx); failed != nil {
 		return failed
@@ -144,23 +144,23 @@ func (t *ticket) undo(ctx context.Context, err error) error {
 	return err
 }
 
-// takeBack takes back all that was added.
+// takeBack takes back all additions.
 func (t *ticket) takeBack(ctx context.Context) error {
 	_, err := t.c.takeBack(ctx, t.base, t.grace, t.n, t.slots, nil)
 	return err
 }
 
 // refuse takes the hits back, and finds out from the answers whether there is
-// room now, and if not when there will be.
+// room now, or else when there will be.
 func (t *ticket) refuse(ctx context.Context, now int64) {
 	c := t.c
-	wanted := t.answer() // a guess at what will decide, read by the way
+	wanted := t.answer() // a guess at the deciding buckets, to read them on the way
 	wanted = append(wanted, t.pendingRuns(now)...)
 	back, err := c.takeBack(ctx, t.base, t.grace, t.n, t.slots, spansOf(wanted))
 	t.base.Deadline = t.grace
 	if err != nil {
-		// What was counted may be gone in a moment or stay for a day: nothing
-		// is known of how old it is.
+		// The counted hits may be taken back soon, or stay for a day: their age
+		// is not known.
 		t.contended, t.pendingCounts = true, make([]int64, len(t.windows))
 		for i := range t.windows {
 			t.pendingCounts[i] = t.windows[i].Count
@@ -169,7 +169,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) {
 	}
 	t.contended = t.contended || c.contended([]byte(t.base.Key), t.label())
 	for i := range back.Add {
-		back.Add[i].Count += t.n // own takes it off again
+		back.Add[i].Count += t.n // own subtracts n again
 		t.contended = t.contended || back.Add[i].Count != t.slots[i].Count
 	}
 	t.known = append(t.known, back.Read...)
@@ -179,9 +179,9 @@ func (t *ticket) refuse(ctx context.Context, now int64) {
 	t.refine(context.WithoutCancel(ctx))
 }
 
-// late is an error if a try that was labelled at stamp has lasted longer than
-// Settle. The wall clock counts as well as the monotonic one: the one stands
-// still while a machine sleeps, the other may have been stepped.
+// late returns an error if a try labelled at stamp has lasted longer than
+// Settle, by the wall clock or by the monotonic clock: the monotonic clock
+// stands still while a machine sleeps, the wall clock may have been stepped.
 func (c *Counter) late(stamp time.Time) error {
 	if c.settle == 0 {
 		return nil
@@ -192,11 +192,11 @@ func (c *Counter) late(stamp time.Time) error {
 	return nil
 }
 
-// lateError is the error of a try that was confirmed too late to count.
+// lateError is the error of a try that was confirmed later than Settle.
 type lateError struct{ spent, settle time.Duration }
 
 func (e *lateError) Error() string {
-	return fmt.Sprintf("confirmed after %s, a try may last %s", e.spent, e.settle)
+	return fmt.Sprintf("a try was confirmed after %s, want within Config.Settle, %s", e.spent, e.settle)
 }
 
 func (c *Counter) elapsed(stamp time.Time) time.Duration {
@@ -204,7 +204,7 @@ func (c *Counter) elapsed(stamp time.Time) time.Duration {
 	return max(now.Sub(stamp), now.Round(0).Sub(stamp.Round(0)))
 }
 
-// slots are the buckets that hold the label.
+// slots returns the buckets that hold the label.
 func (c *Counter) slots(label int64) []backend.Slot {
 	slots := make([]backend.Slot, c.plan.ladder.Len())
 	for i := range slots {
@@ -213,8 +213,7 @@ func (c *Counter) slots(label int64) []backend.Slot {
 	return slots
 }
 
-// answered are the slots of an addition at the label that is known to have been
-// made.
+// answered returns the slots of a confirmed addition at the label.
 func (c *Counter) answered(label int64) []backend.Slot {
 	slots := c.slots(label)
 	for i := range slots {
@@ -223,10 +222,10 @@ func (c *Counter) answered(label int64) []backend.Slot {
 	return slots
 }
 
-// takeBack takes n back from the slots whose addition was answered, by the
-// deadline, and reads what is in read by the way; base is the request that the
-// hits were added by. The caller's context does not stop it: a visitor who hangs
-// up would leave his hit behind. It is not tried again.
+// takeBack takes n back from the slots with a confirmed addition, by the
+// deadline, and reads the spans of read in the same trip. base is the request
+// of the addition. The context of the caller does not stop a taking back: a
+// visitor who hangs up would leave hits behind. A taking back is not repeated.
 func (c *Counter) takeBack(ctx context.Context, base backend.Request, deadline time.Time, n int64, slots []backend.Slot, read []backend.Span) (*backend.Request, error) {
 	r := &base
 	r.Deadline, r.N, r.Add, r.Read, r.AnyLabel = deadline, -n, nil, read, true

@@ -10,30 +10,29 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// result is the outcome of one try, or of one look.
+// result is the outcome of a try or of a look.
 type result struct {
 	allowed     bool
 	looked      bool // by reading alone
-	room        bool // denied, and with all hits taken back there is room
-	byOlder     bool // denied by older hits than the young ones, as far as one look can tell
-	overcounted bool // more is counted than there can be when all calls have ended
-	contended   bool // others are seen to be under way
+	room        bool // denied, but with all hits taken back there is room
+	byOlder     bool // denied by older hits alone, as far as a single look can tell
+	overcounted bool // more hits are counted than can remain when all calls have ended
+	contended   bool // calls of others were seen in flight
 	err         error
 
-	byPending  bool // denied by young hits, where callers can refuse each other
-	mustChange bool // and some of these have to go
-	final      bool // denied by a look, and not by hits that may be gone in a moment
+	byPending  bool // denied by pending hits, where callers can refuse each other
+	mustChange bool // byPending, and some of the pending hits will be taken back
+	final      bool // denied by a look, and not by pending hits
 }
 
-// looksToSettle is how many tries and looks in a row must say that older hits
-// deny, where they count more than there can be when all calls have ended, or
-// callers on the two sides of a bucket's end are under way: hits are taken back
-// tier by tier, and those that are gone from the seconds and not yet from the
-// hour look old.
+// looksToConfirm is the number of consecutive tries and looks that must find a
+// denial by older hits, if too many hits are counted, or if callers on the two
+// sides of a bucket's end are in flight. Hits are taken back tier by tier: hits
+// that have left the seconds, and not yet the hour, look old.
 const looksToConfirm = 3
 
-// judge tells what a denial is worth that is the so-many-th in a row by which
-// older hits than the young ones deny.
+// judge sets the fields that tell the weight of a denial. confirmed is the
+// number of consecutive denials by older hits, this denial included.
 func (r *result) judge(k *call, confirmed int) {
 	if r.err != nil || r.allowed || r.room {
 		return
@@ -69,7 +68,7 @@ func (k *call) try(ctx context.Context) result {
 		}
 		if err != nil {
 			if failed := k.takeBackAll(ctx, taken); failed != nil {
-				err = failed // what is left behind must not be tried again
+				err = failed // hits were left behind: the try must not be repeated
 			}
 			return result{err: callError(ctx, k.asks[d].Key.Event, err)}
 		}
@@ -78,8 +77,8 @@ func (k *call) try(ctx context.Context) result {
 	return result{allowed: true}
 }
 
-// stepOf takes key d by the store's own atomic step, where that cannot hold all
-// keys.
+// stepOf takes key d by an atomic step of the store, if the store has no step
+// for all keys.
 func (k *call) stepOf(ctx context.Context, d int, t *ticket) (bool, error) {
 	r := k.req
 	r.Keys = k.req.Keys[d : d+1]
@@ -92,9 +91,9 @@ func (k *call) stepOf(ctx context.Context, d int, t *ticket) (bool, error) {
 	return r.Allowed, nil
 }
 
-// refused is the result of a try of which t was denied: the keys that were taken
-// before are given back, and those that were not asked are looked at, which
-// makes the verdict whole. Without an answer it speaks of those that were asked.
+// refused completes a try that t denied: the keys taken before are given back,
+// and the remaining keys are looked at, so that the verdict speaks of all keys.
+// If the look fails, the verdict speaks of the asked keys only.
 func (k *call) refused(ctx context.Context, t *ticket, taken []*ticket, rest []int) result {
 	r := result{room: t.room, contended: t.contended}
 	others := result{allowed: true}
@@ -105,14 +104,14 @@ func (k *call) refused(ctx context.Context, t *ticket, taken []*ticket, rest []i
 	failed := k.takeBackAll(ctx, taken)
 	wg.Wait()
 	if failed == nil && errors.Is(others.err, backend.ErrStaleLabel) {
-		return result{err: others.err} // nothing is added any more: it takes a new label
+		return result{err: others.err} // all hits are taken back, and the next try needs a new label
 	}
 	r.room = r.room && failed == nil && others.err == nil && others.allowed
 	if failed == nil && others.err == nil {
 		r.byOlder = !t.room && t.deniedByOlder() || others.byOlder
 		r.overcounted = !t.room && t.overcounted() || others.overcounted
 	} else {
-		r.contended = true // of what is still there nobody knows how long it stays
+		r.contended = true // nobody knows how long the remaining hits will stay
 	}
 	for i := range k.req.Keys {
 		r.contended = r.contended || k.c.contended(k.req.Keys[i].Key, k.label)
@@ -120,23 +119,25 @@ func (k *call) refused(ctx context.Context, t *ticket, taken []*ticket, rest []i
 	return r
 }
 
-// full is the denial of a try whose bucket cannot count so far. Its windows are
-// looked at once more: others' hits may have filled it, and be gone.
+// lookAtFull completes the denial of a try whose bucket would exceed MaxCount.
+// The windows are looked at again: hits of other calls may have filled the
+// bucket, and may be taken back by now.
 func (t *ticket) lookAtFull(ctx context.Context) error {
 	err := t.look(ctx, true)
 	t.room = err == nil && t.fits()
 	return err
 }
 
-// back takes back what was taken of several keys, side by side.
+// takeBackAll takes back the hits of several keys, side by side.
 func (k *call) takeBackAll(ctx context.Context, taken []*ticket) error {
 	errs := make([]error, len(taken))
 	sideBySide(len(taken), func(i int) { errs[i] = taken[i].takeBack(ctx) })
 	return errors.Join(errs...)
 }
 
-// look answers for the keys of these numbers from reading alone. With details it
-// reads on until the answer is exact also for calls that it allows.
+// look answers for keys, which are indices of the request, by reading alone.
+// With details, look reads until the answer is exact for an allowed call as
+// well.
 func (k *call) look(ctx context.Context, keys []int, deadline time.Time, details bool) result {
 	looks := make([]*ticket, len(keys))
 	errs := make([]error, len(keys))
@@ -163,7 +164,7 @@ func (k *call) look(ctx context.Context, keys []int, deadline time.Time, details
 	return r
 }
 
-// all are the numbers of all keys.
+// all returns the indices of all keys.
 func (k *call) all() []int {
 	all := make([]int, len(k.req.Keys))
 	for i := range all {
@@ -172,17 +173,18 @@ func (k *call) all() []int {
 	return all
 }
 
-// order are the keys in the order of their names, the same for all callers: in
-// chance order racers shoot each other down, or wait for each other for ever.
+// order returns the indices of the keys in the order of their names, the same
+// for all callers: in random orders racing calls would refuse each other, or
+// wait for each other for ever.
 func (k *call) order() []int {
 	order := k.all()
 	slices.SortFunc(order, func(a, b int) int { return slices.Compare(k.req.Keys[a].Key, k.req.Keys[b].Key) })
 	return order
 }
 
-// meet tells whether callers like this one can refuse each other without one of
-// them being admitted: near the end of a ticket bucket, under limits with
-// different tickets, or on several keys.
+// canCollide tells whether calls of this kind can refuse each other with none
+// admitted: near the end of a ticket bucket, under limits with different
+// tickets, or on several keys.
 func (k *call) canCollide() bool {
 	if len(k.asks) > 1 {
 		return true
@@ -196,8 +198,8 @@ func (k *call) canCollide() bool {
 	return k.nearBoundary()
 }
 
-// near tells whether a ticket bucket of the call ends so close to its label that
-// callers on its two sides can be under way at once.
+// nearBoundary tells whether a ticket bucket of the call ends so close to its
+// label that callers on the two sides of the end can be in flight at once.
 func (k *call) nearBoundary() bool {
 	plan := &k.c.plan
 	for i := range k.asks {
@@ -210,7 +212,8 @@ func (k *call) nearBoundary() bool {
 	return false
 }
 
-// sideBySide calls f for 0 to n-1, each in a goroutine of its own, and waits.
+// sideBySide calls f for 0 to n-1, each in a goroutine of its own, and waits
+// for all.
 func sideBySide(n int, f func(i int)) {
 	if n == 1 {
 		f(0)

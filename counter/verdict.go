@@ -10,36 +10,37 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Never is the RetryAfter of a call that no waiting will admit: its n is above
-// a limit's Max.
+// Never is the RetryAfter of a call that will not be admitted after any wait:
+// its n is above the Max of a limit.
 const Never = time.Duration(math.MaxInt64)
 
-// Verdict is the answer to [Counter.Take], [Counter.TakeAll] and
+// Verdict is the answer of [Counter.Take], [Counter.TakeAll] and
 // [Counter.Peek]. The zero Verdict denies: a dropped error fails closed.
 //
-// Its flat fields are those of the limit that binds: of a denied call the one
-// with the longest RetryAfter, of an admitted one that with the least
-// Remaining. [Verdict.All] has the others. A Verdict may be copied; it refers
-// to the limits of the call, which must not be changed while it is in use.
+// The flat fields describe the binding limit: of a denied call the limit with
+// the longest RetryAfter, of an admitted call the limit with the least
+// Remaining. [Verdict.All] describes all limits. A Verdict may be copied. It
+// refers to the limits of the call, which must not be changed while the Verdict
+// is in use.
 type Verdict struct {
 	Allowed    bool
-	Key        Key           // of the limit that binds
-	Limit      Limit         // that binds
-	Remaining  int64         // hits that the limit has room for after this call
-	RetryAfter time.Duration // denied: when the same call will be admitted if nobody else hits; Never: not at all; admitted: 0
-	ResetAfter time.Duration // when the limit's window will be empty if nobody hits; 0 if it is
+	Key        Key           // of the binding limit
+	Limit      Limit         // the binding limit
+	Remaining  int64         // hits for which the limit has room after this call
+	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0
+	ResetAfter time.Duration // time until the window of the limit is empty, without other hits; 0: empty
 
 	n       int64
-	at      int64 // the stamp of the hit
+	at      int64 // the label of the hits
 	limits  Limits
 	first   [inlineStates]shortState
-	rest    *rest // nil for one key and few limits
+	rest    *rest // nil for a single key with few limits
 	receipt receipt
 }
 
-// At is the instant of the hits that v counted: the reading of Config.Now,
-// between the call and its return, by whose buckets they are counted. It is the
-// zero time if v counted nothing.
+// At returns the label of the hits that v counted: a reading of Config.Now,
+// between the call and its return, by whose buckets the hits are counted. At is
+// the zero time if v counted nothing.
 func (v *Verdict) At() time.Time {
 	if v.n == 0 {
 		return time.Time{}
@@ -47,27 +48,27 @@ func (v *Verdict) At() time.Time {
 	return time.Unix(0, v.at)
 }
 
-// rest is what few Verdicts have. The rooms make it one allocation for a call
-// of a few keys and limits.
+// rest is the part of a Verdict of several keys or of many limits. The buffers
+// make the part a single allocation in a call of a few keys and limits.
 type rest struct {
-	asks     []Ask // of TakeAll, each key once; nil for one key
+	asks     []Ask // of TakeAll, keys distinct; nil for a single key
 	states   []shortState
 	askBuf   [2]Ask
 	stateBuf [3]shortState
 }
 
-// State is what a [Verdict] says of one limit of one key. The fields mean what
-// they mean in a Verdict.
+// State is the answer of a [Verdict] for one limit of one key. The fields have
+// the meaning of the same fields of Verdict.
 type State struct {
 	Key        Key
 	Limit      Limit
 	Remaining  int64
-	RetryAfter time.Duration // 0 if this limit has room for the call
+	RetryAfter time.Duration // 0 if the limit has room for the call
 	ResetAfter time.Duration
 }
 
-// All is the state of every limit of every key of the call, in the order in
-// which they were given, each key once. It allocates; the flat fields do not.
+// All returns the state of every limit of every key of the call, in the order
+// given, each key once. All allocates; the flat fields do not.
 func (v *Verdict) All() []State {
 	one := [1]Ask{{v.Key, v.limits}}
 	asks := one[:]
@@ -92,7 +93,8 @@ func (v *Verdict) All() []State {
 	return states
 }
 
-// inlineStates of a Verdict cost no allocation: most keys have so many limits.
+// inlineStates is the number of states in a Verdict without an allocation:
+// enough for most keys.
 const inlineStates = 3
 
 type shortState struct {
@@ -100,8 +102,8 @@ type shortState struct {
 	retryAfter, resetAfter time.Duration
 }
 
-// add takes up the state of the next limit, number i, and makes it the one that
-// binds if it does. v.Allowed stands already.
+// add records the state of limit i, and sets the flat fields if the limit
+// binds. v.Allowed must be set.
 func (v *Verdict) add(i int, key *Key, limit Limit, s shortState) {
 	if i < inlineStates {
 		v.first[i] = s
@@ -126,7 +128,7 @@ func (v *Verdict) add(i int, key *Key, limit Limit, s shortState) {
 	}
 }
 
-// fill makes v the answer to call k, of which v.Allowed stands already.
+// fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
 	i := 0
 	for j := range k.asks {
@@ -138,8 +140,8 @@ func (v *Verdict) fill(k *call) {
 	}
 }
 
-// comeBackWithin bounds RetryAfter, where hits that may be gone in a moment were
-// counted, and spreads those who are told.
+// retryWithin bounds RetryAfter, where hits that may soon be taken back were
+// counted. The wait is random, to spread the callers.
 func (v *Verdict) retryWithin(most time.Duration) {
 	wait := most/2 + rand.N(most/2+1)
 	bound := func(s *shortState) {
@@ -169,7 +171,7 @@ func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
 	} else if n > w.Max {
 		s.retryAfter = Never
 	} else if w.Count > w.Max-n {
-		// Whoever comes back may have the slowest clock.
+		// The next call may come from the slowest clock.
 		s.retryAfter = expiresAfter(w, w.FreedBy, now) + time.Duration(p.skew)
 	}
 	s.remaining = max(0, w.Max-count)
@@ -179,14 +181,14 @@ func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
 	return s
 }
 
-// leavesAfter is how long after now bucket b is out of window w.
+// expiresAfter is the time from now until bucket b is out of window w.
 func expiresAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
 	return time.Duration((b.Index+1)*int64(b.Width)-now) + w.Reach
 }
 
-// tokens is a block of marks, one for each of some admitted Verdicts: refunded
-// or not. All copies of a Verdict share its mark. Handing marks out from blocks
-// costs a bit for each Verdict and no allocation of its own.
+// receipts is a block of receipts: a bit for each of some admitted Verdicts,
+// set by a Refund. All copies of a Verdict share a bit. Receipts of a block
+// cost no allocations of their own.
 type receipts struct {
 	owner    *Counter
 	redeemed [8]atomic.Uint64
@@ -199,7 +201,8 @@ type receipt struct {
 	i     int
 }
 
-// spend marks t as refunded; it returns false if it was already.
+// redeem marks the receipt as refunded, and returns false if it was marked
+// before.
 func (t receipt) redeem() bool {
 	bit := uint64(1) << (t.i % 64)
 	return t.block.redeemed[t.i/64].Or(bit)&bit == 0

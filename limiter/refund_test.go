@@ -90,5 +90,5 @@ func TestRefundThatFails(t *testing.T) {
 
 	other := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
 	v = allow(t, lim, features...)
-	require.ErrorContains(t, other.Refund(ctx, &v), "another Counter's")
+	require.ErrorContains(t, other.Refund(ctx, &v), "of another Counter")
 }

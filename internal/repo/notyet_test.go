@@ -16,5 +16,4 @@ var notYet = map[string]bound{
 	"cmd/demo/internal/inspect":      {10.4, 5},
 	"cmd/demo/internal/replay":       {5.7, 7},
 	"cmd/demo/internal/stores":       {8.4, 21},
-	"counter":                        {9.2, 30},
 }
