@@ -1,7 +1,6 @@
 package memcache
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,27 +10,27 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 )
 
-// addition is a [backend.Slot] on its way.
+// addition is a [backend.Slot] in a call.
 type addition struct {
 	item       string
-	place      place
+	position   position
 	index      int64
 	expiration int32
 
-	// Under the lock of its call:
-	count     int64  // what Do answers
-	under     *link  // on which it is under way
-	sentAfter uint64 // answers of the server
-	overdue   bool   // the call waits no longer for it
+	// Under the lock of the call:
+	count     int64  // the Count of the Slot
+	under     *link  // the link in use, nil if the addition is not in flight
+	sentAfter uint64 // peer.answers when the addition was sent
+	overdue   bool   // the call no longer waits for the answer
 }
 
-// additions are the slots of op.
+// additions returns the slots of op.
 func additions(op *backend.Request) ([]addition, error) {
 	if len(op.Add) == 0 {
 		return nil, nil
 	}
 	if op.N == 0 || op.N > backend.MaxCount || op.N < -backend.MaxCount {
-		return nil, fmt.Errorf("memcache: %d to add, want 1 to %d, or less than zero", op.N, int64(backend.MaxCount))
+		return nil, fmt.Errorf("memcache: Request.N is %d, want 1 to %d, or the same below zero", op.N, int64(backend.MaxCount))
 	}
 	now := time.Now()
 	adds := make([]addition, len(op.Add))
@@ -44,7 +43,7 @@ func additions(op *backend.Request) ([]addition, error) {
 		if op.N < 0 {
 			continue
 		}
-		a.place = placeOf(op.Key, slot.Width)
+		a.position = positionOf(op.Key, slot.Width)
 		var err error
 		if a.expiration, err = expiration(slot.TTL, now); err != nil {
 			return nil, err
@@ -53,23 +52,23 @@ func additions(op *backend.Request) ([]addition, error) {
 	return adds, nil
 }
 
-// maxSteps is how many requests an addition may take. Each step beyond the
-// second means that the item has come or gone between two requests, as it may
-// while a crowd hits a key that several callers forget.
+// maxSteps bounds the requests of an addition. Each step beyond the second
+// means that the item has come or gone between two requests: a crowd may hit a
+// key while several callers forget the key.
 const maxSteps = 12
 
-// errVanished is of an item that comes and goes faster than it can be added to:
-// the server has no room, or somebody deletes it.
+// errVanished is the error of an item that repeatedly disappears before the
+// addition: the server has no room, or somebody deletes the item.
 var errVanished = fmt.Errorf("the item came and went %d times", maxSteps)
 
-// add makes an addition, or a taking back. No step is tried again whose
-// answer did not come.
+// add makes an addition, or a taking back. A request without an answer is not
+// repeated.
 func (c *call) add(l *link, a *addition) error {
 	if c.n < 0 {
 		return c.takeBack(l, a)
 	}
 	s := c.store
-	creating := !s.seen.has(a.place, a.index)
+	creating := !s.seen.has(a.position, a.index)
 	verb := "incr"
 	if creating {
 		verb = "add"
@@ -79,17 +78,17 @@ func (c *call) add(l *link, a *addition) error {
 	}
 	for step := 1; step <= maxSteps; step++ {
 		if !c.send(l, a) {
-			return nil // nothing was added, and nobody waits for it
+			return nil // the call has returned, and nothing was added
 		}
 		if creating {
 			err := l.client.Add(&gomemcache.Item{Key: a.item, Value: strconv.AppendInt(nil, c.n, 10), Expiration: a.expiration})
 			if err == nil {
-				c.guessed(step)
+				c.countGuess(step)
 				c.confirm(l, a, c.n)
 				return nil
 			}
 			if err != gomemcache.ErrNotStored {
-				c.unheard(l, err)
+				c.countUnanswered(l, err)
 				return c.failed("add", err)
 			}
 			creating = false
@@ -97,24 +96,24 @@ func (c *call) add(l *link, a *addition) error {
 		}
 		count, err := l.client.Increment(a.item, uint64(c.n))
 		if err == nil {
-			c.guessed(step)
-			return c.judge(l, a, count)
+			c.countGuess(step)
+			return c.checkCount(l, a, count)
 		}
 		if err != gomemcache.ErrCacheMiss {
-			c.unheard(l, err)
+			c.countUnanswered(l, err)
 			return c.failedCounting("incr", a.item, err)
 		}
 		creating = true
 	}
-	return c.bad("add", a.item, errVanished)
+	return c.failedItem("add", a.item, errVanished)
 }
 
-// send takes note that a is under way on l from now on, unless it is an
-// addition that nobody waits for any more.
+// send records that a is in flight on l. It returns false for an addition whose
+// call has returned.
 func (c *call) send(l *link, a *addition) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over && c.n > 0 {
+	if c.returned && c.n > 0 {
 		return false
 	}
 	l.call = c
@@ -122,34 +121,34 @@ func (c *call) send(l *link, a *addition) bool {
 	return true
 }
 
-// unheard counts an addition of which nobody knows whether it was made.
-func (c *call) unheard(l *link, err error) {
+// countUnanswered counts an addition without an answer.
+func (c *call) countUnanswered(l *link, err error) {
 	if l.unanswered(err) {
 		c.store.unanswered.Add(1)
 	}
 }
 
-// judge looks at the answer to an incr, which knows no MaxCount and counts from
-// 2^64 on from zero.
-func (c *call) judge(l *link, a *addition, count uint64) error {
+// checkCount checks the answer to an incr: memcached knows no MaxCount, and
+// wraps to zero at 2^64.
+func (c *call) checkCount(l *link, a *addition, count uint64) error {
 	switch {
 	case count < uint64(c.n) || count > math.MaxInt64:
-		return c.bad("incr", a.item, errors.New("held a number beyond all counts, and has wrapped"))
+		return c.failedItem("incr", a.item, fmt.Errorf("held a number of 2^63 or more, want a count of at most %d", int64(backend.MaxCount)))
 	case count > backend.MaxCount:
 		c.undo(l, a)
-		return c.bad("incr", a.item, fmt.Errorf("would hold %d: %w", count, backend.ErrMaxCount))
+		return c.failedItem("incr", a.item, fmt.Errorf("would hold %d: %w", count, backend.ErrMaxCount))
 	}
 	c.confirm(l, a, int64(count))
 	return nil
 }
 
-// confirm takes note of an addition that was made. If Do has returned without
-// it, nobody else will ever take it back.
+// confirm records an addition that was made. If Do has returned, the addition
+// is taken back here, since nobody else will do so.
 func (c *call) confirm(l *link, a *addition, count int64) {
 	s := c.store
-	s.seen.met(a.place, a.index)
+	s.seen.met(a.position, a.index)
 	c.mu.Lock()
-	late := c.over
+	late := c.returned
 	if late {
 		l.until = time.Now().Add(listenFor) // for the answer to the taking back
 	} else {
@@ -165,7 +164,7 @@ func (c *call) confirm(l *link, a *addition, count int64) {
 	}
 }
 
-// undo takes back what this call has just added, on the same connection.
+// undo takes back the addition of this call, on the same connection.
 func (c *call) undo(l *link, a *addition) bool {
 	_, err := l.decrement(a.item, uint64(c.n))
 	if err != nil {
@@ -174,14 +173,14 @@ func (c *call) undo(l *link, a *addition) bool {
 	return err == nil
 }
 
-func (c *call) guessed(step int) {
+func (c *call) countGuess(step int) {
 	c.store.guesses.Add(1)
 	if step == 1 {
 		c.store.rightGuesses.Add(1)
 	}
 }
 
-// takeBack takes from a bucket, if it is there.
+// takeBack takes hits from a bucket that exists.
 func (c *call) takeBack(l *link, a *addition) error {
 	if err := l.ready(); err != nil {
 		c.store.takingBackFailed.Add(1)
@@ -194,12 +193,12 @@ func (c *call) takeBack(l *link, a *addition) error {
 		return c.failedCounting("decr", a.item, err)
 	}
 	if count > math.MaxInt64 {
-		return c.bad("decr", a.item, beyond(count))
+		return c.failedItem("decr", a.item, beyond(count))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
-		a.count = int64(min(count, backend.MaxCount)) // beyond is what others are about to take back
+	if !c.returned {
+		a.count = int64(min(count, backend.MaxCount)) // the excess is about to be taken back by other calls
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func times(n int, lines ...string) (all []string) {
 	return all
 }
 
-// script answers requests one after the other, whatever they are.
+// script answers requests in turn, whatever the requests.
 func script(answers ...string) func(string) string {
 	var next atomic.Int64
 	return func(string) string {
@@ -33,7 +33,7 @@ func script(answers ...string) func(string) string {
 	}
 }
 
-// What an addition asks, by what it is told.
+// The requests of an addition for each sequence of answers.
 func TestStepsOfAnAddition(t *testing.T) {
 	const add, incr = "add k|1m1 0 3662 1 5", "incr k|1m1 5"
 	for name, row := range map[string]struct {
@@ -52,7 +52,7 @@ func TestStepsOfAnAddition(t *testing.T) {
 		"an answer like Redis": {[]string{"-ERR unknown command"}, []string{add}, 0, "-ERR unknown command"},
 		"nonsense":             {[]string{"NOT_STORED", "5 apples"}, []string{add, incr}, 0, `incr: answered "5 apples", want a number`},
 		"an empty answer":      {[]string{"NOT_STORED", ""}, []string{add, incr}, 0, `incr: answered "", want a number`},
-		"wrapped":              {[]string{"NOT_STORED", "4"}, []string{add, incr}, 0, "incr bucket 1m1: held a number beyond all counts, and has wrapped"},
+		"wrapped":              {[]string{"NOT_STORED", "4"}, []string{add, incr}, 0, "incr bucket 1m1: held a number of 2^63 or more, want a count of at most 9007199254740991"},
 		"beyond MaxCount":      {[]string{"NOT_STORED", "9007199254740992", "9007199254740987"}, []string{add, incr, "decr k|1m1 5"}, 0, "incr bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestStepsOfAnAddition(t *testing.T) {
 	}
 }
 
-// A line of which gomemcache does not expect that it can be: it panics.
+// gomemcache panics on an unexpected line.
 func TestAnAnswerThatGomemcachePanicsOn(t *testing.T) {
 	server := newFake(t, func(line string) string {
 		if strings.HasPrefix(line, "add") {
@@ -84,7 +84,7 @@ func TestAnAnswerThatGomemcachePanicsOn(t *testing.T) {
 	require.ErrorContains(t, s.Do(context.Background(), adding("k", 5, slot(1))), "memcache: "+server.addr+": answer: not understood")
 }
 
-// What another process does to a bucket that this one has met.
+// Another process changes a bucket that this process has met.
 func TestGuesses(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s, other := newStore(t, memcache.Config{}, addr), newStore(t, memcache.Config{}, addr)
@@ -110,7 +110,7 @@ func TestGuesses(t *testing.T) {
 	guessed(7, 5)
 }
 
-// Keys in any number do not take more memory, and none is miscounted.
+// Any number of keys takes the same memory, and no hit is miscounted.
 func TestAFloodOfKeysIsGuessedToo(t *testing.T) {
 	addr := servertest.Memcached(t, "-m", "64")
 	s := newStore(t, memcache.Config{}, addr)
@@ -136,7 +136,7 @@ func TestAFloodOfKeysIsGuessedToo(t *testing.T) {
 	require.Greater(t, st.RightGuesses, int64(14_000))
 }
 
-// Racers for a bucket that is not there: each gets a place of its own.
+// Racing additions to a missing bucket get different counts.
 func TestRacersCreateABucketOnce(t *testing.T) {
 	addr := servertest.Memcached(t)
 	stores := []*memcache.Store{newStore(t, memcache.Config{}, addr), newStore(t, memcache.Config{}, addr)}
@@ -161,7 +161,7 @@ func TestRacersCreateABucketOnce(t *testing.T) {
 	}
 }
 
-// All additions and the read of a call are under way at the same time.
+// All additions and the read of a call are in flight at the same time.
 func TestSideBySide(t *testing.T) {
 	var once sync.Once
 	var together sync.WaitGroup

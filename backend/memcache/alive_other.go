@@ -4,5 +4,6 @@ package memcache
 
 import "net"
 
-// alive is not known here without waiting.
+// alive returns true: without waiting, the state of nc is unknown on this
+// system.
 func alive(net.Conn) bool { return true }

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// alive tells whether nc, which is idle, can be written to: the server has
-// neither closed it nor sent what nobody has asked for. It does not wait.
+// alive tells whether the idle connection nc can be used: the server has
+// neither closed nc nor sent unrequested bytes. alive does not wait.
 func alive(nc net.Conn) bool {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return true // over TLS, say: not to be known without disturbing it
+		return true // over TLS, for example: no look without disturbing the connection
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// An admitted Take on a memcached of this machine, and one plain increment
-// beside it.
+// BenchmarkTake measures an admitted Take on a local memcached, and beside it a
+// plain increment.
 func BenchmarkTake(b *testing.B) {
 	addr := servertest.Memcached(b)
 	b.Run("increment", func(b *testing.B) {
@@ -64,7 +64,8 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// Hits of which each opens a bucket of the finest tier.
+// BenchmarkFreshBuckets measures hits that each open a bucket of the finest
+// tier.
 func BenchmarkFreshBuckets(b *testing.B) {
 	addr := servertest.Memcached(b)
 	s := newStore(b, memcache.Config{}, addr)

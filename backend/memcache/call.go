@@ -11,11 +11,12 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// maxWorkers is how many requests of one call are under way at once, at most.
+// maxWorkers bounds the requests of a call in flight.
 const maxWorkers = 16
 
-// Do is described in [backend.Store]. The additions are made one by one: an
-// error can leave some of them made, and says which it knows of.
+// Do is described in [backend.Store]. The additions are made one by one: after
+// an error some of them may have been made, and the slots tell the confirmed
+// additions.
 func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
@@ -26,13 +27,14 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	}
 	defer stop()
 	c, err := s.prepare(op)
-	if err != nil || c.parts == 0 {
+	if err != nil || c.tasks == 0 {
 		return err
 	}
-	return c.end(op, c.run(ctx, expired))
+	return c.finish(op, c.run(ctx, expired))
 }
 
-// begin returns what tells when the time of a call is up, if it may begin.
+// begin returns a channel for the end of a call's time, or the error of a call
+// that must not begin.
 func (s *Store) begin(ctx context.Context, deadline time.Time) (expired <-chan time.Time, stop func() bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("memcache: %w", err)
@@ -51,7 +53,7 @@ func (s *Store) begin(ctx context.Context, deadline time.Time) (expired <-chan t
 	return timer.C, timer.Stop, nil
 }
 
-// notSent counts the takings back that were not even begun.
+// notSent counts takings back that were never begun.
 func (s *Store) notSent(op *backend.Request, err error) error {
 	if op.N < 0 {
 		s.takingBackFailed.Add(int64(len(op.Add)))
@@ -59,32 +61,32 @@ func (s *Store) notSent(op *backend.Request, err error) error {
 	return err
 }
 
-// call is a [backend.Request] on its way, or a step of a Forget. It holds copies of
-// all that it needs: a server that does not answer keeps a part of it at work
-// when Do has returned.
+// call is a [backend.Request] in progress, or a step of a Forget. The call has
+// copies of the request: with a server that does not answer, workers go on
+// after Do has returned.
 type call struct {
 	store   *Store
 	peer    *peer
 	n       int64
 	adds    []addition
 	reads   reads
-	parts   int                        // requests: additions first, then chunks of reads
-	workers int                        // at most so many parts are under way at once
-	part    func(l *link, i int) error // nil for a Do
+	tasks   int                        // requests: the additions, then the chunks of reads
+	workers int                        // bound of the tasks in flight
+	task    func(l *link, i int) error // does task i; nil for a Do
 	done    chan struct{}
 
-	mu      sync.Mutex
-	next    int   // part to begin
-	running int   // parts that the caller waits for
-	err     error // of the first part that failed
-	over    bool  // Do has returned
+	mu       sync.Mutex
+	next     int   // the next task to begin
+	running  int   // tasks in flight for which the caller waits
+	err      error // of the first task that failed
+	returned bool  // Do has returned
 }
 
 func (s *Store) newCall(key string) *call {
 	return &call{store: s, peer: s.peerOf(key), workers: maxWorkers, done: make(chan struct{})}
 }
 
-// prepare finds the caller's mistakes and copies op.
+// prepare checks op, and copies the parts that a call needs.
 func (s *Store) prepare(op *backend.Request) (*call, error) {
 	if err := checkKey(op.Key); err != nil {
 		return nil, err
@@ -98,14 +100,14 @@ func (s *Store) prepare(op *backend.Request) (*call, error) {
 	if c.reads, err = readsOf(op); err != nil {
 		return nil, err
 	}
-	c.parts = len(c.adds) + c.reads.chunks()
+	c.tasks = len(c.adds) + c.reads.chunks()
 	return c, nil
 }
 
-// run begins the parts and waits for them: until all have ended, or until no
-// more are begun and those under way have ended, or until time is up.
+// run begins the tasks and waits: until all tasks have ended, or after an error
+// until the tasks in flight have ended, or until the time is up.
 func (c *call) run(ctx context.Context, expired <-chan time.Time) error {
-	for i := range min(c.parts, c.workers) {
+	for i := range min(c.tasks, c.workers) {
 		if err := c.enter(ctx, expired, i == 0); err != nil {
 			if err == errDone {
 				return nil
@@ -127,11 +129,11 @@ func (c *call) run(ctx context.Context, expired <-chan time.Time) error {
 	}
 }
 
-// errDone is for run: no more workers are needed.
+// errDone tells run that no more workers are needed.
 var errDone = errors.New("done")
 
-// enter gets a token of the gate. The first one of a call that adds waits until
-// the server is not silent.
+// enter takes a token of the gate. The first worker of a call that adds also
+// waits until the server is not silent.
 func (c *call) enter(ctx context.Context, expired <-chan time.Time, first bool) error {
 	p := c.peer
 	for {
@@ -142,7 +144,7 @@ func (c *call) enter(ctx context.Context, expired <-chan time.Time, first bool) 
 				return errDone
 			case <-expired:
 				c.store.refused.Add(1)
-				return fmt.Errorf("memcache: %s%w: the most requests, %d, were under way", p.where, os.ErrDeadlineExceeded, cap(p.gate))
+				return fmt.Errorf("memcache: %s%w: %d requests were in flight, as many as Config.MaxInFlight allows", p.where, os.ErrDeadlineExceeded, cap(p.gate))
 			case <-ctx.Done():
 				return fmt.Errorf("memcache: %s%w", p.where, ctx.Err())
 			}
@@ -151,21 +153,21 @@ func (c *call) enter(ctx context.Context, expired <-chan time.Time, first bool) 
 			return nil
 		}
 		p.gate.leave()
-		if err := c.awaitSpeech(ctx, expired); err != nil {
+		if err := c.awaitAnswer(ctx, expired); err != nil {
 			c.store.withheld.Add(1)
 			return err
 		}
 	}
 }
 
-func (c *call) awaitSpeech(ctx context.Context, expired <-chan time.Time) error {
-	spoken := c.peer.await()
-	if spoken == nil {
+func (c *call) awaitAnswer(ctx context.Context, expired <-chan time.Time) error {
+	answered := c.peer.await()
+	if answered == nil {
 		return nil
 	}
 	defer c.peer.silence.leave()
 	select {
-	case <-spoken:
+	case <-answered:
 		return nil
 	case <-expired:
 		return fmt.Errorf("memcache: %s%w: the server is silent, nothing was sent", c.peer.where, os.ErrDeadlineExceeded)
@@ -174,19 +176,19 @@ func (c *call) awaitSpeech(ctx context.Context, expired <-chan time.Time) error 
 	}
 }
 
-// end hands over to the caller what is known. From then on an addition that is
-// confirmed is this store's to take back: under the lock each of them falls to
-// one side or the other.
-func (c *call) end(op *backend.Request, early error) error {
+// finish hands the known results to the caller. From then on the store takes
+// back the additions that are confirmed late: under the lock each addition
+// falls to the caller or to the store.
+func (c *call) finish(op *backend.Request, early error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.adds {
 		op.Add[i].Count = c.adds[i].count
 	}
-	c.over = true
+	c.returned = true
 	for i := range c.adds {
 		if c.adds[i].under != nil {
-			c.heedSilence(&c.adds[i])
+			c.checkSilence(&c.adds[i])
 		}
 	}
 	switch {
@@ -199,29 +201,30 @@ func (c *call) end(op *backend.Request, early error) error {
 	return nil
 }
 
-// result is end for a call without an Op.
+// result is finish for a call without a [backend.Request].
 func (c *call) result(early error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.returned = true
 	if c.err != nil || c.ended() {
 		return c.err
 	}
 	return early
 }
 
-// heedSilence is for an addition under way that its call waits for no longer:
-// if the server has answered nothing since it was sent, no others are.
-func (c *call) heedSilence(a *addition) {
+// checkSilence declares the server silent if no answer has come since the
+// addition a was sent, whose call has stopped waiting.
+func (c *call) checkSilence(a *addition) {
 	if c.n > 0 && c.peer.shared == nil && a.sentAfter == c.peer.answers.Load() {
 		c.peer.silence.begin()
 	}
 }
 
-// overdue is asked by a connection when no answer to its addition, or taking
-// back, has come within the store's timeout. The call fails, if it has not yet.
-// The answer is listened for on, without a token of the gate, which is for what
-// somebody waits for; unless there are too many such listeners already.
+// overdue is called by a connection when the answer to an addition, or to a
+// taking back, has not come within the timeout. The call fails, unless it has
+// failed before. The connection goes on listening without a token of the gate,
+// since tokens are for requests with a waiting caller. With too many listeners
+// already, overdue returns false.
 func (c *call) overdue(l *link) (until time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,7 +234,7 @@ func (c *call) overdue(l *link) (until time.Time, ok bool) {
 	}
 	if !a.overdue {
 		a.overdue = true
-		c.heedSilence(a)
+		c.checkSilence(a)
 		if c.err == nil {
 			c.err = fmt.Errorf("memcache: %s%w, without an answer", c.peer.where, os.ErrDeadlineExceeded)
 		}
@@ -259,24 +262,24 @@ func (c *call) under(l *link) *addition {
 	return nil
 }
 
-// ended tells whether nothing is under way any more that the caller waits for,
-// nor will be.
+// ended tells whether no task that the caller waits for is in flight or to
+// come.
 func (c *call) ended() bool {
-	return c.running == 0 && (c.next == c.parts || c.err != nil && !c.owes())
+	return c.running == 0 && (c.next == c.tasks || c.err != nil && !c.mustTakeBack())
 }
 
-// owes tells whether something is left to be taken back, which is done whether
-// or not anything else fails and whether or not anybody waits.
-func (c *call) owes() bool { return c.n < 0 && c.next < len(c.adds) }
+// mustTakeBack tells whether hits remain to be taken back: takings back are
+// made whether or not other tasks fail, and whether or not a caller waits.
+func (c *call) mustTakeBack() bool { return c.n < 0 && c.next < len(c.adds) }
 
-// work does one part after the other. Its goroutine has a token of the gate.
+// work does task after task. The goroutine has a token of the gate.
 func (c *call) work() {
 	l := c.peer.borrow()
 	defer c.leave(l)
 	for {
 		c.mu.Lock()
 		i := c.next
-		if i == c.parts || (c.over || c.err != nil) && !c.owes() {
+		if i == c.tasks || (c.returned || c.err != nil) && !c.mustTakeBack() {
 			c.mu.Unlock()
 			return
 		}
@@ -313,8 +316,8 @@ func (c *call) leave(l *link) {
 	}
 }
 
-// try does part i. gomemcache panics on some answers that no memcached gives,
-// such as an empty line to an incr.
+// try does task i. gomemcache panics on some answers that no memcached gives,
+// such as an empty line after an incr.
 func (c *call) try(l *link, i int) (err error) {
 	defer func() {
 		l.call = nil
@@ -325,13 +328,13 @@ func (c *call) try(l *link, i int) (err error) {
 			err = c.failed("answer", fmt.Errorf("not understood: %v", r))
 		}
 	}()
-	if c.part != nil {
-		return c.part(l, i)
+	if c.task != nil {
+		return c.task(l, i)
 	}
 	return c.request(l, i)
 }
 
-// request is part i of a Do.
+// request is task i of a Do.
 func (c *call) request(l *link, i int) error {
 	if i < len(c.adds) {
 		return c.add(l, &c.adds[i])

@@ -18,7 +18,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// halfPast is away from the boundaries of minutes and hours.
+// halfPast is far from the boundaries of minutes and hours.
 var halfPast = time.Date(2026, 3, 2, 12, 30, 30, 500_000_000, time.UTC)
 
 func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
@@ -86,7 +86,7 @@ func TestSustainedOverload(t *testing.T) {
 		cfg := counter.Config{Ladder: ladder, Now: func() time.Time { return clock() }, Skew: -1, Patience: timeout}
 		counters = append(counters, newCounter(t, newStore(t, memcache.Config{}, addr), cfg))
 	}
-	// When a hit is gone: with its bucket.
+	// A hit leaves with its bucket.
 	leaves := func(hit time.Time) time.Time { return ladder.Buckets(hit)[0].End().Add(per) }
 	began := time.Now()
 	var full []time.Time
@@ -146,7 +146,7 @@ func TestSustainedOverload(t *testing.T) {
 }
 
 // Ten minutes of attempts on a full key, by several processes, leave nothing
-// behind but what the first denial of each process has touched.
+// behind but the items of the first denial in each process.
 func TestAnAttackLeavesNoItems(t *testing.T) {
 	ctx := context.Background()
 	addr := servertest.Memcached(t)
@@ -171,7 +171,7 @@ func TestAnAttackLeavesNoItems(t *testing.T) {
 	require.LessOrEqual(t, number(t, stat(t, addr, "curr_items")), items+1, "the second of the first denials")
 }
 
-// One server more: the counts of the keys that stay are kept.
+// A new server keeps the counts of the keys that stay.
 func TestOneServerMoreKeepsCounts(t *testing.T) {
 	ctx := context.Background()
 	var servers []string

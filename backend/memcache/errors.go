@@ -32,17 +32,18 @@ func (c *call) failed(verb string, err error) error {
 	return &failure{c.peer.where, verb, err}
 }
 
-// failedCounting is failed for an incr or decr. Where memcached says that the
-// value is no number, somebody must look at the item.
+// failedCounting is failed for an incr or decr. If memcached says that the
+// value is no number, the error names the bucket: somebody must look at the
+// item.
 func (c *call) failedCounting(verb, item string, err error) error {
 	if strings.HasPrefix(err.Error(), "memcache: client error: ") {
-		return c.bad(verb, item, err)
+		return c.failedItem(verb, item, err)
 	}
 	return c.failed(verb, err)
 }
 
-// bad is an error about what an item holds, and names the bucket. No error names
-// the key, which can hold somebody's address.
-func (c *call) bad(verb, item string, err error) error {
+// failedItem is the error of an item with a wrong value, and names the bucket.
+// Errors never name the key, which may hold a personal address.
+func (c *call) failedItem(verb, item string, err error) error {
 	return c.failed(verb+" bucket "+item[strings.LastIndexByte(item, separator)+1:], err)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// Each kind of call to a server that fails it is an error which names it, long
-// before the deadline, and no slot is told to be counted.
+// failsAtOnce checks each kind of call to a failing server: an error names the
+// server, long before the deadline, and no slot has a count.
 func failsAtOnce(t *testing.T, s backend.Store, addr, want string) {
 	t.Helper()
 	reading := readingToo(adding("k", 1))
@@ -69,7 +69,7 @@ func TestHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// One chunk of several that fails fails the read.
+// A single failed chunk fails the read.
 func TestAMissingChunk(t *testing.T) {
 	server := newFake(t, func(line string) string {
 		if strings.Contains(line, " k|1m17500 ") {
@@ -82,8 +82,9 @@ func TestAMissingChunk(t *testing.T) {
 	require.ErrorContains(t, s.Do(context.Background(), op), "SERVER_ERROR")
 }
 
-// Buckets on two servers, as with a client of one's own: the one that is down
-// fails the read, and what the other said is told of additions.
+// A key with buckets on two servers, as with a client of the caller: the server
+// that is down fails the read, and the additions confirmed by the other server
+// are reported.
 func TestOneServerOfTwoIsDown(t *testing.T) {
 	server, other := servertest.StartMemcached(t), servertest.Memcached(t)
 	s, err := memcache.NewFromClient(gomemcache.New(server.Addr, other), memcache.Config{})
@@ -116,7 +117,7 @@ func TestOneServerOfTwoIsDown(t *testing.T) {
 	require.Positive(t, sum)
 }
 
-// What was confirmed is told, though another part of the call failed.
+// Confirmed additions are reported, though another part of the call has failed.
 func TestWhatIsConfirmedIsTold(t *testing.T) {
 	var others sync.WaitGroup
 	others.Add(3)
@@ -126,7 +127,7 @@ func TestWhatIsConfirmedIsTold(t *testing.T) {
 		}
 		switch {
 		case strings.HasPrefix(line, "add k|1m2 "):
-			others.Wait() // they are under way
+			others.Wait() // the others are in flight
 			return "SERVER_ERROR out of memory storing object\r\n"
 		case strings.HasPrefix(line, "add"):
 			return "STORED\r\n"
@@ -140,7 +141,7 @@ func TestWhatIsConfirmedIsTold(t *testing.T) {
 	require.Zero(t, s.Stats().LateAdditions)
 }
 
-// A memcached without room that may not evict.
+// A memcached without room that must not evict.
 func TestOutOfMemory(t *testing.T) {
 	addr := servertest.Memcached(t, "-m", "2", "-M")
 	raw := gomemcache.New(addr)
@@ -165,8 +166,8 @@ func TestOutOfMemory(t *testing.T) {
 	require.EqualValues(t, 2, add(t, s, "j", 1, 1), "what is there goes on")
 }
 
-// Connections that break under a request: an error at once, nothing is sent
-// again, and the next call is well.
+// Connections that break under a request cause an error at once; nothing is
+// sent again, and the next call succeeds.
 func TestConnectionsAreCut(t *testing.T) {
 	addr := servertest.Memcached(t)
 	proxy := servertest.NewProxy(t, addr, 0)
@@ -185,8 +186,8 @@ func TestConnectionsAreCut(t *testing.T) {
 	require.EqualValues(t, 3, add(t, s, "k", 1, 1), "the addition without an answer stays, and was sent once")
 }
 
-// A restart empties the server and closes all idle connections. None of them
-// fails a call.
+// A restart empties the server and closes all idle connections, and fails no
+// call.
 func TestARestart(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	s := newStore(t, memcache.Config{}, server.Addr)
@@ -202,8 +203,8 @@ func TestARestart(t *testing.T) {
 	failsAtOnce(t, s, server.Addr, "connection refused")
 }
 
-// The same for a connection that sends what nobody asked for: what is read next
-// on it would be the answer to nothing.
+// A connection with unrequested bytes fails no call: the bytes would pass for
+// the answer to the next request.
 func TestAConnectionThatSpeaksUnasked(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -253,8 +254,8 @@ func TestAConnectionThatSpeaksUnasked(t *testing.T) {
 	}
 }
 
-// A server that refuses connections is dialled now and then, and used as soon
-// as it is back.
+// A server that refuses connections is dialled now and then, and used again as
+// soon as it is back.
 func TestARefusingServerIsDialledSeldom(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	server.Kill()

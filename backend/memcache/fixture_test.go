@@ -17,8 +17,8 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// tell sends one line to a memcached and returns its answer up to a line that
-// ends it.
+// tell sends a line to a memcached and returns the answer, up to a line in
+// ends.
 func tell(t testing.TB, addr, line string, ends ...string) []string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -40,7 +40,7 @@ func tell(t testing.TB, addr, line string, ends ...string) []string {
 	return nil
 }
 
-// stat is a number of memcached's own.
+// stat returns a statistic of memcached.
 func stat(t testing.TB, addr, name string) string {
 	t.Helper()
 	for _, line := range tell(t, addr, "stats", "END") {
@@ -59,7 +59,7 @@ func number(t testing.TB, s string) int64 {
 	return n
 }
 
-// left is how many seconds an item has left to live.
+// left returns the seconds that an item has left to live.
 func left(t testing.TB, addr, item string) float64 {
 	t.Helper()
 	answer := tell(t, addr, "mg "+item+" t", "HD", "EN")[0]
@@ -68,8 +68,8 @@ func left(t testing.TB, addr, item string) float64 {
 	return float64(number(t, seconds))
 }
 
-// silence pauses a memcached and returns when it has stopped, which is a moment
-// after it was told to.
+// silence pauses a memcached, and returns when the process has stopped, a
+// moment after the signal.
 func silence(t testing.TB, server *servertest.Server) {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)
@@ -108,15 +108,15 @@ func unixMemcached(t *testing.T, path string) {
 	}, patience, time.Millisecond)
 }
 
-// fake is a server that answers each line by a script. It sees one request
-// after the other, of all connections.
+// fake is a server that answers each line by a script, one line at a time over
+// all connections.
 type fake struct {
 	addr  string
-	lines chan string // what was asked
+	lines chan string // the lines received
 }
 
-// newFake starts a server for the test. reply is called for each line, by many
-// goroutines; what it returns is sent, and "" closes the connection.
+// newFake starts a server for the test. Many goroutines call reply, once for
+// each line, and send the result; "" closes the connection.
 func newFake(t testing.TB, reply func(line string) string) *fake {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -152,7 +152,7 @@ func newFake(t testing.TB, reply func(line string) string) *fake {
 	return f
 }
 
-// asked is what was asked so far.
+// asked returns the lines received so far.
 func (f *fake) asked() (lines []string) {
 	for {
 		select {
@@ -164,7 +164,7 @@ func (f *fake) asked() (lines []string) {
 	}
 }
 
-// next is the next thing that is asked.
+// next returns the next line received.
 func (f *fake) next(t testing.TB) string {
 	t.Helper()
 	select {
@@ -176,8 +176,8 @@ func (f *fake) next(t testing.TB) string {
 	}
 }
 
-// trickle starts a server that answers whatever it is asked with one empty item
-// after the other, a moment apart, until stop is closed.
+// trickle starts a server that answers any request with empty items, a moment
+// apart, until stop is closed.
 func trickle(t testing.TB, stop <-chan struct{}) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

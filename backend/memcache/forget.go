@@ -17,58 +17,58 @@ import (
 var _ backend.Forgetter = (*Store)(nil)
 
 const (
-	// forgetWorkers is the most requests of a Forget that are under way at once: few
-	// enough that the server answers others in between.
+	// forgetWorkers bounds the requests of a Forget in flight. A low bound lets
+	// the server answer other callers in between.
 	forgetWorkers = 8
 
-	// forgetStep is the number of items that one step of a Forget looks for.
+	// forgetStep is the number of items that a step of a Forget looks for.
 	forgetStep = 4 * chunkSize
 )
 
-// Forget is described in [backend.Forgetter]. What is there is looked for in
-// the coarsest tier first, and in a finer one only where the coarser has an
-// item, even one that counts 0; then the finest tier is emptied first, oldest
-// bucket first, and the coarsest last, so that a second Forget finds what a
-// first has left. It remembers the instants of its beginning and of its end.
+// Forget is described in [backend.Forgetter]. Items are searched in the
+// coarsest tier first, and in a finer tier only inside coarser buckets with an
+// item, even an item with count 0. Then tiers are emptied, finest first and
+// oldest bucket first, so that a second Forget finds the items left by a first.
+// The label is remembered at the begin and at the end.
 //
-// An item goes away if nobody has changed it since it was read, in one step;
-// otherwise what was read is taken from it, so that no hit is lost that came in
-// between. A Forget makes no items but its mark. Without f.Deadline each step,
-// of some thousand items, may take the store's timeout.
+// An item that has not changed since it was read is removed in one step. From
+// other items the count read is taken, so that no hit from in between is lost.
+// A Forget creates no item but its marker. Without f.Deadline each step, of
+// some thousand items, may last for the timeout of the store.
 func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := checkKey(f.Key); err != nil {
 		return err
 	}
 	if len(f.TTLs) != f.Ladder.Len() {
-		return fmt.Errorf("memcache: %d TTLs to forget a key by, want %d", len(f.TTLs), f.Ladder.Len())
+		return fmt.Errorf("memcache: ForgetRequest.TTLs has %d entries, want %d, one for each tier", len(f.TTLs), f.Ladder.Len())
 	}
-	e := emptying{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key}
-	name := markName(f.Key)
+	e := forgetting{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key}
+	name := markerName(f.Key)
 	remember := func() error {
-		m := mark{f.Latest(), time.Now().Add(f.Remember + time.Second)}
+		m := marker{f.Latest(), time.Now().Add(f.Remember + time.Second)}
 		return e.step(1, func(c *call, l *link, _ int) error { return c.remember(l, name, m) })
 	}
 	if err := remember(); err != nil {
 		return err
 	}
-	rows := make([][]row, f.Ladder.Len()) // rows[i] is where items of tier i may be
-	for i := len(rows) - 1; i >= 0; i-- {
+	ranges := make([][]indexRange, f.Ladder.Len()) // ranges[i] are the buckets of tier i to look at
+	for i := len(ranges) - 1; i >= 0; i-- {
 		tier := f.Ladder.At(i)
 		if err := checkWidth(tier.Width); err != nil {
 			return err
 		}
-		if i == len(rows)-1 {
-			// A clock ahead has hit what is ahead of this one.
+		if i == len(ranges)-1 {
+			// A clock ahead may have hit buckets ahead of this clock.
 			now, ahead := f.Now.UnixNano(), f.TTLs[i]-tier.Keep+time.Minute
-			rows[i] = []row{{tiers.Index(now-int64(f.TTLs[i]), tier.Width), tiers.Index(now+int64(ahead), tier.Width)}}
+			ranges[i] = []indexRange{{tiers.Index(now-int64(f.TTLs[i]), tier.Width), tiers.Index(now+int64(ahead), tier.Width)}}
 		} else {
-			rows[i] = within(rows[i+1], int64(f.Ladder.At(i+1).Width/tier.Width))
+			ranges[i] = refine(ranges[i+1], int64(f.Ladder.At(i+1).Width/tier.Width))
 		}
 		if i == 0 {
-			break // found when it is emptied
+			break // searched while emptied
 		}
-		var held []row
-		if err := e.visit(tier.Width, rows[i], func(items []*gomemcache.Item) error {
+		var held []indexRange
+		if err := e.visit(tier.Width, ranges[i], func(items []*gomemcache.Item) error {
 			for _, item := range items {
 				index, err := strconv.ParseInt(item.Key[len(e.key)+len(stemOf(tier.Width)):], 10, 64)
 				if err != nil {
@@ -80,66 +80,66 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 		}); err != nil {
 			return err
 		}
-		rows[i] = held
+		ranges[i] = held
 	}
-	for i := range rows {
-		if err := e.visit(f.Ladder.At(i).Width, rows[i], e.expire); err != nil {
+	for i := range ranges {
+		if err := e.visit(f.Ladder.At(i).Width, ranges[i], e.expire); err != nil {
 			return err
 		}
 	}
 	return remember()
 }
 
-// row is buckets of one tier: first to last.
-type row struct{ first, last int64 }
+// indexRange is a range of buckets of a tier, last included.
+type indexRange struct{ first, last int64 }
 
-// within is the buckets inside those of coarse, each of which holds ratio of
-// them. Those that the tier's Keep is over for are among them: an item lives from
-// when it was made, whatever its label.
-func within(coarse []row, ratio int64) (fine []row) {
+// refine returns the buckets inside the coarse buckets, each of which holds
+// ratio of them, even buckets older than the tier's Keep: the life of an item
+// begins at its creation, whatever the label.
+func refine(coarse []indexRange, ratio int64) (fine []indexRange) {
 	for _, r := range coarse {
-		fine = append(fine, row{r.first * ratio, (r.last+1)*ratio - 1})
+		fine = append(fine, indexRange{r.first * ratio, (r.last+1)*ratio - 1})
 	}
 	return fine
 }
 
-func appendIndex(rows []row, index int64) []row {
-	if n := len(rows); n > 0 && rows[n-1].last+1 == index {
-		rows[n-1].last = index
-		return rows
+func appendIndex(ranges []indexRange, index int64) []indexRange {
+	if n := len(ranges); n > 0 && ranges[n-1].last+1 == index {
+		ranges[n-1].last = index
+		return ranges
 	}
-	return append(rows, row{index, index})
+	return append(ranges, indexRange{index, index})
 }
 
-// stemOf is the part between key and index in the name of an item.
+// stemOf is the part of an item's name between key and index.
 func stemOf(width time.Duration) string { return string(appendStem(nil, "", width)) }
 
-// emptying is a Forget under way.
-type emptying struct {
+// forgetting is a Forget in progress.
+type forgetting struct {
 	store    *Store
 	ctx      context.Context
 	deadline time.Time
 	key      string
 }
 
-func (e *emptying) step(parts int, part func(c *call, l *link, i int) error) error {
-	return e.store.step(e.ctx, e.deadline, e.key, parts, part)
+func (e *forgetting) step(tasks int, task func(c *call, l *link, i int) error) error {
+	return e.store.step(e.ctx, e.deadline, e.key, tasks, task)
 }
 
-// visit reads the items of rows, and calls f with those that are there, some
+// visit reads the items of ranges, and calls f with the existing items, some
 // thousand at a time and in the order of their buckets.
-func (e *emptying) visit(width time.Duration, rows []row, f func([]*gomemcache.Item) error) error {
+func (e *forgetting) visit(width time.Duration, ranges []indexRange, f func([]*gomemcache.Item) error) error {
 	stem := e.key + stemOf(width)
 	var names []string
 	flush := func() error {
 		found, err := e.read(names)
-		names = nil // the last step may still use them
+		names = nil // the last step may still be using the slice
 		if err != nil || len(found) == 0 {
 			return err
 		}
 		return f(found)
 	}
-	for _, r := range rows {
+	for _, r := range ranges {
 		for index := r.first; index <= r.last; index++ {
 			if names = append(names, stem+strconv.FormatInt(index, 10)); len(names) == forgetStep {
 				if err := flush(); err != nil {
@@ -154,8 +154,8 @@ func (e *emptying) visit(width time.Duration, rows []row, f func([]*gomemcache.I
 	return flush()
 }
 
-// read returns the items of these names that are there.
-func (e *emptying) read(names []string) ([]*gomemcache.Item, error) {
+// read returns the existing items of names.
+func (e *forgetting) read(names []string) ([]*gomemcache.Item, error) {
 	chunks := slices.Collect(slices.Chunk(names, chunkSize))
 	found := make([]map[string]*gomemcache.Item, len(chunks))
 	err := e.step(len(chunks), func(c *call, l *link, i int) error {
@@ -183,29 +183,29 @@ func (e *emptying) read(names []string) ([]*gomemcache.Item, error) {
 	return items, nil
 }
 
-// expire takes away what was read.
-func (e *emptying) expire(items []*gomemcache.Item) error {
+// expire removes items as they were read.
+func (e *forgetting) expire(items []*gomemcache.Item) error {
 	return e.step(len(items), func(c *call, l *link, i int) error { return c.expire(l, items[i]) })
 }
 
 func (c *call) expire(l *link, item *gomemcache.Item) error {
 	count, err := parseCount(item.Value)
 	if err != nil {
-		return c.bad("get", item.Key, err)
+		return c.failedItem("get", item.Key, err)
 	}
 	if err := l.ready(); err != nil {
 		return c.failed("cas", err)
 	}
-	// A cas with a time to live below zero is a delete that knows what it
-	// deletes, which memcached's delete does not.
+	// A cas with a negative time to live deletes a known value. The delete of
+	// memcached deletes any value.
 	switch err := l.cas(&gomemcache.Item{Key: item.Key, Value: []byte("0"), Expiration: -1, CasID: item.CasID}); {
 	case err == nil, err == gomemcache.ErrCacheMiss, err == gomemcache.ErrNotStored:
 		return nil
 	case err != gomemcache.ErrCASConflict && !noRoomToStore(err):
 		return c.failed("cas", err)
 	}
-	// Somebody else has changed it, or there is no room to put even nothing in
-	// its place: what was read goes, what came since stays.
+	// The item has changed, or the server has no room even for an empty value:
+	// take the count read, and leave later hits.
 	if count == 0 {
 		return nil
 	}
@@ -215,12 +215,13 @@ func (c *call) expire(l *link, item *gomemcache.Item) error {
 	return nil
 }
 
-// cas is gomemcache's, and keeps the connection where the server has no room.
+// cas is the CompareAndSwap of gomemcache, and keeps the connection if the
+// server has no room.
 func (l *link) cas(item *gomemcache.Item) error {
-	l.keep = true
+	l.keepOpen = true
 	err := l.client.CompareAndSwap(item)
-	l.keep = false
-	if l.conn != nil && !l.conn.handed && !noRoomToStore(err) {
+	l.keepOpen = false
+	if l.conn != nil && !l.conn.inClient && !noRoomToStore(err) {
 		l.conn.Close()
 	}
 	return err
@@ -230,15 +231,15 @@ func noRoomToStore(err error) bool {
 	return err != nil && strings.Contains(err.Error(), `"SERVER_ERROR out of memory`)
 }
 
-// step makes some requests to the server of key, and waits for them.
-func (s *Store) step(ctx context.Context, deadline time.Time, key string, parts int, part func(c *call, l *link, i int) error) error {
+// step makes some requests to the server of key, and waits for all.
+func (s *Store) step(ctx context.Context, deadline time.Time, key string, tasks int, task func(c *call, l *link, i int) error) error {
 	expired, stop, err := s.begin(ctx, deadline)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	c := s.newCall(key)
-	c.parts, c.workers = parts, forgetWorkers
-	c.part = func(l *link, i int) error { return part(c, l, i) }
+	c.tasks, c.workers = tasks, forgetWorkers
+	c.task = func(l *link, i int) error { return task(c, l, i) }
 	return c.result(c.run(ctx, expired))
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// forgetting is the request of a Counter on the default ladder at halfPast.
+// forgetting returns the request of a Counter on the default ladder at
+// halfPast.
 func forgetting(key string) *backend.ForgetRequest {
 	f := &backend.ForgetRequest{Key: key, Ladder: tiers.Default, Now: halfPast, Label: halfPast.UnixNano(), Remember: 26 * time.Hour}
 	for _, t := range tiers.Default.Tiers() {
@@ -29,8 +30,8 @@ func forgetting(key string) *backend.ForgetRequest {
 	return f
 }
 
-// fill makes n hits, every apart and the last at halfPast, some thousand in one
-// request each.
+// fill makes n hits, every apart and the last at halfPast, some thousand in a
+// request.
 func fill(t testing.TB, s *memcache.Store, key string, n int, every time.Duration) (items int) {
 	t.Helper()
 	counts := map[tiers.Bucket]int64{}
@@ -74,11 +75,11 @@ func TestEveryByteOfAMark(t *testing.T) {
 
 	require.NoError(t, gomemcache.New(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
 	_, err = s.Forgotten(context.Background(), key, halfPast, time.Time{})
-	require.EqualError(t, err, "memcache: "+addr+": get mark: holds \"soon\", which is no label")
-	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get mark: holds \"soon\", which is no label")
+	require.EqualError(t, err, "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
+	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 }
 
-// With one server of three dead, keys on the others are pardoned all the same.
+// With a dead server among three, keys on the other servers are forgotten.
 func TestForgettingBesideADeadServer(t *testing.T) {
 	servers := []*servertest.Server{servertest.StartMemcached(t), servertest.StartMemcached(t), servertest.StartMemcached(t)}
 	var addrs []string
@@ -120,7 +121,8 @@ func TestForgettingBesideADeadServer(t *testing.T) {
 	}
 }
 
-// A key with a few hits is not looked for in all 86,400 seconds of its day.
+// A Forget of a key with a few hits does not look into all 86,400 seconds of
+// the day.
 func TestForgettingASparseKey(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
@@ -129,13 +131,13 @@ func TestForgettingASparseKey(t *testing.T) {
 	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
 	read := number(t, stat(t, addr, "cmd_get")) - before
 	require.Less(t, read, int64(30+3*60+3*60+20))
-	// memcached drops them later; nobody finds them any more.
+	// memcached drops the items later; nobody finds them any more.
 	require.Equal(t, "10", stat(t, addr, "cas_hits"), "three seconds, minutes and hours, and the mark at the end")
 	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
-	require.LessOrEqual(t, number(t, stat(t, addr, "cas_hits")), int64(12), "the mark, which is remembered for a second more")
+	require.LessOrEqual(t, number(t, stat(t, addr, "cas_hits")), int64(12), "the marker, which is remembered for a second more")
 }
 
-// A dense day is emptied beside callers of other keys, none of whom fails.
+// While a dense day is emptied, callers of other keys succeed.
 func TestForgettingADenseKey(t *testing.T) {
 	addr := servertest.Memcached(t, "-m", "256")
 	s, err := memcache.New(memcache.Config{}, addr)
@@ -184,9 +186,8 @@ func TestForgettingADenseKey(t *testing.T) {
 	}
 }
 
-// What comes between the reading of a bucket and its emptying stays; and a
-// server that is full, and may not evict, has no room for the new item that a
-// cas makes.
+// Hits between the reading and the emptying of a bucket stay; and a full server
+// that must not evict has no room for the new item of a cas.
 func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 	for name, row := range map[string]struct {
 		value, cas string
@@ -199,7 +200,7 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 		"a hit on none": {"0", "EXISTS", nil, ""},
 		"no room":       {"7", "SERVER_ERROR out of memory storing object", []string{"decr k|1m1 7"}, ""},
 		"nonsense":      {"7", "MOVED", nil, "cas: "},
-		"not a count":   {"x", "", nil, `get bucket 1m1: holds "x", which is no count`},
+		"not a count":   {"x", "", nil, `get bucket 1m1: holds "x", want a count`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFake(t, func(line string) string {
@@ -238,7 +239,7 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 	}
 }
 
-// A Forget that fails in the middle is made again, and forgets all that is left.
+// After a Forget that failed in the middle, a second Forget removes the rest.
 func TestForgettingAgain(t *testing.T) {
 	addr := servertest.Memcached(t)
 	proxy := servertest.NewProxy(t, addr, 0)

@@ -1,7 +1,6 @@
 package memcache
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,35 +12,34 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// separator stands between key and bucket in the name of an item. It may occur
-// in keys: what counts is the last one.
+// separator stands between key and bucket in the name of an item. Keys may hold
+// separators: the last separator counts.
 const separator = '|'
 
 const maxKey = 200
 
-// checkKey is an error if key is not what a Store is promised.
+// checkKey returns an error for a key that no Counter makes.
 func checkKey(key string) error {
 	if len(key) == 0 || len(key) > maxKey {
-		return fmt.Errorf("memcache: a key of %d bytes, want 1 to %d", len(key), maxKey)
+		return fmt.Errorf("memcache: Key has %d bytes, want 1 to %d", len(key), maxKey)
 	}
 	for i := range len(key) {
 		if key[i] <= ' ' || key[i] > '~' {
-			return errors.New("memcache: a key with other bytes, want printable ASCII without spaces")
+			return fmt.Errorf("memcache: Key has byte %#02x at index %d, want printable ASCII without spaces", key[i], i)
 		}
 	}
 	return nil
 }
 
-// checkWidth is an error if width is none of a [tiers.Ladder].
+// checkWidth returns an error for a width that no [tiers.Ladder] has.
 func checkWidth(width time.Duration) error {
 	if width < tiers.MinWidth {
-		return fmt.Errorf("memcache: a bucket of width %s, want at least %s", width, tiers.MinWidth)
+		return fmt.Errorf("memcache: bucket width is %s, want at least %s", width, tiers.MinWidth)
 	}
 	return nil
 }
 
-// appendStem appends the name of the items of key that are of that width,
-// without the index.
+// appendStem appends the name of an item of key and width, without the index.
 func appendStem(dst []byte, key string, width time.Duration) []byte {
 	dst = append(append(dst, key...), separator)
 	switch width {
@@ -55,52 +53,53 @@ func appendStem(dst []byte, key string, width time.Duration) []byte {
 	return append(dst, dur.Format(width)...)
 }
 
-// itemName is the name of the item of a bucket.
+// itemName returns the name of the item of a bucket.
 func itemName(key string, b tiers.Bucket) string {
 	var buf [250]byte
 	return string(strconv.AppendInt(appendStem(buf[:0], key, b.Width), b.Index, 10))
 }
 
-// parseCount reads the value of an item. decr pads it with spaces. What is beyond
-// MaxCount is an addition that is about to be taken back again, by whoever finds
-// its answer too large: such an item is full.
+// parseCount parses the value of an item. A decr may leave trailing spaces. A
+// value beyond MaxCount is an addition about to be taken back by its call,
+// which has found the answer too large: such an item is full.
 func parseCount(value []byte) (int64, error) {
 	n, err := strconv.ParseUint(strings.TrimRight(string(value), " "), 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("holds %.40q, which is no count", value)
+		return 0, fmt.Errorf("holds %.40q, want a count", value)
 	case n > math.MaxInt64:
 		return 0, beyond(n)
 	}
 	return int64(min(n, backend.MaxCount)), nil
 }
 
-// beyond is the error of a count that no additions leave behind, not even for a
+// beyond is the error of a count that no additions can leave, not even for a
 // moment.
 func beyond(n uint64) error {
-	return fmt.Errorf("holds %d, which is beyond %d", n, int64(backend.MaxCount))
+	return fmt.Errorf("holds %d, want at most %d", n, int64(backend.MaxCount))
 }
 
 const (
-	// clockTick is how far memcached's clock, which it reads about once a
-	// second, and the rounding of its own start may make an item expire early.
+	// clockTick bounds the early expiry of items: memcached reads the clock
+	// about once a second, and rounds its own start.
 	clockTick = 2 * time.Second
 
-	// maxRelative is the longest TTL that memcached does not take for a date.
+	// maxRelative is the longest TTL that memcached does not read as a date.
 	maxRelative = 30 * 24 * time.Hour
 )
 
-// standstill is how long memcached may stand still without an item living for
-// less than its TTL. When it goes on it answers by a clock that is as old as the
-// standstill, until it has looked at the machine's: an item made then ends that
-// much too early. Items of a TTL below a minute have as much again.
+// standstill is the longest standstill of memcached after which items still
+// live for their TTL. When memcached goes on, its clock is late by the
+// standstill until the next reading of the machine's clock: an item created in
+// between expires too early by as much. Items with a TTL below a minute get the
+// same TTL again as a reserve.
 const standstill = time.Minute
 
-// expiration is what memcached is told so that an item made at now lives for
-// ttl at least.
+// expiration returns the time to live to send, so that an item created at now
+// lives for at least ttl.
 func expiration(ttl time.Duration, now time.Time) (int32, error) {
 	if ttl <= 0 {
-		return 0, fmt.Errorf("memcache: TTL %s, want above zero", ttl)
+		return 0, fmt.Errorf("memcache: TTL is %s, want above zero", ttl)
 	}
 	slack := min(ttl, standstill) + clockTick
 	if ttl <= maxRelative-slack {

@@ -30,8 +30,8 @@ func TestItemNames(t *testing.T) {
 	}
 }
 
-// Different buckets of different keys have different names, also where a key
-// looks like a name.
+// Different buckets of different keys have different names, even of keys that
+// look like names.
 func TestItemNamesAreInjective(t *testing.T) {
 	from := map[string]string{}
 	for _, key := range []string{"k", "k|", "k|1s", "k|1s1", "k|1s1|1m", "k1", "k|1", "1s", "|"} {
@@ -50,7 +50,7 @@ func TestItemNamesAreInjective(t *testing.T) {
 func TestItemNamesFit(t *testing.T) {
 	key := strings.Repeat("k", maxKey)
 	require.NoError(t, checkKey(key))
-	// The longest widths and indexes that there are.
+	// The longest possible widths and indexes.
 	for width := tiers.MaxWindow; width > 365*24*time.Hour; width -= 7*time.Second + 7919*7919/1001 {
 		require.LessOrEqual(t, len(itemName(key, tiers.Bucket{Width: width, Index: math.MinInt64})), 247)
 	}
@@ -114,7 +114,7 @@ func TestExpiration(t *testing.T) {
 
 func TestSeenKeepsTheNewestOfEachTier(t *testing.T) {
 	var s seen
-	p, q := placeOf("k", time.Second), placeOf("k", time.Minute)
+	p, q := positionOf("k", time.Second), positionOf("k", time.Minute)
 	require.False(t, s.has(p, 0), "an empty table has met nothing")
 	s.met(p, 100)
 	require.True(t, s.has(p, 100))
@@ -132,13 +132,13 @@ func TestSeenKeepsTheNewestOfEachTier(t *testing.T) {
 	require.False(t, s.has(p, 0))
 }
 
-// As many keys as have room are nearly all remembered, and after any number of
-// others still most of the last.
+// As many keys as there are entries are nearly all remembered, and after any
+// number of further keys most of the last are.
 func TestSeenIsBounded(t *testing.T) {
 	var s seen
 	remembered := func(from, to int) (n int) {
 		for i := from; i < to; i++ {
-			if s.has(placeOf(fmt.Sprint("k", i), time.Second), 7) {
+			if s.has(positionOf(fmt.Sprint("k", i), time.Second), 7) {
 				n++
 			}
 		}
@@ -146,7 +146,7 @@ func TestSeenIsBounded(t *testing.T) {
 	}
 	meet := func(from, to int) {
 		for i := from; i < to; i++ {
-			s.met(placeOf(fmt.Sprint("k", i), time.Second), 7)
+			s.met(positionOf(fmt.Sprint("k", i), time.Second), 7)
 		}
 	}
 	meet(0, 30_000)

@@ -21,13 +21,13 @@ import (
 	"github.com/abacus-go/abacus/internal/servertest"
 )
 
-// readingToo lets op read as well.
+// readingToo adds a read to op.
 func readingToo(op *backend.Request) *backend.Request {
 	op.Read = []backend.Span{{Width: time.Minute, First: 10, Counts: make([]int64, 50)}}
 	return op
 }
 
-// idle waits until nothing is under way, for a caller or for nobody.
+// idle waits until no request is in flight and no connection listens.
 func idle(t testing.TB, s *memcache.Store) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 && s.Stats().Listening == 0 }, patience, time.Millisecond)
@@ -51,8 +51,9 @@ func TestNothingIsSentTooLate(t *testing.T) {
 	require.Empty(t, server.asked())
 }
 
-// A server that does not answer: calls return by their deadline, whether it is
-// the op's, the context's or the store's; what they leave behind is bounded.
+// Calls to a server that does not answer return by the deadline of the request,
+// of the context or of the store, and leave a bounded number of requests
+// behind.
 func TestASilentServer(t *testing.T) {
 	t.Parallel()
 	const inFlight = 10
@@ -75,7 +76,7 @@ func TestASilentServer(t *testing.T) {
 	require.GreaterOrEqual(t, spent, 30*time.Millisecond)
 	require.Less(t, spent, 500*time.Millisecond)
 
-	// What is added now would be counted for nobody.
+	// Further additions would be counted for nobody.
 	spent, err = call(context.Background(), three(), 30*time.Millisecond)
 	require.EqualError(t, err, "memcache: "+server.Addr+": i/o timeout: the server is silent, nothing was sent")
 	require.GreaterOrEqual(t, spent, 30*time.Millisecond)
@@ -88,7 +89,7 @@ func TestASilentServer(t *testing.T) {
 	require.EqualValues(t, 2, s.Stats().Withheld)
 	require.Equal(t, 4, s.Stats().InFlight)
 
-	// Reads and takings back are sent, as many as there is room for.
+	// Reads and takings back are sent, up to MaxInFlight.
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() { call(context.Background(), readingToo(adding("k", 1)), 20*time.Millisecond) })
@@ -96,11 +97,12 @@ func TestASilentServer(t *testing.T) {
 	wg.Wait()
 	_, err = call(context.Background(), adding("k", -1, slot(1)), 20*time.Millisecond)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorContains(t, err, "the most requests, 10, were under way")
+	require.ErrorContains(t, err, "10 requests were in flight, as many as Config.MaxInFlight allows")
 	require.Equal(t, inFlight, s.Stats().InFlight)
 	require.GreaterOrEqual(t, s.Stats().Refused, int64(90))
 	require.EqualValues(t, 1, s.Stats().TakingBackFailed)
-	// Timeout ends what nobody needs an answer to; the three additions are listened for.
+	// IOTimeout ends requests whose answer nobody needs; the three additions
+	// are listened for.
 	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 }, patience, time.Millisecond)
 	require.Equal(t, 3, s.Stats().Listening)
 
@@ -109,8 +111,8 @@ func TestASilentServer(t *testing.T) {
 	require.Less(t, spent, patience/2, "the store's own timeout is two seconds")
 }
 
-// What calls leave behind while a server is silent is bounded in goroutines too:
-// one for each request, and one more for each multi-get.
+// Calls to a silent server leave a bounded number of goroutines behind: one for
+// each request, and another for each multi-get.
 func TestGoroutinesAreBounded(t *testing.T) {
 	const inFlight = 10
 	server := servertest.StartMemcached(t)
@@ -124,15 +126,15 @@ func TestGoroutinesAreBounded(t *testing.T) {
 		require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
 		most = max(most, runtime.NumGoroutine())
 	}
-	require.LessOrEqual(t, most, before+2*inFlight+1) // and one that asks whether the server is still silent
+	require.LessOrEqual(t, most, before+2*inFlight+1) // the last is the probe of the silent server
 	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 }, patience, time.Millisecond)
 	require.Positive(t, s.Stats().Listening)
 	require.NoError(t, s.Close())
 	idle(t, s)
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, patience, time.Millisecond) // one is Eventually's own
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, patience, time.Millisecond) // the extra goroutine is Eventually's own
 }
 
-// A server that hangs does not stop calls to the others.
+// A server that hangs does not stop calls to other servers.
 func TestOneServerOfTwoIsSilent(t *testing.T) {
 	server, other := servertest.StartMemcached(t), servertest.Memcached(t)
 	s := newStore(t, memcache.Config{MaxInFlight: 2}, server.Addr, other)
@@ -159,7 +161,7 @@ func TestOneServerOfTwoIsSilent(t *testing.T) {
 	require.Less(t, answered, 35)
 }
 
-// Who trickles an answer does not hold a connection for longer than Timeout.
+// A server that trickles does not hold a connection for longer than IOTimeout.
 func TestATricklingServer(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -201,7 +203,7 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, []int64{op.Add[0].Count, op.Add[2].Count})
 	close(release)
 	asked := []string{server.next(t)}
-	if confirmed == 0 { // its answer was still on the way
+	if confirmed == 0 { // the answer was still on the way
 		asked = append(asked, server.next(t))
 	}
 	idle(t, s)
@@ -213,7 +215,8 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 	require.Zero(t, op.Add[0].Count, "the op is the caller's")
 }
 
-// What was not sent yet when Do returns, or when a part has failed, is not sent.
+// Requests not yet sent when Do returns, or when a request has failed, are
+// never sent.
 func TestPartsThatHaveNotBegun(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer string
@@ -254,7 +257,7 @@ func TestPartsThatHaveNotBegun(t *testing.T) {
 }
 
 // Deadlines that fall on answers: each addition is either confirmed to the
-// caller or taken back, so the buckets end at what was confirmed.
+// caller or taken back, so the buckets end at the confirmed count.
 func TestEachAdditionIsConfirmedOrTakenBack(t *testing.T) {
 	proxy := servertest.NewProxy(t, servertest.Memcached(t), time.Millisecond)
 	s := newStore(t, memcache.Config{}, proxy.Addr)
@@ -284,13 +287,13 @@ func TestEachAdditionIsConfirmedOrTakenBack(t *testing.T) {
 	require.Equal(t, st.LateAdditions, st.TakenBack)
 }
 
-// A server stands still while callers wait for it. None of their hits stays,
-// however long it lasted and whatever Timeout is, and a second after it all
-// places are there.
+// A server stands still while callers wait. None of their hits stays, however
+// long the standstill and whatever IOTimeout, and a second later all room is
+// free.
 func TestAStandstillLeavesNothingBehind(t *testing.T) {
 	for _, row := range []struct {
 		pause time.Duration
-		max   int64 // 10, and what was taken before: then the buckets are there, and all additions are made
+		max   int64 // 10 more than the hits before: with those, the buckets exist, and all additions are made
 		taken int
 	}{{350 * time.Millisecond, 10, 0}, {2 * time.Second, 10, 0}, {2 * time.Second, 15, 5}, {10 * time.Second, 10, 0}} {
 		t.Run(fmt.Sprint(row.pause, " after ", row.taken), func(t *testing.T) {
@@ -350,7 +353,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// As many late answers are listened for as MaxInFlight says; the rest are given
+// At most MaxInFlight late answers are listened for; further answers are given
 // up, and counted. Close ends the listeners.
 func TestListenersAreBounded(t *testing.T) {
 	const inFlight = 4
@@ -384,8 +387,8 @@ func TestListenersAreBounded(t *testing.T) {
 	}
 }
 
-// A late addition is taken back on the connection that it was answered on, or
-// not at all: another server may have another's hit there.
+// A late addition is taken back on the connection of its answer, or not at all:
+// another server may have a hit of another caller there.
 func TestALateAdditionIsTakenBackWhereItWasMade(t *testing.T) {
 	release := make(chan struct{})
 	var hangUp atomic.Bool
@@ -444,8 +447,8 @@ func TestTakingsBackAreOwed(t *testing.T) {
 	require.Empty(t, server.asked())
 }
 
-// memcached -M without room refuses a decr while somebody else reads the item.
-// The answer says that nothing has happened, so it is asked again.
+// memcached -M without room refuses a decr while another client reads the item.
+// The answer says that nothing has changed, so the store asks again.
 func TestATakingBackWithoutRoom(t *testing.T) {
 	const full = "SERVER_ERROR out of memory in decr"
 	for name, row := range map[string]struct {
@@ -467,8 +470,8 @@ func TestATakingBackWithoutRoom(t *testing.T) {
 	}
 }
 
-// Calls that race for the last places below 2^53 are admitted or find the
-// bucket full; none finds the store failing, and nothing is lost.
+// Calls that race for the last room below 2^53 are admitted or find the bucket
+// full; none finds the store failing, and no hit is lost.
 func TestRacersNearMaxCount(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)

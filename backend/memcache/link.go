@@ -13,57 +13,57 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 )
 
-// link is one connection to a server, with a gomemcache client of its own that
-// speaks on it and on no other. So the Store knows which connection an answer
-// is awaited on, and can send a taking back on the very connection that the
-// addition was answered on: a server that has restarted meanwhile never gets it.
-// One goroutine at a time uses a link.
+// link is a connection to a server, with a gomemcache client that uses no other
+// connection. So the store knows on which connection an answer is awaited, and
+// sends a taking back on the connection that the addition was answered on: a
+// server that has restarted since never gets the taking back. A link is used by
+// one goroutine at a time.
 type link struct {
 	peer    *peer
 	client  *gomemcache.Client
-	conn    *conn         // nil before the first; nil for NewFromClient
-	timeout time.Duration // from the first byte of a request to the last of its answer
+	conn    *conn         // nil before the first request, and for NewFromClient
+	timeout time.Duration // from the first byte of a request to the last byte of its answer
 
-	call      *call // whose addition is under way, nil if none is
-	keep      bool  // the connection, though the client closes it
-	listening bool  // under the lock of call, as until: it has given its token of the gate back
+	call      *call // the call whose addition is in flight, nil if none is
+	keepOpen  bool  // Close keeps the connection
+	listening bool  // the token of the gate is given back; under the lock of call, like until
 	until     time.Time
 }
 
-// listenFor is for how long the answer to an addition is listened for when its
-// call has given up.
+// listenFor is the time for which the answer to an addition is awaited after
+// its call has returned.
 const listenFor = time.Minute
 
-// errLost is the error of a request that may go over one connection only, which
-// is no more.
+// errLost is the error of a request on a connection that is closed, if no other
+// connection will do.
 var errLost = errors.New("the connection was lost")
 
 func newLink(p *peer, timeout time.Duration) *link {
 	l := &link{peer: p, timeout: timeout}
-	l.client = gomemcache.NewFromSelector(only{p.address})
+	l.client = gomemcache.NewFromSelector(singleServer{p.address})
 	l.client.MaxIdleConns = 1
-	l.client.DialContext = l.hand
+	l.client.DialContext = l.dialOnce
 	return l
 }
 
-// only is the selector of one server.
-type only struct{ address *server }
+// singleServer is a selector for a single server.
+type singleServer struct{ address *server }
 
-func (o only) PickServer(string) (net.Addr, error)    { return o.address, nil }
-func (o only) Each(f func(addr net.Addr) error) error { return f(o.address) }
+func (o singleServer) PickServer(string) (net.Addr, error)    { return o.address, nil }
+func (o singleServer) Each(f func(addr net.Addr) error) error { return f(o.address) }
 
-// hand gives the connection to the client, once.
-func (l *link) hand(context.Context, string, string) (net.Conn, error) {
-	if l.conn == nil || l.conn.handed {
+// dialOnce gives the connection of the link to the client, once.
+func (l *link) dialOnce(context.Context, string, string) (net.Conn, error) {
+	if l.conn == nil || l.conn.inClient {
 		return nil, errLost
 	}
-	l.conn.handed = true
+	l.conn.inClient = true
 	return l.conn, nil
 }
 
-// ready connects if there is no connection, or if the server has closed it. An
-// addition must not be sent again once it may have arrived, so without that
-// every idle connection would fail a call after a restart.
+// ready connects if the link has no connection, or if the server has closed the
+// connection. An addition must not be repeated once sent, so without ready
+// every idle connection would fail a call after a restart of the server.
 func (l *link) ready() error {
 	if l.peer.shared != nil {
 		return nil
@@ -86,23 +86,23 @@ func (l *link) drop() {
 	if l.conn == nil {
 		return
 	}
-	l.client.Close() // forgets the connection, if the client still has it
+	l.client.Close() // the client forgets the connection
 	l.conn.Close()
 	l.conn = nil
 }
 
-// maxNoRoom is how often a taking back is sent that the server had no room for.
-const maxNoRoom = 6
+// maxDecrements bounds the requests of a taking back on a server without room.
+const maxDecrements = 6
 
-// decrement takes n from an item, if it is there. A server that is full and may
-// not evict refuses that while somebody else reads the item, since it then
-// makes a new one: it says so, nothing has happened, and after a moment it is
-// asked again, on the same connection.
+// decrement takes n from an item, if the item exists. A full server that must
+// not evict refuses while another client reads the item, since memcached then
+// needs a new item. The refusal says that nothing has changed, so decrement
+// asks again after a moment, on the same connection.
 func (l *link) decrement(item string, n uint64) (count uint64, err error) {
-	for i := range maxNoRoom {
-		l.keep = true
+	for i := range maxDecrements {
+		l.keepOpen = true
 		count, err = l.client.Decrement(item, n)
-		l.keep = false
+		l.keepOpen = false
 		if err == nil {
 			return count, nil
 		}
@@ -112,7 +112,7 @@ func (l *link) decrement(item string, n uint64) (count uint64, err error) {
 		if !noRoom(err) {
 			break
 		}
-		if i < maxNoRoom-1 {
+		if i < maxDecrements-1 {
 			time.Sleep(time.Millisecond << i)
 		}
 	}
@@ -127,8 +127,8 @@ func noRoom(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Num, "SERVER_ERROR out of memory")
 }
 
-// unanswered tells of a request that failed with err whether it was sent
-// without an answer, so that nobody knows what the server has made of it.
+// unanswered tells whether a request that failed with err was sent without an
+// answer, so that the effect on the server is unknown.
 func (l *link) unanswered(err error) bool {
 	if l.peer.shared == nil {
 		return l.conn != nil && l.conn.broken
@@ -140,30 +140,30 @@ func (l *link) unanswered(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// conn is the connection of a link, in the hands of gomemcache, which writes a
-// request, reads the answer and puts the connection by.
+// conn is the connection of a link, in use by gomemcache, which writes a
+// request, reads the answer and keeps the connection.
 //
-// A request has the link's timeout from its first byte on. gomemcache extends
-// that with each item of an answer, so that a server which trickles would hold
-// on to a connection for as long as it likes. When the time is up and the
-// request is an addition, it can be listened for longer.
+// A request has the timeout of the link from its first byte on. gomemcache
+// would extend the timeout with each item of an answer, and a server that
+// trickles could hold a connection without bound. After the timeout, the
+// connection may go on listening for the answer to an addition.
 type conn struct {
 	net.Conn
-	link   *link
-	handed bool // to the client
-	open   bool // nobody has closed it here
-	used   bool // it has carried a request
-	asking bool // a request is being written
-	broken bool // a request was not answered
+	link     *link
+	inClient bool // given to the client
+	open     bool // not closed on this side
+	used     bool // carried a request before
+	writing  bool // a request is being written
+	broken   bool // a request was not answered
 }
 
-// SetDeadline does nothing: Write does it.
+// SetDeadline does nothing: Write sets the deadline.
 func (c *conn) SetDeadline(time.Time) error { return nil }
 
 func (c *conn) Write(p []byte) (int, error) {
-	if !c.asking {
+	if !c.writing {
 		c.Conn.SetDeadline(time.Now().Add(c.link.timeout))
-		c.asking, c.used = true, true
+		c.writing, c.used = true, true
 	}
 	n, err := c.Conn.Write(p)
 	c.broken = c.broken || err != nil
@@ -171,7 +171,7 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 func (c *conn) Read(p []byte) (int, error) {
-	c.asking = false
+	c.writing = false
 	for {
 		n, err := c.Conn.Read(p)
 		if n > 0 {
@@ -185,7 +185,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// listen decides, when the time of a request is up, whether to wait longer.
+// listen decides, after the timeout of a request, whether to go on waiting.
 func (c *conn) listen() bool {
 	call := c.link.call
 	if call == nil {
@@ -196,8 +196,8 @@ func (c *conn) listen() bool {
 }
 
 func (c *conn) Close() error {
-	if c.link.keep {
-		c.handed = false // the client may have it again
+	if c.link.keepOpen {
+		c.inClient = false // the client may get the connection again
 		return nil
 	}
 	c.open = false

@@ -16,35 +16,35 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A mark is the item that remembers when a key was forgotten. Its name is
+// A marker is an item that remembers the label of a Forget. Its name is
 //
 //	placement digest|forgotten      without the space
 //
-// placement is the hash of the key by which servers are chosen, in 16
-// hexadecimal digits, so that a selector finds the key's server without the
-// key; digest is the SHA-256 of the key, in base64. No bucket's item ends like
-// that: those end in a digit. The value is the label and the second, since 1970,
-// up to which it is to be remembered.
+// placement is the hash of the key, in 16 hexadecimal digits, by which servers
+// are chosen: a selector finds the server of the key without the key. digest is
+// the SHA-256 of the key, in base64. Names of buckets end in a digit, so no
+// bucket has the name of a marker. The value is the label, a space, and the
+// second since 1970 until which the label is remembered.
 const (
-	markEnd       = "forgotten"
+	markerSuffix  = "forgotten"
 	placementSize = 16
 )
 
-func markName(key string) string {
+func markerName(key string) string {
 	var placement [8]byte
 	binary.BigEndian.PutUint64(placement[:], xxhash.Sum64String(key))
 	digest := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(placement[:]) + base64.RawURLEncoding.EncodeToString(digest[:]) + string(separator) + markEnd
+	return hex.EncodeToString(placement[:]) + base64.RawURLEncoding.EncodeToString(digest[:]) + string(separator) + markerSuffix
 }
 
-// placementOf is the hash by which the server of an item is chosen: that of the
-// key it belongs to.
+// placementOf returns the hash by which the server of an item is chosen: the
+// hash of the item's key.
 func placementOf(item string) uint64 {
 	i := strings.LastIndexByte(item, separator)
 	if i < 0 {
 		return xxhash.Sum64String(item)
 	}
-	if item[i+1:] == markEnd && i >= placementSize {
+	if item[i+1:] == markerSuffix && i >= placementSize {
 		if hash, err := strconv.ParseUint(item[:placementSize], 16, 64); err == nil {
 			return hash
 		}
@@ -52,16 +52,16 @@ func placementOf(item string) uint64 {
 	return xxhash.Sum64String(item[:i])
 }
 
-type mark struct {
+type marker struct {
 	label int64     // nanoseconds since 1970
-	until time.Time // on this machine's clock, to the second
+	until time.Time // by the clock of this machine, to the second
 }
 
-func (m mark) value() []byte {
+func (m marker) value() []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, m.label, 10), ' '), m.until.Unix(), 10)
 }
 
-func parseMark(value []byte) (m mark, err error) {
+func parseMarker(value []byte) (m marker, err error) {
 	label, until, ok := strings.Cut(string(value), " ")
 	seconds, err := strconv.ParseInt(until, 10, 64)
 	if ok && err == nil {
@@ -69,21 +69,21 @@ func parseMark(value []byte) (m mark, err error) {
 		m.label, err = strconv.ParseInt(label, 10, 64)
 	}
 	if !ok || err != nil {
-		return mark{}, fmt.Errorf("holds %.60q, which is no label", value)
+		return marker{}, fmt.Errorf("holds %.60q, want a label and a second", value)
 	}
 	return m, nil
 }
 
-// maxMarkSteps is how many times others may change a mark while one is made.
-const maxMarkSteps = 100
+// maxMarkerSteps bounds the changes by other callers while a marker is written.
+const maxMarkerSteps = 100
 
-// remember makes the mark m, or makes the one that is there newer and longer by
-// it, or leaves it. Whatever has happened after an error, it may be done again.
-func (c *call) remember(l *link, name string, m mark) error {
+// remember writes the marker m. An existing marker keeps the newer label and
+// the longer time of the two. After an error, remember may be repeated.
+func (c *call) remember(l *link, name string, m marker) error {
 	if err := l.ready(); err != nil {
 		return c.failed("get", err)
 	}
-	for range maxMarkSteps {
+	for range maxMarkerSteps {
 		now := time.Now()
 		held, err := l.client.Get(name)
 		if err != nil && err != gomemcache.ErrCacheMiss {
@@ -91,14 +91,14 @@ func (c *call) remember(l *link, name string, m mark) error {
 		}
 		newer, verb := m, "add"
 		if held != nil {
-			was, err := parseMark(held.Value)
+			was, err := parseMarker(held.Value)
 			if err != nil {
-				return c.failed("get mark", err)
+				return c.failed("get marker", err)
 			}
 			if was.label >= m.label && !was.until.Before(m.until) {
 				return nil
 			}
-			newer, verb = mark{max(was.label, m.label), later(was.until, m.until)}, "cas"
+			newer, verb = marker{max(was.label, m.label), later(was.until, m.until)}, "cas"
 		}
 		item := &gomemcache.Item{Key: name, Value: newer.value()}
 		if item.Expiration, err = expiration(newer.until.Sub(now), now); err != nil {
@@ -118,7 +118,7 @@ func (c *call) remember(l *link, name string, m mark) error {
 		}
 		return c.failed(verb, err)
 	}
-	return c.failed("cas mark", fmt.Errorf("others changed it %d times", maxMarkSteps))
+	return c.failed("cas marker", fmt.Errorf("other callers changed the marker %d times", maxMarkerSteps))
 }
 
 func later(a, b time.Time) time.Time {
@@ -133,7 +133,7 @@ func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
-	name, found := markName(key), make(chan int64, 1)
+	name, found := markerName(key), make(chan int64, 1)
 	err := s.step(ctx, deadline, key, 1, func(c *call, l *link, _ int) error {
 		if err := l.ready(); err != nil {
 			return c.failed("get", err)
@@ -146,9 +146,9 @@ func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time
 		if err != nil {
 			return c.failed("get", err)
 		}
-		m, err := parseMark(item.Value)
+		m, err := parseMarker(item.Value)
 		if err != nil {
-			return c.failed("get mark", err)
+			return c.failed("get marker", err)
 		}
 		found <- m.label
 		return nil

@@ -6,77 +6,82 @@
 //
 // # What is stored
 //
-// One item for each bucket of each key, and one for each key that was forgotten.
-// The name of a bucket's item is
+// Each bucket of a key is an item, and each forgotten key has another item. The
+// name of a bucket's item is
 //
 //	key|width index        without the space: ab:1wxyz:signup:ip:203.0.113.9|1m29454210
 //
-// key is [backend.Request.Key], at most 200 bytes. width is the bucket's, as short
-// as durations are written (1s, 1m, 1h, 1d, 100ms, 1m30s), and ends in a letter.
-// index is the bucket's number since 1970, in decimal; it starts with a digit
-// or a minus. So the name can be read backwards without doubt: the index, the
-// width, the last |, the key. It has at most 247 bytes of memcached's 250. The
-// value is the count, in decimal; memcached may leave spaces after it when a
-// count is taken back. The flags are 0. A value above [counter.MaxCount] is full,
-// since memcached adds first and the surplus is taken back then. A value that is
-// anything else, or 2^63 and more, was written by somebody else, and is an error.
+// key is [backend.Request.Key], at most 200 bytes. width is the width of the
+// bucket, in the short form of durations (1s, 1m, 1h, 1d, 100ms, 1m30s), and
+// ends in a letter. index is the number of the bucket since 1970, in decimal;
+// the index starts with a digit or a minus. So a name can be parsed from its
+// end without ambiguity: the index, the width, the last |, the key. A name has
+// at most 247 bytes; memcached allows 250. The value is the count, in decimal;
+// memcached may leave spaces after the number when a count is taken back. The
+// flags are 0. A value above [counter.MaxCount] means a full bucket, since
+// memcached adds before the surplus is taken back. Any other value, and any
+// number from 2^63 on, was written by another program, and is an error.
 //
-// An item that a bucket is created with lives for [backend.Slot.TTL], rounded up
-// to a second; 2 s more, since memcached's clock ticks about once a second; and
-// a minute more, or as long again where the TTL is shorter: memcached answers by
-// a stale clock when it goes on after a standstill, and what is created then
-// lives shorter by as much. A standstill of up to a minute costs no hit. Beyond
-// 30 days memcached wants a date: this machine's clock is then
-// compared with the server's, and must not be behind it by more than the
-// windows have to spare. The date is a 32-bit number: a TTL that goes beyond
-// 2038-01-19 is an error.
+// A new item lives for [backend.Slot.TTL], rounded up to a second, and longer
+// for two reasons. The clock of memcached ticks about once a second: 2 s more.
+// After a standstill memcached answers by a stale clock, and items created then
+// live shorter by the time of the standstill: a minute more, or the TTL again
+// if the TTL is shorter. A standstill of up to a minute costs no hit. Beyond 30
+// days memcached wants a date: the clock of this machine is then compared with
+// the clock of the server, and must not be behind by more than the windows have
+// to spare. The date is a 32-bit number: a TTL that ends after 2038-01-19 is an
+// error.
 //
-// The item that remembers a [Store.Forget] is named by two hashes of the key and
-// ends in |forgotten. It stands on the server of its key and holds the label, and
-// the second up to which the label is remembered.
+// The item that remembers a [Store.Forget] is named by two hashes of the key
+// and ends in |forgotten. The item is on the server of the key, and holds the
+// label and the second until which the label is remembered.
 //
 // # Round trips
 //
-// All additions of a call and one multi-get for all that it reads go out side
-// by side, each on a connection of its own. memcached creates an item by one
-// command (add) and counts it up by another (incr), so the first must be guessed:
-// add for a bucket that this process has not met, incr for one that it has. The
-// right guess is one round trip, the wrong one two. What is remembered for it is
-// one bucket of each key and tier, in a table of 512 kB that does not grow.
+// All additions of a call, and a multi-get for all reads, are sent side by
+// side, each on a connection of its own. memcached creates an item by one
+// command (add) and increments by another (incr), so the first command is a
+// guess: add for a bucket that this process has not met, incr for a bucket met
+// before. A right guess costs one round trip, a wrong guess two. To guess, a
+// process remembers a bucket of each key and tier, in a table of 512 kB that
+// does not grow.
 //
 // # Servers
 //
 // All buckets of a key are on one server, chosen by rendezvous hashing of the
-// key: with one server more or less only the keys of that server move. The name
-// of a server is hashed as it is written, so all processes must write it alike.
+// key: when a server is added or removed, only the keys of that server move.
+// The name of a server is hashed as written, so all processes must write the
+// name alike.
 //
 // # Limits of time and number
 //
-// A call returns by its deadline, whatever the server does. What it leaves
-// behind is a request under way on some connections; such a request counts
-// against [Config.MaxInFlight] until [Config.IOTimeout] is up, or twice that if it
-// had to connect first. One call has at most 16 requests under way, and asks for
-// at most 1,000 items in each.
+// A call returns by its deadline, whatever the server does. Requests may be
+// left in flight on some connections; such requests count against
+// [Config.MaxInFlight] until [Config.IOTimeout] has passed, or twice that time
+// if a connection had to be made first. A call has at most 16 requests in
+// flight, and asks for at most 1,000 items in each.
 //
-// An addition that has no answer by then is listened for by a minute more: on
-// its connection, which nobody else uses, in one goroutine, and on at most
-// MaxInFlight connections to a server beside those that calls wait on. If it
-// turns out to have been made it is taken back, once, on the same connection. An
-// addition whose connection is lost, or that is one listener too many, may stay
-// until it ages out; [Stats] counts both. No addition is ever sent twice.
+// If an addition has no answer by then, its connection listens for a minute
+// more. No other request uses the connection; at most MaxInFlight connections
+// to a server listen, beside the connections that calls wait on. An addition
+// that turns out to have been made is taken back, once, on the same connection.
+// An addition whose connection is lost, or for which there is no listener left,
+// may stay until it ages out; [Stats] counts both. No addition is ever sent
+// twice.
 //
-// While a server has answered nothing since such an addition was sent, no others
-// are sent to it: calls that add wait, for their own time, until the server
-// answers a request that changes nothing. So what a silent server has to take
-// back later is bounded by MaxInFlight, however long the silence lasts. A server
-// that refuses connections, or does not accept them in time, is dialled again
-// after 50 to 100 ms, by one call at a time; the others fail at once.
+// A server is silent if it has answered nothing since such an addition was
+// sent. A silent server gets no more additions: calls that add wait, for their
+// own time, until the server answers a request that changes nothing. So
+// MaxInFlight bounds the additions that a silent server has to take back later,
+// however long the silence lasts. A server that refuses connections, or does
+// not accept in time, is dialled again after 50 to 100 ms, by one call at a
+// time; other calls fail at once.
 //
-// A taking back is made to its end, whether its call waits for it or not. It
-// names no life of an item: one that comes after the server has lost the item,
-// in a restart for example, takes another's hit if there is one by then. Late
-// additions are safe from that, since they are taken back on the connection on
-// which they were made.
+// A taking back is made to its end, whether or not its call still waits. A
+// taking back does not name a life of the item: after the server has lost the
+// item, in a restart for example, a late taking back removes a hit of another
+// call, if there is one by then. Late additions are safe, since their taking
+// back uses the connection on which they were made.
 package memcache
 
 import (
@@ -93,52 +98,69 @@ import (
 	"github.com/abacus-go/abacus/internal/redial"
 )
 
-// What a [Config] that says nothing gets.
+// The files of the package, top down:
+//
+//	memcache.go  Config, Store and Stats
+//	call.go      a call: its tasks, its workers, its deadline
+//	add.go       additions and takings back, each a task
+//	read.go      reads, a task for each multi-get
+//	forget.go    Forget: finding and emptying the buckets of a key
+//	marker.go    the item that remembers a Forget
+//	item.go      name, value and expiry of the item of a bucket
+//	seen.go      buckets met before, to guess between add and incr
+//	selector.go  the choice of a server for a key
+//	peer.go      a server: its links, its bound of requests
+//	link.go      a connection, and the requests that need a certain connection
+//	silence.go   a server that does not answer
+//	errors.go    errors that name the server and the bucket
+
+// Defaults of [Config].
 const (
 	DefaultIOTimeout   = time.Second
 	DefaultMaxInFlight = 256
 )
 
-// Config configures a [Store]. The zero Config is a good one.
+// Config configures a [Store]. The zero Config is ready for use.
 type Config struct {
-	// IOTimeout is how long a request to a server may take, and how long a call
-	// that has no deadline. A call whose deadline is earlier returns earlier,
-	// but its requests stay under way up to IOTimeout, and its additions for a
+	// IOTimeout is the longest time of a request to a server, and of a call
+	// without a deadline. A call with an earlier deadline returns earlier, but
+	// its requests stay in flight up to IOTimeout, and its additions for a
 	// minute more, so that a late answer can still be taken back. Default: 1 s.
 	IOTimeout time.Duration
 
-	// MaxInFlight is how many requests may be under way at once: to each server,
-	// for a Store made by New; in all, for one made by NewFromClient. A Take on
-	// three tiers has four. It is also how many connections to a server there
-	// are at most, and as many again while additions are listened for that a
-	// silent server has not answered; memcached's own default is 1,024 for all
-	// its clients together. Where it is reached, calls wait, until their
-	// deadline. Default: 256.
+	// MaxInFlight is the largest number of requests in flight: to each server,
+	// for a Store made by New; in all, for a Store made by NewFromClient. A
+	// Take on three tiers has four requests. MaxInFlight also bounds the
+	// connections to a server, and again the connections that listen for
+	// additions which a silent server has not answered; memcached allows 1,024
+	// connections for all its clients together by default. At the bound, calls
+	// wait until their deadline. Default: 256.
 	MaxInFlight int
 
-	// MaxIdleConns is how many connections to each server are kept when they
-	// are not in use. With fewer than requests come at once, connections are
-	// made and thrown away all the time. They are kept for good: nobody closes
-	// them but the server. Default: MaxInFlight, so that no more than that are
-	// ever made while nothing fails. It is not for NewFromClient, whose client
-	// has a field of that name.
+	// MaxIdleConns is the largest number of idle connections kept to each
+	// server. If more requests than MaxIdleConns come at once, connections are
+	// made and thrown away all the time. Idle connections are closed by the
+	// server only. Default: MaxInFlight, so that without failures no more
+	// connections than MaxInFlight are ever made. NewFromClient does not allow
+	// the field: the client has a field of the same name.
 	MaxIdleConns int
 
-	// DialContext connects to a server, over TLS for example. It has IOTimeout,
-	// and is not called again for 50 to 100 ms after it has failed. Default: that
-	// of a net.Dialer. It is not for NewFromClient either.
+	// DialContext connects to a server, over TLS for example. A dial lasts for
+	// IOTimeout at most; after a failed dial, the next is 50 to 100 ms later.
+	// Default: the DialContext of a net.Dialer. NewFromClient does not allow
+	// the field either.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// withDefaults is cfg with its defaults filled in.
+// withDefaults returns cfg with the defaults of the zero fields.
 func (cfg Config) withDefaults() (Config, error) {
 	switch {
 	case cfg.IOTimeout < 0:
-		return cfg, fmt.Errorf("memcache: Config.IOTimeout %s, want above zero", cfg.IOTimeout)
+		return cfg, fmt.Errorf("memcache: Config.IOTimeout is %s, want zero or more", cfg.IOTimeout)
 	case cfg.MaxInFlight < 0:
-		return cfg, fmt.Errorf("memcache: max in flight %d, want above zero", cfg.MaxInFlight)
+		return cfg, fmt.Errorf("memcache: Config.MaxInFlight is %d, want zero or more", cfg.MaxInFlight)
 	case cfg.MaxIdleConns < 0:
-		return cfg, fmt.Errorf("memcache: max idle connections %d, want above zero", cfg.MaxIdleConns)
+		return cfg, fmt.Errorf("memcache: Config.MaxIdleConns is %d, want zero or more", cfg.MaxIdleConns)
 	}
 	if cfg.IOTimeout == 0 {
 		cfg.IOTimeout = DefaultIOTimeout
@@ -155,11 +177,13 @@ func (cfg Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// Store keeps buckets on memcached servers. It is a [backend.Store] without an
-// atomic step: a [counter.Counter] takes by ticket. It is used by many
-// goroutines at once. [New] makes one, or [NewFromClient].
+// Store keeps buckets on memcached servers. A Store is a [backend.Store]
+// without an atomic step: a [counter.Counter] takes by ticket. [New] and
+// [NewFromClient] make a Store; the zero Store is not usable. Most callers need
+// New, Close and Stats only; the Counter calls the other methods. All methods
+// may be called by many goroutines at once.
 type Store struct {
-	selector *selector // nil for a client of the caller's own
+	selector *selector // nil for NewFromClient
 	peers    map[string]*peer
 	timeout  time.Duration
 	seen     seen
@@ -170,10 +194,10 @@ type Store struct {
 
 var _ backend.Store = (*Store)(nil)
 
-// New makes a Store on servers, each "host:port", or the path of a Unix socket:
-// what has a slash. Their order does not matter, and one that stands there
-// twice counts once. Nothing is sent yet: a server that cannot be reached shows
-// with the first call.
+// New returns a Store on servers: each is "host:port", or the path of a Unix
+// socket, which has a slash. The order does not matter, and duplicates count
+// once. New sends nothing: the first call tells whether a server can be
+// reached.
 func New(cfg Config, servers ...string) (*Store, error) {
 	full, err := cfg.withDefaults()
 	if err != nil {
@@ -183,7 +207,8 @@ func New(cfg Config, servers ...string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A dial has a timeout of its own: one that takes too long is remembered.
+	// Each dial has a timeout of its own. redial.New delays the next dial after
+	// a timeout.
 	connect := redial.New(func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, full.IOTimeout)
 		defer cancel()
@@ -198,36 +223,37 @@ func New(cfg Config, servers ...string) (*Store, error) {
 	return s, nil
 }
 
-// NewFromClient makes a Store on a client of your own. What [New] does to its
-// client is then yours to do:
+// NewFromClient returns a Store on a client of the caller. The caller then
+// configures the client as [New] would:
 //
 //   - Selector: [NewSelector]. A client made by memcache.New(servers...) has a
-//     ServerList, which is crc32 % servers over the whole name of an item: it
-//     spreads the buckets of one key, and what remembers its Forget, over all
-//     servers, so each call needs all of them, and one that is down fails every
-//     call; and with one server more or less nearly all counts are gone.
-//   - IOTimeout: how long a request may stay under way when its call has
-//     returned already. An addition that is answered later stays, and is counted
-//     in [Stats]: the client closes its connection then. gomemcache's default is
-//     500 ms.
-//   - MaxIdleConns: as many as requests come at once, four for a Take on three
-//     tiers. gomemcache's default is 2: nearly each Take then makes connections
-//     of its own.
+//     ServerList,
+//     which takes crc32 % servers of the whole name of an item. The buckets of a key, and its
+//     marker, are then on all servers: each call needs all servers, a server that is down
+//     fails every call, and a change of the number of servers loses nearly all counts.
+//   - IOTimeout: the time for which a request may stay in flight after its call
+//     has returned.
+//     Later the client closes the connection, and an addition that is made nevertheless
+//     stays, and is counted in [Stats]. gomemcache's default is 500 ms.
+//   - MaxIdleConns: the number of requests that come at once, four for a Take
+//     on three tiers.
+//     With gomemcache's default of 2 nearly every Take makes new connections.
 //
-// A connection that the server has closed while it was idle fails the next
-// request on it; New finds out before it sends. Calls to a server that is silent,
-// or refuses connections, are sent and dialled each for itself. cfg.IOTimeout is here only for
-// calls that have no deadline. Errors do not name the server, unless the
-// client's do.
+// A connection that the server has closed while idle fails the next request on
+// a client of the caller; the connections of New are checked before each
+// request. Calls to a server that is silent, or that refuses connections, are
+// sent and dialled each on its own. cfg.IOTimeout matters only for calls
+// without a deadline. Errors do not name the server, unless the errors of the
+// client do.
 func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	if client == nil {
-		return nil, errors.New("memcache: the client is nil")
+		return nil, errors.New("memcache: NewFromClient: client is nil, want a gomemcache client")
 	}
 	if cfg.MaxIdleConns != 0 {
-		return nil, fmt.Errorf("memcache: max idle connections %d: set MaxIdleConns of the client", cfg.MaxIdleConns)
+		return nil, fmt.Errorf("memcache: NewFromClient: Config.MaxIdleConns is %d, want zero: set MaxIdleConns of the client", cfg.MaxIdleConns)
 	}
 	if cfg.DialContext != nil {
-		return nil, errors.New("memcache: DialContext is set: set that of the client")
+		return nil, errors.New("memcache: NewFromClient: Config.DialContext is set, want nil: set DialContext of the client")
 	}
 	full, err := cfg.withDefaults()
 	if err != nil {
@@ -237,7 +263,7 @@ func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	return &Store{timeout: full.IOTimeout, peers: map[string]*peer{"": p}}, nil
 }
 
-// peerOf is where the items of key are.
+// peerOf returns the server of the items of key.
 func (s *Store) peerOf(key string) *peer {
 	if s.selector == nil {
 		return s.peers[""]
@@ -245,9 +271,9 @@ func (s *Store) peerOf(key string) *peer {
 	return s.peers[s.selector.pick(key).name]
 }
 
-// Close closes the connections, also those on which late answers are listened
-// for. Calls that come later fail; those under way end as they would have. The
-// client of [NewFromClient] is left as it is.
+// Close closes the connections, and ends the listening for late answers. Calls
+// in flight end as they would have; later calls fail. The client of
+// [NewFromClient] is not closed.
 func (s *Store) Close() error {
 	if !s.closed.Swap(true) {
 		for _, p := range s.peers {
@@ -257,24 +283,26 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Stats is what a [Store] has counted since it was made, and what it is doing.
+// Stats counts events in a [Store] since its creation. InFlight and Listening
+// are numbers of the moment.
 type Stats struct {
-	InFlight  int // requests under way now, of which calls of the last IOTimeout may still use the answer
-	Listening int // connections on which the answer to an addition is awaited that only matters for taking it back
+	InFlight  int // requests in flight; calls of the last IOTimeout may still use the answers
+	Listening int // connections that await the answer to an addition only to take it back
 
 	Guesses      int64 // buckets added to
-	RightGuesses int64 // of these, with one request: the item was there, or not, as expected
+	RightGuesses int64 // of these, buckets with a single request: the item existed, or not, as guessed
 
-	LateAdditions    int64 // buckets that were added to, but confirmed only after the call had returned its error
-	TakenBack        int64 // of these, taken back again
-	TakingBackFailed int64 // takings back, of late additions and any others, that were refused, not sent, or not answered: hits that may stay until they age out
-	Unanswered       int64 // additions that were sent and will never be answered, since the connection is gone: as above
+	LateAdditions    int64 // buckets whose addition was confirmed after the call had returned an error
+	TakenBack        int64 // of these, taken back
+	TakingBackFailed int64 // takings back, of late additions and others, that were refused, not sent, or not answered: hits that may stay until they age out
+	Unanswered       int64 // additions sent without an answer, on a connection that is gone: hits that may stay until they age out
 
-	Refused  int64 // calls that failed because of MaxInFlight
-	Withheld int64 // calls that failed without sending anything, because the server was silent
+	Refused  int64 // calls that failed at the bound of MaxInFlight
+	Withheld int64 // calls that failed with nothing sent, because the server was silent
 }
 
-// Stats is a snapshot; its numbers need not fit together to the last one.
+// Stats returns a snapshot. Its numbers are read one after the other, and may
+// be apart by the calls in flight.
 func (s *Store) Stats() Stats {
 	st := Stats{
 		RightGuesses:     s.rightGuesses.Load(),

@@ -12,8 +12,8 @@ import (
 	"github.com/abacus-go/abacus/internal/redial"
 )
 
-// gate bounds the requests under way: one token for each goroutine that may
-// have one.
+// gate bounds the requests in flight: a token for each goroutine that may have
+// a request.
 type gate chan struct{}
 
 func (g gate) enter() bool {
@@ -27,21 +27,21 @@ func (g gate) enter() bool {
 
 func (g gate) leave() { <-g }
 
-// peer is a server with the connections to it, and with what is under way there.
+// peer is a server with its connections and the requests in flight.
 type peer struct {
 	address *server
-	where   string // to begin errors with: the server, if it is known
+	where   string // prefix of errors: the server, if known
 	gate    gate
 	timeout time.Duration
 	maxIdle int
 	connect *redial.Dialer
 
-	// shared is the client of NewFromClient, which has connections of its own;
-	// address and connect are nil then, and there are no listeners.
+	// shared is the client of NewFromClient, with connections of its own. Then
+	// address and connect are nil, and there are no listeners.
 	shared *gomemcache.Client
 
-	// answers counts the answers that have come, on any connection. An addition
-	// after which it has not moved is one that the server is silent about.
+	// answers counts the answers on all connections. If answers has not changed
+	// since an addition was sent, the server is silent.
 	answers atomic.Uint64
 	silence silence
 
@@ -51,14 +51,14 @@ type peer struct {
 	closed    bool
 }
 
-// dial connects, within timeout. A dial that takes longer is held against the
-// server, as one that is refused.
+// dial connects within timeout. A dial that lasts longer counts as a refusal by
+// the server.
 func (p *peer) dial() (net.Conn, error) {
 	return p.connect.DialContext(context.Background(), p.address.network, p.address.name)
 }
 
-// borrow returns a link that nobody else uses. Its connection may have been
-// closed by the server: see link.ready.
+// borrow returns a link for the use of the caller alone. The server may have
+// closed the connection: see link.ready.
 func (p *peer) borrow() *link {
 	if p.shared != nil {
 		return &link{peer: p, client: p.shared}
@@ -74,7 +74,7 @@ func (p *peer) borrow() *link {
 	return newLink(p, p.timeout)
 }
 
-// giveBack takes a link back. If it has been listening, it does so no longer.
+// giveBack ends the use of a link, and its listening.
 func (p *peer) giveBack(l *link) {
 	if p.shared != nil {
 		return
@@ -91,8 +91,8 @@ func (p *peer) giveBack(l *link) {
 	}
 }
 
-// listen tells whether l may go on waiting for an answer that nobody else waits
-// for any more.
+// listen tells whether l may go on waiting for an answer whose call has
+// returned.
 func (p *peer) listen(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *peer) listen(l *link) bool {
 	return true
 }
 
-// answered takes note of bytes that came from the server.
+// answered records bytes from the server.
 func (p *peer) answered() {
 	p.answers.Add(1)
 	if p.silence.on.Load() {
@@ -117,8 +117,8 @@ func (p *peer) answered() {
 	}
 }
 
-// close closes the connections that are idle, and those that are listened on.
-// The others are closed when they come back.
+// close closes the idle and the listening connections. Connections in use are
+// closed when given back.
 func (p *peer) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

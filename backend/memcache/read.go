@@ -12,8 +12,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// chunkSize is how many items one multi-get asks for. A thousand take memcached
-// about a millisecond, in which its thread answers nobody else.
+// chunkSize is the number of items in a multi-get. memcached needs about a
+// millisecond for a thousand items, and its thread answers no other client
+// meanwhile.
 const chunkSize = 1000
 
 // reads are the spans of a call, each bucket once.
@@ -32,7 +33,7 @@ func readsOf(op *backend.Request) (reads, error) {
 		}
 		n := int64(len(span.Counts))
 		if span.First > math.MaxInt64-n {
-			return r, fmt.Errorf("memcache: %d buckets from %d on, which is beyond 64 bits", n, span.First)
+			return r, fmt.Errorf("memcache: Span of %d buckets from index %d, want indexes of 64 bits", n, span.First)
 		}
 		if n > 0 {
 			r.runs = append(r.runs, tiers.Run{Width: span.Width, First: span.First, N: n})
@@ -90,9 +91,9 @@ func (r *reads) fill(op *backend.Request) {
 	}
 }
 
-// read asks for chunk k. What gomemcache returns beside an error is not looked
-// at: a server that fails in the middle, or one of several, leaves the others'
-// items in it, and what is missing would pass for zero.
+// read asks for chunk k. The items that gomemcache returns beside an error are
+// dropped: if a server fails in the middle, or one of several servers fails,
+// missing items would pass for zero.
 func (c *call) read(l *link, k int) error {
 	if err := l.ready(); err != nil {
 		return c.failed("get", err)
@@ -111,7 +112,7 @@ func (c *call) read(l *link, k int) error {
 		}
 		found++
 		if c.reads.counts[from+i], err = parseCount(item.Value); err != nil {
-			return c.bad("get", name, err)
+			return c.failedItem("get", name, err)
 		}
 	}
 	if found != len(items) {

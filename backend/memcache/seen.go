@@ -8,28 +8,29 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// seen remembers which buckets this process has met, to guess whether an item
-// is there. Of each key and tier it keeps one bucket: nearly all hits come in
-// the order of time, and older buckets would push out other keys'. It has a
-// fixed number of places, in sets; keys beyond push others out, which costs
-// round trips and nothing else. An entry is a tag, which tells the key and tier
-// from the others of its set, above the low half of the index.
+// seen remembers buckets that this process has met, to guess whether an item
+// exists. For each key and tier seen keeps a single bucket: nearly all hits
+// come in the order of time, and older buckets would push out buckets of other
+// keys. The table has a fixed number of entries, in sets. Further keys push out
+// others, at the cost of round trips and nothing else. An entry is a tag, which
+// identifies the key and tier within the set, above the low half of the
+// bucket's index.
 type seen [1 << 13][8]atomic.Uint64 // a set is a line of the processor's cache
 
-// place is where a key's tier is kept.
-type place struct {
+// position is the set and the tag of a key's tier.
+type position struct {
 	set uint16
 	tag uint32
 }
 
-func placeOf(key string, width time.Duration) place {
+func positionOf(key string, width time.Duration) position {
 	h := mix(xxhash.Sum64String(key) ^ uint64(width))
-	return place{uint16(h) % uint16(len(seen{})), uint32(h>>32) | 1} // a tag of 0 is no entry
+	return position{uint16(h) % uint16(len(seen{})), uint32(h>>32) | 1} // the tag 0 marks an empty entry
 }
 
-// has guesses whether the bucket of that index is there: it is the one that was
-// met last, or the one before it, which callers a moment behind still hit.
-func (s *seen) has(p place, index int64) bool {
+// has guesses whether the bucket with that index exists: index is the last met,
+// or the index before the last, which callers a moment behind still hit.
+func (s *seen) has(p position, index int64) bool {
 	set := &s[p.set]
 	for i := range set {
 		if entry := set[i].Load(); uint32(entry>>32) == p.tag {
@@ -39,9 +40,9 @@ func (s *seen) has(p place, index int64) bool {
 	return false
 }
 
-// met remembers that the bucket of that index is there. Of those that do so at
-// the same time in one set, one may be forgotten.
-func (s *seen) met(p place, index int64) {
+// met remembers that the bucket with that index exists. Of several simultaneous
+// changes in a set, one may be lost.
+func (s *seen) met(p position, index int64) {
 	if s.has(p, index) {
 		return
 	}

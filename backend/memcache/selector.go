@@ -12,13 +12,13 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// NewSelector is how [New] chooses servers, for a gomemcache client of your own:
-// rendezvous hashing of an item's name up to its last |, which is the key
-// without its bucket; and where that remembers a Forget, of the key whose hash
-// the name begins with. Each server gets a score from the hash of its name and
-// that of the key, and the highest has it. So one server more of n+1 takes over
-// 1/(n+1) of the keys, and no key moves between the others. servers are those
-// of [New].
+// NewSelector returns the selector of [New], for a gomemcache client of the
+// caller: rendezvous hashing of an item's key. The key is the name of the item
+// up to the last |; the name of a marker of a Forget begins with the hash of
+// the key. Each server gets a score from the hash of its name and the hash of
+// the key, and the highest score wins. So a new server among n+1 takes over
+// 1/(n+1) of the keys, and no key moves between the old servers. servers are
+// the servers of [New].
 func NewSelector(servers ...string) (gomemcache.ServerSelector, error) {
 	s, err := newSelector(servers)
 	if err != nil {
@@ -30,8 +30,8 @@ func NewSelector(servers ...string) (gomemcache.ServerSelector, error) {
 // selector is immutable.
 type selector struct{ servers []server }
 
-// server is a net.Addr under its name as it was given: it is resolved when it
-// is dialled, so that a name may get another address.
+// server is a net.Addr with the name as given. The name is resolved by each
+// dial, so a name may get another address.
 type server struct {
 	network, name string
 	seed          uint64
@@ -65,19 +65,19 @@ func newSelector(names []string) (*selector, error) {
 	return s, nil
 }
 
-// PickServer returns the server of the item of that name, or of that key.
+// PickServer returns the server of an item, or of a key.
 func (s *selector) PickServer(item string) (net.Addr, error) {
-	return s.place(placementOf(item)), nil
+	return s.serverFor(placementOf(item)), nil
 }
 
 func (s *selector) pick(key string) *server {
 	if len(s.servers) == 1 {
 		return &s.servers[0]
 	}
-	return s.place(xxhash.Sum64String(key))
+	return s.serverFor(xxhash.Sum64String(key))
 }
 
-func (s *selector) place(hash uint64) *server {
+func (s *selector) serverFor(hash uint64) *server {
 	best, high := 0, uint64(0)
 	for i := range s.servers {
 		if score := mix(hash ^ s.servers[i].seed); score > high {
@@ -98,8 +98,8 @@ func (s *selector) Each(f func(net.Addr) error) error {
 }
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood 2014): each bit of x
-// moves about half the bits of the result. Without it the two hashes' XOR would
-// order the servers alike for keys that share their high bits.
+// changes about half the bits of the result. Without mix the XOR of the two
+// hashes would order the servers alike for all keys with the same high bits.
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9

@@ -22,8 +22,8 @@ func serversOf(n int) []string {
 
 func keyOf(i int) string { return fmt.Sprintf("ab:1abcd:signup:ip:203.0.%d.%d", i/256, i%256) }
 
-// One server more of n+1 takes over 1/(n+1) of the keys, and no key moves
-// between the others.
+// A new server among n+1 takes over 1/(n+1) of the keys, and no key moves
+// between the old servers.
 func TestOneServerMore(t *testing.T) {
 	const keys = 50_000
 	for _, n := range []int{1, 2, 3, 10} {
@@ -73,8 +73,8 @@ func TestOrderAndRepetitionOfServersDoNotMatter(t *testing.T) {
 	}
 }
 
-// All buckets of a key are on one server, also where the key has the separator
-// in it.
+// All buckets of a key are on the same server, even if the key holds the
+// separator.
 func TestBucketsOfAKeyStayTogether(t *testing.T) {
 	s, err := NewSelector(serversOf(10)...)
 	require.NoError(t, err)
@@ -93,8 +93,8 @@ func TestBucketsOfAKeyStayTogether(t *testing.T) {
 	}
 }
 
-// The choice is part of what is stored: it must not change from one version to
-// the next.
+// The choice of servers is a part of the stored format, and must not change
+// between versions.
 func TestTheChoiceIsFixed(t *testing.T) {
 	s, err := newSelector(serversOf(10))
 	require.NoError(t, err)
@@ -120,15 +120,15 @@ func TestServerNames(t *testing.T) {
 	require.EqualError(t, err, "memcache: no servers, want at least one")
 }
 
-// What remembers a Forget is on its key's server, also for a client that knows
-// the item's name only, and the name does not show the key.
+// The marker of a Forget is on the server of its key, even for a client that
+// knows only the name of the item, and the name does not show the key.
 func TestMarksStandOnTheirKeysServer(t *testing.T) {
 	s, err := newSelector(serversOf(10))
 	require.NoError(t, err)
 	names := map[string]bool{}
 	for i := range 1000 {
 		key := fmt.Sprintf("%s|%d", keyOf(i), i)
-		name := markName(key)
+		name := markerName(key)
 		require.Len(t, name, 16+43+len("|forgotten"))
 		require.NotContains(t, name, "203.0")
 		require.False(t, names[name])

@@ -9,17 +9,17 @@ import (
 )
 
 // silence is the state of a server that has answered nothing since an addition
-// was sent whose call has given up by now. Whatever is sent to it may lie in a
-// socket until the server goes on and is then counted for nobody, so no
-// additions are sent meanwhile: their calls wait, for their own time, until the
-// server speaks. One connection finds that out with a request that changes
-// nothing.
+// was sent, whose call has returned by now. Further additions might wait in a
+// socket until the server goes on, and then be counted for nobody. So no
+// additions are sent during a silence: calls that add wait, for their own time,
+// until the server answers. A single connection asks, with a request that
+// changes nothing.
 type silence struct {
 	on atomic.Bool // over is not nil
 
 	mu      sync.Mutex
-	over    chan struct{} // closed when the server has spoken; nil if it is not silent
-	waiting int           // calls
+	over    chan struct{} // closed at the end of the silence; nil if the server is not silent
+	waiting int           // calls that wait
 	probing bool
 }
 
@@ -42,8 +42,8 @@ func (s *silence) end() {
 	}
 }
 
-// await returns what is closed when the silence is over, nil if there is none.
-// Whoever got it must call s.leave.
+// await returns a channel that is closed at the end of the silence, nil if
+// there is none. After a channel, the caller must call s.leave.
 func (p *peer) await() <-chan struct{} {
 	s := &p.silence
 	s.mu.Lock()
@@ -65,12 +65,13 @@ func (s *silence) leave() {
 	s.waiting--
 }
 
-// probePause stands between a probe that failed and the next.
+// probePause is the time from a failed probe to the next.
 const probePause = 10 * time.Millisecond
 
-// probe asks the server for its version, on new connections, since old ones may
-// lead nowhere, until it answers or nobody waits any more. A server that is
-// not there at all is none that is silent: calls find that out by themselves.
+// probe asks the server for its version until the server answers or no call
+// waits. Each probe has a new connection, since old connections may lead
+// nowhere. A server that refuses connections is not silent: calls find the
+// refusal by themselves.
 func (p *peer) probe() {
 	for {
 		err := p.ping()

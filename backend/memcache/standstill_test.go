@@ -16,9 +16,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// memcached stands still for 9 s, and callers come just before it goes on: what
-// they add is stored by a clock that is 9 s slow, and must still be there when
-// their window is nearly over.
+// memcached stands still for 9 s, and callers come just before the end: their
+// hits are stored by a clock that is 9 s slow, and must remain until their
+// window is nearly over.
 func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 	t.Parallel()
 	const keys, pause = 240, 9 * time.Second

@@ -98,7 +98,7 @@ func TestOverlappingSpansAreReadOnce(t *testing.T) {
 	require.Equal(t, number(t, before)+3+9+2, number(t, stat(t, addr, "cmd_get")))
 }
 
-// Reads beyond a thousand buckets are several multi-gets, of one and the same
+// Reads of more than a thousand buckets are several multi-gets with a single
 // answer.
 func TestLargeReads(t *testing.T) {
 	s := newStore(t, memcache.Config{}, servertest.Memcached(t))
@@ -166,11 +166,11 @@ func TestForeignValues(t *testing.T) {
 	addr := servertest.Memcached(t)
 	raw := gomemcache.New(addr)
 	for name, row := range map[string]struct{ value, get, incr, decr string }{
-		"text":       {"many", `get bucket 1m1: holds "many", which is no count`, "incr bucket 1m1: client error: cannot increment or decrement non-numeric value", "decr bucket 1m1: client error"},
-		"empty":      {"", `get bucket 1m1: holds "", which is no count`, "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
-		"negative":   {"-5", `get bucket 1m1: holds "-5", which is no count`, "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
-		"too large":  {"9223372036854775809", "get bucket 1m1: holds 9223372036854775809, which is beyond", "incr bucket 1m1: held a number beyond all counts", "decr bucket 1m1: holds 9223372036854775808, which is"},
-		"2^64 - 1":   {"18446744073709551615", "get bucket 1m1: holds 18446744073709551615, which", "incr bucket 1m1: held a number beyond all counts", "decr bucket 1m1: holds 18446744073709551614, which is"},
+		"text":       {"many", `get bucket 1m1: holds "many", want a count`, "incr bucket 1m1: client error: cannot increment or decrement non-numeric value", "decr bucket 1m1: client error"},
+		"empty":      {"", `get bucket 1m1: holds "", want a count`, "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
+		"negative":   {"-5", `get bucket 1m1: holds "-5", want a count`, "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
+		"too large":  {"9223372036854775809", "get bucket 1m1: holds 9223372036854775809, want at most 9007199254740991", "incr bucket 1m1: held a number of 2^63 or more", "decr bucket 1m1: holds 9223372036854775808, want at most"},
+		"2^64 - 1":   {"18446744073709551615", "get bucket 1m1: holds 18446744073709551615, want at most", "incr bucket 1m1: held a number of 2^63 or more", "decr bucket 1m1: holds 18446744073709551614, want at most"},
 		"far beyond": {strings.Repeat("9", 30), "get bucket 1m1: holds \"999", "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestForeignValues(t *testing.T) {
 	}
 }
 
-// Items live as long as they must: relative up to 30 days, by date beyond.
+// Items live for their TTL: relative up to 30 days, by date beyond.
 func TestItemsLive(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
@@ -222,16 +222,16 @@ func TestWhatDoRefuses(t *testing.T) {
 		op   *backend.Request
 		want string
 	}{
-		{adding("", 1, slot(1)), "memcache: a key of 0 bytes"},
-		{adding(strings.Repeat("k", 201), 1, slot(1)), "memcache: a key of 201 bytes, want 1 to 200"},
-		{adding("k 1 0\r\nflush_all", 1, slot(1)), "want printable ASCII"},
-		{adding("k", 0, slot(1)), "memcache: 0 to add"},
-		{adding("k", backend.MaxCount+1, slot(1)), "memcache: 9007199254740992 to add"},
-		{adding("k", math.MinInt64, slot(1)), "memcache: -9223372036854775808 to add"},
-		{adding("k", 1, backend.Slot{Bucket: tiers.Bucket{Width: time.Minute}}), "memcache: TTL 0s"},
-		{adding("k", 1, backend.Slot{TTL: time.Hour}), "memcache: a bucket of width 0s"},
-		{&backend.Request{Key: "k", Read: []backend.Span{span(0, 1, 1)}}, "memcache: a bucket of width 0s"},
-		{&backend.Request{Key: "k", Read: []backend.Span{span(time.Minute, math.MaxInt64-1, 3)}}, "which is beyond 64 bits"},
+		{adding("", 1, slot(1)), "memcache: Key has 0 bytes, want 1 to 200"},
+		{adding(strings.Repeat("k", 201), 1, slot(1)), "memcache: Key has 201 bytes, want 1 to 200"},
+		{adding("k 1 0\r\nflush_all", 1, slot(1)), "memcache: Key has byte 0x20 at index 1, want printable ASCII without spaces"},
+		{adding("k", 0, slot(1)), "memcache: Request.N is 0, want 1 to 9007199254740991, or the same below zero"},
+		{adding("k", backend.MaxCount+1, slot(1)), "memcache: Request.N is 9007199254740992, want"},
+		{adding("k", math.MinInt64, slot(1)), "memcache: Request.N is -9223372036854775808, want"},
+		{adding("k", 1, backend.Slot{Bucket: tiers.Bucket{Width: time.Minute}}), "memcache: TTL is 0s, want above zero"},
+		{adding("k", 1, backend.Slot{TTL: time.Hour}), "memcache: bucket width is 0s, want at least 1ms"},
+		{&backend.Request{Key: "k", Read: []backend.Span{span(0, 1, 1)}}, "memcache: bucket width is 0s, want at least 1ms"},
+		{&backend.Request{Key: "k", Read: []backend.Span{span(time.Minute, math.MaxInt64-1, 3)}}, "memcache: Span of 3 buckets from index 9223372036854775806, want indexes of 64 bits"},
 	} {
 		require.ErrorContains(t, s.Do(context.Background(), row.op), row.want)
 	}
@@ -245,9 +245,9 @@ func TestConfig(t *testing.T) {
 		cfg  memcache.Config
 		want string
 	}{
-		{memcache.Config{IOTimeout: -time.Second}, "memcache: Config.IOTimeout -1s, want above zero"},
-		{memcache.Config{MaxInFlight: -1}, "memcache: max in flight -1, want above zero"},
-		{memcache.Config{MaxIdleConns: -2}, "memcache: max idle connections -2, want above zero"},
+		{memcache.Config{IOTimeout: -time.Second}, "memcache: Config.IOTimeout is -1s, want zero or more"},
+		{memcache.Config{MaxInFlight: -1}, "memcache: Config.MaxInFlight is -1, want zero or more"},
+		{memcache.Config{MaxIdleConns: -2}, "memcache: Config.MaxIdleConns is -2, want zero or more"},
 	} {
 		_, err := memcache.New(row.cfg, "localhost:11211")
 		require.EqualError(t, err, row.want)
@@ -255,9 +255,11 @@ func TestConfig(t *testing.T) {
 	_, err := memcache.New(memcache.Config{})
 	require.EqualError(t, err, "memcache: no servers, want at least one")
 	_, err = memcache.NewFromClient(nil, memcache.Config{})
-	require.EqualError(t, err, "memcache: the client is nil")
+	require.EqualError(t, err, "memcache: NewFromClient: client is nil, want a gomemcache client")
 	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{MaxIdleConns: 7})
-	require.EqualError(t, err, "memcache: max idle connections 7: set MaxIdleConns of the client")
+	require.EqualError(t, err, "memcache: NewFromClient: Config.MaxIdleConns is 7, want zero: set MaxIdleConns of the client")
+	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{DialContext: new(net.Dialer).DialContext})
+	require.EqualError(t, err, "memcache: NewFromClient: Config.DialContext is set, want nil: set DialContext of the client")
 }
 
 func TestAClientOfOnesOwn(t *testing.T) {

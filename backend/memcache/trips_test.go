@@ -20,7 +20,7 @@ import (
 type far struct {
 	*counter.Counter
 	t     *testing.T
-	addr  string // of memcached itself
+	addr  string // of memcached, without the link
 	proxy *servertest.Proxy
 }
 
@@ -52,7 +52,7 @@ func (f far) take(key counter.Key, limits string, allowed bool) func() error {
 	}
 }
 
-// Of the trips that docs/guarantees.md promises.
+// The round trips promised by docs/guarantees.md.
 func TestRoundTrips(t *testing.T) {
 	ctx := context.Background()
 	f := newFar(t, 20*time.Millisecond)
@@ -70,7 +70,7 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
-// What a guess costs, right or wrong.
+// The round trips of right and wrong guesses.
 func TestRoundTripsOfAGuess(t *testing.T) {
 	f := newFar(t, 20*time.Millisecond)
 	s := newStore(t, memcache.Config{}, f.proxy.Addr)
@@ -95,8 +95,8 @@ func TestRoundTripsOfADenial(t *testing.T) {
 	f := newFar(t, 20*time.Millisecond)
 	for _, row := range []struct {
 		limits string
-		denied int // one for the addition, one for each tier from the decision tier down but the first
-		next   int // one for each tier
+		denied int // the addition, and a trip for each tier below the decision tier
+		next   int // a trip for each tier
 	}{
 		{"2/m", 2, 2},
 		{"2/d", 3, 3},
@@ -111,7 +111,7 @@ func TestRoundTripsOfADenial(t *testing.T) {
 	}
 }
 
-// A Take of three tiers takes about as long as one plain increment.
+// A Take on three tiers lasts about as long as a plain increment.
 func TestATakeBesideOneIncrement(t *testing.T) {
 	f := newFar(t, 2*time.Millisecond)
 	raw := gomemcache.New(f.proxy.Addr)
@@ -135,8 +135,7 @@ func TestATakeBesideOneIncrement(t *testing.T) {
 	require.Less(t, ratio, 1.9)
 }
 
-// There are never more connections than MaxInFlight, and those that were made
-// are kept.
+// There are never more connections than MaxInFlight, and connections are kept.
 func TestConnectionsAreBounded(t *testing.T) {
 	for _, inFlight := range []int{0, 16} {
 		proxy := servertest.NewProxy(t, servertest.Memcached(t), time.Millisecond)
