@@ -4,7 +4,7 @@
 //	...
 //	c, err := counter.New(store, counter.Config{})
 //
-// # What is stored
+// # Stored format
 //
 // Each bucket of a key is an item, and each forgotten key has another item. The
 // name of a bucket's item is
