@@ -18,74 +18,75 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// ErrStore is the mark of an error that is the store's: the store could not be
-// reached, answered too late or wrongly, or has no room. A Counter puts the mark
-// on all errors of a store; a store need not.
+// ErrStore is the error of a failing store: the store could not be reached,
+// answered late or wrongly, or has no room. A Counter adds ErrStore to all
+// errors of a store; a store need not.
 var ErrStore = errors.New("the store failed")
 
 // ErrStaleLabel is the error of a [Store] that drops buckets by the labels of
-// its callers, and is asked with a label before what it has dropped of the key:
-// the store cannot tell what that label's window held. Nothing was added. The
-// Counter reads its clock again and asks with the new label. A store that keeps
-// each bucket for its TTL by the clock of a server has no use for the error.
+// its callers, for a label before the dropped buckets of the key: the store
+// cannot tell the counts of that label's window. Nothing was added. The Counter
+// reads its clock again and asks with the new label. A store that keeps each
+// bucket for its TTL by the clock of a server has no use for the error.
 var ErrStaleLabel = errors.New("the label is older than what the store has dropped of the key")
 
 // ErrMaxCount is the error of a [Store] for an addition after which the store
-// would count more than [MaxCount] of the key. Nothing was added to that bucket;
-// the Slots of others tell whether they were added to, as with any error. The
-// Counter makes a denial of it.
+// would count more than [MaxCount] of the key. Nothing was added to that
+// bucket; the other Slots tell their additions, as with any error. The Counter
+// turns the error into a denial.
 var ErrMaxCount = errors.New("the count would exceed 2^53-1")
 
-// MaxCount is the most hits that a bucket counts, and the most of one addition:
-// the largest whole number up to which float64 knows all, as in the scripts of
-// Redis.
+// MaxCount is the largest count of a bucket, and the largest addition: float64,
+// the number of Redis scripts, holds every whole number up to MaxCount.
 const MaxCount = 1<<53 - 1
 
-// Store is the interface of all stores: buckets that are added to and read.
+// Store is the interface of all stores. A store adds to buckets, and reads
+// buckets.
 //
-// A Store is used by many goroutines at once.
+// The methods are called by many goroutines at once.
 type Store interface {
-	// Do adds r.N to each bucket of r.Add and reads the runs of r.Read, all
-	// for r.Key and all in one round trip; additions and reads may happen in
-	// any order, each bucket by itself, but each addition is atomic: no two
-	// that succeed return the same count.
+	// Do adds r.N to each bucket of r.Add and reads the runs of r.Read, all for
+	// r.Key and all in one round trip. Additions and reads may happen in any
+	// order, each bucket by itself, but each addition is atomic: no two
+	// additions that succeed return the same count.
 	//
 	// Do must return promptly when ctx is done, and by r.Deadline, with an
 	// error; when either has passed already, Do sends nothing. Do must never
 	// return nil unless every addition was made and every bucket was read: a
 	// bucket that could not be read is an error, not a zero. After an error, a
-	// Slot whose Count is above zero was added to for certain, of any other Slot
-	// nothing is known, and no Span may be used. An addition without an answer
-	// must not be sent again. A store that hears the answer to an addition after
+	// Slot whose Count is above zero was added to for certain, nothing is known
+	// of any other Slot, and no Span may be used. An addition without an answer
+	// must not be sent again. A store that gets the answer to an addition after
 	// Do has returned an error may take the addition back, once.
 	//
-	// r and all that it points to belong to the caller as soon as Do returns:
-	// a goroutine that goes on works on a copy.
+	// r, its slots and its spans belong to the caller as soon as Do returns: a
+	// goroutine that goes on works on a copy.
 	Do(ctx context.Context, r *Request) error
 }
 
-// Request is one round trip to a [Store], for one key.
+// Request is a round trip to a [Store], for one key.
 type Request struct {
 	Key      string       // printable ASCII without spaces and braces, 1 to 200 bytes, made by the Counter
-	Ladder   tiers.Ladder // that the key is counted on, always the same one for a key
-	Now      time.Time    // the caller's clock, which decides what has expired in a store without a clock of its own
-	Deadline time.Time    // when Do must have returned, on the machine's clock; zero: the store's own timeout, if it has one
+	Ladder   tiers.Ladder // the ladder of the key, always the same for a key
+	Now      time.Time    // the clock of the caller, by which a store without a clock of its own expires buckets
+	Deadline time.Time    // by which Do must have returned, on the machine's clock; zero: the store's own timeout, if any
 
-	// N is added to each bucket of Add: 1 to MaxCount. Below zero N takes
-	// back, down to -MaxCount: a bucket stops at 0, and a missing bucket stays
+	// N is added to each bucket of Add: 1 to MaxCount. Below zero N takes back,
+	// down to -MaxCount: a bucket stops at 0, and a missing bucket stays
 	// missing. A bucket counts to MaxCount: an addition beyond is an error,
 	// never a smaller number.
 	//
-	// Who adds to a bucket of one tier adds as much to those of all tiers that
-	// hold the same instant, so a store may keep the finer and work out the
-	// coarser from them, and may refuse an addition that takes the sum over all
-	// that the store keeps of a key beyond MaxCount. A taking back may name some
-	// tiers only; the hits must be gone when all tiers were named.
+	// A caller that adds to a bucket adds as much to the buckets of all tiers
+	// that hold the same instant. So a store may keep the finer buckets and
+	// compute the coarser from them, and may refuse an addition that takes the
+	// sum over all kept buckets of a key beyond MaxCount. A taking back may
+	// name some tiers only; the hits must be gone when all tiers were named.
 	N   int64
 	Add []Slot // each bucket once
 
-	// AnyLabel asks a store that knows [ErrStaleLabel] to go by what the store
-	// still has: the caller's clock stands still, or was set back.
+	// AnyLabel asks a store that knows [ErrStaleLabel] to go by the buckets
+	// that the store still has: the caller's clock stands still, or was set
+	// back.
 	AnyLabel bool
 
 	Read []Span
@@ -94,7 +95,7 @@ type Request struct {
 // Slot is a bucket to add to.
 type Slot struct {
 	tiers.Bucket
-	TTL   time.Duration // how long the bucket must live from Request.Now on if it is created now, above zero; a store adds its server's own rounding
+	TTL   time.Duration // life of the bucket from Request.Now on, if created now, above zero; a store adds its server's own rounding
 	Count int64         // filled in, zeroed first: hits of the bucket after the addition
 }
 
@@ -106,29 +107,29 @@ type Span struct {
 }
 
 // Atomic is a [Store] that can check and add in one step. The interface is
-// optional: a Counter counts by tickets where a store has none.
+// optional: a Counter counts by tickets on a store without Atomic.
 type Atomic interface {
 	Store
 
 	// Take finds the count of every Window of every key: the sum of the buckets
 	// of tier Window.Finest from the bucket that holds Now-Reach on, without an
-	// upper end. A key fits if each of its Windows has room for the key's N.
-	// If all keys fit that are not Soft, and r is no Peek, Take adds N to the
-	// bucket of each tier of the key's Ladder that holds Now, for every key that
-	// fits; otherwise Take writes nothing. All of that is one atomic step.
+	// upper end. A key fits if each of its Windows has room for the key's N. If
+	// all keys fit that are not Soft, and r is no Peek, Take adds N to the
+	// bucket of each tier of the key's Ladder that holds Now, for every key
+	// that fits; otherwise Take writes nothing. A Take is a single atomic step.
 	// Additions and takings back by Do count like those of Take.
 	//
-	// Context, deadline and ownership are those of [Store.Do]; the keys are
-	// buffers that the caller will write to again. After an error nothing that
-	// Take filled in may be used; the hits may or may not have been added, and
-	// the step must not be sent again.
+	// For context, deadline and ownership see [Store.Do]; the caller will write
+	// to the keys again. After an error no field filled in by Take may be used;
+	// the hits may or may not have been added, and the step must not be sent
+	// again.
 	Take(ctx context.Context, r *TakeRequest) error
 
-	// Together tells whether Take can do all these keys in one step.
+	// Together tells whether Take can check and add all keys in one step.
 	Together(keys []TakeKey) bool
 }
 
-// TakeRequest is one atomic step of an [Atomic] store.
+// TakeRequest is an atomic step of an [Atomic] store.
 type TakeRequest struct {
 	Now      time.Time
 	Deadline time.Time // as in Request
@@ -138,67 +139,67 @@ type TakeRequest struct {
 	Allowed  bool      // filled in: all keys fit that are not Soft
 }
 
-// TakeKey is one key of a [TakeRequest], with the windows that limit it.
+// TakeKey is a key of a [TakeRequest], with its windows.
 type TakeKey struct {
 	Key     []byte          // as Request.Key
 	N       int64           // hits to add, 0 to MaxCount; of 0 the windows are judged and nothing is added
-	Ladder  tiers.Ladder    // as in Request; keys of one step may differ in it
-	TTLs    []time.Duration // TTLs[i] is that of tier i, as in Slot
-	Soft    bool            // judged and reported, denying nobody; added to only if it fits and the step is allowed
+	Ladder  tiers.Ladder    // as in Request; the keys of a step may have different ladders
+	TTLs    []time.Duration // TTLs[i] belongs to tier i, as in Slot
+	Soft    bool            // judged and reported, denying nobody; added to only if the key fits and the step is allowed
 	Windows []Window
 	Fits    bool // filled in: every window has room for N
 }
 
-// Window is one limit of a [TakeKey], and what was found.
+// Window is a limit of a [TakeKey], and the answer of the store.
 type Window struct {
 	Max    int64         // hits that the window may hold, 1 to MaxCount
-	Reach  time.Duration // from Now back: the length of the limit, and by how much the callers' clocks may differ
+	Reach  time.Duration // from Now back: the length of the limit, and the difference between the callers' clocks
 	Finest int           // the tier of the oldest bucket
 
 	Count   int64        // filled in: the hits in the window before this step, however many
-	FreedBy tiers.Bucket // filled in if Count+N > Max: the bucket of tier Finest that must leave the window, with all older ones, until N fits, or, for N above Max, until the window is empty; the zero Bucket if nothing was counted
-	Newest  tiers.Bucket // filled in: the newest bucket of tier Finest in the window that is not empty, as the step leaves it; the zero Bucket if there is none
+	FreedBy tiers.Bucket // filled in if Count+N > Max: the bucket of tier Finest that must leave the window, with all older buckets, until N fits, or, for N above Max, until the window is empty; the zero Bucket if nothing was counted
+	Newest  tiers.Bucket // filled in: the newest bucket of tier Finest in the window that is not empty, after the step; the zero Bucket if all are empty
 }
 
-// Forgetter is a [Store] that can forget a key. The interface is optional:
-// without it a Counter takes back bucket by bucket what it finds, and remembers
-// that in buckets, to the width of the finest.
+// Forgetter is a [Store] that can forget a key. The interface is optional: on a
+// store without Forgetter a Counter takes back every bucket that it finds, and
+// remembers the label in buckets, to the width of the finest.
 type Forgetter interface {
 	Store
 
 	// Forget remembers r.Label for r.Remember, and then sets all counts of
-	// r.Key to zero, of every tier of r.Ladder and of any label. The label stands
+	// r.Key to zero, of every tier of r.Ladder and of any label. The label is
 	// on the key's own server, under a name that does not show the feature, and
-	// is the newest that was given; at the end the label is set to r.Latest once
-	// more, or under the lock that empties the key, since hits that came
-	// meanwhile may be forgotten as well. A key of any size is emptied in steps,
-	// each bounded, between which the server answers others; the oldest buckets
-	// of the finest tier go first and the way to the others last, so that a call
-	// that fails in the middle can be made again and finds all that is left.
-	// Context, deadline and ownership are those of [Store.Do]; a nil error means
-	// that all is gone that was there when the call began.
+	// is the newest given. At the end the label is set to r.Latest, or under
+	// the lock that empties the key, since hits from in between may be
+	// forgotten as well. A key of any size is emptied in bounded steps, between
+	// which the server answers other callers. The oldest buckets of the finest
+	// tier go first, and the buckets that lead to them last, so that a second
+	// call after an error finds all remaining buckets. For context, deadline
+	// and ownership see [Store.Do]. A nil error means that all hits are gone
+	// that were there when the call began.
 	Forget(ctx context.Context, r *ForgetRequest) error
 
-	// Forgotten is the newest Label that is remembered of key, 0 if there is
-	// none.
+	// Forgotten returns the newest remembered Label of key, 0 if none is
+	// remembered.
 	Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error)
 }
 
-// ForgetRequest is one call of a [Forgetter].
+// ForgetRequest is a call of a [Forgetter].
 type ForgetRequest struct {
 	Key      string
 	Ladder   tiers.Ladder
-	TTLs     []time.Duration // TTLs[i] is that of tier i, as in Slot
+	TTLs     []time.Duration // TTLs[i] belongs to tier i, as in Slot
 	Now      time.Time
 	Deadline time.Time     // as in Request
 	Label    int64         // in nanoseconds since 1970
-	Remember time.Duration // how long at least, from Now on
+	Remember time.Duration // for this time at least, from Now on
 
-	Clock func() time.Time // reads the clock that Label was read from; nil: none does
+	Clock func() time.Time // the clock of Label; nil: none
 }
 
-// Latest is the label to remember at this moment: Label, or what Clock says if
-// that is later. The caller may have stood still since it read its clock.
+// Latest returns the label to remember at this moment: Label, or the reading of
+// Clock if later. The caller may have stood still since reading the clock.
 func (r *ForgetRequest) Latest() int64 {
 	if r.Clock == nil {
 		return r.Label
@@ -207,8 +208,8 @@ func (r *ForgetRequest) Latest() int64 {
 }
 
 // Local is a [Store] in the caller's own process. There is one clock and no
-// network: the Skew and Patience of a Counter are zero unless they are set, and
-// denials are not remembered, since asking again costs no more.
+// network: the Skew, Settle and Patience of a Counter are zero unless they are
+// set, and denials are not remembered, since asking again costs no more.
 type Local interface {
 	Store
 	Local()

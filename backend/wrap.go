@@ -12,16 +12,16 @@ type Kind int
 const (
 	KindRead      Kind = iota // buckets are read
 	KindAdd                   // hits are added; buckets may be read beside them
-	KindTakeBack              // hits are taken back; buckets may be read beside them
+	KindTakeBack              // an atomic step
 	KindTake                  // one atomic step
-	KindPeek                  // the same, and nothing is written
+	KindPeek                  // an atomic step that writes nothing
 	KindForget                // a key is emptied
 	KindForgotten             // the label of the last Forget is read
 )
 
 var kinds = [...]string{"read", "add", "take back", "take", "peek", "forget", "forgotten"}
 
-// String is the kind in words, fit for a label of a metric: "take back".
+// String returns the kind in words, for the label of a metric: "take back".
 func (k Kind) String() string {
 	if k < 0 || int(k) >= len(kinds) {
 		return "unknown"
@@ -29,31 +29,31 @@ func (k Kind) String() string {
 	return kinds[k]
 }
 
-// Trip is one call of a store, as a wrapper sees it. A Trip names no keys, which
-// may be somebody's address.
+// Trip is a call of a store, as seen by a wrapper. A Trip names no keys, which
+// may be personal addresses.
 type Trip struct {
 	Kind     Kind
 	Keys     int       // keys of an atomic step; otherwise 1
-	Buckets  int       // buckets that are added to or read; 0 where the store chooses them itself
-	Deadline time.Time // when the call must have returned; zero: the store's own timeout
+	Buckets  int       // buckets to add to or to read; 0 where the store chooses the buckets
+	Deadline time.Time // by which the call must have returned; zero: the store's own timeout
 	Allowed  bool      // filled in by do: the atomic step was allowed
 }
 
-// Around is called in the place of each call of a store. do makes the trip, and
-// can be called once: what counts must not be sent again. An Around that does not
-// call do refuses the trip, and must return an error. The context that is handed
-// to do may be derived from ctx.
+// Around is called in place of each call of a store. do makes the trip, and can
+// be called once: a trip that counts must not be sent again. An Around that
+// does not call do refuses the trip, and must return an error. The context
+// passed to do may be derived from ctx.
 //
 // An Around is called by many goroutines at once.
 type Around func(ctx context.Context, trip *Trip, do func(context.Context) error) error
 
 // Wrap puts an Around before all calls of a store. The result has the optional
-// interfaces of the store, and no other methods of it: a Counter counts on it as
-// it does on the store.
+// interfaces of the store, and no other methods: a Counter counts on the result
+// as on the store.
 //
-// A refused KindTakeBack leaves hits in the store that deny others until they
-// age out; a breaker should let it through. Whether an error is a failure of
-// the store [Answered] tells.
+// A refused KindTakeBack leaves hits in the store that deny other calls until
+// they age out; a breaker should let takings back through. [Answered] tells
+// failures of the store from other errors.
 func Wrap(store Store, around Around) Store {
 	w := &wrapped{store: store, around: around}
 	var atomic takes
@@ -113,10 +113,10 @@ func Wrap(store Store, around Around) Store {
 	return w
 }
 
-// Answered tells whether a call that ended with err was answered by the store:
-// without an error, or with [ErrStaleLabel] or [ErrMaxCount], which say that
-// nothing was done and why. Any other error is a failure, unless the context of
-// the call was done.
+// Answered tells whether the store has answered the call that ended with err:
+// without an error, or with [ErrStaleLabel] or [ErrMaxCount], after which
+// nothing was added. Any other error is a failure, unless the context of the
+// call was done.
 func Answered(err error) bool {
 	return err == nil || errors.Is(err, ErrStaleLabel) || errors.Is(err, ErrMaxCount)
 }
@@ -130,7 +130,7 @@ type wrapped struct {
 	around Around
 }
 
-// trip has one trip made, by way of the Around.
+// trip makes a trip by way of the Around.
 func (w *wrapped) trip(ctx context.Context, trip *Trip, do func(context.Context) error) error {
 	made := false
 	return w.around(ctx, trip, func(ctx context.Context) error {
@@ -199,7 +199,7 @@ func (f forgets) Forgotten(ctx context.Context, key string, now, deadline time.T
 	return label, err
 }
 
-// local is the mark of a store in this process.
+// local marks a store in this process.
 type local struct{}
 
 func (local) Local() {}

@@ -19,15 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// optional are the interfaces that a store may have, by name.
+// optional has the optional interfaces of stores, by name.
 var optional = map[string]reflect.Type{
 	"Atomic":    reflect.TypeFor[backend.Atomic](),
 	"Forgetter": reflect.TypeFor[backend.Forgetter](),
 	"Local":     reflect.TypeFor[backend.Local](),
 }
 
-// A new optional interface of the package has to be known to Wrap and to this
-// test: whoever wraps a store would lose it without a word.
+// A new optional interface of the package must be known to Wrap and to this
+// test: else Wrap would silently lose the interface.
 func TestOptionalInterfacesAreKnown(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestWrapKeepsWhatAStoreCan(t *testing.T) {
 	require.Len(t, sets, 1<<len(optional))
 }
 
-// A store that is wrapped is held to the contract like any other.
+// A wrapped store is held to the contract of all stores.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(testing.TB) backend.Store {
 		return backend.Wrap(memory.New(memory.Config{}), func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) })
@@ -183,7 +183,8 @@ func TestTripsAreTold(t *testing.T) {
 	require.Equal(t, "unknown", backend.Kind(99).String())
 }
 
-// A Slot that says of a refused trip that it was added to would be taken back.
+// A Slot of a refused trip must not report an addition, which would be taken
+// back.
 func TestARefusedTripAddsNothing(t *testing.T) {
 	refused := errors.New("refused")
 	s := backend.Wrap(plain{}, func(context.Context, *backend.Trip, func(context.Context) error) error { return refused })
