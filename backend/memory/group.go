@@ -13,8 +13,8 @@ const perGroup = 4
 //
 // The sum of the buckets of a tier never exceeds MaxCount.
 type group struct {
-	sum0   int64 // rings[0].sum
-	first0 int64 // rings[0].first: as long as the first bucket has not left a window, sum0 and the newest are the count
+	sum0   int64 // ring(0).sum
+	first0 int64 // ring(0).first: as long as the first bucket has not left a window, sum0 and the newest are the count
 
 	newest [perGroup]bucket // n is zero if the tier has no bucket
 
@@ -23,28 +23,34 @@ type group struct {
 
 // history is the buckets of a group but the newest of each tier.
 type history struct {
-	totals *totals // running totals of long rings
-	rings  [perGroup]ring
-	next   *group // tiers beyond perGroup
+	totals *totals             // running totals of long rings
+	first  ring                // of tier 0
+	others *[perGroup - 1]ring // of the other tiers; noRings as long as all are empty
+	next   *group              // tiers beyond perGroup
+}
+
+var noRings = &[perGroup - 1]ring{{first: forever}, {first: forever}, {first: forever}}
+
+// ring is the ring of tier k.
+func (h *history) ring(k int) *ring {
+	if k == 0 {
+		return &h.first
+	}
+	return &h.others[k-1]
 }
 
 // Costs in buckets of 16 bytes; TestCostIsHonest measures them.
 const (
 	bucketBytes = 16
-	historyCost = 13
+	historyCost = 5
+	othersCost  = 9
 	totalsCost  = 8
 	groupCost   = 6 // a group outside its entry
 )
 
 func newGroup() group { return group{first0: forever} }
 
-func newHistory() *history {
-	h := new(history)
-	for k := range h.rings {
-		h.rings[k].first = forever
-	}
-	return h
-}
+func newHistory() *history { return &history{first: ring{first: forever}, others: noRings} }
 
 // size is the number of buckets of tier k.
 func (g *group) size(k int) int {
@@ -54,15 +60,15 @@ func (g *group) size(k int) int {
 	if g.history == nil {
 		return 1
 	}
-	return 1 + int(g.history.rings[k].len)
+	return 1 + int(g.history.ring(k).len)
 }
 
 // bucket is the j-th of tier k, oldest first; j is below size.
 func (g *group) bucket(k, j int) *bucket {
-	if g.history == nil || j == int(g.history.rings[k].len) {
+	if g.history == nil || j == int(g.history.ring(k).len) {
 		return &g.newest[k]
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	return r.at(r.head + uint32(j))
 }
 
@@ -76,7 +82,7 @@ func (g *group) search(k int, start int64) int {
 	if g.history == nil {
 		return 0
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	return int(r.search(start) - r.head)
 }
 
@@ -95,7 +101,7 @@ func (g *group) sum(k int) int64 {
 	if g.history == nil {
 		return g.newest[k].n
 	}
-	return g.newest[k].n + g.history.rings[k].sum
+	return g.newest[k].n + g.history.ring(k).sum
 }
 
 // count is the sum of the buckets of tier k that start after cut, where cut is
@@ -111,7 +117,7 @@ func (g *group) count(k int, cut, reach int64, s *Store) int64 {
 	if g.history == nil {
 		return b.n
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	if r.first > cut {
 		return b.n + r.sum
 	}
@@ -149,8 +155,8 @@ const half = backend.MaxCount / 2
 // isLarge reports whether a ring holds more than half of MaxCount.
 func (g *group) isLarge() bool {
 	if g.history != nil {
-		for k := range g.history.rings {
-			if g.history.rings[k].sum > half {
+		for k := range perGroup {
+			if g.history.ring(k).sum > half {
 				return true
 			}
 		}
@@ -176,14 +182,14 @@ func (g *group) put(k int, start, n int64) (spent int64) {
 		return spent
 	}
 	if g.history != nil {
-		r := &g.history.rings[k]
+		r := g.history.ring(k)
 		if seq := r.search(start); seq != r.end() && r.at(seq).start == start {
 			g.change(k, seq, n)
 			return 0
 		}
 	}
 	spent = g.grow(k)
-	g.insert(k, g.history.rings[k].search(start), bucket{start, n})
+	g.insert(k, g.history.ring(k).search(start), bucket{start, n})
 	return spent
 }
 
@@ -194,7 +200,7 @@ func (g *group) fits(k int, start, cut int64) bool {
 	if g.history == nil || b.n == 0 || b.start >= start {
 		return false
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	return int(r.len) < len(r.buckets) && r.sum+b.n <= half && (r.first > cut || r.at(r.end()-1).start > cut)
 }
 
@@ -202,6 +208,7 @@ func (g *group) fits(k int, start, cut int64) bool {
 // rings, and the history and the totals that all tiers share.
 func (g *group) growth(missing *[perGroup]int) (cost int64) {
 	hasHistory := g.history != nil
+	hasOthers := hasHistory && g.history.others != noRings
 	hasTotals := hasHistory && g.history.totals != nil
 	for k, n := range missing {
 		if n == 0 {
@@ -209,7 +216,7 @@ func (g *group) growth(missing *[perGroup]int) (cost int64) {
 		}
 		want, have := capacity(g.size(k)+n-1), 0
 		if g.history != nil {
-			have = len(g.history.rings[k].buckets)
+			have = len(g.history.ring(k).buckets)
 		}
 		if want <= have {
 			continue
@@ -217,6 +224,9 @@ func (g *group) growth(missing *[perGroup]int) (cost int64) {
 		cost += int64(want - have)
 		if !hasHistory {
 			hasHistory, cost = true, cost+historyCost
+		}
+		if !hasOthers && k > 0 {
+			hasOthers, cost = true, cost+othersCost
 		}
 		if !hasTotals && want >= longRing {
 			hasTotals, cost = true, cost+totalsCost
@@ -231,8 +241,11 @@ func (g *group) cost() (c int64) {
 		return 0
 	}
 	c = historyCost
-	for k := range g.history.rings {
-		c += int64(len(g.history.rings[k].buckets))
+	if g.history.others != noRings {
+		c += othersCost
+	}
+	for k := range perGroup {
+		c += int64(len(g.history.ring(k).buckets))
 	}
 	for t := g.history.totals; t != nil; t = t.next {
 		c += totalsCost
@@ -249,7 +262,12 @@ func (g *group) grow(k int) (spent int64) {
 		g.history = newHistory()
 		spent = historyCost
 	}
-	r := &g.history.rings[k]
+	if k > 0 && g.history.others == noRings {
+		others := *noRings
+		g.history.others = &others
+		spent += othersCost
+	}
+	r := g.history.ring(k)
 	if have := len(r.buckets); int(r.len) == have {
 		r.resize(capacity(have + 1))
 		spent += int64(len(r.buckets) - have)
@@ -273,14 +291,14 @@ func (g *group) take(k int, start, n int64) (freed int64) {
 		if b == &g.newest[k] {
 			b.n = left
 		} else {
-			g.change(k, g.history.rings[k].head+uint32(j), left-b.n)
+			g.change(k, g.history.ring(k).head+uint32(j), left-b.n)
 		}
 		return 0
 	}
 	if b == &g.newest[k] {
 		g.pop(k)
 	} else {
-		g.remove(k, g.history.rings[k].head+uint32(j))
+		g.remove(k, g.history.ring(k).head+uint32(j))
 	}
 	return g.shrink(k)
 }
@@ -301,7 +319,7 @@ func (g *group) expire(k int, cut int64) (last, freed int64) {
 	if g.history == nil {
 		return never, 0
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	if r.first > cut {
 		return never, 0
 	}
@@ -323,7 +341,7 @@ func (g *group) expire(k int, cut int64) (last, freed int64) {
 
 // push makes the newest bucket of tier k the last of the ring, which has room.
 func (g *group) push(k int) {
-	r, b := &g.history.rings[k], g.newest[k]
+	r, b := g.history.ring(k), g.newest[k]
 	*r.at(r.end()) = b
 	r.len++
 	r.sum += b.n
@@ -344,10 +362,10 @@ func (g *group) push(k int) {
 // pop makes the last bucket of the ring the newest of tier k, if there is one.
 func (g *group) pop(k int) {
 	g.newest[k] = bucket{}
-	if g.history == nil || g.history.rings[k].len == 0 {
+	if g.history == nil || g.history.ring(k).len == 0 {
 		return
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	b := *r.at(r.end() - 1)
 	g.remove(k, r.end()-1)
 	g.newest[k] = b
@@ -355,7 +373,7 @@ func (g *group) pop(k int) {
 
 // change adds d, which may be below zero, to the bucket at seq.
 func (g *group) change(k int, seq uint32, d int64) {
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	r.at(seq).n += d
 	r.sum += d
 	if k == 0 {
@@ -371,7 +389,7 @@ func (g *group) change(k int, seq uint32, d int64) {
 // insert puts b before the bucket at seq.
 func (g *group) insert(k int, seq uint32, b bucket) {
 	at := seq // of b, when the ring has moved
-	olderMoved := g.history.rings[k].insert(seq, b.start)
+	olderMoved := g.history.ring(k).insert(seq, b.start)
 	if olderMoved {
 		at--
 	}
@@ -387,7 +405,7 @@ func (g *group) insert(k int, seq uint32, b bucket) {
 
 // remove takes the bucket at seq out.
 func (g *group) remove(k int, seq uint32) {
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	g.change(k, seq, -r.at(seq).n)
 	olderMoved := r.remove(seq)
 	g.renumber(k, func(w *total) {
@@ -401,7 +419,7 @@ func (g *group) remove(k int, seq uint32) {
 
 // drop removes the oldest bucket of the ring. The caller renumbers.
 func (g *group) drop(k int) {
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	n := r.at(r.head).n
 	r.sum -= n
 	for w := range g.history.totals.all(k) {
@@ -416,10 +434,10 @@ func (g *group) drop(k int) {
 
 // clear empties the ring of tier k.
 func (g *group) clear(k int) (freed int64) {
-	if g.history == nil {
+	if g.history == nil || g.history.ring(k).len == 0 {
 		return 0
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	r.head, r.len, r.sum = r.end(), 0, 0
 	g.renumber(k, func(w *total) { w.at, w.sum = r.head, 0 })
 	return g.shrink(k)
@@ -428,7 +446,7 @@ func (g *group) clear(k int) (freed int64) {
 // renumber moves the positions of all totals of tier k, and notes again the
 // starts beside them and the start and the sum of the ring.
 func (g *group) renumber(k int, move func(*total)) {
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	for w := range g.history.totals.all(k) {
 		move(w)
 		w.look(r)
@@ -449,9 +467,11 @@ func (g *group) shrink(k int) (freed int64) {
 	if g.history == nil {
 		return 0
 	}
-	r := &g.history.rings[k]
+	r := g.history.ring(k)
 	old := len(r.buckets)
 	switch {
+	case old == 0:
+		return 0
 	case r.len == 0:
 		r.buckets = nil
 	case old > minRing && int(r.len) < old/4:
@@ -463,18 +483,24 @@ func (g *group) shrink(k int) (freed int64) {
 	return freed
 }
 
-// tidy drops totals that have no long ring, and a history that has no ring.
+// tidy drops totals that have no long ring, and rings and a history that are
+// empty.
 func (g *group) tidy() (freed int64) {
-	longest := 0
-	for k := range g.history.rings {
-		longest = max(longest, len(g.history.rings[k].buckets))
+	h := g.history
+	others := 0
+	for k := 1; k < perGroup; k++ {
+		others = max(others, len(h.ring(k).buckets))
 	}
-	if longest < longRing {
-		for ; g.history.totals != nil; g.history.totals = g.history.totals.next {
+	if max(others, len(h.first.buckets)) < longRing {
+		for ; h.totals != nil; h.totals = h.totals.next {
 			freed += totalsCost
 		}
 	}
-	if longest == 0 && g.history.next == nil {
+	if others == 0 && h.others != noRings {
+		h.others = noRings
+		freed += othersCost
+	}
+	if others == 0 && len(h.first.buckets) == 0 && h.next == nil {
 		g.history = nil
 		freed += historyCost
 	}

@@ -107,15 +107,21 @@ func soundGroup(g *group, tiers int) error {
 		return nil
 	}
 	longest := 0
-	for k := range h.rings {
-		longest = max(longest, len(h.rings[k].buckets))
-		if err := soundRing(&h.rings[k], g.newest[k]); err != nil {
+	others := 0
+	for k := range perGroup {
+		longest = max(longest, len(h.ring(k).buckets))
+		if k > 0 {
+			others = max(others, len(h.ring(k).buckets))
+		}
+		if err := soundRing(h.ring(k), g.newest[k]); err != nil {
 			return fmt.Errorf("tier %d: %w", k, err)
 		}
 	}
 	switch {
-	case g.sum0 != h.rings[0].sum || g.first0 != h.rings[0].first:
-		return fmt.Errorf("sum %d from %d, ring says %d from %d", g.sum0, g.first0, h.rings[0].sum, h.rings[0].first)
+	case g.sum0 != h.first.sum || g.first0 != h.first.first:
+		return fmt.Errorf("sum %d from %d, ring says %d from %d", g.sum0, g.first0, h.first.sum, h.first.first)
+	case (h.others == noRings) != (others == 0):
+		return fmt.Errorf("rings of the other tiers with buffers of %d at most", others)
 	case h.next == nil && longest == 0:
 		return fmt.Errorf("a history without rings")
 	case (longest >= longRing) != (h.totals != nil):
@@ -162,7 +168,7 @@ func soundTotals(h *history) error {
 			if w.tier == noTier {
 				continue
 			}
-			r := &h.rings[w.tier]
+			r := h.ring(int(w.tier))
 			if w.at-r.head > r.len {
 				return fmt.Errorf("total of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
 			}
