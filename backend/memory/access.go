@@ -33,9 +33,9 @@ func (a *access) expire(wanted []tier, now int64, b *budget) {
 	}
 }
 
-// need is the cost of adding n to each of the buckets: what the key's entry takes
-// more of the store's bound. p is the layout of the wanted tiers; it may be nil
-// if the key is known. The error is that of a tier that would count too far.
+// need is the cost of adding n to each of the buckets, in buckets of the store's
+// bound. p is the layout of the wanted tiers; nil will do if the key is known. A
+// tier that would count beyond MaxCount is an error.
 func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64) (cost int64, err error) {
 	if a.e == nil {
 		cost = freshCost(len(key), p)
@@ -69,8 +69,8 @@ func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []add
 	return cost, nil
 }
 
-// add adds n to each of the buckets, at a cost that b covers. An entry whose
-// label is older than what has expired is still to be settled.
+// add adds n to each of the buckets, at a cost that b covers. If a bucket is
+// older than those that have expired, the caller settles the entry.
 func (s *Store) add(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64, b *budget) {
 	fresh := a.e == nil
 	if fresh {
@@ -90,26 +90,25 @@ func (s *Store) add(a *access, key []byte, p *layout, wanted []tier, adds []addi
 
 // A call may stand still between its clock and the lock (a frozen process), and
 // come to a key that callers with later labels have been at meanwhile: buckets
-// that its own label still needs have expired by theirs, and are dropped. They
-// must not be taken for empty. So the store knows of what it has dropped when
-// the last of it expired, of each entry, and of the entries that are gone in
-// each shard. The shard's instant stands for keys that are not there, and passes
-// to an entry that is made. A key that is there goes by what the key itself has
-// dropped: a caller whose clock is ahead makes the callers of its own keys read
-// their clocks again, and not their neighbours.
+// that the old label still needs have expired by the later labels, and are
+// dropped. They must not be taken for empty. So the store remembers when the last
+// dropped bucket expired, for each entry, and in each shard for the entries that
+// are gone. The shard's instant stands for unknown keys, and passes to a new
+// entry. A known key goes by what the key itself has dropped: a caller whose clock
+// is ahead makes the callers of its own keys read their clocks again, and not
+// their neighbours.
 //
-// Expiries instead of starts, so that one number does for tiers of any TTL: of
-// two buckets that were dropped at one instant, both had expired by then. The
-// number errs, where tiers differ, on the side of one more reading of the clock.
-// Counts that were evicted are not among this: they may have expired for no
-// label.
+// An expiry instead of a start, so that a single number does for tiers of any
+// TTL: of two buckets dropped at the same instant, both had expired by then. The
+// number errs, where tiers differ, on the side of another reading of the clock.
+// Evicted counts leave no expiry: they may have expired for no label.
 
 var errStale = fmt.Errorf("memory: %w", backend.ErrStaleLabel)
 
 // horizon is the end of what a store remembers of a key.
 type horizon struct {
 	expiry int64 // latest expiry of a dropped bucket; never if none was dropped
-	mixed  bool  // of buckets with any TTL
+	mixed  bool  // the dropped buckets had any TTL
 }
 
 func (a *access) horizon() horizon {
@@ -122,8 +121,7 @@ func (a *access) horizon() horizon {
 // behind reports whether a label may need what was dropped.
 func (h horizon) behind(now int64) bool { return h.expiry > plus(now, grace) }
 
-// hides reports whether the bucket of t that starts at start may have been
-// dropped.
+// hides reports whether the bucket of t with that start may have been dropped.
 func (h horizon) hides(t *tier, start int64) bool {
 	if h.mixed {
 		return plus(start, t.width) <= h.expiry
@@ -131,7 +129,7 @@ func (h horizon) hides(t *tier, start int64) bool {
 	return t.expiry(start) <= h.expiry
 }
 
-// has reports whether the key has the bucket of that width that starts at start.
+// has reports whether the key has the bucket with that width and start.
 func (a *access) has(width, start int64) bool {
 	if a.e == nil {
 		return false

@@ -44,10 +44,9 @@ func (s *Store) release(b *budget) {
 	}
 }
 
-// obtain raises b to n buckets, and removes entries for them: those that are
-// empty at now, or the oldest by the policy. Keys whose hashes are in keep stay:
-// they are the call's own, and cost own buckets as they are. The caller holds no
-// lock.
+// obtain raises b to n buckets, and removes entries for the purpose: the empty at
+// now, and by the policy the oldest. Keys whose hashes are in keep stay: the
+// call's own keys, which cost own buckets now. The caller holds no lock.
 func (s *Store) obtain(b *budget, n, own, now int64, keep []uint64) error {
 	if own+n <= s.max { // else nothing helps, and no entry is removed in vain
 		for {
@@ -63,7 +62,7 @@ func (s *Store) obtain(b *budget, n, own, now int64, keep []uint64) error {
 	return ErrFull
 }
 
-// reclaim removes an entry that is empty at now, and gives its memory to b.
+// reclaim removes an entry without buckets at now, and gives its memory to b.
 func (s *Store) reclaim(b *budget, now int64, keep []uint64) bool {
 	first := int(keep[0] >> s.shift)
 	for i := range s.shards {
@@ -88,8 +87,7 @@ func (s *Store) reclaim(b *budget, now int64, keep []uint64) bool {
 }
 
 // evict removes the entry whose last hit is the oldest, and gives its memory to
-// b. What the entry counted has not expired for every label, so the shard does
-// not note its expiry.
+// b. Its counts have not expired, so the shard notes no expiry.
 func (s *Store) evict(b *budget, keep []uint64) bool {
 	atLeast := map[int]int64{} // bounds of shards without the keys to be kept, as far as known
 	for {
@@ -128,10 +126,10 @@ func (s *Store) evict(b *budget, keep []uint64) bool {
 	}
 }
 
-// first is the first entry of the shard in that order that is not to be kept,
-// if its rank is limit or less; otherwise found is nil, and next a lower bound
-// of the ranks of all that are not to be kept. Items at the top get their exact
-// rank. The caller holds the shard's lock.
+// first is the first entry of the shard in an order, keys in keep left out, if
+// its rank is limit or less; otherwise found is nil, and next a lower bound of
+// the ranks of all entries not in keep. Items at the top get their exact rank.
+// The caller holds the shard's lock.
 func (s *Store) first(sh *shard, order int, limit int64, keep []uint64) (found *entry, next int64) {
 	h := &sh.heaps[order]
 	var aside []item
@@ -171,8 +169,8 @@ func (s *Store) orders() int {
 	return byEmpty + 1
 }
 
-// insert makes an entry in the shard, paid from b. The entry inherits the expiry
-// of what the shard has dropped: an entry of the same key may be among that.
+// insert makes an entry in the shard, paid from b. The entry inherits the shard's
+// expiry of dropped buckets: the key may have had an entry before.
 func (s *Store) insert(sh *shard, hash uint64, key []byte, p *layout, b *budget) *entry {
 	e := b.spare
 	b.spare = nil
@@ -195,7 +193,7 @@ func (s *Store) enter(sh *shard, e *entry) {
 }
 
 // settle sets the flags and the positions in the heaps of an entry that may have
-// lost buckets, and removes the entry if it has lost all.
+// lost buckets, and removes an entry without any.
 func (s *Store) settle(sh *shard, e *entry, b *budget) (removed bool) {
 	if e.lastHit() == never {
 		sh.lose(e, never)
@@ -225,8 +223,8 @@ func (s *Store) remove(sh *shard, e *entry, b *budget) {
 	b.spare = e
 }
 
-// lose notes what an entry that is removed had dropped, and the expiry of the
-// buckets that it still had; never stands for buckets that may not have expired.
+// lose notes the expiry of the last bucket of an entry that is removed: never if
+// the buckets had not expired. Earlier expiries of the entry count as well.
 func (sh *shard) lose(e *entry, expiry int64) {
 	if !e.isMarker() {
 		sh.dropped = max(sh.dropped, e.dropped, expiry)

@@ -13,13 +13,13 @@ import (
 )
 
 // Do is described in [backend.Store]. All of the additions are one atomic step
-// with the reads: an error means that nothing was added. A bucket is kept at
-// least as long as its TTL says, and longer if another TTL of the same width
-// and key, or the distance of Request.Now from the bucket, asks for it.
+// with the reads: an error means that nothing was added. A bucket is kept for its
+// TTL at least, and longer for another TTL of the same width and key, or for a
+// Request.Now far from the bucket.
 //
-// Buckets of a tier may be sums of those of a finer tier that is kept as long.
-// So an addition must name a bucket of that tier as well, and taking back from
-// the coarser tier alone has no effect.
+// Buckets of a tier may be sums of buckets of a finer tier that is kept as long.
+// So an addition must name a bucket of the finer tier as well, and taking back
+// from the coarser tier alone has no effect.
 func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 	for i := range r.Add {
 		r.Add[i].Count = 0
@@ -60,19 +60,19 @@ func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 	}
 }
 
-// request is a [backend.Request] on its way, on the stack: so it must not hold
-// what stays in the store.
+// request is a [backend.Request] on its way, on the stack: a pointer to an entry
+// among the fields would move the buffers to the heap.
 type request struct {
 	*backend.Request
 	now    int64
 	key    []byte
 	wanted []tier     // tiers that store the buckets of Add
-	adds   []addition // the buckets of Add that are stored
+	adds   []addition // the stored buckets of Add
 	own    int64      // cost of the key as it is
 }
 
-// needs finds the caller's mistakes, and appends the tiers and the buckets that
-// the additions need stored to wanted and adds.
+// needs finds the caller's mistakes, appends the tiers that store the buckets of
+// Add to wanted, and the buckets that are stored themselves to adds.
 func needs(r *backend.Request, now int64, wanted []tier, adds []addition) ([]tier, []addition, error) {
 	for i := range r.Read {
 		if span := &r.Read[i]; span.Width <= 0 {
@@ -111,9 +111,9 @@ func needs(r *backend.Request, now int64, wanted []tier, adds []addition) ([]tie
 	return wanted, adds, nil
 }
 
-// stretched is a TTL that begins at the end of a bucket, for a TTL that begins
-// now. It is longer if the bucket had ended before now, and then generously
-// rounded up, so that late labels do not make a layout each.
+// stretched turns a TTL from now on into a TTL from the end of a bucket. For a
+// bucket that ended before now the result is longer, and generously rounded up,
+// so that late labels do not make a layout each.
 func stretched(ttl, now, end int64) int64 {
 	if now < end {
 		return ttl
@@ -125,8 +125,8 @@ func stretched(ttl, now, end int64) int64 {
 	return plus(ttl, 1<<bits.Len64(uint64(max(late, ttl/16))))
 }
 
-// do does the additions under the lock of the shard, all of them or none. A
-// result above zero is the budget that they need and d does not have.
+// do does the additions under the lock of the shard, all or none. A result above
+// zero is the budget that is needed and that b does not have.
 func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
 	a.e = a.shard.table.find(a.hash, d.key)
 	if d.N >= 0 && !d.AnyLabel && d.staleReads(a) {
@@ -165,7 +165,7 @@ func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
 	return 0, nil
 }
 
-// takeBack takes from the buckets that are there, and not expired.
+// takeBack takes from the buckets that are there and have not expired.
 func (s *Store) takeBack(d *request, a *access, b *budget) {
 	n := -max(d.N, -math.MaxInt64)
 	for _, add := range d.adds {
@@ -179,8 +179,8 @@ func (s *Store) takeBack(d *request, a *access, b *budget) {
 	}
 }
 
-// base is the width of the stored buckets that make up the bucket of slot: its
-// own width if the bucket itself is stored.
+// base is the width of the stored buckets that make up the bucket of slot: the
+// slot's own width if the bucket itself is stored.
 func (d *request) base(slot *backend.Slot) int64 { return int64(baseWidth(d.Ladder, slot.Width)) }
 
 // count fills in the counts of the slots.
@@ -192,7 +192,7 @@ func (d *request) count(e *entry, s *Store) {
 		start := slot.Index * width
 		switch {
 		case g == nil || start <= t.expired(d.now):
-			// With the first that a sum is made of, all of the sum has expired.
+			// A sum expires with its first bucket.
 		case width == t.width:
 			slot.Count = g.get(k, start)
 		case g.newest[k].start < start+width:
@@ -220,9 +220,9 @@ func (d *request) read(e *entry) {
 		width := int64(span.Width)
 		from := plus(t.expired(d.now), 1)
 		if width != t.width {
-			from = -floorDiv(-from, width) * width // with the first that a sum is made of, all of the sum has expired
+			from = -floorDiv(-from, width) * width // a sum expires with its first bucket
 		}
-		if span.First > from/width { // else what is before First is passed over below
+		if span.First > from/width { // else buckets before First are passed over below
 			if span.First > math.MaxInt64/width {
 				continue
 			}
@@ -245,8 +245,8 @@ func (d *request) read(e *entry) {
 	}
 }
 
-// tier is the tier of that width as the key's entry stores it, or would; nil if
-// the entry never had such buckets.
+// tier is the tier of that width in the layout of e, or if e is nil in the one
+// that e would get; nil if e never had such buckets.
 func (d *request) tier(e *entry, width int64) *tier {
 	stored := d.wanted
 	if e != nil {
@@ -261,8 +261,8 @@ func (d *request) tier(e *entry, width int64) *tier {
 }
 
 // staleAdds reports whether an addition is to a bucket that may have been
-// dropped. Made anew, the bucket would not hold what it held, and taking back a
-// hit that was dropped with it would take another.
+// dropped. Made anew, the bucket would lack its former hits, and taking back one
+// of those would take a hit of another caller.
 func (d *request) staleAdds(a *access) bool {
 	h := a.horizon()
 	if h.expiry == never {
@@ -270,7 +270,7 @@ func (d *request) staleAdds(a *access) bool {
 	}
 	for i := range d.Add {
 		slot := &d.Add[i]
-		// A sum lacks its first part as soon as that is dropped.
+		// A sum lacks its first bucket as soon as that is dropped.
 		t, start := d.tier(a.e, d.base(slot)), slot.Index*int64(slot.Width)
 		if t != nil && h.hides(t, start) && (t.width != int64(slot.Width) || !a.has(t.width, start)) {
 			return true
@@ -280,8 +280,8 @@ func (d *request) staleAdds(a *access) bool {
 }
 
 // staleReads reports whether a span is to read buckets that were dropped and had
-// not expired by the caller's own clock. What had expired by it is zero, and not
-// stale.
+// not expired by the caller's own clock. Buckets that had expired by that clock
+// are zero, and not stale.
 func (d *request) staleReads(a *access) bool {
 	h := a.horizon()
 	if !h.behind(d.now) {

@@ -9,15 +9,15 @@ import "hash/maphash"
 type entry struct {
 	layout *layout
 	length uint8 // of the key; isLong if the key is in long
-	flags  uint8 // large, droppedAhead, mixedTTL: what keeps a Take from the short way
+	flags  uint8 // large, droppedAhead, mixedTTL: any of them keeps a Take from the short way
 	name   [38]byte
 
 	group // of the first tiers of the layout
 
-	dropped int64          // latest expiry of the buckets that were dropped: see horizon
+	dropped int64          // latest expiry of a dropped bucket: see horizon
 	pos     [orders]uint32 // in the shard's heaps
-	long    *string        // a key that is longer than name and rest
-	rest    [32]byte       // of a key that is longer than name
+	long    *string        // a key longer than name and rest
+	rest    [32]byte       // of a key longer than name
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 const (
 	large        = 1 << iota // a ring holds more than half
 	droppedAhead             // dropped is after the end of the newest bucket of tier 0
-	mixedTTL                 // buckets were dropped that had a shorter TTL than the layout has now
+	mixedTTL                 // a dropped bucket may have had a shorter TTL than the layout has now
 )
 
 // entryCost is the cost of an entry, in buckets of 16 bytes: with the entry's
@@ -37,7 +37,7 @@ const (
 // heaps (16 bytes each, and what append holds ready).
 const entryCost = 16
 
-// longCost is the cost of a key of n bytes that does not fit into its entry.
+// longCost is the cost of a key of n bytes beside its entry.
 func longCost(n int) int64 {
 	if n <= inEntry {
 		return 0
@@ -71,8 +71,8 @@ func (e *entry) reset(key []byte, p *layout) {
 	e.extend(p)
 }
 
-// extend makes p the layout of e, and adds the groups that p needs. All tiers of
-// the layout that e has keep their positions in p.
+// extend makes p the layout of e, and adds the groups for p. All tiers of the
+// former layout keep their positions in p.
 func (e *entry) extend(p *layout) (spent int64) {
 	if e.dropped != never && e.layout != p {
 		e.flags |= mixedTTL
@@ -114,7 +114,7 @@ func (e *entry) find(width int64) (g *group, k int, t *tier) {
 }
 
 // expire drops the buckets of tier t, which is k of g, that have expired by now,
-// and returns what that gave back of the store's bound. The caller settles e.
+// and returns the memory freed, in buckets. The caller settles e.
 func (e *entry) expire(g *group, k int, t *tier, now int64) (freed int64) {
 	last, freed := g.expire(k, t.expired(now))
 	if last != never {
@@ -123,9 +123,9 @@ func (e *entry) expire(g *group, k int, t *tier, now int64) (freed int64) {
 	return freed
 }
 
-// look sets the flags that depend on the buckets. As long as what was dropped
-// expired before the end of the newest bucket, a label in that bucket needs
-// nothing of it for a window that reaches back by a bucket less than the TTL.
+// look sets the flags that depend on the buckets. As long as all dropped buckets
+// expired before the end of the newest, a label in the newest bucket needs none
+// of them for a window that reaches back by a bucket less than the TTL.
 func (e *entry) look() {
 	e.flags &^= droppedAhead | large
 	if e.dropped > plus(e.newest[0].start, e.layout.tiers[0].width) {

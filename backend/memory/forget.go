@@ -12,14 +12,13 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// Forget is described in [backend.Forgetter]. It is one step, short whatever
-// the key holds, and never [ErrFull]: a marker takes the memory of the key. Of a
-// key that the store does not know, nothing is remembered: there is no hit that
-// could be paid back.
+// Forget is described in [backend.Forgetter]. Forget is one step, short whatever
+// the key holds, and never [ErrFull]: a marker takes the memory of the key. Of an
+// unknown key nothing is remembered: there is no hit that could be paid back.
 //
-// A store that evicts may evict a marker, in the order of labels, as it may
-// evict a key. A Refund of a hit from before that Forget then takes back a hit
-// that came after it into the same bucket, if there is one.
+// A store that evicts may evict a marker as it evicts keys, in the order of
+// labels. A Refund of a hit from before the Forget then takes back a later hit of
+// the same bucket, if there is any.
 func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 	if err := late(ctx, r.Deadline); err != nil {
 		return err
@@ -42,7 +41,7 @@ func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 		s.remove(sh, e, &b)
 	}
 	if e != nil || m != nil {
-		s.mark(markerShard, markerHash, name[:], m, now, r, &b)
+		s.putMarker(markerShard, markerHash, name[:], m, now, r, &b)
 	}
 	unlockBoth(sh, markerShard)
 	s.release(&b)
@@ -77,8 +76,8 @@ func (s *Store) Forgotten(ctx context.Context, key string, now, deadline time.Ti
 // markerByte begins the keys of markers; counted keys are printable.
 const markerByte = 0
 
-// markerKey is the key of the marker of key. It does not show the feature, which
-// may be somebody's address, for as long as the marker is kept.
+// markerKey is the key of the marker of key, a digest: the feature, which may be
+// somebody's address, must not show for as long as the marker is kept.
 func markerKey(key string) (name [1 + sha256.Size]byte) {
 	sum := sha256.Sum256([]byte(key))
 	name[0] = markerByte
@@ -107,9 +106,9 @@ func markerTier(label, until int64) tier {
 	return tier{1, ttl}
 }
 
-// mark remembers r under the lock of the marker's shard; m is the marker if it
-// is there.
-func (s *Store) mark(sh *shard, hash uint64, name []byte, m *entry, now int64, r *backend.ForgetRequest, b *budget) {
+// putMarker remembers r under the lock of the marker's shard; m is the marker, nil if
+// there is none.
+func (s *Store) putMarker(sh *shard, hash uint64, name []byte, m *entry, now int64, r *backend.ForgetRequest, b *budget) {
 	label, until := r.Latest(), plus(now, int64(r.Remember))
 	if m != nil && m.newest[0].start > m.layout.tiers[0].expired(now) {
 		label, until = max(label, m.newest[0].start), max(until, m.emptyAt())
@@ -127,7 +126,7 @@ func (s *Store) mark(sh *shard, hash uint64, name []byte, m *entry, now int64, r
 	}
 }
 
-// lockBoth locks two shards, which may be one, in their order.
+// lockBoth locks two shards in their order; they may be the same.
 func lockBoth(a, b *shard) {
 	if a.index > b.index {
 		a, b = b, a

@@ -29,9 +29,9 @@ func (s *Store) forgotten(t testing.TB, key string, now time.Time) int64 {
 	return label
 }
 
-// The mark takes the key's place, lives for as long as it must, and gives its
-// place up as a key does.
-func TestMarks(t *testing.T) {
+// The marker takes the key's memory, lives for as long as it must, and is
+// reclaimed as a key is.
+func TestMarkers(t *testing.T) {
 	s := storeFor(2, Refuse)
 	hit(t, s, "k", noon)
 	hit(t, s, "other", noon)
@@ -57,7 +57,7 @@ func TestMarks(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Reclaimed)
 	requireSound(t, s)
 
-	// A mark is no count that a label could need: no label is stale for it.
+	// A marker is no count that a label could need: no label is stale for it.
 	s = storeFor(1, Refuse)
 	hit(t, s, "k", noon)
 	s.mustForget(t, forgetting("k", noon))
@@ -66,8 +66,8 @@ func TestMarks(t *testing.T) {
 	mustTake(t, s, taking(t, dayLadder, "fresh", later.Add(-time.Hour), per(0, day)))
 }
 
-// A store that evicts does so with marks in the order of labels.
-func TestMarksAreEvicted(t *testing.T) {
+// A store evicts markers in the order of labels.
+func TestMarkersAreEvicted(t *testing.T) {
 	s := storeFor(2, EvictOldest)
 	hit(t, s, "a", noon)
 	s.mustForget(t, forgetting("a", noon))
@@ -82,7 +82,7 @@ func TestMarksAreEvicted(t *testing.T) {
 }
 
 // Forgetting again keeps the newest label and the longest time.
-func TestTheNewestMarkStays(t *testing.T) {
+func TestTheNewestMarkerStays(t *testing.T) {
 	s := New(Config{})
 	for i, row := range []struct {
 		label    int64
@@ -104,7 +104,7 @@ func TestTheNewestMarkStays(t *testing.T) {
 		require.Equal(t, row.want, s.forgotten(t, "k", noon.Add(row.until-1)), i)
 		requireSound(t, s)
 	}
-	// Labels far from the clock, or at the ends of time, and a mark that had expired.
+	// Labels far from the clock, or at the ends of time, and a marker that had expired.
 	for _, row := range []struct {
 		now   time.Time
 		label int64
@@ -128,8 +128,8 @@ func TestTheNewestMarkStays(t *testing.T) {
 	require.ErrorContains(t, err, "2300")
 }
 
-// Forgetting a key that was hit in every second of a day, beside one that was
-// hit once.
+// Forgetting a key with a hit in every second of a day, beside a key with a
+// single hit.
 func BenchmarkForget(b *testing.B) {
 	for _, hits := range []int{1, 86_400} {
 		b.Run(fmt.Sprintf("hits=%d", hits), func(b *testing.B) {

@@ -43,8 +43,8 @@ func TestRefuseKeepsWhatIsKnown(t *testing.T) {
 	op := &backend.Request{Key: "fresh", Now: noon, N: 1, Add: []backend.Slot{{Bucket: b, TTL: day}}}
 	require.Equal(t, ErrFull, s.Do(context.Background(), op))
 	require.Zero(t, op.Add[0].Count)
-	// A known key goes on in its buckets, and not in a fresh one: the first
-	// needs no room.
+	// A known key goes on in its buckets, which takes no memory, and not in a
+	// fresh bucket.
 	hit(t, s, "k7", noon.Add(time.Millisecond))
 	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "k7", noon.Add(time.Second), per(5, day))))
 	require.EqualValues(t, 2, s.count(t, "k7", noon))
@@ -59,7 +59,7 @@ func TestEvictOldestGoesByTheLastHit(t *testing.T) {
 	for i := range 100 {
 		hit(t, s, fmt.Sprint("k", i), at(i))
 	}
-	// Denied, and looked at: no hits. Taken back: not hit any more.
+	// A denied call and a Peek are no hits.
 	require.False(t, mustTake(t, s, taking(t, dayLadder, "k0", at(100), per(1, day))).Allowed)
 	s.count(t, "k1", at(100))
 	for i := range 300 {
@@ -93,7 +93,7 @@ func TestEvictOldestGoesByBucketsNotByArrival(t *testing.T) {
 	}
 }
 
-// A key whose newest bucket has expired, and that is then hit under a label of
+// A key whose newest bucket has expired, and that is hit again under a label of
 // long ago, was hit long ago.
 func TestEvictOldestAfterALateLabel(t *testing.T) {
 	s := storeFor(2, EvictOldest)
@@ -110,8 +110,8 @@ func TestEvictOldestAfterALateLabel(t *testing.T) {
 	require.NotNil(t, s.lookup("other"))
 }
 
-// What is empty goes first, wherever in the store it is, under both policies;
-// a key that is hit in time stays.
+// Empty keys go first, in any shard and under both policies; a key that is hit
+// in time stays.
 func TestTheEmptyGoFirst(t *testing.T) {
 	for _, policy := range []Policy{Refuse, EvictOldest} {
 		s := storeFor(200, policy)
@@ -140,8 +140,8 @@ func TestTheEmptyGoFirst(t *testing.T) {
 	}
 }
 
-// A key that grows evicts others, never itself; and what can never fit is
-// refused before any key is evicted for it.
+// A key that grows evicts other keys, never itself; and a call that can never
+// fit is refused before any key is evicted.
 func TestGrowthEvictsOthers(t *testing.T) {
 	s := storeFor(40, EvictOldest)
 	hit(t, s, "grows", noon)
@@ -155,14 +155,14 @@ func TestGrowthEvictsOthers(t *testing.T) {
 		require.EqualValues(t, n, s.count(t, "grows", now)+int64(s.Stats().Refused))
 		require.True(t, err == nil || err == ErrFull, err)
 	}
-	require.Greater(t, n, int64(256)) // cells; 512 do not fit beside the minute's ring
+	require.Greater(t, n, int64(256)) // buckets; 512 do not fit beside the minute's ring
 	st := s.Stats()
 	require.Positive(t, st.Evicted)
 	require.Positive(t, st.Keys-1, "keys that were evicted in vain")
 	requireSound(t, s)
 }
 
-func TestTakingBackGivesPlace(t *testing.T) {
+func TestTakingBackFreesMemory(t *testing.T) {
 	s := storeFor(1, Refuse)
 	hit(t, s, "a", noon)
 	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "b", noon, per(5, day))))
@@ -178,7 +178,7 @@ func TestTakingBackGivesPlace(t *testing.T) {
 }
 
 // Memory follows the buckets that live: a dense day costs its buckets, and a
-// sparse one after it gives them back.
+// sparse day afterwards gives the memory back.
 func TestMemoryFollowsTheBuckets(t *testing.T) {
 	s := New(Config{})
 	now, hits := noon, int64(0)
@@ -203,9 +203,8 @@ func TestMemoryFollowsTheBuckets(t *testing.T) {
 	requireSound(t, s)
 }
 
-// What the store counts is what the process pays, within a fifth: for keys that
-// were hit once, wherever the tables stand between two sizes, and for keys with
-// rings and totals.
+// The store reckons the memory of the process to within a fifth: for keys that
+// were hit once, with tables of any filling, and for keys with rings and totals.
 func TestCostIsHonest(t *testing.T) {
 	heap := func() float64 {
 		runtime.GC()

@@ -6,10 +6,10 @@ import "github.com/abacus-go/abacus/backend"
 // with more tiers has a chain of groups.
 const perGroup = 4
 
-// group is the buckets of up to four tiers of a key. Nearly every hit finds
-// all that it needs in the group itself: the newest bucket of each tier, and
-// sum0 and first0, which answer most windows. The older buckets are in the
-// history, which a key with one bucket per tier does not have.
+// group is the buckets of up to four tiers of a key. Nearly every hit needs the
+// group itself only: the newest bucket of each tier, and sum0 and first0, which
+// answer most windows. The older buckets are in the history; a key with a single
+// bucket per tier has none.
 //
 // The sum of the buckets of a tier never exceeds MaxCount.
 type group struct {
@@ -135,9 +135,8 @@ func (g *group) within(k int, from, to int64) (sum int64) {
 	return sum
 }
 
-// freedBy is the start of the bucket of tier k with which, and all buckets
-// before it that start after cut, need hits are gone: the newest bucket if they
-// are never enough.
+// freedBy is the start of the last of the oldest buckets of tier k after cut that
+// hold need hits together: the newest bucket if all hold less.
 func (g *group) freedBy(k int, cut, need int64) int64 {
 	j, last := g.search(k, plus(cut, 1)), g.size(k)-1
 	for ; j < last; j++ {
@@ -148,8 +147,8 @@ func (g *group) freedBy(k int, cut, need int64) int64 {
 	return g.bucket(k, j).start
 }
 
-// half is the sum up to which a bucket and a ring always have room for each
-// other.
+// half is the greatest sum of a ring, and of its newest bucket, at which neither
+// can take the tier beyond MaxCount.
 const half = backend.MaxCount / 2
 
 // isLarge reports whether a ring holds more than half of MaxCount.
@@ -164,8 +163,8 @@ func (g *group) isLarge() bool {
 	return false
 }
 
-// put adds n to the bucket of tier k that starts at start, and returns the cost
-// of growth.
+// put adds n to the bucket of tier k that starts at start, and returns the memory
+// taken, in buckets.
 func (g *group) put(k int, start, n int64) (spent int64) {
 	b := &g.newest[k]
 	switch {
@@ -194,7 +193,7 @@ func (g *group) put(k int, start, n int64) (spent int64) {
 }
 
 // fits reports whether a bucket that starts at start can become the newest of
-// tier k without any growth, where those that start at or before cut expire.
+// tier k without growth, when buckets that start at or before cut have expired.
 func (g *group) fits(k int, start, cut int64) bool {
 	b := &g.newest[k]
 	if g.history == nil || b.n == 0 || b.start >= start {
@@ -204,8 +203,8 @@ func (g *group) fits(k int, start, cut int64) bool {
 	return int(r.len) < len(r.buckets) && r.sum+b.n <= half && (r.first > cut || r.at(r.end()-1).start > cut)
 }
 
-// growth is the cost of missing[k] more buckets in each tier k: the larger
-// rings, and the history and the totals that all tiers share.
+// growth is the cost of missing[k] more buckets in each tier k: larger rings, and
+// the history and the totals, which all tiers share.
 func (g *group) growth(missing *[perGroup]int) (cost int64) {
 	hasHistory := g.history != nil
 	hasOthers := hasHistory && g.history.others != noRings
@@ -235,7 +234,7 @@ func (g *group) growth(missing *[perGroup]int) (cost int64) {
 	return cost
 }
 
-// cost is the cost of the history and of all that it holds.
+// cost is the cost of the history with its rings, its totals and the next groups.
 func (g *group) cost() (c int64) {
 	if g.history == nil {
 		return 0
@@ -279,8 +278,8 @@ func (g *group) grow(k int) (spent int64) {
 	return spent
 }
 
-// take takes up to n from the bucket that starts at start, and returns what
-// that gave back of the store's bound.
+// take takes up to n from the bucket that starts at start, and returns the memory
+// freed, in buckets.
 func (g *group) take(k int, start, n int64) (freed int64) {
 	j := g.search(k, start)
 	if j == g.size(k) || g.bucket(k, j).start != start {
@@ -304,8 +303,8 @@ func (g *group) take(k int, start, n int64) (freed int64) {
 }
 
 // expire drops the buckets of tier k that start at or before cut. last is the
-// start of the newest of them, never if there are none; freed is what that gave
-// back of the store's bound.
+// start of the newest bucket dropped, never without any; freed is the memory
+// freed, in buckets.
 func (g *group) expire(k int, cut int64) (last, freed int64) {
 	b := &g.newest[k]
 	if b.n == 0 {
@@ -336,8 +335,8 @@ func (g *group) expire(k int, cut int64) (last, freed int64) {
 
 // The changes of a ring follow, each with its effect on the sums and on the
 // running totals. A bucket at or after the position of a running total is in the
-// total, whatever the window says: the next read moves the position to where the
-// window begins.
+// total, whatever the window says: the next read moves the position to the
+// beginning of the window.
 
 // push makes the newest bucket of tier k the last of the ring, which has room.
 func (g *group) push(k int) {
@@ -371,7 +370,7 @@ func (g *group) pop(k int) {
 	g.newest[k] = b
 }
 
-// change adds d, which may be below zero, to the bucket at seq.
+// change adds d, above or below zero, to the bucket at seq.
 func (g *group) change(k int, seq uint32, d int64) {
 	r := g.history.ring(k)
 	r.at(seq).n += d
@@ -460,9 +459,9 @@ func (g *group) renumber(k int, move func(*total)) {
 	}
 }
 
-// shrink gives back memory of a ring of tier k that fills less than a quarter of
-// its buffer. Half of the new buffer is free, so that the next few buckets do not
-// make the ring grow again.
+// shrink moves a ring of tier k that fills less than a quarter of its buffer to a
+// smaller buffer. Half of the new buffer is free, so that the next few buckets do
+// not make the ring grow again.
 func (g *group) shrink(k int) (freed int64) {
 	if g.history == nil {
 		return 0
@@ -483,8 +482,7 @@ func (g *group) shrink(k int) (freed int64) {
 	return freed
 }
 
-// tidy drops totals that have no long ring, and rings and a history that are
-// empty.
+// tidy drops totals without a long ring, and empty rings and histories.
 func (g *group) tidy() (freed int64) {
 	h := g.history
 	others := 0

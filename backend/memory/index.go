@@ -57,8 +57,8 @@ func (t *table) resize(n int) {
 	}
 }
 
-// remove takes out an entry of the table. What was pushed past the gap moves
-// back into the gap: no tombstones, so a flood leaves no trace.
+// remove takes out an entry of the table. An entry that was pushed past the gap
+// moves back into the gap: no tombstones, so a flood leaves no trace.
 func (t *table) remove(hash uint64, e *entry) {
 	mask := uint64(len(t.slots) - 1)
 	gap := hash & mask

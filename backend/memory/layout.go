@@ -21,18 +21,18 @@ func (t tier) expired(now int64) (cut int64) { return cutoff(now, t.ttl, t.width
 // expiry is the instant at which the bucket that starts at start expires.
 func (t tier) expiry(start int64) int64 { return plus(plus(start, t.width), t.ttl) }
 
-// grace is how much longer buckets live than they must. A label that is late by
+// grace is the time that buckets live beyond their TTL. A label that is late by
 // less needs nothing that was dropped for a later label: goroutines that wait
 // for a processor are late by as much, and need not be labelled anew.
 const grace = int64(10 * time.Millisecond)
 
 // sumTTL is the TTL of buckets of width fine that make up a bucket of width and
-// ttl: the first of them must not be gone before the whole has expired.
+// ttl: the first must not be gone before the whole has expired.
 func sumTTL(ttl, width, fine int64) int64 { return plus(ttl, width-fine) }
 
-// base is the tier of l that stores the buckets of tier i: the finest that is
-// kept as long. A bucket that takes up more than a sixteenth of that time is
-// stored itself: else the buckets that it is made of would live far longer.
+// base is the tier of l that stores the buckets of tier i: the finest with the
+// same Keep. A tier wider than a sixteenth of its Keep is its own base: else the
+// parts of a bucket would live far longer than they must.
 func base(l tiers.Ladder, i int) int {
 	keep := l.At(i).Keep
 	if l.At(i).Width > keep/16 {
@@ -44,7 +44,7 @@ func base(l tiers.Ladder, i int) int {
 	return i
 }
 
-// baseWidth is the width of the stored buckets that make up those of a width:
+// baseWidth is the width of the stored buckets that make up a bucket of a width:
 // the same width, if l has no other.
 func baseWidth(l tiers.Ladder, width time.Duration) time.Duration {
 	for i := range l.Len() {
@@ -55,8 +55,8 @@ func baseWidth(l tiers.Ladder, width time.Duration) time.Duration {
 	return width
 }
 
-// leastTTL is a tier of that width, with the shortest TTL that an addition to l
-// gives its buckets; forever if the width is not stored for l.
+// leastTTL is a tier of that width, with the shortest TTL that a bucket gets from
+// an addition on l.
 func leastTTL(l tiers.Ladder, width int64) tier {
 	t := tier{width: width}
 	for i := range l.Len() {
@@ -103,12 +103,9 @@ type planned struct {
 	at               int
 }
 
-// isSum reports whether the buckets of tier i of the ladder are sums.
-func (p *plan) isSum(i int) bool { return p.of[i].width != p.layout.tiers[p.of[i].at].width }
-
 // maxLayouts bounds the layouts and the plans that a store remembers for
-// sharing. A program has one for each of its ladders; a program that has more,
-// or that names ever new widths in Do, has equal layouts twice, which costs
+// sharing. A program has a layout for each of its ladders; a program with more
+// ladders, or with ever new widths in Do, has equal layouts twice, which costs
 // memory only.
 const maxLayouts = 32
 
@@ -148,8 +145,8 @@ func (ls *layouts) find(wanted []tier) *layout {
 	return nil
 }
 
-// union is the layout with all tiers of p, in their positions, and all that are
-// wanted, with the longer TTL where both have a width. It is p if p covers them.
+// union is p with the wanted tiers: the tiers of p keep their positions, and a
+// width of both has the longer TTL. The result is p if p covers all.
 func (ls *layouts) union(p *layout, wanted []tier) *layout {
 	if p.covers(wanted) {
 		return p

@@ -15,9 +15,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// model is the contract of backend.Store and backend.Atomic, as simple as it can
-// be said: a map of buckets per key. A bucket whose TTL has run out, by the
-// latest clock that any call had, may be there or not: its count is a range.
+// model is the contract of backend.Store and backend.Atomic in its simplest form:
+// a map of buckets per key. A bucket whose TTL has run out, by the latest clock of
+// any call, may be there or not: its count is a range.
 type model struct {
 	keys   map[string]map[tiers.Bucket]*held
 	latest int64
@@ -71,8 +71,8 @@ func (m *model) add(key string, b tiers.Bucket, n, now int64, ttl time.Duration)
 	m.see(m.latest)
 }
 
-// takeBack takes op.N from all tiers of one instant: what the finest bucket of
-// those that are kept equally long holds, and no more.
+// takeBack takes op.N from all tiers of one instant, but no more than the finest
+// bucket of equally long kept tiers holds.
 func (m *model) takeBack(op *backend.Request) {
 	type least struct{ lo, hi int64 }
 	taken := map[time.Duration]least{}
@@ -96,8 +96,8 @@ func (m *model) takeBack(op *backend.Request) {
 	m.see(m.latest)
 }
 
-// window is the range of the sum of the buckets of a width from one on, and
-// those buckets, oldest first.
+// window is the range of the sum of the buckets of a width from an index on, and
+// the buckets, oldest first.
 func (m *model) window(key string, width time.Duration, from int64) (lo, hi int64, row []tiers.Bucket) {
 	for b := range m.keys[key] {
 		if b.Width == width && b.Index >= from {
@@ -112,8 +112,8 @@ func (m *model) window(key string, width time.Duration, from int64) (lo, hi int6
 	return lo, hi, row
 }
 
-// leaves is the first bucket of row with which, and all before, need is gone.
-func (m *model) leaves(key string, row []tiers.Bucket, need int64) tiers.Bucket {
+// freedBy is the last of the first buckets of row that hold need hits together.
+func (m *model) freedBy(key string, row []tiers.Bucket, need int64) tiers.Bucket {
 	for _, b := range row {
 		if need -= m.keys[key][b].lo; need <= 0 {
 			return b
@@ -132,8 +132,8 @@ func (m *model) sure(key string, row []tiers.Bucket) bool {
 	return true
 }
 
-// lastHit is the start of the newest bucket that is sure to be there, and of
-// the newest that may be.
+// lastHit is the start of the newest bucket that must be there, and of the newest
+// that may be there.
 func (m *model) lastHit(key string) (sure, may int64) {
 	sure, may = never, never
 	for b, h := range m.keys[key] {
@@ -150,7 +150,7 @@ func (s *Store) lookup(key string) *entry {
 	return s.shard(h).table.find(h, []byte(key))
 }
 
-// call is one line of a script: a Taking or an Op.
+// call is a line of a script: a TakeRequest or a Request.
 type call struct {
 	take *backend.TakeRequest
 	op   *backend.Request
@@ -185,7 +185,7 @@ func (c call) String() string {
 	return b.String()
 }
 
-// run does the call on s and compares with m. The result is what is wrong.
+// run does the call on s and compares with m. An error tells the difference.
 func (c call) run(s *Store, m *model) error {
 	m.see(c.now().UnixNano())
 	before := s.Stats()
@@ -206,8 +206,7 @@ func (c call) run(s *Store, m *model) error {
 	return m.lost(s, before, c.now().UnixNano(), keys)
 }
 
-// lost compares the keys that s has no more with what Stats tell, and drops
-// them from m.
+// lost compares the keys that are gone from s with Stats, and drops them from m.
 func (m *model) lost(s *Store, before Stats, now int64, own []string) error {
 	after := s.Stats()
 	gone, firstLost, lastKept := int64(0), int64(never), int64(forever)
@@ -229,11 +228,11 @@ func (m *model) lost(s *Store, before Stats, now int64, own []string) error {
 		}
 		delete(m.keys, key)
 	}
-	// The store may keep buckets longer than it must, so it may forget more keys
-	// than those that are sure to count.
-	forgotten := after.Evicted - before.Evicted
-	if gone > forgotten {
-		return fmt.Errorf("%d keys are gone that count, %d are said to be forgotten", gone, forgotten)
+	// The store may keep buckets longer than their TTL, and so evict more keys than
+	// the model is sure of.
+	evicted := after.Evicted - before.Evicted
+	if gone > evicted {
+		return fmt.Errorf("%d keys are gone that count, %d are said to be evicted", gone, evicted)
 	}
 	need := int64(0) // at most, unless rings grow a lot
 	for _, key := range own {
@@ -242,17 +241,17 @@ func (m *model) lost(s *Store, before Stats, now int64, own []string) error {
 			need += 2 * e.cost()
 		}
 	}
-	if forgotten > 0 || after.Refused > before.Refused && need <= s.max {
+	if evicted > 0 || after.Refused > before.Refused && need <= s.max {
 		for i := range s.shards {
 			for _, slot := range s.shards[i].table.slots {
 				if slot.e != nil && slot.e.emptyAt() <= now && !slices.Contains(own, string(slot.e.key(nil))) {
-					return fmt.Errorf("key %s is empty, and stayed when another was forgotten or refused", slot.e.key(nil))
+					return fmt.Errorf("key %s is empty, and stayed when another was evicted or refused", slot.e.key(nil))
 				}
 			}
 		}
 	}
 	if gone > 0 && firstLost > lastKept {
-		return fmt.Errorf("a key hit at %d was forgotten, one hit at %d was kept", firstLost, lastKept)
+		return fmt.Errorf("a key hit at %d was evicted, a key hit at %d was kept", firstLost, lastKept)
 	}
 	return nil
 }
@@ -303,10 +302,10 @@ func (c call) runTake(s *Store, m *model) error {
 			}
 			want := tiers.Bucket{}
 			if need := w.Count - (w.Max - d.N); need > 0 {
-				want = m.leaves(string(d.Key), row, need)
+				want = m.freedBy(string(d.Key), row, need)
 			}
 			if w.FreedBy != want {
-				return fmt.Errorf("key %s window %v: leaves %v, want %v", d.Key, w.Reach, w.FreedBy, want)
+				return fmt.Errorf("key %s window %v: freed by %v, want %v", d.Key, w.Reach, w.FreedBy, want)
 			}
 		}
 		if d.Fits != fits {
@@ -355,8 +354,8 @@ func (m *model) overflows(t *backend.TakeRequest) bool {
 	return false
 }
 
-// all is the most that may be in all buckets of a width: a store may refuse what
-// would take that beyond counter.MaxCount.
+// all is the greatest possible sum of all buckets of a width: a store may refuse
+// an addition beyond MaxCount.
 func (m *model) all(key string, width time.Duration) int64 {
 	_, hi, _ := m.window(key, width, math.MinInt64)
 	return hi

@@ -1,14 +1,14 @@
 package memory
 
-// bucket is a bucket that is not empty: its first instant and its count. Starts
-// instead of indices, because then whether a bucket lies in a window is one
-// comparison, without a division.
+// bucket is the count of a bucket that is not empty, with its first instant: a
+// start instead of an index, because to compare a start with a window takes no
+// division.
 type bucket struct{ start, n int64 }
 
 // ring is the older buckets of a tier, oldest first, in a buffer whose length is
-// a power of two, or zero. Sequence numbers name the buckets, and stay the same
-// when the buffer grows and when older buckets go: running totals point at them.
-// The numbers may wrap round; only their differences count.
+// a power of two, or zero. A bucket has a sequence number, which stays the same
+// when the buffer grows and when older buckets go: running totals hold such
+// numbers. The numbers may wrap round; only their differences count.
 type ring struct {
 	buckets []bucket
 	sum     int64  // of all counts

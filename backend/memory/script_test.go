@@ -81,9 +81,9 @@ func (g *script) next() call {
 func (g *script) key(l int) string {
 	k := fmt.Sprint("ladder", l, "key", g.rnd.IntN(g.keys))
 	switch k[len(k)-1] {
-	case '0', '3', '6': // longer than what an entry has place for
+	case '0', '3', '6': // too long for an entry
 		return strings.Repeat("-", 70) + k
-	case '1', '4', '7': // longer than what is beside the counts
+	case '1', '4', '7': // too long for the first cache line
 		return strings.Repeat("-", 50) + k
 	}
 	return k
@@ -162,7 +162,7 @@ func (g *script) op(now time.Time) *backend.Request {
 		}
 		return l.At(g.rnd.IntN(l.Len())).Width
 	}
-	// All tiers of one instant, or of some: whoever adds to one adds to all.
+	// All tiers of an instant, of up to two instants: additions name all tiers.
 	for range g.rnd.IntN(3) {
 		fine := l.At(g.rnd.IntN(l.Len())).Width
 		label := now.Add(fine * time.Duration(g.rnd.IntN(2)*g.rnd.IntN(3)-g.rnd.IntN(2)*g.rnd.IntN(30)))

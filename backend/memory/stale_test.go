@@ -52,11 +52,11 @@ func TestALabelBeforeWhatWasDropped(t *testing.T) {
 	require.Equal(t, before, s.Stats())
 	requireSound(t, s)
 
-	// A shorter window is not concerned, nor a late label that is none of that.
+	// A shorter window is not concerned, nor a label that is late by less.
 	require.True(t, mustTake(t, s, taking(t, ladder, "k", late, per(3, 30*time.Second))).Allowed)
 	require.False(t, mustTake(t, s, taking(t, ladder, "k", ahead.Add(-time.Second), per(2, time.Minute))).Allowed)
 
-	// A clock that was set back goes by what is there.
+	// A clock that was set back goes by the buckets that are there.
 	back := taking(t, ladder, "k", late, limit)
 	back.AnyLabel = true
 	require.EqualValues(t, 2, mustTake(t, s, back).Keys[0].Windows[0].Count)
@@ -66,8 +66,8 @@ func TestALabelBeforeWhatWasDropped(t *testing.T) {
 	requireSound(t, s)
 }
 
-// What a key has dropped outlives its entry: one that is emptied, and one whose
-// place is taken by another key. Keys that are there are not concerned.
+// The expiry of dropped buckets outlives an entry that is emptied, or whose
+// memory another key takes. Known keys are not concerned.
 func TestWhatWasDroppedOutlivesTheEntry(t *testing.T) {
 	const ladder = "1s:1m"
 	limit := per(3, time.Minute)
@@ -98,7 +98,7 @@ func TestWhatWasDroppedOutlivesTheEntry(t *testing.T) {
 		read := &backend.Request{Key: "k", Ladder: taking(t, ladder, "k", late).Keys[0].Ladder, Now: late, Read: []backend.Span{{Width: time.Second, First: noon.Unix(), Counts: make([]int64, 1)}}}
 		require.ErrorIs(t, s.Do(context.Background(), read), backend.ErrStaleLabel, name)
 		s.max = DefaultMaxBuckets
-		// Nor does the entry that is made next forget it.
+		// The next entry of the key remembers as well.
 		mustTake(t, s, taking(t, ladder, "k", noon.Add(63*time.Second), limit))
 		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
 		requireSound(t, s)
@@ -137,7 +137,7 @@ func TestGrace(t *testing.T) {
 }
 
 // Taking back a hit that was dropped finds nothing to take: no later hit is in
-// a bucket that was made anew.
+// a new bucket of the same start.
 func TestTakingBackWhatWasDropped(t *testing.T) {
 	const ladder = "1s:1m, 1m:1h"
 	s := New(Config{})
@@ -155,9 +155,8 @@ func TestTakingBackWhatWasDropped(t *testing.T) {
 	require.EqualValues(t, 1, mustTake(t, s, peek(t, ladder, "k", later, per(9, time.Minute))).Keys[0].Windows[0].Count)
 }
 
-// Random labels, some of long ago, on a small store that takes the places of
-// empty keys: every answer is what a log of all hits says, or ErrStaleLabel, or
-// ErrFull.
+// Random labels, partly of long ago, on a small store that reclaims empty keys:
+// every answer agrees with a log of all hits, or is ErrStaleLabel, or ErrFull.
 func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
 	outcomes := map[string]int{}
 	for range 60 {
@@ -198,7 +197,7 @@ func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
 				return err != nil
 			}
 			switch rnd.IntN(8) {
-			case 0: // a reading of what every window may reach
+			case 0: // a reading of all that a window may reach
 				op := &backend.Request{Key: key, Ladder: l, Now: label}
 				for _, tier := range l.Tiers() {
 					op.Read = append(op.Read, backend.Span{Width: tier.Width, First: tiers.Index(label.Add(-tier.Keep).UnixNano(), tier.Width), Counts: make([]int64, 200)})

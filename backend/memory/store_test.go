@@ -25,7 +25,7 @@ const (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// taking is what a counter without skew makes of limits on one key.
+// taking is the request that a Counter without Skew makes for limits on one key.
 func taking(t testing.TB, ladder, key string, now time.Time, limits ...counter.Limit) *backend.TakeRequest {
 	l, err := tiers.Parse(ladder)
 	require.NoError(t, err)
@@ -56,8 +56,8 @@ func per(max int64, window time.Duration) counter.Limit {
 	return counter.Limit{Max: max, Per: window}
 }
 
-// 40 racers, 7 places, on one key and on two at once.
-func TestHerdFillsExactlyThePlaces(t *testing.T) {
+// 40 racers for 7 hits, on one key and on two at once.
+func TestHerdIsAdmittedExactly(t *testing.T) {
 	s := New(Config{})
 	for round := range 300 {
 		a, b := fmt.Sprint("a", round), fmt.Sprint("b", round)
@@ -87,7 +87,7 @@ func TestHerdFillsExactlyThePlaces(t *testing.T) {
 }
 
 // Everything at once on a store that is always full: no deadlock, no lost
-// bucket, no count beyond the places.
+// bucket, no count beyond the limit.
 func TestConcurrentCallsOnAFullStore(t *testing.T) {
 	for _, policy := range []Policy{Refuse, EvictOldest} {
 		s := New(Config{MaxBuckets: 1500, Full: policy})
@@ -156,8 +156,8 @@ func TestDenialsAndPeeksLeaveNothing(t *testing.T) {
 	requireSound(t, s)
 }
 
-// A bucket lives for its TTL from the call on, wherever its label is, and is 0
-// soon after; so does one that a shorter or longer TTL has touched.
+// A bucket with any label lives for its TTL from the call on, and is 0 soon
+// after, also if a shorter or a longer TTL came meanwhile.
 func TestBucketsLiveForTheirTTL(t *testing.T) {
 	for _, label := range []time.Duration{0, -time.Second, -10 * day, 50 * 365 * -day, 100 * day} {
 		s := New(Config{})
@@ -263,8 +263,8 @@ func TestAKeyCountsToMaxCount(t *testing.T) {
 	}
 }
 
-// A key under more windows than there are places for running totals is counted
-// right, and so is one whose totals find no room in a full store.
+// A key under more windows than running totals is counted right, and so is a key
+// whose totals find no room in a full store.
 func TestMoreWindowsThanTotals(t *testing.T) {
 	for _, max := range []int{0, 200} {
 		s := New(Config{MaxBuckets: max})
@@ -334,7 +334,7 @@ func TestLongerTTLOfAStepBringsNothingBack(t *testing.T) {
 	}
 }
 
-// What is expired for the clock of a call cannot be taken back by it either.
+// A call cannot take back what has expired by its own clock.
 func TestTakingBackTheExpired(t *testing.T) {
 	s := New(Config{})
 	op := backend.Request{Key: "k", Now: time.Unix(100, 0), N: 5, Add: []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}

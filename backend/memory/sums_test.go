@@ -62,8 +62,8 @@ func TestCoarseBucketsAreSums(t *testing.T) {
 	require.Equal(t, []int64{10}, counts(do(alone)), "nothing to take back")
 }
 
-// A day of which one bucket takes up much is stored by itself, so that seconds
-// do not live on for as long.
+// A tier of buckets that are wide beside its Keep is stored itself, so that the
+// seconds do not live on for as long.
 func TestWideBucketsAreStored(t *testing.T) {
 	for ladder, stored := range map[string]int{
 		"1s:1d": 1, "1s:1d, 1m:1d, 1h:1d": 1, "1s:1h, 1m:1h, 1h:1h": 2, "1s:1m, 1m:1m": 2, "1s:7d, 1m:7d, 1h:7d, 1d:7d": 2,
@@ -79,7 +79,7 @@ func TestWideBucketsAreStored(t *testing.T) {
 	}
 }
 
-// Buckets that are sums count to counter.MaxCount and no further, as others do.
+// Buckets that are sums count to MaxCount and no further, as stored buckets do.
 func TestSumsEndToo(t *testing.T) {
 	s := New(Config{})
 	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, backend.MaxCount-3)))
@@ -141,7 +141,7 @@ func TestSumsEndHoweverTheyGrow(t *testing.T) {
 }
 
 // Ladders of the same widths and TTLs that keep their tiers otherwise.
-func TestShapesGoByKeep(t *testing.T) {
+func TestPlansGoByKeep(t *testing.T) {
 	s := New(Config{})
 	for _, ladder := range []string{"1s:1h, 1m:1h", "1s:1h, 1m:2h"} {
 		take := taking(t, ladder, ladder, noon, per(1, time.Hour))
@@ -153,8 +153,8 @@ func TestShapesGoByKeep(t *testing.T) {
 	}
 }
 
-// A window without hits has none that must leave.
-func TestNothingLeavesAnEmptyWindow(t *testing.T) {
+// A window without hits is freed by no bucket.
+func TestNothingFreesAnEmptyWindow(t *testing.T) {
 	s := New(Config{})
 	for range 5 {
 		hit(t, s, "k", noon)
@@ -166,8 +166,8 @@ func TestNothingLeavesAnEmptyWindow(t *testing.T) {
 	require.Zero(t, take.Keys[0].Windows[0].FreedBy)
 }
 
-// What has expired does not count against counter.MaxCount, where the newest
-// bucket is the label's own as well.
+// Expired buckets do not count against MaxCount, also where the newest bucket is
+// the label's own.
 func TestTheExpiredFillsNothing(t *testing.T) {
 	const ladder = "1s:1h, 1m:1h"
 	s := New(Config{})

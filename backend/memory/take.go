@@ -40,10 +40,10 @@ func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
 	return s.step(r, now)
 }
 
-// hit is the short way of nearly all steps: one key that is known, in whose
-// newest buckets the label lies, or whose rings have room for the next, and room
-// in every window. Otherwise hit changes nothing, and step decides: with the same
-// answer, in twice the time.
+// hit is the short way of nearly all steps: a single known key, the label in its
+// newest buckets or its rings with room for the next, and room in every window.
+// Otherwise hit changes nothing, and step decides: with the same answer, in twice
+// the time.
 func (s *Store) hit(sh *shard, e *entry, key *backend.TakeKey, p *plan, now int64) bool {
 	tiers := e.layout.tiers
 	if len(tiers) > perGroup || key.N < 1 || key.N > half || e.flags != 0 {
@@ -65,13 +65,14 @@ func (s *Store) hit(sh *shard, e *entry, key *backend.TakeKey, p *plan, now int6
 	}
 	for i := range key.Windows {
 		w := &key.Windows[i]
-		if w.Finest < 0 || w.Finest >= len(p.of) || w.Reach < 0 || p.isSum(w.Finest) {
+		if uint(w.Finest) >= uint(len(p.of)) {
 			return false
 		}
-		k := p.of[w.Finest].at
-		t, reach := &tiers[k], int64(w.Reach)
-		if reach > t.ttl-tiers[0].width {
-			return false // nothing that was dropped may be needed: see look
+		of, reach := &p.of[w.Finest], int64(w.Reach)
+		k := of.at
+		t := &tiers[k]
+		if t.width != of.width || uint64(reach) > uint64(t.ttl-tiers[0].width) {
+			return false // the tier is a sum, or what was dropped may be needed: see look
 		}
 		w.Count = e.count(k, cutoff(now, reach, t.width), reach, s)
 		if w.Count > w.Max-key.N {
@@ -184,7 +185,7 @@ func check(r *backend.TakeRequest) error {
 }
 
 // try does the step under the locks of its shards. A result above zero is the
-// budget that the step needs and does not have; nothing was added.
+// budget that is needed and that the step does not have; nothing was added.
 func (s *Store) try(st *step) (needed int64, err error) {
 	keys := st.keys()
 	if len(keys) == 1 {
@@ -309,8 +310,8 @@ func (key *stepKey) judge(now int64, s *Store) bool {
 	return fits
 }
 
-// tier returns tier i of the plan's layout as the entry stores it; g is nil if
-// the entry does not, and t is then the plan's.
+// tier returns tier i of the plan's layout with its buckets in the entry. If the
+// entry has no such tier, g is nil and t the plan's.
 func (key *stepKey) tier(i int) (g *group, k int, t *tier) {
 	t = &key.plan.layout.tiers[i]
 	if key.e == nil {
@@ -326,14 +327,14 @@ func (key *stepKey) tier(i int) (g *group, k int, t *tier) {
 	return g, k, t
 }
 
-// edge returns the cutoff of w among the buckets of t, and the reach of w: not
-// beyond what has expired.
+// edge returns the cutoff of w among the buckets of t, and the reach of w without
+// the time in which all has expired.
 func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int64) {
 	width := key.plan.of[w.Finest].width
 	reach = max(0, min(int64(w.Reach), t.ttl-(width-t.width))) // see sumTTL
 	cut = cutoff(now, reach, width)
 	if width != t.width && cut != never {
-		// All of the oldest bucket that starts after that, and none of the one before.
+		// All of the oldest sum that starts after the cutoff, and nothing of the sum before.
 		if first := floorDiv(cut, width) + 1; first <= math.MaxInt64/width {
 			cut = first*width - 1
 		}
@@ -341,7 +342,7 @@ func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int6
 	return cut, reach
 }
 
-// report fills in what is known of each window after the step.
+// report fills in FreedBy and Newest of each window after the step.
 func (key *stepKey) report(now int64) {
 	for i := range key.Windows {
 		w := &key.Windows[i]
@@ -360,8 +361,8 @@ func (key *stepKey) report(now int64) {
 	}
 }
 
-// stale reports whether the step needs buckets of the key that were dropped: for
-// a window, or because the label's own would be among them.
+// stale reports whether the step needs dropped buckets of the key: for a window,
+// or because the label's own bucket would be among them.
 func (key *stepKey) stale(st *step) bool {
 	h := key.horizon()
 	if !h.behind(st.now) {

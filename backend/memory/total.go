@@ -103,8 +103,8 @@ func (t *totals) read(r *ring, k int, cut, reach int64, s *Store) int64 {
 	return w.sum
 }
 
-// free finds memory for a total: a free total, one in a new block if the store
-// has room without evicting anything, or a total that no call read lately.
+// free finds memory for a total: a free total, or a new block if the store has
+// room without evicting anything, or else a total that no call read lately.
 func (t *totals) free(s *Store) *total {
 	blocks, last := 0, t
 	for b := t; b != nil; b = b.next {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys of one hash are told apart, of every length at which they are kept
-// otherwise, and stay findable while others come and go.
+// Keys of one hash are told apart, of each length at which they are stored in
+// another way, and stay findable while keys come and go.
 func TestKeysOfOneHash(t *testing.T) {
 	table := newTable()
 	p := &layout{tiers: []tier{{1, 1}}}

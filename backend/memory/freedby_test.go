@@ -10,9 +10,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// On a dense day, whatever must go: it is the bucket that adding up second after
-// second finds.
-func TestLeavesOnADenseDay(t *testing.T) {
+// FreedBy on a dense day is the bucket that adding up second after second
+// finds, however many hits must leave.
+func TestFreedByOnADenseDay(t *testing.T) {
 	for _, ladder := range []string{dayLadder, "1s:1d, 1h:1d", "1s:1d", "1s:1d, 10s:1d, 1m:1d, 10m:1d, 1h:1d, 6h:1d"} {
 		s := New(Config{})
 		rnd := rand.New(rand.NewPCG(1, 2))
