@@ -30,7 +30,7 @@ import (
 // Every addition, read and taking back of a single bucket is a step of its own,
 // and time may pass before each step. A caller may give up or crash before each
 // of its steps; an addition that was sent may land at any later time, or never.
-// The Timeout of a caller is not in the model: a try with another label is
+// The patience of a caller is not in the model: a try with another label is
 // another call.
 //
 // A model has two parts: what can happen in it, and holes, which are the parts of
@@ -76,7 +76,7 @@ type model struct {
 	subtract           bool                          // the left edge is a coarse bucket minus fine buckets
 
 	plan   [maxCallers]plan
-	bounds [maxCallers][]bounds // bounds[i][k] are those of the limit asks[i][k]
+	bounds [maxCallers][]bounds // bounds[i][k] belong to limit asks[i][k]
 	first  map[[2]int][]read    // by caller and label
 	rest   map[[3]int][]read    // by caller, label and reading of the clock
 	like   [maxCallers]int      // like[i] is the first caller with the traits of caller i
@@ -452,7 +452,7 @@ func (c *checker) steps(s *state, i int) bool {
 	clock := int(s.t) + m.clock[i]
 	all := uint8(1<<len(m.ladder) - 1)
 
-	// What was sent lands, whatever has become of the sender.
+	// Sent additions land, whatever has become of the sender.
 	for tier := range m.ladder {
 		if me.sent&(1<<tier) == 0 {
 			continue
@@ -619,9 +619,8 @@ func (m *model) outcome(s *state, o outcome) outcome {
 	return o
 }
 
-// over tells whether some admitted hits, under a limit that all of them were
-// taken under, are more than Max within a window: by their labels, or by the
-// true time at which these were read.
+// over tells whether more than Max admitted hits, all taken under a common limit,
+// are within a window, by their labels or by the true time of the labels.
 func (c *checker) over(s *state) bool {
 	for limit, l := range c.m.limits {
 		for set := 1; set < 1<<len(c.m.n); set++ {

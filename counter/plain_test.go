@@ -13,9 +13,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// plainStore is a network store without the network: it can only add and read,
-// every bucket by itself, in any order, and it lets others in between. Time is
-// the caller's.
+// plainStore is a network store without the network. Like a network store it can
+// only add and read, every bucket by itself, in any order, and lets other calls in
+// between. The time is the caller's.
 type plainStore struct {
 	mu      sync.Mutex
 	buckets map[bucketKey]item

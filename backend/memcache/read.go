@@ -21,7 +21,7 @@ const chunkSize = 1000
 type reads struct {
 	runs   tiers.Cover // each bucket once
 	items  []string    // names, in the order of runs
-	counts []int64     // counts[i] is that of items[i]
+	counts []int64     // counts[i] belongs to items[i]
 }
 
 func readsOf(op *backend.Request) (reads, error) {
