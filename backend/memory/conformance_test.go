@@ -9,5 +9,6 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	backendtest.Run(t, func(testing.TB) backend.Store { return memory.New(memory.Config{}) })
 }

@@ -231,14 +231,14 @@ func TestCostIsHonest(t *testing.T) {
 		require.InDelta(t, 1, paid/counted, worst, name)
 		runtime.KeepAlive(s)
 	}
-	for _, keys := range []int{100_000, 130_000, 160_000} {
+	for _, keys := range []int{25_000, 32_500, 40_000} {
 		measure(fmt.Sprint(keys, " keys hit once"), Refuse, keys, 40, 1, 0.2)
 		measure(fmt.Sprint(keys, " keys hit once, EvictOldest"), EvictOldest, keys, 40, 1, 0.2)
 	}
-	measure("long keys hit once", Refuse, 50_000, 180, 1, 0.2)
-	measure("two hits", Refuse, 50_000, 40, 2, 0.2)
-	measure("100 hits", Refuse, 3_000, 40, 100, 0.2)
-	measure("1000 hits", Refuse, 300, 40, 1000, 0.2)
+	measure("long keys hit once", Refuse, 12_500, 180, 1, 0.2)
+	measure("two hits", Refuse, 12_500, 40, 2, 0.2)
+	measure("100 hits", Refuse, 1_000, 40, 100, 0.2)
+	measure("1000 hits", Refuse, 100, 40, 1000, 0.2)
 }
 
 func TestDefaultBound(t *testing.T) {

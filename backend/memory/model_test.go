@@ -21,6 +21,7 @@ import (
 type model struct {
 	keys   map[string]map[tiers.Bucket]*held
 	latest int64
+	next   int64 // no TTL runs out before
 }
 
 type held struct {
@@ -28,22 +29,22 @@ type held struct {
 	until  int64 // must be there before
 }
 
-func newModel() *model { return &model{keys: map[string]map[tiers.Bucket]*held{}} }
+func newModel() *model { return &model{keys: map[string]map[tiers.Bucket]*held{}, next: forever} }
 
-// see takes note of a clock: what has run out by it may be gone.
+// see takes note of a clock: a bucket whose TTL has run out may be gone.
 func (m *model) see(now int64) {
 	m.latest = max(m.latest, now)
-	for key, buckets := range m.keys {
-		for b, h := range buckets {
+	if m.latest < m.next {
+		return
+	}
+	m.next = forever
+	for _, buckets := range m.keys {
+		for _, h := range buckets {
 			if h.until <= m.latest {
 				h.lo = 0
+			} else {
+				m.next = min(m.next, h.until)
 			}
-			if h.hi == 0 {
-				delete(buckets, b)
-			}
-		}
-		if len(buckets) == 0 {
-			delete(m.keys, key)
 		}
 	}
 }
@@ -68,7 +69,7 @@ func (m *model) add(key string, b tiers.Bucket, n, now int64, ttl time.Duration)
 		m.keys[key] = map[tiers.Bucket]*held{}
 	}
 	m.keys[key][b] = &h
-	m.see(m.latest)
+	m.next = min(m.next, h.until)
 }
 
 // takeBack takes op.N from all tiers of one instant, but no more than the finest
@@ -92,8 +93,13 @@ func (m *model) takeBack(op *backend.Request) {
 		if h.until > m.latest { // else it may be gone for this clock, and there for a slower one
 			h.hi = max(0, h.hi-n.lo)
 		}
+		if h.hi == 0 {
+			delete(m.keys[op.Key], slot.Bucket)
+		}
 	}
-	m.see(m.latest)
+	if len(m.keys[op.Key]) == 0 {
+		delete(m.keys, op.Key)
+	}
 }
 
 // window is the range of the sum of the buckets of a width from an index on, and

@@ -192,31 +192,41 @@ func (g *script) op(now time.Time) *backend.Request {
 func (g *script) play(t testing.TB, name string, n int) {
 	t.Helper()
 	m := newModel()
-	var text []string
+	var calls []call
 	defer func() {
 		if t.Failed() {
-			t.Logf("%s: MaxBuckets %d, policy %d\n%s", name, g.store.max, g.store.policy, strings.Join(text, "\n"))
+			var text strings.Builder
+			for _, c := range calls {
+				fmt.Fprintln(&text, c)
+			}
+			t.Logf("%s: MaxBuckets %d, policy %d\n%s", name, g.store.max, g.store.policy, &text)
 		}
 	}()
 	for range n {
 		c := g.next()
-		text = append(text, c.String())
+		calls = append(calls, c)
 		require.NoError(t, c.run(g.store, m))
 		requireSound(t, g.store)
 	}
 }
 
 func TestAgainstModel(t *testing.T) {
-	first := *seedFlag
-	n := 1
-	if first == 0 {
-		first, n = rand.Uint64(), *scriptsFlag
+	play := func(t *testing.T, seed uint64) {
+		newScript(rand.NewPCG(seed, 0), t).play(t, fmt.Sprintf("replay with -run TestAgainstModel -seed %d", seed), 100+int(seed%8)*int(seed%8)*30)
 	}
-	for seed := first; seed < first+uint64(n); seed++ {
-		newScript(rand.NewPCG(seed, 0), t).play(t, fmt.Sprintf("replay with -run %s -seed %d", t.Name(), seed), 100+int(seed%8)*int(seed%8)*30)
-		if t.Failed() {
-			return
-		}
+	if *seedFlag != 0 {
+		play(t, *seedFlag)
+		return
+	}
+	const lanes = 4
+	for lane := range lanes {
+		first := rand.Uint64() &^ 7 // scripts of each length in each lane
+		t.Run(fmt.Sprint(lane), func(t *testing.T) {
+			t.Parallel()
+			for i := range (*scriptsFlag + lanes - 1) / lanes {
+				play(t, first+uint64(i))
+			}
+		})
 	}
 }
 

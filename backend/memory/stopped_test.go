@@ -30,6 +30,7 @@ func TestAStoppedProcess(t *testing.T) {
 		beStopped(t)
 		return
 	}
+	t.Parallel()
 	const stops, stopped, running = 6, 450 * time.Millisecond, 120 * time.Millisecond
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), stoppedEnv+"=1")
