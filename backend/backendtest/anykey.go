@@ -3,44 +3,10 @@ package backendtest
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
 )
-
-func features(s *subject) error {
-	var keys []counter.Key
-	for b := range 256 {
-		keys = append(keys, counter.Key{Event: "e", Feature: string([]byte{'x', byte(b)})}, counter.Key{Event: string([]byte{byte(b)}), Feature: "x"})
-	}
-	for _, feature := range []string{" ", "\n", "\r\n", "\x00", "a b", "a\r\nset x 0 0 1", "{}", "{a}b", "}{", "a:b", "a/b", "%", "%25", "ä", "Ä", "日本語", "\xff\xfe",
-		strings.Repeat("f", 150), strings.Repeat("f", 151), strings.Repeat("f", 250), strings.Repeat("f", 251), strings.Repeat("f", 1<<10), strings.Repeat("f", 10<<10), strings.Repeat("f", 10<<10-1) + "g", strings.Repeat(" ", 1<<10)} {
-		keys = append(keys, counter.Key{Event: "odd", Feature: feature}, counter.Key{Event: feature + "!", Feature: "odd"})
-	}
-	keys = append(keys, []counter.Key{{Event: "a:b", Feature: "c"}, {Event: "a", Feature: "b:c"}, {Event: "a", Feature: "b"}, {Event: "a:", Feature: "b"}, {Event: "a", Feature: ":b"},
-		{Event: "a_b", Feature: "c"}, {Event: "a", Feature: "b_c"}, {Event: "A", Feature: "b"}, {Event: "a", Feature: "B"}, {Event: "a/b", Feature: "c"}, {Event: "a", Feature: "b/c"}}...)
-	c, err := s.counter("f", counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return noon }})
-	if err != nil {
-		return err
-	}
-	limits := counter.Limits{{Max: 10_000, Per: time.Hour}}
-	for i, key := range keys {
-		if v, err := c.Take(context.Background(), key, int64(1+i), limits); err != nil || !v.Allowed {
-			return fmt.Errorf("event %.40q, feature %.40q: allowed %v, %w", key.Event, key.Feature, v.Allowed, err)
-		}
-	}
-	for i, key := range keys {
-		n, err := c.Count(context.Background(), key, time.Hour)
-		if err != nil {
-			return err
-		}
-		if n.Low != int64(1+i) || n.High != int64(1+i) {
-			return fmt.Errorf("event %.40q, feature %.40q: %+v, want %d", key.Event, key.Feature, n, 1+i)
-		}
-	}
-	return nil
-}
 
 func years(s *subject) error {
 	for _, year := range []int{1701, 1965, 1969, 1971, 2037, 2038, 2040, 2106, 2249} {

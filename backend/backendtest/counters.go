@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/promise"
 	"github.com/abacus-go/abacus/internal/race"
 	"github.com/abacus-go/abacus/internal/script"
 	"github.com/abacus-go/abacus/tiers"
@@ -25,7 +26,7 @@ var counters = []check{
 	},
 	{
 		name:    "40 racers for 7 places",
-		rule:    "never more than Max, and within a bucket of the ticket tier exactly Max",
+		rule:    promise.HerdRule,
 		instead: usesTake,
 		run:     herd,
 	},
@@ -41,12 +42,9 @@ var counters = []check{
 		instead: usesTake,
 		run:     steady,
 	},
-	{
-		name:    "features of any bytes",
-		rule:    "each Key counts by itself",
-		instead: usesTake,
-		run:     features,
-	},
+	promised("features of any bytes", promise.Keys, false),
+	promised("denied hits are free", promise.Denied, false),
+	promised("callers without a pause", promise.Boundary, true),
 	{
 		name:    "any year",
 		rule:    "a Counter whose clock is anywhere between 1700 and 2250 counts the same",
@@ -103,64 +101,65 @@ func scripts(s *subject) error {
 	return nil
 }
 
-// herd is racers of four processes' making, whose clocks are apart by the skew,
-// away from the ends of their minute.
+// herd is a race of four Counters whose clocks are apart by the skew, away from the
+// ends of their minute: each round begins at noon.
 func herd(s *subject) error {
-	const racers, places = 40, 7
-	for _, row := range []struct {
-		limits string
-		keys   int
-		rounds int
-	}{{"7/d", 1, 500}, {"7/m, 9/h, 8/d", 1, 500}, {"7/m, 8/d", 2, 100}} {
-		limits := counter.MustLimits(row.limits)
-		var callers []*counter.Counter
-		var began atomic.Int64 // of the round: each begins at noon
-		for i := range 4 {
-			ahead := time.Duration(i) * 100 * time.Millisecond / 3
-			c, err := s.counter(fmt.Sprint("h", row.keys), counter.Config{Skew: 100 * time.Millisecond, Patience: 10 * time.Second, Now: func() time.Time {
+	var began atomic.Int64
+	made := 0
+	on := &promise.Subject{
+		Counter: func(l tiers.Ladder, _ bool) (*counter.Counter, error) {
+			ahead := time.Duration(made%4) * 100 * time.Millisecond / 3
+			made++
+			return s.counter("h", counter.Config{Ladder: l, Skew: 100 * time.Millisecond, Patience: 10 * time.Second, Now: func() time.Time {
 				return noon.Add(ahead + time.Since(time.Unix(0, began.Load())))
 			}})
-			if err != nil {
-				return err
-			}
-			callers = append(callers, c)
-		}
-		for round := range row.rounds / race.Thrift {
+		},
+		Round: func(context.Context) error {
 			began.Store(time.Now().UnixNano())
-			var asks []counter.Ask
-			for k := range row.keys {
-				asks = append(asks, counter.Ask{Key: counter.Key{Event: "race", Feature: fmt.Sprint(row.limits, round, k)}, Limits: limits})
-			}
-			var admitted atomic.Int64
-			err := together(racers, func(i int) error {
-				mine := append([]counter.Ask(nil), asks...)
-				if i%2 == 1 {
-					mine[0], mine[len(mine)-1] = mine[len(mine)-1], mine[0]
-				}
-				v, err := callers[i%4].TakeAll(context.Background(), 1, mine...)
-				if v.Allowed {
-					admitted.Add(1)
-				}
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if n := admitted.Load(); n != places {
-				return fmt.Errorf("%s on %d keys, round %d: %d of %d racers admitted, want %d", limits, row.keys, round, n, racers, places)
-			}
-			for _, ask := range asks {
-				n, err := callers[0].Count(context.Background(), ask.Key, 24*time.Hour)
-				if err != nil {
-					return err
-				}
-				if n.High != places {
-					return fmt.Errorf("%s on %d keys, round %d: %d are left after the race, want %d", limits, row.keys, round, n.High, places)
-				}
-			}
+			return nil
+		},
+	}
+	for _, c := range []promise.Case{
+		promise.Herd(counter.MustLimits("7/d"), 1, 4, 500/race.Thrift),
+		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 500/race.Thrift),
+		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 100/race.Thrift),
+	} {
+		if err := keeps(c, on); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// keeps tries a case of package promise, in which no call may fail.
+func keeps(c promise.Case, on *promise.Subject) error {
+	f, err := c.Try(context.Background(), on)
+	switch {
+	case err != nil:
+		return err
+	case f.Failed > 0:
+		return fmt.Errorf("%d of %d calls failed: %w", f.Failed, f.Calls, f.Last)
+	case f.Broken != "":
+		return fmt.Errorf("%s. %s", f.Seen, f.Broken)
+	}
+	return nil
+}
+
+// promised is a case of package promise as a case of the suite: by a clock that
+// stands at noon, or by the clock of the world.
+func promised(name string, c promise.Case, world bool) check {
+	return check{name: name, rule: c.Rule, instead: usesTake, waits: world, run: func(s *subject) error {
+		return keeps(c, &promise.Subject{
+			Patience: enough,
+			Counter: func(l tiers.Ladder, _ bool) (*counter.Counter, error) {
+				cfg := counter.Config{Ladder: l, Skew: -1, Settle: enough, Patience: enough, Now: func() time.Time { return noon }}
+				if world {
+					cfg.Settle, cfg.Now = -1, time.Now
+				}
+				return s.counter("p", cfg)
+			},
+		})
+	}}
 }
 
 // hangUp has callers that give up at any moment; callers that do not are never too

@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/promise"
 )
 
 // Processes holds a store that is shared over a network to its promises among
@@ -133,7 +134,7 @@ func windowOfProcesses(children []*child) error {
 		return fmt.Errorf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(hits), denied, failed)
 	}
 	for _, limit := range counter.MustLimits(o.Limits) {
-		if n := worst(hits, limit.Per); n > limit.Max {
+		if n := fullest(hits, limit.Per); n > limit.Max {
 			return fmt.Errorf("%d processes, limit %s: %d admitted within a window", len(children), limit, n)
 		}
 	}
@@ -144,23 +145,14 @@ func windowOfProcesses(children []*child) error {
 // reading.
 type admission struct{ Label, At time.Time }
 
-// worst is the most that a window of length per holds, by the labels or in true
-// time.
-func worst(hits []admission, per time.Duration) int64 {
-	var worst int64
-	for _, first := range hits {
-		var labels, instants int64
-		for _, h := range hits {
-			if since := h.Label.Sub(first.Label); since >= 0 && since <= per {
-				labels++
-			}
-			if since := h.At.Sub(first.At); since >= 0 && since <= per {
-				instants++
-			}
-		}
-		worst = max(worst, labels, instants)
+// fullest returns the number of hits in the fullest window of length per, by the
+// labels or in true time.
+func fullest(hits []admission, per time.Duration) int64 {
+	var labels, instants []time.Time
+	for _, h := range hits {
+		labels, instants = append(labels, h.Label), append(instants, h.At)
 	}
-	return worst
+	return max(promise.Fullest(labels, per), promise.Fullest(instants, per))
 }
 
 // raceConfig is the Config of a caller in a race that begins at noon, now.

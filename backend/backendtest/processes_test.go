@@ -117,9 +117,9 @@ func TestProcessesBite(t *testing.T) {
 func TestWorst(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	hits := []admission{{at(0), at(0)}, {at(1000), at(1010)}, {at(1001), at(1001)}, {at(3000), at(3000)}, {at(4001), at(3901)}}
-	require.EqualValues(t, 2, worst(hits, 999*time.Millisecond))
-	require.EqualValues(t, 2, worst(hits[:2], time.Second), "by the labels")
-	require.EqualValues(t, 2, worst(hits[3:], time.Second), "in true time")
-	require.EqualValues(t, 3, worst(hits, 1001*time.Millisecond))
-	require.EqualValues(t, 0, worst(nil, time.Second))
+	require.EqualValues(t, 2, fullest(hits, 999*time.Millisecond))
+	require.EqualValues(t, 2, fullest(hits[:2], time.Second), "by the labels")
+	require.EqualValues(t, 2, fullest(hits[3:], time.Second), "in true time")
+	require.EqualValues(t, 3, fullest(hits, 1001*time.Millisecond))
+	require.EqualValues(t, 0, fullest(nil, time.Second))
 }

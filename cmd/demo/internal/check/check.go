@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/promise"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -52,7 +53,8 @@ type Config struct {
 func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error) {
 	r := &run{store: store, cfg: cfg}
 	for _, check := range []func(context.Context) (Result, error){
-		r.reachable, r.herd, r.denied, r.keys, r.trips, r.lives, r.boundary, r.expiry, r.clocks,
+		r.reachable, r.promised(herd), r.promised(promise.Denied), r.promised(promise.Keys), r.trips, r.lives,
+		r.promised(promise.Boundary), r.expiry, r.clocks,
 		r.room, r.slabs, r.role, r.coverage, r.restarts,
 	} {
 		result, err := check(ctx)
@@ -103,18 +105,6 @@ func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter
 		f(&cfg)
 	}
 	return counter.New(r.store.Store, cfg)
-}
-
-// counters makes n counters.
-func (r *run) counters(n int, l tiers.Ladder) ([]*counter.Counter, error) {
-	all := make([]*counter.Counter, n)
-	for i := range all {
-		var err error
-		if all[i], err = r.counter(l); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }
 
 // Patience is the timeout of calls that must not fail for being slow, since their

@@ -12,39 +12,17 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/promise"
 )
 
-// failures counts the calls of a check that failed for the store. Only the answers
-// of the other calls are judged.
-type failures struct {
-	calls, failed, slow int
-	last                error
-}
-
-// add counts a call that ended with err.
-func (f *failures) add(err error) {
-	f.calls++
-	if err == nil {
-		return
-	}
-	f.failed++
-	f.last = err
-	if late(err) {
-		f.slow++
-	}
-}
-
-// all tells whether every call failed.
-func (f *failures) all() bool { return f.failed > 0 && f.failed == f.calls }
-
 // warn makes result a Warning of the calls that failed.
-func (f *failures) warn(r *run, result *Result) {
+func (r *run) warn(result *Result, f promise.Failures) {
 	result.Status = Warning
-	if f.slow < f.failed {
-		result.Means = fmt.Sprintf("%d of %d calls failed: %v", f.failed, f.calls, f.last)
+	if f.Late < f.Failed {
+		result.Means = fmt.Sprintf("%d of %d calls failed: %v", f.Failed, f.Calls, f.Last)
 		return
 	}
-	result.Means = fmt.Sprintf("%d of %d calls were late, --timeout is %s: %v\n%s", f.failed, f.calls, dur.Format(r.cfg.Timeout), f.last, tooSlow)
+	result.Means = fmt.Sprintf("%d of %d calls were late, --timeout is %s: %v\n%s", f.Failed, f.Calls, dur.Format(r.cfg.Timeout), f.Last, tooSlow)
 }
 
 // slowCall is the least duration of a failed call that counts as late, where the

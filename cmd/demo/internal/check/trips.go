@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/promise"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -30,8 +31,9 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	}
 	limits := counter.Limits{{Max: counter.MaxCount, Per: 24 * time.Hour}}
 	once := func() error {
-		_, err := take(ctx, c, counter.Key{Event: "speed", Feature: "one"}, 1, limits)
-		return err
+		began := time.Now()
+		_, err := c.Take(ctx, counter.Key{Event: "speed", Feature: "one"}, 1, limits)
+		return orSlow(began, err)
 	}
 	plain, name := r.plain(ctx)
 	if plain == nil {
@@ -47,7 +49,7 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 		return result, nil
 	}
 	var takes, plains []time.Duration
-	var f failures
+	var f promise.Failures
 	for start := time.Now(); len(takes) < tripSamples && (len(takes) < fewSamples || time.Since(start) < longestTrips); {
 		// In turns: what else this machine does meets both.
 		began := time.Now()
@@ -55,11 +57,12 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 			return result, err
 		}
 		between := time.Now()
-		f.add(once())
+		err := once()
+		f.Add(late(err), err)
 		plains, takes = append(plains, between.Sub(began)), append(takes, time.Since(between))
 	}
-	if f.all() {
-		return result, f.last
+	if f.All() {
+		return result, f.Last
 	}
 	middle, worst := median(takes)
 	least, _ := median(plains)
@@ -70,8 +73,8 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	result.Seen = fmt.Sprintf("a Take is %s, %s %s: %.1f x", rounded(middle), name, rounded(least), ratio)
 	result.Numbers = map[string]float64{"take_us": micros(middle), "take_p99_us": micros(worst), "plain_us": micros(least), "ratio": ratio}
 	switch {
-	case f.failed > 0:
-		f.warn(r, &result)
+	case f.Failed > 0:
+		r.warn(&result, f)
 	case worst > r.cfg.Timeout/2:
 		result.Status = Warning
 		result.Means = fmt.Sprintf("One in a hundred takes %s, and --timeout is %s.\n%s", rounded(worst), dur.Format(r.cfg.Timeout), tooSlow)

@@ -1,0 +1,115 @@
+package promise
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+const (
+	racers = 40
+	places = 7
+)
+
+// HerdRule is the Rule of every [Herd].
+const HerdRule = "never more than Max, and within a bucket of the ticket tier exactly Max"
+
+// Herd is a race of 40 callers for seven places, in rounds, on one or more keys; the
+// least Max of limits is 7. The racers share the given number of Counters.
+func Herd(limits counter.Limits, keys, counters, rounds int) Case {
+	return Case{
+		Name: "herd", Promise: "exactly Max in a race",
+		Rule: HerdRule,
+		Try: func(ctx context.Context, s *Subject) (f Finding, err error) {
+			all := make([]*counter.Counter, counters)
+			for i := range all {
+				if all[i], err = s.Counter(tiers.Default, false); err != nil {
+					return f, err
+				}
+			}
+			var told []string
+			var over, under, left int
+			for round := range rounds + 1 {
+				var asks []counter.Ask
+				for k := range keys {
+					asks = append(asks, counter.Ask{Key: counter.Key{Event: "herd", Feature: fmt.Sprint(limits, round, k)}, Limits: limits})
+				}
+				if s.Round != nil {
+					if err := s.Round(ctx); err != nil {
+						return f, err
+					}
+				}
+				var this Failures
+				admitted := s.race(ctx, all, asks, &this)
+				if round == 0 {
+					continue // makes the connections
+				}
+				f.Calls, f.Failed, f.Late = f.Calls+this.Calls, f.Failed+this.Failed, f.Late+this.Late
+				if this.Failed > 0 {
+					f.Last = this.Last
+				}
+				told = append(told, fmt.Sprint(admitted))
+				if admitted > places {
+					over++
+				}
+				if this.Failed > 0 {
+					continue // a call that failed may have kept a place
+				}
+				if admitted < places {
+					under++
+				}
+				for _, ask := range asks {
+					began := time.Now()
+					n, err := all[0].Count(ctx, ask.Key, 24*time.Hour)
+					late, err := s.judge(began, err)
+					f.Add(late, err)
+					if err == nil && n.High != int64(admitted) {
+						left++
+					}
+				}
+			}
+			if len(told) > 9 {
+				told = slices.Compact(told)
+			}
+			f.Seen = fmt.Sprintf("%d racers for %d places, %d rounds: %s admitted", racers, places, rounds, strings.Join(told, " "))
+			switch {
+			case over > 0:
+				f.Broken = "Promise 2 is broken: limits do not hold on this store."
+			case under > 0:
+				f.Broken = "Callers were denied though there was room."
+			case left > 0:
+				f.Broken = "After the race another number is counted than was admitted."
+			}
+			return f, nil
+		},
+	}
+}
+
+// race has all racers take one hit at once, every other racer with the keys in
+// reverse.
+func (s *Subject) race(ctx context.Context, all []*counter.Counter, asks []counter.Ask, f *Failures) (admitted int) {
+	reversed := slices.Clone(asks)
+	slices.Reverse(reversed)
+	var mu sync.Mutex
+	together(racers, func(i int) {
+		mine := asks
+		if i%2 == 1 {
+			mine = reversed
+		}
+		began := time.Now()
+		v, err := all[i%len(all)].TakeAll(ctx, 1, mine...)
+		late, err := s.judge(began, err)
+		mu.Lock()
+		defer mu.Unlock()
+		if f.Add(late, err); v.Allowed {
+			admitted++
+		}
+	})
+	return admitted
+}
