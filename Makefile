@@ -9,12 +9,12 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 servers: ## install the programs that the tests start where they are missing, services off
-	@sh internal/servertest/install.sh
+	@sh internal/testkit/servertest/install.sh
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
 MODULES = . bench examples/frameworks
-PACKAGES = 44
+PACKAGES = 45
 
 # Many tests wait, for servers and for clocks: four packages at a time keep two
 # processors busy.
@@ -32,7 +32,7 @@ check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, 
 	cd examples/frameworks && $(GO) test -race -shuffle=on ./...
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
-	$(GO) run ./internal/faults --for $(FOR) --write docs/reliability.md
+	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reliability.md
 
 bench: servers ## this library beside its peers, the short form, printed (minutes)
 	cd bench && $(GO) run . -size short

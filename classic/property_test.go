@@ -9,9 +9,9 @@ import (
 
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/oracle"
-	"github.com/abacus-go/abacus/internal/race"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // grace of random scripts: their clocks go back by less, and no server forgets

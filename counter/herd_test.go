@@ -13,7 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/race"
+	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 

@@ -113,7 +113,7 @@ func TestFaults(t *testing.T) {
 			var leak error
 			for began := time.Now(); time.Since(began) < patience; {
 				// The restarted server is waited for.
-				leak = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/abacus-go/abacus/internal/servertest.(*Server).run.func1"))
+				leak = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/abacus-go/abacus/internal/testkit/servertest.(*Server).run.func1"))
 				if leak == nil {
 					break
 				}

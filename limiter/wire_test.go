@@ -18,7 +18,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // wire is the network between a Limiter and a real server: two roads, near and

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/race"
+	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/stretchr/testify/require"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/promise"
-	"github.com/abacus-go/abacus/internal/race"
-	"github.com/abacus-go/abacus/internal/script"
+	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/tiers"
 )
 

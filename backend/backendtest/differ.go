@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/race"
+	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
 // roundsVariable makes the races of a suite longer than a test run has time

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/race"
+	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
 // steady has a caller ask a hundred times a second, for a minute of a clock of its

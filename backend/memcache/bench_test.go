@@ -11,7 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // BenchmarkTake measures an admitted Take on a local memcached, and beside it a

@@ -9,7 +9,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // The cases take turns with the two protocols.

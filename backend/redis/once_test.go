@@ -12,7 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // The client of a Cluster has a loop of its own for what failed, beside that of

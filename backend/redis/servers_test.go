@@ -12,7 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 func TestScriptsThatTheServerForgot(t *testing.T) {

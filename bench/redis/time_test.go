@@ -12,7 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // pattern is an order of hits on keys.

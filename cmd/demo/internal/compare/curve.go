@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 )
 
 // Hit is one event of a key, and what an algorithm decided about it.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 )
 
 // trial is one limit, tried on a log.

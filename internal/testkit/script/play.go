@@ -7,7 +7,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 )
 
 // Answer is the result of a call of a script.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // callersEach is the number of clocks of a process.

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	tree  = flag.String("tree", "../..", "root of the Go files whose comments are measured")
+	tree  = flag.String("tree", "../../..", "root of the Go files whose comments are measured")
 	tests = flag.Bool("tests", true, "measure test files as well")
 )
 
@@ -29,7 +29,7 @@ var (
 // gomemcache, log/slog), without their tests, have 3.3, 4.7, 5.2, 3.3 and 4.7 by
 // the program below, and no definition by a question word in 700 comments:
 //
-//	go test ./internal/repo -run Comments -v -tests=false -tree $(go env GOROOT)/src/log/slog
+//	go test ./internal/testkit/repo -run Comments -v -tests=false -tree $(go env GOROOT)/src/log/slog
 //
 // Two choices bring the models to these numbers: "which" is in the list, and an
 // identifier is no word. Relative clauses are not told apart, every "that" counts.
@@ -154,7 +154,7 @@ func TestCommentsReadAlone(t *testing.T) {
 		t.Logf("%-34s %6d words  %5.2f pronouns in 100  %3d definitions", folder, p.words, p.rate(), p.definitions)
 		limit, exempt := notYet[folder]
 		switch complies := p.within(bound{maxPronouns, 0}); {
-		case *tree != "../..":
+		case *tree != "../../..":
 		case exempt && complies:
 			t.Errorf("%s complies: delete it from notYet", folder)
 		case exempt && !p.within(limit):
@@ -167,7 +167,7 @@ func TestCommentsReadAlone(t *testing.T) {
 	}
 	t.Logf("%-34s %6d words  %5.2f pronouns in 100  %3d definitions", "all", all.words, all.rate(), all.definitions)
 	for folder := range notYet {
-		if *tree == "../.." {
+		if *tree == "../../.." {
 			require.Contains(t, packages, folder, "notYet names a package that is gone")
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/internal/testkit/history"
 )
 
 // Distance of clocks on a shared store, and longest time of a try by ticket: the

@@ -9,7 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/internal/testkit/history"
 )
 
 // caller is a clock of a process and the counters that go by the clock. Several

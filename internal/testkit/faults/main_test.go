@@ -82,7 +82,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestPageIsWrapped(t *testing.T) {
 	c := &campaign{seed: 1, versions: "go, memcached 1.6.18, Redis 7.0.15, this library at 0123456"}
-	for i, line := range strings.Split(c.page("go run ./internal/faults"), "\n") {
+	for i, line := range strings.Split(c.page("go run ./internal/testkit/faults"), "\n") {
 		if !strings.HasPrefix(line, "|") {
 			require.LessOrEqual(t, len(line), 100, "line %d: %s", i+1, line)
 		}

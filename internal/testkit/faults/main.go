@@ -2,9 +2,9 @@
 // servers, the links and the callers, and checks all calls and answers against the
 // promises of docs/guarantees.md. The result goes into docs/reliability.md.
 //
-//	go run ./internal/faults --for 10m
-//	go run ./internal/faults --for 1h --write docs/reliability.md   what make faults FOR=1h does
-//	go run ./internal/faults --seed 7 --only redis                  faults and calls of a run, again
+//	go run ./internal/testkit/faults --for 10m
+//	go run ./internal/testkit/faults --for 1h --write docs/reliability.md   what make faults FOR=1h does
+//	go run ./internal/testkit/faults --seed 7 --only redis                  faults and calls of a run, again
 //
 // The program starts memcached and Redis, which must be installed, and the callers,
 // further processes of the same program. The exit code is 0 if all promises held, 1
@@ -101,7 +101,7 @@ func run(args []string, stdout io.Writer, stderr *os.File) int {
 
 // command is the command line that does the same again.
 func (c *cli) command() string {
-	s := fmt.Sprintf("go run ./internal/faults --for %v --seed %d --rate %v --calm %v", c.For, c.Seed, c.Rate, c.Calm)
+	s := fmt.Sprintf("go run ./internal/testkit/faults --for %v --seed %d --rate %v --calm %v", c.For, c.Seed, c.Rate, c.Calm)
 	if c.Only != "" {
 		s += fmt.Sprintf(" --only %q", c.Only)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/internal/testkit/history"
 )
 
 var (
@@ -42,7 +42,7 @@ func TestShortCampaign(t *testing.T) {
 		s = uint64(rand.Uint32()) + 1
 	}
 	c := &campaign{seed: s, rate: 320, calm: 200 * time.Millisecond}
-	again := "go test ./internal/faults -run TestShortCampaign -seed " + fmt.Sprint(s)
+	again := "go test ./internal/testkit/faults -run TestShortCampaign -seed " + fmt.Sprint(s)
 	t.Log("again:", again)
 	runCampaign(t, c, *length)
 	require.NoError(t, c.verdict(), again)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/dur"
-	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/internal/testkit/history"
 )
 
 // page is docs/reliability.md as the campaign has found it.
@@ -39,7 +39,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
 
 A program lets several processes count on real servers, lets faults come upon the servers, the links
 and the processes, writes down what each caller did and heard, and checks the whole of it against
-[the promises](guarantees.md). This page is written by the program (internal/faults).
+[the promises](guarantees.md). This page is written by the program (internal/testkit/faults).
 
 | | |
 |---|---|

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/history"
+	"github.com/abacus-go/abacus/internal/testkit/history"
 )
 
 // job is the first line of a process's input.

@@ -9,8 +9,8 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/history"
-	"github.com/abacus-go/abacus/internal/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
 // process is a caller process of a world, seen from the campaign.
