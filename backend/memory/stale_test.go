@@ -156,6 +156,18 @@ func TestTakingBackWhatWasDropped(t *testing.T) {
 	require.EqualValues(t, 1, mustTake(t, s, peek(t, ladder, "k", later, per(9, time.Minute))).Keys[0].Windows[0].Count)
 }
 
+// A step whose windows need nothing that was dropped is stale all the same if the
+// label's own second was dropped: made anew, the second would lack its former hit.
+func TestATakeIntoADroppedBucket(t *testing.T) {
+	const ladder = "1s:1m, 1m:2h"
+	s := New(Config{})
+	hour := per(9, time.Hour)
+	mustTake(t, s, taking(t, ladder, "k", noon, hour))
+	mustTake(t, s, taking(t, ladder, "k", noon.Add(10*time.Minute), hour))
+	require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", noon, hour)), backend.ErrStaleLabel)
+	require.EqualValues(t, 2, mustTake(t, s, peek(t, ladder, "k", noon, hour)).Keys[0].Windows[0].Count, "a Peek adds nothing")
+}
+
 // Random labels, partly of long ago, on a small store that reclaims empty keys:
 // every answer agrees with a log of all hits, or is ErrStaleLabel, or ErrFull.
 func TestLabelsInAnyOrderInASmallStore(t *testing.T) {
