@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
-// run sends a script and returns its answer, by the deadline.
+// run sends a script and returns the answer, by the deadline.
 func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request) (any, error) {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
@@ -21,9 +21,9 @@ func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Scri
 }
 
 // count sends a script that counts, unless the deadline has passed by the server's
-// clock. If it has passed there and not here, the bound on the server's clock was
-// wrong, nothing was counted, and the call is sent once more. timeOf returns the server's time in an answer, and whether the call came too
-// late.
+// clock. If the deadline has passed there and not here, the bound on the server's clock
+// was wrong, nothing was counted, and the call is sent once more. timeOf returns the
+// server's time in an answer, and whether the call came too late.
 func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, r
 }
 
 // clock returns the clock of the server that holds a key. Adjacent slots of a Cluster
-// are mostly on one server: where they are not, a bound that was learnt from the
+// are mostly on the same server: if not, a bound that was learnt from the
 // clock of the first server is corrected by the next answer of the second.
 func (s *Store) clock(key string) *serverTime {
 	if len(s.clocks) == 1 {

@@ -10,14 +10,14 @@ import (
 )
 
 // ServerClock is the clock of a Redis server, for [counter.Config].Now: callers
-// that all use the server's clock have one clock, whatever their own are. [Clock] makes
+// on many machines then share a clock, however wrong the machines' own are. [Clock] makes
 // a ServerClock. A ServerClock is used by many goroutines at once.
 type ServerClock struct {
 	client redis.UniversalClient
 
 	mu      sync.Mutex
-	server  time.Time     // the server's clock when it was measured
-	at      time.Time     // this process's clock then, with its monotonic reading
+	server  time.Time     // the server's clock at the measurement
+	at      time.Time     // the process's clock then, with the monotonic reading
 	err     time.Duration // bound of the error of server: half the round trip
 	last    time.Time     // the last result of Now
 	due     time.Time     // of the next measurement
@@ -28,24 +28,24 @@ const (
 	// remeasure is the time between two measurements.
 	remeasure = 10 * time.Second
 
-	// drift is the time in which a bad quartz is wrong by one: a millisecond in
-	// remeasure.
+	// drift is the number of time units in which a bad quartz is wrong by a
+	// unit: by a millisecond in remeasure.
 	drift = 10_000
 )
 
-// Clock asks the server for its time and returns a clock that follows it. The
-// time is asked for again every ten seconds, beside the calls of Now, which do not
-// wait; in between the process's own monotonic clock runs on, so that a step of its
+// Clock asks the server for the time and returns a clock that follows the server's. Clock
+// asks again every ten seconds, beside the calls of Now, and Now does not wait for the
+// answer; in between the process's own monotonic clock runs on, so that a step of the
 // wall clock does not matter.
 //
 // Two processes' clocks differ by at most the sum of their [ServerClock.Error]s. So
 // with counter.Config.Skew at twice the largest Error, and a margin for rounds
-// that are slower than those at the start, the promise holds whatever the
-// processes' own clocks are: a millisecond or two where a round trip takes less
-// than one.
+// slower than the rounds at the start, the promise holds whatever the processes' own
+// clocks are. Such a Skew is a millisecond or two where a round trip takes less than a
+// millisecond.
 //
 // A Cluster has as many clocks as nodes, and a ServerClock follows any of them:
-// there, and behind a failover, Skew must allow for their differences too.
+// there, and behind a failover, Skew must allow for the differences of the nodes' clocks too.
 func Clock(ctx context.Context, client redis.UniversalClient) (*ServerClock, error) {
 	c := &ServerClock{client: client}
 	if err := c.ask(ctx); err != nil {
@@ -55,7 +55,7 @@ func Clock(ctx context.Context, client redis.UniversalClient) (*ServerClock, err
 }
 
 // Now returns the server's time. Now goes back only where the server's clock did: if a
-// new measurement is behind the last one within the errors of both, Now stands still
+// new measurement is behind the last within the errors of both, Now stands still
 // until the time has come.
 func (c *ServerClock) Now() time.Time {
 	own := time.Now()

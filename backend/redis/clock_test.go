@@ -35,7 +35,7 @@ func TestClock(t *testing.T) {
 	require.ErrorContains(t, err, "redis: the server's clock")
 }
 
-// Two clocks are no further apart than their errors say, and neither goes back.
+// Two clocks are no further apart than the sum of the errors, and neither goes back.
 func TestClocksOfTwoProcesses(t *testing.T) {
 	addr := servertest.Redis(t)
 	var clocks []*redis.ServerClock

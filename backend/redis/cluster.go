@@ -7,7 +7,7 @@ const (
 	clusterClocks = 256   // kept for all slots
 )
 
-// Together tells whether one server, or of a Cluster one slot, holds all these
+// Together tells whether a single server, or of a Cluster a single slot, holds all
 // keys.
 func (s *Store) Together(keys []backend.TakeKey) bool {
 	if !s.server.Cluster() {

@@ -13,9 +13,9 @@ import (
 )
 
 // conn is a connection that remembers the last command that counts, and the bytes
-// read since, so that its Dialer can read the rest of the answer when the client has
-// given up. A client uses a conn from one goroutine at a time, but for Close. A
-// subscription never sends a command that counts, and is read by one goroutine while
+// read since, so that the Dialer can read the rest of the answer when the client has
+// given up. A client uses a conn from a single goroutine at a time, but for Close. A
+// subscription never sends a command that counts, and is read by a goroutine while
 // another writes: of a subscription nothing is remembered, and no field but state
 // changes.
 type conn struct {
@@ -23,7 +23,7 @@ type conn struct {
 	dialer *Dialer
 	state  atomic.Int32
 
-	command []byte // the last command, if it counts; empty otherwise
+	command []byte // the last command that counts; empty after any other
 	partial bool   // more of the command is to come
 	answer  []byte // read since the command
 }
@@ -31,7 +31,7 @@ type conn struct {
 // States of a conn.
 const (
 	inUse    int32 = iota
-	timedOut       // the last read timed out: Close may leave the conn to its Dialer
+	timedOut       // the last read timed out: Close may leave the conn to the Dialer
 	closed
 )
 
@@ -90,8 +90,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, or leaves it to its Dialer if the answer to a command
-// that counts is still to come.
+// Close closes the connection. While the answer to a command that counts is still to
+// come, Close leaves the connection to the Dialer instead.
 func (c *conn) Close() error {
 	if c.state.CompareAndSwap(timedOut, closed) {
 		if len(c.command) > 0 && !c.partial && !c.answered() && c.dialer.drain(c) {
@@ -117,7 +117,7 @@ func (c *conn) answered() bool {
 	return err == nil
 }
 
-// answers reads the answer from its beginning: the bytes read by the client, and the
+// answers reads the answer from the beginning: the bytes read by the client, and the
 // bytes still to come.
 func (c *conn) answers() *bufio.Reader {
 	return bufio.NewReader(io.MultiReader(bytes.NewReader(c.answer), c.Conn))

@@ -12,19 +12,19 @@ var epoch = time.Now()
 func monotonic(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
 
 // boundKept is the time for which a bound on a server's clock is kept: a bad quartz
-// drifts by a millisecond in that time.
+// drifts by a millisecond meanwhile.
 const boundKept = 10 * time.Second
 
 // serverTime translates deadlines into the time of a server's own clock. A serverTime
 // bounds from above how far the server's clock is ahead of this process's monotonic
-// clock, so that a call in time here is in time there: the server reads the time in its
-// answer after the call was sent, so the difference of these two times is such a bound.
+// clock, so that a call in time here is in time there: the server reads the time in an
+// answer after the call was sent, so the difference of the two times is such a bound.
 // The least of the bounds of the last ten to twenty seconds counts. A serverTime is
 // used by many goroutines at once.
 type serverTime struct {
 	mu         sync.Mutex
-	least, old int64 // bounds of this period and of the one before, in microseconds
-	ends       int64 // of this period, by monotonic
+	least, old int64 // bounds of the present period and of the last, in microseconds
+	ends       int64 // of the present period, by monotonic
 }
 
 // begin supposes that the wall clocks of the server and of this process agree.
@@ -54,8 +54,8 @@ func (s *serverTime) learn(sent time.Time, micro int64) {
 	s.least = min(s.least, bound)
 }
 
-// correct replaces all bounds by that of an answer: by that answer a deadline had passed
-// for the server and not here.
+// correct replaces all bounds by the bound of a single answer: the answer says that a
+// deadline had passed for the server, and here the deadline had not.
 func (s *serverTime) correct(sent time.Time, micro int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

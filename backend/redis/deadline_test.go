@@ -11,8 +11,8 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// A server whose clock is off, or is stepped, refuses nobody: one call at most is
-// sent twice, and what is thought of the clock is right after it.
+// A server whose clock is off, or is stepped, refuses nobody: a single call
+// at most is sent twice, and afterwards the store's bound on the clock is right.
 func TestAServerWhoseClockIsOff(t *testing.T) {
 	s, err := Open("redis://"+servertest.Redis(t), Config{})
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestAServerWhoseClockIsOff(t *testing.T) {
 	call()
 	right := min(clock.least, clock.old)
 	for _, step := range []time.Duration{5 * time.Second, -5 * time.Second, 30 * time.Second, time.Hour, -time.Hour, 365 * 24 * time.Hour, -365 * 24 * time.Hour} {
-		// What the store thinks of the clock is behind by the step.
+		// The store's bounds on the clock are behind by the step.
 		late := s.Stats().TooLate
 		clock.mu.Lock()
 		clock.least -= step.Microseconds()

@@ -36,7 +36,7 @@ const (
 //
 // A client closes the connection of a call at its deadline. The
 // Dialer's connections then go on reading, without the client, for a minute at
-// most and 512 of them at a time, and the hits of a late answer are taken back on
+// most and on 512 connections at a time, and the hits of a late answer are taken back on
 // the same connection. After any call but a script of this package that counts, the
 // connection is closed at once.
 //
@@ -82,7 +82,7 @@ func dialWith(config *tls.Config) func(ctx context.Context, network, address str
 
 // DialContext is for the Dialer in the options of a client of go-redis. The error of
 // a dial is returned by the first use of the connection, not by DialContext: after as
-// many errors of DialContext as its pool is large, a client does not dial for a second,
+// many errors of DialContext as the pool is large, a client does not dial for a second,
 // whatever the server does meanwhile.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	under, err := d.dial.DialContext(ctx, network, address)

@@ -11,11 +11,11 @@ import (
 )
 
 // maxChanges is the most buckets of the finest tiers that a script changes: a late
-// change may take the server some milliseconds, in which no other client gets an
-// answer.
+// change may take the server several milliseconds, and no other client gets an answer
+// meanwhile.
 const maxChanges = 8
 
-// maxListed is the longest list in a request, whose length has two bytes there.
+// maxListed is the longest list in a request: two bytes hold the length of a list.
 const maxListed = 1<<16 - 1
 
 // doPart is the part of a Request for a group of tiers.
@@ -29,7 +29,7 @@ type doPart struct {
 	oldest int64         // bucket of the finest tier in which the buckets of add begin
 }
 
-// Do adds and reads by one EVALSHA for each eight buckets of the finest tiers to be
+// Do adds and reads by an EVALSHA for each eight buckets of the finest tiers to be
 // changed; the last EVALSHA reads. Each adds all or nothing, unless a value of another
 // shape is found in a group of tiers.
 //
@@ -56,7 +56,7 @@ func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 	return s.send(ctx, req, parts)
 }
 
-// partsOf returns the parts of a Request, without those with nothing to add or to read.
+// partsOf returns the parts of a Request with buckets to add to or to read.
 func partsOf(req *backend.Request) ([]doPart, error) {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], req.Ladder)
@@ -99,7 +99,7 @@ func partsOf(req *backend.Request) ([]doPart, error) {
 }
 
 // addLeaves adds the leaves without which the buckets of a span cannot be told apart:
-// those in the middle of which a bucket begins or ends.
+// leaves with a bucket that begins or ends in the middle.
 func (p *doPart) addLeaves(span *backend.Span) {
 	ratio := int64(span.Width / p.width)
 	for i := range int64(len(span.Counts)) + 1 {

@@ -15,8 +15,8 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// failing calls everything on a store that cannot work, and holds the errors to
-// what each must say: the store, the event, not the feature, no password; and
+// failing calls everything on a store that cannot work, and holds each error to
+// the promised text: the store, the event, not the feature, no password; and
 // to the deadline.
 func failing(t *testing.T, s backend.Store, want string) {
 	t.Helper()
@@ -54,12 +54,12 @@ func TestUnreachable(t *testing.T) {
 	require.NoError(t, nobody.Close())
 	s := open(t, "redis://:secret@"+addr)
 	failing(t, s, "connection refused")
-	// At once: five tries to dial would take longer than this.
+	// At once: five tries to dial would take longer.
 	c := newCounter(t, s, counter.Config{Patience: 250 * time.Millisecond})
 	require.ErrorContains(t, c.Add(ctx, signup, 1), "connection refused")
 }
 
-// One that accepts and says nothing.
+// A server accepts connections and says nothing.
 func TestSilent(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -103,8 +103,8 @@ func TestOutOfMemory(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// What somebody else wrote under the store's own keys is an error, not a zero,
-// and is left alone.
+// A foreign value under a key of the store is an error, not a zero, and is left
+// alone.
 func TestForeignValues(t *testing.T) {
 	addr := servertest.Redis(t)
 	client, s := raw(t, addr), open(t, "redis://"+addr)

@@ -24,10 +24,10 @@ import (
 
 // A random life of a key, against a list of its hits: callers with clocks apart,
 // hits of every weight, busy and quiet times, hits taken back. Time passes for
-// what is stored as well, so a time to live that is too short is found. Two runs
+// the stored keys as well, so a time to live that is too short is found. Two runs
 // of three lose leaves, and now and then a root, at any moment: then never fewer
-// hits may be counted than the roots that are there have met. In the third run
-// some clocks are set back as well, by as much as a tier is kept.
+// hits may be counted than the remaining roots have met. In the third run
+// several clocks are set back as well, by as much as a tier is kept.
 func TestRandomLives(t *testing.T) {
 	addr := servertest.Redis(t)
 	seed := rand.Uint64()
@@ -70,7 +70,7 @@ func TestRandomLives(t *testing.T) {
 	}
 }
 
-// life is the key, and what it should hold.
+// life is the key, and the hits that the key should hold.
 type life struct {
 	store  *redis.Store
 	server *goredis.Client
@@ -95,7 +95,7 @@ type life struct {
 type lifeGroup struct {
 	tiers []int
 	hits  map[int64]int64 // by bucket of the finest
-	made  map[int64]int64 // the true time of the last of them
+	made  map[int64]int64 // the true time of the last hit, by bucket
 	stale int64           // what is older may be gone
 }
 
@@ -117,7 +117,7 @@ func (l *life) ttl(i int) time.Duration {
 	return l.ladder.At(i).Width + l.ladder.At(i).Keep + 2*l.slack
 }
 
-// age lets time pass, for what is stored too, and loses some of it.
+// age lets time pass, for the stored keys too, and evicts a few keys.
 func (l *life) age(d time.Duration) error {
 	l.now += int64(d)
 	leaf, all, roots := 0., 0., 0.
@@ -148,7 +148,7 @@ func (l *life) age(d time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if left == -2 { // its time came since
+		if left == -2 { // expired since
 			continue
 		}
 		if left <= 0 {
@@ -157,7 +157,7 @@ func (l *life) age(d time.Duration) error {
 		if d == 0 || l.wild {
 			continue
 		}
-		// A tenth of a second for what passes while this test runs.
+		// The test itself may take a tenth of a second.
 		if left -= d - min(d, 100*time.Millisecond); left <= 0 {
 			err = l.server.Del(ctx, key).Err()
 		} else {

@@ -38,8 +38,8 @@ func raw(t testing.TB, addr string) *goredis.Client {
 	return c
 }
 
-// newCounter makes a Counter with a budget that no machine is too slow for,
-// unless cfg has one.
+// newCounter makes a Counter with cfg's Patience. The default is long enough for the
+// slowest machine.
 func newCounter(t testing.TB, s backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
 	if cfg.Patience == 0 {

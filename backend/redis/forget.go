@@ -16,8 +16,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Forget remembers the label, and then empties the key: one EVALSHA for each 125
-// leaves and each 2,000 entries. Each of them also remembers the label of its own
+// Forget remembers the label, and then empties the key: an EVALSHA for each 125
+// leaves and each 2,000 entries. Each EVALSHA also remembers the label of its own
 // instant, and the last of a group of tiers unlinks the root. Earlier hits are counted
 // until then.
 func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
@@ -77,7 +77,7 @@ func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time
 // 1970.
 func labelBits(label int64) uint64 { return uint64(label) ^ 1<<63 }
 
-// markerName returns the stored key of a marker, which remembers the label of a Forget
+// markerName returns the stored key of a marker. The marker remembers the label of a Forget
 // on the server of the key, under a name that does not show the feature. The name has a
 // hash tag of its own: the key's prefix, "!", and four bytes that bring the tag into the
 // key's slot. A digest of the key follows. An ACL for the prefix covers the name.

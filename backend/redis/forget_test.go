@@ -31,7 +31,7 @@ func forgetting(key, ladder string, now time.Time) *backend.ForgetRequest {
 	return f
 }
 
-// fill takes from a key at once what it has been hit with over a long time.
+// fill gives a key at once the hits of a long time.
 func fill(t *testing.T, s *redis.Store, key, ladder string, from time.Time, hits int, step time.Duration) time.Time {
 	t.Helper()
 	f := forgetting(key, ladder, from)
@@ -63,7 +63,7 @@ func scripts(t *testing.T, client *goredis.Client) (median, longest time.Duratio
 	return took[len(took)/2], took[len(took)-1]
 }
 
-// Large keys are forgotten in steps that hold nobody up, and completely.
+// Large keys are forgotten completely, in steps too short to hold up other callers.
 func TestForgetLargeKeys(t *testing.T) {
 	for _, c := range []struct {
 		name, ladder string

@@ -13,8 +13,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// A key is full while what it must keep leaves no room, and no longer: hits near
-// 2^52, two of which fit, come further apart than they are kept.
+// A key is full while the hits to be kept leave no room, and no longer: hits near
+// 2^52, two of which fit, come at intervals longer than hits are kept.
 func TestAKeyWhoseHitsHaveLeftIsNotFull(t *testing.T) {
 	addr := servertest.Redis(t)
 	s := open(t, "redis://"+addr)
@@ -62,7 +62,7 @@ func TestAKeyWhoseHitsHaveLeftIsNotFull(t *testing.T) {
 	require.Equal(t, 200, full)
 }
 
-// Of several groups of tiers none is added to if one is full.
+// Of several groups of tiers none is added to if any is full.
 func TestAFullGroupLeavesTheOthersAlone(t *testing.T) {
 	addr := servertest.Redis(t)
 	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Ladder: mustLadder(t, "1s:1m, 1m:1d")})

@@ -13,14 +13,14 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// Every stored key has a time to live that covers its buckets, and what belongs
-// to a counted key has its hash tag.
+// Every stored key has a time to live that covers the buckets in the value, and all
+// stored keys of a counted key have the same hash tag.
 func TestStoredKeys(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
 	now := time.Date(2026, 3, 2, 0, 0, 30, 0, time.UTC)
 	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
-	for range 5000 { // of which many are in one second, and an hour is full
+	for range 5000 { // many of the hits are in the same second, and an hour is full
 		take(t, c, signup, 1, "1000000/d")
 		now = now.Add(time.Duration(rand.Int64N(int64(2 * time.Second))))
 	}
@@ -53,7 +53,7 @@ func TestDeniedHitsWriteNothing(t *testing.T) {
 	require.EqualValues(t, 1, client.DBSize(ctx).Val())
 }
 
-// A key in use keeps what its windows need, and not much more.
+// A key in use keeps the buckets that the windows need, and not many more.
 func TestMemoryDoesNotGrow(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
@@ -71,7 +71,7 @@ func TestMemoryDoesNotGrow(t *testing.T) {
 	require.Less(t, worst, int64(1100))
 }
 
-// Eviction of a leaf makes nobody's hits uncounted: they are known to the root.
+// Eviction of a leaf makes nobody's hits uncounted: the root knows the sum of the hits.
 func TestALeafThatIsGone(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
@@ -99,7 +99,7 @@ func TestALeafThatIsGone(t *testing.T) {
 	require.Equal(t, hits, count(t, c, signup))
 	require.False(t, take(t, c, signup, 1, fmt.Sprintf("%d/d", hits)).Allowed)
 	require.True(t, take(t, c, signup, 1, fmt.Sprintf("%d/d", hits+1)).Allowed)
-	// When they came is lost. They leave with the last bucket that there was.
+	// The times of the evicted hits are lost: all leave with the last bucket.
 	now = time.Date(2026, 3, 3, 0, 49, 0, 0, time.UTC)
 	require.Equal(t, hits+1, count(t, c, signup))
 }

@@ -36,8 +36,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A store without a Dialer, on a client of its owner's: what the script is told of
-// the deadline keeps hits away whose time has passed.
+// A store without a Dialer, on the caller's own client: the script knows the
+// deadline, and counts no hit whose deadline has passed.
 func TestPauseWithoutADialer(t *testing.T) {
 	server := servertest.StartRedis(t)
 	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
@@ -47,8 +47,8 @@ func TestPauseWithoutADialer(t *testing.T) {
 	})
 }
 
-// A store whose script is told nothing: its Dialer takes back what comes late. Over
-// TCP, over TLS and by a unix socket.
+// A store whose script does not know the deadline: the Dialer takes back hits that were
+// counted late. Over TCP, over TLS and by a unix socket.
 func TestPauseAtAnyTime(t *testing.T) {
 	dir := t.TempDir()
 	pool, cert, key := certificate(t, dir)
@@ -108,7 +108,7 @@ func freeTLSPort(t *testing.T) string {
 	return port
 }
 
-// certificate makes one for localhost, and writes it and its key to dir.
+// certificate makes a certificate for localhost, and writes certificate and key to dir.
 func certificate(t *testing.T, dir string) (pool *x509.CertPool, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,8 +130,8 @@ func certificate(t *testing.T, dir string) (pool *x509.CertPool, cert, key strin
 	return pool, cert, key
 }
 
-// A subscription, such as that to a sentinel, is written to and read by two
-// goroutines at once. The race detector finds what a connection remembers of it.
+// A subscription, for instance to a sentinel, is written to and read by two
+// goroutines at once. The race detector finds fields that a connection writes then.
 func TestASubscriptionByADialer(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{Addr: servertest.Redis(t), Dialer: redis.NewDialer(nil).DialContext})
 	defer client.Close()
@@ -196,12 +196,12 @@ func TestIdleConnectionsThatDied(t *testing.T) {
 		require.EqualValues(t, 99-i, take(t, c, signup, 1, "100/d").Remaining)
 		_, err := client.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Result()
 		require.NoError(t, err)
-		time.Sleep(2 * time.Millisecond) // until this machine knows
+		time.Sleep(2 * time.Millisecond) // until the client's machine knows
 	}
 }
 
-// A server that refuses is dialled once in a while, and is found as soon as it is
-// back, though the client's pool has seen more failures than it is large.
+// A server that refuses is dialled once in a while, and is found as soon as the
+// server is back, though the client's pool has seen more failures than the pool is large.
 func TestAServerThatRefuses(t *testing.T) {
 	server := servertest.StartRedis(t)
 	s := open(t, "redis://"+server.Addr+"/0?pool_size=4")
@@ -225,8 +225,8 @@ func TestAServerThatRefuses(t *testing.T) {
 	require.Less(t, time.Since(began), 500*time.Millisecond)
 }
 
-// A step whose answer comes after its deadline is taken back. The answer does not
-// tell which of the soft keys had no room: if all had, all hits go; otherwise those
+// A step whose answer comes after the deadline is taken back. The answer does not
+// tell which of the soft keys had no room: if all had, all hits go; otherwise the hits
 // of the other keys go, and no soft key loses hits that another caller added.
 func TestALateStepWithSoftKeys(t *testing.T) {
 	const limit = 10
@@ -244,7 +244,7 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 
 	type key struct {
 		soft             bool
-		before, n, after int64 // hits of another caller, of the step, and of both when its answer was heard
+		before, n, after int64 // hits of another caller, of the step, and of both after the step's answer
 	}
 	const hard, soft = false, true
 	for what, c := range map[string]struct {
@@ -266,7 +266,7 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 						{Max: limit, Reach: 30 * time.Second},
 						{Max: limit, Reach: 12 * time.Hour, Finest: 1},
 					}
-					if k.soft && !peek { // one root says that there is no room, and neither is added to
+					if k.soft && !peek { // the full root keeps the other from being added to
 						windows = windows[i%2 : i%2+1]
 					}
 					r.Keys = append(r.Keys, backend.TakeKey{

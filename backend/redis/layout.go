@@ -17,11 +17,11 @@ import (
 // Both sums of a difference are read in the same atomic step.
 
 const (
-	perBucket = 8          // positions: the bucket itself, and the kinds of a leaf that ends there
-	bias      = 3600 << 32 // added to a bucket's number to make it positive from 1700 on, even of a millisecond
+	perBucket = 8          // positions: of the bucket, and of the kinds of a leaf that ends there
+	bias      = 3600 << 32 // added to a bucket's number: the sum is positive from 1700 on, even of a millisecond
 
 	// maxLive is the most buckets from the oldest that is needed to now. Positions in
-	// a root have four bytes, and a new root begins so many buckets before its first;
+	// a root have four bytes, and a new root begins so many buckets before the first;
 	// a bucket before the beginning would be dropped.
 	maxLive = 3456000000 / perBucket
 )
@@ -50,7 +50,7 @@ func groupsOf(dst []group, l tiers.Ladder) []group {
 }
 
 // leafOf returns the number of buckets in a leaf of the tier: many, so that a root has
-// few entries, but at most a quarter of all that are kept, since a value outlives its
+// few entries, but at most a quarter of all kept buckets, since a value outlives the
 // last hit by the length of a leaf. Each number divides bias.
 func leafOf(t tiers.Tier) int {
 	for _, n := range []int{3600, 600} {
@@ -78,16 +78,16 @@ func position(index int64) uint64 { return uint64(index+bias) * perBucket }
 // bucketAt returns the index of the bucket at a position, of whatever kind.
 func bucketAt(position uint64) int64 { return int64(position/perBucket) - bias }
 
-// ttl returns the time to live of a value that is written now: that of a bucket, the
-// time until it is set anew, and the time of calls that are late.
+// ttl returns the time to live that a write gives a value: the time to live of a bucket,
+// the time until a write renews the value's, and the time of late calls.
 func (g group) ttl(bucket time.Duration) time.Duration {
 	return bucket + time.Duration(g.leaf+1)*g.width + g.late()
 }
 
 // late returns the time for which a bucket is kept beyond its time to live, for calls
-// with an older label than the newest: their clocks are behind, or they took long. A
-// minute is the longest wait of a Counter for an answer; of fine buckets, a minute
-// would be many.
+// with an older label than the newest: the caller's clock is behind, or the call took
+// long. A minute is the longest wait of a Counter for an answer; of fine buckets, a
+// minute would be many.
 func (g group) late() time.Duration {
 	return min(max(time.Second, time.Duration(g.leaf)*g.width/4), time.Minute)
 }
@@ -102,7 +102,8 @@ func (g group) fits(ttl time.Duration) error {
 
 // stale returns the first bucket that may still be needed at now, or at a time shortly
 // before now, if each lives for ttl. The buckets in a coarse bucket are dropped
-// together, as late as the last of them, since their sum is its count.
+// together, as late as the last, since the coarse bucket's count is the sum of the
+// buckets' counts.
 func (g group) stale(now int64, ttl time.Duration) int64 {
 	return tiers.Index(now-int64(ttl+g.late()), g.coarsest) * int64(g.coarsest/g.width)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// A value that Redis appends to has twice the room that it needs.
+// Redis, at an append, allocates twice the bytes that the value needs.
 func TestASparseKeyHasNoRoomToSpare(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)

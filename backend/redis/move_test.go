@@ -16,9 +16,9 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// A root is moved before its leaf, a late hit comes meanwhile, and then the leaf is
-// put over what stands in its place. Nothing is counted too little afterwards, and
-// nothing is an error: not one late hit, nor many, nor what is taken back.
+// A root is moved before its leaf, a late hit comes meanwhile, and then the leaf
+// replaces any leaf made meanwhile. Nothing is counted too little afterwards, and
+// nothing is an error: not a single late hit, nor many, nor a hit taken back.
 func TestALeafThatComesLater(t *testing.T) {
 	for _, hits := range []int{20, 140, 450, 3000} {
 		for _, late := range []int{1, 2, 30} {
@@ -51,14 +51,14 @@ func TestALeafThatComesLater(t *testing.T) {
 						require.NoError(t, target.Restore(ctx, key, source.PTTL(ctx, key).Val(), source.Dump(ctx, key).Val()).Err())
 					}
 					var taken []counter.Verdict
-					now = now.Add(-step) // that of the last hit
+					now = now.Add(-step) // the time of the last hit
 					last := now
 					for i := range late {
 						now = last.Add(-time.Duration(2+7*i) * time.Second)
 						v, err := after.Take(ctx, signup, weight, limits)
 						require.NoError(t, err)
 						taken = append(taken, v)
-						if i%3 > 0 || late == 1 { // which is not taken back
+						if i%3 > 0 || late == 1 { // not taken back
 							log = append(log, now)
 						}
 					}
@@ -103,8 +103,8 @@ func TestALeafThatComesLater(t *testing.T) {
 	}
 }
 
-// Slots move between the masters of a Cluster under load, half of it from callers
-// whose clocks are behind. No key counts less than it was hit.
+// Slots move between the masters of a Cluster under load, half of the load from
+// callers whose clocks are behind. No key counts less than the hits of the key.
 func TestSlotsThatMove(t *testing.T) {
 	const keys, callers = 24, 6
 	url, cluster := clusterURL(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// The client of a Cluster has a loop of its own for what failed, beside that of
-// the clients of its nodes.
+// The client of a Cluster repeats failed commands in a loop of its own, beside the
+// loop of the client of each node.
 func TestNoHitIsSentTwiceInACluster(t *testing.T) {
 	addr := servertest.Redis(t, "--cluster-enabled", "yes")
 	node := raw(t, addr)
@@ -51,7 +51,7 @@ func TestNoHitIsSentTwiceInACluster(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- call() }()
 		require.Eventually(t, func() bool { return count(t, near, signup) > before }, patience, time.Millisecond)
-		proxy.DropReplies(false) // so that a second try would be answered
+		proxy.DropReplies(false) // a second try would be answered
 		if <-done != nil {
 			lost++
 		}

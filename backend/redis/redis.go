@@ -4,12 +4,12 @@
 //	c, err := counter.New(store, counter.Config{})
 //
 // A [Store] checks and adds in one atomic step: one EVALSHA, one round trip,
-// for a single key on any server, and for several keys where one server holds
-// them all. The package was tried with Redis 7.0, on a 64-bit machine. A call that
+// for a single key on any server, and for several keys where the same server holds
+// all keys. The package was tried with Redis 7.0, on a 64-bit machine. A call that
 // counts is never sent twice, whatever the client does with other commands.
 //
 // The page docs/storage.md shows every stored byte, and the cost of a key. Every stored
-// key has a time to live, and all stored keys of a counted key have one hash tag. Set
+// key has a time to live, and all stored keys of a counted key have the same hash tag. Set
 // maxmemory-policy to noeviction: a full server then refuses, visibly, where any
 // other policy forgives hits in silence. See docs/operating.md.
 package redis
@@ -55,17 +55,17 @@ type Config struct {
 	// second; below zero is an error.
 	IOTimeout time.Duration
 
-	// AnyTime lets the server count a call at any time. Otherwise the script that
+	// AnyTime lets the server count a call at any time. Without AnyTime a script that
 	// counts reads the server's clock first, and does nothing when the call's
 	// deadline has passed: a hit whose caller was told of a failure does not stay,
-	// though its connection was lost. The reading takes about 1 us of the server, of 6
+	// though the connection was lost. The reading takes about 1 us of the server, of 6
 	// to 10 for an admitted call. Hits that are counted late on a connection that is still
 	// open are taken back by a [Dialer], with AnyTime or without.
 	AnyTime bool
 
 	// Dialer is the Dialer that the client of [New] dials with; nil for a client
-	// without. [Store.Stats] includes its numbers. [Open] makes a Dialer of its own,
-	// and refuses another.
+	// without. [Store.Stats] includes the Dialer's numbers. [Open] makes a Dialer of the
+	// Store's own, and refuses another.
 	Dialer *Dialer
 }
 
@@ -77,7 +77,7 @@ type Store struct {
 	owned   bool // Close closes the client and the dialer
 	dialer  *Dialer
 	anyTime bool
-	clocks  []serverTime // one, or of a Cluster one for each run of slots
+	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
 	late    atomic.Int64
 }
 
@@ -88,11 +88,11 @@ var (
 
 // New makes a Store on a client. The client must have ContextTimeoutEnabled: a
 // client without ignores deadlines once it has begun to wait for an answer,
-// and is refused. Retries do no harm: a call that counts is never sent twice. A Ring
-// and other clients that spread keys by a rule of their own are refused too.
+// and is refused. Retries do no harm: a call that counts is never sent twice. New also
+// refuses a Ring, and any other client with its own rule of spreading keys.
 //
 // A hit that the server counts in time, but whose answer comes after the call's
-// deadline, stays counted until it ages out, unless the client dials with a
+// deadline, stays counted until the hit ages out, unless the client dials with a
 // [Dialer].
 func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	server, err := redisscript.On(client)
@@ -116,18 +116,18 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Stats are the numbers of a [Store] since it was made. All but TooLate are those
-// of its [Dialer], zero without a Dialer.
+// Stats are the numbers of a [Store] since the Store was made. All but TooLate are the
+// [Dialer]'s numbers, zero without a Dialer.
 type Stats struct {
-	TooLate     int64 // calls that reached the server after their deadline, and counted nothing; if the server's clock was stepped ahead the call is sent again
-	LateAnswers int64 // answers that hits were counted, which came after their call had returned an error
-	TakenBack   int64 // of these, answers whose hits were taken back
-	NotTaken    int64 // of these, answers whose hits could not be taken back: they stay until they age out
-	Abandoned   int64 // answers that did not come within a minute, or before the connection was lost or closed in favour of another: their hits may stay until they age out
+	TooLate     int64 // calls that reached the server after the deadline, and counted nothing; if the server's clock was stepped ahead the call is sent again
+	LateAnswers int64 // answers, after the call had returned an error, that hits were counted
+	TakenBack   int64 // late answers whose hits were taken back
+	NotTaken    int64 // late answers whose hits could not be taken back: the hits stay until they age out
+	Abandoned   int64 // answers that did not come within a minute, or before the connection was lost or closed in favour of another: the hits may stay until they age out
 	Draining    int   // connections that wait for a late answer now
 }
 
-// Stats returns a snapshot; its numbers need not agree with each other.
+// Stats returns a snapshot; the numbers need not agree with each other.
 func (s *Store) Stats() Stats {
 	st := Stats{TooLate: s.late.Load()}
 	if d := s.dialer; d != nil {
@@ -143,15 +143,15 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Open makes a Store with a client of its own, which [Store.Close] closes. The
-// URL is one of
+// Open makes a Store and a client, and [Store.Close] closes both. Forms of the
+// URL:
 //
 //	redis://user:password@host:6379/0
 //	redis://host:6379?addr=host2:6379&addr=host3:6379      a Cluster, by some of its nodes
 //	redis://host:26379/0?master_name=mymaster              a master by its Sentinels; addr names more of them
 //
 // with rediss for TLS, or unix:// and the path of a socket. Other parameters
-// are those of go-redis, such as pool_size and protocol. Open does not connect.
+// are go-redis's own, such as pool_size and protocol. Open does not connect.
 func Open(rawURL string, cfg Config) (*Store, error) {
 	if cfg.Dialer != nil {
 		return nil, errors.New("redis: Open makes a Dialer of its own, and was given one")
@@ -170,10 +170,10 @@ func Open(rawURL string, cfg Config) (*Store, error) {
 }
 
 // connect makes a client that keeps deadlines, dials with a Dialer, and returns the
-// error of the first dial that fails: five tries, which is the default, take longer
+// error of the first dial that fails: five tries, the default, take longer
 // than most calls have.
 func connect(rawURL string) (redis.UniversalClient, *Dialer, error) {
-	// The parsers' errors repeat the URL, and with it the password.
+	// The parsers' errors repeat the URL with the password.
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, nil, errors.New("redis: the URL cannot be parsed, want redis://host:port/db")
@@ -210,7 +210,7 @@ func connect(rawURL string) (redis.UniversalClient, *Dialer, error) {
 }
 
 // Close closes the client of a Store that [Open] made, and the connections that
-// wait for late answers. Those of [New] are their owner's to close.
+// wait for late answers. After [New], the caller closes client and Dialer.
 func (s *Store) Close() error {
 	if !s.owned {
 		return nil
@@ -218,5 +218,5 @@ func (s *Store) Close() error {
 	return errors.Join(s.server.Client().Close(), s.dialer.Close())
 }
 
-// String returns the store's address, without its password.
+// String returns the store's address, without the password.
 func (s *Store) String() string { return s.server.String() }

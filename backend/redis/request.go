@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// request is all that a script is told beside the names of its keys, in one argument.
+// request is the argument of a script: all input beside the names of the keys.
 // A request of take.lua or do.lua begins with a mode, a byte that is 1 if a label may
-// be from before what was dropped, and the deadline in microseconds of the server's
+// be older than dropped buckets, and the deadline in microseconds of the server's
 // clock, in seven bytes; a deadline of 0 is none. The scripts say what follows.
 type request []byte
 
@@ -23,7 +23,7 @@ const (
 const (
 	modeCount    = 0
 	modePeek     = 1
-	modeBack     = 2 // take back what the same request has added
+	modeBack     = 2 // take back all that the same request has added
 	modePartBack = 3 // the same, but not from soft keys
 )
 
@@ -64,7 +64,7 @@ func (r *request) flag(b bool) {
 func (r *request) index(i int64)      { r.uint(position(i), 6) }
 func (r *request) ms(d time.Duration) { r.uint(uint64((d+time.Millisecond-1)/time.Millisecond), 6) }
 
-// First bytes of an answer that is one string.
+// First bytes of an answer of a single string.
 const (
 	deniedByte = 0
 	addedByte  = 1
@@ -80,7 +80,7 @@ const (
 	timeBytes  = 7
 )
 
-// answer is an answer of take.lua, read from its beginning.
+// answer is an answer of take.lua, read from the first byte on.
 type answer struct {
 	left  string
 	short bool // more was read than there is
@@ -104,7 +104,7 @@ func number(s string) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// unexpected is the error for an answer that no script of this store gives.
+// unexpected is the error for an answer that no script of the store gives.
 func (s *Store) unexpected(answer any) error {
 	return fmt.Errorf("%s: an unexpected answer of type %T", s, answer)
 }

@@ -2,7 +2,7 @@ package redis
 
 import "sort"
 
-// root is the value of a group as it was read, with its leaves: running sums by
+// root is the value of a group, as read, with the leaves of the root: running sums by
 // position. lua/before.lua does the same as before, on the server.
 type root struct {
 	group
@@ -22,7 +22,7 @@ const (
 const (
 	bucketKind = iota
 	sparseKind // slots and sums of two bytes
-	_          // dense: sums for one slot after the other, of 2, 4 and 7 bytes
+	_          // dense: sums for all slots in turn, of 2, 4 and 7 bytes
 	_
 	_
 )
@@ -49,7 +49,7 @@ func (r *root) entries() int {
 	return (len(r.value) - headBytes - r.bytes) / (positionBytes + r.bytes)
 }
 
-// at returns the position of entry i without its kind, and the kind.
+// at returns the position of entry i without the kind, and the kind.
 func (r *root) at(i int) (position uint64, kind int) {
 	from := headBytes + r.bytes + i*(positionBytes+r.bytes)
 	p := number(r.value[from : from+positionBytes])
@@ -63,7 +63,7 @@ func (r *root) sum(i int) uint64 {
 }
 
 // before returns the number of hits that were counted before bucket index. The hits of
-// a leaf that is missing count from its last bucket on.
+// a missing leaf count from the leaf's last bucket on.
 func (r *root) before(index int64) (uint64, error) {
 	if r.bytes == 0 {
 		return 0, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// An answer that no script of this store gives is an error, not a panic and not
+// An answer that no script of the store gives is an error, not a panic and not
 // a zero.
 func TestRootsThatAreNone(t *testing.T) {
 	g := groupsOf(nil, tiers.Default)[0]

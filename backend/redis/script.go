@@ -15,8 +15,8 @@ import (
 //go:embed lua
 var luaFiles embed.FS
 
-// A function costs time even if it is not called: slowly makes the functions of
-// change.lua when they are needed.
+// A function costs time even without a call: slowly makes the functions of
+// change.lua on demand.
 var (
 	slowly       = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
 	takeScript   = redisscript.New(expand(lua("base") + lua("holds") + slowly + lua("take")))
@@ -24,14 +24,15 @@ var (
 	forgetScript = redisscript.New(expand("local spread = unpack\n" + lua("base") + lua("forget")))
 )
 
-// names are constants and expressions of the scripts, expanded where a script has
-// their name, which costs the server nothing. Their variables are those of lua/base.lua.
+// names has constants and expressions of the scripts. A name in a script is expanded
+// when the script is built, at no cost to the server. lua/base.lua explains the
+// variables in the expressions.
 var names = map[string]string{
 	"MANY":     "128",  // entries of a root: with more, a stretch is moved to a leaf before its end
 	"FEW":      "12",   // buckets of a stretch: with fewer, a stretch is not moved to a leaf
 	"SPARSE":   "1200", // bytes of a sparse leaf: with more, the leaf is made dense
 	"MOST":     fmt.Sprint(int64(backend.MaxCount)),
-	"BACKWARD": fmt.Sprint(int64(maxLive * perBucket)), // positions for which a new root has room before its first bucket
+	"BACKWARD": fmt.Sprint(int64(maxLive * perBucket)), // room of a new root before the first bucket, in positions
 	"BIAS":     fmt.Sprint(int64(bias * perBucket)),    // position of the bucket of 1970
 
 	"COUNT": fmt.Sprint(modeCount), "PEEK": fmt.Sprint(modePeek), "BACK": fmt.Sprint(modeBack),
@@ -47,8 +48,8 @@ var names = map[string]string{
 	"FIRST":   "(8 + w)",                                            // the byte of the first entry
 	"EDGED":   "unpack(f, s, 12 + w) == unpack(f, s, 8)",            // whether the first entry has no hits: entries were dropped
 	"LAST":    "unpack('>I4', s, #s - w - 3)",                       // the last entry
-	"TOTAL":   "unpack(f, s, #s - w + 1)",                           // its sum
-	"NEWEST":  "(s and LAST + origin or 0)",                         // its position
+	"TOTAL":   "unpack(f, s, #s - w + 1)",                           // sum of the last entry
+	"NEWEST":  "(s and LAST + origin or 0)",                         // position of the last entry
 	"FAR":     "(x < origin or x - origin >= 4294967296 - stretch)", // whether the root has no position for x
 
 	// Whether n more would exceed MOST, also without the stale entries.
@@ -59,13 +60,13 @@ var names = map[string]string{
 	"CROWDED": "#s > LIMIT * size + 7 + w and unpack('>I4', s, #s - LIMIT * size + 1) >= last - last % stretch",
 	"LIMIT":   "(#s > 4096 and 2 or FEW)",
 
-	"LEAF": "r .. ':' .. (x - x % stretch - BIAS) / stretch + kind / 10", // name of the leaf of that kind with position x
+	"LEAF": "r .. ':' .. (x - x % stretch - BIAS) / stretch + kind / 10", // name of the leaf of the kind, with position x
 	"WIDE": "(kind < 3 and 2 or kind == 3 and 4 or 7)",
 
 	"SEARCH": lua("search"), "BEFORE": lua("before"), "DROP": lua("drop"), "DUE": lua("due"),
 }
 
-// char returns a string of one byte in Lua.
+// char returns a string of a single byte in Lua.
 func char(b byte) string { return fmt.Sprintf(`'\%d'`, b) }
 
 // lua returns a file of the folder lua.
@@ -77,8 +78,8 @@ func lua(name string) string {
 	return string(text)
 }
 
-// expand leaves out comments, and replaces names by their values, in values too. A
-// name alone in its line passes its indentation on to its value.
+// expand leaves out comments, and replaces names by values, in values too. The value of
+// a name alone in a line gets the indentation of the name.
 func expand(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -102,7 +103,7 @@ func expand(text string) string {
 	return b.String()
 }
 
-// replacer replaces names once. Of names that begin alike the longest comes first.
+// replacer replaces names once. Of names with the same beginning the longest comes first.
 var replacer = sync.OnceValue(func() *strings.Replacer {
 	var pairs []string
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) {

@@ -26,7 +26,7 @@ func TestScriptsThatTheServerForgot(t *testing.T) {
 	}
 }
 
-// A restart loses what is counted, which nobody can know, and nothing else: the
+// A restart loses the counts, unnoticed by the store, and nothing else: the
 // connections that broke meanwhile fail no call.
 func TestRestart(t *testing.T) {
 	server := servertest.StartRedis(t)
@@ -65,7 +65,7 @@ func TestSentinel(t *testing.T) {
 		}
 		return err == nil
 	}, patience, 10*time.Millisecond)
-	// A Take that found its connection broken may have landed.
+	// A Take whose connection broke may have landed.
 	require.Less(t, v.Remaining, int64(9))
 	require.EqualValues(t, v.Remaining, 10-count(t, c, signup))
 }
@@ -91,7 +91,7 @@ func TestCluster(t *testing.T) {
 	require.False(t, s.Together([]backend.TakeKey{demand("foo"), demand("bar")}))
 
 	key := name(7)
-	cluster.FailOver("some key") // one master of three
+	cluster.FailOver("some key") // a master of three
 	require.Eventually(t, func() bool {
 		for i := range 50 {
 			if n, err := c.Count(ctx, name(i), 24*time.Hour); err != nil || n.High != 1 {
@@ -103,7 +103,7 @@ func TestCluster(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 }
 
-// slot is the specification's own example, and what a server says.
+// slot agrees with the specification's own example, and with a server.
 func TestTogetherKnowsTheSlots(t *testing.T) {
 	client := raw(t, servertest.Redis(t, "--cluster-enabled", "yes"))
 	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{client.Options().Addr}, ContextTimeoutEnabled: true})

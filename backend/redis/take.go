@@ -8,18 +8,18 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// maxWindows of a key take a server some ten milliseconds, in which no other client
-// gets an answer.
+// maxWindows is the most windows of a key: so many take a server about ten
+// milliseconds, and no other client gets an answer meanwhile.
 const maxWindows = 1000
 
-// takePart is one root of a step: a group of tiers of a key, with the windows whose
-// finest tier is that of the group.
+// takePart is a root of a step: a group of tiers of a key, with the windows whose
+// finest tier is the finest of the group.
 type takePart struct {
 	group
 	key *backend.TakeKey
 }
 
-// Take does one atomic step, by one EVALSHA.
+// Take does an atomic step, by a single EVALSHA.
 func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	var buffer [4]takePart
 	parts := buffer[:0]

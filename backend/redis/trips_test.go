@@ -51,7 +51,7 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
-// A Take of three tiers takes about as long as one plain increment.
+// A Take of three tiers takes about as long as a plain increment.
 func TestATakeBesideOneIncrement(t *testing.T) {
 	proxy := servertest.NewProxy(t, servertest.Redis(t), 2*time.Millisecond)
 	plain, c := raw(t, proxy.Addr), newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{})
@@ -99,8 +99,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, proxy.Conns(), 16)
 }
 
-// A hit whose answer is lost with its connection is counted once, and is an
-// error: it is never sent again, whatever the client does with other commands.
+// A hit whose answer is lost with the connection is counted once, and is an
+// error: the call is never sent again, whatever the client does with other commands.
 func TestNoHitIsSentTwice(t *testing.T) {
 	addr := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, addr, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// A leaf whose buckets but the first were taken back is dense and empty. If it
-// is evicted then, the next hit must not make it anew without a time to live.
+// A leaf whose buckets but the first were taken back is dense and empty. After
+// an eviction of the leaf, the next hit must not make a leaf without a time to live.
 func TestAnEmptyLeafThatIsGone(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
@@ -42,7 +42,7 @@ func TestAnEmptyLeafThatIsGone(t *testing.T) {
 }
 
 // Fine buckets that are kept for long are counted to the end, or refused: never
-// forgotten because a root has no room for their positions.
+// forgotten because a root has no room for the buckets' positions.
 func TestFineBucketsKeptForLong(t *testing.T) {
 	s := open(t, "redis://"+servertest.Redis(t))
 	for _, keep := range []string{"2d", "4d", "7d", "366d"} {
@@ -62,7 +62,7 @@ func TestFineBucketsKeptForLong(t *testing.T) {
 			require.Equal(t, i, take(t, c, signup, 1, "1000/"+keep).Remaining, "%s after %s", keep, now)
 			now = now.Add(time.Hour)
 		}
-		// From here on as many leave as come; one may be on the edge.
+		// From here on as many hits leave as come; a single hit may be on the edge.
 		want := 1000 - int64(ladder.At(0).Keep/time.Hour)
 		for range 300 {
 			require.InDelta(t, want, take(t, c, signup, 1, "1000/"+keep).Remaining, 1, "%s after %s", keep, now)
@@ -71,8 +71,8 @@ func TestFineBucketsKeptForLong(t *testing.T) {
 	}
 }
 
-// A hit whose sum needs wider numbers leaves the others where they are, whoever
-// makes it, by whatever clock.
+// A hit whose sum needs wider numbers leaves earlier hits in the same buckets, from any
+// caller, by any clock.
 func TestWiderSumsForgetNothing(t *testing.T) {
 	s := open(t, "redis://"+servertest.Redis(t))
 	ladder, err := tiers.Parse("1ms:4d, 1s:4d, 1m:4d, 1h:4d")
@@ -85,9 +85,9 @@ func TestWiderSumsForgetNothing(t *testing.T) {
 	require.EqualValues(t, 100000-70002, take(t, c, signup, 1, "100000/4d").Remaining)
 }
 
-// Of a minute that is the sum of its seconds, some of which were dropped, no count
-// is told, though the second that is added to is later than these: the label is
-// stale, nothing is added, and by AnyLabel what is left counts.
+// A minute is the sum of its seconds. After a part of the seconds was dropped, the
+// minute has no count, even for an addition to a later second: the label is stale, and
+// nothing is added. With AnyLabel the hit is added, and the remaining seconds count.
 func TestAMinuteThatWasDroppedInPart(t *testing.T) {
 	s := open(t, "redis://"+servertest.Redis(t))
 	ladder, err := tiers.Parse("1s:1h, 1m:1h")

@@ -9,7 +9,7 @@ import (
 )
 
 // A client sends a script in the Redis serialization protocol, as an array of bulk
-// strings, "*5\r\n$7\r\nevalsha\r\n$40\r\n...". The last of them is the request.
+// strings, "*5\r\n$7\r\nevalsha\r\n$40\r\n...". The last string is the request.
 
 // countingScripts are the bytes after the length of the array.
 var countingScripts = [][]byte{
@@ -21,7 +21,7 @@ func byText(text string) []byte {
 	return []byte("$4\r\neval\r\n$" + strconv.Itoa(len(text)) + "\r\n" + text + "\r\n")
 }
 
-// counts tells whether b is the beginning of a command that runs a script that counts.
+// counts tells whether b is the beginning of a command that runs a counting script.
 func counts(b []byte) bool {
 	if len(b) < 5 || b[0] != '*' {
 		return false
@@ -39,7 +39,7 @@ func counts(b []byte) bool {
 }
 
 // bulks calls f with each of the bulk strings of a command, and tells whether the bytes
-// are one whole command and nothing else.
+// are a single whole command and nothing else.
 func bulks(command []byte, f func([]byte)) bool {
 	line := func(first byte) (int, bool) {
 		i := bytes.Index(command, []byte("\r\n"))
@@ -66,8 +66,8 @@ func bulks(command []byte, f func([]byte)) bool {
 func whole(command []byte) bool { return bulks(command, func([]byte) {}) }
 
 // takeBack turns a command that counts into the command that takes the same hits
-// back, and returns false for any other. The answer of a step does not tell which of
-// its soft keys had no room: where not all had, no soft key is taken
+// back, and returns false for any other. The answer of a step does not name
+// the soft keys without room: where not all soft keys had room, no soft key is taken
 // back. Soft keys deny nobody, and count too much rather than too little.
 func takeBack(command []byte, of outcome) bool {
 	var r request
@@ -82,7 +82,7 @@ func takeBack(command []byte, of outcome) bool {
 	return true
 }
 
-// outcome is the effect of a command on hits, by its answer.
+// outcome is the effect of a command on hits, by the answer.
 type outcome int
 
 const (
@@ -160,7 +160,7 @@ func readValue(r *bufio.Reader, depth int) (kind, first byte, err error) {
 			return 0, 0, err
 		}
 	}
-	if kind == '|' { // attributes stand before the value that they belong to
+	if kind == '|' { // attributes of the next value
 		return readValue(r, depth)
 	}
 	return kind, first, nil

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withBreaker puts a breaker before a store. A store that fails so many times in a
-// row is left alone for rest, and calls fail at once meanwhile. Hits are taken back
-// all the same: they would deny others until they age out. A call that the caller
-// gave up says nothing of the store.
+// withBreaker puts a breaker before a store. After so many failures in a row, calls
+// fail at once for the time rest, without a call of the store. Hits are taken back all
+// the same: hits that stay deny other callers until the hits age out. A call that the
+// caller gave up says nothing of the store.
 //
-// A breaker must not stand before a rule that fails open: it would open the gate
-// for longer than the store does.
+// A breaker must not stand before a rule that fails open: the rule would then admit
+// all calls for longer than the store is down.
 func withBreaker(store backend.Store, failures uint32, rest time.Duration) backend.Store {
 	breaker := gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:     rest,
@@ -48,7 +48,7 @@ func Example_breaker() {
 	// Output: true <nil>
 }
 
-// broken is a store that fails, and counts how often it was asked.
+// broken is a store that fails, and counts the calls of Take.
 type broken struct {
 	*memory.Store
 	asked int
@@ -78,7 +78,7 @@ func TestBreaker(t *testing.T) {
 	store.err = nil
 	require.Eventually(t, func() bool { v, err := c.Take(ctx, key, 1, limits); return err == nil && v.Allowed }, 20*rest, rest/10)
 
-	// Answers that are denials of a kind do not count as failures.
+	// An answer such as ErrMaxCount does not count as a failure.
 	store.err = backend.ErrMaxCount
 	for range 10 {
 		_, _ = c.Take(ctx, key, 1, limits)

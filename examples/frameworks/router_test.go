@@ -29,7 +29,7 @@ const found, wrongPath, wrongMethod = "found", "wrong path", "wrong method"
 const path = "/tenants/{id}/users"
 
 // TestRouters puts a middleware into each router and sends the same requests to
-// all of them. limited lists the requests for which the router calls the
+// each router. limited lists the requests for which the router calls the
 // middleware.
 func TestRouters(t *testing.T) {
 	type middleware = func(http.Handler) http.Handler
@@ -127,7 +127,7 @@ func muxHandler(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, mux.Vars(r)["id"], pattern)
 }
 
-// answer writes all that a handler knows of r: route, body and verdict.
+// answer writes a handler's knowledge of r: route, body and verdict.
 func answer(w http.ResponseWriter, r *http.Request, id, pattern string) {
 	body, _ := io.ReadAll(r.Body)
 	v, ok := httplimit.VerdictOf(r.Context(), "signup")
