@@ -72,7 +72,7 @@ func astrideOfProcesses(children []*child, store backend.Store, prefix string, o
 			if err != nil {
 				return err
 			}
-			if beyond := told.Sub(now.Add(v.RetryAfter)) - crewSkew - counter.DefaultSettle; beyond > 0 {
+			if beyond := toldBeyond(told, now.Add(v.RetryAfter)); beyond > 0 {
 				misled++
 				wrong = max(wrong, beyond)
 			}
@@ -88,4 +88,10 @@ func astrideOfProcesses(children []*child, store backend.Store, prefix string, o
 		}
 	}
 	return nil
+}
+
+// toldBeyond returns by how much the last loser was told to wait longer than a lone
+// caller afterwards, plus Skew + Settle. It is not above zero if nobody was told.
+func toldBeyond(told, lone time.Time) time.Duration {
+	return told.Sub(lone.Add(crewSkew + counter.DefaultSettle))
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
 // Run holds a store to the contract, each case on a store that open makes. The
@@ -48,7 +49,7 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 				if c.waits {
 					store, done := form.dress(open(t)), make(chan error, 1)
 					waiting[c.name] = done
-					go func() { done <- c.hold(store) }()
+					go func() { done <- c.hold(store, race.Thrift) }()
 				}
 			}
 			for _, wait := range []bool{false, true} {
@@ -61,7 +62,7 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 						if wait {
 							err = <-waiting[c.name]
 						} else {
-							err = c.hold(form.dress(open(t)))
+							err = c.hold(form.dress(open(t)), race.Thrift)
 						}
 						if err != nil {
 							t.Error(err)
@@ -142,14 +143,14 @@ func (f form) cases() []check {
 	return cases
 }
 
-// hold runs the case on a store. The error says what is wrong, and by which
-// rule.
-func (c check) hold(store backend.Store) error {
+// hold runs the case on a store, with its scripts and races divided by thrift. The
+// error says what is wrong, and by which rule.
+func (c check) hold(store backend.Store, thrift int) error {
 	seed := rand.Uint64()
 	if given, err := strconv.ParseUint(os.Getenv("BACKENDTEST_SEED"), 10, 64); err == nil {
 		seed = given
 	}
-	s := &subject{Store: store, prefix: freshPrefix(), seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
+	s := &subject{Store: store, prefix: freshPrefix(), thrift: thrift, seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
 	s.taker, _ = store.(backend.Atomic)
 	s.forgetter, _ = store.(backend.Forgetter)
 	if err := c.run(s); err != nil {
@@ -167,6 +168,7 @@ type subject struct {
 	taker     backend.Atomic    // nil if it is none
 	forgetter backend.Forgetter // nil if it is none
 	prefix    string            // of all keys of this case
+	thrift    int               // divides the scripts and races of a case
 	seed      uint64
 	rand      *rand.Rand // for the goroutine of the case
 }

@@ -138,7 +138,7 @@ func TestTheSuiteBites(t *testing.T) {
 				if hide {
 					store = struct{ backend.Store }{store}
 				}
-				err := c.hold(store)
+				err := c.hold(store, 1) // all rounds, with the race detector too
 				require.Error(t, err, "the case %q does not see it", c.name)
 				require.Contains(t, err.Error(), "rule: "+c.rule)
 			})
@@ -158,8 +158,8 @@ func TestTheUnbrokenPass(t *testing.T) {
 // labels of which nothing is known any more.
 func TestWhoDropsAndSaysSoPasses(t *testing.T) {
 	store := newServer("drops by label")
-	require.NoError(t, find(t, "labels in any order").hold(store))
-	require.NoError(t, find(t, "labels in any order").hold(struct{ backend.Store }{store}))
+	require.NoError(t, find(t, "labels in any order").hold(store, 1))
+	require.NoError(t, find(t, "labels in any order").hold(struct{ backend.Store }{store}, 1))
 	require.NotEmpty(t, store.dropped)
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/promise"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -66,7 +65,7 @@ var counters = []check{
 }
 
 func scripts(s *subject) error {
-	const each = 8 / race.Thrift
+	each := 8 / s.thrift
 	allowed := 0
 	for _, l := range []string{
 		"1s:1d, 1m:1d, 1h:1d",
@@ -120,9 +119,9 @@ func herd(s *subject) error {
 		},
 	}
 	for _, c := range []promise.Case{
-		promise.Herd(counter.MustLimits("7/d"), 1, 4, 500/race.Thrift),
-		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 500/race.Thrift),
-		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 100/race.Thrift),
+		promise.Herd(counter.MustLimits("7/d"), 1, 4, 500/s.thrift),
+		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 500/s.thrift),
+		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 100/s.thrift),
 	} {
 		if err := keeps(c, on); err != nil {
 			return err

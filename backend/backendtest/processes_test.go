@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/counter"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -122,4 +123,11 @@ func TestWorst(t *testing.T) {
 	require.EqualValues(t, 2, fullest(hits[3:], time.Second), "in true time")
 	require.EqualValues(t, 3, fullest(hits, 1001*time.Millisecond))
 	require.EqualValues(t, 0, fullest(nil, time.Second))
+}
+
+// Where all calls fail, nobody was told to wait too long.
+func TestNobodyWasTold(t *testing.T) {
+	require.Negative(t, toldBeyond(time.Time{}, noon))
+	require.Negative(t, toldBeyond(noon, noon))
+	require.Equal(t, time.Second, toldBeyond(noon.Add(time.Second+crewSkew+counter.DefaultSettle), noon))
 }
