@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -59,30 +60,17 @@ func (f far) Do(ctx context.Context, op *backend.Request) error {
 
 // listen serves a store until the test is over, and returns its address.
 func listen(t testing.TB, store backend.Store) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				var w wire
-				if gob.NewDecoder(conn).Decode(&w) != nil {
-					return
-				}
-				op := &backend.Request{Key: w.Key, Ladder: mustLadder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
-				if err := store.Do(context.Background(), op); err != nil {
-					w.Error = err.Error()
-				}
-				_ = gob.NewEncoder(conn).Encode(w)
-			}()
+	return servertest.Serve(t, func(conn net.Conn) {
+		var w wire
+		if gob.NewDecoder(conn).Decode(&w) != nil {
+			return
 		}
-	}()
-	return l.Addr().String()
+		op := &backend.Request{Key: w.Key, Ladder: mustLadder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
+		if err := store.Do(context.Background(), op); err != nil {
+			w.Error = err.Error()
+		}
+		_ = gob.NewEncoder(conn).Encode(w)
+	})
 }
 
 func dial(where string) (backend.Store, error) { return far(where), nil }

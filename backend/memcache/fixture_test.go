@@ -119,36 +119,24 @@ type fake struct {
 // each line, and send the result; "" closes the connection.
 func newFake(t testing.TB, reply func(line string) string) *fake {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	f := &fake{addr: listener.Addr().String(), lines: make(chan string, 1000)}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
+	f := &fake{lines: make(chan string, 1000)}
+	f.addr = servertest.Serve(t, func(conn net.Conn) {
+		in := bufio.NewScanner(conn)
+		for in.Scan() {
+			line := in.Text()
+			if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
+				line += " " + in.Text()
+			}
+			f.lines <- line
+			answer := reply(line)
+			if answer == "" {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				in := bufio.NewScanner(conn)
-				for in.Scan() {
-					line := in.Text()
-					if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
-						line += " " + in.Text()
-					}
-					f.lines <- line
-					answer := reply(line)
-					if answer == "" {
-						return
-					}
-					if _, err := conn.Write([]byte(answer)); err != nil {
-						return
-					}
-				}
-			}()
+			if _, err := conn.Write([]byte(answer)); err != nil {
+				return
+			}
 		}
-	}()
+	})
 	return f
 }
 
@@ -180,29 +168,16 @@ func (f *fake) next(t testing.TB) string {
 // apart, until stop is closed.
 func trickle(t testing.TB, stop <-chan struct{}) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	go func() {
+	return servertest.Serve(t, func(conn net.Conn) {
 		for {
-			conn, err := listener.Accept()
-			if err != nil {
+			if _, err := fmt.Fprint(conn, "VALUE k 0 0 1\r\n\r\n"); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				for {
-					if _, err := fmt.Fprint(conn, "VALUE k 0 0 1\r\n\r\n"); err != nil {
-						return
-					}
-					select {
-					case <-stop:
-						return
-					case <-time.After(10 * time.Millisecond):
-					}
-				}
-			}()
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
-	}()
-	return listener.Addr().String()
+	})
 }

@@ -258,34 +258,21 @@ func TestProxyPassesTheEndOn(t *testing.T) {
 
 // echo is a server that answers each line with itself, and tells heard of it.
 func echo(t testing.TB, heard chan<- string) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	go func() {
+	return Serve(t, func(conn net.Conn) {
+		lines := bufio.NewReader(conn)
 		for {
-			conn, err := listener.Accept()
+			line, err := lines.ReadString('\n')
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				lines := bufio.NewReader(conn)
-				for {
-					line, err := lines.ReadString('\n')
-					if err != nil {
-						return
-					}
-					if heard != nil {
-						heard <- line
-					}
-					if _, err := io.WriteString(conn, line); err != nil {
-						return
-					}
-				}
-			}()
+			if heard != nil {
+				heard <- line
+			}
+			if _, err := io.WriteString(conn, line); err != nil {
+				return
+			}
 		}
-	}()
-	return listener.Addr().String()
+	})
 }
 
 func connect(t testing.TB, addr string) net.Conn {
