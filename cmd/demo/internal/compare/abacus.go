@@ -45,15 +45,16 @@ type abacusRun struct {
 	ladder  tiers.Ladder
 	counter *counter.Counter
 
-	// In memory a key is weighed by counting it once more where nothing else is
-	// being counted: a store tells what all of its keys cost.
+	// A key in memory is weighed by counting its hits once more on a store
+	// without other keys, since a store knows only the memory of all keys
+	// together.
 	scale  *memory.Store
 	scaled *counter.Counter
 
 	redis   *stores.Redis // nil in memory
 	watched *watched
 	before  commands
-	named   *counter.Counter // on name: it tells under which name a key is stored
+	named   *counter.Counter // on name: gives the names under which a key is stored
 	name    lastName
 }
 
@@ -105,10 +106,10 @@ func (a *abacusRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int
 // digit of the leaf's name.
 const leafKinds = 4
 
-// stored is the memory of a key on a Redis at that time, by the names in
+// stored is the memory of a key on a Redis at the given time, by the names in
 // docs/storage.md: a root for each group of tiers that are kept equally long, and
-// leaves for stretches of time. In a log that is replayed leaves outlive their
-// time, and are left out by their names.
+// leaves for stretches of time. In a replayed log leaves outlive their stretch;
+// such leaves are told by their names and omitted.
 func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (int64, error) {
 	if _, err := a.named.Peek(ctx, key, 1, a.limits); err != nil {
 		return 0, err
@@ -135,8 +136,8 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 	return usage(ctx, a.redis, names)
 }
 
-// account counts buckets, those of the covers and those that were added to; on a
-// Redis that nobody else uses, the commands of the scripts.
+// account counts the buckets read by covers and the buckets written by hits; on a
+// Redis without other clients, the commands of the scripts.
 func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admitted func(uint32) bool) error {
 	var reads, writes, trips int64
 	for i, e := range log.events {
@@ -157,7 +158,7 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 			if err != nil {
 				return err
 			}
-			// A script that the server did not know is sent twice.
+			// A script unknown to the server is sent twice.
 			if n := after.scripts - a.before.scripts; n >= trips && n <= trips+8 {
 				out.Counted, reads, writes = "commands", after.reads-a.before.reads, after.writes-a.before.writes
 			}
@@ -168,7 +169,7 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 	return nil
 }
 
-// watched is a store that counts its round trips.
+// watched is a store with a count of its round trips.
 type watched struct {
 	backend.Atomic
 	trips int64
@@ -184,8 +185,7 @@ func (w *watched) Do(ctx context.Context, op *backend.Request) error {
 	return w.Atomic.Do(ctx, op)
 }
 
-// lastName is a store that keeps nothing but the name of the key that it was last
-// asked for.
+// lastName is a store of a single name: the name of the key last asked for.
 type lastName struct{ key string }
 
 var _ backend.Atomic = (*lastName)(nil)

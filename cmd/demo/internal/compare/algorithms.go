@@ -12,15 +12,15 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// algorithm is one that is being run. It is used by one goroutine.
+// algorithm is a limiter in a trial, for a single goroutine.
 type algorithm interface {
 	// begin is called before the first event.
 	begin(ctx context.Context) error
 
 	take(ctx context.Context, key counter.Key) (bool, error)
 
-	// weigh is the number of bytes that the store holds for a key, after all of
-	// its hits.
+	// weigh is the number of bytes held by the store for a key, after all of the
+	// key's hits.
 	weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error)
 
 	// account fills in the cost of the whole log, after its last event.
@@ -33,8 +33,8 @@ type candidate struct {
 	open                func(c *Comparison, limit counter.Limit) (algorithm, error)
 }
 
-// candidates are all algorithms for a limit as they are to be shown; the first is
-// exact.
+// candidates lists all algorithms for a limit in the order of the report; the
+// first is exact.
 func candidates(limit counter.Limit) []candidate {
 	all := []candidate{
 		textbook("sliding log", "N", classic.NewSlidingLog),
@@ -56,12 +56,13 @@ func candidates(limit counter.Limit) []candidate {
 
 const textbookTiers = "textbook tiers"
 
-// unbursting makes limiters with their default burst.
+// unbursting makes limiters with the default burst.
 func unbursting[L classic.Measured](limiter func(counter.Limit, int64, *classic.Store) (L, error)) func(counter.Limit, *classic.Store) (L, error) {
 	return func(l counter.Limit, s *classic.Store) (L, error) { return limiter(l, 0, s) }
 }
 
-// ladders are the default, coarser ones, and the one that fits the window.
+// ladders lists the default ladder, coarser ladders, and the ladder fitted to the
+// window.
 func ladders(per time.Duration) []tiers.Ladder {
 	all := []tiers.Ladder{
 		tiers.Default,
@@ -81,8 +82,8 @@ func must(l tiers.Ladder, err error) tiers.Ladder {
 	return l
 }
 
-// reason is err without what the reader knows: whose error it is, and of which
-// limit.
+// reason is the text of err without the package and the limit, both known to the
+// reader.
 func reason(err error, limit counter.Limit) string {
 	text := err.Error()
 	for _, known := range []string{"classic: ", "tiers: ", "counter: ", fmt.Sprintf("limit %s: ", limit)} {

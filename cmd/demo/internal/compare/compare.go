@@ -13,49 +13,49 @@ import (
 
 // Config is the configuration of a comparison.
 type Config struct {
-	// Limits are tried one after the other: the textbook limiters know one.
+	// Limits are tried in turn, since a textbook limiter has a single limit.
 	Limits counter.Limits
 
-	// Store is a memory or a Redis. In memory each algorithm has a
-	// store of its own, without a bound that matters. On Redis each has a prefix of
-	// its own, whose keys are removed when its turn is over, also after an error or
-	// an interrupt.
+	// Store is a memory or a Redis. In memory each algorithm has a store of its
+	// own, without a bound that matters. On Redis each algorithm has a prefix of
+	// its own; all keys under the prefix are removed at the end of the
+	// algorithm's turn, also after an error or an interrupt.
 	Store *stores.Opened
 
 	Skew    time.Duration // how far stamps may run back, for abacus; zero: not at all
 	Timeout time.Duration // of a call to Redis, above zero
 
-	// Progress is called now and then with the name of the algorithm that is
-	// running and how many events all together have been given. Default: nobody
-	// is told.
+	// Progress is called now and then with the name of the running algorithm and
+	// the number of events decided by all algorithms so far. Default: no call.
 	Progress func(name string, events int64)
 }
 
-// Comparison is made by [New], and used once.
+// Comparison is a trial of several algorithms on a log. [New] makes a Comparison
+// for a single Run.
 type Comparison struct {
 	cfg    Config
 	rounds []round
 	prefix string
-	now    time.Time // of the event that is being decided
+	now    time.Time // of the event under decision
 	grace  time.Duration
 	quiet  bool // nobody else uses the Redis
 	given  int64
 }
 
-// round is the algorithms that serve a limit.
+// round is the set of algorithms for a limit.
 type round struct {
 	limit      counter.Limit
 	candidates []candidate
 	leftOut    []LeftOut
 }
 
-// maxGrace is the farthest that stamps may run back: beyond, neither the textbook
-// limiters nor abacus can be configured for the log, and the exact log is not
-// exact.
+// maxGrace is the largest distance by which stamps may run back. Beyond maxGrace
+// neither the textbook limiters nor abacus can be configured for the log, and the
+// exact log is not exact.
 const maxGrace = dur.Day
 
-// New checks cfg and finds out which algorithms serve which limit. An error is
-// the caller's mistake.
+// New checks cfg and finds the algorithms for each limit. An error is the
+// caller's mistake.
 func New(cfg Config) (*Comparison, error) {
 	c := &Comparison{cfg: cfg, prefix: stores.Namespace("c")}
 	if cfg.Store.Name.Kind == stores.OnMemcached {
@@ -88,7 +88,7 @@ func New(cfg Config) (*Comparison, error) {
 	return c, nil
 }
 
-// Steps is the number of events that all algorithms together will decide.
+// Steps is the number of decisions of all algorithms together.
 func (c *Comparison) Steps(log *Log) (n int64) {
 	for _, r := range c.rounds {
 		n += int64(len(r.candidates)) * int64(log.Events())
@@ -96,9 +96,8 @@ func (c *Comparison) Steps(log *Log) (n int64) {
 	return n
 }
 
-// Run gives log to one algorithm after the other, each alone and from nothing,
-// and judges them: a Report for each limit. An error is the error of ctx or
-// of the store.
+// Run gives log to each algorithm in turn, alone and from an empty store, and
+// returns a Report for each limit. An error is the error of ctx or of the store.
 func (c *Comparison) Run(ctx context.Context, log *Log) ([]*Report, error) {
 	c.grace = min(time.Duration(log.runsBack)*time.Microsecond, maxGrace)
 	if redis := c.cfg.Store.Redis; redis != nil {
@@ -153,9 +152,9 @@ func (c *Comparison) sampled() int {
 	return 1000
 }
 
-// Broken says with an error if something happened that must not: the exact log
-// was not exact, or abacus admitted more than Max. It is nil where the stamps run
-// back further than either can be told that they do.
+// Broken returns an error if the exact log was not exact, or if abacus admitted
+// more than Max. Broken returns nil where stamps run back further than the
+// algorithm was configured for.
 func (r *Report) Broken() error {
 	for _, a := range r.Algorithms {
 		switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// inMemory is the store that --store memory opens.
+// inMemory opens the store of --store memory.
 func inMemory(t testing.TB) *stores.Opened { return opened(t, "memory") }
 
 func opened(t testing.TB, text string) *stores.Opened {
@@ -28,7 +28,7 @@ func opened(t testing.TB, text string) *stores.Opened {
 	return store
 }
 
-// logOf is a log of hits of one key, at these instants after a noon.
+// logOf is a log of hits of a single key, at the given times after a noon.
 func logOf(t testing.TB, after ...time.Duration) *Log {
 	t.Helper()
 	b := newBuilder("by hand")
@@ -64,7 +64,7 @@ func (r *Report) named(t testing.TB, name string) Algorithm {
 
 const onDefault = "abacus 1s:1d, 1m:1d, 1h:1d"
 
-// Ten hits just before the edge of a minute and ten just after it.
+// Ten hits just before the edge of a minute and ten just after.
 func TestEdge(t *testing.T) {
 	var hits []time.Duration
 	for i := range 20 {
@@ -93,8 +93,8 @@ func TestEdge(t *testing.T) {
 	require.EqualValues(t, 1, queue.Admitted)
 	require.EqualValues(t, 19, queue.WronglyDenied)
 
-	// An event reads a state, and writes it if it is admitted; buckets are read by
-	// covers and added to by tiers.
+	// An event reads a state, and an admitted event writes the state; buckets are
+	// read by covers and added to by tiers.
 	require.Equal(t, []float64{1, 0.5}, []float64{exact.ReadsPerEvent, exact.WritesPerEvent})
 	require.Equal(t, []float64{1, 1}, []float64{fixed.ReadsPerEvent, fixed.WritesPerEvent})
 	require.Equal(t, 1.5, abacus.WritesPerEvent)
@@ -107,12 +107,12 @@ func TestEdge(t *testing.T) {
 	require.Equal(t, float64(reads)/20, abacus.ReadsPerEvent)
 	for _, a := range r.Algorithms {
 		require.Positive(t, a.BytesPerKey, a.Name)
-		require.EqualValues(t, a.BytesPerKey, a.BytesWorstKey, a.Name) // of one key
+		require.EqualValues(t, a.BytesPerKey, a.BytesWorstKey, a.Name) // of a single key
 		require.Positive(t, a.NanosPerEvent, a.Name)
 		require.Zero(t, a.TripsPerEvent, a.Name)
 	}
 
-	// The one key is in both pictures, all of it.
+	// Both pictures show all hits of the only key.
 	require.Equal(t, "signup of ada", r.Curve.Key)
 	require.EqualValues(t, 10, r.Curve.Max)
 	require.Len(t, r.Curve.Counts, len(r.Algorithms))
@@ -132,7 +132,8 @@ func TestEdge(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The fullest window may be so for one instant: both of its ends are in it.
+// A window may be the fullest for a single instant, since both ends belong to the
+// window.
 func TestCurveHasThePeak(t *testing.T) {
 	r := compareOn(t, Config{Limits: counter.MustLimits("1/s"), Store: inMemory(t)}, logOf(t, 999*time.Millisecond, 1999*time.Millisecond))[0]
 	require.Equal(t, "fixed window", r.Algorithms[1].Name)
@@ -140,8 +141,8 @@ func TestCurveHasThePeak(t *testing.T) {
 	require.Contains(t, r.Curve.Counts[1], int64(2))
 }
 
-// Of an hour of one hit and twenty hours later twenty-three of two, the rows are
-// those of the latter.
+// After an hour with a single hit come, twenty hours later, twenty-three hours
+// with two hits each. The rows are the twenty-three.
 func TestHeatIsOfTheBusiestHours(t *testing.T) {
 	hits := []time.Duration{20 * time.Hour}
 	for h := range 23 {
@@ -173,12 +174,12 @@ func TestOneEvent(t *testing.T) {
 	}
 }
 
-// What cannot serve a window is left out, and says so.
+// An algorithm that cannot serve a window is left out, with the reason.
 func TestLeftOut(t *testing.T) {
 	for _, row := range []struct {
 		limit string
 		out   []string
-		fit   string // the ladder that is tried for it
+		fit   string // the ladder fitted to the window
 	}{
 		{"5/h", nil, "abacus 1s:1h, 1m:1h, 1h:1h"},
 		{"5/d", nil, ""},
@@ -217,8 +218,8 @@ func TestNewRefuses(t *testing.T) {
 	require.EqualError(t, err, "store memcached://127.0.0.1:1: want memory or a Redis, the textbook limiters count nowhere else")
 }
 
-// randomLog is bursts and pauses of a few keys, each of which asks for nearly
-// twice the limit; back is how far stamps run back.
+// randomLog has bursts and pauses of a few keys, each key at nearly twice the
+// limit; back is the largest distance by which stamps run back.
 func randomLog(t testing.TB, rnd *rand.Rand, limit counter.Limit, back time.Duration) *Log {
 	b := newBuilder("at random")
 	now, step := genBegin, int64(limit.Per)/limit.Max
@@ -242,8 +243,8 @@ func randomLog(t testing.TB, rnd *rand.Rand, limit counter.Limit, back time.Dura
 	return log
 }
 
-// The exact log is exact, and abacus decides as the oracle says that a ladder
-// must, also where stamps run back.
+// The exact log is exact, and abacus agrees with the oracle of its ladder, also
+// where stamps run back.
 func TestDecisions(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -313,7 +314,7 @@ func TestLimitsOneAfterTheOther(t *testing.T) {
 	require.NotEqual(t, both[0].Algorithms[0].Admitted, both[1].Algorithms[0].Admitted)
 }
 
-// timeless is a report without what no two runs have in common.
+// timeless is a report without timings, equal in all runs.
 func timeless(r *Report) *Report {
 	for i := range r.Algorithms {
 		r.Algorithms[i].NanosPerEvent = 0
@@ -379,7 +380,7 @@ func TestMedian(t *testing.T) {
 	}
 	s.add(time.Second, chunk-1)
 	require.Equal(t, 2.0, s.median())
-	s.add(chunk, 1) // it goes with those before it
+	s.add(chunk, 1) // a full chunk, together with the chunk-1 events before
 	require.Len(t, s.chunks, 6)
 	require.Equal(t, 3.0, s.median())
 }

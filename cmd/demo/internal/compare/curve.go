@@ -8,12 +8,12 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// points is the number of evenly spaced instants of a Curve. The instants at which
-// the windows are fullest come on top.
+// points is the number of evenly spaced instants of a Curve. The instants of the
+// fullest windows come on top.
 const points = 480
 
-// curve is the true windows of a key around the time of the fullest of them, for
-// two windows before and after.
+// curve is the series of true windows of a key, from two windows before the
+// fullest window to two windows after.
 func (t *trial) curve(key, algorithms int) Curve {
 	c := Curve{Key: t.log.name(key), Max: t.limit.Max, Counts: make([][]int64, algorithms)}
 	per := t.limit.Per
@@ -53,8 +53,8 @@ func (t *trial) curve(key, algorithms int) Curve {
 	return c
 }
 
-// peak fills log with what an algorithm has admitted of a key, and returns when
-// its fullest window ends, and what is in it.
+// peak fills log with the hits of a key that an algorithm has admitted, and
+// returns the end of the fullest window and the count in the window.
 func (t *trial) peak(log *oracle.Log, key, algorithm int) (at time.Time, most int64) {
 	var admitted []time.Time
 	for _, hit := range t.log.hits(nil, key, t.admitted(algorithm)) {
@@ -88,8 +88,7 @@ func (t *trial) ends(key int) (first, last time.Time) {
 // hoursShown is the largest number of rows of a Heat.
 const hoursShown = 24
 
-// heat is the hits of a key, whatever was decided about them, in the hours in
-// which it had the most.
+// heat counts the hits of a key, admitted or denied, in the key's busiest hours.
 func (t *trial) heat(key int) Heat {
 	h := Heat{Key: t.log.name(key)}
 	var hours []int64

@@ -12,29 +12,28 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// What generated traffic is made of. All of it is moderate: about a second in
-// memory, and half a minute of a Redis on the same machine.
+// Parameters of generated traffic. The amounts are moderate: a log takes about a
+// second in memory, and half a minute on a Redis of the same machine.
 const (
 	genHits    = 40_000 // by users, in the mean
 	genUsers   = 3_000
 	genZipf    = 1.1
 	genSwing   = 0.8    // how far the rate swings around its mean, by the hour of the day
 	genPeak    = 16     // the busiest hour, UTC
-	genBursts  = 8_000  // hits of bursts for a limit, unless one burst has more
+	genBursts  = 8_000  // hits of bursts for a limit, unless a single burst has more
 	genLargest = 20_000 // hits on one side of a window's edge, at most
-	genAttack  = 4_000  // hits of one attacker, at most
-	genAtOnce  = 1_000  // of them at once
+	genAttack  = 4_000  // hits of an attacker, at most
+	genAtOnce  = 1_000  // hits of an attacker at once, at most
 )
 
-// genBegin is a noon, so that a day has a midnight in the middle: windows of a
-// day are aligned to it.
+// genBegin is a noon, so that a day has a midnight in the middle: the edge of
+// aligned windows of a day.
 var genBegin = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// Generate makes traffic to try limits on: users who come by the hour of the day,
-// some of them much more often than others; clients that send Max hits on each
-// side of the edge of an aligned window; and attackers. The same seed and limits
-// make the same log. It spans a day, or two of the longest windows if that is
-// more.
+// Generate makes traffic for trials of limits: users who come by the hour of the
+// day, a few much more often than the rest; clients with Max hits on each side of
+// the edge of an aligned window; and attackers. Equal seeds and limits make equal
+// logs. A log spans a day, or two of the longest windows if longer.
 func Generate(seed uint64, limits counter.Limits) (*Log, error) {
 	span := dur.Day
 	for _, limit := range limits {
@@ -73,7 +72,8 @@ type generator struct {
 	hits []generated
 }
 
-// hit adds a hit that long after the beginning, if that is not after the end.
+// hit adds a hit at a time after the beginning, unless the time is beyond the
+// end.
 func (g *generator) hit(after time.Duration, who string) {
 	if after >= 0 && after < g.span {
 		g.hits = append(g.hits, generated{genBegin.Add(after.Truncate(time.Microsecond)), who})
@@ -85,8 +85,8 @@ func (g *generator) upTo(d time.Duration) time.Duration {
 	return time.Duration(g.rand.Int64N(max(1, int64(d))))
 }
 
-// users hit as a Poisson process whose rate follows the hour: one at the highest
-// rate, of which some hits are left out.
+// users adds a Poisson process with a rate by the hour: a process at the highest
+// rate, with a part of the hits left out.
 func (g *generator) users() {
 	who := rand.NewZipf(g.rand, genZipf, 1, genUsers-1)
 	highest := genHits * (1 + genSwing) / g.span.Hours()
@@ -99,8 +99,8 @@ func (g *generator) users() {
 	}
 }
 
-// bursts are clients of their own who hit Max times shortly before the edge of an
-// aligned window, and Max times shortly after.
+// bursts adds separate clients, each with Max hits shortly before the edge of an
+// aligned window and Max hits shortly after.
 func (g *generator) bursts(limit counter.Limit) {
 	size := min(limit.Max, genLargest)
 	first := time.Unix(0, tiers.Index(genBegin.UnixNano(), limit.Per)*int64(limit.Per))
@@ -114,9 +114,9 @@ func (g *generator) bursts(limit counter.Limit) {
 	}
 }
 
-// attackers come as often as they can: two of them steadily, five times as often
-// as the limit allows; two who send Max hits at once, and again before Per has
-// passed; and two who do so late in a second, and again half a second too early.
+// attackers adds six clients: two at a steady rate of five times the limit; two
+// with Max hits at once, repeated before Per has passed; and two with Max hits
+// late in a second, repeated half a second too early.
 func (g *generator) attackers(limit counter.Limit) {
 	for i := range 2 {
 		at, step := g.upTo(g.span/2), limit.Per/time.Duration(5*limit.Max)

@@ -7,7 +7,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 )
 
-// Hit is one event of a key, and what an algorithm decided about it.
+// Hit is an event of a key, with an algorithm's decision.
 type Hit struct {
 	At       time.Time
 	Admitted bool
@@ -21,17 +21,17 @@ type Measures struct {
 	WronglyDenied   int64
 }
 
-// Judge measures decisions about the hits of one key, in the order in which they
-// were taken. The algorithm's own history decides which is right: a hit
-// at t is to be admitted if fewer than Max that were admitted before are at t-Per
-// or later. As in package oracle, a hit that is exactly Per old still counts, and
-// so does one that came earlier with a later stamp.
+// Judge measures decisions about the hits of a key, in the order of the
+// decisions. A decision is right or wrong by the algorithm's own history: a hit
+// at t is to be admitted if fewer than Max earlier admitted hits are at t-Per or
+// later. As in package oracle, a hit exactly Per old still counts, and so does an
+// earlier hit with a later stamp.
 func Judge(hits []Hit, limit counter.Limit) Measures {
 	var log oracle.Log
 	return judge(&log, hits, limit)
 }
 
-// judge leaves in log what was admitted.
+// judge leaves the admitted hits in log.
 func judge(log *oracle.Log, hits []Hit, limit counter.Limit) (m Measures) {
 	log.Reset()
 	limits := counter.Limits{limit}

@@ -13,7 +13,7 @@ import (
 
 var begin = time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
 
-// story is hits in milliseconds after begin; those that are denied have a minus.
+// story is hits in milliseconds after begin; denied hits have a minus.
 func story(ms ...int64) (hits []compare.Hit) {
 	for _, at := range ms {
 		admitted := at >= 0

@@ -45,7 +45,7 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, `log:2: time_us "x" is not a whole number, want microseconds since 1970`, log.FirstBad)
 }
 
-// An interrupt need not wait for a log that grows no more.
+// An interrupt does not wait for a log that has ceased to grow.
 func TestLoadIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	silent, out := io.Pipe()
@@ -83,7 +83,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// What the model says is in the log.
+// The generated log has each part of the model.
 func TestGeneratedModel(t *testing.T) {
 	limit := counter.MustLimits("10/h")[0]
 	log, err := Generate(1, counter.Limits{limit})

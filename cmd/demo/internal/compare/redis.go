@@ -14,7 +14,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 )
 
-// usage is the MEMORY USAGE of all these names together, where there is something.
+// usage is the sum of MEMORY USAGE over names; a missing key counts zero.
 func usage(ctx context.Context, redis *stores.Redis, names []string) (sum int64, err error) {
 	for some := range slices.Chunk(names, 1000) {
 		answers, err := redis.Client.Pipelined(ctx, func(p goredis.Pipeliner) error {
@@ -37,14 +37,14 @@ func usage(ctx context.Context, redis *stores.Redis, names []string) (sum int64,
 	return sum, nil
 }
 
-// refused tells whether a server has answered, but not what it was asked.
+// refused tells whether err is a server's answer, such as a refusal.
 func refused(err error) bool {
 	var answer goredis.Error
 	return errors.As(err, &answer)
 }
 
-// commands counts the commands of a server, by the kinds that the scripts of
-// backend/redis and other clients send. Commands inside of scripts are included.
+// commands counts the commands of a server, by the kinds sent by the scripts of
+// backend/redis and by other clients. Commands inside of scripts are included.
 type commands struct{ scripts, reads, writes int64 }
 
 func (c *commands) of(name string) *int64 {
@@ -78,8 +78,8 @@ func commandsOf(ctx context.Context, redis *stores.Redis) (sum commands, err err
 	return sum, err
 }
 
-// isQuiet tells whether for a while nobody has used the servers, so that their
-// own counts can be taken for ours.
+// isQuiet tells whether the servers had no other client for a while, so that the
+// servers' own counts measure the comparison alone.
 func isQuiet(ctx context.Context, redis *stores.Redis) (bool, error) {
 	before, err := commandsOf(ctx, redis)
 	if refused(err) {
@@ -97,10 +97,10 @@ func isQuiet(ctx context.Context, redis *stores.Redis) (bool, error) {
 	return before == after, err
 }
 
-// sweeping is the longest time that the removal of one algorithm's keys may take.
+// sweeping is the longest time for the removal of an algorithm's keys.
 const sweeping = 2 * time.Minute
 
-// sweep removes all keys that have prefix in their names, also after an interrupt.
+// sweep removes all keys with prefix in the name, also after an interrupt.
 func sweep(ctx context.Context, redis *stores.Redis, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweeping)
 	defer cancel()

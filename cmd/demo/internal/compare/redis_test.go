@@ -16,7 +16,7 @@ import (
 
 func onRedis(t testing.TB) *stores.Opened { return opened(t, "redis://"+servertest.Redis(t)) }
 
-// held is how many keys a server has, whoever's they are.
+// held is the number of keys on a server, whatever their owners.
 func held(t testing.TB, store *stores.Opened) int64 {
 	t.Helper()
 	n, err := store.Redis.Client.DBSize(context.Background()).Result()
@@ -24,8 +24,8 @@ func held(t testing.TB, store *stores.Opened) int64 {
 	return n
 }
 
-// On Redis everybody decides as in memory, and leaves nothing; what others have
-// there stays.
+// On Redis each algorithm decides as in memory, and leaves no key behind; keys of
+// other clients stay.
 func TestOnRedis(t *testing.T) {
 	store := onRedis(t)
 	require.NoError(t, store.Redis.Client.Set(t.Context(), "others", "1", 0).Err())
@@ -56,7 +56,7 @@ func TestOnRedis(t *testing.T) {
 	require.EqualValues(t, 1, held(t, store))
 }
 
-// What is counted is what the server was told.
+// The counted commands are the commands sent to the server.
 func TestCommandsOnRedis(t *testing.T) {
 	var hits []time.Duration
 	for i := range 50 {
@@ -67,7 +67,7 @@ func TestCommandsOnRedis(t *testing.T) {
 	bucket := r.named(t, "token bucket")
 	require.Equal(t, []float64{1, 1, 1.02}, []float64{bucket.ReadsPerEvent, bucket.WritesPerEvent, bucket.TripsPerEvent}) // and the script once
 	abacus := r.named(t, onDefault)
-	require.Equal(t, []float64{1, 1}, []float64{abacus.ReadsPerEvent, abacus.TripsPerEvent}) // one value
+	require.Equal(t, []float64{1, 1}, []float64{abacus.ReadsPerEvent, abacus.TripsPerEvent}) // a single value
 	require.InDelta(t, 1, abacus.WritesPerEvent, 0.3)
 
 	// Denials are remembered for a second: no trip.
@@ -75,7 +75,7 @@ func TestCommandsOnRedis(t *testing.T) {
 	require.Equal(t, 0.2, r.named(t, onDefault).TripsPerEvent)
 }
 
-// Where others use the server its counts are not ours.
+// With other clients on a server, the server's counts are not used.
 func TestBusyRedis(t *testing.T) {
 	store := onRedis(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -97,7 +97,8 @@ func TestBusyRedis(t *testing.T) {
 	require.Equal(t, want.WritesPerEvent, a.WritesPerEvent)
 }
 
-// A server that must not tell is used all the same.
+// A server that denies INFO and MEMORY serves a comparison without measures of
+// memory.
 func TestSilentRedis(t *testing.T) {
 	store := onRedis(t)
 	require.NoError(t, store.Redis.Client.Do(t.Context(), "ACL", "SETUSER", "default", "-info", "-memory").Err())
@@ -111,7 +112,8 @@ func TestSilentRedis(t *testing.T) {
 	require.Zero(t, held(t, store))
 }
 
-// An interrupt, and a server that fails: nothing is left, and an error.
+// After an interrupt or a failure of the server there is an error, and no key is
+// left.
 func TestInterruptedOnRedis(t *testing.T) {
 	store := onRedis(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +147,7 @@ func TestInterruptedOnRedis(t *testing.T) {
 	require.ErrorContains(t, err, "OOM")
 }
 
-// given is a candidate on Redis that was given all of a log of one key.
+// given runs a candidate on Redis through a log of a single key.
 func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate candidate, log *Log) (algorithm, []Hit, *Comparison) {
 	c, err := New(Config{Limits: counter.Limits{limit}, Store: store, Timeout: 10 * time.Second})
 	require.NoError(t, err)
@@ -167,8 +169,7 @@ func all(t *testing.T, store *stores.Opened, prefix string) (bytes int64, names 
 	return bytes, names
 }
 
-// Every stored name of a key is weighed, and none that would have expired if the
-// server's clock were the log's.
+// Every stored name of a key is weighed, except names expired by the log's clock.
 func TestWeighedOnRedis(t *testing.T) {
 	store := onRedis(t)
 	key := counter.Key{Event: "signup", Feature: "ada"}
@@ -194,7 +195,7 @@ func TestWeighedOnRedis(t *testing.T) {
 	require.Positive(t, got)
 	require.Less(t, got, stale/4)
 
-	// The limiter itself looks under every name that there can be.
+	// The limiter looks under every possible name.
 	for _, more := range []time.Duration{0, 90 * time.Minute, 3 * time.Hour} {
 		a, decided, _ = given(t, store, hour, candidates(hour)[9], logOf(t, append(hits, 9000*time.Second+more)...))
 		want, err := a.(*textbookRun).Bytes(t.Context(), key)
@@ -204,7 +205,7 @@ func TestWeighedOnRedis(t *testing.T) {
 		require.Equal(t, want, got, "%s later", more)
 	}
 
-	// Tiers that are kept for different times are stored apart.
+	// Tiers with different retention are stored apart.
 	l, err := tiers.Parse("1s:3h, 1m:1d, 1h:1d")
 	require.NoError(t, err)
 	a, decided, c = given(t, store, day, onLadder(l), logOf(t, hits...))

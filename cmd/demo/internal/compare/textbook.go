@@ -33,8 +33,8 @@ func textbook[L classic.Measured](name, worst string, limiter func(counter.Limit
 		if name == textbookTiers {
 			t.local = t.Measured
 		}
-		// Time to live runs by the server's clock, which is not the log's: what a
-		// replay is slower than has the default's second.
+		// A time to live runs by the server's clock, not the log's. The default's
+		// second is a margin for a replay slower than the log.
 		cfg.Grace = max(cfg.Grace, classic.DefaultGrace)
 		t.grace = cfg.Grace
 		if store, err = classic.Redis(t.redis.Client, cfg); err != nil {
@@ -45,7 +45,7 @@ func textbook[L classic.Measured](name, worst string, limiter func(counter.Limit
 	}}
 }
 
-// textbookRun is one of package classic, at work.
+// textbookRun is a limiter of package classic, at work.
 type textbookRun struct {
 	classic.Measured
 	limit counter.Limit
@@ -63,8 +63,8 @@ func (t *textbookRun) take(ctx context.Context, key counter.Key) (bool, error) {
 	return v.Allowed, err
 }
 
-// weigh asks the limiter. Textbook tiers on Redis would look under every name that
-// there can be, of a window of 30 days 2.6 million; here they are known.
+// weigh asks the limiter. Textbook tiers on Redis would look under every possible
+// name, 2.6 million for a window of 30 days; here the names are known.
 func (t *textbookRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error) {
 	if t.local == nil {
 		return t.Bytes(ctx, key)
@@ -72,7 +72,7 @@ func (t *textbookRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (i
 	return usage(ctx, t.redis, t.bucketNames(t.local.Keys(key)[0], hits))
 }
 
-// bucketNames are the names of the buckets that are kept after the last of hits:
+// bucketNames lists the names of the buckets still kept after the last of hits:
 // base, the letter of the tier, and the bucket's number.
 func (t *textbookRun) bucketNames(base string, hits []Hit) (names []string) {
 	now := hits[len(hits)-1].At.UnixNano()

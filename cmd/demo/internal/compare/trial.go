@@ -12,7 +12,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 )
 
-// trial is one limit, tried on a log.
+// trial is a comparison under a single limit.
 type trial struct {
 	c       *Comparison
 	log     *Log
@@ -21,12 +21,12 @@ type trial struct {
 	decided []uint32 // by event: bit i is set if algorithm i has admitted it
 }
 
-// sample is the keys that are weighed, each right after its last hit: later its
-// state may be dropped.
+// sample is the set of weighed keys. A key is weighed right after the last hit,
+// before the key's state may be dropped.
 type sample struct {
-	keys   []int    // evenly spaced over all of them
-	worst  int      // the one with the most hits, which need not be among them
-	events []uint32 // the last hit of each of these, ascending
+	keys   []int    // evenly spaced over all keys
+	worst  int      // the key with the most hits, in keys or not
+	events []uint32 // last hit of each of keys and of worst, ascending
 }
 
 func (l *Log) sample(most int) (s sample) {
@@ -52,8 +52,8 @@ func (l *Log) sample(most int) (s sample) {
 // most chunks are free of the machine's other work.
 const chunk = 64
 
-// run gives the log to a candidate. It runs alone and after a collection of all
-// that the one before has left, so neither its time nor its memory is shared.
+// run gives the log to a candidate, alone and after a garbage collection, so that
+// neither time nor memory is shared with the candidate before.
 func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Algorithm, err error) {
 	a = Algorithm{Name: candidate.name, Source: candidate.source, Worst: candidate.worst}
 	algorithm, err := candidate.open(t.c, t.limit)
@@ -120,8 +120,8 @@ type stopwatch struct {
 	events int // in part
 }
 
-// add adds what some events took; those that are less than a chunk, since a key
-// was weighed, go with the next.
+// add adds the duration of a few events. Fewer events than a chunk, cut short by
+// the weighing of a key, go with the next events.
 func (s *stopwatch) add(took time.Duration, events int) {
 	s.part, s.events = s.part+took, s.events+events
 	if s.events >= chunk {
@@ -143,7 +143,7 @@ func (s *stopwatch) median() float64 {
 	return s.chunks[len(s.chunks)/2]
 }
 
-// decide is the events from from up to to, without to.
+// decide decides the events in [from, to).
 func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to int, bit uint32) (time.Duration, error) {
 	began := time.Now()
 	for i := from; i < to; i++ {
@@ -165,9 +165,9 @@ func (t *trial) admitted(number int) func(event uint32) bool {
 	return func(event uint32) bool { return t.decided[event]&(1<<number) != 0 }
 }
 
-// judge fills in what can be said of all decisions. It returns the key in whose
-// fullest windows the algorithms differ most, of several the one with the most
-// hits.
+// judge fills in the measures of all decisions. The result is the key with the
+// largest differences between the fullest windows of the algorithms; among
+// equals, the key with the most hits.
 func (t *trial) judge(ctx context.Context, all []Algorithm) (widest int, err error) {
 	var log oracle.Log
 	var hits []Hit

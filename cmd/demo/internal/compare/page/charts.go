@@ -8,14 +8,14 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// charts are the numbers of one section that page.js draws. JSON has neither
-// NaN nor infinity: no field has them.
+// charts is the data of a section for page.js. No field is NaN or infinite, since
+// JSON has neither.
 type charts struct {
 	Max    int64     `json:"max"`    // the limit, the dashed line of each curve
-	Top    int64     `json:"top"`    // of the scale that all curves share
+	Top    int64     `json:"top"`    // of the common scale of all curves
 	Exact  int       `json:"exact"`  // index of the exact algorithm in Counts; -1 if there is none
 	Times  []float64 `json:"times"`  // seconds since the Unix epoch, ascending
-	Counts [][]int64 `json:"counts"` // Counts[i][j]: hits in the window of algorithm i that ends at Times[j]
+	Counts [][]int64 `json:"counts"` // Counts[i][j]: hits in the window of algorithm i ending at Times[j]
 	Costs  []scatter `json:"costs"`
 }
 
@@ -24,7 +24,7 @@ type scatter struct {
 	Label string   `json:"label"` // of the vertical axis
 	Unit  string   `json:"unit"`  // follows a value of the vertical axis
 	Line  *float64 `json:"line"`  // a dashed line across, or nil
-	Log   bool     `json:"log"`   // the vertical axis is logarithmic above the least value that is not zero
+	Log   bool     `json:"log"`   // the vertical axis is logarithmic above the least value other than zero
 	Dots  []dot    `json:"dots"`
 }
 
@@ -39,7 +39,7 @@ type dot struct {
 // captioned is a chart's text: its caption, or the reason why there is no chart.
 type captioned struct{ Caption, Missing string }
 
-// panel is the text of one algorithm's curve.
+// panel is the text of an algorithm's curve.
 type panel struct {
 	Number     int
 	Name, Says string
@@ -47,13 +47,13 @@ type panel struct {
 	Over       bool   // the curve exceeds the limit
 }
 
-// absurd is more than any of these programs measures. A larger number is a
-// mistake, and would squeeze all others into a corner of the chart.
+// absurd is more than the program ever measures. A larger number is a mistake,
+// and would squeeze all other dots into a corner of the chart.
 const absurd = 1e15
 
-// newCurves fills in the curves of the key whose windows differ most: a chart
-// for each algorithm, since a dozen lines in one chart would hide each other,
-// and all on the same scales.
+// newCurves fills in the curves of the key with the largest differences: a chart
+// for each algorithm, since a dozen lines in a single chart would hide each
+// other, and all charts on the same scales.
 func newCurves(r *compare.Report, data *charts) (captioned, []panel) {
 	c, times := r.Curve, r.Curve.Times
 	n := min(len(c.Counts), len(r.Algorithms))
@@ -116,7 +116,7 @@ func quoted(key string) string {
 	if key == "" {
 		return "“” (empty)"
 	}
-	return "“\u2068" + clean(key, keyLength) + "\u2069”" // isolated: it may run from right to left
+	return "“\u2068" + clean(key, keyLength) + "\u2069”" // isolated: a key may run from right to left
 }
 
 // newWorst fills in the chart of the fullest true windows against memory.

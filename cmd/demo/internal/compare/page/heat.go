@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// heat is a table of one key's hits: a row for each hour, a column for each
+// heat is a table of the hits of a key: a row for each hour, a column for each
 // minute, a colour for each range of counts.
 type heat struct {
 	captioned

@@ -1,6 +1,6 @@
-// Package page writes reports of a comparison as one HTML page that needs
-// nothing else: no network and no file beside it. The charts are drawn in the
-// page by uPlot; the sentences and the tables need no script.
+// Package page writes reports of a comparison as a single HTML page that needs no
+// network and no other file. The charts are drawn in the page by uPlot; the
+// sentences and the tables need no script.
 package page
 
 import (
@@ -27,8 +27,8 @@ var (
 	//go:embed page.js
 	pageJS string
 
-	// uPlot is the library that draws the charts, from the package uplot of the
-	// npm registry, version 1.6.32.
+	// uPlot is the library for the charts, from the package uplot of the npm
+	// registry, version 1.6.32.
 	//
 	//go:embed uplot-1.6.32/uPlot.iife.min.js
 	uPlotJS string
@@ -40,8 +40,8 @@ var (
 	style  = uPlotCSS + "\n" + pageCSS
 	script = "/*\n" + uPlotLicense + "*/\n" + uPlotJS + "\n" + pageJS
 
-	// policy allows the style and the script by their hashes. Whatever somebody
-	// smuggles in has another hash, and a page of elsewhere has none.
+	// policy allows the style and the script by hash. Smuggled code has another
+	// hash, and content from elsewhere is not allowed.
 	policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 
 	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
@@ -61,7 +61,7 @@ type page struct {
 	Sections []section
 }
 
-// section is one report.
+// section is the data of a report.
 type section struct {
 	ID           string
 	Limit        string
@@ -77,10 +77,10 @@ type section struct {
 
 type fact struct{ Name, Value string }
 
-// Write writes one page with a section for each report, in their order. Names
-// and keys in the reports may be anything that an attacker sends: they are
-// shown as text, shortened where they are long. Numbers that are none are shown
-// as a dash and are not drawn. Nothing is written of a page that cannot be made.
+// Write writes a page with a section for each report, in order. Names and keys in
+// the reports may come from an attacker: both are shown as text, shortened where
+// the text is long. NaN and infinity are shown as a dash and are not drawn. After
+// an error in the making of the page nothing is written.
 func Write(w io.Writer, reports []*compare.Report) error {
 	if i := slices.Index(reports, nil); i >= 0 {
 		return fmt.Errorf("page: reports[%d] of %d is nil, want a report", i, len(reports))

@@ -23,8 +23,8 @@ import (
 // browserPatience is spent only on failures.
 const browserPatience = 2 * time.Minute
 
-// browse opens a page in a browser without a window, and returns the document
-// as it is after its scripts, and what was written to the console.
+// browse opens a page in a browser without a window, and returns the document as
+// the scripts left it, and the messages on the console.
 func browse(t *testing.T, path string) (document string, console []string) {
 	t.Helper()
 	var program string
@@ -38,14 +38,14 @@ func browse(t *testing.T, path string) (document string, console []string) {
 
 	profile, err := os.MkdirTemp("", "browser")
 	require.NoError(t, err)
-	// Not t.TempDir: a process of the browser may write there a moment longer,
-	// which is no failure.
+	// Not t.TempDir: a process of the browser may still write there for a moment,
+	// and the test must not fail for that.
 	t.Cleanup(func() { os.RemoveAll(profile) })
 	ctx, cancel := context.WithTimeout(t.Context(), browserPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program,
 		"--headless", "--dump-dom", "--enable-logging=stderr", "--hide-scrollbars", "--user-data-dir="+profile,
-		"--no-sandbox", // it does not run as root; the page is our own
+		"--no-sandbox", // the browser's sandbox does not run as root; the page is our own
 		"--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
 		"--disable-extensions", "--disable-sync", "--no-first-run", "--no-default-browser-check",
 		"file://"+path)
@@ -60,18 +60,19 @@ func browse(t *testing.T, path string) (document string, console []string) {
 	return out.String(), console
 }
 
-// view is one page in one window.
+// view is a page in a window.
 type view struct {
 	name   string
 	page   []byte
 	width  int
 	scheme string
-	charts int // that are to be seen
+	charts int // in sight
 }
 
-// frames is a page that has the views as frames, and measures them. A frame is
-// the page as it is, its policy included, so that nothing is loosened for the
-// measurement; and one more is loaded from its file, as a reader does.
+// frames is a page with the views as frames, and with a script that measures the
+// frames. Each frame is the page unchanged, policy included, so that the
+// measurement loosens nothing; another frame is loaded from a file, as by a
+// reader.
 func frames(t *testing.T, views []view) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join("testdata", "measure.js"))
@@ -96,8 +97,8 @@ func frames(t *testing.T, views []view) string {
 
 var resultPattern = regexp.MustCompile(`<pre id="result">([^<]*)</pre>`)
 
-// TestInABrowser looks at the page where it will be read: in narrow and wide
-// windows, on light and dark ground; and uses its charts with a mouse.
+// TestInABrowser looks at the page as readers do: in narrow and wide windows, on
+// light and dark ground; and uses the charts with a mouse.
 func TestInABrowser(t *testing.T) {
 	var views []view
 	add := func(name string, charts int, widths []int, schemes []string, reports ...*compare.Report) {
@@ -134,8 +135,8 @@ func TestInABrowser(t *testing.T) {
 	require.Contains(t, console[0], "control: this message is seen")
 }
 
-// TestPolicyInABrowser smuggles what the page's policy forbids past the
-// escaping, and sees that it has no effect.
+// TestPolicyInABrowser smuggles forbidden content past the escaping, and sees no
+// effect under the page's policy.
 func TestPolicyInABrowser(t *testing.T) {
 	const smuggled = `<script>document.title = "smuggled"</script><style>h1 { color: rgb(1, 2, 3) }</style><p style="color: rgb(1, 2, 3)" onclick="1">` +
 		`<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw="></body>`

@@ -32,7 +32,7 @@ func written(t testing.TB, reports ...*compare.Report) []byte {
 	return b.Bytes()
 }
 
-// parsed are the elements of a page, in their order.
+// parsed returns the elements of a page, in order.
 func parsed(t testing.TB, page []byte) []*html.Node {
 	t.Helper()
 	root, err := html.Parse(bytes.NewReader(page))
@@ -59,7 +59,7 @@ func attr(n *html.Node, key string) string {
 	return ""
 }
 
-// rowsOf are the rows of a table's body.
+// rowsOf returns the rows of a table's body.
 func rowsOf(table *html.Node) []*html.Node {
 	return slices.DeleteFunc(named(slices.Collect(table.Descendants()), "tr"), func(n *html.Node) bool { return n.Parent.Data != "tbody" })
 }
@@ -75,7 +75,8 @@ func words(n *html.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// TestEveryMeasureIsInTheTable gives each its own value and finds it again.
+// TestEveryMeasureIsInTheTable gives each measure a value of its own and finds
+// the value in the table.
 func TestEveryMeasureIsInTheTable(t *testing.T) {
 	r := sample(t, 1)
 	r.Algorithms[3] = compare.Algorithm{
@@ -101,7 +102,7 @@ func TestEveryMeasureIsInTheTable(t *testing.T) {
 	}
 }
 
-// TestWhatWasReplayed is told beside the title.
+// TestWhatWasReplayed finds the description of the log beside the title.
 func TestWhatWasReplayed(t *testing.T) {
 	facts := map[string]string{}
 	for _, dl := range named(parsed(t, written(t, sample(t, 0))), "dl")[:1] {
@@ -122,7 +123,8 @@ func TestWhatWasReplayed(t *testing.T) {
 	}, facts)
 }
 
-// TestChartsHaveWords: those who cannot see a chart are told its message.
+// TestChartsHaveWords: each chart's message is told in words for readers who
+// cannot see the chart.
 func TestChartsHaveWords(t *testing.T) {
 	all := parsed(t, written(t, sample(t, 0)))
 	charts := slices.DeleteFunc(named(all, "div"), func(n *html.Node) bool { return attr(n, "role") != "img" })
@@ -145,7 +147,7 @@ func TestChartsHaveWords(t *testing.T) {
 	require.Len(t, named(all, "noscript"), 1)
 }
 
-// chartData is the JSON that the charts of a section are drawn from.
+// chartData is the JSON of a section's charts.
 type chartData struct {
 	Max, Top int64
 	Exact    int
@@ -181,7 +183,7 @@ func handed(t testing.TB, all []*html.Node) (data []chartData) {
 	return data
 }
 
-// TestChartsGetTheNumbers: what is drawn is what was measured.
+// TestChartsGetTheNumbers: the drawn numbers are the measured numbers.
 func TestChartsGetTheNumbers(t *testing.T) {
 	r := sample(t, 0)
 	data := handed(t, parsed(t, written(t, r)))
@@ -259,8 +261,8 @@ func TestHeat(t *testing.T) {
 	require.Equal(t, "01–34–1011–3536–115116–377378–1,234", words(keys))
 }
 
-// TestNoFolder: the page may be shown to others, and does not tell where the log
-// was stored.
+// TestNoFolder: a page may be passed on, and does not tell where the log was
+// stored.
 func TestNoFolder(t *testing.T) {
 	r := sample(t, 0)
 	r.Log = filepath.Join(t.TempDir(), "access.log.gz")
@@ -275,7 +277,7 @@ func TestNoFolder(t *testing.T) {
 	require.Equal(t, filepath.Base(generated.Name), generated.Name, "a description is no path")
 }
 
-// TestSeveralLimits: each has its section, and the links lead there.
+// TestSeveralLimits: each limit has a section, and the links lead there.
 func TestSeveralLimits(t *testing.T) {
 	hourly := sample(t, 0)
 	hourly.Limit = "10/h"
@@ -329,7 +331,7 @@ func TestWriteFails(t *testing.T) {
 	require.ErrorIs(t, page.Write(full{}, []*compare.Report{sample(t, 0)}), errFull)
 }
 
-// attacks are strings that must stay text wherever they are put.
+// attacks are strings that must stay text in every field of a report.
 var attacks = []string{
 	`</svg><script>alert(1)</script>`,
 	`</style></title></textarea><script src=//evil.example/x.js></script>`,
@@ -343,7 +345,7 @@ var attacks = []string{
 	"\xff\xfe\x00\x1b[31m\u202e",
 }
 
-// harm is what no page may contain, once it is parsed.
+// harm returns an error for forbidden content in a parsed page.
 func harm(all []*html.Node) error {
 	known := strings.Fields("html head meta title style body header main section h1 h2 h3 p dfn nav ul ol li a bdi dl div dt dd " +
 		"table thead tbody tr th td small b span figure figcaption noscript script")
@@ -364,8 +366,8 @@ func harm(all []*html.Node) error {
 	return nil
 }
 
-// TestAttacks puts each attack into every string of a report, those that it
-// does not have yet included.
+// TestAttacks puts each attack into every string of a report, absent strings
+// included.
 func TestAttacks(t *testing.T) {
 	for _, attack := range attacks {
 		t.Run(fmt.Sprintf("%q", attack), func(t *testing.T) {
@@ -405,7 +407,7 @@ func TestAttacks(t *testing.T) {
 	require.Error(t, harm(parsed(t, []byte(`<p onclick="x">`))))
 }
 
-// TestPolicy: the page allows its own style and script, by their hashes, and
+// TestPolicy: the page allows the page's own style and script, by hash, and
 // nothing else.
 func TestPolicy(t *testing.T) {
 	out := written(t, sample(t, 0))

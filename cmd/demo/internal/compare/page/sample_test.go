@@ -12,8 +12,8 @@ import (
 // sampleSeed makes all samples: a failure is the same in every run.
 const sampleSeed = 7
 
-// kinds are algorithms with what one may expect of them: how much of a second
-// window they let in, what share of events they decide wrongly, what they keep.
+// kinds are algorithms with plausible measures: the excess in the fullest window,
+// the share of wrong decisions, the memory, the cost.
 var kinds = []struct {
 	name, source, worst   string
 	beyond, wrong         float64
@@ -86,8 +86,8 @@ func sample(t testing.TB, trips float64) *compare.Report {
 	return r
 }
 
-// sampleCurve fills up to the limit, bursts beyond it around the middle, and
-// falls back.
+// sampleCurve fills up to the limit, bursts beyond the limit around the middle,
+// and falls back.
 func sampleCurve(rnd *rand.Rand, points int, limit, worst, wobble float64, i int) []int64 {
 	counts := make([]int64, points)
 	for j := range counts {
@@ -102,7 +102,7 @@ func sampleCurve(rnd *rand.Rand, points int, limit, worst, wobble float64, i int
 	return counts
 }
 
-// edges are reports that a page must survive, by what is odd about them.
+// edges are unusual reports that a page must survive, by name.
 func edges(t testing.TB) map[string]*compare.Report {
 	at := time.Date(2026, 3, 2, 12, 0, 0, 0, time.FixedZone("CET", 3600))
 	one := sample(t, 0)

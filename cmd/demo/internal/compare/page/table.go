@@ -17,7 +17,7 @@ type table struct {
 	Notes   []fact
 }
 
-// column is one measure.
+// column is a measure in the table.
 type column struct {
 	Head, Unit string
 	First      bool // of its group
@@ -39,8 +39,7 @@ type row struct {
 	Cells              []cell
 }
 
-// cell is a value and how it stands among those of its column: "best",
-// "worst" or nothing.
+// cell is a value and the value's rank in the column: "best", "worst" or nothing.
 type cell struct {
 	Value, Small, Mark string
 	First              bool
@@ -59,7 +58,7 @@ func columnsFor(r *compare.Report) []column {
 			return words.Commas(of(a)), percent(of(a), r.Events)
 		}, func(a *compare.Algorithm) float64 { return float64(of(a)) }}
 	}
-	// The exact log cannot but be like itself.
+	// The exact log is the reference: to equal the reference is no merit there.
 	unlessExact := func(c column) column {
 		cost := c.cost
 		c.cost = func(a *compare.Algorithm) float64 {
@@ -71,7 +70,7 @@ func columnsFor(r *compare.Report) []column {
 		return c
 	}
 	fullest := measure("Fullest window", "× limit", first, 2, func(a *compare.Algorithm) float64 { return a.WorstWindow })
-	fullest.cost = func(a *compare.Algorithm) float64 { return max(0, a.WorstWindow-1) } // a window that is not full breaks no promise
+	fullest.cost = func(a *compare.Algorithm) float64 { return max(0, a.WorstWindow-1) } // a window below the limit breaks no promise
 	return []column{
 		unlessExact(column{"Admitted", "hits", first, func(a *compare.Algorithm) (string, string) {
 			if !finite(a.Relative) { // the exact log admitted nothing
@@ -133,8 +132,8 @@ func newTable(r *compare.Report) table {
 	return t
 }
 
-// marks says which costs are the best and which the worst. Those that more than
-// a third of the rows share are not marked: they do not stand out.
+// marks tells the best and the worst costs. A cost common to more than a third of
+// the rows does not stand out, and gets no mark.
 func marks(costs []float64) []string {
 	out := make([]string, len(costs))
 	known := slices.DeleteFunc(slices.Clone(costs), func(v float64) bool { return !(v >= 0 && finite(v)) })
@@ -177,8 +176,9 @@ func notes(r *compare.Report) []fact {
 	return out
 }
 
-// byWay tells each way that the algorithms have, and whose it is if there are
-// several: all of a source, or some by name. What has no way is not told.
+// byWay tells each way of the algorithms and, if there are several ways, the
+// names for each: all of a source, or a list of algorithms. An empty way is not
+// told.
 func byWay(r *compare.Report, of func(a *compare.Algorithm) string, tell func(way, names string)) {
 	var ways []string
 	names, sources, mixed := map[string][]string{}, map[string][]string{}, false

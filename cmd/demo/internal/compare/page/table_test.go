@@ -55,8 +55,8 @@ func TestFindings(t *testing.T) {
 	require.Equal(t, []string{"No algorithm was run."}, findings(&compare.Report{}))
 }
 
-// TestWhatIsBest: the exact log cannot but be like itself, and a window that is
-// not full is as good as a full one.
+// TestWhatIsBest: the exact log gets no mark for equality with the reference, and
+// a window below the limit is as good as a full window.
 func TestWhatIsBest(t *testing.T) {
 	table := newTable(&compare.Report{Reference: "log", Events: 9, Algorithms: []compare.Algorithm{
 		{Name: "log", Relative: 1, WorstWindow: 1},

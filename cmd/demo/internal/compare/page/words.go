@@ -12,19 +12,19 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// unknown stands for a number that is none.
+// unknown stands for a missing number or time.
 const unknown = "–"
 
-// nameLength and keyLength bound the characters of a name and of a key that are
-// shown: both come from elsewhere, a key from anyone who sends requests.
+// nameLength and keyLength bound the shown characters of a name and of a key:
+// both are foreign text, and a key comes from anybody who sends requests.
 const (
 	nameLength = 60
 	keyLength  = 120
 )
 
-// clean is s as it may be shown, in at most most characters. What cannot be
-// seen, or would turn the direction of the text around it, is told by its
-// number; marks beyond the third on one letter are dropped, for a pile of them
+// clean is s fit for display, in at most most characters. An invisible character,
+// or a character that would turn the direction of the surrounding text, is told
+// by number; marks beyond the third on a letter are dropped, for a pile of marks
 // covers the lines above.
 func clean(s string, most int) string {
 	var b strings.Builder
@@ -50,10 +50,10 @@ func clean(s string, most int) string {
 	return b.String()
 }
 
-// finite tells a number that can be shown.
+// finite tells whether v is a number, and not NaN or infinite.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// number is v with so many decimals, and its thousands apart.
+// number is v with the given number of decimals, and with thousands apart.
 func number(v float64, decimals int) string {
 	if !finite(v) {
 		return unknown
@@ -73,7 +73,7 @@ func number(v float64, decimals int) string {
 	return words.Commas(n)
 }
 
-// percent is part of whole, as "1.2 %". A part that is not zero never looks so.
+// percent is part of whole, as "1.2 %". A part above zero never looks like zero.
 func percent(part, whole int64) string {
 	if whole <= 0 {
 		return unknown
@@ -112,8 +112,8 @@ func instant(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 MST")
 }
 
-// list is the names as one would say them: "a, b and c". Names that have commas
-// themselves are kept apart by semicolons.
+// list joins names as in a sentence: "a, b and c". Names with commas are kept
+// apart by semicolons.
 func list(names []string) string {
 	for _, n := range names {
 		if strings.Contains(n, ",") {
