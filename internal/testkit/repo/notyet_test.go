@@ -9,5 +9,4 @@ var notYet = map[string]bound{
 	"cmd/demo/internal/eventlog": {7.2, 4},
 	"cmd/demo/internal/inspect":  {10.4, 5},
 	"cmd/demo/internal/replay":   {5.7, 7},
-	"cmd/demo/internal/stores":   {8.4, 21},
 }

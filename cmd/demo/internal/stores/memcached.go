@@ -22,11 +22,11 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Memcached is the servers of a store on memcached, seen by a client beside the
-// store's, and the names of all items that the store has written.
+// Memcached is the servers of a store on memcached, seen by a second client
+// beside the store's, and the names of all items written by the store.
 //
-// The names are remembered because memcached cannot list them by prefix: its
-// one list is of all items of the server, whoever's they are; it is missing
+// The names are remembered because memcached cannot list items by prefix: the
+// only list is of all items of the server, whatever their owners, and is missing
 // from older servers and behind proxies.
 type Memcached struct {
 	Client  *gomemcache.Client
@@ -53,7 +53,7 @@ func (o *Opened) openMemcached(timeout time.Duration) error {
 	return nil
 }
 
-// remembering is a store that notes what it writes.
+// remembering is a store with a record of the written items.
 type remembering struct {
 	*memcache.Store
 	written *written
@@ -61,8 +61,8 @@ type remembering struct {
 
 var _ backend.Forgetter = remembering{}
 
-// Do notes what will be written before it is: an addition without an answer may
-// have been made.
+// Do notes the buckets before the write: an addition without an answer may have
+// been made.
 func (r remembering) Do(ctx context.Context, op *backend.Request) error {
 	if op.N > 0 {
 		r.written.note(op)
@@ -70,13 +70,13 @@ func (r remembering) Do(ctx context.Context, op *backend.Request) error {
 	return r.Store.Do(ctx, op)
 }
 
-// Forget notes the key whose mark will be written before it is, as Do does.
+// Forget notes the key before the key's mark is written, as Do does.
 func (r remembering) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	r.written.noteMark(f.Key)
 	return r.Store.Forget(ctx, f)
 }
 
-// written is the items that were written.
+// written is the record of written items.
 type written struct {
 	mu    sync.Mutex
 	items map[run][]int64 // indices of the buckets of one key and width
@@ -88,8 +88,8 @@ type run struct {
 	width time.Duration
 }
 
-// note notes the buckets of op. A bucket may be noted twice, if others were
-// written in between.
+// note notes the buckets of op. A bucket may be noted twice, if other buckets
+// were written in between.
 func (w *written) note(op *backend.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,8 +107,8 @@ func (w *written) noteMark(key string) {
 	w.marks[key] = true
 }
 
-// Written is the names of the items that the store has written, or tried to, for
-// keys that begin with prefix. Some names come twice.
+// Written yields the names of all items that the store has written, failed
+// attempts included, for keys that begin with prefix. A name may come twice.
 func (m *Memcached) Written(prefix string) iter.Seq[string] {
 	return func(yield func(item string) bool) {
 		m.written.mu.Lock()
@@ -134,22 +134,22 @@ func itemName(r run, index int64) string {
 	return r.key + "|" + dur.Format(r.width) + strconv.FormatInt(index, 10)
 }
 
-// markName is the name of the item that remembers when a key was forgotten, as
-// backend/memcache makes it. It does not begin with the key's prefix.
+// markName is the name of the item with the time of a Forget, as made by
+// backend/memcache. The name does not begin with the key's prefix.
 func markName(key string) string {
 	digest := sha256.Sum256([]byte(key))
 	return fmt.Sprintf("%016x%s|forgotten", xxhash.Sum64String(key), base64.RawURLEncoding.EncodeToString(digest[:]))
 }
 
-// Never is the time to live of what does not expire, and Gone that of what is
-// not there.
+// Never is the time to live of a key or item without expiry, and Gone of a
+// missing key or item.
 const (
 	Never = -1 * time.Second
 	Gone  = -2 * time.Second
 )
 
-// ErrNoTTL is of a memcached before 1.6, which does not tell when an item
-// expires.
+// ErrNoTTL is the error of a memcached before 1.6, which does not tell when an
+// item expires.
 var ErrNoTTL = errors.New("the server does not tell when an item expires")
 
 // TTLs calls f with the time to live of each of the items, in the whole seconds of
@@ -172,9 +172,9 @@ func (m *Memcached) TTLs(ctx context.Context, items iter.Seq[string], f func(ite
 	})
 }
 
-// each sends the request for each item to the item's server, and calls f with
-// the line that is the answer. It sends many requests before it reads the first
-// answer: one after the other would wait a round trip for each.
+// each sends the request for each item to the item's server, and calls f with the
+// line of the answer. Many requests are sent before the first answer is read:
+// requests in turn would wait a round trip for each item.
 func (m *Memcached) each(ctx context.Context, items iter.Seq[string], request string, f func(item, answer string) error) error {
 	const most = 128
 	type server struct {
@@ -231,7 +231,7 @@ func (m *Memcached) each(ctx context.Context, items iter.Seq[string], request st
 	return nil
 }
 
-// Stats asks a server for its stats.
+// Stats asks a server for the server's stats.
 func (m *Memcached) Stats(ctx context.Context, addr string) (map[string]string, error) {
 	w, err := dial(ctx, addr)
 	if err != nil {
@@ -241,8 +241,8 @@ func (m *Memcached) Stats(ctx context.Context, addr string) (map[string]string, 
 	return w.stats("stats")
 }
 
-// clean removes what was written. What a call has left under way when it gave
-// up would write after us, and is waited for.
+// clean removes the written items, after a wait for the abandoned calls whose
+// requests are still under way: such a request would write after the removal.
 func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
 	for st := m.store.Stats(); st.InFlight+st.Listening > 0; st = m.store.Stats() {
 		select {
@@ -266,8 +266,8 @@ func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
 }
 
 // slack is the extra time to live of backend/memcache: a minute for a server that
-// stands still, and some seconds for memcached's clock, the rounding up to whole
-// seconds, and the lag of that clock on a busy machine.
+// stands still, and several seconds for memcached's clock, the rounding up to
+// whole seconds, and the lag of the clock on a busy machine.
 func (m *Memcached) slack(tiers.Ladder) time.Duration { return time.Minute + 10*time.Second }
 
 func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }
@@ -293,7 +293,7 @@ func (m *Memcached) identify(ctx context.Context) ([]Server, error) {
 }
 
 // memcachedFacts are the requests for the Facts of a Server, and the prefix of
-// what they tell.
+// the names in each answer.
 var memcachedFacts = map[string]string{"stats": "", "stats settings": "settings.", "stats items": "items.", "stats slabs": "slabs."}
 
 func identifyMemcached(ctx context.Context, addr string) (Server, error) {
@@ -316,7 +316,7 @@ func identifyMemcached(ctx context.Context, addr string) (Server, error) {
 		if err != nil && (prefix == "" || ctx.Err() != nil) {
 			return s, err
 		}
-		// What stands before memcached may not pass on all of it.
+		// A proxy before memcached may not pass on all facts.
 		for name, value := range stats {
 			s.Facts[prefix+name] = value
 		}

@@ -30,11 +30,11 @@ func (k Kind) String() string { return [...]string{"memory", "Redis", "memcached
 type Name struct {
 	Kind    Kind
 	url     string   // of a Redis, with its password
-	servers []string // of memcached, as memcache.New wants them
+	servers []string // of memcached, in the form for memcache.New
 	shown   string
 }
 
-// Parse reads the value of --store. Its errors never hold a password.
+// Parse reads the value of --store. An error never holds a password.
 func Parse(text string) (Name, error) {
 	scheme, rest, isURL := strings.Cut(text, "://")
 	switch {
@@ -63,8 +63,8 @@ func (n Name) String() string {
 	return n.shown
 }
 
-// parseRedis checks what must be right for the password to be found, and with
-// it what may be shown. The rest is judged by who connects.
+// parseRedis checks the parts of the URL around the password, so that the rest
+// can be shown. All else is judged by the client that connects.
 func parseRedis(text, rest string) (Name, error) {
 	// A password with a slash ends the host, and would be taken for the rest.
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {

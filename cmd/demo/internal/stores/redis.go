@@ -25,7 +25,7 @@ type Redis struct {
 }
 
 func (o *Opened) openRedis(timeout time.Duration) error {
-	logging.Disable() // what is wrong is told once, by us
+	logging.Disable() // an error is told once, by this package
 	store, err := redis.Open(o.Name.url, redis.Config{IOTimeout: timeout})
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (o *Opened) openRedis(timeout time.Duration) error {
 	return nil
 }
 
-// connect makes a client of the same URL as the store's, for questions: one that
+// connect makes a client for questions, of the same URL as the store's, that
 // gives up at once.
 func connect(rawURL string, q url.Values) (goredis.UniversalClient, error) {
 	switch {
@@ -68,7 +68,7 @@ func connect(rawURL string, q url.Values) (goredis.UniversalClient, error) {
 	return goredis.NewClient(o), nil
 }
 
-// Masters calls f for every server that holds keys, until one fails.
+// Masters calls f for every server with keys, until a call fails.
 func (r *Redis) Masters(ctx context.Context, f func(ctx context.Context, master *goredis.Client) error) error {
 	switch c := r.Client.(type) {
 	case *goredis.ClusterClient:
@@ -88,8 +88,8 @@ func (r *Redis) Masters(ctx context.Context, f func(ctx context.Context, master 
 // with prefix.
 func KeysOf(prefix string) string { return "{" + prefix + "*" }
 
-// Scan calls f with all keys that match the pattern, some at a time. None is
-// left out that was there all the while, and some may come twice.
+// Scan calls f with all keys that match the pattern, in batches. A key present
+// all the while is never left out; a key may come twice.
 func (r *Redis) Scan(ctx context.Context, pattern string, f func(master *goredis.Client, keys []string) error) error {
 	return r.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
 		for cursor := uint64(0); ; {
@@ -107,7 +107,7 @@ func (r *Redis) Scan(ctx context.Context, pattern string, f func(master *goredis
 // Remove removes all keys that match the pattern, and returns their number.
 func (r *Redis) Remove(ctx context.Context, pattern string) (removed int64, err error) {
 	err = r.Scan(ctx, pattern, func(master *goredis.Client, keys []string) error {
-		// One command a key: those of a Cluster are in many slots.
+		// A command for each key: the keys of a Cluster are in many slots.
 		answers, err := master.Pipelined(ctx, func(p goredis.Pipeliner) error {
 			for _, key := range keys {
 				p.Unlink(ctx, key)
@@ -165,7 +165,7 @@ func (r *Redis) identify(ctx context.Context) ([]Server, error) {
 			return err
 		}
 		s := Server{Addr: master.Options().Addr, Facts: map[string]string{}}
-		// Who may not ask for INFO may count all the same.
+		// A user without permission for INFO may count all the same.
 		info, err := master.Info(ctx).Result()
 		if err != nil && !goredis.HasErrorPrefix(err, "NOPERM") {
 			return err
@@ -177,7 +177,7 @@ func (r *Redis) identify(ctx context.Context) ([]Server, error) {
 		}
 		s.Version = s.Facts["redis_version"]
 		if s.Facts["redis_mode"] == "cluster" {
-			// Nor who may not ask for CONFIG.
+			// A user without permission for CONFIG may count as well.
 			const coverage = "cluster-require-full-coverage"
 			if settings, err := master.ConfigGet(ctx, coverage).Result(); err == nil {
 				s.Facts["config."+coverage] = settings[coverage]
@@ -216,8 +216,8 @@ func (r *Redis) explain(ctx context.Context, err error) error {
 	if r.url.Port() == "" && r.url.Scheme != "unix" {
 		addr += ":6379"
 	}
-	// What the client makes of answers that are none of Redis is odd. Its own
-	// patience is not to be that of this question.
+	// The client turns answers of other programs into misleading errors. The
+	// question has a patience of its own, shorter than the client's.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience/3)
 	defer cancel()
 	if kind, wrong := kindOf(asking, addr); wrong == nil && kind == OnMemcached {

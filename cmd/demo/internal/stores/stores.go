@@ -1,5 +1,5 @@
-// Package stores opens the stores that --store names, finds out what answers
-// there, and removes what a run has left behind.
+// Package stores opens the store of --store, identifies the servers, and removes
+// the keys or items of a run.
 package stores
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// patience is the longest time that a server may take to identify itself.
+// patience is the longest time for the identification of a server.
 const patience = 1500 * time.Millisecond
 
-// Opened is a store, and its servers unless it is in this process: of Redis and
-// Memcached one at most is not nil.
+// Opened is a store with its servers. At most one of Redis and Memcached is not
+// nil; both are nil for a store in this process.
 type Opened struct {
 	Name      Name
 	Store     backend.Store
@@ -31,11 +31,11 @@ type Opened struct {
 // Server is a server at an address.
 type Server struct {
 	Addr    string
-	Version string            // empty if it does not tell
+	Version string            // empty if unknown
 	Facts   map[string]string // of INFO and, behind "config.", CONFIG GET; or of memcached's stats, see memcachedFacts
 }
 
-// servers does for the servers of a store all but counting.
+// servers is the set of operations on a store's servers besides counting.
 type servers interface {
 	identify(ctx context.Context) ([]Server, error)
 	clean(ctx context.Context, prefix string) (int64, error)
@@ -44,7 +44,7 @@ type servers interface {
 }
 
 // Open opens the store, without connecting. timeout bounds a call of the store
-// that has no deadline of its own.
+// without a deadline.
 func Open(n Name, timeout time.Duration) (*Opened, error) {
 	o := &Opened{Name: n}
 	var err error
@@ -69,9 +69,9 @@ func (o *Opened) servers() servers {
 	return nil
 }
 
-// Identify asks all servers who they are. An error says whether one is out of
-// reach, wants another password, is not what the URL says, or cannot be written
-// to. A store in this process has no servers.
+// Identify asks all servers for kind and version. An error tells a server that is
+// out of reach, wants another password, is of another kind than in the URL, or
+// cannot be written to. A store in this process has no servers.
 func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
 	s := o.servers()
 	if s == nil {
@@ -89,9 +89,9 @@ func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
 	return all, err
 }
 
-// Clean removes all keys under a prefix: counter.Config.Prefix, or
-// its beginning. All calls must have ended. It returns how many items or keys
-// there were.
+// Clean removes all keys under a prefix: counter.Config.Prefix, or the beginning
+// of a Prefix. All calls must have ended. Clean returns the number of removed
+// items or keys.
 func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
 	s := o.servers()
 	if s == nil {
@@ -104,8 +104,8 @@ func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
 	return n, nil
 }
 
-// Life is the longest time to live of a stored key after its last write, on that
-// ladder and with the Skew and Settle of a counter.Config.
+// Life is the longest time to live of a stored key after the last write, on the
+// ladder l and with the Skew and Settle of a counter.Config.
 func (o *Opened) Life(l tiers.Ladder, skew, settle time.Duration) time.Duration {
 	coarsest := l.At(l.Len() - 1)
 	life := coarsest.Width + coarsest.Keep + 2*(skew+settle)
@@ -123,11 +123,11 @@ func (o *Opened) Close() error {
 	return nil
 }
 
-// Namespace is a prefix of its own for a run, which nobody else has: word and
-// eight random letters and digits.
+// Namespace is a unique prefix for a run: word and eight random letters and
+// digits.
 func Namespace(word string) string { return word + strings.ToLower(rand.Text()[:8]) }
 
-// known is an error whose cause was found out, however long that took.
+// known is an error with a known cause, even if the search took long.
 type known struct{ error }
 
 // errKind is the error of a server of another kind than the URL says.
@@ -139,8 +139,8 @@ func errKind(is, want Kind, addr string) error {
 	return fmt.Errorf("what answers is %s, not %s; its store is %s://%s", is, want, scheme, addr)
 }
 
-// reason is the innermost of err: what the system said, without the address,
-// which the store's name has.
+// reason is the innermost error of err: the system's message without the address,
+// for the store's name has the address.
 func reason(err error) error {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner

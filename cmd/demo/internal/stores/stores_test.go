@@ -42,7 +42,7 @@ func fill(t *testing.T, store *Opened, prefix string, ladder tiers.Ladder) {
 	}
 }
 
-// setups are stores on all that a URL can name.
+// setups are stores of every form of URL.
 func setups(t *testing.T) map[string]string {
 	cluster, sentinel := servertest.Cluster(t), servertest.Sentinel(t)
 	return map[string]string{
@@ -54,8 +54,8 @@ func setups(t *testing.T) map[string]string {
 	}
 }
 
-// What is cleaned is what was stored under the prefix, all of it and nothing
-// else; and until then all of it has a time to live, no longer than is told.
+// Clean removes all keys under the prefix and no other keys; until then each key
+// has a time to live, no longer than told.
 func TestClean(t *testing.T) {
 	ladder, err := tiers.Parse("1s:1h, 1m:1d, 1h:30d")
 	require.NoError(t, err)
@@ -87,8 +87,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// A Forget goes to the store, which remembers it for the sake of later Refunds;
-// what it is remembered by is cleaned as well.
+// A Forget reaches the store, and leaves a mark there for later Refunds; Clean
+// removes the mark as well.
 func TestForgetGoesThrough(t *testing.T) {
 	for kind, url := range map[string]string{
 		"redis":     "redis://" + servertest.Redis(t),
@@ -139,7 +139,7 @@ func ttls(t *testing.T, store *Opened, prefix string) map[string]time.Duration {
 	return all
 }
 
-// count is how many keys or items the servers have.
+// count is the number of keys or items on the servers.
 func count(t *testing.T, store *Opened) int {
 	n := 0
 	if m := store.Memcached; m != nil {
@@ -175,15 +175,14 @@ func TestSilentServer(t *testing.T) {
 		}, 30*time.Second, time.Millisecond, url)
 		require.EqualError(t, err, "no answer within 1.5s", url)
 	}
-	// Nor need an interrupt wait for it.
+	// An interrupt does not wait for the server either.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := open(t, "redis://"+redis.Addr).Identify(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// An addition that is still under way when its call has failed is not left
-// behind.
+// An addition still under way after the failure of its call is not left behind.
 func TestCleanAfterFailure(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	store := open(t, "memcached://"+server.Addr)
@@ -192,12 +191,12 @@ func TestCleanAfterFailure(t *testing.T) {
 	key := counter.Key{Event: "e", Feature: "f"}
 	require.NoError(t, c.Add(t.Context(), key, 1))
 	server.Pause()
-	// It may take a moment to fall silent.
+	// The server may take a moment to fall silent.
 	require.Eventually(t, func() bool {
 		return errors.Is(c.Add(t.Context(), counter.Key{Event: "e", Feature: rand.Text()}, 1), counter.ErrStore)
 	}, 30*time.Second, time.Millisecond)
 
-	// It is waited for before anything is removed.
+	// Clean waits for the addition before any removal.
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = store.Clean(soon, "mine")

@@ -10,7 +10,7 @@ import (
 )
 
 // wire is a connection for lines of text. Both kinds of servers understand enough
-// of them to be told apart, and memcached's stats need nothing else.
+// lines to be told apart, and memcached's stats need nothing else.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -68,11 +68,11 @@ func (w *wire) stats(command string) (map[string]string, error) {
 	return all, err
 }
 
-// errUnknown is of an answer that neither kind of server gives.
+// errUnknown is the error for an answer of neither kind of server.
 var errUnknown = errors.New("what answers is neither Redis nor memcached")
 
-// version asks a server for its version in memcached's words: a memcached
-// tells it, and a Redis gives itself away by how it refuses.
+// version asks a server for the version in memcached's words: a memcached tells
+// the version, and a Redis is known by the form of the refusal.
 func (w *wire) version() (Kind, string, error) {
 	answer, err := w.ask("version")
 	if err != nil {
