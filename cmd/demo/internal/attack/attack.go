@@ -1,5 +1,5 @@
 // Package attack plays a sign-up attack over three virtual days against two
-// limiters, a fixed window and abacus, and counts what each let through.
+// limiters, a fixed window and abacus, and counts the admitted attempts of each.
 package attack
 
 import (
@@ -32,8 +32,8 @@ var (
 	attacker = counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
 )
 
-// Attempts are the instants at which the attacker tries: a burst just before
-// the first midnight and one just after it, then a steady drip.
+// Attempts lists the instants of the attacker's attempts: a burst just before the
+// first midnight and a burst just after, then a steady drip.
 func Attempts() []time.Time {
 	var at []time.Time
 	for i := range time.Duration(2 * BurstEach) {
@@ -76,8 +76,8 @@ func Tell(attempts []time.Time, allow func(at time.Time) (bool, error)) (Tally, 
 // Everything admits everything.
 func Everything(time.Time) (bool, error) { return true, nil }
 
-// FixedWindow is the textbook limiter: one counter per calendar window, here
-// the day in UTC. It begins anew at midnight, however full it was a moment ago.
+// FixedWindow is the textbook limiter: a counter for each calendar window, here
+// the day in UTC. The counter begins anew at midnight, however full a moment ago.
 func FixedWindow(limit counter.Limit) func(time.Time) (bool, error) {
 	counts := map[int64]int64{}
 	return func(at time.Time) (bool, error) {
@@ -113,7 +113,7 @@ type Return struct {
 	Then       bool // admitted when told
 }
 
-// ComeBack attacks until the first denial, and then does what the verdict says.
+// ComeBack attacks until the first denial, and then obeys the verdict.
 func ComeBack(store backend.Store, attempts []time.Time) (Return, error) {
 	var r Return
 	var clock time.Time

@@ -34,7 +34,7 @@ func TestAttempts(t *testing.T) {
 	require.Equal(t, 2*24*6-1, drip, "two days of six an hour, without the first midnight and the last")
 }
 
-// What the screen of the demo tells: the fixed window lets through twice Max
+// The demo's screen tells this outcome: the fixed window lets through twice Max
 // within seconds, abacus never more than Max.
 func TestOutcome(t *testing.T) {
 	fixed, err := Tell(Attempts(), FixedWindow(Limit))

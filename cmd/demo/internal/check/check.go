@@ -1,5 +1,5 @@
-// Package check tries the promises of abacus on a store, and looks at how its
-// servers are set up.
+// Package check tries the promises of abacus on a store, and looks at the setup
+// of the store's servers.
 package check
 
 import (
@@ -27,7 +27,7 @@ const (
 	Failed  Status = "failed"
 )
 
-// Result is the finding of one check.
+// Result is the finding of a check.
 type Result struct {
 	Name    string             `json:"name"`
 	Promise string             `json:"promise"` // under test, in few words
@@ -41,15 +41,15 @@ type Result struct {
 type Config struct {
 	Prefix  string        // of all stored keys
 	Timeout time.Duration // patience of each call, as counter.Config.Patience
-	Settle  time.Duration // as counter.Config.Settle; zero: its default
+	Settle  time.Duration // as counter.Config.Settle; zero: the default there
 
-	// Told is called with each result as it comes. Default: nobody is told.
+	// Told is called with each result in turn. Default: no call.
 	Told func(Result)
 }
 
-// Run makes all checks, one after the other; the first alone if nothing can be
-// counted. The stored keys stay, under cfg.Prefix. The error is the error of ctx,
-// beside the results until then.
+// Run makes all checks in turn; only the first if the store cannot count. The
+// stored keys stay, under cfg.Prefix. The error is the error of ctx, beside the
+// results until then.
 func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error) {
 	r := &run{store: store, cfg: cfg}
 	for _, check := range []func(context.Context) (Result, error){
@@ -107,8 +107,8 @@ func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter
 	return counter.New(r.store.Store, cfg)
 }
 
-// Patience is the timeout of calls that must not fail for being slow, since their
-// check is about the counts of a store and not about its speed.
+// Patience is the timeout of calls that must not fail for being slow, since the
+// check is about the counts of a store and not about the store's speed.
 func Patience(timeout time.Duration) time.Duration { return max(5*time.Second, timeout) }
 
 // patient makes a counter whose calls have Patience.
@@ -116,7 +116,7 @@ func (r *run) patient(l tiers.Ladder) (*counter.Counter, error) {
 	return r.counter(l, func(cfg *counter.Config) { cfg.Patience = Patience(r.cfg.Timeout) })
 }
 
-// settle is the longest time that one try of a counter may last.
+// settle is the longest time for a try of a counter.
 func (r *run) settle() time.Duration { return cmp.Or(r.cfg.Settle, counter.DefaultSettle) }
 
 // local tells whether the store is in this process.
@@ -143,7 +143,7 @@ func (r *run) reachable(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// identity says who the servers are.
+// identity names the program and the versions of the servers.
 func identity(kind stores.Kind, servers []stores.Server) string {
 	versions := map[string]bool{}
 	var names []string

@@ -48,7 +48,7 @@ func (strict) Take(_ context.Context, t *backend.TakeRequest) error {
 	return nil
 }
 
-// greedy counts what it denies, as a limiter does that adds before it looks.
+// greedy counts denied hits too, like a limiter that adds before the comparison.
 type greedy struct{ *memory.Store }
 
 func (g greedy) Take(ctx context.Context, t *backend.TakeRequest) error {
@@ -65,7 +65,7 @@ func (g greedy) Take(ctx context.Context, t *backend.TakeRequest) error {
 	return err
 }
 
-// blurred takes keys that differ in their last byte for one.
+// blurred takes keys that differ in the last byte for the same key.
 type blurred struct{ *memory.Store }
 
 func (b blurred) Take(ctx context.Context, t *backend.TakeRequest) error {
@@ -99,7 +99,7 @@ func (s sluggish) Take(ctx context.Context, t *backend.TakeRequest) error {
 	return s.Store.Take(ctx, t)
 }
 
-// forgetful loses reads: what it has stored it does not find again.
+// forgetful loses reads: stored counts are not found again.
 type forgetful struct{ *memory.Store }
 
 func (f forgetful) Do(ctx context.Context, op *backend.Request) error {
@@ -122,7 +122,7 @@ func statuses(t *testing.T, store backend.Store) map[string]Result {
 	return byName
 }
 
-// What is wrong with a store is found by the check that is there for it.
+// Each defect of a store is found by the check for that defect.
 func TestCrosses(t *testing.T) {
 	for _, row := range []struct {
 		name           string
@@ -161,8 +161,8 @@ func TestCrosses(t *testing.T) {
 	}
 }
 
-// A server that is healthy but busy breaks no promise: calls are late, all of
-// them or some, and that is told. On either kind of store no check fails.
+// A healthy but busy server breaks no promise: all calls or several are late, and
+// the check tells so. On either kind of store no check fails.
 func TestBusy(t *testing.T) {
 	const timeout = 42 * time.Millisecond
 	stalls := func(t *testing.T, p *servertest.Proxy) {
@@ -213,7 +213,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A server that refuses calls in the middle of a check is no busy one.
+// A server that refuses calls in the middle of a check is not a busy server.
 func TestRefused(t *testing.T) {
 	for _, err := range []error{
 		goredis.Nil, syscall.ECONNREFUSED, errors.New("SERVER_ERROR out of memory storing object"),
@@ -235,7 +235,7 @@ type counterError struct{ error }
 
 func (e *counterError) Unwrap() error { return e.error }
 
-// keeper takes the time to live from what it stores.
+// keeper takes the time to live from stored keys.
 type keeper struct {
 	backend.Store
 	redis *stores.Redis
@@ -292,7 +292,7 @@ func TestCluster(t *testing.T) {
 	require.Greater(t, removed, int64(len(promise.OddKeys())))
 }
 
-// Far away, time tells how many round trips a Take is.
+// Far away, time tells the number of round trips of a Take.
 func TestTrips(t *testing.T) {
 	const away = 10 * time.Millisecond
 	for kind, addr := range map[string]string{"redis": servertest.Redis(t), "memcached": servertest.Memcached(t)} {
@@ -317,7 +317,7 @@ func facts(pairs ...string) stores.Server {
 	return s
 }
 
-// How servers are set up, and what that is worth.
+// Setups of a server, each with its verdict.
 func TestRoom(t *testing.T) {
 	redis := func(policy, limit, used, evicted string) stores.Server {
 		return facts("maxmemory_policy", policy, "maxmemory", limit, "used_memory", used, "evicted_keys", evicted)
@@ -388,7 +388,7 @@ func TestNearest(t *testing.T) {
 	call := 0
 	o, err := nearest(func() time.Time { return now }, func() (time.Time, time.Duration, error) {
 		now = now.Add(trips[call] * time.Millisecond)
-		answer := now.Add(trips[call] * time.Second) // far off, where it came late
+		answer := now.Add(trips[call] * time.Second) // far off, where the answer came late
 		call++
 		return answer, 10 * time.Millisecond, nil
 	})

@@ -130,7 +130,7 @@ func (r *run) ttls(ctx context.Context, keys []string, f func(key string, ttl ti
 		}
 		for i, answer := range answers {
 			ttl := answer.(*goredis.DurationCmd).Val()
-			switch ttl { // the client's own way to say so
+			switch ttl { // the client's codes for no expiry and no key
 			case -1:
 				ttl = stores.Never
 			case -2:

@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// herd is the race as this program runs it: each racer has a Counter of its own.
+// herd is the race of this check: each racer has a Counter of its own.
 var herd = promise.Herd(counter.Limits{{Max: 7, Per: 24 * time.Hour}}, 1, 40, 5)
 
 // promised tries a case that the conformance suite tries as well.
@@ -50,8 +50,8 @@ func (r *run) promised(c promise.Case) func(context.Context) (Result, error) {
 }
 
 // awayFromTheHour waits where racers could find themselves on both sides of the
-// end of an hour, the width of the tickets of a day: on a store without an atomic
-// step the promise of every place does not hold there.
+// end of an hour, the width of the tickets of a day: there, on a store without an
+// atomic step, the promise of every place does not hold.
 func (r *run) awayFromTheHour(ctx context.Context) error {
 	const near = 2 * time.Second
 	if _, atomic := r.store.Store.(backend.Atomic); atomic {

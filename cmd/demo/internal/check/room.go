@@ -16,7 +16,7 @@ const (
 	forgives   = "What is evicted is forgiven: keys may be admitted up to Max again."
 )
 
-// room checks the eviction policy of the servers, and how full they are.
+// room checks the eviction policy of the servers, and the free memory.
 func (r *run) room(context.Context) (Result, error) {
 	return r.worst("room", "nothing is evicted", map[stores.Kind]judge{stores.OnRedis: redisRoom, stores.OnMemcached: memcachedRoom})
 }
@@ -45,7 +45,7 @@ func (r *run) coverage(context.Context) (Result, error) {
 	return r.worst("coverage", "one master may fail", map[stores.Kind]judge{stores.OnRedis: redisCoverage})
 }
 
-// judge judges one server.
+// judge judges a single server.
 type judge func(stores.Server) (status Status, seen, means string)
 
 // worst is the judgement of the worst of all servers.

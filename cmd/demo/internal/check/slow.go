@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/internal/promise"
 )
 
-// warn makes result a Warning of the calls that failed.
+// warn makes result a Warning about failed calls.
 func (r *run) warn(result *Result, f promise.Failures) {
 	result.Status = Warning
 	if f.Late < f.Failed {
@@ -42,7 +42,7 @@ type slowError struct{ error }
 
 func (e slowError) Unwrap() error { return e.error }
 
-// late tells whether err came for want of time. Such an error says nothing about
+// late tells whether err came for want of time. A late error says nothing about
 // the counts of the store.
 func late(err error) bool {
 	var timeout interface{ Timeout() bool }

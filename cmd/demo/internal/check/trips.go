@@ -19,7 +19,7 @@ const (
 	fewSamples   = 20
 	longestTrips = 2 * time.Second
 	localSamples = 20_000
-	farAway      = time.Millisecond // a plain command that takes longer waits for the network
+	farAway      = time.Millisecond // a plain command beyond this time waits for the network
 )
 
 // trips measures a Take beside the cheapest command of the server.
@@ -51,7 +51,7 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	var takes, plains []time.Duration
 	var f promise.Failures
 	for start := time.Now(); len(takes) < tripSamples && (len(takes) < fewSamples || time.Since(start) < longestTrips); {
-		// In turns: what else this machine does meets both.
+		// In turns, so that other work of this machine slows both alike.
 		began := time.Now()
 		if err := plain(); err != nil {
 			return result, err
