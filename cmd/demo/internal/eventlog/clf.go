@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// clf reads the Common Log Format, and of the Combined what it has in common:
+// clf reads the Common Log Format, and the common part of the Combined Log
+// Format:
 //
 //	host ident user [02/Jan/2006:15:04:05 -0700] "GET /path HTTP/1.1" 200 2326 ...
 type clf struct {
 	names names
-	stamp []byte    // the time last read, and
-	at    time.Time // what it means: busy servers log many lines a second
+	stamp []byte    // the time last read
+	at    time.Time // the meaning of stamp: busy servers log many lines a second
 }
 
 const (
@@ -31,7 +32,8 @@ func (c *clf) parse(line []byte) (Event, error) {
 	if !found {
 		return Event{}, errors.New("no time in brackets, want host ident user [time] \"request\" status bytes")
 	}
-	// Exactly three: a virtual host before the client would be taken for it.
+	// Exactly three: a virtual host before the client would be taken for the
+	// client.
 	who := bytes.Split(head, []byte(" "))
 	if len(who) != 3 || len(who[0]) == 0 {
 		return Event{}, fmt.Errorf("%s before the time, want host ident user", clip(head))
@@ -68,7 +70,7 @@ func (c *clf) time(stamp []byte) error {
 	return nil
 }
 
-// quoted cuts b at the quote that ends it; servers write one within as \".
+// quoted cuts b at the closing quote; servers write a quote within as \".
 func quoted(b []byte) (text, rest []byte, err error) {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -81,7 +83,7 @@ func quoted(b []byte) (text, rest []byte, err error) {
 	return nil, nil, errors.New("the request's quotes do not end, want \"request\" status bytes")
 }
 
-// checkOutcome wants " status bytes" at the start of b, each a number or "-".
+// checkOutcome wants " status bytes" at the start of b, both a number or "-".
 func checkOutcome(b []byte) error {
 	for _, name := range []string{"status", "size"} {
 		rest, found := bytes.CutPrefix(b, []byte(" "))
@@ -106,8 +108,8 @@ func isNumber(b []byte) bool {
 	return len(b) > 0
 }
 
-// method is the first word of an HTTP request. What scanners send instead is
-// as much an event as any, and has none.
+// method is the first word of an HTTP request. A scanner's request in another
+// protocol is an event as well, without a method.
 func method(request []byte) []byte {
 	word, _, found := bytes.Cut(request, []byte(" "))
 	if !found || len(word) == 0 {

@@ -12,9 +12,9 @@ import (
 // columns must stand in a header, in any order.
 var columns = [...]string{"time_us", "event", "feature"}
 
-// csv reads one record a line. It is not encoding/csv, whose records may go on
-// over any number of lines: there, one stray quote swallows the rest of a log,
-// and nothing bounds the memory of a record.
+// csv reads a record from each line. Package encoding/csv would not do: a record
+// may go on over any number of lines there, so a stray quote swallows the rest of
+// a log, and nothing bounds the memory of a record.
 type csv struct {
 	at     [len(columns)]int // where each of columns stands
 	width  int               // fields in the header

@@ -8,29 +8,29 @@ import (
 
 const (
 	batchLen = 1024
-	ahead    = 4 // batches that may be read before they are wanted
+	ahead    = 4 // batches that may be read in advance
 )
 
-// Batch is some events in the order of the log.
+// Batch is a number of events in the order of the log.
 type Batch struct {
 	Events   []Event
 	Format   Format
-	Bad      int64 // lines among them that were skipped
-	FirstBad error // of these; nil if there are none
-	End      bool  // nothing comes after it
-	Err      error // why, if it is not the end of the log
+	Bad      int64 // skipped lines of the batch
+	FirstBad error // the first error of a skipped line, or nil
+	End      bool  // the last batch
+	Err      error // the reason, if not the end of the log
 	free     chan<- *Batch
 }
 
-// Done gives b back to be filled again: nothing of it may be used any more.
+// Done gives b back to be filled again: nothing of b may be used any more.
 func (b *Batch) Done() { b.free <- b }
 
-// Feed reads log in a goroutine of its own: decompressing and parsing go on
-// while events are decided, and an interrupt need not wait for the next line
-// of a slow pipe. What has been read is handed over before waiting for more.
-// The goroutine ends with the log or, once it comes back from reading, with
-// ctx. With skipBad bad lines are counted and passed over; otherwise the first
-// ends it.
+// Feed reads log in a goroutine of its own: decompressing and parsing go on while
+// events are decided, and an interrupt need not wait for the next line of a slow
+// pipe. All events at hand are handed over before waiting for more. The goroutine
+// ends with the log or, after the return of a pending read, with ctx. With
+// skipBad bad lines are counted and passed over; otherwise the first bad line
+// ends the log.
 func Feed(ctx context.Context, log *Reader, skipBad bool) <-chan *Batch {
 	out, free := make(chan *Batch), make(chan *Batch, ahead)
 	for range ahead {

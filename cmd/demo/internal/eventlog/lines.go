@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// maxLine is the longest line in bytes, its end included. Web servers cut
-// their lines at some ten thousand.
+// maxLine is the longest line in bytes, including the line's end. Web servers cut
+// lines at about ten thousand bytes.
 const maxLine = 1 << 20
 
 var errTooLong = errors.New("the line is longer than 1 MiB, want less")
@@ -43,7 +43,7 @@ func newLines(source io.Reader, name string) (*lines, error) {
 	return &lines{buf: bufio.NewReaderSize(raw, maxLine)}, nil
 }
 
-// unzipped says whose error an error is.
+// unzipped is a gzip reader whose errors begin with "decompressing".
 type unzipped struct{ *gzip.Reader }
 
 func (z unzipped) Read(p []byte) (int, error) {
@@ -56,8 +56,8 @@ func (z unzipped) Read(p []byte) (int, error) {
 
 func unzipping(err error) error { return fmt.Errorf("decompressing: %w", err) }
 
-// next returns a line without its end, valid until the call after, or
-// errTooLong, after which reading goes on with the line that follows.
+// next returns a line without the line's end, valid until the following call, or
+// errTooLong; after errTooLong reading goes on with the following line.
 func (l *lines) next() ([]byte, error) {
 	if l.again {
 		l.again = false

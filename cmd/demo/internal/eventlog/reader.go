@@ -29,10 +29,10 @@ type Event struct {
 	Feature string // who did it; not empty
 }
 
-// Error says what is wrong with a log, and where.
+// Error tells the position and the fault of a log.
 type Error struct {
 	File string
-	Line int64 // counted from 1; 0 if it is not about a line
+	Line int64 // counted from 1; 0 for an error of the whole log
 	Bad  bool  // only this line is bad: reading can go on
 	Err  error
 }
@@ -86,15 +86,15 @@ type Reader struct {
 	err    error // reading is over
 }
 
-// NewReader reads a log from source, decompressing it if it begins like gzip.
-// Errors begin with name; if name ends in .gz the log must be
-// compressed. Nothing is read before the first [Reader.Next].
+// NewReader reads a log from source, decompressing source if the first bytes are
+// gzip's. Errors begin with name; if name ends in .gz the log must be compressed.
+// Nothing is read before the first [Reader.Next].
 func NewReader(source io.Reader, name string, format Format) *Reader {
 	return &Reader{name: name, format: format, source: source}
 }
 
-// Next returns the next event, and [io.EOF] after the last. Any other error is
-// an [Error]; after one that is not Bad, Next returns it again.
+// Next returns the next event, and [io.EOF] after the last. Any other error is an
+// [Error]; an error that is not Bad is returned by all later calls.
 func (r *Reader) Next() (Event, error) {
 	if r.err != nil {
 		return Event{}, r.err
@@ -124,13 +124,13 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// Format is the format that was found; it is Auto until the first event.
+// Format is the format found in the log; Auto until the first event.
 func (r *Reader) Format() Format { return r.format }
 
 // Waits tells whether the next call of Next may have to wait for the source.
 func (r *Reader) Waits() bool { return r.lines == nil || r.lines.waits() }
 
-// checkYear wants a time that buckets are numbered for.
+// checkYear wants a time within the numbering of buckets.
 func checkYear(at time.Time) error {
 	if cover.CheckTime(at) != nil {
 		return fmt.Errorf("year %d is out of range, want %d to %d", at.UTC().Year(), cover.MinTime.Year(), cover.MaxTime.Year()-1)
@@ -138,7 +138,8 @@ func checkYear(at time.Time) error {
 	return nil
 }
 
-// open finds out what the log is, and reads the header if it has one.
+// open finds the compression and the format of the log, and reads the header of a
+// CSV.
 func (r *Reader) open() error {
 	var err error
 	if r.lines, err = newLines(r.source, r.name); err != nil {
@@ -174,8 +175,8 @@ func (r *Reader) open() error {
 	return nil
 }
 
-// sniff tells the format by the first line: a header with any of the columns
-// wanted is CSV, so that the error can name the one that is missing.
+// sniff tells the format by the first line: a header with any of the wanted
+// columns is CSV, so that the error can name a missing column.
 func sniff(first []byte) Format {
 	if fields, err := split(nil, bytes.Clone(first)); err == nil {
 		for _, field := range fields {
@@ -196,7 +197,7 @@ func (r *Reader) bad(err error) error {
 	return &Error{File: r.name, Line: r.lines.number, Bad: true, Err: err}
 }
 
-// failed is about the file as a whole: what could not be read any further.
+// failed makes an error about the file as a whole.
 func (r *Reader) failed(err error) error {
 	if err == io.EOF {
 		return err

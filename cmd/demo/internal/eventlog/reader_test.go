@@ -197,7 +197,7 @@ func TestGzip(t *testing.T) {
 	require.Equal(t, []string{"log: decompressing: unexpected EOF"}, wrong)
 }
 
-// What was read is handed out before the error, and the error is final.
+// Events read before an error are handed out first, and the error is final.
 func TestSourceThatFails(t *testing.T) {
 	r := NewReader(iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(header+strings.Repeat("1,a,b\n", 20_000)))), "log", Auto)
 	var err error

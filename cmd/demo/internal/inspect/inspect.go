@@ -40,15 +40,15 @@ type Window struct {
 	Low    int64  `json:"low"`
 	High   int64  `json:"high"`
 	Limit  string `json:"limit,omitempty"`
-	Room   int64  `json:"room,omitempty"` // hits that the limit still admits
+	Room   int64  `json:"room,omitempty"` // hits still admitted by the limit
 }
 
-// Tier is the buckets of one width that are not empty.
+// Tier is the nonempty buckets of a width.
 type Tier struct {
 	Width   string   `json:"width"`
 	Keep    string   `json:"keep"`
 	Buckets []Bucket `json:"buckets"` // the newest first
-	More    bool     `json:"more"`    // there may be older ones
+	More    bool     `json:"more"`    // there may be older buckets
 }
 
 // Bucket is the count of a bucket.
@@ -97,7 +97,7 @@ func Look(ctx context.Context, c *counter.Counter, q Query) (*Found, error) {
 	return f, err
 }
 
-// windows are the windows of the limits and the usual windows that l can count,
+// windows lists the windows of the limits and the usual windows that l can count,
 // the shortest first; without a limit Max is zero.
 func windows(l tiers.Ladder, limits counter.Limits) []counter.Limit {
 	all := slices.Clone(limits)
@@ -112,7 +112,7 @@ func windows(l tiers.Ladder, limits counter.Limits) []counter.Limit {
 	return all
 }
 
-// span is some time, to before to.
+// span is the time in [from, to).
 type span struct{ from, to time.Time }
 
 type search struct {
@@ -121,16 +121,16 @@ type search struct {
 	q   Query
 }
 
-// tier looks through spans, the newest first, for buckets of tier i until there
-// are enough. It returns those found as spans, for the next finer tier: that
-// needs no more of them than it has rows, since each holds one at least.
+// tier looks through spans, the newest first, until enough buckets of tier i are
+// found. The buckets are returned as spans for the next finer tier: no more spans
+// than rows are needed, since each span has a bucket at least.
 func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
 	t := s.c.Ladder().At(i)
 	found := &f.Tiers[i]
 	found.Width, found.Keep, found.Buckets = dur.Format(t.Width), dur.Format(t.Keep), []Bucket{}
 	oldest := s.q.At.Add(-t.Keep)
 	var filled []span
-	most := max(1, s.q.Rows) // of a tier of which no rows are wanted, too
+	most := max(1, s.q.Rows) // also of a tier without wanted rows
 	for _, in := range spans {
 		if in.from.Before(oldest) {
 			in.from = oldest

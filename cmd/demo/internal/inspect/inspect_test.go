@@ -33,8 +33,7 @@ func look(t *testing.T, ladder string, rows int, ages ...time.Duration) *Found {
 	return found
 }
 
-// A tier of more buckets than can be asked for at once is looked through to its
-// end.
+// A tier with more buckets than a single call can return is searched to the end.
 func TestLongTier(t *testing.T) {
 	found := look(t, "1s:30d", 10, 29*dur.Day, 3*dur.Day, 3*dur.Day, 0)
 	require.Len(t, found.Tiers, 1)
@@ -48,7 +47,7 @@ func TestLongTier(t *testing.T) {
 	require.Equal(t, found.At.Add(-29*dur.Day), found.Tiers[0].Buckets[2].Start)
 }
 
-// Finer tiers show what they still keep, and say when there is more.
+// Finer tiers show all buckets still kept, and tell whether there are more.
 func TestRows(t *testing.T) {
 	found := look(t, "1s:1h, 1m:1d, 1h:30d", 2, 10*dur.Day, 20*time.Hour, 70*time.Minute, 50*time.Minute, time.Minute)
 	var rows []int
@@ -71,7 +70,7 @@ func TestRows(t *testing.T) {
 	require.False(t, look(t, "1s:1h", 0, time.Minute).Empty())
 }
 
-// The windows are those that the ladder can tell, and those of the limits.
+// The windows are the windows of the limits, and the usual windows of the ladder.
 func TestWindows(t *testing.T) {
 	found := look(t, "1m:1h, 1h:7d", 1, 50*time.Minute, 30*time.Second)
 	var lengths []string

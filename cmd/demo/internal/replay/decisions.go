@@ -9,8 +9,8 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 )
 
-// Decisions writes what was decided as CSV: time_us, event, feature, and
-// allowed as 1 or 0, one line per event.
+// Decisions writes decisions as CSV: time_us, event, feature, and allowed as 1 or
+// 0, a line for each event.
 type Decisions struct {
 	out    *csv.Writer
 	record [4]string
@@ -18,7 +18,7 @@ type Decisions struct {
 
 // NewDecisions writes the header to w, buffered.
 func NewDecisions(w io.Writer) (*Decisions, error) {
-	buffer := bufio.NewWriterSize(w, 1<<16) // which csv takes for its own
+	buffer := bufio.NewWriterSize(w, 1<<16) // reused as a buffer by csv
 	d := &Decisions{out: csv.NewWriter(buffer), record: [4]string{"time_us", "event", "feature", "allowed"}}
 	return d, d.out.Write(d.record[:])
 }

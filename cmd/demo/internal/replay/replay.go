@@ -1,5 +1,5 @@
-// Package replay sends a log through a [counter.Counter], the clock being the
-// log's, and checks every decision against the log of every hit.
+// Package replay sends a log through a [counter.Counter] on the log's own clock,
+// and checks every decision against the log of every hit.
 package replay
 
 import (
@@ -24,24 +24,24 @@ type Config struct {
 	Prefix  string         // of the stored keys; see counter.Config
 	SkipBad bool           // count bad lines and go on
 
-	// Decided is called with every event and what was decided, in the order of
-	// the log. Its error stops the replay. Default: nobody is told.
+	// Decided is called with every event and the decision, in the order of the
+	// log. An error of Decided stops the replay. Default: no call.
 	Decided func(e eventlog.Event, allowed bool) error
 
 	// Progress is called now and then, by the goroutine that runs the replay.
-	// Default: nobody is told.
+	// Default: no call.
 	Progress func()
 }
 
-// ErrInterrupted is returned by [Replay.Run] if its context was cancelled.
+// ErrInterrupted is the error of [Replay.Run] after the context was cancelled.
 var ErrInterrupted = errors.New("interrupted")
 
-// Replay is one pass over a log. It is used once.
+// Replay is a pass over a log, used once.
 type Replay struct {
 	cfg     Config
 	counter *counter.Counter
 	judge   oracle.Judge
-	now     time.Time // of the event that is being decided
+	now     time.Time // of the event under decision
 	newest  time.Time // of all events so far
 	keys    map[counter.Key]*history
 	reads   int64
@@ -50,7 +50,7 @@ type Replay struct {
 
 // history is the decisions about one key.
 type history struct {
-	log    oracle.Log // what was admitted
+	log    oracle.Log // admitted hits
 	denied int64
 }
 
@@ -82,9 +82,9 @@ func New(cfg Config) (*Replay, error) {
 	return r, err
 }
 
-// Run replays all of log. What was decided stands in the Report, also beside an
-// error: an [eventlog.Error], [ErrInterrupted], an error of the store, or that
-// of Config.Decided.
+// Run replays all of log. The Report has all decisions, also beside an error: an
+// [eventlog.Error], [ErrInterrupted], an error of the store, or an error of
+// Config.Decided.
 func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error) {
 	began := time.Now()
 	ctx, stop := context.WithCancel(ctx)
@@ -125,8 +125,8 @@ func (r *Replay) events(ctx context.Context, batches <-chan *eventlog.Batch) err
 	}
 }
 
-// decide takes one event, and compares the answer with the log of all that was
-// admitted.
+// decide takes an event, and compares the answer with the log of all admitted
+// hits.
 func (r *Replay) decide(ctx context.Context, e *eventlog.Event) error {
 	key := counter.Key{Event: e.Event, Feature: e.Feature}
 	r.now = e.At
@@ -166,7 +166,7 @@ func (r *Replay) decide(ctx context.Context, e *eventlog.Event) error {
 	return nil
 }
 
-// account notes what an event costs and when it was.
+// account notes the cost and the time of an event.
 func (r *Replay) account(e *eventlog.Event) {
 	r.report.Events++
 	if r.report.Events == 1 || e.At.Before(r.report.First) {

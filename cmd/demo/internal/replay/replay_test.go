@@ -80,7 +80,7 @@ func TestReport(t *testing.T) {
 	}, got)
 }
 
-// The mean of the covers' reads, as the ladder itself tells them.
+// The mean of the covers' reads, by the ladder's own account.
 func TestBucketsRead(t *testing.T) {
 	cfg := config(t, "5/m, 9/d")
 	cfg.Skew = 3 * time.Second
@@ -101,9 +101,9 @@ func TestBucketsRead(t *testing.T) {
 	require.InDelta(t, want, got.BucketsRead, 1e-9)
 }
 
-// Where buckets are a minute wide, the first of two is out of the window after
-// a minute, and out of its buckets a minute later: denied, and told as the
-// price of the grid.
+// Where buckets are a minute wide, the first of two hits is out of the window
+// after a minute, and out of the buckets a minute later: a denial in between is
+// told as the price of the grid.
 func TestDeniedWithinGrid(t *testing.T) {
 	cfg := config(t, "1/m")
 	var err error
@@ -157,8 +157,8 @@ func (l *liar) Take(_ context.Context, t *backend.TakeRequest) error {
 	return l.err
 }
 
-// remote is a store that is not in this process: counter has defaults for its
-// skew and its budget, which a log's clock must not be subject to.
+// remote is a store outside of this process: counter's default skew and budget
+// for such a store must not apply to a log's clock.
 type remote struct{ takings []backend.TakeRequest }
 
 func (*remote) Do(context.Context, *backend.Request) error { return nil }
@@ -239,7 +239,7 @@ func TestBadLines(t *testing.T) {
 	require.EqualValues(t, 2, got.BadLines)
 	require.Equal(t, `log:3: time_us "zero" is not a whole number, want microseconds since 1970`, got.FirstBad)
 
-	// What is wrong with the file as a whole is not skipped.
+	// An error of the whole file is not skipped.
 	got, err = run(t, cfg, eventlog.NewReader(strings.NewReader("a,b\n"), "log", eventlog.CSV))
 	require.ErrorContains(t, err, "column time_us is missing")
 	require.Zero(t, got.BadLines)
@@ -273,8 +273,8 @@ func TestWrongConfig(t *testing.T) {
 	require.ErrorContains(t, err, "counter: skew 1d1h")
 }
 
-// An interrupt does not wait for the next line of a pipe, and what the pipe
-// has brought before has been decided by then.
+// An interrupt does not wait for the next line of a pipe, and all lines before
+// the interrupt are decided by then.
 func TestInterrupt(t *testing.T) {
 	in, out := io.Pipe()
 	defer out.Close()

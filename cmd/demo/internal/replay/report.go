@@ -38,10 +38,10 @@ type Report struct {
 	// counting in buckets, and of the skew.
 	GridDenied int64 `json:"denied_within_grid"`
 
-	Worst []Worst `json:"worst"` // of each limit, in their order
+	Worst []Worst `json:"worst"` // of each limit, in order
 
-	// The buckets in the covers of all limits, and those that hits were added
-	// to, in the mean over all events.
+	// The mean numbers, over all events, of buckets in the covers of all limits,
+	// and of buckets that hits were added to.
 	BucketsRead    float64 `json:"buckets_read_per_event"`
 	BucketsWritten float64 `json:"buckets_written_per_event"`
 
@@ -68,11 +68,11 @@ type Worst struct {
 	Feature  string  `json:"feature,omitempty"`
 }
 
-// Kept describes the keys that a replay leaves in a store on a server.
+// Kept describes the keys left by a replay in a store on a server.
 type Kept struct {
-	Prefix  string `json:"prefix"`            // that all its stored keys begin with
-	Within  string `json:"expire_within"`     // how long the last of them lives
-	Removed *int64 `json:"removed,omitempty"` // how many were removed at the end; nil: that was not asked for
+	Prefix  string `json:"prefix"`            // common beginning of all stored keys
+	Within  string `json:"expire_within"`     // the longest time to live
+	Removed *int64 `json:"removed,omitempty"` // number of keys removed at the end; nil without --clean
 }
 
 // DeniedKey is a key that was denied.
@@ -86,8 +86,8 @@ type DeniedKey struct {
 // mostDenied is the largest number of keys in Report.MostDenied.
 const mostDenied = 10
 
-// OutOfSkew tells whether stamps ran back further than the skew allows for:
-// then nothing is promised.
+// OutOfSkew tells whether stamps ran back further than the skew allows: then
+// nothing is promised.
 func (r *Report) OutOfSkew(skew time.Duration) bool { return r.runsBack > skew }
 
 func (r *Replay) finish(spent time.Duration) {
@@ -116,7 +116,7 @@ func (r *Replay) worst(limit counter.Limit) Worst {
 		if h.log.Total() < w.Admitted {
 			continue
 		}
-		// Of equals the first by name: a map has no order.
+		// Of equal windows the first by name: a map has no order.
 		n := h.log.Worst(limit.Per)
 		if n > w.Admitted || n > 0 && n == w.Admitted && compareKeys(key, counter.Key{Event: w.Event, Feature: w.Feature}) < 0 {
 			w.Admitted, w.Event, w.Feature = n, key.Event, key.Feature
