@@ -46,12 +46,12 @@ type checked struct {
 	Error   string         `json:"error,omitempty"`
 }
 
-// Run checks the store and prints a line for each result as it comes.
+// Run checks the store and prints a line for each result at once.
 func (c *checkCmd) Run(e *env) error {
 	if err := cmp.Or(c.Timeout.check("--timeout", time.Minute), c.Settle.check("--settle", time.Minute)); err != nil {
 		return err
 	}
-	// The store's own timeout is for what the check asks without a deadline.
+	// The store's own timeout is for the check's calls without a deadline.
 	store, err := openStore(c.Store, 2*check.Patience(time.Duration(c.Timeout)))
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *checkCmd) Run(e *env) error {
 	return err
 }
 
-// outcome says in one line which checks failed.
+// outcome names the failed checks, in a line.
 func outcome(all []check.Result, crosses int) string {
 	if len(all) == 1 {
 		return all[0].Seen
@@ -120,7 +120,7 @@ func outcome(all []check.Result, crosses int) string {
 
 var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}
 
-// printResult prints the promise and the observation, and below them their meaning.
+// printResult prints the promise and the observation, with the meaning below.
 func printResult(w io.Writer, r check.Result) error {
 	const indent = 2 + 26
 	var b strings.Builder
@@ -140,7 +140,7 @@ func wrapAll(text string, width int) (lines []string) {
 	return lines
 }
 
-// wrap breaks text between words; one that is too long keeps its line.
+// wrap breaks text between words; a word longer than width keeps its line.
 func wrap(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {

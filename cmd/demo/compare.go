@@ -48,7 +48,7 @@ type compared struct {
 	Reports []*compare.Report `json:"reports"` // of each limit
 }
 
-// Run compares and prints the reports, or nothing but what was wrong.
+// Run compares and prints the reports, or the error alone.
 func (c *compareCmd) Run(e *env) error {
 	err := c.run(e)
 	if err != nil && e.ctx.Err() != nil {
@@ -136,15 +136,15 @@ func (c *compareCmd) log(ctx context.Context, in *input, bar *progress) (*compar
 	return log, err
 }
 
-// pageFile is the file that --html names. A nil *pageFile is none.
+// pageFile is the file of --html. A nil *pageFile stands for no file.
 type pageFile struct {
 	file  *os.File
-	fresh bool // it was not there before
+	fresh bool // created by this run
 	done  bool
 }
 
-// createPage opens the file before there is any work to lose. What is in it stays
-// until there is something to take its place.
+// createPage opens the file before there is any work to lose. An old page stays
+// until a new page takes its place.
 func createPage(name string, in *input) (*pageFile, error) {
 	if name == "" {
 		return nil, nil
@@ -180,7 +180,7 @@ func (p *pageFile) write(reports []*compare.Report) error {
 	return nil
 }
 
-// close removes a file that is empty because of us.
+// close removes the file if this run has created the file and has left it empty.
 func (p *pageFile) close() error {
 	if p == nil {
 		return nil

@@ -22,7 +22,7 @@ import (
 )
 
 // On real traffic the exact log is exact, abacus decides as in a replay, and no
-// limiter does worse than it promises.
+// limiter breaks its promise.
 func TestCompareRealTraffic(t *testing.T) {
 	const name = "erddap_nginx_2024.csv.gz"
 	limits := counter.MustLimits("20/d,50/h")
@@ -56,7 +56,7 @@ func TestCompareRealTraffic(t *testing.T) {
 	}
 }
 
-// What --json prints is the reports, and no more.
+// The output of --json is the reports, and no more.
 func TestCompareJSON(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log.csv")
 	require.NoError(t, os.WriteFile(name, []byte("time_us,event,feature\n1772494199000000,<b>,\x1b[2J\n1772494199000001,<b>,\x1b[2J\n"), 0o666))
@@ -77,7 +77,7 @@ func TestCompareJSON(t *testing.T) {
 	require.EqualValues(t, 2, r.Heat.Hits[0][29])
 }
 
-// Ctrl-C on a Redis: nothing is left there, and no page that is none.
+// Ctrl-C on a Redis leaves no key, and no page without a report.
 func TestInterruptedCompare(t *testing.T) {
 	url := "redis://" + servertest.Redis(t)
 	page := filepath.Join(t.TempDir(), "page.html")

@@ -64,7 +64,7 @@ func costsTold(kind stores.Kind) []measure {
 	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return words.Commas(int64(math.Round(a.NanosPerEvent))) }})
 }
 
-// figure is a small number with three digits that matter.
+// figure is a small number with three significant digits.
 func figure(f float64) string {
 	switch {
 	case f >= 99.95:
@@ -75,8 +75,9 @@ func figure(f float64) string {
 	return strconv.FormatFloat(f, 'f', 2, 64)
 }
 
-// renderComparison is the reports for people, in at most width columns: one table
-// each if there is room for it, else one of the decisions and one of the costs.
+// renderComparison formats the reports for people, in at most width columns: a
+// single table for each report if there is room, else a table of the decisions
+// and a table of the costs.
 func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []byte {
 	var b bytes.Buffer
 	text := func(name, s string) {
@@ -128,7 +129,8 @@ func tellLog(r *compare.Report, text func(name, s string)) {
 	}
 }
 
-// tabulate is a line for each algorithm; nil if it does not fit and need not.
+// tabulate formats a line for each algorithm; the result is nil for a table that
+// does not fit, unless must is set.
 func tabulate(all []compare.Algorithm, told []measure, width int, must bool) []byte {
 	const shortest = 12
 	name, total := shortest, 0

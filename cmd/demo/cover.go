@@ -49,7 +49,7 @@ type explained struct {
 	Window   string    `json:"window"`
 	Ladder   string    `json:"ladder"`
 	Skew     string    `json:"skew"`
-	Plain    int64     `json:"finest_reads"` // if every bucket of the finest tier is read
+	Plain    int64     `json:"finest_reads"` // with every bucket of the finest tier read
 	Textbook coverOf   `json:"textbook"`
 	Abacus   coverOf   `json:"abacus"`
 }
@@ -114,8 +114,8 @@ func (c coverOf) print(b *bytes.Buffer, title string) {
 	}
 }
 
-// leftEdge says how a cover begins beside its window, and what that means for
-// the hits there.
+// leftEdge tells the start of a cover beside the start of the window, and the
+// meaning for the hits in between.
 func leftEdge(name string, c tiers.Cover, window time.Time) string {
 	switch d := c[0].Start().Sub(window); {
 	case d > 0:

@@ -9,11 +9,11 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 )
 
-// input is the log that is read, and how much of it has been.
+// input is the log, with the number of bytes read.
 type input struct {
 	*os.File
 	name string
-	size int64 // -1 if it is not a file
+	size int64 // -1 unless a regular file
 	read atomic.Int64
 }
 
@@ -36,7 +36,7 @@ func openInput(name string, stdin *os.File) (*input, error) {
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.File.Read(p)
 	in.read.Add(int64(n))
-	// The name is told by whoever reports it.
+	// The name is added by the reporter of the error.
 	if wrapped := (*os.PathError)(nil); errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
@@ -48,8 +48,8 @@ func (in *input) close() {
 	_ = in.Close()
 }
 
-// checkOutput refuses a name that cannot be an output file beside in, which is nil
-// for no log. The error is a usageError.
+// checkOutput refuses a name that cannot be an output file beside in; in is nil
+// without a log. The error is a usageError.
 func checkOutput(flag, name string, in *input) error {
 	if name == "-" {
 		return usageError{fmt.Errorf("%s -: standard output is for the report, want the name of a file", flag)}
@@ -62,13 +62,13 @@ func checkOutput(flag, name string, in *input) error {
 	return nil
 }
 
-// decisions is the file that --decisions names. A nil *decisions is none.
+// decisions is the file of --decisions. A nil *decisions stands for no file.
 type decisions struct {
 	*replay.Decisions
 	file *os.File
 }
 
-// createDecisions overwrites the file; it is nil without a name.
+// createDecisions overwrites the file; the result is nil without a name.
 func createDecisions(name string, in *input) (*decisions, error) {
 	if name == "" {
 		return nil, nil
@@ -87,7 +87,7 @@ func createDecisions(name string, in *input) (*decisions, error) {
 	return &decisions{written, file}, nil
 }
 
-// close writes out what is buffered. Its error says that the file is not whole.
+// close writes out the buffered lines. An error says that the file is not whole.
 func (d *decisions) close() error {
 	if d == nil {
 		return nil

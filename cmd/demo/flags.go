@@ -17,8 +17,8 @@ import (
 // span is a duration of zero or more, with days and weeks.
 type span time.Duration
 
-// Decode takes the word after the flag even if it begins with a hyphen: "-5s"
-// is a window below zero, and not an unknown flag -5.
+// Decode takes the word after the flag even with a hyphen in front: "-5s" is a
+// window below zero, and not an unknown flag -5.
 func (s *span) Decode(ctx *kong.DecodeContext) error {
 	token := ctx.Scan.Pop()
 	word, isText := token.Value.(string)
@@ -36,7 +36,7 @@ func (s *span) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// check wants a span above zero, and at most most unless that is zero. The error
+// check wants a span above zero and, unless most is zero, at most most. The error
 // names the flag and is a usageError.
 func (s span) check(flag string, most time.Duration) error {
 	if s > 0 && (most == 0 || time.Duration(s) <= most) {
@@ -58,8 +58,8 @@ func (l *limits) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ladder is a flag of tiers, such as 1s:1d,1m:1d,1h:1d. Its zero value says
-// that none was given.
+// ladder is a flag of tiers, such as 1s:1d,1m:1d,1h:1d. The zero value stands for
+// an absent flag.
 type ladder struct{ tiers.Ladder }
 
 func (l *ladder) UnmarshalText(text []byte) (err error) {
@@ -75,7 +75,7 @@ func (l ladder) orFor(windows ...time.Duration) tiers.Ladder {
 	return tiers.For(windows...)
 }
 
-// coarser leaves out the tiers that are finer than grid.
+// coarser leaves out the tiers finer than grid.
 func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
 	var kept []tiers.Tier
 	for _, t := range l.Tiers() {
@@ -98,8 +98,8 @@ func (f *format) UnmarshalText(text []byte) error {
 	return err
 }
 
-// instant is a flag of a moment: now, a time of today, or a date and time; in
-// UTC unless it says otherwise.
+// instant is a flag of a moment: now, a time of today, or a date and time; in UTC
+// unless the flag has another zone.
 type instant time.Time
 
 func (i *instant) UnmarshalText(text []byte) error {

@@ -156,7 +156,7 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 	return b.Bytes()
 }
 
-// room is the number of hits that a limit still admits, in words.
+// room is the number of hits still admitted by a limit, in words.
 func room(n int64) string {
 	if n <= 0 {
 		return "full"

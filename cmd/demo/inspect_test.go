@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// What a program with a secret has counted is found with that secret.
+// A key counted with a secret is found with the same secret.
 func TestInspectWithSecret(t *testing.T) {
 	for kind, url := range storesToTry(t) {
 		t.Run(kind, func(t *testing.T) {

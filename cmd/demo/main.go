@@ -4,10 +4,10 @@
 // library with the limiters of the textbooks, and without arguments shows on one
 // screen what the library does.
 //
-// It exits with 0 if all went well, 1 if the input is bad, cannot be read, the
-// store fails, or the output cannot be written, 2 if it was called wrongly, and
-// 130 if it was interrupted. What was read before an error or an interrupt stands in the
-// report.
+// The exit code is 0 if all went well; 1 for bad or unreadable input, a failure
+// of the store, or output that cannot be written; 2 for a mistake on the command
+// line; and 130 for an interrupt. After an error or an interrupt the report has
+// all input read until then.
 package main
 
 import (
@@ -53,11 +53,11 @@ type env struct {
 	stderr *os.File
 }
 
-// usageError is a mistake in how the program was called.
+// usageError is a mistake in the command line.
 type usageError struct{ error }
 
 func main() {
-	// A reader that hangs up is an error to report, not a reason to vanish.
+	// A broken pipe is an error to report, not a reason to vanish.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second interrupt kills
@@ -82,10 +82,10 @@ func run(args []string, e *env) int {
 	return 0
 }
 
-// secret is a URL with a password, wherever on the command line it has got.
+// secret matches a URL with a password, anywhere on the command line.
 var secret = regexp.MustCompile(`[^\s"]*:[^\s"]*@[^\s"]*`)
 
-// fail says what was wrong, in one line.
+// fail prints the error and returns the exit code.
 func (e *env) fail(err error) int {
 	fmt.Fprintln(e.stderr, "demo:", err)
 	switch {

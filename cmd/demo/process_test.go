@@ -14,8 +14,8 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// command is the program as a process of its own: what a signal and a pipe that
-// breaks do to it cannot be seen from a script.
+// command is the program as a process of its own: a script cannot show the
+// effects of a signal and of a broken pipe.
 func command(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "demo", args...)
@@ -32,7 +32,7 @@ func exitCode(t *testing.T, err error) int {
 	return exit.ExitCode()
 }
 
-// Ctrl-C while the log still grows: the report of what was read.
+// After Ctrl-C while the log still grows, the report has all events read.
 func TestInterruptedProcess(t *testing.T) {
 	for flag, told := range map[string]string{"--json=false": "STOPPED: interrupted\n", "--json": `"stopped": "interrupted"`} {
 		cmd, stderr := command(t, "replay", "-", flag)
@@ -41,7 +41,7 @@ func TestInterruptedProcess(t *testing.T) {
 		log, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		// More than a pipe holds: once it is written, the process is reading, and
+		// More than a pipe holds: after the write, the process is reading, and
 		// has long since asked to be told of signals.
 		_, err = log.Write([]byte("time_us,event,feature\n" + strings.Repeat("1772494233000000,signup,203.0.113.9\n", 20_000)))
 		require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 }
 
-// Nobody reads: neither silence nor success.
+// With nobody to read the output, the program neither succeeds nor falls silent.
 func TestBrokenPipe(t *testing.T) {
 	for _, args := range [][]string{{}, {"cover"}, {"cover", "--json"}, {"replay", os.DevNull, "--format", "clf"}, {"replay", os.DevNull, "--format", "clf", "--json"}} {
 		cmd, stderr := command(t, args...)
@@ -71,7 +71,7 @@ func storesToTry(t *testing.T) map[string]string {
 	return map[string]string{"redis": "redis://" + servertest.Redis(t), "memcached": "memcached://" + servertest.Memcached(t)}
 }
 
-// awaitStored waits until somebody has stored something.
+// awaitStored waits until a key or an item is stored.
 func awaitStored(t *testing.T, url string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -80,7 +80,7 @@ func awaitStored(t *testing.T, url string) {
 	}, 30*time.Second, time.Millisecond)
 }
 
-// Ctrl-C in the middle of a replay with --clean: nothing is left.
+// Ctrl-C in the middle of a replay with --clean leaves no key behind.
 func TestInterruptedReplayCleans(t *testing.T) {
 	for kind, url := range storesToTry(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestInterruptedReplayCleans(t *testing.T) {
 	}
 }
 
-// And of a check, which always cleans.
+// Ctrl-C in the middle of a check leaves no key behind: a check always cleans.
 func TestInterruptedCheckCleans(t *testing.T) {
 	for kind, url := range storesToTry(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -124,8 +124,8 @@ func TestInterruptedCheckCleans(t *testing.T) {
 	}
 }
 
-// A server that dies in the middle, and one that answers nobody: an error that
-// names the store, and soon.
+// A server that dies in the middle, and a server without answers, both soon lead
+// to an error with the store's name.
 func TestServerThatIsGone(t *testing.T) {
 	for kind, server := range map[string]*servertest.Server{"redis": servertest.StartRedis(t), "memcached": servertest.StartMemcached(t)} {
 		t.Run(kind, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestServerThatIsGone(t *testing.T) {
 			require.NoError(t, err)
 			awaitStored(t, url)
 			server.Kill()
-			// The first event may have met its end already, and the program with it.
+			// The first event may have failed already, and ended the program.
 			log.Write([]byte("1772494239000000,signup,203.0.113.9\n"))
 			require.Equal(t, exitInput, exitCode(t, cmd.Wait()))
 			require.Regexp(t, "^demo: event [12]: ", stderr.String())

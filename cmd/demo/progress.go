@@ -9,14 +9,14 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is a bar of the bytes that were read or the events that were decided.
-// It shows nothing unless to is a terminal.
+// progress is a bar of the bytes read or the events decided. The bar is shown
+// only on a terminal.
 type progress struct {
 	to  *os.File
 	bar *progressbar.ProgressBar
 }
 
-// show begins a bar up to total, which is -1 if nobody knows.
+// show begins a bar up to total, or -1 for an unknown total.
 func (b *progress) show(what string, total int64, inBytes bool) {
 	if !term.IsTerminal(int(b.to.Fd())) {
 		return
@@ -26,7 +26,7 @@ func (b *progress) show(what string, total int64, inBytes bool) {
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionThrottle(100 * time.Millisecond),
-		progressbar.OptionSetSpinnerChangeInterval(0), // it moves with the log, not by a goroutine
+		progressbar.OptionSetSpinnerChangeInterval(0), // the bar moves with the log, not by a goroutine
 		progressbar.OptionSetRenderBlankState(true),
 		progressbar.OptionClearOnFinish(),
 	}
@@ -36,8 +36,7 @@ func (b *progress) show(what string, total int64, inBytes bool) {
 	b.bar = progressbar.NewOptions64(total, options...)
 }
 
-// set shows how far it has come. What the terminal makes of it is not worth an
-// error.
+// set moves the bar to n. A failure of the terminal is not worth an error.
 func (b *progress) set(n int64) {
 	if b.bar != nil {
 		_ = b.bar.Set64(n)
@@ -51,7 +50,7 @@ func (b *progress) update(name string, events int64) {
 	}
 }
 
-// clear takes the bar away, to leave the place to the report.
+// clear removes the bar before the report.
 func (b *progress) clear() {
 	if b.bar != nil {
 		_ = b.bar.Clear()

@@ -22,7 +22,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// realData is where real traffic lies, beside the project and not part of it.
+// realData is the folder of real traffic, beside the project and not part of the
+// project.
 var realData = filepath.Join("..", "..", "..", "shared", "data")
 
 func openReal(t *testing.T, name string) io.Reader {
@@ -36,8 +37,8 @@ func openReal(t *testing.T, name string) io.Reader {
 	return file
 }
 
-// replayReal replays a log and compares every decision with a log of every
-// hit that the test keeps for itself.
+// replayReal replays a log and compares every decision with the test's own log of
+// every hit.
 func replayReal(t *testing.T, log io.Reader, cfg replay.Config) *replay.Report {
 	t.Helper()
 	cfg.Store = memory.New(memory.Config{})
@@ -83,8 +84,8 @@ func replayReal(t *testing.T, log io.Reader, cfg replay.Config) *replay.Report {
 	return report
 }
 
-// Every decision is determined by the log, the limits and the ladder; so are
-// these numbers.
+// Every decision is determined by the log, the limits and the ladder; so are the
+// numbers below.
 func TestRealTraffic(t *testing.T) {
 	for _, row := range []struct {
 		log      string
@@ -125,8 +126,8 @@ func TestDriftingClocks(t *testing.T) {
 	require.Equal(t, "23m", report.RunsBack)
 }
 
-// The same attackers, each under one limit at all sensors together: now one
-// key is stamped by nine clocks.
+// The same attackers, each under a single limit at all sensors together: now nine
+// clocks stamp the same key.
 func TestDriftingClocksOnOneKey(t *testing.T) {
 	zipped := openReal(t, driftingLog)
 	log, out := io.Pipe()
@@ -137,7 +138,7 @@ func TestDriftingClocksOnOneKey(t *testing.T) {
 	require.Equal(t, 69_602, report.Keys)
 }
 
-// oneEvent copies a compressed log, all its events renamed to attack.
+// oneEvent copies a compressed log with all events renamed to attack.
 func oneEvent(w io.Writer, zipped io.Reader) error {
 	log, err := gzip.NewReader(zipped)
 	if err != nil {

@@ -46,7 +46,7 @@ Examples:
     zcat access.log.*.gz | demo replay --format clf --skip-bad --json -`
 }
 
-// Run replays the log and prints the report, as far as it came.
+// Run replays the log and prints the report, also after an error or an interrupt.
 func (c *replayCmd) Run(e *env) error {
 	cfg, err := c.config()
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *replayCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	// What fails in closing has no bearing on what was decided.
+	// A failure to close has no bearing on the decisions.
 	defer store.Close()
 	cfg.Store, cfg.Prefix = store.Store, stores.Namespace("demo")
 	var out *decisions
@@ -66,7 +66,7 @@ func (c *replayCmd) Run(e *env) error {
 	bar := &progress{to: e.stderr}
 	var in *input
 	cfg.Progress = func() { bar.set(in.read.Load()) }
-	// All that can be wrong with the call is known before a file is touched.
+	// All mistakes in the call are found before a file is touched.
 	run, err := replay.New(cfg)
 	if err != nil {
 		return usageError{err}

@@ -91,7 +91,7 @@ func within(d time.Duration) string {
 	return dur.Format((d + unit - 1).Truncate(unit))
 }
 
-// roughly is a long time without its small change.
+// roughly is a long time without small units.
 func roughly(d time.Duration) string {
 	switch {
 	case d > 2*dur.Day:

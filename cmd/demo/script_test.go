@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// raceEnv spares every process that is built with -race its second of sleep
-// before it exits.
+// raceEnv spares every process built with -race the second of sleep before the
+// exit.
 const raceEnv = "atexit_sleep_ms=0"
 
 type lenient struct{}
@@ -100,8 +100,8 @@ func holds(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// stored is how many keys or items the servers of a store have, whoever's they
-// are.
+// stored is the number of keys or items on the servers of a store, whatever their
+// owners.
 func stored(store string) (n int64, err error) {
 	name, err := stores.Parse(store)
 	if err != nil {
@@ -128,7 +128,7 @@ func stored(store string) (n int64, err error) {
 	return n, err
 }
 
-// masks are what no two runs have in common.
+// masks are the parts of an output that differ between runs.
 var masks = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -192,8 +192,8 @@ func longLine(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(text, "LONG", strings.Repeat("x", 2_000_000), 1)), 0o666))
 }
 
-// width checks that no line of the last command's output is longer than a
-// terminal is wide.
+// width checks that no line of the last command's output is wider than a
+// terminal.
 func width(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: width")

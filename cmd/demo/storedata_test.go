@@ -1,7 +1,7 @@
 //go:build !race
 
-// What is counted here is counted by backendtest under the race detector, which
-// these replays would keep busy for minutes.
+// The race detector sees the same paths in backendtest; these replays would keep
+// the detector busy for minutes.
 
 package main
 
@@ -29,7 +29,7 @@ var whole = flag.Bool("whole", false, "replay all of the real traffic on every s
 // errEnough ends a replay before the end of the log.
 var errEnough = errors.New("enough")
 
-// decide replays the first events of a log, all of them if most is zero, and
+// decide replays the first events of a log, or all events if most is zero, and
 // tells each decision in turn.
 func decide(t *testing.T, log string, most int, cfg replay.Config, decided func(i int, e eventlog.Event, allowed bool)) *replay.Report {
 	t.Helper()
@@ -51,8 +51,8 @@ func decide(t *testing.T, log string, most int, cfg replay.Config, decided func(
 	return report
 }
 
-// On every store every decision is the one that is made in memory, which is the
-// right one.
+// On every store every decision is the decision in memory, and the right
+// decision.
 func TestRealTrafficOnStores(t *testing.T) {
 	for _, store := range []struct {
 		url  string

@@ -9,7 +9,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 )
 
-// cleaning is the longest time that the removal of a run's keys may take.
+// cleaning is the longest time for the removal of a run's keys.
 const cleaning = 2 * time.Minute
 
 // storeName is a flag of a store.
@@ -23,7 +23,7 @@ func (s *storeName) UnmarshalText(text []byte) (err error) {
 // open opens stores; a variable for the sake of a test.
 var open = stores.Open
 
-// openStore opens the store that --store names, without connecting.
+// openStore opens the store of --store, without connecting.
 func openStore(name storeName, timeout time.Duration) (*stores.Opened, error) {
 	store, err := open(name.Name, timeout)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// columns is the width of all that the program prints.
+// columns is the width of the program's output.
 const columns = 80
 
-// printable is s as it may be shown on a terminal, in at most width columns:
-// a log is not trusted to send control characters.
+// printable is s fit for a terminal, in at most width columns: a log is not
+// trusted to send control characters.
 func printable(s string, width int) string {
 	for _, r := range s {
 		if !strconv.IsPrint(r) || r == utf8.RuneError {

@@ -24,10 +24,10 @@ const (
 	minSegment = 3
 )
 
-// drawCovers draws covers one below the other on one time line, where runs that
-// begin at the same instant begin in the same column. It is not to scale: a day
-// of hours and a minute of seconds would not fit on one line. It returns nil if
-// there are too many runs for a line.
+// drawCovers draws covers below each other on a common time line: runs with the
+// same start have the same first column. The line is not to scale: a day of hours
+// and a minute of seconds would not fit on a line. The result is nil if there are
+// too many runs for a line.
 //
 //	          23:30:33 23:30:34 23:31    00:00
 //	textbook           |26 x 1s-|29 x 1m-|       55
@@ -89,8 +89,8 @@ func bar(label string, n int64, width int) string {
 	return strings.Repeat("-", left) + label + strings.Repeat("-", width-len(label)-left)
 }
 
-// clock is t as short as it can be said: its date only where dates is set and
-// it is midnight.
+// clock is the shortest form of t: the date alone at midnight if dates is set,
+// otherwise the time of day.
 func clock(t time.Time, dates bool) string {
 	t = t.UTC()
 	switch {
@@ -104,7 +104,7 @@ func clock(t time.Time, dates bool) string {
 	return t.Format("15:04")
 }
 
-// canvas is one line of text that is written in any order.
+// canvas is a line of text for writes in any order.
 type canvas []byte
 
 func newCanvas() canvas { return canvas(strings.Repeat(" ", columns)) }

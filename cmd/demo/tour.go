@@ -19,7 +19,7 @@ import (
 
 type tourCmd struct{}
 
-// Run prints one screen. All numbers on it are computed while it runs.
+// Run prints a screen. All numbers on the screen are computed during the run.
 func (*tourCmd) Run(e *env) error {
 	var b bytes.Buffer
 	b.WriteString("abacus: at most Max in any window, counted on a few rods of time\n\n")
