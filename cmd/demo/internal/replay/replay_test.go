@@ -270,7 +270,7 @@ func TestWrongConfig(t *testing.T) {
 	cfg = config(t, "2/s")
 	cfg.Skew = 25 * time.Hour
 	_, err = New(cfg)
-	require.ErrorContains(t, err, "counter: skew 1d1h")
+	require.ErrorContains(t, err, "counter: Config.Skew is 1d1h")
 }
 
 // An interrupt does not wait for the next line of a pipe, and all lines before
