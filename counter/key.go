@@ -1,14 +1,13 @@
 package counter
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
+
+	"github.com/abacus-go/abacus/internal/keytext"
 )
 
 // Key is the subject of a count: one event of one feature, such as "signup" of
@@ -42,19 +41,8 @@ func (k Key) check() error {
 const (
 	formatVersion = '1'
 	maxStoredKey  = 200 // bytes; leaves room for a bucket's name within memcached's 250
-	digestLen     = 43  // base64 of 32 bytes
 	defaultPrefix = "ab"
-	maxPrefix     = 32
 )
-
-// plainFeature and plainEvent are the sets of bytes stored without escaping.
-var plainFeature, plainEvent = func() (feature, event [256]bool) {
-	for b := '!'; b <= '~'; b++ {
-		feature[b] = b != '%' && b != '{' && b != '}'
-		event[b] = feature[b] && b != ':'
-	}
-	return feature, event
-}()
 
 // keyMaker makes stored keys. It is immutable.
 type keyMaker struct {
@@ -68,13 +56,8 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 	if prefix == "" {
 		prefix = defaultPrefix
 	}
-	if len(prefix) > maxPrefix {
-		return keyMaker{}, fmt.Errorf("counter: Config.Prefix is %q of %d bytes, want at most %d", prefix, len(prefix), maxPrefix)
-	}
-	for i := range len(prefix) {
-		if !plainEvent[prefix[i]] {
-			return keyMaker{}, fmt.Errorf("counter: Config.Prefix is %q, want printable ASCII without spaces, colons, percent signs and braces", prefix)
-		}
+	if err := keytext.CheckPrefix(prefix); err != nil {
+		return keyMaker{}, fmt.Errorf("counter: %w", err)
 	}
 	sum := fnv.New32a()
 	sum.Write([]byte(layout))
@@ -85,7 +68,7 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 // append appends the stored form of k.
 func (m *keyMaker) append(dst []byte, k Key) []byte {
 	n := len(m.head) + len(k.Event) + len(k.Feature) + 2
-	if n > maxStoredKey || len(m.secret) > 0 || !isPlain(k.Event, &plainEvent) || !isPlain(k.Feature, &plainFeature) {
+	if n > maxStoredKey || len(m.secret) > 0 || !keytext.Event.Has(k.Event) || !keytext.Feature.Has(k.Feature) {
 		return m.body(append(dst, m.head...), k)
 	}
 	// The same as body, in half the time, for nearly all keys.
@@ -109,55 +92,17 @@ func (m *keyMaker) body(dst []byte, k Key) []byte {
 	start := len(dst)
 	if len(m.secret) == 0 {
 		dst = append(dst, ':')
-		dst = append(appendEscaped(dst, k.Event, &plainEvent), ':')
-		dst = appendEscaped(dst, k.Feature, &plainFeature)
+		dst = append(keytext.Event.AppendEscaped(dst, k.Event), ':')
+		dst = keytext.Feature.AppendEscaped(dst, k.Feature)
 		if len(dst) <= maxStoredKey {
 			return dst
 		}
 		dst = dst[:start]
 	}
 	dst = append(dst, '#')
-	dst = append(appendEscaped(dst, k.Event, &plainEvent), ':')
-	if len(dst)+digestLen > maxStoredKey {
+	dst = append(keytext.Event.AppendEscaped(dst, k.Event), ':')
+	if len(dst)+keytext.DigestLen > maxStoredKey {
 		dst = append(dst[:start], '$')
 	}
-	return m.appendDigest(dst, k)
-}
-
-// appendDigest appends a digest of event and feature together, so that digests
-// of a feature under two events do not reveal that the feature is the same.
-func (m *keyMaker) appendDigest(dst []byte, k Key) []byte {
-	hash := sha256.New()
-	if len(m.secret) > 0 {
-		hash = hmac.New(sha256.New, m.secret)
-	}
-	var length [binary.MaxVarintLen64]byte
-	hash.Write(binary.AppendUvarint(length[:0], uint64(len(k.Event))))
-	hash.Write([]byte(k.Event))
-	hash.Write([]byte(k.Feature))
-	return base64.RawURLEncoding.AppendEncode(dst, hash.Sum(nil))
-}
-
-func isPlain(s string, plain *[256]bool) bool {
-	for i := range len(s) {
-		if !plain[s[i]] {
-			return false
-		}
-	}
-	return true
-}
-
-func appendEscaped(dst []byte, s string, plain *[256]bool) []byte {
-	const hex = "0123456789ABCDEF"
-	for i := range len(s) {
-		if b := s[i]; plain[b] {
-			dst = append(dst, b)
-		} else {
-			dst = append(dst, '%', hex[b>>4], hex[b&15])
-		}
-		if len(dst) > 4*maxStoredKey {
-			break // too long to be stored: a digest takes its place
-		}
-	}
-	return dst
+	return keytext.AppendDigest(dst, k.Event, k.Feature, m.secret)
 }
