@@ -87,7 +87,9 @@ func TestAMissingChunk(t *testing.T) {
 // are reported.
 func TestOneServerOfTwoIsDown(t *testing.T) {
 	server, other := servertest.StartMemcached(t), servertest.Memcached(t)
-	s, err := memcache.NewFromClient(gomemcache.New(server.Addr, other), memcache.Config{})
+	client := gomemcache.New(server.Addr, other)
+	client.Timeout = 10 * time.Second // a busy machine answers late
+	s, err := memcache.NewFromClient(client, memcache.Config{})
 	require.NoError(t, err)
 	op := adding("k", 1)
 	for i := range int64(16) {
