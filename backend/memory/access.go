@@ -39,7 +39,7 @@ func (a *access) expire(wanted []tier, now int64, b *budget) {
 func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64) (cost int64, err error) {
 	if a.e == nil {
 		cost = freshCost(len(key), p)
-	} else {
+	} else if p != a.e.layout {
 		p = s.layouts.union(a.e.layout, wanted)
 		cost = p.chainCost() - a.e.layout.chainCost()
 	}
@@ -75,8 +75,10 @@ func (s *Store) add(a *access, key []byte, p *layout, wanted []tier, adds []addi
 	fresh := a.e == nil
 	if fresh {
 		a.e = s.insert(a.shard, a.hash, key, p, b)
-	} else if p = s.layouts.union(a.e.layout, wanted); p != a.e.layout {
-		b.left -= a.e.extend(p)
+	} else if p != a.e.layout {
+		if p = s.layouts.union(a.e.layout, wanted); p != a.e.layout {
+			b.left -= a.e.extend(p)
+		}
 	}
 	for _, add := range adds {
 		g, k, _ := a.e.find(wanted[add.tier].width)

@@ -123,6 +123,44 @@ func (e *entry) expire(g *group, k int, t *tier, now int64) (freed int64) {
 	return freed
 }
 
+// ready reports whether n hits at now can be added at no cost: the newest buckets
+// are those of l, or the rings have room for them.
+func (e *entry) ready(l *latest, n, now int64) bool {
+	tiers := e.layout.tiers
+	if len(tiers) > perGroup || n < 1 || n > half || e.flags != 0 {
+		return false
+	}
+	for k := range tiers {
+		if b := &e.newest[k]; b.start == l.at[k].start && b.n > 0 && b.n <= half-n {
+			continue
+		}
+		if !e.fits(k, l.at[k].start, tiers[k].expired(now)) {
+			return false
+		}
+	}
+	return true
+}
+
+// advance adds n hits at now to an entry that is ready.
+func (e *entry) advance(l *latest, n, now int64, s *Store) {
+	for k := range e.layout.tiers {
+		b := &e.newest[k]
+		if b.start != l.at[k].start {
+			e.next(k, l, now, s)
+		}
+		b.n += n
+	}
+}
+
+// next makes an empty bucket of l the newest of tier k, whose ring has room.
+func (e *entry) next(k int, l *latest, now int64, s *Store) {
+	if freed := e.expire(&e.group, k, &e.layout.tiers[k], now); freed > 0 {
+		s.spent.Add(-freed)
+	}
+	e.push(k)
+	e.newest[k] = bucket{start: l.at[k].start}
+}
+
 // look sets the flags that depend on the buckets. As long as all dropped buckets
 // expired before the end of the newest, a label in the newest bucket needs none
 // of them for a window that reaches back by a bucket less than the TTL.

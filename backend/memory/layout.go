@@ -186,11 +186,9 @@ next:
 	return nil
 }
 
-// plan is the plan for a ladder whose tiers live for ttls.
+// plan makes the plan for a ladder whose tiers live for ttls, where no plan is
+// known.
 func (ls *layouts) plan(l tiers.Ladder, ttls []time.Duration) *plan {
-	if p := ls.known(l, ttls); p != nil {
-		return p
-	}
 	var stored []tier
 	p := &plan{of: make([]planned, len(ttls))}
 	for i := range ttls {

@@ -46,22 +46,15 @@ func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
 // the time.
 func (s *Store) hit(sh *shard, e *entry, key *backend.TakeKey, p *plan, now int64) bool {
 	tiers := e.layout.tiers
-	if len(tiers) > perGroup || key.N < 1 || key.N > half || e.flags != 0 {
-		return false
-	}
 	l := &sh.latest
 	l.set(e.layout, now)
-	next := false
-	for k := range tiers {
+	same := len(tiers) <= perGroup && key.N > 0 && key.N <= half && e.flags == 0 // all newest buckets are those of now
+	for k := 0; same && k < len(tiers); k++ {
 		b := &e.newest[k]
-		if b.start != l.at[k].start || b.n == 0 {
-			if !e.fits(k, l.at[k].start, tiers[k].expired(now)) {
-				return false
-			}
-			next = true
-		} else if b.n > half-key.N {
-			return false
-		}
+		same = b.start == l.at[k].start && b.n > 0 && b.n <= half-key.N
+	}
+	if !same && !e.ready(l, key.N, now) {
+		return false
 	}
 	for i := range key.Windows {
 		w := &key.Windows[i]
@@ -81,20 +74,11 @@ func (s *Store) hit(sh *shard, e *entry, key *backend.TakeKey, p *plan, now int6
 		w.FreedBy.Width, w.FreedBy.Index = 0, 0
 		w.Newest.Width, w.Newest.Index = time.Duration(t.width), l.at[k].index
 	}
-	if !next {
-		for k := range tiers {
-			e.newest[k].n += key.N
-		}
+	if !same {
+		e.advance(l, key.N, now, s)
 		return true
 	}
 	for k := range tiers {
-		if b := &e.newest[k]; b.start != l.at[k].start {
-			if freed := e.expire(&e.group, k, &tiers[k], now); freed > 0 {
-				s.spent.Add(-freed)
-			}
-			e.push(k)
-			*b = bucket{start: l.at[k].start}
-		}
 		e.newest[k].n += key.N
 	}
 	return true
@@ -118,7 +102,8 @@ const fewKeys = 4
 type stepKey struct {
 	access
 	*backend.TakeKey
-	plan *plan // of the key's ladder
+	plan  *plan // of the key's ladder
+	ready bool  // the addition costs nothing
 }
 
 func (st *step) keys() []stepKey {
@@ -140,8 +125,12 @@ func (s *Store) step(r *backend.TakeRequest, now int64) error {
 	keys := st.keys()
 	for i := range keys {
 		key := &r.Keys[i]
+		p := s.layouts.known(key.Ladder, key.TTLs)
+		if p == nil {
+			p = s.layouts.plan(key.Ladder, key.TTLs)
+		}
 		hash := maphash.Bytes(s.seed, key.Key)
-		keys[i] = stepKey{access{shard: s.shard(hash), hash: hash}, key, s.layouts.plan(key.Ladder, key.TTLs)}
+		keys[i] = stepKey{access: access{shard: s.shard(hash), hash: hash}, TakeKey: key, plan: p}
 	}
 	for {
 		needed, err := s.try(&st)
@@ -218,7 +207,7 @@ func (s *Store) locked(st *step, keys []stepKey) (needed int64, err error) {
 	for i := range keys {
 		key := &keys[i]
 		key.e = key.shard.table.find(key.hash, key.Key)
-		if !st.AnyLabel && key.stale(st) {
+		if h := key.horizon(); h.behind(st.now) && !st.AnyLabel && key.stale(h, st) {
 			return 0, errStale
 		}
 	}
@@ -250,9 +239,13 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		if !key.adds() {
 			continue
 		}
-		p := key.plan.layout
+		p, l := key.plan.layout, &key.shard.latest
+		l.set(p, st.now) // keys of one shard may have different ladders
+		if key.ready = key.e != nil && key.e.layout == p && key.e.ready(l, key.N, st.now); key.ready {
+			continue
+		}
 		key.expire(p.tiers, st.now, &st.budget)
-		cost, bad := s.need(&key.access, key.Key, p, p.tiers, key.additions(buf[:0], st.now), key.N)
+		cost, bad := s.need(&key.access, key.Key, p, p.tiers, l.additions(buf[:0]), key.N)
 		if needed += cost; bad != nil {
 			err = bad
 		}
@@ -274,9 +267,16 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		return needed, err
 	}
 	for i := range keys {
-		if key := &keys[i]; key.adds() {
-			p := key.plan.layout
-			s.add(&key.access, key.Key, p, p.tiers, key.additions(buf[:0], st.now), key.N, &st.budget)
+		key := &keys[i]
+		if !key.adds() {
+			continue
+		}
+		p, l := key.plan.layout, &key.shard.latest
+		l.set(p, st.now)
+		if key.ready {
+			key.e.advance(l, key.N, st.now, s)
+		} else {
+			s.add(&key.access, key.Key, p, p.tiers, l.additions(buf[:0]), key.N, &st.budget)
 		}
 	}
 	return 0, nil
@@ -284,16 +284,6 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 
 // adds reports whether the key is added to in a step that is allowed.
 func (key *stepKey) adds() bool { return key.Fits && key.N > 0 }
-
-// additions appends the buckets that hold now to dst, of every stored tier.
-func (key *stepKey) additions(dst []addition, now int64) []addition {
-	l := &key.shard.latest
-	l.set(key.plan.layout, now) // keys of one shard may have different ladders
-	for i := range key.plan.layout.tiers {
-		dst = append(dst, addition{i, l.at[i].start})
-	}
-	return dst
-}
 
 // judge fills in the count of each window, and reports whether all have room.
 func (key *stepKey) judge(now int64, s *Store) bool {
@@ -346,14 +336,18 @@ func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int6
 func (key *stepKey) report(now int64) {
 	for i := range key.Windows {
 		w := &key.Windows[i]
-		g, k, t := key.tier(key.plan.of[w.Finest].at)
+		at, width := key.plan.of[w.Finest].at, key.plan.of[w.Finest].width
+		g, k, t := key.tier(at)
 		if g == nil {
 			continue
 		}
 		cut, _ := key.edge(w, t, now)
-		width := key.plan.of[w.Finest].width
 		if b := g.newest[k]; b.n > 0 && b.start > cut {
-			w.Newest = bucketAt(b.start, width)
+			if l := &key.shard.latest; l.layout == key.plan.layout && l.at[at].start == b.start && width == t.width {
+				w.Newest = tiers.Bucket{Width: time.Duration(width), Index: l.at[at].index}
+			} else {
+				w.Newest = bucketAt(b.start, width)
+			}
 		}
 		if need := w.Count - (w.Max - key.N); need > 0 && w.Count > 0 {
 			w.FreedBy = bucketAt(g.freedBy(k, cut, need), width)
@@ -363,11 +357,7 @@ func (key *stepKey) report(now int64) {
 
 // stale reports whether the step needs dropped buckets of the key: for a window,
 // or because the label's own bucket would be among them.
-func (key *stepKey) stale(st *step) bool {
-	h := key.horizon()
-	if !h.behind(st.now) {
-		return false
-	}
+func (key *stepKey) stale(h horizon, st *step) bool {
 	for i := range key.Windows {
 		w := &key.Windows[i]
 		_, _, t := key.tier(key.plan.of[w.Finest].at)

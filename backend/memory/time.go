@@ -81,6 +81,14 @@ type latest struct {
 	at     [tiers.MaxTiers]struct{ start, index int64 } // of tier i
 }
 
+// additions appends the buckets to dst.
+func (l *latest) additions(dst []addition) []addition {
+	for i := range l.layout.tiers {
+		dst = append(dst, addition{i, l.at[i].start})
+	}
+	return dst
+}
+
 // set makes l the buckets of p that hold now.
 func (l *latest) set(p *layout, now int64) {
 	fresh := l.layout != p
