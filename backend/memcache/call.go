@@ -272,37 +272,49 @@ func (c *call) ended() bool {
 // made whether or not other tasks fail, and whether or not a caller waits.
 func (c *call) mustTakeBack() bool { return c.n < 0 && c.next < len(c.adds) }
 
-// work does task after task. The goroutine has a token of the gate.
+// work does task after task. The goroutine has a token of the gate. The link is
+// given back before the call ends, for the next call to find.
 func (c *call) work() {
 	l := c.peer.borrow()
-	defer c.leave(l)
-	for {
-		c.mu.Lock()
+	c.mu.Lock()
+	for !c.noTask() {
 		i := c.next
-		if i == c.tasks || (c.returned || c.err != nil) && !c.mustTakeBack() {
-			c.mu.Unlock()
-			return
-		}
 		c.next++
 		c.running++
 		c.mu.Unlock()
 		err := c.try(l, i)
 		c.mu.Lock()
-		was := c.ended()
-		if i >= len(c.adds) || !c.adds[i].overdue {
-			c.running--
+		if err != nil && c.err == nil {
+			c.err = err
 		}
 		if i < len(c.adds) {
 			c.adds[i].under = nil
 		}
-		if err != nil && c.err == nil {
-			c.err = err
+		last := c.noTask()
+		if last {
+			c.mu.Unlock()
+			c.leave(l)
+			c.mu.Lock()
+		}
+		was := c.ended()
+		if i >= len(c.adds) || !c.adds[i].overdue {
+			c.running--
 		}
 		if !was && c.ended() {
 			close(c.done)
 		}
-		c.mu.Unlock()
+		if last {
+			c.mu.Unlock()
+			return
+		}
 	}
+	c.mu.Unlock()
+	c.leave(l)
+}
+
+// noTask tells whether no task remains to be begun.
+func (c *call) noTask() bool {
+	return c.next == c.tasks || (c.returned || c.err != nil) && !c.mustTakeBack()
 }
 
 func (c *call) leave(l *link) {
