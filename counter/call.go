@@ -96,12 +96,11 @@ func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 		}
 		key.Key, key.N, key.Ladder, key.TTLs = c.keys.append(key.Key[:0], ask.Key), n, c.plan.ladder, c.ttls
 		key.Windows = slices.Grow(key.Windows[:0], len(ask.Limits))[:len(ask.Limits)]
-		for j, limit := range ask.Limits {
-			w, err := c.plan.window(limit)
-			if err != nil {
+		for j := range ask.Limits {
+			limit := &ask.Limits[j]
+			if err := c.plan.window(&key.Windows[j], limit); err != nil {
 				return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
 			}
-			key.Windows[j] = w
 			never = never || n > limit.Max
 		}
 	}

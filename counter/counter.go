@@ -190,7 +190,7 @@ func (c *Counter) Check(limits Limits) error {
 		return err
 	}
 	for _, limit := range limits {
-		if _, err := c.plan.window(limit); err != nil {
+		if _, err := c.plan.ladder.Finest(limit.Per); err != nil {
 			return fmt.Errorf("counter: limit %s: %w", limit, err)
 		}
 	}

@@ -30,14 +30,20 @@ func newPlan(ladder tiers.Ladder, skew, settle time.Duration) plan {
 	return plan{ladder: ladder, tiers: ladder.Tiers(), skew: s, settle: t, ending: s + t, pending: s + 2*t}
 }
 
-// window returns limit in the form that stores are asked for. The error is of a
-// ladder without a tier for the limit.
-func (p *plan) window(limit Limit) (backend.Window, error) {
+// window writes limit into w as a store is asked for it: Max, Reach and Finest,
+// with all answers zero. The error is that of a ladder without a tier for the
+// limit.
+func (p *plan) window(w *backend.Window, limit *Limit) error {
 	finest, err := p.ladder.Finest(limit.Per)
 	if err != nil {
-		return backend.Window{}, err
+		return err
 	}
-	return backend.Window{Max: limit.Max, Reach: p.reach(limit.Per), Finest: finest}, nil
+	w.Max, w.Reach, w.Finest = limit.Max, limit.Per+time.Duration(p.skew), finest
+	if p.settle > 0 {
+		w.Reach = p.reach(limit.Per)
+	}
+	w.Count, w.FreedBy, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
+	return nil
 }
 
 // reach is the distance from the label back to the begin of a window of length
