@@ -12,8 +12,8 @@ type Kind int
 const (
 	KindRead      Kind = iota // buckets are read
 	KindAdd                   // hits are added; buckets may be read beside them
-	KindTakeBack              // an atomic step
-	KindTake                  // one atomic step
+	KindTakeBack              // hits are taken back; buckets may be read beside them
+	KindTake                  // an atomic step
 	KindPeek                  // an atomic step that writes nothing
 	KindForget                // a key is emptied
 	KindForgotten             // the label of the last Forget is read

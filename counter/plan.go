@@ -38,10 +38,7 @@ func (p *plan) window(w *backend.Window, limit *Limit) error {
 	if err != nil {
 		return err
 	}
-	w.Max, w.Reach, w.Finest = limit.Max, limit.Per+time.Duration(p.skew), finest
-	if p.settle > 0 {
-		w.Reach = p.reach(limit.Per)
-	}
+	w.Max, w.Reach, w.Finest = limit.Max, p.reach(limit.Per), finest
 	w.Count, w.FreedBy, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
 	return nil
 }
