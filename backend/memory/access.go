@@ -52,7 +52,7 @@ func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []add
 		var missing, all [perGroup]int
 		for _, add := range adds {
 			t := &wanted[add.tier]
-			k := p.find(t.width) - first
+			k := find(p.tiers, t.width) - first
 			if k < 0 || k >= perGroup {
 				continue
 			}

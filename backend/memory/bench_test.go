@@ -84,7 +84,7 @@ func sumOf(s *Store, width time.Duration) (sum int64) {
 			if slot.e == nil {
 				continue
 			}
-			n, k := slot.e.tier(slot.e.layout.find(int64(width)))
+			n, k := slot.e.tier(find(slot.e.layout.tiers, int64(width)))
 			for j := range n.size(k) {
 				sum += n.bucket(k, j).n
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 )
 
 // Do is described in [backend.Store]. All of the additions are one atomic step
@@ -24,10 +25,7 @@ func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 	for i := range r.Add {
 		r.Add[i].Count = 0
 	}
-	if err := late(ctx, r.Deadline); err != nil {
-		return err
-	}
-	now, err := instant(r.Now)
+	now, err := begin(ctx, r.Deadline, r.Now)
 	if err != nil {
 		return err
 	}
@@ -93,12 +91,12 @@ func needs(r *backend.Request, now int64, wanted []tier, adds []addition) ([]tie
 		}
 		fine := int64(baseWidth(r.Ladder, slot.Width))
 		if r.N > 0 && fine != width && !slices.ContainsFunc(r.Add, func(part backend.Slot) bool {
-			return int64(part.Width) == fine && floorDiv(part.Index, width/fine) == slot.Index
+			return int64(part.Width) == fine && cover.Index(part.Index, width/fine) == slot.Index
 		}) {
 			return nil, nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, time.Duration(fine))
 		}
 		ttl := sumTTL(plus(stretched(int64(slot.TTL), now, (slot.Index+1)*width), grace), width, fine)
-		at := slices.IndexFunc(wanted, func(t tier) bool { return t.width == fine })
+		at := find(wanted, fine)
 		if at < 0 {
 			at = len(wanted)
 			wanted = append(wanted, tier{width: fine})
@@ -220,7 +218,7 @@ func (d *request) read(e *entry) {
 		width := int64(span.Width)
 		from := plus(t.expired(d.now), 1)
 		if width != t.width {
-			from = -floorDiv(-from, width) * width // a sum expires with its first bucket
+			from = -cover.Index(-from, width) * width // a sum expires with its first bucket
 		}
 		if span.First > from/width { // else buckets before First are passed over below
 			if span.First > math.MaxInt64/width {
@@ -232,7 +230,7 @@ func (d *request) read(e *entry) {
 		for j := g.search(k, from); j < g.size(k); j++ {
 			b := g.bucket(k, j)
 			if b.start >= end {
-				index := floorDiv(b.start, width)
+				index := cover.Index(b.start, width)
 				i, end = index-span.First, plus(index*width, width)
 			}
 			if i >= int64(len(span.Counts)) {
@@ -252,10 +250,8 @@ func (d *request) tier(e *entry, width int64) *tier {
 	if e != nil {
 		stored = e.layout.tiers
 	}
-	for i := range stored {
-		if stored[i].width == width {
-			return &stored[i]
-		}
+	if i := find(stored, width); i >= 0 {
+		return &stored[i]
 	}
 	return nil
 }

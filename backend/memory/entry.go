@@ -105,7 +105,7 @@ func (e *entry) tier(i int) (g *group, k int) {
 
 // find returns the tier of that width with its buckets; g is nil if e has none.
 func (e *entry) find(width int64) (g *group, k int, t *tier) {
-	i := e.layout.find(width)
+	i := find(e.layout.tiers, width)
 	if i < 0 {
 		return nil, 0, nil
 	}
@@ -175,34 +175,26 @@ func (e *entry) look() {
 }
 
 // emptyAt is the instant from which all buckets of e are expired.
-func (e *entry) emptyAt() int64 {
-	at := int64(never)
-	for i := range e.layout.tiers {
-		g, k := e.tier(i)
-		if b := g.newest[k]; b.n > 0 {
-			at = max(at, e.layout.tiers[i].expiry(b.start))
-		}
-	}
-	return at
-}
+func (e *entry) emptyAt() int64 { return e.rank(byEmpty) }
 
 // lastHit is the start of the newest bucket of e: never if e has no bucket.
-func (e *entry) lastHit() int64 {
-	at := int64(never)
-	for i := range e.layout.tiers {
-		if g, k := e.tier(i); g.newest[k].n > 0 {
-			at = max(at, g.newest[k].start)
-		}
-	}
-	return at
-}
+func (e *entry) lastHit() int64 { return e.rank(byHit) }
 
 // rank is the instant by which e stands in a heap.
 func (e *entry) rank(order int) int64 {
-	if order == byEmpty {
-		return e.emptyAt()
+	at := int64(never)
+	for i := range e.layout.tiers {
+		g, k := e.tier(i)
+		b := g.newest[k]
+		switch {
+		case b.n == 0:
+		case order == byEmpty:
+			at = max(at, e.layout.tiers[i].expiry(b.start))
+		default:
+			at = max(at, b.start)
+		}
 	}
-	return e.lastHit()
+	return at
 }
 
 // is reports whether e is the entry of key.

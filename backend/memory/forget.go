@@ -20,10 +20,7 @@ import (
 // labels. A Refund of a hit from before the Forget then takes back a later hit of
 // the same bucket, if there is any.
 func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
-	if err := late(ctx, r.Deadline); err != nil {
-		return err
-	}
-	now, err := instant(r.Now)
+	now, err := begin(ctx, r.Deadline, r.Now)
 	if err != nil {
 		return err
 	}
@@ -33,7 +30,10 @@ func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 	name := markerKey(r.Key)
 	hash, markerHash := maphash.String(s.seed, r.Key), maphash.Bytes(s.seed, name[:])
 	sh, markerShard := s.shard(hash), s.shard(markerHash)
-	lockBoth(sh, markerShard)
+	var held shardSet
+	held.add(sh)
+	held.add(markerShard)
+	s.lock(&held)
 	var b budget
 	m := markerShard.table.find(markerHash, name[:])
 	e := sh.table.find(hash, []byte(r.Key))
@@ -43,17 +43,14 @@ func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 	if e != nil || m != nil {
 		s.putMarker(markerShard, markerHash, name[:], m, now, r, &b)
 	}
-	unlockBoth(sh, markerShard)
+	s.unlock(&held)
 	s.release(&b)
 	return nil
 }
 
 // Forgotten is described in [backend.Forgetter].
 func (s *Store) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
-	if err := late(ctx, deadline); err != nil {
-		return 0, err
-	}
-	at, err := instant(now)
+	at, err := begin(ctx, deadline, now)
 	if err != nil {
 		return 0, err
 	}
@@ -123,23 +120,5 @@ func (s *Store) putMarker(sh *shard, hash uint64, name []byte, m *entry, now int
 		s.enter(sh, m)
 	} else {
 		s.settle(sh, m, b)
-	}
-}
-
-// lockBoth locks two shards in their order; they may be the same.
-func lockBoth(a, b *shard) {
-	if a.index > b.index {
-		a, b = b, a
-	}
-	a.mu.Lock()
-	if a != b {
-		b.mu.Lock()
-	}
-}
-
-func unlockBoth(a, b *shard) {
-	a.mu.Unlock()
-	if a != b {
-		b.mu.Unlock()
 	}
 }

@@ -30,18 +30,14 @@ const grace = int64(10 * time.Millisecond)
 // ttl: the first must not be gone before the whole has expired.
 func sumTTL(ttl, width, fine int64) int64 { return plus(ttl, width-fine) }
 
-// base is the tier of l that stores the buckets of tier i: the finest with the
-// same Keep. A tier wider than a sixteenth of its Keep is its own base: else the
-// parts of a bucket would live far longer than they must.
+// base is the tier of l that stores the buckets of tier i: [tiers.Ladder.Base].
+// A tier wider than a sixteenth of its Keep is its own base: else the parts of a
+// bucket would live far longer than they must.
 func base(l tiers.Ladder, i int) int {
-	keep := l.At(i).Keep
-	if l.At(i).Width > keep/16 {
+	if t := l.At(i); t.Width > t.Keep/16 {
 		return i
 	}
-	for i > 0 && l.At(i-1).Keep == keep {
-		i--
-	}
-	return i
+	return l.Base(i)
 }
 
 // baseWidth is the width of the stored buckets that make up a bucket of a width:
@@ -71,10 +67,10 @@ func leastTTL(l tiers.Ladder, width int64) tier {
 // and shared by all entries with the same tiers.
 type layout struct{ tiers []tier }
 
-// find is the position of the tier of that width in p, or -1.
-func (p *layout) find(width int64) int {
-	for i := range p.tiers {
-		if p.tiers[i].width == width {
+// find is the position of the tier of that width, or -1.
+func find(tiers []tier, width int64) int {
+	for i := range tiers {
+		if tiers[i].width == width {
 			return i
 		}
 	}
@@ -84,7 +80,7 @@ func (p *layout) find(width int64) int {
 // covers reports whether p has all wanted widths, for as long.
 func (p *layout) covers(wanted []tier) bool {
 	for _, t := range wanted {
-		if i := p.find(t.width); i < 0 || p.tiers[i].ttl < t.ttl {
+		if i := find(p.tiers, t.width); i < 0 || p.tiers[i].ttl < t.ttl {
 			return false
 		}
 	}
@@ -154,7 +150,7 @@ func (ls *layouts) union(p *layout, wanted []tier) *layout {
 	var buf [16]tier
 	all := append(buf[:0], p.tiers...)
 	for _, t := range wanted {
-		if i := slices.IndexFunc(all, func(a tier) bool { return a.width == t.width }); i >= 0 {
+		if i := find(all, t.width); i >= 0 {
 			all[i].ttl = max(all[i].ttl, t.ttl)
 		} else {
 			all = append(all, t)

@@ -188,3 +188,20 @@ func (s *Store) Stats() Stats {
 }
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>s.shift] }
+
+// shardSet is a set of shards, to be locked together.
+type shardSet [maxShards / 64]uint64
+
+func (set *shardSet) add(sh *shard) { set[sh.index/64] |= 1 << (sh.index % 64) }
+
+// each calls f with the number of each shard, in the order of the shards.
+func (set *shardSet) each(f func(i int)) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			f(64*w + bits.TrailingZeros64(word))
+		}
+	}
+}
+
+func (s *Store) lock(set *shardSet)   { set.each(func(i int) { s.shards[i].mu.Lock() }) }
+func (s *Store) unlock(set *shardSet) { set.each(func(i int) { s.shards[i].mu.Unlock() }) }

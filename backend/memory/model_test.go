@@ -277,7 +277,7 @@ func (c call) runTake(s *Store, m *model) error {
 		}
 		for _, w := range d.Windows {
 			g := d.Ladder.At(w.Finest).Width
-			lo, hi, _ := m.window(string(d.Key), g, floorDiv(now-int64(w.Reach), int64(g)))
+			lo, hi, _ := m.window(string(d.Key), g, tiers.Index(now-int64(w.Reach), g))
 			mustAllow = mustAllow && hi <= w.Max-d.N
 			mayAllow = mayAllow && lo <= w.Max-d.N
 		}
@@ -299,7 +299,7 @@ func (c call) runTake(s *Store, m *model) error {
 		for _, w := range d.Windows {
 			fits = fits && w.Count <= w.Max-d.N
 			g := d.Ladder.At(w.Finest).Width
-			lo, hi, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Reach), int64(g)))
+			lo, hi, row := m.window(string(d.Key), g, tiers.Index(now-int64(w.Reach), g))
 			if w.Count < lo || w.Count > hi {
 				return fmt.Errorf("key %s window %v: count %d, want %d to %d", d.Key, w.Reach, w.Count, lo, hi)
 			}
@@ -332,7 +332,7 @@ func (c call) runTake(s *Store, m *model) error {
 	for _, d := range t.Keys {
 		for _, w := range d.Windows {
 			g := d.Ladder.At(w.Finest).Width
-			_, _, row := m.window(string(d.Key), g, floorDiv(now-int64(w.Reach), int64(g)))
+			_, _, row := m.window(string(d.Key), g, tiers.Index(now-int64(w.Reach), g))
 			if !m.sure(string(d.Key), row) {
 				continue
 			}

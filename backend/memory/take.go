@@ -5,20 +5,17 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // Take is described in [backend.Atomic]. A key that is denied, or peeked at,
 // leaves no trace.
 func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
-	if err := late(ctx, r.Deadline); err != nil {
-		return err
-	}
-	now, err := instant(r.Now)
+	now, err := begin(ctx, r.Deadline, r.Now)
 	if err != nil {
 		return err
 	}
@@ -184,23 +181,14 @@ func (s *Store) try(st *step) (needed int64, err error) {
 		sh.mu.Unlock()
 		return needed, err
 	}
-	var held [maxShards / 64]uint64
+	var held shardSet
 	for i := range keys {
-		sh := keys[i].shard.index
-		held[sh/64] |= 1 << (sh % 64)
+		held.add(keys[i].shard)
 	}
-	each(&held, func(i int) { s.shards[i].mu.Lock() })
+	s.lock(&held)
 	needed, err = s.locked(st, keys)
-	each(&held, func(i int) { s.shards[i].mu.Unlock() })
+	s.unlock(&held)
 	return needed, err
-}
-
-func each(set *[maxShards / 64]uint64, f func(i int)) {
-	for w, word := range set {
-		for ; word != 0; word &= word - 1 {
-			f(64*w + bits.TrailingZeros64(word))
-		}
-	}
 }
 
 func (s *Store) locked(st *step, keys []stepKey) (needed int64, err error) {
@@ -325,7 +313,7 @@ func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int6
 	cut = cutoff(now, reach, width)
 	if width != t.width && cut != never {
 		// All of the oldest sum that starts after the cutoff, and nothing of the sum before.
-		if first := floorDiv(cut, width) + 1; first <= math.MaxInt64/width {
+		if first := cover.Index(cut, width) + 1; first <= math.MaxInt64/width {
 			cut = first*width - 1
 		}
 	}
@@ -370,7 +358,7 @@ func (key *stepKey) stale(h horizon, st *step) bool {
 	}
 	for i := range key.plan.layout.tiers {
 		_, _, t := key.tier(i)
-		if start := floorDiv(st.now, t.width) * t.width; h.hides(t, start) && !key.has(t.width, start) {
+		if start := cover.Index(st.now, t.width) * t.width; h.hides(t, start) && !key.has(t.width, start) {
 			return true
 		}
 	}

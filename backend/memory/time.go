@@ -17,27 +17,19 @@ const (
 	forever = math.MaxInt64 // after all instants
 )
 
-// late returns the error of a call that should have returned already.
-func late(ctx context.Context, deadline time.Time) error {
+// begin is the instant of a call's label. An error tells that the call should
+// have returned already, or that the label is out of range.
+func begin(ctx context.Context, deadline, now time.Time) (int64, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	if !deadline.IsZero() && !time.Now().Before(deadline) {
-		return fmt.Errorf("memory: %w", os.ErrDeadlineExceeded)
+		return 0, fmt.Errorf("memory: %w", os.ErrDeadlineExceeded)
 	}
-	return nil
-}
-
-var minUnix, maxUnix = cover.MinTime.Unix(), cover.MaxTime.Unix()
-
-// instant is the Unix time of t in nanoseconds.
-func instant(t time.Time) (int64, error) {
-	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
-		if err := cover.CheckTime(t); err != nil {
-			return 0, fmt.Errorf("memory: %w", err)
-		}
+	if err := cover.CheckTime(now); err != nil {
+		return 0, fmt.Errorf("memory: %w", err)
 	}
-	return t.UnixNano(), nil
+	return now.UnixNano(), nil
 }
 
 // cutoff is the latest start of a bucket of that width which lies wholly before
@@ -59,18 +51,9 @@ func plus(a, d int64) int64 {
 	return forever
 }
 
-// floorDiv is a/b rounded down, for b above zero.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
-
 // bucketAt is the bucket of that width that starts at start.
 func bucketAt(start, width int64) tiers.Bucket {
-	return tiers.Bucket{Width: time.Duration(width), Index: floorDiv(start, width)}
+	return tiers.Bucket{Width: time.Duration(width), Index: cover.Index(start, width)}
 }
 
 // latest is a cache of divisions: the buckets of one layout that held the latest
@@ -96,7 +79,7 @@ func (l *latest) set(p *layout, now int64) {
 	for i := range p.tiers {
 		b, width := &l.at[i], p.tiers[i].width
 		if fresh || uint64(now-b.start) >= uint64(width) {
-			b.index = floorDiv(now, width)
+			b.index = cover.Index(now, width)
 			b.start = b.index * width
 		}
 	}
