@@ -16,19 +16,14 @@ import (
 // fails, its hits are taken back, even if the store answers late. Hits of which
 // the store never confirmed or denied the addition may stay until they age out.
 func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
-	if err := key.check(); err != nil {
+	r, err := c.begin(ctx, key)
+	if err != nil {
 		return err
 	}
 	if n < 1 || n > MaxCount {
 		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
 	}
-	r, err := c.begin(ctx, key)
-	if err != nil {
-		return err
-	}
-	if c.denied != nil {
-		defer c.denied.clear([]byte(r.Key))
-	}
+	defer c.denied.clear(r.Key)
 	return c.withLabels(ctx, key, r, func(r backend.Request) error {
 		r.N, r.Add = n, c.slots(r.Now.UnixNano())
 		err := c.store.Do(ctx, &r)
@@ -42,6 +37,9 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 
 // begin returns a request for key, labelled now, for calls other than Take.
 func (c *Counter) begin(ctx context.Context, key Key) (backend.Request, error) {
+	if err := key.check(); err != nil {
+		return backend.Request{}, err
+	}
 	if err := ctx.Err(); err != nil {
 		return backend.Request{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
@@ -82,17 +80,13 @@ type Count struct{ Low, High int64 }
 // Count counts the hits of key in the window of the given length that ends now.
 // Hits of calls that are about to be denied may be included.
 func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Count, error) {
-	if err := key.check(); err != nil {
-		return Count{}, err
-	}
-	ladder := c.plan.ladder
-	fine, err := ladder.Finest(window)
-	if err != nil {
-		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
-	}
 	r, err := c.begin(ctx, key)
 	if err != nil {
 		return Count{}, err
+	}
+	fine, err := c.plan.ladder.Finest(window)
+	if err != nil {
+		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
 	var count Count
 	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
@@ -141,7 +135,8 @@ const MaxPoints = 100_000
 // of one. Buckets that no such tier keeps any more would read as zero, so
 // Series returns an error instead.
 func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width time.Duration) ([]Point, error) {
-	if err := key.check(); err != nil {
+	r, err := c.begin(ctx, key)
+	if err != nil {
 		return nil, err
 	}
 	for _, t := range []time.Time{from, to} {
@@ -151,10 +146,6 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	}
 	if !from.Before(to) {
 		return nil, fmt.Errorf("counter: Series: from is %v, want before to, which is %v", from, to)
-	}
-	r, err := c.begin(ctx, key)
-	if err != nil {
-		return nil, err
 	}
 	tier := c.plan.ladder.Len() - 1
 	for ; tier >= 0; tier-- {

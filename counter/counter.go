@@ -223,32 +223,27 @@ func (c *Counter) graceTime() time.Duration {
 }
 
 // callError names the culprit of err, an error of the store: the context of the
-// caller, or the store.
+// caller, or the store. The text does not name the feature, which may be a
+// personal address. Without an error of the store there is none.
 func callError(ctx context.Context, event string, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("counter: event %q: %w", event, ctx.Err())
+	if err == nil {
+		return nil
 	}
+	culprit := ctx.Err()
 	// A store may keep the deadline of ctx before the timer of ctx has rung.
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return fmt.Errorf("counter: event %q: %w", event, context.DeadlineExceeded)
+	if deadline, ok := ctx.Deadline(); culprit == nil && ok && !time.Now().Before(deadline) {
+		culprit = context.DeadlineExceeded
 	}
-	return &storeError{event, err}
+	if culprit != nil {
+		return fmt.Errorf("counter: event %q: %w", event, culprit)
+	}
+	return &storeError{fmt.Errorf("counter: event %q: %w", event, err)}
 }
 
-// storeError is an error of the store for a call of an event. The text does not
-// name the feature, which may be a personal address.
-type storeError struct {
-	event string
-	err   error
-}
+// storeError is an error of the store, and an [ErrStore].
+type storeError struct{ error }
 
-func (e *storeError) Error() string {
-	return fmt.Sprintf("counter: event %q: %v", e.event, e.err)
-}
-
-func (e *storeError) Unwrap() error { return e.err }
-
-// Is makes every storeError an [ErrStore].
+func (e *storeError) Unwrap() error        { return e.error }
 func (e *storeError) Is(target error) bool { return target == ErrStore }
 
 // ErrStore is the error that [errors.Is] finds in all errors of the store: the

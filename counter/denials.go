@@ -12,15 +12,13 @@ import (
 // network. The memory serves three purposes:
 //
 //   - A call equal to a denied call is denied without traffic, for at most a
-//     second
-//     and not beyond its RetryAfter. Until then only a Refund or a Forget can lower
-//     the counts, and those of this process clear the memory. Only reads are
-//     remembered: the count of a ticket includes hits of racing calls that are
-//     about to be taken back.
-//   - On a recently denied key a call reads before adding. Otherwise the
-//     tickets of
-//     a refused crowd would inflate the count for everybody, and each attempt of an
-//     attacker would leave an empty bucket behind.
+//     second and not beyond its RetryAfter. Until then only a Refund or a Forget
+//     can lower the counts, and those of this process clear the memory. Only
+//     reads are remembered: the count of a ticket includes hits of racing calls
+//     that are about to be taken back.
+//   - On a recently denied key a call reads before adding. Otherwise the tickets
+//     of a refused crowd would inflate the count for everybody, and each attempt
+//     of an attacker would leave an empty bucket behind.
 //   - On a contended key, where calls of other callers were seen in flight, the
 //     counts are not believed for a moment.
 //
@@ -118,7 +116,7 @@ func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 			}
 		}
 		if r.readFirstUntil > 0 || there {
-			d.put(key.Key, r)
+			d.put(string(key.Key), r)
 		}
 	}
 }
@@ -130,7 +128,7 @@ func (d *denials) recordContended(keys []backend.TakeKey, until int64) {
 	for _, key := range keys {
 		r := d.keys[string(key.Key)]
 		r.contendedUntil = until
-		d.put(key.Key, r)
+		d.put(string(key.Key), r)
 	}
 }
 
@@ -160,32 +158,35 @@ func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allo
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := callKey(keys)
-	r := d.keys[string(key)]
+	key := string(callKey(keys))
+	r := d.keys[key]
 	d.seq++
 	r.denyUntil, r.n, r.windows, r.denySeq = now+int64(min(retry-c.skew, maxRecall)), keys[0].N, windows, d.seq
 	d.put(key, r)
 }
 
-// clear forgets the denied call of a key whose counts have changed.
-func (d *denials) clear(key []byte) {
+// clear forgets the denied call of a key whose counts have changed; d may be nil.
+func (d *denials) clear(key string) {
+	if d == nil {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.keys) > 0 {
 		d.seq++
-		r := d.keys[string(key)]
+		r := d.keys[key]
 		d.put(key, denial{readFirstUntil: r.readFirstUntil, clearSeq: d.seq, contendedUntil: r.contendedUntil})
 	}
 }
 
-func (d *denials) put(key []byte, r denial) {
-	if _, there := d.keys[string(key)]; !there && len(d.keys) >= maxDenials {
+func (d *denials) put(key string, r denial) {
+	if _, there := d.keys[key]; !there && len(d.keys) >= maxDenials {
 		for some := range d.keys {
 			delete(d.keys, some)
 			break
 		}
 	}
-	d.keys[string(key)] = r
+	d.keys[key] = r
 }
 
 // callKey names a call. No stored key holds a space.

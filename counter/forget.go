@@ -2,6 +2,7 @@ package counter
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -15,9 +16,6 @@ import (
 // same moment can be half forgotten, and for each such call one hit too many
 // can be admitted. Verdicts from before can no longer be refunded.
 func (c *Counter) Forget(ctx context.Context, key Key) error {
-	if err := key.check(); err != nil {
-		return err
-	}
 	r, err := c.begin(ctx, key)
 	if err != nil {
 		return err
@@ -25,9 +23,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	if c.patience > 0 {
 		r.Deadline = time.Now().Add(max(ForgetPatience, c.patience))
 	}
-	if c.denied != nil {
-		defer c.denied.clear([]byte(r.Key))
-	}
+	defer c.denied.clear(r.Key)
 	if f, ok := c.store.(backend.Forgetter); ok {
 		err = f.Forget(ctx, &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
 			Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now})
@@ -35,10 +31,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 		r.AnyLabel = true
 		err = c.empty(ctx, key, r)
 	}
-	if err != nil {
-		return callError(ctx, key.Event, err)
-	}
-	return nil
+	return callError(ctx, key.Event, err)
 }
 
 // ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is
@@ -63,45 +56,37 @@ func (c *Counter) empty(ctx context.Context, key Key, r backend.Request) error {
 	var held tiers.Cover
 	var back, keep time.Duration
 	found := make([][]backend.Slot, ladder.Len())
-	for i := ladder.Len() - 1; i >= 0; i-- {
+	for i, ttl := range slices.Backward(c.ttls) {
 		t := ladder.At(i)
 		if t.Keep != keep {
-			back, keep = c.ttls[i], t.Keep
+			back, keep = ttl, t.Keep
 		}
-		oldest, newest := tiers.Index(now-int64(back), t.Width), tiers.Index(now+c.plan.ending, t.Width)
-		look := tiers.Cover{{Width: t.Width, First: oldest, N: newest - oldest + 1}}
-		if held != nil {
-			look = nil
-			for _, run := range held {
-				ratio := int64(run.Width / t.Width)
-				first, last := max(oldest, run.First*ratio), min(newest, (run.First+run.N)*ratio-1)
-				if first <= last {
-					look = append(look, tiers.Run{Width: t.Width, First: first, N: last - first + 1})
-				}
-			}
+		oldest, end := tiers.Index(now-int64(back), t.Width), tiers.Index(now+c.plan.ending, t.Width)+1
+		around := held
+		held = nil
+		if i == len(c.ttls)-1 {
+			around = tiers.Cover{{Width: t.Width, First: oldest, N: end - oldest}}
 		}
-		held = tiers.Cover{}
-		for _, run := range look {
-			for ; run.N > 0; run.First, run.N = run.First+chunk, run.N-chunk {
-				part := tiers.Run{Width: run.Width, First: run.First, N: min(chunk, run.N)}
+		for _, run := range around {
+			ratio := int64(run.Width / t.Width)
+			first, end := max(oldest, run.First*ratio), min(end, (run.First+run.N)*ratio)
+			for ; first < end; first += chunk {
 				s := survey{c: c, base: r}
-				if err := s.fetch(ctx, tiers.Cover{part}); err != nil {
+				if err := s.fetch(ctx, tiers.Cover{{Width: t.Width, First: first, N: min(chunk, end-first)}}); err != nil {
 					return err
 				}
 				for j, n := range s.known[0].Counts {
 					if n > 0 {
-						b := tiers.Bucket{Width: t.Width, Index: part.First + int64(j)}
+						b := tiers.Bucket{Width: t.Width, Index: first + int64(j)}
 						held = append(held, tiers.Run{Width: t.Width, First: b.Index, N: 1})
-						found[i] = append(found[i], backend.Slot{Bucket: b, TTL: c.ttls[i], Count: 1})
+						found[i] = append(found[i], backend.Slot{Bucket: b, TTL: ttl, Count: 1})
 					}
 				}
 			}
 		}
 	}
 	for _, slots := range found {
-		for len(slots) > 0 {
-			part := slots[:min(chunk, len(slots))]
-			slots = slots[len(part):]
+		for part := range slices.Chunk(slots, chunk) {
 			if _, err := c.takeBack(ctx, r, r.Deadline, MaxCount, part, nil); err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -88,6 +89,8 @@ func (k *call) leave(entered []int) {
 // recalled tells whether an equal call is remembered as denied.
 func (k *call) recalled() bool { return k.c.denied.recall(k.req.Keys, k.label) }
 
+var queueSeed = maphash.MakeSeed()
+
 func newQueues() *queues {
 	qs := &queues{}
 	for i := range qs.shards {
@@ -97,11 +100,7 @@ func newQueues() *queues {
 }
 
 func (qs *queues) shard(key []byte) *queueShard {
-	h := uint32(2166136261) // FNV-1a
-	for _, b := range key {
-		h = (h ^ uint32(b)) * 16777619
-	}
-	return &qs.shards[h%queueShards]
+	return &qs.shards[maphash.Bytes(queueSeed, key)%queueShards]
 }
 
 // enter admits a call for the key, after the calls that came before. waited

@@ -54,19 +54,12 @@ func (c *Counter) giveBack(ctx context.Context, key Key, r backend.Request, at, 
 		return nil // all buckets have expired
 	}
 	forgotten, err := c.forgottenSince(ctx, key, r, at)
-	if err != nil {
+	if err != nil || forgotten {
 		return callError(ctx, key.Event, err)
 	}
-	if forgotten {
-		return nil
-	}
-	if c.denied != nil {
-		defer c.denied.clear([]byte(r.Key))
-	}
-	if _, err := c.takeBack(ctx, r, r.Deadline, n, c.answered(at), nil); err != nil {
-		return callError(ctx, key.Event, err)
-	}
-	return nil
+	defer c.denied.clear(r.Key)
+	_, err = c.takeBack(ctx, r, r.Deadline, n, c.answered(at), nil)
+	return callError(ctx, key.Event, err)
 }
 
 // longest is the time from the label of a hit to the end of its last bucket.
