@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 
 	"github.com/abacus-go/abacus/internal/keytext"
 )
@@ -67,19 +66,7 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 
 // append appends the stored form of k.
 func (m *keyMaker) append(dst []byte, k Key) []byte {
-	n := len(m.head) + len(k.Event) + len(k.Feature) + 2
-	if n > maxStoredKey || len(m.secret) > 0 || !keytext.Event.Has(k.Event) || !keytext.Feature.Has(k.Feature) {
-		return m.body(append(dst, m.head...), k)
-	}
-	// The same as body, in half the time, for nearly all keys.
-	at := len(dst)
-	dst = slices.Grow(dst, n)[:at+n]
-	at += copy(dst[at:], m.head)
-	dst[at] = ':'
-	at += 1 + copy(dst[at+1:], k.Event)
-	dst[at] = ':'
-	copy(dst[at+1:], k.Feature)
-	return dst
+	return m.body(append(dst, m.head...), k)
 }
 
 // appendForgotten appends the stored form of the key that remembers a Forget of

@@ -43,6 +43,9 @@ func (p *Plain) Has(s string) bool {
 // AppendEscaped appends s, with %XX for bytes outside of p. Beyond 800 bytes the
 // rest is left out: the key is too long to be stored.
 func (p *Plain) AppendEscaped(dst []byte, s string) []byte {
+	if len(s) <= maxEscaped && p.Has(s) { // nearly all
+		return append(dst, s...)
+	}
 	const hex = "0123456789ABCDEF"
 	for i := range len(s) {
 		if b := s[i]; p[b] {
