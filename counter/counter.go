@@ -208,18 +208,13 @@ func (c *Counter) deadline() time.Time {
 // grace returns the time by which a call with the deadline until has taken back
 // its additions and completed the details of a denial.
 func (c *Counter) grace(until time.Time) time.Time {
-	if until.IsZero() {
+	switch {
+	case until.IsZero():
 		return until
+	case c.settle == 0:
+		return until.Add(c.patience)
 	}
-	return until.Add(c.graceTime())
-}
-
-// graceTime is the time by which a call may outlast its patience.
-func (c *Counter) graceTime() time.Duration {
-	if c.settle == 0 {
-		return c.patience
-	}
-	return min(c.patience, c.settle)
+	return until.Add(min(c.patience, c.settle))
 }
 
 // callError names the culprit of err, an error of the store: the context of the

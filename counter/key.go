@@ -65,9 +65,7 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 }
 
 // append appends the stored form of k.
-func (m *keyMaker) append(dst []byte, k Key) []byte {
-	return m.body(append(dst, m.head...), k)
-}
+func (m *keyMaker) append(dst []byte, k Key) []byte { return m.body(append(dst, m.head...), k) }
 
 // appendForgotten appends the stored form of the key that remembers a Forget of
 // k.

@@ -9,9 +9,10 @@ import (
 
 // access is a key of a call, under the lock of the key's shard.
 type access struct {
-	shard *shard
-	hash  uint64
-	e     *entry // nil if the store does not know the key
+	shard  *shard
+	hash   uint64
+	e      *entry  // nil if the store does not know the key
+	layout *layout // of the entry after an addition: see need
 }
 
 // addition is a bucket that a call adds to.
@@ -34,16 +35,17 @@ func (a *access) expire(wanted []tier, now int64, b *budget) {
 }
 
 // need is the cost of adding n to each of the buckets, in buckets of the store's
-// bound. p is the layout of the wanted tiers; nil will do if the key is known. A
-// tier that would count beyond MaxCount is an error.
-func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64) (cost int64, err error) {
+// bound. a.layout is the layout of the wanted tiers, nil will do if the key is
+// known, and becomes the layout of the entry after the addition. A tier that would
+// count beyond MaxCount is an error.
+func (s *Store) need(a *access, key []byte, wanted []tier, adds []addition, n int64) (cost int64, err error) {
 	if a.e == nil {
-		cost = freshCost(len(key), p)
-	} else if p != a.e.layout {
-		p = s.layouts.union(a.e.layout, wanted)
-		cost = p.chainCost() - a.e.layout.chainCost()
+		cost = freshCost(len(key), a.layout)
+	} else if a.layout != a.e.layout {
+		a.layout = s.layouts.union(a.e.layout, wanted)
+		cost = a.layout.chainCost() - a.e.layout.chainCost()
 	}
-	for first := 0; first < len(p.tiers); first += perGroup {
+	for first := 0; first < len(a.layout.tiers); first += perGroup {
 		var none group // in place of a group that is not there yet
 		g := &none
 		if a.e != nil && first < len(a.e.layout.tiers) {
@@ -52,7 +54,7 @@ func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []add
 		var missing, all [perGroup]int
 		for _, add := range adds {
 			t := &wanted[add.tier]
-			k := find(p.tiers, t.width) - first
+			k := find(a.layout.tiers, t.width) - first
 			if k < 0 || k >= perGroup {
 				continue
 			}
@@ -69,16 +71,14 @@ func (s *Store) need(a *access, key []byte, p *layout, wanted []tier, adds []add
 	return cost, nil
 }
 
-// add adds n to each of the buckets, at a cost that b covers. If a bucket is
-// older than those that have expired, the caller settles the entry.
-func (s *Store) add(a *access, key []byte, p *layout, wanted []tier, adds []addition, n int64, b *budget) {
+// add adds n to each of the buckets, at the cost that need has told and b covers.
+// If a bucket is older than those that have expired, the caller settles the entry.
+func (s *Store) add(a *access, key []byte, wanted []tier, adds []addition, n int64, b *budget) {
 	fresh := a.e == nil
 	if fresh {
-		a.e = s.insert(a.shard, a.hash, key, p, b)
-	} else if p != a.e.layout {
-		if p = s.layouts.union(a.e.layout, wanted); p != a.e.layout {
-			b.left -= a.e.extend(p)
-		}
+		a.e = s.insert(a.shard, a.hash, key, a.layout, b)
+	} else if a.layout != a.e.layout {
+		b.left -= a.e.extend(a.layout)
 	}
 	for _, add := range adds {
 		g, k, _ := a.e.find(wanted[add.tier].width)

@@ -89,7 +89,7 @@ func needs(r *backend.Request, now int64, wanted []tier, adds []addition) ([]tie
 		if slot.Index > math.MaxInt64/width-1 || slot.Index < math.MinInt64/width+1 {
 			return nil, nil, fmt.Errorf("memory: bucket %d of width %s is out of range", slot.Index, slot.Width)
 		}
-		fine := int64(baseWidth(r.Ladder, slot.Width))
+		fine := baseWidth(r.Ladder, slot.Width)
 		if r.N > 0 && fine != width && !slices.ContainsFunc(r.Add, func(part backend.Slot) bool {
 			return int64(part.Width) == fine && cover.Index(part.Index, width/fine) == slot.Index
 		}) {
@@ -140,16 +140,16 @@ func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
 		return 0, nil
 	}
 	a.expire(d.wanted, d.now, b)
-	var p *layout
-	if d.own = 0; a.e != nil {
+	d.own, a.layout = 0, nil
+	if a.e != nil {
 		d.own = a.e.cost()
 	} else {
-		p = s.layouts.get(d.wanted)
+		a.layout = s.layouts.get(d.wanted)
 	}
 	if !d.AnyLabel && d.staleAdds(a) {
 		err = errStale
 	} else {
-		needed, err = s.need(a, d.key, p, d.wanted, d.adds, d.N)
+		needed, err = s.need(a, d.key, d.wanted, d.adds, d.N)
 	}
 	if err != nil || needed > 0 && !s.raise(b, needed) {
 		if a.e != nil && s.settle(a.shard, a.e, b) {
@@ -157,7 +157,7 @@ func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
 		}
 		return needed, err
 	}
-	s.add(a, d.key, p, d.wanted, d.adds, d.N, b)
+	s.add(a, d.key, d.wanted, d.adds, d.N, b)
 	d.count(a.e, s)
 	s.settle(a.shard, a.e, b)
 	return 0, nil
@@ -177,15 +177,11 @@ func (s *Store) takeBack(d *request, a *access, b *budget) {
 	}
 }
 
-// base is the width of the stored buckets that make up the bucket of slot: the
-// slot's own width if the bucket itself is stored.
-func (d *request) base(slot *backend.Slot) int64 { return int64(baseWidth(d.Ladder, slot.Width)) }
-
 // count fills in the counts of the slots.
 func (d *request) count(e *entry, s *Store) {
 	for i := range d.Add {
 		slot := &d.Add[i]
-		g, k, t := e.find(d.base(slot))
+		g, k, t := e.find(baseWidth(d.Ladder, slot.Width))
 		width := int64(slot.Width)
 		start := slot.Index * width
 		switch {
@@ -211,7 +207,7 @@ func (d *request) read(e *entry) {
 		if e == nil {
 			continue
 		}
-		g, k, t := e.find(int64(baseWidth(d.Ladder, span.Width)))
+		g, k, t := e.find(baseWidth(d.Ladder, span.Width))
 		if g == nil {
 			continue
 		}
@@ -267,7 +263,7 @@ func (d *request) staleAdds(a *access) bool {
 	for i := range d.Add {
 		slot := &d.Add[i]
 		// A sum lacks its first bucket as soon as that is dropped.
-		t, start := d.tier(a.e, d.base(slot)), slot.Index*int64(slot.Width)
+		t, start := d.tier(a.e, baseWidth(d.Ladder, slot.Width)), slot.Index*int64(slot.Width)
 		if t != nil && h.hides(t, start) && (t.width != int64(slot.Width) || !a.has(t.width, start)) {
 			return true
 		}
@@ -285,7 +281,7 @@ func (d *request) staleReads(a *access) bool {
 	}
 	for i := range d.Read {
 		span := &d.Read[i]
-		fine := int64(baseWidth(d.Ladder, span.Width))
+		fine := baseWidth(d.Ladder, span.Width)
 		t := d.tier(a.e, fine)
 		if a.e == nil {
 			least := leastTTL(d.Ladder, fine)

@@ -56,7 +56,13 @@ func (p *layout) chainCost() int64 {
 func freshCost(n int, p *layout) int64 { return entryCost + longCost(n) + p.chainCost() }
 
 // cost is all that e takes of the store's bound.
-func (e *entry) cost() int64 { return entryCost + longCost(e.keyLen()) + e.group.cost() }
+func (e *entry) cost() int64 {
+	c := entryCost + e.group.cost()
+	if e.length == isLong {
+		c += longCost(len(*e.long))
+	}
+	return c
+}
 
 // reset makes e the entry of a fresh key.
 func (e *entry) reset(key []byte, p *layout) {
@@ -216,13 +222,6 @@ func (e *entry) key(dst []byte) []byte {
 	}
 	dst = append(dst, e.name[:min(int(e.length), len(e.name))]...)
 	return append(dst, e.rest[:max(0, int(e.length)-len(e.name))]...)
-}
-
-func (e *entry) keyLen() int {
-	if e.length == isLong {
-		return len(*e.long)
-	}
-	return int(e.length)
 }
 
 // hash is the hash of the key of e.

@@ -35,7 +35,6 @@ func TestKeysOfOneHash(t *testing.T) {
 		for key, e := range entries {
 			require.Same(t, e, table.find(7, []byte(key)))
 			require.Equal(t, key, string(e.key(nil)))
-			require.Equal(t, len(key), e.keyLen())
 			require.Nil(t, table.find(8, []byte(key)))
 		}
 		for key, e := range entries {

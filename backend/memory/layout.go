@@ -42,13 +42,13 @@ func base(l tiers.Ladder, i int) int {
 
 // baseWidth is the width of the stored buckets that make up a bucket of a width:
 // the same width, if l has no other.
-func baseWidth(l tiers.Ladder, width time.Duration) time.Duration {
+func baseWidth(l tiers.Ladder, width time.Duration) int64 {
 	for i := range l.Len() {
 		if l.At(i).Width == width {
-			return l.At(base(l, i)).Width
+			return int64(l.At(base(l, i)).Width)
 		}
 	}
-	return width
+	return int64(width)
 }
 
 // leastTTL is a tier of that width, with the shortest TTL that a bucket gets from
@@ -75,16 +75,6 @@ func find(tiers []tier, width int64) int {
 		}
 	}
 	return -1
-}
-
-// covers reports whether p has all wanted widths, for as long.
-func (p *layout) covers(wanted []tier) bool {
-	for _, t := range wanted {
-		if i := find(p.tiers, t.width); i < 0 || p.tiers[i].ttl < t.ttl {
-			return false
-		}
-	}
-	return true
 }
 
 // plan assigns the tiers of a ladder to the tiers of a layout, which store them.
@@ -142,11 +132,8 @@ func (ls *layouts) find(wanted []tier) *layout {
 }
 
 // union is p with the wanted tiers: the tiers of p keep their positions, and a
-// width of both has the longer TTL. The result is p if p covers all.
+// width of both has the longer TTL. The result is p if p has all for as long.
 func (ls *layouts) union(p *layout, wanted []tier) *layout {
-	if p.covers(wanted) {
-		return p
-	}
 	var buf [16]tier
 	all := append(buf[:0], p.tiers...)
 	for _, t := range wanted {
@@ -155,6 +142,9 @@ func (ls *layouts) union(p *layout, wanted []tier) *layout {
 		} else {
 			all = append(all, t)
 		}
+	}
+	if slices.Equal(all, p.tiers) {
+		return p
 	}
 	return ls.get(all)
 }

@@ -76,11 +76,11 @@ func (m *model) add(key string, b tiers.Bucket, n, now int64, ttl time.Duration)
 // bucket of equally long kept tiers holds.
 func (m *model) takeBack(op *backend.Request) {
 	type least struct{ lo, hi int64 }
-	taken := map[time.Duration]least{}
+	taken := map[int64]least{}
 	for _, slot := range op.Add {
 		h := m.get(op.Key, slot.Bucket)
-		if baseWidth(op.Ladder, slot.Width) == slot.Width {
-			taken[slot.Width] = least{min(-op.N, h.lo), min(-op.N, h.hi)}
+		if baseWidth(op.Ladder, slot.Width) == int64(slot.Width) {
+			taken[int64(slot.Width)] = least{min(-op.N, h.lo), min(-op.N, h.hi)}
 		}
 	}
 	for _, slot := range op.Add {

@@ -167,7 +167,7 @@ func (g *script) op(now time.Time) *backend.Request {
 		fine := l.At(g.rnd.IntN(l.Len())).Width
 		label := now.Add(fine * time.Duration(g.rnd.IntN(2)*g.rnd.IntN(3)-g.rnd.IntN(2)*g.rnd.IntN(30)))
 		buckets := l.Buckets(label)
-		if nobodys := width(); baseWidth(l, nobodys) == nobodys && nobodys%(700*time.Millisecond) == 0 {
+		if nobodys := width(); baseWidth(l, nobodys) == int64(nobodys) && nobodys%(700*time.Millisecond) == 0 {
 			buckets = append(buckets, tiers.Bucket{Width: nobodys, Index: tiers.Index(label.UnixNano(), nobodys)})
 		}
 		if slices.ContainsFunc(op.Add, func(other backend.Slot) bool { return slices.Contains(buckets, other.Bucket) }) || op.N < 0 && len(op.Add) > 0 {

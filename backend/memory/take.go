@@ -233,7 +233,8 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 			continue
 		}
 		key.expire(p.tiers, st.now, &st.budget)
-		cost, bad := s.need(&key.access, key.Key, p, p.tiers, l.additions(buf[:0]), key.N)
+		key.layout = p
+		cost, bad := s.need(&key.access, key.Key, p.tiers, l.additions(buf[:0]), key.N)
 		if needed += cost; bad != nil {
 			err = bad
 		}
@@ -264,7 +265,7 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		if key.ready {
 			key.e.advance(l, key.N, st.now, s)
 		} else {
-			s.add(&key.access, key.Key, p, p.tiers, l.additions(buf[:0]), key.N, &st.budget)
+			s.add(&key.access, key.Key, p.tiers, l.additions(buf[:0]), key.N, &st.budget)
 		}
 	}
 	return 0, nil
