@@ -240,10 +240,11 @@ func (d *disorder) step(said *string, at time.Time, n int64) error {
 	}
 	allowed := true
 	for _, w := range take.Keys[0].Windows {
-		first := oldest(take, &take.Keys[0], w)
+		width := d.ladder.At(w.Finest).Width
+		first := tiers.Index(at.Add(-w.Reach).UnixNano(), width)
 		var want int64
 		for b, n := range d.counts {
-			if b.Width == d.ladder.At(w.Finest).Width && b.Index >= first {
+			if b.Width == width && b.Index >= first {
 				want += n
 			}
 		}

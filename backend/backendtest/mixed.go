@@ -7,6 +7,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -21,7 +22,7 @@ var mixedKeys = []check{{
 // and holds answers and buckets to the model.
 func mixed(s *subject) error {
 	ladders := []tiers.Ladder{dayLadder, fineLadder, mustLadder("10s:1d")}
-	model, now := newModel(), noon
+	model, now := oracle.NewStore(), noon
 	var said []string
 	wrong := func(err error) error {
 		return fmt.Errorf("%w\nafter\n%s", err, strings.Join(said, "\n"))
@@ -53,7 +54,7 @@ func mixed(s *subject) error {
 		if err := s.take(step); err != nil {
 			return wrong(err)
 		}
-		if err := model.step(step, len(s.key(""))); err != nil {
+		if err := model.Take(step); err != nil {
 			return wrong(err)
 		}
 		for i := range demands {
@@ -64,11 +65,8 @@ func mixed(s *subject) error {
 			if err := s.do(r); err != nil {
 				return wrong(err)
 			}
-			for _, r := range r.Read {
-				b := tiers.Bucket{Width: r.Width, Index: r.First}
-				if h := model.get(demands[i].key, b); r.Counts[0] < h.lo || r.Counts[0] > h.hi {
-					return wrong(fmt.Errorf("key %s: %s was read as %d, want %d to %d", demands[i].key, b, r.Counts[0], h.lo, h.hi))
-				}
+			if err := model.Do(r); err != nil {
+				return wrong(err)
 			}
 		}
 	}

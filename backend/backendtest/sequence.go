@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -18,7 +19,7 @@ type sequence struct {
 	name   string
 	ladder tiers.Ladder
 	slack  time.Duration
-	model  *model
+	model  *oracle.Store
 	clock  time.Time
 	keys   []string
 	spans  []time.Duration // that windows may have
@@ -44,7 +45,7 @@ func againstModel(s *subject) error {
 	} {
 		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
 			for round := range 2 {
-				q := &sequence{subject: s, name: fmt.Sprint(i, "-", j, "-", round, "-"), ladder: l, slack: slack, model: newModel(), clock: noon}
+				q := &sequence{subject: s, name: fmt.Sprint(i, "-", j, "-", round, "-"), ladder: l, slack: slack, model: oracle.NewStore(), clock: noon}
 				if err := q.run(250); err != nil {
 					return err
 				}
@@ -141,7 +142,7 @@ func (q *sequence) next() error {
 	if err := q.take(step); err != nil {
 		return err
 	}
-	if err := q.model.step(step, len(q.key(""))); err != nil {
+	if err := q.model.Take(step); err != nil {
 		return err
 	}
 	return q.look(string(step.Keys[0].Key[len(q.key("")):]), at)
@@ -168,28 +169,21 @@ func (q *sequence) addition(key string, at time.Time, n int64) error {
 	q.say("%d add %s %d", at.UnixNano(), key, n)
 	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at, N: n, Add: chain(q.ladder, at, q.slack)}
 	q.added = append(q.added, addition{key, at, n})
-	return q.both(key, op)
+	return q.both(op)
 }
 
 func (q *sequence) takeBack(a addition, now time.Time) error {
 	q.say("%d take back %s %d of %d", now.UnixNano(), a.key, a.n, a.at.UnixNano())
 	op := &backend.Request{Key: q.key(a.key), Ladder: q.ladder, Now: now, N: -a.n, Add: chain(q.ladder, a.at, q.slack)}
-	return q.both(a.key, op)
+	return q.both(op)
 }
 
 // both does op on the store and on the model.
-func (q *sequence) both(key string, op *backend.Request) error {
+func (q *sequence) both(op *backend.Request) error {
 	if err := q.do(op); err != nil {
 		return err
 	}
-	q.model.see(op.Now)
-	for i, slot := range op.Add {
-		h := q.model.add(key, slot, op.N, op.Now)
-		if slot.Count < h.lo || slot.Count > h.hi {
-			return fmt.Errorf("tier %d of %s, %s, counts %d, want %d to %d", i, key, slot.Bucket, slot.Count, h.lo, h.hi)
-		}
-	}
-	return nil
+	return q.model.Do(op)
 }
 
 // look reads what is around at, in every tier.
@@ -198,40 +192,20 @@ func (q *sequence) look(key string, at time.Time) error {
 	for _, b := range q.ladder.Buckets(at) {
 		op.Read = append(op.Read, span(b.Width, b.Index-5, 8))
 	}
-	if err := q.do(op); err != nil {
-		return err
-	}
-	q.model.see(at)
-	return q.compare(key, op.Read)
-}
-
-func (q *sequence) compare(key string, spans []backend.Span) error {
-	for _, r := range spans {
-		for j, n := range r.Counts {
-			b := tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}
-			if h := q.model.get(key, b); n < h.lo || n > h.hi {
-				return fmt.Errorf("key %s: %s was read as %d, want %d to %d", key, b, n, h.lo, h.hi)
-			}
-		}
-	}
-	return nil
+	return q.both(op)
 }
 
 // audit reads all buckets that were ever hit.
 func (q *sequence) audit() error {
 	for _, key := range q.keys {
 		op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: q.clock}
-		for b := range q.model.keys[key] {
+		for b := range q.model.Keys[op.Key] {
 			op.Read = append(op.Read, span(b.Width, b.Index, 1))
 		}
 		if len(op.Read) == 0 {
 			continue
 		}
-		if err := q.do(op); err != nil {
-			return err
-		}
-		q.model.see(q.clock)
-		if err := q.compare(key, op.Read); err != nil {
+		if err := q.both(op); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
 	}

@@ -1,10 +1,11 @@
-// Package oracle knows the truth that counters are judged by: a [Log] keeps every
-// hit of a key, and a [Judge] computes the right answer of a call.
+// Package oracle knows the truth that counters and stores are judged by: a [Log]
+// keeps every hit of a key, a [Judge] computes the right answer of a Counter, and
+// a [Store] bounds the right answers of a store.
 //
-// Tests use both, and the demo checks its decisions with both. The code is plain
-// and exact; Log and Judge panic on misuse, and are not safe for concurrent use.
-// Package counter's tests can use oracle from package counter_test only, since a
-// Judge knows counter's limits.
+// Tests use all three, and the demo checks its decisions with a Log and a Judge.
+// The code is plain and exact; Log and Judge panic on misuse, and nothing here is
+// safe for concurrent use. Package counter's tests can use oracle from package
+// counter_test only, since a Judge knows counter's limits.
 package oracle
 
 import (
