@@ -114,7 +114,7 @@ type shard struct {
 	heaps  [orders]heap
 	index  int
 
-	dropped int64 // latest expiry of the buckets of entries that are gone: see stale.go
+	dropped int64 // latest expiry of the buckets of entries that are gone: see horizon
 
 	reclaimed, evicted int64
 

@@ -26,8 +26,8 @@ func begin(ctx context.Context, deadline, now time.Time) (int64, error) {
 	if !deadline.IsZero() && !time.Now().Before(deadline) {
 		return 0, fmt.Errorf("memory: %w", os.ErrDeadlineExceeded)
 	}
-	if err := cover.CheckTime(now); err != nil {
-		return 0, fmt.Errorf("memory: %w", err)
+	if !cover.InRange(now) {
+		return 0, fmt.Errorf("memory: %w", cover.CheckTime(now))
 	}
 	return now.UnixNano(), nil
 }

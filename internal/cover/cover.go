@@ -107,9 +107,12 @@ var (
 
 var minUnix, maxUnix = MinTime.Unix(), MaxTime.Unix()
 
+// InRange tells whether t is between [MinTime] and [MaxTime].
+func InRange(t time.Time) bool { return t.Unix() >= minUnix && t.Unix() < maxUnix }
+
 // CheckTime returns an error if t is before [MinTime], or not before [MaxTime].
 func CheckTime(t time.Time) error {
-	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
+	if !InRange(t) {
 		return fmt.Errorf("tiers: time %v is out of range, want years %d to %d", t, MinTime.Year(), MaxTime.Year())
 	}
 	return nil
