@@ -16,16 +16,16 @@ import (
 )
 
 type compareCmd struct {
-	File    string    `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
-	Limits  limits    `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
-	Store   storeName `help:"Where to count: memory (the default), or the URL of a Redis." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
-	HTML    string    `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
-	JSON    bool      `help:"Print one JSON object."`
-	Seed    *uint64   `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
-	Skew    span      `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
-	Timeout span      `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
-	Format  format    `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
-	SkipBad bool      `help:"Go on after a bad line, and count them."`
+	File    string          `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
+	Limits  limits          `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
+	Store   storeName       `help:"Where to count: memory (the default), or the URL of a Redis." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	HTML    string          `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
+	JSON    bool            `help:"Print one JSON object."`
+	Seed    *uint64         `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
+	Skew    span            `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
+	Timeout span            `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Format  eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
+	SkipBad bool            `help:"Go on after a bad line, and count them."`
 }
 
 // Help is the part of --help that follows the summary.
@@ -131,7 +131,7 @@ func (c *compareCmd) log(ctx context.Context, in *input, bar *progress) (*compar
 		return compare.Generate(seed, counter.Limits(c.Limits))
 	}
 	bar.show("read", in.size, true)
-	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, eventlog.Format(c.Format)), in.name, c.SkipBad, func() { bar.set(in.read.Load()) })
+	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, c.Format), in.name, c.SkipBad, func() { bar.set(in.read.Load()) })
 	bar.clear()
 	return log, err
 }

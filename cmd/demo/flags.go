@@ -8,7 +8,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
@@ -87,15 +86,6 @@ func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
 		return l, fmt.Errorf("--grid %s: the widest tier of ladder %q has %s, want a grid of at most that", dur.Format(grid), l, dur.Format(l.At(l.Len()-1).Width))
 	}
 	return tiers.New(kept...)
-}
-
-// format is a flag of a log's format.
-type format eventlog.Format
-
-func (f *format) UnmarshalText(text []byte) error {
-	parsed, err := eventlog.ParseFormat(string(text))
-	*f = format(parsed)
-	return err
 }
 
 // instant is a flag of a moment: now, a time of today, or a date and time; in UTC

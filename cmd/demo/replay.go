@@ -14,18 +14,18 @@ import (
 )
 
 type replayCmd struct {
-	File      string    `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
-	Limits    limits    `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
-	Ladder    ladder    `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
-	Grid      span      `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
-	Skew      span      `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
-	Store     storeName `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
-	Clean     bool      `help:"Remove from the store at the end what the replay has stored there."`
-	Timeout   span      `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
-	Format    format    `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
-	Decisions string    `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
-	SkipBad   bool      `help:"Go on after a bad line, and count them."`
-	JSON      bool      `help:"Print the report as one JSON object."`
+	File      string          `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
+	Limits    limits          `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Ladder    ladder          `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Grid      span            `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Skew      span            `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
+	Store     storeName       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Clean     bool            `help:"Remove from the store at the end what the replay has stored there."`
+	Timeout   span            `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Format    eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
+	Decisions string          `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
+	SkipBad   bool            `help:"Go on after a bad line, and count them."`
+	JSON      bool            `help:"Print the report as one JSON object."`
 }
 
 // Help is the part of --help that follows the summary.
@@ -82,7 +82,7 @@ func (c *replayCmd) Run(e *env) error {
 		return err
 	}
 	bar.show("replay", in.size, true)
-	report, err := run.Run(e.ctx, eventlog.NewReader(in, in.name, eventlog.Format(c.Format)))
+	report, err := run.Run(e.ctx, eventlog.NewReader(in, in.name, c.Format))
 	bar.clear()
 	if failed := out.close(); err == nil {
 		err = failed

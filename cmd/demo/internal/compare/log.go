@@ -107,35 +107,13 @@ func (b *builder) finish() (*Log, error) {
 // unless progress is nil. An error is an [eventlog.Error], the error of ctx, or a
 // complaint about a log of no events or too many.
 func Load(ctx context.Context, source *eventlog.Reader, name string, skipBad bool, progress func()) (*Log, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	batches := eventlog.Feed(ctx, source, skipBad)
 	built := newBuilder(name)
-	for {
-		var b *eventlog.Batch
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case b = <-batches:
-		}
-		for _, e := range b.Events {
-			if err := built.add(e.At, counter.Key{Event: e.Event, Feature: e.Feature}); err != nil {
-				return nil, err
-			}
-		}
-		if b.Bad > 0 && built.log.BadLines == 0 {
-			built.log.FirstBad = b.FirstBad.Error()
-		}
-		built.log.BadLines += b.Bad
-		if progress != nil {
-			progress()
-		}
-		switch {
-		case b.Err != nil:
-			return nil, b.Err
-		case b.End:
-			return built.finish()
-		}
-		b.Done()
+	seen, err := eventlog.Each(ctx, source, skipBad, progress, func(e *eventlog.Event) error {
+		return built.add(e.At, counter.Key{Event: e.Event, Feature: e.Feature})
+	})
+	if err != nil {
+		return nil, err
 	}
+	built.log.BadLines, built.log.FirstBad = seen.BadLines, seen.FirstBad
+	return built.finish()
 }

@@ -25,9 +25,6 @@ const (
 )
 
 func (c *clf) parse(line []byte) (Event, error) {
-	if c.names == nil {
-		c.names = names{}
-	}
 	head, rest, found := bytes.Cut(line, []byte(" ["))
 	if !found {
 		return Event{}, errors.New("no time in brackets, want host ident user [time] \"request\" status bytes")
@@ -52,7 +49,7 @@ func (c *clf) parse(line []byte) (Event, error) {
 	if err := checkOutcome(rest); err != nil {
 		return Event{}, err
 	}
-	return Event{At: c.at, Event: c.names.of(method(request)), Feature: c.names.of(who[0])}, nil
+	return Event{At: c.at, Event: intern(c.names, method(request)), Feature: intern(c.names, who[0])}, nil
 }
 
 func (c *clf) time(stamp []byte) error {

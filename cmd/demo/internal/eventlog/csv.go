@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,26 +13,47 @@ import (
 // columns must stand in a header, in any order.
 var columns = [...]string{"time_us", "event", "feature"}
 
-// csv reads a record from each line. Package encoding/csv would not do: a record
-// may go on over any number of lines there, so a stray quote swallows the rest of
-// a log, and nothing bounds the memory of a record.
-type csv struct {
-	at     [len(columns)]int // where each of columns stands
-	width  int               // fields in the header
-	fields [][]byte
-	names  names
+// records splits lines into fields. Each line is a record of its own: package
+// encoding/csv alone lets a record go on over any number of lines, so that a stray
+// quote would swallow the rest of a log.
+type records struct {
+	line bytes.Reader
+	csv  *csv.Reader // of line
 }
 
-func newCSV(header []byte) (*csv, error) {
-	fields, err := split(nil, header)
+// split returns the fields of a line, valid until the following call.
+func (r *records) split(line []byte) ([]string, error) {
+	if r.csv == nil {
+		r.csv = csv.NewReader(&r.line)
+		r.csv.ReuseRecord, r.csv.FieldsPerRecord = true, -1
+	}
+	r.line.Reset(line)
+	fields, err := r.csv.Read()
+	if wrong := (*csv.ParseError)(nil); errors.As(err, &wrong) {
+		err = fmt.Errorf("byte %d: %w", wrong.Column, wrong.Err) // the line is told by the Reader
+	}
+	return fields, err
+}
+
+// csvParser reads a record from each line.
+type csvParser struct {
+	records
+	at    [len(columns)]int // where each of columns stands
+	width int               // fields in the header
+	names names
+}
+
+func newCSV(header []byte) (*csvParser, error) {
+	c := &csvParser{names: names{}}
+	fields, err := c.split(header)
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
-	c := &csv{width: len(fields), names: names{}}
+	c.width = len(fields)
 	for i, name := range columns {
 		c.at[i] = -1
 		for j, field := range fields {
-			if string(bytes.TrimSpace(field)) != name {
+			if strings.TrimSpace(field) != name {
 				continue
 			}
 			if c.at[i] >= 0 {
@@ -46,26 +68,21 @@ func newCSV(header []byte) (*csv, error) {
 	return c, nil
 }
 
-func (c *csv) parse(line []byte) (Event, error) {
-	var err error
-	if c.fields, err = split(c.fields[:0], line); err != nil {
+func (c *csvParser) parse(line []byte) (Event, error) {
+	fields, err := c.split(line)
+	if err != nil {
 		return Event{}, err
 	}
-	if len(c.fields) != c.width {
-		for i, at := range c.at {
-			if at >= len(c.fields) {
-				return Event{}, fmt.Errorf("column %s is missing: %d fields, want %d as in the header", columns[i], len(c.fields), c.width)
-			}
-		}
-		return Event{}, fmt.Errorf("%d fields, want %d as in the header", len(c.fields), c.width)
+	if len(fields) != c.width {
+		return Event{}, fmt.Errorf("%d fields, want %d as in the header", len(fields), c.width)
 	}
 	for i, at := range c.at {
-		if len(c.fields[at]) == 0 {
+		if fields[at] == "" {
 			return Event{}, fmt.Errorf("column %s is empty, want a value", columns[i])
 		}
 	}
-	stamp := bytes.TrimSpace(c.fields[c.at[0]])
-	us, err := strconv.ParseInt(string(stamp), 10, 64)
+	stamp := strings.TrimSpace(fields[c.at[0]])
+	us, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
 		if errors.Is(err, strconv.ErrRange) {
 			return Event{}, fmt.Errorf("time_us %s is out of range, want microseconds since 1970", clip(stamp))
@@ -76,66 +93,14 @@ func (c *csv) parse(line []byte) (Event, error) {
 	if err := checkYear(at); err != nil {
 		return Event{}, fmt.Errorf("time_us %s, in microseconds since 1970: %w", clip(stamp), err)
 	}
-	return Event{At: at, Event: c.names.of(c.fields[c.at[1]]), Feature: c.names.of(c.fields[c.at[2]])}, nil
+	return Event{At: at, Event: intern(c.names, fields[c.at[1]]), Feature: intern(c.names, fields[c.at[2]])}, nil
 }
 
-// split appends the fields of a record to dst. Fields in quotes are unquoted
-// within line.
-func split(dst [][]byte, line []byte) ([][]byte, error) {
-	for {
-		if len(line) > 0 && line[0] == '"' {
-			field, rest, err := unquote(line[1:])
-			if err != nil {
-				return dst, err
-			}
-			dst = append(dst, field)
-			if len(rest) == 0 {
-				return dst, nil
-			}
-			line = rest[1:]
-			continue
-		}
-		comma := bytes.IndexByte(line, ',')
-		field := line
-		if comma >= 0 {
-			field = line[:comma]
-		}
-		if bytes.IndexByte(field, '"') >= 0 {
-			return dst, fmt.Errorf("a quote within field %s, want one at its beginning too", clip(field))
-		}
-		dst = append(dst, field)
-		if comma < 0 {
-			return dst, nil
-		}
-		line = line[comma+1:]
-	}
-}
-
-// unquote takes a field off b, from behind its first quote; rest is empty or
-// begins with a comma.
-func unquote(b []byte) (field, rest []byte, err error) {
-	field = b[:0]
-	for i := 0; i < len(b); i++ {
-		switch {
-		case b[i] != '"':
-			field = append(field, b[i])
-		case i+1 < len(b) && b[i+1] == '"':
-			field = append(field, '"')
-			i++
-		case i+1 < len(b) && b[i+1] != ',':
-			return nil, nil, fmt.Errorf("%s after the quote that ends a field, want a comma", clip(b[i+1:i+2]))
-		default:
-			return field, b[i+1:], nil
-		}
-	}
-	return nil, nil, errors.New("a quoted field does not end on its line, want a second quote")
-}
-
-// clip quotes b for an error message, cut to a length that can be read.
-func clip(b []byte) string {
+// clip quotes s for an error message, cut to a length that can be read.
+func clip[T string | []byte](s T) string {
 	const most = 40
-	if len(b) > most {
-		return strconv.Quote(string(b[:most])) + "..."
+	if len(s) > most {
+		return strconv.Quote(string(s[:most])) + "..."
 	}
-	return strconv.Quote(string(b))
+	return strconv.Quote(string(s))
 }

@@ -11,74 +11,88 @@ const (
 	ahead    = 4 // batches that may be read in advance
 )
 
-// Batch is a number of events in the order of the log.
-type Batch struct {
-	Events   []Event
+// Seen describes the part of a log that was handed over.
+type Seen struct {
 	Format   Format
-	Bad      int64 // skipped lines of the batch
-	FirstBad error // the first error of a skipped line, or nil
-	End      bool  // the last batch
-	Err      error // the reason, if not the end of the log
-	free     chan<- *Batch
+	BadLines int64  // skipped lines
+	FirstBad string // the error of the first skipped line, or empty
 }
 
-// Done gives b back to be filled again: nothing of b may be used any more.
-func (b *Batch) Done() { b.free <- b }
+// batch is a number of events in the order of the log.
+type batch struct {
+	events []Event
+	seen   Seen  // up to the end of the batch
+	end    bool  // the last batch
+	err    error // the reason, if not the end of the log
+}
 
-// Feed reads log in a goroutine of its own: decompressing and parsing go on while
-// events are decided, and an interrupt need not wait for the next line of a slow
-// pipe. All events at hand are handed over before waiting for more. The goroutine
-// ends with the log or, after the return of a pending read, with ctx. With
-// skipBad bad lines are counted and passed over; otherwise the first bad line
-// ends the log.
-func Feed(ctx context.Context, log *Reader, skipBad bool) <-chan *Batch {
-	out, free := make(chan *Batch), make(chan *Batch, ahead)
-	for range ahead {
-		free <- &Batch{Events: make([]Event, 0, batchLen), free: free}
-	}
+// Each calls f with each event of log in turn, and progress, unless nil, now and
+// then. The log is read in a goroutine of its own: decompressing and parsing go on
+// while f runs, and an interrupt need not wait for the next line of a slow pipe.
+// All events at hand are handed over before waiting for more. The goroutine ends
+// with the log or, after the return of a pending read, with ctx. With skipBad bad
+// lines are counted and passed over; otherwise the first bad line ends the log.
+// An error is an [Error], the error of f, or the error of ctx.
+func Each(ctx context.Context, log *Reader, skipBad bool, progress func(), f func(e *Event) error) (seen Seen, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	batches := make(chan *batch, ahead)
 	go func() {
-		for {
-			var b *Batch
+		b := &batch{}
+		for !b.end {
+			b = log.batch(b.seen, skipBad)
 			select {
 			case <-ctx.Done():
 				return
-			case b = <-free:
-			}
-			b.fill(log, skipBad)
-			select {
-			case <-ctx.Done():
-				return
-			case out <- b:
-			}
-			if b.End {
-				return
+			case batches <- b:
 			}
 		}
 	}()
-	return out
+	for {
+		var b *batch
+		select {
+		case <-ctx.Done():
+			return seen, ctx.Err()
+		case b = <-batches:
+		}
+		seen.Format = b.seen.Format
+		for i := range b.events {
+			if err := f(&b.events[i]); err != nil {
+				return seen, err
+			}
+		}
+		seen = b.seen
+		if progress != nil {
+			progress()
+		}
+		if b.end {
+			return seen, b.err
+		}
+	}
 }
 
-func (b *Batch) fill(log *Reader, skipBad bool) {
-	b.Events, b.Bad, b.FirstBad = b.Events[:0], 0, nil
-	for {
-		e, err := log.Next()
+// batch reads the next events; seen is the part of the log before the batch.
+func (r *Reader) batch(seen Seen, skipBad bool) *batch {
+	b := &batch{events: make([]Event, 0, batchLen), seen: seen}
+	for !b.end && len(b.events) < batchLen {
+		e, err := r.Next()
 		var wrong *Error
 		switch {
 		case err == nil:
-			b.Events = append(b.Events, e)
+			b.events = append(b.events, e)
 		case skipBad && errors.As(err, &wrong) && wrong.Bad:
-			if b.Bad++; b.FirstBad == nil {
-				b.FirstBad = err
+			if b.seen.BadLines++; b.seen.BadLines == 1 {
+				b.seen.FirstBad = err.Error()
 			}
+		case err == io.EOF:
+			b.end = true
 		default:
-			b.End = true
-			if err != io.EOF {
-				b.Err = err
-			}
+			b.end, b.err = true, err
 		}
-		b.Format = log.Format()
-		if b.End || len(b.Events) == batchLen || log.Waits() {
-			return
+		if r.Waits() {
+			break
 		}
 	}
+	b.seen.Format = r.format
+	return b
 }

@@ -13,10 +13,11 @@
 package eventlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/cover"
@@ -58,17 +59,17 @@ const (
 
 var formats = []string{Auto: "auto", CSV: "csv", CLF: "clf"}
 
-// String is the name that [ParseFormat] reads.
+// String is the name that [Format.UnmarshalText] reads.
 func (f Format) String() string { return formats[f] }
 
-// ParseFormat reads the name of a format: auto, csv or clf.
-func ParseFormat(s string) (Format, error) {
-	for f, name := range formats {
-		if name == s {
-			return Format(f), nil
-		}
+// UnmarshalText reads the name of a format: auto, csv or clf.
+func (f *Format) UnmarshalText(text []byte) error {
+	i := slices.Index(formats, string(text))
+	if i < 0 {
+		return fmt.Errorf("format %q: want auto, csv or clf", text)
 	}
-	return Auto, fmt.Errorf("format %q: want auto, csv or clf", s)
+	*f = Format(i)
+	return nil
 }
 
 // parser turns a line into an event. The line is only valid during the call.
@@ -124,9 +125,6 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// Format is the format found in the log; Auto until the first event.
-func (r *Reader) Format() Format { return r.format }
-
 // Waits tells whether the next call of Next may have to wait for the source.
 func (r *Reader) Waits() bool { return r.lines == nil || r.lines.waits() }
 
@@ -146,7 +144,7 @@ func (r *Reader) open() error {
 		return r.failed(err)
 	}
 	if r.format == CLF {
-		r.parser = &clf{}
+		r.parser = &clf{names: names{}}
 		return nil
 	}
 	var first []byte
@@ -160,16 +158,18 @@ func (r *Reader) open() error {
 		return r.failed(err)
 	}
 	if r.format == Auto {
-		if r.format = sniff(first); r.format == CLF {
-			r.lines.again = true
-			r.parser = &clf{}
-			return nil
-		}
+		r.format = sniff(first)
 	}
-	if r.format == Auto {
-		return &Error{File: r.name, Line: r.lines.number, Err: errors.New("the line is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format")}
+	switch r.format {
+	case CLF:
+		r.lines.again = true
+		r.parser = &clf{names: names{}}
+	case CSV:
+		r.parser, err = newCSV(first)
+	default:
+		err = errors.New("the line is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format")
 	}
-	if r.parser, err = newCSV(first); err != nil {
+	if err != nil {
 		return &Error{File: r.name, Line: r.lines.number, Err: err}
 	}
 	return nil
@@ -178,16 +178,13 @@ func (r *Reader) open() error {
 // sniff tells the format by the first line: a header with any of the wanted
 // columns is CSV, so that the error can name a missing column.
 func sniff(first []byte) Format {
-	if fields, err := split(nil, bytes.Clone(first)); err == nil {
-		for _, field := range fields {
-			for _, name := range columns {
-				if string(bytes.TrimSpace(field)) == name {
-					return CSV
-				}
-			}
+	fields, _ := new(records).split(first)
+	for _, field := range fields {
+		if slices.Contains(columns[:], strings.TrimSpace(field)) {
+			return CSV
 		}
 	}
-	if _, err := new(clf).parse(first); err == nil {
+	if _, err := (&clf{names: names{}}).parse(first); err == nil {
 		return CLF
 	}
 	return Auto
@@ -208,15 +205,16 @@ func (r *Reader) failed(err error) error {
 	return &Error{File: r.name, Err: err}
 }
 
-// names hands out one string for equal bytes: a log says the same few things
-// over and over.
+// names holds one string for equal texts: a log says the same few things over and
+// over.
 type names map[string]string
 
-func (n names) of(b []byte) string {
-	if s, ok := n[string(b)]; ok {
-		return s
+// intern returns the one string in n for s.
+func intern[T string | []byte](n names, s T) string {
+	if known, ok := n[string(s)]; ok {
+		return known
 	}
-	s := string(b)
-	n[s] = s
-	return s
+	name := strings.Clone(string(s)) // a field is a part of a whole record
+	n[name] = name
+	return name
 }

@@ -87,42 +87,13 @@ func New(cfg Config) (*Replay, error) {
 // Config.Decided.
 func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error) {
 	began := time.Now()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	err := r.events(ctx, eventlog.Feed(ctx, log, r.cfg.SkipBad))
+	seen, err := eventlog.Each(ctx, log, r.cfg.SkipBad, r.cfg.Progress, func(e *eventlog.Event) error { return r.decide(ctx, e) })
+	if err != nil && ctx.Err() != nil {
+		err = ErrInterrupted
+	}
+	r.report.Format, r.report.BadLines, r.report.FirstBad = seen.Format.String(), seen.BadLines, seen.FirstBad
 	r.finish(time.Since(began))
 	return &r.report, err
-}
-
-func (r *Replay) events(ctx context.Context, batches <-chan *eventlog.Batch) error {
-	for {
-		var b *eventlog.Batch
-		select {
-		case <-ctx.Done():
-			return ErrInterrupted
-		case b = <-batches:
-		}
-		for i := range b.Events {
-			if err := r.decide(ctx, &b.Events[i]); err != nil {
-				if ctx.Err() != nil {
-					err = ErrInterrupted
-				}
-				return err
-			}
-		}
-		r.report.Format = b.Format.String()
-		if b.Bad > 0 && r.report.BadLines == 0 {
-			r.report.FirstBad = b.FirstBad.Error()
-		}
-		r.report.BadLines += b.Bad
-		if r.cfg.Progress != nil {
-			r.cfg.Progress()
-		}
-		if b.End {
-			return b.Err
-		}
-		b.Done()
-	}
 }
 
 // decide takes an event, and compares the answer with the log of all admitted
