@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
@@ -86,7 +83,7 @@ func (c *compareCmd) run(e *env) (err error) {
 	if err := identify(e.ctx, store); err != nil {
 		return err
 	}
-	html, err := createPage(c.HTML, in)
+	html, err := createOutput("--html", c.HTML, in)
 	if err != nil {
 		return err
 	}
@@ -106,8 +103,10 @@ func (c *compareCmd) run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := html.write(reports); err != nil {
-		return err
+	if html != nil {
+		if err := page.Write(html, reports); err != nil {
+			return err
+		}
 	}
 	if c.JSON {
 		err = printJSON(e.stdout, compared{reports})
@@ -134,63 +133,4 @@ func (c *compareCmd) log(ctx context.Context, in *input, bar *progress) (*compar
 	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, c.Format), in.name, c.SkipBad, func() { bar.set(in.read.Load()) })
 	bar.clear()
 	return log, err
-}
-
-// pageFile is the file of --html. A nil *pageFile stands for no file.
-type pageFile struct {
-	file  *os.File
-	fresh bool // created by this run
-	done  bool
-}
-
-// createPage opens the file before there is any work to lose. An old page stays
-// until a new page takes its place.
-func createPage(name string, in *input) (*pageFile, error) {
-	if name == "" {
-		return nil, nil
-	}
-	if err := checkOutput("--html", name, in); err != nil {
-		return nil, err
-	}
-	_, err := os.Stat(name)
-	file, failed := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
-	if failed != nil {
-		return nil, fmt.Errorf("--html: %w", failed)
-	}
-	return &pageFile{file: file, fresh: errors.Is(err, os.ErrNotExist)}, nil
-}
-
-func (p *pageFile) write(reports []*compare.Report) error {
-	if p == nil {
-		return nil
-	}
-	var b bytes.Buffer
-	if err := page.Write(&b, reports); err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	if info, err := p.file.Stat(); err == nil && info.Mode().IsRegular() {
-		if err := p.file.Truncate(0); err != nil {
-			return fmt.Errorf("--html: %w", err)
-		}
-	}
-	if _, err := p.file.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	p.done = true
-	return nil
-}
-
-// close removes the file if this run has created the file and has left it empty.
-func (p *pageFile) close() error {
-	if p == nil {
-		return nil
-	}
-	err := p.file.Close()
-	if p.fresh && !p.done {
-		err = errors.Join(err, os.Remove(p.file.Name()))
-	}
-	if err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	return nil
 }

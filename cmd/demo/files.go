@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 )
 
 // input is the log, with the number of bytes read.
@@ -48,43 +52,99 @@ func (in *input) close() {
 	_ = in.Close()
 }
 
-// checkOutput refuses a name that cannot be an output file beside in; in is nil
-// without a log. The error is a usageError.
-func checkOutput(flag, name string, in *input) error {
-	if name == "-" {
-		return usageError{fmt.Errorf("%s -: standard output is for the report, want the name of a file", flag)}
+// output is a file that is written beside the report. A file of the same name
+// keeps its content until the first Write.
+type output struct {
+	file  *os.File
+	flag  string
+	fresh bool // created by this run
+	begun bool
+}
+
+// createOutput opens the file of a flag before there is any work to lose, unless
+// the name cannot be an output file beside in; in is nil without a log. The result
+// is nil without a name.
+func createOutput(flag, name string, in *input) (*output, error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "-":
+		return nil, usageError{fmt.Errorf("%s -: standard output is for the report, want the name of a file", flag)}
 	}
-	if there, err := os.Stat(name); err == nil && in != nil {
+	there, missing := os.Stat(name)
+	if missing == nil && in != nil {
 		if log, err := in.Stat(); err == nil && os.SameFile(there, log) {
-			return usageError{fmt.Errorf("%s %s: the file is the log itself, want another file", flag, name)}
+			return nil, usageError{fmt.Errorf("%s %s: the file is the log itself, want another file", flag, name)}
 		}
 	}
-	return nil
-}
-
-// decisions is the file of --decisions. A nil *decisions stands for no file.
-type decisions struct {
-	*replay.Decisions
-	file *os.File
-}
-
-// createDecisions overwrites the file; the result is nil without a name.
-func createDecisions(name string, in *input) (*decisions, error) {
-	if name == "" {
-		return nil, nil
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	if err := checkOutput("--decisions", name, in); err != nil {
+	return &output{file: file, flag: flag, fresh: errors.Is(missing, os.ErrNotExist)}, nil
+}
+
+// failed makes an error of the file an error of the flag.
+func (o *output) failed(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", o.flag, err)
+	}
+	return err
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if !o.begun {
+		o.begun = true
+		if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
+			if err := o.file.Truncate(0); err != nil {
+				return 0, o.failed(err)
+			}
+		}
+	}
+	n, err := o.file.Write(p)
+	return n, o.failed(err)
+}
+
+// close removes the file if this run has created the file and has left it empty.
+func (o *output) close() error {
+	if o == nil {
+		return nil
+	}
+	err := o.file.Close()
+	if o.fresh && !o.begun {
+		err = errors.Join(err, os.Remove(o.file.Name()))
+	}
+	return o.failed(err)
+}
+
+// decisions is the file of --decisions: a line of CSV for each event. A nil
+// *decisions stands for no file.
+type decisions struct {
+	*csv.Writer
+	file *output
+}
+
+// createDecisions begins the file; the result is nil without a name.
+func createDecisions(name string, in *input) (*decisions, error) {
+	file, err := createOutput("--decisions", name, in)
+	if file == nil || err != nil {
 		return nil, err
 	}
-	file, err := os.Create(name)
-	if err != nil {
-		return nil, fmt.Errorf("--decisions: %w", err)
+	return newDecisions(file)
+}
+
+func newDecisions(file *output) (*decisions, error) {
+	d := &decisions{csv.NewWriter(bufio.NewWriterSize(file, 1<<16)), file} // reused as a buffer by csv
+	return d, d.Write([]string{"time_us", "event", "feature", "allowed"})
+}
+
+// decided writes a line, buffered.
+func (d *decisions) decided(e eventlog.Event, allowed bool) error {
+	digit := "0"
+	if allowed {
+		digit = "1"
 	}
-	written, err := replay.NewDecisions(file)
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &decisions{written, file}, nil
+	return d.Write([]string{strconv.FormatInt(e.At.UnixMicro(), 10), e.Event, e.Feature, digit})
 }
 
 // close writes out the buffered lines. An error says that the file is not whole.
@@ -92,12 +152,6 @@ func (d *decisions) close() error {
 	if d == nil {
 		return nil
 	}
-	err := d.Flush()
-	if closed := d.file.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return fmt.Errorf("--decisions: %w", err)
-	}
-	return nil
+	d.Flush()
+	return cmp.Or(d.Error(), d.file.close())
 }

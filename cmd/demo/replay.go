@@ -61,7 +61,7 @@ func (c *replayCmd) Run(e *env) error {
 	cfg.Store, cfg.Prefix = store.Store, stores.Namespace("demo")
 	var out *decisions
 	if c.Decisions != "" {
-		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.Decided(e, allowed) }
+		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.decided(e, allowed) }
 	}
 	bar := &progress{to: e.stderr}
 	var in *input

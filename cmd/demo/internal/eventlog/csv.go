@@ -29,8 +29,12 @@ func (r *records) split(line []byte) ([]string, error) {
 	}
 	r.line.Reset(line)
 	fields, err := r.csv.Read()
-	if wrong := (*csv.ParseError)(nil); errors.As(err, &wrong) {
-		err = fmt.Errorf("byte %d: %w", wrong.Column, wrong.Err) // the line is told by the Reader
+	if err == nil {
+		return fields, nil
+	}
+	var wrong *csv.ParseError
+	if errors.As(err, &wrong) { // the line is told by the Reader
+		err = fmt.Errorf("byte %d: %w", wrong.Column, wrong.Err)
 	}
 	return fields, err
 }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+)
+
+// A decision is a line, and a key with a comma is in quotes. The former content of
+// the file goes.
+func TestDecisions(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "out.csv")
+	require.NoError(t, os.WriteFile(name, make([]byte, 1000), 0o666))
+	d, err := createDecisions(name, nil)
+	require.NoError(t, err)
+	require.NoError(t, d.decided(eventlog.Event{At: time.Unix(10, 0), Event: "login", Feature: "ann"}, false))
+	require.NoError(t, d.decided(eventlog.Event{At: time.UnixMicro(10_200_000), Event: "login", Feature: "b,b"}, true))
+	require.NoError(t, d.close())
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "time_us,event,feature,allowed\n10000000,login,ann,0\n10200000,login,\"b,b\",1\n", string(text))
+}
+
+// A file that is full stops the replay, and is told once more at the end.
+func TestDecisionsThatCannotBeWritten(t *testing.T) {
+	file, err := os.Open(os.DevNull) // for reading only
+	require.NoError(t, err)
+	d, err := newDecisions(&output{file: file, flag: "--decisions"})
+	require.NoError(t, err, "it is buffered")
+	for range 10_000 {
+		if err = d.decided(eventlog.Event{Event: "a", Feature: "b"}, true); err != nil {
+			break
+		}
+	}
+	require.ErrorContains(t, err, "--decisions: write ")
+	require.Equal(t, err, d.close())
+}
