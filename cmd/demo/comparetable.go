@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -53,7 +53,7 @@ func decisionsTold() []measure {
 
 func costsTold(kind stores.Kind) []measure {
 	all := []measure{
-		{[2]string{"bytes", "a key"}, func(a *compare.Algorithm) string { return words.Commas(int64(math.Round(a.BytesPerKey))) }},
+		{[2]string{"bytes", "a key"}, func(a *compare.Algorithm) string { return text.Number(a.BytesPerKey, 0) }},
 		{[2]string{"busiest", "key"}, func(a *compare.Algorithm) string { return words.Commas(a.BytesWorstKey) }},
 		{[2]string{"", "reads"}, func(a *compare.Algorithm) string { return figure(a.ReadsPerEvent) }},
 		{[2]string{"", "writes"}, func(a *compare.Algorithm) string { return figure(a.WritesPerEvent) }},
@@ -61,18 +61,18 @@ func costsTold(kind stores.Kind) []measure {
 	if kind == stores.OnRedis {
 		all = append(all, measure{[2]string{"", "trips"}, func(a *compare.Algorithm) string { return figure(a.TripsPerEvent) }})
 	}
-	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return words.Commas(int64(math.Round(a.NanosPerEvent))) }})
+	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return text.Number(a.NanosPerEvent, 0) }})
 }
 
 // figure is a small number with three significant digits.
 func figure(f float64) string {
 	switch {
 	case f >= 99.95:
-		return words.Commas(int64(math.Round(f)))
+		return text.Number(f, 0)
 	case f >= 9.995:
-		return strconv.FormatFloat(f, 'f', 1, 64)
+		return text.Number(f, 1)
 	}
-	return strconv.FormatFloat(f, 'f', 2, 64)
+	return text.Number(f, 2)
 }
 
 // renderComparison formats the reports for people, in at most width columns: a
@@ -80,7 +80,7 @@ func figure(f float64) string {
 // and a table of the costs.
 func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []byte {
 	var b bytes.Buffer
-	text := func(name, s string) {
+	tell := func(name, s string) {
 		for _, line := range wrap(s, max(20, min(width, wideColumns)-7)) {
 			fmt.Fprintf(&b, "%-7s%s\n", name, line)
 			name = ""
@@ -91,16 +91,16 @@ func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []
 		if i > 0 {
 			b.WriteByte('\n')
 		} else {
-			tellLog(r, text)
+			tellLog(r, tell)
 		}
 		exact := r.Algorithms[0]
-		text("limit", fmt.Sprintf("%s, store %s, skew %s; of %s the %s admits %s, %s", r.Limit, r.Store, r.Skew,
-			words.Plural(r.Events, "event"), r.Reference, words.Commas(exact.Admitted), percent(exact.Admitted, r.Events)))
+		tell("limit", fmt.Sprintf("%s, store %s, skew %s; of %s the %s admits %s, %s", r.Limit, r.Store, r.Skew,
+			words.Plural(r.Events, "event"), r.Reference, words.Commas(exact.Admitted), text.Percent(exact.Admitted, r.Events)))
 		if r.OutOfSkew() {
-			text("", fmt.Sprintf("the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack))
+			tell("", fmt.Sprintf("the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack))
 		}
 		for _, left := range r.LeftOut {
-			text("", fmt.Sprintf("left out: %s, %s", left.Name, left.Why))
+			tell("", fmt.Sprintf("left out: %s, %s", left.Name, left.Why))
 		}
 		b.WriteByte('\n')
 		if table := tabulate(r.Algorithms, append(append([]measure{}, decisions...), costs...), width, false); table != nil {
@@ -120,12 +120,12 @@ func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []
 	return b.Bytes()
 }
 
-func tellLog(r *compare.Report, text func(name, s string)) {
-	text("log", printable(r.Log, 600))
-	text("", fmt.Sprintf("%s of %s in %s, %s to %s", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), roughly(r.To.Sub(r.From)),
+func tellLog(r *compare.Report, tell func(name, s string)) {
+	tell("log", text.Clean(r.Log, 600))
+	tell("", fmt.Sprintf("%s of %s in %s, %s to %s", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), text.Roughly(r.To.Sub(r.From)),
 		r.From.Format(time.DateTime), r.To.Format(time.DateTime+" MST")))
 	if r.BadLines > 0 {
-		text("", fmt.Sprintf("%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad))
+		tell("", fmt.Sprintf("%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad))
 	}
 }
 
@@ -157,11 +157,11 @@ func tabulate(all []compare.Algorithm, told []measure, width int, must bool) []b
 	name = max(shortest, min(name, room))
 	var b bytes.Buffer
 	line := func(first string, cell func(i int) string) {
-		text := fmt.Sprintf("%-*s", name, printable(first, name))
+		row := fmt.Sprintf("%-*s", name, text.Clean(first, name))
 		for i := range told {
-			text += fmt.Sprintf("%*s", gap+widths[i], cell(i))
+			row += fmt.Sprintf("%*s", gap+widths[i], cell(i))
 		}
-		b.WriteString(strings.TrimRight(text, " ") + "\n")
+		b.WriteString(strings.TrimRight(row, " ") + "\n")
 	}
 	line("", func(i int) string { return told[i].head[0] })
 	line("", func(i int) string { return told[i].head[1] })

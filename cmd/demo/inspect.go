@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/inspect"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
@@ -117,7 +118,7 @@ func (c *inspectCmd) config() (counter.Config, error) {
 func (c *inspectCmd) render(f *inspect.Found) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "store   %s\n", f.Store)
-	fmt.Fprintf(&b, "key     %s\n", keyName(f.Event, f.Feature, columns-8))
+	fmt.Fprintf(&b, "key     %s\n", text.Key(f.Event, f.Feature, columns-8))
 	fmt.Fprintf(&b, "prefix  %s\n", f.Prefix)
 	fmt.Fprintf(&b, "ladder  %s\n", f.Ladder)
 	fmt.Fprintf(&b, "at      %s\n", f.At.Format("2006-01-02 15:04:05.999 MST"))

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,4 +96,14 @@ func (e *env) fail(err error) int {
 		return exitInterrupted
 	}
 	return exitInput
+}
+
+// columns is the width of the program's output.
+const columns = 80
+
+// printJSON writes v as one indented object.
+func printJSON(w io.Writer, v any) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 )
 
 // progress is a bar of the bytes read or the events decided. The bar is shown
@@ -45,7 +47,7 @@ func (b *progress) set(n int64) {
 
 func (b *progress) update(name string, events int64) {
 	if b.bar != nil {
-		b.bar.Describe(fmt.Sprintf("%-28s", printable(name, 28)))
+		b.bar.Describe(fmt.Sprintf("%-28s", text.Clean(name, 28)))
 		b.set(events)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 )
@@ -18,9 +19,9 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 		fmt.Fprintf(&b, "%-14s", name)
 		fmt.Fprintf(&b, format+"\n", args...)
 	}
-	line("log", "%s (%s)", printable(r.File, 50), r.Format)
+	line("log", "%s (%s)", text.Clean(r.File, 50), r.Format)
 	if r.Events > 0 {
-		line("", "%s of %s in %s,", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), roughly(r.Last.Sub(r.First)))
+		line("", "%s of %s in %s,", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), text.Roughly(r.Last.Sub(r.First)))
 		line("", "%s to %s", r.First.Format("2006-01-02 15:04:05"), r.Last.Format("2006-01-02 15:04:05 MST"))
 	} else {
 		line("", "no events")
@@ -48,8 +49,8 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	count := func(name string, n int64, rest string) {
 		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-32s%14s   %s", name, words.Commas(n), rest), " "))
 	}
-	count("admitted", r.Admitted, percent(r.Admitted, r.Events))
-	count("denied", r.Denied, percent(r.Denied, r.Events))
+	count("admitted", r.Admitted, text.Percent(r.Admitted, r.Events))
+	count("denied", r.Denied, text.Percent(r.Denied, r.Events))
 	count("  though an exact log had room", r.GridDenied, "the price of buckets and skew")
 	count("wrongly denied beyond the grid", r.WrongDenied, "must be 0")
 	count("wrongly admitted", r.WrongAdmitted, "must be 0")
@@ -58,7 +59,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	for _, w := range r.Worst {
 		row := fmt.Sprintf("  %-10s%17s   %4.2f x Max", w.Limit, words.Commas(w.Admitted)+" of "+words.Commas(w.Max), w.Ratio)
 		if w.Admitted > 0 {
-			row += "   " + keyName(w.Event, w.Feature, max(20, columns-len(row)-3))
+			row += "   " + text.Key(w.Event, w.Feature, max(20, columns-len(row)-3))
 		}
 		b.WriteString(row + "\n")
 	}
@@ -71,15 +72,10 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	if len(r.MostDenied) > 0 {
 		fmt.Fprintf(&b, "\n%12s%12s   %s\n", "denied most", "admitted", "key")
 		for _, k := range r.MostDenied {
-			fmt.Fprintf(&b, "%12s%12s   %s\n", words.Commas(k.Denied), words.Commas(k.Admitted), keyName(k.Event, k.Feature, 52))
+			fmt.Fprintf(&b, "%12s%12s   %s\n", words.Commas(k.Denied), words.Commas(k.Admitted), text.Key(k.Event, k.Feature, 52))
 		}
 	}
 	return b.Bytes()
-}
-
-// keyName formats a key in at most width columns.
-func keyName(event, feature string, width int) string {
-	return printable(event+" of "+feature, width)
 }
 
 // within is d rounded up: to whole minutes, if there are many.
@@ -89,15 +85,4 @@ func within(d time.Duration) string {
 		unit = time.Minute
 	}
 	return dur.Format((d + unit - 1).Truncate(unit))
-}
-
-// roughly is a long time without small units.
-func roughly(d time.Duration) string {
-	switch {
-	case d > 2*dur.Day:
-		return fmt.Sprintf("%.1f days", d.Hours()/24)
-	case d > 2*time.Hour:
-		return fmt.Sprintf("%.1f hours", d.Hours())
-	}
-	return dur.Format(d.Round(time.Millisecond))
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
-	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 )
 
 const (
@@ -167,7 +167,7 @@ func redisRestarts(s stores.Server) (Status, string, string) {
 	if n := number(s, "connected_slaves"); n > 0 {
 		has = append(has, strings.TrimSuffix(fmt.Sprintf("%.0f replicas", n), map[bool]string{true: "s"}[n == 1]))
 	}
-	seen := "up for " + uptime(number(s, "uptime_in_seconds"))
+	seen := "up for " + uptime(s, "uptime_in_seconds")
 	if len(has) == 0 {
 		return Fact, seen + ", no append-only file, no replica",
 			"Hits since the last snapshot, if there is one, are forgiven by a restart."
@@ -176,7 +176,7 @@ func redisRestarts(s stores.Server) (Status, string, string) {
 }
 
 func memcachedRestarts(s stores.Server) (Status, string, string) {
-	return Fact, "up for " + uptime(number(s, "uptime")) + ", nothing is kept on disk", "A restart forgives all hits: keys may be admitted up to Max again."
+	return Fact, "up for " + uptime(s, "uptime") + ", nothing is kept on disk", "A restart forgives all hits: keys may be admitted up to Max again."
 }
 
 // number is a fact as a number, 0 if the fact is missing.
@@ -185,15 +185,8 @@ func number(s stores.Server, name string) float64 {
 	return n
 }
 
-func uptime(seconds float64) string {
-	d := time.Duration(seconds) * time.Second
-	switch {
-	case d > 2*dur.Day:
-		d = d.Truncate(dur.Day)
-	case d > 2*time.Hour:
-		d = d.Truncate(time.Hour)
-	}
-	return dur.Format(d)
+func uptime(s stores.Server, name string) string {
+	return text.Roughly(time.Duration(number(s, name)) * time.Second)
 }
 
 // bytes formats n bytes in a suitable unit.

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
 // heat is a table of the hits of a key: a row for each hour, a column for each
 // minute, a colour for each range of counts.
 type heat struct {
-	captioned
-	Key   []heatCell // explains the colours
-	Hours []heatHour
+	Caption string
+	Key     []heatCell // explains the colours
+	Hours   []heatHour
 }
 
 type heatHour struct {
@@ -32,12 +33,11 @@ const heatSteps = 6
 
 func newHeat(r *compare.Report) heat {
 	var out heat
-	n := min(len(r.Heat.Hours), len(r.Heat.Hits))
 	var all, most, busy int64
 	var at time.Time
-	for i, row := range r.Heat.Hits[:n] {
+	for i, row := range r.Heat.Hits {
 		for m, count := range row {
-			if all += max(0, count); count > 0 {
+			if all += count; count > 0 {
 				busy++
 			}
 			if count > most {
@@ -45,15 +45,11 @@ func newHeat(r *compare.Report) heat {
 			}
 		}
 	}
-	if all == 0 {
-		out.Missing = "There is nothing to draw: no hit of one key was recorded by the minute."
-		return out
-	}
 	from := shades(most)
 	out.Caption = fmt.Sprintf("All hits of the key %s, admitted or not: a row is an hour, a column is a minute, and the shade tells how many. "+
 		"%s in %s of %s; the busiest minute has %s, at %s.",
-		quoted(r.Heat.Key), words.Plural(all, "hit"), words.Commas(busy), words.Plural(int64(60*n), "minute"), words.Commas(most), instant(at))
-	for i, row := range r.Heat.Hits[:n] {
+		quoted(r.Heat.Key), words.Plural(all, "hit"), words.Commas(busy), words.Plural(int64(60*len(r.Heat.Hits)), "minute"), words.Commas(most), text.Instant(at))
+	for i, row := range r.Heat.Hits {
 		begin := r.Heat.Hours[i].UTC()
 		hour := heatHour{Name: begin.Format("15")}
 		if i == 0 || begin.Hour() == 0 {

@@ -12,10 +12,10 @@ import (
 	"html/template"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -68,7 +68,7 @@ type section struct {
 	Facts        []fact
 	Findings     []string
 	Table        table
-	Curve        captioned
+	Curve        string
 	Panels       []panel
 	Worst, Wrong captioned
 	Heat         heat
@@ -77,14 +77,19 @@ type section struct {
 
 type fact struct{ Name, Value string }
 
-// Write writes a page with a section for each report, in order. Names and keys in
-// the reports may come from an attacker: both are shown as text, shortened where
-// the text is long. NaN and infinity are shown as a dash and are not drawn. After
-// an error in the making of the page nothing is written.
+// nameLength and keyLength bound the shown characters of a name and of a key.
+const (
+	nameLength = 60
+	keyLength  = 120
+)
+
+func name(a *compare.Algorithm) string { return text.Clean(a.Name, nameLength) }
+
+// Write writes a page with a section for each report of a comparison, in order.
+// Names and keys in the reports may come from an attacker: both are shown as text,
+// shortened where the text is long. After an error in the making of the page
+// nothing is written.
 func Write(w io.Writer, reports []*compare.Report) error {
-	if i := slices.Index(reports, nil); i >= 0 {
-		return fmt.Errorf("page: reports[%d] of %d is nil, want a report", i, len(reports))
-	}
 	p := page{Policy: policy, Style: template.CSS(style), Script: template.JS(script), Title: title(reports)}
 	for i, r := range reports {
 		p.Sections = append(p.Sections, newSection(i, r))
@@ -100,25 +105,20 @@ func Write(w io.Writer, reports []*compare.Report) error {
 func title(reports []*compare.Report) string {
 	var limits []string
 	for _, r := range reports {
-		limits = append(limits, clean(r.Limit, nameLength))
+		limits = append(limits, r.Limit)
 	}
-	s := "Rate limiters compared"
-	if len(limits) > 0 {
-		_, log := filepath.Split(reports[0].Log)
-		s += ": " + strings.Join(limits, ", ") + " on " + clean(log, nameLength)
-	}
-	return s
+	_, log := filepath.Split(reports[0].Log)
+	return "Rate limiters compared: " + text.Clean(strings.Join(limits, ", "), 4*nameLength) + " on " + text.Clean(log, nameLength)
 }
 
 func newSection(i int, r *compare.Report) section {
 	s := section{
 		ID:       fmt.Sprintf("r%d", i+1),
-		Limit:    clean(r.Limit, nameLength),
+		Limit:    text.Clean(r.Limit, nameLength),
 		Facts:    facts(r),
 		Findings: findings(r),
 		Table:    newTable(r),
 		Heat:     newHeat(r),
-		Charts:   charts{Exact: -1},
 	}
 	s.Curve, s.Panels = newCurves(r, &s.Charts)
 	s.Worst = newWorst(r, &s.Charts)
@@ -130,22 +130,22 @@ func newSection(i int, r *compare.Report) section {
 func facts(r *compare.Report) []fact {
 	folder, log := filepath.Split(r.Log) // the folder may tell who made the page, and is not shown
 	all := []fact{
-		{"Log", clean(log, 600)},
-		{"Limit", clean(r.Limit, nameLength)},
+		{"Log", text.Clean(log, 600)},
+		{"Limit", text.Clean(r.Limit, nameLength)},
 		{"Events", words.Commas(r.Events)},
 		{"Keys", words.Commas(int64(r.Keys))},
-		{"From", instant(r.From)},
-		{"To", instant(r.To)},
-		{"Span", span(r.From, r.To)},
-		{"Store", clean(r.Store, nameLength)},
+		{"From", text.Instant(r.From)},
+		{"To", text.Instant(r.To)},
+		{"Span", text.Roughly(r.To.Sub(r.From))},
+		{"Store", text.Clean(r.Store, nameLength)},
 	}
 	for _, f := range []fact{{"Skew", r.Skew}, {"Stamps run back by", r.RunsBack}} {
-		if f.Value != "" && f.Value != "0s" {
-			all = append(all, fact{f.Name, clean(f.Value, nameLength)})
+		if f.Value != "0s" {
+			all = append(all, fact{f.Name, text.Clean(f.Value, nameLength)})
 		}
 	}
 	if r.BadLines > 0 {
-		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + clean(strings.Replace(r.FirstBad, folder, "", 1), nameLength)})
+		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + text.Clean(strings.Replace(r.FirstBad, folder, "", 1), nameLength)})
 	}
 	return all
 }

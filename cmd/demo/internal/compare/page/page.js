@@ -31,7 +31,7 @@
       for (const [stop, color] of [[at, ink(above)], [at, below ? ink(below) : 'transparent']]) gradient.addColorStop(stop, color)
       return gradient
     }
-    const exact = d.exact >= 0 && d.exact != i ? [d.counts[d.exact]] : []
+    const exact = i ? [d.counts[0]] : []
     const thin = (color, more) => ({ stroke: () => ink(color), width: 1, points: { show: false }, ...more })
     show(box, 150, {
       cursor: { y: false, sync: { key: sync }, points: { size: 7, fill: () => ink('text'), stroke: () => ink('ground'), width: 1 } },

@@ -115,7 +115,7 @@ func TestInABrowser(t *testing.T) {
 	add("two limits", 28, []int{1000}, both[:1], sample(t, 0), sample(t, 1))
 	add("long names", 14, []int{375, 1400}, both[:1], odd["long names"])
 	add("one event", 4, []int{375, 1400}, both[1:], odd["one event"])
-	add("odd numbers", 14, []int{375, 1400}, both[:1], odd["numbers that are none"])
+	add("memory that is not told", 12, []int{375, 1400}, both[:1], odd["memory that is not told"])
 	add("a month", 14, []int{375, 1400}, both[1:], odd["a month of heat"])
 
 	document, console := browse(t, frames(t, views))

@@ -1,35 +1,33 @@
 package page
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
 // table is all measures of all algorithms.
 type table struct {
+	Groups []group
+	Rows   []row
+	Notes  []fact
+}
+
+// group is adjacent columns under a common head.
+type group struct {
+	Head    string
 	Columns []column
-	Rows    []row
-	Groups  []group
-	Notes   []fact
 }
 
 // column is a measure in the table.
 type column struct {
 	Head, Unit string
-	First      bool // of its group
 
 	show func(a *compare.Algorithm) (value, small string)
-	cost func(a *compare.Algorithm) float64 // less is better; nil if neither is
-}
-
-// group is the common head of adjacent columns.
-type group struct {
-	Head string
-	Span int
+	cost func(a *compare.Algorithm) float64 // less is better, below zero is no cost; nil if neither is
 }
 
 type row struct {
@@ -45,17 +43,16 @@ type cell struct {
 	First              bool
 }
 
-func columnsFor(r *compare.Report) []column {
-	const first, other = true, false
-	measure := func(head, unit string, first bool, decimals int, of func(a *compare.Algorithm) float64) column {
-		return column{head, unit, first, func(a *compare.Algorithm) (string, string) { return number(of(a), decimals), "" }, of}
+func groupsFor(r *compare.Report) []group {
+	measure := func(head, unit string, decimals int, of func(a *compare.Algorithm) float64) column {
+		return column{head, unit, func(a *compare.Algorithm) (string, string) { return text.Number(of(a), decimals), "" }, of}
 	}
-	decisions := func(head string, first bool, of func(a *compare.Algorithm) int64) column {
-		return column{head, "hits", first, func(a *compare.Algorithm) (string, string) {
+	decisions := func(head string, of func(a *compare.Algorithm) int64) column {
+		return column{head, "hits", func(a *compare.Algorithm) (string, string) {
 			if of(a) == 0 {
 				return "0", ""
 			}
-			return words.Commas(of(a)), percent(of(a), r.Events)
+			return words.Commas(of(a)), text.Percent(of(a), r.Events)
 		}, func(a *compare.Algorithm) float64 { return float64(of(a)) }}
 	}
 	// The exact log is the reference: to equal the reference is no merit there.
@@ -63,80 +60,74 @@ func columnsFor(r *compare.Report) []column {
 		cost := c.cost
 		c.cost = func(a *compare.Algorithm) float64 {
 			if a.Name == r.Reference {
-				return math.NaN()
+				return -1
 			}
 			return cost(a)
 		}
 		return c
 	}
-	fullest := measure("Fullest window", "× limit", first, 2, func(a *compare.Algorithm) float64 { return a.WorstWindow })
+	fullest := measure("Fullest window", "× limit", 2, func(a *compare.Algorithm) float64 { return a.WorstWindow })
 	fullest.cost = func(a *compare.Algorithm) float64 { return max(0, a.WorstWindow-1) } // a window below the limit breaks no promise
-	return []column{
-		unlessExact(column{"Admitted", "hits", first, func(a *compare.Algorithm) (string, string) {
-			if !finite(a.Relative) { // the exact log admitted nothing
-				return words.Commas(a.Admitted), ""
-			}
-			return words.Commas(a.Admitted), number(a.Relative, 3) + " × exact"
-		}, func(a *compare.Algorithm) float64 { return math.Abs(a.Relative - 1) }}),
-		fullest,
-		{"Promised", "at most", other, func(a *compare.Algorithm) (string, string) { return orUnknown(clean(a.Worst, 24)), "" }, nil},
-		decisions("Wrongly admitted", first, func(a *compare.Algorithm) int64 { return a.WronglyAdmitted }),
-		decisions("Wrongly denied", other, func(a *compare.Algorithm) int64 { return a.WronglyDenied }),
-		unlessExact(decisions("Unlike the exact log", other, func(a *compare.Algorithm) int64 { return a.Differently })),
-		measure("Mean", "bytes", first, 0, func(a *compare.Algorithm) float64 { return a.BytesPerKey }),
-		measure("Busiest key", "bytes", other, 0, func(a *compare.Algorithm) float64 { return float64(a.BytesWorstKey) }),
-		measure("Reads", "", first, 2, func(a *compare.Algorithm) float64 { return a.ReadsPerEvent }),
-		measure("Writes", "", other, 2, func(a *compare.Algorithm) float64 { return a.WritesPerEvent }),
-		measure("Round trips", "", other, 2, func(a *compare.Algorithm) float64 { return a.TripsPerEvent }),
-		measure("Time", "ns", other, 0, func(a *compare.Algorithm) float64 { return a.NanosPerEvent }),
+	return []group{
+		{"Admission", []column{
+			unlessExact(column{"Admitted", "hits", func(a *compare.Algorithm) (string, string) {
+				return words.Commas(a.Admitted), text.Number(a.Relative, 3) + " × exact"
+			}, func(a *compare.Algorithm) float64 { return math.Abs(a.Relative - 1) }}),
+		}},
+		{"True window", []column{
+			fullest,
+			{"Promised", "at most", func(a *compare.Algorithm) (string, string) { return text.Clean(a.Worst, 24), "" }, nil},
+		}},
+		{"Decisions", []column{
+			decisions("Wrongly admitted", func(a *compare.Algorithm) int64 { return a.WronglyAdmitted }),
+			decisions("Wrongly denied", func(a *compare.Algorithm) int64 { return a.WronglyDenied }),
+			unlessExact(decisions("Unlike the exact log", func(a *compare.Algorithm) int64 { return a.Differently })),
+		}},
+		{"Memory per key", []column{
+			measure("Mean", "bytes", 0, func(a *compare.Algorithm) float64 { return a.BytesPerKey }),
+			measure("Busiest key", "bytes", 0, func(a *compare.Algorithm) float64 { return float64(a.BytesWorstKey) }),
+		}},
+		{"Work per event", []column{
+			measure("Reads", "", 2, func(a *compare.Algorithm) float64 { return a.ReadsPerEvent }),
+			measure("Writes", "", 2, func(a *compare.Algorithm) float64 { return a.WritesPerEvent }),
+			measure("Round trips", "", 2, func(a *compare.Algorithm) float64 { return a.TripsPerEvent }),
+			measure("Time", "ns", 0, func(a *compare.Algorithm) float64 { return a.NanosPerEvent }),
+		}},
 	}
 }
 
-func orUnknown(s string) string { return cmp.Or(s, unknown) }
-
 func newTable(r *compare.Report) table {
-	t := table{
-		Columns: columnsFor(r),
-		Groups: []group{
-			{"Admission", 1}, {"True window", 2}, {"Decisions", 3}, {"Memory per key", 2}, {"Work per event", 4},
-		},
-	}
+	t := table{Groups: groupsFor(r), Notes: notes(r)}
 	for i := range r.Algorithms {
 		a := &r.Algorithms[i]
-		out := row{
-			Number: i + 1, Name: orUnknown(clean(a.Name, nameLength)), Source: clean(a.Source, nameLength), Kind: "line",
-			Reference: a.Name == r.Reference,
-		}
+		out := row{Number: i + 1, Name: name(a), Source: text.Clean(a.Source, nameLength), Kind: "line", Reference: a.Name == r.Reference}
 		if a.Source == "abacus" {
 			out.Kind = "ours"
 		}
-		for _, c := range t.Columns {
-			value, small := c.show(a)
-			out.Cells = append(out.Cells, cell{Value: value, Small: small, First: c.First})
-		}
 		t.Rows = append(t.Rows, out)
 	}
-	for i, c := range t.Columns {
-		if c.cost == nil {
-			continue
-		}
-		costs := make([]float64, len(r.Algorithms))
-		for j := range r.Algorithms {
-			costs[j] = c.cost(&r.Algorithms[j])
-		}
-		for j, mark := range marks(costs) {
-			t.Rows[j].Cells[i].Mark = mark
+	for _, group := range t.Groups {
+		for i, c := range group.Columns {
+			costs := make([]float64, len(r.Algorithms))
+			for j := range r.Algorithms {
+				if costs[j] = -1; c.cost != nil {
+					costs[j] = c.cost(&r.Algorithms[j])
+				}
+			}
+			for j, mark := range marks(costs) {
+				value, small := c.show(&r.Algorithms[j])
+				t.Rows[j].Cells = append(t.Rows[j].Cells, cell{value, small, mark, i == 0})
+			}
 		}
 	}
-	t.Notes = notes(r)
 	return t
 }
 
-// marks tells the best and the worst costs. A cost common to more than a third of
+// marks tells the best and the worst costs, a number below zero being none. A cost common to more than a third of
 // the rows does not stand out, and gets no mark.
 func marks(costs []float64) []string {
 	out := make([]string, len(costs))
-	known := slices.DeleteFunc(slices.Clone(costs), func(v float64) bool { return !(v >= 0 && finite(v)) })
+	known := slices.DeleteFunc(slices.Clone(costs), func(v float64) bool { return v < 0 })
 	if len(known) < 2 || slices.Min(known) == slices.Max(known) {
 		return out
 	}
@@ -171,42 +162,37 @@ func notes(r *compare.Report) []fact {
 		out = append(out, fact{"Reads and writes" + names, "counted in " + way + "."})
 	})
 	for _, l := range r.LeftOut {
-		out = append(out, fact{"Left out", clean(l.Name, nameLength) + ", " + clean(l.Why, 200) + "."})
+		out = append(out, fact{"Left out", text.Clean(l.Name, nameLength) + ", " + text.Clean(l.Why, 200) + "."})
 	}
 	return out
 }
 
 // byWay tells each way of the algorithms and, if there are several ways, the
-// names for each: all of a source, or a list of algorithms. An empty way is not
-// told.
+// names for each: its sources, or its algorithms where a source has several ways.
 func byWay(r *compare.Report, of func(a *compare.Algorithm) string, tell func(way, names string)) {
-	var ways []string
-	names, sources, mixed := map[string][]string{}, map[string][]string{}, false
-	wayOf := map[string]string{}
-	for i := range r.Algorithms {
-		a := &r.Algorithms[i]
-		way := clean(of(a), nameLength)
-		if names[way] == nil {
-			ways = append(ways, way)
+	adjoin := func(all []string, s string) []string {
+		if slices.Contains(all, s) {
+			return all
 		}
-		names[way] = append(names[way], clean(a.Name, nameLength))
-		if before, known := wayOf[a.Source]; !known {
-			wayOf[a.Source] = way
-			sources[way] = append(sources[way], clean(a.Source, nameLength))
-		} else if before != way {
-			mixed = true
-		}
+		return append(all, s)
 	}
-	if !mixed {
-		names = sources
+	var ways, sources, pairs []string
+	for _, a := range r.Algorithms {
+		ways, sources, pairs = adjoin(ways, of(&a)), adjoin(sources, a.Source), adjoin(pairs, a.Source+" "+of(&a))
 	}
 	for _, way := range ways {
-		switch {
-		case way == "":
-		case len(ways) == 1:
-			tell(way, "")
-		default:
-			tell(way, ", "+list(names[way]))
+		var names []string
+		for _, a := range r.Algorithms {
+			if of(&a) == way && len(pairs) == len(sources) {
+				names = adjoin(names, text.Clean(a.Source, nameLength))
+			} else if of(&a) == way {
+				names = append(names, name(&a))
+			}
+		}
+		if len(ways) == 1 {
+			tell(text.Clean(way, nameLength), "")
+		} else {
+			tell(text.Clean(way, nameLength), ", "+text.List(names))
 		}
 	}
 }
