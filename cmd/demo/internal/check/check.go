@@ -55,7 +55,8 @@ func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error
 	for _, check := range []func(context.Context) (Result, error){
 		r.reachable, r.promised(herd), r.promised(promise.Denied), r.promised(promise.Keys), r.trips, r.lives,
 		r.promised(promise.Boundary), r.expiry, r.clocks,
-		r.room, r.slabs, r.role, r.coverage, r.restarts,
+		r.setup("eviction", "nothing is evicted", evictions), r.setup("slabs", "room for any size", slabs), r.setup("role", "it is the master", role),
+		r.setup("coverage", "one master may fail", coverage), r.setup("restarts", "after a restart", restarts),
 	} {
 		result, err := check(ctx)
 		if ctx.Err() != nil {
@@ -94,7 +95,7 @@ type run struct {
 	cfg     Config
 	servers []stores.Server
 	results []Result
-	dying   []string // stored keys that are about to expire
+	brief   []string // stored keys with a short time to live
 }
 
 // counter makes a new counter, as another process would: without the memory of

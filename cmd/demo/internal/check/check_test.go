@@ -318,7 +318,7 @@ func facts(pairs ...string) stores.Server {
 }
 
 // Setups of a server, each with its verdict.
-func TestRoom(t *testing.T) {
+func TestSetup(t *testing.T) {
 	redis := func(policy, limit, used, evicted string) stores.Server {
 		return facts("maxmemory_policy", policy, "maxmemory", limit, "used_memory", used, "evicted_keys", evicted)
 	}
@@ -334,31 +334,32 @@ func TestRoom(t *testing.T) {
 		status Status
 		seen   string
 	}{
-		{redisRoom, facts(), Warning, "not known: the user may not ask for INFO"},
-		{redisRoom, redis("noeviction", "0", "10", "0"), OK, "noeviction, 10 B used, no limit"},
-		{redisRoom, redis("allkeys-lru", "0", "10", "0"), Warning, "allkeys-lru, 10 B used, no limit"},
-		{redisRoom, redis("allkeys-lru", "1000000", "1000", "0"), Warning, "allkeys-lru, 1 kB of 1 MB used"},
-		{redisRoom, redis("volatile-lru", "1000000", "1000", "0"), Warning, "volatile-lru, 1 kB of 1 MB used"},
-		{redisRoom, redis("noeviction", "1000000", "1000", "0"), OK, "noeviction, 1 kB of 1 MB used"},
-		{redisRoom, redis("noeviction", "1000000", "950000", "0"), Warning, "noeviction, 950 kB of 1 MB used"},
-		{redisRoom, redis("volatile-ttl", "1000000", "1000", "0"), Warning, "volatile-ttl, 1 kB of 1 MB used"},
-		{redisRoom, redis("volatile-ttl", "1000000", "1000", "7"), Warning, "volatile-ttl, 1 kB of 1 MB used, 7 keys evicted"},
-		{memcachedRoom, memcached("on", "1000", "0"), Warning, "1 kB of 1 MB used, evictions on"},
-		{memcachedRoom, memcached("on", "950000", "0"), Warning, "950 kB of 1 MB used, evictions on"},
-		{memcachedRoom, memcached("on", "1000", "3"), Warning, "1 kB of 1 MB used, 3 items evicted"},
-		{memcachedRoom, facts("limit_maxbytes", "1000000", "bytes", "1000"), Warning, "1 kB of 1 MB used, its settings are not known"},
-		{memcachedRoom, memcached("off", "1000", "0"), OK, "1 kB of 1 MB used, evictions off"},
-		{memcachedRoom, memcached("off", "950000", "0"), Warning, "950 kB of 1 MB used, evictions off"},
+		{redisEviction, facts(), Warning, "not known: the user may not ask for INFO"},
+		{redisEviction, redis("noeviction", "0", "10", "0"), OK, "noeviction, 10 B used, no limit"},
+		{redisEviction, redis("allkeys-lru", "0", "10", "0"), Warning, "allkeys-lru, 10 B used, no limit"},
+		{redisEviction, redis("allkeys-lru", "1000000", "1000", "0"), Warning, "allkeys-lru, 1 kB of 1 MB used"},
+		{redisEviction, redis("volatile-lru", "1000000", "1000", "0"), Warning, "volatile-lru, 1 kB of 1 MB used"},
+		{redisEviction, redis("noeviction", "1000000", "1000", "0"), OK, "noeviction, 1 kB of 1 MB used"},
+		{redisEviction, redis("noeviction", "1000000", "950000", "0"), Warning, "noeviction, 950 kB of 1 MB used"},
+		{redisEviction, redis("volatile-ttl", "1000000", "1000", "0"), Warning, "volatile-ttl, 1 kB of 1 MB used"},
+		{redisEviction, redis("volatile-ttl", "1000000", "1000", "7"), Warning, "volatile-ttl, 1 kB of 1 MB used, 7 keys evicted"},
+		{memcachedEviction, memcached("on", "1000", "0"), Warning, "1 kB of 1 MB used, evictions on"},
+		{memcachedEviction, memcached("on", "950000", "0"), Warning, "950 kB of 1 MB used, evictions on"},
+		{memcachedEviction, memcached("on", "1000", "3"), Warning, "1 kB of 1 MB used, 3 items evicted"},
+		{memcachedEviction, facts("limit_maxbytes", "1000000", "bytes", "1000"), Warning, "1 kB of 1 MB used, its settings are not known"},
+		{memcachedEviction, memcached("off", "1000", "0"), OK, "1 kB of 1 MB used, evictions off"},
+		{memcachedEviction, memcached("off", "950000", "0"), Warning, "950 kB of 1 MB used, evictions off"},
 		{memcachedSlabs, slabs("500000", "1000"), OK, "500 kB of 1 MB given to sizes, nothing refused"},
 		{memcachedSlabs, slabs("2000000", "950000"), OK, "1 MB of 1 MB given to sizes, nothing refused"},
 		{memcachedSlabs, slabs("2000000", "30000"), Warning, "all of 1 MB is given to sizes, 30 kB of it used"},
 		{memcachedSlabs, slabs("500000", "1000", "items.items:3:outofmemory", "7", "items.items:12:outofmemory", "5"), Warning, "12 items refused for want of memory"},
 		{redisRole, facts("role", "master"), OK, "master"},
 		{redisRole, facts("role", "slave", "master_host", "h", "master_port", "6379"), Warning, "a replica of h:6379 that can be written to"},
-		{redisCoverage, facts("config.cluster-require-full-coverage", "yes"), Warning, "cluster-require-full-coverage yes"},
-		{redisCoverage, facts("config.cluster-require-full-coverage", "no"), OK, "cluster-require-full-coverage no"},
+		{redisCoverage, facts("redis_mode", "cluster", "config.cluster-require-full-coverage", "yes"), Warning, "cluster-require-full-coverage yes"},
+		{redisCoverage, facts("redis_mode", "cluster", "config.cluster-require-full-coverage", "no"), OK, "cluster-require-full-coverage no"},
 		{redisRole, facts(), Fact, "not known: the user may not ask for INFO"},
-		{redisCoverage, facts(), Fact, "not known: the user may not ask for CONFIG"},
+		{redisCoverage, facts("redis_mode", "standalone"), "", ""},
+		{redisCoverage, facts("redis_mode", "cluster"), Fact, "not known: the user may not ask for CONFIG"},
 	} {
 		status, seen, means := row.judge(row.server)
 		require.Equal(t, row.status, status, row.seen)
@@ -375,7 +376,7 @@ func TestWorstServer(t *testing.T) {
 	bad := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "on", "evictions", "5")
 	bad.Addr = "b:11211"
 	r := &run{store: &stores.Opened{Name: name}, servers: []stores.Server{good, bad, good}}
-	result, err := r.room(t.Context())
+	result, err := r.setup("eviction", "nothing is evicted", evictions)(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, Warning, result.Status)
 	require.Equal(t, "b:11211: 1 B of 100 B used, 5 items evicted", result.Seen)

@@ -61,9 +61,8 @@ func (r *run) clocks(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-func (r *run) redisClocks(ctx context.Context) ([]offset, error) {
-	var all []offset
-	err := r.store.Redis.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
+func (r *run) redisClocks(ctx context.Context) (all []offset, err error) {
+	err = r.store.Redis.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
 		best, err := nearest(time.Now, func() (time.Time, time.Duration, error) {
 			t, err := master.Time(ctx).Result()
 			return t, 0, err
@@ -76,8 +75,7 @@ func (r *run) redisClocks(ctx context.Context) ([]offset, error) {
 
 // memcachedClocks reads the stat time, in whole seconds of a clock that ticks once
 // a second: the clock may be a second behind, and the stat a second more.
-func (r *run) memcachedClocks(ctx context.Context) ([]offset, error) {
-	var all []offset
+func (r *run) memcachedClocks(ctx context.Context) (all []offset, err error) {
 	for _, addr := range r.store.Memcached.Servers {
 		best, err := nearest(time.Now, func() (time.Time, time.Duration, error) {
 			stats, err := r.store.Memcached.Stats(ctx, addr)

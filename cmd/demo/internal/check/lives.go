@@ -19,8 +19,8 @@ import (
 // shortest is a ladder whose buckets live for a few seconds on any store.
 var shortest = tiers.For(tiers.MinWindow)
 
-// dyingMark follows the prefix of keys that are to expire while the check runs.
-const dyingMark = "x"
+// briefSuffix follows the prefix of keys that are to expire while the check runs.
+const briefSuffix = "x"
 
 // lives checks that all stored keys have a time to live, and none a longer time
 // than promised.
@@ -29,7 +29,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if r.local() {
 		return result, errNotHere
 	}
-	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix, cfg.Patience = cfg.Prefix+dyingMark, Patience(cfg.Patience) })
+	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix, cfg.Patience = cfg.Prefix+briefSuffix, Patience(cfg.Patience) })
 	if err != nil {
 		return result, err
 	}
@@ -46,8 +46,8 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 			return
 		case ttl == stores.Never:
 			forever = key
-		case strings.HasPrefix(strings.TrimPrefix(key, "{"), r.cfg.Prefix+dyingMark):
-			r.dying = append(r.dying, key)
+		case strings.HasPrefix(strings.TrimPrefix(key, "{"), r.cfg.Prefix+briefSuffix):
+			r.brief = append(r.brief, key)
 		}
 		n++
 		longest = max(longest, ttl)
@@ -76,13 +76,13 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 // expiry waits until the keys with the shortest time to live are gone.
 func (r *run) expiry(ctx context.Context) (Result, error) {
 	result := Result{Name: "expiry", Promise: "what expires is gone", Status: OK}
-	if len(r.dying) == 0 {
+	if len(r.brief) == 0 {
 		return result, errNotHere
 	}
 	began := time.Now()
 	var left time.Duration
 	look := func() (there int, err error) {
-		err = r.ttls(ctx, r.dying, func(_ string, ttl time.Duration) {
+		err = r.ttls(ctx, r.brief, func(_ string, ttl time.Duration) {
 			if ttl != stores.Gone {
 				there++
 				left = max(left, ttl)
@@ -102,7 +102,7 @@ func (r *run) expiry(ctx context.Context) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	result.Seen = fmt.Sprintf("%d of %d with a TTL of some seconds are left", there, len(r.dying))
+	result.Seen = fmt.Sprintf("%d of %d with a TTL of some seconds are left", there, len(r.brief))
 	if there > 0 {
 		result.Status, result.Means = Failed, "The store fills up with what nobody reads any more."
 	}
@@ -129,14 +129,7 @@ func (r *run) ttls(ctx context.Context, keys []string, f func(key string, ttl ti
 			return err
 		}
 		for i, answer := range answers {
-			ttl := answer.(*goredis.DurationCmd).Val()
-			switch ttl { // the client's codes for no expiry and no key
-			case -1:
-				ttl = stores.Never
-			case -2:
-				ttl = stores.Gone
-			}
-			f(keys[i], ttl)
+			f(keys[i], answer.(*goredis.DurationCmd).Val())
 		}
 		return nil
 	}

@@ -142,10 +142,10 @@ func markName(key string) string {
 }
 
 // Never is the time to live of a key or item without expiry, and Gone of a
-// missing key or item.
+// missing key or item, as the client of Redis says.
 const (
-	Never = -1 * time.Second
-	Gone  = -2 * time.Second
+	Never time.Duration = -1
+	Gone  time.Duration = -2
 )
 
 // ErrNoTTL is the error of a memcached before 1.6, which does not tell when an
@@ -161,6 +161,9 @@ func (m *Memcached) TTLs(ctx context.Context, items iter.Seq[string], f func(ite
 			return ErrNoTTL
 		case "EN":
 			f(item, Gone)
+			return nil
+		case "HD t-1":
+			f(item, Never)
 			return nil
 		}
 		seconds, err := strconv.ParseInt(strings.TrimPrefix(answer, "HD t"), 10, 64)

@@ -16,59 +16,49 @@ const (
 	forgives   = "What is evicted is forgiven: keys may be admitted up to Max again."
 )
 
-// room checks the eviction policy of the servers, and the free memory.
-func (r *run) room(context.Context) (Result, error) {
-	return r.worst("room", "nothing is evicted", map[stores.Kind]judge{stores.OnRedis: redisRoom, stores.OnMemcached: memcachedRoom})
-}
-
-// restarts reports the data that outlives a restart.
-func (r *run) restarts(context.Context) (Result, error) {
-	return r.worst("restarts", "after a restart", map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts})
-}
-
-// slabs checks whether a memcached has refused items for want of memory, or has
-// given all of its memory to items of other sizes than future items.
-func (r *run) slabs(context.Context) (Result, error) {
-	return r.worst("slabs", "room for any size", map[stores.Kind]judge{stores.OnMemcached: memcachedSlabs})
-}
-
-// role sees whether the server is a master.
-func (r *run) role(context.Context) (Result, error) {
-	return r.worst("role", "it is the master", map[stores.Kind]judge{stores.OnRedis: redisRole})
-}
-
-// coverage checks whether a Cluster works on without one of its masters.
-func (r *run) coverage(context.Context) (Result, error) {
-	if len(r.servers) == 0 || r.servers[0].Facts["redis_mode"] != "cluster" {
-		return Result{}, errNotHere
-	}
-	return r.worst("coverage", "one master may fail", map[stores.Kind]judge{stores.OnRedis: redisCoverage})
-}
-
-// judge judges a single server.
+// judge judges a single server; an empty status means that the check does not
+// apply.
 type judge func(stores.Server) (status Status, seen, means string)
 
-// worst is the judgement of the worst of all servers.
-func (r *run) worst(name, promise string, judges map[stores.Kind]judge) (Result, error) {
-	result := Result{Name: name, Promise: promise}
-	judge := judges[r.store.Name.Kind]
-	if judge == nil {
-		return result, errNotHere
-	}
-	order := map[Status]int{Fact: 1, OK: 2, Warning: 3, Failed: 4}
-	for _, s := range r.servers {
-		status, seen, means := judge(s)
-		if order[status] > order[result.Status] {
-			if len(r.servers) > 1 && status != OK {
-				seen = s.Addr + ": " + seen
+// setup checks the servers of a kind of store by a judge: the result is that of
+// the worst server.
+func (r *run) setup(name, promise string, judges map[stores.Kind]judge) func(context.Context) (Result, error) {
+	return func(context.Context) (Result, error) {
+		result := Result{Name: name, Promise: promise}
+		order := map[Status]int{Fact: 1, OK: 2, Warning: 3, Failed: 4}
+		for _, s := range r.servers {
+			judge := judges[r.store.Name.Kind]
+			if judge == nil {
+				break
 			}
-			result.Status, result.Seen, result.Means = status, seen, means
+			status, seen, means := judge(s)
+			if order[status] > order[result.Status] {
+				if len(r.servers) > 1 && status != OK {
+					seen = s.Addr + ": " + seen
+				}
+				result.Status, result.Seen, result.Means = status, seen, means
+			}
 		}
+		if result.Status == "" {
+			return result, errNotHere
+		}
+		return result, nil
 	}
-	return result, nil
 }
 
-func redisRoom(s stores.Server) (Status, string, string) {
+// Judges of the eviction policy, and of the free memory; of memory that memcached
+// has given to items of other sizes than future items; of the server's part in a
+// replication; of a Cluster without one of its masters; and of the data that
+// outlives a restart.
+var (
+	evictions = map[stores.Kind]judge{stores.OnRedis: redisEviction, stores.OnMemcached: memcachedEviction}
+	slabs     = map[stores.Kind]judge{stores.OnMemcached: memcachedSlabs}
+	role      = map[stores.Kind]judge{stores.OnRedis: redisRole}
+	coverage  = map[stores.Kind]judge{stores.OnRedis: redisCoverage}
+	restarts  = map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts}
+)
+
+func redisEviction(s stores.Server) (Status, string, string) {
 	policy, known := s.Facts["maxmemory_policy"]
 	if !known {
 		return Warning, "not known: the user may not ask for INFO", "Only noeviction breaks no limit."
@@ -95,7 +85,7 @@ func redisRoom(s stores.Server) (Status, string, string) {
 	}
 }
 
-func memcachedRoom(s stores.Server) (Status, string, string) {
+func memcachedEviction(s stores.Server) (Status, string, string) {
 	limit, used, evicted := number(s, "limit_maxbytes"), number(s, "bytes"), number(s, "evictions")
 	seen := fmt.Sprintf("%s of %s used", bytes(used), bytes(limit))
 	if evicted > 0 {
@@ -146,6 +136,9 @@ func redisRole(s stores.Server) (Status, string, string) {
 }
 
 func redisCoverage(s stores.Server) (Status, string, string) {
+	if s.Facts["redis_mode"] != "cluster" {
+		return "", "", ""
+	}
 	switch s.Facts["config.cluster-require-full-coverage"] {
 	case "yes":
 		return Warning, "cluster-require-full-coverage yes",
