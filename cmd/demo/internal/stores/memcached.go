@@ -3,18 +3,16 @@ package stores
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -48,18 +46,17 @@ func (o *Opened) openMemcached(timeout time.Duration) error {
 	}
 	m := &Memcached{Client: gomemcache.NewFromSelector(selector), Servers: o.Name.servers, selector: selector, store: store}
 	m.Client.Timeout = patience
-	m.written.items, m.written.marks = map[run][]int64{}, map[string]bool{}
-	o.Store, o.Memcached = remembering{store, &m.written}, m
+	m.written.items = map[run][]int64{}
+	o.Store, o.Memcached, o.servers = remembering{store, &m.written}, m, m
 	return nil
 }
 
-// remembering is a store with a record of the written items.
+// remembering is a store with a record of the written buckets. No command forgets a
+// key, so what a Forget writes is not recorded.
 type remembering struct {
 	*memcache.Store
 	written *written
 }
-
-var _ backend.Forgetter = remembering{}
 
 // Do notes the buckets before the write: an addition without an answer may have
 // been made.
@@ -70,17 +67,10 @@ func (r remembering) Do(ctx context.Context, op *backend.Request) error {
 	return r.Store.Do(ctx, op)
 }
 
-// Forget notes the key before the key's mark is written, as Do does.
-func (r remembering) Forget(ctx context.Context, f *backend.ForgetRequest) error {
-	r.written.noteMark(f.Key)
-	return r.Store.Forget(ctx, f)
-}
-
 // written is the record of written items.
 type written struct {
 	mu    sync.Mutex
 	items map[run][]int64 // indices of the buckets of one key and width
-	marks map[string]bool // keys that were forgotten
 }
 
 type run struct {
@@ -101,12 +91,6 @@ func (w *written) note(op *backend.Request) {
 	}
 }
 
-func (w *written) noteMark(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.marks[key] = true
-}
-
 // Written yields the names of all items that the store has written, failed
 // attempts included, for keys that begin with prefix. A name may come twice.
 func (m *Memcached) Written(prefix string) iter.Seq[string] {
@@ -120,11 +104,6 @@ func (m *Memcached) Written(prefix string) iter.Seq[string] {
 				}
 			}
 		}
-		for key := range m.written.marks {
-			if strings.HasPrefix(key, prefix) && !yield(markName(key)) {
-				return
-			}
-		}
 	}
 }
 
@@ -132,13 +111,6 @@ func (m *Memcached) Written(prefix string) iter.Seq[string] {
 // backend/memcache says.
 func itemName(r run, index int64) string {
 	return r.key + "|" + dur.Format(r.width) + strconv.FormatInt(index, 10)
-}
-
-// markName is the name of the item with the time of a Forget, as made by
-// backend/memcache. The name does not begin with the key's prefix.
-func markName(key string) string {
-	digest := sha256.Sum256([]byte(key))
-	return fmt.Sprintf("%016x%s|forgotten", xxhash.Sum64String(key), base64.RawURLEncoding.EncodeToString(digest[:]))
 }
 
 // Never is the time to live of a key or item without expiry, and Gone of a
@@ -180,55 +152,48 @@ func (m *Memcached) TTLs(ctx context.Context, items iter.Seq[string], f func(ite
 // requests in turn would wait a round trip for each item.
 func (m *Memcached) each(ctx context.Context, items iter.Seq[string], request string, f func(item, answer string) error) error {
 	const most = 128
-	type server struct {
-		*wire
-		asked []string
-	}
-	servers := map[string]*server{}
-	read := func(s *server) error {
-		defer func() { s.asked = s.asked[:0] }()
-		var all strings.Builder
-		for _, item := range s.asked {
-			fmt.Fprintf(&all, request, item)
-		}
-		if _, err := s.conn.Write([]byte(all.String())); err != nil {
-			return reason(err)
-		}
-		for _, item := range s.asked {
-			answer, err := s.line()
-			if err == nil {
-				err = f(item, answer)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for item := range items {
-		addr, err := m.selector.PickServer(item)
+	err := m.selector.Each(func(addr net.Addr) error {
+		w, err := dial(ctx, addr.String())
 		if err != nil {
 			return err
 		}
-		s := servers[addr.String()]
-		if s == nil {
-			w, err := dial(ctx, addr.String())
-			if err != nil {
-				return err
+		defer w.close()
+		var asked []string
+		for item := range items {
+			if at, err := m.selector.PickServer(item); err != nil || at != addr {
+				continue // no item is without a server
 			}
-			defer w.close()
-			s = &server{wire: w}
-			servers[addr.String()] = s
-		}
-		if s.asked = append(s.asked, item); len(s.asked) == most {
-			if err := read(s); err != nil {
-				return cmp.Or(ctx.Err(), err)
+			if asked = append(asked, item); len(asked) == most {
+				if err := w.askAll(asked, request, f); err != nil {
+					return err
+				}
+				asked = asked[:0]
 			}
 		}
+		return w.askAll(asked, request, f)
+	})
+	if err != nil {
+		return cmp.Or(ctx.Err(), err)
 	}
-	for _, s := range servers {
-		if err := read(s); err != nil {
-			return cmp.Or(ctx.Err(), err)
+	return nil
+}
+
+// askAll sends the request for each item, and then reads the answers.
+func (w *wire) askAll(items []string, request string, f func(item, answer string) error) error {
+	var all strings.Builder
+	for _, item := range items {
+		fmt.Fprintf(&all, request, item)
+	}
+	if _, err := w.conn.Write([]byte(all.String())); err != nil {
+		return reason(err)
+	}
+	for _, item := range items {
+		answer, err := w.line()
+		if err == nil {
+			err = f(item, answer)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -287,12 +252,7 @@ func (m *Memcached) identify(ctx context.Context) ([]Server, error) {
 		})
 	}
 	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return all, cmp.Or(errs...)
 }
 
 // memcachedFacts are the requests for the Facts of a Server, and the prefix of

@@ -37,7 +37,7 @@ func (o *Opened) openRedis(timeout time.Duration) error {
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	o.Store, o.Redis = store, r
+	o.Store, o.Redis, o.servers = store, r, r
 	return nil
 }
 
@@ -210,10 +210,10 @@ func (r *Redis) explain(ctx context.Context, err error) error {
 		return errors.New("the server wants a password: redis://user:password@host:6379/0")
 	}
 	addr := r.url.Host
-	if r.url.Scheme == "unix" {
+	switch {
+	case r.url.Scheme == "unix":
 		addr = r.url.Path
-	}
-	if r.url.Port() == "" && r.url.Scheme != "unix" {
+	case r.url.Port() == "":
 		addr += ":6379"
 	}
 	// The client turns answers of other programs into misleading errors. The

@@ -26,6 +26,7 @@ type Opened struct {
 	Store     backend.Store
 	Redis     *Redis
 	Memcached *Memcached
+	servers   servers // Redis or Memcached; nil in this process
 }
 
 // Server is a server at an address.
@@ -59,27 +60,16 @@ func Open(n Name, timeout time.Duration) (*Opened, error) {
 	return o, err
 }
 
-func (o *Opened) servers() servers {
-	switch {
-	case o.Redis != nil:
-		return o.Redis
-	case o.Memcached != nil:
-		return o.Memcached
-	}
-	return nil
-}
-
 // Identify asks all servers for kind and version. An error tells a server that is
 // out of reach, wants another password, is of another kind than in the URL, or
 // cannot be written to. A store in this process has no servers.
 func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
-	s := o.servers()
-	if s == nil {
+	if o.servers == nil {
 		return nil, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	all, err := s.identify(limited)
+	all, err := o.servers.identify(limited)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -93,11 +83,10 @@ func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
 // of a Prefix. All calls must have ended. Clean returns the number of removed
 // items or keys.
 func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
-	s := o.servers()
-	if s == nil {
+	if o.servers == nil {
 		return 0, nil
 	}
-	n, err := s.clean(ctx, prefix)
+	n, err := o.servers.clean(ctx, prefix)
 	if err != nil {
 		return n, fmt.Errorf("remove the keys that begin with %s: %w", prefix, err)
 	}
@@ -109,16 +98,16 @@ func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
 func (o *Opened) Life(l tiers.Ladder, skew, settle time.Duration) time.Duration {
 	coarsest := l.At(l.Len() - 1)
 	life := coarsest.Width + coarsest.Keep + 2*(skew+settle)
-	if s := o.servers(); s != nil {
-		life += s.slack(l)
+	if o.servers != nil {
+		life += o.servers.slack(l)
 	}
 	return life
 }
 
 // Close closes the connections.
 func (o *Opened) Close() error {
-	if s := o.servers(); s != nil {
-		return s.close()
+	if o.servers != nil {
+		return o.servers.close()
 	}
 	return nil
 }
