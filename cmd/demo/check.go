@@ -7,9 +7,9 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/check"
-	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/internal/words"
 )
@@ -74,24 +74,22 @@ func (c *checkCmd) Run(e *env) error {
 		}
 	}
 	out.Checks, err = check.Run(ctx, store, cfg)
-	if e.ctx.Err() != nil {
-		err = replay.ErrInterrupted
-	}
+	err = e.cause(err)
 	crosses := 0
 	for _, r := range out.Checks {
 		if r.Status == check.Failed {
 			crosses++
 		}
 	}
-	if err == nil && crosses > 0 {
-		err = fmt.Errorf("store %s: %s", out.Store, outcome(out.Checks, crosses))
-	}
-	// Where nothing could be counted there is nothing to remove.
-	if len(out.Checks) != 1 || crosses == 0 {
-		var failed error
-		if out.Removed, failed = clean(e.ctx, store, out.Prefix); err == nil {
-			err = failed
+	if countable := len(out.Checks) != 1 || crosses == 0; countable {
+		if crosses > 0 {
+			err = cmp.Or(err, fmt.Errorf("store %s: %d of %s failed", out.Store, crosses, words.Plural(int64(len(out.Checks)), "check")))
 		}
+		var failed error
+		out.Removed, failed = clean(e.ctx, store, out.Prefix)
+		err = cmp.Or(err, failed)
+	} else {
+		err = cmp.Or(err, fmt.Errorf("store %s: %s", out.Store, out.Checks[0].Seen)) // and there is nothing to remove
 	}
 	if broken != nil {
 		return broken
@@ -104,18 +102,7 @@ func (c *checkCmd) Run(e *env) error {
 	} else if out.Removed > 0 {
 		_, broken = fmt.Fprintf(e.stdout, "\n%s that began with %s removed\n", words.Plural(out.Removed, "item"), out.Prefix)
 	}
-	if err == nil {
-		err = broken
-	}
-	return err
-}
-
-// outcome names the failed checks, in a line.
-func outcome(all []check.Result, crosses int) string {
-	if len(all) == 1 {
-		return all[0].Seen
-	}
-	return fmt.Sprintf("%d of %s failed", crosses, words.Plural(int64(len(all)), "check"))
+	return cmp.Or(err, broken)
 }
 
 var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}
@@ -125,7 +112,7 @@ func printResult(w io.Writer, r check.Result) error {
 	const indent = 2 + 26
 	var b strings.Builder
 	name := fmt.Sprintf("%s %-26s", marks[r.Status], r.Promise)
-	for _, line := range append(wrap(r.Seen, columns-indent), wrapAll(r.Means, columns-indent)...) {
+	for _, line := range wrap(r.Seen+"\n"+r.Means, columns-indent) {
 		fmt.Fprintf(&b, "%s%s\n", name, line)
 		name = strings.Repeat(" ", indent)
 	}
@@ -133,25 +120,21 @@ func printResult(w io.Writer, r check.Result) error {
 	return err
 }
 
-func wrapAll(text string, width int) (lines []string) {
-	for line := range strings.SplitSeq(text, "\n") {
-		lines = append(lines, wrap(line, width)...)
-	}
-	return lines
-}
-
-// wrap breaks text between words; a word longer than width keeps its line.
+// wrap breaks text between words, and where the text has a line break; a word longer
+// than width keeps its line.
 func wrap(text string, width int) (lines []string) {
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
-			lines = append(lines, line)
-			line = ""
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line := ""
+		for word := range strings.FieldsSeq(paragraph) {
+			if line != "" && utf8.RuneCountInString(line+" "+word) > width {
+				lines = append(lines, line)
+				line = ""
+			}
+			line = strings.TrimPrefix(line+" "+word, " ")
 		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	if line != "" {
-		lines = append(lines, line)
+		if line != "" {
+			lines = append(lines, line)
+		}
 	}
 	return lines
 }

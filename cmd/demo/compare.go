@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
-	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -46,15 +46,7 @@ type compared struct {
 }
 
 // Run compares and prints the reports, or the error alone.
-func (c *compareCmd) Run(e *env) error {
-	err := c.run(e)
-	if err != nil && e.ctx.Err() != nil {
-		return replay.ErrInterrupted
-	}
-	return err
-}
-
-func (c *compareCmd) run(e *env) (err error) {
+func (c *compareCmd) Run(e *env) (err error) {
 	if err := c.Timeout.check("--timeout", 0); err != nil {
 		return err
 	}
@@ -87,11 +79,7 @@ func (c *compareCmd) run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if failed := html.close(); err == nil {
-			err = failed
-		}
-	}()
+	defer func() { err = cmp.Or(err, html.close()) }()
 	defer bar.clear()
 	log, err := c.log(e.ctx, in, bar)
 	if err != nil {
@@ -114,9 +102,7 @@ func (c *compareCmd) run(e *env) (err error) {
 		_, err = e.stdout.Write(renderComparison(reports, c.Store.Kind, e.width()))
 	}
 	for _, r := range reports {
-		if broken := r.Broken(); err == nil {
-			err = broken
-		}
+		err = cmp.Or(err, r.Broken())
 	}
 	return err
 }

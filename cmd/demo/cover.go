@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"time"
 
@@ -58,16 +59,13 @@ type explained struct {
 func (c *coverCmd) Run(e *env) error {
 	at, window := time.Time(c.At), time.Duration(c.Window)
 	l := c.Ladder.orFor(window)
-	cover, err := l.Cover(at, window, time.Duration(c.Skew))
-	if err != nil {
-		return usageError{err}
-	}
-	textbook, err := classic.TextbookCover(l, at, window)
-	if err != nil {
-		return usageError{err}
-	}
 	fine, err := l.Finest(window)
 	if err != nil {
+		return usageError{err}
+	}
+	cover, err := l.Cover(at, window, time.Duration(c.Skew))
+	textbook, wrong := classic.TextbookCover(l, at, window)
+	if err := cmp.Or(err, wrong); err != nil {
 		return usageError{err}
 	}
 	width := l.At(fine).Width

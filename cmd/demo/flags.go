@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,12 +77,7 @@ func (l ladder) orFor(windows ...time.Duration) tiers.Ladder {
 
 // coarser leaves out the tiers finer than grid.
 func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
-	var kept []tiers.Tier
-	for _, t := range l.Tiers() {
-		if t.Width >= grid {
-			kept = append(kept, t)
-		}
-	}
+	kept := slices.DeleteFunc(l.Tiers(), func(t tiers.Tier) bool { return t.Width < grid })
 	if len(kept) == 0 {
 		return l, fmt.Errorf("--grid %s: the widest tier of ladder %q has %s, want a grid of at most that", dur.Format(grid), l, dur.Format(l.At(l.Len()-1).Width))
 	}
@@ -98,18 +94,16 @@ func (i *instant) UnmarshalText(text []byte) error {
 		*i = instant(now)
 		return nil
 	}
-	for _, layout := range []string{"15:04", "15:04:05"} {
-		if t, err := time.Parse(layout, string(text)); err == nil {
-			midnight := now.Truncate(dur.Day)
-			*i = instant(midnight.Add(t.Sub(t.Truncate(dur.Day))))
-			return nil
+	for _, layout := range []string{"15:04", time.TimeOnly, time.RFC3339, time.DateTime, time.DateOnly} {
+		t, err := time.Parse(layout, string(text))
+		if err != nil {
+			continue
 		}
-	}
-	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
-		if t, err := time.Parse(layout, string(text)); err == nil {
-			*i = instant(t.UTC())
-			return nil
+		if t.Year() == 0 { // a time without a date
+			t = t.AddDate(now.Year(), int(now.Month())-1, now.Day()-1)
 		}
+		*i = instant(t.UTC())
+		return nil
 	}
 	return fmt.Errorf("%q: want now, a time such as 23:30:33, or a date and time such as 2026-03-02T23:30:33Z", text)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/inspect"
-	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/counter"
@@ -69,12 +69,10 @@ func (c *inspectCmd) Run(e *env) error {
 		Limits: counter.Limits(c.Limits), Rows: c.Limit, Ahead: time.Duration(c.Skew),
 	}
 	found, err := inspect.Look(e.ctx, count, q)
-	switch {
-	case e.ctx.Err() != nil:
-		return replay.ErrInterrupted
-	case err != nil && !errors.Is(err, counter.ErrStore):
-		return usageError{err}
-	case err != nil:
+	if err != nil && !errors.Is(err, counter.ErrStore) {
+		err = usageError{err}
+	}
+	if err != nil {
 		return err
 	}
 	found.Store, found.Prefix = c.Store.String(), c.Prefix
@@ -87,18 +85,12 @@ func (c *inspectCmd) Run(e *env) error {
 
 func (c *inspectCmd) config() (counter.Config, error) {
 	cfg := counter.Config{
-		Ladder: c.Ladder.Ladder, Prefix: c.Prefix, Skew: time.Duration(c.Skew), Settle: time.Duration(c.Settle),
+		Ladder: c.Ladder.Ladder, Prefix: c.Prefix, Skew: cmp.Or(time.Duration(c.Skew), -1), Settle: cmp.Or(time.Duration(c.Settle), -1),
 		Patience: -1, // nobody waits for a verdict: the store's own timeout holds
 		Now:      func() time.Time { return time.Time(c.At) },
 	}
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default
-	}
-	if cfg.Skew == 0 {
-		cfg.Skew = -1
-	}
-	if cfg.Settle == 0 {
-		cfg.Settle = -1
 	}
 	if c.SecretEnv != "" {
 		if cfg.Secret = []byte(os.Getenv(c.SecretEnv)); len(cfg.Secret) == 0 {
@@ -133,8 +125,10 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 		if window.High != window.Low {
 			hits += " to " + words.Commas(window.High)
 		}
-		if window.Limit != "" {
-			hits += fmt.Sprintf("\tof %s: %s", window.Limit, room(window.Room))
+		if window.Room > 0 {
+			hits += fmt.Sprintf("\tof %s: room for %s", window.Limit, words.Commas(window.Room))
+		} else if window.Limit != "" {
+			hits += fmt.Sprintf("\tof %s: full", window.Limit)
 		}
 		fmt.Fprintf(w, "%s\t%s\n", window.Length, hits)
 	}
@@ -155,12 +149,4 @@ func (c *inspectCmd) render(f *inspect.Found) []byte {
 		w.Flush()
 	}
 	return b.Bytes()
-}
-
-// room is the number of hits still admitted by a limit, in words.
-func room(n int64) string {
-	if n <= 0 {
-		return "full"
-	}
-	return fmt.Sprintf("room for %s", words.Commas(n))
 }

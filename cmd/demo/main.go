@@ -23,7 +23,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 )
@@ -54,6 +53,17 @@ type env struct {
 	stderr *os.File
 }
 
+// errInterrupted is the error of a command that was interrupted.
+var errInterrupted = errors.New("interrupted")
+
+// cause is errInterrupted instead of an error that followed from an interrupt.
+func (e *env) cause(err error) error {
+	if err != nil && e.ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
 // usageError is a mistake in the command line.
 type usageError struct{ error }
 
@@ -77,7 +87,7 @@ func run(args []string, e *env) int {
 	if err != nil {
 		return e.fail(usageError{errors.New(secret.ReplaceAllString(err.Error(), "(a URL)"))})
 	}
-	if err := command.Run(e); err != nil {
+	if err := e.cause(command.Run(e)); err != nil {
 		return e.fail(err)
 	}
 	return 0
@@ -92,7 +102,7 @@ func (e *env) fail(err error) int {
 	switch {
 	case errors.As(err, new(usageError)):
 		return exitUsage
-	case errors.Is(err, replay.ErrInterrupted):
+	case err == errInterrupted:
 		return exitInterrupted
 	}
 	return exitInput

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -84,30 +86,23 @@ func (c *replayCmd) Run(e *env) error {
 	bar.show("replay", in.size, true)
 	report, err := run.Run(e.ctx, eventlog.NewReader(in, in.name, c.Format))
 	bar.clear()
-	if failed := out.close(); err == nil {
-		err = failed
-	}
+	err = cmp.Or(e.cause(err), out.close())
 	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
 		err = fmt.Errorf("%s by store %s, want none: a log of every hit decides otherwise", words.Plural(wrong, "wrong decision"), c.Store)
 	}
 	report.File, report.Store = in.name, c.Store.String()
 	if c.Store.Kind != stores.InMemory {
-		kept := &replay.Kept{Prefix: cfg.Prefix, Within: within(store.Life(cfg.Ladder, cfg.Skew, 0))}
+		kept := &replay.Kept{Prefix: cfg.Prefix, Within: dur.Format(store.Life(cfg.Ladder, cfg.Skew, 0))}
 		if c.Clean {
 			removed, failed := clean(e.ctx, store, cfg.Prefix)
-			if kept.Removed = &removed; err == nil {
-				err = failed
-			}
+			kept.Removed, err = &removed, cmp.Or(err, failed)
 		}
 		report.Kept = kept
 	}
 	if err != nil {
 		report.Stopped = err.Error()
 	}
-	if printed := c.print(e.stdout, report, err); err == nil {
-		err = printed
-	}
-	return err
+	return cmp.Or(err, c.print(e.stdout, report, err))
 }
 
 func (c *replayCmd) config() (replay.Config, error) {
@@ -128,7 +123,7 @@ func (c *replayCmd) print(w io.Writer, report *replay.Report, err error) error {
 	if c.JSON {
 		return printJSON(w, report)
 	}
-	if err != nil && report.Events == 0 && !errors.Is(err, replay.ErrInterrupted) && !errors.Is(err, counter.ErrStore) {
+	if err != nil && report.Events == 0 && err != errInterrupted && !errors.Is(err, counter.ErrStore) {
 		return nil // there is nothing to tell but the error: nothing was stored
 	}
 	_, failed := w.Write(renderReport(report, time.Duration(c.Skew)))

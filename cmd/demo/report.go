@@ -8,7 +8,6 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
-	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -76,13 +75,4 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 		}
 	}
 	return b.Bytes()
-}
-
-// within is d rounded up: to whole minutes, if there are many.
-func within(d time.Duration) string {
-	unit := time.Second
-	if d > 10*time.Minute {
-		unit = time.Minute
-	}
-	return dur.Format((d + unit - 1).Truncate(unit))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 )
 
@@ -35,11 +34,7 @@ func openStore(name storeName, timeout time.Duration) (*stores.Opened, error) {
 // identify returns an error unless all servers of the store can be reached and
 // written to.
 func identify(ctx context.Context, store *stores.Opened) error {
-	_, err := store.Identify(ctx)
-	if err != nil && ctx.Err() != nil {
-		return replay.ErrInterrupted
-	}
-	if err != nil {
+	if _, err := store.Identify(ctx); err != nil {
 		return fmt.Errorf("store %s: %w", store.Name, err)
 	}
 	return nil

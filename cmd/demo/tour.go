@@ -98,20 +98,13 @@ func tourAttack(b *bytes.Buffer) error {
 	return nil
 }
 
-// hours is a column for every hour: nothing, a number, or more than nine.
+// hours is a column for every hour: nothing, a number, or # for more than nine.
 func hours(t attack.Tally) string {
-	line := make([]byte, len(t.PerHour))
-	for i, n := range t.PerHour {
-		switch {
-		case n == 0:
-			line[i] = '.'
-		case n < 10:
-			line[i] = byte('0' + n)
-		default:
-			line[i] = '#'
-		}
+	var line strings.Builder
+	for _, n := range t.PerHour {
+		line.WriteByte(".123456789#"[min(n, 10)])
 	}
-	return string(line)
+	return line.String()
 }
 
 // tourSpeed times a Take on this machine.

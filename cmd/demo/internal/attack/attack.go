@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
@@ -94,7 +95,7 @@ func FixedWindow(limit counter.Limit) func(time.Time) (bool, error) {
 // attempts.
 func Abacus(store backend.Store) (func(time.Time) (bool, error), error) {
 	var clock time.Time
-	c, err := newCounter(store, &clock)
+	c, err := replay.NewCounter(store, tiers.For(Limit.Per), 0, "", &clock)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func Abacus(store backend.Store) (func(time.Time) (bool, error), error) {
 type Return struct {
 	Denied     time.Time // the first denial
 	RetryAfter time.Duration
-	Early      bool // admitted one bucket of the window's edge sooner than told
+	Early      bool // admitted a second, a bucket of the window's edge, sooner than told
 	Then       bool // admitted when told
 }
 
@@ -117,7 +118,7 @@ type Return struct {
 func ComeBack(store backend.Store, attempts []time.Time) (Return, error) {
 	var r Return
 	var clock time.Time
-	c, err := newCounter(store, &clock)
+	c, err := replay.NewCounter(store, tiers.For(Limit.Per), 0, "", &clock)
 	if err != nil {
 		return r, err
 	}
@@ -132,11 +133,7 @@ func ComeBack(store backend.Store, attempts []time.Time) (Return, error) {
 		}
 		r.Denied, r.RetryAfter = clock, v.RetryAfter
 		back := clock.Add(v.RetryAfter)
-		fine, err := c.Ladder().Finest(Limit.Per)
-		if err != nil {
-			return r, err
-		}
-		clock = back.Add(-c.Ladder().At(fine).Width)
+		clock = back.Add(-time.Second)
 		early, err := c.Peek(ctx, attacker, 1, limits)
 		if err != nil {
 			return r, err
@@ -147,14 +144,4 @@ func ComeBack(store backend.Store, attempts []time.Time) (Return, error) {
 		return r, err
 	}
 	return r, fmt.Errorf("attack: %d attempts under %s, and none was denied", len(attempts), Limit)
-}
-
-func newCounter(store backend.Store, clock *time.Time) (*counter.Counter, error) {
-	return counter.New(store, counter.Config{
-		Ladder:   tiers.For(Limit.Per),
-		Skew:     -1,
-		Settle:   -1,
-		Patience: -1,
-		Now:      func() time.Time { return *clock },
-	})
 }

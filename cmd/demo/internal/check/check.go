@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,11 +92,11 @@ var errNotHere = errors.New("not for this store")
 
 // run is a pass over all checks.
 type run struct {
-	store   *stores.Opened
-	cfg     Config
-	servers []stores.Server
-	results []Result
-	brief   []string // stored keys with a short time to live
+	store    *stores.Opened
+	cfg      Config
+	servers  []stores.Server
+	results  []Result
+	expiring []string // stored keys with a short time to live
 }
 
 // counter makes a new counter, as another process would: without the memory of
@@ -146,12 +147,10 @@ func (r *run) reachable(ctx context.Context) (Result, error) {
 
 // identity names the program and the versions of the servers.
 func identity(kind stores.Kind, servers []stores.Server) string {
-	versions := map[string]bool{}
 	var names []string
 	for _, s := range servers {
-		if !versions[s.Version] {
-			versions[s.Version] = true
-			names = append(names, strings.TrimSpace(kind.String()+" "+s.Version))
+		if name := strings.TrimSpace(kind.String() + " " + s.Version); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	text := strings.Join(names, " and ")

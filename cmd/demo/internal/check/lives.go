@@ -19,8 +19,8 @@ import (
 // shortest is a ladder whose buckets live for a few seconds on any store.
 var shortest = tiers.For(tiers.MinWindow)
 
-// briefSuffix follows the prefix of keys that are to expire while the check runs.
-const briefSuffix = "x"
+// expiringSuffix follows the prefix of keys that are to expire while the check runs.
+const expiringSuffix = "x"
 
 // lives checks that all stored keys have a time to live, and none a longer time
 // than promised.
@@ -29,7 +29,9 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if r.local() {
 		return result, errNotHere
 	}
-	c, err := r.counter(shortest, func(cfg *counter.Config) { cfg.Prefix, cfg.Patience = cfg.Prefix+briefSuffix, Patience(cfg.Patience) })
+	c, err := r.counter(shortest, func(cfg *counter.Config) {
+		cfg.Prefix, cfg.Patience = cfg.Prefix+expiringSuffix, Patience(cfg.Patience)
+	})
 	if err != nil {
 		return result, err
 	}
@@ -46,8 +48,8 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 			return
 		case ttl == stores.Never:
 			forever = key
-		case strings.HasPrefix(strings.TrimPrefix(key, "{"), r.cfg.Prefix+briefSuffix):
-			r.brief = append(r.brief, key)
+		case strings.HasPrefix(strings.TrimPrefix(key, "{"), r.cfg.Prefix+expiringSuffix):
+			r.expiring = append(r.expiring, key)
 		}
 		n++
 		longest = max(longest, ttl)
@@ -76,13 +78,13 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 // expiry waits until the keys with the shortest time to live are gone.
 func (r *run) expiry(ctx context.Context) (Result, error) {
 	result := Result{Name: "expiry", Promise: "what expires is gone", Status: OK}
-	if len(r.brief) == 0 {
+	if len(r.expiring) == 0 {
 		return result, errNotHere
 	}
 	began := time.Now()
 	var left time.Duration
 	look := func() (there int, err error) {
-		err = r.ttls(ctx, r.brief, func(_ string, ttl time.Duration) {
+		err = r.ttls(ctx, r.expiring, func(_ string, ttl time.Duration) {
 			if ttl != stores.Gone {
 				there++
 				left = max(left, ttl)
@@ -102,7 +104,7 @@ func (r *run) expiry(ctx context.Context) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	result.Seen = fmt.Sprintf("%d of %d with a TTL of some seconds are left", there, len(r.brief))
+	result.Seen = fmt.Sprintf("%d of %d with a TTL of some seconds are left", there, len(r.expiring))
 	if there > 0 {
 		result.Status, result.Means = Failed, "The store fills up with what nobody reads any more."
 	}

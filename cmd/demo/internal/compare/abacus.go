@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
@@ -15,25 +16,33 @@ import (
 
 // onLadder is the candidate that counts on a ladder of package counter.
 func onLadder(l tiers.Ladder) candidate {
-	return candidate{"abacus " + l.String(), "abacus", "N", func(c *Comparison, limit counter.Limit) (algorithm, error) {
+	return candidate{"abacus " + l.String(), "abacus", "N", func(ctx context.Context, c *Comparison, limit counter.Limit) (algorithm, error) {
 		if _, err := l.Finest(limit.Per); err != nil {
 			return nil, err
 		}
 		a := &abacusRun{c: c, limits: counter.Limits{limit}, ladder: l, redis: c.cfg.Store.Redis}
+		on := func(store backend.Store, prefix string) (*counter.Counter, error) {
+			return replay.NewCounter(store, l, c.cfg.Skew, prefix, &c.now)
+		}
 		var err error
-		if a.redis != nil {
-			a.watched = &watched{Atomic: c.cfg.Store.Store.(backend.Atomic)}
-			if a.counter, err = a.on(a.watched, c.prefix); err != nil {
+		if a.redis == nil {
+			if a.counter, err = on(memory.New(memory.Config{MaxBuckets: math.MaxInt}), ""); err != nil {
 				return nil, err
 			}
-			a.named, err = a.on(&a.name, c.prefix)
+			a.scale = memory.New(memory.Config{MaxBuckets: math.MaxInt})
+			a.scaled, err = on(a.scale, "")
 			return a, err
 		}
-		if a.counter, err = a.on(memory.New(memory.Config{MaxBuckets: math.MaxInt}), ""); err != nil {
+		counted := backend.Wrap(c.cfg.Store.Store, func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error {
+			a.trips++
+			return do(ctx)
+		})
+		if a.counter, err = on(counted, c.prefix); err != nil {
 			return nil, err
 		}
-		a.scale = memory.New(memory.Config{MaxBuckets: math.MaxInt})
-		a.scaled, err = a.on(a.scale, "")
+		if a.named, err = on(&a.name, c.prefix); err == nil && c.quiet {
+			a.before, err = commandsOf(ctx, a.redis)
+		}
 		return a, err
 	}}
 }
@@ -51,34 +60,14 @@ type abacusRun struct {
 	scale  *memory.Store
 	scaled *counter.Counter
 
-	redis   *stores.Redis // nil in memory
-	watched *watched
-	before  commands
-	named   *counter.Counter // on name: gives the names under which a key is stored
-	name    lastName
+	redis  *stores.Redis // nil in memory
+	trips  int64
+	before commands         // as c.quiet
+	named  *counter.Counter // on name: gives the names under which a key is stored
+	name   lastName
 }
 
 var _ algorithm = (*abacusRun)(nil)
-
-func (a *abacusRun) on(store backend.Store, prefix string) (*counter.Counter, error) {
-	skew := a.c.cfg.Skew
-	if skew == 0 {
-		skew = -1 // none, whatever the store's default is
-	}
-	return counter.New(store, counter.Config{
-		Ladder: a.ladder, Skew: skew, Prefix: prefix,
-		Settle:   -1,
-		Patience: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
-		Now:      func() time.Time { return a.c.now },
-	})
-}
-
-func (a *abacusRun) begin(ctx context.Context) (err error) {
-	if a.redis != nil && a.c.quiet {
-		a.before, err = commandsOf(ctx, a.redis)
-	}
-	return err
-}
 
 func (a *abacusRun) take(ctx context.Context, key counter.Key) (bool, error) {
 	v, err := a.counter.Take(ctx, key, 1, a.limits)
@@ -139,7 +128,7 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 // account counts the buckets read by covers and the buckets written by hits; on a
 // Redis without other clients, the commands of the scripts.
 func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admitted func(uint32) bool) error {
-	var reads, writes, trips int64
+	var reads, writes int64
 	for i, e := range log.events {
 		cover, err := a.ladder.Cover(time.UnixMicro(e.at), a.limits[0].Per, a.c.cfg.Skew)
 		if err != nil {
@@ -152,37 +141,21 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 	}
 	out.Counted, out.BytesMeasured = "buckets", "16 bytes a bucket of its store"
 	if a.redis != nil {
-		out.BytesMeasured, trips = "MEMORY USAGE", a.watched.trips
+		out.BytesMeasured = "MEMORY USAGE"
 		if a.c.quiet {
 			after, err := commandsOf(ctx, a.redis)
 			if err != nil {
 				return err
 			}
 			// A script unknown to the server is sent twice.
-			if n := after.scripts - a.before.scripts; n >= trips && n <= trips+8 {
+			if n := after.scripts - a.before.scripts; n >= a.trips && n <= a.trips+8 {
 				out.Counted, reads, writes = "commands", after.reads-a.before.reads, after.writes-a.before.writes
 			}
 		}
 	}
 	n := float64(log.Events())
-	out.ReadsPerEvent, out.WritesPerEvent, out.TripsPerEvent = float64(reads)/n, float64(writes)/n, float64(trips)/n
+	out.ReadsPerEvent, out.WritesPerEvent, out.TripsPerEvent = float64(reads)/n, float64(writes)/n, float64(a.trips)/n
 	return nil
-}
-
-// watched is a store with a count of its round trips.
-type watched struct {
-	backend.Atomic
-	trips int64
-}
-
-func (w *watched) Take(ctx context.Context, t *backend.TakeRequest) error {
-	w.trips++
-	return w.Atomic.Take(ctx, t)
-}
-
-func (w *watched) Do(ctx context.Context, op *backend.Request) error {
-	w.trips++
-	return w.Atomic.Do(ctx, op)
 }
 
 // lastName is a store of a single name: the name of the key last asked for.

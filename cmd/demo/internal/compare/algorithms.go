@@ -14,9 +14,6 @@ import (
 
 // algorithm is a limiter in a trial, for a single goroutine.
 type algorithm interface {
-	// begin is called before the first event.
-	begin(ctx context.Context) error
-
 	take(ctx context.Context, key counter.Key) (bool, error)
 
 	// weigh is the number of bytes held by the store for a key, after all of the
@@ -30,7 +27,7 @@ type algorithm interface {
 // candidate is an algorithm that may serve a limit.
 type candidate struct {
 	name, source, worst string
-	open                func(c *Comparison, limit counter.Limit) (algorithm, error)
+	open                func(ctx context.Context, c *Comparison, limit counter.Limit) (algorithm, error)
 }
 
 // candidates lists all algorithms for a limit in the order of the report; the

@@ -73,7 +73,7 @@ func New(cfg Config) (*Comparison, error) {
 		}
 		r := round{limit: limit}
 		for i, candidate := range candidates(limit) {
-			_, err := candidate.open(c, limit)
+			_, err := candidate.open(context.Background(), c, limit)
 			switch {
 			case err == nil:
 				r.candidates = append(r.candidates, candidate)
@@ -118,7 +118,11 @@ func (c *Comparison) Run(ctx context.Context, log *Log) ([]*Report, error) {
 }
 
 func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, error) {
-	t := &trial{c: c, log: log, limit: r.limit, sample: log.sample(c.sampled()), decided: make([]uint32, log.Events())}
+	sampled := 1000
+	if c.cfg.Store.Redis != nil {
+		sampled = 100 // each takes a round trip or more for every algorithm
+	}
+	t := &trial{c: c, log: log, limit: r.limit, sample: log.sample(sampled), decided: make([]uint32, log.Events())}
 	report := &Report{
 		Log: log.Name, Limit: r.limit.String(), Events: int64(log.Events()), Keys: len(log.keys),
 		From: time.UnixMicro(log.first).UTC(), To: time.UnixMicro(log.last).UTC(), Store: c.cfg.Store.Name.String(),
@@ -141,15 +145,6 @@ func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, err
 	report.Curve = t.curve(key, len(report.Algorithms))
 	report.Heat = t.heat(key)
 	return report, nil
-}
-
-// sampled is the number of keys whose memory is measured. On Redis each takes a
-// round trip or more for every algorithm.
-func (c *Comparison) sampled() int {
-	if c.cfg.Store.Redis != nil {
-		return 100
-	}
-	return 1000
 }
 
 // Broken returns an error if the exact log was not exact, or if abacus admitted

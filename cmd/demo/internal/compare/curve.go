@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -27,13 +28,8 @@ func (t *trial) curve(key, algorithms int) Curve {
 		}
 	}
 	first, last := t.ends(key)
-	from, to := fullest.Add(-2*per), fullest.Add(2*per)
-	if from.Before(first) {
-		from = first
-	}
-	if end := last.Add(per); to.After(end) {
-		to = end
-	}
+	from := slices.MaxFunc([]time.Time{fullest.Add(-2 * per), first}, time.Time.Compare)
+	to := slices.MinFunc([]time.Time{fullest.Add(2 * per), last.Add(per)}, time.Time.Compare)
 	for i := range points {
 		c.Times = append(c.Times, from.Add(to.Sub(from)/(points-1)*time.Duration(i)))
 	}
@@ -73,16 +69,9 @@ func (t *trial) peak(log *oracle.Log, key, algorithm int) (at time.Time, most in
 
 // ends are the oldest stamp of a key and the newest.
 func (t *trial) ends(key int) (first, last time.Time) {
-	for i, event := range t.log.of(key) {
-		at := t.log.at(event)
-		if i == 0 || at.Before(first) {
-			first = at
-		}
-		if i == 0 || at.After(last) {
-			last = at
-		}
-	}
-	return first, last
+	byTime := func(a, b uint32) int { return cmp.Compare(t.log.events[a].at, t.log.events[b].at) }
+	of := t.log.of(key)
+	return t.log.at(slices.MinFunc(of, byTime)), t.log.at(slices.MaxFunc(of, byTime))
 }
 
 // hoursShown is the largest number of rows of a Heat.

@@ -21,17 +21,11 @@ type Measures struct {
 	WronglyDenied   int64
 }
 
-// Judge measures decisions about the hits of a key, in the order of the
-// decisions. A decision is right or wrong by the algorithm's own history: a hit
-// at t is to be admitted if fewer than Max earlier admitted hits are at t-Per or
-// later. As in package oracle, a hit exactly Per old still counts, and so does an
-// earlier hit with a later stamp.
-func Judge(hits []Hit, limit counter.Limit) Measures {
-	var log oracle.Log
-	return judge(&log, hits, limit)
-}
-
-// judge leaves the admitted hits in log.
+// judge measures decisions about the hits of a key, in the order of the
+// decisions, and leaves the admitted hits in log. A decision is right or wrong by
+// the algorithm's own history: a hit at t is to be admitted if fewer than Max
+// earlier admitted hits are at t-Per or later. As in package oracle, a hit exactly
+// Per old still counts, and so does an earlier hit with a later stamp.
 func judge(log *oracle.Log, hits []Hit, limit counter.Limit) (m Measures) {
 	log.Reset()
 	limits := counter.Limits{limit}

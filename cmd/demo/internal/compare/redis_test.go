@@ -151,7 +151,7 @@ func TestInterruptedOnRedis(t *testing.T) {
 func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate candidate, log *Log) (algorithm, []Hit, *Comparison) {
 	c, err := New(Config{Limits: counter.Limits{limit}, Store: store, Timeout: 10 * time.Second})
 	require.NoError(t, err)
-	a, err := candidate.open(c, limit)
+	a, err := candidate.open(t.Context(), c, limit)
 	require.NoError(t, err)
 	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, log.Events())}
 	_, err = tried.decide(t.Context(), a, 0, log.Events(), 1)

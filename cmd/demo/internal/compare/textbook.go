@@ -14,7 +14,7 @@ import (
 
 // textbook is a candidate of package classic.
 func textbook[L classic.Measured](name, worst string, limiter func(counter.Limit, *classic.Store) (L, error)) candidate {
-	return candidate{name, "classic", worst, func(c *Comparison, limit counter.Limit) (algorithm, error) {
+	return candidate{name, "classic", worst, func(_ context.Context, c *Comparison, limit counter.Limit) (algorithm, error) {
 		cfg := classic.Config{Now: func() time.Time { return c.now }, Grace: c.grace, Prefix: c.prefix, Timeout: c.cfg.Timeout, MaxKeys: 4 * MaxEvents}
 		t := &textbookRun{redis: c.cfg.Store.Redis, limit: limit}
 		if t.redis == nil {
@@ -55,8 +55,6 @@ type textbookRun struct {
 }
 
 var _ algorithm = (*textbookRun)(nil)
-
-func (*textbookRun) begin(context.Context) error { return nil }
 
 func (t *textbookRun) take(ctx context.Context, key counter.Key) (bool, error) {
 	v, err := t.Take(ctx, key, 1)

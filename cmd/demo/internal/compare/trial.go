@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -56,22 +57,15 @@ const chunk = 64
 // neither time nor memory is shared with the candidate before.
 func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Algorithm, err error) {
 	a = Algorithm{Name: candidate.name, Source: candidate.source, Worst: candidate.worst}
-	algorithm, err := candidate.open(t.c, t.limit)
+	algorithm, err := candidate.open(ctx, t.c, t.limit)
 	if err != nil {
 		return a, err
 	}
 	if redis := t.c.cfg.Store.Redis; redis != nil {
-		defer func() {
-			if swept := sweep(ctx, redis, t.c.prefix); err == nil {
-				err = swept
-			}
-		}()
+		defer func() { err = cmp.Or(err, sweep(ctx, redis, t.c.prefix)) }()
 	}
 	runtime.GC()
 	weighed, untold := map[int]int64{}, false
-	if err := algorithm.begin(ctx); err != nil {
-		return a, err
-	}
 	var times stopwatch
 	next := t.sample.events
 	for from := 0; from < len(t.log.events); {

@@ -22,6 +22,8 @@ const (
 
 	// noMethod is the format's sign of a missing value.
 	noMethod = "-"
+
+	digits = "0123456789"
 )
 
 func (c *clf) parse(line []byte) (Event, error) {
@@ -88,7 +90,7 @@ func checkOutcome(b []byte) error {
 		if !found || len(word) == 0 {
 			return fmt.Errorf("the %s is missing, want \"request\" status bytes", name)
 		}
-		if !isNumber(word) && string(word) != "-" {
+		if !consistsOf(word, digits) && string(word) != "-" {
 			return fmt.Errorf("%s %s, want a number or -", name, clip(word))
 		}
 		b = rest[len(word):]
@@ -96,26 +98,15 @@ func checkOutcome(b []byte) error {
 	return nil
 }
 
-func isNumber(b []byte) bool {
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(b) > 0
-}
-
 // method is the first word of an HTTP request. A scanner's request in another
 // protocol is an event as well, without a method.
 func method(request []byte) []byte {
 	word, _, found := bytes.Cut(request, []byte(" "))
-	if !found || len(word) == 0 {
+	if !found || len(word) == 0 || !consistsOf(word, digits+"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&'*+-.^_`|~") {
 		return []byte(noMethod)
-	}
-	for _, c := range word {
-		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) < 0 {
-			return []byte(noMethod)
-		}
 	}
 	return word
 }
+
+// consistsOf tells whether all bytes of b are in set.
+func consistsOf(b []byte, set string) bool { return len(bytes.Trim(b, set)) == 0 }

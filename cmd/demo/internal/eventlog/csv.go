@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,19 +56,15 @@ func newCSV(header []byte) (*csvParser, error) {
 	}
 	c.width = len(fields)
 	for i, name := range columns {
-		c.at[i] = -1
-		for j, field := range fields {
-			if strings.TrimSpace(field) != name {
-				continue
-			}
-			if c.at[i] >= 0 {
-				return nil, fmt.Errorf("header: column %s in fields %d and %d, want it once", name, c.at[i]+1, j+1)
-			}
-			c.at[i] = j
-		}
-		if c.at[i] < 0 {
+		is := func(field string) bool { return strings.TrimSpace(field) == name }
+		at := slices.IndexFunc(fields, is)
+		if at < 0 {
 			return nil, fmt.Errorf("header: column %s is missing, want %s", name, strings.Join(columns[:], ", "))
 		}
+		if again := slices.IndexFunc(fields[at+1:], is); again >= 0 {
+			return nil, fmt.Errorf("header: column %s in fields %d and %d, want it once", name, at+1, at+1+again+1)
+		}
+		c.at[i] = at
 	}
 	return c, nil
 }

@@ -19,6 +19,7 @@ var errTooLong = errors.New("the line is longer than 1 MiB, want less")
 // lines reads line by line, in the memory of the longest line allowed.
 type lines struct {
 	buf    *bufio.Reader
+	zipped bool
 	number int64 // of the line last returned, from 1
 	last   []byte
 	again  bool // return the last line once more
@@ -34,27 +35,14 @@ func newLines(source io.Reader, name string) (*lines, error) {
 	case string(magic) == "\x1f\x8b":
 		zip, err := gzip.NewReader(raw)
 		if err != nil {
-			return nil, unzipping(err)
+			return nil, fmt.Errorf("decompressing: %w", err)
 		}
-		return &lines{buf: bufio.NewReaderSize(unzipped{zip}, maxLine)}, nil
+		return &lines{buf: bufio.NewReaderSize(zip, maxLine), zipped: true}, nil
 	case strings.HasSuffix(name, ".gz"):
 		return nil, errors.New("the name ends in .gz, but the content is not compressed by gzip")
 	}
 	return &lines{buf: bufio.NewReaderSize(raw, maxLine)}, nil
 }
-
-// unzipped is a gzip reader whose errors begin with "decompressing".
-type unzipped struct{ *gzip.Reader }
-
-func (z unzipped) Read(p []byte) (int, error) {
-	n, err := z.Reader.Read(p)
-	if err != nil && err != io.EOF {
-		err = unzipping(err)
-	}
-	return n, err
-}
-
-func unzipping(err error) error { return fmt.Errorf("decompressing: %w", err) }
 
 // next returns a line without the line's end, valid until the following call, or
 // errTooLong; after errTooLong reading goes on with the following line.

@@ -107,21 +107,19 @@ func (r *Reader) Next() (Event, error) {
 	}
 	for {
 		line, err := r.lines.next()
-		if err == nil && len(line) == 0 {
-			continue
-		}
-		if err == nil {
-			var e Event
-			if e, err = r.parser.parse(line); err == nil {
-				return e, nil
+		switch {
+		case errors.Is(err, errTooLong):
+			return Event{}, r.bad(err)
+		case err != nil:
+			r.err = r.failed(err)
+			return Event{}, r.err
+		case len(line) > 0:
+			e, err := r.parser.parse(line)
+			if err != nil {
+				err = r.bad(err)
 			}
-			return Event{}, r.bad(err)
+			return e, err
 		}
-		if errors.Is(err, errTooLong) {
-			return Event{}, r.bad(err)
-		}
-		r.err = r.failed(err)
-		return Event{}, r.err
 	}
 }
 
@@ -198,6 +196,9 @@ func (r *Reader) bad(err error) error {
 func (r *Reader) failed(err error) error {
 	if err == io.EOF {
 		return err
+	}
+	if r.lines != nil && r.lines.zipped {
+		err = fmt.Errorf("decompressing: %w", err)
 	}
 	if r.lines != nil && r.lines.number > 0 {
 		err = fmt.Errorf("after line %d: %w", r.lines.number, err)

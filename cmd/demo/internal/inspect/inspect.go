@@ -59,17 +59,8 @@ type Bucket struct {
 
 // Empty tells whether nothing was found.
 func (f *Found) Empty() bool {
-	for _, w := range f.Windows {
-		if w.High > 0 {
-			return false
-		}
-	}
-	for _, t := range f.Tiers {
-		if len(t.Buckets) > 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(f.Windows, func(w Window) bool { return w.High > 0 }) &&
+		!slices.ContainsFunc(f.Tiers, func(t Tier) bool { return len(t.Buckets) > 0 })
 }
 
 // Look asks c, whose clock must stand at q.At.
@@ -132,14 +123,9 @@ func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
 	var filled []span
 	most := max(1, s.q.Rows) // also of a tier without wanted rows
 	for _, in := range spans {
-		if in.from.Before(oldest) {
-			in.from = oldest
-		}
+		in.from = slices.MaxFunc([]time.Time{in.from, oldest}, time.Time.Compare)
 		for in.from.Before(in.to) {
-			from := in.to.Add(-counter.MaxPoints / 2 * t.Width)
-			if from.Before(in.from) {
-				from = in.from
-			}
+			from := slices.MaxFunc([]time.Time{in.from, in.to.Add(-counter.MaxPoints / 2 * t.Width)}, time.Time.Compare)
 			points, err := s.c.Series(s.ctx, s.q.Key, from, in.to, t.Width)
 			if err != nil {
 				return nil, err

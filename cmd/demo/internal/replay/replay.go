@@ -3,8 +3,8 @@
 package replay
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,16 +33,12 @@ type Config struct {
 	Progress func()
 }
 
-// ErrInterrupted is the error of [Replay.Run] after the context was cancelled.
-var ErrInterrupted = errors.New("interrupted")
-
 // Replay is a pass over a log, used once.
 type Replay struct {
 	cfg     Config
 	counter *counter.Counter
 	judge   oracle.Judge
 	now     time.Time // of the event under decision
-	newest  time.Time // of all events so far
 	keys    map[counter.Key]*history
 	reads   int64
 	report  Report
@@ -66,31 +62,26 @@ func New(cfg Config) (*Replay, error) {
 			return nil, fmt.Errorf("limit %s: %w", limit, err)
 		}
 	}
-	skew := cfg.Skew
-	if skew == 0 {
-		skew = -1 // none, whatever the store's default is
-	}
 	var err error
-	r.counter, err = counter.New(cfg.Store, counter.Config{
-		Ladder:   cfg.Ladder,
-		Skew:     skew,
-		Settle:   -1,
-		Patience: -1, // a log's clock cannot tell how long a call took: the store's own timeout holds
-		Prefix:   cfg.Prefix,
-		Now:      func() time.Time { return r.now },
-	})
+	r.counter, err = NewCounter(cfg.Store, cfg.Ladder, cfg.Skew, cfg.Prefix, &r.now)
 	return r, err
 }
 
+// NewCounter makes a Counter for hits of the past, now being the time of the hit
+// under decision. A skew of zero is none, whatever the store's default is. A log's
+// clock cannot tell how long a call took: the store's own timeout holds.
+func NewCounter(store backend.Store, l tiers.Ladder, skew time.Duration, prefix string, now *time.Time) (*counter.Counter, error) {
+	return counter.New(store, counter.Config{
+		Ladder: l, Skew: cmp.Or(skew, -1), Settle: -1, Patience: -1, Prefix: prefix, Now: func() time.Time { return *now },
+	})
+}
+
 // Run replays all of log. The Report has all decisions, also beside an error: an
-// [eventlog.Error], [ErrInterrupted], an error of the store, or an error of
+// [eventlog.Error], the error of ctx, an error of the store, or an error of
 // Config.Decided.
 func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error) {
 	began := time.Now()
 	seen, err := eventlog.Each(ctx, log, r.cfg.SkipBad, r.cfg.Progress, func(e *eventlog.Event) error { return r.decide(ctx, e) })
-	if err != nil && ctx.Err() != nil {
-		err = ErrInterrupted
-	}
 	r.report.Format, r.report.BadLines, r.report.FirstBad = seen.Format.String(), seen.BadLines, seen.FirstBad
 	r.finish(time.Since(began))
 	return &r.report, err
@@ -143,10 +134,10 @@ func (r *Replay) account(e *eventlog.Event) {
 	if r.report.Events == 1 || e.At.Before(r.report.First) {
 		r.report.First = e.At.UTC()
 	}
-	if r.report.Events == 1 || e.At.After(r.newest) {
-		r.newest = e.At
+	if r.report.Events == 1 || e.At.After(r.report.Last) {
+		r.report.Last = e.At.UTC()
 	}
-	r.report.runsBack = max(r.report.runsBack, r.newest.Sub(e.At))
+	r.report.runsBack = max(r.report.runsBack, r.report.Last.Sub(e.At))
 	for _, limit := range r.cfg.Limits {
 		cover, _ := r.cfg.Ladder.Cover(e.At, limit.Per, r.cfg.Skew) // New and the reader have checked the arguments
 		r.reads += cover.Reads()

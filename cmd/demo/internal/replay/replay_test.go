@@ -289,6 +289,6 @@ func TestInterrupt(t *testing.T) {
 	r, err := New(cfg)
 	require.NoError(t, err)
 	got, err := r.Run(ctx, eventlog.NewReader(in, "pipe", eventlog.Auto))
-	require.ErrorIs(t, err, ErrInterrupted)
+	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 3, got.Events)
 }

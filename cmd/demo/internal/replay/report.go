@@ -94,7 +94,6 @@ func (r *Replay) finish(spent time.Duration) {
 	p := &r.report
 	p.Limits, p.Ladder, p.Skew = r.cfg.Limits.String(), r.cfg.Ladder.String(), dur.Format(r.cfg.Skew)
 	p.Keys = len(r.keys)
-	p.Last = r.newest.UTC()
 	p.RunsBack = dur.Format(p.runsBack)
 	p.Seconds = spent.Seconds()
 	if p.Events > 0 {

@@ -95,10 +95,7 @@ func shades(most int64) []int64 {
 
 // shadeOf is the step of a count of at least 1.
 func shadeOf(count int64, from []int64) int {
-	i, found := slices.BinarySearch(from, count)
-	if found {
-		return i
-	}
+	i, _ := slices.BinarySearch(from, count+1)
 	return i - 1
 }
 
