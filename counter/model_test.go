@@ -58,6 +58,11 @@ type model struct {
 	faults int      // this many callers may give up and crash; their additions may land late
 	refund bool     // admitted hits may be refunded
 
+	coarse  bool   // the oldest bucket of the ticket tier is counted whole, and its exact edge is read only where that may decide
+	ordered bool   // the store reads after all additions of a trip, so unsettled buckets are read in the first trip
+	cache   []bool // cache[i]: caller i is in the process that remembers settled buckets; nil: no process does
+	out     []bool // out[i]: the clock of caller i is off by more than Skew, so its hit is not covered
+
 	// Holes: what is left out of the protocol.
 	ended, left, right *int                          // other values for the plan
 	settles            []int                         // each caller has a Settle of its own
@@ -74,11 +79,21 @@ type model struct {
 	expiry             bool                          // buckets expire at their TTL
 	ticketOf           func(m *model, label int) int // the ticket tier depends on the clock
 	subtract           bool                          // the left edge is a coarse bucket minus fine buckets
+	coarseDenies       bool                          // a denial is answered from the coarse cover
+	coarseAdmits       bool                          // a coarse cover that fits admits without the unsettled buckets
+	coarseEnd          bool                          // the coarse cover, read beside the additions, has the unsettled buckets
+	orderedLies        bool                          // an ordered store reads in any order
+	orderedShort       bool                          // an ordered trip reads as far as another clock may be at its begin, and that is enough
+	cacheUnsettled     bool                          // unsettled buckets are remembered too
+	cacheExact         bool                          // settled buckets are remembered without another Skew of age
+	cacheJump          bool                          // the memory is kept when the clock of the process jumps
+	cacheDenies        bool                          // a denial is answered from the memory
 
 	plan   [maxCallers]plan
 	bounds [maxCallers][]bounds // bounds[i][k] belong to limit asks[i][k]
 	first  map[[2]int][]read    // by caller and label
 	rest   map[[3]int][]read    // by caller, label and reading of the clock
+	edges  map[[3]int][]read    // by caller, label and limits, a bit each
 	like   [maxCallers]int      // like[i] is the first caller with the traits of caller i
 	ends   int                  // time stops here
 }
@@ -87,12 +102,23 @@ type model struct {
 type read struct {
 	limit, tier, bucket int8
 	sign                int8
+	part                part
 }
+
+// part is the part of a cover that a read belongs to.
+type part int8
+
+const (
+	settledPart   part = iota
+	oldestPart         // the oldest bucket of a coarse cover
+	unsettledPart      // read in the first trip of an ordered store
+)
 
 const (
 	idle int8 = iota
 	adding
 	checking
+	edging // reads exact edges, after all other buckets
 	takingBack
 	admitted
 	denied // or failed; all additions are taken back
@@ -109,6 +135,10 @@ type caller struct {
 	reads               uint32
 	ticket              [maxTiers]int8
 	sum                 [maxWindows]int8
+	oldest              [maxWindows]int8 // the count of the oldest bucket, until the exact edge is read
+	edges               uint8            // the limits whose exact edges are read, a bit each
+	could               [maxWindows]int8 // the hits of other callers that an exact count may find, at most
+	remembered          bool             // a count came from the memory of the process
 	now                 int8
 	took                bool // the hit was admitted, and may have been refunded since
 	again               bool // the additional refund of a hole was made
@@ -119,6 +149,15 @@ type state struct {
 	c     [maxCallers]caller
 	count [maxTiers][maxBuckets]int8
 	dies  [maxTiers][maxBuckets]int8
+
+	memory [maxTiers][maxBuckets]memory // of the process that remembers settled buckets
+}
+
+// memory is a remembered bucket.
+type memory struct {
+	there bool
+	count int8
+	clock int8 // the lead of the clock by which the bucket was settled
 }
 
 func (m *model) prepare(t *testing.T) {
@@ -169,11 +208,12 @@ func (m *model) prepare(t *testing.T) {
 		m.plan[i] = p
 		m.like[i] = 0
 		for m.n[m.like[i]] != m.n[i] || m.clock[m.like[i]] != m.clock[i] || m.settleOf(m.like[i]) != m.settleOf(i) ||
-			!slices.Equal(m.asks[m.like[i]], m.asks[i]) || (m.like[i] < m.faults) != (i < m.faults) {
+			!slices.Equal(m.asks[m.like[i]], m.asks[i]) || (m.like[i] < m.faults) != (i < m.faults) ||
+			m.remembers(m.like[i]) != m.remembers(i) || m.isOut(m.like[i]) != m.isOut(i) {
 			m.like[i]++
 		}
 	}
-	m.first, m.rest = map[[2]int][]read{}, map[[3]int][]read{}
+	m.first, m.rest, m.edges = map[[2]int][]read{}, map[[3]int][]read{}, map[[3]int][]read{}
 	m.ends = m.start + m.span + m.d + 3
 }
 
@@ -184,6 +224,12 @@ func (m *model) settleOf(i int) int {
 	}
 	return m.d
 }
+
+// remembers tells whether caller i is in the process with a memory.
+func (m *model) remembers(i int) bool { return m.cache != nil && m.cache[i] }
+
+// isOut tells whether no promise covers the hit of caller i.
+func (m *model) isOut(i int) bool { return m.out != nil && m.out[i] }
 
 // bucket is the bucket of a tier that holds the label, counted from the bucket of m.start.
 func (m *model) bucket(tier int8, label int) int8 {
@@ -209,7 +255,7 @@ func (m *model) buckets(dst []read, limit int, runs tiers.Cover, sign int8) []re
 			}
 			bucket := int(i) - m.start/m.ladder[tier][0]
 			if bucket >= 0 && bucket < maxBuckets {
-				dst = append(dst, read{int8(limit), int8(tier), int8(bucket), sign})
+				dst = append(dst, read{limit: int8(limit), tier: int8(tier), bucket: int8(bucket), sign: sign})
 			}
 		}
 	}
@@ -238,12 +284,59 @@ func (m *model) firstReads(i, label int) []read {
 			}
 			continue
 		}
-		reads = m.buckets(reads, limit, p.settled(nil, ns, r), 1)
+		if !m.coarse {
+			reads = m.buckets(reads, limit, p.settled(nil, ns, r), 1)
+			continue
+		}
+		runs := p.settled(nil, ns, r.coarse())
+		oldest := tiers.Cover{{Width: runs[0].Width, First: runs[0].First, N: 1}}
+		exact := slices.Equal(oldest, p.edge(nil, ns, r))
+		for _, one := range m.buckets(nil, limit, oldest, 1) {
+			if !exact {
+				one.part = oldestPart
+			}
+			reads = append(reads, one)
+		}
+		runs[0].First, runs[0].N = runs[0].First+1, runs[0].N-1
+		reads = m.buckets(reads, limit, runs, 1)
+	}
+	now := label + m.settleOf(i)
+	if m.orderedShort {
+		now = label
+	}
+	if m.ordered {
+		for _, r := range m.restReads(i, label, now) {
+			r.part = unsettledPart
+			reads = append(reads, r)
+		}
+	}
+	if m.coarseEnd {
+		for _, r := range m.restReads(i, label, label) {
+			if r.bucket < m.bucket(r.tier, label) {
+				reads = append(reads, r)
+			}
+		}
 	}
 	if len(reads) > 32 {
 		panic("too many reads for the bit set")
 	}
 	m.first[key] = reads
+	return reads
+}
+
+// edgeReads are the reads of the exact edges of some limits.
+func (m *model) edgeReads(i, label, limits int) []read {
+	key := [3]int{i, label, limits}
+	if reads, ok := m.edges[key]; ok {
+		return reads
+	}
+	var reads []read
+	for k, limit := range m.asks[i] {
+		if limits&(1<<limit) != 0 {
+			reads = m.buckets(reads, limit, m.plan[i].edge(nil, int64(label)*int64(tick), m.boundsAt(i, k, label)), 1)
+		}
+	}
+	m.edges[key] = reads
 	return reads
 }
 
@@ -282,9 +375,98 @@ func (m *model) toRead(i int, me *caller) []read {
 	case adding:
 		return m.firstReads(i, int(me.label))
 	case checking:
-		return m.restReads(i, int(me.label), int(me.now))
+		rest := m.nextReads(i, me)
+		return append(rest[:len(rest):len(rest)], m.edgeReads(i, int(me.label), int(me.edges))...)
+	case edging:
+		return m.edgeReads(i, int(me.label), int(me.edges))
 	}
 	return nil
+}
+
+// nextReads are the unsettled buckets that caller i reads in a trip of their own.
+func (m *model) nextReads(i int, me *caller) []read {
+	if m.ordered {
+		return nil // the first trip has read as far as a try in time can need
+	}
+	rest := m.restReads(i, int(me.label), int(me.now))
+	if m.coarseEnd {
+		rest = slices.DeleteFunc(slices.Clone(rest), func(r read) bool { return r.bucket < m.bucket(r.tier, int(me.label)) })
+	}
+	return rest
+}
+
+// take counts a bucket that was read.
+func (me *caller) take(r read, bit int, count int8) {
+	me.reads |= 1 << bit
+	if r.part == oldestPart {
+		me.oldest[r.limit] += count
+	} else {
+		me.sum[r.limit] += r.sign * count
+	}
+}
+
+// count is the count of caller i under limit asks[i][k].
+func (m *model) count(i, k int, me *caller) int8 {
+	limit := m.asks[i][k]
+	return me.ticket[m.boundsAt(i, k, int(me.label)).top] + me.sum[limit] + me.oldest[limit]
+}
+
+// edgesOf are the limits whose exact edges can still make room. No read can make
+// room for a call under a limit that is hopeless: above Max without the edge.
+func (m *model) edgesOf(i int, me *caller) (limits uint8, hopeless bool) {
+	for k, limit := range m.asks[i] {
+		most, count := m.limits[limit][0], m.count(i, k, me)
+		if int(count-me.oldest[limit]) > most {
+			return 0, true
+		}
+		if int(count) > most && !m.coarseDenies {
+			limits |= 1 << limit
+		}
+	}
+	return limits, false
+}
+
+// usable tells whether caller i counts by the memory of a bucket.
+func (m *model) usable(s *state, i int, r read) bool {
+	known := &s.memory[r.tier][r.bucket]
+	return m.remembers(i) && s.c[i].phase == adding && r.part != unsettledPart && known.there &&
+		(m.cacheJump || max(m.clock[i]-int(known.clock), int(known.clock)-m.clock[i]) <= m.eps)
+}
+
+// differs tells whether the memory has another count of the bucket, or one by
+// another clock. Otherwise it makes no difference whether caller i reads the bucket
+// or counts by the memory, and a bucket that is not remembered may as well be:
+// nobody has to use the memory.
+func (m *model) differs(s *state, i int, r read) bool {
+	known := s.memory[r.tier][r.bucket]
+	return m.remembers(i) && known.there && known != memory{true, s.count[r.tier][r.bucket], int8(m.clock[i])}
+}
+
+// fill remembers the count of a bucket that caller i reads now.
+func (m *model) fill(s *state, i int, r read) {
+	me := &s.c[i]
+	if !m.remembers(i) || (me.phase == checking || r.part == unsettledPart) && !m.cacheUnsettled || me.phase == edging {
+		return
+	}
+	label := int64(me.label) * int64(tick)
+	for k := range m.asks[i] {
+		if !m.cacheExact && !m.plan[i].lasting(label, m.boundsAt(i, k, int(me.label))) {
+			return
+		}
+	}
+	s.memory[r.tier][r.bucket] = memory{true, s.count[r.tier][r.bucket], int8(m.clock[i])}
+}
+
+// older adds the hit of caller j to the hits that an exact count of caller i may
+// find, unless the hit is left of the exact covers.
+func (m *model) older(s *state, i, j int) {
+	me := &s.c[i]
+	for k, limit := range m.asks[i] {
+		exact := m.plan[i].settled(nil, int64(me.label)*int64(tick), m.boundsAt(i, k, int(me.label)))
+		if int64(s.c[j].label)*int64(tick) >= exact[0].Start().UnixNano() {
+			me.could[limit] += int8(m.n[j])
+		}
+	}
 }
 
 // checker explores a model.
@@ -360,8 +542,9 @@ func (c *checker) hash(s *state) uint64 {
 		callers     [maxCallers]uint64
 		t           int8
 		count, dies [maxTiers][maxBuckets]int8
+		memory      [maxTiers][maxBuckets]memory
 	}
-	sum.t, sum.count, sum.dies = s.t, s.count, s.dies
+	sum.t, sum.count, sum.dies, sum.memory = s.t, s.count, s.dies, s.memory
 	for i := range c.m.n {
 		sum.callers[c.m.like[i]] += maphash.Comparable(c.seed, s.c[i])
 	}
@@ -390,9 +573,9 @@ func (m *model) reduce(s *state) {
 	for i := range m.n {
 		me := &s.c[i]
 		for bit, r := range m.toRead(i, me) {
-			if me.reads&(1<<bit) == 0 && m.final(s, r) {
-				me.reads |= 1 << bit
-				me.sum[r.limit] += r.sign * s.count[r.tier][r.bucket]
+			if me.reads&(1<<bit) == 0 && m.final(s, r) && !m.differs(s, i, r) {
+				me.take(r, bit, s.count[r.tier][r.bucket])
+				m.fill(s, i, r)
 			}
 		}
 	}
@@ -479,19 +662,51 @@ func (c *checker) steps(s *state, i int) bool {
 		}
 		next := *s
 		next.c[i] = caller{phase: adding, label: int8(clock), start: s.t, sent: all}
+		if m.strict() {
+			for j := range m.n {
+				switch next.c[j].phase {
+				case idle, gone, denied:
+					continue
+				case adding, checking, edging:
+					if j != i {
+						m.older(&next, j, i)
+					}
+				}
+				if j != i {
+					m.older(&next, i, j)
+				}
+			}
+		}
 		return c.step(&next, "%d stamps %d", i, clock)
 
-	case adding, checking:
+	case adding, checking, edging:
 		done := true
 		for bit, r := range m.toRead(i, me) {
 			if me.reads&(1<<bit) != 0 {
 				continue
 			}
 			done = false
+			if r.part == unsettledPart && me.landed != all && !m.orderedLies {
+				continue
+			}
+			if m.usable(s, i, r) && m.differs(s, i, r) {
+				next := *s
+				next.c[i].take(r, bit, s.memory[r.tier][r.bucket].count)
+				next.c[i].remembered = true
+				if c.step(&next, "%d remembers [%d]%d = %d", i, int(r.tier), int(r.bucket), int(s.memory[r.tier][r.bucket].count)) {
+					return true
+				}
+			}
 			next := *s
 			count := s.count[r.tier][r.bucket]
-			next.c[i].reads |= 1 << bit
-			next.c[i].sum[r.limit] += r.sign * count
+			next.c[i].take(r, bit, count)
+			if m.differs(s, i, r) {
+				kept := next
+				if c.step(&kept, "%d reads [%d]%d = %d, which is not remembered", i, int(r.tier), int(r.bucket), int(count)) {
+					return true
+				}
+			}
+			m.fill(&next, i, r)
 			if c.step(&next, "%d reads [%d]%d = %d", i, int(r.tier), int(r.bucket), int(count)) {
 				return true
 			}
@@ -515,7 +730,7 @@ func (c *checker) steps(s *state, i int) bool {
 				if back == 0 {
 					next.c[i].phase = denied
 				}
-				next.c[i].reads, next.c[i].sum, next.c[i].ticket, next.c[i].now = 0, [maxWindows]int8{}, [maxTiers]int8{}, 0
+				next.c[i].decided()
 				if c.step(&next, "%d gives up, takes back %b", i, int(back)) {
 					return true
 				}
@@ -576,23 +791,40 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 		if m.staleNow {
 			me.now = me.label
 		}
-		if len(m.restReads(i, int(me.label), int(me.now))) > 0 {
-			me.phase, me.reads = checking, 0
-			return c.step(&s, "%d has all answers at %d, reads on", i, clock)
+		var hopeless bool
+		me.edges, hopeless = m.edgesOf(i, me)
+		next := m.nextReads(i, me)
+		if m.coarse && hopeless || m.coarseAdmits && me.edges == 0 {
+			next = nil
+		}
+		if len(next) > 0 || me.edges != 0 {
+			me.phase = checking
+			me.exact()
+			return c.step(&s, "%d has all answers at %d, reads on, edges %b", i, clock, int(me.edges))
+		}
+	}
+	if me.phase == checking && !late {
+		if me.edges, _ = m.edgesOf(i, me); me.edges != 0 {
+			me.phase = edging
+			me.exact()
+			return c.step(&s, "%d reads edges %b", i, int(me.edges))
 		}
 	}
 	fits := true
 	var counted [maxWindows]int8
 	for k, limit := range m.asks[i] {
-		counted[limit] = me.ticket[m.boundsAt(i, k, int(me.label)).top] + me.sum[limit]
+		counted[limit] = m.count(i, k, me)
 		fits = fits && int(counted[limit]) <= m.limits[limit][0]
 	}
 	if c.outcomes != nil {
 		c.outcomes[m.outcome(&s, outcome{weight: int8(m.n[i]), label: me.label, start: me.start, clock: int8(clock), counted: counted})] = true
 	}
-	me.reads, me.sum, me.now = 0, [maxWindows]int8{}, 0
-	me.ticket = [maxTiers]int8{}
+	wrong := !late && !fits && m.wrong(i, me)
+	me.decided()
 	switch {
+	case wrong:
+		c.tell("%d is denied, and has room", i)
+		return true
 	case late:
 		me.phase, me.back, me.start = takingBack, all, 0
 		return c.step(&s, "%d is refused: late", i)
@@ -606,6 +838,42 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 		return true
 	}
 	return c.step(&s, "%d is admitted", i)
+}
+
+// exact drops the oldest buckets of the covers whose exact edges are read now.
+func (me *caller) exact() {
+	me.reads = 0
+	for limit := range me.oldest {
+		if me.edges&(1<<limit) != 0 {
+			me.oldest[limit] = 0
+		}
+	}
+}
+
+// decided drops what a caller has found out.
+func (me *caller) decided() {
+	me.reads, me.now, me.edges, me.remembered = 0, 0, 0, false
+	me.ticket = [maxTiers]int8{}
+	me.sum, me.oldest, me.could = [maxWindows]int8{}, [maxWindows]int8{}, [maxWindows]int8{}
+}
+
+// strict tells whether denials are judged as well. With faults nobody knows which
+// hits a caller may count.
+func (m *model) strict() bool { return (m.coarse || m.cache != nil) && m.faults == 0 && !m.expiry }
+
+// wrong tells whether the exact counts of caller i, now denied, can never have
+// been above Max. A caller that has counted by the memory is not denied: it counts
+// anew.
+func (m *model) wrong(i int, me *caller) bool {
+	if !m.strict() || me.remembered && !m.cacheDenies {
+		return false
+	}
+	for _, limit := range m.asks[i] {
+		if m.n[i]+int(me.could[limit]) > m.limits[limit][0] {
+			return false
+		}
+	}
+	return true
 }
 
 // outcome is o with the admitted hits of s.
@@ -629,7 +897,7 @@ func (c *checker) over(s *state) bool {
 				if set&(1<<i) == 0 {
 					continue
 				}
-				if s.c[i].phase != admitted || !slices.Contains(c.m.asks[i], limit) {
+				if s.c[i].phase != admitted || c.m.isOut(i) || !slices.Contains(c.m.asks[i], limit) {
 					weight = -1000
 				}
 				first := set&(1<<i-1) == 0
@@ -751,6 +1019,53 @@ func TestModelNeverOver(t *testing.T) {
 	}
 }
 
+// The cheaper forms of the protocol: coarse covers first, unsettled buckets in the
+// first trip of an ordered store, settled buckets from the memory of a process.
+// Where nobody crashes, no caller is denied that has room, either.
+func TestModelOfCheaperForms(t *testing.T) {
+	pair, three := []int{1, 1}, []int{1, 1, 1}
+	yes := []bool{true, true, true}
+	for _, m := range []model{
+		{name: "coarse, one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7, coarse: true},
+		{name: "coarse, two tiers", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 8, coarse: true},
+		{name: "coarse, window wider than the tiers", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 9, coarse: true},
+		{name: "coarse, the slow clock first", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 2, n: pair, clock: []int{1, 0}, span: 9, coarse: true},
+		{name: "coarse, three tiers", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 5, coarse: true},
+		{name: "coarse, tries as long as a bucket", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 0, d: 3, n: pair, clock: []int{0, 0}, span: 9, coarse: true},
+		{name: "coarse, faults", ladder: [][2]int{{2, 3}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 4, faults: 2, coarse: true},
+		{name: "coarse, a limit more than the other", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 4, coarse: true},
+		{name: "coarse, three callers that differ", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{2, 2}, {2, 4}}, asks: [][]int{{1}, {0, 1}, {1}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 1, coarse: true},
+		{name: "coarse, three callers, weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{3, 4}}, eps: 1, d: 0, n: []int{2, 1, 1}, clock: []int{0, 1, 0}, span: 1, coarse: true},
+		{name: "coarse, three callers over two buckets", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 3, coarse: true},
+		{name: "coarse, refunds", ladder: [][2]int{{1, 3}, {2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 0, n: pair, clock: []int{0, 1}, span: 5, refund: true, coarse: true},
+		{name: "coarse, expiry", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 4, expiry: true, coarse: true},
+
+		{name: "ordered, one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7, ordered: true},
+		{name: "ordered, narrow tickets", ladder: [][2]int{{1, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 2, n: pair, clock: []int{0, 1}, span: 8, ordered: true},
+		{name: "ordered, faults", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{1, 0}, span: 6, faults: 2, ordered: true},
+		{name: "ordered, a limit more than the other", ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 3, ordered: true},
+		{name: "ordered beside coarse, three callers", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 3, ordered: true, coarse: true},
+
+		{name: "memory, one tier", ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 9, cache: yes},
+		{name: "memory, coarse", ladder: [][2]int{{1, 4}, {2, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 8, cache: yes, coarse: true},
+		{name: "memory of one process", ladder: [][2]int{{2, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 3, cache: []bool{true, true, false}},
+		{name: "memory of one process, skew", ladder: [][2]int{{2, 4}}, limits: [][2]int{{2, 4}}, eps: 1, d: 0, n: three, clock: []int{1, 1, 0}, span: 5, cache: []bool{true, true, false}},
+		{name: "memory of one process, faults", ladder: [][2]int{{2, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 2, faults: 1, cache: []bool{true, true, false}},
+		{name: "memory, refunds", ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 0, n: three, clock: []int{0, 0, 0}, span: 4, refund: true, cache: yes},
+		{name: "memory, the clock of the process jumps", ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}, {0, 4}}, asks: [][]int{{1}, {0}, {0}}, eps: 0, d: 1, n: three, clock: []int{3, 0, 0}, out: []bool{true, false, false}, span: 3, cache: []bool{true, true, false}},
+		{name: "memory, the clock of the process jumps a little", ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}, {0, 4}}, asks: [][]int{{1}, {0}, {0}}, eps: 1, d: 0, n: three, clock: []int{2, 1, 0}, out: []bool{true, false, false}, span: 3, cache: []bool{true, true, false}},
+		{name: "all forms", ladder: [][2]int{{1, 4}, {2, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 0, n: three, clock: []int{0, 0, 0}, span: 3, cache: []bool{true, true, false}, coarse: true, ordered: true},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			states, trace := m.phases(t)
+			require.Empty(t, trace)
+			require.Greater(t, states, 100, "a model in which nothing happens proves nothing")
+			t.Logf("%d states", states)
+		})
+	}
+}
+
 // Each step of the protocol has a hole behind it: a model without the step goes
 // over Max, and the check finds out. One tick less of each edge is too little.
 func TestModelFindsHoles(t *testing.T) {
@@ -760,6 +1075,13 @@ func TestModelFindsHoles(t *testing.T) {
 	// A ticket bucket narrower than Per - Settle, else the longer reach hides the edge.
 	edge := model{ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 1, n: []int{1, 1}, clock: []int{0, 1}, span: 9}
 	differ := model{ladder: [][2]int{{1, 4}, {2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 0, d: 1, n: []int{1, 1}, clock: []int{0, 0}, span: 6}
+	coarse := edge
+	coarse.coarse = true
+	yes := []bool{true, true, true}
+	process := model{ladder: [][2]int{{2, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 7, cache: []bool{true, true, false}}
+	jump := model{ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}, {0, 4}}, asks: [][]int{{1}, {0}, {0}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{3, 0, 0}, out: []bool{true, false, false}, span: 4, cache: []bool{true, true, false}}
+	little := jump
+	little.eps, little.d, little.clock = 1, 0, []int{2, 1, 0}
 	for _, h := range []struct {
 		name string
 		in   model
@@ -788,6 +1110,17 @@ func TestModelFindsHoles(t *testing.T) {
 		}},
 		{"subtraction at the left edge", model{ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 6},
 			func(m *model) { m.subtract, m.faults = true, 1 }},
+		{"coarse: a denial from the coarse cover", coarse, func(m *model) { m.coarseDenies = true }},
+		{"coarse: a cover that fits admits without the unsettled buckets", coarse, func(m *model) { m.coarseAdmits = true }},
+		{"coarse: unsettled buckets beside the additions", coarse, func(m *model) { m.coarseEnd = true }},
+		{"coarse: now not read again", coarse, func(m *model) { m.staleNow = true }},
+		{"ordered: the store reads in any order", one, func(m *model) { m.ordered, m.orderedLies = true, true }},
+		{"ordered: read as far as another clock was at the begin", one, func(m *model) { m.ordered, m.orderedShort = true, true }},
+		{"memory: of unsettled buckets", process, func(m *model) { m.cacheUnsettled = true }},
+		{"memory: kept when the clock jumps", jump, func(m *model) { m.cacheJump = true }},
+		{"memory: of buckets without another Skew of age", little, func(m *model) { m.cacheExact = true }},
+		{"memory: a denial from the memory", model{ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 6, refund: true, cache: yes},
+			func(m *model) { m.cacheDenies = true }},
 	} {
 		t.Run(h.name, func(t *testing.T) {
 			t.Parallel()
@@ -815,6 +1148,9 @@ func TestModelReductionsLoseNothing(t *testing.T) {
 		{name: "twins beside a caller with faults", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 2, faults: 1},
 		{name: "expiry", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 6, expiry: true},
 		{name: "three callers", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 3},
+		{name: "coarse", ladder: [][2]int{{1, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 6, coarse: true},
+		{name: "ordered", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 6, ordered: true},
+		{name: "memory", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: pair, clock: []int{0, 0}, span: 5, refund: true, cache: []bool{true, true}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -89,6 +89,29 @@ func (p *plan) settled(dst tiers.Cover, label int64, b bounds) tiers.Cover {
 	return cover.Append(dst, p.tiers, label-b.reach, end-1, b.fine, b.top, b.top)
 }
 
+// coarse returns b with the left edge in the ticket tier. The settled part of
+// the cover is then a single run, and counts a part of its oldest bucket too
+// much.
+func (b bounds) coarse() bounds {
+	b.fine = b.top
+	return b
+}
+
+// edge appends the exact left edge of a cover: the runs that the oldest bucket
+// of the coarse cover stands for.
+func (p *plan) edge(dst tiers.Cover, label int64, b bounds) tiers.Cover {
+	end := p.bucketAt(label-b.reach, b.top).End().UnixNano()
+	return cover.Append(dst, p.tiers, label-b.reach, end-1, b.fine, b.top, b.top)
+}
+
+// lasting tells whether settled buckets that were read at the label may serve
+// later calls. The buckets must have ended another Skew before: the clock of
+// this process may have been ahead, and set back since by as much as goes
+// unnoticed.
+func (p *plan) lasting(label int64, b bounds) bool {
+	return p.settledEnd(label, b) == p.settledEnd(label-p.skew, b)
+}
+
 // settledEnd is the end of the settled buckets of the ticket tier.
 func (p *plan) settledEnd(label int64, b bounds) int64 {
 	width := p.ladder.At(b.top).Width
