@@ -89,7 +89,8 @@ type Request struct {
 	// back.
 	AnyLabel bool
 
-	Read []Span
+	Read    []Span
+	Ordered bool // filled in: every bucket of Read was read after all additions were executed
 }
 
 // Slot is a bucket to add to.

@@ -24,6 +24,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 		r.Deadline = time.Now().Add(max(ForgetPatience, c.patience))
 	}
 	defer c.denied.clear(r.Key)
+	defer c.settled.drop(r.Key)
 	if f, ok := c.store.(backend.Forgetter); ok {
 		err = f.Forget(ctx, &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
 			Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now})

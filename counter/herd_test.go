@@ -17,14 +17,15 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// paths are the two ways of a Take: the atomic step of the store, and the
-// ticket protocol on a store that can only add and read.
+// paths are the ways of a Take: the atomic step of the store, and the ticket
+// protocol on a store that can only add and read, in any order or in order.
 var paths = []struct {
 	name  string
 	store func() backend.Store
 }{
 	{"taker", func() backend.Store { return memory.New(memory.Config{}) }},
 	{"ticket", func() backend.Store { return newPlainStore() }},
+	{"ticket in order", func() backend.Store { s := newPlainStore(); s.ordered = true; return s }},
 	{"ticket on memory", func() backend.Store { return struct{ backend.Store }{memory.New(memory.Config{})} }},
 }
 

@@ -21,6 +21,9 @@ type plainStore struct {
 	buckets map[bucketKey]item
 	trips   int
 	writes  int
+	reads   int
+
+	ordered bool // additions come before reads, and the store says so
 
 	// fault, if set, is asked before each trip. What it returns is the trip's
 	// error; the first so many additions are made, of those so many are answered.
@@ -70,6 +73,9 @@ func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 	// Reads beside additions come in no order; for speed the order only begins
 	// anywhere.
 	first := rand.IntN(steps + 1)
+	if s.ordered {
+		first, op.Ordered = 0, true
+	}
 	for k := range steps {
 		i := (first + k) % steps
 		switch {
@@ -122,6 +128,7 @@ func (s *plainStore) add(op *backend.Request, slot *backend.Slot) (int64, error)
 func (s *plainStore) get(c bucketKey, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reads++
 	if it, there := s.buckets[c]; there && now.Before(it.dies) {
 		return it.count
 	}

@@ -70,6 +70,7 @@ func TestScriptsAgainstTheOracle(t *testing.T) {
 					allowed, denied := 0, 0
 					for range *rounds {
 						s := script.Random(r, ladder, clocks.skew, clocks.settle, 80)
+						s.Exact = r.IntN(4) == 0
 						answers, err := s.Play(path.store(), "")
 						if err != nil {
 							t.Fatalf("%v\nsave this script and play it with -script FILE:\n%s", err, s.Shrink(func(s script.Script) bool {
@@ -130,6 +131,7 @@ func TestPathsAgree(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed(t), 2))
 				for range *rounds {
 					s := script.Random(r, ladder, clocks.skew, clocks.settle, 80)
+					s.Exact = true
 					want, err := s.Play(struct{ backend.Atomic }{paths[0].store().(backend.Atomic)}, "") // without Forgetter, whose labels are exact
 					require.NoError(t, err)
 					for _, path := range paths[1:] {

@@ -163,7 +163,7 @@ func (s *survey) at(width time.Duration, index int64) (int64, bool) {
 
 // fetch reads the buckets of runs that are not known yet.
 func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
-	spans := spansOf(runs)
+	spans := spansOf(s.unknown(runs))
 	if len(spans) == 0 {
 		return nil
 	}
@@ -174,6 +174,19 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	}
 	s.known = append(s.known, spans...)
 	return nil
+}
+
+// unknown returns the runs that are not known, or known in parts only.
+func (s *survey) unknown(runs tiers.Cover) tiers.Cover {
+	var missing tiers.Cover
+	for _, r := range runs {
+		if !slices.ContainsFunc(s.known, func(k backend.Span) bool {
+			return k.Width == r.Width && k.First <= r.First && r.First+r.N <= k.First+int64(len(k.Counts))
+		}) {
+			missing = append(missing, r)
+		}
+	}
+	return missing
 }
 
 // spansOf is the union of runs, with space for their counts.

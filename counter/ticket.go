@@ -17,8 +17,11 @@ import (
 // ticket is the part of a try that concerns one key.
 type ticket struct {
 	survey
-	slots []backend.Slot
-	room  bool // denied, but with all hits taken back there is room
+	slots      []backend.Slot
+	coarse     []bool // coarse[i]: covers[i] begins with a coarse bucket, and not yet with the exact edge
+	tight      bool   // a coarse cover was above Max
+	remembered bool   // some counts are remembered: upper bounds, by which no call is denied
+	room       bool   // denied, but with all hits taken back there is room
 }
 
 // ticket returns a ticket for key i of the call, to be taken or looked at.
@@ -38,29 +41,42 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	c, label := t.c, t.label()
 
 	// 1: add, and read the settled buckets in the same trip.
-	var early tiers.Cover
-	t.covers = make([]tiers.Cover, len(t.bounds))
-	for i, b := range t.bounds {
-		t.covers[i] = c.plan.settled(nil, label, b)
-		early = append(early, t.covers[i]...)
-	}
+	memory := c.settled.recall(t.base.Key, t.base.Now)
+	settled := t.begin(label, memory)
 	r := t.base
-	r.N, r.Add, r.Read = t.n, c.slots(label), spansOf(early)
+	r.N, r.Add, r.Read = t.n, c.slots(label), spansOf(t.unknown(settled))
+	reads := len(r.Read)
+	if c.ordered.Load() {
+		r.Read = append(r.Read, spansOf(t.early(label))...)
+	}
 	err := c.store.Do(ctx, &r)
 	t.slots = r.Add
 	if err != nil {
 		return false, t.undo(ctx, err)
 	}
-	t.known = r.Read
+	if len(r.Read) > 0 && r.Ordered != c.ordered.Load() {
+		c.ordered.Store(r.Ordered)
+	}
+	if !r.Ordered {
+		r.Read = r.Read[:reads]
+	}
+	t.known = append(r.Read, t.known...)
 
 	// 2: all additions are confirmed. In time?
 	if late := c.late(t.base.Now); late != nil {
 		return false, t.undo(ctx, late)
 	}
 
-	// 3: read the unsettled buckets, as far as another clock may be by now.
+	// 3: read the unsettled buckets, as far as another clock may be by now, and
+	// the exact edges that can make room.
+	t.own(t.slots)
 	now := label + int64(c.elapsed(t.base.Now))
-	if rest := t.complete(label, now); len(rest) > 0 {
+	rest := t.complete(label, now)
+	for {
+		edges, hopeless := t.edges()
+		if rest = t.unknown(append(rest, edges...)); hopeless || len(rest) == 0 {
+			break
+		}
 		if err := t.fetch(ctx, rest); err != nil {
 			return false, t.undo(ctx, err)
 		}
@@ -68,15 +84,110 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 			return false, t.undo(ctx, late)
 		}
 	}
+	if reads > 0 || t.tight {
+		t.remember(label, settled, memory)
+	}
 
 	// 4: judge.
-	t.own(t.slots)
 	if t.judge() {
 		t.newest(label)
 		return true, nil
 	}
-	t.refuse(ctx, now)
-	return false, nil
+	return false, t.refuse(ctx, now)
+}
+
+// begin chooses the settled covers, whose union is returned, and recalls the
+// remembered buckets. The left edges are coarse at first, unless the numbers
+// must be exact or coarse covers of the key were above Max a moment ago.
+func (t *ticket) begin(label int64, memory *settledEntry) (settled tiers.Cover) {
+	t.known, t.remembered = memory.spans, memory.spans != nil
+	t.covers, t.coarse = make([]tiers.Cover, len(t.bounds)), make([]bool, len(t.bounds))
+	for i, b := range t.bounds {
+		if t.coarse[i] = !t.c.exact && !memory.tight; t.coarse[i] {
+			b = b.coarse()
+		}
+		t.covers[i] = t.c.plan.settled(nil, label, b)
+		settled = append(settled, t.covers[i]...)
+	}
+	return settled
+}
+
+// maxEarly bounds the unsettled buckets that are read in the first trip.
+const maxEarly = 64
+
+// early returns the unsettled buckets that a try in time can need, if they are
+// few. A store that reads after adding is asked for them in the first trip.
+func (t *ticket) early(label int64) (runs tiers.Cover) {
+	for _, b := range t.bounds {
+		runs = t.c.plan.unsettled(runs, label, label+t.c.plan.settle, b)
+	}
+	if runs.Reads() > maxEarly {
+		return nil
+	}
+	return runs
+}
+
+// edges puts the exact edge, which is returned, into each coarse cover above
+// Max. No edge can make room for a hopeless call: a count is above Max without
+// the bucket that the edge would replace. A hopeless call must not read on,
+// since its hits make other calls hopeless.
+func (t *ticket) edges() (edges tiers.Cover, hopeless bool) {
+	for i := range t.windows {
+		count, most := plus(t.count(i), t.n), t.windows[i].Max
+		if count <= most {
+			continue
+		}
+		if !t.coarse[i] {
+			return nil, true
+		}
+		t.tight = true
+		oldest, _ := t.at(t.covers[i][0].Width, t.covers[i][0].First)
+		if count-oldest > most {
+			return nil, true
+		}
+		edges = append(edges, t.sharpen(i)...)
+	}
+	return edges, false
+}
+
+// sharpen puts the exact edge, which is returned, into a coarse cover, in place
+// of the oldest bucket.
+func (t *ticket) sharpen(i int) tiers.Cover {
+	if !t.coarse[i] {
+		return nil
+	}
+	t.coarse[i] = false
+	edge, rest := t.c.plan.edge(nil, t.label(), t.bounds[i]), t.covers[i]
+	if rest[0].First, rest[0].N = rest[0].First+1, rest[0].N-1; rest[0].N == 0 {
+		rest = rest[1:]
+	}
+	t.covers[i] = append(edge[:len(edge):len(edge)], rest...)
+	return edge
+}
+
+// remember keeps for later calls of the key what this call has found out in the
+// first trip: the settled buckets, or that coarse covers are above Max.
+func (t *ticket) remember(label int64, settled tiers.Cover, memory *settledEntry) {
+	c, e := t.c, settledEntry{key: t.base.Key, at: t.base.Now, tight: t.tight}
+	lasting := settled.Reads() <= settledBuckets
+	for i, b := range t.bounds {
+		lasting = lasting && t.coarse[i] && c.plan.lasting(label, b)
+	}
+	if !lasting && !t.tight || !c.settled.admits(e.key, e.at) {
+		return
+	}
+	if !t.tight {
+		if t.remembered {
+			e.at = memory.at
+		}
+		e.spans = spansOf(settled)
+		for _, span := range e.spans {
+			for j := range span.Counts {
+				span.Counts[j], _ = t.at(span.Width, span.First+int64(j))
+			}
+		}
+	}
+	c.settled.put(&e)
 }
 
 // complete puts the label's own bucket into the covers, and after the settled
@@ -151,13 +262,24 @@ func (t *ticket) takeBack(ctx context.Context) error {
 }
 
 // refuse takes the hits back, and finds out from the answers whether there is
-// room now, or else when there will be.
-func (t *ticket) refuse(ctx context.Context, now int64) {
+// room now, or else when there will be: by exact covers, of buckets that this
+// call has read.
+func (t *ticket) refuse(ctx context.Context, now int64) error {
 	c := t.c
 	wanted := t.answer() // a guess at the deciding buckets, to read them on the way
-	wanted = append(wanted, t.pendingRuns(now)...)
+	for i := range t.covers {
+		t.sharpen(i)
+		wanted = append(wanted, t.covers[i]...)
+	}
+	if t.remembered {
+		t.known = nil
+	}
+	wanted = append(t.unknown(wanted), t.pendingRuns(now)...)
 	back, err := c.takeBack(ctx, t.base, t.grace, t.n, t.slots, spansOf(wanted))
 	t.base.Deadline = t.grace
+	if err != nil && t.remembered {
+		return err
+	}
 	if err != nil {
 		// The counted hits may be taken back soon, or stay for a day: their age
 		// is not known.
@@ -165,7 +287,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) {
 		for i := range t.windows {
 			t.pendingCounts[i] = t.windows[i].Count
 		}
-		return
+		return nil
 	}
 	t.contended = t.contended || c.contended([]byte(t.base.Key), t.label())
 	for i := range back.Add {
@@ -177,6 +299,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) {
 	t.room = t.judge()
 	t.countPending()
 	t.refine(context.WithoutCancel(ctx))
+	return nil
 }
 
 // late returns an error if a try labelled at stamp has lasted longer than

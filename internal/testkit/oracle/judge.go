@@ -33,6 +33,22 @@ func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (
 	return allowed, nil
 }
 
+// Room returns the number of hits for which limit has room after an admitted call
+// of n hits at the instant at, and the least number that a Counter may tell if the
+// bucket at the left edge belongs to the decision tier.
+func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room, least int64, err error) {
+	fine, err := j.Ladder.Finest(limit.Per)
+	if err != nil {
+		return 0, 0, err
+	}
+	from := at.UnixNano() - int64(j.Reach(limit.Per))
+	left := func(tier int) int64 {
+		width := j.Ladder.At(tier).Width
+		return max(0, limit.Max-n-log.since(tiers.Index(from, width)*int64(width)))
+	}
+	return left(fine), left(j.Ladder.Decision(limit.Per)), nil
+}
+
 // Reach returns the distance from a call back to the start of a window of length
 // per: Per + Skew. By ticket a window as wide as its decision tier's bucket reaches
 // further, by the excess of Settle over their difference.

@@ -23,13 +23,13 @@ type Answer struct {
 // that outlives the script needs a fresh prefix for each Play.
 func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	var now time.Time
-	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Patience: -1, Prefix: prefix, Now: func() time.Time { return now }})
+	c, err := counter.New(store, counter.Config{Ladder: s.Ladder, Skew: s.Skew, Settle: s.Settle, Patience: -1, Exact: s.Exact, Prefix: prefix, Now: func() time.Time { return now }})
 	if err != nil {
 		return nil, err
 	}
-	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}}
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, exact: true}
 	if _, atomic := store.(backend.Atomic); !atomic {
-		w.judge.Settle = max(0, s.Settle)
+		w.judge.Settle, w.exact = max(0, s.Settle), s.Exact
 	}
 	_, w.exactForgets = store.(backend.Forgetter)
 	var answers []Answer

@@ -34,6 +34,8 @@ type Script struct {
 	// step Settle is part of the arithmetic.
 	Settle time.Duration
 
+	Exact bool // of the Counter's Config
+
 	Calls []Call
 }
 
@@ -53,6 +55,9 @@ var Start = time.Date(2026, 2, 28, 21, 0, 0, 0, time.UTC)
 func (s Script) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ladder %s\nskew %s\nsettle %s\n", s.Ladder, s.Skew, s.Settle)
+	if s.Exact {
+		b.WriteString("exact\n")
+	}
 	for _, c := range s.Calls {
 		b.WriteString(c.String())
 		b.WriteByte('\n')
@@ -92,6 +97,8 @@ func Parse(text string) (s Script, err error) {
 			s.Skew, err = time.ParseDuration(rest)
 		case "settle":
 			s.Settle, err = time.ParseDuration(rest)
+		case "exact":
+			s.Exact = true
 		default:
 			var c Call
 			c, err = parseCall(strings.Fields(lines.Text()))

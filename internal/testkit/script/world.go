@@ -16,6 +16,7 @@ type world struct {
 	logs  map[counter.Key]*keyLog
 	taken []hit // by call
 
+	exact        bool // Remaining of an admitted call is exact, and not a lower bound
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 
 	// open is set when a store may do either of two things: a store need not
@@ -157,6 +158,23 @@ func (l *keyLog) windowWith(at time.Time, per time.Duration) int64 {
 	return worst
 }
 
+// remaining holds the Remaining of an admitted call to what the log says.
+func (w *world) remaining(c Call, now time.Time, a Answer) error {
+	for _, s := range a.States {
+		room, least, err := w.judge.Room(&w.log(s.Key).all, now, c.N, s.Limit)
+		if err != nil {
+			return err
+		}
+		if w.exact || c.Verb == "peek" {
+			least = room
+		}
+		if s.Remaining > room || s.Remaining < least {
+			return fmt.Errorf("remaining of %s is %d, the log says %d to %d", s.Limit, s.Remaining, least, room)
+		}
+	}
+	return nil
+}
+
 // verdict holds an answer to what the log says.
 func (w *world) verdict(c Call, now time.Time, a Answer) error {
 	want, never := true, false
@@ -177,7 +195,10 @@ func (w *world) verdict(c Call, now time.Time, a Answer) error {
 	if v.Allowed != (v.RetryAfter == 0) || never != (v.RetryAfter == counter.Never) {
 		return fmt.Errorf("allowed: %v, never: %v, but retry after %s", v.Allowed, never, v.RetryAfter)
 	}
-	if v.Allowed || never {
+	if v.Allowed {
+		return w.remaining(c, now, a)
+	}
+	if never {
 		return nil
 	}
 	// A lone caller is let in at that time, by whichever clock; at the same clock,

@@ -1,0 +1,109 @@
+package counter
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+)
+
+// settledCache remembers settled buckets of the keys that this process takes
+// again and again, for a store over a network without an atomic step. All hits
+// that will be admitted are in a settled bucket: later its count can only fall,
+// by a Refund, a Forget or an eviction. So a remembered count is an upper bound.
+// A call can be admitted by remembered counts, and no call is denied by them.
+//
+// The cache is of bounded size: a slot holds one key, for a minute at most, and
+// until then no other key gets the slot. A key enters on its second call, so
+// that a flood of fresh keys costs no memory. A key without a slot costs reads
+// and nothing else. With slots full of 25 buckets each, as a day has on the
+// default ladder, the cache takes 4 MB; with the longest entries 13 MB.
+//
+// The nil cache remembers nothing.
+type settledCache struct {
+	seed  maphash.Seed
+	skew  time.Duration
+	slots [settledSlots]settledSlot
+}
+
+const (
+	settledSlots   = 1 << 13
+	settledBuckets = 128         // of an entry
+	settledFor     = time.Minute // a clock that drifts, or counts that fall, are believed for no longer
+)
+
+type settledSlot struct {
+	entry  atomic.Pointer[settledEntry]
+	caller atomic.Uint64 // the hash of the last key that came without an entry
+}
+
+// settledEntry is immutable.
+type settledEntry struct {
+	key   string
+	at    time.Time      // the label by which the buckets were settled
+	spans []backend.Span // of coarse covers
+	tight bool           // coarse covers were above Max: exact covers should be read at once
+}
+
+func newSettledCache(skew time.Duration) *settledCache {
+	return &settledCache{seed: maphash.MakeSeed(), skew: skew}
+}
+
+// recall returns what is remembered of the key at now, or an empty entry.
+func (s *settledCache) recall(key string, now time.Time) *settledEntry {
+	if s != nil {
+		slot, _ := s.slot(key)
+		if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) {
+			return e
+		}
+	}
+	return &nothingSettled
+}
+
+var nothingSettled settledEntry
+
+// fresh tells whether an entry may be used at now. An entry ends when the wall
+// clock parts from the monotonic clock by more than Skew: the wall clock may
+// have been ahead when the entry was made, and unsettled buckets were taken for
+// settled.
+func (s *settledCache) fresh(e *settledEntry, now time.Time) bool {
+	elapsed := now.Sub(e.at)
+	return elapsed >= -s.skew && elapsed <= settledFor && (elapsed-now.Round(0).Sub(e.at.Round(0))).Abs() <= s.skew
+}
+
+// admits tells whether the cache has a place for the key, and notes that the
+// key has come.
+func (s *settledCache) admits(key string, now time.Time) bool {
+	if s == nil {
+		return false
+	}
+	slot, hash := s.slot(key)
+	if e := slot.entry.Load(); e != nil && s.fresh(e, now) {
+		return e.key == key
+	}
+	return slot.caller.Swap(hash) == hash
+}
+
+// put remembers an entry that admits has admitted.
+func (s *settledCache) put(e *settledEntry) {
+	slot, _ := s.slot(e.key)
+	slot.entry.Store(e)
+}
+
+// drop forgets the key, whose counts this process has lowered.
+func (s *settledCache) drop(key string) {
+	if s == nil {
+		return
+	}
+	slot, _ := s.slot(key)
+	if e := slot.entry.Load(); e != nil && e.key == key {
+		slot.entry.CompareAndSwap(e, nil)
+	}
+}
+
+// slot returns the slot and the hash of a key.
+func (s *settledCache) slot(key string) (*settledSlot, uint64) {
+	hash := maphash.String(s.seed, key)
+	return &s.slots[hash%settledSlots], hash
+}
