@@ -163,7 +163,7 @@ func (s *survey) at(width time.Duration, index int64) (int64, bool) {
 
 // fetch reads the buckets of runs that are not known yet.
 func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
-	spans := spansOf(s.unknown(runs))
+	spans := spansOf(unknown(s.known, runs))
 	if len(spans) == 0 {
 		return nil
 	}
@@ -176,11 +176,11 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	return nil
 }
 
-// unknown returns the runs that are not known, or known in parts only.
-func (s *survey) unknown(runs tiers.Cover) tiers.Cover {
+// unknown returns the runs that no span holds as a whole.
+func unknown(known []backend.Span, runs tiers.Cover) tiers.Cover {
 	var missing tiers.Cover
 	for _, r := range runs {
-		if !slices.ContainsFunc(s.known, func(k backend.Span) bool {
+		if !slices.ContainsFunc(known, func(k backend.Span) bool {
 			return k.Width == r.Width && k.First <= r.First && r.First+r.N <= k.First+int64(len(k.Counts))
 		}) {
 			missing = append(missing, r)

@@ -40,11 +40,13 @@ func (k *call) ticket(i int, grace time.Time) *ticket {
 func (t *ticket) take(ctx context.Context) (bool, error) {
 	c, label := t.c, t.label()
 
-	// 1: add, and read the settled buckets in the same trip.
+	// 1: add, and read the settled buckets in the same trip. Their left edges are
+	// coarse at first, unless the numbers must be exact, or a coarse cover of the
+	// key was above Max a moment ago.
 	memory := c.settled.recall(t.base.Key, t.base.Now)
-	settled := t.begin(label, memory)
+	settled := t.begin(label, !c.exact && !memory.tight)
 	r := t.base
-	r.N, r.Add, r.Read = t.n, c.slots(label), spansOf(t.unknown(settled))
+	r.N, r.Add, r.Read = t.n, c.slots(label), spansOf(unknown(memory.spans, settled))
 	reads := len(r.Read)
 	if c.ordered.Load() {
 		r.Read = append(r.Read, spansOf(t.early(label))...)
@@ -60,7 +62,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	if !r.Ordered {
 		r.Read = r.Read[:reads]
 	}
-	t.known = append(r.Read, t.known...)
+	t.known, t.remembered = append(r.Read, memory.spans...), memory.spans != nil
 
 	// 2: all additions are confirmed. In time?
 	if late := c.late(t.base.Now); late != nil {
@@ -74,7 +76,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	rest := t.complete(label, now)
 	for {
 		edges, hopeless := t.edges()
-		if rest = t.unknown(append(rest, edges...)); hopeless || len(rest) == 0 {
+		if rest = unknown(t.known, append(rest, edges...)); hopeless || len(rest) == 0 {
 			break
 		}
 		if err := t.fetch(ctx, rest); err != nil {
@@ -96,14 +98,12 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	return false, t.refuse(ctx, now)
 }
 
-// begin chooses the settled covers, whose union is returned, and recalls the
-// remembered buckets. The left edges are coarse at first, unless the numbers
-// must be exact or coarse covers of the key were above Max a moment ago.
-func (t *ticket) begin(label int64, memory *settledEntry) (settled tiers.Cover) {
-	t.known, t.remembered = memory.spans, memory.spans != nil
+// begin puts the settled parts into the covers, with coarse or with exact left
+// edges, and returns their runs.
+func (t *ticket) begin(label int64, coarse bool) (settled tiers.Cover) {
 	t.covers, t.coarse = make([]tiers.Cover, len(t.bounds)), make([]bool, len(t.bounds))
 	for i, b := range t.bounds {
-		if t.coarse[i] = !t.c.exact && !memory.tight; t.coarse[i] {
+		if t.coarse[i] = coarse; coarse {
 			b = b.coarse()
 		}
 		t.covers[i] = t.c.plan.settled(nil, label, b)
@@ -274,7 +274,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) error {
 	if t.remembered {
 		t.known = nil
 	}
-	wanted = append(t.unknown(wanted), t.pendingRuns(now)...)
+	wanted = append(unknown(t.known, wanted), t.pendingRuns(now)...)
 	back, err := c.takeBack(ctx, t.base, t.grace, t.n, t.slots, spansOf(wanted))
 	t.base.Deadline = t.grace
 	if err != nil && t.remembered {

@@ -123,7 +123,6 @@ func (k *call) refused(ctx context.Context, t *ticket, taken []*ticket, rest []i
 // The windows are looked at again: hits of other calls may have filled the
 // bucket, and may be taken back by now.
 func (t *ticket) lookAtFull(ctx context.Context) error {
-	t.known = nil // not by remembered counts
 	err := t.look(ctx, true)
 	t.room = err == nil && t.fits()
 	return err

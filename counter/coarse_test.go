@@ -1,0 +1,276 @@
+package counter_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/counter"
+)
+
+var halfPast = time.Date(2026, 3, 2, 12, 20, 30, 500_000_000, time.UTC)
+
+// taking is a Counter on a plainStore, with a clock that the test sets.
+type taking struct {
+	t     *testing.T
+	store *plainStore
+	now   time.Time
+	*counter.Counter
+}
+
+func newTaking(t *testing.T, store *plainStore, cfg counter.Config) *taking {
+	k := &taking{t: t, store: store, now: halfPast}
+	cfg.Now = func() time.Time { return k.now }
+	k.Counter = newCounter(t, store, cfg)
+	return k
+}
+
+// take makes a Take, and returns its verdict, trips and items read.
+func (k *taking) take(feature, limits string) (v counter.Verdict, trips, reads int) {
+	k.t.Helper()
+	trips, reads = k.store.trips, k.store.reads
+	v, err := k.Take(ctx, counter.Key{Event: "e", Feature: feature}, 1, counter.MustLimits(limits))
+	require.NoError(k.t, err)
+	return v, k.store.trips - trips, k.store.reads - reads
+}
+
+// The items that a Take reads, in the mean over all phases of a day: docs/design.md
+// has the numbers.
+func TestItemsRead(t *testing.T) {
+	for _, row := range []struct {
+		limits             string
+		coarse, exact, hot float64
+	}{
+		{"1000000/d", 24, 82, 0},
+		{"1000000/m, 1000000/h, 1000000/d", 25, 170, 0.1},
+	} {
+		t.Run(row.limits, func(t *testing.T) {
+			mean := func(k *taking, n int, step time.Duration, key func(i int) string) float64 {
+				before := k.store.reads
+				for i := range n {
+					k.now = k.now.Add(step)
+					k.take(key(i), row.limits)
+				}
+				return float64(k.store.reads-before) / float64(n)
+			}
+			one := func(int) string { return "one" }
+			const n = 2000
+			coarse := mean(newTaking(t, newPlainStore(), counter.Config{}), n, 24*time.Hour/n+time.Millisecond, func(i int) string { return fmt.Sprint(i) })
+			sparse := mean(newTaking(t, newPlainStore(), counter.Config{}), n, 24*time.Hour/n+time.Millisecond, one)
+			exact := mean(newTaking(t, newPlainStore(), counter.Config{Exact: true}), n, 24*time.Hour/n+time.Millisecond, one)
+			k := newTaking(t, newPlainStore(), counter.Config{})
+			mean(k, 2, 0, one)
+			hot := mean(k, n, 20*time.Millisecond, one)
+			t.Logf("%s: fresh %.2f, every 43 s %.2f, exact %.2f, hot %.2f", row.limits, coarse, sparse, exact, hot)
+			require.InDelta(t, row.coarse, coarse, 0.5)
+			require.InDelta(t, row.exact, exact, 2)
+			require.InDelta(t, row.hot, hot, 0.1)
+		})
+	}
+}
+
+// A key whose coarse cover is above Max is read exactly, at once from then on.
+func TestTheExactEdgeMakesRoom(t *testing.T) {
+	k := newTaking(t, newPlainStore(), counter.Config{})
+	for range 3 {
+		k.take("a", "4/d")
+	}
+	k.now = k.now.Add(24*time.Hour + 2*time.Second) // out of the window, and within the oldest hour
+	for i := range int64(3) {
+		v, trips, _ := k.take("a", "4/d")
+		require.True(t, v.Allowed)
+		want := []int64{0, 2, 1}[i] // by the coarse cover, then exact
+		require.Equal(t, want, v.Remaining)
+		require.Equal(t, []int{1, 2, 1}[i], trips)
+	}
+	v, trips, _ := k.take("a", "4/d")
+	require.True(t, v.Allowed)
+	require.Equal(t, 1, trips)
+
+	// Denied by the hours: a trip, and another beside the taking back.
+	v, trips, _ = k.take("a", "4/d")
+	require.False(t, v.Allowed)
+	require.LessOrEqual(t, trips, 3)
+	require.Equal(t, 24*time.Hour, v.RetryAfter.Round(time.Minute))
+}
+
+// A denial of a key that this process has not denied before takes three trips at
+// most.
+func TestTripsOfADenial(t *testing.T) {
+	for _, age := range []time.Duration{time.Second, time.Minute, time.Hour, 12 * time.Hour, 23 * time.Hour, 23*time.Hour + 40*time.Minute, 24*time.Hour - 30*time.Second, 24*time.Hour - time.Second} {
+		for _, old := range []int{0, 1} {
+			store := newPlainStore()
+			k, exact := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{Exact: true})
+			for range old {
+				k.take("a", "100/d")
+			}
+			k.now = k.now.Add(10 * time.Minute)
+			for range 3 {
+				k.take("a", "100/d")
+			}
+			k.now = k.now.Add(age)
+			exact.now = k.now
+			v, trips, _ := k.take("a", "3/d")
+			want, _, _ := exact.take("a", "3/d")
+			require.Equal(t, want, v, "age %s", age)
+			require.LessOrEqual(t, trips, 3, "age %s", age)
+		}
+	}
+}
+
+func TestRememberedBuckets(t *testing.T) {
+	store := newPlainStore()
+	k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
+	for range 5 {
+		k.take("a", "10/d")
+	}
+	old, _, _ := other.take("a", "10/d")
+	k.now = k.now.Add(2 * time.Hour)
+	hot := func() (counter.Verdict, int) {
+		k.t.Helper()
+		v, _, reads := k.take("a", "100/d")
+		return v, reads
+	}
+	hot()
+	hot()
+	v, reads := hot()
+	require.Zero(t, reads)
+	require.EqualValues(t, 91, v.Remaining)
+
+	// A refund of another process is seen after a minute, even if new buckets
+	// were read meanwhile; a refund of this process at once.
+	other.now = k.now
+	require.NoError(t, other.Refund(ctx, &old))
+	start := k.now
+	for k.now.Sub(start) < 70*time.Second {
+		k.now = k.now.Add(time.Second)
+		v, _, _ = k.take("a", "1000/d, 1000/s")
+	}
+	require.EqualValues(t, 1000-5-3-70, v.Remaining)
+	mine := v
+	hot()
+	hot()
+	_, reads = hot()
+	require.Zero(t, reads)
+	require.NoError(t, k.Refund(ctx, &mine))
+	_, reads = hot()
+	require.NotZero(t, reads)
+
+	// Nobody is denied by remembered counts.
+	for range 3 {
+		hot()
+	}
+	other.now = k.now
+	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
+	v, _, _ = k.take("a", "2/d")
+	require.True(t, v.Allowed)
+
+	// A Forget of this process is seen at once.
+	k.now = k.now.Add(2 * time.Minute)
+	for range 2 {
+		hot()
+	}
+	_, reads = hot()
+	require.Zero(t, reads)
+	require.NoError(t, k.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
+	_, reads = hot()
+	require.NotZero(t, reads)
+}
+
+// The memory of a process ends when its wall clock parts from the monotonic clock,
+// and buckets that have just settled are not remembered at all.
+func TestRememberedBucketsAndTheClock(t *testing.T) {
+	start := time.Now()
+	for name, row := range map[string]struct {
+		now  time.Time
+		read bool
+	}{
+		"a moment later":         {start.Add(50 * time.Second), false},
+		"a little stepped":       {monotonicAhead(start, counter.DefaultSkew), false},
+		"stepped forward":        {monotonicAhead(start.Add(time.Second), -time.Second), true},
+		"stepped back":           {monotonicAhead(start, time.Second), true},
+		"set back, one clock":    {start.Round(0).Add(-time.Second), true},
+		"set back, but a little": {start.Round(0).Add(-50 * time.Millisecond), false},
+		"more than a minute":     {start.Add(61 * time.Second), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newTaking(t, newPlainStore(), counter.Config{Settle: -1})
+			// The labels keep to the middle of the hour.
+			into := start.Round(0).Truncate(time.Hour).Add(30 * time.Minute).Sub(start.Round(0))
+			shift := func(t time.Time) time.Time { return t.Add(into) }
+			k.now = shift(start)
+			k.take("a", "100/d")
+			k.take("a", "100/d")
+			_, _, reads := k.take("a", "100/d")
+			require.Zero(t, reads)
+			k.now = shift(row.now)
+			_, _, reads = k.take("a", "100/d")
+			require.Equal(t, row.read, reads > 0)
+		})
+	}
+	k := newTaking(t, newPlainStore(), counter.Config{})
+	k.now = halfPast.Truncate(time.Hour).Add(counter.DefaultSkew + counter.DefaultSettle)
+	for range 3 {
+		_, _, reads := k.take("a", "100/d")
+		require.NotZero(t, reads)
+	}
+	k.now = k.now.Add(counter.DefaultSkew)
+	for range 2 {
+		k.take("a", "100/d")
+	}
+	_, _, reads := k.take("a", "100/d")
+	require.Zero(t, reads)
+}
+
+// disorderly reads before adding, and lets another caller in between.
+type disorderly struct {
+	*plainStore
+	between func()
+}
+
+func (s *disorderly) Do(ctx context.Context, op *backend.Request) error {
+	if s.between == nil || len(op.Add) == 0 {
+		return s.plainStore.Do(ctx, op)
+	}
+	between := s.between
+	s.between = nil
+	read, add := *op, *op
+	read.Add, add.Read = nil, nil
+	s.ordered = false
+	if err := s.plainStore.Do(ctx, &read); err != nil {
+		return err
+	}
+	between()
+	return s.plainStore.Do(ctx, &add)
+}
+
+// A store that has lost its order, for example since its server was replaced by a
+// proxy, is not believed for the trip in which this shows.
+func TestAStoreThatLosesItsOrder(t *testing.T) {
+	store := &disorderly{plainStore: newPlainStore()}
+	store.ordered = true
+	now := halfPast.Truncate(time.Second).Add(20 * time.Millisecond)
+	clock := func() time.Time { return now }
+	ahead, behind := newCounter(t, store, counter.Config{Now: clock}), newCounter(t, store, counter.Config{Now: func() time.Time { return now.Add(-30 * time.Millisecond) }})
+	limit := limits("1/2s")
+	_, err := ahead.Take(ctx, counter.Key{Event: "e", Feature: "other"}, 1, limit)
+	require.NoError(t, err)
+	store.trips = 0
+	_, err = ahead.Take(ctx, counter.Key{Event: "e", Feature: "another"}, 1, limit)
+	require.NoError(t, err)
+	require.Equal(t, 1, store.trips, "unsettled buckets come with the first trip")
+
+	key := counter.Key{Event: "e", Feature: "f"}
+	store.between = func() {
+		v, err := behind.Take(ctx, key, 1, limit)
+		require.NoError(t, err)
+		require.True(t, v.Allowed)
+	}
+	v, err := ahead.Take(ctx, key, 1, limit)
+	require.NoError(t, err)
+	require.False(t, v.Allowed)
+}

@@ -1,0 +1,63 @@
+package counter
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+)
+
+func TestAFloodOfKeysIsNotRemembered(t *testing.T) {
+	s, now := newSettledCache(time.Second), time.Now()
+	remember := func(key string, now time.Time) bool {
+		if !s.admits(key, now) {
+			return false
+		}
+		s.put(&settledEntry{key: key, at: now, spans: []backend.Span{{Width: time.Hour, Counts: make([]int64, 25)}}})
+		return true
+	}
+	held := func() (n int) {
+		for i := range s.slots {
+			if s.slots[i].entry.Load() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 100_000 {
+		require.False(t, remember(fmt.Sprint("once:", i), now))
+	}
+	require.Zero(t, held())
+
+	require.False(t, remember("hot", now))
+	require.True(t, remember("hot", now))
+	before := heap()
+	entered := 0
+	for i := range 100_000 {
+		for range 2 {
+			if remember(fmt.Sprint("twice:", i), now) {
+				entered++
+			}
+		}
+	}
+	require.Equal(t, entered+1, held(), "no key has taken the slot of another")
+	require.Equal(t, settledSlots, held())
+	require.NotEqual(t, &nothingSettled, s.recall("hot", now))
+	require.Less(t, heap()-before, uint64(5<<20), "bytes of the full cache")
+
+	later := now.Add(settledFor + 1)
+	require.Equal(t, &nothingSettled, s.recall("hot", later))
+	require.False(t, remember("another", later))
+	require.True(t, remember("another", later), "an old entry makes room")
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
