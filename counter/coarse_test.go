@@ -2,6 +2,7 @@ package counter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -98,6 +99,34 @@ func TestTheExactEdgeMakesRoom(t *testing.T) {
 	require.Equal(t, 24*time.Hour, v.RetryAfter.Round(time.Minute))
 }
 
+// A refused call counts exactly whether there is room after the taking back.
+func TestRoomIsExact(t *testing.T) {
+	store := newPlainStore()
+	k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
+	for range 4 {
+		k.take("a", "4/d")
+	}
+	k.now = k.now.Add(24*time.Hour + 2*time.Second) // out of the window, and within the oldest hour
+	other.now = k.now
+	var theirs []counter.Verdict
+	for range 4 {
+		v, _, _ := other.take("a", "4/d")
+		require.True(t, v.Allowed)
+		theirs = append(theirs, v)
+	}
+	store.fault = func(op *backend.Request) (int, int, error) {
+		if op.N < 0 {
+			store.fault = nil
+			for i := range theirs {
+				require.NoError(t, other.Refund(ctx, &theirs[i]))
+			}
+		}
+		return 0, 0, nil
+	}
+	v, _, _ := k.take("a", "4/d")
+	require.True(t, v.Allowed)
+}
+
 // A denial of a key that this process has not denied before takes three trips at
 // most.
 func TestTripsOfADenial(t *testing.T) {
@@ -165,6 +194,21 @@ func TestRememberedBuckets(t *testing.T) {
 		hot()
 	}
 	other.now = k.now
+	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
+	store.fault = func(op *backend.Request) (int, int, error) {
+		if op.N < 0 {
+			return 0, 0, errors.New("no answer to the taking back")
+		}
+		return 0, 0, nil
+	}
+	_, err := k.Take(ctx, counter.Key{Event: "e", Feature: "a"}, 1, limits("2/d"))
+	require.ErrorIs(t, err, counter.ErrStore)
+	store.fault = nil
+	k.now = k.now.Add(2 * time.Minute)
+	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
+	for range 3 {
+		hot()
+	}
 	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
 	v, _, _ = k.take("a", "2/d")
 	require.True(t, v.Allowed)

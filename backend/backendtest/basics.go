@@ -32,7 +32,7 @@ var basics = []check{
 	},
 	{
 		name: "an op adds and reads",
-		rule: "additions and reads may happen in any order, each bucket by itself",
+		rule: "additions and reads may happen in any order, each bucket by itself; with Ordered the reads came last",
 		run:  addAndRead,
 	},
 	{
@@ -208,6 +208,8 @@ func addAndRead(s *subject) error {
 					return fmt.Errorf("step %d: %d was read where nothing is", i, got)
 				case k == 20 && got != before[j] && got != slot.Count:
 					return fmt.Errorf("step %d: %s was read as %d, want %d or %d", i, slot.Bucket, got, before[j], slot.Count)
+				case k == 20 && got != slot.Count && op.Ordered:
+					return fmt.Errorf("step %d: %s was read as %d, before the addition, want %d: the store says Ordered", i, slot.Bucket, got, slot.Count)
 				}
 			}
 		}

@@ -18,6 +18,7 @@ var bites = map[string][]string{
 	"slots are answered finest first":                              {"slots are answered in their places"},
 	"spans are answered oldest first":                              {"spans are answered in their places"},
 	"a bucket is answered once":                                    {"spans are answered in their places"},
+	"reads first, and says the reads came last":                    {"an op adds and reads"},
 	"drops the coarsest addition":                                  {"an op adds and reads", "coarse buckets are sums", "Do scripts"},
 	"taking back goes below zero":                                  {"taking back stops at zero"},
 	"taking back from nothing is an error":                         {"taking back stops at zero"},

@@ -177,6 +177,7 @@ func (s *server) copyBack(op, mine *backend.Request) {
 	if s.has("slots are answered finest first") {
 		slices.SortFunc(mine.Add, func(a, b backend.Slot) int { return cmp.Compare(a.Width, b.Width) })
 	}
+	op.Ordered = mine.Ordered
 	for i := range op.Add {
 		op.Add[i].Count = mine.Add[i].Count
 	}
@@ -200,6 +201,11 @@ func (s *server) work(op *backend.Request) error {
 	if err := s.staleDo(op); err != nil || s.before(op) {
 		return err
 	}
+	op.Ordered = true
+	first := s.has("reads first, and says the reads came last")
+	if first {
+		s.read(op)
+	}
 	for i := range op.Add {
 		if s.has("drops the coarsest addition") && i > 0 && i == op.Ladder.Len()-1 {
 			op.Add[i].Count = op.N
@@ -209,6 +215,14 @@ func (s *server) work(op *backend.Request) error {
 			return err
 		}
 	}
+	if !first {
+		s.read(op)
+	}
+	return nil
+}
+
+// read fills in the spans of op.
+func (s *server) read(op *backend.Request) {
 	seen := map[place]bool{}
 	for i := range op.Read {
 		r := &op.Read[i]
@@ -231,7 +245,6 @@ func (s *server) work(op *backend.Request) error {
 			}
 		}
 	}
-	return nil
 }
 
 func (s *server) name(key string, b tiers.Bucket) place {
