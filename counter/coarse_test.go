@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 var halfPast = time.Date(2026, 3, 2, 12, 20, 30, 500_000_000, time.UTC)
@@ -225,6 +226,24 @@ func TestRememberedBuckets(t *testing.T) {
 	require.NotZero(t, reads)
 }
 
+// A cover of hundreds of buckets is not remembered.
+func TestLargeCoversAreNotRemembered(t *testing.T) {
+	ladder, err := tiers.Parse("10s:1h")
+	require.NoError(t, err)
+	k := newTaking(t, newPlainStore(), counter.Config{Ladder: ladder})
+	for _, row := range []struct {
+		limits string
+		read   bool
+	}{{"100/20m", false}, {"100/h", true}} {
+		k.now = k.now.Add(2 * time.Minute)
+		for range 2 {
+			k.take("a", row.limits)
+		}
+		_, _, reads := k.take("a", row.limits)
+		require.Equal(t, row.read, reads > 0)
+	}
+}
+
 // The memory of a process ends when its wall clock parts from the monotonic clock,
 // and buckets that have just settled are not remembered at all.
 func TestRememberedBucketsAndTheClock(t *testing.T) {
@@ -303,10 +322,13 @@ func TestAStoreThatLosesItsOrder(t *testing.T) {
 	limit := limits("1/2s")
 	_, err := ahead.Take(ctx, counter.Key{Event: "e", Feature: "other"}, 1, limit)
 	require.NoError(t, err)
-	store.trips = 0
-	_, err = ahead.Take(ctx, counter.Key{Event: "e", Feature: "another"}, 1, limit)
-	require.NoError(t, err)
-	require.Equal(t, 1, store.trips, "unsettled buckets come with the first trip")
+	for _, into := range []time.Duration{20 * time.Millisecond, 950 * time.Millisecond} {
+		now, store.trips = halfPast.Truncate(time.Second).Add(into), 0
+		_, err = ahead.Take(ctx, counter.Key{Event: "e", Feature: "another"}, 1, limits("5/2s"))
+		require.NoError(t, err)
+		require.Equal(t, 1, store.trips, "unsettled buckets come with the first trip")
+	}
+	now = halfPast.Truncate(time.Second).Add(20 * time.Millisecond)
 
 	key := counter.Key{Event: "e", Feature: "f"}
 	store.between = func() {

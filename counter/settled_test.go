@@ -50,6 +50,7 @@ func TestAFloodOfKeysIsNotRemembered(t *testing.T) {
 	t.Logf("%d bytes", heap()-before)
 	require.Less(t, heap()-before, int64(5<<20), "bytes of the full cache")
 
+	require.Equal(t, &nothingSettled, s.recall("once:0", now), "the slot is that of another key")
 	later := now.Add(settledFor + 1)
 	require.Equal(t, &nothingSettled, s.recall("hot", later))
 	require.False(t, remember("another", later))
