@@ -1038,7 +1038,7 @@ func TestModelOfCheaperForms(t *testing.T) {
 		{name: "coarse, three callers, weights", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{3, 4}}, eps: 1, d: 0, n: []int{2, 1, 1}, clock: []int{0, 1, 0}, span: 1, coarse: true},
 		{name: "coarse, three callers over two buckets", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 3, coarse: true},
 		{name: "coarse, refunds", ladder: [][2]int{{1, 3}, {2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 0, n: pair, clock: []int{0, 1}, span: 5, refund: true, coarse: true},
-		{name: "coarse, expiry", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 4, expiry: true, coarse: true},
+		{name: "coarse, expiry", ladder: [][2]int{{1, 2}, {2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 3, expiry: true, coarse: true},
 
 		{name: "ordered, one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7, ordered: true},
 		{name: "ordered, narrow tickets", ladder: [][2]int{{1, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 2, n: pair, clock: []int{0, 1}, span: 8, ordered: true},
