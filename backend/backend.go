@@ -90,6 +90,8 @@ type Request struct {
 	AnyLabel bool
 
 	Read []Span
+
+	Ordered bool // filled in: every bucket of Read was read after all additions were executed
 }
 
 // Slot is a bucket to add to.

@@ -21,6 +21,7 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}
+	op.Ordered = false // the requests go out side by side
 	expired, stop, err := s.begin(ctx, op.Deadline)
 	if err != nil {
 		return s.notSent(op, err)
