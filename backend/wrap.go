@@ -144,8 +144,9 @@ func (w *wrapped) trip(ctx context.Context, trip *Trip, do func(context.Context)
 
 func (w *wrapped) Do(ctx context.Context, r *Request) error {
 	trip := Trip{Kind: KindRead, Keys: 1, Buckets: len(r.Add), Deadline: r.Deadline}
+	r.Ordered = false // the trip may be refused
 	for i := range r.Add {
-		r.Add[i].Count = 0 // the trip may be refused
+		r.Add[i].Count = 0
 	}
 	for i := range r.Read {
 		trip.Buckets += len(r.Read[i].Counts)

@@ -49,6 +49,8 @@ var bites = map[string][]string{
 	"a TTL in milliseconds of 32 bits":                             {"long lives"},
 	"adds without a lock":                                          {"places are distinct", "Do 40 racers for 7 places", "Do callers that differ"},
 	"takes back without a lock":                                    {"a crowd adds and takes back"},
+	"reads first, and says ordered":                                {"ordered reads come last"},
+	"reads first, and leaves Ordered as it stood":                  {"ordered reads come last"},
 	"answers one what another has asked":                           {"a crowd on many keys"},
 	"no error under a cancelled context":                           {"too late to begin"},
 	"sends under a cancelled context":                              {"too late to begin"},

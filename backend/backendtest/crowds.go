@@ -1,9 +1,13 @@
 package backendtest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
 var crowds = []check{
@@ -21,6 +25,11 @@ var crowds = []check{
 		name: "a crowd on many keys",
 		rule: "a Store is used by many goroutines at once, and answers each what it has asked",
 		run:  manyKeys,
+	},
+	{
+		name: "ordered reads come last",
+		rule: "with Request.Ordered filled in, every bucket was read after all additions of the request; Do fills in false otherwise",
+		run:  orderedReads,
 	},
 	{
 		name: "too late to begin",
@@ -93,6 +102,43 @@ func inAndOut(s *subject) error {
 	}
 	const all = callers * calls / 2 * 5
 	return s.expect(dayLadder, "k", noon, noon, all/4, all, all)
+}
+
+// orderedReads lets pairs of callers race: each adds to a minute and reads the
+// minute of the other. If either has read after its addition, the later of the two
+// readers finds the other's hit.
+func orderedReads(s *subject) error {
+	const rounds, pairs = 50, 8
+	for round := range rounds {
+		ops, ready := make([]*backend.Request, 2*pairs), make(chan struct{})
+		for i := range ops {
+			// The minutes of a pair are adjacent.
+			own := noon.Add(time.Duration(round*2*pairs+i) * time.Minute)
+			other := own.Add(time.Duration(1-i%2*2) * time.Minute)
+			ops[i] = &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1,
+				Add: chain(dayLadder, own, 0), Read: []backend.Span{span(time.Minute, other.Unix()/60, 1)}, Ordered: true}
+		}
+		var all sync.WaitGroup
+		errs := make([]error, len(ops))
+		for i, op := range ops {
+			all.Go(func() {
+				<-ready
+				errs[i] = s.Do(context.Background(), op)
+			})
+		}
+		close(ready)
+		all.Wait()
+		for i, err := range errs {
+			if err != nil {
+				return err
+			}
+			x, y := ops[i&^1], ops[i|1]
+			if x.Ordered && y.Ordered && x.Read[0].Counts[0] == 0 && y.Read[0].Counts[0] == 0 {
+				return errors.New("two callers, each of which added and then read the bucket of the other, have both read 0")
+			}
+		}
+	}
+	return nil
 }
 
 func manyKeys(s *subject) error {

@@ -94,6 +94,9 @@ func (s *server) Do(ctx context.Context, op *backend.Request) error {
 			op.Add[i].Count = 0
 		}
 	}
+	if !s.has("reads first, and leaves Ordered as it stood") {
+		op.Ordered = false
+	}
 	if err := mistake(op); err != nil {
 		return err
 	}
@@ -181,6 +184,7 @@ func (s *server) copyBack(op, mine *backend.Request) {
 	for i := range op.Add {
 		op.Add[i].Count = mine.Add[i].Count
 	}
+	op.Ordered = mine.Ordered
 	if s.has("spans are answered oldest first") {
 		slices.SortFunc(mine.Read, func(a, b backend.Span) int { return cmp.Compare(a.First*int64(a.Width), b.First*int64(b.Width)) })
 	}
@@ -201,10 +205,12 @@ func (s *server) work(op *backend.Request) error {
 	if err := s.staleDo(op); err != nil || s.before(op) {
 		return err
 	}
-	op.Ordered = true
-	first := s.has("reads first, and says the reads came last")
-	if first {
+	readsFirst := strings.HasPrefix(s.fault, "reads first")
+	if readsFirst {
 		s.read(op)
+		s.mu.Unlock()
+		slowly()
+		s.mu.Lock()
 	}
 	for i := range op.Add {
 		if s.has("drops the coarsest addition") && i > 0 && i == op.Ladder.Len()-1 {
@@ -215,13 +221,16 @@ func (s *server) work(op *backend.Request) error {
 			return err
 		}
 	}
-	if !first {
+	if !readsFirst {
 		s.read(op)
+	}
+	if !s.has("reads first, and leaves Ordered as it stood") {
+		op.Ordered = true
 	}
 	return nil
 }
 
-// read fills in the spans of op.
+// read reads the spans of a request.
 func (s *server) read(op *backend.Request) {
 	seen := map[place]bool{}
 	for i := range op.Read {

@@ -13,8 +13,6 @@ import (
 // addition is a [backend.Slot] in a call.
 type addition struct {
 	item       string
-	position   position
-	index      int64
 	expiration int32
 
 	// Under the lock of the call:
@@ -29,8 +27,8 @@ func additions(op *backend.Request) ([]addition, error) {
 	if len(op.Add) == 0 {
 		return nil, nil
 	}
-	if op.N == 0 || op.N > backend.MaxCount || op.N < -backend.MaxCount {
-		return nil, fmt.Errorf("memcache: Request.N is %d, want 1 to %d, or the same below zero", op.N, int64(backend.MaxCount))
+	if err := checkN(op.N); err != nil {
+		return nil, err
 	}
 	now := time.Now()
 	adds := make([]addition, len(op.Add))
@@ -39,11 +37,10 @@ func additions(op *backend.Request) ([]addition, error) {
 		if err := checkWidth(slot.Width); err != nil {
 			return nil, err
 		}
-		a.item, a.index = itemName(op.Key, slot.Bucket), slot.Index
+		a.item = itemName(op.Key, slot.Bucket)
 		if op.N < 0 {
 			continue
 		}
-		a.position = positionOf(op.Key, slot.Width)
 		var err error
 		if a.expiration, err = expiration(slot.TTL, now); err != nil {
 			return nil, err
@@ -51,6 +48,17 @@ func additions(op *backend.Request) ([]addition, error) {
 	}
 	return adds, nil
 }
+
+// checkN checks the number to be added.
+func checkN(n int64) error {
+	if n == 0 || n > backend.MaxCount || n < -backend.MaxCount {
+		return fmt.Errorf("memcache: Request.N is %d, want 1 to %d, or the same below zero", n, int64(backend.MaxCount))
+	}
+	return nil
+}
+
+// errHuge is the error of a count that no additions of stores can reach.
+var errHuge = fmt.Errorf("held a number of 2^63 or more, want a count of at most %d", int64(backend.MaxCount))
 
 // maxSteps bounds the requests of an addition. Each step beyond the second
 // means that the item has come or gone between two requests: a crowd may hit a
@@ -61,29 +69,23 @@ const maxSteps = 12
 // addition: the server has no room, or somebody deletes the item.
 var errVanished = fmt.Errorf("the item came and went %d times", maxSteps)
 
-// add makes an addition, or a taking back. A request without an answer is not
-// repeated.
+// add makes an addition, or a taking back. A bucket that does not exist costs
+// another request. A request without an answer is not repeated.
 func (c *call) add(l *link, a *addition) error {
 	if c.n < 0 {
 		return c.takeBack(l, a)
 	}
-	s := c.store
-	creating := !s.seen.has(a.position, a.index)
-	verb := "incr"
-	if creating {
-		verb = "add"
-	}
 	if err := l.ready(); err != nil {
-		return c.failed(verb, err)
+		return c.failed("incr", err)
 	}
-	for step := 1; step <= maxSteps; step++ {
+	creating := false
+	for range maxSteps {
 		if !c.send(l, a) {
 			return nil // the call has returned, and nothing was added
 		}
 		if creating {
 			err := l.client.Add(&gomemcache.Item{Key: a.item, Value: strconv.AppendInt(nil, c.n, 10), Expiration: a.expiration})
 			if err == nil {
-				c.countGuess(step)
 				c.confirm(l, a, c.n)
 				return nil
 			}
@@ -96,7 +98,6 @@ func (c *call) add(l *link, a *addition) error {
 		}
 		count, err := l.client.Increment(a.item, uint64(c.n))
 		if err == nil {
-			c.countGuess(step)
 			return c.checkCount(l, a, count)
 		}
 		if err != gomemcache.ErrCacheMiss {
@@ -133,7 +134,7 @@ func (c *call) countUnanswered(l *link, err error) {
 func (c *call) checkCount(l *link, a *addition, count uint64) error {
 	switch {
 	case count < uint64(c.n) || count > math.MaxInt64:
-		return c.failedItem("incr", a.item, fmt.Errorf("held a number of 2^63 or more, want a count of at most %d", int64(backend.MaxCount)))
+		return c.failedItem("incr", a.item, errHuge)
 	case count > backend.MaxCount:
 		c.undo(l, a)
 		return c.failedItem("incr", a.item, fmt.Errorf("would hold %d: %w", count, backend.ErrMaxCount))
@@ -146,7 +147,6 @@ func (c *call) checkCount(l *link, a *addition, count uint64) error {
 // is taken back here, since nobody else will do so.
 func (c *call) confirm(l *link, a *addition, count int64) {
 	s := c.store
-	s.seen.met(a.position, a.index)
 	c.mu.Lock()
 	late := c.returned
 	if late {
@@ -171,13 +171,6 @@ func (c *call) undo(l *link, a *addition) bool {
 		c.store.takingBackFailed.Add(1)
 	}
 	return err == nil
-}
-
-func (c *call) countGuess(step int) {
-	c.store.guesses.Add(1)
-	if step == 1 {
-		c.store.rightGuesses.Add(1)
-	}
 }
 
 // takeBack takes hits from a bucket that exists.

@@ -7,23 +7,36 @@ import (
 	"syscall"
 )
 
-// alive tells whether the idle connection nc can be used: the server has
-// neither closed nc nor sent unrequested bytes. alive does not wait.
-func alive(nc net.Conn) bool {
+// liveness looks at an idle connection.
+type liveness struct {
+	raw  syscall.RawConn // nil if the connection cannot be looked at
+	look func(fd uintptr)
+	idle bool // nothing was there to be read
+}
+
+func newLiveness(nc net.Conn) *liveness {
+	l := new(liveness)
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return true // over TLS, for example: no look without disturbing the connection
+		return l // over TLS, for example: no look without disturbing the connection
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return false
+	if raw, err := sc.SyscallConn(); err == nil {
+		l.raw = raw
 	}
-	waiting := false
-	err = raw.Read(func(fd uintptr) bool {
+	l.look = func(fd uintptr) {
 		var one [1]byte
 		_, err := syscall.Read(int(fd), one[:])
-		waiting = err == syscall.EAGAIN
+		l.idle = err == syscall.EAGAIN
+	}
+	return l
+}
+
+// alive tells whether the idle connection can be used: the server has neither
+// closed the connection nor sent unrequested bytes. alive does not wait.
+func (l *liveness) alive() bool {
+	if l.raw == nil {
 		return true
-	})
-	return err == nil && waiting
+	}
+	l.idle = false
+	return l.raw.Control(l.look) == nil && l.idle
 }

@@ -57,8 +57,6 @@ func BenchmarkTake(b *testing.B) {
 					sum += int(count.High)
 				}
 				require.Equal(b, n, sum)
-				st := s.Stats()
-				b.ReportMetric(float64(st.RightGuesses)/float64(st.Guesses), "right/guess")
 			})
 		}
 	}
@@ -71,14 +69,10 @@ func BenchmarkFreshBuckets(b *testing.B) {
 	s := newStore(b, memcache.Config{}, addr)
 	now := halfPast
 	c := newCounter(b, s, counter.Config{Now: func() time.Time { return now }})
-	key, n := counter.Key{Event: "bench", Feature: "fresh"}, 0
+	key := counter.Key{Event: "bench", Feature: "fresh"}
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(time.Second)
 		require.NoError(b, c.Add(context.Background(), key, 1))
-		n++
 	}
-	st := s.Stats()
-	require.EqualValues(b, 3*n, st.Guesses)
-	b.ReportMetric(float64(st.RightGuesses)/float64(st.Guesses), "right/guess")
 }

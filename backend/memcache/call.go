@@ -21,11 +21,22 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0
 	}
-	expired, stop, err := s.begin(ctx, op.Deadline)
+	op.Ordered = false
+	wait, err := s.begin(ctx, op.Deadline)
 	if err != nil {
 		return s.notSent(op, err)
 	}
-	defer stop()
+	if err := checkKey(op.Key); err != nil {
+		return err
+	}
+	if t := s.peerOf(op.Key).transport; t != nil && t.fits(op) {
+		if err := t.do(ctx, op, time.Now().Add(wait)); err != errClassic {
+			return err
+		}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	expired := timer.C
 	c, err := s.prepare(op)
 	if err != nil || c.tasks == 0 {
 		return err
@@ -33,24 +44,38 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	return c.finish(op, c.run(ctx, expired))
 }
 
-// begin returns a channel for the end of a call's time, or the error of a call
-// that must not begin.
-func (s *Store) begin(ctx context.Context, deadline time.Time) (expired <-chan time.Time, stop func() bool, err error) {
+// begin returns a call's time, or the error of a call that must not begin.
+func (s *Store) begin(ctx context.Context, deadline time.Time) (wait time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("memcache: %w", err)
+		return 0, fmt.Errorf("memcache: %w", err)
 	}
-	wait := s.timeout
+	wait = s.timeout
 	if !deadline.IsZero() {
 		wait = time.Until(deadline)
 	}
 	if wait <= 0 {
-		return nil, nil, fmt.Errorf("memcache: %w before the call", os.ErrDeadlineExceeded)
+		return 0, fmt.Errorf("memcache: %w before the call", os.ErrDeadlineExceeded)
 	}
 	if s.closed.Load() {
-		return nil, nil, errors.New("memcache: the store is closed")
+		return 0, errClosed
 	}
-	timer := time.NewTimer(wait)
-	return timer.C, timer.Stop, nil
+	return wait, nil
+}
+
+// takeFrom takes hits from items of a server, without the transport; n is below
+// zero. The hits are taken whether or not the caller waits until the end.
+func (s *Store) takeFrom(ctx context.Context, p *peer, items []string, n int64, expired <-chan time.Time) (counts []int64, err error) {
+	c := &call{store: s, peer: p, n: n, tasks: len(items), workers: maxWorkers, done: make(chan struct{}), adds: make([]addition, len(items))}
+	for i := range items {
+		c.adds[i].item = items[i]
+	}
+	early := c.run(ctx, expired)
+	c.mu.Lock()
+	for i := range c.adds {
+		counts = append(counts, c.adds[i].count)
+	}
+	c.mu.Unlock()
+	return counts, c.result(early)
 }
 
 // notSent counts takings back that were never begun.
@@ -88,18 +113,16 @@ func (s *Store) newCall(key string) *call {
 
 // prepare checks op, and copies the parts that a call needs.
 func (s *Store) prepare(op *backend.Request) (*call, error) {
-	if err := checkKey(op.Key); err != nil {
-		return nil, err
-	}
 	c := s.newCall(op.Key)
 	c.n = op.N
 	var err error
 	if c.adds, err = additions(op); err != nil {
 		return nil, err
 	}
-	if c.reads, err = readsOf(op); err != nil {
+	if err = c.reads.merge(op); err != nil {
 		return nil, err
 	}
+	c.reads.name(op.Key)
 	c.tasks = len(c.adds) + c.reads.chunks()
 	return c, nil
 }

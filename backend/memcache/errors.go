@@ -28,9 +28,9 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-func (c *call) failed(verb string, err error) error {
-	return &failure{c.peer.where, verb, err}
-}
+func (p *peer) failed(verb string, err error) error { return &failure{p.where, verb, err} }
+
+func (c *call) failed(verb string, err error) error { return c.peer.failed(verb, err) }
 
 // failedCounting is failed for an incr or decr. If memcached says that the
 // value is no number, the error names the bucket: somebody must look at the
@@ -44,6 +44,10 @@ func (c *call) failedCounting(verb, item string, err error) error {
 
 // failedItem is the error of an item with a wrong value, and names the bucket.
 // Errors never name the key, which may hold a personal address.
+func (p *peer) failedItem(verb, item string, err error) error {
+	return p.failed(verb+" bucket "+item[strings.LastIndexByte(item, separator)+1:], err)
+}
+
 func (c *call) failedItem(verb, item string, err error) error {
-	return c.failed(verb+" bucket "+item[strings.LastIndexByte(item, separator)+1:], err)
+	return c.peer.failedItem(verb, item, err)
 }

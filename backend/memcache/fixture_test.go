@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -115,15 +116,34 @@ type fake struct {
 	lines chan string // the lines received
 }
 
-// newFake starts a server for the test. Many goroutines call reply, once for
-// each line, and send the result; "" closes the connection.
+// newFake starts a server without meta commands for the test. Many goroutines
+// call reply, once for each line, and send the result; "" closes the connection.
 func newFake(t testing.TB, reply func(line string) string) *fake {
+	t.Helper()
+	return fakeThat(t, "ERROR\r\n", reply)
+}
+
+// newMetaFake is newFake for a server with meta commands.
+func newMetaFake(t testing.TB, reply func(line string) string) *fake {
+	t.Helper()
+	return fakeThat(t, "NF\r\n", reply)
+}
+
+// fakeThat starts a server that gives the answer when it is asked for meta
+// commands.
+func fakeThat(t testing.TB, answer string, reply func(line string) string) *fake {
 	t.Helper()
 	f := &fake{lines: make(chan string, 1000)}
 	f.addr = servertest.Serve(t, func(conn net.Conn) {
 		in := bufio.NewScanner(conn)
 		for in.Scan() {
 			line := in.Text()
+			if line == "ma |abacus D0" {
+				if _, err := conn.Write([]byte(answer)); err != nil {
+					return
+				}
+				continue
+			}
 			if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
 				line += " " + in.Text()
 			}
@@ -164,13 +184,35 @@ func (f *fake) next(t testing.TB) string {
 	}
 }
 
-// trickle starts a server that answers any request with empty items, a moment
-// apart, until stop is closed.
+// metaAnswer is the answer of a server with meta commands to a line: no item to
+// the probe of a new connection, END to a multi-get, otherwise the count.
+func metaAnswer(line string, count uint64) string {
+	if line == "ma |abacus D0" {
+		return "NF\r\n"
+	}
+	if strings.HasPrefix(line, "get ") {
+		return "END\r\n"
+	}
+	number := strconv.FormatUint(count, 10)
+	if strings.HasPrefix(line, "decr ") {
+		return number + "\r\n"
+	}
+	return fmt.Sprintf("VA %d %s\r\n%s\r\n", len(number), line[strings.LastIndexByte(line, 'O'):], number)
+}
+
+// trickle starts a server that answers a multi-get of the minutes from 10 on with
+// items a moment apart, until stop is closed.
 func trickle(t testing.TB, stop <-chan struct{}) string {
 	t.Helper()
 	return servertest.Serve(t, func(conn net.Conn) {
-		for {
-			if _, err := fmt.Fprint(conn, "VALUE k 0 0 1\r\n\r\n"); err != nil {
+		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+			return
+		}
+		if _, err := fmt.Fprint(conn, "NF\r\n"); err != nil {
+			return
+		}
+		for i := 10; ; i++ {
+			if _, err := fmt.Fprintf(conn, "VALUE k|1m%d 0 1\r\n7\r\n", i); err != nil {
 				return
 			}
 			select {
@@ -180,4 +222,41 @@ func trickle(t testing.TB, stop <-chan struct{}) string {
 			}
 		}
 	})
+}
+
+// join carries bytes between conn and the server at addr until either side ends.
+func join(conn net.Conn, addr string) {
+	defer conn.Close()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		defer conn.Close()
+		io.Copy(conn, server)
+	}()
+	io.Copy(server, conn)
+}
+
+// serveOld passes conn to the memcached at addr, and answers a meta command
+// itself: a memcached of before 1.6, or a proxy. "" hangs up.
+func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
+	t.Helper()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go io.Copy(conn, server)
+	for in := bufio.NewScanner(conn); in.Scan(); {
+		if strings.HasPrefix(in.Text(), "ma ") {
+			if answer == "" {
+				return
+			}
+			fmt.Fprint(conn, answer)
+			continue
+		}
+		fmt.Fprintf(server, "%s\r\n", in.Text())
+	}
 }

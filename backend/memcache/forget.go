@@ -233,13 +233,14 @@ func noRoomToStore(err error) bool {
 
 // step makes some requests to the server of key, and waits for all.
 func (s *Store) step(ctx context.Context, deadline time.Time, key string, tasks int, task func(c *call, l *link, i int) error) error {
-	expired, stop, err := s.begin(ctx, deadline)
+	wait, err := s.begin(ctx, deadline)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	c := s.newCall(key)
 	c.tasks, c.workers = tasks, forgetWorkers
 	c.task = func(l *link, i int) error { return task(c, l, i) }
-	return c.result(c.run(ctx, expired))
+	return c.result(c.run(ctx, timer.C))
 }

@@ -69,7 +69,7 @@ func (l *link) ready() error {
 		return nil
 	}
 	if c := l.conn; c != nil {
-		if c.open && (!c.used || alive(c.Conn)) {
+		if c.open && (!c.used || newLiveness(c.Conn).alive()) {
 			return nil
 		}
 		l.drop()

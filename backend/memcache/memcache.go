@@ -38,13 +38,14 @@
 //
 // # Round trips
 //
-// All additions of a call, and a multi-get for all reads, are sent side by
-// side, each on a connection of its own. memcached creates an item by one
-// command (add) and increments by another (incr), so the first command is a
-// guess: add for a bucket that this process has not met, incr for a bucket met
-// before. A right guess costs one round trip, a wrong guess two. To guess, a
-// process remembers a bucket of each key and tier, in a table of 512 kB that
-// does not grow.
+// A call is one write and one answer on a connection that calls share: the
+// command ma for each addition, which creates a missing item in the same step,
+// and then a multi-get for all reads. So reads of a call come after its
+// additions ([backend.Request.Ordered]). Two connections to a server carry the
+// calls of all goroutines. Larger reads, of more than 4,000 items, a Forget, and
+// all calls to a server or proxy without meta commands (memcached before 1.6)
+// use gomemcache, with connections of their own: incr, and add if there is no
+// item, which costs two round trips.
 //
 // # Servers
 //
@@ -55,27 +56,23 @@
 //
 // # Limits of time and number
 //
-// A call returns by its deadline, whatever the server does. Requests may be
-// left in flight on some connections; such requests count against
-// [Config.MaxInFlight] until [Config.IOTimeout] has passed, or twice that time
-// if a connection had to be made first. A call has at most 16 requests in
-// flight, and asks for at most 1,000 items in each.
+// A call returns by its deadline, whatever the server does. A request that is
+// not answered by then counts against [Config.MaxInFlight] until the answer
+// comes, or until another connection takes the place of the silent connection.
 //
-// If an addition has no answer by then, its connection listens for a minute
-// more. No other request uses the connection; at most MaxInFlight connections
-// to a server listen, beside the connections that calls wait on. An addition
-// that turns out to have been made is taken back, once, on the same connection.
-// An addition whose connection is lost, or for which there is no listener left,
-// may stay until it ages out; [Stats] counts both. No addition is ever sent
-// twice.
+// If an addition has no answer by then, its connection is listened on until a
+// minute passes without an answer. An addition that turns out to have been made
+// is taken back, once, on the same connection. An addition whose connection is
+// lost, or which is never answered, may stay until it ages out; [Stats] counts
+// both. No addition is ever sent twice.
 //
-// A server is silent if it has answered nothing since such an addition was
-// sent. A silent server gets no more additions: calls that add wait, for their
-// own time, until the server answers a request that changes nothing. So
-// MaxInFlight bounds the additions that a silent server has to take back later,
-// however long the silence lasts. A server that refuses connections, or does
-// not accept in time, is dialled again after 50 to 100 ms, by one call at a
-// time; other calls fail at once.
+// A connection is quiet if nothing was answered since a request whose call has
+// given up. Quiet connections get no more requests but takings back: calls wait,
+// for their own time, until the connection answers, or until a new connection
+// has answered a command that changes nothing. So the additions that a silent
+// server has to take back later are those that were in flight at the same time.
+// A server that refuses connections, or does not accept in time, is dialled
+// again after 50 to 100 ms, by one call at a time; other calls fail at once.
 //
 // A taking back is made to its end, whether or not its call still waits. A
 // taking back does not name a life of the item: after the server has lost the
@@ -101,48 +98,61 @@ import (
 // The files of the package, top down:
 //
 //	memcache.go  Config, Store and Stats
-//	call.go      a call: its tasks, its workers, its deadline
-//	add.go       additions and takings back, each a task
+//	transport.go the shared connections to a server with meta commands
+//	pipeline.go  a shared connection: its callers, writes, answers and late answers
+//	wire.go      a request and its answers on a shared connection
+//	call.go      a call without the transport: its tasks, its workers, its deadline
+//	add.go       additions and takings back of such a call, each a task
 //	read.go      reads, a task for each multi-get
 //	forget.go    Forget: finding and emptying the buckets of a key
 //	marker.go    the item that remembers a Forget
 //	item.go      name, value and expiry of the item of a bucket
-//	seen.go      buckets met before, to guess between add and incr
 //	selector.go  the choice of a server for a key
 //	peer.go      a server: its links, its bound of requests
-//	link.go      a connection, and the requests that need a certain connection
-//	silence.go   a server that does not answer
+//	link.go      a connection of gomemcache, and the requests that need a certain connection
+//	silence.go   a server that does not answer a call without the transport
+//	alive_*.go   a look at an idle connection
 //	errors.go    errors that name the server and the bucket
 
 // Defaults of [Config].
 const (
 	DefaultIOTimeout   = time.Second
+	DefaultConns       = 2
 	DefaultMaxInFlight = 256
 )
 
 // Config configures a [Store]. The zero Config is ready for use.
 type Config struct {
 	// IOTimeout is the longest time of a request to a server, and of a call
-	// without a deadline. A call with an earlier deadline returns earlier, but
-	// its requests stay in flight up to IOTimeout, and its additions for a
-	// minute more, so that a late answer can still be taken back. Default: 1 s.
+	// without a deadline. A call with an earlier deadline returns earlier; its
+	// additions are listened for, for a minute, so that a late answer can still be
+	// taken back. Default: 1 s.
 	IOTimeout time.Duration
 
+	// Conns is the number of shared connections to each server. The second is made
+	// when calls come at the same time. More connections than two cost more system
+	// calls on both sides. Default: 2. NewFromClient does not allow the field.
+	Conns int
+
+	// Proxied says that a proxy stands between the store and the servers. A proxy
+	// may execute the commands of a request in another order, so reads are not
+	// said to come after additions ([backend.Request.Ordered]).
+	Proxied bool
+
 	// MaxInFlight is the largest number of requests in flight: to each server,
-	// for a Store made by New; in all, for a Store made by NewFromClient. A
-	// Take on three tiers has four requests. MaxInFlight also bounds the
-	// connections to a server, and again the connections that listen for
-	// additions which a silent server has not answered; memcached allows 1,024
-	// connections for all its clients together by default. At the bound, calls
-	// wait until their deadline. Default: 256.
+	// for a Store made by New; in all, for a Store made by NewFromClient. A call
+	// is one request on a shared connection; without meta commands a Take on three
+	// tiers is four requests, each with a connection of its own. At the bound,
+	// calls wait until their deadline. Default: 256.
 	MaxInFlight int
 
-	// MaxIdleConns is the largest number of idle connections kept to each
-	// server. If more requests than MaxIdleConns come at once, connections are
-	// made and thrown away all the time. Idle connections are closed by the
-	// server only. Default: MaxInFlight, so that without failures no more
-	// connections than MaxInFlight are ever made. NewFromClient does not allow
-	// the field: the client has a field of the same name.
+	// MaxIdleConns is the largest number of idle connections of gomemcache kept to
+	// each server, beside the shared connections. If more requests than
+	// MaxIdleConns come at once to a server without meta commands, connections are
+	// made and thrown away all the time. Idle connections are closed by the server
+	// only. Default: MaxInFlight, so that without failures no more connections than
+	// MaxInFlight are ever made. NewFromClient does not allow the field: the client
+	// has a field of the same name.
 	MaxIdleConns int
 
 	// DialContext connects to a server, over TLS for example. A dial lasts for
@@ -159,6 +169,8 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("memcache: Config.IOTimeout is %s, want zero or more", cfg.IOTimeout)
 	case cfg.MaxInFlight < 0:
 		return cfg, fmt.Errorf("memcache: Config.MaxInFlight is %d, want zero or more", cfg.MaxInFlight)
+	case cfg.Conns < 0:
+		return cfg, fmt.Errorf("memcache: Config.Conns is %d, want zero or more", cfg.Conns)
 	case cfg.MaxIdleConns < 0:
 		return cfg, fmt.Errorf("memcache: Config.MaxIdleConns is %d, want zero or more", cfg.MaxIdleConns)
 	}
@@ -167,6 +179,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxInFlight == 0 {
 		cfg.MaxInFlight = DefaultMaxInFlight
+	}
+	if cfg.Conns == 0 {
+		cfg.Conns = DefaultConns
 	}
 	if cfg.MaxIdleConns == 0 {
 		cfg.MaxIdleConns = cfg.MaxInFlight
@@ -186,10 +201,9 @@ type Store struct {
 	selector *selector // nil for NewFromClient
 	peers    map[string]*peer
 	timeout  time.Duration
-	seen     seen
 	closed   atomic.Bool
 
-	guesses, rightGuesses, lateAdditions, takenBack, takingBackFailed, unanswered, refused, withheld atomic.Int64
+	lateAdditions, takenBack, takingBackFailed, unanswered, refused, withheld atomic.Int64
 }
 
 var _ backend.Store = (*Store)(nil)
@@ -217,8 +231,10 @@ func New(cfg Config, servers ...string) (*Store, error) {
 	s := &Store{selector: selector, timeout: full.IOTimeout, peers: map[string]*peer{}}
 	for i := range selector.servers {
 		address := &selector.servers[i]
-		s.peers[address.name] = &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight),
+		p := &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight),
 			timeout: full.IOTimeout, maxIdle: full.MaxIdleConns, connect: connect}
+		p.transport = newTransport(s, p, full)
+		s.peers[address.name] = p
 	}
 	return s, nil
 }
@@ -248,6 +264,9 @@ func New(cfg Config, servers ...string) (*Store, error) {
 func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	if client == nil {
 		return nil, errors.New("memcache: NewFromClient: client is nil, want a gomemcache client")
+	}
+	if cfg.Conns != 0 {
+		return nil, fmt.Errorf("memcache: NewFromClient: Config.Conns is %d, want zero: the connections are the client's", cfg.Conns)
 	}
 	if cfg.MaxIdleConns != 0 {
 		return nil, fmt.Errorf("memcache: NewFromClient: Config.MaxIdleConns is %d, want zero: set MaxIdleConns of the client", cfg.MaxIdleConns)
@@ -286,11 +305,8 @@ func (s *Store) Close() error {
 // Stats counts events in a [Store] since its creation. InFlight and Listening
 // are numbers of the moment.
 type Stats struct {
-	InFlight  int // requests in flight; calls of the last IOTimeout may still use the answers
-	Listening int // connections that await the answer to an addition only to take it back
-
-	Guesses      int64 // buckets added to
-	RightGuesses int64 // of these, buckets with a single request: the item existed, or not, as guessed
+	InFlight  int // requests in flight
+	Listening int // connections that await answers for which no call waits, to take back late additions
 
 	LateAdditions    int64 // buckets whose addition was confirmed after the call had returned an error
 	TakenBack        int64 // of these, taken back
@@ -305,8 +321,6 @@ type Stats struct {
 // be apart by the calls in flight.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		RightGuesses:     s.rightGuesses.Load(),
-		Guesses:          s.guesses.Load(),
 		TakenBack:        s.takenBack.Load(),
 		LateAdditions:    s.lateAdditions.Load(),
 		TakingBackFailed: s.takingBackFailed.Load(),
@@ -319,6 +333,9 @@ func (s *Store) Stats() Stats {
 		p.mu.Lock()
 		st.Listening += len(p.listening)
 		p.mu.Unlock()
+		if p.transport != nil {
+			st.Listening += p.transport.listening()
+		}
 	}
 	return st
 }

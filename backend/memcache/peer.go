@@ -36,6 +36,8 @@ type peer struct {
 	maxIdle int
 	connect *redial.Dialer
 
+	transport *transport // the shared connections; nil for NewFromClient
+
 	// shared is the client of NewFromClient, with connections of its own. Then
 	// address and connect are nil, and there are no listeners.
 	shared *gomemcache.Client
@@ -129,5 +131,8 @@ func (p *peer) close() {
 	p.idle = nil
 	for l := range p.listening {
 		l.conn.Conn.Close()
+	}
+	if p.transport != nil {
+		p.transport.close()
 	}
 }

@@ -24,33 +24,33 @@ type reads struct {
 	counts []int64     // counts[i] belongs to items[i]
 }
 
-func readsOf(op *backend.Request) (reads, error) {
-	var r reads
+// merge sets the runs, and makes room for the counts.
+func (r *reads) merge(op *backend.Request) error {
 	for i := range op.Read {
 		span := &op.Read[i]
 		if err := checkWidth(span.Width); err != nil {
-			return r, err
+			return err
 		}
 		n := int64(len(span.Counts))
 		if span.First > math.MaxInt64-n {
-			return r, fmt.Errorf("memcache: Span of %d buckets from index %d, want indexes of 64 bits", n, span.First)
+			return fmt.Errorf("memcache: Span of %d buckets from index %d, want indexes of 64 bits", n, span.First)
 		}
 		if n > 0 {
 			r.runs = append(r.runs, tiers.Run{Width: span.Width, First: span.First, N: n})
 		}
 	}
-	if len(r.runs) == 0 {
-		return r, nil
+	if len(r.runs) > 1 {
+		r.runs = cover.Merge(r.runs)
 	}
-	r.runs = cover.Merge(r.runs)
-	r.name(op.Key)
-	return r, nil
+	total := int(r.runs.Reads())
+	r.counts = slices.Grow(r.counts[:0], total)[:total]
+	clear(r.counts)
+	return nil
 }
 
 // name makes the items' names, which share one string for each chunk.
 func (r *reads) name(key string) {
-	total := r.runs.Reads()
-	r.items, r.counts = make([]string, 0, total), make([]int64, total)
+	r.items = make([]string, 0, len(r.counts))
 	var names []byte
 	var ends []int
 	cut := func() {

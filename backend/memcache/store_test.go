@@ -149,7 +149,7 @@ func TestABucketIsFull(t *testing.T) {
 	for range 3 {
 		op := adding("k", backend.MaxCount, slot(1), slot(2))
 		err := s.Do(context.Background(), op)
-		require.ErrorContains(t, err, "memcache: "+addr+": incr bucket 1m1: would hold 18014398509481982: the count would exceed 2^53-1")
+		require.ErrorContains(t, err, "memcache: "+addr+": ma bucket 1m1: would hold 18014398509481982: the count would exceed 2^53-1")
 		require.ErrorIs(t, err, backend.ErrMaxCount)
 		require.Zero(t, op.Add[0].Count)
 		if op.Add[1].Count > 0 {
@@ -166,12 +166,12 @@ func TestForeignValues(t *testing.T) {
 	addr := servertest.Memcached(t)
 	raw := gomemcache.New(addr)
 	for name, row := range map[string]struct{ value, get, incr, decr string }{
-		"text":       {"many", `get bucket 1m1: holds "many", want a count`, "incr bucket 1m1: client error: cannot increment or decrement non-numeric value", "decr bucket 1m1: client error"},
-		"empty":      {"", `get bucket 1m1: holds "", want a count`, "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
-		"negative":   {"-5", `get bucket 1m1: holds "-5", want a count`, "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
-		"too large":  {"9223372036854775809", "get bucket 1m1: holds 9223372036854775809, want at most 9007199254740991", "incr bucket 1m1: held a number of 2^63 or more", "decr bucket 1m1: holds 9223372036854775808, want at most"},
-		"2^64 - 1":   {"18446744073709551615", "get bucket 1m1: holds 18446744073709551615, want at most", "incr bucket 1m1: held a number of 2^63 or more", "decr bucket 1m1: holds 18446744073709551614, want at most"},
-		"far beyond": {strings.Repeat("9", 30), "get bucket 1m1: holds \"999", "incr bucket 1m1: client error", "decr bucket 1m1: client error"},
+		"text":       {"many", `get bucket 1m1: holds "many", want a count`, "ma bucket 1m1: CLIENT_ERROR cannot increment or decrement non-numeric value", "ma bucket 1m1: CLIENT_ERROR"},
+		"empty":      {"", `get bucket 1m1: holds "", want a count`, "ma bucket 1m1: CLIENT_ERROR", "ma bucket 1m1: CLIENT_ERROR"},
+		"negative":   {"-5", `get bucket 1m1: holds "-5", want a count`, "ma bucket 1m1: CLIENT_ERROR", "ma bucket 1m1: CLIENT_ERROR"},
+		"too large":  {"9223372036854775809", "get bucket 1m1: holds 9223372036854775809, want at most 9007199254740991", "ma bucket 1m1: held a number of 2^63 or more", "ma bucket 1m1: holds 9223372036854775808, want at most"},
+		"2^64 - 1":   {"18446744073709551615", "get bucket 1m1: holds 18446744073709551615, want at most", "ma bucket 1m1: held a number of 2^63 or more", "ma bucket 1m1: holds 18446744073709551614, want at most"},
+		"far beyond": {strings.Repeat("9", 30), "get bucket 1m1: holds \"999", "ma bucket 1m1: CLIENT_ERROR", "ma bucket 1m1: CLIENT_ERROR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, memcache.Config{}, addr)
@@ -179,14 +179,12 @@ func TestForeignValues(t *testing.T) {
 			set()
 			read := &backend.Request{Key: "k", Now: time.Now(), Read: []backend.Span{{Width: time.Minute, First: 0, Counts: make([]int64, 3)}}}
 			require.ErrorContains(t, s.Do(context.Background(), read), "memcache: "+addr+": "+row.get)
-			for range 2 { // add first, incr first
-				set()
-				op := adding("k", 1, slot(1))
-				require.ErrorContains(t, s.Do(context.Background(), op), "memcache: "+addr+": "+row.incr)
-				require.Zero(t, op.Add[0].Count)
-			}
 			set()
-			op := adding("k", -1, slot(1))
+			op := adding("k", 1, slot(1))
+			require.ErrorContains(t, s.Do(context.Background(), op), "memcache: "+addr+": "+row.incr)
+			require.Zero(t, op.Add[0].Count)
+			set()
+			op = adding("k", -1, slot(1))
 			require.ErrorContains(t, s.Do(context.Background(), op), "memcache: "+addr+": "+row.decr)
 			require.Zero(t, op.Add[0].Count)
 		})
@@ -247,6 +245,7 @@ func TestConfig(t *testing.T) {
 	}{
 		{memcache.Config{IOTimeout: -time.Second}, "memcache: Config.IOTimeout is -1s, want zero or more"},
 		{memcache.Config{MaxInFlight: -1}, "memcache: Config.MaxInFlight is -1, want zero or more"},
+		{memcache.Config{Conns: -3}, "memcache: Config.Conns is -3, want zero or more"},
 		{memcache.Config{MaxIdleConns: -2}, "memcache: Config.MaxIdleConns is -2, want zero or more"},
 	} {
 		_, err := memcache.New(row.cfg, "localhost:11211")
@@ -256,6 +255,8 @@ func TestConfig(t *testing.T) {
 	require.EqualError(t, err, "memcache: no servers, want at least one")
 	_, err = memcache.NewFromClient(nil, memcache.Config{})
 	require.EqualError(t, err, "memcache: NewFromClient: client is nil, want a gomemcache client")
+	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{Conns: 3})
+	require.EqualError(t, err, "memcache: NewFromClient: Config.Conns is 3, want zero: the connections are the client's")
 	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{MaxIdleConns: 7})
 	require.EqualError(t, err, "memcache: NewFromClient: Config.MaxIdleConns is 7, want zero: set MaxIdleConns of the client")
 	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{DialContext: new(net.Dialer).DialContext})

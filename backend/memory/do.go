@@ -22,6 +22,7 @@ import (
 // So an addition must name a bucket of the finer tier as well, and taking back
 // from the coarser tier alone has no effect.
 func (s *Store) Do(ctx context.Context, r *backend.Request) error {
+	r.Ordered = false
 	for i := range r.Add {
 		r.Add[i].Count = 0
 	}
@@ -46,6 +47,7 @@ func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 		needed, err := s.do(&d, &a, &b)
 		if err == nil && needed == 0 {
 			d.read(a.e)
+			r.Ordered = true
 		}
 		a.shard.mu.Unlock()
 		if err == nil && needed > 0 {

@@ -36,6 +36,7 @@ type doPart struct {
 // Of tiers with the same Keep only the finest is stored. So an addition must name the
 // finest, and taking back from coarser tiers alone has no effect.
 func (s *Store) Do(ctx context.Context, req *backend.Request) error {
+	req.Ordered = false // the groups of tiers have scripts of their own
 	for i := range req.Add {
 		req.Add[i].Count = 0
 	}

@@ -58,7 +58,8 @@ type setting struct {
 	addr    string
 	limits  counter.Limits
 	now     func() time.Time
-	timeout time.Duration // of ours: counter.Config.Timeout
+	timeout time.Duration // of ours: counter.Config.Patience
+	ladder  tiers.Ladder  // of ours; the zero Ladder: of the limits
 }
 
 func (b *bench) setting(limits counter.Limits) setting {
@@ -173,8 +174,12 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	store, err := memcache.New(memcache.Config{IOTimeout: 10 * time.Second}, set.addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
+	ladder := set.ladder
+	if ladder.Len() == 0 {
+		ladder = tiers.For(set.limits.Windows()...)
+	}
 	c, err := counter.New(store, counter.Config{
-		Ladder: tiers.For(set.limits.Windows()...), Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Patience: set.timeout, Now: set.now,
+		Ladder: ladder, Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Patience: set.timeout, Now: set.now,
 	})
 	require.NoError(t, err)
 	take := func(feature string, limits counter.Limits) error {

@@ -1,0 +1,419 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pipeline is a connection with the exchanges of many callers: requests are
+// written one after the other, and answers come in the same order.
+//
+// A pipeline has no goroutine of its own. A caller writes its request together
+// with requests that came while another was being written. A waiting caller, the
+// leader, reads the answers for all callers until its own has come, and makes
+// the next the leader. So a lone caller writes and reads without a change of
+// goroutine. When all callers have returned and answers are due, a goroutine
+// reads on: an addition that was made for a caller that has returned is taken
+// back on the same connection. A server that has restarted since never gets the
+// taking back.
+type pipeline struct {
+	conn  net.Conn
+	check *liveness
+	t     *transport
+
+	load  atomic.Int32 // exchanges in the queue
+	quiet atomic.Int64 // since when, in ns since 1970, nothing was answered though a caller has given up; 0: otherwise
+
+	mu      sync.Mutex
+	queue   []*exchange // without an answer, oldest first
+	leader  *exchange   // reads the answers; nil if nobody does
+	out     []byte      // requests to be written
+	spare   []byte      // the buffer for the next requests
+	writing bool
+	answers uint64 // reads that returned bytes
+	retired bool   // no new exchanges; closed after the last answer
+	err     error  // the pipeline is closed
+
+	in       []byte // in[from:to] was received and not yet read; of the leader
+	from, to int
+}
+
+const (
+	readSize  = 32 << 10  // bytes of a pipeline's receive buffer
+	largeSize = 64 << 10  // bytes of a request that a lone caller does not write by itself
+	keptSize  = 256 << 10 // bytes of a send buffer that is kept
+
+	// maxWrites bounds the writes that a caller makes for others.
+	maxWrites = 4
+
+	// silent is the time without an answer after which a server is taken for one
+	// that has stood still.
+	silent = 50 * time.Millisecond
+)
+
+// reader takes the place of the leader when no caller waits.
+var reader = new(exchange)
+
+// errUnused is the error of an exchange that was not sent.
+var errUnused = errors.New("the connection is closed")
+
+// do sends x and waits for the answers. After errUnused nothing was sent; after
+// any other error x is the pipeline's. Without an error the answers are in x, or
+// x.err says that the connection has failed.
+func (p *pipeline) do(ctx context.Context, x *exchange, deadline time.Time) error {
+	p.mu.Lock()
+	alone := len(p.queue) == 0
+	if p.err == nil && alone && !p.check.alive() {
+		p.mu.Unlock()
+		p.fail(errLost)
+		return errUnused
+	}
+	if p.err != nil || p.retired {
+		p.mu.Unlock()
+		return errUnused
+	}
+	lead := p.leader == nil
+	if lead {
+		p.leader = x
+	}
+	write := p.push(x)
+	p.mu.Unlock()
+	switch {
+	case write && alone && len(x.request) > largeSize:
+		go p.writeOn() // the server may want its answers to be read first
+	case write:
+		if !alone {
+			runtime.Gosched() // for the requests of callers that are about to send
+		}
+		p.write(deadline, maxWrites)
+	}
+	if !lead {
+		x.timer.Reset(time.Until(deadline))
+		select {
+		case <-x.wake:
+			x.timer.Stop()
+		case <-x.timer.C:
+			return p.giveUp(ctx, x)
+		case <-ctx.Done():
+			x.timer.Stop()
+			return p.giveUp(ctx, x)
+		}
+	}
+	return p.lead(ctx, x, deadline)
+}
+
+// lead reads answers until x is finished.
+func (p *pipeline) lead(ctx context.Context, x *exchange, deadline time.Time) error {
+	if x.state.Load() == finished {
+		return nil
+	}
+	p.conn.SetReadDeadline(deadline)
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)) })
+		defer stop()
+	}
+	for x.state.Load() == waiting {
+		if err := p.read(x); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			p.end(err)
+			return nil
+		} else if ctx.Err() != nil || !time.Now().Before(deadline) {
+			if err := p.giveUp(ctx, x); err != nil {
+				return err
+			}
+		} else if err != nil {
+			p.conn.SetReadDeadline(deadline) // the context of a former leader was done
+		}
+	}
+	p.mu.Lock()
+	p.passOn()
+	p.mu.Unlock()
+	return nil
+}
+
+// giveUp ends the waiting of a caller, unless x is finished.
+func (p *pipeline) giveUp(ctx context.Context, x *exchange) error {
+	x.spoiled = true
+	if !x.state.CompareAndSwap(waiting, abandoned) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.answers == x.sentAt && p.quiet.Load() == 0 {
+		p.quiet.Store(time.Now().UnixNano())
+	}
+	if p.retired {
+		p.release(x)
+	}
+	if p.leader == x {
+		p.passOn()
+	}
+	return ended(ctx)
+}
+
+// ended is the error of a caller that waits no longer.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return os.ErrDeadlineExceeded
+}
+
+// push queues x, under the lock, and tells whether the caller must write.
+func (p *pipeline) push(x *exchange) (write bool) {
+	x.sentAt = p.answers
+	p.queue = append(p.queue, x)
+	p.load.Add(1)
+	p.out = append(p.out, x.request...)
+	write, p.writing = !p.writing, true
+	return write
+}
+
+// write writes requests, at most the given number of times.
+func (p *pipeline) write(deadline time.Time, times int) {
+	p.conn.SetWriteDeadline(deadline)
+	for range times {
+		p.mu.Lock()
+		out := p.out
+		if len(out) == 0 || p.err != nil {
+			p.writing = false
+			p.mu.Unlock()
+			return
+		}
+		p.out, p.spare = p.spare[:0], nil
+		p.mu.Unlock()
+		n, err := p.conn.Write(out)
+		p.mu.Lock()
+		if n < len(out) {
+			p.out = append(slices.Clone(out[n:]), p.out...)
+		}
+		if cap(out) <= keptSize {
+			p.spare = out
+		}
+		p.mu.Unlock()
+		if err != nil && (times > maxWrites || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			p.fail(err)
+			return
+		} else if err != nil {
+			break
+		}
+	}
+	go p.writeOn()
+}
+
+// writeOn writes requests whose callers could not wait.
+func (p *pipeline) writeOn() { p.write(time.Now().Add(p.t.peer.timeout), 1000) }
+
+// read reads from the connection once, and hands out the answers. own is the
+// exchange of the caller.
+func (p *pipeline) read(own *exchange) error {
+	p.to = copy(p.in, p.in[p.from:p.to])
+	p.from = 0
+	n, err := p.conn.Read(p.in[p.to:])
+	if n == 0 {
+		return err
+	}
+	p.to += n
+	p.t.peer.answered()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers++
+	for p.from < p.to {
+		if len(p.queue) == 0 {
+			return errors.New("answered without a request")
+		}
+		x := p.queue[0]
+		p.mu.Unlock()
+		n, complete, err := x.parse(p.in[p.from:p.to])
+		p.mu.Lock()
+		p.from += n
+		if err != nil {
+			return err
+		}
+		if !complete {
+			break
+		}
+		p.queue = slices.Delete(p.queue, 0, 1)
+		p.load.Add(-1)
+		if !x.state.CompareAndSwap(waiting, finished) {
+			p.takeLate(x)
+		} else if x != own {
+			x.signal()
+		}
+	}
+	// A server that goes on after a silence has to take back late additions first:
+	// callers would be denied by these, and a denial is remembered for a while.
+	if since := p.quiet.Load(); since != 0 && (time.Since(time.Unix(0, since)) < silent || !slices.ContainsFunc(p.queue, isAbandoned)) {
+		p.quiet.Store(0)
+		go p.t.wake(nil)
+	}
+	return nil
+}
+
+func isWaiting(x *exchange) bool   { return x.state.Load() == waiting }
+func isAbandoned(x *exchange) bool { return x.state.Load() == abandoned }
+
+// signal wakes the caller of x.
+func (x *exchange) signal() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// passOn makes the next caller the leader, under the lock.
+func (p *pipeline) passOn() {
+	p.leader = nil
+	if i := slices.IndexFunc(p.queue, isWaiting); i >= 0 {
+		p.leader = p.queue[i]
+		p.leader.signal()
+	} else if len(p.queue) > 0 {
+		p.leader = reader
+		go p.readOn()
+	} else if p.retired {
+		go p.fail(errUnused)
+	}
+}
+
+// readOn reads answers while no caller waits.
+func (p *pipeline) readOn() {
+	var oldest *exchange
+	var until time.Time
+	for {
+		p.mu.Lock()
+		if len(p.queue) == 0 || slices.ContainsFunc(p.queue, isWaiting) {
+			p.passOn()
+			p.mu.Unlock()
+			return
+		}
+		if x := p.queue[0]; x != oldest {
+			oldest, until = x, time.Now().Add(p.t.peer.timeout)
+			if slices.ContainsFunc(p.queue, func(x *exchange) bool { return len(x.adds) > 0 }) {
+				until = time.Now().Add(listenFor)
+			}
+		}
+		closed := p.t.store.closed.Load()
+		p.conn.SetReadDeadline(until)
+		p.mu.Unlock()
+		err := os.ErrDeadlineExceeded
+		if !closed {
+			err = p.read(nil)
+		}
+		if err != nil && (closed || !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(until)) {
+			p.end(err)
+			return
+		}
+	}
+}
+
+// release gives back the token of x, under the lock.
+func (p *pipeline) release(x *exchange) {
+	if x.token {
+		x.token = false
+		p.t.peer.gate.leave()
+	}
+}
+
+// takeLate deals with an exchange that was answered after its caller had
+// returned, under the lock. The taking back is queued at once, before requests
+// of callers that have waited for the server.
+func (p *pipeline) takeLate(x *exchange) {
+	s := p.t.store
+	var made, full []string
+	for i := range x.adds[:x.answered] {
+		switch a := &x.adds[i]; {
+		case a.made:
+			made = append(made, x.name(i))
+		case a.noRoom && x.n < 0:
+			full = append(full, x.name(i))
+		case a.err != nil && x.n < 0:
+			s.takingBackFailed.Add(1)
+		case x.undo:
+			s.takenBack.Add(1)
+		}
+	}
+	if len(full) > 0 {
+		go func() {
+			if _, err := s.takeFrom(context.Background(), p.t.peer, full, x.n, nil); err == nil && x.undo {
+				s.takenBack.Add(int64(len(full)))
+			}
+		}()
+	}
+	s.lateAdditions.Add(int64(len(made)))
+	if p.err != nil {
+		s.takingBackFailed.Add(int64(len(made)))
+	} else if len(made) > 0 {
+		back := takingBack(made, x.n)
+		back.token, x.token = x.token, false
+		if p.push(back) {
+			go p.writeOn()
+		}
+	}
+	p.release(x)
+}
+
+// retire takes p out of use. p is closed after its last answer, and after the
+// last caller's answer if the store is closed.
+func (p *pipeline) retire() {
+	p.mu.Lock()
+	p.retired = true
+	for _, x := range p.queue {
+		if isAbandoned(x) {
+			p.release(x)
+		}
+	}
+	if p.leader == reader && p.t.store.closed.Load() {
+		p.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	idle := p.leader == nil
+	p.mu.Unlock()
+	if idle {
+		p.fail(errUnused)
+	}
+}
+
+// fail closes the pipeline. The leader finds the connection closed.
+func (p *pipeline) fail(err error) {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		p.err = err
+	}
+	p.mu.Unlock()
+	if first {
+		p.conn.Close()
+		p.t.remove(p, err)
+	}
+}
+
+// end is the end of the last leader: exchanges without an answer fail.
+func (p *pipeline) end(err error) {
+	p.fail(err)
+	s := p.t.store
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.queue {
+		verb, lost := "get", int64(len(x.adds)-x.answered)
+		if lost > 0 {
+			verb = "ma"
+		}
+		x.err = p.t.peer.failed(verb, p.err)
+		if x.n < 0 {
+			s.takingBackFailed.Add(lost)
+		} else {
+			s.unanswered.Add(lost)
+		}
+		if x.state.CompareAndSwap(waiting, finished) {
+			x.signal()
+		} else {
+			p.takeLate(x)
+		}
+	}
+	p.queue, p.leader = nil, nil
+}

@@ -1,0 +1,82 @@
+package memcache_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/bench/internal/measure"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// A Take beside a fixed window: processor time of the client and of the server
+// together.
+func TestCostOnMemcached(t *testing.T) {
+	rounds, calls := measure.Pick(2, 5, 15), measure.Pick(100, 1_000, 2_000)
+	s := measure.Open(t, "On memcached: processor time of client and server")
+	s.Say("%d rounds of %s calls, loopback, a clock that goes; us of processor time for one call, the median of the rounds. \"To fixed\" is the median over the rounds of client and server together, "+
+		"to those of a fixed window of one limit in the same round, with the spread. Known: one key for one caller, 1,000 keys for 64. Fresh: a new key each time.", rounds, measure.Count(int64(calls)))
+	b := newBench(t)
+	type contender struct {
+		name   string
+		limits int
+		ladder tiers.Ladder
+	}
+	contenders := []contender{{"fixed window", 1, tiers.Ladder{}}, {"abacus", 1, tiers.Default}, {"abacus", 3, tiers.Default}, {"abacus, tiers.For", 1, tiers.Ladder{}}, {"abacus, tiers.For", 3, tiers.Ladder{}}}
+	for _, callers := range []int{1, 64} {
+		for _, fresh := range []bool{false, true} {
+			what := "known keys"
+			if fresh {
+				what = "fresh keys"
+			}
+			t.Run(fmt.Sprintf("%d callers, %s", callers, what), func(t *testing.T) {
+				var known measure.Keys
+				var err error
+				if known, err = measure.Distinct(measure.Pick(1, 1_000, 1_000)); callers == 1 {
+					known, err = measure.Distinct(1)
+				}
+				require.NoError(t, err)
+				client, server := make([]measure.Series, len(contenders)), make([]measure.Series, len(contenders))
+				all := make([]measure.Series, len(contenders))
+				var cs []*contestant
+				for _, c := range contenders {
+					set := b.setting(roomy(c.limits, calls*rounds*2))
+					set.now, set.timeout, set.ladder = measure.GoingOn(), 10*time.Second, c.ladder
+					if c.name == "fixed window" {
+						cs = append(cs, newFixed(t, set, false))
+					} else {
+						cs = append(cs, newAbacus(t, set))
+					}
+					for i := range known.Len() {
+						require.NoError(t, cs[len(cs)-1].hit(known.At(i)))
+					}
+				}
+				measure.Turns(rounds, len(cs), func(i, round int) {
+					keys, err := known.Random(calls), error(nil)
+					if fresh {
+						keys, err = measure.Distinct(calls)
+						require.NoError(t, err)
+					}
+					ours, theirs := measure.CPU(), cpu(b.stats())
+					_, _, err = measure.Parallel(calls, callers, func(k int) error {
+						key := keys.At(k)
+						if fresh {
+							key = fmt.Sprintf("%d-%d-%s", round, i, key)
+						}
+						return cs[i].hit(key)
+					})
+					require.NoError(t, err)
+					c, s := float64((measure.CPU()-ours).Microseconds())/float64(calls), (cpu(b.stats())-theirs)/float64(calls)
+					client[i], server[i], all[i] = append(client[i], c), append(server[i], s), append(all[i], c+s)
+				})
+				table := measure.Table{Head: []string{"", "limits", "client", "server", "to fixed"}}
+				for i, c := range contenders {
+					table.Row(c.name, fmt.Sprint(c.limits), measure.Num(client[i].Median()), measure.Num(server[i].Median()), all[i].To(all[0]).Spread())
+				}
+				s.Table(fmt.Sprintf("%d callers, %s", callers, what), table)
+			})
+		}
+	}
+}
