@@ -103,6 +103,9 @@ type Counter struct {
 	keys     keyMaker
 	denied   *denials // nil for a store in this process
 	queues   *queues  // nil for a store in this process
+	labels   labels
+	receipts numbered
+	quotas   *quotas // nil if the store has no short way
 	calls    sync.Pool
 	stats    stats
 }
@@ -116,6 +119,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default
 	}
+	own := cfg.Now
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -151,9 +155,14 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		patience: cfg.Patience,
 		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
 		keys:     keys,
+		labels:   labels{now: own},
 	}
 	if !local {
 		c.denied, c.queues = newDenials(), newQueues()
+	}
+	if _, ok := store.(backend.Binder); ok && len(cfg.Secret) == 0 {
+		c.quotas = &quotas{}
+		c.quotas.list.Store(&[]*Quota{})
 	}
 	for i := range cfg.Ladder.Len() {
 		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
