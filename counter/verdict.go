@@ -23,13 +23,13 @@ const Never = time.Duration(math.MaxInt64)
 // Verdict is in use.
 type Verdict struct {
 	Allowed    bool
+	bit        uint16        // of the receipt, in block
 	Key        Key           // of the binding limit
 	Limit      Limit         // the binding limit
 	Remaining  int64         // hits for which the limit has room after this call
 	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0
 	ResetAfter time.Duration // time until the window of the limit is empty, without other hits; 0: empty
 
-	bit     uint16                      // of the receipt, in block
 	n       int64                       // hits that were counted
 	at      int64                       // their label
 	details *details                    // nil if the flat fields say all
