@@ -69,7 +69,8 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 	}
 	l := &sh.latest
 	l.set(q.layout, label)
-	if !e.ready(l, n, label) {
+	cost, ok := e.ready(l, n, label)
+	if !ok {
 		sh.mu.Unlock()
 		return a
 	}
@@ -82,7 +83,13 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 		}
 		a.Counts[i] = count
 	}
-	e.advance(l, n, label, s)
+	if cost > 0 && !s.reserve(cost) {
+		sh.mu.Unlock()
+		return backend.Admission{} // Take finds memory
+	}
+	if left := cost - e.advance(l, n, label); left != 0 {
+		s.spent.Add(-left)
+	}
 	sh.admissions++
 	a.Number = sh.admissions*uint64(len(s.shards)) + uint64(sh.index)
 	sh.mu.Unlock()

@@ -56,7 +56,6 @@ func TestAdmitOrNothing(t *testing.T) {
 	require.True(t, admit("a", 2, now+2))
 	require.False(t, admit("a", 2, now+3))
 	require.False(t, admit("a", 1, now-int64(time.Second)))
-	require.False(t, admit("a", 1, now+int64(time.Second)), "the key's second bucket takes memory")
 	for _, n := range []int64{0, -1, backend.MaxCount} {
 		require.False(t, admit("a", n, now+4), n)
 	}
@@ -67,6 +66,36 @@ func TestAdmitOrNothing(t *testing.T) {
 	take := taking(t, dayLadder, "keya", noon, per(5, time.Minute))
 	take.Peek = true
 	require.EqualValues(t, 5, mustTake(t, s, take).Keys[0].Windows[0].Count)
+}
+
+// Further buckets of a key take memory as they do by Take, and in a full store
+// Take decides whose.
+func TestAdmitTakesMemory(t *testing.T) {
+	for full := range 2 {
+		max := 1 << 20
+		if full == 1 {
+			max = 60
+		}
+		one, other := New(Config{MaxBuckets: max}), New(Config{MaxBuckets: max})
+		d := taking(t, dayLadder, "key", noon, per(1e6, time.Minute)).Keys[0]
+		q := one.Bind(one, &d)
+		mustTake(t, one, taking(t, dayLadder, "keya", noon, per(1e6, time.Minute)))
+		mustTake(t, other, taking(t, dayLadder, "keya", noon, per(1e6, time.Minute)))
+		refused := 0
+		for i := range 300 {
+			at := noon.Add(time.Duration(i) * time.Second)
+			admitted := q.Admit("a", 1, at.UnixNano()).Number != 0
+			err := other.Take(t.Context(), taking(t, dayLadder, "keya", at, per(1e6, time.Minute)))
+			require.Equal(t, err == nil, admitted)
+			require.Equal(t, other.Stats().Buckets, one.Stats().Buckets)
+			requireSound(t, one)
+			if err != nil {
+				require.ErrorIs(t, err, ErrFull)
+				refused++
+			}
+		}
+		require.Equal(t, full == 1, refused > 0)
+	}
 }
 
 // Numbers of admissions differ, of one Quota and of several, over all shards.

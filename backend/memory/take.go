@@ -170,7 +170,11 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		}
 		p, l := key.plan.layout, &key.shard.latest
 		l.set(p, st.now) // keys of one shard may have different ladders
-		if key.ready = key.e != nil && key.e.layout == p && key.e.ready(l, key.N, st.now); key.ready {
+		if key.e != nil && key.e.layout == p {
+			cost, ok := key.e.ready(l, key.N, st.now)
+			key.ready = ok && cost == 0
+		}
+		if key.ready {
 			continue
 		}
 		key.expire(p.tiers, st.now, &st.budget)
@@ -204,7 +208,7 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		p, l := key.plan.layout, &key.shard.latest
 		l.set(p, st.now)
 		if key.ready {
-			key.e.advance(l, key.N, st.now, s)
+			st.budget.left -= key.e.advance(l, key.N, st.now)
 		} else {
 			s.add(&key.access, key.Key, p.tiers, l.additions(buf[:0]), key.N, &st.budget)
 		}
