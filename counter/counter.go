@@ -86,7 +86,9 @@ type Config struct {
 //
 // Counter has two main methods, Take and Peek. Most callers should use Take,
 // which counts hits if all limits of a key have room. Peek tells the answer of
-// a Take and counts nothing. TakeAll and PeekAll are for several keys and one
+// a Take and counts nothing. Bind prepares limits for an event whose features
+// are limited again and again: a Take of the Quota is faster on the memory
+// store. TakeAll and PeekAll are for several keys and one
 // verdict. Refund gives back the hits of an admitted Take. Add counts without
 // limits; Count and Series read. Forget sets a key to zero.
 //
