@@ -79,7 +79,7 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 		count := e.count(w.tier, cutoff(label, w.reach, w.width), w.reach, s)
 		if count > w.max-n {
 			sh.mu.Unlock()
-			return a
+			return backend.Admission{}
 		}
 		a.Counts[i] = count
 	}
