@@ -107,7 +107,8 @@ type Counter struct {
 	queues   *queues  // nil for a store in this process
 	labels   labels
 	receipts numbered
-	quotas   *quotas // nil if the store has no short way
+	quotas   quotas
+	hasShort bool // the store has a short way for Quotas
 	calls    sync.Pool
 	stats    stats
 }
@@ -162,10 +163,8 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if !local {
 		c.denied, c.queues = newDenials(), newQueues()
 	}
-	if _, ok := store.(backend.Binder); ok && len(cfg.Secret) == 0 {
-		c.quotas = &quotas{}
-		c.quotas.list.Store(&[]*Quota{})
-	}
+	_, binds := store.(backend.Binder)
+	c.hasShort = binds && len(cfg.Secret) == 0
 	for i := range cfg.Ladder.Len() {
 		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}

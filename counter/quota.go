@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -99,40 +98,28 @@ func (q *Quota) take(ctx context.Context, v *Verdict, feature string, n int64) e
 }
 
 // quotas remembers the Quotas of calls of Take: most programs have a few events,
-// each with its limits. Without a short way in the store there are none.
-type quotas struct {
-	list atomic.Pointer[[]*Quota] // replaced as a whole
-	mu   sync.Mutex               // held by a call that replaces the list
-}
-
-// maxQuotas bounds what a Counter remembers, and the time of a search. Events
-// and limits beyond go the general way, unless they are bound.
-const maxQuotas = 32
+// each with its limits. The first nil is the end. Events and limits beyond the
+// last go the general way, unless they are bound.
+type quotas [32]atomic.Pointer[Quota]
 
 // quota returns the Quota of an event and limits; nil if there is none.
 func (c *Counter) quota(event string, limits Limits) *Quota {
-	if c.quotas == nil {
+	if !c.hasShort {
 		return nil
 	}
-	list := *c.quotas.list.Load()
-	for _, q := range list {
+	for i := range c.quotas {
+		q := c.quotas[i].Load()
+		if q == nil {
+			q, err := c.Bind(event, limits)
+			if err != nil {
+				return nil // Take tells
+			}
+			c.quotas[i].CompareAndSwap(nil, q) // if another Quota has come first, the next call finds the next place
+			return q
+		}
 		if q.event == event && slices.Equal(q.details.limits, limits) {
 			return q
 		}
 	}
-	if len(list) == maxQuotas {
-		return nil
-	}
-	q, err := c.Bind(event, limits)
-	if err != nil {
-		return nil // Take tells
-	}
-	c.quotas.mu.Lock()
-	defer c.quotas.mu.Unlock()
-	// An equal Quota of another call may be there by now, which does no harm.
-	if now := *c.quotas.list.Load(); len(now) < maxQuotas {
-		longer := append(slices.Clone(now), q)
-		c.quotas.list.Store(&longer)
-	}
-	return q
+	return nil
 }
