@@ -30,17 +30,18 @@ type call struct {
 }
 
 // receipt gives out the receipt of an admitted Verdict.
-func (k *call) receipt() receipt {
+func (k *call) receipt() (block *receipts, bit uint16) {
 	if k.used == receiptsPerBlock {
 		k.receipts, k.used = &receipts{owner: k.c}, 0
 	}
 	k.used++
-	return receipt{k.receipts, k.used - 1}
+	return k.receipts, uint16(k.used - 1)
 }
 
 // answer answers a call for n hits of each of asks, whose keys are distinct.
-// The Verdict is passed by pointer for speed: a Verdict is large.
-func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek bool) error {
+// now is the label, if the clock was read already, or the zero time. The
+// Verdict is passed by pointer for speed: a Verdict is large.
+func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek bool, now time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
 	}
@@ -52,8 +53,10 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 		return err
 	}
 	k.req.Peek, k.req.AnyLabel, k.req.Deadline, k.retryWithin = peek, false, k.c.deadline(), 0
-	if err := k.relabel(); err != nil {
-		return err
+	if k.req.Now, k.label = now, now.UnixNano(); now.IsZero() {
+		if err := k.relabel(); err != nil {
+			return err
+		}
 	}
 	allowed := false
 	if !never {
@@ -69,7 +72,8 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 	v.Allowed = allowed
 	v.fill(k)
 	if allowed && !peek {
-		v.n, v.at, v.receipt = n, k.label, k.receipt()
+		v.n, v.at = n, k.label
+		v.block, v.bit = k.receipt()
 	}
 	if k.retryWithin > 0 {
 		v.retryWithin(k.retryWithin)

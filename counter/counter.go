@@ -96,7 +96,9 @@ type Config struct {
 //
 // Counter has two main methods, Take and Peek. Most callers should use Take,
 // which counts hits if all limits of a key have room. Peek tells the answer of
-// a Take and counts nothing. TakeAll and PeekAll are for several keys and one
+// a Take and counts nothing. Bind prepares limits for an event whose features
+// are limited again and again: a Take of the Quota is faster on the memory
+// store. TakeAll and PeekAll are for several keys and one
 // verdict. Refund gives back the hits of an admitted Take. Add counts without
 // limits; Count and Series read. Forget sets a key to zero.
 //
@@ -116,6 +118,10 @@ type Counter struct {
 	exact    bool     // no coarse covers
 	settled  *settledCache
 	ordered  atomic.Bool // the store has read after adding, in its last answer
+	labels   labels
+	receipts numbered
+	quotas   quotas
+	hasShort bool // the store has a short way for Quotas
 	calls    sync.Pool
 	stats    stats
 }
@@ -129,6 +135,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default
 	}
+	own := cfg.Now
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -165,6 +172,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
 		keys:     keys,
 		exact:    cfg.Exact || local,
+		labels:   labels{now: own},
 	}
 	if !local {
 		c.denied, c.queues = newDenials(), newQueues()
@@ -172,6 +180,8 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if !c.exact && atomicStore == nil {
 		c.settled = newSettledCache(cfg.Skew)
 	}
+	_, binds := store.(backend.Binder)
+	c.hasShort = binds && len(cfg.Secret) == 0
 	for i := range cfg.Ladder.Len() {
 		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}

@@ -67,6 +67,12 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 // append appends the stored form of k.
 func (m *keyMaker) append(dst []byte, k Key) []byte { return m.body(append(dst, m.head...), k) }
 
+// appendHead appends the beginning of the stored keys of an event whose features
+// need no escaping, and are short.
+func (m *keyMaker) appendHead(dst []byte, event string) []byte {
+	return append(keytext.Event.AppendEscaped(append(append(dst, m.head...), ':'), event), ':')
+}
+
 // appendForgotten appends the stored form of the key that remembers a Forget of
 // k.
 func (m *keyMaker) appendForgotten(dst []byte, k Key) []byte {

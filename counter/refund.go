@@ -19,10 +19,10 @@ import (
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	taken := *v
 	*v = Verdict{}
-	if taken.receipt.block == nil {
+	if taken.block == nil {
 		return nil
 	}
-	if taken.receipt.block.owner != c {
+	if taken.block.owner != c {
 		return errors.New("counter: Refund: the Verdict is of another Counter")
 	}
 	base, err := c.begin(ctx, taken.Key)
@@ -30,12 +30,12 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		*v = taken // nothing has happened yet
 		return err
 	}
-	if !taken.receipt.redeem() {
+	if !taken.block.redeem(taken.bit) {
 		return nil
 	}
 	asks := []Ask{{Key: taken.Key}}
-	if taken.rest != nil && taken.rest.asks != nil {
-		asks = taken.rest.asks
+	if taken.details != nil && taken.details.asks != nil {
+		asks = taken.details.asks
 	}
 	errs := make([]error, len(asks))
 	sideBySide(len(asks), func(i int) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Ask is a key of a [Counter.TakeAll] and its limits.
@@ -24,14 +25,20 @@ type Ask struct {
 // Hits of a failed call are taken back, even if the store answers late. Hits of
 // which the store never confirmed or denied the addition stay until they age
 // out.
-func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
-	return c.one(ctx, key, n, limits, false)
+func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
+	if q := c.quota(key.Event, limits); q != nil {
+		err = q.take(ctx, &v, key.Feature, n)
+	} else {
+		err = c.one(ctx, &v, key, n, limits, false, time.Time{})
+	}
+	return v, err
 }
 
 // Peek returns the answer that Take would give now, and counts nothing. The
 // Verdict of a Peek cannot be refunded.
-func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
-	return c.one(ctx, key, n, limits, true)
+func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
+	err = c.one(ctx, &v, key, n, limits, true, time.Time{})
+	return v, err
 }
 
 // TakeAll is Take for several keys: n hits of each key if all limits of all
@@ -64,13 +71,16 @@ func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Ve
 	if len(asks) > MaxKeys {
 		return Verdict{}, fmt.Errorf("counter: %d keys, want at most %d", len(asks), MaxKeys)
 	}
-	if len(asks) == 1 {
-		return c.one(ctx, asks[0].Key, n, asks[0].Limits, peek)
+	if len(asks) == 1 && peek {
+		return c.Peek(ctx, asks[0].Key, n, asks[0].Limits)
 	}
-	v.rest = &rest{}
-	v.rest.asks = merge(v.rest.askBuf[:0], asks)
+	if len(asks) == 1 {
+		return c.Take(ctx, asks[0].Key, n, asks[0].Limits)
+	}
+	v.details = &details{}
+	v.details.asks = merge(v.details.askBuf[:0], asks)
 	k := c.calls.Get().(*call)
-	err = k.answer(ctx, &v, v.rest.asks, n, peek)
+	err = k.answer(ctx, &v, v.details.asks, n, peek, time.Time{})
 	c.calls.Put(k)
 	if err != nil {
 		return Verdict{}, err
@@ -95,14 +105,12 @@ next:
 	return merged
 }
 
-func (c *Counter) one(ctx context.Context, key Key, n int64, limits Limits, peek bool) (v Verdict, err error) {
-	v.limits = limits
+// one answers a call for a single key, as call.answer. After an error v is
+// unchanged.
+func (c *Counter) one(ctx context.Context, v *Verdict, key Key, n int64, limits Limits, peek bool, now time.Time) error {
 	k := c.calls.Get().(*call)
 	k.ask[0].Key, k.ask[0].Limits = key, limits
-	err = k.answer(ctx, &v, k.ask[:], n, peek)
+	err := k.answer(ctx, v, k.ask[:], n, peek, now)
 	c.calls.Put(k)
-	if err != nil {
-		return Verdict{}, err
-	}
-	return v, nil
+	return err
 }

@@ -3,7 +3,6 @@ package counter
 import (
 	"math"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -19,23 +18,23 @@ const Never = time.Duration(math.MaxInt64)
 //
 // The flat fields describe the binding limit: of a denied call the limit with
 // the longest RetryAfter, of an admitted call the limit with the least
-// Remaining. [Verdict.All] describes all limits. A Verdict may be copied. It
-// refers to the limits of the call, which must not be changed while the Verdict
-// is in use.
+// Remaining. [Verdict.All] describes all limits. A Verdict may be copied. A
+// Verdict refers to the limits of the call, which must not be changed while the
+// Verdict is in use.
 type Verdict struct {
 	Allowed    bool
+	bit        uint16        // of the receipt, in block
 	Key        Key           // of the binding limit
 	Limit      Limit         // the binding limit
 	Remaining  int64         // hits for which the limit has room after this call; admitted on memcached: at least, unless Config.Exact is set
 	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0
 	ResetAfter time.Duration // time until the window of the limit is empty, without other hits; 0: empty
 
-	n       int64
-	at      int64 // the label of the hits
-	limits  Limits
-	first   [inlineStates]shortState
-	rest    *rest // nil for a single key with few limits
-	receipt receipt
+	n       int64                       // hits that were counted
+	at      int64                       // their label
+	details *details                    // nil if the flat fields say all
+	left    [backend.MaxAdmission]int64 // Remaining of each limit, of an admission by the short way
+	block   *receipts                   // nil: nothing to refund
 }
 
 // At returns the label of the hits that v counted: a reading of Config.Now,
@@ -48,13 +47,16 @@ func (v *Verdict) At() time.Time {
 	return time.Unix(0, v.at)
 }
 
-// rest is the part of a Verdict of several keys or of many limits. The buffers
-// make the part a single allocation in a call of a few keys and limits.
-type rest struct {
-	asks     []Ask // of TakeAll, keys distinct; nil for a single key
-	states   []shortState
+// details are the part of a Verdict that the flat fields leave out. The buffers
+// make details a single allocation in a call of a few keys and limits.
+type details struct {
+	limits  Limits           // of a single key
+	asks    []Ask            // of TakeAll, keys distinct; nil for a single key
+	states  []shortState     // of all limits of all keys
+	windows []backend.Window // of a Quota, whose admissions have no states
+
 	askBuf   [2]Ask
-	stateBuf [3]shortState
+	stateBuf [6]shortState
 }
 
 // State is the answer of a [Verdict] for one limit of one key. The fields have
@@ -70,73 +72,72 @@ type State struct {
 // All returns the state of every limit of every key of the call, in the order
 // given, each key once. All allocates; the flat fields do not.
 func (v *Verdict) All() []State {
-	one := [1]Ask{{v.Key, v.limits}}
+	d := v.details
+	if d == nil {
+		if v.Limit == (Limit{}) {
+			return nil // no limit was asked
+		}
+		return []State{{v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter}}
+	}
+	if d.states == nil {
+		states := make([]State, len(d.limits))
+		for i, limit := range d.limits {
+			states[i] = State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.plan.ownReset(&d.windows[i], v.at)}
+		}
+		return states
+	}
+	one := [1]Ask{{v.Key, d.limits}}
 	asks := one[:]
-	if v.rest != nil && v.rest.asks != nil {
-		asks = v.rest.asks
+	if d.asks != nil {
+		asks = d.asks
 	}
-	n := 0
-	for _, ask := range asks {
-		n += len(ask.Limits)
-	}
-	states := make([]State, 0, n)
+	states := make([]State, 0, len(d.states))
 	for _, ask := range asks {
 		for _, limit := range ask.Limits {
-			i := len(states)
-			s := &v.first[min(i, inlineStates-1)]
-			if i >= inlineStates {
-				s = &v.rest.states[i-inlineStates]
-			}
+			s := &d.states[len(states)]
 			states = append(states, State{ask.Key, limit, s.remaining, s.retryAfter, s.resetAfter})
 		}
 	}
 	return states
 }
 
-// inlineStates is the number of states in a Verdict without an allocation:
-// enough for most keys.
-const inlineStates = 3
-
 type shortState struct {
 	remaining              int64
 	retryAfter, resetAfter time.Duration
 }
 
-// add records the state of limit i, and sets the flat fields if the limit
-// binds. v.Allowed must be set.
-func (v *Verdict) add(i int, key *Key, limit Limit, s shortState) {
-	if i < inlineStates {
-		v.first[i] = s
-	} else {
-		if v.rest == nil {
-			v.rest = &rest{}
-		}
-		if i == inlineStates {
-			v.rest.states = v.rest.stateBuf[:0]
-		}
-		v.rest.states = append(v.rest.states, s)
-	}
-	binds := i == 0
-	if v.Allowed {
-		binds = binds || s.remaining < v.Remaining
-	} else {
-		binds = binds || s.retryAfter > v.RetryAfter
-	}
-	if binds {
-		v.Key, v.Limit = *key, limit
-		v.Remaining, v.RetryAfter, v.ResetAfter = s.remaining, s.retryAfter, s.resetAfter
-	}
-}
-
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
-	i := 0
+	if v.details == nil && len(k.asks[0].Limits) > 1 {
+		v.details = &details{limits: k.asks[0].Limits}
+	}
+	var states []shortState
+	if v.details != nil {
+		states = v.details.stateBuf[:0]
+	}
+	first := true
 	for j := range k.asks {
 		ask, key := &k.asks[j], &k.req.Keys[j]
 		for w := range key.Windows {
-			v.add(i, &ask.Key, ask.Limits[w], k.c.plan.state(&key.Windows[w], k.label, key.N, v.Allowed))
-			i++
+			s := k.c.plan.state(&key.Windows[w], k.label, key.N, v.Allowed)
+			if v.details != nil {
+				states = append(states, s)
+			}
+			binds := first
+			if v.Allowed {
+				binds = binds || s.remaining < v.Remaining
+			} else {
+				binds = binds || s.retryAfter > v.RetryAfter
+			}
+			if binds {
+				v.Key, v.Limit = ask.Key, ask.Limits[w]
+				v.Remaining, v.RetryAfter, v.ResetAfter = s.remaining, s.retryAfter, s.resetAfter
+			}
+			first = false
 		}
+	}
+	if v.details != nil {
+		v.details.states = states
 	}
 }
 
@@ -144,17 +145,11 @@ func (v *Verdict) fill(k *call) {
 // counted. The wait is random, to spread the callers.
 func (v *Verdict) retryWithin(most time.Duration) {
 	wait := most/2 + rand.N(most/2+1)
-	bound := func(s *shortState) {
-		if s.retryAfter > wait && s.retryAfter != Never {
-			s.retryAfter = wait
-		}
-	}
-	for i := range v.first {
-		bound(&v.first[i])
-	}
-	if v.rest != nil {
-		for i := range v.rest.states {
-			bound(&v.rest.states[i])
+	if v.details != nil {
+		for i := range v.details.states {
+			if s := &v.details.states[i]; s.retryAfter > wait && s.retryAfter != Never {
+				s.retryAfter = wait
+			}
 		}
 	}
 	if v.RetryAfter == 0 || v.RetryAfter > wait {
@@ -181,29 +176,12 @@ func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
 	return s
 }
 
+// ownReset is ResetAfter where the newest bucket of w is the bucket of the label.
+func (p *plan) ownReset(w *backend.Window, label int64) time.Duration {
+	return expiresAfter(w, p.bucketAt(label, w.Finest), label)
+}
+
 // expiresAfter is the time from now until bucket b is out of window w.
 func expiresAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
 	return time.Duration((b.Index+1)*int64(b.Width)-now) + w.Reach
-}
-
-// receipts is a block of receipts: a bit for each of some admitted Verdicts,
-// set by a Refund. All copies of a Verdict share a bit. Receipts of a block
-// cost no allocations of their own.
-type receipts struct {
-	owner    *Counter
-	redeemed [8]atomic.Uint64
-}
-
-const receiptsPerBlock = 8 * 64
-
-type receipt struct {
-	block *receipts
-	i     int
-}
-
-// redeem marks the receipt as refunded, and returns false if it was marked
-// before.
-func (t receipt) redeem() bool {
-	bit := uint64(1) << (t.i % 64)
-	return t.block.redeemed[t.i/64].Or(bit)&bit == 0
 }

@@ -12,55 +12,57 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// decide is the way of every call.
-func (l *Limiter) decide(ctx context.Context, event string, n int64, features []Feature, peek bool) (v Verdict, err error) {
-	rules, known := l.rules[event]
+// decide is the way of every call. v is the zero Verdict, also after an error.
+func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []Feature, peek bool) error {
+	of, known := l.rules[event]
 	if !known {
-		return Verdict{}, fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
+		return fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
 	}
 	if n < 1 || n > counter.MaxCount {
-		return Verdict{}, fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
+		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
 	}
 	for i := range features {
 		if err := features[i].err; err != nil {
-			return Verdict{}, fmt.Errorf("%w, event %q", err, event)
+			return fmt.Errorf("%w, event %q", err, event)
 		}
 	}
 	if err := ctx.Err(); err != nil { // also if there is nothing to ask
-		return Verdict{}, fmt.Errorf("limiter: event %q: %w", event, err)
+		return fmt.Errorf("limiter: event %q: %w", event, err)
 	}
 	var began time.Time
 	if l.observe != nil && !peek {
 		began = time.Now()
 	}
 	var room [4]counter.Ask
-	asks, open, missing := l.asks(room[:0], event, rules, features)
-	q := question{event, n, peek, open}
+	q := question{event: event, n: n, peek: peek, open: true}
+	asks, missing := l.asks(&q, room[:0], of, features)
 	switch {
 	case missing != "":
 		v.Missing, v.RetryAfter = missing, counter.Never
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
+		var err error
 		if l.within == 0 {
 			v.Verdict, err = l.ask(ctx, q, asks)
 		} else {
 			v.Verdict, err = l.askInTime(ctx, q, asks)
 		}
 		if errors.Is(err, counter.ErrStore) {
-			v.Degraded, v.Allowed, err = err, open, nil
-			if !open {
+			v.Degraded, v.Allowed, err = err, q.open, nil
+			if !q.open {
 				v.RetryAfter = afterFailure()
 			}
 		}
 		if err != nil {
-			return Verdict{}, err
+			*v = Verdict{}
+			return err
 		}
 	}
 	if l.observe != nil && !peek {
 		l.observe(Decision{event, v.Kind(), v.Outcome(), n, time.Since(began), v.Degraded})
 	}
-	return v, nil
+	return nil
 }
 
 // afterFailure is the RetryAfter of a denial for a store that failed: half a
@@ -74,22 +76,23 @@ func afterFailure() time.Duration {
 // question is a call to the Counter without its keys.
 type question struct {
 	event string
+	only  *counter.Quota // of the single key; nil if there are several keys
 	n     int64
 	peek  bool
 	open  bool // every rule with a key in the call is FailOpen
 }
 
-// asks appends the keys of features with the limits of rules, each key once.
-// open: all rules with a key are FailOpen. missing: the kind without a feature,
-// if its rule denies such a call. All keys are parts of a single string, for a
-// single allocation.
-func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features []Feature) (asks []counter.Ask, open bool, missing string) {
+// asks appends the keys of features with the limits of their rules, each key
+// once, and writes into q what depends on these rules. missing: the kind without
+// a feature, if its rule denies such a call. All keys are parts of a single
+// string, for a single allocation.
+func (l *Limiter) asks(q *question, empty []counter.Ask, of eventRules, features []Feature) (asks []counter.Ask, missing string) {
 	var buf [128]byte
 	var marks [8]int
-	asks, open = empty, true
+	asks = empty
 	keys, ends := buf[:0], marks[:0]
-	for i := range rules {
-		rule, before := &rules[i], len(ends)
+	for i := range of.rules {
+		rule, before := &of.rules[i], len(ends)
 		for j := range features {
 			t := &features[j]
 			if t.kind != rule.Kind || t.Missing() {
@@ -111,16 +114,20 @@ func (l *Limiter) asks(empty []counter.Ask, event string, rules []Rule, features
 			keys = append(append(keys, rule.Kind...), ':')
 			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: rule.Limits})
 		default:
-			return nil, false, rule.Kind
+			return nil, rule.Kind
 		}
-		open = open && rule.OnFailure == FailOpen
+		q.only = of.quotas[i]
+		q.open = q.open && rule.OnFailure == FailOpen
 	}
 	all, start := string(keys), 0
 	for i, end := range ends {
-		asks[i].Key = counter.Key{Event: event, Feature: all[start:end]}
+		asks[i].Key = counter.Key{Event: q.event, Feature: all[start:end]}
 		start = end
 	}
-	return asks, open, ""
+	if len(asks) != 1 {
+		q.only = nil
+	}
+	return asks, ""
 }
 
 // given tells whether the key from start on is equal to an earlier key; ends
@@ -139,7 +146,12 @@ func given(keys []byte, ends []int, start int) bool {
 
 // ask calls the Counter and waits for the answer.
 func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
-	if q.peek {
+	switch {
+	case q.only != nil && q.peek:
+		return q.only.Peek(ctx, asks[0].Key.Feature, q.n)
+	case q.only != nil:
+		return q.only.Take(ctx, asks[0].Key.Feature, q.n)
+	case q.peek:
 		return l.counter.PeekAll(ctx, q.n, asks...)
 	}
 	return l.counter.TakeAll(ctx, q.n, asks...)

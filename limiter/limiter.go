@@ -55,7 +55,14 @@ type Limiter struct {
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
 	normalizer normalizer
-	rules      map[string][]Rule // by event; an event has a single Rule for each kind
+	rules      map[string]eventRules
+}
+
+// eventRules are the rules of an event, one for each kind, and the limits of
+// each bound to the event: quotas[i] belongs to rules[i].
+type eventRules struct {
+	rules  []Rule
+	quotas []*counter.Quota
 }
 
 // New makes a Limiter that counts on c. An error names the rule or the field of
@@ -71,7 +78,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, rules: map[string][]Rule{}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, rules: map[string]eventRules{}}
 	switch {
 	case c.Local(), cfg.DecideWithin < 0:
 		l.within = 0
@@ -80,12 +87,24 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	}
 	for i, rule := range cfg.Rules {
 		err := rule.check(c, cfg.Rules[:i])
+		of := l.rules[rule.Event]
 		if err == nil {
-			l.rules[rule.Event], err = merge(l.rules[rule.Event], rule, c)
+			of.rules, err = merge(of.rules, rule, c)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d]%w", rule, i, err)
 		}
+		l.rules[rule.Event] = of
+	}
+	for event, of := range l.rules {
+		for _, rule := range of.rules {
+			quota, err := c.Bind(event, rule.Limits)
+			if err != nil {
+				return nil, fmt.Errorf("limiter: rule %s: %w", rule, err)
+			}
+			of.quotas = append(of.quotas, quota)
+		}
+		l.rules[event] = of
 	}
 	return l, nil
 }
@@ -96,7 +115,7 @@ func (l *Limiter) Events() []string { return slices.Sorted(maps.Keys(l.rules)) }
 // Rules are the rules of an event, merged by kind, in the order of
 // Config.Rules. Without rules for the event the slice is empty.
 func (l *Limiter) Rules(event string) []Rule {
-	rules := append([]Rule(nil), l.rules[event]...)
+	rules := append([]Rule(nil), l.rules[event].rules...)
 	for i := range rules {
 		rules[i].Limits = append(counter.Limits(nil), rules[i].Limits...)
 	}
@@ -111,19 +130,22 @@ func (l *Limiter) Rules(event string) []Rule {
 // address) or the caller's context, and comes with a Verdict that denies. A
 // denial is not an error. A store that failed is not an error either: the
 // rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
-func (l *Limiter) Allow(ctx context.Context, event string, features ...Feature) (Verdict, error) {
-	return l.decide(ctx, event, 1, features, false)
+func (l *Limiter) Allow(ctx context.Context, event string, features ...Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, 1, features, false)
+	return v, err
 }
 
 // AllowN is Allow for n hits, at least one: all hits count or none.
-func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
-	return l.decide(ctx, event, n, features, false)
+func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, false)
+	return v, err
 }
 
 // Peek returns the Verdict that AllowN would return now, and counts nothing.
 // The Verdict cannot be refunded, and Config.Observe is not called.
-func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
-	return l.decide(ctx, event, n, features, true)
+func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, true)
+	return v, err
 }
 
 // Refund gives back the hits that v counted, and empties v: for an event that

@@ -129,42 +129,46 @@ func (e *entry) expire(g *group, k int, t *tier, now int64) (freed int64) {
 	return freed
 }
 
-// ready reports whether n hits at now can be added at no cost: the newest buckets
-// are those of l, or the rings have room for them.
-func (e *entry) ready(l *latest, n, now int64) bool {
+// ready reports whether the newest buckets can take n hits at now, where they are
+// those of l or where those of l come after them, and at which cost.
+func (e *entry) ready(l *latest, n, now int64) (cost int64, ok bool) {
 	tiers := e.layout.tiers
 	if len(tiers) > perGroup || n < 1 || n > half || e.flags != 0 {
-		return false
+		return 0, false
 	}
+	var missing [perGroup]int
+	grows := false
 	for k := range tiers {
 		if b := &e.newest[k]; b.start == l.at[k].start && b.n > 0 && b.n <= half-n {
 			continue
 		}
-		if !e.fits(k, l.at[k].start, tiers[k].expired(now)) {
-			return false
+		fits, full := e.fits(k, l.at[k].start, tiers[k].expired(now))
+		if !fits {
+			return 0, false
+		}
+		if full {
+			missing[k], grows = 1, true
 		}
 	}
-	return true
+	if grows {
+		cost = e.growth(&missing)
+	}
+	return cost, true
 }
 
-// advance adds n hits at now to an entry that is ready.
-func (e *entry) advance(l *latest, n, now int64, s *Store) {
+// advance adds n hits at now to an entry that is ready, and returns the memory
+// taken, in buckets: not more than the cost that ready has told.
+func (e *entry) advance(l *latest, n, now int64) (spent int64) {
 	for k := range e.layout.tiers {
 		b := &e.newest[k]
 		if b.start != l.at[k].start {
-			e.next(k, l, now, s)
+			spent -= e.expire(&e.group, k, &e.layout.tiers[k], now)
+			spent += e.put(k, l.at[k].start, n)
+			continue
 		}
 		b.n += n
 	}
-}
-
-// next makes an empty bucket of l the newest of tier k, whose ring has room.
-func (e *entry) next(k int, l *latest, now int64, s *Store) {
-	if freed := e.expire(&e.group, k, &e.layout.tiers[k], now); freed > 0 {
-		s.spent.Add(-freed)
-	}
-	e.push(k)
-	e.newest[k] = bucket{start: l.at[k].start}
+	return spent
 }
 
 // look sets the flags that depend on the buckets. As long as all dropped buckets

@@ -164,14 +164,19 @@ func (g *group) put(k int, start, n int64) (spent int64) {
 }
 
 // fits reports whether a bucket that starts at start can become the newest of
-// tier k without growth, when buckets that start at or before cut have expired.
-func (g *group) fits(k int, start, cut int64) bool {
+// tier k, when buckets that start at or before cut have expired, and some have
+// not; full: the ring has to grow first.
+func (g *group) fits(k int, start, cut int64) (fits, full bool) {
 	b := &g.newest[k]
-	if g.history == nil || b.n == 0 || b.start >= start {
-		return false
+	if b.n == 0 || b.n > half || b.start >= start || b.start <= cut {
+		return false, false
+	}
+	if g.history == nil {
+		return true, true
 	}
 	r := g.history.ring(k)
-	return int(r.len) < len(r.buckets) && r.sum+b.n <= half && (r.first > cut || r.at(r.end()-1).start > cut)
+	fits = r.sum+b.n <= half && (r.first > cut || r.at(r.end()-1).start > cut)
+	return fits, int(r.len) == len(r.buckets)
 }
 
 // take takes up to n from the bucket that starts at start, and returns the memory

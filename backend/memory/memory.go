@@ -114,6 +114,8 @@ type shard struct {
 	heaps  [orders]heap
 	index  int
 
+	admissions uint64 // by a quota
+
 	dropped int64 // latest expiry of the buckets of entries that are gone: see horizon
 
 	reclaimed, evicted int64
@@ -124,7 +126,7 @@ type shard struct {
 var (
 	_ backend.Atomic    = (*Store)(nil)
 	_ backend.Forgetter = (*Store)(nil)
-	_ backend.Local     = (*Store)(nil)
+	_ backend.Binder    = (*Store)(nil)
 )
 
 const minShards, maxShards = 16, 256

@@ -42,8 +42,9 @@ func (s *Store) lookup(key string) *entry {
 
 // call is a line of a script: a TakeRequest or a Request.
 type call struct {
-	take *backend.TakeRequest
-	op   *backend.Request
+	take  *backend.TakeRequest
+	short bool // by a Quota, where one admits
+	op    *backend.Request
 }
 
 func (c call) now() time.Time {
@@ -148,7 +149,7 @@ func lost(m *oracle.Store, s *Store, before Stats, now int64, own []string) erro
 
 func (c call) runTake(s *Store, m *oracle.Store) error {
 	t := c.take
-	err := s.Take(context.Background(), t)
+	err := s.admitOrTake(t, c.short)
 	switch {
 	case err == nil:
 	case errors.Is(err, backend.ErrStaleLabel) && !t.AnyLabel && m.Latest > t.Now.UnixNano():
@@ -169,6 +170,33 @@ func (c call) runTake(s *Store, m *oracle.Store) error {
 		}
 	}
 	return m.Take(t)
+}
+
+// admitOrTake does t by the short way, if t is asked for so and the way is open.
+func (s *Store) admitOrTake(t *backend.TakeRequest, short bool) error {
+	d := &t.Keys[0]
+	if !short || len(t.Keys) > 1 || t.Peek {
+		return s.Take(context.Background(), t)
+	}
+	whole := d.Key
+	d.Key = whole[:len(whole)/2]
+	q := s.Bind(s, d)
+	d.Key = whole
+	if q == nil {
+		return s.Take(context.Background(), t)
+	}
+	a := q.Admit(string(whole[len(whole)/2:]), d.N, t.Now.UnixNano())
+	if a.Number == 0 {
+		return s.Take(context.Background(), t)
+	}
+	t.Allowed, d.Fits = true, true
+	for i := range d.Windows {
+		w := &d.Windows[i]
+		w.Count, w.FreedBy = a.Counts[i], tiers.Bucket{}
+		width := d.Ladder.At(w.Finest).Width
+		w.Newest = tiers.Bucket{Width: width, Index: tiers.Index(t.Now.UnixNano(), width)}
+	}
+	return nil
 }
 
 // overflows tells whether a bucket of t might not have room for N.

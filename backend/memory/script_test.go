@@ -33,6 +33,7 @@ type script struct {
 	keys    int
 	long    bool // TTLs that last
 	huge    bool // counts near the end of 63 bits
+	steady  int  // TTL of every tier in widths, with calls like those of a Counter, mostly of one key; 0: calls of any kind
 	ladders []tiers.Ladder
 }
 
@@ -54,6 +55,7 @@ func newScript(src rand.Source, t testing.TB) *script {
 		keys:   int(pick(1, 3, 30)),
 		long:   rnd.IntN(3) > 0,
 		huge:   rnd.IntN(8) == 0,
+		steady: int(pick(0, 20, 300, 3000)),
 	}
 	for range 1 + rnd.IntN(2) {
 		l, err := tiers.Parse(scriptLadders[rnd.IntN(len(scriptLadders))])
@@ -72,7 +74,7 @@ func (g *script) next() call {
 	}
 	now := time.Unix(0, g.now-g.rnd.Int64N(g.wobble+1))
 	if g.rnd.IntN(3) > 0 {
-		return call{take: g.taking(now)}
+		return call{take: g.taking(now), short: g.rnd.IntN(4) > 0}
 	}
 	return call{op: g.op(now)}
 }
@@ -90,6 +92,9 @@ func (g *script) key(l int) string {
 }
 
 func (g *script) ttl(width time.Duration) time.Duration {
+	if g.steady > 0 {
+		return time.Duration(g.steady) * width
+	}
 	if g.long {
 		return 24*24*time.Hour + width
 	}
@@ -109,8 +114,12 @@ func (g *script) taking(now time.Time) *backend.TakeRequest {
 	t := &backend.TakeRequest{Now: now, Peek: g.rnd.IntN(5) == 0}
 	slack := time.Duration(g.rnd.Int64N(g.wobble + 1))
 	n := g.n()
-	for range 1 + g.rnd.IntN(3)*g.rnd.IntN(2)*g.rnd.IntN(4) {
-		if g.rnd.IntN(4) == 0 {
+	most := 1 + g.rnd.IntN(3)*g.rnd.IntN(2)*g.rnd.IntN(4)
+	if g.steady > 0 && g.rnd.IntN(4) > 0 {
+		most = 1
+	}
+	for range most {
+		if g.steady == 0 && g.rnd.IntN(4) == 0 {
 			number = g.rnd.IntN(len(g.ladders))
 			l = g.ladders[number]
 		}
@@ -165,9 +174,12 @@ func (g *script) op(now time.Time) *backend.Request {
 	// All tiers of an instant, of up to two instants: additions name all tiers.
 	for range g.rnd.IntN(3) {
 		fine := l.At(g.rnd.IntN(l.Len())).Width
+		if g.steady > 0 && g.rnd.IntN(10) > 0 {
+			fine = 0 // the label of the call
+		}
 		label := now.Add(fine * time.Duration(g.rnd.IntN(2)*g.rnd.IntN(3)-g.rnd.IntN(2)*g.rnd.IntN(30)))
 		buckets := l.Buckets(label)
-		if nobodys := width(); baseWidth(l, nobodys) == int64(nobodys) && nobodys%(700*time.Millisecond) == 0 {
+		if nobodys := width(); g.steady == 0 && baseWidth(l, nobodys) == int64(nobodys) && nobodys%(700*time.Millisecond) == 0 {
 			buckets = append(buckets, tiers.Bucket{Width: nobodys, Index: tiers.Index(label.UnixNano(), nobodys)})
 		}
 		if slices.ContainsFunc(op.Add, func(other backend.Slot) bool { return slices.Contains(buckets, other.Bucket) }) || op.N < 0 && len(op.Add) > 0 {

@@ -19,66 +19,7 @@ func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Keys) == 1 && !r.Peek {
-		key := &r.Keys[0]
-		if p := s.layouts.known(key.Ladder, key.TTLs); p != nil {
-			hash := maphash.Bytes(s.seed, key.Key)
-			sh := s.shard(hash)
-			sh.mu.Lock()
-			e := sh.table.find(hash, key.Key)
-			hit := e != nil && e.layout == p.layout && s.hit(sh, e, key, p, now)
-			sh.mu.Unlock()
-			if hit {
-				key.Fits, r.Allowed = true, true
-				return nil
-			}
-		}
-	}
 	return s.step(r, now)
-}
-
-// hit is the short way of nearly all steps: a single known key, the label in its
-// newest buckets or its rings with room for the next, and room in every window.
-// Otherwise hit changes nothing, and step decides: with the same answer, in twice
-// the time.
-func (s *Store) hit(sh *shard, e *entry, key *backend.TakeKey, p *plan, now int64) bool {
-	tiers := e.layout.tiers
-	l := &sh.latest
-	l.set(e.layout, now)
-	same := len(tiers) <= perGroup && key.N > 0 && key.N <= half && e.flags == 0 // all newest buckets are those of now
-	for k := 0; same && k < len(tiers); k++ {
-		b := &e.newest[k]
-		same = b.start == l.at[k].start && b.n > 0 && b.n <= half-key.N
-	}
-	if !same && !e.ready(l, key.N, now) {
-		return false
-	}
-	for i := range key.Windows {
-		w := &key.Windows[i]
-		if uint(w.Finest) >= uint(len(p.of)) {
-			return false
-		}
-		of, reach := &p.of[w.Finest], int64(w.Reach)
-		k := of.at
-		t := &tiers[k]
-		if t.width != of.width || uint64(reach) > uint64(t.ttl-tiers[0].width) {
-			return false // the tier is a sum, or what was dropped may be needed: see look
-		}
-		w.Count = e.count(k, cutoff(now, reach, t.width), reach, s)
-		if w.Count > w.Max-key.N {
-			return false
-		}
-		w.FreedBy.Width, w.FreedBy.Index = 0, 0
-		w.Newest.Width, w.Newest.Index = time.Duration(t.width), l.at[k].index
-	}
-	if !same {
-		e.advance(l, key.N, now, s)
-		return true
-	}
-	for k := range tiers {
-		e.newest[k].n += key.N
-	}
-	return true
 }
 
 // step is a [backend.TakeRequest] on its way, on the stack: a call of up to a
@@ -229,7 +170,11 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		}
 		p, l := key.plan.layout, &key.shard.latest
 		l.set(p, st.now) // keys of one shard may have different ladders
-		if key.ready = key.e != nil && key.e.layout == p && key.e.ready(l, key.N, st.now); key.ready {
+		if key.e != nil && key.e.layout == p {
+			cost, ok := key.e.ready(l, key.N, st.now)
+			key.ready = ok && cost == 0
+		}
+		if key.ready {
 			continue
 		}
 		key.expire(p.tiers, st.now, &st.budget)
@@ -263,7 +208,7 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		p, l := key.plan.layout, &key.shard.latest
 		l.set(p, st.now)
 		if key.ready {
-			key.e.advance(l, key.N, st.now, s)
+			st.budget.left -= key.e.advance(l, key.N, st.now)
 		} else {
 			s.add(&key.access, key.Key, p.tiers, l.additions(buf[:0]), key.N, &st.budget)
 		}

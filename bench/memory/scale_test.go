@@ -53,7 +53,7 @@ func TestManyKeys(t *testing.T) {
 	for _, n := range sizes {
 		keys, err := measure.Distinct(n)
 		require.NoError(t, err)
-		f := newField(t, keys, roomy(1, max(1, int64(calls*(rounds+1)/n))))
+		f := newField(t, keys, roomy(1, 100*max(1, int64(calls*(rounds+1)/n)))) // with room for the profile
 		before := measure.Heap()
 		for i, m := range makers {
 			c, err := m.make(f.limits)
@@ -195,6 +195,8 @@ func newMoving(t *testing.T, window, step time.Duration) *moving {
 		m.now = m.now.Add(m.step)
 		return m.now
 	}})
+	require.NoError(t, err)
+	m.quota, err = m.Bind("signup", m.limits)
 	require.NoError(t, err)
 	return m
 }

@@ -47,12 +47,20 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	return answers, nil
 }
 
-// do makes the call; answers holds the answers of the earlier calls.
+// do makes the call; answers holds the answers of the earlier calls. Every other
+// Take is that of a Quota.
 func (c Call) do(on *counter.Counter, answers []Answer) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {
 	case "take":
-		a.Verdict, err = on.Take(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
+		if len(answers)%2 == 0 {
+			a.Verdict, err = on.Take(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
+			break
+		}
+		var q *counter.Quota
+		if q, err = on.Bind(c.Asks[0].Key.Event, c.Asks[0].Limits); err == nil {
+			a.Verdict, err = q.Take(ctx, c.Asks[0].Key.Feature, c.N)
+		}
 	case "peek":
 		a.Verdict, err = on.Peek(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
 	case "takeall":

@@ -1,0 +1,262 @@
+package counter_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/script"
+)
+
+func bind(t testing.TB, c *counter.Counter, event, s string) *counter.Quota {
+	t.Helper()
+	q, err := c.Bind(event, limits(s))
+	require.NoError(t, err)
+	return q
+}
+
+// general is a memory store without the short way of a Quota.
+type general struct{ local }
+
+type local interface {
+	backend.Atomic
+	backend.Forgetter
+	backend.Local
+}
+
+// A script gets the same answers, to the last state, with and without the short
+// way of the memory store.
+func TestTheShortWayAgrees(t *testing.T) {
+	for _, ladder := range ladders(t) {
+		for _, skew := range []time.Duration{-1, 150 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, skew %s", ladder, skew), func(t *testing.T) {
+				t.Parallel()
+				r := rand.New(rand.NewPCG(seed(t), 3))
+				for range *rounds {
+					s := script.Random(r, ladder, skew, -1, 80)
+					want, err := s.Play(general{memory.New(memory.Config{})}, "")
+					require.NoError(t, err)
+					got, err := s.Play(memory.New(memory.Config{}), "")
+					require.NoError(t, err)
+					for i := range want {
+						require.Equal(t, want[i].States, got[i].States, "call %d:\n%s", i, s)
+						require.Equal(t, want[i].Verdict.At(), got[i].Verdict.At(), "call %d:\n%s", i, s)
+						require.Empty(t, differ(s, want[i], got[i]), "call %d:\n%s", i, s)
+						require.Equal(t, want[i].Verdict.ResetAfter, got[i].Verdict.ResetAfter, "call %d:\n%s", i, s)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Features of any bytes and of any length are counted apart, and a Quota counts
+// where Take counts.
+func TestQuotaOfAnyFeature(t *testing.T) {
+	for _, secret := range []string{"", "secret"} {
+		c := newCounter(t, memory.New(memory.Config{}), counter.Config{Secret: []byte(secret)})
+		features := []string{"a b", "a%20b", "a%2520b", "a", "%", "ä", "a:b", strings.Repeat("x", 90), strings.Repeat("x", 91), strings.Repeat("x", 500), "\x00", "{a}"}
+		for _, event := range []string{"e", "e:e", "e%3Ae", "ä", strings.Repeat("e", 300)} {
+			q := bind(t, c, event, "1000/d, 900/h")
+			for i, feature := range features {
+				for range i + 1 {
+					for range 3 {
+						v, err := q.Take(ctx, feature, 1)
+						require.NoError(t, err)
+						require.True(t, v.Allowed)
+						require.Equal(t, counter.Key{Event: event, Feature: feature}, v.Key)
+					}
+					_, err := c.Take(ctx, counter.Key{Event: event, Feature: feature}, 1, limits("1000/d"))
+					require.NoError(t, err)
+				}
+			}
+			for i, feature := range features {
+				count, err := c.Count(ctx, counter.Key{Event: event, Feature: feature}, 24*time.Hour)
+				require.NoError(t, err)
+				require.EqualValues(t, 4*(i+1), count.High, "%q of %q", event, feature)
+				v, err := q.Peek(ctx, feature, 1)
+				require.NoError(t, err)
+				require.EqualValues(t, 900-4*(i+1)-1, v.Remaining)
+			}
+		}
+	}
+}
+
+func TestBindErrors(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	for _, row := range []struct {
+		event  string
+		limits counter.Limits
+		want   string
+	}{
+		{"", limits("1/d"), "counter: Key.Event is empty"},
+		{"e", nil, `counter: no limits, want at least one, event "e"`},
+		{"e", counter.Limits{{Max: -1, Per: time.Hour}}, "max -1, want 0 to"},
+		{"e", limits("1/7d"), `counter: limit 1/7d: tiers: a window of 7d is longer than any tier`},
+	} {
+		_, err := c.Bind(row.event, row.limits)
+		require.ErrorContains(t, err, row.want)
+	}
+	q := bind(t, c, "e", "2/d")
+	_, err := q.Take(ctx, "", 1)
+	require.EqualError(t, err, `counter: Key.Feature is empty, event "e"`)
+	for _, n := range []int64{0, -1, counter.MaxCount + 1} {
+		_, err = q.Take(ctx, "f", n)
+		require.ErrorContains(t, err, "counter: n is ")
+	}
+	v, err := q.Take(ctx, "f", 3)
+	require.NoError(t, err)
+	require.False(t, v.Allowed)
+	require.Equal(t, counter.Never, v.RetryAfter)
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = q.Take(done, "f", 1)
+	require.ErrorIs(t, err, context.Canceled)
+	count, err := c.Count(ctx, counter.Key{Event: "e", Feature: "f"}, time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, count)
+}
+
+// A Quota has limits of its own, and so has a Take that was remembered.
+func TestLimitsMayChangeAfterwards(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	changing := limits("5/d")
+	q, err := c.Bind("bound", changing)
+	require.NoError(t, err)
+	for range 2 {
+		_, err = c.Take(ctx, counter.Key{Event: "unbound", Feature: "f"}, 1, changing)
+		require.NoError(t, err)
+	}
+	changing[0].Max = 1
+	v, err := q.Take(ctx, "f", 2)
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+	v, err = c.Take(ctx, counter.Key{Event: "unbound", Feature: "f"}, 1, changing)
+	require.NoError(t, err)
+	require.False(t, v.Allowed)
+	require.Equal(t, changing[0], v.Limit)
+}
+
+// metered is a store with a Take of its own, and the other methods of a memory
+// store, Bind among them.
+type metered struct {
+	*memory.Store
+	takes int
+}
+
+func (m *metered) Take(ctx context.Context, r *backend.TakeRequest) error {
+	m.takes++
+	return m.Store.Take(ctx, r)
+}
+
+// A store that embeds a memory store sees every call, and so does an Around.
+func TestStoresAroundMemorySeeEveryCall(t *testing.T) {
+	m := &metered{Store: memory.New(memory.Config{})}
+	seen := 0
+	wrapped := backend.Wrap(memory.New(memory.Config{}), func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error {
+		seen++
+		return do(ctx)
+	})
+	for _, store := range []backend.Store{m, wrapped} {
+		c := newCounter(t, store, counter.Config{})
+		q := bind(t, c, "e", "100/d")
+		for range 5 {
+			_, err := q.Take(ctx, "f", 1)
+			require.NoError(t, err)
+			_, err = c.Take(ctx, counter.Key{Event: "e", Feature: "f"}, 1, limits("100/d"))
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 10, m.takes)
+	require.Equal(t, 10, seen)
+}
+
+// Every admitted hit can be refunded once, whichever block its receipt is in.
+func TestRefundOfManyByQuota(t *testing.T) {
+	const callers, hits = 8, 6000 / race.Thrift
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	q := bind(t, c, "e", "1000000/d, 900000/h")
+	feature := func(i int) string { return fmt.Sprint("f", i%3) }
+	verdicts := make([][]counter.Verdict, callers)
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for i := range hits {
+				v, err := q.Take(ctx, feature(i), 2)
+				if err != nil || !v.Allowed {
+					t.Error(v, err)
+				}
+				verdicts[caller] = append(verdicts[caller], v)
+			}
+		})
+	}
+	wg.Wait()
+	for caller := range callers {
+		wg.Go(func() {
+			for i := range hits {
+				v, copied := verdicts[caller][i], verdicts[caller][i]
+				if err := c.Refund(ctx, &v); err != nil {
+					t.Error(err)
+				}
+				if i%2 == 0 {
+					if err := c.Refund(ctx, &copied); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	// Further hits show a hit that was given back twice.
+	for i := range 3 * 10 {
+		_, err := q.Take(ctx, feature(i), 1)
+		require.NoError(t, err)
+	}
+	wg.Wait()
+	for i := range 3 {
+		count, err := c.Count(ctx, counter.Key{Event: "e", Feature: feature(i)}, 24*time.Hour)
+		require.NoError(t, err)
+		require.EqualValues(t, 10, count.High)
+	}
+}
+
+// More events than a Counter remembers count like the first.
+func TestManyEvents(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	for i := range 100 {
+		for want := int64(4); want >= 0; want-- {
+			v, err := c.Take(ctx, counter.Key{Event: fmt.Sprint(i), Feature: "f"}, 1, limits("5/d"))
+			require.NoError(t, err)
+			require.True(t, v.Allowed)
+			require.Equal(t, want, v.Remaining)
+		}
+	}
+}
+
+// A Quota reads the clock of the bubble, also after an hour without a call.
+func TestQuotaReadsTheClock(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	q := bind(t, c, "e", "1000/d")
+	take := func(t *testing.T) {
+		v, err := q.Take(ctx, "f", 1)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(v.At()))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, pause := range []time.Duration{0, 1, 999_998, 1, 1, time.Millisecond, time.Second, time.Hour, 100 * time.Microsecond} {
+			time.Sleep(pause)
+			take(t)
+			take(t)
+		}
+	})
+}

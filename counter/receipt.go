@@ -1,0 +1,41 @@
+package counter
+
+import "sync/atomic"
+
+// receipts is a block of receipts: a bit for each of some admitted Verdicts,
+// set by a Refund. All copies of a Verdict share a bit. Receipts of a block
+// cost no allocations of their own.
+type receipts struct {
+	owner    *Counter
+	first    uint64 // of a block for admissions by a Quota: the place of bit 0
+	redeemed [receiptsPerBlock / 64]atomic.Uint64
+}
+
+const receiptsPerBlock = 8 * 64
+
+// redeem marks a bit as refunded, and returns false if the bit was marked
+// before.
+func (r *receipts) redeem(bit uint16) bool {
+	mask := uint64(1) << (bit % 64)
+	return r.redeemed[bit/64].Or(mask)&mask == 0
+}
+
+// numbered gives out the receipts of admissions that the store has numbered.
+// Admissions whose numbers are alike in the last bits share blocks: a store that
+// numbers in each of its parts by itself then fills blocks one after the other.
+type numbered [numberedBlocks]atomic.Pointer[receipts]
+
+const numberedBlocks = 64
+
+// of returns the receipt of an admission. The bit is its own, since the number
+// is: a block may come to be there twice, or be replaced by an earlier block,
+// and two blocks for the same numbers are two blocks half used.
+func (n *numbered) of(c *Counter, number uint64) (block *receipts, bit uint16) {
+	place, current := number/numberedBlocks, &n[number%numberedBlocks]
+	block = current.Load()
+	if block == nil || place-block.first >= receiptsPerBlock {
+		block = &receipts{owner: c, first: place - place%receiptsPerBlock}
+		current.Store(block)
+	}
+	return block, uint16(place - block.first)
+}
