@@ -3,15 +3,32 @@ package memcache_test
 import (
 	"testing"
 
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
+// The shared connections, and a client of the caller, without meta commands. The
+// two wait for the clock together.
 func TestConformance(t *testing.T) {
-	addr := servertest.Memcached(t)
-	backendtest.Run(t, func(t testing.TB) backend.Store { return newStore(t, memcache.Config{}, addr) })
+	t.Run("New", func(t *testing.T) {
+		t.Parallel()
+		addr := servertest.Memcached(t)
+		backendtest.Run(t, func(t testing.TB) backend.Store { return newStore(t, memcache.Config{}, addr) })
+	})
+	t.Run("NewFromClient", func(t *testing.T) {
+		t.Parallel()
+		client := gomemcache.New(servertest.Memcached(t))
+		client.Timeout, client.MaxIdleConns = patience, memcache.DefaultMaxInFlight
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		s, err := memcache.NewFromClient(client, memcache.Config{})
+		require.NoError(t, err)
+		backendtest.Run(t, func(testing.TB) backend.Store { return s })
+	})
 }
 
 func TestProcesses(t *testing.T) {
