@@ -34,7 +34,6 @@ var parts = []struct{ pkg, test string }{
 	{"memory", "TestManyKeys"},
 	{"memory", "TestFloodOfFreshKeys"},
 	{"memory", "TestLongWindows"},
-	{"http", "TestMiddleware"},
 	{"redis", "TestWindowsOnRedis"},
 	{"memcache", "TestWindowsOnMemcached"},
 	{"redis", "TestManyCallersOnRedis"},

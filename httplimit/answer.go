@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -25,81 +24,62 @@ type problem struct {
 // draft-ietf-httpapi-ratelimit-headers-10.
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// text is p in JSON.
-func (p problem) text() []byte {
-	var text bytes.Buffer
-	_ = json.NewEncoder(&text).Encode(p) // strings and a number: never an error
-	return text.Bytes()
-}
-
-// answer answers with p.
-func (h *hit) answer(w http.ResponseWriter, p problem) { h.write(w, p.Status, p.text()) }
-
-// write answers with the text of a problem.
-func (h *hit) write(w http.ResponseWriter, status int, text []byte) {
-	header := w.Header()
-	header["Content-Type"] = h.line(typeLine, "application/problem+json")
-	header["Cache-Control"] = h.line(cacheLine, "no-store") // for this client and moment only
-	w.WriteHeader(status)
-	_, _ = w.Write(text) // an error is a client that hung up
-}
-
-// exceeded is the answer to a request that violates the named policies.
-func exceeded(refuse Refusal, names []string) problem {
-	p := problem{
-		Type:     quotaExceeded,
-		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
-		Status:   http.StatusTooManyRequests,
-		Violated: names,
-	}
-	if refuse == RefuseForbidden {
-		p.Status = http.StatusForbidden
-	}
-	return p
+func (p problem) write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store") // for this client and moment only
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // an error is a client that hung up
 }
 
 // answerDenied answers a denied request.
-func (h *hit) answerDenied(w http.ResponseWriter) {
-	m, v := h.m, &h.verdict
+func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.Verdict) {
 	switch v.Outcome() {
 	case limiter.OutcomeMissing:
 		reason := "is missing"
 		if m.Refuse != RefuseSilently {
 			reason += ", and the service limits by it"
 		}
-		h.answerError(w, badRequest(v.Missing, reason))
+		m.answerError(w, q, badRequest(v.Missing, reason))
 		return
 	case limiter.OutcomeFailedClosed:
-		h.answerFailed(w)
+		m.answerFailed(w, q, v)
 		return
 	}
 	switch {
 	case m.Denied != nil:
-		m.Denied.ServeHTTP(w, h.request.nextWith(h))
+		m.Denied.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
 	case m.Refuse == RefuseSilently:
 		w.WriteHeader(http.StatusOK)
-	case m.fields.single:
-		h.write(w, exceeded(m.Refuse, nil).Status, m.fields.policies[0].exceeded)
 	default:
-		h.answer(w, exceeded(m.Refuse, m.fields.violated(v)))
+		p := problem{
+			Type:     quotaExceeded,
+			Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+			Status:   http.StatusTooManyRequests,
+			Violated: m.fields.violated(&v),
+		}
+		if m.Refuse == RefuseForbidden {
+			p.Status = http.StatusForbidden
+		}
+		p.write(w)
 	}
 }
 
 // answerFailed answers a request that was denied because the store failed.
-func (h *hit) answerFailed(w http.ResponseWriter) {
-	if h.m.Failed != nil {
-		h.m.Failed.ServeHTTP(w, h.request.nextWith(h))
+func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.Verdict) {
+	if m.Failed != nil {
+		m.Failed.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
 		return
 	}
 	p := problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable}
-	if h.m.Refuse != RefuseSilently {
+	if m.Refuse != RefuseSilently {
 		p.Detail = "The service cannot tell at the moment whether this request is within its limits."
 	}
-	h.answer(w, p)
+	p.write(w)
 }
 
 // answerError answers a request for which the Limiter has no verdict.
-func (h *hit) answerError(w http.ResponseWriter, err error) {
+func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 	var value *ValueError
 	switch {
 	case errors.As(err, &value):
@@ -107,18 +87,18 @@ func (h *hit) answerError(w http.ResponseWriter, err error) {
 		if status < 400 || status > 599 { // from a user's Value; net/http panics below 100 and above 999
 			status = http.StatusBadRequest
 		}
-		h.answer(w, problem{Title: http.StatusText(status), Status: status, Detail: value.Source + ": " + value.Reason})
-	case h.Err() != nil:
+		problem{Title: http.StatusText(status), Status: status, Detail: value.Source + ": " + value.Reason}.write(w)
+	case q.in.Context().Err() != nil:
 		// The client hung up, or a deadline of an outer middleware has passed.
-		h.verdict = limiter.Verdict{Degraded: err}
-		h.verdict.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
-		h.setRetryAfter(w.Header())
-		h.answerFailed(w)
+		v := limiter.Verdict{Degraded: err}
+		v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
+		setRetryAfter(w.Header(), &v)
+		m.answerFailed(w, q, v)
 	default:
-		if h.m.OnError != nil {
-			h.m.OnError(h.request.in, err)
+		if m.OnError != nil {
+			m.OnError(q.in, err)
 		}
-		h.answer(w, problem{Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError})
+		problem{Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError}.write(w)
 	}
 }
 

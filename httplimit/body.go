@@ -29,7 +29,8 @@ const DefaultMaxBody = 1 << 20
 type request struct {
 	in      *http.Request
 	maxBody int64
-	view    *view // nil until a Value reads
+	view    http.Request // the copy for a Value
+	cursor  viewBody     // the Body of view
 
 	known bool // whether data and err are
 	data  []byte
@@ -46,37 +47,21 @@ type request struct {
 	out *http.Request // the handler's request, if not in
 }
 
-// view is the copy of a request for a Value, and its Body.
-type view struct {
-	http.Request
-	body viewBody
-}
-
 // newRequest reads nothing yet. A maxBody of zero or less is DefaultMaxBody.
 func newRequest(r *http.Request, maxBody int64) *request {
-	q := &request{}
-	q.begin(r, maxBody)
-	return q
-}
-
-// begin makes q, which is zero, a new request.
-func (q *request) begin(r *http.Request, maxBody int64) {
 	if maxBody <= 0 {
 		maxBody = DefaultMaxBody
 	}
-	q.in, q.maxBody = r, min(maxBody, math.MaxInt64-1)
+	return &request{in: r, maxBody: min(maxBody, math.MaxInt64-1)}
 }
 
 // value calls v on a fresh copy of the request.
 func (q *request) value(v Value) (string, error) {
-	if q.view == nil {
-		q.view = &view{}
-	}
-	of := q.view
-	of.Request, of.body = *q.in, viewBody{q: q}
-	of.Body = &of.body
-	defer removeFiles(&of.Request, q.in)
-	return v(&of.Request)
+	q.view = *q.in
+	q.cursor = viewBody{q: q}
+	q.view.Body = &q.cursor
+	defer removeFiles(&q.view, q.in)
+	return v(&q.view)
 }
 
 // next is the request for the handler: the original if its body was not read,

@@ -22,7 +22,6 @@ import (
 type fields struct {
 	policies []policy
 	policy   string // the field RateLimit-Policy
-	single   bool   // a request has one feature, with one limit: the flat fields of a Verdict say all
 }
 
 // policy is a limit of a rule under its public name.
@@ -32,8 +31,6 @@ type policy struct {
 	name  string
 	item  string // name as a string of a structured field
 	shown bool
-
-	exceeded []byte // the answer to a request that violates this policy alone
 }
 
 // Names of the fields, in the spelling of net/http.
@@ -46,7 +43,7 @@ var (
 // 3.3.1.
 const maxInteger = 999_999_999_999_999
 
-func newFields(rules []limiter.Rule, show []string, features int, refuse Refusal) (fields, error) {
+func newFields(rules []limiter.Rule, show []string) (fields, error) {
 	var f fields
 	seen := map[string]int{}
 	for _, r := range rules {
@@ -66,14 +63,12 @@ func newFields(rules []limiter.Rule, show []string, features int, refuse Refusal
 		if p.item, err = httpsfv.Marshal(item); err != nil {
 			return fields{}, fmt.Errorf("RateLimit-Policy: %w", err)
 		}
-		p.exceeded = exceeded(refuse, []string{p.name}).text()
 		item.Params.Add("q", min(p.limit.Max, maxInteger))
 		if p.limit.Per%time.Second == 0 { // "w" counts whole seconds
 			item.Params.Add("w", int64(p.limit.Per/time.Second))
 		}
 		list = append(list, item)
 	}
-	f.single = len(f.policies) == 1 && features <= 1
 	var err error
 	if f.policy, err = httpsfv.Marshal(list); err != nil {
 		return fields{}, fmt.Errorf("RateLimit-Policy: %w", err)
@@ -81,44 +76,33 @@ func newFields(rules []limiter.Rule, show []string, features int, refuse Refusal
 	return f, nil
 }
 
-// setFields says the verdict in the fields of an answer.
-func (h *hit) setFields(header http.Header) {
-	m := h.m
-	h.setRetryAfter(header)
+// setFields says v in the fields of an answer.
+func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
+	setRetryAfter(h, v)
 	if m.NoHeaders && !m.LegacyHeaders {
 		return
 	}
-	var room [4]balance
-	shown := m.fields.shown(room[:0], &h.verdict)
+	shown := m.fields.shown(v)
 	if !m.NoHeaders {
-		h.add(header, policyKey, policyLine, m.fields.policy)
+		// Appended: an outer middleware may have fields of its own.
+		h[policyKey] = append(h[policyKey], m.fields.policy)
 		if s := rateLimit(shown); s != "" {
-			h.add(header, limitKey, limitLine, s)
+			h[limitKey] = append(h[limitKey], s)
 		}
 	}
 	if m.LegacyHeaders && len(shown) > 0 {
 		least := slices.MinFunc(shown, balance.compare)
-		header.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
-		header.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
-		header.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
+		h.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
+		h.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
+		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
 	}
 }
 
-// add appends a value to a field: an outer middleware may have fields of its
-// own.
-func (h *hit) add(header http.Header, key string, line int, value string) {
-	if before := header[key]; len(before) > 0 {
-		header[key] = append(before, value)
-		return
-	}
-	header[key] = h.line(line, value)
-}
-
-// setRetryAfter sets Retry-After to the wait of the verdict, if waiting helps:
-// whole seconds, rounded up, at least 1.
-func (h *hit) setRetryAfter(header http.Header) {
-	if v := &h.verdict; v.RetryAfter > 0 && v.RetryAfter != counter.Never {
-		header["Retry-After"] = h.line(retryLine, strconv.FormatInt(seconds(v.RetryAfter), 10))
+// setRetryAfter sets Retry-After to the wait of v, if waiting helps: whole
+// seconds, rounded up, at least 1.
+func setRetryAfter(h http.Header, v *limiter.Verdict) {
+	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
+		h.Set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
 	}
 }
 
@@ -135,24 +119,22 @@ func (b balance) compare(other balance) int {
 	return cmp.Or(cmp.Compare(b.remaining, other.remaining), cmp.Compare(other.until, b.until))
 }
 
-// shown appends the policies of v that are shown, each once: among several
+// shown lists the policies of v that are shown, each once: among several
 // features of a kind the feature with the least remaining count.
-func (f *fields) shown(shown []balance, v *limiter.Verdict) []balance {
+func (f *fields) shown(v *limiter.Verdict) []balance {
 	if v.RetryAfter == counter.Never {
 		return nil // the cost is above a limit: the store was not asked
 	}
-	if f.single {
-		if p := &f.policies[0]; p.shown && v.Limit == p.limit {
-			shown = append(shown, p.balance(v.Remaining, v.RetryAfter, v.ResetAfter))
-		}
-		return shown
-	}
+	shown := make([]balance, 0, len(f.policies))
 	for _, s := range v.All() {
 		p := f.find(&s)
 		if p == nil || !p.shown {
 			continue
 		}
-		b := p.balance(s.Remaining, s.RetryAfter, s.ResetAfter)
+		b := balance{p, s.Remaining, s.ResetAfter}
+		if s.RetryAfter > 0 {
+			b.until = s.RetryAfter // the draft wants the instant of Retry-After
+		}
 		if i := slices.IndexFunc(shown, func(b balance) bool { return b.policy == p }); i < 0 {
 			shown = append(shown, b)
 		} else if b.compare(shown[i]) < 0 {
@@ -160,13 +142,6 @@ func (f *fields) shown(shown []balance, v *limiter.Verdict) []balance {
 		}
 	}
 	return shown
-}
-
-func (p *policy) balance(remaining int64, retryAfter, resetAfter time.Duration) balance {
-	if retryAfter > 0 {
-		resetAfter = retryAfter // the draft wants the instant of Retry-After
-	}
-	return balance{p, remaining, resetAfter}
 }
 
 // find is the policy of a state.

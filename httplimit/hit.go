@@ -8,30 +8,11 @@ import (
 )
 
 // hit is a request with the verdict of a middleware. hit is itself the context
-// of inner handlers, rather than a value in a context, and holds what the
-// middleware needs for its answer: a single allocation.
+// of inner handlers, rather than a value in a context: an allocation less.
 type hit struct {
 	context.Context // of the request, and of outer middlewares
 	m               *middleware
 	verdict         limiter.Verdict
-	request         request
-	lines           [linesOfHit]string // values of header fields
-}
-
-// Positions in lines, of fields with a single value.
-const (
-	policyLine = iota
-	limitLine
-	retryLine
-	typeLine
-	cacheLine
-	linesOfHit
-)
-
-// line returns the value of a header field.
-func (h *hit) line(i int, value string) []string {
-	h.lines[i] = value
-	return h.lines[i : i+1 : i+1]
 }
 
 type hitKey struct{}

@@ -116,7 +116,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	m := &middleware{Config: cfg}
 	m.Features = slices.Clone(cfg.Features)
 	var err error
-	if m.fields, err = newFields(rules, cfg.Show, len(cfg.Features), cfg.Refuse); err != nil {
+	if m.fields, err = newFields(rules, cfg.Show); err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}
 	return func(next http.Handler) http.Handler {
@@ -173,25 +173,23 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	h := &hit{Context: r.Context(), m: m}
-	q := &h.request
-	q.begin(r, m.MaxBody)
+	q := newRequest(r, m.MaxBody)
 	defer q.done()
-	var err error
-	if h.verdict, err = m.ask(q); err != nil {
-		h.answerError(w, err)
+	v, err := m.ask(q)
+	if err != nil {
+		m.answerError(w, q, err)
 		return
 	}
-	v := &h.verdict
 	if m.Refuse != RefuseSilently {
-		h.setFields(w.Header())
+		m.setFields(w.Header(), &v)
 	} else if v.Outcome() == limiter.OutcomeFailedClosed {
-		h.setRetryAfter(w.Header()) // tells of the store, not of a limit
+		setRetryAfter(w.Header(), &v) // tells of the store, not of a limit
 	}
 	if !v.Allowed {
-		h.answerDenied(w)
+		m.answerDenied(w, q, v)
 		return
 	}
+	h := &hit{r.Context(), m, v}
 	h.serve(next, w, q.nextWith(h))
 }
 
