@@ -26,6 +26,7 @@ import (
 // parts are the sections of the page, in its order.
 var parts = []struct{ pkg, test string }{
 	{"memory", "TestBesidePeers"},
+	{"memory", "TestMiddlewareBesidePeers"},
 	{"redis", "TestOnRedis"},
 	{"redis", "TestMemoryOnRedis"},
 	{"redis", "TestRedisOnALink"},
