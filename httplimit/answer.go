@@ -3,11 +3,14 @@ package httplimit
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -24,51 +27,102 @@ type problem struct {
 // draft-ietf-httpapi-ratelimit-headers-10.
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
+// body is p in JSON.
+func (p problem) body() string {
+	var text strings.Builder
+	_ = json.NewEncoder(&text).Encode(p) // cannot fail: strings and a number
+	return text.String()
+}
+
 func (p problem) write(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store") // for this client and moment only
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // an error is a client that hung up
+	writeProblem(&lines{header: w.Header()}, w, p.Status, p.body())
+}
+
+// writeProblem answers with the body of a problem. A body that is a string stays as
+// it is, whatever writers do with it.
+func writeProblem(l *lines, w http.ResponseWriter, status int, body string) {
+	l.set("Content-Type", "application/problem+json")
+	l.set("Cache-Control", "no-store") // for this client and moment only
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body) // an error is a client that hung up
 }
 
 // answerDenied answers a denied request.
-func (m *middleware) answerDenied(w http.ResponseWriter, q *request, v limiter.Verdict) {
-	switch v.Outcome() {
+func (m *middleware) answerDenied(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
+	l, outcome := lines{header: w.Header()}, v.Outcome()
+	var states []counter.State
+	if m.Refuse != RefuseSilently {
+		states, l.values = v.All(), make([]string, 0, 5)
+		m.setFields(&l, v, states)
+	} else if outcome == limiter.OutcomeFailedClosed {
+		setRetryAfter(w.Header(), v) // tells of the store, not of a limit
+	}
+	switch outcome {
 	case limiter.OutcomeMissing:
 		reason := "is missing"
 		if m.Refuse != RefuseSilently {
 			reason += ", and the service limits by it"
 		}
-		m.answerError(w, q, badRequest(v.Missing, reason))
+		m.answerError(w, r, q, badRequest(v.Missing, reason))
 		return
 	case limiter.OutcomeFailedClosed:
-		m.answerFailed(w, q, v)
+		m.answerFailed(w, r, q, v)
 		return
 	}
 	switch {
 	case m.Denied != nil:
-		m.Denied.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
+		m.hand(m.Denied, w, r, q, v)
 	case m.Refuse == RefuseSilently:
 		w.WriteHeader(http.StatusOK)
 	default:
-		p := problem{
-			Type:     quotaExceeded,
-			Title:    "Request cannot be satisfied as assigned quota has been exceeded",
-			Status:   http.StatusTooManyRequests,
-			Violated: m.fields.violated(&v),
+		writeProblem(&l, w, m.deniedStatus(), m.denial(states))
+	}
+}
+
+// deniedStatus is the status of a denial.
+func (m *middleware) deniedStatus() int {
+	if m.Refuse == RefuseForbidden {
+		return http.StatusForbidden
+	}
+	return http.StatusTooManyRequests
+}
+
+// denial is the body of a denial by states. A body that names a single policy was
+// written by New.
+func (m *middleware) denial(states []counter.State) string {
+	var only *policy
+	for i := range states {
+		s := &states[i]
+		if s.RetryAfter <= 0 {
+			continue
 		}
-		if m.Refuse == RefuseForbidden {
-			p.Status = http.StatusForbidden
+		p := m.fields.find(s.Limit, s.Key.Feature)
+		if only != nil && p != only {
+			only = nil
+			break
 		}
-		p.write(w)
+		only = p
+	}
+	if only == nil {
+		return m.deniedBy(m.fields.violated(states)).body()
+	}
+	return only.denial
+}
+
+// deniedBy is the problem of a denial by the policies with the names.
+func (m *middleware) deniedBy(names []string) problem {
+	return problem{
+		Type:     quotaExceeded,
+		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+		Status:   m.deniedStatus(),
+		Violated: names,
 	}
 }
 
 // answerFailed answers a request that was denied because the store failed.
-func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.Verdict) {
+func (m *middleware) answerFailed(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
 	if m.Failed != nil {
-		m.Failed.ServeHTTP(w, q.nextWith(&hit{q.in.Context(), m, v}))
+		m.hand(m.Failed, w, r, q, v)
 		return
 	}
 	p := problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable}
@@ -79,7 +133,7 @@ func (m *middleware) answerFailed(w http.ResponseWriter, q *request, v limiter.V
 }
 
 // answerError answers a request for which the Limiter has no verdict.
-func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
+func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, q *request, err error) {
 	var value *ValueError
 	switch {
 	case errors.As(err, &value):
@@ -88,25 +142,26 @@ func (m *middleware) answerError(w http.ResponseWriter, q *request, err error) {
 			status = http.StatusBadRequest
 		}
 		problem{Title: http.StatusText(status), Status: status, Detail: value.Source + ": " + value.Reason}.write(w)
-	case q.in.Context().Err() != nil:
+	case r.Context().Err() != nil:
 		// The client hung up, or a deadline of an outer middleware has passed.
 		v := limiter.Verdict{Degraded: err}
 		v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
 		setRetryAfter(w.Header(), &v)
-		m.answerFailed(w, q, v)
+		m.answerFailed(w, r, q, &v)
 	default:
 		if m.OnError != nil {
-			m.OnError(q.in, err)
+			m.OnError(r, err)
 		}
 		problem{Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError}.write(w)
 	}
 }
 
-// violated lists the names of the policies by which v denies.
-func (f *fields) violated(v *limiter.Verdict) []string {
+// violated lists the names of the policies that deny, each once.
+func (f *fields) violated(states []counter.State) []string {
 	var names []string
-	for _, s := range v.All() {
-		if p := f.find(&s); s.RetryAfter > 0 && p != nil && !slices.Contains(names, p.name) {
+	for i := range states {
+		s := &states[i]
+		if p := f.find(s.Limit, s.Key.Feature); s.RetryAfter > 0 && p != nil && !slices.Contains(names, p.name) {
 			names = append(names, p.name)
 		}
 	}

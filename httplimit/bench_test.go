@@ -27,6 +27,9 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 
+// WriteString is there as in net/http's own writers.
+func (d *discard) WriteString(s string) (int, error) { return len(s), nil }
+
 // formBody is a body that can be read again and again.
 type formBody struct{ strings.Reader }
 

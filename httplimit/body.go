@@ -20,9 +20,10 @@ const DefaultMaxBody = 1 << 20
 // request is a request whose body several Values and then the handler can read:
 //
 //	q := newRequest(r, maxBody)
-//	defer q.done()
 //	text, err := q.value(v) // as often as there are Values
-//	next.ServeHTTP(w, q.next())
+//	inner := q.next()
+//	defer removeFiles(inner, r)
+//	next.ServeHTTP(w, inner)
 //
 // The body is read whole when the first Value reads, and not at all if no Value
 // reads. Of r only the Body changes, by being read. For one goroutine.
@@ -74,30 +75,30 @@ func (q *request) next() *http.Request {
 	return q.nextWith(q.in.Context())
 }
 
-// nextWith is next with another context, and always a copy. done does not know
-// the form of a copy that a caller makes of next.
+// nextWith is next with another context, and always a copy.
 func (q *request) nextWith(ctx context.Context) *http.Request {
+	q.nextIn(new(http.Request), ctx)
+	return q.out
+}
+
+// nextIn is nextWith for a copy in memory of the caller.
+func (q *request) nextIn(out *http.Request, ctx context.Context) {
 	body := q.in.Body
 	if q.out != nil {
 		body = q.out.Body // a second handler goes on where the first left off
 	} else if q.read {
 		body = &replay{data: q.data, tail: q.tail, body: body}
 	}
-	q.out = q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
-	q.out.Body = body
+	*out = *q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
+	out.Body = body
+	q.out = out
 	q.data, q.form, q.files = nil, nil, nil // the handler may take long
-	return q.out
-}
-
-// done is to be called when the handler has returned.
-func (q *request) done() {
-	if q.out != nil {
-		removeFiles(q.out, q.in)
-	}
 }
 
 // removeFiles removes the temporary files of a form that was parsed in a copy:
-// net/http's server removes the files of its own request only.
+// net/http's server removes the files of its own request only. To be called for the
+// request of a handler when the handler has returned. The form of a copy that a
+// handler makes is out of reach.
 func removeFiles(c, original *http.Request) {
 	if c.MultipartForm != nil && c.MultipartForm != original.MultipartForm {
 		_ = c.MultipartForm.RemoveAll() // as the server: there is nobody to tell

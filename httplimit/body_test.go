@@ -26,7 +26,6 @@ import (
 func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := newRequest(r, maxBody)
-		defer q.done()
 		for _, v := range values {
 			text, err := q.value(v)
 			if e := (*ValueError)(nil); errors.As(err, &e) {
@@ -35,7 +34,9 @@ func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.H
 			}
 			w.Header().Add("Value", text)
 		}
-		next(w, q.next())
+		inner := q.next()
+		defer removeFiles(inner, r)
+		next(w, inner)
 	}
 }
 
@@ -203,7 +204,7 @@ func TestBodyThatNoValueReads(t *testing.T) {
 	require.Zero(t, c.read)
 	require.Same(t, r, q.next())
 	require.Same(t, r.Body, q.next().Body)
-	q.done()
+	removeFiles(q.next(), r)
 	require.Zero(t, c.closed)
 
 	type key struct{}
@@ -485,7 +486,7 @@ func TestTemporaryFilesOfOthers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NotSame(t, r, q.next())
-	q.done()
+	removeFiles(q.next(), r)
 	f, err := r.MultipartForm.File["file"][0].Open()
 	require.NoError(t, err, "it is there yet")
 	require.IsType(t, (*os.File)(nil), f)
@@ -723,7 +724,6 @@ func BenchmarkValue(b *testing.B) {
 				if q.next() == nil {
 					b.Fatal("no request")
 				}
-				q.done()
 			}
 		})
 	}
@@ -740,7 +740,6 @@ func TestValueAllocations(t *testing.T) {
 			q := newRequest(r, 0)
 			_, _ = q.value(v)
 			_ = q.next()
-			q.done()
 		}), 1.0, name)
 	}
 }

@@ -169,7 +169,11 @@ func clientAddr(s string) netip.Addr {
 		if !isPort(port) {
 			return netip.Addr{}
 		}
-		host = before
+		a, err := netip.ParseAddr(before) // IPv4, for want of a colon
+		if err != nil {
+			return netip.Addr{}
+		}
+		return sender(a)
 	}
 	// netip.ParseAddr would keep the zone in a table: memory of the client's choice.
 	host, zone, zoned := strings.Cut(host, "%")
@@ -182,7 +186,11 @@ func clientAddr(s string) netip.Addr {
 	if zoned && (zone == "" || strings.ContainsAny(zone, " \t,;\"[]")) {
 		return netip.Addr{}
 	}
-	a = a.Unmap()
+	return sender(a.Unmap())
+}
+
+// sender is a, or the zero Addr if no connection comes from a.
+func sender(a netip.Addr) netip.Addr {
 	if a.IsUnspecified() || a.IsMulticast() || a == broadcast {
 		return netip.Addr{}
 	}

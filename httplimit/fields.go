@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -24,19 +25,48 @@ type fields struct {
 	policy   string // the field RateLimit-Policy
 }
 
+// lines writes header fields of one answer, whose values share an allocation. The
+// names are in the spelling of net/http, so nothing looks for another spelling.
+type lines struct {
+	header http.Header
+	values []string // of all fields; a field has a part without room behind it
+}
+
+// set is http.Header.Set.
+func (l *lines) set(name, value string) {
+	if l.values == nil {
+		l.values = make([]string, 0, 2)
+	}
+	l.values = append(l.values, value)
+	n := len(l.values)
+	l.header[name] = l.values[n-1 : n : n]
+}
+
+// add is http.Header.Add.
+func (l *lines) add(name, value string) {
+	if before := l.header[name]; len(before) > 0 {
+		l.header[name] = append(before, value)
+		return
+	}
+	l.set(name, value)
+}
+
 // policy is a limit of a rule under its public name.
 type policy struct {
-	kind  string
-	limit counter.Limit
-	name  string
-	item  string // name as a string of a structured field
-	shown bool
+	kind   string
+	prefix string // of the key of a feature of the kind
+	limit  counter.Limit
+	name   string
+	item   string // name as a string of a structured field, and the key of its first parameter in RateLimit
+	shown  bool
+	denial string // the body of a denial by this policy alone
 }
 
 // Names of the fields, in the spelling of net/http.
 var (
-	policyKey = http.CanonicalHeaderKey("RateLimit-Policy")
-	limitKey  = http.CanonicalHeaderKey("RateLimit")
+	policyKey     = http.CanonicalHeaderKey("RateLimit-Policy")
+	limitKey      = http.CanonicalHeaderKey("RateLimit")
+	retryAfterKey = http.CanonicalHeaderKey("Retry-After")
 )
 
 // maxInteger is the largest number of a structured field: RFC 9651, section
@@ -49,7 +79,7 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 	for _, r := range rules {
 		for _, limit := range r.Limits {
 			seen[limit.String()]++
-			f.policies = append(f.policies, policy{kind: r.Kind, limit: limit, name: limit.String(), shown: slices.Contains(show, r.Kind)})
+			f.policies = append(f.policies, policy{kind: r.Kind, prefix: r.Kind + ":", limit: limit, name: limit.String(), shown: slices.Contains(show, r.Kind)})
 		}
 	}
 	var list httpsfv.List
@@ -63,6 +93,7 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 		if p.item, err = httpsfv.Marshal(item); err != nil {
 			return fields{}, fmt.Errorf("RateLimit-Policy: %w", err)
 		}
+		p.item += ";r="
 		item.Params.Add("q", min(p.limit.Max, maxInteger))
 		if p.limit.Per%time.Second == 0 { // "w" counts whole seconds
 			item.Params.Add("w", int64(p.limit.Per/time.Second))
@@ -76,34 +107,65 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 	return f, nil
 }
 
-// setFields says v in the fields of an answer.
-func (m *middleware) setFields(h http.Header, v *limiter.Verdict) {
-	setRetryAfter(h, v)
-	if m.NoHeaders && !m.LegacyHeaders {
-		return
+// setFields says v in the fields of an answer. states is v.All(), or nil.
+func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.State) {
+	var room [4]balance
+	shown := room[:0]
+	switch {
+	case m.NoHeaders && !m.LegacyHeaders:
+	case v.RetryAfter == counter.Never: // the cost is above a limit: the store was not asked
+	case m.single && v.Allowed:
+		// The only state, if there is one, is in the flat fields.
+		if p := m.fields.find(v.Limit, v.Key.Feature); p != nil && p.shown {
+			shown = append(shown, balance{p, v.Remaining, v.ResetAfter})
+		}
+	default:
+		if states == nil {
+			states = v.All()
+		}
+		for i := range states {
+			shown = m.fields.show(shown, &states[i])
+		}
 	}
-	shown := m.fields.shown(v)
+	var buf [192]byte
+	text := appendRetryAfter(buf[:0], v)
+	wait := len(text)
 	if !m.NoHeaders {
-		// Appended: an outer middleware may have fields of its own.
-		h[policyKey] = append(h[policyKey], m.fields.policy)
-		if s := rateLimit(shown); s != "" {
-			h[limitKey] = append(h[limitKey], s)
+		text = appendRateLimit(text, shown)
+	}
+	all := string(text) // of both fields
+	if wait > 0 {
+		l.set(retryAfterKey, all[:wait])
+	}
+	if !m.NoHeaders {
+		// Added: an outer middleware may have fields of its own.
+		l.add(policyKey, m.fields.policy)
+		if wait < len(all) {
+			l.add(limitKey, all[wait:])
 		}
 	}
 	if m.LegacyHeaders && len(shown) > 0 {
 		least := slices.MinFunc(shown, balance.compare)
-		h.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
-		h.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
-		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
+		l.header.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
+		l.header.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
+		l.header.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
 	}
 }
 
-// setRetryAfter sets Retry-After to the wait of v, if waiting helps: whole
-// seconds, rounded up, at least 1.
+// setRetryAfter sets Retry-After alone.
 func setRetryAfter(h http.Header, v *limiter.Verdict) {
-	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
-		h.Set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
+	if text := appendRetryAfter(nil, v); text != nil {
+		h.Set(retryAfterKey, string(text))
 	}
+}
+
+// appendRetryAfter appends the wait of v, if waiting helps: whole seconds,
+// rounded up, at least 1.
+func appendRetryAfter(dst []byte, v *limiter.Verdict) []byte {
+	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
+		dst = strconv.AppendInt(dst, seconds(v.RetryAfter), 10)
+	}
+	return dst
 }
 
 // balance is a policy with its remaining count.
@@ -119,58 +181,53 @@ func (b balance) compare(other balance) int {
 	return cmp.Or(cmp.Compare(b.remaining, other.remaining), cmp.Compare(other.until, b.until))
 }
 
-// shown lists the policies of v that are shown, each once: among several
-// features of a kind the feature with the least remaining count.
-func (f *fields) shown(v *limiter.Verdict) []balance {
-	if v.RetryAfter == counter.Never {
-		return nil // the cost is above a limit: the store was not asked
+// show adds the policy of a state to shown, if the policy is shown: once, among
+// several features of a kind the feature with the least remaining count.
+func (f *fields) show(shown []balance, s *counter.State) []balance {
+	p := f.find(s.Limit, s.Key.Feature)
+	if p == nil || !p.shown {
+		return shown
 	}
-	shown := make([]balance, 0, len(f.policies))
-	for _, s := range v.All() {
-		p := f.find(&s)
-		if p == nil || !p.shown {
-			continue
-		}
-		b := balance{p, s.Remaining, s.ResetAfter}
-		if s.RetryAfter > 0 {
-			b.until = s.RetryAfter // the draft wants the instant of Retry-After
-		}
-		if i := slices.IndexFunc(shown, func(b balance) bool { return b.policy == p }); i < 0 {
-			shown = append(shown, b)
-		} else if b.compare(shown[i]) < 0 {
-			shown[i] = b
+	b := balance{p, s.Remaining, s.ResetAfter}
+	if s.RetryAfter > 0 {
+		b.until = s.RetryAfter // the draft wants the instant of Retry-After
+	}
+	for i := range shown {
+		if shown[i].policy == p {
+			if b.compare(shown[i]) < 0 {
+				shown[i] = b
+			}
+			return shown
 		}
 	}
-	return shown
+	return append(shown, b)
 }
 
-// find is the policy of a state.
-func (f *fields) find(s *counter.State) *policy {
-	kind := limiter.KindOf(s.Key)
+// find is the policy of a limit of the feature in a key.
+func (f *fields) find(limit counter.Limit, feature string) *policy {
 	for i := range f.policies {
-		if p := &f.policies[i]; p.limit == s.Limit && p.kind == kind {
+		if p := &f.policies[i]; p.limit == limit && strings.HasPrefix(feature, p.prefix) {
 			return p
 		}
 	}
 	return nil
 }
 
-// rateLimit is the field RateLimit; empty if no policy is shown. The numbers of
-// a structured field need no library, and the strings were written once, in
-// newFields: half of the middleware's time went into httpsfv when the library wrote
-// the whole field.
-func rateLimit(shown []balance) string {
-	var buf [128]byte
-	field := buf[:0]
-	for i, b := range shown {
+// appendRateLimit appends the field RateLimit, which is empty if no policy is
+// shown. The numbers of a structured field need no library, and the strings were
+// written once, in newFields: half of the middleware's time went into httpsfv when
+// the library wrote the whole field.
+func appendRateLimit(field []byte, shown []balance) []byte {
+	for i := range shown {
+		b := &shown[i]
 		if i > 0 {
 			field = append(field, ", "...)
 		}
-		field = append(append(field, b.policy.item...), ";r="...)
+		field = append(field, b.policy.item...)
 		field = strconv.AppendInt(field, min(b.remaining, maxInteger), 10)
 		field = strconv.AppendInt(append(field, ";t="...), seconds(b.until), 10)
 	}
-	return string(field)
+	return field
 }
 
 // seconds rounds up: a client that comes back a moment early is denied.

@@ -90,6 +90,7 @@ const (
 type middleware struct {
 	Config
 	fields fields
+	single bool // a verdict has one state at most: of one feature under one limit
 }
 
 // New makes a middleware. An error names the field of cfg. An error is also a
@@ -119,6 +120,11 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if m.fields, err = newFields(rules, cfg.Show); err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}
+	m.single = len(m.fields.policies) == 1 && len(m.Features) <= 1
+	for i := range m.fields.policies {
+		p := &m.fields.policies[i]
+		p.denial = m.deniedBy([]string{p.name}).body()
+	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
@@ -134,7 +140,7 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 		switch {
 		case f.err != nil:
 			return fmt.Errorf("[%d] has kind %q: %w", i, f.kind, f.err)
-		case f.find == nil:
+		case f.client == nil && f.find == nil:
 			return fmt.Errorf("[%d] is the zero Source, want one of IP, Email or NewSource", i)
 		case !slices.Contains(ruled, f.kind):
 			return fmt.Errorf(" has kind %q, but event %q has rules by %s only", f.kind, cfg.Event, words.Quoted(ruled))
@@ -173,52 +179,80 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	q := newRequest(r, m.MaxBody)
-	defer q.done()
-	v, err := m.ask(q)
+	var room [4]limiter.Feature
+	features, n, q, err := m.features(r, room[:0])
 	if err != nil {
-		m.answerError(w, q, err)
+		m.answerError(w, r, q, err)
 		return
 	}
-	if m.Refuse != RefuseSilently {
-		m.setFields(w.Header(), &v)
-	} else if v.Outcome() == limiter.OutcomeFailedClosed {
-		setRetryAfter(w.Header(), &v) // tells of the store, not of a limit
+	v, err := m.Limiter.AllowN(r.Context(), m.Event, n, features...)
+	if err != nil {
+		m.answerError(w, r, q, err)
+		return
 	}
 	if !v.Allowed {
-		m.answerDenied(w, q, v)
+		m.answerDenied(w, r, q, &v)
 		return
 	}
-	h := &hit{r.Context(), m, v}
-	h.serve(next, w, q.nextWith(h))
+	in := &innerRequest{hit: hit{r.Context(), m, v}}
+	if m.Refuse != RefuseSilently {
+		m.setFields(&lines{w.Header(), in.values[:0]}, &v, nil)
+	}
+	inner := in.of(r, q)
+	defer removeFiles(inner, r)
+	in.hit.serve(next, w, inner)
 }
 
-// ask finds the features and asks the Limiter. An error that is no ValueError
-// is the server's.
-func (m *middleware) ask(q *request) (limiter.Verdict, error) {
-	var room [4]limiter.Feature
-	features, n := room[:0], int64(1)
-	for _, f := range m.Features {
+// hand has h answer a request that was not admitted.
+func (m *middleware) hand(h http.Handler, w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
+	in := &innerRequest{hit: hit{r.Context(), m, *v}}
+	inner := in.of(r, q)
+	defer removeFiles(inner, r)
+	h.ServeHTTP(w, inner)
+}
+
+// features appends the features of r to found, and returns the cost. The request
+// is nil if no Value was called. An error that is no ValueError is the server's.
+func (m *middleware) features(r *http.Request, found []limiter.Feature) (_ []limiter.Feature, n int64, q *request, err error) {
+	for i := range m.Features {
+		f := &m.Features[i]
+		if f.client != nil {
+			found = append(found, limiter.IP(f.client.Of(r)))
+			continue
+		}
+		if q == nil {
+			q = newRequest(r, m.MaxBody)
+		}
 		feature, err := f.find(q)
 		if err != nil {
-			return limiter.Verdict{}, err
+			return nil, 0, q, err
 		}
-		features = append(features, feature)
+		found = append(found, feature)
 	}
-	if m.Cost != nil {
-		_, err := q.value(func(r *http.Request) (_ string, err error) {
-			n, err = m.Cost(r)
-			return "", err
-		})
-		var known *ValueError
-		switch {
-		case errors.As(err, &known):
-			return limiter.Verdict{}, err
-		case err != nil:
-			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", "is unknown for this request", err}
-		case n < 1 || n > counter.MaxCount:
-			return limiter.Verdict{}, &ValueError{http.StatusBadRequest, "cost", fmt.Sprintf("is out of range, want 1 to %d", int64(counter.MaxCount)), nil}
-		}
+	if m.Cost == nil {
+		return found, 1, q, nil
 	}
-	return m.Limiter.AllowN(q.in.Context(), m.Event, n, features...)
+	if q == nil {
+		q = newRequest(r, m.MaxBody)
+	}
+	n, err = m.cost(q)
+	return found, n, q, err
+}
+
+// cost calls Config.Cost.
+func (m *middleware) cost(q *request) (n int64, err error) {
+	_, err = q.value(func(r *http.Request) (_ string, err error) {
+		n, err = m.Cost(r)
+		return "", err
+	})
+	var known *ValueError
+	switch {
+	case errors.As(err, &known):
+		return 0, err
+	case err != nil:
+		return 0, &ValueError{http.StatusBadRequest, "cost", "is unknown for this request", err}
+	case n < 1 || n > counter.MaxCount:
+		return 0, &ValueError{http.StatusBadRequest, "cost", fmt.Sprintf("is out of range, want 1 to %d", int64(counter.MaxCount)), nil}
+	}
+	return n, nil
 }

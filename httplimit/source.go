@@ -10,20 +10,17 @@ import (
 
 // Source finds a feature in a request. [IP], [Email] and [NewSource] make Sources.
 type Source struct {
-	kind string
-	find func(q *request) (limiter.Feature, error)
-	err  error // the reason why New must refuse the Source
+	kind   string
+	client *ClientIP // of IP, in place of find: an address is found without a copy of the request
+	find   func(q *request) (limiter.Feature, error)
+	err    error // the reason why New must refuse the Source
 }
 
 // IP is the feature "ip": the address of the client, as c finds it. A request
 // whose client has no address, as on a Unix socket, lacks the feature.
 func IP(c ClientIP) Source {
 	c.Proxies = slices.Clone(c.Proxies)
-	return Source{
-		kind: limiter.KindIP,
-		find: func(q *request) (limiter.Feature, error) { return limiter.IP(c.Of(q.in)), nil },
-		err:  c.check(),
-	}
+	return Source{kind: limiter.KindIP, client: &c, err: c.check()}
 }
 
 // Email is a source of the feature "email": the mail address that v finds. Text

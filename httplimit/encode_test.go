@@ -1,0 +1,97 @@
+package httplimit
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// The field RateLimit is written without httpsfv, and every byte is as httpsfv
+// writes the same list.
+func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	kinds := []string{"ip", "e-mail", `odd \ "kind"`, "~", " "}
+	numbers := []int64{0, 1, 9, 10, 99, 86_400, maxInteger - 1, maxInteger, maxInteger + 1, math.MaxInt64}
+	number := func() int64 {
+		if rng.IntN(2) == 0 {
+			return numbers[rng.IntN(len(numbers))]
+		}
+		return rng.Int64N(1 << (1 + rng.IntN(62)))
+	}
+	for range 2000 {
+		var rules []limiter.Rule
+		for _, kind := range kinds[:1+rng.IntN(len(kinds))] {
+			rules = append(rules, limiter.Rule{Kind: kind, Limits: counter.MustLimits("5/500ms, 7/h, 100/d")[:1+rng.IntN(3)]})
+		}
+		f, err := newFields(rules, nil)
+		require.NoError(t, err)
+		var shown []balance
+		var list httpsfv.List
+		for i := range f.policies {
+			if rng.IntN(3) == 0 {
+				continue
+			}
+			b := balance{&f.policies[i], number(), time.Duration(rng.Int64N(int64(60 * 24 * time.Hour)))}
+			shown = append(shown, b)
+			item := httpsfv.NewItem(b.policy.name)
+			item.Params.Add("r", min(b.remaining, maxInteger))
+			item.Params.Add("t", int64(math.Ceil(b.until.Seconds())))
+			list = append(list, item)
+		}
+		want := ""
+		if len(list) > 0 {
+			want, err = httpsfv.Marshal(list)
+			require.NoError(t, err)
+		}
+		require.Equal(t, want, string(appendRateLimit(nil, shown)))
+	}
+}
+
+// The values of an answer share an allocation. A handler that appends to a field,
+// or changes a value in place, changes nothing else: neither another field nor
+// another answer.
+func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
+	f, err := newFields([]limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("9/h, 100/d")}}, []string{"ip"})
+	require.NoError(t, err)
+	m := &middleware{fields: f}
+	v := limiter.Verdict{}
+	v.RetryAfter = time.Second
+	states := []counter.State{{Key: counter.Key{Event: "signup", Feature: "ip:192.0.2.7"}, Limit: counter.MustLimits("9/h")[0], RetryAfter: time.Second}}
+	want := http.Header{
+		"Retry-After":      {"1"},
+		"Ratelimit-Policy": {`"9/h";q=9;w=3600, "100/d";q=100;w=86400`},
+		"Ratelimit":        {`"9/h";r=0;t=1`},
+		"Content-Type":     {"application/problem+json"},
+		"Cache-Control":    {"no-store"},
+	}
+	for range 2 {
+		for _, room := range []int{0, 1, 2, 5} {
+			l := lines{http.Header{}, make([]string, 0, room)}
+			m.setFields(&l, &v, states)
+			l.set("Content-Type", "application/problem+json")
+			l.set("Cache-Control", "no-store")
+			require.Equal(t, want, l.header)
+			for name := range want {
+				changed := l.header.Clone()
+				changed[name] = append([]string{"changed"}, "added")
+				l.header[name][0] = "changed"
+				l.header.Add(name, "added")
+				require.Equal(t, changed, l.header, name)
+				l.header[name] = want[name]
+			}
+		}
+	}
+	h := http.Header{"Ratelimit": {`"outer";r=1`}}
+	m.setFields(&lines{header: h}, &v, states)
+	require.Equal(t, []string{`"outer";r=1`, `"9/h";r=0;t=1`}, h["Ratelimit"], "an outer middleware has fields of its own")
+}
