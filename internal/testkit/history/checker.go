@@ -19,8 +19,8 @@ type Checker struct {
 	takes   map[uint64]*record // admitted Takes that may still be refunded
 	waiting []*record          // calls that Advance has not looked at
 	faults  []Fault
-	losses  []span // faults that lose
-	found   [5]int // breaks by rule
+	losses  []Fault // that lose
+	found   [5]int  // breaks by rule
 }
 
 // New makes a Checker.
@@ -54,9 +54,47 @@ func (c *Checker) key(name string) *key {
 // Fault tells c of a fault.
 func (c *Checker) Fault(f Fault) {
 	c.faults = append(c.faults, f)
-	if f.Loses {
-		c.losses = append(c.losses, span{f.From, f.To})
+	if f.Loses == Nothing {
+		return
 	}
+	c.losses = append(c.losses, f)
+	for _, k := range c.keys {
+		if f.Loses == Everything || !f.concerns(k.name) {
+			continue
+		}
+		for _, h := range k.calls {
+			c.lose(k, h)
+		}
+	}
+}
+
+// lose writes into h what the losses so far may have done to h, and to its Refund
+// and its Forgets.
+func (c *Checker) lose(k *key, h *hit) {
+	for i := range c.losses {
+		if f := &c.losses[i]; f.concerns(k.name) && f.Loses == Latest && h.Began <= f.To && c.end(h.Call) >= f.Since {
+			h.lost, h.void = min(h.lost, f.From), true
+		}
+	}
+	if h.refund != nil && c.undone(k, h.refund) {
+		h.back = far
+	}
+	h.erased = far
+	for _, f := range k.forgets {
+		c.forget(k, h, f)
+	}
+}
+
+// undone tells whether a loss may have undone a Refund or a Forget on k.
+func (c *Checker) undone(k *key, call *Call) bool {
+	for i := range c.losses {
+		switch f := &c.losses[i]; {
+		case !f.concerns(k.name) || call.Began > f.To:
+		case f.Loses == Moved && call.Kind == Forget, f.Loses == Latest && c.end(call) >= f.Since:
+			return true
+		}
+	}
+	return false
 }
 
 // Call hands a call to c. The calls may come in any order, but a Refund comes after
@@ -74,17 +112,15 @@ func (c *Checker) Call(call *Call) {
 		if call.Beyond {
 			k.tainted = append(k.tainted, span{call.Began, call.Ended})
 		}
-		h := &hit{record: r, forgotten: far, erased: far}
+		h := newHit(r)
 		switch {
 		case r.adds():
-			for _, f := range k.forgets {
-				c.forget(h, f)
-			}
+			c.lose(k, h)
 			k.calls = append(k.calls, h)
 		case call.Kind == Forget:
 			k.forgets = append(k.forgets, h)
 			for _, earlier := range k.calls {
-				c.forget(earlier, h)
+				c.forget(k, earlier, h)
 			}
 		}
 	}
@@ -94,7 +130,7 @@ func (c *Checker) Call(call *Call) {
 	case call.Kind == Refund:
 		if take := c.takes[call.Of]; take != nil {
 			take.gone, take.refund = min(take.gone, call.Began), call
-			if call.Outcome == Done {
+			if call.Outcome == Done && !slices.ContainsFunc(take.Asks, func(a Ask) bool { return c.undone(c.key(a.Key), call) }) {
 				take.back = min(take.back, call.Ended)
 			}
 		}
@@ -103,7 +139,7 @@ func (c *Checker) Call(call *Call) {
 
 // forget writes into h the possible effect of the Forget f. A hit under way at that
 // moment can be half forgotten.
-func (c *Checker) forget(h, f *hit) {
+func (c *Checker) forget(k *key, h, f *hit) {
 	end := c.end(f.Call)
 	// A Forget is remembered by its label, or by the label's bucket: a hit of the
 	// same time looks like a forgotten hit.
@@ -113,7 +149,9 @@ func (c *Checker) forget(h, f *hit) {
 		return
 	}
 	h.forgotten = min(h.forgotten, f.Began)
-	if f.Outcome == Done && h.Ended < f.Began {
+	if c.undone(k, f.Call) {
+		h.void = true
+	} else if f.Outcome == Done && h.Ended < f.Began {
 		h.erased = min(h.erased, f.Ended)
 	}
 }
@@ -192,13 +230,18 @@ func (c *Checker) end(call *Call) int64 {
 	return call.Ended
 }
 
-// halves bounds the hits of k that may be missing since a Forget, between two
-// instants, came upon calls under way on a store without an atomic step: such a
-// call takes back from the buckets of its additions, where later hits may stand
-// now.
+// halves bounds the hits of k that may be missing for a taking back, between two
+// instants, of what was not there any more: a Refund of a hit that a store lost,
+// or, on a store without an atomic step, a call under way at a Forget. Either takes
+// from the buckets of its own additions, where later hits may stand now.
 func (c *Checker) halves(k *key, from, to int64) (n int64) {
+	for _, h := range k.calls {
+		if h.void && h.refund != nil && h.refund.Began <= to && c.end(h.refund) >= from {
+			n += h.N
+		}
+	}
 	if !c.cfg.Ticket || len(k.forgets) == 0 {
-		return 0
+		return n
 	}
 	for _, h := range k.calls {
 		for _, f := range k.forgets {
@@ -216,15 +259,19 @@ func (c *Checker) halves(k *key, from, to int64) (n int64) {
 	return n
 }
 
-// lost counts the losses of the store's buckets in a span of time.
-func (c *Checker) lost(from, to int64) int64 {
-	var n int64
-	for _, s := range c.losses {
-		if s.from <= to && from <= s.to {
-			n++
+// lost counts the losses of counts of k in a span of time: losses of all counts,
+// and losses of the latest.
+func (c *Checker) lost(k *key, from, to int64) (all, latest int64) {
+	for i := range c.losses {
+		switch f := &c.losses[i]; {
+		case f.From > to || from > f.To || !f.concerns(k.name):
+		case f.Loses == Latest:
+			latest++
+		default:
+			all++
 		}
 	}
-	return n
+	return all, latest
 }
 
 // drop forgets what no call after upTo can need.
@@ -246,7 +293,7 @@ func (c *Checker) drop(upTo int64) {
 	}
 	reach := 2 * c.reach(longest)
 	c.faults = slices.DeleteFunc(c.faults, func(f Fault) bool { return f.To < upTo-2*reach })
-	c.losses = slices.DeleteFunc(c.losses, func(s span) bool { return s.to < upTo-2*reach })
+	c.losses = slices.DeleteFunc(c.losses, func(f Fault) bool { return f.To < upTo-2*reach })
 	for id, r := range c.takes {
 		if r.Ended < upTo-reach {
 			delete(c.takes, id)

@@ -22,7 +22,7 @@ type Report struct {
 	Over        int64 // windows with more hits than Max and the losses in the window explain
 
 	Lossy, LossyOver   int64 // windows that contain a loss of the store, and among them windows above Max
-	HalfForgotten      int64 // windows that held more than Max, by what a Forget did to calls under way without an atomic step
+	HalfForgotten      int64 // windows that held more than Max, by a taking back of what was not there any more
 	Beyond, BeyondOver int64 // windows within reach of a clock beyond the skew, and among them windows above Max
 
 	Seen, Unseen             int64 // rule 3: counts that were checked, and counts that were too low
@@ -112,7 +112,7 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 		}
 	}
 	if !slices.ContainsFunc(calls, func(h *hit) bool { return h.record == r }) {
-		calls = append(calls, &hit{record: r, forgotten: far, erased: far})
+		calls = append(calls, newHit(r))
 	}
 	sort.SliceStable(calls, func(i, j int) bool { return calls[i].Ended < calls[j].Ended })
 	var b strings.Builder
@@ -171,6 +171,9 @@ func (h *hit) line(key string, end int64) string {
 	}
 	if h.goneAt() != far {
 		fmt.Fprintf(&b, " given back %s", seconds(h.goneAt()-end))
+	}
+	if h.lost != far {
+		fmt.Fprintf(&b, " lost %s", seconds(h.lost-end))
 	}
 	if h.Beyond {
 		b.WriteString(" clock beyond")
