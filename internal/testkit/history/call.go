@@ -86,6 +86,7 @@ type Fault struct {
 	Severs   bool // connections were lost: a hit whose caller was told of a failure may stay
 	Loses    Loss
 	Since    int64                 // of a loss of the Latest: begin of the time whose calls may be lost
+	Bucket   [2]int64              // of a loss of a Bucket: the least label in the bucket, and the least after the bucket
 	Keys     func(key string) bool // keys that the loss concerns; nil: all keys
 }
 
@@ -95,15 +96,11 @@ type Loss uint8
 // The losses.
 const (
 	Nothing    Loss = iota
-	Everything      // all that was counted before
+	Everything      // all hits of before
 	Moved           // the same, but the counts may return by another such fault: a Forget need not last
 	Latest          // effects of the calls from Since to To, Refunds and Forgets included, from From on
+	Bucket          // hits with a label in a bucket, from From on
 )
-
-// concerns tells whether f is a loss of counts of a key.
-func (f *Fault) concerns(key string) bool {
-	return f.Loses != Nothing && (f.Keys == nil || f.Keys(key))
-}
 
 // Config is common to all calls of a history.
 type Config struct {
@@ -167,7 +164,7 @@ type hit struct {
 	forgotten int64 // begin of a Forget of the key that may have come upon the hit
 	erased    int64 // success of a Forget after the hit
 	marked    bool  // a Forget came after the hit, or so shortly before that a Refund of the hit may do nothing
-	lost      int64 // begin of a loss of the Latest that may have come upon the hit
+	lost      int64 // begin of a loss of the Latest, or of a Bucket, that may have come upon the hit
 	void      bool  // the hit, or a Forget of the hit, may be lost: a Refund may take another hit
 }
 

@@ -19,7 +19,7 @@ type Checker struct {
 	takes   map[uint64]*record // admitted Takes that may still be refunded
 	waiting []*record          // calls that Advance has not looked at
 	faults  []Fault
-	losses  []Fault // that lose
+	losses  []Fault // the latest that lose, for keys to come
 	found   [5]int  // breaks by rule
 }
 
@@ -33,7 +33,8 @@ type key struct {
 	name    string
 	calls   []*hit // that add
 	forgets []*hit
-	tainted []span // where a clock beyond the skew can still be felt
+	losses  []Fault // that lose counts of the key
+	tainted []span  // where a clock beyond the skew can still be felt
 	lines   map[counter.Limit]*line
 	longest time.Duration // window that was asked for
 	last    int64         // end of the latest call
@@ -46,6 +47,9 @@ func (c *Checker) key(name string) *key {
 	k := c.keys[name]
 	if k == nil {
 		k = &key{name: name, lines: map[counter.Limit]*line{}}
+		for i := range c.losses {
+			k.suffer(&c.losses[i])
+		}
 		c.keys[name] = k
 	}
 	return k
@@ -53,13 +57,15 @@ func (c *Checker) key(name string) *key {
 
 // Fault tells c of a fault.
 func (c *Checker) Fault(f Fault) {
-	c.faults = append(c.faults, f)
+	if f.Severs || f.Keys == nil {
+		c.faults = append(c.faults, f) // a loss of some counts disturbs no call
+	}
 	if f.Loses == Nothing {
 		return
 	}
 	c.losses = append(c.losses, f)
 	for _, k := range c.keys {
-		if f.Loses == Everything || !f.concerns(k.name) {
+		if !k.suffer(&f) || f.Loses == Everything {
 			continue
 		}
 		for _, h := range k.calls {
@@ -68,11 +74,22 @@ func (c *Checker) Fault(f Fault) {
 	}
 }
 
+// suffer notes f if f is a loss of counts of k.
+func (k *key) suffer(f *Fault) bool {
+	if f.Keys != nil && !f.Keys(k.name) {
+		return false
+	}
+	k.losses = append(k.losses, *f)
+	return true
+}
+
 // lose writes into h what the losses so far may have done to h, and to its Refund
 // and its Forgets.
 func (c *Checker) lose(k *key, h *hit) {
-	for i := range c.losses {
-		if f := &c.losses[i]; f.concerns(k.name) && f.Loses == Latest && h.Began <= f.To && c.end(h.Call) >= f.Since {
+	for i := range k.losses {
+		f := &k.losses[i]
+		lo, hi := h.labels()
+		if f.Loses == Latest && h.Began <= f.To && c.end(h.Call) >= f.Since || f.Loses == Bucket && lo < f.Bucket[1] && hi >= f.Bucket[0] {
 			h.lost, h.void = min(h.lost, f.From), true
 		}
 	}
@@ -87,9 +104,9 @@ func (c *Checker) lose(k *key, h *hit) {
 
 // undone tells whether a loss may have undone a Refund or a Forget on k.
 func (c *Checker) undone(k *key, call *Call) bool {
-	for i := range c.losses {
-		switch f := &c.losses[i]; {
-		case !f.concerns(k.name) || call.Began > f.To:
+	for i := range k.losses {
+		switch f := &k.losses[i]; {
+		case call.Began > f.To:
 		case f.Loses == Moved && call.Kind == Forget, f.Loses == Latest && c.end(call) >= f.Since:
 			return true
 		}
@@ -259,19 +276,20 @@ func (c *Checker) halves(k *key, from, to int64) (n int64) {
 	return n
 }
 
-// lost counts the losses of counts of k in a span of time: losses of all counts,
-// and losses of the latest.
-func (c *Checker) lost(k *key, from, to int64) (all, latest int64) {
-	for i := range c.losses {
-		switch f := &c.losses[i]; {
-		case f.From > to || from > f.To || !f.concerns(k.name):
-		case f.Loses == Latest:
-			latest++
+// lost counts the losses of counts in a span of time: losses of all counts, and
+// losses of some hits.
+func (k *key) lost(from, to int64) (all, some int64) {
+	for i := range k.losses {
+		switch f := &k.losses[i]; {
+		case f.From > to || from > f.To:
+		case f.Loses == Latest, f.Loses == Bucket && f.Bucket[1] > from:
+			some++
+		case f.Loses == Bucket:
 		default:
 			all++
 		}
 	}
-	return all, latest
+	return all, some
 }
 
 // drop forgets what no call after upTo can need.
@@ -286,6 +304,7 @@ func (c *Checker) drop(upTo int64) {
 		}
 		k.calls = dropBefore(k.calls, upTo-reach)
 		k.forgets = dropBefore(k.forgets, upTo-reach)
+		k.losses = slices.DeleteFunc(k.losses, func(f Fault) bool { return f.To < upTo-2*reach })
 		k.tainted = slices.DeleteFunc(k.tainted, func(s span) bool { return s.to < upTo-2*reach })
 		for _, l := range k.lines {
 			l.drop(upTo - reach)
@@ -293,7 +312,9 @@ func (c *Checker) drop(upTo int64) {
 	}
 	reach := 2 * c.reach(longest)
 	c.faults = slices.DeleteFunc(c.faults, func(f Fault) bool { return f.To < upTo-2*reach })
-	c.losses = slices.DeleteFunc(c.losses, func(f Fault) bool { return f.To < upTo-2*reach })
+	// A key of which no call is known has none that began before upTo.
+	coarsest := c.cfg.Ladder.At(c.cfg.Ladder.Len() - 1).Width
+	c.losses = slices.DeleteFunc(c.losses, func(f Fault) bool { return f.To < upTo-int64(coarsest+c.cfg.Late) })
 	for id, r := range c.takes {
 		if r.Ended < upTo-reach {
 			delete(c.takes, id)

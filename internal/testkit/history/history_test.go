@@ -225,6 +225,27 @@ func TestLossesOfTheLatestHits(t *testing.T) {
 	require.Zero(t, check(atomicConfig, []*Call{lost, count}, failover).Unseen)
 }
 
+// A full server evicts a bucket: the hits with labels in the bucket are lost, and no
+// others.
+func TestLossesOfABucket(t *testing.T) {
+	t.Parallel()
+	calls := []*Call{take(1, 1000, 1010, 1005, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	evicted := Fault{Name: "evicted", From: 1300 * ms, To: 1301 * ms, Loses: Bucket, Bucket: [2]int64{1000 * ms, 1100 * ms}}
+	r := check(atomicConfig, calls, evicted)
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.LossyOver)
+	third := take(3, 1600, 1610, 1600, "1/2s")
+	require.Positive(t, check(atomicConfig, append(calls, third), evicted).Over)
+	for _, bucket := range [][2]int64{{900 * ms, 1005 * ms}, {1005*ms + 1, 1100 * ms}} {
+		other := evicted
+		other.Bucket = bucket
+		require.EqualValues(t, 2, check(atomicConfig, calls, other).Over, "of another bucket")
+	}
+	late := evicted
+	late.From, late.To = 1520*ms, 1521*ms
+	require.Positive(t, check(atomicConfig, calls, late).Over, "over before the bucket was lost")
+}
+
 // A Refund that is lost leaves its hit; a Refund of a hit that is lost may take
 // another.
 func TestLossesOfRefunds(t *testing.T) {

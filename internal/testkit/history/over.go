@@ -125,11 +125,11 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 	// A bucket made anew after a loss has its former name: a late taking back takes
 	// from the new bucket.
 	since := oldest - int64(c.widest(limit.Per)+c.cfg.Late)
-	losses, latest := c.lost(k, since, now)
-	// The hits that a loss of the latest hits may have come upon have no weight. With
-	// these hits a window still holds no more than Max, and Max more for the loss.
+	losses, some := k.lost(since, now)
+	// The hits that a loss of some hits may have come upon have no weight. With these
+	// hits a window still holds no more than Max, and Max more for each loss.
 	gross := worst
-	if latest > 0 {
+	if some > 0 {
 		gross, _ = fullest(hits, at, here, per, func(h *hit) int64 { return h.admittedWeight(now) })
 	}
 	switch {
@@ -139,21 +139,21 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 			c.Report.BeyondOver++
 		}
 		return
-	case losses+latest > 0:
+	case losses > 0 || gross > worst:
 		c.Report.Lossy++
 		if gross > limit.Max {
 			c.Report.LossyOver++
 		}
 	}
-	over := max(worst-limit.Max*(1+losses), gross-limit.Max*(1+losses+latest))
+	over := max(worst-limit.Max*(1+losses), gross-limit.Max*(1+losses+some))
 	switch {
 	case over <= 0:
 	case over <= c.halves(k, since, now):
 		c.Report.HalfForgotten++
 	default:
 		c.Report.Over++
-		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it, and %d with the hits that %d losses of the latest hits may have come upon",
-			worst, limit.Per, axis, losses, gross, latest))
+		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it, and %d with the hits that %d losses of some hits may have come upon",
+			worst, limit.Per, axis, losses, gross, some))
 	}
 }
 

@@ -120,7 +120,7 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 		fmt.Fprintf(&b, "  (%d calls before)\n", n)
 		calls = calls[n:]
 	}
-	for _, f := range c.faults {
+	for _, f := range slices.Concat(c.faults, k.losses) {
 		if f.To >= since && f.From <= r.Ended {
 			fmt.Fprintf(&b, "  %s .. %s %s\n", seconds(f.From-r.Ended), seconds(f.To-r.Ended), f.Name)
 		}

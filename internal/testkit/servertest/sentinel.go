@@ -73,7 +73,7 @@ func startSentinel(t testing.TB, name string, master int) *Server {
 		{"SET", name, "down-after-milliseconds", fmt.Sprint(downAfter.Milliseconds())},
 		{"SET", name, "failover-timeout", fmt.Sprint(failoverTimeout.Milliseconds())},
 	} {
-		if _, err := redis(s.Addr, append([]string{"SENTINEL"}, args...)...); err != nil {
+		if _, err := Command(s.Addr, append([]string{"SENTINEL"}, args...)...); err != nil {
 			t.Fatalf("servertest: configure the sentinel at %s: %v", s.Addr, err)
 		}
 	}
@@ -90,6 +90,9 @@ func (s *SentinelSetup) Master() string {
 	})
 	return master
 }
+
+// Nodes are the master and its replicas, whichever is which.
+func (s *SentinelSetup) Nodes() []*Server { return s.nodes }
 
 // Server is the master or replica at addr.
 func (s *SentinelSetup) Server(addr string) *Server {
@@ -126,7 +129,7 @@ func (s *SentinelSetup) ready() error {
 		return err
 	}
 	for _, addr := range s.Addrs {
-		known, err := redis(addr, "SENTINEL", "REPLICAS", s.Name)
+		known, err := Command(addr, "SENTINEL", "REPLICAS", s.Name)
 		if err != nil {
 			return err
 		}
@@ -141,7 +144,7 @@ func (s *SentinelSetup) ready() error {
 // other and see the master up, with no failover under way.
 func (s *SentinelSetup) settled() (string, error) {
 	for _, addr := range s.Addrs {
-		answer, err := redis(addr, "SENTINEL", "MASTER", s.Name)
+		answer, err := Command(addr, "SENTINEL", "MASTER", s.Name)
 		if err != nil {
 			return "", err
 		}
@@ -159,7 +162,7 @@ func (s *SentinelSetup) settled() (string, error) {
 func (s *SentinelSetup) master() (string, error) {
 	var master string
 	for _, addr := range s.Addrs {
-		answer, err := redis(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
+		answer, err := Command(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
 		if err != nil {
 			return "", err
 		}
