@@ -151,11 +151,15 @@ func (m *masters) any(s *strike) *servertest.Server {
 	return all[s.rng.IntN(len(all))]
 }
 
+// turnTime bounds each step of a failover: a sentinel without a processor for two
+// seconds does nothing for half a minute.
+const turnTime = 2 * time.Minute
+
 // await waits until something is true, whether or not the campaign goes on.
 func (m *masters) await(what string, true func() bool) {
 	for began := time.Now(); !true(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			m.campaign.stage.Fatalf("%s: no %s within a minute", m.name, what)
+		if time.Since(began) > turnTime {
+			m.campaign.stage.Fatalf("%s: no %s within %v", m.name, what, turnTime)
 		}
 	}
 }
@@ -163,6 +167,17 @@ func (m *masters) await(what string, true func() bool) {
 // replaced waits until another server has taken the place of a master.
 func (m *masters) replaced(old *servertest.Server) {
 	m.await("new master", func() bool { return len(m.having(isMaster, old)) == m.number })
+}
+
+// known tells whether all sentinels know a master.
+func (m *masters) known(leader *servertest.Server) bool {
+	for _, addr := range m.sentinel.Addrs {
+		answer, err := servertest.Command(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.sentinel.Name)
+		if pair, _ := answer.([]any); err != nil || len(pair) != 2 || fmt.Sprintf("%v:%v", pair...) != leader.Addr {
+			return false
+		}
+	}
+	return true
 }
 
 // inStep waits until all servers but the masters are replicas, and hold the same data
@@ -225,7 +240,7 @@ func (m *masters) kill(s *strike, cut bool) {
 		// A sentinel without the news would send callers to the old master, now empty:
 		// Redis warns of a restart so fast.
 		leader := m.having(isMaster, old)[0]
-		m.await("sentinels that know "+leader.Addr, func() bool { return m.sentinel.Master() == leader.Addr })
+		m.await("news to all sentinels", func() bool { return m.known(leader) })
 		old.Restart()
 		host, port, _ := net.SplitHostPort(leader.Addr)
 		s.command(old, "REPLICAOF", host, port)

@@ -249,31 +249,39 @@ func (c *Checker) end(call *Call) int64 {
 
 // halves bounds the hits of k that may be missing for a taking back, between two
 // instants, of what was not there any more: a Refund of a hit that a store lost,
-// or, on a store without an atomic step, a call under way at a Forget. Either takes
-// from the buckets of its own additions, where later hits may stand now.
+// or, on a store without an atomic step, a call under way at a Forget or at a loss.
+// Either takes from the buckets of its own additions, where later hits may stand now.
 func (c *Checker) halves(k *key, from, to int64) (n int64) {
 	for _, h := range k.calls {
-		if h.void && h.refund != nil && h.refund.Began <= to && c.end(h.refund) >= from {
+		back := h.refund
+		if back != nil && (back.Began > to || c.end(back) < from) {
+			back = nil
+		}
+		if h.void && back != nil || c.cfg.Ticket && c.halved(k, h.Call, back, from, to) {
 			n += h.N
 		}
 	}
-	if !c.cfg.Ticket || len(k.forgets) == 0 {
-		return n
+	return n
+}
+
+// halved tells whether a call, or its Refund, was under way at a Forget of k or at a
+// loss of all counts, between two instants.
+func (c *Checker) halved(k *key, call, refund *Call, from, to int64) bool {
+	meets := func(begin, end int64) bool {
+		within := func(call *Call) bool { return call != nil && call.Began <= end && begin <= c.end(call) }
+		return begin <= to && end >= from && (within(call) || within(refund))
 	}
-	for _, h := range k.calls {
-		for _, f := range k.forgets {
-			end := c.end(f.Call)
-			if f.Began > to || end < from {
-				continue
-			}
-			within := func(call *Call) bool { return call.Began <= end && f.Began <= c.end(call) }
-			if within(h.Call) || h.refund != nil && within(h.refund) {
-				n += h.N
-				break
-			}
+	for _, f := range k.forgets {
+		if meets(f.Began, c.end(f.Call)) {
+			return true
 		}
 	}
-	return n
+	for i := range k.losses {
+		if f := &k.losses[i]; (f.Loses == Everything || f.Loses == Moved) && meets(f.From, f.To) {
+			return true
+		}
+	}
+	return false
 }
 
 // lost counts the losses of counts in a span of time: losses of all counts, and

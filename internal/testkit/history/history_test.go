@@ -198,6 +198,24 @@ func TestLossesOfTheStore(t *testing.T) {
 	require.Positive(t, check(atomicConfig, calls[:2], pause).Over)
 }
 
+// By ticket a call that is under way while the store is emptied may take back what
+// came after.
+func TestCallsUnderWayAtALoss(t *testing.T) {
+	t.Parallel()
+	ticket := atomicConfig
+	ticket.Ticket = true
+	loss := Fault{Name: "flush_all", From: 1100 * ms, To: 1110 * ms, Loses: Everything}
+	astride := take(8, 1090, 1130, 1095, "1/2s")
+	astride.Outcome, astride.Label, astride.True = Denied, 0, 0
+	calls := []*Call{take(1, 1000, 1010, 1005, "1/2s"), take(2, 1115, 1120, 1116, "1/2s"), take(3, 1500, 1510, 1500, "1/2s")}
+	r := check(ticket, append(calls[:3:3], astride), loss)
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.HalfForgotten)
+	require.Positive(t, check(ticket, calls, loss).Over, "without the call")
+	require.Positive(t, check(atomicConfig, append(calls[:3:3], astride), loss).Over, "with an atomic step")
+	require.Positive(t, check(ticket, append(calls[:3:3], astride, take(4, 1600, 1610, 1600, "1/2s")), loss).Over, "one for each call")
+}
+
 // A failover loses the hits that the new master had not received, and no others.
 func TestLossesOfTheLatestHits(t *testing.T) {
 	t.Parallel()
