@@ -18,6 +18,10 @@ import (
 // the servers show a failover, after another fault or on a busy machine.
 const failedOver = "failover"
 
+// restartedEarly is the loss of all hits for callers of a sentinel without the news of
+// a failover: the old master has come back, empty.
+const restartedEarly = "master back too early"
+
 // tail is the time before a failover of which a new master may lack hits: a master
 // answers a caller just before, or just after, the write to its replicas.
 const tail = time.Second
@@ -141,12 +145,12 @@ func (m *masters) having(role string, but *servertest.Server) (all []*servertest
 	return all
 }
 
-// any is a master by chance.
+// any is a master by chance, of which all sentinels know.
 func (m *masters) any(s *strike) *servertest.Server {
 	var all []*servertest.Server
-	m.await("a master", func() bool {
+	m.await("master", func() bool {
 		all = m.having(isMaster, nil)
-		return len(all) == m.number
+		return len(all) == m.number && m.known(all[0])
 	})
 	return all[s.rng.IntN(len(all))]
 }
@@ -169,8 +173,11 @@ func (m *masters) replaced(old *servertest.Server) {
 	m.await("new master", func() bool { return len(m.having(isMaster, old)) == m.number })
 }
 
-// known tells whether all sentinels know a master.
+// known tells whether all sentinels, if there are any, know a master.
 func (m *masters) known(leader *servertest.Server) bool {
+	if m.sentinel == nil {
+		return true
+	}
 	for _, addr := range m.sentinel.Addrs {
 		answer, err := servertest.Command(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.sentinel.Name)
 		if pair, _ := answer.([]any); err != nil || len(pair) != 2 || fmt.Sprintf("%v:%v", pair...) != leader.Addr {
@@ -236,17 +243,29 @@ func (m *masters) kill(s *strike, cut bool) {
 	m.mendLines(s, old)
 	if m.sentinel == nil {
 		old.Restart() // a node of a Cluster knows its place
-	} else {
-		// A sentinel without the news would send callers to the old master, now empty:
-		// Redis warns of a restart so fast.
-		leader := m.having(isMaster, old)[0]
-		m.await("news to all sentinels", func() bool { return m.known(leader) })
-		old.Restart()
-		host, port, _ := net.SplitHostPort(leader.Addr)
-		s.command(old, "REPLICAOF", host, port)
+		m.inStep(s)
+		return
 	}
+	leader := m.having(isMaster, old)[0]
+	for began := time.Now(); !m.known(leader) && time.Since(began) < newsTime; time.Sleep(20 * time.Millisecond) {
+	}
+	if !m.known(leader) {
+		// A sentinel without the news sends callers to the old master, now empty.
+		d := m.begin(history.Fault{Name: restartedEarly, Severs: true, Loses: history.Everything}, nil)
+		defer func() {
+			m.await("news to all sentinels", func() bool { return m.known(leader) })
+			m.end(d)
+		}()
+	}
+	old.Restart()
+	host, port, _ := net.SplitHostPort(leader.Addr)
+	s.command(old, "REPLICAOF", host, port)
 	m.inStep(s)
 }
+
+// newsTime bounds the wait for sentinels. A sentinel whose own failover ended in the
+// death of the new master waits for the dead.
+const newsTime = 20 * time.Second
 
 // freeze makes a master stand still until another server has its place.
 func (m *masters) freeze(s *strike) {
