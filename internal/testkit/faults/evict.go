@@ -135,7 +135,7 @@ func evictingRedis(w *world) {
 			switch m := message.(type) {
 			case *goredis.Message:
 				// Not before the server read the latest request with an answer.
-				e.note(m.Payload, history.Fault{Name: evicted, From: known, To: time.Now().UnixNano(), Loses: history.Everything})
+				e.note(m.Payload, history.Fault{Name: evicted, From: known, To: time.Now().UnixNano(), Loses: history.Everything, Parts: true})
 			case *goredis.Pong:
 				asked, err := strconv.ParseInt(m.Payload, 10, 64)
 				if err != nil {

@@ -89,7 +89,8 @@ may hold Max more for each loss. A loss may have come upon
 - **list of servers changed**: all hits of the keys that change their server, while processes with
   the old list and with the new one stand side by side,
 - **evicted**: the hits of the bucket, which memcached names (*watch evictions*, as many as its
-  statistics tell), or of the key, which Redis names (the event *evicted*),
+  statistics tell), or of the key, which Redis names (the event *evicted*). A key of which Redis has
+  evicted one value of several can count longer ([storage](storage.md)), and so deny too early,
 - **failover**: the hits of a second before a replica last said that it is one, or since its line
   was cut, up to the instant at which no other server takes itself for the master.
 
@@ -215,6 +216,7 @@ func (c *campaign) apart() string {
 		c.counted("windows with a loss", func(r *history.Report) int64 { return r.Lossy }),
 		c.counted("over Max", func(r *history.Report) int64 { return r.LossyOver }),
 		c.counted("over Max, by a taking back", func(r *history.Report) int64 { return r.HalfForgotten }),
+		c.counted("denied by what is left of a key", func(r *history.Report) int64 { return r.Left }),
 		c.counted("windows near a clock beyond", func(r *history.Report) int64 { return r.Beyond }),
 		c.counted("over Max", func(r *history.Report) int64 { return r.BeyondOver }),
 		c.counted("counts and denials near one, not judged", func(r *history.Report) int64 { return r.BeyondSeen + r.BeyondDenied }),

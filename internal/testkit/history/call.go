@@ -87,6 +87,7 @@ type Fault struct {
 	Loses    Loss
 	Since    int64                 // of a loss of the Latest: begin of the time whose calls may be lost
 	Bucket   [2]int64              // of a loss of a Bucket: the least label in the bucket, and the least after the bucket
+	Parts    bool                  // other parts of a key may be left, and count longer than they should
 	Keys     func(key string) bool // keys that the loss concerns; nil: all keys
 }
 

@@ -264,6 +264,22 @@ func TestLossesOfABucket(t *testing.T) {
 	require.Positive(t, check(atomicConfig, calls, late).Over, "over before the bucket was lost")
 }
 
+// A part of a key is lost: what is left may count longer.
+func TestLossesOfParts(t *testing.T) {
+	t.Parallel()
+	denied := take(5, 2900, 2910, 0, "1/2s")
+	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	evicted := Fault{Name: "evicted", From: 1300 * ms, To: 1301 * ms, Loses: Everything, Parts: true}
+	r := check(atomicConfig, []*Call{denied}, evicted)
+	require.Zero(t, r.Bad)
+	require.EqualValues(t, 1, r.Left)
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{take(1, 1500, 1510, 1500, "1/2s"), denied}, evicted).Reasons[Counted])
+	evicted.Parts = false
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{denied}, evicted).Reasons[None])
+	evicted.Parts, evicted.From, evicted.To = true, 2950*ms, 2960*ms
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{denied}, evicted).Reasons[None], "lost later")
+}
+
 // A Refund that is lost leaves its hit; a Refund of a hit that is lost may take
 // another.
 func TestLossesOfRefunds(t *testing.T) {

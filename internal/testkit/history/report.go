@@ -29,6 +29,7 @@ type Report struct {
 	BeyondSeen, BeyondDenied int64 // what rules 3 and 4 passed over for a clock beyond the skew
 
 	Reasons [Reasons]int64 // rule 4: denials by reason
+	Left    int64          // denials by what a loss of parts has left of a key
 
 	Findings []Finding // the first findings; Bad counts all
 	Bad      int64
@@ -63,7 +64,7 @@ func (r *Report) Merge(other *Report) {
 		{&r.Labels, &other.Labels}, {&r.Mislabelled, &other.Mislabelled}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
 		{&r.HalfForgotten, &other.HalfForgotten}, {&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
 		{&r.Seen, &other.Seen}, {&r.Unseen, &other.Unseen}, {&r.BeyondSeen, &other.BeyondSeen},
-		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Bad, &other.Bad},
+		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Left, &other.Left}, {&r.Bad, &other.Bad},
 	} {
 		*sum.to += *sum.from
 	}
