@@ -70,7 +70,6 @@ var kinds = []kind{
 	{name: "master stands still", means: "SIGSTOP, until a replica has its place, and for 10 to 410 ms more", weight: 2, where: withReplicas, severs: true,
 		do: func(s *strike) { s.masters.freeze(s) }},
 	{name: failedOver, means: "a replica has its master's place, by one of these faults or because the machine was busy", breaks: lossOfBuckets, where: none},
-	{name: restartedEarly, means: "empty, while a sentinel still names it after 20 s", breaks: lossOfBuckets, where: none},
 	{name: "slot moved", means: "to another master, key by key", weight: 3, where: inCluster,
 		do: func(s *strike) { s.masters.moveSlot(s) }},
 	{name: "scripts forgotten", means: "`SCRIPT FLUSH`", weight: 4, where: onRedis,

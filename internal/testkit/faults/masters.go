@@ -18,10 +18,6 @@ import (
 // the servers show a failover, after another fault or on a busy machine.
 const failedOver = "failover"
 
-// restartedEarly is the loss of all hits for callers of a sentinel without the news of
-// a failover: the old master has come back, empty.
-const restartedEarly = "master back too early"
-
 // tail is the time before a failover of which a new master may lack hits: a master
 // answers a caller just before, or just after, the write to its replicas.
 const tail = time.Second
@@ -173,18 +169,10 @@ func (m *masters) replaced(old *servertest.Server) {
 	m.await("new master", func() bool { return len(m.having(isMaster, old)) == m.number })
 }
 
-// known tells whether all sentinels, if there are any, know a master.
+// known tells whether all sentinels, if there are any, name a master and are done
+// with its promotion.
 func (m *masters) known(leader *servertest.Server) bool {
-	if m.sentinel == nil {
-		return true
-	}
-	for _, addr := range m.sentinel.Addrs {
-		answer, err := servertest.Command(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.sentinel.Name)
-		if pair, _ := answer.([]any); err != nil || len(pair) != 2 || fmt.Sprintf("%v:%v", pair...) != leader.Addr {
-			return false
-		}
-	}
-	return true
+	return m.sentinel == nil || !slices.ContainsFunc(m.sentinel.Addrs, func(addr string) bool { return !m.sentinel.Names(addr, leader.Addr) })
 }
 
 // inStep waits until all servers but the masters are replicas, and hold the same data
@@ -246,17 +234,16 @@ func (m *masters) kill(s *strike, cut bool) {
 		m.inStep(s)
 		return
 	}
+	// A sentinel without the news would send callers to the old master, now empty.
 	leader := m.having(isMaster, old)[0]
 	for began := time.Now(); !m.known(leader) && time.Since(began) < newsTime; time.Sleep(20 * time.Millisecond) {
 	}
-	if !m.known(leader) {
-		// A sentinel without the news sends callers to the old master, now empty.
-		d := m.begin(history.Fault{Name: restartedEarly, Severs: true, Loses: history.Everything}, nil)
-		defer func() {
-			m.await("news to all sentinels", func() bool { return m.known(leader) })
-			m.end(d)
-		}()
+	for _, addr := range m.sentinel.Addrs {
+		if !m.sentinel.Names(addr, leader.Addr) {
+			m.sentinel.Teach(addr, leader.Addr)
+		}
 	}
+	m.await("sentinel with the news", func() bool { return m.known(leader) })
 	old.Restart()
 	host, port, _ := net.SplitHostPort(leader.Addr)
 	s.command(old, "REPLICAOF", host, port)
@@ -285,7 +272,8 @@ func (m *masters) moveSlot(s *strike) {
 	if len(found) == 0 {
 		return
 	}
-	slot := fmt.Sprint(s.command(from, "CLUSTER", "KEYSLOT", fmt.Sprint(found[s.rng.IntN(len(found))])))
+	busy := fmt.Sprint(found[s.rng.IntN(len(found))])
+	slot := fmt.Sprint(s.command(from, "CLUSTER", "KEYSLOT", busy))
 	others := m.having(isMaster, from)
 	to := others[s.rng.IntN(len(others))]
 	ids := map[*servertest.Server]string{}
@@ -309,4 +297,6 @@ func (m *masters) moveSlot(s *strike) {
 	for _, node := range slices.Concat([]*servertest.Server{to, from}, m.having(isMaster, from)) {
 		s.command(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[to])
 	}
+	// A replica without the news would claim the slot together with its master's place.
+	m.cluster.Master(busy)
 }
