@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -169,9 +171,15 @@ func (s *strike) tellClock(o order) int {
 	return o.Caller
 }
 
-// command sends a command to a Redis; an error ends the campaign.
+// command sends a command to a Redis, several times if the machine is too busy for an
+// answer; an error ends the campaign.
 func (s *strike) command(node *servertest.Server, args ...string) any {
-	answer, err := servertest.Command(node.Addr, args...)
-	s.report(err)
-	return answer
+	for try := 1; ; try++ {
+		answer, err := servertest.Command(node.Addr, args...)
+		var late net.Error
+		if try == 10 || !errors.As(err, &late) || !late.Timeout() {
+			s.report(err)
+			return answer
+		}
+	}
 }
