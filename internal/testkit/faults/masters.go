@@ -177,7 +177,7 @@ func (m *masters) known(leader *servertest.Server) bool {
 
 // inStep waits until all servers but the masters are replicas, and hold the same data
 // as the masters.
-func (m *masters) inStep(s *strike) {
+func (m *masters) inStep() {
 	m.await("replica in step", func() bool {
 		replicas := m.having(isReplica, nil)
 		if len(replicas) != len(m.servers)-m.number {
@@ -231,7 +231,7 @@ func (m *masters) kill(s *strike, cut bool) {
 	m.mendLines(s, old)
 	if m.sentinel == nil {
 		old.Restart() // a node of a Cluster knows its place
-		m.inStep(s)
+		m.inStep()
 		return
 	}
 	// A sentinel without the news would send callers to the old master, now empty.
@@ -247,7 +247,7 @@ func (m *masters) kill(s *strike, cut bool) {
 	old.Restart()
 	host, port, _ := net.SplitHostPort(leader.Addr)
 	s.command(old, "REPLICAOF", host, port)
-	m.inStep(s)
+	m.inStep()
 }
 
 // newsTime bounds the wait for sentinels. A sentinel whose own failover ended in the
@@ -261,7 +261,7 @@ func (m *masters) freeze(s *strike) {
 	m.replaced(old)
 	s.sleep(s.short())
 	old.Resume()
-	m.inStep(s)
+	m.inStep()
 }
 
 // moveSlot moves the slot of a busy key of a Cluster to another master, key by key,
