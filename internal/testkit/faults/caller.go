@@ -34,7 +34,7 @@ func newCaller(j *job, number int, store backend.Store, t *teller, ids *atomic.U
 	c.clock.set(0, 0)
 	for i := range ladders {
 		var err error
-		if c.counters[i], err = counter.New(store, counterConfig(c, i)); err != nil {
+		if c.counters[i], err = counter.New(store, counterConfig(j.World, i, c.timeout, c.clock.Now)); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +92,7 @@ func (c *caller) run(number int, stop <-chan struct{}) {
 		case <-time.After(wait):
 		}
 		c.mu.RLock()
-		p := draw(rng, c.job.Prefix, time.Now().UnixNano(), c.beyond)
+		p := draw(rng, c.job, time.Now().UnixNano(), c.beyond)
 		if inCrowd && !c.beyond {
 			p = crowd(rng, c.job.Prefix, end)
 		}
@@ -142,7 +142,7 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 	var v counter.Verdict
 	var err error
 	ctx, count := context.Background(), c.counters[begin.Fine]
-	key := func(i int) counter.Key { return counter.Key{Event: "faults", Feature: p.asks[i].Key} }
+	key := func(i int) counter.Key { return counterKey(p.asks[i].Key) }
 	switch p.kind {
 	case history.Take, history.Peek:
 		asks := make([]counter.Ask, len(p.asks))

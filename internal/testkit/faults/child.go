@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -15,14 +18,15 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
+	goredis "github.com/redis/go-redis/v9"
 )
 
 // childVariable is set in the environment of the processes of a campaign, which run
 // the same program.
 const childVariable = "ABACUS_FAULTS_CHILD"
 
-// plants are breaks that a test plants into the store of a process, to prove that
-// the campaign finds breaks.
+// plants are breaks for the store of a process. With a plant a test proves the
+// campaign.
 var plants = map[string]func(backend.Store) backend.Store{}
 
 // isChild tells whether a campaign has started this process.
@@ -38,7 +42,13 @@ func child() {
 	os.Exit(0)
 }
 
+// quiet is a logger of go-redis without a log: the faults are meant.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
 func serve(t *teller, in *bufio.Reader) error {
+	goredis.SetLogger(quiet{})
 	orders := json.NewDecoder(in)
 	var j job
 	if err := orders.Decode(&j); err != nil {
@@ -121,19 +131,29 @@ func awaitEnd(before int) (after int, stacks string) {
 
 // open opens the store of a world.
 func open(j job) (backend.Store, func() error, error) {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if link := j.Links[addr]; link != "" {
+			addr = link
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
 	switch worldKind(j.World) {
 	case "memcached":
-		s, err := memcache.New(memcache.Config{}, j.Addr)
+		s, err := memcache.New(memcache.Config{DialContext: dial}, j.Servers...)
 		if err != nil {
 			return nil, nil, err
 		}
 		return s, s.Close, nil
 	case "redis":
-		s, err := redis.Open("redis://"+j.Addr+"/0", redis.Config{})
+		// The options of redis.Open, with another dial.
+		dialer := redis.NewDialer(dial)
+		client := goredis.NewUniversalClient(&goredis.UniversalOptions{Addrs: j.Servers, MasterName: j.Master, IsClusterMode: j.Cluster,
+			Dialer: dialer.DialContext, DialerRetries: 1, ContextTimeoutEnabled: true})
+		s, err := redis.New(client, redis.Config{Dialer: dialer})
 		if err != nil {
 			return nil, nil, err
 		}
-		return s, s.Close, nil
+		return s, func() error { return errors.Join(client.Close(), dialer.Close()) }, nil
 	}
 	return memory.New(memory.Config{}), func() error { return nil }, nil
 }

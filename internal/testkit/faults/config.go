@@ -25,14 +25,17 @@ func worldKind(world string) string {
 	return kind
 }
 
-// counterConfig returns the Config of a counter of c on a ladder: alike in all
+// counterConfig returns the Config of a counter of a world on a ladder: alike in all
 // callers but for the clock and the patience.
-func counterConfig(c *caller, ladder int) counter.Config {
-	if worldKind(c.job.World) == "memory" {
-		return counter.Config{Ladder: ladders[ladder], Now: c.clock.Now}
+func counterConfig(world string, ladder int, patience time.Duration, now func() time.Time) counter.Config {
+	if worldKind(world) == "memory" {
+		return counter.Config{Ladder: ladders[ladder], Now: now}
 	}
-	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Patience: c.timeout, Now: c.clock.Now}
+	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Patience: patience, Now: now}
 }
+
+// counterKey is a caller's key as a counter knows it.
+func counterKey(key string) counter.Key { return counter.Key{Event: "faults", Feature: key} }
 
 // checkConfig returns the checker's knowledge of the counters of a world.
 func checkConfig(world string, ladder int) history.Config {

@@ -32,7 +32,7 @@ type cli struct {
 	Seed  uint64        `help:"Which calls are made and which faults come, as far as real time allows. Default: one by chance, printed."`
 	Rate  float64       `default:"320" help:"Calls a second, in all. Default: ${default}."`
 	Calm  time.Duration `default:"350ms" help:"Time between two faults of one store, in the mean. Default: ${default}."`
-	Only  string        `enum:"${worlds}" default:"" help:"The one store to try: memcached, \"memcached that loses\", redis, \"redis that loses\" or memory. Default: all."`
+	Only  string        `enum:"${worlds}" default:"" help:"The one store to try, as the page names it. Default: all."`
 	Write string        `type:"path" placeholder:"FILE" help:"Write the page to this file. Default: print it."`
 }
 
@@ -112,6 +112,9 @@ func (c *cli) command() string {
 func (c *campaign) verdict() error {
 	var errs []error
 	for _, w := range c.worlds {
+		if w.hung > 0 {
+			errs = append(errs, fmt.Errorf("%s: %d calls hung", w.name, w.hung))
+		}
 		if r := w.report(); r.Bad > 0 {
 			errs = append(errs, fmt.Errorf("%s: %d breaks of the promises", w.name, r.Bad))
 		}

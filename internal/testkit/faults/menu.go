@@ -92,7 +92,7 @@ type plan struct {
 }
 
 // draw draws a call. With beyond the caller's clock is beyond the skew.
-func draw(rng *rand.Rand, prefix string, now int64, beyond bool) plan {
+func draw(rng *rand.Rand, j *job, now int64, beyond bool) plan {
 	p := rng.IntN(100)
 	g := &groups[0]
 	for i := range groups {
@@ -109,7 +109,7 @@ func draw(rng *rand.Rand, prefix string, now int64, beyond bool) plan {
 		}
 	}
 	one := func(i int) ask {
-		key := fmt.Sprintf("%s-%s-%d", prefix, g.name, i)
+		key := fmt.Sprintf("%s-%s-%d", j.Prefix, g.name, i)
 		if g.fresh > 0 {
 			key = fmt.Sprintf("%s-%d", key, now/int64(g.fresh))
 		}
@@ -135,7 +135,7 @@ func draw(rng *rand.Rand, prefix string, now int64, beyond bool) plan {
 	case p < 93:
 		limits := c.asks[0].Limits
 		c.kind, c.asks[0].Limits = history.Count, counter.Limits{{Per: limits[rng.IntN(len(limits))].Per}}
-	case p < 94 && rng.IntN(3) == 0:
+	case p < 94 && rng.IntN(3) == 0 && !j.NoForget:
 		c.kind, c.asks[0].Limits = history.Forget, nil
 	default:
 		c.kind = history.Refund // of what the caller was admitted lately, if anything

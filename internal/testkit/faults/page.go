@@ -58,9 +58,12 @@ faults FOR=1h" runs an hour under a new seed and writes this page.
 
 ## What was checked
 
-A store that "loses" is emptied now and then, or killed and restarted without its data. The others
-keep what they have answered, so every window of theirs is within the conditions of promise 2, but
-for clocks beyond the skew, which are judged apart below.
+A store that "loses" is emptied now and then, or killed and restarted without its data. One that
+"evicts" has too little memory. "memcached nodes" are four servers, of which callers know three or
+four. "redis sentinel" is a master with two replicas and three sentinels, "redis cluster" three
+masters with a replica each. The others keep what they have answered, so every window of theirs is
+within the conditions of promise 2, but for clocks beyond the skew. What a loss or such a clock may
+have come upon is judged apart below.
 
 {{.Held}}
 - **Windows**: the fullest one for each admitted hit and each limit of the key that the hit came
@@ -79,9 +82,21 @@ for clocks beyond the skew, which are judged apart below.
 
 ### Windows judged apart
 
-A window that a loss of the store falls into may hold Max more for each. On memcached a Forget may
-half forget a call that is under way, which costs a hit for each such call. What a clock beyond the
-skew admits has no bound here; other callers hit the same keys meanwhile.
+Hits that a loss may have come upon do not count in a window, all others do; and with them a window
+may hold Max more for each loss. A loss may have come upon
+
+- **server killed, emptied**: all hits; of several servers, of the keys on this one,
+- **list of servers changed**: all hits of the keys that change their server, while processes with
+  the old list and with the new one stand side by side,
+- **evicted**: the hits of the bucket, which memcached names (*watch evictions*, as many as its
+  statistics tell), or of the key, which Redis names (the event *evicted*). A key of which Redis has
+  evicted one value of several can count longer ([storage](storage.md)), and so deny too early,
+- **failover**: the hits of a second before a replica last said that it is one, or since its line
+  was cut, up to the instant at which no other server takes itself for the master.
+
+A taking back of a hit that was lost, or on memcached a Forget of a key with calls under way, can
+take other hits. What a clock beyond the skew admits has no bound here; other callers hit the same
+keys meanwhile.
 
 {{.Apart}}
 ### Why calls were denied
@@ -99,7 +114,8 @@ and several goroutines for each. Keys are shared by all processes of a store, bu
 store, where each process has its own. Limits differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s
 and 10 s, and 40/1m, 400/1h on seconds and minutes. Some keys are hit far beyond their limits, some
 are always fresh, TakeAll takes up to five at once, and a crowd comes to a fresh key at the end of a
-bucket every 2 s. "killed" are calls of processes that died meanwhile.
+bucket every 2 s. Keys on a server that evicts are never forgotten. "killed" are calls of processes
+that died meanwhile. No call hung: an error if one lasts 10 s longer than its Patience.
 
 {{.Kinds}}
 ## Faults
@@ -108,13 +124,14 @@ bucket every 2 s. "killed" are calls of processes that died meanwhile.
 ## What was left
 
 When all callers had closed their stores: goroutines beyond those at the start, of the processes
-that ended by themselves, and connections to the server.
+that ended by themselves, and connections to the servers.
 
 {{.Leftover}}
 ## What was not tried
 
-Sentinel, Cluster, several memcached servers, full servers, a machine that loses its power, clocks
-that stand still, a change of ladder under load.
+A machine that loses its power, clocks that stand still, a change of ladder under load; damage to
+answers that no reader can notice, such as a digit in the place of another: neither protocol has a
+checksum.
 `))
 
 // judgement is the result in a sentence or two.
@@ -180,13 +197,13 @@ func (c *campaign) held() string {
 		}),
 		c.counted("**wrongly denied**", func(r *history.Report) int64 { return r.Reasons[history.None] }),
 		c.row("slowest call (its Patience)", func(w *world, _ *history.Report) string {
-			if w.slowest.timeout == 0 || w.server == nil {
+			if w.slowest.timeout == 0 {
 				return "-"
 			}
 			return fmt.Sprintf("%s (%s)", w.slowest.took.Round(time.Millisecond), dur.Format(w.slowest.timeout))
 		}),
 		c.row("later than a taking back may be", func(w *world, _ *history.Report) string {
-			if w.server == nil {
+			if w.local() {
 				return "-"
 			}
 			return thousands(w.overdue)
@@ -198,7 +215,8 @@ func (c *campaign) apart() string {
 	return c.byWorld(
 		c.counted("windows with a loss", func(r *history.Report) int64 { return r.Lossy }),
 		c.counted("over Max", func(r *history.Report) int64 { return r.LossyOver }),
-		c.counted("over Max, a pardon upon calls under way", func(r *history.Report) int64 { return r.HalfForgotten }),
+		c.counted("over Max, by a taking back", func(r *history.Report) int64 { return r.HalfForgotten }),
+		c.counted("denied by what is left of a key", func(r *history.Report) int64 { return r.Left }),
 		c.counted("windows near a clock beyond", func(r *history.Report) int64 { return r.Beyond }),
 		c.counted("over Max", func(r *history.Report) int64 { return r.BeyondOver }),
 		c.counted("counts and denials near one, not judged", func(r *history.Report) int64 { return r.BeyondSeen + r.BeyondDenied }),
@@ -251,7 +269,7 @@ func (c *campaign) leftover() string {
 		c.row("processes that ended", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.ended) }),
 		c.row("goroutines left", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.goroutines) }),
 		c.row("connections left", func(w *world, _ *history.Report) string {
-			if w.server == nil {
+			if w.local() {
 				return "-"
 			}
 			return strconv.Itoa(w.left.conns)

@@ -17,7 +17,7 @@ import (
 type process struct {
 	world  *world
 	number int
-	link   *servertest.Proxy // to the server; nil for a store in the process
+	links  links
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	gone   chan struct{} // closed when the process is dead and all its lines are noted
@@ -35,18 +35,20 @@ type process struct {
 type pause struct{ from, to int64 }
 
 // start starts a process of the world, with a number of its own.
-func (w *world) start(link *servertest.Proxy) error {
+func (w *world) start(links links) error {
 	w.mu.Lock()
 	w.started++
-	number := w.number*1000 + w.started
+	number, members := w.number*1000+w.started, w.members
 	w.mu.Unlock()
-	p := &process{world: w, number: number, link: link, at: time.Now().UnixNano(), gone: make(chan struct{}),
+	p := &process{world: w, number: number, links: links, at: time.Now().UnixNano(), gone: make(chan struct{}),
 		open: map[uint64]*history.Call{}, begun: map[uint64]*call{}}
 	j := job{World: w.name, Process: number, Seed: w.campaign.seed, Prefix: w.prefix, Rate: w.campaign.rate * w.share / float64(w.crew),
-		Plant: w.campaign.plant, Callers: callersEach, Each: 2, Skew: skew}
-	if link != nil {
-		j.Addr = link.Addr
-	} else {
+		Plant: w.campaign.plant, Callers: callersEach, Each: 2, Skew: skew, Servers: members, Master: w.master, Cluster: w.cluster != nil,
+		Links: map[string]string{}, NoForget: w.evicting}
+	for i, link := range links {
+		j.Links[w.addrs[i]] = link.Addr
+	}
+	if w.local() {
 		j.Prefix = fmt.Sprintf("%s-%d", w.prefix, number) // a store of its own
 		j.Each, j.Skew = 12, 0
 	}
@@ -135,4 +137,19 @@ func (p *process) kill() {
 	p.world.mu.Unlock()
 	_ = p.cmd.Process.Kill()
 	<-p.gone
+}
+
+// end lets the process end its calls and close its store, and waits until the
+// process has gone.
+func (p *process) end() error {
+	if err := p.order(order{Stop: true}); err != nil {
+		return err
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-time.After(endTime + 20*time.Second):
+		p.kill()
+		return fmt.Errorf("process %d does not end", p.number)
+	}
 }

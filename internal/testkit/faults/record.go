@@ -15,13 +15,18 @@ type job struct {
 	World   string
 	Process int
 	Seed    uint64
-	Addr    string        // of the link to the server; empty for a store in the process
-	Prefix  string        // of all keys
-	Rate    float64       // calls a second
-	Plant   string        // a break to plant into the store; see the tests
-	Callers int           // clocks, each with counters of its own
-	Each    int           // goroutines of each caller
-	Skew    time.Duration // what clocks may be apart
+	Servers []string // of the store, or the sentinels that know its Master
+	Master  string
+	Cluster bool
+	Links   map[string]string // addresses to dial in the place of those that the store names
+	Prefix  string            // of all keys
+	Rate    float64           // calls a second
+	Plant   string            // a break to plant into the store; see the tests
+	Callers int               // clocks, each with counters of its own
+	Each    int               // goroutines of each caller
+	Skew    time.Duration     // what clocks may be apart
+
+	NoForget bool // no key is forgotten
 }
 
 // order is a later line of a process's input.

@@ -4,22 +4,26 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// The few commands of the campaign are sent by hand, on connections of their own.
+// A few commands of the campaign are sent by hand, on connections of their own.
 
-// ask sends a line to the server and reads the answer up to an end out of ends.
-func (w *world) ask(request string, ends ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", w.server.Addr, 5*time.Second)
+// flushAll empties a memcached.
+func flushAll(addr string) error {
+	_, err := exchange(addr, 5*time.Second, "flush_all", "OK\r\n")
+	return err
+}
+
+// exchange sends a line to a server, and returns the answer up to one of the ends.
+func exchange(addr string, within time.Duration, request string, ends ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, within)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
@@ -39,21 +43,4 @@ func (w *world) ask(request string, ends ...string) (string, error) {
 			return "", fmt.Errorf("%s: %w after %.80q", request, err, answer.String())
 		}
 	}
-}
-
-// connections counts the connections of the server, besides the asking connection.
-func (w *world) connections() (int, error) {
-	request, end, pattern := "stats", "END\r\n", regexp.MustCompile(`STAT curr_connections (\d+)`)
-	if worldKind(w.name) == "redis" {
-		request, end, pattern = "INFO clients", "connected_clients:", regexp.MustCompile(`connected_clients:(\d+)`)
-	}
-	text, err := w.ask(request, end)
-	if err != nil {
-		return 0, err
-	}
-	found := pattern.FindStringSubmatch(text)
-	if found == nil {
-		return 0, fmt.Errorf("%s: no number of connections in %.200q", request, text)
-	}
-	return strconv.Atoi(found[1])
 }

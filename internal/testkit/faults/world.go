@@ -12,36 +12,53 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// world is a store, its callers, and the faults that come upon them. Nothing goes
-// from a world to another.
+// world is a store, its callers, and the faults of both. Nothing goes from a world to
+// another.
 type world struct {
+	setting
 	campaign *campaign
-	name     string
 	number   int
-	prefix   string  // of its keys
-	share    float64 // of all calls
-	crew     int     // processes at a time
-	losing   bool    // the store loses its buckets now and then
-	server   *servertest.Server
-	idle     int // connections to the server before there were callers
+	prefix   string // of its keys
+
+	// The store, unless it is in the process.
+	servers []*servertest.Server // upon which faults come
+	addrs   []string             // that callers connect to: of the servers, and of sentinels
+	master  string               // the name by which sentinels know the master
+	masters *masters             // of a world with replicas
+	cluster *servertest.ClusterSetup
+	placed  *placement // of several memcached
+	proxies []*servertest.Proxy
+	watch   func() (known int64) // notes what the store does by itself, and returns until when all is noted
 
 	mu        sync.Mutex
+	members   []string   // servers and sentinels that a new process is told
 	started   int        // processes so far
 	processes []*process // that live
 	checkers  [len(ladders)]*history.Checker
-	underWay  map[*history.Fault]bool
+	underWay  map[*disturbance]bool
+	known     int64 // of watch
 	faults    map[string]int
 	calls     int64
 	failed    int64
 	slowest   latency // of calls whose process did not stand still meanwhile
 	overdue   int64   // calls longer than their Timeout and a taking back
+	hung      int64   // calls that are no more than late
 	left      leftover
 }
+
+// disturbance is a fault whose keys can be told by ladder.
+type disturbance struct {
+	history.Fault
+	keys keySet
+}
+
+// keySet tells whether a fault concerns a key; nil: every key.
+type keySet func(ladder int, key string) bool
 
 // latency is the duration of a call, and its bound.
 type latency struct{ took, timeout time.Duration }
 
-// leftover counts the resources that a world leaves behind.
+// leftover counts the resources left behind by a world.
 type leftover struct {
 	ended      int // processes that ended by themselves
 	goroutines int // more than before, in all of them
@@ -49,42 +66,48 @@ type leftover struct {
 	stacks     string
 }
 
+// serve sets the servers of the world, all for callers to connect to.
+func (w *world) serve(servers ...*servertest.Server) {
+	w.servers = servers
+	for _, s := range servers {
+		w.addrs = append(w.addrs, s.Addr)
+	}
+	w.members = w.addrs
+}
+
+// local tells whether the store is in the process.
+func (w *world) local() bool { return len(w.servers) == 0 }
+
 // open starts the store and its callers.
 func (w *world) open() error {
-	w.underWay, w.faults = map[*history.Fault]bool{}, map[string]int{}
+	w.underWay, w.faults = map[*disturbance]bool{}, map[string]int{}
 	for i := range w.checkers {
 		w.checkers[i] = history.New(checkConfig(w.name, i))
 	}
-	stage := w.campaign.stage
-	switch worldKind(w.name) {
-	case "memcached":
-		w.server = servertest.StartMemcached(stage)
-	case "redis":
-		if w.losing {
-			w.server = servertest.StartRedis(stage)
-		} else {
-			// Every answer is on disk first: a killed server loses nothing that was
-			// answered.
-			w.server = servertest.StartRedis(stage, "--appendonly", "yes", "--appendfsync", "always")
-		}
-	}
-	if w.server != nil {
-		n, err := w.connections()
-		if err != nil {
-			return err
-		}
-		w.idle = n
+	if w.setUp != nil {
+		w.setUp(w)
 	}
 	for range w.crew {
-		var link *servertest.Proxy
-		if w.server != nil {
-			link = servertest.NewProxy(stage, w.server.Addr, 0)
+		var l links
+		for _, addr := range w.addrs {
+			l = append(l, servertest.NewProxy(w.campaign.stage, addr, 0))
 		}
-		if err := w.start(link); err != nil {
+		w.proxies = append(w.proxies, l...)
+		if err := w.start(l); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// links are the links of a process to the servers of its world, in the order of
+// world.addrs, or some of the links.
+type links []*servertest.Proxy
+
+func (l links) each(do func(p *servertest.Proxy)) {
+	for _, p := range l {
+		do(p)
+	}
 }
 
 // note notes what p tells.
@@ -125,13 +148,13 @@ func (w *world) note(p *process, l *line) {
 	}
 }
 
-// slack is the delay by a busy machine beyond a deadline that the page accepts.
+// slack is the delay beyond a deadline on a busy machine, accepted by the page.
 const slack = 50 * time.Millisecond
 
 // time notes the duration of a call. A process that stands still keeps no deadline,
 // a Forget has a deadline of its own, and a store in the process needs none.
 func (w *world) time(p *process, c *history.Call, l latency) {
-	if w.server == nil || c.Paused || c.Kind == history.Forget {
+	if w.local() || c.Paused || c.Kind == history.Forget {
 		return
 	}
 	for _, stop := range p.pauses {
@@ -145,7 +168,13 @@ func (w *world) time(p *process, c *history.Call, l latency) {
 	if l.took > l.timeout+min(settle, l.timeout)+slack {
 		w.overdue++
 	}
+	if l.took > l.timeout+hang {
+		w.hung++
+	}
 }
+
+// hang is a time that no call lasts beyond its Patience, however busy the machine.
+const hang = 10 * time.Second
 
 // bury takes the dead process p off the world. The calls that p had begun may have
 // happened.
@@ -166,24 +195,36 @@ func (w *world) bury(p *process) {
 	}
 }
 
-// begin notes a fault that is about to come, with a duration still unknown.
-func (w *world) begin(name string, severs, loses bool) *history.Fault {
+// begin notes a fault that is about to come, with an end still unknown.
+func (w *world) begin(f history.Fault, keys keySet) *disturbance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f := &history.Fault{Name: name, From: time.Now().UnixNano(), Severs: severs, Loses: loses}
-	w.underWay[f] = true
-	w.faults[name]++
-	return f
+	d := &disturbance{f, keys}
+	if d.From == 0 {
+		d.From = time.Now().UnixNano()
+	}
+	w.underWay[d] = true
+	w.faults[f.Name]++
+	return d
 }
 
 // end notes that a fault is over.
-func (w *world) end(f *history.Fault) {
+func (w *world) end(d *disturbance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f.To = time.Now().UnixNano()
-	delete(w.underWay, f)
-	for _, c := range w.checkers {
-		c.Fault(*f)
+	if d.To == 0 {
+		d.To = time.Now().UnixNano()
+	}
+	delete(w.underWay, d)
+	if d.Name == w.campaign.blind {
+		d.Loses = history.Nothing
+	}
+	for i, c := range w.checkers {
+		f := d.Fault
+		if d.keys != nil {
+			f.Keys = func(key string) bool { return d.keys(i, key) }
+		}
+		c.Fault(f)
 	}
 }
 
@@ -192,14 +233,17 @@ func (w *world) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	upTo := int64(math.MaxInt64)
+	if w.watch != nil {
+		upTo = w.known
+	}
 	for _, p := range w.processes {
 		upTo = min(upTo, p.at)
 		for _, c := range p.open {
 			upTo = min(upTo, c.Began)
 		}
 	}
-	for f := range w.underWay {
-		upTo = min(upTo, f.From)
+	for d := range w.underWay {
+		upTo = min(upTo, d.From)
 	}
 	for _, c := range w.checkers {
 		c.Advance(upTo)
@@ -217,7 +261,10 @@ func (w *world) report() *history.Report {
 	return sum
 }
 
-// any is a process of the world that lives.
+// fail ends the campaign.
+func (w *world) fail(err error) { w.campaign.stage.Report(fmt.Errorf("%s: %w", w.name, err)) }
+
+// any is a live process of the world.
 func (w *world) any(rng *rand.Rand) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,30 +279,53 @@ func (w *world) close() error {
 	w.mu.Lock()
 	processes := append([]*process(nil), w.processes...)
 	w.mu.Unlock()
+	var all sync.WaitGroup
 	for _, p := range processes {
-		if err := p.order(order{Stop: true}); err != nil {
-			return err
-		}
+		all.Go(func() {
+			if err := p.end(); err != nil {
+				w.fail(err)
+			}
+		})
 	}
-	for _, p := range processes {
-		select {
-		case <-p.gone:
-		case <-time.After(endTime + 20*time.Second):
-			p.kill()
-			return fmt.Errorf("process %d of %s does not end", p.number, w.name)
-		}
+	all.Wait()
+	if err := w.awaitKnown(time.Now().UnixNano()); err != nil {
+		return err
 	}
 	w.check()
-	if w.server == nil {
-		return nil
-	}
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		n, err := w.connections()
-		if err != nil {
-			return err
+		w.left.conns = 0
+		for _, p := range w.proxies {
+			w.left.conns += p.Open()
 		}
-		if w.left.conns = max(0, n-w.idle); w.left.conns == 0 || time.Since(began) > endTime {
+		if w.left.conns == 0 || time.Since(began) > endTime {
 			return nil
 		}
 	}
+}
+
+// look calls watch, if there is any.
+func (w *world) look() {
+	if w.watch == nil {
+		return
+	}
+	known := w.watch()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known = max(w.known, known)
+}
+
+// awaitKnown waits until watch has noted all of before the instant.
+func (w *world) awaitKnown(instant int64) error {
+	for began := time.Now(); w.watch != nil; time.Sleep(20 * time.Millisecond) {
+		w.mu.Lock()
+		known := w.known
+		w.mu.Unlock()
+		if known >= instant {
+			break
+		}
+		if time.Since(began) > 3*endTime {
+			return fmt.Errorf("what %s did by itself is unknown since %v", w.name, time.Since(time.Unix(0, known)))
+		}
+	}
+	return nil
 }

@@ -84,8 +84,24 @@ type Fault struct {
 	Name     string
 	From, To int64
 	Severs   bool // connections were lost: a hit whose caller was told of a failure may stay
-	Loses    bool // the store lost its buckets
+	Loses    Loss
+	Since    int64                 // of a loss of the Latest: begin of the time whose calls may be lost
+	Bucket   [2]int64              // of a loss of a Bucket: the least label in the bucket, and the least after the bucket
+	Parts    bool                  // other parts of a key may be left, and count longer than they should
+	Keys     func(key string) bool // keys that the loss concerns; nil: all keys
 }
+
+// Loss is the part of its counts that a store loses in a [Fault].
+type Loss uint8
+
+// The losses.
+const (
+	Nothing    Loss = iota
+	Everything      // all hits of before
+	Moved           // the same, but the counts may return by another such fault: a Forget need not last
+	Latest          // effects of the calls from Since to To, Refunds and Forgets included, from From on
+	Bucket          // hits with a label in a bucket, from From on
+)
 
 // Config is common to all calls of a history.
 type Config struct {
@@ -149,7 +165,11 @@ type hit struct {
 	forgotten int64 // begin of a Forget of the key that may have come upon the hit
 	erased    int64 // success of a Forget after the hit
 	marked    bool  // a Forget came after the hit, or so shortly before that a Refund of the hit may do nothing
+	lost      int64 // begin of a loss of the Latest, or of a Bucket, that may have come upon the hit
+	void      bool  // the hit, or a Forget of the hit, may be lost: a Refund may take another hit
 }
+
+func newHit(r *record) *hit { return &hit{record: r, forgotten: far, erased: far, lost: far} }
 
 // goneAt is the instant from which on h need not be counted.
 func (h *hit) goneAt() int64 { return min(h.gone, h.forgotten) }
@@ -164,6 +184,14 @@ func (h *hit) backAt() int64 {
 
 // weight returns the certain weight of h at an instant after the call.
 func (h *hit) weight(now int64) int64 {
+	if h.lost <= now {
+		return 0
+	}
+	return h.admittedWeight(now)
+}
+
+// admittedWeight is weight, whether or not the store lost h.
+func (h *hit) admittedWeight(now int64) int64 {
 	if h.goneAt() <= now {
 		return 0
 	}

@@ -19,8 +19,8 @@ type Checker struct {
 	takes   map[uint64]*record // admitted Takes that may still be refunded
 	waiting []*record          // calls that Advance has not looked at
 	faults  []Fault
-	losses  []span // faults that lose
-	found   [5]int // breaks by rule
+	losses  []Fault // the latest that lose, for keys to come
+	found   [5]int  // breaks by rule
 }
 
 // New makes a Checker.
@@ -33,7 +33,8 @@ type key struct {
 	name    string
 	calls   []*hit // that add
 	forgets []*hit
-	tainted []span // where a clock beyond the skew can still be felt
+	losses  []Fault // that lose counts of the key
+	tainted []span  // where a clock beyond the skew can still be felt
 	lines   map[counter.Limit]*line
 	longest time.Duration // window that was asked for
 	last    int64         // end of the latest call
@@ -46,6 +47,9 @@ func (c *Checker) key(name string) *key {
 	k := c.keys[name]
 	if k == nil {
 		k = &key{name: name, lines: map[counter.Limit]*line{}}
+		for i := range c.losses {
+			k.suffer(&c.losses[i])
+		}
 		c.keys[name] = k
 	}
 	return k
@@ -53,10 +57,61 @@ func (c *Checker) key(name string) *key {
 
 // Fault tells c of a fault.
 func (c *Checker) Fault(f Fault) {
-	c.faults = append(c.faults, f)
-	if f.Loses {
-		c.losses = append(c.losses, span{f.From, f.To})
+	if f.Severs || f.Keys == nil {
+		c.faults = append(c.faults, f) // a loss of some counts disturbs no call
 	}
+	if f.Loses == Nothing {
+		return
+	}
+	c.losses = append(c.losses, f)
+	for _, k := range c.keys {
+		if !k.suffer(&f) || f.Loses == Everything {
+			continue
+		}
+		for _, h := range k.calls {
+			c.lose(k, h)
+		}
+	}
+}
+
+// suffer notes f if f is a loss of counts of k.
+func (k *key) suffer(f *Fault) bool {
+	if f.Keys != nil && !f.Keys(k.name) {
+		return false
+	}
+	k.losses = append(k.losses, *f)
+	return true
+}
+
+// lose writes into h what the losses so far may have done to h, and to its Refund
+// and its Forgets.
+func (c *Checker) lose(k *key, h *hit) {
+	for i := range k.losses {
+		f := &k.losses[i]
+		lo, hi := h.labels()
+		if f.Loses == Latest && h.Began <= f.To && c.end(h.Call) >= f.Since || f.Loses == Bucket && lo < f.Bucket[1] && hi >= f.Bucket[0] {
+			h.lost, h.void = min(h.lost, f.From), true
+		}
+	}
+	if h.refund != nil && c.undone(k, h.refund) {
+		h.back = far
+	}
+	h.erased = far
+	for _, f := range k.forgets {
+		c.forget(k, h, f)
+	}
+}
+
+// undone tells whether a loss may have undone a Refund or a Forget on k.
+func (c *Checker) undone(k *key, call *Call) bool {
+	for i := range k.losses {
+		switch f := &k.losses[i]; {
+		case call.Began > f.To:
+		case f.Loses == Moved && call.Kind == Forget, f.Loses == Latest && c.end(call) >= f.Since:
+			return true
+		}
+	}
+	return false
 }
 
 // Call hands a call to c. The calls may come in any order, but a Refund comes after
@@ -74,17 +129,15 @@ func (c *Checker) Call(call *Call) {
 		if call.Beyond {
 			k.tainted = append(k.tainted, span{call.Began, call.Ended})
 		}
-		h := &hit{record: r, forgotten: far, erased: far}
+		h := newHit(r)
 		switch {
 		case r.adds():
-			for _, f := range k.forgets {
-				c.forget(h, f)
-			}
+			c.lose(k, h)
 			k.calls = append(k.calls, h)
 		case call.Kind == Forget:
 			k.forgets = append(k.forgets, h)
 			for _, earlier := range k.calls {
-				c.forget(earlier, h)
+				c.forget(k, earlier, h)
 			}
 		}
 	}
@@ -94,7 +147,7 @@ func (c *Checker) Call(call *Call) {
 	case call.Kind == Refund:
 		if take := c.takes[call.Of]; take != nil {
 			take.gone, take.refund = min(take.gone, call.Began), call
-			if call.Outcome == Done {
+			if call.Outcome == Done && !slices.ContainsFunc(take.Asks, func(a Ask) bool { return c.undone(c.key(a.Key), call) }) {
 				take.back = min(take.back, call.Ended)
 			}
 		}
@@ -103,7 +156,7 @@ func (c *Checker) Call(call *Call) {
 
 // forget writes into h the possible effect of the Forget f. A hit under way at that
 // moment can be half forgotten.
-func (c *Checker) forget(h, f *hit) {
+func (c *Checker) forget(k *key, h, f *hit) {
 	end := c.end(f.Call)
 	// A Forget is remembered by its label, or by the label's bucket: a hit of the
 	// same time looks like a forgotten hit.
@@ -113,7 +166,9 @@ func (c *Checker) forget(h, f *hit) {
 		return
 	}
 	h.forgotten = min(h.forgotten, f.Began)
-	if f.Outcome == Done && h.Ended < f.Began {
+	if c.undone(k, f.Call) {
+		h.void = true
+	} else if f.Outcome == Done && h.Ended < f.Began {
 		h.erased = min(h.erased, f.Ended)
 	}
 }
@@ -192,39 +247,57 @@ func (c *Checker) end(call *Call) int64 {
 	return call.Ended
 }
 
-// halves bounds the hits of k that may be missing since a Forget, between two
-// instants, came upon calls under way on a store without an atomic step: such a
-// call takes back from the buckets of its additions, where later hits may stand
-// now.
+// halves bounds the hits of k that may be missing for a taking back, between two
+// instants, of what was not there any more: a Refund of a hit that a store lost,
+// or, on a store without an atomic step, a call under way at a Forget or at a loss.
+// Either takes from the buckets of its own additions, where later hits may stand now.
 func (c *Checker) halves(k *key, from, to int64) (n int64) {
-	if !c.cfg.Ticket || len(k.forgets) == 0 {
-		return 0
-	}
 	for _, h := range k.calls {
-		for _, f := range k.forgets {
-			end := c.end(f.Call)
-			if f.Began > to || end < from {
-				continue
-			}
-			within := func(call *Call) bool { return call.Began <= end && f.Began <= c.end(call) }
-			if within(h.Call) || h.refund != nil && within(h.refund) {
-				n += h.N
-				break
-			}
+		back := h.refund
+		if back != nil && (back.Began > to || c.end(back) < from) {
+			back = nil
+		}
+		if h.void && back != nil || c.cfg.Ticket && c.halved(k, h.Call, back, from, to) {
+			n += h.N
 		}
 	}
 	return n
 }
 
-// lost counts the losses of the store's buckets in a span of time.
-func (c *Checker) lost(from, to int64) int64 {
-	var n int64
-	for _, s := range c.losses {
-		if s.from <= to && from <= s.to {
-			n++
+// halved tells whether a call, or its Refund, was under way at a Forget of k or at a
+// loss of all counts, between two instants.
+func (c *Checker) halved(k *key, call, refund *Call, from, to int64) bool {
+	meets := func(begin, end int64) bool {
+		within := func(call *Call) bool { return call != nil && call.Began <= end && begin <= c.end(call) }
+		return begin <= to && end >= from && (within(call) || within(refund))
+	}
+	for _, f := range k.forgets {
+		if meets(f.Began, c.end(f.Call)) {
+			return true
 		}
 	}
-	return n
+	for i := range k.losses {
+		if f := &k.losses[i]; (f.Loses == Everything || f.Loses == Moved) && meets(f.From, f.To) {
+			return true
+		}
+	}
+	return false
+}
+
+// lost counts the losses of counts in a span of time: losses of all counts, and
+// losses of some hits.
+func (k *key) lost(from, to int64) (all, some int64) {
+	for i := range k.losses {
+		switch f := &k.losses[i]; {
+		case f.From > to || from > f.To:
+		case f.Loses == Latest, f.Loses == Bucket && f.Bucket[1] > from:
+			some++
+		case f.Loses == Bucket:
+		default:
+			all++
+		}
+	}
+	return all, some
 }
 
 // drop forgets what no call after upTo can need.
@@ -239,6 +312,7 @@ func (c *Checker) drop(upTo int64) {
 		}
 		k.calls = dropBefore(k.calls, upTo-reach)
 		k.forgets = dropBefore(k.forgets, upTo-reach)
+		k.losses = slices.DeleteFunc(k.losses, func(f Fault) bool { return f.To < upTo-2*reach })
 		k.tainted = slices.DeleteFunc(k.tainted, func(s span) bool { return s.to < upTo-2*reach })
 		for _, l := range k.lines {
 			l.drop(upTo - reach)
@@ -246,7 +320,9 @@ func (c *Checker) drop(upTo int64) {
 	}
 	reach := 2 * c.reach(longest)
 	c.faults = slices.DeleteFunc(c.faults, func(f Fault) bool { return f.To < upTo-2*reach })
-	c.losses = slices.DeleteFunc(c.losses, func(s span) bool { return s.to < upTo-2*reach })
+	// A key of which no call is known has none that began before upTo.
+	coarsest := c.cfg.Ladder.At(c.cfg.Ladder.Len() - 1).Width
+	c.losses = slices.DeleteFunc(c.losses, func(f Fault) bool { return f.To < upTo-int64(coarsest+c.cfg.Late) })
 	for id, r := range c.takes {
 		if r.Ended < upTo-reach {
 			delete(c.takes, id)

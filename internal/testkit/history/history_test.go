@@ -186,16 +186,143 @@ func TestCallsUnderWayWhileTheKeyIsForgotten(t *testing.T) {
 func TestLossesOfTheStore(t *testing.T) {
 	t.Parallel()
 	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s"), take(3, 2500, 2510, 2500, "1/2s")}
-	loss := Fault{Name: "flush_all", From: 1200 * ms, To: 1300 * ms, Loses: true}
+	loss := Fault{Name: "flush_all", From: 1200 * ms, To: 1300 * ms, Loses: Everything}
 	r := check(atomicConfig, calls[:2], loss)
 	require.Zero(t, r.Over)
 	require.EqualValues(t, 2, r.LossyOver)
 	require.Positive(t, r.Lossy)
 	require.EqualValues(t, 2, check(atomicConfig, calls, loss).Over, "three for one loss: by labels and in true time")
-	again := Fault{Name: "flush_all", From: 2000 * ms, To: 2100 * ms, Loses: true}
+	again := Fault{Name: "flush_all", From: 2000 * ms, To: 2100 * ms, Loses: Everything}
 	require.Zero(t, check(atomicConfig, calls, loss, again).Over)
 	pause := Fault{Name: "pause", From: 1200 * ms, To: 1300 * ms}
 	require.Positive(t, check(atomicConfig, calls[:2], pause).Over)
+}
+
+// By ticket a call that is under way while the store is emptied may take back what
+// came after.
+func TestCallsUnderWayAtALoss(t *testing.T) {
+	t.Parallel()
+	ticket := atomicConfig
+	ticket.Ticket = true
+	loss := Fault{Name: "flush_all", From: 1100 * ms, To: 1110 * ms, Loses: Everything}
+	astride := take(8, 1090, 1130, 1095, "1/2s")
+	astride.Outcome, astride.Label, astride.True = Denied, 0, 0
+	calls := []*Call{take(1, 1000, 1010, 1005, "1/2s"), take(2, 1115, 1120, 1116, "1/2s"), take(3, 1500, 1510, 1500, "1/2s")}
+	r := check(ticket, append(calls[:3:3], astride), loss)
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.HalfForgotten)
+	require.Positive(t, check(ticket, calls, loss).Over, "without the call")
+	require.Positive(t, check(atomicConfig, append(calls[:3:3], astride), loss).Over, "with an atomic step")
+	require.Positive(t, check(ticket, append(calls[:3:3], astride, take(4, 1600, 1610, 1600, "1/2s")), loss).Over, "one for each call")
+}
+
+// A failover loses the hits that the new master had not received, and no others.
+func TestLossesOfTheLatestHits(t *testing.T) {
+	t.Parallel()
+	kept, lost, after := take(1, 1000, 1010, 1000, "2/2s"), take(2, 1200, 1210, 1200, "2/2s"), take(3, 1500, 1510, 1500, "2/2s")
+	last, more := take(4, 1600, 1610, 1600, "2/2s"), take(5, 1700, 1710, 1700, "2/2s")
+	failover := Fault{Name: "failover", Since: 1100 * ms, From: 1300 * ms, To: 1400 * ms, Loses: Latest}
+	r := check(atomicConfig, []*Call{kept, lost, after}, failover)
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.LossyOver, "three where two are allowed")
+	require.Positive(t, check(atomicConfig, []*Call{kept, lost, after, last}, failover).Over, "one was kept")
+	kept.Asks[0].Limits = counter.MustLimits("9/2s")
+	require.Zero(t, check(atomicConfig, []*Call{kept, lost, after, last}, failover).Over, "twice Max")
+	require.Positive(t, check(atomicConfig, []*Call{lost, after, last, more}, failover).Over, "more than twice Max")
+	early := failover
+	early.From, early.To = 1550*ms, 1560*ms
+	require.Zero(t, check(atomicConfig, []*Call{kept, lost, after, last, more}, early).Bad, "the third was lost too")
+	kept.Asks[0].Limits = counter.MustLimits("1/2s")
+	require.Positive(t, check(atomicConfig, []*Call{kept, take(2, 1200, 1210, 1200, "1/2s"), after}, early).Over, "over before anything was lost")
+	before := Fault{Name: "failover", Since: 700 * ms, From: 800 * ms, To: 900 * ms, Loses: Latest}
+	require.Positive(t, check(atomicConfig, []*Call{lost, after, last, more}, before).Over, "nothing of the window was lost")
+
+	count := &Call{ID: 9, Kind: Count, Outcome: Done, Began: 1600 * ms, Ended: 1610 * ms, Lo: 1600 * ms, Hi: 1610 * ms,
+		Asks: []Ask{{"k", counter.Limits{{Per: 2 * time.Second}}}}}
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{take(1, 1000, 1010, 1000, "9/2s"), lost, count}, failover).Unseen, "one was kept")
+	require.Zero(t, check(atomicConfig, []*Call{lost, count}, failover).Unseen)
+}
+
+// A full server evicts a bucket: the hits with labels in the bucket are lost, and no
+// others.
+func TestLossesOfABucket(t *testing.T) {
+	t.Parallel()
+	calls := []*Call{take(1, 1000, 1010, 1005, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	evicted := Fault{Name: "evicted", From: 1300 * ms, To: 1301 * ms, Loses: Bucket, Bucket: [2]int64{1000 * ms, 1100 * ms}}
+	r := check(atomicConfig, calls, evicted)
+	require.Zero(t, r.Over)
+	require.EqualValues(t, 2, r.LossyOver)
+	third := take(3, 1600, 1610, 1600, "1/2s")
+	require.Positive(t, check(atomicConfig, append(calls, third), evicted).Over)
+	for _, bucket := range [][2]int64{{900 * ms, 1005 * ms}, {1005*ms + 1, 1100 * ms}} {
+		other := evicted
+		other.Bucket = bucket
+		require.EqualValues(t, 2, check(atomicConfig, calls, other).Over, "of another bucket")
+	}
+	late := evicted
+	late.From, late.To = 1520*ms, 1521*ms
+	require.Positive(t, check(atomicConfig, calls, late).Over, "over before the bucket was lost")
+}
+
+// A part of a key is lost: what is left may count longer.
+func TestLossesOfParts(t *testing.T) {
+	t.Parallel()
+	denied := take(5, 2900, 2910, 0, "1/2s")
+	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	evicted := Fault{Name: "evicted", From: 1300 * ms, To: 1301 * ms, Loses: Everything, Parts: true}
+	r := check(atomicConfig, []*Call{denied}, evicted)
+	require.Zero(t, r.Bad)
+	require.EqualValues(t, 1, r.Left)
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{take(1, 1500, 1510, 1500, "1/2s"), denied}, evicted).Reasons[Counted])
+	evicted.Parts = false
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{denied}, evicted).Reasons[None])
+	evicted.Parts, evicted.From, evicted.To = true, 2950*ms, 2960*ms
+	require.EqualValues(t, 1, check(atomicConfig, []*Call{denied}, evicted).Reasons[None], "lost later")
+}
+
+// A Refund that is lost leaves its hit; a Refund of a hit that is lost may take
+// another.
+func TestLossesOfRefunds(t *testing.T) {
+	t.Parallel()
+	failover := Fault{Name: "failover", Since: 1100 * ms, From: 1300 * ms, To: 1400 * ms, Loses: Latest}
+	refund := func(began int64) *Call {
+		return &Call{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: began * ms, Ended: (began + 10) * ms, N: 1}
+	}
+	denied := take(5, 2900, 2910, 0, "1/2s")
+	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	reasons := func(f Fault, calls ...*Call) [Reasons]int64 {
+		return check(atomicConfig, append(calls, denied), f).Reasons
+	}
+	hit := take(1, 1000, 1010, 1000, "1/2s")
+	require.EqualValues(t, 1, reasons(failover, hit, refund(1200))[Counted], "the Refund may be lost")
+	require.EqualValues(t, 1, reasons(failover, hit, refund(1450))[None], "the Refund came later")
+	forget := func(began int64) *Call {
+		return &Call{ID: 8, Kind: Forget, Outcome: Done, Began: began * ms, Ended: (began + 10) * ms, Asks: []Ask{{Key: "k"}}}
+	}
+	require.EqualValues(t, 1, reasons(failover, hit, forget(1200))[Counted])
+	require.EqualValues(t, 1, reasons(failover, hit, forget(1450))[None])
+	moved := Fault{Name: "moved", From: 1300 * ms, To: 1400 * ms, Loses: Moved}
+	require.EqualValues(t, 1, reasons(moved, hit, forget(1200))[Counted], "another server may have the hit")
+	require.EqualValues(t, 1, reasons(moved, hit, forget(1450))[None])
+	require.EqualValues(t, 1, reasons(moved, hit, refund(1200))[None])
+
+	lost := take(1, 1150, 1160, 1150, "1/2s")
+	others := []*Call{take(2, 1500, 1510, 1500, "1/2s"), take(3, 1600, 1610, 1600, "1/2s")}
+	require.Positive(t, check(atomicConfig, append(others[:2:2], lost), failover).Over)
+	r := check(atomicConfig, append(others[:2:2], lost, refund(1550)), failover)
+	require.Zero(t, r.Over)
+	require.Positive(t, r.HalfForgotten)
+}
+
+func TestLossesOfSomeKeys(t *testing.T) {
+	t.Parallel()
+	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
+	for _, loses := range []Loss{Everything, Moved, Latest} {
+		loss := Fault{Name: "one of three", From: 1200 * ms, To: 1300 * ms, Loses: loses, Keys: func(key string) bool { return key == "k" }}
+		require.Zero(t, check(atomicConfig, calls, loss).Over)
+		loss.Keys = func(key string) bool { return key != "k" }
+		require.EqualValues(t, 2, check(atomicConfig, calls, loss).Over)
+	}
 }
 
 func TestClocksBeyondTheSkewAreJudgedApart(t *testing.T) {

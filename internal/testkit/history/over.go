@@ -112,36 +112,26 @@ func (k *key) find(r *record) *hit {
 // windows finds the fullest window that holds x.
 func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit, at func(*hit) int64, x *hit) {
 	per, here, now := int64(limit.Per), at(x), x.Ended
-	if x.weight(now) == 0 {
+	if x.admittedWeight(now) == 0 {
 		return // forgotten while under way
 	}
-	lo := sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= here-per })
-	var worst, sum int64
-	first, last := lo, lo // of the fullest window
-	for from, to := lo, lo; from < len(hits) && at(hits[from]) <= here; from++ {
-		for ; to < len(hits) && at(hits[to]) <= at(hits[from])+per; to++ {
-			sum += hits[to].weight(now)
-		}
-		if sum > worst {
-			worst, first, last = sum, from, to
-		}
-		sum -= hits[from].weight(now)
-	}
+	worst, oldest := fullest(hits, at, here, per, func(h *hit) int64 { return h.weight(now) })
+	oldest = min(oldest, x.Began)
 	c.Report.Windows++
 	if worst == limit.Max {
 		c.Report.Full++
-	}
-	oldest := x.Began
-	for _, h := range hits[first:last] {
-		if h.weight(now) > 0 {
-			oldest = min(oldest, h.Began)
-		}
 	}
 	tainted := c.taint(k, now, limit.Per)
 	// A bucket made anew after a loss has its former name: a late taking back takes
 	// from the new bucket.
 	since := oldest - int64(c.widest(limit.Per)+c.cfg.Late)
-	losses := c.lost(since, now)
+	losses, some := k.lost(since, now)
+	// The hits that a loss of some hits may have come upon have no weight. With these
+	// hits a window still holds no more than Max, and Max more for each loss.
+	gross := worst
+	if some > 0 {
+		gross, _ = fullest(hits, at, here, per, func(h *hit) int64 { return h.admittedWeight(now) })
+	}
 	switch {
 	case tainted:
 		c.Report.Beyond++
@@ -149,18 +139,44 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 			c.Report.BeyondOver++
 		}
 		return
-	case losses > 0:
+	case losses > 0 || gross > worst:
 		c.Report.Lossy++
-		if worst > limit.Max {
+		if gross > limit.Max {
 			c.Report.LossyOver++
 		}
 	}
-	if allowed := limit.Max * (1 + losses); worst > allowed {
-		if worst <= allowed+c.halves(k, since, now) {
-			c.Report.HalfForgotten++
-			return
-		}
+	over := max(worst-limit.Max*(1+losses), gross-limit.Max*(1+losses+some))
+	switch {
+	case over <= 0:
+	case over <= c.halves(k, since, now):
+		c.Report.HalfForgotten++
+	default:
 		c.Report.Over++
-		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it", worst, limit.Per, axis, losses))
+		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it, and %d with the hits that %d losses of some hits may have come upon",
+			worst, limit.Per, axis, losses, gross, some))
 	}
+}
+
+// fullest returns the weight of the fullest window of length per that holds the
+// instant here, and the begin of the window's earliest call with a weight.
+func fullest(hits []*hit, at func(*hit) int64, here, per int64, weight func(*hit) int64) (worst, oldest int64) {
+	lo := sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= here-per })
+	var sum int64
+	first, last := lo, lo // of the fullest window
+	for from, to := lo, lo; from < len(hits) && at(hits[from]) <= here; from++ {
+		for ; to < len(hits) && at(hits[to]) <= at(hits[from])+per; to++ {
+			sum += weight(hits[to])
+		}
+		if sum > worst {
+			worst, first, last = sum, from, to
+		}
+		sum -= weight(hits[from])
+	}
+	oldest = far
+	for _, h := range hits[first:last] {
+		if weight(h) > 0 {
+			oldest = min(oldest, h.Began)
+		}
+	}
+	return worst, oldest
 }

@@ -24,9 +24,10 @@ const (
 
 // reason is rule 4: the least reason that explains the denial d.
 func (c *Checker) reason(d *record) {
-	best := None
+	best, parts := None, false
 	for _, ask := range d.Asks {
 		k := c.key(ask.Key)
+		parts = parts || slices.ContainsFunc(k.losses, func(f Fault) bool { return f.Parts && f.From <= d.Ended })
 		for _, limit := range ask.Limits {
 			if c.taint(k, d.Ended, limit.Per) {
 				c.Report.BeyondDenied++
@@ -34,6 +35,10 @@ func (c *Checker) reason(d *record) {
 			}
 			best = min(best, c.explains(k, d, limit))
 		}
+	}
+	if best == None && parts {
+		c.Report.Left++
+		return
 	}
 	c.Report.Reasons[best]++
 	if best == None {

@@ -22,13 +22,14 @@ type Report struct {
 	Over        int64 // windows with more hits than Max and the losses in the window explain
 
 	Lossy, LossyOver   int64 // windows that contain a loss of the store, and among them windows above Max
-	HalfForgotten      int64 // windows that held more than Max, by what a Forget did to calls under way without an atomic step
+	HalfForgotten      int64 // windows that held more than Max, by a taking back of what was not there any more
 	Beyond, BeyondOver int64 // windows within reach of a clock beyond the skew, and among them windows above Max
 
 	Seen, Unseen             int64 // rule 3: counts that were checked, and counts that were too low
 	BeyondSeen, BeyondDenied int64 // what rules 3 and 4 passed over for a clock beyond the skew
 
 	Reasons [Reasons]int64 // rule 4: denials by reason
+	Left    int64          // denials by what a loss of parts has left of a key
 
 	Findings []Finding // the first findings; Bad counts all
 	Bad      int64
@@ -63,7 +64,7 @@ func (r *Report) Merge(other *Report) {
 		{&r.Labels, &other.Labels}, {&r.Mislabelled, &other.Mislabelled}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
 		{&r.HalfForgotten, &other.HalfForgotten}, {&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
 		{&r.Seen, &other.Seen}, {&r.Unseen, &other.Unseen}, {&r.BeyondSeen, &other.BeyondSeen},
-		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Bad, &other.Bad},
+		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Left, &other.Left}, {&r.Bad, &other.Bad},
 	} {
 		*sum.to += *sum.from
 	}
@@ -112,7 +113,7 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 		}
 	}
 	if !slices.ContainsFunc(calls, func(h *hit) bool { return h.record == r }) {
-		calls = append(calls, &hit{record: r, forgotten: far, erased: far})
+		calls = append(calls, newHit(r))
 	}
 	sort.SliceStable(calls, func(i, j int) bool { return calls[i].Ended < calls[j].Ended })
 	var b strings.Builder
@@ -120,7 +121,7 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 		fmt.Fprintf(&b, "  (%d calls before)\n", n)
 		calls = calls[n:]
 	}
-	for _, f := range c.faults {
+	for _, f := range slices.Concat(c.faults, k.losses) {
 		if f.To >= since && f.From <= r.Ended {
 			fmt.Fprintf(&b, "  %s .. %s %s\n", seconds(f.From-r.Ended), seconds(f.To-r.Ended), f.Name)
 		}
@@ -171,6 +172,9 @@ func (h *hit) line(key string, end int64) string {
 	}
 	if h.goneAt() != far {
 		fmt.Fprintf(&b, " given back %s", seconds(h.goneAt()-end))
+	}
+	if h.lost != far {
+		fmt.Fprintf(&b, " lost %s", seconds(h.lost-end))
 	}
 	if h.Beyond {
 		b.WriteString(" clock beyond")

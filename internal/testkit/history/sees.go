@@ -56,7 +56,7 @@ func (c *Checker) before(k *key, r *record, since int64, per time.Duration) int6
 		if lo, _ := h.labels(); lo < since {
 			continue
 		}
-		if c.lost(h.Began-int64(c.widest(per)+c.cfg.Late), r.Ended) > 0 {
+		if all, _ := k.lost(h.Began-int64(c.widest(per)+c.cfg.Late), r.Ended); all > 0 {
 			continue
 		}
 		n += h.N

@@ -54,6 +54,9 @@ func (c *ClusterSetup) Master(key string) string {
 	return master
 }
 
+// Nodes are all nodes, masters and replicas.
+func (c *ClusterSetup) Nodes() []*Server { return c.nodes }
+
 // Server is the node at addr.
 func (c *ClusterSetup) Server(addr string) *Server {
 	c.t.Helper()
@@ -90,7 +93,7 @@ func (c *ClusterSetup) FailOver(key string) string {
 // settled is nil if all nodes that live are online and agree on the masters.
 func (c *ClusterSetup) settled() error {
 	for _, node := range c.living() {
-		info, err := redis(node.Addr, "CLUSTER", "INFO")
+		info, err := Command(node.Addr, "CLUSTER", "INFO")
 		if err != nil {
 			return err
 		}
@@ -113,11 +116,11 @@ func (c *ClusterSetup) settled() error {
 func (c *ClusterSetup) master(key string) (string, error) {
 	var master string
 	for _, node := range c.living() {
-		slot, err := redis(node.Addr, "CLUSTER", "KEYSLOT", key)
+		slot, err := Command(node.Addr, "CLUSTER", "KEYSLOT", key)
 		if err != nil {
 			return "", err
 		}
-		ranges, err := redis(node.Addr, "CLUSTER", "SLOTS")
+		ranges, err := Command(node.Addr, "CLUSTER", "SLOTS")
 		if err != nil {
 			return "", err
 		}

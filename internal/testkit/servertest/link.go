@@ -47,8 +47,9 @@ func (l *link) abort() {
 // carry takes bytes from an end to the other, a direction of the link, until the
 // sender is through or the link is cut. delay is the time until a chunk is due.
 // carry calls arrived for each incoming chunk, and deliver for a chunk that is due;
-// deliver may change the chunk, and says whether the chunk goes out.
-func (l *link) carry(from, to net.Conn, delay func() time.Duration, arrived func(), deliver func(bytes []byte) bool) {
+// deliver may change the chunk, returns the pieces that go out, and says whether the
+// link ends with them.
+func (l *link) carry(from, to net.Conn, delay func() time.Duration, arrived func(), deliver func(bytes []byte) (pieces [][]byte, end bool)) {
 	// Each chunk has its own due time, and one is read while others wait: the
 	// delay is a delay, and no limit on the throughput.
 	chunks := make(chan chunk, inFlight)
@@ -79,10 +80,14 @@ func (l *link) carry(from, to net.Conn, delay func() time.Duration, arrived func
 			}
 			continue
 		}
-		if !deliver(c.bytes) {
-			continue
+		pieces, end := deliver(c.bytes)
+		for _, piece := range pieces {
+			if _, err := to.Write(piece); err != nil {
+				end = true
+				break
+			}
 		}
-		if _, err := to.Write(c.bytes); err != nil {
+		if end {
 			l.cut()
 		}
 	}

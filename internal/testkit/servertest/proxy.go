@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -46,6 +47,8 @@ type Proxy struct {
 	deaf     bool          // answers are dropped
 	garbling bool          // answers are changed
 	beheaded bool          // answers are changed in their first byte
+	damage   Damage        // of answers
+	random   *rand.Rand    // for damage
 
 	toServer, toClient time.Duration // how much later bytes arrive
 
@@ -86,6 +89,13 @@ func (p *Proxy) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.conns
+}
+
+// Open is the number of connections that are open.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
 }
 
 // Trips is the number of round trips since the start or Reset.
@@ -215,9 +225,12 @@ func (p *Proxy) serve(ctx context.Context, number int, client net.Conn) {
 	}
 	defer p.remove(l)
 	var directions sync.WaitGroup
-	directions.Go(func() { l.carry(client, server, p.delayOf(&p.toServer), p.sent, func([]byte) bool { return true }) })
 	directions.Go(func() {
-		l.carry(server, client, p.delayOf(&p.toClient), func() {}, func(answer []byte) bool { return p.answered(number, answer) })
+		l.carry(client, server, p.delayOf(&p.toServer), p.sent, func(request []byte) ([][]byte, bool) { return [][]byte{request}, false })
+	})
+	directions.Go(func() {
+		var f frames
+		l.carry(server, client, p.delayOf(&p.toClient), func() {}, func(answer []byte) ([][]byte, bool) { return p.answered(number, &f, answer) })
 	})
 	directions.Wait()
 }
@@ -258,12 +271,13 @@ func (p *Proxy) sent() {
 }
 
 // answered is called when an answer is due at the client with the given number, and
-// tells whether to deliver the answer. The function may change the answer.
-func (p *Proxy) answered(number int, answer []byte) bool {
+// returns the pieces to deliver, and whether the connection ends with them. The
+// function may change the answer.
+func (p *Proxy) answered(number int, f *frames, answer []byte) (pieces [][]byte, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.deaf {
-		return false
+		return nil, false
 	}
 	p.underWay = false
 	if p.garbling {
@@ -272,10 +286,11 @@ func (p *Proxy) answered(number int, answer []byte) bool {
 			answer[i] ^= 0x80
 		}
 	}
+	pieces, end = f.hurt(answer, p.damage, p.random)
 	if p.beheaded {
 		answer[0] ^= 0x80
 	}
-	return true
+	return pieces, end
 }
 
 func (p *Proxy) gate() <-chan struct{} {

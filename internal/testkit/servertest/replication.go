@@ -59,7 +59,7 @@ func hasRole(addr, role string) error {
 }
 
 func replication(addr string) (string, error) {
-	answer, err := redis(addr, "INFO", "replication")
+	answer, err := Command(addr, "INFO", "replication")
 	if err != nil {
 		return "", err
 	}

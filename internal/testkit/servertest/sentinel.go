@@ -68,16 +68,41 @@ func startSentinel(t testing.TB, name string, master int) *Server {
 		return []string{config, "--sentinel", "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir}
 	}
 	s := start(t, program)
+	monitor(t, s.Addr, name, master)
+	return s
+}
+
+// monitor makes a sentinel watch the master at a port.
+func monitor(t testing.TB, sentinel, name string, master int) {
+	t.Helper()
 	for _, args := range [][]string{
 		{"MONITOR", name, "127.0.0.1", strconv.Itoa(master), strconv.Itoa(quorum)},
 		{"SET", name, "down-after-milliseconds", fmt.Sprint(downAfter.Milliseconds())},
 		{"SET", name, "failover-timeout", fmt.Sprint(failoverTimeout.Milliseconds())},
 	} {
-		if _, err := redis(s.Addr, append([]string{"SENTINEL"}, args...)...); err != nil {
-			t.Fatalf("servertest: configure the sentinel at %s: %v", s.Addr, err)
+		if _, err := Command(sentinel, append([]string{"SENTINEL"}, args...)...); err != nil {
+			t.Fatalf("servertest: configure the sentinel at %s: %v", sentinel, err)
 		}
 	}
-	return s
+}
+
+// Names tells whether a sentinel names the master at addr, and has no failover under
+// way.
+func (s *SentinelSetup) Names(sentinel, addr string) bool {
+	answer, err := Command(sentinel, "SENTINEL", "MASTER", s.Name)
+	fields := fmt.Sprint(answer) // names and values take turns
+	_, port, _ := strings.Cut(addr, ":")
+	return err == nil && strings.Contains(fields, " port "+port+" ") && strings.Contains(fields, " flags master ")
+}
+
+// Teach makes a sentinel forget all, and watch the master at addr: the remedy for a
+// sentinel in a failover whose new master has died.
+func (s *SentinelSetup) Teach(sentinel, addr string) {
+	s.t.Helper()
+	if _, err := Command(sentinel, "SENTINEL", "REMOVE", s.Name); err != nil {
+		s.t.Fatalf("servertest: the sentinel at %s: %v", sentinel, err)
+	}
+	monitor(s.t, sentinel, s.Name, s.Server(addr).port)
 }
 
 // Master is the host:port of the master that all sentinels name.
@@ -90,6 +115,9 @@ func (s *SentinelSetup) Master() string {
 	})
 	return master
 }
+
+// Nodes are the master and its replicas, whichever is which.
+func (s *SentinelSetup) Nodes() []*Server { return s.nodes }
 
 // Server is the master or replica at addr.
 func (s *SentinelSetup) Server(addr string) *Server {
@@ -126,7 +154,7 @@ func (s *SentinelSetup) ready() error {
 		return err
 	}
 	for _, addr := range s.Addrs {
-		known, err := redis(addr, "SENTINEL", "REPLICAS", s.Name)
+		known, err := Command(addr, "SENTINEL", "REPLICAS", s.Name)
 		if err != nil {
 			return err
 		}
@@ -141,7 +169,7 @@ func (s *SentinelSetup) ready() error {
 // other and see the master up, with no failover under way.
 func (s *SentinelSetup) settled() (string, error) {
 	for _, addr := range s.Addrs {
-		answer, err := redis(addr, "SENTINEL", "MASTER", s.Name)
+		answer, err := Command(addr, "SENTINEL", "MASTER", s.Name)
 		if err != nil {
 			return "", err
 		}
@@ -159,7 +187,7 @@ func (s *SentinelSetup) settled() (string, error) {
 func (s *SentinelSetup) master() (string, error) {
 	var master string
 	for _, addr := range s.Addrs {
-		answer, err := redis(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
+		answer, err := Command(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
 		if err != nil {
 			return "", err
 		}

@@ -14,13 +14,13 @@ import (
 
 func TestServersTakeArguments(t *testing.T) {
 	t.Parallel()
-	limit, err := redis(Redis(t, "--maxmemory", "3mb"), "CONFIG", "GET", "maxmemory")
+	limit, err := Command(Redis(t, "--maxmemory", "3mb"), "CONFIG", "GET", "maxmemory")
 	require.NoError(t, err)
 	require.Equal(t, []any{"maxmemory", "3145728"}, limit)
 	require.Contains(t, ask(t, Memcached(t, "-m", "7"), "stats settings\r\n", "END\r\n"), "STAT maxbytes 7340032\r\n")
 
 	locked := StartRedis(t, "--requirepass", "secret")
-	_, err = redis(locked.Addr, "PING")
+	_, err = Command(locked.Addr, "PING")
 	require.ErrorContains(t, err, "NOAUTH")
 	require.NoError(t, redisAnswers(locked.Addr, "secret", locked.Pid()))
 }
@@ -29,7 +29,7 @@ func TestRedisKeepsNothing(t *testing.T) {
 	t.Parallel()
 	addr := Redis(t)
 	for setting, want := range map[string]string{"save": "", "appendonly": "no", "bind": "127.0.0.1"} {
-		got, err := redis(addr, "CONFIG", "GET", setting)
+		got, err := Command(addr, "CONFIG", "GET", setting)
 		require.NoError(t, err)
 		require.Equal(t, []any{setting, want}, got)
 	}
@@ -70,10 +70,10 @@ func TestRestartedServersAreEmpty(t *testing.T) {
 	require.NotContains(t, ask(t, m.Addr, "get key\r\n", "END\r\n"), "value")
 
 	r := StartRedis(t)
-	_, err := redis(r.Addr, "SET", "key", "value")
+	_, err := Command(r.Addr, "SET", "key", "value")
 	require.NoError(t, err)
 	r.Restart()
-	value, err := redis(r.Addr, "GET", "key")
+	value, err := Command(r.Addr, "GET", "key")
 	require.NoError(t, err)
 	require.Nil(t, value)
 }
@@ -81,17 +81,17 @@ func TestRestartedServersAreEmpty(t *testing.T) {
 func TestRestartedServersFindTheirFiles(t *testing.T) {
 	t.Parallel()
 	r := StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	_, err := redis(r.Addr, "SET", "key", "value")
+	_, err := Command(r.Addr, "SET", "key", "value")
 	require.NoError(t, err)
 	r.Restart()
-	value, err := redis(r.Addr, "GET", "key")
+	value, err := Command(r.Addr, "GET", "key")
 	require.NoError(t, err)
 	require.Equal(t, "value", value)
 
 	r.Kill()
 	require.NoError(t, os.RemoveAll(filepath.Join(r.Dir(), "appendonlydir")))
 	r.Restart()
-	value, err = redis(r.Addr, "GET", "key")
+	value, err = Command(r.Addr, "GET", "key")
 	require.NoError(t, err)
 	require.Nil(t, value)
 }

@@ -14,7 +14,7 @@ func TestSentinelsFailOver(t *testing.T) {
 	master := s.FailOver()
 	require.NotEqual(t, old, master)
 	require.Equal(t, master, s.Master())
-	_, err := redis(master, "SET", "key", "value")
+	_, err := Command(master, "SET", "key", "value")
 	require.NoError(t, err, "the new master takes writes")
 
 	require.NotEqual(t, master, s.FailOver(), "and another time")
@@ -26,7 +26,7 @@ func TestClusterFailsOver(t *testing.T) {
 	require.Len(t, c.Addrs, 6)
 	const key = "key"
 	old := c.Master(key)
-	_, err := redis(old, "SET", key, "value")
+	_, err := Command(old, "SET", key, "value")
 	require.NoError(t, err)
 	masters := map[string]bool{}
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g"} {
@@ -37,7 +37,7 @@ func TestClusterFailsOver(t *testing.T) {
 	master := c.FailOver(key)
 	require.NotEqual(t, old, master)
 	require.Equal(t, master, c.Master(key))
-	value, err := redis(master, "GET", key)
+	value, err := Command(master, "GET", key)
 	require.NoError(t, err)
 	require.Equal(t, "value", value)
 

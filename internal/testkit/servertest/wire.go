@@ -40,8 +40,9 @@ func readUntil(r io.Reader, ends ...string) (string, error) {
 	}
 }
 
-// redis sends one command to a Redis at addr.
-func redis(addr string, args ...string) (any, error) {
+// Command sends a command to a Redis at addr, on a connection of its own, and
+// returns the answer within two seconds: a string, an int64, nil or a []any of these.
+func Command(addr string, args ...string) (any, error) {
 	conn, err := dial(addr)
 	if err != nil {
 		return nil, err
@@ -50,8 +51,7 @@ func redis(addr string, args ...string) (any, error) {
 	return command(conn, args...)
 }
 
-// command sends one command on a connection that has no answer under way. The
-// answer is a string, an int64, nil or a []any of these.
+// command sends one command on a connection that has no answer under way.
 func command(conn net.Conn, args ...string) (any, error) {
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))

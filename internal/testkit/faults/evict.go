@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// evicted is the loss of a count for want of room. The server names each lost count.
+const evicted = "count evicted"
+
+// evictions notes the counts which a full server evicts.
+type evictions struct {
+	*world
+	mu    sync.Mutex
+	seen  int64 // of all keys
+	known int64 // instant up to which all are noted
+}
+
+// evictingMemcached sets up a memcached with little memory, and reads its reports of
+// evicted items.
+func evictingMemcached(w *world) {
+	// Reports beyond the room of these buffers are dropped.
+	w.serve(servertest.StartMemcached(w.campaign.stage, "-m", "2", "-o", "worker_logbuf_size=4096,watcher_logbuf_size=4096"))
+	e := &evictions{world: w}
+	conn, err := net.Dial("tcp", w.servers[0].Addr)
+	if err != nil {
+		w.campaign.stage.Fatalf("%s: %v", w.name, err)
+	}
+	w.campaign.stage.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, "watch evictions\r\n"); err != nil {
+		w.campaign.stage.Fatalf("%s: %v", w.name, err)
+	}
+	go e.listen(conn)
+	w.watch = e.compare
+}
+
+// report is a memcached's report of an eviction; the second number is microseconds,
+// without leading zeros.
+var report = regexp.MustCompile(`^ts=(\d+)\.(\d+) gid=\d+ type=eviction key=(\S+) `)
+
+// listen reads the reports.
+func (e *evictions) listen(conn net.Conn) {
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		found := report.FindStringSubmatch(lines.Text())
+		if found == nil {
+			if lines.Text() != "OK" {
+				e.fail(fmt.Errorf("a report of an eviction says %q", lines.Text()))
+			}
+			continue
+		}
+		seconds, err := strconv.ParseInt(found[1], 10, 64)
+		micros, err2 := strconv.ParseInt(found[2], 10, 64)
+		key, err3 := url.PathUnescape(found[3])
+		if err := errors.Join(err, err2, err3); err != nil {
+			e.fail(err)
+		}
+		at := seconds*1e9 + micros*1e3
+		f := history.Fault{Name: evicted, From: at, To: at + int64(time.Microsecond), Loses: history.Bucket}
+		if item := itemOf.FindStringSubmatch(key); item != nil {
+			width, err := dur.Parse(item[1])
+			index, err2 := strconv.ParseInt(item[2], 10, 64)
+			if err := errors.Join(err, err2); err != nil {
+				e.fail(err)
+			}
+			f.Bucket = [2]int64{index * int64(width), (index + 1) * int64(width)}
+		}
+		e.note(key, f)
+	}
+}
+
+// compare returns the instant up to which the statistics count no more evictions than
+// the reports.
+func (e *evictions) compare() int64 {
+	asked := time.Now().UnixNano()
+	stats, err := exchange(e.servers[0].Addr, time.Second, "stats", "END\r\n")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		return e.known // the server stands still
+	}
+	if n := statOf(stats, "log_worker_dropped") + statOf(stats, "log_watcher_skipped"); n > 0 {
+		e.fail(fmt.Errorf("the server dropped %d reports of evictions", n))
+	}
+	if e.seen >= statOf(stats, "evictions") {
+		e.known = asked
+	}
+	return e.known
+}
+
+func statOf(stats, name string) int64 {
+	_, rest, _ := strings.Cut(stats, "STAT "+name+" ")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	n, _ := strconv.ParseInt(value, 10, 64) // an old server has no such line
+	return n
+}
+
+// evictingRedis sets up a Redis with little memory, and reads its events of evicted
+// keys.
+func evictingRedis(w *world) {
+	w.serve(servertest.StartRedis(w.campaign.stage, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru", "--notify-keyspace-events", "Ee"))
+	e := &evictions{world: w, known: time.Now().UnixNano()}
+	client := goredis.NewClient(&goredis.Options{Addr: w.servers[0].Addr, Protocol: 2})
+	events := client.Subscribe(context.Background(), "__keyevent@0__:evicted")
+	closing := false
+	w.campaign.stage.Cleanup(func() {
+		e.mu.Lock()
+		closing = true
+		e.mu.Unlock()
+		events.Close()
+		client.Close()
+	})
+	go func() {
+		for {
+			message, err := events.Receive(context.Background())
+			e.mu.Lock()
+			known, over := e.known, closing
+			e.mu.Unlock()
+			switch m := message.(type) {
+			case *goredis.Message:
+				// Not before the server read the latest request with an answer.
+				e.note(m.Payload, history.Fault{Name: evicted, From: known, To: time.Now().UnixNano(), Loses: history.Everything, Parts: true})
+			case *goredis.Pong:
+				asked, err := strconv.ParseInt(m.Payload, 10, 64)
+				if err != nil {
+					e.fail(err)
+				}
+				e.mu.Lock()
+				e.known = asked
+				e.mu.Unlock()
+			}
+			if over {
+				return
+			}
+			if err != nil {
+				e.fail(fmt.Errorf("evictions are not known any more: %w", err))
+				return
+			}
+		}
+	}()
+	w.watch = func() int64 {
+		if err := events.Ping(context.Background(), fmt.Sprint(time.Now().UnixNano())); err != nil {
+			e.fail(err)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.known
+	}
+}
+
+// ofCaller finds the key of a caller in the name of an item, or of a value.
+var ofCaller = regexp.MustCompile(`:faults:([^|}]+)[|}]`)
+
+// itemOf finds the bucket in the name of an item.
+var itemOf = regexp.MustCompile(`\|([0-9a-z]*[a-z])(-?\d+)$`)
+
+// note notes an eviction.
+func (e *evictions) note(name string, f history.Fault) {
+	if found := ofCaller.FindStringSubmatch(name); found != nil {
+		e.end(e.begin(f, func(_ int, key string) bool { return key == found[1] }))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen++
+}
+
+// policies of a Redis that evicts.
+var policies = []string{"volatile-lru", "volatile-lfu", "volatile-ttl", "volatile-random", "allkeys-lru", "allkeys-lfu", "allkeys-random"}
+
+// fill floods a server with keys of no caller, about as long as the keys of callers:
+// more than the server has room for.
+func (s *strike) fill() {
+	redis := onRedis(s.world)
+	if redis {
+		s.command(s.node, "CONFIG", "SET", "maxmemory-policy", policies[s.rng.IntN(len(policies))])
+	}
+	conn, err := net.Dial("tcp", s.node.Addr)
+	s.report(err)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	for range 15 {
+		var requests strings.Builder
+		const batch = 1000
+		for range batch {
+			name := fmt.Sprintf("filler:%016x%s", s.rng.Uint64(), strings.Repeat("x", s.rng.IntN(50)))
+			if redis {
+				fmt.Fprintf(&requests, "SET %s %s EX %d\r\n", name, strings.Repeat("x", 20+s.rng.IntN(200)), 1+s.rng.IntN(300))
+			} else {
+				fmt.Fprintf(&requests, "set %s 0 300 1\r\n1\r\n", name)
+			}
+		}
+		if _, err := io.WriteString(conn, requests.String()); err != nil {
+			s.report(err)
+			return
+		}
+		for range batch {
+			answer, err := answers.ReadString('\n')
+			// A memcached can have no page to spare for items of this size.
+			if err == nil && answer != "STORED\r\n" && answer != "+OK\r\n" && answer != "SERVER_ERROR out of memory storing object\r\n" {
+				err = fmt.Errorf("the server answers %q to a filler", answer)
+			}
+			if err != nil {
+				s.report(err)
+				return
+			}
+		}
+		s.sleep(s.short() / 8)
+	}
+}

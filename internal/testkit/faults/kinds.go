@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// standsStill is a fault by the callers themselves.
+const standsStill = "caller stands still"
+
+func network(w *world) bool      { return !w.local() }
+func everywhere(*world) bool     { return true }
+func none(*world) bool           { return false }
+func onRedis(w *world) bool      { return worldKind(w.name) == "redis" }
+func keepsData(w *world) bool    { return w.durable }
+func severalNodes(w *world) bool { return w.placed != nil }
+func evicts(w *world) bool       { return w.evicting }
+func withReplicas(w *world) bool { return w.masters != nil }
+func inCluster(w *world) bool    { return w.cluster != nil }
+func onLosing(w *world) bool     { return w.losing }
+
+// lossOfBuckets is the condition of promise 2 without which Max may be exceeded.
+const lossOfBuckets = "the store keeps its buckets"
+
+// kinds are the faults, in the order of the page.
+var kinds = []kind{
+	{name: "server stands still", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: network,
+		do: func(s *strike) {
+			s.node.Pause()
+			s.sleep(s.long())
+			s.node.Resume()
+		}},
+	{name: "server killed, data kept", means: "SIGKILL and a restart, `appendonly yes`, `appendfsync always`", weight: 3, where: keepsData, severs: true,
+		do: func(s *strike) {
+			s.node.Kill()
+			s.sleep(s.short())
+			s.node.Restart()
+		}},
+	{name: "server killed, data lost", means: "SIGKILL and an empty restart", breaks: lossOfBuckets, weight: 1, where: onLosing, severs: true, loses: history.Everything,
+		do: func(s *strike) {
+			s.node.Kill()
+			s.sleep(s.short())
+			if onRedis(s.world) {
+				os.RemoveAll(filepath.Join(s.node.Dir(), "appendonlydir"))
+			}
+			s.node.Restart()
+		}},
+	{name: "server emptied", means: "`flush_all`, `FLUSHALL`", breaks: lossOfBuckets, weight: 1, where: onLosing, loses: history.Everything,
+		do: func(s *strike) {
+			if onRedis(s.world) {
+				s.command(s.node, "FLUSHALL")
+				return
+			}
+			s.report(flushAll(s.node.Addr))
+			// memcached empties itself by the second.
+			s.sleep(1100 * time.Millisecond)
+		}},
+	{name: "list of servers changed", means: "a server leaves, or comes back with the counts that it had; processes end and others start, one by one", breaks: lossOfBuckets, weight: 2,
+		where: severalNodes, severs: true, loses: history.Moved, keys: (*strike).moving, do: (*strike).relist},
+	{name: "server full", means: "15,000 other keys on a server with room for fewer; on Redis, under a policy by chance", weight: 4, where: evicts, do: (*strike).fill},
+	{name: evicted, means: "an item or a value of a caller's key, for want of room", breaks: lossOfBuckets, where: none},
+	{name: "master killed", means: "SIGKILL, until a replica has its place", weight: 2, where: withReplicas, severs: true,
+		do: func(s *strike) { s.masters.kill(s, false) }},
+	{name: "master killed, line cut", means: "the same, after its replicas received nothing for 10 to 410 ms", weight: 2, where: withReplicas, severs: true,
+		do: func(s *strike) { s.masters.kill(s, true) }},
+	{name: "master stands still", means: "SIGSTOP, until a replica has its place, and for 10 to 410 ms more", weight: 2, where: withReplicas, severs: true,
+		do: func(s *strike) { s.masters.freeze(s) }},
+	{name: failedOver, means: "a replica has its master's place, by one of these faults or because the machine was busy", breaks: lossOfBuckets, where: none},
+	{name: "slot moved", means: "to another master, key by key", weight: 3, where: inCluster,
+		do: func(s *strike) { s.masters.moveSlot(s) }},
+	{name: "scripts forgotten", means: "`SCRIPT FLUSH`", weight: 4, where: onRedis,
+		do: func(s *strike) { s.command(s.node, "SCRIPT", "FLUSH") }},
+	{name: "clients killed", means: "`CLIENT KILL TYPE normal`", weight: 4, where: onRedis, severs: true,
+		do: func(s *strike) { s.command(s.node, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }},
+	{name: "caller process stopped", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: everywhere,
+		do: func(s *strike) { s.process.stop(s.long()) }},
+	{name: "caller process killed", means: "SIGKILL, and another one in its place", weight: 2, where: everywhere, severs: true,
+		do: func(s *strike) {
+			s.process.kill()
+			s.sleep(s.short())
+			s.report(s.start(s.process.links))
+		}},
+	{name: standsStill, means: "between reading its clock and using the reading, for up to 300 ms, in memory up to 3 s", where: none},
+	{name: "link silent", means: "nothing arrives, either way, for 10 ms to 2.5 s", weight: 6, where: network,
+		do: func(s *strike) {
+			s.links.each((*servertest.Proxy).Pause)
+			s.sleep(s.long())
+			s.links.each((*servertest.Proxy).Resume)
+		}},
+	{name: "requests late", means: "by 10 to 410 ms, answers are not", weight: 6, where: network,
+		do: func(s *strike) { s.delay(s.short(), 0) }},
+	{name: "answers late", means: "by 10 to 410 ms, requests are not", weight: 6, where: network,
+		do: func(s *strike) { s.delay(0, s.short()) }},
+	{name: "answers lost", means: "requests arrive, answers do not, then the connections are closed", weight: 4, where: network, severs: true,
+		do: func(s *strike) {
+			s.links.each(func(p *servertest.Proxy) { p.DropReplies(true) })
+			s.sleep(s.short())
+			s.links.each(func(p *servertest.Proxy) {
+				p.Cut()
+				p.DropReplies(false)
+			})
+		}},
+	{name: "connections closed", means: "all of a process, one to five times", weight: 6, where: network, severs: true,
+		do: func(s *strike) { s.often((*servertest.Proxy).Cut) }},
+	{name: "connections reset", means: "all of a process, one to five times", weight: 6, where: network, severs: true,
+		do: func(s *strike) { s.often((*servertest.Proxy).Abort) }},
+	{name: "answers garbled", means: "the first byte of each piece that arrives", weight: 4, where: network, severs: true,
+		do: func(s *strike) {
+			s.links.each(func(p *servertest.Proxy) { p.GarbleHeads(true) })
+			s.sleep(s.short() / 2)
+			s.links.each(func(p *servertest.Proxy) { p.GarbleHeads(false) })
+		}},
+	{name: "answers flipped", means: "the highest bit of a byte, but for the bytes of a binary text, in every second piece that arrives", weight: 4, where: network, severs: true,
+		do: func(s *strike) { s.damage(servertest.Flips) }},
+	{name: "lengths lied about", means: "in every second piece with a length: another by one, by two or by far", weight: 4, where: network, severs: true,
+		do: func(s *strike) { s.damage(servertest.Lies) }},
+	{name: "answers cut and merged", means: "every second piece ends early; then the connection is closed, or the next answer follows", weight: 4, where: network, severs: true,
+		do: func(s *strike) { s.damage(servertest.Cuts) }},
+	{name: "answers in pieces", means: "a byte at a time", weight: 2, where: network,
+		do: func(s *strike) { s.damage(servertest.Pieces) }},
+	{name: "clock steps", means: "at once, within the skew", weight: 8, where: network,
+		do: func(s *strike) { s.tellClock(order{Offset: s.within()}) }},
+	{name: "clock drifts", means: "by 5 to 55 ms a second, within the skew", weight: 8, where: network,
+		do: func(s *strike) {
+			s.tellClock(order{Offset: s.within(), PerSecond: 5*time.Millisecond + time.Duration(s.rng.Int64N(int64(50*time.Millisecond)))})
+		}},
+	{name: "clock beyond the skew", means: "by 50 ms to 1 s more than callers may be apart, then back", breaks: "clocks agree within Skew", weight: 2, where: network,
+		do: func(s *strike) {
+			o := order{Beyond: true, Offset: skew + 50*time.Millisecond + time.Duration(s.rng.Int64N(int64(time.Second)))}
+			if s.rng.IntN(2) == 0 {
+				o.Offset = -o.Offset
+			}
+			caller := s.tellClock(o)
+			s.sleep(time.Second + s.long())
+			s.report(s.process.order(order{Caller: caller}))
+		}},
+}
+
+// damage damages answers for some time.
+func (s *strike) damage(kind servertest.Damage) {
+	s.links.each(func(p *servertest.Proxy) { p.Damage(kind, s.rng.Uint64()) })
+	s.sleep(s.short())
+	s.links.each(func(p *servertest.Proxy) { p.Damage(servertest.Whole, 0) })
+}
+
+// delay makes the links late for some time.
+func (s *strike) delay(requests, answers time.Duration) {
+	s.links.each(func(p *servertest.Proxy) { p.Delay(requests, answers) })
+	s.sleep(s.long())
+	s.links.each(func(p *servertest.Proxy) { p.Delay(0, 0) })
+}
+
+// often does something to the links, one to five times.
+func (s *strike) often(do func(*servertest.Proxy)) {
+	for range 1 + s.rng.IntN(5) {
+		s.links.each(do)
+		s.sleep(time.Duration(s.rng.Int64N(int64(20 * time.Millisecond))))
+	}
+}
+
+// tellClock changes the clock of a caller by chance, and returns the caller's number.
+func (s *strike) tellClock(o order) int {
+	o.Caller = s.rng.IntN(callersEach)
+	s.report(s.process.order(o))
+	return o.Caller
+}
+
+// command sends a command to a Redis, several times if the machine is too busy for an
+// answer; an error ends the campaign.
+func (s *strike) command(node *servertest.Server, args ...string) any {
+	for try := 1; ; try++ {
+		answer, err := servertest.Command(node.Addr, args...)
+		var late net.Error
+		if try == 10 || !errors.As(err, &late) || !late.Timeout() {
+			s.report(err)
+			return answer
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// failedOver is the loss of hits by a replica in the place of its master. The roles of
+// the servers show a failover, after another fault or on a busy machine.
+const failedOver = "failover"
+
+// tail is the time before a failover of which a new master may lack hits: a master
+// answers a caller just before, or just after, the write to its replicas.
+const tail = time.Second
+
+// masters watches the roles of the servers of a world: masters and replicas.
+type masters struct {
+	*world
+	number   int                       // of masters
+	sentinel *servertest.SentinelSetup // nil in a Cluster
+
+	mu        sync.Mutex
+	role      map[*servertest.Server]string // the last that each told
+	asReplica map[*servertest.Server]int64  // when a server was last asked of those that told it was a replica
+	cut       int64                         // since when replicas may lack hits; 0: they lack none
+	turn      *disturbance                  // the failover under way
+}
+
+// The roles of a server.
+const (
+	isMaster  = "master"
+	isReplica = "slave"
+)
+
+// withMasters makes the world watch its servers.
+func (w *world) withMasters(number int) {
+	w.masters = &masters{world: w, number: number, role: map[*servertest.Server]string{}, asReplica: map[*servertest.Server]int64{}}
+	w.watch = w.masters.look
+}
+
+// sentinel sets up a master with replicas, watched by sentinels.
+func sentinel(w *world) {
+	s := servertest.Sentinel(w.campaign.stage)
+	w.serve(s.Nodes()...)
+	w.addrs, w.members, w.master = slices.Concat(w.addrs, s.Addrs), s.Addrs, s.Name
+	w.withMasters(1)
+	w.masters.sentinel = s
+}
+
+// cluster sets up a Redis Cluster.
+func cluster(w *world) {
+	w.cluster = servertest.Cluster(w.campaign.stage)
+	w.serve(w.cluster.Nodes()...)
+	w.withMasters(len(w.servers) / 2)
+}
+
+// look asks each server for its role, and notes failovers. No failover before known
+// is missing.
+func (m *masters) look() (known int64) {
+	roles, asked := make([]string, len(m.servers)), make([]int64, len(m.servers))
+	var all sync.WaitGroup
+	for i, node := range m.servers {
+		all.Go(func() {
+			asked[i] = time.Now().UnixNano()
+			roles[i] = roleOf(node.Addr)
+		})
+	}
+	all.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known = time.Now().UnixNano()
+	leading, unsure, promoted := 0, false, int64(0)
+	for i, node := range m.servers {
+		was := m.role[node]
+		switch roles[i] {
+		case isMaster:
+			leading++
+			if since := m.asReplica[node]; was == isReplica && (promoted == 0 || since < promoted) {
+				promoted = since
+			}
+		case isReplica:
+			m.asReplica[node] = asked[i]
+		case silent:
+			unsure = unsure || was == isMaster
+			roles[i] = was
+		}
+		m.role[node] = roles[i]
+		if roles[i] == isReplica {
+			known = min(known, m.asReplica[node])
+		}
+	}
+	if promoted > 0 && m.turn == nil {
+		since := promoted - int64(tail)
+		if m.cut > 0 {
+			since = min(since, m.cut)
+		}
+		m.turn = m.begin(history.Fault{Name: failedOver, Since: since, From: promoted, Severs: true, Loses: history.Latest}, nil)
+	}
+	if m.turn != nil && leading == m.number && !unsure {
+		m.end(m.turn)
+		m.turn = nil
+	}
+	return known
+}
+
+// silent is the role of a server without an answer.
+const silent = "silent"
+
+// roleOf asks a Redis for its role. A dead server has none.
+func roleOf(addr string) string {
+	answer, err := exchange(addr, 250*time.Millisecond, "ROLE", isMaster+"\r\n", isReplica+"\r\n")
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return ""
+	case err != nil:
+		return silent
+	case strings.Contains(answer, isMaster+"\r\n"):
+		return isMaster
+	}
+	return isReplica
+}
+
+// having returns the servers with a role, but for one.
+func (m *masters) having(role string, but *servertest.Server) (all []*servertest.Server) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, node := range m.servers {
+		if node != but && m.role[node] == role {
+			all = append(all, node)
+		}
+	}
+	return all
+}
+
+// any is a master by chance, of which all sentinels know.
+func (m *masters) any(s *strike) *servertest.Server {
+	var all []*servertest.Server
+	m.await("master", func() bool {
+		all = m.having(isMaster, nil)
+		return len(all) == m.number && m.known(all[0])
+	})
+	return all[s.rng.IntN(len(all))]
+}
+
+// turnTime bounds each step of a failover: a sentinel without a processor for two
+// seconds does nothing for half a minute.
+const turnTime = 2 * time.Minute
+
+// await waits until something is true, whether or not the campaign goes on.
+func (m *masters) await(what string, true func() bool) {
+	for began := time.Now(); !true(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > turnTime {
+			m.campaign.stage.Fatalf("%s: no %s within %v", m.name, what, turnTime)
+		}
+	}
+}
+
+// replaced waits until another server has taken the place of a master.
+func (m *masters) replaced(old *servertest.Server) {
+	m.await("new master", func() bool { return len(m.having(isMaster, old)) == m.number })
+}
+
+// known tells whether all sentinels, if there are any, name a master and are done
+// with its promotion.
+func (m *masters) known(leader *servertest.Server) bool {
+	return m.sentinel == nil || !slices.ContainsFunc(m.sentinel.Addrs, func(addr string) bool { return !m.sentinel.Names(addr, leader.Addr) })
+}
+
+// inStep waits until all servers but the masters are replicas, and hold the same data
+// as the masters.
+func (m *masters) inStep() {
+	m.await("replica in step", func() bool {
+		replicas := m.having(isReplica, nil)
+		if len(replicas) != len(m.servers)-m.number {
+			return false
+		}
+		for _, node := range replicas {
+			if info, err := servertest.Command(node.Addr, "INFO", "replication"); err != nil || !strings.Contains(fmt.Sprint(info), "master_link_status:up") {
+				return false
+			}
+		}
+		return true
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut = 0
+}
+
+// cutLines cuts the lines between masters and replicas. A replica with a password for
+// a master without is refused by the master.
+func (m *masters) cutLines(s *strike) {
+	m.mu.Lock()
+	m.cut = time.Now().UnixNano()
+	m.mu.Unlock()
+	for _, node := range m.having(isReplica, nil) {
+		s.command(node, "CONFIG", "SET", "masterauth", "wrong")
+	}
+	for _, node := range m.having(isMaster, nil) {
+		s.command(node, "CLIENT", "KILL", "TYPE", "replica")
+	}
+}
+
+// mendLines ends cutLines.
+func (m *masters) mendLines(s *strike, but *servertest.Server) {
+	for _, node := range m.servers {
+		if node != but {
+			s.command(node, "CONFIG", "SET", "masterauth", "")
+		}
+	}
+}
+
+// kill kills a master, and lets it come back as a replica when another server has
+// its place. With cut the replicas did not receive the last hits.
+func (m *masters) kill(s *strike, cut bool) {
+	old := m.any(s)
+	if cut {
+		m.cutLines(s)
+		s.sleep(s.short())
+	}
+	old.Kill()
+	m.replaced(old)
+	m.mendLines(s, old)
+	if m.sentinel == nil {
+		old.Restart() // a node of a Cluster knows its place
+		m.inStep()
+		return
+	}
+	// A sentinel without the news would send callers to the old master, now empty.
+	leader := m.having(isMaster, old)[0]
+	for began := time.Now(); !m.known(leader) && time.Since(began) < newsTime; time.Sleep(20 * time.Millisecond) {
+	}
+	for _, addr := range m.sentinel.Addrs {
+		if !m.sentinel.Names(addr, leader.Addr) {
+			m.sentinel.Teach(addr, leader.Addr)
+		}
+	}
+	m.await("sentinel with the news", func() bool { return m.known(leader) })
+	old.Restart()
+	host, port, _ := net.SplitHostPort(leader.Addr)
+	s.command(old, "REPLICAOF", host, port)
+	m.inStep()
+}
+
+// newsTime bounds the wait for sentinels. A sentinel whose own failover ended in the
+// death of the new master waits for the dead.
+const newsTime = 20 * time.Second
+
+// freeze makes a master stand still until another server has its place.
+func (m *masters) freeze(s *strike) {
+	old := m.any(s)
+	old.Pause()
+	m.replaced(old)
+	s.sleep(s.short())
+	old.Resume()
+	m.inStep()
+}
+
+// moveSlot moves the slot of a busy key of a Cluster to another master, key by key,
+// as redis-cli does.
+func (m *masters) moveSlot(s *strike) {
+	from := m.any(s)
+	found, _ := s.command(from, "KEYS", "*-hot-*").([]any)
+	if len(found) == 0 {
+		return
+	}
+	busy := fmt.Sprint(found[s.rng.IntN(len(found))])
+	slot := fmt.Sprint(s.command(from, "CLUSTER", "KEYSLOT", busy))
+	others := m.having(isMaster, from)
+	to := others[s.rng.IntN(len(others))]
+	ids := map[*servertest.Server]string{}
+	for _, node := range []*servertest.Server{from, to} {
+		ids[node] = fmt.Sprint(s.command(node, "CLUSTER", "MYID"))
+	}
+	s.command(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[from])
+	s.command(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
+	host, port, _ := net.SplitHostPort(to.Addr)
+	for {
+		s.sleep(s.short() / 4)
+		keys, _ := s.command(from, "CLUSTER", "GETKEYSINSLOT", slot, "10").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			s.command(from, "MIGRATE", host, port, fmt.Sprint(key), "0", "1500", "REPLACE")
+			s.sleep(s.short() / 8)
+		}
+	}
+	for _, node := range slices.Concat([]*servertest.Server{to, from}, m.having(isMaster, from)) {
+		s.command(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[to])
+	}
+	// A replica without the news would claim the slot together with its master's place.
+	m.cluster.Master(busy)
+}
