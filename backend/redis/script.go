@@ -15,13 +15,20 @@ import (
 //go:embed lua
 var luaFiles embed.FS
 
-// A function costs time even without a call: slowly makes the functions of
-// change.lua on demand.
+// A function costs time even without a call: in a script, slowly makes the functions of
+// change.lua on demand. In the library all functions are made once, by the first call,
+// since a library has no redis.call, struct and string while it is loaded.
 var (
-	slowly       = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
-	takeScript   = redisscript.New(expand(lua("base") + lua("holds") + slowly + lua("take")))
-	doScript     = redisscript.New(expand(lua("base") + slowly + lua("do")))
-	forgetScript = redisscript.New(expand("local spread = unpack\n" + lua("base") + lua("forget")))
+	slowly  = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
+	library = redisscript.NewLibrary("abacus_", expand(lua("library")))
+
+	takeScript   = library.Function("_take", redisscript.New(expand(lua("base")+lua("holds")+slowly+lua("take"))))
+	doScript     = library.Function("_act", redisscript.New(expand(lua("base")+slowly+lua("read")+lua("do"))))
+	forgetScript = library.Function("_forget", redisscript.New(expand("local spread = unpack\n"+lua("base")+lua("forget"))))
+
+	// As functions that may not write, which a server without memory runs as well.
+	peekScript = library.Function("_peek", takeScript)
+	readScript = library.Function("_read", doScript)
 )
 
 // names has constants and expressions of the scripts. A name in a script is expanded
@@ -62,6 +69,9 @@ var names = map[string]string{
 
 	"LEAF": "r .. ':' .. (x - x % stretch - BIAS) / stretch + kind / 10", // name of the leaf of the kind, with position x
 	"WIDE": "(kind < 3 and 2 or kind == 3 and 4 or 7)",
+
+	"CHANGES": lua("change"), "PARTS": lua("base") + lua("holds") + lua("read"), // of the library
+	"TAKE": lua("take"), "ACT": lua("do"), "FORGET": lua("forget"),
 
 	"SEARCH": lua("search"), "BEFORE": lua("before"), "DROP": lua("drop"), "DUE": lua("due"),
 }

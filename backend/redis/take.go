@@ -19,7 +19,7 @@ type takePart struct {
 	key *backend.TakeKey
 }
 
-// Take does an atomic step, by a single EVALSHA.
+// Take does an atomic step, by a single FCALL.
 func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	var buffer [4]takePart
 	parts := buffer[:0]
@@ -36,7 +36,7 @@ func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	}
 	var got any
 	if req.Peek {
-		got, err = s.run(ctx, req.Deadline, takeScript, keys, r)
+		got, err = s.run(ctx, req.Deadline, peekScript, keys, r)
 	} else {
 		got, err = s.count(ctx, req.Deadline, takeScript, keys, r, timeOfTake)
 	}

@@ -19,7 +19,7 @@
 --
 -- Lua in Redis hashes every byte of every string that is made, so a script neither
 -- reads nor rebuilds what it does not need; and to make a function costs as much as to
--- call it, so the functions that few calls need are made where they are needed.
+-- call it, so a script makes the functions that few calls need where they are needed.
 
 local unpack, pack, call = struct.unpack, struct.pack, redis.call
 local stretch

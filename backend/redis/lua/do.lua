@@ -12,27 +12,6 @@ local request, roots, reply, time = ARGV[1], {}, {}, 0
 local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
 local adds, begin = n > 0 and mode == COUNT, cursor
 
-local function before(r, s, x)
-  OPEN
-  local at = x - origin
-  local p = rank(s, '>I4', size, FIRST, at)
-  BEFORE
-  return sum
-end
-
--- The value of the leaf that begins at position x of root r, of value s; false if the
--- root has none there.
-local function leaf(r, s, x)
-  OPEN
-  local p = rank(s, '>I4', size, FIRST, x - origin)
-  if p == FIRST and EDGED then
-    p = p + size -- the edge can be in the leaf's stretch
-  end
-  local entry = p < #s and unpack('>I4', s, p) or 0
-  local kind = entry % 8
-  return kind > 0 and entry + origin < x + stretch and call('GET', LEAF)
-end
-
 -- All roots have room, or no root is added to.
 for i = 1, #KEYS do
   local s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])

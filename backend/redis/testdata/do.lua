@@ -241,9 +241,6 @@ local function change(r, s, x, n, stale, ttl)
 end
 return change, bundle, rewrite
 end
-local request, roots, reply, time = ARGV[1], {}, {}, 0
-local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
-local adds, begin = n > 0 and mode == 0, cursor
 local function before(r, s, x)
   local w, origin = unpack('>I1I6', s)
   local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
@@ -280,6 +277,9 @@ local function leaf(r, s, x)
   local kind = entry % 8
   return kind > 0 and entry + origin < x + stretch and call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10)
 end
+local request, roots, reply, time = ARGV[1], {}, {}, 0
+local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
+local adds, begin = n > 0 and mode == 0, cursor
 for i = 1, #KEYS do
   local s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
   stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack('>I2I6I6I6I2I2I1I2', request, cursor)

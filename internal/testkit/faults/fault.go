@@ -75,8 +75,11 @@ var kinds = []kind{
 			// memcached empties itself by the second.
 			w.campaign.sleep(1100 * time.Millisecond)
 		}},
-	{name: "scripts forgotten", means: "`SCRIPT FLUSH`", weight: 4, where: onRedis,
-		do: func(w *world, _ *rand.Rand, _ *process) { w.must("SCRIPT FLUSH", "+OK") }},
+	{name: "scripts forgotten", means: "`FUNCTION FLUSH`, `SCRIPT FLUSH`", weight: 4, where: onRedis,
+		do: func(w *world, _ *rand.Rand, _ *process) {
+			w.must("FUNCTION FLUSH", "+OK")
+			w.must("SCRIPT FLUSH", "+OK")
+		}},
 	{name: "clients killed", means: "`CLIENT KILL TYPE normal`", weight: 4, where: onRedis, severs: true,
 		do: func(w *world, _ *rand.Rand, _ *process) { w.must("CLIENT KILL TYPE normal SKIPME yes", ":") }},
 	{name: "caller process stopped", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: everywhere,
