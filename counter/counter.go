@@ -63,6 +63,12 @@ type Config struct {
 	// Default: 1 s; none for a store in this process. Negative: none.
 	Patience time.Duration
 
+	// Exact asks for exact numbers in every verdict. By default the Remaining of
+	// an admitted call may be too low on a network store: the store admits by an
+	// upper bound of the count where the bound has room. Denials are exact in any
+	// case, and so are Peek and a store in this process.
+	Exact bool
+
 	// Now reads the clock: for each label that a call tries, and at the end of
 	// each try that must end within Settle. Default: time.Now.
 	Now func() time.Time
@@ -103,6 +109,7 @@ type Counter struct {
 	keys     keyMaker
 	denied   *denials // nil for a store in this process
 	queues   *queues  // nil for a store in this process
+	exact    bool     // no upper bounds
 	calls    sync.Pool
 	stats    stats
 }
@@ -151,6 +158,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		patience: cfg.Patience,
 		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
 		keys:     keys,
+		exact:    cfg.Exact,
 	}
 	if !local {
 		c.denied, c.queues = newDenials(), newQueues()

@@ -226,7 +226,7 @@ func encodeDo(req *backend.Request, parts []doPart, keys []string) request {
 	if req.N < 0 {
 		mode = modeBack
 	}
-	r.begin(mode, req.AnyLabel)
+	r.begin(mode, req.AnyLabel, false)
 	r.uint(uint64(max(req.N, -req.N)), 7)
 	for i := range parts {
 		p := &parts[i]

@@ -27,6 +27,7 @@ package redis
 //	do.go        Do: the same for lua/do.lua
 //	forget.go    Forget and Forgotten: the same for lua/forget.lua
 //	layout.go    groups of tiers, names and positions: what the stored values mean
+//	likely.go    the keys that were denied last
 //	request.go   the bytes of a request and of an answer
 //	script.go    the scripts, their library, and the names that are expanded in them
 //	call.go      the sending of a script, by the deadline
@@ -41,6 +42,7 @@ package redis
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -85,6 +87,7 @@ type Store struct {
 	anyTime bool
 	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
 	late    atomic.Int64
+	denied  likelyDenied
 }
 
 var (
@@ -119,6 +122,7 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	for i := range s.clocks {
 		s.clocks[i].begin()
 	}
+	s.denied.seed = maphash.MakeSeed()
 	return s, nil
 }
 

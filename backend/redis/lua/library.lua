@@ -3,16 +3,16 @@
 -- name of the library, and LOADED by the day of the load.
 
 local function make()
-  local spread = unpack
   PARTS
   local function changes()
     CHANGES
-    return change, bundle, rewrite
+    return change, bundle, rewrite, insert
   end
-  local change, bundle, rewrite = changes()
+  local change, bundle, rewrite, insert = changes()
   local function slowly()
-    return change, bundle, rewrite
+    return change, bundle, rewrite, insert
   end
+  ADD
   local function take(KEYS, ARGV)
     TAKE
   end

@@ -1,14 +1,18 @@
--- The sums and leaves of a root of value s, for do.lua.
+-- The sums and leaves of a root, for do.lua.
 
 local function before(r, s, x)
   OPEN
   local at = x - origin
   local p = rank(s, '>I4', size, FIRST, at)
-  BEFORE
+  local sum = unpack(f, s, p - w)
+  if p < #s then
+    local entry, upto = unpack('>I4' .. f, s, p)
+    BEFORE
+  end
   return sum
 end
 
--- The value of the leaf that begins at position x of root r, of value s; false if the
+-- The value of the leaf that begins at position x of root r, of list s; false if the
 -- root has none there.
 local function leaf(r, s, x)
   OPEN
