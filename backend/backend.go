@@ -136,6 +136,7 @@ type TakeRequest struct {
 	Deadline time.Time // as in Request
 	Peek     bool      // find out, but write nothing
 	AnyLabel bool      // as in Request
+	Exact    bool      // Counts are exact in every case; without Exact a step that is allowed may tell upper bounds
 	Keys     []TakeKey // each key once
 	Allowed  bool      // filled in: all keys fit that are not Soft
 }
@@ -157,7 +158,7 @@ type Window struct {
 	Reach  time.Duration // from Now back: the length of the limit, and the difference between the callers' clocks
 	Finest int           // the tier of the oldest bucket
 
-	Count   int64        // filled in: the hits in the window before this step, however many
+	Count   int64        // filled in: the hits in the window before this step, however many; in a step that is Allowed, and neither a Peek nor Exact, a store may tell more, if N has room by that number too
 	FreedBy tiers.Bucket // filled in if Count+N > Max: the bucket of tier Finest that must leave the window, with all older buckets, until N fits, or, for N above Max, until the window is empty; the zero Bucket if nothing was counted
 	Newest  tiers.Bucket // filled in: the newest bucket of tier Finest in the window that is not empty, after the step; the zero Bucket if all are empty
 }

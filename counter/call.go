@@ -52,7 +52,7 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 	if err != nil {
 		return err
 	}
-	k.req.Peek, k.req.AnyLabel, k.req.Deadline, k.retryWithin = peek, false, k.c.deadline(), 0
+	k.req.Peek, k.req.AnyLabel, k.req.Exact, k.req.Deadline, k.retryWithin = peek, false, k.c.exact, k.c.deadline(), 0
 	if k.req.Now, k.label = now, now.UnixNano(); now.IsZero() {
 		if err := k.relabel(); err != nil {
 			return err

@@ -65,12 +65,12 @@ type Config struct {
 	Patience time.Duration
 
 	// Exact asks for exact numbers in every verdict. By default the Remaining of
-	// an admitted call may be too low on a network store without an atomic step
-	// (memcached): the call may be admitted by an upper bound of the count, whose
-	// oldest bucket is coarse, or by counts that this process has read within the
-	// last minute. Exact numbers cost reads: 82 items of a day in the mean,
-	// instead of 24 or none. Denials are exact in any case, and so is Peek. Other
-	// stores are always exact.
+	// an admitted call may be too low on a network store: the store admits by an
+	// upper bound of the count where the bound has room. On a store without an
+	// atomic step (memcached) the oldest bucket of the bound is coarse, and counts
+	// that this process has read within the last minute may serve; exact numbers
+	// then cost reads: 82 items of a day in the mean, instead of 24 or none.
+	// Denials are exact in any case, and so are Peek and a store in this process.
 	Exact bool
 
 	// Now reads the clock: for each label that a call tries, and at the end of
@@ -115,7 +115,7 @@ type Counter struct {
 	keys     keyMaker
 	denied   *denials // nil for a store in this process
 	queues   *queues  // nil for a store in this process
-	exact    bool     // no coarse covers
+	exact    bool     // no upper bounds
 	settled  *settledCache
 	ordered  atomic.Bool // the store has read after adding, in its last answer
 	labels   labels

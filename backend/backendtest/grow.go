@@ -156,7 +156,7 @@ func (g *growth) windows(per time.Duration) error {
 			continue
 		}
 		step := g.taking(g.ladder, g.newest, 1, 0, demand{key: g.key, limits: counter.Limits{{Max: max, Per: per}}})
-		step.Peek = max != sum+1
+		step.Peek, step.Exact = max != sum+1, true
 		if err := g.take(step); err != nil {
 			return err
 		}

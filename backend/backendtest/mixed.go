@@ -45,7 +45,7 @@ func mixed(s *subject) error {
 		if !s.taker.Together(step.Keys) {
 			step.Keys, demands = step.Keys[:1], demands[:1]
 		}
-		step.Peek = s.rand.IntN(6) == 0
+		step.Peek, step.Exact = s.rand.IntN(6) == 0, s.rand.IntN(2) == 0
 		line := fmt.Sprintf("%v peek %v:", now.Sub(noon), step.Peek)
 		for i, key := range step.Keys {
 			line += fmt.Sprintf(" %s %d under %s soft %v,", demands[i].key, key.N, demands[i].limits, key.Soft)

@@ -127,7 +127,7 @@ func (q *sequence) next() error {
 	}
 	n := q.weight()
 	step := q.taking(q.ladder, at, n, q.slack, q.demands(n)...)
-	step.Peek = q.rand.IntN(5) == 0
+	step.Peek, step.Exact = q.rand.IntN(5) == 0, q.rand.IntN(2) == 0
 	if !q.taker.Together(step.Keys) {
 		step.Keys = step.Keys[:1]
 	}

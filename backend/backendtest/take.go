@@ -182,7 +182,7 @@ func edges(s *subject) error {
 			}
 			for _, peek := range []bool{true, false} {
 				step := s.taking(dayLadder, now, 1, slack, demand{key: key, limits: counter.Limits{{Max: backend.MaxCount, Per: time.Minute}}})
-				step.Peek = peek
+				step.Peek, step.Exact = peek, true
 				if err := s.take(step); err != nil {
 					return err
 				}

@@ -18,6 +18,7 @@ import (
 // newModel returns the contract, of a store with sums.
 func newModel() *oracle.Store {
 	m := oracle.NewStore()
+	m.Exact = true
 	m.Stored = func(l tiers.Ladder, width time.Duration) time.Duration { return time.Duration(baseWidth(l, width)) }
 	return m
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// The cases take turns with the two protocols.
+// The cases take turns with the two protocols, and with functions and scripts.
 func TestConformance(t *testing.T) {
 	addr := servertest.Redis(t)
+	logins := []string{"", scriptsUser(t, addr) + "@"}
 	var stores atomic.Int64
 	backendtest.Run(t, func(t testing.TB) backend.Store {
-		return open(t, fmt.Sprintf("redis://%s/0?protocol=%d", addr, 2+stores.Add(1)%2))
+		turn := stores.Add(1)
+		return open(t, fmt.Sprintf("redis://%s%s/0?protocol=%d", logins[turn/2%2], addr, 2+turn%2))
 	})
 }
 

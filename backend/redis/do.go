@@ -29,8 +29,8 @@ type doPart struct {
 	oldest int64         // bucket of the finest tier in which the buckets of add begin
 }
 
-// Do adds and reads by an EVALSHA for each eight buckets of the finest tiers to be
-// changed; the last EVALSHA reads. Each adds all or nothing, unless a value of another
+// Do adds and reads by an FCALL for each eight buckets of the finest tiers to be
+// changed; the last FCALL reads. Each adds all or nothing, unless a value of another
 // shape is found in a group of tiers.
 //
 // Of tiers with the same Keep only the finest is stored. So an addition must name the
@@ -205,6 +205,8 @@ func (s *Store) send(ctx context.Context, req *backend.Request, parts []doPart) 
 	var err error
 	if req.N > 0 {
 		got, err = s.count(ctx, req.Deadline, doScript, keys, r, timeOfDo)
+	} else if req.N == 0 {
+		got, err = s.run(ctx, req.Deadline, readScript, keys, r)
 	} else {
 		got, err = s.run(ctx, req.Deadline, doScript, keys, r)
 	}
@@ -225,7 +227,7 @@ func encodeDo(req *backend.Request, parts []doPart, keys []string) request {
 	if req.N < 0 {
 		mode = modeBack
 	}
-	r.begin(mode, req.AnyLabel)
+	r.begin(mode, req.AnyLabel, false)
 	r.uint(uint64(max(req.N, -req.N)), 7)
 	for i := range parts {
 		p := &parts[i]

@@ -38,6 +38,14 @@ func raw(t testing.TB, addr string) *goredis.Client {
 	return c
 }
 
+// scriptsUser makes a user without the right to run functions, and returns name and
+// password.
+func scriptsUser(t testing.TB, addr string) string {
+	t.Helper()
+	require.NoError(t, raw(t, addr).Do(ctx, "ACL", "SETUSER", "scripts", "on", ">secret", "allkeys", "+@all", "-fcall").Err())
+	return "scripts:secret"
+}
+
 // newCounter makes a Counter with cfg's Patience. The default is long enough for the
 // slowest machine.
 func newCounter(t testing.TB, s backend.Store, cfg counter.Config) *counter.Counter {

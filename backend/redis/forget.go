@@ -16,8 +16,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Forget remembers the label, and then empties the key: an EVALSHA for each 125
-// leaves and each 2,000 entries. Each EVALSHA also remembers the label of its own
+// Forget remembers the label, and then empties the key: an FCALL for each 125
+// leaves and each 2,000 entries. Each FCALL also remembers the label of its own
 // instant, and the last of a group of tiers unlinks the root. Earlier hits are counted
 // until then.
 func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {

@@ -55,7 +55,7 @@ func scripts(t *testing.T, client *goredis.Client) (median, longest time.Duratio
 	t.Helper()
 	var took []time.Duration
 	for _, entry := range client.SlowLogGet(ctx, 1000).Val() {
-		if strings.HasPrefix(entry.Args[0], "eval") {
+		if verb := entry.Args[0]; verb == "fcall" || strings.HasPrefix(verb, "eval") {
 			took = append(took, entry.Duration)
 		}
 	}

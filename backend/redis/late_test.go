@@ -48,17 +48,19 @@ func TestPauseWithoutADialer(t *testing.T) {
 }
 
 // A store whose script does not know the deadline: the Dialer takes back hits that were
-// counted late. Over TCP, over TLS and by a unix socket.
+// counted late. Over TCP, over TLS, by a unix socket, and as scripts instead of functions.
 func TestPauseAtAnyTime(t *testing.T) {
 	dir := t.TempDir()
 	pool, cert, key := certificate(t, dir)
 	server := servertest.StartRedis(t, "--tls-port", freeTLSPort(t), "--tls-cert-file", cert, "--tls-key-file", key,
 		"--tls-auth-clients", "no", "--unixsocket", dir+"/sock")
 	tlsAddr := net.JoinHostPort("127.0.0.1", fmt.Sprint(configured(t, server.Addr, "tls-port")))
+	user, password, _ := strings.Cut(scriptsUser(t, server.Addr), ":")
 	for what, options := range map[string]goredis.Options{
-		"tcp":  {Addr: server.Addr},
-		"unix": {Network: "unix", Addr: dir + "/sock"},
-		"tls":  {Addr: tlsAddr},
+		"tcp":     {Addr: server.Addr},
+		"scripts": {Addr: server.Addr, Username: user, Password: password},
+		"unix":    {Network: "unix", Addr: dir + "/sock"},
+		"tls":     {Addr: tlsAddr},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var dial func(context.Context, string, string) (net.Conn, error)
@@ -82,11 +84,13 @@ func TestPauseAtAnyTime(t *testing.T) {
 			for i, s := range stores {
 				st := s.Stats()
 				all.TakenBack += st.TakenBack
+				all.ByScripts += st.ByScripts
 				all.LateAnswers += st.LateAnswers
 				require.Zero(t, st.NotTaken)
 				require.NoError(t, dialers[i].Close())
 				require.Zero(t, s.Stats().Draining)
 			}
+			require.Equal(t, what == "scripts", all.ByScripts > 0)
 			require.Positive(t, all.TakenBack)
 			require.Equal(t, all.LateAnswers, all.TakenBack)
 		})

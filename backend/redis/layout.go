@@ -66,9 +66,9 @@ func (g group) leafPositions() uint64 { return uint64(g.leaf) * perBucket }
 // rootName returns the stored key of a group. The braces make Redis Cluster keep all
 // values of a key together; the key itself has no braces. The letter changes with the
 // format, so that values of another format are not found: small letters had leaves
-// without their kind in the name.
+// without their kind in the name, and A to H had no head.
 func (g group) rootName(key string) string {
-	return "{" + key + "}" + string(rune('A'+g.number))
+	return "{" + key + "}" + string(rune('P'+g.number))
 }
 
 // position returns the position of a bucket of the finest tier. The last three bits

@@ -30,3 +30,26 @@ func TestASparseKeyHasNoRoomToSpare(t *testing.T) {
 }
 
 const day = 24 * time.Hour
+
+// A key that Adds alone have grown is as small as a key of the same hits by Takes.
+func TestAKeyGrownByAdds(t *testing.T) {
+	for _, perDay := range []int{100, 2_000, 40_000} {
+		client := raw(t, servertest.Redis(t))
+		now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+		c := newCounter(t, open(t, "redis://"+client.Options().Addr), counter.Config{Now: func() time.Time { return now }})
+		added, taken := counter.Key{Event: "grown", Feature: "by:adds"}, counter.Key{Event: "grown", Feature: "by:take"}
+		for range min(perDay*5/4, 10_000) {
+			require.NoError(t, c.Add(ctx, added, 1))
+			take(t, c, taken, 1, "1000000/d")
+			now = now.Add(day / time.Duration(perDay))
+		}
+		memory := func(key counter.Key) (bytes int64) {
+			for _, name := range client.Keys(ctx, "*"+key.Feature+"*").Val() {
+				bytes += client.MemoryUsage(ctx, name, 0).Val()
+			}
+			return bytes
+		}
+		t.Logf("%d hits a day: %d B by Adds, %d B by Takes", perDay, memory(added), memory(taken))
+		require.LessOrEqual(t, memory(added), memory(taken)*21/20+64, "%d hits a day", perDay)
+	}
+}

@@ -44,7 +44,7 @@ func TestALeafThatComesLater(t *testing.T) {
 					after := newCounter(t, open(t, "redis://"+to), counter.Config{Now: clock})
 					var leaves []string
 					for _, key := range source.Keys(ctx, "*").Val() {
-						if strings.Contains(key, "}A:") {
+						if strings.Contains(key, "}P:") {
 							leaves = append(leaves, key)
 							continue
 						}
@@ -141,7 +141,7 @@ func TestSlotsThatMove(t *testing.T) {
 		for k := range keys {
 			tag := ""
 			for _, addr := range cluster.Addrs {
-				for _, key := range nodes[addr].Keys(ctx, "*}A").Val() {
+				for _, key := range nodes[addr].Keys(ctx, "*}P").Val() {
 					if strings.Contains(key, name(k).Feature+"}") {
 						tag = key
 					}

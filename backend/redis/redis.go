@@ -3,10 +3,16 @@
 //	store, err := redis.Open("redis://127.0.0.1:6379/0", redis.Config{})
 //	c, err := counter.New(store, counter.Config{})
 //
-// A [Store] checks and adds in one atomic step: one EVALSHA, one round trip,
+// A [Store] checks and adds in one atomic step: one FCALL, one round trip,
 // for a single key on any server, and for several keys where the same server holds
 // all keys. The package was tried with Redis 7.0, on a 64-bit machine. A call that
 // counts is never sent twice, whatever the client does with other commands.
+//
+// The Store loads a library of functions into a server that lacks the library, and
+// removes libraries that other versions of this package loaded more than 30 days ago.
+// To a server before Redis 7, and to a server that gives its user no right to run or load
+// functions, the Store sends the same programs as scripts, by EVALSHA, and tries functions
+// again after ten minutes; [Stats].ByScripts counts such calls.
 //
 // The page docs/storage.md shows every stored byte, and the cost of a key. Every stored
 // key has a time to live, and all stored keys of a counted key have the same hash tag. Set
@@ -21,8 +27,9 @@ package redis
 //	do.go        Do: the same for lua/do.lua
 //	forget.go    Forget and Forgotten: the same for lua/forget.lua
 //	layout.go    groups of tiers, names and positions: what the stored values mean
+//	likely.go    the keys that were denied last
 //	request.go   the bytes of a request and of an answer
-//	script.go    the scripts, and the names that are expanded in them
+//	script.go    the scripts, their library, and the names that are expanded in them
 //	call.go      the sending of a script, by the deadline
 //	deadline.go  a deadline in the server's time
 //	root.go      a value that was read: the counts of its buckets
@@ -35,6 +42,7 @@ package redis
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -79,6 +87,7 @@ type Store struct {
 	anyTime bool
 	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
 	late    atomic.Int64
+	denied  likelyDenied
 }
 
 var (
@@ -113,11 +122,12 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	for i := range s.clocks {
 		s.clocks[i].begin()
 	}
+	s.denied.seed = maphash.MakeSeed()
 	return s, nil
 }
 
-// Stats are the numbers of a [Store] since the Store was made. All but TooLate are the
-// [Dialer]'s numbers, zero without a Dialer.
+// Stats are the numbers of a [Store] since the Store was made. All but TooLate and
+// ByScripts are the [Dialer]'s numbers, zero without a Dialer.
 type Stats struct {
 	TooLate     int64 // calls that reached the server after the deadline, and counted nothing; if the server's clock was stepped ahead the call is sent again
 	LateAnswers int64 // answers, after the call had returned an error, that hits were counted
@@ -125,11 +135,12 @@ type Stats struct {
 	NotTaken    int64 // late answers whose hits could not be taken back: the hits stay until they age out
 	Abandoned   int64 // answers that did not come within a minute, or before the connection was lost or closed in favour of another: the hits may stay until they age out
 	Draining    int   // connections that wait for a late answer now
+	ByScripts   int64 // calls sent as scripts, since the server has no functions, or refused to load or run one
 }
 
 // Stats returns a snapshot; the numbers need not agree with each other.
 func (s *Store) Stats() Stats {
-	st := Stats{TooLate: s.late.Load()}
+	st := Stats{TooLate: s.late.Load(), ByScripts: s.server.ByScripts()}
 	if d := s.dialer; d != nil {
 		st.TooLate += d.refused.Load()
 		st.LateAnswers = d.late.Load()

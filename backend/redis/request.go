@@ -7,8 +7,7 @@ import (
 )
 
 // request is the argument of a script: all input beside the names of the keys.
-// A request of take.lua or do.lua begins with a mode, a byte that is 1 if a label may
-// be older than dropped buckets, and the deadline in microseconds of the server's
+// A request of take.lua or do.lua begins with a mode, a byte of options, and the deadline in microseconds of the server's
 // clock, in seven bytes; a deadline of 0 is none. The scripts say what follows.
 type request []byte
 
@@ -33,10 +32,22 @@ const (
 	softKey = 2
 )
 
+// Options of a request.
+const (
+	anyLabelOption = 1 // a label may be older than dropped buckets
+	exactOption    = 2 // of take.lua: counts are exact though hits are added
+)
+
 // begin appends the head, without a deadline.
-func (r *request) begin(mode byte, anyLabel bool) {
-	*r = append(*r, mode)
-	r.flag(anyLabel)
+func (r *request) begin(mode byte, anyLabel, exact bool) {
+	var options byte
+	if anyLabel {
+		options |= anyLabelOption
+	}
+	if exact {
+		options |= exactOption
+	}
+	*r = append(*r, mode, options)
 	r.uint(0, 7)
 }
 

@@ -2,8 +2,8 @@ package redis
 
 import "sort"
 
-// root is the value of a group, as read, with the leaves of the root: running sums by
-// position. lua/before.lua does the same as before, on the server.
+// root is a root as a list, which is the answer of lua/do.lua, with the leaves of the
+// root: running sums by position. lua/before.lua does the same as before, on the server.
 type root struct {
 	group
 	value  string

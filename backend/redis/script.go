@@ -15,13 +15,20 @@ import (
 //go:embed lua
 var luaFiles embed.FS
 
-// A function costs time even without a call: slowly makes the functions of
-// change.lua on demand.
+// A function costs time even without a call: in a script, slowly makes the functions of
+// change.lua on demand. In the library all functions are made once, by the first call,
+// since a library has no redis.call, struct and string while it is loaded.
 var (
-	slowly       = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite\nend\n"
-	takeScript   = redisscript.New(expand(lua("base") + lua("holds") + slowly + lua("take")))
-	doScript     = redisscript.New(expand(lua("base") + slowly + lua("do")))
-	forgetScript = redisscript.New(expand("local spread = unpack\n" + lua("base") + lua("forget")))
+	slowly  = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite, insert\nend\n"
+	library = redisscript.NewLibrary("abacus_", expand(lua("library")))
+
+	takeScript   = library.Function("_take", redisscript.New(expand(lua("base")+lua("holds")+slowly+lua("add")+lua("take"))))
+	doScript     = library.Function("_act", redisscript.New(expand(lua("base")+slowly+lua("add")+lua("read")+lua("do"))))
+	forgetScript = library.Function("_forget", redisscript.New(expand(lua("base")+lua("forget"))))
+
+	// As functions that may not write, which a server without memory runs as well.
+	peekScript = library.Function("_peek", takeScript)
+	readScript = library.Function("_read", doScript)
 )
 
 // names has constants and expressions of the scripts. A name in a script is expanded
@@ -37,31 +44,52 @@ var names = map[string]string{
 
 	"COUNT": fmt.Sprint(modeCount), "PEEK": fmt.Sprint(modePeek), "BACK": fmt.Sprint(modeBack),
 	"DENIED": char(deniedByte), "ADDED": char(addedByte), "LATE": char(lateByte), "PART": char(partByte),
-	"ROOT":  "'>I6I6I6I7I2I1I2'",   // of a request to take.lua
-	"GROUP": "'>I2I6I6I6I2I2I1I2'", // of a request to do.lua
+	"ADDEDBYTE": fmt.Sprint(addedByte), "DENIEDBYTE": fmt.Sprint(deniedByte),
+	"FIRSTROOT": "'>I1I1I7I6I6I6I7I2I1I2'", // of a request to take.lua, with its head
+	"ROOT":      "'>I6I6I6I7I2I1I2'",       // and another root
+	"BEGIN":     fmt.Sprint(requestHead + 1),
+	"GROUP":     "'>I2I6I6I6I2I2I1I2'", // of a request to do.lua
 
-	// A root s: a byte for w, six for origin, the sum before the first entry, and entries.
-	"DAMAGED": "(w ~= 2 and w ~= 4 and w ~= 7 or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0)",
-	"OPEN":    "local w, origin = unpack('>I1I6', s)\nlocal f, size = FORMAT, 4 + w",
-	"FORMAT":  "(w == 2 and '>I2' or w == 4 and '>I4' or '>I7')",
-	"BASE":    "unpack(f, s, 8)",                                    // the sum before the first entry
-	"FIRST":   "(8 + w)",                                            // the byte of the first entry
-	"EDGED":   "unpack(f, s, 12 + w) == unpack(f, s, 8)",            // whether the first entry has no hits: entries were dropped
-	"LAST":    "unpack('>I4', s, #s - w - 3)",                       // the last entry
-	"TOTAL":   "unpack(f, s, #s - w + 1)",                           // sum of the last entry
-	"NEWEST":  "(s and LAST + origin or 0)",                         // position of the last entry
-	"FAR":     "(x < origin or x - origin >= 4294967296 - stretch)", // whether the root has no position for x
+	// A root v: w in a byte, origin in six, the newest entry; then, of the other entries,
+	// room for how many more in a byte, and their number in three; the sums before the
+	// newest stretch, the stretch before and the first entry; the other entries; and room.
+	"SHORT":  "(11 + w)",     // bytes of a root with a single entry
+	"HEAD":   "(15 + 4 * w)", // bytes before the other entries
+	"FIELDS": "(w == 2 and '>I1I6I4I2I1I3I2I2I2I4I2' or w == 4 and '>I1I6I4I4I1I3I4I4I4I4I4' or '>I1I6I4I7I1I3I7I7I7I4I7')",
+	"PAIR":   "(w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7')",                         // an entry
+	"ALL":    "(w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7')", // the newest entry, room, and so on
+	"ROOMS":  "(w == 2 and 65536 or w == 4 and 4294967296 or MOST)",                           // no sum of w bytes is as great
+
+	// A root with fewer than LONG other entries is written anew when its room is used up.
+	// A longer root grows at its end.
+	"LONG": "160",
+	"TAIL": "150", // entries at the end of a long root that are read first for a change; four times as many next
+
+	// A list s: a byte for w, six for origin, the sum before the first entry, and entries.
+	"OPEN":   "local w, origin = unpack('>I1I6', s)\nlocal f, size = FORMAT, 4 + w",
+	"FORMAT": "(w == 2 and '>I2' or w == 4 and '>I4' or '>I7')",
+	"BASE":   "unpack(f, s, 8)",                                    // the sum before the first entry
+	"FIRST":  "(8 + w)",                                            // the byte of the first entry
+	"EDGED":  "unpack(f, s, 12 + w) == unpack(f, s, 8)",            // whether the first entry has no hits: entries were dropped
+	"LAST":   "unpack('>I4', s, #s - w - 3)",                       // the last entry
+	"TOTAL":  "unpack(f, s, #s - w + 1)",                           // sum of the last entry
+	"NEWEST": "(s and LAST + origin or 0)",                         // position of the last entry
+	"FAR":    "(x < origin or x - origin >= 4294967296 - stretch)", // whether the root has no position for x
 
 	// Whether n more would exceed MOST, also without the stale entries.
 	"FULL": "total - BASE + n > MOST and total - unpack(f, s, rank(s, '>I4', size, FIRST, stale - origin) - w) + n > MOST",
 
-	// Whether the stretch of the last entry has enough entries for a leaf. A long root
-	// moves fewer entries to a leaf.
-	"CROWDED": "#s > LIMIT * size + 7 + w and unpack('>I4', s, #s - LIMIT * size + 1) >= last - last % stretch",
-	"LIMIT":   "(#s > 4096 and 2 or FEW)",
+	// Whether the stretch of the last entry has limit entries.
+	"CROWDED": "#s > limit * size + 7 + w and unpack('>I4', s, #s - limit * size + 1) >= last - last % stretch",
 
-	"LEAF": "r .. ':' .. (x - x % stretch - BIAS) / stretch + kind / 10", // name of the leaf of the kind, with position x
-	"WIDE": "(kind < 3 and 2 or kind == 3 and 4 or 7)",
+	// The name of the leaf of the kind, with position x. NAMED is the same, and faster.
+	"LEAF":  "r .. ':' .. (x - x % stretch - BIAS) / stretch .. DOT",
+	"NAMED": "r .. ':' .. text((x - x % stretch - BIAS) / stretch) .. DOT",
+	"DOT":   "(kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')",
+	"WIDE":  "(kind < 3 and 2 or kind == 3 and 4 or 7)",
+
+	"CHANGES": lua("change"), "PARTS": lua("base") + lua("holds") + lua("read"), // of the library
+	"ADD": lua("add"), "TAKE": lua("take"), "ACT": lua("do"), "FORGET": lua("forget"),
 
 	"SEARCH": lua("search"), "BEFORE": lua("before"), "DROP": lua("drop"), "DUE": lua("due"),
 }

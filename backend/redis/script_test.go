@@ -8,15 +8,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.lua")
 
 // The scripts as the server runs them.
 func TestScripts(t *testing.T) {
-	for name, s := range map[string]redisscript.Script{"take": takeScript, "do": doScript, "forget": forgetScript} {
+	for name, s := range map[string]interface{ Text() string }{"take": takeScript, "do": doScript, "forget": forgetScript, "library": library} {
 		file := "testdata/" + name + ".lua"
 		if *update {
 			require.NoError(t, os.WriteFile(file, []byte(s.Text()), 0o666))

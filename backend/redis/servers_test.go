@@ -17,7 +17,7 @@ import (
 
 func TestScriptsThatTheServerForgot(t *testing.T) {
 	addr := servertest.Redis(t)
-	c := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	c := newCounter(t, open(t, "redis://"+scriptsUser(t, addr)+"@"+addr), counter.Config{})
 	for i := range int64(3) {
 		require.NoError(t, raw(t, addr).ScriptFlush(ctx).Err())
 		require.Equal(t, 9-2*i, take(t, c, signup, 1, "10/d").Remaining)

@@ -26,10 +26,10 @@ func TestStoredAsDocumented(t *testing.T) {
 	client := raw(t, addr)
 	names, err := client.Keys(ctx, "*").Result()
 	require.NoError(t, err)
-	require.Equal(t, []string{"{ab:16CTp:signup:ip:203.0.113.9}A"}, names)
+	require.Equal(t, []string{"{ab:16CTp:signup:ip:203.0.113.9}P"}, names)
 	value, err := client.Get(ctx, names[0]).Bytes()
 	require.NoError(t, err)
-	require.Equal(t, "02"+"70827f27c780"+"0000"+"cdfe9948"+"0003"+"cdfe9958"+"0004", hex.EncodeToString(value))
+	require.Equal(t, "02"+"70827f27c780"+"cdfe9958"+"0004"+"00"+"000001"+"0000"+"0000"+"0000"+"cdfe9948"+"0003", hex.EncodeToString(value))
 
 	require.NoError(t, c.Forget(ctx, signup))
 	names, err = client.Keys(ctx, "*").Result()

@@ -19,7 +19,7 @@ type takePart struct {
 	key *backend.TakeKey
 }
 
-// Take does an atomic step, by a single EVALSHA.
+// Take does an atomic step, by a single FCALL.
 func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	var buffer [4]takePart
 	parts := buffer[:0]
@@ -30,13 +30,17 @@ func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 		}
 	}
 	keys := make([]string, len(parts))
-	r, err := encodeTake(req, parts, keys)
+	exact := req.Exact
+	for i := range req.Keys {
+		exact = exact || s.denied.has(req.Keys[i].Key)
+	}
+	r, err := encodeTake(req, exact, parts, keys)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
 	}
 	var got any
 	if req.Peek {
-		got, err = s.run(ctx, req.Deadline, takeScript, keys, r)
+		got, err = s.run(ctx, req.Deadline, peekScript, keys, r)
 	} else {
 		got, err = s.count(ctx, req.Deadline, takeScript, keys, r, timeOfTake)
 	}
@@ -47,18 +51,24 @@ func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if !is {
 		return s.unexpected(got)
 	}
-	return s.decodeTake(req, parts, reply)
+	if err := s.decodeTake(req, parts, reply); err != nil || req.Peek {
+		return err
+	}
+	for i := range req.Keys {
+		s.denied.note(req.Keys[i].Key, req.Keys[i].Fits)
+	}
+	return nil
 }
 
-// encodeTake returns the request, and fills in the stored keys of parts.
-func encodeTake(req *backend.TakeRequest, parts []takePart, keys []string) (request, error) {
+// encodeTake returns the request, with exact counts if exact is set, and fills in the stored keys of parts.
+func encodeTake(req *backend.TakeRequest, exact bool, parts []takePart, keys []string) (request, error) {
 	now := req.Now.UnixNano()
 	r := make(request, 0, requestHead+len(parts)*30+len(req.Keys)*4*13)
 	mode := byte(modeCount)
 	if req.Peek {
 		mode = modePeek
 	}
-	r.begin(mode, req.AnyLabel)
+	r.begin(mode, req.AnyLabel, exact)
 	for i := range parts {
 		p := &parts[i]
 		ttl := p.key.TTLs[p.last]

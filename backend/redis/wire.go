@@ -4,21 +4,27 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 )
 
 // A client sends a script in the Redis serialization protocol, as an array of bulk
-// strings, "*5\r\n$7\r\nevalsha\r\n$40\r\n...". The last string is the request.
+// strings, "*5\r\n$5\r\nfcall\r\n$28\r\n...". The last string is the request.
 
 // countingScripts are the bytes after the length of the array.
 var countingScripts = [][]byte{
-	byName(takeScript.Name()), byName(doScript.Name()), byText(takeScript.Text()), byText(doScript.Text()),
+	bulk("fcall", takeScript.FunctionName()), bulk("fcall", doScript.FunctionName()),
+	bulk("evalsha", takeScript.Name()), bulk("evalsha", doScript.Name()),
+	bulk("eval", takeScript.Text()), bulk("eval", doScript.Text()),
 }
 
-func byName(name string) []byte { return []byte("$7\r\nevalsha\r\n$40\r\n" + name + "\r\n") }
-func byText(text string) []byte {
-	return []byte("$4\r\neval\r\n$" + strconv.Itoa(len(text)) + "\r\n" + text + "\r\n")
+// bulk returns the bytes of bulk strings.
+func bulk(all ...string) (b []byte) {
+	for _, s := range all {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(s), s)
+	}
+	return b
 }
 
 // counts tells whether b is the beginning of a command that runs a counting script.

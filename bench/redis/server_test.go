@@ -55,7 +55,9 @@ func sum(before, after map[string]stat, commands ...string) (all stat) {
 
 // scripts returns the time of contestants that send scripts only. Calls from the
 // script are in the time, though the server counts such calls once more.
-func scripts(before, after map[string]stat) stat { return sum(before, after, "eval", "evalsha") }
+func scripts(before, after map[string]stat) stat {
+	return sum(before, after, "eval", "evalsha", "fcall")
+}
 
 // stats is INFO commandstats.
 func (b *bench) stats() map[string]stat {

@@ -1,6 +1,7 @@
 // Package redisscript sends scripts that count to a Redis server, a master behind
-// Sentinel or a Cluster: each script at most once, by the deadline of the context,
-// and with the script's text only where the server does not know the script.
+// Sentinel or a Cluster: each script at most once, by the deadline of the context, as a
+// function of a library where the server has libraries, and with a text only where
+// the server does not know the library or script.
 package redisscript
 
 import (
@@ -11,6 +12,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,6 +23,9 @@ type Server struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil: one server holds all keys
 	name    string
+
+	refused   atomic.Int64 // nanoseconds after began until which functions are not tried
+	byScripts atomic.Int64
 }
 
 // On makes a Server of a client; closing the client is left to the owner. On
@@ -60,13 +66,23 @@ func (s *Server) Client() redis.UniversalClient { return s.client }
 // Cluster tells whether keys are spread over servers by their hash slots.
 func (s *Server) Cluster() bool { return s.cluster != nil }
 
-// Script is a Lua program and its name on the server.
-type Script struct{ text, sha string }
+// ByScripts returns the number of runs of functions of a [Library] for which a script
+// was sent instead, since the server had no functions or refused to run or to load
+// the function.
+func (s *Server) ByScripts() int64 { return s.byScripts.Load() }
+
+// Script is a Lua program and its name on the server. [New] makes a Script, and
+// [Library.Function] a Script that is a function as well.
+type Script struct {
+	text, sha string
+	library   *Library
+	function  string // empty without a library
+}
 
 // New makes a Script of its text.
 func New(text string) Script {
 	sum := sha1.Sum([]byte(text))
-	return Script{text, hex.EncodeToString(sum[:])}
+	return Script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
 // Text returns the program.
@@ -75,6 +91,9 @@ func (s Script) Text() string { return s.text }
 // Name returns the SHA-1 by which the server finds a known script.
 func (s Script) Name() string { return s.sha }
 
+// FunctionName returns the name of the function; an empty string without a library.
+func (s Script) FunctionName() string { return s.function }
+
 // Once is a command that must not be sent again: after a lost answer the command
 // would count twice, or be denied the place taken by the first execution.
 type Once struct{ *redis.Cmd }
@@ -82,26 +101,39 @@ type Once struct{ *redis.Cmd }
 // NoRetry tells the client not to send the command again.
 func (Once) NoRetry() bool { return true }
 
-// Run runs a script on keys and returns the answer and the number of round trips:
-// two where the server did not know the script, otherwise one. The error is the
-// client's; [Server.Failed] explains the error.
+// Run runs a script on keys and returns the answer and the number of round trips: one,
+// but for a server that does not know the script yet or that refuses its function. The
+// error is the client's; [Server.Failed] explains the error.
 func (s *Server) Run(ctx context.Context, sc Script, keys []string, args ...any) (reply any, trips int64, err error) {
-	reply, err = s.eval(ctx, "evalsha", sc.sha, keys, args)
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return reply, 1, err
+	if sc.library != nil {
+		if int64(time.Since(began)) >= s.refused.Load() {
+			var answered bool
+			if reply, trips, answered, err = s.call(ctx, sc, keys, args); answered {
+				return reply, trips, err
+			}
+		}
+		s.byScripts.Add(1)
 	}
-	// A fresh server. Nothing was run; with its text the script is there.
-	reply, err = s.eval(ctx, "eval", sc.text, keys, args)
-	return reply, 2, err
+	reply, err = s.send(ctx, "evalsha", sc.sha, keys, args)
+	trips++
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		// A fresh server. Nothing was run; with its text the script is there.
+		reply, err = s.send(ctx, "eval", sc.text, keys, args)
+		trips++
+	}
+	return reply, trips, err
 }
 
-func (s *Server) eval(ctx context.Context, verb, text string, keys []string, args []any) (any, error) {
+func (s *Server) send(ctx context.Context, verb, program string, keys []string, args []any) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, verb, text, len(keys))
+	all = append(all, verb, program, len(keys))
 	for _, key := range keys {
 		all = append(all, key)
 	}
 	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
 	if err := s.client.Process(ctx, Once{cmd}); err != nil {
 		return nil, err
 	}
@@ -112,9 +144,9 @@ func (s *Server) eval(ctx context.Context, verb, text string, keys []string, arg
 // value of another type Redis has an error of its own.
 const foreign = "ABACUS foreign"
 
-// brokenOff is the beginning of the error of a script that stumbled over a stored
-// value, where the script stopped to look at each number.
-const brokenOff = "ERR user_script:"
+// brokenOff are the beginnings of the errors of a script or function that stumbled over a
+// stored value, where the program stopped to look at each number.
+var brokenOff = [2]string{"ERR user_script:", "ERR user_function:"}
 
 // ErrForeign is the same error for callers that find a foreign value without a
 // script.
@@ -130,7 +162,7 @@ func (s *Server) Failed(ctx context.Context, err error) error {
 	}
 	var timeout net.Error
 	switch text := err.Error(); {
-	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"), strings.HasPrefix(text, brokenOff):
+	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"), strings.HasPrefix(text, brokenOff[0]), strings.HasPrefix(text, brokenOff[1]):
 		return fmt.Errorf("%s: what is stored for this key was not written by this store: %w", s, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%s: no answer in time: %w", s, err)

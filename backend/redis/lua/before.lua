@@ -1,7 +1,6 @@
--- BEFORE: sum becomes the number of hits that root r, of value s, has counted before
--- position x; p is the first entry not below at. The hits of a missing leaf count from
--- its last bucket on: too long, never too short.
-local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
+-- BEFORE: sum, the hits before entry, becomes the number of hits that root r has counted
+-- before position x. upto is the sum with the hits of entry. The hits of a missing
+-- leaf count from its last bucket on: too long, never too short.
 local kind = entry % 8
 if kind > 0 and entry - entry % stretch < at then
   local slot, under = at % stretch / 8, 0
@@ -14,7 +13,7 @@ if kind > 0 and entry - entry % stretch < at then
     local v = call('GETRANGE', LEAF, (slot - 1) * wide, slot * wide - 1)
     under = v ~= '' and unpack('>I' .. wide, v) or 0
   end
-  if under > unpack(f, s, p + 4) - sum then
+  if under > upto - sum then
     error('ABACUS foreign', 0)
   end
   sum = sum + under

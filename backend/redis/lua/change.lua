@@ -1,8 +1,6 @@
 -- Changes that few hits need: those of late hits, of hits that are taken back, and of
 -- hits whose sums need more bytes.
 
-local sub = string.sub
-
 local function bytes(sum)
   return sum < 65536 and 2 or sum < 4294967296 and 4 or 7
 end
@@ -54,6 +52,22 @@ local function write(r, x, kind, slots, sums, last, share, ttl)
   return kind
 end
 
+-- store writes root r anew, of list s. Free room for later entries follows the list: an
+-- append would double the memory of the value.
+local function store(r, s, ttl)
+  OPEN
+  local count, base, entry = (#s - 7 - w) / size - 1, BASE, LAST
+  if count == 0 and base == 0 then
+    call('SET', r, sub(s, 1, 7) .. sub(s, 8 + w), 'PX', ttl)
+    return
+  end
+  local start = entry - entry % stretch
+  local here, prior = rank(s, '>I4', size, FIRST, start), rank(s, '>I4', size, FIRST, start - stretch)
+  local room = roomFor(count, w)
+  call('SET', r, sub(s, 1, 7) .. sub(s, -size) .. pack('>I1I3' .. f .. f, room, count, unpack(f, s, here - w), unpack(f, s, prior - w)) ..
+    sub(s, 8, -size - 1) .. string.rep('\0', room * size), 'PX', ttl)
+end
+
 -- rewrite writes a leaf anew after many appends: a sparse leaf becomes dense, and a
 -- dense leaf loses its spare memory. rewrite returns the new kind.
 local function rewrite(r, x, kind, last, share, ttl)
@@ -77,17 +91,38 @@ local function bundle(r, s, w, f, origin, x, ttl)
     p = p + size -- the edge stays where it is
   end
   local prev = unpack(f, s, p - w)
-  for q = p, rest - 1, size do
-    local at, sum = unpack('>I4' .. f, s, q)
-    slots[#slots + 1], sums[#sums + 1] = (at - start) / 8, sum - prev
+  local last, share = unpack('>I4' .. f, s, rest - size)
+  last, share = (last - start) / 8, share - prev
+  local kind, from = 1, p
+  if share < 65536 and (rest - p) / size * 4 < SPARSE then
+    -- A sparse leaf, eight buckets at a time.
+    local parts, pair = {}, 'I4' .. sub(f, 2)
+    local eight = '>' .. string.rep(pair, 8)
+    while rest - from > 8 * size do
+      local a, i, b, j, c, k, d, l, e, m, g, o, h, q, t, u = unpack(eight, s, from)
+      parts[#parts + 1] = pack('>I2I2I2I2I2I2I2I2I2I2I2I2I2I2I2I2', (a - start) / 8, i - prev, (b - start) / 8, j - prev, (c - start) / 8, k - prev,
+        (d - start) / 8, l - prev, (e - start) / 8, m - prev, (g - start) / 8, o - prev, (h - start) / 8, q - prev, (t - start) / 8, u - prev)
+      from = from + 8 * size
+    end
+    for q = from, rest - size - 1, size do
+      local at, sum = unpack('>' .. pair, s, q)
+      parts[#parts + 1] = pack('>I2I2', (at - start) / 8, sum - prev)
+    end
+    if #parts > 0 then
+      call('SET', LEAF, table.concat(parts), 'PX', ttl)
+    end
+  else
+    for q = p, rest - size - 1, size do
+      local at, sum = unpack('>I4' .. f, s, q)
+      slots[#slots + 1], sums[#sums + 1] = (at - start) / 8, sum - prev
+    end
+    kind = write(r, x, 0, slots, sums, last, share, ttl)
   end
-  local last, share = table.remove(slots), table.remove(sums)
-  local kind = write(r, x, 0, slots, sums, last, share, ttl)
   return sub(s, 1, p - 1) .. pack('>I4' .. f, start + 8 * last + kind, prev + share) .. sub(s, rest)
 end
 
 -- raise returns v with d more in each sum of w bytes from byte from on; skip bytes stand
--- before each sum: 4 in a root, 0 in a leaf. To unpack sixteen numbers at a time takes a
+-- before each sum: 4 in a root, 2 in a sparse leaf, 0 in a dense leaf. To unpack sixteen numbers at a time takes a
 -- third of the time.
 local function raise(v, skip, w, from, d)
   local parts, f, size, e = {sub(v, 1, from - 1)}, '>I' .. w, skip + w, skip > 0 and 0 or d
@@ -132,15 +167,45 @@ local function renew(s, w, f, origin, n, x)
   return pack('>I1I6' .. g, wider, start, math.max(gone, 0)) .. table.concat(parts), wider, g, start
 end
 
+-- close moves the stretch of the last entry to a leaf, if it has limit entries, and
+-- frees the spare memory of a leaf that is over. close returns the new list.
+local function close(r, s, w, f, origin, last, limit, ttl)
+  local size = 4 + w
+  if last % 8 > 1 then
+    rewrite(r, last + origin, last % 8, 0, 0, ttl)
+  elseif last % 8 == 0 and CROWDED then
+    s = bundle(r, s, w, f, origin, last + origin, ttl)
+  end
+  return s
+end
+
+-- insert counts n hits at position at of root r, of list s, in an entry of its own after
+-- the last entry, where buckets may have to be moved to a leaf. put writes the list.
+local function insert(r, s, at, n, stale, limit, ttl, put)
+  OPEN
+  local total, last, start = TOTAL, LAST, at - at % stretch
+  if last < start then
+    s = close(r, s, w, f, origin, last, limit, ttl)
+  end
+  if unpack('>I4', s, FIRST) < stale - origin then
+    DROP
+  end
+  s = s .. pack('>I4' .. f, at, total + n)
+  if last >= start and #s > (MANY + 1) * size and unpack('>I4', s, #s - (FEW + 1) * size + 1) >= start then
+    s = bundle(r, s, w, f, origin, at + origin, ttl)
+  end
+  return (put or store)(r, s, ttl)
+end
+
 -- change counts n more at any position x of root r, or takes -n back, down to none, and
--- returns the new value. s is the root's value, nil if there is none. If sums would
--- exceed MOST, change writes nothing and returns false.
-local function change(r, s, x, n, stale, ttl)
+-- returns the new list. s is the root's list, nil if there is none; put writes a list. If
+-- sums would exceed MOST, change writes nothing and returns false.
+local function change(r, s, x, n, stale, ttl, put)
   if not s then
     if n > 0 then
       local w, origin = bytes(n), x - x % stretch - BACKWARD
       s = pack('>I1I6I' .. w .. 'I4I' .. w, w, origin, 0, x - origin, n)
-      call('SET', r, s, 'PX', ttl)
+      store(r, s, ttl)
     end
     return s
   end
@@ -181,7 +246,18 @@ local function change(r, s, x, n, stale, ttl)
     local name, share, wide = LEAF, unpack(f, s, p + 4) - prev, WIDE
     local slot, last, g = (at - start) / 8, (entry - start - kind) / 8, '>I' .. wide
     local v = kind > 1 and slot < last and call('GETRANGE', name, slot * wide, -1)
-    if v and #v == (last - slot) * wide and share + n < 256 ^ wide then
+    local few = kind == 1 and n > 0 and slot < last and share + n < 65536 and call('GET', name)
+    if few and #few < SPARSE - 4 and #few % 4 == 0 then
+      -- In a sparse leaf the later sums change, and a bucket may be new.
+      local q = rank(few, '>I2', 4, 1, slot)
+      if q < #few and unpack('>I2', few, q) == slot then
+        few = raise(few, 2, 2, q, n)
+      else
+        local under = q > 1 and unpack('>I2', few, q - 2) or 0
+        few = sub(few, 1, q - 1) .. pack('>I2I2', slot, under + n) .. raise(sub(few, q), 2, 2, 1, n)
+      end
+      call('SET', name, few, 'PX', ttl)
+    elseif v and #v == (last - slot) * wide and share + n < 256 ^ wide then
       -- In the middle of a dense leaf only the later sums change.
       local under = slot > 0 and unpack(g, call('GETRANGE', name, (slot - 1) * wide, slot * wide - 1)) or 0
       n = math.max(n, under - unpack(g, v))
@@ -232,9 +308,8 @@ local function change(r, s, x, n, stale, ttl)
     return s
   else
     local last = #s > FIRST and LAST
-    if p > #s and last and last % 8 == 0 and last < start and CROWDED then
-      -- A stretch begins: the stretch before is moved to a leaf.
-      s = bundle(r, s, w, f, origin, last + origin, ttl)
+    if p > #s and last and last < start then
+      s = close(r, s, w, f, origin, last, #s > 4096 and 2 or FEW, ttl)
       p = #s + 1
     end
     s, added = sub(s, 1, p - 1) .. pack('>I4' .. f, at, prev) .. sub(s, p), true
@@ -247,6 +322,6 @@ local function change(r, s, x, n, stale, ttl)
   if added and #s > MANY * size and rank(s, '>I4', size, FIRST, start + stretch) - rank(s, '>I4', size, FIRST, start) >= FEW * size then
     s = bundle(r, s, w, f, origin, x, ttl)
   end
-  call('SET', r, s, 'PX', ttl)
+  (put or store)(r, s, ttl)
   return s
 end

@@ -5,44 +5,23 @@
 -- and of buckets to be told, 1 if the value is to be read, the number of leaves to be
 -- read with it; then the positions to change, the first and the last of each bucket to
 -- be told, and a position in each leaf.
--- Returns for each root the counts of its buckets, its value and its leaves; and if
+-- Returns for each root the counts of its buckets, the root as a list and its leaves; and if
 -- hits were added the time. After the deadline nothing is added: LATE and the time.
 
-local request, roots, reply, time = ARGV[1], {}, {}, 0
+local request, values, roots, reply, time = ARGV[1], {}, {}, {}, 0
 local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
 local adds, begin = n > 0 and mode == COUNT, cursor
 
-local function before(r, s, x)
-  OPEN
-  local at = x - origin
-  local p = rank(s, '>I4', size, FIRST, at)
-  BEFORE
-  return sum
-end
-
--- The value of the leaf that begins at position x of root r, of value s; false if the
--- root has none there.
-local function leaf(r, s, x)
-  OPEN
-  local p = rank(s, '>I4', size, FIRST, x - origin)
-  if p == FIRST and EDGED then
-    p = p + size -- the edge can be in the leaf's stretch
-  end
-  local entry = p < #s and unpack('>I4', s, p) or 0
-  local kind = entry % 8
-  return kind > 0 and entry + origin < x + stretch and call('GET', LEAF)
-end
-
 -- All roots have room, or no root is added to.
 for i = 1, #KEYS do
-  local s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
+  local v, s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
   stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack(GROUP, request, cursor)
   cursor = cursor + 6 * (changes + 2 * tells + leaves)
-  roots[i] = s or nil
-  local w = s and string.byte(s)
-  if s and DAMAGED then
-    return redis.error_reply('ABACUS foreign')
-  elseif s and adds and changes > 0 then
+  if v then
+    s = list(v)
+    values[i], roots[i] = v, s
+  end
+  if s and adds and changes > 0 then
     OPEN
     local n, total = n * changes, TOTAL
     if any == 0 and EDGED and oldest - origin <= unpack('>I4', s, FIRST) then
@@ -59,16 +38,29 @@ cursor = begin
 for i = 1, #KEYS do
   local r, s, ttl, stale, oldest, changes, tells, whole, leaves, x, to = KEYS[i], roots[i]
   stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack(GROUP, request, cursor)
-  for _ = 1, changes do
+  -- An addition to the newest bucket is told as the count before, and the addition.
+  local at = adds and changes == 1 and whole == 0 and unpack('>I6', request, cursor)
+  if at and s then
+    OPEN
+    at = at - origin >= LAST - LAST % 8 and at
+  end
+  for _ = 1, at and 0 or changes do
     x, cursor = unpack('>I6', request, cursor)
     s = change(r, s, x, mode == BACK and -n or n, stale, ttl)
     if s == false then
       return redis.error_reply('ABACUS full')
     end
   end
+  cursor = at and cursor + 6 or cursor
   for _ = 1, tells do
     x, to, cursor = unpack('>I6I6', request, cursor)
-    reply[#reply + 1] = s and before(r, s, to) - before(r, s, x) or 0
+    reply[#reply + 1] = (s and before(r, s, to) - before(r, s, x) or 0) + (at and x <= at and at < to and n or 0)
+  end
+  if at and s then
+    local w, origin, entry, total, room, count, here, prior = open(values[i])
+    add(r, at, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+  elseif at then
+    add(r, at, n, stale, ttl)
   end
   if whole == 1 then
     reply[#reply + 1] = s or false

@@ -24,11 +24,9 @@ local s = r and call('GET', r)
 if not s then
   return 0
 end
-local w = string.byte(s)
-if DAMAGED then
-  return redis.error_reply('ABACUS foreign')
-end
-local size, origin, seen, next = 4 + w, unpack('>I6', s, 2), 0, 0
+s = list(s)
+local w, seen, next = byte(s), 0, 0
+local size, origin = 4 + w, unpack('>I6', s, 2)
 for p = rank(s, '>I4', size, FIRST, from - origin), #s, size do
   local entry = unpack('>I4', s, p)
   local x, kind = entry + origin, entry % 8

@@ -1,20 +1,26 @@
 -- The position of the bucket in which root r counts hit number bound, which is hit
--- number need, at most, from the entry at byte p on. The last three bits of the
--- position have no meaning.
-local function holds(r, s, w, f, origin, bound, p, need)
-  local v, g, size, from, lo, hi = s, f, 4 + w, p + 4, 0, (#s - p + 1) / (4 + w) - 1
+-- number need, at most, from the entry at byte p on. The list of v ends before byte
+-- stop, and newest is the entry after it. The last three bits of the position have no
+-- meaning.
+local function holds(r, v, w, f, origin, newest, stop, bound, p, need)
+  local g, size, from, lo, hi = f, 4 + w, p + 4, 0, (stop - p) / (4 + w)
+  local last = hi
   if need <= hi then
     hi = need - 1 -- each entry has one hit at least
   end
+  if hi > 0 and unpack(g, v, from + (hi - 1) * size) < bound then
+    lo = hi -- and most have no more
+  end
   SEARCH
   p = p + lo * size
-  local entry = unpack('>I4', s, p)
+  local entry = lo < last and unpack('>I4', v, p) or newest
   local x, kind = entry + origin, entry % 8
   if kind == 0 then
     return x
   end
   local wide, skip = WIDE, kind == 1 and 2 or 0
-  v, bound = call('GET', LEAF) or '', bound - unpack(f, s, p - w)
+  bound = bound - unpack(f, v, p - w)
+  v = call('GET', LEAF) or ''
   g, size, from = '>I' .. wide, skip + wide, 1 + skip
   lo, hi = 0, #v / size
   SEARCH

@@ -1,6 +1,7 @@
 -- Takes hits of several keys if every window of those that are not soft has room.
--- KEYS: roots, the roots of one key beside each other. ARGV[1]: mode, any (1: also if a
--- label is from before the edge), due, and for each root the position of now, stale,
+-- KEYS: roots, the roots of one key beside each other. ARGV[1]: mode, options (1: also if
+-- a label is from before the edge; 2: exact counts though all keys fit), due, and for
+-- each root the position of now, stale,
 -- its time to live in ms, its hits, stretch, flags (1: of the same key as the root
 -- before; 2: of a soft key), the number of its windows, and of each window the
 -- position of its oldest bucket, and Max.
@@ -17,98 +18,205 @@
 -- deadline nothing is added: LATE and the time. The last three bits of a position have
 -- no meaning.
 --
--- What is done with a root, by where now is and what its last entry is:
---
---   a soft key without room, or no hits to add    nothing
---   no root                                       SET of a root with one entry
---   now is before the last entry or far from it,
---   or a sum needs more bytes                     change()
---   now begins a stretch                          SET with one more entry; the stretch before
---                                                 is moved to a leaf, stale entries are dropped
---   the last entry is a bucket: that of now       SETRANGE of its sum
---                               an older one      one more entry: SET if short, else APPEND;
---                                                 with MANY entries the stretch moves to a leaf
---   the last entry is a leaf:   now is its end    SETRANGE of its sum
---                               now is after it   its last bucket is appended to the leaf,
---                                                 SETRANGE of position and sum
+-- First the heads of the roots alone are read. From the total and the sums at the begin
+-- of the newest stretch and of the stretch before follows an upper bound of each count. If
+-- all windows have room by their bounds, hits are added at once. Otherwise the roots
+-- are read whole, and counts are exact.
 
-local request, counts, freed, room, roots, time = ARGV[1], '', '', true, #KEYS > 1 and {}, 0
-local mode, any, due, cursor = unpack('>I1I1I7', request)
-local now, stale, ttl, n, flags, windows, s, w, f, size, origin, total
-local owner, skip, full -- the first root of a key; of soft keys without room; of keys that are full, 0 for a hard one
+local request, counts, time, several = ARGV[1], '', 0, #KEYS > 1
+local mode, options, due, now, stale, ttl, n, flags, windows, cursor
+mode, options, due, now, stale, ttl, n, stretch, flags, windows, cursor = unpack(FIRSTROOT, request)
+local any, x, max, w, f, origin, entry, total, room, count, here, prior, base, edge = options % 2
 if mode >= BACK then
+  cursor = BEGIN
   for i = 1, #KEYS do
     now, stale, ttl, n, stretch, flags, windows, cursor = unpack(ROOT, request, cursor)
     cursor = cursor + 13 * windows
-    s = n > 0 and (mode == BACK or flags < 2) and call('GET', KEYS[i])
-    if s then
-      slowly()(KEYS[i], s, now, -n, stale, ttl)
+    local v = n > 0 and (mode == BACK or flags < 2) and call('GET', KEYS[i])
+    if v then
+      slowly()(KEYS[i], list(v), now, -n, stale, ttl)
     end
   end
   return ADDED
 end
 
+local known -- whether the numbers of the only root are known
+if mode == COUNT and options < 2 then
+  local roots, fits, bound = several and {}, true
+  for i = 1, #KEYS do
+    local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), BEGIN
+    if i > 1 then
+      from = cursor
+      now, stale, ttl, n, stretch, flags, windows, cursor = unpack(ROOT, request, cursor)
+    end
+    if v == '' then
+      w, fits = false, n > 0 and not (several and call('GET', KEYS[i]))
+    else
+      w, origin, entry, total, room, count, here, prior, base, edge = open(v)
+      start, known = entry - entry % stretch, not several
+      fits = n > 0 and total + n < ROOMS and (edge < 0 or windows > 0 or any == 1 or now - origin > edge)
+    end
+    for left = windows, 1, -1 do
+      bound = 0
+      x, max, cursor = unpack('>I6I7', request, cursor)
+      if w then
+        x = x - origin
+        if x <= edge then
+          fits = false
+        elseif x <= entry then
+          bound = total - (x >= start and here or x >= start - stretch and prior or base)
+        end
+      end
+      if bound > max - n then
+        fits = false
+        break
+      end
+      if several or left > 1 then
+        counts = counts .. pack('>I7', bound)
+      end
+    end
+    if not fits then
+      break
+    end
+    if several then
+      roots[i] = {v, from}
+    end
+  end
+  if fits then
+    DUE
+    if not several then
+      x = add(KEYS[1], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+      if windows == 1 then
+        return pack('>I1I7I6I7', ADDEDBYTE, bound, x, time)
+      elseif windows == 0 then
+        return ADDED .. pack('>I6I7', x, time)
+      end
+      return ADDED .. counts .. pack('>I7I6I7', bound, x, time)
+    end
+    for i = 1, #KEYS do
+      local v = roots[i][1]
+      now, stale, ttl, n, stretch = unpack(ROOT, request, roots[i][2])
+      w = false
+      if v ~= '' then
+        w, origin, entry, total, room, count, here, prior = open(v)
+      end
+      counts = counts .. pack('>I6', add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior))
+    end
+    return ADDED .. counts .. pack('>I7', time)
+  end
+  counts = ''
+end
+
+local freed, fits, roots, hits, leaver = '', true, several and {}
+cursor = BEGIN
+local owner, skip, full -- the first root of a key; of soft keys without room; of keys that are full, 0 for a hard one
 for i = 1, #KEYS do
-  local r, begin = KEYS[i], cursor
+  local r, v, from, size, first, stop = KEYS[i], call('GET', KEYS[i]), cursor
   now, stale, ttl, n, stretch, flags, windows, cursor = unpack(ROOT, request, cursor)
   if flags % 2 == 0 then
     owner = i
   end
-  s = call('GET', r)
-  if s then
-    w = string.byte(s)
-    if DAMAGED then
-      return redis.error_reply('ABACUS foreign')
+  if v then
+    if not known then
+      w, origin, entry, total, room, count, here, prior, base, edge = open(v)
     end
-    f, size = FORMAT, 4 + w
-    origin, total = unpack('>I6', s, 2), TOTAL
-    if FULL then
-      full = full or {}
-      full[#full + 1] = flags > 1 and owner or 0
+    f, size, first = FORMAT, 4 + w, HEAD + 1
+    stop = first + count * size
+    if #v < stop or (#v - first + 1) % size > 0 then
+      v = whole(v)
     end
-    if windows == 0 and any == 0 and EDGED and now - origin <= unpack('>I4', s, FIRST) then
+    if total - base + n > MOST then
+      local s = list(v)
+      if FULL then
+        full = full or {}
+        full[#full + 1] = flags > 1 and owner or 0
+      end
+    end
+    if windows == 0 and any == 0 and now - origin <= edge then
       return redis.error_reply('ABACUS stale')
     end
   end
-  for _ = 1, windows do
-    local count, x, max, p = 0
+  for left = windows, 1, -1 do
+    local p
+    hits, leaver = 0, false
     x, max, cursor = unpack('>I6I7', request, cursor)
-    if s then
+    if v then
       local at = x - origin
-      p = rank(s, '>I4', size, FIRST, at)
-      if p == FIRST and EDGED then
-        if any == 0 then
-          return redis.error_reply('ABACUS stale')
-        end
-        p = p + size
+      if any == 0 and at <= edge then
+        return redis.error_reply('ABACUS stale')
       end
-      BEFORE
-      count = total - sum
+      local g, from, bound, lo, hi = '>I4', first, at, edge >= 0 and count > 0 and 1 or 0, count
+      if count > 32 and at < entry - 2 * stretch then
+        -- Most entries before the windows are stale, and an eighth at most are stale.
+        local quarter = (count - count % 4) / 4
+        if unpack('>I4', v, first + quarter * size) < at then
+          lo = quarter + 1
+        else
+          hi = quarter
+        end
+      end
+      SEARCH
+      p = first + lo * size
+      local sum = unpack(f, v, p - w)
+      if lo < count then
+        local entry, upto = unpack('>I4' .. f, v, p)
+        BEFORE
+      elseif entry < at then
+        sum = total
+      else
+        local upto = total
+        BEFORE
+      end
+      hits = total - sum
     end
-    counts = counts .. pack('>I7', count)
-    if count > max - n then
+    if several or windows > 1 then
+      counts = counts .. pack('>I7', hits)
+    end
+    if hits > max - n then
       if flags > 1 then
         skip = skip or {}
         skip[owner] = true
       else
-        room = false
+        fits = false
       end
-      freed = freed .. pack('>I6', count > 0 and holds(r, s, w, f, origin, math.min(total - max + n, total), p, math.min(count - max + n, count)) or 0)
+      leaver = 0
+      if hits > 0 then
+        local must = hits - max + n
+        if must > hits then
+          must = hits
+        end
+        leaver = holds(r, v, w, f, origin, entry, stop, total - hits + must, p, must)
+      end
+      if several or windows > 1 then
+        freed = freed .. pack('>I6', leaver)
+      end
     end
   end
-  if roots then
-    roots[i] = {begin, s, w, f, size, origin, total}
+  if not v then
+    w = false
+  end
+  if several then
+    roots[i] = {from, w, origin, entry, total, room, count, here, prior}
   end
 end
 
-if not room or mode == PEEK then
-  for i = 1, #KEYS do
-    if roots then
-      s, w, origin = roots[i][2], roots[i][3], roots[i][6]
-    end
-    freed = freed .. pack('>I6', NEWEST)
+if not several and windows == 1 then
+  if not fits then
+    return pack('>I1I7I6I6', DENIEDBYTE, hits, leaver, w and origin + entry or 0)
   end
-  return (not room and DENIED or skip and PART or ADDED) .. counts .. freed
+  counts = pack('>I7', hits)
+  if leaver then
+    freed = pack('>I6', leaver)
+  end
+end
+if not fits or mode == PEEK then
+  for i = 1, #KEYS do
+    if several then
+      w, origin, entry = roots[i][2], roots[i][3], roots[i][4]
+    end
+    freed = freed .. pack('>I6', w and origin + entry or 0)
+  end
+  return (not fits and DENIED or skip and PART or ADDED) .. counts .. freed
 end
 for i = 1, full and #full or 0 do
   if not skip or not skip[full[i]] then
@@ -119,87 +227,18 @@ DUE
 
 counts = counts .. freed
 for i = 1, #KEYS do
-  local r, slow = KEYS[i]
-  if roots then
-    local root = roots[i]
-    s, w, f, size, origin, total = root[2], root[3], root[4], root[5], root[6], root[7]
-    now, stale, ttl, n, stretch, flags = unpack(ROOT, request, root[1])
+  local newest
+  if several then
+    w, origin, entry, total, room, count, here, prior = spread(roots[i], 2, 9)
+    now, stale, ttl, n, stretch, flags = unpack(ROOT, request, roots[i][1])
     if flags % 2 == 0 then
       owner = i
     end
   end
-  local x, newest = now, now
   if n == 0 or skip and skip[owner] then
-    newest = NEWEST
-  elseif not s and n < 65536 then
-    call('SET', r, pack('>I1I6I2I4I2', 2, x - x % stretch - BACKWARD, 0, x % stretch + BACKWARD, n), 'PX', ttl)
-  elseif not s or total + n >= (w == 2 and 65536 or w == 4 and 4294967296 or MOST) then
-    slow = true
+    newest = w and origin + entry or 0
   else
-    local at, entry = x - origin, LAST
-    local kind = entry % 8
-    local last, start = entry - kind, at - at % stretch
-    if at < last or FAR then
-      slow = true
-    elseif last < start then
-      if kind > 1 or CROWDED then
-        local _, bundle, rewrite = slowly()
-        if kind == 0 then
-          s = bundle(r, s, w, f, origin, last + origin, ttl)
-        else
-          rewrite(r, last + origin, kind, 0, 0, ttl)
-        end
-      end
-      local eighth = (#s - 7 - w) / size
-      eighth = (eighth - eighth % 8) / 8
-      if unpack('>I4', s, FIRST + eighth * size) < stale - origin then
-        DROP
-      end
-      call('SET', r, s .. pack('>I4' .. f, at, total + n), 'PX', ttl)
-    elseif kind == 0 then
-      if at == last then
-        call('SETRANGE', r, #s - w, pack(f, total + n))
-      elseif #s > MANY * size and unpack('>I4', s, #s - FEW * size + 1) >= start then
-        local _, bundle = slowly()
-        call('SET', r, bundle(r, s .. pack('>I4' .. f, at, total + n), w, f, origin, x, ttl), 'PX', ttl)
-      elseif #s < 1024 then
-        -- An append doubles the memory of a value, for as long as the stretch lasts. To
-        -- write a small value anew is a little slower.
-        call('SET', r, s .. pack('>I4' .. f, at, total + n), 'KEEPTTL')
-      else
-        call('APPEND', r, pack('>I4' .. f, at, total + n))
-      end
-    else
-      -- The leaf lacks its last bucket, which is appended when it is over.
-      local share, wide, name = total - unpack(f, s, #s - 2 * w - 3), WIDE, at > last and LEAF
-      local slot, was = at % stretch / 8, last % stretch / 8
-      if share + n >= 256 ^ wide then
-        slow = true
-      elseif name and kind == 1 then
-        local len = call('APPEND', name, pack('>I2I2', was, share))
-        if len == 4 then
-          call('PEXPIRE', name, ttl)
-        elseif len >= SPARSE then
-          local _, _, rewrite = slowly()
-          kind = rewrite(r, x, kind, slot, share, ttl)
-        end
-      elseif name then
-        local sums = string.rep(pack('>I' .. wide, share), slot - was)
-        if was == 0 or call('APPEND', name, sums) ~= slot * wide then
-          -- The leaf is empty, or is or was missing: its hits count from its last
-          -- bucket on. An append would make a leaf without a time to live.
-          call('SET', name, string.rep('\0', was * wide) .. sums, 'PX', ttl)
-        end
-      end
-      if not slow then
-        call('SETRANGE', r, #s - w - 4, pack('>I4' .. f, at + kind, total + n))
-      end
-    end
-  end
-  if slow then
-    s = slowly()(r, s or nil, x, n, stale, ttl)
-    OPEN
-    newest = NEWEST
+    newest = add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
   end
   counts = counts .. pack('>I6', newest)
 end

@@ -1,4 +1,4 @@
-local unpack, pack, call = struct.unpack, struct.pack, redis.call
+local spread, unpack, pack, call, byte, sub = unpack, struct.unpack, struct.pack, redis.call, string.byte, string.sub
 local stretch
 local function rank(v, g, size, from, bound)
   local lo, hi = 0, (#v - from + 1) / size
@@ -16,13 +16,42 @@ local function rank(v, g, size, from, bound)
   end
   return from + lo * size
 end
+local function whole(v)
+  local w = byte(v)
+  if w ~= 2 and w ~= 4 and w ~= 7 then
+    error('ABACUS foreign', 0)
+  elseif #v == (11 + w) then
+    return v .. string.rep('\0', 8 + 4 * w)
+  elseif #v < (15 + 4 * w) + 4 + w or (#v - (15 + 4 * w)) % (4 + w) ~= 0 or #v < (15 + 4 * w) + unpack('>I3', v, (11 + w) + 2) * (4 + w) then
+    error('ABACUS foreign', 0)
+  end
+  return v
+end
+local function roomFor(count, w)
+  if count < 8 then
+    return count == 0 and 1 or 0
+  elseif count >= 160 then
+    return 0
+  end
+  local head, size = (15 + 4 * w) + 6, 4 + w
+  local need, unit = head + (count + 4 + count / 16) * size, 16
+  while need > 8 * unit do
+    unit = 2 * unit
+  end
+  local room = (need + -need % unit - head) / size - count
+  return room - room % 1
+end
+local function list(v)
+  v = whole(v)
+  local w = byte(v)
+  return sub(v, 1, 7) .. sub(v, (15 + 4 * w) + 1 - w, (15 + 4 * w) + unpack('>I3', v, (11 + w) + 2) * (4 + w)) .. sub(v, 8, (11 + w))
+end
 local function slowly()
-local sub = string.sub
 local function bytes(sum)
   return sum < 65536 and 2 or sum < 4294967296 and 4 or 7
 end
 local function read(r, x, kind)
-  local v, slots, sums = call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10) or '', {}, {}
+  local v, slots, sums = call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')) or '', {}, {}
   local wide, last = (kind < 3 and 2 or kind == 3 and 4 or 7), 0
   local g, size = '>I' .. wide, kind == 1 and 4 or wide
   for p = 1, #v - size + 1, size do
@@ -36,7 +65,7 @@ local function read(r, x, kind)
   return slots, sums
 end
 local function write(r, x, kind, slots, sums, last, share, ttl)
-  local parts, wide, was = {}, bytes(share), kind > 0 and r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10
+  local parts, wide, was = {}, bytes(share), kind > 0 and r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')
   if wide == 2 and #slots * 4 < 1200 then
     kind = 1
     for i, slot in ipairs(slots) do
@@ -51,7 +80,7 @@ local function write(r, x, kind, slots, sums, last, share, ttl)
     end
     parts[#parts + 1] = string.rep(sum, last - filled)
   end
-  local name = r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10
+  local name = r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')
   if was and was ~= name then
     call('DEL', was)
   end
@@ -62,14 +91,28 @@ local function write(r, x, kind, slots, sums, last, share, ttl)
   end
   return kind
 end
+local function store(r, s, ttl)
+  local w, origin = unpack('>I1I6', s)
+  local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
+  local count, base, entry = (#s - 7 - w) / size - 1, unpack(f, s, 8), unpack('>I4', s, #s - w - 3)
+  if count == 0 and base == 0 then
+    call('SET', r, sub(s, 1, 7) .. sub(s, 8 + w), 'PX', ttl)
+    return
+  end
+  local start = entry - entry % stretch
+  local here, prior = rank(s, '>I4', size, (8 + w), start), rank(s, '>I4', size, (8 + w), start - stretch)
+  local room = roomFor(count, w)
+  call('SET', r, sub(s, 1, 7) .. sub(s, -size) .. pack('>I1I3' .. f .. f, room, count, unpack(f, s, here - w), unpack(f, s, prior - w)) ..
+    sub(s, 8, -size - 1) .. string.rep('\0', room * size), 'PX', ttl)
+end
 local function rewrite(r, x, kind, last, share, ttl)
   if kind == 1 then
     local slots, sums = read(r, x, kind)
     return write(r, x, kind, slots, sums, last, share, ttl)
   end
-  local v = call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10)
+  local v = call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'))
   if v then
-    call('SET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10, v, 'PX', ttl)
+    call('SET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'), v, 'PX', ttl)
   end
   return kind
 end
@@ -80,12 +123,32 @@ local function bundle(r, s, w, f, origin, x, ttl)
     p = p + size
   end
   local prev = unpack(f, s, p - w)
-  for q = p, rest - 1, size do
-    local at, sum = unpack('>I4' .. f, s, q)
-    slots[#slots + 1], sums[#sums + 1] = (at - start) / 8, sum - prev
+  local last, share = unpack('>I4' .. f, s, rest - size)
+  last, share = (last - start) / 8, share - prev
+  local kind, from = 1, p
+  if share < 65536 and (rest - p) / size * 4 < 1200 then
+    local parts, pair = {}, 'I4' .. sub(f, 2)
+    local eight = '>' .. string.rep(pair, 8)
+    while rest - from > 8 * size do
+      local a, i, b, j, c, k, d, l, e, m, g, o, h, q, t, u = unpack(eight, s, from)
+      parts[#parts + 1] = pack('>I2I2I2I2I2I2I2I2I2I2I2I2I2I2I2I2', (a - start) / 8, i - prev, (b - start) / 8, j - prev, (c - start) / 8, k - prev,
+        (d - start) / 8, l - prev, (e - start) / 8, m - prev, (g - start) / 8, o - prev, (h - start) / 8, q - prev, (t - start) / 8, u - prev)
+      from = from + 8 * size
+    end
+    for q = from, rest - size - 1, size do
+      local at, sum = unpack('>' .. pair, s, q)
+      parts[#parts + 1] = pack('>I2I2', (at - start) / 8, sum - prev)
+    end
+    if #parts > 0 then
+      call('SET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'), table.concat(parts), 'PX', ttl)
+    end
+  else
+    for q = p, rest - size - 1, size do
+      local at, sum = unpack('>I4' .. f, s, q)
+      slots[#slots + 1], sums[#sums + 1] = (at - start) / 8, sum - prev
+    end
+    kind = write(r, x, 0, slots, sums, last, share, ttl)
   end
-  local last, share = table.remove(slots), table.remove(sums)
-  local kind = write(r, x, 0, slots, sums, last, share, ttl)
   return sub(s, 1, p - 1) .. pack('>I4' .. f, start + 8 * last + kind, prev + share) .. sub(s, rest)
 end
 local function raise(v, skip, w, from, d)
@@ -126,12 +189,39 @@ local function renew(s, w, f, origin, n, x)
   end
   return pack('>I1I6' .. g, wider, start, math.max(gone, 0)) .. table.concat(parts), wider, g, start
 end
-local function change(r, s, x, n, stale, ttl)
+local function close(r, s, w, f, origin, last, limit, ttl)
+  local size = 4 + w
+  if last % 8 > 1 then
+    rewrite(r, last + origin, last % 8, 0, 0, ttl)
+  elseif last % 8 == 0 and #s > limit * size + 7 + w and unpack('>I4', s, #s - limit * size + 1) >= last - last % stretch then
+    s = bundle(r, s, w, f, origin, last + origin, ttl)
+  end
+  return s
+end
+local function insert(r, s, at, n, stale, limit, ttl, put)
+  local w, origin = unpack('>I1I6', s)
+  local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
+  local total, last, start = unpack(f, s, #s - w + 1), unpack('>I4', s, #s - w - 3), at - at % stretch
+  if last < start then
+    s = close(r, s, w, f, origin, last, limit, ttl)
+  end
+  if unpack('>I4', s, (8 + w)) < stale - origin then
+    local q = rank(s, '>I4', size, (8 + w), stale - origin)
+    local sum, edge = s:sub(q - w, q - 1), unpack('>I4', s, q - w - 4)
+    s = s:sub(1, 7) .. sum .. pack('>I4', edge - edge % 8) .. sum .. s:sub(q)
+  end
+  s = s .. pack('>I4' .. f, at, total + n)
+  if last >= start and #s > (128 + 1) * size and unpack('>I4', s, #s - (12 + 1) * size + 1) >= start then
+    s = bundle(r, s, w, f, origin, at + origin, ttl)
+  end
+  return (put or store)(r, s, ttl)
+end
+local function change(r, s, x, n, stale, ttl, put)
   if not s then
     if n > 0 then
       local w, origin = bytes(n), x - x % stretch - 3456000000
       s = pack('>I1I6I' .. w .. 'I4I' .. w, w, origin, 0, x - origin, n)
-      call('SET', r, s, 'PX', ttl)
+      store(r, s, ttl)
     end
     return s
   end
@@ -170,10 +260,20 @@ local function change(r, s, x, n, stale, ttl)
   end
   local prev, kind, added = unpack(f, s, p - w), entry % 8
   if kind > 0 and entry >= start and entry < start + stretch then
-    local name, share, wide = r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10, unpack(f, s, p + 4) - prev, (kind < 3 and 2 or kind == 3 and 4 or 7)
+    local name, share, wide = r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'), unpack(f, s, p + 4) - prev, (kind < 3 and 2 or kind == 3 and 4 or 7)
     local slot, last, g = (at - start) / 8, (entry - start - kind) / 8, '>I' .. wide
     local v = kind > 1 and slot < last and call('GETRANGE', name, slot * wide, -1)
-    if v and #v == (last - slot) * wide and share + n < 256 ^ wide then
+    local few = kind == 1 and n > 0 and slot < last and share + n < 65536 and call('GET', name)
+    if few and #few < 1200 - 4 and #few % 4 == 0 then
+      local q = rank(few, '>I2', 4, 1, slot)
+      if q < #few and unpack('>I2', few, q) == slot then
+        few = raise(few, 2, 2, q, n)
+      else
+        local under = q > 1 and unpack('>I2', few, q - 2) or 0
+        few = sub(few, 1, q - 1) .. pack('>I2I2', slot, under + n) .. raise(sub(few, q), 2, 2, 1, n)
+      end
+      call('SET', name, few, 'PX', ttl)
+    elseif v and #v == (last - slot) * wide and share + n < 256 ^ wide then
       local under = slot > 0 and unpack(g, call('GETRANGE', name, (slot - 1) * wide, slot * wide - 1)) or 0
       n = math.max(n, under - unpack(g, v))
       call('SETRANGE', name, slot * wide, raise(v, 0, wide, 1, n))
@@ -222,8 +322,8 @@ local function change(r, s, x, n, stale, ttl)
     return s
   else
     local last = #s > (8 + w) and unpack('>I4', s, #s - w - 3)
-    if p > #s and last and last % 8 == 0 and last < start and #s > (#s > 4096 and 2 or 12) * size + 7 + w and unpack('>I4', s, #s - (#s > 4096 and 2 or 12) * size + 1) >= last - last % stretch then
-      s = bundle(r, s, w, f, origin, last + origin, ttl)
+    if p > #s and last and last < start then
+      s = close(r, s, w, f, origin, last, #s > 4096 and 2 or 12, ttl)
       p = #s + 1
     end
     s, added = sub(s, 1, p - 1) .. pack('>I4' .. f, at, prev) .. sub(s, p), true
@@ -236,36 +336,190 @@ local function change(r, s, x, n, stale, ttl)
   if added and #s > 128 * size and rank(s, '>I4', size, (8 + w), start + stretch) - rank(s, '>I4', size, (8 + w), start) >= 12 * size then
     s = bundle(r, s, w, f, origin, x, ttl)
   end
-  call('SET', r, s, 'PX', ttl)
+  (put or store)(r, s, ttl)
   return s
 end
-return change, bundle, rewrite
+return change, bundle, rewrite, insert
 end
-local request, roots, reply, time = ARGV[1], {}, {}, 0
-local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
-local adds, begin = n > 0 and mode == 0, cursor
+local function open(v)
+  local w = byte(v)
+  if #v == (11 + w) and (w == 2 or w == 4 or w == 7) then
+    local _, origin, entry, total = unpack(w == 2 and '>I1I6I4I2' or w == 4 and '>I1I6I4I4' or '>I1I6I4I7', v)
+    return w, origin, entry, total, 0, 0, 0, 0, 0, -1
+  elseif w ~= 2 and w ~= 4 and w ~= 7 or #v < (15 + 4 * w) + 4 + w then
+    error('ABACUS foreign', 0)
+  end
+  local _, origin, entry, total, room, count, here, prior, base, first, sum = unpack((w == 2 and '>I1I6I4I2I1I3I2I2I2I4I2' or w == 4 and '>I1I6I4I4I1I3I4I4I4I4I4' or '>I1I6I4I7I1I3I7I7I7I4I7'), v)
+  if count == 0 then
+    first, sum = entry, total
+  end
+  return w, origin, entry, total, room, count, here, prior, base, sum == base and first or -1
+end
+local texts, known = {}, 0
+local function text(n)
+  local t = texts[n]
+  if not t then
+    if known == 4000 then
+      texts, known = {}, 0
+    end
+    t = string.format('%.0f', n)
+    texts[n], known = t, known + 1
+  end
+  return t
+end
+local function widen(r, at, sum, stale, ttl, w, origin, entry, total, count, here, prior)
+  local f, size, first = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w, (15 + 4 * w) + 1
+  local v, stop, old, edge = whole(call('GET', r)), first + count * size, first - w, ''
+  local bound = stale - origin
+  if count > 1 and unpack('>I4', v, first + size) < bound then
+    local g, from, lo, hi = '>I4', first, 1, count
+    while lo < hi do
+      local mid = lo + hi
+      mid = (mid - mid % 2) / 2
+      if unpack(g, v, from + mid * size) < bound then
+        lo = mid + 1
+      else
+        hi = mid
+      end
+    end
+    old = first + lo * size
+    local dropped, last = sub(v, old - w, old - 1), unpack('>I4', v, old - size)
+    edge = dropped .. pack('>I4', last - last % 8) .. dropped
+    count = count - lo + 1
+    local least = unpack(f, dropped)
+    here, prior = math.max(here, least), math.max(prior, least)
+  end
+  count = count + 1
+  local room = roomFor(count, w)
+  call('SET', r, sub(v, 1, 7) .. pack((w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7'), at, sum, room, count, here, prior) .. edge .. sub(v, old, stop - 1) ..
+    pack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), entry, total) .. string.rep('\0', room * size), 'PX', text(ttl))
+end
+local function ending(r, from, w, origin, entry, total, count)
+  local skip = count >= 160 and count - 150 or 0
+  while skip > 0 do
+    local tail = call('GETRANGE', r, text((15 + 4 * w) - w + skip * (4 + w)), text((15 + 4 * w) - 1 + count * (4 + w)))
+    if unpack('>I4', tail, w + 1) < from then
+      return pack('>I1I6', w, origin) .. tail .. pack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), entry, total), skip
+    end
+    skip = count - 4 * (count - skip)
+  end
+  return list(call('GET', r))
+end
+local function putter(w, skip, here, prior)
+  return skip and function(r, s, ttl)
+    local size = 4 + w
+    local entry, total = unpack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), s, #s - size + 1)
+    call('SETRANGE', r, text((15 + 4 * w) + skip * size), sub(s, 8 + w, -size - 1))
+    call('SETRANGE', r, '7', pack((w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7'), entry, total, 0, skip + (#s - 7 - w) / size - 1, here, prior))
+    call('PEXPIRE', r, text(ttl))
+  end
+end
+local function add(r, x, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+  if not w then
+    if n >= 65536 then
+      slowly()(r, nil, x, n, stale, ttl)
+    elseif not call('SET', r, pack('>I1I6I4I2', 2, x - x % stretch - 3456000000, x % stretch + 3456000000, n), 'PX', text(ttl), 'NX') then
+      error('ABACUS foreign', 0)
+    end
+    return x
+  end
+  local at, kind, f = x - origin, entry % 8, (w == 2 and '>I2' or w == 4 and '>I4' or '>I7')
+  local last, sum, name = entry - kind, total + n
+  if at == last and sum < (w == 2 and 65536 or w == 4 and 4294967296 or 9007199254740991) then
+    call('SETRANGE', r, '11', pack(f, sum))
+    return x
+  elseif (x < origin or x - origin >= 4294967296 - stretch) or sum >= (w == 2 and 65536 or w == 4 and 4294967296 or 9007199254740991) then
+    local change, s = slowly(), list(call('GET', r))
+    s = change(r, s, x, n, stale, ttl)
+    local w, origin = unpack('>I1I6', s)
+    local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
+    return (s and unpack('>I4', s, #s - w - 3) + origin or 0)
+  end
+  local start = at - at % stretch
+  if at < last then
+    local begin, s, skip = entry - entry % stretch, ending(r, start, w, origin, entry, total, count)
+    slowly()(r, s, x, n, skip and 0 or stale, ttl, putter(w, skip, at < begin and here + n or here, at < begin - stretch and prior + n or prior))
+    return last + origin
+  end
+  if kind > 0 and last >= start then
+    local share, wide, slot, was = total - here, (kind < 3 and 2 or kind == 3 and 4 or 7), at % stretch / 8, last % stretch / 8
+    if share + n >= 256 ^ wide then
+      slowly()(r, list(call('GET', r)), x, n, stale, ttl)
+      return x
+    elseif kind == 1 then
+      name = r .. ':' .. text((x - x % stretch - 123695058124800) / stretch) .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')
+      local len = call('APPEND', name, pack('>I2I2', was, share))
+      if len == 4 then
+        call('PEXPIRE', name, text(ttl))
+      elseif len >= 1200 then
+        local _, _, rewrite = slowly()
+        kind = rewrite(r, x, kind, slot, share, ttl)
+      end
+    else
+      name = r .. ':' .. text((x - x % stretch - 123695058124800) / stretch) .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')
+      local sums = string.rep(pack('>I' .. wide, share), slot - was)
+      if was == 0 or call('APPEND', name, sums) ~= slot * wide then
+        call('SET', name, string.rep('\0', was * wide) .. sums, 'PX', text(ttl))
+      end
+    end
+    call('SETRANGE', r, '7', pack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), at + kind, sum))
+    return x
+  end
+  local begins, many, size, limit = last < start, count >= 160, 4 + w, 12
+  local first, whole = here, false
+  if begins then
+    here, prior = total, last >= start - stretch and here or total
+  end
+  if begins and many then
+    limit = count * size > 4096 and 2 or limit
+    local p = (15 + 4 * w) + (count - count % 8) / 8 * size
+    whole = unpack('>I4', call('GETRANGE', r, text(p), text(p + 3))) < stale - origin
+  end
+  if whole or begins and (kind > 1 or total - first >= limit) or not begins and count >= 128 and total - first >= 12 then
+    local _, _, _, insert = slowly()
+    local s, skip = ending(r, whole and 0 or last - last % stretch, w, origin, entry, total, count)
+    insert(r, s, at, n, skip and 0 or stale, limit, ttl, putter(w, skip, here, prior))
+    return x
+  end
+  if room == 0 and not many then
+    widen(r, at, sum, stale, ttl, w, origin, entry, total, count, here, prior)
+    return x
+  end
+  room = many and 0 or room - 1
+  call('SETRANGE', r, text((15 + 4 * w) + count * size), pack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), entry, total))
+  if begins then
+    call('SETRANGE', r, '7', pack((w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7'), at, sum, room, count + 1, here, prior))
+    call('PEXPIRE', r, text(ttl))
+  else
+    call('SETRANGE', r, '7', pack(w == 2 and '>I4I2I1I3' or w == 4 and '>I4I4I1I3' or '>I4I7I1I3', at, sum, room, count + 1))
+  end
+  return x
+end
 local function before(r, s, x)
   local w, origin = unpack('>I1I6', s)
   local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
   local at = x - origin
   local p = rank(s, '>I4', size, (8 + w), at)
-  local sum, entry = unpack(f, s, p - w), p < #s and unpack('>I4', s, p) or 0
-  local kind = entry % 8
-  if kind > 0 and entry - entry % stretch < at then
-    local slot, under = at % stretch / 8, 0
-    if kind == 1 then
-      local v = call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10)
-      local q = v and rank(v, '>I2', 4, 1, slot) or 1
-      under = q > 1 and unpack('>I2', v, q - 2) or 0
-    else
-      local wide = (kind < 3 and 2 or kind == 3 and 4 or 7)
-      local v = call('GETRANGE', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10, (slot - 1) * wide, slot * wide - 1)
-      under = v ~= '' and unpack('>I' .. wide, v) or 0
+  local sum = unpack(f, s, p - w)
+  if p < #s then
+    local entry, upto = unpack('>I4' .. f, s, p)
+    local kind = entry % 8
+    if kind > 0 and entry - entry % stretch < at then
+      local slot, under = at % stretch / 8, 0
+      if kind == 1 then
+        local v = call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'))
+        local q = v and rank(v, '>I2', 4, 1, slot) or 1
+        under = q > 1 and unpack('>I2', v, q - 2) or 0
+      else
+        local wide = (kind < 3 and 2 or kind == 3 and 4 or 7)
+        local v = call('GETRANGE', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'), (slot - 1) * wide, slot * wide - 1)
+        under = v ~= '' and unpack('>I' .. wide, v) or 0
+      end
+      if under > upto - sum then
+        error('ABACUS foreign', 0)
+      end
+      sum = sum + under
     end
-    if under > unpack(f, s, p + 4) - sum then
-      error('ABACUS foreign', 0)
-    end
-    sum = sum + under
   end
   return sum
 end
@@ -278,17 +532,20 @@ local function leaf(r, s, x)
   end
   local entry = p < #s and unpack('>I4', s, p) or 0
   local kind = entry % 8
-  return kind > 0 and entry + origin < x + stretch and call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch + kind / 10)
+  return kind > 0 and entry + origin < x + stretch and call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'))
 end
+local request, values, roots, reply, time = ARGV[1], {}, {}, {}, 0
+local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
+local adds, begin = n > 0 and mode == 0, cursor
 for i = 1, #KEYS do
-  local s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
+  local v, s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
   stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack('>I2I6I6I6I2I2I1I2', request, cursor)
   cursor = cursor + 6 * (changes + 2 * tells + leaves)
-  roots[i] = s or nil
-  local w = s and string.byte(s)
-  if s and (w ~= 2 and w ~= 4 and w ~= 7 or #s < 11 + 2 * w or (#s - 7 - w) % (4 + w) ~= 0) then
-    return redis.error_reply('ABACUS foreign')
-  elseif s and adds and changes > 0 then
+  if v then
+    s = list(v)
+    values[i], roots[i] = v, s
+  end
+  if s and adds and changes > 0 then
     local w, origin = unpack('>I1I6', s)
     local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
     local n, total = n * changes, unpack(f, s, #s - w + 1)
@@ -311,16 +568,29 @@ cursor = begin
 for i = 1, #KEYS do
   local r, s, ttl, stale, oldest, changes, tells, whole, leaves, x, to = KEYS[i], roots[i]
   stretch, ttl, stale, oldest, changes, tells, whole, leaves, cursor = unpack('>I2I6I6I6I2I2I1I2', request, cursor)
-  for _ = 1, changes do
+  local at = adds and changes == 1 and whole == 0 and unpack('>I6', request, cursor)
+  if at and s then
+    local w, origin = unpack('>I1I6', s)
+    local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
+    at = at - origin >= unpack('>I4', s, #s - w - 3) - unpack('>I4', s, #s - w - 3) % 8 and at
+  end
+  for _ = 1, at and 0 or changes do
     x, cursor = unpack('>I6', request, cursor)
     s = change(r, s, x, mode == 2 and -n or n, stale, ttl)
     if s == false then
       return redis.error_reply('ABACUS full')
     end
   end
+  cursor = at and cursor + 6 or cursor
   for _ = 1, tells do
     x, to, cursor = unpack('>I6I6', request, cursor)
-    reply[#reply + 1] = s and before(r, s, to) - before(r, s, x) or 0
+    reply[#reply + 1] = (s and before(r, s, to) - before(r, s, x) or 0) + (at and x <= at and at < to and n or 0)
+  end
+  if at and s then
+    local w, origin, entry, total, room, count, here, prior = open(values[i])
+    add(r, at, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+  elseif at then
+    add(r, at, n, stale, ttl)
   end
   if whole == 1 then
     reply[#reply + 1] = s or false

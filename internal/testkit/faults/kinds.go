@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/history"
@@ -74,8 +76,7 @@ var kinds = []kind{
 	{name: failedOver, means: "a replica has its master's place, by one of these faults or because the machine was busy", breaks: lossOfBuckets, where: none},
 	{name: "slot moved", means: "to another master, key by key", weight: 3, where: inCluster,
 		do: func(s *strike) { s.masters.moveSlot(s) }},
-	{name: "scripts forgotten", means: "`SCRIPT FLUSH`", weight: 4, where: onRedis,
-		do: func(s *strike) { s.command(s.node, "SCRIPT", "FLUSH") }},
+	{name: "scripts forgotten", means: "`SCRIPT FLUSH`, `FUNCTION FLUSH`", weight: 4, where: onRedis, do: forgetScripts},
 	{name: "clients killed", means: "`CLIENT KILL TYPE normal`", weight: 4, where: onRedis, severs: true,
 		do: func(s *strike) { s.command(s.node, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }},
 	{name: "caller process stopped", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: everywhere,
@@ -169,6 +170,17 @@ func (s *strike) tellClock(o order) int {
 	o.Caller = s.rng.IntN(callersEach)
 	s.report(s.process.order(o))
 	return o.Caller
+}
+
+// forgetScripts empties a server of scripts and functions. A replica refuses the
+// second: its functions are its master's.
+func forgetScripts(s *strike) {
+	s.command(s.node, "SCRIPT", "FLUSH")
+	_, err := servertest.Command(s.node.Addr, "FUNCTION", "FLUSH")
+	var late net.Error
+	if !strings.Contains(fmt.Sprint(err), "READONLY") && !(errors.As(err, &late) && late.Timeout()) {
+		s.report(err)
+	}
 }
 
 // command sends a command to a Redis, several times if the machine is too busy for an

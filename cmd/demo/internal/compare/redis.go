@@ -46,7 +46,7 @@ type commands struct{ scripts, reads, writes int64 }
 
 func (c *commands) of(name string) *int64 {
 	switch name {
-	case "evalsha", "eval":
+	case "fcall", "evalsha", "eval":
 		return &c.scripts
 	case "get", "getrange", "mget", "strlen":
 		return &c.reads

@@ -1,0 +1,103 @@
+package redis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// Keys of every length, with room and without, with sums of every width, in leaves and
+// before: a Take is admitted where the hits of the key leave room, and only there; its
+// Remaining is a lower bound, and exact after a denial and in a Peek.
+func TestHeadsOfEveryLength(t *testing.T) {
+	seed := rand.Uint64()
+	if s, err := strconv.ParseUint(os.Getenv("REDIS_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := open(t, "redis://"+servertest.Redis(t))
+	type hit struct {
+		at time.Time
+		n  int64
+	}
+	decisions, denials, lower := 0, 0, 0
+	for i := range 60 {
+		pace := []time.Duration{300 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, 30 * time.Minute}[i%6]
+		heavy := []int64{1, 3, 40_000, 1 << 31, 1 << 42}[i/6%5]
+		key, now := name(i), time.Date(2026, 3, 2, 3, 20, 0, 0, time.UTC)
+		if i%7 == 0 {
+			now = now.AddDate(-71, 0, 0) // numbers of stretches are below zero
+		}
+		c := newCounter(t, s, counter.Config{Skew: -1, Now: func() time.Time { return now }})
+		var log []hit
+		within := func(per time.Duration) (sum int64) {
+			edge := now.Add(-per).Truncate(time.Second)
+			for _, h := range log {
+				if !h.at.Before(edge) {
+					sum += h.n
+				}
+			}
+			return sum
+		}
+		for range 500 {
+			if random.IntN(4) > 0 {
+				now = now.Add(time.Duration(random.Int64N(int64(2 * pace))))
+			}
+			n := 1 + random.Int64N(heavy)
+			var limits counter.Limits
+			for _, per := range []time.Duration{time.Minute, time.Hour, 5 * time.Hour, day} {
+				switch random.IntN(4) {
+				case 0: // about to be used up
+					limits = append(limits, counter.Limit{Max: max(n, within(per)+n-1+random.Int64N(2)), Per: per})
+				case 1:
+					limits = append(limits, counter.Limit{Max: 2*within(per) + n, Per: per})
+				}
+			}
+			// A denial is remembered for an equal call: no two calls are equal.
+			limits = append(limits, counter.Limit{Max: 1<<52 - int64(decisions), Per: day})
+			fits := true
+			for _, limit := range limits {
+				fits = fits && within(limit.Per)+n <= limit.Max
+			}
+			again := fmt.Sprintf("again with REDIS_SEED=%d: key %d, %d hits, now %v, %d more under %v", seed, i, len(log), now, n, limits)
+			peek, err := c.Peek(ctx, key, n, limits)
+			require.NoError(t, err, again)
+			require.Equal(t, fits, peek.Allowed, again)
+			v, err := c.Take(ctx, key, n, limits)
+			require.NoError(t, err, again)
+			require.Equal(t, fits, v.Allowed, again)
+			decisions++
+			if !fits {
+				denials++
+			}
+			for j, state := range v.All() {
+				exact := peek.All()[j]
+				left := max(0, state.Limit.Max-within(state.Limit.Per))
+				if fits {
+					left -= n
+				}
+				require.Equal(t, left, exact.Remaining, again)
+				require.LessOrEqual(t, state.Remaining, left, again)
+				if state.Remaining < left {
+					lower++
+					require.True(t, fits, again)
+				}
+				require.Equal(t, exact.RetryAfter, state.RetryAfter, again)
+			}
+			if fits {
+				log = append(log, hit{now, n})
+			}
+		}
+	}
+	t.Logf("%d decisions, %d denials, %d numbers of an admitted call too low", decisions, denials, lower)
+	require.Positive(t, denials)
+	require.Positive(t, lower)
+}

@@ -1,0 +1,243 @@
+package redis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// everyCall makes a call of each kind, for a new key.
+func everyCall(t *testing.T, c *counter.Counter) {
+	t.Helper()
+	key := name(rand.Int())
+	v, err := c.Peek(ctx, key, 1, counter.MustLimits("100/d"))
+	require.NoError(t, err)
+	require.EqualValues(t, 99, v.Remaining)
+	v = take(t, c, key, 1, "100/d")
+	require.EqualValues(t, 99, v.Remaining)
+	require.NoError(t, c.Add(ctx, key, 1))
+	require.EqualValues(t, 2, count(t, c, key))
+	require.NoError(t, c.Refund(ctx, &v))
+	require.EqualValues(t, 1, count(t, c, key))
+	require.NoError(t, c.Forget(ctx, key))
+	require.Zero(t, count(t, c, key))
+}
+
+func librariesOf(t *testing.T, client goredis.Cmdable) (names []string) {
+	t.Helper()
+	all, err := client.FunctionList(ctx, goredis.FunctionListQuery{}).Result()
+	require.NoError(t, err)
+	for _, library := range all {
+		names = append(names, library.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// calls are the numbers of commands that a server has executed.
+func calls(t *testing.T, client *goredis.Client, command string) int {
+	t.Helper()
+	text, err := client.Info(ctx, "commandstats").Result()
+	require.NoError(t, err)
+	found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(found[1])
+	require.NoError(t, err)
+	return n
+}
+
+func TestFunctions(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, s := raw(t, addr), open(t, "redis://"+addr)
+	c := newCounter(t, s, counter.Config{})
+	everyCall(t, c)
+	require.Len(t, librariesOf(t, client), 1)
+	require.Regexp(t, `^abacus_[0-9a-f]{16}$`, librariesOf(t, client)[0])
+	require.Zero(t, calls(t, client, "evalsha"))
+	require.Zero(t, s.Stats().ByScripts)
+
+	// A server that lost its libraries gets the library again.
+	for i := range 3 {
+		require.NoError(t, client.FunctionFlush(ctx).Err())
+		everyCall(t, c)
+		require.Len(t, librariesOf(t, client), 1, "round %d", i)
+	}
+	require.Zero(t, s.Stats().ByScripts)
+}
+
+// A server without functions, and a user without the right to load or to run functions,
+// are sent scripts.
+func TestServersWithoutFunctions(t *testing.T) {
+	const rights = "resetkeys ~{ab:* resetchannels -@all +evalsha +eval +get +set +getrange +setrange +append +strlen +pexpire +pttl +del +unlink +time"
+	for what, c := range map[string]struct {
+		server []string
+		user   string
+	}{
+		"no command":            {server: []string{"--rename-command", "FCALL", ""}},
+		"no right to run":       {user: rights},
+		"no right to load":      {user: rights + " +fcall"},
+		"no command that loads": {server: []string{"--rename-command", "FUNCTION", ""}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			addr := servertest.Redis(t, c.server...)
+			client, login := raw(t, addr), ""
+			if c.user != "" {
+				login = "abacus:secret@"
+				args := []any{"ACL", "SETUSER", "abacus", "on", ">secret"}
+				for _, right := range strings.Fields(c.user) {
+					args = append(args, right)
+				}
+				require.NoError(t, client.Do(ctx, args...).Err())
+			}
+			s := open(t, "redis://"+login+addr)
+			everyCall(t, newCounter(t, s, counter.Config{}))
+			require.Positive(t, calls(t, client, "evalsha"))
+			require.Positive(t, s.Stats().ByScripts)
+			if len(c.server) == 0 {
+				require.Empty(t, librariesOf(t, client))
+			}
+			refused := client.InfoMap(ctx, "stats").Item("Stats", "total_error_replies")
+			everyCall(t, newCounter(t, s, counter.Config{}))
+			require.Equal(t, refused, client.InfoMap(ctx, "stats").Item("Stats", "total_error_replies"), "refused once")
+		})
+	}
+}
+
+// With the rights of docs/operating.md functions are loaded and run, and old libraries
+// are removed.
+func TestRightsForFunctions(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	page, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	line := string(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).Find(page))
+	require.NotEmpty(t, line)
+	var args []any
+	for _, word := range strings.Fields(line) {
+		args = append(args, word)
+	}
+	require.NoError(t, client.Do(ctx, args...).Err())
+	plant(t, client, "abacus_0123456789abcdef", "2020-01-01")
+	s := open(t, "redis://abacus:password@"+addr)
+	everyCall(t, newCounter(t, s, counter.Config{}))
+	require.Len(t, librariesOf(t, client), 1)
+	require.NotEqual(t, "abacus_0123456789abcdef", librariesOf(t, client)[0])
+	require.Zero(t, s.Stats().ByScripts)
+}
+
+// plant loads a library with a function.
+func plant(t *testing.T, client *goredis.Client, name, description string) {
+	t.Helper()
+	require.NoError(t, client.FunctionLoad(ctx, "#!lua name="+name+"\nredis.register_function{function_name = '"+name+
+		"_take', description = '"+description+"', callback = function() return 1 end}").Err())
+}
+
+// A load removes what another version of this package loaded a month ago and more, and
+// nothing else: a version that still runs loads its library again, and is then young.
+func TestOldLibraries(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	day := func(days int) string { return time.Now().UTC().AddDate(0, 0, -days).Format(time.DateOnly) }
+	const old, young, ahead, odd, longer, other = "abacus_000000000000000a", "abacus_000000000000000b", "abacus_000000000000000c",
+		"abacus_000000000000000d", "abacus_000000000000000a_of_mine", "mine"
+	plant(t, client, old, day(32))
+	plant(t, client, young, day(29))
+	plant(t, client, ahead, day(-400))
+	plant(t, client, odd, "long ago")
+	plant(t, client, longer, day(400))
+	plant(t, client, other, day(400))
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	everyCall(t, c)
+	names := librariesOf(t, client)
+	require.Len(t, names, 6)
+	require.NotContains(t, names, old)
+	require.Subset(t, names, []string{young, ahead, odd, longer, other})
+
+	// Nothing is removed without a load.
+	plant(t, client, old, day(32))
+	everyCall(t, newCounter(t, open(t, "redis://"+addr), counter.Config{}))
+	require.Contains(t, librariesOf(t, client), old)
+}
+
+// A restarted server has its libraries with its data.
+func TestLibrariesAreSaved(t *testing.T) {
+	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	c := newCounter(t, open(t, "redis://"+server.Addr), counter.Config{})
+	take(t, c, signup, 1, "10/d")
+	server.Kill()
+	server.Restart()
+	require.Len(t, librariesOf(t, raw(t, server.Addr)), 1)
+	require.Eventually(t, func() bool {
+		v, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+		return err == nil && v.Remaining == 8
+	}, patience, time.Millisecond)
+}
+
+// The masters of a Cluster have a library each.
+func TestLibrariesOfACluster(t *testing.T) {
+	url, cluster := clusterURL(t)
+	s := open(t, url)
+	c := newCounter(t, s, counter.Config{})
+	all := func() {
+		t.Helper()
+		for i := range 50 {
+			require.Eventually(t, func() bool {
+				_, err := c.Take(ctx, name(i), 1, counter.MustLimits("10/d"))
+				return err == nil
+			}, patience, 10*time.Millisecond)
+		}
+	}
+	all()
+	require.Zero(t, s.Stats().ByScripts)
+	masters := map[string]bool{}
+	for i := range 50 {
+		masters[cluster.Master(fmt.Sprint(i))] = true
+	}
+	require.Len(t, masters, 3)
+	for addr := range masters {
+		require.Len(t, librariesOf(t, raw(t, addr)), 1)
+		require.NoError(t, raw(t, addr).FunctionFlush(ctx).Err())
+	}
+	all()
+	require.Zero(t, s.Stats().ByScripts)
+	for addr := range masters {
+		require.Len(t, librariesOf(t, raw(t, addr)), 1)
+	}
+}
+
+// A server whose memory is full refuses functions that may write. It is sent a script,
+// and denies and peeks as before.
+func TestAFullServerDenies(t *testing.T) {
+	addr := servertest.Redis(t, "--maxmemory-policy", "noeviction")
+	client, s := raw(t, addr), open(t, "redis://"+addr)
+	c := newCounter(t, s, counter.Config{})
+	require.True(t, take(t, c, signup, 1, "2/d").Allowed)
+	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
+	require.False(t, take(t, c, signup, 2, "2/d").Allowed)
+	require.EqualValues(t, 1, s.Stats().ByScripts)
+	v, err := c.Peek(ctx, signup, 1, counter.MustLimits("2/d"))
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+	require.EqualValues(t, 1, count(t, c, signup))
+	require.EqualValues(t, 1, s.Stats().ByScripts, "what writes nothing is a function")
+	_, err = c.Take(ctx, signup, 1, counter.MustLimits("2/d"))
+	require.ErrorContains(t, err, "OOM")
+	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	scripts := s.Stats().ByScripts
+	require.True(t, take(t, c, signup, 1, "2/d").Allowed)
+	require.Equal(t, scripts, s.Stats().ByScripts, "functions are sent again at once")
+}
