@@ -7,14 +7,15 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 	"weak"
 )
 
-// conn is a connection that remembers the last command that counts, and the bytes
-// read since, so that the Dialer can read the rest of the answer when the client has
-// given up. A client uses a conn from a single goroutine at a time, but for Close. A
+// conn is a connection that remembers the last command, or the last commands that were
+// written at once, if any of them counts, and the bytes read since, so that the Dialer
+// can read the rest of the answers when the client has given up. A client uses a conn from a single goroutine at a time, but for Close. A
 // subscription never sends a command that counts, and is read by a goroutine while
 // another writes: of a subscription nothing is remembered, and no field but state
 // changes.
@@ -23,9 +24,9 @@ type conn struct {
 	dialer *Dialer
 	state  atomic.Int32
 
-	command []byte // the last command that counts; empty after any other
-	partial bool   // more of the command is to come
-	answer  []byte // read since the command
+	commands []byte // the last command or pipeline, if it has commands that count
+	partial  bool   // more of the last command is to come
+	answers  []byte // read since the commands
 }
 
 // States of a conn.
@@ -40,7 +41,7 @@ const (
 	// command that is written in parts.
 	partSize = 4096
 
-	maxRemembered = 1 << 20 // bytes of a command, and of an answer
+	maxRemembered = 1 << 20 // bytes of commands, and of answers
 )
 
 func (c *conn) Write(b []byte) (int, error) {
@@ -48,29 +49,31 @@ func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	switch {
 	case err != nil:
-		c.forget() // the server has no whole command
+		// The server may have commands of a pipeline, but no way to take them back: what
+		// follows on this connection would be read as the rest of a command.
+		c.forget()
 		return n, err
 	case c.partial:
-		c.command = append(c.command, b...)
+		c.commands = append(c.commands, b...)
 	case counts(b):
-		c.command = append(c.command[:0], b...)
-		c.answer = c.answer[:0]
+		c.commands = append(c.commands[:0], b...)
+		c.answers = c.answers[:0]
 	default:
 		c.forget()
 		return n, nil
 	}
-	c.partial = len(b) >= partSize && !whole(c.command)
-	if len(c.command) > maxRemembered {
-		c.command, c.partial = nil, false
+	c.partial = len(b) >= partSize && !whole(c.commands)
+	if len(c.commands) > maxRemembered {
+		c.commands, c.partial = nil, false
 	}
 	return n, nil
 }
 
-// forget forgets the command. The fields of a connection without a command stay
+// forget forgets the commands. The fields of a connection without commands stay
 // unwritten, since the reader of a subscription runs beside its writer.
 func (c *conn) forget() {
-	if len(c.command) > 0 {
-		c.command = c.command[:0]
+	if len(c.commands) > 0 {
+		c.commands = c.commands[:0]
 	}
 	if c.partial {
 		c.partial = false
@@ -79,9 +82,9 @@ func (c *conn) forget() {
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && len(c.command) > 0 {
-		if c.answer = append(c.answer, b[:n]...); len(c.answer) > maxRemembered {
-			c.command, c.answer = nil, nil
+	if n > 0 && len(c.commands) > 0 {
+		if c.answers = append(c.answers, b[:n]...); len(c.answers) > maxRemembered {
+			c.commands, c.answers = nil, nil
 		}
 	}
 	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,7 +97,7 @@ func (c *conn) Read(b []byte) (int, error) {
 // come, Close leaves the connection to the Dialer instead.
 func (c *conn) Close() error {
 	if c.state.CompareAndSwap(timedOut, closed) {
-		if len(c.command) > 0 && !c.partial && !c.answered() && c.dialer.drain(c) {
+		if !c.partial && c.awaits() && c.dialer.drain(c) {
 			return nil
 		}
 		return c.end()
@@ -111,16 +114,28 @@ func (c *conn) end() error {
 	return c.Conn.Close()
 }
 
-// answered tells whether the client has read the whole answer.
-func (c *conn) answered() bool {
-	_, err := readReply(bufio.NewReader(bytes.NewReader(c.answer)))
-	return err == nil
+// awaits tells whether the client has not read the whole answer to a command that
+// counts.
+func (c *conn) awaits() bool {
+	commands, _ := commandsOf(c.commands)
+	return slices.ContainsFunc(commands[c.answered(commands):], counts)
 }
 
-// answers reads the answer from the beginning: the bytes read by the client, and the
+// answered returns the number of commands whose whole answer the client has read.
+func (c *conn) answered(commands [][]byte) int {
+	read := bufio.NewReader(bytes.NewReader(c.answers))
+	for i := range commands {
+		if _, err := readReply(read); err != nil {
+			return i
+		}
+	}
+	return len(commands)
+}
+
+// allAnswers reads the answers from the beginning: the bytes read by the client, and the
 // bytes still to come.
-func (c *conn) answers() *bufio.Reader {
-	return bufio.NewReader(io.MultiReader(bytes.NewReader(c.answer), c.Conn))
+func (c *conn) allAnswers() *bufio.Reader {
+	return bufio.NewReader(io.MultiReader(bytes.NewReader(c.answers), c.Conn))
 }
 
 // dialError is the error of a dial, and matches the same errors, but has another type:

@@ -129,7 +129,7 @@ func (d *Dialer) gone(pointer weak.Pointer[conn]) {
 	delete(d.open, pointer)
 }
 
-// drain starts to wait for the answer to c's last command, and returns false if the
+// drain starts to wait for the answers to c's last commands, and returns false if the
 // Dialer is closed.
 func (d *Dialer) drain(c *conn) bool {
 	d.mu.Lock()
@@ -152,28 +152,43 @@ func (d *Dialer) drain(c *conn) bool {
 	return true
 }
 
-// await waits for the answer to c's last command, and takes back the hits.
+// await waits for the answers to c's last commands that the client has not read, and
+// takes back the hits.
 func (d *Dialer) await(c *conn) {
 	c.Conn.SetDeadline(time.Now().Add(drainTime))
-	answers := c.answers()
-	switch outcome, err := readReply(answers); {
-	case err != nil:
-		d.abandoned.Add(1)
-		return
-	case outcome == tooLate:
-		d.refused.Add(1)
-		return
-	case outcome == notCounted || !takeBack(c.command, outcome):
-		return
-	}
-	d.late.Add(1)
-	if _, err := c.Conn.Write(c.command); err == nil {
-		if outcome, err := readReply(answers); err == nil && outcome == counted {
-			d.takenBack.Add(1)
+	commands, _ := commandsOf(c.commands)
+	read, answers := c.answered(commands), c.allAnswers()
+	sent := 0 // commands that take back
+	for i, command := range commands {
+		outcome, err := readReply(answers)
+		switch {
+		case err != nil:
+			for _, command := range commands[i:] {
+				if counts(command) {
+					d.abandoned.Add(1)
+				}
+			}
+			d.failed.Add(int64(sent))
 			return
+		case i < read || outcome == notCounted:
+		case outcome == tooLate:
+			d.refused.Add(1)
+		case takeBack(command, outcome):
+			d.late.Add(1)
+			if _, err := c.Conn.Write(command); err != nil {
+				d.failed.Add(1)
+				continue
+			}
+			sent++
 		}
 	}
-	d.failed.Add(1)
+	for ; sent > 0; sent-- {
+		if outcome, err := readReply(answers); err == nil && outcome == counted {
+			d.takenBack.Add(1)
+		} else {
+			d.failed.Add(1)
+		}
+	}
 }
 
 // sysConn is a conn whose socket the client can look at.

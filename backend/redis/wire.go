@@ -10,14 +10,20 @@ import (
 )
 
 // A client sends a script in the Redis serialization protocol, as an array of bulk
-// strings, "*5\r\n$5\r\nfcall\r\n$28\r\n...". The last string is the request.
+// strings, "*5\r\n$5\r\nfcall\r\n$28\r\n...". The last string is the request. In a
+// pipeline commands follow one another.
 
-// countingScripts are the bytes after the length of the array.
-var countingScripts = [][]byte{
-	bulk("fcall", takeScript.FunctionName()), bulk("fcall", doScript.FunctionName()),
-	bulk("evalsha", takeScript.Name()), bulk("evalsha", doScript.Name()),
-	bulk("eval", takeScript.Text()), bulk("eval", doScript.Text()),
-}
+var (
+	// countingPrograms are the names of the programs that count.
+	countingPrograms = []string{takeScript.FunctionName(), doScript.FunctionName(), takeScript.Name(), doScript.Name()}
+
+	// countingScripts are the bytes after the length of the array.
+	countingScripts = [][]byte{
+		bulk("fcall", takeScript.FunctionName()), bulk("fcall", doScript.FunctionName()),
+		bulk("evalsha", takeScript.Name()), bulk("evalsha", doScript.Name()),
+		bulk("eval", takeScript.Text()), bulk("eval", doScript.Text()),
+	}
+)
 
 // bulk returns the bytes of bulk strings.
 func bulk(all ...string) (b []byte) {
@@ -27,8 +33,23 @@ func bulk(all ...string) (b []byte) {
 	return b
 }
 
-// counts tells whether b is the beginning of a command that runs a counting script.
+// counts tells whether a command that runs a counting script begins in b. b is the
+// beginning of one or more commands.
 func counts(b []byte) bool {
+	for {
+		if runsCounting(b) {
+			return true
+		}
+		rest, ok := nextCommand(b, nil)
+		if !ok || len(rest) == 0 {
+			return false
+		}
+		b = rest
+	}
+}
+
+// runsCounting tells whether b begins with a command that runs a counting script.
+func runsCounting(b []byte) bool {
 	if len(b) < 5 || b[0] != '*' {
 		return false
 	}
@@ -44,40 +65,64 @@ func counts(b []byte) bool {
 	return false
 }
 
-// bulks calls f with each of the bulk strings of a command, and tells whether the bytes
-// are a single whole command and nothing else.
-func bulks(command []byte, f func([]byte)) bool {
+// nextCommand returns the bytes after the first command of b, and calls f, unless f is nil, with
+// each of the command's strings. ok is false if b does not begin with a whole command.
+func nextCommand(b []byte, f func([]byte)) (rest []byte, ok bool) {
 	line := func(first byte) (int, bool) {
-		i := bytes.Index(command, []byte("\r\n"))
-		if i < 1 || command[0] != first {
+		i := bytes.IndexByte(b, '\n')
+		if i < 2 || b[0] != first || b[i-1] != '\r' {
 			return 0, false
 		}
-		n, err := strconv.Atoi(string(command[1:i]))
-		command = command[i+2:]
+		n, err := strconv.Atoi(string(b[1 : i-1]))
+		b = b[i+1:]
 		return n, err == nil && n >= 0
 	}
 	n, ok := line('*')
 	for ; ok && n > 0; n-- {
 		var size int
-		if size, ok = line('$'); !ok || len(command) < size+2 {
-			return false
+		if size, ok = line('$'); !ok || len(b) < size+2 {
+			return nil, false
 		}
-		f(command[:size])
-		command = command[size+2:]
+		if f != nil {
+			f(b[:size])
+		}
+		b = b[size+2:]
 	}
-	return ok && len(command) == 0
+	return b, ok
 }
 
-// whole tells whether a command is complete.
-func whole(command []byte) bool { return bulks(command, func([]byte) {}) }
+// commandsOf returns the commands of b, and whether b has nothing else.
+func commandsOf(b []byte) (commands [][]byte, whole bool) {
+	for len(b) > 0 {
+		rest, ok := nextCommand(b, nil)
+		if !ok {
+			return commands, false
+		}
+		commands, b = append(commands, b[:len(b)-len(rest)]), rest
+	}
+	return commands, true
+}
+
+// whole tells whether b is nothing but whole commands.
+func whole(b []byte) bool {
+	_, whole := commandsOf(b)
+	return whole
+}
 
 // takeBack turns a command that counts into the command that takes the same hits
-// back, and returns false for any other. The answer of a step does not name
-// the soft keys without room: where not all soft keys had room, no soft key is taken
-// back. Soft keys deny nobody, and count too much rather than too little.
+// back, and returns false for any other.
 func takeBack(command []byte, of outcome) bool {
 	var r request
-	if !bulks(command, func(b []byte) { r = b }) || len(r) < requestHead || r[modeAt] != modeCount {
+	rest, ok := nextCommand(command, func(b []byte) { r = b })
+	return ok && len(rest) == 0 && runsCounting(command) && r.takeBack(of)
+}
+
+// takeBack turns a request that counts into the request that takes the same hits back,
+// and returns false for any other. The answer of a step does not name the soft keys
+// without room: where not all soft keys had room, no soft key is taken back. Soft keys
+// deny nobody, and count too much rather than too little.
+func (r request) takeBack(of outcome) bool {
+	if len(r) < requestHead || r[modeAt] != modeCount {
 		return false
 	}
 	r[modeAt] = modeBack
@@ -100,6 +145,32 @@ const (
 
 const maxReply = 64 << 20
 
+// outcomeOf returns the outcome by an answer that the client has read.
+func outcomeOf(answer any) outcome {
+	switch answer := answer.(type) {
+	case []any:
+		return counted
+	case string:
+		if answer != "" {
+			return outcomeByFirst(answer[0])
+		}
+	}
+	return notCounted
+}
+
+// outcomeByFirst returns the outcome by the first byte of an answer of a single string.
+func outcomeByFirst(first byte) outcome {
+	switch first {
+	case addedByte:
+		return counted
+	case partByte:
+		return countedPart
+	case lateByte:
+		return tooLate
+	}
+	return notCounted
+}
+
 // readReply reads up to the end of the next answer. Notices that the server sends
 // unasked are passed over.
 func readReply(r *bufio.Reader) (outcome, error) {
@@ -109,12 +180,10 @@ func readReply(r *bufio.Reader) (outcome, error) {
 		case err != nil:
 			return notCounted, err
 		case kind == '>':
-		case kind == '*' || kind == '$' && first == addedByte:
+		case kind == '*':
 			return counted, nil
-		case kind == '$' && first == partByte:
-			return countedPart, nil
-		case kind == '$' && first == lateByte:
-			return tooLate, nil
+		case kind == '$':
+			return outcomeByFirst(first), nil
 		default:
 			return notCounted, nil
 		}
