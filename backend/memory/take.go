@@ -169,7 +169,7 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 			continue
 		}
 		p, l := key.plan.layout, &key.shard.latest
-		l.set(p, st.now) // keys of one shard may have different ladders
+		l.set(p, st.now)  // keys of one shard may have different ladders
 		key.ready = false // an entry may be gone since another attempt
 		if key.e != nil && key.e.layout == p {
 			cost, ok := key.e.ready(l, key.N, st.now)

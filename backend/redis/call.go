@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,6 +84,27 @@ func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, r
 		return nil, fmt.Errorf("%s: %w", s, backend.ErrStaleLabel)
 	}
 	return nil, s.server.Failed(ctx, err)
+}
+
+// unheard takes back the hits of a call in a pipeline that was answered after its caller
+// had gone. again sends the call with another request.
+func (s *Store) unheard(program string, argument []byte, answer any, again func([]byte) (any, error)) {
+	if !slices.Contains(countingPrograms, program) {
+		return
+	}
+	outcome, r := outcomeOf(answer), request(slices.Clone(argument))
+	switch {
+	case outcome == notCounted:
+	case outcome == tooLate:
+		s.late.Add(1)
+	case r.takeBack(outcome):
+		s.unheardCounted.Add(1)
+		if answer, err := again(r); err == nil && outcomeOf(answer) == counted {
+			s.unheardTaken.Add(1)
+		} else {
+			s.unheardKept.Add(1)
+		}
+	}
 }
 
 // clock returns the clock of the server that holds a key. Adjacent slots of a Cluster

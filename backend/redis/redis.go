@@ -8,6 +8,11 @@
 // all keys. The package was tried with Redis 7.0, on a 64-bit machine. A call that
 // counts is never sent twice, whatever the client does with other commands.
 //
+// Calls at the same time share round trips: while two are under way, further calls wait
+// for up to a millisecond, and go in one pipeline. A lone call never waits, each call
+// keeps its own deadline, and a call whose caller gives up before the call is written is
+// not sent. In a Cluster each call goes alone.
+//
 // The Store loads a library of functions into a server that lacks the library, and
 // removes libraries that other versions of this package loaded more than 30 days ago.
 // To a server before Redis 7, and to a server that gives its user no right to run or load
@@ -88,6 +93,10 @@ type Store struct {
 	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
 	late    atomic.Int64
 	denied  likelyDenied
+
+	// Of late answers that were noticed without the Dialer: hits were counted, were taken
+	// back, could not be taken back.
+	unheardCounted, unheardTaken, unheardKept atomic.Int64
 }
 
 var (
@@ -123,11 +132,12 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 		s.clocks[i].begin()
 	}
 	s.denied.seed = maphash.MakeSeed()
+	server.Combine(s.unheard)
 	return s, nil
 }
 
-// Stats are the numbers of a [Store] since the Store was made. All but TooLate and
-// ByScripts are the [Dialer]'s numbers, zero without a Dialer.
+// Stats are the numbers of a [Store] since the Store was made. Without a [Dialer] late
+// answers are noticed only in a pipeline, if another caller of the pipeline still waits.
 type Stats struct {
 	TooLate     int64 // calls that reached the server after the deadline, and counted nothing; if the server's clock was stepped ahead the call is sent again
 	LateAnswers int64 // answers, after the call had returned an error, that hits were counted
@@ -140,12 +150,15 @@ type Stats struct {
 
 // Stats returns a snapshot; the numbers need not agree with each other.
 func (s *Store) Stats() Stats {
-	st := Stats{TooLate: s.late.Load(), ByScripts: s.server.ByScripts()}
+	st := Stats{
+		TooLate: s.late.Load(), ByScripts: s.server.ByScripts(),
+		LateAnswers: s.unheardCounted.Load(), TakenBack: s.unheardTaken.Load(), NotTaken: s.unheardKept.Load(),
+	}
 	if d := s.dialer; d != nil {
 		st.TooLate += d.refused.Load()
-		st.LateAnswers = d.late.Load()
-		st.TakenBack = d.takenBack.Load()
-		st.NotTaken = d.failed.Load()
+		st.LateAnswers += d.late.Load()
+		st.TakenBack += d.takenBack.Load()
+		st.NotTaken += d.failed.Load()
 		st.Abandoned = d.abandoned.Load()
 		d.mu.Lock()
 		st.Draining = d.draining.Len()
@@ -226,7 +239,9 @@ func (s *Store) Close() error {
 	if !s.owned {
 		return nil
 	}
-	return errors.Join(s.server.Client().Close(), s.dialer.Close())
+	err := s.server.Client().Close()
+	s.server.Close()
+	return errors.Join(err, s.dialer.Close())
 }
 
 // String returns the store's address, without the password.

@@ -25,7 +25,7 @@ func command(function string, r request) []byte {
 
 // counting returns a request that counts, and can be told from others by its last byte.
 func counting(number byte) (r request) {
-	r.begin(modeCount, false)
+	r.begin(modeCount, false, false)
 	return append(r, number)
 }
 

@@ -1,7 +1,8 @@
 // Package redisscript sends scripts that count to a Redis server, a master behind
 // Sentinel or a Cluster: each script at most once, by the deadline of the context, as a
 // function of a library where the server has libraries, and with a text only where
-// the server does not know the library or script.
+// the server does not know the library or script. Scripts that are run at the same time
+// can share round trips.
 package redisscript
 
 import (
@@ -23,6 +24,7 @@ type Server struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil: one server holds all keys
 	name    string
+	queue   *queue // nil: each call goes alone
 
 	refused   atomic.Int64 // nanoseconds after began until which functions are not tried
 	byScripts atomic.Int64
@@ -134,7 +136,13 @@ func (s *Server) send(ctx context.Context, verb, program string, keys []string, 
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	if err := s.client.Process(ctx, Once{cmd}); err != nil {
+	var err error
+	if s.queue != nil && verb != "eval" {
+		err = s.queue.process(ctx, cmd)
+	} else {
+		err = s.client.Process(ctx, Once{cmd})
+	}
+	if err != nil {
 		return nil, err
 	}
 	return cmd.Val(), nil
