@@ -27,10 +27,12 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, exact: true}
-	if _, atomic := store.(backend.Atomic); !atomic {
-		w.judge.Settle, w.exact = max(0, s.Settle), s.Exact
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}}
+	if _, w.atomic = store.(backend.Atomic); !w.atomic {
+		w.judge.Settle = max(0, s.Settle)
 	}
+	_, local := store.(backend.Local)
+	w.exact = s.Exact || local
 	_, w.exactForgets = store.(backend.Forgetter)
 	var answers []Answer
 	for i, call := range s.Calls {

@@ -16,6 +16,7 @@ type world struct {
 	logs  map[counter.Key]*keyLog
 	taken []hit // by call
 
+	atomic       bool // the store has an atomic step
 	exact        bool // Remaining of an admitted call is exact, and not a lower bound
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 
@@ -165,8 +166,11 @@ func (w *world) remaining(c Call, now time.Time, a Answer) error {
 		if err != nil {
 			return err
 		}
-		if w.exact || c.Verb == "peek" {
+		switch {
+		case w.exact || c.Verb == "peek":
 			least = room
+		case w.atomic:
+			least = 0 // the upper bound of an atomic step is the store's own
 		}
 		if s.Remaining > room || s.Remaining < least {
 			return fmt.Errorf("remaining of %s is %d, the log says %d to %d", s.Limit, s.Remaining, least, room)
