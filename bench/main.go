@@ -31,6 +31,7 @@ var parts = []struct{ pkg, test string }{
 	{"redis", "TestMemoryOnRedis"},
 	{"redis", "TestRedisOnALink"},
 	{"memcache", "TestOnMemcached"},
+	{"memcache", "TestCostOnMemcached"},
 	{"memcache", "TestMemcachedOnALink"},
 	{"memory", "TestManyKeys"},
 	{"memory", "TestFloodOfFreshKeys"},

@@ -105,7 +105,7 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 	}
 	var names []string
 	all := a.ladder.Tiers()
-	letter := 'A'
+	letter := 'P'
 	for first := 0; first < len(all); letter++ {
 		last := first
 		for last+1 < len(all) && all[last+1].Keep == all[first].Keep {
