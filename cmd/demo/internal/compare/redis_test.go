@@ -68,7 +68,7 @@ func TestCommandsOnRedis(t *testing.T) {
 	require.Equal(t, []float64{1, 1, 1.02}, []float64{bucket.ReadsPerEvent, bucket.WritesPerEvent, bucket.TripsPerEvent}) // and the script once
 	abacus := r.named(t, onDefault)
 	require.EqualValues(t, 1, abacus.TripsPerEvent)
-	require.InDelta(t, 1.2, abacus.ReadsPerEvent, 0.2) // the head of a single value, and the whole where the value is written anew
+	require.InDelta(t, 1.2, abacus.ReadsPerEvent, 0.2)  // the head of a single value, and the whole where the value is written anew
 	require.InDelta(t, 1.8, abacus.WritesPerEvent, 0.3) // an entry and the head, or both at once
 
 	// Denials are remembered for a second: no trip.
