@@ -11,7 +11,8 @@
 // Calls at the same time share round trips: while two are under way, further calls wait
 // for up to a millisecond, and go in one pipeline. A lone call never waits, each call
 // keeps its own deadline, and a call whose caller gives up before the call is written is
-// not sent. In a Cluster each call goes alone.
+// not sent, unless a hook of the client looks at the words of commands: then the call is
+// taken back. In a Cluster each call goes alone.
 //
 // The Store loads a library of functions into a server that lacks the library, and
 // removes libraries that other versions of this package loaded more than 30 days ago.

@@ -52,18 +52,19 @@ func (l *Library) Function(suffix string, sc Script) Script {
 	return sc
 }
 
-// call runs a function. Answered is false if the server has done nothing, and the
+// call runs a function. Done is false if the server has done nothing, and the
 // script is to be sent instead: a server before version 7, without the right to run
 // or load functions, or without memory or replicas, where a script still peeks and
 // denies.
-func (s *Server) call(ctx context.Context, sc Script, keys []string, args []any) (reply any, trips int64, answered bool, err error) {
+func (s *Server) call(ctx context.Context, sc Script, keys []string, args []any) (reply any, trips int64, done bool, err error) {
 	reply, err = s.send(ctx, "fcall", sc.function, keys, args)
 	trips = 1
+	loaded := true
 	if missing(err) {
 		var tidy func()
 		tidy, err = s.load(ctx, sc.library, keys[0])
 		trips++
-		if err == nil {
+		if loaded = err == nil; loaded {
 			reply, err = s.send(ctx, "fcall", sc.function, keys, args)
 			trips++
 			defer tidy()
@@ -73,7 +74,7 @@ func (s *Server) call(ctx context.Context, sc Script, keys []string, args []any)
 	case refuses(err):
 		s.refused.Store(int64(time.Since(began) + refusalKept))
 		return nil, trips, false, nil
-	case missing(err), notNow(err):
+	case missing(err), notNow(err), !loaded && answered(err):
 		return nil, trips, false, nil
 	}
 	return reply, trips, true, err
@@ -94,7 +95,7 @@ func (s *Server) load(ctx context.Context, l *Library, key string) (tidy func(),
 	switch {
 	case err == nil:
 		return func() { l.removeOld(ctx, node, now) }, nil
-	case answered(err) && strings.Contains(err.Error(), "already exists"):
+	case answered(err) && redis.HasErrorPrefix(err, "Library") && strings.Contains(err.Error(), "already exists"):
 		return func() {}, nil
 	}
 	return nil, err

@@ -104,6 +104,16 @@ type call struct {
 	done     chan struct{} // closed when the call is answered
 	asked    bool          // Args was called
 	unsent   bool          // a ping is written instead
+	answered bool          // the answer was read, and is no error
+}
+
+// SetErr keeps the answer of a call that was answered: if the client cannot read a later
+// answer of the pipeline, the client sets the error of all commands without an error.
+func (c *call) SetErr(err error) {
+	if !c.answered {
+		c.answered = err == nil
+		c.Cmd.SetErr(err)
+	}
 }
 
 // NoRetry tells the client not to send the command again.
@@ -261,8 +271,12 @@ func (q *queue) send(batch []*call) {
 			unheard = append(unheard, c)
 		}
 	}
-	for _, c := range unheard {
-		q.tell(c)
+	if unheard != nil {
+		q.running.Go(func() { // not a trip: other calls do not wait
+			for _, c := range unheard {
+				q.tell(c)
+			}
+		})
 	}
 }
 
