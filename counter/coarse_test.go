@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -287,6 +288,35 @@ func TestRememberedBucketsAndTheClock(t *testing.T) {
 	}
 	_, _, reads := k.take("a", "100/d")
 	require.Zero(t, reads)
+}
+
+// A clock that was set back, and has caught up since, shows no step: buckets that were
+// settled before the step are not believed.
+func TestRememberedBucketsOfAClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead time.Duration
+		store, cfg := newPlainStore(), counter.Config{Now: func() time.Time { return time.Now().Add(ahead) }}
+		admitted := func(c *counter.Counter, calls int) (n int) {
+			for range calls {
+				v, err := c.Take(context.Background(), counter.Key{Event: "signup", Feature: "a"}, 1, counter.MustLimits("10/m"))
+				require.NoError(t, err)
+				if v.Allowed {
+					n++
+				}
+			}
+			return n
+		}
+		one, err := counter.New(store, cfg)
+		require.NoError(t, err)
+		other, err := counter.New(store, cfg)
+		require.NoError(t, err)
+		time.Sleep(61 * time.Second) // the bubble begins with a minute
+		require.Equal(t, 2, admitted(one, 2))
+		ahead = -51 * time.Second
+		require.Equal(t, 10, admitted(other, 10))
+		time.Sleep(52 * time.Second)
+		require.Zero(t, admitted(one, 10))
+	})
 }
 
 // disorderly reads before adding, and lets another caller in between.

@@ -25,7 +25,9 @@ func (r *receipts) redeem(bit uint16) bool {
 // numbers in each of its parts by itself then fills blocks one after the other.
 type numbered [numberedBlocks]atomic.Pointer[receipts]
 
-const numberedBlocks = 64
+// numberedBlocks is the largest number of parts of the memory store: parts that share
+// a place would replace each other's blocks.
+const numberedBlocks = 256
 
 // of returns the receipt of an admission. The bit is its own, since the number
 // is: a block may come to be there twice, or be replaced by an earlier block,

@@ -17,13 +17,13 @@ import (
 // returned. The keys of a TakeAll are given back side by side, all within
 // Config.Patience.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
+	if v.block != nil && v.block.owner != c {
+		return errors.New("counter: Refund: the Verdict is of another Counter")
+	}
 	taken := *v
 	*v = Verdict{}
 	if taken.block == nil {
 		return nil
-	}
-	if taken.block.owner != c {
-		return errors.New("counter: Refund: the Verdict is of another Counter")
 	}
 	base, err := c.begin(ctx, taken.Key)
 	if err != nil {

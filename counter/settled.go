@@ -42,6 +42,7 @@ type settledSlot struct {
 type settledEntry struct {
 	key   string
 	at    time.Time      // the label by which the buckets were settled
+	read  time.Time      // the machine's clock at the label
 	spans []backend.Span // of coarse covers
 	tight bool           // coarse covers were above Max: exact covers should be read at once
 }
@@ -66,9 +67,14 @@ var nothingSettled settledEntry
 // fresh tells whether an entry may be used at now. An entry ends when the wall
 // clock parts from the monotonic clock by more than Skew: the wall clock may
 // have been ahead when the entry was made, and unsettled buckets were taken for
-// settled.
+// settled. A clock of the caller's own may have no monotonic reading, and may have
+// been set back and have caught up since: an entry also ends if the machine's clock
+// says that more than Skew of time has been set back.
 func (s *settledCache) fresh(e *settledEntry, now time.Time) bool {
 	elapsed := now.Sub(e.at)
+	if time.Since(e.read)-elapsed > s.skew {
+		return false
+	}
 	return elapsed >= -s.skew && elapsed <= settledFor && (elapsed-now.Round(0).Sub(e.at.Round(0))).Abs() <= s.skew
 }
 

@@ -17,7 +17,7 @@ func TestAFloodOfKeysIsNotRemembered(t *testing.T) {
 		if !s.admits(key, now) {
 			return false
 		}
-		s.put(&settledEntry{key: key, at: now, spans: []backend.Span{{Width: time.Hour, Counts: make([]int64, 25)}}})
+		s.put(&settledEntry{key: key, at: now, read: now, spans: []backend.Span{{Width: time.Hour, Counts: make([]int64, 25)}}})
 		return true
 	}
 	held := func() (n int) {

@@ -18,10 +18,11 @@ import (
 type ticket struct {
 	survey
 	slots      []backend.Slot
-	coarse     []bool // coarse[i]: covers[i] begins with a coarse bucket, and not yet with the exact edge
-	tight      bool   // a coarse cover was above Max
-	remembered bool   // some counts are remembered: upper bounds, by which no call is denied
-	room       bool   // denied, but with all hits taken back there is room
+	coarse     []bool    // coarse[i]: covers[i] begins with a coarse bucket, and not yet with the exact edge
+	tight      bool      // a coarse cover was above Max
+	read       time.Time // time.Now when the first trip began
+	remembered bool      // some counts are remembered: upper bounds, by which no call is denied
+	room       bool      // denied, but with all hits taken back there is room
 }
 
 // ticket returns a ticket for key i of the call, to be taken or looked at.
@@ -43,6 +44,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	// 1: add, and read the settled buckets in the same trip. Their left edges are
 	// coarse at first, unless the numbers must be exact, or a coarse cover of the
 	// key was above Max a moment ago.
+	t.read = time.Now()
 	memory := c.settled.recall(t.base.Key, t.base.Now)
 	settled := t.begin(label, !c.exact && !memory.tight)
 	r := t.base
@@ -168,7 +170,7 @@ func (t *ticket) sharpen(i int) tiers.Cover {
 // remember keeps for later calls of the key what this call has found out in the
 // first trip: the settled buckets, or that coarse covers are above Max.
 func (t *ticket) remember(label int64, settled tiers.Cover, memory *settledEntry) {
-	c, e := t.c, settledEntry{key: t.base.Key, at: t.base.Now, tight: t.tight}
+	c, e := t.c, settledEntry{key: t.base.Key, at: t.base.Now, read: t.read, tight: t.tight}
 	lasting := settled.Reads() <= settledBuckets
 	for i, b := range t.bounds {
 		lasting = lasting && t.coarse[i] && c.plan.lasting(label, b)
@@ -178,7 +180,7 @@ func (t *ticket) remember(label int64, settled tiers.Cover, memory *settledEntry
 	}
 	if !t.tight {
 		if t.remembered {
-			e.at = memory.at
+			e.at, e.read = memory.at, memory.read
 		}
 		e.spans = spansOf(settled)
 		for _, span := range e.spans {

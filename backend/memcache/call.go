@@ -29,12 +29,13 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	if err := checkKey(op.Key); err != nil {
 		return err
 	}
+	deadline := time.Now().Add(wait)
 	if t := s.peerOf(op.Key).transport; t != nil && t.fits(op) {
-		if err := t.do(ctx, op, time.Now().Add(wait)); err != errClassic {
+		if err := t.do(ctx, op, deadline); err != errClassic {
 			return err
 		}
 	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	expired := timer.C
 	c, err := s.prepare(op)

@@ -25,6 +25,7 @@ import (
 // taking back.
 type pipeline struct {
 	conn  net.Conn
+	whole bool // a write that is cut ends the connection, as over TLS
 	check *liveness
 	t     *transport
 
@@ -85,10 +86,7 @@ func (p *pipeline) do(ctx context.Context, x *exchange, deadline time.Time) erro
 	}
 	write := p.push(x)
 	p.mu.Unlock()
-	switch {
-	case write && alone && len(x.request) > largeSize:
-		go p.writeOn() // the server may want its answers to be read first
-	case write:
+	if write {
 		if !alone {
 			runtime.Gosched() // for the requests of callers that are about to send
 		}
@@ -129,6 +127,9 @@ func (p *pipeline) lead(ctx context.Context, x *exchange, deadline time.Time) er
 			}
 		} else if err != nil {
 			p.conn.SetReadDeadline(deadline) // the context of a former leader was done
+			if ctx.Err() != nil {
+				p.conn.SetReadDeadline(time.Unix(1, 0))
+			}
 		}
 	}
 	p.mu.Lock()
@@ -186,8 +187,16 @@ func (p *pipeline) write(deadline time.Time, times int) {
 			p.mu.Unlock()
 			return
 		}
+		if times <= maxWrites && (p.whole || len(out) > largeSize) {
+			p.mu.Unlock()
+			break // the server may want its answers to be read first
+		}
 		p.out, p.spare = p.spare[:0], nil
 		p.mu.Unlock()
+		if times > maxWrites {
+			deadline = time.Now().Add(p.t.peer.timeout)
+			p.conn.SetWriteDeadline(deadline)
+		}
 		n, err := p.conn.Write(out)
 		p.mu.Lock()
 		if n < len(out) {
@@ -197,7 +206,7 @@ func (p *pipeline) write(deadline time.Time, times int) {
 			p.spare = out
 		}
 		p.mu.Unlock()
-		if err != nil && (times > maxWrites || !errors.Is(err, os.ErrDeadlineExceeded)) {
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || time.Now().Before(deadline)) {
 			p.fail(err)
 			return
 		} else if err != nil {
@@ -284,7 +293,7 @@ func (p *pipeline) passOn() {
 // readOn reads answers while no caller waits.
 func (p *pipeline) readOn() {
 	var oldest *exchange
-	var until time.Time
+	var since time.Time
 	for {
 		p.mu.Lock()
 		if len(p.queue) == 0 || slices.ContainsFunc(p.queue, isWaiting) {
@@ -293,19 +302,20 @@ func (p *pipeline) readOn() {
 			return
 		}
 		if x := p.queue[0]; x != oldest {
-			oldest, until = x, time.Now().Add(p.t.peer.timeout)
-			if slices.ContainsFunc(p.queue, func(x *exchange) bool { return len(x.adds) > 0 }) {
-				until = time.Now().Add(listenFor)
-			}
+			oldest, since = x, time.Now()
+		}
+		until := since.Add(p.t.peer.timeout)
+		if slices.ContainsFunc(p.queue, func(x *exchange) bool { return len(x.adds) > 0 }) {
+			until = since.Add(listenFor)
 		}
 		closed := p.t.store.closed.Load()
 		p.conn.SetReadDeadline(until)
 		p.mu.Unlock()
-		err := os.ErrDeadlineExceeded
-		if !closed {
+		err, over := os.ErrDeadlineExceeded, closed || !time.Now().Before(until)
+		if !over {
 			err = p.read(nil)
 		}
-		if err != nil && (closed || !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(until)) {
+		if err != nil && (over || !errors.Is(err, os.ErrDeadlineExceeded)) {
 			p.end(err)
 			return
 		}
@@ -387,8 +397,8 @@ func (p *pipeline) fail(err error) {
 	}
 	p.mu.Unlock()
 	if first {
-		p.conn.Close()
 		p.t.remove(p, err)
+		p.conn.Close()
 	}
 }
 

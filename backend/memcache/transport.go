@@ -97,6 +97,9 @@ func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.T
 		p, err := t.acquire(ctx, deadline, op.N < 0 && len(op.Add) > 0)
 		if err != nil {
 			t.peer.gate.leave()
+			if err != errClassic {
+				err = t.store.notSent(op, err)
+			}
 			return err
 		}
 		answerBy := time.Now().Add(t.peer.timeout)
@@ -115,7 +118,7 @@ func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.T
 // are taken back, and a taking back for which the server had no room is asked
 // for again.
 func (t *transport) finish(ctx context.Context, x *exchange, op *backend.Request, deadline time.Time) error {
-	defer t.peer.gate.leave()
+	t.peer.gate.leave() // what is asked again has tokens of its own
 	var again []int
 	for i := range x.adds {
 		switch a := &x.adds[i]; {
@@ -191,6 +194,9 @@ func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack b
 func (t *transport) pick(takesBack, waited bool) (p *pipeline, changed chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.store.closed.Load() {
+		return nil, nil, errClosed
+	}
 	least, free := int32(0), false
 	for _, q := range t.slots {
 		if q == nil || !takesBack && q.quiet.Load() != 0 {
@@ -201,8 +207,6 @@ func (t *transport) pick(takesBack, waited bool) (p *pipeline, changed chan stru
 	}
 	switch {
 	case p != nil && (least == 0 || !free || time.Since(t.dialEnd) < redialAfter):
-	case p == nil && t.store.closed.Load():
-		return nil, nil, errClosed
 	case p == nil && waited && !t.dialing && t.dialErr != nil && !errors.Is(t.dialErr, os.ErrDeadlineExceeded):
 		return nil, nil, t.dialErr
 	case !t.dialing:
@@ -265,7 +269,8 @@ func (t *transport) place(conn net.Conn, began int64) bool {
 	} else if old != nil {
 		go old.fail(errLost)
 	}
-	*slot = &pipeline{conn: conn, check: newLiveness(conn), t: t, in: make([]byte, readSize)}
+	_, raw := conn.(syscall.Conn)
+	*slot = &pipeline{conn: conn, whole: !raw, check: newLiveness(conn), t: t, in: make([]byte, readSize)}
 	return true
 }
 

@@ -484,9 +484,16 @@ func TestTLS(t *testing.T) {
 	s := newStore(t, memcache.Config{DialContext: (&tls.Dialer{Config: conf}).DialContext}, listener.Addr().String())
 	var all sync.WaitGroup
 	var sum atomic.Int64
-	for range 8 {
+	for caller := range 8 {
 		all.Go(func() {
-			for range 20 {
+			for range 300 {
+				if caller == 0 { // a write that is cut ends a connection with TLS
+					op := readingToo(adding("hurried", 1, slot(20)))
+					op.Deadline = time.Now().Add(20 * time.Microsecond)
+					s.Do(context.Background(), op)
+					time.Sleep(time.Millisecond)
+					continue
+				}
 				op := readingToo(adding("k", 1, slot(20)))
 				op.Deadline = time.Now().Add(patience)
 				if err := s.Do(context.Background(), op); err != nil {
