@@ -57,32 +57,16 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	var checks sync.WaitGroup
 	checked := make(chan struct{})
 	for _, w := range c.worlds {
-		checks.Go(func() {
-			for tick := time.NewTicker(100 * time.Millisecond); ; {
-				select {
-				case <-checked:
-					tick.Stop()
-					return
-				case <-tick.C:
-					w.look()
-				}
-			}
-		})
+		checks.Go(func() { every(100*time.Millisecond, checked, w.look) })
 	}
 	checks.Go(func() {
-		for tick := time.NewTicker(250 * time.Millisecond); ; {
-			select {
-			case <-checked:
-				tick.Stop()
-				return
-			case <-tick.C:
-			}
+		every(250*time.Millisecond, checked, func() {
 			for _, w := range c.worlds {
 				w.check()
 			}
 			step()
 			during(c)
-		}
+		})
 	})
 	c.inParallel(func(w *world) error {
 		w.suffer(random(c.seed, w.number, 1<<20))
@@ -106,6 +90,20 @@ func (c *campaign) inParallel(do func(w *world) error) {
 		})
 	}
 	all.Wait()
+}
+
+// every calls do again and again, a period after the last began, until done.
+func every(period time.Duration, done <-chan struct{}, do func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			do()
+		}
+	}
 }
 
 // goesOn tells whether the campaign is not over yet.

@@ -50,7 +50,7 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 }
 
 // do makes the call; answers holds the answers of the earlier calls. Every other
-// Take is that of a Quota.
+// Take is made by a Quota.
 func (c Call) do(on *counter.Counter, answers []Answer) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {
