@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // page is docs/benchmarks.md. The prose holds no number: all numbers are in tables.
@@ -15,7 +16,8 @@ func page(m *machine, sections []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `# Benchmarks
 
-This page is written by %s: edits are lost. What the numbers mean, and which goals they reach, is in [performance.md](performance.md).
+This page is written by %s: edits are lost. What the numbers mean, and which goals they
+reach, is in [performance.md](performance.md).
 
 `, "`make bench-peers`")
 	fmt.Fprintf(&text, "| | |\n|---|---|\n")
@@ -30,6 +32,44 @@ that what it counted is right, and fails otherwise. "N" and "2N" are what a limi
 	for _, section := range sections {
 		text.WriteString("\n")
 		text.WriteString(strings.TrimRight(section, "\n"))
+		text.WriteString("\n")
+	}
+	return wrap(text.String())
+}
+
+// wrap breaks the prose of page into lines of at most 100 characters, as in the
+// pages that are written by hand. Tables, headings and blocks stay as they are.
+func wrap(page string) string {
+	const width = 100
+	var text strings.Builder
+	block := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			block = !block
+		}
+		if block || utf8.RuneCountInString(line) <= width || strings.ContainsAny(line[:1], "|#<!") {
+			text.WriteString(line)
+			continue
+		}
+		indent := ""
+		if strings.HasPrefix(line, "- ") {
+			indent = "  "
+		}
+		column := 0
+		for i, word := range strings.Fields(line) {
+			long := utf8.RuneCountInString(word)
+			switch {
+			case i == 0:
+			case column+1+long > width:
+				text.WriteString("\n" + indent)
+				column = len(indent)
+			default:
+				text.WriteString(" ")
+				column++
+			}
+			text.WriteString(word)
+			column += long
+		}
 		text.WriteString("\n")
 	}
 	return text.String()

@@ -27,6 +27,17 @@ func TestPage(t *testing.T) {
 	}
 }
 
+func TestWrap(t *testing.T) {
+	words := func(n int) string { return strings.TrimSuffix(strings.Repeat("limiter ", n), " ") }
+	long, row, block := words(30), "| "+words(30)+" |", "```\n"+words(30)+"\n```"
+	wrapped := wrap("# " + long + "\n\n" + long + "\n- " + long + "\n" + row + "\n" + block + "\n")
+	require.Equal(t, strings.Join([]string{
+		"# " + long, "", words(12), words(12), words(6),
+		"- " + words(12), "  " + words(12), "  " + words(6), row, block, "",
+	}, "\n"), wrapped)
+	require.Equal(t, wrapped, wrap(wrapped))
+}
+
 func TestVersionsAreFound(t *testing.T) {
 	require.Equal(t, "7.0.15", firstVersion("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"))
 	require.Equal(t, "1.6.18", firstVersion("memcached 1.6.18"))
