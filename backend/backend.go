@@ -68,7 +68,7 @@ type Store interface {
 type Request struct {
 	Key      string       // printable ASCII without spaces and braces, 1 to 200 bytes, made by the Counter
 	Ladder   tiers.Ladder // the ladder of the key, always the same for a key
-	Now      time.Time    // the clock of the caller, by which a store without a clock of its own expires buckets
+	Now      time.Time    // the label: the clock of the caller, by which a store without a clock of its own expires buckets
 	Deadline time.Time    // by which Do must have returned, on the machine's clock; zero: the store's own timeout, if any
 
 	// N is added to each bucket of Add: 1 to MaxCount. Below zero N takes back,
@@ -84,6 +84,12 @@ type Request struct {
 	N   int64
 	Add []Slot // each bucket once
 
+	// Age is above zero in an addition into the past: Now, the label of the hits,
+	// is older by Age than the clock of the caller. An addition into the past is
+	// made as an addition by a caller who stood still for Age after reading the
+	// clock, but Deadline is the deadline of the call. See [Request.Life].
+	Age time.Duration
+
 	// AnyLabel asks a store that knows [ErrStaleLabel] to go by the buckets
 	// that the store still has: the caller's clock stands still, or was set
 	// back.
@@ -91,6 +97,15 @@ type Request struct {
 
 	Read    []Span
 	Ordered bool // filled in: every bucket of Read was read after all additions were executed
+}
+
+// Life returns the time for which a store with a clock of its own keeps the
+// bucket of slot, if the bucket is created now.
+func (r *Request) Life(slot *Slot) time.Duration {
+	if r.Age <= 0 {
+		return slot.TTL
+	}
+	return max(slot.TTL-r.Age, tiers.MinWidth)
 }
 
 // Slot is a bucket to add to.

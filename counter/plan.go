@@ -149,6 +149,16 @@ func (p *plan) nearBoundary(label int64, top int) bool {
 	return tiers.Index(label-p.pending, width) != tiers.Index(label+p.ending, width)
 }
 
+// nextKeep returns the number of the first tier that is kept for longer than
+// tier i; without one, the number of tiers.
+func (p *plan) nextKeep(i int) int {
+	keep := p.tiers[i].Keep
+	for i < len(p.tiers) && p.tiers[i].Keep == keep {
+		i++
+	}
+	return i
+}
+
 // bucketAt returns the bucket of the tier that holds the label.
 func (p *plan) bucketAt(label int64, tier int) tiers.Bucket {
 	width := p.ladder.At(tier).Width

@@ -11,7 +11,8 @@ import (
 // settledCache remembers settled buckets of the keys that this process takes
 // again and again, for a store over a network without an atomic step. All hits
 // that will be admitted are in a settled bucket: later its count can only fall,
-// by a Refund, a Forget or an eviction. So a remembered count is an upper bound.
+// by a Refund, a Forget or an eviction, but for an AddAt, which ends what this
+// process remembers of the key. So a remembered count is an upper bound.
 // A call can be admitted by remembered counts, and no call is denied by them.
 //
 // The cache is of bounded size: a slot holds one key, for a minute at most, and
@@ -22,9 +23,10 @@ import (
 //
 // The nil cache remembers nothing.
 type settledCache struct {
-	seed  maphash.Seed
-	skew  time.Duration
-	slots [settledSlots]settledSlot
+	seed    maphash.Seed
+	skew    time.Duration
+	started time.Time
+	slots   [settledSlots]settledSlot
 }
 
 const (
@@ -36,6 +38,7 @@ const (
 type settledSlot struct {
 	entry  atomic.Pointer[settledEntry]
 	caller atomic.Uint64 // the hash of the last key that came without an entry
+	raised atomic.Int64  // time since started of the last raise: what was read before is no upper bound
 }
 
 // settledEntry is immutable.
@@ -48,7 +51,7 @@ type settledEntry struct {
 }
 
 func newSettledCache(skew time.Duration) *settledCache {
-	return &settledCache{seed: maphash.MakeSeed(), skew: skew}
+	return &settledCache{seed: maphash.MakeSeed(), skew: skew, started: time.Now()}
 }
 
 // recall returns what is remembered of the key at now, or an empty entry.
@@ -91,10 +94,28 @@ func (s *settledCache) admits(key string, now time.Time) bool {
 	return slot.caller.Swap(hash) == hash
 }
 
-// put remembers an entry that admits has admitted.
+// put remembers an entry that admits has admitted, unless counts were raised
+// after the entry was read.
 func (s *settledCache) put(e *settledEntry) {
 	slot, _ := s.slot(e.key)
 	slot.entry.Store(e)
+	if slot.raised.Load() >= int64(e.read.Sub(s.started)) {
+		slot.entry.CompareAndSwap(e, nil)
+	}
+}
+
+// raise forgets the key, of which this process may have raised settled counts,
+// and whatever calls in flight have read.
+func (s *settledCache) raise(key string) {
+	if s == nil {
+		return
+	}
+	slot, _ := s.slot(key)
+	now, last := int64(time.Since(s.started)), slot.raised.Load()
+	for last < now && !slot.raised.CompareAndSwap(last, now) {
+		last = slot.raised.Load()
+	}
+	s.drop(key)
 }
 
 // drop forgets the key, whose counts this process has lowered.

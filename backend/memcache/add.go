@@ -42,7 +42,7 @@ func additions(op *backend.Request) ([]addition, error) {
 			continue
 		}
 		var err error
-		if a.expiration, err = expiration(slot.TTL, now); err != nil {
+		if a.expiration, err = expiration(op.Life(slot), now); err != nil {
 			return nil, err
 		}
 	}

@@ -117,7 +117,7 @@ func (x *exchange) encode(op *backend.Request, now time.Time) (err error) {
 	for i := range op.Add {
 		slot, ttl := &op.Add[i], int32(0)
 		if err = checkWidth(slot.Width); err == nil && op.N > 0 {
-			ttl, err = expiration(slot.TTL, now)
+			ttl, err = expiration(op.Life(slot), now)
 		}
 		if err != nil {
 			return err

@@ -1,0 +1,96 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// ErrTooOld is the error of [Counter.AddAt] for hits that no bucket is kept for
+// any more. Nothing was added, and a later call would add nothing either.
+var ErrTooOld = errors.New("the hits are older than the buckets that are kept")
+
+// AddAt counts n hits of key, whatever its limits, in the buckets that hold at:
+// as if they had been added then. n is one or more. at is a reading of
+// Config.Now, or the label of a Verdict of another Counter on the same clock,
+// and may lie as far in the past as the ladder keeps buckets. Each tier is
+// added to that a window can still read at; without such a tier the error is
+// [ErrTooOld]. An at that is later than Config.Now by more than Config.Skew is
+// an error. The patience of the call counts from now, not from at.
+//
+// If AddAt fails, its hits are taken back as those of a failed Add, and only
+// where the addition of this very call was confirmed. So a caller may repeat a
+// failed AddAt until one returns nil: then at least n hits are counted, and
+// more only if an addition had no answer. Exceptions are a key forgotten, and
+// a store emptied, between the calls.
+//
+// The hits may lie in buckets that another process believes to know on a store
+// without an atomic step (memcached), see Config.Exact: a Take there may miss
+// the hits for up to a minute. In the process of the AddAt each Take that
+// begins after the return counts them.
+func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) error {
+	r, age, err := c.beginAt(ctx, key, n, at)
+	if err != nil {
+		return err
+	}
+	defer c.denied.clear(r.Key)
+	defer c.settled.raise(r.Key)
+	r.N, r.Now, r.Age = n, at, max(0, age)
+	// Of tiers that are kept equally long all are added to, or none: a store may
+	// compute the coarser buckets from the finer.
+	for first, next := 0, 0; first < len(c.ttls); first = next {
+		if next = c.plan.nextKeep(first); age > c.ttls[next-1] {
+			continue // no window reads these buckets any more
+		}
+		r.Add = c.slots(at.UnixNano())[first:]
+		err := c.store.Do(ctx, &r)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, backend.ErrStaleLabel) {
+			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
+			return callError(ctx, key.Event, err)
+		}
+		c.stats.staleLabels.Add(1)
+	}
+	return fmt.Errorf("counter: event %q: AddAt: at is %s ago, ladder %q: %w", key.Event, dur.Format(age), c.plan.ladder, ErrTooOld)
+}
+
+// RefundAt gives back n hits that an AddAt of key has counted at the same at,
+// unless the key was forgotten since. After an AddAt that has failed there is
+// nothing to give back. No receipt protects from a second RefundAt for the
+// same hits, which would give back hits of another call: a caller makes one at
+// most, even if the RefundAt fails.
+func (c *Counter) RefundAt(ctx context.Context, key Key, n int64, at time.Time) error {
+	r, age, err := c.beginAt(ctx, key, n, at)
+	if err != nil || age > c.longest() {
+		return err
+	}
+	return c.giveBack(ctx, key, r, at.UnixNano(), n)
+}
+
+// beginAt is begin for n hits at an instant of another time, and returns the
+// time from then till now.
+func (c *Counter) beginAt(ctx context.Context, key Key, n int64, at time.Time) (r backend.Request, age time.Duration, err error) {
+	r, err = c.begin(ctx, key)
+	if err != nil {
+		return r, 0, err
+	}
+	if n < 1 || n > MaxCount {
+		return r, 0, fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
+	}
+	if err := cover.CheckTime(at); err != nil {
+		return r, 0, fmt.Errorf("counter: at: %w", err)
+	}
+	age = r.Now.Round(0).Sub(at.Round(0)) // as labels are: without the monotonic clock
+	if age < -c.skew {
+		return r, 0, fmt.Errorf("counter: at is %v, %s after Config.Now, want at most Config.Skew later, which is %s",
+			at.UTC().Format(time.RFC3339Nano), dur.Format(-age), dur.Format(c.skew))
+	}
+	return r, age, nil
+}
