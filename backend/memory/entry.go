@@ -1,6 +1,9 @@
 package memory
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"slices"
+)
 
 // entry is a key with its buckets and its positions in the heaps. An entry is
 // three cache lines, of which nearly every hit needs the first two: the key
@@ -80,8 +83,8 @@ func (e *entry) reset(key []byte, p *layout) {
 // extend makes p the layout of e, and adds the groups for p. All tiers of the
 // former layout keep their positions in p.
 func (e *entry) extend(p *layout) (spent int64) {
-	if e.dropped != never && e.layout != p {
-		e.flags |= mixedTTL
+	if former := e.layout.tiers; e.dropped != never && !slices.Equal(former, p.tiers[:len(former)]) {
+		e.flags |= mixedTTL // the tiers of p alone had no buckets to drop
 	}
 	e.layout = p
 	g := &e.group

@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ type Answer struct {
 	Verdict counter.Verdict
 	States  []counter.State
 	Count   counter.Count
+	Added   time.Time // label of the hits of an addat that was not refused
 }
 
 // Play runs s on a store and holds every answer to the oracle: admission, the wait
@@ -27,7 +29,7 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}}
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, settle: s.Settle}
 	if _, w.atomic = store.(backend.Atomic); !w.atomic {
 		w.judge.Settle = max(0, s.Settle)
 	}
@@ -37,7 +39,11 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	var answers []Answer
 	for i, call := range s.Calls {
 		now = Start.Add(time.Duration(call.At))
-		a, err := call.do(c, answers)
+		var refunded Call
+		if call.Verb == "refund" {
+			refunded = s.Calls[call.N]
+		}
+		a, err := call.do(c, answers, refunded)
 		answers = append(answers, a)
 		if err == nil {
 			err = w.hold(i, call, now, a)
@@ -49,9 +55,9 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	return answers, nil
 }
 
-// do makes the call; answers holds the answers of the earlier calls. Every other
-// Take is made by a Quota.
-func (c Call) do(on *counter.Counter, answers []Answer) (a Answer, err error) {
+// do makes the call; answers holds the answers of the earlier calls, and refunded
+// is the call that a refund is about. Every other Take is made by a Quota.
+func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {
 	case "take":
@@ -69,9 +75,21 @@ func (c Call) do(on *counter.Counter, answers []Answer) (a Answer, err error) {
 		a.Verdict, err = on.TakeAll(ctx, c.N, c.Asks...)
 	case "add":
 		err = on.Add(ctx, c.Asks[0].Key, c.N)
+	case "addat":
+		at := Start.Add(time.Duration(c.At) - c.Back)
+		if err = on.AddAt(ctx, c.Asks[0].Key, c.N, at); err == nil {
+			a.Added = at
+		} else if errors.Is(err, counter.ErrTooOld) && !errors.Is(err, counter.ErrStore) {
+			err = nil
+		}
 	case "count":
 		a.Count, err = on.Count(ctx, c.Asks[0].Key, c.Window)
 	case "refund":
+		if added := answers[c.N].Added; !added.IsZero() {
+			answers[c.N].Added = time.Time{} // nothing keeps a caller from a second RefundAt
+			err = on.RefundAt(ctx, refunded.Asks[0].Key, refunded.N, added)
+			break
+		}
 		v := answers[c.N].Verdict
 		copied := v
 		if err = on.Refund(ctx, &v); err == nil {

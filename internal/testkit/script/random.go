@@ -73,7 +73,17 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 				continue
 			}
 			c.Verb, c.N, c.Asks = "refund", int64(len(s.Calls)-1-r.IntN(min(len(s.Calls), 6))), nil
-		case 11:
+		case 11, 12:
+			c.Verb, c.Asks[0].Limits = "addat", nil
+			switch keep := int64(ladder.At(r.IntN(ladder.Len())).Keep); r.IntN(4) {
+			case 0: // about as old as a tier is kept
+				c.Back = time.Duration(keep + r.Int64N(keep/8) - keep/16)
+			case 1:
+				c.Back = time.Duration(r.Int64N(keep / 16))
+			default:
+				c.Back = time.Duration(r.Int64N(keep))
+			}
+		case 13:
 			if r.IntN(4) > 0 {
 				continue
 			}

@@ -42,10 +42,11 @@ type Script struct {
 // Call is one line of a [Script].
 type Call struct {
 	At     int64         // the caller's clock, in nanoseconds after [Start]
-	Verb   string        // take, peek, takeall, add, count, refund, forget
+	Verb   string        // take, peek, takeall, add, addat, count, refund, forget
 	N      int64         // weight; of a refund the place, from 0, of the call whose verdict is given back
 	Asks   []counter.Ask // a single ask, for a takeall at least one, for a refund none
 	Window time.Duration // of a count
+	Back   time.Duration // of an addat: how long ago the hits are
 }
 
 // Start is the first reading of the clock of every script.
@@ -78,8 +79,11 @@ func (c Call) String() string {
 			fmt.Fprintf(&b, "=%s", strings.ReplaceAll(a.Limits.String(), " ", ""))
 		}
 	}
-	if c.Verb == "count" {
+	switch c.Verb {
+	case "count":
 		fmt.Fprintf(&b, " %s", c.Window)
+	case "addat":
+		fmt.Fprintf(&b, " %s", c.Back)
 	}
 	return b.String()
 }
@@ -131,23 +135,26 @@ func parseCall(f []string) (c Call, err error) {
 		return c, err
 	}
 	c.Verb, f = f[1], f[2:]
+	last := &c.Window // the duration at the end of a line
 	switch c.Verb {
-	case "take", "peek", "takeall", "add", "refund":
+	case "take", "peek", "takeall", "add", "addat", "refund":
 		if c.N, err = strconv.ParseInt(f[0], 10, 64); err != nil {
 			return c, err
 		}
 		f = f[1:]
-	case "count":
+		last = &c.Back
+	case "count", "forget":
+	default:
+		return c, fmt.Errorf("no verb %q", c.Verb)
+	}
+	if c.Verb == "count" || c.Verb == "addat" {
 		if len(f) != 2 {
-			return c, fmt.Errorf("want a key and a window")
+			return c, fmt.Errorf("want a key and a duration")
 		}
-		if c.Window, err = time.ParseDuration(f[1]); err != nil {
+		if *last, err = time.ParseDuration(f[1]); err != nil {
 			return c, err
 		}
 		f = f[:1]
-	case "forget":
-	default:
-		return c, fmt.Errorf("no verb %q", c.Verb)
 	}
 	for _, word := range f {
 		key, limits, limited := strings.Cut(word, "=")

@@ -12,9 +12,10 @@ import (
 
 // world is the true history, as the oracle keeps it.
 type world struct {
-	judge oracle.Judge
-	logs  map[counter.Key]*keyLog
-	taken []hit // by call
+	judge  oracle.Judge
+	logs   map[counter.Key]*keyLog
+	taken  []hit         // by call
+	settle time.Duration // of the Counter's Config
 
 	atomic       bool // the store has an atomic step
 	exact        bool // Remaining of an admitted call is exact, and not a lower bound
@@ -35,9 +36,10 @@ type keyLog struct {
 }
 
 type hit struct {
-	at   time.Time
-	n    int64
-	keys []counter.Key // nil: nothing to refund
+	at    time.Time
+	n     int64
+	keys  []counter.Key // nil: nothing to refund
+	added bool          // by an addat: no hit that was let in
 }
 
 func (w *world) log(k counter.Key) *keyLog {
@@ -89,6 +91,19 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		if log.newest.Before(now) {
 			log.newest = now
 		}
+	case "addat":
+		widest := w.judge.Ladder.At(w.judge.Ladder.Len() - 1)
+		late := c.Back - widest.Keep
+		switch {
+		case a.Added.IsZero() && late <= 0:
+			return fmt.Errorf("refused, but within the Keep of %s", widest)
+		case a.Added.IsZero():
+			return nil
+		case late > widest.Width+2*(w.judge.Skew+max(0, w.settle)):
+			return fmt.Errorf("not refused, though %s after the Keep of %s", late, widest)
+		}
+		w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
+		w.taken[i] = hit{a.Added, c.N, []counter.Key{c.Asks[0].Key}, true}
 	case "count":
 		fine, err := w.judge.Ladder.Finest(c.Window)
 		if err != nil {
@@ -116,7 +131,9 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 				continue
 			}
 			log.all.Remove(h.at, h.n)
-			log.admitted.Remove(h.at, h.n)
+			if !h.added {
+				log.admitted.Remove(h.at, h.n)
+			}
 		}
 	case "forget":
 		log := w.log(c.Asks[0].Key)
