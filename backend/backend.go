@@ -87,7 +87,9 @@ type Request struct {
 	// Age is above zero in an addition into the past: Now, the label of the hits,
 	// is older by Age than the clock of the caller. An addition into the past is
 	// made as an addition by a caller who stood still for Age after reading the
-	// clock, but Deadline is the deadline of the call. See [Request.Life].
+	// clock, but Deadline is the deadline of the call. Tiers that are not kept for
+	// so long are left out; of tiers with the same Keep all are named, or none.
+	// See [Request.Life].
 	Age time.Duration
 
 	// AnyLabel asks a store that knows [ErrStaleLabel] to go by the buckets

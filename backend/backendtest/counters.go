@@ -19,9 +19,15 @@ import (
 var counters = []check{
 	{
 		name:    "scripts",
-		rule:    "every answer to every script of Take, TakeAll, Peek, Add, Count, Refund and Forget is what a log of all hits says",
+		rule:    "every answer to every script of Take, TakeAll, Peek, Add, AddAt, Count, Refund and Forget is what a log of all hits says",
 		instead: usesTake | usesForget,
 		run:     scripts,
+	},
+	{
+		name:    "hits of the past",
+		rule:    "an addition of hours ago counts in the buckets of its label, for as long as the ladder asks for from the label, and beyond is refused",
+		instead: usesTake,
+		run:     past,
 	},
 	{
 		name:    "40 racers for 7 places",

@@ -101,3 +101,20 @@ func (s *server) staleStep(t *backend.TakeRequest) error {
 	}
 	return nil
 }
+
+// relabel makes the mistakes about an addition into the past.
+func (s *server) relabel(op *backend.Request) {
+	if op.Age == 0 || op.N < 0 {
+		return
+	}
+	at := op.Now
+	switch {
+	case s.has("counts the past as the present"):
+		at = at.Add(op.Age)
+	case s.has("counts the past twice as old"):
+		at = at.Add(-op.Age)
+	}
+	for i := range op.Add {
+		op.Add[i].Index = tiers.Index(at.UnixNano(), op.Add[i].Width)
+	}
+}

@@ -202,6 +202,7 @@ func (s *server) work(op *backend.Request) error {
 	if s.has("takes back all tiers or none") && op.N < 0 && len(op.Add) < op.Ladder.Len() {
 		return nil
 	}
+	s.relabel(op)
 	if err := s.staleDo(op); err != nil || s.before(op) {
 		return err
 	}
@@ -349,8 +350,13 @@ func (s *server) add(op *backend.Request, slot *backend.Slot) error {
 }
 
 func (s *server) dies(op *backend.Request, slot *backend.Slot) time.Time {
-	now, ttl := time.Now(), slot.TTL
+	now, ttl := time.Now(), op.Life(slot)
 	switch {
+	case s.has("a late bucket lives as long as is left of its width"):
+		ttl = slot.TTL
+		if op.Age > 0 {
+			ttl = slot.Width - op.Age
+		}
 	case s.has("lives for ever"):
 		ttl = math.MaxInt64
 	case s.has("lives half as long"):

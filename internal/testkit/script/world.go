@@ -16,6 +16,7 @@ type world struct {
 	logs   map[counter.Key]*keyLog
 	taken  []hit         // by call
 	settle time.Duration // of the Counter's Config
+	shared bool          // with callers whose clocks are later: the store may have dropped what an addat needs
 
 	atomic       bool // the store has an atomic step
 	exact        bool // Remaining of an admitted call is exact, and not a lower bound
@@ -95,7 +96,7 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		widest := w.judge.Ladder.At(w.judge.Ladder.Len() - 1)
 		late := c.Back - widest.Keep
 		switch {
-		case a.Added.IsZero() && late <= 0:
+		case a.Added.IsZero() && late <= 0 && !w.shared:
 			return fmt.Errorf("refused, but within the Keep of %s", widest)
 		case a.Added.IsZero():
 			return nil
