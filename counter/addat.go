@@ -57,6 +57,11 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 			return callError(ctx, key.Event, err)
 		}
 		c.stats.staleLabels.Add(1)
+		// The store has dropped the bucket: time has passed, or clocks disagree.
+		// To count in the coarser tiers alone is enough only after the Keep.
+		if age = sinceLabel(c.now(), at); age <= c.plan.ladder.At(first).Keep+c.skew+c.settle {
+			break
+		}
 	}
 	return fmt.Errorf("counter: event %q: AddAt: at is %s ago, ladder %q: %w", key.Event, dur.Format(age), c.plan.ladder, ErrTooOld)
 }
@@ -87,10 +92,14 @@ func (c *Counter) beginAt(ctx context.Context, key Key, n int64, at time.Time) (
 	if err := cover.CheckTime(at); err != nil {
 		return r, 0, fmt.Errorf("counter: at: %w", err)
 	}
-	age = r.Now.Round(0).Sub(at.Round(0)) // as labels are: without the monotonic clock
+	age = sinceLabel(r.Now, at)
 	if age < -c.skew {
 		return r, 0, fmt.Errorf("counter: at is %v, %s after Config.Now, want at most Config.Skew later, which is %s",
 			at.UTC().Format(time.RFC3339Nano), dur.Format(-age), dur.Format(c.skew))
 	}
 	return r, age, nil
 }
+
+// sinceLabel returns the time from at to now as labels tell it, by the wall
+// clock.
+func sinceLabel(now, at time.Time) time.Duration { return now.Round(0).Sub(at.Round(0)) }
