@@ -1,19 +1,21 @@
 package counter_test
 
 import (
-	"context"
+	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 func TestAddAt(t *testing.T) {
-	ctx, key := context.Background(), counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
+	key := signup
 	now := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
 	ladder, err := tiers.Parse("1s:10m, 1m:1h, 1h:1d")
 	require.NoError(t, err)
@@ -41,4 +43,76 @@ func TestAddAt(t *testing.T) {
 
 	require.NoError(t, c.RefundAt(ctx, key, 2, now.Add(-30*time.Minute)))
 	require.EqualValues(t, []int64{2, 2, 5}, []int64{count(10 * time.Minute), count(time.Hour), count(24 * time.Hour)})
+}
+
+// A failing AddAt is repeated until it is answered, on a store that fails before,
+// between and after its additions and takings back, with and without answers.
+func TestARepeatedAddAtIsNeverLess(t *testing.T) {
+	more := false
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		store := newPlainStore()
+		c := newCounter(t, store, counter.Config{Now: func() time.Time { return halfPast }})
+		require.NoError(t, c.AddAt(ctx, signup, 100, halfPast.Add(-5*time.Hour)), "hits of others")
+		failures := r.IntN(6)
+		store.fault = func(op *backend.Request) (int, int, error) {
+			if op.N > 0 {
+				if failures--; failures < 0 {
+					return 0, 0, nil
+				}
+			} else if r.IntN(2) == 0 {
+				return 0, 0, nil
+			}
+			made := r.IntN(len(op.Add) + 1)
+			return made, r.IntN(made + 1), errors.New("cut")
+		}
+		attempts := int64(1)
+		for ; ; attempts++ {
+			err := c.AddAt(ctx, signup, 7, halfPast.Add(-5*time.Hour))
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, counter.ErrStore)
+			require.NotErrorIs(t, err, counter.ErrTooOld)
+		}
+		for i := range c.Ladder().Len() {
+			sum, _ := store.held(c.Ladder().At(i).Width)
+			require.GreaterOrEqual(t, sum, int64(107), "seed %d", seed)
+			require.LessOrEqual(t, sum, 100+7*attempts, "seed %d", seed)
+			more = more || sum > 107
+		}
+	}
+	require.True(t, more, "no unanswered addition was left")
+}
+
+// After an AddAt no Take of the process goes by settled buckets that were read
+// before, not even by those that a Take under way has read.
+func TestAddAtEndsWhatIsRemembered(t *testing.T) {
+	for _, meanwhile := range []bool{false, true} {
+		store := newPlainStore()
+		store.ordered = true
+		k := newTaking(t, store, counter.Config{})
+		add := func() {
+			require.NoError(t, k.AddAt(ctx, counter.Key{Event: "e", Feature: "a"}, 10, k.now.Add(-22*time.Hour)))
+		}
+		k.take("a", "100/d")
+		if meanwhile {
+			steps := 0
+			store.pause = func() {
+				if steps++; steps == 8 { // three additions, and the oldest five hours are read
+					store.pause = nil
+					add()
+				}
+			}
+		}
+		k.take("a", "100/d") // and is remembered
+		if !meanwhile {
+			_, _, reads := k.take("a", "100/d")
+			require.Zero(t, reads)
+			add()
+		}
+		require.Nil(t, store.pause)
+		v, _, _ := k.take("a", "12/d")
+		require.False(t, v.Allowed, "meanwhile: %v", meanwhile)
+	}
 }

@@ -93,3 +93,29 @@ func BenchmarkClock(b *testing.B) {
 	}
 	require.False(b, last.IsZero())
 }
+
+// BenchmarkAddAt measures the addition of a hit at its own label in memory, beside
+// an Add.
+func BenchmarkAddAt(b *testing.B) {
+	for _, name := range []string{"Add", "AddAt"} {
+		b.Run(name, func(b *testing.B) {
+			c := newCounter(b, memory.New(memory.Config{}), counter.Config{})
+			names := make([]counter.Key, 1000)
+			for i := range names {
+				names[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("ip:10.0.%d.%d", i>>8, i&255)}
+			}
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				var err error
+				if name == "Add" {
+					err = c.Add(context.Background(), names[n%1000], 1)
+				} else {
+					err = c.AddAt(context.Background(), names[n%1000], 1, time.Now())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
