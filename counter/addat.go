@@ -12,27 +12,27 @@ import (
 )
 
 // ErrTooOld is the error of [Counter.AddAt] for hits that no bucket is kept for
-// any more. Nothing was added, and a later call would add nothing either.
+// any more. Nothing was added, and a later call adds nothing either.
 var ErrTooOld = errors.New("the hits are older than the buckets that are kept")
 
-// AddAt counts n hits of key, whatever its limits, in the buckets that hold at:
-// as if they had been added then. n is one or more. at is a reading of
-// Config.Now, or the label of a Verdict of another Counter on the same clock,
-// and may lie as far in the past as the ladder keeps buckets. Each tier is
-// added to that a window can still read at; without such a tier the error is
-// [ErrTooOld]. An at that is later than Config.Now by more than Config.Skew is
-// an error. The patience of the call counts from now, not from at.
+// AddAt counts n hits of key in the buckets that hold at, whatever the limits of
+// key. n is one or more. at is a reading of the clock, such as [Verdict.At], and
+// may lie in the past for as long as the ladder keeps buckets: each tier is added
+// to that a window can still read there. If there is none, or if the store has
+// dropped the buckets, the error is [ErrTooOld]. An at that is later than
+// Config.Now by more than Config.Skew is an error of the caller. Patience begins
+// with the call. Hits with a label before a Forget count as well.
 //
-// If AddAt fails, its hits are taken back as those of a failed Add, and only
-// where the addition of this very call was confirmed. So a caller may repeat a
-// failed AddAt until one returns nil: then at least n hits are counted, and
-// more only if an addition had no answer. Exceptions are a key forgotten, and
-// a store emptied, between the calls.
+// If AddAt fails, its hits are taken back as those of a failed Add: only where
+// the addition of this very call was confirmed. So a caller may repeat a failed
+// AddAt until a call returns nil. At least n hits are counted then, and more only
+// if an addition had no answer. Exceptions are a key that was forgotten, and a
+// store that was emptied, between the calls.
 //
-// The hits may lie in buckets that another process believes to know on a store
-// without an atomic step (memcached), see Config.Exact: a Take there may miss
-// the hits for up to a minute. In the process of the AddAt each Take that
-// begins after the return counts them.
+// In the process of the AddAt, each Take that begins after the return counts the
+// hits. On a store without an atomic step (memcached) a Take in another process
+// may miss them for up to a minute, in buckets which that process has read
+// before; see Config.Exact.
 func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) error {
 	r, age, err := c.beginAt(ctx, key, n, at)
 	if err != nil {

@@ -100,7 +100,8 @@ type Config struct {
 // are limited again and again: a Take of the Quota is faster on the memory
 // store. TakeAll and PeekAll are for several keys and one
 // verdict. Refund gives back the hits of an admitted Take. Add counts without
-// limits; Count and Series read. Forget sets a key to zero.
+// limits, AddAt hits of the past; Count and Series read. Forget sets a key to
+// zero.
 //
 // All methods may be called by many goroutines at once.
 type Counter struct {
