@@ -39,6 +39,7 @@ func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Sc
 	for again := false; ; again = true {
 		r.setDeadline(clock.at(deadline))
 		sent := time.Now()
+		r.setTime(clock.wants(sent))
 		answer, err := s.ask(ctx, sc, keys, r)
 		if err != nil {
 			return nil, err

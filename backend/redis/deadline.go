@@ -15,6 +15,10 @@ func monotonic(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
 // drifts by a millisecond meanwhile.
 const boundKept = 10 * time.Second
 
+// learnEvery is the least time between two answers with the server's time: to read the
+// time costs the server more than to compare its seconds with a deadline.
+const learnEvery = time.Millisecond
+
 // serverTime translates deadlines into the time of a server's own clock. A serverTime
 // bounds from above how far the server's clock is ahead of this process's monotonic
 // clock, so that a call in time here is in time there: the server reads the time in an
@@ -25,6 +29,7 @@ type serverTime struct {
 	mu         sync.Mutex
 	least, old int64 // bounds of the present period and of the last, in microseconds
 	ends       int64 // of the present period, by monotonic
+	next       int64 // when another answer shall have the server's time, by monotonic
 }
 
 // begin supposes that the wall clocks of the server and of this process agree.
@@ -39,6 +44,18 @@ func (s *serverTime) at(deadline time.Time) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return uint64(max(1, monotonic(deadline)+min(s.least, s.old)))
+}
+
+// wants tells whether the answer to a call that is sent now shall have the server's time.
+func (s *serverTime) wants(sent time.Time) bool {
+	at := monotonic(sent)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at < s.next {
+		return false
+	}
+	s.next = at + learnEvery.Microseconds()
+	return true
 }
 
 // learn takes a bound from the server's time in the answer to a call.

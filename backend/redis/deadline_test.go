@@ -68,3 +68,17 @@ func TestServerTime(t *testing.T) {
 	s.learn(epoch.Add(30*time.Second), 39_300_000) // and another: the first is no more
 	require.EqualValues(t, 12_200_000, s.at(epoch.Add(3*time.Second)))
 }
+
+// An answer has the server's time at most once in a millisecond.
+func TestServerTimeIsToldNowAndThen(t *testing.T) {
+	var s serverTime
+	s.begin()
+	at := epoch.Add(time.Second)
+	for _, step := range []struct {
+		after time.Duration
+		wants bool
+	}{{0, true}, {0, false}, {learnEvery - time.Microsecond, false}, {time.Microsecond, true}, {10 * learnEvery, true}, {time.Microsecond, false}} {
+		at = at.Add(step.after)
+		require.Equal(t, step.wants, s.wants(at), "%s later", step.after)
+	}
+}

@@ -33,7 +33,7 @@ package redis
 //	do.go        Do: the same for lua/do.lua
 //	forget.go    Forget and Forgotten: the same for lua/forget.lua
 //	layout.go    groups of tiers, names and positions: what the stored values mean
-//	likely.go    the keys that were denied last
+//	likely.go    guesses about keys
 //	request.go   the bytes of a request and of an answer
 //	script.go    the scripts, their library, and the names that are expanded in them
 //	call.go      the sending of a script, by the deadline
@@ -93,7 +93,12 @@ type Store struct {
 	anyTime bool
 	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
 	late    atomic.Int64
-	denied  likelyDenied
+
+	// The next Take of a key that was denied asks for exact counts at once, since an
+	// upper bound will hardly admit it. A key that this process does not know
+	// is likely missing if the last such key was.
+	denied, known likely
+	missing       atomic.Bool
 
 	// Of late answers that were noticed without the Dialer: hits were counted, were taken
 	// back, could not be taken back.
@@ -132,7 +137,7 @@ func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	for i := range s.clocks {
 		s.clocks[i].begin()
 	}
-	s.denied.seed = maphash.MakeSeed()
+	s.denied.seed, s.known.seed = maphash.MakeSeed(), maphash.MakeSeed()
 	server.Combine(s.unheard)
 	return s, nil
 }

@@ -14,6 +14,7 @@ type request []byte
 // Places in a request.
 const (
 	modeAt      = 0
+	optionsAt   = 1
 	deadlineAt  = 2
 	requestHead = 9
 )
@@ -36,6 +37,8 @@ const (
 const (
 	anyLabelOption = 1 // a label may be older than dropped buckets
 	exactOption    = 2 // of take.lua: counts are exact though hits are added
+	timeOption     = 4 // the answer has the server's time
+	missingOption  = 8 // of take.lua: the only root is likely missing, and has room for the hits then
 )
 
 // begin appends the head, without a deadline.
@@ -55,6 +58,14 @@ func (r *request) begin(mode byte, anyLabel, exact bool) {
 func (r request) setDeadline(micro uint64) {
 	for i := range 7 {
 		r[deadlineAt+i] = byte(micro >> (8 * (6 - i)))
+	}
+}
+
+// setTime sets whether the answer has the server's time.
+func (r request) setTime(wanted bool) {
+	r[optionsAt] &^= timeOption
+	if wanted {
+		r[optionsAt] |= timeOption
 	}
 }
 

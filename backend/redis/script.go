@@ -53,6 +53,7 @@ var names = map[string]string{
 	// A root v: w in a byte, origin in six, the newest entry; then, of the other entries,
 	// room for how many more in a byte, and their number in three; the sums before the
 	// newest stretch, the stretch before and the first entry; the other entries; and room.
+	"SINGLE": "'>I1I6I4I2'",  // a root with a single entry, and sums of two bytes
 	"SHORT":  "(11 + w)",     // bytes of a root with a single entry
 	"HEAD":   "(15 + 4 * w)", // bytes before the other entries
 	"FIELDS": "(w == 2 and '>I1I6I4I2I1I3I2I2I2I4I2' or w == 4 and '>I1I6I4I4I1I3I4I4I4I4I4' or '>I1I6I4I7I1I3I7I7I7I4I7')",

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
@@ -38,6 +39,10 @@ func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
 	}
+	unknown := !req.Peek && !exact && len(parts) == 1 && parts[0].fitsAlone() && !s.known.has(parts[0].key.Key)
+	if unknown && s.missing.Load() {
+		r[optionsAt] |= missingOption
+	}
 	var got any
 	if req.Peek {
 		got, err = s.run(ctx, req.Deadline, peekScript, keys, r)
@@ -47,17 +52,35 @@ func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if err != nil {
 		return err
 	}
-	reply, is := got.(string)
-	if !is {
-		return s.unexpected(got)
+	switch reply := got.(type) {
+	case int64:
+		err = s.decodeCount(req, parts, reply)
+	case string:
+		err = s.decodeTake(req, parts, reply)
+	default:
+		err = s.unexpected(got)
 	}
-	if err := s.decodeTake(req, parts, reply); err != nil || req.Peek {
+	if err != nil || req.Peek {
 		return err
 	}
 	for i := range req.Keys {
-		s.denied.note(req.Keys[i].Key, req.Keys[i].Fits)
+		s.denied.note(req.Keys[i].Key, !req.Keys[i].Fits)
+	}
+	if unknown {
+		key := parts[0].key
+		s.known.note(key.Key, true)
+		s.missing.Store(!slices.ContainsFunc(key.Windows, func(w backend.Window) bool { return w.Count > 0 }))
 	}
 	return nil
+}
+
+// maxFirst is the most hits of a first bucket in a sum of two bytes.
+const maxFirst = 1<<16 - 1
+
+// fitsAlone tells whether the hits of a part have room where none have been counted.
+func (p *takePart) fitsAlone() bool {
+	return 0 < p.key.N && p.key.N <= maxFirst &&
+		!slices.ContainsFunc(p.key.Windows, func(w backend.Window) bool { return w.Max < p.key.N })
 }
 
 // encodeTake returns the request, with exact counts if exact is set, and fills in the stored keys of parts.
@@ -166,6 +189,20 @@ func (s *Store) decodeTake(req *backend.TakeRequest, parts []takePart, reply str
 		return fmt.Errorf("%s: an unexpected answer of %d bytes", s, len(reply))
 	}
 	req.Allowed = allowed
+	return nil
+}
+
+// decodeCount fills req in from an answer that is the count of the only window, where
+// hits were added to the newest bucket, which is the label's.
+func (s *Store) decodeCount(req *backend.TakeRequest, parts []takePart, count int64) error {
+	if len(parts) != 1 || len(parts[0].key.Windows) != 1 || count < 0 {
+		return s.unexpected(count)
+	}
+	p := &parts[0]
+	w := &p.key.Windows[0]
+	w.Count, w.FreedBy = count, tiers.Bucket{}
+	w.Newest = tiers.Bucket{Width: p.width, Index: tiers.Index(req.Now.UnixNano(), p.width)}
+	p.key.Fits, req.Allowed = true, true
 	return nil
 }
 

@@ -148,7 +148,7 @@ const maxReply = 64 << 20
 // outcomeOf returns the outcome by an answer that the client has read.
 func outcomeOf(answer any) outcome {
 	switch answer := answer.(type) {
-	case []any:
+	case []any, int64:
 		return counted
 	case string:
 		if answer != "" {
@@ -180,7 +180,7 @@ func readReply(r *bufio.Reader) (outcome, error) {
 		case err != nil:
 			return notCounted, err
 		case kind == '>':
-		case kind == '*':
+		case kind == '*', kind == ':':
 			return counted, nil
 		case kind == '$':
 			return outcomeByFirst(first), nil

@@ -40,6 +40,7 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 		command(takeScript.FunctionName(), counting(4)),
 		command(readScript.FunctionName(), counting(5)),
 		command(doScript.FunctionName(), counting(6)),
+		command(takeScript.FunctionName(), counting(7)),
 	}
 	added, late, pair := "$1\r\n\x01\r\n", "$1\r\n\x02\r\n", "*2\r\n:1\r\n:2\r\n"
 	gaveUp, taken := make(chan struct{}), make(chan request, 10)
@@ -65,9 +66,9 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 		for range pipeline {
 			next()
 		}
-		fmt.Fprint(conn, added, added, pair, "$1\r\n") // the fourth answer has begun
+		fmt.Fprint(conn, added, ":0\r\n", pair, "$1\r\n") // the fourth answer has begun
 		<-gaveUp
-		fmt.Fprint(conn, "\x01\r\n", late, pair, pair)
+		fmt.Fprint(conn, "\x01\r\n", late, pair, pair, ":7\r\n")
 		for r := next(); r != nil; r = next() {
 			taken <- r
 			fmt.Fprint(conn, added)
@@ -86,7 +87,7 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	require.True(t, errors.Is(err, os.ErrDeadlineExceeded))
 	require.NoError(t, c.Close())
 	close(gaveUp)
-	for _, number := range []byte{3, 6} {
+	for _, number := range []byte{3, 6, 7} {
 		r := <-taken
 		require.EqualValues(t, modeBack, r[modeAt])
 		require.Equal(t, number, r[len(r)-1])
@@ -94,8 +95,8 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	_, more := <-taken
 	require.False(t, more)
 	require.NoError(t, dialer.Close())
-	require.EqualValues(t, 2, dialer.late.Load())
-	require.EqualValues(t, 2, dialer.takenBack.Load())
+	require.EqualValues(t, 3, dialer.late.Load())
+	require.EqualValues(t, 3, dialer.takenBack.Load())
 	require.EqualValues(t, 1, dialer.refused.Load())
 	require.Zero(t, dialer.failed.Load()+dialer.abandoned.Load())
 }

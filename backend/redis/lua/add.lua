@@ -5,7 +5,7 @@
 local function open(v)
   local w = byte(v)
   if #v == SHORT and (w == 2 or w == 4 or w == 7) then
-    local _, origin, entry, total = unpack(w == 2 and '>I1I6I4I2' or w == 4 and '>I1I6I4I4' or '>I1I6I4I7', v)
+    local _, origin, entry, total = unpack(w == 2 and SINGLE or w == 4 and '>I1I6I4I4' or '>I1I6I4I7', v)
     return w, origin, entry, total, 0, 0, 0, 0, 0, -1
   elseif w ~= 2 and w ~= 4 and w ~= 7 or #v < HEAD + 4 + w then
     error('ABACUS foreign', 0)
@@ -87,7 +87,7 @@ local function add(r, x, n, stale, ttl, w, origin, entry, total, room, count, he
   if not w then
     if n >= 65536 then
       slowly()(r, nil, x, n, stale, ttl)
-    elseif not call('SET', r, pack('>I1I6I4I2', 2, x - x % stretch - BACKWARD, x % stretch + BACKWARD, n), 'PX', text(ttl), 'NX') then
+    elseif not call('SET', r, pack(SINGLE, 2, x - x % stretch - BACKWARD, x % stretch + BACKWARD, n), 'PX', text(ttl), 'NX') then
       error('ABACUS foreign', 0) -- an empty string
     end
     return x

@@ -1,15 +1,16 @@
 -- Adds n hits to buckets, or takes them back, and returns the counts of buckets then.
--- KEYS: roots. ARGV[1]: mode (0 add, 2 take back), any (1: also if a label is from
--- before the edge), due, n, and for each root: stretch, its time to live in ms, stale,
+-- KEYS: roots. ARGV[1]: mode (0 add, 2 take back), options (1: also if a label is
+-- from before the edge; 4: tell the time), due, n, and for each root: stretch, its time to live in ms, stale,
 -- the position of the oldest bucket to be changed, the numbers of positions to change
 -- and of buckets to be told, 1 if the value is to be read, the number of leaves to be
 -- read with it; then the positions to change, the first and the last of each bucket to
 -- be told, and a position in each leaf.
 -- Returns for each root the counts of its buckets, the root as a list and its leaves; and if
--- hits were added the time. After the deadline nothing is added: LATE and the time.
+-- hits were added the time, 0 unless it is to be told. After the deadline nothing is
+-- added: LATE and the time.
 
 local request, values, roots, reply, time = ARGV[1], {}, {}, {}, 0
-local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
+local mode, options, due, n, cursor = unpack('>I1I1I7I7', request)
 local adds, begin = n > 0 and mode == COUNT, cursor
 
 -- All roots have room, or no root is added to.
@@ -24,7 +25,7 @@ for i = 1, #KEYS do
   if s and adds and changes > 0 then
     OPEN
     local n, total = n * changes, TOTAL
-    if any == 0 and EDGED and oldest - origin <= unpack('>I4', s, FIRST) then
+    if options % 2 == 0 and EDGED and oldest - origin <= unpack('>I4', s, FIRST) then
       return redis.error_reply('ABACUS stale') -- buckets in a coarse bucket were dropped
     elseif FULL then
       return redis.error_reply('ABACUS full')

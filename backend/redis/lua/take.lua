@@ -1,7 +1,7 @@
 -- Takes hits of several keys if every window of those that are not soft has room.
 -- KEYS: roots, the roots of one key beside each other. ARGV[1]: mode, options (1: also if
--- a label is from before the edge; 2: exact counts though all keys fit), due, and for
--- each root the position of now, stale,
+-- a label is from before the edge; 2: exact counts though all keys fit; 4: tell the time;
+-- 8: the only root is likely missing), due, and for each root the position of now, stale,
 -- its time to live in ms, its hits, stretch, flags (1: of the same key as the root
 -- before; 2: of a soft key), the number of its windows, and of each window the
 -- position of its oldest bucket, and Max.
@@ -14,9 +14,11 @@
 --
 -- Returns a byte (DENIED; ADDED: to all keys; PART: not to all soft keys), the count of
 -- each window, of each window without room the position that must leave the window, the
--- newest position of each root, 0 for none, and if hits were added the time. After the
--- deadline nothing is added: LATE and the time. The last three bits of a position have
--- no meaning.
+-- newest position of each root, 0 for none, and if hits were added the time, 0 unless it
+-- is to be told. After the deadline nothing is added: LATE and the time. The last three
+-- bits of a position have no meaning. If hits were added to the only root at its newest
+-- position, and the root has a single window, the answer is the count alone, as a number,
+-- which costs half a microsecond less; unless the time is to be told.
 --
 -- First the heads of the roots alone are read. From the total and the sums at the begin
 -- of the newest stretch and of the stretch before follows an upper bound of each count. If
@@ -40,9 +42,20 @@ if mode >= BACK then
   return ADDED
 end
 
+if options > 7 and redis.REDIS_VERSION_NUM then -- from version 7 on, which has NX beside GET
+  DUE
+  due = 0
+  if not call('SET', KEYS[1], pack(SINGLE, 2, now - now % stretch - BACKWARD, now % stretch + BACKWARD, n), 'PX', text(ttl), 'NX', 'GET') then
+    if windows == 1 and options % 8 < 4 then
+      return 0
+    end
+    return ADDED .. string.rep('\0', 7 * windows) .. pack('>I6I7', now, time)
+  end
+end
+
 local known -- whether the numbers of the only root are known
-if mode == COUNT and options < 2 then
-  local roots, fits, bound = several and {}, true
+if mode == COUNT and options % 4 < 2 then
+  local roots, fits, bound, second, third = several and {}, true -- bounds of the last, the last but one, and the one before
   for i = 1, #KEYS do
     local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), BEGIN
     if i > 1 then
@@ -71,8 +84,12 @@ if mode == COUNT and options < 2 then
         fits = false
         break
       end
-      if several or left > 1 then
+      if several or left > 3 then
         counts = counts .. pack('>I7', bound)
+      elseif left == 3 then
+        third = bound
+      elseif left == 2 then
+        second = bound
       end
     end
     if not fits then
@@ -87,11 +104,16 @@ if mode == COUNT and options < 2 then
     if not several then
       x = add(KEYS[1], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
       if windows == 1 then
+        if x == now and options % 8 < 4 then
+          return bound
+        end
         return pack('>I1I7I6I7', ADDEDBYTE, bound, x, time)
       elseif windows == 0 then
         return ADDED .. pack('>I6I7', x, time)
+      elseif windows == 2 then
+        return pack('>I1I7I7I6I7', ADDEDBYTE, second, bound, x, time)
       end
-      return ADDED .. counts .. pack('>I7I6I7', bound, x, time)
+      return ADDED .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
     end
     for i = 1, #KEYS do
       local v = roots[i][1]

@@ -535,7 +535,7 @@ local function leaf(r, s, x)
   return kind > 0 and entry + origin < x + stretch and call('GET', r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4'))
 end
 local request, values, roots, reply, time = ARGV[1], {}, {}, {}, 0
-local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
+local mode, options, due, n, cursor = unpack('>I1I1I7I7', request)
 local adds, begin = n > 0 and mode == 0, cursor
 for i = 1, #KEYS do
   local v, s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
@@ -549,7 +549,7 @@ for i = 1, #KEYS do
     local w, origin = unpack('>I1I6', s)
     local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
     local n, total = n * changes, unpack(f, s, #s - w + 1)
-    if any == 0 and unpack(f, s, 12 + w) == unpack(f, s, 8) and oldest - origin <= unpack('>I4', s, (8 + w)) then
+    if options % 2 == 0 and unpack(f, s, 12 + w) == unpack(f, s, 8) and oldest - origin <= unpack('>I4', s, (8 + w)) then
       return redis.error_reply('ABACUS stale')
     elseif total - unpack(f, s, 8) + n > 9007199254740991 and total - unpack(f, s, rank(s, '>I4', size, (8 + w), stale - origin) - w) + n > 9007199254740991 then
       return redis.error_reply('ABACUS full')
@@ -558,9 +558,14 @@ for i = 1, #KEYS do
 end
 if due > 0 then
   time = call('TIME')
-  time = time[1] * 1000000 + time[2]
-  if time > due then
-    return '\2' .. pack('>I7', time)
+  local begin = time[1] * 1000000
+  if begin + 999999 > due or options % 8 > 3 then
+    time = begin + time[2]
+    if time > due then
+      return '\2' .. pack('>I7', time)
+    end
+  else
+    time = 0
   end
 end
 local change = n > 0 and slowly()

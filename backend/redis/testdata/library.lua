@@ -600,9 +600,30 @@ local function make()
       end
       return '\1'
     end
+    if options > 7 and redis.REDIS_VERSION_NUM then
+      if due > 0 then
+        time = call('TIME')
+        local begin = time[1] * 1000000
+        if begin + 999999 > due or options % 8 > 3 then
+          time = begin + time[2]
+          if time > due then
+            return '\2' .. pack('>I7', time)
+          end
+        else
+          time = 0
+        end
+      end
+      due = 0
+      if not call('SET', KEYS[1], pack('>I1I6I4I2', 2, now - now % stretch - 3456000000, now % stretch + 3456000000, n), 'PX', text(ttl), 'NX', 'GET') then
+        if windows == 1 and options % 8 < 4 then
+          return 0
+        end
+        return '\1' .. string.rep('\0', 7 * windows) .. pack('>I6I7', now, time)
+      end
+    end
     local known
-    if mode == 0 and options < 2 then
-      local roots, fits, bound = several and {}, true
+    if mode == 0 and options % 4 < 2 then
+      local roots, fits, bound, second, third = several and {}, true
       for i = 1, #KEYS do
         local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), 10
         if i > 1 then
@@ -631,8 +652,12 @@ local function make()
             fits = false
             break
           end
-          if several or left > 1 then
+          if several or left > 3 then
             counts = counts .. pack('>I7', bound)
+          elseif left == 3 then
+            third = bound
+          elseif left == 2 then
+            second = bound
           end
         end
         if not fits then
@@ -645,19 +670,29 @@ local function make()
       if fits then
         if due > 0 then
           time = call('TIME')
-          time = time[1] * 1000000 + time[2]
-          if time > due then
-            return '\2' .. pack('>I7', time)
+          local begin = time[1] * 1000000
+          if begin + 999999 > due or options % 8 > 3 then
+            time = begin + time[2]
+            if time > due then
+              return '\2' .. pack('>I7', time)
+            end
+          else
+            time = 0
           end
         end
         if not several then
           x = add(KEYS[1], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
           if windows == 1 then
+            if x == now and options % 8 < 4 then
+              return bound
+            end
             return pack('>I1I7I6I7', 1, bound, x, time)
           elseif windows == 0 then
             return '\1' .. pack('>I6I7', x, time)
+          elseif windows == 2 then
+            return pack('>I1I7I7I6I7', 1, second, bound, x, time)
           end
-          return '\1' .. counts .. pack('>I7I6I7', bound, x, time)
+          return '\1' .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
         end
         for i = 1, #KEYS do
           local v = roots[i][1]
@@ -828,9 +863,14 @@ local function make()
     end
     if due > 0 then
       time = call('TIME')
-      time = time[1] * 1000000 + time[2]
-      if time > due then
-        return '\2' .. pack('>I7', time)
+      local begin = time[1] * 1000000
+      if begin + 999999 > due or options % 8 > 3 then
+        time = begin + time[2]
+        if time > due then
+          return '\2' .. pack('>I7', time)
+        end
+      else
+        time = 0
       end
     end
     counts = counts .. freed
@@ -854,7 +894,7 @@ local function make()
   end
   local function act(KEYS, ARGV)
     local request, values, roots, reply, time = ARGV[1], {}, {}, {}, 0
-    local mode, any, due, n, cursor = unpack('>I1I1I7I7', request)
+    local mode, options, due, n, cursor = unpack('>I1I1I7I7', request)
     local adds, begin = n > 0 and mode == 0, cursor
     for i = 1, #KEYS do
       local v, s, ttl, stale, oldest, changes, tells, whole, leaves = call('GET', KEYS[i])
@@ -868,7 +908,7 @@ local function make()
         local w, origin = unpack('>I1I6', s)
         local f, size = (w == 2 and '>I2' or w == 4 and '>I4' or '>I7'), 4 + w
         local n, total = n * changes, unpack(f, s, #s - w + 1)
-        if any == 0 and unpack(f, s, 12 + w) == unpack(f, s, 8) and oldest - origin <= unpack('>I4', s, (8 + w)) then
+        if options % 2 == 0 and unpack(f, s, 12 + w) == unpack(f, s, 8) and oldest - origin <= unpack('>I4', s, (8 + w)) then
           return redis.error_reply('ABACUS stale')
         elseif total - unpack(f, s, 8) + n > 9007199254740991 and total - unpack(f, s, rank(s, '>I4', size, (8 + w), stale - origin) - w) + n > 9007199254740991 then
           return redis.error_reply('ABACUS full')
@@ -877,9 +917,14 @@ local function make()
     end
     if due > 0 then
       time = call('TIME')
-      time = time[1] * 1000000 + time[2]
-      if time > due then
-        return '\2' .. pack('>I7', time)
+      local begin = time[1] * 1000000
+      if begin + 999999 > due or options % 8 > 3 then
+        time = begin + time[2]
+        if time > due then
+          return '\2' .. pack('>I7', time)
+        end
+      else
+        time = 0
       end
     end
     local change = n > 0 and slowly()

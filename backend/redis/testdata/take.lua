@@ -554,9 +554,30 @@ if mode >= 2 then
   end
   return '\1'
 end
+if options > 7 and redis.REDIS_VERSION_NUM then
+  if due > 0 then
+    time = call('TIME')
+    local begin = time[1] * 1000000
+    if begin + 999999 > due or options % 8 > 3 then
+      time = begin + time[2]
+      if time > due then
+        return '\2' .. pack('>I7', time)
+      end
+    else
+      time = 0
+    end
+  end
+  due = 0
+  if not call('SET', KEYS[1], pack('>I1I6I4I2', 2, now - now % stretch - 3456000000, now % stretch + 3456000000, n), 'PX', text(ttl), 'NX', 'GET') then
+    if windows == 1 and options % 8 < 4 then
+      return 0
+    end
+    return '\1' .. string.rep('\0', 7 * windows) .. pack('>I6I7', now, time)
+  end
+end
 local known
-if mode == 0 and options < 2 then
-  local roots, fits, bound = several and {}, true
+if mode == 0 and options % 4 < 2 then
+  local roots, fits, bound, second, third = several and {}, true
   for i = 1, #KEYS do
     local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), 10
     if i > 1 then
@@ -585,8 +606,12 @@ if mode == 0 and options < 2 then
         fits = false
         break
       end
-      if several or left > 1 then
+      if several or left > 3 then
         counts = counts .. pack('>I7', bound)
+      elseif left == 3 then
+        third = bound
+      elseif left == 2 then
+        second = bound
       end
     end
     if not fits then
@@ -599,19 +624,29 @@ if mode == 0 and options < 2 then
   if fits then
     if due > 0 then
       time = call('TIME')
-      time = time[1] * 1000000 + time[2]
-      if time > due then
-        return '\2' .. pack('>I7', time)
+      local begin = time[1] * 1000000
+      if begin + 999999 > due or options % 8 > 3 then
+        time = begin + time[2]
+        if time > due then
+          return '\2' .. pack('>I7', time)
+        end
+      else
+        time = 0
       end
     end
     if not several then
       x = add(KEYS[1], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
       if windows == 1 then
+        if x == now and options % 8 < 4 then
+          return bound
+        end
         return pack('>I1I7I6I7', 1, bound, x, time)
       elseif windows == 0 then
         return '\1' .. pack('>I6I7', x, time)
+      elseif windows == 2 then
+        return pack('>I1I7I7I6I7', 1, second, bound, x, time)
       end
-      return '\1' .. counts .. pack('>I7I6I7', bound, x, time)
+      return '\1' .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
     end
     for i = 1, #KEYS do
       local v = roots[i][1]
@@ -782,9 +817,14 @@ for i = 1, full and #full or 0 do
 end
 if due > 0 then
   time = call('TIME')
-  time = time[1] * 1000000 + time[2]
-  if time > due then
-    return '\2' .. pack('>I7', time)
+  local begin = time[1] * 1000000
+  if begin + 999999 > due or options % 8 > 3 then
+    time = begin + time[2]
+    if time > due then
+      return '\2' .. pack('>I7', time)
+    end
+  else
+    time = 0
   end
 end
 counts = counts .. freed
