@@ -30,6 +30,17 @@ func (t *table) find(hash uint64, key []byte) *entry {
 	}
 }
 
+// holds reports whether an entry is in the table under a hash.
+func (t *table) holds(at slot) bool {
+	mask := uint64(len(t.slots) - 1)
+	for i := at.hash & mask; t.slots[i].e != nil; i = (i + 1) & mask {
+		if t.slots[i] == at {
+			return true
+		}
+	}
+	return false
+}
+
 // insert adds an entry whose key is not in the table yet.
 func (t *table) insert(hash uint64, e *entry) {
 	if t.keys++; 4*t.keys > 3*len(t.slots) {

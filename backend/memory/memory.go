@@ -23,7 +23,13 @@
 // key takes the memory of a key whose buckets have all expired, wherever in the
 // store that key is. If there is none, [Config.Full] decides.
 //
-// Counts live as long as the process: nothing is written to disk.
+// # Restarts
+//
+// Counts live as long as the process, unless [Store.SaveFile] writes them to a
+// file when the process ends, and [Store.LoadFile] reads the file when the next
+// process begins. [Store.Snapshot] and [Store.Restore] do the same with any
+// stream. A restored store behaves as if the process had stood still since the
+// snapshot.
 package memory
 
 import (
@@ -134,15 +140,20 @@ const minShards, maxShards = 16, 256
 // New makes an empty store.
 func New(config Config) *Store {
 	n := min(max(minShards, 8<<bits.Len(uint(runtime.GOMAXPROCS(0)-1))), maxShards)
+	if config.MaxBuckets <= 0 {
+		config.MaxBuckets = DefaultMaxBuckets
+	}
+	return newStore(int64(config.MaxBuckets), config.Full, maphash.MakeSeed(), n)
+}
+
+// newStore makes an empty store of n shards, a power of two.
+func newStore(max int64, policy Policy, seed maphash.Seed, n int) *Store {
 	s := &Store{
-		max:    int64(config.MaxBuckets),
-		policy: config.Full,
-		seed:   maphash.MakeSeed(),
+		max:    max,
+		policy: policy,
+		seed:   seed,
 		shards: make([]shard, n),
 		shift:  uint(64 - bits.Len(uint(n-1))),
-	}
-	if s.max <= 0 {
-		s.max = DefaultMaxBuckets
 	}
 	for order := range s.bounds {
 		s.bounds[order] = make([]atomic.Int64, n)

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,4 +44,38 @@ func TestOnlyFailuresCount(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "others can still log in")
 	status, _ = logIn("nobody", "")
 	require.Equal(t, http.StatusUnauthorized, status, "who is not known is as wrong as a wrong password")
+}
+
+func TestCountsSurviveARestart(t *testing.T) {
+	free, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	listen, counts := free.Addr().String(), filepath.Join(t.TempDir(), "counts")
+	require.NoError(t, free.Close())
+	guess := func() int {
+		answer, err := http.PostForm("http://"+listen+"/login", url.Values{"user": {"ada"}, "password": {"guess"}})
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	start := func() (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx, listen, counts) }()
+		require.Eventually(t, func() bool {
+			conn, err := net.Dial("tcp", listen)
+			return err == nil && conn.Close() == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		return func() {
+			cancel()
+			require.NoError(t, <-ended)
+		}
+	}
+	stop := start()
+	for range 10 {
+		require.Equal(t, 401, guess())
+	}
+	stop()
+	stop = start()
+	require.Equal(t, http.StatusTooManyRequests, guess())
+	stop()
 }

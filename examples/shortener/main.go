@@ -7,13 +7,17 @@ package main
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net/http"
 	"net/url"
+	"os"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -25,14 +29,44 @@ import (
 
 func main() {
 	listen := flag.String("listen", "localhost:8080", "address to listen on")
+	counts := flag.String("counts", "", "file that keeps the counts from one run to the next; none: they begin at zero")
 	flag.Parse()
-	site, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace"})
-	if err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *listen, *counts); err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("listening on http://%s", *listen)
-	server := http.Server{Addr: *listen, Handler: site, ReadTimeout: 10 * time.Second}
-	log.Fatal(server.ListenAndServe())
+}
+
+// run serves until ctx is done. The counts are written when the last request has
+// its answer, so that no hit is missing in the file.
+func run(ctx context.Context, listen, counts string) error {
+	store := memory.New(memory.Config{})
+	if counts != "" {
+		if err := store.LoadFile(counts); err != nil {
+			return err // or log the error and count from zero
+		}
+	}
+	site, err := newSite(store, map[string]string{"ada": "lovelace"})
+	if err != nil {
+		return err
+	}
+	server := http.Server{Addr: listen, Handler: site, ReadTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	log.Printf("listening on http://%s", listen)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = server.Shutdown(patience)
+	if counts != "" {
+		err = errors.Join(err, store.SaveFile(counts))
+	}
+	return err
 }
 
 func newSite(store backend.Store, passwords map[string]string) (http.Handler, error) {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
@@ -84,4 +87,42 @@ func TestLinksAreMadeWithoutAStore(t *testing.T) {
 		answer, _ := shorten("ada", "https://go.dev")
 		require.Equal(t, http.StatusCreated, answer.StatusCode)
 	}
+}
+
+func TestCountsSurviveARestart(t *testing.T) {
+	free, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	listen, counts := free.Addr().String(), filepath.Join(t.TempDir(), "counts")
+	require.NoError(t, free.Close())
+	shorten := func() int {
+		r, err := http.NewRequest(http.MethodPost, "http://"+listen+"/links", strings.NewReader("url=https://go.dev"))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth("ada", "lovelace")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	start := func() (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx, listen, counts) }()
+		require.Eventually(t, func() bool {
+			conn, err := net.Dial("tcp", listen)
+			return err == nil && conn.Close() == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		return func() {
+			cancel()
+			require.NoError(t, <-ended)
+		}
+	}
+	stop := start()
+	for range 10 {
+		require.Equal(t, 201, shorten())
+	}
+	stop()
+	stop = start()
+	require.Equal(t, http.StatusTooManyRequests, shorten())
+	stop()
 }

@@ -8,10 +8,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -23,15 +28,45 @@ import (
 
 func main() {
 	listen := flag.String("listen", "localhost:8080", "address to listen on")
+	counts := flag.String("counts", "", "file that keeps the counts from one run to the next; none: they begin at zero")
 	flag.Parse()
-	// Several servers share their counts through redis.Open or memcache.New.
-	site, err := newSite(memory.New(memory.Config{}))
-	if err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *listen, *counts); err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("listening on http://%s", *listen)
-	server := http.Server{Addr: *listen, Handler: site, ReadTimeout: 10 * time.Second}
-	log.Fatal(server.ListenAndServe())
+}
+
+// run serves until ctx is done. The counts are written when the last request has
+// its answer, so that no hit is missing in the file.
+func run(ctx context.Context, listen, counts string) error {
+	// Several servers share their counts through redis.Open or memcache.New.
+	store := memory.New(memory.Config{})
+	if counts != "" {
+		if err := store.LoadFile(counts); err != nil {
+			return err // or log the error and count from zero
+		}
+	}
+	site, err := newSite(store)
+	if err != nil {
+		return err
+	}
+	server := http.Server{Addr: listen, Handler: site, ReadTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	log.Printf("listening on http://%s", listen)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = server.Shutdown(patience)
+	if counts != "" {
+		err = errors.Join(err, store.SaveFile(counts))
+	}
+	return err
 }
 
 func newSite(store backend.Store) (http.Handler, error) {

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,4 +55,38 @@ func TestSignUps(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, form.Body.Close())
 	require.Equal(t, http.StatusOK, form.StatusCode, "looking at the form is not limited")
+}
+
+func TestCountsSurviveARestart(t *testing.T) {
+	free, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	listen, counts := free.Addr().String(), filepath.Join(t.TempDir(), "counts")
+	require.NoError(t, free.Close())
+	signUp := func() int {
+		answer, err := http.PostForm("http://"+listen+"/signup", url.Values{"email": {"ada@example.org"}})
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	start := func() (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx, listen, counts) }()
+		require.Eventually(t, func() bool {
+			conn, err := net.Dial("tcp", listen)
+			return err == nil && conn.Close() == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		return func() {
+			cancel()
+			require.NoError(t, <-ended)
+		}
+	}
+	stop := start()
+	for range 2 {
+		require.Equal(t, 200, signUp())
+	}
+	stop()
+	stop = start()
+	require.Equal(t, http.StatusTooManyRequests, signUp())
+	stop()
 }

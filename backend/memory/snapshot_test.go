@@ -1,0 +1,504 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+func snapshotOf(t testing.TB, s *Store) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, s.Snapshot(&b))
+	return b.Bytes()
+}
+
+// contents is all that decides of a store, as text: by key, and of the shards
+// the latest expiry.
+func contents(s *Store) map[string]string {
+	all, dropped := map[string]string{}, int64(never)
+	for i := range s.shards {
+		sh := &s.shards[i]
+		dropped = max(dropped, sh.dropped)
+		for _, at := range sh.table.slots {
+			if at.e == nil {
+				continue
+			}
+			var b strings.Builder
+			fmt.Fprintf(&b, "dropped %d flags %b", at.e.dropped, at.e.flags)
+			for i, t := range at.e.layout.tiers {
+				fmt.Fprintf(&b, "; %d for %d:", t.width, t.ttl)
+				g, k := at.e.tier(i)
+				for j := range g.size(k) {
+					fmt.Fprint(&b, " ", *g.bucket(k, j))
+				}
+			}
+			all["key "+string(at.e.key(nil))] = b.String()
+		}
+	}
+	all["shards"] = fmt.Sprint(dropped)
+	return all
+}
+
+// requireUntouched fails unless s is as New has made it.
+func requireUntouched(t testing.TB, s *Store) {
+	t.Helper()
+	require.Zero(t, s.Stats())
+	require.NoError(t, s.unused())
+	requireSound(t, s)
+}
+
+// TestRestoredGoesOn plays random scripts, each with a restart in the middle: the
+// model, which knows nothing of the restart, must not notice.
+func TestRestoredGoesOn(t *testing.T) {
+	for range *scriptsFlag {
+		seed := rand.Uint64()
+		g := newScript(rand.NewPCG(seed, 2), t)
+		m := newModel()
+		for range 3 {
+			for range 60 {
+				require.NoError(t, g.next().run(g.store, m), "seed %d", seed)
+			}
+			before := g.store
+			g.store = newStore(before.max, before.policy, New(Config{}).seed, minShards)
+			require.NoError(t, g.store.Restore(bytes.NewReader(snapshotOf(t, before))), "seed %d", seed)
+			require.Equal(t, contents(before), contents(g.store), "seed %d", seed)
+			require.LessOrEqual(t, g.store.Stats().Buckets, before.Stats().Buckets)
+			requireSound(t, g.store)
+		}
+	}
+}
+
+func TestUsedUpKeysAreDeniedAfterARestart(t *testing.T) {
+	ctx, limits := context.Background(), counter.MustLimits("3/10m, 5/d")
+	key := func(i int) counter.Key {
+		return counter.Key{Event: "signup", Feature: fmt.Sprintf("ip:2001:db8::%x", i)}
+	}
+	now := noon
+	open := func(s *Store) *counter.Counter {
+		c, err := counter.New(s, counter.Config{Now: func() time.Time { return now }, Secret: []byte("0123456789abcdef0123456789abcdef")})
+		require.NoError(t, err)
+		return c
+	}
+	const keys = 1000
+	former := New(Config{})
+	c := open(former)
+	for i := range keys {
+		now = noon.Add(time.Duration(i) * 37 * time.Millisecond)
+		for range 5 {
+			require.NoError(t, c.Add(ctx, key(i), 1))
+		}
+	}
+	next := New(Config{})
+	require.NoError(t, next.Restore(bytes.NewReader(snapshotOf(t, former))))
+	again := open(next)
+	for _, later := range []time.Duration{0, 11 * time.Second, 11 * time.Minute, 23 * time.Hour} {
+		now = noon.Add(37*time.Second + later)
+		denied := 0
+		for i := range keys {
+			want, err := c.Peek(ctx, key(i), 1, limits)
+			require.NoError(t, err)
+			got, err := again.Take(ctx, key(i), 1, limits)
+			require.NoError(t, err)
+			require.Equal(t, want.RetryAfter, got.RetryAfter)
+			if !got.Allowed {
+				denied++
+			}
+		}
+		require.Equal(t, keys, denied)
+	}
+}
+
+// damageable is a snapshot with all that a record can have: several ladders, long
+// rings, expired buckets, a marker, a long key.
+func damageable(t testing.TB) []byte {
+	s := New(Config{})
+	ctx := context.Background()
+	for i := range 3 {
+		for j := range 6 {
+			require.NoError(t, s.Take(ctx, taking(t, []string{dayLadder, "1s:1m, 1m:1h", scriptLadders[5]}[i],
+				strings.Repeat("k", 1+40*i), noon.Add(time.Duration(j)*time.Minute), counter.Limit{Max: 9, Per: time.Minute})))
+		}
+	}
+	require.NoError(t, s.Take(ctx, taking(t, dayLadder, "forgotten", noon, counter.Limit{Max: 9, Per: time.Minute})))
+	require.NoError(t, s.Forget(ctx, &backend.ForgetRequest{Key: "forgotten", Now: noon, Label: noon.UnixNano(), Remember: day}))
+	return snapshotOf(t, s)
+}
+
+func TestDamageIsNoticed(t *testing.T) {
+	whole := damageable(t)
+	t.Logf("%d bytes", len(whole))
+	s := New(Config{})
+	refuse := func(r io.Reader, what string, at int) {
+		err := s.Restore(r)
+		require.Error(t, err, "%s %d", what, at)
+		if at != 8*len(snapshotMagic) && !strings.Contains(err.Error(), "version") {
+			require.ErrorIs(t, err, ErrDamaged, "%s %d", what, at)
+		}
+	}
+	for n := range whole {
+		refuse(bytes.NewReader(whole[:n]), "cut at", n)
+	}
+	for bit := range 8 * len(whole) {
+		damaged := slices.Clone(whole)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		refuse(bytes.NewReader(damaged), "bit", bit)
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i := range 2000 {
+		damaged := slices.Clone(whole)
+		for range 1 + rnd.IntN(8) {
+			damaged[rnd.IntN(len(damaged))] ^= byte(1 + rnd.IntN(255))
+		}
+		if !bytes.Equal(damaged, whole) {
+			refuse(bytes.NewReader(damaged), "round", i)
+		}
+	}
+	refuse(io.MultiReader(bytes.NewReader(whole), strings.NewReader("\n")), "one byte more", 0)
+	requireUntouched(t, s)
+	require.NoError(t, s.Restore(iotest.OneByteReader(bytes.NewReader(whole))))
+	requireSound(t, s)
+}
+
+func TestErrorsOfASnapshotAreClear(t *testing.T) {
+	whole := damageable(t)
+	s := New(Config{})
+	require.EqualError(t, s.Restore(strings.NewReader("")), "memory: Restore: the snapshot is damaged: it has 0 bytes, want 8 and more")
+	require.EqualError(t, s.Restore(strings.NewReader("{\"keys\": 3}")), `memory: Restore: the snapshot is damaged: it begins with "{\"keys\"", want "abacusm"`)
+	later := slices.Clone(whole)
+	later[len(snapshotMagic)] = 2
+	err := s.Restore(bytes.NewReader(later))
+	require.EqualError(t, err, "memory: Restore: the snapshot is of version 2, want 1")
+	require.NotErrorIs(t, err, ErrDamaged)
+	require.EqualError(t, s.Restore(bytes.NewReader(whole[:len(whole)-1])), "memory: Restore: the snapshot is damaged: the end is missing")
+
+	broken := errors.New("read: input/output error")
+	err = s.Restore(io.MultiReader(bytes.NewReader(whole[:100]), iotest.ErrReader(broken)))
+	require.ErrorIs(t, err, broken)
+	require.NotErrorIs(t, err, ErrDamaged)
+	requireUntouched(t, s)
+
+	require.NoError(t, s.Restore(bytes.NewReader(whole)))
+	before := contents(s)
+	require.EqualError(t, s.Restore(bytes.NewReader(whole)), "memory: Restore: the store has been used, want a new one")
+	require.Equal(t, before, contents(s))
+
+	full := errors.New("no space left on device")
+	for room := range len(whole) {
+		require.ErrorIs(t, s.Snapshot(&shortWriter{room, full}), full)
+	}
+}
+
+// shortWriter has room for so many bytes.
+type shortWriter struct {
+	room int
+	err  error
+}
+
+func (w *shortWriter) Write(p []byte) (int, error) {
+	if len(p) > w.room {
+		return w.room, w.err
+	}
+	w.room -= len(p)
+	return len(p), nil
+}
+
+// framed puts records into a snapshot with the right checksums.
+func framed(records []byte) []byte {
+	var b bytes.Buffer
+	blocks := blockWriter{w: &b}
+	header := append([]byte(snapshotMagic), snapshotVersion)
+	b.Write(header)
+	blocks.sum = crc32.Update(0, castagnoli, header)
+	_ = blocks.write(records)
+	_ = blocks.put(nil)
+	return b.Bytes()
+}
+
+// records undoes framed.
+func records(t testing.TB, snapshot []byte) []byte {
+	blocks := blockReader{r: bytes.NewReader(snapshot)}
+	require.NoError(t, blocks.open())
+	all, err := io.ReadAll(&blocks)
+	require.NoError(t, err)
+	return all
+}
+
+func numbers(v ...uint64) (b []byte) {
+	for _, n := range v {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// TestForgedRecords has records with the right checksums that no Snapshot writes.
+func TestForgedRecords(t *testing.T) {
+	const huge = 1 << 40
+	second := uint64(time.Second)
+	signed := func(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+	for name, row := range map[string]struct {
+		records []byte
+		want    string
+	}{
+		"nothing":            {nil, "cannot be read"},
+		"unknown layout":     {numbers(2), "the head of a record of 2, want 0 to 1"},
+		"no tiers":           {numbers(1, 0), "tiers of 0"},
+		"a trillion tiers":   {numbers(1, huge, second, 1), "cannot be read"},
+		"width 0":            {numbers(1, 1, 0), "a width of 0"},
+		"a width twice":      {numbers(1, 2, second, 1, second, 2), "two tiers of one width"},
+		"a long key":         {numbers(1, 1, second, 1, huge), "the length of a key"},
+		"a key of 2 GB":      {numbers(1, 1, second, 1, math.MaxInt32, 'k'), "a key cannot be read"},
+		"flags":              {numbers(1, 1, second, 1, 1, 'k', 4), "flags of 4"},
+		"no bucket":          {numbers(1, 1, second, 1, 1, 'k', 0, 0), "a key without buckets"},
+		"a trillion buckets": {numbers(1, 1, second, 1, 1, 'k', 0, huge, signed(7), 1), "cannot be read"},
+		"index out of range": {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(math.MaxInt64/int64(time.Second)+1), 1), "bucket 9223372037 of 1s"},
+		"a bucket twice":     {numbers(1, 1, second, 1, 1, 'k', 0, 2, signed(7), 1, 0, 1), "and one 0 later"},
+		"a step too far":     {numbers(1, 1, second, 1, 1, 'k', 0, 2, signed(7), 1, math.MaxInt64, 1), "later"},
+		"count 0":            {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 0), "a count of 0"},
+		"a count too large":  {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), backend.MaxCount+1), "a count of"},
+		"a sum too large":    {numbers(1, 1, second, 1, 1, 'k', 0, 2, signed(7), backend.MaxCount, 1, 1), "a count of 1"},
+		"a key twice":        {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1, 2, 1, 'k', 0, 1, signed(7), 1), "a key is there twice"},
+		"a key more":         {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1, 0, 2, 0), "the number of keys of 2, want 1 to 1"},
+		"no end":             {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1), "cannot be read"},
+		"more after the end": {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1, 0, 1, 0, 0), "follow after the last"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(Config{})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := s.Restore(bytes.NewReader(framed(row.records)))
+			runtime.ReadMemStats(&after)
+			require.ErrorIs(t, err, ErrDamaged)
+			require.ErrorContains(t, err, row.want)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+			requireUntouched(t, s)
+		})
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	whole := damageable(f)
+	f.Add(whole, false)
+	f.Add(records(f, whole), true)
+	f.Add(numbers(1, 1, uint64(time.Second), 1, 1, 'k', 0, 1, 14, 1, 0, 1, 0), true)
+	f.Fuzz(func(t *testing.T, data []byte, frame bool) {
+		if frame {
+			data = framed(data)
+		}
+		s := New(Config{MaxBuckets: 1 << 16})
+		if err := s.Restore(bytes.NewReader(data)); err != nil {
+			requireUntouched(t, s)
+			return
+		}
+		requireSound(t, s)
+		again := New(Config{MaxBuckets: 1 << 16})
+		require.NoError(t, again.Restore(bytes.NewReader(snapshotOf(t, s))))
+		require.Equal(t, contents(s), contents(again))
+		l, err := tiers.Parse(dayLadder)
+		require.NoError(t, err)
+		for i := range s.shards { // a restored key is one like others
+			for _, at := range slices.Clone(s.shards[i].table.slots) {
+				if at.e != nil {
+					_ = s.Take(context.Background(), &backend.TakeRequest{Now: noon, AnyLabel: true, Keys: []backend.TakeKey{{
+						Key: at.e.key(nil), N: 1, Ladder: l, TTLs: []time.Duration{day, day, day},
+						Windows: []backend.Window{{Max: 1 << 40, Reach: time.Hour}},
+					}}})
+				}
+			}
+		}
+		requireSound(t, s)
+	})
+}
+
+// TestRestoreIntoASmallerStore loads 1,000 keys, the newest last, into a store
+// with room for some hundred.
+func TestRestoreIntoASmallerStore(t *testing.T) {
+	s := New(Config{})
+	for i := range 1000 {
+		require.NoError(t, s.Take(context.Background(), taking(t, dayLadder, fmt.Sprint(i), noon.Add(time.Duration(i)*time.Second), counter.Limit{Max: 9, Per: time.Minute})))
+	}
+	snapshot := snapshotOf(t, s)
+	const room = 200
+	small := New(Config{MaxBuckets: room * entryCost})
+	err := small.Restore(bytes.NewReader(snapshot))
+	require.EqualError(t, err, "memory: Restore: 200 keys and no more fit into Config.MaxBuckets of 3200: memory: the store is full")
+	require.ErrorIs(t, err, ErrFull)
+	requireUntouched(t, small)
+
+	small = New(Config{MaxBuckets: room * entryCost, Full: EvictOldest})
+	require.NoError(t, small.Restore(bytes.NewReader(snapshot)))
+	requireSound(t, small)
+	require.Equal(t, Stats{Keys: room, Buckets: room * entryCost, Evicted: 1000 - room}, small.Stats())
+	for i := range 1000 {
+		require.Equal(t, i >= 1000-room, small.lookup(fmt.Sprint(i)) != nil, "key %d", i)
+	}
+
+	// A key that is larger than the whole store is not even read to its end.
+	const large = 1 << 20
+	one := numbers(1, 1, uint64(time.Second), 1, 1, 'k', 0, large, 14, 1)
+	for range large - 1 {
+		one = append(one, 1, 1)
+	}
+	snapshot = framed(append(one, 0, 1, 0))
+	small = New(Config{MaxBuckets: 500, Full: EvictOldest})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.ErrorIs(t, small.Restore(bytes.NewReader(snapshot)), ErrFull)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	requireUntouched(t, small)
+	require.NoError(t, New(Config{}).Restore(bytes.NewReader(snapshot)))
+}
+
+// TestKeysThatGoDuringASnapshot removes keys between the list and the look at them.
+func TestKeysThatGoDuringASnapshot(t *testing.T) {
+	s := New(Config{})
+	for i := range 100 {
+		require.NoError(t, s.Take(context.Background(), taking(t, dayLadder, fmt.Sprint(i), noon, counter.Limit{Max: 9, Per: time.Minute})))
+	}
+	sh := s.shard(s.hash(s.lookup("0")))
+	slots := sh.list(nil)
+	require.NotEmpty(t, slots)
+	for i := range 100 {
+		require.NoError(t, s.Forget(context.Background(), &backend.ForgetRequest{Key: fmt.Sprint(i), Now: noon, Label: 1}))
+	}
+	enc := encoder{known: map[*layout]uint64{}}
+	for len(slots) > 0 {
+		slots = sh.encode(&enc, slots)
+	}
+	require.Zero(t, enc.keys)
+}
+
+// TestSnapshotOfManyLayouts has more layouts than have numbers at a time, of two
+// keys each.
+func TestSnapshotOfManyLayouts(t *testing.T) {
+	s := New(Config{})
+	for i := range 6 * maxKnown {
+		width := int64(1 + i/2)
+		op := &backend.Request{Key: fmt.Sprint(i), Now: noon, N: 1, Add: []backend.Slot{{
+			Bucket: tiers.Bucket{Width: time.Duration(width), Index: noon.UnixNano() / width}, TTL: day,
+		}}}
+		require.NoError(t, s.Do(context.Background(), op))
+	}
+	next := New(Config{})
+	require.NoError(t, next.Restore(bytes.NewReader(snapshotOf(t, s))))
+	require.Equal(t, contents(s), contents(next))
+}
+
+// TestCallsDuringARestore are calls that began with the new store before it was
+// restored.
+func TestCallsDuringARestore(t *testing.T) {
+	whole := damageable(t)
+	s := New(Config{MaxBuckets: 2000})
+	require.True(t, s.reserve(1900), "by a call under way")
+	require.ErrorIs(t, s.Restore(bytes.NewReader(whole)), ErrFull)
+	s.spent.Store(0)
+	requireUntouched(t, s)
+
+	hit := func() {
+		require.NoError(t, s.Take(context.Background(), taking(t, dayLadder, "k", noon, counter.Limit{Max: 9, Per: time.Minute})))
+	}
+	r := io.MultiReader(bytes.NewReader(whole[:50]), readerFunc(hit), bytes.NewReader(whole[50:]))
+	require.ErrorIs(t, s.Restore(r), errUsed)
+	require.Equal(t, 1, s.Stats().Keys)
+	requireSound(t, s)
+}
+
+// readerFunc is called by a read, and has no bytes.
+type readerFunc func()
+
+func (f readerFunc) Read([]byte) (int, error) { f(); return 0, io.EOF }
+
+// TestClocksAroundARestart restores a store, and calls with clocks that have
+// jumped.
+func TestClocksAroundARestart(t *testing.T) {
+	s := New(Config{})
+	full := func(now time.Time) *backend.TakeRequest {
+		return taking(t, dayLadder, "key", now, counter.Limit{Max: 1, Per: time.Hour})
+	}
+	require.NoError(t, s.Take(context.Background(), full(noon)))
+	snapshot := snapshotOf(t, s)
+	for _, row := range []struct {
+		later   time.Duration
+		allowed bool
+	}{
+		{0, false}, {59 * time.Minute, false}, {61 * time.Minute, true}, {400 * day, true},
+		{-time.Minute, false}, {-400 * day, false}, // the hit is in the future, and counts
+	} {
+		next := New(Config{})
+		require.NoError(t, next.Restore(bytes.NewReader(snapshot)))
+		r := full(noon.Add(row.later))
+		require.NoError(t, next.Take(context.Background(), r))
+		require.Equal(t, row.allowed, r.Allowed, "%s later", row.later)
+		requireSound(t, next)
+	}
+}
+
+// TestSnapshotUnderLoad writes snapshots while goroutines count, keys come and go,
+// and every key's count in a snapshot must be one that the key had meanwhile.
+func TestSnapshotUnderLoad(t *testing.T) {
+	const keys, callers = 2000, 4
+	s := New(Config{MaxBuckets: 4 * keys * entryCost, Full: EvictOldest})
+	var counts [keys]struct{ begun, done atomic.Int64 }
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	for caller := range callers {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(caller), 1))
+			for i := 0; !stop.Load(); i++ {
+				n := rnd.IntN(keys)
+				counts[n].begun.Add(1)
+				if err := s.Take(context.Background(), taking(t, dayLadder, fmt.Sprint(n), noon, counter.Limit{Max: math.MaxInt32, Per: time.Minute})); err != nil {
+					panic(err)
+				}
+				counts[n].done.Add(1)
+				// Older than the counted keys, so evicted before them.
+				if err := s.Take(context.Background(), taking(t, dayLadder, fmt.Sprint("old", caller, i), noon.Add(-time.Hour), counter.Limit{Max: 9, Per: time.Minute})); err != nil {
+					panic(err)
+				}
+			}
+		})
+	}
+	t.Cleanup(wg.Wait)
+	t.Cleanup(func() { stop.Store(true) })
+	for range 20 {
+		var least, most [keys]int64
+		for i := range counts {
+			least[i] = counts[i].done.Load()
+		}
+		snapshot := snapshotOf(t, s)
+		for i := range counts {
+			most[i] = counts[i].begun.Load()
+		}
+		next := New(Config{})
+		require.NoError(t, next.Restore(bytes.NewReader(snapshot)))
+		requireSound(t, next)
+		for i := range counts {
+			got := int64(0)
+			if e := next.lookup(fmt.Sprint(i)); e != nil {
+				got = e.sum(0)
+			}
+			require.True(t, least[i] <= got && got <= most[i], "key %d: %d in the snapshot, %d before and %d after", i, got, least[i], most[i])
+		}
+	}
+}
