@@ -100,7 +100,7 @@ func (s *survey) countPending() {
 	s.pendingCounts, s.surplus = make([]int64, len(s.pending)), nil
 	for i, run := range s.pending {
 		for j := range run.N {
-			n, _ := s.at(run.Width, run.First+j)
+			n := s.at(run.Width, run.First+j)
 			s.pendingCounts[i] = plus(s.pendingCounts[i], n)
 		}
 	}
@@ -146,21 +146,21 @@ func (s *survey) count(i int) int64 {
 	var sum int64
 	for _, run := range s.covers[i] {
 		for j := range run.N {
-			n, _ := s.at(run.Width, run.First+j)
+			n := s.at(run.Width, run.First+j)
 			sum = plus(sum, n)
 		}
 	}
 	return sum
 }
 
-// at returns the count of a bucket, and whether the count is known.
-func (s *survey) at(width time.Duration, index int64) (int64, bool) {
+// at returns the count of a bucket, zero if the count is not known.
+func (s *survey) at(width time.Duration, index int64) int64 {
 	for k := range s.known {
 		if span := &s.known[k]; span.Width == width && index >= span.First && index-span.First < int64(len(span.Counts)) {
-			return span.Counts[index-span.First], true
+			return span.Counts[index-span.First]
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // fetch reads the buckets of runs that are not known yet.
@@ -259,7 +259,7 @@ func (s *survey) answer() (missing tiers.Cover) {
 func (s *survey) walk(i int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
 	for _, run := range s.covers[i] {
 		for j := range run.N {
-			count, _ := s.at(run.Width, run.First+j)
+			count := s.at(run.Width, run.First+j)
 			if count >= need {
 				return s.descend(i, tiers.Bucket{Width: run.Width, Index: run.First + j}, count, need, missing)
 			}
@@ -273,7 +273,7 @@ func (s *survey) walk(i int, need int64, missing tiers.Cover) (tiers.Bucket, tie
 func (s *survey) newest(i int, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
 	for _, run := range slices.Backward(s.covers[i]) {
 		for j := run.N - 1; j >= 0; j-- {
-			if count, _ := s.at(run.Width, run.First+j); count > 0 {
+			if count := s.at(run.Width, run.First+j); count > 0 {
 				return s.descend(i, tiers.Bucket{Width: run.Width, Index: run.First + j}, count, math.MaxInt64, missing)
 			}
 		}
@@ -300,7 +300,7 @@ func (s *survey) descend(i int, at tiers.Bucket, count, need int64, missing tier
 		met := last
 		at, count = tiers.Bucket{Width: width, Index: children.First + children.N - 1}, 0
 		for j := range children.N {
-			n, _ := s.at(width, children.First+j)
+			n := s.at(width, children.First+j)
 			if n == 0 {
 				continue
 			}
@@ -324,7 +324,7 @@ func (s *survey) descend(i int, at tiers.Bucket, count, need int64, missing tier
 func (s *survey) lacks(children tiers.Run, count int64, last bool) (missing tiers.Cover, held bool) {
 	var known, latest int64
 	for j := range children.N {
-		if n, _ := s.at(children.Width, children.First+j); n > 0 {
+		if n := s.at(children.Width, children.First+j); n > 0 {
 			known, latest = plus(known, n), j
 		}
 	}

@@ -144,7 +144,7 @@ func (t *ticket) edges() (edges tiers.Cover, hopeless bool) {
 			return nil, true
 		}
 		t.tight = true
-		oldest, _ := t.at(t.covers[i][0].Width, t.covers[i][0].First)
+		oldest := t.at(t.covers[i][0].Width, t.covers[i][0].First)
 		if count-oldest > most {
 			return nil, true
 		}
@@ -162,7 +162,7 @@ func (t *ticket) sharpen(i int) tiers.Cover {
 	t.coarse[i] = false
 	var edge tiers.Cover
 	rest := t.covers[i]
-	if oldest, _ := t.at(rest[0].Width, rest[0].First); oldest > 0 {
+	if oldest := t.at(rest[0].Width, rest[0].First); oldest > 0 {
 		edge = t.c.plan.edge(nil, t.label(), t.bounds[i])
 	}
 	if rest[0].First, rest[0].N = rest[0].First+1, rest[0].N-1; rest[0].N == 0 {
@@ -190,7 +190,7 @@ func (t *ticket) remember(label int64, settled tiers.Cover, memory *settledEntry
 		e.spans = spansOf(settled)
 		for _, span := range e.spans {
 			for j := range span.Counts {
-				span.Counts[j], _ = t.at(span.Width, span.First+int64(j))
+				span.Counts[j] = t.at(span.Width, span.First+int64(j))
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func (t *ticket) newest(label int64) {
 		w.Newest = t.c.plan.bucketAt(label, b.fine)
 		last := t.covers[i][len(t.covers[i])-1]
 		for j := last.First; j < last.First+last.N; j++ {
-			if n, _ := t.at(last.Width, j); n > 0 && j > tiers.Index(label, last.Width) {
+			if n := t.at(last.Width, j); n > 0 && j > tiers.Index(label, last.Width) {
 				w.Newest = t.last(tiers.Bucket{Width: last.Width, Index: j}, b.fine)
 			}
 		}
