@@ -153,6 +153,65 @@ func TestTripsOfADenial(t *testing.T) {
 	}
 }
 
+// A denial reads the buckets that its answer depends on: of 24 hours, the minutes
+// of an hour, and the seconds of a minute.
+func TestItemsOfADenial(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		apart        time.Duration // between the hits, the last a second ago
+		trips, items int
+		edge         int // seconds of the minute's edge
+	}{
+		{"a burst", 0, 2, 24 + 21 + 31, 0},
+		{"a burst of some minutes", time.Minute, 3, 24 + 21 + 60 + 31, 30},
+		{"a day", 2 * time.Hour, 3, 24 + 31 + 60 + 60, 0},
+	} {
+		for limits, edge := range map[string]int{"9/d": 0, "9/d, 100/m, 100/h": row.edge} {
+			k := newTaking(t, newPlainStore(), counter.Config{})
+			for i := range 9 {
+				k.now = halfPast.Add(-time.Second - time.Duration(8-i)*row.apart)
+				require.NoError(t, k.Add(ctx, counter.Key{Event: "e", Feature: "a"}, 1))
+			}
+			first := halfPast.Add(-time.Second - 8*row.apart).Truncate(time.Second)
+			k.now = halfPast
+			v, trips, items := k.take("a", limits)
+			require.False(t, v.Allowed)
+			require.Equal(t, row.trips, trips, row.name)
+			require.InDelta(t, row.items+edge, items, 4, row.name)
+			require.Equal(t, first.Add(time.Second+24*time.Hour+2*counter.DefaultSkew).Sub(halfPast), v.RetryAfter, row.name)
+		}
+	}
+}
+
+// A denial does not read the buckets again that the process remembers as empty, but
+// those that it remembers as hit.
+func TestRememberedEmptyBuckets(t *testing.T) {
+	store := newPlainStore()
+	k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
+	for _, refund := range []bool{false, true} {
+		feature := fmt.Sprint(refund)
+		other.now = halfPast.Add(-3 * time.Hour)
+		old, _, _ := other.take(feature, "8/d")
+		k.now, other.now = halfPast.Add(-time.Second), halfPast.Add(-time.Second)
+		for range 3 {
+			k.take(feature, "8/d")
+		}
+		for range 4 {
+			other.take(feature, "8/d")
+		}
+		if refund {
+			require.NoError(t, other.Refund(ctx, &old))
+		}
+		k.now = halfPast
+		v, _, items := k.take(feature, "8/d")
+		require.Equal(t, refund, v.Allowed)
+		if !refund {
+			require.InDelta(t, 1+60+60+31, items, 4)
+			require.Equal(t, 21*time.Hour, v.RetryAfter.Round(time.Minute))
+		}
+	}
+}
+
 func TestRememberedBuckets(t *testing.T) {
 	store := newPlainStore()
 	k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})

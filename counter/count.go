@@ -178,7 +178,7 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	for i := range series {
 		series[i].Start = tiers.Bucket{Width: width, Index: start.Index + int64(i)}.Start()
 		for j := range each {
-			n, _ := s.at(t.Width, run.First+int64(i)*each+j)
+			n := s.at(t.Width, run.First+int64(i)*each+j)
 			series[i].Count = plus(series[i].Count, n)
 		}
 	}

@@ -25,6 +25,8 @@ type survey struct {
 	bounds  []bounds         // bounds[i] of windows[i]
 	covers  []tiers.Cover    // covers[i] counts windows[i]
 	known   []backend.Span
+	now     int64 // the last reading of the clock
+	guess   bool  // an answer is only to tell what to read on the way
 
 	contended     bool        // calls of others were seen in flight on the key
 	shrank        bool        // a bucket holds less than a moment ago: other calls have taken hits back
@@ -39,7 +41,7 @@ func (s *survey) label() int64 { return s.base.Now.UnixNano() }
 // answer is exact for an allowed call as well.
 func (s *survey) look(ctx context.Context, details bool) error {
 	label := s.label()
-	s.covers = make([]tiers.Cover, len(s.windows))
+	s.covers, s.now = make([]tiers.Cover, len(s.windows)), label
 	var all tiers.Cover
 	for i, b := range s.bounds {
 		s.covers[i] = s.c.plan.whole(nil, label, b)
@@ -98,7 +100,7 @@ func (s *survey) countPending() {
 	s.pendingCounts, s.surplus = make([]int64, len(s.pending)), nil
 	for i, run := range s.pending {
 		for j := range run.N {
-			n, _ := s.at(run.Width, run.First+j)
+			n := s.at(run.Width, run.First+j)
 			s.pendingCounts[i] = plus(s.pendingCounts[i], n)
 		}
 	}
@@ -144,21 +146,21 @@ func (s *survey) count(i int) int64 {
 	var sum int64
 	for _, run := range s.covers[i] {
 		for j := range run.N {
-			n, _ := s.at(run.Width, run.First+j)
+			n := s.at(run.Width, run.First+j)
 			sum = plus(sum, n)
 		}
 	}
 	return sum
 }
 
-// at returns the count of a bucket, and whether the count is known.
-func (s *survey) at(width time.Duration, index int64) (int64, bool) {
+// at returns the count of a bucket, zero if the count is not known.
+func (s *survey) at(width time.Duration, index int64) int64 {
 	for k := range s.known {
 		if span := &s.known[k]; span.Width == width && index >= span.First && index-span.First < int64(len(span.Counts)) {
-			return span.Counts[index-span.First], true
+			return span.Counts[index-span.First]
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // fetch reads the buckets of runs that are not known yet.
@@ -176,17 +178,46 @@ func (s *survey) fetch(ctx context.Context, runs tiers.Cover) error {
 	return nil
 }
 
-// unknown returns the runs that no span holds as a whole.
-func unknown(known []backend.Span, runs tiers.Cover) tiers.Cover {
-	var missing tiers.Cover
+// unknown returns the parts of runs that no span holds.
+func unknown(known []backend.Span, runs tiers.Cover) (missing tiers.Cover) {
 	for _, r := range runs {
-		if !slices.ContainsFunc(known, func(k backend.Span) bool {
-			return k.Width == r.Width && k.First <= r.First && r.First+r.N <= k.First+int64(len(k.Counts))
-		}) {
-			missing = append(missing, r)
+		for end := r.First + r.N; r.First < end; {
+			next, held := end, false
+			for k := range known {
+				from := known[k].First
+				to := from + int64(len(known[k].Counts))
+				if known[k].Width != r.Width || to <= r.First {
+					continue
+				}
+				if held = from <= r.First; held {
+					next = min(end, to)
+					break
+				}
+				next = min(next, from)
+			}
+			if !held {
+				missing = append(missing, tiers.Run{Width: r.Width, First: r.First, N: next - r.First})
+			}
+			r.First = next
 		}
 	}
 	return missing
+}
+
+// zeros returns the empty buckets of spans.
+func zeros(spans []backend.Span) (empty []backend.Span) {
+	for _, span := range spans {
+		from := 0
+		for i, n := range append(slices.Clip(span.Counts), 1) {
+			if n > 0 {
+				if i > from {
+					empty = append(empty, backend.Span{Width: span.Width, First: span.First + int64(from), Counts: span.Counts[from:i]})
+				}
+				from = i + 1
+			}
+		}
+	}
+	return empty
 }
 
 // spansOf is the union of runs, with space for their counts.
@@ -213,43 +244,47 @@ func (s *survey) answer() (missing tiers.Cover) {
 			if s.surplus != nil {
 				need = max(1, need-s.surplus[i])
 			}
-			w.FreedBy, missing = s.walk(s.covers[i], w.Finest, need, missing)
+			w.FreedBy, missing = s.walk(i, need, missing)
 		}
-		w.Newest, missing = s.walk(s.covers[i], w.Finest, math.MaxInt64, missing)
+		w.Newest, missing = s.newest(i, missing)
 	}
 	return missing
 }
 
-// walk goes through runs, oldest first, until it has met need hits, or to the
-// last hit, and then descends into the bucket reached. It returns a bucket of
-// tier finest, and missing with the runs that are needed but unknown. Where a
-// finer tier is unknown, the result is the last bucket of tier finest inside
-// the known coarser bucket.
-func (s *survey) walk(runs tiers.Cover, finest int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
-	var at tiers.Bucket
-	for _, run := range runs {
+// walk goes through cover i, oldest bucket first, until it has met need hits, and
+// then descends into the bucket reached; or it finds the newest bucket, if there
+// are fewer hits. It returns a bucket of the finest tier of the window, and missing
+// with the runs that are needed but unknown. Where a finer tier is unknown, the
+// result is the last bucket of the finest tier inside the known coarser bucket.
+func (s *survey) walk(i int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
+	for _, run := range s.covers[i] {
 		for j := range run.N {
-			count, _ := s.at(run.Width, run.First+j)
-			if count == 0 {
-				continue
-			}
-			at = tiers.Bucket{Width: run.Width, Index: run.First + j}
+			count := s.at(run.Width, run.First+j)
 			if count >= need {
-				return s.descend(at, finest, need, missing)
+				return s.descend(i, tiers.Bucket{Width: run.Width, Index: run.First + j}, count, need, missing)
 			}
 			need -= count
 		}
 	}
-	if at.Width == 0 {
-		return at, missing
-	}
-	return s.descend(at, finest, math.MaxInt64, missing)
+	return s.newest(i, missing)
 }
 
-// descend goes from a bucket down to the bucket of tier finest in which need is
-// met, or to the last bucket with a hit.
-func (s *survey) descend(at tiers.Bucket, finest int, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
-	ladder, whole := s.c.plan.ladder, need == math.MaxInt64
+// newest is walk for the last bucket with a hit.
+func (s *survey) newest(i int, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
+	for _, run := range slices.Backward(s.covers[i]) {
+		for j := run.N - 1; j >= 0; j-- {
+			if count := s.at(run.Width, run.First+j); count > 0 {
+				return s.descend(i, tiers.Bucket{Width: run.Width, Index: run.First + j}, count, math.MaxInt64, missing)
+			}
+		}
+	}
+	return tiers.Bucket{}, missing
+}
+
+// descend goes from a bucket of cover i with count hits down to the bucket of the
+// finest tier of the window in which need is met, or to the last bucket with a hit.
+func (s *survey) descend(i int, at tiers.Bucket, count, need int64, missing tiers.Cover) (tiers.Bucket, tiers.Cover) {
+	ladder, finest, last := s.c.plan.ladder, s.windows[i].Finest, need == math.MaxInt64
 	tier := 0
 	for ladder.At(tier).Width != at.Width {
 		tier++
@@ -257,26 +292,53 @@ func (s *survey) descend(at tiers.Bucket, finest int, need int64, missing tiers.
 	for ; tier > finest; tier-- {
 		width := ladder.At(tier - 1).Width
 		children := tiers.Run{Width: width, First: at.Index * int64(at.Width/width), N: int64(at.Width / width)}
-		met := whole
-		at = tiers.Bucket{Width: width, Index: children.First + children.N - 1}
+		lacks, held := s.lacks(children, count, last)
+		missing = append(missing, lacks...)
+		if len(lacks) > 0 && !(s.guess && held) {
+			return s.last(at, finest), missing
+		}
+		met := last
+		at, count = tiers.Bucket{Width: width, Index: children.First + children.N - 1}, 0
 		for j := range children.N {
-			count, known := s.at(width, children.First+j)
-			if !known {
-				return s.last(tiers.Bucket{Width: width, Index: children.First + children.N - 1}, finest), append(missing, children)
-			}
-			if count == 0 {
+			n := s.at(width, children.First+j)
+			if n == 0 {
 				continue
 			}
-			at.Index = children.First + j
-			if count >= need {
+			at.Index, count = children.First+j, n
+			if n >= need {
 				met = true
 				break
 			}
-			need -= count
+			need -= n
 		}
 		s.shrank = s.shrank || !met
 	}
 	return s.last(at, finest), missing
+}
+
+// lacks returns what must be read of the children of a bucket with count hits,
+// to find one of them: first the children that a clock has reached; where the last
+// hit is looked for, no children before the last known hit. held tells whether
+// the known children hold so many hits, which is a hint and no proof: hits that
+// may still be taken back come to a child before they come to the bucket.
+func (s *survey) lacks(children tiers.Run, count int64, last bool) (missing tiers.Cover, held bool) {
+	var known, latest int64
+	for j := range children.N {
+		if n := s.at(children.Width, children.First+j); n > 0 {
+			known, latest = plus(known, n), j
+		}
+	}
+	held = known >= count
+	if last && known > 0 {
+		children.First, children.N, count = children.First+latest, children.N-latest, known
+	}
+	reached := children
+	reached.N = min(children.N, max(0, tiers.Index(s.now+s.c.plan.skew, children.Width)-children.First+1))
+	missing = unknown(s.known, tiers.Cover{reached})
+	if len(missing) == 0 && known < count {
+		missing = unknown(s.known, tiers.Cover{children})
+	}
+	return missing, held
 }
 
 // last is the bucket of tier finest that ends together with at, or that holds a

@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -143,7 +144,7 @@ func (t *ticket) edges() (edges tiers.Cover, hopeless bool) {
 			return nil, true
 		}
 		t.tight = true
-		oldest, _ := t.at(t.covers[i][0].Width, t.covers[i][0].First)
+		oldest := t.at(t.covers[i][0].Width, t.covers[i][0].First)
 		if count-oldest > most {
 			return nil, true
 		}
@@ -153,13 +154,17 @@ func (t *ticket) edges() (edges tiers.Cover, hopeless bool) {
 }
 
 // sharpen puts the exact edge, which is returned, into a coarse cover, in place
-// of the oldest bucket.
+// of the oldest bucket. The edge of an empty bucket is empty.
 func (t *ticket) sharpen(i int) tiers.Cover {
 	if !t.coarse[i] {
 		return nil
 	}
 	t.coarse[i] = false
-	edge, rest := t.c.plan.edge(nil, t.label(), t.bounds[i]), t.covers[i]
+	var edge tiers.Cover
+	rest := t.covers[i]
+	if oldest := t.at(rest[0].Width, rest[0].First); oldest > 0 {
+		edge = t.c.plan.edge(nil, t.label(), t.bounds[i])
+	}
 	if rest[0].First, rest[0].N = rest[0].First+1, rest[0].N-1; rest[0].N == 0 {
 		rest = rest[1:]
 	}
@@ -185,7 +190,7 @@ func (t *ticket) remember(label int64, settled tiers.Cover, memory *settledEntry
 		e.spans = spansOf(settled)
 		for _, span := range e.spans {
 			for j := range span.Counts {
-				span.Counts[j], _ = t.at(span.Width, span.First+int64(j))
+				span.Counts[j] = t.at(span.Width, span.First+int64(j))
 			}
 		}
 	}
@@ -240,7 +245,7 @@ func (t *ticket) newest(label int64) {
 		w.Newest = t.c.plan.bucketAt(label, b.fine)
 		last := t.covers[i][len(t.covers[i])-1]
 		for j := last.First; j < last.First+last.N; j++ {
-			if n, _ := t.at(last.Width, j); n > 0 && j > tiers.Index(label, last.Width) {
+			if n := t.at(last.Width, j); n > 0 && j > tiers.Index(label, last.Width) {
 				w.Newest = t.last(tiers.Bucket{Width: last.Width, Index: j}, b.fine)
 			}
 		}
@@ -268,13 +273,22 @@ func (t *ticket) takeBack(ctx context.Context) error {
 // call has read.
 func (t *ticket) refuse(ctx context.Context, now int64) error {
 	c := t.c
-	wanted := t.answer() // a guess at the deciding buckets, to read them on the way
+	t.now = now
+	t.answer()
+	coarse := slices.Clone(t.windows) // the answer, should there be no better
+	var wanted tiers.Cover
 	for i := range t.covers {
 		t.sharpen(i)
 		wanted = append(wanted, t.covers[i]...)
 	}
+	// A guess at the deciding buckets, to read them on the way. The edges do not
+	// change them: no edge can make room.
+	t.judge()
+	t.guess = true
+	wanted = append(wanted, t.answer()...)
+	t.guess = false
 	if t.remembered {
-		t.known = nil
+		t.known = zeros(t.known)
 	}
 	wanted = append(unknown(t.known, wanted), t.pendingRuns(now)...)
 	back, err := c.takeBack(ctx, t.base, t.grace, t.n, t.slots, spansOf(wanted))
@@ -285,6 +299,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) error {
 	if err != nil {
 		// The counted hits may be taken back soon, or stay for a day: their age
 		// is not known.
+		copy(t.windows, coarse)
 		t.contended, t.pendingCounts = true, make([]int64, len(t.windows))
 		for i := range t.windows {
 			t.pendingCounts[i] = t.windows[i].Count

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -57,18 +58,25 @@ func TestStepsOfAnAddition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := newFake(t, script(row.answers...))
 			s := newStore(t, memcache.Config{}, server.addr)
-			op := adding("k", 5, slot(1))
-			err := s.Do(context.Background(), op)
-			if row.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, "memcache: "+server.addr+": ")
-				require.ErrorContains(t, err, row.err)
-			}
+			op := addFive(t, s, server.addr, row.err)
 			require.Equal(t, row.count, op.Add[0].Count)
 			require.Equal(t, row.asked, server.asked())
 		})
 	}
+}
+
+// addFive adds 5 to a bucket, and wants the error of the server at addr, if any.
+func addFive(t *testing.T, s *memcache.Store, addr, want string) *backend.Request {
+	t.Helper()
+	op := adding("k", 5, slot(1))
+	err := s.Do(context.Background(), op)
+	if want == "" {
+		require.NoError(t, err)
+	} else {
+		require.ErrorContains(t, err, "memcache: "+addr+": ")
+		require.ErrorContains(t, err, want)
+	}
+	return op
 }
 
 // gomemcache panics on an unexpected line.

@@ -99,7 +99,8 @@ import (
 //
 //	memcache.go  Config, Store and Stats
 //	transport.go the shared connections to a server with meta commands
-//	pipeline.go  a shared connection: its callers, writes, answers and late answers
+//	pipeline.go  a shared connection: its callers, writes and answers
+//	late.go      answers that nobody waits for, and the end of a shared connection
 //	wire.go      a request and its answers on a shared connection
 //	call.go      a call without the transport: its tasks, its workers, its deadline
 //	add.go       additions and takings back of such a call, each a task

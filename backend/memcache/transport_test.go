@@ -91,14 +91,7 @@ func TestAnswersToAnAddition(t *testing.T) {
 				conns.Add(1)
 				return new(net.Dialer).DialContext(ctx, network, address)
 			}}, server.addr)
-			op := adding("k", 5, slot(1))
-			err := s.Do(context.Background(), op)
-			if row.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, "memcache: "+server.addr+": ")
-				require.ErrorContains(t, err, row.err)
-			}
+			op := addFive(t, s, server.addr, row.err)
 			require.Equal(t, row.err == "", op.Ordered)
 			require.Equal(t, row.count, op.Add[0].Count)
 			require.Equal(t, row.asked, server.untagged())

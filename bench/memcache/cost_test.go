@@ -14,7 +14,7 @@ import (
 // A Take beside a fixed window: processor time of the client and of the server
 // together.
 func TestCostOnMemcached(t *testing.T) {
-	rounds, calls := measure.Pick(2, 5, 15), measure.Pick(100, 1_000, 2_000)
+	rounds, calls := measure.Pick(2, 15, 41), measure.Pick(100, 640, 640)
 	s := measure.Open(t, "On memcached: processor time of client and server")
 	s.Say("%d rounds of %s calls, loopback, a clock that goes; us of processor time for one call, the median of the rounds. \"To fixed\" is the median over the rounds of client and server together, "+
 		"to those of a fixed window of one limit in the same round, with the spread. Known: one key for one caller, 1,000 keys for 64. Fresh: a new key each time.", rounds, measure.Count(int64(calls)))

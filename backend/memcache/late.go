@@ -1,0 +1,152 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+)
+
+// The end of an exchange whose caller has returned, and of a pipeline. What is
+// answered late is read on, and additions among it are taken back.
+
+func isAbandoned(x *exchange) bool { return x.state.Load() == abandoned }
+
+// readOn reads answers while no caller waits.
+func (p *pipeline) readOn() {
+	var oldest *exchange
+	var since time.Time
+	for {
+		p.mu.Lock()
+		if len(p.queue) == 0 || slices.ContainsFunc(p.queue, isWaiting) {
+			p.passOn()
+			p.mu.Unlock()
+			return
+		}
+		if x := p.queue[0]; x != oldest {
+			oldest, since = x, time.Now()
+		}
+		until := since.Add(p.t.peer.timeout)
+		if slices.ContainsFunc(p.queue, func(x *exchange) bool { return len(x.adds) > 0 }) {
+			until = since.Add(listenFor)
+		}
+		closed := p.t.store.closed.Load()
+		p.conn.SetReadDeadline(until)
+		p.mu.Unlock()
+		err, over := os.ErrDeadlineExceeded, closed || !time.Now().Before(until)
+		if !over {
+			err = p.read(nil)
+		}
+		if err != nil && (over || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			p.end(err)
+			return
+		}
+	}
+}
+
+// takeLate deals with an exchange that was answered after its caller had
+// returned, under the lock. The taking back is queued at once, before requests
+// of callers that have waited for the server.
+func (p *pipeline) takeLate(x *exchange) {
+	s := p.t.store
+	var made, full []string
+	for i := range x.adds[:x.answered] {
+		switch a := &x.adds[i]; {
+		case a.made:
+			made = append(made, x.name(i))
+		case a.noRoom && x.n < 0:
+			full = append(full, x.name(i))
+		case a.err != nil && x.n < 0:
+			s.takingBackFailed.Add(1)
+		case x.undo:
+			s.takenBack.Add(1)
+		}
+	}
+	if len(full) > 0 {
+		go func() {
+			if _, err := s.takeFrom(context.Background(), p.t.peer, full, x.n, nil); err == nil && x.undo {
+				s.takenBack.Add(int64(len(full)))
+			}
+		}()
+	}
+	s.lateAdditions.Add(int64(len(made)))
+	if p.err != nil {
+		s.takingBackFailed.Add(int64(len(made)))
+	} else if len(made) > 0 {
+		back := takingBack(made, x.n)
+		back.token, x.token = x.token, false
+		if p.push(back) {
+			go p.writeOn()
+		}
+	}
+	p.release(x)
+}
+
+// release gives back the token of x, under the lock.
+func (p *pipeline) release(x *exchange) {
+	if x.token {
+		x.token = false
+		p.t.peer.gate.leave()
+	}
+}
+
+// retire takes p out of use. p is closed after its last answer, and after the
+// last caller's answer if the store is closed.
+func (p *pipeline) retire() {
+	p.mu.Lock()
+	p.retired = true
+	for _, x := range p.queue {
+		if isAbandoned(x) {
+			p.release(x)
+		}
+	}
+	if p.leader == reader && p.t.store.closed.Load() {
+		p.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	idle := p.leader == nil
+	p.mu.Unlock()
+	if idle {
+		p.fail(errUnused)
+	}
+}
+
+// fail closes the pipeline. The leader finds the connection closed.
+func (p *pipeline) fail(err error) {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		p.err = err
+	}
+	p.mu.Unlock()
+	if first {
+		p.t.remove(p, err)
+		p.conn.Close()
+	}
+}
+
+// end is the end of the last leader: exchanges without an answer fail.
+func (p *pipeline) end(err error) {
+	p.fail(err)
+	s := p.t.store
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.queue {
+		verb, lost := "get", int64(len(x.adds)-x.answered)
+		if lost > 0 {
+			verb = "ma"
+		}
+		x.err = p.t.peer.failed(verb, p.err)
+		if x.n < 0 {
+			s.takingBackFailed.Add(lost)
+		} else {
+			s.unanswered.Add(lost)
+		}
+		if x.state.CompareAndSwap(waiting, finished) {
+			x.signal()
+		} else {
+			p.takeLate(x)
+		}
+	}
+	p.queue, p.leader = nil, nil
+}
