@@ -2,7 +2,7 @@
 //
 // The package is to [github.com/abacus-go/abacus/counter] what
 // database/sql/driver is to database/sql: users of a Counter never need it. A
-// store implements [Store]; [Atomic], [Forgetter] and [Local] are optional. A
+// store implements [Store]; [Atomic], [Forgetter], [Checker] and [Local] are optional. A
 // store imports this package and tiers, and never the counter.
 //
 // The page docs/backends.md is the guide, and package backendtest the suite

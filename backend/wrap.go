@@ -17,9 +17,10 @@ const (
 	KindPeek                  // an atomic step that writes nothing
 	KindForget                // a key is emptied
 	KindForgotten             // the label of the last Forget is read
+	KindCheck                 // the servers are looked at
 )
 
-var kinds = [...]string{"read", "add", "take back", "take", "peek", "forget", "forgotten"}
+var kinds = [...]string{"read", "add", "take back", "take", "peek", "forget", "forgotten", "check"}
 
 // String returns the kind in words, for the label of a metric: "take back".
 func (k Kind) String() string {
@@ -58,6 +59,7 @@ func Wrap(store Store, around Around) Store {
 	w := &wrapped{store: store, around: around}
 	var atomic takes
 	var forgetter forgets
+	var checker checks
 	var has int
 	if s, ok := store.(Atomic); ok {
 		atomic, has = takes{w, s}, has|1
@@ -67,6 +69,9 @@ func Wrap(store Store, around Around) Store {
 	}
 	if _, ok := store.(Local); ok {
 		has |= 4
+	}
+	if s, ok := store.(Checker); ok {
+		checker, has = checks{w, s}, has|8
 	}
 	switch has {
 	case 1:
@@ -109,6 +114,58 @@ func Wrap(store Store, around Around) Store {
 			forgets
 			local
 		}{w, atomic, forgetter, local{}}
+	case 8:
+		return struct {
+			*wrapped
+			checks
+		}{w, checker}
+	case 1 | 8:
+		return struct {
+			*wrapped
+			takes
+			checks
+		}{w, atomic, checker}
+	case 2 | 8:
+		return struct {
+			*wrapped
+			forgets
+			checks
+		}{w, forgetter, checker}
+	case 1 | 2 | 8:
+		return struct {
+			*wrapped
+			takes
+			forgets
+			checks
+		}{w, atomic, forgetter, checker}
+	case 4 | 8:
+		return struct {
+			*wrapped
+			local
+			checks
+		}{w, local{}, checker}
+	case 1 | 4 | 8:
+		return struct {
+			*wrapped
+			takes
+			local
+			checks
+		}{w, atomic, local{}, checker}
+	case 2 | 4 | 8:
+		return struct {
+			*wrapped
+			forgets
+			local
+			checks
+		}{w, forgetter, local{}, checker}
+	case 1 | 2 | 4 | 8:
+		return struct {
+			*wrapped
+			takes
+			forgets
+			local
+			checks
+		}{w, atomic, forgetter, local{}, checker}
 	}
 	return w
 }
@@ -199,6 +256,20 @@ func (f forgets) Forgotten(ctx context.Context, key string, now, deadline time.T
 	})
 	return label, err
 }
+
+// checks is the looking at the servers of a wrapped store. Report makes no trip.
+type checks struct {
+	w       *wrapped
+	checker Checker
+}
+
+func (c checks) CheckServers(ctx context.Context, r *CheckRequest) error {
+	trip := Trip{Kind: KindCheck, Keys: 1, Deadline: r.Deadline}
+	r.Servers = nil // the trip may be refused
+	return c.w.trip(ctx, &trip, func(ctx context.Context) error { return c.checker.CheckServers(ctx, r) })
+}
+
+func (c checks) Report() Report { return c.checker.Report() }
 
 // local marks a store in this process.
 type local struct{}

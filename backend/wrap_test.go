@@ -22,6 +22,7 @@ import (
 // optional has the optional interfaces of stores, by name.
 var optional = map[string]reflect.Type{
 	"Atomic":    reflect.TypeFor[backend.Atomic](),
+	"Checker":   reflect.TypeFor[backend.Checker](),
 	"Forgetter": reflect.TypeFor[backend.Forgetter](),
 	"Local":     reflect.TypeFor[backend.Local](),
 }
@@ -82,6 +83,13 @@ type localPart struct{}
 
 func (localPart) Local() {}
 
+type checkPart struct{}
+
+func (checkPart) CheckServers(_ context.Context, r *backend.CheckRequest) error {
+	return r.Found(backend.Server{Name: "a:1", Ahead: time.Minute})
+}
+func (checkPart) Report() backend.Report { return backend.Report{LateAnswers: 42} }
+
 // stores are a store for each set of optional interfaces.
 var stores = []backend.Store{
 	plain{},
@@ -118,6 +126,50 @@ var stores = []backend.Store{
 		forgetPart
 		localPart
 	}{},
+	struct {
+		plain
+		checkPart
+	}{},
+	struct {
+		plain
+		atomicPart
+		checkPart
+	}{},
+	struct {
+		plain
+		forgetPart
+		checkPart
+	}{},
+	struct {
+		plain
+		atomicPart
+		forgetPart
+		checkPart
+	}{},
+	struct {
+		plain
+		localPart
+		checkPart
+	}{},
+	struct {
+		plain
+		atomicPart
+		localPart
+		checkPart
+	}{},
+	struct {
+		plain
+		forgetPart
+		localPart
+		checkPart
+	}{},
+	struct {
+		plain
+		atomicPart
+		forgetPart
+		localPart
+		checkPart
+	}{},
 }
 
 func TestWrapKeepsWhatAStoreCan(t *testing.T) {
@@ -151,7 +203,7 @@ func TestTripsAreTold(t *testing.T) {
 	ctx := context.Background()
 	deadline := time.Now().Add(time.Hour)
 	var trips []backend.Trip
-	s := backend.Wrap(stores[7], func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
+	s := backend.Wrap(stores[15], func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
 		err := do(ctx)
 		trips = append(trips, *trip)
 		return err
@@ -170,6 +222,11 @@ func TestTripsAreTold(t *testing.T) {
 	label, err := f.Forgotten(ctx, "k", time.Now(), deadline)
 	require.NoError(t, err)
 	require.EqualValues(t, 42, label)
+	c := s.(backend.Checker)
+	check := backend.CheckRequest{Skew: time.Second, Deadline: deadline}
+	require.ErrorIs(t, c.CheckServers(ctx, &check), backend.ErrCondition)
+	require.Len(t, check.Servers, 1)
+	require.Equal(t, backend.Report{LateAnswers: 42}, c.Report())
 	require.Equal(t, []backend.Trip{
 		{Kind: backend.KindAdd, Keys: 1, Buckets: 87, Deadline: deadline},
 		{Kind: backend.KindTakeBack, Keys: 1, Buckets: 3},
@@ -178,6 +235,7 @@ func TestTripsAreTold(t *testing.T) {
 		{Kind: backend.KindPeek, Keys: 1, Allowed: true},
 		{Kind: backend.KindForget, Keys: 1, Deadline: deadline},
 		{Kind: backend.KindForgotten, Keys: 1, Deadline: deadline},
+		{Kind: backend.KindCheck, Keys: 1, Deadline: deadline},
 	}, trips)
 	require.Equal(t, "take back", backend.KindTakeBack.String())
 	require.Equal(t, "unknown", backend.Kind(99).String())

@@ -131,6 +131,7 @@ func (k *call) decide(ctx context.Context) (bool, error) {
 	if err := k.step(ctx, &k.req); err != nil {
 		return false, k.failed(ctx, err)
 	}
+	k.lookAhead(k.req.Keys)
 	if c.denied != nil && !k.req.Peek {
 		c.denied.recordRead(c, k.req.Keys, k.label, k.req.Allowed)
 	}

@@ -15,7 +15,7 @@ import (
 
 // Defaults of [Config] for a store on another machine.
 const (
-	DefaultSkew     = 100 * time.Millisecond
+	DefaultSkew     = backend.DefaultSkew // 100 ms
 	DefaultSettle   = 250 * time.Millisecond
 	DefaultPatience = time.Second
 
@@ -101,7 +101,8 @@ type Config struct {
 // store. TakeAll and PeekAll are for several keys and one
 // verdict. Refund gives back the hits of an admitted Take. Add counts without
 // limits, AddAt hits of the past; Count and Series read. Forget sets a key to
-// zero.
+// zero. Check tells whether the store is ready, and Stats whether the conditions
+// of the promises hold.
 //
 // All methods may be called by many goroutines at once.
 type Counter struct {
@@ -125,6 +126,7 @@ type Counter struct {
 	hasShort bool // the store has a short way for Quotas
 	calls    sync.Pool
 	stats    stats
+	checks   checks
 }
 
 // New returns a Counter on store. An error names the field of cfg, its value
@@ -210,10 +212,10 @@ func (c *Counter) Local() bool {
 	return local
 }
 
-// Check returns the error that any Take under these limits would return: a
-// limit is out of bounds, or the ladder keeps no tier for a window. Programs
+// CheckLimits returns the error that any Take under these limits would return:
+// a limit is out of bounds, or the ladder keeps no tier for a window. Programs
 // that read limits from a file can check them before the first Take.
-func (c *Counter) Check(limits Limits) error {
+func (c *Counter) CheckLimits(limits Limits) error {
 	if err := limits.check(); err != nil {
 		return err
 	}

@@ -325,14 +325,14 @@ func TestPeekAllIsWhatTakeAllWouldSay(t *testing.T) {
 // Check says beforehand what a Take would say.
 func TestCheckIsWhatTakeWouldSay(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, c.Check(limits("1/s, 5/90s, 100/d")))
+	require.NoError(t, c.CheckLimits(limits("1/s, 5/90s, 100/d")))
 	for want, wrong := range map[string]counter.Limits{
 		"no limits":                         nil,
 		"max -1":                            {{Max: 1, Per: time.Hour}, {Max: -1, Per: time.Hour}},
 		"limit 1/7d: tiers: a window of 7d": {{Max: 1, Per: time.Hour}, {Max: 1, Per: 7 * 24 * time.Hour}},
 		"limit 1/100ms: tiers: a window of": {{Max: 1, Per: 100 * time.Millisecond}},
 	} {
-		require.ErrorContains(t, c.Check(wrong), want)
+		require.ErrorContains(t, c.CheckLimits(wrong), want)
 		_, err := c.Take(ctx, signup, 1, wrong)
 		require.Error(t, err)
 	}

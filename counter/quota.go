@@ -32,7 +32,7 @@ func (c *Counter) Bind(event string, limits Limits) (*Quota, error) {
 	if err := (Key{event, "any"}).check(); err != nil {
 		return nil, err
 	}
-	if err := c.Check(limits); err != nil {
+	if err := c.CheckLimits(limits); err != nil {
 		return nil, fmt.Errorf("%w, event %q", err, event)
 	}
 	q := &Quota{c: c, event: event, least: MaxCount}

@@ -1,10 +1,59 @@
 package counter
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
 
-// Stats counts rare events in a [Counter] since its creation. On a healthy
-// store the numbers hardly grow; a growing number deserves an alarm.
+	"github.com/abacus-go/abacus/backend"
+)
+
+// Stats has the numbers of a [Counter] that tell whether the conditions of the
+// promises hold, and counts of rare events since the creation of the Counter. On
+// a healthy store the counts hardly grow; a growing count deserves an alarm.
 type Stats struct {
+	// Checked is the time of the last [Counter.Check] that a server has answered;
+	// the zero time before the first. The numbers of the servers are as old.
+	Checked time.Time
+	// ClockAhead is the lead of the store's clock over Config.Now, below zero if
+	// the store's clock is behind; give or take ClockWithin: half a round trip,
+	// and a second more on memcached, which tells the time in seconds. Of several
+	// servers the clock that is furthest apart. Two processes that are both within
+	// half of Config.Skew of the store's clock are within Skew of each other: alarm
+	// if ClockAhead.Abs() - ClockWithin is above Skew/2. Zero in memory.
+	ClockAhead, ClockWithin time.Duration
+	// Evictions is the number of keys or items that the servers have evicted
+	// between the first Check of the Counter and the last. Check itself tells
+	// earlier evictions. Whatever is evicted is forgiven: alarm on the first.
+	Evictions int64
+	// Restarts is the number of servers that were found restarted, or replaced by
+	// another server, between the first Check and the last. A server that was
+	// restarted twice between two Checks counts once.
+	Restarts int64
+
+	// BucketsAhead is the number of answers with a hit in a bucket that begins
+	// later than Config.Now and Config.Skew: some caller's clock is ahead of this
+	// caller's by more than Skew. On a store with an atomic step each Take and
+	// Peek can see such a bucket. By ticket, calls that look can (a Peek, and a
+	// Take of a key that was denied a moment ago), and only the next bucket of
+	// each tier, so that a part of such hits is seen. Zero in memory.
+	BucketsAhead int64
+
+	// Guesses is the number of Takes that went by something remembered: that the
+	// last Take of the key was denied (Redis), or settled buckets (memcached).
+	Guesses int64
+	// WrongGuesses is the number of Guesses that the store's answer did not bear
+	// out. A wrong guess costs time, and changes no verdict.
+	WrongGuesses int64
+
+	// LateAnswers is the number of answers of the store that hits were counted,
+	// after the call had failed: the hits were taken back, but for those in
+	// HitsLeft. Growing: Config.Patience is too short.
+	LateAnswers int64
+	// HitsLeft is the number of additions of failed calls that may stay until
+	// they age out, and deny other calls until then: the connection was lost, or
+	// the taking back was not confirmed.
+	HitsLeft int64
+
 	// Waited is the number of calls that waited for other calls of the same key
 	// in this process before asking the store. Calls on the memory store never
 	// wait.
@@ -29,17 +78,33 @@ type Stats struct {
 
 // stats holds the counters behind [Stats].
 type stats struct {
-	waited, lateTries, looksAgain, staleLabels, takingBackFailed atomic.Int64
+	waited, lateTries, looksAgain, staleLabels, takingBackFailed, bucketsAhead, guesses, wrongGuesses atomic.Int64
 }
 
-// Stats returns a snapshot. Its numbers are read one after the other, and may
-// be apart by the calls in flight.
+// Stats returns a snapshot, and asks no server. Its numbers are read one after
+// the other, and may be apart by the calls in flight. LateAnswers and HitsLeft
+// are of the store since its creation, whichever Counter made the calls.
 func (c *Counter) Stats() Stats {
-	return Stats{
+	st := Stats{
+		BucketsAhead:     c.stats.bucketsAhead.Load(),
+		Guesses:          c.stats.guesses.Load(),
+		WrongGuesses:     c.stats.wrongGuesses.Load(),
 		Waited:           c.stats.waited.Load(),
 		LateTries:        c.stats.lateTries.Load(),
 		LooksAgain:       c.stats.looksAgain.Load(),
 		StaleLabels:      c.stats.staleLabels.Load(),
 		TakingBackFailed: c.stats.takingBackFailed.Load(),
 	}
+	if store, is := c.store.(backend.Checker); is {
+		report := store.Report()
+		st.LateAnswers, st.HitsLeft = report.LateAnswers, report.HitsLeft
+		st.Guesses += report.Guesses
+		st.WrongGuesses += report.WrongGuesses
+	}
+	s := &c.checks
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Checked, st.ClockAhead, st.ClockWithin = s.at, s.ahead, s.within
+	st.Evictions, st.Restarts = s.evictions, s.restarts
+	return st
 }

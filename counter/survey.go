@@ -50,9 +50,12 @@ func (s *survey) look(ctx context.Context, details bool) error {
 	if s.c.queues != nil {
 		all = append(all, s.pendingRuns(label)...)
 	}
+	next := s.next()
+	all = append(all, next...)
 	if err := s.fetch(ctx, all); err != nil {
 		return err
 	}
+	s.lookAhead(next)
 	for i := range s.windows {
 		s.windows[i].Count = s.count(i)
 	}

@@ -65,7 +65,9 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	if !r.Ordered {
 		r.Read = r.Read[:reads]
 	}
-	t.known, t.remembered = append(r.Read, memory.spans...), memory.spans != nil
+	if t.known, t.remembered = append(r.Read, memory.spans...), memory.spans != nil; t.remembered {
+		c.stats.guesses.Add(1)
+	}
 
 	// 2: all additions are confirmed. In time?
 	if late := c.late(t.base.Now); late != nil {
@@ -288,6 +290,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) error {
 	wanted = append(wanted, t.answer()...)
 	t.guess = false
 	if t.remembered {
+		c.stats.wrongGuesses.Add(1)
 		t.known = zeros(t.known)
 	}
 	wanted = append(unknown(t.known, wanted), t.pendingRuns(now)...)

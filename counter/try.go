@@ -85,6 +85,7 @@ func (k *call) stepOf(ctx context.Context, d int, t *ticket) (bool, error) {
 	if err := k.step(ctx, &r); err != nil {
 		return false, err
 	}
+	k.lookAhead(r.Keys)
 	if r.Allowed {
 		t.slots = t.c.answered(r.Now.UnixNano())
 	}

@@ -72,7 +72,7 @@ func (r Rule) check(c *counter.Counter, before []Rule) error {
 	case r.IfMissing > MissingShare:
 		return fmt.Errorf(".IfMissing is %d, want MissingDeny (0), MissingSkip (1) or MissingShare (2)", r.IfMissing)
 	}
-	if err := c.Check(r.Limits); err != nil {
+	if err := c.CheckLimits(r.Limits); err != nil {
 		return fmt.Errorf(".Limits: %w", err)
 	}
 	for i, a := range r.Limits {
@@ -112,7 +112,7 @@ func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
 			continue
 		}
 		same.Limits = append(same.Limits[:len(same.Limits):len(same.Limits)], r.Limits...)
-		if err := c.Check(same.Limits); err != nil {
+		if err := c.CheckLimits(same.Limits); err != nil {
 			return nil, fmt.Errorf(".Limits, merged with the rules before: %w", err)
 		}
 		return rules, nil

@@ -10,6 +10,8 @@ import (
 type likely struct {
 	seed  maphash.Seed
 	slots [4096]atomic.Uint32 // a part of the key's hash, at another part
+
+	guesses, wrong atomic.Int64
 }
 
 func (l *likely) slot(key []byte) (slot *atomic.Uint32, mark uint32) {
@@ -26,10 +28,15 @@ func (l *likely) has(key []byte) bool {
 // note remembers a key, or forgets it.
 func (l *likely) note(key []byte, is bool) {
 	slot, mark := l.slot(key)
-	switch was := slot.Load() == mark; {
+	was := slot.Load() == mark
+	if was {
+		l.guesses.Add(1)
+	}
+	switch {
 	case is && !was:
 		slot.Store(mark)
 	case was && !is:
+		l.wrong.Add(1)
 		slot.Store(0)
 	}
 }

@@ -44,6 +44,7 @@ package redis
 //	conn.go      a connection of a Dialer
 //	wire.go      requests and answers of the protocol, as a conn sees them
 //	clock.go     ServerClock, for callers that want one clock
+//	check.go     Check: the servers' answers, clocks and evictions
 
 import (
 	"errors"
@@ -181,7 +182,15 @@ func (s *Store) Stats() Stats {
 //	redis://host:26379/0?master_name=mymaster              a master by its Sentinels; addr names more of them
 //
 // with rediss for TLS, or unix:// and the path of a socket. Other parameters
-// are go-redis's own, such as pool_size and protocol. Open does not connect.
+// are go-redis's own, such as pool_size and protocol.
+//
+// Open does not connect: an error is about the URL or the Config. [Store.Check], or
+// the Check of a Counter or limiter, tells whether the server can be counted on.
+//
+// The client writes lines of its own to standard error, for a dial that fails for
+// example. Such lines name no key. SetLogger of the package
+// github.com/redis/go-redis/v9 sends the lines elsewhere, for the whole process, and
+// Disable of github.com/redis/go-redis/v9/logging turns the lines off.
 func Open(rawURL string, cfg Config) (*Store, error) {
 	if cfg.Dialer != nil {
 		return nil, errors.New("redis: Open makes a Dialer of its own, and was given one")

@@ -1,0 +1,196 @@
+package memcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// checked is a store on servers, and a Counter with much patience.
+func checked(t *testing.T, cfg counter.Config, servers ...string) (*memcache.Store, *counter.Counter) {
+	t.Helper()
+	s, err := memcache.New(memcache.Config{IOTimeout: patience}, servers...)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	if cfg.Patience == 0 {
+		cfg.Patience = patience
+	}
+	c, err := counter.New(s, cfg)
+	require.NoError(t, err)
+	return s, c
+}
+
+// requireFindings wants each of the texts in a line of its own, and no other lines.
+func requireFindings(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	require.Error(t, err)
+	lines := strings.Split(err.Error(), "\n")
+	require.Len(t, lines, len(texts), "%v", err)
+	for i := range texts {
+		require.Regexp(t, texts[i], lines[i])
+	}
+}
+
+// Healthy servers have no findings; each was written to, and keeps nothing.
+func TestCheck(t *testing.T) {
+	addrs := []string{servertest.Memcached(t), servertest.Memcached(t), servertest.Memcached(t)}
+	s, c := checked(t, counter.Config{}, addrs...)
+	require.NoError(t, s.Check(t.Context()))
+	require.Zero(t, c.Stats().Checked)
+	require.NoError(t, c.Check(t.Context()))
+	st := c.Stats()
+	require.WithinDuration(t, time.Now(), st.Checked, patience)
+	require.GreaterOrEqual(t, st.ClockWithin, time.Second)
+	require.LessOrEqual(t, st.ClockAhead.Abs(), st.ClockWithin)
+	for _, addr := range addrs {
+		require.Equal(t, "2", stat(t, addr, "total_items"))
+		require.Equal(t, "0", stat(t, addr, "curr_items"))
+	}
+}
+
+// The clock of memcached is known to a second.
+func TestCheckOfAClock(t *testing.T) {
+	addr := servertest.Memcached(t)
+	_, c := checked(t, counter.Config{Now: func() time.Time { return time.Now().Add(-time.Minute) }}, addr)
+	err := c.Check(t.Context())
+	requireFindings(t, err, `^memcache: server `+addr+`: clock is (59|1m0)\S*s ahead of this process's, give or take 1\S*s; Config\.Skew is 100ms$`)
+	require.ErrorIs(t, err, counter.ErrCondition)
+	require.NotErrorIs(t, err, counter.ErrStore)
+	require.InDelta(t, 60, c.Stats().ClockAhead.Seconds(), 2)
+}
+
+// Of several servers each has its findings: a server that is gone, a server that
+// is full and refuses, and a server that has evicted.
+func TestCheckOfServersThatFail(t *testing.T) {
+	gone := servertest.StartMemcached(t)
+	gone.Kill()
+	full, evicts, well := servertest.Memcached(t, "-m", "2", "-M"), servertest.Memcached(t, "-m", "2"), servertest.Memcached(t)
+	s, c := checked(t, counter.Config{}, well, full, evicts)
+	require.NoError(t, c.Check(t.Context()))
+	for _, addr := range []string{full, evicts} {
+		client := gomemcache.New(addr)
+		client.Timeout = patience
+		for i := range 60_000 { // of the size of the items of a Check
+			err := client.Set(&gomemcache.Item{Key: fmt.Sprintf("another-key-of-somebody-%d", i), Value: []byte("1")})
+			require.True(t, err == nil || strings.Contains(err.Error(), "out of memory"), "%v", err)
+			if err != nil || i%1000 == 0 && stat(t, addr, "evictions") != "0" {
+				break
+			}
+		}
+		require.NoError(t, client.Close())
+	}
+	require.Zero(t, c.Stats().Evictions, "Stats asks no server")
+	err := c.Check(t.Context())
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorIs(t, err, counter.ErrCondition)
+	require.InDelta(t, number(t, stat(t, evicts, "evictions")), c.Stats().Evictions, 1, "the addition of the Check itself evicts")
+	lines := strings.Split(err.Error(), "\n")
+	require.Len(t, lines, 2, "%v", err)
+	require.Regexp(t, `memcache: server `+full+`: cannot be written to: ma bucket .*: SERVER_ERROR [Oo]ut of memory`, err.Error())
+	require.Regexp(t, `memcache: server `+evicts+`: has evicted [1-9]\d* items since its start, want none`, err.Error())
+
+	_, c = checked(t, counter.Config{}, well, gone.Addr)
+	err = c.Check(t.Context())
+	requireFindings(t, err, `^memcache: server `+gone.Addr+`: dial: .*connection refused`)
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.NotZero(t, c.Stats().Checked, "the other server has answered")
+
+	_, c = checked(t, counter.Config{}, servertest.Redis(t))
+	requireFindings(t, c.Check(t.Context()), `^memcache: server .*: stats: unexpected answer "-ERR`)
+	require.NoError(t, s.Close())
+	requireFindings(t, s.Check(t.Context()), `^memcache: the store is closed`)
+}
+
+// A restart is seen by the next Check, once.
+func TestCheckSeesARestart(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	_, c := checked(t, counter.Config{}, server.Addr)
+	require.NoError(t, c.Check(t.Context()))
+	require.NoError(t, c.Check(t.Context()))
+	require.Zero(t, c.Stats().Restarts)
+	server.Restart()
+	require.Eventually(t, func() bool { return c.Check(t.Context()) == nil }, patience, time.Millisecond)
+	require.NoError(t, c.Check(t.Context()))
+	require.EqualValues(t, 1, c.Stats().Restarts)
+}
+
+// A frozen server does not hold a Check beyond the deadline of its context, or
+// beyond Patience.
+func TestCheckKeepsItsDeadline(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	const short = 200 * time.Millisecond
+	s, c := checked(t, counter.Config{}, server.Addr)
+	_, impatient := checked(t, counter.Config{Patience: short}, server.Addr)
+	require.NoError(t, c.Check(t.Context()))
+	silence(t, server)
+	for name, check := range map[string]func() error{
+		"context": func() error {
+			soon, cancel := context.WithTimeout(t.Context(), short)
+			defer cancel()
+			return c.Check(soon)
+		},
+		"patience": func() error { return impatient.Check(t.Context()) },
+	} {
+		began := time.Now()
+		err := check()
+		require.Less(t, time.Since(began), short+2*time.Second, name)
+		requireFindings(t, err, `^memcache: server `+server.Addr+`: `)
+		require.ErrorIs(t, err, counter.ErrStore, name)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	time.AfterFunc(short, leave)
+	err := c.Check(gone)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, counter.ErrStore)
+	server.Resume()
+	require.NoError(t, s.Check(t.Context()))
+}
+
+// A client of the caller tells no stats, which is said.
+func TestCheckOfAClient(t *testing.T) {
+	addr := servertest.Memcached(t)
+	s, err := memcache.NewFromClient(gomemcache.New(addr), memcache.Config{IOTimeout: patience})
+	require.NoError(t, err)
+	err = s.Check(t.Context())
+	require.ErrorIs(t, err, backend.ErrCondition)
+	requireFindings(t, err, `^memcache: a client of NewFromClient tells no stats, want a store of New`)
+	require.Equal(t, "1", stat(t, addr, "total_items"))
+	s, err = memcache.NewFromClient(gomemcache.New("127.0.0.1:1"), memcache.Config{IOTimeout: patience})
+	require.NoError(t, err)
+	err = s.Check(t.Context())
+	require.False(t, errors.Is(err, backend.ErrCondition), "%v", err)
+	require.ErrorContains(t, err, "connection refused")
+}
+
+// A caller whose clock is ahead by more than Skew is seen by those who look.
+func TestBucketsAhead(t *testing.T) {
+	addr := servertest.Memcached(t)
+	now := time.Unix(1_772_494_233, 0)
+	at := func(lead time.Duration) counter.Config {
+		return counter.Config{Settle: time.Minute, Now: func() time.Time { return now.Add(lead) }}
+	}
+	limits := counter.MustLimits("9/h")
+	for lead, seen := range map[time.Duration]int64{
+		0: 0, 50 * time.Millisecond: 0, 1500 * time.Millisecond: 1, time.Minute: 1, time.Hour: 1,
+		20 * time.Second: 0, // neither in the next second nor in the next minute
+	} {
+		key := counter.Key{Event: "signup", Feature: lead.String()}
+		_, ahead := checked(t, at(lead), addr)
+		_, c := checked(t, at(0), addr)
+		require.NoError(t, ahead.Add(t.Context(), key, 1))
+		_, err := c.Peek(t.Context(), key, 1, limits)
+		require.NoError(t, err)
+		require.Equal(t, seen, c.Stats().BucketsAhead, "%s ahead", lead)
+	}
+}

@@ -1,0 +1,183 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// ErrCondition is the error that [errors.Is] finds in findings of [Counter.Check]
+// that leave hits countable: a server's clock is apart from Config.Now, or a
+// server may evict counts.
+var ErrCondition = backend.ErrCondition
+
+// Check asks every server of the store and returns nil if the store is ready:
+// each server answers, takes an addition, has a clock within Config.Skew of
+// Config.Now, is no replica, and evicts nothing. The addition is to a key of its
+// own under Config.Prefix, and is removed. Otherwise the error joins all
+// findings, each with the server, the value found and the value expected.
+// [errors.Is] finds [ErrStore] if hits cannot be counted, and [ErrCondition] if
+// hits are counted while a promise may break: a probe of readiness should fail
+// by ErrStore, and the rest should ring an alarm.
+//
+// Check ends by the deadline of ctx, and by Config.Patience if that is sooner.
+// [Stats] tells what Check has found out, so a program that calls Check once a
+// minute has alarms. Of a store that is no [backend.Checker], Check knows only
+// whether the addition succeeds, and says so.
+func (c *Counter) Check(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("counter: check: %w", err)
+	}
+	r := backend.CheckRequest{Key: c.keys.head + "?check", Now: c.now, Skew: c.skew, Deadline: c.deadline()}
+	checker, is := c.store.(backend.Checker)
+	var err error
+	if is {
+		err = checker.CheckServers(ctx, &r)
+		c.checks.note(time.Now(), r.Servers)
+	} else if err = c.store.Do(ctx, r.Probe(r.Key)); err == nil {
+		err = backend.Unmet("counter: check: the store is a %T and no backend.Checker: clocks, evictions and restarts cannot be seen", c.store)
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("counter: check: %w", ctx.Err())
+	}
+	return findings(err)
+}
+
+// findings marks each finding in err that is no ErrCondition as an error of the
+// store.
+func findings(err error) error {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		all := slices.Clone(joined.Unwrap())
+		for i := range all {
+			all[i] = findings(all[i])
+		}
+		return errors.Join(all...)
+	}
+	if err == nil || errors.Is(err, ErrCondition) {
+		return err
+	}
+	return &storeError{err}
+}
+
+// checks are the results of Check.
+type checks struct {
+	mu      sync.Mutex
+	servers map[string]lastSeen // by name
+
+	at                  time.Time
+	ahead, within       time.Duration
+	evictions, restarts int64
+}
+
+// lastSeen is a server as the last Check that reached the server has found it.
+type lastSeen struct {
+	run     string
+	evicted int64
+	present bool // in the last Check
+}
+
+// note notes the servers that a Check has found.
+func (s *checks) note(at time.Time, servers []backend.Server) {
+	if len(servers) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.servers == nil
+	if first {
+		s.servers = map[string]lastSeen{}
+	}
+	for name, was := range s.servers {
+		was.present = false
+		s.servers[name] = was
+	}
+	s.at, s.ahead, s.within = at, 0, 0
+	var fresh []backend.Server
+	for _, server := range servers {
+		if server.Ahead.Abs() >= s.ahead.Abs() {
+			s.ahead, s.within = server.Ahead, server.Within
+		}
+		was, known := s.servers[server.Name]
+		switch {
+		case !known:
+			fresh = append(fresh, server)
+		case server.Run == "":
+			server.Run, server.Evicted = was.run, was.evicted
+		case was.run != "" && server.Run != was.run:
+			s.restarts++
+			s.evictions += server.Evicted
+		case was.run != "":
+			s.evictions += max(0, server.Evicted-was.evicted)
+		}
+		s.servers[server.Name] = lastSeen{server.Run, server.Evicted, true}
+	}
+	if first {
+		return
+	}
+	// A new server takes the place of one that is gone, as after a failover, or is
+	// one more.
+	for range fresh {
+		for name, was := range s.servers {
+			if !was.present {
+				delete(s.servers, name)
+				s.restarts++
+				break
+			}
+		}
+	}
+}
+
+// seeAhead counts a call whose answer has shown a bucket that begins later than
+// any clock within Skew reads.
+func (c *Counter) seeAhead(start int64) {
+	// The label may be older than the answer.
+	if start > c.now().UnixNano()+int64(c.skew) {
+		c.stats.bucketsAhead.Add(1)
+	}
+}
+
+// lookAhead looks for buckets beyond Skew in the answer to an atomic step. In
+// this process there is one clock.
+func (k *call) lookAhead(keys []backend.TakeKey) {
+	if k.c.queues == nil {
+		return
+	}
+	for i := range keys {
+		for j := range keys[i].Windows {
+			newest := &keys[i].Windows[j].Newest
+			if start := newest.Index * int64(newest.Width); start > k.label+int64(k.c.skew) {
+				k.c.seeAhead(start)
+				return
+			}
+		}
+	}
+}
+
+// next returns the first bucket of each tier beyond Skew, to be read beside the
+// covers of a look; of a store with an atomic step, and in this process, none.
+func (s *survey) next() (all tiers.Cover) {
+	if s.c.atomic != nil || s.c.queues == nil {
+		return nil
+	}
+	for i := range s.c.plan.ladder.Len() {
+		width := s.c.plan.ladder.At(i).Width
+		all = append(all, tiers.Run{Width: width, First: tiers.Index(s.label()+s.c.plan.skew, width) + 1, N: 1})
+	}
+	return all
+}
+
+// lookAhead looks for hits in the buckets of next, after a read.
+func (s *survey) lookAhead(next tiers.Cover) {
+	for _, run := range next {
+		if s.at(run.Width, run.First) > 0 {
+			s.c.seeAhead(run.First * int64(run.Width))
+			return
+		}
+	}
+}
