@@ -120,12 +120,15 @@ func stored(store string) (n int64, err error) {
 		})
 		return n, err
 	}
-	servers, err := opened.Identify(context.Background())
-	for _, s := range servers {
-		items, _ := strconv.ParseInt(s.Facts["curr_items"], 10, 64)
+	for _, addr := range opened.Memcached.Servers {
+		stats, err := opened.Memcached.Stats(context.Background(), addr)
+		if err != nil {
+			return n, err
+		}
+		items, _ := strconv.ParseInt(stats["curr_items"], 10, 64)
 		n += items
 	}
-	return n, err
+	return n, nil
 }
 
 // masks are the parts of an output that differ between runs.

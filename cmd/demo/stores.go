@@ -34,7 +34,7 @@ func openStore(name storeName, timeout time.Duration) (*stores.Opened, error) {
 // identify returns an error unless all servers of the store can be reached and
 // written to.
 func identify(ctx context.Context, store *stores.Opened) error {
-	if _, err := store.Identify(ctx); err != nil {
+	if err := store.Identify(ctx); err != nil {
 		return fmt.Errorf("store %s: %w", store.Name, err)
 	}
 	return nil

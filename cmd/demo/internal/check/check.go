@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/promise"
@@ -94,7 +95,7 @@ var errNotHere = errors.New("not for this store")
 type run struct {
 	store    *stores.Opened
 	cfg      Config
-	servers  []stores.Server
+	servers  []backend.Server
 	results  []Result
 	expiring []string // stored keys with a short time to live
 }
@@ -124,32 +125,54 @@ func (r *run) settle() time.Duration { return cmp.Or(r.cfg.Settle, counter.Defau
 // local tells whether the store is in this process.
 func (r *run) local() bool { return r.store.Name.Kind == stores.InMemory }
 
+// reachable asks the servers what the Check of a store asks, with the patience of
+// the check. Findings that leave hits countable come with the later checks.
 func (r *run) reachable(ctx context.Context) (Result, error) {
-	result := Result{Name: "reachable", Promise: "can be counted on", Status: OK, Seen: "in this process"}
-	var err error
-	if r.servers, err = r.store.Identify(ctx); err != nil {
-		result.Means = "Nothing else was tried."
+	result := Result{Name: "reachable", Promise: "can be counted on", Status: OK, Seen: "in this process", Means: "Nothing else was tried."}
+	if err := r.store.Identify(ctx); err != nil {
 		return result, err
 	}
-	if !r.local() {
+	checker, is := r.store.Store.(backend.Checker)
+	if !is {
+		c, err := r.patient(tiers.Default)
+		if err == nil {
+			err = c.Add(ctx, counter.Key{Event: "reachable", Feature: "first"}, 1)
+		}
+		return result, err
+	}
+	ask := backend.CheckRequest{Key: r.cfg.Prefix + ":?check", Skew: counter.DefaultSkew, Deadline: time.Now().Add(Patience(r.cfg.Timeout))}
+	failures := failuresOf(checker.CheckServers(ctx, &ask))
+	r.servers = ask.Servers
+	if !r.local() && len(r.servers) > 0 {
+		slices.SortFunc(r.servers, func(a, b backend.Server) int { return strings.Compare(a.Name, b.Name) })
 		result.Seen = identity(r.store.Name.Kind, r.servers)
 	}
-	c, err := r.patient(tiers.Default)
-	if err != nil {
-		return result, err
+	if len(failures) > 0 {
+		return result, fmt.Errorf("%s answers, but cannot be counted on: %w", result.Seen, errors.Join(failures...))
 	}
-	if err := c.Add(ctx, counter.Key{Event: "reachable", Feature: "first"}, 1); err != nil {
-		result.Means = "Nothing else was tried."
-		return result, fmt.Errorf("%s answers, but cannot be counted on: %w", result.Seen, err)
-	}
+	result.Means = ""
 	return result, nil
 }
 
+// failuresOf returns the findings of a Check by which hits cannot be counted.
+func failuresOf(err error) (failures []error) {
+	if all, is := err.(interface{ Unwrap() []error }); is {
+		for _, err := range all.Unwrap() {
+			failures = append(failures, failuresOf(err)...)
+		}
+		return failures
+	}
+	if err == nil || errors.Is(err, backend.ErrCondition) {
+		return nil
+	}
+	return []error{err}
+}
+
 // identity names the program and the versions of the servers.
-func identity(kind stores.Kind, servers []stores.Server) string {
+func identity(kind stores.Kind, servers []backend.Server) string {
 	var names []string
 	for _, s := range servers {
-		if name := strings.TrimSpace(kind.String() + " " + s.Version); !slices.Contains(names, name) {
+		if name := strings.TrimSpace(kind.String() + " " + version(s)); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -162,3 +185,6 @@ func identity(kind stores.Kind, servers []stores.Server) string {
 	}
 	return text
 }
+
+// version is the version of a server; empty if the server does not tell.
+func version(s backend.Server) string { return cmp.Or(s.Facts["redis_version"], s.Facts["version"]) }

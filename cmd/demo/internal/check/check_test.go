@@ -309,8 +309,8 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-func facts(pairs ...string) stores.Server {
-	s := stores.Server{Addr: "h:1", Facts: map[string]string{}}
+func facts(pairs ...string) backend.Server {
+	s := backend.Server{Name: "h:1", Facts: map[string]string{}}
 	for i := 0; i < len(pairs); i += 2 {
 		s.Facts[pairs[i]] = pairs[i+1]
 	}
@@ -319,18 +319,18 @@ func facts(pairs ...string) stores.Server {
 
 // Setups of a server, each with its verdict.
 func TestSetup(t *testing.T) {
-	redis := func(policy, limit, used, evicted string) stores.Server {
+	redis := func(policy, limit, used, evicted string) backend.Server {
 		return facts("maxmemory_policy", policy, "maxmemory", limit, "used_memory", used, "evicted_keys", evicted)
 	}
-	memcached := func(evictions, used, evicted string) stores.Server {
+	memcached := func(evictions, used, evicted string) backend.Server {
 		return facts("settings.evictions", evictions, "limit_maxbytes", "1000000", "bytes", used, "evictions", evicted)
 	}
-	slabs := func(pages, used string, more ...string) stores.Server {
+	slabs := func(pages, used string, more ...string) backend.Server {
 		return facts(append(more, "slabs.total_malloced", pages, "limit_maxbytes", "1000000", "bytes", used)...)
 	}
 	for _, row := range []struct {
 		judge  judge
-		server stores.Server
+		server backend.Server
 		status Status
 		seen   string
 	}{
@@ -374,27 +374,10 @@ func TestWorstServer(t *testing.T) {
 	require.NoError(t, err)
 	good := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "off")
 	bad := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "on", "evictions", "5")
-	bad.Addr = "b:11211"
-	r := &run{store: &stores.Opened{Name: name}, servers: []stores.Server{good, bad, good}}
+	bad.Name = "b:11211"
+	r := &run{store: &stores.Opened{Name: name}, servers: []backend.Server{good, bad, good}}
 	result, err := r.setup("eviction", "nothing is evicted", evictions)(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, Warning, result.Status)
 	require.Equal(t, "b:11211: 1 B of 100 B used, 5 items evicted", result.Seen)
-}
-
-// A clock is compared by the answer that came soonest.
-func TestNearest(t *testing.T) {
-	now := time.Unix(1_772_494_233, 0)
-	trips := []time.Duration{9, 8, 2, 7, 9, 9, 9}
-	call := 0
-	o, err := nearest(func() time.Time { return now }, func() (time.Time, time.Duration, error) {
-		now = now.Add(trips[call] * time.Millisecond)
-		answer := now.Add(trips[call] * time.Second) // far off, where the answer came late
-		call++
-		return answer, 10 * time.Millisecond, nil
-	})
-	require.NoError(t, err)
-	require.Equal(t, clockSamples, call)
-	require.Equal(t, offset{ahead: 2001 * time.Millisecond, unsure: 11 * time.Millisecond}, o)
-	require.Equal(t, "2.001s ahead, give or take 11ms", o.String())
 }

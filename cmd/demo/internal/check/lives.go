@@ -55,7 +55,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 		longest = max(longest, ttl)
 	})
 	if errors.Is(err, stores.ErrNoTTL) {
-		result.Status, result.Seen, result.Means = Warning, "memcached "+r.servers[0].Version+": "+err.Error(), "From 1.6 on it does, and this could be seen."
+		result.Status, result.Seen, result.Means = Warning, "memcached "+version(r.servers[0])+": "+err.Error(), "From 1.6 on it does, and this could be seen."
 		return result, nil
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 )
@@ -18,7 +19,7 @@ const (
 
 // judge judges a single server; an empty status means that the check does not
 // apply.
-type judge func(stores.Server) (status Status, seen, means string)
+type judge func(backend.Server) (status Status, seen, means string)
 
 // setup checks the servers of a kind of store by a judge: the result is that of
 // the worst server.
@@ -34,7 +35,7 @@ func (r *run) setup(name, promise string, judges map[stores.Kind]judge) func(con
 			status, seen, means := judge(s)
 			if order[status] > order[result.Status] {
 				if len(r.servers) > 1 && status != OK {
-					seen = s.Addr + ": " + seen
+					seen = s.Name + ": " + seen
 				}
 				result.Status, result.Seen, result.Means = status, seen, means
 			}
@@ -58,7 +59,7 @@ var (
 	restarts  = map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts}
 )
 
-func redisEviction(s stores.Server) (Status, string, string) {
+func redisEviction(s backend.Server) (Status, string, string) {
 	policy, known := s.Facts["maxmemory_policy"]
 	if !known {
 		return Warning, "not known: the user may not ask for INFO", "Only noeviction breaks no limit."
@@ -85,7 +86,7 @@ func redisEviction(s stores.Server) (Status, string, string) {
 	}
 }
 
-func memcachedEviction(s stores.Server) (Status, string, string) {
+func memcachedEviction(s backend.Server) (Status, string, string) {
 	limit, used, evicted := number(s, "limit_maxbytes"), number(s, "bytes"), number(s, "evictions")
 	seen := fmt.Sprintf("%s of %s used", bytes(used), bytes(limit))
 	if evicted > 0 {
@@ -104,7 +105,7 @@ func memcachedEviction(s stores.Server) (Status, string, string) {
 	return Warning, seen + ", evictions on", "It evicts when it is full, and what is evicted is forgiven: keys may be admitted up to Max again. Start it with -M, then new hits are errors instead."
 }
 
-func memcachedSlabs(s stores.Server) (Status, string, string) {
+func memcachedSlabs(s backend.Server) (Status, string, string) {
 	refused := 0.0
 	for name := range s.Facts {
 		if strings.HasPrefix(name, "items.") && strings.HasSuffix(name, ":outofmemory") {
@@ -123,7 +124,7 @@ func memcachedSlabs(s stores.Server) (Status, string, string) {
 	return OK, fmt.Sprintf("%s of %s given to sizes, nothing refused", bytes(min(pages, limit)), bytes(limit)), ""
 }
 
-func redisRole(s stores.Server) (Status, string, string) {
+func redisRole(s backend.Server) (Status, string, string) {
 	switch role := s.Facts["role"]; role {
 	case "":
 		return Fact, "not known: the user may not ask for INFO", ""
@@ -135,7 +136,7 @@ func redisRole(s stores.Server) (Status, string, string) {
 	}
 }
 
-func redisCoverage(s stores.Server) (Status, string, string) {
+func redisCoverage(s backend.Server) (Status, string, string) {
 	if s.Facts["redis_mode"] != "cluster" {
 		return "", "", ""
 	}
@@ -149,7 +150,7 @@ func redisCoverage(s stores.Server) (Status, string, string) {
 	return Fact, "not known: the user may not ask for CONFIG", ""
 }
 
-func redisRestarts(s stores.Server) (Status, string, string) {
+func redisRestarts(s backend.Server) (Status, string, string) {
 	if s.Facts["role"] == "" {
 		return Fact, "not known: the user may not ask for INFO", ""
 	}
@@ -168,17 +169,17 @@ func redisRestarts(s stores.Server) (Status, string, string) {
 	return Fact, seen + ", with " + strings.Join(has, " and "), "Hits of the last moment, not yet copied, are forgiven by a restart or a failover."
 }
 
-func memcachedRestarts(s stores.Server) (Status, string, string) {
+func memcachedRestarts(s backend.Server) (Status, string, string) {
 	return Fact, "up for " + uptime(s, "uptime") + ", nothing is kept on disk", "A restart forgives all hits: keys may be admitted up to Max again."
 }
 
 // number is a fact as a number, 0 if the fact is missing.
-func number(s stores.Server, name string) float64 {
+func number(s backend.Server, name string) float64 {
 	n, _ := strconv.ParseFloat(s.Facts[name], 64)
 	return n
 }
 
-func uptime(s stores.Server, name string) string {
+func uptime(s backend.Server, name string) string {
 	return text.Roughly(time.Duration(number(s, name)) * time.Second)
 }
 

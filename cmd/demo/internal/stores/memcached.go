@@ -240,49 +240,25 @@ func (m *Memcached) slack(tiers.Ladder) time.Duration { return time.Minute + 10*
 
 func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }
 
-func (m *Memcached) identify(ctx context.Context) ([]Server, error) {
-	all, errs := make([]Server, len(m.Servers)), make([]error, len(m.Servers))
+func (m *Memcached) identify(ctx context.Context) error {
+	errs := make([]error, len(m.Servers))
 	var wait sync.WaitGroup
 	for i, addr := range m.Servers {
 		wait.Go(func() {
-			all[i], errs[i] = identifyMemcached(ctx, addr)
+			errs[i] = identifyMemcached(ctx, addr)
 			if errs[i] != nil && len(m.Servers) > 1 {
 				errs[i] = fmt.Errorf("%s: %w", addr, errs[i])
 			}
 		})
 	}
 	wait.Wait()
-	return all, cmp.Or(errs...)
+	return cmp.Or(errs...)
 }
 
-// memcachedFacts are the requests for the Facts of a Server, and the prefix of
-// the names in each answer.
-var memcachedFacts = map[string]string{"stats": "", "stats settings": "settings.", "stats items": "items.", "stats slabs": "slabs."}
-
-func identifyMemcached(ctx context.Context, addr string) (Server, error) {
-	s := Server{Addr: addr, Facts: map[string]string{}}
-	w, err := dial(ctx, addr)
-	if err != nil {
-		return s, err
+func identifyMemcached(ctx context.Context, addr string) error {
+	kind, err := kindOf(ctx, addr)
+	if err == nil && kind != OnMemcached {
+		return errKind(kind, OnMemcached, addr)
 	}
-	defer w.close()
-	kind, version, err := w.version()
-	if err != nil {
-		return s, err
-	}
-	if kind != OnMemcached {
-		return s, errKind(kind, OnMemcached, addr)
-	}
-	s.Version = version
-	for request, prefix := range memcachedFacts {
-		stats, err := w.stats(request)
-		if err != nil && (prefix == "" || ctx.Err() != nil) {
-			return s, err
-		}
-		// A proxy before memcached may not pass on all facts.
-		for name, value := range stats {
-			s.Facts[prefix+name] = value
-		}
-	}
-	return s, nil
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -158,44 +157,25 @@ func Late(t tiers.Tier) time.Duration {
 
 func (r *Redis) close() error { return errors.Join(r.store.Close(), r.Client.Close()) }
 
-func (r *Redis) identify(ctx context.Context) ([]Server, error) {
-	var all []Server
+func (r *Redis) identify(ctx context.Context) error {
 	err := r.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
 		if err := master.Ping(ctx).Err(); err != nil {
 			return err
 		}
-		s := Server{Addr: master.Options().Addr, Facts: map[string]string{}}
 		// A user without permission for INFO may count all the same.
-		info, err := master.Info(ctx).Result()
+		info, err := master.InfoMap(ctx, "replication").Result()
 		if err != nil && !goredis.HasErrorPrefix(err, "NOPERM") {
 			return err
 		}
-		for line := range strings.SplitSeq(info, "\r\n") {
-			if name, value, found := strings.Cut(line, ":"); found {
-				s.Facts[name] = value
-			}
+		if facts := info["Replication"]; facts["role"] == "slave" && facts["slave_read_only"] != "0" {
+			return known{fmt.Errorf("the server is a read-only replica, want its master %s:%s", facts["master_host"], facts["master_port"])}
 		}
-		s.Version = s.Facts["redis_version"]
-		if s.Facts["redis_mode"] == "cluster" {
-			// A user without permission for CONFIG may count as well.
-			const coverage = "cluster-require-full-coverage"
-			if settings, err := master.ConfigGet(ctx, coverage).Result(); err == nil {
-				s.Facts["config."+coverage] = settings[coverage]
-			}
-		}
-		all = append(all, s)
 		return nil
 	})
-	if err != nil {
-		return nil, r.explain(ctx, err)
+	if err == nil || errors.As(err, new(known)) {
+		return err
 	}
-	for _, s := range all {
-		if s.Facts["role"] == "slave" && s.Facts["slave_read_only"] != "0" {
-			return nil, fmt.Errorf("the server is a read-only replica, want its master %s:%s", s.Facts["master_host"], s.Facts["master_port"])
-		}
-	}
-	slices.SortFunc(all, func(a, b Server) int { return strings.Compare(a.Addr, b.Addr) })
-	return all, nil
+	return r.explain(ctx, err)
 }
 
 // explain replaces an error of the first command by its most likely cause.

@@ -29,16 +29,9 @@ type Opened struct {
 	servers   servers // Redis or Memcached; nil in this process
 }
 
-// Server is a server at an address.
-type Server struct {
-	Addr    string
-	Version string            // empty if unknown
-	Facts   map[string]string // of INFO and, behind "config.", CONFIG GET; or of memcached's stats, see memcachedFacts
-}
-
 // servers is the set of operations on a store's servers besides counting.
 type servers interface {
-	identify(ctx context.Context) ([]Server, error)
+	identify(ctx context.Context) error
 	clean(ctx context.Context, prefix string) (int64, error)
 	slack(l tiers.Ladder) time.Duration
 	close() error
@@ -60,23 +53,23 @@ func Open(n Name, timeout time.Duration) (*Opened, error) {
 	return o, err
 }
 
-// Identify asks all servers for kind and version. An error tells a server that is
-// out of reach, wants another password, is of another kind than in the URL, or
-// cannot be written to. A store in this process has no servers.
-func (o *Opened) Identify(ctx context.Context) ([]Server, error) {
+// Identify asks all servers for their kind. An error tells a server that is out of
+// reach, wants another password, is of another kind than in the URL, or cannot be
+// written to. A store in this process has no servers.
+func (o *Opened) Identify(ctx context.Context) error {
 	if o.servers == nil {
-		return nil, nil
+		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	all, err := o.servers.identify(limited)
+	err := o.servers.identify(limited)
 	switch {
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return ctx.Err()
 	case err != nil && limited.Err() != nil && !errors.As(err, new(known)):
-		return nil, fmt.Errorf("no answer within %s", patience)
+		return fmt.Errorf("no answer within %s", patience)
 	}
-	return all, err
+	return err
 }
 
 // Clean removes all keys under a prefix: counter.Config.Prefix, or the beginning

@@ -63,11 +63,7 @@ func TestClean(t *testing.T) {
 	for kind, url := range setups(t) {
 		t.Run(kind, func(t *testing.T) {
 			store := open(t, url)
-			servers, err := store.Identify(t.Context())
-			require.NoError(t, err)
-			for _, s := range servers {
-				require.NotEmpty(t, s.Version)
-			}
+			require.NoError(t, store.Identify(t.Context()))
 			fill(t, store, "other", ladder)
 			before := count(t, store)
 			fill(t, store, "mine", ladder)
@@ -163,7 +159,7 @@ func TestSilentServer(t *testing.T) {
 		store := open(t, url)
 		var err error
 		require.Eventually(t, func() bool {
-			_, err = store.Identify(t.Context())
+			err = store.Identify(t.Context())
 			return err != nil
 		}, 30*time.Second, time.Millisecond, url)
 		require.EqualError(t, err, "no answer within 1.5s", url)
@@ -171,8 +167,7 @@ func TestSilentServer(t *testing.T) {
 	// An interrupt does not wait for the server either.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := open(t, "redis://"+redis.Addr).Identify(ctx)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, open(t, "redis://"+redis.Addr).Identify(ctx), context.Canceled)
 }
 
 // An addition still under way after the failure of its call is not left behind.
