@@ -29,7 +29,7 @@ func (w *watched) CheckServers(_ context.Context, r *backend.CheckRequest) error
 }
 func (w *watched) Report() backend.Report { return w.report }
 
-// What Check has learned shows in Stats: the clock that is furthest apart, and
+// Stats shows the findings of Check: the clock that is furthest apart, and
 // evictions and restarts from the first Check on.
 func TestCheckShowsInStats(t *testing.T) {
 	w := &watched{Store: memory.New(memory.Config{}), report: backend.Report{LateAnswers: 1, HitsLeft: 2, Guesses: 3, WrongGuesses: 4}}

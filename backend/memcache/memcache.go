@@ -114,6 +114,7 @@ import (
 //	silence.go   a server that does not answer a call without the transport
 //	alive_*.go   a look at an idle connection
 //	errors.go    errors that name the server and the bucket
+//	check.go     Check: the servers' answers, clocks and evictions
 
 // Defaults of [Config].
 const (
@@ -196,7 +197,7 @@ func (cfg Config) withDefaults() (Config, error) {
 // Store keeps buckets on memcached servers. A Store is a [backend.Store]
 // without an atomic step: a [counter.Counter] takes by ticket. [New] and
 // [NewFromClient] make a Store; the zero Store is not usable. Most callers need
-// New, Close and Stats only; the Counter calls the other methods. All methods
+// New, Check, Close and Stats only; the Counter calls the other methods. All methods
 // may be called by many goroutines at once.
 type Store struct {
 	selector *selector // nil for NewFromClient
@@ -211,8 +212,9 @@ var _ backend.Store = (*Store)(nil)
 
 // New returns a Store on servers: each is "host:port", or the path of a Unix
 // socket, which has a slash. The order does not matter, and duplicates count
-// once. New sends nothing: the first call tells whether a server can be
-// reached.
+// once. New does not connect: an error is about the Config or a name.
+// [Store.Check], or the Check of a Counter or limiter, tells whether the servers
+// can be counted on.
 func New(cfg Config, servers ...string) (*Store, error) {
 	full, err := cfg.withDefaults()
 	if err != nil {

@@ -111,7 +111,7 @@ var (
 	_ backend.Forgetter = (*Store)(nil)
 )
 
-// New makes a Store on a client. The client must have ContextTimeoutEnabled: a
+// New makes a Store on a client, and does not connect: see [Store.Check]. The client must have ContextTimeoutEnabled: a
 // client without ignores deadlines once it has begun to wait for an answer,
 // and is refused. Retries do no harm: a call that counts is never sent twice. New also
 // refuses a Ring, and any other client with its own rule of spreading keys.
@@ -187,10 +187,10 @@ func (s *Store) Stats() Stats {
 // Open does not connect: an error is about the URL or the Config. [Store.Check], or
 // the Check of a Counter or limiter, tells whether the server can be counted on.
 //
-// The client writes lines of its own to standard error, for a dial that fails for
-// example. Such lines name no key. SetLogger of the package
-// github.com/redis/go-redis/v9 sends the lines elsewhere, for the whole process, and
-// Disable of github.com/redis/go-redis/v9/logging turns the lines off.
+// The client, go-redis, writes lines of its own to standard error, for a dial that fails
+// for example ("redis: ... pool.go: ... failed to dial"). [redis.SetLogger] sends the
+// lines elsewhere, for the whole process, and Disable of the package
+// github.com/redis/go-redis/v9/logging turns the lines off.
 func Open(rawURL string, cfg Config) (*Store, error) {
 	if cfg.Dialer != nil {
 		return nil, errors.New("redis: Open makes a Dialer of its own, and was given one")
