@@ -16,7 +16,7 @@ type Stats struct {
 	Checked time.Time
 	// ClockAhead is the lead of the store's clock over Config.Now, below zero if
 	// the store's clock is behind; give or take ClockWithin: half a round trip,
-	// and a second more on memcached, which tells the time in seconds. Of several
+	// and 1.5 s more on memcached, which tells the time in seconds. Of several
 	// servers the clock that is furthest apart. Two processes that are both within
 	// half of Config.Skew of the store's clock are within Skew of each other: alarm
 	// if ClockAhead.Abs() - ClockWithin is above Skew/2. Zero in memory.

@@ -24,7 +24,7 @@ var _ backend.Checker = (*Store)(nil)
 // a clock within [backend.DefaultSkew] of this machine's, and has evicted
 // nothing since its start. Otherwise the error joins the findings; findings that
 // leave hits countable are a [backend.ErrCondition]. memcached tells the time in
-// whole seconds, so a clock that is off by a second goes unnoticed. The addition
+// whole seconds, so a clock that is off by 1.5 s goes unnoticed. The addition
 // is to a key that begins with ab, the default Prefix of a Counter. A Counter or
 // limiter on the store has a Check of its own, with its own clock, Skew and
 // Prefix. Check keeps the deadline of ctx, and lasts no longer than
@@ -123,10 +123,10 @@ func (s *Store) checkServer(ctx context.Context, r *backend.CheckRequest, p *pee
 		if found.Facts, err = w.stats("stats", ""); err != nil {
 			return time.Time{}, 0, err
 		}
-		// The clock ticks once a second, and the stat is in whole seconds: the
-		// true time is up to two seconds later.
+		// The clock ticks once a second, in whole seconds from a start that was
+		// rounded: the true time is up to a second earlier, and up to two later.
 		seconds, err := strconv.ParseInt(found.Facts["time"], 10, 64)
-		return time.Unix(seconds, 0).Add(time.Second), time.Second, err
+		return time.Unix(seconds, 0).Add(500 * time.Millisecond), 1500 * time.Millisecond, err
 	})
 	if err != nil {
 		return server, onServer(name, p.failed("stats", w.because(ctx, err)))

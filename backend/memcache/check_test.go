@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The clock of memcached is known to a second.
+// The clock of memcached is known to one and a half seconds.
 func TestCheckOfAClock(t *testing.T) {
 	addr := servertest.Memcached(t)
 	_, c := checked(t, counter.Config{Now: func() time.Time { return time.Now().Add(-time.Minute) }}, addr)
