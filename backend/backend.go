@@ -2,8 +2,9 @@
 //
 // The package is to [github.com/abacus-go/abacus/counter] what
 // database/sql/driver is to database/sql: users of a Counter never need it. A
-// store implements [Store]; [Atomic], [Forgetter], [Checker] and [Local] are optional. A
-// store imports this package and tiers, and never the counter.
+// store implements [Store]; [Atomic], [Forgetter], [Checker], [Local] and
+// [Keeper] are optional. A store imports this package and tiers, and never the
+// counter.
 //
 // The page docs/backends.md is the guide, and package backendtest the suite
 // that a store has to pass. [Wrap] puts measurements, traces or a breaker
@@ -232,4 +233,14 @@ func (r *ForgetRequest) Latest() int64 {
 type Local interface {
 	Store
 	Local()
+}
+
+// Keeper is a [Local] store that says what a full store does. A store without
+// Keeper may remove hits that still count.
+type Keeper interface {
+	Local
+
+	// Keeps tells whether the store never removes hits that still count: a call
+	// that finds no memory is an error.
+	Keeps() bool
 }

@@ -67,8 +67,10 @@ func Wrap(store Store, around Around) Store {
 	if s, ok := store.(Forgetter); ok {
 		forgetter, has = forgets{w, s}, has|2
 	}
+	var here local
 	if _, ok := store.(Local); ok {
-		has |= 4
+		k, ok := store.(Keeper)
+		here.keeps, has = ok && k.Keeps(), has|4
 	}
 	if s, ok := store.(Checker); ok {
 		checker, has = checks{w, s}, has|8
@@ -94,26 +96,26 @@ func Wrap(store Store, around Around) Store {
 		return struct {
 			*wrapped
 			local
-		}{w, local{}}
+		}{w, here}
 	case 1 | 4:
 		return struct {
 			*wrapped
 			takes
 			local
-		}{w, atomic, local{}}
+		}{w, atomic, here}
 	case 2 | 4:
 		return struct {
 			*wrapped
 			forgets
 			local
-		}{w, forgetter, local{}}
+		}{w, forgetter, here}
 	case 1 | 2 | 4:
 		return struct {
 			*wrapped
 			takes
 			forgets
 			local
-		}{w, atomic, forgetter, local{}}
+		}{w, atomic, forgetter, here}
 	case 8:
 		return struct {
 			*wrapped
@@ -143,21 +145,21 @@ func Wrap(store Store, around Around) Store {
 			*wrapped
 			local
 			checks
-		}{w, local{}, checker}
+		}{w, here, checker}
 	case 1 | 4 | 8:
 		return struct {
 			*wrapped
 			takes
 			local
 			checks
-		}{w, atomic, local{}, checker}
+		}{w, atomic, here, checker}
 	case 2 | 4 | 8:
 		return struct {
 			*wrapped
 			forgets
 			local
 			checks
-		}{w, forgetter, local{}, checker}
+		}{w, forgetter, here, checker}
 	case 1 | 2 | 4 | 8:
 		return struct {
 			*wrapped
@@ -165,7 +167,7 @@ func Wrap(store Store, around Around) Store {
 			forgets
 			local
 			checks
-		}{w, atomic, forgetter, local{}, checker}
+		}{w, atomic, forgetter, here, checker}
 	}
 	return w
 }
@@ -271,7 +273,8 @@ func (c checks) CheckServers(ctx context.Context, r *CheckRequest) error {
 
 func (c checks) Report() Report { return c.checker.Report() }
 
-// local marks a store in this process.
-type local struct{}
+// local marks a store in this process. A store that is no Keeper does not keep.
+type local struct{ keeps bool }
 
-func (local) Local() {}
+func (local) Local()        {}
+func (l local) Keeps() bool { return l.keeps }

@@ -98,6 +98,9 @@ func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 		if err := ask.Limits.check(); err != nil {
 			return false, fmt.Errorf("%w, event %q", err, ask.Key.Event)
 		}
+		if err := ask.checkHeld(); err != nil {
+			return false, fmt.Errorf("%w, event %q", err, ask.Key.Event)
+		}
 		key.Key, key.N, key.Ladder, key.TTLs = c.keys.append(key.Key[:0], ask.Key), n, c.plan.ladder, c.ttls
 		key.Windows = slices.Grow(key.Windows[:0], len(ask.Limits))[:len(ask.Limits)]
 		for j := range ask.Limits {
@@ -105,7 +108,10 @@ func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
 			if err := c.plan.window(&key.Windows[j], limit); err != nil {
 				return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
 			}
-			never = never || n > limit.Max
+			if ask.Held != nil {
+				key.Windows[j].Max -= ask.Held[j]
+			}
+			never = never || n > key.Windows[j].Max
 		}
 	}
 	return never, nil

@@ -212,6 +212,16 @@ func (c *Counter) Local() bool {
 	return local
 }
 
+// Skew returns Config.Skew, or its default for the store.
+func (c *Counter) Skew() time.Duration { return c.skew }
+
+// Keeps tells whether the store, when full, fails instead of removing hits that
+// still count. See [backend.Keeper].
+func (c *Counter) Keeps() bool {
+	k, ok := c.store.(backend.Keeper)
+	return ok && k.Keeps()
+}
+
 // CheckLimits returns the error that any Take under these limits would return:
 // a limit is out of bounds, or the ladder keeps no tier for a window. Programs
 // that read limits from a file can check them before the first Take.

@@ -3,13 +3,14 @@ package counter
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
 )
 
 // denials is the memory of recent denials in this process, for a store over a
-// network. The memory serves three purposes:
+// network. The memory serves four purposes:
 //
 //   - A call equal to a denied call is denied without traffic, for at most a
 //     second and not beyond its RetryAfter. Until then only a Refund or a Forget
@@ -19,12 +20,15 @@ import (
 //   - On a recently denied key a call reads before adding. Otherwise the tickets
 //     of a refused crowd would inflate the count for everybody, and each attempt
 //     of an attacker would leave an empty bucket behind.
+//   - While the store does not answer, a denial of a key counts until its
+//     RetryAfter.
 //   - On a contended key, where calls of other callers were seen in flight, the
 //     counts are not believed for a moment.
 //
 // The memory is bounded. When full, an arbitrary record makes room: the loss
 // costs traffic and nothing else.
 type denials struct {
+	used atomic.Bool // anything is remembered
 	mu   sync.Mutex
 	keys map[string]denial // by stored key; for a call of several keys, by all stored keys, joined
 	seq  int64
@@ -42,6 +46,8 @@ type denial struct {
 	denyUntil      int64            // the call below is denied before this time; zero: no call is
 	n              int64            // the n of the denied call, for its first key
 	windows        []backend.Window // the limits of the denied call, with the counts found
+	deniedAt       int64            // the label of the denied call
+	standsUntil    int64            // of a key by itself: the key has no room for n before this time, unless hits are given back; zero: not known
 	denySeq        int64            // the value of denials.seq when denyUntil was set
 	clearSeq       int64            // the value of denials.seq when the counts of the key last changed otherwise
 	contendedUntil int64            // the key counts as contended before this time
@@ -84,6 +90,40 @@ func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	return true
 }
 
+// lastDenial tells whether a key is known to have no room at now for as many
+// hits under limits as high, and fills in the counts found then. N becomes the n
+// that was denied.
+func (d *denials) lastDenial(keys []backend.TakeKey, now int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	denied := false
+	for i := range keys {
+		key := &keys[i]
+		// A clock that was set back must not make a denial last longer.
+		if r := d.keys[string(key.Key)]; now >= r.standsUntil || now < r.deniedAt-int64(maxRecall) || !r.covers(key) {
+			continue
+		} else {
+			copy(key.Windows, r.windows)
+			key.N, denied = r.n, true
+		}
+	}
+	return denied
+}
+
+// covers tells whether the denial of r is a denial of key too: for as many hits
+// or more, under limits as high or lower.
+func (r *denial) covers(key *backend.TakeKey) bool {
+	if key.N < r.n || len(key.Windows) != len(r.windows) {
+		return false
+	}
+	for i := range r.windows {
+		if key.Windows[i].Reach != r.windows[i].Reach || key.Windows[i].Max > r.windows[i].Max {
+			return false
+		}
+	}
+	return true
+}
+
 // readFirst tells whether a call for these keys should read before adding.
 func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
@@ -108,7 +148,7 @@ func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 		r.denyUntil, r.readFirstUntil = 0, 0
 		if allowed {
 			d.seq++
-			r.clearSeq = d.seq
+			r.clearSeq, r.standsUntil = d.seq, 0
 		}
 		for _, w := range key.Windows {
 			if !allowed && w.Count > w.Max-key.N {
@@ -148,20 +188,28 @@ func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allo
 	if allowed {
 		return
 	}
-	var retry time.Duration
+	var longest time.Duration
 	var windows []backend.Window
-	for _, key := range keys {
-		for i := range key.Windows {
-			retry = max(retry, c.plan.state(&key.Windows[i], now, key.N, false).retryAfter)
-		}
-		windows = append(windows, key.Windows...)
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for i := range keys {
+		key := &keys[i]
+		var retry time.Duration
+		for j := range key.Windows {
+			retry = max(retry, c.plan.state(&key.Windows[j], now, key.N, false).retryAfter)
+		}
+		longest = max(longest, retry)
+		windows = append(windows, key.Windows...)
+		if retry > c.skew && retry != Never {
+			r := d.keys[string(key.Key)]
+			r.n, r.windows, r.deniedAt, r.standsUntil = key.N, windows[len(windows)-len(key.Windows):], now, now+int64(retry-c.skew)
+			d.put(string(key.Key), r)
+		}
+	}
 	key := string(callKey(keys))
 	r := d.keys[key]
 	d.seq++
-	r.denyUntil, r.n, r.windows, r.denySeq = now+int64(min(retry-c.skew, maxRecall)), keys[0].N, windows, d.seq
+	r.denyUntil, r.n, r.windows, r.denySeq = now+int64(min(longest-c.skew, maxRecall)), keys[0].N, windows, d.seq
 	d.put(key, r)
 }
 
@@ -180,6 +228,7 @@ func (d *denials) clear(key string) {
 }
 
 func (d *denials) put(key string, r denial) {
+	d.used.Store(true)
 	if _, there := d.keys[key]; !there && len(d.keys) >= maxDenials {
 		for some := range d.keys {
 			delete(d.keys, some)

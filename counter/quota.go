@@ -58,7 +58,7 @@ func (q *Quota) Take(ctx context.Context, feature string, n int64) (v Verdict, e
 
 // Peek is [Counter.Peek] of n hits of the event by the feature.
 func (q *Quota) Peek(ctx context.Context, feature string, n int64) (v Verdict, err error) {
-	err = q.c.one(ctx, &v, Key{q.event, feature}, n, q.details.limits, true, time.Time{})
+	err = q.c.one(ctx, &v, Ask{Key: Key{q.event, feature}, Limits: q.details.limits}, n, true, time.Time{})
 	return v, err
 }
 
@@ -81,7 +81,7 @@ func (q *Quota) take(ctx context.Context, v *Verdict, feature string, n int64) e
 		}
 	}
 	if a.Number == 0 {
-		return c.one(ctx, v, Key{q.event, feature}, n, limits, false, now)
+		return c.one(ctx, v, Ask{Key: Key{q.event, feature}, Limits: limits}, n, false, now)
 	}
 	binds := 0
 	for i := range limits {

@@ -11,6 +11,29 @@ import (
 type Ask struct {
 	Key    Key
 	Limits Limits
+
+	// Held are hits that the store does not count and that are judged as if it
+	// did: Held[i] hits, zero or more, in the window of Limits[i]. All numbers of
+	// the Verdict are of Limits, and Remaining is what Held leaves. A call that
+	// Held alone leaves no room for is denied without asking the store, with a
+	// RetryAfter of [Never], since only the caller knows when Held ends. Default:
+	// nil, no such hits.
+	Held []int64
+}
+
+func (a *Ask) checkHeld() error {
+	if a.Held == nil {
+		return nil
+	}
+	if len(a.Held) != len(a.Limits) {
+		return fmt.Errorf("counter: Ask.Held has %d numbers, want one for each of %d limits, or nil", len(a.Held), len(a.Limits))
+	}
+	for i, held := range a.Held {
+		if held < 0 || held > MaxCount {
+			return fmt.Errorf("counter: Ask.Held[%d] is %d, want 0 to %d", i, held, int64(MaxCount))
+		}
+	}
+	return nil
 }
 
 // Take counts n hits of key if all limits have room, and otherwise none. n is
@@ -29,7 +52,7 @@ func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v 
 	if q := c.quota(key.Event, limits); q != nil {
 		err = q.take(ctx, &v, key.Feature, n)
 	} else {
-		err = c.one(ctx, &v, key, n, limits, false, time.Time{})
+		err = c.one(ctx, &v, Ask{Key: key, Limits: limits}, n, false, time.Time{})
 	}
 	return v, err
 }
@@ -37,7 +60,7 @@ func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v 
 // Peek returns the answer that Take would give now, and counts nothing. The
 // Verdict of a Peek cannot be refunded.
 func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
-	err = c.one(ctx, &v, key, n, limits, true, time.Time{})
+	err = c.one(ctx, &v, Ask{Key: key, Limits: limits}, n, true, time.Time{})
 	return v, err
 }
 
@@ -71,11 +94,12 @@ func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Ve
 	if len(asks) > MaxKeys {
 		return Verdict{}, fmt.Errorf("counter: %d keys, want at most %d", len(asks), MaxKeys)
 	}
-	if len(asks) == 1 && peek {
-		return c.Peek(ctx, asks[0].Key, n, asks[0].Limits)
+	if len(asks) == 1 && asks[0].Held == nil && !peek {
+		return c.Take(ctx, asks[0].Key, n, asks[0].Limits)
 	}
 	if len(asks) == 1 {
-		return c.Take(ctx, asks[0].Key, n, asks[0].Limits)
+		err = c.one(ctx, &v, asks[0], n, peek, time.Time{})
+		return v, err
 	}
 	v.details = &details{}
 	v.details.asks = merge(v.details.askBuf[:0], asks)
@@ -95,8 +119,7 @@ next:
 	for _, ask := range asks {
 		for i := range merged {
 			if merged[i].Key == ask.Key {
-				limits := merged[i].Limits
-				merged[i].Limits = append(limits[:len(limits):len(limits)], ask.Limits...)
+				merged[i] = merged[i].with(ask)
 				continue next
 			}
 		}
@@ -105,11 +128,23 @@ next:
 	return merged
 }
 
+// with returns a with the limits of b, for the same key.
+func (a Ask) with(b Ask) Ask {
+	if a.Held != nil || b.Held != nil {
+		held := make([]int64, len(a.Limits)+len(b.Limits))
+		copy(held, a.Held)
+		copy(held[len(a.Limits):], b.Held)
+		a.Held = held
+	}
+	a.Limits = append(a.Limits[:len(a.Limits):len(a.Limits)], b.Limits...)
+	return a
+}
+
 // one answers a call for a single key, as call.answer. After an error v is
 // unchanged.
-func (c *Counter) one(ctx context.Context, v *Verdict, key Key, n int64, limits Limits, peek bool, now time.Time) error {
+func (c *Counter) one(ctx context.Context, v *Verdict, ask Ask, n int64, peek bool, now time.Time) error {
 	k := c.calls.Get().(*call)
-	k.ask[0].Key, k.ask[0].Limits = key, limits
+	k.ask[0] = ask
 	err := k.answer(ctx, v, k.ask[:], n, peek, now)
 	c.calls.Put(k)
 	return err

@@ -86,7 +86,7 @@ func (v *Verdict) All() []State {
 		}
 		return states
 	}
-	one := [1]Ask{{v.Key, d.limits}}
+	one := [1]Ask{{Key: v.Key, Limits: d.limits}}
 	asks := one[:]
 	if d.asks != nil {
 		asks = d.asks

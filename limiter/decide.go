@@ -29,12 +29,18 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	if err := ctx.Err(); err != nil { // also if there is nothing to ask
 		return fmt.Errorf("limiter: event %q: %w", event, err)
 	}
+	if l.local != nil {
+		if !l.calls.begin() {
+			return ErrClosed
+		}
+		defer l.calls.end()
+	}
 	var began time.Time
 	if l.observe != nil && !peek {
 		began = time.Now()
 	}
 	var room [4]counter.Ask
-	q := question{event: event, n: n, peek: peek, open: true}
+	q := question{event: event, n: n, peek: peek, policy: FailOpen}
 	asks, missing := l.asks(&q, room[:0], of, features)
 	switch {
 	case missing != "":
@@ -42,19 +48,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
-		var err error
-		if l.within == 0 {
-			v.Verdict, err = l.ask(ctx, q, asks)
-		} else {
-			v.Verdict, err = l.askInTime(ctx, q, asks)
-		}
-		if errors.Is(err, counter.ErrStore) {
-			v.Degraded, v.Allowed, err = err, q.open, nil
-			if !q.open {
-				v.RetryAfter = afterFailure()
-			}
-		}
-		if err != nil {
+		if err := l.judge(ctx, v, &q, asks); err != nil {
 			*v = Verdict{}
 			return err
 		}
@@ -75,11 +69,23 @@ func afterFailure() time.Duration {
 
 // question is a call to the Counter without its keys.
 type question struct {
-	event string
-	only  *counter.Quota // of the single key; nil if there are several keys
-	n     int64
-	peek  bool
-	open  bool // every rule with a key in the call is FailOpen
+	event  string
+	only   *counter.Quota // of the single key; nil if there are several keys
+	n      int64
+	peek   bool
+	policy OnFailure    // the strictest of the rules with a key in the call
+	rules  []*localRule // rules[i] belongs to key i, as eventRules.locals; nil if no key counts locally
+}
+
+// strictest is the policy that decides where rules differ.
+func strictest(a, b OnFailure) OnFailure {
+	switch {
+	case a == FailClosed || b == FailClosed:
+		return FailClosed
+	case a == FailLocal || b == FailLocal:
+		return FailLocal
+	}
+	return FailOpen
 }
 
 // asks appends the keys of features with the limits of their rules, each key
@@ -117,7 +123,12 @@ func (l *Limiter) asks(q *question, empty []counter.Ask, of eventRules, features
 			return nil, rule.Kind
 		}
 		q.only = of.quotas[i]
-		q.open = q.open && rule.OnFailure == FailOpen
+		q.policy = strictest(q.policy, rule.OnFailure)
+		if of.locals != nil {
+			for range len(ends) - before {
+				q.rules = append(q.rules, of.locals[i])
+			}
+		}
 	}
 	all, start := string(keys), 0
 	for i, end := range ends {
@@ -144,9 +155,66 @@ func given(keys []byte, ends []int, start int) bool {
 	return false
 }
 
+// judge asks the store, and lets the rules' policy decide if the store fails.
+func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []counter.Ask) error {
+	if l.within == 0 && l.turns == nil && q.rules == nil {
+		var err error
+		v.Verdict, err = l.ask(ctx, *q, asks)
+		return l.failed(v, q, nil, err)
+	}
+	if l.recall(v, q, asks) {
+		return nil
+	}
+	var until time.Time
+	if l.within > 0 {
+		until = time.Now().Add(l.within)
+	}
+	waited, err := l.turns.take(ctx, until)
+	shed := errors.Is(err, counter.ErrStore)
+	if err != nil {
+		err = fmt.Errorf("limiter: event %q: %w", q.event, err)
+	}
+	if err != nil && !shed {
+		return err
+	}
+	if waited && !shed && l.recall(v, q, asks) {
+		l.turns.end()
+		return nil
+	}
+	if q.rules == nil && !shed {
+		var underWay chan<- late
+		v.Verdict, underWay, err = l.askInTime(ctx, *q, asks, until)
+		return l.failed(v, q, underWay, err)
+	}
+	return l.judgeLocally(ctx, v, q, asks, until, err)
+}
+
+// recall answers a call that is known to be denied, before it costs anything.
+func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bool) {
+	if q.peek {
+		return false
+	}
+	if v.Verdict, denied = l.counter.Recall(q.n, asks...); denied {
+		return true
+	}
+	if q.rules != nil && q.policy == FailLocal {
+		if err := l.local.failing(); err != nil {
+			if v.Verdict, denied = l.counter.LastDenial(q.n, asks...); denied {
+				v.local, v.Degraded = true, err
+				l.local.numbers.denied.Add(1)
+			}
+		}
+	}
+	return denied
+}
+
 // ask calls the Counter and waits for the answer.
 func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
 	switch {
+	case asks[0].Held != nil && q.peek:
+		return l.counter.PeekAll(ctx, q.n, asks...)
+	case asks[0].Held != nil:
+		return l.counter.TakeAll(ctx, q.n, asks...)
 	case q.only != nil && q.peek:
 		return q.only.Peek(ctx, asks[0].Key.Feature, q.n)
 	case q.only != nil:
@@ -157,49 +225,94 @@ func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (coun
 	return l.counter.TakeAll(ctx, q.n, asks...)
 }
 
-// askInTime calls the Counter and returns within l.within: the Counter's
-// verdict, or the error that the store failed. A Counter keeps its own Patience,
-// and then takes back late additions, for at most its Config.Settle. The caller
-// does not wait for the taking back: the call goes on in the background. The
+// late is the decision of a caller whose call to the store is still under way.
+type late struct {
+	keep bool       // the hits, if the store admits them yet
+	hits *localHits // admitted locally; nil: none
+}
+
+// askInTime calls the Counter and returns by until, or when the call ends if that
+// is zero: the Counter's verdict, or the error that the store failed. A Counter
+// keeps its own Patience, and then takes back late additions, for at most its
+// Config.Settle. The caller does not wait for the taking back: the call goes on
+// in the background, and underWay must be told what the caller has decided. The
 // context of the call has the limiter's deadline, for the stores' clients; no
-// taking back ends with the context.
-func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
+// taking back ends with the context. The turn of the call ends with the call.
+func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask, until time.Time) (v counter.Verdict, underWay chan<- late, err error) {
+	if until.IsZero() {
+		defer l.turns.end()
+		v, err = l.ask(ctx, q, asks)
+		return v, nil, err
+	}
 	type answer struct {
 		v    counter.Verdict
 		err  error
 		late bool // inTime was over: err may be the deadline alone
 	}
-	inTime, cancel := context.WithTimeout(ctx, l.within)
-	answers, late := make(chan answer), make(chan bool, 1)
+	inTime, cancel := context.WithDeadline(ctx, until)
+	answers, decided := make(chan answer), make(chan late, 1)
 	own := slices.Clone(asks)
-	go func() {
+	l.background(func() {
 		defer cancel()
+		defer l.turns.end()
 		var a answer
 		a.v, a.err = l.ask(inTime, q, own)
 		a.late = inTime.Err() != nil || errors.Is(a.err, context.DeadlineExceeded)
 		select {
 		case answers <- a:
-		case keep := <-late:
-			if a.err == nil && !keep {
+		case d := <-decided:
+			if a.err == nil && !d.keep {
 				// Counted, but nobody was told. If the store does not take the hit back,
 				// the hit stays until its bucket expires.
 				_ = l.counter.Refund(context.WithoutCancel(ctx), &a.v)
 			}
+			if d.hits != nil {
+				d.hits.land()
+			}
 		}
-	}()
-	var err error
+	})
 	select {
 	case a := <-answers:
 		if a.err == nil || !a.late || errors.Is(a.err, counter.ErrStore) {
-			return a.v, a.err
+			return a.v, nil, a.err
 		}
 		err = ctx.Err()
 	case <-inTime.Done():
-		err = ctx.Err()
-		late <- err == nil && q.open
+		err, underWay = ctx.Err(), decided
 	}
 	if err == nil {
 		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, l.within)
 	}
-	return counter.Verdict{}, fmt.Errorf("limiter: event %q: %w", q.event, err)
+	return counter.Verdict{}, underWay, fmt.Errorf("limiter: event %q: %w", q.event, err)
+}
+
+// background has Close wait for f. The caller is a call that Close waits for.
+func (l *Limiter) background(f func()) {
+	if l.local == nil {
+		go f()
+		return
+	}
+	l.calls.all.Go(f)
+}
+
+// failed completes a call that ended with err: without an answer of the store the
+// policy decides.
+func (l *Limiter) failed(v *Verdict, q *question, underWay chan<- late, err error) error {
+	if err == nil {
+		return nil
+	}
+	var d late
+	if errors.Is(err, counter.ErrStore) {
+		v.Verdict, v.Degraded = counter.Verdict{}, err
+		if d.keep = q.policy == FailOpen; d.keep {
+			v.Allowed = true
+		} else {
+			v.RetryAfter = afterFailure()
+		}
+		err = nil
+	}
+	if underWay != nil {
+		underWay <- d
+	}
+	return err
 }

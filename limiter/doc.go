@@ -30,4 +30,13 @@
 // or the caller's context, and comes with a Verdict that denies. A denial
 // because of a failed store has a random RetryAfter of about a second, so that
 // callers do not come back all at once.
+//
+// Rules under FailLocal go on without the store: a counter in this process,
+// Config.Local, counts their hits, and knows the hits that the store has
+// admitted for this Limiter. When the store is back, the hits are added to it in
+// the seconds in which they happened. Such a Limiter has a Close:
+//
+//	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
+//	lim, err := limiter.New(c, limiter.Config{Rules: rules, Local: here, Share: 0.5})
+//	defer lim.Close()
 package limiter

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,32 @@ type Config struct {
 	// process: unbounded.
 	DecideWithin time.Duration
 
+	// Local counts in this process for rules under FailLocal. While the store
+	// does not answer, each of their limits admits ceil(Share * Max) hits in any
+	// window, those included that the store has admitted for this Limiter; other
+	// keys than those whose limits are known to be used up have no less. What was
+	// admitted so is added to the store when it answers again.
+	//
+	// Local needs a store in this process that fails when it is full, such as
+	// memory.New(memory.Config{}); the ladder and the clock of the Limiter's
+	// Counter; and its Skew, or a longer one. Local must count nothing else.
+	Local *counter.Counter
+
+	// Share is the part of each Max that this process may admit while the store
+	// does not answer: about 1 / I in a fleet of I processes. In any window the
+	// fleet admits at most Max + (I-1) * ceil(Share * Max): see
+	// docs/guarantees.md. A smaller Share denies more while the store fails.
+	// Above 0, at most 1. Default: 1.
+	Share float64
+
+	// MaxInFlight bounds the calls to the store that are under way, those
+	// included whose callers no longer wait. Further calls wait for their turn,
+	// as long as DecideWithin and their context allow, and are then decided as if
+	// the store had failed; rules under FailOpen count locally then, so they need
+	// Local. A call that is known to be denied takes no turn. Default: 0,
+	// unbounded.
+	MaxInFlight int
+
 	// Observe, if set, is called with every decision of Allow and AllowN, in
 	// the goroutine of the caller and before the caller has the Verdict. Many
 	// goroutines call Observe at once.
@@ -49,9 +76,13 @@ type Config struct {
 
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
 // Limiter is not usable. Most callers want Allow; Refund gives a hit back, and
-// Peek decides without counting. Many goroutines may use a Limiter at once.
+// Peek decides without counting. A Limiter with Config.Local is closed by Close.
+// Many goroutines may use a Limiter at once.
 type Limiter struct {
 	counter    *counter.Counter
+	local      *local // nil: no rule counts locally
+	turns      *turns // nil: no bound
+	calls      calls
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
 	normalizer normalizer
@@ -60,9 +91,13 @@ type Limiter struct {
 
 // eventRules are the rules of an event, one for each kind, and the limits of
 // each bound to the event: quotas[i] belongs to rules[i].
+//
+// locals[i] is nil if rules[i] never counts locally; locals is nil if no rule of
+// the event does.
 type eventRules struct {
 	rules  []Rule
 	quotas []*counter.Quota
+	locals []*localRule
 }
 
 // New makes a Limiter that counts on c. An error names the rule or the field of
@@ -85,6 +120,10 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	case cfg.DecideWithin == 0:
 		l.within = DefaultDecideWithin
 	}
+	if l.local, err = cfg.newLocal(c); err != nil {
+		return nil, err
+	}
+	l.turns = newTurns(cfg.MaxInFlight)
 	for i, rule := range cfg.Rules {
 		err := rule.check(c, cfg.Rules[:i])
 		of := l.rules[rule.Event]
@@ -104,9 +143,63 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 			}
 			of.quotas = append(of.quotas, quota)
 		}
+		of.locals = l.localRules(of.rules)
 		l.rules[event] = of
 	}
 	return l, nil
+}
+
+// newLocal checks what belongs to rules that count locally, and returns what
+// counts them; nil if there are none.
+func (cfg *Config) newLocal(c *counter.Counter) (*local, error) {
+	if cfg.MaxInFlight < 0 {
+		return nil, fmt.Errorf("limiter: Config.MaxInFlight is %d, want 1 or more, or 0 for no bound", cfg.MaxInFlight)
+	}
+	if !(cfg.Share >= 0 && cfg.Share <= 1) { // also not a number
+		return nil, fmt.Errorf("limiter: Config.Share is %v, want above 0 and at most 1, or 0 for 1", cfg.Share)
+	}
+	for i, rule := range cfg.Rules {
+		switch {
+		case cfg.Local != nil:
+		case rule.OnFailure == FailLocal:
+			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process", rule, i)
+		case rule.OnFailure == FailOpen && cfg.MaxInFlight > 0:
+			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d].OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", rule, i, cfg.MaxInFlight)
+		}
+	}
+	here := cfg.Local
+	switch {
+	case here == nil:
+		return nil, nil
+	case !here.Local():
+		return nil, errors.New("limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})")
+	case !here.Keeps():
+		return nil, errors.New("limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})")
+	case here.Ladder().String() != c.Ladder().String():
+		return nil, fmt.Errorf("limiter: Config.Local has the ladder %q, want the ladder of the counter, %q", here.Ladder(), c.Ladder())
+	case here.Skew() < c.Skew():
+		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want at least the Skew of the counter, %s", here.Skew(), c.Skew())
+	}
+	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
+}
+
+// localRules returns what the rules of an event need to be counted locally. If
+// one of them does, all do but those under FailClosed, with which no call is
+// decided locally.
+func (l *Limiter) localRules(rules []Rule) []*localRule {
+	counts := slices.ContainsFunc(rules, func(r Rule) bool {
+		return r.OnFailure == FailLocal || r.OnFailure == FailOpen && l.turns != nil
+	})
+	if !counts {
+		return nil
+	}
+	locals := make([]*localRule, len(rules))
+	for i, rule := range rules {
+		if rule.OnFailure != FailClosed {
+			locals[i] = l.local.rule(rule.Limits)
+		}
+	}
+	return locals
 }
 
 // Events lists the events that have rules, in alphabetical order.
@@ -152,13 +245,23 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...F
 // came to nothing, or that counts only if it fails. A Verdict without hits
 // gives nothing back, which is no error. Copies of v are refunded once, all
 // together, even if the store fails, since the effect of a failed call is
-// unknown. Refund takes two calls to the store for every key, all keys side by
+// unknown. Hits that were counted locally are taken out of the local counter, and
+// are not carried to the store. Refund takes two calls to the store for every key, all keys side by
 // side, and ends within the Counter's Patience. An error is the store's, or of
 // ctx; if ctx was over before the first call, v is unchanged.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
-	err := l.counter.Refund(ctx, &v.Verdict)
+	hits, here := v.hits, v.local
+	var err error
+	if !here {
+		err = l.counter.Refund(ctx, &v.Verdict)
+	} else if err = ctx.Err(); err == nil {
+		v.Allowed = false
+	}
 	if !v.Allowed { // emptied
 		*v = Verdict{}
+		if hits != nil {
+			err = errors.Join(err, hits.refund(ctx))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("limiter: refund: %w", err)

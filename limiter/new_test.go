@@ -65,7 +65,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{"33 limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: 33 limits`, []limiter.Rule{windows(1, 33)}},
 		{"33 limits, merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits, merged with the rules before: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
 
-		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 2, want FailClosed (0) or FailOpen (1)`, []limiter.Rule{onFailure(2, by("ip", "5/h"))}},
+		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 3, want FailClosed (0), FailOpen (1) or FailLocal (2)`, []limiter.Rule{onFailure(3, by("ip", "5/h"))}},
 		{"nor such", `limiter: rule "signup" by "ip": Config.Rules[0].IfMissing is 3, want MissingDeny (0), MissingSkip (1) or MissingShare (2)`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},
 	} {
 		lim, err := limiter.New(c, limiter.Config{Rules: row.rules})
@@ -168,7 +168,7 @@ func TestNewCopiesTheRules(t *testing.T) {
 
 // The names of what is not there are no reason to panic.
 func TestNamesOfPolicies(t *testing.T) {
-	require.Equal(t, "FailClosed FailOpen OnFailure(2)", limiter.FailClosed.String()+" "+limiter.FailOpen.String()+" "+limiter.OnFailure(2).String())
+	require.Equal(t, "FailClosed FailOpen FailLocal OnFailure(3)", limiter.FailClosed.String()+" "+limiter.FailOpen.String()+" "+limiter.FailLocal.String()+" "+limiter.OnFailure(3).String())
 	require.Equal(t, "MissingDeny MissingSkip MissingShare IfMissing(3)",
 		limiter.MissingDeny.String()+" "+limiter.MissingSkip.String()+" "+limiter.MissingShare.String()+" "+limiter.IfMissing(3).String())
 	require.Equal(t, `"signup" by "ip"`, by("ip", "5/h").String())

@@ -75,7 +75,7 @@ func TestObserve(t *testing.T) {
 		require.Equal(t, row.want, v.Outcome(), row.name)
 		require.Equal(t, row.word, d.Outcome.String(), row.name)
 	}
-	require.Equal(t, "Outcome(6)", limiter.Outcome(6).String())
+	require.Equal(t, "Outcome(8)", limiter.Outcome(8).String())
 
 	store.broken.Store(false)
 	told = nil

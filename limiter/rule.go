@@ -27,7 +27,8 @@ type Rule struct {
 	Limits counter.Limits
 
 	// OnFailure is the decision while the store fails. Default: FailClosed.
-	// Among several rules of a call a single FailClosed rule denies.
+	// Among several rules of a call the strictest decides: FailClosed before
+	// FailLocal before FailOpen.
 	OnFailure OnFailure
 
 	// IfMissing is the decision about a call without a feature of this kind.
@@ -42,6 +43,7 @@ type OnFailure uint8
 const (
 	FailClosed OnFailure = iota // denied: right where an event costs more than a visitor turned away
 	FailOpen                    // allowed: the store turns no visitor away, and limits no visitor either, not even the visitors who overload the store
+	FailLocal                   // counted in this process, and added to the store when it answers again: see Config.Local
 )
 
 // IfMissing is the policy of a [Rule] for a call without a feature of the
@@ -67,8 +69,8 @@ func (r Rule) check(c *counter.Counter, before []Rule) error {
 		return errors.New(`.Kind is empty, want a name such as "ip"`)
 	case strings.ContainsFunc(r.Kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' }):
 		return fmt.Errorf(".Kind is %q, want printable ASCII without colon", r.Kind)
-	case r.OnFailure > FailOpen:
-		return fmt.Errorf(".OnFailure is %d, want FailClosed (0) or FailOpen (1)", r.OnFailure)
+	case r.OnFailure > FailLocal:
+		return fmt.Errorf(".OnFailure is %d, want FailClosed (0), FailOpen (1) or FailLocal (2)", r.OnFailure)
 	case r.IfMissing > MissingShare:
 		return fmt.Errorf(".IfMissing is %d, want MissingDeny (0), MissingSkip (1) or MissingShare (2)", r.IfMissing)
 	}
@@ -122,7 +124,9 @@ func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
 }
 
 // String is the name of the constant.
-func (p OnFailure) String() string { return name("OnFailure", uint8(p), "FailClosed", "FailOpen") }
+func (p OnFailure) String() string {
+	return name("OnFailure", uint8(p), "FailClosed", "FailOpen", "FailLocal")
+}
 
 // String is the name of the constant.
 func (p IfMissing) String() string {

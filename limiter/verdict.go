@@ -19,7 +19,8 @@ type Verdict struct {
 	counter.Verdict
 
 	// Degraded is the error of a store that failed, a counter.ErrStore; Allowed
-	// is then the decision of the rules' OnFailure. A denial has a random
+	// is then the decision of the rules' OnFailure. Under FailLocal the numbers
+	// are those of the local counter, with Remaining of its share. Otherwise a denial has a random
 	// RetryAfter of 0.5 to 1.5 seconds: nobody knows when the store will answer
 	// again, and callers who come back at once, or all together, would keep the
 	// store down. An allowed call has a RetryAfter of zero, as always, and a
@@ -29,6 +30,9 @@ type Verdict struct {
 	// Missing is the kind of a missing feature, if the call was denied because
 	// of MissingDeny. No wait helps: RetryAfter is counter.Never.
 	Missing string
+
+	local bool       // decided by the local counter, or by a denial that the store gave before it failed
+	hits  *localHits // in the local counter; nil: none
 }
 
 // Kind is the kind of feature of the limit that binds, or the missing kind.
@@ -51,23 +55,30 @@ type Outcome uint8
 
 // All outcomes.
 const (
-	OutcomeOverLimit    Outcome = iota // denied: a limit has no room
-	OutcomeMissing                     // denied: a feature is missing
-	OutcomeFailedClosed                // denied: the store failed
-	OutcomeAdmitted                    // allowed, and counted
-	OutcomeSkipped                     // allowed: every rule was skipped
-	OutcomeFailedOpen                  // allowed: the store failed
+	OutcomeOverLimit      Outcome = iota // denied: a limit has no room
+	OutcomeMissing                       // denied: a feature is missing
+	OutcomeFailedClosed                  // denied: the store failed
+	OutcomeAdmitted                      // allowed, and counted
+	OutcomeSkipped                       // allowed: every rule was skipped
+	OutcomeFailedOpen                    // allowed: the store failed
+	OutcomeLocalOverLimit                // denied: the store failed, and the local counter has no room
+	OutcomeLocalAdmitted                 // allowed: the store failed, and the local counter has counted
 )
 
 // String is a label for a metric: "over-limit", "missing",
-// "failed-closed", "admitted", "skipped", "failed-open".
+// "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit",
+// "local-admitted".
 func (o Outcome) String() string {
-	return name("Outcome", uint8(o), "over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open")
+	return name("Outcome", uint8(o), "over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit", "local-admitted")
 }
 
 // Outcome is the outcome of v.
 func (v *Verdict) Outcome() Outcome {
 	switch {
+	case v.local && v.Allowed:
+		return OutcomeLocalAdmitted
+	case v.local:
+		return OutcomeLocalOverLimit
 	case v.Degraded != nil && v.Allowed:
 		return OutcomeFailedOpen
 	case v.Degraded != nil:

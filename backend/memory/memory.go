@@ -133,6 +133,7 @@ var (
 	_ backend.Atomic    = (*Store)(nil)
 	_ backend.Forgetter = (*Store)(nil)
 	_ backend.Binder    = (*Store)(nil)
+	_ backend.Keeper    = (*Store)(nil)
 )
 
 const minShards, maxShards = 16, 256
@@ -171,6 +172,9 @@ func newStore(max int64, policy Policy, seed maphash.Seed, n int) *Store {
 
 // Local says that a [Store] is in the caller's own process.
 func (s *Store) Local() {}
+
+// Keeps is true under [Refuse]. See [backend.Keeper].
+func (s *Store) Keeps() bool { return s.policy == Refuse }
 
 // Together is always true: one step can hold any keys.
 func (s *Store) Together([]backend.TakeKey) bool { return true }

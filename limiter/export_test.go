@@ -1,0 +1,19 @@
+package limiter
+
+// Trust has l believe answers of the store that are superseded: a mistake, which
+// the simulation must find.
+func Trust(l *Limiter) { l.local.trusting = true }
+
+// SetMaxPending sets the bound of pending entries.
+func SetMaxPending(l *Limiter, n int64) { l.local.carrier.most = n }
+
+// KeysInFlight is the number of keys that l knows to be under way or pending.
+func KeysInFlight(l *Limiter) (n int) {
+	for i := range l.local.shards {
+		s := &l.local.shards[i]
+		s.mu.Lock()
+		n += len(s.keys)
+		s.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,61 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// turns bound the calls to the store that are under way; a call has a turn until
+// it has ended, whether its caller still waits or not. The nil turns are
+// unbounded.
+type turns struct {
+	free         chan struct{} // a call sends when it begins, and receives when it has ended
+	waited, shed atomic.Int64
+}
+
+func newTurns(most int) *turns {
+	if most == 0 {
+		return nil
+	}
+	return &turns{free: make(chan struct{}, most)}
+}
+
+// take waits for a turn: until the time given, or without bound if that is zero,
+// and no longer than ctx. waited tells whether there was none at first. The
+// error is that of ctx, or a counter.ErrStore.
+func (t *turns) take(ctx context.Context, until time.Time) (waited bool, err error) {
+	if t == nil {
+		return false, nil
+	}
+	select {
+	case t.free <- struct{}{}:
+		return false, nil
+	default:
+	}
+	var expired <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case t.free <- struct{}{}:
+		t.waited.Add(1)
+		return true, nil
+	case <-expired:
+		t.shed.Add(1)
+		return true, fmt.Errorf("%w: %d calls were under way, as many as Config.MaxInFlight, and none ended in time", counter.ErrStore, cap(t.free))
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+func (t *turns) end() {
+	if t != nil {
+		<-t.free
+	}
+}

@@ -1,0 +1,476 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// localCounter is a local counter for counters over a network with default
+// Config.
+func localCounter(t testing.TB) *counter.Counter {
+	return newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
+}
+
+// A local counter must fit the counter on the store.
+func TestNewChecksLocal(t *testing.T) {
+	far := newCounter(t, newFarStore(0), counter.Config{})
+	local := onFailure(limiter.FailLocal, by("ip", "5/h"))
+	good := localCounter(t)
+	minutes, err := tiers.Parse("1m:1h")
+	require.NoError(t, err)
+	for want, cfg := range map[string]limiter.Config{
+		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process`:                                                       {},
+		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailOpen and Config.MaxInFlight is 3, but Config.Local is nil, want a counter in this process for calls that get no turn`: {MaxInFlight: 3, Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("ip", "5/h"))}},
+		`limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})`:                                                             {Local: far},
+		`limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})`:      {Local: newCounter(t, memory.New(memory.Config{Full: memory.EvictOldest}), counter.Config{Skew: time.Second})},
+		`limiter: Config.Local has the ladder "1m:1h", want the ladder of the counter, "1s:1d, 1m:1d, 1h:1d"`:                                                                                   {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: time.Second, Ladder: minutes})},
+		`limiter: Config.Local has a Skew of 0s, want at least the Skew of the counter, 100ms`:                                                                                                  {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{})},
+		`limiter: Config.Share is 1.5, want above 0 and at most 1, or 0 for 1`:                                                                                                                  {Local: good, Share: 1.5},
+		`limiter: Config.Share is -0.5, want above 0 and at most 1, or 0 for 1`:                                                                                                                 {Local: good, Share: -0.5},
+		`limiter: Config.MaxInFlight is -1, want 1 or more, or 0 for no bound`:                                                                                                                  {Local: good, MaxInFlight: -1},
+	} {
+		if cfg.Rules == nil {
+			cfg.Rules = []limiter.Rule{local}
+		}
+		_, err := limiter.New(far, cfg)
+		require.EqualError(t, err, want)
+	}
+	wrapped := backend.Wrap(memory.New(memory.Config{}), func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) })
+	for _, here := range []*counter.Counter{good, newCounter(t, wrapped, counter.Config{Skew: time.Second})} {
+		lim := newLimiter(t, far, limiter.Config{Rules: []limiter.Rule{local}, Local: here})
+		require.NoError(t, lim.Close())
+	}
+}
+
+// stage is a limiter with local counting on a store that can fail.
+type localStage struct {
+	store *flakyStore
+	c     *counter.Counter
+	here  *counter.Counter
+	lim   *limiter.Limiter
+}
+
+func newLocalStage(t testing.TB, cfg limiter.Config) *localStage {
+	s := &localStage{store: &flakyStore{Store: memory.New(memory.Config{})}, here: localCounter(t)}
+	s.c = newCounter(t, struct{ backend.Atomic }{s.store}, counter.Config{})
+	cfg.Local = s.here
+	s.lim = newLimiter(t, s.c, cfg)
+	return s
+}
+
+// The strictest policy of the rules decides, and Share bounds the local
+// decisions.
+func TestLocalPolicy(t *testing.T) {
+	local := func(kind, limits string) limiter.Rule { return onFailure(limiter.FailLocal, by(kind, limits)) }
+	home, ada := ip("192.0.2.1"), user("ada")
+	for _, row := range []struct {
+		name  string
+		rules []limiter.Rule
+		share float64
+		want  []limiter.Outcome
+	}{
+		{"local", []limiter.Rule{local("ip", "2/h")}, 0, outcomes(7, 7, 6)},
+		{"a share", []limiter.Rule{local("ip", "5/h")}, 0.5, outcomes(7, 7, 7, 6)},
+		{"a share that floating point puts above", []limiter.Rule{local("ip", "100/h")}, 0.07, outcomes(7, 7, 7, 7, 7, 7, 7, 6)},
+		{"the strictest limit", []limiter.Rule{local("ip", "9/h"), local("user", "2/h, 1/m")}, 0, outcomes(7, 6)},
+		{"local before open", []limiter.Rule{onFailure(limiter.FailOpen, by("ip", "1/h")), local("user", "2/h")}, 0, outcomes(7, 6)},
+		{"closed before local", []limiter.Rule{local("ip", "2/h"), by("user", "2/h")}, 0, outcomes(2, 2)},
+		{"closed, but skipped", []limiter.Rule{local("ip", "1/h"), ifMissing(limiter.MissingSkip, by("email", "2/h"))}, 0, outcomes(7, 6)},
+		{"no room at all", []limiter.Rule{local("ip", "0/h")}, 0, outcomes(0)}, // the Counter knows without asking
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newLocalStage(t, limiter.Config{Rules: row.rules, Share: row.share})
+			s.store.broken.Store(true)
+			for i, want := range row.want {
+				peeked, err := s.lim.Peek(ctx, "signup", 1, home, ada)
+				require.NoError(t, err)
+				require.Equal(t, want, peeked.Outcome(), "peek %d", i)
+				v := allow(t, s.lim, home, ada)
+				require.Equal(t, want, v.Outcome(), i)
+				switch want {
+				case limiter.OutcomeLocalAdmitted:
+					require.ErrorIs(t, v.Degraded, errBroken)
+					require.False(t, v.At().IsZero())
+				case limiter.OutcomeLocalOverLimit:
+					require.ErrorIs(t, v.Degraded, counter.ErrStore)
+					require.Greater(t, v.RetryAfter, 50*time.Second, "the local counter's")
+					require.LessOrEqual(t, v.RetryAfter, time.Hour+2*time.Second)
+				}
+			}
+			_ = s.lim.Close()
+		})
+	}
+}
+
+func outcomes(all ...limiter.Outcome) []limiter.Outcome { return all }
+
+// More than the share, and not more than Max, may be admitted when the store is
+// back: the RetryAfter is bounded.
+func TestMoreThanTheShare(t *testing.T) {
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "10/h"))}, Share: 0.25})
+	defer s.lim.Close()
+	s.store.broken.Store(true)
+	v, err := s.lim.AllowN(ctx, "signup", 4, ip("192.0.2.1"))
+	require.NoError(t, err)
+	require.Equal(t, limiter.OutcomeLocalOverLimit, v.Outcome())
+	requireRetry(t, v, "4 of 3")
+	v, err = s.lim.AllowN(ctx, "signup", 11, ip("192.0.2.1"))
+	require.NoError(t, err)
+	require.Equal(t, counter.Never, v.RetryAfter)
+	v, err = s.lim.AllowN(ctx, "signup", 2, ip("192.0.2.1"))
+	require.NoError(t, err)
+	require.Equal(t, counter.MustLimits("10/h")[0], v.Limit, "the rule's")
+	require.EqualValues(t, 1, v.Remaining, "of the share")
+}
+
+// Thirty seconds without a store: what was let through is in the store
+// afterwards, in the seconds in which it happened, and a Peek denies at once.
+func TestCarryBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "20/h"))}})
+		home := ip("192.0.2.1")
+		for range 5 {
+			allow(t, s.lim, home)
+		}
+		s.store.broken.Store(true)
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		admitted := map[int64]int64{}
+		for range 30 {
+			v := allow(t, s.lim, home)
+			if v.Allowed {
+				admitted[v.At().Unix()]++
+			}
+			time.Sleep(time.Second)
+		}
+		require.Len(t, admitted, 15)
+		require.EqualValues(t, 15, s.lim.Stats().Pending)
+		s.store.broken.Store(false)
+		v, err := s.lim.Peek(ctx, "signup", 1, home)
+		require.NoError(t, err)
+		require.False(t, v.Allowed, "before anything is carried")
+		other := newLimiter(t, s.c, limiter.Config{Rules: []limiter.Rule{by("ip", "20/h")}})
+		time.Sleep(4 * time.Second)
+		v, err = other.Peek(ctx, "signup", 1, home)
+		require.NoError(t, err)
+		require.Equal(t, limiter.OutcomeOverLimit, v.Outcome(), "another process")
+		require.EqualValues(t, 20, counted(t, s.c, "ip:192.0.2.1"))
+		points, err := s.c.Series(ctx, key("ip:192.0.2.1"), began, began.Add(30*time.Second), time.Second)
+		require.NoError(t, err)
+		for _, p := range points {
+			require.Equal(t, admitted[p.Start.Unix()], p.Count, p.Start)
+		}
+		require.Equal(t, limiter.Stats{LocalAdmitted: 15, LocalDenied: 15, Carried: 15}, s.lim.Stats())
+		require.Zero(t, limiter.KeysInFlight(s.lim))
+
+		s.store.broken.Store(true)
+		v = allow(t, s.lim, home)
+		require.Equal(t, limiter.OutcomeLocalOverLimit, v.Outcome(), "the local counter is not emptied")
+		synctest.Wait()
+		s.store.broken.Store(false)
+		time.Sleep(time.Hour)
+		require.Equal(t, limiter.OutcomeAdmitted, func() limiter.Outcome { v := allow(t, s.lim, home); return v.Outcome() }())
+		require.NoError(t, s.lim.Close())
+		require.NoError(t, s.lim.Close())
+		_, err = s.lim.Allow(ctx, "signup", home)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+	})
+}
+
+// A key with pending hits is judged with them, and the numbers are the rule's.
+func TestPendingHitsAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuckStore{flakyStore: flakyStore{Store: memory.New(memory.Config{})}}
+		c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "4/h, 9/d"))}, Local: localCounter(t)})
+		home := ip("192.0.2.1")
+		store.broken.Store(true)
+		store.stuck = true
+		for range 2 {
+			v := allow(t, lim, home)
+			require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+		}
+		store.broken.Store(false)
+		v := allow(t, lim, home)
+		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+		require.Equal(t, "4/h", v.Limit.String())
+		require.EqualValues(t, 1, v.Remaining)
+		require.EqualValues(t, 6, v.All()[1].Remaining)
+		v = allow(t, lim, home)
+		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+		v = allow(t, lim, home)
+		require.False(t, v.Allowed)
+		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
+		require.EqualValues(t, 2, lim.Stats().Pending)
+		require.ErrorContains(t, lim.Close(), "limiter: Close: 2 hits that were admitted locally are not known to be in the store")
+	})
+}
+
+// stuckStore takes no carry.
+type stuckStore struct {
+	flakyStore
+	stuck bool
+}
+
+func (s *stuckStore) Do(ctx context.Context, r *backend.Request) error {
+	if s.stuck && len(r.Add) > 0 {
+		return errBroken
+	}
+	return s.flakyStore.Do(ctx, r)
+}
+
+// Refunds take back from the local counter, from the pending hits, and from the
+// store what was carried.
+func TestRefundOfLocalHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}})
+		home := ip("192.0.2.1")
+		for range 20 { // log-ins that succeed
+			v := allow(t, s.lim, home)
+			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+			require.NoError(t, s.lim.Refund(ctx, &v))
+		}
+		require.Zero(t, counted(t, s.here, "ip:192.0.2.1"), "the mirror")
+		s.store.broken.Store(true)
+		for range 20 {
+			v := allow(t, s.lim, home)
+			require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+			same := v
+			require.NoError(t, s.lim.Refund(ctx, &v))
+			require.Equal(t, limiter.Verdict{}, v)
+			require.NoError(t, s.lim.Refund(ctx, &same), "a copy")
+		}
+		require.Zero(t, s.lim.Stats().Pending)
+		first, second := allow(t, s.lim, home), allow(t, s.lim, home)
+		require.NoError(t, s.lim.Refund(ctx, &first))
+		require.EqualValues(t, 1, s.lim.Stats().Pending)
+		s.store.broken.Store(false)
+		time.Sleep(4 * time.Second)
+		require.EqualValues(t, 1, counted(t, s.c, "ip:192.0.2.1"))
+		require.NoError(t, s.lim.Refund(ctx, &second))
+		require.Zero(t, counted(t, s.c, "ip:192.0.2.1"), "carried, and given back")
+		require.NoError(t, s.lim.Close())
+	})
+}
+
+// A denial that the store gave holds until its RetryAfter while the store fails,
+// also where this process has admitted nothing, and only for as many hits.
+func TestKnownDenialsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "10/h"))}})
+		defer s.lim.Close()
+		home, away := ip("192.0.2.1"), ip("192.0.2.2")
+		require.NoError(t, s.c.Add(ctx, key("ip:192.0.2.1"), 10), "by another process")
+		require.NoError(t, s.c.Add(ctx, key("ip:192.0.2.2"), 7), "by another process")
+		v := allow(t, s.lim, home)
+		require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
+		retry := v.RetryAfter
+		v, err := s.lim.AllowN(ctx, "signup", 5, away)
+		require.NoError(t, err)
+		require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
+		s.store.broken.Store(true)
+		time.Sleep(30 * time.Minute)
+		v = allow(t, s.lim, home)
+		require.Equal(t, limiter.OutcomeLocalOverLimit, v.Outcome())
+		require.ErrorIs(t, v.Degraded, errBroken)
+		require.Equal(t, retry-30*time.Minute, v.RetryAfter)
+		v = allow(t, s.lim, away)
+		require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome(), "a denied n of 5 says nothing of 1")
+		v, err = s.lim.AllowN(ctx, "signup", 6, away)
+		require.NoError(t, err)
+		require.Equal(t, limiter.OutcomeLocalOverLimit, v.Outcome())
+		time.Sleep(31 * time.Minute)
+		v = allow(t, s.lim, home)
+		require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+	})
+}
+
+// A local counter that is full denies, and denies the keys whose hits it could
+// not mirror until these have left their windows.
+func TestLocalCounterThatIsFull(t *testing.T) {
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
+	small := memory.New(memory.Config{MaxBuckets: 200})
+	here := newCounter(t, small, counter.Config{Skew: counter.DefaultSkew})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}, Local: here})
+	defer lim.Close()
+	for i := range 50 {
+		v := allow(t, lim, user(fmt.Sprint(i)))
+		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome(), "the store has room")
+	}
+	require.Positive(t, small.Stats().Refused)
+	store.broken.Store(true)
+	v := allow(t, lim, user("0"))
+	require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome(), "a key that was there before")
+	for _, name := range []string{"49", "fresh"} {
+		v = allow(t, lim, user(name))
+		require.Equal(t, limiter.OutcomeFailedClosed, v.Outcome(), name)
+		require.ErrorContains(t, v.Degraded, "; Config.Local: ", name)
+		requireRetry(t, v, name)
+	}
+	require.NoError(t, here.Forget(ctx, key("user:0")))
+	v = allow(t, lim, user("49"))
+	require.Equal(t, limiter.OutcomeFailedClosed, v.Outcome(), "there is room now, but a hit is missing")
+	require.ErrorContains(t, v.Degraded, "the local counter lacks hits of the key, since it was full")
+}
+
+// Beyond its bound of pending hits a limiter denies.
+func TestPendingIsBounded(t *testing.T) {
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}})
+	defer s.lim.Close()
+	limiter.SetMaxPending(s.lim, 3)
+	s.store.broken.Store(true)
+	for i, want := range outcomes(7, 7, 7, 2, 2) {
+		v := allow(t, s.lim, user(fmt.Sprint(i)))
+		require.Equal(t, want, v.Outcome(), i)
+		if want == limiter.OutcomeFailedClosed {
+			require.ErrorContains(t, v.Degraded, "too many hits wait to be carried to the store")
+		}
+	}
+}
+
+// The store admits late: the caller was decided locally meanwhile, and its hit is
+// counted once.
+func TestLateAnswersUnderLocalRules(t *testing.T) {
+	for callers, slow := range map[int]time.Duration{8: 300 * time.Millisecond, 40: 30 * time.Millisecond, 60: 300 * time.Millisecond} {
+		most := min(10, callers/2)
+		synctest.Test(t, func(t *testing.T) {
+			store := newFarStore(slow)
+			store.deaf = true
+			c := farCounter(t, store)
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", fmt.Sprint(most, "/h")))}, Local: localCounter(t), DecideWithin: 10 * time.Millisecond})
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			admitted := 0
+			for i := range callers {
+				all.Go(func() {
+					time.Sleep(time.Duration(i%4) * 5 * time.Millisecond)
+					began := time.Now()
+					v := allow(t, lim, ip("192.0.2.1"))
+					if d := time.Since(began); d > 10*time.Millisecond {
+						t.Error("took", d)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if v.Allowed {
+						admitted++
+					}
+				})
+			}
+			all.Wait()
+			require.Equal(t, most, admitted)
+			if callers <= 8 { // more would wait in the counter's queue, and have ended
+				require.Zero(t, lim.Stats().Carried, "calls are under way")
+			}
+			time.Sleep(10 * time.Second)
+			require.EqualValues(t, most, counted(t, c, "ip:192.0.2.1"))
+			require.EqualValues(t, most, lim.Stats().Carried)
+			// No goroutine is left, else the bubble would not end: with nothing to
+			// carry there is nothing to close.
+		})
+	}
+}
+
+// An answer in time that does not know what was let through meanwhile is judged
+// once more: the store admits three of four, and of a share of two the first hit
+// was admitted here, since its answer was late.
+func TestSupersededAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFarStore(8 * time.Millisecond)
+		c := farCounter(t, store)
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "4/h"))}, Local: localCounter(t), Share: 0.5, DecideWithin: 10 * time.Millisecond})
+		store.deaf = true
+		home := ip("192.0.2.1")
+		var all sync.WaitGroup
+		var verdicts [3]limiter.Verdict
+		for i, at := range []time.Duration{0, 5 * time.Millisecond, 6 * time.Millisecond} {
+			all.Go(func() {
+				time.Sleep(at)
+				if i == 0 {
+					store.slow.Store(int64(time.Second))
+				} else {
+					store.slow.Store(int64(8 * time.Millisecond))
+				}
+				verdicts[i] = allow(t, lim, home)
+			})
+		}
+		all.Wait()
+		got := map[limiter.Outcome]int{}
+		for _, v := range verdicts {
+			got[v.Outcome()]++
+		}
+		require.Equal(t, 1, got[limiter.OutcomeLocalAdmitted], got)
+		require.Equal(t, 1, got[limiter.OutcomeAdmitted], got)
+		require.Equal(t, 1, got[limiter.OutcomeLocalOverLimit], got)
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
+		require.NoError(t, lim.Close())
+	})
+}
+
+// Calls beyond MaxInFlight wait for a turn within their own time; then open rules
+// count locally, and known denials take no turn.
+func TestMaxInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFarStore(30 * time.Millisecond)
+		store.deaf = true
+		c := farCounter(t, store)
+		lim := newLimiter(t, c, limiter.Config{
+			Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("ip", "4/h")), {Event: "mail", Kind: "ip", Limits: counter.MustLimits("4/h")}},
+			Local: localCounter(t), DecideWithin: 50 * time.Millisecond, MaxInFlight: 1,
+		})
+		home := ip("192.0.2.1")
+		decide := func(callers int) (got map[limiter.Outcome]int) {
+			got = map[limiter.Outcome]int{}
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			for range callers {
+				all.Go(func() {
+					began := time.Now()
+					v := allow(t, lim, home)
+					if d := time.Since(began); d > 50*time.Millisecond {
+						t.Error("took", d)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					got[v.Outcome()]++
+				})
+			}
+			all.Wait()
+			return got
+		}
+		// The first has its turn at once, the second after 30 ms and has its answer
+		// too late, and the others get none in time.
+		got := decide(9)
+		require.Equal(t, map[limiter.Outcome]int{limiter.OutcomeAdmitted: 1, limiter.OutcomeFailedOpen: 1, limiter.OutcomeLocalAdmitted: 3, limiter.OutcomeLocalOverLimit: 4}, got)
+		stats := lim.Stats()
+		require.EqualValues(t, 3, stats.Pending+stats.Carried)
+		stats.Pending, stats.Carried = 0, 0
+		require.Equal(t, limiter.Stats{LocalAdmitted: 3, LocalDenied: 4, Waited: 1, Shed: 7}, stats)
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 5, counted(t, c, "ip:192.0.2.1"), "1 and 1 and 3")
+		v := allow(t, lim, home)
+		require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
+		turn, cancel := context.WithCancel(ctx)
+		go func() { _, _ = lim.Allow(ctx, "mail", home) }()
+		synctest.Wait()
+		v = allow(t, lim, home)
+		require.Equal(t, limiter.OutcomeOverLimit, v.Outcome(), "known, without a turn")
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err := lim.Allow(turn, "mail", ip("192.0.2.2"))
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, lim.Close())
+	})
+}

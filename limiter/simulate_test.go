@@ -1,0 +1,496 @@
+package limiter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// In virtual time, limiters with local counters of their own decide on one store
+// that fails in every way: before it has executed a call and after, with late
+// answers and late executions, and with the loss of all its buckets. Limiters
+// restart, clocks wander within Skew. In every window the admitted hits must
+// keep the promise of docs/guarantees.md.
+func TestNeverOverWhileTheStoreFails(t *testing.T) {
+	r := random(t)
+	worlds := 300
+	if testing.Short() {
+		worlds = 60
+	}
+	var all simTally
+	for range worlds {
+		w := newSimWorld(r)
+		over := w.run(t)
+		require.Empty(t, over, "%s", w)
+		all.add(&w.simTally)
+	}
+	t.Logf("%d worlds: %+v", worlds, all)
+	require.Positive(t, all.Local)
+	require.Positive(t, all.Carried)
+	require.Positive(t, all.Lost)
+	require.Positive(t, all.Beyond, "no window was ever above Max: the store has not failed enough")
+}
+
+// Without any one rule of the local counter the simulation finds a window that
+// breaks the promise.
+func TestEachRuleOfTheLocalCounterIsNeeded(t *testing.T) {
+	for _, mistake := range []string{"no mirror", "pending hits are not held", "emptied when the store is back",
+		"carried hits leave", "no reach beyond Per", "superseded answers are believed", "a carry is sent and not counted"} {
+		t.Run(mistake, func(t *testing.T) {
+			t.Parallel()
+			r := random(t)
+			for worlds := range 3000 {
+				w := newSimWorld(r)
+				w.mistake = mistake
+				if mistake == "superseded answers are believed" { // rare: many calls at once of one process, of which some are not executed
+					w.processes, w.share, w.callers, w.moods = 1, 1, 12, []string{"mixed", "mixed", "well"}
+				}
+				if over := w.run(t); over != "" {
+					t.Logf("found after %d worlds: %s", worlds+1, over)
+					return
+				}
+			}
+			t.Fatal("the simulation does not see it")
+		})
+	}
+}
+
+const simSkew = 300 * time.Millisecond
+
+// simWorld is a store, and limiters in several processes.
+type simWorld struct {
+	seed      uint64
+	rng       *rand.Rand
+	processes int
+	share     float64
+	limits    []counter.Limits // of the kinds ip and user
+	tickets   bool
+	turns     int
+	callers   int      // of each process
+	moods     []string // of the store
+	mistake   string
+
+	store  *simStore
+	mu     sync.Mutex
+	log    []simHit
+	losses []time.Time
+	loads  []*simProcess
+	simTally
+}
+
+type simTally struct{ Hits, Local, Carried, Dropped, Lost, Restarts, Refunded, Shed, Beyond int64 }
+
+func (a *simTally) add(b *simTally) {
+	a.Hits, a.Local, a.Carried, a.Dropped = a.Hits+b.Hits, a.Local+b.Local, a.Carried+b.Carried, a.Dropped+b.Dropped
+	a.Lost, a.Restarts, a.Refunded, a.Shed, a.Beyond = a.Lost+b.Lost, a.Restarts+b.Restarts, a.Refunded+b.Refunded, a.Shed+b.Shed, a.Beyond+b.Beyond
+}
+
+// simHit is an admitted call.
+type simHit struct {
+	counter  int // the local counter: one for each life of a process
+	features []string
+	n        int64
+	label    time.Time
+	true     time.Time // the label, by a clock without error
+	refunded bool
+	outcome  limiter.Outcome
+}
+
+func newSimWorld(r *rand.Rand) *simWorld {
+	seed := r.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	w := &simWorld{seed: seed, rng: rng, processes: 1 + rng.IntN(3)}
+	w.share = []float64{1, 0.5, 1 / float64(w.processes)}[rng.IntN(3)]
+	menus := []string{"2/s", "3/2s", "4/3s", "2/s, 4/3s", "5/4s", "3/2s, 4/4s"}
+	for range 2 {
+		w.limits = append(w.limits, counter.MustLimits(menus[rng.IntN(len(menus))]))
+	}
+	w.tickets = rng.IntN(4) == 0
+	w.turns = []int{0, 0, 1, 3}[rng.IntN(4)]
+	w.callers = []int{3, 3, 12}[rng.IntN(3)]
+	w.moods = []string{"well", "well", "refuses", "loses answers", "late", "executes late", "slow", "slow", "mixed", "mixed"}
+	if rng.IntN(3) == 0 {
+		w.moods = []string{"slow", "slow", "slow", "well"}
+	}
+	return w
+}
+
+func (w *simWorld) String() string {
+	return fmt.Sprintf("world %d: %d processes, share %v, limits %v, tickets %v, turns %d, %d callers each, moods %q", w.seed, w.processes, w.share, w.limits, w.tickets, w.turns, w.callers, w.moods)
+}
+
+const (
+	simWithin   = 20 * time.Millisecond
+	simPatience = 150 * time.Millisecond
+	simLasts    = 12 * time.Second
+)
+
+// run returns a description of a window that breaks the promise, if any.
+func (w *simWorld) run(t *testing.T) (over string) {
+	synctest.Test(t, func(t *testing.T) {
+		w.store = &simStore{w: w, rng: rand.New(rand.NewPCG(w.seed, 1)), memory: memory.New(memory.Config{})}
+		began := time.Now()
+		var all sync.WaitGroup
+		for p := range w.processes {
+			process := &simProcess{w: w, number: p, began: began, phase: w.rng.Float64(), rng: rand.New(rand.NewPCG(w.seed, uint64(2+p)))}
+			w.loads = append(w.loads, process)
+			process.start(t)
+			for caller := range w.callers {
+				rng := rand.New(rand.NewPCG(w.seed, uint64(100+100*p+caller)))
+				all.Go(func() { process.call(t, rng) })
+			}
+		}
+		all.Go(func() { w.weather(t) })
+		all.Wait()
+		w.store.set("well")
+		time.Sleep(5 * time.Second)
+		over = w.check()
+		for _, p := range w.loads {
+			if n := p.lim.Stats().Pending; n > 0 {
+				over = fmt.Sprintf("%s: %d hits are not carried though the store is back", w, n)
+			}
+			w.stop(p.lim)
+		}
+	})
+	return over
+}
+
+// weather changes what the store does.
+func (w *simWorld) weather(t *testing.T) {
+	for began := time.Now(); time.Since(began) < simLasts; {
+		time.Sleep(time.Duration(w.rng.ExpFloat64() * float64(400*time.Millisecond)))
+		w.store.set(w.moods[w.rng.IntN(len(w.moods))])
+		if w.rng.IntN(40) == 0 {
+			w.mu.Lock()
+			w.losses = append(w.losses, time.Now())
+			w.Lost++
+			w.mu.Unlock()
+			w.store.lose()
+		}
+		if w.rng.IntN(20) == 0 {
+			p := w.loads[w.rng.IntN(len(w.loads))]
+			lim, _ := p.life()
+			p.start(t)
+			w.stop(lim)
+			w.mu.Lock()
+			w.Restarts++
+			w.mu.Unlock()
+		}
+	}
+}
+
+// simProcess is a limiter that restarts.
+type simProcess struct {
+	w      *simWorld
+	number int
+	began  time.Time
+	phase  float64
+	rng    *rand.Rand
+
+	mu    sync.Mutex // of the rest, and never held across a call: virtual time would stand still
+	lives int
+	lim   *limiter.Limiter
+	here  *counter.Counter
+}
+
+// life returns the limiter, and a number for its local counter.
+func (p *simProcess) life() (*limiter.Limiter, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lim, 100*p.number + p.lives
+}
+
+// now is a clock that wanders, half of simSkew to either side.
+func (p *simProcess) now() time.Time {
+	now := time.Now()
+	return now.Add(p.error(now))
+}
+
+func (p *simProcess) error(now time.Time) time.Duration {
+	angle := 2 * math.Pi * (now.Sub(p.began).Seconds()/5 + p.phase)
+	return time.Duration(math.Sin(angle) * float64(simSkew) / 2)
+}
+
+func (p *simProcess) start(t *testing.T) {
+	w := p.w
+	var windows []time.Duration
+	for _, limits := range w.limits {
+		windows = append(windows, limits.Windows()...)
+	}
+	ladder := tiers.For(windows...)
+	var store backend.Store = struct{ backend.Atomic }{w.store}
+	if w.tickets {
+		store = struct{ backend.Store }{w.store}
+	}
+	config := counter.Config{Ladder: ladder, Skew: simSkew, Settle: 50 * time.Millisecond, Patience: simPatience, Now: p.now}
+	c := newCounter(t, store, config)
+	here := newCounter(t, &simLocal{Store: memory.New(memory.Config{MaxBuckets: 1 << 14}), w: w}, config)
+	cfg := limiter.Config{Local: here, Share: w.share, DecideWithin: simWithin, MaxInFlight: w.turns}
+	for i, kind := range []string{"ip", "user"} {
+		cfg.Rules = append(cfg.Rules, limiter.Rule{Event: "signup", Kind: kind, Limits: w.limits[i], OnFailure: limiter.FailLocal, IfMissing: limiter.MissingSkip})
+	}
+	lim := newLimiter(t, c, cfg)
+	if w.mistake == "superseded answers are believed" {
+		limiter.Trust(lim)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lim, p.here, p.lives = lim, here, p.lives+1
+}
+
+// stop ends a life. Close tells the hits that die with it.
+func (w *simWorld) stop(lim *limiter.Limiter) {
+	_ = lim.Close()
+	s := lim.Stats()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Local, w.Carried, w.Dropped, w.Shed = w.Local+s.LocalAdmitted, w.Carried+s.Carried, w.Dropped+s.Dropped, w.Shed+s.Shed
+}
+
+// call decides again and again.
+func (p *simProcess) call(t *testing.T, rng *rand.Rand) {
+	w := p.w
+	for time.Since(p.began) < simLasts {
+		time.Sleep(time.Duration(rng.ExpFloat64() * float64(40*time.Millisecond)))
+		if rng.IntN(30) == 0 {
+			time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+		}
+		var features []limiter.Feature
+		var names []string
+		if rng.IntN(3) > 0 {
+			features, names = append(features, ip("192.0.2.1")), append(names, "ip:192.0.2.1")
+		}
+		if len(features) == 0 || rng.IntN(2) == 0 {
+			features, names = append(features, user("ada")), append(names, "user:ada")
+		}
+		n := 1 + int64(rng.IntN(5)/4)
+		lim, life := p.life()
+		v, err := lim.AllowN(ctx, "signup", n, features...)
+		if errors.Is(err, limiter.ErrClosed) {
+			continue
+		}
+		require.NoError(t, err)
+		if v.Allowed {
+			label := v.At()
+			h := simHit{counter: life, features: names, n: n, label: label, outcome: v.Outcome()}
+			// The error of the clock changes slowly: the label is undone by its
+			// neighbour's.
+			h.true = label.Add(-p.error(label))
+			for range 8 {
+				h.true = label.Add(-p.error(h.true))
+			}
+			if rng.IntN(15) == 0 {
+				h.refunded = true
+				_ = lim.Refund(ctx, &v) // the store may fail
+			}
+			w.mu.Lock()
+			w.Hits++
+			if h.refunded {
+				w.Refunded++
+			} else {
+				w.log = append(w.log, h)
+			}
+			w.mu.Unlock()
+		}
+	}
+}
+
+// check looks at every window, by the labels and by their true instants.
+func (w *simWorld) check() string {
+	for kind, feature := range []string{"ip:192.0.2.1", "user:ada"} {
+		for name, instant := range map[string]func(h simHit) time.Time{
+			"labels": func(h simHit) time.Time { return h.label }, "true time": func(h simHit) time.Time { return h.true },
+		} {
+			var hits []simHit
+			for _, h := range w.log {
+				if slices.Contains(h.features, feature) {
+					hits = append(hits, h)
+				}
+			}
+			slices.SortStableFunc(hits, func(a, b simHit) int { return instant(a).Compare(instant(b)) })
+			for _, limit := range w.limits[kind] {
+				share := int64(math.Ceil(w.share*float64(limit.Max) - 1e-9))
+				for i := range hits {
+					var sum int64
+					counters := map[int]bool{}
+					for _, h := range hits[i:] {
+						if instant(h).Sub(instant(hits[i])) > limit.Per {
+							break
+						}
+						sum += h.n
+						counters[h.counter] = true
+						lost := int64(0)
+						for _, at := range w.losses {
+							if at.After(instant(hits[i]).Add(-simSkew)) && at.Before(instant(h).Add(simSkew)) {
+								lost++
+							}
+						}
+						if sum > limit.Max {
+							w.Beyond++
+						}
+						if most := limit.Max + int64(len(counters)-1)*share + lost*limit.Max; sum > most {
+							over := fmt.Sprintf("%s: %s under %s by %s: %d hits, want at most %d (%d local counters, %d losses)", w, feature, limit, name, sum, most, len(counters), lost)
+							for _, h := range hits[i:] {
+								if instant(h).Sub(instant(hits[i])) <= limit.Per {
+									over += fmt.Sprintf("\n%s %d by %d: %s", instant(h).Format("05.000000"), h.n, h.counter, h.outcome)
+								}
+							}
+							return over
+						}
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// simStore is a store over a network that fails.
+type simStore struct {
+	w      *simWorld
+	mu     sync.Mutex
+	rng    *rand.Rand
+	memory *memory.Store
+	mode   string
+}
+
+var errSim = errors.New("sim: the connection was lost")
+
+func (s *simStore) set(mode string) {
+	s.mu.Lock()
+	back := s.mode != mode && mode == "well"
+	s.mode = mode
+	s.mu.Unlock()
+	if back && s.w.mistake == "emptied when the store is back" {
+		s.empty()
+	}
+}
+
+// empty empties the local counters.
+func (s *simStore) empty() {
+	for _, p := range s.w.loads {
+		p.mu.Lock()
+		here := p.here
+		p.mu.Unlock()
+		for _, feature := range []string{"ip:192.0.2.1", "user:ada"} {
+			_ = here.Forget(ctx, counter.Key{Event: "signup", Feature: feature})
+		}
+	}
+}
+
+func (s *simStore) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory = memory.New(memory.Config{})
+}
+
+// serve executes a call as the mode says.
+func (s *simStore) serve(ctx context.Context, deadline time.Time, execute func(m *memory.Store) error) error {
+	s.mu.Lock()
+	mode := s.mode
+	if mode == "mixed" {
+		mode = []string{"well", "refuses", "loses answers", "late", "executes late", "slow"}[s.rng.IntN(6)]
+	}
+	quick := func() time.Duration { return time.Duration(s.rng.IntN(4000)) * time.Microsecond }
+	before, after := quick(), quick()
+	slow, about := time.Duration(s.rng.IntN(2*int(simPatience)))+simWithin/2, time.Duration(s.rng.IntN(2*int(simWithin)))
+	s.mu.Unlock()
+	switch mode {
+	case "refuses":
+		time.Sleep(before)
+		return errSim
+	case "late":
+		after = slow
+	case "slow": // some answers are in time
+		after = about
+	case "executes late":
+		before = slow
+	}
+	time.Sleep(before)
+	s.mu.Lock()
+	m := s.memory
+	s.mu.Unlock()
+	if mode == "executes late" && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	if err := execute(m); err != nil {
+		return err
+	}
+	time.Sleep(after)
+	if mode == "loses answers" || !time.Now().Before(deadline) {
+		return errSim
+	}
+	return nil
+}
+
+func (s *simStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+	if s.w.mistake == "pending hits are not held" {
+		for i := range r.Keys {
+			for j, limit := range s.w.limitsOf(r.Keys[i].Key) {
+				r.Keys[i].Windows[j].Max = limit.Max
+			}
+		}
+	}
+	return s.serve(ctx, r.Deadline, func(m *memory.Store) error { return m.Take(ctx, r) })
+}
+
+func (s *simStore) Together([]backend.TakeKey) bool { return true }
+
+func (s *simStore) Do(ctx context.Context, r *backend.Request) error {
+	carried := len(r.Add) > 0 && r.N > 0 && !s.w.tickets
+	if carried && s.w.mistake == "a carry is sent and not counted" {
+		return nil
+	}
+	err := s.serve(ctx, r.Deadline, func(m *memory.Store) error { return m.Do(ctx, r) })
+	if err == nil && carried && s.w.mistake == "carried hits leave" {
+		s.empty()
+	}
+	return err
+}
+
+// limitsOf are the limits of a stored key.
+func (w *simWorld) limitsOf(key []byte) counter.Limits {
+	if bytes.Contains(key, []byte("user:")) {
+		return w.limits[1]
+	}
+	return w.limits[0]
+}
+
+// simLocal is the store of a local counter, with mistakes.
+type simLocal struct {
+	*memory.Store
+	w *simWorld
+}
+
+func (s *simLocal) Take(ctx context.Context, r *backend.TakeRequest) error {
+	switch s.w.mistake {
+	case "no mirror":
+		if r.Keys[0].Windows[0].Max == counter.MaxCount {
+			r.Allowed = true
+			return nil
+		}
+	case "no reach beyond Per":
+		for i := range r.Keys {
+			for j := range r.Keys[i].Windows {
+				r.Keys[i].Windows[j].Reach -= simSkew
+			}
+		}
+	}
+	return s.Store.Take(ctx, r)
+}

@@ -1,0 +1,29 @@
+package limiter
+
+// Stats are numbers of a [Limiter] since its creation. All but Waited and Shed
+// are of rules that count locally, and zero without Config.Local.
+type Stats struct {
+	LocalAdmitted int64 // decisions that the local counter admitted
+	LocalDenied   int64 // decisions that the local counter, or a denial of the store from before it failed, denied
+
+	Pending int64 // hits, now: admitted locally, and not yet known to be in the store; growing: the store does not answer
+	Carried int64 // hits that were added to the store after it had failed
+	Dropped int64 // hits that were not added, since the store keeps no buckets any more for the time at which they happened
+
+	Waited int64 // calls that waited for a turn, and got one: see Config.MaxInFlight
+	Shed   int64 // calls that waited for a turn in vain, and were decided as if the store had failed
+}
+
+// Stats returns a snapshot. Its numbers are read one after the other, and may be
+// apart by the calls in flight.
+func (l *Limiter) Stats() (s Stats) {
+	if l.local != nil {
+		n := &l.local.numbers
+		s.LocalAdmitted, s.LocalDenied = n.admitted.Load(), n.denied.Load()
+		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
+	}
+	if l.turns != nil {
+		s.Waited, s.Shed = l.turns.waited.Load(), l.turns.shed.Load()
+	}
+	return s
+}
