@@ -457,11 +457,23 @@ func (s *simStore) Do(ctx context.Context, r *backend.Request) error {
 	if carried && s.w.mistake == "a carry is sent and not counted" {
 		return nil
 	}
-	err := s.serve(ctx, r.Deadline, func(m *memory.Store) error { return m.Do(ctx, r) })
+	err := s.serve(ctx, r.Deadline, func(m *memory.Store) error {
+		if r.N < 0 && s.lostSince(r.Add[0].Start()) {
+			return nil // would take hits of other calls: see docs/guarantees.md, of a taking back in flight
+		}
+		return m.Do(ctx, r)
+	})
 	if err == nil && carried && s.w.mistake == "carried hits leave" {
 		s.empty()
 	}
 	return err
+}
+
+// lostSince tells whether the buckets were lost after an instant.
+func (s *simStore) lostSince(at time.Time) bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return slices.ContainsFunc(s.w.losses, func(loss time.Time) bool { return loss.After(at.Add(-simSkew)) })
 }
 
 // limitsOf are the limits of a stored key.
