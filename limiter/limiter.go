@@ -33,14 +33,14 @@ type Config struct {
 	DecideWithin time.Duration
 
 	// Local counts in this process for rules under FailLocal. While the store
-	// does not answer, each of their limits admits ceil(Share * Max) hits in any
-	// window, those included that the store has admitted for this Limiter; other
-	// keys than those whose limits are known to be used up have no less. What was
-	// admitted so is added to the store when it answers again.
+	// does not answer, their limits admit ceil(Share * Max) hits of a key in any
+	// window, including the hits that the store has admitted for this Limiter; a
+	// key that the store has denied stays denied until its RetryAfter. The hits
+	// are added to the store when the store answers again.
 	//
 	// Local needs a store in this process that fails when it is full, such as
-	// memory.New(memory.Config{}); the ladder and the clock of the Limiter's
-	// Counter; and its Skew, or a longer one. Local must count nothing else.
+	// memory.New(memory.Config{}), and the ladder, the clock and at least the
+	// Skew of the Limiter's Counter. Local must count nothing else.
 	Local *counter.Counter
 
 	// Share is the part of each Max that this process may admit while the store

@@ -1,0 +1,33 @@
+package httplimit_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// A client whom the local counter denies is answered like any client over the
+// limit, with the numbers of the rule.
+func TestLocalDecisions(t *testing.T) {
+	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
+	require.NoError(t, err)
+	rule := by("ip", "4/h")
+	rule.OnFailure = limiter.FailLocal
+	lim := newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.5})
+	defer lim.Close()
+	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})(welcome))
+	for _, left := range []string{"r=1", "r=0"} {
+		got := s.get()
+		require.Equal(t, 200, got.status)
+		require.Contains(t, got.header.Get("RateLimit"), left)
+	}
+	got := s.get()
+	requireProblem(t, got, 429)
+	require.Len(t, got.header.Get("Retry-After"), 4, "an hour in seconds")
+	require.Contains(t, got.header.Get("RateLimit-Policy"), "q=4")
+}
