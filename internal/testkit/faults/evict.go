@@ -214,8 +214,10 @@ func (s *strike) fill() {
 		}
 		for range batch {
 			answer, err := answers.ReadString('\n')
-			// A memcached can have no page to spare for items of this size.
-			if err == nil && answer != "STORED\r\n" && answer != "+OK\r\n" && answer != "SERVER_ERROR out of memory storing object\r\n" {
+			// A memcached can have no page to spare for items of this size, and a Redis
+			// whose connections take its memory nothing left to evict.
+			full := strings.HasPrefix(answer, "SERVER_ERROR out of memory") || strings.HasPrefix(answer, "-OOM ")
+			if err == nil && !full && answer != "STORED\r\n" && answer != "+OK\r\n" {
 				err = fmt.Errorf("the server answers %q to a filler", answer)
 			}
 			if err != nil {
