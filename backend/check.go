@@ -175,7 +175,7 @@ func (r *CheckRequest) Probe(key string) *Request {
 	if r.Now != nil {
 		now = r.Now()
 	}
-	op := &Request{Key: key, Ladder: probeLadder, Now: now, Deadline: r.Deadline, N: 1}
+	op := &Request{Key: key, Ladder: probeLadder, Now: now, Deadline: r.Deadline, AnyLabel: true, N: 1}
 	for _, b := range probeLadder.Buckets(now) {
 		op.Add = append(op.Add, Slot{Bucket: b, TTL: time.Second})
 	}

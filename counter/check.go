@@ -38,8 +38,9 @@ func (c *Counter) Check(ctx context.Context) error {
 	checker, is := c.store.(backend.Checker)
 	var err error
 	if is {
+		began := time.Now()
 		err = checker.CheckServers(ctx, &r)
-		c.checks.note(time.Now(), r.Servers)
+		c.checks.note(began, r.Servers)
 	} else if err = c.store.Do(ctx, r.Probe(r.Key)); err == nil {
 		err = backend.Unmet("counter: check: the store is a %T and no backend.Checker: clocks, evictions and restarts cannot be seen", c.store)
 	}
@@ -82,13 +83,14 @@ type lastSeen struct {
 	present bool // in the last Check
 }
 
-// note notes the servers that a Check has found.
+// note notes the servers that a Check has found which began at an instant, unless a
+// Check is noted that began later.
 func (s *checks) note(at time.Time, servers []backend.Server) {
-	if len(servers) == 0 {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(servers) == 0 || at.Before(s.at) {
+		return
+	}
 	first := s.servers == nil
 	if first {
 		s.servers = map[string]lastSeen{}

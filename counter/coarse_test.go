@@ -183,32 +183,37 @@ func TestItemsOfADenial(t *testing.T) {
 	}
 }
 
-// A denial does not read the buckets again that the process remembers as empty, but
-// those that it remembers as hit.
-func TestRememberedEmptyBuckets(t *testing.T) {
-	store := newPlainStore()
-	k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
-	for _, refund := range []bool{false, true} {
-		feature := fmt.Sprint(refund)
-		other.now = halfPast.Add(-3 * time.Hour)
-		old, _, _ := other.take(feature, "8/d")
-		k.now, other.now = halfPast.Add(-time.Second), halfPast.Add(-time.Second)
-		for range 3 {
-			k.take(feature, "8/d")
-		}
-		for range 4 {
-			other.take(feature, "8/d")
-		}
-		if refund {
-			require.NoError(t, other.Refund(ctx, &old))
-		}
-		k.now = halfPast
-		v, _, items := k.take(feature, "8/d")
-		require.Equal(t, refund, v.Allowed)
-		if !refund {
-			require.InDelta(t, 1+60+60+31, items, 4)
-			require.Equal(t, 21*time.Hour, v.RetryAfter.Round(time.Minute))
-		}
+// A denial goes by what it has read, not by what the process remembers, not even
+// by buckets that are remembered as empty: a slow Add, and an AddAt of another
+// process, may have filled one since.
+func TestADenialBelievesNoMemory(t *testing.T) {
+	for name, fill := range map[string]func(other *taking, key counter.Key, at time.Time) error{
+		"slow Add": func(other *taking, key counter.Key, at time.Time) error {
+			other.now = at
+			return other.Add(ctx, key, 3)
+		},
+		"AddAt": func(other *taking, key counter.Key, at time.Time) error {
+			return other.AddAt(ctx, key, 3, at)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newPlainStore()
+			k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
+			key := counter.Key{Event: "e", Feature: "a"}
+			hour := halfPast.Truncate(time.Hour)
+			other.now = hour.Add(-5 * time.Hour)
+			require.NoError(t, other.Add(ctx, key, 2))
+			k.now, other.now = hour.Add(700*time.Millisecond), hour.Add(700*time.Millisecond)
+			k.take("a", "4/d")
+			k.take("a", "4/d")
+			require.NoError(t, fill(other, key, hour.Add(-10*time.Millisecond)))
+			k.now, other.now = hour.Add(20*time.Second), hour.Add(20*time.Second)
+			v, _, _ := k.take("a", "4/d")
+			exact, err := other.Peek(ctx, key, 1, counter.MustLimits("4/d"))
+			require.NoError(t, err)
+			require.False(t, v.Allowed)
+			require.Equal(t, exact.RetryAfter, v.RetryAfter)
+		})
 	}
 }
 

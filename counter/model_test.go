@@ -138,7 +138,7 @@ type caller struct {
 	oldest              [maxWindows]int8 // the count of the oldest bucket, until the exact edge is read
 	edges               uint8            // the limits whose exact edges are read, a bit each
 	could               [maxWindows]int8 // the hits of other callers that an exact count may find, at most
-	remembered          bool             // a count above zero came from the memory of the process
+	remembered          bool             // a count came from the memory of the process
 	now                 int8
 	took                bool // the hit was admitted, and may have been refunded since
 	again               bool // the additional refund of a hole was made
@@ -692,7 +692,7 @@ func (c *checker) steps(s *state, i int) bool {
 			if m.usable(s, i, r) && m.differs(s, i, r) {
 				next := *s
 				next.c[i].take(r, bit, s.memory[r.tier][r.bucket].count)
-				next.c[i].remembered = me.remembered || s.memory[r.tier][r.bucket].count > 0
+				next.c[i].remembered = true
 				if c.step(&next, "%d remembers [%d]%d = %d", i, int(r.tier), int(r.bucket), int(s.memory[r.tier][r.bucket].count)) {
 					return true
 				}

@@ -11,9 +11,11 @@ import (
 // settledCache remembers settled buckets of the keys that this process takes
 // again and again, for a store over a network without an atomic step. All hits
 // that will be admitted are in a settled bucket: later its count can only fall,
-// by a Refund, a Forget or an eviction, but for an AddAt, which ends what this
-// process remembers of the key. So a remembered count is an upper bound.
-// A call can be admitted by remembered counts, and no call is denied by them.
+// by a Refund, a Forget or an eviction. Hits that no Take has admitted can raise
+// the count: those of an Add that is confirmed later than Settle, and those of an
+// AddAt, which ends what its own Counter remembers of the key. So a remembered
+// count is an upper bound of the hits that were admitted. A call can be admitted
+// by remembered counts, and no call is denied by them.
 //
 // The cache is of bounded size: a slot holds one key, for a minute at most, and
 // until then no other key gets the slot. A key enters on its second call, so
@@ -58,7 +60,7 @@ func newSettledCache(skew time.Duration) *settledCache {
 func (s *settledCache) recall(key string, now time.Time) *settledEntry {
 	if s != nil {
 		slot, _ := s.slot(key)
-		if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) {
+		if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) && !s.outdated(slot, e) {
 			return e
 		}
 	}
@@ -99,9 +101,14 @@ func (s *settledCache) admits(key string, now time.Time) bool {
 func (s *settledCache) put(e *settledEntry) {
 	slot, _ := s.slot(e.key)
 	slot.entry.Store(e)
-	if slot.raised.Load() >= int64(e.read.Sub(s.started)) {
+	if s.outdated(slot, e) {
 		slot.entry.CompareAndSwap(e, nil)
 	}
+}
+
+// outdated tells whether counts were raised after the entry was read.
+func (s *settledCache) outdated(slot *settledSlot, e *settledEntry) bool {
+	return slot.raised.Load() >= int64(e.read.Sub(s.started))
 }
 
 // raise forgets the key, of which this process may have raised settled counts,

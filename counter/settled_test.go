@@ -63,3 +63,16 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// Counts that were read before a raise are not recalled after it, not even for a moment.
+func TestWhatWasReadBeforeARaiseIsNotRecalled(t *testing.T) {
+	s, now := newSettledCache(time.Hour), time.Now()
+	e := &settledEntry{key: "k", at: now, read: now, spans: []backend.Span{{Width: time.Hour, Counts: []int64{0}}}}
+	s.admits("k", now)
+	require.True(t, s.admits("k", now))
+	time.Sleep(time.Millisecond)
+	s.raise("k") // an AddAt ends, and returns
+	slot, _ := s.slot("k")
+	slot.entry.Store(e) // the first line of put, of a Take under way
+	require.Equal(t, &nothingSettled, s.recall("k", now), "a Take that begins now goes by the old count")
+}

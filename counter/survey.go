@@ -207,22 +207,6 @@ func unknown(known []backend.Span, runs tiers.Cover) (missing tiers.Cover) {
 	return missing
 }
 
-// zeros returns the empty buckets of spans.
-func zeros(spans []backend.Span) (empty []backend.Span) {
-	for _, span := range spans {
-		from := 0
-		for i, n := range append(slices.Clip(span.Counts), 1) {
-			if n > 0 {
-				if i > from {
-					empty = append(empty, backend.Span{Width: span.Width, First: span.First + int64(from), Counts: span.Counts[from:i]})
-				}
-				from = i + 1
-			}
-		}
-	}
-	return empty
-}
-
 // spansOf is the union of runs, with space for their counts.
 func spansOf(runs tiers.Cover) []backend.Span {
 	merged := cover.Merge(slices.Clone(runs))

@@ -291,7 +291,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) error {
 	t.guess = false
 	if t.remembered {
 		c.stats.wrongGuesses.Add(1)
-		t.known = zeros(t.known)
+		t.known = nil
 	}
 	wanted = append(unknown(t.known, wanted), t.pendingRuns(now)...)
 	back, err := c.takeBack(ctx, t.base, t.grace, t.n, t.slots, spansOf(wanted))

@@ -117,6 +117,13 @@ func (s *Store) checkServer(ctx context.Context, r *backend.CheckRequest, p *pee
 		return server, onServer(name, p.failed("dial", err))
 	}
 	defer w.close()
+	// A server or a proxy that tells no stats may count all the same.
+	unseen := func(err error) error {
+		if failed := s.probe(ctx, r, key, nil); failed != nil {
+			return onServer(name, p.failed("stats", err))
+		}
+		return onServer(name, backend.Unmet("stats: %w, want pid, time, uptime and evictions: clocks, evictions and restarts cannot be seen", err))
+	}
 	found := backend.Server{Name: name}
 	found.Ahead, found.Within, err = r.Clock(func() (time.Time, time.Duration, error) {
 		var err error
@@ -129,7 +136,7 @@ func (s *Store) checkServer(ctx context.Context, r *backend.CheckRequest, p *pee
 		return time.Unix(seconds, 0).Add(500 * time.Millisecond), 1500 * time.Millisecond, err
 	})
 	if err != nil {
-		return server, onServer(name, p.failed("stats", w.because(ctx, err)))
+		return server, unseen(w.because(ctx, err))
 	}
 	found.Run = fmt.Sprintf("process %s since %s", found.Facts["pid"], startOf(found.Facts))
 	found.Evicted, _ = strconv.ParseInt(found.Facts["evictions"], 10, 64)

@@ -1,9 +1,12 @@
 package memcache_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +195,61 @@ func TestBucketsAhead(t *testing.T) {
 		_, err := c.Peek(t.Context(), key, 1, limits)
 		require.NoError(t, err)
 		require.Equal(t, seen, c.Stats().BucketsAhead, "%s ahead", lead)
+	}
+}
+
+// statless is a proxy that answers stats by itself, or not at all, and passes on
+// all other commands.
+func statless(t *testing.T, addr, answer string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				s, err := net.Dial("tcp", addr)
+				if err != nil {
+					return
+				}
+				defer s.Close()
+				go func() { _, _ = io.Copy(c, s) }()
+				in := bufio.NewReader(c)
+				for {
+					line, err := in.ReadString('\n')
+					if err != nil {
+						return
+					}
+					if strings.HasPrefix(line, "stats") {
+						if answer == "" {
+							return
+						}
+						_, _ = io.WriteString(c, answer)
+						continue
+					}
+					_, _ = io.WriteString(s, line)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// A proxy that tells no stats, or an odd one, is no reason to say that hits cannot
+// be counted.
+func TestCheckThroughAProxyWithoutStats(t *testing.T) {
+	for _, answer := range []string{"ERROR\r\n", "STAT version 0.5\r\nEND\r\n", ""} {
+		proxy := statless(t, servertest.Memcached(t), answer)
+		_, c := checked(t, counter.Config{}, proxy)
+		v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "f"}, 1, counter.MustLimits("1/d"))
+		require.NoError(t, err)
+		require.True(t, v.Allowed)
+		err = c.Check(t.Context())
+		require.ErrorIs(t, err, backend.ErrCondition, "%q", answer)
+		require.NotErrorIs(t, err, counter.ErrStore, "%q", answer)
 	}
 }

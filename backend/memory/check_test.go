@@ -1,9 +1,11 @@
 package memory_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
@@ -55,4 +57,50 @@ func TestCheckOfAFullStore(t *testing.T) {
 		require.Equal(t, s.Stats().Evicted, c.Stats().Evictions)
 	}
 	require.Zero(t, memory.New(memory.Config{}).Report(), backend.Report{})
+}
+
+// A store that takes any fresh key is not probed: the probe would evict a key.
+func TestACheckEvictsNoKey(t *testing.T) {
+	limits := counter.MustLimits("1/d")
+	s := memory.New(memory.Config{MaxBuckets: 1600, Full: memory.EvictOldest})
+	c, err := counter.New(s, counter.Config{})
+	require.NoError(t, err)
+	for n := 0; s.Stats().Buckets+16 <= 1600; n++ {
+		v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: fmt.Sprint(n)}, 1, limits)
+		require.NoError(t, err)
+		require.True(t, v.Allowed)
+	}
+	require.Zero(t, s.Stats().Evicted)
+	require.NoError(t, c.Check(t.Context()))
+	v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "0"}, 1, limits)
+	require.NoError(t, err)
+	require.False(t, v.Allowed, "the Check has forgiven the limit of a key")
+}
+
+// A store whose buckets are all labelled ahead of the clock still counts.
+func TestCheckAfterTheClockWasSetBack(t *testing.T) {
+	now := time.Unix(1_772_494_233, 0)
+	cfg := counter.Config{Now: func() time.Time { return now }}
+	full := memory.New(memory.Config{MaxBuckets: 1600})
+	c, err := counter.New(full, cfg)
+	require.NoError(t, err)
+	for i := range 100 {
+		require.NoError(t, c.Add(t.Context(), counter.Key{Event: "e", Feature: fmt.Sprint(i)}, 1))
+	}
+	now = now.Add(48 * time.Hour)
+	for i := range 100 {
+		require.NoError(t, c.Add(t.Context(), counter.Key{Event: "f", Feature: fmt.Sprint(i)}, 1))
+	}
+	var file bytes.Buffer
+	require.NoError(t, full.Snapshot(&file))
+	s := memory.New(memory.Config{})
+	require.NoError(t, s.Restore(&file))
+	now = now.Add(-47 * time.Hour) // the clock had been ahead
+	c, err = counter.New(s, cfg)
+	require.NoError(t, err)
+	v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "new"}, 1, counter.MustLimits("1/d"))
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+	require.NoError(t, c.Add(t.Context(), counter.Key{Event: "e", Feature: "new"}, 1))
+	require.NoError(t, c.Check(t.Context()), "hits are counted")
 }

@@ -11,9 +11,13 @@ import (
 // SaveFile writes a [Store.Snapshot] to the named file, which only the owner may
 // read: stored keys may have personal data. Until the snapshot is whole and on
 // the disk, it has another name in the same directory: after an error, or if the
-// machine dies, the file is as before. A program calls SaveFile when its last
+// machine dies, the file is as before, and what was written stays as NAME.*.tmp if
+// the process was killed. A link is followed, as by LoadFile. A program calls SaveFile when its last
 // call is over, and from time to time if a crash is to cost less.
 func (s *Store) SaveFile(name string) (err error) {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp") // of mode 0600
 	if err != nil {
 		return fmt.Errorf("memory: SaveFile: %w", err)

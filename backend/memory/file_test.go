@@ -50,3 +50,19 @@ func TestFiles(t *testing.T) {
 	require.Error(t, New(Config{}).LoadFile(name), "a directory is no snapshot")
 	require.Error(t, s.SaveFile(filepath.Join(dir, "missing", "counts")))
 }
+
+// A link is followed, as by LoadFile.
+func TestSaveFileFollowsALink(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "disk"), 0o700))
+	target, link := filepath.Join(dir, "disk", "counts"), filepath.Join(dir, "counts")
+	require.NoError(t, os.WriteFile(target, nil, 0o600))
+	require.NoError(t, os.Symlink(target, link))
+	require.NoError(t, New(Config{}).SaveFile(link))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	info, err = os.Stat(target)
+	require.NoError(t, err)
+	require.NotZero(t, info.Size())
+}

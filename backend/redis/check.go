@@ -144,9 +144,12 @@ func (s *Store) checkMaster(ctx context.Context, r *backend.CheckRequest, m *mas
 		return server, m.failed(s.server.Failed(ctx, err)) // whatever was asked before has failed as well
 	}
 	info, err := m.Info(ctx).Result()
+	var refusal redis.Error
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		errs = append(errs, m.failed(backend.Unmet("the user may not ask for INFO, want the right to: evictions and restarts cannot be seen")))
+	case errors.As(err, &refusal) && !errors.Is(err, redis.Nil):
+		errs = append(errs, m.failed(backend.Unmet("INFO is refused (%w), want an answer: evictions and restarts cannot be seen", err)))
 	case err != nil:
 		errs = append(errs, m.failed(s.server.Failed(ctx, err)))
 	default:

@@ -143,7 +143,11 @@ func (r *run) reachable(ctx context.Context) (Result, error) {
 	ask := backend.CheckRequest{Key: r.cfg.Prefix + ":?check", Skew: counter.DefaultSkew, Deadline: time.Now().Add(Patience(r.cfg.Timeout))}
 	failures := failuresOf(checker.CheckServers(ctx, &ask))
 	r.servers = ask.Servers
-	if !r.local() && len(r.servers) > 0 {
+	switch {
+	case r.local():
+	case len(r.servers) == 0:
+		result.Seen = "the store"
+	default:
 		slices.SortFunc(r.servers, func(a, b backend.Server) int { return strings.Compare(a.Name, b.Name) })
 		result.Seen = identity(r.store.Name.Kind, r.servers)
 	}
