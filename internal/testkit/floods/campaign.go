@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +19,9 @@ type campaign struct {
 	versions    string // read when the campaign begins: the checkout may move on meanwhile
 }
 
-// newCampaign makes the trials of all scenarios, of one policy or of all policies.
-func newCampaign(runs int, only string) *campaign {
+// newCampaign makes the trials of the scenarios whose names contain match, of one
+// policy or of all policies.
+func newCampaign(runs int, only, match string) *campaign {
 	c := &campaign{}
 	all := func(scenarios []scenario) (trials []*trial) {
 		for i := range scenarios {
@@ -27,9 +29,9 @@ func newCampaign(runs int, only string) *campaign {
 				for _, store := range stores {
 					t := &trial{scenario: &scenarios[i], policy: &policies[j], store: store, runs: scenarios[i].runs}
 					if t.runs == 0 {
-						t.runs = runs
+						t.runs = t.policy.runs(runs)
 					}
-					if only == "" || only == t.policy.name {
+					if (only == "" || only == t.policy.name) && strings.Contains(t.name, match) && t.policy.tries(t.scenario) {
 						trials = append(trials, t)
 					}
 				}

@@ -26,8 +26,9 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Runs  int    `default:"10" help:"How often each of the short floods comes. Default: ${default}."`
+	Runs  int    `default:"10" help:"How often each of the short floods comes upon rules that count locally; upon other rules thrice at most. Default: ${default}."`
 	Only  string `enum:"${policies}" default:"" help:"The one policy to try: ${policies}. Default: all."`
+	Match string `placeholder:"TEXT" help:"Only scenarios with this text in their names. Default: all."`
 	Write string `type:"path" placeholder:"FILE" help:"Write the page to this file. Default: print it."`
 }
 
@@ -60,7 +61,7 @@ func run(args []string, stdout io.Writer, stderr *os.File) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	campaign := newCampaign(c.Runs, c.Only)
+	campaign := newCampaign(c.Runs, c.Only, c.Match)
 	show, clear := progress(stderr, campaign)
 	err = campaign.run(ctx, show)
 	clear()
@@ -90,6 +91,9 @@ func (c *cli) command() string {
 	s := fmt.Sprintf("go run ./internal/testkit/floods --runs %d", c.Runs)
 	if c.Only != "" {
 		s += " --only " + c.Only
+	}
+	if c.Match != "" {
+		s += fmt.Sprintf(" --match %q", c.Match)
 	}
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/page"
+	"github.com/abacus-go/abacus/limiter"
 )
 
 // page is docs/floods.md as the campaign has found it.
@@ -29,8 +30,8 @@ func (c *campaign) page(command string) string {
 var pageTemplate = template.Must(template.New("page").Parse(`# Floods
 
 A program lets floods of requests come upon small services in processes of their own, whose store is
-late or stands still, under each policy of ` + "`limiter.Rule.OnFailure`" + `, and counts what comes through.
-This page is written by the program (internal/testkit/floods, "make floods").
+late or stands still, under each policy of a rule's ` + "`OnFailure`" + `, and counts what comes through. This
+page is written by the program (internal/testkit/floods, "make floods").
 
 | | |
 |---|---|
@@ -43,12 +44,15 @@ This page is written by the program (internal/testkit/floods, "make floods").
 
 {{.Verdict}}
 
-- **Let through**: requests that were answered 200, of a single user, those that used the limit up
-  before the flood included, in each run.
+- **open**, **closed**, **local**: ` + "`FailOpen`, `FailClosed`, `FailLocal`" + `. Each of I services has a
+  ` + "`Share`" + ` of 1/I. **local-64**: ` + "`FailLocal` with a `MaxInFlight`" + ` of 64.
+- **Let through**: hits of the fullest window of a user, in each run, by the labels that the hits
+  have. Requests that used the limit up before the flood are included, and so are requests of an
+  open rule that nobody counted.
 - **Bound**: the most that the policy may let through in a window.
 - **Not in the store**: hits that were let through and that the store had not counted in the end.
-- **Times**: of all answers of the flood as the client saw them, its own wait for a processor
-  included.
+  **Too many there**: hits beyond these, such as hits that were carried twice. Of all runs.
+- **Times**: of all answers of the flood as the client saw them, the wait for a processor included.
 
 ## Twenty thousand requests
 
@@ -60,15 +64,15 @@ sends the next when the last one has been answered. Every run has a user of its 
 ## A long standstill
 
 60 users, the limits 6/10s and 20/h, all defaults. 120 connections send a request a second each,
-from 5 s before the standstill until 5 s after it. Windows are those of the labels that the admitted
-hits have; the one nearest to its bound is shown. As soon as the store goes on a service is asked by
-Peek for one hit more than a user has left, and all services are when the store has counted all
-hits. Services, connections to the store and goroutines are counted when all is closed.
+from up to 5 s before the standstill until 5 s after it. As soon as the store goes on, a single
+service is asked by Peek for one hit more than a user has left; so are all services when the store
+has counted all hits. In the end no goroutine may be left in a service, and no answer may have taken
+30 s.
 
 {{.Long}}
 ## How the requests were decided
 
-Of all services and runs, requests before the flood included.
+Of all services and runs, requests before the flood included; with the numbers of ` + "`Limiter.Stats`" + `.
 
 {{.Decisions}}`))
 
@@ -92,29 +96,32 @@ func scenarios() string {
 
 // rows is a table with a row for each trial.
 func rows(trials []*trial) string {
-	all := [][]string{{"", "policy", "store", "let through", "bound", "not in the store", "median", "99 %", "longest"}}
+	all := [][]string{{"", "policy", "store", "let through", "bound", "not in the store", "too many there", "median", "99 %", "longest"}}
 	for _, t := range trials {
 		took := t.times()
-		lacking := int64(0)
+		var lacking, surplus int64
 		for _, f := range t.floods {
-			lacking += f.lacking
+			lacking, surplus = lacking+f.lacking, surplus+f.surplus
 		}
-		all = append(all, []string{t.name, t.policy.name, t.store, t.letThrough(), t.bound(), page.Thousands(lacking),
+		all = append(all, []string{t.name, t.policy.name, t.store, t.letThrough(), t.bound(), page.Thousands(lacking), page.Thousands(surplus),
 			quantile(took, 0.5), quantile(took, 0.99), quantile(took, 1)})
 	}
 	return page.Table(all)
 }
 
-// letThrough is the number of hits in each run; under several limits that of the
-// window which is nearest to its bound.
+// letThrough is the number of hits in the fullest window of each limit, in each run.
 func (t *trial) letThrough() string {
 	var each []string
 	for _, f := range t.floods {
-		n := page.Thousands(f.fullest)
-		if len(t.limits) > 1 {
-			n += " of " + f.limit.String()
+		var of []string
+		for i, n := range f.fullest {
+			if text := page.Thousands(n); len(t.limits) == 1 {
+				of = append(of, text)
+			} else {
+				of = append(of, text+" of "+t.limits[i].String())
+			}
 		}
-		each = append(each, n)
+		each = append(each, strings.Join(of, ", "))
 	}
 	if all := slices.Compact(slices.Clone(each)); len(all) == 1 && len(each) > 1 {
 		return all[0] + " each"
@@ -124,7 +131,7 @@ func (t *trial) letThrough() string {
 
 // bound is the most that the policy lets through in a window.
 func (t *trial) bound() string {
-	if t.policy.most == nil {
+	if !t.policy.bounded {
 		return "none"
 	}
 	var each []string
@@ -156,21 +163,24 @@ func quantile(sorted []time.Duration, share float64) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// decisions is a table of the outcomes.
+// decisions is a table of the outcomes, and of the numbers of Limiter.Stats.
 func (c *campaign) decisions() string {
-	all := [][]string{{"", "policy", "store", "outcomes"}}
+	all := [][]string{{"", "policy", "store", "outcomes", "carried", "dropped", "waited for a turn", "in vain"}}
 	for _, t := range append(c.short[:len(c.short):len(c.short)], c.long...) {
-		sum := map[string]int64{}
+		outcomes, stats := map[string]int64{}, limiter.Stats{}
 		for _, e := range t.ends {
 			for outcome, n := range e.Outcomes {
-				sum[outcome] += n
+				outcomes[outcome] += n
 			}
+			stats.Carried, stats.Dropped = stats.Carried+e.Stats.Carried, stats.Dropped+e.Stats.Dropped
+			stats.Waited, stats.Shed = stats.Waited+e.Stats.Waited, stats.Shed+e.Stats.Shed
 		}
 		var parts []string
-		for _, outcome := range slices.Sorted(maps.Keys(sum)) {
-			parts = append(parts, page.Thousands(sum[outcome])+" "+outcome)
+		for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
+			parts = append(parts, page.Thousands(outcomes[outcome])+" "+outcome)
 		}
-		all = append(all, []string{t.name, t.policy.name, t.store, strings.Join(parts, ", ")})
+		all = append(all, []string{t.name, t.policy.name, t.store, strings.Join(parts, ", "),
+			page.Thousands(stats.Carried), page.Thousands(stats.Dropped), page.Thousands(stats.Waited), page.Thousands(stats.Shed)})
 	}
 	return page.Table(all)
 }

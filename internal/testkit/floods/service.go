@@ -16,6 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
@@ -32,6 +33,7 @@ const event = "flood"
 type job struct {
 	Store, Addr string
 	Policy      string
+	Services    int // that share the limits
 	Limits      string
 	Within      time.Duration // of a decision; zero: the limiter's default
 }
@@ -42,7 +44,8 @@ type ready struct{ Addr string }
 // ending is the last line of a service.
 type ending struct {
 	Outcomes map[string]int64 // how often each
-	Leak     string           // goroutines that are left, if any
+	Stats    limiter.Stats
+	Leak     string // goroutines that are left, if any
 }
 
 // isService tells whether this process is a service.
@@ -83,11 +86,20 @@ func serve(in io.Reader, out *json.Encoder) error {
 		return err
 	}
 	var outcomes [256]atomic.Int64
-	lim, err := limiter.New(c, limiter.Config{
-		Rules:        []limiter.Rule{{Event: event, Kind: "user", Limits: limits, OnFailure: policyOf(j.Policy).onFailure}},
+	policy := policyOf(j.Policy)
+	cfg := limiter.Config{
+		Rules:        []limiter.Rule{{Event: event, Kind: "user", Limits: limits, OnFailure: policy.onFailure}},
 		DecideWithin: j.Within,
+		MaxInFlight:  policy.inFlight,
 		Observe:      func(d limiter.Decision) { outcomes[d.Outcome].Add(1) },
-	})
+	}
+	if policy.onFailure == limiter.FailLocal {
+		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()}); err != nil {
+			return err
+		}
+		cfg.Share = shareOf(j.Services)
+	}
+	lim, err := limiter.New(c, cfg)
 	if err != nil {
 		return err
 	}
@@ -116,10 +128,16 @@ func serve(in io.Reader, out *json.Encoder) error {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	for began := time.Now(); lim.Stats().Pending > 0 && time.Since(began) < hang; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := lim.Close(); err != nil { // hits that nobody has carried
+		return err
+	}
 	if err := closeStore(); err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}
-	end := ending{Outcomes: map[string]int64{}}
+	end := ending{Outcomes: map[string]int64{}, Stats: lim.Stats()}
 	for o := range outcomes {
 		if n := outcomes[o].Load(); n > 0 {
 			end.Outcomes[limiter.Outcome(o).String()] = n

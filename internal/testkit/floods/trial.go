@@ -32,13 +32,12 @@ type trial struct {
 
 // flood is the outcome of a run.
 type flood struct {
-	fullest  int64         // hits in a window: the window that is nearest to its bound, or furthest beyond
-	limit    counter.Limit // of this window
-	admitted int64         // of all users
-	counted  int64         // of these by the store in the end
-	lacking  int64         // hits of the users whose hits the store has not all counted
-	peeks    int           // looks at keys which must deny
-	breaks   []string
+	fullest  []int64         // hits of the fullest window of each limit, of all users
+	admitted int64           // of all users
+	lacking  int64           // admitted hits that the store has not counted in the end
+	surplus  int64           // hits that the store has counted beyond the admitted ones
+	peeks    int             // looks at keys which must deny
+	breaks   []string        // broken promises
 	took     []time.Duration // of all answers
 	carried  time.Duration   // from the last answer until the store has counted all
 }
@@ -59,7 +58,7 @@ func (t *trial) run(tb testing.TB, ctx context.Context) error {
 	}
 	var services []*process
 	for range t.services {
-		p, err := start(tb, job{Store: t.store, Addr: server.Addr, Policy: t.policy.name, Limits: t.limits.String(), Within: t.within})
+		p, err := start(tb, job{Store: t.store, Addr: server.Addr, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
 		if err != nil {
 			return err
 		}
@@ -250,57 +249,49 @@ func (r *round) peek(when string) error {
 // compare waits until the store has counted all admitted hits, but only where a
 // policy promises so.
 func (r *round) compare(ctx context.Context) error {
-	began := time.Now()
-	for {
-		counted, lacking, err := r.inStore(ctx)
-		if err != nil {
+	for began := time.Now(); ; sleep(ctx, 50*time.Millisecond) {
+		if err := r.inStore(ctx); err != nil {
 			return err
 		}
-		r.counted, r.lacking, r.carried = counted, lacking, time.Since(began)
-		if lacking == 0 || r.policy.most == nil || r.carried > r.scenario.carry {
-			break
+		r.carried = time.Since(began)
+		if !r.policy.bounded {
+			return nil
 		}
-		sleep(ctx, 50*time.Millisecond)
+		if r.lacking == 0 || r.carried > r.scenario.carry {
+			return r.peek("in the end")
+		}
 	}
-	if r.policy.most == nil {
-		return nil
-	}
-	return r.peek("in the end")
 }
 
-// inStore is the number of admitted hits that the store has counted, and that it
-// has not.
-func (r *round) inStore(ctx context.Context) (counted, lacking int64, err error) {
+// inStore compares the admitted hits with the hits that the store has counted.
+func (r *round) inStore(ctx context.Context) error {
+	r.lacking, r.surplus = 0, 0
 	for user, name := range r.names {
 		var n counter.Count
 		for began := time.Now(); ; {
-			n, err = r.truth.Count(ctx, counter.Key{Event: event, Feature: "user:" + name}, r.longest().Per)
-			if err == nil {
+			var err error
+			if n, err = r.truth.Count(ctx, counter.Key{Event: event, Feature: "user:" + name}, r.longest().Per); err == nil {
 				break
 			}
 			if time.Since(began) > hang {
-				return 0, 0, err
+				return err
 			}
 		}
-		admitted := r.logs[user].Total()
-		counted += min(n.High, admitted)
-		lacking += max(admitted-n.High, 0)
+		more := n.High - r.logs[user].Total()
+		r.lacking += max(-more, 0)
+		r.surplus += max(more, 0)
 	}
-	return counted, lacking, nil
+	return nil
 }
 
 // judge looks for broken promises.
 func (r *round) judge() {
-	worst := int64(-1 << 62)
-	for user := range r.logs {
-		for _, limit := range r.limits {
-			most, n := limit.Max, r.logs[user].Worst(limit.Per)
-			if r.policy.most != nil {
-				most = r.policy.most(limit.Max, len(r.services))
-			}
-			if n-most > worst {
-				worst, r.fullest, r.limit = n-most, n, limit
-			}
+	r.fullest = make([]int64, len(r.limits))
+	for i, limit := range r.limits {
+		most := r.policy.most(limit.Max, len(r.services))
+		for user := range r.logs {
+			n := r.logs[user].Worst(limit.Per)
+			r.fullest[i] = max(r.fullest[i], n)
 			if n > most {
 				r.breaks = append(r.breaks, fmt.Sprintf("user %s: %d hits in a window of %s, want at most %d", r.names[user], n, limit, most))
 			}
@@ -309,7 +300,7 @@ func (r *round) judge() {
 	if r.lacking > 0 {
 		r.breaks = append(r.breaks, fmt.Sprintf("%d of %d hits are not in the store after %s", r.lacking, r.admitted, r.carried.Round(time.Millisecond)))
 	}
-	if r.policy.most == nil {
+	if !r.policy.bounded {
 		r.breaks = nil // nothing is promised
 	}
 }
@@ -318,9 +309,13 @@ func (r *round) judge() {
 func (t *trial) broken() (breaks []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	const told = 5 // of a run
 	for i, f := range t.floods {
-		for _, b := range f.breaks {
+		for _, b := range f.breaks[:min(told, len(f.breaks))] {
 			breaks = append(breaks, fmt.Sprintf("%s: run %d: %s", t, i+1, b))
+		}
+		if more := len(f.breaks) - told; more > 0 {
+			breaks = append(breaks, fmt.Sprintf("%s: run %d: and %d more", t, i+1, more))
 		}
 	}
 	for _, e := range t.ends {
