@@ -33,7 +33,7 @@ func tiny(s scenario) scenario {
 		// Longer than a process remembers a denial.
 		s.stop, s.tail = 1200*time.Millisecond, min(s.tail, 200*time.Millisecond)
 	}
-	s.lead = min(s.lead, 300*time.Millisecond)
+	s.lead, s.again = min(s.lead, 300*time.Millisecond), min(s.again, 1)
 	return s
 }
 

@@ -26,7 +26,7 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Runs  int    `default:"10" help:"How often each of the short floods comes upon rules that count locally; upon other rules thrice at most. Default: ${default}."`
+	Runs  int    `default:"10" help:"How often each of the short floods comes under the policy local; under others thrice at most. Default: ${default}."`
 	Only  string `enum:"${policies}" default:"" help:"The one policy to try: ${policies}. Default: all."`
 	Match string `placeholder:"TEXT" help:"Only scenarios with this text in their names. Default: all."`
 	Write string `type:"path" placeholder:"FILE" help:"Write the page to this file. Default: print it."`

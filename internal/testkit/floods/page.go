@@ -64,10 +64,10 @@ sends the next when the last one has been answered. Every run has a user of its 
 ## A long standstill
 
 60 users, the limits 6/10s and 20/h, all defaults. 120 connections send a request a second each,
-from up to 5 s before the standstill until 5 s after it. As soon as the store goes on, a single
-service is asked by Peek for one hit more than a user has left; so are all services when the store
-has counted all hits. In the end no goroutine may be left in a service, and no answer may have taken
-30 s.
+from up to 5 s before the standstill until 5 s after it. Whenever the store goes on, a single
+service is at once asked by Peek for one hit more than a user has left; so are all services when the
+store has counted all hits. In the end no hit may wait to be carried, no goroutine may be left in a
+service, and no answer may have taken 30 s.
 
 {{.Long}}
 ## How the requests were decided

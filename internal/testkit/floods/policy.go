@@ -36,10 +36,10 @@ func policyOf(name string) *policy {
 // a bound on calls under way matters where many calls for room are.
 func (p *policy) tries(s *scenario) bool { return p.inFlight == 0 || s.services == 1 && !s.usedUp }
 
-// runs is the number of runs of a short flood: all runs for rules that count
-// locally, and a few of each other policy, to compare with.
+// runs is the number of runs of a short flood: all runs of the policy that claims
+// most, and a few of each other policy, to compare with.
 func (p *policy) runs(all int) int {
-	if p.onFailure == limiter.FailLocal {
+	if p.name == "local" {
 		return all
 	}
 	return min(all, 3)

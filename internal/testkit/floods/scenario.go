@@ -16,6 +16,7 @@ type scenario struct {
 	users       int
 	usedUp      bool          // the limits of all users are used up before, and each service has denied
 	stop        time.Duration // the store stands still for so long; zero: never
+	again       int           // and so often again, each time after as long a time without a standstill
 	lead        time.Duration // requests come for up to so long before the standstill, by chance
 	tail        time.Duration // and for so long after it
 	connections int
@@ -80,6 +81,7 @@ var (
 		stopped(scenario{name: "stopped for 30 s", services: 1, stop: 30 * time.Second}),
 		stopped(scenario{name: "stopped for a minute", services: 1, stop: time.Minute}),
 		stopped(scenario{name: "stopped for a minute, three services", services: 3, stop: time.Minute}),
+		stopped(scenario{name: "stopped 20 times for 1.5 s", services: 1, stop: 1500 * time.Millisecond, again: 19}),
 	}
 )
 

@@ -189,30 +189,35 @@ func (r *round) useUp() error {
 // and looks at once when the store goes on. A scenario without a standstill is
 // begun and over at once.
 func (r *round) standstill(ctx context.Context, begun func()) error {
+	begun = sync.OnceFunc(begun)
+	defer begun()
 	if r.stop == 0 {
-		begun()
 		return nil
 	}
 	if r.lead > 0 {
 		begun()
-		begun = func() {}
 		sleep(ctx, rand.N(r.lead))
 	}
 	server, err := os.FindProcess(r.server.Pid())
-	if err == nil {
-		err = servertest.Suspend(server)
-	}
-	begun()
 	if err != nil {
 		return err
 	}
-	sleep(ctx, r.stop)
-	if err := servertest.Continue(server); err != nil {
-		return err
-	}
-	if len(r.services) == 1 {
-		if err := r.peek("at once"); err != nil {
+	for i := range 1 + r.again {
+		if i > 0 {
+			sleep(ctx, r.stop)
+		}
+		if err := servertest.Suspend(server); err != nil {
 			return err
+		}
+		begun()
+		sleep(ctx, r.stop)
+		if err := servertest.Continue(server); err != nil {
+			return err
+		}
+		if len(r.services) == 1 {
+			if err := r.peek("at once"); err != nil {
+				return err
+			}
 		}
 	}
 	sleep(ctx, r.tail)
