@@ -74,7 +74,7 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	if err != nil {
 		return nil, err
 	}
-	// If the store fails, links are made all the same, and counted in this process.
+	// If the store fails, links are made all the same, and counted locally.
 	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()})
 	if err != nil {
 		return nil, err
