@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check faults bench bench-peers fuzz vuln demo clean
+.PHONY: help servers test check faults floods bench bench-peers fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ servers: ## install the programs that the tests start where they are missing, se
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
 MODULES = . bench examples/frameworks
-PACKAGES = 47
+PACKAGES = 49
 
 # Many tests wait, for servers and for clocks: four packages at a time keep two
 # processors busy.
@@ -33,6 +33,9 @@ check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, 
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
 	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reliability.md
+
+floods: servers ## floods over a late or stopped store, under each policy, into docs/floods.md (half an hour)
+	$(GO) run ./internal/testkit/floods --write docs/floods.md
 
 bench: servers ## this library beside its peers, the short form, printed (minutes)
 	cd bench && $(GO) run . -size short

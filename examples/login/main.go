@@ -75,10 +75,15 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	// Ten wrong guesses an hour for an account, from all networks together, and
 	// thirty from a network, for all accounts together. The first rule lets a
 	// stranger lock an account's owner out for an hour: the price of limiting
-	// guesses from many networks.
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
-		{Event: "login", Kind: "user", Limits: counter.MustLimits("10/h")},
-		{Event: "login", Kind: "ip", Limits: counter.MustLimits("30/h, 100/d")},
+	// guesses from many networks. While the store does not answer, this process
+	// counts by itself, so nobody guesses more and nobody is locked out.
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()})
+	if err != nil {
+		return nil, err
+	}
+	lim, err := limiter.New(c, limiter.Config{Local: local, Rules: []limiter.Rule{
+		{Event: "login", Kind: "user", Limits: counter.MustLimits("10/h"), OnFailure: limiter.FailLocal},
+		{Event: "login", Kind: "ip", Limits: counter.MustLimits("30/h, 100/d"), OnFailure: limiter.FailLocal},
 	}})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 )
 
@@ -78,4 +80,29 @@ func TestCountsSurviveARestart(t *testing.T) {
 	stop = start()
 	require.Equal(t, http.StatusTooManyRequests, guess())
 	stop()
+}
+
+// broken is a store that is down.
+type broken struct{ backend.Store }
+
+func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
+
+func TestFailuresAreCountedWithoutAStore(t *testing.T) {
+	site, err := newSite(broken{}, map[string]string{"ada": "lovelace"})
+	require.NoError(t, err)
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	logIn := func(password string) int {
+		answer, err := http.PostForm(server.URL+"/login", url.Values{"user": {"ada"}, "password": {password}})
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	for range 20 {
+		require.Equal(t, http.StatusOK, logIn("lovelace"))
+	}
+	for range 10 {
+		require.Equal(t, http.StatusUnauthorized, logIn("guess"))
+	}
+	require.Equal(t, http.StatusTooManyRequests, logIn("lovelace"))
 }

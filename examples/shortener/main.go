@@ -74,9 +74,13 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	if err != nil {
 		return nil, err
 	}
-	// If the store fails, links are made all the same.
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
-		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("10/m, 100/d"), OnFailure: limiter.FailOpen},
+	// If the store fails, links are made all the same, and counted locally.
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()})
+	if err != nil {
+		return nil, err
+	}
+	lim, err := limiter.New(c, limiter.Config{Local: local, Rules: []limiter.Rule{
+		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("10/m, 100/d"), OnFailure: limiter.FailLocal},
 	}})
 	if err != nil {
 		return nil, err

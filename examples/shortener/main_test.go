@@ -81,12 +81,14 @@ type broken struct{ backend.Store }
 
 func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
 
-func TestLinksAreMadeWithoutAStore(t *testing.T) {
+func TestLinksAreCountedWithoutAStore(t *testing.T) {
 	shorten, _ := start(t, broken{})
-	for range 20 {
+	for range 10 {
 		answer, _ := shorten("ada", "https://go.dev")
 		require.Equal(t, http.StatusCreated, answer.StatusCode)
 	}
+	answer, _ := shorten("ada", "https://go.dev")
+	require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
 }
 
 func TestCountsSurviveARestart(t *testing.T) {

@@ -74,14 +74,18 @@ func newSite(store backend.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A sign-up counts under both rules or under none. Whether nobody or
-	// everybody may sign up when the store fails, OnFailure says; a sign-up
-	// sends a mail, so nobody, which is the default.
+	// A sign-up counts under both rules or under none: in the store, or in this
+	// process while the store does not answer.
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()})
+	if err != nil {
+		return nil, err
+	}
 	lim, err := limiter.New(c, limiter.Config{
 		Rules: []limiter.Rule{
-			{Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/h, 20/d")},
-			{Event: "signup", Kind: "email", Limits: counter.MustLimits("2/d")},
+			{Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/h, 20/d"), OnFailure: limiter.FailLocal},
+			{Event: "signup", Kind: "email", Limits: counter.MustLimits("2/d"), OnFailure: limiter.FailLocal},
 		},
+		Local:           local,
 		EmailIgnoreTags: true, // ada+1@example.org is ada@example.org
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 )
 
@@ -89,4 +91,22 @@ func TestCountsSurviveARestart(t *testing.T) {
 	stop = start()
 	require.Equal(t, http.StatusTooManyRequests, signUp())
 	stop()
+}
+
+// broken is a store that is down.
+type broken struct{ backend.Store }
+
+func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
+
+func TestSignUpsAreCountedWithoutAStore(t *testing.T) {
+	site, err := newSite(broken{})
+	require.NoError(t, err)
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+		answer, err := http.PostForm(server.URL+"/signup", url.Values{"email": {"ada@example.org"}})
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, want, answer.StatusCode)
+	}
 }

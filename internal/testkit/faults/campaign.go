@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/page"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -36,7 +37,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	defer cancel()
 	c.stage = &servertest.Stage{OnFailure: func(error) { cancel() }}
 	defer c.stage.End()
-	c.ctx, c.began, c.versions = ctx, time.Now(), versions()
+	c.ctx, c.began, c.versions = ctx, time.Now(), page.Versions()
 	for i := range theWorlds {
 		w := &world{setting: theWorlds[i], campaign: c, number: i + 1}
 		w.prefix = fmt.Sprintf("w%d", w.number)

@@ -2,9 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"text/template"
@@ -12,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/page"
 )
 
 // page is docs/reliability.md as the campaign has found it.
@@ -25,8 +23,8 @@ func (c *campaign) page(command string) string {
 		Verdict                                 string
 	}{
 		Date: c.began.UTC().Format("2006-01-02 15:04 UTC"), Took: c.took.Round(time.Second).String(),
-		Machine: machine(), Versions: c.versions, Command: command, Seed: c.seed,
-		Calls: thousands(c.calls()), Faults: thousands(c.faults("")),
+		Machine: page.Machine(), Versions: c.versions, Command: command, Seed: c.seed,
+		Calls: page.Thousands(c.calls()), Faults: page.Thousands(c.faults("")),
 		Held: c.held(), Apart: c.apart(), Why: c.why(), Kinds: c.byKind(), Came: c.byFault(), Leftover: c.leftover(),
 		Verdict: c.judgement(),
 	}); err != nil {
@@ -144,25 +142,13 @@ func (c *campaign) judgement() string {
 		"reason, no count was too low, no label was outside its call."
 }
 
-// table writes rows of cells, the first being the head.
-func table(rows [][]string) string {
-	var b strings.Builder
-	for i, row := range rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
-		}
-	}
-	return b.String()
-}
-
 // byWorld is a table with a column for each world.
 func (c *campaign) byWorld(rows ...[]string) string {
 	head := []string{""}
 	for _, w := range c.worlds {
 		head = append(head, w.name)
 	}
-	return table(append([][]string{head}, rows...))
+	return page.Table(append([][]string{head}, rows...))
 }
 
 // row is a row of a table by world.
@@ -176,12 +162,12 @@ func (c *campaign) row(name string, cell func(w *world, r *history.Report) strin
 
 // counted is a row of numbers.
 func (c *campaign) counted(name string, n func(r *history.Report) int64) []string {
-	return c.row(name, func(_ *world, r *history.Report) string { return thousands(n(r)) })
+	return c.row(name, func(_ *world, r *history.Report) string { return page.Thousands(n(r)) })
 }
 
 func (c *campaign) held() string {
 	return c.byWorld(
-		c.row("calls", func(w *world, _ *history.Report) string { return thousands(w.calls) }),
+		c.row("calls", func(w *world, _ *history.Report) string { return page.Thousands(w.calls) }),
 		c.counted("windows", func(r *history.Report) int64 { return r.Windows - r.Lossy - r.Beyond }),
 		c.counted("full, of all windows", func(r *history.Report) int64 { return r.Full }),
 		c.counted("**over**", func(r *history.Report) int64 { return r.Over }),
@@ -206,7 +192,7 @@ func (c *campaign) held() string {
 			if w.local() {
 				return "-"
 			}
-			return thousands(w.overdue)
+			return page.Thousands(w.overdue)
 		}),
 	)
 }
@@ -239,7 +225,7 @@ func (c *campaign) byKind() string {
 			var parts []string
 			for _, outcome := range []history.Outcome{history.Done, history.Denied, history.Failed, history.Open} {
 				if n := of[outcome]; n > 0 {
-					parts = append(parts, fmt.Sprintf("%s %s", thousands(n), outcome))
+					parts = append(parts, fmt.Sprintf("%s %s", page.Thousands(n), outcome))
 				}
 			}
 			return strings.Join(parts, ", ")
@@ -257,11 +243,11 @@ func (c *campaign) byFault() string {
 	for _, k := range kinds {
 		row := []string{k.name, k.means, k.breaks}
 		for _, w := range c.worlds {
-			row = append(row, thousands(int64(w.faults[k.name])))
+			row = append(row, page.Thousands(int64(w.faults[k.name])))
 		}
 		rows = append(rows, row)
 	}
-	return table(rows)
+	return page.Table(rows)
 }
 
 func (c *campaign) leftover() string {
@@ -307,46 +293,4 @@ func (c *campaign) bad() (n int64) {
 		n += w.report().Bad
 	}
 	return n
-}
-
-// thousands is n with a comma after each three digits.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// machine says on what kind of machine this runs.
-func machine() string {
-	model := runtime.GOARCH
-	text, _ := os.ReadFile("/proc/cpuinfo") // elsewhere the architecture must do
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			model = strings.TrimSpace(value)
-			break
-		}
-	}
-	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.GOOS)
-}
-
-// versions says of what programs this is.
-func versions() string {
-	all := []string{runtime.Version()}
-	for _, command := range [][]string{{"memcached", "-V"}, {"redis-server", "--version"}, {"git", "describe", "--always", "--dirty"}} {
-		out, err := exec.Command(command[0], command[1:]...).Output()
-		if err != nil {
-			continue // nothing to tell
-		}
-		text := strings.TrimSpace(string(out))
-		switch command[0] {
-		case "redis-server":
-			text, _, _ = strings.Cut(text, " sha=")
-		case "git":
-			text = "this library at " + text
-		}
-		all = append(all, text)
-	}
-	return strings.Join(all, ", ")
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/abacus-go/abacus/internal/testkit/page"
 )
 
 // progress returns a function that shows how far a campaign of the given length
@@ -36,5 +38,5 @@ func progress(w *os.File, length time.Duration) (show func(c *campaign), clear f
 
 // summary says in a few words how far it is.
 func (c *campaign) summary() string {
-	return fmt.Sprintf("%s calls, %s faults, %d breaks", thousands(c.calls()), thousands(c.faults("")), c.bad())
+	return fmt.Sprintf("%s calls, %s faults, %d breaks", page.Thousands(c.calls()), page.Thousands(c.faults("")), c.bad())
 }

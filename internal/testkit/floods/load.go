@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// hang is the time after which an answer is taken for one that never comes. No
+// slow machine needs so long.
+const hang = 30 * time.Second
+
+// answer is the answer to a request.
+type answer struct {
+	user   int
+	status int
+	at     time.Time // label of an admitted hit
+	took   time.Duration
+}
+
+// client is a connection to a service.
+type client struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dial(addr string) (*client, error) {
+	conn, err := net.DialTimeout("tcp", addr, hang)
+	if err != nil {
+		return nil, err
+	}
+	return &client{conn, bufio.NewReader(conn)}, nil
+}
+
+func (c *client) close() { _ = c.conn.Close() }
+
+// ask sends a request in the name of a user, and waits for the answer.
+func (c *client) ask(target, name string) (a answer, err error) {
+	began := time.Now()
+	if err := c.conn.SetDeadline(began.Add(hang)); err != nil {
+		return a, err
+	}
+	if _, err := io.WriteString(c.conn, "GET "+target+" HTTP/1.1\r\nHost: flood\r\nUser: "+name+"\r\n\r\n"); err != nil {
+		return a, err
+	}
+	response, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return a, fmt.Errorf("no answer after %s: %w", time.Since(began), err)
+	}
+	a.took, a.status = time.Since(began), response.StatusCode
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return a, err
+	}
+	if at := response.Header.Get("At"); at != "" {
+		ns, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			return a, err
+		}
+		a.at = time.Unix(0, ns)
+	}
+	return a, response.Body.Close()
+}
+
+// load is many connections to some services. Every connection sends a request when
+// the last one has been answered and a pause is over.
+type load struct {
+	addrs       []string
+	names       []string // of the users, who take turns by chance
+	connections int
+	pause       time.Duration
+	more        func() bool    // another request?
+	admitted    []atomic.Int64 // of each user, while the load lasts
+}
+
+// run opens the connections, calls begin, sends requests, and returns all answers.
+func (l *load) run(ctx context.Context, begin func()) ([]answer, error) {
+	answers, errs := make([][]answer, l.connections), make([]error, l.connections)
+	var all, ready sync.WaitGroup
+	begun := make(chan struct{})
+	ready.Add(l.connections)
+	for i := range l.connections {
+		all.Go(func() {
+			c, err := dial(l.addrs[i%len(l.addrs)])
+			ready.Done()
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer c.close()
+			<-begun
+			answers[i], errs[i] = l.ask(ctx, c)
+		})
+	}
+	ready.Wait()
+	begin()
+	close(begun)
+	all.Wait()
+	var sum []answer
+	for _, of := range answers {
+		sum = append(sum, of...)
+	}
+	return sum, errors.Join(errs...)
+}
+
+// ask sends the requests of a connection.
+func (l *load) ask(ctx context.Context, c *client) (answers []answer, err error) {
+	for ctx.Err() == nil && l.more() {
+		user := rand.IntN(len(l.names))
+		a, err := c.ask("/hit", l.names[user])
+		if err != nil {
+			return answers, err
+		}
+		a.user = user
+		if a.status == http.StatusOK {
+			l.admitted[user].Add(1)
+		}
+		answers = append(answers, a)
+		if l.pause > 0 {
+			sleep(ctx, l.pause/2+rand.N(l.pause))
+		}
+	}
+	return answers, ctx.Err()
+}
+
+// sleep waits, at most until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// scenario is a kind of flood: some services, their rule, the requests and the
+// standstill of the store.
+type scenario struct {
+	name, means string // on the page
+	services    int
+	limits      counter.Limits
+	within      time.Duration // of a decision; zero: the limiter's default
+	users       int
+	usedUp      bool          // the limits of all users are used up before, and each service has denied
+	stop        time.Duration // the store stands still for so long; zero: never
+	again       int           // and so often again, each time after as long a time without a standstill
+	lead        time.Duration // requests come for up to so long before the standstill, by chance
+	tail        time.Duration // and for so long after it
+	connections int
+	requests    int           // at least
+	pause       time.Duration // of a connection between two requests, in the mean
+	carry       time.Duration // after the flood the store has all hits within so long
+	runs        int           // zero: as many as the command line says
+}
+
+const (
+	// tight is a deadline that a busy machine does not keep.
+	tight = 10 * time.Millisecond
+
+	standstill = 2500 * time.Millisecond
+
+	// carry is the time in which a store gets all hits that were let through, on a
+	// slow machine too.
+	carry = 30 * time.Second
+)
+
+var (
+	ten = counter.MustLimits("10/h")
+
+	// several binds in the windows of the standstill, and over all of it.
+	several = counter.MustLimits("6/10s, 20/h")
+)
+
+// flooded is a scenario of very many requests for a single user.
+func flooded(s scenario) scenario {
+	s.limits, s.within, s.carry, s.users, s.connections, s.requests = ten, tight, carry, 1, 1500, 20_000
+	if s.stop > 0 {
+		s.tail = 500 * time.Millisecond
+	}
+	return s
+}
+
+// stopped is a scenario of a long standstill under the requests of many users.
+func stopped(s scenario) scenario {
+	s.limits, s.carry, s.users, s.connections, s.requests, s.runs = several, carry, 60, 120, 1, 1
+	s.pause, s.lead, s.tail = time.Second, 5*time.Second, 5*time.Second
+	return s
+}
+
+// scenarios are all scenarios, in the order of the page: the short ones, which run
+// one after the other, and the long ones, which run side by side.
+var (
+	short = []scenario{
+		flooded(scenario{name: "overload, used up", services: 1, usedUp: true,
+			means: "the key is used up before the flood"}),
+		flooded(scenario{name: "overload, fresh", services: 1,
+			means: "the flood itself uses the key up"}),
+		flooded(scenario{name: "overload, fresh, three services", services: 3,
+			means: "the same, over three processes"}),
+		flooded(scenario{name: "stopped, used up", services: 1, usedUp: true, stop: standstill,
+			means: "the store stands still for 2.5 s from the first request on"}),
+		flooded(scenario{name: "stopped, fresh", services: 1, stop: standstill, lead: 100 * time.Millisecond,
+			means: "the store stands still for 2.5 s, from an instant in the first 0.1 s on"}),
+		flooded(scenario{name: "stopped, fresh, three services", services: 3, stop: standstill, lead: 100 * time.Millisecond,
+			means: "the same, over three processes"}),
+	}
+	long = []scenario{
+		stopped(scenario{name: "stopped for 30 s", services: 1, stop: 30 * time.Second}),
+		stopped(scenario{name: "stopped for a minute", services: 1, stop: time.Minute}),
+		stopped(scenario{name: "stopped for a minute, three services", services: 3, stop: time.Minute}),
+		stopped(scenario{name: "stopped 20 times for 1.5 s", services: 1, stop: 1500 * time.Millisecond, again: 19}),
+	}
+)
+
+// longest is the longest window, and its Max.
+func (s *scenario) longest() counter.Limit {
+	longest := s.limits[0]
+	for _, l := range s.limits {
+		if l.Per > longest.Per {
+			longest = l
+		}
+	}
+	return longest
+}

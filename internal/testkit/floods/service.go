@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// serviceVariable is set in the environment of the services, which run the same
+// program.
+const serviceVariable = "ABACUS_FLOODS_SERVICE"
+
+// event is the event of all rules.
+const event = "flood"
+
+// job is the description of a service.
+type job struct {
+	Store, Addr string
+	Policy      string
+	Services    int // that share the limits
+	Limits      string
+	Within      time.Duration // of a decision; zero: the limiter's default
+}
+
+// ready is the first line of a service.
+type ready struct{ Addr string }
+
+// ending is the last line of a service.
+type ending struct {
+	Outcomes map[string]int64 // how often each
+	Stats    limiter.Stats
+	Leak     string // goroutines that are left, if any
+}
+
+// isService tells whether this process is a service.
+func isService() bool { return os.Getenv(serviceVariable) != "" }
+
+// service does the job in its input until the input ends, and ends the process.
+func service() {
+	if err := serve(os.Stdin, json.NewEncoder(os.Stdout)); err != nil {
+		fmt.Fprintln(os.Stderr, "floods: a service:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// quiet is a logger of go-redis without a log: the standstills are meant.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func serve(in io.Reader, out *json.Encoder) error {
+	goredis.SetLogger(quiet{})
+	orders := json.NewDecoder(in)
+	var j job
+	if err := orders.Decode(&j); err != nil {
+		return err
+	}
+	before := goleak.IgnoreCurrent()
+	store, closeStore, err := openStore(j.Store, j.Addr)
+	if err != nil {
+		return err
+	}
+	c, err := counter.New(store, counter.Config{})
+	if err != nil {
+		return err
+	}
+	limits, err := counter.ParseLimits(j.Limits)
+	if err != nil {
+		return err
+	}
+	var outcomes [256]atomic.Int64
+	policy := policyOf(j.Policy)
+	cfg := limiter.Config{
+		Rules:        []limiter.Rule{{Event: event, Kind: "user", Limits: limits, OnFailure: policy.onFailure}},
+		DecideWithin: j.Within,
+		MaxInFlight:  policy.inFlight,
+		Observe:      func(d limiter.Decision) { outcomes[d.Outcome].Add(1) },
+	}
+	if policy.onFailure == limiter.FailLocal {
+		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()}); err != nil {
+			return err
+		}
+		cfg.Share = shareOf(j.Services)
+	}
+	lim, err := limiter.New(c, cfg)
+	if err != nil {
+		return err
+	}
+	handler, err := site(lim)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	if err := out.Encode(ready{listener.Addr().String()}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	late, cancel := context.WithTimeout(context.Background(), hang)
+	defer cancel()
+	if err := server.Shutdown(late); err != nil {
+		return fmt.Errorf("requests hang: %w", err)
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	for began := time.Now(); lim.Stats().Pending > 0 && time.Since(began) < hang; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := lim.Close(); err != nil { // hits that nobody has carried
+		return err
+	}
+	if err := closeStore(); err != nil {
+		return fmt.Errorf("close the store: %w", err)
+	}
+	end := ending{Outcomes: map[string]int64{}, Stats: lim.Stats()}
+	for o := range outcomes {
+		if n := outcomes[o].Load(); n > 0 {
+			end.Outcomes[limiter.Outcome(o).String()] = n
+		}
+	}
+	for began := time.Now(); time.Since(began) < hang; {
+		leak := goleak.Find(before) // waits
+		end.Leak = ""
+		if leak == nil {
+			break
+		}
+		end.Leak = leak.Error()
+	}
+	return out.Encode(end)
+}
+
+// site is the handler of a service. /hit is limited, and tells the label of the
+// hit; /peek decides about the query's n hits, and answers as /hit does.
+func site(lim *limiter.Limiter) (http.Handler, error) {
+	user := httplimit.Header("User")
+	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: event, Features: []httplimit.Source{httplimit.NewSource("user", user)}})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /hit", limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, _ := httplimit.VerdictOf(r.Context(), event)
+		at := v.At()
+		if at.IsZero() { // let through, and not counted
+			at = time.Now()
+		}
+		w.Header().Set("At", strconv.FormatInt(at.UnixNano(), 10))
+	})))
+	mux.HandleFunc("GET /peek", func(w http.ResponseWriter, r *http.Request) {
+		n, err := strconv.ParseInt(r.FormValue("n"), 10, 64)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		v, err := lim.Peek(r.Context(), event, n, limiter.NewFeature("user", r.Header.Get("User")))
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case v.Allowed:
+		case v.Degraded != nil:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	return mux, nil
+}
