@@ -25,6 +25,7 @@ type call struct {
 	retryWithin time.Duration       // denied by hits that may soon be taken back: the bound of RetryAfter; zero: none
 
 	ask      [1]Ask // the array behind asks, in a call for a single key
+	distinct []Ask  // the array behind asks, in a call for several keys
 	receipts *receipts
 	used     int // receipts of the block that are given out
 }

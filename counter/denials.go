@@ -200,9 +200,13 @@ func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allo
 		}
 		longest = max(longest, retry)
 		windows = append(windows, key.Windows...)
-		if retry > c.skew && retry != Never {
-			r := d.keys[string(key.Key)]
+		r := d.keys[string(key.Key)]
+		switch {
+		case retry > c.skew && retry != Never:
 			r.n, r.windows, r.deniedAt, r.standsUntil = key.N, windows[len(windows)-len(key.Windows):], now, now+int64(retry-c.skew)
+			d.put(string(key.Key), r)
+		case r.standsUntil > 0:
+			r.standsUntil = 0
 			d.put(string(key.Key), r)
 		}
 	}

@@ -33,9 +33,8 @@ func (c *Counter) recall(n int64, asks []Ask, find func(d *denials, keys []backe
 	if len(asks) == 1 {
 		k.ask[0] = asks[0]
 	} else {
-		v.details = &details{}
-		v.details.asks = merge(v.details.askBuf[:0], asks)
-		distinct = v.details.asks
+		k.distinct = merge(k.distinct[:0], asks)
+		distinct = k.distinct
 	}
 	never, err := k.resolve(distinct, n)
 	if never || err != nil || k.relabel() != nil || !find(c.denied, k.req.Keys, k.label) {

@@ -50,6 +50,8 @@ func TestHeld(t *testing.T) {
 			require.True(t, v.Allowed, "a denial of held hits says nothing of others")
 			_, err = c.TakeAll(ctx, 1, ask(1))
 			require.EqualError(t, err, `counter: Ask.Held has 1 numbers, want one for each of 2 limits, or nil, event "signup"`)
+			_, err = c.TakeAll(ctx, 1, ask(1), ask(1, 1))
+			require.ErrorContains(t, err, "Ask.Held has 1 numbers", "also of a key given twice")
 			_, err = c.TakeAll(ctx, 1, ask(1, -1))
 			require.EqualError(t, err, `counter: Ask.Held[1] is -1, want 0 to 9007199254740991, event "signup"`)
 		})

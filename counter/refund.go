@@ -33,15 +33,15 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if !taken.block.redeem(taken.bit) {
 		return nil
 	}
-	asks := []Ask{{Key: taken.Key}}
-	if taken.details != nil && taken.details.asks != nil {
-		asks = taken.details.asks
+	keys := []limited{{key: taken.Key}}
+	if taken.details != nil && taken.details.keys != nil {
+		keys = taken.details.keys
 	}
-	errs := make([]error, len(asks))
-	sideBySide(len(asks), func(i int) {
+	errs := make([]error, len(keys))
+	sideBySide(len(keys), func(i int) {
 		r := base
-		r.Key = string(c.keys.append(nil, asks[i].Key))
-		errs[i] = c.giveBack(ctx, asks[i].Key, r, taken.at, taken.n)
+		r.Key = string(c.keys.append(nil, keys[i].key))
+		errs[i] = c.giveBack(ctx, keys[i].key, r, taken.at, taken.n)
 	})
 	return errors.Join(errs...)
 }

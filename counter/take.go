@@ -101,10 +101,14 @@ func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Ve
 		err = c.one(ctx, &v, asks[0], n, peek, time.Time{})
 		return v, err
 	}
-	v.details = &details{}
-	v.details.asks = merge(v.details.askBuf[:0], asks)
+	for i := range asks {
+		if err := asks[i].checkHeld(); err != nil { // before with joins them
+			return Verdict{}, fmt.Errorf("%w, event %q", err, asks[i].Key.Event)
+		}
+	}
 	k := c.calls.Get().(*call)
-	err = k.answer(ctx, &v, v.details.asks, n, peek, time.Time{})
+	k.distinct = merge(k.distinct[:0], asks)
+	err = k.answer(ctx, &v, k.distinct, n, peek, time.Time{})
 	c.calls.Put(k)
 	if err != nil {
 		return Verdict{}, err

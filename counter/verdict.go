@@ -51,12 +51,18 @@ func (v *Verdict) At() time.Time {
 // make details a single allocation in a call of a few keys and limits.
 type details struct {
 	limits  Limits           // of a single key
-	asks    []Ask            // of TakeAll, keys distinct; nil for a single key
+	keys    []limited        // of TakeAll, keys distinct; nil for a single key
 	states  []shortState     // of all limits of all keys
 	windows []backend.Window // of a Quota, whose admissions have no states
 
-	askBuf   [2]Ask
+	keyBuf   [2]limited
 	stateBuf [6]shortState
+}
+
+// limited is a key of a Verdict with its limits.
+type limited struct {
+	key    Key
+	limits Limits
 }
 
 // State is the answer of a [Verdict] for one limit of one key. The fields have
@@ -86,16 +92,16 @@ func (v *Verdict) All() []State {
 		}
 		return states
 	}
-	one := [1]Ask{{Key: v.Key, Limits: d.limits}}
-	asks := one[:]
-	if d.asks != nil {
-		asks = d.asks
+	one := [1]limited{{v.Key, d.limits}}
+	keys := one[:]
+	if d.keys != nil {
+		keys = d.keys
 	}
 	states := make([]State, 0, len(d.states))
-	for _, ask := range asks {
-		for _, limit := range ask.Limits {
+	for _, k := range keys {
+		for _, limit := range k.limits {
 			s := &d.states[len(states)]
-			states = append(states, State{ask.Key, limit, s.remaining, s.retryAfter, s.resetAfter})
+			states = append(states, State{k.key, limit, s.remaining, s.retryAfter, s.resetAfter})
 		}
 	}
 	return states
@@ -108,7 +114,14 @@ type shortState struct {
 
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
-	if v.details == nil && len(k.asks[0].Limits) > 1 {
+	switch {
+	case len(k.asks) > 1:
+		v.details = &details{}
+		v.details.keys = v.details.keyBuf[:0]
+		for i := range k.asks {
+			v.details.keys = append(v.details.keys, limited{k.asks[i].Key, k.asks[i].Limits})
+		}
+	case len(k.asks[0].Limits) > 1:
 		v.details = &details{limits: k.asks[0].Limits}
 	}
 	var states []shortState

@@ -189,7 +189,7 @@ func (f *fields) show(shown []balance, s *counter.State) []balance {
 		return shown
 	}
 	b := balance{p, s.Remaining, s.ResetAfter}
-	if s.RetryAfter > 0 {
+	if s.RetryAfter > 0 && s.RetryAfter != counter.Never {
 		b.until = s.RetryAfter // the draft wants the instant of Retry-After
 	}
 	for i := range shown {

@@ -36,7 +36,7 @@
 // admitted for this Limiter. When the store is back, the hits are added to it in
 // the seconds in which they happened. Such a Limiter has a Close:
 //
-//	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
+//	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 //	lim, err := limiter.New(c, limiter.Config{Rules: rules, Local: here, Share: 0.5})
 //	defer lim.Close()
 package limiter

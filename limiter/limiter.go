@@ -24,9 +24,8 @@ type Config struct {
 	// DecideWithin is the longest time of a decision, for all features
 	// together. Then the rules' OnFailure decides, and the call to the store
 	// goes on in the background for as long as the Counter takes back its
-	// additions: if the decision was to deny, a late hit is given back; if the
-	// decision was to allow, a late hit stays, and nobody can refund the hit. A
-	// shorter time denies sooner when the store is late, and lets more calls
+	// additions: a late hit is given back, unless a FailOpen rule let the caller
+	// through; the hit then stays, and nobody can refund the hit. A shorter time denies sooner when the store is late, and lets more calls
 	// pass a FailOpen rule uncounted; windows stay the same. Default:
 	// DefaultDecideWithin, one second. Negative, and for a store in this
 	// process: unbounded.
@@ -39,8 +38,10 @@ type Config struct {
 	// are added to the store when the store answers again.
 	//
 	// Local needs a store in this process that fails when it is full, such as
-	// memory.New(memory.Config{}), and the ladder, the clock and at least the
-	// Skew of the Limiter's Counter. Local must count nothing else.
+	// memory.New(memory.Config{}), the ladder and the clock of the Limiter's
+	// Counter, and as Skew at least that of the Counter and DecideWithin together:
+	// the answer of a store may be so old when it is judged here. Local must count
+	// nothing else.
 	Local *counter.Counter
 
 	// Share is the part of each Max that this process may admit while the store
@@ -120,7 +121,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	case cfg.DecideWithin == 0:
 		l.within = DefaultDecideWithin
 	}
-	if l.local, err = cfg.newLocal(c); err != nil {
+	if l.local, err = cfg.newLocal(c, l.within); err != nil {
 		return nil, err
 	}
 	l.turns = newTurns(cfg.MaxInFlight)
@@ -151,7 +152,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 
 // newLocal checks what belongs to rules that count locally, and returns what
 // counts them; nil if there are none.
-func (cfg *Config) newLocal(c *counter.Counter) (*local, error) {
+func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, error) {
 	if cfg.MaxInFlight < 0 {
 		return nil, fmt.Errorf("limiter: Config.MaxInFlight is %d, want 1 or more, or 0 for no bound", cfg.MaxInFlight)
 	}
@@ -177,8 +178,8 @@ func (cfg *Config) newLocal(c *counter.Counter) (*local, error) {
 		return nil, errors.New("limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})")
 	case here.Ladder().String() != c.Ladder().String():
 		return nil, fmt.Errorf("limiter: Config.Local has the ladder %q, want the ladder of the counter, %q", here.Ladder(), c.Ladder())
-	case here.Skew() < c.Skew():
-		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want at least the Skew of the counter, %s", here.Skew(), c.Skew())
+	case here.Skew() < c.Skew()+within:
+		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", here.Skew(), c.Skew()+within, c.Skew(), within)
 	}
 	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
 }

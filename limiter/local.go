@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,12 @@ import (
 // the store, and the Limiter m that sent it: this Take has found all hits of
 // these Limiters in the store, and all hits admitted here by m in the store or
 // held. So these hits are Max at most, and each other Limiter has admitted
-// ceil(Share x Max) here at most.
+// ceil(Share x Max) here at most. A caller that counts nothing here, and holds
+// nothing, counts as a Limiter too: its Take may be the last.
+//
+// An answer that is judged here keeps the label that the store has given, which is
+// older than the judgement, by DecideWithin at most: the windows of the local
+// counter reach back for as much longer.
 type local struct {
 	store, here *counter.Counter
 	share       float64
@@ -145,8 +151,14 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 		err = fmt.Errorf("limiter: event %q: %w", q.event, errNotCarried)
 	default:
 		v.Verdict, underWay, err = l.askInTime(ctx, *q, asks, until)
-		l.local.noteAnswer(err)
+		if v.Allowed || v.RetryAfter != counter.Never { // else nobody has asked the store
+			l.local.noteAnswer(err)
+		}
 		if err == nil {
+			held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
+			if !v.Allowed && held && v.RetryAfter != counter.Never { // a carry under way may be counted twice
+				v.RetryAfter = min(v.RetryAfter, afterFailure())
+			}
 			l.settle(ctx, v, f, q)
 			return nil
 		}
@@ -189,7 +201,7 @@ func (l *Limiter) settle(ctx context.Context, v *Verdict, f *flight, q *question
 		f.end()
 		return
 	}
-	kept, here, hits, err := f.admitted()
+	kept, here, hits, err := f.admitted(v.At())
 	if kept {
 		v.hits = hits
 		return
@@ -248,6 +260,7 @@ var (
 	errNotCarried  = fmt.Errorf("%w: it lacks hits that this process let through, which leave no room", counter.ErrStore)
 	errSuperseded  = fmt.Errorf("%w: it answered after this process had let other hits through, which leave no room", counter.ErrStore)
 	errPendingFull = errors.New("too many hits wait to be carried to the store")
+	errTooLate     = errors.New("the answer is older than the local counter reaches back")
 	errIncomplete  = errors.New("the local counter lacks hits of the key, since it was full")
 )
 
@@ -357,7 +370,7 @@ func (s *localShard) drop(k *localKey) {
 // hits were admitted here since the call began, the store's answer does not
 // know them, and the call is judged here as well: a call that is denied here,
 // or that the local counter could not judge, has hits in the store to give back.
-func (f *flight) admitted() (kept bool, v counter.Verdict, hits *localHits, err error) {
+func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits *localHits, err error) {
 	l := f.local
 	l.lock(f.set)
 	defer l.unlock(f.set)
@@ -369,6 +382,10 @@ func (f *flight) admitted() (kept bool, v counter.Verdict, hits *localHits, err 
 	if superseded {
 		if v, err = f.take(); err != nil || !v.Allowed {
 			return false, v, nil, err
+		}
+		if v.At().Sub(stored) > l.here.Skew()-l.store.Skew() {
+			_ = l.here.Refund(context.Background(), &v)
+			return false, counter.Verdict{}, nil, errTooLate
 		}
 		f.mark()
 		return true, v, &localHits{flight: f, here: v}, nil
@@ -414,7 +431,9 @@ func (f *flight) judge(underWay bool) (v counter.Verdict, hits *localHits, err e
 			p.held++
 		}
 		l.numbers.pending.Add(f.n)
-		l.carrier.put(k, 0)
+		if !underWay { // else land puts
+			l.carrier.put(k, 0)
+		}
 	}
 	return v, hits, nil
 }
@@ -542,14 +561,16 @@ func (h *localHits) refund(ctx context.Context) error {
 	if !h.pending {
 		return err
 	}
-	errs := []error{err}
+	errs := make([]error, len(h.flight.keys))
+	var all sync.WaitGroup
 	for i := range h.flight.keys {
 		k := &h.flight.keys[i]
 		if carried := l.withdraw(k, h.bucket, n); carried > 0 {
-			errs = append(errs, l.store.RefundAt(ctx, k.key, carried, h.at))
+			all.Go(func() { errs[i] = l.store.RefundAt(ctx, k.key, carried, h.at) })
 		}
 	}
-	return errors.Join(errs...)
+	all.Wait()
+	return errors.Join(append(errs, err)...)
 }
 
 // withdraw takes n hits out of the pending hits of a key, and returns the hits

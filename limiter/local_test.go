@@ -20,7 +20,7 @@ import (
 // localCounter is a local counter for counters over a network with default
 // Config.
 func localCounter(t testing.TB) *counter.Counter {
-	return newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
+	return newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
 }
 
 // A local counter must fit the counter on the store.
@@ -36,7 +36,7 @@ func TestNewChecksLocal(t *testing.T) {
 		`limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})`:                                                             {Local: far},
 		`limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})`:      {Local: newCounter(t, memory.New(memory.Config{Full: memory.EvictOldest}), counter.Config{Skew: time.Second})},
 		`limiter: Config.Local has the ladder "1m:1h", want the ladder of the counter, "1s:1d, 1m:1d, 1h:1d"`:                                                                                   {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: time.Second, Ladder: minutes})},
-		`limiter: Config.Local has a Skew of 0s, want at least the Skew of the counter, 100ms`:                                                                                                  {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{})},
+		`limiter: Config.Local has a Skew of 1s, want 1.1s, the Skew of the counter (100ms) and DecideWithin (1s), or more`:                                                                     {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: time.Second})},
 		`limiter: Config.Share is 1.5, want above 0 and at most 1, or 0 for 1`:                                                                                                                  {Local: good, Share: 1.5},
 		`limiter: Config.Share is -0.5, want above 0 and at most 1, or 0 for 1`:                                                                                                                 {Local: good, Share: -0.5},
 		`limiter: Config.MaxInFlight is -1, want 1 or more, or 0 for no bound`:                                                                                                                  {Local: good, MaxInFlight: -1},
@@ -48,7 +48,7 @@ func TestNewChecksLocal(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	wrapped := backend.Wrap(memory.New(memory.Config{}), func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) })
-	for _, here := range []*counter.Counter{good, newCounter(t, wrapped, counter.Config{Skew: time.Second})} {
+	for _, here := range []*counter.Counter{good, newCounter(t, wrapped, counter.Config{Skew: 2 * time.Second})} {
 		lim := newLimiter(t, far, limiter.Config{Rules: []limiter.Rule{local}, Local: here})
 		require.NoError(t, lim.Close())
 	}
@@ -106,7 +106,7 @@ func TestLocalPolicy(t *testing.T) {
 				case limiter.OutcomeLocalOverLimit:
 					require.ErrorIs(t, v.Degraded, counter.ErrStore)
 					require.Greater(t, v.RetryAfter, 50*time.Second, "the local counter's")
-					require.LessOrEqual(t, v.RetryAfter, time.Hour+2*time.Second)
+					require.LessOrEqual(t, v.RetryAfter, time.Hour+2*time.Second+2*(counter.DefaultSkew+limiter.DefaultDecideWithin))
 				}
 			}
 			_ = s.lim.Close()
@@ -303,7 +303,7 @@ func TestLocalCounterThatIsFull(t *testing.T) {
 	store := &flakyStore{Store: memory.New(memory.Config{})}
 	c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
 	small := memory.New(memory.Config{MaxBuckets: 200})
-	here := newCounter(t, small, counter.Config{Skew: counter.DefaultSkew})
+	here := newCounter(t, small, counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}, Local: here})
 	defer lim.Close()
 	for i := range 50 {

@@ -51,13 +51,16 @@ func TestNeverOverWhileTheStoreFails(t *testing.T) {
 // breaks the promise.
 func TestEachRuleOfTheLocalCounterIsNeeded(t *testing.T) {
 	for _, mistake := range []string{"no mirror", "pending hits are not held", "emptied when the store is back",
-		"carried hits leave", "no reach beyond Per", "superseded answers are believed", "a carry is sent and not counted"} {
+		"carried hits leave", "no reach beyond Per", "no reach for late answers", "superseded answers are believed", "a carry is sent and not counted"} {
 		t.Run(mistake, func(t *testing.T) {
 			t.Parallel()
 			r := random(t)
 			for worlds := range 3000 {
 				w := newSimWorld(r)
 				w.mistake = mistake
+				if mistake == "no reach for late answers" {
+					w.simPace = late
+				}
 				if mistake == "superseded answers are believed" { // rare: many calls at once of one process, of which some are not executed
 					w.processes, w.share, w.callers, w.moods = 1, 1, 12, []string{"mixed", "mixed", "well"}
 				}
@@ -71,10 +74,18 @@ func TestEachRuleOfTheLocalCounterIsNeeded(t *testing.T) {
 	}
 }
 
-const simSkew = 300 * time.Millisecond
+// simPace is the skew of the clocks, the patience of decisions, and that of the
+// counters on the store.
+type simPace struct{ skew, within, patience time.Duration }
+
+var (
+	skewed = simPace{300 * time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond}
+	late   = simPace{50 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} // answers, by more than the skew
+)
 
 // simWorld is a store, and limiters in several processes.
 type simWorld struct {
+	simPace
 	seed      uint64
 	rng       *rand.Rand
 	processes int
@@ -121,6 +132,7 @@ func newSimWorld(r *rand.Rand) *simWorld {
 	for range 2 {
 		w.limits = append(w.limits, counter.MustLimits(menus[rng.IntN(len(menus))]))
 	}
+	w.simPace = []simPace{skewed, late}[rng.IntN(2)]
 	w.tickets = rng.IntN(4) == 0
 	w.turns = []int{0, 0, 1, 3}[rng.IntN(4)]
 	w.callers = []int{3, 3, 12}[rng.IntN(3)]
@@ -132,14 +144,10 @@ func newSimWorld(r *rand.Rand) *simWorld {
 }
 
 func (w *simWorld) String() string {
-	return fmt.Sprintf("world %d: %d processes, share %v, limits %v, tickets %v, turns %d, %d callers each, moods %q", w.seed, w.processes, w.share, w.limits, w.tickets, w.turns, w.callers, w.moods)
+	return fmt.Sprintf("world %d: %+v, %d processes, share %v, limits %v, tickets %v, turns %d, %d callers each, moods %q", w.seed, w.simPace, w.processes, w.share, w.limits, w.tickets, w.turns, w.callers, w.moods)
 }
 
-const (
-	simWithin   = 20 * time.Millisecond
-	simPatience = 150 * time.Millisecond
-	simLasts    = 12 * time.Second
-)
+const simLasts = 12 * time.Second
 
 // run returns a description of a window that breaks the promise, if any.
 func (w *simWorld) run(t *testing.T) (over string) {
@@ -216,7 +224,7 @@ func (p *simProcess) life() (*limiter.Limiter, int) {
 	return p.lim, 100*p.number + p.lives
 }
 
-// now is a clock that wanders, half of simSkew to either side.
+// now is a clock that wanders, half of the skew to either side.
 func (p *simProcess) now() time.Time {
 	now := time.Now()
 	return now.Add(p.error(now))
@@ -224,7 +232,7 @@ func (p *simProcess) now() time.Time {
 
 func (p *simProcess) error(now time.Time) time.Duration {
 	angle := 2 * math.Pi * (now.Sub(p.began).Seconds()/5 + p.phase)
-	return time.Duration(math.Sin(angle) * float64(simSkew) / 2)
+	return time.Duration(math.Sin(angle) * float64(p.w.skew) / 2)
 }
 
 func (p *simProcess) start(t *testing.T) {
@@ -238,10 +246,11 @@ func (p *simProcess) start(t *testing.T) {
 	if w.tickets {
 		store = struct{ backend.Store }{w.store}
 	}
-	config := counter.Config{Ladder: ladder, Skew: simSkew, Settle: 50 * time.Millisecond, Patience: simPatience, Now: p.now}
+	config := counter.Config{Ladder: ladder, Skew: w.skew, Settle: 50 * time.Millisecond, Patience: w.patience, Now: p.now}
 	c := newCounter(t, store, config)
+	config.Skew += w.within
 	here := newCounter(t, &simLocal{Store: memory.New(memory.Config{MaxBuckets: 1 << 14}), w: w}, config)
-	cfg := limiter.Config{Local: here, Share: w.share, DecideWithin: simWithin, MaxInFlight: w.turns}
+	cfg := limiter.Config{Local: here, Share: w.share, DecideWithin: w.within, MaxInFlight: w.turns}
 	for i, kind := range []string{"ip", "user"} {
 		cfg.Rules = append(cfg.Rules, limiter.Rule{Event: "signup", Kind: kind, Limits: w.limits[i], OnFailure: limiter.FailLocal, IfMissing: limiter.MissingSkip})
 	}
@@ -337,7 +346,7 @@ func (w *simWorld) check() string {
 						counters[h.counter] = true
 						lost := int64(0)
 						for _, at := range w.losses {
-							if at.After(instant(hits[i]).Add(-simSkew)) && at.Before(instant(h).Add(simSkew)) {
+							if at.After(instant(hits[i]).Add(-w.skew)) && at.Before(instant(h).Add(w.skew+w.patience)) {
 								lost++
 							}
 						}
@@ -409,7 +418,7 @@ func (s *simStore) serve(ctx context.Context, deadline time.Time, execute func(m
 	}
 	quick := func() time.Duration { return time.Duration(s.rng.IntN(4000)) * time.Microsecond }
 	before, after := quick(), quick()
-	slow, about := time.Duration(s.rng.IntN(2*int(simPatience)))+simWithin/2, time.Duration(s.rng.IntN(2*int(simWithin)))
+	slow, about := time.Duration(s.rng.IntN(2*int(s.w.patience)))+s.w.within/2, time.Duration(s.rng.IntN(2*int(s.w.within)))
 	s.mu.Unlock()
 	switch mode {
 	case "refuses":
@@ -473,7 +482,7 @@ func (s *simStore) Do(ctx context.Context, r *backend.Request) error {
 func (s *simStore) lostSince(at time.Time) bool {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	return slices.ContainsFunc(s.w.losses, func(loss time.Time) bool { return loss.After(at.Add(-simSkew)) })
+	return slices.ContainsFunc(s.w.losses, func(loss time.Time) bool { return loss.After(at.Add(-s.w.skew)) })
 }
 
 // limitsOf are the limits of a stored key.
@@ -498,11 +507,17 @@ func (s *simLocal) Take(ctx context.Context, r *backend.TakeRequest) error {
 			return nil
 		}
 	case "no reach beyond Per":
-		for i := range r.Keys {
-			for j := range r.Keys[i].Windows {
-				r.Keys[i].Windows[j].Reach -= simSkew
-			}
-		}
+		s.reach(r, -s.w.skew-s.w.within)
+	case "no reach for late answers":
+		s.reach(r, -s.w.within)
 	}
 	return s.Store.Take(ctx, r)
+}
+
+func (s *simLocal) reach(r *backend.TakeRequest, by time.Duration) {
+	for i := range r.Keys {
+		for j := range r.Keys[i].Windows {
+			r.Keys[i].Windows[j].Reach += by
+		}
+	}
 }

@@ -18,14 +18,15 @@ import (
 type Verdict struct {
 	counter.Verdict
 
-	// Degraded is the error of a store that failed, a counter.ErrStore; Allowed
-	// is then the decision of the rules' OnFailure. Under FailLocal all numbers
-	// are those of the local counter, Limit is the rule's, and Remaining is what
-	// the share of this process leaves. Under the other policies a denial has a
-	// random RetryAfter of 0.5 to 1.5 seconds: nobody knows when the store will
-	// answer again, and callers who come back at once, or all together, would
-	// keep the store down. An allowed call has a RetryAfter of zero, as always,
-	// and a Remaining of zero though nothing was counted.
+	// Degraded is the error of a store that failed, a counter.ErrStore; Allowed is
+	// then the decision of the rules' OnFailure. Under FailLocal all numbers are
+	// those of the local counter, or of a denial that the store gave before it
+	// failed; Limit is the rule's, and Remaining is what the share of this process
+	// leaves. Under the other policies a denial has a random RetryAfter of 0.5 to
+	// 1.5 seconds: nobody knows when the store will answer again, and callers who
+	// come back at once, or all together, would keep the store down. An allowed
+	// call has a RetryAfter of zero, as always, and a Remaining of zero though
+	// nothing was counted.
 	Degraded error
 
 	// Missing is the kind of a missing feature, if the call was denied because

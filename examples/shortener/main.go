@@ -75,7 +75,7 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 		return nil, err
 	}
 	// If the store fails, links are made all the same, and counted locally.
-	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()})
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func newSite(store backend.Store) (http.Handler, error) {
 	}
 	// A sign-up counts under both rules or under none: in the store, or in this
 	// process while the store does not answer.
-	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew()})
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,147 @@
+package limiter_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// slowStore is broken, or executes and then answers after a while.
+type slowStore struct {
+	*memory.Store
+	broken         atomic.Bool
+	take, add, sub atomic.Int64 // time.Durations; an hour: no answer, and no execution
+	done           atomic.Int64 // calls of Do
+}
+
+func (s *slowStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	err := s.Store.Take(ctx, r)
+	time.Sleep(time.Duration(s.take.Load()))
+	return err
+}
+
+func (s *slowStore) Do(ctx context.Context, r *backend.Request) error {
+	s.done.Add(1)
+	slow := time.Duration(s.add.Load())
+	if r.N < 0 {
+		slow = time.Duration(s.sub.Load())
+	}
+	switch {
+	case s.broken.Load():
+		return errBroken
+	case slow >= time.Hour:
+		time.Sleep(time.Until(r.Deadline))
+		return context.DeadlineExceeded
+	}
+	err := s.Store.Do(ctx, r)
+	time.Sleep(slow)
+	return err
+}
+
+func newSlowStore(t *testing.T) (*slowStore, *counter.Counter) {
+	s := &slowStore{Store: memory.New(memory.Config{})}
+	return s, newCounter(t, struct{ backend.Atomic }{s}, counter.Config{})
+}
+
+// An answer that comes after hits were admitted locally is judged in the window of
+// its own label, of which the local counter must still have all hits.
+func TestALateAnswerIsJudgedInItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSlowStore(t)
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		defer lim.Close()
+		home := ip("192.0.2.1")
+		began := time.Now()
+		at := func(d time.Duration) { time.Sleep(time.Until(began.Add(d))) }
+		var labels []time.Duration
+		note := func(v limiter.Verdict) {
+			if v.Allowed {
+				labels = append(labels, v.At().Sub(began))
+			}
+		}
+		at(900 * time.Millisecond)
+		note(allow(t, lim, home))
+		note(allow(t, lim, home))
+		at(time.Hour + 500*time.Millisecond)
+		s.take.Store(int64(950 * time.Millisecond))
+		done := make(chan limiter.Verdict)
+		go func() { done <- allow(t, lim, home) }()
+		synctest.Wait()
+		at(time.Hour + 850*time.Millisecond)
+		s.broken.Store(true) // a connection lost
+		note(allow(t, lim, home))
+		s.broken.Store(false)
+		note(<-done)
+		for i := range labels {
+			n := 0
+			for j := range labels {
+				if d := labels[j] - labels[i]; d >= 0 && d <= time.Hour {
+					n++
+				}
+			}
+			require.LessOrEqual(t, n, 3, "%v", labels)
+		}
+	})
+}
+
+// A hit whose carry is under way may be counted twice, and deny: not for an hour.
+func TestADenialBesideACarryIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSlowStore(t)
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		defer lim.Close()
+		home := ip("192.0.2.1")
+		allow(t, lim, home)
+		s.broken.Store(true)
+		allow(t, lim, home)
+		s.add.Store(int64(20 * time.Millisecond))
+		s.broken.Store(false)
+		before := s.done.Load()
+		for s.done.Load() == before {
+			time.Sleep(time.Millisecond)
+		}
+		v := allow(t, lim, home)
+		time.Sleep(time.Second)
+		w := allow(t, lim, home)
+		require.False(t, v.Allowed)
+		require.Less(t, v.RetryAfter, 2*time.Second)
+		require.True(t, w.Allowed)
+	})
+}
+
+// A refund of carried hits gives back all keys side by side, within Patience.
+func TestARefundOfCarriedHitsKeepsItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSlowStore(t)
+		var rules []limiter.Rule
+		var fs []limiter.Feature
+		for _, k := range []string{"a", "b", "c", "d", "e"} {
+			rules = append(rules, onFailure(limiter.FailLocal, by(k, "3/h")))
+			fs = append(fs, limiter.NewFeature(k, "x"))
+		}
+		lim := newLimiter(t, c, limiter.Config{Rules: rules, Local: localCounter(t)})
+		defer lim.Close()
+		s.broken.Store(true)
+		v := allow(t, lim, fs...)
+		require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+		s.broken.Store(false)
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 5, lim.Stats().Carried)
+		s.sub.Store(int64(time.Hour))
+		began := time.Now()
+		require.ErrorIs(t, lim.Refund(ctx, &v), counter.ErrStore)
+		require.LessOrEqual(t, time.Since(began), counter.DefaultPatience)
+	})
+}
