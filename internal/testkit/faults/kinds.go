@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -184,14 +185,17 @@ func forgetScripts(s *strike) {
 }
 
 // command sends a command to a Redis, several times if the machine is too busy for an
-// answer; an error ends the campaign.
+// answer, or another fault ends the connection; any other error ends the campaign.
 func (s *strike) command(node *servertest.Server, args ...string) any {
 	for try := 1; ; try++ {
 		answer, err := servertest.Command(node.Addr, args...)
-		var late net.Error
-		if try == 10 || !errors.As(err, &late) || !late.Timeout() {
+		var lost net.Error // late, or the connection: another fault has come upon the server
+		if try == 10 || !errors.As(err, &lost) && !errors.Is(err, io.EOF) {
 			s.report(err)
 			return answer
+		}
+		if lost == nil || !lost.Timeout() {
+			s.sleep(500 * time.Millisecond)
 		}
 	}
 }
