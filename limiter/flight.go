@@ -1,0 +1,226 @@
+package limiter
+
+import (
+	"context"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// flight is a call under rules that count locally.
+type flight struct {
+	local *local
+	n     int64
+	keys  []flightKey
+	set   uint64 // of shards
+	room  [2]flightKey
+}
+
+type flightKey struct {
+	key   counter.Key
+	rule  *localRule
+	hash  uint64
+	state *localKey
+	mark  uint64 // state.admitted when the call began
+}
+
+// begin begins a call, which ends with admitted, judge or end. Hits that are
+// pending are written into asks, to be held against the limits; rules[i] belongs
+// to asks[i], and is nil if the rule does not count locally. fits tells whether
+// pending hits alone leave room for the call.
+func (l *local) begin(q *question, asks []counter.Ask) (f *flight, fits bool) {
+	f = &flight{local: l, n: q.n}
+	f.keys = f.room[:0]
+	for i, rule := range q.rules {
+		if rule != nil {
+			key := flightKey{key: asks[i].Key, rule: rule, hash: l.hash(asks[i].Key)}
+			f.keys, f.set = append(f.keys, key), f.set|1<<(key.hash%localShards)
+		}
+	}
+	fits = true
+	l.lock(f.set)
+	defer l.unlock(f.set)
+	next := 0
+	for i, rule := range q.rules {
+		if rule == nil {
+			continue
+		}
+		k := &f.keys[next]
+		next++
+		state := l.shard(k.hash).keys[k.key]
+		if state != nil {
+			asks[i].Held = state.held(rule, l.here.Skew())
+			for j, held := range asks[i].Held {
+				most := rule.limits[j].Max
+				fits = fits && (q.n <= most-held || q.n > most) // above Max the Counter denies by itself
+			}
+		}
+		if q.peek {
+			continue
+		}
+		if state == nil {
+			state = &localKey{key: k.key}
+			l.shard(k.hash).keys[k.key] = state
+		}
+		state.calls++
+		k.state, k.mark = state, state.admitted
+	}
+	return f, fits
+}
+
+// end ends a call that let nothing through.
+func (f *flight) end() {
+	f.local.lock(f.set)
+	f.leave()
+	f.local.unlock(f.set)
+}
+
+// leave forgets the call; the caller holds the locks.
+func (f *flight) leave() {
+	for i := range f.keys {
+		if k := &f.keys[i]; k.state != nil {
+			k.state.calls--
+			f.local.shard(k.hash).drop(k.state)
+		}
+	}
+}
+
+// admitted ends a call that the store has admitted, and mirrors its hits. If
+// hits were admitted here since the call began, the store's answer does not
+// know them, and the call is judged here as well: a call that is denied here,
+// or that the local counter could not judge, has hits in the store to give back.
+func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits *localHits, err error) {
+	l := f.local
+	l.lock(f.set)
+	defer l.unlock(f.set)
+	defer f.leave()
+	superseded := false
+	for i := range f.keys {
+		superseded = superseded || f.keys[i].state.admitted != f.keys[i].mark && !l.trusting
+	}
+	if superseded {
+		if v, err = f.take(); err != nil || !v.Allowed {
+			return false, v, nil, err
+		}
+		if v.At().Sub(stored) > l.here.Skew()-l.store.Skew() {
+			_ = l.here.Refund(context.Background(), &v)
+			return false, counter.Verdict{}, nil, errTooLate
+		}
+		f.mark()
+		return true, v, &localHits{flight: f, here: v}, nil
+	}
+	var room [2]counter.Ask
+	v, err = l.here.TakeAll(context.Background(), f.n, f.asks(room[:0], true)...)
+	if err != nil || !v.Allowed {
+		f.blind()
+		return true, v, nil, nil
+	}
+	return true, v, &localHits{flight: f, here: v}, nil
+}
+
+// judge ends a call that the store has not answered, and decides it. If the call
+// is under way still, the hits are not carried before land.
+func (f *flight) judge(underWay bool) (v counter.Verdict, hits *localHits, err error) {
+	l := f.local
+	l.lock(f.set)
+	defer l.unlock(f.set)
+	defer f.leave()
+	if l.carrier.full(len(f.keys)) {
+		return v, nil, errPendingFull
+	}
+	if v, err = f.take(); err != nil || !v.Allowed {
+		return v, nil, err
+	}
+	f.mark()
+	hits = &localHits{flight: f, here: v, at: v.At(), pending: true}
+	hits.bucket = tiers.Index(hits.at.UnixNano(), l.width)
+	for i := range f.keys {
+		k := f.keys[i].state
+		p := k.find(hits.bucket)
+		if p == nil {
+			p = &pendingHits{bucket: hits.bucket}
+			k.pending = append(k.pending, p)
+			l.carrier.entries.Add(1)
+		}
+		p.n += f.n
+		if p.since = time.Now(); hits.at.After(p.at) {
+			p.at = hits.at
+		}
+		if underWay {
+			p.held++
+		}
+		l.numbers.pending.Add(f.n)
+		if !underWay { // else land puts
+			l.carrier.put(k, 0)
+		}
+	}
+	return v, hits, nil
+}
+
+// mark makes known to the calls under way that hits were admitted here.
+func (f *flight) mark() {
+	for i := range f.keys {
+		f.keys[i].state.admitted++
+	}
+}
+
+// take asks the local counter for the share of each limit; the caller holds the
+// locks.
+func (f *flight) take() (counter.Verdict, error) {
+	for i := range f.keys {
+		if k := &f.keys[i]; time.Since(f.local.began) < *f.local.shard(k.hash).slot(k.hash) {
+			return counter.Verdict{}, errIncomplete
+		}
+	}
+	var room [2]counter.Ask
+	v, err := f.local.here.TakeAll(context.Background(), f.n, f.asks(room[:0], false)...)
+	f.soften(&v)
+	return v, err
+}
+
+// peek is judge for a call that counts nothing.
+func (f *flight) peek() (counter.Verdict, error) {
+	var room [2]counter.Ask
+	v, err := f.local.here.PeekAll(context.Background(), f.n, f.asks(room[:0], false)...)
+	f.soften(&v)
+	return v, err
+}
+
+// soften replaces a RetryAfter of Never of a call for more than the share, but
+// not for more than Max: the store, when it is back, may admit the call.
+func (f *flight) soften(v *counter.Verdict) {
+	if v.Allowed || v.RetryAfter != counter.Never {
+		return
+	}
+	for i := range f.keys {
+		for _, limit := range f.keys[i].rule.limits {
+			if f.n > limit.Max {
+				return
+			}
+		}
+	}
+	v.RetryAfter = afterFailure()
+}
+
+// asks appends what the local counter is asked.
+func (f *flight) asks(asks []counter.Ask, boundless bool) []counter.Ask {
+	for i := range f.keys {
+		ask := counter.Ask{Key: f.keys[i].key, Limits: f.keys[i].rule.limits, Held: f.keys[i].rule.held}
+		if boundless {
+			ask.Limits, ask.Held = f.keys[i].rule.boundless, nil
+		}
+		asks = append(asks, ask)
+	}
+	return asks
+}
+
+// blind remembers that hits of the call are missing in the local counter: until
+// they have left their windows, it admits no hits of these keys.
+func (f *flight) blind() {
+	for i := range f.keys {
+		k := &f.keys[i]
+		slot := f.local.shard(k.hash).slot(k.hash)
+		*slot = max(*slot, time.Since(f.local.began)+k.rule.reach)
+	}
+}
