@@ -91,7 +91,13 @@ func astrideOfProcesses(children []*child, store backend.Store, prefix string, o
 }
 
 // toldBeyond returns by how much the last loser was told to wait longer than a lone
-// caller afterwards, plus Skew + Settle. It is not above zero if nobody was told.
+// caller afterwards, plus Skew + Settle and onTheWay. It is not above zero if nobody
+// was told.
 func toldBeyond(told, lone time.Time) time.Duration {
-	return told.Sub(lone.Add(crewSkew + counter.DefaultSettle))
+	return told.Sub(lone.Add(crewSkew + counter.DefaultSettle + onTheWay))
 }
+
+// onTheWay is the longest time from the clock's reading that a RetryAfter is counted
+// from to the caller, on a machine that is busy. Whoever is told wrongly is told a
+// bucket too much: seconds, or an hour.
+const onTheWay = 500 * time.Millisecond
