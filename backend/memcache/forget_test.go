@@ -140,7 +140,7 @@ func TestForgettingASparseKey(t *testing.T) {
 // While a dense day is emptied, callers of other keys succeed.
 func TestForgettingADenseKey(t *testing.T) {
 	addr := servertest.Memcached(t, "-m", "256")
-	s, err := memcache.New(memcache.Config{}, addr)
+	s, err := memcache.New(memcache.Config{IOTimeout: patience}, addr)
 	require.NoError(t, err)
 	defer s.Close()
 	hits := 20_000
