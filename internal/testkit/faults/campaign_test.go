@@ -108,7 +108,7 @@ func TestPlantedBreaksAreFound(t *testing.T) {
 			if p.blind != "" || p.plant == "an error is a count of zero" {
 				c.calm = 500 * time.Millisecond
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
 			var found *history.Finding
 			require.NoError(t, c.run(ctx, func(*campaign) {

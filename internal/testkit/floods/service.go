@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func serve(in io.Reader, out *json.Encoder) error {
 		Observe:      func(d limiter.Decision) { outcomes[d.Outcome].Add(1) },
 	}
 	if policy.onFailure == limiter.FailLocal {
-		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + cfg.DecideWithin}); err != nil {
+		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + cmp.Or(cfg.DecideWithin, limiter.DefaultDecideWithin)}); err != nil {
 			return err
 		}
 		cfg.Share = shareOf(j.Services)
