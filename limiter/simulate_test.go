@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -29,10 +30,7 @@ import (
 // keep the promise of docs/guarantees.md.
 func TestNeverOverWhileTheStoreFails(t *testing.T) {
 	r := random(t)
-	worlds := 300
-	if testing.Short() {
-		worlds = 60
-	}
+	worlds := 300 / race.Thrift
 	var all simTally
 	for range worlds {
 		w := newSimWorld(r)
@@ -50,6 +48,9 @@ func TestNeverOverWhileTheStoreFails(t *testing.T) {
 // Without any one rule of the local counter the simulation finds a window that
 // breaks the promise.
 func TestEachRuleOfTheLocalCounterIsNeeded(t *testing.T) {
+	if race.On {
+		t.Skip("the mistakes are the test's own, and found without the race detector")
+	}
 	for _, mistake := range []string{"no mirror", "pending hits are not held", "emptied when the store is back",
 		"carried hits leave", "no reach beyond Per", "no reach for late answers", "superseded answers are believed", "a carry is sent and not counted"} {
 		t.Run(mistake, func(t *testing.T) {
