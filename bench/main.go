@@ -32,6 +32,7 @@ var parts = []struct{ pkg, test string }{
 	{"redis", "TestRedisOnALink"},
 	{"memcache", "TestOnMemcached"},
 	{"memcache", "TestCostOnMemcached"},
+	{"memcache", "TestADenialOnMemcached"},
 	{"memcache", "TestMemcachedOnALink"},
 	{"memory", "TestManyKeys"},
 	{"memory", "TestFloodOfFreshKeys"},
