@@ -25,8 +25,8 @@ func newTurns(most int) *turns {
 }
 
 // take waits for a turn: until the time given, or without bound if that is zero,
-// and no longer than ctx. waited tells whether there was none at first. The
-// error is that of ctx, or a counter.ErrStore.
+// and no longer than ctx. waited tells whether there was none at first. A call
+// without a turn gets a counter.ErrStore, or the error of ctx.
 func (t *turns) take(ctx context.Context, until time.Time) (waited bool, err error) {
 	if t == nil {
 		return false, nil

@@ -43,40 +43,6 @@ const (
 // the layouts before are forgotten.
 const maxKnown = 256
 
-// blockBytes is the largest length of the data of a block.
-const blockBytes = 64 << 10
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// blockWriter writes the blocks of a snapshot.
-type blockWriter struct {
-	w   io.Writer
-	sum uint32
-	buf []byte
-}
-
-// put writes p, with its checksum.
-func (b *blockWriter) put(p []byte) error {
-	b.buf = binary.LittleEndian.AppendUint32(b.buf[:0], uint32(len(p)))
-	b.buf = append(b.buf, p...)
-	b.sum = crc32.Update(b.sum, castagnoli, b.buf)
-	b.buf = binary.LittleEndian.AppendUint32(b.buf, b.sum)
-	_, err := b.w.Write(b.buf)
-	return err
-}
-
-// write writes data in as many blocks as it takes.
-func (b *blockWriter) write(data []byte) error {
-	for len(data) > 0 {
-		n := min(len(data), blockBytes)
-		if err := b.put(data[:n]); err != nil {
-			return err
-		}
-		data = data[n:]
-	}
-	return nil
-}
-
 // batchBytes and batchKeys bound the work for which a shard is locked at a time;
 // only a key that alone takes more goes beyond.
 const (
@@ -180,7 +146,8 @@ type encoder struct {
 }
 
 func (enc *encoder) uvarint(v uint64) { enc.buf = binary.AppendUvarint(enc.buf, v) }
-func (enc *encoder) varint(v int64)   { enc.buf = binary.AppendVarint(enc.buf, v) }
+
+func (enc *encoder) varint(v int64) { enc.buf = binary.AppendVarint(enc.buf, v) }
 
 func (enc *encoder) entry(e *entry) {
 	enc.keys++
