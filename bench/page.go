@@ -16,8 +16,7 @@ func page(m *machine, sections []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `# Benchmarks
 
-This page is written by %s: edits are lost. What the numbers mean, and which goals they
-reach, is in [performance.md](performance.md).
+This page is written by %s: edits are lost. What the numbers mean, and which goals they reach, is in [performance.md](performance.md).
 
 `, "`make bench-peers`")
 	fmt.Fprintf(&text, "| | |\n|---|---|\n")
@@ -25,9 +24,8 @@ reach, is in [performance.md](performance.md).
 		fmt.Fprintf(&text, "| %s | %s |\n", row[0], row[1])
 	}
 	text.WriteString(`
-Contestants take turns, round after round, in one process: a machine whose speed drifts is unfair to nobody. A cell has the median over the rounds,
-and behind it the least and the greatest; a ratio is the median of the ratios within each round. Compare within a section, and not across. Every part asserts at its end
-that what it counted is right, and fails otherwise. "N" and "2N" are what a limit of N admits in its worst true window.
+Contestants take turns, round after round, in one process: a machine whose speed drifts is unfair to nobody. A cell has the median over the rounds, and behind it the least and the greatest; a ratio is the median of the ratios within each round.
+Compare within a section, and not across. Every part asserts at its end that what it counted is right, and fails otherwise. "N" and "2N" are what a limit of N admits in its worst true window.
 `)
 	for _, section := range sections {
 		text.WriteString("\n")
@@ -37,42 +35,58 @@ that what it counted is right, and fails otherwise. "N" and "2N" are what a limi
 	return wrap(text.String())
 }
 
-// wrap breaks the prose of page into lines of at most 100 characters, as in the
-// pages that are written by hand. Tables, headings and blocks stay as they are.
+// wrap breaks the paragraphs and the list items of page into lines of at most 100
+// characters, as in the pages that are written by hand. Line breaks within a
+// paragraph do not count. Tables, headings and blocks stay as they are.
 func wrap(page string) string {
-	const width = 100
 	var text strings.Builder
+	var words []string // of the paragraph so far
 	block := false
 	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "```") {
-			block = !block
+		fence := strings.HasPrefix(line, "```")
+		prose := !block && !fence && !strings.ContainsAny(line[:1], "\n|#<!")
+		block = block != fence
+		if !prose || strings.HasPrefix(line, "- ") {
+			writeParagraph(&text, words)
+			words = nil
 		}
-		if block || utf8.RuneCountInString(line) <= width || strings.ContainsAny(line[:1], "|#<!") {
+		if prose {
+			words = append(words, strings.Fields(line)...)
+		} else {
 			text.WriteString(line)
-			continue
 		}
-		indent := ""
-		if strings.HasPrefix(line, "- ") {
-			indent = "  "
-		}
-		column := 0
-		for i, word := range strings.Fields(line) {
-			long := utf8.RuneCountInString(word)
-			switch {
-			case i == 0:
-			case column+1+long > width:
-				text.WriteString("\n" + indent)
-				column = len(indent)
-			default:
-				text.WriteString(" ")
-				column++
-			}
-			text.WriteString(word)
-			column += long
-		}
-		text.WriteString("\n")
 	}
+	writeParagraph(&text, words)
 	return text.String()
+}
+
+// writeParagraph writes words in lines of at most 100 characters. A list item
+// begins with the word "-".
+func writeParagraph(text *strings.Builder, words []string) {
+	if len(words) == 0 {
+		return
+	}
+	const width = 100
+	indent := ""
+	if words[0] == "-" {
+		indent = "  "
+	}
+	column := 0
+	for i, word := range words {
+		long := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+long > width:
+			text.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			text.WriteString(" ")
+			column++
+		}
+		text.WriteString(word)
+		column += long
+	}
+	text.WriteString("\n")
 }
 
 // machine describes the hardware and the software of the measurement.

@@ -36,6 +36,15 @@ func TestWrap(t *testing.T) {
 		"- " + words(12), "  " + words(12), "  " + words(6), row, block, "",
 	}, "\n"), wrapped)
 	require.Equal(t, wrapped, wrap(wrapped))
+
+	broken := words(5) + "\n" + words(9) + "\n\n- " + words(5) + "\n  " + words(9) + "\n- " + words(1) + "\n"
+	require.Equal(t, strings.Join([]string{
+		words(12), words(2), "", "- " + words(12), "  " + words(2), "- " + words(1), "",
+	}, "\n"), wrap(broken))
+
+	written, err := os.ReadFile("../docs/benchmarks.md")
+	require.NoError(t, err)
+	require.Equal(t, string(written), wrap(string(written)))
 }
 
 func TestVersionsAreFound(t *testing.T) {
