@@ -40,7 +40,7 @@ floods: servers ## floods over a late or stopped store, under each policy, into 
 bench: servers ## this library beside its peers, the short form, printed (minutes)
 	cd bench && $(GO) run . -size short
 
-bench-peers: servers ## the same in full, into docs/benchmarks.md (a quiet machine, 25 minutes at most)
+bench-peers: servers ## the same in full, into docs/benchmarks.md (a quiet machine; 15 to 30 minutes)
 	cd bench && $(GO) run . -size full -write ../docs/benchmarks.md
 
 fuzz: ## every fuzz target for FUZZTIME each
