@@ -19,6 +19,8 @@
 //     addresses behind proxies, response headers, refunds by outcome.
 //   - [github.com/abacus-go/abacus/limiter] decides by rules per event and feature,
 //     with a policy for a store that fails. Most services start with limiter or httplimit.
+//   - [github.com/abacus-go/abacus/limitertest] is for tests of such services: a clock
+//     that the test moves, and a store that fails on command.
 //   - [github.com/abacus-go/abacus/counter] counts and limits keys, without rules.
 //   - [github.com/abacus-go/abacus/backend/memory], [github.com/abacus-go/abacus/backend/redis]
 //     and [github.com/abacus-go/abacus/backend/memcache] are the stores.

@@ -89,6 +89,59 @@ func (l Limits) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// MarshalText returns String, and the empty text for no limits. Limits that
+// [ParseLimits] would refuse are an error.
+func (l Limits) MarshalText() ([]byte, error) {
+	if len(l) == 0 {
+		return []byte{}, nil
+	}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText reads the text of [ParseLimits]; the empty text is no limits.
+// After an error l is unchanged.
+func (l *Limits) UnmarshalText(text []byte) error {
+	var read Limits
+	if len(text) > 0 {
+		var err error
+		if read, err = ParseLimits(string(text)); err != nil {
+			return err
+		}
+	}
+	*l = read
+	return nil
+}
+
+// MarshalText returns String, and the empty text for the zero Limit. A limit that
+// [ParseLimits] would refuse is an error.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l == (Limit{}) {
+		return []byte{}, nil
+	}
+	return Limits{l}.MarshalText()
+}
+
+// UnmarshalText reads a single limit; the empty text is the zero Limit. After an
+// error l is unchanged.
+func (l *Limit) UnmarshalText(text []byte) error {
+	var read Limits
+	if err := read.UnmarshalText(text); err != nil {
+		return err
+	}
+	switch len(read) {
+	case 0:
+		*l = Limit{}
+	case 1:
+		*l = read[0]
+	default:
+		return fmt.Errorf("counter: limit %q: %d limits, want one", text, len(read))
+	}
+	return nil
+}
+
 // Windows returns the lengths of the windows in the order of the limits, for
 // [tiers.For].
 func (l Limits) Windows() []time.Duration {

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -61,6 +62,43 @@ func TestParseLimitsNamesTheMistake(t *testing.T) {
 	require.Panics(t, func() { MustLimits("x") })
 }
 
+// In a file limits are text, alone, in a list and as the key of a map, and what
+// is written is read again.
+func TestLimitsAreText(t *testing.T) {
+	type file struct {
+		Limits Limits
+		One    Limit
+		None   Limits
+		Zero   Limit
+		Plans  map[Limit]*Limits
+	}
+	free := MustLimits("5/90s")
+	written := file{MustLimits("2/s, 10/h, 100/d"), Limit{0, 90 * time.Second}, nil, Limit{}, map[Limit]*Limits{{1, time.Hour}: &free}}
+	text, err := json.Marshal(written)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"Limits": "2/s, 10/h, 100/d", "One": "0/1m30s", "None": "", "Zero": "", "Plans": {"1/h": "5/1m30s"}}`, string(text))
+	read := file{None: free, Zero: free[0]}
+	require.NoError(t, json.Unmarshal(text, &read))
+	require.Equal(t, written, read)
+
+	for in, want := range map[string]string{
+		`{"Limits": "100"}`:         `limit "100": want max/window`,
+		`{"Limits": " "}`:           `limit "": want max/window`,
+		`{"Limits": "1/367d"}`:      "window 367d, want 10ms to 366d",
+		`{"One": "x/d"}`:            `"x" is not a whole number`,
+		`{"One": "5/s, 100/d"}`:     `counter: limit "5/s, 100/d": 2 limits, want one`,
+		`{"Plans": {"1/x": "1/s"}}`: `duration "1x"`,
+	} {
+		read := written
+		require.ErrorContains(t, json.Unmarshal([]byte(in), &read), want, in)
+		require.Equal(t, written, read, "%s: nothing is read in part", in)
+	}
+	for _, wrong := range []any{Limits{{-1, time.Hour}}, Limit{1, 0}, Limit{MaxCount + 1, time.Hour}, make(Limits, maxLimits+1)} {
+		_, err := json.Marshal(wrong)
+		require.ErrorContains(t, err, "want ", "%v could not be read again", wrong)
+	}
+}
+
 func FuzzParseLimits(f *testing.F) {
 	for _, s := range []string{"2/s, 10/h, 100/d", "5/90s", "1000/7d", "0/d", "1/1d12h"} {
 		f.Add(s)
@@ -72,6 +110,11 @@ func FuzzParseLimits(f *testing.F) {
 		}
 		again, err := ParseLimits(limits.String())
 		require.NoError(t, err, "%q was read and written as %q", s, limits)
+		require.Equal(t, limits, again)
+		text, err := limits.MarshalText()
+		require.NoError(t, err)
+		again = nil
+		require.NoError(t, again.UnmarshalText(text))
 		require.Equal(t, limits, again)
 	})
 }

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -40,7 +41,7 @@ type Verdict struct {
 // At returns the label of the hits that v counted: a reading of Config.Now,
 // between the call and its return, by whose buckets the hits are counted. At is
 // the zero time if v counted nothing.
-func (v *Verdict) At() time.Time {
+func (v Verdict) At() time.Time {
 	if v.n == 0 {
 		return time.Time{}
 	}
@@ -77,7 +78,7 @@ type State struct {
 
 // All returns the state of every limit of every key of the call, in the order
 // given, each key once. All allocates; the flat fields do not.
-func (v *Verdict) All() []State {
+func (v Verdict) All() []State {
 	d := v.details
 	if d == nil {
 		if v.Limit == (Limit{}) {
@@ -197,4 +198,26 @@ func (p *plan) ownReset(w *backend.Window, label int64) time.Duration {
 // expiresAfter is the time from now until bucket b is out of window w.
 func expiresAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
 	return time.Duration((b.Index+1)*int64(b.Width)-now) + w.Reach
+}
+
+// String says v in a line for logs: `denied "signup": 5/h, 0 left, retry in 42s`.
+// The line names the event and the binding limit, and not the feature, which may
+// be a personal address.
+func (v Verdict) String() string {
+	s := "denied"
+	if v.Allowed {
+		s = "admitted"
+	}
+	if v.Limit == (Limit{}) {
+		return s // no limit was asked
+	}
+	s = fmt.Sprintf("%s %q: %s, %d left", s, v.Key.Event, v.Limit, v.Remaining)
+	switch {
+	case v.Allowed:
+	case v.RetryAfter == Never:
+		s += ", no wait will do"
+	default:
+		s += ", retry in " + v.RetryAfter.String()
+	}
+	return s
 }

@@ -13,27 +13,52 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's example compiles as printed.
-func TestReadmeExampleCompiles(t *testing.T) {
+// The README's examples compile as printed, and the test among them passes.
+func TestReadmeExamples(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(readme), "```go\npackage main\n")
-	require.True(t, found)
-	code, _, found := strings.Cut(rest, "```\n")
-	require.True(t, found)
+	block := func(start string) string {
+		_, rest, found := strings.Cut(string(readme), "```go\n"+start)
+		require.True(t, found, start)
+		code, _, found := strings.Cut(rest, "```\n")
+		require.True(t, found, start)
+		return start + code
+	}
+	const testHead = `package main
 
-	source := filepath.Join(t.TempDir(), "main.go")
-	require.NoError(t, os.WriteFile(source, []byte("package main\n"+code), 0o600))
-	place, err := filepath.Abs("readme/main.go") // the path of the overlay
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
+)
+
+`
+	dir := t.TempDir()
+	replace := map[string]string{}
+	for name, source := range map[string]string{"main.go": block("package main\n"), "main_test.go": testHead + block("func Test")} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
+		place, err := filepath.Abs("readme/" + name) // the path of the overlay
+		require.NoError(t, err)
+		replace[place] = file
+		formatted, err := exec.Command("gofmt", "-l", file).CombinedOutput()
+		require.NoError(t, err)
+		require.Empty(t, string(formatted), "gofmt would change it")
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	require.NoError(t, err)
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {place: source}})
-	require.NoError(t, err)
-	list := filepath.Join(t.TempDir(), "overlay.json")
+	list := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
 
 	said, err := exec.Command("go", "build", "-overlay", list, "-o", os.DevNull, "./readme").CombinedOutput()
 	require.NoError(t, err, "%s", said)
-	formatted, err := exec.Command("gofmt", "-l", source).CombinedOutput()
-	require.NoError(t, err)
-	require.Empty(t, string(formatted), "gofmt would change it")
+	tests := filepath.Join(dir, "readme.test")
+	said, err = exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-o", tests, "./readme").CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	said, err = exec.Command(tests, "-test.v").CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Contains(t, string(said), "--- PASS: Test")
 }

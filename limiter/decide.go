@@ -53,8 +53,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 			return err
 		}
 	}
+	v.event = event
 	if l.observe != nil && !peek {
-		l.observe(Decision{event, v.Kind(), v.Outcome(), n, time.Since(began), v.Degraded})
+		l.observe(Decision{event, v.kind(), v.Limit, v.outcome(), n, time.Since(began), v.Degraded})
 	}
 	return nil
 }

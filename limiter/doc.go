@@ -39,4 +39,9 @@
 //	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 //	lim, err := limiter.New(c, limiter.Config{Rules: rules, Local: here, Share: 0.5})
 //	defer lim.Close()
+//
+// # Tests
+//
+// Package limitertest has a Limiter on a clock that a test moves, and stores that
+// fail on command.
 package limiter

@@ -206,6 +206,12 @@ func (l *Limiter) localRules(rules []Rule) []*localRule {
 // Events lists the events that have rules, in alphabetical order.
 func (l *Limiter) Events() []string { return slices.Sorted(maps.Keys(l.rules)) }
 
+// Has tells whether event has rules: Allow of an event without rules is an error.
+func (l *Limiter) Has(event string) bool {
+	_, has := l.rules[event]
+	return has
+}
+
 // Rules are the rules of an event, merged by kind, in the order of
 // Config.Rules. Without rules for the event the slice is empty.
 func (l *Limiter) Rules(event string) []Rule {

@@ -58,9 +58,9 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{"two limits of one window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h, 9/d, 6/h")}},
 		{"written otherwise", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/60m, 6/h")}},
 		{"two of one window in a rule to be merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits has 8/d and 9/d, want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "8/d, 9/d")}},
-		{"open and closed", `limiter: rule "signup" by "ip": Config.Rules[1].OnFailure is FailOpen, but Config.Rules[0] has FailClosed, want one policy for an event and kind`,
+		{"open and closed", `limiter: rule "signup" by "ip": Config.Rules[1].OnFailure is fail-open, but Config.Rules[0] has fail-closed, want one policy for an event and kind`,
 			[]limiter.Rule{by("ip", "5/h"), onFailure(limiter.FailOpen, by("ip", "9/d"))}},
-		{"skip and share", `limiter: rule "signup" by "ip": Config.Rules[1].IfMissing is MissingShare, but Config.Rules[0] has MissingSkip, want one policy for an event and kind`,
+		{"skip and share", `limiter: rule "signup" by "ip": Config.Rules[1].IfMissing is share, but Config.Rules[0] has skip, want one policy for an event and kind`,
 			[]limiter.Rule{ifMissing(limiter.MissingSkip, by("ip", "5/h")), ifMissing(limiter.MissingShare, by("ip", "9/d"))}},
 		{"33 limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: 33 limits`, []limiter.Rule{windows(1, 33)}},
 		{"33 limits, merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits, merged with the rules before: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
@@ -124,6 +124,9 @@ func TestRulesOfOneKindAreMerged(t *testing.T) {
 	require.Equal(t, []limiter.Rule{by("ip", "5/m, 20/h, 50/d"), by("user", "3/h, 9/d")}, lim.Rules("signup"))
 	require.Empty(t, lim.Rules("logout"))
 	require.Equal(t, []string{"login", "signup"}, lim.Events())
+	for event, want := range map[string]bool{"login": true, "signup": true, "logout": false, "": false} {
+		require.Equal(t, want, lim.Has(event), event)
+	}
 
 	require.True(t, allow(t, lim, user("7"), ip("192.0.2.1")).Allowed)
 	steps, demands := store.asked()
@@ -164,12 +167,4 @@ func TestNewCopiesTheRules(t *testing.T) {
 		{Event: "signup", Kind: "ip", Limits: roomy}, by("ip", "9/d"),
 	}})
 	require.Equal(t, counter.Limit{}, roomy[:2][1])
-}
-
-// The names of what is not there are no reason to panic.
-func TestNamesOfPolicies(t *testing.T) {
-	require.Equal(t, "FailClosed FailOpen FailLocal OnFailure(3)", limiter.FailClosed.String()+" "+limiter.FailOpen.String()+" "+limiter.FailLocal.String()+" "+limiter.OnFailure(3).String())
-	require.Equal(t, "MissingDeny MissingSkip MissingShare IfMissing(3)",
-		limiter.MissingDeny.String()+" "+limiter.MissingSkip.String()+" "+limiter.MissingShare.String()+" "+limiter.IfMissing(3).String())
-	require.Equal(t, `"signup" by "ip"`, by("ip", "5/h").String())
 }

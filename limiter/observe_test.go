@@ -2,6 +2,8 @@ package limiter_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -35,23 +37,24 @@ func TestObserve(t *testing.T) {
 		broken   bool
 		features []limiter.Feature
 		kind     string
+		limit    string
 		want     limiter.Outcome
-		word     string
+		says     string // how the line of the Verdict begins
 		silent   bool
 	}{
-		{"admitted", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", limiter.OutcomeAdmitted, "admitted", false},
-		{"admitted twice", ctx, "signup", 2, false, featuresOf(home, user("7")), "user", limiter.OutcomeAdmitted, "admitted", false},
-		{"denied", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", limiter.OutcomeOverLimit, "over-limit", false},
-		{"denied by another kind", ctx, "signup", 3, false, featuresOf(home, user("8")), "ip", limiter.OutcomeOverLimit, "over-limit", false},
-		{"missing", ctx, "signup", 4, false, featuresOf(home), "user", limiter.OutcomeMissing, "missing", false},
-		{"skipped", ctx, "mail", 5, false, featuresOf(user("7")), "", limiter.OutcomeSkipped, "skipped", false},
-		{"failed-closed", ctx, "signup", 1, true, featuresOf(home, user("7")), "", limiter.OutcomeFailedClosed, "failed-closed", false},
-		{"failed-open", ctx, "mail", 2, true, featuresOf(home), "", limiter.OutcomeFailedOpen, "failed-open", false},
-		{"nothing to ask of a store that fails", ctx, "mail", 1, true, nil, "", limiter.OutcomeSkipped, "skipped", false},
-		{"an unknown event", ctx, "logout", 1, false, featuresOf(home), "", 0, "", true},
-		{"no n", ctx, "signup", 0, false, featuresOf(home, user("9")), "", 0, "", true},
-		{"no address", ctx, "signup", 1, false, featuresOf(home, user("9"), limiter.Email("x")), "", 0, "", true},
-		{"nobody there", gone, "signup", 1, false, featuresOf(home, user("9")), "", 0, "", true},
+		{"admitted", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", "3/h", limiter.OutcomeAdmitted, `admitted "signup" by "user": 3/h, 2 left`, false},
+		{"admitted twice", ctx, "signup", 2, false, featuresOf(home, user("7")), "user", "3/h", limiter.OutcomeAdmitted, `admitted "signup" by "user": 3/h, 0 left`, false},
+		{"denied", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", "3/h", limiter.OutcomeOverLimit, `over-limit "signup" by "user": 3/h, 0 left, retry in `, false},
+		{"denied by another kind", ctx, "signup", 3, false, featuresOf(home, user("8")), "ip", "5/h", limiter.OutcomeOverLimit, `over-limit "signup" by "ip": 5/h, 2 left, retry in `, false},
+		{"missing", ctx, "signup", 4, false, featuresOf(home), "user", "", limiter.OutcomeMissing, `missing "signup" by "user", no wait will do`, false},
+		{"skipped", ctx, "mail", 5, false, featuresOf(user("7")), "", "", limiter.OutcomeSkipped, `skipped "mail"`, false},
+		{"failed-closed", ctx, "signup", 1, true, featuresOf(home, user("7")), "", "", limiter.OutcomeFailedClosed, `failed-closed "signup", retry in `, false},
+		{"failed-open", ctx, "mail", 2, true, featuresOf(home), "", "", limiter.OutcomeFailedOpen, `failed-open "mail"`, false},
+		{"nothing to ask of a store that fails", ctx, "mail", 1, true, nil, "", "", limiter.OutcomeSkipped, `skipped "mail"`, false},
+		{"an unknown event", ctx, "logout", 1, false, featuresOf(home), "", "", 0, "", true},
+		{"no n", ctx, "signup", 0, false, featuresOf(home, user("9")), "", "", 0, "", true},
+		{"no address", ctx, "signup", 1, false, featuresOf(home, user("9"), limiter.Email("x")), "", "", 0, "", true},
+		{"nobody there", gone, "signup", 1, false, featuresOf(home, user("9")), "", "", 0, "", true},
 	} {
 		told = nil
 		store.broken.Store(row.broken)
@@ -70,12 +73,23 @@ func TestObserve(t *testing.T) {
 		d := told[0]
 		require.Positive(t, d.Latency, row.name)
 		d.Latency = 0
-		require.Equal(t, limiter.Decision{Event: row.event, Kind: row.kind, Outcome: row.want, N: row.n, Degraded: v.Degraded}, d, row.name)
+		var limit counter.Limit
+		require.NoError(t, limit.UnmarshalText([]byte(row.limit)))
+		require.Equal(t, limiter.Decision{Event: row.event, Kind: row.kind, Limit: limit, Outcome: row.want, N: row.n, Degraded: v.Degraded}, d, row.name)
 		require.Equal(t, row.broken && row.features != nil, v.Degraded != nil, row.name)
 		require.Equal(t, row.want, v.Outcome(), row.name)
-		require.Equal(t, row.word, d.Outcome.String(), row.name)
+
+		line := fmt.Sprint(v)
+		require.True(t, strings.HasPrefix(line, row.says), "%s: %s", row.name, line)
+		require.Equal(t, v.RetryAfter != 0 && v.RetryAfter != counter.Never, strings.HasSuffix(line, ", retry in "+v.RetryAfter.String()), line)
+		require.NotRegexp(t, `192|:7|:8|broken|\n`, strings.TrimSuffix(line, v.RetryAfter.String()), "features and errors are not for logs")
+		if row.kind == "" {
+			require.Empty(t, v.Rule(), row.name)
+		} else {
+			require.Equal(t, limiter.Rule{Event: row.event, Kind: row.kind}.String(), v.Rule(), row.name)
+		}
 	}
-	require.Equal(t, "Outcome(8)", limiter.Outcome(8).String())
+	require.Equal(t, "denied", limiter.Verdict{}.String())
 
 	store.broken.Store(false)
 	told = nil

@@ -122,21 +122,3 @@ func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
 	r.Limits = append(counter.Limits(nil), r.Limits...)
 	return append(rules, r), nil
 }
-
-// String is the name of the constant.
-func (p OnFailure) String() string {
-	return name("OnFailure", uint8(p), "FailClosed", "FailOpen", "FailLocal")
-}
-
-// String is the name of the constant.
-func (p IfMissing) String() string {
-	return name("IfMissing", uint8(p), "MissingDeny", "MissingSkip", "MissingShare")
-}
-
-// name is the i-th of names. A number without a name can be made, and shown.
-func name(kind string, i uint8, names ...string) string {
-	if int(i) < len(names) {
-		return names[i]
-	}
-	return fmt.Sprintf("%s(%d)", kind, i)
-}

@@ -1,6 +1,8 @@
 package limiter
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,17 +35,57 @@ type Verdict struct {
 	// of MissingDeny. No wait helps: RetryAfter is counter.Never.
 	Missing string
 
+	event string
 	local bool       // decided by the local counter, or by a denial that the store gave before it failed
 	hits  *localHits // in the local counter; nil: none
 }
 
 // Kind is the kind of feature of the limit that binds, or the missing kind.
 // Empty if there is neither.
-func (v *Verdict) Kind() string {
+func (v Verdict) Kind() string { return v.kind() }
+
+func (v *Verdict) kind() string {
 	if v.Missing != "" {
 		return v.Missing
 	}
 	return KindOf(v.Key)
+}
+
+// Rule names the rule of the limit that binds, or of the missing kind, as
+// Rule.String does: `"signup" by "ip"`. Empty if there is neither. A Limiter has as
+// many names as rules, so that a name can label a metric.
+func (v Verdict) Rule() string {
+	kind := v.kind()
+	if kind == "" {
+		return ""
+	}
+	return Rule{Event: v.event, Kind: kind}.String()
+}
+
+// String says v in a line for logs:
+// `over-limit "signup" by "ip": 5/h, 0 left, retry in 42s`. The line has the
+// outcome, the rule and the numbers of the limit that binds. The line has neither
+// the feature, which may be a personal address, nor the text of Degraded.
+func (v Verdict) String() string {
+	if v.event == "" {
+		return "denied" // the zero Verdict
+	}
+	rule := v.Rule()
+	if rule == "" {
+		rule = strconv.Quote(v.event)
+	}
+	s := v.outcome().String() + " " + rule
+	if v.Limit != (counter.Limit{}) {
+		s += fmt.Sprintf(": %s, %d left", v.Limit, v.Remaining)
+	}
+	switch v.RetryAfter {
+	case 0:
+	case counter.Never:
+		s += ", no wait will do"
+	default:
+		s += ", retry in " + v.RetryAfter.String()
+	}
+	return s
 }
 
 // KindOf is the kind of feature in a key of a [Limiter].
@@ -67,15 +109,10 @@ const (
 	OutcomeLocalAdmitted                 // allowed: the store failed, and the local counter has counted
 )
 
-// String is a label for a metric: "over-limit", "missing",
-// "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit",
-// "local-admitted".
-func (o Outcome) String() string {
-	return name("Outcome", uint8(o), "over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit", "local-admitted")
-}
-
 // Outcome is the outcome of v.
-func (v *Verdict) Outcome() Outcome {
+func (v Verdict) Outcome() Outcome { return v.outcome() }
+
+func (v *Verdict) outcome() Outcome {
 	switch {
 	case v.local && v.Allowed:
 		return OutcomeLocalAdmitted
@@ -96,10 +133,12 @@ func (v *Verdict) Outcome() Outcome {
 }
 
 // Decision is the argument of Config.Observe. No field holds data of a visitor.
-// Event, Kind and Outcome have few values, and can label metrics.
+// Event, Kind, Limit and Outcome have few values, and can label metrics; Event and
+// Kind name the rule.
 type Decision struct {
 	Event    string
-	Kind     string // of the limit that binds, or the missing kind; may be empty
+	Kind     string        // of the limit that binds, or the missing kind; may be empty
+	Limit    counter.Limit // the limit that binds; the zero Limit if no limit was asked
 	Outcome  Outcome
 	N        int64
 	Latency  time.Duration

@@ -165,6 +165,23 @@ func (l Ladder) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// MarshalText returns String: the empty text for the zero Ladder.
+func (l Ladder) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads what [Parse] reads, and the empty text as the zero Ladder.
+// After an error l is unchanged.
+func (l *Ladder) UnmarshalText(text []byte) error {
+	var read Ladder
+	if len(text) > 0 {
+		var err error
+		if read, err = Parse(string(text)); err != nil {
+			return err
+		}
+	}
+	*l = read
+	return nil
+}
+
 // Buckets is the bucket of each tier, finest first, that holds t.
 func (l Ladder) Buckets(t time.Time) []Bucket {
 	buckets := make([]Bucket, len(l.tiers))

@@ -1,6 +1,7 @@
 package tiers
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -22,6 +23,28 @@ func TestParseRoundTrips(t *testing.T) {
 		require.Equal(t, l, again)
 	}
 	require.Equal(t, "1s:1d, 1m:1d, 1h:1d", Default.String())
+}
+
+// In a file a ladder is text, and what is written is read again.
+func TestLaddersAreText(t *testing.T) {
+	type file struct{ Ladder, None Ladder }
+	written := file{Ladder: Default}
+	text, err := json.Marshal(written)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"Ladder": "1s:1d, 1m:1d, 1h:1d", "None": ""}`, string(text))
+	read := file{None: Default}
+	require.NoError(t, json.Unmarshal(text, &read))
+	require.Equal(t, written, read)
+
+	for in, want := range map[string]string{
+		`{"Ladder": "1s"}`:          `tiers: "1s": want width:keep`,
+		`{"Ladder": " "}`:           `tiers: "": want width:keep`,
+		`{"Ladder": "1m:1d,1s:1d"}`: "width 1s comes after 1m, want the finest first",
+	} {
+		require.ErrorContains(t, json.Unmarshal([]byte(in), &read), want, in)
+		require.Equal(t, written, read, in)
+	}
+	require.Equal(t, "1s:1d, 1m:1d, 1h:1d", Default.String(), "reading into a copy of Default leaves Default alone")
 }
 
 func TestParseNamesTheMistake(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/limitertest"
 )
 
 func TestOnlyFailuresCount(t *testing.T) {
@@ -82,14 +82,11 @@ func TestCountsSurviveARestart(t *testing.T) {
 	stop()
 }
 
-// broken is a store that is down.
-type broken struct{ backend.Store }
-
-func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
-
 func TestFailuresAreCountedWithoutAStore(t *testing.T) {
-	site, err := newSite(broken{}, map[string]string{"ada": "lovelace"})
+	var faults limitertest.Faults
+	site, err := newSite(faults.Wrap(memory.New(memory.Config{})), map[string]string{"ada": "lovelace"})
 	require.NoError(t, err)
+	faults.Set(limitertest.Fault{Err: errors.New("down")})
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
 	logIn := func(password string) int {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/limitertest"
 )
 
 var passwords = map[string]string{"ada": "lovelace", "eve": "x"}
@@ -76,13 +77,10 @@ func TestLinksPerUser(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, stranger.StatusCode)
 }
 
-// broken is a store that is down.
-type broken struct{ backend.Store }
-
-func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
-
 func TestLinksAreCountedWithoutAStore(t *testing.T) {
-	shorten, _ := start(t, broken{})
+	var faults limitertest.Faults
+	shorten, _ := start(t, faults.Wrap(memory.New(memory.Config{})))
+	faults.Set(limitertest.Fault{Err: errors.New("down")})
 	for range 10 {
 		answer, _ := shorten("ada", "https://go.dev")
 		require.Equal(t, http.StatusCreated, answer.StatusCode)

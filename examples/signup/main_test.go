@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/limitertest"
 )
 
 func TestSignUps(t *testing.T) {
@@ -93,14 +93,11 @@ func TestCountsSurviveARestart(t *testing.T) {
 	stop()
 }
 
-// broken is a store that is down.
-type broken struct{ backend.Store }
-
-func (broken) Do(context.Context, *backend.Request) error { return errors.New("down") }
-
 func TestSignUpsAreCountedWithoutAStore(t *testing.T) {
-	site, err := newSite(broken{})
+	var faults limitertest.Faults
+	site, err := newSite(faults.Wrap(memory.New(memory.Config{})))
 	require.NoError(t, err)
+	faults.Set(limitertest.Fault{Err: errors.New("down")})
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
 	for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {

@@ -1,0 +1,200 @@
+package limitertest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+)
+
+// Fault is a fault of a store. The zero Fault is none.
+type Fault struct {
+	// Err is the error of a call, which counts nothing: a server that is down.
+	Err error
+
+	// Delay is the time that passes before a call. A call whose context or
+	// deadline ends before counts nothing: a server, or a network, that is late.
+	Delay time.Duration
+
+	// Lost has a call made, and its answer lost: a connection that breaks. The
+	// caller gets Err, or if that is nil an error of this package, and a hit of
+	// the call stays counted.
+	Lost bool
+
+	// Calls is the number of calls that the fault happens to. An Allow is one call
+	// on memory and Redis, a Refund at least one. Default: 0, all calls until the
+	// next Set.
+	Calls int
+}
+
+// Faults make stores fail on command. A Limiter takes a store of Wrap for a store
+// over a network. The zero Faults do nothing until Set. Many goroutines may use
+// Faults at once.
+type Faults struct {
+	mu   sync.Mutex
+	next Fault
+}
+
+// Set has a fault happen from now on, in place of the fault set before; the zero
+// Fault ends all faults. Calls under way are not affected.
+func (f *Faults) Set(fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = fault
+}
+
+// Wrap returns store with the faults. The result has the atomic step and the
+// Forgetter of store, but is not Local, even if store is: a Counter on the result
+// has the Skew, Patience and memory of denials that stores over a network have.
+func (f *Faults) Wrap(store backend.Store) backend.Store {
+	s := &faulty{f, store}
+	atomic, isAtomic := store.(backend.Atomic)
+	forgetter, isForgetter := store.(backend.Forgetter)
+	switch {
+	case isAtomic && isForgetter:
+		return struct {
+			*faulty
+			takes
+			forgets
+		}{s, takes{f, atomic}, forgets{f, forgetter}}
+	case isAtomic:
+		return struct {
+			*faulty
+			takes
+		}{s, takes{f, atomic}}
+	case isForgetter:
+		return struct {
+			*faulty
+			forgets
+		}{s, forgets{f, forgetter}}
+	}
+	return s
+}
+
+var errLost = errors.New("limitertest: the answer is lost")
+
+// call makes a call, or not. lost: the call was made, and its answer must not be
+// seen.
+func (f *Faults) call(ctx context.Context, deadline time.Time, do func() error) (lost bool, err error) {
+	f.mu.Lock()
+	fault := f.next
+	switch fault.Calls {
+	case 0:
+	case 1:
+		f.next = Fault{}
+	default:
+		f.next.Calls--
+	}
+	f.mu.Unlock()
+	if err := wait(ctx, deadline, fault.Delay); err != nil {
+		return false, err
+	}
+	switch {
+	case fault.Lost:
+		_ = do()
+		return true, cmp.Or(fault.Err, errLost)
+	case fault.Err != nil:
+		return false, fault.Err
+	}
+	return false, do()
+}
+
+// wait returns after delay, or with an error when ctx or the deadline ends.
+func wait(ctx context.Context, deadline time.Time, delay time.Duration) error {
+	if delay <= 0 {
+		return nil
+	}
+	if own, ok := ctx.Deadline(); !deadline.IsZero() && (!ok || deadline.Before(own)) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, deadline, fmt.Errorf("limitertest: no answer in time, after a Delay of %s: %w", delay, os.ErrDeadlineExceeded))
+		defer cancel()
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// faulty is a store with faults: what every store has.
+type faulty struct {
+	faults *Faults
+	store  backend.Store
+}
+
+func (s *faulty) Do(ctx context.Context, r *backend.Request) error {
+	forget := func() {
+		r.Ordered = false
+		for i := range r.Add {
+			r.Add[i].Count = 0
+		}
+	}
+	forget() // the call may not be made
+	lost, err := s.faults.call(ctx, r.Deadline, func() error { return s.store.Do(ctx, r) })
+	if lost {
+		forget()
+	}
+	return err
+}
+
+// CheckServers finds what a Counter would find on the store without faults.
+func (s *faulty) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
+	r.Servers = nil
+	_, err := s.faults.call(ctx, r.Deadline, func() error {
+		if checker, is := s.store.(backend.Checker); is {
+			return checker.CheckServers(ctx, r)
+		}
+		if err := s.store.Do(ctx, r.Probe(r.Key)); err != nil {
+			return err
+		}
+		return backend.Unmet("limitertest: the store is a %T and no backend.Checker: clocks, evictions and restarts cannot be seen", s.store)
+	})
+	return err
+}
+
+func (s *faulty) Report() backend.Report {
+	if checker, is := s.store.(backend.Checker); is {
+		return checker.Report()
+	}
+	return backend.Report{}
+}
+
+// takes is the atomic step of a store with faults.
+type takes struct {
+	faults *Faults
+	atomic backend.Atomic
+}
+
+func (s takes) Take(ctx context.Context, r *backend.TakeRequest) error {
+	_, err := s.faults.call(ctx, r.Deadline, func() error { return s.atomic.Take(ctx, r) })
+	return err
+}
+
+func (s takes) Together(keys []backend.TakeKey) bool { return s.atomic.Together(keys) }
+
+// forgets is the forgetting of a store with faults.
+type forgets struct {
+	faults    *Faults
+	forgetter backend.Forgetter
+}
+
+func (s forgets) Forget(ctx context.Context, r *backend.ForgetRequest) error {
+	_, err := s.faults.call(ctx, r.Deadline, func() error { return s.forgetter.Forget(ctx, r) })
+	return err
+}
+
+func (s forgets) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
+	_, err = s.faults.call(ctx, deadline, func() error {
+		label, err = s.forgetter.Forgotten(ctx, key, now, deadline)
+		return err
+	})
+	return label, err
+}

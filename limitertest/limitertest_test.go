@@ -1,0 +1,147 @@
+package limitertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
+)
+
+var (
+	ctx     = context.Background()
+	errDown = errors.New("down")
+	home    = limiter.IP(netip.MustParseAddr("192.0.2.1"))
+	ada     = limiter.NewFeature("user", "ada")
+)
+
+// by is a rule for signup.
+func by(kind, limits string, policy limiter.OnFailure) limiter.Rule {
+	return limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits(limits), OnFailure: policy}
+}
+
+func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) limiter.Verdict {
+	t.Helper()
+	v, err := lim.Allow(ctx, "signup", features...)
+	require.NoError(t, err)
+	return v
+}
+
+// The Limiter goes by the Clock, to the nanosecond.
+func TestTheTestMovesTheClock(t *testing.T) {
+	lim, clock := limitertest.New(t, by("ip", "2/h", limiter.FailClosed))
+	began := clock.Now()
+	require.True(t, allow(t, lim, home).Allowed)
+	clock.Advance(20 * time.Minute)
+	require.True(t, allow(t, lim, home).Allowed)
+	v := allow(t, lim, home)
+	require.False(t, v.Allowed)
+	clock.Advance(v.RetryAfter - 1)
+	require.False(t, allow(t, lim, home).Allowed)
+	clock.Advance(1)
+	last := allow(t, lim, home)
+	require.True(t, last.Allowed, "after RetryAfter")
+	require.True(t, last.At().Equal(clock.Now()))
+	require.Equal(t, 20*time.Minute+v.RetryAfter, clock.Now().Sub(began))
+}
+
+// New finds a ladder for any windows, and a local counter for rules under
+// FailLocal.
+func TestNewTakesAnyRules(t *testing.T) {
+	lim, clock := limitertest.New(t, by("ip", "2/100ms, 9/7d", limiter.FailLocal), by("user", "5/h", limiter.FailOpen))
+	for _, want := range []string{"2/100ms", "2/100ms", "5/h"} {
+		require.Equal(t, want, limitertest.Exhaust(t, lim, "signup", home, ada).Limit.String())
+		clock.Advance(time.Second)
+	}
+
+	said := failure(func(t testing.TB) { limitertest.New(t, by("", "2/h", limiter.FailOpen)) })
+	require.Equal(t, `limitertest: limiter: rule "signup" by "": Config.Rules[0].Kind is empty, want a name such as "ip"`, said)
+}
+
+// Whatever the limits, and whatever is left of them, the next call is denied,
+// and as Exhaust says.
+func TestExhaust(t *testing.T) {
+	for _, row := range []struct {
+		ip, user string
+		before   int
+		binds    string
+	}{
+		{"5/h", "9/h", 0, `"signup" by "ip"`},
+		{"5/h", "9/h", 4, `"signup" by "ip"`},
+		{"5/h", "9/h", 5, `"signup" by "ip"`},
+		{"3/m, 5/h, 100/d", "4/h", 2, `"signup" by "ip"`},
+		{"1000000000/d", "4/h, 70000/d", 0, `"signup" by "user"`},
+		{"9007199254740991/d", "9007199254740990/d", 0, `"signup" by "user"`},
+		{"5/h", "0/d", 0, `"signup" by "user"`},
+	} {
+		name := fmt.Sprintf("%s and %s after %d", row.ip, row.user, row.before)
+		lim, clock := limitertest.New(t, by("ip", row.ip, limiter.FailClosed), by("user", row.user, limiter.FailClosed))
+		for range row.before {
+			clock.Advance(time.Second)
+			require.True(t, allow(t, lim, home, ada).Allowed, name)
+		}
+		told := limitertest.Exhaust(t, lim, "signup", home, ada)
+		v := allow(t, lim, home, ada)
+		require.Equal(t, limiter.OutcomeOverLimit, v.Outcome(), name)
+		require.Equal(t, row.binds, v.Rule(), name)
+		require.Equal(t, v.String(), told.String(), name)
+		if v.RetryAfter != counter.Never {
+			clock.Advance(v.RetryAfter)
+			require.True(t, allow(t, lim, home, ada).Allowed, name)
+		}
+	}
+}
+
+func TestExhaustTellsWhyNot(t *testing.T) {
+	skips := by("ip", "5/h", limiter.FailOpen)
+	skips.IfMissing = limiter.MissingSkip
+	var faults limitertest.Faults
+	lim, _ := limitertest.NewOn(t, faults.Wrap(memory.New(memory.Config{})), limiter.Config{Rules: []limiter.Rule{skips, {Event: "mail", Kind: "email", Limits: counter.MustLimits("5/h")}}})
+	for want, try := range map[string]func(t testing.TB){
+		`limitertest: Exhaust: limiter: event "logout" has no rules, which "mail" and "signup" have`:                                    func(t testing.TB) { limitertest.Exhaust(t, lim, "logout", home) },
+		`limitertest: Exhaust: missing "mail" by "email", no wait will do (Degraded: <nil>), want a call that a limit admits or denies`: func(t testing.TB) { limitertest.Exhaust(t, lim, "mail", home) },
+		`limitertest: Exhaust: skipped "signup" (Degraded: <nil>), want a call that a limit admits or denies`:                           func(t testing.TB) { limitertest.Exhaust(t, lim, "signup") },
+		`limitertest: Exhaust: failed-open "signup" (Degraded: counter: event "signup": down), want a call that a limit admits or denies`: func(t testing.TB) {
+			faults.Set(limitertest.Fault{Err: errDown})
+			limitertest.Exhaust(t, lim, "signup", home)
+		},
+	} {
+		require.Equal(t, want, failure(try))
+		faults.Set(limitertest.Fault{})
+	}
+	require.Contains(t, failure(func(t testing.TB) { limitertest.Exhaust(t, lim, "mail", limiter.Email("x")) }), `limitertest: Exhaust: limiter: `)
+}
+
+// failure returns the words with which f fails a test; empty if f does not.
+func failure(f func(testing.TB)) string {
+	s := &spy{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(s)
+	}()
+	<-done
+	return s.said
+}
+
+// spy is a test that is expected to fail.
+type spy struct {
+	testing.TB
+	said string
+}
+
+func (s *spy) Helper()        {}
+func (s *spy) Cleanup(func()) {}
+func (s *spy) Fatalf(format string, args ...any) {
+	s.said = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
