@@ -172,7 +172,7 @@ type TakeKey struct {
 
 // Window is a limit of a [TakeKey], and the answer of the store.
 type Window struct {
-	Max    int64         // hits that the window may hold, 1 to MaxCount
+	Max    int64         // hits that the window may hold, 0 to MaxCount
 	Reach  time.Duration // from Now back: the length of the limit, and the difference between the callers' clocks
 	Finest int           // the tier of the oldest bucket
 

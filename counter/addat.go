@@ -38,9 +38,29 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 	if err != nil {
 		return err
 	}
+	r.N, r.Now, r.Age = n, at, max(0, age)
+	added, err := c.addToAt(ctx, key, r, age)
+	if c.former == nil || err != nil && !errors.Is(err, ErrTooOld) {
+		return err
+	}
+	_, failed := c.former.addToAt(ctx, key, c.former.like(key, r), age)
+	switch {
+	case failed == nil: // by one of the ladders no bucket may be kept any more
+		return nil
+	case err == nil && errors.Is(failed, ErrTooOld):
+		return nil
+	case err == nil:
+		_, _ = c.takeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
+	}
+	return failed
+}
+
+// addToAt is AddAt by the ladder of c alone, and returns the request that was
+// confirmed.
+func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age time.Duration) (added backend.Request, err error) {
 	defer c.denied.clear(r.Key)
 	defer c.settled.raise(r.Key)
-	r.N, r.Now, r.Age = n, at, max(0, age)
+	at := r.Now
 	// Of tiers that are kept equally long all are added to, or none: a store may
 	// compute the coarser buckets from the finer.
 	for first, next := 0, 0; first < len(c.ttls); first = next {
@@ -50,11 +70,11 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 		r.Add = c.slots(at.UnixNano())[first:]
 		err := c.store.Do(ctx, &r)
 		if err == nil {
-			return nil
+			return r, nil
 		}
 		if !errors.Is(err, backend.ErrStaleLabel) {
-			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
-			return callError(ctx, key.Event, err)
+			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), r.N, r.Add, nil)
+			return r, callError(ctx, key.Event, err)
 		}
 		c.stats.staleLabels.Add(1)
 		// The store has dropped the bucket: time has passed, or clocks disagree.
@@ -63,7 +83,7 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 			break
 		}
 	}
-	return fmt.Errorf("counter: event %q: AddAt: at is %s ago, ladder %q: %w", key.Event, dur.Format(age), c.plan.ladder, ErrTooOld)
+	return r, fmt.Errorf("counter: event %q: AddAt: at is %s ago, ladder %q: %w", key.Event, dur.Format(age), c.plan.ladder, ErrTooOld)
 }
 
 // RefundAt gives back n hits that an AddAt of key has counted at the same at,
@@ -72,11 +92,11 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 // same hits, which would give back hits of another call: a caller makes one at
 // most, even if the RefundAt fails.
 func (c *Counter) RefundAt(ctx context.Context, key Key, n int64, at time.Time) error {
-	r, age, err := c.beginAt(ctx, key, n, at)
-	if err != nil || age > c.longest() {
-		return err
+	r, _, err := c.beginAt(ctx, key, n, at)
+	for on := c; err == nil && on != nil; on = on.former {
+		err = on.giveBack(ctx, key, &on.keys, r, at.UnixNano(), n)
 	}
-	return c.giveBack(ctx, key, r, at.UnixNano(), n)
+	return err
 }
 
 // beginAt is begin for n hits at an instant of another time, and returns the

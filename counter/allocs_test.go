@@ -16,11 +16,11 @@ import (
 func TestTakeAllAllocatesOnce(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	asks := []counter.Ask{
-		{Key: signup, Limits: limits("900000/m, 900000/h, 900000/d")},
-		{Key: counter.Key{Event: "signup", Feature: "mail:a@example.org"}, Limits: limits("900000/m, 900000/h, 900000/d")},
+		{Key: signup, N: 1, Limits: limits("900000/m, 900000/h, 900000/d")},
+		{Key: counter.Key{Event: "signup", Feature: "mail:a@example.org"}, N: 1, Limits: limits("900000/m, 900000/h, 900000/d")},
 	}
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		if v, err := c.TakeAll(ctx, 1, asks...); err != nil || !v.Allowed {
+		if v, err := c.TakeAll(ctx, asks...); err != nil || !v.Allowed {
 			t.Error(v, err)
 		}
 	}), 1.0)

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // call is a Take or a Peek, from its beginning to its answer. req is the
@@ -20,14 +22,35 @@ import (
 type call struct {
 	c           *Counter
 	asks        []Ask               // each key once
-	req         backend.TakeRequest // req.Keys[i] is asks[i]
+	keys        []callKey           // of the asks, in their order, and then of their former ladders
+	req         backend.TakeRequest // req.Keys[i] is keys[i]
 	label       int64               // req.Now in nanoseconds since the Unix epoch
-	retryWithin time.Duration       // denied by hits that may soon be taken back: the bound of RetryAfter; zero: none
+	settle      time.Duration       // of the keys the shortest; zero: no bound
+	mode        mode
+	late        bool          // a charge was confirmed later than Settle
+	retryWithin time.Duration // denied by hits that may soon be taken back: the bound of RetryAfter; zero: none
 
 	ask      [1]Ask // the array behind asks, in a call for a single key
 	distinct []Ask  // the array behind asks, in a call for several keys
 	receipts *receipts
 	used     int // receipts of the block that are given out
+}
+
+// mode is what a call does.
+type mode uint8
+
+const (
+	taking   mode = iota
+	peeking       // count nothing
+	charging      // count in any case
+)
+
+// callKey is a stored key of a call.
+type callKey struct {
+	on      *Counter // by whose ladder the key is counted
+	limits  Limits   // that are judged: limits[i] is Windows[i] of the request's key
+	ask     int      // index in call.asks
+	unknown bool     // a soft key that was not judged
 }
 
 // receipt gives out the receipt of an admitted Verdict.
@@ -39,21 +62,20 @@ func (k *call) receipt() (block *receipts, bit uint16) {
 	return k.receipts, uint16(k.used - 1)
 }
 
-// answer answers a call for n hits of each of asks, whose keys are distinct.
-// now is the label, if the clock was read already, or the zero time. The
-// Verdict is passed by pointer for speed: a Verdict is large.
-func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek bool, now time.Time) error {
+// answer answers a call for asks, whose keys are distinct, and of which one at
+// least is not soft. now is the label, if
+// the clock was read already, or the zero time. The Verdict is passed by pointer
+// for speed: a Verdict is large.
+func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, now time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
 	}
-	if n < 1 || n > MaxCount {
-		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
-	}
-	never, err := k.resolve(asks, n)
+	never, err := k.resolve(asks, m)
 	if err != nil {
 		return err
 	}
-	k.req.Peek, k.req.AnyLabel, k.req.Exact, k.req.Deadline, k.retryWithin = peek, false, k.c.exact, k.c.deadline(), 0
+	k.req.Peek, k.req.AnyLabel, k.req.Exact, k.req.Deadline = m == peeking, false, k.c.exact || m == charging, k.c.deadline()
+	k.retryWithin, k.late = 0, false
 	if k.req.Now, k.label = now, now.UnixNano(); now.IsZero() {
 		if err := k.relabel(); err != nil {
 			return err
@@ -61,7 +83,7 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 	}
 	allowed := false
 	if !never {
-		if k.c.queues == nil {
+		if k.c.queues == nil || m == charging {
 			allowed, err = k.decide(ctx)
 		} else {
 			allowed, err = k.decideQueued(ctx)
@@ -70,11 +92,13 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 			return err
 		}
 	}
+	if m == charging {
+		return k.charged(ctx, v, allowed)
+	}
 	v.Allowed = allowed
 	v.fill(k)
-	if allowed && !peek {
-		v.n, v.at = n, k.label
-		v.block, v.bit = k.receipt()
+	if allowed && m == taking {
+		v.count(k)
 	}
 	if k.retryWithin > 0 {
 		v.retryWithin(k.retryWithin)
@@ -83,39 +107,117 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, n int64, peek
 }
 
 // resolve checks keys and limits, and writes them into the request: keys in
-// their stored form, limits as windows of the ladder. If n is above the Max of
-// a limit, the call can never be admitted.
-func (k *call) resolve(asks []Ask, n int64) (never bool, err error) {
-	c := k.c
-	if n := cap(k.req.Keys); n < len(asks) {
-		k.req.Keys = append(k.req.Keys[:n], make([]backend.TakeKey, len(asks)-n)...) // buffers of earlier calls stay
-	}
-	k.asks, k.req.Keys = asks, k.req.Keys[:len(asks)]
+// their stored form, limits as windows of the ladder. If N of an ask is above the
+// Max of a limit, the call can never be admitted.
+func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
+	k.asks, k.keys, k.req.Keys, k.settle, k.mode = asks, k.keys[:0], k.req.Keys[:0], 0, m
+	enforced, hits := false, m == peeking
 	for i := range asks {
-		ask, key := &asks[i], &k.req.Keys[i]
-		if err := ask.Key.check(); err != nil {
+		ask := &asks[i]
+		if err := ask.check(); err != nil {
 			return false, err
 		}
-		if err := ask.Limits.check(); err != nil {
-			return false, fmt.Errorf("%w, event %q", err, ask.Key.Event)
+		on := ask.On
+		if on == nil {
+			on = k.c
+		} else if on.base != k.c.base {
+			return false, fmt.Errorf("counter: event %q: Ask.On is a Counter of another New, want one that With has made of this Counter", ask.Key.Event)
 		}
-		if err := ask.checkHeld(); err != nil {
-			return false, fmt.Errorf("%w, event %q", err, ask.Key.Event)
+		out, err := k.add(i, on, ask.Limits)
+		if err != nil {
+			return false, err
 		}
-		key.Key, key.N, key.Ladder, key.TTLs = c.keys.append(key.Key[:0], ask.Key), n, c.plan.ladder, c.ttls
-		key.Windows = slices.Grow(key.Windows[:0], len(ask.Limits))[:len(ask.Limits)]
-		for j := range ask.Limits {
-			limit := &ask.Limits[j]
-			if err := c.plan.window(&key.Windows[j], limit); err != nil {
-				return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
+		enforced = enforced || !ask.Soft
+		hits = hits || ask.N > 0 && !ask.Soft
+		never = never || out && !ask.Soft
+	}
+	switch {
+	case !enforced:
+		return false, fmt.Errorf("counter: event %q: each Ask is Soft, want at least one that is not", asks[0].Key.Event)
+	case !hits:
+		return false, fmt.Errorf("counter: n is 0, want 1 to %d, or a Peek, event %q", int64(MaxCount), asks[0].Key.Event)
+	}
+	for i := range asks {
+		former := k.keys[i].on.former
+		if former == nil || asks[i].Soft {
+			continue
+		}
+		out, err := k.add(i, former, former.judged(asks[i].Limits))
+		if err != nil {
+			return false, err
+		}
+		never = never || out
+	}
+	return never, k.checkStored()
+}
+
+// checkStored finds a stored key that is in the request twice, by two Counters of
+// one ladder.
+func (k *call) checkStored() error {
+	mixed := len(k.keys) > len(k.asks)
+	for i := range k.asks {
+		mixed = mixed || k.asks[i].On != nil
+	}
+	for i := 1; mixed && i < len(k.keys); i++ {
+		for j := range i {
+			if a, b := &k.req.Keys[i], &k.req.Keys[j]; bytes.Equal(a.Key, b.Key) {
+				return fmt.Errorf("counter: event %q: a key is asked for by two Counters that both count it by the ladder %q, want one of them", k.asks[k.keys[i].ask].Key.Event, a.Ladder)
 			}
-			if ask.Held != nil {
-				key.Windows[j].Max -= ask.Held[j]
-			}
-			never = never || n > key.Windows[j].Max
 		}
 	}
+	return nil
+}
+
+// add adds a key of ask i to the request. never: N is above the Max of a limit.
+func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
+	ask := &k.asks[i]
+	if n := len(k.req.Keys); n < cap(k.req.Keys) {
+		k.req.Keys = k.req.Keys[:n+1] // buffers of earlier calls stay
+	} else {
+		k.req.Keys = append(k.req.Keys, backend.TakeKey{})
+	}
+	k.keys = append(k.keys, callKey{on: on, limits: limits, ask: i, unknown: ask.Soft})
+	if on.settle > 0 && (k.settle == 0 || on.settle < k.settle) {
+		k.settle = on.settle
+	}
+	key, maker := &k.req.Keys[len(k.req.Keys)-1], &on.keys
+	if ask.Soft {
+		maker = &on.softKeys
+	}
+	key.Key, key.N, key.Soft, key.Fits = maker.append(key.Key[:0], ask.Key), ask.N, ask.Soft, false
+	key.Ladder, key.TTLs = on.plan.ladder, on.ttls
+	key.Windows = slices.Grow(key.Windows[:0], len(limits))[:len(limits)]
+	for j := range limits {
+		w := &key.Windows[j]
+		if err := on.plan.window(w, &limits[j]); err != nil {
+			return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limits[j], err)
+		}
+		if ask.Held != nil {
+			if w.Max -= ask.heldIn(limits[j]); ask.Soft {
+				w.Max = max(0, w.Max)
+			}
+		}
+		if k.mode == charging && !ask.Soft {
+			w.Max = MaxCount
+		}
+		never = never || ask.N > w.Max
+	}
 	return never, nil
+}
+
+// enforced returns the indices of the keys that are not soft.
+func (k *call) enforced() []int { return k.those(false) }
+
+// soft returns the indices of the soft keys.
+func (k *call) soft() []int { return k.those(true) }
+
+func (k *call) those(soft bool) (those []int) {
+	for i := range k.req.Keys {
+		if k.req.Keys[i].Soft == soft {
+			those = append(those, i)
+		}
+	}
+	return those
 }
 
 // relabel reads the clock for the label of the call.
@@ -133,14 +235,20 @@ func (k *call) relabel() error {
 func (k *call) decide(ctx context.Context) (bool, error) {
 	c := k.c
 	if c.atomic == nil || len(k.req.Keys) > 1 && !c.atomic.Together(k.req.Keys) {
+		if k.mode == charging {
+			return k.chargeByTicket(ctx)
+		}
 		return k.decideByRounds(ctx)
 	}
 	if err := k.step(ctx, &k.req); err != nil {
 		return false, k.failed(ctx, err)
 	}
+	for i := range k.keys {
+		k.keys[i].unknown = false
+	}
 	k.lookAhead(k.req.Keys)
 	if c.denied != nil && !k.req.Peek {
-		c.denied.recordRead(c, k.req.Keys, k.label, k.req.Allowed)
+		c.denied.recordRead(k, k.req.Allowed)
 	}
 	return k.req.Allowed, nil
 }
@@ -167,7 +275,7 @@ func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 		r.Now, r.AnyLabel = k.req.Now, labels == maxLabels || !k.req.Now.After(before)
 		err = c.atomic.Take(ctx, r)
 	}
-	if err == nil || !errors.Is(err, backend.ErrMaxCount) {
+	if err == nil || !errors.Is(err, backend.ErrMaxCount) || k.mode == charging {
 		return err
 	}
 	peek := *r
@@ -181,7 +289,8 @@ func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 		for i := range r.Keys {
 			for j := range r.Keys[i].Windows {
 				w := &r.Keys[i].Windows[j]
-				w.Count, w.FreedBy = w.Max, c.plan.bucketAt(k.label, w.Finest)
+				width := r.Keys[i].Ladder.At(w.Finest).Width
+				w.Count, w.FreedBy = w.Max, tiers.Bucket{Width: width, Index: tiers.Index(k.label, width)}
 			}
 		}
 	}

@@ -23,16 +23,37 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if n < 1 || n > MaxCount {
 		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
 	}
+	added, err := c.addTo(ctx, key, n, r)
+	if err != nil || c.former == nil {
+		return err
+	}
+	if _, err = c.former.addTo(ctx, key, n, c.former.like(key, r)); err != nil {
+		_, _ = c.takeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
+	}
+	return err
+}
+
+// addTo adds n hits by the ladder of c alone, and returns the request that was
+// confirmed.
+func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request) (added backend.Request, err error) {
 	defer c.denied.clear(r.Key)
-	return c.withLabels(ctx, key, r, func(r backend.Request) error {
+	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
 		r.N, r.Add = n, c.slots(r.Now.UnixNano())
 		err := c.store.Do(ctx, &r)
 		if err != nil {
 			// Some tiers may have been added to before others failed.
 			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
 		}
+		added = r
 		return err
 	})
+	return added, err
+}
+
+// like returns r, a request of another ladder, for key by the ladder of c.
+func (c *Counter) like(key Key, r backend.Request) backend.Request {
+	r.Key, r.Ladder = string(c.keys.append(nil, key)), c.plan.ladder
+	return r
 }
 
 // begin returns a request for key, labelled now, for calls other than Take.
@@ -84,17 +105,26 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	if err != nil {
 		return Count{}, err
 	}
-	fine, err := c.plan.ladder.Finest(window)
-	if err != nil {
+	if _, err := c.plan.ladder.Finest(window); err != nil {
 		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
-	var count Count
-	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
-		s := survey{c: c, base: r}
-		count, err = s.high(ctx, window, fine)
-		return err
-	})
-	return count, err
+	var counts [2]Count
+	for i, on := 0, c; on != nil; i, on = i+1, on.former {
+		fine, err := on.plan.ladder.Finest(window)
+		if err != nil {
+			break
+		}
+		err = on.withLabels(ctx, key, on.like(key, r), func(r backend.Request) error {
+			s := survey{c: on, base: r}
+			var err error
+			counts[i], err = s.high(ctx, window, fine)
+			return err
+		})
+		if err != nil {
+			return Count{}, err
+		}
+	}
+	return Count{max(counts[0].Low, counts[1].Low), max(counts[0].High, counts[1].High)}, nil
 }
 
 // high counts the window of the given length, whose edge is read from tier fine.
@@ -133,7 +163,8 @@ const MaxPoints = 100_000
 // width, aligned to the epoch, oldest first. The first span holds from, the
 // last begins before to. The width must be the width of a tier, or a multiple
 // of one. Buckets that no such tier keeps any more would read as zero, so
-// Series returns an error instead.
+// Series returns an error instead. Hits that were counted by a former ladder
+// alone are not in the series.
 func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width time.Duration) ([]Point, error) {
 	r, err := c.begin(ctx, key)
 	if err != nil {

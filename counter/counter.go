@@ -86,45 +86,58 @@ type Config struct {
 	// share: up to 32 printable ASCII characters other than space, colon,
 	// percent sign and braces. Default: "ab".
 	Prefix string
+
+	// Former is the ladder of processes that still run, or ran a moment ago, for
+	// a change of ladder that loses no counts: see [Former]. Default: none.
+	Former *Former
 }
 
 // Counter counts hits of keys over sliding windows on a store, and limits them.
 // Each hit is added to a bucket in each tier of a ladder; the count of a window
 // is a sum of buckets.
 //
-// The zero Counter is not usable; [New] makes a Counter.
+// The zero Counter is not usable; [New] makes a Counter, and With another on the
+// same store, with a ladder of its own.
 //
 // Counter has two main methods, Take and Peek. Most callers should use Take,
 // which counts hits if all limits of a key have room. Peek tells the answer of
-// a Take and counts nothing. Bind prepares limits for an event whose features
-// are limited again and again: a Take of the Quota is faster on the memory
-// store. TakeAll and PeekAll are for several keys and one
-// verdict. Refund gives back the hits of an admitted Take. Add counts without
-// limits, AddAt hits of the past; Count and Series read. Forget sets a key to
-// zero. Check tells whether the store is ready, and Stats whether the conditions
-// of the promises hold.
+// a Take and counts nothing. Charge counts in any case, and tells whether that
+// was over. Bind prepares limits for an event whose features are limited again
+// and again: a Take of the Quota is faster on the memory store. TakeAll and
+// PeekAll are for several keys and one verdict. Refund gives back the hits of an
+// admitted Take. Add counts without limits, AddAt hits of the past; Count and
+// Series read. Forget sets a key to zero. Check tells whether the store is
+// ready, and Stats whether the conditions of the promises hold.
 //
 // All methods may be called by many goroutines at once.
 type Counter struct {
-	store    backend.Store
-	atomic   backend.Atomic // nil if the store has no atomic step
-	now      func() time.Time
+	*base
 	skew     time.Duration
 	settle   time.Duration // zero: no bound on the time of a try
-	patience time.Duration // zero: no bound
 	plan     plan
 	ttls     []time.Duration
 	keys     keyMaker
-	denied   *denials // nil for a store in this process
-	queues   *queues  // nil for a store in this process
-	exact    bool     // no upper bounds
-	settled  *settledCache
-	ordered  atomic.Bool // the store has read after adding, in its last answer
-	labels   labels
+	softKeys keyMaker
+	former   *Counter // counted and judged too; nil: none
 	receipts numbered
 	quotas   quotas
 	hasShort bool // the store has a short way for Quotas
 	calls    sync.Pool
+}
+
+// base is common to the Counters that With makes of one another.
+type base struct {
+	cfg      Config // Ladder, Skew, Settle and Patience with their defaults
+	store    backend.Store
+	atomic   backend.Atomic // nil if the store has no atomic step
+	now      func() time.Time
+	patience time.Duration // zero: no bound
+	denied   *denials      // nil for a store in this process
+	queues   *queues       // nil for a store in this process
+	exact    bool          // no upper bounds
+	settled  *settledCache
+	ordered  atomic.Bool // the store has read after adding, in its last answer
+	labels   labels
 	stats    stats
 	checks   checks
 }
@@ -146,18 +159,38 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	cfg.Skew = orDefault(cfg.Skew, DefaultSkew, local)
 	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
 	cfg.Patience = orDefault(cfg.Patience, DefaultPatience, local)
+	if cfg.Patience > maxPatience {
+		return nil, fmt.Errorf("counter: Config.Patience is %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
+	}
+	b := &base{
+		cfg:      cfg,
+		store:    store,
+		now:      cfg.Now,
+		patience: cfg.Patience,
+		exact:    cfg.Exact || local,
+		labels:   labels{now: own},
+	}
+	b.atomic, _ = store.(backend.Atomic)
+	if !local {
+		b.denied, b.queues = newDenials(), newQueues()
+	}
+	if !b.exact && b.atomic == nil {
+		b.settled = newSettledCache(cfg.Skew)
+	}
+	return b.counter(cfg)
+}
+
+// counter returns a Counter with the Ladder, Prefix, Secret, Skew, Settle and
+// Former of cfg.
+func (b *base) counter(cfg Config) (*Counter, error) {
 	if cfg.Skew > maxSkew {
 		return nil, fmt.Errorf("counter: Config.Skew is %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))
 	}
 	if cfg.Settle > maxPatience {
 		return nil, fmt.Errorf("counter: Config.Settle is %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxPatience))
 	}
-	if cfg.Patience > maxPatience {
-		return nil, fmt.Errorf("counter: Config.Patience is %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
-	}
-	atomicStore, _ := store.(backend.Atomic)
 	layout, unsettled := cfg.Ladder.String(), time.Duration(0)
-	if atomicStore == nil {
+	if b.atomic == nil {
 		layout += fmt.Sprintf("; skew %d, settle %d", cfg.Skew, cfg.Settle)
 		unsettled = cfg.Settle
 	}
@@ -166,30 +199,36 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		return nil, err
 	}
 	c := &Counter{
-		store:    store,
-		atomic:   atomicStore,
-		now:      cfg.Now,
+		base:     b,
 		skew:     cfg.Skew,
 		settle:   cfg.Settle,
-		patience: cfg.Patience,
 		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
 		keys:     keys,
-		exact:    cfg.Exact || local,
-		labels:   labels{now: own},
+		softKeys: keys.soft(),
 	}
-	if !local {
-		c.denied, c.queues = newDenials(), newQueues()
-	}
-	if !c.exact && atomicStore == nil {
-		c.settled = newSettledCache(cfg.Skew)
-	}
-	_, binds := store.(backend.Binder)
-	c.hasShort = binds && len(cfg.Secret) == 0
 	for i := range cfg.Ladder.Len() {
 		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}
 	c.calls.New = func() any { return &call{c: c, receipts: &receipts{owner: c}} }
+	if c.former, err = c.formerly(cfg); err != nil {
+		return nil, err
+	}
+	_, binds := b.store.(backend.Binder)
+	c.hasShort = binds && len(cfg.Secret) == 0 && c.former == nil
 	return c, nil
+}
+
+// With returns a Counter that counts on ladder, and else is as c: the store, the
+// memory of denials, the clock, Stats and Check are common to both. Keys of
+// different ladders are different counts. former, if not nil, is the former
+// ladder of these keys, as [Config].Former.
+func (c *Counter) With(ladder tiers.Ladder, former *Former) (*Counter, error) {
+	if ladder.Len() == 0 {
+		return nil, errors.New("counter: With: the ladder has no tiers, want at least one")
+	}
+	cfg := c.cfg
+	cfg.Ladder, cfg.Former = ladder, former
+	return c.base.counter(cfg)
 }
 
 func orDefault(d, byDefault time.Duration, local bool) time.Duration {

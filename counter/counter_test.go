@@ -95,9 +95,9 @@ func TestMistakesAreTheCallers(t *testing.T) {
 					_, err := c.Take(ctx, signup, 1, limits("1/7d"))
 					return err
 				},
-				"no keys": func() error { _, err := c.TakeAll(ctx, 1); return err },
+				"no keys": func() error { _, err := c.TakeAll(ctx); return err },
 				`no limits, want at least one, event "b"`: func() error {
-					_, err := c.TakeAll(ctx, 1, counter.Ask{Key: signup, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "b", Feature: "b"}})
+					_, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "b", Feature: "b"}, N: 1})
 					return err
 				},
 				"want 1 to":            func() error { return c.Add(ctx, signup, 0) },
@@ -237,14 +237,14 @@ func TestTakeAllIsAllOrNothing(t *testing.T) {
 			clock := newClock(noon)
 			c := newCounter(t, path.store(), clock.config())
 			mail := counter.Key{Event: "signup", Feature: "mail:a@example.org"}
-			asks := []counter.Ask{{Key: signup, Limits: limits("5/d")}, {Key: mail, Limits: limits("2/h")}}
+			asks := []counter.Ask{{Key: signup, N: 1, Limits: limits("5/d")}, {Key: mail, N: 1, Limits: limits("2/h")}}
 			for range 2 {
-				v, err := c.TakeAll(ctx, 1, asks...)
+				v, err := c.TakeAll(ctx, asks...)
 				require.NoError(t, err)
 				require.True(t, v.Allowed)
 				require.Equal(t, mail, v.Key)
 			}
-			v, err := c.TakeAll(ctx, 1, asks...)
+			v, err := c.TakeAll(ctx, asks...)
 			require.NoError(t, err)
 			require.False(t, v.Allowed)
 			require.Equal(t, mail, v.Key)
@@ -254,9 +254,9 @@ func TestTakeAllIsAllOrNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, counter.Count{Low: 2, High: 2}, count)
 
-			// A key given twice is taken once, under the limits of both.
+			// A key given twice is taken once, with the hits and under the limits of both.
 			other := counter.Key{Event: "x", Feature: "y"}
-			v, err = c.TakeAll(ctx, 2, counter.Ask{Key: other, Limits: limits("9/d")}, counter.Ask{Key: other, Limits: limits("3/h")})
+			v, err = c.TakeAll(ctx, counter.Ask{Key: other, N: 1, Limits: limits("9/d")}, counter.Ask{Key: other, N: 1, Limits: limits("3/h")})
 			require.NoError(t, err)
 			require.True(t, v.Allowed)
 			require.EqualValues(t, 1, v.Remaining)
@@ -296,11 +296,11 @@ func TestPeekAllIsWhatTakeAllWouldSay(t *testing.T) {
 			clock := newClock(noon)
 			c := newCounter(t, path.store(), clock.config())
 			mail := counter.Key{Event: "signup", Feature: "mail:a@example.org"}
-			asks := []counter.Ask{{Key: signup, Limits: limits("9/m, 9/h, 5/d")}, {Key: mail, Limits: limits("1/m, 2/h, 3/d")}}
+			asks := []counter.Ask{{Key: signup, N: 1, Limits: limits("9/m, 9/h, 5/d")}, {Key: mail, N: 1, Limits: limits("1/m, 2/h, 3/d")}}
 			for _, allowed := range []bool{true, false} {
-				peeked, err := c.PeekAll(ctx, 1, asks...)
+				peeked, err := c.PeekAll(ctx, asks...)
 				require.NoError(t, err)
-				taken, err := c.TakeAll(ctx, 1, asks...)
+				taken, err := c.TakeAll(ctx, asks...)
 				require.NoError(t, err)
 				require.Equal(t, allowed, taken.Allowed)
 				require.Equal(t, taken.Allowed, peeked.Allowed)
@@ -316,7 +316,7 @@ func TestPeekAllIsWhatTakeAllWouldSay(t *testing.T) {
 			count, err := c.Count(ctx, signup, time.Hour)
 			require.NoError(t, err)
 			require.EqualValues(t, 1, count.High)
-			_, err = c.PeekAll(ctx, 1)
+			_, err = c.PeekAll(ctx)
 			require.ErrorContains(t, err, "no keys")
 		})
 	}
@@ -483,7 +483,7 @@ func TestAStoreThatFails(t *testing.T) {
 			return err
 		},
 		"take all": func() error {
-			v, err := c.TakeAll(ctx, 1, counter.Ask{Key: signup, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "signup", Feature: "x"}, Limits: limits("1/d")})
+			v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "signup", Feature: "x"}, N: 1, Limits: limits("1/d")})
 			require.Equal(t, counter.Verdict{}, v)
 			require.Empty(t, v.All())
 			return err

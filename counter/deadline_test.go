@@ -51,7 +51,7 @@ func (s *stoppingStore) Do(ctx context.Context, op *backend.Request) error {
 func twenty() []counter.Ask {
 	asks := make([]counter.Ask, 20)
 	for i := range asks {
-		asks[i] = counter.Ask{Key: counter.Key{Event: "e", Feature: fmt.Sprint(i)}, Limits: limits("5/m")}
+		asks[i] = counter.Ask{Key: counter.Key{Event: "e", Feature: fmt.Sprint(i)}, N: 1, Limits: limits("5/m")}
 	}
 	return asks
 }
@@ -68,7 +68,7 @@ func TestARefundOfManyKeysKeepsOnePatience(t *testing.T) {
 				store.stops.Store(1000)
 				c, err := counter.New(store, counter.Config{Patience: maxTry})
 				require.NoError(t, err)
-				v, err := c.TakeAll(t.Context(), 1, twenty()...)
+				v, err := c.TakeAll(t.Context(), twenty()...)
 				require.NoError(t, err)
 				require.True(t, v.Allowed)
 
@@ -122,7 +122,7 @@ func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
 					store.each = row.each
 					store.stops.Store(answered)
 					began := time.Now()
-					v, err := c.TakeAll(t.Context(), 1, row.asks...)
+					v, err := c.TakeAll(t.Context(), row.asks...)
 					took := time.Since(began)
 					require.LessOrEqual(t, took, 3*settle, "%d trips are answered", answered)
 					if finished = store.stops.Load() >= 0; finished {

@@ -63,13 +63,17 @@ func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	if len(d.keys) == 0 {
 		return false
 	}
-	r := d.keys[string(callKey(keys))]
+	r := d.keys[string(nameOf(keys))]
 	// A clock that was set back must not make a second last for hours.
 	if now >= r.denyUntil || now < r.denyUntil-int64(maxRecall) || keys[0].N != r.n {
 		return false
 	}
 	k := 0
-	for _, key := range keys {
+	for i := range keys {
+		key := &keys[i]
+		if key.Soft {
+			continue
+		}
 		if len(keys) > 1 && d.keys[string(key.Key)].clearSeq > r.denySeq {
 			return false
 		}
@@ -83,7 +87,11 @@ func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
 	if k != len(r.windows) {
 		return false
 	}
-	for _, key := range keys {
+	for i := range keys {
+		key := &keys[i]
+		if key.Soft {
+			continue
+		}
 		copy(key.Windows, r.windows)
 		r.windows = r.windows[len(key.Windows):]
 	}
@@ -100,7 +108,7 @@ func (d *denials) lastDenial(keys []backend.TakeKey, now int64) bool {
 	for i := range keys {
 		key := &keys[i]
 		// A clock that was set back must not make a denial last longer.
-		if r := d.keys[string(key.Key)]; now >= r.standsUntil || now < r.deniedAt-int64(maxRecall) || !r.covers(key) {
+		if r := d.keys[string(key.Key)]; now >= r.standsUntil || now < r.deniedAt-int64(maxRecall) || key.Soft || !r.covers(key) {
 			continue
 		} else {
 			copy(key.Windows, r.windows)
@@ -128,8 +136,8 @@ func (r *denial) covers(key *backend.TakeKey) bool {
 func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, key := range keys {
-		if now < d.keys[string(key.Key)].readFirstUntil {
+	for i := range keys {
+		if key := &keys[i]; !key.Soft && now < d.keys[string(key.Key)].readFirstUntil {
 			return true
 		}
 	}
@@ -140,9 +148,10 @@ func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
 func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, key := range keys {
+	for i := range keys {
+		key := &keys[i]
 		r, there := d.keys[string(key.Key)]
-		if allowed && !there {
+		if key.Soft || allowed && !there {
 			continue
 		}
 		r.denyUntil, r.readFirstUntil = 0, 0
@@ -161,14 +170,15 @@ func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 	}
 }
 
-// recordContended remembers that the keys are contended.
-func (d *denials) recordContended(keys []backend.TakeKey, until int64) {
+// recordContended remembers that the keys of a call are contended.
+func (d *denials) recordContended(k *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, key := range keys {
-		r := d.keys[string(key.Key)]
-		r.contendedUntil = until
-		d.put(string(key.Key), r)
+	for _, i := range k.enforced() {
+		key := string(k.req.Keys[i].Key)
+		r := d.keys[key]
+		r.contendedUntil = k.label + k.keys[i].on.plan.ending
+		d.put(key, r)
 	}
 }
 
@@ -183,37 +193,41 @@ func (d *denials) contended(key []byte, now int64) bool {
 // step of the store. A denial is remembered until the call would be admitted,
 // for at most a second, by the clock of this process: RetryAfter is longer by
 // Skew, for callers whose clocks are behind, and would deny wrongly here.
-func (d *denials) recordRead(c *Counter, keys []backend.TakeKey, now int64, allowed bool) {
+func (d *denials) recordRead(k *call, allowed bool) {
+	keys, now := k.req.Keys, k.label
 	d.record(keys, now, allowed)
 	if allowed {
 		return
 	}
-	var longest time.Duration
+	var until int64
 	var windows []backend.Window
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range keys {
-		key := &keys[i]
+		key, on := &keys[i], k.keys[i].on
+		if key.Soft {
+			continue
+		}
 		var retry time.Duration
 		for j := range key.Windows {
-			retry = max(retry, c.plan.state(&key.Windows[j], now, key.N, false).retryAfter)
+			retry = max(retry, on.plan.state(&key.Windows[j], now, key.N, false).retryAfter)
 		}
-		longest = max(longest, retry)
+		until = max(until, now+int64(min(retry-on.skew, maxRecall)))
 		windows = append(windows, key.Windows...)
 		r := d.keys[string(key.Key)]
 		switch {
-		case retry > c.skew && retry != Never:
-			r.n, r.windows, r.deniedAt, r.standsUntil = key.N, windows[len(windows)-len(key.Windows):], now, now+int64(retry-c.skew)
+		case retry > on.skew && retry != Never:
+			r.n, r.windows, r.deniedAt, r.standsUntil = key.N, windows[len(windows)-len(key.Windows):], now, now+int64(retry-on.skew)
 			d.put(string(key.Key), r)
 		case r.standsUntil > 0:
 			r.standsUntil = 0
 			d.put(string(key.Key), r)
 		}
 	}
-	key := string(callKey(keys))
+	key := string(nameOf(keys))
 	r := d.keys[key]
 	d.seq++
-	r.denyUntil, r.n, r.windows, r.denySeq = now+int64(min(longest-c.skew, maxRecall)), keys[0].N, windows, d.seq
+	r.denyUntil, r.n, r.windows, r.denySeq = until, keys[0].N, windows, d.seq
 	d.put(key, r)
 }
 
@@ -242,13 +256,17 @@ func (d *denials) put(key string, r denial) {
 	d.keys[key] = r
 }
 
-// callKey names a call. No stored key holds a space.
-func callKey(keys []backend.TakeKey) []byte {
+// nameOf names a call by its keys that are not soft. No stored key holds a
+// space.
+func nameOf(keys []backend.TakeKey) []byte {
 	if len(keys) == 1 {
 		return keys[0].Key
 	}
 	var name []byte
 	for i := range keys {
+		if keys[i].Soft {
+			continue
+		}
 		name = append(append(name, keys[i].Key...), ' ')
 		name = append(strconv.AppendInt(name, keys[i].N, 10), ' ')
 	}

@@ -63,9 +63,9 @@ func ExampleCounter_TakeAll() {
 		log.Fatal(err)
 	}
 	for _, address := range []string{"203.0.113.9", "203.0.113.10", "203.0.113.9"} {
-		v, err := c.TakeAll(context.Background(), 1,
-			counter.Ask{Key: counter.Key{Event: "signup", Feature: "ip:" + address}, Limits: counter.MustLimits("1/d")},
-			counter.Ask{Key: counter.Key{Event: "signup", Feature: "net:203.0.113.0/24"}, Limits: counter.MustLimits("5/d")})
+		v, err := c.TakeAll(context.Background(),
+			counter.Ask{Key: counter.Key{Event: "signup", Feature: "ip:" + address}, N: 1, Limits: counter.MustLimits("1/d")},
+			counter.Ask{Key: counter.Key{Event: "signup", Feature: "net:203.0.113.0/24"}, N: 1, Limits: counter.MustLimits("5/d")})
 		if err != nil {
 			log.Fatal(err)
 		}

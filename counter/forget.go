@@ -9,12 +9,13 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Forget sets all counts of key to zero, in steps that do not hold up the calls
-// of others. Forget may last until ctx is done, and for [ForgetPatience] at
-// most. After an error some hits may be left; a second Forget removes them. On
-// a store without an atomic step, a call for the key that is in flight at the
-// same moment can be half forgotten, and for each such call one hit too many
-// can be admitted. Verdicts from before can no longer be refunded.
+// Forget sets all counts of key to zero, by all ladders and of the soft key too,
+// in steps that do not hold up the calls of others. Forget may last until ctx is
+// done, and for [ForgetPatience] at most. After an error some hits may be left; a
+// second Forget removes them. On a store without an atomic step, a call for the
+// key that is in flight at the same moment can be half forgotten, and for each
+// such call one hit too many can be admitted. Verdicts from before can no longer
+// be refunded.
 func (c *Counter) Forget(ctx context.Context, key Key) error {
 	r, err := c.begin(ctx, key)
 	if err != nil {
@@ -23,16 +24,26 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	if c.patience > 0 {
 		r.Deadline = time.Now().Add(max(ForgetPatience, c.patience))
 	}
+	for on := c; err == nil && on != nil; on = on.former {
+		if err = on.forget(ctx, key, &on.keys, r); err == nil {
+			err = on.forget(ctx, key, &on.softKeys, r)
+		}
+	}
+	return callError(ctx, key.Event, err)
+}
+
+// forget forgets the stored key that maker makes of key. r is a request, with the
+// label of the Forget.
+func (c *Counter) forget(ctx context.Context, key Key, maker *keyMaker, r backend.Request) error {
+	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.ladder
 	defer c.denied.clear(r.Key)
 	defer c.settled.drop(r.Key)
 	if f, ok := c.store.(backend.Forgetter); ok {
-		err = f.Forget(ctx, &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
+		return f.Forget(ctx, &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
 			Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now})
-	} else {
-		r.AnyLabel = true
-		err = c.empty(ctx, key, r)
 	}
-	return callError(ctx, key.Event, err)
+	r.AnyLabel = true
+	return c.empty(ctx, string(maker.appendForgotten(nil, key)), r)
 }
 
 // ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is
@@ -40,16 +51,16 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 const ForgetPatience = 10 * time.Second
 
 // empty forgets a key on a store that is no [backend.Forgetter]. First the
-// label of the Forget is remembered, in buckets of another key. Then tiers are
+// label of the Forget is remembered, in buckets of the key forgotten. Then tiers are
 // read, coarsest first, and finer tiers only where a coarser bucket holds hits.
 // Buckets are taken back finest first, so that a second Forget finds the rest
 // after an error. Tiers with the same Keep are read equally far back: a store
 // may compute the coarser buckets from the finer.
-func (c *Counter) empty(ctx context.Context, key Key, r backend.Request) error {
+func (c *Counter) empty(ctx context.Context, forgotten string, r backend.Request) error {
 	const chunk = 250 // buckets per trip
 	now := r.Now.UnixNano()
 	marker := r
-	marker.Key, marker.N, marker.Add = string(c.keys.appendForgotten(nil, key)), 1, c.slots(now)
+	marker.Key, marker.N, marker.Add = forgotten, 1, c.slots(now)
 	if err := c.store.Do(ctx, &marker); err != nil {
 		return err
 	}

@@ -56,9 +56,9 @@ func TestHerd(t *testing.T) {
 					start := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
 					c := newCounter(t, store, counter.Config{Now: func() time.Time { return start }, Patience: 10 * time.Second})
 					for round := range rounds / keys {
-						asks := []counter.Ask{{Key: counter.Key{Event: "race", Feature: fmt.Sprint(round)}, Limits: limits}}
+						asks := []counter.Ask{{Key: counter.Key{Event: "race", Feature: fmt.Sprint(round)}, N: 1, Limits: limits}}
 						if keys == 2 {
-							asks = append(asks, counter.Ask{Key: counter.Key{Event: "other", Feature: fmt.Sprint(round)}, Limits: limits})
+							asks = append(asks, counter.Ask{Key: counter.Key{Event: "other", Feature: fmt.Sprint(round)}, N: 1, Limits: limits})
 						}
 						var admitted atomic.Int64
 						var wg sync.WaitGroup
@@ -68,7 +68,7 @@ func TestHerd(t *testing.T) {
 								if i%2 == 1 && keys == 2 {
 									mine[0], mine[1] = mine[1], mine[0]
 								}
-								v, err := c.TakeAll(context.Background(), 1, mine...)
+								v, err := c.TakeAll(context.Background(), mine...)
 								if err != nil {
 									t.Error(err)
 								}

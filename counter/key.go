@@ -34,7 +34,7 @@ func (k Key) check() error {
 // ladders with different times are different counts. On a store without an
 // atomic step LLLL stands for Skew and Settle as well: callers who differ in
 // Skew or Settle would miss hits of each other. In the key that remembers a
-// Forget, ! precedes the byte for the form. No two Keys share a stored key: the
+// Forget, ! precedes the byte for the form, and in the key of a soft Ask ~. No two Keys share a stored key: the
 // first : after the form ends the event, escaping is reversible, and no
 // collision of digests can be found.
 const (
@@ -63,6 +63,9 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 	fingerprint := base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:3])
 	return keyMaker{prefix + ":" + string(formatVersion) + fingerprint, append([]byte(nil), secret...)}, nil
 }
+
+// soft returns the keyMaker of the keys of soft Asks.
+func (m *keyMaker) soft() keyMaker { return keyMaker{m.head + "~", m.secret} }
 
 // append appends the stored form of k.
 func (m *keyMaker) append(dst []byte, k Key) []byte { return m.body(append(dst, m.head...), k) }

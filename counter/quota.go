@@ -42,7 +42,7 @@ func (c *Counter) Bind(event string, limits Limits) (*Quota, error) {
 		_ = c.plan.window(&q.details.windows[i], &limits[i]) // checked
 		q.least = min(q.least, limits[i].Max)
 	}
-	if b, ok := c.store.(backend.Binder); ok && len(c.keys.secret) == 0 {
+	if b, ok := c.store.(backend.Binder); ok && c.hasShort {
 		q.short = b.Bind(c.store, &backend.TakeKey{
 			Key: c.keys.appendHead(nil, event), Ladder: c.plan.ladder, TTLs: c.ttls, Windows: q.details.windows,
 		})
@@ -58,7 +58,7 @@ func (q *Quota) Take(ctx context.Context, feature string, n int64) (v Verdict, e
 
 // Peek is [Counter.Peek] of n hits of the event by the feature.
 func (q *Quota) Peek(ctx context.Context, feature string, n int64) (v Verdict, err error) {
-	err = q.c.one(ctx, &v, Ask{Key: Key{q.event, feature}, Limits: q.details.limits}, n, true, time.Time{})
+	err = q.c.one(ctx, &v, Ask{Key: Key{q.event, feature}, N: n, Limits: q.details.limits}, peeking, time.Time{})
 	return v, err
 }
 
@@ -72,7 +72,7 @@ func (q *Quota) take(ctx context.Context, v *Verdict, feature string, n int64) e
 	// An escaped key is the same as the key of a feature with a % in it. All
 	// other features that need more than to be put behind the event are unknown
 	// to Admit.
-	if q.short != nil && n <= q.least && strings.IndexByte(feature, '%') < 0 && ctx.Err() == nil {
+	if q.short != nil && n > 0 && n <= q.least && strings.IndexByte(feature, '%') < 0 && ctx.Err() == nil {
 		var ok bool
 		if label, ok = c.labels.read(); ok {
 			if a = q.short.Admit(feature, n, label); a.Number == 0 {
@@ -81,7 +81,7 @@ func (q *Quota) take(ctx context.Context, v *Verdict, feature string, n int64) e
 		}
 	}
 	if a.Number == 0 {
-		return c.one(ctx, v, Ask{Key: Key{q.event, feature}, Limits: limits}, n, false, now)
+		return c.one(ctx, v, Ask{Key: Key{q.event, feature}, N: n, Limits: limits}, taking, now)
 	}
 	binds := 0
 	for i := range limits {

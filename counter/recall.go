@@ -9,8 +9,8 @@ import (
 // store is not asked, and nobody waits. A call for other keys, another n or
 // other limits is not equal. Without such a denial, and for a store in this
 // process, denied is false.
-func (c *Counter) Recall(n int64, asks ...Ask) (v Verdict, denied bool) {
-	return c.recall(n, asks, (*denials).recall)
+func (c *Counter) Recall(asks ...Ask) (v Verdict, denied bool) {
+	return c.recall(asks, (*denials).recall)
 }
 
 // LastDenial is Recall for a time in which the store does not answer: a denial
@@ -19,12 +19,12 @@ func (c *Counter) Recall(n int64, asks ...Ask) (v Verdict, denied bool) {
 // other processes have given back since are not known. The Verdict has the
 // counts of the denied keys alone. The memory is bounded: a denial among more
 // than 65,536 keys may be lost.
-func (c *Counter) LastDenial(n int64, asks ...Ask) (v Verdict, denied bool) {
-	return c.recall(n, asks, (*denials).lastDenial)
+func (c *Counter) LastDenial(asks ...Ask) (v Verdict, denied bool) {
+	return c.recall(asks, (*denials).lastDenial)
 }
 
-func (c *Counter) recall(n int64, asks []Ask, find func(d *denials, keys []backend.TakeKey, now int64) bool) (v Verdict, denied bool) {
-	if c.denied == nil || !c.denied.used.Load() || len(asks) == 0 || len(asks) > MaxKeys || n < 1 || n > MaxCount {
+func (c *Counter) recall(asks []Ask, find func(d *denials, keys []backend.TakeKey, now int64) bool) (v Verdict, denied bool) {
+	if c.denied == nil || !c.denied.used.Load() || len(asks) == 0 || len(asks) > MaxKeys {
 		return Verdict{}, false
 	}
 	k := c.calls.Get().(*call)
@@ -36,7 +36,7 @@ func (c *Counter) recall(n int64, asks []Ask, find func(d *denials, keys []backe
 		k.distinct = merge(k.distinct[:0], asks)
 		distinct = k.distinct
 	}
-	never, err := k.resolve(distinct, n)
+	never, err := k.resolve(distinct, taking)
 	if never || err != nil || k.relabel() != nil || !find(c.denied, k.req.Keys, k.label) {
 		return Verdict{}, false // a Take tells errors
 	}

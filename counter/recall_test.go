@@ -2,6 +2,7 @@ package counter_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,38 +25,47 @@ func TestHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := counter.New(store, counter.Config{})
 			require.NoError(t, err)
-			ask := func(held ...int64) counter.Ask {
-				return counter.Ask{Key: counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, Limits: counter.MustLimits("5/h, 9/d"), Held: held}
+			ask := func(n int64, held ...int64) counter.Ask {
+				return counter.Ask{Key: counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, N: n, Limits: counter.MustLimits("5/h, 9/d"), Held: held}
 			}
-			mail := counter.Ask{Key: counter.Key{Event: "mail", Feature: "ip:192.0.2.1"}, Limits: counter.MustLimits("99/h")}
-			v, err := c.TakeAll(ctx, 2, ask(3, 4))
+			mail := counter.Ask{Key: counter.Key{Event: "mail", Feature: "ip:192.0.2.1"}, N: 1, Limits: counter.MustLimits("99/h")}
+			v, err := c.TakeAll(ctx, ask(2, 3, 4))
 			require.NoError(t, err)
 			require.True(t, v.Allowed)
 			require.Equal(t, counter.MustLimits("5/h")[0], v.Limit)
 			require.Zero(t, v.Remaining)
 			require.EqualValues(t, 3, v.All()[1].Remaining)
-			for _, asks := range [][]counter.Ask{{ask(3, 4)}, {ask(0, 7)}, {mail, ask(3, 0)}, {ask(2, 0), ask(0, 7)}} {
-				for _, call := range []func(context.Context, int64, ...counter.Ask) (counter.Verdict, error){c.PeekAll, c.TakeAll} {
-					v, err = call(ctx, 1, asks...)
+			for _, asks := range [][]counter.Ask{{ask(1, 3, 4)}, {ask(1, 0, 7)}, {mail, ask(1, 3, 0)}, {ask(1, 2, 0), ask(0, 0, 7)}} {
+				for _, call := range []func(context.Context, ...counter.Ask) (counter.Verdict, error){c.PeekAll, c.TakeAll} {
+					v, err = call(ctx, asks...)
 					require.NoError(t, err)
 					require.False(t, v.Allowed, asks)
 					require.Positive(t, v.RetryAfter)
 				}
 			}
-			v, err = c.TakeAll(ctx, 1, ask(5, 0))
+			v, err = c.TakeAll(ctx, ask(1, 5, 0))
 			require.NoError(t, err)
 			require.Equal(t, counter.Never, v.RetryAfter)
-			v, err = c.TakeAll(ctx, 3, ask())
+			v, err = c.TakeAll(ctx, ask(3))
 			require.NoError(t, err)
 			require.True(t, v.Allowed, "a denial of held hits says nothing of others")
-			_, err = c.TakeAll(ctx, 1, ask(1))
+			_, err = c.TakeAll(ctx, ask(1, 1))
 			require.EqualError(t, err, `counter: Ask.Held has 1 numbers, want one for each of 2 limits, or nil, event "signup"`)
-			_, err = c.TakeAll(ctx, 1, ask(1), ask(1, 1))
+			_, err = c.TakeAll(ctx, ask(1, 1), ask(1, 1, 1))
 			require.ErrorContains(t, err, "Ask.Held has 1 numbers", "also of a key given twice")
-			_, err = c.TakeAll(ctx, 1, ask(1, -1))
+			_, err = c.TakeAll(ctx, ask(1, 1, -1))
 			require.EqualError(t, err, `counter: Ask.Held[1] is -1, want 0 to 9007199254740991, event "signup"`)
 		})
 	}
+}
+
+// hits returns asks with n hits each.
+func hits(n int64, asks ...counter.Ask) []counter.Ask {
+	asks = slices.Clone(asks)
+	for i := range asks {
+		asks[i].N = n
+	}
+	return asks
 }
 
 // Recall knows equal calls for a second, LastDenial keys until their RetryAfter.
@@ -69,9 +79,10 @@ func TestRecall(t *testing.T) {
 		tight := counter.Ask{Key: full.Key, Limits: counter.MustLimits("6/h"), Held: []int64{3}}
 		requireKnown := func(recall, last bool, n int64, asks ...counter.Ask) {
 			t.Helper()
-			_, denied := c.Recall(n, asks...)
+			asks = hits(n, asks...)
+			_, denied := c.Recall(asks...)
 			require.Equal(t, recall, denied, "Recall")
-			v, denied := c.LastDenial(n, asks...)
+			v, denied := c.LastDenial(asks...)
 			require.Equal(t, last, denied, "LastDenial")
 			if denied {
 				require.False(t, v.Allowed)
@@ -81,7 +92,7 @@ func TestRecall(t *testing.T) {
 		}
 		requireKnown(false, false, 1, full)
 		require.NoError(t, c.Add(ctx, full.Key, 4))
-		denied, err := c.TakeAll(ctx, 2, full, free)
+		denied, err := c.TakeAll(ctx, hits(2, full, free)...)
 		require.NoError(t, err)
 		require.False(t, denied.Allowed)
 		requireKnown(true, true, 2, full, free)
@@ -91,7 +102,7 @@ func TestRecall(t *testing.T) {
 		requireKnown(false, false, 2, free)
 		requireKnown(false, false, 2, wide)
 		requireKnown(false, true, 2, tight)
-		v, known := c.Recall(2, full, free)
+		v, known := c.Recall(hits(2, full, free)...)
 		require.True(t, known)
 		require.Equal(t, denied.RetryAfter, v.RetryAfter)
 		time.Sleep(time.Second)
@@ -103,7 +114,7 @@ func TestRecall(t *testing.T) {
 
 		// A Forget ends the knowledge.
 		require.NoError(t, c.Add(ctx, full.Key, 5))
-		denied, err = c.TakeAll(ctx, 1, full)
+		denied, err = c.TakeAll(ctx, hits(1, full)...)
 		require.NoError(t, err)
 		require.False(t, denied.Allowed)
 		requireKnown(true, true, 1, full)

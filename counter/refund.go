@@ -15,9 +15,10 @@ import (
 // first fails: the store may have done its part then. The Verdict of a denied
 // call, or of a key forgotten since, has nothing to give back; no error is
 // returned. The keys of a TakeAll are given back side by side, all within
-// Config.Patience.
+// Config.Patience. A Verdict is given back by any Counter that With has made of
+// the Counter that gave the Verdict, as by that Counter itself.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
-	if v.block != nil && v.block.owner != c {
+	if v.block != nil && v.block.owner.base != c.base {
 		return errors.New("counter: Refund: the Verdict is of another Counter")
 	}
 	taken := *v
@@ -33,27 +34,47 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if !taken.block.redeem(taken.bit) {
 		return nil
 	}
-	keys := []limited{{key: taken.Key}}
+	type stored struct {
+		on    *Counter
+		maker *keyMaker
+		of    Key
+		n     int64
+	}
+	owner := taken.block.owner
+	keys := []limited{{key: taken.Key, on: owner, n: taken.n}}
 	if taken.details != nil && taken.details.keys != nil {
 		keys = taken.details.keys
 	}
-	errs := make([]error, len(keys))
-	sideBySide(len(keys), func(i int) {
-		r := base
-		r.Key = string(c.keys.append(nil, keys[i].key))
-		errs[i] = c.giveBack(ctx, keys[i].key, r, taken.at, taken.n)
+	var all []stored
+	for i := range keys {
+		k := &keys[i]
+		switch {
+		case k.n == 0:
+		case k.soft:
+			all = append(all, stored{k.on, &k.on.softKeys, k.key, k.n})
+		default:
+			for on := k.on; on != nil; on = on.former {
+				all = append(all, stored{on, &on.keys, k.key, k.n})
+			}
+		}
+	}
+	errs := make([]error, len(all))
+	sideBySide(len(all), func(i int) {
+		s := &all[i]
+		errs[i] = s.on.giveBack(ctx, s.of, s.maker, base, taken.at, s.n)
 	})
 	return errors.Join(errs...)
 }
 
-// giveBack takes n back from the buckets of key that hold the label at, unless
-// the key was forgotten since. r is a request for the key, with the label of
-// the refund.
-func (c *Counter) giveBack(ctx context.Context, key Key, r backend.Request, at, n int64) error {
+// giveBack takes n back from the buckets that hold the label at, of the stored key
+// that maker makes of key, unless the key was forgotten since. r is a request with
+// the label of the refund.
+func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r backend.Request, at, n int64) error {
+	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.ladder
 	if r.Now.UnixNano()-at > int64(c.longest()) {
 		return nil // all buckets have expired
 	}
-	forgotten, err := c.forgottenSince(ctx, key, r, at)
+	forgotten, err := c.forgottenSince(ctx, key, maker, r, at)
 	if err != nil || forgotten {
 		return callError(ctx, key.Event, err)
 	}
@@ -69,14 +90,14 @@ func (c *Counter) longest() time.Duration { return c.ttls[len(c.ttls)-1] }
 // forgottenSince tells whether key was forgotten after a hit with the label at,
 // or so shortly before that the Forget may have removed the hit: the caller of
 // the Forget may have had a slower clock.
-func (c *Counter) forgottenSince(ctx context.Context, key Key, r backend.Request, at int64) (bool, error) {
+func (c *Counter) forgottenSince(ctx context.Context, key Key, maker *keyMaker, r backend.Request, at int64) (bool, error) {
 	if f, ok := c.store.(backend.Forgetter); ok {
 		label, err := f.Forgotten(ctx, r.Key, r.Now, r.Deadline)
 		return err == nil && label != 0 && at <= label+c.plan.skew, err
 	}
 	// The label of a Forget is remembered in buckets, in each tier for the time
 	// that the tier is kept, and is known to the width of a bucket only.
-	r.Key, r.AnyLabel = string(c.keys.appendForgotten(nil, key)), true
+	r.Key, r.AnyLabel = string(maker.appendForgotten(nil, key)), true
 	marker := survey{c: c, base: r}
 	now, fine, top := marker.label(), 0, c.plan.ladder.Len()-1
 	for fine < top && now-at > int64(c.plan.ladder.At(fine).Keep) {

@@ -103,7 +103,10 @@ func (k *call) decideByRounds(ctx context.Context) (allowed bool, err error) {
 // lookFirst is a look, and a try if the look would admit the call. The try gets
 // a label of its own.
 func (k *call) lookFirst(ctx context.Context) (result, error) {
-	r := k.look(ctx, k.all(), k.req.Deadline, k.req.Peek)
+	r := k.look(ctx, k.enforced(), k.req.Deadline, k.req.Peek)
+	if k.req.Peek && r.err == nil {
+		k.lookSoft(ctx)
+	}
 	if !r.allowed || k.req.Peek {
 		return r, nil
 	}
@@ -120,18 +123,21 @@ func (k *call) remember(r *result) {
 		return
 	}
 	if r.looked && r.final {
-		denied.recordRead(k.c, k.req.Keys, k.label, false)
+		denied.recordRead(k, false)
 	} else {
 		denied.record(k.req.Keys, k.label, r.allowed)
 	}
 	if r.contended {
-		denied.recordContended(k.req.Keys, k.label+k.c.plan.ending)
+		denied.recordContended(k)
 	}
 }
 
 // denyForNow denies because of hits that may soon be taken back.
 func (k *call) denyForNow() (allowed bool, err error) {
-	k.retryWithin = max(time.Duration(k.c.plan.ending), time.Millisecond)
+	k.retryWithin = time.Millisecond
+	for i := range k.keys {
+		k.retryWithin = max(k.retryWithin, time.Duration(k.keys[i].on.plan.ending))
+	}
 	return false, nil
 }
 

@@ -7,10 +7,25 @@ import (
 	"time"
 )
 
-// Ask is a key of a [Counter.TakeAll] and its limits.
+// Ask is a key of a [Counter.TakeAll], its hits and its limits.
 type Ask struct {
 	Key    Key
+	N      int64 // hits of the key: 0 to MaxCount; of 0 the limits are judged, and nothing is counted
 	Limits Limits
+
+	// On is the Counter by whose ladder the key is counted, one that
+	// [Counter.With] has made of the called Counter. Default: the called Counter.
+	On *Counter
+
+	// Soft asks for a judgement that denies nobody: the hits of a soft key are
+	// counted where the hits of all other keys are admitted and the soft key itself
+	// has room, and a State of the Verdict tells whether it has. So its share of
+	// denials is what the limits would deny if they were enforced. A soft key is
+	// counted apart from the same key that is enforced. On a store without an
+	// atomic step for all keys, soft keys are taken after the others, at the cost
+	// of another round trip. A soft key whose store fails then is missing in the
+	// Verdict, and fails no call. One key of a call at least is not soft.
+	Soft bool
 
 	// Held are hits that the store does not count and that are judged as if it
 	// did: Held[i] hits, zero or more, in the window of Limits[i]. All numbers of
@@ -21,19 +36,38 @@ type Ask struct {
 	Held []int64
 }
 
-func (a *Ask) checkHeld() error {
+func (a *Ask) check() error {
+	if err := a.Key.check(); err != nil {
+		return err
+	}
+	if a.N < 0 || a.N > MaxCount {
+		return fmt.Errorf("counter: n is %d, want 1 to %d, event %q", a.N, int64(MaxCount), a.Key.Event)
+	}
+	if err := a.Limits.check(); err != nil {
+		return fmt.Errorf("%w, event %q", err, a.Key.Event)
+	}
 	if a.Held == nil {
 		return nil
 	}
 	if len(a.Held) != len(a.Limits) {
-		return fmt.Errorf("counter: Ask.Held has %d numbers, want one for each of %d limits, or nil", len(a.Held), len(a.Limits))
+		return fmt.Errorf("counter: Ask.Held has %d numbers, want one for each of %d limits, or nil, event %q", len(a.Held), len(a.Limits), a.Key.Event)
 	}
 	for i, held := range a.Held {
 		if held < 0 || held > MaxCount {
-			return fmt.Errorf("counter: Ask.Held[%d] is %d, want 0 to %d", i, held, int64(MaxCount))
+			return fmt.Errorf("counter: Ask.Held[%d] is %d, want 0 to %d, event %q", i, held, int64(MaxCount), a.Key.Event)
 		}
 	}
 	return nil
+}
+
+// heldIn returns the hits held in the window of a limit.
+func (a *Ask) heldIn(limit Limit) (held int64) {
+	for i := range a.Held {
+		if a.Limits[i] == limit {
+			held = max(held, a.Held[i])
+		}
+	}
+	return held
 }
 
 // Take counts n hits of key if all limits have room, and otherwise none. n is
@@ -52,63 +86,68 @@ func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v 
 	if q := c.quota(key.Event, limits); q != nil {
 		err = q.take(ctx, &v, key.Feature, n)
 	} else {
-		err = c.one(ctx, &v, Ask{Key: key, Limits: limits}, n, false, time.Time{})
+		err = c.one(ctx, &v, Ask{Key: key, N: n, Limits: limits}, taking, time.Time{})
 	}
 	return v, err
 }
 
-// Peek returns the answer that Take would give now, and counts nothing. The
-// Verdict of a Peek cannot be refunded.
+// Peek returns the answer that Take would give now, and counts nothing. An n of 0
+// asks whether a limit is over now: Allowed if in no window there are more hits
+// than Max. The Verdict of a Peek cannot be refunded.
 func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
-	err = c.one(ctx, &v, Ask{Key: key, Limits: limits}, n, true, time.Time{})
+	err = c.one(ctx, &v, Ask{Key: key, N: n, Limits: limits}, peeking, time.Time{})
 	return v, err
 }
 
-// TakeAll is Take for several keys: n hits of each key if all limits of all
-// keys have room, otherwise none. A key given twice is taken once, under the
-// limits of both. A call has at most [MaxKeys] keys.
+// TakeAll is Take for several keys: N hits of each key if all limits of all keys
+// that are not soft have room, otherwise none. A key given twice is taken once,
+// with the hits and under the limits of both. A call has at most [MaxKeys] keys.
 //
 // On a store that cannot check all keys in one atomic step, the keys are taken
 // one after the other, in the same order by all callers, and given back if a
 // later key is denied. Until then the taken keys can cause denials of other
-// calls. A process that dies in between leaves n hits in the keys already
-// taken.
-func (c *Counter) TakeAll(ctx context.Context, n int64, asks ...Ask) (Verdict, error) {
-	return c.all(ctx, n, asks, false)
+// calls. A process that dies in between leaves hits in the keys already taken.
+func (c *Counter) TakeAll(ctx context.Context, asks ...Ask) (Verdict, error) {
+	return c.all(ctx, asks, taking)
 }
 
 // PeekAll returns the answer that TakeAll would give now, and counts nothing.
 // The Verdict of a PeekAll cannot be refunded.
-func (c *Counter) PeekAll(ctx context.Context, n int64, asks ...Ask) (Verdict, error) {
-	return c.all(ctx, n, asks, true)
+func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (Verdict, error) {
+	return c.all(ctx, asks, peeking)
 }
 
 // MaxKeys is the largest number of keys of a [Counter.TakeAll] or
 // [Counter.PeekAll].
 const MaxKeys = 100
 
-func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Verdict, err error) {
+func (c *Counter) all(ctx context.Context, asks []Ask, m mode) (v Verdict, err error) {
 	if len(asks) == 0 {
 		return Verdict{}, errors.New("counter: no keys, want at least one")
 	}
 	if len(asks) > MaxKeys {
 		return Verdict{}, fmt.Errorf("counter: %d keys, want at most %d", len(asks), MaxKeys)
 	}
-	if len(asks) == 1 && asks[0].Held == nil && !peek {
-		return c.Take(ctx, asks[0].Key, n, asks[0].Limits)
-	}
 	if len(asks) == 1 {
-		err = c.one(ctx, &v, asks[0], n, peek, time.Time{})
+		ask := asks[0]
+		if ask.On != nil && ask.On.base == c.base {
+			c = ask.On
+			ask.On = nil
+		}
+		if ask.Held == nil && !ask.Soft && ask.On == nil && m == taking {
+			return c.Take(ctx, ask.Key, ask.N, ask.Limits)
+		}
+		err = c.one(ctx, &v, ask, m, time.Time{})
 		return v, err
 	}
 	for i := range asks {
-		if err := asks[i].checkHeld(); err != nil { // before with joins them
-			return Verdict{}, fmt.Errorf("%w, event %q", err, asks[i].Key.Event)
+		if err := asks[i].check(); err != nil { // before merge joins them
+			return Verdict{}, err
 		}
 	}
 	k := c.calls.Get().(*call)
 	k.distinct = merge(k.distinct[:0], asks)
-	err = k.answer(ctx, &v, k.distinct, n, peek, time.Time{})
+	err = k.answer(ctx, &v, k.distinct, m, time.Time{})
 	c.calls.Put(k)
 	if err != nil {
 		return Verdict{}, err
@@ -116,14 +155,14 @@ func (c *Counter) all(ctx context.Context, n int64, asks []Ask, peek bool) (v Ve
 	return v, nil
 }
 
-// merge appends asks to merged, which is empty: each key once, with all limits
-// given for the key.
+// merge appends asks to merged, which is empty: each key once, with all hits and
+// limits given for the key.
 func merge(merged, asks []Ask) []Ask {
 next:
 	for _, ask := range asks {
 		for i := range merged {
-			if merged[i].Key == ask.Key {
-				merged[i] = merged[i].with(ask)
+			if m := &merged[i]; m.Key == ask.Key && m.On == ask.On && m.Soft == ask.Soft {
+				*m = m.with(ask)
 				continue next
 			}
 		}
@@ -132,7 +171,7 @@ next:
 	return merged
 }
 
-// with returns a with the limits of b, for the same key.
+// with returns a with the hits and the limits of b, for the same key.
 func (a Ask) with(b Ask) Ask {
 	if a.Held != nil || b.Held != nil {
 		held := make([]int64, len(a.Limits)+len(b.Limits))
@@ -140,16 +179,17 @@ func (a Ask) with(b Ask) Ask {
 		copy(held[len(a.Limits):], b.Held)
 		a.Held = held
 	}
+	a.N += b.N // each up to MaxCount; check refuses a sum beyond
 	a.Limits = append(a.Limits[:len(a.Limits):len(a.Limits)], b.Limits...)
 	return a
 }
 
 // one answers a call for a single key, as call.answer. After an error v is
 // unchanged.
-func (c *Counter) one(ctx context.Context, v *Verdict, ask Ask, n int64, peek bool, now time.Time) error {
+func (c *Counter) one(ctx context.Context, v *Verdict, ask Ask, m mode, now time.Time) error {
 	k := c.calls.Get().(*call)
 	k.ask[0] = ask
-	err := k.answer(ctx, v, k.ask[:], n, peek, now)
+	err := k.answer(ctx, v, k.ask[:], m, now)
 	c.calls.Put(k)
 	return err
 }

@@ -18,6 +18,7 @@ import (
 // ticket is the part of a try that concerns one key.
 type ticket struct {
 	survey
+	call       *call
 	slots      []backend.Slot
 	coarse     []bool    // coarse[i]: covers[i] begins with a coarse bucket, and not yet with the exact edge
 	tight      bool      // a coarse cover was above Max
@@ -29,25 +30,33 @@ type ticket struct {
 // ticket returns a ticket for key i of the call, to be taken or looked at.
 // Takings back, and the requests after a refusal, may last until grace.
 func (k *call) ticket(i int, grace time.Time) *ticket {
-	key, r := &k.req.Keys[i], &k.req
-	t := &ticket{survey: survey{c: k.c, grace: grace, n: key.N, windows: key.Windows, bounds: make([]bounds, len(key.Windows)),
+	key, r, c := &k.req.Keys[i], &k.req, k.keys[i].on
+	t := &ticket{call: k, survey: survey{c: c, grace: grace, n: key.N, windows: key.Windows, bounds: make([]bounds, len(key.Windows)),
 		base: backend.Request{Key: string(key.Key), Ladder: key.Ladder, Now: r.Now, Deadline: r.Deadline, AnyLabel: r.AnyLabel}}}
-	for j, limit := range k.asks[i].Limits {
-		t.bounds[j] = k.c.plan.boundsOf(limit.Per, key.Windows[j].Finest)
+	for j, limit := range k.keys[i].limits {
+		t.bounds[j] = c.plan.boundsOf(limit.Per, key.Windows[j].Finest)
 	}
 	return t
 }
 
-// take takes by ticket.
+// take takes by ticket. Of no hits the windows are looked at, without a ticket.
 func (t *ticket) take(ctx context.Context) (bool, error) {
+	if t.n == 0 {
+		err := t.look(ctx, true)
+		return err == nil && t.fits(), err
+	}
 	c, label := t.c, t.label()
+	exact := c.exact || t.call.mode == charging
 
 	// 1: add, and read the settled buckets in the same trip. Their left edges are
 	// coarse at first, unless the numbers must be exact, or a coarse cover of the
 	// key was above Max a moment ago.
 	t.read = time.Now()
-	memory := c.settled.recall(t.base.Key, t.base.Now)
-	settled := t.begin(label, !c.exact && !memory.tight)
+	memory := &nothingSettled
+	if !exact {
+		memory = c.settled.recall(t.base.Key, t.base.Now)
+	}
+	settled := t.begin(label, !exact && !memory.tight)
 	r := t.base
 	r.N, r.Add, r.Read = t.n, c.slots(label), spansOf(unknown(memory.spans, settled))
 	reads := len(r.Read)
@@ -70,7 +79,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 	}
 
 	// 2: all additions are confirmed. In time?
-	if late := c.late(t.base.Now); late != nil {
+	if late := t.late(); late != nil {
 		return false, t.undo(ctx, late)
 	}
 
@@ -87,7 +96,7 @@ func (t *ticket) take(ctx context.Context) (bool, error) {
 		if err := t.fetch(ctx, rest); err != nil {
 			return false, t.undo(ctx, err)
 		}
-		if late := c.late(t.base.Now); late != nil {
+		if late := t.late(); late != nil {
 			return false, t.undo(ctx, late)
 		}
 	}
@@ -322,17 +331,25 @@ func (t *ticket) refuse(ctx context.Context, now int64) error {
 	return nil
 }
 
-// late returns an error if a try labelled at stamp has lasted longer than
-// Settle, by the wall clock or by the monotonic clock: the monotonic clock
-// stands still while a machine sleeps, the wall clock may have been stepped.
-func (c *Counter) late(stamp time.Time) error {
-	if c.settle == 0 {
+// late returns an error if the try has lasted longer than Settle, by the wall
+// clock or by the monotonic clock: the monotonic clock stands still while a
+// machine sleeps, the wall clock may have been stepped. Of keys with different
+// Settle the shortest counts, since hits of one call are read by both. A charge
+// goes on.
+func (t *ticket) late() error {
+	settle := t.call.settle
+	if settle == 0 {
 		return nil
 	}
-	if spent := c.elapsed(stamp); spent > c.settle {
-		return &lateError{spent, c.settle}
+	spent := t.c.elapsed(t.base.Now)
+	if spent <= settle {
+		return nil
 	}
-	return nil
+	if t.call.mode == charging {
+		t.call.late = true
+		return nil
+	}
+	return &lateError{spent, settle}
 }
 
 // lateError is the error of a try that was confirmed later than Settle.

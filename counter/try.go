@@ -74,7 +74,37 @@ func (k *call) try(ctx context.Context) result {
 		}
 		return k.refused(ctx, t, taken, order[i+1:])
 	}
+	k.takeSoft(ctx, grace)
 	return result{allowed: true}
+}
+
+// takeSoft takes the soft keys, each for itself, after the call is admitted:
+// beside the other keys a soft key would count hits of calls that are refused, and
+// tell callers that it is full while it is not. A key that fails stays unknown.
+func (k *call) takeSoft(ctx context.Context, grace time.Time) {
+	soft := k.soft()
+	sideBySide(len(soft), func(i int) {
+		i = soft[i]
+		key, t := &k.req.Keys[i], k.ticket(i, grace)
+		var err error
+		if k.c.atomic != nil {
+			key.Fits, err = k.stepOf(ctx, i, t)
+		} else {
+			key.Fits, err = t.take(ctx)
+		}
+		k.keys[i].unknown = err != nil
+	})
+}
+
+// lookSoft judges the soft keys of a Peek.
+func (k *call) lookSoft(ctx context.Context) {
+	soft := k.soft()
+	sideBySide(len(soft), func(i int) {
+		i = soft[i]
+		t := k.ticket(i, k.req.Deadline)
+		err := t.look(ctx, true)
+		k.req.Keys[i].Fits, k.keys[i].unknown = t.fits(), err != nil
+	})
 }
 
 // stepOf takes key d by an atomic step of the store, if the store has no step
@@ -86,10 +116,11 @@ func (k *call) stepOf(ctx context.Context, d int, t *ticket) (bool, error) {
 		return false, err
 	}
 	k.lookAhead(r.Keys)
-	if r.Allowed {
+	allowed := r.Allowed && r.Keys[0].Fits
+	if allowed && t.n > 0 {
 		t.slots = t.c.answered(r.Now.UnixNano())
 	}
-	return r.Allowed, nil
+	return allowed, nil
 }
 
 // refused completes a try that t denied: the keys taken before are given back,
@@ -165,20 +196,11 @@ func (k *call) look(ctx context.Context, keys []int, deadline time.Time, details
 	return r
 }
 
-// all returns the indices of all keys.
-func (k *call) all() []int {
-	all := make([]int, len(k.req.Keys))
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
-// order returns the indices of the keys in the order of their names, the same
-// for all callers: in random orders racing calls would refuse each other, or
-// wait for each other for ever.
+// order returns the indices of the keys that are not soft in the order of their
+// names, the same for all callers: in random orders racing calls would refuse
+// each other, or wait for each other for ever.
 func (k *call) order() []int {
-	order := k.all()
+	order := k.enforced()
 	slices.SortFunc(order, func(a, b int) int { return slices.Compare(k.req.Keys[a].Key, k.req.Keys[b].Key) })
 	return order
 }
@@ -187,12 +209,13 @@ func (k *call) order() []int {
 // admitted: near the end of a ticket bucket, under limits with different
 // tickets, or on several keys.
 func (k *call) canCollide() bool {
-	if len(k.asks) > 1 {
+	keys := k.enforced()
+	if len(keys) > 1 {
 		return true
 	}
-	ladder, limits := k.c.plan.ladder, k.asks[0].Limits
-	for _, limit := range limits {
-		if ladder.Decision(limit.Per) != ladder.Decision(limits[0].Per) {
+	key := &k.keys[keys[0]]
+	for _, limit := range key.limits {
+		if ladder := &key.on.plan.ladder; ladder.Decision(limit.Per) != ladder.Decision(key.limits[0].Per) {
 			return true
 		}
 	}
@@ -202,9 +225,9 @@ func (k *call) canCollide() bool {
 // nearBoundary tells whether a ticket bucket of the call ends so close to its
 // label that callers on the two sides of the end can be in flight at once.
 func (k *call) nearBoundary() bool {
-	plan := &k.c.plan
-	for i := range k.asks {
-		for _, limit := range k.asks[i].Limits {
+	for _, i := range k.enforced() {
+		plan := &k.keys[i].on.plan
+		for _, limit := range k.keys[i].limits {
 			if plan.nearBoundary(k.label, plan.ladder.Decision(limit.Per)) {
 				return true
 			}

@@ -52,7 +52,7 @@ func (v Verdict) At() time.Time {
 // make details a single allocation in a call of a few keys and limits.
 type details struct {
 	limits  Limits           // of a single key
-	keys    []limited        // of TakeAll, keys distinct; nil for a single key
+	keys    []limited        // of several keys, distinct; nil for a single key
 	states  []shortState     // of all limits of all keys
 	windows []backend.Window // of a Quota, whose admissions have no states
 
@@ -62,8 +62,12 @@ type details struct {
 
 // limited is a key of a Verdict with its limits.
 type limited struct {
-	key    Key
-	limits Limits
+	key     Key
+	limits  Limits
+	on      *Counter
+	n       int64 // hits that were counted
+	soft    bool
+	unknown bool // a soft key that was not judged
 }
 
 // State is the answer of a [Verdict] for one limit of one key. The fields have
@@ -74,17 +78,20 @@ type State struct {
 	Remaining  int64
 	RetryAfter time.Duration // 0 if the limit has room for the call
 	ResetAfter time.Duration
+	Soft       bool // as in Ask: a RetryAfter above 0 tells that the limit would have denied the call
 }
 
 // All returns the state of every limit of every key of the call, in the order
-// given, each key once. All allocates; the flat fields do not.
+// given, each key once. Soft keys that were not judged are left out: a call that
+// other keys denied may not have come to them. All allocates; the flat fields do
+// not.
 func (v Verdict) All() []State {
 	d := v.details
 	if d == nil {
 		if v.Limit == (Limit{}) {
 			return nil // no limit was asked
 		}
-		return []State{{v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter}}
+		return []State{{v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter, false}}
 	}
 	if d.states == nil {
 		states := make([]State, len(d.limits))
@@ -93,16 +100,20 @@ func (v Verdict) All() []State {
 		}
 		return states
 	}
-	one := [1]limited{{v.Key, d.limits}}
+	one := [1]limited{{key: v.Key, limits: d.limits}}
 	keys := one[:]
 	if d.keys != nil {
 		keys = d.keys
 	}
 	states := make([]State, 0, len(d.states))
-	for _, k := range keys {
+	of := 0
+	for i := range keys {
+		k := &keys[i]
 		for _, limit := range k.limits {
-			s := &d.states[len(states)]
-			states = append(states, State{k.key, limit, s.remaining, s.retryAfter, s.resetAfter})
+			if s := &d.states[of]; !k.unknown {
+				states = append(states, State{k.key, limit, s.remaining, s.retryAfter, s.resetAfter, k.soft})
+			}
+			of++
 		}
 	}
 	return states
@@ -120,7 +131,12 @@ func (v *Verdict) fill(k *call) {
 		v.details = &details{}
 		v.details.keys = v.details.keyBuf[:0]
 		for i := range k.asks {
-			v.details.keys = append(v.details.keys, limited{k.asks[i].Key, k.asks[i].Limits})
+			ask, key := &k.asks[i], &k.keys[i]
+			of := limited{key: ask.Key, limits: ask.Limits, on: key.on, n: ask.N, soft: ask.Soft, unknown: key.unknown}
+			if ask.Soft && !k.req.Keys[i].Fits {
+				of.n = 0
+			}
+			v.details.keys = append(v.details.keys, of)
 		}
 	case len(k.asks[0].Limits) > 1:
 		v.details = &details{limits: k.asks[0].Limits}
@@ -131,11 +147,14 @@ func (v *Verdict) fill(k *call) {
 	}
 	first := true
 	for j := range k.asks {
-		ask, key := &k.asks[j], &k.req.Keys[j]
-		for w := range key.Windows {
-			s := k.c.plan.state(&key.Windows[w], k.label, key.N, v.Allowed)
+		ask := &k.asks[j]
+		for w := range ask.Limits {
+			s := k.state(j, w, v.Allowed)
 			if v.details != nil {
 				states = append(states, s)
+			}
+			if ask.Soft {
+				continue
 			}
 			binds := first
 			if v.Allowed {
@@ -153,6 +172,46 @@ func (v *Verdict) fill(k *call) {
 	if v.details != nil {
 		v.details.states = states
 	}
+}
+
+// state is the State of limit w of ask j: of two ladders what denies longer and
+// leaves less.
+func (k *call) state(j, w int, allowed bool) shortState {
+	key := &k.req.Keys[j]
+	s := k.keys[j].on.plan.state(&key.Windows[w], k.label, key.N, allowed && (key.Fits || !key.Soft))
+	if len(k.keys) == len(k.asks) {
+		return s
+	}
+	for i := len(k.asks); i < len(k.keys); i++ {
+		if k.keys[i].ask != j {
+			continue
+		}
+		// The former ladder judges those of the limits that it can hold, in their order.
+		former, limits, of := k.keys[i].on, k.asks[j].Limits, 0
+		if !former.holds(limits[w]) {
+			break
+		}
+		for _, limit := range limits[:w] {
+			if former.holds(limit) {
+				of++
+			}
+		}
+		key := &k.req.Keys[i]
+		f := former.plan.state(&key.Windows[of], k.label, key.N, allowed)
+		s = shortState{min(s.remaining, f.remaining), max(s.retryAfter, f.retryAfter), max(s.resetAfter, f.resetAfter)}
+	}
+	return s
+}
+
+// count makes v the Verdict of hits that were counted.
+func (v *Verdict) count(k *call) {
+	for i := range k.asks {
+		if v.n == 0 && !k.asks[i].Soft {
+			v.n = k.asks[i].N
+		}
+	}
+	v.at = k.label
+	v.block, v.bit = k.receipt()
 }
 
 // retryWithin bounds RetryAfter, where hits that may soon be taken back were

@@ -13,12 +13,12 @@ import (
 )
 
 // decide is the way of every call. v is the zero Verdict, also after an error.
-func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []Feature, peek bool) error {
+func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []Feature, m mode) error {
 	of, known := l.rules[event]
 	if !known {
 		return fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
 	}
-	if n < 1 || n > counter.MaxCount {
+	if n < 1 && (n < 0 || m != peeking) || n > counter.MaxCount {
 		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
 	}
 	for i := range features {
@@ -36,11 +36,11 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		defer l.calls.end()
 	}
 	var began time.Time
-	if l.observe != nil && !peek {
+	if l.observe != nil && m != peeking {
 		began = time.Now()
 	}
 	var room [4]counter.Ask
-	q := question{event: event, n: n, peek: peek, policy: FailOpen}
+	q := question{event: event, n: n, mode: m, policy: FailOpen}
 	asks, missing := l.asks(&q, room[:0], of, features)
 	switch {
 	case missing != "":
@@ -54,7 +54,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		}
 	}
 	v.event = event
-	if l.observe != nil && !peek {
+	if l.observe != nil && m != peeking {
 		l.observe(Decision{event, v.kind(), v.Limit, v.outcome(), n, time.Since(began), v.Degraded})
 	}
 	return nil
@@ -68,12 +68,21 @@ func afterFailure() time.Duration {
 	return 500*time.Millisecond + rand.N(time.Second)
 }
 
+// mode is what a call does.
+type mode uint8
+
+const (
+	taking   mode = iota
+	peeking       // count nothing
+	charging      // count in any case
+)
+
 // question is a call to the Counter without its keys.
 type question struct {
 	event  string
 	only   *counter.Quota // of the single key; nil if there are several keys
 	n      int64
-	peek   bool
+	mode   mode
 	policy OnFailure    // the strictest of the rules with a key in the call
 	rules  []*localRule // rules[i] belongs to key i, as eventRules.locals; nil if no key counts locally
 }
@@ -111,7 +120,7 @@ func (l *Limiter) asks(q *question, empty []counter.Ask, of eventRules, features
 				keys = keys[:start]
 				continue
 			}
-			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: rule.Limits})
+			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{N: q.n, Limits: rule.Limits})
 		}
 		switch {
 		case len(ends) > before:
@@ -119,7 +128,7 @@ func (l *Limiter) asks(q *question, empty []counter.Ask, of eventRules, features
 			continue
 		case rule.IfMissing == MissingShare:
 			keys = append(append(keys, rule.Kind...), ':')
-			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: rule.Limits})
+			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{N: q.n, Limits: rule.Limits})
 		default:
 			return nil, rule.Kind
 		}
@@ -192,15 +201,15 @@ func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []cou
 
 // recall answers a call that is known to be denied, before it costs anything.
 func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bool) {
-	if q.peek {
+	if q.mode != taking {
 		return false
 	}
-	if v.Verdict, denied = l.counter.Recall(q.n, asks...); denied {
+	if v.Verdict, denied = l.counter.Recall(asks...); denied {
 		return true
 	}
 	if q.rules != nil && q.policy == FailLocal {
 		if err := l.local.failing(); err != nil {
-			if v.Verdict, denied = l.counter.LastDenial(q.n, asks...); denied {
+			if v.Verdict, denied = l.counter.LastDenial(asks...); denied {
 				v.local, v.Degraded = true, err
 				l.local.numbers.denied.Add(1)
 			}
@@ -212,18 +221,14 @@ func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bo
 // ask calls the Counter and waits for the answer.
 func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
 	switch {
-	case asks[0].Held != nil && q.peek:
-		return l.counter.PeekAll(ctx, q.n, asks...)
-	case asks[0].Held != nil:
-		return l.counter.TakeAll(ctx, q.n, asks...)
-	case q.only != nil && q.peek:
-		return q.only.Peek(ctx, asks[0].Key.Feature, q.n)
-	case q.only != nil:
+	case q.mode == peeking:
+		return l.counter.PeekAll(ctx, asks...)
+	case q.mode == charging:
+		return l.counter.ChargeAll(ctx, asks...)
+	case q.only != nil && asks[0].Held == nil:
 		return q.only.Take(ctx, asks[0].Key.Feature, q.n)
-	case q.peek:
-		return l.counter.PeekAll(ctx, q.n, asks...)
 	}
-	return l.counter.TakeAll(ctx, q.n, asks...)
+	return l.counter.TakeAll(ctx, asks...)
 }
 
 // late is the decision of a caller whose call to the store is still under way.

@@ -11,6 +11,7 @@ import (
 // flight is a call under rules that count locally.
 type flight struct {
 	local *local
+	mode  mode
 	n     int64
 	keys  []flightKey
 	set   uint64 // of shards
@@ -30,7 +31,7 @@ type flightKey struct {
 // to asks[i], and is nil if the rule does not count locally. fits tells whether
 // pending hits alone leave room for the call.
 func (l *local) begin(q *question, asks []counter.Ask) (f *flight, fits bool) {
-	f = &flight{local: l, n: q.n}
+	f = &flight{local: l, mode: q.mode, n: q.n}
 	f.keys = f.room[:0]
 	for i, rule := range q.rules {
 		if rule != nil {
@@ -53,10 +54,10 @@ func (l *local) begin(q *question, asks []counter.Ask) (f *flight, fits bool) {
 			asks[i].Held = state.held(rule, l.here.Skew())
 			for j, held := range asks[i].Held {
 				most := rule.limits[j].Max
-				fits = fits && (q.n <= most-held || q.n > most) // above Max the Counter denies by itself
+				fits = fits && (q.n <= most-held || q.n > most || q.mode == charging) // above Max the Counter denies by itself
 			}
 		}
-		if q.peek {
+		if q.mode == peeking {
 			continue
 		}
 		if state == nil {
@@ -95,9 +96,9 @@ func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits 
 	l.lock(f.set)
 	defer l.unlock(f.set)
 	defer f.leave()
-	superseded := false
+	superseded := false // a charge is not judged
 	for i := range f.keys {
-		superseded = superseded || f.keys[i].state.admitted != f.keys[i].mark && !l.trusting
+		superseded = superseded || f.keys[i].state.admitted != f.keys[i].mark && !l.trusting && f.mode != charging
 	}
 	if superseded {
 		if v, err = f.take(); err != nil || !v.Allowed {
@@ -111,7 +112,7 @@ func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits 
 		return true, v, &localHits{flight: f, here: v}, nil
 	}
 	var room [2]counter.Ask
-	v, err = l.here.TakeAll(context.Background(), f.n, f.asks(room[:0], true)...)
+	v, err = l.here.TakeAll(context.Background(), f.asks(room[:0], true)...)
 	if err != nil || !v.Allowed {
 		f.blind()
 		return true, v, nil, nil
@@ -129,7 +130,7 @@ func (f *flight) judge(underWay bool) (v counter.Verdict, hits *localHits, err e
 	if l.carrier.full(len(f.keys)) {
 		return v, nil, errPendingFull
 	}
-	if v, err = f.take(); err != nil || !v.Allowed {
+	if v, err = f.take(); err != nil || v.At().IsZero() {
 		return v, nil, err
 	}
 	f.mark()
@@ -174,7 +175,10 @@ func (f *flight) take() (counter.Verdict, error) {
 		}
 	}
 	var room [2]counter.Ask
-	v, err := f.local.here.TakeAll(context.Background(), f.n, f.asks(room[:0], false)...)
+	if f.mode == charging {
+		return f.local.here.ChargeAll(context.Background(), f.asks(room[:0], false)...)
+	}
+	v, err := f.local.here.TakeAll(context.Background(), f.asks(room[:0], false)...)
 	f.soften(&v)
 	return v, err
 }
@@ -182,7 +186,7 @@ func (f *flight) take() (counter.Verdict, error) {
 // peek is judge for a call that counts nothing.
 func (f *flight) peek() (counter.Verdict, error) {
 	var room [2]counter.Ask
-	v, err := f.local.here.PeekAll(context.Background(), f.n, f.asks(room[:0], false)...)
+	v, err := f.local.here.PeekAll(context.Background(), f.asks(room[:0], false)...)
 	f.soften(&v)
 	return v, err
 }
@@ -206,7 +210,7 @@ func (f *flight) soften(v *counter.Verdict) {
 // asks appends what the local counter is asked.
 func (f *flight) asks(asks []counter.Ask, boundless bool) []counter.Ask {
 	for i := range f.keys {
-		ask := counter.Ask{Key: f.keys[i].key, Limits: f.keys[i].rule.limits, Held: f.keys[i].rule.held}
+		ask := counter.Ask{Key: f.keys[i].key, N: f.n, Limits: f.keys[i].rule.limits, Held: f.keys[i].rule.held}
 		if boundless {
 			ask.Limits, ask.Held = f.keys[i].rule.boundless, nil
 		}

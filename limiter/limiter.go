@@ -231,20 +231,33 @@ func (l *Limiter) Rules(event string) []Rule {
 // denial is not an error. A store that failed is not an error either: the
 // rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
 func (l *Limiter) Allow(ctx context.Context, event string, features ...Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, 1, features, false)
+	err = l.decide(ctx, &v, event, 1, features, taking)
 	return v, err
 }
 
 // AllowN is Allow for n hits, at least one: all hits count or none.
 func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, false)
+	err = l.decide(ctx, &v, event, n, features, taking)
 	return v, err
 }
 
-// Peek returns the Verdict that AllowN would return now, and counts nothing.
-// The Verdict cannot be refunded, and Config.Observe is not called.
+// Charge counts n hits under all rules of the event in any case, at least one, and
+// tells whether a limit is over with them: for costs that are known only
+// afterwards, such as the tokens of an answer. The hits of a Verdict that is not
+// Allowed are counted as well, unless its At is the zero time: a feature is
+// missing, or the store has failed. RetryAfter is then the time until no limit is
+// over, and Refund gives the hits back. Under FailLocal the hits are counted
+// while the store fails. Config.Observe is called. See [counter.Counter.Charge].
+func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, charging)
+	return v, err
+}
+
+// Peek returns the Verdict that AllowN would return now, and counts nothing. An n
+// of 0 asks whether a limit is over now, and how much is left. The Verdict cannot
+// be refunded, and Config.Observe is not called.
 func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, true)
+	err = l.decide(ctx, &v, event, n, features, peeking)
 	return v, err
 }
 

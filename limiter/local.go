@@ -114,7 +114,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 		}
 		if err == nil {
 			held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
-			if !v.Allowed && held && v.RetryAfter != counter.Never { // a carry under way may be counted twice
+			if !v.Allowed && held && q.mode != charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
 				v.RetryAfter = min(v.RetryAfter, afterFailure())
 			}
 			l.settle(ctx, v, f, q)
@@ -132,7 +132,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 	v.Degraded = err
 	var d late
 	v.Verdict, d.hits, err = l.local.decide(q, f, asks, underWay != nil)
-	l.told(v, d.hits, err, q.peek)
+	l.told(v, d.hits, err, q.mode == peeking)
 	if underWay != nil {
 		underWay <- d
 	}
@@ -142,11 +142,11 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 // decide decides a call without the store: by a denial that the store gave
 // before it failed, or by the local counter.
 func (l *local) decide(q *question, f *flight, asks []counter.Ask, underWay bool) (v counter.Verdict, hits *localHits, err error) {
-	if v, denied := l.store.LastDenial(q.n, asks...); denied {
+	if v, denied := l.store.LastDenial(asks...); denied && q.mode != charging {
 		f.end()
 		return v, nil, nil
 	}
-	if q.peek {
+	if q.mode == peeking {
 		v, err = f.peek()
 		return v, nil, err
 	}
@@ -155,7 +155,7 @@ func (l *local) decide(q *question, f *flight, asks []counter.Ask, underWay bool
 
 // settle completes a call that the store has answered.
 func (l *Limiter) settle(ctx context.Context, v *Verdict, f *flight, q *question) {
-	if q.peek || !v.Allowed {
+	if v.At().IsZero() { // nothing was counted
 		f.end()
 		return
 	}

@@ -96,7 +96,7 @@ const (
 // checks are all cases.
 func checks() []check {
 	var all []check
-	for _, of := range [][]check{basics, numbers, lives, crowds, takes, mixedKeys, labels, forgets, counters} {
+	for _, of := range [][]check{basics, numbers, lives, crowds, takes, mixedKeys, labels, forgets, counters, calls} {
 		all = append(all, of...)
 	}
 	return all

@@ -78,9 +78,9 @@ func TestCluster(t *testing.T) {
 	// Many keys are on all masters; several at once are taken in turn.
 	for i := range 50 {
 		take(t, c, name(i), 1, "1/d")
-		v, err := c.TakeAll(ctx, 1,
-			counter.Ask{Key: name(100 + i), Limits: counter.MustLimits("1/d")},
-			counter.Ask{Key: name(i), Limits: counter.MustLimits("1/d")})
+		v, err := c.TakeAll(ctx,
+			counter.Ask{Key: name(100 + i), N: 1, Limits: counter.MustLimits("1/d")},
+			counter.Ask{Key: name(i), N: 1, Limits: counter.MustLimits("1/d")})
 		require.NoError(t, err)
 		require.False(t, v.Allowed)
 		require.Zero(t, count(t, c, name(100+i)))

@@ -44,8 +44,8 @@ func TestRoundTrips(t *testing.T) {
 		trips(1, "denied, after an Add", taking(key, limits, false))
 	}
 	trips(1, "three keys", func() error {
-		v, err := c.TakeAll(ctx, 1, counter.Ask{Key: name(11), Limits: counter.MustLimits("1/d")},
-			counter.Ask{Key: name(12), Limits: counter.MustLimits("1/d")}, counter.Ask{Key: name(13), Limits: counter.MustLimits("1/d")})
+		v, err := c.TakeAll(ctx, counter.Ask{Key: name(11), N: 1, Limits: counter.MustLimits("1/d")},
+			counter.Ask{Key: name(12), N: 1, Limits: counter.MustLimits("1/d")}, counter.Ask{Key: name(13), N: 1, Limits: counter.MustLimits("1/d")})
 		require.True(t, v.Allowed)
 		return err
 	})

@@ -38,7 +38,7 @@ func Herd(limits counter.Limits, keys, counters, rounds int) Case {
 			for round := range rounds + 1 {
 				var asks []counter.Ask
 				for k := range keys {
-					asks = append(asks, counter.Ask{Key: counter.Key{Event: "herd", Feature: fmt.Sprint(limits, round, k)}, Limits: limits})
+					asks = append(asks, counter.Ask{Key: counter.Key{Event: "herd", Feature: fmt.Sprint(limits, round, k)}, N: 1, Limits: limits})
 				}
 				if s.Round != nil {
 					if err := s.Round(ctx); err != nil {
@@ -103,7 +103,7 @@ func (s *Subject) race(ctx context.Context, all []*counter.Counter, asks []count
 			mine = reversed
 		}
 		began := time.Now()
-		v, err := all[i%len(all)].TakeAll(ctx, 1, mine...)
+		v, err := all[i%len(all)].TakeAll(ctx, mine...)
 		late, err := s.judge(began, err)
 		mu.Lock()
 		defer mu.Unlock()

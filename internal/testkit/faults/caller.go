@@ -147,12 +147,12 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 	case history.Take, history.Peek:
 		asks := make([]counter.Ask, len(p.asks))
 		for i, a := range p.asks {
-			asks[i] = counter.Ask{Key: key(i), Limits: a.Limits}
+			asks[i] = counter.Ask{Key: key(i), N: p.n, Limits: a.Limits}
 		}
 		if p.kind == history.Take {
-			v, err = count.TakeAll(ctx, p.n, asks...)
+			v, err = count.TakeAll(ctx, asks...)
 		} else {
-			v, err = count.PeekAll(ctx, p.n, asks...)
+			v, err = count.PeekAll(ctx, asks...)
 		}
 		if err == nil && !v.Allowed {
 			end.Outcome = history.Denied

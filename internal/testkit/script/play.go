@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -57,6 +58,18 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 
 // do makes the call; answers holds the answers of the earlier calls, and refunded
 // is the call that a refund is about. Every other Take is made by a Quota.
+// asks are the keys of c with N hits each, also of a key that is given twice.
+func (c Call) asks() []counter.Ask {
+	asks := slices.Clone(c.Asks)
+	for i := range asks {
+		same := func(a counter.Ask) bool { return a.Key == asks[i].Key }
+		if !slices.ContainsFunc(asks[:i], same) {
+			asks[i].N = c.N
+		}
+	}
+	return asks
+}
+
 func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {
@@ -72,7 +85,7 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 	case "peek":
 		a.Verdict, err = on.Peek(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
 	case "takeall":
-		a.Verdict, err = on.TakeAll(ctx, c.N, c.Asks...)
+		a.Verdict, err = on.TakeAll(ctx, c.asks()...)
 	case "add":
 		err = on.Add(ctx, c.Asks[0].Key, c.N)
 	case "addat":

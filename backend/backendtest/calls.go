@@ -1,0 +1,177 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// calls are cases on calls for several keys that differ, and on a change of ladder.
+var calls = []check{
+	{
+		name:    "keys of one call differ",
+		rule:    "each key of a call has its own n and its own ladder, may be soft, looked at or charged, and the verdict is that of an atomic store in the process",
+		instead: usesTake,
+		run:     keysDiffer,
+	},
+	{
+		name:    "a change of ladder",
+		rule:    "no window has more than Max while processes with a former ladder are replaced by processes with both, and those by processes with the new ladder, or back",
+		instead: usesTake,
+		run:     changeOfLadder,
+	},
+}
+
+// keysDiffer makes the same random calls on the store and in memory.
+func keysDiffer(s *subject) error {
+	now := noon
+	cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1, Settle: -1, Patience: -1, Exact: true}
+	short := mustLadder("1s:10m, 1m:10m")
+	// The ladders on a store: the default, a short one, and the short one as the
+	// successor of the default.
+	handles := func(c *counter.Counter, err error) (on [3]*counter.Counter, _ error) {
+		if err != nil {
+			return on, err
+		}
+		on[0] = c
+		if on[1], err = c.With(short, nil); err != nil {
+			return on, err
+		}
+		on[2], err = c.With(short, &counter.Former{Ladder: tiers.Default})
+		return on, err
+	}
+	store, err := handles(s.counter("differ", cfg))
+	if err != nil {
+		return err
+	}
+	model, err := handles(counter.New(memory.New(memory.Config{}), cfg))
+	if err != nil {
+		return err
+	}
+	var said []string
+	var verdicts [][2]counter.Verdict
+	for range 300 / s.thrift {
+		now = now.Add(time.Duration(s.rand.Int64N(int64(20 * time.Second))))
+		verb := []string{"take", "take", "take", "take", "peek", "charge", "refund", "forget"}[s.rand.IntN(8)]
+		var asks [2][]counter.Ask
+		for range 1 + s.rand.IntN(3) {
+			ask := counter.Ask{Key: counter.Key{Event: "differ", Feature: fmt.Sprint(s.rand.IntN(3))}, N: s.rand.Int64N(3), Soft: s.rand.IntN(4) == 0,
+				Limits: counter.Limits{{Max: s.rand.Int64N(8), Per: time.Minute}, {Max: 4 + s.rand.Int64N(12), Per: 10 * time.Minute}}[s.rand.IntN(2):]}
+			ladder := s.rand.IntN(3)
+			for i, on := range [][3]*counter.Counter{store, model} {
+				ask.On = on[ladder]
+				asks[i] = append(asks[i], ask)
+			}
+			said = append(said, fmt.Sprintf("%v %s %s %d under %s soft %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ladder))
+		}
+		var got [2]counter.Verdict
+		var errs [2]error
+		for i, on := range [][3]*counter.Counter{store, model} {
+			ctx := context.Background()
+			switch verb {
+			case "take":
+				got[i], errs[i] = on[0].TakeAll(ctx, asks[i]...)
+			case "peek":
+				got[i], errs[i] = on[0].PeekAll(ctx, asks[i]...)
+			case "charge":
+				got[i], errs[i] = on[0].ChargeAll(ctx, asks[i]...)
+			case "refund":
+				if len(verdicts) > 0 {
+					v := verdicts[(len(said)*7)%len(verdicts)][i]
+					errs[i] = on[0].Refund(ctx, &v)
+				}
+			case "forget":
+				errs[i] = asks[i][0].On.Forget(ctx, asks[i][0].Key)
+			}
+		}
+		if (errs[0] == nil) != (errs[1] == nil) || errs[0] != nil && errs[0].Error() != errs[1].Error() {
+			return fmt.Errorf("the error is %v, in memory %v\nafter\n%s", errs[0], errs[1], strings.Join(said, "\n"))
+		}
+		if errs[0] != nil {
+			continue // the caller's mistake
+		}
+		if a, b := inWords(&got[0]), inWords(&got[1]); a != b {
+			return fmt.Errorf("the verdict is %s, in memory %s\nafter\n%s", a, b, strings.Join(said, "\n"))
+		}
+		verdicts = append(verdicts, got)
+	}
+	return nil
+}
+
+// inWords are the parts of a verdict in which stores with and without an atomic
+// step agree: of a denied call, soft keys may not have been judged, and keys that
+// were taken and given back tell a later ResetAfter.
+func inWords(v *counter.Verdict) string {
+	words := fmt.Sprintf("allowed %v %v %v %d %v", v.Allowed, v.Key, v.Limit, v.Remaining, v.RetryAfter)
+	for _, s := range v.All() {
+		if v.Allowed || !s.Soft {
+			words += fmt.Sprintf("; %v %v %d %v %v", s.Key, s.Limit, s.Remaining, s.RetryAfter, s.Soft)
+		}
+		if v.Allowed {
+			words += fmt.Sprintf(" %v", s.ResetAfter)
+		}
+	}
+	return words
+}
+
+// changeOfLadder replaces processes, forwards or with a step back, under demand that
+// comes at random and as soon as a RetryAfter allows.
+func changeOfLadder(s *subject) error {
+	const per, most = 10 * time.Minute, 5
+	limits := counter.Limits{{Max: most, Per: per}}
+	for round := range 8 / s.thrift {
+		now := noon
+		cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1}
+		old := mustLadder("1s:1h, 1m:1h")
+		fleet := map[string]*counter.Counter{}
+		for kind, set := range map[string]func(){
+			"former": func() { cfg.Ladder, cfg.Former = old, nil },
+			"both":   func() { cfg.Ladder, cfg.Former = tiers.Default, &counter.Former{Ladder: old} },
+			"new":    func() { cfg.Ladder, cfg.Former = tiers.Default, nil },
+		} {
+			set()
+			c, err := s.counter(fmt.Sprint("ladder", round), cfg)
+			if err != nil {
+				return err
+			}
+			fleet[kind] = c
+		}
+		phases := []string{"former", "former both", "both", "both new", "new"}
+		if round%2 == 1 {
+			phases = []string{"former", "former both", "former", "former both", "both", "both new", "both", "former both"}
+		}
+		var admitted []time.Time
+		var said []string
+		for _, phase := range phases {
+			kinds, began := strings.Fields(phase), now
+			// A single kind runs until all hits of the kind that has gone are older than Per.
+			for calls := 0; calls < 25 || len(kinds) == 1 && now.Sub(began) <= per; calls++ {
+				kind := kinds[s.rand.IntN(len(kinds))]
+				v, err := fleet[kind].Take(context.Background(), counter.Key{Event: "ladder", Feature: "x"}, 1, limits)
+				if err != nil {
+					return err
+				}
+				said = append(said, fmt.Sprintf("%v %s allowed %v", now.Sub(noon), kind, v.Allowed))
+				if v.Allowed {
+					first := slices.IndexFunc(admitted, func(at time.Time) bool { return now.Sub(at) < per })
+					if admitted = append(admitted, now); first >= 0 && len(admitted)-first > most {
+						return fmt.Errorf("%d of %d admitted in %s:\n%s", len(admitted)-first, most, per, strings.Join(said, "\n"))
+					}
+				} else if v.RetryAfter < per && s.rand.IntN(4) == 0 {
+					now = now.Add(v.RetryAfter)
+				}
+				now = now.Add(time.Duration(s.rand.Int64N(int64(40 * time.Second))))
+			}
+		}
+		if len(admitted) < 3*most {
+			return fmt.Errorf("%d admitted in a round of %s", len(admitted), now.Sub(noon))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+)
+
+// Charge counts n hits of key in any case, and tells whether a limit is over
+// with them: for costs that are known only afterwards. n is one or more.
+//
+// The hits of a Verdict that is not Allowed are counted too; its RetryAfter is the
+// time until no limit is over, without other hits. A Refund gives the hits of
+// either Verdict back. So Charge can count more than Max in a window, and a Take
+// is denied until the key has room again.
+//
+// An error is as that of Take, and the hits are taken back, with one exception:
+// on a store without an atomic step (memcached) hits that were confirmed later
+// than Config.Settle stay counted, and are reported as over or by an [ErrStore],
+// since it is not known whether a limit was over.
+func (c *Counter) Charge(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
+	return c.ChargeAll(ctx, Ask{Key: key, N: n, Limits: limits})
+}
+
+// ChargeAll is Charge for several keys: the hits of all keys are counted, or
+// after an error none.
+func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (Verdict, error) {
+	return c.all(ctx, asks, charging)
+}
+
+// chargeByTicket counts on a store without an atomic step for the keys.
+func (k *call) chargeByTicket(ctx context.Context) (counted bool, err error) {
+	for labels := 1; ; labels++ {
+		r := k.try(ctx)
+		if k.req.AnyLabel || !errors.Is(r.err, backend.ErrStaleLabel) {
+			return r.allowed, r.err
+		}
+		k.c.stats.staleLabels.Add(1)
+		before := k.req.Now
+		if err := k.relabel(); err != nil {
+			return false, err
+		}
+		k.req.AnyLabel = labels == maxLabels || !k.req.Now.After(before)
+	}
+}
+
+// charged completes a charge. It was not counted if a count would have grown
+// beyond MaxCount.
+func (k *call) charged(ctx context.Context, v *Verdict, counted bool) error {
+	if !counted {
+		return k.failed(ctx, backend.ErrMaxCount)
+	}
+	over := false
+	for i := range k.keys {
+		if key := &k.req.Keys[i]; !key.Soft {
+			for j, limit := range k.keys[i].limits {
+				w := &key.Windows[j]
+				w.Max = limit.Max - k.asks[k.keys[i].ask].heldIn(limit)
+				over = over || plus(w.Count, key.N) > w.Max
+			}
+		}
+	}
+	if k.late && !over {
+		return k.failed(ctx, fmt.Errorf("the hits are counted, and were confirmed later than Config.Settle of %s: whether a limit is over is not known", k.settle))
+	}
+	v.Allowed = true // also where a limit is over, for fill
+	v.fill(k)
+	v.count(k)
+	if !over {
+		return nil
+	}
+	v.Allowed, v.Remaining, v.RetryAfter = false, 0, time.Duration(k.c.plan.ending)+time.Millisecond
+	asks := make([]Ask, len(k.asks))
+	for i := range asks {
+		asks[i] = k.asks[i]
+		asks[i].N = 0
+	}
+	if now, err := k.c.all(ctx, asks, peeking); err == nil && !now.Allowed {
+		v.Key, v.Limit, v.RetryAfter, v.ResetAfter = now.Key, now.Limit, now.RetryAfter, now.ResetAfter
+		if v.details != nil && now.details != nil && len(v.details.states) == len(now.details.states) {
+			v.details.states = now.details.states
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package counter
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Former is the ladder by which keys were counted until now, as a whole: all
+// that makes their stored keys others. A zero field is as in the Config of the
+// Counter, or as the ladder of With; so at least one field is set.
+//
+// A Counter with a Former counts each hit by both ladders, with one label, and
+// admits a hit only if every limit that a ladder can hold has room in it.
+// Forget empties both, a Refund gives back in both, and Count, Peek and
+// RetryAfter tell the larger number. Each call costs what two keys cost.
+//
+// So no limit is lost while a ladder changes, as long as all hits within one Per
+// come from processes that have one ladder in common:
+//
+//  1. Processes with the former ladder alone are replaced by processes with both,
+//     at any pace, or back.
+//  2. When the last process with the former alone is gone, more than Per + Skew
+//     pass, of the longest Per.
+//  3. Processes with both are replaced by processes with the new ladder alone, at
+//     any pace, or back.
+//
+// A limit that the former ladder cannot hold begins to hold with the last hit
+// that was counted by the former alone. Soft keys are counted by the new ladder
+// alone.
+type Former struct {
+	Ladder tiers.Ladder
+	Prefix string
+	Secret []byte        // not nil and empty: none
+	Skew   time.Duration // negative: none
+	Settle time.Duration // negative: none
+}
+
+// formerly returns the Counter of cfg.Former; nil if there is none.
+func (c *Counter) formerly(cfg Config) (*Counter, error) {
+	f := cfg.Former
+	if f == nil {
+		return nil, nil
+	}
+	cfg.Former = nil
+	if f.Ladder.Len() > 0 {
+		cfg.Ladder = f.Ladder
+	}
+	if f.Prefix != "" {
+		cfg.Prefix = f.Prefix
+	}
+	if f.Secret != nil {
+		cfg.Secret = f.Secret
+	}
+	if f.Skew != 0 {
+		cfg.Skew = max(0, f.Skew)
+	}
+	if f.Settle != 0 {
+		cfg.Settle = max(0, f.Settle)
+	}
+	former, err := c.base.counter(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w, as Config.Former has it", err)
+	}
+	if former.keys.head == c.keys.head && string(former.keys.secret) == string(c.keys.secret) {
+		return nil, fmt.Errorf("counter: Config.Former has the ladder %q and keys of the Counter itself, want another ladder, Prefix, Secret, Skew or Settle", cfg.Ladder)
+	}
+	return former, nil
+}
+
+// judged returns what of limits c judges: all of them, but for a former ladder
+// those of which the ladder can hold the window. If there are none, hits are
+// counted all the same, under a limit that denies nothing.
+func (c *Counter) judged(limits Limits) Limits {
+	var judged Limits
+	for _, limit := range limits {
+		if c.holds(limit) {
+			judged = append(judged, limit)
+		}
+	}
+	if judged == nil {
+		judged = Limits{{Max: MaxCount, Per: max(tiers.MinWindow, c.plan.ladder.At(0).Width)}}
+	}
+	return judged
+}
+
+func (c *Counter) holds(limit Limit) bool {
+	_, err := c.plan.ladder.Finest(limit.Per)
+	return err == nil
+}

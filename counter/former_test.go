@@ -1,0 +1,164 @@
+package counter_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// fleet are processes on one store and one clock, before, in and after a change of
+// ladder.
+type fleet struct{ former, both, next *counter.Counter }
+
+func newFleet(t *testing.T, clock *clock, path int) fleet {
+	t.Helper()
+	store := paths[path].store()
+	old, err := tiers.Parse("1s:1h, 1m:1h")
+	require.NoError(t, err)
+	cfg := clock.config()
+	cfg.Settle = 0
+	var f fleet
+	cfg.Ladder = old
+	f.former = newCounter(t, store, cfg)
+	cfg.Ladder = tiers.Default
+	f.next = newCounter(t, store, cfg)
+	cfg.Former = &counter.Former{Ladder: old}
+	f.both = newCounter(t, store, cfg)
+	return f
+}
+
+// In a rolling deploy, and in one that is rolled back, no window has more than Max.
+// Without processes that know both ladders it has twice as many.
+func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
+	const per = 10 * time.Minute
+	five := counter.Limits{{Max: 5, Per: per}}
+	for i, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				clock := newClock(noon)
+				f := newFleet(t, clock, i)
+				// Which kinds of process run in a phase, and for how long after the last of
+				// the kind before.
+				phases := [][]*counter.Counter{{f.former}, {f.former, f.both}, {f.both}, {f.both, f.next}, {f.next}}
+				if seed%2 == 1 {
+					phases = [][]*counter.Counter{{f.former}, {f.former, f.both}, {f.former}, {f.former, f.both}, {f.both}, {f.both, f.next}, {f.both}, {f.former, f.both}}
+				}
+				var admitted []time.Time
+				for _, kinds := range phases {
+					begun := clock.now()
+					for calls := 0; calls < 40 || len(kinds) == 1 && clock.now().Sub(begun) <= per; calls++ {
+						v, err := kinds[rng.IntN(len(kinds))].Take(ctx, signup, 1, five)
+						require.NoError(t, err)
+						if v.Allowed {
+							admitted = append(admitted, clock.now())
+						} else if rng.IntN(4) == 0 && v.RetryAfter < per {
+							clock.forward(v.RetryAfter)
+						}
+						clock.forward(time.Duration(rng.Int64N(int64(30 * time.Second))))
+					}
+				}
+				for j, at := range admitted {
+					in := slices.IndexFunc(admitted, func(a time.Time) bool { return at.Sub(a) < per })
+					require.LessOrEqual(t, j-in+1, 5, "seed %d", seed)
+				}
+			}
+
+			clock := newClock(noon)
+			f := newFleet(t, clock, i)
+			twice := 0
+			for range 5 {
+				for _, c := range []*counter.Counter{f.former, f.next} {
+					if take(t, c, signup, 1, five).Allowed {
+						twice++
+					}
+				}
+			}
+			require.Equal(t, 10, twice, "the two ladders alone know nothing of each other")
+		})
+	}
+}
+
+// What a Counter with a former ladder tells is the larger of both, what it counts
+// and gives back is in both.
+func TestBothLaddersAreToldAndEmptied(t *testing.T) {
+	five := counter.Limits{{Max: 5, Per: 10 * time.Minute}}
+	for i, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			clock := newClock(noon)
+			f := newFleet(t, clock, i)
+			all := func(former, next, both int64) {
+				t.Helper()
+				for c, want := range map[*counter.Counter]int64{f.former: former, f.next: next, f.both: both} {
+					requireCount(t, c, signup, five[0].Per, want)
+					v, err := c.Peek(ctx, signup, 1, five)
+					require.NoError(t, err)
+					require.Equal(t, max(0, 5-want-1), v.Remaining)
+				}
+			}
+			require.NoError(t, f.former.Add(ctx, signup, 2))
+			clock.forward(3 * time.Minute)
+			require.NoError(t, f.next.Add(ctx, signup, 1))
+			v := take(t, f.both, signup, 2, five)
+			require.True(t, v.Allowed)
+			all(4, 3, 4)
+			denied := take(t, f.both, signup, 2, five)
+			require.False(t, denied.Allowed)
+			require.InDelta(t, 7*time.Minute, denied.RetryAfter, float64(2*time.Second), "the former ladder binds")
+			require.NoError(t, f.both.Refund(ctx, &v))
+			all(2, 1, 2)
+			require.NoError(t, f.both.Add(ctx, signup, 2))
+			all(4, 3, 4)
+			over, err := f.both.Charge(ctx, signup, 2, five)
+			require.NoError(t, err)
+			require.False(t, over.Allowed)
+			requireCount(t, f.next, signup, time.Minute, 5)
+			require.NoError(t, f.both.Refund(ctx, &over))
+			at := clock.now().Add(-time.Minute)
+			require.NoError(t, f.both.AddAt(ctx, signup, 1, at))
+			all(5, 4, 5)
+			require.NoError(t, f.both.RefundAt(ctx, signup, 1, at))
+			all(4, 3, 4)
+			// A verdict of the former ladder alone is given back there alone.
+			alone := take(t, f.former, signup, 1, five)
+			require.NoError(t, f.former.Refund(ctx, &alone))
+			all(4, 3, 4)
+			require.NoError(t, f.both.Forget(ctx, signup))
+			all(0, 0, 0)
+
+			// A limit that only the new ladder can hold is judged there.
+			v = take(t, f.both, signup, 1, limits("1/10m, 3/d"))
+			require.True(t, v.Allowed)
+			requireCount(t, f.former, signup, time.Hour, 1)
+			clock.forward(2 * time.Hour)
+			require.NoError(t, f.next.Add(ctx, signup, 2))
+			v = take(t, f.both, signup, 1, limits("1/10m, 3/d"))
+			require.False(t, v.Allowed)
+			require.Equal(t, limits("3/d")[0], v.Limit)
+			v = take(t, f.both, signup, 1, limits("9/d"))
+			require.True(t, v.Allowed, "also where the former ladder holds none of the limits")
+			requireCount(t, f.former, signup, time.Hour, 1)
+		})
+	}
+}
+
+func TestFormerNamesTheMistake(t *testing.T) {
+	for want, former := range map[string]counter.Former{
+		"want another ladder":       {},
+		`counter: Config.Prefix is`: {Prefix: "a b"},
+		"Config.Skew is 2d":         {Skew: 48 * time.Hour},
+		"as Config.Former has it":   {Settle: time.Hour},
+	} {
+		_, err := counter.New(newPlainStore(), counter.Config{Former: &former})
+		require.ErrorContains(t, err, want)
+	}
+	for _, former := range []counter.Former{{Prefix: "was"}, {Secret: []byte("x")}, {Ladder: tiers.For(time.Hour)}, {Skew: -1}, {Settle: time.Second}} {
+		newCounter(t, newPlainStore(), counter.Config{Former: &former})
+	}
+}
