@@ -31,7 +31,7 @@ import (
 // and time may pass before each step. A caller may give up or crash before each
 // of its steps; an addition that was sent may land at any later time, or never.
 // The patience of a caller is not in the model: a try with another label is
-// another call.
+// another call. Calls with several keys are in model_keys_test.go.
 //
 // A model has two parts: what can happen in it, and holes, which are the parts of
 // the protocol that it leaves out. The check must find every hole.
@@ -39,7 +39,7 @@ import (
 const (
 	tick       = 10 * time.Millisecond
 	maxCallers = 3
-	maxTiers   = 3
+	maxTiers   = 4  // of all keys
 	maxBuckets = 12 // of one tier, from the bucket of model.start on
 	maxWindows = 3  // limits
 )
@@ -62,6 +62,9 @@ type model struct {
 	ordered bool   // the store reads after all additions of a trip, so unsettled buckets are read in the first trip
 	cache   []bool // cache[i]: caller i is in the process that remembers settled buckets; nil: no process does
 	out     []bool // out[i]: the clock of caller i is off by more than Skew, so its hit is not covered
+
+	keys  []stored  // nil: one key with ladder, eps and d; otherwise eps is the largest difference of the clocks, and ladder and d are unused
+	calls [][][]int // calls[i] are the stages of a call of caller i, each with the keys, as indices, that are added to side by side; nil: one stage with the first key
 
 	// Holes: what is left out of the protocol.
 	ended, left, right *int                          // other values for the plan
@@ -88,14 +91,27 @@ type model struct {
 	cacheExact         bool                          // settled buckets are remembered without another Skew of age
 	cacheJump          bool                          // the memory is kept when the clock of the process jumps
 	cacheDenies        bool                          // a denial is answered from the memory
+	gap                *int                          // another gap between calls without a common key
+	pairwise           bool                          // each two callers have a common key
+	queued             []bool                        // queued[i]: caller i, which had begun before all others, labels its hit at any time
+	timer              int                           // a caller with several stages leaves out the first one that many ticks after the start
+	unjudged           *int                          // a call with several stages does not judge this key
+	ownLabels          bool                          // each stage has a label of its own
+	ownSettle          bool                          // each key is confirmed within its own Settle
+	largestSettle      bool                          // all keys are confirmed within the largest Settle
+	keepsEarlier       bool                          // a refused call takes back from the last stage only
+	refundsAll         bool                          // a refund takes back from all keys
 
-	plan   [maxCallers]plan
-	bounds [maxCallers][]bounds // bounds[i][k] belong to limit asks[i][k]
-	first  map[[2]int][]read    // by caller and label
-	rest   map[[3]int][]read    // by caller, label and reading of the clock
-	edges  map[[3]int][]read    // by caller, label and limits, a bit each
-	like   [maxCallers]int      // like[i] is the first caller with the traits of caller i
-	ends   int                  // time stops here
+	stages [maxCallers][]stage
+	uses   [maxCallers]uint8 // the tiers that caller i may change, a bit each
+	held   [maxWindows]uint8 // the tiers of the keys that hold the limit, a bit each
+	soft   int               // the limit of the soft key; below zero without one
+	ttls   [maxTiers]int
+	first  map[[3]int][]read // by caller, stage and label
+	rest   map[[4]int][]read // by caller, stage, label and reading of the clock
+	edges  map[[4]int][]read // by caller, stage, label and limits, a bit each
+	like   [maxCallers]int   // like[i] is the first caller with the traits of caller i
+	ends   int               // time stops here
 }
 
 // read is the read of one bucket for one limit.
@@ -120,6 +136,7 @@ const (
 	checking
 	edging // reads exact edges, after all other buckets
 	takingBack
+	liftingSoft // takes back from soft keys, and is admitted
 	admitted
 	denied // or failed; all additions are taken back
 	refunding
@@ -129,6 +146,7 @@ const (
 // caller is the progress of one caller.
 type caller struct {
 	phase, label, start int8
+	stage, shift        int8  // shift is added to the label after the first stage, by a hole
 	landed              uint8 // additions that are in the store, a bit per tier
 	sent                uint8 // additions that may still land, a bit per tier
 	back                uint8 // takings back still to do, a bit per tier
@@ -140,8 +158,9 @@ type caller struct {
 	could               [maxWindows]int8 // the hits of other callers that an exact count may find, at most
 	remembered          bool             // a count came from the memory of the process
 	now                 int8
-	took                bool // the hit was admitted, and may have been refunded since
-	again               bool // the additional refund of a hole was made
+	counted             uint8 // tiers whose keys had room for the hit, a bit each; the hit may have been refunded since
+	blamed              uint8 // the callers by whose hits a soft key can have been over, and this caller, a bit each
+	again               bool  // the additional refund of a hole was made
 }
 
 type state struct {
@@ -162,12 +181,6 @@ type memory struct {
 
 func (m *model) prepare(t *testing.T) {
 	t.Helper()
-	var list []tiers.Tier
-	for _, w := range m.ladder {
-		list = append(list, tiers.Tier{Width: time.Duration(w[0]) * tick, Keep: time.Duration(w[1]) * tick})
-	}
-	ladder, err := tiers.New(list...)
-	require.NoError(t, err)
 	if m.asks == nil {
 		m.asks = make([][]int, len(m.n))
 		for i := range m.asks {
@@ -176,53 +189,32 @@ func (m *model) prepare(t *testing.T) {
 			}
 		}
 	}
+	m.layOut()
 	for i := range m.n {
-		p := newPlan(ladder, time.Duration(m.eps)*tick, time.Duration(m.settleOf(i))*tick)
-		m.bounds[i] = nil
-		shared := ladder.Len()
-		for _, limit := range m.asks[i] {
-			per := time.Duration(m.limits[limit][1]) * tick
-			fine, err := ladder.Finest(per)
-			require.NoError(t, err)
-			b := p.boundsOf(per, fine)
-			if m.narrow {
-				b.reach = int64(per) + p.skew
-			}
-			if m.left != nil {
-				b.reach += int64(*m.left-m.eps) * int64(tick)
-			}
-			m.bounds[i] = append(m.bounds[i], b)
-			shared = min(shared, b.top)
+		m.stages[i], m.uses[i] = m.stagesOf(t, i), 0
+		for _, st := range m.stages[i] {
+			m.uses[i] |= st.all
 		}
-		for k := range m.bounds[i] {
-			if m.sharedTicket {
-				m.bounds[i][k].top = shared
-			}
+		if m.refundsAll {
+			m.uses[i] = 1<<len(m.ladder) - 1
 		}
-		if m.ended != nil {
-			p.ending = int64(*m.ended) * int64(tick)
-		}
-		if m.right != nil {
-			p.skew = int64(*m.right) * int64(tick)
-		}
-		m.plan[i] = p
 		m.like[i] = 0
-		for m.n[m.like[i]] != m.n[i] || m.clock[m.like[i]] != m.clock[i] || m.settleOf(m.like[i]) != m.settleOf(i) ||
+		for m.n[m.like[i]] != m.n[i] || m.clock[m.like[i]] != m.clock[i] || m.settleOf(m.like[i], 0) != m.settleOf(i, 0) ||
 			!slices.Equal(m.asks[m.like[i]], m.asks[i]) || (m.like[i] < m.faults) != (i < m.faults) ||
-			m.remembers(m.like[i]) != m.remembers(i) || m.isOut(m.like[i]) != m.isOut(i) {
+			m.remembers(m.like[i]) != m.remembers(i) || m.isOut(m.like[i]) != m.isOut(i) || !m.sameCalls(m.like[i], i) {
 			m.like[i]++
 		}
 	}
-	m.first, m.rest, m.edges = map[[2]int][]read{}, map[[3]int][]read{}, map[[3]int][]read{}
-	m.ends = m.start + m.span + m.d + 3
+	m.first, m.rest, m.edges = map[[3]int][]read{}, map[[4]int][]read{}, map[[4]int][]read{}
+	m.ends = m.start + m.span + m.longestSettle() + 3
 }
 
-// settleOf is the Settle of caller i.
-func (m *model) settleOf(i int) int {
+// settleOf is the Settle by which caller i goes in key k.
+func (m *model) settleOf(i, k int) int {
 	if m.settles != nil {
 		return m.settles[i]
 	}
-	return m.d
+	return m.keys[k].d
 }
 
 // remembers tells whether caller i is in the process with a memory.
@@ -237,8 +229,8 @@ func (m *model) bucket(tier int8, label int) int8 {
 	return int8(label/w - m.start/w)
 }
 
-func (m *model) boundsAt(i, k, label int) bounds {
-	b := m.bounds[i][k]
+func (m *model) boundsAt(j *judgement, label int) bounds {
+	b := j.bounds
 	if m.ticketOf != nil {
 		b.top = m.ticketOf(m, label)
 	}
@@ -246,31 +238,31 @@ func (m *model) boundsAt(i, k, label int) bounds {
 }
 
 // buckets turns a cover into single reads; buckets before m.start hold nothing.
-func (m *model) buckets(dst []read, limit int, runs tiers.Cover, sign int8) []read {
+func (m *model) buckets(dst []read, j *judgement, runs tiers.Cover, sign int8) []read {
 	for _, run := range runs {
 		for i := run.First; i < run.First+run.N; i++ {
-			tier := 0
+			tier := m.keys[j.key].first
 			for time.Duration(m.ladder[tier][0])*tick != run.Width {
 				tier++
 			}
 			bucket := int(i) - m.start/m.ladder[tier][0]
 			if bucket >= 0 && bucket < maxBuckets {
-				dst = append(dst, read{limit: int8(limit), tier: int8(tier), bucket: int8(bucket), sign: sign})
+				dst = append(dst, read{limit: int8(j.limit), tier: int8(tier), bucket: int8(bucket), sign: sign})
 			}
 		}
 	}
 	return dst
 }
 
-func (m *model) firstReads(i, label int) []read {
-	key := [2]int{i, label}
+func (m *model) firstReads(i, stage, label int) []read {
+	key := [3]int{i, stage, label}
 	if reads, ok := m.first[key]; ok {
 		return reads
 	}
 	var reads []read
-	p := &m.plan[i]
-	for k, limit := range m.asks[i] {
-		r := m.boundsAt(i, k, label)
+	for k := range m.stages[i][stage].judges {
+		j := &m.stages[i][stage].judges[k]
+		p, r := &j.plan, m.boundsAt(j, label)
 		ns := int64(label) * int64(tick)
 		if m.subtract {
 			top := int64(m.ladder[r.top][0]) * int64(tick)
@@ -278,40 +270,40 @@ func (m *model) firstReads(i, label int) []read {
 			from := ns - r.reach
 			whole := from / top * top
 			end := p.settledEnd(ns, r)
-			reads = m.buckets(reads, limit, cover.Append(tiers.Cover(nil), p.tiers, whole, end-1, r.top, r.top, r.top), 1)
+			reads = m.buckets(reads, j, cover.Append(tiers.Cover(nil), p.tiers, whole, end-1, r.top, r.top, r.top), 1)
 			if from/fine*fine > whole {
-				reads = m.buckets(reads, limit, cover.Append(tiers.Cover(nil), p.tiers, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
+				reads = m.buckets(reads, j, cover.Append(tiers.Cover(nil), p.tiers, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
 			}
 			continue
 		}
 		if !m.coarse {
-			reads = m.buckets(reads, limit, p.settled(nil, ns, r), 1)
+			reads = m.buckets(reads, j, p.settled(nil, ns, r), 1)
 			continue
 		}
 		runs := p.settled(nil, ns, r.coarse())
 		oldest := tiers.Cover{{Width: runs[0].Width, First: runs[0].First, N: 1}}
 		exact := slices.Equal(oldest, p.edge(nil, ns, r))
-		for _, one := range m.buckets(nil, limit, oldest, 1) {
+		for _, one := range m.buckets(nil, j, oldest, 1) {
 			if !exact {
 				one.part = oldestPart
 			}
 			reads = append(reads, one)
 		}
 		runs[0].First, runs[0].N = runs[0].First+1, runs[0].N-1
-		reads = m.buckets(reads, limit, runs, 1)
+		reads = m.buckets(reads, j, runs, 1)
 	}
-	now := label + m.settleOf(i)
+	now := label + m.stages[i][stage].settle
 	if m.orderedShort {
 		now = label
 	}
 	if m.ordered {
-		for _, r := range m.restReads(i, label, now) {
+		for _, r := range m.restReads(i, stage, label, now) {
 			r.part = unsettledPart
 			reads = append(reads, r)
 		}
 	}
 	if m.coarseEnd {
-		for _, r := range m.restReads(i, label, label) {
+		for _, r := range m.restReads(i, stage, label, label) {
 			if r.bucket < m.bucket(r.tier, label) {
 				reads = append(reads, r)
 			}
@@ -325,30 +317,31 @@ func (m *model) firstReads(i, label int) []read {
 }
 
 // edgeReads are the reads of the exact edges of some limits.
-func (m *model) edgeReads(i, label, limits int) []read {
-	key := [3]int{i, label, limits}
+func (m *model) edgeReads(i, stage, label, limits int) []read {
+	key := [4]int{i, stage, label, limits}
 	if reads, ok := m.edges[key]; ok {
 		return reads
 	}
 	var reads []read
-	for k, limit := range m.asks[i] {
-		if limits&(1<<limit) != 0 {
-			reads = m.buckets(reads, limit, m.plan[i].edge(nil, int64(label)*int64(tick), m.boundsAt(i, k, label)), 1)
+	for k := range m.stages[i][stage].judges {
+		j := &m.stages[i][stage].judges[k]
+		if limits&(1<<j.limit) != 0 {
+			reads = m.buckets(reads, j, j.plan.edge(nil, int64(label)*int64(tick), m.boundsAt(j, label)), 1)
 		}
 	}
 	m.edges[key] = reads
 	return reads
 }
 
-func (m *model) restReads(i, label, now int) []read {
-	key := [3]int{i, label, now}
+func (m *model) restReads(i, stage, label, now int) []read {
+	key := [4]int{i, stage, label, now}
 	if reads, ok := m.rest[key]; ok {
 		return reads
 	}
 	var reads []read
-	p := &m.plan[i]
-	for k, limit := range m.asks[i] {
-		r := m.boundsAt(i, k, label)
+	for k := range m.stages[i][stage].judges {
+		j := &m.stages[i][stage].judges[k]
+		p, r := &j.plan, m.boundsAt(j, label)
 		ns := int64(label) * int64(tick)
 		runs := p.unsettled(nil, ns, int64(now)*int64(tick), r)
 		w := int64(p.ladder.At(r.top).Width)
@@ -363,7 +356,7 @@ func (m *model) restReads(i, label, now int) []read {
 				kept = append(kept, run)
 			}
 		}
-		reads = m.buckets(reads, limit, kept, 1)
+		reads = m.buckets(reads, j, kept, 1)
 	}
 	m.rest[key] = reads
 	return reads
@@ -373,12 +366,12 @@ func (m *model) restReads(i, label, now int) []read {
 func (m *model) toRead(i int, me *caller) []read {
 	switch me.phase {
 	case adding:
-		return m.firstReads(i, int(me.label))
+		return m.firstReads(i, int(me.stage), me.at())
 	case checking:
 		rest := m.nextReads(i, me)
-		return append(rest[:len(rest):len(rest)], m.edgeReads(i, int(me.label), int(me.edges))...)
+		return append(rest[:len(rest):len(rest)], m.edgeReads(i, int(me.stage), me.at(), int(me.edges))...)
 	case edging:
-		return m.edgeReads(i, int(me.label), int(me.edges))
+		return m.edgeReads(i, int(me.stage), me.at(), int(me.edges))
 	}
 	return nil
 }
@@ -388,9 +381,9 @@ func (m *model) nextReads(i int, me *caller) []read {
 	if m.ordered {
 		return nil // the first trip has read as far as a try in time can need
 	}
-	rest := m.restReads(i, int(me.label), int(me.now))
+	rest := m.restReads(i, int(me.stage), me.at(), int(me.now))
 	if m.coarseEnd {
-		rest = slices.DeleteFunc(slices.Clone(rest), func(r read) bool { return r.bucket < m.bucket(r.tier, int(me.label)) })
+		rest = slices.DeleteFunc(slices.Clone(rest), func(r read) bool { return r.bucket < m.bucket(r.tier, me.at()) })
 	}
 	return rest
 }
@@ -405,17 +398,19 @@ func (me *caller) take(r read, bit int, count int8) {
 	}
 }
 
-// count is the count of caller i under limit asks[i][k].
-func (m *model) count(i, k int, me *caller) int8 {
-	limit := m.asks[i][k]
-	return me.ticket[m.boundsAt(i, k, int(me.label)).top] + me.sum[limit] + me.oldest[limit]
+// count is the count of a caller under the limit of j.
+func (m *model) count(j *judgement, me *caller) int8 {
+	ticket := m.keys[j.key].first + m.boundsAt(j, me.at()).top
+	return me.ticket[ticket] + me.sum[j.limit] + me.oldest[j.limit]
 }
 
 // edgesOf are the limits whose exact edges can still make room. No read can make
 // room for a call under a limit that is hopeless: above Max without the edge.
 func (m *model) edgesOf(i int, me *caller) (limits uint8, hopeless bool) {
-	for k, limit := range m.asks[i] {
-		most, count := m.limits[limit][0], m.count(i, k, me)
+	judges := m.stages[i][me.stage].judges
+	for k := range judges {
+		limit := judges[k].limit
+		most, count := m.limits[limit][0], m.count(&judges[k], me)
 		if int(count-me.oldest[limit]) > most {
 			return 0, true
 		}
@@ -448,9 +443,10 @@ func (m *model) fill(s *state, i int, r read) {
 	if !m.remembers(i) || (me.phase == checking || r.part == unsettledPart) && !m.cacheUnsettled || me.phase == edging {
 		return
 	}
-	label := int64(me.label) * int64(tick)
-	for k := range m.asks[i] {
-		if !m.cacheExact && !m.plan[i].lasting(label, m.boundsAt(i, k, int(me.label))) {
+	label := int64(me.at()) * int64(tick)
+	judges := m.stages[i][me.stage].judges
+	for k := range judges {
+		if !m.cacheExact && !judges[k].plan.lasting(label, m.boundsAt(&judges[k], me.at())) {
 			return
 		}
 	}
@@ -461,12 +457,19 @@ func (m *model) fill(s *state, i int, r read) {
 // find, unless the hit is left of the exact covers.
 func (m *model) older(s *state, i, j int) {
 	me := &s.c[i]
-	for k, limit := range m.asks[i] {
-		exact := m.plan[i].settled(nil, int64(me.label)*int64(tick), m.boundsAt(i, k, int(me.label)))
-		if int64(s.c[j].label)*int64(tick) >= exact[0].Start().UnixNano() {
-			me.could[limit] += int8(m.n[j])
+	judges := m.stages[i][me.stage].judges
+	for k := range judges {
+		if m.reaches(&judges[k], me, &s.c[j]) {
+			me.could[judges[k].limit] += int8(m.n[j])
 		}
 	}
+}
+
+// reaches tells whether the hit of another caller is not left of the exact cover
+// by which me counts under the limit of j.
+func (m *model) reaches(j *judgement, me, other *caller) bool {
+	exact := j.plan.settled(nil, int64(me.at())*int64(tick), m.boundsAt(j, me.at()))
+	return int64(other.at())*int64(tick) >= exact[0].Start().UnixNano()
 }
 
 // checker explores a model.
@@ -489,6 +492,7 @@ type checker struct {
 // of its limits, and the hits that were admitted by then, sorted.
 type outcome struct {
 	weight, label, start, clock int8
+	stage                       int8
 	counted                     [maxWindows]int8
 	admitted                    [maxCallers][3]int8 // weight, label, true time
 }
@@ -509,6 +513,10 @@ func (c *checker) explore(t *testing.T) (int, string) {
 // visit explores what follows from s, which visit may change, and tells whether
 // a violation was found.
 func (c *checker) visit(s *state) bool {
+	if c.m.misreports(s) {
+		c.tell("a soft key was over by hits that were not admitted")
+		return true
+	}
 	if !c.whole {
 		c.m.reduce(s)
 	}
@@ -560,13 +568,13 @@ func (m *model) reduce(s *state) {
 		case takingBack, refunding, denied:
 			me.start, me.ticket = 0, [maxTiers]int8{}
 			if !again {
-				me.landed, me.took = 0, false
+				me.landed, me.counted, me.blamed = 0, 0, 0
 			}
 		}
 		if me.phase == gone || me.phase == denied && !again {
-			*me = caller{phase: gone, label: me.label, sent: me.sent}
+			*me = caller{phase: gone, label: me.label, shift: me.shift, sent: me.sent}
 			if me.sent == 0 {
-				me.label = 0
+				me.label, me.shift = 0, 0
 			}
 		}
 	}
@@ -584,13 +592,18 @@ func (m *model) reduce(s *state) {
 // final tells whether a bucket can change no more.
 func (m *model) final(s *state, r read) bool {
 	for i := range m.n {
+		if m.uses[i]&(1<<r.tier) == 0 {
+			continue
+		}
 		switch me := &s.c[i]; {
 		case me.phase == idle:
 			if int(s.t) <= m.start+m.span && r.bucket >= m.bucket(r.tier, int(s.t)+m.clock[i]) {
 				return false
 			}
 		case me.phase == admitted && !m.refund:
-		case r.bucket == m.bucket(r.tier, int(me.label)):
+		case m.ownLabels && me.stage == 0 && me.phase < takingBack && r.bucket >= m.bucket(r.tier, me.at()):
+			return false // a later stage has a label that nobody knows yet
+		case r.bucket == m.bucketOf(i, me, int(r.tier)):
 			return false
 		}
 	}
@@ -633,17 +646,17 @@ func (c *checker) steps(s *state, i int) bool {
 	m := c.m
 	me := &s.c[i]
 	clock := int(s.t) + m.clock[i]
-	all := uint8(1<<len(m.ladder) - 1)
+	var next state // declared once: a variable of a loop would be allocated at each step
 
 	// Sent additions land, whatever has become of the sender.
 	for tier := range m.ladder {
 		if me.sent&(1<<tier) == 0 {
 			continue
 		}
-		next := *s
-		bucket := m.bucket(int8(tier), int(me.label))
+		next = *s
+		bucket := m.bucketOf(i, me, tier)
 		if next.dies[tier][bucket] == 0 && m.expiry {
-			next.dies[tier][bucket] = s.t + int8(m.ladder[tier][0]+m.ladder[tier][1]+m.eps+m.d-m.ttlLacks)
+			next.dies[tier][bucket] = s.t + int8(m.ttls[tier]-m.ttlLacks)
 		}
 		next.count[tier][bucket] += int8(m.n[i])
 		next.c[i].sent &^= 1 << tier
@@ -657,11 +670,12 @@ func (c *checker) steps(s *state, i int) bool {
 
 	switch me.phase {
 	case idle:
-		if int(s.t) > m.start+m.span {
+		if int(s.t) > m.start+m.span || !m.mayStart(s, i) {
 			return false
 		}
-		next := *s
-		next.c[i] = caller{phase: adding, label: int8(clock), start: s.t, sent: all}
+		next = *s
+		stage := m.firstStage(s, i)
+		next.c[i] = caller{phase: adding, label: int8(clock), start: s.t, stage: stage, sent: m.stages[i][stage].all}
 		if m.strict() {
 			for j := range m.n {
 				switch next.c[j].phase {
@@ -680,24 +694,25 @@ func (c *checker) steps(s *state, i int) bool {
 		return c.step(&next, "%d stamps %d", i, clock)
 
 	case adding, checking, edging:
-		done := true
+		st := &m.stages[i][me.stage]
+		done, added := true, me.landed&st.all == st.all
 		for bit, r := range m.toRead(i, me) {
 			if me.reads&(1<<bit) != 0 {
 				continue
 			}
 			done = false
-			if r.part == unsettledPart && me.landed != all && !m.orderedLies {
+			if r.part == unsettledPart && !added && !m.orderedLies {
 				continue
 			}
 			if m.usable(s, i, r) && m.differs(s, i, r) {
-				next := *s
+				next = *s
 				next.c[i].take(r, bit, s.memory[r.tier][r.bucket].count)
 				next.c[i].remembered = true
 				if c.step(&next, "%d remembers [%d]%d = %d", i, int(r.tier), int(r.bucket), int(s.memory[r.tier][r.bucket].count)) {
 					return true
 				}
 			}
-			next := *s
+			next = *s
 			count := s.count[r.tier][r.bucket]
 			next.c[i].take(r, bit, count)
 			if m.differs(s, i, r) {
@@ -711,45 +726,47 @@ func (c *checker) steps(s *state, i int) bool {
 				return true
 			}
 		}
-		late := !m.noBudget && clock-int(me.label) > m.settleOf(i)
-		if done && me.landed == all && c.confirm(*s, i, clock, late) {
+		late := !m.noBudget && clock-me.at() > st.settle
+		if done && added && c.confirm(*s, i, clock, late) {
 			return true
 		}
 		if i < m.faults && (late || m.noBudget) {
 			// The caller gives up. Of what has landed, any part may have been answered.
-			for answered := uint8(0); answered <= all; answered++ {
-				if answered&^me.landed != 0 {
+			for answered := uint8(0); answered <= st.all; answered++ {
+				if answered&^(me.landed&st.all) != 0 {
 					continue
 				}
-				next := *s
+				next = *s
 				back := answered
 				if m.blindTakeBack {
-					back = all
-				}
-				next.c[i].phase, next.c[i].back = takingBack, back
-				if back == 0 {
-					next.c[i].phase = denied
+					back = st.all
 				}
 				next.c[i].decided()
-				if c.step(&next, "%d gives up, takes back %b", i, int(back)) {
+				if c.stop(&next, i, back, "%d gives up, takes back %b") {
 					return true
 				}
 			}
 		}
 		return c.crash(*s, i)
 
-	case takingBack, refunding:
+	case takingBack, liftingSoft, refunding:
 		for tier := range m.ladder {
 			if me.back&(1<<tier) == 0 {
 				continue
 			}
-			next := *s
-			bucket := m.bucket(int8(tier), int(me.label))
+			next = *s
+			bucket := m.bucketOf(i, me, tier)
 			count := max(0, s.count[tier][bucket]-int8(m.n[i]))
 			next.count[tier][bucket] = count
 			next.c[i].back &^= 1 << tier
 			if next.c[i].back == 0 {
 				next.c[i].phase = denied
+				if me.phase == liftingSoft {
+					next.c[i].phase = admitted
+				}
+			}
+			if c.admits(&next, i) {
+				return true
 			}
 			if c.step(&next, "%d takes back [%d]%d -> %d", i, tier, int(bucket), int(count)) {
 				return true
@@ -759,14 +776,18 @@ func (c *checker) steps(s *state, i int) bool {
 
 	case admitted:
 		if m.refund {
-			next := *s
-			next.c[i].phase, next.c[i].back = refunding, all
+			next = *s
+			next.c[i].phase, next.c[i].back, next.c[i].start = refunding, me.counted, 0
+			if m.refundsAll {
+				next.c[i].back = 1<<len(m.ladder) - 1
+			}
 			return c.step(&next, "%d is refunded", i)
 		}
 
 	case denied:
-		if m.refundTwice && m.refund && !me.again && me.took || m.refundDenied && !me.again && !me.took && me.landed == all {
-			next := *s
+		all := m.uses[i]
+		if m.refundTwice && m.refund && !me.again && me.counted != 0 || m.refundDenied && !me.again && me.counted == 0 && me.landed == all {
+			next = *s
 			next.c[i].phase, next.c[i].back, next.c[i].again = refunding, all, true
 			return c.step(&next, "%d is refunded once more", i)
 		}
@@ -778,14 +799,15 @@ func (c *checker) crash(s state, i int) bool {
 	if i >= c.m.faults {
 		return false
 	}
-	s.c[i] = caller{phase: gone, label: s.c[i].label, sent: s.c[i].sent}
+	me := &s.c[i]
+	*me = caller{phase: gone, label: me.label, shift: me.shift, sent: me.sent}
 	return c.step(&s, "%d crashes", i)
 }
 
 // confirm is the step of caller i when all answers are there.
 func (c *checker) confirm(s state, i, clock int, late bool) bool {
 	m, me := c.m, &s.c[i]
-	all := uint8(1<<len(m.ladder) - 1)
+	st := &m.stages[i][me.stage]
 	if me.phase == adding && !late {
 		me.now = int8(clock)
 		if m.staleNow {
@@ -810,34 +832,86 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 			return c.step(&s, "%d reads edges %b", i, int(me.edges))
 		}
 	}
-	fits := true
+	fits, fitsSoft := true, true
 	var counted [maxWindows]int8
-	for k, limit := range m.asks[i] {
-		counted[limit] = m.count(i, k, me)
-		fits = fits && int(counted[limit]) <= m.limits[limit][0]
+	for k := range st.judges {
+		j := &st.judges[k]
+		counted[j.limit] = m.count(j, me)
+		switch room := int(counted[j.limit]) <= m.limits[j.limit][0]; {
+		case m.keys[j.key].soft:
+			fitsSoft = fitsSoft && room && !late
+		case !m.isUnjudged(i, j.key):
+			fits = fits && room
+		}
 	}
 	if c.outcomes != nil {
-		c.outcomes[m.outcome(&s, outcome{weight: int8(m.n[i]), label: me.label, start: me.start, clock: int8(clock), counted: counted})] = true
+		c.outcomes[m.outcome(&s, outcome{weight: int8(m.n[i]), label: me.label, start: me.start, clock: int8(clock), stage: me.stage, counted: counted})] = true
 	}
-	wrong := !late && !fits && m.wrong(i, me)
-	me.decided()
-	switch {
-	case wrong:
+	if !late && !fits && m.wrong(i, me) {
 		c.tell("%d is denied, and has room", i)
 		return true
-	case late:
-		me.phase, me.back, me.start = takingBack, all, 0
-		return c.step(&s, "%d is refused: late", i)
+	}
+	if !fitsSoft && !late {
+		m.blame(&s, i)
+	}
+	me.decided()
+	switch {
+	case late && !st.soft:
+		return c.stop(&s, i, st.all, "%d is refused: late, takes back %b")
 	case !fits:
-		me.phase, me.back, me.start = takingBack, all, 0
-		return c.step(&s, "%d is refused: full", i)
+		return c.stop(&s, i, st.all, "%d is refused: full, takes back %b")
+	case !fitsSoft:
+		me.counted |= st.all &^ st.softTiers
+		me.back = st.softTiers
+	default:
+		me.counted |= st.all
 	}
-	me.phase, me.took = admitted, true
-	if c.over(&s) {
-		c.tell("%d is admitted, one too many", i)
-		return true
+	if int(me.stage)+1 < len(m.stages[i]) {
+		me.stage++
+		me.phase = adding
+		me.sent |= m.stages[i][me.stage].all
+		if m.ownLabels {
+			me.shift = int8(clock) - me.label
+		}
+		return c.step(&s, "%d goes on", i)
 	}
-	return c.step(&s, "%d is admitted", i)
+	if me.phase = admitted; me.back != 0 {
+		me.phase = liftingSoft
+		return c.step(&s, "%d is over in a soft key", i)
+	}
+	return c.admits(&s, i) || c.step(&s, "%d is admitted", i)
+}
+
+// admits tells whether caller i, which may have been admitted now, is one too many.
+func (c *checker) admits(s *state, i int) bool {
+	if s.c[i].phase != admitted || !c.over(s) {
+		return false
+	}
+	c.tell("%d is admitted, one too many", i)
+	return true
+}
+
+// stop ends a stage that caller i has not passed. The call takes back from the
+// tiers of back, and what it has added before. A call that has passed all enforced
+// keys is admitted nevertheless.
+func (c *checker) stop(s *state, i int, back uint8, format string) bool {
+	m, me := c.m, &s.c[i]
+	if m.stages[i][me.stage].soft {
+		if me.phase, me.back = liftingSoft, back; back == 0 {
+			me.phase = admitted
+		}
+		return c.admits(s, i) || c.step(s, format, i, int(back))
+	}
+	if !m.keepsEarlier {
+		back |= me.counted
+	}
+	if me.phase, me.back, me.start, me.counted = takingBack, back, 0, 0; back == 0 {
+		me.phase = denied
+	}
+	for j := range s.c {
+		s.c[j].blamed &^= 1 << i
+	}
+	return c.step(s, format, i, int(back))
 }
 
 // exact drops the oldest buckets of the covers whose exact edges are read now.
@@ -859,7 +933,9 @@ func (me *caller) decided() {
 
 // strict tells whether denials are judged as well. With faults nobody knows which
 // hits a caller may count.
-func (m *model) strict() bool { return (m.coarse || m.cache != nil) && m.faults == 0 && !m.expiry }
+func (m *model) strict() bool {
+	return (m.coarse || m.cache != nil) && m.faults == 0 && !m.expiry && m.calls == nil
+}
 
 // wrong tells whether the exact counts of caller i, now denied, can never have
 // been above Max. A caller that has counted by the memory is not denied: it counts
@@ -868,8 +944,8 @@ func (m *model) wrong(i int, me *caller) bool {
 	if !m.strict() || me.remembered && !m.cacheDenies {
 		return false
 	}
-	for _, limit := range m.asks[i] {
-		if m.n[i]+int(me.could[limit]) > m.limits[limit][0] {
+	for _, j := range m.stages[i][me.stage].judges {
+		if limit := j.limit; m.n[i]+int(me.could[limit]) > m.limits[limit][0] {
 			return false
 		}
 	}
@@ -897,7 +973,7 @@ func (c *checker) over(s *state) bool {
 				if set&(1<<i) == 0 {
 					continue
 				}
-				if s.c[i].phase != admitted || c.m.isOut(i) || !slices.Contains(c.m.asks[i], limit) {
+				if s.c[i].phase != admitted || c.m.isOut(i) || !slices.Contains(c.m.asks[i], limit) || s.c[i].counted&c.m.held[limit] == 0 {
 					weight = -1000
 				}
 				first := set&(1<<i-1) == 0
@@ -959,13 +1035,10 @@ func (s *set) add(h uint64) bool {
 // phases runs m at every phase of its coarsest tier, and returns the states
 // explored and the first trace that went over Max.
 func (m model) phases(t *testing.T) (states int, trace string) {
-	coarsest := m.ladder[len(m.ladder)-1][0]
-	longest := 0
-	for _, l := range m.limits {
-		longest = max(longest, l[1])
-	}
-	base := (longest + 2*(m.eps+m.d) + 2*coarsest) / coarsest * coarsest
-	for phase := range coarsest {
+	m.layOut()
+	period := m.period()
+	base := (m.longestPer() + 2*(m.eps+m.longestSettle()) + 2*period) / period * period
+	for phase := range period {
 		at := m
 		at.start = base + phase
 		c := checker{m: &at}
@@ -1119,15 +1192,18 @@ func TestModelFindsHoles(t *testing.T) {
 		{"memory: a denial from the memory", model{ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 6, refund: true, cache: yes},
 			func(m *model) { m.cacheDenies = true }},
 	} {
-		t.Run(h.name, func(t *testing.T) {
-			t.Parallel()
-			h.in.name = h.name
-			h.hole(&h.in)
-			states, trace := h.in.phases(t)
-			require.NotEmpty(t, trace, "the hole was not found in %d states", states)
-			t.Logf("%d states\n%s", states, trace)
-		})
+		t.Run(h.name, func(t *testing.T) { h.in.isOver(t, h.name, h.hole) })
 	}
+}
+
+// isOver is a test that m with a hole has an end state that is over Max.
+func (m model) isOver(t *testing.T, name string, hole func(m *model)) {
+	t.Parallel()
+	m.name = name
+	hole(&m)
+	states, trace := m.phases(t)
+	require.NotEmpty(t, trace, "the hole was not found in %d states", states)
+	t.Logf("%d states\n%s", states, trace)
 }
 
 // The reductions of the checker lose nothing: with and without them callers decide
@@ -1148,6 +1224,8 @@ func TestModelReductionsLoseNothing(t *testing.T) {
 		{name: "coarse", ladder: [][2]int{{1, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 6, coarse: true},
 		{name: "ordered", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 6, ordered: true},
 		{name: "memory", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: pair, clock: []int{0, 0}, span: 5, refund: true, cache: []bool{true, true}},
+		{name: "a change of ladder", keys: []stored{{ladder: [][2]int{{2, 2}}, d: 1}, {ladder: [][2]int{{1, 2}, {2, 2}}, d: 1}}, calls: [][][]int{formerOnly, onBoth}, limits: [][2]int{{1, 2}}, n: pair, clock: []int{0, 0}, span: 4, faults: 1},
+		{name: "soft keys", keys: []stored{{ladder: [][2]int{{2, 2}}, d: 1, limits: []int{0}}, {ladder: [][2]int{{2, 2}}, d: 1, limits: []int{1}, soft: true}}, calls: [][][]int{onBoth, onBoth}, limits: [][2]int{{2, 2}, {1, 2}}, n: pair, clock: []int{0, 0}, span: 4},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
