@@ -55,7 +55,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	}
 	v.event = event
 	if l.observe != nil && m != peeking {
-		l.observe(Decision{event, v.kind(), v.Limit, v.outcome(), n, time.Since(began), v.Degraded})
+		l.observe(Decision{Event: event, Kind: v.kind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: time.Since(began), Degraded: v.Degraded})
 	}
 	return nil
 }

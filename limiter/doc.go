@@ -11,12 +11,10 @@
 //	v, err := lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Email(mail))
 //	if !v.Allowed { // come back after v.RetryAfter
 //
-// A program that waits for its turn sleeps in between:
+// A program that waits for its turn, first come first served, as long as its
+// context lasts:
 //
-//	for err == nil && !v.Allowed && v.RetryAfter != counter.Never {
-//		time.Sleep(v.RetryAfter)
-//		v, err = lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Email(mail))
-//	}
+//	v, err := lim.Wait(ctx, "mail", limiter.Email(mail)) // nil: admitted, and counted
 //
 // All rules of the event are one decision, all or nothing: a hit counts for the
 // address and for the mail, or for neither. A decision keeps all promises of a

@@ -2,9 +2,12 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -114,6 +117,81 @@ func ExampleLimiter_Refund() {
 	// welcome
 	// try again
 	// come back later
+}
+
+// Mails wait for their turn, a minute at most. A mail whose turn comes later is not
+// waited for, and takes nothing.
+func ExampleLimiter_Wait() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "mail", Kind: "email", Limits: counter.MustLimits("2/h")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, mail := range []string{"ada@example.org", "ada@example.org", "Ada@Example.org", "bob@example.org"} {
+		v, err := lim.Wait(ctx, "mail", limiter.Email(mail))
+		switch {
+		case err == nil:
+			fmt.Println("sent to", mail)
+		case errors.Is(err, limiter.ErrWaitTooLong):
+			fmt.Println("left for the next run:", mail, v.RetryAfter > 59*time.Minute)
+		default:
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// sent to ada@example.org
+	// sent to ada@example.org
+	// left for the next run: Ada@Example.org true
+	// sent to bob@example.org
+}
+
+// At most four reports of a tenant at once. A report holds a place from its Wait to
+// its Refund. A process that dies gives nothing back: its places are free again
+// after the window, so Per is the longest time that a report may take.
+func ExampleLimiter_Wait_concurrency() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "report", Kind: "tenant", Limits: counter.MustLimits("4/h")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	var running, done, tooMany atomic.Int64
+	var reports sync.WaitGroup
+	for range 24 {
+		reports.Go(func() {
+			v, err := lim.Wait(ctx, "report", limiter.NewFeature("tenant", "acme"))
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			defer func() {
+				if err := lim.Refund(ctx, &v); err != nil {
+					log.Print(err) // the place is taken for an hour
+				}
+			}()
+			if running.Add(1) > 4 {
+				tooMany.Add(1)
+			}
+			done.Add(1) // the report
+			running.Add(-1)
+		})
+	}
+	reports.Wait()
+	fmt.Println(done.Load(), "reports,", tooMany.Load(), "beside four others")
+	// Output:
+	// 24 reports, 0 beside four others
 }
 
 // Decisions, counted by event and outcome: what a metric would be labelled with.

@@ -17,3 +17,10 @@ func KeysInFlight(l *Limiter) (n int) {
 	}
 	return n
 }
+
+// WaitQueues is the number of queues of calls of Wait.
+func WaitQueues(l *Limiter) int {
+	l.waits.mu.Lock()
+	defer l.waits.mu.Unlock()
+	return len(l.waits.queues)
+}

@@ -59,9 +59,17 @@ type Config struct {
 	// unbounded.
 	MaxInFlight int
 
+	// MaxWaiting bounds the calls of Wait and WaitN that wait in one queue: calls
+	// with the same keys. A call that finds as many waiting fails with
+	// ErrQueueFull. The bound is for each queue, so that a flood for one tenant
+	// takes no place from another; the sum of all queues is bounded by the
+	// goroutines of the callers. Default: DefaultMaxWaiting, 10,000.
+	MaxWaiting int
+
 	// Observe, if set, is called with every decision of Allow and AllowN, in
-	// the goroutine of the caller and before the caller has the Verdict. Many
-	// goroutines call Observe at once.
+	// the goroutine of the caller and before the caller has the Verdict. A call
+	// of Wait or WaitN is one decision, the last one. Many goroutines call Observe
+	// at once.
 	Observe func(Decision)
 
 	// IPv4Bits and IPv6Bits are the lengths of the networks by which [IP]
@@ -76,14 +84,16 @@ type Config struct {
 }
 
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
-// Limiter is not usable. Most callers want Allow; Refund gives a hit back, and
-// Peek decides without counting. A Limiter with Config.Local is closed by Close.
+// Limiter is not usable. Most callers want Allow; Wait waits until the event may
+// happen, Refund gives a hit back, and Peek decides without counting. A Limiter
+// with Config.Local is closed by Close.
 // Many goroutines may use a Limiter at once.
 type Limiter struct {
 	counter    *counter.Counter
 	local      *local // nil: no rule counts locally
 	turns      *turns // nil: no bound
 	calls      calls
+	waits      waits
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
 	normalizer normalizer
@@ -125,6 +135,10 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	l.turns = newTurns(cfg.MaxInFlight)
+	if cfg.MaxWaiting < 0 {
+		return nil, fmt.Errorf("limiter: Config.MaxWaiting is %d, want 1 or more, or 0 for %d", cfg.MaxWaiting, DefaultMaxWaiting)
+	}
+	l.waits.init(cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting))
 	for i, rule := range cfg.Rules {
 		err := rule.check(c, cfg.Rules[:i])
 		of := l.rules[rule.Event]
@@ -271,6 +285,8 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...F
 // ctx; if ctx was over before the first call, v is unchanged.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	hits, here := v.hits, v.local
+	given := *v
+	defer l.waits.refunded(&given)
 	var err error
 	if !here {
 		err = l.counter.Refund(ctx, &v.Verdict)

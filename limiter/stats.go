@@ -1,7 +1,7 @@
 package limiter
 
-// Stats are numbers of a [Limiter] since its creation. All but Waited and Shed
-// are of rules that count locally, and zero without Config.Local.
+// Stats are numbers of a [Limiter] since its creation. All but Waited, Shed and
+// Waiting are of rules that count locally, and zero without Config.Local.
 type Stats struct {
 	LocalAdmitted int64 // decisions that the local counter admitted
 	LocalDenied   int64 // decisions that the local counter, or a denial of the store from before it failed, denied
@@ -12,6 +12,8 @@ type Stats struct {
 
 	Waited int64 // calls that waited for a turn, and got one: see Config.MaxInFlight
 	Shed   int64 // calls that waited for a turn in vain, and were decided as if the store had failed
+
+	Waiting int64 // calls of Wait and WaitN, now, that wait in a queue; growing: more is asked for than the limits admit
 }
 
 // Stats returns a snapshot. Its numbers are read one after the other, and may be
@@ -25,5 +27,8 @@ func (l *Limiter) Stats() (s Stats) {
 	if l.turns != nil {
 		s.Waited, s.Shed = l.turns.waited.Load(), l.turns.shed.Load()
 	}
+	l.waits.mu.Lock()
+	s.Waiting = l.waits.waiting
+	l.waits.mu.Unlock()
 	return s
 }

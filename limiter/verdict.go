@@ -142,5 +142,6 @@ type Decision struct {
 	Outcome  Outcome
 	N        int64
 	Latency  time.Duration
-	Degraded error // as in Verdict
+	Degraded error         // as in Verdict
+	Waited   time.Duration // in Wait, before the last question to the store; zero in Allow
 }

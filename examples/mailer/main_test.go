@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+)
+
+// postbox is a mail server with prepared answers.
+type postbox struct {
+	mu     sync.Mutex
+	answer map[string][]error // for an address, one after the other; then nil
+	got    []string
+}
+
+func (p *postbox) deliver(m mail) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if answers := p.answer[m.To]; len(answers) > 0 {
+		p.answer[m.To] = answers[1:]
+		return answers[0]
+	}
+	p.got = append(p.got, m.To)
+	return nil
+}
+
+func to(address string, n int) []mail {
+	mails := make([]mail, n)
+	for i := range mails {
+		mails[i] = mail{"acme", address, fmt.Sprint("Hello ", i)}
+	}
+	return mails
+}
+
+// Mails wait for their turn in virtual time: a hundred of a tenant in a minute,
+// five to an address in an hour.
+func TestMailsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var box postbox
+		s, err := newSender(memory.New(memory.Config{}), box.deliver)
+		require.NoError(t, err)
+		began := time.Now()
+		mails := to("ada@example.org", 7)
+		for i := range 150 {
+			mails = append(mails, to(fmt.Sprintf("user%d@example.org", i), 1)...)
+		}
+		require.Empty(t, s.sendAll(t.Context(), mails))
+		require.Len(t, box.got, len(mails))
+		require.Greater(t, time.Since(began), time.Hour)
+		require.Less(t, time.Since(began), time.Hour*104/100)
+
+		began = time.Now()
+		soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		require.Len(t, s.sendAll(soon, to("ada@example.org", 7)), 4, "two are of the last hour")
+		require.Zero(t, time.Since(began), "mails that would be too late are left at once")
+	})
+}
+
+// Mails that the server refused give their place back; other failures do not.
+func TestFailedDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy, unknown, lost := &textproto.Error{Code: 451, Msg: "later"}, &textproto.Error{Code: 550, Msg: "unknown"}, errors.New("connection lost")
+		box := postbox{answer: map[string][]error{
+			"busy@example.org":    {busy, busy},
+			"away@example.org":    {busy, busy, busy},
+			"unknown@example.org": {unknown, unknown, unknown, unknown, unknown, unknown},
+			"lost@example.org":    {lost, lost, lost, lost, lost},
+		}}
+		s, err := newSender(memory.New(memory.Config{}), box.deliver)
+		require.NoError(t, err)
+		hour, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		left := s.sendAll(hour, to("busy@example.org", 1))
+		require.Empty(t, left)
+		require.Equal(t, []string{"busy@example.org"}, box.got)
+		require.Len(t, s.sendAll(hour, to("busy@example.org", 5)), 1, "only the delivered mail was counted")
+		require.Len(t, s.sendAll(hour, to("away@example.org", 1)), 1)
+		require.Empty(t, s.sendAll(hour, to("away@example.org", 5)))
+		require.Empty(t, s.sendAll(hour, to("unknown@example.org", 6)), "no next run helps")
+		require.Len(t, s.sendAll(hour, to("lost@example.org", 5)), 5)
+		require.Len(t, s.sendAll(hour, to("lost@example.org", 1)), 1, "five may have been delivered")
+		require.Empty(t, box.answer["lost@example.org"])
+		require.Empty(t, s.sendAll(hour, []mail{{"acme", "nobody", ""}, {"acme", "", ""}, {"", "ada@example.org", ""}}))
+	})
+}
+
+// broken is a store that is down for a while.
+type broken struct {
+	*memory.Store
+	until time.Time
+}
+
+func (b broken) Take(ctx context.Context, t *backend.TakeRequest) error {
+	if time.Now().Before(b.until) {
+		return errors.New("down")
+	}
+	return b.Store.Take(ctx, t)
+}
+
+func TestMailsWaitForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var box postbox
+		store := broken{memory.New(memory.Config{}), time.Now().Add(time.Hour)}
+		s, err := newSender(store, box.deliver)
+		require.NoError(t, err)
+		require.Empty(t, s.sendAll(t.Context(), to("ada@example.org", 3)))
+		require.False(t, time.Now().Before(store.until))
+		require.Len(t, box.got, 3)
+	})
+}
+
+// The end of the context, as by SIGTERM, leaves the mails that were not sent, in
+// the form of the queue, and the next run goes on with them and with the counts.
+func TestNothingIsLost(t *testing.T) {
+	counts := filepath.Join(t.TempDir(), "counts")
+	var queue strings.Builder
+	for i := range 8 {
+		fmt.Fprintf(&queue, `{"tenant":"acme","to":"ada@example.org","text":"%d"}`+"\n", i)
+	}
+	begin := func(in string, most int) (out string, sent int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var left strings.Builder
+		require.NoError(t, run(ctx, strings.NewReader(in), &left, counts, time.Hour, func(mail) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if sent++; sent == most {
+				cancel()
+			}
+			return nil
+		}))
+		cancel()
+		return left.String(), sent
+	}
+	left, sent := begin(queue.String(), 5)
+	require.LessOrEqual(t, sent, 5)
+	require.Equal(t, 8-sent, strings.Count(left, "\n"))
+	for line := range strings.Lines(left) {
+		require.Contains(t, queue.String(), line)
+	}
+	again, more := begin(left, 0)
+	require.Equal(t, 5, sent+more, "the counts go on, and the rest would come too late")
+	require.Equal(t, 3, strings.Count(again, "\n"))
+	require.EqualError(t, run(t.Context(), strings.NewReader("{}\n{"), &strings.Builder{}, "", time.Hour, nil), "mail 2: unexpected EOF")
+}

@@ -1,0 +1,149 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// DefaultMaxWaiting is the default of Config.MaxWaiting.
+const DefaultMaxWaiting = 10_000
+
+// Errors of Wait and WaitN. Nothing was counted.
+var (
+	// ErrNever is the error of a call that no wait will admit: n is above the Max
+	// of a limit, or a feature is missing whose rule has MissingDeny.
+	ErrNever = errors.New("no wait will do")
+
+	// ErrWaitTooLong is the error of a call whose turn would come after the
+	// deadline of its context. [errors.Is] also finds context.DeadlineExceeded in
+	// ErrWaitTooLong, though the deadline has not passed yet.
+	ErrWaitTooLong = fmt.Errorf("the turn would come too late: %w", context.DeadlineExceeded)
+
+	// ErrQueueFull is the error of a call that finds Config.MaxWaiting calls of the
+	// same keys waiting.
+	ErrQueueFull = errors.New("the queue is full")
+)
+
+// Wait waits until event may happen once more, and counts a hit under all rules
+// of the event, as Allow does. The error is nil if and only if the call was
+// admitted. The Verdict beside an error denies: RetryAfter is the time until the
+// queue asks the store again, or counter.Never.
+//
+// Calls with the same keys (the event, and the same features after
+// normalization) form a queue, first come first served, whatever their n. The
+// first of the queue asks the store; denied, the call sleeps for RetryAfter and a
+// random part of at most 3 % more, and asks again. No other call of the queue
+// asks meanwhile. Where an answer leaves room for more hits, the next calls ask
+// side by side. A Refund of the same keys has the first call ask at once. The
+// order holds within a Limiter, and not among processes, nor between Wait and
+// Allow, nor among calls that share only a part of their keys.
+//
+// A call whose context has a deadline before the end of the sleep fails at once
+// with [ErrWaitTooLong], as in golang.org/x/time/rate, and so does a call behind
+// the first, which cannot be served before the first. A call whose context ends
+// fails at once with the context's error, and the next call has the place. A call
+// that no wait will admit fails with [ErrNever], a call behind too many other
+// calls with [ErrQueueFull], and Close ends all waiting calls with [ErrClosed].
+// Mistakes of the caller are errors as in Allow.
+//
+// While the store fails, the rules' OnFailure decides. FailOpen lets all calls of
+// the queue through, FailLocal admits in this process, and under FailClosed the
+// first call asks again after 0.5 to 1.5 seconds: without a deadline, a call waits
+// as long as the store fails.
+//
+// Config.Observe is called once for each call, with the last decision.
+func (l *Limiter) Wait(ctx context.Context, event string, features ...Feature) (Verdict, error) {
+	return l.WaitN(ctx, event, 1, features...)
+}
+
+// WaitN is Wait for n hits, at least one: all hits count or none. A call of many
+// hits is not overtaken by calls of few.
+func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
+	var room [4]counter.Ask
+	q := question{event: event, n: n, policy: FailOpen}
+	asks, never := l.waitable(&q, room[:0], features)
+	if len(asks) == 0 || never != nil || ctx.Err() != nil {
+		v, err := l.AllowN(ctx, event, n, features...)
+		if err == nil && !v.Allowed {
+			err = never
+		}
+		return v, err
+	}
+	began := time.Now()
+	w := &waiter{n: n, turn: make(chan struct{}, 1)}
+	w.deadline, _ = ctx.Deadline()
+	v, err := l.await(ctx, w, &q, asks)
+	if l.observe != nil {
+		l.observe(Decision{Event: event, Kind: v.Kind(), Limit: v.Limit, Outcome: v.Outcome(), N: n, Latency: w.took, Degraded: v.Degraded, Waited: time.Since(began) - w.took})
+	}
+	return v, err
+}
+
+// waitable returns the keys of a call that can wait for its turn, and writes
+// into q as asks does. Without keys, or with an error, AllowN answers at once.
+func (l *Limiter) waitable(q *question, empty []counter.Ask, features []Feature) (asks []counter.Ask, never error) {
+	of, known := l.rules[q.event]
+	if !known || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f Feature) bool { return f.err != nil }) {
+		return nil, nil // an error of AllowN
+	}
+	asks, missing := l.asks(q, empty, of, features)
+	if missing != "" {
+		return nil, fmt.Errorf("limiter: event %q: no feature of kind %q: %w", q.event, missing, ErrNever)
+	}
+	for i := range asks {
+		for _, limit := range asks[i].Limits {
+			if q.n > limit.Max {
+				return asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", q.event, q.n, limit.Max, limit, KindOf(asks[i].Key), ErrNever)
+			}
+		}
+	}
+	return asks, nil
+}
+
+// await has w wait in the queue of asks, and asks whenever it is the turn of w.
+// The goroutine is the caller's; a queue has none of its own.
+func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask) (Verdict, error) {
+	l.waits.enter(w, asks)
+	defer l.waits.leave(w)
+	for {
+		if err := l.waits.turn(ctx, w); err != nil {
+			if err != ErrClosed {
+				err = fmt.Errorf("limiter: event %q: %w", q.event, err)
+			}
+			return l.waits.giveUp(w), err
+		}
+		began := time.Now()
+		v, err := l.once(ctx, q, asks)
+		w.took = time.Since(began)
+		if err != nil {
+			return l.waits.giveUp(w), err
+		}
+		l.waits.answered(w, &v)
+		if v.Allowed {
+			return v, nil
+		}
+	}
+}
+
+// once asks as decide does.
+func (l *Limiter) once(ctx context.Context, q *question, asks []counter.Ask) (v Verdict, err error) {
+	if l.local != nil {
+		if !l.calls.begin() {
+			return v, ErrClosed
+		}
+		defer l.calls.end()
+	}
+	for i := range asks {
+		asks[i].Held = nil // of the time before
+	}
+	v.event = q.event
+	if err = l.judge(ctx, &v, q, asks); err != nil {
+		return Verdict{}, err
+	}
+	return v, nil
+}
