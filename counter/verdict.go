@@ -127,7 +127,7 @@ type shortState struct {
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
 	switch {
-	case len(k.asks) > 1:
+	case len(k.asks) > 1 || k.asks[0].On != nil:
 		v.details = &details{}
 		v.details.keys = v.details.keyBuf[:0]
 		for i := range k.asks {

@@ -57,7 +57,8 @@ func keysDiffer(s *subject) error {
 	var said []string
 	var verdicts [][2]counter.Verdict
 	for range 300 / s.thrift {
-		now = now.Add(time.Duration(s.rand.Int64N(int64(20 * time.Second))))
+		// Without a Forgetter a Forget is remembered to the second.
+		now = now.Add(time.Second + time.Duration(s.rand.Int64N(int64(20*time.Second))))
 		verb := []string{"take", "take", "take", "take", "peek", "charge", "refund", "forget"}[s.rand.IntN(8)]
 		var asks [2][]counter.Ask
 		for range 1 + s.rand.IntN(3) {
@@ -69,6 +70,11 @@ func keysDiffer(s *subject) error {
 				asks[i] = append(asks[i], ask)
 			}
 			said = append(said, fmt.Sprintf("%v %s %s %d under %s soft %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ladder))
+		}
+		of := 0
+		if verb == "refund" && len(verdicts) > 0 {
+			of = s.rand.IntN(len(verdicts))
+			said = append(said, fmt.Sprintf("   of %v", verdicts[of][0].At().Sub(noon)))
 		}
 		var got [2]counter.Verdict
 		var errs [2]error
@@ -83,7 +89,7 @@ func keysDiffer(s *subject) error {
 				got[i], errs[i] = on[0].ChargeAll(ctx, asks[i]...)
 			case "refund":
 				if len(verdicts) > 0 {
-					v := verdicts[(len(said)*7)%len(verdicts)][i]
+					v := verdicts[of][i]
 					errs[i] = on[0].Refund(ctx, &v)
 				}
 			case "forget":
@@ -100,6 +106,19 @@ func keysDiffer(s *subject) error {
 			return fmt.Errorf("the verdict is %s, in memory %s\nafter\n%s", a, b, strings.Join(said, "\n"))
 		}
 		verdicts = append(verdicts, got)
+		for f := range 3 {
+			for h := range 3 {
+				var counts [2]counter.Count
+				for j, on := range [][3]*counter.Counter{store, model} {
+					if counts[j], errs[j] = on[h].Count(context.Background(), counter.Key{Event: "differ", Feature: fmt.Sprint(f)}, 10*time.Minute); errs[j] != nil {
+						return errs[j]
+					}
+				}
+				if counts[0] != counts[1] {
+					return fmt.Errorf("key %d ladder %d: %v are counted, in memory %v\nafter\n%s", f, h, counts[0], counts[1], strings.Join(said, "\n"))
+				}
+			}
+		}
 	}
 	return nil
 }
