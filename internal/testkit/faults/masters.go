@@ -31,7 +31,7 @@ type masters struct {
 	mu        sync.Mutex
 	role      map[*servertest.Server]string // the last that each told
 	asReplica map[*servertest.Server]int64  // when a server was last asked of those that told it was a replica
-	cut       int64                         // since when replicas may lack hits; 0: they lack none
+	cut       int64                         // since when replicas may lack hits; 0: they lack none but the last
 	turn      *disturbance                  // the failover under way
 }
 
@@ -103,6 +103,7 @@ func (m *masters) look() (known int64) {
 		if m.cut > 0 {
 			since = min(since, m.cut)
 		}
+		m.cut = since // other replicas do not follow the new master yet
 		m.turn = m.begin(history.Fault{Name: failedOver, Since: since, From: promoted, Severs: true, Loses: history.Latest}, nil)
 	}
 	if m.turn != nil && leading == m.number && !unsure {
@@ -115,11 +116,13 @@ func (m *masters) look() (known int64) {
 // silent is the role of a server without an answer.
 const silent = "silent"
 
-// roleOf asks a Redis for its role. A dead server has none.
+// roleOf asks a Redis for its role. A dead server has none. A connection that is
+// reset is no sign of death: a sentinel ends the connections of a server whose role
+// the sentinel changes.
 func roleOf(addr string) string {
 	answer, err := exchange(addr, 250*time.Millisecond, "ROLE", isMaster+"\r\n", isReplica+"\r\n")
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, syscall.ECONNREFUSED):
 		return ""
 	case err != nil:
 		return silent
@@ -199,7 +202,9 @@ func (m *masters) inStep() {
 // a master without is refused by the master.
 func (m *masters) cutLines(s *strike) {
 	m.mu.Lock()
-	m.cut = time.Now().UnixNano()
+	if m.cut == 0 {
+		m.cut = time.Now().UnixNano()
+	}
 	m.mu.Unlock()
 	for _, node := range m.having(isReplica, nil) {
 		s.command(node, "CONFIG", "SET", "masterauth", "wrong")
@@ -234,20 +239,35 @@ func (m *masters) kill(s *strike, cut bool) {
 		m.inStep()
 		return
 	}
-	// A sentinel without the news would send callers to the old master, now empty.
-	leader := m.having(isMaster, old)[0]
-	for began := time.Now(); !m.known(leader) && time.Since(began) < newsTime; time.Sleep(20 * time.Millisecond) {
-	}
+	// A sentinel without the news would send callers to the old master, now empty. The
+	// new master may lose the place to a third server meanwhile.
+	var leader *servertest.Server
+	waiting := time.Now()
+	m.await("sentinel with the news", func() bool {
+		leaders := m.having(isMaster, old)
+		if len(leaders) != m.number {
+			return false
+		}
+		leader = leaders[0]
+		if time.Since(waiting) > newsTime {
+			waiting = time.Now()
+			m.teach(leader)
+		}
+		return m.known(leader)
+	})
+	old.Restart()
+	host, port, _ := net.SplitHostPort(leader.Addr)
+	s.command(old, "REPLICAOF", host, port)
+	m.inStep()
+}
+
+// teach tells sentinels the master that they do not name.
+func (m *masters) teach(leader *servertest.Server) {
 	for _, addr := range m.sentinel.Addrs {
 		if !m.sentinel.Names(addr, leader.Addr) {
 			m.sentinel.Teach(addr, leader.Addr)
 		}
 	}
-	m.await("sentinel with the news", func() bool { return m.known(leader) })
-	old.Restart()
-	host, port, _ := net.SplitHostPort(leader.Addr)
-	s.command(old, "REPLICAOF", host, port)
-	m.inStep()
 }
 
 // newsTime bounds the wait for sentinels. A sentinel whose own failover ended in the
