@@ -653,16 +653,17 @@ func TestWaitIsObservedOnce(t *testing.T) {
 		require.Error(t, err)
 		all.Wait()
 		const wire = 10 * time.Millisecond
+		once := counter.Limit{Max: 1, Per: time.Hour}
 		require.Len(t, told, 4)
 		waited := told[3].Waited
 		require.Greater(t, waited, time.Hour)
 		require.Zero(t, told[2].Latency.Round(time.Millisecond))
 		told[2].Latency = 0
 		require.Equal(t, []limiter.Decision{
-			{Event: "signup", Kind: "user", Outcome: limiter.OutcomeAdmitted, N: 1, Latency: wire},
-			{Event: "signup", Kind: "user", Outcome: limiter.OutcomeOverLimit, N: 1},
+			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeAdmitted, N: 1, Latency: wire},
+			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeOverLimit, N: 1},
 			{Event: "signup", Kind: "user", Outcome: limiter.OutcomeMissing, N: 1},
-			{Event: "signup", Kind: "user", Outcome: limiter.OutcomeAdmitted, N: 1, Latency: wire, Waited: waited},
+			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeAdmitted, N: 1, Latency: wire, Waited: waited},
 		}, told)
 	})
 }
