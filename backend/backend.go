@@ -197,7 +197,7 @@ type Forgetter interface {
 	// tier go first, and the buckets that lead to them last, so that a second
 	// call after an error finds all remaining buckets. For context, deadline
 	// and ownership see [Store.Do]. A nil error means that all hits are gone
-	// that were there when the call began.
+	// that were there when the call began; for r.Erase see there.
 	Forget(ctx context.Context, r *ForgetRequest) error
 
 	// Forgotten returns the newest remembered Label of key, 0 if none is
@@ -216,6 +216,14 @@ type ForgetRequest struct {
 	Remember time.Duration // for this time at least, from Now on
 
 	Clock func() time.Time // the clock of Label; nil: none
+
+	// Erase asks the store to delete instead of setting to zero: after a nil
+	// error no name and no value in the store has the text of Key, or a part of
+	// the text, if all calls for the key had ended when Forget began. Buckets
+	// that count 0, buckets that no other bucket leads to, and buckets beyond
+	// their TTL are deleted too. The label is remembered under a digest of Key.
+	// A store without an atomic step may delete hits of calls under way.
+	Erase bool
 }
 
 // Latest returns the label to remember at this moment: Label, or the reading of

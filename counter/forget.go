@@ -2,7 +2,10 @@ package counter
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -39,11 +42,71 @@ func (c *Counter) forget(ctx context.Context, key Key, maker *keyMaker, r backen
 	defer c.denied.clear(r.Key)
 	defer c.settled.drop(r.Key)
 	if f, ok := c.store.(backend.Forgetter); ok {
-		return f.Forget(ctx, &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
-			Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now})
+		return f.Forget(ctx, c.forgetting(r))
 	}
 	r.AnyLabel = true
 	return c.empty(ctx, string(maker.appendForgotten(nil, key)), r)
+}
+
+// forgetting returns the request that forgets the key of r.
+func (c *Counter) forgetting(r backend.Request) *backend.ForgetRequest {
+	return &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
+		Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now}
+}
+
+// Erase is a Forget that removes the text of key from the store, and from the
+// memory of this process: all buckets are deleted, even buckets that count 0.
+// The store keeps a digest of the key, under which the Forget is remembered
+// until the last hit of the past has left its window. A key that this Counter
+// names otherwise, under another Prefix, Secret or Ladder, is another key.
+//
+// Erase lasts until ctx is done, however long that is; each of its steps may
+// last for the timeout of the store. On memcached there is a step for each 4,000
+// buckets that the ladder may have: 24 on the default ladder. Calls of the key that
+// are under way may leave its text behind, and on a store without an atomic
+// step may admit one hit too many each. After an error, and after a call that was
+// under way, a second Erase removes the rest.
+//
+// A store that cannot forget a key in one call (see [backend.Forgetter]) cannot
+// erase a key either: the error is then errors.ErrUnsupported.
+func (c *Counter) Erase(ctx context.Context, key Key) error {
+	r, err := c.begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	f, ok := c.store.(backend.Forgetter)
+	if !ok {
+		return fmt.Errorf("counter: event %q: Erase: the store has no Forget, so nothing can be deleted: %w", key.Event, errors.ErrUnsupported)
+	}
+	r.Deadline = time.Time{}
+	for on := c; err == nil && on != nil; on = on.former {
+		for _, maker := range []*keyMaker{&on.keys, &on.softKeys} {
+			r.Key, r.Ladder = string(maker.append(nil, key)), on.plan.ladder
+			request := on.forgetting(r)
+			request.Erase = true
+			if err = f.Forget(ctx, request); err != nil {
+				break
+			}
+			c.denied.erase(r.Key)
+			c.settled.drop(r.Key)
+		}
+	}
+	return callError(ctx, key.Event, err)
+}
+
+// erase removes the key from the memory, also from calls of several keys; d may
+// be nil.
+func (d *denials) erase(key string) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name := range d.keys {
+		if strings.Contains(" "+name+" ", " "+key+" ") {
+			delete(d.keys, name)
+		}
+	}
 }
 
 // ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is

@@ -34,7 +34,9 @@ func (k Key) check() error {
 // ladders with different times are different counts. On a store without an
 // atomic step LLLL stands for Skew and Settle as well: callers who differ in
 // Skew or Settle would miss hits of each other. In the key that remembers a
-// Forget, ! precedes the byte for the form, and in the key of a soft Ask ~. No two Keys share a stored key: the
+// Forget, ! precedes the byte for the form, which is # or $: a feature must not
+// show for as long as the Forget is remembered. In the key of a soft Ask, ~
+// precedes that byte. No two Keys share a stored key: the
 // first : after the form ends the event, escaping is reversible, and no
 // collision of digests can be found.
 const (
@@ -79,7 +81,7 @@ func (m *keyMaker) appendHead(dst []byte, event string) []byte {
 // appendForgotten appends the stored form of the key that remembers a Forget of
 // k.
 func (m *keyMaker) appendForgotten(dst []byte, k Key) []byte {
-	return m.body(append(append(dst, m.head...), '!'), k)
+	return m.digest(append(append(dst, m.head...), '!'), k)
 }
 
 func (m *keyMaker) body(dst []byte, k Key) []byte {
@@ -93,6 +95,11 @@ func (m *keyMaker) body(dst []byte, k Key) []byte {
 		}
 		dst = dst[:start]
 	}
+	return m.digest(dst, k)
+}
+
+func (m *keyMaker) digest(dst []byte, k Key) []byte {
+	start := len(dst)
 	dst = append(dst, '#')
 	dst = append(keytext.Event.AppendEscaped(dst, k.Event), ':')
 	if len(dst)+keytext.DigestLen > maxStoredKey {

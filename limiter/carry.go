@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,16 @@ func (c *carrier) put(k *localKey, after time.Duration) {
 		c.all.Go(c.run)
 	}
 	c.signal()
+}
+
+// remove takes k out of the queue. The caller holds the lock of k.
+func (c *carrier) remove(k *localKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.queue, k); i >= 0 {
+		heap.Remove(&c.queue, i)
+		k.queued = false
+	}
 }
 
 // hurry ends the waiting for a store that has answered another call.
@@ -197,6 +208,10 @@ func (c *carrier) carry(k *localKey) {
 		l.tidy(s, k, p)
 	}
 	c.answered(p != nil, gone)
+	if k.answered != nil {
+		close(k.answered)
+		k.answered = nil
+	}
 	if k.sendable() != nil {
 		after := time.Duration(0)
 		if !gone {

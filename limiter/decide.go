@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/words"
 )
 
 // decide is the way of every call. v is the zero Verdict, also after an error.
 func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []Feature, m mode) error {
 	of, known := l.rules[event]
 	if !known {
-		return fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
+		return l.noRules(event)
 	}
 	if n < 1 && (n < 0 || m != peeking) || n > counter.MaxCount {
 		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))

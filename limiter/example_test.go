@@ -219,3 +219,85 @@ func ExampleConfig_observe() {
 	// Output:
 	// map[mail admitted:3 mail missing:1 mail over-limit:1]
 }
+
+// Two wrong passwords an hour lock an account, and a good log-in clears the
+// failures before it. Support does the same for a customer who asks.
+func ExampleLimiter_Forget() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "login", Kind: "email", Limits: counter.MustLimits("2/h")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, ada := context.Background(), limiter.Email("ada@example.org")
+	for _, password := range []string{"wrong", "right", "wrong", "wrong", "right"} {
+		v, err := lim.Allow(ctx, "login", ada)
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch {
+		case !v.Allowed:
+			fmt.Println("come back later")
+		case password == "right":
+			if err := lim.Forget(ctx, "login", ada); err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println("welcome")
+		default:
+			fmt.Println("try again")
+		}
+	}
+	if err := lim.Forget(ctx, "login", limiter.Email("Ada@Example.org")); err != nil {
+		log.Fatal(err)
+	}
+	v, err := lim.Allow(ctx, "login", ada)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("after a word with support:", v.Allowed)
+	// Output:
+	// try again
+	// welcome
+	// try again
+	// try again
+	// come back later
+	// after a word with support: true
+}
+
+// A page for support: what a customer has used, however her address is typed.
+func ExampleLimiter_Usage() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+		{Event: "mail", Kind: "email", Limits: counter.MustLimits("2/h, 100/d")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for range 3 {
+		if _, err := lim.Allow(ctx, "mail", limiter.Email("ada@example.org")); err != nil {
+			log.Fatal(err)
+		}
+	}
+	usage, err := lim.Usage(ctx, "mail", limiter.Email("Ada@Example.org"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, u := range usage {
+		for _, l := range u.Limits {
+			fmt.Println(u.Key.Feature, l.Count.High, "of", l.Limit, "left", l.Remaining, "wait", l.RetryAfter > 0)
+		}
+		fmt.Println(u.Total.High, "in", u.Window, "by", u.Width, "in", len(u.Series), "points")
+	}
+	// Output:
+	// email:ada@example.org 2 of 2/h left 0 wait true
+	// email:ada@example.org 2 of 100/d left 98 wait false
+	// 2 in 24h0m0s by 1h0m0s in 24 points
+}

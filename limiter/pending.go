@@ -35,6 +35,7 @@ type localKey struct {
 	queued   bool           // the carrier has the key
 	due      time.Time      // when the carrier sends the next hits of the key
 	tries    int            // failed sends in a row
+	answered chan struct{}  // closed after the answer to the send under way; nil: nobody waits
 }
 
 // pendingHits are hits admitted here in one bucket of the finest tier, and not

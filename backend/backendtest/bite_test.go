@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/abacus-go/abacus/backend"
@@ -188,4 +189,33 @@ func TestFormsRepeatNothing(t *testing.T) {
 	}
 	require.NotContains(t, atomic, "taking back stops at zero")
 	require.Len(t, forms(struct{ backend.Store }{s}), 1)
+}
+
+// Every mistake of an Erase is found by the cases that look into the server, and
+// the server without a mistake passes.
+func TestEraseBites(t *testing.T) {
+	Erase(t, func(testing.TB) (backend.Store, Contents) {
+		s := newServer("")
+		return s, s.contents
+	})
+	for fault, names := range map[string][]string{
+		"erases as it forgets":          {"erasing a key", "erasing after a day", "erasing by a Counter"},
+		"erases what counts":            {"erasing a key", "erasing by a Counter"},
+		"erases what is not old":        {"erasing after a day"},
+		"erases the neighbours":         {"erasing a key"},
+		"erases, and remembers by key":  {"erasing a key", "erasing after a day", "erasing by a Counter"},
+		"erases, and does not remember": {"erasing a key"},
+	} {
+		for _, e := range erasures {
+			if !slices.Contains(names, e.name) {
+				continue
+			}
+			t.Run(fault+"/"+e.name, func(t *testing.T) {
+				s := newServer(fault)
+				err := e.erasure(s.contents).hold(s, 1)
+				require.Error(t, err)
+				require.Contains(t, err.Error(), "rule: "+e.rule)
+			})
+		}
+	}
 }

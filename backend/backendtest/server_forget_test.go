@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -29,9 +30,30 @@ func (s *server) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remember(f)
+	if !(s.has("erases, and does not remember") && f.Erase) {
+		s.remember(f)
+	}
 	s.empty(f)
 	return nil
+}
+
+// contents returns what the server stores, as a snapshot would.
+func (s *server) contents() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all strings.Builder
+	for name, it := range s.items {
+		if time.Now().Before(it.dies) {
+			fmt.Fprintln(&all, name.key, name.Bucket, it.count)
+		}
+	}
+	for key, mark := range s.forgotten {
+		if s.has("erases, and remembers by key") {
+			fmt.Fprintln(&all, key)
+		}
+		fmt.Fprintln(&all, mark.label)
+	}
+	return all.String(), nil
 }
 
 func (s *server) remember(f *backend.ForgetRequest) {
@@ -74,12 +96,18 @@ func (s *server) empty(f *backend.ForgetRequest) {
 	}
 	left := 1000
 	for key, names := range s.keys {
-		if key != f.Key && !(s.has("forgets the neighbours") && strings.HasPrefix(key, f.Key)) {
+		if key != f.Key && !(s.has("forgets the neighbours") && strings.HasPrefix(key, f.Key)) && !(s.has("erases the neighbours") && f.Erase && strings.HasPrefix(f.Key, key)) {
 			continue
 		}
 		for _, name := range names {
-			b := items[name].bucket
+			it := items[name]
+			b := it.bucket
 			switch {
+			case s.has("erases as it forgets") && f.Erase:
+				it.count = 0
+				items[name] = it
+			case s.has("erases what counts") && f.Erase && it.count == 0:
+			case s.has("erases what is not old") && f.Erase && b.End().Before(f.Now.Add(-25*time.Hour)):
 			case s.has("forgets the finest tier alone") && b.Width != f.Ladder.At(0).Width:
 			case s.has("forgets the coarsest tier alone") && b.Width != f.Ladder.At(f.Ladder.Len()-1).Width:
 			case s.has("forgets what is not ahead") && b.Start().After(f.Now):

@@ -108,13 +108,13 @@ type call struct {
 	returned bool  // Do has returned
 }
 
-func (s *Store) newCall(key string) *call {
-	return &call{store: s, peer: s.peerOf(key), workers: maxWorkers, done: make(chan struct{})}
+func (s *Store) newCall(p *peer) *call {
+	return &call{store: s, peer: p, workers: maxWorkers, done: make(chan struct{})}
 }
 
 // prepare checks op, and copies the parts that a call needs.
 func (s *Store) prepare(op *backend.Request) (*call, error) {
-	c := s.newCall(op.Key)
+	c := s.newCall(s.peerOf(op.Key))
 	c.n = op.N
 	var err error
 	if c.adds, err = additions(op); err != nil {

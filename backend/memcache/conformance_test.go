@@ -1,6 +1,9 @@
 package memcache_test
 
 import (
+	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
@@ -29,6 +32,46 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, err)
 		backendtest.Run(t, func(testing.TB) backend.Store { return s })
 	})
+}
+
+// The shared connections, and a client of the caller.
+func TestErase(t *testing.T) {
+	addr := servertest.Memcached(t)
+	client := gomemcache.New(addr)
+	client.Timeout = patience
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	for name, open := range map[string]func(t testing.TB) *memcache.Store{
+		"New": func(t testing.TB) *memcache.Store { return newStore(t, memcache.Config{IOTimeout: patience}, addr) },
+		"NewFromClient": func(t testing.TB) *memcache.Store {
+			s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
+			require.NoError(t, err)
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backendtest.Erase(t, func(t testing.TB) (backend.Store, backendtest.Contents) {
+				return open(t), func() (string, error) { return contents(t, addr) }
+			})
+		})
+	}
+}
+
+// contents returns the names of all items, and the values of the markers; the
+// values of buckets are numbers.
+func contents(t testing.TB, addr string) (string, error) {
+	var all strings.Builder
+	for _, line := range tell(t, addr, "lru_crawler metadump all", "END") {
+		escaped, _, _ := strings.Cut(strings.TrimPrefix(line, "key="), " ")
+		name, err := url.PathUnescape(escaped)
+		if err != nil {
+			return "", err
+		}
+		all.WriteString(name + "\n")
+		if strings.HasSuffix(name, "|forgotten") {
+			fmt.Fprintln(&all, tell(t, addr, "get "+name, "END"))
+		}
+	}
+	return all.String(), nil
 }
 
 func TestProcesses(t *testing.T) {

@@ -33,8 +33,10 @@ const (
 //
 // An item that has not changed since it was read is removed in one step. From
 // other items the count read is taken, so that no hit from in between is lost.
-// A Forget creates no item but its marker. Without f.Deadline each step, of
-// some thousand items, may last for the timeout of the store.
+// A Forget creates no item but its marker. An Erase searches each tier for all
+// items that may live, and deletes every item, whatever its value. Without
+// f.Deadline each step, of some thousand items, may last for the timeout of the
+// store.
 func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := checkKey(f.Key); err != nil {
 		return err
@@ -42,7 +44,7 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if len(f.TTLs) != f.Ladder.Len() {
 		return fmt.Errorf("memcache: ForgetRequest.TTLs has %d entries, want %d, one for each tier", len(f.TTLs), f.Ladder.Len())
 	}
-	e := forgetting{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key}
+	e := forgetting{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key, peer: s.peerOf(f.Key)}
 	name := markerName(f.Key)
 	remember := func() error {
 		m := marker{f.Latest(), time.Now().Add(f.Remember + time.Second)}
@@ -51,26 +53,45 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := remember(); err != nil {
 		return err
 	}
-	ranges := make([][]indexRange, f.Ladder.Len()) // ranges[i] are the buckets of tier i to look at
-	for i := len(ranges) - 1; i >= 0; i-- {
-		tier := f.Ladder.At(i)
-		if err := checkWidth(tier.Width); err != nil {
+	on := map[string]*peer{"": e.peer}
+	if f.Erase {
+		on = s.peers // before a change of the servers another one may have been the key's
+	}
+	for _, p := range on {
+		there := e
+		there.peer = p
+		if err := there.empty(f); err != nil {
 			return err
 		}
-		if i == len(ranges)-1 {
-			// A clock ahead may have hit buckets ahead of this clock.
-			now, ahead := f.Now.UnixNano(), f.TTLs[i]-tier.Keep+time.Minute
-			ranges[i] = []indexRange{{tiers.Index(now-int64(f.TTLs[i]), tier.Width), tiers.Index(now+int64(ahead), tier.Width)}}
-		} else {
-			ranges[i] = refine(ranges[i+1], int64(f.Ladder.At(i+1).Width/tier.Width))
+	}
+	return remember()
+}
+
+// empty empties the buckets of the key on a server, or erases its items.
+func (e *forgetting) empty(f *backend.ForgetRequest) error {
+	ranges := make([][]indexRange, f.Ladder.Len()) // ranges[i] are the buckets of tier i to look at
+	for i := len(ranges) - 1; i >= 0; i-- {
+		width := f.Ladder.At(i).Width
+		if err := checkWidth(width); err != nil {
+			return err
 		}
-		if i == 0 {
+		var all []indexRange
+		if i < len(ranges)-1 {
+			all = refine(ranges[i+1], int64(f.Ladder.At(i+1).Width/width))
+		}
+		switch {
+		case f.Erase:
+			all = including(all, lives(f, i))
+		case i == len(ranges)-1:
+			all = []indexRange{{tiers.Index(f.Now.UnixNano()-int64(f.TTLs[i]), width), newest(f, i)}}
+		}
+		if ranges[i] = all; i == 0 {
 			break // searched while emptied
 		}
 		var held []indexRange
-		if err := e.visit(tier.Width, ranges[i], func(items []*gomemcache.Item) error {
+		if err := e.visit(width, all, func(items []*gomemcache.Item) error {
 			for _, item := range items {
-				index, err := strconv.ParseInt(item.Key[len(e.key)+len(stemOf(tier.Width)):], 10, 64)
+				index, err := strconv.ParseInt(item.Key[len(e.key)+len(stemOf(width)):], 10, 64)
 				if err != nil {
 					return fmt.Errorf("memcache: an item that was not asked for: %w", err)
 				}
@@ -82,12 +103,70 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 		}
 		ranges[i] = held
 	}
+	empty := e.expire
+	if f.Erase {
+		empty = e.remove
+	}
 	for i := range ranges {
-		if err := e.visit(f.Ladder.At(i).Width, ranges[i], e.expire); err != nil {
+		if err := e.visit(f.Ladder.At(i).Width, ranges[i], empty); err != nil {
 			return err
 		}
 	}
-	return remember()
+	return nil
+}
+
+// newest returns the index of the newest bucket of tier i that a caller may have
+// hit: the clock of the caller may be ahead of f.Now.
+func newest(f *backend.ForgetRequest, i int) int64 {
+	tier := f.Ladder.At(i)
+	return tiers.Index(f.Now.UnixNano()+int64(f.TTLs[i]-tier.Keep+time.Minute), tier.Width)
+}
+
+// lives returns the buckets of tier i whose items may live, whatever the coarser
+// tier has: the life of the coarser item may have ended a little earlier, or its
+// addition may have failed. An item may be created by a late call, up to
+// standstill after the end of its bucket, and lives for the slack of expiration
+// after its TTL.
+func lives(f *backend.ForgetRequest, i int) indexRange {
+	width, ttl := f.Ladder.At(i).Width, f.TTLs[i]
+	longest := width + standstill + ttl + slackOf(ttl) + time.Second
+	return indexRange{tiers.Index(f.Now.UnixNano()-int64(longest), width), newest(f, i)}
+}
+
+// including returns ranges, which are in order, and the rest of r, in order.
+func including(ranges []indexRange, r indexRange) (all []indexRange) {
+	for _, other := range ranges {
+		switch {
+		case other.last < r.first:
+			all = append(all, other)
+			continue
+		case other.first > r.last:
+			all, r = append(all, r), other
+			continue
+		}
+		r = indexRange{min(r.first, other.first), max(r.last, other.last)}
+	}
+	return append(all, r)
+}
+
+// remove deletes items, whatever they hold, a few in a step: an Erase has no
+// deadline, so that each step must end within the timeout of the store.
+func (e *forgetting) remove(items []*gomemcache.Item) error {
+	for part := range slices.Chunk(items, chunkSize/4) {
+		err := e.step(len(part), func(c *call, l *link, i int) error {
+			if err := l.ready(); err != nil {
+				return c.failed("delete", err)
+			}
+			if err := l.client.Delete(part[i].Key); err != nil && err != gomemcache.ErrCacheMiss {
+				return c.failed("delete", err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // indexRange is a range of buckets of a tier, last included.
@@ -120,10 +199,11 @@ type forgetting struct {
 	ctx      context.Context
 	deadline time.Time
 	key      string
+	peer     *peer
 }
 
 func (e *forgetting) step(tasks int, task func(c *call, l *link, i int) error) error {
-	return e.store.step(e.ctx, e.deadline, e.key, tasks, task)
+	return e.store.step(e.ctx, e.deadline, e.peer, tasks, task)
 }
 
 // visit reads the items of ranges, and calls f with the existing items, some
@@ -231,15 +311,15 @@ func noRoomToStore(err error) bool {
 	return err != nil && strings.Contains(err.Error(), `"SERVER_ERROR out of memory`)
 }
 
-// step makes some requests to the server of key, and waits for all.
-func (s *Store) step(ctx context.Context, deadline time.Time, key string, tasks int, task func(c *call, l *link, i int) error) error {
+// step makes some requests to a server, and waits for all.
+func (s *Store) step(ctx context.Context, deadline time.Time, p *peer, tasks int, task func(c *call, l *link, i int) error) error {
 	wait, err := s.begin(ctx, deadline)
 	if err != nil {
 		return err
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	c := s.newCall(key)
+	c := s.newCall(p)
 	c.tasks, c.workers = tasks, forgetWorkers
 	c.task = func(l *link, i int) error { return task(c, l, i) }
 	return c.result(c.run(ctx, timer.C))

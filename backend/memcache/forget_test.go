@@ -286,3 +286,67 @@ func TestForgettingOnASilentServer(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, s.Forget(ctx, forgetting("k")), context.DeadlineExceeded)
 }
+
+// Nothing leads to a second whose minute is gone, and a search by counts does not
+// find a second that counts 0. An Erase finds both, and the items that outlive
+// their bucket by the slack of their expiry, at the server of the key and in one
+// day's worth of names.
+func TestEraseFindsWhatNothingLeadsTo(t *testing.T) {
+	addr := servertest.Memcached(t)
+	s := newStore(t, memcache.Config{}, addr)
+	const key, other = "ab:16CTp:signup:ip:203.0.113.9", "ab:16CTp:signup:ip:203.0.113.8"
+	f, ctx := forgetting(key), context.Background()
+	for _, key := range []string{key, other} {
+		require.Equal(t, 86400+1441+25, fill(t, s, key, 86400, time.Second))
+	}
+	var names []string
+	for i, tier := range f.Ladder.Tiers() {
+		for _, age := range []time.Duration{f.TTLs[i] + time.Minute, tier.Keep - f.TTLs[i]} {
+			slot := backend.Slot{Bucket: tiers.Bucket{Width: tier.Width, Index: tiers.Index(halfPast.Add(-age).UnixNano(), tier.Width)}, TTL: f.TTLs[i]}
+			require.NoError(t, s.Do(ctx, adding(key, 1, slot)))
+			require.NoError(t, s.Do(ctx, adding(key, -1, slot)))
+		}
+	}
+	client := gomemcache.New(addr)
+	for hour := range int64(20) {
+		names = append(names, fmt.Sprintf("%s|1h%d", key, tiers.Index(halfPast.UnixNano(), time.Hour)-hour))
+	}
+	for minute := range int64(1000) {
+		names = append(names, fmt.Sprintf("%s|1m%d", key, tiers.Index(halfPast.UnixNano(), time.Minute)-minute))
+	}
+	for _, name := range names {
+		require.NoError(t, client.Delete(name))
+	}
+	f.Erase = true
+	began := time.Now()
+	require.NoError(t, s.Forget(ctx, f))
+	t.Logf("%s to erase a hit in each second of a day", time.Since(began))
+	all, err := contents(t, addr)
+	require.NoError(t, err)
+	require.NotContains(t, all, key)
+	require.Equal(t, 86400+1441+25, strings.Count(all, other))
+	began = time.Now()
+	require.NoError(t, s.Forget(ctx, f))
+	t.Logf("%s to erase a key without an item", time.Since(began))
+}
+
+// Before a server joined, the items of a key were on another one.
+func TestEraseAsksAllServers(t *testing.T) {
+	addrs := []string{servertest.Memcached(t), servertest.Memcached(t)}
+	s := newStore(t, memcache.Config{}, addrs...)
+	const key = "ab:16CTp:signup:ip:203.0.113.9"
+	f := forgetting(key)
+	for _, addr := range addrs {
+		fill(t, newStore(t, memcache.Config{}, addr), key, 5, time.Minute)
+	}
+	f.Erase = true
+	require.NoError(t, s.Forget(context.Background(), f))
+	marks := 0
+	for _, addr := range addrs {
+		all, err := contents(t, addr)
+		require.NoError(t, err)
+		require.NotContains(t, all, key)
+		marks += strings.Count(all, "|forgotten\n")
+	}
+	require.Equal(t, 1, marks)
+}

@@ -95,13 +95,17 @@ const (
 // same TTL again as a reserve.
 const standstill = time.Minute
 
+// slackOf returns the time for which an item lives beyond its TTL, but for the
+// rounding to a second.
+func slackOf(ttl time.Duration) time.Duration { return min(ttl, standstill) + clockTick }
+
 // expiration returns the time to live to send, so that an item created at now
 // lives for at least ttl.
 func expiration(ttl time.Duration, now time.Time) (int32, error) {
 	if ttl <= 0 {
 		return 0, fmt.Errorf("memcache: TTL is %s, want above zero", ttl)
 	}
-	slack := min(ttl, standstill) + clockTick
+	slack := slackOf(ttl)
 	if ttl <= maxRelative-slack {
 		return int32((ttl + slack + time.Second - 1) / time.Second), nil
 	}

@@ -134,7 +134,7 @@ func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time
 		return 0, err
 	}
 	name, found := markerName(key), make(chan int64, 1)
-	err := s.step(ctx, deadline, key, 1, func(c *call, l *link, _ int) error {
+	err := s.step(ctx, deadline, s.peerOf(key), 1, func(c *call, l *link, _ int) error {
 		if err := l.ready(); err != nil {
 			return c.failed("get", err)
 		}

@@ -23,6 +23,21 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestErase(t *testing.T) {
+	addr := servertest.Redis(t)
+	client := raw(t, addr)
+	backendtest.Erase(t, func(t testing.TB) (backend.Store, backendtest.Contents) {
+		return open(t, "redis://"+addr+"/0"), func() (string, error) {
+			var all strings.Builder
+			names := client.Scan(ctx, 0, "*", 1000).Iterator()
+			for names.Next(ctx) {
+				fmt.Fprintf(&all, "%s %s\n", names.Val(), client.Get(ctx, names.Val()).Val())
+			}
+			return all.String(), names.Err()
+		}
+	})
+}
+
 func TestProcesses(t *testing.T) {
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Redis(t) },
 		func(addr string) (backend.Store, error) {

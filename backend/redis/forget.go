@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +20,8 @@ import (
 // Forget remembers the label, and then empties the key: an FCALL for each 125
 // leaves and each 2,000 entries. Each FCALL also remembers the label of its own
 // instant, and the last of a group of tiers unlinks the root. Earlier hits are counted
-// until then.
+// until then. An Erase first unlinks the leaves that no root names any more: the root
+// of a key drops its stale leaves, which then expire by themselves.
 func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], req.Ladder)
@@ -41,6 +43,11 @@ func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 		return uint64(n), nil
 	}
 	for _, g := range groups {
+		if req.Erase {
+			if err := s.unlinkLeaves(ctx, req, g); err != nil {
+				return err
+			}
+		}
 		keys := []string{g.rootName(req.Key), marker}
 		from, err := step(keys, g.leafPositions(), 0)
 		for err == nil && from > 0 {
@@ -52,6 +59,44 @@ func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 	}
 	_, err := step([]string{marker}, 0, 0) // for hits that came during the last step
 	return err
+}
+
+// leafKinds is the number of kinds of a leaf, which are part of a leaf's name.
+const leafKinds = 4
+
+// unlinkLeaves unlinks all leaves of a group that may be in the store, a few hundred
+// names in a command. A leaf was written a time to live ago at most, by a call whose
+// label was Keep older at most.
+func (s *Store) unlinkLeaves(ctx context.Context, req *backend.ForgetRequest, g group) error {
+	const stretches = 125 // of a command
+	stretch, ttl, keep := time.Duration(g.leaf)*g.width, req.TTLs[g.last], req.Ladder.At(g.last).Keep
+	first := tiers.Index(req.Now.UnixNano()-int64(g.ttl(ttl)+keep+time.Minute), stretch)
+	last := tiers.Index(req.Now.UnixNano()+int64(ttl-keep+time.Minute), stretch)
+	stem := g.rootName(req.Key) + ":"
+	for ; first <= last; first += stretches {
+		var names []string
+		for number := first; number <= min(last, first+stretches-1); number++ {
+			for kind := 1; kind <= leafKinds; kind++ {
+				names = append(names, fmt.Sprintf("%s%d.%d", stem, number, kind))
+			}
+		}
+		if err := s.unlink(ctx, req.Deadline, names); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) unlink(ctx context.Context, deadline time.Time, names []string) error {
+	ctx, cancel, err := s.start(ctx, deadline)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err := s.server.Client().Unlink(ctx, names...).Err(); err != nil {
+		return s.server.Failed(ctx, err)
+	}
+	return nil
 }
 
 // Forgotten reads the marker of the key.

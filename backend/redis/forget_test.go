@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -170,5 +171,43 @@ func TestTheMark(t *testing.T) {
 		require.Greater(t, left, time.Hour+50*time.Minute)
 		require.LessOrEqual(t, left, 2*time.Hour)
 		require.NoError(t, node.FlushAll(ctx).Err())
+	}
+}
+
+// A root that is written anew names its stale leaves no more, and they live on for a
+// while: an Erase finds every leaf that there may be, of each group of tiers.
+func TestEraseFindsLeavesWithoutARoot(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, s := raw(t, addr), open(t, "redis://"+addr+"/0")
+	now := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
+	for _, row := range []struct {
+		ladder string
+		leaves map[string]time.Duration // names of groups, and the lengths of their stretches
+	}{
+		{"1s:1d, 1m:1d, 1h:1d", map[string]time.Duration{"P": time.Hour}},
+		{"1s:10m, 1m:1d, 1h:1d", map[string]time.Duration{"P": time.Minute, "Q": time.Hour}},
+	} {
+		f := forgetting(forgetKey, row.ladder, now)
+		fill(t, s, forgetKey, row.ladder, now.Add(-time.Hour), 60, time.Minute)
+		for group, stretch := range row.leaves {
+			for i := range f.Ladder.Len() {
+				for _, at := range []time.Time{now.Add(-2 * f.Ladder.At(i).Keep), now.Add(-f.TTLs[i]), now, now.Add(f.Ladder.At(i).Width)} {
+					if group == "P" && i > 0 && len(row.leaves) > 1 {
+						continue // a tier of the other group
+					}
+					for kind := 1; kind <= 4; kind++ {
+						name := fmt.Sprintf("{%s}%s:%d.%d", forgetKey, group, tiers.Index(at.UnixNano(), stretch), kind)
+						require.NoError(t, client.Set(ctx, name, "leaf", time.Hour).Err())
+					}
+				}
+			}
+		}
+		f.Erase = true
+		began := time.Now()
+		require.NoError(t, s.Forget(ctx, f))
+		t.Logf("%s: %s", row.ladder, time.Since(began))
+		for _, name := range client.Keys(ctx, "*").Val() {
+			require.NotContains(t, name, "203.0.113.9", row.ladder)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // Command demo tries abacus on real input and real stores: it replays a log
 // through the counter and checks every decision, checks the promises on a store,
-// shows what a store has of a key, explains the cover of a window, compares the
+// shows what a store has of a key, forgets keys, explains the cover of a window, compares the
 // library with the limiters of the textbooks, and without arguments shows on one
 // screen what the library does.
 //
@@ -40,6 +40,7 @@ type cli struct {
 	Compare compareCmd `cmd:"" help:"Send a log through abacus and the textbook limiters, and compare what they admit and cost."`
 	Check   checkCmd   `cmd:"" help:"Try the promises on a store of yours, and look at how it is set up."`
 	Inspect inspectCmd `cmd:"" help:"Show what a store has of a key: its buckets, and its counts by window."`
+	Forget  forgetCmd  `cmd:"" help:"Forget keys in a store, or erase them: a customer is let in again, a person is removed."`
 	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`
 }
 

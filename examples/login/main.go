@@ -1,5 +1,6 @@
 // Login is a log-in that counts failures only: a user with the right password
-// is never limited, however often he logs in.
+// is never limited, however often he logs in, and a good log-in clears the
+// failures of the account before it.
 //
 //	go run ./examples/login
 //	curl -i -d 'user=ada&password=wrong' localhost:8080/login
@@ -101,21 +102,26 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /login", limit(logIn(passwords)))
+	mux.Handle("POST /login", limit(logIn(lim, passwords)))
 	return mux, nil
 }
 
 // logIn is counted before it looks at the password, else many guesses at once
-// would slip through, and gives the hit back if the password is right.
-func logIn(passwords map[string]string) http.Handler {
+// would slip through. If the password is right, logIn gives the hit back, and
+// clears the failures of the account; those of the network stay.
+func logIn(lim *limiter.Limiter, passwords map[string]string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		want, known := passwords[r.PostFormValue("user")]
+		user := r.PostFormValue("user")
+		want, known := passwords[user]
 		if !known || subtle.ConstantTimeCompare([]byte(r.PostFormValue("password")), []byte(want)) == 0 {
 			http.Error(w, "Wrong user or password.", http.StatusUnauthorized)
 			return
 		}
 		if err := httplimit.Refund(r.Context(), "login"); err != nil {
 			log.Print(err) // the log-in is good all the same, but was counted
+		}
+		if err := lim.Forget(r.Context(), "login", limiter.NewFeature("user", user)); err != nil {
+			log.Print(err) // the failures stay
 		}
 		fmt.Fprintln(w, "Welcome.")
 	})

@@ -35,6 +35,12 @@ func TestOnlyFailuresCount(t *testing.T) {
 		status, _ := logIn("ada", "lovelace")
 		require.Equal(t, http.StatusOK, status, "good log-ins are not counted")
 	}
+	for range 9 {
+		status, _ := logIn("ada", "guess")
+		require.Equal(t, http.StatusUnauthorized, status)
+	}
+	status, _ := logIn("ada", "lovelace")
+	require.Equal(t, http.StatusOK, status, "a good log-in clears the failures")
 	for range 10 {
 		status, _ := logIn("ada", "guess")
 		require.Equal(t, http.StatusUnauthorized, status)

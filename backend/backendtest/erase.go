@@ -1,0 +1,250 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Contents returns everything that a store holds, as text: the names and the
+// values, of all keys and whatever they count.
+type Contents func() (string, error)
+
+// Erase holds a [backend.Forgetter] to [backend.ForgetRequest.Erase]. open makes a
+// store, as for [Run], and the Contents of the server.
+func Erase(t *testing.T, open func(t testing.TB) (backend.Store, Contents)) {
+	t.Helper()
+	for _, c := range erasures {
+		t.Run(c.name, func(t *testing.T) {
+			store, contents := open(t)
+			if err := c.erasure(contents).hold(store, race.Thrift); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// erasure is a case that looks into the server.
+type erasure struct {
+	name, rule string
+	run        func(*subject, Contents) error
+}
+
+func (e *erasure) erasure(contents Contents) check {
+	return check{name: e.name, rule: e.rule, forgets: true, run: func(s *subject) error { return e.run(s, contents) }}
+}
+
+var erasures = []erasure{
+	{
+		name: "erasing a key",
+		rule: "Erase leaves no text of the key, keeps other keys, and remembers the label",
+		run:  erasesKeys,
+	},
+	{
+		name: "erasing after a day",
+		rule: "Erase deletes buckets that no other bucket leads to any more",
+		run:  erasesOldBuckets,
+	},
+	{
+		name: "erasing by a Counter",
+		rule: "after Counter.Erase no text of the feature is left, whatever calls came before",
+		run:  erasesFeatures,
+	},
+}
+
+// erase is a Forget that erases.
+func (s *subject) erase(l tiers.Ladder, key string, now time.Time) error {
+	f := s.forgetting(l, key, now, now.UnixNano(), ttl(coarsest(l), 0))
+	f.Erase = true
+	if err := s.forgetter.Forget(context.Background(), f); err != nil {
+		return fmt.Errorf("erasing %s at %v: %w", key, now.UTC(), err)
+	}
+	return nil
+}
+
+// lacks is an error if the store holds a text that it should not hold, or lacks
+// one that it should.
+func lacks(contents Contents, text string, there bool) error {
+	all, err := contents()
+	if err != nil {
+		return fmt.Errorf("the contents of the store: %w", err)
+	}
+	at := strings.Index(all, text)
+	switch {
+	case at < 0 && there:
+		return fmt.Errorf("nothing with %q among %d bytes in the store, so the search finds nothing", text, len(all))
+	case at >= 0 && !there:
+		return fmt.Errorf("the store still holds %q", all[max(0, at-40):min(len(all), at+len(text)+40)])
+	}
+	return nil
+}
+
+// addLate adds n at an instant before noon, as an AddAt at noon: to the tiers that
+// are kept for so long.
+func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) error {
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Age: max(0, noon.Sub(at)), Add: chain(l, at, 0)}
+	op.Add = slices.DeleteFunc(op.Add, func(b backend.Slot) bool { return op.Age > b.TTL-b.Width })
+	if err := s.do(op); err != nil {
+		return fmt.Errorf("adding %d to %s at %v: %w", n, op.Key, at, err)
+	}
+	return nil
+}
+
+// erasesKeys fills keys of every length and of odd bytes, with hits of every
+// tier, with buckets that count 0, and with a Forget.
+func erasesKeys(s *subject, contents Contents) error {
+	long := 200 - len(s.key("k0x"))
+	for i, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")} {
+		for j, odd := range []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)} {
+			key := fmt.Sprintf("k%dx%s", i, odd)
+			neighbours := []string{key[:len(key)-1], strings.ToUpper(key[:len(key)-1]) + "_"}
+			for _, other := range neighbours {
+				if _, err := s.add(l, other, noon, 7); err != nil {
+					return err
+				}
+			}
+			hits := spread(l, noon)
+			if j > 0 { // the length of the key does not depend on the number of hits
+				hits = append(hits[:20:20], noon)
+			}
+			for n, at := range hits {
+				for _, hit := range [][]int64{{3}, {3, -3}, {3, -1}}[n%3] {
+					if err := s.addLate(l, key, at, hit); err != nil {
+						return err
+					}
+				}
+				if n == len(hits)/2 && j%2 == 0 {
+					if err := s.forget(l, key, noon); err != nil {
+						return err
+					}
+				}
+			}
+			if err := lacks(contents, s.key(key), true); err != nil {
+				return err
+			}
+			for range 2 { // the second finds nothing
+				if err := s.erase(l, key, noon); err != nil {
+					return err
+				}
+				if err := lacks(contents, s.key(key), false); err != nil {
+					return fmt.Errorf("ladder %s: %w", l, err)
+				}
+			}
+			if err := s.forgotten(key, noon, noon.UnixNano()); err != nil {
+				return err
+			}
+			for _, at := range hits {
+				if err := s.expect(l, key, at, noon, 0); err != nil {
+					return fmt.Errorf("ladder %s, after an Erase at %v: %w", l, noon, err)
+				}
+			}
+			for _, other := range neighbours {
+				if err := s.expect(l, other, noon, noon, 7); err != nil {
+					return fmt.Errorf("another key was erased: %w", err)
+				}
+			}
+			if _, err := s.add(l, key, noon, 2); err != nil {
+				return err
+			}
+			if err := s.expect(l, key, noon, noon, 2); err != nil {
+				return fmt.Errorf("a hit after an Erase: %w", err)
+			}
+			if err := s.erase(l, key, noon); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// erasesOldBuckets hits a key for 26 hours, often enough for a store that gathers
+// buckets: the first hour has left every window, and may live.
+func erasesOldBuckets(s *subject, contents Contents) error {
+	now := noon
+	for range 26 {
+		for range 30 {
+			if _, err := s.add(dayLadder, "old", now, 1); err != nil {
+				return err
+			}
+			now = now.Add(2 * time.Minute)
+		}
+	}
+	for range 2 {
+		if _, err := s.add(dayLadder, "old", now, 1); err != nil {
+			return err
+		}
+		if err := s.erase(dayLadder, "old", now); err != nil {
+			return err
+		}
+		if err := lacks(contents, s.key("old"), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// erasesFeatures makes every kind of call of a Counter.
+func erasesFeatures(s *subject, contents Contents) error {
+	now, ctx := time.Now(), context.Background()
+	c, err := s.counter("e", counter.Config{Patience: enough, Now: func() time.Time { return now }})
+	if err != nil {
+		return err
+	}
+	event := strings.ToUpper(s.prefix) // is found in the stored form of every key of the event
+	limits, other := counter.MustLimits("3/m, 5/h, 9/d"), counter.Ask{Key: counter.Key{Event: "signin", Feature: "user:another"}, N: 1, Limits: counter.MustLimits("1000/m")}
+	for _, feature := range []string{"email:ada@example.org", "\x00\xff {%}\u00fc\n:", strings.Repeat("long", 99)} {
+		key := counter.Key{Event: event, Feature: feature}
+		var verdicts []counter.Verdict
+		for range 9 {
+			v, err := c.TakeAll(ctx, counter.Ask{Key: key, N: 1, Limits: limits}, counter.Ask{Key: key, N: 1, Limits: limits, Soft: true}, other)
+			if err != nil {
+				return err
+			}
+			verdicts = append(verdicts, v)
+			now = now.Add(25 * time.Second)
+		}
+		if verdicts[0].Allowed == verdicts[8].Allowed {
+			return errors.New("nine calls in four minutes under 3/m, 5/h were all admitted, or all denied")
+		}
+		for i, step := range []func() error{
+			func() error { return c.Refund(ctx, &verdicts[0]) },
+			func() error { return c.AddAt(ctx, key, 2, now.Add(-7*time.Hour)) },
+			func() error { return c.AddAt(ctx, key, 2, now.Add(-23*time.Hour)) },
+			func() error { return c.RefundAt(ctx, key, 2, now.Add(-7*time.Hour)) },
+			func() error { return c.Add(ctx, key, 5) },
+			func() error { return c.Forget(ctx, key) },
+			func() error { return c.Refund(ctx, &verdicts[1]) },
+			func() error { now = now.Add(time.Hour); verdicts[2], err = c.Take(ctx, key, 1, limits); return err },
+			func() error { return c.Refund(ctx, &verdicts[2]) },
+			func() error { now = now.Add(2 * time.Hour); return c.Add(ctx, key, 5) },
+			func() error { verdicts[2], err = c.Take(ctx, key, 1, counter.MustLimits("9/d")); return err },
+			func() error { return lacks(contents, event, true) },
+			func() error { return c.Erase(ctx, key) },
+			func() error { return c.Erase(ctx, key) },
+			func() error { return c.Refund(ctx, &verdicts[2]) },
+		} {
+			if err := step(); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+		}
+		if n, err := c.Count(ctx, key, 24*time.Hour); err != nil || n.High != 0 {
+			return fmt.Errorf("after an Erase %v are counted, error %w", n, err)
+		}
+		if n, err := c.Count(ctx, other.Key, 24*time.Hour); err != nil || n.High == 0 {
+			return fmt.Errorf("after an Erase of another key %v are counted, error %w", n, err)
+		}
+		if err := lacks(contents, event, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

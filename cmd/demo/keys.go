@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// keys are the flags by which the keys of a program are found in its store.
+type keys struct {
+	Store     storeName `help:"The store to look into." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
+	Ladder    ladder    `help:"The tiers of the program that counts, as width:keep. Default: those of counter.Config." placeholder:"TIERS"`
+	Prefix    string    `help:"Its counter.Config.Prefix. Default: ${default}." default:"ab" placeholder:"PREFIX"`
+	SecretEnv string    `help:"The environment variable that holds its counter.Config.Secret." placeholder:"VARIABLE"`
+	Skew      span      `help:"Its counter.Config.Skew, part of the stored key on memcached. Default: ${default}." default:"${skew}" placeholder:"DURATION"`
+	Settle    span      `help:"Its counter.Config.Settle, likewise. Default: ${default}." default:"${settle}" placeholder:"DURATION"`
+	IPv4Bits  int       `name:"ipv4-bits" help:"Its limiter.Config.IPv4Bits. Default: ${default}." default:"32" placeholder:"BITS"`
+	IPv6Bits  int       `name:"ipv6-bits" help:"Its limiter.Config.IPv6Bits. Default: ${default}." default:"64" placeholder:"BITS"`
+	NoDots    bool      `name:"email-ignore-dots" help:"Its limiter.Config.EmailIgnoreDots."`
+	NoTags    bool      `name:"email-ignore-tags" help:"Its limiter.Config.EmailIgnoreTags."`
+	AsIs      bool      `help:"Take features as they are given, as a program without a limiter does."`
+	Timeout   span      `help:"How long a call of the store may take. Default: ${default}." default:"10s" placeholder:"DURATION"`
+}
+
+// keysHelp is the part of --help about keys.
+const keysHelp = `A feature is a kind, a colon and a value. Values of ip and email are brought to the form by which a limiter counts: Ada@Example.org is ada@example.org, and an IPv6 address is its network. Ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with another one nothing is found.`
+
+// otherKey tells why nothing may be found.
+const otherKey = `Ladder, prefix and secret, and on memcached skew and settle,
+must be those of the program that counts: they are part of the stored key.
+`
+
+// open opens the store, which answers, and makes the counter of the program.
+func (k *keys) open(ctx context.Context, now func() time.Time) (*stores.Opened, *counter.Counter, error) {
+	cfg, err := k.config(now)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	store, err := openStore(k.Store, time.Duration(k.Timeout))
+	if err != nil {
+		return nil, nil, err
+	}
+	count, err := counter.New(store.Store, cfg)
+	if err != nil {
+		err = usageError{err}
+	} else {
+		err = identify(ctx, store)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return store, count, nil
+}
+
+func (k *keys) config(now func() time.Time) (counter.Config, error) {
+	cfg := counter.Config{
+		Ladder: k.Ladder.Ladder, Prefix: k.Prefix, Skew: cmp.Or(time.Duration(k.Skew), -1), Settle: cmp.Or(time.Duration(k.Settle), -1),
+		Patience: -1, // nobody waits for a verdict: the store's own timeout holds
+		Now:      now,
+	}
+	if cfg.Ladder.Len() == 0 {
+		cfg.Ladder = tiers.Default
+	}
+	if k.SecretEnv != "" {
+		if cfg.Secret = []byte(os.Getenv(k.SecretEnv)); len(cfg.Secret) == 0 {
+			return cfg, fmt.Errorf("--secret-env %s: the environment variable is empty or not set, want the secret in it", k.SecretEnv)
+		}
+	}
+	if k.Store.Kind == stores.InMemory {
+		return cfg, errors.New("--store memory: such a store belongs to its process and has nothing here, want a Redis or a memcached")
+	}
+	return cfg, k.Timeout.check("--timeout", 0)
+}
+
+// key returns the key under which a limiter on c counts a feature. An error is a
+// usageError.
+func (k *keys) key(c *counter.Counter, event, feature string) (counter.Key, error) {
+	key := counter.Key{Event: event, Feature: feature}
+	kind, value, _ := strings.Cut(feature, ":")
+	var f limiter.Feature
+	switch {
+	case k.AsIs, value == "":
+		return key, nil
+	case kind == limiter.KindIP:
+		addr, err := netip.ParseAddr(value)
+		if network, notNetwork := netip.ParsePrefix(value); notNetwork == nil && network == network.Masked() {
+			return key, nil
+		}
+		if err != nil {
+			return key, usageError{fmt.Errorf("feature %q: want an address, such as ip:203.0.113.9, or --as-is", feature)}
+		}
+		f = limiter.IP(addr)
+	case kind == limiter.KindEmail:
+		if f = limiter.Email(value); f.Err() != nil {
+			return key, usageError{fmt.Errorf("feature %q: want an address, such as email:ada@example.org, or --as-is", feature)}
+		}
+	default:
+		return key, nil
+	}
+	l := c.Ladder()
+	lim, err := limiter.New(c, limiter.Config{
+		Rules:    []limiter.Rule{{Event: event, Kind: kind, Limits: counter.Limits{{Max: 1, Per: l.At(l.Len() - 1).Keep}}}},
+		IPv4Bits: k.IPv4Bits, IPv6Bits: k.IPv6Bits, EmailIgnoreDots: k.NoDots, EmailIgnoreTags: k.NoTags,
+	})
+	if err == nil {
+		key, err = lim.Key(event, f)
+	}
+	if err != nil {
+		return key, usageError{err}
+	}
+	return key, nil
+}

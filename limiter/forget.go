@@ -1,0 +1,200 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
+)
+
+// Key returns the key under which event counts a feature, in the form that
+// Allow counts by: [Email] in small letters, [IP] as the network of
+// Config.IPv4Bits and IPv6Bits. With the key the methods of the Counter look at
+// what the Limiter counts. The error is that of an event without rules by the
+// feature's kind, of text that is no address, or of a missing feature.
+func (l *Limiter) Key(event string, feature Feature) (counter.Key, error) {
+	keys, err := l.keysOf(event, feature)
+	if err != nil {
+		return counter.Key{}, err
+	}
+	return keys[0].key, nil
+}
+
+// Forget sets an event's counts by these features to zero: support lets a
+// customer in again, or a good log-in clears the failures before it. All rules
+// of the event with a key among the features begin anew, and the rules by other
+// kinds keep their counts. Features of a kind without a rule, and missing
+// features, are ignored, as by Allow; it is an error if no feature is left.
+//
+// Known denials in this process, hits of the local counter and hits that wait
+// to be carried to the store are forgotten as well; the local counters of other
+// processes keep theirs. For the time, for calls under way and for errors see
+// [counter.Counter.Forget]; an error of one key does not hold up the others.
+func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature) error {
+	keys, err := l.keysOf(event, features...)
+	if err != nil {
+		return err
+	}
+	return l.forget(ctx, keys, false)
+}
+
+// Erase removes a person from the store and from the memory of this process:
+// the keys of these features, of all events. Afterwards no name and no value in
+// the store has the text of a feature; a digest of each key stays for as long as
+// hits of the past can be refunded. It is an error if no event has rules by the
+// kind of a feature, or if a feature is missing; nothing was erased then.
+//
+// For the time and for calls under way see [counter.Counter.Erase]. After an
+// error, and where calls may have been under way, a second Erase removes the
+// rest.
+func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
+	events, kinds := l.Events(), map[string]bool{}
+	for _, event := range events {
+		for _, rule := range l.rules[event].rules {
+			kinds[rule.Kind] = true
+		}
+	}
+	for i := range features {
+		f := &features[i]
+		switch {
+		case f.err != nil:
+			return f.err
+		case !kinds[f.kind]:
+			return fmt.Errorf("limiter: Erase: no event has rules by %q, want a feature of %s", f.kind, words.Quoted(slices.Sorted(maps.Keys(kinds))))
+		case f.Missing():
+			return fmt.Errorf("limiter: Erase: feature %q is missing", f.kind)
+		}
+	}
+	if len(features) == 0 {
+		return errors.New("limiter: Erase: no features, want at least one")
+	}
+	var keys []ruleKey
+	for _, event := range events {
+		keys = l.appendKeys(keys, event, features)
+	}
+	return l.forget(ctx, keys, true)
+}
+
+// ruleKey is a key of a rule.
+type ruleKey struct {
+	rule    *Rule
+	counter *counter.Counter
+	key     counter.Key
+}
+
+// counterOf returns the counter of a rule.
+func (l *Limiter) counterOf(*Rule) *counter.Counter { return l.counter }
+
+// keysOf returns the keys of features under the rules of an event, at least one.
+func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
+	of, known := l.rules[event]
+	if !known {
+		return nil, l.noRules(event)
+	}
+	for i := range features {
+		if err := features[i].err; err != nil {
+			return nil, fmt.Errorf("%w, event %q", err, event)
+		}
+	}
+	keys := l.appendKeys(nil, event, features)
+	if len(keys) == 0 {
+		var kinds []string
+		for _, rule := range of.rules {
+			kinds = append(kinds, rule.Kind)
+		}
+		return nil, fmt.Errorf("limiter: event %q: none of %s is a feature of %s, by which the event has rules", event, words.Plural(int64(len(features)), "feature"), words.Quoted(kinds))
+	}
+	return keys, nil
+}
+
+func (l *Limiter) noRules(event string) error {
+	return fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
+}
+
+// appendKeys appends the keys of features under the rules of an event, each
+// once and in the order of the rules.
+func (l *Limiter) appendKeys(keys []ruleKey, event string, features []Feature) []ruleKey {
+	rules := l.rules[event].rules
+	for i := range rules {
+		rule := &rules[i]
+		for j := range features {
+			if f := &features[j]; f.kind == rule.Kind && !f.Missing() {
+				k := ruleKey{rule, l.counterOf(rule), counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
+				if !slices.Contains(keys, k) {
+					keys = append(keys, k)
+				}
+			}
+		}
+	}
+	return keys
+}
+
+// forget forgets keys in the store and in this process.
+func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error {
+	if l.local != nil {
+		if !l.calls.begin() {
+			return ErrClosed
+		}
+		defer l.calls.end()
+	}
+	empty, name := (*counter.Counter).Forget, "forget"
+	if erase {
+		empty, name = (*counter.Counter).Erase, "erase"
+	}
+	var errs []error
+	for _, k := range keys {
+		// A carry under way would add its hits after the store has forgotten.
+		if l.local != nil {
+			errs = append(errs, l.local.dropPending(ctx, k.key))
+		}
+		errs = append(errs, empty(k.counter, ctx, k.key))
+		if l.local != nil {
+			errs = append(errs, empty(l.local.here, ctx, k.key))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("limiter: %s: %w", name, err)
+	}
+	return nil
+}
+
+// dropPending drops the hits of a key that wait to be carried, and waits for the
+// answer to a carry under way.
+func (l *local) dropPending(ctx context.Context, key counter.Key) error {
+	s := l.shard(l.hash(key))
+	for {
+		s.mu.Lock()
+		k := s.keys[key]
+		if k == nil {
+			s.mu.Unlock()
+			return nil
+		}
+		sending := false
+		for _, p := range slices.Clone(k.pending) {
+			sending = sending || p.sending > 0
+			l.numbers.pending.Add(p.sending - p.n)
+			p.n = p.sending
+			l.tidy(s, k, p)
+		}
+		if !sending {
+			l.carrier.remove(k)
+			s.drop(k)
+			s.mu.Unlock()
+			return nil
+		}
+		if k.answered == nil {
+			k.answered = make(chan struct{})
+		}
+		answered := k.answered
+		s.mu.Unlock()
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return fmt.Errorf("event %q: hits are being carried to the store: %w", key.Event, ctx.Err())
+		}
+	}
+}

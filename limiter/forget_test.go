@@ -1,0 +1,333 @@
+package limiter_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// searchable is a store, and a search for a text among its names and values.
+type searchable struct {
+	store backend.Store
+	holds func(text string) bool
+}
+
+// stores are an empty store of each kind.
+func stores(t *testing.T) map[string]searchable {
+	here := memory.New(memory.Config{})
+	addr := servertest.Redis(t)
+	client := goredis.NewClient(&goredis.Options{Addr: addr})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	onRedis, err := redis.Open("redis://"+addr, redis.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, onRedis.Close()) })
+	addr = servertest.Memcached(t)
+	onMemcached, err := memcache.New(memcache.Config{}, addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, onMemcached.Close()) })
+	return map[string]searchable{
+		"memory": {here, func(text string) bool {
+			var b strings.Builder
+			require.NoError(t, here.Snapshot(&b))
+			return strings.Contains(b.String(), text)
+		}},
+		"Redis": {onRedis, func(text string) bool {
+			names, err := client.Keys(ctx, "*").Result()
+			require.NoError(t, err)
+			return strings.Contains(strings.Join(names, "\n"), text)
+		}},
+		"memcached": {onMemcached, func(text string) bool {
+			return strings.Contains(metadump(t, addr), text)
+		}},
+	}
+}
+
+// metadump returns the names of a memcached's items.
+func metadump(t *testing.T, addr string) string {
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = fmt.Fprint(conn, "lru_crawler metadump all\r\n")
+	require.NoError(t, err)
+	var names strings.Builder
+	for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "END"; {
+		name, err := url.PathUnescape(lines.Text())
+		require.NoError(t, err)
+		fmt.Fprintln(&names, name)
+	}
+	return names.String()
+}
+
+// Support lets a customer in again, however the address is typed, and nobody
+// else.
+func TestForget(t *testing.T) {
+	for name, s := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t, s.store, counter.Config{})
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{
+				ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingSkip, by("email", "2/h, 1000/d")),
+			}})
+			for range 2 {
+				require.True(t, allow(t, lim, ip("2001:db8::1"), limiter.Email("ada@example.org")).Allowed)
+				require.True(t, allow(t, lim, limiter.Email("bob@example.org")).Allowed)
+			}
+			require.False(t, allow(t, lim, ip("2001:db8::2"), limiter.Email("ada@example.org")).Allowed)
+			require.False(t, allow(t, lim, limiter.Email("ada@example.org")).Allowed, "a known denial")
+
+			require.NoError(t, lim.Forget(ctx, "signup", limiter.Email(" Ada@Example.ORG"), user("7"), limiter.Email("")))
+			require.EqualValues(t, 2, counted(t, c, "ip:2001:db8::/64"))
+			require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
+			require.Zero(t, counted(t, c, "email:ada@example.org"))
+			v := allow(t, lim, ip("2001:db8::2"), limiter.Email("ada@example.org"))
+			require.True(t, v.Allowed)
+			require.False(t, allow(t, lim, limiter.Email("bob@example.org")).Allowed)
+
+			require.NoError(t, lim.Forget(ctx, "signup", ip("2001:db8::ffff"), limiter.Email("bob@example.org")))
+			require.Zero(t, counted(t, c, "ip:2001:db8::/64"))
+			require.True(t, allow(t, lim, limiter.Email("bob@example.org")).Allowed)
+		})
+	}
+}
+
+// Afterwards the store has nothing with the text of the feature, and keeps what
+// it counts of others.
+func TestErase(t *testing.T) {
+	for name, s := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t, s.store, counter.Config{})
+			mail := limiter.Rule{Event: "mail", Kind: "email", Limits: counter.MustLimits("9/d")}
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("email", "2/h"), mail}})
+			ada, bob := limiter.Email("ada@example.org"), limiter.Email("bob@example.org")
+			var verdicts []limiter.Verdict
+			for _, event := range []string{"signup", "mail"} {
+				for range 4 {
+					v, err := lim.Allow(ctx, event, ada)
+					require.NoError(t, err)
+					verdicts = append(verdicts, v)
+					_, err = lim.Allow(ctx, event, bob)
+					require.NoError(t, err)
+				}
+			}
+			require.False(t, verdicts[3].Allowed)
+			require.NoError(t, lim.Refund(ctx, &verdicts[0]))
+			require.NoError(t, lim.Forget(ctx, "mail", ada))
+			require.NoError(t, c.AddAt(ctx, counter.Key{Event: "mail", Feature: "email:ada@example.org"}, 1, time.Now().Add(-20*time.Hour)))
+			require.True(t, s.holds("ada@"))
+			require.NoError(t, lim.Erase(ctx, limiter.Email("ADA@example.org")))
+			require.False(t, s.holds("ada@"))
+			require.True(t, s.holds("bob@"))
+			require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
+			require.NoError(t, lim.Refund(ctx, &verdicts[1]))
+			require.False(t, s.holds("ada@"))
+			require.True(t, allow(t, lim, ada).Allowed)
+		})
+	}
+}
+
+// A wrong name is an error before anything happens, and names what there is.
+func TestForgetErrors(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), by("email", "2/h")}})
+	require.True(t, allow(t, lim, ip("192.0.2.1"), limiter.Email("ada@example.org")).Allowed)
+	ada := limiter.Email("ada@example.org")
+	for want, err := range map[string]error{
+		`limiter: event "sign-up" has no rules, which "signup" have`:                                                 lim.Forget(ctx, "sign-up", ada),
+		`limiter: event "signup": none of 1 feature is a feature of "ip" and "email", by which the event has rules`:  lim.Forget(ctx, "signup", user("7")),
+		`limiter: event "signup": none of 0 features is a feature of "ip" and "email", by which the event has rules`: lim.Forget(ctx, "signup"),
+		`limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`:                  lim.Forget(ctx, "signup", ip("192.0.2.1"), limiter.Email("ada")),
+		`limiter: feature "email" is not an e-mail address, want local-part@domain`:                                  lim.Erase(ctx, ada, limiter.Email("ada")),
+		`limiter: Erase: no event has rules by "user", want a feature of "email" and "ip"`:                           lim.Erase(ctx, ada, user("7")),
+		`limiter: Erase: feature "email" is missing`:                                                                 lim.Erase(ctx, ip("192.0.2.1"), limiter.Email("")),
+		`limiter: Erase: no features, want at least one`:                                                             lim.Erase(ctx),
+	} {
+		require.EqualError(t, err, want)
+	}
+	require.EqualValues(t, 1, counted(t, c, "email:ada@example.org"))
+	_, err := lim.Key("signup", user("7"))
+	require.Error(t, err)
+	_, err = lim.Usage(ctx, "sign-up", ada)
+	require.Error(t, err)
+	key, err := lim.Key("signup", limiter.Email("Ada@Example.org"))
+	require.NoError(t, err)
+	require.Equal(t, counter.Key{Event: "signup", Feature: "email:ada@example.org"}, key)
+}
+
+// forgetfulStore is a flakyStore over a network that can forget, and that holds
+// back additions while it has a gate.
+type forgetfulStore struct {
+	backend.Atomic
+	store *flakyStore
+	gate  atomic.Pointer[chan struct{}]
+	held  chan struct{} // an addition is held back
+
+	erased atomic.Bool // by the last Forget
+}
+
+func (s *forgetfulStore) Do(ctx context.Context, r *backend.Request) error {
+	if gate := s.gate.Load(); gate != nil && r.N > 0 {
+		s.held <- struct{}{}
+		<-*gate
+	}
+	return s.Atomic.Do(ctx, r)
+}
+
+func (s *forgetfulStore) Forget(ctx context.Context, r *backend.ForgetRequest) error {
+	if s.store.broken.Load() {
+		return errBroken
+	}
+	s.erased.Store(r.Erase)
+	return s.store.Store.Forget(ctx, r)
+}
+
+func (s *forgetfulStore) Forgotten(ctx context.Context, key string, now, deadline time.Time) (int64, error) {
+	return s.store.Store.Forgotten(ctx, key, now, deadline)
+}
+
+// The local counter, its hits that wait to be carried, and a carry under way
+// forget as well, and nothing is carried after a Forget.
+func TestForgetWhileTheStoreFails(t *testing.T) {
+	for _, erase := range []bool{false, true} {
+		t.Run(fmt.Sprint("erase ", erase), func(t *testing.T) {
+			store := &forgetfulStore{store: &flakyStore{Store: memory.New(memory.Config{})}, held: make(chan struct{}, 9)}
+			store.Atomic = store.store
+			c, here := newCounter(t, store, counter.Config{Patience: patience}), localCounter(t)
+			lim := newLimiter(t, c, limiter.Config{Local: here, Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "3/h"))}})
+			defer lim.Close()
+			ada := user("ada")
+			forget := func() error { return lim.Forget(ctx, "signup", ada) }
+			if erase {
+				forget = func() error { return lim.Erase(ctx, ada) }
+			}
+			fill := func() {
+				store.store.broken.Store(true)
+				for _, want := range outcomes(7, 7, 7, 6) {
+					v := allow(t, lim, ada)
+					require.Equal(t, want, v.Outcome())
+				}
+				require.EqualValues(t, 3, lim.Stats().Pending)
+			}
+			fill()
+			require.ErrorIs(t, forget(), counter.ErrStore, "the store has not forgotten")
+			require.Zero(t, lim.Stats().Pending)
+			require.Zero(t, limiter.KeysInFlight(lim))
+			require.Zero(t, counted(t, here, "user:ada"))
+
+			fill()
+			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { store.gate.Store(nil); close(gate) })
+			defer open() // before Close, which waits for the carry
+			store.gate.Store(&gate)
+			store.store.broken.Store(false)
+			<-store.held
+			done := make(chan error, 1)
+			go func() { done <- forget() }()
+			select {
+			case <-done:
+				require.Fail(t, "a carry is under way, and would add its hits after the Forget")
+			case <-time.After(50 * time.Millisecond):
+			}
+			open()
+			require.NoError(t, <-done)
+			require.Equal(t, erase, store.erased.Load())
+			require.Zero(t, limiter.KeysInFlight(lim))
+			require.Zero(t, counted(t, c, "user:ada"))
+			require.Zero(t, counted(t, here, "user:ada"))
+			v := allow(t, lim, ada)
+			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+		})
+	}
+}
+
+// Usage tells the counts, the room and the course of a day, and counts nothing.
+func TestUsage(t *testing.T) {
+	for name, s := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t, s.store, counter.Config{})
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h, 10/d")}})
+			ada := limiter.Email("ada@example.org")
+			require.NoError(t, c.AddAt(ctx, key("email:ada@example.org"), 4, time.Now().Add(-5*time.Hour)))
+			for i := range 3 {
+				require.Equal(t, i < 2, allow(t, lim, ip("192.0.2.1"), ada).Allowed)
+			}
+			for range 2 {
+				usage, err := lim.Usage(ctx, "signup", ada, limiter.Email("Ada@example.org"), ip("192.0.2.1"))
+				require.NoError(t, err)
+				require.Len(t, usage, 2)
+				require.Equal(t, "ip", usage[0].Kind)
+				u := usage[1]
+				require.Equal(t, key("email:ada@example.org"), u.Key)
+				require.Len(t, u.Limits, 2)
+				hour, day := u.Limits[0], u.Limits[1]
+				require.Equal(t, counter.Limit{Max: 2, Per: time.Hour}, hour.Limit)
+				require.Equal(t, counter.Count{Low: 2, High: 2}, hour.Count)
+				require.Zero(t, hour.Remaining)
+				require.Greater(t, hour.RetryAfter, 59*time.Minute)
+				require.Equal(t, counter.Count{Low: 6, High: 6}, day.Count)
+				require.EqualValues(t, 4, day.Remaining)
+				require.Zero(t, day.RetryAfter)
+				require.Equal(t, 24*time.Hour, u.Window)
+				require.Equal(t, day.Count, u.Total)
+				require.Equal(t, time.Hour, u.Width)
+				require.Len(t, u.Series, 24)
+				var total int64
+				for _, p := range u.Series {
+					total += p.Count
+				}
+				require.EqualValues(t, 6, total)
+				require.Positive(t, u.Series[23].Count+u.Series[22].Count)
+			}
+		})
+	}
+}
+
+// Every ladder gives at most 100 points, which end now.
+func TestUsageOnAnyLadder(t *testing.T) {
+	for _, row := range []struct {
+		ladder string
+		limits string
+		width  time.Duration
+		points int
+	}{
+		{"1s:1d", "1/d", 864 * time.Second, 100},
+		{"1s:30d", "1/30d", 999 * time.Second, 100},
+		{"1s:1m, 10s:3m, 1m:3m", "1/m", 10 * time.Second, 18},
+		{"1s:1h, 1h:7d", "1/7d", 2 * time.Hour, 84},
+		{"1h:1h", "1/h", time.Hour, 1},
+	} {
+		ladder, err := tiers.Parse(row.ladder)
+		require.NoError(t, err)
+		now := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
+		c := newCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: ladder, Now: func() time.Time { return now }})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("user", row.limits)}})
+		require.True(t, allow(t, lim, user("7")).Allowed)
+		usage, err := lim.Usage(ctx, "signup", user("7"))
+		require.NoError(t, err, row.ladder)
+		u := usage[0]
+		require.Equal(t, row.width, u.Width, row.ladder)
+		require.Len(t, u.Series, row.points, row.ladder)
+		last := u.Series[len(u.Series)-1]
+		require.False(t, last.Start.After(now), row.ladder)
+		require.True(t, last.Start.Add(u.Width).After(now), row.ladder)
+		require.EqualValues(t, 1, last.Count, row.ladder)
+	}
+}
