@@ -12,7 +12,7 @@ import (
 )
 
 // run sends a script and returns the answer, by the deadline.
-func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request) (any, error) {
+func (s *sums) run(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request) (any, error) {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (s *Store) run(ctx context.Context, deadline time.Time, sc redisscript.Scri
 // clock. If the deadline has passed there and not here, the bound on the server's clock
 // was wrong, nothing was counted, and the call is sent once more. timeOf returns the
 // server's time in an answer, and whether the call came too late.
-func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
+func (s *sums) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (s *Store) count(ctx context.Context, deadline time.Time, sc redisscript.Sc
 
 // start returns the context of a call with its deadline, and an error for a call that
 // has ended already.
-func (s *Store) start(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc, error) {
+func (s *base) start(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Store) start(ctx context.Context, deadline time.Time) (context.Context,
 	return ctx, cancel, nil
 }
 
-func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, r request) (any, error) {
+func (s *sums) ask(ctx context.Context, sc redisscript.Script, keys []string, r request) (any, error) {
 	reply, _, err := s.server.Run(ctx, sc, keys, []byte(r))
 	switch {
 	case err == nil:
@@ -89,7 +89,7 @@ func (s *Store) ask(ctx context.Context, sc redisscript.Script, keys []string, r
 
 // unheard takes back the hits of a call in a pipeline that was answered after its caller
 // had gone. again sends the call with another request.
-func (s *Store) unheard(program string, argument []byte, answer any, again func([]byte) (any, error)) {
+func (s *sums) unheard(program string, argument []byte, answer any, again func([]byte) (any, error)) {
 	if !slices.Contains(countingPrograms, program) {
 		return
 	}
@@ -111,7 +111,7 @@ func (s *Store) unheard(program string, argument []byte, answer any, again func(
 // clock returns the clock of the server that holds a key. Adjacent slots of a Cluster
 // are mostly on the same server: if not, a bound that was learnt from the
 // clock of the first server is corrected by the next answer of the second.
-func (s *Store) clock(key string) *serverTime {
+func (s *sums) clock(key string) *serverTime {
 	if len(s.clocks) == 1 {
 		return &s.clocks[0]
 	}

@@ -12,21 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var _ backend.Checker = (*Store)(nil)
-
-// Check asks the server, or all masters of a Cluster, and returns nil if each
-// answers, takes an addition, has a clock within [backend.DefaultSkew] of this
-// machine's, is no replica, and evicts nothing. Otherwise the error joins the
-// findings; findings that leave hits countable are a [backend.ErrCondition]. The
-// addition is to a key that begins with ab, the default Prefix of a Counter. A
-// Counter or limiter on the store has a Check of its own, with its own clock, Skew
-// and Prefix. Check keeps the deadline of ctx, and lasts no longer than
-// Config.IOTimeout if ctx has none.
-func (s *Store) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
-
 // CheckServers is described in [backend.Checker]. Of a server whose user may not ask
 // for INFO, evictions and restarts cannot be seen, which is a finding.
-func (s *Store) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
+func (s *base) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
 	r.Servers = nil
 	deadline := r.Deadline
 	if own, is := ctx.Deadline(); deadline.IsZero() && is {
@@ -60,7 +48,7 @@ func (s *Store) CheckServers(ctx context.Context, r *backend.CheckRequest) error
 // Cluster has no slots.
 type master struct {
 	*redis.Client
-	store *Store
+	store *base
 	name  string
 	key   string
 }
@@ -70,7 +58,7 @@ type master struct {
 const maxProbes = 4096
 
 // masters returns all servers with keys, with a key that begins with key on each.
-func (s *Store) masters(ctx context.Context, key string) ([]master, error) {
+func (s *base) masters(ctx context.Context, key string) ([]master, error) {
 	cluster, is := s.server.Client().(*redis.ClusterClient)
 	if !is {
 		client := s.server.Client().(*redis.Client)
@@ -128,7 +116,7 @@ func (e *serverError) Error() string { return e.prefix + strings.TrimPrefix(e.er
 func (e *serverError) Unwrap() error { return e.err }
 
 // checkMaster looks at a master. The Server has a Name if the master has told its time.
-func (s *Store) checkMaster(ctx context.Context, r *backend.CheckRequest, m *master) (server backend.Server, err error) {
+func (s *base) checkMaster(ctx context.Context, r *backend.CheckRequest, m *master) (server backend.Server, err error) {
 	var errs []error
 	if m.key != "" {
 		if err := s.probe(ctx, r, m); err != nil {
@@ -171,16 +159,14 @@ func (s *Store) checkMaster(ctx context.Context, r *backend.CheckRequest, m *mas
 }
 
 // probe adds a hit to the key of a master, as calls do, and removes the key.
-func (s *Store) probe(ctx context.Context, r *backend.CheckRequest, m *master) error {
+func (s *base) probe(ctx context.Context, r *backend.CheckRequest, m *master) error {
 	op := r.Probe(m.key)
 	op.Deadline, _ = ctx.Deadline()
-	if err := s.Do(ctx, op); err != nil {
+	if err := s.layout.Do(ctx, op); err != nil {
 		return err
 	}
-	for _, g := range groupsOf(nil, op.Ladder) {
-		if err := s.server.Client().Unlink(ctx, g.rootName(m.key)).Err(); err != nil {
-			return s.server.Failed(ctx, err)
-		}
+	if err := s.server.Client().Unlink(ctx, s.layout.names(op)...).Err(); err != nil {
+		return s.server.Failed(ctx, err)
 	}
 	return nil
 }
@@ -212,10 +198,14 @@ func conditions(facts map[string]string) (errs []error) {
 }
 
 // Report returns the part of Stats that every store has.
-func (s *Store) Report() backend.Report {
+func (s *base) Report() backend.Report {
 	st := s.Stats()
-	return backend.Report{
-		LateAnswers: st.LateAnswers, HitsLeft: st.NotTaken + st.Abandoned,
-		Guesses: s.denied.guesses.Load(), WrongGuesses: s.denied.wrong.Load(),
-	}
+	return backend.Report{LateAnswers: st.LateAnswers, HitsLeft: st.NotTaken + st.Abandoned}
+}
+
+// Report has the guesses of Take as well.
+func (s *sums) Report() backend.Report {
+	r := s.base.Report()
+	r.Guesses, r.WrongGuesses = s.denied.guesses.Load(), s.denied.wrong.Load()
+	return r
 }

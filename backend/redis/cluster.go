@@ -9,7 +9,7 @@ const (
 
 // Together tells whether a single server, or of a Cluster a single slot, holds all
 // keys.
-func (s *Store) Together(keys []backend.TakeKey) bool {
+func (s *sums) Together(keys []backend.TakeKey) bool {
 	if !s.server.Cluster() {
 		return true
 	}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/redis"
@@ -26,16 +28,23 @@ func TestConformance(t *testing.T) {
 func TestErase(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
-	backendtest.Erase(t, func(t testing.TB) (backend.Store, backendtest.Contents) {
-		return open(t, "redis://"+addr+"/0"), func() (string, error) {
-			var all strings.Builder
-			names := client.Scan(ctx, 0, "*", 1000).Iterator()
-			for names.Next(ctx) {
-				fmt.Fprintf(&all, "%s %s\n", names.Val(), client.Get(ctx, names.Val()).Val())
-			}
-			return all.String(), names.Err()
-		}
-	})
+	for _, layout := range layouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			backendtest.Erase(t, func(t testing.TB) (backend.Store, backendtest.Contents) {
+				s, err := redis.Open("redis://"+addr+"/0", redis.Config{Layout: layout, IOTimeout: patience})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, s.Close()) })
+				return s, func() (string, error) {
+					var all strings.Builder
+					names := client.Scan(ctx, 0, "*", 1000).Iterator()
+					for names.Next(ctx) {
+						fmt.Fprintf(&all, "%s %s\n", names.Val(), client.Get(ctx, names.Val()).Val())
+					}
+					return all.String(), names.Err()
+				}
+			})
+		})
+	}
 }
 
 func TestProcesses(t *testing.T) {

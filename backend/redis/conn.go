@@ -117,19 +117,19 @@ func (c *conn) end() error {
 // awaits tells whether the client has not read the whole answer to a command that
 // counts.
 func (c *conn) awaits() bool {
-	commands, _ := commandsOf(c.commands)
-	return slices.ContainsFunc(commands[c.answered(commands):], counts)
+	sent, _ := exchangesOf(c.commands)
+	return slices.ContainsFunc(sent[c.answered(sent):], func(x exchange) bool { return runsCounting(x.bytes) })
 }
 
-// answered returns the number of commands whose whole answer the client has read.
-func (c *conn) answered(commands [][]byte) int {
+// answered returns the number of exchanges whose whole answers the client has read.
+func (c *conn) answered(sent []exchange) int {
 	read := bufio.NewReader(bytes.NewReader(c.answers))
-	for i := range commands {
-		if _, err := readReply(read); err != nil {
+	for i := range sent {
+		if _, err := sent[i].readOutcome(read); err != nil {
 			return i
 		}
 	}
-	return len(commands)
+	return len(sent)
 }
 
 // allAnswers reads the answers from the beginning: the bytes read by the client, and the

@@ -14,9 +14,10 @@ import (
 // A server whose clock is off, or is stepped, refuses nobody: a single call
 // at most is sent twice, and afterwards the store's bound on the clock is right.
 func TestAServerWhoseClockIsOff(t *testing.T) {
-	s, err := Open("redis://"+servertest.Redis(t), Config{})
+	store, err := Open("redis://"+servertest.Redis(t), Config{})
 	require.NoError(t, err)
-	defer s.Close()
+	defer store.Close()
+	s := store.(*sums)
 	c, err := counter.New(s, counter.Config{Patience: 20 * time.Second})
 	require.NoError(t, err)
 	key := counter.Key{Event: "signup", Feature: "user:1"}

@@ -37,8 +37,8 @@ const (
 // A client closes the connection of a call at its deadline. The
 // Dialer's connections then go on reading, without the client, for a minute at
 // most and on 512 connections at a time, and the hits of a late answer are taken back on
-// the same connection. After any call but a script of this package that counts, the
-// connection is closed at once.
+// the same connection. After any call but a script or transaction of this package that
+// counts, the connection is closed at once.
 //
 // A failed dial is answered from memory for the next 50 to 100 ms, so that not each
 // call dials a server that is down; the caller gets the error with
@@ -156,34 +156,35 @@ func (d *Dialer) drain(c *conn) bool {
 // takes back the hits.
 func (d *Dialer) await(c *conn) {
 	c.Conn.SetDeadline(time.Now().Add(drainTime))
-	commands, _ := commandsOf(c.commands)
-	read, answers := c.answered(commands), c.allAnswers()
-	sent := 0 // commands that take back
-	for i, command := range commands {
-		outcome, err := readReply(answers)
+	all, _ := exchangesOf(c.commands)
+	read, answers := c.answered(all), c.allAnswers()
+	var sent []exchange // to take back
+	for i := range all {
+		x := all[i]
+		outcome, err := x.readOutcome(answers)
 		switch {
 		case err != nil:
-			for _, command := range commands[i:] {
-				if counts(command) {
+			for _, x := range all[i:] {
+				if runsCounting(x.bytes) {
 					d.abandoned.Add(1)
 				}
 			}
-			d.failed.Add(int64(sent))
+			d.failed.Add(int64(len(sent)))
 			return
 		case i < read || outcome == notCounted:
 		case outcome == tooLate:
 			d.refused.Add(1)
-		case takeBack(command, outcome):
+		case x.takeBack(outcome):
 			d.late.Add(1)
-			if _, err := c.Conn.Write(command); err != nil {
+			if _, err := c.Conn.Write(x.bytes); err != nil {
 				d.failed.Add(1)
 				continue
 			}
-			sent++
+			sent = append(sent, x)
 		}
 	}
-	for ; sent > 0; sent-- {
-		if outcome, err := readReply(answers); err == nil && outcome == counted {
+	for _, x := range sent {
+		if outcome, err := x.readOutcome(answers); err == nil && outcome == counted {
 			d.takenBack.Add(1)
 		} else {
 			d.failed.Add(1)

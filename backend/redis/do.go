@@ -35,7 +35,7 @@ type doPart struct {
 //
 // Of tiers with the same Keep only the finest is stored. So an addition must name the
 // finest, and taking back from coarser tiers alone has no effect.
-func (s *Store) Do(ctx context.Context, req *backend.Request) error {
+func (s *sums) Do(ctx context.Context, req *backend.Request) error {
 	req.Ordered = false // the groups of tiers have scripts of their own
 	for i := range req.Add {
 		req.Add[i].Count = 0
@@ -198,7 +198,7 @@ func split(parts []doPart, req *backend.Request) (first []doPart) {
 }
 
 // send does parts in a single script.
-func (s *Store) send(ctx context.Context, req *backend.Request, parts []doPart) error {
+func (s *sums) send(ctx context.Context, req *backend.Request, parts []doPart) error {
 	keys := make([]string, len(parts))
 	r := encodeDo(req, parts, keys)
 	var got any
@@ -269,7 +269,7 @@ func timeOfDo(answer any) (micro int64, late bool) {
 
 // decodeDo fills req in from the answer of the script: first all counts, since hits
 // were added also where a value is damaged.
-func (s *Store) decodeDo(req *backend.Request, parts []doPart, reply []any) error {
+func (s *sums) decodeDo(req *backend.Request, parts []doPart, reply []any) error {
 	for i := range parts {
 		p, values := &parts[i], 0
 		if len(p.read) > 0 {
@@ -297,7 +297,7 @@ func (s *Store) decodeDo(req *backend.Request, parts []doPart, reply []any) erro
 }
 
 // decodeSpans fills in the spans of p.
-func (s *Store) decodeSpans(req *backend.Request, p *doPart) error {
+func (s *sums) decodeSpans(req *backend.Request, p *doPart) error {
 	if len(p.read) == 0 {
 		return nil
 	}

@@ -16,7 +16,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
@@ -72,7 +71,7 @@ func TestRandomLives(t *testing.T) {
 
 // life is the key, and the hits that the key should hold.
 type life struct {
-	store  *redis.Store
+	store  sums
 	server *goredis.Client
 	ladder tiers.Ladder
 	rand   *rand.Rand

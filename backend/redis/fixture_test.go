@@ -22,12 +22,18 @@ var (
 	signup = counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
 )
 
-func open(t testing.TB, url string) *redis.Store {
+// sums is a Store with the layout Sums.
+type sums interface {
+	redis.Store
+	backend.Atomic
+}
+
+func open(t testing.TB, url string) sums {
 	t.Helper()
 	s, err := redis.Open(url, redis.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
+	return s.(sums)
 }
 
 // raw is a client to look behind the store's back.

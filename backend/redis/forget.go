@@ -22,7 +22,7 @@ import (
 // instant, and the last of a group of tiers unlinks the root. Earlier hits are counted
 // until then. An Erase first unlinks the leaves that no root names any more: the root
 // of a key drops its stale leaves, which then expire by themselves.
-func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
+func (s *sums) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], req.Ladder)
 	marker := markerName(req.Key)
@@ -67,7 +67,7 @@ const leafKinds = 4
 // unlinkLeaves unlinks all leaves of a group that may be in the store, a few hundred
 // names in a command. A leaf was written a time to live ago at most, by a call whose
 // label was Keep older at most.
-func (s *Store) unlinkLeaves(ctx context.Context, req *backend.ForgetRequest, g group) error {
+func (s *sums) unlinkLeaves(ctx context.Context, req *backend.ForgetRequest, g group) error {
 	const stretches = 125 // of a command
 	stretch, ttl, keep := time.Duration(g.leaf)*g.width, req.TTLs[g.last], req.Ladder.At(g.last).Keep
 	first := tiers.Index(req.Now.UnixNano()-int64(g.ttl(ttl)+keep+time.Minute), stretch)
@@ -87,7 +87,7 @@ func (s *Store) unlinkLeaves(ctx context.Context, req *backend.ForgetRequest, g 
 	return nil
 }
 
-func (s *Store) unlink(ctx context.Context, deadline time.Time, names []string) error {
+func (s *sums) unlink(ctx context.Context, deadline time.Time, names []string) error {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (s *Store) unlink(ctx context.Context, deadline time.Time, names []string) 
 }
 
 // Forgotten reads the marker of the key.
-func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time) (label int64, err error) {
+func (s *sums) Forgotten(ctx context.Context, key string, _, deadline time.Time) (label int64, err error) {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
 		return 0, err

@@ -14,7 +14,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
@@ -33,7 +32,7 @@ func forgetting(key, ladder string, now time.Time) *backend.ForgetRequest {
 }
 
 // fill gives a key at once the hits of a long time.
-func fill(t *testing.T, s *redis.Store, key, ladder string, from time.Time, hits int, step time.Duration) time.Time {
+func fill(t *testing.T, s sums, key, ladder string, from time.Time, hits int, step time.Duration) time.Time {
 	t.Helper()
 	f := forgetting(key, ladder, from)
 	for range hits {

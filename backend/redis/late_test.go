@@ -68,7 +68,7 @@ func TestPauseAtAnyTime(t *testing.T) {
 				dial = (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "localhost"}}).DialContext
 			}
 			var dialers []*redis.Dialer
-			var stores []*redis.Store
+			var stores []redis.Store
 			backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
 				dialer := redis.NewDialer(dial)
 				options.Dialer, options.ContextTimeoutEnabled, options.DialerRetries = dialer.DialContext, true, 1
@@ -239,8 +239,9 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{
 		Addr: server.Addr, Dialer: dialer.DialContext, ContextTimeoutEnabled: true, DialerRetries: 1,
 	})
-	hasty, err := redis.New(client, redis.Config{IOTimeout: patience, Dialer: dialer, AnyTime: true})
+	store, err := redis.New(client, redis.Config{IOTimeout: patience, Dialer: dialer, AnyTime: true})
 	require.NoError(t, err)
+	hasty := store.(sums)
 	t.Cleanup(func() { require.NoError(t, errors.Join(client.Close(), dialer.Close())) })
 	near := open(t, "redis://"+server.Addr)
 	ladder := mustLadder(t, "1s:1m, 1m:1d") // two roots a key

@@ -40,7 +40,7 @@ func (s *sendings) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis
 }
 
 // onClient makes a store on a client with a Dialer.
-func onClient(t testing.TB, options *goredis.Options, cfg redis.Config) (*redis.Store, *goredis.Client) {
+func onClient(t testing.TB, options *goredis.Options, cfg redis.Config) (redis.Store, *goredis.Client) {
 	t.Helper()
 	dialer := redis.NewDialer(nil)
 	options.Dialer, options.ContextTimeoutEnabled, options.DialerRetries = dialer.DialContext, true, 1

@@ -3,7 +3,11 @@
 //	store, err := redis.Open("redis://127.0.0.1:6379/0", redis.Config{})
 //	c, err := counter.New(store, counter.Config{})
 //
-// A [Store] checks and adds in one atomic step: one FCALL, one round trip,
+// A [Store] has one of two layouts. With [Plain] each bucket is a counter of its own that
+// redis-cli reads, a call is one MULTI and EXEC, and no script is run: see docs/storage.md.
+// The rest of this text is about [Sums], the default.
+//
+// A Store checks and adds in one atomic step: one FCALL, one round trip,
 // for a single key on any server, and for several keys where the same server holds
 // all keys. The package was tried with Redis 7.0, on a 64-bit machine. A call that
 // counts is never sent twice, whatever the client does with other commands.
@@ -38,6 +42,8 @@ package redis
 //	script.go    the scripts, their library, and the names that are expanded in them
 //	call.go      the sending of a script, by the deadline
 //	deadline.go  a deadline in the server's time
+//	plain.go     the layout Plain: Do, by a transaction of plain commands
+//	plainforget.go  Forget and Forgotten of the layout Plain
 //	root.go      a value that was read: the counts of its buckets
 //	cluster.go   hash slots
 //	dialer.go    the Dialer, which waits for late answers and takes hits back
@@ -47,6 +53,8 @@ package redis
 //	check.go     Check: the servers' answers, clocks and evictions
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -65,6 +73,9 @@ const DefaultIOTimeout = time.Second
 
 // Config configures a [Store]. The zero Config is ready to use.
 type Config struct {
+	// Layout is the form of the stored counts. Default: [Sums].
+	Layout Layout
+
 	// IOTimeout bounds a call that comes without a deadline, as the calls of a
 	// Counter do whose Patience is below zero. Default: [DefaultIOTimeout], a
 	// second; below zero is an error.
@@ -75,7 +86,8 @@ type Config struct {
 	// deadline has passed: a hit whose caller was told of a failure does not stay,
 	// though the connection was lost. The reading takes about 1 us of the server, of 6
 	// to 10 for an admitted call. Hits that are counted late on a connection that is still
-	// open are taken back by a [Dialer], with AnyTime or without.
+	// open are taken back by a [Dialer], with AnyTime or without. The layout [Plain] has no
+	// script and counts at any time, whatever AnyTime says.
 	AnyTime bool
 
 	// Dialer is the Dialer that the client of [New] dials with; nil for a client
@@ -84,31 +96,100 @@ type Config struct {
 	Dialer *Dialer
 }
 
-// Store is a [backend.Store], [backend.Atomic] and [backend.Forgetter] on Redis. A
-// Store is used by many goroutines at once; [Open] and [New] make one.
-type Store struct {
+// Layout is the form in which a [Store] keeps counts. Two layouts on one server know
+// nothing of each other: a change of the layout begins all counts anew.
+type Layout int
+
+const (
+	// Sums keeps running sums: a value for a key, or some values for a busy key. A call
+	// is checked and added in one atomic step, by a function or a script.
+	Sums Layout = iota
+
+	// Plain keeps a counter for each bucket: a string with a decimal number and its own
+	// time to live. A Plain store runs no script, and is no [backend.Atomic]: a Counter
+	// takes by ticket, as on memcached. Plain needs MULTI, and PEXPIRE with NX, which
+	// Redis has from version 7.0 on.
+	Plain
+)
+
+// String returns the word of the layout: "sums" or "plain".
+func (l Layout) String() string {
+	switch l {
+	case Sums:
+		return "sums"
+	case Plain:
+		return "plain"
+	}
+	return fmt.Sprintf("Layout(%d)", int(l))
+}
+
+// Store is a [backend.Store], [backend.Forgetter] and [backend.Checker] on Redis. With the
+// layout [Sums] a Store is a [backend.Atomic] as well. [Open] and [New] make a Store, and no
+// other package implements the interface. Most callers need Check, Stats and Close only; the
+// Counter calls the other methods. A Store is used by many goroutines at once.
+type Store interface {
+	backend.Forgetter
+	backend.Checker
+
+	// Check asks the server, or all masters of a Cluster, and returns nil if each
+	// answers, takes an addition, has a clock within [backend.DefaultSkew] of this
+	// machine's, is no replica, and evicts nothing. Otherwise the error joins the
+	// findings; findings that leave hits countable are a [backend.ErrCondition]. The
+	// addition is to a key that begins with ab, the default Prefix of a Counter. A
+	// Counter or limiter on the store has a Check of its own, with its own clock, Skew
+	// and Prefix. Check keeps the deadline of ctx, and lasts no longer than
+	// Config.IOTimeout if ctx has none.
+	Check(ctx context.Context) error
+
+	// Stats returns a snapshot; the numbers need not agree with each other.
+	Stats() Stats
+
+	// Close closes the client of a Store that [Open] made, and the connections that
+	// wait for late answers. After [New], the caller closes client and Dialer.
+	Close() error
+
+	// String returns the store's address, without the password.
+	String() string
+}
+
+// base is the part of a Store that both layouts have.
+type base struct {
 	server  *redisscript.Server
+	layout  layout // the whole Store
 	timeout time.Duration
 	owned   bool // Close closes the client and the dialer
 	dialer  *Dialer
-	anyTime bool
-	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
 	late    atomic.Int64
-
-	// The next Take of a key that was denied asks for exact counts at once, since an
-	// upper bound will hardly admit it. A key that this process does not know
-	// is likely missing if the last such key was.
-	denied, known likely
-	missing       atomic.Bool
 
 	// Of late answers that were noticed without the Dialer: hits were counted, were taken
 	// back, could not be taken back.
 	unheardCounted, unheardTaken, unheardKept atomic.Int64
 }
 
+// layout is the part of a Store that each layout has of its own.
+type layout interface {
+	Store
+
+	// names returns the stored keys to which r adds.
+	names(r *backend.Request) []string
+}
+
+// sums is a Store with the layout Sums.
+type sums struct {
+	base
+	anyTime bool
+	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
+
+	// The next Take of a key that was denied asks for exact counts at once, since an
+	// upper bound will hardly admit it. A key that this process does not know
+	// is likely missing if the last such key was.
+	denied, known likely
+	missing       atomic.Bool
+}
+
 var (
-	_ backend.Atomic    = (*Store)(nil)
-	_ backend.Forgetter = (*Store)(nil)
+	_ backend.Atomic = (*sums)(nil)
+	_ layout         = (*sums)(nil)
 )
 
 // New makes a Store on a client, and does not connect: see [Store.Check]. The client must have ContextTimeoutEnabled: a
@@ -119,28 +200,43 @@ var (
 // A hit that the server counts in time, but whose answer comes after the call's
 // deadline, stays counted until the hit ages out, unless the client dials with a
 // [Dialer].
-func New(client redis.UniversalClient, cfg Config) (*Store, error) {
+func New(client redis.UniversalClient, cfg Config) (Store, error) {
+	s, err := newStore(client, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s.layout, nil
+}
+
+// newStore returns the base of a new Store.
+func newStore(client redis.UniversalClient, cfg Config) (b *base, err error) {
 	server, err := redisscript.On(client)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	s := &Store{server: server, timeout: cfg.IOTimeout, anyTime: cfg.AnyTime, dialer: cfg.Dialer}
-	if s.timeout == 0 {
-		s.timeout = DefaultIOTimeout
-	}
-	if s.timeout < 0 {
+	if cfg.IOTimeout < 0 {
 		return nil, fmt.Errorf("redis: Config.IOTimeout is %s, want zero or more", cfg.IOTimeout)
 	}
-	s.clocks = make([]serverTime, 1)
-	if server.Cluster() {
-		s.clocks = make([]serverTime, clusterClocks)
+	switch cfg.Layout {
+	case Sums:
+		s := &sums{anyTime: cfg.AnyTime, clocks: make([]serverTime, 1)}
+		if server.Cluster() {
+			s.clocks = make([]serverTime, clusterClocks)
+		}
+		for i := range s.clocks {
+			s.clocks[i].begin()
+		}
+		s.denied.seed, s.known.seed = maphash.MakeSeed(), maphash.MakeSeed()
+		server.Combine(s.unheard)
+		b, s.layout = &s.base, s
+	case Plain:
+		s := new(plain)
+		b, s.layout = &s.base, s
+	default:
+		return nil, fmt.Errorf("redis: Config.Layout is %s, want Sums or Plain", cfg.Layout)
 	}
-	for i := range s.clocks {
-		s.clocks[i].begin()
-	}
-	s.denied.seed, s.known.seed = maphash.MakeSeed(), maphash.MakeSeed()
-	server.Combine(s.unheard)
-	return s, nil
+	b.server, b.dialer, b.timeout = server, cfg.Dialer, cmp.Or(cfg.IOTimeout, DefaultIOTimeout)
+	return b, nil
 }
 
 // Stats are the numbers of a [Store] since the Store was made. Without a [Dialer] late
@@ -155,8 +251,7 @@ type Stats struct {
 	ByScripts   int64 // calls sent as scripts, since the server has no functions, or refused to load or run one
 }
 
-// Stats returns a snapshot; the numbers need not agree with each other.
-func (s *Store) Stats() Stats {
+func (s *base) Stats() Stats {
 	st := Stats{
 		TooLate: s.late.Load(), ByScripts: s.server.ByScripts(),
 		LateAnswers: s.unheardCounted.Load(), TakenBack: s.unheardTaken.Load(), NotTaken: s.unheardKept.Load(),
@@ -191,7 +286,7 @@ func (s *Store) Stats() Stats {
 // for example ("redis: ... pool.go: ... failed to dial"). [redis.SetLogger] sends the
 // lines elsewhere, for the whole process, and Disable of the package
 // github.com/redis/go-redis/v9/logging turns the lines off.
-func Open(rawURL string, cfg Config) (*Store, error) {
+func Open(rawURL string, cfg Config) (Store, error) {
 	if cfg.Dialer != nil {
 		return nil, errors.New("redis: Open makes a Dialer of its own, and was given one")
 	}
@@ -200,12 +295,12 @@ func Open(rawURL string, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	cfg.Dialer = dialer
-	s, err := New(client, cfg)
+	s, err := newStore(client, cfg)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	s.owned = true
-	return s, nil
+	return s.layout, nil
 }
 
 // connect makes a client that keeps deadlines, dials with a Dialer, and returns the
@@ -248,9 +343,7 @@ func connect(rawURL string) (redis.UniversalClient, *Dialer, error) {
 	return redis.NewClient(o), d, nil
 }
 
-// Close closes the client of a Store that [Open] made, and the connections that
-// wait for late answers. After [New], the caller closes client and Dialer.
-func (s *Store) Close() error {
+func (s *base) Close() error {
 	if !s.owned {
 		return nil
 	}
@@ -259,5 +352,13 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.dialer.Close())
 }
 
-// String returns the store's address, without the password.
-func (s *Store) String() string { return s.server.String() }
+func (s *base) String() string { return s.server.String() }
+
+func (s *sums) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
+
+func (s *sums) names(r *backend.Request) (all []string) {
+	for _, g := range groupsOf(nil, r.Ladder) {
+		all = append(all, g.rootName(r.Key))
+	}
+	return all
+}

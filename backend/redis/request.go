@@ -127,6 +127,6 @@ func number(s string) uint64 {
 }
 
 // unexpected is the error for an answer that no script of the store gives.
-func (s *Store) unexpected(answer any) error {
+func (s *base) unexpected(answer any) error {
 	return fmt.Errorf("%s: an unexpected answer of type %T", s, answer)
 }

@@ -108,8 +108,9 @@ func TestTogetherKnowsTheSlots(t *testing.T) {
 	client := raw(t, servertest.Redis(t, "--cluster-enabled", "yes"))
 	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{client.Options().Addr}, ContextTimeoutEnabled: true})
 	defer cluster.Close()
-	s, err := redis.New(cluster, redis.Config{})
+	store, err := redis.New(cluster, redis.Config{})
 	require.NoError(t, err)
+	s := store.(sums)
 	bySlot := map[int64]string{}
 	together := 0
 	for range 2000 {

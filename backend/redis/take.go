@@ -21,7 +21,7 @@ type takePart struct {
 }
 
 // Take does an atomic step, by a single FCALL.
-func (s *Store) Take(ctx context.Context, req *backend.TakeRequest) error {
+func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	var buffer [4]takePart
 	parts := buffer[:0]
 	for i := range req.Keys {
@@ -140,7 +140,7 @@ func timeOfTake(answer any) (micro int64, late bool) {
 }
 
 // decodeTake fills req in from the answer of the script.
-func (s *Store) decodeTake(req *backend.TakeRequest, parts []takePart, reply string) error {
+func (s *sums) decodeTake(req *backend.TakeRequest, parts []takePart, reply string) error {
 	rest := answer{left: reply}
 	first := rest.next(1)
 	allowed := first == addedByte || first == partByte
@@ -194,7 +194,7 @@ func (s *Store) decodeTake(req *backend.TakeRequest, parts []takePart, reply str
 
 // decodeCount fills req in from an answer that is the count of the only window, where
 // hits were added to the newest bucket, which is the label's.
-func (s *Store) decodeCount(req *backend.TakeRequest, parts []takePart, count int64) error {
+func (s *sums) decodeCount(req *backend.TakeRequest, parts []takePart, count int64) error {
 	if len(parts) != 1 || len(parts[0].key.Windows) != 1 || count < 0 {
 		return s.unexpected(count)
 	}

@@ -11,7 +11,8 @@ import (
 
 // A client sends a script in the Redis serialization protocol, as an array of bulk
 // strings, "*5\r\n$5\r\nfcall\r\n$28\r\n...". The last string is the request. In a
-// pipeline commands follow one another.
+// pipeline commands follow one another. An addition of the layout Plain is the commands
+// from MULTI to EXEC; EXEC has the answers of all.
 
 var (
 	// countingPrograms are the names of the programs that count.
@@ -48,10 +49,30 @@ func counts(b []byte) bool {
 	}
 }
 
-// runsCounting tells whether b begins with a command that runs a counting script.
+// beginsPlain are the bytes before the name of the first bucket in an addition of the
+// layout Plain.
+var beginsPlain = fmt.Appendf(bulkCommand("multi"), "*3\r\n%s", bulk("incrby"))
+
+// addsPlain tells whether b begins with a transaction of the layout Plain that adds. A
+// taking back begins with a number below zero.
+func addsPlain(b []byte) (adds bool) {
+	if !bytes.HasPrefix(b, beginsPlain) {
+		return false
+	}
+	var words [][]byte
+	b, _ = nextCommand(b, nil)
+	nextCommand(b, func(word []byte) { words = append(words, word) })
+	return len(words) == 3 && isBucketName(words[1]) && words[2][0] != '-'
+}
+
+// runsCounting tells whether b begins with a command that runs a counting script, or
+// with a transaction that adds.
 func runsCounting(b []byte) bool {
 	if len(b) < 5 || b[0] != '*' {
 		return false
+	}
+	if addsPlain(b) {
+		return true
 	}
 	i := bytes.IndexByte(b[:min(len(b), 16)], '\n')
 	if i < 0 {
@@ -91,30 +112,81 @@ func nextCommand(b []byte, f func([]byte)) (rest []byte, ok bool) {
 	return b, ok
 }
 
-// commandsOf returns the commands of b, and whether b has nothing else.
-func commandsOf(b []byte) (commands [][]byte, whole bool) {
-	for len(b) > 0 {
-		rest, ok := nextCommand(b, nil)
-		if !ok {
-			return commands, false
+// exchange is a command, or a transaction of the layout Plain, that was sent.
+type exchange struct {
+	bytes   []byte
+	answers int // the last is the answer that tells the outcome
+}
+
+// nextExchange returns the first exchange of b, and the bytes behind. ok is false if b
+// does not begin with a whole exchange.
+func nextExchange(b []byte) (x exchange, rest []byte, ok bool) {
+	adds := addsPlain(b)
+	for rest = b; ; {
+		if x.answers++; x.answers > maxAnswers {
+			return x, nil, false
 		}
-		commands, b = append(commands, b[:len(b)-len(rest)]), rest
+		last := false
+		if rest, ok = nextCommand(rest, func(word []byte) { last = string(word) == "exec" }); !ok {
+			return x, nil, false
+		}
+		if !adds || last {
+			x.bytes = b[:len(b)-len(rest)]
+			return x, rest, true
+		}
 	}
-	return commands, true
+}
+
+// exchangesOf returns the exchanges of b, and whether b has nothing else.
+func exchangesOf(b []byte) (exchanges []exchange, whole bool) {
+	for len(b) > 0 {
+		x, rest, ok := nextExchange(b)
+		if !ok {
+			return exchanges, false
+		}
+		exchanges, b = append(exchanges, x), rest
+	}
+	return exchanges, true
 }
 
 // whole tells whether b is nothing but whole commands.
 func whole(b []byte) bool {
-	_, whole := commandsOf(b)
+	_, whole := exchangesOf(b)
 	return whole
 }
 
-// takeBack turns a command that counts into the command that takes the same hits
+// takeBack turns an exchange that counts into the exchange that takes the same hits
 // back, and returns false for any other.
-func takeBack(command []byte, of outcome) bool {
+func (x *exchange) takeBack(of outcome) bool {
+	if addsPlain(x.bytes) {
+		x.takeBackPlain()
+		return true
+	}
 	var r request
-	rest, ok := nextCommand(command, func(b []byte) { r = b })
-	return ok && len(rest) == 0 && runsCounting(command) && r.takeBack(of)
+	rest, ok := nextCommand(x.bytes, func(b []byte) { r = b })
+	return ok && len(rest) == 0 && runsCounting(x.bytes) && r.takeBack(of)
+}
+
+// takeBackPlain is takeBack for a transaction that adds. A bucket with less than was
+// added has been emptied since, and nothing is taken from it.
+func (x *exchange) takeBackPlain() {
+	back, answers := bulkCommand("multi"), 2
+	for rest, ok := x.bytes, true; ok && len(rest) > 0; {
+		var words []string
+		rest, ok = nextCommand(rest, func(word []byte) { words = append(words, string(word)) })
+		if ok && len(words) == 3 && words[0] == "incrby" {
+			for _, command := range takingBack(words[1], words[2]) {
+				back = append(back, bulkCommand(command[:]...)...)
+				answers++
+			}
+		}
+	}
+	x.bytes, x.answers = append(back, bulkCommand("exec")...), answers
+}
+
+// bulkCommand returns the bytes of a command.
+func bulkCommand(words ...string) []byte {
+	return append(fmt.Appendf(nil, "*%d\r\n", len(words)), bulk(words...)...)
 }
 
 // takeBack turns a request that counts into the request that takes the same hits back,
@@ -143,7 +215,10 @@ const (
 	tooLate                    // not added, since the deadline had passed
 )
 
-const maxReply = 64 << 20
+const (
+	maxReply   = 64 << 20
+	maxAnswers = 1 << 16 // to an exchange
+)
 
 // outcomeOf returns the outcome by an answer that the client has read.
 func outcomeOf(answer any) outcome {
@@ -169,6 +244,14 @@ func outcomeByFirst(first byte) outcome {
 		return tooLate
 	}
 	return notCounted
+}
+
+// readOutcome reads up to the end of the answers to x.
+func (x *exchange) readOutcome(r *bufio.Reader) (of outcome, err error) {
+	for i := 0; i < x.answers && err == nil; i++ {
+		of, err = readReply(r)
+	}
+	return of, err
 }
 
 // readReply reads up to the end of the next answer. Notices that the server sends

@@ -100,3 +100,13 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	require.EqualValues(t, 1, dialer.refused.Load())
 	require.Zero(t, dialer.failed.Load()+dialer.abandoned.Load())
 }
+
+// Only what the store itself writes passes for a bucket.
+func TestNamesOfBuckets(t *testing.T) {
+	for _, name := range appendNames(nil, "ab:1:signup:ip:203.0.113.9", 90*time.Second, -1, 2) {
+		require.True(t, isBucketName([]byte(name)), name)
+	}
+	for _, name := range []string{"", "{", "{k}", "{k}P", "{k}P:492335.1", "{k}:1", "{k}:1m", "{k}:1m:", "{k}:1m:x", "{k}:m:7", "{k}:0s:7", "{k}:-1m:7", "{k}:1m:7:8", "k}:1m:7"} {
+		require.False(t, isBucketName([]byte(name)), name)
+	}
+}

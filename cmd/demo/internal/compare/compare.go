@@ -61,6 +61,9 @@ func New(cfg Config) (*Comparison, error) {
 	if cfg.Store.Name.Kind == stores.OnMemcached {
 		return nil, fmt.Errorf("store %s: want memory or a Redis, the textbook limiters count nowhere else", cfg.Store.Name)
 	}
+	if cfg.Store.Name.IsPlain() {
+		return nil, fmt.Errorf("store %s: want the layout sums, whose memory is compared", cfg.Store.Name)
+	}
 	if len(cfg.Limits) == 0 {
 		return nil, errors.New("Config.Limits is empty, want at least one limit to compare under")
 	}

@@ -216,6 +216,8 @@ func TestNewRefuses(t *testing.T) {
 	require.EqualError(t, err, "skew is 1d1h, want at most 1d")
 	_, err = New(Config{Limits: counter.MustLimits("1/s"), Store: opened(t, "memcached://127.0.0.1:1")})
 	require.EqualError(t, err, "store memcached://127.0.0.1:1: want memory or a Redis, the textbook limiters count nowhere else")
+	_, err = New(Config{Limits: counter.MustLimits("1/s"), Store: opened(t, "redis://127.0.0.1:1?layout=plain")})
+	require.EqualError(t, err, "store redis://127.0.0.1:1?layout=plain: want the layout sums, whose memory is compared")
 }
 
 // randomLog has bursts and pauses of a few keys, each key at nearly twice the

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/abacus-go/abacus/backend/redis"
 )
 
 // Forms lists the values of --store.
@@ -29,7 +31,8 @@ func (k Kind) String() string { return [...]string{"memory", "Redis", "memcached
 // Name is the value of --store. The zero Name is memory.
 type Name struct {
 	Kind    Kind
-	url     string   // of a Redis, with its password
+	url     string // of a Redis, with its password
+	layout  redis.Layout
 	servers []string // of memcached, in the form for memcache.New
 	shown   string
 }
@@ -78,13 +81,32 @@ func parseRedis(text, rest string) (Name, error) {
 		return Name{}, fmt.Errorf("a URL without a host, want %s", Forms)
 	}
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	q, layout := u.Query(), redis.Sums
 	// Other parameters may be secrets.
-	if q := u.Query(); q.Has("addr") || q.Has("master_name") {
-		kept := url.Values{"addr": q["addr"], "master_name": q["master_name"]}
-		shown.RawQuery, _ = url.QueryUnescape(kept.Encode())
+	kept := url.Values{}
+	for _, name := range []string{"addr", "layout", "master_name"} {
+		if q.Has(name) {
+			kept[name] = q[name]
+		}
 	}
-	return Name{Kind: OnRedis, url: text, shown: shown.String()}, nil
+	shown.RawQuery, _ = url.QueryUnescape(kept.Encode())
+	if q.Has("layout") {
+		switch word := q.Get("layout"); word {
+		case redis.Sums.String():
+		case redis.Plain.String():
+			layout = redis.Plain
+		default:
+			return Name{}, fmt.Errorf("a URL with layout=%s, want layout=sums or layout=plain", word)
+		}
+		q.Del("layout") // the client does not know the parameter
+		u.RawQuery = q.Encode()
+		text = u.String()
+	}
+	return Name{Kind: OnRedis, url: text, layout: layout, shown: shown.String()}, nil
 }
+
+// IsPlain tells whether the store is a Redis with a plain counter for each bucket.
+func (n Name) IsPlain() bool { return n.layout == redis.Plain }
 
 func parseMemcached(rest string) (Name, error) {
 	if strings.Contains(rest, "@") {

@@ -19,17 +19,18 @@ import (
 // Redis is the servers of a store on Redis, seen by a client beside the store's.
 type Redis struct {
 	Client goredis.UniversalClient
-	store  *redis.Store
+	store  redis.Store
+	layout redis.Layout
 	url    *url.URL
 }
 
 func (o *Opened) openRedis(timeout time.Duration) error {
 	logging.Disable() // an error is told once, by this package
-	store, err := redis.Open(o.Name.url, redis.Config{IOTimeout: timeout})
+	store, err := redis.Open(o.Name.url, redis.Config{Layout: o.Name.layout, IOTimeout: timeout})
 	if err != nil {
 		return err
 	}
-	r := &Redis{store: store}
+	r := &Redis{store: store, layout: o.Name.layout}
 	if r.url, err = url.Parse(o.Name.url); err == nil {
 		r.Client, err = connect(o.Name.url, r.url.Query())
 	}
@@ -128,8 +129,11 @@ func (r *Redis) clean(ctx context.Context, prefix string) (int64, error) {
 }
 
 // slack is the extra time to live of backend/redis, which spares setting the time
-// anew with every hit and serves late calls: docs/storage.md.
+// anew with every hit and serves late calls: docs/storage.md. Plain counters have none.
 func (r *Redis) slack(l tiers.Ladder) (most time.Duration) {
+	if r.layout == redis.Plain {
+		return time.Millisecond // times to live are rounded up
+	}
 	for i := range l.Len() {
 		if i == 0 || l.At(i).Keep != l.At(i-1).Keep {
 			most = max(most, Stretch(l.At(i))+l.At(i).Width+Late(l.At(i)))

@@ -48,6 +48,7 @@ func setups(t *testing.T) map[string]string {
 	cluster, sentinel := servertest.Cluster(t), servertest.Sentinel(t)
 	return map[string]string{
 		"redis":    "redis://" + servertest.Redis(t),
+		"plain":    "redis://" + servertest.Redis(t) + "?layout=plain",
 		"cluster":  "redis://" + cluster.Addrs[0] + "?addr=" + cluster.Addrs[1],
 		"sentinel": "redis://" + sentinel.Addrs[0] + "?master_name=" + sentinel.Name + "&addr=" + sentinel.Addrs[1],
 		"memcached": "memcached://" + strings.Join([]string{
