@@ -36,7 +36,7 @@ type call struct {
 	used     int // receipts of the block that are given out
 }
 
-// mode is what a call does.
+// mode is the purpose of a call.
 type mode uint8
 
 const (

@@ -122,6 +122,7 @@ type Counter struct {
 	receipts numbered
 	quotas   quotas
 	hasShort bool // the store has a short way for Quotas
+	chosen   bool // the ladder was
 	calls    sync.Pool
 }
 
@@ -148,6 +149,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if store == nil {
 		return nil, errors.New("counter: New: store is nil, want a store of buckets")
 	}
+	chosen := cfg.Ladder.Len() > 0 || cfg.Former != nil
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default
 	}
@@ -177,12 +179,12 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if !b.exact && b.atomic == nil {
 		b.settled = newSettledCache(cfg.Skew)
 	}
-	return b.counter(cfg)
+	return b.counter(cfg, chosen)
 }
 
 // counter returns a Counter with the Ladder, Prefix, Secret, Skew, Settle and
-// Former of cfg.
-func (b *base) counter(cfg Config) (*Counter, error) {
+// Former of cfg. chosen tells whether the ladder is no default.
+func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 	if cfg.Skew > maxSkew {
 		return nil, fmt.Errorf("counter: Config.Skew is %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))
 	}
@@ -200,6 +202,7 @@ func (b *base) counter(cfg Config) (*Counter, error) {
 	}
 	c := &Counter{
 		base:     b,
+		chosen:   chosen,
 		skew:     cfg.Skew,
 		settle:   cfg.Settle,
 		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
@@ -228,7 +231,7 @@ func (c *Counter) With(ladder tiers.Ladder, former *Former) (*Counter, error) {
 	}
 	cfg := c.cfg
 	cfg.Ladder, cfg.Former = ladder, former
-	return c.base.counter(cfg)
+	return c.base.counter(cfg, true)
 }
 
 func orDefault(d, byDefault time.Duration, local bool) time.Duration {
@@ -240,6 +243,10 @@ func orDefault(d, byDefault time.Duration, local bool) time.Duration {
 	}
 	return d
 }
+
+// LadderSet tells whether the ladder of c was chosen: by Config.Ladder, beside a
+// Config.Former, or by With. Otherwise the ladder is tiers.Default.
+func (c *Counter) LadderSet() bool { return c.chosen }
 
 // Ladder returns the ladder that c counts on.
 func (c *Counter) Ladder() tiers.Ladder { return c.plan.ladder }

@@ -59,7 +59,7 @@ func (c *Counter) formerly(cfg Config) (*Counter, error) {
 	if f.Settle != 0 {
 		cfg.Settle = max(0, f.Settle)
 	}
-	former, err := c.base.counter(cfg)
+	former, err := c.base.counter(cfg, true)
 	if err != nil {
 		return nil, fmt.Errorf("%w, as Config.Former has it", err)
 	}

@@ -85,8 +85,8 @@ func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
 	}
 }
 
-// What a Counter with a former ladder tells is the larger of both, what it counts
-// and gives back is in both.
+// A Counter with a former ladder tells the larger numbers of both ladders, and
+// counts and gives back in both.
 func TestBothLaddersAreToldAndEmptied(t *testing.T) {
 	five := counter.Limits{{Max: 5, Per: 10 * time.Minute}}
 	for i, path := range paths {

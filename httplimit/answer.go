@@ -88,15 +88,16 @@ func (m *middleware) deniedStatus() int {
 }
 
 // denial is the body of a denial by states. A body that names a single policy was
-// written by New.
+// written with the policies.
 func (m *middleware) denial(states []counter.State) string {
 	var only *policy
+	fields := m.fieldsOf(states)
 	for i := range states {
 		s := &states[i]
 		if s.RetryAfter <= 0 {
 			continue
 		}
-		p := m.fields.find(s.Limit, s.Key.Feature)
+		p := fields.find(s.Limit, s.Key.Feature)
 		if only != nil && p != only {
 			only = nil
 			break
@@ -104,7 +105,7 @@ func (m *middleware) denial(states []counter.State) string {
 		only = p
 	}
 	if only == nil {
-		return m.deniedBy(m.fields.violated(states)).body()
+		return m.deniedBy(fields.violated(states)).body()
 	}
 	return only.denial
 }

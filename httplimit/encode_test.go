@@ -33,7 +33,7 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 		for _, kind := range kinds[:1+rng.IntN(len(kinds))] {
 			rules = append(rules, limiter.Rule{Kind: kind, Limits: counter.MustLimits("5/500ms, 7/h, 100/d")[:1+rng.IntN(3)]})
 		}
-		f, err := newFields(rules, nil)
+		f, err := newFields(policiesOf(rules), nil)
 		require.NoError(t, err)
 		var shown []balance
 		var list httpsfv.List
@@ -61,7 +61,7 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 // or changes a value in place, changes nothing else: neither another field nor
 // another answer.
 func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
-	f, err := newFields([]limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("9/h, 100/d")}}, []string{"ip"})
+	f, err := newFields(policiesOf([]limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("9/h, 100/d")}}), []string{"ip"})
 	require.NoError(t, err)
 	m := &middleware{fields: f}
 	v := limiter.Verdict{}

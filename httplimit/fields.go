@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -17,9 +18,9 @@ import (
 
 // fields writes verdicts as header fields: RateLimit-Policy and RateLimit of
 // draft-ietf-httpapi-ratelimit-headers-10, structured fields of RFC 9651.
-// RateLimit-Policy lists the rules, which are no secret and the same for all
-// clients; RateLimit lists the remaining counts of the kinds in Config.Show.
-// Immutable.
+// RateLimit-Policy lists the limits of the call, which are no secret and the same
+// for all clients, unless a rule has limits by call; RateLimit lists the remaining
+// counts of the kinds in Config.Show. Immutable.
 type fields struct {
 	policies []policy
 	policy   string // the field RateLimit-Policy
@@ -73,14 +74,14 @@ var (
 // 3.3.1.
 const maxInteger = 999_999_999_999_999
 
-func newFields(rules []limiter.Rule, show []string) (fields, error) {
-	var f fields
+// newFields makes the fields of policies, of which kind and limit are set.
+func newFields(policies []policy, show []string) (*fields, error) {
+	f := &fields{policies: policies}
 	seen := map[string]int{}
-	for _, r := range rules {
-		for _, limit := range r.Limits {
-			seen[limit.String()]++
-			f.policies = append(f.policies, policy{kind: r.Kind, prefix: r.Kind + ":", limit: limit, name: limit.String(), shown: slices.Contains(show, r.Kind)})
-		}
+	for i := range f.policies {
+		p := &f.policies[i]
+		p.prefix, p.name, p.shown = p.kind+":", p.limit.String(), slices.Contains(show, p.kind)
+		seen[p.name]++
 	}
 	var list httpsfv.List
 	for i := range f.policies {
@@ -91,7 +92,7 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 		item := httpsfv.NewItem(p.name)
 		var err error
 		if p.item, err = httpsfv.Marshal(item); err != nil {
-			return fields{}, fmt.Errorf("RateLimit-Policy: %w", err)
+			return nil, fmt.Errorf("RateLimit-Policy: %w", err)
 		}
 		p.item += ";r="
 		item.Params.Add("q", min(p.limit.Max, maxInteger))
@@ -102,21 +103,110 @@ func newFields(rules []limiter.Rule, show []string) (fields, error) {
 	}
 	var err error
 	if f.policy, err = httpsfv.Marshal(list); err != nil {
-		return fields{}, fmt.Errorf("RateLimit-Policy: %w", err)
+		return nil, fmt.Errorf("RateLimit-Policy: %w", err)
 	}
 	return f, nil
+}
+
+// policiesOf are the policies of rules, whose calls bring no limits.
+func policiesOf(rules []limiter.Rule) (policies []policy) {
+	for _, r := range rules {
+		for _, limit := range r.Limits {
+			policies = append(policies, policy{kind: r.Kind, limit: limit})
+		}
+		for _, limit := range r.ElseLimits {
+			policies = append(policies, policy{kind: r.Else, limit: limit})
+		}
+	}
+	return policies
+}
+
+// newFields makes the fields of policies with the bodies of denials.
+func (m *middleware) newFields(policies []policy) (*fields, error) {
+	f, err := newFields(policies, m.Show)
+	if err != nil {
+		return nil, err
+	}
+	for i := range f.policies {
+		p := &f.policies[i]
+		p.denial = m.deniedBy([]string{p.name}).body()
+	}
+	return f, nil
+}
+
+// fieldsByCall remembers the fields of calls with limits of their own.
+type fieldsByCall struct {
+	mu    sync.RWMutex
+	known []*fields
+}
+
+// maxFieldsByCall bounds the fields that are remembered. Beyond, fields are made
+// for each call.
+const maxFieldsByCall = 64
+
+// fieldsOf are the fields for a verdict with these states.
+func (m *middleware) fieldsOf(states []counter.State) *fields {
+	if m.byCall == nil || len(states) == 0 {
+		return m.fields
+	}
+	m.byCall.mu.RLock()
+	i := slices.IndexFunc(m.byCall.known, func(f *fields) bool { return f.are(states) })
+	if i >= 0 {
+		defer m.byCall.mu.RUnlock()
+		return m.byCall.known[i]
+	}
+	m.byCall.mu.RUnlock()
+	var policies []policy
+	for _, s := range states {
+		p := policy{kind: limiter.KindOf(s.Key), limit: s.Limit}
+		if !slices.ContainsFunc(policies, func(q policy) bool { return q.kind == p.kind && q.limit == p.limit }) {
+			policies = append(policies, p)
+		}
+	}
+	f, err := m.newFields(policies)
+	if err != nil { // the names of kinds were checked by New
+		return m.fields
+	}
+	m.byCall.mu.Lock()
+	defer m.byCall.mu.Unlock()
+	if len(m.byCall.known) < maxFieldsByCall {
+		m.byCall.known = append(m.byCall.known, f)
+	}
+	return f
+}
+
+// are tells whether the policies are those of states.
+func (f *fields) are(states []counter.State) bool {
+	for i := range states {
+		if f.find(states[i].Limit, states[i].Key.Feature) == nil {
+			return false
+		}
+	}
+	for i := range f.policies {
+		p := &f.policies[i]
+		if !slices.ContainsFunc(states, func(s counter.State) bool { return s.Limit == p.limit && strings.HasPrefix(s.Key.Feature, p.prefix) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // setFields says v in the fields of an answer. states is v.All(), or nil.
 func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.State) {
 	var room [4]balance
-	shown := room[:0]
+	shown, fields := room[:0], m.fields
+	if m.byCall != nil && (!m.NoHeaders || m.LegacyHeaders) {
+		if states == nil {
+			states = v.All()
+		}
+		fields = m.fieldsOf(states)
+	}
 	switch {
 	case m.NoHeaders && !m.LegacyHeaders:
 	case v.RetryAfter == counter.Never: // the cost is above a limit: the store was not asked
 	case m.single && v.Allowed:
 		// The only state, if there is one, is in the flat fields.
-		if p := m.fields.find(v.Limit, v.Key.Feature); p != nil && p.shown {
+		if p := fields.find(v.Limit, v.Key.Feature); p != nil && p.shown {
 			shown = append(shown, balance{p, v.Remaining, v.ResetAfter})
 		}
 	default:
@@ -124,7 +214,7 @@ func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.St
 			states = v.All()
 		}
 		for i := range states {
-			shown = m.fields.show(shown, &states[i])
+			shown = fields.show(shown, &states[i])
 		}
 	}
 	var buf [192]byte
@@ -139,7 +229,7 @@ func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.St
 	}
 	if !m.NoHeaders {
 		// Added: an outer middleware may have fields of its own.
-		l.add(policyKey, m.fields.policy)
+		l.add(policyKey, fields.policy)
 		if wait < len(all) {
 			l.add(limitKey, all[wait:])
 		}

@@ -89,8 +89,9 @@ const (
 // middleware is a Config, checked.
 type middleware struct {
 	Config
-	fields fields
-	single bool // a verdict has one state at most: of one feature under one limit
+	fields *fields       // of the rules' own limits
+	byCall *fieldsByCall // nil: no rule has limits by call
+	single bool          // a verdict has one state at most: of one feature under one limit
 }
 
 // New makes a middleware. An error names the field of cfg. An error is also a
@@ -117,14 +118,13 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	m := &middleware{Config: cfg}
 	m.Features = slices.Clone(cfg.Features)
 	var err error
-	if m.fields, err = newFields(rules, cfg.Show); err != nil {
+	if m.fields, err = m.newFields(policiesOf(rules)); err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}
-	m.single = len(m.fields.policies) == 1 && len(m.Features) <= 1
-	for i := range m.fields.policies {
-		p := &m.fields.policies[i]
-		p.denial = m.deniedBy([]string{p.name}).body()
+	if slices.ContainsFunc(rules, func(r limiter.Rule) bool { return r.LimitsOf != nil || r.Else != "" }) {
+		m.byCall = &fieldsByCall{}
 	}
+	m.single = len(m.fields.policies) == 1 && len(m.Features) <= 1 && m.byCall == nil
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
@@ -135,6 +135,9 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 	var ruled, found []string
 	for _, r := range rules {
 		ruled = append(ruled, r.Kind)
+		if r.Else != "" {
+			ruled = append(ruled, r.Else)
+		}
 	}
 	for i, f := range cfg.Features {
 		switch {
@@ -154,7 +157,7 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 	}
 	skips := len(found) == 0
 	for _, r := range rules {
-		if r.IfMissing == limiter.MissingDeny && !slices.Contains(found, r.Kind) {
+		if r.IfMissing == limiter.MissingDeny && !slices.Contains(found, r.Kind) && (r.Else == "" || !slices.Contains(found, r.Else)) {
 			return fmt.Errorf(" has %s, but event %q has a rule by %q that denies a request without (IfMissing is %s)", has, cfg.Event, r.Kind, r.IfMissing)
 		}
 		skips = skips && r.IfMissing == limiter.MissingSkip

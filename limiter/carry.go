@@ -179,7 +179,7 @@ func (c *carrier) carry(k *localKey) {
 	s.mu.Unlock()
 	var err error
 	if p != nil {
-		err = l.store.AddAt(c.ctx, k.key, n, at)
+		err = k.store.AddAt(c.ctx, k.key, n, at)
 	}
 	gone := err == nil || errors.Is(err, counter.ErrTooOld)
 
@@ -223,7 +223,7 @@ func (c *carrier) carry(k *localKey) {
 	}
 	s.mu.Unlock()
 	if refunded > 0 && err == nil {
-		_ = l.store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
+		_ = k.store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
 	}
 }
 

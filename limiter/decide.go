@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -40,8 +41,10 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	}
 	var room [4]counter.Ask
 	q := question{event: event, n: n, mode: m, policy: FailOpen}
-	asks, missing := l.asks(&q, room[:0], of, features)
+	asks, missing, err := l.asks(ctx, &q, room[:0], of, features)
 	switch {
+	case err != nil:
+		return err
 	case missing != "":
 		v.Missing, v.RetryAfter = missing, counter.Never
 	case len(asks) == 0:
@@ -67,7 +70,7 @@ func afterFailure() time.Duration {
 	return 500*time.Millisecond + rand.N(time.Second)
 }
 
-// mode is what a call does.
+// mode is the purpose of a call.
 type mode uint8
 
 const (
@@ -83,7 +86,8 @@ type question struct {
 	n      int64
 	mode   mode
 	policy OnFailure    // the strictest of the rules with a key in the call
-	rules  []*localRule // rules[i] belongs to key i, as eventRules.locals; nil if no key counts locally
+	rules  []*localRule // rules[i] belongs to key i, and is nil if the key never counts locally; nil if no rule of the event does
+	bans   []bannable   // keys that can be banned
 }
 
 // strictest is the policy that decides where rules differ.
@@ -97,47 +101,68 @@ func strictest(a, b OnFailure) OnFailure {
 	return FailOpen
 }
 
-// asks appends the keys of features with the limits of their rules, each key
-// once, and writes into q what depends on these rules. missing: the kind without
-// a feature, if its rule denies such a call. All keys are parts of a single
-// string, for a single allocation.
-func (l *Limiter) asks(q *question, empty []counter.Ask, of eventRules, features []Feature) (asks []counter.Ask, missing string) {
+// asks appends the keys of features with their limits, each key once, and writes
+// into q what depends on the rules. missing: the kind without a feature, if its
+// rule denies such a call. All keys are parts of a single string, for a single
+// allocation.
+func (l *Limiter) asks(ctx context.Context, q *question, empty []counter.Ask, of eventRules, features []Feature) (asks []counter.Ask, missing string, err error) {
 	var buf [128]byte
 	var marks [8]int
 	asks = empty
 	keys, ends := buf[:0], marks[:0]
-	for i := range of.rules {
-		rule, before := &of.rules[i], len(ends)
-		for j := range features {
-			t := &features[j]
-			if t.kind != rule.Kind || t.Missing() {
-				continue
+	add := func(p *prepared, t *terms, start int) {
+		ends, asks = append(ends, len(keys)), append(asks, counter.Ask{N: q.n, Limits: t.limits, On: p.on})
+		q.only = t.quota
+		if of.local {
+			q.rules = append(q.rules, t.local)
+		}
+		if p.ban == nil {
+			return
+		}
+		q.bans = append(q.bans, bannable{len(asks) - 1, p.ban})
+		key := keys[start:]
+		keys = append(append(keys, banPrefix...), key...)
+		ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: p.ban.look, On: p.ban.on})
+		if of.local {
+			q.rules = append(q.rules, nil)
+		}
+	}
+	for _, p := range of.rules {
+		before := len(ends)
+		for _, kind := range [...]string{p.Kind, p.Else} {
+			for j := range features {
+				f := &features[j]
+				if f.kind != kind || f.Missing() {
+					continue
+				}
+				start := len(keys)
+				keys = l.normalizer.append(keys, f)
+				if given(keys, ends, start) {
+					keys = keys[:start]
+					continue
+				}
+				t, err := p.termsOf(ctx, q, f, features)
+				if err != nil {
+					return nil, "", err
+				}
+				add(p, t, start)
 			}
-			start := len(keys)
-			keys = l.normalizer.append(keys, t)
-			if given(keys, ends, start) {
-				keys = keys[:start]
-				continue
+			if len(ends) > before || p.Else == "" {
+				break
 			}
-			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{N: q.n, Limits: rule.Limits})
 		}
 		switch {
 		case len(ends) > before:
-		case rule.IfMissing == MissingSkip:
+		case p.IfMissing == MissingSkip:
 			continue
-		case rule.IfMissing == MissingShare:
-			keys = append(append(keys, rule.Kind...), ':')
-			ends, asks = append(ends, len(keys)), append(asks, counter.Ask{N: q.n, Limits: rule.Limits})
+		case p.IfMissing == MissingShare:
+			start := len(keys)
+			keys = append(append(keys, p.Kind...), ':')
+			add(p, &p.own, start)
 		default:
-			return nil, rule.Kind
+			return nil, p.Kind, nil
 		}
-		q.only = of.quotas[i]
-		q.policy = strictest(q.policy, rule.OnFailure)
-		if of.locals != nil {
-			for range len(ends) - before {
-				q.rules = append(q.rules, of.locals[i])
-			}
-		}
+		q.policy = strictest(q.policy, p.OnFailure)
 	}
 	all, start := string(keys), 0
 	for i, end := range ends {
@@ -147,7 +172,7 @@ func (l *Limiter) asks(q *question, empty []counter.Ask, of eventRules, features
 	if len(asks) != 1 {
 		q.only = nil
 	}
-	return asks, ""
+	return asks, "", nil
 }
 
 // given tells whether the key from start on is equal to an earlier key; ends
@@ -167,9 +192,7 @@ func given(keys []byte, ends []int, start int) bool {
 // judge asks the store, and lets the rules' policy decide if the store fails.
 func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []counter.Ask) error {
 	if l.within == 0 && l.turns == nil && q.rules == nil {
-		var err error
-		v.Verdict, err = l.ask(ctx, *q, asks)
-		return l.failed(v, q, nil, err)
+		return l.failed(v, q, nil, l.ask(ctx, v, q, asks, nil))
 	}
 	if l.recall(v, q, asks) {
 		return nil
@@ -191,24 +214,29 @@ func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []cou
 		return nil
 	}
 	if q.rules == nil && !shed {
-		var underWay chan<- late
-		v.Verdict, underWay, err = l.askInTime(ctx, *q, asks, until)
+		underWay, err := l.askInTime(ctx, v, *q, asks, until)
 		return l.failed(v, q, underWay, err)
 	}
 	return l.judgeLocally(ctx, v, q, asks, until, err)
 }
 
-// recall answers a call that is known to be denied, before it costs anything.
+// recall answers a call that is known to be denied, before it costs anything. A
+// denial that begins a ban, and is not known to have begun it, is not known.
 func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bool) {
 	if q.mode != taking {
 		return false
 	}
 	if v.Verdict, denied = l.counter.Recall(asks...); denied {
-		return true
+		v.lookForBans(q)
+		if v.Banned || len(q.bans) == 0 {
+			return true
+		}
+		*v, denied = Verdict{}, false
 	}
 	if q.rules != nil && q.policy == FailLocal {
 		if err := l.local.failing(); err != nil {
 			if v.Verdict, denied = l.counter.LastDenial(asks...); denied {
+				v.lookForBans(q)
 				v.local, v.Degraded = true, err
 				l.local.numbers.denied.Add(1)
 			}
@@ -217,17 +245,31 @@ func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bo
 	return denied
 }
 
-// ask calls the Counter and waits for the answer.
-func (l *Limiter) ask(ctx context.Context, q question, asks []counter.Ask) (counter.Verdict, error) {
+// ask calls the Counter, waits for the answer, and begins the bans that follow
+// from the answer. denied, if not nil, is set to the answer before a ban begins.
+func (l *Limiter) ask(ctx context.Context, v *Verdict, q *question, asks []counter.Ask, denied *atomic.Pointer[Verdict]) (err error) {
 	switch {
 	case q.mode == peeking:
-		return l.counter.PeekAll(ctx, asks...)
+		v.Verdict, err = l.counter.PeekAll(ctx, asks...)
 	case q.mode == charging:
-		return l.counter.ChargeAll(ctx, asks...)
+		v.Verdict, err = l.counter.ChargeAll(ctx, asks...)
 	case q.only != nil && asks[0].Held == nil:
-		return q.only.Take(ctx, asks[0].Key.Feature, q.n)
+		v.Verdict, err = q.only.Take(ctx, asks[0].Key.Feature, q.n)
+	default:
+		v.Verdict, err = l.counter.TakeAll(ctx, asks...)
 	}
-	return l.counter.TakeAll(ctx, asks...)
+	if err != nil || len(q.bans) == 0 {
+		return err
+	}
+	v.lookForBans(q)
+	if !v.Allowed && q.mode == taking {
+		if denied != nil {
+			answer := *v
+			denied.Store(&answer)
+		}
+		v.beginBans(ctx, q, asks)
+	}
+	return nil
 }
 
 // late is the decision of a caller whose call to the store is still under way.
@@ -237,31 +279,31 @@ type late struct {
 }
 
 // askInTime calls the Counter and returns by until, or when the call ends if that
-// is zero: the Counter's verdict, or the error that the store failed. A Counter
+// is zero: v is the Counter's verdict, or the error is that the store failed. A Counter
 // keeps its own Patience, and then takes back late additions, for at most its
 // Config.Settle. The caller does not wait for the taking back: the call goes on
 // in the background, and underWay must be told what the caller has decided. The
 // context of the call has the limiter's deadline, for the stores' clients; no
 // taking back ends with the context. The turn of the call ends with the call.
-func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask, until time.Time) (v counter.Verdict, underWay chan<- late, err error) {
+func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []counter.Ask, until time.Time) (underWay chan<- late, err error) {
 	if until.IsZero() {
 		defer l.turns.end()
-		v, err = l.ask(ctx, q, asks)
-		return v, nil, err
+		return nil, l.ask(ctx, v, &q, asks, nil)
 	}
 	type answer struct {
-		v    counter.Verdict
+		v    Verdict
 		err  error
 		late bool // inTime was over: err may be the deadline alone
 	}
 	inTime, cancel := context.WithDeadline(ctx, until)
 	answers, decided := make(chan answer), make(chan late, 1)
+	var denied atomic.Pointer[Verdict]
 	own := slices.Clone(asks)
 	l.background(func() {
 		defer cancel()
 		defer l.turns.end()
 		var a answer
-		a.v, a.err = l.ask(inTime, q, own)
+		a.err = l.ask(inTime, &a.v, &q, own, &denied)
 		a.late = inTime.Err() != nil || errors.Is(a.err, context.DeadlineExceeded)
 		select {
 		case answers <- a:
@@ -269,7 +311,7 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask,
 			if a.err == nil && !d.keep {
 				// Counted, but nobody was told. If the store does not take the hit back,
 				// the hit stays until its bucket expires.
-				_ = l.counter.Refund(context.WithoutCancel(ctx), &a.v)
+				_ = l.counter.Refund(context.WithoutCancel(ctx), &a.v.Verdict)
 			}
 			if d.hits != nil {
 				d.hits.land()
@@ -279,16 +321,22 @@ func (l *Limiter) askInTime(ctx context.Context, q question, asks []counter.Ask,
 	select {
 	case a := <-answers:
 		if a.err == nil || !a.late || errors.Is(a.err, counter.ErrStore) {
-			return a.v, nil, a.err
+			*v = a.v
+			return nil, a.err
 		}
 		err = ctx.Err()
 	case <-inTime.Done():
+		if answer := denied.Load(); answer != nil { // only the ban is late
+			decided <- late{}
+			*v = *answer
+			return nil, nil
+		}
 		err, underWay = ctx.Err(), decided
 	}
 	if err == nil {
 		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, l.within)
 	}
-	return counter.Verdict{}, underWay, fmt.Errorf("limiter: event %q: %w", q.event, err)
+	return underWay, fmt.Errorf("limiter: event %q: %w", q.event, err)
 }
 
 // background has Close wait for f. The caller is a call that Close waits for.

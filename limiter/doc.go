@@ -20,6 +20,12 @@
 // address and for the mail, or for neither. A decision keeps all promises of a
 // TakeAll of package counter: see docs/guarantees.md.
 //
+// Each rule counts on a ladder of its own, which fits its limits. The limits of a
+// feature may differ from call to call, by a plan, a tenant or a request, on the
+// same counts: see [Rule.LimitsOf] and [Feature.Under]. A rule may count another
+// kind where one is missing, [Rule.Else], and deny for a while once a limit is
+// passed, [Rule.Ban].
+//
 // # When something is missing
 //
 // Each rule has a policy for a call without a feature of the rule's kind,

@@ -1,5 +1,24 @@
 package limiter
 
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// BanHits is the number of hits that the ban of a feature holds: a ban is one.
+func BanHits(t testing.TB, l *Limiter, event, feature string) int64 {
+	of := l.rules[event]
+	kind := KindOf(counter.Key{Feature: feature})
+	b := of.by(kind).ban
+	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + feature}, b.take[0].Per)
+	require.NoError(t, err)
+	return n.High
+}
+
 // Trust has l believe answers of the store that are superseded: a mistake, which
 // the simulation must find.
 func Trust(l *Limiter) { l.local.trusting = true }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/abacus-go/abacus/counter"
 )
 
 // Feature is a feature of a call: a kind, such as "user", and a value, such as
@@ -19,6 +21,7 @@ type Feature struct {
 	domain string     // of an e-mail address, in canonical form
 	addr   netip.Addr // of an IP
 	err    error
+	limits *counter.Limits // of the call; nil: those of the rule
 }
 
 // Kinds of features whose values are normalized.
@@ -52,6 +55,32 @@ func NewFeature(kind, value string) Feature {
 
 // Kind is the kind of t.
 func (t *Feature) Kind() string { return t.kind }
+
+// Value is the text of t: an address, an e-mail address with its domain in
+// canonical form, or the value of [NewFeature] unchanged. Empty if t is missing.
+func (t *Feature) Value() string {
+	switch {
+	case t.addr.IsValid():
+		return t.addr.String()
+	case t.domain != "":
+		return t.text + "@" + t.domain
+	}
+	return t.text
+}
+
+// Under is t under limits of the call in place of the limits of the rule, such as
+// those of a plan, a tenant or a request. The hits are counted where they always
+// are, so whoever gets other limits keeps the usage. The ladder of the rule must
+// keep buckets for the windows of limits: see [Rule.Plans]. Without limits those
+// of the rule hold. The limits must not be changed while a Verdict of the call is
+// in use.
+func (t Feature) Under(limits counter.Limits) Feature {
+	t.limits = nil
+	if len(limits) > 0 {
+		t.limits = &limits
+	}
+	return t
+}
 
 // Missing tells whether t is not there.
 func (t *Feature) Missing() bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
@@ -33,8 +34,13 @@ func random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
+// newCounter makes a Counter on whose ladder, by default tiers.Default, all rules
+// count, so that a test can count as well.
 func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
+	if cfg.Ladder.Len() == 0 {
+		cfg.Ladder = tiers.Default
+	}
 	c, err := counter.New(store, cfg)
 	require.NoError(t, err)
 	return c
@@ -47,10 +53,13 @@ func newLimiter(t testing.TB, c *counter.Counter, cfg limiter.Config) *limiter.L
 	return lim
 }
 
-// onMemory makes a Limiter with these rules on an empty store in memory.
+// onMemory makes a Limiter with these rules, each on a ladder of its own, on an
+// empty store in memory.
 func onMemory(t testing.TB, rules ...limiter.Rule) *limiter.Limiter {
 	t.Helper()
-	return newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: rules})
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, err)
+	return newLimiter(t, c, limiter.Config{Rules: rules})
 }
 
 // by is a rule for signup.
@@ -61,6 +70,9 @@ func by(kind, limits string) limiter.Rule {
 // ifMissing and onFailure set the policy of r.
 func ifMissing(p limiter.IfMissing, r limiter.Rule) limiter.Rule { r.IfMissing = p; return r }
 func onFailure(p limiter.OnFailure, r limiter.Rule) limiter.Rule { r.OnFailure = p; return r }
+
+// onDefault is r as Rules returns the rule.
+func onDefault(r limiter.Rule) limiter.Rule { r.Ladder = tiers.Default; return r }
 
 func ip(s string) limiter.Feature                       { return limiter.IP(netip.MustParseAddr(s)) }
 func user(s string) limiter.Feature                     { return limiter.NewFeature("user", s) }

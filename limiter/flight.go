@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // flight is a call under rules that count locally.
@@ -61,7 +60,7 @@ func (l *local) begin(q *question, asks []counter.Ask) (f *flight, fits bool) {
 			continue
 		}
 		if state == nil {
-			state = &localKey{key: k.key}
+			state = &localKey{key: k.key, store: rule.store}
 			l.shard(k.hash).keys[k.key] = state
 		}
 		state.calls++
@@ -135,12 +134,11 @@ func (f *flight) judge(underWay bool) (v counter.Verdict, hits *localHits, err e
 	}
 	f.mark()
 	hits = &localHits{flight: f, here: v, at: v.At(), pending: true}
-	hits.bucket = tiers.Index(hits.at.UnixNano(), l.width)
 	for i := range f.keys {
-		k := f.keys[i].state
-		p := k.find(hits.bucket)
+		k, bucket := f.keys[i].state, hits.bucket(i)
+		p := k.find(bucket)
 		if p == nil {
-			p = &pendingHits{bucket: hits.bucket}
+			p = &pendingHits{bucket: bucket}
 			k.pending = append(k.pending, p)
 			l.carrier.entries.Add(1)
 		}
@@ -210,9 +208,10 @@ func (f *flight) soften(v *counter.Verdict) {
 // asks appends what the local counter is asked.
 func (f *flight) asks(asks []counter.Ask, boundless bool) []counter.Ask {
 	for i := range f.keys {
-		ask := counter.Ask{Key: f.keys[i].key, N: f.n, Limits: f.keys[i].rule.limits, Held: f.keys[i].rule.held}
+		rule := f.keys[i].rule
+		ask := counter.Ask{Key: f.keys[i].key, N: f.n, Limits: rule.limits, Held: rule.held, On: rule.here}
 		if boundless {
-			ask.Limits, ask.Held = f.keys[i].rule.boundless, nil
+			ask.Limits, ask.Held = rule.boundless, nil
 		}
 		asks = append(asks, ask)
 	}

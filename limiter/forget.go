@@ -30,7 +30,7 @@ func (l *Limiter) Key(event string, feature Feature) (counter.Key, error) {
 // kinds keep their counts. Features of a kind without a rule, and missing
 // features, are ignored, as by Allow; it is an error if no feature is left.
 //
-// Known denials in this process, hits of the local counter and hits that wait
+// A ban is lifted. Known denials in this process, hits of the local counter and hits that wait
 // to be carried to the store are forgotten as well; the local counters of other
 // processes keep theirs. For the time, for calls under way and for errors see
 // [counter.Counter.Forget]; an error of one key does not hold up the others.
@@ -54,8 +54,10 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature)
 func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
 	events, kinds := l.Events(), map[string]bool{}
 	for _, event := range events {
-		for _, rule := range l.rules[event].rules {
-			kinds[rule.Kind] = true
+		for _, p := range l.rules[event].rules {
+			for _, kind := range p.kinds() {
+				kinds[kind] = true
+			}
 		}
 	}
 	for i := range features {
@@ -81,13 +83,19 @@ func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
 
 // ruleKey is a key of a rule.
 type ruleKey struct {
-	rule    *Rule
-	counter *counter.Counter
-	key     counter.Key
+	rule   *prepared
+	kind   string // Kind or Else of the rule
+	limits counter.Limits
+	key    counter.Key
 }
 
-// counterOf returns the counter of a rule.
-func (l *Limiter) counterOf(*Rule) *counter.Counter { return l.counter }
+// kinds are the kinds of the features by which the rule counts.
+func (p *prepared) kinds() []string {
+	if p.Else == "" {
+		return []string{p.Kind}
+	}
+	return []string{p.Kind, p.Else}
+}
 
 // keysOf returns the keys of features under the rules of an event, at least one.
 func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
@@ -103,8 +111,8 @@ func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
 	keys := l.appendKeys(nil, event, features)
 	if len(keys) == 0 {
 		var kinds []string
-		for _, rule := range of.rules {
-			kinds = append(kinds, rule.Kind)
+		for _, p := range of.rules {
+			kinds = append(kinds, p.kinds()...)
 		}
 		return nil, fmt.Errorf("limiter: event %q: none of %s is a feature of %s, by which the event has rules", event, words.Plural(int64(len(features)), "feature"), words.Quoted(kinds))
 	}
@@ -118,13 +126,19 @@ func (l *Limiter) noRules(event string) error {
 // appendKeys appends the keys of features under the rules of an event, each
 // once and in the order of the rules.
 func (l *Limiter) appendKeys(keys []ruleKey, event string, features []Feature) []ruleKey {
-	rules := l.rules[event].rules
-	for i := range rules {
-		rule := &rules[i]
-		for j := range features {
-			if f := &features[j]; f.kind == rule.Kind && !f.Missing() {
-				k := ruleKey{rule, l.counterOf(rule), counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
-				if !slices.Contains(keys, k) {
+	for _, p := range l.rules[event].rules {
+		for i, kind := range p.kinds() {
+			limits := p.Limits
+			if i > 0 {
+				limits = p.ElseLimits
+			}
+			for j := range features {
+				f := &features[j]
+				if f.kind != kind || f.Missing() {
+					continue
+				}
+				k := ruleKey{p, kind, limits, counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
+				if !slices.ContainsFunc(keys, func(other ruleKey) bool { return other.key == k.key }) {
 					keys = append(keys, k)
 				}
 			}
@@ -151,9 +165,12 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 		if l.local != nil {
 			errs = append(errs, l.local.dropPending(ctx, k.key))
 		}
-		errs = append(errs, empty(k.counter, ctx, k.key))
-		if l.local != nil {
-			errs = append(errs, empty(l.local.here, ctx, k.key))
+		errs = append(errs, empty(k.rule.counter, ctx, k.key))
+		if k.rule.local != nil {
+			errs = append(errs, empty(k.rule.local.here, ctx, k.key))
+		}
+		if ban := k.rule.ban; ban != nil {
+			errs = append(errs, empty(ban.counter, ctx, counter.Key{Event: k.key.Event, Feature: banPrefix + k.key.Feature}))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

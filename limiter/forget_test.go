@@ -145,6 +145,26 @@ func TestErase(t *testing.T) {
 }
 
 // A wrong name is an error before anything happens, and names what there is.
+// A Forget lifts a ban, and an Erase removes it.
+func TestForgetLiftsABan(t *testing.T) {
+	for _, empty := range []func(*limiter.Limiter, limiter.Feature) error{
+		func(l *limiter.Limiter, f limiter.Feature) error { return l.Forget(ctx, "signup", f) },
+		func(l *limiter.Limiter, f limiter.Feature) error { return l.Erase(ctx, f) },
+	} {
+		rule := banned(time.Hour, by("user", "1/m"))
+		rule.Else, rule.ElseLimits = "ip", counter.MustLimits("1/m")
+		lim := onMemory(t, rule)
+		for _, feature := range featuresOf(user("7"), ip("192.0.2.1")) {
+			require.True(t, allow(t, lim, feature).Allowed)
+			require.True(t, allow(t, lim, feature).Banned)
+			require.NoError(t, empty(lim, feature))
+			v := allow(t, lim, feature)
+			require.True(t, v.Allowed)
+			require.False(t, v.Banned)
+		}
+	}
+}
+
 func TestForgetErrors(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), by("email", "2/h")}})

@@ -38,10 +38,10 @@ type Config struct {
 	// are added to the store when the store answers again.
 	//
 	// Local needs a store in this process that fails when it is full, such as
-	// memory.New(memory.Config{}), the ladder and the clock of the Limiter's
-	// Counter, and as Skew at least that of the Counter and DecideWithin together:
-	// the answer of a store may be so old when it is judged here. Local must count
-	// nothing else.
+	// memory.New(memory.Config{}), the clock of the Limiter's Counter, and as Skew
+	// at least that of the Counter and DecideWithin together: the answer of a
+	// store may be so old when it is judged here. Each rule is counted on the
+	// rule's ladder. Local must count nothing else.
 	Local *counter.Counter
 
 	// Share is the part of each Max that this process may admit while the store
@@ -102,15 +102,15 @@ type Limiter struct {
 	rules      map[string]eventRules
 }
 
-// eventRules are the rules of an event, one for each kind, and the limits of
-// each bound to the event: quotas[i] belongs to rules[i].
-//
-// locals[i] is nil if rules[i] never counts locally; locals is nil if no rule of
-// the event does.
+// eventRules are the rules of an event, one for each kind.
 type eventRules struct {
-	rules  []Rule
-	quotas []*counter.Quota
-	locals []*localRule
+	rules []*prepared
+	local bool // a rule may count locally
+}
+
+// by returns the rule by a kind, which is there.
+func (of *eventRules) by(kind string) *prepared {
+	return of.rules[slices.IndexFunc(of.rules, func(p *prepared) bool { return p.Kind == kind })]
 }
 
 // New makes a Limiter that counts on c. An error names the rule or the field of
@@ -142,28 +142,50 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	}
 	l.waits.init(cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting))
 	for i, rule := range cfg.Rules {
-		err := rule.check(c, cfg.Rules[:i])
-		of := l.rules[rule.Event]
-		if err == nil {
-			of.rules, err = merge(of.rules, rule, c)
-		}
-		if err != nil {
+		if err := rule.check(cfg.Rules[:i]); err != nil {
 			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d]%w", rule, i, err)
 		}
+		of := l.rules[rule.Event]
+		of.rules = merge(of.rules, rule)
 		l.rules[rule.Event] = of
 	}
-	for event, of := range l.rules {
-		for _, rule := range of.rules {
-			quota, err := c.Bind(event, rule.Limits)
-			if err != nil {
-				return nil, fmt.Errorf("limiter: rule %s: %w", rule, err)
-			}
-			of.quotas = append(of.quotas, quota)
-		}
-		of.locals = l.localRules(of.rules)
-		l.rules[event] = of
+	if err := l.prepare(&cfg); err != nil {
+		return nil, err
 	}
 	return l, nil
+}
+
+// prepare chooses the ladders of the merged rules, and checks and prepares all
+// limits.
+func (l *Limiter) prepare(cfg *Config) error {
+	store, here := ladders{counter: l.counter}, ladders{counter: cfg.Local}
+	for i, rule := range cfg.Rules {
+		of := l.rules[rule.Event]
+		p := of.by(rule.Kind)
+		if err := p.choose(&store); err != nil {
+			return fmt.Errorf("limiter: rule %s: Config.Rules[%d]: %w", rule, i, err)
+		}
+		if err := p.checkLimits(&rule); err != nil {
+			return fmt.Errorf("limiter: rule %s: Config.Rules[%d]%w", rule, i, err)
+		}
+	}
+	for event, of := range l.rules {
+		of.local = l.countsLocally(of.rules)
+		l.rules[event] = of
+		for _, p := range of.rules {
+			if err := p.counter.CheckLimits(p.Limits); err != nil {
+				return fmt.Errorf("limiter: rule %s: the Limits of its rules together: %w", p, err)
+			}
+			err := p.bind(&store)
+			if err == nil && of.local && p.OnFailure != FailClosed {
+				err = p.bindLocally(l.local, &here)
+			}
+			if err != nil {
+				return fmt.Errorf("limiter: rule %s: %w", p, err)
+			}
+		}
+	}
+	return nil
 }
 
 // newLocal checks what belongs to rules that count locally, and returns what
@@ -192,31 +214,18 @@ func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, e
 		return nil, errors.New("limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})")
 	case !here.Keeps():
 		return nil, errors.New("limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})")
-	case here.Ladder().String() != c.Ladder().String():
-		return nil, fmt.Errorf("limiter: Config.Local has the ladder %q, want the ladder of the counter, %q", here.Ladder(), c.Ladder())
 	case here.Skew() < c.Skew()+within:
 		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", here.Skew(), c.Skew()+within, c.Skew(), within)
 	}
 	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
 }
 
-// localRules returns what the rules of an event need to be counted locally. If
-// one of them does, all do but those under FailClosed, with which no call is
-// decided locally.
-func (l *Limiter) localRules(rules []Rule) []*localRule {
-	counts := slices.ContainsFunc(rules, func(r Rule) bool {
-		return r.OnFailure == FailLocal || r.OnFailure == FailOpen && l.turns != nil
+// countsLocally tells whether a rule of an event may count locally. Then all do but
+// those under FailClosed, with which no call is decided locally.
+func (l *Limiter) countsLocally(rules []*prepared) bool {
+	return slices.ContainsFunc(rules, func(p *prepared) bool {
+		return p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.turns != nil
 	})
-	if !counts {
-		return nil
-	}
-	locals := make([]*localRule, len(rules))
-	for i, rule := range rules {
-		if rule.OnFailure != FailClosed {
-			locals[i] = l.local.rule(rule.Limits)
-		}
-	}
-	return locals
 }
 
 // Events lists the events that have rules, in alphabetical order.
@@ -229,11 +238,12 @@ func (l *Limiter) Has(event string) bool {
 }
 
 // Rules are the rules of an event, merged by kind, in the order of
-// Config.Rules. Without rules for the event the slice is empty.
+// Config.Rules, each with the Ladder that its hits are added to. Without rules
+// for the event the slice is empty.
 func (l *Limiter) Rules(event string) []Rule {
-	rules := append([]Rule(nil), l.rules[event].rules...)
-	for i := range rules {
-		rules[i].Limits = append(counter.Limits(nil), rules[i].Limits...)
+	var rules []Rule
+	for _, p := range l.rules[event].rules {
+		rules = append(rules, p.clone())
 	}
 	return rules
 }

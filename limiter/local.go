@@ -43,7 +43,6 @@ import (
 type local struct {
 	store, here *counter.Counter
 	share       float64
-	width       time.Duration // of the finest buckets
 	began       time.Time
 	seed        maphash.Seed
 	shards      [localShards]localShard
@@ -53,16 +52,24 @@ type local struct {
 	numbers     struct{ admitted, denied, pending, carried, dropped atomic.Int64 }
 }
 
-// localRule is a rule in the form that the local counter is asked for.
+// localLadder is the ladder of a rule, here and in the store.
+type localLadder struct {
+	local       *local
+	store, here *counter.Counter
+	width       time.Duration // of the finest buckets
+	reach       time.Duration // of the longest limit that the ladder holds
+}
+
+// localRule are limits of a call in the form that the local counter is asked for.
 type localRule struct {
+	*localLadder
 	limits    counter.Limits
 	held      []int64        // Max - ceil(Share x Max) of each limit
 	boundless counter.Limits // for the mirror
-	reach     time.Duration  // of the longest limit
 }
 
 func newLocal(store, here *counter.Counter, share float64) *local {
-	l := &local{store: store, here: here, share: share, width: here.Ladder().At(0).Width, began: time.Now(), seed: maphash.MakeSeed()}
+	l := &local{store: store, here: here, share: share, began: time.Now(), seed: maphash.MakeSeed()}
 	for i := range l.shards {
 		l.shards[i].keys = map[counter.Key]*localKey{}
 	}
@@ -70,12 +77,17 @@ func newLocal(store, here *counter.Counter, share float64) *local {
 	return l
 }
 
-func (l *local) rule(limits counter.Limits) *localRule {
-	r := &localRule{limits: limits, held: make([]int64, len(limits)), boundless: make(counter.Limits, len(limits))}
+// on returns the ladder of a rule, which here counts on.
+func (l *local) on(p *prepared, here *counter.Counter) *localLadder {
+	ladder := p.Ladder
+	return &localLadder{l, p.counter, here, ladder.At(0).Width, ladder.At(ladder.Len()-1).Keep + here.Skew()}
+}
+
+func (l *localLadder) rule(limits counter.Limits) *localRule {
+	r := &localRule{localLadder: l, limits: limits, held: make([]int64, len(limits)), boundless: make(counter.Limits, len(limits))}
 	for i, limit := range limits {
-		r.held[i] = limit.Max - shareOf(l.share, limit.Max)
+		r.held[i] = limit.Max - shareOf(l.local.share, limit.Max)
 		r.boundless[i] = counter.Limit{Max: counter.MaxCount, Per: limit.Per}
-		r.reach = max(r.reach, limit.Per+l.here.Skew())
 	}
 	return r
 }
@@ -108,13 +120,13 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 		l.turns.end()
 		err = fmt.Errorf("limiter: event %q: %w", q.event, errNotCarried)
 	default:
-		v.Verdict, underWay, err = l.askInTime(ctx, *q, asks, until)
+		underWay, err = l.askInTime(ctx, v, *q, asks, until)
 		if v.Allowed || v.RetryAfter != counter.Never { // else nobody has asked the store
 			l.local.noteAnswer(err)
 		}
 		if err == nil {
 			held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
-			if !v.Allowed && held && q.mode != charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
+			if !v.Allowed && held && !v.Banned && q.mode != charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
 				v.RetryAfter = min(v.RetryAfter, afterFailure())
 			}
 			l.settle(ctx, v, f, q)
@@ -132,6 +144,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 	v.Degraded = err
 	var d late
 	v.Verdict, d.hits, err = l.local.decide(q, f, asks, underWay != nil)
+	v.lookForBans(q)
 	l.told(v, d.hits, err, q.mode == peeking)
 	if underWay != nil {
 		underWay <- d

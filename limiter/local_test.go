@@ -14,7 +14,6 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // localCounter is a local counter for counters over a network with default
@@ -28,14 +27,11 @@ func TestNewChecksLocal(t *testing.T) {
 	far := newCounter(t, newFarStore(0), counter.Config{})
 	local := onFailure(limiter.FailLocal, by("ip", "5/h"))
 	good := localCounter(t)
-	minutes, err := tiers.Parse("1m:1h")
-	require.NoError(t, err)
 	for want, cfg := range map[string]limiter.Config{
 		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process`:                                                       {},
 		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailOpen and Config.MaxInFlight is 3, but Config.Local is nil, want a counter in this process for calls that get no turn`: {MaxInFlight: 3, Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("ip", "5/h"))}},
 		`limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})`:                                                             {Local: far},
 		`limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})`:      {Local: newCounter(t, memory.New(memory.Config{Full: memory.EvictOldest}), counter.Config{Skew: time.Second})},
-		`limiter: Config.Local has the ladder "1m:1h", want the ladder of the counter, "1s:1d, 1m:1d, 1h:1d"`:                                                                                   {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: time.Second, Ladder: minutes})},
 		`limiter: Config.Local has a Skew of 1s, want 1.1s, the Skew of the counter (100ms) and DecideWithin (1s), or more`:                                                                     {Local: newCounter(t, memory.New(memory.Config{}), counter.Config{Skew: time.Second})},
 		`limiter: Config.Share is 1.5, want above 0 and at most 1, or 0 for 1`:                                                                                                                  {Local: good, Share: 1.5},
 		`limiter: Config.Share is -0.5, want above 0 and at most 1, or 0 for 1`:                                                                                                                 {Local: good, Share: -0.5},

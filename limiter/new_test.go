@@ -63,7 +63,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{"skip and share", `limiter: rule "signup" by "ip": Config.Rules[1].IfMissing is share, but Config.Rules[0] has skip, want one policy for an event and kind`,
 			[]limiter.Rule{ifMissing(limiter.MissingSkip, by("ip", "5/h")), ifMissing(limiter.MissingShare, by("ip", "9/d"))}},
 		{"33 limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: 33 limits`, []limiter.Rule{windows(1, 33)}},
-		{"33 limits, merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits, merged with the rules before: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
+		{"33 limits, merged", `limiter: rule "signup" by "ip": the Limits of its rules together: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
 
 		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 3, want FailClosed (0), FailOpen (1) or FailLocal (2)`, []limiter.Rule{onFailure(3, by("ip", "5/h"))}},
 		{"nor such", `limiter: rule "signup" by "ip": Config.Rules[0].IfMissing is 3, want MissingDeny (0), MissingSkip (1) or MissingShare (2)`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},
@@ -121,7 +121,7 @@ func TestRulesOfOneKindAreMerged(t *testing.T) {
 		by("ip", "5/m"), by("user", "3/h"), by("ip", "20/h"), by("ip", "50/d"), by("user", "9/d"),
 		{Event: "login", Kind: "ip", Limits: counter.MustLimits("1/s")},
 	}})
-	require.Equal(t, []limiter.Rule{by("ip", "5/m, 20/h, 50/d"), by("user", "3/h, 9/d")}, lim.Rules("signup"))
+	require.Equal(t, []limiter.Rule{onDefault(by("ip", "5/m, 20/h, 50/d")), onDefault(by("user", "3/h, 9/d"))}, lim.Rules("signup"))
 	require.Empty(t, lim.Rules("logout"))
 	require.Equal(t, []string{"login", "signup"}, lim.Events())
 	for event, want := range map[string]bool{"login": true, "signup": true, "logout": false, "": false} {
@@ -156,7 +156,7 @@ func TestNewCopiesTheRules(t *testing.T) {
 	}
 	spoil(cfg.Rules)
 	spoil(lim.Rules("signup"))
-	require.Equal(t, []limiter.Rule{by("ip", "2/h, 9/d"), by("user", "5/h")}, lim.Rules("signup"))
+	require.Equal(t, []limiter.Rule{onDefault(by("ip", "2/h, 9/d")), onDefault(by("user", "5/h"))}, lim.Rules("signup"))
 	for _, want := range []bool{true, true, false} {
 		require.Equal(t, want, allow(t, lim, ip("192.0.2.1"), user("7")).Allowed)
 	}

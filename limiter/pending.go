@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 const localShards = 64 // a bit each in a uint64
@@ -29,13 +30,14 @@ const blindSlots = 64
 // under the lock of its shard.
 type localKey struct {
 	key      counter.Key
-	calls    int            // under way, whose answers have not been judged
-	admitted uint64         // number of admissions here since the localKey exists
-	pending  []*pendingHits // oldest first
-	queued   bool           // the carrier has the key
-	due      time.Time      // when the carrier sends the next hits of the key
-	tries    int            // failed sends in a row
-	answered chan struct{}  // closed after the answer to the send under way; nil: nobody waits
+	store    *counter.Counter // on the ladder of the rule
+	calls    int              // under way, whose answers have not been judged
+	admitted uint64           // number of admissions here since the localKey exists
+	pending  []*pendingHits   // oldest first
+	queued   bool             // the carrier has the key
+	due      time.Time        // when the carrier sends the next hits of the key
+	tries    int              // failed sends in a row
+	answered chan struct{}    // closed after the answer to the send under way; nil: nobody waits
 }
 
 // pendingHits are hits admitted here in one bucket of the finest tier, and not
@@ -99,7 +101,11 @@ type localHits struct {
 
 	pending bool // admitted here: to be carried
 	at      time.Time
-	bucket  int64
+}
+
+// bucket is the number of the finest bucket of key i that the hits are in.
+func (h *localHits) bucket(i int) int64 {
+	return tiers.Index(h.at.UnixNano(), h.flight.keys[i].rule.width)
 }
 
 // land ends the call to the store that was under way when its hits were
@@ -111,7 +117,7 @@ func (h *localHits) land() {
 		s := l.shard(k.hash)
 		s.mu.Lock()
 		state := s.keys[k.key] // there, as long as hits are held
-		p := state.find(h.bucket)
+		p := state.find(h.bucket(i))
 		p.held--
 		l.tidy(s, state, p)
 		if p.n > 0 {
@@ -136,8 +142,8 @@ func (h *localHits) refund(ctx context.Context) error {
 	var all sync.WaitGroup
 	for i := range h.flight.keys {
 		k := &h.flight.keys[i]
-		if carried := l.withdraw(k, h.bucket, n); carried > 0 {
-			all.Go(func() { errs[i] = l.store.RefundAt(ctx, k.key, carried, h.at) })
+		if carried := l.withdraw(k, h.bucket(i), n); carried > 0 {
+			all.Go(func() { errs[i] = k.rule.store.RefundAt(ctx, k.key, carried, h.at) })
 		}
 	}
 	all.Wait()

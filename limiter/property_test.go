@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -46,52 +47,83 @@ type world struct {
 	now    time.Time
 	lim    *limiter.Limiter
 	rules  []limiter.Rule
-	judge  oracle.Judge
-	logs   map[string]*oracle.Log // of every feature
+	judges map[string]oracle.Judge   // of every kind
+	logs   map[string]*oracle.Log    // of every feature
+	under  map[string]counter.Limits // of the plan by which a kind is limited in the call that is made
 	denied int
 	passed int
 }
 
 func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
-	ladder, err := tiers.Parse([]string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d", "10s:1d"}[r.IntN(3)])
-	require.NoError(t, err)
 	skew := time.Duration(r.IntN(2)) * 150 * time.Millisecond
-	w := &world{T: t, r: r, now: time.Unix(1_700_000_000+r.Int64N(1e6), r.Int64N(1e9)), logs: map[string]*oracle.Log{}}
-	w.judge = oracle.Judge{Ladder: ladder, Skew: skew}
-	cfg := counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return w.now }}
+	w := &world{T: t, r: r, now: time.Unix(1_700_000_000+r.Int64N(1e6), r.Int64N(1e9)), logs: map[string]*oracle.Log{}, judges: map[string]oracle.Judge{}}
+	cfg := counter.Config{Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return w.now }}
 	if skew == 0 {
 		cfg.Skew = -1
 	}
+	if i := r.IntN(6); i < 3 { // else each rule derives its ladder
+		var err error
+		cfg.Ladder, err = tiers.Parse([]string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d", "10s:1d"}[i])
+		require.NoError(t, err)
+	}
+	plans := r.IntN(2) * 2
 	for _, kind := range []string{"ip", "email", "user"} {
 		if r.IntN(4) == 0 {
 			continue
 		}
 		rule := limiter.Rule{Event: "signup", Kind: kind, IfMissing: limiter.IfMissing(r.IntN(3))}
-		for _, per := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour} {
-			if r.IntN(2) == 0 {
-				rule.Limits = append(rule.Limits, counter.Limit{Max: 1 + r.Int64N(6), Per: per})
+		if rule.Limits = randomLimits(r); len(rule.Limits) == 0 {
+			continue
+		}
+		for range plans {
+			if plan := randomLimits(r); len(plan) > 0 {
+				rule.Plans = append(rule.Plans, plan)
 			}
 		}
-		if len(rule.Limits) > 0 {
-			w.rules = append(w.rules, rule)
-		}
+		w.rules = append(w.rules, rule)
 	}
 	if len(w.rules) == 0 {
 		w.rules = []limiter.Rule{by("ip", "2/10m")}
 	}
-	// A few rules come in pieces.
+	// A few rules come in pieces, and a few learn the limits of the call by a
+	// function.
 	var given []limiter.Rule
 	for _, rule := range w.rules {
 		piece := rule
 		if k := r.IntN(len(rule.Limits)); k > 0 {
 			piece.Limits = rule.Limits[:k]
 			given = append(given, piece)
-			piece.Limits = rule.Limits[k:]
+			piece.Limits, piece.Plans = rule.Limits[k:], nil
+		} else if r.IntN(2) == 0 {
+			piece.LimitsOf = func(_ context.Context, c limiter.Call) counter.Limits { return w.under[c.Feature.Kind()] }
 		}
 		given = append(given, piece)
 	}
-	w.lim = newLimiter(t, newCounter(t, on(), cfg), limiter.Config{Rules: given, DecideWithin: time.Minute})
+	c, err := counter.New(on(), cfg)
+	require.NoError(t, err)
+	w.lim = newLimiter(t, c, limiter.Config{Rules: given, DecideWithin: time.Minute})
+	for i, rule := range w.lim.Rules("signup") {
+		w.judges[rule.Kind] = oracle.Judge{Ladder: rule.Ladder, Skew: skew}
+		w.rules[i].LimitsOf = rule.LimitsOf
+	}
 	return w
+}
+
+func randomLimits(r *rand.Rand) (limits counter.Limits) {
+	for _, per := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour} {
+		if r.IntN(2) == 0 {
+			limits = append(limits, counter.Limit{Max: 1 + r.Int64N(6), Per: per})
+		}
+	}
+	return limits
+}
+
+// limitsOf are the limits of a rule in the call that is made.
+func (w *world) limitsOf(rule *limiter.Rule) counter.Limits {
+	if limits := w.under[rule.Kind]; limits != nil {
+		return limits
+	}
+	return rule.Limits
 }
 
 // pass advances the clock: not at all, a little, or to about the end of a
@@ -109,12 +141,21 @@ func (w *world) pass() {
 	}
 }
 
-// visitor has features in a spelling, and in canonical form.
+// visitor has features in a spelling, and in canonical form; and plans.
 func (w *world) visitor() (features []limiter.Feature, is map[string][]string) {
-	is = map[string][]string{}
+	is, w.under = map[string][]string{}, map[string]counter.Limits{}
+	byFunction := map[string]bool{}
+	for _, rule := range w.rules {
+		if i := w.r.IntN(4); i < len(rule.Plans) {
+			w.under[rule.Kind], byFunction[rule.Kind] = rule.Plans[i], rule.LimitsOf != nil
+		}
+	}
 	for _, kind := range []string{"ip", "email", "user"} {
 		for range []int{0, 1, 1, 1, 1, 1, 2, 3}[w.r.IntN(8)] {
 			s := spellings[kind][w.r.IntN(len(spellings[kind]))]
+			if !byFunction[kind] {
+				s.feature = s.feature.Under(w.under[kind])
+			}
 			features = append(features, s.feature)
 			if !slices.Contains(is[kind], s.is) {
 				is[kind] = append(is[kind], s.is)
@@ -137,6 +178,7 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 				return limiter.OutcomeMissing, nil
 			case limiter.MissingShare:
 				values = []string{"nobody"}
+				delete(w.under, rule.Kind) // of a feature
 			}
 		}
 		for _, value := range values {
@@ -151,7 +193,7 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 		if w.logs[name] == nil {
 			w.logs[name] = &oracle.Log{}
 		}
-		allowed, err := w.judge.Allowed(w.logs[name], w.now, n, rule.Limits)
+		allowed, err := w.judges[rule.Kind].Allowed(w.logs[name], w.now, n, w.limitsOf(rule))
 		require.NoError(w, err)
 		if !allowed {
 			want = limiter.OutcomeOverLimit
@@ -186,7 +228,7 @@ func (w *world) call(features []limiter.Feature, is map[string][]string, n int64
 	if keys != nil {
 		limits := 0
 		for _, rule := range keys {
-			limits += len(rule.Limits)
+			limits += len(w.limitsOf(rule))
 		}
 		require.Len(w, v.All(), limits)
 		require.True(w, slices.ContainsFunc(w.rules, func(r limiter.Rule) bool { return r.Kind == v.Kind() }), v.Kind())
@@ -250,7 +292,7 @@ func TestAgainstTheOracle(t *testing.T) {
 				for name, log := range w.logs {
 					for _, rule := range w.rules {
 						for _, limit := range rule.Limits {
-							if strings.HasPrefix(name, rule.Kind+" ") {
+							if strings.HasPrefix(name, rule.Kind+" ") && rule.Plans == nil {
 								require.LessOrEqual(t, log.Worst(limit.Per), limit.Max, fmt.Sprint(name, limit))
 							}
 						}

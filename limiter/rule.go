@@ -1,11 +1,15 @@
 package limiter
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // Rule limits an event by a kind of feature: every feature of the kind has the
@@ -19,19 +23,58 @@ type Rule struct {
 	// 20/h, 100/d").
 	//
 	// A hit leaves the window with its bucket, so callers who always want more
-	// get Per / (Per + g + Skew) of Max, g being the width of the finest
-	// buckets that the counter's ladder keeps for Per: 0.98 under 5/m on the
-	// default ladder, whose buckets are seconds. Under 2/s the share is half, a
-	// hit a second; on tiers.For(time.Second), whose buckets are 100 ms, 0.8 to
-	// 0.9.
+	// get Per / (Per + g + Skew) of Max, g being the width of the finest buckets
+	// that the rule's ladder keeps for Per. On the ladder that the limits have by
+	// default g is at most a twentieth of Per: under 5/m the share is 0.98, under
+	// 2/s 0.87.
 	Limits counter.Limits
+
+	// Plans are other limits that calls may bring, by LimitsOf or
+	// [Feature.Under]: New checks them, and the rule's ladder keeps buckets for
+	// them. Calls may bring limits that are not listed, if the ladder keeps
+	// buckets for their windows.
+	Plans []counter.Limits `json:",omitempty"`
+
+	// LimitsOf, if set, returns the limits of a feature in a call, such as those
+	// of the plan of a user. An empty result stands for the limits of the rule.
+	// All limits of a feature share its counts: who changes the plan keeps the
+	// usage. Many goroutines call LimitsOf at once, and before the time of
+	// DecideWithin begins. LimitsOf is not called for a feature with limits of its
+	// own, by [Feature.Under]. Default: the limits of the rule.
+	LimitsOf func(ctx context.Context, c Call) counter.Limits `json:"-"`
+
+	// Else is the kind that is counted in a call without a feature of Kind, such
+	// as KindIP for visitors who are not logged in. ElseLimits are the limits of
+	// such features; Limits and Plans do not hold for them, the other fields do.
+	// IfMissing decides about a call that has neither. Default: none.
+	Else       string         `json:",omitempty"`
+	ElseLimits counter.Limits `json:",omitempty"`
+
+	// Ban is the time for which a feature is denied once a call was denied by the
+	// feature's limits. Each of these calls is denied, whatever the limits say;
+	// none is counted, and none prolongs the ban. A call beyond the limits after
+	// the ban begins another ban, so Ban is for limits with a shorter Per. The
+	// time is exact to the bucket, as a limit with a Per of Ban. Default: none.
+	Ban time.Duration `json:",omitempty"`
+
+	// Ladder is the set of tiers that the hits of the rule are added to. All limits
+	// of the rule must be windows of the ladder. Default: the Ladder of the
+	// Counter's Config, if one was set there, and otherwise tiers.For the windows
+	// of all limits of the rule: Limits, Plans and ElseLimits. A change of ladder
+	// loses the counts, unless Former has the former ladder.
+	Ladder tiers.Ladder `json:",omitzero"`
+
+	// Former is the ladder that the hits of the rule were added to before, for a
+	// change of ladder without a loss: see [counter.Former]. Default: none.
+	Former *counter.Former `json:",omitempty"`
 
 	// OnFailure is the decision while the store fails. Default: FailClosed.
 	// Among several rules of a call the strictest decides: FailClosed before
 	// FailLocal before FailOpen.
 	OnFailure OnFailure
 
-	// IfMissing is the decision about a call without a feature of this kind.
+	// IfMissing is the decision about a call without a feature of this kind, and
+	// of the kind Else.
 	// Default: MissingDeny.
 	IfMissing IfMissing
 }
@@ -54,71 +97,86 @@ type IfMissing uint8
 const (
 	MissingDeny  IfMissing = iota // denied
 	MissingSkip                   // the rule does not apply
-	MissingShare                  // counted under a single key, shared by all such calls
+	MissingShare                  // counted under a single key, shared by all such calls, under Rule.Limits
 )
 
 func (r Rule) String() string { return fmt.Sprintf("%q by %q", r.Event, r.Kind) }
 
 // check names the wrong field of r, which is wrong by itself or beside the
-// rules before.
-func (r Rule) check(c *counter.Counter, before []Rule) error {
+// rules before. The limits are checked later, when the ladder is known.
+func (r Rule) check(before []Rule) error {
 	switch {
 	case r.Event == "":
 		return errors.New(`.Event is empty, want a name such as "signup"`)
 	case r.Kind == "":
 		return errors.New(`.Kind is empty, want a name such as "ip"`)
-	case strings.ContainsFunc(r.Kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' }):
+	case !isKind(r.Kind):
 		return fmt.Errorf(".Kind is %q, want printable ASCII without colon", r.Kind)
 	case r.OnFailure > FailLocal:
 		return fmt.Errorf(".OnFailure is %d, want FailClosed (0), FailOpen (1) or FailLocal (2)", r.OnFailure)
 	case r.IfMissing > MissingShare:
 		return fmt.Errorf(".IfMissing is %d, want MissingDeny (0), MissingSkip (1) or MissingShare (2)", r.IfMissing)
+	case r.Else != "" && (r.Else == r.Kind || !isKind(r.Else)):
+		return fmt.Errorf(".Else is %q, want another kind than .Kind, of printable ASCII without colon", r.Else)
+	case r.Else == "" && r.ElseLimits != nil:
+		return fmt.Errorf(".ElseLimits is %s, but .Else is empty, want the kind to which they apply", r.ElseLimits)
+	case r.Ban != 0 && (r.Ban < tiers.MinWindow || r.Ban > tiers.MaxWindow):
+		return fmt.Errorf(".Ban is %s, want %s to %s, or 0 for none", r.Ban, tiers.MinWindow, tiers.MaxWindow)
 	}
-	if err := c.CheckLimits(r.Limits); err != nil {
-		return fmt.Errorf(".Limits: %w", err)
-	}
-	for i, a := range r.Limits {
-		for _, b := range r.Limits[:i] {
-			if a.Per == b.Per {
-				return fmt.Errorf(".Limits has %s and %s, want one limit for each window", b, a)
-			}
-		}
-	}
-	for i, same := range before {
-		if same.Event != r.Event || same.Kind != r.Kind {
+	for i, other := range before {
+		if other.Event != r.Event {
 			continue
 		}
-		for _, a := range same.Limits {
-			for _, b := range r.Limits {
-				if a.Per == b.Per {
-					return fmt.Errorf(".Limits has %s, but Config.Rules[%d] has %s, want one limit for each window", b, i, a)
-				}
+		if other.Kind == r.Kind {
+			if err := r.beside(other, i); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, kind := range []string{other.Kind, other.Else} {
+			if r.Else != "" && r.Else == kind {
+				return fmt.Errorf(".Else is %q, a kind of Config.Rules[%d], want a kind without another rule for the event", kind, i)
 			}
 		}
-		if same.OnFailure != r.OnFailure {
-			return fmt.Errorf(".OnFailure is %s, but Config.Rules[%d] has %s, want one policy for an event and kind", r.OnFailure, i, same.OnFailure)
-		}
-		if same.IfMissing != r.IfMissing {
-			return fmt.Errorf(".IfMissing is %s, but Config.Rules[%d] has %s, want one policy for an event and kind", r.IfMissing, i, same.IfMissing)
+		if r.Kind == other.Else {
+			return fmt.Errorf(".Kind is %q, the Else of Config.Rules[%d], want a kind without another rule for the event", r.Kind, i)
 		}
 	}
 	return nil
 }
 
-// merge adds r, which is checked, to rules, which hold a single Rule for each
-// kind.
-func merge(rules []Rule, r Rule, c *counter.Counter) ([]Rule, error) {
-	for i := range rules {
-		same := &rules[i]
-		if same.Kind != r.Kind {
-			continue
+// beside names the field of r that contradicts a rule before of the same event
+// and kind, with which r is to be merged.
+func (r Rule) beside(before Rule, i int) error {
+	for _, a := range before.Limits {
+		for _, b := range r.Limits {
+			if a.Per == b.Per {
+				return fmt.Errorf(".Limits has %s, but Config.Rules[%d] has %s, want one limit for each window", b, i, a)
+			}
 		}
-		same.Limits = append(same.Limits[:len(same.Limits):len(same.Limits)], r.Limits...)
-		if err := c.CheckLimits(same.Limits); err != nil {
-			return nil, fmt.Errorf(".Limits, merged with the rules before: %w", err)
-		}
-		return rules, nil
 	}
-	r.Limits = append(counter.Limits(nil), r.Limits...)
-	return append(rules, r), nil
+	differ := func(field string, has, other any, want string) error {
+		return fmt.Errorf(".%s is %v, but Config.Rules[%d] has %v, want one %s for an event and kind", field, has, i, other, want)
+	}
+	switch {
+	case before.OnFailure != r.OnFailure:
+		return differ("OnFailure", r.OnFailure, before.OnFailure, "policy")
+	case before.IfMissing != r.IfMissing:
+		return differ("IfMissing", r.IfMissing, before.IfMissing, "policy")
+	case before.Ban != r.Ban:
+		return differ("Ban", r.Ban, before.Ban, "ban")
+	case !before.Ladder.Equal(r.Ladder):
+		return differ("Ladder", strconv.Quote(r.Ladder.String()), strconv.Quote(before.Ladder.String()), "ladder")
+	case before.Former != r.Former:
+		return fmt.Errorf(".Former is not that of Config.Rules[%d], want one former ladder for an event and kind", i)
+	case before.LimitsOf != nil || r.LimitsOf != nil:
+		return fmt.Errorf(".LimitsOf is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
+	case before.Else != "" || r.Else != "":
+		return fmt.Errorf(".Else is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
+	}
+	return nil
+}
+
+func isKind(kind string) bool {
+	return !strings.ContainsFunc(kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' })
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // In virtual time, limiters with local counters of their own decide on one store
@@ -238,17 +237,13 @@ func (p *simProcess) error(now time.Time) time.Duration {
 
 func (p *simProcess) start(t *testing.T) {
 	w := p.w
-	var windows []time.Duration
-	for _, limits := range w.limits {
-		windows = append(windows, limits.Windows()...)
-	}
-	ladder := tiers.For(windows...)
 	var store backend.Store = struct{ backend.Atomic }{w.store}
 	if w.tickets {
 		store = struct{ backend.Store }{w.store}
 	}
-	config := counter.Config{Ladder: ladder, Skew: w.skew, Settle: 50 * time.Millisecond, Patience: w.patience, Now: p.now}
-	c := newCounter(t, store, config)
+	config := counter.Config{Skew: w.skew, Settle: 50 * time.Millisecond, Patience: w.patience, Now: p.now}
+	c, err := counter.New(store, config) // each rule derives its ladder
+	require.NoError(t, err)
 	config.Skew += w.within
 	here := newCounter(t, &simLocal{Store: memory.New(memory.Config{MaxBuckets: 1 << 14}), w: w}, config)
 	cfg := limiter.Config{Local: here, Share: w.share, DecideWithin: w.within, MaxInFlight: w.turns}
@@ -396,10 +391,12 @@ func (s *simStore) set(mode string) {
 func (s *simStore) empty() {
 	for _, p := range s.w.loads {
 		p.mu.Lock()
-		here := p.here
+		lim, here := p.lim, p.here
 		p.mu.Unlock()
-		for _, feature := range []string{"ip:192.0.2.1", "user:ada"} {
-			_ = here.Forget(ctx, counter.Key{Event: "signup", Feature: feature})
+		for i, feature := range []string{"ip:192.0.2.1", "user:ada"} {
+			if on, err := here.With(lim.Rules("signup")[i].Ladder, nil); err == nil {
+				_ = on.Forget(ctx, counter.Key{Event: "signup", Feature: feature})
+			}
 		}
 	}
 }

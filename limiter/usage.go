@@ -14,8 +14,8 @@ import (
 // [Limiter.Usage] returns a Usage for each key.
 type Usage struct {
 	Key    counter.Key
-	Kind   string       // of the rule
-	Limits []LimitUsage // of the rule, in its order
+	Kind   string       // of the feature
+	Limits []LimitUsage // of the rule, in its order; limits of a plan are not known
 
 	// Total counts the hits in Window, the longest time that the counter's ladder
 	// keeps. Series is the course of these hits, oldest first: at most 100 points,
@@ -63,14 +63,14 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) 
 }
 
 func (k *ruleKey) usage(ctx context.Context) (Usage, error) {
-	c, ladder := k.counter, k.counter.Ladder()
-	u := Usage{Key: k.key, Kind: k.rule.Kind, Window: ladder.At(ladder.Len() - 1).Keep}
-	v, err := c.Peek(ctx, k.key, 1, k.rule.Limits)
+	c, ladder := k.rule.counter, k.rule.counter.Ladder()
+	u := Usage{Key: k.key, Kind: k.kind, Window: ladder.At(ladder.Len() - 1).Keep}
+	v, err := c.Peek(ctx, k.key, 1, k.limits)
 	if err != nil {
 		return u, err
 	}
 	for i, state := range v.All() {
-		limit := k.rule.Limits[i]
+		limit := k.limits[i]
 		count, err := c.Count(ctx, k.key, limit.Per)
 		if err != nil {
 			return u, err

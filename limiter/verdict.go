@@ -31,6 +31,11 @@ type Verdict struct {
 	// nothing was counted.
 	Degraded error
 
+	// Banned is true for a denied call with a banned feature: an earlier call or
+	// this call has begun the ban. RetryAfter is the rest of the ban, or the wait for
+	// a limit if the wait is longer. See [Rule.Ban].
+	Banned bool
+
 	// Missing is the kind of a missing feature, if the call was denied because
 	// of MissingDeny. No wait helps: RetryAfter is counter.Never.
 	Missing string
@@ -38,6 +43,7 @@ type Verdict struct {
 	event string
 	local bool       // decided by the local counter, or by a denial that the store gave before it failed
 	hits  *localHits // in the local counter; nil: none
+	bans  []banned   // the bans that hold
 }
 
 // Kind is the kind of feature of the limit that binds, or the missing kind.
@@ -107,6 +113,7 @@ const (
 	OutcomeFailedOpen                    // allowed: the store failed
 	OutcomeLocalOverLimit                // denied: the store failed, and the local counter has no room
 	OutcomeLocalAdmitted                 // allowed: the store failed, and the local counter has counted
+	OutcomeBanned                        // denied: a feature is banned, by this call or an earlier one
 )
 
 // Outcome is the outcome of v.
@@ -124,6 +131,8 @@ func (v *Verdict) outcome() Outcome {
 		return OutcomeFailedClosed
 	case v.Missing != "":
 		return OutcomeMissing
+	case v.Banned:
+		return OutcomeBanned
 	case !v.Allowed:
 		return OutcomeOverLimit
 	case v.Key == counter.Key{}:

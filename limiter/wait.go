@@ -66,7 +66,7 @@ func (l *Limiter) Wait(ctx context.Context, event string, features ...Feature) (
 func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
 	var room [4]counter.Ask
 	q := question{event: event, n: n, policy: FailOpen}
-	asks, never := l.waitable(&q, room[:0], features)
+	asks, never := l.waitable(ctx, &q, room[:0], features)
 	if len(asks) == 0 || never != nil || ctx.Err() != nil {
 		v, err := l.AllowN(ctx, event, n, features...)
 		if err == nil && !v.Allowed {
@@ -86,18 +86,21 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 
 // waitable returns the keys of a call that can wait for its turn, and writes
 // into q as asks does. Without keys, or with an error, AllowN answers at once.
-func (l *Limiter) waitable(q *question, empty []counter.Ask, features []Feature) (asks []counter.Ask, never error) {
+func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask, features []Feature) (asks []counter.Ask, never error) {
 	of, known := l.rules[q.event]
 	if !known || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f Feature) bool { return f.err != nil }) {
 		return nil, nil // an error of AllowN
 	}
-	asks, missing := l.asks(q, empty, of, features)
+	asks, missing, err := l.asks(ctx, q, empty, of, features)
+	if err != nil {
+		return nil, nil // an error of AllowN
+	}
 	if missing != "" {
 		return nil, fmt.Errorf("limiter: event %q: no feature of kind %q: %w", q.event, missing, ErrNever)
 	}
 	for i := range asks {
 		for _, limit := range asks[i].Limits {
-			if q.n > limit.Max {
+			if asks[i].N > limit.Max {
 				return asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", q.event, q.n, limit.Max, limit, KindOf(asks[i].Key), ErrNever)
 			}
 		}

@@ -78,9 +78,11 @@ func nameOf(keys []counter.Key) string {
 
 // enter puts w at the end of the queue of its keys.
 func (ws *waits) enter(w *waiter, asks []counter.Ask) {
-	keys := make([]counter.Key, len(asks))
+	var keys []counter.Key
 	for i := range asks {
-		keys[i] = asks[i].Key
+		if key := asks[i].Key; !strings.HasPrefix(key.Feature, banPrefix) {
+			keys = append(keys, key)
+		}
 	}
 	name := nameOf(keys)
 	ws.mu.Lock()

@@ -39,8 +39,8 @@ func ExampleFor() {
 		fmt.Println(window, "is exact to", ladder.At(finest).Width)
 	}
 	// Output:
-	// 100ms:5s, 1s:7d, 1m:7d, 1h:7d, 1d:7d
-	// 5s is exact to 100ms
+	// 50ms:5s, 1s:7d, 1m:7d, 1h:7d, 1d:7d
+	// 5s is exact to 50ms
 	// 168h0m0s is exact to 1s
 }
 

@@ -105,12 +105,16 @@ func Parse(s string) (Ladder, error) {
 	return New(tiers...)
 }
 
-// For returns a ladder for the given windows: a window below a minute is counted
-// in milliseconds (below 100 ms), hundredths (below 1 s) or tenths of a second, a
-// longer window exact to the second. Minutes, hours, and beyond a day days follow
-// as far as a window has use for them. A window outside [MinWindow] and
-// [MaxWindow] is taken for the nearest window inside. Without a window the ladder
-// is [Default].
+// For returns a ladder for the given windows. The finest buckets of a window are at
+// most a twentieth of its length: the widest of 1 ms, 5 ms, 50 ms and 1 s that is
+// so, and 1 ms for a window below 20 ms. Such a finer tier is kept for as long as a
+// window needs the tier. Seconds follow, and, as far as the longest window has use
+// for them, minutes, hours, and beyond a day days; ten seconds take the place of
+// the minute below two minutes, so that buckets do not outlive their window by its
+// length. These are kept for the longest window: windows of 20 s and more are
+// exact to the second. A window outside
+// [MinWindow] and [MaxWindow] is taken for the nearest window inside. Without a
+// window the ladder is [Default].
 func For(windows ...time.Duration) Ladder {
 	if len(windows) == 0 {
 		return Default
@@ -119,8 +123,8 @@ func For(windows ...time.Duration) Ladder {
 	var tiers []Tier
 	for _, t := range []struct{ width, below time.Duration }{ // width, and the windows that need it as their finest
 		{time.Millisecond, 100 * time.Millisecond},
-		{10 * time.Millisecond, time.Second},
-		{100 * time.Millisecond, time.Minute},
+		{5 * time.Millisecond, time.Second},
+		{50 * time.Millisecond, 20 * time.Second},
 	} {
 		var keep time.Duration
 		for _, w := range windows {
@@ -133,13 +137,16 @@ func For(windows ...time.Duration) Ladder {
 			tiers = append(tiers, Tier{t.width, keep})
 		}
 	}
-	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
-		if width <= longest {
-			tiers = append(tiers, Tier{width, longest})
+	for _, t := range []struct{ width, from, below time.Duration }{ // width, and the longest windows that use it
+		{time.Second, time.Second, MaxWindow + 1},
+		{10 * time.Second, 20 * time.Second, 2 * time.Minute},
+		{time.Minute, 2 * time.Minute, MaxWindow + 1},
+		{time.Hour, time.Hour, MaxWindow + 1},
+		{dur.Day, dur.Day + 1, MaxWindow + 1},
+	} {
+		if t.from <= longest && longest < t.below {
+			tiers = append(tiers, Tier{t.width, longest})
 		}
-	}
-	if longest > dur.Day {
-		tiers = append(tiers, Tier{dur.Day, longest})
 	}
 	return Ladder{tiers}
 }

@@ -83,10 +83,19 @@ func TestFor(t *testing.T) {
 		{nil, "1s:1d, 1m:1d, 1h:1d"},
 		{[]time.Duration{day}, "1s:1d, 1m:1d, 1h:1d"},
 		{[]time.Duration{time.Minute, time.Hour, day}, "1s:1d, 1m:1d, 1h:1d"},
-		{[]time.Duration{time.Minute}, "1s:1m, 1m:1m"},
-		{[]time.Duration{5 * time.Second, 7 * day}, "100ms:5s, 1s:7d, 1m:7d, 1h:7d, 1d:7d"},
+		{[]time.Duration{time.Minute}, "1s:1m, 10s:1m"},
+		{[]time.Duration{2*time.Minute - 1}, "1s:1m59.999999999s, 10s:1m59.999999999s"},
+		{[]time.Duration{2 * time.Minute}, "1s:2m, 1m:2m"},
+		{[]time.Duration{20 * time.Second}, "1s:20s, 10s:20s"},
+		{[]time.Duration{20*time.Second - 1}, "50ms:19.999999999s, 1s:19.999999999s"},
+		{[]time.Duration{time.Second}, "50ms:1s, 1s:1s"},
+		{[]time.Duration{time.Second - 1}, "5ms:999.999999ms"},
+		{[]time.Duration{100 * time.Millisecond}, "5ms:100ms"},
+		{[]time.Duration{100*time.Millisecond - 1}, "1ms:99.999999ms"},
+		{[]time.Duration{time.Second, 20 * time.Second}, "50ms:1s, 1s:20s, 10s:20s"},
+		{[]time.Duration{5 * time.Second, 7 * day}, "50ms:5s, 1s:7d, 1m:7d, 1h:7d, 1d:7d"},
 		{[]time.Duration{50 * time.Millisecond}, "1ms:50ms"},
-		{[]time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Hour}, "1ms:50ms, 10ms:500ms, 100ms:5s, 1s:1h, 1m:1h, 1h:1h"},
+		{[]time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Hour}, "1ms:50ms, 5ms:500ms, 50ms:5s, 1s:1h, 1m:1h, 1h:1h"},
 		{[]time.Duration{30 * day}, "1s:30d, 1m:30d, 1h:30d, 1d:30d"},
 		{[]time.Duration{-1}, "1ms:10ms"},
 		{[]time.Duration{1 << 62}, "1s:366d, 1m:366d, 1h:366d, 1d:366d"},
@@ -101,13 +110,9 @@ func TestFor(t *testing.T) {
 			}
 			fine, err := l.Finest(w)
 			require.NoError(t, err, "%s must count %v", l, w)
-			switch g := l.At(fine).Width; {
-			case w >= time.Minute:
-				require.Equal(t, time.Second, g)
-			case w >= time.Second:
-				require.LessOrEqual(t, g, 100*time.Millisecond)
-			default:
-				require.LessOrEqual(t, g, w/10)
+			require.LessOrEqual(t, l.At(fine).Width, max(w/20, MinWidth), "%s for %v", l, w)
+			if w >= 20*time.Second {
+				require.Equal(t, time.Second, l.At(fine).Width)
 			}
 		}
 	}

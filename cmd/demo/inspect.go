@@ -17,7 +17,6 @@ type inspectCmd struct {
 	Event   string  `arg:"" help:"The event of the key, such as signup."`
 	Feature string  `arg:"" help:"The feature of the key, such as ip:203.0.113.9 or email:ada@example.org."`
 	Keys    keys    `embed:""`
-	Limits  limits  `help:"Limits to count by as well, such as 10/h,100/d." placeholder:"LIMITS"`
 	At      instant `help:"Look as it would be seen then: now (the default), 23:30:33 (today, UTC) or 2026-03-02T23:30:33Z." default:"now" placeholder:"TIME"`
 	Limit   int     `help:"Show at most this many buckets of each tier, the newest that are not empty. Default: ${default}." default:"10" placeholder:"ROWS"`
 	JSON    bool    `help:"Print one JSON object."`
@@ -53,7 +52,7 @@ func (c *inspectCmd) Run(e *env) error {
 		return err
 	}
 	q := inspect.Query{
-		Key: key, At: time.Time(c.At), Limits: counter.Limits(c.Limits), Rows: c.Limit, Ahead: time.Duration(c.Keys.Skew),
+		Key: key, At: time.Time(c.At), Limits: counter.Limits(c.Keys.Limits), Rows: c.Limit, Ahead: time.Duration(c.Keys.Skew),
 	}
 	found, err := inspect.Look(e.ctx, count, q)
 	if err != nil && !errors.Is(err, counter.ErrStore) {

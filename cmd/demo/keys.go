@@ -13,13 +13,13 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // keys are the flags by which the keys of a program are found in its store.
 type keys struct {
 	Store     storeName `help:"The store to look into." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
-	Ladder    ladder    `help:"The tiers of the program that counts, as width:keep. Default: those of counter.Config." placeholder:"TIERS"`
+	Limits    limits    `help:"All limits of the rule, such as 10/h,100/d." placeholder:"LIMITS"`
+	Ladder    ladder    `help:"The tiers of the program that counts, as width:keep. Default: those of a limiter's rule with these limits; without limits those of counter.Config." placeholder:"TIERS"`
 	Prefix    string    `help:"Its counter.Config.Prefix. Default: ${default}." default:"ab" placeholder:"PREFIX"`
 	SecretEnv string    `help:"The environment variable that holds its counter.Config.Secret." placeholder:"VARIABLE"`
 	Skew      span      `help:"Its counter.Config.Skew, part of the stored key on memcached. Default: ${default}." default:"${skew}" placeholder:"DURATION"`
@@ -64,12 +64,9 @@ func (k *keys) open(ctx context.Context, now func() time.Time) (*stores.Opened, 
 
 func (k *keys) config(now func() time.Time) (counter.Config, error) {
 	cfg := counter.Config{
-		Ladder: k.Ladder.Ladder, Prefix: k.Prefix, Skew: cmp.Or(time.Duration(k.Skew), -1), Settle: cmp.Or(time.Duration(k.Settle), -1),
+		Ladder: k.Ladder.orFor(counter.Limits(k.Limits).Windows()...), Prefix: k.Prefix, Skew: cmp.Or(time.Duration(k.Skew), -1), Settle: cmp.Or(time.Duration(k.Settle), -1),
 		Patience: -1, // nobody waits for a verdict: the store's own timeout holds
 		Now:      now,
-	}
-	if cfg.Ladder.Len() == 0 {
-		cfg.Ladder = tiers.Default
 	}
 	if k.SecretEnv != "" {
 		if cfg.Secret = []byte(os.Getenv(k.SecretEnv)); len(cfg.Secret) == 0 {

@@ -184,8 +184,8 @@ func TestLeftOut(t *testing.T) {
 		{"5/h", nil, "abacus 1s:1h, 1m:1h, 1h:1h"},
 		{"5/d", nil, ""},
 		{"5/2d", []string{onDefault, "abacus 1m:1d, 1h:1d", "abacus 10m:1d, 1h:1d"}, "abacus 1s:2d, 1m:2d, 1h:2d, 1d:2d"},
-		{"5/m", []string{"abacus 10m:1d, 1h:1d"}, "abacus 1s:1m, 1m:1m"},
-		{"5/1500ms", []string{"textbook tiers", "abacus 1m:1d, 1h:1d", "abacus 10m:1d, 1h:1d"}, "abacus 100ms:1500ms, 1s:1500ms"},
+		{"5/m", []string{"abacus 10m:1d, 1h:1d"}, "abacus 1s:1m, 10s:1m"},
+		{"5/1500ms", []string{"textbook tiers", "abacus 1m:1d, 1h:1d", "abacus 10m:1d, 1h:1d"}, "abacus 50ms:1500ms, 1s:1500ms"},
 	} {
 		r := compareOn(t, Config{Limits: counter.MustLimits(row.limit), Store: inMemory(t)}, logOf(t, 0))[0]
 		var out []string

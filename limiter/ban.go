@@ -1,0 +1,137 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// ban is the Ban of a rule. A feature is banned while the key of its ban holds a
+// hit. Each call looks at that key, in the same step in which the feature is
+// judged: no hits under a Max of zero. A call that is denied by the feature's
+// limits takes the only hit that fits under a Max of one, so that of racing calls
+// one begins the ban, and none prolongs it.
+type ban struct {
+	counter    *counter.Counter // counts on the ladder of the ban
+	on         *counter.Counter // counter, or nil if that is the Limiter's
+	look, take counter.Limits
+}
+
+// banPrefix begins the Feature of a ban's key, before the text of the feature.
+// No kind is empty, so no feature has such a key.
+const banPrefix = ":ban:"
+
+func newBan(per time.Duration, l *ladders) (*ban, error) {
+	on, err := l.on(tiers.For(per), nil)
+	if err != nil {
+		return nil, err
+	}
+	return &ban{counter: cmp.Or(on, l.counter), on: on, look: counter.Limits{{Max: 0, Per: per}}, take: counter.Limits{{Max: 1, Per: per}}}, nil
+}
+
+// bannable is a key of a call whose rule has a Ban; the key of the ban is the
+// next in the call.
+type bannable struct {
+	ask int
+	ban *ban
+}
+
+// banned is a key with the time that is left of its ban.
+type banned struct {
+	key  counter.Key
+	left time.Duration
+}
+
+// lookForBans completes a verdict of the store: v then speaks of features alone,
+// not of the keys of their bans.
+func (v *Verdict) lookForBans(q *question) {
+	if len(q.bans) == 0 {
+		return
+	}
+	for _, s := range v.Verdict.All() {
+		if feature, isBan := strings.CutPrefix(s.Key.Feature, banPrefix); isBan && s.RetryAfter > 0 {
+			v.bans = append(v.bans, banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.RetryAfter})
+		}
+	}
+	if v.Banned = len(v.bans) > 0; v.Banned || strings.HasPrefix(v.Key.Feature, banPrefix) {
+		v.bind()
+	}
+}
+
+// bind sets the flat fields of v by its states.
+func (v *Verdict) bind() {
+	for i, s := range v.All() {
+		if binds := s.Remaining < v.Remaining; i == 0 || v.Allowed && binds || !v.Allowed && s.RetryAfter > v.RetryAfter {
+			v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = s.Key, s.Limit, s.Remaining, s.RetryAfter, s.ResetAfter
+		}
+	}
+}
+
+// beginBans bans the features whose limits have denied the call, unless hits that
+// are held may have: these may be counted twice. A ban that the store does not
+// take is not begun, and the denial stays.
+func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask) {
+	states := v.All()
+	for _, b := range q.bans {
+		key := asks[b.ask].Key
+		if asks[b.ask].Held != nil || v.bannedFor(key) > 0 || !denied(states, key) {
+			continue
+		}
+		taken, err := b.ban.counter.Take(ctx, asks[b.ask+1].Key, 1, b.ban.take)
+		if err != nil {
+			continue
+		}
+		left := taken.RetryAfter
+		if taken.Allowed {
+			left = taken.ResetAfter + b.ban.counter.Skew() // as RetryAfter: the next call may come from the slowest clock
+		}
+		v.Banned, v.bans = true, append(v.bans, banned{key, left})
+	}
+	if v.Banned {
+		v.bind()
+	}
+}
+
+// denied tells whether a limit of key denies the call for now. A call for more
+// than a Max is denied for ever, and is no reason for a ban.
+func denied(states []counter.State, key counter.Key) (denied bool) {
+	for _, s := range states {
+		if s.Key == key && s.RetryAfter == counter.Never {
+			return false
+		}
+		denied = denied || s.Key == key && s.RetryAfter > 0
+	}
+	return denied
+}
+
+// bannedFor is the time that is left of the ban of key.
+func (v *Verdict) bannedFor(key counter.Key) time.Duration {
+	for _, b := range v.bans {
+		if b.key == key {
+			return b.left
+		}
+	}
+	return 0
+}
+
+// All returns the state of every limit of every feature of the call, as
+// counter.Verdict does. A limit of a banned feature has a Remaining of zero, and
+// a RetryAfter that lasts until the end of the ban at least.
+func (v Verdict) All() []counter.State {
+	all := v.Verdict.All()
+	states := all[:0]
+	for _, s := range all {
+		if strings.HasPrefix(s.Key.Feature, banPrefix) {
+			continue
+		}
+		if left := v.bannedFor(s.Key); left > 0 {
+			s.Remaining, s.RetryAfter = 0, max(s.RetryAfter, left)
+		}
+		states = append(states, s)
+	}
+	return states
+}

@@ -1,0 +1,189 @@
+package limiter_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+func banned(per time.Duration, r limiter.Rule) limiter.Rule { r.Ban = per; return r }
+
+// Of racing calls beyond the limit one begins the ban. No call during the ban is
+// admitted or counted, none prolongs the ban, and after the RetryAfter of any of
+// them a call is admitted.
+func TestBan(t *testing.T) {
+	const racers, length = 20, 15 * time.Minute
+	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+		clock := newClock()
+		lim, _ := withClock(t, store, clock, banned(length, by("ip", "2/m")), by("user", "900/h"))
+		home, ada := ip("192.0.2.1"), user("ada")
+		for before := range int64(2) {
+			v := allow(t, lim, home, ada)
+			require.Equal(t, []any{true, false, "ip", counter.MustLimits("2/m")[0], 1 - before}, []any{v.Allowed, v.Banned, v.Kind(), v.Limit, v.Remaining})
+		}
+		peek := func() limiter.Verdict {
+			v, err := lim.Peek(ctx, "signup", 1, home, ada)
+			require.NoError(t, err)
+			return v
+		}
+		peeked := peek()
+		require.False(t, peeked.Allowed || peeked.Banned, "a Peek begins no ban")
+		require.Zero(t, limiter.BanHits(t, lim, "signup", "ip:192.0.2.1"))
+
+		verdicts, began := make([]limiter.Verdict, racers), clock.now()
+		var all sync.WaitGroup
+		for i := range verdicts {
+			all.Go(func() {
+				var err error
+				verdicts[i], err = lim.Allow(ctx, "signup", home, ada)
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		begun := clock.now() // the ban was
+		for _, v := range verdicts {
+			require.Equal(t, []any{false, true, "ip", limiter.OutcomeBanned}, []any{v.Allowed, v.Banned, v.Kind(), v.Outcome()})
+			require.Zero(t, v.Remaining)
+			require.LessOrEqual(t, v.RetryAfter, length+time.Second+2*counter.DefaultSkew)
+		}
+		clock.pass(counter.DefaultSkew + counter.DefaultSettle) // what the racers add and take back is settled
+		require.EqualValues(t, 1, limiter.BanHits(t, lim, "signup", "ip:192.0.2.1"))
+
+		earliest, latest := began.Add(length), begun.Add(length+time.Second+2*counter.DefaultSkew) // ends
+		var last limiter.Verdict
+		elsewhere := int64(0)
+		for clock.now().Before(earliest) {
+			before := clock.now()
+			v := allow(t, lim, home, ada)
+			require.Equal(t, []any{false, true, limiter.OutcomeBanned}, []any{v.Allowed, v.Banned, v.Outcome()})
+			require.False(t, clock.now().Add(v.RetryAfter).Before(earliest), "%s after the beginning", before.Sub(began))
+			require.False(t, before.Add(v.RetryAfter).After(latest), "never prolonged: %s after the beginning", before.Sub(began))
+			states := v.All()
+			require.Len(t, states, 2, "of the limits alone")
+			require.Equal(t, []any{counter.MustLimits("2/m")[0], int64(0), v.RetryAfter}, []any{states[0].Limit, states[0].Remaining, states[0].RetryAfter})
+			require.Equal(t, []any{"user:ada", 898 - elsewhere, time.Duration(0)}, []any{states[1].Key.Feature, states[1].Remaining, states[1].RetryAfter})
+			peeked := peek()
+			require.Equal(t, []any{false, true}, []any{peeked.Allowed, peeked.Banned})
+			require.InDelta(t, v.RetryAfter, peeked.RetryAfter, float64(5*time.Second))
+			elsewhere++
+			require.True(t, allow(t, lim, ip("192.0.2.2"), ada).Allowed, "from elsewhere")
+			require.EqualValues(t, 1, limiter.BanHits(t, lim, "signup", "ip:192.0.2.1"))
+			last = v
+			clock.pass(time.Minute + 7*time.Second)
+		}
+		clock.pass(last.RetryAfter - time.Minute - 7*time.Second)
+		v := allow(t, lim, home, ada)
+		require.Equal(t, []any{true, false, int64(1)}, []any{v.Allowed, v.Banned, v.Remaining})
+	})
+}
+
+// A limit that waits for longer than the ban has the longer wait; a call for more
+// than a Max begins no ban; several features of a call are banned each.
+func TestBanBesideLimits(t *testing.T) {
+	clock := newClock()
+	lim, _ := withClock(t, memory.New(memory.Config{}), clock, banned(time.Minute, by("ip", "1/m, 3/h")), banned(time.Hour, by("user", "1/m")))
+	home, ada, bob := ip("192.0.2.1"), user("ada"), user("bob")
+	v, err := lim.AllowN(ctx, "signup", 2, home, ada)
+	require.NoError(t, err)
+	require.Equal(t, []any{false, false, counter.Never}, []any{v.Allowed, v.Banned, v.RetryAfter})
+	require.True(t, allow(t, lim, home, ada, bob).Allowed)
+	v = allow(t, lim, home, ada, bob)
+	require.Equal(t, []any{true, "user", limiter.OutcomeBanned}, []any{v.Banned, v.Kind(), v.Outcome()})
+	require.InDelta(t, time.Hour, v.RetryAfter, float64(2*time.Second))
+	for feature, want := range map[string]int64{"ip:192.0.2.1": 1, "user:ada": 1, "user:bob": 1} {
+		require.Equal(t, want, limiter.BanHits(t, lim, "signup", feature), feature)
+	}
+	for i, state := range v.All() {
+		require.InDelta(t, []time.Duration{time.Minute, time.Minute, time.Hour, time.Hour}[i], state.RetryAfter, float64(2*time.Second), state)
+	}
+	for _, name := range []string{"cyd", "dan"} {
+		clock.pass(2 * time.Minute)
+		require.True(t, allow(t, lim, home, user(name)).Allowed)
+	}
+	clock.pass(2 * time.Minute)
+	v = allow(t, lim, home, user("eve"))
+	require.Equal(t, []any{false, true, "ip", counter.MustLimits("3/h")[0]}, []any{v.Allowed, v.Banned, v.Kind(), v.Limit})
+	require.Greater(t, v.RetryAfter, 50*time.Minute)
+}
+
+// During a ban a denial is known to the process without a call to the store, and
+// when the store fails the policy decides.
+func TestBanWhileTheStoreFails(t *testing.T) {
+	for policy, want := range map[limiter.OnFailure][]limiter.Outcome{
+		limiter.FailClosed: outcomes(limiter.OutcomeFailedClosed, limiter.OutcomeFailedClosed),
+		limiter.FailOpen:   outcomes(limiter.OutcomeFailedOpen, limiter.OutcomeFailedOpen),
+		limiter.FailLocal:  outcomes(limiter.OutcomeLocalOverLimit, limiter.OutcomeLocalAdmitted),
+	} {
+		t.Run(policy.String(), func(t *testing.T) {
+			store, now := newCountingStore(), time.Unix(1_772_494_233, 0)
+			flaky := &flakyStore{Store: store.Store}
+			clock := counter.Config{Now: func() time.Time { return now }}
+			c, err := counter.New(struct{ backend.Atomic }{flaky}, clock)
+			require.NoError(t, err)
+			clock.Skew = counter.DefaultSkew + limiter.DefaultDecideWithin
+			var seen []limiter.Decision
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{banned(15*time.Minute, onFailure(policy, by("ip", "1/m")))}, Local: newCounter(t, memory.New(memory.Config{}), clock), Observe: func(d limiter.Decision) { seen = append(seen, d) }})
+			defer lim.Close()
+			home := ip("192.0.2.1")
+			require.True(t, allow(t, lim, home).Allowed)
+			require.True(t, allow(t, lim, home).Banned)
+			now = now.Add(2 * time.Minute)
+			require.Equal(t, limiter.OutcomeBanned, func() limiter.Outcome { v := allow(t, lim, home); return v.Outcome() }())
+			flaky.broken.Store(true)
+			v := allow(t, lim, home)
+			require.Equal(t, limiter.OutcomeBanned, v.Outcome(), "known for a second")
+			require.Equal(t, []limiter.Outcome{limiter.OutcomeAdmitted, limiter.OutcomeBanned, limiter.OutcomeBanned, limiter.OutcomeBanned},
+				[]limiter.Outcome{seen[0].Outcome, seen[1].Outcome, seen[2].Outcome, seen[3].Outcome})
+			require.Equal(t, "ip", seen[3].Kind)
+			now = now.Add(2 * time.Second)
+			v = allow(t, lim, home)
+			require.Equal(t, want[0], v.Outcome())
+			require.Equal(t, policy == limiter.FailLocal, v.Banned)
+			now = now.Add(15 * time.Minute)
+			v = allow(t, lim, home)
+			require.Equal(t, want[1], v.Outcome(), "when the ban is over")
+		})
+	}
+}
+
+// lateBans is a store over a network that does not answer calls which begin a ban.
+type lateBans struct{ backend.Atomic }
+
+func (s lateBans) Take(ctx context.Context, r *backend.TakeRequest) error {
+	if len(r.Keys) == 1 && strings.Contains(string(r.Keys[0].Key), ":ban:") {
+		time.Sleep(time.Until(r.Deadline))
+		return os.ErrDeadlineExceeded
+	}
+	return s.Atomic.Take(ctx, r)
+}
+
+// A denial stands if only the beginning of its ban is late, or fails.
+func TestBanThatIsLate(t *testing.T) {
+	for name, rules := range map[string]limiter.OnFailure{"open": limiter.FailOpen, "closed": limiter.FailClosed} {
+		for within, takes := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: 2 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := counter.New(lateBans{memory.New(memory.Config{})}, counter.Config{Patience: 2 * time.Second})
+				require.NoError(t, err)
+				lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{banned(time.Hour, onFailure(rules, by("ip", "1/m")))}, DecideWithin: within})
+				home, began := ip("192.0.2.1"), time.Now()
+				require.True(t, allow(t, lim, home).Allowed)
+				v := allow(t, lim, home)
+				require.Equal(t, []any{limiter.OutcomeOverLimit, false, nil, counter.MustLimits("1/m")[0]}, []any{v.Outcome(), v.Banned, v.Degraded, v.Limit}, name)
+				require.LessOrEqual(t, time.Since(began), takes)
+				synctest.Wait()
+			})
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package limiter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// admitted is the number of calls that are admitted until one is denied, of at
+// most 100.
+func admitted(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) (n int) {
+	t.Helper()
+	for n < 100 && allow(t, lim, features...).Allowed {
+		n++
+	}
+	return n
+}
+
+// A change of plan keeps the usage: by the call, by a function of the call, and
+// by a new Limiter with other rules. A verdict under one plan is refunded under
+// another.
+func TestPlansShareTheCounts(t *testing.T) {
+	free, pro := counter.MustLimits("5/d"), counter.MustLimits("8/d")
+	for name, with := range map[string]func(r *limiter.Rule, plan *counter.Limits) (feature func(name string) limiter.Feature){
+		"by the call": func(_ *limiter.Rule, plan *counter.Limits) func(string) limiter.Feature {
+			return func(name string) limiter.Feature { return user(name).Under(*plan) }
+		},
+		"by a function of the call": func(r *limiter.Rule, plan *counter.Limits) func(string) limiter.Feature {
+			r.LimitsOf = func(_ context.Context, c limiter.Call) counter.Limits {
+				if c.Event != "signup" || c.N != 1 || c.Feature.Kind() != "user" || c.Feature.Value() != "ada" || len(c.Features) != 1 {
+					return counter.MustLimits("0/d")
+				}
+				return *plan
+			}
+			return user
+		},
+		"by a function, of plans that are listed": func(r *limiter.Rule, plan *counter.Limits) func(string) limiter.Feature {
+			r.Plans = []counter.Limits{pro}
+			r.LimitsOf = func(context.Context, limiter.Call) counter.Limits { return *plan }
+			return user
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+				clock := newClock()
+				rule, plan := by("user", "5/d"), counter.Limits(nil)
+				feature := with(&rule, &plan)
+				lim, c := withClock(t, store, clock, rule)
+				first := allow(t, lim, feature("ada"))
+				require.True(t, first.Allowed)
+				require.Equal(t, free[0], first.Limit)
+				require.Equal(t, 4, admitted(t, lim, feature("ada")))
+				plan = pro
+				v := allow(t, lim, feature("ada"))
+				require.True(t, v.Allowed)
+				require.Equal(t, pro[0], v.Limit)
+				require.EqualValues(t, 2, v.Remaining)
+				require.Equal(t, 2, admitted(t, lim, feature("ada")))
+				peeked, err := lim.Peek(ctx, "signup", 1, feature("ada"))
+				require.NoError(t, err)
+				require.False(t, peeked.Allowed)
+				require.Equal(t, pro[0], peeked.Limit)
+
+				require.NoError(t, lim.Refund(ctx, &first), "under the former plan")
+				require.Equal(t, 1, admitted(t, lim, feature("ada")))
+				plan = free
+				require.Equal(t, 0, admitted(t, lim, feature("ada")))
+
+				next := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("user", "9/d")}, DecideWithin: patience})
+				require.NoError(t, next.Refund(ctx, &v), "of the former rules")
+				require.Equal(t, 2, admitted(t, next, user("ada")))
+			})
+		})
+	}
+}
+
+// Limits of a call that the rule's ladder does not hold are the caller's mistake,
+// and nothing is counted.
+func TestLimitsOfACallMustFit(t *testing.T) {
+	rule := by("user", "20/h")
+	lim := onMemory(t, rule)
+	for limits, want := range map[string]string{
+		"5/7d":      `limiter: event "signup", limits of the call by "user": counter: limit 5/7d: tiers: a window of 7d is longer than any tier of ladder "1s:1h, 1m:1h, 1h:1h" is kept`,
+		"1/100ms":   `limiter: event "signup", limits of the call by "user": counter: limit 1/100ms: tiers: a window of 100ms would be read in buckets of 1s: ladder "1s:1h, 1m:1h, 1h:1h" keeps no finer tier that long`,
+		"9/h, 10/s": `limiter: event "signup", limits of the call by "user" has 10/s, but the ladder "1s:1h, 1m:1h, 1h:1h" of the rule has buckets of 1s for it, want at most 50ms: list the limits in Rule.Plans, or set Rule.Ladder`,
+		"9/h, 8/h":  `limiter: event "signup", limits of the call by "user" has 9/h and 8/h, want one limit for each window`,
+	} {
+		v, err := lim.Allow(ctx, "signup", user("ada").Under(counter.MustLimits(limits)))
+		require.EqualError(t, err, want)
+		require.Equal(t, limiter.Verdict{}, v)
+	}
+	v := allow(t, lim, user("ada").Under(nil))
+	require.EqualValues(t, 19, v.Remaining, "nothing was counted, and no limits are those of the rule")
+
+	rule.Plans = []counter.Limits{counter.MustLimits("10/s")}
+	require.True(t, allow(t, onMemory(t, rule), user("ada").Under(counter.MustLimits("9/h, 10/s"))).Allowed)
+}
+
+// One rule counts a visitor who is logged in as a user, and any other visitor as
+// an address.
+func TestUserElseIP(t *testing.T) {
+	rule := by("user", "5/h")
+	rule.Else, rule.ElseLimits = "ip", counter.MustLimits("2/h")
+	home := ip("192.0.2.1")
+	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+		lim, _ := withClock(t, store, newClock(), rule)
+		require.Equal(t, 5, admitted(t, lim, home, user("ada")))
+		require.Equal(t, 2, admitted(t, lim, home))
+		v := allow(t, lim, home, user(""))
+		require.Equal(t, []any{false, "ip", counter.MustLimits("2/h")[0]}, []any{v.Allowed, v.Kind(), v.Limit})
+		require.Equal(t, 1, admitted(t, lim, home.Under(counter.MustLimits("3/h"))))
+		v = allow(t, lim)
+		require.Equal(t, "user", v.Missing)
+	})
+	shared := ifMissing(limiter.MissingShare, rule)
+	lim := onMemory(t, shared)
+	require.Equal(t, 5, admitted(t, lim), "by the limits of the rule")
+	require.Equal(t, 2, admitted(t, lim, home))
+}
+
+// Limits of a call are shared out like those of a rule while the store fails, each
+// on the ladder of its rule.
+func TestPlansUnderLocalRules(t *testing.T) {
+	rule := onFailure(limiter.FailLocal, by("user", "4/7d"))
+	rule.Else, rule.ElseLimits = "ip", counter.MustLimits("2/h")
+	address := onFailure(limiter.FailLocal, ifMissing(limiter.MissingSkip, by("email", "2/m")))
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	c, err := counter.New(struct{ backend.Atomic }{store}, counter.Config{})
+	require.NoError(t, err)
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule, address}, Share: 0.5, Local: localCounter(t)})
+	pro, mail := counter.MustLimits("9/7d, 8/h"), limiter.Email("ada@example.org")
+	require.True(t, allow(t, lim, user("ada"), mail).Allowed)
+	store.broken.Store(true)
+	require.Equal(t, 0, admitted(t, lim, user("ada"), mail), "half of 2 in a minute")
+	require.Equal(t, 1, admitted(t, lim, user("ada")))
+	require.Equal(t, 2, admitted(t, lim, user("ada").Under(pro)), "half of 8, with the two before")
+	require.Equal(t, 0, admitted(t, lim, user("ada")))
+	require.Equal(t, 1, admitted(t, lim, ip("192.0.2.1"), mail.Under(counter.MustLimits("4/m"))))
+	store.broken.Store(false)
+	require.Equal(t, 4, admitted(t, lim, user("ada").Under(pro)), "what was counted here is counted there, or held")
+	require.Equal(t, 0, admitted(t, lim, user("bob"), mail))
+	require.Equal(t, 1, admitted(t, lim, ip("192.0.2.1")))
+	require.Eventually(t, func() bool { return lim.Stats().Pending == 0 }, patience, time.Millisecond)
+	require.NoError(t, lim.Close())
+	require.EqualValues(t, 5, lim.Stats().Carried, "three of ada, one of the address and one of the mail")
+}

@@ -1,0 +1,242 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// prepared is the Rule of an event and kind, merged, with its ladder.
+type prepared struct {
+	Rule
+	counter *counter.Counter // counts on the ladder of the rule
+	on      *counter.Counter // counter, or nil if that is the Limiter's
+	derived bool             // the ladder was derived from the limits
+	local   *localLadder     // nil: the rule never counts locally
+	own     terms            // Limits
+	other   terms            // ElseLimits
+	plans   []terms          // Plans
+	ban     *ban             // nil: none
+}
+
+// terms are the limits of a call, prepared for a rule.
+type terms struct {
+	limits counter.Limits
+	quota  *counter.Quota // nil: not bound
+	local  *localRule     // nil: never counted locally
+}
+
+// Call is a call of Allow, AllowN or Peek, for [Rule.LimitsOf].
+type Call struct {
+	Event    string
+	N        int64     // hits
+	Feature  Feature   // the feature whose limits are asked for
+	Features []Feature // all features of the call; a copy
+}
+
+// merge adds r, which is checked, to rules, which hold a single rule for each
+// kind.
+func merge(rules []*prepared, r Rule) []*prepared {
+	for _, same := range rules {
+		if same.Kind == r.Kind {
+			same.Limits = append(same.Limits, r.Limits...)
+			same.Plans = append(same.Plans, clonePlans(r.Plans)...)
+			return rules
+		}
+	}
+	return append(rules, &prepared{Rule: r.clone()})
+}
+
+func (r Rule) clone() Rule {
+	r.Limits = slices.Clone(r.Limits)
+	r.ElseLimits = slices.Clone(r.ElseLimits)
+	r.Plans = clonePlans(r.Plans)
+	return r
+}
+
+func clonePlans(plans []counter.Limits) []counter.Limits {
+	plans = slices.Clone(plans)
+	for i := range plans {
+		plans[i] = slices.Clone(plans[i])
+	}
+	return plans
+}
+
+// windows are the lengths of all windows that the rule names.
+func (r *Rule) windows() []time.Duration {
+	windows := append(r.Limits.Windows(), r.ElseLimits.Windows()...)
+	for _, limits := range r.Plans {
+		windows = append(windows, limits.Windows()...)
+	}
+	return windows
+}
+
+// ladders makes one Counter for each ladder.
+type ladders struct {
+	counter *counter.Counter
+	more    []laddered
+}
+
+type laddered struct {
+	ladder tiers.Ladder
+	former *counter.Former
+	*counter.Counter
+}
+
+// on returns a Counter on the ladder, nil for the Counter given.
+func (l *ladders) on(ladder tiers.Ladder, former *counter.Former) (*counter.Counter, error) {
+	if former == nil && ladder.Equal(l.counter.Ladder()) {
+		return nil, nil
+	}
+	for _, m := range l.more {
+		if m.ladder.Equal(ladder) && m.former == former {
+			return m.Counter, nil
+		}
+	}
+	c, err := l.counter.With(ladder, former)
+	if err != nil {
+		return nil, err
+	}
+	l.more = append(l.more, laddered{ladder, former, c})
+	return c, nil
+}
+
+// choose sets the ladder of the rule, once.
+func (p *prepared) choose(l *ladders) (err error) {
+	switch {
+	case p.counter != nil:
+		return nil
+	case p.Ladder.Len() > 0:
+	case l.counter.LadderSet():
+		p.Ladder = l.counter.Ladder()
+	default:
+		p.Ladder, p.derived = tiers.For(p.windows()...), true
+	}
+	if p.on, err = l.on(p.Ladder, p.Former); err != nil {
+		return err
+	}
+	p.counter = cmp.Or(p.on, l.counter)
+	return nil
+}
+
+// checkLimits names the wrong limits of r, which was merged into p.
+func (p *prepared) checkLimits(r *Rule) error {
+	if err := p.fits(r.Limits); err != nil {
+		return fmt.Errorf(".Limits%w", err)
+	}
+	for i, limits := range r.Plans {
+		if err := p.fits(limits); err != nil {
+			return fmt.Errorf(".Plans[%d]%w", i, err)
+		}
+	}
+	if r.Else != "" {
+		if err := p.fits(r.ElseLimits); err != nil {
+			return fmt.Errorf(".ElseLimits%w", err)
+		}
+	}
+	return nil
+}
+
+// bind prepares the limits that the rule names, and the ban.
+func (p *prepared) bind(l *ladders) (err error) {
+	if p.Ban > 0 {
+		if p.ban, err = newBan(p.Ban, l); err != nil {
+			return err
+		}
+	}
+	p.own.limits, p.other.limits, p.plans = p.Limits, p.ElseLimits, make([]terms, len(p.Plans))
+	for i, limits := range p.Plans {
+		p.plans[i].limits = limits
+	}
+	return p.each(func(t *terms) (err error) {
+		t.quota, err = p.counter.Bind(p.Event, t.limits)
+		return err
+	})
+}
+
+// bindLocally prepares the limits that the rule names for the local counter.
+func (p *prepared) bindLocally(local *local, l *ladders) error {
+	here, err := l.on(p.Ladder, nil)
+	if err != nil {
+		return err
+	}
+	p.local = local.on(p, cmp.Or(here, l.counter))
+	return p.each(func(t *terms) error {
+		t.local = p.local.rule(t.limits)
+		return nil
+	})
+}
+
+// each calls f with all terms that the rule names.
+func (p *prepared) each(f func(t *terms) error) error {
+	all := []*terms{&p.own}
+	if p.Else != "" {
+		all = append(all, &p.other)
+	}
+	for i := range p.plans {
+		all = append(all, &p.plans[i])
+	}
+	for _, t := range all {
+		if err := f(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fits returns an error if the ladder of the rule does not hold limits. Of a
+// derived ladder the finest bucket of a window is at most a twentieth of it.
+func (p *prepared) fits(limits counter.Limits) error {
+	if err := p.counter.CheckLimits(limits); err != nil {
+		return fmt.Errorf(": %w", err)
+	}
+	for i, limit := range limits {
+		for _, before := range limits[:i] {
+			if before.Per == limit.Per {
+				return fmt.Errorf(" has %s and %s, want one limit for each window", before, limit)
+			}
+		}
+		finest, _ := p.Ladder.Finest(limit.Per) // checked
+		if most, width := max(limit.Per/20, tiers.MinWidth), p.Ladder.At(finest).Width; p.derived && width > most {
+			return fmt.Errorf(" has %s, but the ladder %q of the rule has buckets of %s for it, want at most %s: list the limits in Rule.Plans, or set Rule.Ladder", limit, p.Ladder, width, most)
+		}
+	}
+	return nil
+}
+
+// termsOf returns the limits of a feature in a call: those that the feature
+// brings, or those of LimitsOf, or those of the rule.
+func (p *prepared) termsOf(ctx context.Context, q *question, f *Feature, features []Feature) (*terms, error) {
+	byRule := &p.own
+	if f.kind != p.Kind {
+		byRule = &p.other
+	}
+	var limits counter.Limits
+	switch {
+	case f.limits != nil:
+		limits = *f.limits
+	case p.LimitsOf != nil:
+		limits = p.LimitsOf(ctx, Call{q.event, q.n, *f, slices.Clone(features)})
+	}
+	if len(limits) == 0 || slices.Equal(limits, byRule.limits) {
+		return byRule, nil
+	}
+	for i := range p.plans {
+		if plan := &p.plans[i]; slices.Equal(limits, plan.limits) {
+			return plan, nil
+		}
+	}
+	if err := p.fits(limits); err != nil {
+		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", q.event, f.kind, err)
+	}
+	t := &terms{limits: limits}
+	if p.local != nil {
+		t.local = p.local.rule(limits)
+	}
+	return t, nil
+}
