@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,10 +19,6 @@ import (
 // the servers show a failover, after another fault or on a busy machine.
 const failedOver = "failover"
 
-// tail is the time before a failover of which a new master may lack hits: a master
-// answers a caller just before, or just after, the write to its replicas.
-const tail = time.Second
-
 // masters watches the roles of the servers of a world: masters and replicas.
 type masters struct {
 	*world
@@ -31,9 +28,14 @@ type masters struct {
 	mu        sync.Mutex
 	role      map[*servertest.Server]string // the last that each told
 	asReplica map[*servertest.Server]int64  // when a server was last asked of those that told it was a replica
-	cut       int64                         // since when replicas may lack hits; 0: they lack none but the last
+	held      map[*servertest.Server]int64  // the last instant of which a replica was seen to hold all hits before
+	marks     map[string]mark               // of the masters at the last look, by the name of the stream
 	turn      *disturbance                  // the failover under way
 }
+
+// mark is a position in the stream of writes from a master to its replicas: a replica
+// which is as far holds all hits before the instant.
+type mark struct{ offset, instant int64 }
 
 // The roles of a server.
 const (
@@ -43,7 +45,8 @@ const (
 
 // withMasters makes the world watch its servers.
 func (w *world) withMasters(number int) {
-	w.masters = &masters{world: w, number: number, role: map[*servertest.Server]string{}, asReplica: map[*servertest.Server]int64{}}
+	w.masters = &masters{world: w, number: number, role: map[*servertest.Server]string{},
+		asReplica: map[*servertest.Server]int64{}, held: map[*servertest.Server]int64{}}
 	w.watch = w.masters.look
 }
 
@@ -66,70 +69,103 @@ func cluster(w *world) {
 // look asks each server for its role, and notes failovers. No failover before known
 // is missing.
 func (m *masters) look() (known int64) {
-	roles, asked := make([]string, len(m.servers)), make([]int64, len(m.servers))
+	answers, asked := make([]replication, len(m.servers)), make([]int64, len(m.servers))
 	var all sync.WaitGroup
 	for i, node := range m.servers {
 		all.Go(func() {
 			asked[i] = time.Now().UnixNano()
-			roles[i] = roleOf(node.Addr)
+			answers[i] = replicationOf(node.Addr)
 		})
 	}
 	all.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known = time.Now().UnixNano()
-	leading, unsure, promoted := 0, false, int64(0)
+	marks, first := map[string]mark{}, slices.Min(asked)
+	leading, unsure, promoted, since := 0, false, int64(0), int64(0)
 	for i, node := range m.servers {
-		was := m.role[node]
-		switch roles[i] {
+		was, now := m.role[node], answers[i]
+		switch now.role {
 		case isMaster:
 			leading++
-			if since := m.asReplica[node]; was == isReplica && (promoted == 0 || since < promoted) {
-				promoted = since
+			marks[now.stream] = mark{now.offset, first}
+			if was != isReplica {
+				break
 			}
+			if promoted == 0 {
+				promoted, since = m.asReplica[node], m.held[node]
+			}
+			promoted, since = min(promoted, m.asReplica[node]), min(since, m.held[node])
 		case isReplica:
 			m.asReplica[node] = asked[i]
+			if passed, ok := m.marks[now.stream]; ok && now.offset >= passed.offset {
+				m.held[node] = passed.instant
+			}
 		case silent:
 			unsure = unsure || was == isMaster
-			roles[i] = was
+			now.role = was
 		}
-		m.role[node] = roles[i]
-		if roles[i] == isReplica {
+		m.role[node] = now.role
+		if now.role == isReplica {
 			known = min(known, m.asReplica[node])
+		} else {
+			delete(m.held, node) // as a replica again, the server may be empty
 		}
 	}
 	if promoted > 0 && m.turn == nil {
-		since := promoted - int64(tail)
-		if m.cut > 0 {
-			since = min(since, m.cut)
-		}
-		m.cut = since // other replicas do not follow the new master yet
 		m.turn = m.begin(history.Fault{Name: failedOver, Since: since, From: promoted, Severs: true, Loses: history.Latest}, nil)
+	} else if promoted > 0 {
+		m.turn.Since = min(m.turn.Since, since)
 	}
 	if m.turn != nil && leading == m.number && !unsure {
 		m.end(m.turn)
 		m.turn = nil
 	}
+	if m.turn != nil {
+		marks = nil // the stream of a master that is none any more lacks hits
+	}
+	m.marks = marks
 	return known
+}
+
+// replication is the part of a server in the replication.
+type replication struct {
+	role   string
+	stream string // of writes, from a master to its replicas
+	offset int64  // in the stream
 }
 
 // silent is the role of a server without an answer.
 const silent = "silent"
 
-// roleOf asks a Redis for its role. A dead server has none. A connection that is
-// reset is no sign of death: a sentinel ends the connections of a server whose role
+// replicationOf asks a Redis for its role. A dead server has none. A connection that
+// is reset is no sign of death: a sentinel ends the connections of a server whose role
 // the sentinel changes.
-func roleOf(addr string) string {
-	answer, err := exchange(addr, 250*time.Millisecond, "ROLE", isMaster+"\r\n", isReplica+"\r\n")
+func replicationOf(addr string) replication {
+	answer, err := exchange(addr, 250*time.Millisecond, "INFO replication", "\r\n\r\n")
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return ""
+		return replication{}
 	case err != nil:
-		return silent
-	case strings.Contains(answer, isMaster+"\r\n"):
-		return isMaster
+		return replication{role: silent}
 	}
-	return isReplica
+	r := replication{role: infoOf(answer, "role"), stream: infoOf(answer, "master_replid")}
+	field := "master_repl_offset"
+	if r.role == isReplica {
+		field = "slave_repl_offset"
+	}
+	r.offset, err = strconv.ParseInt(infoOf(answer, field), 10, 64)
+	if err != nil {
+		r.stream = "" // of no master
+	}
+	return r
+}
+
+// infoOf returns a field of an answer to INFO.
+func infoOf(answer, field string) string {
+	_, rest, _ := strings.Cut(answer, "\n"+field+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
 }
 
 // having returns the servers with a role, but for one.
@@ -144,12 +180,14 @@ func (m *masters) having(role string, but *servertest.Server) (all []*servertest
 	return all
 }
 
-// any is a master by chance, of which all sentinels know.
+// any is a master by chance. All sentinels, if there are any, know the master and a
+// replica for its place: a sentinel that was taught a moment ago knows no replica, and
+// a dead master names none.
 func (m *masters) any(s *strike) *servertest.Server {
 	var all []*servertest.Server
 	m.await("master", func() bool {
 		all = m.having(isMaster, nil)
-		return len(all) == m.number && m.known(all[0])
+		return len(all) == m.number && m.known(all[0]) && (m.sentinel == nil || m.sentinel.Ready() == nil)
 	})
 	return all[s.rng.IntN(len(all))]
 }
@@ -167,8 +205,31 @@ func (m *masters) await(what string, true func() bool) {
 	}
 }
 
-// replaced waits until another server has taken the place of a master.
-func (m *masters) replaced(old *servertest.Server) {
+// replaced waits until another server has taken the place of a master, and tells
+// whether one has. Sentinels that are starved, or know no replica, elect none.
+func (m *masters) replaced(old *servertest.Server) bool {
+	for began := time.Now(); len(m.having(isMaster, old)) != m.number; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > turnTime/2 {
+			return false
+		}
+	}
+	return true
+}
+
+// promote gives the place of a dead master to a replica, as an operator does.
+func (m *masters) promote(s *strike, old *servertest.Server) {
+	_, port, _ := net.SplitHostPort(old.Addr)
+	for _, node := range m.having(isReplica, old) {
+		switch {
+		case infoOf(fmt.Sprint(s.command(node, "INFO", "replication")), "master_port") != port:
+			continue
+		case m.sentinel == nil:
+			s.command(node, "CLUSTER", "FAILOVER", "TAKEOVER")
+		default:
+			s.command(node, "REPLICAOF", "NO", "ONE")
+		}
+		break
+	}
 	m.await("new master", func() bool { return len(m.having(isMaster, old)) == m.number })
 }
 
@@ -178,34 +239,23 @@ func (m *masters) known(leader *servertest.Server) bool {
 	return m.sentinel == nil || !slices.ContainsFunc(m.sentinel.Addrs, func(addr string) bool { return !m.sentinel.Names(addr, leader.Addr) })
 }
 
-// inStep waits until all servers but the masters are replicas, and hold the same data
-// as the masters.
+// inStep waits until all servers but the masters are replicas, and hold all hits of
+// before the call. A line that is up is no proof: a master can keep back the writes
+// since the copy that it sent.
 func (m *masters) inStep() {
+	began := time.Now().UnixNano()
 	m.await("replica in step", func() bool {
 		replicas := m.having(isReplica, nil)
-		if len(replicas) != len(m.servers)-m.number {
-			return false
-		}
-		for _, node := range replicas {
-			if info, err := servertest.Command(node.Addr, "INFO", "replication"); err != nil || !strings.Contains(fmt.Sprint(info), "master_link_status:up") {
-				return false
-			}
-		}
-		return true
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(replicas) == len(m.servers)-m.number &&
+			!slices.ContainsFunc(replicas, func(node *servertest.Server) bool { return m.held[node] < began })
 	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.cut = 0
 }
 
 // cutLines cuts the lines between masters and replicas. A replica with a password for
 // a master without is refused by the master.
 func (m *masters) cutLines(s *strike) {
-	m.mu.Lock()
-	if m.cut == 0 {
-		m.cut = time.Now().UnixNano()
-	}
-	m.mu.Unlock()
 	for _, node := range m.having(isReplica, nil) {
 		s.command(node, "CONFIG", "SET", "masterauth", "wrong")
 	}
@@ -232,7 +282,9 @@ func (m *masters) kill(s *strike, cut bool) {
 		s.sleep(s.short())
 	}
 	old.Kill()
-	m.replaced(old)
+	if !m.replaced(old) {
+		m.promote(s, old)
+	}
 	m.mendLines(s, old)
 	if m.sentinel == nil {
 		old.Restart() // a node of a Cluster knows its place
@@ -274,7 +326,8 @@ func (m *masters) teach(leader *servertest.Server) {
 // death of the new master waits for the dead.
 const newsTime = 20 * time.Second
 
-// freeze makes a master stand still until another server has its place.
+// freeze makes a master stand still until another server has its place, if one gets
+// it.
 func (m *masters) freeze(s *strike) {
 	old := m.any(s)
 	old.Pause()

@@ -2,7 +2,10 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,11 +18,11 @@ import (
 // reset is the role of a fake that resets its connections.
 const reset = "reset"
 
-// fake is a server that tells a role, whatever is asked.
+// fake is a server that tells a role and an offset, whatever is asked.
 type fake struct {
 	*servertest.Server
 	listener net.Listener
-	role     atomic.Value
+	tells    atomic.Pointer[replication]
 }
 
 func startFake(t *testing.T, role string) *fake {
@@ -28,7 +31,7 @@ func startFake(t *testing.T, role string) *fake {
 	require.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
 	f := &fake{Server: &servertest.Server{Addr: listener.Addr().String()}, listener: listener}
-	f.role.Store(role)
+	f.tell(role, "s1", 10)
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -36,10 +39,14 @@ func startFake(t *testing.T, role string) *fake {
 				return
 			}
 			bufio.NewReader(conn).ReadString('\n')
-			if role := f.role.Load().(string); role == reset {
+			if r := f.tells.Load(); r.role == reset {
 				conn.(*net.TCPConn).SetLinger(0)
 			} else {
-				conn.Write([]byte(role + "\r\n"))
+				fmt.Fprintf(conn, "$9\r\n# Replication\r\nrole:%s\r\n", r.role)
+				if r.role == isReplica {
+					fmt.Fprintf(conn, "slave_repl_offset:%d\r\n", r.offset)
+				}
+				fmt.Fprintf(conn, "master_replid:%s\r\nmaster_repl_offset:%d\r\n\r\n", r.stream, r.offset)
 			}
 			conn.Close()
 		}
@@ -47,8 +54,13 @@ func startFake(t *testing.T, role string) *fake {
 	return f
 }
 
+func (f *fake) tell(role, stream string, offset int64) {
+	f.tells.Store(&replication{role, stream, offset})
+}
+
 // A sentinel that promotes a replica resets connections of the replica, among them
-// the connection of a look. A failover soon after another may lose more than the last.
+// the connection of a look. A new master lacks all hits since it was last as far as
+// the master of the time.
 func TestFailoversAreNoted(t *testing.T) {
 	old, next, last := startFake(t, isMaster), startFake(t, isReplica), startFake(t, isReplica)
 	w := &world{campaign: &campaign{}, setting: setting{name: "redis sentinel", setUp: func(w *world) {
@@ -57,35 +69,92 @@ func TestFailoversAreNoted(t *testing.T) {
 	}}}
 	require.NoError(t, w.open())
 	m := w.masters
-	lookUntil := func(f *fake, role string) {
-		for began := time.Now(); m.role[f.Server] != role; m.look() {
+	lookUntil := func(what func() bool) {
+		for began := time.Now(); !what(); m.look() {
 			require.Less(t, time.Since(began), 20*time.Second)
 		}
 	}
-	lookUntil(old, isMaster)
-	lookUntil(next, isReplica)
-	lookUntil(last, isReplica)
+	becomes := func(f *fake, role string) func() bool {
+		return func() bool { return m.role[f.Server] == role }
+	}
+	lookUntil(func() bool { return m.held[next.Server] > 0 && m.held[last.Server] > 0 })
 	require.Zero(t, w.faults[failedOver])
 
-	old.role.Store(reset)
-	next.role.Store(reset)
+	// One replica falls behind, and the other keeps up.
+	old.tell(isMaster, "s1", 20)
+	next.tell(isReplica, "s1", 20)
+	lookUntil(func() bool { return m.marks["s1"].offset == 20 })
+	before := m.held[last.Server]
+	instant := time.Now().UnixNano()
+	lookUntil(func() bool { return m.held[next.Server] > instant })
+	require.Equal(t, before, m.held[last.Server])
+
+	old.tell(reset, "", 0)
+	next.tell(reset, "", 0)
 	known := m.look()
-	next.role.Store(isMaster)
-	lookUntil(next, isMaster)
+	held := m.held[next.Server]
+	next.tell(isMaster, "s2", 20)
+	lookUntil(becomes(next, isMaster))
 	require.Equal(t, 1, w.faults[failedOver])
 	require.NotNil(t, m.turn, "the old master may still answer callers")
 	require.LessOrEqual(t, known, m.turn.From)
-	since := m.turn.Since
+	require.Equal(t, held, m.turn.Since)
+
+	// A master that is none any more proves nothing about its replica.
+	old.tell(isMaster, "s1", 30)
+	last.tell(isReplica, "s1", 30)
+	for range 3 {
+		m.look()
+	}
+	require.Equal(t, before, m.held[last.Server])
 
 	old.listener.Close()
-	lookUntil(old, "")
+	lookUntil(becomes(old, ""))
 	require.Nil(t, m.turn)
 	require.Equal(t, 1, w.faults[failedOver])
 
-	// The third server may not have followed the second.
-	next.role.Store(reset)
-	last.role.Store(isMaster)
-	lookUntil(last, isMaster)
+	// The third server has not followed the second.
+	for range 3 {
+		m.look()
+	}
+	next.tell(reset, "", 0)
+	last.tell(isMaster, "s3", 30)
+	lookUntil(becomes(last, isMaster))
 	require.Equal(t, 2, w.faults[failedOver])
-	require.Equal(t, since, m.turn.Since)
+	require.Equal(t, before, m.turn.Since)
+}
+
+// A dead master whose sentinels, or fellow masters, elect nobody is replaced by hand.
+func TestReplicaIsPromotedWithoutElection(t *testing.T) {
+	for name, setUp := range map[string]func(*world){"redis sentinel": sentinel, "redis cluster": cluster} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := &campaign{stage: &servertest.Stage{OnFailure: func(err error) { t.Error(err) }}, ctx: ctx}
+			defer c.stage.End()
+			w := &world{campaign: c, setting: setting{name: name, setUp: setUp}}
+			require.NoError(t, w.open())
+			m, s := w.masters, &strike{world: w}
+			var looks sync.WaitGroup
+			defer looks.Wait()
+			looked := make(chan struct{})
+			defer close(looked)
+			looks.Go(func() { every(20*time.Millisecond, looked, w.look) })
+			m.inStep()
+			if m.sentinel != nil {
+				for _, addr := range m.sentinel.Addrs {
+					_, err := servertest.Command(addr, "SENTINEL", "SET", m.sentinel.Name, "quorum", "9")
+					require.NoError(t, err)
+				}
+			} else {
+				for _, node := range m.servers {
+					s.command(node, "CONFIG", "SET", "cluster-replica-no-failover", "yes")
+				}
+			}
+			old := m.having(isMaster, nil)[0]
+			old.Kill()
+			m.promote(s, old)
+			require.Len(t, m.having(isMaster, old), m.number)
+		})
+	}
 }

@@ -89,9 +89,9 @@ may hold Max more for each loss. A loss may have come upon
 - **evicted**: the hits of the bucket, which memcached names (*watch evictions*, as many as its
   statistics tell), or of the key, which Redis names (the event *evicted*). A key of which Redis has
   evicted one value of several can count longer ([storage](storage.md)), and so deny too early,
-- **failover**: the hits of a second before a replica last said that it is one, or since its line
-  was cut, by a fault or by another failover, up to the instant at which no other server takes
-  itself for the master.
+- **failover**: the hits since the replica was last seen, ten times a second, to be as far in the
+  stream of writes as its master had been at the look before, up to the instant at which no other
+  server takes itself for the master.
 
 A taking back of a hit that was lost, or on memcached a Forget of a key with calls under way, can
 take other hits. What a clock beyond the skew admits has no bound here; other callers hit the same

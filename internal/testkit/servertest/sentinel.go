@@ -53,7 +53,7 @@ func Sentinel(t testing.TB) *SentinelSetup {
 	for range sentinels {
 		s.Addrs = append(s.Addrs, startSentinel(t, s.Name, master.port).Addr)
 	}
-	s.await("the sentinels have not met", s.ready)
+	s.await("the sentinels have not met", s.Ready)
 	return s
 }
 
@@ -131,7 +131,7 @@ func (s *SentinelSetup) Server(addr string) *Server {
 // failover. The old master becomes a replica some ten seconds after a Restart.
 func (s *SentinelSetup) FailOver() string {
 	s.t.Helper()
-	s.await("not ready for a failover", s.ready)
+	s.await("not ready for a failover", s.Ready)
 	old := s.Master()
 	s.Server(old).Kill()
 	var master string
@@ -147,8 +147,8 @@ func (s *SentinelSetup) FailOver() string {
 	return master
 }
 
-// ready is nil if all sentinels see a replica that can take the master's place.
-func (s *SentinelSetup) ready() error {
+// Ready is nil if all sentinels see a replica that can take the master's place.
+func (s *SentinelSetup) Ready() error {
 	master, err := s.settled()
 	if err != nil {
 		return err
