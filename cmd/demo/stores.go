@@ -59,7 +59,7 @@ const storeHelp = `The store is one of
     unix:///run/redis/redis.sock?db=0
     redis://10.0.0.1:6379?addr=10.0.0.2:6379      a Cluster, by some nodes
     redis://10.0.0.1:26379/0?master_name=main     a master, by Sentinels
-    redis://127.0.0.1:6379/0?layout=plain         a plain counter for each bucket
+    redis://127.0.0.1:6379/0?layout=plain         a plain counter a bucket
     memcached://127.0.0.1:11211,127.0.0.1:11212
 
 $ABACUS_STORE holds it as well as --store, out of sight of other users.`
