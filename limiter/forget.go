@@ -83,10 +83,9 @@ func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
 
 // ruleKey is a key of a rule.
 type ruleKey struct {
-	rule   *prepared
-	kind   string // Kind or Else of the rule
-	limits counter.Limits
-	key    counter.Key
+	rule    *prepared
+	feature *Feature // of Kind or Else of the rule
+	key     counter.Key
 }
 
 // kinds are the kinds of the features by which the rule counts.
@@ -127,17 +126,13 @@ func (l *Limiter) noRules(event string) error {
 // once and in the order of the rules.
 func (l *Limiter) appendKeys(keys []ruleKey, event string, features []Feature) []ruleKey {
 	for _, p := range l.rules[event].rules {
-		for i, kind := range p.kinds() {
-			limits := p.Limits
-			if i > 0 {
-				limits = p.ElseLimits
-			}
+		for _, kind := range p.kinds() {
 			for j := range features {
 				f := &features[j]
 				if f.kind != kind || f.Missing() {
 					continue
 				}
-				k := ruleKey{p, kind, limits, counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
+				k := ruleKey{p, f, counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
 				if !slices.ContainsFunc(keys, func(other ruleKey) bool { return other.key == k.key }) {
 					keys = append(keys, k)
 				}

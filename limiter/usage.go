@@ -15,7 +15,7 @@ import (
 type Usage struct {
 	Key    counter.Key
 	Kind   string       // of the feature
-	Limits []LimitUsage // of the rule, in its order; limits of a plan are not known
+	Limits []LimitUsage // by which a call with these features would be judged, in their order
 
 	// Total counts the hits in Window, the longest time that the counter's ladder
 	// keeps. Series is the course of these hits, oldest first: at most 100 points,
@@ -55,22 +55,26 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) 
 	}
 	all := make([]Usage, len(keys))
 	for i, k := range keys {
-		if all[i], err = k.usage(ctx); err != nil {
+		t, err := k.rule.termsOf(ctx, &question{event: event, n: 1}, k.feature, features)
+		if err != nil {
+			return nil, err
+		}
+		if all[i], err = k.usage(ctx, t.limits); err != nil {
 			return nil, fmt.Errorf("limiter: usage: %w", err)
 		}
 	}
 	return all, nil
 }
 
-func (k *ruleKey) usage(ctx context.Context) (Usage, error) {
+func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, error) {
 	c, ladder := k.rule.counter, k.rule.counter.Ladder()
-	u := Usage{Key: k.key, Kind: k.kind, Window: ladder.At(ladder.Len() - 1).Keep}
-	v, err := c.Peek(ctx, k.key, 1, k.limits)
+	u := Usage{Key: k.key, Kind: k.feature.kind, Window: ladder.At(ladder.Len() - 1).Keep}
+	v, err := c.Peek(ctx, k.key, 1, limits)
 	if err != nil {
 		return u, err
 	}
 	for i, state := range v.All() {
-		limit := k.limits[i]
+		limit := limits[i]
 		count, err := c.Count(ctx, k.key, limit.Per)
 		if err != nil {
 			return u, err

@@ -1,7 +1,10 @@
-// Shortener makes short links, so many per user and day.
+// Shortener makes short links, so many per user and day, and more for those who
+// pay. Support sees what a user has used, and lets a user in again.
 //
 //	go run ./examples/shortener
 //	curl -i -u ada:lovelace -d url=https://go.dev localhost:8080/links
+//	curl -u root:toor localhost:8080/users/ada
+//	curl -u root:toor -X POST localhost:8080/users/ada/unlock
 package main
 
 import (
@@ -47,7 +50,11 @@ func run(ctx context.Context, listen, counts string) error {
 			return err // or log the error and count from zero
 		}
 	}
-	site, err := newSite(store, map[string]string{"ada": "lovelace"})
+	site, err := newSite(store, map[string]account{
+		"ada":  {password: "lovelace"},
+		"alan": {password: "turing", pays: true},
+		"root": {password: "toor", support: true},
+	})
 	if err != nil {
 		return err
 	}
@@ -69,7 +76,19 @@ func run(ctx context.Context, listen, counts string) error {
 	return err
 }
 
-func newSite(store backend.Store, passwords map[string]string) (http.Handler, error) {
+// account is what the site knows of a user.
+type account struct {
+	password string
+	pays     bool
+	support  bool
+}
+
+var (
+	free = counter.MustLimits("10/m, 100/d")
+	paid = counter.MustLimits("60/m, 5000/d")
+)
+
+func newSite(store backend.Store, accounts map[string]account) (http.Handler, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
 		return nil, err
@@ -80,7 +99,17 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 		return nil, err
 	}
 	lim, err := limiter.New(c, limiter.Config{Local: local, Rules: []limiter.Rule{
-		{Event: "shorten", Kind: "user", Limits: counter.MustLimits("10/m, 100/d"), OnFailure: limiter.FailLocal},
+		{
+			Event: "shorten", Kind: "user", Limits: free, OnFailure: limiter.FailLocal,
+			Plans: []counter.Limits{paid},
+			// Both plans share the counts: who begins to pay has the links of before counted.
+			LimitsOf: func(_ context.Context, c limiter.Call) counter.Limits {
+				if accounts[c.Feature.Value()].pays {
+					return paid
+				}
+				return nil // the limits of the rule
+			},
+		},
 	}})
 	if err != nil {
 		return nil, err
@@ -98,9 +127,11 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	if err != nil {
 		return nil, err
 	}
-	links := &links{}
+	links, support := &links{}, &support{lim}
 	mux := http.NewServeMux()
-	mux.Handle("POST /links", authenticate(passwords, limit(http.HandlerFunc(links.shorten))))
+	mux.Handle("POST /links", authenticate(accounts, limit(http.HandlerFunc(links.shorten))))
+	mux.Handle("GET /users/{name}", authenticate(accounts, only(accounts, support.usage)))
+	mux.Handle("POST /users/{name}/unlock", authenticate(accounts, only(accounts, support.unlock)))
 	mux.HandleFunc("GET /{id}", links.follow) // is free
 	return mux, nil
 }
@@ -112,17 +143,61 @@ func user(ctx context.Context) string {
 	return name
 }
 
-func authenticate(passwords map[string]string, next http.Handler) http.Handler {
+func authenticate(accounts map[string]account, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, password, _ := r.BasicAuth()
-		want, known := passwords[name]
-		if !known || subtle.ConstantTimeCompare([]byte(password), []byte(want)) == 0 {
+		account, known := accounts[name]
+		if !known || subtle.ConstantTimeCompare([]byte(password), []byte(account.password)) == 0 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="shortener"`)
 			http.Error(w, "Who are you?", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
 	})
+}
+
+// only lets the support in.
+func only(accounts map[string]account, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !accounts[user(r.Context())].support {
+			http.Error(w, "This page is for the support.", http.StatusForbidden)
+			return
+		}
+		next(w, r)
+	})
+}
+
+// support shows and pardons users.
+type support struct{ limiter *limiter.Limiter }
+
+func (s *support) usage(w http.ResponseWriter, r *http.Request) {
+	all, err := s.limiter.Usage(r.Context(), "shorten", limiter.NewFeature("user", r.PathValue("name")))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	for _, usage := range all {
+		for _, limit := range usage.Limits {
+			fmt.Fprintf(w, "%s: %d used, %d left", limit.Limit, limit.Count.High, limit.Remaining)
+			if limit.RetryAfter > 0 {
+				fmt.Fprintf(w, ", full for %s", limit.RetryAfter.Round(time.Second))
+			}
+			fmt.Fprintln(w)
+		}
+		for _, point := range usage.Series {
+			if point.Count > 0 {
+				fmt.Fprintf(w, "%s %6d\n", point.Start.Format("Mon 15:04"), point.Count)
+			}
+		}
+	}
+}
+
+func (s *support) unlock(w http.ResponseWriter, r *http.Request) {
+	if err := s.limiter.Forget(r.Context(), "shorten", limiter.NewFeature("user", r.PathValue("name"))); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // links are the targets; the name of a link is its index, in base 36.

@@ -20,11 +20,13 @@ import (
 	"github.com/abacus-go/abacus/limitertest"
 )
 
-var passwords = map[string]string{"ada": "lovelace", "eve": "x"}
+var accounts = map[string]account{
+	"ada": {password: "lovelace"}, "eve": {password: "x"}, "alan": {password: "turing", pays: true}, "root": {password: "toor", support: true},
+}
 
 func start(t *testing.T, store backend.Store) (shorten func(name, target string) (*http.Response, string), server *httptest.Server) {
 	t.Helper()
-	site, err := newSite(store, passwords)
+	site, err := newSite(store, accounts)
 	require.NoError(t, err)
 	server = httptest.NewServer(site)
 	t.Cleanup(server.Close)
@@ -33,7 +35,7 @@ func start(t *testing.T, store backend.Store) (shorten func(name, target string)
 		r, err := http.NewRequest(http.MethodPost, server.URL+"/links", strings.NewReader(url.Values{"url": {target}}.Encode()))
 		require.NoError(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.SetBasicAuth(name, passwords[name])
+		r.SetBasicAuth(name, accounts[name].password)
 		answer, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
 		body, err := io.ReadAll(answer.Body)
@@ -75,6 +77,42 @@ func TestLinksPerUser(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, stranger.Body.Close())
 	require.Equal(t, http.StatusUnauthorized, stranger.StatusCode)
+}
+
+// Who pays makes more links, and support sees and unlocks who has used up a plan.
+func TestPlansAndSupport(t *testing.T) {
+	shorten, server := start(t, memory.New(memory.Config{}))
+	ask := func(method, path, name string) (int, string) {
+		r, err := http.NewRequest(method, server.URL+path, nil)
+		require.NoError(t, err)
+		r.SetBasicAuth(name, accounts[name].password)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode, string(body)
+	}
+	for name, most := range map[string]int{"ada": 10, "alan": 60} {
+		for range most {
+			answer, _ := shorten(name, "https://go.dev")
+			require.Equal(t, http.StatusCreated, answer.StatusCode)
+		}
+		answer, _ := shorten(name, "https://go.dev")
+		require.Equal(t, http.StatusTooManyRequests, answer.StatusCode, name)
+	}
+	status, page := ask(http.MethodGet, "/users/alan", "root")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, page, "60/m: 60 used, 0 left, full for ")
+	require.Contains(t, page, "5000/d: 60 used, 4940 left\n")
+	status, _ = ask(http.MethodPost, "/users/alan/unlock", "root")
+	require.Equal(t, http.StatusNoContent, status)
+	answer, _ := shorten("alan", "https://go.dev")
+	require.Equal(t, http.StatusCreated, answer.StatusCode)
+	_, page = ask(http.MethodGet, "/users/ada", "root")
+	require.Contains(t, page, "100/d: 10 used, 90 left\n", "another user's counts stay")
+	status, _ = ask(http.MethodGet, "/users/ada", "ada")
+	require.Equal(t, http.StatusForbidden, status)
 }
 
 func TestLinksAreCountedWithoutAStore(t *testing.T) {
