@@ -26,6 +26,7 @@ import (
 //  3. Processes with both are replaced by processes with the new ladder alone, at
 //     any pace, or back.
 //
+// While both ladders count, clocks must agree within the smaller Skew of the two.
 // A limit that the former ladder cannot hold begins to hold with the last hit
 // that was counted by the former alone. Soft keys are counted by the new ladder
 // alone.
