@@ -69,8 +69,11 @@ func searched(req *backend.ForgetRequest, tier int, found [][]int64) (indexes []
 	t := req.Ladder.At(tier)
 	if tier == len(found)-1 || req.Erase {
 		// A clock ahead may have hit buckets ahead of this clock.
-		now, ahead := req.Now.UnixNano(), req.TTLs[tier]-t.Keep+time.Minute
-		for i := tiers.Index(now-int64(req.TTLs[tier]), t.Width); i <= tiers.Index(now+int64(ahead), t.Width); i++ {
+		now, behind, ahead := req.Now.UnixNano(), req.TTLs[tier], req.TTLs[tier]-t.Keep+time.Minute
+		if req.Erase { // a bucket was written a time to live ago at most, by a call whose label was Keep older at most
+			behind += t.Keep + time.Minute
+		}
+		for i := tiers.Index(now-int64(behind), t.Width); i <= tiers.Index(now+int64(ahead), t.Width); i++ {
 			indexes = append(indexes, i)
 		}
 		return indexes
