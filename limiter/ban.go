@@ -33,6 +33,11 @@ func newBan(per time.Duration, l *ladders) (*ban, error) {
 	return &ban{counter: cmp.Or(on, l.counter), on: on, look: counter.Limits{{Max: 0, Per: per}}, take: counter.Limits{{Max: 1, Per: per}}}, nil
 }
 
+// key is the key of the ban of a feature, whose own key is given.
+func (b *ban) key(of counter.Key) counter.Key {
+	return counter.Key{Event: of.Event, Feature: banPrefix + of.Feature}
+}
+
 // bannable is a key of a call whose rule has a Ban; the key of the ban is the
 // next in the call.
 type bannable struct {

@@ -54,11 +54,11 @@ func NewFeature(kind, value string) Feature {
 }
 
 // Kind is the kind of t.
-func (t *Feature) Kind() string { return t.kind }
+func (t Feature) Kind() string { return t.kind }
 
 // Value is the text of t: an address, an e-mail address with its domain in
 // canonical form, or the value of [NewFeature] unchanged. Empty if t is missing.
-func (t *Feature) Value() string {
+func (t Feature) Value() string {
 	switch {
 	case t.addr.IsValid():
 		return t.addr.String()
@@ -83,13 +83,13 @@ func (t Feature) Under(limits counter.Limits) Feature {
 }
 
 // Missing tells whether t is not there.
-func (t *Feature) Missing() bool {
+func (t Feature) Missing() bool {
 	return t.err == nil && t.text == "" && !t.addr.IsValid()
 }
 
 // Err is the error of text from which no Feature can be made: not an e-mail
 // address. A call with such a Feature returns the same error.
-func (t *Feature) Err() error { return t.err }
+func (t Feature) Err() error { return t.err }
 
 // normalizer gives equal features equal keys.
 type normalizer struct {

@@ -165,9 +165,10 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 			errs = append(errs, empty(k.rule.local.here, ctx, k.key))
 		}
 		if ban := k.rule.ban; ban != nil {
-			errs = append(errs, empty(ban.counter, ctx, counter.Key{Event: k.key.Event, Feature: banPrefix + k.key.Feature}))
+			errs = append(errs, empty(ban.counter, ctx, ban.key(k.key)))
 		}
 	}
+	l.waits.forgotten(keys)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("limiter: %s: %w", name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -145,7 +146,22 @@ func TestErase(t *testing.T) {
 }
 
 // A wrong name is an error before anything happens, and names what there is.
-// A Forget lifts a ban, and an Erase removes it.
+// A Forget lets a waiting call ask at once, also a call with more keys.
+func TestForgetWakesAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := onMemory(t, by("user", "1/h"), by("ip", "9/h"))
+		_ = allow(t, lim, user("7"), ip("192.0.2.1"))
+		began := time.Now()
+		done := make(chan error)
+		go func() { _, err := lim.Wait(ctx, "signup", user("7"), ip("192.0.2.1")); done <- err }()
+		time.Sleep(time.Minute)
+		require.NoError(t, lim.Forget(ctx, "signup", user("7")))
+		require.NoError(t, <-done)
+		require.Less(t, time.Since(began), 2*time.Minute)
+	})
+}
+
+// A Forget lifts a ban, and an Erase removes it. Until then Usage tells it.
 func TestForgetLiftsABan(t *testing.T) {
 	for _, empty := range []func(*limiter.Limiter, limiter.Feature) error{
 		func(l *limiter.Limiter, f limiter.Feature) error { return l.Forget(ctx, "signup", f) },
@@ -157,7 +173,13 @@ func TestForgetLiftsABan(t *testing.T) {
 		for _, feature := range featuresOf(user("7"), ip("192.0.2.1")) {
 			require.True(t, allow(t, lim, feature).Allowed)
 			require.True(t, allow(t, lim, feature).Banned)
+			usage, err := lim.Usage(ctx, "signup", feature)
+			require.NoError(t, err)
+			require.InDelta(t, time.Hour, usage[0].Banned, float64(5*time.Minute))
 			require.NoError(t, empty(lim, feature))
+			usage, err = lim.Usage(ctx, "signup", feature)
+			require.NoError(t, err)
+			require.Zero(t, usage[0].Banned)
 			v := allow(t, lim, feature)
 			require.True(t, v.Allowed)
 			require.False(t, v.Banned)

@@ -17,6 +17,10 @@ type Usage struct {
 	Kind   string       // of the feature
 	Limits []LimitUsage // by which a call with these features would be judged, in their order
 
+	// Banned is the time that is left of the ban of the feature: see Rule.Ban.
+	// 0: the feature is not banned.
+	Banned time.Duration
+
 	// Total counts the hits in Window, the longest time that the counter's ladder
 	// keeps. Series is the course of these hits, oldest first: at most 100 points,
 	// each Width long; the last ends after now, and the first begins less than
@@ -80,6 +84,13 @@ func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, erro
 			return u, err
 		}
 		u.Limits = append(u.Limits, LimitUsage{limit, count, max(0, limit.Max-count.High), state.RetryAfter})
+	}
+	if ban := k.rule.ban; ban != nil {
+		v, err := ban.counter.Peek(ctx, ban.key(k.key), 0, ban.look)
+		if err != nil {
+			return u, err
+		}
+		u.Banned = v.RetryAfter
 	}
 	if u.Total, err = c.Count(ctx, k.key, u.Window); err != nil {
 		return u, err

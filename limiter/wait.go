@@ -39,7 +39,8 @@ var (
 // first of the queue asks the store; denied, the call sleeps for RetryAfter and a
 // random part of at most 3 % more, and asks again. No other call of the queue
 // asks meanwhile. Where an answer leaves room for more hits, the next calls ask
-// side by side. A Refund of the same keys has the first call ask at once. The
+// side by side. A Refund of the same keys, and a Forget of any of them, has the
+// first call ask at once. The
 // order holds within a Limiter, and not among processes, nor between Wait and
 // Allow, nor among calls that share only a part of their keys.
 //

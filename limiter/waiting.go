@@ -35,6 +35,7 @@ type waits struct {
 // those ask for which there is room.
 type waitQueue struct {
 	name    string
+	keys    []counter.Key
 	waiting []*waiter
 	asking  int64     // hits of the calls that ask
 	alone   *waiter   // asks, and no other call has asked meanwhile
@@ -89,7 +90,7 @@ func (ws *waits) enter(w *waiter, asks []counter.Ask) {
 	defer ws.mu.Unlock()
 	w.queue = ws.queues[name]
 	if w.queue == nil {
-		w.queue = &waitQueue{name: name}
+		w.queue = &waitQueue{name: name, keys: keys}
 		ws.queues[name] = w.queue
 	}
 	ws.entered++
@@ -250,9 +251,25 @@ func (ws *waits) refunded(v *Verdict) {
 		return
 	}
 	if q := ws.queues[nameOf(keys)]; q != nil {
-		q.until, q.refund = time.Time{}, time.Now()
-		q.wake()
+		q.refunded()
 	}
+}
+
+// forgotten lets the first call with any of the keys ask at once.
+func (ws *waits) forgotten(keys []ruleKey) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, q := range ws.queues {
+		if slices.ContainsFunc(keys, func(k ruleKey) bool { return slices.Contains(q.keys, k.key) }) {
+			q.refunded()
+		}
+	}
+}
+
+// refunded lets the first call ask at once.
+func (q *waitQueue) refunded() {
+	q.until, q.refund = time.Time{}, time.Now()
+	q.wake()
 }
 
 // close ends all waiting calls.
