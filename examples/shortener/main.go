@@ -76,7 +76,7 @@ func run(ctx context.Context, listen, counts string) error {
 	return err
 }
 
-// account is what the site knows of a user.
+// account is a user of the site.
 type account struct {
 	password string
 	pays     bool

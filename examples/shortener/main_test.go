@@ -79,7 +79,7 @@ func TestLinksPerUser(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, stranger.StatusCode)
 }
 
-// Who pays makes more links, and support sees and unlocks who has used up a plan.
+// Users who pay make more links, and support sees and unlocks users of full plans.
 func TestPlansAndSupport(t *testing.T) {
 	shorten, server := start(t, memory.New(memory.Config{}))
 	ask := func(method, path, name string) (int, string) {
