@@ -62,8 +62,7 @@ func (k *call) receipt() (block *receipts, bit uint16) {
 	return k.receipts, uint16(k.used - 1)
 }
 
-// answer answers a call for asks, whose keys are distinct, and of which one at
-// least is not soft. now is the label, if
+// answer answers a call for asks, whose keys are distinct. now is the label, if
 // the clock was read already, or the zero time. The Verdict is passed by pointer
 // for speed: a Verdict is large.
 func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, now time.Time) error {

@@ -20,7 +20,7 @@ type Ask struct {
 	// Soft asks for a judgement that denies nobody: the hits of a soft key are
 	// counted where the hits of all other keys are admitted and the soft key itself
 	// has room, and a State of the Verdict tells whether it has. So its share of
-	// denials is what the limits would deny if they were enforced. A soft key is
+	// denials is that of the limits, were they enforced. A soft key is
 	// counted apart from the same key that is enforced. On a store without an
 	// atomic step for all keys, soft keys are taken after the others, at the cost
 	// of another round trip. A soft key whose store fails then is missing in the
@@ -40,11 +40,16 @@ func (a *Ask) check() error {
 	if err := a.Key.check(); err != nil {
 		return err
 	}
-	if a.N < 0 || a.N > MaxCount {
-		return fmt.Errorf("counter: n is %d, want 1 to %d, event %q", a.N, int64(MaxCount), a.Key.Event)
-	}
 	if err := a.Limits.check(); err != nil {
 		return fmt.Errorf("%w, event %q", err, a.Key.Event)
+	}
+	return a.checkHits()
+}
+
+// checkHits checks the parts of a that are joined when a key is given twice.
+func (a *Ask) checkHits() error {
+	if a.N < 0 || a.N > MaxCount {
+		return fmt.Errorf("counter: n is %d, want 1 to %d, event %q", a.N, int64(MaxCount), a.Key.Event)
 	}
 	if a.Held == nil {
 		return nil
@@ -141,7 +146,7 @@ func (c *Counter) all(ctx context.Context, asks []Ask, m mode) (v Verdict, err e
 		return v, err
 	}
 	for i := range asks {
-		if err := asks[i].check(); err != nil { // before merge joins them
+		if err := asks[i].checkHits(); err != nil { // before merge joins them
 			return Verdict{}, err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 type ticket struct {
 	survey
 	call       *call
+	soft       bool
 	slots      []backend.Slot
 	coarse     []bool    // coarse[i]: covers[i] begins with a coarse bucket, and not yet with the exact edge
 	tight      bool      // a coarse cover was above Max
@@ -31,7 +32,7 @@ type ticket struct {
 // Takings back, and the requests after a refusal, may last until grace.
 func (k *call) ticket(i int, grace time.Time) *ticket {
 	key, r, c := &k.req.Keys[i], &k.req, k.keys[i].on
-	t := &ticket{call: k, survey: survey{c: c, grace: grace, n: key.N, windows: key.Windows, bounds: make([]bounds, len(key.Windows)),
+	t := &ticket{call: k, soft: key.Soft, survey: survey{c: c, grace: grace, n: key.N, windows: key.Windows, bounds: make([]bounds, len(key.Windows)),
 		base: backend.Request{Key: string(key.Key), Ladder: key.Ladder, Now: r.Now, Deadline: r.Deadline, AnyLabel: r.AnyLabel}}}
 	for j, limit := range k.keys[i].limits {
 		t.bounds[j] = c.plan.boundsOf(limit.Per, key.Windows[j].Finest)
@@ -335,7 +336,7 @@ func (t *ticket) refuse(ctx context.Context, now int64) error {
 // clock or by the monotonic clock: the monotonic clock stands still while a
 // machine sleeps, the wall clock may have been stepped. Of keys with different
 // Settle the shortest counts, since hits of one call are read by both. A charge
-// goes on.
+// goes on, but not its soft keys, which are taken side by side.
 func (t *ticket) late() error {
 	settle := t.call.settle
 	if settle == 0 {
@@ -345,7 +346,7 @@ func (t *ticket) late() error {
 	if spent <= settle {
 		return nil
 	}
-	if t.call.mode == charging {
+	if t.call.mode == charging && !t.soft {
 		t.call.late = true
 		return nil
 	}

@@ -85,12 +85,15 @@ func (k *call) takeSoft(ctx context.Context, grace time.Time) {
 	soft := k.soft()
 	sideBySide(len(soft), func(i int) {
 		i = soft[i]
-		key, t := &k.req.Keys[i], k.ticket(i, grace)
+		key := &k.req.Keys[i]
 		var err error
 		if k.c.atomic != nil {
-			key.Fits, err = k.stepOf(ctx, i, t)
+			// The label is that of the admitted hits: no other is read.
+			r := k.req
+			r.Keys, r.AnyLabel = k.req.Keys[i:i+1], true
+			err = k.c.atomic.Take(ctx, &r)
 		} else {
-			key.Fits, err = t.take(ctx)
+			key.Fits, err = k.ticket(i, grace).take(ctx)
 		}
 		k.keys[i].unknown = err != nil
 	})
@@ -116,11 +119,10 @@ func (k *call) stepOf(ctx context.Context, d int, t *ticket) (bool, error) {
 		return false, err
 	}
 	k.lookAhead(r.Keys)
-	allowed := r.Allowed && r.Keys[0].Fits
-	if allowed && t.n > 0 {
+	if r.Allowed && t.n > 0 {
 		t.slots = t.c.answered(r.Now.UnixNano())
 	}
-	return allowed, nil
+	return r.Allowed, nil
 }
 
 // refused completes a try that t denied: the keys taken before are given back,
@@ -225,7 +227,10 @@ func (k *call) canCollide() bool {
 // nearBoundary tells whether a ticket bucket of the call ends so close to its
 // label that callers on the two sides of the end can be in flight at once.
 func (k *call) nearBoundary() bool {
-	for _, i := range k.enforced() {
+	for i := range k.keys {
+		if k.req.Keys[i].Soft {
+			continue
+		}
 		plan := &k.keys[i].on.plan
 		for _, limit := range k.keys[i].limits {
 			if plan.nearBoundary(k.label, plan.ladder.Decision(limit.Per)) {

@@ -133,7 +133,7 @@ func (v *Verdict) fill(k *call) {
 		for i := range k.asks {
 			ask, key := &k.asks[i], &k.keys[i]
 			of := limited{key: ask.Key, limits: ask.Limits, on: key.on, n: ask.N, soft: ask.Soft, unknown: key.unknown}
-			if ask.Soft && !k.req.Keys[i].Fits {
+			if ask.Soft && (key.unknown || !k.req.Keys[i].Fits) {
 				of.n = 0
 			}
 			v.details.keys = append(v.details.keys, of)
