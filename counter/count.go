@@ -36,7 +36,7 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 // addTo adds n hits by the ladder of c alone, and returns the request that was
 // confirmed.
 func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request) (added backend.Request, err error) {
-	defer c.denied.clear(r.Key)
+	defer c.denied.raised(r.Key, c.denied.mark())
 	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
 		r.N, r.Add = n, c.slots(r.Now.UnixNano())
 		err := c.store.Do(ctx, &r)

@@ -48,7 +48,7 @@ type denial struct {
 	windows        []backend.Window // the limits of the denied call, with the counts found
 	deniedAt       int64            // the label of the denied call
 	standsUntil    int64            // of a key by itself: the key has no room for n before this time, unless hits are given back; zero: not known
-	denySeq        int64            // the value of denials.seq when denyUntil was set
+	denySeq        int64            // the value of denials.seq when denyUntil or standsUntil was set
 	clearSeq       int64            // the value of denials.seq when the counts of the key last changed otherwise
 	contendedUntil int64            // the key counts as contended before this time
 }
@@ -203,6 +203,7 @@ func (d *denials) recordRead(k *call, allowed bool) {
 	var windows []backend.Window
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.seq++
 	for i := range keys {
 		key, on := &keys[i], k.keys[i].on
 		if key.Soft {
@@ -217,7 +218,8 @@ func (d *denials) recordRead(k *call, allowed bool) {
 		r := d.keys[string(key.Key)]
 		switch {
 		case retry > on.skew && retry != Never:
-			r.n, r.windows, r.deniedAt, r.standsUntil = key.N, windows[len(windows)-len(key.Windows):], now, now+int64(retry-on.skew)
+			r.n, r.windows, r.deniedAt, r.denySeq = key.N, windows[len(windows)-len(key.Windows):], now, d.seq
+			r.standsUntil = now + int64(retry-on.skew)
 			d.put(string(key.Key), r)
 		case r.standsUntil > 0:
 			r.standsUntil = 0
@@ -226,22 +228,53 @@ func (d *denials) recordRead(k *call, allowed bool) {
 	}
 	key := string(nameOf(keys))
 	r := d.keys[key]
-	d.seq++
 	r.denyUntil, r.n, r.windows, r.denySeq = until, keys[0].N, windows, d.seq
 	d.put(key, r)
 }
 
-// clear forgets the denied call of a key whose counts have changed; d may be nil.
-func (d *denials) clear(key string) {
+// raised forgets the denied call of a key that hits were added to: its RetryAfter
+// may be later now. That the key has no room is still true, unless the denial was
+// recorded after mark, when the addition began: it may have found hits that were
+// taken back since.
+func (d *denials) raised(key string, mark int64) {
+	d.changed(key, func(r *denial) {
+		r.denyUntil = 0
+		if r.denySeq > mark {
+			r.standsUntil = 0
+		}
+	})
+}
+
+// mark is a point in the order of denials and changes; d may be nil.
+func (d *denials) mark() int64 {
+	if d == nil {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seq
+}
+
+// lowered forgets the denials of a key whose counts may have fallen.
+func (d *denials) lowered(key string) {
+	d.changed(key, func(r *denial) {
+		*r = denial{readFirstUntil: r.readFirstUntil, contendedUntil: r.contendedUntil}
+	})
+}
+
+// changed changes the record of a key; d may be nil.
+func (d *denials) changed(key string, change func(r *denial)) {
 	if d == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.keys) > 0 {
-		d.seq++
 		r := d.keys[key]
-		d.put(key, denial{readFirstUntil: r.readFirstUntil, clearSeq: d.seq, contendedUntil: r.contendedUntil})
+		change(&r)
+		d.seq++
+		r.clearSeq = d.seq
+		d.put(key, r)
 	}
 }
 

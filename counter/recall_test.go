@@ -2,6 +2,7 @@ package counter_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -112,13 +113,51 @@ func TestRecall(t *testing.T) {
 		time.Sleep(time.Second)
 		requireKnown(false, false, 2, full)
 
-		// A Forget ends the knowledge.
+		// A Forget ends the knowledge, an Add only that of the RetryAfter.
 		require.NoError(t, c.Add(ctx, full.Key, 5))
 		denied, err = c.TakeAll(ctx, hits(1, full)...)
 		require.NoError(t, err)
 		require.False(t, denied.Allowed)
 		requireKnown(true, true, 1, full)
+		require.NoError(t, c.Add(ctx, full.Key, 1))
+		requireKnown(false, true, 1, full)
 		require.NoError(t, c.Forget(ctx, full.Key))
 		requireKnown(false, false, 1, full)
 	})
+}
+
+// A denial that may have found hits of an Add under way ends with the Add: hits of
+// an Add that fails are taken back.
+func TestLastDenialThatFoundHitsTakenBack(t *testing.T) {
+	store := &brokenAdds{Atomic: memory.New(memory.Config{})}
+	c, err := counter.New(store, counter.Config{})
+	require.NoError(t, err)
+	ask := counter.Ask{Key: counter.Key{Event: "signup", Feature: "full"}, N: 1, Limits: counter.MustLimits("5/h")}
+	store.added = func() {
+		v, err := c.TakeAll(ctx, ask)
+		require.NoError(t, err)
+		require.False(t, v.Allowed)
+		_, denied := c.LastDenial(ask)
+		require.True(t, denied)
+	}
+	require.ErrorIs(t, c.Add(ctx, ask.Key, 5), counter.ErrStore)
+	_, denied := c.LastDenial(ask)
+	require.False(t, denied)
+	v, err := c.TakeAll(ctx, ask)
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+}
+
+// brokenAdds calls added after each addition, and fails it.
+type brokenAdds struct {
+	backend.Atomic
+	added func()
+}
+
+func (s *brokenAdds) Do(ctx context.Context, r *backend.Request) error {
+	if err := s.Atomic.Do(ctx, r); err != nil || len(r.Add) == 0 || r.N < 0 {
+		return err
+	}
+	s.added()
+	return errors.New("the answer is lost")
 }

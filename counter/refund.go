@@ -78,7 +78,7 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 	if err != nil || forgotten {
 		return callError(ctx, key.Event, err)
 	}
-	defer c.denied.clear(r.Key)
+	defer c.denied.lowered(r.Key)
 	defer c.settled.drop(r.Key)
 	_, err = c.takeBack(ctx, r, r.Deadline, n, c.answered(at), nil)
 	return callError(ctx, key.Event, err)
