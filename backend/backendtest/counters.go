@@ -125,8 +125,8 @@ func herd(s *subject) error {
 		},
 	}
 	for _, c := range []promise.Case{
-		promise.Herd(counter.MustLimits("7/d"), 1, 4, 500/s.thrift),
-		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 500/s.thrift),
+		promise.Herd(counter.MustLimits("7/d"), 1, 4, 120/s.thrift),
+		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 120/s.thrift),
 		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 100/s.thrift),
 	} {
 		if err := keeps(c, on); err != nil {

@@ -112,7 +112,7 @@ func erasesKeys(s *subject, contents Contents) error {
 					return err
 				}
 			}
-			hits := spread(l, noon)
+			hits := s.spread(l, noon)
 			if j > 0 { // the length of the key does not depend on the number of hits
 				hits = append(hits[:20:20], noon)
 			}

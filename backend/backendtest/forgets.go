@@ -87,13 +87,13 @@ func (s *subject) forgotten(key string, now time.Time, want int64) error {
 // spread returns instants for hits of a key of l, in order: as long ago as each
 // tier is kept, close together until now, and some ahead of now by the skew of
 // another caller's clock.
-func spread(l tiers.Ladder, now time.Time) (all []time.Time) {
+func (s *subject) spread(l tiers.Ladder, now time.Time) (all []time.Time) {
 	for _, t := range l.Tiers() {
 		for i := range time.Duration(24) {
 			all = append(all, now.Add(-t.Keep+i*t.Keep/24))
 		}
 	}
-	for i := range time.Duration(1200) {
+	for i := range time.Duration(1200 / s.thrift) {
 		all = append(all, now.Add(-i*l.At(0).Width))
 	}
 	for i := range time.Duration(5) {
@@ -107,7 +107,7 @@ func forgetsAll(s *subject) error {
 	for i, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")} {
 		key := fmt.Sprintf("k%dk", i)
 		neighbours := []string{key + "1", key + ":", key + "!", "x" + key, strings.ToUpper(key), key[:2]}
-		hits := spread(l, noon)
+		hits := s.spread(l, noon)
 		for j, at := range hits {
 			if _, err := s.add(l, key, at, int64(1+j%3)); err != nil {
 				return err
