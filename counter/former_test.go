@@ -162,3 +162,33 @@ func TestFormerNamesTheMistake(t *testing.T) {
 		newCounter(t, newPlainStore(), counter.Config{Former: &former})
 	}
 }
+
+// A former ladder that holds none of the limits counts all the same: a refund and a
+// process with the former alone find the hits there.
+func TestAFormerThatHoldsNoLimit(t *testing.T) {
+	for _, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			store, clock := path.store(), newClock(noon)
+			minute, err := tiers.Parse("1s:1m")
+			require.NoError(t, err)
+			cfg := clock.config()
+			cfg.Ladder = minute
+			former := newCounter(t, store, cfg)
+			cfg.Ladder, cfg.Former = tiers.Default, &counter.Former{Ladder: minute}
+			both := newCounter(t, store, cfg)
+			for i := range 6 {
+				v, err := both.Take(ctx, signup, 1, limits("5/h"))
+				require.NoError(t, err)
+				require.Equal(t, i < 5, v.Allowed)
+				clock.forward(time.Second)
+				if i == 0 {
+					require.NoError(t, both.Refund(ctx, &v))
+					v, err = both.Take(ctx, signup, 1, limits("5/h"))
+					require.NoError(t, err)
+					require.True(t, v.Allowed)
+				}
+			}
+			requireCount(t, former, signup, time.Minute, 5)
+		})
+	}
+}

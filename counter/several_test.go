@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -252,4 +254,62 @@ func TestALateChargeIsCounted(t *testing.T) {
 	require.False(t, v.Allowed, "over in any case")
 	store.pause = nil
 	requireCount(t, c, signup, time.Hour, 6)
+}
+
+// The hits of a single key on another ladder are given back there.
+func TestRefundOfASingleKeyOnItsLadder(t *testing.T) {
+	for _, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			fives, err := tiers.Parse("5s:1m")
+			require.NoError(t, err)
+			c := newCounter(t, path.store(), newClock(noon).config())
+			on, err := c.With(fives, nil)
+			require.NoError(t, err)
+			ask := counter.Ask{Key: signup, N: 1, Limits: limits("5/m"), On: on}
+			for _, asks := range [][]counter.Ask{{ask}, {ask, ask}} {
+				v, err := c.TakeAll(ctx, asks...)
+				require.NoError(t, err)
+				requireCount(t, on, signup, 30*time.Second, int64(len(asks)))
+				require.NoError(t, c.Refund(ctx, &v))
+				requireCount(t, on, signup, 30*time.Second, 0)
+			}
+		})
+	}
+}
+
+// A key of which no hit is taken is not written, whatever becomes of the call.
+func TestNoHitsAreNotWritten(t *testing.T) {
+	for name, wrap := range map[string]func(*noting) backend.Store{
+		"taker":  func(s *noting) backend.Store { return s },
+		"ticket": func(s *noting) backend.Store { return struct{ backend.Store }{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &noting{Atomic: memory.New(memory.Config{})}
+			c := newCounter(t, wrap(store), counter.Config{})
+			for range 3 {
+				_, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("2/d")},
+					counter.Ask{Key: counter.Key{Event: "ban", Feature: "ip:203.0.113.9"}, Limits: limits("0/h")})
+				require.NoError(t, err)
+			}
+			for _, key := range store.added {
+				require.NotContains(t, key, "ban")
+			}
+		})
+	}
+}
+
+// noting notes the keys that Do adds to.
+type noting struct {
+	backend.Atomic
+	mu    sync.Mutex
+	added []string
+}
+
+func (s *noting) Do(ctx context.Context, r *backend.Request) error {
+	if len(r.Add) > 0 {
+		s.mu.Lock()
+		s.added = append(s.added, r.Key)
+		s.mu.Unlock()
+	}
+	return s.Atomic.Do(ctx, r)
 }

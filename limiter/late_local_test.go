@@ -145,3 +145,29 @@ func TestARefundOfCarriedHitsKeepsItsDeadline(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), counter.DefaultPatience)
 	})
 }
+
+// A charge is counted, also where hits were admitted locally while it was under way.
+func TestALateChargeIsNotJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSlowStore(t)
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		defer lim.Close()
+		home := ip("192.0.2.1")
+		s.take.Store(int64(100 * time.Millisecond))
+		done := make(chan limiter.Verdict)
+		go func() {
+			v, err := lim.Charge(ctx, "signup", 3, home)
+			require.NoError(t, err)
+			done <- v
+		}()
+		synctest.Wait()
+		s.broken.Store(true)
+		require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, lim, home).Outcome())
+		s.broken.Store(false)
+		v := <-done
+		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+		require.False(t, v.At().IsZero())
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 4, counted(t, c, "ip:192.0.2.1"))
+	})
+}

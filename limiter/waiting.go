@@ -79,11 +79,9 @@ func nameOf(keys []counter.Key) string {
 
 // enter puts w at the end of the queue of its keys.
 func (ws *waits) enter(w *waiter, asks []counter.Ask) {
-	var keys []counter.Key
+	keys := make([]counter.Key, len(asks))
 	for i := range asks {
-		if key := asks[i].Key; !strings.HasPrefix(key.Feature, banPrefix) {
-			keys = append(keys, key)
-		}
+		keys[i] = asks[i].Key
 	}
 	name := nameOf(keys)
 	ws.mu.Lock()
