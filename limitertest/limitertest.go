@@ -62,8 +62,9 @@ func New(t testing.TB, rules ...limiter.Rule) (*limiter.Limiter, *Clock) {
 // Config.Local and has none, NewOn adds one. The Limiter is closed at the end of
 // the test.
 //
-// Only labels go by the Clock: timeouts, and the carrying of local hits to a store
-// that is back, go by time.Now.
+// Only labels go by the Clock: timeouts, the sleep of a Wait, and the carrying of
+// local hits to a store that is back, go by time.Now. A test of these runs in a
+// bubble of testing/synctest.
 func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limiter, *Clock) {
 	t.Helper()
 	clock := new(Clock)
