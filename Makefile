@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check faults floods bench bench-peers fuzz vuln demo clean
+.PHONY: help servers test check faults floods bench bench-peers pictures fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ servers: ## install the programs that the tests start where they are missing, se
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
 MODULES = . bench examples/frameworks
-PACKAGES = 51
+PACKAGES = 52
 
 # Many tests wait, for servers and for clocks: four packages at a time keep two
 # processors busy.
@@ -42,6 +42,9 @@ bench: servers ## this library beside its peers, the short form, printed (minute
 
 bench-peers: servers ## the same in full, into docs/benchmarks.md (a quiet machine; 15 to 30 minutes)
 	cd bench && $(GO) run . -size full -write ../docs/benchmarks.md
+
+pictures: ## the pictures of the documentation, into docs/pictures
+	$(GO) run ./internal/testkit/pictures docs/pictures
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for package in $$($(GO) list ./...); do \

@@ -17,12 +17,14 @@ import (
 func TestReadmeExamples(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	block := func(start string) string {
-		_, rest, found := strings.Cut(string(readme), "```go\n"+start)
-		require.True(t, found, start)
-		code, _, found := strings.Cut(rest, "```\n")
-		require.True(t, found, start)
-		return start + code
+	block := func(start, holds string) string {
+		for part := range strings.SplitSeq(string(readme), "```go\n") {
+			if code, _, closed := strings.Cut(part, "```\n"); closed && strings.HasPrefix(code, start) && strings.Contains(code, holds) {
+				return code
+			}
+		}
+		require.FailNow(t, "no such example", "%s with %s", start, holds)
+		return ""
 	}
 	const testHead = `package main
 
@@ -38,8 +40,12 @@ import (
 `
 	dir := t.TempDir()
 	replace := map[string]string{}
-	for name, source := range map[string]string{"main.go": block("package main\n"), "main_test.go": testHead + block("func Test")} {
-		file := filepath.Join(dir, name)
+	for name, source := range map[string]string{
+		"count/main.go":      block("package main\n", "c.Take"),
+		"serve/main.go":      block("package main\n", "http.Handle"),
+		"serve/main_test.go": testHead + block("func Test", ""),
+	} {
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
 		require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
 		place, err := filepath.Abs("readme/" + name) // the path of the overlay
 		require.NoError(t, err)
@@ -53,10 +59,13 @@ import (
 	list := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
 
-	said, err := exec.Command("go", "build", "-overlay", list, "-o", os.DevNull, "./readme").CombinedOutput()
+	said, err := exec.Command("go", "run", "-overlay", list, "./readme/count").CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Regexp(t, `^true 3/m 2 0s <nil>\ntrue 3/m 1 0s <nil>\ntrue 3/m 0 0s <nil>\nfalse 3/m 0 (59|1m0)\.\d+s <nil>\n$`, string(said))
+	said, err = exec.Command("go", "build", "-overlay", list, "-o", os.DevNull, "./readme/serve").CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	tests := filepath.Join(dir, "readme.test")
-	said, err = exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-o", tests, "./readme").CombinedOutput()
+	said, err = exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-o", tests, "./readme/serve").CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	said, err = exec.Command(tests, "-test.v").CombinedOutput()
 	require.NoError(t, err, "%s", said)
