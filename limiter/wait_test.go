@@ -727,3 +727,17 @@ func TestAtMostFourAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// The Verdict of a call that gives up has what is left of the wait.
+func TestWaitThatGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "1/h")}})
+		fill(t, lim, user("7"))
+		impatient, cancel := context.WithCancel(ctx)
+		time.AfterFunc(10*time.Minute, cancel)
+		v, err := lim.Wait(impatient, "signup", user("7"))
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, v.Allowed)
+		require.InDelta(t, 50*time.Minute, v.RetryAfter, float64(2*time.Minute))
+	})
+}

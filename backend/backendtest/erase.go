@@ -104,7 +104,8 @@ func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) err
 func erasesKeys(s *subject, contents Contents) error {
 	long := 200 - len(s.key("k0x"))
 	for i, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")} {
-		for j, odd := range []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)} {
+		odds := []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)}
+		for j, odd := range odds[:max(2, len(odds)/s.thrift)] {
 			key := fmt.Sprintf("k%dx%s", i, odd)
 			neighbours := []string{key[:len(key)-1], strings.ToUpper(key[:len(key)-1]) + "_"}
 			for _, other := range neighbours {
