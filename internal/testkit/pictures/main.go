@@ -18,22 +18,34 @@ func main() {
 		log.Fatal("pictures: want one argument, the directory to write to")
 	}
 	for _, s := range schemes {
-		rods, err := drawRods(s)
-		if err != nil {
-			log.Fatal("pictures: ", err)
-		}
-		if err := os.WriteFile(filepath.Join(os.Args[1], "rods-"+s.name+".svg"), rods, 0o644); err != nil {
-			log.Fatal("pictures: ", err)
+		for _, p := range pictures {
+			drawn, err := p.draw(s)
+			if err != nil {
+				log.Fatalf("pictures: %s: %v", p.name, err)
+			}
+			if err := os.WriteFile(filepath.Join(os.Args[1], p.file(s)), drawn, 0o644); err != nil {
+				log.Fatal("pictures: ", err)
+			}
 		}
 	}
 }
 
+// picture draws in the colours of a scheme.
+type picture struct {
+	name string
+	draw func(scheme) ([]byte, error)
+}
+
+func (p picture) file(s scheme) string { return p.name + "-" + s.name + ".svg" }
+
+var pictures = []picture{{"rods", drawRods}, {"boundary", drawBoundary}}
+
 // scheme has the colours of a picture.
-type scheme struct{ name, ink, faint, bead, read string }
+type scheme struct{ name, ink, faint, bead, read, calm string }
 
 var schemes = []scheme{
-	{"light", "#1f2328", "#6e7781", "#c9b18a", "#b3541e"},
-	{"dark", "#f0f6fc", "#8b949e", "#5d5340", "#f0883e"},
+	{"light", "#1f2328", "#6e7781", "#c9b18a", "#b3541e", "#1a7f64"},
+	{"dark", "#f0f6fc", "#8b949e", "#5d5340", "#f0883e", "#3fb68b"},
 }
 
 // now is the end of the window that is drawn.
