@@ -1,10 +1,13 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // ClientIP finds the address of the client that sent a request. The zero
@@ -13,10 +16,10 @@ import (
 //
 // Behind proxies the client's address is in a header to which proxies append.
 // The header is read from the right, where the nearest proxy has written, and
-// the first address outside of Proxies is the client's. Text left of the
-// client's address may be the client's own, and is not parsed. A malformed or
-// empty element makes the peer the client, and so does a header with addresses
-// of Proxies only.
+// the first address outside of Proxies is the client's, or the one at the place
+// of Hops. Text left of the client's address may be the client's own, and is not
+// parsed. A malformed or empty element makes the peer the client, and so does a
+// header with addresses of Proxies only, or with fewer addresses than Hops.
 //
 // Header is the only header that is read. With a second header in reserve, a
 // client would send the header that the proxies do not set. So Header must be a
@@ -27,7 +30,8 @@ import (
 // multicast and broadcast addresses are malformed, since no connection comes
 // from there; a loopback address is well-formed, since local clients have it.
 //
-// Several goroutines may use a ClientIP while nobody changes it.
+// Several goroutines may use a ClientIP while nobody changes it; a ProxyList may
+// change at any time.
 type ClientIP struct {
 	// Proxies are the networks of all proxies: of the peers that connect here,
 	// and of proxies further out. With any Proxies a peer on a Unix socket
@@ -35,32 +39,53 @@ type ClientIP struct {
 	// socket reach the socket.
 	Proxies []netip.Prefix
 
+	// ProxyList has further networks of proxies, which may change while requests
+	// are served, such as those that a CDN publishes. Default: none.
+	ProxyList *ProxyList
+
+	// Hops is the number of addresses that proxies of yours append to Header: the
+	// client's address is the one at that place from the right. Hops is for proxies
+	// whose addresses are not known. With Proxies or a ProxyList the peer must be
+	// one of these; without, any peer is believed, so nobody else may be able to
+	// connect. Nobody may be able to connect to an inner proxy either: who goes
+	// round the outer one writes the address at the place himself. Where networks
+	// are known, they find the client by themselves. Default: 0, by networks.
+	Hops int
+
 	// Header is the header with the client's address: "X-Forwarded-For", the
 	// default; "Forwarded" of RFC 7239; or the name of a header with a single
-	// address, such as "CF-Connecting-IP". Case does not matter.
+	// address, such as "CF-Connecting-IP", which the peers must set themselves: a
+	// peer that passes the header on would let a client write it. Case does not
+	// matter.
 	Header string
 }
 
 // Of returns the address of the client that sent r: an IPv4 address, or an IPv6
 // address that is not IPv4-mapped, without a zone. The zero Addr if neither the
-// peer has an address nor a header from Proxies.
+// peer has an address nor a header from a proxy.
 func (c *ClientIP) Of(r *http.Request) netip.Addr {
 	peer := clientAddr(r.RemoteAddr)
-	if len(c.Proxies) == 0 || !c.trusts(peer) && !isUnixPeer(r.RemoteAddr) {
+	by := proxies{c.Proxies, c.ProxyList.networks(), c.Hops}
+	switch {
+	case len(c.Proxies) == 0 && c.ProxyList == nil:
+		if c.Hops == 0 {
+			return peer
+		}
+	case !by.has(peer) && !isUnixPeer(r.RemoteAddr):
 		return peer
 	}
 	var client netip.Addr
 	switch {
 	case c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For"):
-		client = c.rightmost(r.Header["X-Forwarded-For"], lastForwardedFor)
+		client = by.client(r.Header["X-Forwarded-For"], lastForwardedFor)
 	case strings.EqualFold(c.Header, "Forwarded"):
-		client = c.rightmost(r.Header["Forwarded"], lastForwarded)
+		client = by.client(r.Header["Forwarded"], lastForwarded)
 	default:
 		// Of two lines the client may have sent either.
-		if lines := r.Header.Values(c.Header); len(lines) == 1 {
+		if lines := r.Header.Values(c.Header); len(lines) == 1 && c.Hops == 0 {
 			client = clientAddr(trimBlanks(lines[0]))
 		}
-		if c.trusts(client) {
+		if by.has(client) {
 			client = netip.Addr{}
 		}
 	}
@@ -72,30 +97,94 @@ func (c *ClientIP) Of(r *http.Request) netip.Addr {
 
 // check names the first field with an invalid value.
 func (c ClientIP) check() error {
-	if c.Header != "" && len(c.Proxies) == 0 {
-		return fmt.Errorf("ClientIP.Header is %q, but ClientIP.Proxies is empty, want the addresses of the proxies that set the header", c.Header)
-	}
+	known := len(c.Proxies) > 0 || c.ProxyList != nil
 	for i := range len(c.Header) {
 		if !isTokenByte(c.Header[i]) {
 			return fmt.Errorf("ClientIP.Header is %q, want the name of a header such as \"X-Forwarded-For\"", c.Header)
 		}
 	}
-	for i, p := range c.Proxies {
+	switch {
+	case c.Hops < 0:
+		return fmt.Errorf("ClientIP.Hops is %d, want 1 or more, or 0 for none", c.Hops)
+	case c.Hops > 0 && !c.appended():
+		return fmt.Errorf("ClientIP.Hops is %d, but ClientIP.Header is %q, which has a single address, want X-Forwarded-For or Forwarded", c.Hops, c.Header)
+	case c.Header != "" && !known && c.Hops == 0:
+		return fmt.Errorf("ClientIP.Header is %q, but ClientIP.Proxies is empty, want the addresses of the proxies that set the header", c.Header)
+	case c.ProxyList != nil && len(c.ProxyList.networks()) == 0:
+		return errors.New("ClientIP.ProxyList is empty, want networks by Set before")
+	}
+	if err := checkNetworks(c.Proxies); err != nil {
+		return fmt.Errorf("ClientIP.Proxies%w", err)
+	}
+	return nil
+}
+
+// appended tells whether proxies append to the header.
+func (c *ClientIP) appended() bool {
+	return c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For") || strings.EqualFold(c.Header, "Forwarded")
+}
+
+// ProxyList is a list of the networks of proxies that may change while requests
+// are served: Set replaces the list, and each request is judged by one list as a
+// whole. The zero ProxyList is empty. Many goroutines may use a ProxyList at once.
+type ProxyList struct {
+	all atomic.Pointer[[]netip.Prefix]
+}
+
+// Set replaces the list. After an error, of a network that is wrong or of no
+// network at all, the list is unchanged: no list that was cut off on its way
+// replaces a good one.
+func (l *ProxyList) Set(networks ...netip.Prefix) error {
+	if len(networks) == 0 {
+		return errors.New("httplimit: ProxyList.Set has no networks, want at least one")
+	}
+	if err := checkNetworks(networks); err != nil {
+		return fmt.Errorf("httplimit: ProxyList.Set: network %w", err)
+	}
+	networks = slices.Clone(networks)
+	l.all.Store(&networks)
+	return nil
+}
+
+// networks may be called on nil.
+func (l *ProxyList) networks() []netip.Prefix {
+	if l == nil {
+		return nil
+	}
+	if all := l.all.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// checkNetworks names the first network that is wrong.
+func checkNetworks(networks []netip.Prefix) error {
+	for i, p := range networks {
 		switch {
 		case !p.IsValid():
-			return fmt.Errorf("ClientIP.Proxies[%d] is an %s, want one such as 10.0.0.0/8", i, p)
+			return fmt.Errorf("[%d] is an %s, want one such as 10.0.0.0/8", i, p)
 		case p != p.Masked():
-			return fmt.Errorf("ClientIP.Proxies[%d] is %s, want %s: bits beyond the length must be zero", i, p, p.Masked())
+			return fmt.Errorf("[%d] is %s, want %s: bits beyond the length must be zero", i, p, p.Masked())
 		case unmapPrefix(p).Bits() == 0:
-			return fmt.Errorf("ClientIP.Proxies[%d] is %s, want a prefix that leaves addresses for clients", i, p)
+			return fmt.Errorf("[%d] is %s, want a prefix that leaves addresses for clients", i, p)
 		}
 	}
 	return nil
 }
 
-// trusts is false for the zero Addr.
-func (c *ClientIP) trusts(a netip.Addr) bool {
-	for _, p := range c.Proxies {
+// proxies are the proxies of a ClientIP during a request.
+type proxies struct {
+	fixed, listed []netip.Prefix
+	hops          int // 0: by networks
+}
+
+// has is false for the zero Addr.
+func (by *proxies) has(a netip.Addr) bool {
+	return contains(by.fixed, a) || contains(by.listed, a)
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	for _, p := range networks {
 		if unmapPrefix(p).Contains(a) {
 			return true
 		}
@@ -115,16 +204,17 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 }
 
-// rightmost is the rightmost address in lines outside of Proxies; the zero Addr
-// if there is none, or if an element on the right is malformed. last reads the
-// last element of a line: its address, the zero Addr if malformed, and the text
-// before its comma, if any.
-func (c *ClientIP) rightmost(lines []string, last func(line string) (a netip.Addr, before string, more bool)) netip.Addr {
+// client is the rightmost address in lines that is no proxy's, or the one at the
+// place of hops; the zero Addr if there is none, or if an element on the right is
+// malformed. last reads the last element of a line: its address, the zero Addr if
+// malformed, and the text before its comma, if any.
+func (by *proxies) client(lines []string, last func(line string) (a netip.Addr, before string, more bool)) netip.Addr {
+	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
 		for line, more := lines[i], true; more; {
 			var a netip.Addr
 			a, line, more = last(line)
-			if !c.trusts(a) {
+			if hops++; !a.IsValid() || hops == by.hops || by.hops == 0 && !by.has(a) {
 				return a
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -176,7 +177,7 @@ func TestForwardedForEndsAtTheFirstWhoIsNoProxy(t *testing.T) {
 	} {
 		want := strings.ReplaceAll(row.want, "peer", "10.0.0.1")
 		requireClient(t, want, ClientIP{Proxies: someProxies}, requestFrom("10.0.0.1:567", "x-forwarded-for", row.lines...))
-		requireClient(t, want, ClientIP{someProxies, "x-forwarded-FOR"}, requestFrom("[::ffff:10.0.0.1]:567", "X-Forwarded-For", row.lines...))
+		requireClient(t, want, ClientIP{Proxies: someProxies, Header: "x-forwarded-FOR"}, requestFrom("[::ffff:10.0.0.1]:567", "X-Forwarded-For", row.lines...))
 
 		unix := strings.ReplaceAll(row.want, "peer", "")
 		requireClient(t, unix, ClientIP{Proxies: someProxies}, requestFrom("@", "X-Forwarded-For", row.lines...))
@@ -212,9 +213,9 @@ func TestSingleHeaderHoldsOneAddress(t *testing.T) {
 			r := requestFrom("10.0.0.1:567", "CF-Connecting-IP", row.lines...)
 			r.Header.Set("X-Forwarded-For", "192.0.2.66")
 			r.Header.Set("Forwarded", "for=192.0.2.66")
-			requireClient(t, row.want, ClientIP{someProxies, name}, r)
+			requireClient(t, row.want, ClientIP{Proxies: someProxies, Header: name}, r)
 			r.RemoteAddr = "192.0.2.1:567"
-			requireClient(t, "192.0.2.1", ClientIP{someProxies, name}, r)
+			requireClient(t, "192.0.2.1", ClientIP{Proxies: someProxies, Header: name}, r)
 		}
 	}
 }
@@ -224,9 +225,9 @@ func TestOnlyTheOneHeaderIsRead(t *testing.T) {
 		for _, other := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Client-Ip", "True-Client-Ip"} {
 			if other != name && (name != "" || other != "X-Forwarded-For") {
 				r := requestFrom("10.0.0.1:567", other, "192.0.2.66")
-				requireClient(t, "10.0.0.1", ClientIP{someProxies, name}, r)
+				requireClient(t, "10.0.0.1", ClientIP{Proxies: someProxies, Header: name}, r)
 				r.Header.Set(other, "for=192.0.2.66")
-				requireClient(t, "10.0.0.1", ClientIP{someProxies, name}, r)
+				requireClient(t, "10.0.0.1", ClientIP{Proxies: someProxies, Header: name}, r)
 			}
 		}
 	}
@@ -249,12 +250,17 @@ func TestCheckNamesTheField(t *testing.T) {
 	}{
 		{"", ClientIP{}},
 		{"", ClientIP{Proxies: someProxies}},
-		{"", ClientIP{someProxies, "forwarded"}},
-		{"", ClientIP{[]netip.Prefix{prefix("10.0.0.1/32"), prefix("::ffff:10.0.0.1/128")}, "CF-Connecting-IP"}},
+		{"", ClientIP{Proxies: someProxies, Header: "forwarded"}},
+		{"", ClientIP{Proxies: []netip.Prefix{prefix("10.0.0.1/32"), prefix("::ffff:10.0.0.1/128")}, Header: "CF-Connecting-IP"}},
 		{`ClientIP.Header is "Forwarded", but ClientIP.Proxies is empty, want the addresses of the proxies that set the header`, ClientIP{Header: "Forwarded"}},
-		{`ClientIP.Header is "X-Real-IP:", want the name of a header such as "X-Forwarded-For"`, ClientIP{someProxies, "X-Real-IP:"}},
-		{`ClientIP.Header is " ", want the name of a header such as "X-Forwarded-For"`, ClientIP{someProxies, " "}},
-		{`ClientIP.Header is "X-Réal", want the name of a header such as "X-Forwarded-For"`, ClientIP{someProxies, "X-Réal"}},
+		{"", ClientIP{Hops: 2}},
+		{"", ClientIP{Hops: 2, Header: "forwarded", Proxies: someProxies}},
+		{`ClientIP.Hops is -1, want 1 or more, or 0 for none`, ClientIP{Hops: -1}},
+		{`ClientIP.Hops is 1, but ClientIP.Header is "X-Real-IP", which has a single address, want X-Forwarded-For or Forwarded`, ClientIP{Hops: 1, Header: "X-Real-IP", Proxies: someProxies}},
+		{`ClientIP.ProxyList is empty, want networks by Set before`, ClientIP{ProxyList: &ProxyList{}}},
+		{`ClientIP.Header is "X-Real-IP:", want the name of a header such as "X-Forwarded-For"`, ClientIP{Proxies: someProxies, Header: "X-Real-IP:"}},
+		{`ClientIP.Header is " ", want the name of a header such as "X-Forwarded-For"`, ClientIP{Proxies: someProxies, Header: " "}},
+		{`ClientIP.Header is "X-Réal", want the name of a header such as "X-Forwarded-For"`, ClientIP{Proxies: someProxies, Header: "X-Réal"}},
 		{`ClientIP.Proxies[0] is an invalid Prefix, want one such as 10.0.0.0/8`, ClientIP{Proxies: []netip.Prefix{{}}}},
 		{`ClientIP.Proxies[1] is 10.0.0.1/8, want 10.0.0.0/8: bits beyond the length must be zero`, ClientIP{Proxies: []netip.Prefix{someProxies[0], prefix("10.0.0.1/8")}}},
 		{`ClientIP.Proxies[0] is 0.0.0.0/0, want a prefix that leaves addresses for clients`, ClientIP{Proxies: []netip.Prefix{prefix("0.0.0.0/0")}}},
@@ -269,6 +275,86 @@ func TestCheckNamesTheField(t *testing.T) {
 	}
 }
 
+// The address at the place of Hops is the client's, and text left of the place is
+// not parsed. With fewer addresses the client is the peer.
+func TestHopsCountFromTheRight(t *testing.T) {
+	for _, row := range []struct {
+		hops  int
+		want  string // "peer": 10.0.0.1
+		lines []string
+	}{
+		{1, "198.51.100.7", []string{"198.51.100.7"}},
+		{1, "198.51.100.7", []string{"192.0.2.66, 198.51.100.7:567"}},
+		{1, "10.0.0.2", []string{"198.51.100.7, 10.0.0.2"}},
+		{2, "198.51.100.7", []string{"192.0.2.66, 198.51.100.7, 10.0.0.2"}},
+		{2, "198.51.100.7", []string{"nonsense, [2001:db8::, 198.51.100.7, 203.0.113.9"}},
+		{2, "198.51.100.7", []string{"192.0.2.66, 198.51.100.7", "203.0.113.9"}},
+		{2, "192.0.2.66", []string{"192.0.2.66, 198.51.100.7"}}, // went round a proxy: see the field
+		{2, "peer", []string{"198.51.100.7"}},
+		{2, "peer", []string{"198.51.100.7, unknown"}},
+		{2, "peer", []string{"198.51.100.7,"}},
+		{2, "peer", []string{"198.51.100.7", ""}},
+		{2, "peer", []string{"unknown, 10.0.0.2"}},
+		{2, "peer", nil},
+		{9, "peer", []string{"192.0.2.66, 198.51.100.7, 10.0.0.2"}},
+	} {
+		want := strings.ReplaceAll(row.want, "peer", "10.0.0.1")
+		forwarded := make([]string, len(row.lines))
+		for i, line := range row.lines {
+			elements := strings.Split(line, ", ")
+			for j, e := range elements {
+				elements[j] = "for=\"" + e + "\""
+			}
+			forwarded[i] = strings.Join(elements, ", ")
+		}
+		for header, lines := range map[string][]string{"X-Forwarded-For": row.lines, "Forwarded": forwarded} {
+			requireClient(t, want, ClientIP{Hops: row.hops, Header: header}, requestFrom("10.0.0.1:567", header, lines...))
+			known := ClientIP{Hops: row.hops, Header: header, Proxies: someProxies}
+			requireClient(t, want, known, requestFrom("10.0.0.1:567", header, lines...))
+			requireClient(t, strings.ReplaceAll(row.want, "peer", ""), known, requestFrom("@", header, lines...))
+			requireClient(t, "192.0.2.1", known, requestFrom("192.0.2.1:567", header, lines...))
+		}
+	}
+	requireClient(t, "10.0.0.1", ClientIP{Hops: 1, Header: "X-Real-Ip"}, requestFrom("10.0.0.1:567", "X-Real-Ip", "192.0.2.66"))
+}
+
+// A ProxyList counts beside Proxies, changes while requests are served, and keeps
+// its networks when the next ones are wrong.
+func TestProxyListChanges(t *testing.T) {
+	var list ProxyList
+	edge := ClientIP{Proxies: someProxies, ProxyList: &list}
+	r := requestFrom("10.0.0.1:567", "X-Forwarded-For", "198.51.100.7, 203.0.113.9")
+	requireClient(t, "203.0.113.9", edge, r)
+	requireClient(t, "10.0.0.1", ClientIP{ProxyList: &list, Hops: 1}, r)
+	networks := []netip.Prefix{netip.MustParsePrefix("::ffff:203.0.113.0/120")}
+	require.NoError(t, list.Set(networks...))
+	networks[0] = someProxies[0]
+	requireClient(t, "198.51.100.7", edge, r)
+	requireClient(t, "10.0.0.1", ClientIP{ProxyList: &list}, r)
+	requireClient(t, "192.0.2.66", ClientIP{ProxyList: &list}, requestFrom("203.0.113.9:567", "X-Forwarded-For", "192.0.2.66"))
+
+	require.EqualError(t, list.Set(), "httplimit: ProxyList.Set has no networks, want at least one")
+	require.EqualError(t, list.Set(someProxies[0], netip.MustParsePrefix("0.0.0.0/0")),
+		"httplimit: ProxyList.Set: network [1] is 0.0.0.0/0, want a prefix that leaves addresses for clients")
+	requireClient(t, "198.51.100.7", edge, r)
+
+	// Each request is judged by one list: with either the client is known.
+	a, b := netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("203.0.113.9/32")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 1000 {
+				requireClient(t, "198.51.100.7", edge, r)
+			}
+		})
+	}
+	for range 1000 {
+		require.NoError(t, list.Set(a))
+		require.NoError(t, list.Set(b))
+	}
+	all.Wait()
+}
+
 // ordinary lists the cases that must cost next to nothing.
 var ordinary = []struct {
 	name, want string
@@ -279,11 +365,12 @@ var ordinary = []struct {
 	{"direct", "198.51.100.7", 0, ClientIP{}, requestFrom("198.51.100.7:567", "X-Forwarded-For", "192.0.2.66")},
 	{"directIPv6", "2001:db8:c::7", 0, ClientIP{Proxies: someProxies}, requestFrom("[2001:db8:c::7]:567", "X-Forwarded-For", "192.0.2.66")},
 	{"forwardedForOne", "198.51.100.7", 0, ClientIP{Proxies: someProxies}, requestFrom("10.0.0.1:567", "X-Forwarded-For", "198.51.100.7")},
-	{"forwardedForTwo", "198.51.100.7", 0, ClientIP{someProxies, "x-forwarded-for"}, requestFrom("10.0.0.1:567", "X-Forwarded-For", "198.51.100.7, 10.0.0.2")},
+	{"forwardedForTwo", "198.51.100.7", 0, ClientIP{Proxies: someProxies, Header: "x-forwarded-for"}, requestFrom("10.0.0.1:567", "X-Forwarded-For", "198.51.100.7, 10.0.0.2")},
 	{"forwardedForZone", "fe80::7", 0, ClientIP{Proxies: someProxies}, requestFrom("10.0.0.1:567", "X-Forwarded-For", "fe80::7%eth0")},
-	{"forwardedTwo", "2001:db8:c::7", 0, ClientIP{someProxies, "Forwarded"}, requestFrom("10.0.0.1:567", "Forwarded", `for="[2001:db8:c::7]:567";proto=https, for=10.0.0.2;by=10.0.0.1`)},
-	{"single", "198.51.100.7", 0, ClientIP{someProxies, "Cf-Connecting-Ip"}, requestFrom("10.0.0.1:567", "Cf-Connecting-Ip", "198.51.100.7")},
-	{"singleOtherCase", "198.51.100.7", 1, ClientIP{someProxies, "CF-Connecting-IP"}, requestFrom("10.0.0.1:567", "Cf-Connecting-Ip", "198.51.100.7")},
+	{"forwardedTwo", "2001:db8:c::7", 0, ClientIP{Proxies: someProxies, Header: "Forwarded"}, requestFrom("10.0.0.1:567", "Forwarded", `for="[2001:db8:c::7]:567";proto=https, for=10.0.0.2;by=10.0.0.1`)},
+	{"hops", "198.51.100.7", 0, ClientIP{Hops: 2}, requestFrom("10.0.0.1:567", "X-Forwarded-For", "198.51.100.7, 10.0.0.2")},
+	{"single", "198.51.100.7", 0, ClientIP{Proxies: someProxies, Header: "Cf-Connecting-Ip"}, requestFrom("10.0.0.1:567", "Cf-Connecting-Ip", "198.51.100.7")},
+	{"singleOtherCase", "198.51.100.7", 1, ClientIP{Proxies: someProxies, Header: "CF-Connecting-IP"}, requestFrom("10.0.0.1:567", "Cf-Connecting-Ip", "198.51.100.7")},
 }
 
 func TestOrdinaryCasesDoNotAllocate(t *testing.T) {

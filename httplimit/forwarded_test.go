@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,12 +29,16 @@ var tenNet = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParse
 
 // clientOf is the client of a request, by a ClientIP with the proxies tenNet.
 func clientOf(peer, header string, lines ...string) netip.Addr {
+	c := httplimit.ClientIP{Proxies: tenNet, Header: header}
+	return c.Of(requestOf(peer, header, lines))
+}
+
+func requestOf(peer, header string, lines []string) *http.Request {
 	r := &http.Request{RemoteAddr: peer, Header: http.Header{}}
 	for _, line := range lines {
 		r.Header.Add(header, line)
 	}
-	c := httplimit.ClientIP{Proxies: tenNet, Header: header}
-	return c.Of(r)
+	return r
 }
 
 func ExampleClientIP_Of() {
@@ -204,25 +209,44 @@ func timeOf(t *testing.T, header, line, want string) time.Duration {
 // element has no address.
 func oracleClient(t *testing.T, peer netip.Addr, header string, lines []string) netip.Addr {
 	client := peer
-	take := func(a netip.Addr) {
+	for _, a := range oracleAddrs(t, header, lines) {
 		if !a.IsValid() {
 			client = peer
 		} else if !isProxy(a) {
 			client = a
 		}
 	}
+	return client
+}
+
+// oracleHops is the address at a place from the right, and the peer if there is no
+// such place, or an element without an address up to there.
+func oracleHops(t *testing.T, peer netip.Addr, hops int, header string, lines []string) netip.Addr {
+	all := oracleAddrs(t, header, lines)
+	if len(all) < hops {
+		return peer
+	}
+	all = all[len(all)-hops:]
+	if slices.Contains(all, netip.Addr{}) {
+		return peer
+	}
+	return all[0]
+}
+
+// oracleAddrs are the addresses of all elements, the zero Addr for a malformed one.
+func oracleAddrs(t *testing.T, header string, lines []string) (all []netip.Addr) {
 	if header == "X-Forwarded-For" {
 		for _, element := range strings.Split(strings.Join(lines, ","), ",") {
-			take(oracleAddr(strings.Trim(element, " \t")))
+			all = append(all, oracleAddr(strings.Trim(element, " \t")))
 		}
-		return client
+		return all
 	}
 	for _, line := range lines {
 		for _, element := range oracleElements(t, line) {
-			take(oracleFor(element))
+			all = append(all, oracleFor(element))
 		}
 	}
-	return client
+	return all
 }
 
 func isProxy(a netip.Addr) bool {
@@ -328,6 +352,10 @@ func holdsForAny(t *testing.T, header, text string) {
 			remote = netip.AddrPortFrom(own, 567).String()
 		}
 		got := clientOf(remote, header, lines...)
+		for hops := 1; hops <= 3; hops++ {
+			c := httplimit.ClientIP{Hops: hops, Header: header}
+			require.Equal(t, oracleHops(t, own, hops, header, lines), c.Of(requestOf(remote, header, lines)), "%d hops of %q", hops, lines)
+		}
 		if own.IsValid() && !isProxy(own) {
 			require.Equal(t, own, got, "%q", lines)
 			continue

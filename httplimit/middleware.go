@@ -220,7 +220,7 @@ func (m *middleware) features(r *http.Request, found []limiter.Feature) (_ []lim
 	for i := range m.Features {
 		f := &m.Features[i]
 		if f.client != nil {
-			found = append(found, limiter.IP(f.client.Of(r)))
+			found = append(found, f.ofClient(r))
 			continue
 		}
 		if q == nil {

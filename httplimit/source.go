@@ -1,17 +1,23 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// Source finds a feature in a request. [IP], [Email] and [NewSource] make Sources.
+// Source finds a feature in a request. [IP], [Network], [Email], [NewSource] and
+// [Join] make Sources.
 type Source struct {
 	kind   string
-	client *ClientIP // of IP, in place of find: an address is found without a copy of the request
+	client *ClientIP // of IP and Network, in place of find: an address is found without a copy of the request
+	of     func(netip.Addr) limiter.Feature
 	find   func(q *request) (limiter.Feature, error)
 	err    error // the reason why New must refuse the Source
 }
@@ -19,38 +25,95 @@ type Source struct {
 // IP is the feature "ip": the address of the client, as c finds it. A request
 // whose client has no address, as on a Unix socket, lacks the feature.
 func IP(c ClientIP) Source {
+	return byClient(limiter.KindIP, c, limiter.IP)
+}
+
+// Network is a feature of a kind of your own, such as "net": the network of the
+// client's address, of v4Bits or v6Bits. See [limiter.Network].
+func Network(kind string, c ClientIP, v4Bits, v6Bits int) Source {
+	s := byClient(kind, c, func(addr netip.Addr) limiter.Feature { return limiter.Network(kind, addr, v4Bits, v6Bits) })
+	if s.err == nil {
+		s.err = s.of(netip.Addr{}).Err()
+	}
+	return s
+}
+
+func byClient(kind string, c ClientIP, of func(netip.Addr) limiter.Feature) Source {
 	c.Proxies = slices.Clone(c.Proxies)
-	return Source{kind: limiter.KindIP, client: &c, err: c.check()}
+	return Source{kind: kind, client: &c, of: of, err: c.check()}
 }
 
 // Email is a source of the feature "email": the mail address that v finds. Text
 // that is no address is the request's fault, answered with 400.
-func Email(v Value) Source {
-	return Source{kind: limiter.KindEmail, err: checkValue(limiter.KindEmail, v), find: func(q *request) (limiter.Feature, error) {
+func Email(v Value) Source { return NewSource(limiter.KindEmail, v) }
+
+// reasons tell a client the fault of text that is parsed.
+var reasons = map[string]string{
+	limiter.KindIP:     "is not an IP address",
+	limiter.KindEmail:  "is not an e-mail address",
+	limiter.KindDomain: "is neither a domain nor an e-mail address",
+}
+
+// NewSource is a source of features of any kind, as [limiter.NewFeature] makes
+// them from the text that v finds: the kinds "ip", "email" and "domain" are
+// parsed, and text of another form is the request's fault, answered with 400.
+// Text of any other kind is taken unchanged. NewSource("domain", Form("email")) is
+// the domain of a mail address.
+func NewSource(kind string, v Value) Source {
+	var err error
+	if v == nil {
+		err = fmt.Errorf("the Value is nil, want a function such as Form(%q)", kind)
+	}
+	return Source{kind: kind, err: err, find: func(q *request) (limiter.Feature, error) {
 		text, err := q.value(v)
 		if err != nil {
 			return limiter.Feature{}, err
 		}
-		t := limiter.Email(text)
+		t := limiter.NewFeature(kind, text)
 		if t.Err() != nil {
-			return limiter.Feature{}, &ValueError{Status: http.StatusBadRequest, Source: limiter.KindEmail, Reason: "is not an e-mail address"}
+			return limiter.Feature{}, badRequest(kind, cmp.Or(reasons[kind], "is malformed"))
 		}
 		return t, nil
 	}}
 }
 
-// NewSource is a source of features of any kind; the value is the text that v
-// finds, unchanged.
-func NewSource(kind string, v Value) Source {
-	return Source{kind: kind, err: checkValue(kind, v), find: func(q *request) (limiter.Feature, error) {
-		text, err := q.value(v)
-		return limiter.NewFeature(kind, text), err
+// Join is a source of the feature of all sources together, such as "ip+email": see
+// [limiter.Join]. A request that lacks one of the features lacks Join.
+func Join(sources ...Source) Source {
+	sources = slices.Clone(sources)
+	kinds := make([]string, len(sources))
+	joined := Source{find: func(q *request) (limiter.Feature, error) {
+		features := make([]limiter.Feature, len(sources))
+		for i := range sources {
+			var err error
+			if features[i], err = sources[i].feature(q); err != nil {
+				return limiter.Feature{}, err
+			}
+		}
+		return limiter.Join(features...), nil
 	}}
+	for i := range sources {
+		kinds[i] = sources[i].kind
+		err := sources[i].err
+		if sources[i].client == nil && sources[i].find == nil {
+			err = fmt.Errorf("Join has the zero Source at %d, want one of IP, Network, Email or NewSource", i)
+		}
+		joined.err = cmp.Or(joined.err, err)
+	}
+	joined.kind = strings.Join(kinds, "+")
+	if len(sources) < 2 {
+		joined.err = fmt.Errorf("Join has %s, want two or more", words.Plural(int64(len(sources)), "Source"))
+	}
+	return joined
 }
 
-func checkValue(kind string, v Value) error {
-	if v == nil {
-		return fmt.Errorf("the Value is nil, want a function such as Form(%q)", kind)
+// feature is the feature of a request.
+func (s *Source) feature(q *request) (limiter.Feature, error) {
+	if s.client != nil {
+		return s.ofClient(q.in), nil
 	}
-	return nil
+	return s.find(q)
 }
+
+// ofClient is the feature of a Source that has a client.
+func (s *Source) ofClient(r *http.Request) limiter.Feature { return s.of(s.client.Of(r)) }

@@ -23,7 +23,7 @@ var errEmail = errors.New(`limiter: feature "email" is not an e-mail address, wa
 // Email is a feature of kind "email": the address in small letters, without
 // quotes, without a comment, and with its domain as ASCII. White space around
 // the address is ignored. RFC 5321 lets capitals in the local part name another
-// mailbox; no provider does so. Config.EmailIgnoreDots and EmailIgnoreTags
+// mailbox; no provider does so. Config.EmailProviders, EmailIgnoreDots and EmailIgnoreTags
 // ignore dots and text after a plus sign. Text that is not an address, or has a
 // name beside the address, makes a Feature with an error; empty text makes a
 // missing feature.
@@ -128,10 +128,17 @@ func split(address string) (local, domain string, ok bool) {
 	return local, domain, domain != "" && !strings.HasSuffix(domain, ".")
 }
 
-// appendLocal appends the local part of an address. Letters outside of ASCII
-// are small already.
-func (c *normalizer) appendLocal(dst []byte, local string) []byte {
-	if c.ignoreTags {
+// appendEmail appends an e-mail address, or a domain if local is empty. Letters of
+// the local part outside of ASCII are small already.
+func (c *normalizer) appendEmail(dst []byte, local, domain string) []byte {
+	p, known := c.providers[domain]
+	if known {
+		domain = p.domain
+	}
+	if local == "" {
+		return append(dst, domain...)
+	}
+	if c.ignoreTags || p.IgnoreTags {
 		if plus := strings.IndexByte(local, '+'); plus > 0 {
 			local = local[:plus]
 		}
@@ -142,13 +149,13 @@ func (c *normalizer) appendLocal(dst []byte, local string) []byte {
 		switch {
 		case 'A' <= b && b <= 'Z':
 			b |= 0x20
-		case b == '.' && c.ignoreDots:
+		case b == '.' && (c.ignoreDots || p.IgnoreDots):
 			continue
 		}
 		dst = append(dst, b)
 	}
 	if len(dst) == start { // nothing but dots, in quotes
-		return append(dst, local...)
+		dst = append(dst, local...)
 	}
-	return dst
+	return append(append(dst, '@'), domain...)
 }

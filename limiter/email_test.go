@@ -13,6 +13,8 @@ var (
 	dots     = limiter.Config{EmailIgnoreDots: true}
 	tags     = limiter.Config{EmailIgnoreTags: true}
 	dotsTags = limiter.Config{EmailIgnoreDots: true, EmailIgnoreTags: true}
+	gmail    = limiter.Config{EmailProviders: []limiter.EmailProvider{
+		limiter.Gmail(), {Domains: []string{"BÜCHER.example", "books.example."}, IgnoreTags: true}}}
 )
 
 // Addresses of one mailbox have the same key, which is readable.
@@ -52,6 +54,9 @@ func TestEmailsThatMeet(t *testing.T) {
 		{"tags ignored, dots not", tags, "a.da@example.org", []string{"a.da+1@example.org", "a.da@example.org"}},
 		{"tags ignored beyond ASCII", tags, "jürgen@example.org", []string{"jürgen+ü@example.org", "JÜRGEN+1@example.org"}},
 		{"nothing before the plus", tags, "+x@example.org", []string{"+x@example.org", "+X@example.org"}},
+		{"a provider that ignores both", gmail, "adalovelace@gmail.com", []string{"Ada.Lovelace+1@gmail.com", "adalovelace@GoogleMail.com.", `"a..d.alovelace"@googlemail.com`}},
+		{"other providers", gmail, "a.da+1@example.org", []string{"A.da+1@example.org"}},
+		{"a provider that ignores tags", gmail, "a.da@xn--bcher-kva.example", []string{"a.da@bücher.example", "a.da+1@BOOKS.example"}},
 		{"both ignored", dotsTags, "ada@example.org", []string{"a.d.a+x.y@example.org", "ada+1@example.org", "A.DA@example.org"}},
 	} {
 		for _, address := range row.all {
@@ -76,6 +81,8 @@ func TestEmailsThatDoNotMeet(t *testing.T) {
 		{"dots, tags ignored", tags, "a.da@example.org", "ada@example.org"},
 		{"tags without a name", tags, "+x@example.org", "+y@example.org"},
 		{"dots without a name", dots, `"."@example.org`, `".."@example.org`},
+		{"dots, a provider ignores tags", gmail, "a.da@books.example", "ada@books.example"},
+		{"a subdomain of a provider", gmail, "a.da@mail.gmail.com", "ada@mail.gmail.com"},
 		{"an accent", limiter.Config{}, "jürgen@example.org", "jurgen@example.org"},
 		{"full width and not", limiter.Config{}, "ａda@example.org", "ada@example.org"},
 		{"an at sign in quotes", limiter.Config{}, `"ada@example.org"@example.com`, "ada@example.org"},

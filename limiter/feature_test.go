@@ -37,7 +37,19 @@ func TestIPIsTheNetworkOfASubscriber(t *testing.T) {
 		{0, 0, "::ffff:192.0.2.1%eth0", "ip:192.0.2.1"},
 		{0, 0, "64:ff9b::192.0.2.1", "ip:192.0.2.1"},
 		{0, 0, "64:ff9b::192.0.2.9%eth0", "ip:192.0.2.9"},
-		{0, 0, "64:ff9b:1::192.0.2.9", "ip:64:ff9b:1::/64"},
+		{0, 0, "64:ff9b:1::192.0.2.9", "ip:192.0.2.9"},
+		{0, 0, "64:ff9b:1:ffff:0:fffe:192.0.2.9", "ip:192.0.2.9"},
+		{0, 0, "64:ff9b:1:5:c0:2:900:0", "ip:192.0.2.9"}, // a prefix of 64 bits
+		{0, 0, "64:ff9b:2::192.0.2.9", "ip:64:ff9b:2::/64"},
+		{0, 0, "2002:c000:209::1", "ip:192.0.2.9"}, // 6to4: 65,536 networks, one sender
+		{0, 0, "2002:c000:209:ffff:1:2:3:4%eth0", "ip:192.0.2.9"},
+		{0, 0, "2002:7f00:1::1", "ip:2002:7f00:1::/64"}, // no 6to4 address: nobody becomes 127.0.0.1 by it
+		{0, 0, "2002:a01:203::1", "ip:2002:a01:203::/64"},
+		{0, 0, "2001:0:cb00:7101:8000:63bf:3fff:fdf6", "ip:192.0.2.9"}, // Teredo by two servers
+		{0, 0, "2001:0:cb00:7102:0:1:3fff:fdf6", "ip:192.0.2.9"},
+		{0, 0, "2001:0:cb00:7101:8000:63bf:80ff:fffe", "ip:2001:0:cb00:7101::/64"},
+		{0, 0, "2001:db8::5efe:192.0.2.9", "ip:2001:db8::/64"}, // ISATAP: its last 64 bits are the sender's choice
+		{0, 0, "2001:db8::200:5efe:192.0.2.9", "ip:2001:db8::/64"},
 		{0, 0, "0.0.0.0", "ip:0.0.0.0"},
 		{0, 0, "2001:db8::1", "ip:2001:db8::/64"},
 		{0, 0, "2001:db8::ffff:ffff:ffff:ffff", "ip:2001:db8::/64"},
@@ -50,6 +62,7 @@ func TestIPIsTheNetworkOfASubscriber(t *testing.T) {
 		{24, 48, "::ffff:192.0.2.7", "ip:192.0.2.0/24"},
 		{24, 48, "192.0.3.1", "ip:192.0.3.0/24"},
 		{24, 48, "2001:db8:0:1::1", "ip:2001:db8::/48"},
+		{24, 48, "2002:c000:209::1", "ip:192.0.2.0/24"},
 		{32, 128, "2001:db8::1", "ip:2001:db8::1"},
 		{32, 128, "2001:db8::1%eth0", "ip:2001:db8::1"},
 		{1, 1, "255.0.0.1", "ip:128.0.0.0/1"},
@@ -88,16 +101,15 @@ func TestKindsNeverMeet(t *testing.T) {
 		want    bool
 	}{
 		{"user 7", user("7"), true},
-		{"ip 7", limiter.NewFeature("ip", "7"), true},
 		{"user 7 again", user("7"), false},
-		{"ip 7 again", limiter.NewFeature("ip", "7"), false},
 		{"an address", ip("1.2.3.4"), true},
-		{"its text", limiter.NewFeature("ip", "1.2.3.4"), false},
+		{"its text", limiter.NewFeature("ip", " ::ffff:1.2.3.4"), false},
 		{"a user of that name", user("1.2.3.4"), true},
 		{"a user that looks like an address feature", user("ip:5.6.7.8"), true},
 		{"that address", ip("5.6.7.8"), true},
 		{"an e-mail address", limiter.Email("Ada@example.org"), true},
 		{"its canonical text", limiter.NewFeature("email", "ada@example.org"), false},
+		{"another text of it", limiter.NewFeature("email", " Ada@Example.ORG"), false},
 		{"a user of that name", user("ada@example.org"), true},
 	} {
 		require.Equal(t, row.want, allow(t, lim, row.feature).Allowed, row.name)
@@ -171,9 +183,22 @@ func TestTraits(t *testing.T) {
 		{"a blank user", user(" "), "user", false, false},
 		{"no user", user(""), "user", true, false},
 		{"no kind", limiter.NewFeature("", "7"), "", false, false},
+		{"a blank address", limiter.NewFeature("ip", " "), "ip", true, false},
+		{"text that is no address", limiter.NewFeature("ip", "garbage"), "ip", false, true},
+		{"a network", limiter.Network("net", netip.MustParseAddr("192.0.2.1"), 24, 48), "net", false, false},
+		{"the network of no address", limiter.Network("net", netip.Addr{}, 24, 48), "net", true, false},
+		{"a domain", limiter.Domain("b.org"), "domain", false, false},
+		{"no domain", limiter.NewFeature("domain", "\n"), "domain", true, false},
+		{"nothing joined", limiter.Join(), "", true, false},
+		{"joined", limiter.Join(user("7"), ip("192.0.2.1")), "user+ip", false, false},
+		{"joined with a missing one", limiter.Join(user("7"), user("")), "user+user", true, false},
+		{"joined with an error", limiter.Join(user(""), limiter.Email("a")), "user+email", false, true},
+		{"no text of joined ones", limiter.NewFeature("user+ip", ""), "user+ip", true, false},
+		{"text of joined ones, one missing", limiter.NewFeature("user+ip", "7,"), "user+ip", true, false},
 	} {
 		require.Equal(t, row.kind, row.feature.Kind(), row.name)
 		require.Equal(t, row.missing, row.feature.Missing(), row.name)
 		require.Equal(t, row.err, row.feature.Err() != nil, row.name)
+		require.Equal(t, row.missing || row.err, row.feature.Value() == "", row.name)
 	}
 }

@@ -77,10 +77,14 @@ type Config struct {
 	IPv4Bits, IPv6Bits int
 
 	// EmailIgnoreDots and EmailIgnoreTags ignore dots in the local part of an
-	// e-mail address, and the text from a plus sign on. Some providers deliver
-	// all such addresses to the same mailbox, while other providers give them
-	// to different people: dots are ignored for all providers or for none.
+	// e-mail address, and the text from a plus sign on, of all providers. Some
+	// providers deliver all such addresses to the same mailbox, while other
+	// providers give them to different people: see EmailProviders.
 	EmailIgnoreDots, EmailIgnoreTags bool
+
+	// EmailProviders are providers of mail with rules of their own, such as Gmail().
+	// Default: none.
+	EmailProviders []EmailProvider
 }
 
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero

@@ -72,11 +72,19 @@ func TestKeys(t *testing.T) {
 		{"ip:", "ip:"},
 		{"203.0.113.9", "203.0.113.9"},
 		{"user:Ada", "user:Ada"},
-		{"email:ada", `feature "email:ada": want an address, such as email:ada@example.org, or --as-is`},
-		{"ip:203.0.113", `feature "ip:203.0.113": want an address, such as ip:203.0.113.9, or --as-is`},
-		{"ip:2001:db8::1/64", `feature "ip:2001:db8::1/64": want an address, such as ip:203.0.113.9, or --as-is`},
+		{"user:", "user:"},
+		{"net:203.0.113.0/24", "net:203.0.113.0/24"},
+		{"domain:ada@Bücher.example", "domain:xn--bcher-kva.example"},
+		{"ip+email:2001:db8::1,Ada.X+1@googlemail.com", "ip+email:2001:db8::/64,adax@gmail.com"},
+		{"ip+email:2001:db8::/64,adax@gmail.com", "ip+email:2001:db8::/64,adax@gmail.com"},
+		{"user+user:a%2cb,100%25", "user+user:a%2Cb,100%25"},
+		{"email:ada", `limiter: feature "email" is not an e-mail address, want local-part@domain, in "email:ada", or --as-is`},
+		{"ip:203.0.113", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:203.0.113", or --as-is`},
+		{"ip:2001:db8::1/64", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::1/64", or --as-is`},
+		{"ip:2001:db8::/48", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::/48", or --as-is`},
+		{"ip+user:203.0.113.9", `limiter: feature "ip+user" has 1 value, want 2 with commas between, and %2C for a comma within, in "ip+user:203.0.113.9", or --as-is`},
 	} {
-		key, err := (&keys{IPv6Bits: 64}).key(c, "signup", row.given)
+		key, err := (&keys{IPv6Bits: 64, Gmail: true}).key(c, "signup", row.given)
 		if err != nil {
 			require.ErrorAs(t, err, new(usageError))
 			require.EqualError(t, err, row.want)

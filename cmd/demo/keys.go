@@ -28,12 +28,13 @@ type keys struct {
 	IPv6Bits  int       `name:"ipv6-bits" help:"Its limiter.Config.IPv6Bits. Default: ${default}." default:"64" placeholder:"BITS"`
 	NoDots    bool      `name:"email-ignore-dots" help:"Its limiter.Config.EmailIgnoreDots."`
 	NoTags    bool      `name:"email-ignore-tags" help:"Its limiter.Config.EmailIgnoreTags."`
+	Gmail     bool      `help:"Its limiter.Config.EmailProviders has limiter.Gmail."`
 	AsIs      bool      `help:"Take features as they are given, as a program without a limiter does."`
 	Timeout   span      `help:"How long a call of the store may take. Default: ${default}." default:"10s" placeholder:"DURATION"`
 }
 
 // keysHelp is the part of --help about keys.
-const keysHelp = `A feature is a kind, a colon and a value. Values of ip and email are brought to the form by which a limiter counts: Ada@Example.org is ada@example.org, and an IPv6 address is its network. Ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with another one nothing is found.`
+const keysHelp = `A feature is a kind, a colon and a value. Values of ip, email and domain are brought to the form by which a limiter counts: Ada@Example.org is ada@example.org, and an IPv6 address is its network. Several features joined are ip+email:203.0.113.9,ada@example.org, with %2C for a comma and %25 for a percent sign in a value; a network of another kind is net:203.0.113.0/24. Ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with another one nothing is found.`
 
 // otherKey tells why nothing may be found.
 const otherKey = `Ladder, prefix and secret, and on memcached skew and settle,
@@ -84,36 +85,47 @@ func (k *keys) config(now func() time.Time) (counter.Config, error) {
 func (k *keys) key(c *counter.Counter, event, feature string) (counter.Key, error) {
 	key := counter.Key{Event: event, Feature: feature}
 	kind, value, _ := strings.Cut(feature, ":")
-	var f limiter.Feature
-	switch {
-	case k.AsIs, value == "":
-		return key, nil
-	case kind == limiter.KindIP:
-		addr, err := netip.ParseAddr(value)
-		if network, notNetwork := netip.ParsePrefix(value); notNetwork == nil && network == network.Masked() {
-			return key, nil
-		}
-		if err != nil {
-			return key, usageError{fmt.Errorf("feature %q: want an address, such as ip:203.0.113.9, or --as-is", feature)}
-		}
-		f = limiter.IP(addr)
-	case kind == limiter.KindEmail:
-		if f = limiter.Email(value); f.Err() != nil {
-			return key, usageError{fmt.Errorf("feature %q: want an address, such as email:ada@example.org, or --as-is", feature)}
-		}
-	default:
+	if k.AsIs || value == "" {
 		return key, nil
 	}
+	f := limiter.NewFeature(kind, k.addresses(kind, value))
+	if f.Err() != nil {
+		return key, usageError{fmt.Errorf("%w, in %q, or --as-is", f.Err(), feature)}
+	}
 	l := c.Ladder()
-	lim, err := limiter.New(c, limiter.Config{
+	cfg := limiter.Config{
 		Rules:    []limiter.Rule{{Event: event, Kind: kind, Limits: counter.Limits{{Max: 1, Per: l.At(l.Len() - 1).Keep}}}},
 		IPv4Bits: k.IPv4Bits, IPv6Bits: k.IPv6Bits, EmailIgnoreDots: k.NoDots, EmailIgnoreTags: k.NoTags,
-	})
+	}
+	if k.Gmail {
+		cfg.EmailProviders = []limiter.EmailProvider{limiter.Gmail()}
+	}
+	lim, err := limiter.New(c, cfg)
 	if err == nil {
 		key, err = lim.Key(event, f)
 	}
 	if err != nil {
-		return key, usageError{err}
+		return key, usageError{fmt.Errorf("%w, or --as-is", err)}
 	}
 	return key, nil
+}
+
+// addresses returns values with an address in the place of each network that a
+// limiter counts by, as a key of the store has it.
+func (k *keys) addresses(kind, value string) string {
+	kinds, values := strings.Split(kind, "+"), strings.Split(value, ",")
+	for i := range min(len(kinds), len(values)) {
+		network, err := netip.ParsePrefix(values[i])
+		if kinds[i] != limiter.KindIP || err != nil || network != network.Masked() {
+			continue
+		}
+		bits := k.IPv6Bits
+		if network.Addr().Is4() {
+			bits = k.IPv4Bits
+		}
+		if network.Bits() == bits {
+			values[i] = network.Addr().String()
+		}
+	}
+	return strings.Join(values, ",")
 }

@@ -32,7 +32,7 @@ type replayCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*replayCmd) Help() string {
-	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client. An event and a feature together are a key, and have the limits for themselves.
+	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client. An event and a feature together are a key, and have the limits for themselves. Features are taken as they are written, also those of kind ip: a limiter counts all addresses of an IPv6 network under one key, so write the network, as in the keys of the limiter.
 
 Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
 

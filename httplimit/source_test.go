@@ -1,0 +1,75 @@
+package httplimit_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/httplimit"
+)
+
+// Text of the kinds "ip", "email" and "domain" counts in its canonical form, from
+// any part of a request, and other text is the request's fault.
+func TestSourcesAreCanonical(t *testing.T) {
+	for _, row := range []struct {
+		kind           string
+		same           []string // of one limit
+		wrong, problem string
+	}{
+		{"ip", []string{"2001:db8::1", "2001:DB8:0:0::2", "2001:db8::3"}, "garbage", "is not an IP address"},
+		{"email", []string{"ada@example.org", "Ada@Example.ORG", `"ada"@example.org`}, "ada", "is not an e-mail address"},
+		{"domain", []string{"example.org", "ada@EXAMPLE.org.", "bob@example.org"}, "exam_ple", "is neither a domain nor an e-mail address"},
+		{"ip+email", []string{"192.0.2.1,ada@example.org", "::ffff:192.0.2.1,Ada@example.org"}, "192.0.2.1", "is malformed"},
+		{"user", []string{"ada", "ada"}, "", ""},
+	} {
+		s := newSite(t, newLimit(t, httplimit.Config{
+			Limiter: newLimiter(t, newClock(), by(row.kind, "1/d")), Event: "signup",
+			Features: []httplimit.Source{httplimit.NewSource(row.kind, httplimit.Header("Text"))},
+		})(welcome))
+		for i, text := range row.same {
+			require.Equal(t, map[bool]int{true: 200, false: 429}[i == 0], s.get("Text: "+text).status, text)
+		}
+		if row.wrong != "" {
+			got := s.get("Text: " + row.wrong)
+			require.Equal(t, 400, got.status)
+			require.Contains(t, got.body, row.problem)
+			require.NotContains(t, got.body, row.wrong)
+		}
+	}
+}
+
+// Rules by an address, by its network and by the pair of an address and a name,
+// each found once in a request.
+func TestNetworksAndPairs(t *testing.T) {
+	behind := httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "2/d"), by("net", "4/d"), skipped(by("ip+user", "1/d"))), Event: "signup",
+		Features: []httplimit.Source{httplimit.IP(behind), httplimit.Network("net", behind, 24, 48), httplimit.Join(httplimit.IP(behind), byUser)},
+	})(welcome))
+	for _, row := range []struct {
+		from, user string
+		want       int
+	}{
+		{"2001:db8::1", "ada", 200}, {"2001:db8::2", "ada", 429}, {"2001:db8::2", "bob", 200}, {"2001:db8::3", "eve", 429},
+		{"2001:db8:0:1::1", "ada", 200}, {"2001:db8:0:2::1", "", 200}, {"2001:db8:0:3::1", "", 429}, {"2001:db8:1::1", "", 200},
+		{"198.51.100.1", "ada", 200}, {"2002:c633:6402::1", "ada", 200}, {"198.51.100.2", "ada", 429},
+	} {
+		require.Equal(t, row.want, s.get("X-Forwarded-For: "+row.from, "User: "+row.user).status, "%v", row)
+	}
+}
+
+func TestSourcesAreChecked(t *testing.T) {
+	lim := newLimiter(t, newClock(), skipped(by("ip", "1/d")), skipped(by("net", "1/d")), skipped(by("ip+user", "1/d")))
+	for want, source := range map[string]httplimit.Source{
+		`kind "ip": limiter: Network has kind "ip", want a kind of your own, such as "net"`:      httplimit.Network("ip", httplimit.ClientIP{}, 24, 48),
+		`kind "net": limiter: Network has 0 bits for IPv4, want 1 to 32`:                         httplimit.Network("net", httplimit.ClientIP{}, 0, 48),
+		`kind "net": ClientIP.Hops is -1, want 1 or more, or 0 for none`:                         httplimit.Network("net", httplimit.ClientIP{Hops: -1}, 24, 48),
+		`kind "ip+user": the Value is nil, want a function such as Form("user")`:                 httplimit.Join(httplimit.IP(httplimit.ClientIP{}), httplimit.NewSource("user", nil)),
+		`kind "ip+": Join has the zero Source at 1, want one of IP, Network, Email or NewSource`: httplimit.Join(httplimit.IP(httplimit.ClientIP{}), httplimit.Source{}),
+		`kind "ip": Join has 1 Source, want two or more`:                                         httplimit.Join(httplimit.IP(httplimit.ClientIP{})),
+	} {
+		_, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: []httplimit.Source{source}})
+		require.EqualError(t, err, "httplimit: Config.Features[0] has "+want)
+	}
+}

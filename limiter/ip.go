@@ -1,0 +1,117 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+var errIP = errors.New(`limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1`)
+
+// IP is a feature of kind "ip": the network of addr. An IPv4 address counts
+// whole and an IPv6 address by its first 64 bits, the usual share of a
+// subscriber; Config.IPv4Bits and Config.IPv6Bits change the lengths. A zone is
+// dropped.
+//
+// An IPv6 address that stands for an IPv4 address is the IPv4 address: mapped
+// (::ffff:0:0/96), translated (64:ff9b::/96 of RFC 6052, 64:ff9b:1::/48 of RFC
+// 8215), 6to4 (2002::/16) and Teredo (2001::/32). Otherwise all of IPv4 would be a
+// single network behind a translator, and one IPv4 address would have 65,536
+// networks by 6to4 and more by Teredo. An ISATAP address stays what it is: its
+// IPv4 part is in the last 64 bits, which anybody with an IPv6 network chooses.
+func IP(addr netip.Addr) Feature {
+	return Feature{kind: KindIP, addr: fold(addr)}
+}
+
+// Network is a feature of a kind of your own, such as "net": the network of addr,
+// of v4Bits of an IPv4 address or v6Bits of an IPv6 address. With [IP] beside
+// Network a rule limits an address and another rule its neighbourhood:
+//
+//	v, err := lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Network("net", addr, 24, 48))
+//
+// The addresses are those of IP. [NewFeature] of the same kind and the text of the
+// network, "192.0.2.0/24", is the same feature. Bits out of range, and a kind that
+// NewFeature parses, make a Feature with an error.
+func Network(kind string, addr netip.Addr, v4Bits, v6Bits int) Feature {
+	t := Feature{kind: kind}
+	switch {
+	case parses(kind):
+		t.err = fmt.Errorf(`limiter: Network has kind %q, want a kind of your own, such as "net"`, kind)
+	case v4Bits < 1 || v4Bits > 32:
+		t.err = fmt.Errorf("limiter: Network has %d bits for IPv4, want 1 to 32", v4Bits)
+	case v6Bits < 1 || v6Bits > 128:
+		t.err = fmt.Errorf("limiter: Network has %d bits for IPv6, want 1 to 128", v6Bits)
+	default:
+		if addr = fold(addr); addr.Is4() {
+			v6Bits = v4Bits
+		}
+		t.addr, t.bits = addr, uint8(v6Bits)
+	}
+	return t
+}
+
+// parseIP is IP of text.
+func parseIP(text string) Feature {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return Feature{kind: KindIP}
+	}
+	// netip.ParseAddr would keep the zone in a table: memory of the client's choice.
+	host, zone, zoned := strings.Cut(text, "%")
+	addr, err := netip.ParseAddr(host)
+	if err != nil || zoned && (zone == "" || addr.Is4()) {
+		return Feature{kind: KindIP, err: errIP}
+	}
+	return IP(addr)
+}
+
+var (
+	translated = netip.MustParsePrefix("64:ff9b::/96")
+	locally    = netip.MustParsePrefix("64:ff9b:1::/48")
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+	teredo     = netip.MustParsePrefix("2001::/32")
+)
+
+// fold returns addr without a zone, or the IPv4 address for which addr stands.
+func fold(addr netip.Addr) netip.Addr {
+	addr = addr.Unmap().WithZone("")
+	if !addr.Is6() {
+		return addr
+	}
+	b := addr.As16()
+	public := func(v4 [4]byte) netip.Addr {
+		// A 6to4 or Teredo address has a public IPv4 address inside, RFC 3056 and
+		// RFC 4380. With another one the sender would be 127.0.0.1 by its own word.
+		if a := netip.AddrFrom4(v4); a.IsGlobalUnicast() && !a.IsPrivate() {
+			return a
+		}
+		return addr
+	}
+	switch {
+	case translated.Contains(addr):
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case locally.Contains(addr):
+		// Prefixes of 96 bits, and of 64: RFC 6052, section 2.2. An IPv4 address that
+		// ends in three zeros is no host.
+		if b[13]|b[14]|b[15] == 0 {
+			return netip.AddrFrom4([4]byte(b[9:]))
+		}
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case sixToFour.Contains(addr):
+		return public([4]byte(b[2:]))
+	case teredo.Contains(addr):
+		return public([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})
+	}
+	return addr
+}
+
+// appendNetwork appends the network of the first bits of addr, or addr if that is
+// all of them. bits are in range.
+func appendNetwork(dst []byte, addr netip.Addr, bits int) []byte {
+	network, err := addr.Prefix(bits)
+	if err != nil || network.IsSingleIP() {
+		return addr.AppendTo(dst)
+	}
+	return network.AppendTo(dst)
+}
