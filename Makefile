@@ -13,8 +13,8 @@ servers: ## install the programs that the tests start where they are missing, se
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
-MODULES = . bench examples/frameworks
-PACKAGES = 52
+MODULES = . bench examples/frameworks metrics/prometheus
+PACKAGES = 53
 
 # Many tests wait, for servers and for clocks: four packages at a time keep two
 # processors busy.
@@ -29,7 +29,7 @@ check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, 
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/unparam ./...); done
 	$(GO) test -race -shuffle=on -p $(AT_ONCE) -timeout 30m ./...
-	cd examples/frameworks && $(GO) test -race -shuffle=on ./...
+	set -e; for module in examples/frameworks metrics/prometheus; do (cd $$module && $(GO) test -race -shuffle=on ./...); done
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
 	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reliability.md

@@ -13,5 +13,7 @@ func (l *Limiter) Check(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, l.within)
 		defer cancel()
 	}
-	return l.counter.Check(ctx)
+	err := l.counter.Check(ctx)
+	l.log.checked(l.counter)
+	return err
 }

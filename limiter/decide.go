@@ -56,6 +56,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		}
 	}
 	v.event = event
+	if m != peeking {
+		l.note(event, v)
+	}
 	if l.observe != nil && m != peeking {
 		l.observe(Decision{Event: event, Kind: v.kind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: time.Since(began), Degraded: v.Degraded})
 	}

@@ -169,6 +169,7 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 		}
 	}
 	l.waits.forgotten(keys)
+	l.tally.forget(keys)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("limiter: %s: %w", name, err)
 	}

@@ -79,6 +79,7 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	w := &waiter{n: n, turn: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
 	v, err := l.await(ctx, w, &q, asks)
+	l.note(event, &v)
 	if l.observe != nil {
 		l.observe(Decision{Event: event, Kind: v.Kind(), Limit: v.Limit, Outcome: v.Outcome(), N: n, Latency: w.took, Degraded: v.Degraded, Waited: time.Since(began) - w.took})
 	}

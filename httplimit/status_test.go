@@ -1,0 +1,147 @@
+package httplimit_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// ask sends a request for a status page, with fields of Accept.
+func ask(lim *limiter.Limiter, method string, accept ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "/limits", nil)
+	r.Header["Accept"] = accept
+	w := httptest.NewRecorder()
+	httplimit.Status(lim).ServeHTTP(w, r)
+	return w
+}
+
+func statusLimiter(t *testing.T, cfg counter.Config, limits limiter.Config) *limiter.Limiter {
+	c, err := counter.New(memory.New(memory.Config{}), cfg)
+	require.NoError(t, err)
+	lim, err := limiter.New(c, limits)
+	require.NoError(t, err)
+	return lim
+}
+
+var statusRules = []limiter.Rule{
+	{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m, 5/h"), Else: "ip", ElseLimits: counter.MustLimits("9/h"), OnFailure: limiter.FailOpen},
+	{Event: "login", Kind: "user", Limits: counter.MustLimits("1/h"), Ban: time.Minute, IfMissing: limiter.MissingSkip},
+}
+
+func TestStatus(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	lim := statusLimiter(t, counter.Config{Now: func() time.Time { return now }}, limiter.Config{Rules: statusRules, Tally: true})
+	for range 4 {
+		for _, user := range []string{"ada", "\x1b[2J<script>"} {
+			_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("user", user))
+			require.NoError(t, err)
+		}
+	}
+	_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("user", "ada"))
+	require.NoError(t, err)
+
+	w := ask(lim, "GET")
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+	require.Equal(t, "Accept", w.Header().Get("Vary"))
+	text := w.Body.String()
+	for _, line := range []string{
+		`Rules, 2026-03-01T12:00:00Z`,
+		`"login" by "user"   1/h       fail-closed  if missing: skip  ban: 1m0s`,
+		`"signup" by "user"  2/m, 5/h  fail-open    if missing: deny  else "ip": 9/h`,
+		`"signup" by "user"  over-limit  5`,
+		`"signup" by "user"  admitted    4`,
+		`"signup" by "user"  "user:ada"              3`,
+		`"signup" by "user"  "user:\x1b[2J<script>"  2`,
+		`Shed           0`,
+		`Checked           never`,
+		`ClockAhead        0s`,
+	} {
+		require.Contains(t, text, line+"\n")
+	}
+	require.NotContains(t, text, "\x1b")
+
+	w = ask(lim, "GET", "application/json")
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	require.NotContains(t, w.Body.String(), "<script>")
+	var page struct {
+		Rules      []map[string]any
+		Decisions  []map[string]any
+		MostDenied []map[string]any `json:"most_denied"`
+		Limiter    limiter.Stats
+		Counter    counter.Stats
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &page))
+	require.Len(t, page.Rules, 2)
+	require.Equal(t, "2/m, 5/h", page.Rules[1]["limits"])
+	require.Equal(t, "fail-open", page.Rules[1]["on_failure"])
+	require.Equal(t, map[string]any{"event": "signup", "kind": "user", "outcome": "over-limit", "count": 5.0}, page.Decisions[0])
+	require.Equal(t, map[string]any{"event": "signup", "kind": "user", "feature": "user:ada", "at_least": 3.0, "at_most": 3.0}, page.MostDenied[0])
+	require.Equal(t, lim.Stats(), page.Limiter)
+	require.Equal(t, lim.Counter().Stats(), page.Counter)
+
+	w = ask(lim, "POST")
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	require.Contains(t, ask(statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules}), "GET").Body.String(), "limiter.Config.Tally is false")
+}
+
+func TestStatusByAccept(t *testing.T) {
+	lim := statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules})
+	for accept, want := range map[string]string{
+		"*/*":                                    "text/plain; charset=utf-8",
+		"application/json":                       "application/json",
+		"Application/JSON; charset=utf-8":        "application/json",
+		"text/html, application/*;q=0.9":         "application/json",
+		"text/html,*/*;q=0.8":                    "text/plain; charset=utf-8",
+		"application/json;q=0.5, text/plain":     "text/plain; charset=utf-8",
+		"application/json;q=0.5, text/*;q=0.4":   "application/json",
+		"*/*, text/plain;q=0":                    "application/json",
+		"application/json;q=x":                   "text/plain; charset=utf-8",
+		"application/json;q=0.1, */*;q=0.2, /,,": "text/plain; charset=utf-8",
+	} {
+		require.Equal(t, want, ask(lim, "GET", accept).Header().Get("Content-Type"), accept)
+	}
+	require.Equal(t, "application/json", ask(lim, "HEAD", "text/plain;q=0.1", "application/json").Header().Get("Content-Type"), "two fields")
+}
+
+// The page never has a Secret, that of the former ladder included, and with a
+// Secret no feature. Its length is bounded.
+func TestStatusIsDiscreet(t *testing.T) {
+	var rules []limiter.Rule
+	former := &counter.Former{Ladder: tiers.Default, Secret: []byte("former secret")}
+	for i := range 1200 {
+		rules = append(rules, limiter.Rule{Event: fmt.Sprintf("event %04d", i), Kind: "user", Limits: counter.MustLimits("0/h")})
+	}
+	rules[0].Former = former
+	lim := statusLimiter(t, counter.Config{Secret: []byte("a secret")}, limiter.Config{Rules: rules, Tally: true})
+	for i := range 1203 {
+		_, err := lim.Allow(t.Context(), fmt.Sprintf("event %04d", max(0, i-3)), limiter.NewFeature("user", "ada@example.org"))
+		require.NoError(t, err)
+	}
+	digest := lim.Counter().Redact(counter.Key{Event: "event 0000", Feature: "user:ada@example.org"}).Feature
+	for _, accept := range []string{"text/plain", "application/json"} {
+		text := ask(lim, "GET", accept).Body.String()
+		for _, hidden := range []string{"secret", "YSBzZWNyZXQ", "Zm9ybWVyIHNlY3JldA", "ada"} {
+			require.False(t, strings.Contains(text, hidden), hidden)
+		}
+		require.True(t, strings.Contains(text, digest))
+		require.True(t, strings.Count(text, "and 200 more") == 2 || strings.Contains(text, `"more_rules":200`) && strings.Contains(text, `"more_decisions":200`))
+		require.Less(t, len(text), 400_000)
+	}
+}

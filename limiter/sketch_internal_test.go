@@ -1,0 +1,190 @@
+package limiter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+)
+
+func sketchOf(t testing.TB) (*sketch, *counter.Counter) {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, err)
+	s := &sketch{}
+	s.init()
+	return s, c
+}
+
+// Twenty keys with 2,500 denials and more are found behind two million keys with
+// one denial each.
+func TestMostDeniedAfterAFlood(t *testing.T) {
+	s, c := sketchOf(t)
+	want, truth := map[string]bool{}, map[string]int64{}
+	for i := range 20 {
+		feature := fmt.Sprintf("ip:192.0.2.%d", i)
+		want[feature], truth[feature] = true, 2500+100*int64(i)
+		for range truth[feature] {
+			s.note("signup", "ip", counter.Key{Event: "signup", Feature: feature}, 0, c)
+		}
+	}
+	text := []byte("ip:10.0.0.0000000")
+	for i := range 2_000_000 {
+		n := i
+		for j := len(text) - 1; j >= len(text)-7; j-- {
+			text[j], n = byte('0'+n%10), n/10
+		}
+		s.note("signup", "ip", counter.Key{Event: "signup", Feature: string(text)}, time.Minute, c)
+	}
+	keys, since := s.most(20, time.Minute, c)
+	require.Zero(t, since)
+	require.Len(t, keys, 20)
+	for _, k := range keys {
+		require.True(t, want[k.Key.Feature], "%+v", k)
+		delete(want, k.Key.Feature)
+		require.Equal(t, counter.Count{Low: truth[k.Key.Feature], High: truth[k.Key.Feature]}, k.Denied, "counted from the first on")
+	}
+	all, _ := s.most(2000, time.Minute, c)
+	require.Len(t, all, sketchShards*shardCounters)
+	require.LessOrEqual(t, all[len(all)-1].Denied.Low, int64(1))
+}
+
+// Random denials, Forgets and hours: a count is within its bounds, no key that
+// has more than the least is left out, and all numbers of a shard fit each other.
+func TestMostDeniedAgainstAnExactCount(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 4 {
+		s, c := sketchOf(t)
+		var truth [2]map[counter.Key]int64 // of the hour under way and of the hour before
+		truth[0], truth[1] = map[counter.Key]int64{}, map[counter.Key]int64{}
+		var instant time.Duration
+		features := 100 + rnd.IntN(4000)
+		for range 20_000 {
+			f := rnd.IntN(features)
+			if rnd.IntN(2) == 0 {
+				f %= 50
+			}
+			key := counter.Key{Event: "signup", Feature: fmt.Sprintf("user:%d", f)}
+			switch rnd.IntN(4000) {
+			case 0:
+				hours := 1 + rnd.IntN(2)
+				instant = instant.Truncate(time.Hour) + time.Duration(hours)*time.Hour + time.Duration(rnd.IntN(3600))*time.Second
+				truth[1] = truth[0]
+				if hours > 1 {
+					truth[1] = map[counter.Key]int64{}
+				}
+				truth[0] = map[counter.Key]int64{}
+			case 1, 2, 3, 4:
+				s.forget(key)
+				delete(truth[0], key)
+				delete(truth[1], key)
+			default:
+				s.note("signup", "user", key, instant, c)
+				truth[0][key]++
+			}
+		}
+		keys, since := s.most(1<<20, instant, c)
+		require.Equal(t, max(0, instant.Truncate(time.Hour)-time.Hour), since)
+		found := map[counter.Key]bool{}
+		var floor int64
+		for i := range s.shards {
+			floor = max(floor, s.shards[i].now.floor+s.shards[i].last.floor)
+			for _, hour := range []*spaceSaving{s.shards[i].now, s.shards[i].last} {
+				chained := 0
+				for p, i := range hour.order {
+					d := &hour.counters[i]
+					if p != int(d.place) || p > 0 && hour.counters[hour.order[p-1]].count > d.count {
+						t.Fatalf("counter %d, count %d, has place %d of the order %v", i, d.count, d.place, hour.order)
+					}
+					if d.count > 0 {
+						if at, ok := hour.find(d.hash); !ok || at != i {
+							t.Fatalf("counter %d is not found by its hash: %d, %v", i, at, ok)
+						}
+						chained++
+					}
+				}
+				linked := 0
+				for _, next := range hour.heads {
+					for ; next != 0; next = hour.counters[next-1].next {
+						linked++
+					}
+				}
+				require.Equal(t, chained, linked)
+			}
+		}
+		for i, k := range keys {
+			n := truth[0][k.Key] + truth[1][k.Key]
+			require.LessOrEqual(t, k.Denied.Low, n, "%+v", k)
+			require.GreaterOrEqual(t, k.Denied.High, n, "%+v", k)
+			require.False(t, found[k.Key], "%+v twice", k)
+			require.True(t, i == 0 || keys[i-1].Denied.Low >= k.Denied.Low)
+			found[k.Key] = true
+		}
+		for _, hour := range truth {
+			for key := range hour {
+				require.True(t, found[key] || truth[0][key]+truth[1][key] <= floor, "%v: %d denials, floor %d", key, truth[0][key]+truth[1][key], floor)
+			}
+		}
+	}
+}
+
+func TestMostDeniedByManyAtOnce(t *testing.T) {
+	s, c := sketchOf(t)
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			for j := range 1000 {
+				s.note("signup", "user", counter.Key{Event: "signup", Feature: fmt.Sprintf("user:%d", j%10)}, 0, c)
+				if j%100 == i {
+					s.most(3, 0, c)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	keys, _ := s.most(11, 0, c)
+	require.Len(t, keys, 10)
+	for _, k := range keys {
+		require.Equal(t, counter.Count{Low: 800, High: 800}, k.Denied)
+	}
+	require.True(t, slices.IsSortedFunc(keys, func(a, b DeniedKey) int { return strings.Compare(a.Key.Feature, b.Key.Feature) }), "in a fixed order where equal")
+}
+
+// BenchmarkDenied is the cost of a denial: of a known key, and of keys that all are
+// new and take the counter of another key.
+func BenchmarkDenied(b *testing.B) {
+	s, c := sketchOf(b)
+	keys := make([]counter.Key, 1<<18)
+	for i := range keys {
+		keys[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("ip:10.%d.%d.%d", i>>16, i>>8&255, i&255)}
+		s.note("signup", "ip", keys[i], 0, c)
+	}
+	for _, known := range []int{1, 500, len(keys)} {
+		b.Run(fmt.Sprintf("%d keys", known), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				s.note("signup", "ip", keys[i%known], 0, c)
+			}
+		})
+	}
+}
+
+func TestADenialIsCountedWithoutAllocation(t *testing.T) {
+	s, c := sketchOf(t)
+	keys := make([]counter.Key, 5000)
+	for i := range keys {
+		keys[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("user:%06d", i)}
+		s.note("signup", "user", keys[i], 0, c)
+	}
+	i := 0
+	require.Zero(t, testing.AllocsPerRun(2000, func() { s.note("signup", "user", keys[i], 0, c); i++ }))
+}

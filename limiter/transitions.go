@@ -1,0 +1,122 @@
+package limiter
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// number prepares the counting of decisions, and the telling of changes.
+func (l *Limiter) number(cfg *Config) {
+	if cfg.Tally {
+		l.tally = newTally()
+	}
+	if cfg.Logger != nil {
+		l.log = &transitions{logger: cfg.Logger}
+	}
+}
+
+// note counts a decision, and tells whether it is a change.
+func (l *Limiter) note(event string, v *Verdict) {
+	l.tally.note(event, v, l.counter)
+	l.log.decided(v, l.local)
+}
+
+// Counter returns the Counter that the Limiter was made with: for its Stats and
+// its Skew. Keys of rules with another ladder are not counted there.
+func (l *Limiter) Counter() *counter.Counter { return l.counter }
+
+// transitions tells a Logger of changes, in the goroutine of the call that is the
+// first after a change. The nil transitions tell nobody.
+type transitions struct {
+	logger               *slog.Logger
+	store, local, clocks episode
+}
+
+// decided tells of a decision without the store, or in this process, and of the
+// first by the store ten seconds after the last of these.
+func (t *transitions) decided(v *Verdict, l *local) {
+	if t == nil || v.Degraded == nil && v.Key == (counter.Key{}) { // no store was asked
+		return
+	}
+	switch e := t.store.see(v.Degraded != nil); {
+	case e.begun:
+		t.logger.Warn("limiter: decisions are made without the store", "error", v.Degraded)
+	case e.over:
+		t.logger.Info("limiter: decisions are made by the store again", "after", e.lasted, "decisions", e.times)
+	}
+	switch e := t.local.see(v.local); {
+	case e.begun:
+		t.logger.Warn("limiter: decisions are made by Config.Local")
+	case e.over:
+		t.logger.Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.numbers.pending.Load())
+	}
+}
+
+// checked tells of clocks that a Check has found apart by more than half of the
+// Skew, with which two processes may be apart by more than the Skew.
+func (t *transitions) checked(c *counter.Counter) {
+	if t == nil {
+		return
+	}
+	s := c.Stats()
+	switch e := t.clocks.see(s.ClockAhead.Abs()-s.ClockWithin > c.Skew()/2); {
+	case e.begun:
+		t.logger.Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead, "within", s.ClockWithin, "skew", c.Skew())
+	case e.over:
+		t.logger.Info("limiter: the clocks of the store and of this process agree again", "ahead", s.ClockAhead, "within", s.ClockWithin)
+	}
+}
+
+// replaced tells of so many new rules.
+func (t *transitions) replaced(rules int) {
+	if t != nil {
+		t.logger.Info("limiter: the rules were replaced", "rules", rules)
+	}
+}
+
+// calm is the time without a mishap after which an episode is over.
+const calm = 10 * time.Second
+
+// episode is a time of mishaps, with less than calm in between. Many goroutines
+// may use an episode at once.
+type episode struct {
+	on          atomic.Bool
+	mu          sync.Mutex
+	began, last time.Time
+	times       int64
+}
+
+// change is the change by a call.
+type change struct {
+	begun, over bool
+	lasted      time.Duration // from the first mishap to the last
+	times       int64         // mishaps
+}
+
+// see notes a call, which was a mishap or not.
+func (e *episode) see(mishap bool) change {
+	if !mishap && !e.on.Load() {
+		return change{}
+	}
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	on := e.on.Load()
+	switch {
+	case mishap && !on:
+		e.on.Store(true)
+		e.began, e.last, e.times = now, now, 1
+		return change{begun: true}
+	case mishap:
+		e.last = now
+		e.times++
+	case on && now.Sub(e.last) >= calm:
+		e.on.Store(false)
+		return change{over: true, lasted: e.last.Sub(e.began), times: e.times}
+	}
+	return change{}
+}

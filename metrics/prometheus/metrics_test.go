@@ -1,0 +1,193 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
+	abacusmetrics "github.com/abacus-go/abacus/metrics/prometheus"
+)
+
+var ctx = context.Background()
+
+// The limiter of a program, with its numbers at /metrics.
+func Example() {
+	c, _ := counter.New(memory.New(memory.Config{}), counter.Config{})
+	decisions := abacusmetrics.NewDecisions()
+	lim, _ := limiter.New(c, limiter.Config{
+		Rules:   []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("2/h")}},
+		Observe: decisions.Observe,
+	})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(decisions, abacusmetrics.Conditions(lim))
+	for range 3 {
+		_, _ = lim.Allow(ctx, "signup", limiter.IP(netip.MustParseAddr("192.0.2.1")))
+	}
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(page.Body.String()) {
+		if strings.HasPrefix(line, "abacus_decisions_total") && !strings.HasSuffix(line, " 0\n") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// abacus_decisions_total{event="signup",kind="ip",outcome="admitted"} 2
+	// abacus_decisions_total{event="signup",kind="ip",outcome="over-limit"} 1
+}
+
+func signups(limits string, onFailure limiter.OnFailure) limiter.Rule {
+	return limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits(limits), OnFailure: onFailure}
+}
+
+// gathered has a limiter that has made every sort of decision, its registry, and
+// the store's faults.
+func gathered(t testing.TB) (*prometheus.Registry, *limiter.Limiter, *limitertest.Faults) {
+	var faults limitertest.Faults
+	decisions := abacusmetrics.NewDecisions()
+	lim, _ := limitertest.NewOn(t, faults.Wrap(memory.New(memory.Config{})), limiter.Config{
+		Rules: []limiter.Rule{
+			signups("5/h", limiter.FailLocal),
+			{Event: "login", Kind: "ip", Limits: counter.MustLimits("5/h"), IfMissing: limiter.MissingSkip},
+		},
+		Observe: decisions.Observe,
+	})
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(decisions, abacusmetrics.Conditions(lim))
+	for i := range 7 {
+		call(t, lim, "signup", limiter.NewFeature("user", "ada@example.org"))
+		call(t, lim, "signup", limiter.NewFeature("user", fmt.Sprint("visitor ", i)))
+	}
+	call(t, lim, "signup")
+	call(t, lim, "login")
+	faults.Set(limitertest.Fault{Err: errors.New("no route to 192.0.2.9")})
+	call(t, lim, "signup", limiter.NewFeature("user", "grace"))
+	call(t, lim, "login", limiter.IP(netip.MustParseAddr("192.0.2.1")))
+	return registry, lim, &faults
+}
+
+func call(t testing.TB, lim *limiter.Limiter, event string, features ...limiter.Feature) {
+	_, err := lim.Allow(ctx, event, features...)
+	require.NoError(t, err)
+}
+
+func TestMetrics(t *testing.T) {
+	registry, _, _ := gathered(t)
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	body, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	text := string(body)
+	for _, line := range []string{
+		`abacus_decisions_total{event="signup",kind="user",outcome="admitted"} 12`,
+		`abacus_decisions_total{event="signup",kind="user",outcome="over-limit"} 2`,
+		`abacus_decisions_total{event="signup",kind="user",outcome="missing"} 1`,
+		`abacus_decisions_total{event="signup",kind="user",outcome="local-admitted"} 1`,
+		`abacus_decisions_total{event="signup",kind="user",outcome="banned"} 0`,
+		`abacus_decisions_total{event="signup",kind="",outcome="failed-closed"} 0`,
+		`abacus_decisions_total{event="login",kind="",outcome="failed-closed"} 1`,
+		`abacus_decisions_total{event="login",kind="",outcome="skipped"} 1`,
+		`abacus_decision_duration_seconds_count{event="signup"} 16`,
+		`abacus_decision_duration_seconds_count{event="login"} 2`,
+		`abacus_local_admitted_total 1`,
+		`abacus_pending_hits 1`,
+		`abacus_clock_skew_seconds 0.1`,
+		`abacus_check_timestamp_seconds 0`,
+	} {
+		require.Contains(t, text, line+"\n")
+	}
+	require.NotRegexp(t, `ada|grace|visitor|192\.0\.2|route`, text, "features and errors")
+
+	problems, err := testutil.GatherAndLint(registry)
+	require.NoError(t, err)
+	require.Equal(t, []promlint.Problem(nil), problems)
+}
+
+// No series is added by other features, other limits, other n or other errors.
+func TestSeriesAreBounded(t *testing.T) {
+	registry, lim, faults := gathered(t)
+	count := func() int {
+		n, err := testutil.GatherAndCount(registry)
+		require.NoError(t, err)
+		return n
+	}
+	before := count()
+	for i := range 1000 {
+		f := limiter.NewFeature("user", fmt.Sprint(i)).Under(counter.MustLimits(fmt.Sprintf("%d/h", i)))
+		faults.Set(limitertest.Fault{})
+		if i%2 == 0 {
+			faults.Set(limitertest.Fault{Err: fmt.Errorf("error %d", i)})
+		}
+		_, err := lim.AllowN(ctx, "signup", int64(i%5+1), f)
+		require.NoError(t, err)
+		_, err = lim.Allow(ctx, fmt.Sprint("event ", i), f)
+		require.Error(t, err)
+	}
+	require.Equal(t, before, count())
+}
+
+func TestObserveByManyAtOnce(t *testing.T) {
+	d := abacusmetrics.NewDecisions()
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			for j := range 500 {
+				d.Observe(limiter.Decision{Event: "signup", Kind: fmt.Sprint((i + j) % 10), Outcome: limiter.OutcomeAdmitted})
+				if j%100 == 0 {
+					testutil.CollectAndCount(d)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	var want strings.Builder
+	want.WriteString("# HELP abacus_decisions_total Decisions of the limiter, by event, kind of the limit that binds (empty if none was asked) and outcome.\n# TYPE abacus_decisions_total counter\n")
+	for kind := range 11 {
+		for o := limiter.OutcomeOverLimit; ; o++ {
+			if _, err := o.MarshalText(); err != nil {
+				break
+			}
+			n, name := 0, fmt.Sprint(kind)
+			if kind == 10 {
+				name = ""
+			} else if o == limiter.OutcomeAdmitted {
+				n = 400
+			}
+			fmt.Fprintf(&want, "abacus_decisions_total{event=\"signup\",kind=%q,outcome=%q} %d\n", name, o, n)
+		}
+	}
+	require.NoError(t, testutil.CollectAndCompare(d, strings.NewReader(want.String()), "abacus_decisions_total"))
+}
+
+// decided is the number of decisions that d has counted.
+func decided(d *abacusmetrics.Decisions, event, kind, outcome string) (int, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(d)
+	families, err := registry.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if l := m.GetLabel(); len(l) == 3 && l[0].GetValue() == event && l[1].GetValue() == kind && l[2].GetValue() == outcome {
+				return int(m.GetCounter().GetValue()), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no series of %q by %q, %s", event, kind, outcome)
+}
