@@ -1,51 +1,15 @@
 package httplimit
 
 import (
-	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 )
-
-// problem is a problem detail: RFC 9457.
-type problem struct {
-	Type     string   `json:"type,omitempty"` // absent: about:blank
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Detail   string   `json:"detail,omitempty"`
-	Violated []string `json:"violated-policies,omitempty"` // names of policies, as in RateLimit-Policy
-}
-
-// quotaExceeded is the type of problem of
-// draft-ietf-httpapi-ratelimit-headers-10.
-const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-
-// body is p in JSON.
-func (p problem) body() string {
-	var text strings.Builder
-	_ = json.NewEncoder(&text).Encode(p) // cannot fail: strings and a number
-	return text.String()
-}
-
-func (p problem) write(w http.ResponseWriter) {
-	writeProblem(&lines{header: w.Header()}, w, p.Status, p.body())
-}
-
-// writeProblem answers with the body of a problem. A body that is a string stays as
-// it is, whatever writers do with it.
-func writeProblem(l *lines, w http.ResponseWriter, status int, body string) {
-	l.set("Content-Type", "application/problem+json")
-	l.set("Cache-Control", "no-store") // for this client and moment only
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, body) // an error is a client that hung up
-}
 
 // answerDenied answers a denied request.
 func (m *middleware) answerDenied(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
@@ -63,7 +27,7 @@ func (m *middleware) answerDenied(w http.ResponseWriter, r *http.Request, q *req
 		if m.Refuse != RefuseSilently {
 			reason += ", and the service limits by it"
 		}
-		m.answerError(w, r, q, badRequest(v.Missing, reason))
+		m.answerInvalid(w, r, q, v, badRequest(v.Missing, reason))
 		return
 	case limiter.OutcomeFailedClosed:
 		m.answerFailed(w, r, q, v)
@@ -71,25 +35,17 @@ func (m *middleware) answerDenied(w http.ResponseWriter, r *http.Request, q *req
 	}
 	switch {
 	case m.Denied != nil:
-		m.hand(m.Denied, w, r, q, v)
+		m.hand(m.Denied, w, r, q, v, nil)
 	case m.Refuse == RefuseSilently:
 		w.WriteHeader(http.StatusOK)
 	default:
-		writeProblem(&l, w, m.deniedStatus(), m.denial(states))
+		writeProblem(&l, w, m.deniedStatus(), m.denial(states, v.Banned))
 	}
-}
-
-// deniedStatus is the status of a denial.
-func (m *middleware) deniedStatus() int {
-	if m.Refuse == RefuseForbidden {
-		return http.StatusForbidden
-	}
-	return http.StatusTooManyRequests
 }
 
 // denial is the body of a denial by states. A body that names a single policy was
 // written with the policies.
-func (m *middleware) denial(states []counter.State) string {
+func (m *middleware) denial(states []counter.State, banned bool) string {
 	var only *policy
 	fields := m.fieldsOf(states)
 	for i := range states {
@@ -104,33 +60,32 @@ func (m *middleware) denial(states []counter.State) string {
 		}
 		only = p
 	}
-	if only == nil {
-		return m.deniedBy(fields.violated(states)).body()
+	switch {
+	case only == nil:
+		return m.deniedBy(fields.violated(states), banned).body()
+	case banned:
+		return only.ban
 	}
 	return only.denial
-}
-
-// deniedBy is the problem of a denial by the policies with the names.
-func (m *middleware) deniedBy(names []string) problem {
-	return problem{
-		Type:     quotaExceeded,
-		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
-		Status:   m.deniedStatus(),
-		Violated: names,
-	}
 }
 
 // answerFailed answers a request that was denied because the store failed.
 func (m *middleware) answerFailed(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
 	if m.Failed != nil {
-		m.hand(m.Failed, w, r, q, v)
+		m.hand(m.Failed, w, r, q, v, nil)
 		return
 	}
-	p := problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable}
-	if m.Refuse != RefuseSilently {
-		p.Detail = "The service cannot tell at the moment whether this request is within its limits."
+	m.failure(v).ServeHTTP(w, r)
+}
+
+// answerInvalid answers a request that the Limiter could not be asked about, or that
+// lacks a feature. v denies.
+func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict, e *ValueError) {
+	if m.Invalid != nil {
+		m.hand(m.Invalid, w, r, q, v, e)
+		return
 	}
-	p.write(w)
+	invalid(e).ServeHTTP(w, r)
 }
 
 // answerError answers a request for which the Limiter has no verdict.
@@ -138,11 +93,7 @@ func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, q *requ
 	var value *ValueError
 	switch {
 	case errors.As(err, &value):
-		status := value.Status
-		if status < 400 || status > 599 { // from a user's Value; net/http panics below 100 and above 999
-			status = http.StatusBadRequest
-		}
-		problem{Title: http.StatusText(status), Status: status, Detail: value.Source + ": " + value.Reason}.write(w)
+		m.answerInvalid(w, r, q, &limiter.Verdict{}, value)
 	case r.Context().Err() != nil:
 		// The client hung up, or a deadline of an outer middleware has passed.
 		v := limiter.Verdict{Degraded: err}
@@ -153,7 +104,7 @@ func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, q *requ
 		if m.OnError != nil {
 			m.OnError(r, err)
 		}
-		problem{Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError}.write(w)
+		Problem{Title: http.StatusText(http.StatusInternalServerError)}.ServeHTTP(w, r)
 	}
 }
 

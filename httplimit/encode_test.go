@@ -10,6 +10,7 @@ import (
 	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -63,7 +64,8 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
 	f, err := newFields(policiesOf([]limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("9/h, 100/d")}}), []string{"ip"})
 	require.NoError(t, err)
-	m := &middleware{fields: f}
+	m := &middleware{generation: func() uint64 { return 1 }}
+	m.ruled.Store(&ruled{generation: 1, fields: f})
 	v := limiter.Verdict{}
 	v.RetryAfter = time.Second
 	states := []counter.State{{Key: counter.Key{Event: "signup", Feature: "ip:192.0.2.7"}, Limit: counter.MustLimits("9/h")[0], RetryAfter: time.Second}}
@@ -94,4 +96,29 @@ func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
 	h := http.Header{"Ratelimit": {`"outer";r=1`}}
 	m.setFields(&lines{header: h}, &v, states)
 	require.Equal(t, []string{`"outer";r=1`, `"9/h";r=0;t=1`}, h["Ratelimit"], "an outer middleware has fields of its own")
+}
+
+// Whatever follows from the rules is derived again, once, when the rules are of
+// another generation.
+func TestRulesOfAnotherGeneration(t *testing.T) {
+	limiterBy := func(limits string) *limiter.Limiter {
+		c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+		require.NoError(t, err)
+		l, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits(limits)}}})
+		require.NoError(t, err)
+		return l
+	}
+	generation := uint64(1)
+	m := &middleware{Config: Config{Limiter: limiterBy("9/h"), Event: "signup"}, generation: func() uint64 { return generation }}
+	first, err := m.derive(generation)
+	require.NoError(t, err)
+	m.ruled.Store(first)
+	m.Limiter = limiterBy("5/h, 7/d")
+	require.Same(t, first, m.rulesNow())
+	generation++
+	second := m.rulesNow()
+	require.Equal(t, `"5/h";q=5;w=3600, "7/d";q=7;w=86400`, second.fields.policy)
+	require.True(t, first.single)
+	require.False(t, second.single)
+	require.Same(t, second, m.rulesNow())
 }

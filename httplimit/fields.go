@@ -61,6 +61,7 @@ type policy struct {
 	item   string // name as a string of a structured field, and the key of its first parameter in RateLimit
 	shown  bool
 	denial string // the body of a denial by this policy alone
+	ban    string // the same of a ban
 }
 
 // Names of the fields, in the spelling of net/http.
@@ -108,32 +109,6 @@ func newFields(policies []policy, show []string) (*fields, error) {
 	return f, nil
 }
 
-// policiesOf are the policies of rules, whose calls bring no limits.
-func policiesOf(rules []limiter.Rule) (policies []policy) {
-	for _, r := range rules {
-		for _, limit := range r.Limits {
-			policies = append(policies, policy{kind: r.Kind, limit: limit})
-		}
-		for _, limit := range r.ElseLimits {
-			policies = append(policies, policy{kind: r.Else, limit: limit})
-		}
-	}
-	return policies
-}
-
-// newFields makes the fields of policies with the bodies of denials.
-func (m *middleware) newFields(policies []policy) (*fields, error) {
-	f, err := newFields(policies, m.Show)
-	if err != nil {
-		return nil, err
-	}
-	for i := range f.policies {
-		p := &f.policies[i]
-		p.denial = m.deniedBy([]string{p.name}).body()
-	}
-	return f, nil
-}
-
 // fieldsByCall remembers the fields of calls with limits of their own.
 type fieldsByCall struct {
 	mu    sync.RWMutex
@@ -146,16 +121,18 @@ const maxFieldsByCall = 64
 
 // fieldsOf are the fields for a verdict with these states.
 func (m *middleware) fieldsOf(states []counter.State) *fields {
-	if m.byCall == nil || len(states) == 0 {
-		return m.fields
+	ruled := m.rulesNow()
+	if ruled.byCall == nil || len(states) == 0 {
+		return ruled.fields
 	}
-	m.byCall.mu.RLock()
-	i := slices.IndexFunc(m.byCall.known, func(f *fields) bool { return f.are(states) })
+	byCall := ruled.byCall
+	byCall.mu.RLock()
+	i := slices.IndexFunc(byCall.known, func(f *fields) bool { return f.are(states) })
 	if i >= 0 {
-		defer m.byCall.mu.RUnlock()
-		return m.byCall.known[i]
+		defer byCall.mu.RUnlock()
+		return byCall.known[i]
 	}
-	m.byCall.mu.RUnlock()
+	byCall.mu.RUnlock()
 	var policies []policy
 	for _, s := range states {
 		p := policy{kind: limiter.KindOf(s.Key), limit: s.Limit}
@@ -163,14 +140,14 @@ func (m *middleware) fieldsOf(states []counter.State) *fields {
 			policies = append(policies, p)
 		}
 	}
-	f, err := m.newFields(policies)
+	f, err := m.newFields(policies, ruled.show)
 	if err != nil { // the names of kinds were checked by New
-		return m.fields
+		return ruled.fields
 	}
-	m.byCall.mu.Lock()
-	defer m.byCall.mu.Unlock()
-	if len(m.byCall.known) < maxFieldsByCall {
-		m.byCall.known = append(m.byCall.known, f)
+	byCall.mu.Lock()
+	defer byCall.mu.Unlock()
+	if len(byCall.known) < maxFieldsByCall {
+		byCall.known = append(byCall.known, f)
 	}
 	return f
 }
@@ -194,8 +171,9 @@ func (f *fields) are(states []counter.State) bool {
 // setFields says v in the fields of an answer. states is v.All(), or nil.
 func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.State) {
 	var room [4]balance
-	shown, fields := room[:0], m.fields
-	if m.byCall != nil && (!m.NoHeaders || m.LegacyHeaders) {
+	ruled := m.rulesNow()
+	shown, fields := room[:0], ruled.fields
+	if ruled.byCall != nil && (!m.NoHeaders || m.LegacyHeaders) {
 		if states == nil {
 			states = v.All()
 		}
@@ -204,7 +182,7 @@ func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.St
 	switch {
 	case m.NoHeaders && !m.LegacyHeaders:
 	case v.RetryAfter == counter.Never: // the cost is above a limit: the store was not asked
-	case m.single && v.Allowed:
+	case ruled.single && v.Allowed:
 		// The only state, if there is one, is in the flat fields.
 		if p := fields.find(v.Limit, v.Key.Feature); p != nil && p.shown {
 			shown = append(shown, balance{p, v.Remaining, v.ResetAfter})

@@ -14,6 +14,7 @@ type hit struct {
 	context.Context // of the request, and of outer middlewares
 	m               *middleware
 	verdict         limiter.Verdict
+	invalid         *ValueError // why the request was not admitted, if the request is to blame
 }
 
 // innerRequest is the request of a handler inside of the middleware, with the hit

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
@@ -40,15 +41,27 @@ type Config struct {
 	Refuse Refusal
 
 	// Denied, if set, answers a request over its limit in place of the default;
-	// Retry-After and RateLimit are set already, and VerdictOf has the reason.
-	// With RefuseSilently, Denied should write the answer to an accepted
-	// request.
+	// Retry-After and RateLimit are set already, VerdictOf has the reason, and
+	// ProblemOf the default answer. With RefuseSilently, Denied should write the
+	// answer to an accepted request.
 	Denied http.Handler
 
 	// Failed, if set, answers a request in place of a 503, when the store
 	// failed under FailClosed rules. Retry-After is set already, to the one or
 	// two seconds of the Verdict; VerdictOf has the reason.
 	Failed http.Handler
+
+	// Invalid, if set, answers a request that cannot be asked about, in place of
+	// a 400, 413 or 415: a feature or the cost cannot be read, or a feature is
+	// missing that a rule needs. ProblemOf has the default answer, with the
+	// ValueError in Err, and VerdictOf a Verdict that denies, with the Missing
+	// kind. Invalid reads the body from its first byte; a body beyond MaxBody is
+	// as long as the client likes.
+	//
+	// Invalid may be the handler inside of the middleware, which shows its form
+	// again with a message. Such a handler must ask ProblemOf first, and do
+	// nothing that is limited if there is a Problem: no hit has been counted.
+	Invalid http.Handler
 
 	// OnError, if set, gets the reason of an answer with 500: a Value of your
 	// own returned an error that is no ValueError. Many goroutines call OnError
@@ -58,6 +71,8 @@ type Config struct {
 	// Show lists the kinds of features whose remaining count is told to clients:
 	// kinds that are a client's own. Default: "ip" only, since anybody can write
 	// somebody else's address into a form. An empty slice that is not nil: none.
+	// Of a rule by a kind that is listed here, with Else "ip", the addresses are
+	// shown too.
 	Show []string
 
 	// NoHeaders leaves RateLimit-Policy and RateLimit away.
@@ -68,11 +83,13 @@ type Config struct {
 	// in seconds of its empty window, or of RetryAfter.
 	LegacyHeaders bool
 
-	// RefundIf, if set, decides by the status of the handler's answer whether
-	// the hit is given back, before the answer goes out: to count failed
-	// log-ins only, refund the good ones. A handler that panics before its
-	// answer has status 500, and a handler that takes over the connection 101.
-	// See also Refund.
+	// RefundIf, if set, decides by the status of the answer whether the hit is
+	// given back, before the answer goes out: to count failed log-ins only,
+	// refund the good ones. RefundIf is called for an answer that the handler
+	// writes to its ResponseWriter. The hit stays, and RefundIf is not called,
+	// if nothing is written there, if the handler panics before, or if the
+	// handler takes over the connection: a handler that means 200 writes it, or
+	// calls Refund. See also Refund.
 	RefundIf func(status int) bool
 }
 
@@ -83,15 +100,19 @@ type Refusal uint8
 const (
 	RefuseTooManyRequests Refusal = iota // 429, which says when to come back
 	RefuseForbidden                      // 403, with the same headers and body
-	RefuseSilently                       // 200, as if accepted, but the handler does not run; no field tells of a limit, not even on accepted requests
+
+	// RefuseSilently is an answer as if accepted, but the handler does not run; no
+	// field tells of a limit, not even on accepted requests. The default answer,
+	// an empty 200, can be told apart from any answer of a handler that writes a
+	// header or a body: set Denied to what the handler answers.
+	RefuseSilently
 )
 
 // middleware is a Config, checked.
 type middleware struct {
 	Config
-	fields *fields       // of the rules' own limits
-	byCall *fieldsByCall // nil: no rule has limits by call
-	single bool          // a verdict has one state at most: of one feature under one limit
+	generation func() uint64         // of the rules; another number: other rules
+	ruled      atomic.Pointer[ruled] // for rulesNow
 }
 
 // New makes a middleware. An error names the field of cfg. An error is also a
@@ -115,16 +136,14 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Show == nil {
 		cfg.Show = []string{limiter.KindIP}
 	}
-	m := &middleware{Config: cfg}
+	m := &middleware{Config: cfg, generation: func() uint64 { return 1 }} // rules stay as they are
 	m.Features = slices.Clone(cfg.Features)
-	var err error
-	if m.fields, err = m.newFields(policiesOf(rules)); err != nil {
+	m.Show = slices.Clone(cfg.Show)
+	derived, err := m.derive(m.generation())
+	if err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}
-	if slices.ContainsFunc(rules, func(r limiter.Rule) bool { return r.LimitsOf != nil || r.Else != "" }) {
-		m.byCall = &fieldsByCall{}
-	}
-	m.single = len(m.fields.policies) == 1 && len(m.Features) <= 1 && m.byCall == nil
+	m.ruled.Store(derived)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
@@ -197,7 +216,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.answerDenied(w, r, q, &v)
 		return
 	}
-	in := &innerRequest{hit: hit{r.Context(), m, v}}
+	in := &innerRequest{hit: hit{r.Context(), m, v, nil}}
 	if m.Refuse != RefuseSilently {
 		m.setFields(&lines{w.Header(), in.values[:0]}, &v, nil)
 	}
@@ -207,8 +226,8 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 }
 
 // hand has h answer a request that was not admitted.
-func (m *middleware) hand(h http.Handler, w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
-	in := &innerRequest{hit: hit{r.Context(), m, *v}}
+func (m *middleware) hand(h http.Handler, w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict, invalid *ValueError) {
+	in := &innerRequest{hit: hit{r.Context(), m, *v, invalid}}
 	inner := in.of(r, q)
 	defer removeFiles(inner, r)
 	h.ServeHTTP(w, inner)

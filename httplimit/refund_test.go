@@ -26,13 +26,13 @@ import (
 )
 
 // answering lists the ways of a handler to answer, and the status for RefundIf,
-// before a byte of the answer is out.
+// before a byte of the answer is out; 0: RefundIf is not asked.
 var answering = []struct {
 	name   string
 	status int
 	answer func(w http.ResponseWriter, r *http.Request)
 }{
-	{"nothing", 200, func(http.ResponseWriter, *http.Request) {}},
+	{"nothing", 0, func(http.ResponseWriter, *http.Request) {}},
 	{"a status", 401, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }},
 	{"a status and a body", 503, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }},
 	{"two statuses", 404, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(200) }},
@@ -46,7 +46,7 @@ var answering = []struct {
 		w.WriteHeader(http.StatusProcessing)
 		w.WriteHeader(409)
 	}},
-	{"hints only", 200, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) }},
+	{"hints only", 0, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) }},
 	{"a flush", 200, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }},
 	{"a controlled flush", 200, func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }},
 	{"a flush after a status", 410, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(410); w.(http.Flusher).Flush() }},
@@ -76,8 +76,8 @@ var answering = []struct {
 		http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader(strings.Repeat("yes", 100_000)))
 	}},
 	{"a redirect", 302, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", http.StatusFound) }},
-	{"a panic", 500, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
-	{"a panic after hints", 500, func(w http.ResponseWriter, _ *http.Request) {
+	{"a panic", 0, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	{"a panic after hints", 0, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)
 		panic(http.ErrAbortHandler)
 	}},
@@ -87,13 +87,19 @@ var answering = []struct {
 		w.Header().Set("Connection", "Upgrade")
 		w.WriteHeader(101)
 	}},
-	{"the connection", 101, func(w http.ResponseWriter, _ *http.Request) {
+	{"the connection", 0, func(w http.ResponseWriter, _ *http.Request) {
 		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 			_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 			_ = conn.Close()
 		}
 	}},
-	{"the connection, controlled", 101, func(w http.ResponseWriter, _ *http.Request) {
+	{"the connection, then a status", 0, func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_ = conn.Close()
+		}
+		w.WriteHeader(200)
+	}},
+	{"the connection, controlled", 0, func(w http.ResponseWriter, _ *http.Request) {
 		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			_ = conn.Close()
 		}
@@ -109,8 +115,12 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 	for _, row := range answering {
 		t.Run(row.name, func(t *testing.T) {
 			heard := make(chan int, 10)
+			limits := "1/d" // each hit is given back
+			if row.status == 0 {
+				limits = "3/d" // each hit stays
+			}
 			s := newSite(t, newLimit(t, httplimit.Config{
-				Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP}, NoHeaders: true,
+				Limiter: newLimiter(t, newClock(), by("ip", limits)), Features: []httplimit.Source{byIP}, NoHeaders: true,
 				RefundIf: func(status int) bool {
 					select {
 					case heard <- status:
@@ -126,8 +136,15 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 			for range 3 {
 				got := s.exchangeRaw(request)
 				require.True(t, got == want, "got %.400q, want %.400q", got, want)
+				if row.status == 0 {
+					require.Empty(t, heard)
+					continue
+				}
 				require.Len(t, heard, 1, "once for each request, none of which was denied")
 				require.Equal(t, row.status, <-heard)
+			}
+			if row.status == 0 {
+				require.Equal(t, 429, s.get().status)
 			}
 		})
 	}
@@ -140,7 +157,9 @@ func TestRefundIfChooses(t *testing.T) {
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Password") != "right" {
 			w.WriteHeader(401)
+			return
 		}
+		w.WriteHeader(200)
 	})))
 	for _, row := range []struct {
 		password string
@@ -152,6 +171,112 @@ func TestRefundIfChooses(t *testing.T) {
 	}
 }
 
+// errAnswer is an error of a handler, which a framework answers.
+type errAnswer int
+
+func (e errAnswer) Error() string { return http.StatusText(int(e)) }
+
+// TestRefundIfInFrameworks puts the middleware into frameworks as their usual
+// adapters do. A wrong password is never refunded, although nobody writes the
+// answer through the middleware's writer, or only after the handler.
+func TestRefundIfInFrameworks(t *testing.T) {
+	type middleware = func(http.Handler) http.Handler
+	// logIn writes through w, as handlers of all frameworks do in the end.
+	logIn := func(w http.ResponseWriter, r *http.Request) error {
+		switch r.Header.Get("Password") {
+		case "right":
+			_, _ = io.WriteString(w, "welcome")
+			return nil
+		case "abort":
+			panic(http.ErrAbortHandler)
+		}
+		return errAnswer(http.StatusUnauthorized)
+	}
+	answerError := func(w http.ResponseWriter, err error) {
+		if err != nil {
+			http.Error(w, err.Error(), int(err.(errAnswer)))
+		}
+	}
+	for name, adapt := range map[string]func(middleware) http.Handler{
+		// The handler goes on with the framework's own writer.
+		"gin": func(m middleware) http.Handler {
+			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
+				m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					answerError(own, logIn(own, r))
+				})).ServeHTTP(own, r)
+			})
+		},
+		// The handler has the middleware's writer, and its error is answered through
+		// the same writer when the middleware has returned.
+		"echo": func(m middleware) http.Handler {
+			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
+				var err error
+				m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					own = w
+					err = logIn(w, r)
+				})).ServeHTTP(own, r)
+				answerError(own, err)
+			})
+		},
+		// As echo, but the error handler has the outer writer.
+		"echo, outer writer": func(m middleware) http.Handler {
+			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
+				var err error
+				m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { err = logIn(w, r) })).ServeHTTP(own, r)
+				answerError(own, err)
+			})
+		},
+		// As echo, with a middleware around all that answers panics.
+		"echo, recovering": func(m middleware) http.Handler {
+			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
+				defer func() {
+					if recover() != nil {
+						own.WriteHeader(http.StatusOK)
+					}
+				}()
+				var err error
+				m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					own = w
+					err = logIn(w, r)
+				})).ServeHTTP(own, r)
+				answerError(own, err)
+			})
+		},
+		// The middleware learns whether to go on, and the handler runs afterwards.
+		"fiber": func(m middleware) http.Handler {
+			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
+				goOn := false
+				m(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { goOn = true })).ServeHTTP(own, r)
+				if goOn {
+					answerError(own, logIn(own, r))
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, password := range []string{"wrong", "abort"} {
+				h := adapt(newLimit(t, httplimit.Config{
+					Limiter: newLimiter(t, newClock(), by("ip", "5/d")), Features: []httplimit.Source{byIP},
+					RefundIf: func(status int) bool { return status < 400 },
+				}))
+				denied := 0
+				for range 20 {
+					w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil)
+					r.Header.Set("Password", password)
+					func() {
+						defer func() { _ = recover() }()
+						h.ServeHTTP(w, r)
+					}()
+					if w.Code == http.StatusTooManyRequests {
+						denied++
+					}
+				}
+				require.Equal(t, 15, denied, password)
+			}
+		})
+	}
+}
+
 // The refund is done before the client has the beginning of the answer, so that
 // the next request is admitted: in many rounds no refund is late.
 func TestRefundIsBeforeTheAnswer(t *testing.T) {
@@ -160,9 +285,8 @@ func TestRefundIsBeforeTheAnswer(t *testing.T) {
 		return readerFunc(func([]byte) (int, error) { untilGone(r); return 0, io.EOF })
 	}
 	for name, handler := range map[string]http.HandlerFunc{
-		"nothing": func(http.ResponseWriter, *http.Request) {},
-		"status":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) },
-		"flush":   func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); untilGone(r) },
+		"status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) },
+		"flush":  func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); untilGone(r) },
 		"a controlled flush": func(w http.ResponseWriter, r *http.Request) {
 			if http.NewResponseController(w).Flush() == nil {
 				untilGone(r)
@@ -420,7 +544,9 @@ func TestHTTP2(t *testing.T) {
 		proto = r.Proto
 		if _, _, err := http.NewResponseController(w).Hijack(); err == nil || r.Header.Get("Password") != "right" {
 			w.WriteHeader(401)
+			return
 		}
+		w.WriteHeader(200)
 	})))
 	s.EnableHTTP2 = true
 	s.StartTLS()

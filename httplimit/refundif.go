@@ -10,19 +10,23 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// serve runs the handler, and calls Config.RefundIf once, with the status of
-// the answer and before the answer goes out, so that the client's next request
+// serve runs the handler, and calls Config.RefundIf at most once, with the status
+// of the answer and before the answer goes out, so that the client's next request
 // finds the hit given back.
+//
+// RefundIf hears of answers through the writer of the handler only. A handler that
+// returns without an answer is no 200 here: frameworks write the answer through
+// another writer, or later. An answer through the writer after the return, as of
+// echo's error handler, is heard; an answer after a panic is not.
 func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if h.m.RefundIf == nil {
 		next.ServeHTTP(w, r)
 		return
 	}
-	a := &asking{hit: h}
-	status := http.StatusInternalServerError // for a handler that panics before its answer
-	defer func() { a.ask(status) }()
+	a, returned := &asking{hit: h}, false
+	defer func() { a.done = a.done || !returned }()
 	next.ServeHTTP(httpsnoop.Wrap(whole(w), a.hooks()), r)
-	status = http.StatusOK // for a handler without an answer
+	returned = true
 }
 
 // whole is w with Flush and Hijack, if only an inner writer of w has them: a
@@ -121,7 +125,7 @@ func (a *asking) hooks() httpsnoop.Hooks {
 			return func() (net.Conn, *bufio.ReadWriter, error) {
 				conn, buf, err := next()
 				if err == nil { // else the handler can still answer
-					a.ask(http.StatusSwitchingProtocols)
+					a.done = true // nobody here sees the status on the connection
 				}
 				return conn, buf, err
 			}

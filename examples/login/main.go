@@ -4,6 +4,8 @@
 //
 //	go run ./examples/login
 //	curl -i -d 'user=ada&password=wrong' localhost:8080/login
+//
+// A browser gets pages, any other client problem details.
 package main
 
 import (
@@ -12,10 +14,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"html/template"
 	"log"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,14 +100,15 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 			httplimit.NewSource("user", httplimit.Form("user")),
 			httplimit.IP(httplimit.ClientIP{}),
 		},
-		Denied: http.HandlerFunc(tellWhen),
+		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse), Invalid: http.HandlerFunc(refuse),
 	})
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, "") })
 	mux.Handle("POST /login", limit(logIn(lim, passwords)))
-	return mux, nil
+	return http.MaxBytesHandler(mux, 16<<10), nil // plenty for a form, also of refuse
 }
 
 // logIn is counted before it looks at the password, else many guesses at once
@@ -114,7 +119,7 @@ func logIn(lim *limiter.Limiter, passwords map[string]string) http.Handler {
 		user := r.PostFormValue("user")
 		want, known := passwords[user]
 		if !known || subtle.ConstantTimeCompare([]byte(r.PostFormValue("password")), []byte(want)) == 0 {
-			http.Error(w, "Wrong user or password.", http.StatusUnauthorized)
+			answer(w, r, httplimit.Problem{Title: "Unauthorized", Status: http.StatusUnauthorized, Detail: "Wrong user or password."})
 			return
 		}
 		if err := httplimit.Refund(r.Context(), "login"); err != nil {
@@ -123,12 +128,65 @@ func logIn(lim *limiter.Limiter, passwords map[string]string) http.Handler {
 		if err := lim.Forget(r.Context(), "login", limiter.NewFeature("user", user)); err != nil {
 			log.Print(err) // the failures stay
 		}
+		if isBrowser(r) {
+			show(w, r, http.StatusOK, "Welcome.")
+			return
+		}
 		fmt.Fprintln(w, "Welcome.")
 	})
 }
 
-// tellWhen answers in place of the problem detail. Retry-After is set already.
-func tellWhen(w http.ResponseWriter, r *http.Request) {
-	v, _ := httplimit.VerdictOf(r.Context(), "login")
-	http.Error(w, fmt.Sprintf("Too many wrong passwords. Try again in %s.", v.RetryAfter.Round(time.Second)), http.StatusTooManyRequests)
+// refuse answers a request that was not admitted. Retry-After is set already.
+func refuse(w http.ResponseWriter, r *http.Request) {
+	p, _ := httplimit.ProblemOf(r.Context())
+	switch v, _ := httplimit.VerdictOf(r.Context(), "login"); {
+	case p.Status == http.StatusTooManyRequests:
+		p.Detail = fmt.Sprintf("Too many wrong passwords. Try again in %s.", inWords(v.RetryAfter))
+	case v.Missing != "":
+		p.Detail = "Your name is missing."
+	}
+	answer(w, r, p)
+}
+
+// answer answers a browser with the form, and any other client with p itself.
+func answer(w http.ResponseWriter, r *http.Request, p httplimit.Problem) {
+	if isBrowser(r) {
+		show(w, r, p.Status, p.Detail)
+		return
+	}
+	p.ServeHTTP(w, r)
+}
+
+func isBrowser(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// inWords rounds up.
+func inWords(wait time.Duration) string {
+	unit, name := time.Second, "seconds"
+	switch {
+	case wait > 2*time.Hour:
+		unit, name = time.Hour, "hours"
+	case wait > 2*time.Minute:
+		unit, name = time.Minute, "minutes"
+	}
+	return fmt.Sprintf("%d %s", max((wait+unit-1)/unit, 2), name)
+}
+
+var page = template.Must(template.New("").Parse(`<!doctype html>
+<html lang="en"><title>Log in</title>
+{{with .Message}}<p role="alert">{{.}}</p>
+{{end}}<form method="post" action="/login">
+<label>Name <input name="user" value="{{.User}}" autocomplete="username" required></label>
+<label>Password <input type="password" name="password" autocomplete="current-password" required></label>
+<button>Log in</button>
+</form></html>
+`))
+
+// show shows the form with the user of r, without the password.
+func show(w http.ResponseWriter, r *http.Request, status int, message string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	if err := page.Execute(w, struct{ Message, User string }{message, r.PostFormValue("user")}); err != nil {
+		log.Print(err) // the client hung up
+	}
 }

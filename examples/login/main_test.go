@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,11 +48,48 @@ func TestOnlyFailuresCount(t *testing.T) {
 	}
 	status, body := logIn("ada", "lovelace")
 	require.Equal(t, http.StatusTooManyRequests, status, "the right password does not help any more")
-	require.Regexp(t, `^Too many wrong passwords. Try again in (1h0m[01]|59m5\d)s.\n$`, body)
+	require.Regexp(t, `"detail":"Too many wrong passwords. Try again in (59|6[01]) minutes."`, body)
 	status, _ = logIn("eve", "x")
 	require.Equal(t, http.StatusOK, status, "others can still log in")
 	status, _ = logIn("nobody", "")
 	require.Equal(t, http.StatusUnauthorized, status, "who is not known is as wrong as a wrong password")
+}
+
+// A browser gets the form again, filled in, with a message and the wait in words, and
+// never the password.
+func TestBrowser(t *testing.T) {
+	site, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace"})
+	require.NoError(t, err)
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	post := func(user, password string) (int, string) {
+		r, err := http.NewRequest(http.MethodPost, server.URL+"/login", strings.NewReader(url.Values{"user": {user}, "password": {password}}.Encode()))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, "text/html; charset=utf-8", answer.Header.Get("Content-Type"))
+		return answer.StatusCode, string(body)
+	}
+	_, body := post("ada", "lovelace")
+	require.Contains(t, body, `role="alert">Welcome.`)
+	status, body := post("", "guess")
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, body, `role="alert">Your name is missing.`)
+	for range 10 {
+		status, body = post(`ada`, "guess")
+		require.Equal(t, http.StatusUnauthorized, status)
+		require.Contains(t, body, `role="alert">Wrong user or password.`)
+	}
+	status, body = post("ada", "lovelace")
+	require.Equal(t, http.StatusTooManyRequests, status)
+	require.Regexp(t, `role="alert">Too many wrong passwords. Try again in (59|6[01]) minutes.`, body)
+	require.Contains(t, body, `value="ada"`)
+	require.NotContains(t, body, "lovelace")
 }
 
 func TestCountsSurviveARestart(t *testing.T) {

@@ -5,6 +5,8 @@
 //	curl -i -u ada:lovelace -d url=https://go.dev localhost:8080/links
 //	curl -u root:toor localhost:8080/users/ada
 //	curl -u root:toor -X POST localhost:8080/users/ada/unlock
+//
+// A browser gets pages, any other client problem details.
 package main
 
 import (
@@ -13,12 +15,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"html/template"
 	"log"
 	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -122,7 +126,8 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, er
 		Features: []httplimit.Source{
 			httplimit.NewSource("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
 		},
-		Show: []string{"user"}, // so a user sees the count of his own links
+		Show:   []string{"user"}, // so a user sees the count of his own links
+		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse),
 	})
 	if err != nil {
 		return nil, err
@@ -133,7 +138,8 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, er
 	mux.Handle("GET /users/{name}", authenticate(accounts, only(accounts, support.usage)))
 	mux.Handle("POST /users/{name}/unlock", authenticate(accounts, only(accounts, support.unlock)))
 	mux.HandleFunc("GET /{id}", links.follow) // is free
-	return mux, nil
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, "", "") })
+	return http.MaxBytesHandler(mux, 16<<10), nil // plenty for a form, also of refuse
 }
 
 type userKey struct{}
@@ -149,7 +155,7 @@ func authenticate(accounts map[string]account, next http.Handler) http.Handler {
 		account, known := accounts[name]
 		if !known || subtle.ConstantTimeCompare([]byte(password), []byte(account.password)) == 0 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="shortener"`)
-			http.Error(w, "Who are you?", http.StatusUnauthorized)
+			answer(w, r, httplimit.Problem{Title: "Unauthorized", Status: http.StatusUnauthorized, Detail: "Who are you?"})
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
@@ -160,7 +166,7 @@ func authenticate(accounts map[string]account, next http.Handler) http.Handler {
 func only(accounts map[string]account, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !accounts[user(r.Context())].support {
-			http.Error(w, "This page is for the support.", http.StatusForbidden)
+			answer(w, r, httplimit.Problem{Title: "Forbidden", Status: http.StatusForbidden, Detail: "This page is for the support."})
 			return
 		}
 		next(w, r)
@@ -213,15 +219,20 @@ func (l *links) shorten(w http.ResponseWriter, r *http.Request) {
 		if err := httplimit.Refund(r.Context(), "shorten"); err != nil {
 			log.Print(err)
 		}
-		http.Error(w, "Want an https URL.", http.StatusBadRequest)
+		answer(w, r, httplimit.Problem{Title: "Bad Request", Status: http.StatusBadRequest, Detail: "Want an https URL."})
 		return
 	}
 	l.mu.Lock()
 	l.targets = append(l.targets, target.String())
 	id := len(l.targets) - 1
 	l.mu.Unlock()
+	link := fmt.Sprintf("http://%s/%s", r.Host, strconv.FormatInt(int64(id), 36))
+	if isBrowser(r) {
+		show(w, r, http.StatusCreated, "Your link:", link)
+		return
+	}
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, "http://%s/%s\n", r.Host, strconv.FormatInt(int64(id), 36))
+	fmt.Fprintln(w, link)
 }
 
 func (l *links) follow(w http.ResponseWriter, r *http.Request) {
@@ -233,4 +244,55 @@ func (l *links) follow(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.Redirect(w, r, l.targets[id], http.StatusFound)
+}
+
+// refuse answers a request that was not admitted. Retry-After is set already.
+func refuse(w http.ResponseWriter, r *http.Request) {
+	p, _ := httplimit.ProblemOf(r.Context())
+	if p.Status == http.StatusTooManyRequests {
+		v, _ := httplimit.VerdictOf(r.Context(), "shorten")
+		p.Detail = fmt.Sprintf("Your plan has %s. Try again in %s.", v.Limit, inWords(v.RetryAfter))
+	}
+	answer(w, r, p)
+}
+
+// answer answers a browser with the form, and any other client with p itself.
+func answer(w http.ResponseWriter, r *http.Request, p httplimit.Problem) {
+	if isBrowser(r) {
+		show(w, r, p.Status, p.Detail, "")
+		return
+	}
+	p.ServeHTTP(w, r)
+}
+
+func isBrowser(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// inWords rounds up.
+func inWords(wait time.Duration) string {
+	unit, name := time.Second, "seconds"
+	switch {
+	case wait > 2*time.Hour:
+		unit, name = time.Hour, "hours"
+	case wait > 2*time.Minute:
+		unit, name = time.Minute, "minutes"
+	}
+	return fmt.Sprintf("%d %s", max((wait+unit-1)/unit, 2), name)
+}
+
+var page = template.Must(template.New("").Parse(`<!doctype html>
+<html lang="en"><title>Short links</title>
+{{with .Message}}<p role="alert">{{.}} {{with $.Link}}<a href="{{.}}">{{.}}</a>{{end}}</p>
+{{end}}<form method="post" action="/links">
+<label>Page <input type="url" name="url" value="{{.URL}}" required></label> <button>Shorten</button>
+</form></html>
+`))
+
+// show shows the form, filled in as r has it.
+func show(w http.ResponseWriter, r *http.Request, status int, message, link string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	if err := page.Execute(w, struct{ Message, Link, URL string }{message, link, r.PostFormValue("url")}); err != nil {
+		log.Print(err) // the client hung up
+	}
 }

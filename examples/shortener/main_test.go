@@ -115,6 +115,41 @@ func TestPlansAndSupport(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status)
 }
 
+// A browser gets the form again, filled in, with a message and the wait in words.
+func TestBrowser(t *testing.T) {
+	_, server := start(t, memory.New(memory.Config{}))
+	post := func(name, target string) (int, string) {
+		r, err := http.NewRequest(http.MethodPost, server.URL+"/links", strings.NewReader(url.Values{"url": {target}}.Encode()))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
+		r.SetBasicAuth(name, accounts[name].password)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, "text/html; charset=utf-8", answer.Header.Get("Content-Type"))
+		return answer.StatusCode, string(body)
+	}
+	for range 10 {
+		status, body := post("ada", "https://go.dev")
+		require.Equal(t, http.StatusCreated, status)
+		require.Contains(t, body, `<a href="`+server.URL+"/")
+	}
+	status, body := post("ada", "https://go.dev")
+	require.Equal(t, http.StatusTooManyRequests, status)
+	require.Regexp(t, `role="alert">Your plan has 10/m. Try again in \d+ seconds.`, body)
+	require.Contains(t, body, `value="https://go.dev"`)
+	status, body = post("nobody", "https://go.dev")
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, body, "Who are you?")
+	status, body = post("eve", "ftp://go.dev")
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, body, "Want an https URL.")
+	require.Contains(t, body, `value="ftp://go.dev"`)
+}
+
 func TestLinksAreCountedWithoutAStore(t *testing.T) {
 	var faults limitertest.Faults
 	shorten, _ := start(t, faults.Wrap(memory.New(memory.Config{})))

@@ -2,9 +2,11 @@
 //
 //	go run ./examples/signup
 //
-// Then send more than two sign-ups for the same address:
+// Then send more than two sign-ups for the same address, in a browser or by:
 //
 //	curl -i -d email=ada@example.org localhost:8080/signup
+//
+// A browser gets pages, any other client problem details.
 package main
 
 import (
@@ -12,10 +14,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"html/template"
 	"log"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -99,25 +103,76 @@ func newSite(store backend.Store) (http.Handler, error) {
 			httplimit.IP(httplimit.ClientIP{}),
 			httplimit.Email(httplimit.Form("email")),
 		},
+		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse), Invalid: http.HandlerFunc(refuse),
 	})
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", showForm)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, "") })
 	mux.Handle("POST /signup", limit(http.HandlerFunc(signUp)))
-	return mux, nil
-}
-
-func showForm(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	fmt.Fprint(w, `<!doctype html><title>Sign up</title>
-<form method="post" action="/signup"><label>Mail <input type="email" name="email" required></label> <button>Sign up</button></form>
-`)
+	return http.MaxBytesHandler(mux, 16<<10), nil // plenty for a form, also of refuse
 }
 
 // signUp reads the form as if the middleware had not.
 func signUp(w http.ResponseWriter, r *http.Request) {
+	message := fmt.Sprintf("We have sent a mail to %s.", r.FormValue("email"))
+	if isBrowser(r) {
+		show(w, r, http.StatusOK, message)
+		return
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "We have sent a mail to %s.\n", r.FormValue("email"))
+	fmt.Fprintln(w, message)
+}
+
+// refuse answers a request that was not admitted. Retry-After is set already.
+func refuse(w http.ResponseWriter, r *http.Request) {
+	p, _ := httplimit.ProblemOf(r.Context())
+	switch v, _ := httplimit.VerdictOf(r.Context(), "signup"); {
+	case p.Status == http.StatusTooManyRequests:
+		p.Detail = fmt.Sprintf("Too many sign-ups. Try again in %s.", inWords(v.RetryAfter))
+	case p.Status == http.StatusServiceUnavailable:
+		p.Detail = "We cannot sign you up at the moment. Try again in a minute."
+	case v.Missing != "":
+		p.Detail = "Your mail address is missing."
+	case p.Status == http.StatusBadRequest:
+		p.Detail = "This is no mail address. Want one such as ada@example.org."
+	}
+	if isBrowser(r) {
+		show(w, r, p.Status, p.Detail)
+		return
+	}
+	p.ServeHTTP(w, r)
+}
+
+func isBrowser(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// inWords rounds up.
+func inWords(wait time.Duration) string {
+	unit, name := time.Second, "seconds"
+	switch {
+	case wait > 2*time.Hour:
+		unit, name = time.Hour, "hours"
+	case wait > 2*time.Minute:
+		unit, name = time.Minute, "minutes"
+	}
+	return fmt.Sprintf("%d %s", max((wait+unit-1)/unit, 2), name)
+}
+
+var page = template.Must(template.New("").Parse(`<!doctype html>
+<html lang="en"><title>Sign up</title>
+{{with .Message}}<p role="alert">{{.}}</p>
+{{end}}<form method="post" action="/signup">
+<label>Mail <input type="email" name="email" value="{{.Email}}" required></label> <button>Sign up</button>
+</form></html>
+`))
+
+// show shows the form, filled in as r has it.
+func show(w http.ResponseWriter, r *http.Request, status int, message string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	if err := page.Execute(w, struct{ Message, Email string }{message, r.FormValue("email")}); err != nil {
+		log.Print(err) // the client hung up
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,52 @@ func TestSignUps(t *testing.T) {
 	require.NoError(t, form.Body.Close())
 	require.Equal(t, http.StatusOK, form.StatusCode, "looking at the form is not limited")
 }
+
+// A browser gets the form again, filled in, with a message and the wait in words.
+func TestBrowser(t *testing.T) {
+	site, err := newSite(memory.New(memory.Config{}))
+	require.NoError(t, err)
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	for _, row := range []struct {
+		accept, email string
+		status        int
+		kind          string
+		want          []string
+	}{
+		{browser, "ada@example.org", 200, html, []string{"We have sent a mail to ada@example.org."}},
+		{browser, "ada", 400, html, []string{`role="alert">This is no mail address.`, `value="ada"`}},
+		{browser, "", 400, html, []string{`role="alert">Your mail address is missing.`}},
+		{browser, `"><script>`, 400, html, []string{`value="&#34;&gt;&lt;script&gt;"`}},
+		{browser, strings.Repeat("a", 20_000), 413, html, []string{"the body has more than 16384 bytes", `value=""`}},
+		{browser, "ada@example.org", 200, html, nil},
+		{browser, "ada@example.org", 429, html, []string{`role="alert">Too many sign-ups. Try again in 25 hours.`, `value="ada@example.org"`}},
+		{"*/*", "ada@example.org", 429, "application/problem+json", []string{`"detail":"Too many sign-ups. Try again in 25 hours."`, "quota-exceeded"}},
+		{"*/*", "", 400, "application/problem+json", []string{`"detail":"Your mail address is missing."`}},
+	} {
+		r, err := http.NewRequest(http.MethodPost, server.URL+"/signup", strings.NewReader(url.Values{"email": {row.email}}.Encode()))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept", row.accept)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, row.status, answer.StatusCode, string(body))
+		require.Equal(t, row.kind, answer.Header.Get("Content-Type"))
+		require.Equal(t, row.status == 429, answer.Header.Get("Retry-After") != "")
+		for _, text := range row.want {
+			require.Contains(t, string(body), text)
+		}
+	}
+}
+
+// browser is the Accept of a browser.
+const (
+	browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	html    = "text/html; charset=utf-8"
+)
 
 func TestCountsSurviveARestart(t *testing.T) {
 	free, err := net.Listen("tcp", "localhost:0")
