@@ -54,13 +54,12 @@ type Config struct {
 	// Invalid, if set, answers a request that cannot be asked about, in place of
 	// a 400, 413 or 415: a feature or the cost cannot be read, or a feature is
 	// missing that a rule needs. ProblemOf has the default answer, with the
-	// ValueError in Err, and VerdictOf a Verdict that denies, with the Missing
-	// kind. Invalid reads the body from its first byte; a body beyond MaxBody is
-	// as long as the client likes.
+	// ValueError in Err. Invalid reads the body from its first byte; a body beyond
+	// MaxBody is as long as the client likes.
 	//
 	// Invalid may be the handler inside of the middleware, which shows its form
 	// again with a message. Such a handler must ask ProblemOf first, and do
-	// nothing that is limited if there is a Problem: no hit has been counted.
+	// nothing that is limited if there is a Problem: the request was not admitted.
 	Invalid http.Handler
 
 	// OnError, if set, gets the reason of an answer with 500: a Value of your

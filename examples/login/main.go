@@ -139,11 +139,12 @@ func logIn(lim *limiter.Limiter, passwords map[string]string) http.Handler {
 // refuse answers a request that was not admitted. Retry-After is set already.
 func refuse(w http.ResponseWriter, r *http.Request) {
 	p, _ := httplimit.ProblemOf(r.Context())
-	switch v, _ := httplimit.VerdictOf(r.Context(), "login"); {
-	case p.Status == http.StatusTooManyRequests:
+	switch p.Status {
+	case http.StatusTooManyRequests:
+		v, _ := httplimit.VerdictOf(r.Context(), "login")
 		p.Detail = fmt.Sprintf("Too many wrong passwords. Try again in %s.", inWords(v.RetryAfter))
-	case v.Missing != "":
-		p.Detail = "Your name is missing."
+	case http.StatusBadRequest: // missing, or malformed
+		p.Detail = "Want a name."
 	}
 	answer(w, r, p)
 }

@@ -128,15 +128,14 @@ func signUp(w http.ResponseWriter, r *http.Request) {
 // refuse answers a request that was not admitted. Retry-After is set already.
 func refuse(w http.ResponseWriter, r *http.Request) {
 	p, _ := httplimit.ProblemOf(r.Context())
-	switch v, _ := httplimit.VerdictOf(r.Context(), "signup"); {
-	case p.Status == http.StatusTooManyRequests:
+	switch p.Status {
+	case http.StatusTooManyRequests:
+		v, _ := httplimit.VerdictOf(r.Context(), "signup")
 		p.Detail = fmt.Sprintf("Too many sign-ups. Try again in %s.", inWords(v.RetryAfter))
-	case p.Status == http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable:
 		p.Detail = "We cannot sign you up at the moment. Try again in a minute."
-	case v.Missing != "":
-		p.Detail = "Your mail address is missing."
-	case p.Status == http.StatusBadRequest:
-		p.Detail = "This is no mail address. Want one such as ada@example.org."
+	case http.StatusBadRequest: // missing, or malformed
+		p.Detail = "Want a mail address, such as ada@example.org."
 	}
 	if isBrowser(r) {
 		show(w, r, p.Status, p.Detail)
