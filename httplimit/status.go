@@ -39,7 +39,7 @@ func Status(lim *limiter.Limiter) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			h.Set("Allow", "GET, HEAD")
-			problem{Title: http.StatusText(http.StatusMethodNotAllowed), Status: http.StatusMethodNotAllowed}.write(w)
+			Problem{Title: http.StatusText(http.StatusMethodNotAllowed), Status: http.StatusMethodNotAllowed}.ServeHTTP(w, r)
 			return
 		}
 		s := statusOf(lim)

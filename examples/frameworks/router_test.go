@@ -1,5 +1,3 @@
-// Package frameworks tests package httplimit inside of routers that other modules
-// publish.
 package frameworks
 
 import (

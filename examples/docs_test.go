@@ -1,0 +1,39 @@
+package examples
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// printed matches a code block below a link to its file.
+var printed = regexp.MustCompile("(?s)\\[[^]]+\\]\\((\\.\\./[\\w./]+\\.go)\\):?\n\n```go\n(.*?)```")
+
+// The recipes of the pages are parts of files that are compiled and tested,
+// whatever their indentation.
+func TestPagesPrintFiles(t *testing.T) {
+	for page, want := range map[string]int{"../docs/frameworks.md": 4, "../docs/http.md": 1} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		blocks := printed.FindAllStringSubmatch(string(text), -1)
+		require.Len(t, blocks, want, page)
+		for _, block := range blocks {
+			file, err := os.ReadFile(filepath.Join(filepath.Dir(page), block[1]))
+			require.NoError(t, err)
+			require.Contains(t, "\n"+unindented(string(file)), "\n"+unindented(block[2]), "%s prints %s otherwise", page, block[1])
+		}
+	}
+}
+
+// unindented is text without the tabs that begin its lines.
+func unindented(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t")
+	}
+	return strings.Join(lines, "\n")
+}

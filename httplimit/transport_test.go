@@ -1,0 +1,546 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// service answers requests without a network.
+type service func(r *http.Request) *http.Response
+
+func (s service) RoundTrip(r *http.Request) (*http.Response, error) {
+	if answer := s(r); answer != nil {
+		return answer, nil
+	}
+	return nil, errors.New("connection refused")
+}
+
+// answering is an answer with fields as in `Retry-After: 5`.
+func answering(status int, fields ...string) *http.Response {
+	h := http.Header{}
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, ": ")
+		h.Add(name, value)
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}
+}
+
+func newTransport(t *testing.T, cfg TransportConfig) *Transport {
+	tr, err := NewTransport(cfg)
+	require.NoError(t, err)
+	return tr
+}
+
+// send sends a request without a body.
+func send(ctx context.Context, t *Transport, url string) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := t.RoundTrip(r)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+// ownLimit is a Limiter of the event "pay" by host.
+func ownLimit(t *testing.T, limits string) *limiter.Limiter {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, err)
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: KindHost, Limits: counter.MustLimits(limits)}}})
+	require.NoError(t, err)
+	return lim
+}
+
+// The wait of a request after an answer, true or not, to another request.
+func TestTransportHears(t *testing.T) {
+	const never = 0
+	// Time in a bubble of synctest begins then.
+	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	in := func(d time.Duration, form string) string { return began.Add(d).Format(form) }
+	const rfc850, asctime = "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC
+	long := strings.Repeat(`"p";r=0;t=9, `, 1000) + `"p";r=0;t=9`
+	for _, row := range []struct {
+		wait   time.Duration
+		status int
+		fields []string
+	}{
+		{5 * time.Second, 429, []string{"Retry-After: 5"}},
+		{5 * time.Second, 503, []string{"Retry-After: 5"}},
+		{never, 200, []string{"Retry-After: 5"}},
+		{never, 301, []string{"Retry-After: 5"}},
+		{never, 503, nil},
+		{time.Second, 429, nil},
+		{never, 429, []string{"Retry-After: 0"}},
+		{DefaultMaxHold, 429, []string{"Retry-After: 315360000"}},
+		{DefaultMaxHold, 429, []string{"Retry-After: 99999999999999999999999999"}},
+		{time.Second, 429, []string{"Retry-After: -5"}},
+		{time.Second, 429, []string{"Retry-After: +5"}},
+		{time.Second, 429, []string{"Retry-After: 5.5"}},
+		{time.Second, 429, []string{"Retry-After: soon"}},
+		{never, 503, []string{"Retry-After: soon"}},
+
+		{time.Minute, 429, []string{"Retry-After: " + in(time.Minute, http.TimeFormat)}},
+		{time.Minute, 429, []string{"Retry-After: " + in(time.Minute, rfc850)}},
+		{time.Minute, 503, []string{"Retry-After: " + in(time.Minute, asctime)}},
+		{never, 429, []string{"Retry-After: " + in(-time.Hour, http.TimeFormat)}},
+		{DefaultMaxHold, 429, []string{"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT"}},
+		{time.Minute, 429, []string{"Retry-After: " + in(time.Hour, http.TimeFormat), "Date: " + in(59*time.Minute, http.TimeFormat)}},
+
+		{7 * time.Second, 200, []string{`RateLimit: "day";r=0;t=7`}},
+		{7 * time.Second, 404, []string{`RateLimit: day;r=0;t=7;pk=:cHsdsRa894==:`}},
+		{time.Hour, 200, []string{`RateLimit: "s";r=0;t=1, "h";r=0;t=3600`, `RateLimit: "d";r=9;t=9000`}},
+		{2 * time.Second, 429, []string{"Retry-After: 2", `RateLimit: "day";r=0;t=7`}},
+		{7 * time.Second, 429, []string{`RateLimit: "day";r=1;t=7`}},
+		{7 * time.Second, 429, []string{"Retry-After: soon", `RateLimit: "day";r=0;t=7`}},
+		{DefaultMaxHold, 200, []string{`RateLimit: "day";r=0;t=999999999999999`}},
+		{never, 200, []string{`RateLimit: "day";r=5;t=7`}},
+		{never, 200, []string{`RateLimit: "day";r=0`}},
+		{never, 200, []string{`RateLimit: "day";r=0;t=0`}},
+		{never, 200, []string{`RateLimit: "day";r=-1;t=7`, `RateLimit: ("day");r=0;t=7`}},
+		{never, 200, []string{`RateLimit: "day";r=0;t=7, "`}},
+		{never, 200, []string{`RateLimit: limit=100, remaining=0, reset=50`}},
+		{never, 200, []string{"RateLimit: " + long}},
+		{never, 200, []string{`RateLimit: "day";r=0;t=7`, "Age: 3"}},
+		{3 * time.Second, 429, []string{"Retry-After: 3", "Age: 3"}},
+
+		{7 * time.Second, 200, []string{"RateLimit-Remaining: 0", "RateLimit-Reset: 7"}},
+		{7 * time.Second, 200, []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7"}},
+		{7 * time.Second, 200, []string{"X-RateLimit-Remaining: 0", fmt.Sprint("X-RateLimit-Reset: ", began.Unix()+7+1_000_000_000), "Date: " + in(1_000_000_000*time.Second, http.TimeFormat)}},
+		{7 * time.Second, 200, []string{"X-RateLimit-Remaining: 0", fmt.Sprint("X-RateLimit-Reset: ", (began.Unix()+7+1_000_000_000)*1000), "Date: " + in(1_000_000_000*time.Second, http.TimeFormat)}},
+		{never, 200, []string{"X-RateLimit-Remaining: 0"}},
+		{never, 200, []string{"X-RateLimit-Remaining: x", "X-RateLimit-Reset: 7"}},
+		{9 * time.Second, 200, []string{`RateLimit: "day";r=0;t=9`, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			require.True(t, began.Equal(time.Now()))
+			sent := 0
+			tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+				if sent++; sent == 1 {
+					return answering(row.status, row.fields...)
+				}
+				return answering(200)
+			})})
+			status, err := send(t.Context(), tr, "https://api.example.org/")
+			require.NoError(t, err)
+			require.Equal(t, row.status, status, "the answer is the caller's")
+			for _, other := range []string{"https://example.org/", "http://api.example.org:8080/"} {
+				_, err = send(t.Context(), tr, other)
+				require.NoError(t, err)
+				require.Zero(t, time.Since(began), other)
+			}
+			_, err = send(t.Context(), tr, "https://API.example.org.:443/other")
+			require.NoError(t, err)
+			waited := time.Since(began)
+			require.GreaterOrEqual(t, waited, row.wait, "%+v", row)
+			require.LessOrEqual(t, waited, row.wait+min(row.wait*3/100, time.Minute), "%+v", row)
+			require.Equal(t, 4, sent)
+			if len(row.fields) == 0 || !strings.Contains(row.fields[0], "r=5") {
+				require.Empty(t, tr.holds.of, "%+v", row)
+			}
+		})
+	}
+}
+
+// body tells whether it was closed.
+type body struct {
+	io.Reader
+	closed bool
+}
+
+func (b *body) Close() error {
+	b.closed = true
+	return nil
+}
+
+// A request whose turn comes after its end fails at once, unsent and uncounted,
+// with the host and the time in the error.
+func TestTransportFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, sent := time.Now(), 0
+		lim := ownLimit(t, "3/h")
+		var fields []string
+		tr := newTransport(t, TransportConfig{Limiter: lim, Event: "pay", MaxWait: 2 * time.Hour, Base: service(func(*http.Request) *http.Response {
+			sent++
+			return answering(429, fields...)
+		})})
+		post := func(timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			b := &body{Reader: strings.NewReader("x")}
+			r, err := http.NewRequestWithContext(ctx, "POST", "https://api.example.org/", b)
+			require.NoError(t, err)
+			answer, err := tr.RoundTrip(r)
+			if err == nil {
+				return answer.Body.Close()
+			}
+			require.True(t, b.closed)
+			return err
+		}
+		left := func() int64 {
+			v, err := lim.Peek(t.Context(), "pay", 0, limiter.NewFeature(KindHost, "api.example.org"))
+			require.NoError(t, err)
+			return v.Remaining
+		}
+		fields = []string{"Retry-After: 100"}
+		require.NoError(t, post(time.Minute))
+		err := post(99 * time.Second)
+		require.ErrorIs(t, err, ErrHeldBack)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var notSent *NotSentError
+		require.ErrorAs(t, err, &notSent)
+		require.Equal(t, "api.example.org", notSent.Host)
+		require.WithinRange(t, notSent.Until, began.Add(100*time.Second), began.Add(103*time.Second))
+		require.Regexp(t, `^httplimit: request to "api.example.org" was not sent, none can be before 2000-01-01T00:01:4\d.*: the service asks for a longer wait`, err.Error())
+		require.EqualValues(t, 2, left(), "nothing was counted")
+		require.Zero(t, time.Since(began))
+
+		// A request that waits already learns of a later end as soon as it is known.
+		var failed error
+		go func() { failed = post(104 * time.Second) }()
+		go func() { _ = post(time.Hour) }()
+		fields = []string{"Retry-After: 600"}
+		time.Sleep(103 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 2, sent)
+		if failed == nil { // the first that waited was sent
+			go func() { failed = post(time.Second) }()
+			synctest.Wait()
+		}
+		require.ErrorIs(t, failed, ErrHeldBack)
+		time.Sleep(time.Hour)
+
+		// The own limit, and MaxWait.
+		began, fields = time.Now(), []string{"Retry-After: 0"}
+		for left() > 0 {
+			require.NoError(t, post(time.Minute))
+		}
+		before := sent
+		err = post(time.Minute)
+		require.ErrorIs(t, err, limiter.ErrWaitTooLong)
+		require.NotErrorIs(t, err, ErrHeldBack)
+		require.ErrorAs(t, err, &notSent)
+		require.True(t, notSent.Until.After(time.Now()), notSent.Until)
+		fields = []string{"Retry-After: 10000"}
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, post(time.Hour))
+		require.ErrorIs(t, post(time.Hour*24), ErrHeldBack, "MaxWait")
+		require.Equal(t, before+1, sent)
+		time.Sleep(time.Hour)
+
+		// Canceled while waiting, or before.
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		for range 2 {
+			began = time.Now()
+			_, err = send(ctx, tr, "https://api.example.org/")
+			require.ErrorIs(t, err, context.Canceled)
+			require.LessOrEqual(t, time.Since(began), time.Second)
+		}
+		require.Equal(t, before+1, sent)
+		time.Sleep(3 * time.Hour)
+		require.Zero(t, lim.Stats().Waiting)
+	})
+}
+
+// Requests that were held back do not leave all at once, but one, two, four ...
+// as good answers come; a request that hangs keeps the others back for a while; and
+// an answer that tells how many may follow has as many follow.
+func TestTransportAfterAHold(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		answer []string
+		hangs  bool
+		ends   time.Duration // after the hold
+		most   int           // in flight
+	}{
+		{"slow start", nil, false, 6 * time.Second, 32},
+		{"as told", []string{`RateLimit: "m";r=20;t=60`}, false, 5 * time.Second, 20},
+		{"the first hangs", nil, true, placePatience + 6*time.Second, 33},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				began, flying, most, sent := time.Now(), 0, 0, 0
+				until := began.Add(100 * time.Second)
+				tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+					mu.Lock()
+					sent++
+					if sent == 1 {
+						mu.Unlock()
+						return answering(429, "Retry-After: 100")
+					}
+					hangs := row.hangs && sent == 2
+					flying++
+					most = max(most, flying)
+					mu.Unlock()
+					time.Sleep(time.Second)
+					if hangs {
+						time.Sleep(time.Hour)
+					}
+					mu.Lock()
+					flying--
+					mu.Unlock()
+					return answering(200, row.answer...)
+				})})
+				_, err := send(t.Context(), tr, "https://api.example.org/")
+				require.NoError(t, err)
+				var all sync.WaitGroup
+				for i := range 63 {
+					all.Go(func() {
+						if _, err := send(t.Context(), tr, "https://api.example.org/"); err != nil {
+							t.Error(i, err)
+						}
+					})
+				}
+				time.Sleep(until.Sub(time.Now()) + 4*time.Second)
+				synctest.Wait()
+				require.LessOrEqual(t, flying, max(row.most, 1))
+				time.Sleep(row.ends)
+				synctest.Wait()
+				require.Equal(t, 64, sent, "each request once")
+				require.LessOrEqual(t, most, row.most)
+				if !row.hangs {
+					require.Zero(t, flying)
+				}
+				all.Wait()
+				time.Sleep(time.Hour)
+				_, err = send(t.Context(), tr, "https://api.example.org/")
+				require.NoError(t, err)
+				if row.answer == nil {
+					require.Empty(t, tr.holds.of)
+				}
+			})
+		})
+	}
+}
+
+// Many callers of a service with a quota of its own, which tells the rest with
+// each answer, or not: nearly no request is denied, all are answered, none is sent
+// twice, and the time is about the least.
+func TestTransportAgainstAQuota(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const quota, workers, each = 50, 40, 25
+			var mu sync.Mutex
+			began, window, used, denied, sent := time.Now(), time.Time{}, int64(0), 0, map[string]int{}
+			tr := newTransport(t, TransportConfig{Base: service(func(r *http.Request) *http.Response {
+				time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+				defer time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				now := time.Now()
+				if !now.Before(window) {
+					window, used = now.Add(10*time.Second), 0
+				}
+				reset := seconds(window.Sub(now))
+				if used == quota {
+					denied++
+					return answering(429, fmt.Sprint("Retry-After: ", reset))
+				}
+				used++
+				sent[r.URL.Path]++
+				if tells {
+					return answering(200, fmt.Sprintf(`RateLimit: "w";r=%d;t=%d`, quota-used, reset))
+				}
+				return answering(200)
+			})})
+			var all sync.WaitGroup
+			for w := range workers {
+				all.Go(func() {
+					for i := 0; i < each; {
+						status, err := send(t.Context(), tr, fmt.Sprintf("https://api.example.org/%d/%d", w, i))
+						if err != nil {
+							t.Error(err)
+						}
+						if status == 200 {
+							i++
+						}
+					}
+				})
+			}
+			all.Wait()
+			took := time.Since(began)
+			require.Len(t, sent, workers*each)
+			for path, n := range sent {
+				require.Equal(t, 1, n, path)
+			}
+			const windows = workers * each / quota
+			t.Logf("tells %v: %d denied of %d, %s", tells, denied, workers*each, took)
+			require.LessOrEqual(t, took, windows*12*time.Second)
+			if tells {
+				require.LessOrEqual(t, denied, workers)
+			} else {
+				require.LessOrEqual(t, denied, windows*workers)
+			}
+		})
+	}
+}
+
+// Hosts that an attacker names are forgotten, and the host that is in use is not;
+// partitions do not hold one another back.
+func TestTransportFloodOfHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, TransportConfig{
+			Partition: func(r *http.Request) string { return r.Header.Get("Authorization") },
+			Base:      service(func(*http.Request) *http.Response { return answering(429, "Retry-After: 3600") }),
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := send(ctx, tr, "https://api.example.org/")
+		require.NoError(t, err)
+		for i := range 5 * maxHolds {
+			_, err := send(ctx, tr, fmt.Sprintf("https://%d.example.net/", i))
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+			_, err = send(ctx, tr, "https://api.example.org/")
+			require.ErrorIs(t, err, ErrHeldBack)
+			require.LessOrEqual(t, len(tr.holds.of), maxHolds)
+		}
+		r, err := http.NewRequestWithContext(ctx, "GET", "https://api.example.org/", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer 7")
+		answer, err := tr.RoundTrip(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+	})
+}
+
+// A request that waits for the own limit while an answer closes the way waits
+// again, and its hit is as young as the request.
+func TestTransportCountsWhenItSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var times []time.Duration
+		began := time.Now()
+		lim := ownLimit(t, "1/m")
+		tr := newTransport(t, TransportConfig{Limiter: lim, Event: "pay", Base: service(func(r *http.Request) *http.Response {
+			times = append(times, time.Since(began))
+			if r.URL.Path == "/slow" {
+				time.Sleep(30 * time.Second)
+				return answering(503, "Retry-After: 3600")
+			}
+			return answering(200)
+		})})
+		go func() { _, _ = send(t.Context(), tr, "https://api.example.org/slow") }()
+		synctest.Wait()
+		_, err := send(t.Context(), tr, "https://api.example.org/")
+		require.NoError(t, err)
+		require.Len(t, times, 2)
+		require.Greater(t, times[1], time.Hour)
+		v, err := lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(KindHost, "api.example.org"))
+		require.NoError(t, err)
+		require.Greater(t, v.RetryAfter, 59*time.Second)
+	})
+}
+
+// Real servers: HTTP 1.1 and 2, a redirect to another host, a client's Timeout, and
+// a service that is limited by the middleware of this package.
+func TestTransportOnServers(t *testing.T) {
+	lim := ownLimit(t, "2/h")
+	limit, err := New(Config{Limiter: lim, Event: "pay", Show: []string{KindHost}, Features: []Source{
+		NewSource(KindHost, func(*http.Request) (string, error) { return "all", nil }),
+	}})
+	require.NoError(t, err)
+	for _, h2 := range []bool{false, true} {
+		var mu sync.Mutex
+		seen := map[string]int{}
+		site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			seen[r.Proto+" "+r.URL.Path]++
+			mu.Unlock()
+			switch r.URL.Path {
+			case "/elsewhere":
+				http.Redirect(w, r, "https://localhost:"+r.URL.Query().Get("port")+"/busy", http.StatusTemporaryRedirect)
+			case "/busy":
+				w.Header().Set("Retry-After", "3600")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case "/limited":
+				limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			}
+		}))
+		site.EnableHTTP2 = h2
+		site.StartTLS()
+		t.Cleanup(site.Close)
+		base := site.Client().Transport.(*http.Transport)
+		base.TLSClientConfig.ServerName = "example.com" // of the certificate
+		client := &http.Client{Transport: newTransport(t, TransportConfig{Base: base}), Timeout: 10 * time.Second}
+		t.Cleanup(client.CloseIdleConnections)
+		address, err := url.Parse(site.URL)
+		require.NoError(t, err)
+		for range 3 {
+			answer, err := client.Post(site.URL+"/elsewhere?port="+address.Port(), "text/plain", strings.NewReader("x"))
+			if err == nil {
+				require.Equal(t, 503, answer.StatusCode)
+				require.NoError(t, answer.Body.Close())
+				continue
+			}
+			var notSent *NotSentError
+			require.ErrorAs(t, err, &notSent)
+			require.Equal(t, "localhost:"+address.Port(), notSent.Host, "the host of the redirect is held back, and not the host that redirects")
+			require.ErrorIs(t, err, ErrHeldBack)
+		}
+		proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[h2]
+		require.Equal(t, map[string]int{proto + " /elsewhere": 3, proto + " /busy": 1}, seen)
+		statuses := []int{}
+		for range 4 {
+			answer, err := client.Get(site.URL + "/limited")
+			if err != nil {
+				require.ErrorIs(t, err, ErrHeldBack)
+				statuses = append(statuses, 0)
+				continue
+			}
+			statuses = append(statuses, answer.StatusCode)
+			require.NoError(t, answer.Body.Close())
+		}
+		if h2 { // the hour is used up by HTTP 1.1
+			require.Equal(t, []int{429, 0, 0, 0}, statuses)
+		} else {
+			require.Equal(t, []int{200, 200, 0, 0}, statuses, "r=0: a third would be denied, and is not sent")
+		}
+	}
+}
+
+func TestNewTransportRefuses(t *testing.T) {
+	lim := ownLimit(t, "2/h")
+	byUser, err := limiter.New(must(counter.New(memory.New(memory.Config{}), counter.Config{})), limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: "user", Limits: counter.MustLimits("2/h")}}})
+	require.NoError(t, err)
+	for want, cfg := range map[string]TransportConfig{
+		"TransportConfig.MaxWait is -1s":    {MaxWait: -time.Second},
+		"TransportConfig.MaxHold is -1s":    {MaxHold: -time.Second},
+		"TransportConfig.Limiter is nil":    {Event: "pay"},
+		`Event is "", but`:                  {Limiter: lim},
+		`has a rule by "user"`:              {Limiter: byUser, Event: "pay"},
+		`has rules for "pay" only`:          {Limiter: lim, Event: "paid"},
+		"want one of limiter.New for Event": {Features: func(*http.Request) []limiter.Feature { return nil }},
+	} {
+		_, err := NewTransport(cfg)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = newTransport(t, TransportConfig{}).RoundTrip(&http.Request{})
+	require.ErrorContains(t, err, "nil Request.URL")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
