@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -157,6 +159,15 @@ func TestMostDeniedByManyAtOnce(t *testing.T) {
 		require.Equal(t, counter.Count{Low: 800, High: 800}, k.Denied)
 	}
 	require.True(t, slices.IsSortedFunc(keys, func(a, b DeniedKey) int { return strings.Compare(a.Key.Feature, b.Key.Feature) }), "in a fixed order where equal")
+}
+
+// New rules are a line for a Logger, if there is one.
+func TestLoggerOfRules(t *testing.T) {
+	var log bytes.Buffer
+	for _, l := range []*transitions{nil, {logger: slog.New(slog.NewTextHandler(&log, nil))}} {
+		l.replaced(7)
+	}
+	require.Regexp(t, `^\S+ level=INFO msg="limiter: the rules were replaced" rules=7\n$`, log.String())
 }
 
 // BenchmarkDenied is the cost of a denial: of a known key, and of keys that all are

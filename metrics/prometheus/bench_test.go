@@ -16,7 +16,8 @@ import (
 
 // BenchmarkAllow is an admitted decision in memory, bare, with metrics, and with
 // limiter.Config.Tally, in turns of 100 calls, so that a busy machine slows down
-// all alike. The ratios are those of the medians; all calls must be counted.
+// all alike. The benchmark prints ratios of medians, and fails unless all calls are
+// counted.
 func BenchmarkAllow(b *testing.B) {
 	decisions := abacusmetrics.NewDecisions()
 	configs := []struct {
