@@ -19,7 +19,9 @@
 // structured fields of draft-ietf-httpapi-ratelimit-headers. The counts of
 // other clients are not shown, see Config.Show. While the store fails, a
 // request under FailClosed rules is answered with 503 and a Retry-After of one
-// or two seconds. docs/http.md has every answer in full.
+// or two seconds. A request that cannot be asked about is answered with 400, 413
+// or 415. Config.Denied, Failed and Invalid answer in place of these defaults, which
+// [ProblemOf] tells. docs/http.md has every answer in full.
 //
 // # Trust
 //
