@@ -21,19 +21,9 @@ func (m *middleware) answerDenied(w http.ResponseWriter, r *http.Request, q *req
 	} else if outcome == limiter.OutcomeFailedClosed {
 		setRetryAfter(w.Header(), v) // tells of the store, not of a limit
 	}
-	switch outcome {
-	case limiter.OutcomeMissing:
-		reason := "is missing"
-		if m.Refuse != RefuseSilently {
-			reason += ", and the service limits by it"
-		}
-		m.answerInvalid(w, r, q, v, badRequest(v.Missing, reason))
-		return
-	case limiter.OutcomeFailedClosed:
-		m.answerFailed(w, r, q, v)
-		return
-	}
 	switch {
+	case outcome == limiter.OutcomeFailedClosed:
+		m.answerFailed(w, r, q, v)
 	case m.Denied != nil:
 		m.hand(m.Denied, w, r, q, v, nil)
 	case m.Refuse == RefuseSilently:
@@ -79,27 +69,35 @@ func (m *middleware) answerFailed(w http.ResponseWriter, r *http.Request, q *req
 }
 
 // answerInvalid answers a request that the Limiter could not be asked about, or that
-// lacks a feature. v denies.
-func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict, e *ValueError) {
+// lacks a feature. Config.Invalid has a Verdict that denies, even if the request was
+// counted under some rules.
+func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, q *request, e *ValueError) {
 	if m.Invalid != nil {
-		m.hand(m.Invalid, w, r, q, v, e)
+		m.hand(m.Invalid, w, r, q, &limiter.Verdict{}, e)
 		return
 	}
 	invalid(e).ServeHTTP(w, r)
+}
+
+// answerLater answers a request that could not be decided now.
+func (m *middleware) answerLater(w http.ResponseWriter, r *http.Request, q *request, err error) {
+	v := limiter.Verdict{Degraded: err}
+	v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
+	setRetryAfter(w.Header(), &v)
+	m.answerFailed(w, r, q, &v)
 }
 
 // answerError answers a request for which the Limiter has no verdict.
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, q *request, err error) {
 	var value *ValueError
 	switch {
+	case errors.Is(err, errBodies):
+		m.answerLater(w, r, q, err)
 	case errors.As(err, &value):
-		m.answerInvalid(w, r, q, &limiter.Verdict{}, value)
+		m.answerInvalid(w, r, q, value)
 	case r.Context().Err() != nil:
 		// The client hung up, or a deadline of an outer middleware has passed.
-		v := limiter.Verdict{Degraded: err}
-		v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
-		setRetryAfter(w.Header(), &v)
-		m.answerFailed(w, r, q, &v)
+		m.answerLater(w, r, q, err)
 	default:
 		if m.OnError != nil {
 			m.OnError(r, err)

@@ -9,13 +9,10 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
-	"slices"
+	"os"
 	"strings"
 	"sync/atomic"
 )
-
-// DefaultMaxBody is the default of Config.MaxBody, in bytes: 1 MiB.
-const DefaultMaxBody = 1 << 20
 
 // request is a request whose body several Values and then the handler can read:
 //
@@ -30,8 +27,13 @@ const DefaultMaxBody = 1 << 20
 type request struct {
 	in      *http.Request
 	maxBody int64
-	view    http.Request // the copy for a Value
-	cursor  viewBody     // the Body of view
+	w       http.ResponseWriter // for the deadline of the body
+	all     *bodies             // nil: no bounds but maxBody
+	held    atomic.Int64        // of all
+	sealed  bool                // the body is not to be read yet
+	asked   bool                // a Value has asked for the body
+	view    http.Request        // the copy for a Value
+	cursor  viewBody            // the Body of view
 
 	known bool // whether data and err are
 	data  []byte
@@ -87,7 +89,7 @@ func (q *request) nextIn(out *http.Request, ctx context.Context) {
 	if q.out != nil {
 		body = q.out.Body // a second handler goes on where the first left off
 	} else if q.read {
-		body = &replay{data: q.data, tail: q.tail, body: body}
+		body = &replay{q: q, data: q.data, tail: q.tail, body: body}
 	}
 	*out = *q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
 	out.Body = body
@@ -130,24 +132,36 @@ const wholeBody = "request body"
 
 // bytes is the whole body.
 func (q *request) bytes() ([]byte, error) {
+	q.asked = true
 	if q.known {
 		return q.data, q.err
 	}
-	q.known = true
-	if q.in.Body == nil || q.in.Body == http.NoBody {
-		return nil, nil
+	none, large := q.in.Body == nil || q.in.Body == http.NoBody, q.in.ContentLength > q.maxBody
+	if q.sealed && !none && !large {
+		return nil, errSealed
 	}
-	if q.in.ContentLength > q.maxBody {
+	q.known = true
+	switch {
+	case none:
+		return nil, nil
+	case large:
 		q.err = tooLarge(q.maxBody, nil)
 		return q.data, q.err
 	}
 	q.read = true
-	q.data, q.tail = readUpTo(q.in.Body, q.maxBody+1, q.in.ContentLength)
+	done := q.deadline()
+	full := q.readAll()
+	late := errors.Is(q.tail, os.ErrDeadlineExceeded)
+	done(late)
 	var limit *http.MaxBytesError
 	switch {
+	case full:
+		q.err = &ValueError{http.StatusServiceUnavailable, wholeBody, "the service holds too many bodies", errBodies}
 	case int64(len(q.data)) > q.maxBody:
 		q.err = tooLarge(q.maxBody, nil)
 	case q.tail == io.EOF:
+	case late:
+		q.err = &ValueError{http.StatusRequestTimeout, wholeBody, "the body did not come in time", q.tail}
 	case errors.As(q.tail, &limit):
 		q.err = tooLarge(limit.Limit, q.tail)
 	default:
@@ -160,19 +174,30 @@ func tooLarge(limit int64, err error) error {
 	return &ValueError{http.StatusRequestEntityTooLarge, wholeBody, fmt.Sprintf("the body has more than %d bytes", limit), err}
 }
 
-// readUpTo reads until r ends or limit bytes are there. The error is nil only
-// if limit came first. The buffer grows with what has come, since announcing a
-// length costs a client nothing.
-func readUpTo(r io.Reader, limit, announced int64) ([]byte, error) {
-	data := make([]byte, 0, min(max(announced, 511), 16<<10)+1)
+// readAll reads until the body ends, or has a byte more than maxBody, or full tells
+// that there is no room for more. tail is nil only if the body has not ended. The
+// buffer grows with what has come, since announcing a length costs a client nothing.
+func (q *request) readAll() (full bool) {
+	const first = 4 << 10
+	limit, announced := q.maxBody+1, q.in.ContentLength
+	q.data = make([]byte, 0, min(max(announced, 511)+1, first, limit))
 	for {
-		if len(data) == cap(data) {
-			data = slices.Grow(data, 1)
+		if len(q.data) == cap(q.data) {
+			size := 2 * int64(cap(q.data))
+			if announced >= int64(cap(q.data)) { // and a byte, for the end
+				size = min(size, announced+1)
+			}
+			size = min(size, limit)
+			if !q.hold(size) {
+				return true
+			}
+			q.data = append(make([]byte, 0, size), q.data...)
 		}
-		n, err := r.Read(data[len(data):min(int64(cap(data)), limit)])
-		data = data[:len(data)+n]
-		if err != nil || int64(len(data)) == limit {
-			return data, err
+		var n int
+		n, q.tail = q.in.Body.Read(q.data[len(q.data):cap(q.data)])
+		q.data = q.data[:len(q.data)+n]
+		if q.tail != nil || int64(len(q.data)) == limit {
+			return false
 		}
 	}
 }
@@ -224,6 +249,7 @@ func (b *viewBody) Close() error { return nil }
 // replay reads what has been read of body, and goes on as body does. Close may
 // be called while Read runs, as of net/http's own bodies.
 type replay struct {
+	q      *request // which holds data
 	data   []byte
 	tail   error // the error after data; nil: the rest of body follows
 	body   io.ReadCloser
@@ -240,6 +266,7 @@ func (b *replay) Read(p []byte) (int, error) {
 		n := copy(p, b.data)
 		if b.data = b.data[n:]; len(b.data) == 0 {
 			b.data = nil
+			b.q.release()
 		}
 		return n, nil
 	case b.tail != nil:

@@ -45,12 +45,13 @@ func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, e
 	if q.parsed {
 		return q.form, q.files, q.formErr
 	}
-	q.parsed = true
+	q.formErr = nil
 	r := *q.in
 	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to both
 	body := &viewBody{q: q, plain: true}
 	r.Body = body
 	defer removeFiles(&r, q.in)
+	defer func() { q.parsed = !errors.Is(q.formErr, errSealed) }()
 
 	err := r.ParseForm()
 	if err != nil && body.at > formBytes {

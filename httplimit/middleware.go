@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
@@ -36,6 +37,22 @@ type Config struct {
 	// MaxBody bounds the bytes of a body that are read to find a feature. A
 	// larger body is answered with 413. Default: DefaultMaxBody.
 	MaxBody int64
+
+	// MaxBodyTotal bounds the bytes of all bodies together that are held for
+	// features, from the first byte read to the last byte that the handler
+	// reads. The first 16 KiB of each body are free, so that large bodies on slow
+	// connections leave room for the forms of others. A body beyond the bound is
+	// answered with 503, or by Failed. At least MaxBody. Default:
+	// DefaultMaxBodyTotal, or MaxBody if that is more.
+	MaxBodyTotal int64
+
+	// BodyTimeout is the longest time in which a body is read for features. A
+	// slower body is answered with 408. The time needs a ResponseWriter on which
+	// http.ResponseController.SetReadDeadline works, as those of net/http's
+	// server do, unless a wrapper without Unwrap hides the method; on any other
+	// ResponseWriter http.Server.ReadTimeout alone bounds the time. Default:
+	// DefaultBodyTimeout. Negative: unbounded.
+	BodyTimeout time.Duration
 
 	// Refuse is the answer to a request over its limit. Default: 429.
 	Refuse Refusal
@@ -112,6 +129,7 @@ type middleware struct {
 	Config
 	generation func() uint64         // of the rules; another number: other rules
 	ruled      atomic.Pointer[ruled] // for rulesNow
+	bodies     bodies
 }
 
 // New makes a middleware. An error names the field of cfg. An error is also a
@@ -138,6 +156,10 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	m := &middleware{Config: cfg, generation: func() uint64 { return 1 }} // rules stay as they are
 	m.Features = slices.Clone(cfg.Features)
 	m.Show = slices.Clone(cfg.Show)
+	err := m.bodies.init(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	derived, err := m.derive(m.generation())
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
@@ -201,27 +223,33 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	var room [4]limiter.Feature
-	features, n, q, err := m.features(r, room[:0])
-	if err != nil {
-		m.answerError(w, r, q, err)
-		return
+	f := found{m: m, w: w, r: r, n: 1}
+	v, err := f.decide(room[:0])
+	q := f.q
+	if q != nil {
+		defer q.release()
 	}
-	v, err := m.Limiter.AllowN(r.Context(), m.Event, n, features...)
-	if err != nil {
+	switch {
+	case err != nil:
 		m.answerError(w, r, q, err)
-		return
-	}
-	if !v.Allowed {
+	case !v.Allowed:
 		m.answerDenied(w, r, q, &v)
+	case f.invalid != nil:
+		if m.Refuse != RefuseSilently {
+			m.setFields(&lines{header: w.Header()}, &v, nil)
+		}
+		m.answerInvalid(w, r, q, f.invalid)
+	default:
+		in := &innerRequest{hit: hit{r.Context(), m, v, nil}}
+		if m.Refuse != RefuseSilently {
+			m.setFields(&lines{w.Header(), in.values[:0]}, &v, nil)
+		}
+		inner := in.of(r, q)
+		defer removeFiles(inner, r)
+		in.hit.serve(next, w, inner)
 		return
 	}
-	in := &innerRequest{hit: hit{r.Context(), m, v, nil}}
-	if m.Refuse != RefuseSilently {
-		m.setFields(&lines{w.Header(), in.values[:0]}, &v, nil)
-	}
-	inner := in.of(r, q)
-	defer removeFiles(inner, r)
-	in.hit.serve(next, w, inner)
+	abandon(w, r, q)
 }
 
 // hand has h answer a request that was not admitted.
@@ -230,34 +258,6 @@ func (m *middleware) hand(h http.Handler, w http.ResponseWriter, r *http.Request
 	inner := in.of(r, q)
 	defer removeFiles(inner, r)
 	h.ServeHTTP(w, inner)
-}
-
-// features appends the features of r to found, and returns the cost. The request
-// is nil if no Value was called. An error that is no ValueError is the server's.
-func (m *middleware) features(r *http.Request, found []limiter.Feature) (_ []limiter.Feature, n int64, q *request, err error) {
-	for i := range m.Features {
-		f := &m.Features[i]
-		if f.client != nil {
-			found = append(found, f.ofClient(r))
-			continue
-		}
-		if q == nil {
-			q = newRequest(r, m.MaxBody)
-		}
-		feature, err := f.find(q)
-		if err != nil {
-			return nil, 0, q, err
-		}
-		found = append(found, feature)
-	}
-	if m.Cost == nil {
-		return found, 1, q, nil
-	}
-	if q == nil {
-		q = newRequest(r, m.MaxBody)
-	}
-	n, err = m.cost(q)
-	return found, n, q, err
 }
 
 // cost calls Config.Cost.

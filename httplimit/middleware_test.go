@@ -279,7 +279,7 @@ func TestCost(t *testing.T) {
 			default:
 				require.Contains(t, got.body, row.left)
 				require.NotContains(t, got.body, "198.51.100.7")
-				require.NotContains(t, got.header, "Ratelimit")
+				require.Equal(t, `"10/d";r=9;t=86401`, got.header.Get("RateLimit"), "a hit is counted")
 			}
 		})
 	}

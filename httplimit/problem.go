@@ -117,9 +117,6 @@ func (m *middleware) failure(v *limiter.Verdict) Problem {
 
 // invalid is the problem of a request that cannot be asked about.
 func invalid(e *ValueError) Problem {
-	status := e.Status
-	if status < 400 || status > 599 { // from a user's Value; net/http panics below 100 and above 999
-		status = http.StatusBadRequest
-	}
+	status := e.status()
 	return Problem{Title: http.StatusText(status), Status: status, Detail: e.Source + ": " + e.Reason, Err: e}
 }

@@ -21,7 +21,9 @@ import (
 // points. A Value may read the copy's Body, by FormValue and its like too:
 // every Value and then the handler read the body from its first byte. Beyond
 // the middleware's bound a read is an error. A body that no Value reads stays a
-// stream.
+// stream. A Value that reads a body is called twice: at first every read of the body
+// is an error, and the result is dropped; and again once the rules that need no body
+// would admit the request.
 //
 // A [*ValueError] is the request's fault, any other error the Value's own. The
 // text of a request is the client's word, which nobody has verified.
@@ -34,7 +36,7 @@ type Value func(r *http.Request) (string, error)
 // text of the error names the source and never the client's text, so the error
 // may be logged, and sent to the client.
 type ValueError struct {
-	Status int    // 400; 413 for a body that is too large; 415 for a body with a Content-Encoding
+	Status int    // 400; 408 for a body that is too slow; 413 for a body that is too large; 415 for a body with a Content-Encoding; 503 for a body beyond Config.MaxBodyTotal
 	Source string // the part of the request, such as: form field "email"
 	Reason string
 	Err    error // from net/http or the body, or nil; the text of Err may hold text of the client
@@ -46,6 +48,15 @@ func (e *ValueError) Error() string {
 
 // Unwrap is Err.
 func (e *ValueError) Unwrap() error { return e.Err }
+
+// status is the status of an answer: a Value may have set any number, and net/http
+// panics below 100 and above 999.
+func (e *ValueError) status() int {
+	if e.Status < 400 || e.Status > 599 {
+		return http.StatusBadRequest
+	}
+	return e.Status
+}
 
 func badRequest(source, reason string) *ValueError {
 	return &ValueError{Status: http.StatusBadRequest, Source: source, Reason: reason}

@@ -131,10 +131,11 @@ func (l *Limiter) asks(ctx context.Context, q *question, empty []counter.Ask, of
 		}
 	}
 	for _, p := range of.rules {
-		before := len(ends)
+		before, unknown := len(ends), false
 		for _, kind := range [...]string{p.Kind, p.Else} {
 			for j := range features {
 				f := &features[j]
+				unknown = unknown || f.unknown && f.kind == kind
 				if f.kind != kind || f.Missing() {
 					continue
 				}
@@ -150,13 +151,13 @@ func (l *Limiter) asks(ctx context.Context, q *question, empty []counter.Ask, of
 				}
 				add(p, t, start)
 			}
-			if len(ends) > before || p.Else == "" {
+			if len(ends) > before || p.Else == "" || unknown {
 				break
 			}
 		}
 		switch {
 		case len(ends) > before:
-		case p.IfMissing == MissingSkip:
+		case unknown || p.IfMissing == MissingSkip:
 			continue
 		case p.IfMissing == MissingShare:
 			start := len(keys)

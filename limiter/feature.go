@@ -13,7 +13,7 @@ import (
 // "7". [IP], [Network], [Email], [Domain], [NewFeature] and [Join] make Features.
 // Most callers want NewFeature for text, and IP for an address. The zero Feature, and a
 // Feature without a value (an address that is not valid, an empty text), is
-// missing: rules of its kind apply their IfMissing.
+// missing: rules of its kind apply their IfMissing. See also [Unknown].
 //
 // Two Features with the same meaning make the same key: an Email in capitals is
 // the Email in small letters.
@@ -26,6 +26,8 @@ type Feature struct {
 	parts  *[]Feature // of Join: at least two, none of them joined or missing
 	err    error
 	limits *counter.Limits // of the call; nil: those of the rule
+
+	unknown bool // of Unknown
 }
 
 // Kinds of features whose values are normalized.
@@ -59,6 +61,12 @@ func NewFeature(kind, text string) Feature {
 func parses(kind string) bool {
 	return kind == KindIP || kind == KindEmail || kind == KindDomain || strings.Contains(kind, joinKinds)
 }
+
+// Unknown is a feature of a kind whose value the caller does not know, such as a
+// field of a request whose body has not been read. A rule that would ask for the
+// value is left out of the call, whatever its IfMissing and Else, unless another
+// Feature of the kind is known; the other rules decide.
+func Unknown(kind string) Feature { return Feature{kind: kind, unknown: true} }
 
 // Kind is the kind of t.
 func (t Feature) Kind() string { return t.kind }

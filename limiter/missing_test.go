@@ -10,6 +10,7 @@ import (
 )
 
 func TestMissingFeatures(t *testing.T) {
+	userElseIP := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("9/h"), Else: "ip", ElseLimits: counter.MustLimits("5/h"), IfMissing: limiter.MissingShare}
 	deny, skip, share := by("ip", "9/h"), ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingShare, by("ip", "9/h"))
 	for _, row := range []struct {
 		name     string
@@ -29,6 +30,13 @@ func TestMissingFeatures(t *testing.T) {
 		{"all skipped", []limiter.Rule{skip}, featuresOf(user("7")), limiter.OutcomeSkipped, "", nil},
 		{"shared", []limiter.Rule{by("user", "9/h"), share}, featuresOf(user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1, "ip:": 1}},
 		{"nothing but shared", []limiter.Rule{share}, nil, limiter.OutcomeAdmitted, "", map[string]int64{"ip:": 1}},
+		{"unknown: the rule is left out", []limiter.Rule{by("user", "9/h"), deny}, featuresOf(user("7"), limiter.Unknown("ip")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
+		{"unknown, not shared", []limiter.Rule{by("user", "9/h"), share}, featuresOf(limiter.Unknown("ip"), user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1, "ip:": 0}},
+		{"unknown beside a known one", []limiter.Rule{deny}, featuresOf(limiter.Unknown("ip"), ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:192.0.2.1": 1}},
+		{"unknown, and another is missing", []limiter.Rule{by("user", "9/h"), deny}, featuresOf(limiter.Unknown("user")), limiter.OutcomeMissing, "ip", nil},
+		{"unknown, though Else is known", []limiter.Rule{userElseIP}, featuresOf(limiter.Unknown("user"), ip("192.0.2.1")), limiter.OutcomeSkipped, "", map[string]int64{"ip:192.0.2.1": 0, "user:": 0}},
+		{"Else unknown", []limiter.Rule{userElseIP}, featuresOf(limiter.Unknown("ip")), limiter.OutcomeSkipped, "", map[string]int64{"user:": 0}},
+		{"Else unknown, and not asked for", []limiter.Rule{userElseIP}, featuresOf(user("7"), limiter.Unknown("ip")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
 		{"not shared when there", []limiter.Rule{share}, featuresOf(ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:": 0, "ip:192.0.2.1": 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

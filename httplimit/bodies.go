@@ -1,0 +1,111 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of a Config for bodies.
+const (
+	DefaultMaxBody      = 1 << 20  // of Config.MaxBody, in bytes: 1 MiB
+	DefaultMaxBodyTotal = 64 << 20 // of Config.MaxBodyTotal, in bytes: 64 MiB
+	DefaultBodyTimeout  = 30 * time.Second
+)
+
+// freeBody is the number of bytes of each body that Config.MaxBodyTotal does not
+// bound. A bound for all bytes, or for the number of bodies, would be used up by as
+// many slow clients, and then refuse every form.
+const freeBody = 16 << 10
+
+// errBodies is the reason why a body is not read to its end: too many bytes are held.
+var errBodies = errors.New("httplimit: the bodies of other requests hold Config.MaxBodyTotal bytes")
+
+// errSealed is the error of reading a body that is not to be read yet.
+var errSealed = errors.New("httplimit: the body is read when the rules that need no body would admit the request")
+
+// bodies bounds the bodies that are read for the Values of a middleware.
+type bodies struct {
+	total   int64         // bytes beyond the free ones, of all bodies together
+	timeout time.Duration // of each body; zero or less: unbounded
+	held    atomic.Int64  // at most total
+}
+
+func (b *bodies) init(cfg *Config) error {
+	b.total, b.timeout = cfg.MaxBodyTotal, cfg.BodyTimeout
+	most := cfg.MaxBody
+	if most <= 0 {
+		most = DefaultMaxBody
+	}
+	switch {
+	case b.total == 0:
+		b.total = max(DefaultMaxBodyTotal, most)
+	case b.total < most:
+		return fmt.Errorf("httplimit: Config.MaxBodyTotal is %d, want %d, the bytes of one body, or more, or 0 for %d", b.total, most, max(DefaultMaxBodyTotal, most))
+	}
+	if b.timeout == 0 {
+		b.timeout = DefaultBodyTimeout
+	}
+	return nil
+}
+
+// hold makes q hold a buffer of size bytes. ok is false beyond the bound.
+func (q *request) hold(size int64) (ok bool) {
+	if q.all == nil {
+		return true
+	}
+	more := max(0, size-freeBody-q.held.Load())
+	if more > 0 && q.all.held.Add(more) > q.all.total {
+		q.all.held.Add(-more)
+		return false
+	}
+	q.held.Add(more)
+	return true
+}
+
+// release gives back what q holds. Many goroutines may call release at once.
+func (q *request) release() {
+	if held := q.held.Swap(0); held > 0 {
+		q.all.held.Add(-held)
+	}
+}
+
+// deadline bounds the time of reading the body until done is called: done restores
+// the deadline of the server for the handler. A deadline that has passed stays: the
+// server must not wait for the rest of the body either.
+func (q *request) deadline() (done func(late bool)) {
+	if q.all == nil || q.all.timeout <= 0 {
+		return func(bool) {}
+	}
+	var after time.Time
+	begin := time.Now()
+	if s, ok := q.in.Context().Value(http.ServerContextKey).(*http.Server); ok && s.ReadTimeout > 0 {
+		if s.ReadTimeout <= q.all.timeout { // has begun already
+			return func(bool) {}
+		}
+		after = begin.Add(s.ReadTimeout)
+	}
+	c := http.NewResponseController(q.w)
+	if c.SetReadDeadline(begin.Add(q.all.timeout)) != nil {
+		return func(bool) {}
+	}
+	return func(late bool) {
+		if !late {
+			_ = c.SetReadDeadline(after) // as before: possible
+		}
+	}
+}
+
+// lingering is the time in which a server reads the rest of a body that nobody needs.
+const lingering = time.Second
+
+// abandon bounds the time that the server waits for a body after an answer that did
+// not read it: net/http reads up to 256 KiB of the body before the answer goes out, so
+// that the connection can be used again.
+func abandon(w http.ResponseWriter, r *http.Request, q *request) {
+	if r.Body != nil && r.Body != http.NoBody && (q == nil || q.tail == nil) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingering))
+	}
+}

@@ -1,0 +1,271 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// bodyOf counts the bytes that are read of a form.
+type bodyOf struct {
+	io.Reader
+	read int
+}
+
+func (b *bodyOf) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += n
+	return n, err
+}
+
+func (b *bodyOf) Close() error { return nil }
+
+// post sends a form to h, and returns how many bytes were read before the answer.
+func post(h http.Handler, form string, lines ...string) (*httptest.ResponseRecorder, int) {
+	b := &bodyOf{Reader: strings.NewReader(form)}
+	r := httptest.NewRequest("POST", "/", nil)
+	r.Body, r.ContentLength = b, int64(len(form))
+	for _, line := range append(lines, asForm) {
+		key, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(key, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w, b.read
+}
+
+// Whoever is over a limit that needs no body is denied before the body is read, and
+// as by Allow: a ban begins, Observe hears of one decision.
+func TestBodyIsReadIfTheOtherRulesAdmit(t *testing.T) {
+	banned := by("ip", "2/m")
+	banned.Ban = time.Hour
+	byField := httplimit.NewSource("user", httplimit.Form("user"))
+	elseIP := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("9/h"), Else: "ip", ElseLimits: counter.MustLimits("2/h")}
+	for _, row := range []struct {
+		name     string
+		rules    []limiter.Rule
+		features []httplimit.Source
+		cost     func(*http.Request) (int64, error)
+		form     string
+		want     []int // of the requests, 0 for 200 with the body read
+		outcomes string
+	}{
+		{"an address", []limiter.Rule{by("ip", "2/h"), by("email", "9/h")}, []httplimit.Source{byEmail, byIP}, nil,
+			"email=a%40b.example", []int{0, 0, 429, 429}, "admitted admitted over-limit over-limit"},
+		{"with a ban", []limiter.Rule{banned, by("email", "9/h")}, []httplimit.Source{byEmail, byIP}, nil,
+			"email=a%40b.example", []int{0, 0, 429, 429}, "admitted admitted banned banned"},
+		{"the cost needs the body", []limiter.Rule{by("ip", "4/h")}, []httplimit.Source{byIP}, func(r *http.Request) (n int64, err error) {
+			_, err = fmt.Sscan(r.FormValue("n"), &n)
+			return n, err
+		}, "n=2", []int{0, 0, 429}, "admitted admitted over-limit"},
+		{"Else is no reason while the body may have a user", []limiter.Rule{elseIP}, []httplimit.Source{byIP, byField}, nil,
+			"user=7", []int{0, 0, 0}, "admitted admitted admitted"},
+		{"Else counts without one", []limiter.Rule{elseIP}, []httplimit.Source{byIP, byField}, nil,
+			"user=", []int{0, 0, -429}, "admitted admitted over-limit"},
+		{"a shared key is no reason either", []limiter.Rule{{Event: "signup", Kind: "user", Limits: counter.MustLimits("1/h"), IfMissing: limiter.MissingShare}}, []httplimit.Source{byField}, nil,
+			"user=7", []int{0, -429}, "admitted over-limit"},
+		{"a feature is missing anyhow", []limiter.Rule{by("user", "9/h"), by("ip", "1/h"), by("email", "9/h")}, []httplimit.Source{byUser, byIP, byEmail}, nil,
+			"email=a%40b.example", []int{400, 429}, "missing admitted missing over-limit"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var outcomes []string
+			lim := newLimiterOn(t, memory.New(memory.Config{}), counter.Config{Now: newClock().Now}, limiter.Config{
+				Rules: row.rules, Observe: func(d limiter.Decision) { outcomes = append(outcomes, d.Outcome.String()) },
+			})
+			h := newLimit(t, httplimit.Config{Limiter: lim, Features: row.features, Cost: row.cost})(mirror)
+			for i, want := range row.want {
+				got, read := post(h, row.form)
+				switch {
+				case want > 0:
+					require.Equal(t, want, got.Code, "request %d", i)
+					require.Zero(t, read)
+					require.Equal(t, want == 429, got.Header().Get("Retry-After") != "")
+				case want < 0:
+					require.Equal(t, -want, got.Code, "request %d", i)
+					require.Equal(t, len(row.form), read)
+				default:
+					require.Equal(t, 200, got.Code, "request %d: %s", i, got.Body)
+					require.Equal(t, row.form, got.Body.String())
+				}
+			}
+			require.Equal(t, row.outcomes, strings.Join(outcomes, " "))
+		})
+	}
+}
+
+// A request that cannot be read counts as a request without the feature.
+func TestInvalidRequestsCount(t *testing.T) {
+	share, elseIP := by("email", "2/h"), by("email", "9/h")
+	share.IfMissing = limiter.MissingShare
+	elseIP.Else, elseIP.ElseLimits = "ip", counter.MustLimits("2/h")
+	for name, rules := range map[string][]limiter.Rule{
+		"beside another": {by("ip", "2/h"), by("email", "9/h")}, "with Else": {elseIP}, "shared": {share},
+		"beside another, skipped": {by("ip", "2/h"), skipped(by("email", "9/h"))},
+	} {
+		for _, form := range []string{"email=nonsense", "email=%zz", "email=a%40b.example&email=c%40d.example"} {
+			t.Run(name+", "+form, func(t *testing.T) {
+				features := []httplimit.Source{byEmail, byIP}
+				if name == "shared" {
+					features = features[:1]
+				}
+				h := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), rules...), Features: features})(welcome)
+				for _, want := range []int{400, 400, 429} {
+					got, _ := post(h, form)
+					require.Equal(t, want, got.Code, got.Body)
+				}
+			})
+		}
+	}
+}
+
+// A Value that drops the error of a body does not find that a feature is missing.
+func TestBodyThatCannotBeReadIsNoMissingFeature(t *testing.T) {
+	careless := httplimit.NewSource("user", func(r *http.Request) (string, error) { return r.FormValue("user"), nil })
+	h := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), skipped(by("user", "9/h")), by("ip", "9/h")), Features: []httplimit.Source{careless, byIP}, MaxBody: 100})(welcome)
+	for form, want := range map[string]int{"user=7": 200, "user=7&x=" + strings.Repeat("x", 100): 413} {
+		got, _ := post(h, form)
+		require.Equal(t, want, got.Code)
+	}
+}
+
+// Bodies that hold Config.MaxBodyTotal leave room for forms of 16 KiB, and for all
+// when they are gone.
+func TestMaxBodyTotal(t *testing.T) {
+	const large = 100 << 10
+	var failed atomic.Int64
+	cfg := httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "1000/h"), skipped(by("email", "1000/h"))), Features: []httplimit.Source{byIP, byEmail},
+		MaxBody: large, MaxBodyTotal: large,
+	}
+	h := newLimit(t, cfg)(mirror)
+	cfg.Failed = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, _ := httplimit.VerdictOf(r.Context(), "signup")
+		if !v.Allowed && v.Degraded != nil && w.Header().Get("Retry-After") != "" {
+			failed.Add(1)
+		}
+		w.WriteHeader(http.StatusTeapot)
+	})
+	hooked := newLimit(t, cfg)(mirror)
+	form := func(size int) string { return "email=a%40b.example&x=" + strings.Repeat("x", size-22) }
+	for _, h := range []http.Handler{h, hooked} {
+		// A body that stops short.
+		in, out := io.Pipe()
+		r := httptest.NewRequest("POST", "/", in)
+		r.Header.Set("Content-Type", urlencoded)
+		answered := make(chan int)
+		go func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			answered <- w.Code
+		}()
+		_, err := io.WriteString(out, form(large-1))
+		require.NoError(t, err)
+		got, _ := post(h, form(16<<10-1))
+		require.Equal(t, 200, got.Code, "small")
+		got, _ = post(h, form(large))
+		if h := got.Header(); got.Code != http.StatusTeapot {
+			require.Equal(t, 503, got.Code)
+			require.Regexp(t, "^[12]$", h.Get("Retry-After"))
+		}
+		require.NoError(t, out.CloseWithError(errors.New("gone")))
+		require.Equal(t, 400, <-answered)
+		for range 3 {
+			got, _ = post(h, form(large))
+			require.Equal(t, 200, got.Code)
+			require.Equal(t, form(large), got.Body.String())
+		}
+	}
+	require.EqualValues(t, 1, failed.Load())
+	cfg.MaxBodyTotal--
+	_, err := httplimit.New(httplimit.Config{Limiter: cfg.Limiter, Event: "signup", Features: cfg.Features, MaxBody: large, MaxBodyTotal: large - 1})
+	require.EqualError(t, err, "httplimit: Config.MaxBodyTotal is 102399, want 102400, the bytes of one body, or more, or 0 for 67108864")
+}
+
+// pipes is a listener within the process.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A body that stalls ends in 408 when BodyTimeout is over, or the server's ReadTimeout
+// if that is sooner; and holds the server for a second if nobody needs the body. For
+// the handler the deadline of the server stands again.
+func TestBodyTimeout(t *testing.T) {
+	const half = "email=a%40b.example&x="
+	for _, row := range []struct {
+		name              string
+		timeout, server   time.Duration
+		rest, want        string
+		limits            string
+		after             time.Duration
+		handler, deadline time.Duration // how long the handler runs, and when its context ends; zero: never
+	}{
+		{"stalled", 3 * time.Second, 0, "", "408", "9/h", 3 * time.Second, 0, 0},
+		{"stalled, the default", 0, 0, "", "408", "9/h", httplimit.DefaultBodyTimeout, 0, 0},
+		{"stalled, unbounded here", -1, time.Minute, "", "408", "9/h", time.Minute, 0, 0},
+		{"stalled, the server is stricter", 0, 2 * time.Second, "", "408", "9/h", 2 * time.Second, 0, 0},
+		{"stalled, the server is more patient", 0, time.Minute, "", "408", "9/h", httplimit.DefaultBodyTimeout, 0, 0},
+		{"over the limit already", 0, 0, "", "429", "1/h", time.Second, 0, 0},
+		{"whole: the handler has its time", 3 * time.Second, 0, "yy", "200", "9/h", time.Hour, time.Hour, 0},
+		{"whole, and over the limit", 3 * time.Second, 0, "yy", "429", "1/h", 0, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var gone error
+				c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+				require.NoError(t, err)
+				lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", row.limits), skipped(by("email", "9/h"))}})
+				require.NoError(t, err)
+				_, err = lim.Allow(t.Context(), "signup", limiter.NewFeature("ip", "192.0.2.1"))
+				require.NoError(t, err)
+				local := httplimit.NewSource("ip", func(*http.Request) (string, error) { return "192.0.2.1", nil })
+				h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local, byEmail}, BodyTimeout: row.timeout})(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						time.Sleep(row.handler)
+						gone = r.Context().Err()
+					}))
+				l := make(pipes)
+				s := &http.Server{Handler: h, ReadTimeout: row.server}
+				served := make(chan error)
+				go func() { served <- s.Serve(l) }()
+				client, conn := net.Pipe()
+				l <- conn
+				begin := time.Now()
+				go func() {
+					_, _ = fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %d\r\n\r\n%s%s", asForm, len(half)+2, half, row.rest)
+				}()
+				line, err := bufio.NewReader(client).ReadString('\n')
+				require.NoError(t, err)
+				require.Contains(t, line, "HTTP/1.1 "+row.want)
+				require.Equal(t, row.after, time.Since(begin))
+				require.NoError(t, gone)
+				require.NoError(t, client.Close())
+				require.NoError(t, s.Close())
+				<-served
+			})
+		})
+	}
+}

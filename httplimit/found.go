@@ -1,0 +1,155 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// found is what is found in a request, beside the features: a slice in a struct would
+// be an allocation. For one goroutine.
+type found struct {
+	m       *middleware
+	w       http.ResponseWriter
+	r       *http.Request
+	q       *request    // nil: no Value was called
+	n       int64       // the cost; 1 until it is found
+	later   []int       // indices of Sources that need the body, which is not read yet; len(Features) is the cost
+	invalid *ValueError // the reason why the request is not the handler's; nil: it is
+}
+
+// decide asks the Limiter about the features, which are appended to none. An error is
+// the server's, or of the context.
+//
+// A request that is invalid is decided by its other features: the verdict counts a hit
+// under the rules that can be asked, else bad requests would cost nobody a hit. A
+// feature that cannot be read is missing then.
+//
+// A body is read only if the rules that need no body would admit the request: a
+// client over its limit sends bodies in vain. Peek counts nothing, and nothing
+// follows from its admission: the rules are asked again, all together, when the body
+// is read.
+func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
+	known, err := f.find(none)
+	if err != nil {
+		return v, err
+	}
+	if len(f.later) == 0 {
+		return f.allow(known)
+	}
+	m, ctx, features := f.m, f.r.Context(), known
+	for _, i := range f.later {
+		if i < len(m.Features) {
+			features = append(features, limiter.Unknown(m.Features[i].kind))
+		}
+	}
+	if f.invalid == nil {
+		if v, err = m.Limiter.Peek(ctx, m.Event, f.n, features...); err != nil {
+			return v, err
+		}
+	}
+	if f.invalid != nil || !v.Allowed {
+		// Allow denies by itself: it begins bans, and Observe hears of it.
+		if v, err = f.allow(features); err != nil || f.invalid != nil || !v.Allowed {
+			return v, err
+		}
+		// A place has become free since Peek. If the store fails, the hit stays.
+		_ = m.Limiter.Refund(context.WithoutCancel(ctx), &v)
+	}
+	f.q.sealed = false
+	for _, i := range f.later {
+		if known, err = f.source(known, i); err != nil {
+			return limiter.Verdict{}, err
+		}
+	}
+	return f.allow(known)
+}
+
+// allow asks the Limiter. A rule that denies since a feature is missing makes the
+// request invalid, and is left out.
+func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
+	for {
+		ctx := f.r.Context()
+		if f.invalid != nil { // net/http cancels the context when a body breaks off
+			ctx = context.WithoutCancel(ctx)
+		}
+		v, err := f.m.Limiter.AllowN(ctx, f.m.Event, f.n, features...)
+		if v.Missing == "" {
+			return v, err
+		}
+		if f.invalid == nil {
+			reason := "is missing"
+			if f.m.Refuse != RefuseSilently {
+				reason += ", and the service limits by it"
+			}
+			f.invalid = badRequest(v.Missing, reason)
+		}
+		features = append(features, limiter.Unknown(v.Missing))
+	}
+}
+
+// find appends all features that need no body, and all others if there is no body. An
+// error is the server's.
+func (f *found) find(features []limiter.Feature) (_ []limiter.Feature, err error) {
+	m := f.m
+	for i := range m.Features {
+		if source := &m.Features[i]; source.client != nil {
+			features = append(features, source.ofClient(f.r))
+		} else if features, err = f.source(features, i); err != nil {
+			return nil, err
+		}
+	}
+	if m.Cost == nil {
+		return features, nil
+	}
+	return f.source(features, len(m.Features))
+}
+
+// source appends the feature of Source i, or finds the cost of a valid request. A body
+// that is sealed is left for later.
+func (f *found) source(features []limiter.Feature, i int) (_ []limiter.Feature, err error) {
+	m := f.m
+	if f.q == nil {
+		f.q = newRequest(f.r, m.MaxBody)
+		f.q.w, f.q.all, f.q.sealed = f.w, &m.bodies, f.r.Body != nil && f.r.Body != http.NoBody
+	}
+	f.q.asked = false
+	var feature limiter.Feature
+	var n int64
+	if i < len(m.Features) {
+		feature, err = m.Features[i].find(f.q)
+	} else if f.invalid == nil {
+		n, err = m.cost(f.q)
+	} else {
+		return features, nil
+	}
+	if f.q.asked && err == nil {
+		err = f.q.err // FormValue drops the error: the feature is not missing
+	}
+	switch {
+	case f.q.asked && f.q.sealed && !f.q.known:
+		f.later = append(f.later, i)
+	case err != nil:
+		return features, f.blame(err)
+	case i < len(m.Features):
+		features = append(features, feature)
+	default:
+		f.n = n
+	}
+	return features, nil
+}
+
+// blame makes the request invalid by an error that blames the client, and returns any
+// other error.
+func (f *found) blame(err error) error {
+	var value *ValueError
+	if !errors.As(err, &value) || value.status() >= 500 {
+		return err
+	}
+	if f.invalid == nil {
+		f.invalid = value
+	}
+	return nil
+}
