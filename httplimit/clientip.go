@@ -44,12 +44,12 @@ type ClientIP struct {
 	ProxyList *ProxyList
 
 	// Hops is the number of addresses that proxies of yours append to Header: the
-	// client's address is the one at that place from the right. Hops is for proxies
-	// whose addresses are not known. With Proxies or a ProxyList the peer must be
-	// one of these; without, any peer is believed, so nobody else may be able to
-	// connect. Nobody may be able to connect to an inner proxy either: who goes
-	// round the outer one writes the address at the place himself. Where networks
-	// are known, they find the client by themselves. Default: 0, by networks.
+	// client's address is at that place from the right. Hops is for proxies whose
+	// addresses are not known; where networks are known, Proxies are enough. The
+	// peer must be one of Proxies or ProxyList. Without both any peer is believed,
+	// so no client may be able to connect. No client may be able to connect to an
+	// inner proxy either: the outer proxy would be left out, and the place would
+	// hold text of the client. Default: 0, by networks.
 	Hops int
 
 	// Header is the header with the client's address: "X-Forwarded-For", the

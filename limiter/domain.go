@@ -13,7 +13,7 @@ var errDomain = errors.New(`limiter: feature "domain" is neither a domain nor an
 // Feature with an error; empty text makes a missing feature.
 //
 // A subdomain is another domain, and the owner of a domain has any number of
-// them. Where the registered domain should be limited, give Domain the result of
+// subdomains. Where the registered domain should be limited, give Domain the result of
 // publicsuffix.EffectiveTLDPlusOne, of golang.org/x/net.
 func Domain(text string) Feature {
 	t := Feature{kind: KindDomain}
@@ -35,9 +35,9 @@ func Domain(text string) Feature {
 // EmailProvider is a provider of mail: the addresses that the provider delivers
 // to one mailbox have one key.
 type EmailProvider struct {
-	Domains    []string // a mailbox has an address in each of them; the first is the domain of the key
+	Domains    []string // a mailbox has an address in each domain; the first domain is in the key
 	IgnoreDots bool     // dots in the local part make no difference
-	IgnoreTags bool     // nor does the text from a plus sign on
+	IgnoreTags bool     // text from a plus sign on makes no difference
 }
 
 // Gmail is the provider of gmail.com and googlemail.com, which ignores dots and

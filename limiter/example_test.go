@@ -301,3 +301,36 @@ func ExampleLimiter_Usage() {
 	// email:ada@example.org 2 of 100/d left 98 wait false
 	// 2 in 24h0m0s by 1h0m0s in 24 points
 }
+
+// The keys by which one log-in is counted: by the address, by its network, by the
+// provider of the mailbox, and by the pair of the address and the mailbox.
+func ExampleJoin() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg := limiter.Config{EmailProviders: []limiter.EmailProvider{limiter.Gmail()}}
+	for _, kind := range []string{"ip", "net", "domain", "ip+email"} {
+		cfg.Rules = append(cfg.Rules, limiter.Rule{Event: "login", Kind: kind, Limits: counter.MustLimits("9/h")})
+	}
+	lim, err := limiter.New(c, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, mail := netip.MustParseAddr("2001:db8:1:2::3"), "Ada.Lovelace+1@GoogleMail.com"
+	for _, feature := range []limiter.Feature{
+		limiter.IP(addr), limiter.Network("net", addr, 24, 48), limiter.Domain(mail),
+		limiter.Join(limiter.IP(addr), limiter.Email(mail)),
+	} {
+		key, err := lim.Key("login", feature)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(key.Feature)
+	}
+	// Output:
+	// ip:2001:db8:1:2::/64
+	// net:2001:db8:1::/48
+	// domain:gmail.com
+	// ip+email:2001:db8:1:2::/64,adalovelace@gmail.com
+}

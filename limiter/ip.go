@@ -18,8 +18,8 @@ var errIP = errors.New(`limiter: feature "ip" is not an IP address, want one suc
 // (::ffff:0:0/96), translated (64:ff9b::/96 of RFC 6052, 64:ff9b:1::/48 of RFC
 // 8215), 6to4 (2002::/16) and Teredo (2001::/32). Otherwise all of IPv4 would be a
 // single network behind a translator, and one IPv4 address would have 65,536
-// networks by 6to4 and more by Teredo. An ISATAP address stays what it is: its
-// IPv4 part is in the last 64 bits, which anybody with an IPv6 network chooses.
+// networks by 6to4 and more by Teredo. An ISATAP address stays an IPv6 address: the
+// IPv4 address in the last 64 bits is the choice of anybody with an IPv6 network.
 func IP(addr netip.Addr) Feature {
 	return Feature{kind: KindIP, addr: fold(addr)}
 }
@@ -30,8 +30,9 @@ func IP(addr netip.Addr) Feature {
 //
 //	v, err := lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Network("net", addr, 24, 48))
 //
-// The addresses are those of IP. [NewFeature] of the same kind and the text of the
-// network, "192.0.2.0/24", is the same feature. Bits out of range, and a kind that
+// An address that stands for an IPv4 address is that address, as for IP.
+// [NewFeature] of the same kind and the text of the network, "192.0.2.0/24", is the
+// same feature. Bits out of range, and a kind that
 // NewFeature parses, make a Feature with an error.
 func Network(kind string, addr netip.Addr, v4Bits, v6Bits int) Feature {
 	t := Feature{kind: kind}
