@@ -11,10 +11,10 @@ import (
 )
 
 // printed matches a code block below a link to its file.
-var printed = regexp.MustCompile("(?s)\\[[^]]+\\]\\((\\.\\./[\\w./]+\\.go)\\):?\n\n```go\n(.*?)```")
+var printed = regexp.MustCompile("(?s)\\[[^]]+\\]\\((\\.\\./[\\w./]+\\.go)\\)+:?\n\n```go\n(.*?)```")
 
-// The recipes of the pages are parts of files that are compiled and tested,
-// whatever their indentation.
+// The recipes of the pages are parts of compiled and tested files, but for the
+// indentation.
 func TestPagesPrintFiles(t *testing.T) {
 	for page, want := range map[string]int{"../docs/frameworks.md": 4, "../docs/http.md": 1} {
 		text, err := os.ReadFile(page)

@@ -23,6 +23,11 @@
 // or 415. Config.Denied, Failed and Invalid answer in place of these defaults, which
 // [ProblemOf] tells. docs/http.md has every answer in full.
 //
+// # Calls to others
+//
+// [Transport] is the other side, for a client of a service that limits its callers:
+// requests wait for a limit of the caller's own, and as long as the service asks.
+//
 // # Trust
 //
 // No text of a client is believed without being asked for: the client's address

@@ -226,7 +226,7 @@ func (h *hold) heard(a advice, now time.Time, own bool) {
 	holding := h.denied && now.Before(h.until)
 	switch until := now.Add(a.wait); {
 	case a.told && a.left == 0:
-		until = until.Add(rand.N(min(a.wait*3/100, maxHoldJitter) + 1))
+		until = until.Add(rand.N(min(a.wait/100*3, maxHoldJitter) + 1))
 		if !holding || until.After(h.until) {
 			h.until = until
 		}

@@ -175,8 +175,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// CloseIdleConnections is that method of Base, if Base has one, for
-// [http.Client.CloseIdleConnections].
+// CloseIdleConnections calls the method of Base of the same name, if Base has one.
+// See [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

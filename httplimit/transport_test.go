@@ -215,21 +215,23 @@ func TestTransportFailsAtOnce(t *testing.T) {
 
 		// A request that waits already learns of a later end as soon as it is known.
 		var failed error
-		go func() { failed = post(104 * time.Second) }()
-		go func() { _ = post(time.Hour) }()
+		for _, timeout := range []time.Duration{90 * time.Minute, 90 * time.Minute, 104 * time.Second} {
+			go func() {
+				if err := post(timeout); timeout < time.Hour {
+					failed = err
+				}
+			}()
+			synctest.Wait()
+		}
 		fields = []string{"Retry-After: 600"}
 		time.Sleep(103 * time.Second)
 		synctest.Wait()
 		require.Equal(t, 2, sent)
-		if failed == nil { // the first that waited was sent
-			go func() { failed = post(time.Second) }()
-			synctest.Wait()
-		}
 		require.ErrorIs(t, failed, ErrHeldBack)
-		time.Sleep(time.Hour)
+		fields = []string{"Retry-After: 0"}
+		time.Sleep(3 * time.Hour)
 
 		// The own limit, and MaxWait.
-		began, fields = time.Now(), []string{"Retry-After: 0"}
 		for left() > 0 {
 			require.NoError(t, post(time.Minute))
 		}
@@ -311,7 +313,7 @@ func TestTransportAfterAHold(t *testing.T) {
 						}
 					})
 				}
-				time.Sleep(until.Sub(time.Now()) + 4*time.Second)
+				time.Sleep(time.Until(until) + 4*time.Second)
 				synctest.Wait()
 				require.LessOrEqual(t, flying, max(row.most, 1))
 				time.Sleep(row.ends)
@@ -430,7 +432,7 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Duration
 		began := time.Now()
-		lim := ownLimit(t, "1/m")
+		lim := ownLimit(t, "1/m, 3/d")
 		tr := newTransport(t, TransportConfig{Limiter: lim, Event: "pay", Base: service(func(r *http.Request) *http.Response {
 			times = append(times, time.Since(began))
 			if r.URL.Path == "/slow" {
@@ -448,6 +450,10 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 		v, err := lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(KindHost, "api.example.org"))
 		require.NoError(t, err)
 		require.Greater(t, v.RetryAfter, 59*time.Second)
+		time.Sleep(2 * time.Minute)
+		v, err = lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(KindHost, "api.example.org"))
+		require.NoError(t, err)
+		require.True(t, v.Allowed, "two of three a day are counted")
 	})
 }
 

@@ -61,7 +61,7 @@ func (g GRPC) limit(ctx context.Context, request any, call func() error) error {
 	return nil
 }
 
-// denial is the error of a call that v denies. RetryInfo is what clients look at.
+// denial is the error of a call that v denies. Clients look at its RetryInfo.
 func denial(v *limiter.Verdict) error {
 	var s *status.Status
 	var details []protoadapt.MessageV1
