@@ -16,10 +16,10 @@ import (
 // if so. All limiters of this package are Limiters; many goroutines may use a
 // Limiter at once.
 type Limiter interface {
-	// Take admits all n hits or none; a denied call changes nothing. n is one or
-	// more. A denial is not an error: an error is a [counter.ErrStore], the error
+	// Take admits all n hits or none; a denied call changes nothing, unless the
+	// limiter's doc says otherwise. n is one or more. A denial is not an error: an error is a [counter.ErrStore], the error
 	// of ctx, or the caller's mistake, and comes with the zero Verdict, which
-	// denies. After an error of a Redis store the hits may be counted.
+	// denies. After an error of a server the hits may be counted.
 	//
 	// Of the Verdict only the flat fields are filled in. If nobody else calls, and
 	// nobody's clock has been ahead, a caller who comes back after RetryAfter is
@@ -44,7 +44,8 @@ type Measured interface {
 	Keys(key counter.Key) []string
 
 	// Bytes is the memory of key in the store: on Redis the sum of MEMORY USAGE
-	// over Keys, in memory an estimate of the heap, the map's share included.
+	// over Keys, on memcached the sizes of the items, in memory an estimate of the
+	// heap, the map's share included.
 	Bytes(ctx context.Context, key counter.Key) (int64, error)
 }
 
@@ -71,7 +72,8 @@ type call struct {
 }
 
 // rule is an algorithm: the same step in Go and for Redis, and the meaning of
-// its outcome. A step that is not allowed changes nothing.
+// its outcome. A step that is not allowed changes no state, but for
+// [requestDecay]'s.
 type rule[S any] interface {
 	step(s *S, known bool, c *call)
 	remote(ctx context.Context, r *remote, name string, c *call) error
@@ -108,7 +110,7 @@ type engine[S any] struct {
 func (e *engine[S]) start(kind string, limit counter.Limit, store *Store, most, life int64, r rule[S]) {
 	e.kind, e.limit, e.store, e.most, e.rule = kind, limit, store, most, r
 	e.large, e.ttl = MaxHits, life+microsUp(store.cfg.Grace)
-	if store.remote == nil {
+	if store.server == nil {
 		e.table = tableOf[S](store, e.head())
 	}
 }
@@ -205,14 +207,13 @@ func (e *engine[S]) Keys(key counter.Key) []string {
 	return e.rule.names(e.base(key), now)
 }
 
-// Bytes is the memory of key in the store: on Redis the sum of MEMORY USAGE
-// over Keys, in memory an estimate of the heap, the map's share included.
+// Bytes is the memory of key in the store, see [Measured].
 func (e *engine[S]) Bytes(ctx context.Context, key counter.Key) (int64, error) {
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
 	if e.table == nil {
-		n, err := e.store.remote.usage(ctx, e.Keys(key))
+		n, err := e.store.server.usage(ctx, e.Keys(key))
 		if err != nil {
 			return 0, &storeError{e.kind, key, err}
 		}

@@ -1,6 +1,7 @@
 package classic
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -55,16 +56,17 @@ type Config struct {
 	// has settings of its own.
 	MaxKeys int
 
-	// Timeout bounds a call to Redis; the caller's context can only shorten the
+	// Timeout bounds a call to a server; the caller's context can only shorten the
 	// bound. Default: [DefaultTimeout].
 	Timeout time.Duration
 }
 
-// Store keeps the states of limiters: [Memory] or [Redis]. Many limiters and
-// many goroutines may use a Store at once.
+// Store keeps the states of limiters: [Memory], [Redis] or [Memcached]. Many
+// limiters and many goroutines may use a Store at once.
 type Store struct {
 	cfg    Config
-	remote *remote // nil in memory
+	server server  // nil in memory
+	remote *remote // the server, if a Redis
 
 	mu     sync.Mutex
 	tables map[string]sweeper // by kind and window length
@@ -84,10 +86,30 @@ func Memory(cfg Config) (*Store, error) {
 
 // String names the store, without a password.
 func (s *Store) String() string {
-	if s.remote != nil {
-		return s.remote.server.String()
+	if s.server != nil {
+		return s.server.String()
 	}
 	return "memory"
+}
+
+// server is a store that other processes share, as buckets use it.
+type server interface {
+	String() string
+
+	// counts is the counts under names, 0 where there is nothing.
+	counts(ctx context.Context, names []string, c *call) ([]int64, error)
+
+	// add adds n to each of the counters.
+	add(ctx context.Context, n int64, to []counted, c *call) error
+
+	// usage is the memory of the values under names, in bytes.
+	usage(ctx context.Context, names []string) (int64, error)
+}
+
+// counted is a counter on a server, and how long it matters, in microseconds.
+type counted struct {
+	name string
+	life int64
 }
 
 func (cfg Config) complete() (Config, error) {
@@ -122,11 +144,23 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
-// checkLimit checks the limit and the store of any limiter.
+// checkLimit checks the limit and the store of a limiter that reads and writes in
+// one step.
 func checkLimit(limit counter.Limit, store *Store) error {
+	if err := checkBounds(limit, store); err != nil {
+		return err
+	}
+	if store.server != nil && store.remote == nil {
+		return fmt.Errorf("classic: limit %s: the store is %s, want Memory or Redis, where a limiter reads and writes in one step", limit, store)
+	}
+	return nil
+}
+
+// checkBounds checks the limit and the store of any limiter.
+func checkBounds(limit counter.Limit, store *Store) error {
 	switch {
 	case store == nil:
-		return errors.New("classic: the store is nil, want one of Memory or Redis")
+		return errors.New("classic: the store is nil, want one of Memory, Redis or Memcached")
 	case limit.Max < 0 || limit.Max > MaxHits:
 		return fmt.Errorf("classic: limit %s: Max is %d, want 0 to %d", limit, limit.Max, int64(MaxHits))
 	case limit.Per < tiers.MinWindow || limit.Per > tiers.MaxWindow:

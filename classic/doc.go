@@ -12,23 +12,28 @@
 //
 //	FixedWindow     200   1 read, 1 write                    a counter a window
 //	FixedSlots      200   1 read, 1 write                    three counters
+//	FirstHitWindow  199   1 read, 1 write                    one counter
 //	SlidingLog      100   3 or 4 reads, 3 writes or none     every hit
 //	SlidingCounter  199   1 read, 1 write                    two counters
 //	SlidingDecay    200   1 read, 1 write                    one counter
+//	RequestDecay    200   1 read, 1 write, also if denied    one counter
 //	TokenBucket     200   1 read, 1 write                    one counter
+//	TokenShaper     200   1 read, 1 write                    one instant
 //	GCRA            200   1 read, 1 write                    one instant
 //	LeakyMeter      200   1 read, 1 write                    one counter
 //	LeakyQueue      101   1 read, 1 write                    one instant
 //	TextbookTiers   200   141 reads a day, 6 writes          up to three counters a hit
 //
 // SlidingLog, which keeps every hit, holds Max in every window, and so does
-// LeakyQueue, which lets requests wait, but for a single hit. Package counter
-// holds Max on counters.
+// LeakyQueue, which lets requests wait, but for a single hit. TokenShaper lets
+// requests wait too, after a burst. RequestDecay has a trap, and may admit nothing
+// for ever. Package counter holds Max on counters.
 //
 // Each limiter is a file: its promise and its source, its step in Go for
-// memory, and in a second file the same step in Lua for Redis. Both calculate
-// in whole numbers, of microseconds and of hits, and so agree decision by
-// decision.
+// memory, and in a second file the same step in Lua for Redis. Limiters with equal
+// steps share them. Both calculate in whole numbers, of microseconds and of hits,
+// and so agree decision by decision. TextbookTiers need no such step, and can be on
+// [Memcached] as well.
 //
 // A state is 100 to 140 bytes on Redis and 150 to 170 in memory, a name of 30
 // bytes included; [Measured] tells both, and the cost of all calls.

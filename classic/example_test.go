@@ -76,6 +76,26 @@ func ExampleFixedSlots() {
 	// cl:fixed-slots:1m{api:user:7}2
 }
 
+// The window begins with the first hit, at half past ten.
+func ExampleFirstHitWindow() {
+	store, now := day()
+	l, err := classic.NewFirstHitWindow(counter.Limit{Max: 100, Per: time.Hour}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 1)
+	*now = now.Add(59 * time.Minute)
+	try(l, 99)
+	try(l, 1)
+	*now = now.Add(61 * time.Second)
+	try(l, 100)
+	// Output:
+	// admitted, 99 left
+	// admitted, 0 left
+	// denied, come back in 1m0.000001s
+	// admitted, 0 left
+}
+
 // Each hit leaves the window when an hour old.
 func ExampleSlidingLog() {
 	store, now := day()
@@ -180,6 +200,48 @@ func ExampleLeakyMeter() {
 	// admitted, 0 left
 	// admitted, 0 left
 	// denied, come back in 500ms
+}
+
+// Ten a minute are one in six seconds: who asks each five seconds loses the five
+// with every request.
+func ExampleRequestDecay() {
+	store, now := day()
+	l, err := classic.NewRequestDecay(counter.Limit{Max: 10, Per: time.Minute}, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	try(l, 10)
+	for range 3 {
+		*now = now.Add(5 * time.Second)
+		try(l, 1)
+	}
+	// Output:
+	// admitted, 0 left
+	// denied, come back in 6s
+	// denied, come back in 6s
+	// denied, come back in 6s
+}
+
+// Two tokens at once, and then one in half a second for whoever waits.
+func ExampleTokenShaper() {
+	store, _ := day()
+	l, err := classic.NewTokenShaper(counter.Limit{Max: 2, Per: time.Second}, 2, 2, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 5 {
+		v, delay, err := l.Reserve(context.Background(), api, 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(v.Allowed, delay)
+	}
+	// Output:
+	// true 0s
+	// true 0s
+	// true 500ms
+	// true 1s
+	// false 0s
 }
 
 // A caller who comes just after a departure is not admitted, unless he waits.

@@ -49,15 +49,31 @@ func NewFixedSlots(limit counter.Limit, store *Store) (*FixedSlots, error) {
 
 var _ Measured = (*FixedSlots)(nil)
 
-//go:embed fixedslots.lua
-var fixedSlotsLua string
+//go:embed slot.lua
+var slotLua string
 
-var fixedSlotsScript = newScript(fixedSlotsLua)
+var slotScript = newScript(slotLua)
 
-// slot is a window with its count.
-type slot struct{ window, count int64 }
+// slot is a window, by its number or its first instant, and the hits in the window.
+type slot struct{ window, hits int64 }
 
 const slots = 3
+
+// count counts c in the window of s, unless the window is older than oldest: then
+// in a new window.
+func (s *slot) count(c *call, max, window, oldest int64, known bool) {
+	c.reads++
+	now := slot{window: window}
+	if known && s.window >= oldest {
+		now = *s
+	}
+	if c.allowed = now.hits <= max-c.n; c.allowed {
+		now.hits += c.n
+		*s = now
+		c.writes++
+	}
+	c.facts[0], c.facts[1] = now.window, now.hits
+}
 
 type fixedSlots struct {
 	e   *engine[slot]
@@ -67,21 +83,13 @@ type fixedSlots struct {
 var _ rule[slot] = (*fixedSlots)(nil)
 
 func (r *fixedSlots) step(s *slot, known bool, c *call) {
-	c.reads++
-	now := slot{window: tiers.Index(c.now, r.per)}
-	if known && s.window >= now.window {
-		now = *s
-	}
-	if c.allowed = now.count <= r.e.limit.Max-c.n; c.allowed {
-		now.count += c.n
-		*s = now
-		c.writes++
-	}
-	c.facts[0], c.facts[1] = now.window, now.count
+	window := tiers.Index(c.now, r.per)
+	s.count(c, r.e.limit.Max, window, window, known)
 }
 
 func (r *fixedSlots) remote(ctx context.Context, to *remote, name string, c *call) error {
-	return to.run(ctx, fixedSlotsScript, name, c, c.n, r.e.limit.Max, tiers.Index(c.now, r.per), r.e.ttlMillis())
+	window := tiers.Index(c.now, r.per)
+	return to.run(ctx, slotScript, name, c, c.n, r.e.limit.Max, window, window, r.e.ttlMillis())
 }
 
 func (r *fixedSlots) verdict(c *call) (remaining, retryAfter, resetAfter int64) {

@@ -43,9 +43,27 @@ type maker func(limit counter.Limit, room int64, store *classic.Store) (classic.
 
 // kind is a limiter with its properties for the tests.
 type kind struct {
-	name string
-	make maker
-	rate bool // with a burst or a queue, and a Max above zero
+	name  string
+	make  maker
+	shape shape
+}
+
+// shape is the room of a limiter, and the bounds that follow.
+type shape int
+
+const (
+	windowed shape = iota
+	bursting       // a rate: Max is above zero, and room is a burst
+	queueing       // a rate; room is the length of a queue
+	whole          // a rate without room of its own
+)
+
+// most is the largest n that passes.
+func (k kind) most(s setup) int64 {
+	if k.shape == bursting {
+		return s.room
+	}
+	return s.max
 }
 
 // of makes a maker of a constructor: a nil pointer must not become a limiter.
@@ -59,34 +77,43 @@ func of[L classic.Measured](l L, err error) (classic.Measured, error) {
 var kinds = []kind{
 	{"fixed-window", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewFixedWindow(l, s))
-	}, false},
+	}, windowed},
 	{"fixed-slots", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewFixedSlots(l, s))
-	}, false},
+	}, windowed},
 	{"sliding-log", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewSlidingLog(l, s))
-	}, false},
+	}, windowed},
 	{"sliding-counter", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewSlidingCounter(l, s))
-	}, false},
+	}, windowed},
 	{"sliding-decay", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewSlidingDecay(l, s))
-	}, false},
+	}, windowed},
 	{"token-bucket", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewTokenBucket(l, room, s))
-	}, true},
+	}, bursting},
 	{"gcra", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewGCRA(l, room, s))
-	}, true},
+	}, bursting},
 	{"leaky-meter", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewLeakyMeter(l, room, s))
-	}, true},
+	}, bursting},
 	{"leaky-queue", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewLeakyQueue(l, room, s))
-	}, true},
+	}, queueing},
 	{"textbook-tiers", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
 		return of(classic.NewTextbookTiers(l, s))
-	}, false},
+	}, windowed},
+	{"first-hit-window", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
+		return of(classic.NewFirstHitWindow(l, s))
+	}, windowed},
+	{"request-decay", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
+		return of(classic.NewRequestDecay(l, s))
+	}, whole},
+	{"token-shaper", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
+		return of(classic.NewTokenShaper(l, room, l.Max, s))
+	}, bursting},
 }
 
 // each runs f for every kind of limiter, except these.

@@ -23,6 +23,11 @@ func newQueue(t *testing.T, max, length int64, s *classic.Store) *classic.LeakyQ
 	return q
 }
 
+// waiter is a limiter that waits.
+type waiter interface {
+	Wait(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error)
+}
+
 // departure is the end of a caller's wait, and its time since the test began.
 type departure struct {
 	caller  int
@@ -33,7 +38,7 @@ type departure struct {
 
 // wait lets callers wait, in the order of their contexts, and returns the
 // callers in the order of their departure.
-func wait(t *testing.T, q *classic.LeakyQueue, key counter.Key, ctxs ...context.Context) []departure {
+func wait(t *testing.T, q waiter, key counter.Key, ctxs ...context.Context) []departure {
 	var mu sync.Mutex
 	var left []departure
 	var wg sync.WaitGroup

@@ -81,8 +81,8 @@ func (t *table[S]) shard(name string) *shard[S] {
 	return &t.shards[maphash.String(t.seed, name)%uint64(len(t.shards))]
 }
 
-// take makes a step of c on the state of name. A step that is not allowed
-// leaves no state behind.
+// take makes a step of c on the state of name. A step that writes nothing leaves no
+// state behind.
 func (t *table[S]) take(name string, c *call, ttl int64, step func(s *S, known bool, c *call)) error {
 	sh, asked := t.shard(name), *c
 	for {
@@ -105,7 +105,7 @@ func (sh *shard[S]) take(t *table[S], name string, c *call, ttl int64, step func
 		x = &entry[S]{name: name}
 	}
 	step(&x.state, known, c)
-	if !c.allowed {
+	if c.writes == 0 {
 		return false
 	}
 	if !known {

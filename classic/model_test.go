@@ -13,22 +13,28 @@ type model interface {
 	hit(at, n int64)
 }
 
+// asked is a model that a denied call changes.
+type asked interface{ deny(at int64) }
+
 // setup configures a model: per in microseconds.
 type setup struct {
 	max, per, room int64
 }
 
 var models = map[string]func(setup) model{
-	"fixed-window":    func(s setup) model { return &windowModel{setup: s, counts: map[int64]int64{}} },
-	"fixed-slots":     func(s setup) model { return &slotModel{setup: s} },
-	"sliding-log":     func(s setup) model { return &logModel{setup: s} },
-	"sliding-counter": func(s setup) model { return &counterModel{setup: s, counts: map[int64]int64{}} },
-	"sliding-decay":   func(s setup) model { return &decayModel{setup: s, level: new(big.Rat)} },
-	"token-bucket":    func(s setup) model { return &bucketModel{setup: s, tokens: rat(s.room), fresh: true} },
-	"leaky-meter":     func(s setup) model { return &meterModel{setup: s, level: new(big.Rat), fresh: true} },
-	"gcra":            func(s setup) model { return &arrivalModel{setup: s} },
-	"leaky-queue":     func(s setup) model { return &queueModel{setup: s} },
-	"textbook-tiers":  func(s setup) model { return &secondsModel{setup: s} },
+	"fixed-window":     func(s setup) model { return &windowModel{setup: s, counts: map[int64]int64{}} },
+	"fixed-slots":      func(s setup) model { return &slotModel{setup: s} },
+	"sliding-log":      func(s setup) model { return &logModel{setup: s} },
+	"sliding-counter":  func(s setup) model { return &counterModel{setup: s, counts: map[int64]int64{}} },
+	"sliding-decay":    func(s setup) model { return &decayModel{setup: s, level: new(big.Rat)} },
+	"token-bucket":     func(s setup) model { return &bucketModel{setup: s, tokens: rat(s.room), fresh: true} },
+	"leaky-meter":      func(s setup) model { return &meterModel{setup: s, level: new(big.Rat), fresh: true} },
+	"gcra":             func(s setup) model { return &arrivalModel{setup: s} },
+	"leaky-queue":      func(s setup) model { return &queueModel{setup: s} },
+	"textbook-tiers":   func(s setup) model { return &secondsModel{setup: s} },
+	"first-hit-window": func(s setup) model { return &firstModel{setup: s} },
+	"request-decay":    func(s setup) model { return &wholeModel{setup: s} },
+	"token-shaper":     func(s setup) model { return &arrivalModel{setup: s} },
 }
 
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
@@ -277,4 +283,58 @@ func (m *secondsModel) can(at, n int64) bool {
 
 func (m *secondsModel) hit(at, n int64) {
 	m.seconds, m.n = append(m.seconds, floor(at, 1e6)), append(m.n, n)
+}
+
+// firstModel: a count since a first hit.
+type firstModel struct {
+	setup
+	first, count int64
+	used         bool
+}
+
+func (m *firstModel) over(at int64) bool { return !m.used || at > m.first+m.per }
+
+func (m *firstModel) can(at, n int64) bool {
+	if m.over(at) {
+		return n <= m.max
+	}
+	return m.count+n <= m.max
+}
+
+func (m *firstModel) hit(at, n int64) {
+	if m.over(at) {
+		m.first, m.count, m.used = at, 0, true
+	}
+	m.count += n
+}
+
+// wholeModel: whole units, less the whole units of the time since the last request.
+type wholeModel struct {
+	setup
+	count, at int64
+	used      bool
+}
+
+func (m *wholeModel) now(at int64) int64 {
+	if !m.used {
+		return 0
+	}
+	gone := times(rat(max(0, at-m.at)), frac(m.max, m.per))
+	return max(0, m.count-new(big.Int).Quo(gone.Num(), gone.Denom()).Int64())
+}
+
+func (m *wholeModel) can(at, n int64) bool { return m.now(at)+n <= m.max }
+
+func (m *wholeModel) hit(at, n int64) {
+	if !m.used {
+		m.at, m.used = at, true
+	}
+	m.deny(at)
+	m.count += n
+}
+
+func (m *wholeModel) deny(at int64) {
+	if m.used {
+		m.count, m.at = m.now(at), max(m.at, at)
+	}
 }

@@ -51,7 +51,7 @@ func randomScript(r *rand.Rand, k kind, calls int) script {
 			s.room = 0
 		}
 		s.room = min(s.room, classic.MaxHits)
-		if !k.rate || s.max > 0 && (s.room <= s.max || s.per <= 183*24*3600*1e6) && (k.name != "leaky-queue" || s.max <= s.per) {
+		if k.shape == windowed || s.max > 0 && (s.room <= s.max || s.per <= 183*24*3600*1e6) && (k.name != "leaky-queue" || s.max <= s.per) {
 			break
 		}
 	}
@@ -82,10 +82,7 @@ func randomScript(r *rand.Rand, k kind, calls int) script {
 		}
 		now = min(now, time.Date(2249, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro())
 		latest = max(latest, now)
-		most := max(s.max, 1)
-		if k.rate && k.name != "leaky-queue" {
-			most = s.room
-		}
+		most := max(k.most(s.setup), 1)
 		c := hitAt{now, 1}
 		switch r.IntN(6) {
 		case 0:
@@ -180,9 +177,9 @@ func bound(k kind, s setup, weight int64) int64 {
 	switch k.name {
 	case "sliding-log":
 		return s.max
-	case "sliding-counter":
+	case "sliding-counter", "first-hit-window":
 		return max(2*s.max-1, s.max)
-	case "token-bucket", "gcra", "leaky-meter":
+	case "token-bucket", "gcra", "leaky-meter", "token-shaper":
 		return s.room + s.max
 	case "leaky-queue":
 		return s.max + weight
@@ -194,15 +191,14 @@ func bound(k kind, s setup, weight int64) int64 {
 // model of the hit.
 func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v counter.Verdict) {
 	t.Helper()
-	most := s.max
-	if k.rate && k.name != "leaky-queue" {
-		most = s.room
-	}
+	most := k.most(s)
 	if can := m.can(c.at, c.n) && c.n <= most; can != v.Allowed {
 		t.Errorf("allowed %v, the model says %v", v.Allowed, can)
 	}
 	if v.Allowed {
 		m.hit(c.at, c.n)
+	} else if a, is := m.(asked); is {
+		a.deny(c.at)
 	}
 	many := most
 	if k.name == "leaky-queue" {
@@ -244,8 +240,9 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 	}
 }
 
-// A token bucket, GCRA and a leaky meter are three forms of the same rule.
-func TestThreeShapesOfOneRule(t *testing.T) {
+// A token bucket, GCRA, a leaky meter, and a shaper for which nobody waits, are
+// forms of the same rule.
+func TestShapesOfOneRule(t *testing.T) {
 	r := dice(t)
 	c := clockAt(start)
 	for i := range 200 / race.Thrift {
@@ -254,10 +251,10 @@ func TestThreeShapesOfOneRule(t *testing.T) {
 			continue
 		}
 		store := memory(t, classic.Config{Now: c.now})
-		var verdicts [3]counter.Verdict
-		var limiters [3]classic.Measured
-		for j := range limiters {
-			limiters[j] = kinds[5+j].new(t, s.max, time.Duration(s.per)*1000, s.room, store)
+		var verdicts [4]counter.Verdict
+		var limiters [4]classic.Measured
+		for j, k := range []kind{kinds[5], kinds[6], kinds[7], kinds[12]} {
+			limiters[j] = k.new(t, s.max, time.Duration(s.per)*1000, s.room, store)
 		}
 		for _, call := range s.calls {
 			c.set(time.UnixMicro(call.at))
@@ -266,6 +263,7 @@ func TestThreeShapesOfOneRule(t *testing.T) {
 			}
 			require.Equal(t, verdicts[0], verdicts[1], "%+v", s.setup)
 			require.Equal(t, verdicts[0], verdicts[2], "%+v", s.setup)
+			require.Equal(t, verdicts[0], verdicts[3], "%+v", s.setup)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +30,8 @@ func Redis(client redis.UniversalClient, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("classic: %w", err)
 	}
-	return &Store{cfg: cfg, remote: &remote{server, cfg.Timeout}}, nil
+	r := &remote{server, cfg.Timeout}
+	return &Store{cfg: cfg, server: r, remote: r}, nil
 }
 
 // remote is a Redis.
@@ -37,6 +39,10 @@ type remote struct {
 	server  *redisscript.Server
 	timeout time.Duration
 }
+
+var _ server = (*remote)(nil)
+
+func (r *remote) String() string { return r.server.String() }
 
 //go:embed classic.lua
 var preludeLua string
@@ -72,6 +78,42 @@ func (r *remote) run(ctx context.Context, sc redisscript.Script, name string, c 
 	c.reads += answers[1]
 	c.writes += answers[2]
 	copy(c.facts[:], answers[3:])
+	return nil
+}
+
+// counts is an MGET.
+func (r *remote) counts(ctx context.Context, names []string, c *call) ([]int64, error) {
+	c.trips++
+	c.reads += int64(len(names))
+	values, err := r.server.Client().MGet(ctx, names...).Result()
+	if err != nil {
+		return nil, r.server.Failed(ctx, err)
+	}
+	counts := make([]int64, len(names))
+	for i, v := range values {
+		if v == nil {
+			continue
+		}
+		text, _ := v.(string)
+		if counts[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return nil, r.server.Failed(ctx, redisscript.ErrForeign)
+		}
+	}
+	return counts, nil
+}
+
+// add is a pipeline of INCRBY and PEXPIRE.
+func (r *remote) add(ctx context.Context, n int64, to []counted, c *call) error {
+	pipe := r.server.Client().Pipeline()
+	for _, b := range to {
+		_ = pipe.Process(ctx, redisscript.Once{Cmd: redis.NewCmd(ctx, "incrby", b.name, n)})
+		_ = pipe.Process(ctx, redisscript.Once{Cmd: redis.NewCmd(ctx, "pexpire", b.name, ceilDiv(b.life, 1000))})
+		c.writes += 2
+	}
+	c.trips++
+	if _, err := pipe.Exec(ctx); err != nil {
+		return r.server.Failed(ctx, err)
+	}
 	return nil
 }
 

@@ -56,8 +56,8 @@ var slidingDecayScript = newScript(slidingDecayLua)
 // fine is the number of parts of a hit in a counter that decays.
 const fine = 1024
 
-// level is a count in parts of a hit, at an instant.
-type level struct{ parts, at int64 }
+// level is a count, of hits or of parts of a hit, at an instant.
+type level struct{ count, at int64 }
 
 type slidingDecay struct {
 	e   *engine[level]
@@ -73,7 +73,7 @@ func (r *slidingDecay) at(l level, now int64) level {
 	if passed >= r.per {
 		return level{0, now}
 	}
-	return level{mulDivUp(l.parts, r.per-passed, r.per), l.at + passed}
+	return level{mulDivUp(l.count, r.per-passed, r.per), l.at + passed}
 }
 
 func (r *slidingDecay) step(s *level, known bool, c *call) {
@@ -82,12 +82,12 @@ func (r *slidingDecay) step(s *level, known bool, c *call) {
 		s.at = c.now
 	}
 	l := r.at(*s, c.now)
-	if c.allowed = l.parts <= (r.e.limit.Max-c.n)*fine; c.allowed {
-		l.parts += c.n * fine
+	if c.allowed = l.count <= (r.e.limit.Max-c.n)*fine; c.allowed {
+		l.count += c.n * fine
 		*s = l
 		c.writes++
 	}
-	c.facts[0], c.facts[1] = s.parts, s.at
+	c.facts[0], c.facts[1] = s.count, s.at
 }
 
 func (r *slidingDecay) remote(ctx context.Context, to *remote, name string, c *call) error {
@@ -97,13 +97,13 @@ func (r *slidingDecay) remote(ctx context.Context, to *remote, name string, c *c
 func (r *slidingDecay) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
 	l := level{c.facts[0], c.facts[1]}
 	room := max(0, r.e.limit.Max-c.n) * fine
-	if l.parts > room {
-		part, _ := mulDiv(room, r.per, l.parts)
+	if l.count > room {
+		part, _ := mulDiv(room, r.per, l.count)
 		retryAfter = l.at + r.per - part - c.now
 	}
 	now := r.at(l, c.now)
-	if now.parts > 0 {
+	if now.count > 0 {
 		resetAfter = l.at + r.per - c.now
 	}
-	return r.e.limit.Max - ceilDiv(now.parts, fine), retryAfter, resetAfter
+	return r.e.limit.Max - ceilDiv(now.count, fine), retryAfter, resetAfter
 }

@@ -33,8 +33,12 @@ func TestWhatLimitersRefuse(t *testing.T) {
 			require.Nil(t, l)
 		}
 		_, err := k.make(counter.Limit{Max: 1, Per: time.Minute}, 1, nil)
-		require.EqualError(t, err, "classic: the store is nil, want one of Memory or Redis")
-		if !k.rate {
+		require.EqualError(t, err, "classic: the store is nil, want one of Memory, Redis or Memcached")
+		if k.shape == whole {
+			_, err := k.make(counter.Limit{Max: 0, Per: time.Minute}, 1, store)
+			require.EqualError(t, err, "classic: limit 0/m: Max is 0, want 1 to 34359738367, the limit being a rate")
+		}
+		if k.shape != bursting && k.shape != queueing {
 			return
 		}
 		what := map[bool]string{true: "length", false: "burst"}[k.name == "leaky-queue"]

@@ -6,11 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
-	"github.com/abacus-go/abacus/internal/redisscript"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -22,27 +19,29 @@ import (
 // Guarantee: with one caller at a time, at most Max in a window of Per less a
 // second. In a true window of Per 2*Max: the cover begins with a whole second
 // and so drops up to one second at its left edge, in which Max may have been.
-// On Redis, callers who check before the first of them adds are all admitted:
+// On a server, callers who check before the first of them adds are all admitted:
 // too many by the hits under way, less one call, and without a bound if calls
 // under way have no bound. In memory check and addition are one step. The right
 // edge ends with the caller's own second: a caller whose clock is behind does
 // not see later hits, so clocks that are apart admit more.
 //
-// Cost: 141 reads for a day in the mean over all times of day, 142 at most, and
-// if admitted 6 writes on Redis, 3 in memory. On Redis 2 round trips, 1 if
-// denied: MGET, then a pipeline of INCRBY and PEXPIRE, which is not a
-// transaction; if the pipeline fails in the middle, the tiers differ until they
-// expire. Memory: up to three counters for each admitted hit, of some 100 bytes
-// on Redis and 50 in memory, and for a key with a hit in every second of a day
-// some 88,000 counters.
+// Cost: 141 reads for a day in the mean over all times of day, 142 at most. On
+// Redis 2 round trips, 1 if denied: MGET, then a pipeline of 6 writes, INCRBY and
+// PEXPIRE. On memcached, where these tiers come from, 1 if denied: a multi-get,
+// which the server counts as 141 gets. If admitted 3 more, an incr for each tier,
+// up to 6 in a new second, minute and hour: each incr that finds no item is
+// followed by an add. Neither is a transaction; after a failure in the middle the
+// tiers differ until they expire. Memory: up to three counters for each admitted
+// hit, of some 100 bytes on a server and 50 in memory, and for a key with a hit in
+// every second of a day some 88,000 counters.
 //
 // RetryAfter is the time until enough hits have certainly left. Of a minute or
 // an hour the cover knows only the sum, so RetryAfter may be late by as much: a
 // caller who comes earlier may be admitted already. ResetAfter likewise.
 //
 // Source: the usual answer to the question how to count "in the last 24 hours"
-// without a log, with no publication to name; docs/design.md has its
-// arithmetic.
+// without a log, on a cache that can add to a counter and let it expire, and no
+// more; with no publication to name. docs/design.md has its arithmetic.
 //
 // Prefer package counter, which on the same counters holds Max in every true
 // window, in one round trip and fewer reads.
@@ -51,7 +50,7 @@ type TextbookTiers struct{ engine[buckets] }
 // NewTextbookTiers makes a TextbookTiers. An error names the value that is out
 // of bounds: also a window that is not in whole seconds.
 func NewTextbookTiers(limit counter.Limit, store *Store) (*TextbookTiers, error) {
-	if err := checkLimit(limit, store); err != nil {
+	if err := checkBounds(limit, store); err != nil {
 		return nil, err
 	}
 	if limit.Per%time.Second != 0 {
@@ -122,8 +121,8 @@ func (r *textbookTiers) life(b tiers.Bucket, now int64) int64 {
 	return (b.Index+1)*micros(b.Width) - now + micros(r.per) + microsUp(r.e.store.cfg.Grace)
 }
 
-func (r *textbookTiers) remote(ctx context.Context, to *remote, base string, c *call) error {
-	ctx, cancel := context.WithTimeout(ctx, to.timeout)
+func (r *textbookTiers) remote(ctx context.Context, _ *remote, base string, c *call) error {
+	ctx, cancel := context.WithTimeout(ctx, r.e.store.cfg.Timeout)
 	defer cancel()
 	cover := r.cover(c.now)
 	var names []string
@@ -132,37 +131,19 @@ func (r *textbookTiers) remote(ctx context.Context, to *remote, base string, c *
 			names = append(names, bucketName(base, tiers.Bucket{Width: run.Width, Index: run.First + i}))
 		}
 	}
-	c.trips++
-	c.reads += int64(len(names))
-	values, err := to.server.Client().MGet(ctx, names...).Result()
+	server := r.e.store.server
+	counts, err := server.counts(ctx, names, c)
 	if err != nil {
-		return to.server.Failed(ctx, err)
-	}
-	counts := make([]int64, len(names))
-	for i, v := range values {
-		if v == nil {
-			continue
-		}
-		text, _ := v.(string)
-		if counts[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return to.server.Failed(ctx, redisscript.ErrForeign)
-		}
+		return err
 	}
 	if r.decide(cover, counts, c); !c.allowed {
 		return nil
 	}
-	pipe := to.server.Client().Pipeline()
+	var to []counted
 	for _, b := range r.ladder.Buckets(instant(c.now)) {
-		name := bucketName(base, b)
-		_ = pipe.Process(ctx, redisscript.Once{Cmd: redis.NewCmd(ctx, "incrby", name, c.n)})
-		_ = pipe.Process(ctx, redisscript.Once{Cmd: redis.NewCmd(ctx, "pexpire", name, ceilDiv(r.life(b, c.now), 1000))})
-		c.writes += 2
+		to = append(to, counted{bucketName(base, b), r.life(b, c.now)})
 	}
-	c.trips++
-	if _, err := pipe.Exec(ctx); err != nil {
-		return to.server.Failed(ctx, err)
-	}
-	return nil
+	return server.add(ctx, c.n, to, c)
 }
 
 // decide fills c in from the counts of a cover, oldest first.

@@ -15,15 +15,16 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// attack is a client who knows the rule: all hits that an instant admits, and
-// then every hit as soon as the limiter admits it, through two windows. It
-// returns the most hits admitted in any true window.
-func attack(t *testing.T, l classic.Limiter, c *clock, per time.Duration, begin time.Time) *oracle.Log {
+// attack is a client who knows the rule: a hit, a pause, all hits that an instant
+// admits, and then every hit as soon as the limiter admits it, through two windows.
+func attack(t *testing.T, l classic.Limiter, c *clock, per time.Duration, begin time.Time, pause time.Duration) *oracle.Log {
 	var log oracle.Log
 	for c.set(begin); c.now().Before(begin.Add(2*per + per/2)); {
 		v := take(t, l, signup, 1)
 		if v.Allowed {
 			log.Add(c.now(), 1)
+			c.add(pause)
+			pause = 0
 		} else {
 			c.add(v.RetryAfter)
 		}
@@ -39,27 +40,32 @@ func TestTheWorstTrueWindow(t *testing.T) {
 		per  = time.Hour
 	)
 	want := map[string]int64{
-		"fixed-window":    200,
-		"fixed-slots":     200,
-		"sliding-log":     100,
-		"sliding-counter": 199,
-		"sliding-decay":   200,
-		"token-bucket":    200,
-		"gcra":            200,
-		"leaky-meter":     200,
-		"leaky-queue":     101,
-		"textbook-tiers":  200,
+		"fixed-window":     200,
+		"fixed-slots":      200,
+		"sliding-log":      100,
+		"sliding-counter":  199,
+		"sliding-decay":    200,
+		"token-bucket":     200,
+		"gcra":             200,
+		"leaky-meter":      200,
+		"leaky-queue":      101,
+		"textbook-tiers":   200,
+		"first-hit-window": 199,
+		"request-decay":    200,
+		"token-shaper":     200,
 	}
 	each(t, func(t *testing.T, k kind) {
 		hour := start.Truncate(time.Hour)
 		var worst int64
 		for _, phase := range []time.Duration{0, time.Microsecond, 999_999 * time.Microsecond, 10 * time.Minute, per / 2, per - time.Second, per - time.Microsecond} {
-			c := clockAt(start)
-			l := k.new(t, most, per, most, memory(t, classic.Config{Now: c.now}))
-			log := attack(t, l, c, per, hour.Add(phase))
-			worst = max(worst, log.Worst(per))
-			if k.name == "textbook-tiers" {
-				require.LessOrEqual(t, log.Worst(per-time.Second), int64(most))
+			for _, pause := range []time.Duration{0, per} {
+				c := clockAt(start)
+				l := k.new(t, most, per, most, memory(t, classic.Config{Now: c.now}))
+				log := attack(t, l, c, per, hour.Add(phase), pause)
+				worst = max(worst, log.Worst(per))
+				if k.name == "textbook-tiers" {
+					require.LessOrEqual(t, log.Worst(per-time.Second), int64(most))
+				}
 			}
 		}
 		t.Logf("Max %d: %d in the worst true window, %.2fx", most, worst, float64(worst)/most)
@@ -69,10 +75,10 @@ func TestTheWorstTrueWindow(t *testing.T) {
 
 // A burst of its own: burst + Max.
 func TestTheWorstTrueWindowOfABurst(t *testing.T) {
-	for _, k := range kinds[5:8] {
+	for _, k := range append(kinds[5:8:8], kinds[12]) {
 		c := clockAt(start)
 		l := k.new(t, 100, time.Hour, 10, memory(t, classic.Config{Now: c.now}))
-		require.EqualValues(t, 110, attack(t, l, c, time.Hour, start).Worst(time.Hour), k.name)
+		require.EqualValues(t, 110, attack(t, l, c, time.Hour, start, 0).Worst(time.Hour), k.name)
 	}
 }
 
@@ -188,15 +194,18 @@ func TestRacersOfSeveralHits(t *testing.T) {
 func TestAChangedMaxFindsTheHistory(t *testing.T) {
 	server := servertest.Redis(t)
 	want := map[string][2]int64{ // after 60 of 100, and 6 minutes of an hour: what 200 leaves, and 50
-		"fixed-window":    {140, 0},
-		"fixed-slots":     {140, 0},
-		"sliding-log":     {140, 0},
-		"sliding-counter": {140, 0},
-		"sliding-decay":   {146, 0},  // 54 are left of 60
-		"token-bucket":    {60, 45},  // 40 tokens, and 20 more, or 5
-		"gcra":            {100, 25}, // 36 minutes of an hour, less 6
-		"leaky-meter":     {160, 0},  // 60 units, less 20, or less 5
-		"textbook-tiers":  {140, 0},
+		"fixed-window":     {140, 0},
+		"fixed-slots":      {140, 0},
+		"sliding-log":      {140, 0},
+		"sliding-counter":  {140, 0},
+		"sliding-decay":    {146, 0},  // 54 are left of 60
+		"token-bucket":     {60, 45},  // 40 tokens, and 20 more, or 5
+		"gcra":             {100, 25}, // 36 minutes of an hour, less 6
+		"leaky-meter":      {160, 0},  // 60 units, less 20, or less 5
+		"textbook-tiers":   {140, 0},
+		"first-hit-window": {140, 0},
+		"request-decay":    {160, 10}, // 40 are left for 200, and no time has passed for 50
+		"token-shaper":     {100, 25},
 	}
 	each(t, func(t *testing.T, k kind) {
 		c := clockAt(start)
@@ -233,4 +242,45 @@ func TestAChangeOfRateKeepsTokens(t *testing.T) {
 	v = take(t, slow, signup, 3)
 	require.False(t, v.Allowed, "2.3 tokens at the slow rate")
 	require.Equal(t, 700*time.Millisecond, v.RetryAfter)
+}
+
+// A hit, nine just before its window ends, and ten just after: 19 of 10.
+func TestAWindowFromTheFirstHit(t *testing.T) {
+	c := clockAt(start)
+	l := kinds[10].new(t, 10, time.Minute, 0, memory(t, classic.Config{Now: c.now}))
+	var log oracle.Log
+	for _, row := range []struct {
+		at   time.Duration
+		n    int64
+		left int64
+	}{{0, 1, 9}, {time.Minute, 9, 0}, {time.Minute + time.Microsecond, 10, 0}} {
+		c.set(start.Add(row.at))
+		v := take(t, l, signup, row.n)
+		require.True(t, v.Allowed)
+		require.Equal(t, row.left, v.Remaining)
+		log.Add(c.now(), row.n)
+		v = take(t, l, signup, row.left+1)
+		require.False(t, v.Allowed)
+	}
+	require.EqualValues(t, 19, log.Worst(time.Minute))
+}
+
+// Polling once a second for an hour: 10 of 10 a minute, where a meter admits 609;
+// and a client that waits for its turn loses nothing.
+func TestWhoPollsIsDeniedForEver(t *testing.T) {
+	for _, row := range []struct {
+		kind     int
+		interval time.Duration
+		admitted int
+	}{{11, time.Second, 10}, {7, time.Second, 609}, {11, 6 * time.Second, 600}, {7, 6 * time.Second, 600}} {
+		c := clockAt(start)
+		l := kinds[row.kind].new(t, 10, time.Minute, 10, memory(t, classic.Config{Now: c.now}))
+		admitted := 0
+		for ; c.now().Before(start.Add(time.Hour)); c.add(row.interval) {
+			if take(t, l, signup, 1).Allowed {
+				admitted++
+			}
+		}
+		require.Equal(t, row.admitted, admitted, "%s, every %s", l.Name(), row.interval)
+	}
 }

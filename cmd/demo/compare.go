@@ -15,7 +15,7 @@ import (
 type compareCmd struct {
 	File    string          `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
 	Limits  limits          `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
-	Store   storeName       `help:"Where to count: memory (the default), or the URL of a Redis." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Store   storeName       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
 	HTML    string          `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
 	JSON    bool            `help:"Print one JSON object."`
 	Seed    *uint64         `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
@@ -27,9 +27,9 @@ type compareCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*compareCmd) Help() string {
-	return `All are given the same hits, the clock being the log's: a log of every hit, which is exact, fixed and sliding windows, token and leaky buckets, GCRA, the textbook's tiers, and abacus on ladders from fine to coarse. Told is what each admitted, the fullest true window, the decisions that the exact rule takes otherwise, memory, reads and writes, round trips and time.
+	return `All are given the same hits, the clock being the log's: a log of every hit, which is exact, fixed and sliding windows, token and leaky buckets, GCRA, the textbook's tiers, and abacus on ladders from fine to coarse. Told is what each admitted, the fullest true window, the decisions that the exact rule takes otherwise, memory, reads and writes, round trips and time. A queue and a shaper let a hit wait, for the time of a window at most: told is the delay, and the hit is judged when it leaves.
 
-A log has the forms that demo replay reads. It is held in memory, 24 bytes an event, and every algorithm is given all of it, alone and from nothing. On Redis each counts under a prefix that nobody else has and that is removed when its turn is over, also after an interrupt; that takes a SCAN of all keys for each. Memory, commands and time mean most on a server that nobody else uses at the time.
+A log has the forms that demo replay reads. It is held in memory, 24 bytes an event, and every algorithm is given all of it, alone and from nothing. On Redis each counts under a prefix that nobody else has and that is removed when its turn is over, also after an interrupt; that takes a SCAN of all keys for each. On memcached only the textbook's tiers and abacus count; the exact log is in memory. Memory, commands and time mean most on a server that nobody else uses at the time.
 
 Exit codes: 0 all was compared, 1 the log is bad, the store failed, the output cannot be written, or abacus admitted too many, 2 the call is wrong, 130 interrupted.
 
@@ -37,7 +37,8 @@ Examples:
 
     demo compare
     demo compare --limits 10/h,100/d --html compare.html access.log.gz
-    demo compare --store redis://127.0.0.1:6379/0 --limits 100/d events.csv`
+    demo compare --store redis://127.0.0.1:6379/0 --limits 100/d events.csv
+    demo compare --store memcached://127.0.0.1:11211 --limits 100/d events.csv`
 }
 
 // compared is the output of demo compare --json.

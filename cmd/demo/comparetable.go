@@ -53,16 +53,45 @@ func decisionsTold() []measure {
 
 func costsTold(kind stores.Kind) []measure {
 	all := []measure{
+		{[2]string{"mean", "delay"}, func(a *compare.Algorithm) string { return briefly(a.MeanDelay) }},
 		{[2]string{"bytes", "a key"}, func(a *compare.Algorithm) string { return text.Number(a.BytesPerKey, 0) }},
 		{[2]string{"busiest", "key"}, func(a *compare.Algorithm) string { return words.Commas(a.BytesWorstKey) }},
 		{[2]string{"", "reads"}, func(a *compare.Algorithm) string { return figure(a.ReadsPerEvent) }},
 		{[2]string{"", "writes"}, func(a *compare.Algorithm) string { return figure(a.WritesPerEvent) }},
 	}
-	if kind == stores.OnRedis {
+	if kind != stores.InMemory {
 		all = append(all, measure{[2]string{"", "trips"}, func(a *compare.Algorithm) string { return figure(a.TripsPerEvent) }})
 	}
 	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return text.Number(a.NanosPerEvent, 0) }})
 }
+
+// briefly is a delay with two or three digits, in the largest unit that it has.
+func briefly(seconds float64) string {
+	switch {
+	case seconds == 0:
+		return "–"
+	case seconds < 1:
+		return text.Number(1000*seconds, 0) + "ms"
+	case seconds < 99.5:
+		return text.Number(seconds, 1) + "s"
+	case seconds < 99.5*60:
+		return text.Number(seconds/60, 1) + "m"
+	case seconds < 99.5*3600:
+		return text.Number(seconds/3600, 1) + "h"
+	}
+	return text.Number(seconds/86400, 1) + "d"
+}
+
+// title is the name of an algorithm in a table, with a star for the default ladder.
+func title(a *compare.Algorithm) string {
+	if a.Default {
+		return strings.Replace(a.Name, "abacus ", "abacus* ", 1)
+	}
+	return a.Name
+}
+
+// wholeSeconds tells about a log whose stamps are all whole seconds.
+const wholeSeconds = "all stamps are whole seconds: no window cuts a bucket of a second, so nothing is proved about such buckets"
 
 // figure is a small number with three significant digits.
 func figure(f float64) string {
@@ -99,8 +128,12 @@ func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []
 		if r.OutOfSkew() {
 			tell("", fmt.Sprintf("the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack))
 		}
-		for _, left := range r.LeftOut {
-			tell("", fmt.Sprintf("left out: %s, %s", left.Name, left.Why))
+		for i := 0; i < len(r.LeftOut); {
+			names, why := []string{}, r.LeftOut[i].Why
+			for ; i < len(r.LeftOut) && r.LeftOut[i].Why == why; i++ {
+				names = append(names, r.LeftOut[i].Name)
+			}
+			tell("", fmt.Sprintf("left out: %s, %s", text.List(names), why))
 		}
 		b.WriteByte('\n')
 		if table := tabulate(r.Algorithms, append(append([]measure{}, decisions...), costs...), width, false); table != nil {
@@ -124,6 +157,9 @@ func tellLog(r *compare.Report, tell func(name, s string)) {
 	tell("log", text.Clean(r.Log, 600))
 	tell("", fmt.Sprintf("%s of %s in %s, %s to %s", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), text.Roughly(r.To.Sub(r.From)),
 		r.From.Format(time.DateTime), r.To.Format(time.DateTime+" MST")))
+	if r.WholeSeconds {
+		tell("", wholeSeconds)
+	}
 	if r.BadLines > 0 {
 		tell("", fmt.Sprintf("%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad))
 	}
@@ -135,13 +171,13 @@ func tabulate(all []compare.Algorithm, told []measure, width int, must bool) []b
 	const shortest = 12
 	name, total := shortest, 0
 	for _, a := range all {
-		name = max(name, utf8.RuneCountInString(a.Name))
+		name = max(name, utf8.RuneCountInString(title(&a)))
 	}
 	widths := make([]int, len(told))
 	for i, m := range told {
 		widths[i] = max(len(m.head[0]), len(m.head[1]))
 		for j := range all {
-			widths[i] = max(widths[i], len(m.of(&all[j])))
+			widths[i] = max(widths[i], utf8.RuneCountInString(m.of(&all[j])))
 		}
 		total += widths[i]
 	}
@@ -166,7 +202,7 @@ func tabulate(all []compare.Algorithm, told []measure, width int, must bool) []b
 	line("", func(i int) string { return told[i].head[0] })
 	line("", func(i int) string { return told[i].head[1] })
 	for j := range all {
-		line(all[j].Name, func(i int) string { return told[i].of(&all[j]) })
+		line(title(&all[j]), func(i int) string { return told[i].of(&all[j]) })
 	}
 	return b.Bytes()
 }
@@ -178,7 +214,10 @@ func legend(r *compare.Report, kind stores.Kind) []string {
 		counted[a.Source] = a.Counted
 	}
 	bytes, costs := "estimates of the heap", "states; of tiers, buckets of the covers and those added to (abacus: its store keeps running totals and reads fewer)"
-	if kind == stores.OnRedis {
+	switch kind {
+	case stores.OnMemcached:
+		bytes, costs = "sizes of items", "commands; of abacus, buckets of its covers and those added to. The "+r.Reference+" is in memory"
+	case stores.OnRedis:
 		bytes, costs = "MEMORY USAGE", "commands, those inside of scripts included; abacus remembers a denial for a second"
 		if counted["abacus"] != "commands" {
 			costs += "; of abacus, buckets of its covers and those added to, since others use the server"
@@ -186,7 +225,8 @@ func legend(r *compare.Report, kind stores.Kind) []string {
 	}
 	return []string{
 		"worst window: the most hits admitted in a true window, both ends included, in units of the limit; at most: what is promised of it. wrongly: " +
-			"by the exact rule on the algorithm's own admitted hits; not as exact: otherwise than the " + r.Reference + ". leaky queue: only who need not wait is admitted.",
+			"by the exact rule on the algorithm's own admitted hits; not as exact: otherwise than the " + r.Reference + ". " +
+			"leaky queue, token shaper: a hit may wait, for Per at most, and is judged when it leaves (hits of a busy queue leave Per/Max apart, N+1 with both ends, so the last is wrongly admitted); mean delay: of all admitted hits. abacus*: the default ladder.",
 		fmt.Sprintf("bytes: the mean of %s, and of the key with the most hits, each right after its last hit: %s. reads, writes: an event's, %s. "+
 			"ns: of wall time an event, the median of chunks of 64, each algorithm alone over the whole log, by one caller.", words.Plural(int64(r.Sample), "key"), bytes, costs),
 	}

@@ -25,6 +25,11 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	} else {
 		line("", "no events")
 	}
+	if r.WholeSeconds {
+		for _, part := range wrap(wholeSeconds, columns-14) {
+			line("", "%s", part)
+		}
+	}
 	if r.BadLines > 0 {
 		line("", "%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad)
 	}

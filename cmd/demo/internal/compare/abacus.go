@@ -3,7 +3,9 @@ package compare
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -20,12 +22,12 @@ func onLadder(l tiers.Ladder) candidate {
 		if _, err := l.Finest(limit.Per); err != nil {
 			return nil, err
 		}
-		a := &abacusRun{c: c, limits: counter.Limits{limit}, ladder: l, redis: c.cfg.Store.Redis}
+		a := &abacusRun{c: c, limits: counter.Limits{limit}, ladder: l, redis: c.cfg.Store.Redis, memcached: c.cfg.Store.Memcached}
 		on := func(store backend.Store, prefix string) (*counter.Counter, error) {
 			return replay.NewCounter(store, l, c.cfg.Skew, prefix, &c.now)
 		}
 		var err error
-		if a.redis == nil {
+		if a.redis == nil && a.memcached == nil {
 			if a.counter, err = on(memory.New(memory.Config{MaxBuckets: math.MaxInt}), ""); err != nil {
 				return nil, err
 			}
@@ -40,7 +42,11 @@ func onLadder(l tiers.Ladder) candidate {
 		if a.counter, err = on(counted, c.prefix); err != nil {
 			return nil, err
 		}
-		if a.named, err = on(&a.name, c.prefix); err == nil && c.quiet {
+		var name backend.Store = &a.name
+		if a.memcached != nil {
+			name = plain{name} // a counter names a key by its store's way to count
+		}
+		if a.named, err = on(name, c.prefix); err == nil && c.quiet {
 			a.before, err = commandsOf(ctx, a.redis)
 		}
 		return a, err
@@ -60,18 +66,19 @@ type abacusRun struct {
 	scale  *memory.Store
 	scaled *counter.Counter
 
-	redis  *stores.Redis // nil in memory
-	trips  int64
-	before commands         // as c.quiet
-	named  *counter.Counter // on name: gives the names under which a key is stored
-	name   lastName
+	redis     *stores.Redis     // nil elsewhere
+	memcached *stores.Memcached // nil elsewhere
+	trips     int64
+	before    commands         // as c.quiet
+	named     *counter.Counter // on name: gives the names under which a key is stored
+	name      lastName
 }
 
 var _ algorithm = (*abacusRun)(nil)
 
-func (a *abacusRun) take(ctx context.Context, key counter.Key) (bool, error) {
+func (a *abacusRun) take(ctx context.Context, key counter.Key) (bool, time.Duration, error) {
 	v, err := a.counter.Take(ctx, key, 1, a.limits)
-	return v.Allowed, err
+	return v.Allowed, 0, err
 }
 
 // bucketBytes is the cost of a bucket of a memory store, the unit of its Stats.
@@ -80,6 +87,9 @@ const bucketBytes = 16
 func (a *abacusRun) weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error) {
 	if a.redis != nil {
 		return a.stored(ctx, key, hits[len(hits)-1].At)
+	}
+	if a.memcached != nil {
+		return a.items(ctx, key, hits)
 	}
 	before := a.scale.Stats().Buckets
 	for _, hit := range hits {
@@ -125,6 +135,39 @@ func (a *abacusRun) stored(ctx context.Context, key counter.Key, at time.Time) (
 	return usage(ctx, a.redis, names)
 }
 
+// items is the memory of a key on memcached: an item for each bucket, named as the
+// documentation of backend/memcache says. A replayed log is over before the items
+// expire; items that would have expired by the log's clock are omitted.
+func (a *abacusRun) items(ctx context.Context, key counter.Key, hits []Hit) (int64, error) {
+	if _, err := a.named.Peek(ctx, key, 1, a.limits); err != nil {
+		return 0, err
+	}
+	now, names := hits[len(hits)-1].At.UnixNano(), map[string]bool{}
+	for _, hit := range hits {
+		for _, tier := range a.ladder.Tiers() {
+			index := tiers.Index(hit.At.UnixNano(), tier.Width)
+			if (index+1)*int64(tier.Width)+int64(tier.Keep+2*a.c.cfg.Skew) > now {
+				names[stores.ItemName(a.name.key, tier.Width, index)] = true
+			}
+		}
+	}
+	return sizes(a.memcached, slices.Collect(maps.Keys(names)))
+}
+
+// clean removes all keys under the prefix, also after an interrupt.
+func (a *abacusRun) clean(ctx context.Context, _ *Log) error {
+	switch {
+	case a.redis != nil:
+		return sweep(ctx, a.redis, a.c.prefix)
+	case a.memcached != nil:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweeping)
+		defer cancel()
+		_, err := a.c.cfg.Store.Clean(ctx, a.c.prefix)
+		return err
+	}
+	return nil
+}
+
 // account counts the buckets read by covers and the buckets written by hits; on a
 // Redis without other clients, the commands of the scripts.
 func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admitted func(uint32) bool) error {
@@ -140,6 +183,9 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 		}
 	}
 	out.Counted, out.BytesMeasured = "buckets", "16 bytes a bucket of its store"
+	if a.memcached != nil {
+		out.BytesMeasured = sizesMeasured
+	}
 	if a.redis != nil {
 		out.BytesMeasured = "MEMORY USAGE"
 		if a.c.quiet {
@@ -174,3 +220,6 @@ func (n *lastName) Take(_ context.Context, t *backend.TakeRequest) error {
 }
 
 func (*lastName) Together([]backend.TakeKey) bool { return true }
+
+// plain is a store without an atomic step.
+type plain struct{ backend.Store }

@@ -14,7 +14,8 @@ import (
 
 // algorithm is a limiter in a trial, for a single goroutine.
 type algorithm interface {
-	take(ctx context.Context, key counter.Key) (bool, error)
+	// take decides about a hit; an admitted hit happens after a delay.
+	take(ctx context.Context, key counter.Key) (allowed bool, delay time.Duration, err error)
 
 	// weigh is the number of bytes held by the store for a key, after all of the
 	// key's hits.
@@ -22,6 +23,9 @@ type algorithm interface {
 
 	// account fills in the cost of the whole log, after its last event.
 	account(ctx context.Context, a *Algorithm, log *Log, admitted func(event uint32) bool) error
+
+	// clean removes from servers what the events of log have left there.
+	clean(ctx context.Context, log *Log) error
 }
 
 // candidate is an algorithm that may serve a limit.
@@ -34,15 +38,22 @@ type candidate struct {
 // first is exact.
 func candidates(limit counter.Limit) []candidate {
 	all := []candidate{
-		textbook("sliding log", "N", classic.NewSlidingLog),
+		textbook(exactLog, "N", classic.NewSlidingLog),
 		textbook("fixed window", "2N", classic.NewFixedWindow),
 		textbook("fixed slots", "2N", classic.NewFixedSlots),
+		textbook("first hit window", "2N-1", classic.NewFirstHitWindow),
 		textbook("sliding counter", "2N-1", classic.NewSlidingCounter),
 		textbook("sliding decay", "2N", classic.NewSlidingDecay),
+		textbook("request decay", "2N", classic.NewRequestDecay),
 		textbook("token bucket", "2N", unbursting(classic.NewTokenBucket)),
 		textbook("GCRA", "2N", unbursting(classic.NewGCRA)),
 		textbook("leaky meter", "2N", unbursting(classic.NewLeakyMeter)),
-		textbook("leaky queue", "N+1", unbursting(classic.NewLeakyQueue)),
+		textbook("leaky queue", "N+1", func(l counter.Limit, s *classic.Store) (*classic.LeakyQueue, error) {
+			return classic.NewLeakyQueue(l, l.Max, s)
+		}),
+		textbook("token shaper", "2N", func(l counter.Limit, s *classic.Store) (*classic.TokenShaper, error) {
+			return classic.NewTokenShaper(l, 0, l.Max, s)
+		}),
 		textbook(textbookTiers, "2N", classic.NewTextbookTiers),
 	}
 	for _, l := range ladders(limit.Per) {
@@ -51,7 +62,10 @@ func candidates(limit counter.Limit) []candidate {
 	return all
 }
 
-const textbookTiers = "textbook tiers"
+const (
+	exactLog      = "sliding log"
+	textbookTiers = "textbook tiers"
+)
 
 // unbursting makes limiters with the default burst.
 func unbursting[L classic.Measured](limiter func(counter.Limit, int64, *classic.Store) (L, error)) func(counter.Limit, *classic.Store) (L, error) {

@@ -16,14 +16,15 @@ type Config struct {
 	// Limits are tried in turn, since a textbook limiter has a single limit.
 	Limits counter.Limits
 
-	// Store is a memory or a Redis. In memory each algorithm has a store of its
-	// own, without a bound that matters. On Redis each algorithm has a prefix of
-	// its own; all keys under the prefix are removed at the end of the
-	// algorithm's turn, also after an error or an interrupt.
+	// Store is a memory, a Redis or memcached servers. In memory each algorithm has
+	// a store of its own, without a bound that matters. On servers each algorithm
+	// has a prefix of its own; all keys under the prefix are removed at the end of
+	// the algorithm's turn, also after an error or an interrupt. On memcached the
+	// exact log is in memory, and most textbook limiters are left out.
 	Store *stores.Opened
 
 	Skew    time.Duration // how far stamps may run back, for abacus; zero: not at all
-	Timeout time.Duration // of a call to Redis, above zero
+	Timeout time.Duration // of a call to a server, above zero
 
 	// Progress is called now and then with the name of the running algorithm and
 	// the number of events decided by all algorithms so far. Default: no call.
@@ -58,9 +59,6 @@ const maxGrace = dur.Day
 // caller's mistake.
 func New(cfg Config) (*Comparison, error) {
 	c := &Comparison{cfg: cfg, prefix: stores.Namespace("c")}
-	if cfg.Store.Name.Kind == stores.OnMemcached {
-		return nil, fmt.Errorf("store %s: want memory or a Redis, the textbook limiters count nowhere else", cfg.Store.Name)
-	}
 	if cfg.Store.Name.IsPlain() {
 		return nil, fmt.Errorf("store %s: want the layout sums, whose memory is compared", cfg.Store.Name)
 	}
@@ -122,14 +120,14 @@ func (c *Comparison) Run(ctx context.Context, log *Log) ([]*Report, error) {
 
 func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, error) {
 	sampled := 1000
-	if c.cfg.Store.Redis != nil {
+	if c.cfg.Store.Name.Kind != stores.InMemory {
 		sampled = 100 // each takes a round trip or more for every algorithm
 	}
 	t := &trial{c: c, log: log, limit: r.limit, sample: log.sample(sampled), decided: make([]uint32, log.Events())}
 	report := &Report{
 		Log: log.Name, Limit: r.limit.String(), Events: int64(log.Events()), Keys: len(log.keys),
 		From: time.UnixMicro(log.first).UTC(), To: time.UnixMicro(log.last).UTC(), Store: c.cfg.Store.Name.String(),
-		BadLines: log.BadLines, FirstBad: log.FirstBad,
+		BadLines: log.BadLines, FirstBad: log.FirstBad, WholeSeconds: log.whole,
 		RunsBack: dur.Format(time.Duration(log.runsBack) * time.Microsecond), Skew: dur.Format(c.cfg.Skew),
 		Reference: r.candidates[0].name, LeftOut: r.leftOut, Sample: len(t.sample.keys),
 		runsBack: time.Duration(log.runsBack) * time.Microsecond, skew: c.cfg.Skew,

@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -90,8 +91,16 @@ func TestEdge(t *testing.T) {
 	require.Equal(t, 1.0, abacus.WorstWindow)
 	require.Zero(t, abacus.WronglyAdmitted+abacus.WronglyDenied+abacus.Differently)
 	queue := r.named(t, "leaky queue")
-	require.EqualValues(t, 1, queue.Admitted)
-	require.EqualValues(t, 19, queue.WronglyDenied)
+	require.EqualValues(t, 11, queue.Admitted) // six seconds apart, the last a minute after the first
+	require.Equal(t, []int64{10, 1, 0}, []int64{queue.Delayed, queue.WronglyAdmitted, queue.WronglyDenied})
+	require.Equal(t, 60.0, math.Ceil(queue.LongestDelay))
+	require.InDelta(t, 30, queue.MeanDelay, 0.01)
+	shaper := r.named(t, "token shaper")
+	require.EqualValues(t, 20, shaper.Admitted) // ten at once, and ten that wait
+	require.EqualValues(t, 10, shaper.Delayed)
+	require.Zero(t, fixed.Delayed)
+	require.True(t, abacus.Default)
+	require.False(t, r.WholeSeconds)
 
 	// An event reads a state, and an admitted event writes the state; buckets are
 	// read by covers and added to by tiers.
@@ -150,6 +159,7 @@ func TestHeatIsOfTheBusiestHours(t *testing.T) {
 		hits = append(hits, at, at)
 	}
 	r := compareOn(t, Config{Limits: counter.MustLimits("5/h"), Store: inMemory(t)}, logOf(t, hits...))[0]
+	require.True(t, r.WholeSeconds)
 	require.Len(t, r.Heat.Hours, 23)
 	require.Equal(t, genBegin.Add(40*time.Hour), r.Heat.Hours[0])
 	require.Equal(t, genBegin.Add(62*time.Hour), r.Heat.Hours[22])
@@ -214,8 +224,6 @@ func TestNewRefuses(t *testing.T) {
 	}
 	_, err := New(Config{Limits: counter.MustLimits("1/s"), Store: inMemory(t), Skew: 25 * time.Hour})
 	require.EqualError(t, err, "skew is 1d1h, want at most 1d")
-	_, err = New(Config{Limits: counter.MustLimits("1/s"), Store: opened(t, "memcached://127.0.0.1:1")})
-	require.EqualError(t, err, "store memcached://127.0.0.1:1: want memory or a Redis, the textbook limiters count nowhere else")
 	_, err = New(Config{Limits: counter.MustLimits("1/s"), Store: opened(t, "redis://127.0.0.1:1?layout=plain")})
 	require.EqualError(t, err, "store redis://127.0.0.1:1?layout=plain: want the layout sums, whose memory is compared")
 }

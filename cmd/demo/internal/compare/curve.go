@@ -34,7 +34,7 @@ func (t *trial) curve(key, algorithms int) Curve {
 		c.Times = append(c.Times, from.Add(to.Sub(from)/(points-1)*time.Duration(i)))
 	}
 	for _, peak := range peaks {
-		if peak.After(from) && peak.Before(to) {
+		if peak.After(from) && !peak.After(to) {
 			c.Times = append(c.Times, peak)
 		}
 	}
@@ -53,7 +53,7 @@ func (t *trial) curve(key, algorithms int) Curve {
 // returns the end of the fullest window and the count in the window.
 func (t *trial) peak(log *oracle.Log, key, algorithm int) (at time.Time, most int64) {
 	var admitted []time.Time
-	for _, hit := range t.log.hits(nil, key, t.admitted(algorithm)) {
+	for _, hit := range t.hits(nil, key, algorithm) {
 		if hit.Admitted {
 			log.Add(hit.At, 1)
 			admitted = append(admitted, hit.At)

@@ -26,6 +26,7 @@ type Log struct {
 	starts      []uint32      // where the events of each key begin in byKey, and the end of the last
 	first, last int64         // the oldest stamp, and the newest
 	runsBack    int64
+	whole       bool // all stamps are whole seconds
 }
 
 // event is a hit: microseconds since the Unix epoch, and the number of a key.
@@ -84,11 +85,12 @@ func (b *builder) finish() (*Log, error) {
 		return nil, fmt.Errorf("%s: no events, want at least one to compare by", l.Name)
 	}
 	l.first, l.last = l.events[0].at, l.events[0].at
-	l.starts = make([]uint32, len(l.keys)+1)
+	l.starts, l.whole = make([]uint32, len(l.keys)+1), true
 	for _, e := range l.events {
 		l.starts[e.key+1]++
 		l.first, l.last = min(l.first, e.at), max(l.last, e.at)
 		l.runsBack = max(l.runsBack, l.last-e.at)
+		l.whole = l.whole && e.at%1e6 == 0
 	}
 	for k := range l.keys {
 		l.starts[k+1] += l.starts[k]

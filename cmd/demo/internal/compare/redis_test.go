@@ -155,7 +155,7 @@ func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate ca
 	a, err := candidate.open(t.Context(), c, limit)
 	require.NoError(t, err)
 	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, log.Events())}
-	_, err = tried.decide(t.Context(), a, 0, log.Events(), 1)
+	_, err = tried.decide(t.Context(), a, 0, log.Events(), 0)
 	require.NoError(t, err)
 	return a, log.hits(nil, 0, tried.admitted(0)), c
 }
@@ -198,7 +198,7 @@ func TestWeighedOnRedis(t *testing.T) {
 
 	// The limiter looks under every possible name.
 	for _, more := range []time.Duration{0, 90 * time.Minute, 3 * time.Hour} {
-		a, decided, _ = given(t, store, hour, candidates(hour)[9], logOf(t, append(hits, 9000*time.Second+more)...))
+		a, decided, _ = given(t, store, hour, candidates(hour)[12], logOf(t, append(hits, 9000*time.Second+more)...))
 		want, err := a.(*textbookRun).Bytes(t.Context(), key)
 		require.NoError(t, err)
 		got, err = a.weigh(t.Context(), key, decided)

@@ -12,7 +12,9 @@ type Report struct {
 	Keys   int       `json:"keys"`
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
-	Store  string    `json:"store"` // "memory" or the URL of a Redis, without password
+	Store  string    `json:"store"` // "memory" or the URL of servers, without password
+
+	WholeSeconds bool `json:"whole_seconds,omitempty"` // all stamps are: nothing is proved about buckets of a second
 
 	BadLines int64  `json:"bad_lines,omitempty"` // skipped lines of the log
 	FirstBad string `json:"first_bad,omitempty"`
@@ -44,9 +46,10 @@ type LeftOut struct {
 
 // Algorithm is the measures of a single algorithm.
 type Algorithm struct {
-	Name   string `json:"name"`   // "fixed window", "abacus 1s:1d, 1m:1d, 1h:1d"
-	Source string `json:"source"` // "classic" or "abacus"
-	Worst  string `json:"worst"`  // promise about the worst true window, in words: "N", "2N"
+	Name    string `json:"name"`              // "fixed window", "abacus 1s:1d, 1m:1d, 1h:1d"
+	Source  string `json:"source"`            // "classic" or "abacus"
+	Default bool   `json:"default,omitempty"` // abacus on the ladder that a Config without a ladder has
+	Worst   string `json:"worst"`             // promise about the worst true window, in words: "N", "2N"
 
 	Admitted        int64   `json:"admitted"`
 	Relative        float64 `json:"admitted_relative"`   // Admitted over Admitted of the exact log
@@ -54,14 +57,20 @@ type Algorithm struct {
 	WronglyAdmitted int64   `json:"wrongly_admitted"`    // admitted hits that the limit's rule, applied to the algorithm's own history, denies
 	WronglyDenied   int64   `json:"wrongly_denied"`      // denied hits that the same rule admits
 	Differently     int64   `json:"decided_differently"` // than the exact log fed with the same hits, whatever the history
-	BytesPerKey     float64 `json:"bytes_per_key"`       // mean over Report.Sample keys, each right after its last hit
-	BytesWorstKey   int64   `json:"bytes_worst_key"`     // the key with the most hits, likewise
-	BytesMeasured   string  `json:"bytes_measured"`      // how: "MEMORY USAGE", "estimate of the heap"
-	Counted         string  `json:"counted"`             // what reads and writes are: "commands", "states", "buckets"
-	ReadsPerEvent   float64 `json:"reads_per_event"`
-	WritesPerEvent  float64 `json:"writes_per_event"`
-	TripsPerEvent   float64 `json:"round_trips_per_event"`
-	NanosPerEvent   float64 `json:"ns_per_event"` // wall time, store included: the median of chunks of 64 events
+
+	// Of queues, whose admitted hits happen when they leave, and are judged then.
+	Delayed      int64   `json:"delayed"`         // admitted hits that waited
+	MeanDelay    float64 `json:"mean_delay_s"`    // of all admitted hits, in seconds
+	LongestDelay float64 `json:"longest_delay_s"` // in seconds
+
+	BytesPerKey    float64 `json:"bytes_per_key"`   // mean over Report.Sample keys, each right after its last hit
+	BytesWorstKey  int64   `json:"bytes_worst_key"` // the key with the most hits, likewise
+	BytesMeasured  string  `json:"bytes_measured"`  // how: "MEMORY USAGE", "estimate of the heap"
+	Counted        string  `json:"counted"`         // what reads and writes are: "commands", "states", "buckets"
+	ReadsPerEvent  float64 `json:"reads_per_event"`
+	WritesPerEvent float64 `json:"writes_per_event"`
+	TripsPerEvent  float64 `json:"round_trips_per_event"`
+	NanosPerEvent  float64 `json:"ns_per_event"` // wall time, store included: the median of chunks of 64 events
 }
 
 // Curve is the key with the largest differences between the algorithms: the

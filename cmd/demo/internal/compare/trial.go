@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // trial is a comparison under a single limit.
@@ -19,7 +20,8 @@ type trial struct {
 	log     *Log
 	limit   counter.Limit
 	sample  sample
-	decided []uint32 // by event: bit i is set if algorithm i has admitted it
+	decided []uint32                     // by event: bit i is set if algorithm i has admitted it
+	delays  [32]map[uint32]time.Duration // by algorithm and event, where above zero
 }
 
 // sample is the set of weighed keys. A key is weighed right after the last hit,
@@ -56,14 +58,12 @@ const chunk = 64
 // run gives the log to a candidate, alone and after a garbage collection, so that
 // neither time nor memory is shared with the candidate before.
 func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Algorithm, err error) {
-	a = Algorithm{Name: candidate.name, Source: candidate.source, Worst: candidate.worst}
+	a = Algorithm{Name: candidate.name, Source: candidate.source, Worst: candidate.worst, Default: candidate.name == "abacus "+tiers.Default.String()}
 	algorithm, err := candidate.open(ctx, t.c, t.limit)
 	if err != nil {
 		return a, err
 	}
-	if redis := t.c.cfg.Store.Redis; redis != nil {
-		defer func() { err = cmp.Or(err, sweep(ctx, redis, t.c.prefix)) }()
-	}
+	defer func() { err = cmp.Or(err, algorithm.clean(ctx, t.log)) }()
 	runtime.GC()
 	weighed, untold := map[int]int64{}, false
 	var times stopwatch
@@ -76,7 +76,7 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 		if len(next) > 0 {
 			to = min(to, int(next[0])+1)
 		}
-		took, err := t.decide(ctx, algorithm, from, to, 1<<number)
+		took, err := t.decide(ctx, algorithm, from, to, number)
 		if err != nil {
 			return a, fmt.Errorf("%s: %w", a.Name, err)
 		}
@@ -84,7 +84,7 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 		t.c.given += int64(to - from)
 		if from = to; len(next) > 0 && int(next[0]) == to-1 {
 			key := int(t.log.events[to-1].key)
-			hits := t.log.hits(nil, key, t.admitted(number))
+			hits := t.hits(nil, key, number)
 			weighed[key], err = algorithm.weigh(ctx, t.log.keys[key], hits)
 			if next = next[1:]; refused(err) {
 				untold, next = true, nil
@@ -138,17 +138,23 @@ func (s *stopwatch) median() float64 {
 }
 
 // decide decides the events in [from, to).
-func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to int, bit uint32) (time.Duration, error) {
+func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to, number int) (time.Duration, error) {
 	began := time.Now()
 	for i := from; i < to; i++ {
 		e := &t.log.events[i]
 		t.c.now = time.UnixMicro(e.at)
-		allowed, err := algorithm.take(ctx, t.log.keys[e.key])
+		allowed, delay, err := algorithm.take(ctx, t.log.keys[e.key])
 		if err != nil {
 			return 0, fmt.Errorf("event %d: %w", i+1, err)
 		}
 		if allowed {
-			t.decided[i] |= bit
+			t.decided[i] |= 1 << number
+		}
+		if delay > 0 {
+			if t.delays[number] == nil {
+				t.delays[number] = map[uint32]time.Duration{}
+			}
+			t.delays[number][uint32(i)] = delay
 		}
 	}
 	return time.Since(began), nil
@@ -157,6 +163,19 @@ func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to int, b
 // admitted returns the decisions of algorithm number.
 func (t *trial) admitted(number int) func(event uint32) bool {
 	return func(event uint32) bool { return t.decided[event]&(1<<number) != 0 }
+}
+
+// hits appends the hits of a key with the decisions of algorithm number. An admitted
+// hit is at the time of its leaving.
+func (t *trial) hits(dst []Hit, key, number int) []Hit {
+	from := len(dst)
+	dst = t.log.hits(dst, key, t.admitted(number))
+	if delays := t.delays[number]; delays != nil {
+		for i, event := range t.log.of(key) {
+			dst[from+i].At = dst[from+i].At.Add(delays[event])
+		}
+	}
+	return dst
 }
 
 // judge fills in the measures of all decisions. The result is the key with the
@@ -173,7 +192,7 @@ func (t *trial) judge(ctx context.Context, all []Algorithm) (widest int, err err
 		}
 		least, worst := int64(math.MaxInt64), int64(0)
 		for i := range all {
-			hits = t.log.hits(hits[:0], key, t.admitted(i))
+			hits = t.hits(hits[:0], key, i)
 			m := judge(&log, hits, t.limit)
 			sums[i].add(m)
 			least, worst = min(least, m.Worst), max(worst, m.Worst)
@@ -194,6 +213,15 @@ func (t *trial) judge(ctx context.Context, all []Algorithm) (widest int, err err
 		a.Admitted, a.WronglyAdmitted, a.WronglyDenied = m.Admitted, m.WronglyAdmitted, m.WronglyDenied
 		a.Relative = float64(m.Admitted) / float64(sums[0].Admitted)
 		a.WorstWindow = float64(m.Worst) / float64(t.limit.Max)
+		a.Delayed = int64(len(t.delays[i]))
+		var sum time.Duration
+		for _, delay := range t.delays[i] {
+			sum += delay
+			a.LongestDelay = max(a.LongestDelay, delay.Seconds())
+		}
+		if a.Delayed > 0 {
+			a.MeanDelay = sum.Seconds() / float64(m.Admitted)
+		}
 	}
 	return widest, nil
 }

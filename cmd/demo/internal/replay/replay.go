@@ -131,6 +131,7 @@ func (r *Replay) decide(ctx context.Context, e *eventlog.Event) error {
 // account notes the cost and the time of an event.
 func (r *Replay) account(e *eventlog.Event) {
 	r.report.Events++
+	r.report.WholeSeconds = (r.report.Events == 1 || r.report.WholeSeconds) && e.At.Nanosecond() == 0
 	if r.report.Events == 1 || e.At.Before(r.report.First) {
 		r.report.First = e.At.UTC()
 	}

@@ -23,7 +23,12 @@ type Report struct {
 	Last     time.Time `json:"last"`  // the newest
 	RunsBack string    `json:"runs_back"`
 	BadLines int64     `json:"bad_lines"`
-	FirstBad string    `json:"first_bad,omitempty"`
+
+	// WholeSeconds is set if all stamps are whole seconds: then no window cuts a
+	// bucket of a second, and nothing is proved about such buckets.
+	WholeSeconds bool `json:"whole_seconds,omitempty"`
+
+	FirstBad string `json:"first_bad,omitempty"`
 
 	Admitted int64 `json:"admitted"`
 	Denied   int64 `json:"denied"`

@@ -99,7 +99,7 @@ func (m *Memcached) Written(prefix string) iter.Seq[string] {
 		defer m.written.mu.Unlock()
 		for r, indices := range m.written.items {
 			for _, index := range indices {
-				if strings.HasPrefix(r.key, prefix) && !yield(itemName(r, index)) {
+				if strings.HasPrefix(r.key, prefix) && !yield(ItemName(r.key, r.width, index)) {
 					return
 				}
 			}
@@ -107,10 +107,10 @@ func (m *Memcached) Written(prefix string) iter.Seq[string] {
 	}
 }
 
-// itemName is the name of a bucket's item, as the documentation of
-// backend/memcache says.
-func itemName(r run, index int64) string {
-	return r.key + "|" + dur.Format(r.width) + strconv.FormatInt(index, 10)
+// ItemName is the name of a bucket's item, as the documentation of backend/memcache
+// says.
+func ItemName(key string, width time.Duration, index int64) string {
+	return key + "|" + dur.Format(width) + strconv.FormatInt(index, 10)
 }
 
 // Never is the time to live of a key or item without expiry, and Gone of a
@@ -219,8 +219,12 @@ func (m *Memcached) clean(ctx context.Context, prefix string) (int64, error) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	var removed int64
-	err := m.each(ctx, m.Written(prefix), "delete %s\r\n", func(item, answer string) error {
+	return m.Remove(ctx, m.Written(prefix))
+}
+
+// Remove removes items, and returns the number of those that were there.
+func (m *Memcached) Remove(ctx context.Context, items iter.Seq[string]) (removed int64, err error) {
+	err = m.each(ctx, items, "delete %s\r\n", func(item, answer string) error {
 		switch answer {
 		case "DELETED":
 			removed++

@@ -144,6 +144,9 @@ func facts(r *compare.Report) []fact {
 			all = append(all, fact{f.Name, text.Clean(f.Value, nameLength)})
 		}
 	}
+	if r.WholeSeconds {
+		all = append(all, fact{"Stamps", "whole seconds, which prove nothing about buckets of a second"})
+	}
 	if r.BadLines > 0 {
 		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + text.Clean(strings.Replace(r.FirstBad, folder, "", 1), nameLength)})
 	}

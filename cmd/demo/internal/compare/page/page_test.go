@@ -81,6 +81,7 @@ func TestEveryMeasureIsInTheTable(t *testing.T) {
 	r := sample(t, 1)
 	r.Algorithms[3] = compare.Algorithm{
 		Name: "sliding counter", Source: "classic", Worst: "2N-1", Admitted: 12_345, Relative: 0.8765, WorstWindow: 1.2345,
+		Delayed: 9, MeanDelay: 6.01, LongestDelay: 6_002,
 		WronglyAdmitted: 2_001, WronglyDenied: 2_002, Differently: 2_003, BytesPerKey: 3_001.2, BytesWorstKey: 3_002,
 		ReadsPerEvent: 4.01, WritesPerEvent: 4.02, TripsPerEvent: 4.03, NanosPerEvent: 5_001.4,
 	}
@@ -94,7 +95,7 @@ func TestEveryMeasureIsInTheTable(t *testing.T) {
 		cells = append(cells, words(n))
 	}
 	require.Equal(t, []string{
-		"4 sliding counter classic", "12,345 0.876 × exact", "1.23", "2N-1",
+		"4 sliding counter classic", "12,345 0.876 × exact", "1.23", "2N-1", "6.0", "6,002.0",
 		"2,001 0.93 %", "2,002 0.93 %", "2,003 0.93 %", "3,001 worst", "3,002", "4.01", "4.02 worst", "4.03 worst", "5,001 best",
 	}, cells)
 	for _, th := range named(all, "th") {

@@ -78,6 +78,10 @@ func groupsFor(r *compare.Report) []group {
 			fullest,
 			{"Promised", "at most", func(a *compare.Algorithm) (string, string) { return text.Clean(a.Worst, 24), "" }, nil},
 		}},
+		{"Delay", []column{
+			{"Mean", "s", func(a *compare.Algorithm) (string, string) { return delay(a, a.MeanDelay), "" }, nil},
+			{"Longest", "s", func(a *compare.Algorithm) (string, string) { return delay(a, a.LongestDelay), "" }, nil},
+		}},
 		{"Decisions", []column{
 			decisions("Wrongly admitted", func(a *compare.Algorithm) int64 { return a.WronglyAdmitted }),
 			decisions("Wrongly denied", func(a *compare.Algorithm) int64 { return a.WronglyDenied }),
@@ -96,6 +100,14 @@ func groupsFor(r *compare.Report) []group {
 	}
 }
 
+// delay is seconds, or a dash for an algorithm for which nobody waited.
+func delay(a *compare.Algorithm, seconds float64) string {
+	if a.Delayed == 0 {
+		return "–"
+	}
+	return text.Number(seconds, 1)
+}
+
 func newTable(r *compare.Report) table {
 	t := table{Groups: groupsFor(r), Notes: notes(r)}
 	for i := range r.Algorithms {
@@ -103,6 +115,9 @@ func newTable(r *compare.Report) table {
 		out := row{Number: i + 1, Name: name(a), Source: text.Clean(a.Source, nameLength), Kind: "line", Reference: a.Name == r.Reference}
 		if a.Source == "abacus" {
 			out.Kind = "ours"
+		}
+		if a.Default {
+			out.Source += ", the default ladder"
 		}
 		t.Rows = append(t.Rows, out)
 	}

@@ -1,7 +1,7 @@
-local n, max, window, ttl = arguments()
+local n, max, window, oldest, ttl = arguments()
 local stored, count = load(TWO)
--- The count of an older window in this slot is zero; of a newer window it stays.
-if stored and stored >= window then
+-- The count of a window older than the oldest is zero; of a newer window it stays.
+if stored and stored >= oldest then
   window = stored
 else
   count = 0

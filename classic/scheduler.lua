@@ -1,12 +1,12 @@
-local now, cost, costpart, patience, patiencepart, max, ttl = arguments()
+local now, cost, costpart, ahead, aheadpart, max, ttl = arguments()
 local at, part = load(TWO)
 if not at or at < now then
   at, part = now, 0
 elseif part >= max then
   part = max - 1
 end
-local last = now + patience
-if at > last or at == last and part > patiencepart then
+local last = now + ahead
+if at > last or at == last and part > aheadpart then
   return answer(false, at, part)
 end
 local t, p = at + cost, part + costpart

@@ -1,0 +1,185 @@
+package classic_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+func memcached(t testing.TB, addr string, cfg classic.Config) *classic.Store {
+	t.Helper()
+	client := memcache.New(addr)
+	client.Timeout, client.MaxIdleConns = patience, 100
+	t.Cleanup(func() { client.Close() })
+	if cfg.Timeout == 0 {
+		cfg.Timeout = patience
+	}
+	s, err := classic.Memcached(client, cfg)
+	require.NoError(t, err)
+	return s
+}
+
+// ask sends a line to a server, and returns the answer up to the end.
+func ask(t *testing.T, addr, line, end string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte(line + "\r\n"))
+	require.NoError(t, err)
+	var answer strings.Builder
+	for in := bufio.NewReader(conn); !strings.HasSuffix(answer.String(), end+"\r\n"); {
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		answer.WriteString(line)
+	}
+	return answer.String()
+}
+
+// statsOf are the counts of a memcached.
+func statsOf(t *testing.T, addr string) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	for line := range strings.Lines(ask(t, addr, "stats", "END")) {
+		var name string
+		var n int64
+		if _, err := fmt.Sscanf(line, "STAT %s %d", &name, &n); err == nil {
+			all[name] = n
+		}
+	}
+	require.Contains(t, all, "cmd_get")
+	return all
+}
+
+var tiersOn = kinds[9]
+
+// The reads of the textbooks' example, by the count of the server: 142 for a day at
+// 23:30:33. A hit is an incr in each tier, and an add where there is no item yet.
+func TestTheReadsOfTheTextbook(t *testing.T) {
+	addr := servertest.Memcached(t)
+	proxy := servertest.NewProxy(t, addr, 5*time.Millisecond)
+	c := clockAt(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC))
+	l := tiersOn.new(t, 2, 24*time.Hour, 0, memcached(t, proxy.Addr, classic.Config{Now: c.now, Grace: grace}))
+	_, err := l.Bytes(ctx, name(1)) // connects
+	require.NoError(t, err)
+	for i, row := range []struct {
+		allowed                   bool
+		trips, writes, incr, adds int64
+	}{{true, 7, 6, 3, 3}, {true, 4, 3, 3, 0}, {false, 1, 0, 0, 0}} {
+		before, cost := statsOf(t, addr), l.Cost()
+		proxy.Reset()
+		require.Equal(t, row.allowed, take(t, l, signup, 1).Allowed)
+		after, now := statsOf(t, addr), l.Cost()
+		grown := func(name string) int64 { return after[name] - before[name] }
+		require.EqualValues(t, 142, grown("cmd_get"), "call %d", i)
+		require.Equal(t, row.incr, grown("incr_hits")+grown("incr_misses"))
+		require.Equal(t, row.adds, grown("cmd_set"))
+		require.EqualValues(t, row.trips, proxy.Trips())
+		require.Equal(t, classic.Cost{Calls: 1, Trips: row.trips, Reads: 142, Writes: row.writes},
+			classic.Cost{Calls: now.Calls - cost.Calls, Trips: now.Trips - cost.Trips, Reads: now.Reads - cost.Reads, Writes: now.Writes - cost.Writes})
+	}
+	n, err := l.Bytes(ctx, signup)
+	require.NoError(t, err)
+	require.InEpsilon(t, statsOf(t, addr)["bytes"], n, 0.1, "as the server counts")
+}
+
+// Tiers on memcached decide as in memory.
+func TestScriptsOnMemcached(t *testing.T) {
+	addr := servertest.Memcached(t)
+	r, c := dice(t), clockAt(start)
+	for i := range 30 / race.Thrift {
+		s := randomScript(r, tiersOn, 60)
+		cfg := classic.Config{Now: c.now, Grace: grace, Prefix: fmt.Sprint("s", i)}
+		here := tiersOn.new(t, s.max, time.Duration(s.per)*1000, 0, memory(t, cfg))
+		there := tiersOn.new(t, s.max, time.Duration(s.per)*1000, 0, memcached(t, addr, cfg))
+		for j, call := range s.calls {
+			c.set(time.UnixMicro(call.at))
+			require.Equal(t, take(t, here, name(i), call.n), take(t, there, name(i), call.n), "script %d %+v, call %d %+v", i, s.setup, j, call)
+		}
+	}
+}
+
+// Callers that check before the first of them adds are all admitted, and every
+// admitted hit counts.
+func TestRacersOnMemcached(t *testing.T) {
+	addr := servertest.Memcached(t)
+	proxy := servertest.NewProxy(t, addr, 10*time.Millisecond)
+	c := clockAt(start)
+	l := tiersOn.new(t, 20, time.Minute, 0, memcached(t, proxy.Addr, classic.Config{Now: c.now, Grace: grace}))
+	got := herd(t, l, 60, 1)
+	require.Greater(t, got, int64(20))
+	far := tiersOn.new(t, 1000, time.Minute, 0, memcached(t, addr, classic.Config{Now: c.now, Grace: grace}))
+	require.Equal(t, 1000-got-1, take(t, far, signup, 1).Remaining, "incr and add lose none")
+}
+
+// An item ends by itself, also where memcached wants a date.
+func TestItemsEnd(t *testing.T) {
+	addr, now := servertest.Memcached(t), time.Now()
+	for per, text := range map[time.Duration]string{time.Hour: "1h", 40 * 24 * time.Hour: "40d"} {
+		l := tiersOn.new(t, 5, per, 0, memcached(t, addr, classic.Config{Now: func() time.Time { return now }}))
+		require.True(t, take(t, l, signup, 1).Allowed)
+		for unit, width := range map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour} {
+			item := fmt.Sprintf("cl:textbook-tiers:%s{signup:ip:203.0.113.9}%s%d", text, unit, now.Unix()/int64(width/time.Second))
+			var ttl int64
+			_, err := fmt.Sscanf(ask(t, addr, "mg "+item+" t", ""), "HD t%d", &ttl)
+			require.NoError(t, err, item)
+			require.Greater(t, ttl, int64((per-time.Minute)/time.Second), item)
+			require.LessOrEqual(t, ttl, int64((per+width)/time.Second)+5, item)
+		}
+	}
+}
+
+func TestMemcachedFails(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	l := tiersOn.new(t, 5, time.Minute, 0, memcached(t, server.Addr, classic.Config{}))
+	require.True(t, take(t, l, signup, 1).Allowed)
+	client := memcache.New(server.Addr)
+	defer client.Close()
+	for _, name := range l.Keys(signup) {
+		require.NoError(t, client.Set(&memcache.Item{Key: name, Value: []byte("x")}))
+	}
+	fails := func(text string) {
+		v, err := l.Take(ctx, signup, 1)
+		require.ErrorIs(t, err, counter.ErrStore)
+		require.ErrorContains(t, err, `classic: textbook-tiers: event "signup": memcached: `+text)
+		require.NotContains(t, err.Error(), "203.0.113.9")
+		require.Equal(t, counter.Verdict{}, v)
+	}
+	fails("")
+	server.Kill()
+	fails("")
+	_, err := l.Bytes(ctx, signup)
+	require.ErrorIs(t, err, counter.ErrStore)
+}
+
+// The other limiters read and write in a single step, which memcached has not.
+func TestWhatMemcachedRefuses(t *testing.T) {
+	store := memcached(t, "127.0.0.1:1", classic.Config{})
+	each(t, func(t *testing.T, k kind) {
+		_, err := k.make(counter.Limit{Max: 5, Per: time.Minute}, 5, store)
+		require.EqualError(t, err, "classic: limit 5/m: the store is memcached, want Memory or Redis, where a limiter reads and writes in one step")
+	}, "textbook-tiers")
+	_, err := classic.Memcached(nil, classic.Config{})
+	require.EqualError(t, err, "classic: the memcached client is nil, want one of gomemcache")
+}
+
+// The longest name there is fits into a name of memcached.
+func TestTheLongestName(t *testing.T) {
+	addr := servertest.Memcached(t)
+	l := tiersOn.new(t, 5, 365*24*time.Hour+23*time.Hour+59*time.Minute+59*time.Second, 0,
+		memcached(t, addr, classic.Config{Prefix: strings.Repeat("p", 32), Now: clockAt(time.Date(1700, 1, 2, 0, 0, 0, 0, time.UTC)).now}))
+	for _, n := range []int{157, 158, 195, 196, 197} {
+		take(t, l, counter.Key{Event: "e", Feature: strings.Repeat("f", n)}, 1)
+	}
+}
