@@ -44,6 +44,13 @@
 //	lim, err := limiter.New(c, limiter.Config{Rules: rules, Local: here, Share: 0.5})
 //	defer lim.Close()
 //
+// # Numbers
+//
+// Config.Observe hears of every decision, and the module metrics/prometheus makes
+// metrics of them. Config.Tally has the Limiter count decisions, and find the keys
+// that are denied most, for [Limiter.Tally] and httplimit.Status. Config.Logger is
+// told of changes, such as a store that is lost or back.
+//
 // # Tests
 //
 // Package limitertest has a Limiter on a clock that a test moves, and stores that

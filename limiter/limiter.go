@@ -82,9 +82,9 @@ type Config struct {
 	// Logger, if set, is told of changes: decisions are made without the store, and
 	// by the store again; in this process, and no longer; the clocks of store and
 	// caller are apart by the Check, and no longer; the rules were replaced. What is
-	// over is told when it has not been seen for ten seconds, so that a store that
-	// comes and goes makes twelve lines a minute at most. No line has a feature.
-	// Default: nil, the Limiter logs nothing.
+	// over is told by the next call after ten seconds without it, so that a store
+	// that comes and goes makes two lines of a sort in ten seconds at most. No line
+	// has a feature. Default: nil, the Limiter logs nothing.
 	Logger *slog.Logger
 
 	// IPv4Bits and IPv6Bits are the lengths of the networks by which [IP]
