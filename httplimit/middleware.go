@@ -153,7 +153,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Show == nil {
 		cfg.Show = []string{limiter.KindIP}
 	}
-	m := &middleware{Config: cfg, generation: func() uint64 { return 1 }} // rules stay as they are
+	m := &middleware{Config: cfg, generation: cfg.Limiter.Generation}
 	m.Features = slices.Clone(cfg.Features)
 	m.Show = slices.Clone(cfg.Show)
 	err := m.bodies.init(&cfg)

@@ -25,7 +25,7 @@ func (m *middleware) derive(generation uint64) (*ruled, error) {
 		if r.Else == limiter.KindIP && slices.Contains(m.Show, r.Kind) {
 			d.show = append(slices.Clip(d.show), r.Else)
 		}
-		if r.LimitsOf != nil || r.Else != "" {
+		if r.LimitsOf != nil || r.Else != "" || r.Percent > 0 || slices.ContainsFunc(r.Overrides, func(o limiter.Override) bool { return o.Limits != nil }) {
 			d.byCall = &fieldsByCall{}
 		}
 	}
@@ -54,9 +54,12 @@ func (m *middleware) rulesNow() *ruled {
 	return fresh
 }
 
-// policiesOf are the policies of rules, whose calls bring no limits.
+// policiesOf are the policies of the enforced rules, whose calls bring no limits.
 func policiesOf(rules []limiter.Rule) (policies []policy) {
 	for _, r := range rules {
+		if r.Soft {
+			continue
+		}
 		for _, limit := range r.Limits {
 			policies = append(policies, policy{kind: r.Kind, limit: limit})
 		}

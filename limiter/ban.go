@@ -124,13 +124,13 @@ func (v *Verdict) bannedFor(key counter.Key) time.Duration {
 }
 
 // All returns the state of every limit of every feature of the call, as
-// counter.Verdict does. A limit of a banned feature has a Remaining of zero, and
+// counter.Verdict does, but for those of soft rules. A limit of a banned feature has a Remaining of zero, and
 // a RetryAfter that lasts until the end of the ban at least.
 func (v Verdict) All() []counter.State {
 	all := v.Verdict.All()
 	states := all[:0]
 	for _, s := range all {
-		if strings.HasPrefix(s.Key.Feature, banPrefix) {
+		if s.Soft || v.counts && s.Limit.Max == counter.MaxCount || strings.HasPrefix(s.Key.Feature, banPrefix) {
 			continue
 		}
 		if left := v.bannedFor(s.Key); left > 0 {

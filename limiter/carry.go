@@ -172,6 +172,7 @@ func (c *carrier) carry(k *localKey) {
 	p := k.sendable()
 	var n int64
 	var at time.Time
+	store := k.store
 	if p != nil {
 		p.sending = p.n
 		n, at = p.n, p.at
@@ -179,7 +180,7 @@ func (c *carrier) carry(k *localKey) {
 	s.mu.Unlock()
 	var err error
 	if p != nil {
-		err = k.store.AddAt(c.ctx, k.key, n, at)
+		err = store.AddAt(c.ctx, k.key, n, at)
 	}
 	gone := err == nil || errors.Is(err, counter.ErrTooOld)
 
@@ -223,7 +224,7 @@ func (c *carrier) carry(k *localKey) {
 	}
 	s.mu.Unlock()
 	if refunded > 0 && err == nil {
-		_ = k.store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
+		_ = store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
 	}
 }
 

@@ -14,9 +14,10 @@ import (
 
 // decide is the way of every call. v is the zero Verdict, also after an error.
 func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []Feature, m mode) error {
-	of, known := l.rules[event]
-	if !known {
-		return l.noRules(event)
+	set := l.rules.Load()
+	of := set.events[event]
+	if of == nil {
+		return set.noRules(event)
 	}
 	if n < 1 && (n < 0 || m != peeking) || n > counter.MaxCount {
 		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
@@ -40,13 +41,15 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		began = time.Now()
 	}
 	var room [4]counter.Ask
-	q := question{event: event, n: n, mode: m, policy: FailOpen}
-	asks, missing, err := l.asks(ctx, &q, room[:0], of, features)
+	q := question{set: set, of: of, event: event, n: n, mode: m, policy: FailOpen}
+	asks, err := l.asks(ctx, &q, room[:0], features)
 	switch {
 	case err != nil:
 		return err
-	case missing != "":
-		v.Missing, v.RetryAfter = missing, counter.Never
+	case q.missing != "":
+		v.Missing, v.RetryAfter = q.missing, counter.Never
+	case q.denied:
+		v.Override, v.kind, v.RetryAfter = q.override.Override, q.kind, q.override.left(l.counter)
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
@@ -55,14 +58,33 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 			return err
 		}
 	}
-	v.event = event
+	v.complete(&q)
 	if m != peeking {
 		l.note(event, v)
 	}
 	if l.observe != nil && m != peeking {
-		l.observe(Decision{Event: event, Kind: v.kind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: time.Since(began), Degraded: v.Degraded})
+		l.observe(v.decision(n, time.Since(began), 0))
 	}
 	return nil
+}
+
+// complete adds to v what is known without the store.
+func (v *Verdict) complete(q *question) {
+	v.event = q.event
+	if q.override != nil && !q.limited && v.Allowed {
+		v.Override, v.kind = q.override.Override, q.kind
+	}
+	if q.soft && v.Allowed && v.Degraded == nil {
+		v.Soft = append(softVerdicts(v.Verdict.All()), q.softly...)
+	}
+	if v.counts = q.counts; v.counts && !q.limited {
+		v.free, v.Limit, v.Remaining, v.ResetAfter = true, counter.Limit{}, 0, 0
+	}
+}
+
+// decision is the argument of Observe for v.
+func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
+	return Decision{Event: v.event, Kind: v.ruleKind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: latency, Degraded: v.Degraded, Soft: v.Soft, Waited: waited}
 }
 
 // afterFailure is the RetryAfter of a denial for a store that failed: half a
@@ -82,15 +104,27 @@ const (
 	charging      // count in any case
 )
 
-// question is a call to the Counter without its keys.
+// question is a call to the Counter without its keys, and what is known without
+// the Counter.
 type question struct {
+	set    *ruleset
+	of     *eventRules // of the event, in set
 	event  string
 	only   *counter.Quota // of the single key; nil if there are several keys
 	n      int64
 	mode   mode
 	policy OnFailure    // the strictest of the rules with a key in the call
-	rules  []*localRule // rules[i] belongs to key i, and is nil if the key never counts locally; nil if no rule of the event does
+	rules  []*localRule // rules[i] belongs to key i, and is nil if the key never counts locally; nil if no key does
 	bans   []bannable   // keys that can be banned
+
+	missing  string        // the kind without a feature, if its rule denies such a call
+	denied   bool          // by override
+	override *override     // that denies the call, or the first that exempts a feature; nil: none
+	kind     string        // of the feature of override
+	limited  bool          // the limits of a key can deny the call
+	soft     bool          // the event has soft rules that apply
+	counts   bool          // a key is counted without a limit
+	softly   []SoftVerdict // of soft rules that deny without a limit
 }
 
 // strictest is the policy that decides where rules differ.
@@ -102,95 +136,6 @@ func strictest(a, b OnFailure) OnFailure {
 		return FailLocal
 	}
 	return FailOpen
-}
-
-// asks appends the keys of features with their limits, each key once, and writes
-// into q what depends on the rules. missing: the kind without a feature, if its
-// rule denies such a call. All keys are parts of a single string, for a single
-// allocation.
-func (l *Limiter) asks(ctx context.Context, q *question, empty []counter.Ask, of eventRules, features []Feature) (asks []counter.Ask, missing string, err error) {
-	var buf [128]byte
-	var marks [8]int
-	asks = empty
-	keys, ends := buf[:0], marks[:0]
-	add := func(p *prepared, t *terms, start int) {
-		ends, asks = append(ends, len(keys)), append(asks, counter.Ask{N: q.n, Limits: t.limits, On: p.on})
-		q.only = t.quota
-		if of.local {
-			q.rules = append(q.rules, t.local)
-		}
-		if p.ban == nil {
-			return
-		}
-		q.bans = append(q.bans, bannable{len(asks) - 1, p.ban})
-		key := keys[start:]
-		keys = append(append(keys, banPrefix...), key...)
-		ends, asks = append(ends, len(keys)), append(asks, counter.Ask{Limits: p.ban.look, On: p.ban.on})
-		if of.local {
-			q.rules = append(q.rules, nil)
-		}
-	}
-	for _, p := range of.rules {
-		before, unknown := len(ends), false
-		for _, kind := range [...]string{p.Kind, p.Else} {
-			for j := range features {
-				f := &features[j]
-				unknown = unknown || f.unknown && f.kind == kind
-				if f.kind != kind || f.Missing() {
-					continue
-				}
-				start := len(keys)
-				keys = l.normalizer.append(keys, f)
-				if given(keys, ends, start) {
-					keys = keys[:start]
-					continue
-				}
-				t, err := p.termsOf(ctx, q, f, features)
-				if err != nil {
-					return nil, "", err
-				}
-				add(p, t, start)
-			}
-			if len(ends) > before || p.Else == "" || unknown {
-				break
-			}
-		}
-		switch {
-		case len(ends) > before:
-		case unknown || p.IfMissing == MissingSkip:
-			continue
-		case p.IfMissing == MissingShare:
-			start := len(keys)
-			keys = append(append(keys, p.Kind...), ':')
-			add(p, &p.own, start)
-		default:
-			return nil, p.Kind, nil
-		}
-		q.policy = strictest(q.policy, p.OnFailure)
-	}
-	all, start := string(keys), 0
-	for i, end := range ends {
-		asks[i].Key = counter.Key{Event: q.event, Feature: all[start:end]}
-		start = end
-	}
-	if len(asks) != 1 {
-		q.only = nil
-	}
-	return asks, "", nil
-}
-
-// given tells whether the key from start on is equal to an earlier key; ends
-// are the ends of the earlier keys. A Counter would merge equal keys too, but
-// take each limit as often as its key is given.
-func given(keys []byte, ends []int, start int) bool {
-	from := 0
-	for _, end := range ends {
-		if string(keys[from:end]) == string(keys[start:]) {
-			return true
-		}
-		from = end
-	}
-	return false
 }
 
 // judge asks the store, and lets the rules' policy decide if the store fails.

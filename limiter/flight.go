@@ -63,6 +63,7 @@ func (l *local) begin(q *question, asks []counter.Ask) (f *flight, fits bool) {
 			state = &localKey{key: k.key, store: rule.store}
 			l.shard(k.hash).keys[k.key] = state
 		}
+		state.store = rule.store // a Replace may have changed the ladder
 		state.calls++
 		k.state, k.mark = state, state.admitted
 	}

@@ -52,9 +52,10 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature)
 // error, and where calls may have been under way, a second Erase removes the
 // rest.
 func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
-	events, kinds := l.Events(), map[string]bool{}
+	set, kinds := l.rules.Load(), map[string]bool{}
+	events := set.names()
 	for _, event := range events {
-		for _, p := range l.rules[event].rules {
+		for _, p := range set.events[event].rules {
 			for _, kind := range p.kinds() {
 				kinds[kind] = true
 			}
@@ -76,7 +77,7 @@ func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
 	}
 	var keys []ruleKey
 	for _, event := range events {
-		keys = l.appendKeys(keys, event, features)
+		keys = l.appendKeys(keys, set.events[event], event, features)
 	}
 	return l.forget(ctx, keys, true)
 }
@@ -86,6 +87,7 @@ type ruleKey struct {
 	rule    *prepared
 	feature *Feature // of Kind or Else of the rule
 	key     counter.Key
+	soft    *counter.Counter // of a soft rule beside, which counts by a ladder of its own; nil: none
 }
 
 // kinds are the kinds of the features by which the rule counts.
@@ -98,16 +100,17 @@ func (p *prepared) kinds() []string {
 
 // keysOf returns the keys of features under the rules of an event, at least one.
 func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
-	of, known := l.rules[event]
-	if !known {
-		return nil, l.noRules(event)
+	set := l.rules.Load()
+	of := set.events[event]
+	if of == nil {
+		return nil, set.noRules(event)
 	}
 	for i := range features {
 		if err := features[i].err; err != nil {
 			return nil, fmt.Errorf("%w, event %q", err, event)
 		}
 	}
-	keys := l.appendKeys(nil, event, features)
+	keys := l.appendKeys(nil, of, event, features)
 	if len(keys) == 0 {
 		var kinds []string
 		for _, p := range of.rules {
@@ -118,23 +121,23 @@ func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
 	return keys, nil
 }
 
-func (l *Limiter) noRules(event string) error {
-	return fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(l.Events()))
-}
-
 // appendKeys appends the keys of features under the rules of an event, each
 // once and in the order of the rules.
-func (l *Limiter) appendKeys(keys []ruleKey, event string, features []Feature) []ruleKey {
-	for _, p := range l.rules[event].rules {
+func (l *Limiter) appendKeys(keys []ruleKey, of *eventRules, event string, features []Feature) []ruleKey {
+	for _, p := range of.rules {
 		for _, kind := range p.kinds() {
 			for j := range features {
 				f := &features[j]
 				if f.kind != kind || f.Missing() {
 					continue
 				}
-				k := ruleKey{p, f, counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
-				if !slices.ContainsFunc(keys, func(other ruleKey) bool { return other.key == k.key }) {
+				k := ruleKey{rule: p, feature: f, key: counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
+				i := slices.IndexFunc(keys, func(other ruleKey) bool { return other.key == k.key })
+				switch {
+				case i < 0:
 					keys = append(keys, k)
+				case p.Soft && p.counter != keys[i].rule.counter:
+					keys[i].soft = p.counter
 				}
 			}
 		}
@@ -163,6 +166,9 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 		errs = append(errs, empty(k.rule.counter, ctx, k.key))
 		if k.rule.local != nil {
 			errs = append(errs, empty(k.rule.local.here, ctx, k.key))
+		}
+		if k.soft != nil {
+			errs = append(errs, empty(k.soft, ctx, k.key))
 		}
 		if ban := k.rule.ban; ban != nil {
 			errs = append(errs, empty(ban.counter, ctx, ban.key(k.key)))

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -19,7 +19,8 @@ const DefaultDecideWithin = counter.DefaultPatience
 
 // Config holds the rules of a [Limiter], and how features are normalized.
 type Config struct {
-	// Rules are all rules of all events. At least one rule.
+	// Rules are all rules of all events. At least one rule. Replace changes them;
+	// all other fields hold for the life of the Limiter.
 	Rules []Rule
 
 	// DecideWithin is the longest time of a decision, for all features
@@ -120,18 +121,10 @@ type Limiter struct {
 	tally      *tally       // nil: nothing is counted
 	log        *transitions // nil: nobody is told
 	normalizer normalizer
-	rules      map[string]eventRules
-}
-
-// eventRules are the rules of an event, one for each kind.
-type eventRules struct {
-	rules []*prepared
-	local bool // a rule may count locally
-}
-
-// by returns the rule by a kind, which is there.
-func (of *eventRules) by(kind string) *prepared {
-	return of.rules[slices.IndexFunc(of.rules, func(p *prepared) bool { return p.Kind == kind })]
+	rules      atomic.Pointer[ruleset]
+	replacing  sync.Mutex // held while rules are made
+	store      ladders    // of counter; under replacing
+	here       ladders    // of local; under replacing
 }
 
 // New makes a Limiter that counts on c. An error names the rule or the field of
@@ -147,7 +140,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, rules: map[string]eventRules{}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
 	switch {
 	case c.Local(), cfg.DecideWithin < 0:
 		l.within = 0
@@ -163,70 +156,22 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 		return nil, fmt.Errorf("limiter: Config.MaxWaiting is %d, want 1 or more, or 0 for %d", cfg.MaxWaiting, DefaultMaxWaiting)
 	}
 	l.waits.init(cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting))
-	for i, rule := range cfg.Rules {
-		if err := rule.check(cfg.Rules[:i]); err != nil {
-			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d]%w", rule, i, err)
-		}
-		of := l.rules[rule.Event]
-		of.rules = merge(of.rules, rule)
-		l.rules[rule.Event] = of
+	set, err := l.newRuleset(cfg.Rules, nil)
+	if err != nil {
+		return nil, fmt.Errorf("limiter: %w", err)
 	}
-	if err := l.prepare(&cfg); err != nil {
-		return nil, err
-	}
+	l.rules.Store(set)
 	return l, nil
 }
 
-// prepare chooses the ladders of the merged rules, and checks and prepares all
-// limits.
-func (l *Limiter) prepare(cfg *Config) error {
-	store, here := ladders{counter: l.counter}, ladders{counter: cfg.Local}
-	for i, rule := range cfg.Rules {
-		of := l.rules[rule.Event]
-		p := of.by(rule.Kind)
-		if err := p.choose(&store); err != nil {
-			return fmt.Errorf("limiter: rule %s: Config.Rules[%d]: %w", rule, i, err)
-		}
-		if err := p.checkLimits(&rule); err != nil {
-			return fmt.Errorf("limiter: rule %s: Config.Rules[%d]%w", rule, i, err)
-		}
-	}
-	for event, of := range l.rules {
-		of.local = l.countsLocally(of.rules)
-		l.rules[event] = of
-		for _, p := range of.rules {
-			if err := p.counter.CheckLimits(p.Limits); err != nil {
-				return fmt.Errorf("limiter: rule %s: the Limits of its rules together: %w", p, err)
-			}
-			err := p.bind(&store)
-			if err == nil && of.local && p.OnFailure != FailClosed {
-				err = p.bindLocally(l.local, &here)
-			}
-			if err != nil {
-				return fmt.Errorf("limiter: rule %s: %w", p, err)
-			}
-		}
-	}
-	return nil
-}
-
-// newLocal checks what belongs to rules that count locally, and returns what
-// counts them; nil if there are none.
+// newLocal checks the fields for rules that count locally, and returns their
+// counter; nil without Local.
 func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, error) {
 	if cfg.MaxInFlight < 0 {
 		return nil, fmt.Errorf("limiter: Config.MaxInFlight is %d, want 1 or more, or 0 for no bound", cfg.MaxInFlight)
 	}
 	if !(cfg.Share >= 0 && cfg.Share <= 1) { // also not a number
 		return nil, fmt.Errorf("limiter: Config.Share is %v, want above 0 and at most 1, or 0 for 1", cfg.Share)
-	}
-	for i, rule := range cfg.Rules {
-		switch {
-		case cfg.Local != nil:
-		case rule.OnFailure == FailLocal:
-			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process", rule, i)
-		case rule.OnFailure == FailOpen && cfg.MaxInFlight > 0:
-			return nil, fmt.Errorf("limiter: rule %s: Config.Rules[%d].OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", rule, i, cfg.MaxInFlight)
-		}
 	}
 	here := cfg.Local
 	switch {
@@ -240,34 +185,6 @@ func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, e
 		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", here.Skew(), c.Skew()+within, c.Skew(), within)
 	}
 	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
-}
-
-// countsLocally tells whether a rule of an event may count locally. Then all do but
-// those under FailClosed, with which no call is decided locally.
-func (l *Limiter) countsLocally(rules []*prepared) bool {
-	return slices.ContainsFunc(rules, func(p *prepared) bool {
-		return p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.turns != nil
-	})
-}
-
-// Events lists the events that have rules, in alphabetical order.
-func (l *Limiter) Events() []string { return slices.Sorted(maps.Keys(l.rules)) }
-
-// Has tells whether event has rules: Allow of an event without rules is an error.
-func (l *Limiter) Has(event string) bool {
-	_, has := l.rules[event]
-	return has
-}
-
-// Rules are the rules of an event, merged by kind, in the order of
-// Config.Rules, each with the Ladder that its hits are added to. Without rules
-// for the event the slice is empty.
-func (l *Limiter) Rules(event string) []Rule {
-	var rules []Rule
-	for _, p := range l.rules[event].rules {
-		rules = append(rules, p.clone())
-	}
-	return rules
 }
 
 // Allow decides whether event may happen once more and, if so, counts a hit
@@ -293,7 +210,7 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 // tells whether a limit is over with them: for costs that are known only
 // afterwards, such as the tokens of an answer. The hits of a Verdict that is not
 // Allowed are counted as well, unless its At is the zero time: a feature is
-// missing, or the store has failed. RetryAfter is then the time until no limit is
+// missing or denied by an Override, or the store has failed. RetryAfter is then the time until no limit is
 // over, and Refund gives the hits back. Under FailLocal the hits are counted
 // while the store fails. Config.Observe is called. See [counter.Counter.Charge].
 func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {

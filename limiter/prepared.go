@@ -14,14 +14,17 @@ import (
 // prepared is the Rule of an event and kind, merged, with its ladder.
 type prepared struct {
 	Rule
-	counter *counter.Counter // counts on the ladder of the rule
-	on      *counter.Counter // counter, or nil if that is the Limiter's
-	derived bool             // the ladder was derived from the limits
-	local   *localLadder     // nil: the rule never counts locally
-	own     terms            // Limits
-	other   terms            // ElseLimits
-	plans   []terms          // Plans
-	ban     *ban             // nil: none
+	counter   *counter.Counter // counts on the ladder of the rule
+	on        *counter.Counter // counter, or nil if that is the Limiter's
+	derived   bool             // the ladder was derived from the limits
+	kept      bool             // Former is not the rule's own: a Replace has added it
+	local     *localLadder     // nil: the rule never counts locally
+	own       terms            // Limits
+	other     terms            // ElseLimits
+	plans     []terms          // Plans
+	overrides *overrides       // nil: none
+	boundless counter.Limits   // a limit that denies nothing
+	ban       *ban             // nil: none
 }
 
 // terms are the limits of a call, prepared for a rule.
@@ -40,10 +43,10 @@ type Call struct {
 }
 
 // merge adds r, which is checked, to rules, which hold a single rule for each
-// kind.
+// kind, and a single soft rule.
 func merge(rules []*prepared, r Rule) []*prepared {
 	for _, same := range rules {
-		if same.Kind == r.Kind {
+		if same.Kind == r.Kind && same.Soft == r.Soft {
 			same.Limits = append(same.Limits, r.Limits...)
 			same.Plans = append(same.Plans, clonePlans(r.Plans)...)
 			return rules
@@ -56,6 +59,7 @@ func (r Rule) clone() Rule {
 	r.Limits = slices.Clone(r.Limits)
 	r.ElseLimits = slices.Clone(r.ElseLimits)
 	r.Plans = clonePlans(r.Plans)
+	r.Overrides = slices.Clone(r.Overrides)
 	return r
 }
 
@@ -72,6 +76,9 @@ func (r *Rule) windows() []time.Duration {
 	windows := append(r.Limits.Windows(), r.ElseLimits.Windows()...)
 	for _, limits := range r.Plans {
 		windows = append(windows, limits.Windows()...)
+	}
+	for i := range r.Overrides {
+		windows = append(windows, r.Overrides[i].Limits.Windows()...)
 	}
 	return windows
 }
@@ -94,7 +101,7 @@ func (l *ladders) on(ladder tiers.Ladder, former *counter.Former) (*counter.Coun
 		return nil, nil
 	}
 	for _, m := range l.more {
-		if m.ladder.Equal(ladder) && m.former == former {
+		if m.ladder.Equal(ladder) && equalFormer(m.former, former) {
 			return m.Counter, nil
 		}
 	}
@@ -106,8 +113,9 @@ func (l *ladders) on(ladder tiers.Ladder, former *counter.Former) (*counter.Coun
 	return c, nil
 }
 
-// choose sets the ladder of the rule, once.
-func (p *prepared) choose(l *ladders) (err error) {
+// choose sets the ladder of the rule, once. before are the rules that are
+// replaced, nil if there are none.
+func (p *prepared) choose(l *ladders, of *eventRules, before *ruleset) (err error) {
 	switch {
 	case p.counter != nil:
 		return nil
@@ -117,8 +125,11 @@ func (p *prepared) choose(l *ladders) (err error) {
 	default:
 		p.Ladder, p.derived = tiers.For(p.windows()...), true
 	}
-	if p.on, err = l.on(p.Ladder, p.Former); err != nil {
+	if err := p.follow(of, before); err != nil {
 		return err
+	}
+	if p.on, err = l.on(p.Ladder, p.Former); err != nil {
+		return fmt.Errorf(": %w", err)
 	}
 	p.counter = cmp.Or(p.on, l.counter)
 	return nil
@@ -139,6 +150,13 @@ func (p *prepared) checkLimits(r *Rule) error {
 			return fmt.Errorf(".ElseLimits%w", err)
 		}
 	}
+	for i := range r.Overrides {
+		if limits := r.Overrides[i].Limits; limits != nil {
+			if err := p.fits(limits); err != nil {
+				return fmt.Errorf(".Overrides[%d].Limits%w", i, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -149,6 +167,7 @@ func (p *prepared) bind(l *ladders) (err error) {
 			return err
 		}
 	}
+	p.boundless = counter.Limits{{Max: counter.MaxCount, Per: p.Limits[0].Per}}
 	p.own.limits, p.other.limits, p.plans = p.Limits, p.ElseLimits, make([]terms, len(p.Plans))
 	for i, limits := range p.Plans {
 		p.plans[i].limits = limits
@@ -161,7 +180,11 @@ func (p *prepared) bind(l *ladders) (err error) {
 
 // bindLocally prepares the limits that the rule names for the local counter.
 func (p *prepared) bindLocally(local *local, l *ladders) error {
-	here, err := l.on(p.Ladder, nil)
+	var former *counter.Former
+	if f := p.Former; f != nil && f.Ladder.Len() > 0 && !f.Ladder.Equal(p.Ladder) {
+		former = &counter.Former{Ladder: f.Ladder}
+	}
+	here, err := l.on(p.Ladder, former)
 	if err != nil {
 		return err
 	}
@@ -181,6 +204,7 @@ func (p *prepared) each(f func(t *terms) error) error {
 	for i := range p.plans {
 		all = append(all, &p.plans[i])
 	}
+	all = append(all, p.overrides.terms()...)
 	for _, t := range all {
 		if err := f(t); err != nil {
 			return err
@@ -209,9 +233,12 @@ func (p *prepared) fits(limits counter.Limits) error {
 	return nil
 }
 
-// termsOf returns the limits of a feature in a call: those that the feature
-// brings, or those of LimitsOf, or those of the rule.
-func (p *prepared) termsOf(ctx context.Context, q *question, f *Feature, features []Feature) (*terms, error) {
+// termsOf returns the limits of a feature in a call: those of o if there is one,
+// or those that the feature brings, or those of LimitsOf, or those of the rule.
+func (p *prepared) termsOf(ctx context.Context, q *question, f *Feature, features []Feature, o *override) (*terms, error) {
+	if o != nil {
+		return &o.terms, nil
+	}
 	byRule := &p.own
 	if f.kind != p.Kind {
 		byRule = &p.other

@@ -65,8 +65,34 @@ type Rule struct {
 	Ladder tiers.Ladder `json:",omitzero"`
 
 	// Former is the ladder that the hits of the rule were added to before, for a
-	// change of ladder without a loss: see [counter.Former]. Default: none.
+	// change of ladder without a loss: see [counter.Former]. Replace adds the
+	// former ladder by itself. Default: none.
 	Former *counter.Former `json:",omitempty"`
+
+	// Soft makes a rule that denies nobody, and reports the calls that the rule
+	// would have denied, in Verdict.Soft and Decision.Soft: a new rule, or a
+	// tighter one beside a rule of the same event and kind. A soft rule counts on a
+	// key of its own what the other rules admit and the soft rule would have
+	// admitted, so that its reports are the denials of the rule, were it enforced
+	// after the others. While the store fails, a soft rule counts and reports
+	// nothing. Default: the rule is enforced.
+	Soft bool `json:",omitempty"`
+
+	// Percent enforces a Soft rule for a share of the features, 1 to 100: always
+	// the same features in all processes, and with a larger Percent these and
+	// more. The features are then judged by the counts of an enforced rule of the
+	// event and kind, which has every admitted hit of the feature, whether there
+	// is an enforced rule or not: no change of Percent, and no change from soft to
+	// enforced or back, loses a hit or counts a hit twice. The limits must be
+	// windows of the ladder of the enforced rule beside, if there is one. A call
+	// without a feature is decided by IfMissing at 100 percent only. Default: 0,
+	// the rule is enforced for no feature.
+	Percent int `json:",omitempty"`
+
+	// Overrides are exceptions by value, network or mail domain, in any order. They
+	// cost nothing in a rule without them, and one look by value and one for each
+	// length of prefix otherwise. Default: none.
+	Overrides []Override `json:",omitempty"`
 
 	// OnFailure is the decision while the store fails. Default: FailClosed.
 	// Among several rules of a call the strictest decides: FailClosed before
@@ -122,9 +148,15 @@ func (r Rule) check(before []Rule) error {
 		return fmt.Errorf(".ElseLimits is %s, but .Else is empty, want the kind to which they apply", r.ElseLimits)
 	case r.Ban != 0 && (r.Ban < tiers.MinWindow || r.Ban > tiers.MaxWindow):
 		return fmt.Errorf(".Ban is %s, want %s to %s, or 0 for none", r.Ban, tiers.MinWindow, tiers.MaxWindow)
+	case r.Soft && r.Ban != 0:
+		return fmt.Errorf(".Ban is %s, but .Soft is set, want no ban by a rule that denies nobody", r.Ban)
+	case r.Percent < 0 || r.Percent > 100:
+		return fmt.Errorf(".Percent is %d, want 1 to 100, or 0 for none", r.Percent)
+	case r.Percent > 0 && !r.Soft:
+		return fmt.Errorf(".Percent is %d, but .Soft is not set, want a soft rule, which is enforced for the share", r.Percent)
 	}
 	for i, other := range before {
-		if other.Event != r.Event {
+		if other.Event != r.Event || other.Soft != r.Soft {
 			continue
 		}
 		if other.Kind == r.Kind {
@@ -167,10 +199,14 @@ func (r Rule) beside(before Rule, i int) error {
 		return differ("Ban", r.Ban, before.Ban, "ban")
 	case !before.Ladder.Equal(r.Ladder):
 		return differ("Ladder", strconv.Quote(r.Ladder.String()), strconv.Quote(before.Ladder.String()), "ladder")
-	case before.Former != r.Former:
+	case before.Percent != r.Percent:
+		return differ("Percent", r.Percent, before.Percent, "share")
+	case !equalFormer(before.Former, r.Former):
 		return fmt.Errorf(".Former is not that of Config.Rules[%d], want one former ladder for an event and kind", i)
 	case before.LimitsOf != nil || r.LimitsOf != nil:
 		return fmt.Errorf(".LimitsOf is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
+	case before.Overrides != nil || r.Overrides != nil:
+		return fmt.Errorf(".Overrides is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
 	case before.Else != "" || r.Else != "":
 		return fmt.Errorf(".Else is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
 	}

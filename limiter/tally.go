@@ -97,7 +97,7 @@ func (t *tally) note(event string, v *Verdict, c *counter.Counter) {
 	if t == nil {
 		return
 	}
-	d := t.of(decided{event, v.kind(), v.outcome()})
+	d := t.of(decided{event, v.ruleKind(), v.outcome()})
 	d.count.Add(1)
 	if !v.Allowed && v.Key != (counter.Key{}) {
 		t.denied.note(d.event, d.kind, v.Key, time.Since(t.began), c)

@@ -21,6 +21,11 @@ type Usage struct {
 	// 0: the feature is not banned.
 	Banned time.Duration
 
+	// Override is the Override that holds for the feature, by its Limits, or by
+	// which no limit is asked; nil: none. Override belongs to the Limiter, and must
+	// not be changed.
+	Override *Override
+
 	// Total counts the hits in Window, the longest time that the counter's ladder
 	// keeps. Series is the course of these hits, oldest first: at most 100 points,
 	// each Width long; the last ends after now, and the first begins less than
@@ -59,12 +64,20 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) 
 	}
 	all := make([]Usage, len(keys))
 	for i, k := range keys {
-		t, err := k.rule.termsOf(ctx, &question{event: event, n: 1}, k.feature, features)
+		o := k.rule.overrides.of(k.feature, []byte(k.key.Feature))
+		by := o
+		if o != nil && o.Limits == nil {
+			by = nil
+		}
+		t, err := k.rule.termsOf(ctx, &question{event: event, n: 1}, k.feature, features, by)
 		if err != nil {
 			return nil, err
 		}
 		if all[i], err = k.usage(ctx, t.limits); err != nil {
 			return nil, fmt.Errorf("limiter: usage: %w", err)
+		}
+		if o != nil {
+			all[i].Override = o.Override
 		}
 	}
 	return all, nil

@@ -40,19 +40,38 @@ type Verdict struct {
 	// of MissingDeny. No wait helps: RetryAfter is counter.Never.
 	Missing string
 
-	event string
-	local bool       // decided by the local counter, or by a denial that the store gave before it failed
-	hits  *localHits // in the local counter; nil: none
-	bans  []banned   // the bans that hold
+	// Override is the Override that denied the call, or that exempted a feature of
+	// a call that no rule limits; nil otherwise. The Outcome is OutcomeDenied or
+	// OutcomeExempt. RetryAfter of such a denial is the time until Override.Until,
+	// or counter.Never. Override belongs to the Limiter, and must not be changed.
+	Override *Override
+
+	// Soft are the answers of the soft rules to an allowed call, in the order of
+	// the rules, one for each key. Empty if the event has no soft rules, and for a
+	// soft rule whose store failed.
+	Soft []SoftVerdict
+
+	event  string
+	free   bool       // no rule limits the call, and hits are counted
+	counts bool       // hits are counted under a limit of MaxCount, which is none: see plainly
+	kind   string     // of the feature of Override
+	local  bool       // decided by the local counter, or by a denial that the store gave before it failed
+	hits   *localHits // in the local counter; nil: none
+	bans   []banned   // the bans that hold
 }
 
-// Kind is the kind of feature of the limit that binds, or the missing kind.
-// Empty if there is neither.
-func (v Verdict) Kind() string { return v.kind() }
+// Kind is the kind of feature of the limit that binds, or of Override, or the
+// missing kind. Empty if there is none of them.
+func (v Verdict) Kind() string { return v.ruleKind() }
 
-func (v *Verdict) kind() string {
-	if v.Missing != "" {
+func (v *Verdict) ruleKind() string {
+	switch {
+	case v.Missing != "":
 		return v.Missing
+	case v.Override != nil:
+		return v.kind
+	case v.free:
+		return ""
 	}
 	return KindOf(v.Key)
 }
@@ -61,7 +80,7 @@ func (v *Verdict) kind() string {
 // Rule.String does: `"signup" by "ip"`. Empty if there is neither. A Limiter has as
 // many names as rules, so that a name can label a metric.
 func (v Verdict) Rule() string {
-	kind := v.kind()
+	kind := v.ruleKind()
 	if kind == "" {
 		return ""
 	}
@@ -94,6 +113,15 @@ func (v Verdict) String() string {
 	return s
 }
 
+// SoftVerdict is the answer of a soft rule. Kind and Limit have few values, as in
+// [Decision].
+type SoftVerdict struct {
+	Kind       string        // of the feature
+	Denied     bool          // the rule would have denied the call
+	Limit      counter.Limit // that has the longest RetryAfter, or else the least Remaining; the zero Limit: no limit was asked, since a feature is missing, or denied by an Override
+	RetryAfter time.Duration // that a denial would have told
+}
+
 // KindOf is the kind of feature in a key of a [Limiter].
 func KindOf(key counter.Key) string {
 	kind, _, _ := strings.Cut(key.Feature, ":")
@@ -114,6 +142,8 @@ const (
 	OutcomeLocalOverLimit                // denied: the store failed, and the local counter has no room
 	OutcomeLocalAdmitted                 // allowed: the store failed, and the local counter has counted
 	OutcomeBanned                        // denied: a feature is banned, by this call or an earlier one
+	OutcomeDenied                        // denied: by an Override, and no store was asked
+	OutcomeExempt                        // allowed: an Override exempts a feature, and no other rule applies
 )
 
 // Outcome is the outcome of v.
@@ -131,6 +161,10 @@ func (v *Verdict) outcome() Outcome {
 		return OutcomeFailedClosed
 	case v.Missing != "":
 		return OutcomeMissing
+	case v.Override != nil && !v.Allowed:
+		return OutcomeDenied
+	case v.Override != nil:
+		return OutcomeExempt
 	case v.Banned:
 		return OutcomeBanned
 	case !v.Allowed:
@@ -146,11 +180,12 @@ func (v *Verdict) outcome() Outcome {
 // Kind name the rule.
 type Decision struct {
 	Event    string
-	Kind     string        // of the limit that binds, or the missing kind; may be empty
+	Kind     string        // of the limit that binds, or of the Override, or the missing kind; may be empty
 	Limit    counter.Limit // the limit that binds; the zero Limit if no limit was asked
 	Outcome  Outcome
 	N        int64
 	Latency  time.Duration
 	Degraded error         // as in Verdict
+	Soft     []SoftVerdict // as in Verdict; must not be changed
 	Waited   time.Duration // in Wait, before the last question to the store; zero in Allow
 }

@@ -16,7 +16,8 @@ const DefaultMaxWaiting = 10_000
 // Errors of Wait and WaitN. Nothing was counted.
 var (
 	// ErrNever is the error of a call that no wait will admit: n is above the Max
-	// of a limit, or a feature is missing whose rule has MissingDeny.
+	// of a limit, a feature is missing whose rule has MissingDeny, or an Override
+	// denies a feature.
 	ErrNever = errors.New("no wait will do")
 
 	// ErrWaitTooLong is the error of a call whose turn would come after the
@@ -66,7 +67,7 @@ func (l *Limiter) Wait(ctx context.Context, event string, features ...Feature) (
 // hits is not overtaken by calls of few.
 func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
 	var room [4]counter.Ask
-	q := question{event: event, n: n, policy: FailOpen}
+	q := question{event: event, n: n}
 	asks, never := l.waitable(ctx, &q, room[:0], features)
 	if len(asks) == 0 || never != nil || ctx.Err() != nil {
 		v, err := l.AllowN(ctx, event, n, features...)
@@ -78,31 +79,44 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	began := time.Now()
 	w := &waiter{n: n, turn: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
-	v, err := l.await(ctx, w, &q, asks)
+	v, err := l.await(ctx, w, &q, asks, features)
+	if err == errOtherKeys {
+		return l.WaitN(ctx, event, n, features...)
+	}
 	l.note(event, &v)
 	if l.observe != nil {
-		l.observe(Decision{Event: event, Kind: v.Kind(), Limit: v.Limit, Outcome: v.Outcome(), N: n, Latency: w.took, Degraded: v.Degraded, Waited: time.Since(began) - w.took})
+		v.event = event
+		l.observe(v.decision(n, w.took, time.Since(began)-w.took))
 	}
 	return v, err
 }
 
+// errOtherKeys has a waiting call begin anew: a Replace has changed its keys, or
+// what can deny it.
+var errOtherKeys = errors.New("the rules have changed")
+
 // waitable returns the keys of a call that can wait for its turn, and writes
 // into q as asks does. Without keys, or with an error, AllowN answers at once.
 func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask, features []Feature) (asks []counter.Ask, never error) {
-	of, known := l.rules[q.event]
-	if !known || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f Feature) bool { return f.err != nil }) {
+	q.set, q.policy = l.rules.Load(), FailOpen
+	q.of = q.set.events[q.event]
+	if q.of == nil || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f Feature) bool { return f.err != nil }) {
 		return nil, nil // an error of AllowN
 	}
-	asks, missing, err := l.asks(ctx, q, empty, of, features)
-	if err != nil {
+	asks, err := l.asks(ctx, q, empty, features)
+	switch {
+	case err != nil:
 		return nil, nil // an error of AllowN
-	}
-	if missing != "" {
-		return nil, fmt.Errorf("limiter: event %q: no feature of kind %q: %w", q.event, missing, ErrNever)
+	case q.missing != "":
+		return nil, fmt.Errorf("limiter: event %q: no feature of kind %q: %w", q.event, q.missing, ErrNever)
+	case q.denied:
+		return nil, fmt.Errorf("limiter: event %q: a feature of kind %q is denied by an Override: %w", q.event, q.kind, ErrNever)
+	case !q.limited:
+		return nil, nil // AllowN admits
 	}
 	for i := range asks {
 		for _, limit := range asks[i].Limits {
-			if asks[i].N > limit.Max {
+			if asks[i].N > limit.Max && !asks[i].Soft {
 				return asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", q.event, q.n, limit.Max, limit, KindOf(asks[i].Key), ErrNever)
 			}
 		}
@@ -110,9 +124,10 @@ func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask
 	return asks, nil
 }
 
-// await has w wait in the queue of asks, and asks whenever it is the turn of w.
-// The goroutine is the caller's; a queue has none of its own.
-func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask) (Verdict, error) {
+// await has w wait in the queue of asks, and asks whenever it is the turn of w, by
+// the rules of that moment. The goroutine is the caller's; a queue has none of its
+// own.
+func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask, features []Feature) (Verdict, error) {
 	l.waits.enter(w, asks)
 	defer l.waits.leave(w)
 	for {
@@ -121,6 +136,13 @@ func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []coun
 				err = fmt.Errorf("limiter: event %q: %w", q.event, err)
 			}
 			return l.waits.giveUp(w), err
+		}
+		if l.rules.Load() != q.set {
+			*q = question{event: q.event, n: q.n}
+			var never error
+			if asks, never = l.waitable(ctx, q, asks[:0], features); len(asks) == 0 || never != nil || nameOf(waitKeys(asks)) != w.queue.name {
+				return Verdict{}, errOtherKeys
+			}
 		}
 		began := time.Now()
 		v, err := l.once(ctx, q, asks)
@@ -146,9 +168,9 @@ func (l *Limiter) once(ctx context.Context, q *question, asks []counter.Ask) (v 
 	for i := range asks {
 		asks[i].Held = nil // of the time before
 	}
-	v.event = q.event
 	if err = l.judge(ctx, &v, q, asks); err != nil {
 		return Verdict{}, err
 	}
+	v.complete(q)
 	return v, nil
 }

@@ -77,12 +77,19 @@ func nameOf(keys []counter.Key) string {
 	return string(name)
 }
 
+// waitKeys are the keys whose limits can deny a call.
+func waitKeys(asks []counter.Ask) (keys []counter.Key) {
+	for i := range asks {
+		if ask := &asks[i]; !ask.Soft && !countsOnly(ask) && !strings.HasPrefix(ask.Key.Feature, banPrefix) {
+			keys = append(keys, ask.Key)
+		}
+	}
+	return keys
+}
+
 // enter puts w at the end of the queue of its keys.
 func (ws *waits) enter(w *waiter, asks []counter.Ask) {
-	keys := make([]counter.Key, len(asks))
-	for i := range asks {
-		keys[i] = asks[i].Key
-	}
+	keys := waitKeys(asks)
 	name := nameOf(keys)
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -186,7 +193,7 @@ func (ws *waits) answered(w *waiter, v *Verdict) {
 	if v.Allowed { // w leaves
 		q.until = time.Time{}
 		switch {
-		case v.Outcome() == OutcomeFailedOpen:
+		case v.free || v.Outcome() == OutcomeFailedOpen:
 			q.room = math.MaxInt64
 		case q.alone == w:
 			q.room = v.Remaining
@@ -261,6 +268,15 @@ func (ws *waits) forgotten(keys []ruleKey) {
 		if slices.ContainsFunc(keys, func(k ruleKey) bool { return slices.Contains(q.keys, k.key) }) {
 			q.refunded()
 		}
+	}
+}
+
+// replaced lets the first call of each queue ask at once.
+func (ws *waits) replaced() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, q := range ws.queues {
+		q.refunded()
 	}
 }
 

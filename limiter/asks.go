@@ -1,0 +1,164 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// asks appends the keys of features with their limits, each key once, and writes
+// into q what depends on the rules. The texts of all keys are parts of a single
+// string, for a single allocation; the methods of q that append keys see no more
+// than the text of a feature, so that the buffers stay on the stack.
+func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, features []Feature) (_ []counter.Ask, err error) {
+	var textBuf [128]byte
+	var endBuf [8]int
+	text, ends := textBuf[:0], endBuf[:0] // ends[i] is the end of the text of asks[i]
+	for _, p := range q.of.rules {
+		found, unknown, start := false, false, len(text)
+		for _, kind := range [...]string{p.Kind, p.Else} {
+			for j := range features {
+				f := &features[j]
+				unknown = unknown || f.unknown && f.kind == kind
+				if f.kind != kind || f.Missing() {
+					continue
+				}
+				found, start = true, len(text)
+				text = l.normalizer.append(text, f)
+				if find(asks, text, ends, start, p.Soft) < 0 {
+					if asks, err = q.add(ctx, asks, p, f, features, text[start:], plain(p, asks, text, ends, start)); q.denied || err != nil {
+						return nil, err
+					}
+				}
+				text, ends = appendTexts(asks, text, ends, start)
+			}
+			if found || unknown || p.Else == "" {
+				break
+			}
+		}
+		if !found && !unknown {
+			text = append(append(text, p.Kind...), ':')
+			if asks = q.addMissing(asks, p, plain(p, asks, text, ends, start)); q.missing != "" {
+				return nil, nil
+			}
+			text, ends = appendTexts(asks, text, ends, start)
+		}
+	}
+	all, start := string(text), 0
+	for i, end := range ends {
+		asks[i].Key = counter.Key{Event: q.event, Feature: all[start:end]}
+		start = end
+	}
+	if len(asks) != 1 {
+		q.only = nil
+	}
+	if !slices.ContainsFunc(q.rules, func(r *localRule) bool { return r != nil }) {
+		q.rules = nil
+	}
+	return asks, nil
+}
+
+// appendTexts appends the texts of the asks that are new: the first has the text
+// from start on, the second the same, or that of a ban.
+func appendTexts(asks []counter.Ask, text []byte, ends []int, start int) ([]byte, []int) {
+	end := len(text)
+	if len(ends) == len(asks) {
+		return text[:start], ends
+	}
+	soft := asks[len(ends)].Soft // then the enforced key follows, else the ban
+	for i := range asks[len(ends):] {
+		if i > 0 {
+			if !soft {
+				text = append(text, banPrefix...)
+			}
+			text = append(text, text[start:end]...)
+		}
+		ends = append(ends, len(text))
+	}
+	return text, ends
+}
+
+// find returns the index of the enforced or soft ask whose text is that from start
+// on; -1 if there is none. A Counter would merge equal keys too, but take each limit
+// as often as its key is given.
+func find(asks []counter.Ask, text []byte, ends []int, start int, soft bool) int {
+	from := 0
+	for i, end := range ends {
+		if asks[i].Soft == soft && string(text[from:end]) == string(text[start:]) {
+			return i
+		}
+		from = end
+	}
+	return -1
+}
+
+// plain is find of the enforced ask beside that of a soft rule.
+func plain(p *prepared, asks []counter.Ask, text []byte, ends []int, start int) int {
+	if !p.Soft {
+		return -1
+	}
+	return find(asks, text, ends, start, false)
+}
+
+// add appends the keys of a feature, with this text, unless an Override denies the
+// call. plain is the index of its enforced key, -1 if there is none.
+func (q *question) add(ctx context.Context, asks []counter.Ask, p *prepared, f *Feature, features []Feature, text []byte, plain int) ([]counter.Ask, error) {
+	o := p.overrides.of(f, text)
+	enforced := !p.Soft || p.enforces(text)
+	if o != nil && o.Limits == nil {
+		switch {
+		case o.Denied && enforced:
+			q.denied, q.override, q.kind = true, o, f.kind
+		case o.Denied:
+			q.soft, q.softly = true, append(q.softly, SoftVerdict{Kind: f.kind, Denied: true, RetryAfter: o.left(p.counter)})
+		case q.override == nil && !p.Soft:
+			q.override, q.kind = o, f.kind
+		}
+		return asks, nil
+	}
+	t, err := p.termsOf(ctx, q, f, features, o)
+	if err != nil {
+		return asks, err
+	}
+	return q.addKey(asks, p, t, f.kind, enforced, plain)
+}
+
+// addMissing appends what stands for a missing feature, unless the rule denies the
+// call.
+func (q *question) addMissing(asks []counter.Ask, p *prepared, plain int) []counter.Ask {
+	enforced := !p.Soft || p.Percent == 100
+	switch {
+	case p.IfMissing == MissingSkip:
+	case p.IfMissing == MissingShare:
+		asks, _ = q.addKey(asks, p, &p.own, p.Kind, enforced, plain) // the limits fit
+	case enforced:
+		q.missing = p.Kind
+	default:
+		q.soft, q.softly = true, append(q.softly, SoftVerdict{Kind: p.Kind, Denied: true, RetryAfter: counter.Never})
+	}
+	return asks
+}
+
+// addKey appends what a rule asks of a feature of the kind.
+func (q *question) addKey(asks []counter.Ask, p *prepared, t *terms, kind string, enforced bool, plain int) ([]counter.Ask, error) {
+	switch {
+	case !enforced:
+		return q.addSoft(asks, p, t, kind, plain), nil
+	case plain >= 0:
+		return asks, q.join(&asks[plain], p, t, kind, plain)
+	}
+	q.only, q.limited, q.policy = t.quota, true, strictest(q.policy, p.OnFailure)
+	asks = append(asks, counter.Ask{N: q.n, Limits: t.limits, On: p.on})
+	if q.of.local {
+		q.rules = append(q.rules, t.local)
+	}
+	if p.ban == nil {
+		return asks, nil
+	}
+	q.bans = append(q.bans, bannable{len(asks) - 1, p.ban})
+	if q.of.local {
+		q.rules = append(q.rules, nil)
+	}
+	return append(asks, counter.Ask{Limits: p.ban.look, On: p.ban.on}), nil
+}

@@ -1,0 +1,211 @@
+package limiter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Override is an exception to a [Rule] for some of its features: for a value, for
+// the addresses of a network, or for the addresses of a mail domain. Of several
+// Overrides that fit a feature the most particular holds: Value, then the Network
+// with the longest prefix or the Domain. An Override stands before limits that
+// a call brings, by LimitsOf or [Feature.Under].
+//
+// One of Value, Network and Domain is set, and one of Limits, Exempt and Denied.
+type Override struct {
+	Value   string       // of a feature of Rule.Kind, in any form that makes an equal key: "Ada@Example.org" is "ada@example.org"
+	Network netip.Prefix `json:",omitzero"`  // of addresses, for a rule by KindIP
+	Domain  string       `json:",omitempty"` // of e-mail addresses without subdomains, for a rule by KindEmail
+
+	Limits counter.Limits `json:",omitempty"` // in place of Rule.Limits, on the same counts; windows of the rule's ladder
+	Exempt bool           `json:",omitempty"` // the rule does not apply to the feature, and counts nothing for it
+	Denied bool           `json:",omitempty"` // a call with the feature is denied, and no store is asked
+
+	Until   time.Time `json:",omitzero"`  // the end of the Override, by the clock of the Counter; zero: none
+	Comment string    `json:",omitempty"` // a note for those who run the service
+}
+
+// String names the features of o: `value "7"`, `network 192.0.2.0/24` or
+// `domain "example.org"`.
+func (o *Override) String() string {
+	switch {
+	case o.Network.IsValid():
+		return "network " + o.Network.String()
+	case o.Domain != "":
+		return fmt.Sprintf("domain %q", o.Domain)
+	}
+	return fmt.Sprintf("value %q", o.Value)
+}
+
+// override is an Override, prepared for a rule.
+type override struct {
+	*Override
+	terms terms // of Limits
+}
+
+// overrides finds the Override of a feature. The nil overrides have none.
+type overrides struct {
+	now      func() time.Time
+	values   map[string]*override // by the text of the key
+	networks map[netip.Prefix]*override
+	lengths  [2][]int             // of the networks of IPv4 and of IPv6, longest first
+	domains  map[string]*override // of e-mail addresses
+	all      []*override
+}
+
+// except prepares the Overrides of the rule, once.
+func (p *prepared) except(l *Limiter) error {
+	if len(p.Overrides) == 0 || p.overrides != nil {
+		return nil
+	}
+	all := &overrides{now: l.counter.Now, values: map[string]*override{}, networks: map[netip.Prefix]*override{}, domains: map[string]*override{}}
+	for i := range p.Overrides {
+		o := &override{Override: &p.Overrides[i]}
+		if err := all.add(o, p, &l.normalizer); err != nil {
+			return fmt.Errorf(".Overrides[%d]%w", i, err)
+		}
+		o.terms.limits = o.Limits
+		all.all = append(all.all, o)
+	}
+	for prefix := range all.networks {
+		family := familyOf(prefix.Addr())
+		if lengths := all.lengths[family]; !slices.Contains(lengths, prefix.Bits()) {
+			all.lengths[family] = append(lengths, prefix.Bits())
+		}
+	}
+	for i := range all.lengths {
+		slices.SortFunc(all.lengths[i], func(a, b int) int { return b - a })
+	}
+	p.overrides = all
+	return nil
+}
+
+// add adds o, whose wrong field the error names.
+func (all *overrides) add(o *override, p *prepared, n *normalizer) error {
+	switch {
+	case trues(o.Value != "", o.Network.IsValid(), o.Domain != "") != 1:
+		return fmt.Errorf(" has Value %q, Network %q and Domain %q, want one of them", o.Value, prefixText(o.Network), o.Domain)
+	case trues(o.Limits != nil, o.Exempt, o.Denied) != 1:
+		return fmt.Errorf(" of %s has Limits %q, Exempt %t and Denied %t, want one of them", o, o.Limits, o.Exempt, o.Denied)
+	case o.Value != "":
+		f := parseFeature(p.Kind, o.Value)
+		if f.err != nil || f.Missing() {
+			return fmt.Errorf(".Value is %q, want a value of kind %q", o.Value, p.Kind)
+		}
+		return put(all.values, string(n.append(nil, &f)), o)
+	case o.Domain != "":
+		f := Email("any@" + o.Domain)
+		if f.err != nil || f.text != "any" || !slices.Contains(p.kinds(), KindEmail) {
+			return fmt.Errorf(".Domain is %q, want the domain of e-mail addresses, in a rule by %q", o.Domain, KindEmail)
+		}
+		return put(all.domains, f.domain, o)
+	}
+	prefix := o.Network
+	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	if prefix != prefix.Masked() || !slices.Contains(p.kinds(), KindIP) {
+		return fmt.Errorf(".Network is %s, want the first address of the network, %s, in a rule by %q", o.Network, prefix.Masked(), KindIP)
+	}
+	return put(all.networks, prefix, o)
+}
+
+func put[K comparable](all map[K]*override, key K, o *override) error {
+	if other := all[key]; other != nil {
+		return fmt.Errorf(" is of %s, but an Override before is of %s, which is the same, want one", o, other)
+	}
+	all[key] = o
+	return nil
+}
+
+func trues(fields ...bool) (n int) {
+	for _, is := range fields {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+func prefixText(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return p.String()
+}
+
+// parseFeature is the Feature of a kind with this text.
+func parseFeature(kind, text string) Feature {
+	switch kind {
+	case KindIP:
+		addr, err := netip.ParseAddr(text)
+		f := IP(addr)
+		f.err = err
+		return f
+	case KindEmail:
+		return Email(text)
+	}
+	return NewFeature(kind, text)
+}
+
+func familyOf(addr netip.Addr) int {
+	if addr.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// of returns the Override that holds for f, whose key has the text given; nil if
+// there is none.
+func (all *overrides) of(f *Feature, text []byte) *override {
+	if all == nil {
+		return nil
+	}
+	if o := all.values[string(text)]; all.holds(o) {
+		return o
+	}
+	if f.domain != "" {
+		if o := all.domains[f.domain]; all.holds(o) {
+			return o
+		}
+	}
+	if !f.addr.IsValid() {
+		return nil
+	}
+	for _, bits := range all.lengths[familyOf(f.addr)] {
+		prefix, _ := f.addr.Prefix(bits) // of its own family
+		if o := all.networks[prefix]; all.holds(o) {
+			return o
+		}
+	}
+	return nil
+}
+
+func (all *overrides) holds(o *override) bool {
+	return o != nil && (o.Until.IsZero() || all.now().Before(o.Until))
+}
+
+// terms are the limits of all Overrides that have limits.
+func (all *overrides) terms() (terms []*terms) {
+	if all == nil {
+		return nil
+	}
+	for _, o := range all.all {
+		if o.Limits != nil {
+			terms = append(terms, &o.terms)
+		}
+	}
+	return terms
+}
+
+// left is the time until the Override ends.
+func (o *override) left(c *counter.Counter) time.Duration {
+	if o.Until.IsZero() {
+		return counter.Never
+	}
+	return max(0, o.Until.Sub(c.Now()))
+}

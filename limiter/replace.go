@@ -1,0 +1,119 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Replace puts rules in the place of all rules, whole or not at all: after an
+// error the rules are as before. The error is the error that New would return for
+// rules, or one of the following:
+//
+//   - An event would have no rules any more. Its calls would be errors; a soft
+//     rule keeps an event without a limit.
+//   - A ladder is changed while hits are still counted by an earlier ladder too.
+//
+// A call keeps the rules with which it began; a waiting call of Wait keeps its
+// place, and asks at once, by the new rules. In no window more hits are admitted
+// than the larger Max of the limits before and after. Counts, refunds, and bans
+// stay as they are; only a change of Rule.Ban ends the bans that have begun.
+// Under FailLocal, a rule that did not count locally before begins with an empty
+// local counter, as a new process does.
+//
+// # Ladders
+//
+// A rule whose Ladder changes gets the former ladder as its Former, and counts by
+// both from then on; other limits without a Ladder of their own may change it,
+// since it is derived from them. The former ladder is dropped by nothing but the
+// rules: Replace keeps the Former that it has added as long as the rules name
+// none, since no process can know whether another still counts by the former
+// alone, and drops a Former that the rules named and name no more. So rules that
+// change a ladder should name the former in Rule.Former, which processes need that
+// start in the middle of the change, and leave the field out more than Per + Skew
+// after the last process has them. Until then a third ladder is an error, and the
+// way back is none.
+func (l *Limiter) Replace(rules ...Rule) error {
+	if len(rules) == 0 {
+		return errors.New("limiter: Replace: no rules, want at least one")
+	}
+	if err := l.replace(rules); err != nil {
+		return fmt.Errorf("limiter: Replace: %w", err)
+	}
+	l.waits.replaced()
+	l.log.replaced(len(rules))
+	return nil
+}
+
+// replace is Replace without the waiting calls.
+func (l *Limiter) replace(rules []Rule) error {
+	l.replacing.Lock()
+	defer l.replacing.Unlock()
+	before := l.rules.Load()
+	set, err := l.newRuleset(rules, before)
+	if err != nil {
+		return err
+	}
+	for _, event := range before.names() {
+		if set.events[event] == nil {
+			return fmt.Errorf("event %q has rules now, and would have none, want at least one rule, which may be Soft", event)
+		}
+	}
+	set.generation = before.generation + 1
+	l.rules.Store(set)
+	return nil
+}
+
+// Generation is the number of the rules: 1 at first, and one more with each
+// Replace. Equal numbers are equal rules, for those who keep what they derive from
+// Rules.
+func (l *Limiter) Generation() uint64 { return l.rules.Load().generation }
+
+// follow gives p the former ladder, if the hits of its keys were counted by
+// another ladder by the rules of before.
+func (p *prepared) follow(of *eventRules, before *ruleset) error {
+	if before == nil || before.events[p.Event] == nil {
+		return nil
+	}
+	own, found := p.Former, false
+	for _, kind := range p.kinds() {
+		old := before.events[p.Event].counting(kind)
+		if old == nil || of.counting(kind) != p {
+			continue
+		}
+		former, kept, err := p.formerAfter(old, own)
+		if err == nil && found && !equalFormer(former, p.Former) {
+			err = fmt.Errorf(".Ladder is %q, but hits by %q and by %q were counted by different ladders, want two rules", p.Ladder, p.Kind, p.Else)
+		}
+		if err != nil {
+			return err
+		}
+		p.Former, p.kept, found = former, kept, true
+	}
+	return nil
+}
+
+// formerAfter is the former ladder of p after the rule old. own is the former
+// ladder that the rule of p names, or nil; kept tells whether the former ladder
+// is another.
+func (p *prepared) formerAfter(old *prepared, own *counter.Former) (former *counter.Former, kept bool, err error) {
+	switch {
+	case p.Ladder.Equal(old.Ladder):
+		if former, kept = own, false; own == nil && old.kept {
+			former, kept = old.Former, true
+		}
+		if old.kept && !equalFormer(former, old.Former) {
+			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q and still by %q, want %q", own.Ladder, old.Ladder, old.Former.Ladder, old.Former.Ladder)
+		}
+	case old.Former != nil && !equalFormer(old.Former, &counter.Former{Ladder: p.Ladder}):
+		err = fmt.Errorf(".Ladder is %q, but hits are counted by %q and still by the former ladder %q, want one of these: drop the former first, see Replace", p.Ladder, old.Ladder, old.Former.Ladder)
+	default:
+		before := &counter.Former{Ladder: old.Ladder}
+		if own != nil && !equalFormer(own, before) {
+			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q, want that", own.Ladder, old.Ladder)
+		}
+		former, kept = before, own == nil
+	}
+	return former, kept, err
+}
