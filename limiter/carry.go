@@ -247,7 +247,9 @@ func (c *carrier) answered(asked, ok bool) {
 	switch {
 	case !asked:
 	case ok:
-		c.failed = 0
+		if c.failed > 0 { // next is the pace of a store that fails
+			c.failed, c.next = 0, time.Time{}
+		}
 	default:
 		c.failed++
 	}

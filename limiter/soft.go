@@ -64,7 +64,7 @@ func (p *prepared) checkShare(of *eventRules) error {
 		}
 		err := p.each(func(t *terms) error { return by.fits(t.limits) })
 		if err != nil {
-			return fmt.Errorf("Percent is %d, but the limits are to be judged by the counts of the enforced rule by %q, and the soft rule%w", p.Percent, kind, err)
+			return fmt.Errorf("its Percent is %d, but the limits are to be judged by the counts of the enforced rule by %q, and the soft rule%w", p.Percent, kind, err)
 		}
 	}
 	return nil
