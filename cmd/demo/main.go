@@ -42,6 +42,7 @@ type cli struct {
 	Inspect inspectCmd `cmd:"" help:"Show what a store has of a key: its buckets, and its counts by window."`
 	Forget  forgetCmd  `cmd:"" help:"Forget keys in a store, or erase them: a customer is let in again, a person is removed."`
 	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`
+	Rules   rulesCmd   `cmd:"" help:"Check files of rules, compare them, and try them on the hits of a store."`
 }
 
 const description = `Try abacus: at most Max in any window, counted on a few rods of time.`

@@ -18,6 +18,7 @@ import (
 type replayCmd struct {
 	File      string          `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
 	Limits    limits          `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Rules     string          `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
 	Ladder    ladder          `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
 	Grid      span            `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
 	Skew      span            `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
@@ -43,6 +44,7 @@ The decisions are the same on every store. A replay stores its keys under a pref
 Examples:
 
     demo replay --limits 10/m,50/h,100/d events.csv.gz
+    demo replay --rules rules.yaml events.csv
     demo replay --limits 100/d --grid 60s --decisions out.csv events.csv
     demo replay --store redis://127.0.0.1:6379/0 --clean events.csv
     zcat access.log.*.gz | demo replay --format clf --skip-bad --json -`
@@ -50,6 +52,9 @@ Examples:
 
 // Run replays the log and prints the report, also after an error or an interrupt.
 func (c *replayCmd) Run(e *env) error {
+	if c.Rules != "" {
+		return c.runRules(e)
+	}
 	cfg, err := c.config()
 	if err != nil {
 		return usageError{err}

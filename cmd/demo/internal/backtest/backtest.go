@@ -1,0 +1,134 @@
+// Package backtest tries rules on the hits that a store has counted.
+package backtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// Looser is the reason for which rule cannot be tried on the hits admitted under old:
+// rule admits hits that old denies, and denied hits are not counted. The reason is
+// empty if rule admits a subset of the hits admitted under old.
+func Looser(old, rule limiter.Rule) string {
+	if reason := looser(old.Limits, rule.Limits); reason != "" {
+		return reason
+	}
+	if old.Ban > rule.Ban {
+		return "the ban is shorter"
+	}
+	for _, o := range rule.Overrides {
+		if o.Denied || slices.ContainsFunc(old.Overrides, func(before limiter.Override) bool {
+			return before.String() == o.String() && (before.Exempt || looser(before.Limits, o.Limits) == "" && !o.Exempt && !before.Denied)
+		}) {
+			continue
+		}
+		if o.Exempt || looser(rule.Limits, o.Limits) != "" {
+			return "the override of " + o.String() + " admits more"
+		}
+	}
+	for _, before := range old.Overrides {
+		if before.Exempt || slices.ContainsFunc(rule.Overrides, func(o limiter.Override) bool { return before.String() == o.String() }) {
+			continue
+		}
+		if before.Denied || looser(before.Limits, rule.Limits) != "" {
+			return "the override of " + before.String() + " is gone"
+		}
+	}
+	return ""
+}
+
+// looser names a limit of old that no limit of limits implies.
+func looser(old, limits counter.Limits) string {
+	for _, a := range old {
+		if !slices.ContainsFunc(limits, func(b counter.Limit) bool { return b.Max <= a.Max && b.Per >= a.Per }) {
+			return fmt.Sprintf("%s held until now, and %s admits more", a, limits)
+		}
+	}
+	return ""
+}
+
+// History returns the hits of key on c, oldest first, in buckets of the finest tier
+// that is kept longest. Spans without a hit in a coarse bucket are not read.
+func History(ctx context.Context, c *counter.Counter, key counter.Key) ([]counter.Point, error) {
+	ladder, now := c.Ladder(), c.Now()
+	top := ladder.Len() - 1
+	coarse, fine := ladder.At(top), ladder.At(ladder.Base(top))
+	oldest := now.Add(-coarse.Keep)
+	to := now.Add(c.Skew() + 1)
+	series := func(from, to time.Time, width time.Duration) (hits []counter.Point, err error) {
+		for from.Before(to) {
+			end := from.Add(counter.MaxPoints / 2 * width)
+			if end.After(to) {
+				end = to
+			}
+			points, err := c.Series(ctx, key, from, end, width)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range points {
+				if p.Count > 0 {
+					hits = append(hits, p)
+				}
+			}
+			from = points[len(points)-1].Start.Add(width)
+		}
+		return hits, nil
+	}
+	filled, err := series(oldest, to, coarse.Width)
+	if err != nil || fine == coarse {
+		return filled, err
+	}
+	var hits []counter.Point
+	for i := 0; i < len(filled); {
+		from, end := filled[i].Start, filled[i].Start.Add(coarse.Width)
+		for i++; i < len(filled) && filled[i].Start.Equal(end); i++ {
+			end = end.Add(coarse.Width)
+		}
+		if from.Before(oldest) {
+			from = oldest
+		}
+		if end.After(to) {
+			end = to
+		}
+		part, err := series(from, end, fine.Width)
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, part...)
+	}
+	return hits, nil
+}
+
+// Denied returns the number of denials of rule, enforced alone, for the admitted
+// hits of feature, oldest first.
+func Denied(ctx context.Context, rule limiter.Rule, feature limiter.Feature, hits []counter.Point) (denied int64, err error) {
+	var now time.Time
+	rule.Soft, rule.Percent, rule.Former, rule.OnFailure = false, 0, nil, limiter.FailClosed
+	count, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
+	if err != nil {
+		return 0, err
+	}
+	lim, err := limiter.New(count, limiter.Config{Rules: []limiter.Rule{rule}})
+	if err != nil {
+		return 0, err
+	}
+	for _, hit := range hits {
+		now = hit.Start
+		for range hit.Count {
+			verdict, err := lim.Allow(ctx, rule.Event, feature)
+			if err != nil {
+				return denied, err
+			}
+			if !verdict.Allowed {
+				denied++
+			}
+		}
+	}
+	return denied, nil
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/rules"
+)
+
+// rulesReplay is a replay of a log by the rules of a file. Each line of the log is
+// a call with one feature; rules by other kinds do not apply to the line.
+type rulesReplay struct {
+	lim     *limiter.Limiter
+	kinds   map[string][]string // by event
+	now     time.Time
+	Events  int64            `json:"events"`
+	Without int64            `json:"without_rules"` // lines of events that have no rules
+	Rules   []*replayedRule  `json:"rules"`
+	Seen    eventlog.Seen    `json:"-"`
+	Stopped string           `json:"stopped,omitempty"`
+	most    map[string]int64 // denials by event and feature
+}
+
+// replayedRule is the decisions by a rule.
+type replayedRule struct {
+	Rule     string `json:"rule"`
+	Limits   string `json:"limits"`
+	Events   int64  `json:"events"`
+	Admitted int64  `json:"admitted"`
+	Denied   int64  `json:"denied"`
+
+	event string
+	kinds []string // Kind, and Else
+}
+
+// newRulesReplay makes the limiter of a file, which counts in memory.
+func newRulesReplay(file string, skew time.Duration) (*rulesReplay, error) {
+	set, err := rules.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	all, err := merged(set.Rules)
+	if err != nil {
+		return nil, err
+	}
+	r := &rulesReplay{kinds: map[string][]string{}, Rules: []*replayedRule{}, most: map[string]int64{}}
+	for i := range all {
+		// Nothing fails here, and a line has one feature.
+		all[i].OnFailure, all[i].IfMissing, all[i].Former = limiter.FailClosed, limiter.MissingSkip, nil
+		rule := all[i]
+		if !rule.Soft {
+			row := &replayedRule{Rule: rule.String(), Limits: rule.Limits.String(), event: rule.Event, kinds: []string{rule.Kind}}
+			if rule.Else != "" {
+				row.kinds = append(row.kinds, rule.Else)
+			}
+			r.Rules = append(r.Rules, row)
+			r.kinds[rule.Event] = append(r.kinds[rule.Event], row.kinds...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(rule limiter.Rule) bool { return rule.Soft })
+	if len(all) == 0 {
+		return nil, fmt.Errorf("--rules %s: all rules are soft, want one that is enforced", file)
+	}
+	count, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: cmp.Or(skew, -1), Now: func() time.Time { return r.now }})
+	if err != nil {
+		return nil, err
+	}
+	r.lim, err = limiter.New(count, limiter.Config{Rules: all})
+	return r, err
+}
+
+// decide takes an event of the log.
+func (r *rulesReplay) decide(ctx context.Context, e *eventlog.Event) (allowed bool, err error) {
+	r.Events++
+	r.now = e.At
+	kinds := r.kinds[e.Event]
+	kind, _, _ := strings.Cut(e.Feature, ":")
+	text := e.Feature
+	switch {
+	case len(kinds) == 0:
+		r.Without++
+		return true, nil
+	case slices.Contains(kinds, kind):
+	case len(kinds) == 1:
+		kind, text = kinds[0], kinds[0]+":"+e.Feature
+	default:
+		return false, fmt.Errorf("feature %q: event %q has rules by %s, want a kind, a colon and a value", e.Feature, e.Event, words.Quoted(kinds))
+	}
+	feature, err := featureOf(counter.Key{Event: e.Event, Feature: text})
+	if err != nil {
+		return false, err
+	}
+	verdict, err := r.lim.Allow(ctx, e.Event, feature)
+	if err != nil {
+		return false, err
+	}
+	row := r.Rules[slices.IndexFunc(r.Rules, func(row *replayedRule) bool { return row.event == e.Event && slices.Contains(row.kinds, kind) })]
+	row.Events++
+	if verdict.Allowed {
+		row.Admitted++
+	} else {
+		row.Denied++
+		r.most[e.Event+" of "+text]++
+	}
+	return verdict.Allowed, nil
+}
+
+// runRules replays the log by --rules, and prints the report.
+func (c *replayCmd) runRules(e *env) error {
+	if c.Store.Kind != stores.InMemory || c.Ladder.Len() > 0 || c.Grid > 0 {
+		return usageError{errors.New("--rules: replays rules in memory, each on its ladder, want no --store, --ladder and --grid")}
+	}
+	r, err := newRulesReplay(c.Rules, time.Duration(c.Skew))
+	if err != nil {
+		return err
+	}
+	in, err := openInput(c.File, e.stdin)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	out, err := createDecisions(c.Decisions, in)
+	if err != nil {
+		return err
+	}
+	bar := &progress{to: e.stderr}
+	bar.show("replay", in.size, true)
+	r.Seen, err = eventlog.Each(e.ctx, eventlog.NewReader(in, in.name, c.Format), c.SkipBad, func() { bar.set(in.read.Load()) }, func(event *eventlog.Event) error {
+		allowed, err := r.decide(e.ctx, event)
+		if err != nil {
+			return fmt.Errorf("%s: event %d: %w", in.name, r.Events, err)
+		}
+		if out != nil {
+			return out.decided(*event, allowed)
+		}
+		return nil
+	})
+	bar.clear()
+	if err = cmp.Or(e.cause(err), out.close()); err != nil {
+		r.Stopped = err.Error()
+	}
+	if c.JSON {
+		return cmp.Or(err, printJSON(e.stdout, r))
+	}
+	_, failed := e.stdout.Write(r.render(in.name, c.Rules))
+	return cmp.Or(err, failed)
+}
+
+// render is the report for people.
+func (r *rulesReplay) render(log, file string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "log           %s (%s), %s\n", text.Clean(log, 50), r.Seen.Format, words.Plural(r.Events, "event"))
+	if r.Seen.BadLines > 0 {
+		fmt.Fprintf(&b, "              %s skipped; the first: %s\n", words.Plural(r.Seen.BadLines, "bad line"), r.Seen.FirstBad)
+	}
+	if r.Without > 0 {
+		fmt.Fprintf(&b, "              %s without rules\n", words.Plural(r.Without, "event"))
+	}
+	if r.Stopped != "" {
+		fmt.Fprintf(&b, "              STOPPED: %s\n", r.Stopped)
+	}
+	fmt.Fprintf(&b, "rules         %s\n", text.Clean(file, 60))
+	for _, row := range r.Rules {
+		fmt.Fprintf(&b, "\n%s: %s\n", row.Rule, row.Limits)
+		fmt.Fprintf(&b, "  admitted %14s   %s\n", words.Commas(row.Admitted), text.Percent(row.Admitted, row.Events))
+		fmt.Fprintf(&b, "  denied   %14s   %s\n", words.Commas(row.Denied), text.Percent(row.Denied, row.Events))
+	}
+	names := make([]string, 0, len(r.most))
+	for name := range r.most {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(r.most[b], r.most[a]), cmp.Compare(a, b)) })
+	for i, name := range names[:min(len(names), 10)] {
+		if i == 0 {
+			fmt.Fprintf(&b, "\n%12s   key\n", "denied most")
+		}
+		fmt.Fprintf(&b, "%12s   %s\n", words.Commas(r.most[name]), text.Clean(name, 60))
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/demo/internal/rulesdiff"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/rules"
+)
+
+// rulesCmd is the group of commands about files of rules.
+type rulesCmd struct {
+	Lint   rulesLintCmd   `cmd:"" help:"Check files of rules, and tell the meaning of each rule."`
+	Diff   rulesDiffCmd   `cmd:"" help:"Tell what changes between two files of rules, for limits and for counts."`
+	Test   rulesTestCmd   `cmd:"" help:"Tell what a tighter rule would have denied of the hits in a store."`
+	Schema rulesSchemaCmd `cmd:"" help:"Print the format of the files as a JSON Schema."`
+}
+
+type rulesSchemaCmd struct{}
+
+// Run prints the schema.
+func (*rulesSchemaCmd) Run(e *env) error {
+	_, err := e.stdout.Write(rules.Schema())
+	return err
+}
+
+type rulesLintCmd struct {
+	Files []string `arg:"" help:"The files of rules." placeholder:"FILE"`
+	Quiet bool     `short:"q" help:"Print errors only."`
+}
+
+// Help is the part of --help that follows the summary.
+func (*rulesLintCmd) Help() string {
+	return `All errors are printed, each with file and line. Exit codes: 0 all files are good, 1 a file has an error or cannot be read.
+
+Examples:
+
+    demo rules lint rules.yaml
+    demo rules lint --quiet rules/*.yaml`
+}
+
+// Run prints the rules of the good files, and fails with the errors of the others.
+func (c *rulesLintCmd) Run(e *env) error {
+	var out bytes.Buffer
+	failed := int64(0)
+	for _, file := range c.Files {
+		set, err := rules.Load(file)
+		if err != nil {
+			failed++
+			fmt.Fprintln(e.stderr, err)
+			continue
+		}
+		if c.Quiet {
+			continue
+		}
+		all, err := merged(set.Rules)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&out, "%s: %s\n", file, words.Plural(int64(len(set.Rules)), "rule"))
+		for _, r := range all {
+			explain(&out, r)
+		}
+	}
+	_, err := e.stdout.Write(out.Bytes())
+	if failed > 0 {
+		return errors.Join(err, fmt.Errorf("%s of %d with errors", words.Plural(failed, "file"), len(c.Files)))
+	}
+	return err
+}
+
+// merged are the rules as a Limiter has them: merged, and with their ladders.
+func merged(all []limiter.Rule) ([]limiter.Rule, error) {
+	count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		return nil, err
+	}
+	lim, err := limiter.New(count, limiter.Config{Rules: all, Local: count})
+	if err != nil {
+		return nil, err
+	}
+	defer lim.Close()
+	var rules []limiter.Rule
+	for _, event := range lim.Events() {
+		rules = append(rules, lim.Rules(event)...)
+	}
+	return rules, nil
+}
+
+// explain writes the meaning of a rule, with its ladder.
+func explain(out io.Writer, r limiter.Rule) {
+	fmt.Fprintf(out, "\n%s", r)
+	switch {
+	case r.Soft && r.Percent > 0:
+		fmt.Fprintf(out, ", soft, enforced for %d %%", r.Percent)
+	case r.Soft:
+		fmt.Fprint(out, ", soft")
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
+	}
+	line("limits", "%s", r.Limits)
+	for _, plan := range r.Plans {
+		line("plan", "%s", plan)
+	}
+	if r.Else != "" {
+		line("else", "%q: %s", r.Else, r.ElseLimits)
+	}
+	if r.Ban > 0 {
+		line("ban", "%s", dur.Format(r.Ban))
+	}
+	line("ladder", "%s", r.Ladder)
+	if r.Former != nil {
+		line("former", "%s", r.Former.Ladder)
+	}
+	coarsest := r.Ladder.At(r.Ladder.Len() - 1)
+	line("kept", "%s after the last hit, and on servers a little longer", dur.Format(coarsest.Keep+coarsest.Width))
+	line("policy", "%s, without a feature %s", r.OnFailure, r.IfMissing)
+	for _, o := range r.Overrides {
+		line("override", "%s: %s", o.String(), rulesdiff.Effect(o))
+	}
+	w.Flush()
+}
+
+type rulesDiffCmd struct {
+	Old  string `arg:"" help:"The rules until now." placeholder:"OLD"`
+	New  string `arg:"" help:"The rules from now on." placeholder:"NEW"`
+	JSON bool   `help:"Print one JSON object."`
+}
+
+// Help is the part of --help that follows the summary.
+func (*rulesDiffCmd) Help() string {
+	return `A line for each rule that is added, removed, raised, lowered or otherwise changed, and below what becomes of the counts. Exit codes: 0 both files are good, whether they differ or not, 1 a file has an error.
+
+Example:
+
+    demo rules diff rules.yaml rules.new.yaml`
+}
+
+// Run prints the differences.
+func (c *rulesDiffCmd) Run(e *env) error {
+	var sets [2][]limiter.Rule
+	for i, file := range []string{c.Old, c.New} {
+		set, err := rules.Load(file)
+		if err != nil {
+			return err
+		}
+		if sets[i], err = merged(set.Rules); err != nil {
+			return err
+		}
+	}
+	changes := rulesdiff.Diff(sets[0], sets[1])
+	if c.JSON {
+		return printJSON(e.stdout, struct {
+			Changes []rulesdiff.Change `json:"changes"`
+		}{changes})
+	}
+	var out strings.Builder
+	for _, change := range changes {
+		fmt.Fprintf(&out, "%s\n", change.Rule)
+		for _, line := range change.Changes {
+			fmt.Fprintf(&out, "  %-9s  %s\n", line.Kind, line.Text)
+		}
+	}
+	if len(changes) == 0 {
+		out.WriteString("no rule differs\n")
+	}
+	_, err := io.WriteString(e.stdout, out.String())
+	return err
+}

@@ -1,0 +1,428 @@
+package rules
+
+import (
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// decoder makes a Set from the nodes of a document, and collects all errors.
+type decoder struct {
+	set     Set
+	errs    []*Error
+	places  []place // of set.Rules
+	formers map[string]*counter.Former
+}
+
+// place is the position of a rule in the file.
+type place struct {
+	path  string
+	node  *yaml.Node
+	lines map[string]int // of the keys of the rule, overrides.N.KEY included
+	whole bool           // no error in the rule so far
+}
+
+func (d *decoder) fail(line int, path, format string, args ...any) {
+	d.errs = append(d.errs, &Error{d.set.file, max(1, line), path, fmt.Errorf(format, args...)})
+}
+
+func (d *decoder) join() error {
+	slices.SortStableFunc(d.errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
+	errs := make([]error, len(d.errs))
+	for i, err := range d.errs {
+		errs[i] = err
+	}
+	return errors.Join(errs...)
+}
+
+// field is a key of a mapping, and the function that reads its value.
+type field struct {
+	key  string
+	read func(n *yaml.Node, path string)
+}
+
+// mapping reads the fields of a mapping: each key once, and no other keys.
+func (d *decoder) mapping(n *yaml.Node, path, want string, fields ...field) {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.key
+	}
+	d.each(n, path, want, func(key string, k, v *yaml.Node, path string) {
+		i := slices.Index(names, key)
+		if i < 0 {
+			d.fail(k.Line, path, "the key is unknown, want %s", words.Quoted(names))
+			return
+		}
+		fields[i].read(v, path)
+	})
+}
+
+// each calls f with all entries of a mapping whose keys are text, and differ.
+func (d *decoder) each(n *yaml.Node, path, want string, f func(key string, k, v *yaml.Node, path string)) {
+	if !d.is(n, yaml.MappingNode, path, want) {
+		return
+	}
+	if len(n.Content) == 0 {
+		d.fail(n.Line, path, "the mapping is empty, want %s", want)
+	}
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		key, ok := d.text(k, path, "a key as text")
+		if !ok {
+			continue
+		}
+		under := join(path, key)
+		if line := lines[key]; line > 0 {
+			d.fail(k.Line, under, "the key is in line %d already, want each key once", line)
+			continue
+		}
+		lines[key] = k.Line
+		f(key, k, v, under)
+	}
+}
+
+var simple = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+func join(path, key string) string {
+	if !simple.MatchString(key) {
+		key = strconv.Quote(key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// is wants a node of a kind, written out.
+func (d *decoder) is(n *yaml.Node, kind yaml.Kind, path, want string) bool {
+	switch {
+	case n.Kind == yaml.AliasNode:
+		d.fail(n.Line, path, "the alias *%s is not supported, want %s, written out", n.Value, want)
+	case n.Anchor != "":
+		d.fail(n.Line, path, "the anchor &%s is not supported, want %s without an anchor", n.Anchor, want)
+	case n.Style&yaml.TaggedStyle != 0:
+		d.fail(n.Line, path, "the tag %s is not supported, want %s without a tag", n.Tag, want)
+	case n.Kind != kind:
+		d.fail(n.Line, path, "the value is %s, want %s", describe(n), want)
+	default:
+		return true
+	}
+	return false
+}
+
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!str":
+		return "the text " + strconv.Quote(n.Value)
+	case "!!null":
+		return "empty"
+	case "!!bool":
+		return n.Value + ", not text"
+	case "!!int", "!!float":
+		return "the number " + n.Value
+	}
+	return n.Value + ", not text"
+}
+
+// text reads text that is not empty.
+func (d *decoder) text(n *yaml.Node, path, want string) (string, bool) {
+	if !d.is(n, yaml.ScalarNode, path, want) {
+		return "", false
+	}
+	switch tag := n.ShortTag(); {
+	case tag == "!!str" && n.Value != "":
+		return n.Value, true
+	case tag == "!!str", tag == "!!null":
+		d.fail(n.Line, path, "the value is empty, want %s", want)
+	default:
+		d.fail(n.Line, path, "the value is %s, want %s; in quotes %q is text", describe(n), want, n.Value)
+	}
+	return "", false
+}
+
+// unmarshal reads text into v.
+func (d *decoder) unmarshal(n *yaml.Node, path, want string, v encoding.TextUnmarshaler) {
+	if text, ok := d.text(n, path, want); ok {
+		if err := v.UnmarshalText([]byte(text)); err != nil {
+			d.fail(n.Line, path, "%w", bare{err})
+		}
+	}
+}
+
+// bare is an error without the name of the package that it comes from.
+type bare struct{ error }
+
+func (b bare) Error() string { return packages.ReplaceAllString(b.error.Error(), "") }
+func (b bare) Unwrap() error { return b.error }
+
+var packages = regexp.MustCompile(`\b(counter|limiter|tiers): `)
+
+func (d *decoder) limits(n *yaml.Node, path string) (limits counter.Limits) {
+	d.unmarshal(n, path, `limits, such as "5/m, 100/d"`, &limits)
+	return limits
+}
+
+func (d *decoder) bool(n *yaml.Node, path string) bool {
+	if d.is(n, yaml.ScalarNode, path, "true or false") && (n.ShortTag() != "!!bool" || n.Value != "true" && n.Value != "false") {
+		d.fail(n.Line, path, "the value is %s, want true or false", describe(n))
+	}
+	return n.Value == "true"
+}
+
+func (d *decoder) root(n *yaml.Node) {
+	const want = "a mapping with the key events"
+	before := len(d.errs)
+	found := false
+	d.mapping(n, "", want, field{"events", func(n *yaml.Node, path string) {
+		found = true
+		d.each(n, path, "events by name", func(event string, _, n *yaml.Node, path string) {
+			d.each(n, path, "rules by kind of feature, such as ip", func(kind string, k, n *yaml.Node, path string) {
+				d.kind(event, kind, k, n, path)
+			})
+		})
+	}})
+	if !found && len(d.errs) == before {
+		d.fail(n.Line, "", "the key events is missing, want rules under it")
+	}
+}
+
+// kind reads a rule, or a list of rules, for an event and kind.
+func (d *decoder) kind(event, kind string, k, n *yaml.Node, path string) {
+	const want = "a rule, or a list of rules"
+	if n.Kind != yaml.SequenceNode {
+		d.rule(event, kind, k.Line, n, path)
+		return
+	}
+	if !d.is(n, yaml.SequenceNode, path, want) {
+		return
+	}
+	if len(n.Content) == 0 {
+		d.fail(n.Line, path, "the list is empty, want %s", want)
+	}
+	for i, rule := range n.Content {
+		d.rule(event, kind, rule.Line, rule, fmt.Sprintf("%s[%d]", path, i))
+	}
+}
+
+// rule reads a rule that begins in the given line.
+func (d *decoder) rule(event, kind string, line int, n *yaml.Node, path string) {
+	r := limiter.Rule{Event: event, Kind: kind}
+	p := place{path: path, node: n, lines: map[string]int{}}
+	before := len(d.errs)
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			p.lines[n.Content[i].Value] = n.Content[i].Line
+		}
+	}
+	d.mapping(n, path, "a rule, with limits",
+		field{"limits", func(n *yaml.Node, path string) { r.Limits = d.limits(n, path) }},
+		field{"plans", func(n *yaml.Node, path string) {
+			d.each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
+				limits, key := d.limits(n, path), plan{event, kind, name}
+				if _, is := d.set.plans[key]; is {
+					d.fail(n.Line, path, "the event and kind have a plan of this name already, want each name once")
+				}
+				d.set.plans[key] = limits
+				if !slices.ContainsFunc(r.Plans, func(l counter.Limits) bool { return slices.Equal(l, limits) }) {
+					r.Plans = append(r.Plans, limits)
+				}
+			})
+		}},
+		field{"else", func(n *yaml.Node, path string) {
+			d.mapping(n, path, "a kind with limits",
+				field{"kind", func(n *yaml.Node, path string) { r.Else, _ = d.text(n, path, "a kind, such as ip") }},
+				field{"limits", func(n *yaml.Node, path string) { r.ElseLimits = d.limits(n, path) }})
+			d.require(n, path, "kind", "limits")
+		}},
+		field{"ban", func(n *yaml.Node, path string) { r.Ban = d.duration(n, path) }},
+		field{"ladder", func(n *yaml.Node, path string) { r.Ladder = d.ladder(n, path) }},
+		field{"former", func(n *yaml.Node, path string) {
+			if ladder := d.ladder(n, path); ladder.Len() > 0 {
+				r.Former = d.former(ladder)
+			}
+		}},
+		field{"on_failure", func(n *yaml.Node, path string) {
+			d.unmarshal(n, path, "fail-closed, fail-open or fail-local", &r.OnFailure)
+		}},
+		field{"if_missing", func(n *yaml.Node, path string) { d.unmarshal(n, path, "deny, skip or share", &r.IfMissing) }},
+		field{"soft", func(n *yaml.Node, path string) { r.Soft = d.bool(n, path) }},
+		field{"percent", func(n *yaml.Node, path string) { r.Percent = d.percent(n, path) }},
+		field{"overrides", func(n *yaml.Node, path string) { r.Overrides = d.overrides(n, path, kind, p.lines) }})
+	d.require(n, path, "limits")
+	p.whole = len(d.errs) == before
+	d.set.Rules, d.set.lines, d.places = append(d.set.Rules, r), append(d.set.lines, line), append(d.places, p)
+}
+
+// require wants all of the keys in a mapping.
+func (d *decoder) require(n *yaml.Node, path string, keys ...string) {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		return
+	}
+	for _, key := range keys {
+		if value(n, key) == nil {
+			d.fail(n.Line, path, "the key %s is missing", key)
+		}
+	}
+}
+
+func value(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func (d *decoder) duration(n *yaml.Node, path string) time.Duration {
+	const want = `a duration, such as "30m" or "1d"`
+	text, ok := d.text(n, path, want)
+	if !ok {
+		return 0
+	}
+	length, err := dur.Parse(text)
+	switch {
+	case err != nil:
+		d.fail(n.Line, path, "%w", err)
+	case length <= 0:
+		d.fail(n.Line, path, "the duration is %s, want more than 0s", text)
+	}
+	return length
+}
+
+func (d *decoder) ladder(n *yaml.Node, path string) (l tiers.Ladder) {
+	d.unmarshal(n, path, `tiers as width:keep, such as "1s:1d, 1m:1d, 1h:1d"`, &l)
+	return l
+}
+
+// former returns one Former for equal ladders: only rules with the same pointer are
+// merged.
+func (d *decoder) former(l tiers.Ladder) *counter.Former {
+	if d.formers == nil {
+		d.formers = map[string]*counter.Former{}
+	}
+	f := d.formers[l.String()]
+	if f == nil {
+		f = &counter.Former{Ladder: l}
+		d.formers[l.String()] = f
+	}
+	return f
+}
+
+func (d *decoder) percent(n *yaml.Node, path string) int {
+	const want = "a whole number of percent, 1 to 100"
+	if !d.is(n, yaml.ScalarNode, path, want) {
+		return 0
+	}
+	percent, err := strconv.Atoi(n.Value)
+	if err != nil || n.ShortTag() != "!!int" || percent < 1 || percent > 100 {
+		d.fail(n.Line, path, "the value is %s, want %s", describe(n), want)
+	}
+	return percent
+}
+
+// overrides reads the overrides of a rule, and adds their lines to lines.
+func (d *decoder) overrides(n *yaml.Node, path, kind string, lines map[string]int) (all []limiter.Override) {
+	const want = "a list of overrides"
+	if !d.is(n, yaml.SequenceNode, path, want) {
+		return nil
+	}
+	if len(n.Content) == 0 {
+		d.fail(n.Line, path, "the list is empty, want %s", want)
+	}
+	for i, n := range n.Content {
+		lines[fmt.Sprintf("overrides.%d", i)] = n.Line
+		all = append(all, d.override(n, fmt.Sprintf("%s[%d]", path, i), kind))
+	}
+	return all
+}
+
+func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override) {
+	d.mapping(n, path, "an override",
+		field{"value", func(n *yaml.Node, path string) { o.Value, _ = d.text(n, path, "the value of a feature as text") }},
+		field{"network", func(n *yaml.Node, path string) {
+			text, ok := d.text(n, path, "a network, such as 203.0.113.0/24")
+			if !ok {
+				return
+			}
+			var err error
+			if o.Network, err = netip.ParsePrefix(text); err != nil {
+				d.fail(n.Line, path, "the value is %q, want a network, such as 203.0.113.0/24 or 2001:db8::/32", text)
+			} else if o.Network != o.Network.Masked() {
+				d.fail(n.Line, path, "the value is %s, which has bits beyond its length, want %s", text, o.Network.Masked())
+			}
+			if kind != limiter.KindIP {
+				d.fail(n.Line, path, "the kind is %q, want a value: a network is for the kind ip", kind)
+			}
+		}},
+		field{"domain", func(n *yaml.Node, path string) {
+			o.Domain, _ = d.text(n, path, "a mail domain, such as example.org")
+			if kind != limiter.KindEmail {
+				d.fail(n.Line, path, "the kind is %q, want a value: a domain is for the kind email", kind)
+			}
+		}},
+		field{"limits", func(n *yaml.Node, path string) { o.Limits = d.limits(n, path) }},
+		field{"exempt", func(n *yaml.Node, path string) { o.Exempt = d.bool(n, path) }},
+		field{"denied", func(n *yaml.Node, path string) { o.Denied = d.bool(n, path) }},
+		field{"comment", func(n *yaml.Node, path string) { o.Comment, _ = d.text(n, path, "text") }},
+		field{"until", func(n *yaml.Node, path string) { o.Until = d.instant(n, path) }})
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
+		d.oneOf(n, path, "value", "network", "domain")
+		d.oneOf(n, path, "limits", "exempt", "denied")
+	}
+	return o
+}
+
+// oneOf wants one of the keys, and not false.
+func (d *decoder) oneOf(n *yaml.Node, path string, keys ...string) {
+	var has []string
+	for _, key := range keys {
+		v := value(n, key)
+		if v == nil {
+			continue
+		}
+		has = append(has, key)
+		if v.ShortTag() == "!!bool" && v.Value == "false" {
+			d.fail(v.Line, join(path, key), "the value is false, want true, or no such key")
+		}
+	}
+	if len(has) != 1 {
+		d.fail(n.Line, path, "the override has %s, want one of %s", words.Quoted(has), strings.Join(keys, ", "))
+	}
+}
+
+// instant reads a time with its zone. A date alone is refused: the end of an override
+// may be read as the begin or as the end of the day.
+func (d *decoder) instant(n *yaml.Node, path string) time.Time {
+	const want = "a time with its zone, such as 2027-01-31T00:00:00Z"
+	if !d.is(n, yaml.ScalarNode, path, want) {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, n.Value)
+	if err != nil {
+		d.fail(n.Line, path, "the value is %q, want %s", n.Value, want)
+	}
+	return t
+}

@@ -1,0 +1,236 @@
+package rules_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/rules"
+)
+
+// of is a file of one rule.
+func of(limits string) string { return "events:\n  signup:\n    ip:\n      limits: " + limits + "\n" }
+
+var errRefused = errors.New("refused")
+
+// within is the time in which a change must be applied.
+const within = 10 * time.Second
+
+// watched runs f in a bubble of its own, where time stands still but for sleeps,
+// with a watched file, and a function that waits until a change must be applied.
+func watched(t *testing.T, path string, f func(w *rules.Watcher, applied *[]string, refuse *atomic.Bool)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		set, err := rules.Load(path)
+		require.NoError(t, err)
+		var applied []string
+		var refuse atomic.Bool
+		w, err := rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error {
+			applied = append(applied, set.Rules[0].Limits.String())
+			if refuse.Load() {
+				return errRefused
+			}
+			return nil
+		}})
+		require.NoError(t, err)
+		f(w, &applied, &refuse)
+		w.Close()
+		w.Close()
+	})
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+}
+
+// pass lets time pass, until all goroutines wait again.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Each way in which programs write files is seen, once.
+func TestWaysToWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rules.yaml")
+	for name, change := range map[string]func(from, to string){
+		"in place": func(_, to string) { write(t, path, to) },
+		"renamed": func(_, to string) {
+			write(t, path+".new", to)
+			require.NoError(t, os.Rename(path+".new", path))
+		},
+		"removed first": func(_, to string) {
+			require.NoError(t, os.Remove(path))
+			write(t, path, to)
+		},
+	} {
+		write(t, path, of("5/m"))
+		watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+			change(of("5/m"), of("6/m"))
+			pass(within)
+			require.Equal(t, []string{"6/m"}, *applied, name)
+			pass(time.Hour)
+			require.Equal(t, []string{"6/m"}, *applied, name)
+			require.EqualValues(t, 2, w.Stats().Generation)
+			require.Zero(t, w.Stats().Failures)
+			require.Equal(t, "6/m", w.Set().Rules[0].Limits.String())
+		})
+	}
+}
+
+// A config map is a link to a link to a directory, which is swapped.
+func TestConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	for version, limits := range map[string]string{"v1": "5/m", "v2": "6/m"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o777))
+		write(t, filepath.Join(dir, version, "rules.yaml"), of(limits))
+	}
+	path := filepath.Join(dir, "rules.yaml")
+	require.NoError(t, os.Symlink("v1", filepath.Join(dir, "..data")))
+	require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
+	watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+		require.NoError(t, os.Symlink("v2", filepath.Join(dir, "..new")))
+		require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "v1")))
+		pass(within)
+		require.Equal(t, []string{"6/m"}, *applied)
+	})
+}
+
+// A file that is no set of rules keeps the rules until now, and is told.
+func TestOldRulesStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	for name, text := range map[string]string{
+		"empty":   "",
+		"half":    of("6/m")[:25],
+		"bad":     of("6/fortnight"),
+		"no rule": "events: {}\n",
+	} {
+		write(t, path, of("5/m"))
+		watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+			write(t, path, text)
+			pass(within)
+			stats := w.Stats()
+			require.Empty(t, *applied, name)
+			require.Positive(t, stats.Failures, name)
+			require.Error(t, stats.Err, name)
+			require.EqualValues(t, 1, stats.Generation, name)
+
+			write(t, path, of("7/m"))
+			pass(within)
+			require.Equal(t, []string{"7/m"}, *applied, name)
+			require.NoError(t, w.Stats().Err, name)
+		})
+	}
+}
+
+// After the deletion of the file the watch goes on.
+func TestDeletion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("5/m"))
+	watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+		require.NoError(t, os.Remove(path))
+		pass(time.Hour)
+		require.ErrorIs(t, w.Stats().Err, os.ErrNotExist)
+		require.EqualValues(t, 720, w.Stats().Failures)
+		write(t, path, of("5/m"))
+		pass(within)
+		require.NoError(t, w.Stats().Err)
+		require.Empty(t, *applied)
+	})
+}
+
+// A writer truncates first: the begin of a file can be rules by itself. No part of
+// a file is applied that grows from read to read.
+func TestSlowWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("5/m"))
+	watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+		whole := of("6/m") + "    user: {limits: 7/m}\n    email: {limits: 8/m}\n  login:\n    ip: {limits: 9/m}\n"
+		for n := range len(whole) + 1 {
+			write(t, path, whole[:n])
+			pass(500 * time.Millisecond)
+		}
+		pass(within)
+		require.Equal(t, []string{"6/m"}, *applied)
+		require.Len(t, w.Set().Rules, 4)
+		require.Zero(t, w.Stats().Failures)
+	})
+}
+
+// An error of Apply keeps the rules, and the change is tried again.
+func TestRefusedByApply(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("5/m"))
+	watched(t, path, func(w *rules.Watcher, applied *[]string, refuse *atomic.Bool) {
+		refuse.Store(true)
+		write(t, path, of("6/m"))
+		pass(within)
+		require.ErrorIs(t, w.Stats().Err, errRefused)
+		require.EqualValues(t, 1, w.Stats().Generation)
+		require.Equal(t, "5/m", w.Set().Rules[0].Limits.String())
+		refuse.Store(false)
+		pass(within)
+		require.EqualValues(t, 2, w.Stats().Generation)
+		require.NoError(t, w.Stats().Err)
+		require.Equal(t, "6/m", w.Set().Rules[0].Limits.String())
+	})
+}
+
+func TestWatchWants(t *testing.T) {
+	apply := func(*rules.Set) error { return nil }
+	parsed, err := rules.Parse("rules.yaml", []byte(of("5/m")))
+	require.NoError(t, err)
+	_, err = rules.Watch(parsed, rules.WatchConfig{Apply: apply})
+	require.EqualError(t, err, "rules: Watch: the set has no file, want a set of Load")
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("5/m"))
+	loaded, err := rules.Load(path)
+	require.NoError(t, err)
+	_, err = rules.Watch(loaded, rules.WatchConfig{})
+	require.ErrorContains(t, err, "WatchConfig.Apply is nil")
+	_, err = rules.Watch(loaded, rules.WatchConfig{Apply: apply, Every: time.Microsecond})
+	require.ErrorContains(t, err, "WatchConfig.Every is 1µs, want 1ms or more")
+}
+
+// A running Limiter gets the new limits, and keeps the counts.
+func TestReplaceByWatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("2/d"))
+	synctest.Test(t, func(t *testing.T) {
+		set, err := rules.Load(path)
+		require.NoError(t, err)
+		count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+		require.NoError(t, err)
+		lim, err := limiter.New(count, limiter.Config{Rules: set.Rules})
+		require.NoError(t, err)
+		w, err := rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error { return lim.Replace(set.Rules...) }})
+		require.NoError(t, err)
+		defer w.Close()
+		admitted := func() (n int) {
+			for range 10 {
+				v, err := lim.Allow(t.Context(), "signup", limiter.IP(netip.MustParseAddr("203.0.113.9")))
+				require.NoError(t, err)
+				if v.Allowed {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(t, 2, admitted())
+		write(t, path, of("5/d"))
+		pass(within)
+		require.Equal(t, 3, admitted())
+	})
+}
