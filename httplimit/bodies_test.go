@@ -50,7 +50,7 @@ func post(h http.Handler, form string, lines ...string) (*httptest.ResponseRecor
 	return w, b.read
 }
 
-// Whoever is over a limit that needs no body is denied before the body is read, and
+// A client over a limit that needs no body is denied before the body is read, and
 // as by Allow: a ban begins, Observe hears of one decision.
 func TestBodyIsReadIfTheOtherRulesAdmit(t *testing.T) {
 	banned := by("ip", "2/m")

@@ -40,7 +40,6 @@ type request struct {
 	err   error // why data is not all of the body
 	tail  error // the error at the end of reading; nil: there is more
 	read  bool  // whether in.Body was read
-	valid bool  // data is JSON
 
 	parsed  bool
 	form    url.Values

@@ -395,7 +395,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 			// A denial counts nothing: the middleware gets such a verdict.
 			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.NewFeature("user", user))
 			require.NoError(t, err)
-			// What needs no body is asked first: not the cost, nor the mail.
+			// The rules by address and user are asked first, and for one hit: mail and cost need the body.
 			first, err := cfg.Limiter.Peek(t.Context(), "signup", 1, limiter.IP(netip.MustParseAddr(ip)), limiter.Unknown("email"), limiter.NewFeature("user", user))
 			require.NoError(t, err)
 			if !first.Allowed {

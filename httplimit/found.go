@@ -8,8 +8,8 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// found is what is found in a request, beside the features: a slice in a struct would
-// be an allocation. For one goroutine.
+// found is a request whose features are looked for. The features themselves are
+// arguments: a slice in a struct would be an allocation. For one goroutine.
 type found struct {
 	m       *middleware
 	w       http.ResponseWriter
