@@ -78,6 +78,9 @@ type statusRule struct {
 	ElseLimits counter.Limits    `json:"else_limits,omitempty"`
 	Ban        time.Duration     `json:"ban,omitempty"`
 	Ladder     string            `json:"ladder"`
+	Soft       bool              `json:"soft,omitempty"`
+	Percent    int               `json:"percent,omitempty"`
+	Overrides  int               `json:"overrides,omitempty"` // their number: values are personal
 	OnFailure  limiter.OnFailure `json:"on_failure"`
 	IfMissing  limiter.IfMissing `json:"if_missing"`
 }
@@ -117,7 +120,7 @@ func statusOf(lim *limiter.Limiter) status {
 				s.MoreRules++
 				continue
 			}
-			s.Rules = append(s.Rules, statusRule{r.Event, r.Kind, r.Limits, r.Else, r.ElseLimits, r.Ban, r.Ladder.String(), r.OnFailure, r.IfMissing})
+			s.Rules = append(s.Rules, statusRule{r.Event, r.Kind, r.Limits, r.Else, r.ElseLimits, r.Ban, r.Ladder.String(), r.Soft, r.Percent, len(r.Overrides), r.OnFailure, r.IfMissing})
 		}
 	}
 	for i, d := range tally.Decisions {
@@ -151,6 +154,12 @@ func (s *status) writeText(to io.Writer) {
 		}
 		if r.Ban > 0 {
 			fmt.Fprintf(w, "\tban: %s", r.Ban)
+		}
+		if r.Soft {
+			fmt.Fprintf(w, "\tsoft, %d %% enforced", r.Percent)
+		}
+		if r.Overrides > 0 {
+			fmt.Fprintf(w, "\t%d overrides", r.Overrides)
 		}
 		fmt.Fprintln(w)
 	}

@@ -39,7 +39,7 @@ type transitions struct {
 // decided tells of a decision without the store, or in this process, and of the
 // first by the store ten seconds after the last of these.
 func (t *transitions) decided(v *Verdict, l *local) {
-	if t == nil || v.Degraded == nil && v.Key == (counter.Key{}) { // no store was asked
+	if t == nil || v.Degraded == nil && (v.Key == (counter.Key{}) || v.Override != nil) { // no store was asked
 		return
 	}
 	switch e := t.store.see(v.Degraded != nil); {

@@ -11,11 +11,13 @@ import (
 )
 
 // Decisions counts the decisions of a limiter: abacus_decisions_total by event,
-// kind and outcome, and abacus_decision_duration_seconds by event. [NewDecisions]
-// makes Decisions. The method Observe is for limiter.Config.Observe; a Decisions
+// kind and outcome, abacus_soft_decisions_total by event, kind and answer of the soft
+// rules, and abacus_decision_duration_seconds by event. [NewDecisions] makes
+// Decisions. The method Observe is for limiter.Config.Observe; a Decisions
 // is a prometheus.Collector. Many goroutines may use Decisions at once.
 type Decisions struct {
 	total    *prometheus.CounterVec
+	soft     *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 
 	bound atomic.Pointer[map[rule]*series] // never changed, but replaced
@@ -30,7 +32,8 @@ type rule struct{ event, kind string }
 // series are the series of the decisions of a rule. Labels are looked up once for
 // each rule, since a lookup takes as long as the half of a decision in memory.
 type series struct {
-	total    []prometheus.Counter // by outcome
+	total    []prometheus.Counter  // by outcome
+	soft     [2]prometheus.Counter // would admit, would deny; nil: no soft rule has decided
 	duration prometheus.Observer
 }
 
@@ -56,6 +59,10 @@ func NewDecisions() *Decisions {
 			Name: "abacus_decisions_total",
 			Help: "Decisions of the limiter, by event, kind of the limit that binds (empty if none was asked) and outcome.",
 		}, []string{"event", "kind", "outcome"}),
+		soft: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "abacus_soft_decisions_total",
+			Help: "Answers of soft rules to admitted calls, by event, kind and whether the rule would have denied the call.",
+		}, []string{"event", "kind", "would_deny"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "abacus_decision_duration_seconds",
 			Help:    "Time of a decision, without the time that a call of Wait has waited for its turn.",
@@ -68,16 +75,24 @@ func NewDecisions() *Decisions {
 
 // Observe counts a decision.
 func (d *Decisions) Observe(decision limiter.Decision) {
-	s := d.of(rule{decision.Event, decision.Kind})
+	s := d.of(rule{decision.Event, decision.Kind}, false)
 	s.total[decision.Outcome].Inc()
 	s.duration.Observe(decision.Latency.Seconds())
+	for i := range decision.Soft {
+		would := 0
+		if decision.Soft[i].Denied {
+			would = 1
+		}
+		d.of(rule{decision.Event, decision.Soft[i].Kind}, true).soft[would].Inc()
+	}
 }
 
 // of returns the series of a rule. With the first decision of a rule there are
 // series of all outcomes, of zero, so that the first increase of each is seen;
 // those without a kind too, where the failures of the store are counted.
-func (d *Decisions) of(r rule) *series {
-	if s := (*d.bound.Load())[r]; s != nil {
+// soft asks for the series of the soft rule as well.
+func (d *Decisions) of(r rule, soft bool) *series {
+	if s := (*d.bound.Load())[r]; s != nil && (!soft || s.soft[0] != nil) {
 		return s
 	}
 	d.mu.Lock()
@@ -88,6 +103,11 @@ func (d *Decisions) of(r rule) *series {
 		if all[r] == nil {
 			all[r] = d.bind(r)
 		}
+	}
+	if soft && all[r].soft[0] == nil {
+		s := *all[r]
+		s.soft = [2]prometheus.Counter{d.soft.WithLabelValues(r.event, r.kind, "false"), d.soft.WithLabelValues(r.event, r.kind, "true")}
+		all[r] = &s
 	}
 	d.bound.Store(&all)
 	return all[r]
@@ -104,11 +124,13 @@ func (d *Decisions) bind(r rule) *series {
 // Describe is a method of prometheus.Collector.
 func (d *Decisions) Describe(ch chan<- *prometheus.Desc) {
 	d.total.Describe(ch)
+	d.soft.Describe(ch)
 	d.duration.Describe(ch)
 }
 
 // Collect is a method of prometheus.Collector.
 func (d *Decisions) Collect(ch chan<- prometheus.Metric) {
 	d.total.Collect(ch)
+	d.soft.Collect(ch)
 	d.duration.Collect(ch)
 }

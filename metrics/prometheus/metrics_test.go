@@ -73,6 +73,7 @@ func gathered(t testing.TB) (*prometheus.Registry, *limiter.Limiter, *limitertes
 		call(t, lim, "signup", limiter.NewFeature("user", "ada@example.org"))
 		call(t, lim, "signup", limiter.NewFeature("user", fmt.Sprint("visitor ", i)))
 	}
+	decisions.Observe(limiter.Decision{Event: "signup", Kind: "user", Outcome: limiter.OutcomeAdmitted, Soft: []limiter.SoftVerdict{{Kind: "user"}, {Kind: "ip", Denied: true}}})
 	call(t, lim, "signup")
 	call(t, lim, "login")
 	faults.Set(limitertest.Fault{Err: errors.New("no route to 192.0.2.9")})
@@ -94,7 +95,10 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, err)
 	text := string(body)
 	for _, line := range []string{
-		`abacus_decisions_total{event="signup",kind="user",outcome="admitted"} 12`,
+		`abacus_decisions_total{event="signup",kind="user",outcome="admitted"} 13`,
+		`abacus_soft_decisions_total{event="signup",kind="user",would_deny="false"} 1`,
+		`abacus_soft_decisions_total{event="signup",kind="user",would_deny="true"} 0`,
+		`abacus_soft_decisions_total{event="signup",kind="ip",would_deny="true"} 1`,
 		`abacus_decisions_total{event="signup",kind="user",outcome="over-limit"} 2`,
 		`abacus_decisions_total{event="signup",kind="user",outcome="missing"} 1`,
 		`abacus_decisions_total{event="signup",kind="user",outcome="local-admitted"} 1`,
@@ -102,7 +106,7 @@ func TestMetrics(t *testing.T) {
 		`abacus_decisions_total{event="signup",kind="",outcome="failed-closed"} 0`,
 		`abacus_decisions_total{event="login",kind="",outcome="failed-closed"} 1`,
 		`abacus_decisions_total{event="login",kind="",outcome="skipped"} 1`,
-		`abacus_decision_duration_seconds_count{event="signup"} 16`,
+		`abacus_decision_duration_seconds_count{event="signup"} 17`,
 		`abacus_decision_duration_seconds_count{event="login"} 2`,
 		`abacus_local_admitted_total 1`,
 		`abacus_pending_hits 1`,
