@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// printed matches a code block below a link to its file.
+// printed matches a code block below a link to a file.
 var printed = regexp.MustCompile("(?s)\\[[^]]+\\]\\((\\.\\./[\\w./]+\\.go)\\)+:?\n\n```go\n(.*?)```")
 
 // The recipes of the pages are parts of compiled and tested files, but for the
@@ -29,7 +29,7 @@ func TestPagesPrintFiles(t *testing.T) {
 	}
 }
 
-// unindented is text without the tabs that begin its lines.
+// unindented is text without the tabs at the beginning of lines.
 func unindented(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
