@@ -64,7 +64,7 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
 	f, err := newFields(policiesOf([]limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("9/h, 100/d")}}), []string{"ip"})
 	require.NoError(t, err)
-	m := &middleware{generation: func() uint64 { return 1 }}
+	m := &middleware{Config: Config{Limiter: limiterBy(t, rule("9/h"))}}
 	m.ruled.Store(&ruled{generation: 1, fields: f})
 	v := limiter.Verdict{}
 	v.RetryAfter = time.Second
@@ -98,27 +98,40 @@ func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
 	require.Equal(t, []string{`"outer";r=1`, `"9/h";r=0;t=1`}, h["Ratelimit"], "an outer middleware has fields of its own")
 }
 
-// Whatever follows from the rules is derived again, once, when the rules are of
-// another generation.
+// Whatever follows from the rules is derived again, once, when they are replaced. A
+// soft rule is no policy, and a limit of an Override is one of the calls.
 func TestRulesOfAnotherGeneration(t *testing.T) {
-	limiterBy := func(limits string) *limiter.Limiter {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-		require.NoError(t, err)
-		l, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits(limits)}}})
-		require.NoError(t, err)
-		return l
-	}
-	generation := uint64(1)
-	m := &middleware{Config: Config{Limiter: limiterBy("9/h"), Event: "signup"}, generation: func() uint64 { return generation }}
-	first, err := m.derive(generation)
+	m := &middleware{Config: Config{Limiter: limiterBy(t, rule("9/h")), Event: "signup"}}
+	first, err := m.derive(1)
 	require.NoError(t, err)
 	m.ruled.Store(first)
-	m.Limiter = limiterBy("5/h, 7/d")
 	require.Same(t, first, m.rulesNow())
-	generation++
+	soft, vip := rule("1/h"), rule("5/h, 7/d")
+	soft.Soft = true
+	require.NoError(t, m.Limiter.Replace(vip, soft))
 	second := m.rulesNow()
 	require.Equal(t, `"5/h";q=5;w=3600, "7/d";q=7;w=86400`, second.fields.policy)
 	require.True(t, first.single)
 	require.False(t, second.single)
 	require.Same(t, second, m.rulesNow())
+	require.Nil(t, second.byCall)
+	vip.Overrides = []limiter.Override{{Value: "192.0.2.1", Limits: counter.MustLimits("90/h")}}
+	require.NoError(t, m.Limiter.Replace(vip))
+	require.NotNil(t, m.rulesNow().byCall)
+	soft.Percent = 10
+	require.NoError(t, m.Limiter.Replace(rule("5/h"), soft))
+	require.NotNil(t, m.rulesNow().byCall)
+}
+
+func rule(limits string) limiter.Rule {
+	return limiter.Rule{Event: "signup", Kind: "ip", Limits: counter.MustLimits(limits)}
+}
+
+func limiterBy(t *testing.T, rules ...limiter.Rule) *limiter.Limiter {
+	t.Helper()
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, err)
+	l, err := limiter.New(c, limiter.Config{Rules: rules})
+	require.NoError(t, err)
+	return l
 }

@@ -127,9 +127,8 @@ const (
 // middleware is a Config, checked.
 type middleware struct {
 	Config
-	generation func() uint64         // of the rules; another number: other rules
-	ruled      atomic.Pointer[ruled] // for rulesNow
-	bodies     bodies
+	ruled  atomic.Pointer[ruled] // for rulesNow
+	bodies bodies
 }
 
 // New makes a middleware. An error names the field of cfg. An error is also a
@@ -153,14 +152,14 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Show == nil {
 		cfg.Show = []string{limiter.KindIP}
 	}
-	m := &middleware{Config: cfg, generation: cfg.Limiter.Generation}
+	m := &middleware{Config: cfg}
 	m.Features = slices.Clone(cfg.Features)
 	m.Show = slices.Clone(cfg.Show)
 	err := m.bodies.init(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	derived, err := m.derive(m.generation())
+	derived, err := m.derive(cfg.Limiter.Generation())
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}

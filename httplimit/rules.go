@@ -40,7 +40,7 @@ func (m *middleware) derive(generation uint64) (*ruled, error) {
 // ruled of the rules before holds on.
 func (m *middleware) rulesNow() *ruled {
 	d := m.ruled.Load()
-	generation := m.generation()
+	generation := m.Limiter.Generation()
 	if d.generation == generation {
 		return d
 	}

@@ -38,7 +38,7 @@ func Join(features ...Feature) Feature {
 	kinds, parts, missing := make([]string, len(features)), make([]Feature, 0, len(features)), len(features) == 0
 	for i, f := range features {
 		kinds[i] = f.kind
-		missing = missing || f.Missing()
+		missing, t.unknown = missing || f.Missing(), t.unknown || f.unknown
 		if t.err == nil {
 			t.err = f.err
 		}

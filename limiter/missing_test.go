@@ -37,6 +37,7 @@ func TestMissingFeatures(t *testing.T) {
 		{"unknown, though Else is known", []limiter.Rule{userElseIP}, featuresOf(limiter.Unknown("user"), ip("192.0.2.1")), limiter.OutcomeSkipped, "", map[string]int64{"ip:192.0.2.1": 0, "user:": 0}},
 		{"Else unknown", []limiter.Rule{userElseIP}, featuresOf(limiter.Unknown("ip")), limiter.OutcomeSkipped, "", map[string]int64{"user:": 0}},
 		{"Else unknown, and not asked for", []limiter.Rule{userElseIP}, featuresOf(user("7"), limiter.Unknown("ip")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
+		{"joined with an unknown one", []limiter.Rule{by("ip", "9/h"), by("ip+email", "9/h")}, featuresOf(ip("192.0.2.1"), limiter.Join(ip("192.0.2.1"), limiter.Unknown("email"))), limiter.OutcomeAdmitted, "", map[string]int64{"ip:192.0.2.1": 1}},
 		{"not shared when there", []limiter.Rule{share}, featuresOf(ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:": 0, "ip:192.0.2.1": 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

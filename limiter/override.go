@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -92,7 +93,7 @@ func (all *overrides) add(o *override, p *prepared, n *normalizer) error {
 	case trues(o.Limits != nil, o.Exempt, o.Denied) != 1:
 		return fmt.Errorf(" of %s has Limits %q, Exempt %t and Denied %t, want one of them", o, o.Limits, o.Exempt, o.Denied)
 	case o.Value != "":
-		f := parseFeature(p.Kind, o.Value)
+		f := NewFeature(p.Kind, o.Value)
 		if f.err != nil || f.Missing() {
 			return fmt.Errorf(".Value is %q, want a value of kind %q", o.Value, p.Kind)
 		}
@@ -102,7 +103,7 @@ func (all *overrides) add(o *override, p *prepared, n *normalizer) error {
 		if f.err != nil || f.text != "any" || !slices.Contains(p.kinds(), KindEmail) {
 			return fmt.Errorf(".Domain is %q, want the domain of e-mail addresses, in a rule by %q", o.Domain, KindEmail)
 		}
-		return put(all.domains, f.domain, o)
+		return put(all.domains, domainOf(n.append(nil, &f)), o)
 	}
 	prefix := o.Network
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
@@ -138,19 +139,9 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// parseFeature is the Feature of a kind with this text.
-func parseFeature(kind, text string) Feature {
-	switch kind {
-	case KindIP:
-		addr, err := netip.ParseAddr(text)
-		f := IP(addr)
-		f.err = err
-		return f
-	case KindEmail:
-		return Email(text)
-	}
-	return NewFeature(kind, text)
-}
+// domainOf is the domain of an e-mail address in canonical form, in which a
+// provider has one domain.
+func domainOf(text []byte) string { return string(text[bytes.LastIndexByte(text, '@')+1:]) }
 
 func familyOf(addr netip.Addr) int {
 	if addr.Is4() {
@@ -169,7 +160,7 @@ func (all *overrides) of(f *Feature, text []byte) *override {
 		return o
 	}
 	if f.domain != "" {
-		if o := all.domains[f.domain]; all.holds(o) {
+		if o := all.domains[domainOf(text)]; all.holds(o) {
 			return o
 		}
 	}

@@ -21,6 +21,16 @@ func except(r limiter.Rule, overrides ...limiter.Override) limiter.Rule {
 	return r
 }
 
+// A domain of a provider is all domains of the provider, as in the keys.
+func TestOverrideOfAProvider(t *testing.T) {
+	lim := newLimiter(t, localCounter(t), limiter.Config{EmailProviders: []limiter.EmailProvider{limiter.Gmail()}, Rules: []limiter.Rule{
+		except(by("email", "1/h"), limiter.Override{Domain: "googlemail.com", Denied: true})}})
+	for _, mail := range []string{"ada@googlemail.com", "a.da@GMAIL.com"} {
+		require.Equal(t, limiter.OutcomeDenied, allow(t, lim, limiter.Email(mail)).Outcome(), mail)
+	}
+	require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, limiter.Email("ada@example.org")).Outcome())
+}
+
 // Overrides are exceptions by value, network and mail domain, the most particular
 // first, until they end. Exempt and denied features are decided without the store.
 func TestOverrides(t *testing.T) {
