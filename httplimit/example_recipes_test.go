@@ -50,6 +50,7 @@ func send(h http.Handler, method, body string, lines ...string) *httptest.Respon
 // A problem detail of one's own: a link to a page, the kind of problem by that page,
 // and the same for each answer of the middleware.
 func ExampleProblemOf() {
+	cfg := configure("export", "1/d")
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := httplimit.ProblemOf(r.Context())
 		p.Type = "https://docs.example.org/limits"
@@ -58,9 +59,8 @@ func ExampleProblemOf() {
 		}
 		p.Instance = "/requests/" + r.Header.Get("X-Request-ID")
 		w.Header().Set("Link", `<https://docs.example.org/limits>; rel="help"`)
-		p.ServeHTTP(w, r)
+		p.ServeHTTP(w, r) // or a page, if the client is a browser
 	})
-	cfg := configure("export", "1/d")
 	cfg.Denied, cfg.Failed, cfg.Invalid = answer, answer, answer
 	export := must(httplimit.New(cfg))(http.NotFoundHandler())
 	send(export, "GET", "", "X-Request-ID: 1")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +17,9 @@ import (
 func TestTheFirstHitOfAKey(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
-	near, far := newCounter(t, open(t, "redis://"+addr), counter.Config{}), newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	now := time.Now() // a hit of the next second would be written otherwise
+	cfg := counter.Config{Now: func() time.Time { return now }}
+	near, far := newCounter(t, open(t, "redis://"+addr), cfg), newCounter(t, open(t, "redis://"+addr), cfg)
 	for i, limits := range []string{"2/d", "2/h, 3/d", "2/m, 3/h, 4/d", "2/m, 3/h, 4/d, 5/2h"} {
 		key := func(j int) counter.Key { return counter.Key{Event: fmt.Sprint("first", i), Feature: fmt.Sprint(j)} }
 		require.True(t, take(t, far, key(10), 1, limits).Allowed) // guesses that the next is missing too
