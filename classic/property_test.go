@@ -267,3 +267,18 @@ func TestShapesOfOneRule(t *testing.T) {
 		}
 	}
 }
+
+// A counter that is empty has nothing to wait for, also where the last request came
+// from a clock ahead.
+func TestRequestDecayThatIsEmpty(t *testing.T) {
+	c := clockAt(start)
+	l, err := classic.NewRequestDecay(counter.Limit{Max: 3, Per: time.Minute}, memory(t, classic.Config{Now: c.now}))
+	require.NoError(t, err)
+	require.True(t, take(t, l, signup, 1).Allowed)
+	c.add(time.Hour)
+	require.False(t, take(t, l, signup, 4).Allowed)
+	c.add(-30 * time.Minute)
+	v := take(t, l, signup, 4)
+	require.EqualValues(t, 3, v.Remaining)
+	require.Zero(t, v.ResetAfter)
+}

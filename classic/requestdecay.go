@@ -90,5 +90,8 @@ func (r *requestDecay) remote(ctx context.Context, to *remote, name string, c *c
 
 func (r *requestDecay) verdict(c *call) (remaining, retryAfter, resetAfter int64) {
 	count, ahead := c.facts[0], c.facts[1]-c.now
-	return r.max - count, ahead + r.time(max(0, count+c.n-r.max)).ceil(), ahead + r.time(count).ceil()
+	if count > 0 {
+		resetAfter = ahead + r.time(count).ceil()
+	}
+	return r.max - count, ahead + r.time(max(0, count+c.n-r.max)).ceil(), resetAfter
 }

