@@ -187,6 +187,7 @@ func TestReplaceWakesWaitingCalls(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, lim.Replace(by("ip", "2/h")))
 		require.Equal(t, 0, <-order)
+		synctest.Wait() // a call that is asking meanwhile hears of the old rules
 		require.NoError(t, lim.Replace(soft(0, by("ip", "2/h"))))
 		require.Equal(t, 3, <-order+<-order)
 		require.Zero(t, time.Since(began))

@@ -339,7 +339,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			goroutines := runtime.NumGoroutine()
 			server.Resume()
 			resumed := time.Now()
-			for admitted.Load() < 10 && time.Since(resumed) < time.Second {
+			for admitted.Load() < 10 && time.Since(resumed) < 10*time.Second {
 				take()
 			}
 			wg.Wait()
