@@ -19,9 +19,9 @@ type Ask struct {
 
 	// Soft asks for a judgement that denies nobody: the hits of a soft key are
 	// counted where the hits of all other keys are admitted and the soft key itself
-	// has room, and a State of the Verdict tells whether it has. So its share of
-	// denials is that of the limits, were they enforced. A soft key is
-	// counted apart from the same key that is enforced. On a store without an
+	// has room, and a State of the Verdict tells whether it has. So a soft key denies
+	// the share of hits that its limits would deny if they were enforced. A soft key
+	// is counted apart from the same key that is enforced. On a store without an
 	// atomic step for all keys, soft keys are taken after the others, at the cost
 	// of another round trip. A soft key whose store fails then is missing in the
 	// Verdict, and fails no call. One key of a call at least is not soft.

@@ -2,6 +2,7 @@ package memcache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -110,6 +111,9 @@ func TestSustainedOverload(t *testing.T) {
 				attempts.Add(1)
 				if err != nil { // a slow machine may confirm a try too late
 					failed.Add(1)
+					if !errors.Is(err, counter.ErrStore) {
+						t.Error(err)
+					}
 				}
 				if v.Allowed {
 					mu.Lock()
