@@ -245,11 +245,11 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 		late bool // inTime was over: err may be the deadline alone
 	}
 	inTime, cancel := context.WithDeadline(ctx, until)
+	defer cancel() // here, since some servers use ctx for the next request once the caller has its answer
 	answers, decided := make(chan answer), make(chan late, 1)
 	var denied atomic.Pointer[Verdict]
 	own := slices.Clone(asks)
 	l.background(func() {
-		defer cancel()
 		defer l.turns.end()
 		var a answer
 		a.err = l.ask(inTime, &a.v, &q, own, &denied)

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,4 +129,36 @@ func TestShortDecideWithin(t *testing.T) {
 		}
 		callers.Wait()
 	}
+}
+
+// Some servers, fasthttp among them, use a request's context for the next request
+// once the handler has returned.
+func TestAnAnsweredCallLeavesItsContextAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := newLimiter(t, farCounter(t, newFarStore(time.Millisecond)), limiter.Config{
+			Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: 50 * time.Millisecond,
+		})
+		caller, cancel := context.WithCancel(ctx)
+		defer cancel()
+		request := &reusedContext{Context: caller}
+		_, err := lim.Allow(request, "signup", ip("192.0.2.1"))
+		request.answered.Store(true)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.True(t, request.asked.Load())
+		require.False(t, request.late.Load(), "asked for a value after the answer")
+	})
+}
+
+type reusedContext struct {
+	context.Context
+	answered, asked, late atomic.Bool
+}
+
+// Value takes a moment, in which a caller that does not wait for it goes on.
+func (c *reusedContext) Value(key any) any {
+	time.Sleep(time.Microsecond)
+	c.asked.Store(true)
+	c.late.CompareAndSwap(false, c.answered.Load())
+	return c.Context.Value(key)
 }
