@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/textproto"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,13 +52,17 @@ func TestMailsWait(t *testing.T) {
 		var box postbox
 		s, err := newSender(memory.New(memory.Config{}), box.deliver)
 		require.NoError(t, err)
-		began := time.Now()
-		mails := to("ada@example.org", 7)
-		for i := range 150 {
-			mails = append(mails, to(fmt.Sprintf("user%d@example.org", i), 1)...)
+		users := func(n int) (mails []mail) {
+			for i := range n {
+				mails = append(mails, to(fmt.Sprintf("user%d@example.org", i), 1)...)
+			}
+			return mails
 		}
-		require.Empty(t, s.sendAll(t.Context(), mails))
-		require.Len(t, box.got, len(mails))
+
+		// The tenant has room for all, in whatever order they begin.
+		began := time.Now()
+		require.Empty(t, s.sendAll(t.Context(), append(to("ada@example.org", 7), users(90)...)))
+		require.Len(t, box.got, 97)
 		require.Greater(t, time.Since(began), time.Hour)
 		require.Less(t, time.Since(began), time.Hour*104/100)
 
@@ -66,6 +71,11 @@ func TestMailsWait(t *testing.T) {
 		defer cancel()
 		require.Len(t, s.sendAll(soon, to("ada@example.org", 7)), 4, "two are of the last hour")
 		require.Zero(t, time.Since(began), "mails that would be too late are left at once")
+
+		require.Empty(t, s.sendAll(t.Context(), users(150)))
+		require.Len(t, box.got, 97+3+150)
+		require.Greater(t, time.Since(began), time.Minute)
+		require.Less(t, time.Since(began), 3*time.Minute)
 	})
 }
 
@@ -76,7 +86,7 @@ func TestFailedDeliveries(t *testing.T) {
 		box := postbox{answer: map[string][]error{
 			"busy@example.org":    {busy, busy},
 			"away@example.org":    {busy, busy, busy},
-			"unknown@example.org": {unknown, unknown, unknown, unknown, unknown, unknown},
+			"unknown@example.org": slices.Repeat([]error{unknown}, 10),
 			"lost@example.org":    {lost, lost, lost, lost, lost},
 		}}
 		s, err := newSender(memory.New(memory.Config{}), box.deliver)
@@ -89,7 +99,9 @@ func TestFailedDeliveries(t *testing.T) {
 		require.Len(t, s.sendAll(hour, to("busy@example.org", 5)), 1, "only the delivered mail was counted")
 		require.Len(t, s.sendAll(hour, to("away@example.org", 1)), 1)
 		require.Empty(t, s.sendAll(hour, to("away@example.org", 5)))
-		require.Empty(t, s.sendAll(hour, to("unknown@example.org", 6)), "no next run helps")
+		for range 2 {
+			require.Empty(t, s.sendAll(hour, to("unknown@example.org", 5)), "no next run helps")
+		}
 		require.Len(t, s.sendAll(hour, to("lost@example.org", 5)), 5)
 		require.Len(t, s.sendAll(hour, to("lost@example.org", 1)), 1, "five may have been delivered")
 		require.Empty(t, box.answer["lost@example.org"])
@@ -134,7 +146,7 @@ func TestNothingIsLost(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var left strings.Builder
-		require.NoError(t, run(ctx, strings.NewReader(in), &left, counts, time.Hour, func(mail) error {
+		require.NoError(t, run(ctx, strings.NewReader(in), &left, counts, time.Hour/2, func(mail) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if sent++; sent == most {
