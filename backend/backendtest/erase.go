@@ -103,9 +103,9 @@ func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) err
 // tier, with buckets that count 0, and with a Forget.
 func erasesKeys(s *subject, contents Contents) error {
 	long := 200 - len(s.key("k0x"))
-	for i, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")} {
+	for i, l := range emptied {
 		odds := []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)}
-		for j, odd := range odds[:max(2, len(odds)/s.thrift)] {
+		for j, odd := range odds[2-i%3:][:max(1, 2/s.thrift)] {
 			key := fmt.Sprintf("k%dx%s", i, odd)
 			neighbours := []string{key[:len(key)-1], strings.ToUpper(key[:len(key)-1]) + "_"}
 			for _, other := range neighbours {

@@ -103,8 +103,12 @@ func (s *subject) spread(l tiers.Ladder, now time.Time) (all []time.Time) {
 	return all
 }
 
+// emptied are the ladders of keys that are forgotten and erased.
+var emptied = []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")}
+
 func forgetsAll(s *subject) error {
-	for i, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")} {
+	return together(len(emptied), func(i int) error {
+		l := emptied[i]
 		key := fmt.Sprintf("k%dk", i)
 		neighbours := []string{key + "1", key + ":", key + "!", "x" + key, strings.ToUpper(key), key[:2]}
 		hits := s.spread(l, noon)
@@ -151,8 +155,8 @@ func forgetsAll(s *subject) error {
 		if err := s.forget(l, fmt.Sprint("never", i), noon); err != nil {
 			return fmt.Errorf("a key that was never hit: %w", err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // countsOn adds, takes back and forgets in the same few seconds, before and

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,11 +37,13 @@ func TestErase(t *testing.T) {
 				t.Cleanup(func() { require.NoError(t, s.Close()) })
 				return s, func() (string, error) {
 					var all strings.Builder
-					names := client.Scan(ctx, 0, "*", 1000).Iterator()
-					for names.Next(ctx) {
-						fmt.Fprintf(&all, "%s %s\n", names.Val(), client.Get(ctx, names.Val()).Val())
+					names, err := client.Keys(ctx, "*").Result()
+					for some := range slices.Chunk(names, 1000) {
+						for i, value := range client.MGet(ctx, some...).Val() {
+							fmt.Fprintf(&all, "%s %s\n", some[i], value)
+						}
 					}
-					return all.String(), names.Err()
+					return all.String(), err
 				}
 			})
 		})
