@@ -43,7 +43,7 @@ func TestTheShortWayAgrees(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, skew %s", ladder, skew), func(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(seed(t), 3))
-				for range *rounds {
+				for range scripts(ladder) {
 					s := script.Random(r, ladder, skew, -1, 80)
 					want, err := s.Play(general{memory.New(memory.Config{})}, "")
 					require.NoError(t, err)
