@@ -129,7 +129,15 @@ func (l *life) age(d time.Duration) error {
 	}
 	slices.Sort(keys)
 	lose := l.rand.Float64() < all
-	for _, key := range keys {
+	asked, answers := l.server.Pipeline(), make([]*goredis.DurationCmd, len(keys))
+	for i, key := range keys {
+		answers[i] = asked.PTTL(ctx, key)
+	}
+	if _, err := asked.Exec(ctx); err != nil {
+		return err
+	}
+	aged := l.server.Pipeline()
+	for i, key := range keys {
 		_, leafOf, isLeaf := strings.Cut(key, "}")
 		isLeaf = isLeaf && strings.Contains(leafOf, ":")
 		if isLeaf && (lose || l.rand.Float64() < leaf) || !isLeaf && l.rand.Float64() < roots {
@@ -138,15 +146,10 @@ func (l *life) age(d time.Duration) error {
 				clear(l.groups[leafOf[0]-'P'].hits)
 				l.hits = nil
 			}
-			if err := l.server.Del(ctx, key).Err(); err != nil {
-				return err
-			}
+			aged.Del(ctx, key)
 			continue
 		}
-		left, err := l.server.PTTL(ctx, key).Result()
-		if err != nil {
-			return err
-		}
+		left := answers[i].Val()
 		if left == -2 { // expired since
 			continue
 		}
@@ -158,15 +161,13 @@ func (l *life) age(d time.Duration) error {
 		}
 		// The test itself may take a tenth of a second.
 		if left -= d - min(d, 100*time.Millisecond); left <= 0 {
-			err = l.server.Del(ctx, key).Err()
+			aged.Del(ctx, key)
 		} else {
-			err = l.server.PExpire(ctx, key, left).Err()
-		}
-		if err != nil {
-			return err
+			aged.PExpire(ctx, key, left)
 		}
 	}
-	return nil
+	_, err = aged.Exec(ctx)
+	return err
 }
 
 func (l *life) step() error {

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,27 +21,32 @@ import (
 // replaces any leaf made meanwhile. Nothing is counted too little afterwards, and
 // nothing is an error: not a single late hit, nor many, nor a hit taken back.
 func TestALeafThatComesLater(t *testing.T) {
+	from, to := servertest.Redis(t), servertest.Redis(t)
+	source, target := raw(t, from), raw(t, to)
+	limits := counter.MustLimits("100000000000/d")
 	for _, hits := range []int{20, 140, 450, 3000} {
-		for _, late := range []int{1, 2, 30} {
-			for _, weight := range []int64{1, 300, 70_000} {
+		for _, weight := range []int64{1, 300, 70_000} {
+			require.NoError(t, source.FlushAll(ctx).Err())
+			now := time.Date(2026, 3, 2, 10, 0, 5, 0, time.UTC)
+			clock := func() time.Time { return now }
+			before := newCounter(t, open(t, "redis://"+from), counter.Config{Now: clock})
+			step := 3500 * time.Second / time.Duration(hits)
+			if hits > 700 {
+				step = time.Second
+			}
+			var filled []time.Time
+			for range hits {
+				_, err := before.Take(ctx, signup, weight, limits)
+				require.NoError(t, err)
+				filled = append(filled, now)
+				now = now.Add(step)
+			}
+			end := now
+			for _, late := range []int{1, 2, 30} {
 				t.Run(fmt.Sprint(hits, " hits of ", weight, ", ", late, " late"), func(t *testing.T) {
-					from, to := servertest.Redis(t), servertest.Redis(t)
-					source, target := raw(t, from), raw(t, to)
-					now := time.Date(2026, 3, 2, 10, 0, 5, 0, time.UTC)
-					clock := func() time.Time { return now }
-					limits := counter.MustLimits("100000000000/d")
-					before := newCounter(t, open(t, "redis://"+from), counter.Config{Now: clock})
-					step := 3500 * time.Second / time.Duration(hits)
-					var log []time.Time // of the hits that stay
-					if hits > 700 {
-						step = time.Second
-					}
-					for range hits {
-						_, err := before.Take(ctx, signup, weight, limits)
-						require.NoError(t, err)
-						log = append(log, now)
-						now = now.Add(step)
-					}
+					require.NoError(t, target.FlushAll(ctx).Err())
+					now = end
+					log := slices.Clone(filled) // the hits that stay
 					after := newCounter(t, open(t, "redis://"+to), counter.Config{Now: clock})
 					var leaves []string
 					for _, key := range source.Keys(ctx, "*").Val() {
