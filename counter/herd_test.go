@@ -39,7 +39,7 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 // 40 racers for 7 places, in many rounds: 7 get in, every time, under one limit
 // and under several, on one key and on two.
 func TestHerd(t *testing.T) {
-	const racers, places, rounds = 40, 7, 1000 / race.Thrift
+	const racers, places, rounds = 40, 7, 500 / race.Thrift
 	for _, path := range paths {
 		for name, limits := range map[string]counter.Limits{
 			"one limit":    counter.MustLimits("7/d"),

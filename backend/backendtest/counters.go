@@ -128,9 +128,9 @@ func herd(s *subject) error {
 		},
 	}
 	for _, c := range []promise.Case{
-		promise.Herd(counter.MustLimits("7/d"), 1, 4, 120/s.thrift),
-		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 120/s.thrift),
-		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 100/s.thrift),
+		promise.Herd(counter.MustLimits("7/d"), 1, 4, 60/s.thrift),
+		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 60/s.thrift),
+		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 50/s.thrift),
 	} {
 		if err := keeps(c, on); err != nil {
 			return err
