@@ -130,6 +130,7 @@ func TestCheckOfAServerThatEvicts(t *testing.T) {
 // A frozen server does not hold a Check beyond the deadline of its context, beyond
 // Patience, or beyond IOTimeout.
 func TestCheckKeepsItsDeadline(t *testing.T) {
+	t.Parallel()
 	server := servertest.StartRedis(t)
 	s := open(t, "redis://"+server.Addr)
 	require.NoError(t, s.Check(ctx))

@@ -30,6 +30,7 @@ import (
 )
 
 func TestPause(t *testing.T) {
+	t.Parallel()
 	server := servertest.StartRedis(t)
 	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
 		return open(t, "redis://"+server.Addr)
@@ -39,6 +40,7 @@ func TestPause(t *testing.T) {
 // A store without a Dialer, on the caller's own client: the script knows the
 // deadline, and counts no hit whose deadline has passed.
 func TestPauseWithoutADialer(t *testing.T) {
+	t.Parallel()
 	server := servertest.StartRedis(t)
 	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
 		s, err := redis.New(raw(t, server.Addr), redis.Config{IOTimeout: patience})
@@ -50,6 +52,7 @@ func TestPauseWithoutADialer(t *testing.T) {
 // A store whose script does not know the deadline: the Dialer takes back hits that were
 // counted late. Over TCP, over TLS, by a unix socket, and as scripts instead of functions.
 func TestPauseAtAnyTime(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	pool, cert, key := certificate(t, dir)
 	server := servertest.StartRedis(t, "--tls-port", freeTLSPort(t), "--tls-cert-file", cert, "--tls-key-file", key,

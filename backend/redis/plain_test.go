@@ -84,6 +84,7 @@ func requireTimesToLive(t testing.TB, addr string) (keys []string) {
 }
 
 func TestPlainPause(t *testing.T) {
+	t.Parallel()
 	server := servertest.StartRedis(t)
 	var stores []redis.Store
 	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
