@@ -44,8 +44,8 @@ floods: servers ## floods over a late or stopped store, under each policy, into 
 bench: servers ## this library beside its peers, the short form, printed (minutes)
 	cd bench && $(GO) run . -size short
 
-bench-peers: servers ## the same in full, into docs/benchmarks.md (a quiet machine; 15 to 30 minutes)
-	cd bench && $(GO) run . -size full -write ../docs/benchmarks.md
+bench-peers: servers ## the same in full, into bench/README.md (a quiet machine; 15 to 30 minutes)
+	cd bench && $(GO) run . -size full -write README.md
 
 pictures: ## the pictures of the documentation, into docs/pictures
 	$(GO) run ./internal/testkit/pictures docs/pictures

@@ -1,8 +1,8 @@
-// Command bench sets this library beside its peers and writes docs/benchmarks.md,
-// with charts in docs/benchmarks/.
+// Command bench sets this library beside its peers and writes README.md, with
+// charts in charts/.
 //
-//	go run . -size short                             prints, minutes
-//	go run . -size full -write ../docs/benchmarks.md  what make bench-peers does
+//	go run . -size short                   prints, minutes
+//	go run . -size full -write README.md   make bench-peers
 //
 // The program builds the benchmarks, which are Go tests, and runs each in a process
 // of its own, in turn. A part that fails, because of a wrong count, ends the
@@ -51,8 +51,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: what docs/benchmarks.md has")
-	flag.StringVar(&o.write, "write", "", "write the page to this `file`, and its charts to benchmarks beside it; default: print its sections")
+	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: as in README.md")
+	flag.StringVar(&o.write, "write", "", "write the page to this `file`, and its charts to charts beside it; default: print its sections")
 	flag.StringVar(&o.data, "data", "", "the `log` to replay; default: ../shared/data beside the repository, if it is there")
 	only := flag.String("only", "", "only the parts whose names match this `regexp`, such as Redis")
 	flag.Parse()

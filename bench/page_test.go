@@ -42,7 +42,7 @@ func TestWrap(t *testing.T) {
 		words(12), words(2), "", "- " + words(12), "  " + words(2), "- " + words(1), "",
 	}, "\n"), wrap(broken))
 
-	written, err := os.ReadFile("../docs/benchmarks.md")
+	written, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	require.Equal(t, string(written), wrap(string(written)))
 }
@@ -90,28 +90,28 @@ func TestEveryBenchmarkIsAPart(t *testing.T) {
 
 func TestCopyCharts(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(from, "benchmarks"), 0o755))
-	for _, name := range []string{"benchmarks/A.svg", "benchmarks/B.svg", "TestA.md"} {
+	require.NoError(t, os.Mkdir(filepath.Join(from, "charts"), 0o755))
+	for _, name := range []string{"charts/A.svg", "charts/B.svg", "TestA.md"} {
 		require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(name), 0o644))
 	}
 	for range 2 {
 		require.NoError(t, copyCharts(to, from))
 	}
-	text, err := os.ReadFile(filepath.Join(to, "benchmarks/B.svg"))
+	text, err := os.ReadFile(filepath.Join(to, "charts/B.svg"))
 	require.NoError(t, err)
-	require.Equal(t, "benchmarks/B.svg", string(text))
+	require.Equal(t, "charts/B.svg", string(text))
 	require.NoFileExists(t, filepath.Join(to, "TestA.md"))
 }
 
 func TestChartsOfThePageAreThere(t *testing.T) {
-	text, err := os.ReadFile("../docs/benchmarks.md")
+	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	charts := regexp.MustCompile(`!\[[^\]]+\]\(([^)]+)\)`).FindAllSubmatch(text, -1)
 	require.NotEmpty(t, charts)
 	for _, chart := range charts {
-		require.FileExists(t, filepath.Join("../docs", string(chart[1])))
+		require.FileExists(t, string(chart[1]))
 	}
-	files, err := filepath.Glob("../docs/benchmarks/*")
+	files, err := filepath.Glob("charts/*")
 	require.NoError(t, err)
 	require.Len(t, files, len(charts), "charts that no section shows")
 }

@@ -224,5 +224,5 @@ func (s *Section) Chart(alt string, c Chart) {
 
 // drawingOf returns the path of a test's chart, beside the page.
 func drawingOf(test string) string {
-	return "benchmarks/" + strings.TrimPrefix(test, "Test") + ".svg"
+	return "charts/" + strings.TrimPrefix(test, "Test") + ".svg"
 }

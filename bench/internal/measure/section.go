@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	size = flag.String("size", "tiny", "tiny: a test, whose numbers say nothing; short: a few minutes in all; full: for docs/benchmarks.md")
+	size = flag.String("size", "tiny", "tiny: a test, whose numbers say nothing; short: a few minutes in all; full: as in README.md")
 	out  = flag.String("out", "", "`directory` for the sections of the page; default: they are printed by -v only")
 )
 
