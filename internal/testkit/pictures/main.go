@@ -38,7 +38,7 @@ type picture struct {
 
 func (p picture) file(s scheme) string { return p.name + "-" + s.name + ".svg" }
 
-var pictures = []picture{{"rods", drawRods}, {"boundary", drawBoundary}}
+var pictures = []picture{{"rods", drawRods}, {"boundary", drawBoundary}, {"value", drawValue}}
 
 // scheme has the colours of a picture.
 type scheme struct{ name, ink, faint, bead, read, calm string }
