@@ -41,8 +41,8 @@ func (k *taking) take(feature, limits string) (v counter.Verdict, trips, reads i
 	return v, k.store.trips - trips, k.store.reads - reads
 }
 
-// The items that a Take reads, in the mean over all phases of a day: docs/design.md
-// has the numbers.
+// The items that a Take reads, in the mean over all phases of a day:
+// docs/decisions/coarse-first.md has the numbers.
 func TestItemsRead(t *testing.T) {
 	for _, row := range []struct {
 		limits             string

@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Bounds of a queue. docs/design.md has what other bounds cost.
+// Bounds of a queue. docs/decisions/pipelines-on-redis.md has the
+// cost of others.
 const (
 	// maxTrips is the number of round trips beside which no call goes alone.
 	maxTrips = 2
