@@ -35,9 +35,10 @@ func (c *campaign) page(command string) string {
 
 var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
 
-A program lets several processes count on real servers, lets faults come upon the servers, the links
-and the processes, writes down what each caller did and heard, and checks the whole of it against
-[the promises](guarantees.md). This page is written by the program (internal/testkit/faults).
+This page is for everybody who asks whether [the promises](guarantees.md) hold when servers, links
+and processes fail. A program (internal/testkit/faults) wrote the page. The program lets several
+processes count on real servers, and lets faults come upon the servers, the links and the processes.
+It writes down each call and its answer, and checks all of them against the promises.
 
 | | |
 |---|---|
@@ -56,65 +57,85 @@ faults FOR=1h" runs an hour under a new seed and writes this page.
 
 ## What was checked
 
-A store that "loses" is emptied now and then, or killed and restarted without its data. One that
-"evicts" has too little memory. "memcached nodes" are four servers, of which callers know three or
-four. "redis sentinel" is a master with two replicas and three sentinels, "redis cluster" three
-masters with a replica each. The others keep what they have answered, so every window of theirs is
-within the conditions of promise 2, but for clocks beyond the skew. What a loss or such a clock may
-have come upon is judged apart below.
+The columns of the tables are stores:
+
+- **that loses**: the store is emptied now and then, or killed and restarted without its data.
+- **that evicts**: the store has too little memory.
+- **memcached nodes**: four servers, of which callers know three or four.
+- **redis sentinel**: a master with two replicas and three sentinels.
+- **redis cluster**: three masters with a replica each.
+- **memcached, redis, memory**: the store keeps every hit that it has answered. So every window is
+  within the conditions of promise 2, except near a clock beyond the skew.
+
+The first table has the windows without a loss and without a clock beyond the skew. The other
+windows are [judged apart](#windows-judged-apart).
 
 {{.Held}}
-- **Windows**: the fullest one for each admitted hit and each limit of the key that the hit came
-  under (or, with an atomic step, under a stricter one than), by the labels as the clocks read them
-  and by the instants in true time at which they were read. A hit counts until its refund, or a
-  pardon of the key, may have begun. Hits by Add are not counted. A *full* window held exactly Max.
+The rows are:
+
+- **Windows**: the fullest window for each admitted hit and each limit of the key that the hit came
+  under (or, with an atomic step, under a stricter limit). Windows are judged by the labels as the
+  clocks read them, and by the instants in true time at which the labels were read. A hit counts
+  until its refund, or a Forget of the key, may have begun. Hits by Add are not counted. A *full*
+  window held exactly Max.
 - **Labels**: Verdict.At is a reading of the caller's clock, made between the call and its return.
-- **Counts**: what a Count, a Peek and an admitted Take tell is no less than what had returned
-  before they began. One that is too low has *lost* a hit.
-- **Denials**: hits within Per, the width of the oldest bucket, and Skew (by ticket, where a limit
-  is as wide as its ticket bucket, Settle too) left no room.
-- **Slowest**: the call that went furthest beyond its Patience, or came nearest to it, of those
-  whose process did not stand still meanwhile. A call that has to take back what it added may last
-  longer than its Patience by as much again, or by Settle, whichever is less: "later" than that, and
-  50 ms for the machine, is a number on its own.
+- **Counts**: the number that a Count, a Peek or an admitted Take tells is no less than the hits
+  that had returned before the call began. A number that is too low has *lost* a hit.
+- **Denials**: hits within Per, the width of the oldest bucket, and Skew left no room. By ticket
+  Settle is added, where a limit is as wide as its ticket bucket.
+- **Slowest**: the call that went furthest beyond its Patience, or came nearest to its Patience, of
+  the calls whose process did not stand still meanwhile.
+- **Later than a taking back may be**: a call that has to take back its additions may last longer
+  than its Patience by as much again, or by Settle, whichever is less. This row counts the calls
+  that lasted longer, with 50 ms more for the machine.
 
 ### Windows judged apart
 
-Hits that a loss may have come upon do not count in a window, all others do; and with them a window
-may hold Max more for each loss. A loss may have come upon
+A hit that may have been lost does not count in a window; all other hits do. With the hits that may
+have been lost, a window may hold Max more for each loss. These hits may have been lost:
 
-- **server killed, emptied**: all hits; of several servers, of the keys on this one,
+- **server killed, emptied**: all hits; of several servers, the hits of the keys on this server.
 - **list of servers changed**: all hits of the keys that change their server, while processes with
-  the old list and with the new one stand side by side,
+  the old list and processes with the new list stand side by side.
 - **evicted**: the hits of the bucket, which memcached names (*watch evictions*, as many as its
   statistics tell), or of the key, which Redis names (the event *evicted*). A key of which Redis has
-  evicted one value of several can count longer ([storage](storage.md)), and so deny too early,
-- **failover**: the hits since the replica was last seen, ten times a second, to be as far in the
-  stream of writes as its master had been at the look before, up to the instant at which no other
-  server takes itself for the master.
+  evicted one value of several can count longer ([storage](storage.md)), and so deny too early.
+- **failover**: the hits of a span of time. The replica is compared with its master ten times a
+  second. The span begins when the replica was last seen to be as far in the stream of writes as its
+  master had been at the look before. The span ends at the instant at which no other server takes
+  itself for the master.
 
 A taking back of a hit that was lost, or on memcached a Forget of a key with calls under way, can
-take other hits. What a clock beyond the skew admits has no bound here; other callers hit the same
-keys meanwhile.
+take other hits. The hits that a clock beyond the skew admits have no bound here; other callers hit
+the same keys meanwhile.
 
 {{.Apart}}
 ### Why calls were denied
 
-The least that explains a denial: hits that were admitted or added; with calls that were under way
-at the time; with what was a reason when the process was last denied, which it remembers for a
-second at most; with calls that failed while connections were lost or processes killed, whose hits
-may stay; with calls that failed though connections held, whose hits should not have stayed.
+Each denial is counted in the first row that explains it, together with the rows above:
+
+- **admitted or added**: hits that were admitted or added.
+- **under way**: hits of calls that were under way at the time.
+- **remembered**: hits that were a reason when the process was last denied. A process remembers a
+  denial for a second at most.
+- **failed, connection lost**: hits of calls that failed while connections were lost or processes
+  killed. These hits may stay.
+- **failed, connection held**: hits of calls that failed though connections held. These hits should
+  not have stayed.
 
 {{.Why}}
 ## Calls
 
-A process has four callers, each with a clock and a Patience of its own (60, 250, 500 or 1000 ms),
-and several goroutines for each. Keys are shared by all processes of a store, but for the memory
-store, where each process has its own. Limits differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s
-and 10 s, and 40/1m, 400/1h on seconds and minutes. Some keys are hit far beyond their limits, some
-are always fresh, TakeAll takes up to five at once, and a crowd comes to a fresh key at the end of a
-bucket every 2 s. Keys on a server that evicts are never forgotten. "killed" are calls of processes
-that died meanwhile. No call hung: an error if one lasts 10 s longer than its Patience.
+- **Callers.** A process has four callers, each with a clock and a Patience of its own (60, 250, 500
+  or 1000 ms), and several goroutines for each.
+- **Keys.** All processes of a store share its keys, except on the memory store, where each process
+  has its own keys. Some keys are hit far beyond their limits, some are always fresh, and TakeAll
+  takes up to five at once. A crowd comes to a fresh key at the end of a bucket every 2 s. Keys on a
+  server that evicts are never forgotten.
+- **Limits** differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s and 10 s, and 40/1m, 400/1h on
+  seconds and minutes.
+- **killed** are calls of processes that died meanwhile.
+- **No call hung**: a call that lasts 10 s longer than its Patience would be an error.
 
 {{.Kinds}}
 ## Faults
@@ -122,15 +143,17 @@ that died meanwhile. No call hung: an error if one lasts 10 s longer than its Pa
 {{.Came}}
 ## What was left
 
-When all callers had closed their stores: goroutines beyond those at the start, of the processes
-that ended by themselves, and connections to the servers.
+Counted when all callers had closed their stores: the goroutines beyond the number at the start, in
+the processes that ended by themselves, and the connections to the servers.
 
 {{.Leftover}}
 ## What was not tried
 
-A machine that loses its power, clocks that stand still, a change of ladder under load; damage to
-answers that no reader can notice, such as a digit in the place of another: neither protocol has a
-checksum.
+- A machine that loses its power.
+- Clocks that stand still.
+- A change of ladder under load.
+- Damage to answers that no reader can notice, such as a digit in the place of another: neither
+  protocol has a checksum.
 `))
 
 // judgement is the result in a sentence or two.
@@ -236,7 +259,7 @@ func (c *campaign) byKind() string {
 }
 
 func (c *campaign) byFault() string {
-	head := []string{"fault", "which is", "condition of a promise that it breaks"}
+	head := []string{"fault", "meaning", "condition of a promise that it breaks"}
 	for _, w := range c.worlds {
 		head = append(head, w.name)
 	}
