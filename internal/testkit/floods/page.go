@@ -29,9 +29,11 @@ func (c *campaign) page(command string) string {
 
 var pageTemplate = template.Must(template.New("page").Parse(`# Floods
 
-A program lets floods of requests come upon small services in processes of their own, whose store is
-late or stands still, under each policy of a rule's ` + "`OnFailure`" + `, and counts what comes through. This
-page is written by the program (internal/testkit/floods, "make floods").
+This page is for everybody who chooses a policy for a store that fails (` + "`OnFailure`" + ` of a rule): it
+has the number of requests that each policy lets through in a flood. A program
+(internal/testkit/floods, "make floods") wrote the page. The program sends floods of requests to
+small services in processes of their own, whose store is late or stands still, and counts the
+requests that come through.
 
 | | |
 |---|---|
@@ -44,35 +46,43 @@ page is written by the program (internal/testkit/floods, "make floods").
 
 {{.Verdict}}
 
-- **open**, **closed**, **local**: ` + "`FailOpen`, `FailClosed`, `FailLocal`" + `. Each of I services has a
-  ` + "`Share`" + ` of 1/I. **local-64**: ` + "`FailLocal` with a `MaxInFlight`" + ` of 64.
+The columns of the tables are:
+
+- **Policy**: open, closed and local are ` + "`FailOpen`, `FailClosed` and `FailLocal`" + `; local-64 is
+  ` + "`FailLocal` with a `MaxInFlight` of 64. Each of I services has a `Share`" + ` of 1/I.
 - **Let through**: hits of the fullest window of a user, in each run, by the labels that the hits
   have. Requests that used the limit up before the flood are included, and so are requests of an
   open rule that nobody counted.
-- **Bound**: the most that the policy may let through in a window.
-- **Not in the store**: hits that were let through and that the store had not counted in the end.
-  **Too many there**: hits beyond these, such as hits that were carried twice. Of all runs.
-- **Times**: of all answers of the flood as the client saw them, the wait for a processor included.
+- **Bound**: the most hits that the policy may let through in a window.
+- **Not in the store**: hits, of all runs, that were let through and that the store had not counted
+  in the end.
+- **Too many there**: hits, of all runs, that the store had counted beyond the hits that were let
+  through, such as hits that were carried twice.
+- **Median, 99 %, longest**: times of all answers of the flood as the client saw them, the wait for
+  a processor included.
 
 ## Twenty thousand requests
 
-The limit is 10/h, a decision has 10 ms, and 1,500 connections send at least 20,000 requests: each
-sends the next when the last one has been answered. Every run has a user of its own.
+The limit is 10/h, a decision has 10 ms, and 1,500 connections send at least 20,000 requests. Each
+connection sends a request when the request before has been answered. Every run has a user of its
+own.
 
 {{.Scenarios}}
 {{.Short}}
 ## A long standstill
 
-60 users, the limits 6/10s and 20/h, all defaults. 120 connections send a request a second each,
-from up to 5 s before the standstill until 5 s after it. Whenever the store goes on, a single
-service is at once asked by Peek for one hit more than a user has left; so are all services when the
-store has counted all hits. In the end no hit may wait to be carried, no goroutine may be left in a
-service, and no answer may have taken 30 s.
+There are 60 users under the limits 6/10s and 20/h, and all else is at its default. 120 connections
+send a request a second each, from up to 5 s before the standstill until 5 s after the standstill.
+
+Whenever the store goes on, a single service is at once asked by Peek for one hit more than a user
+has left. All services are asked in this way when the store has counted all hits. In the end no hit
+may wait to be carried, no goroutine may be left in a service, and no answer may have taken 30 s.
 
 {{.Long}}
 ## How the requests were decided
 
-Of all services and runs, requests before the flood included; with the numbers of ` + "`Limiter.Stats`" + `.
+The table has the outcomes of all services and runs, requests before the flood included, and the
+numbers of ` + "`Limiter.Stats`" + `.
 
 {{.Decisions}}`))
 
