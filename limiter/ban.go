@@ -10,11 +10,11 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// ban is the Ban of a rule. A feature is banned while the key of its ban holds a
-// hit. Each call looks at that key, in the same step in which the feature is
-// judged: no hits under a Max of zero. A call that is denied by the feature's
-// limits takes the only hit that fits under a Max of one, so that of racing calls
-// one begins the ban, and none prolongs it.
+// ban is the Ban of a rule. A feature is banned while the key of the ban holds a
+// hit. Each call looks at the key of the ban in the step that judges the feature:
+// no hits under a Max of zero. A call denied by the feature's limits takes the
+// only hit that fits under a Max of 1. So one of several racing calls begins the
+// ban, and none prolongs the ban.
 type ban struct {
 	counter    *counter.Counter // counts on the ladder of the ban
 	on         *counter.Counter // counter, or nil if that is the Limiter's
@@ -45,7 +45,7 @@ type bannable struct {
 	ban *ban
 }
 
-// banned is a key with the time that is left of its ban.
+// banned is a key with the rest of the key's ban.
 type banned struct {
 	key  counter.Key
 	left time.Duration
@@ -76,9 +76,9 @@ func (v *Verdict) bind() {
 	}
 }
 
-// beginBans bans the features whose limits have denied the call, unless hits that
-// are held may have: these may be counted twice. A ban that the store does not
-// take is not begun, and the denial stays.
+// beginBans bans the features whose limits have denied the call, unless held hits
+// may have denied the call: held hits may be counted twice. If the store does not
+// take a ban, the ban is not begun, and the denial stays.
 func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask) {
 	states := v.All()
 	for _, b := range q.bans {

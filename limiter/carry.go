@@ -13,15 +13,15 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// carrier adds pending hits to the store, in the buckets in which they happened.
-// A carry without an answer is sent again: the store may then count its hits
-// twice, and never counts less than was let through. Hits that the store keeps
-// no bucket for any more are dropped, since any other label would be wrong.
+// carrier adds pending hits to the store, in the buckets of their labels. A carry
+// without an answer is sent again: the store may then count the hits twice, and
+// never counts less than was let through. Hits without a bucket in the store are
+// dropped, since any other label would be wrong.
 //
 // A key that failed waits longer each time. While no carry is answered the
-// carrier sends a few a second; a store that is back gets one in a millisecond
-// from each process, at random moments. The carrier has a goroutine while there
-// are pending hits.
+// carrier sends a few carries a second; a store that is back gets a carry in a
+// millisecond from each process, at random moments. The carrier has a goroutine
+// while there are pending hits.
 type carrier struct {
 	local   *local
 	entries atomic.Int64 // pendingHits of all keys

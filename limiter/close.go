@@ -28,13 +28,13 @@ func (c *calls) begin() bool {
 
 func (c *calls) end() { c.all.Done() }
 
-// Close ends the calls of Wait, which return [ErrClosed], stops carrying hits to
-// the store, and returns when no goroutine of l is left: when all calls to the
-// store have ended that are under way, which their Patience bounds. Only a
-// Limiter with Config.Local needs a Close; all of its calls return [ErrClosed]
-// afterwards, and without Config.Local those of Wait. The error tells of hits
-// that were admitted locally and are not in the store. Further calls of Close do
-// nothing.
+// Close ends the calls of Wait, stops carrying hits to the store, and returns
+// when no goroutine of l is left: when all calls to the store under way have
+// ended, at the latest by their Patience. A call of Wait then returns
+// [ErrClosed]. Only a Limiter with Config.Local needs a Close; all of its calls
+// return [ErrClosed] afterwards, and without Config.Local only the calls of Wait.
+// The error tells of hits that were admitted locally and are not in the store.
+// Further calls of Close do nothing.
 func (l *Limiter) Close() error {
 	l.waits.close()
 	if l.local == nil {

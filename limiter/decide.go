@@ -87,10 +87,10 @@ func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
 	return Decision{Event: v.event, Kind: v.ruleKind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: latency, Degraded: v.Degraded, Soft: v.Soft, Waited: waited}
 }
 
-// afterFailure is the RetryAfter of a denial for a store that failed: half a
-// second to one and a half. Never zero, since callers who come back at once add
-// to the load under which the store failed; random, since callers who failed in
-// the same moment would otherwise all come back in the same moment.
+// afterFailure is the RetryAfter of a denial for a failed store: 0.5 to 1.5
+// seconds. Never zero, since callers coming back at once add to the load under
+// which the store failed; random, since callers that failed in the same moment
+// would otherwise all come back in the same moment.
 func afterFailure() time.Duration {
 	return 500*time.Millisecond + rand.N(time.Second)
 }
@@ -119,7 +119,7 @@ type question struct {
 
 	missing  string        // the kind without a feature, if its rule denies such a call
 	denied   bool          // by override
-	override *override     // that denies the call, or the first that exempts a feature; nil: none
+	override *override     // denies the call, or is the first to exempt a feature; nil: none
 	kind     string        // of the feature of override
 	limited  bool          // the limits of a key can deny the call
 	soft     bool          // the event has soft rules that apply
@@ -169,8 +169,9 @@ func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []cou
 	return l.judgeLocally(ctx, v, q, asks, until, err)
 }
 
-// recall answers a call that is known to be denied, before it costs anything. A
-// denial that begins a ban, and is not known to have begun it, is not known.
+// recall answers a call that is known to be denied, before the call costs
+// anything. A denial that begins a ban is known only if the ban is known to have
+// begun.
 func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bool) {
 	if q.mode != taking {
 		return false
@@ -245,7 +246,7 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 		late bool // inTime was over: err may be the deadline alone
 	}
 	inTime, cancel := context.WithDeadline(ctx, until)
-	defer cancel() // here, since some servers use ctx for the next request once the caller has its answer
+	defer cancel() // here, since a server may use ctx for the next request once the caller has the answer
 	answers, decided := make(chan answer), make(chan late, 1)
 	var denied atomic.Pointer[Verdict]
 	own := slices.Clone(asks)

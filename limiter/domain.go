@@ -32,8 +32,8 @@ func Domain(text string) Feature {
 	return t
 }
 
-// EmailProvider is a provider of mail: the addresses that the provider delivers
-// to one mailbox have one key.
+// EmailProvider is a provider of mail: all addresses of a mailbox have the same
+// key.
 type EmailProvider struct {
 	Domains    []string // a mailbox has an address in each domain; the first domain is in the key
 	IgnoreDots bool     // dots in the local part make no difference

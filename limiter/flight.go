@@ -87,10 +87,11 @@ func (f *flight) leave() {
 	}
 }
 
-// admitted ends a call that the store has admitted, and mirrors its hits. If
-// hits were admitted here since the call began, the store's answer does not
-// know them, and the call is judged here as well: a call that is denied here,
-// or that the local counter could not judge, has hits in the store to give back.
+// admitted ends a call that the store has admitted, and mirrors the hits of the
+// call. The store's answer does not know hits that were admitted here since the
+// call began, and then the call is judged here as well. A call that is denied
+// here, or that the local counter could not judge, has hits in the store to give
+// back.
 func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits *localHits, err error) {
 	l := f.local
 	l.lock(f.set)
@@ -219,8 +220,9 @@ func (f *flight) asks(asks []counter.Ask, boundless bool) []counter.Ask {
 	return asks
 }
 
-// blind remembers that hits of the call are missing in the local counter: until
-// they have left their windows, it admits no hits of these keys.
+// blind remembers that hits of the call are missing in the local counter. The
+// local counter admits no hits of the call's keys until the missing hits have
+// left their windows.
 func (f *flight) blind() {
 	for i := range f.keys {
 		k := &f.keys[i]

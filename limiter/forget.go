@@ -24,16 +24,16 @@ func (l *Limiter) Key(event string, feature Feature) (counter.Key, error) {
 	return keys[0].key, nil
 }
 
-// Forget sets an event's counts by these features to zero: support lets a
-// customer in again, or a good log-in clears the failures before it. All rules
-// of the event with a key among the features begin anew, and the rules by other
-// kinds keep their counts. Features of a kind without a rule, and missing
-// features, are ignored, as by Allow; it is an error if no feature is left.
+// Forget sets an event's counts by the given features to zero: support lets a customer
+// in again, or a good log-in clears earlier failures. All rules of the event with a key
+// among the features begin anew, and the rules by other kinds keep their counts.
+// Features of a kind without a rule, and missing features, are ignored, as by Allow; if
+// no feature is left, Forget returns an error.
 //
-// A ban is lifted. Known denials in this process, hits of the local counter and hits that wait
-// to be carried to the store are forgotten as well; the local counters of other
-// processes keep theirs. For the time, for calls under way and for errors see
-// [counter.Counter.Forget]; an error of one key does not hold up the others.
+// A ban is lifted. Known denials in this process, hits of the local counter and hits
+// waiting to be carried to the store are forgotten as well; the local counters of other
+// processes keep their hits. For the time, for calls under way and for errors see
+// [counter.Counter.Forget]; an error of one key does not hold up the other keys.
 func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature) error {
 	keys, err := l.keysOf(event, features...)
 	if err != nil {
@@ -87,7 +87,7 @@ type ruleKey struct {
 	rule    *prepared
 	feature *Feature // of Kind or Else of the rule
 	key     counter.Key
-	soft    *counter.Counter // of a soft rule beside, which counts by a ladder of its own; nil: none
+	soft    *counter.Counter // of a soft rule beside, with the ladder of the soft rule; nil: none
 }
 
 // kinds are the kinds of the features by which the rule counts.

@@ -9,11 +9,11 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// turns bound the calls to the store that are under way; a call has a turn until
-// it has ended, whether its caller still waits or not. The nil turns are
+// turns bound the calls to the store that are under way. A call has a turn until
+// the end of the call, whether the caller still waits or not. The nil turns are
 // unbounded.
 type turns struct {
-	free         chan struct{} // a call sends when it begins, and receives when it has ended
+	free         chan struct{} // a call sends at its beginning, and receives at its end
 	waited, shed atomic.Int64
 }
 

@@ -23,27 +23,27 @@ type Config struct {
 	// all other fields hold for the life of the Limiter.
 	Rules []Rule
 
-	// DecideWithin is the longest time of a decision, for all features
-	// together. Then the rules' OnFailure decides, and the call to the store
-	// goes on in the background for as long as the Counter takes back its
-	// additions: a late hit is given back, unless a FailOpen rule let the caller
-	// through; the hit then stays, and nobody can refund the hit. A shorter time denies sooner when the store is late, and lets more calls
-	// pass a FailOpen rule uncounted; windows stay the same. Default:
-	// DefaultDecideWithin, one second. Negative, and for a store in this
-	// process: unbounded.
+	// DecideWithin is the longest time of a decision, for all features together. Then
+	// the rules' OnFailure decides, and the call to the store goes on in the background
+	// for as long as the Counter takes back its additions: a late hit is given back,
+	// unless a FailOpen rule let the caller through. Such a hit stays, and nobody can
+	// refund it. A shorter time denies sooner when the store is late, and lets more
+	// calls pass a FailOpen rule uncounted; windows stay the same. Default:
+	// DefaultDecideWithin, one second. Negative, and for a store in this process:
+	// unbounded.
 	DecideWithin time.Duration
 
-	// Local counts in this process for rules under FailLocal. While the store
-	// does not answer, their limits admit ceil(Share * Max) hits of a key in any
-	// window, including the hits that the store has admitted for this Limiter; a
-	// key that the store has denied stays denied until its RetryAfter. The hits
-	// are added to the store when the store answers again.
+	// Local counts in this process for rules under FailLocal. While the store does
+	// not answer, the limits of these rules admit ceil(Share * Max) hits of a key
+	// in any window, including the hits that the store has admitted for this
+	// Limiter. A key denied by the store stays denied until the RetryAfter of the
+	// denial. The hits are added to the store when the store answers again.
 	//
-	// Local needs a store in this process that fails when it is full, such as
-	// memory.New(memory.Config{}), the clock of the Limiter's Counter, and as Skew
-	// at least that of the Counter and DecideWithin together: the answer of a
-	// store may be so old when it is judged here. Each rule is counted on the
-	// rule's ladder. Local must count nothing else.
+	// Local needs a store in this process that fails when full, such as
+	// memory.New(memory.Config{}), and the clock of the Limiter's Counter. The
+	// Skew of Local is at least the Skew of the Counter plus DecideWithin: the
+	// answer of a store may be so old when Local judges the answer. Each rule is
+	// counted on the rule's ladder. Local must count nothing else.
 	Local *counter.Counter
 
 	// Share is the part of each Max that this process may admit while the store
@@ -53,19 +53,18 @@ type Config struct {
 	// Above 0, at most 1. Default: 1.
 	Share float64
 
-	// MaxInFlight bounds the calls to the store that are under way, those
-	// included whose callers no longer wait. Further calls wait for their turn,
-	// as long as DecideWithin and their context allow, and are then decided as if
-	// the store had failed; rules under FailOpen count locally then, so they need
-	// Local. A call that is known to be denied takes no turn. Default: 0,
-	// unbounded.
+	// MaxInFlight bounds the calls to the store that are under way, including the
+	// calls whose callers no longer wait. Further calls wait for a turn, as long
+	// as DecideWithin and their context allow, and are then decided as if the
+	// store had failed. Rules under FailOpen count locally then, and need Local.
+	// A call that is known to be denied takes no turn. Default: 0, unbounded.
 	MaxInFlight int
 
-	// MaxWaiting bounds the calls of Wait and WaitN that wait in one queue: calls
-	// with the same keys. A call that finds as many waiting fails with
-	// ErrQueueFull. The bound is for each queue, so that a flood for one tenant
-	// takes no place from another; the sum of all queues is bounded by the
-	// goroutines of the callers. Default: DefaultMaxWaiting, 10,000.
+	// MaxWaiting bounds the waiting calls of Wait and WaitN in a queue. A queue
+	// has the calls with the same keys. A call beyond the bound fails with
+	// ErrQueueFull. Each queue has the bound for itself, so a flood for one
+	// tenant takes no place from another tenant. The sum of all queues is bounded
+	// by the goroutines of the callers. Default: DefaultMaxWaiting, 10,000.
 	MaxWaiting int
 
 	// Observe, if set, is called with every decision of Allow and AllowN, in
@@ -82,10 +81,10 @@ type Config struct {
 
 	// Logger, if set, is told of changes: decisions are made without the store, and
 	// by the store again; in this process, and no longer; the clocks of store and
-	// caller are apart by the Check, and no longer; the rules were replaced. What is
-	// over is told by the next call after ten seconds without it, so that a store
-	// that comes and goes makes two lines of a sort in ten seconds at most. No line
-	// has a feature. Default: nil, the Limiter logs nothing.
+	// caller are apart by the Check, and no longer; the rules were replaced. The end
+	// of a state is told ten seconds after the last sign of the state, by the next
+	// call. So a store that comes and goes makes at most two lines of a sort in ten
+	// seconds. No line has a feature. Default: nil, the Limiter logs nothing.
 	Logger *slog.Logger
 
 	// IPv4Bits and IPv6Bits are the lengths of the networks by which [IP]
@@ -164,8 +163,8 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// newLocal checks the fields for rules that count locally, and returns their
-// counter; nil without Local.
+// newLocal checks the fields for local counting, and returns the local counter;
+// nil without Local.
 func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, error) {
 	if cfg.MaxInFlight < 0 {
 		return nil, fmt.Errorf("limiter: Config.MaxInFlight is %d, want 1 or more, or 0 for no bound", cfg.MaxInFlight)

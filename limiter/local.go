@@ -13,31 +13,31 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// local counts in this process for rules under FailLocal. Its counter holds all
-// hits that this Limiter has admitted under these rules: those that the store
-// has admitted, which are mirrored, and those that were admitted here while the
-// store did not answer, which the carrier adds to the store later. Both stay
-// until they have left their windows.
+// local counts in this process for rules under FailLocal. The local counter holds
+// all hits that the Limiter has admitted under these rules. Hits admitted by the
+// store are mirrored. Hits admitted here, while the store did not answer, are
+// added to the store later by the carrier. Both stay until the end of their
+// windows.
 //
-// In a window at most Max + (I-1) x ceil(Share x Max) hits are admitted, by I
-// such counters on one store, because
+// In a window at most Max + (I-1) x ceil(Share x Max) hits are admitted, by I such
+// counters on a store, because
 //
 //   - an admission here finds all earlier hits of this Limiter counted here, and
 //     at most ceil(Share x Max) with its own;
 //   - a Take on the store is judged with the hits that were admitted here and are
-//     not yet in the store: they are held against its limits;
-//   - a Take whose answer comes after an admission here that it could not know
-//     of is judged here as well.
+//     not yet in the store: these hits are held against the limits of the Take;
+//   - a Take whose answer comes after an admission here, unknown to the answer, is
+//     judged here as well.
 //
 // A Limiter whose last hit in a window was admitted here has at most ceil(Share x
-// Max) in the window. Of the other Limiters take the last Take in the order of
-// the store, and the Limiter m that sent it: this Take has found all hits of
-// these Limiters in the store, and all hits admitted here by m in the store or
-// held. So these hits are Max at most, and each other Limiter has admitted
-// ceil(Share x Max) here at most. A caller that counts nothing here, and holds
-// nothing, counts as a Limiter too: its Take may be the last.
+// Max) in the window. Of the other Limiters take the last Take in the order of the
+// store, and the Limiter m of this Take. The Take has found all hits of these
+// Limiters in the store, and all hits admitted here by m in the store or held. So
+// these hits are Max at most, and each other Limiter has admitted ceil(Share x
+// Max) here at most. A caller that counts nothing here, and holds nothing, is a
+// Limiter too: the last Take may come from such a caller.
 //
-// An answer that is judged here keeps the label that the store has given, which is
+// An answer that is judged here keeps the label given by the store. The label is
 // older than the judgement, by DecideWithin at most: the windows of the local
 // counter reach back for as much longer.
 type local struct {
@@ -93,7 +93,7 @@ func (l *localLadder) rule(limits counter.Limits) *localRule {
 }
 
 // shareOf is ceil(share x max). A product that floating point puts just above a
-// whole number is that number.
+// whole number is the whole number.
 func shareOf(share float64, max int64) int64 {
 	if share == 1 {
 		return max
@@ -183,7 +183,8 @@ func (l *Limiter) settle(ctx context.Context, v *Verdict, f *flight, q *question
 	l.told(v, nil, err, false)
 }
 
-// told completes a Verdict of the local counter, or of its error, which denies.
+// told completes a Verdict of the local counter, or of an error of the local
+// counter. An error denies.
 func (l *Limiter) told(v *Verdict, hits *localHits, err error, peek bool) {
 	if err != nil {
 		v.Verdict, v.Degraded = counter.Verdict{RetryAfter: afterFailure()}, fmt.Errorf("%w; Config.Local: %w", v.Degraded, err)

@@ -10,13 +10,14 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Override is an exception to a [Rule] for some of its features: for a value, for
-// the addresses of a network, or for the addresses of a mail domain. Of several
-// Overrides that fit a feature the most particular holds: Value, then the Network
-// with the longest prefix or the Domain. An Override stands before limits that
-// a call brings, by LimitsOf or [Feature.Under].
+// Override is an exception to a [Rule] for certain features: for a value, for the
+// addresses of a network, or for the addresses of a mail domain. Of several
+// fitting Overrides the most particular holds: Value, then the Network with the
+// longest prefix or the Domain. An Override stands before the limits of a call,
+// by LimitsOf or [Feature.Under].
 //
-// One of Value, Network and Domain is set, and one of Limits, Exempt and Denied.
+// Exactly one of Value, Network and Domain is set, and exactly one of Limits,
+// Exempt and Denied.
 type Override struct {
 	Value   string       // of a feature of Rule.Kind, in any form that makes an equal key: "Ada@Example.org" is "ada@example.org"
 	Network netip.Prefix `json:",omitzero"`  // of addresses, for a rule by KindIP
@@ -27,7 +28,7 @@ type Override struct {
 	Denied bool           `json:",omitempty"` // a call with the feature is denied, and no store is asked
 
 	Until   time.Time `json:",omitzero"`  // the end of the Override, by the clock of the Counter; zero: none
-	Comment string    `json:",omitempty"` // a note for those who run the service
+	Comment string    `json:",omitempty"` // a note for the people of the service
 }
 
 // String names the features of o: `value "7"`, `network 192.0.2.0/24` or
@@ -139,8 +140,8 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// domainOf is the domain of an e-mail address in canonical form, in which a
-// provider has one domain.
+// domainOf is the domain of an e-mail address in canonical form. A provider has a
+// single domain there.
 func domainOf(text []byte) string { return string(text[bytes.LastIndexByte(text, '@')+1:]) }
 
 func familyOf(addr netip.Addr) int {

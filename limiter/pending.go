@@ -108,8 +108,8 @@ func (h *localHits) bucket(i int) int64 {
 	return tiers.Index(h.at.UnixNano(), h.flight.keys[i].rule.width)
 }
 
-// land ends the call to the store that was under way when its hits were
-// admitted here: they can be carried now.
+// land ends the call to the store that was under way when the hits were admitted
+// here: the hits can be carried now.
 func (h *localHits) land() {
 	l := h.flight.local
 	for i := range h.flight.keys {

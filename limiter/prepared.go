@@ -233,8 +233,8 @@ func (p *prepared) fits(limits counter.Limits) error {
 	return nil
 }
 
-// termsOf returns the limits of a feature in a call: those of o if there is one,
-// or those that the feature brings, or those of LimitsOf, or those of the rule.
+// termsOf returns the limits of a feature in a call: the limits of o, else of the
+// feature, else of LimitsOf, else of the rule.
 func (p *prepared) termsOf(ctx context.Context, q *question, f *Feature, features []Feature, o *override) (*terms, error) {
 	if o != nil {
 		return &o.terms, nil

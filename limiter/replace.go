@@ -8,32 +8,31 @@ import (
 )
 
 // Replace puts rules in the place of all rules, whole or not at all: after an
-// error the rules are as before. The error is the error that New would return for
-// rules, or one of the following:
+// error the rules are as before. The error is an error of New for the rules, or
+// tells that
 //
-//   - An event would have no rules any more. Its calls would be errors; a soft
-//     rule keeps an event without a limit.
-//   - A ladder is changed while hits are still counted by an earlier ladder too.
+//   - an event would have no rules any more: calls of the event would be errors,
+//     and a soft rule keeps an event without a limit; or
+//   - a ladder is changed while hits are still counted by an earlier ladder too.
 //
-// A call keeps the rules with which it began; a waiting call of Wait keeps its
-// place, and asks at once, by the new rules. In no window more hits are admitted
-// than the larger Max of the limits before and after. Counts, refunds, and bans
-// stay as they are; only a change of Rule.Ban ends the bans that have begun.
-// Under FailLocal, a rule that did not count locally before begins with an empty
-// local counter, as a new process does.
+// A call keeps the rules of its beginning; a waiting call of Wait keeps its place,
+// and asks at once, by the new rules. In no window more hits are admitted than the
+// larger Max of the limits before and after. Counts, refunds, and bans stay; only
+// a change of Rule.Ban ends the running bans. Under FailLocal, a rule that did not
+// count locally before begins with an empty local counter, as a new process does.
 //
 // # Ladders
 //
-// A rule whose Ladder changes gets the former ladder as its Former, and counts by
-// both from then on; other limits without a Ladder of their own may change it,
-// since it is derived from them. The former ladder is dropped by nothing but the
-// rules: Replace keeps the Former that it has added as long as the rules name
-// none, since no process can know whether another still counts by the former
-// alone, and drops a Former that the rules named and name no more. So rules that
-// change a ladder should name the former in Rule.Former, which processes need that
-// start in the middle of the change, and leave the field out more than Per + Skew
-// after the last process has them. Until then a third ladder is an error, and the
-// way back is none.
+// A rule whose ladder changes gets the former ladder as its Former, and counts by
+// both ladders from then on. A derived ladder changes with the limits of the rule.
+// Only the rules drop a former ladder. Replace keeps an added Former as long as
+// the rules name none, since no process can know whether another process still
+// counts by the former ladder alone. Replace drops a Former that the rules named
+// and name no more. So rules that change a ladder should name the former ladder in
+// Rule.Former: a process that starts in the middle of the change needs the field.
+// The rules leave the field out more than Per + Skew after the last process has
+// the new rules. Until then a third ladder is an error, and the way back is no
+// third ladder.
 func (l *Limiter) Replace(rules ...Rule) error {
 	if len(rules) == 0 {
 		return errors.New("limiter: Replace: no rules, want at least one")
@@ -65,8 +64,8 @@ func (l *Limiter) replace(rules []Rule) error {
 	return nil
 }
 
-// Generation is the number of the rules: 1 at first, and one more with each
-// Replace. Equal numbers are equal rules, for those who keep what they derive from
+// Generation is the number of the rules: 1 at first, and 1 more with each Replace.
+// Equal numbers are equal rules, for a program that keeps a value derived from
 // Rules.
 func (l *Limiter) Generation() uint64 { return l.rules.Load().generation }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Rule limits an event by a kind of feature: every feature of the kind has the
-// Limits to itself. Rules of one event and kind are merged: their limits share
-// the counts, and cost the writes of a single rule.
+// Rule limits an event by a kind of feature: every feature of the kind has counts
+// of its own under the Limits. Rules of the same event and kind are merged: their
+// limits share the counts, and cost the writes of a single rule.
 type Rule struct {
 	Event string // the name of the event, such as "signup"; not empty
 	Kind  string // the kind of the features: "ip", "user", "email", or any other name of printable ASCII without colon
@@ -30,9 +30,9 @@ type Rule struct {
 	Limits counter.Limits
 
 	// Plans are other limits that calls may bring, by LimitsOf or
-	// [Feature.Under]: New checks them, and the rule's ladder keeps buckets for
-	// them. Calls may bring limits that are not listed, if the ladder keeps
-	// buckets for their windows.
+	// [Feature.Under]. New checks the Plans, and the rule's ladder keeps buckets
+	// for the windows of the Plans. Calls may bring unlisted limits if the ladder
+	// keeps buckets for the windows of these limits.
 	Plans []counter.Limits `json:",omitempty"`
 
 	// LimitsOf, if set, returns the limits of a feature in a call, such as those
@@ -44,9 +44,9 @@ type Rule struct {
 	LimitsOf func(ctx context.Context, c Call) counter.Limits `json:"-"`
 
 	// Else is the kind that is counted in a call without a feature of Kind, such
-	// as KindIP for visitors who are not logged in. ElseLimits are the limits of
-	// such features; Limits and Plans do not hold for them, the other fields do.
-	// IfMissing decides about a call that has neither. Default: none.
+	// as KindIP for visitors without a log-in. ElseLimits are the limits of such
+	// features; Limits and Plans do not hold for such features, the other fields
+	// do. IfMissing decides about a call with neither kind. Default: none.
 	Else       string         `json:",omitempty"`
 	ElseLimits counter.Limits `json:",omitempty"`
 
@@ -71,10 +71,10 @@ type Rule struct {
 
 	// Soft makes a rule that denies nobody, and reports the calls that the rule
 	// would have denied, in Verdict.Soft and Decision.Soft: a new rule, or a
-	// tighter one beside a rule of the same event and kind. A soft rule counts on a
-	// key of its own what the other rules admit and the soft rule would have
-	// admitted, so that its reports are the denials of the rule, were it enforced
-	// after the others. While the store fails, a soft rule counts and reports
+	// tighter rule beside a rule of the same event and kind. A soft rule counts, on
+	// a key of its own, the hits that the other rules admit and the soft rule would
+	// admit. So the reports are the denials of the rule if the rule were enforced
+	// after the other rules. While the store fails, a soft rule counts and reports
 	// nothing. Default: the rule is enforced.
 	Soft bool `json:",omitempty"`
 
@@ -89,9 +89,9 @@ type Rule struct {
 	// the rule is enforced for no feature.
 	Percent int `json:",omitempty"`
 
-	// Overrides are exceptions by value, network or mail domain, in any order. They
-	// cost nothing in a rule without them, and one look by value and one for each
-	// length of prefix otherwise. Default: none.
+	// Overrides are exceptions by value, network or mail domain, in any order. A
+	// rule without Overrides pays nothing; otherwise a call costs a look by value
+	// and a look for each length of prefix. Default: none.
 	Overrides []Override `json:",omitempty"`
 
 	// OnFailure is the decision while the store fails. Default: FailClosed.
@@ -112,7 +112,7 @@ type OnFailure uint8
 const (
 	FailClosed OnFailure = iota // denied: right where an event costs more than a visitor turned away
 	FailOpen                    // allowed: the store turns no visitor away, and limits no visitor either, not even the visitors who overload the store
-	FailLocal                   // counted in this process, and added to the store when it answers again: see Config.Local
+	FailLocal                   // counted in this process, and added to the store later: see Config.Local
 )
 
 // IfMissing is the policy of a [Rule] for a call without a feature of the

@@ -10,7 +10,7 @@ import (
 )
 
 // ruleset is the rules of a Limiter from one Replace to the next. Nothing in a
-// ruleset changes: a call keeps the ruleset with which it began.
+// ruleset changes: a call keeps the ruleset of its beginning.
 type ruleset struct {
 	generation uint64
 	events     map[string]*eventRules

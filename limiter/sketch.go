@@ -13,10 +13,10 @@ import (
 )
 
 // sketch finds the keys with the most denials in a fixed memory. Keys are spread
-// over shards by their hash, so that callers of different keys seldom wait for
-// each other, and the keys of a shard are as random a part as its counters are of
-// all counters. A sketch has the hour under way and the hour before, so that the
-// denials of last month do not hide those of today.
+// over shards by their hash, so callers of different keys seldom wait for each
+// other, and the keys of a shard are as random a part as the counters of the
+// shard are of all counters. A sketch has the hour under way and the hour before:
+// the denials of last month do not hide the denials of today.
 type sketch struct {
 	seed   maphash.Seed
 	shards [sketchShards]sketchShard

@@ -4,13 +4,13 @@ package limiter
 // Waiting are of rules that count locally, and zero without Config.Local.
 type Stats struct {
 	LocalAdmitted int64 // decisions that the local counter admitted
-	LocalDenied   int64 // decisions that the local counter, or a denial of the store from before it failed, denied
+	LocalDenied   int64 // decisions denied by the local counter, or by a denial of the store before the failure
 
 	Pending int64 // hits, now: admitted locally, and not yet known to be in the store; growing: the store does not answer
-	Carried int64 // hits that were added to the store after it had failed
-	Dropped int64 // hits that were not added, since the store keeps no buckets any more for the time at which they happened
+	Carried int64 // hits that were added to the store after the failure
+	Dropped int64 // hits that were not added, since the store keeps no buckets any more for the time of the hits
 
-	Waited int64 // calls that waited for a turn, and got one: see Config.MaxInFlight
+	Waited int64 // calls that waited for a turn, and got a turn: see Config.MaxInFlight
 	Shed   int64 // calls that waited for a turn in vain, and were decided as if the store had failed
 
 	Waiting int64 // calls of Wait and WaitN, now, that wait in a queue; growing: more is asked for than the limits admit

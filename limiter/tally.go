@@ -22,7 +22,7 @@ type Tally struct {
 
 	// MostDenied are keys in the order of Denied.Low, highest first.
 	MostDenied  []DeniedKey
-	DeniedSince time.Time // from which denials are counted: one to two hours ago, or Since
+	DeniedSince time.Time // the beginning of the count of denials: one to two hours ago, or Since
 }
 
 // DecisionCount is a number of decisions. Event and Kind are those of a
@@ -33,7 +33,8 @@ type DecisionCount struct {
 	Count       int64
 }
 
-// DeniedKey is a key with its denied calls, whatever their n.
+// DeniedKey is a key with the number of its denied calls, whatever the n of the
+// calls.
 type DeniedKey struct {
 	Key    counter.Key // by Redact of the Counter: with a Secret the feature is a digest
 	Kind   string

@@ -25,8 +25,8 @@ func (l *Limiter) note(event string, v *Verdict) {
 	l.log.decided(v, l.local)
 }
 
-// Counter returns the Counter that the Limiter was made with: for its Stats and
-// its Skew. Keys of rules with another ladder are not counted there.
+// Counter returns the Counter that New was given: for its Stats and Skew. Keys of
+// rules with another ladder are not counted there.
 func (l *Limiter) Counter() *counter.Counter { return l.counter }
 
 // transitions tells a Logger of changes, in the goroutine of the call that is the

@@ -15,15 +15,15 @@ import (
 type Usage struct {
 	Key    counter.Key
 	Kind   string       // of the feature
-	Limits []LimitUsage // by which a call with these features would be judged, in their order
+	Limits []LimitUsage // the limits by which a call with these features would be judged, in order
 
 	// Banned is the time that is left of the ban of the feature: see Rule.Ban.
 	// 0: the feature is not banned.
 	Banned time.Duration
 
-	// Override is the Override that holds for the feature, by its Limits, or by
-	// which no limit is asked; nil: none. Override belongs to the Limiter, and must
-	// not be changed.
+	// Override is the Override that holds for the feature: with Limits, or exempt
+	// or denied, and then no limit is asked; nil: none. Override belongs to the
+	// Limiter, and must not be changed.
 	Override *Override
 
 	// Total counts the hits in Window, the longest time that the counter's ladder

@@ -22,13 +22,13 @@ type Verdict struct {
 
 	// Degraded is the error of a store that failed, a counter.ErrStore; Allowed is
 	// then the decision of the rules' OnFailure. Under FailLocal all numbers are
-	// those of the local counter, or of a denial that the store gave before it
-	// failed; Limit is the rule's, and Remaining is what the share of this process
-	// leaves. Under the other policies a denial has a random RetryAfter of 0.5 to
-	// 1.5 seconds: nobody knows when the store will answer again, and callers who
-	// come back at once, or all together, would keep the store down. An allowed
-	// call has a RetryAfter of zero, as always, and a Remaining of zero though
-	// nothing was counted.
+	// of the local counter, or of a denial by the store before the failure; Limit
+	// is the rule's, and Remaining is the rest of this process's share. Under the
+	// other policies a denial has a random RetryAfter of 0.5 to 1.5 seconds:
+	// nobody knows when the store will answer again, and callers coming back at
+	// once, or all together, would keep the store down. An allowed call has a
+	// RetryAfter of zero, as always, and a Remaining of zero though nothing was
+	// counted.
 	Degraded error
 
 	// Banned is true for a denied call with a banned feature: an earlier call or
@@ -55,7 +55,7 @@ type Verdict struct {
 	free   bool       // no rule limits the call, and hits are counted
 	counts bool       // hits are counted under a limit of MaxCount, which is none: see plainly
 	kind   string     // of the feature of Override
-	local  bool       // decided by the local counter, or by a denial that the store gave before it failed
+	local  bool       // decided by the local counter, or by a denial of the store before the failure
 	hits   *localHits // in the local counter; nil: none
 	bans   []banned   // the bans that hold
 }
@@ -141,7 +141,7 @@ const (
 	OutcomeFailedOpen                    // allowed: the store failed
 	OutcomeLocalOverLimit                // denied: the store failed, and the local counter has no room
 	OutcomeLocalAdmitted                 // allowed: the store failed, and the local counter has counted
-	OutcomeBanned                        // denied: a feature is banned, by this call or an earlier one
+	OutcomeBanned                        // denied: a feature is banned, by this call or an earlier call
 	OutcomeDenied                        // denied: by an Override, and no store was asked
 	OutcomeExempt                        // allowed: an Override exempts a feature, and no other rule applies
 )

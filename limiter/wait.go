@@ -91,8 +91,8 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	return v, err
 }
 
-// errOtherKeys has a waiting call begin anew: a Replace has changed its keys, or
-// what can deny it.
+// errOtherKeys has a waiting call begin anew: a Replace has changed the call's
+// keys or rules.
 var errOtherKeys = errors.New("the rules have changed")
 
 // waitable returns the keys of a call that can wait for its turn, and writes
@@ -124,9 +124,8 @@ func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask
 	return asks, nil
 }
 
-// await has w wait in the queue of asks, and asks whenever it is the turn of w, by
-// the rules of that moment. The goroutine is the caller's; a queue has none of its
-// own.
+// await has w wait in the queue of asks, and asks at each turn of w, by the rules
+// of the moment. The goroutine is the caller's; a queue has no goroutine.
 func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask, features []Feature) (Verdict, error) {
 	l.waits.enter(w, asks)
 	defer l.waits.leave(w)

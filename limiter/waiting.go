@@ -29,10 +29,10 @@ type waits struct {
 // waitQueue is the queue of the calls of Wait with one set of keys, under the
 // lock of waits.
 //
-// Calls that wait are ordered by their entry; a call that asks is outside of the
+// Waiting calls are ordered by their entry; a call that asks is outside of the
 // order, and returns to its place if denied. The last answer decides about the
-// first of the order: no call may ask before until, and beside other calls only
-// those ask for which there is room.
+// first of the order: no call may ask before until, and beside other calls a call
+// asks only if room has a place for the call.
 type waitQueue struct {
 	name    string
 	keys    []counter.Key
@@ -184,7 +184,7 @@ func (ws *waits) sleep(ctx context.Context, w *waiter, until time.Time) error {
 	return ctx.Err()
 }
 
-// answered notes the answer to w, which returns to its place if denied.
+// answered notes the answer to w. A denied w returns to its place.
 func (ws *waits) answered(w *waiter, v *Verdict) {
 	now := time.Now()
 	ws.mu.Lock()
@@ -227,9 +227,9 @@ func (w *waiter) rest(now time.Time, retryAfter time.Duration) time.Time {
 	return until.Add(rand.N(jitter + 1))
 }
 
-// giveUp returns the answer to w, which was not admitted: the last denial of the
-// queue, or the zero Verdict. A call that gives up while it asks may have hits in
-// the store, and gives them back.
+// giveUp returns the answer to w, a call that was not admitted: the last denial
+// of the queue, or the zero Verdict. A call that gives up during a question may
+// have hits in the store, and gives the hits back.
 func (ws *waits) giveUp(w *waiter) Verdict {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
