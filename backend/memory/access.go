@@ -21,8 +21,8 @@ type addition struct {
 	start int64
 }
 
-// expire drops what has expired from the tiers that are to be added to: rings
-// do not grow for it, and longer TTLs do not bring it back.
+// expire drops the expired buckets of the tiers of an addition: rings do not grow
+// for expired buckets, and longer TTLs do not bring expired buckets back.
 func (a *access) expire(wanted []tier, now int64, b *budget) {
 	if a.e == nil {
 		return
@@ -71,8 +71,8 @@ func (s *Store) need(a *access, key []byte, wanted []tier, adds []addition, n in
 	return cost, nil
 }
 
-// add adds n to each of the buckets, at the cost that need has told and b covers.
-// If a bucket is older than those that have expired, the caller settles the entry.
+// add adds n to each of the buckets, at the cost told by need and covered by b. If
+// a bucket is older than the expired buckets, the caller settles the entry.
 func (s *Store) add(a *access, key []byte, wanted []tier, adds []addition, n int64, b *budget) {
 	fresh := a.e == nil
 	if fresh {
@@ -91,19 +91,18 @@ func (s *Store) add(a *access, key []byte, wanted []tier, adds []addition, n int
 }
 
 // A call may stand still between its clock and the lock (a frozen process), and
-// come to a key that callers with later labels have been at meanwhile: buckets
-// that the old label still needs have expired by the later labels, and are
-// dropped. They must not be taken for empty. So the store remembers when the last
-// dropped bucket expired, for each entry, and in each shard for the entries that
-// are gone. The shard's instant stands for unknown keys, and passes to a new
-// entry. A known key goes by what the key itself has dropped: a caller whose clock
-// is ahead makes the callers of its own keys read their clocks again, and not
-// their neighbours.
+// come to a key after callers with later labels: buckets that the old label still
+// needs have expired by the later labels, and are dropped. Dropped buckets must
+// not be taken for empty. So the store remembers the expiry of the last dropped
+// bucket, for each entry, and in each shard for the removed entries. The shard's
+// instant stands for unknown keys, and passes to a new entry. A known key goes by
+// its own dropped buckets: a caller whose clock is ahead makes only the callers of
+// the same keys read their clocks again.
 //
-// An expiry instead of a start, so that a single number does for tiers of any
-// TTL: of two buckets dropped at the same instant, both had expired by then. The
-// number errs, where tiers differ, on the side of another reading of the clock.
-// Evicted counts leave no expiry: they may have expired for no label.
+// An expiry instead of a start, so that a single number does for tiers of any TTL:
+// of two buckets dropped at the same instant, both had expired by then. The number
+// errs, where tiers differ, on the side of another reading of the clock. Evicted
+// counts leave no expiry: evicted counts may have expired for no label.
 
 var errStale = fmt.Errorf("memory: %w", backend.ErrStaleLabel)
 

@@ -3,9 +3,9 @@ package memory
 import "slices"
 
 // budget is the part of the store's bound that a call has reserved and not yet
-// spent. A call whose budget is too small unlocks its shards, obtains more, and
-// begins again: the entry that is removed for it may be in any shard, and locks
-// are taken in order only.
+// spent. A call whose budget is too small unlocks the shards, obtains more, and
+// begins again: an entry removed for the call may be in any shard, and locks are
+// taken in order only.
 type budget struct {
 	left  int64
 	spare *entry // memory of a removed entry, for a fresh key
@@ -154,7 +154,7 @@ func (s *Store) first(sh *shard, order int, limit int64, keep []uint64) (found *
 	return found, next
 }
 
-// publish tells the bound of a shard to calls that do not hold its lock.
+// publish tells the bound of a shard to calls without the lock of the shard.
 func (s *Store) publish(sh *shard, order int) {
 	if first, b := &s.bounds[order][sh.index], sh.heaps[order].bound(); first.Load() != b {
 		first.Store(b)
@@ -184,7 +184,7 @@ func (s *Store) insert(sh *shard, hash uint64, key []byte, p *layout, b *budget)
 	return e
 }
 
-// enter puts a fresh entry that has its buckets into the heaps.
+// enter puts a fresh entry with buckets into the heaps.
 func (s *Store) enter(sh *shard, e *entry) {
 	for order := range s.orders() {
 		sh.heaps[order].push(e.rank(order), e)

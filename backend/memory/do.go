@@ -192,8 +192,9 @@ func (d *request) count(e *entry, s *Store) {
 		case width == t.width:
 			slot.Count = g.get(k, start)
 		case g.newest[k].start < start+width:
-			// The newest sum: all from its start on, for which there is a running
-			// total. No window has a reach below zero, which here names the total.
+			// The newest sum: all from the start of the sum on, and a running
+			// total has all of these hits. No window has a reach below zero: here
+			// a reach below zero names the total.
 			slot.Count = g.count(k, start-1, -width, s)
 		default:
 			slot.Count = g.within(k, start, start+width)
@@ -241,8 +242,8 @@ func (d *request) read(e *entry) {
 	}
 }
 
-// tier is the tier of that width in the layout of e, or if e is nil in the one
-// that e would get; nil if e never had such buckets.
+// tier is the tier of the given width in the layout of e, or, if e is nil, in the
+// layout for a new entry; nil if e never had such buckets.
 func (d *request) tier(e *entry, width int64) *tier {
 	stored := d.wanted
 	if e != nil {
@@ -255,8 +256,8 @@ func (d *request) tier(e *entry, width int64) *tier {
 }
 
 // staleAdds reports whether an addition is to a bucket that may have been
-// dropped. Made anew, the bucket would lack its former hits, and taking back one
-// of those would take a hit of another caller.
+// dropped. Made anew, the bucket would lack the former hits, and taking back a
+// former hit would take a hit of another caller.
 func (d *request) staleAdds(a *access) bool {
 	h := a.horizon()
 	if h.expiry == never {
@@ -264,7 +265,7 @@ func (d *request) staleAdds(a *access) bool {
 	}
 	for i := range d.Add {
 		slot := &d.Add[i]
-		// A sum lacks its first bucket as soon as that is dropped.
+		// A sum lacks its first bucket as soon as the bucket is dropped.
 		t, start := d.tier(a.e, baseWidth(d.Ladder, slot.Width)), slot.Index*int64(slot.Width)
 		if t != nil && h.hides(t, start) && (t.width != int64(slot.Width) || !a.has(t.width, start)) {
 			return true
@@ -273,9 +274,9 @@ func (d *request) staleAdds(a *access) bool {
 	return false
 }
 
-// staleReads reports whether a span is to read buckets that were dropped and had
-// not expired by the caller's own clock. Buckets that had expired by that clock
-// are zero, and not stale.
+// staleReads reports whether a span is to read dropped buckets that had not
+// expired by the caller's own clock. Buckets that had expired by the caller's
+// clock are zero, and not stale.
 func (d *request) staleReads(a *access) bool {
 	h := a.horizon()
 	if !h.behind(d.now) {

@@ -6,9 +6,9 @@ import (
 )
 
 // entry is a key with its buckets and its positions in the heaps. An entry is
-// three cache lines, of which nearly every hit needs the first two: the key
-// itself (a pointer to the key would be a third wait for memory, after the
-// table's and the entry's) and the group up to the newest buckets.
+// three cache lines. Nearly every hit needs only the first two lines: the key (a
+// pointer to the key would be a third wait for memory, after the table's and the
+// entry's) and the group up to the newest buckets.
 type entry struct {
 	layout *layout
 	length uint8 // of the key; isLong if the key is in long
@@ -112,7 +112,8 @@ func (e *entry) tier(i int) (g *group, k int) {
 	return g, i
 }
 
-// find returns the tier of that width with its buckets; g is nil if e has none.
+// find returns the tier of the given width with its buckets; g is nil if e has no
+// such tier.
 func (e *entry) find(width int64) (g *group, k int, t *tier) {
 	i := find(e.layout.tiers, width)
 	if i < 0 {
@@ -132,8 +133,8 @@ func (e *entry) expire(g *group, k int, t *tier, now int64) (freed int64) {
 	return freed
 }
 
-// ready reports whether the newest buckets can take n hits at now, where they are
-// those of l or where those of l come after them, and at which cost.
+// ready reports whether the newest buckets can take n hits at now, and the cost.
+// The newest buckets are the buckets of l, or the buckets of l come after them.
 func (e *entry) ready(l *latest, n, now int64) (cost int64, ok bool) {
 	tiers := e.layout.tiers
 	if len(tiers) > perGroup || n < 1 || n > half || e.flags != 0 {

@@ -65,10 +65,10 @@ func (s *Store) Forgotten(ctx context.Context, key string, now, deadline time.Ti
 	return label, nil
 }
 
-// A marker remembers a Forget: an entry under a key of its own, with one bucket
-// that is a nanosecond wide and starts at the label. So a marker expires, is
-// counted and gives up its memory as any key does, and nothing else needs to
-// know of markers.
+// A marker remembers a Forget: an entry under a key of its own, with a single
+// bucket, a nanosecond wide, starting at the label. So a marker expires, is
+// counted and gives up memory as any key does, and nothing else needs to know of
+// markers.
 
 // markerByte begins the keys of markers; counted keys are printable.
 const markerByte = 0

@@ -163,9 +163,9 @@ func (g *group) put(k int, start, n int64) (spent int64) {
 	return spent
 }
 
-// fits reports whether a bucket that starts at start can become the newest of
-// tier k, when buckets that start at or before cut have expired, and some have
-// not; full: the ring has to grow first.
+// fits reports whether a bucket starting at start can become the newest of tier
+// k. All buckets starting at or before cut have expired, and at least one bucket
+// has not; full: the ring has to grow first.
 func (g *group) fits(k int, start, cut int64) (fits, full bool) {
 	b := &g.newest[k]
 	if b.n == 0 || b.n > half || b.start >= start || b.start <= cut {

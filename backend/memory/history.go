@@ -61,7 +61,7 @@ func (g *group) growth(missing *[perGroup]int) (cost int64) {
 	return cost
 }
 
-// cost is the cost of the history with its rings, its totals and the next groups.
+// cost is the cost of the history with rings, totals and the next groups.
 func (g *group) cost() (c int64) {
 	if g.history == nil {
 		return 0
@@ -231,9 +231,9 @@ func (g *group) renumber(k int, move func(*total)) {
 	}
 }
 
-// shrink moves a ring of tier k that fills less than a quarter of its buffer to a
-// smaller buffer. Half of the new buffer is free, so that the next few buckets do
-// not make the ring grow again.
+// shrink moves a ring of tier k to a smaller buffer, if the ring fills less than
+// a quarter of the buffer. Half of the new buffer is free: the next few buckets
+// do not make the ring grow again.
 func (g *group) shrink(k int) (freed int64) {
 	if g.history == nil {
 		return 0

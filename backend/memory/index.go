@@ -88,8 +88,8 @@ func (t *table) remove(hash uint64, e *entry) {
 	}
 }
 
-// An entry stands in a heap by the instant at which the entry will be empty, and,
-// in a store that evicts, in another by its last hit.
+// An entry stands in a heap by the instant from which the entry is empty, and, in
+// an evicting store, in another heap by the last hit.
 const (
 	byEmpty = iota
 	byHit

@@ -18,11 +18,11 @@ type tier struct{ width, ttl int64 }
 // expired is the latest start of a bucket that has expired by now.
 func (t tier) expired(now int64) (cut int64) { return cutoff(now, t.ttl, t.width) }
 
-// expiry is the instant at which the bucket that starts at start expires.
+// expiry is the instant of expiry of the bucket from start on.
 func (t tier) expiry(start int64) int64 { return plus(plus(start, t.width), t.ttl) }
 
-// grace is the time that buckets live beyond their TTL. A label that is late by
-// less needs nothing that was dropped for a later label: goroutines that wait
+// grace is the time that buckets live beyond their TTL. A label late by less than
+// grace needs no bucket that was dropped for a later label: goroutines waiting
 // for a processor are late by as much, and need not be labelled anew.
 const grace = int64(10 * time.Millisecond)
 
@@ -30,9 +30,9 @@ const grace = int64(10 * time.Millisecond)
 // ttl: the first must not be gone before the whole has expired.
 func sumTTL(ttl, width, fine int64) int64 { return plus(ttl, width-fine) }
 
-// base is the tier of l that stores the buckets of tier i: [tiers.Ladder.Base].
-// A tier wider than a sixteenth of its Keep is its own base: else the parts of a
-// bucket would live far longer than they must.
+// base is the tier of l that stores the buckets of tier i: [tiers.Ladder.Base]. A
+// tier wider than a sixteenth of its Keep is its own base: otherwise the parts of
+// a bucket would live far longer than needed.
 func base(l tiers.Ladder, i int) int {
 	if t := l.At(i); t.Width > t.Keep/16 {
 		return i
@@ -51,8 +51,8 @@ func baseWidth(l tiers.Ladder, width time.Duration) int64 {
 	return int64(width)
 }
 
-// leastTTL is a tier of that width, with the shortest TTL that a bucket gets from
-// an addition on l.
+// leastTTL is a tier of the given width, with the shortest TTL for a bucket of an
+// addition on l.
 func leastTTL(l tiers.Ladder, width int64) tier {
 	t := tier{width: width}
 	for i := range l.Len() {
@@ -77,22 +77,21 @@ func find(tiers []tier, width int64) int {
 	return -1
 }
 
-// plan assigns the tiers of a ladder to the tiers of a layout, which store them.
+// plan assigns each tier of a ladder to the storing tier of a layout.
 type plan struct {
 	layout *layout
 	of     []planned // the tiers of the ladder
 }
 
-// planned is a tier of a ladder; at is the tier of the layout that stores it.
+// planned is a tier of a ladder; at is the storing tier of the layout.
 type planned struct {
 	width, keep, ttl int64
 	at               int
 }
 
-// maxLayouts bounds the layouts and the plans that a store remembers for
-// sharing. A program has a layout for each of its ladders; a program with more
-// ladders, or with ever new widths in Do, has equal layouts twice, which costs
-// memory only.
+// maxLayouts bounds the layouts and the plans that a store remembers for sharing.
+// A program has a layout for each ladder; a program with more ladders, or with
+// ever new widths in Do, has equal layouts twice, at the cost of memory only.
 const maxLayouts = 32
 
 // layouts remembers the layouts and plans in use. An entry keeps its own layout
@@ -105,7 +104,7 @@ type layouts struct {
 	nextPlan int
 }
 
-// get is the layout with exactly these tiers, in this order.
+// get is the layout with exactly the given tiers, in the given order.
 func (ls *layouts) get(wanted []tier) *layout {
 	if p := ls.find(wanted); p != nil {
 		return p

@@ -2,32 +2,31 @@
 //
 //	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 //
-// A [Store] checks and adds in one atomic step, also for several keys at once.
-// A Store starts no goroutine, has no timer, and no clock of its own: the time
-// that comes with each call decides what has expired, so a log of years ago can
-// be replayed. A call whose clock is far ahead drops buckets as expired: those
-// of the keys that the call adds to, and in a full store those of any key; a
-// clock that is set back later does not bring them back. A call with an older
-// label that needs what was dropped, such as a call of a process that stood
-// still, does nothing and returns [backend.ErrStaleLabel]: a Counter reads its
-// clock again.
+// A [Store] checks and adds in one atomic step, also for several keys at once. A
+// Store starts no goroutine, and has no timer and no clock. Buckets expire by the
+// time of each call, so a log of years ago can be replayed. A call whose clock is
+// far ahead drops buckets as expired: buckets of the call's keys, and in a full
+// store buckets of any key. A clock that is set back later does not bring dropped
+// buckets back. A call with an older label that needs dropped buckets, such as a
+// call of a process that stood still, does nothing and returns
+// [backend.ErrStaleLabel]: a Counter then reads its clock again.
 //
 // [Store.Forget] empties a key of any size in one short step.
 //
 // # Memory
 //
-// A key costs what its buckets cost: an empty bucket takes no memory, any other
-// 16 bytes. Of tiers that are kept equally long the store keeps the finest, and
-// those wider than a sixteenth of that time; the buckets of the rest are sums.
-// [Config.MaxBuckets] bounds the whole store. When the store is full, a fresh
-// key takes the memory of a key whose buckets have all expired, wherever in the
-// store that key is. If there is none, [Config.Full] decides.
+// A key has the cost of its buckets: an empty bucket takes no memory, any other
+// bucket 16 bytes. Of several tiers with equal Keep the store keeps the finest
+// tier, and the tiers wider than a sixteenth of Keep; the buckets of the rest are
+// sums. [Config.MaxBuckets] bounds the whole store. When the store is full, a
+// fresh key takes the memory of any key whose buckets have all expired. If there
+// is no such key, [Config.Full] decides.
 //
 // # Restarts
 //
-// Counts live as long as the process, unless [Store.SaveFile] writes them to a
-// file when the process ends, and [Store.LoadFile] reads the file when the next
-// process begins. [Store.Snapshot] and [Store.Restore] do the same with any
+// Counts live as long as the process, unless [Store.SaveFile] writes the counts
+// to a file when the process ends, and [Store.LoadFile] reads the file when the
+// next process begins. [Store.Snapshot] and [Store.Restore] do the same with any
 // stream. A restored store behaves as if the process had stood still since the
 // snapshot.
 package memory
@@ -43,8 +42,9 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// DefaultMaxBuckets is about 256 MB: a million keys that were hit once, 85,000
-// that are hit a hundred times a day, or 125 that are hit every second of a day.
+// DefaultMaxBuckets is about 256 MB: a million keys with a single hit, 85,000
+// keys with a hundred hits a day, or 125 keys with a hit in every second of a
+// day.
 const DefaultMaxBuckets = 256 << 20 / bucketBytes
 
 // Config configures a [Store]. The zero Config is ready to use.
@@ -60,9 +60,9 @@ type Config struct {
 	// [DefaultMaxBuckets].
 	MaxBuckets int
 
-	// Full decides about a new bucket that finds no memory while no key is
-	// empty. Either policy lets someone who can make up keys do harm; the choice
-	// is which harm. The default is [Refuse].
+	// Full decides about a new bucket that finds no memory while no key is empty.
+	// An attacker who can make up keys does harm under either policy: see the
+	// policies for the two kinds of harm. The default is [Refuse].
 	Full Policy
 }
 
@@ -71,17 +71,17 @@ type Config struct {
 type Policy uint8
 
 const (
-	// Refuse returns [ErrFull]. No limit is ever broken: what is known is
-	// kept. An attacker can shut out every new key, until the buckets that he
-	// filled expire: visibly, as an error for each of them. Keys that the
-	// store knows go on as long as their rings need not grow.
+	// Refuse returns [ErrFull]. No limit is ever broken: known counts are kept.
+	// An attacker can shut out every new key, until the attacker's buckets
+	// expire. The harm is visible: each refused call is an error. Known keys go
+	// on as long as their rings need not grow.
 	Refuse Policy = iota
 
-	// EvictOldest removes the key whose last hit is the oldest: all of its
-	// buckets, whatever they count. No call is refused. An attacker can have a
-	// limit forgiven that he, or anyone, has used up, by hitting as many fresh
-	// keys as the store holds; denied calls are no hits. [Stats.Evicted]
-	// counts the keys.
+	// EvictOldest removes the key whose last hit is the oldest, with all buckets
+	// of the key, whatever their counts. No call is refused. An attacker can have
+	// a used-up limit forgiven, also the limit of another user, by hitting as
+	// many fresh keys as the store holds; denied calls are no hits.
+	// [Stats.Evicted] counts the keys.
 	EvictOldest
 )
 
@@ -111,8 +111,8 @@ type Store struct {
 	refused atomic.Int64
 }
 
-// shard is a part of the keys, under one lock. A call that holds several locks
-// has taken them in the order of the shards.
+// shard is a part of the keys, under one lock. A call with several locks has
+// taken the locks in the order of the shards.
 type shard struct {
 	mu     sync.Mutex
 	table  table
@@ -181,11 +181,11 @@ func (s *Store) Together([]backend.TakeKey) bool { return true }
 
 // Stats is the state of a [Store], and what happened since [New].
 type Stats struct {
-	Keys    int   // keys in memory, with those that have expired and not been replaced, and the markers of Forget
+	Keys    int   // keys in memory, with expired keys that were not yet replaced, and the markers of Forget
 	Buckets int64 // memory taken, counted as Config.MaxBuckets says
 
-	Reclaimed int64 // keys that were replaced after all their buckets had expired
-	Evicted   int64 // keys that EvictOldest removed while they still counted
+	Reclaimed int64 // keys that were replaced after the expiry of all buckets
+	Evicted   int64 // keys with live counts that EvictOldest removed
 	Refused   int64 // calls that returned ErrFull
 }
 

@@ -18,29 +18,28 @@ import (
 // ErrDamaged.
 var ErrDamaged = errors.New("the snapshot is damaged")
 
-// Restore fills a store that no call has added to yet with the keys of a
-// snapshot, which must be all that r holds. After an error the store is as
-// before: all is checked first. Calls for the store may go on during a Restore;
-// if one of them adds to a key first, the Restore is an error.
+// Restore fills an empty store, to which no call has added yet, with the keys of
+// a snapshot. r must hold the snapshot and nothing more. After an error the store
+// is as before: all is checked first. Calls for the store may go on during a
+// Restore; if a call adds to a key first, the Restore is an error.
 //
 // All of a snapshot is loaded, however old. Buckets expire by the labels of later
-// calls: the store has no clock, and a clock that is ahead when a machine starts
+// calls: the store has no clock, and a clock ahead at the start of a machine
 // would forgive every limit. Keys whose buckets have all expired are the first to
 // be replaced. If the clock was set back since, hits count longer, by as much.
 //
 // Keys go by their stored names. Another Prefix, Secret or ladder of the Counter
 // makes other names: the keys of the snapshot then count nothing, and take room
-// until they are replaced.
+// until other keys replace them.
 //
-// A smaller [Config.MaxBuckets] than that of the snapshot's store may be too
-// small. [Config.Full] decides, as for calls: Refuse returns [ErrFull], and
-// EvictOldest removes the keys with the oldest last hits ([Stats.Evicted]). A
-// snapshot for which no call was under way always fits into as many buckets as
-// its store had.
+// A smaller [Config.MaxBuckets] than in the snapshot's store may be too small.
+// [Config.Full] decides, as for calls: Refuse returns [ErrFull], and EvictOldest
+// removes the keys with the oldest last hits ([Stats.Evicted]). A snapshot made
+// without calls under way always fits into a store with the same MaxBuckets.
 //
-// A snapshot that is damaged is [ErrDamaged]. Restore believes no length that the
-// snapshot tells: the memory that Restore takes is in proportion to what has been
-// read, and bounded as the store's.
+// The error of a damaged snapshot is [ErrDamaged]. Restore believes no length in
+// the snapshot: the memory of Restore is in proportion to the bytes read, and
+// bounded as the store's.
 func (s *Store) Restore(r io.Reader) error {
 	if err := s.restore(r); err != nil {
 		return fmt.Errorf("memory: Restore: %w", err)

@@ -51,21 +51,21 @@ const (
 )
 
 // Snapshot writes all keys with their buckets to w, for [Store.Restore] in this
-// or another process. Keys are written as they are stored: the features in them
-// may be personal data, unless the Counter has a Secret.
+// or another process. Keys are written as stored: their features may be personal
+// data, unless the Counter has a Secret.
 //
-// Calls may go on during a Snapshot, which locks a shard for a list of the keys,
-// and then for at most 128 keys at a time. Each key is written as it was at an
-// instant between the call of Snapshot and the return: with all hits that were
-// counted before the call, and with some, all or none of the hits counted
-// meanwhile. A call for several keys, or a Forget, in the meantime may be in the
-// snapshot for some keys only, or not at all. So for a restart stop the calls
-// first. A Snapshot during which keys were replaced may hold a few keys more than
-// the store.
+// Calls may go on during a Snapshot. A Snapshot locks a shard for a list of the
+// keys, and then for at most 128 keys at a time. Each key is written in its state
+// at an instant between the call of Snapshot and the return: with all hits
+// counted before the call, and with any part of the hits counted meanwhile. A
+// call for several keys, or a Forget, in the meantime may be in the snapshot for
+// a part of the keys only, or not at all. So for a restart stop the calls first.
+// If keys were replaced during a Snapshot, the snapshot may hold a few keys more
+// than the store.
 //
-// The memory that Snapshot needs is 16 bytes for each key of a shard, of which
-// there are sixteen at least, and what the largest key takes in the snapshot. An
-// error is one of w.
+// Snapshot needs 16 bytes of memory for each key of a shard, and the bytes of the
+// largest key in the snapshot. There are at least sixteen shards. An error is an
+// error of w.
 func (s *Store) Snapshot(w io.Writer) error {
 	if err := s.snapshot(w); err != nil {
 		return fmt.Errorf("memory: Snapshot: %w", err)

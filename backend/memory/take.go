@@ -112,7 +112,7 @@ func check(r *backend.TakeRequest) error {
 }
 
 // try does the step under the locks of its shards. A result above zero is the
-// budget that is needed and that the step does not have; nothing was added.
+// budget that the step needs and does not have; nothing was added.
 func (s *Store) try(st *step) (needed int64, err error) {
 	keys := st.keys()
 	if len(keys) == 1 {

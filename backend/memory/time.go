@@ -32,9 +32,9 @@ func begin(ctx context.Context, deadline, now time.Time) (int64, error) {
 	return now.UnixNano(), nil
 }
 
-// cutoff is the latest start of a bucket of that width which lies wholly before
-// now-reach: buckets that start after the cutoff count. The result saturates:
-// reach and width are zero or more, and as large as they like.
+// cutoff is the latest start of a bucket of the given width that lies wholly
+// before now-reach: buckets starting after the cutoff count. The result
+// saturates: reach and width are zero or more, and of any size.
 func cutoff(now, reach, width int64) int64 {
 	c := now - reach
 	if c > now || c-width > c {
@@ -51,7 +51,7 @@ func plus(a, d int64) int64 {
 	return forever
 }
 
-// bucketAt is the bucket of that width that starts at start.
+// bucketAt is the bucket of the given width from start on.
 func bucketAt(start, width int64) tiers.Bucket {
 	return tiers.Bucket{Width: time.Duration(width), Index: cover.Index(start, width)}
 }
