@@ -16,23 +16,23 @@ import (
 var ErrTooOld = errors.New("the hits are older than the buckets that are kept")
 
 // AddAt counts n hits of key in the buckets that hold at, whatever the limits of
-// key. n is one or more. at is a reading of the clock, such as [Verdict.At], and
-// may lie in the past for as long as the ladder keeps buckets: each tier is added
-// to that a window can still read there. If there is none, or if the store has
-// dropped the buckets, the error is [ErrTooOld]. An at that is later than
-// Config.Now by more than Config.Skew is an error of the caller. Patience begins
-// with the call. Hits with a label before a Forget count as well.
+// key. n is 1 or more. at is a reading of the clock, such as [Verdict.At], and
+// may lie in the past for as long as the ladder keeps buckets: the hits are added
+// to each tier whose bucket a window can still read. If there is no such tier, or
+// if the store has dropped the buckets, the error is [ErrTooOld]. An at later
+// than Config.Now by more than Config.Skew is an error of the caller. Patience
+// begins with the call. Hits with a label before a Forget count as well.
 //
-// If AddAt fails, its hits are taken back as those of a failed Add: only where
-// the addition of this very call was confirmed. So a caller may repeat a failed
-// AddAt until a call returns nil. At least n hits are counted then, and more only
-// if an addition had no answer. Exceptions are a key that was forgotten, and a
-// store that was emptied, between the calls.
+// If AddAt fails, its hits are taken back as by a failed Add: only where the
+// addition of the same call was confirmed. So a caller may repeat a failed AddAt
+// until a call returns nil. At least n hits are counted then, and more only if an
+// addition had no answer. Exceptions are a key that was forgotten, and a store
+// that was emptied, between the calls.
 //
 // In the process of the AddAt, each Take that begins after the return counts the
 // hits. On a store without an atomic step (memcached) a Take in another process
-// may miss them for up to a minute, in buckets which that process has read
-// before; see Config.Exact.
+// may miss the hits for up to a minute, in buckets that the other process has
+// read before; see Config.Exact.
 func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) error {
 	r, age, err := c.beginAt(ctx, key, n, at)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// call is a Take or a Peek, from its beginning to its answer. req is the
-// request of a store with an atomic step: the label, the end of the patience,
-// and each key with its hits, ladder and windows. Stores without an atomic step
-// are asked for the keys one by one, by tickets that are made from req.
+// call is a Take or a Peek, from the beginning to the answer. req is the request
+// of a store with an atomic step: the label, the end of the patience, and each
+// key with hits, ladder and windows. A store without an atomic step is asked for
+// one key after the other, by tickets made from req.
 //
 // Calls are pooled, and keep their buffers.
 type call struct {

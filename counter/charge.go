@@ -9,18 +9,18 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// Charge counts n hits of key in any case, and tells whether a limit is over
-// with them: for costs that are known only afterwards. n is one or more.
+// Charge counts n hits of key in any case, and tells whether a limit is over with
+// these hits: for costs that are known only afterwards. n is 1 or more.
 //
-// The hits of a Verdict that is not Allowed are counted too; its RetryAfter is the
-// time until no limit is over, without other hits. A Refund gives the hits of
-// either Verdict back. So Charge can count more than Max in a window, and a Take
-// is denied until the key has room again.
+// The hits of a denying Verdict are counted too; the RetryAfter is then the time
+// until no limit is over, without other hits. A Refund gives the hits of either
+// Verdict back. So Charge can count more than Max in a window, and a Take is
+// denied until the key has room again.
 //
-// An error is as that of Take, and the hits are taken back, with one exception:
-// on a store without an atomic step (memcached) hits that were confirmed later
-// than Config.Settle stay counted, and are reported as over or by an [ErrStore],
-// since it is not known whether a limit was over.
+// Errors are the errors of Take, and the hits of a failed call are taken back,
+// with one exception: on a store without an atomic step (memcached) hits
+// confirmed later than Config.Settle stay counted. Such a call is reported as
+// over or by an [ErrStore], since nobody knows whether a limit was over.
 func (c *Counter) Charge(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
 	return c.ChargeAll(ctx, Ask{Key: key, N: n, Limits: limits})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Add counts n hits of key, whatever its limits. n is one or more. If Add
-// fails, its hits are taken back, even if the store answers late. Hits of which
-// the store never confirmed or denied the addition may stay until they age out.
+// Add counts n hits of key, whatever the limits of key. n is 1 or more. If Add
+// fails, the hits are taken back, even if the store answers late. Hits without
+// any answer of the store may stay until they age out.
 func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	r, err := c.begin(ctx, key)
 	if err != nil {

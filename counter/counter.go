@@ -41,18 +41,17 @@ type Config struct {
 	// Default: 100 ms; zero for a store in this process. Negative: zero.
 	Skew time.Duration
 
-	// Settle is the longest time that a try of a Take may last, from the
-	// reading of the clock to the last confirmed addition. A try that lasts
-	// longer is taken back, and repeated within Patience. Settle matters only
-	// on a store without an atomic step (memcached). With a shorter Settle more
-	// tries on a slow store are late, with a longer Settle more calls need a
-	// second round trip: it reads the buckets that ended less than Skew +
-	// Settle ago. On such a store Settle is a part of the stored key: all
-	// processes that count a key must have the same Settle. A call that takes
-	// back its additions may outlast Patience by the lesser of Settle and
-	// Patience. Default: 250 ms; none for a store in this process. Negative:
-	// none, for a single caller with a clock of its own, such as the replay of
-	// a log.
+	// Settle is the longest time that a try of a Take may last, from the reading
+	// of the clock to the last confirmed addition. A try that lasts longer is
+	// taken back, and repeated within Patience. Settle matters only on a store
+	// without an atomic step (memcached). With a shorter Settle more tries on a
+	// slow store are late, with a longer Settle more calls need a second round
+	// trip, to read the buckets that ended less than Skew + Settle ago. On such a
+	// store Settle is a part of the stored key: all processes that count a key
+	// must have the same Settle. A call that takes back its additions may outlast
+	// Patience by the lesser of Settle and Patience. Default: 250 ms; none for a
+	// store in this process. Negative: none, for a single caller with a clock of
+	// its own, such as the replay of a log.
 	Settle time.Duration
 
 	// Patience is the time from the beginning of a call to its answer, or to
@@ -268,9 +267,9 @@ func (c *Counter) Keeps() bool {
 	return ok && k.Keeps()
 }
 
-// CheckLimits returns the error that any Take under these limits would return:
-// a limit is out of bounds, or the ladder keeps no tier for a window. Programs
-// that read limits from a file can check them before the first Take.
+// CheckLimits returns the error of any Take under limits: a limit is out of
+// bounds, or the ladder keeps no tier for a window. A program that reads limits
+// from a file can check the limits before the first Take.
 func (c *Counter) CheckLimits(limits Limits) error {
 	if err := limits.check(); err != nil {
 		return err

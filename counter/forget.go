@@ -13,12 +13,11 @@ import (
 )
 
 // Forget sets all counts of key to zero, by all ladders and of the soft key too,
-// in steps that do not hold up the calls of others. Forget may last until ctx is
-// done, and for [ForgetPatience] at most. After an error some hits may be left; a
-// second Forget removes them. On a store without an atomic step, a call for the
-// key that is in flight at the same moment can be half forgotten, and for each
-// such call one hit too many can be admitted. Verdicts from before can no longer
-// be refunded.
+// in steps that do not hold up other calls. Forget may last until ctx is done,
+// and for [ForgetPatience] at most. After an error hits may be left; a second
+// Forget removes the rest. On a store without an atomic step, a call of the key
+// in flight at the same moment can be half forgotten, and for each such call a
+// hit too many can be admitted. Earlier Verdicts can no longer be refunded.
 func (c *Counter) Forget(ctx context.Context, key Key) error {
 	r, err := c.begin(ctx, key)
 	if err != nil {
@@ -55,17 +54,17 @@ func (c *Counter) forgetting(r backend.Request) *backend.ForgetRequest {
 }
 
 // Erase is a Forget that removes the text of key from the store, and from the
-// memory of this process: all buckets are deleted, even buckets that count 0.
-// The store keeps a digest of the key, under which the Forget is remembered
-// until the last hit of the past has left its window. A key that this Counter
-// names otherwise, under another Prefix, Secret or Ladder, is another key.
+// memory of this process: all buckets are deleted, even buckets that count 0. The
+// store keeps a digest of the key, and remembers the Forget under the digest until
+// the last hit of the past has left its window. The same key under another Prefix,
+// Secret or Ladder is another key.
 //
-// Erase lasts until ctx is done, however long that is; each of its steps may
-// last for the timeout of the store. On memcached there is a step for each 4,000
-// buckets that the ladder may have: 24 on the default ladder. Calls of the key that
-// are under way may leave its text behind, and on a store without an atomic
-// step may admit one hit too many each. After an error, and after a call that was
-// under way, a second Erase removes the rest.
+// Erase may last until ctx is done, and has no other bound; each step may last for
+// the timeout of the store. On memcached there is a step for each 4,000 possible
+// buckets of the ladder: 24 on the default ladder. Calls of the key under way may
+// leave the text behind, and on a store without an atomic step each may admit a hit
+// too many. After an error, and after calls under way, a second Erase removes the
+// rest.
 //
 // A store that cannot forget a key in one call (see [backend.Forgetter]) cannot
 // erase a key either: the error is then errors.ErrUnsupported.

@@ -7,22 +7,22 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Former is the ladder by which keys were counted until now, as a whole: all
-// that makes their stored keys others. A zero field is as in the Config of the
-// Counter, or as the ladder of With; so at least one field is set.
+// Former is the ladder of the keys until now, with all fields that change a
+// stored key. A zero field is as in the Config of the Counter, or as the ladder
+// of With; so at least one field is set.
 //
 // A Counter with a Former counts each hit by both ladders, with one label, and
-// admits a hit only if every limit that a ladder can hold has room in it.
-// Forget empties both, a Refund gives back in both, and Count, Peek and
-// RetryAfter tell the larger number. Each call costs what two keys cost.
+// admits a hit only if in both ladders every limit has room that the ladder can
+// hold. Forget empties both, a Refund gives back in both, and Count, Peek and
+// RetryAfter tell the larger number. Each call has the cost of two keys.
 //
 // So no limit is lost while a ladder changes, as long as all hits within one Per
 // come from processes that have one ladder in common:
 //
-//  1. Processes with the former ladder alone are replaced by processes with both,
-//     at any pace, or back.
-//  2. When the last process with the former alone is gone, more than Per + Skew
-//     pass, of the longest Per.
+//  1. Processes with the former ladder alone are replaced by processes with both
+//     ladders, at any pace, or back.
+//  2. When the last process with the former ladder alone is gone, more than Per +
+//     Skew pass, of the longest Per.
 //  3. Processes with both are replaced by processes with the new ladder alone, at
 //     any pace, or back.
 //
@@ -70,9 +70,9 @@ func (c *Counter) formerly(cfg Config) (*Counter, error) {
 	return former, nil
 }
 
-// judged returns what of limits c judges: all of them, but for a former ladder
-// those of which the ladder can hold the window. If there are none, hits are
-// counted all the same, under a limit that denies nothing.
+// judged returns the limits that c judges: all limits, but for a former ladder
+// only the limits whose window the ladder can hold. If there is no such limit,
+// hits are counted all the same, under a limit that denies nothing.
 func (c *Counter) judged(limits Limits) Limits {
 	var judged Limits
 	for _, limit := range limits {

@@ -10,13 +10,13 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Refund gives back the hits of v, in the buckets that hold them, and empties
-// v. Only the first Refund of v and all its copies gives back, even if the
-// first fails: the store may have done its part then. The Verdict of a denied
-// call, or of a key forgotten since, has nothing to give back; no error is
-// returned. The keys of a TakeAll are given back side by side, all within
-// Config.Patience. A Verdict is given back by any Counter that With has made of
-// the Counter that gave the Verdict, as by that Counter itself.
+// Refund gives back the hits of v, in the buckets of these hits, and empties v.
+// Only the first Refund of v and all copies of v gives back, even if the first
+// fails: the store may have done its part then. The Verdict of a denied call, or
+// of a key forgotten since, has nothing to give back; no error is returned. The
+// keys of a TakeAll are given back side by side, all within Config.Patience. The
+// Counter of the Verdict can give the Verdict back, and so can any Counter that
+// With has made of the Counter.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if v.block != nil && v.block.owner.base != c.base {
 		return errors.New("counter: Refund: the Verdict is of another Counter")

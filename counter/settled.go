@@ -12,10 +12,10 @@ import (
 // again and again, for a store over a network without an atomic step. All hits
 // that will be admitted are in a settled bucket: later its count can only fall,
 // by a Refund, a Forget or an eviction. Hits that no Take has admitted can raise
-// the count: those of an Add that is confirmed later than Settle, and those of an
-// AddAt, which ends what its own Counter remembers of the key. So a remembered
-// count is an upper bound of the hits that were admitted. A call can be admitted
-// by remembered counts, and no call is denied by them.
+// the count: hits of an Add confirmed later than Settle, and hits of an AddAt. An
+// AddAt ends the memory of its own Counter of the key. So a remembered count is
+// an upper bound of the admitted hits. A call can be admitted by remembered
+// counts, and is never denied by remembered counts.
 //
 // The cache is of bounded size: a slot holds one key, for a minute at most, and
 // until then no other key gets the slot. A key enters on its second call, so

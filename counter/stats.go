@@ -31,11 +31,11 @@ type Stats struct {
 	Restarts int64
 
 	// BucketsAhead is the number of answers with a hit in a bucket that begins
-	// later than Config.Now and Config.Skew: some caller's clock is ahead of this
-	// caller's by more than Skew. On a store with an atomic step each Take and
-	// Peek can see such a bucket. By ticket, calls that look can (a Peek, and a
-	// Take of a key that was denied a moment ago), and only the next bucket of
-	// each tier, so that a part of such hits is seen. Zero in memory.
+	// later than Config.Now and Config.Skew: the clock of another caller is ahead
+	// by more than Skew. On a store with an atomic step each Take and Peek can
+	// see such a bucket. By ticket, only calls that look can see such a bucket (a
+	// Peek, and a Take of a key denied a moment ago), and only the next bucket of
+	// each tier: a part of such hits is seen. Zero in memory.
 	BucketsAhead int64
 
 	// Guesses is the number of Takes that went by something remembered: that the

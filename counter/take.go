@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// Ask is a key of a [Counter.TakeAll], its hits and its limits.
+// Ask is a key of a [Counter.TakeAll], with hits and limits.
 type Ask struct {
 	Key    Key
 	N      int64 // hits of the key: 0 to MaxCount; of 0 the limits are judged, and nothing is counted
 	Limits Limits
 
-	// On is the Counter by whose ladder the key is counted, one that
-	// [Counter.With] has made of the called Counter. Default: the called Counter.
+	// On is the Counter by whose ladder the key is counted: a result of
+	// [Counter.With] of the called Counter. Default: the called Counter.
 	On *Counter
 
-	// Soft asks for a judgement that denies nobody: the hits of a soft key are
-	// counted where the hits of all other keys are admitted and the soft key itself
-	// has room, and a State of the Verdict tells whether it has. So a soft key denies
-	// the share of hits that its limits would deny if they were enforced. A soft key
+	// Soft asks for a judgement that denies nobody. The hits of a soft key are
+	// counted where the hits of all other keys are admitted and the soft key has
+	// room. A State of the Verdict tells whether the soft key has room. So a soft key
+	// reports the share of denials that its limits would have if enforced. A soft key
 	// is counted apart from the same key that is enforced. On a store without an
-	// atomic step for all keys, soft keys are taken after the others, at the cost
+	// atomic step for all keys, soft keys are taken after the other keys, at the cost
 	// of another round trip. A soft key whose store fails then is missing in the
-	// Verdict, and fails no call. One key of a call at least is not soft.
+	// Verdict, and fails no call. At least one key of a call is not soft.
 	Soft bool
 
-	// Held are hits that the store does not count and that are judged as if it
-	// did: Held[i] hits, zero or more, in the window of Limits[i]. All numbers of
-	// the Verdict are of Limits, and Remaining is what Held leaves. A call that
-	// Held alone leaves no room for is denied without asking the store, with a
+	// Held are hits that the store does not count, judged as if the store counted
+	// them: Held[i] hits, zero or more, in the window of Limits[i]. All numbers
+	// of the Verdict are of Limits, and Remaining is the rest after Held. If Held
+	// alone leaves no room, the call is denied without asking the store, with a
 	// RetryAfter of [Never], since only the caller knows when Held ends. Default:
 	// nil, no such hits.
 	Held []int64
