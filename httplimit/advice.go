@@ -21,7 +21,8 @@ type advice struct {
 const maxAdvice = 8 << 10
 
 // adviceOf reads an answer that came at now. Retry-After is heard with the two
-// statuses that deny, and goes before RateLimit, which goes before older fields.
+// denying statuses, and goes before RateLimit. RateLimit goes before older
+// fields.
 func adviceOf(answer *http.Response, now time.Time) advice {
 	denied := answer.StatusCode == http.StatusTooManyRequests
 	clock := now // of the service

@@ -68,9 +68,9 @@ func (m *middleware) answerFailed(w http.ResponseWriter, r *http.Request, q *req
 	m.failure(v).ServeHTTP(w, r)
 }
 
-// answerInvalid answers a request that the Limiter could not be asked about, or that
-// lacks a feature. Config.Invalid has a Verdict that denies, even if the request was
-// counted under some rules.
+// answerInvalid answers a request that the Limiter could not be asked about, and a
+// request without a needed feature. Config.Invalid has a denying Verdict, even if
+// the request was counted under other rules.
 func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, q *request, e *ValueError) {
 	if m.Invalid != nil {
 		m.hand(m.Invalid, w, r, q, &limiter.Verdict{}, e)

@@ -39,8 +39,8 @@ type ClientIP struct {
 	// socket reach the socket.
 	Proxies []netip.Prefix
 
-	// ProxyList has further networks of proxies, which may change while requests
-	// are served, such as those that a CDN publishes. Default: none.
+	// ProxyList has further networks of proxies, such as the published networks
+	// of a CDN. The list may change while requests are served. Default: none.
 	ProxyList *ProxyList
 
 	// Hops is the number of addresses that proxies of yours append to Header: the
@@ -131,9 +131,8 @@ type ProxyList struct {
 	all atomic.Pointer[[]netip.Prefix]
 }
 
-// Set replaces the list. After an error, of a network that is wrong or of no
-// network at all, the list is unchanged: no list that was cut off on its way
-// replaces a good one.
+// Set replaces the list. A wrong network, or no network at all, is an error, and
+// the list stays unchanged: a list cut off on the way never replaces a good list.
 func (l *ProxyList) Set(networks ...netip.Prefix) error {
 	if len(networks) == 0 {
 		return errors.New("httplimit: ProxyList.Set has no networks, want at least one")

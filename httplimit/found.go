@@ -20,17 +20,17 @@ type found struct {
 	invalid *ValueError // the reason why the request is not the handler's; nil: it is
 }
 
-// decide asks the Limiter about the features, which are appended to none. An error is
-// the server's, or of the context.
+// decide asks the Limiter about the features, appended to none. An error is the
+// server's, or of the context.
 //
-// A request that is invalid is decided by its other features: the verdict counts a hit
-// under the rules that can be asked, else bad requests would cost nobody a hit. A
-// feature that cannot be read is missing then.
+// An invalid request is decided by its other features: the verdict counts a hit under
+// the rules that can be asked, else bad requests would cost nobody a hit. An
+// unreadable feature is missing then.
 //
-// A body is read only if the rules that need no body would admit the request: a
-// client over its limit sends bodies in vain. Peek counts nothing, and nothing
-// follows from its admission: the rules are asked again, all together, when the body
-// is read.
+// A body is read only if the rules without need of a body would admit the request: a
+// client over its limit sends bodies in vain. Peek counts nothing, and an admission
+// by Peek decides nothing: the rules are asked again, all together, when the body is
+// read.
 func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
 	known, err := f.find(none)
 	if err != nil {

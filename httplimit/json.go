@@ -13,19 +13,19 @@ import (
 
 // JSON is a field of a JSON body, under the keys in path: JSON("user", "email")
 // is "a@b" of {"user": {"email": "a@b"}}. JSON() is the whole body. A string is
-// read as its text, a whole number as its decimal digits, however many: "7",
-// and "0" for -0. The field is absent if null or not there, if a key on the
-// path is, or if the body is empty.
+// read as its text, a whole number as decimal digits, however many: "7", and "0"
+// for -0. The field is absent if null or not there, if a key on the path is, or
+// if the body is empty.
 //
-// Keys match as encoding/json matches keys to a struct, whatever their case.
-// Two keys on the path that match are an error, since decoders differ about
-// which key counts. Any other value is an error, a fraction and an exponent
-// too: 1e2 is 100 to a few decoders only. A body must be a single JSON text as
-// encoding/json reads it: nested at most 10,000 deep, with nothing after the
-// text.
+// Keys match as encoding/json matches keys to a struct, in any case of letters.
+// Two matching keys on the path are an error, since decoders differ about the key
+// that counts. Any other value is an error, a fraction and an exponent too: 1e2
+// is 100 to a few decoders only. A body must be a single JSON text, nested at
+// most 10,000 deep as in encoding/json, with nothing after the text.
 //
-// The Content-Type is ignored: few handlers look at it, and a handler that
-// ignores the Content-Type would otherwise read a field that was not limited.
+// The Content-Type is ignored: few handlers look at the Content-Type, and a
+// handler that ignores the Content-Type would otherwise read a field that was not
+// limited.
 func JSON(path ...string) Value {
 	source := fmt.Sprintf("JSON field %q", strings.Join(path, "."))
 	var names [][]byte

@@ -39,11 +39,11 @@ type Config struct {
 	MaxBody int64
 
 	// MaxBodyTotal bounds the bytes of all bodies together that are held for
-	// features, from the first byte read to the last byte that the handler
-	// reads. The first 16 KiB of each body are free, so that large bodies on slow
-	// connections leave room for the forms of others. A body beyond the bound is
-	// answered with 503, or by Failed. At least MaxBody. Default:
-	// DefaultMaxBodyTotal, or MaxBody if that is more.
+	// features, from the first byte read to the last byte that the handler reads.
+	// The first 16 KiB of each body are free, so large bodies on slow connections
+	// leave room for small forms. A body beyond the bound is answered with 503,
+	// or by Failed. At least MaxBody. Default: the larger of DefaultMaxBodyTotal
+	// and MaxBody.
 	MaxBodyTotal int64
 
 	// BodyTimeout is the longest time in which a body is read for features. A

@@ -53,8 +53,8 @@ func (p Problem) body() string {
 	return text.String()
 }
 
-// writeProblem answers with the body of a problem. A body that is a string stays as
-// it is, whatever writers do with it.
+// writeProblem answers with the body of a problem. A body that is a string stays
+// unchanged, whatever writers do.
 func writeProblem(l *lines, w http.ResponseWriter, status int, body string) {
 	l.set("Content-Type", "application/problem+json")
 	l.set("Cache-Control", "no-store") // for this client and moment only

@@ -13,7 +13,7 @@ type ruled struct {
 	show       []string      // the kinds whose remaining count is told
 	fields     *fields       // of the rules' own limits
 	byCall     *fieldsByCall // nil: no rule has limits by call
-	single     bool          // a verdict has one state at most: of one feature under one limit
+	single     bool          // a verdict has at most one state: of a single feature under a single limit
 }
 
 // derive makes the ruled of a generation of the rules, which is read before the

@@ -21,17 +21,17 @@ const (
 	statusRows = 1_000 // of rules, and of decisions
 )
 
-// Status returns a handler of a page for those who run the service: the rules of
-// lim, its decisions by rule and outcome and the twenty keys that are denied most
-// (both with limiter.Config.Tally), and the numbers of limiter.Stats and
-// counter.Stats. A request that prefers application/json to text/plain gets JSON,
-// in which durations are nanoseconds. The page asks no server, has a bounded
-// length, and is not to be cached.
+// Status returns a handler of a page for the people on call: the rules of lim, the
+// decisions by rule and outcome and the twenty most denied keys (both with
+// limiter.Config.Tally), and the numbers of limiter.Stats and counter.Stats. A
+// request that prefers application/json to text/plain gets JSON with durations in
+// nanoseconds. The page asks no server, has a bounded length, and is not to be
+// cached.
 //
-// THE HANDLER ASKS NOBODY WHO THEY ARE. Whoever reaches the page reads the limits,
-// and whom they deny: without a counter.Config.Secret, addresses of visitors. Mount
-// the page behind the log-in of the people who run the service, or on a listener
-// that the outside does not reach; never beside the public routes.
+// THE HANDLER HAS NO LOG-IN. Everybody who reaches the page reads the limits and
+// the denied keys: without a counter.Config.Secret, addresses of visitors. Mount
+// the page behind a log-in of your own, or on a listener out of reach from outside;
+// never beside the public routes.
 func Status(lim *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

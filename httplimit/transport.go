@@ -48,8 +48,8 @@ type TransportConfig struct {
 	// whose turn would come later fails at once. Default: the context alone.
 	MaxWait time.Duration
 
-	// MaxHold bounds the time for which one answer holds requests back, whatever the
-	// service says. After MaxHold one request is sent to hear again. Default:
+	// MaxHold bounds the time for which an answer holds requests back, whatever the
+	// service says. After MaxHold a single request is sent to hear again. Default:
 	// DefaultMaxHold.
 	MaxHold time.Duration
 }
@@ -79,31 +79,30 @@ func (e *NotSentError) Error() string {
 // Unwrap is Err.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// Transport is an [http.RoundTripper] for calls to services that limit their
-// callers. Before a request is sent, the request waits for a limit of the caller's
-// own, and for the end of the time for which the service has asked. Set
-// http.Client.Transport to a Transport; for concurrent use.
+// Transport is an [http.RoundTripper] for calls to services that limit their callers.
+// Before a request is sent, the request waits for a limit of the caller's own, and
+// then as long as the service has asked. Set http.Client.Transport to a Transport.
+// Many goroutines may use a Transport at once.
 //
 // An answer 429, or 503 with Retry-After, holds back the requests to the same host
 // and Partition until Retry-After, a number of seconds or a date. An answer of any
-// status with RateLimit fields (draft-ietf-httpapi-ratelimit-headers-10) lets as
-// many requests leave as remain, until quota is made available. The older
-// RateLimit-Remaining and X-RateLimit-Remaining, each with its Reset, are read where
-// RateLimit is missing. Text that is malformed is ignored; an answer 429 that names
-// no time counts as a second. When the time is over, requests do not leave all at
-// once: one is sent, and each good answer lets one more be in flight, or as many as
-// the answer says. Up to 3 % of the time, a minute at most, is added at random, since
-// other processes have heard the same.
+// status with RateLimit fields (draft-ietf-httpapi-ratelimit-headers-10) lets as many
+// requests leave as remain, until quota is made available. The older
+// RateLimit-Remaining and X-RateLimit-Remaining, each with a Reset, are read where
+// RateLimit is missing. Malformed text is ignored; an answer 429 without a time
+// counts as a second. When the time is over, requests do not leave all at once: a
+// first request is sent, and each good answer lets one more be in flight, or as many
+// as the answer says. Up to 3 % of the time, a minute at most, is added at random,
+// since other processes have heard the same.
 //
 // A request whose context, or MaxWait, ends before its turn fails at once with a
-// [*NotSentError]. RoundTrip sends a request once and returns the answer as it came,
-// a 429 too: whether the request may be sent again, only the caller knows. A
-// redirect is a request of its own, to its own host. Whatever answers in the place
-// of the host, such as a proxy or a cache, is heard as the host; RateLimit fields of
-// an answer with an Age are not.
+// [*NotSentError]. RoundTrip sends a request once and returns the answer unchanged, a
+// 429 too: only the caller knows whether the request may be sent again. A redirect is
+// a request of its own, to its own host. A proxy or a cache that answers in the place
+// of the host is heard as the host, except RateLimit fields of an answer with an Age.
 //
-// A Transport remembers up to a thousand hosts that have told of limits, the last
-// used of them, and hosts with requests under way.
+// A Transport remembers the last used hosts that have told of limits, up to a
+// thousand, and hosts with requests under way.
 type Transport struct {
 	base      http.RoundTripper
 	limiter   *limiter.Limiter
