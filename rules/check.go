@@ -13,9 +13,9 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// check makes a Limiter of the rules that are whole, event by event: rules of two
-// events have nothing to do with each other. After an error the rules of the event
-// are added one by one, and each rule that is not accepted has its own error.
+// check makes a Limiter of the whole rules, event by event: rules of two events
+// have nothing to do with each other. After an error the rules of the event are
+// added one after the other, and each rejected rule has an error of its own.
 func (d *decoder) check() {
 	events := map[string][]int{} // indexes of rules
 	var order []string

@@ -14,9 +14,9 @@ import (
 // maxWorkers bounds the requests of a call in flight.
 const maxWorkers = 16
 
-// Do is described in [backend.Store]. The additions are made one by one: after
-// an error some of them may have been made, and the slots tell the confirmed
-// additions.
+// Do is described in [backend.Store]. The additions are made one after the other:
+// after an error a part of the additions may have been made, and the slots tell
+// the confirmed additions.
 func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {
 		op.Add[i].Count = 0

@@ -21,18 +21,18 @@ import (
 var _ backend.Checker = (*Store)(nil)
 
 // Check asks all servers and returns nil if each answers, takes an addition, has
-// a clock within [backend.DefaultSkew] of this machine's, and has evicted
-// nothing since its start. Otherwise the error joins the findings; findings that
-// leave hits countable are a [backend.ErrCondition]. memcached tells the time in
-// whole seconds, so a clock that is off by 1.5 s goes unnoticed. The addition
-// is to a key that begins with ab, the default Prefix of a Counter. A Counter or
-// limiter on the store has a Check of its own, with its own clock, Skew and
-// Prefix. Check keeps the deadline of ctx, and lasts no longer than
-// Config.IOTimeout if ctx has none.
+// a clock within [backend.DefaultSkew] of this machine's, and has evicted nothing
+// since its start. Otherwise the error joins the findings; findings that leave
+// hits countable are a [backend.ErrCondition]. memcached tells the time in whole
+// seconds, so a clock error of 1.5 s goes unnoticed. The addition is to a key
+// beginning with ab, the default Prefix of a Counter. A Counter or limiter on the
+// store has a Check too, with the Counter's own clock, Skew and Prefix. Check
+// keeps the deadline of ctx, and lasts no longer than Config.IOTimeout if ctx has
+// none.
 //
 // Of a store made by NewFromClient, Check makes an addition for one key, and
 // tells that clocks, evictions and restarts cannot be seen: gomemcache has no
-// command for them.
+// command to see them.
 func (s *Store) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
 
 // CheckServers is described in [backend.Checker]. Each server is asked for its

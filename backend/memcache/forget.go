@@ -31,12 +31,11 @@ const (
 // oldest bucket first, so that a second Forget finds the items left by a first.
 // The label is remembered at the begin and at the end.
 //
-// An item that has not changed since it was read is removed in one step. From
-// other items the count read is taken, so that no hit from in between is lost.
-// A Forget creates no item but its marker. An Erase searches each tier for all
-// items that may live, and deletes every item, whatever its value. Without
-// f.Deadline each step, of some thousand items, may last for the timeout of the
-// store.
+// An item that has not changed since the read is removed in one step. From other
+// items the count read is taken, so no hit from in between is lost. A Forget
+// creates no item but a marker. An Erase searches each tier for all items that
+// may live, and deletes every item, whatever the value. Without f.Deadline each
+// step, of up to 4,000 items, may last for the timeout of the store.
 func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := checkKey(f.Key); err != nil {
 		return err

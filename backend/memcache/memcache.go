@@ -313,8 +313,8 @@ type Stats struct {
 
 	LateAdditions    int64 // buckets whose addition was confirmed after the call had returned an error
 	TakenBack        int64 // of these, taken back
-	TakingBackFailed int64 // takings back, of late additions and others, that were refused, not sent, or not answered: hits that may stay until they age out
-	Unanswered       int64 // additions sent without an answer, on a connection that is gone: hits that may stay until they age out
+	TakingBackFailed int64 // takings back, of late and other additions, that were refused, not sent, or not answered: the hits may stay until they age out
+	Unanswered       int64 // additions sent without an answer, on a connection that is gone: the hits may stay until they age out
 
 	Refused  int64 // calls that failed at the bound of MaxInFlight
 	Withheld int64 // calls that failed with nothing sent, because the server was silent

@@ -3,26 +3,26 @@
 //	store, err := redis.Open("redis://127.0.0.1:6379/0", redis.Config{})
 //	c, err := counter.New(store, counter.Config{})
 //
-// A [Store] has one of two layouts. With [Plain] each bucket is a counter of its own that
-// redis-cli reads, a call is one MULTI and EXEC, and no script is run: see docs/storage.md.
-// The rest of this text is about [Sums], the default.
+// A [Store] has one of two layouts. With [Plain] each bucket is a counter for redis-cli
+// to read, a call is one MULTI and EXEC, and no script is run: see docs/storage.md. The
+// rest of this text is about [Sums], the default.
 //
 // A Store checks and adds in one atomic step: one FCALL, one round trip,
 // for a single key on any server, and for several keys where the same server holds
 // all keys. The package was tried with Redis 7.0, on a 64-bit machine. A call that
 // counts is never sent twice, whatever the client does with other commands.
 //
-// Calls at the same time share round trips: while two are under way, further calls wait
-// for up to a millisecond, and go in one pipeline. A lone call never waits, each call
-// keeps its own deadline, and a call whose caller gives up before the call is written is
-// not sent, unless a hook of the client looks at the words of commands: then the call is
-// taken back. In a Cluster each call goes alone.
+// Calls at the same time share round trips: while two round trips are under way,
+// further calls wait for up to a millisecond, and go in one pipeline. A lone call never
+// waits, and each call keeps its own deadline. If the caller gives up before the call
+// is written, the call is not sent; but if a hook of the client looks at the words of
+// commands, the call is sent and taken back. In a Cluster each call goes alone.
 //
-// The Store loads a library of functions into a server that lacks the library, and
-// removes libraries that other versions of this package loaded more than 30 days ago.
-// To a server before Redis 7, and to a server that gives its user no right to run or load
-// functions, the Store sends the same programs as scripts, by EVALSHA, and tries functions
-// again after ten minutes; [Stats].ByScripts counts such calls.
+// The Store loads a library of functions into a server without the library, and removes
+// libraries that other versions of this package loaded more than 30 days ago. A server
+// before Redis 7, and a server whose user has no right to run or load functions, gets
+// the same programs as scripts, by EVALSHA. The Store tries functions again after ten
+// minutes; [Stats].ByScripts counts such calls.
 //
 // The page docs/storage.md shows every stored byte, and the cost of a key. Every stored
 // key has a time to live, and all stored keys of a counted key have the same hash tag. Set
