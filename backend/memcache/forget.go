@@ -35,7 +35,7 @@ const (
 // items the count read is taken, so no hit from in between is lost. A Forget
 // creates no item but a marker. An Erase searches each tier for all items that
 // may live, and deletes every item, whatever the value. Without f.Deadline each
-// step, of up to 4,000 items, may last for the timeout of the store.
+// step, of a few thousand items, may last for the timeout of the store.
 func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if err := checkKey(f.Key); err != nil {
 		return err
