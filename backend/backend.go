@@ -24,11 +24,11 @@ import (
 // errors of a store; a store need not.
 var ErrStore = errors.New("the store failed")
 
-// ErrStaleLabel is the error of a [Store] that drops buckets by the labels of
-// its callers, for a label before the dropped buckets of the key: the store
-// cannot tell the counts of that label's window. Nothing was added. The Counter
-// reads its clock again and asks with the new label. A store that keeps each
-// bucket for its TTL by the clock of a server has no use for the error.
+// ErrStaleLabel is the error of a [Store] that drops buckets by the labels of its
+// callers, for a label before the dropped buckets of the key: the store cannot
+// tell the counts of the label's window. Nothing was added. The Counter reads its
+// clock again and asks with the new label. A store has no use for the error if
+// each bucket is kept for its TTL by the clock of a server.
 var ErrStaleLabel = errors.New("the label is older than what the store has dropped of the key")
 
 // ErrMaxCount is the error of a [Store] for an addition after which the store
@@ -187,17 +187,17 @@ type Window struct {
 type Forgetter interface {
 	Store
 
-	// Forget remembers r.Label for r.Remember, and then sets all counts of
-	// r.Key to zero, of every tier of r.Ladder and of any label. The label is
-	// on the key's own server, under a name that does not show the feature, and
-	// is the newest given. At the end the label is set to r.Latest, or under
-	// the lock that empties the key, since hits from in between may be
-	// forgotten as well. A key of any size is emptied in bounded steps, between
-	// which the server answers other callers. The oldest buckets of the finest
-	// tier go first, and the buckets that lead to them last, so that a second
-	// call after an error finds all remaining buckets. For context, deadline
-	// and ownership see [Store.Do]. A nil error means that all hits are gone
-	// that were there when the call began; for r.Erase see there.
+	// Forget remembers r.Label for r.Remember, and then sets all counts of r.Key
+	// to zero, of every tier of r.Ladder and of any label. The label is on the
+	// key's own server, under a name that does not show the feature, and is the
+	// newest given. At the end the label is set to r.Latest, or under the lock
+	// that empties the key, since hits from in between may be forgotten as well.
+	// A key of any size is emptied in bounded steps; between two steps the server
+	// answers other callers. The oldest buckets of the finest tier go first, and
+	// the buckets that lead to finer buckets last: a second call after an error
+	// finds all remaining buckets. For context, deadline and ownership see
+	// [Store.Do]. A nil error means that all hits are gone that were there when
+	// the call began; for r.Erase see there.
 	Forget(ctx context.Context, r *ForgetRequest) error
 
 	// Forgotten returns the newest remembered Label of key, 0 if none is

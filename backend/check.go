@@ -26,9 +26,9 @@ type Checker interface {
 	Store
 
 	// CheckServers asks every server of the store, side by side: whether the
-	// server answers, takes an addition to a key that begins with r.Key and is
-	// removed again, has a clock that agrees with r.Now within r.Skew, and keeps
-	// its counts. CheckServers fills in r.Servers, of the servers that answered.
+	// server answers, takes an addition, has a clock within r.Skew of r.Now, and
+	// keeps its counts. The addition is to a key beginning with r.Key, and is
+	// removed again. CheckServers fills in r.Servers, of the answering servers.
 	// The error joins all findings, each with the name of the server, the value
 	// found and the value expected; findings that leave hits countable are an
 	// [ErrCondition]. For context, deadline and ownership see [Store.Do].

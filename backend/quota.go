@@ -11,10 +11,10 @@ type Binder interface {
 	Local
 
 	// Bind prepares the admissions of keys that begin with t.Key and have the
-	// Ladder, the TTLs and the Windows of t. Bind returns nil if the store has
-	// no short way for these windows, or if the store is not asked: a struct
-	// that embeds a Binder gets Bind with it, and may have a Take of its own,
-	// which Admit would pass by. asked is the store that the Counter counts on.
+	// Ladder, the TTLs and the Windows of t. Bind returns nil if the store has no
+	// short way for these windows, or if the store is not asked. A struct with an
+	// embedded Binder has the Binder's Bind, and may have a Take of its own:
+	// Admit would pass by this Take. asked is the store of the Counter.
 	Bind(asked Store, t *TakeKey) Quota
 }
 

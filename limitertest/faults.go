@@ -14,21 +14,20 @@ import (
 
 // Fault is a fault of a store. The zero Fault is none.
 type Fault struct {
-	// Err is the error of a call, which counts nothing: a server that is down.
+	// Err is the error of a call, and the call counts nothing: a server is down.
 	Err error
 
 	// Delay is the time that passes before a call. A call whose context or
 	// deadline ends before counts nothing: a server, or a network, that is late.
 	Delay time.Duration
 
-	// Lost has a call made, and its answer lost: a connection that breaks. The
-	// caller gets Err, or if that is nil an error of this package, and a hit of
-	// the call stays counted.
+	// Lost has a call made and the answer lost: a connection breaks. The caller
+	// gets Err, or an error of this package if Err is nil, and a hit of the call
+	// stays counted.
 	Lost bool
 
-	// Calls is the number of calls that the fault happens to. An Allow is one call
-	// on memory and Redis, a Refund at least one. Default: 0, all calls until the
-	// next Set.
+	// Calls is the number of calls with the fault. An Allow is one call on memory
+	// and Redis, a Refund one or more. Default: 0, all calls until the next Set.
 	Calls int
 }
 

@@ -1,14 +1,14 @@
-// Package limitertest helps to test programs that use a limiter: without
-// waiting, and without a server.
+// Package limitertest has limiters for the tests of a program: without waiting, and
+// without a server.
 //
-// [New] makes a Limiter on a [Clock] that stands still until the test moves it.
-// [Exhaust] uses up the limits of a caller, so that the next call is denied.
-// [Faults] make a store fail, delay its answers or lose them, as a network and
-// its servers do, for tests of a rule's OnFailure.
+// [New] makes a Limiter on a [Clock]. The Clock stands still until the test moves the
+// Clock. [Exhaust] uses up the limits of a caller: the next call is denied. [Faults]
+// make a store fail, delay answers or lose answers, as a network and servers do, for
+// tests of a rule's OnFailure.
 //
-// In a bubble of testing/synctest a Limiter needs no Clock: time.Now is the
-// clock of the bubble, and time.Sleep moves it. A Limiter of the program, made
-// inside of the bubble, goes by that clock, with all its timeouts:
+// In a bubble of testing/synctest a Limiter needs no Clock: time.Now is the clock of
+// the bubble, and time.Sleep moves the clock. A Limiter of the program, made inside of
+// the bubble, goes by the clock of the bubble, with all timeouts:
 //
 //	func TestASecondSignUpAnHourLater(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -92,10 +92,10 @@ func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limi
 	return lim, clock
 }
 
-// Exhaust takes all hits for which the limits of event have room, so that the next
-// Allow is denied, and returns the Verdict of that Allow. A single AllowN takes the
-// hits, and Config.Observe sees it. The test fails if no limit is asked: event has
-// no rules, a feature is missing or not valid, all rules are skipped, or the store
+// Exhaust takes all hits for which the limits of event have room, and returns the
+// Verdict of the next Allow, a denial. A single AllowN takes the hits, and
+// Config.Observe sees the AllowN. The test fails if no limit is asked: event has no
+// rules, a feature is missing or not valid, all rules are skipped, or the store
 // fails and no local counter decides.
 func Exhaust(t testing.TB, lim *limiter.Limiter, event string, features ...limiter.Feature) limiter.Verdict {
 	t.Helper()

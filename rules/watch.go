@@ -26,12 +26,12 @@ type WatchConfig struct {
 	Every time.Duration
 }
 
-// Watcher reads a file of rules again and again, and applies its changes. Reading
-// the content meets all ways of writing a file: in place, under a new name, and
-// behind a symbolic link, as mounted config maps have it. A file that is missing,
-// empty, half written or bad changes nothing: the rules until now stay, and Stats
-// tells so. [Watch] makes a Watcher, and Close ends it. Many goroutines may use a
-// Watcher at once.
+// Watcher reads a file of rules again and again, and applies its changes. The
+// Watcher reads the content, so all ways of writing a file are noticed: in place,
+// under a new name, and behind a symbolic link, as in mounted config maps. A file
+// that is missing, empty, half written or bad changes nothing: the rules until
+// now stay, and Stats tells so. [Watch] makes a Watcher, and Close ends it. Many
+// goroutines may use a Watcher at once.
 type Watcher struct {
 	cfg  WatchConfig
 	stop chan struct{}
@@ -45,7 +45,7 @@ type Watcher struct {
 
 // WatchStats are the numbers of a [Watcher].
 type WatchStats struct {
-	Generation int64     // rules applied, those of the begin included
+	Generation int64     // rules applied, the rules of the beginning included
 	Applied    time.Time // when the rules of Set were applied, or the watch began
 	Failures   int64     // reads that found no usable rules, and changes that Apply refused
 	Err        error     // of the last read; nil: the rules of Set are those of the file

@@ -49,15 +49,14 @@ const DefaultMaxBuckets = 256 << 20 / bucketBytes
 
 // Config configures a [Store]. The zero Config is ready to use.
 type Config struct {
-	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key
-	// that was hit once costs 16 buckets, on a ladder of up to four tiers, and a
-	// few more if its stored name is longer than 70 bytes. A second bucket of the
-	// finest tier costs 5 more, of other tiers 9 in all, and from then on the
-	// capacity of the key's rings, a power of two for each tier and at most four
-	// times the buckets in use; a ring of 16 costs 8 more for running totals. The bound is on what lives:
-	// while a ring grows, its former copy is there too, and Go's collector lets
-	// the heap become larger, by as much as GOGC says. Zero, or less:
-	// [DefaultMaxBuckets].
+	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key that was
+	// hit once costs 16 buckets, on a ladder of up to four tiers, and a few more if its
+	// stored name is longer than 70 bytes. A second bucket of the finest tier costs 5
+	// more, of other tiers 9 in all. From then on a key costs the capacity of its
+	// rings: a power of two for each tier, and at most four times the buckets in use. A
+	// ring of 16 costs 8 more for running totals. The bound is on live memory: while a
+	// ring grows, the former copy of the ring is there too, and Go's collector lets the
+	// heap become larger, by GOGC. Zero, or less: [DefaultMaxBuckets].
 	MaxBuckets int
 
 	// Full decides about a new bucket that finds no memory while no key is empty.
