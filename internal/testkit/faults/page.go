@@ -38,7 +38,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
 This page is for everybody who asks whether [the promises](guarantees.md) hold when servers, links
 and processes fail. A program (internal/testkit/faults) wrote the page. The program lets several
 processes count on real servers, and lets faults come upon the servers, the links and the processes.
-It writes down each call and its answer, and checks all of them against the promises.
+All calls and answers are written down, and checked against the promises.
 
 | | |
 |---|---|
@@ -79,15 +79,15 @@ The rows are:
   until its refund, or a Forget of the key, may have begun. Hits by Add are not counted. A *full*
   window held exactly Max.
 - **Labels**: Verdict.At is a reading of the caller's clock, made between the call and its return.
-- **Counts**: the number that a Count, a Peek or an admitted Take tells is no less than the hits
-  that had returned before the call began. A number that is too low has *lost* a hit.
+- **Counts**: the number told by a Count, a Peek or an admitted Take is no less than the hits of the
+  calls that had returned before. A lower number has *lost* a hit.
 - **Denials**: hits within Per, the width of the oldest bucket, and Skew left no room. By ticket
   Settle is added, where a limit is as wide as its ticket bucket.
 - **Slowest**: the call that went furthest beyond its Patience, or came nearest to its Patience, of
   the calls whose process did not stand still meanwhile.
-- **Later than a taking back may be**: a call that has to take back its additions may last longer
-  than its Patience by as much again, or by Settle, whichever is less. This row counts the calls
-  that lasted longer, with 50 ms more for the machine.
+- **Later than a taking back may be**: a call that has to take back additions may last longer than
+  its Patience by as much again, or by Settle, if Settle is shorter. This row counts the calls that
+  lasted longer, with 50 ms more for the machine.
 
 ### Windows judged apart
 
@@ -97,9 +97,10 @@ have been lost, a window may hold Max more for each loss. These hits may have be
 - **server killed, emptied**: all hits; of several servers, the hits of the keys on this server.
 - **list of servers changed**: all hits of the keys that change their server, while processes with
   the old list and processes with the new list stand side by side.
-- **evicted**: the hits of the bucket, which memcached names (*watch evictions*, as many as its
-  statistics tell), or of the key, which Redis names (the event *evicted*). A key of which Redis has
-  evicted one value of several can count longer ([storage](storage.md)), and so deny too early.
+- **evicted**: on memcached the hits of the named bucket (*watch evictions*, as many as the
+  statistics tell), on Redis the hits of the named key (the event *evicted*). If Redis has evicted
+  one of several values of a key, the key can count longer ([storage](storage.md)), and so deny too
+  early.
 - **failover**: the hits of a span of time. The replica is compared with its master ten times a
   second. The span begins when the replica was last seen to be as far in the stream of writes as its
   master had been at the look before. The span ends at the instant at which no other server takes
@@ -112,7 +113,7 @@ the same keys meanwhile.
 {{.Apart}}
 ### Why calls were denied
 
-Each denial is counted in the first row that explains it, together with the rows above:
+Each denial is counted in the first row that explains the denial, together with the rows above:
 
 - **admitted or added**: hits that were admitted or added.
 - **under way**: hits of calls that were under way at the time.
@@ -129,9 +130,9 @@ Each denial is counted in the first row that explains it, together with the rows
 - **Callers.** A process has four callers, each with a clock and a Patience of its own (60, 250, 500
   or 1000 ms), and several goroutines for each.
 - **Keys.** All processes of a store share its keys, except on the memory store, where each process
-  has its own keys. Some keys are hit far beyond their limits, some are always fresh, and TakeAll
-  takes up to five at once. A crowd comes to a fresh key at the end of a bucket every 2 s. Keys on a
-  server that evicts are never forgotten.
+  has its own keys. A part of the keys is hit far beyond the limits, another part is always fresh,
+  and TakeAll takes up to five keys at once. A crowd comes to a fresh key at the end of a bucket
+  every 2 s. Keys on an evicting server are never forgotten.
 - **Limits** differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s and 10 s, and 40/1m, 400/1h on
   seconds and minutes.
 - **killed** are calls of processes that died meanwhile.
