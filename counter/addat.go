@@ -87,10 +87,10 @@ func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age t
 }
 
 // RefundAt gives back n hits that an AddAt of key has counted at the same at,
-// unless the key was forgotten since. After an AddAt that has failed there is
-// nothing to give back. No receipt protects from a second RefundAt for the
-// same hits, which would give back hits of another call: a caller makes one at
-// most, even if the RefundAt fails.
+// unless the key was forgotten since. After a failed AddAt there is nothing to
+// give back. No receipt protects from a second RefundAt for the same hits: a
+// second RefundAt would give back hits of another call. So call RefundAt at most
+// once for an AddAt, even if the RefundAt fails.
 func (c *Counter) RefundAt(ctx context.Context, key Key, n int64, at time.Time) error {
 	r, _, err := c.beginAt(ctx, key, n, at)
 	for on := c; err == nil && on != nil; on = on.former {

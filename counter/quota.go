@@ -26,7 +26,7 @@ type Quota struct {
 	short   backend.Quota // nil if the store has no short way
 }
 
-// Bind prepares limits for an event. The error is that of a Take under these
+// Bind prepares limits for an event. The error is the error of a Take under the
 // limits.
 func (c *Counter) Bind(event string, limits Limits) (*Quota, error) {
 	if err := (Key{event, "any"}).check(); err != nil {

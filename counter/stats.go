@@ -38,8 +38,9 @@ type Stats struct {
 	// each tier: a part of such hits is seen. Zero in memory.
 	BucketsAhead int64
 
-	// Guesses is the number of Takes that went by something remembered: that the
-	// last Take of the key was denied (Redis), or settled buckets (memcached).
+	// Guesses is the number of Takes that went by the memory of the process: of a
+	// denial of the last Take of the key (Redis), or of settled buckets
+	// (memcached).
 	Guesses int64
 	// WrongGuesses is the number of Guesses that the store's answer did not bear
 	// out. A wrong guess costs time, and changes no verdict.

@@ -83,10 +83,9 @@ func (a *Ask) heldIn(limit Limit) (held int64) {
 // store keeps its buckets. See docs/guarantees.md.
 //
 // A denial is not an error. An error is an [ErrStore], the error of ctx, or a
-// mistake of the caller; the Verdict is then the zero Verdict, which denies.
-// Hits of a failed call are taken back, even if the store answers late. Hits of
-// which the store never confirmed or denied the addition stay until they age
-// out.
+// mistake of the caller; the Verdict is then the zero Verdict, a denial. Hits of
+// a failed call are taken back, even if the store answers late. Hits without any
+// answer of the store stay until they age out.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
 	if q := c.quota(key.Event, limits); q != nil {
 		err = q.take(ctx, &v, key.Feature, n)

@@ -10,8 +10,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Never is the RetryAfter of a call that will not be admitted after any wait:
-// its n is above the Max of a limit.
+// Never is the RetryAfter of a call without hope: n is above the Max of a limit,
+// and no wait will do.
 const Never = time.Duration(math.MaxInt64)
 
 // Verdict is the answer of [Counter.Take], [Counter.TakeAll] and

@@ -54,8 +54,8 @@ type ClientIP struct {
 
 	// Header is the header with the client's address: "X-Forwarded-For", the
 	// default; "Forwarded" of RFC 7239; or the name of a header with a single
-	// address, such as "CF-Connecting-IP", which the peers must set themselves: a
-	// peer that passes the header on would let a client write it. Case does not
+	// address, such as "CF-Connecting-IP". The peers must set the header: if a
+	// peer passes the header on, a client can write the header. Case does not
 	// matter.
 	Header string
 }

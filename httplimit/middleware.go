@@ -68,15 +68,15 @@ type Config struct {
 	// two seconds of the Verdict; VerdictOf has the reason.
 	Failed http.Handler
 
-	// Invalid, if set, answers a request that cannot be asked about, in place of
-	// a 400, 413 or 415: a feature or the cost cannot be read, or a feature is
+	// Invalid, if set, answers a request that cannot be asked about, in place of a
+	// 400, 408, 413 or 415: a feature or the cost cannot be read, or a feature is
 	// missing that a rule needs. ProblemOf has the default answer, with the
 	// ValueError in Err. Invalid reads the body from its first byte; a body beyond
 	// MaxBody is as long as the client likes.
 	//
-	// Invalid may be the handler inside of the middleware, which shows its form
-	// again with a message. Such a handler must ask ProblemOf first, and do
-	// nothing that is limited if there is a Problem: the request was not admitted.
+	// Invalid may be the handler inside of the middleware, to show the form again
+	// with a message. Such a handler must ask ProblemOf first, and do none of the
+	// limited work if there is a Problem: the request was not admitted.
 	Invalid http.Handler
 
 	// OnError, if set, gets the reason of an answer with 500: a Value of your
@@ -101,10 +101,10 @@ type Config struct {
 
 	// RefundIf, if set, decides by the status of the answer whether the hit is
 	// given back, before the answer goes out: to count failed log-ins only,
-	// refund the good ones. RefundIf is called for an answer that the handler
-	// writes to its ResponseWriter. The hit stays, and RefundIf is not called,
-	// if nothing is written there, if the handler panics before, or if the
-	// handler takes over the connection: a handler that means 200 writes it, or
+	// refund the good log-ins. RefundIf is called for an answer that the handler
+	// writes to its ResponseWriter. The hit stays, and RefundIf is not called, if
+	// nothing is written there, if the handler panics before, or if the handler
+	// takes over the connection: a handler that means 200 writes the 200, or
 	// calls Refund. See also Refund.
 	RefundIf func(status int) bool
 }

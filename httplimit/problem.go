@@ -12,11 +12,11 @@ import (
 )
 
 // Problem is a problem detail of RFC 9457: the body of an answer to a request that
-// was not admitted. A Problem is also a handler, which answers with the Problem.
+// was not admitted. A Problem is also a handler that answers with the Problem.
 //
-// [ProblemOf] gives the Problem of a request to Config.Denied, Failed and Invalid,
-// which may change any field, and set further headers such as Link, before they
-// call ServeHTTP.
+// [ProblemOf] gives the Problem of a request to Config.Denied, Failed and Invalid.
+// These handlers may change any field, and set further headers such as Link,
+// before the call of ServeHTTP.
 type Problem struct {
 	Type     string   `json:"type,omitempty"` // a URI that names the kind of problem, best of a page about it; empty: about:blank
 	Title    string   `json:"title"`          // the same for all problems of the Type
@@ -26,8 +26,8 @@ type Problem struct {
 	Violated []string `json:"violated-policies,omitempty"` // names of policies, as in RateLimit-Policy
 	Banned   bool     `json:"banned,omitempty"`            // a feature is banned, see limiter.Rule.Ban
 
-	// Err is the reason, which is not sent: the *ValueError of a request to which
-	// Config.Invalid belongs, or the error of the store.
+	// Err is the reason, and is not sent: the *ValueError of a request for
+	// Config.Invalid, or the error of the store.
 	Err error `json:"-"`
 }
 

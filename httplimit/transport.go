@@ -38,10 +38,9 @@ type TransportConfig struct {
 	Features func(r *http.Request) []limiter.Feature
 
 	// Partition names the quota of the service that a request takes from: the account
-	// whose key the request carries, or a part of the API that the service counts by
-	// itself. An answer holds back the requests to the same host with the same
-	// Partition. Features' rules apply: no change, no reading of the body. Default: a
-	// host has one quota.
+	// of the request's key, or a separately counted part of the API. An answer holds
+	// back the requests to the same host with the same Partition. Features' rules
+	// apply: no change, no reading of the body. Default: a host has one quota.
 	Partition func(r *http.Request) string
 
 	// MaxWait bounds the wait of a request beside the request's context. A request

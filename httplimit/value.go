@@ -100,9 +100,9 @@ func same(texts []string, source string) (string, error) {
 	return texts[0], nil
 }
 
-// Cookie is the cookie called name, as [http.Request.CookiesNamed] reads it.
-// Two cookies of the name with different values are an error: browsers send
-// both for different paths, but no handler can tell which is which.
+// Cookie is the cookie called name, as read by [http.Request.CookiesNamed]. Two
+// cookies of the name with different values are an error: browsers send both for
+// different paths, but no handler can tell them apart.
 func Cookie(name string) Value {
 	source := fmt.Sprintf("cookie %q", name)
 	valid := (&http.Cookie{Name: name}).Valid() == nil

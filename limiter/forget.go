@@ -11,11 +11,11 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// Key returns the key under which event counts a feature, in the form that
-// Allow counts by: [Email] in small letters, [IP] as the network of
-// Config.IPv4Bits and IPv6Bits. With the key the methods of the Counter look at
-// what the Limiter counts. The error is that of an event without rules by the
-// feature's kind, of text that is no address, or of a missing feature.
+// Key returns the key under which event counts a feature, in the form of Allow:
+// [Email] in small letters, [IP] as the network of Config.IPv4Bits and IPv6Bits.
+// With the key the methods of the Counter read the counts of the Limiter. An
+// event without rules by the feature's kind, text that is no address, and a
+// missing feature are errors.
 func (l *Limiter) Key(event string, feature Feature) (counter.Key, error) {
 	keys, err := l.keysOf(event, feature)
 	if err != nil {

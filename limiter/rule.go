@@ -22,11 +22,10 @@ type Rule struct {
 	// Limits are the limits of each feature, such as counter.MustLimits("5/m,
 	// 20/h, 100/d").
 	//
-	// A hit leaves the window with its bucket, so callers who always want more
-	// get Per / (Per + g + Skew) of Max, g being the width of the finest buckets
-	// that the rule's ladder keeps for Per. On the ladder that the limits have by
-	// default g is at most a twentieth of Per: under 5/m the share is 0.98, under
-	// 2/s 0.87.
+	// A hit leaves the window with its bucket, so callers that always want more
+	// get Per / (Per + g + Skew) of Max. g is the width of the finest buckets
+	// that the rule's ladder keeps for Per. On the derived ladder g is at most a
+	// twentieth of Per: under 5/m the share is 0.98, under 2/s 0.87.
 	Limits counter.Limits
 
 	// Plans are other limits that calls may bring, by LimitsOf or

@@ -41,9 +41,10 @@ type Verdict struct {
 	Missing string
 
 	// Override is the Override that denied the call, or that exempted a feature of
-	// a call that no rule limits; nil otherwise. The Outcome is OutcomeDenied or
-	// OutcomeExempt. RetryAfter of such a denial is the time until Override.Until,
-	// or counter.Never. Override belongs to the Limiter, and must not be changed.
+	// a call without limiting rules; nil otherwise. The Outcome is OutcomeDenied
+	// or OutcomeExempt. RetryAfter of such a denial is the time until
+	// Override.Until, or counter.Never. Override belongs to the Limiter, and must
+	// not be changed.
 	Override *Override
 
 	// Soft are the answers of the soft rules to an allowed call, in the order of

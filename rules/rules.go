@@ -101,8 +101,8 @@ func Parse(name string, data []byte) (*Set, error) {
 	return &d.set, nil
 }
 
-// Error is a fault of a file of rules. [errors.As] finds the first one in the error
-// of Parse; its method Unwrap() []error lists all.
+// Error is a fault of a file of rules. [errors.As] finds the first fault in the
+// error of Parse; the method Unwrap() []error of this error lists all faults.
 type Error struct {
 	File string
 	Line int    // counted from 1

@@ -51,8 +51,8 @@ type WatchStats struct {
 	Err        error     // of the last read; nil: the rules of Set are those of the file
 }
 
-// Watch watches the file of set, which Load has made and which the program has
-// applied.
+// Watch watches the file of set. The set comes from Load, and the program has
+// applied the set already.
 func Watch(set *Set, cfg WatchConfig) (*Watcher, error) {
 	switch {
 	case set == nil || !set.loaded:

@@ -40,9 +40,9 @@ const (
 // the same connection. After any call but a script or transaction of this package that
 // counts, the connection is closed at once.
 //
-// A failed dial is answered from memory for the next 50 to 100 ms, so that not each
-// call dials a server that is down; the caller gets the error with
-// the first command. A Dialer is used by many goroutines at once.
+// A failed dial is answered from memory for the next 50 to 100 ms: not each call dials
+// a server that is down. The caller gets the error with the first command. A Dialer is
+// used by many goroutines at once.
 type Dialer struct {
 	dial *redial.Dialer
 
