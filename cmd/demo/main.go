@@ -36,6 +36,7 @@ const (
 // cli is the command line.
 type cli struct {
 	Tour    tourCmd    `cmd:"" default:"1" help:"Show on one screen what the library does (this is the default)."`
+	Serve   serveCmd   `cmd:"" help:"Open a page on which the rods move, and limiters race."`
 	Replay  replayCmd  `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
 	Compare compareCmd `cmd:"" help:"Send a log through abacus and the textbook limiters, and compare what they admit and cost."`
 	Check   checkCmd   `cmd:"" help:"Try the promises on a store of yours, and look at how it is set up."`

@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/demo/internal/web"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -27,18 +28,8 @@ var (
 	//go:embed page.js
 	pageJS string
 
-	// uPlot is the library for the charts, from the package uplot of the npm
-	// registry, version 1.6.32.
-	//
-	//go:embed uplot-1.6.32/uPlot.iife.min.js
-	uPlotJS string
-	//go:embed uplot-1.6.32/uPlot.min.css
-	uPlotCSS string
-	//go:embed uplot-1.6.32/LICENSE
-	uPlotLicense string
-
-	style  = uPlotCSS + "\n" + pageCSS
-	script = "/*\n" + uPlotLicense + "*/\n" + uPlotJS + "\n" + pageJS
+	style  = web.UPlotCSS + "\n" + web.BaseCSS + "\n" + pageCSS
+	script = web.UPlotJS + "\n" + pageJS
 
 	// policy allows the style and the script by hash. Smuggled code has another
 	// hash, and content from elsewhere is not allowed.

@@ -1,0 +1,137 @@
+// Package rods shows the buckets of a key around a window: their counts, and which
+// of them a decision reads.
+package rods
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Rod is a row of adjacent buckets of a tier. Times are milliseconds since the
+// Unix epoch, lengths milliseconds.
+type Rod struct {
+	Name   string  `json:"name"` // for people: "minutes of the oldest hour"
+	Side   string  `json:"side"` // of the window: "", "oldest" or "newest"
+	Start  float64 `json:"start"`
+	Width  float64 `json:"width"`  // of a bucket
+	Counts []int64 `json:"counts"` // of the buckets, oldest first; Gone: no longer kept
+	Ours   Range   `json:"ours"`   // is read by Ladder.Cover
+	Book   Range   `json:"book"`   // is read by classic.TextbookCover
+}
+
+// Gone is the count of a bucket that the ladder no longer keeps.
+const Gone = -1
+
+// Range is the buckets with First <= i < End.
+type Range struct {
+	First int64 `json:"first"`
+	End   int64 `json:"end"`
+}
+
+// View is the rods of a window that ends now: first the window's decision tier,
+// and then, finer and finer, the buckets around both edges of the window.
+type View struct {
+	From float64 `json:"from"` // where the window begins
+	Now  float64 `json:"now"`
+	Ours int64   `json:"ours"` // buckets that a decision reads
+	Book int64   `json:"book"` // buckets that the textbook reads
+	Rods []Rod   `json:"rods"`
+}
+
+// Look reads the rods of a key for a window that ends at the counter's present. An
+// error is the counter's: the ladder keeps no such window, or the store failed.
+func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.Duration) (*View, error) {
+	l, now := c.Ladder(), c.Now()
+	finest, err := l.Finest(window)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := l.Cover(now, window, c.Skew())
+	if err != nil {
+		return nil, err
+	}
+	book, err := classic.TextbookCover(l, now, window)
+	if err != nil {
+		return nil, err
+	}
+	oldest := now.Add(-window)
+	v := &View{From: millis(oldest), Now: millis(now), Ours: ours.Reads(), Book: book.Reads()}
+	add := func(tier int, from, to time.Time, name, side string) error {
+		t := l.At(tier)
+		r := Rod{Name: name, Side: side, Width: float64(t.Width) / float64(time.Millisecond)}
+		first := tiers.Index(from.UnixNano(), t.Width)
+		r.Start = millis(tiers.Bucket{Width: t.Width, Index: first}.Start())
+		kept := tiers.Index(now.Add(-t.Keep).UnixNano(), t.Width)
+		for ; first+int64(len(r.Counts)) < kept; from = from.Add(t.Width) {
+			r.Counts = append(r.Counts, Gone)
+		}
+		points, err := c.Series(ctx, key, from, to, t.Width)
+		if err != nil {
+			return err
+		}
+		for _, p := range points {
+			r.Counts = append(r.Counts, p.Count)
+		}
+		n := int64(len(r.Counts))
+		r.Ours, r.Book = read(ours, t.Width, first, n), read(book, t.Width, first, n)
+		v.Rods = append(v.Rods, r)
+		return nil
+	}
+	top := l.Decision(window)
+	if err := add(top, oldest, now.Add(1), Plural(l.At(top).Width), ""); err != nil {
+		return nil, err
+	}
+	for tier := top - 1; tier >= finest; tier-- {
+		width, around := l.At(tier).Width, l.At(tier+1).Width
+		for _, edge := range []struct {
+			at   time.Time
+			side string
+		}{{oldest, "oldest"}, {now, "newest"}} {
+			bucket := tiers.Bucket{Width: around, Index: tiers.Index(edge.at.UnixNano(), around)}
+			name := fmt.Sprintf("%s of the %s %s", Plural(width), edge.side, Singular(around))
+			if err := add(tier, bucket.Start(), bucket.End(), name, edge.side); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+// read is the part of n buckets, the oldest of which is first, that a cover reads.
+func read(c tiers.Cover, width time.Duration, first, n int64) Range {
+	for _, run := range c {
+		if run.Width == width {
+			r := Range{First: max(0, run.First-first), End: min(n, run.First+run.N-first)}
+			if r.First < r.End {
+				return r
+			}
+		}
+	}
+	return Range{}
+}
+
+func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
+
+var units = map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", dur.Day: "day", dur.Week: "week"}
+
+// Singular names a bucket by its width: "minute", "span of 10s".
+func Singular(width time.Duration) string {
+	if unit, is := units[width]; is {
+		return unit
+	}
+	return "span of " + dur.Format(width)
+}
+
+// Plural names buckets by their width: "minutes", "spans of 10s".
+func Plural(width time.Duration) string {
+	if unit, is := units[width]; is {
+		return unit + "s"
+	}
+	return "spans of " + dur.Format(width)
+}

@@ -1,0 +1,234 @@
+// The race: one stream of frames, drawn as lanes, as lines and as rods.
+if (byID('race')) (() => {
+  const limit = byID('limit'), speed = byID('speed'), play = byID('play'), pattern = byID('pattern')
+  const calm = matchMedia('(prefers-reduced-motion: reduce)').matches
+  const colours = ['r0', 'r1', 'r2', 'r3', 'r4'], dashes = [[], [], [6, 3], [2, 3], [1, 4]]
+  let name, frame, samples = [], playing = !calm, spoken = 0
+
+  const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
+  const act = (todo, value = '') => name && send('/race/' + name, { do: todo, value })
+  const pace = () => Math.round(10 ** speed.value)
+
+  const showPace = () => {
+    const per = { minute: 60, hour: 3600, day: 86400 }[unit()] / pace()
+    const passes = per >= 90 ? Math.round(per / 60) + ' min' : (per < 10 ? per.toFixed(per < 1 ? 2 : 1) : Math.round(per)) + ' s'
+    byID('pace').textContent = `× ${commas(pace())}: a ${unit()} in ${passes}`
+  }
+
+  // say adds a line to what happened, and keeps the last.
+  const say = text => {
+    const list = byID('said')
+    list.append(element('li', { textContent: text }))
+    while (list.children.length > 4) list.firstChild.remove()
+  }
+
+  // Lanes: all attempts, and the admitted of the fixed window and of abacus.
+  const lanes = () => {
+    const { ctx, width, height } = canvas(byID('lanes')), f = frame, floor = height - 20, lane = floor / 3
+    const from = f.now - 2.25 * f.per, to = f.now + 0.25 * f.per, x = ms => (ms - from) / (to - from) * width
+    const column = Math.max(f.grid, 7 / width * (to - from)), each = Math.ceil(f.max / 10), tall = Math.min((lane - 22) / 10, 5.5)
+    const rows = [
+      { name: 'attempts', colour: 'soft', of: s => s.tried },
+      { name: 'fixed window', colour: 'r1', of: s => s.admitted[1], racer: 1 },
+      { name: 'abacus', colour: 'r0', of: s => s.admitted[0], racer: 0 },
+    ]
+    rows.forEach((row, i) => {
+      const bottom = (i + 1) * lane, sums = new Map()
+      ctx.fillStyle = ink('rule')
+      ctx.fillRect(0, bottom - 1, width, 1)
+      for (const s of samples) {
+        const n = row.of(s), at = Math.floor((s.at - f.grid / 2) / column)
+        if (n && s.at > from) sums.set(at, (sums.get(at) || 0) + n)
+      }
+      ctx.fillStyle = ink(row.colour)
+      for (const [at, n] of sums) {
+        const middle = x((at + 0.5) * column), inside = middle > x(f.now - f.per)
+        ctx.globalAlpha = inside ? 1 : 0.3
+        for (let k = 0; k < Math.min(10, Math.ceil(n / each)); k++) {
+          ctx.beginPath()
+          ctx.ellipse(middle, bottom - 2 - (k + 0.5) * tall, 3, tall / 2 - 0.3, 0, 0, 7)
+          ctx.fill()
+        }
+      }
+      ctx.globalAlpha = 1
+    })
+    // The boundaries of the fixed window.
+    ctx.strokeStyle = ink('reference')
+    ctx.fillStyle = ink('soft')
+    ctx.textAlign = 'center'
+    ctx.setLineDash([4, 4])
+    for (let at = Math.ceil(from / f.per) * f.per; at < to; at += f.per) {
+      ctx.beginPath()
+      ctx.moveTo(x(at), 0)
+      ctx.lineTo(x(at), floor)
+      ctx.stroke()
+      if (x(at) > 20 && x(at) < width - 20) ctx.fillText(f.per < 864e5 ? utc(at, 6e4) : new Date(at).toUTCString().slice(0, 3) + ' 00:00', x(at), height - 5)
+    }
+    ctx.setLineDash([])
+    // The frame, and the count in the frame.
+    const left = x(f.now - f.per), right = x(f.now)
+    ctx.strokeStyle = ink('frame')
+    ctx.lineWidth = 2
+    ctx.strokeRect(left, 1, right - left, floor - 2)
+    ctx.lineWidth = 1
+    ctx.textAlign = 'left'
+    rows.forEach((row, i) => {
+      const racer = f.racers[row.racer], over = racer && racer.in > f.max
+      const text = row.name + (racer ? `: ${racer.in} in the window` + (over ? `, ${(racer.in / f.max).toFixed(2)} × the limit` : '') : '')
+      ctx.font = (over ? '600 ' : '') + '12px system-ui, sans-serif'
+      ctx.lineWidth = 4
+      ctx.strokeStyle = ink('ground')
+      ctx.strokeText(text, 6, i * lane + 15)
+      ctx.fillStyle = ink(over ? 'over' : 'text')
+      ctx.fillText(text, 6, i * lane + 15)
+    })
+  }
+
+  // The table is made once, and then only its numbers change.
+  let cells
+  const table = () => {
+    cells ??= frame.racers.map((racer, i) => {
+      const row = ['in', 'ratio', 'peak', 'admitted'].map(of => element('td'))
+      ;['in', 'ratio', 'peak', 'admitted'].forEach((of, k) => { row[k].dataset.of = of })
+      const line = element('tr', { className: 'r' + i }, element('th', { scope: 'row', className: 'name', textContent: racer.name }), ...row)
+      line.dataset.racer = racer.name
+      byID('racers').tBodies[0].append(line)
+      return row
+    })
+    frame.racers.forEach((racer, i) => {
+      const numbers = [commas(racer.in), (racer.in / frame.max).toFixed(2), (racer.peak / frame.max).toFixed(2), commas(racer.admitted)]
+      numbers.forEach((text, k) => { if (cells[i][k].textContent != text) cells[i][k].textContent = text })
+      cells[i][1].classList.toggle('over', racer.in > frame.max)
+      cells[i][2].classList.toggle('over', racer.peak > frame.max)
+    })
+  }
+
+  // The lines. The ground between 1.00 and a line above it is filled.
+  let chart
+  const box = byID('chart')
+  const size = () => ({ width: box.clientWidth, height: box.clientHeight })
+  const lines = () => {
+    const data = [samples.map(s => s.at / 1000), ...frame.racers.map((_, i) => samples.map(s => s.in[i] / frame.max))]
+    chart ??= new uPlot({
+      ...size(), legend: { show: false }, tzDate: s => uPlot.tzDate(new Date(s * 1000), 'UTC'), padding: [8, 8, 0, 0], cursor: { show: false },
+      scales: { x: { range: () => [(frame.now - span()) / 1000, frame.now / 1000] }, y: { range: (u, low, high) => [0, Math.max(2.2, high * 1.05)] } },
+      axes: [
+        { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 24, space: 70, values: (u, at) => at.map(s => utc(s * 1000, span() < 36e5 ? 1e3 : 6e4)) },
+        { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 36, values: (u, at) => at.map(v => v.toFixed(1)) },
+      ],
+      series: [{}, ...frame.racers.map((_, i) => ({ stroke: () => ink(colours[i]), width: i ? 1.6 : 3, dash: dashes[i], points: { show: false }, fill: i ? above : undefined, fillTo: () => 1 }))],
+      hooks: { draw: [u => {
+        const y = u.valToPos(1, 'y', true)
+        u.ctx.strokeStyle = ink('text')
+        u.ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio])
+        u.ctx.stroke(new Path2D(`M${u.bbox.left},${y}h${u.bbox.width}`))
+        u.ctx.setLineDash([])
+      }] },
+    }, data, box)
+    chart.setData(data)
+  }
+  const above = u => {
+    const { top, height } = u.bbox, at = Math.min(1, Math.max(0, (u.valToPos(1, 'y', true) - top) / height))
+    const gradient = u.ctx.createLinearGradient(0, top, 0, top + height)
+    for (const [stop, colour] of [[at, ink('beyond')], [at, 'transparent']]) gradient.addColorStop(stop, colour)
+    return gradient
+  }
+  const span = () => Math.max(4 * frame.per, 240 * frame.grid)
+  new ResizeObserver(() => chart?.setSize(size())).observe(box)
+
+  const rods = newRods(byID('rods'))
+  const draw = () => {
+    waiting = false
+    const hurried = frame.playing && performance.now() - spoken < 250
+    lanes()
+    table()
+    lines()
+    rods(frame.rods, frame.max, hurried)
+    if (!hurried) {
+      spoken = performance.now()
+      byID('reads').textContent = `${frame.rods.ours} reads. The textbook’s way are ${frame.rods.book}.`
+    }
+    play.textContent = frame.playing ? 'Pause' : 'Play'
+    play.setAttribute('aria-pressed', frame.playing)
+    for (const b of document.querySelectorAll('[data-do=traffic]')) b.setAttribute('aria-pressed', !frame.planned && b.dataset.value == frame.traffic)
+  }
+  let waiting = false
+  const soon = () => {
+    if (!waiting && frame) {
+      waiting = true
+      requestAnimationFrame(draw)
+    }
+  }
+  new ResizeObserver(soon).observe(byID('lanes'))
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', soon)
+
+  let end = () => {}
+  const begin = () => {
+    end()
+    name = undefined
+    for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
+    for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
+    end = listen('/race?' + new URLSearchParams({ limit: limit.value }), {
+      race: async given => {
+        name = given
+        samples = []
+        byID('said').replaceChildren()
+        say(calm ? 'Paused, since this system asks for less motion. Step moves from attempt to attempt.' : 'A burst at the next boundary is on its way.')
+        await act('speed', pace())
+        if (playing) act('play')
+      },
+      frame: next => {
+        frame = next
+        byID('bead').textContent = next.max > 10 ? Math.ceil(next.max / 10) + ' attempts' : 'an attempt'
+        samples.push(...next.samples)
+        const oldest = next.now - span()
+        let old = 0
+        while (old < samples.length && samples[old].at < oldest) old++
+        samples.splice(0, old)
+        next.said.forEach(say)
+        soon()
+      },
+      failed: text => { lost(text); end() },
+    })
+  }
+
+  play.addEventListener('click', () => { playing = !frame?.playing; act(playing ? 'play' : 'pause') })
+  byID('step').addEventListener('click', () => { playing = false; act('step') })
+  speed.addEventListener('input', () => { showPace(); act('speed', pace()) })
+  for (const b of document.querySelectorAll('[data-do]')) b.addEventListener('click', () => {
+    if (b.id == 'burst') say('A burst at the next boundary is on its way.')
+    act(b.dataset.do, b.dataset.value)
+  })
+  limit.addEventListener('change', () => {
+    speed.value = Math.log10(limit.selectedOptions[0].dataset.speed)
+    const most = 2 * parseInt(limit.selectedOptions[0].text)
+    bars.forEach(b => { b.value = b.value / b.max * most; b.max = most })
+    showPace()
+    begin()
+  })
+
+  // The pattern: the pointer draws over all bars.
+  const bars = [...pattern.querySelectorAll('input')]
+  const tell = () => { pattern.querySelector('output').textContent = commas(bars.reduce((sum, b) => sum + +b.value, 0)) + ' attempts' }
+  const paint = e => {
+    const bar = bars.find(b => { const r = b.getBoundingClientRect(); return e.clientX >= r.left && e.clientX < r.right })
+    if (!bar) return
+    const { top, height } = bar.getBoundingClientRect()
+    bar.value = Math.round(bar.max * Math.min(1, Math.max(0, 1 - (e.clientY - top) / height)))
+    tell()
+  }
+  const board = pattern.querySelector('.bars')
+  board.addEventListener('pointerdown', e => { e.preventDefault(); board.setPointerCapture(e.pointerId); paint(e) })
+  board.addEventListener('pointermove', e => { if (e.buttons) paint(e) })
+  pattern.addEventListener('input', tell)
+  pattern.addEventListener('reset', () => setTimeout(tell))
+  pattern.addEventListener('submit', e => {
+    e.preventDefault()
+    say('The pattern begins at the next boundary.')
+    act('pattern', bars.map(b => b.value).join(' '))
+  })
+  limit.selectedIndex = 0 // a reload keeps what was chosen before
+  showPace()
+  tell()
+  begin()
+})()

@@ -1,0 +1,81 @@
+// Draws the rods of a key: buckets as wires, counts as beads, lamps for the reads,
+// and the window as a frame.
+const drawRod = (of, rod, view, most) => {
+  const { ctx, width, height } = canvas(of), n = rod.counts.length, cell = width / n
+  const lamp = 7, floor = height - 2 * lamp - 8, top = 14
+  const x = ms => Math.max(0, Math.min(width, (ms - rod.start) / rod.width * cell))
+  const beads = 8, each = Math.max(1, Math.ceil(most / beads)), tall = Math.min((floor - top) / beads, cell * 1.1)
+  const lit = (range, i) => i >= range.first && i < range.end
+  for (let i = 0; i < n; i++) {
+    const left = i * cell, middle = left + cell / 2, count = rod.counts[i], gap = cell > 4 ? 1 : 0.25
+    if (count < 0) {
+      ctx.strokeStyle = ink('rule')
+      ctx.beginPath()
+      for (let y = top; y < floor; y += 6) { ctx.moveTo(left, y + 4); ctx.lineTo(left + cell, y) }
+      ctx.stroke()
+    } else {
+      ctx.fillStyle = ink('rule')
+      ctx.fillRect(middle - 0.5, top, 1, floor - top)
+    }
+    ctx.fillStyle = ink(lit(rod.ours, i) ? 'ours' : 'reference')
+    for (let k = 0, left = count; left > 0 && k < beads; k++, left -= each) {
+      ctx.beginPath()
+      ctx.ellipse(middle, floor - (k + 0.5) * tall, Math.min(cell / 2 - gap / 2, 12), tall / 2 - 0.5 > 0 ? tall / 2 - 0.5 : 0.5, 0, 0, 7)
+      ctx.fill()
+    }
+    for (const [range, colour, y] of [[rod.ours, 'ours', floor + 4], [rod.book, 'book', floor + 6 + lamp]]) {
+      ctx.fillStyle = ink(lit(range, i) ? colour : 'rule')
+      ctx.globalAlpha = lit(range, i) ? 1 : 0.45
+      ctx.fillRect(left + gap / 2, y, cell - gap, lamp)
+      ctx.globalAlpha = 1
+    }
+    if (count > 0 && cell > 22) {
+      ctx.fillStyle = ink('text')
+      ctx.textAlign = 'center'
+      ctx.fillText(commas(count), middle, Math.max(11, floor - Math.min(beads, Math.ceil(count / each)) * tall - 4))
+    }
+  }
+  // The window: what is outside is veiled, and an edge that is inside is a line.
+  const from = x(view.from), to = x(view.now)
+  ctx.fillStyle = ink('ground')
+  ctx.globalAlpha = 0.55
+  ctx.fillRect(0, 0, from, floor + 2)
+  ctx.fillRect(to, 0, width - to, floor + 2)
+  ctx.globalAlpha = 1
+  ctx.strokeStyle = ink('frame')
+  ctx.lineWidth = 2
+  ctx.beginPath()
+  ctx.moveTo(from, 1)
+  ctx.lineTo(to, 1)
+  if (from > 0) { ctx.moveTo(from, 0); ctx.lineTo(from, floor + 2) }
+  if (to < width) { ctx.moveTo(to, 0); ctx.lineTo(to, floor + 2) }
+  if (to > from) ctx.stroke()
+  ctx.lineWidth = 1
+}
+
+// newRods shows views in a box: a figure for each rod, made again only if the
+// rods are others.
+const newRods = box => {
+  let shape, all = []
+  return (view, most, hurried) => {
+    const now = view.rods.map(r => r.name + r.counts.length).join()
+    if (now != shape) {
+      shape = now
+      all = view.rods.map(rod => {
+        const drawn = element('canvas', { role: 'img' }), name = element('span', { className: 'name', textContent: rod.name }), reads = element('span', { className: 'soft' })
+        const start = element('span', { className: 'soft' }), end = element('span', { className: 'soft' })
+        return { drawn, reads, start, end, figure: element('figure', { className: 'rod ' + (rod.side || 'whole') }, element('p', {}, name, reads), drawn, element('p', {}, start, end)) }
+      })
+      box.replaceChildren(...all.map(a => a.figure))
+    }
+    view.rods.forEach((rod, i) => {
+      const a = all[i], size = r => r.end - r.first, put = (e, text) => { if (e.textContent != text) e.textContent = text }
+      drawRod(a.drawn, rod, view, most)
+      if (hurried) return
+      put(a.reads, `reads: ${size(rod.ours)}, textbook ${size(rod.book)}`)
+      put(a.start, utc(rod.start, rod.width))
+      put(a.end, utc(rod.start + rod.counts.length * rod.width, rod.width))
+      a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus reads ${size(rod.ours)}, the textbook ${size(rod.book)}.`
+    })
+  }
+}

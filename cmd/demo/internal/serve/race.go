@@ -1,0 +1,250 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
+	"github.com/abacus-go/abacus/cmd/demo/internal/world"
+	"github.com/abacus-go/abacus/counter"
+)
+
+const (
+	// frameEvery is the time between two frames of a race that runs.
+	frameEvery = 50 * time.Millisecond
+
+	// maxRaces bounds the races at once: each open page has one.
+	maxRaces = 32
+
+	maxSpeed = 10_000
+
+	// patternParts is the number of bars that draw a pattern.
+	patternParts = 24
+)
+
+// races are the races under way, by their names.
+type races struct {
+	mu  sync.Mutex
+	all map[string]*race
+}
+
+// race is a World that is shown on one page.
+type race struct {
+	mu      sync.Mutex
+	world   *world.World
+	limit   counter.Limit
+	speed   float64 // of the world's time
+	playing bool
+	changed chan struct{} // has room for one
+}
+
+// raceFrame is a frame, and the state of the buttons.
+type raceFrame struct {
+	*world.Frame
+	Speed   float64 `json:"speed"`
+	Playing bool    `json:"playing"`
+}
+
+// raceLimit is a limit to choose. Speed is the speed at which a window passes in
+// some seconds.
+type raceLimit struct {
+	Value, Name string
+	Speed       int
+}
+
+func (s *Server) addRace(mux *http.ServeMux) {
+	s.races.all = map[string]*race{}
+	var limits []raceLimit
+	for i, l := range world.Limits {
+		limits = append(limits, raceLimit{l.String(), fmt.Sprintf("%d per %s", l.Max, rods.Singular(l.Per)), []int{10, 500, 10_000}[i]})
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		s.show(w, http.StatusOK, "race", "Why at most N is N", struct {
+			Limits []raceLimit
+			Parts  []int
+		}{limits, make([]int, patternParts)})
+	})
+	mux.HandleFunc("GET /race", s.streamRace)
+	mux.HandleFunc("POST /race/{name}", s.steerRace)
+}
+
+// streamRace begins a race, and streams its frames: first an event "race" with the
+// name by which the race is steered. The race ends with the request.
+func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
+	i := slices.IndexFunc(world.Limits, func(l counter.Limit) bool { return l.String() == r.FormValue("limit") })
+	if i < 0 {
+		http.Error(w, fmt.Sprintf("limit: got %q, want one of %s", r.FormValue("limit"), world.Limits), http.StatusBadRequest)
+		return
+	}
+	var seed [8]byte
+	_, _ = rand.Read(seed[:]) // never fails
+	one, err := world.New(world.Limits[i], binary.NativeEndian.Uint64(seed[:]))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	one.Burst()
+	race := &race{world: one, limit: world.Limits[i], speed: 1, changed: make(chan struct{}, 1)}
+	name := rand.Text()
+	if !s.races.add(name, race) {
+		http.Error(w, fmt.Sprintf("%d races are open: close another page", maxRaces), http.StatusServiceUnavailable)
+		return
+	}
+	defer s.races.remove(name)
+	out := newStream(w)
+	if out.send("race", name) == nil {
+		s.run(r.Context(), race, out)
+	}
+}
+
+func (all *races) add(name string, r *race) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(all.all) == maxRaces {
+		return false
+	}
+	all.all[name] = r
+	return true
+}
+
+func (all *races) remove(name string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.all, name)
+}
+
+// run sends frames until the client or the server goes away.
+func (s *Server) run(ctx context.Context, race *race, out *stream) {
+	tick := time.NewTicker(frameEvery)
+	defer tick.Stop()
+	last := time.Now()
+	for changed := true; ; {
+		now := time.Now()
+		// After a standstill of this process the race goes on from where it stood.
+		passed := min(now.Sub(last), 2*frameEvery)
+		last = now
+		frame, err := race.frame(ctx, passed, changed)
+		if err != nil {
+			_ = out.send("failed", err.Error())
+			return
+		}
+		if frame != nil {
+			err = out.send("frame", frame)
+		} else {
+			err = out.alive()
+		}
+		if err != nil {
+			return
+		}
+		changed = false
+		select {
+		case <-tick.C:
+		case <-race.changed:
+			changed = true
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// frame moves the world on if the race runs, and returns nil if nothing has
+// changed.
+func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (*raceFrame, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.playing {
+		if err := r.world.Advance(ctx, r.world.Now().Add(time.Duration(float64(passed)*r.speed))); err != nil {
+			return nil, err
+		}
+	} else if !changed {
+		return nil, nil
+	}
+	f, err := r.world.Frame(ctx)
+	return &raceFrame{f, r.speed, r.playing}, err
+}
+
+// steerRace presses a button: the form has "do", and "value" where do needs one.
+func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
+	s.races.mu.Lock()
+	race := s.races.all[r.PathValue("name")]
+	s.races.mu.Unlock()
+	if race == nil {
+		http.Error(w, "This race has ended: load the page again.", http.StatusNotFound)
+		return
+	}
+	if err := race.do(r.Context(), r.PostFormValue("do"), r.PostFormValue("value")); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case race.changed <- struct{}{}:
+	default: // the next frame shows this change, too
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (r *race) do(ctx context.Context, do, value string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch do {
+	case "play":
+		r.playing = true
+	case "pause":
+		r.playing = false
+	case "step":
+		r.playing = false
+		return r.world.Step(ctx)
+	case "speed":
+		speed, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(speed >= 1 && speed <= maxSpeed) {
+			return fmt.Errorf("speed: got %q, want a number from 1 to %d", value, maxSpeed)
+		}
+		r.speed = speed
+		r.world.Pace(time.Duration(speed * float64(frameEvery)))
+	case "hit":
+		return r.world.Hit(ctx)
+	case "burst":
+		r.world.Burst()
+	case "traffic":
+		traffic := world.Traffic(value)
+		if !slices.Contains([]world.Traffic{world.Quiet, world.Drip, world.Crowd}, traffic) {
+			return fmt.Errorf("traffic: got %q, want quiet, drip or crowd", value)
+		}
+		r.world.Go(traffic)
+	case "pattern":
+		counts, err := r.pattern(value)
+		if err != nil {
+			return err
+		}
+		r.world.Pattern(counts)
+	default:
+		return fmt.Errorf("do: got %q, want play, pause, step, speed, hit, burst, traffic or pattern", do)
+	}
+	return nil
+}
+
+// pattern reads the heights of the bars, separated by spaces: each from 0 to twice
+// the limit.
+func (r *race) pattern(value string) (counts []int64, err error) {
+	for _, word := range strings.Fields(value) {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || n < 0 || n > 2*r.limit.Max {
+			return nil, fmt.Errorf("pattern: got %q, want a number from 0 to %d", word, 2*r.limit.Max)
+		}
+		counts = append(counts, n)
+	}
+	if len(counts) != patternParts {
+		return nil, fmt.Errorf("pattern: got %d numbers, want %d", len(counts), patternParts)
+	}
+	return counts, nil
+}

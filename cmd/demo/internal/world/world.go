@@ -1,0 +1,421 @@
+// Package world sends the same attempts of one key through abacus and the
+// limiters of the textbooks, by a clock of its own, and tells how many each has
+// admitted in the window that ends now.
+package world
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
+	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Key is the key of all attempts.
+var Key = counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}
+
+// Limits are the limits of a World, each of which a page may offer.
+var Limits = counter.MustLimits("10/m, 20/h, 100/d")
+
+// Begin is the instant at which a World begins, but for the phase of the window.
+var Begin = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// World is a clock, attempts, and limiters. A World is for one goroutine at a time.
+type World struct {
+	limit   counter.Limit
+	now     time.Time
+	count   *counter.Counter
+	racers  []*racer
+	random  *rand.Rand
+	planned []attempt // in order of time; the traffic is Quiet meanwhile
+	traffic Traffic
+	next    time.Time // of the traffic; not used by Quiet
+	tried   int64
+	grid    time.Duration // from a sample to the next
+	sample  Sample        // of the present
+	samples []Sample      // since the last Frame
+	said    []string      // since the last Frame
+}
+
+type attempt struct {
+	at   time.Time
+	ends string // if not empty: the name of the burst or pattern that ends here
+}
+
+// racer is a limiter and the hits that the limiter has admitted.
+type racer struct {
+	name     string
+	take     func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error)
+	window   []time.Time // of the hits in the window that ends now, oldest first
+	peak     int64       // the most in any window
+	admitted int64
+	last     bool // the last attempt was admitted
+	over     bool // more than the limit: has been told
+}
+
+func (r *racer) in() int64 { return int64(len(r.window)) }
+
+// Traffic is a kind of attempts that go on.
+type Traffic string
+
+const (
+	Quiet Traffic = "quiet" // none
+	Drip  Traffic = "drip"  // evenly, half more than the limit
+	Crowd Traffic = "crowd" // at random, five times the limit
+)
+
+// New makes a World whose clock stands a third of a window before the end of an
+// aligned window. The seed is that of the crowd.
+func New(limit counter.Limit, seed uint64) (*World, error) {
+	w := &World{limit: limit, now: Begin.Add(-limit.Per / 3), random: rand.New(rand.NewPCG(seed, 0)), traffic: Quiet,
+		samples: []Sample{}, said: []string{}}
+	clock := func() time.Time { return w.now }
+	var err error
+	if w.count, err = counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.Default, Skew: -1, Now: clock}); err != nil {
+		return nil, err
+	}
+	store, err := classic.Memory(classic.Config{Now: clock, Grace: -1})
+	if err != nil {
+		return nil, err
+	}
+	fixed, err := classic.NewFixedWindow(limit, store)
+	if err != nil {
+		return nil, err
+	}
+	sliding, err := classic.NewSlidingCounter(limit, store)
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := classic.NewTokenBucket(limit, 0, store)
+	if err != nil {
+		return nil, err
+	}
+	exact, err := classic.NewSlidingLog(limit, store)
+	if err != nil {
+		return nil, err
+	}
+	w.racers = []*racer{
+		{name: "abacus", take: func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
+			return w.count.Take(ctx, key, n, counter.Limits{limit})
+		}},
+		{name: "fixed window", take: fixed.Take},
+		{name: "two counters", take: sliding.Take},
+		{name: "token bucket", take: bucket.Take},
+		{name: "log of every hit", take: exact.Take},
+	}
+	w.Pace(0)
+	return w, nil
+}
+
+// Now is the clock.
+func (w *World) Now() time.Time { return w.now }
+
+// samplesPerWindow is the number of samples in a window, at a slow pace.
+const samplesPerWindow = 240
+
+// Pace sets how much of the world's time passes between two frames: samples are so
+// far apart that a frame has few.
+func (w *World) Pace(frame time.Duration) {
+	w.grid = max(w.limit.Per/samplesPerWindow, (frame / 40).Truncate(time.Millisecond))
+	w.sample = w.newSample()
+}
+
+func (w *World) newSample() Sample {
+	s := Sample{At: millis(w.now.Truncate(w.grid).Add(w.grid)), In: make([]int64, len(w.racers)), Admitted: make([]int64, len(w.racers))}
+	for i, r := range w.racers {
+		s.In[i] = r.in()
+	}
+	return s
+}
+
+// Burst plans as many attempts as the limit allows on each side of the next end of
+// an aligned window, at which a fixed window begins anew. Traffic ends.
+func (w *World) Burst() {
+	w.Quiet()
+	edge := w.now.Truncate(w.limit.Per).Add(w.limit.Per)
+	before := w.limit.Per / 60
+	if edge.Sub(w.now) < 2*before {
+		edge = edge.Add(w.limit.Per)
+	}
+	n := w.limit.Max
+	for i := range n {
+		w.planned = append(w.planned, attempt{at: edge.Add(-before).Add(before * time.Duration(i) / time.Duration(n))})
+	}
+	// So soon after the edge that no hit of the old window has left the true window.
+	after := w.limit.Per / 6000
+	for i := range n {
+		w.planned = append(w.planned, attempt{at: edge.Add(after * time.Duration(i) / time.Duration(n))})
+	}
+	w.planned[len(w.planned)-1].ends = fmt.Sprintf("%s attempts before %s, and %s after", words.Commas(n), w.clock(edge), words.Commas(n))
+}
+
+// Pattern plans counts[i] attempts in the i-th of len(counts) equal parts of two
+// windows. The second begins with the next aligned window but one, so that the
+// middle of the pattern is the edge of an aligned window. Traffic ends.
+func (w *World) Pattern(counts []int64) {
+	w.Quiet()
+	from := w.now.Truncate(w.limit.Per).Add(w.limit.Per)
+	part := 2 * w.limit.Per / time.Duration(len(counts))
+	for i, n := range counts {
+		for k := range n {
+			w.planned = append(w.planned, attempt{at: from.Add(part * time.Duration(i)).Add(part * time.Duration(k) / time.Duration(n))})
+		}
+	}
+	if len(w.planned) > 0 {
+		w.planned[len(w.planned)-1].ends = fmt.Sprintf("the pattern of %s attempts around %s", words.Commas(int64(len(w.planned))), w.clock(from.Add(w.limit.Per)))
+	}
+}
+
+// Quiet ends the traffic, and drops attempts that are planned.
+func (w *World) Quiet() { w.Go(Quiet) }
+
+// Go begins a kind of traffic in place of all other attempts.
+func (w *World) Go(t Traffic) {
+	w.planned, w.traffic, w.next = nil, t, w.now
+	if t != Quiet {
+		w.next = w.now.Add(w.gap())
+	}
+}
+
+// Hit is one attempt now.
+func (w *World) Hit(ctx context.Context) error {
+	if err := w.try(ctx, attempt{at: w.now}); err != nil {
+		return err
+	}
+	w.tell()
+	return nil
+}
+
+// gap is the time to the next attempt of the traffic.
+func (w *World) gap() time.Duration {
+	even := float64(w.limit.Per) / float64(w.limit.Max)
+	if w.traffic == Drip {
+		return time.Duration(even / 1.5)
+	}
+	return time.Duration(even/5*w.random.ExpFloat64()) + 1
+}
+
+// due is the next attempt, if one comes by a given time.
+func (w *World) due(by time.Time) (a attempt, is bool) {
+	switch {
+	case len(w.planned) > 0:
+		a = w.planned[0]
+	case w.traffic != Quiet:
+		a.at = w.next
+	default:
+		return a, false
+	}
+	return a, !a.at.After(by)
+}
+
+// play makes the attempt that is due.
+func (w *World) play(ctx context.Context, a attempt) error {
+	if len(w.planned) > 0 {
+		w.planned = w.planned[1:]
+	} else {
+		w.next = w.next.Add(w.gap())
+	}
+	return w.try(ctx, a)
+}
+
+// Advance moves the clock to a later time, and makes all attempts until then.
+func (w *World) Advance(ctx context.Context, to time.Time) error {
+	for {
+		a, is := w.due(to)
+		if !is {
+			w.moveTo(to)
+			return nil
+		}
+		if err := w.play(ctx, a); err != nil {
+			return err
+		}
+	}
+}
+
+// Step moves the clock to the next attempt, or by a sixtieth of the window, and
+// tells what happened.
+func (w *World) Step(ctx context.Context) error {
+	to := w.now.Add(w.limit.Per / 60)
+	a, is := w.due(to)
+	if !is {
+		w.moveTo(to)
+		w.say("%s: no attempt. In the last %s: %s.", w.clock(to), rods.Singular(w.limit.Per), w.standing())
+		return nil
+	}
+	if err := w.play(ctx, a); err != nil {
+		return err
+	}
+	w.tell()
+	return nil
+}
+
+// tell tells who admitted the last attempt.
+func (w *World) tell() {
+	var yes, no []string
+	for _, r := range w.racers {
+		if r.last {
+			yes = append(yes, r.name)
+		} else {
+			no = append(no, r.name)
+		}
+	}
+	var parts []string
+	if len(yes) > 0 {
+		parts = append(parts, "admitted by "+text.List(yes))
+	}
+	if len(no) > 0 {
+		parts = append(parts, "denied by "+text.List(no))
+	}
+	w.say("%s: an attempt, %s.", w.clock(w.now), strings.Join(parts, "; "))
+}
+
+// try makes an attempt at its time.
+func (w *World) try(ctx context.Context, a attempt) error {
+	w.moveTo(a.at)
+	w.tried++
+	w.sample.Tried++
+	for i, r := range w.racers {
+		v, err := r.take(ctx, Key, 1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		if r.last = v.Allowed; !v.Allowed {
+			continue
+		}
+		r.window = append(r.window, a.at)
+		r.admitted++
+		r.peak = max(r.peak, r.in())
+		w.sample.Admitted[i]++
+		w.sample.In[i] = max(w.sample.In[i], r.in())
+		if !r.over && r.in() > w.limit.Max {
+			r.over = true
+			w.say("%s: over the limit: %s, with %s admitted in the last %s in place of %s.",
+				w.clock(w.now), r.name, words.Commas(r.in()), rods.Singular(w.limit.Per), words.Commas(w.limit.Max))
+		}
+	}
+	if a.ends != "" {
+		w.say("%s: %s. In the last %s: %s.", w.clock(w.now), a.ends, rods.Singular(w.limit.Per), w.standing())
+	}
+	return nil
+}
+
+// standing is the number that each limiter has admitted in the window.
+func (w *World) standing() string {
+	var all []string
+	for _, r := range w.racers {
+		all = append(all, fmt.Sprintf("%s %s", r.name, words.Commas(r.in())))
+	}
+	return text.List(all)
+}
+
+// moveTo moves the clock, and completes the samples until then. After a leap of
+// many samples only the last are kept.
+func (w *World) moveTo(t time.Time) {
+	if leap := t.Add(-2 * samplesPerWindow * w.grid); leap.After(w.now) {
+		w.leave(leap)
+		w.samples = append(w.samples, w.sample)
+		w.now = leap
+		w.sample = w.newSample()
+	}
+	for end := w.now.Truncate(w.grid).Add(w.grid); !end.After(t); end = end.Add(w.grid) {
+		w.samples = append(w.samples, w.sample)
+		w.leave(end)
+		w.now = end
+		w.sample = w.newSample()
+	}
+	w.leave(t)
+	w.now = t
+}
+
+// leave drops the hits that are not in the window that ends at t.
+func (w *World) leave(t time.Time) {
+	for _, r := range w.racers {
+		i := 0
+		for i < len(r.window) && t.Sub(r.window[i]) >= w.limit.Per {
+			i++
+		}
+		r.window = slices.Delete(r.window, 0, i)
+	}
+}
+
+const saidAtMost = 20 // between two frames
+
+func (w *World) say(format string, args ...any) {
+	if len(w.said) < saidAtMost {
+		w.said = append(w.said, fmt.Sprintf(format, args...))
+	}
+}
+
+// clock formats an instant as precisely as the window needs.
+func (w *World) clock(t time.Time) string {
+	if w.limit.Per <= time.Minute && t.Nanosecond() > 0 {
+		return t.Format("15:04:05.000")
+	}
+	if w.limit.Per > time.Hour {
+		return t.Format("Mon 15:04:05")
+	}
+	return t.Format("15:04:05")
+}
+
+func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
+
+// Frame is the state of a World for a page. Times are milliseconds since the Unix
+// epoch, lengths milliseconds.
+type Frame struct {
+	Now     float64    `json:"now"`
+	Clock   string     `json:"clock"`
+	Per     float64    `json:"per"`
+	Max     int64      `json:"max"`
+	Grid    float64    `json:"grid"` // from a sample to the next
+	Traffic Traffic    `json:"traffic"`
+	Planned int        `json:"planned"` // attempts of a burst or a pattern that are still to come
+	Tried   int64      `json:"tried"`
+	Racers  []Racer    `json:"racers"`
+	Rods    *rods.View `json:"rods"`
+	Samples []Sample   `json:"samples"` // complete since the last Frame
+	Said    []string   `json:"said"`    // what has happened since the last Frame
+}
+
+// Racer is the state of a limiter.
+type Racer struct {
+	Name     string `json:"name"`
+	In       int64  `json:"in"`       // admitted in the window that ends now
+	Peak     int64  `json:"peak"`     // the most in any window
+	Admitted int64  `json:"admitted"` // of all attempts
+}
+
+// Sample is a span of the past. In[i] is the most hits that racer i had in a window
+// that ended in the span, Admitted[i] the hits that racer i admitted in the span.
+type Sample struct {
+	At       float64 `json:"at"` // the end of the span
+	In       []int64 `json:"in"`
+	Admitted []int64 `json:"admitted"`
+	Tried    int64   `json:"tried"`
+}
+
+// Frame returns the state.
+func (w *World) Frame(ctx context.Context) (*Frame, error) {
+	view, err := rods.Look(ctx, w.count, Key, w.limit.Per)
+	if err != nil {
+		return nil, err
+	}
+	f := &Frame{
+		Now: millis(w.now), Clock: w.now.Format("Mon 15:04:05"), Per: float64(w.limit.Per.Milliseconds()), Max: w.limit.Max,
+		Grid: float64(w.grid) / float64(time.Millisecond), Traffic: w.traffic, Planned: len(w.planned), Tried: w.tried,
+		Rods: view, Samples: w.samples, Said: w.said,
+	}
+	for _, r := range w.racers {
+		f.Racers = append(f.Racers, Racer{r.name, r.in(), r.peak, r.admitted})
+	}
+	w.samples, w.said = []Sample{}, []string{} // in JSON [], not null
+	return f, nil
+}
