@@ -1,8 +1,8 @@
 // Command demo tries abacus on real input and real stores: it replays a log
 // through the counter and checks every decision, checks the promises on a store,
-// shows what a store has of a key, forgets keys, explains the cover of a window, compares the
-// library with the limiters of the textbooks, and without arguments shows on one
-// screen what the library does.
+// shows what a store has of a key, forgets keys, explains the cover of a window,
+// compares the library with the limiters of the textbooks, serves a page on which
+// limiters race, and without arguments shows on one screen what the library does.
 //
 // The exit code is 0 if all went well; 1 for bad or unreadable input, a failure
 // of the store, or output that cannot be written; 2 for a mistake on the command

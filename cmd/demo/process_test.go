@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -50,6 +53,27 @@ func TestInterruptedProcess(t *testing.T) {
 		require.Equal(t, "demo: interrupted\n", stderr.String())
 		require.Contains(t, stdout.String(), told)
 	}
+}
+
+// An interrupt ends the page, also with streams open.
+func TestServeEnds(t *testing.T) {
+	cmd, stderr := command(t, "serve", "--listen", "localhost:0")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(line, "Open ")
+	site, _, _ := strings.Cut(rest, " ")
+	stream, err := http.Get(site + "/race?limit=10/m")
+	require.NoError(t, err)
+	defer stream.Body.Close()
+	require.Equal(t, http.StatusOK, stream.StatusCode)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_, err = io.Copy(io.Discard, stream.Body)
+	require.NoError(t, err, "the stream ends, and is not cut")
+	require.NoError(t, cmd.Wait())
+	require.Empty(t, stderr.String())
 }
 
 // With nobody to read the output, the program neither succeeds nor falls silent.

@@ -46,13 +46,12 @@ func (c *serveCmd) Run(e *env) error {
 	select {
 	case err := <-failed:
 		return err
-	case <-e.ctx.Done(): // which is how one ends it
+	case <-e.ctx.Done(): // the usual end
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-		return server.Close()
-	} else {
-		return err
+	if err = server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
 	}
+	return err
 }

@@ -28,7 +28,7 @@ func (*tourCmd) Run(e *env) error {
 			return err
 		}
 	}
-	b.WriteString("\nNext: go run ./cmd/demo replay FILE   your log, every decision checked   --help\n")
+	b.WriteString("\nSee it move: go run ./cmd/demo serve     a log of yours: ... replay FILE\nAll commands: go run ./cmd/demo --help\n")
 	_, err := e.stdout.Write(b.Bytes())
 	return err
 }

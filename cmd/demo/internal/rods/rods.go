@@ -103,6 +103,31 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 	return v, nil
 }
 
+// Mean is a mean number of reads.
+type Mean struct {
+	Ours float64 `json:"ours"`
+	Book float64 `json:"book"`
+}
+
+// MeanReads is the mean over all phases of the clock, second by second of an hour.
+func MeanReads(l tiers.Ladder, window time.Duration) (m Mean, err error) {
+	const phases = int64(time.Hour / time.Second)
+	for i := range phases {
+		now := time.Unix(i, 0).Add(time.Second / 2)
+		ours, err := l.Cover(now, window, 0)
+		if err != nil {
+			return Mean{}, err
+		}
+		book, err := classic.TextbookCover(l, now, window)
+		if err != nil {
+			return Mean{}, err
+		}
+		m.Ours += float64(ours.Reads()) / float64(phases)
+		m.Book += float64(book.Reads()) / float64(phases)
+	}
+	return m, nil
+}
+
 // read is the part of n buckets, the oldest of which is first, that a cover reads.
 func read(c tiers.Cover, width time.Duration, first, n int64) Range {
 	for _, run := range c {

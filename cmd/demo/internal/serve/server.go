@@ -19,6 +19,9 @@ import (
 //go:embed pages
 var pages embed.FS
 
+// Pages are the paths of the pages.
+var Pages = []string{"/"}
+
 // Config configures a Server.
 type Config struct{}
 
@@ -93,9 +96,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // maxBody bounds the body of a request, in bytes.
 const maxBody = 16 << 10
 
-// guard keeps others out: pages of other sites, which a browser on this machine
-// shows, may neither send forms nor, under a name of their own for this machine,
-// read.
+// guard keeps other sites out. A page of another site in a browser on this machine
+// can neither send a form here, nor read through a host name for 127.0.0.1.
 func guard(next http.Handler) http.Handler {
 	next = http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(next), maxBody)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -26,8 +26,9 @@ var Key = counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}
 // Limits are the limits of a World, each of which a page may offer.
 var Limits = counter.MustLimits("10/m, 20/h, 100/d")
 
-// Begin is the instant at which a World begins, but for the phase of the window.
-var Begin = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+// Boundary is the end of a minute, an hour and a day: of an aligned window of each
+// of the Limits. A World begins shortly before.
+var Boundary = time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)
 
 // World is a clock, attempts, and limiters. A World is for one goroutine at a time.
 type World struct {
@@ -42,8 +43,9 @@ type World struct {
 	tried   int64
 	grid    time.Duration // from a sample to the next
 	sample  Sample        // of the present
-	samples []Sample      // since the last Frame
-	said    []string      // since the last Frame
+	mean    rods.Mean
+	samples []Sample // since the last Frame
+	said    []string // since the last Frame
 }
 
 type attempt struct {
@@ -73,10 +75,10 @@ const (
 	Crowd Traffic = "crowd" // at random, five times the limit
 )
 
-// New makes a World whose clock stands a third of a window before the end of an
-// aligned window. The seed is that of the crowd.
+// New makes a World whose clock stands a third of a window before Boundary. The seed
+// is that of the crowd.
 func New(limit counter.Limit, seed uint64) (*World, error) {
-	w := &World{limit: limit, now: Begin.Add(-limit.Per / 3), random: rand.New(rand.NewPCG(seed, 0)), traffic: Quiet,
+	w := &World{limit: limit, now: Boundary.Add(-limit.Per * 7 / 20), random: rand.New(rand.NewPCG(seed, 0)), traffic: Quiet,
 		samples: []Sample{}, said: []string{}}
 	clock := func() time.Time { return w.now }
 	var err error
@@ -113,7 +115,8 @@ func New(limit counter.Limit, seed uint64) (*World, error) {
 		{name: "log of every hit", take: exact.Take},
 	}
 	w.Pace(0)
-	return w, nil
+	w.mean, err = rods.MeanReads(tiers.Default, limit.Per)
+	return w, err
 }
 
 // Now is the clock.
@@ -381,6 +384,7 @@ type Frame struct {
 	Tried   int64      `json:"tried"`
 	Racers  []Racer    `json:"racers"`
 	Rods    *rods.View `json:"rods"`
+	Mean    rods.Mean  `json:"mean"`    // of the reads, over all phases of the clock
 	Samples []Sample   `json:"samples"` // complete since the last Frame
 	Said    []string   `json:"said"`    // what has happened since the last Frame
 }
@@ -411,7 +415,7 @@ func (w *World) Frame(ctx context.Context) (*Frame, error) {
 	f := &Frame{
 		Now: millis(w.now), Clock: w.now.Format("Mon 15:04:05"), Per: float64(w.limit.Per.Milliseconds()), Max: w.limit.Max,
 		Grid: float64(w.grid) / float64(time.Millisecond), Traffic: w.traffic, Planned: len(w.planned), Tried: w.tried,
-		Rods: view, Samples: w.samples, Said: w.said,
+		Rods: view, Mean: w.mean, Samples: w.samples, Said: w.said,
 	}
 	for _, r := range w.racers {
 		f.Racers = append(f.Racers, Racer{r.name, r.in(), r.peak, r.admitted})

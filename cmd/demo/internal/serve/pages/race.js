@@ -65,13 +65,15 @@ if (byID('race')) (() => {
       if (x(at) > 20 && x(at) < width - 20) ctx.fillText(f.per < 864e5 ? utc(at, 6e4) : new Date(at).toUTCString().slice(0, 3) + ' 00:00', x(at), height - 5)
     }
     ctx.setLineDash([])
+    const last = x(Math.floor(f.now / f.per) * f.per)
+    ctx.textAlign = 'left'
+    if (last > 300) ctx.fillText('begins again at 0', last + 6, lane + 15)
     // The frame, and the count in the frame.
     const left = x(f.now - f.per), right = x(f.now)
     ctx.strokeStyle = ink('frame')
     ctx.lineWidth = 2
     ctx.strokeRect(left, 1, right - left, floor - 2)
     ctx.lineWidth = 1
-    ctx.textAlign = 'left'
     rows.forEach((row, i) => {
       const racer = f.racers[row.racer], over = racer && racer.in > f.max
       const text = row.name + (racer ? `: ${racer.in} in the window` + (over ? `, ${(racer.in / f.max).toFixed(2)} × the limit` : '') : '')
@@ -108,7 +110,8 @@ if (byID('race')) (() => {
   const box = byID('chart')
   const size = () => ({ width: box.clientWidth, height: box.clientHeight })
   const lines = () => {
-    const data = [samples.map(s => s.at / 1000), ...frame.racers.map((_, i) => samples.map(s => s.in[i] / frame.max))]
+    const order = [...frame.racers.keys()].reverse() // abacus on top
+    const data = [samples.map(s => s.at / 1000), ...order.map(i => samples.map(s => s.in[i] / frame.max))]
     chart ??= new uPlot({
       ...size(), legend: { show: false }, tzDate: s => uPlot.tzDate(new Date(s * 1000), 'UTC'), padding: [8, 8, 0, 0], cursor: { show: false },
       scales: { x: { range: () => [(frame.now - span()) / 1000, frame.now / 1000] }, y: { range: (u, low, high) => [0, Math.max(2.2, high * 1.05)] } },
@@ -116,8 +119,8 @@ if (byID('race')) (() => {
         { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 24, space: 70, values: (u, at) => at.map(s => utc(s * 1000, span() < 36e5 ? 1e3 : 6e4)) },
         { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 36, values: (u, at) => at.map(v => v.toFixed(1)) },
       ],
-      series: [{}, ...frame.racers.map((_, i) => ({ stroke: () => ink(colours[i]), width: i ? 1.6 : 3, dash: dashes[i], points: { show: false }, fill: i ? above : undefined, fillTo: () => 1 }))],
-      hooks: { draw: [u => {
+      series: [{}, ...order.map(i => ({ stroke: () => ink(colours[i]), width: i ? 1.6 : 3, dash: dashes[i], points: { show: false }, fill: i ? above : undefined, fillTo: () => 1 }))],
+      hooks: { drawAxes: [u => {
         const y = u.valToPos(1, 'y', true)
         u.ctx.strokeStyle = ink('text')
         u.ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio])
@@ -139,14 +142,14 @@ if (byID('race')) (() => {
   const rods = newRods(byID('rods'))
   const draw = () => {
     waiting = false
-    const hurried = frame.playing && performance.now() - spoken < 250
+    const short = frame.playing && performance.now() - spoken < 250
     lanes()
     table()
     lines()
-    rods(frame.rods, frame.max, hurried)
-    if (!hurried) {
+    rods(frame.rods, frame.max, frame.playing ? frame.speed * 50 : 0, short)
+    if (!short) {
       spoken = performance.now()
-      byID('reads').textContent = `${frame.rods.ours} reads. The textbook’s way are ${frame.rods.book}.`
+      byID('reads').textContent = `${frame.rods.ours} reads now, ${Math.round(frame.mean.ours)} in the mean. The textbook’s way takes ${frame.rods.book} now, ${Math.round(frame.mean.book)} in the mean.`
     }
     play.textContent = frame.playing ? 'Pause' : 'Play'
     play.setAttribute('aria-pressed', frame.playing)
@@ -168,6 +171,8 @@ if (byID('race')) (() => {
     name = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
     for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
+    byID('finer').textContent = unit() == 'minute' ? 'its seconds are read.' : 'its minutes are read, and of its oldest minute the seconds.'
+    byID('newest').textContent = unit() == 'minute' ? 'seconds' : 'minutes and seconds'
     end = listen('/race?' + new URLSearchParams({ limit: limit.value }), {
       race: async given => {
         name = given

@@ -1,11 +1,17 @@
 // Draws the rods of a key: buckets as wires, counts as beads, lamps for the reads,
 // and the window as a frame.
-const drawRod = (of, rod, view, most) => {
+const drawRod = (of, rod, view, most, hurry) => {
   const { ctx, width, height } = canvas(of), n = rod.counts.length, cell = width / n
   const lamp = 7, floor = height - 2 * lamp - 8, top = 14
   const x = ms => Math.max(0, Math.min(width, (ms - rod.start) / rod.width * cell))
   const beads = 8, each = Math.max(1, Math.ceil(most / beads)), tall = Math.min((floor - top) / beads, cell * 1.1)
   const lit = (range, i) => i >= range.first && i < range.end
+  if (rod.width * n < 5 * hurry) { // what flickers cannot be read
+    ctx.fillStyle = ink('soft')
+    ctx.textAlign = 'center'
+    ctx.fillText('too fast to see: step, or slow down', width / 2, height / 2)
+    return
+  }
   for (let i = 0; i < n; i++) {
     const left = i * cell, middle = left + cell / 2, count = rod.counts[i], gap = cell > 4 ? 1 : 0.25
     if (count < 0) {
@@ -53,11 +59,13 @@ const drawRod = (of, rod, view, most) => {
   ctx.lineWidth = 1
 }
 
-// newRods shows views in a box: a figure for each rod, made again only if the
-// rods are others.
+// newRods shows views in a box: a figure for each rod, made again only if the rods
+// are others. A view is shown with the most that a bucket may hold, with the time
+// in milliseconds that passes between two views, and in short if the texts are to
+// wait.
 const newRods = box => {
   let shape, all = []
-  return (view, most, hurried) => {
+  return (view, most, hurry, short) => {
     const now = view.rods.map(r => r.name + r.counts.length).join()
     if (now != shape) {
       shape = now
@@ -70,8 +78,8 @@ const newRods = box => {
     }
     view.rods.forEach((rod, i) => {
       const a = all[i], size = r => r.end - r.first, put = (e, text) => { if (e.textContent != text) e.textContent = text }
-      drawRod(a.drawn, rod, view, most)
-      if (hurried) return
+      drawRod(a.drawn, rod, view, most, hurry)
+      if (short) return
       put(a.reads, `reads: ${size(rod.ours)}, textbook ${size(rod.book)}`)
       put(a.start, utc(rod.start, rod.width))
       put(a.end, utc(rod.start + rod.counts.length * rod.width, rod.width))

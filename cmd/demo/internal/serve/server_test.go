@@ -1,0 +1,230 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+)
+
+// start starts the site.
+func start(t *testing.T, cfg serve.Config) (site string, stop context.CancelFunc) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	handler, err := serve.New(ctx, cfg)
+	require.NoError(t, err)
+	server := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		stop() // before Close, which waits for streams
+		server.Close()
+	})
+	return server.URL, stop
+}
+
+func do(t *testing.T, r *http.Request) (answer *http.Response, body string) {
+	t.Helper()
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	all, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return answer, string(all)
+}
+
+func request(t *testing.T, method, to string, form url.Values) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, to, strings.NewReader(form.Encode()))
+	require.NoError(t, err)
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r
+}
+
+// Other sites that a browser on this machine shows can neither read nor send.
+func TestOthersAreKeptOut(t *testing.T) {
+	site, _ := start(t, serve.Config{})
+	for host, want := range map[string]int{
+		"": 200, "localhost": 200, "LOCALHOST:1": 200, "127.9.9.9:80": 200, "[::1]:80": 200, "[::1]": 200,
+		"localhost.example.org": 421, "example.org": 421, "192.0.2.1": 421, "127.0.0.1.example.org:80": 421, "0.0.0.0": 421,
+	} {
+		r := request(t, "GET", site, nil)
+		r.Host = host
+		answer, _ := do(t, r)
+		require.Equal(t, want, answer.StatusCode, host)
+		require.Contains(t, answer.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'", host)
+	}
+	r := request(t, "POST", site+"/race/x", url.Values{"do": {"play"}})
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	answer, _ := do(t, r)
+	require.Equal(t, 403, answer.StatusCode)
+}
+
+var inline = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son[a-z]+=|\sstyle=|https?://`)
+
+// No page has a script or a style in it, or anything from elsewhere.
+func TestPagesObeyThePolicy(t *testing.T) {
+	site, _ := start(t, serve.Config{})
+	for _, page := range serve.Pages {
+		answer, body := do(t, request(t, "GET", site+page, nil))
+		require.Equal(t, 200, answer.StatusCode, page)
+		require.Empty(t, inline.FindString(body), page)
+		require.Contains(t, body, `aria-current="page"`, page)
+	}
+	for _, asset := range []string{"/abacus.css", "/abacus.js", "/icon.svg"} {
+		answer, body := do(t, request(t, "GET", site+asset, nil))
+		require.Equal(t, 200, answer.StatusCode, asset)
+		require.NotEmpty(t, body)
+	}
+}
+
+// events is a stream of events.
+type events struct {
+	t     *testing.T
+	lines *bufio.Scanner
+}
+
+func open(t *testing.T, to string) (*events, *http.Response) {
+	t.Helper()
+	answer, err := http.DefaultClient.Do(request(t, "GET", to, nil))
+	require.NoError(t, err)
+	t.Cleanup(func() { answer.Body.Close() })
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	return &events{t, lines}, answer
+}
+
+// next decodes the next event of a name; false after the end of the stream.
+func (e *events) next(name string, into any) bool {
+	e.t.Helper()
+	for e.lines.Scan() {
+		if e.lines.Text() == "event: "+name && e.lines.Scan() {
+			data, is := strings.CutPrefix(e.lines.Text(), "data: ")
+			require.True(e.t, is, e.lines.Text())
+			require.NoError(e.t, json.Unmarshal([]byte(data), into))
+			return true
+		}
+	}
+	return false
+}
+
+type shown struct {
+	Playing bool
+	Speed   float64
+	Planned int
+	Tried   int64
+	Traffic string
+	Racers  []struct {
+		Name string
+		Peak int64
+	}
+}
+
+func (s shown) peak(name string) int64 {
+	for _, r := range s.Racers {
+		if r.Name == name {
+			return r.Peak
+		}
+	}
+	return -1
+}
+
+// A race is steered by its name, and shows 20 of 10 admitted by the fixed window.
+func TestRace(t *testing.T) {
+	site, stop := start(t, serve.Config{})
+	stream, answer := open(t, site+"/race?limit="+url.QueryEscape("10/m"))
+	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+	var name string
+	require.True(t, stream.next("race", &name))
+	steer := func(todo, value string) (int, string) {
+		answer, body := do(t, request(t, "POST", site+"/race/"+name, url.Values{"do": {todo}, "value": {value}}))
+		return answer.StatusCode, body
+	}
+	until := func(is func(s *shown) bool) (s shown) {
+		t.Helper()
+		for stream.next("frame", &s) {
+			if is(&s) {
+				return s
+			}
+			s = shown{}
+		}
+		t.Fatal("the stream has ended")
+		return s
+	}
+	status, _ := steer("speed", "1000")
+	require.Equal(t, 204, status)
+	status, _ = steer("play", "")
+	require.Equal(t, 204, status)
+	s := until(func(s *shown) bool { return s.Playing && s.Planned == 0 })
+	require.Equal(t, 1000.0, s.Speed)
+	require.EqualValues(t, 20, s.peak("fixed window"))
+	require.EqualValues(t, 10, s.peak("abacus"))
+
+	_, _ = steer("traffic", "crowd")
+	s = until(func(s *shown) bool { return s.Tried > 1000 })
+	require.Equal(t, "crowd", s.Traffic)
+	require.EqualValues(t, 10, s.peak("abacus"))
+
+	_, _ = steer("traffic", "quiet")
+	_, _ = steer("pause", "")
+	s = until(func(s *shown) bool { return !s.Playing })
+	_, _ = steer("hit", "")
+	after := until(func(after *shown) bool { return after.Tried > s.Tried })
+	require.Equal(t, s.Tried+1, after.Tried)
+	_, _ = steer("pattern", "20 "+strings.Repeat("0 ", 22)+"7")
+	_, _ = steer("play", "")
+	until(func(after *shown) bool { return after.Tried == s.Tried+28 })
+
+	for _, wrong := range [][2]string{
+		{"", ""}, {"jump", ""}, {"speed", "0"}, {"speed", "10001"}, {"speed", "NaN"}, {"speed", "x"}, {"traffic", "flood"},
+		{"pattern", "1 2"}, {"pattern", strings.Repeat("21 ", 24)}, {"pattern", strings.Repeat("-1 ", 24)}, {"pattern", strings.Repeat("9", 1000)},
+	} {
+		status, body := steer(wrong[0], wrong[1])
+		require.Equal(t, 400, status, wrong)
+		require.Contains(t, body, "want", wrong)
+	}
+	stop()
+	require.False(t, stream.next("frame", new(shown)), "the stream ends with the server")
+}
+
+func TestRacesEnd(t *testing.T) {
+	site, _ := start(t, serve.Config{})
+	answer, body := do(t, request(t, "GET", site+"/race?limit=11/m", nil))
+	require.Equal(t, 400, answer.StatusCode)
+	require.Contains(t, body, "10/m")
+	answer, _ = do(t, request(t, "POST", site+"/race/nobody", url.Values{"do": {"play"}}))
+	require.Equal(t, 404, answer.StatusCode)
+
+	var all []*http.Response
+	var name string
+	for range 32 {
+		stream, answer := open(t, site+"/race?limit=10/m")
+		require.True(t, stream.next("race", &name))
+		all = append(all, answer)
+	}
+	_, answer = open(t, site+"/race?limit=10/m")
+	require.Equal(t, 503, answer.StatusCode)
+	for _, answer := range all {
+		require.NoError(t, answer.Body.Close())
+	}
+	for { // until the server has seen the clients go
+		answer, err := http.DefaultClient.Do(request(t, "GET", site+"/race?limit=10/m", nil))
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		if answer.StatusCode == 200 {
+			break
+		}
+	}
+	answer, _ = do(t, request(t, "POST", site+"/race/"+name, url.Values{"do": {"play"}}))
+	require.Equal(t, 404, answer.StatusCode, "the race has ended with its page")
+}
