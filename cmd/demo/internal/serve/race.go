@@ -21,7 +21,7 @@ const (
 	// frameEvery is the time between two frames of a race that runs.
 	frameEvery = 50 * time.Millisecond
 
-	// maxRaces bounds the races at once: each open page has one.
+	// maxRaces bounds the races at once. An open page has a race.
 	maxRaces = 32
 
 	maxSpeed = 10_000
@@ -36,7 +36,7 @@ type races struct {
 	all map[string]*race
 }
 
-// race is a World that is shown on one page.
+// race is a World on a page.
 type race struct {
 	mu      sync.Mutex
 	world   *world.World
@@ -53,8 +53,7 @@ type raceFrame struct {
 	Playing bool    `json:"playing"`
 }
 
-// raceLimit is a limit to choose. Speed is the speed at which a window passes in
-// some seconds.
+// raceLimit is a choice on the page. At Speed a window passes in some seconds.
 type raceLimit struct {
 	Value, Name string
 	Speed       int
@@ -76,8 +75,8 @@ func (s *Server) addRace(mux *http.ServeMux) {
 	mux.HandleFunc("POST /race/{name}", s.steerRace)
 }
 
-// streamRace begins a race, and streams its frames: first an event "race" with the
-// name by which the race is steered. The race ends with the request.
+// streamRace begins a race. The stream has an event "race" with the name of the
+// race, and then frames. The race ends with the request.
 func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
 	i := slices.IndexFunc(world.Limits, func(l counter.Limit) bool { return l.String() == r.FormValue("limit") })
 	if i < 0 {
@@ -128,7 +127,7 @@ func (s *Server) run(ctx context.Context, race *race, out *stream) {
 	last := time.Now()
 	for changed := true; ; {
 		now := time.Now()
-		// After a standstill of this process the race goes on from where it stood.
+		// A standstill of this process is none of the race's time.
 		passed := min(now.Sub(last), 2*frameEvery)
 		last = now
 		frame, err := race.frame(ctx, passed, changed)
@@ -188,7 +187,7 @@ func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case race.changed <- struct{}{}:
-	default: // the next frame shows this change, too
+	default: // a frame is already on its way
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -90,7 +90,7 @@ func (s *Server) show(w http.ResponseWriter, status int, page, title string, bod
 	_, _ = w.Write(b.Bytes()) // an error is a client that hung up
 }
 
-// policy allows what comes from this server, and nothing inline.
+// policy allows files of this server, and nothing inline.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
 
 // maxBody bounds the body of a request, in bytes.
@@ -116,8 +116,8 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// Local tells whether a host, with a port or without, is this machine by a name
-// that nobody else can give.
+// Local tells whether a host, with a port or without, is localhost or a loopback
+// address. Other names of this machine may be anybody's.
 func Local(hostPort string) bool {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {

@@ -11,8 +11,8 @@ const (
 	// writing is the longest time that a client may take for an event.
 	writing = 5 * time.Second
 
-	// silence is the longest time without an event. A comment after it tells both
-	// sides whether the other is still there.
+	// silence is the longest time without an event or a comment. A write tells the
+	// server that the client has gone.
 	silence = 15 * time.Second
 )
 

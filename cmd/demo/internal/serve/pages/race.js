@@ -7,12 +7,12 @@ if (byID('race')) (() => {
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
   const act = (todo, value = '') => name && send('/race/' + name, { do: todo, value })
-  const pace = () => Math.round(10 ** speed.value)
+  const pace = () => +(10 ** speed.value).toPrecision(2)
 
   const showPace = () => {
     const per = { minute: 60, hour: 3600, day: 86400 }[unit()] / pace()
     const passes = per >= 90 ? Math.round(per / 60) + ' min' : (per < 10 ? per.toFixed(per < 1 ? 2 : 1) : Math.round(per)) + ' s'
-    byID('pace').textContent = `× ${commas(pace())}: a ${unit()} in ${passes}`
+    byID('pace').textContent = `× ${commas(pace())}: ${unit() == 'hour' ? 'an' : 'a'} ${unit()} in ${passes}`
   }
 
   // say adds a line to what happened, and keeps the last.
