@@ -25,7 +25,9 @@ type Rod struct {
 	Book   Range   `json:"book"`   // is read by classic.TextbookCover
 }
 
-// Gone is the count of a bucket that the ladder no longer keeps.
+// Gone is the count of a bucket that is older than the ladder promises to keep. A
+// store keeps such a bucket for the Skew of the clocks longer, and a decision reads
+// the bucket, but a Series does not.
 const Gone = -1
 
 // Range is the buckets with First <= i < End.
@@ -60,23 +62,25 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 	if err != nil {
 		return nil, err
 	}
-	oldest := now.Add(-window)
-	v := &View{From: millis(oldest), Now: millis(now), Ours: ours.Reads(), Book: book.Reads()}
+	oldest, newest := now.Add(-window-c.Skew()), now.Add(c.Skew())
+	v := &View{From: millis(now.Add(-window)), Now: millis(now), Ours: ours.Reads(), Book: book.Reads()}
 	add := func(tier int, from, to time.Time, name, side string) error {
 		t := l.At(tier)
 		r := Rod{Name: name, Side: side, Width: float64(t.Width) / float64(time.Millisecond)}
 		first := tiers.Index(from.UnixNano(), t.Width)
 		r.Start = millis(tiers.Bucket{Width: t.Width, Index: first}.Start())
 		kept := tiers.Index(now.Add(-t.Keep).UnixNano(), t.Width)
-		for ; first+int64(len(r.Counts)) < kept; from = from.Add(t.Width) {
+		for ; first+int64(len(r.Counts)) < kept && from.Before(to); from = from.Add(t.Width) {
 			r.Counts = append(r.Counts, Gone)
 		}
-		points, err := c.Series(ctx, key, from, to, t.Width)
-		if err != nil {
-			return err
-		}
-		for _, p := range points {
-			r.Counts = append(r.Counts, p.Count)
+		if from.Before(to) {
+			points, err := c.Series(ctx, key, from, to, t.Width)
+			if err != nil {
+				return err
+			}
+			for _, p := range points {
+				r.Counts = append(r.Counts, p.Count)
+			}
 		}
 		n := int64(len(r.Counts))
 		r.Ours, r.Book = read(ours, t.Width, first, n), read(book, t.Width, first, n)
@@ -84,18 +88,21 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 		return nil
 	}
 	top := l.Decision(window)
-	if err := add(top, oldest, now.Add(1), Plural(l.At(top).Width), ""); err != nil {
+	if err := add(top, oldest, newest.Add(1), Plural(l.At(top).Width), ""); err != nil {
 		return nil, err
 	}
 	for tier := top - 1; tier >= finest; tier-- {
 		width, around := l.At(tier).Width, l.At(tier+1).Width
+		bucket := func(at time.Time) tiers.Bucket {
+			return tiers.Bucket{Width: around, Index: tiers.Index(at.UnixNano(), around)}
+		}
+		// Where clocks differ, an edge may lie in two buckets.
 		for _, edge := range []struct {
-			at   time.Time
-			side string
-		}{{oldest, "oldest"}, {now, "newest"}} {
-			bucket := tiers.Bucket{Width: around, Index: tiers.Index(edge.at.UnixNano(), around)}
+			side     string
+			from, to time.Time
+		}{{"oldest", oldest, now.Add(-window)}, {"newest", now, newest}} {
 			name := fmt.Sprintf("%s of the %s %s", Plural(width), edge.side, Singular(around))
-			if err := add(tier, bucket.Start(), bucket.End(), name, edge.side); err != nil {
+			if err := add(tier, bucket(edge.from).Start(), bucket(edge.to).End(), name, edge.side); err != nil {
 				return nil, err
 			}
 		}
