@@ -32,12 +32,13 @@ type Server struct {
 	handler http.Handler
 	pages   map[string]*template.Template
 	races   races
+	site    site
 }
 
 // New makes a Server, which works until ctx is done.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{ctx: ctx, pages: map[string]*template.Template{}}
-	for _, name := range []string{"race"} {
+	for _, name := range []string{"race", "site"} {
 		s.pages[name] = template.Must(template.ParseFS(pages, "pages/layout.html", "pages/"+name+".html"))
 	}
 	mux := http.NewServeMux()
@@ -47,10 +48,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 			fmt.Fprint(w, content)
 		})
 	}
-	asset("/abacus.css", "text/css; charset=utf-8", web.UPlotCSS+web.BaseCSS+mustRead("serve.css"))
-	asset("/abacus.js", "text/javascript; charset=utf-8", web.UPlotJS+mustRead("common.js", "rods.js", "race.js"))
+	asset("/abacus.css", "text/css; charset=utf-8", web.UPlotCSS+web.BaseCSS+mustRead("serve.css", "site.css"))
+	asset("/abacus.js", "text/javascript; charset=utf-8", web.UPlotJS+mustRead("common.js", "rods.js", "race.js", "site.js"))
 	asset("/icon.svg", "image/svg+xml", mustRead("icon.svg"))
 	s.addRace(mux)
+	if err := s.addSite(mux); err != nil {
+		return nil, err
+	}
 	s.handler = guard(mux)
 	return s, nil
 }
