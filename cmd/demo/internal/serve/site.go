@@ -147,7 +147,7 @@ func targetOf(r *http.Request) (string, *httplimit.Problem) {
 		return "", &httplimit.Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 	}
 	var tooLarge *http.MaxBytesError
-	if errors.As(r.ParseMultipartForm(maxBody), &tooLarge) { // other mistakes leave the field empty
+	if errors.As(errors.Join(r.ParseForm(), r.ParseMultipartForm(maxBody)), &tooLarge) { // other mistakes leave the field empty
 		return wrong(http.StatusRequestEntityTooLarge, fmt.Sprintf("The form has more than %d bytes.", tooLarge.Limit))
 	}
 	text := r.PostFormValue("url")

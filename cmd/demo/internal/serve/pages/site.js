@@ -1,6 +1,7 @@
 // The site: forms are sent by fetch, and the answer is shown as it was sent.
 if (byID('site')) (() => {
   const fields = ['RateLimit-Policy', 'RateLimit', 'Retry-After', 'Content-Type', 'Location']
+  const silent = () => { if (byID('gone').hidden) lost() }
   const say = text => { byID('outcome').textContent = text }
   const put = (e, text) => { if (e.textContent != text) e.textContent = text }
 
@@ -44,13 +45,14 @@ if (byID('site')) (() => {
         return element('div', {}, element('dt', { textContent: name }), value)
       }))
       part('body').textContent = problem ? JSON.stringify(problem, null, 2) : text.trim()
-      for (const name of ['body', 'history', 'history-title']) part(name).hidden = false
+      part('of').textContent = ' to ' + sent
+      for (const name of ['body', 'past']) part(name).hidden = false
       field.setAttribute('aria-invalid', wrong)
       part('wrong').textContent = wrong ? message : ''
       part('wrong').hidden = !wrong
       const again = after ? ` Admitted again in ${time(after)}.` : ''
       say(wrong ? '' : answer.ok ? `Admitted: ${answer.status}. ${message}` : `Denied: ${answer.status}.${again}`)
-      const line = element('li', { textContent: `${new Date().toLocaleTimeString('en-GB')}  ${answer.status}  ${sent}${again && '.' + again}` })
+      const line = element('li', { textContent: `${new Date().toLocaleTimeString('en-GB')} ${answer.status} ${sent}${after ? `, ${time(after)}` : ''}` })
       line.dataset.status = answer.status
       part('history').prepend(line)
       while (part('history').children.length > 5) part('history').lastChild.remove()
@@ -69,7 +71,7 @@ if (byID('site')) (() => {
         await show(await fetch(form.action, { method: 'POST', body: new URLSearchParams(new FormData(form)) }))
         found()
       } catch {
-        lost()
+        silent()
       }
       section.ariaBusy = 'false'
       look()
@@ -91,7 +93,7 @@ if (byID('site')) (() => {
           found()
           counted = stored.some(k => k.limits.some(l => l.used))
         } catch {
-          lost()
+          silent()
         }
       }
       clearTimeout(next)
@@ -117,7 +119,7 @@ if (byID('site')) (() => {
       const head = ['Limit', 'used', 'left', 'room again in'].map(text => element('th', { scope: 'col', textContent: text }))
       const rods = element('div', { className: 'rods' })
       const box = element('div', { className: 'stored' },
-        element('h4', {}, `In the store: event `, element('code', { textContent: k.event }), ', feature ', element('code', { textContent: k.feature })),
+        element('h3', {}, `In the store: event `, element('code', { textContent: k.event }), ', feature ', element('code', { textContent: k.feature })),
         element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows.map(r => r.row))), rods)
       box.dataset.feature = k.feature
       part('keys').append(box)
@@ -126,7 +128,7 @@ if (byID('site')) (() => {
         box,
         update: k => {
           k.limits.forEach((l, i) => {
-            const numbers = [l.used, l.remaining, l.retryAfter ? time(Math.ceil(l.retryAfter / 1000)) : 'now']
+            const numbers = [l.used, l.remaining, l.retryAfter ? l.retryAfter < 9e4 ? (l.retryAfter / 1000).toFixed(1) + ' s' : time(Math.ceil(l.retryAfter / 1000)) : 'now']
             numbers.forEach((text, n) => put(rows[i].cells[n], String(text)))
           })
           drawRods(k.rods, k.max)
