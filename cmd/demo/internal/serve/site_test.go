@@ -42,7 +42,7 @@ func newServer(t *testing.T) *Server {
 	return s
 }
 
-// Who is denied is denied until the last second of Retry-After, and then admitted.
+// A visitor is denied until the last second of Retry-After, and then admitted.
 func TestSiteAdmitsAtRetryAfter(t *testing.T) {
 	addresses := func(yield func(url.Values) bool) {
 		for i := 0; yield(url.Values{"email": {fmt.Sprintf("visitor-%d@example.org", i)}}); i++ {

@@ -45,14 +45,14 @@ if (byID('site')) (() => {
         return element('div', {}, element('dt', { textContent: name }), value)
       }))
       part('body').textContent = problem ? JSON.stringify(problem, null, 2) : text.trim()
-      part('of').textContent = ' to ' + sent
+      part('of').textContent = ` to “${sent}”`
       for (const name of ['body', 'past']) part(name).hidden = false
       field.setAttribute('aria-invalid', wrong)
       part('wrong').textContent = wrong ? message : ''
       part('wrong').hidden = !wrong
       const again = after ? ` Admitted again in ${time(after)}.` : ''
       say(wrong ? '' : answer.ok ? `Admitted: ${answer.status}. ${message}` : `Denied: ${answer.status}.${again}`)
-      const line = element('li', { textContent: `${new Date().toLocaleTimeString('en-GB')} ${answer.status} ${sent}${after ? `, ${time(after)}` : ''}` })
+      const line = element('li', { textContent: `${new Date().toLocaleTimeString('en-GB')} ${answer.status} ${sent}${after ? `, to wait ${time(after)}` : ''}` })
       line.dataset.status = answer.status
       part('history').prepend(line)
       while (part('history').children.length > 5) part('history').lastChild.remove()
@@ -91,6 +91,12 @@ if (byID('site')) (() => {
           const stored = await answer.json()
           draw(stored)
           found()
+          // The promise was kept, and another page of this visitor took the place.
+          const after = Math.ceil(Math.max(...stored.flatMap(k => k.limits.map(l => l.retryAfter))) / 1000)
+          if (countdown.dataset.left == 0 && after) {
+            say(`Another request was first. Admitted again in ${time(after)}.`)
+            wait(after)
+          }
           counted = stored.some(k => k.limits.some(l => l.used))
         } catch {
           silent()
