@@ -20,7 +20,7 @@ import (
 var pages embed.FS
 
 // Pages are the paths of the pages.
-var Pages = []string{"/"}
+var Pages = []string{"/", "/site"}
 
 // Config configures a Server.
 type Config struct{}
