@@ -1,0 +1,239 @@
+package browser
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+)
+
+// cell is the selector of a number of a limiter.
+func cell(limiter, of string) string {
+	return fmt.Sprintf(`tr[data-racer="%s"] td[data-of=%s]`, limiter, of)
+}
+
+// started waits until the page has shown a frame of a race.
+func (p *tab) started() {
+	p.Helper()
+	p.wait(`document.querySelectorAll('#racers tbody tr').length == 5 && document.querySelector('#rods canvas') != null`)
+}
+
+// newest is the newest line of what happened.
+const newest = `(document.querySelector('#said li:last-child')?.textContent ?? '')`
+
+// TestBurstAtABoundary bursts at a boundary under each limit, with the mouse and
+// with the keyboard alone, and reads both limiters off the table, off the text of
+// what happened, and off the lines of the chart.
+func TestBurstAtABoundary(t *testing.T) {
+	address := newSite(t)
+	for i, limit := range []struct {
+		n      int
+		window string
+		keys   string // "" for the mouse
+	}{{10, "minute", ""}, {20, "hour", kb.Enter}, {100, "day", " "}} {
+		t.Run(limit.window, func(t *testing.T) {
+			t.Parallel() // much of the time is the race's
+			p := open(t, desk, address)
+			p.started()
+			if limit.keys == "" {
+				p.do(chromedp.ScrollIntoView(chromedp.ID("burst")))
+				p.click("#burst")
+			} else {
+				p.tabTo("#limit")
+				for range i {
+					p.press(kb.ArrowDown)
+				}
+				p.wait(fmt.Sprintf(`document.querySelector('.unit').textContent == %q`, limit.window))
+				p.tabTo("#burst")
+				p.wait(newest + `.startsWith('A burst') && document.querySelectorAll('#said li').length == 1`) // of the new race
+				p.press(limit.keys)
+			}
+			p.wait(fmt.Sprintf(`%[1]s.includes('%[2]d attempts before') && %[1]s.includes('In the last %[3]s: abacus %[2]d, fixed window %[4]d,')`, newest, limit.n, limit.window, 2*limit.n))
+			p.click("#play")
+			p.wait(`document.querySelector('#play').textContent == 'Play'`)
+			require.Equal(t, "2.00", p.text(cell("fixed window", "peak")))
+			require.Equal(t, "1.00", p.text(cell("abacus", "peak")))
+			require.Equal(t, "1.00", p.text(cell("log of every hit", "peak")))
+			require.Equal(t, fmt.Sprint(limit.n), p.text(cell("abacus", "admitted")))
+			require.True(t, value[bool](p, fmt.Sprintf(`document.querySelector(%q).classList.contains('over') && !document.querySelector(%q).classList.contains('over')`,
+				cell("fixed window", "peak"), cell("abacus", "peak"))))
+
+			drawn := value[map[string]extent](p, drawnLines)
+			require.Greater(t, drawn["ours"].Pixels, 100, "the line of abacus is drawn")
+			require.LessOrEqual(t, drawn["ours"].Top, 1.03, "the line of abacus stays within the limit")
+			require.InDelta(t, 2, drawn["line"].Top, 0.03, "the line of the fixed window reaches twice the limit")
+			require.Greater(t, drawn["beyond"].Pixels, 20, "the ground above the limit is filled")
+			require.InDelta(t, 2, drawn["beyond"].Top, 0.03)
+			require.InDelta(t, 1, drawn["beyond"].Bottom, 0.03)
+		})
+	}
+}
+
+// extent is where a colour stands on the chart, in multiples of the limit.
+type extent struct {
+	Pixels      int
+	Top, Bottom float64
+}
+
+// drawnLines are the extents of colours of the chart, whose axis goes from 0 to 2.2.
+const drawnLines = `(() => {
+	const canvas = document.querySelector('#chart canvas'), plot = document.querySelector('#chart .u-over').getBoundingClientRect()
+	const from = canvas.getBoundingClientRect(), scale = canvas.height / from.height, { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+	const probe = document.body.appendChild(document.createElement('i')), result = {}
+	for (const name of ['ours', 'line', 'beyond']) {
+		probe.style.color = 'var(--' + name + ')'
+		const [r, g, b, a = 1] = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number), found = { Pixels: 0, Top: 0, Bottom: 9 }
+		for (let i = 0; i < data.length; i += 4) {
+			if (Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) > 12 || Math.abs(data[i + 3] - a * 255) > 8) continue
+			const y = 2.2 * (1 - (Math.floor(i / 4 / width) / scale - (plot.top - from.top)) / plot.height)
+			found.Pixels++
+			found.Top = Math.max(found.Top, y)
+			found.Bottom = Math.min(found.Bottom, y)
+		}
+		result[name] = found
+	}
+	probe.remove()
+	return result
+})()`
+
+// TestStepByStep steps through a burst with the keyboard, on a system that asks for
+// less motion: the page stands still until it is asked.
+func TestStepByStep(t *testing.T) {
+	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
+	p.started()
+	require.Contains(t, value[string](p, newest), "Paused")
+	require.Equal(t, "Play", p.text("#play"))
+	require.Equal(t, "false", value[string](p, `document.querySelector('#play').getAttribute('aria-pressed')`))
+	labels := value[string](p, canvasLabels)
+	p.tabTo("#step")
+	for p.text(cell("fixed window", "admitted")) != "20" {
+		before := value[string](p, newest)
+		p.press(kb.Enter)
+		p.wait(fmt.Sprintf(`%s != %q`, newest, before))
+	}
+	require.Equal(t, "2.00", p.text(cell("fixed window", "peak")))
+	require.Equal(t, "1.00", p.text(cell("abacus", "peak")))
+	require.Equal(t, "Play", p.text("#play"))
+	require.NotEqual(t, labels, value[string](p, canvasLabels))
+}
+
+// canvasLabels are the texts in place of the drawings.
+const canvasLabels = `[...document.querySelectorAll('canvas[role=img]')].map(c => c.ariaLabel).join('\n')`
+
+// TestSpeed moves the slider with the keyboard, and reads the speed off the
+// limiters.
+func TestSpeed(t *testing.T) {
+	p := open(t, desk, newSite(t))
+	p.started()
+	require.Equal(t, "× 10: a minute in 6.0 s", p.text("#pace"))
+	p.tabTo("#speed")
+	p.press(kb.ArrowRight)
+	p.wait(`document.querySelector('#pace').textContent.startsWith('× 13:')`)
+	p.press(kb.End)
+	p.wait(`document.querySelector('#pace').textContent == '× 10,000: a minute in 0.01 s'`)
+	p.click("[data-value=crowd]")
+	p.wait(`document.querySelector('[data-value=crowd]').getAttribute('aria-pressed') == 'true'`)
+	// At the former speed that takes ten minutes.
+	p.wait(fmt.Sprintf(`+document.querySelector(%q).textContent.replace(',', '') > 1000`, cell("abacus", "admitted")))
+	require.Equal(t, "1.00", p.text(cell("abacus", "peak")))
+}
+
+// TestPattern draws a pattern with the mouse, and plays the pattern.
+func TestPattern(t *testing.T) {
+	p := open(t, desk, newSite(t))
+	p.started()
+	p.do(chromedp.ScrollIntoView(chromedp.CSS(".bars")))
+	board := value[struct{ X, Y, Width, Height float64 }](p, `document.querySelector('.bars').getBoundingClientRect().toJSON()`)
+	p.do(chromedp.DragAndDropXY(board.X+2, board.Y+board.Height/2, board.X+board.Width-2, board.Y+board.Height/2, 48))
+	bars := value[[]int](p, `[...document.querySelectorAll('.bars input')].map(b => +b.value)`)
+	require.Len(t, bars, 24)
+	sum := 0
+	for _, height := range bars {
+		require.InDelta(t, 10, height, 1, "half of twice the limit: %v", bars)
+		sum += height
+	}
+	require.Equal(t, fmt.Sprintf("%d attempts", sum), p.text("#pattern output"))
+	p.tabTo(".bars input")
+	p.press(kb.ArrowUp)
+	p.wait(fmt.Sprintf(`document.querySelector('#pattern output').textContent == '%d attempts'`, sum+1))
+	p.click("#pattern button:not([type])")
+	p.wait(newest + `.includes('The pattern begins')`)
+	p.do(chromedp.Focus(chromedp.ID("speed")))
+	p.press(strings.Repeat(kb.ArrowRight, 10)) // ten times as fast
+	p.wait(fmt.Sprintf(`%s.includes('the pattern of %d attempts around')`, newest, sum+1))
+	p.click("#pattern [type=reset]")
+	p.wait(`document.querySelector('#pattern output').textContent == '0 attempts'`)
+}
+
+// TestReload chooses a limit and a speed, and loads the page again: all is as at
+// first.
+func TestReload(t *testing.T) {
+	p := open(t, desk, newSite(t))
+	p.started()
+	for range 3 {
+		p.do(chromedp.Focus(chromedp.ID("limit")))
+		p.press(kb.ArrowDown)
+		p.wait(`document.querySelector('.unit').textContent == 'hour'`)
+		p.do(chromedp.Reload())
+		p.started()
+		require.Equal(t, "minute", p.text(".unit"))
+		require.True(t, value[bool](p, `document.querySelector('#gone').hidden`))
+	}
+}
+
+// TestServerGoesAway ends the program and starts it again at the same address: the
+// page tells, and goes on by itself.
+func TestServerGoesAway(t *testing.T) {
+	start := func(address string) (string, func()) {
+		site, err := serve.New(t.Context(), serve.Config{})
+		require.NoError(t, err)
+		listener, err := net.Listen("tcp", address)
+		require.NoError(t, err)
+		server := &http.Server{Handler: site}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = server.Serve(listener)
+		}()
+		return listener.Addr().String(), func() {
+			_ = server.Close()
+			<-done
+		}
+	}
+	address, stop := start("127.0.0.1:0")
+	p := open(t, desk, "http://"+address)
+	p.started()
+	stop()
+	p.wait(`document.querySelector('#gone').innerText.includes('does not answer')`)
+	p.click("#burst")
+	_, stop = start(address)
+	defer stop()
+	p.wait(`document.querySelector('#gone').hidden`)
+	p.click("#burst")
+	p.wait(newest + `.includes('attempts before')`)
+	for _, message := range p.messages() {
+		require.Contains(t, message, "net::ERR_")
+	}
+}
+
+// TestTwoTabs steers a race in one of two tabs.
+func TestTwoTabs(t *testing.T) {
+	address := newSite(t)
+	still, moving := open(t, window{width: 1200, scheme: "light", calm: true}, address), open(t, desk, address)
+	still.started()
+	moving.started()
+	moving.click("#burst")
+	moving.wait(newest + `.includes('attempts before')`)
+	require.Equal(t, "2.00", moving.text(cell("fixed window", "peak")))
+	require.Equal(t, "0.00", still.text(cell("fixed window", "peak")))
+	require.Contains(t, value[string](still, newest), "Paused")
+	still.click("#step")
+	still.wait(newest + `.includes('no attempt')`)
+}
