@@ -75,10 +75,14 @@ func browse(m *testing.M) (code int, err error) {
 // newSite serves the pages until the test ends, and returns their address.
 func newSite(t *testing.T) string {
 	t.Helper()
-	site, err := serve.New(t.Context(), serve.Config{})
+	ctx, end := context.WithCancel(context.Background()) // t.Context would end before the tabs are closed
+	site, err := serve.New(ctx, serve.Config{})
 	require.NoError(t, err)
 	server := httptest.NewServer(site)
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		end()
+		server.Close()
+	})
 	return server.URL
 }
 

@@ -75,7 +75,9 @@ type view struct {
 // reader.
 func frames(t *testing.T, views []view) string {
 	t.Helper()
-	script, err := os.ReadFile(filepath.Join("testdata", "measure.js"))
+	layout, err := os.ReadFile(filepath.Join("..", "..", "web", "testdata", "layout.js"))
+	require.NoError(t, err)
+	measure, err := os.ReadFile(filepath.Join("testdata", "measure.js"))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	var b bytes.Buffer
@@ -89,7 +91,7 @@ func frames(t *testing.T, views []view) string {
 		fmt.Fprintf(&b, "<iframe title=\"%s\" width=%d height=900 data-scheme=%s data-charts=%d style=\"border:0;color-scheme:%s\" srcdoc=\"%s\"></iframe>\n",
 			v.name, v.width, v.scheme, v.charts, v.scheme, html.EscapeString(string(v.page)))
 	}
-	fmt.Fprintf(&b, "<script>%s</script>\n", script)
+	fmt.Fprintf(&b, "<script>%s%s</script>\n", layout, measure)
 	wrapper := filepath.Join(dir, "frames.html")
 	require.NoError(t, os.WriteFile(wrapper, b.Bytes(), 0o644))
 	return wrapper
