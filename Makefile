@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check faults floods bench bench-peers pictures fuzz vuln demo clean
+.PHONY: help servers test check soak faults floods bench bench-peers pictures fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, 
 	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/unparam ./...); done
 	$(GO) test -race -shuffle=on -vet=off -p $(AT_ONCE) -timeout 30m $(FIRST) ./...
 	set -e; for module in examples/frameworks metrics/prometheus; do (cd $$module && $(GO) test -race -shuffle=on -vet=off ./...); done
+
+soak: servers ## the page of demo serve at full speed, for FOR: neither the page nor the server grows
+	cd cmd/demo/browser && $(GO) test -count=1 -v -run TestSoak -timeout 0 . -soak $(FOR)
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
 	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reliability.md

@@ -1,0 +1,103 @@
+package browser
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/performance"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+var soak = flag.Duration("soak", 9*time.Second, "`time` that the races of TestSoak run at full speed")
+
+// sizes are what must not grow, by name.
+type sizes map[string]float64
+
+// grown are the most that the median of the last third may be above that of the
+// first, by name. A page that keeps its frames grows by a megabyte in seconds.
+var grown = map[string]float64{
+	"minute: heap, MB": 1, "minute: DOM nodes": 50, "minute: listeners": 10,
+	"day: heap, MB": 1, "day: DOM nodes": 50, "day: listeners": 10,
+	"server: heap, MB": 2, "server: goroutines": 5,
+}
+
+// TestSoak runs two races at full speed with a crowd, under the shortest and under
+// the longest limit, and sees neither the pages grow nor the process that serves
+// them.
+func TestSoak(t *testing.T) {
+	address := newSite(t)
+	tabs := map[string]*tab{}
+	for i, name := range []string{"minute", "day"} {
+		p := open(t, desk, address)
+		p.started()
+		p.do(chromedp.Focus(chromedp.ID("limit")))
+		for range 2 * i {
+			p.press(kb.ArrowDown)
+		}
+		p.do(chromedp.Focus(chromedp.ID("speed")))
+		p.press(kb.End)
+		p.wait(fmt.Sprintf(`document.querySelector('#pace').textContent.startsWith('× 10,000: a %s in')`, name))
+		p.click("[data-value=crowd]")
+		call(p, performance.Enable, performance.EnableParams{})
+		tabs[name] = p
+	}
+	// At first a page fills what it keeps: four windows, each a day.
+	samples := []sizes{}
+	begin, warm := time.Now(), min(*soak/3, 45*time.Second)
+	for next := warm; next <= *soak; next += (*soak - warm) / 30 {
+		time.Sleep(time.Until(begin.Add(next)))
+		sample := sizes{}
+		for name, p := range tabs {
+			call(p, heapprofiler.CollectGarbage, cdp.Empty{})
+			for _, metric := range call(p, performance.GetMetrics, cdp.Empty{}).Metrics {
+				switch metric.Name {
+				case "JSHeapUsedSize":
+					sample[name+": heap, MB"] = metric.Value / 1e6
+				case "Nodes":
+					sample[name+": DOM nodes"] = metric.Value
+				case "JSEventListeners":
+					sample[name+": listeners"] = metric.Value
+				}
+			}
+		}
+		var memory runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&memory)
+		sample["server: heap, MB"], sample["server: goroutines"] = float64(memory.HeapAlloc)/1e6, float64(runtime.NumGoroutine())
+		samples = append(samples, sample)
+	}
+	for name, p := range tabs {
+		require.Contains(t, p.text("#pace"), "10,000: a "+name)
+		// At full speed the crowd gets the limit in each window.
+		admitted := value[float64](p, fmt.Sprintf(`+document.querySelector(%q).textContent.replaceAll(',', '')`, cell("abacus", "admitted")))
+		most := map[string]float64{"minute": 10. / 60, "day": 100. / 86400}[name] * 1e4 * time.Since(begin).Seconds()
+		t.Logf("%s: %.0f admitted, at full speed about %.0f", name, admitted, most)
+		require.Greater(t, admitted, most/20, "the race is not at full speed")
+		require.Equal(t, "1.00", p.text(cell("abacus", "peak")))
+	}
+	require.Len(t, samples[0], len(grown))
+	third := len(samples) / 3
+	t.Logf("%-20s %8s %8s %8s %8s, %d samples in %s", "median of each third", "first", "middle", "last", "may grow", len(samples), *soak)
+	for _, name := range slices.Sorted(maps.Keys(grown)) {
+		first, middle, last := median(name, samples[:third]), median(name, samples[third:len(samples)-third]), median(name, samples[len(samples)-third:])
+		t.Logf("%-20s %8.2f %8.2f %8.2f %8.2f", name, first, middle, last, grown[name])
+		if last-first > grown[name] {
+			t.Errorf("%s grows: the median of the first third is %.2f, of the last %.2f", name, first, last)
+		}
+	}
+}
+
+func median(of string, samples []sizes) float64 {
+	sorted := slices.SortedFunc(slices.Values(samples), func(a, b sizes) int { return cmp.Compare(a[of], b[of]) })
+	return sorted[len(sorted)/2][of]
+}
