@@ -141,6 +141,9 @@ func (p *tab) hear(event any) {
 			text += " " + thrown.Description
 		}
 	case *log.EventEntryAdded:
+		if strings.Contains(e.Entry.Text, "status of 429") {
+			return // the browser tells of each, although the page wants to be denied
+		}
 		text = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 	default:
 		return

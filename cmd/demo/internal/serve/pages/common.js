@@ -60,8 +60,8 @@ const canvas = of => {
     of.height = Math.round(height * scale)
   }
   const ctx = of.getContext('2d')
-  ctx.setTransform(scale, 0, 0, scale, 0, 0)
-  ctx.clearRect(0, 0, width, height)
+  ctx.reset() // line widths of the last drawing, too
+  ctx.scale(scale, scale)
   ctx.font = '12px system-ui, sans-serif'
   return { ctx, width, height }
 }

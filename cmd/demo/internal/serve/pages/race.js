@@ -113,7 +113,7 @@ if (byID('race')) (() => {
     const order = [...frame.racers.keys()].reverse() // abacus on top
     const data = [samples.map(s => s.at / 1000), ...order.map(i => samples.map(s => s.in[i] / frame.max))]
     chart ??= new uPlot({
-      ...size(), legend: { show: false }, tzDate: s => uPlot.tzDate(new Date(s * 1000), 'UTC'), padding: [8, 8, 0, 0], cursor: { show: false },
+      ...size(), legend: { show: false }, tzDate: s => uPlot.tzDate(new Date(s * 1000), 'UTC'), padding: [8, 28, 0, 0], cursor: { show: false },
       scales: { x: { range: () => [(frame.now - span()) / 1000, frame.now / 1000] }, y: { range: (u, low, high) => [0, Math.max(2.2, high * 1.05)] } },
       axes: [
         { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 24, space: 70, values: (u, at) => at.map(s => utc(s * 1000, span() < 36e5 ? 1e3 : 6e4)) },
