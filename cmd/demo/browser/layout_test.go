@@ -42,10 +42,9 @@ func (p *tab) look() {
 // TestLayout looks at every page in windows of four widths, on light and on dark
 // ground, and goes through its controls with the Tab key, there and back.
 func TestLayout(t *testing.T) {
-	address := newSite(t)
 	for _, page := range pages {
 		for _, scheme := range []string{"light", "dark"} {
-			p := open(t, window{width: 1900, scheme: scheme}, address+page.path)
+			p := open(t, window{width: 1900, scheme: scheme}, newSite(t)+page.path)
 			page.fill(p)
 			p.look()
 			for _, width := range []int64{1900, 1200, 768, 360} {
@@ -91,10 +90,9 @@ func (p *tab) reachAll() {
 // TestNames reads the page as a screen reader does: all that can be used, and all
 // drawings, have names.
 func TestNames(t *testing.T) {
-	address := newSite(t)
 	for _, page := range pages {
 		t.Run(page.name, func(t *testing.T) {
-			p := open(t, desk, address+page.path)
+			p := open(t, desk, newSite(t)+page.path)
 			page.fill(p)
 			named := 0
 			for _, node := range call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {

@@ -64,8 +64,9 @@ const drawRod = (of, rod, view, most, hurry) => {
 // in milliseconds that passes between two views, and in short if the texts are to
 // wait.
 const newRods = box => {
-  let shape, all = []
-  return (view, most, hurry, short) => {
+  let shape, all = [], last
+  const show = (view, most, hurried) => {
+    last = [view, most, hurried]
     const now = view.rods.map(r => r.name + r.counts.length).join()
     if (now != shape) {
       shape = now
@@ -86,4 +87,6 @@ const newRods = box => {
       a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus reads ${size(rod.ours)}, the textbook ${size(rod.book)}.`
     })
   }
+  new ResizeObserver(() => last && show(...last)).observe(box)
+  return show
 }
