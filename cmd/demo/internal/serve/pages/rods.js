@@ -87,6 +87,6 @@ const newRods = box => {
       a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus reads ${size(rod.ours)}, the textbook ${size(rod.book)}.`
     })
   }
-  new ResizeObserver(() => last && show(...last)).observe(box)
+  new ResizeObserver(() => last && box.clientWidth && show(...last)).observe(box)
   return show
 }
