@@ -105,7 +105,8 @@ type tab struct {
 	console []string
 }
 
-// open opens a page in a tab.
+// open opens a page in a tab. Much of a test's time is spent waiting for pages, so
+// tests run in parallel, but for TestSoak, which measures this process.
 func open(t *testing.T, w window, address string) *tab {
 	t.Helper()
 	p := &tab{T: t}
@@ -239,18 +240,19 @@ func (p *tab) picture(name string) {
 	picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
 	require.NoError(p, err)
 	require.NoError(p, os.MkdirAll(*shots, 0o755))
-	require.NoError(p, os.WriteFile(filepath.Join(*shots, strings.ReplaceAll(name, "/", "-")+".png"), picture, 0o644))
+	require.NoError(p, os.WriteFile(filepath.Join(*shots, strings.NewReplacer("/", "", " ", "-").Replace(name)+".png"), picture, 0o644))
 }
 
 // TestConsoleIsHeard makes messages of each kind, none of which open overhears.
 func TestConsoleIsHeard(t *testing.T) {
-	p := open(t, desk, newSite(t)+"/icon.svg")
+	t.Parallel()
+	p := open(t, desk, newSite(t)+"/site")
 	for kind, script := range map[string]string{
 		"called":                  `console.warn("called")`,
 		"thrown":                  `setTimeout(() => { throw Error("thrown") })`,
 		"refused":                 `Promise.reject(Error("refused"))`,
 		"404":                     `fetch("/none")`,
-		"Content Security Policy": `document.documentElement.append(Object.assign(document.createElementNS("http://www.w3.org/1999/xhtml", "script"), { textContent: "1" }))`,
+		"Content Security Policy": `document.body.append(Object.assign(document.createElement("script"), { textContent: "1" }))`,
 	} {
 		p.do(chromedp.Evaluate[chromedp.Void]("void " + script))
 		for end := time.Now().Add(patience); ; time.Sleep(glance) {

@@ -10,22 +10,32 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
 )
 
-// pages are all pages of the site, each with the steps that fill the page and let
-// its numbers stand still.
-var pages = []struct {
-	name, path string
-	fill       func(p *tab)
-}{
-	{"race", "/", func(p *tab) {
+// fills has for each page the steps that fill the page with what it can show.
+var fills = map[string]func(*tab){
+	"/": func(p *tab) {
 		p.started()
 		p.click("#burst")
 		p.wait(newest + `.includes('attempts before')`)
 		p.click("#play")
 		p.wait(`document.querySelector('#play').textContent == 'Play'`)
-	}},
+	},
+	"/site": (*tab).deny,
+}
+
+// openPage opens a page of a new site, and fills the page.
+func openPage(t *testing.T, w window, path string) *tab {
+	t.Helper()
+	require.Contains(t, fills, path)
+	p := open(t, w, newSite(t)+path)
+	p.look()
+	fills[path](p)
+	return p
 }
 
 // look gives the page the functions of testdata/look.js. They run outside of the
@@ -42,31 +52,25 @@ func (p *tab) look() {
 // TestLayout looks at every page in windows of four widths, on light and on dark
 // ground, and goes through its controls with the Tab key, there and back.
 func TestLayout(t *testing.T) {
-	for _, page := range pages {
+	for _, path := range serve.Pages {
 		for _, scheme := range []string{"light", "dark"} {
-			p := open(t, window{width: 1900, scheme: scheme}, newSite(t)+page.path)
-			page.fill(p)
-			p.look()
-			for _, width := range []int64{1900, 1200, 768, 360} {
-				name := fmt.Sprintf("%s/%d/%s", page.name, width, scheme)
-				t.Run(name, func(t *testing.T) {
-					p := p.in(t)
+			t.Run(scheme+" "+path, func(t *testing.T) {
+				t.Parallel()
+				p := openPage(t, window{width: 1900, scheme: scheme}, path)
+				for _, width := range []int64{1900, 1200, 768, 360} {
 					p.do(chromedp.EmulateViewport(width, 900))
 					p.wait(fmt.Sprintf(`innerWidth == %d`, width))
 					p.frame()
-					require.Empty(t, value[[]string](p, fmt.Sprintf("measured(%q)", scheme)))
-					p.picture(name)
+					p.picture(fmt.Sprintf("%s %d %s", path, width, scheme))
+					assert.Empty(t, value[[]string](p, fmt.Sprintf("measured(%q)", scheme)), "at %d", width)
 					if scheme == "light" {
-						p.reachAll()
+						p.reachAll(width)
 					}
-				})
-			}
+				}
+			})
 		}
 	}
 }
-
-// in is the same tab for a part of its test.
-func (p *tab) in(t *testing.T) *tab { return &tab{T: t, ctx: p.ctx} }
 
 // frame waits until the browser has drawn twice: the page has taken a new width.
 func (p *tab) frame() {
@@ -75,25 +79,25 @@ func (p *tab) frame() {
 }
 
 // reachAll goes through the controls with the Tab key, there and back.
-func (p *tab) reachAll() {
+func (p *tab) reachAll(width int64) {
 	p.Helper()
 	for _, modifiers := range [][]chromedp.KeyOption{nil, {chromedp.KeyModifiers(chromedp.ModifierShift)}} {
 		p.do(chromedp.Evaluate[chromedp.Void](`reached.clear()`))
 		for presses := 0; presses < 200 && !value[bool](p, `missed().length == 0`); presses++ {
 			p.do(chromedp.KeyEvent(kb.Tab, modifiers...))
-			require.Empty(p, value[[]string](p, `focused()`))
+			assert.Empty(p, value[[]string](p, `focused()`), "at %d", width)
 		}
-		require.Empty(p, value[[]string](p, `missed()`), "not reached by the Tab key")
+		require.Empty(p, value[[]string](p, `missed()`), "not reached by the Tab key at %d", width)
 	}
 }
 
 // TestNames reads the page as a screen reader does: all that can be used, and all
 // drawings, have names.
 func TestNames(t *testing.T) {
-	for _, page := range pages {
-		t.Run(page.name, func(t *testing.T) {
-			p := open(t, desk, newSite(t)+page.path)
-			page.fill(p)
+	for _, path := range serve.Pages {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			p := openPage(t, desk, path)
 			named := 0
 			for _, node := range call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
 				if node.Ignored || node.Role == nil {

@@ -39,7 +39,7 @@ func TestBurstAtABoundary(t *testing.T) {
 		keys   string // "" for the mouse
 	}{{10, "minute", ""}, {20, "hour", kb.Enter}, {100, "day", " "}} {
 		t.Run(limit.window, func(t *testing.T) {
-			t.Parallel() // much of the time is the race's
+			t.Parallel()
 			p := open(t, desk, address)
 			p.look()
 			p.started()
@@ -86,6 +86,7 @@ type extent struct {
 // TestStepByStep steps through a burst with the keyboard, on a system that asks for
 // less motion: the page stands still until it is asked.
 func TestStepByStep(t *testing.T) {
+	t.Parallel()
 	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
 	p.started()
 	require.Contains(t, value[string](p, newest), "Paused")
@@ -110,6 +111,7 @@ const canvasLabels = `[...document.querySelectorAll('canvas[role=img]')].map(c =
 // TestSpeed moves the slider with the keyboard, and reads the speed off the
 // limiters.
 func TestSpeed(t *testing.T) {
+	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.started()
 	require.Equal(t, "× 10: a minute in 6.0 s", p.text("#pace"))
@@ -127,6 +129,7 @@ func TestSpeed(t *testing.T) {
 
 // TestPattern draws a pattern with the mouse, and plays the pattern.
 func TestPattern(t *testing.T) {
+	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.started()
 	p.do(chromedp.ScrollIntoView(chromedp.CSS(".bars")))
@@ -155,6 +158,7 @@ func TestPattern(t *testing.T) {
 // TestReload chooses a limit and a speed, and loads the page again: all is as at
 // first.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.started()
 	for range 3 {
@@ -171,6 +175,7 @@ func TestReload(t *testing.T) {
 // TestServerGoesAway ends the program and starts it again at the same address: the
 // page tells, and goes on by itself.
 func TestServerGoesAway(t *testing.T) {
+	t.Parallel()
 	start := func(address string) (string, func()) {
 		site, err := serve.New(t.Context(), serve.Config{})
 		require.NoError(t, err)
@@ -205,6 +210,7 @@ func TestServerGoesAway(t *testing.T) {
 
 // TestTwoTabs steers a race in one of two tabs.
 func TestTwoTabs(t *testing.T) {
+	t.Parallel()
 	address := newSite(t)
 	still, moving := open(t, window{width: 1200, scheme: "light", calm: true}, address), open(t, desk, address)
 	still.started()

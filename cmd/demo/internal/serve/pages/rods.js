@@ -65,8 +65,8 @@ const drawRod = (of, rod, view, most, hurry) => {
 // wait.
 const newRods = box => {
   let shape, all = [], last
-  const show = (view, most, hurried) => {
-    last = [view, most, hurried]
+  const show = (view, most, hurry, short) => {
+    last = [view, most, hurry, short]
     const now = view.rods.map(r => r.name + r.counts.length).join()
     if (now != shape) {
       shape = now

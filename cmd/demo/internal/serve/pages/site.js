@@ -126,7 +126,7 @@ if (byID('site')) (() => {
       const rods = element('div', { className: 'rods' })
       const box = element('div', { className: 'stored' },
         element('h3', {}, `In the store: event `, element('code', { textContent: k.event }), ', feature ', element('code', { textContent: k.feature })),
-        element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows.map(r => r.row))), rods)
+        element('table', { ariaLabel: 'Limits of ' + k.feature }, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows.map(r => r.row))), rods)
       box.dataset.feature = k.feature
       part('keys').append(box)
       const drawRods = newRods(rods)
