@@ -65,11 +65,15 @@ func (s *Server) addRace(mux *http.ServeMux) {
 	for i, l := range world.Limits {
 		limits = append(limits, raceLimit{l.String(), fmt.Sprintf("%d per %s", l.Max, rods.Singular(l.Per)), []int{10, 500, 10_000}[i]})
 	}
+	var parts []int
+	for i := range patternParts {
+		parts = append(parts, i+1)
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		s.show(w, http.StatusOK, "race", "Why at most N is N", struct {
 			Limits []raceLimit
 			Parts  []int
-		}{limits, make([]int, patternParts)})
+		}{limits, parts})
 	})
 	mux.HandleFunc("GET /race", s.streamRace)
 	mux.HandleFunc("POST /race/{name}", s.steerRace)

@@ -386,6 +386,7 @@ type Frame struct {
 	Rods    *rods.View `json:"rods"`
 	Mean    rods.Mean  `json:"mean"`    // of the reads, over all phases of the clock
 	Samples []Sample   `json:"samples"` // complete since the last Frame
+	Present Sample     `json:"present"` // not complete yet
 	Said    []string   `json:"said"`    // what has happened since the last Frame
 }
 
@@ -415,7 +416,7 @@ func (w *World) Frame(ctx context.Context) (*Frame, error) {
 	f := &Frame{
 		Now: millis(w.now), Clock: w.now.Format("Mon 15:04:05"), Per: float64(w.limit.Per.Milliseconds()), Max: w.limit.Max,
 		Grid: float64(w.grid) / float64(time.Millisecond), Traffic: w.traffic, Planned: len(w.planned), Tried: w.tried,
-		Rods: view, Mean: w.mean, Samples: w.samples, Said: w.said,
+		Rods: view, Mean: w.mean, Samples: w.samples, Present: w.sample, Said: w.said,
 	}
 	for _, r := range w.racers {
 		f.Racers = append(f.Racers, Racer{r.name, r.in(), r.peak, r.admitted})

@@ -45,7 +45,10 @@ const listen = (url, handlers) => {
     for (const [name, handle] of Object.entries(handlers)) source.addEventListener(name, e => { found(); handle(JSON.parse(e.data)) })
     source.onerror = () => {
       lost()
-      if (source.readyState == EventSource.CLOSED) again = setTimeout(open, 2000) // the browser has given up
+      if (source.readyState != EventSource.CLOSED) return
+      again = setTimeout(open, 2000) // the browser has given up
+      const asked = new AbortController() // an EventSource does not tell why
+      fetch(url, { signal: asked.signal }).then(async answer => { if (!answer.ok) lost(await answer.text()); asked.abort() }).catch(() => {})
     }
   }
   open()

@@ -3,10 +3,14 @@ if (byID('race')) (() => {
   const limit = byID('limit'), speed = byID('speed'), play = byID('play'), pattern = byID('pattern')
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches
   const colours = ['r0', 'r1', 'r2', 'r3', 'r4'], dashes = [[], [], [6, 3], [2, 3], [1, 4]]
-  let name, frame, samples = [], playing = !calm, spoken = 0
+  let name, frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
-  const act = (todo, value = '') => name && send('/race/' + name, { do: todo, value })
+  let begun, hasBegun = new Promise(resolve => { begun = resolve })
+  const act = async (todo, value = '') => {
+    await hasBegun // a click that comes early is not lost
+    return send('/race/' + name, { do: todo, value })
+  }
   const pace = () => +(10 ** speed.value).toPrecision(2)
 
   const showPace = () => {
@@ -24,9 +28,10 @@ if (byID('race')) (() => {
 
   // Lanes: all attempts, and the admitted of the fixed window and of abacus.
   const lanes = () => {
-    const { ctx, width, height } = canvas(byID('lanes')), f = frame, floor = height - 20, lane = floor / 3
+    const { ctx, width, height } = canvas(byID('lanes')), f = frame, floor = height - 20, lane = floor / 3, strip = 20
     const from = f.now - 2.25 * f.per, to = f.now + 0.25 * f.per, x = ms => (ms - from) / (to - from) * width
-    const column = Math.max(f.grid, 7 / width * (to - from)), each = Math.ceil(f.max / 10), tall = Math.min((lane - 22) / 10, 5.5)
+    // Columns end at the boundaries: no bead of one window stands in another.
+    const column = f.per / Math.max(1, Math.floor(f.per / Math.max(f.grid, 8 / width * (to - from)))), each = Math.ceil(f.max / 10), tall = (lane - strip - 4) / 10
     const rows = [
       { name: 'attempts', colour: 'soft', of: s => s.tried },
       { name: 'fixed window', colour: 'r1', of: s => s.admitted[1], racer: 1 },
@@ -36,18 +41,23 @@ if (byID('race')) (() => {
       const bottom = (i + 1) * lane, sums = new Map()
       ctx.fillStyle = ink('rule')
       ctx.fillRect(0, bottom - 1, width, 1)
-      for (const s of samples) {
-        const n = row.of(s), at = Math.floor((s.at - f.grid / 2) / column)
-        if (n && s.at > from) sums.set(at, (sums.get(at) || 0) + n)
+      for (const s of [...samples, f.present]) {
+        const at = Math.floor((s.at - f.grid / 2) / column)
+        if (!s.tried || s.at <= from) continue
+        const sum = sums.get(at) ?? { admitted: 0, tried: 0 }
+        sum.admitted += row.of(s)
+        sum.tried += s.tried
+        sums.set(at, sum)
       }
-      ctx.fillStyle = ink(row.colour)
-      for (const [at, n] of sums) {
-        const middle = x((at + 0.5) * column), inside = middle > x(f.now - f.per)
+      ctx.fillStyle = ctx.strokeStyle = ink(row.colour)
+      for (const [at, sum] of sums) {
+        const middle = x((at + 0.5) * column), inside = middle > x(f.now - f.per), filled = Math.ceil(sum.admitted / each)
         ctx.globalAlpha = inside ? 1 : 0.3
-        for (let k = 0; k < Math.min(10, Math.ceil(n / each)); k++) {
+        for (let k = 0; k < Math.min(10, filled + Math.ceil((sum.tried - sum.admitted) / each)); k++) {
           ctx.beginPath()
-          ctx.ellipse(middle, bottom - 2 - (k + 0.5) * tall, 3, tall / 2 - 0.3, 0, 0, 7)
-          ctx.fill()
+          ctx.ellipse(middle, bottom - 2 - (k + 0.5) * tall, 3, tall / 2 - 0.5, 0, 0, 7)
+          if (k < filled) ctx.fill()
+          else ctx.stroke()
         }
       }
       ctx.globalAlpha = 1
@@ -59,24 +69,27 @@ if (byID('race')) (() => {
     ctx.setLineDash([4, 4])
     for (let at = Math.ceil(from / f.per) * f.per; at < to; at += f.per) {
       ctx.beginPath()
-      ctx.moveTo(x(at), 0)
-      ctx.lineTo(x(at), floor)
+      for (let i = 0; i < 3; i++) { // below the names
+        ctx.moveTo(x(at), i * lane + strip)
+        ctx.lineTo(x(at), (i + 1) * lane)
+      }
       ctx.stroke()
       if (x(at) > 20 && x(at) < width - 20) ctx.fillText(f.per < 864e5 ? utc(at, 6e4) : new Date(at).toUTCString().slice(0, 3) + ' 00:00', x(at), height - 5)
     }
     ctx.setLineDash([])
-    const last = x(Math.floor(f.now / f.per) * f.per)
-    ctx.textAlign = 'left'
-    if (last > 300) ctx.fillText('begins again at 0', last + 6, lane + 15)
     // The frame, and the count in the frame.
-    const left = x(f.now - f.per), right = x(f.now)
+    const left = x(f.now - f.per), right = x(f.now), last = x(Math.floor(f.now / f.per) * f.per)
+    const before = right - last < 110 // the frame's edge would cross the words
+    ctx.textAlign = before ? 'right' : 'left'
+    if (last > (before ? 420 : 310)) ctx.fillText('begins again at 0', last + (before ? -6 : 6), lane + 15)
+    ctx.textAlign = 'left'
     ctx.strokeStyle = ink('frame')
     ctx.lineWidth = 2
     ctx.strokeRect(left, 1, right - left, floor - 2)
     ctx.lineWidth = 1
     rows.forEach((row, i) => {
       const racer = f.racers[row.racer], over = racer && racer.in > f.max
-      const text = row.name + (racer ? `: ${racer.in} in the window` + (over ? `, ${(racer.in / f.max).toFixed(2)} × the limit` : '') : '')
+      const text = row.name + (racer ? `: ${racer.in} in the window` + (over ? `, ${(racer.in / f.max).toFixed(2)} ×` + (width > 500 ? ' the limit' : '') : '') : '')
       ctx.font = (over ? '600 ' : '') + '12px system-ui, sans-serif'
       ctx.lineWidth = 4
       ctx.strokeStyle = ink('ground')
@@ -87,21 +100,22 @@ if (byID('race')) (() => {
   }
 
   // The table is made once, and then only its numbers change.
+  const columns = ['ratio', 'peak', 'in', 'admitted']
   let cells
   const table = () => {
     cells ??= frame.racers.map((racer, i) => {
-      const row = ['in', 'ratio', 'peak', 'admitted'].map(of => element('td'))
-      ;['in', 'ratio', 'peak', 'admitted'].forEach((of, k) => { row[k].dataset.of = of })
+      const row = columns.map(() => element('td'))
+      columns.forEach((of, k) => { row[k].dataset.of = of })
       const line = element('tr', { className: 'r' + i }, element('th', { scope: 'row', className: 'name', textContent: racer.name }), ...row)
       line.dataset.racer = racer.name
       byID('racers').tBodies[0].append(line)
       return row
     })
     frame.racers.forEach((racer, i) => {
-      const numbers = [commas(racer.in), (racer.in / frame.max).toFixed(2), (racer.peak / frame.max).toFixed(2), commas(racer.admitted)]
+      const numbers = [(racer.in / frame.max).toFixed(2), (racer.peak / frame.max).toFixed(2), commas(racer.in), commas(racer.admitted)]
       numbers.forEach((text, k) => { if (cells[i][k].textContent != text) cells[i][k].textContent = text })
-      cells[i][1].classList.toggle('over', racer.in > frame.max)
-      cells[i][2].classList.toggle('over', racer.peak > frame.max)
+      cells[i][0].classList.toggle('over', racer.in > frame.max)
+      cells[i][1].classList.toggle('over', racer.peak > frame.max)
     })
   }
 
@@ -168,7 +182,9 @@ if (byID('race')) (() => {
   let end = () => {}
   const begin = () => {
     end()
-    name = undefined
+    hasBegun = new Promise(resolve => { begun = resolve })
+    opening = true
+    burstAt = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
     for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
     byID('finer').textContent = unit() == 'minute' ? 'its seconds are read.' : 'its minutes are read, and of its oldest minute the seconds.'
@@ -176,6 +192,7 @@ if (byID('race')) (() => {
     end = listen('/race?' + new URLSearchParams({ limit: limit.value }), {
       race: async given => {
         name = given
+        begun()
         samples = []
         byID('said').replaceChildren()
         say(calm ? 'Paused, since this system asks for less motion. Step moves from attempt to attempt.' : 'A burst at the next boundary is on its way.')
@@ -191,18 +208,31 @@ if (byID('race')) (() => {
         while (old < samples.length && samples[old].at < oldest) old++
         samples.splice(0, old)
         next.said.forEach(say)
+        // The opening burst is left in sight until somebody goes on.
+        if (opening && next.tried && !next.planned) {
+          burstAt ??= next.now
+          if (next.playing && next.now > burstAt + next.per / 4) {
+            opening = playing = false
+            act('pause')
+            say('Paused, with both sides of the boundary in the window. Play goes on; Crowd, Drip and Burst send more.')
+          }
+        }
         soon()
       },
       failed: text => { lost(text); end() },
     })
   }
 
-  play.addEventListener('click', () => { playing = !frame?.playing; act(playing ? 'play' : 'pause') })
-  byID('step').addEventListener('click', () => { playing = false; act('step') })
+  play.addEventListener('click', () => { opening = false; playing = !frame?.playing; act(playing ? 'play' : 'pause') })
+  byID('step').addEventListener('click', () => { opening = playing = false; act('step') })
   speed.addEventListener('input', () => { showPace(); act('speed', pace()) })
   for (const b of document.querySelectorAll('[data-do]')) b.addEventListener('click', () => {
+    opening = false
+    if (frame?.planned && b.id != 'hit') say('The attempts that were planned are cancelled.')
     if (b.id == 'burst') say('A burst at the next boundary is on its way.')
     act(b.dataset.do, b.dataset.value)
+    if (b.id != 'hit' && !playing) act('play')
+    if (b.id != 'hit') playing = true
   })
   limit.addEventListener('change', () => {
     speed.value = Math.log10(limit.selectedOptions[0].dataset.speed)
@@ -229,8 +259,11 @@ if (byID('race')) (() => {
   pattern.addEventListener('reset', () => setTimeout(tell))
   pattern.addEventListener('submit', e => {
     e.preventDefault()
+    opening = false
+    playing = true
+    byID('lanes-title').scrollIntoView({ behavior: calm ? 'instant' : 'smooth' })
     say('The pattern begins at the next boundary.')
-    act('pattern', bars.map(b => b.value).join(' '))
+    act('pattern', bars.map(b => b.value).join(' ')).then(() => act('play'))
   })
   limit.selectedIndex = 0 // a reload keeps what was chosen before
   showPace()

@@ -1,11 +1,13 @@
 // Draws the rods of a key: buckets as wires, counts as beads, lamps for the reads,
 // and the window as a frame.
+const perBead = most => Math.max(1, Math.ceil(most / 10))
 const drawRod = (of, rod, view, most, hurry) => {
   const { ctx, width, height } = canvas(of), n = rod.counts.length, cell = width / n
-  const lamp = 7, floor = height - 2 * lamp - 8, top = 14
+  const lamp = 7, floor = height - 2 * lamp - 8, top = 30
   const x = ms => Math.max(0, Math.min(width, (ms - rod.start) / rod.width * cell))
-  const beads = 8, each = Math.max(1, Math.ceil(most / beads)), tall = Math.min((floor - top) / beads, cell * 1.1)
+  const beads = 10, each = perBead(most), tall = Math.min((floor - top) / beads, cell * 1.1)
   const lit = (range, i) => i >= range.first && i < range.end
+  if (!width) return
   if (rod.width * n < 5 * hurry) { // what flickers cannot be read
     ctx.fillStyle = ink('soft')
     ctx.textAlign = 'center'
@@ -26,7 +28,7 @@ const drawRod = (of, rod, view, most, hurry) => {
     ctx.fillStyle = ink(lit(rod.ours, i) ? 'ours' : 'reference')
     for (let k = 0, left = count; left > 0 && k < beads; k++, left -= each) {
       ctx.beginPath()
-      ctx.ellipse(middle, floor - (k + 0.5) * tall, Math.min(cell / 2 - gap / 2, 12), tall / 2 - 0.5 > 0 ? tall / 2 - 0.5 : 0.5, 0, 0, 7)
+      ctx.ellipse(middle, floor - (k + 0.5) * tall, Math.max(0.3, Math.min(cell / 2 - gap / 2, 12)), tall / 2 - 0.5 > 0 ? tall / 2 - 0.5 : 0.5, 0, 0, 7)
       ctx.fill()
     }
     for (const [range, colour, y] of [[rod.ours, 'ours', floor + 4], [rod.book, 'book', floor + 6 + lamp]]) {
@@ -38,7 +40,7 @@ const drawRod = (of, rod, view, most, hurry) => {
     if (count > 0 && cell > 22) {
       ctx.fillStyle = ink('text')
       ctx.textAlign = 'center'
-      ctx.fillText(commas(count), middle, Math.max(11, floor - Math.min(beads, Math.ceil(count / each)) * tall - 4))
+      ctx.fillText(commas(count), middle, Math.max(26, floor - Math.min(beads, Math.ceil(count / each)) * tall - 4))
     }
   }
   // The window: what is outside is veiled, and an edge that is inside is a line.
@@ -54,8 +56,20 @@ const drawRod = (of, rod, view, most, hurry) => {
   ctx.moveTo(from, 1)
   ctx.lineTo(to, 1)
   if (from > 0) { ctx.moveTo(from, 0); ctx.lineTo(from, floor + 2) }
-  if (to < width) { ctx.moveTo(to, 0); ctx.lineTo(to, floor + 2) }
   if (to > from) ctx.stroke()
+  ctx.fillStyle = ink('text')
+  if (to < width) { // open: nothing is later than now
+    ctx.setLineDash([3, 3])
+    ctx.stroke(new Path2D(`M${to},0V${floor + 2}`))
+    ctx.setLineDash([])
+    ctx.textAlign = to > 50 ? 'right' : 'left'
+    ctx.fillText('now', to + (to > 50 ? -5 : 5), 14)
+  }
+  const cut = rod.start + rod.ours.first * rod.width
+  if (rod.ours.end > rod.ours.first && cut < view.from && cut + rod.width >= view.from) {
+    ctx.textAlign = width - from > 100 ? 'left' : 'right'
+    ctx.fillText('counts whole', from + (width - from > 100 ? 5 : -5), 14)
+  }
   ctx.lineWidth = 1
 }
 
@@ -81,9 +95,11 @@ const newRods = box => {
       const a = all[i], size = r => r.end - r.first, put = (e, text) => { if (e.textContent != text) e.textContent = text }
       drawRod(a.drawn, rod, view, most, hurry)
       if (short) return
-      put(a.reads, `reads: ${size(rod.ours)}, textbook ${size(rod.book)}`)
-      put(a.start, utc(rod.start, rod.width))
-      put(a.end, utc(rod.start + rod.counts.length * rod.width, rod.width))
+      const day = ms => view.now - view.from >= 864e5 && rod.width < 864e5 ? new Date(ms).toUTCString().slice(0, 4).replace(',', ' ') : ''
+      const end = rod.start + rod.counts.length * rod.width
+      put(a.reads, `reads: ${size(rod.ours)}, textbook ${size(rod.book)}` + (i || perBead(most) == 1 ? '' : `; a bead: ${perBead(most)} hits`))
+      put(a.start, day(rod.start) + utc(rod.start, rod.width))
+      put(a.end, day(end) + utc(end, rod.width))
       a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus reads ${size(rod.ours)}, the textbook ${size(rod.book)}.`
     })
   }
