@@ -84,7 +84,7 @@ func TestKeys(t *testing.T) {
 		{"ip:2001:db8::/48", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::/48", or --as-is`},
 		{"ip+user:203.0.113.9", `limiter: feature "ip+user" has 1 value, want 2 with commas between, and %2C for a comma within, in "ip+user:203.0.113.9", or --as-is`},
 	} {
-		key, err := (&keys{IPv6Bits: 64, Gmail: true}).key(c, "signup", row.given)
+		key, err := (&keys{Program: program{IPv6Bits: 64, Gmail: true}}).key(c, "signup", row.given)
 		if err != nil {
 			require.ErrorAs(t, err, new(usageError))
 			require.EqualError(t, err, row.want)

@@ -52,7 +52,7 @@ func (c *inspectCmd) Run(e *env) error {
 		return err
 	}
 	q := inspect.Query{
-		Key: key, At: time.Time(c.At), Limits: counter.Limits(c.Keys.Limits), Rows: c.Limit, Ahead: time.Duration(c.Keys.Skew),
+		Key: key, At: time.Time(c.At), Limits: counter.Limits(c.Keys.Limits), Rows: c.Limit, Ahead: time.Duration(c.Keys.Program.Skew),
 	}
 	found, err := inspect.Look(e.ctx, count, q)
 	if err != nil && !errors.Is(err, counter.ErrStore) {
@@ -61,7 +61,7 @@ func (c *inspectCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	found.Store, found.Prefix = c.Keys.Store.String(), c.Keys.Prefix
+	found.Store, found.Prefix = c.Keys.Store.String(), c.Keys.Program.Prefix
 	if c.JSON {
 		return printJSON(e.stdout, found)
 	}

@@ -85,7 +85,7 @@ func (c *rulesTestCmd) Run(e *env) error {
 		return err
 	}
 	looked := time.Now()
-	k := keys{Store: c.Store, Prefix: c.Prefix, SecretEnv: c.SecretEnv, Skew: c.Skew, Settle: c.Settle, Timeout: c.Timeout}
+	k := keys{Store: c.Store, Program: program{Prefix: c.Prefix, SecretEnv: c.SecretEnv, Skew: c.Skew, Settle: c.Settle}, Timeout: c.Timeout}
 	store, count, err := k.open(e.ctx, func() time.Time { return looked })
 	if err != nil {
 		return err

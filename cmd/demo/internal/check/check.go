@@ -54,12 +54,14 @@ type Config struct {
 // results until then.
 func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error) {
 	r := &run{store: store, cfg: cfg}
-	for _, check := range []func(context.Context) (Result, error){
+	checks := []func(context.Context) (Result, error){
 		r.reachable, r.promised(herd), r.promised(promise.Denied), r.promised(promise.Keys), r.trips, r.lives,
 		r.promised(promise.Boundary), r.expiry, r.clocks,
-		r.setup("eviction", "nothing is evicted", evictions), r.setup("slabs", "room for any size", slabs), r.setup("role", "it is the master", role),
-		r.setup("coverage", "one master may fail", coverage), r.setup("restarts", "after a restart", restarts),
-	} {
+	}
+	for _, s := range setups {
+		checks = append(checks, func(context.Context) (Result, error) { return s.judge(store.Name.Kind, r.servers) })
+	}
+	for _, check := range checks {
 		result, err := check(ctx)
 		if ctx.Err() != nil {
 			return r.results, ctx.Err()

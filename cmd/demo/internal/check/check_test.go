@@ -370,14 +370,10 @@ func TestSetup(t *testing.T) {
 
 // Of several servers the worst is told, by its address.
 func TestWorstServer(t *testing.T) {
-	name, err := stores.Parse("memcached://a,b")
-	require.NoError(t, err)
 	good := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "off")
 	bad := facts("limit_maxbytes", "100", "bytes", "1", "settings.evictions", "on", "evictions", "5")
 	bad.Name = "b:11211"
-	r := &run{store: &stores.Opened{Name: name}, servers: []backend.Server{good, bad, good}}
-	result, err := r.setup("eviction", "nothing is evicted", evictions)(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, Warning, result.Status)
-	require.Equal(t, "b:11211: 1 B of 100 B used, 5 items evicted", result.Seen)
+	results := Setup(stores.OnMemcached, []backend.Server{good, bad, good})
+	require.Equal(t, Warning, results[0].Status)
+	require.Equal(t, "b:11211: 1 B of 100 B used, 5 items evicted", results[0].Seen)
 }

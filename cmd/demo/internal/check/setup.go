@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,43 +20,56 @@ const (
 // apply.
 type judge func(backend.Server) (status Status, seen, means string)
 
-// setup checks the servers of a kind of store by a judge: the result is that of
-// the worst server.
-func (r *run) setup(name, promise string, judges map[stores.Kind]judge) func(context.Context) (Result, error) {
-	return func(context.Context) (Result, error) {
-		result := Result{Name: name, Promise: promise}
-		order := map[Status]int{Fact: 1, OK: 2, Warning: 3, Failed: 4}
-		for _, s := range r.servers {
-			judge := judges[r.store.Name.Kind]
-			if judge == nil {
-				break
-			}
-			status, seen, means := judge(s)
-			if order[status] > order[result.Status] {
-				if len(r.servers) > 1 && status != OK {
-					seen = s.Name + ": " + seen
-				}
-				result.Status, result.Seen, result.Means = status, seen, means
-			}
-		}
-		if result.Status == "" {
-			return result, errNotHere
-		}
-		return result, nil
-	}
+// setup is a check of the setup of servers, by the kind of store.
+type setup struct {
+	name, promise string
+	judges        map[stores.Kind]judge
 }
 
-// Judges of the eviction policy, and of the free memory; of memory that memcached
-// has given to items of other sizes than future items; of the server's part in a
-// replication; of a Cluster without one of its masters; and of the data that
-// outlives a restart.
-var (
-	evictions = map[stores.Kind]judge{stores.OnRedis: redisEviction, stores.OnMemcached: memcachedEviction}
-	slabs     = map[stores.Kind]judge{stores.OnMemcached: memcachedSlabs}
-	role      = map[stores.Kind]judge{stores.OnRedis: redisRole}
-	coverage  = map[stores.Kind]judge{stores.OnRedis: redisCoverage}
-	restarts  = map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts}
-)
+// setups judge the eviction policy, and the free memory; memory that memcached has
+// given to items of other sizes than future items; the server's part in a
+// replication; a Cluster without one of its masters; and the data that outlives a
+// restart.
+var setups = []setup{
+	{"eviction", "nothing is evicted", map[stores.Kind]judge{stores.OnRedis: redisEviction, stores.OnMemcached: memcachedEviction}},
+	{"slabs", "room for any size", map[stores.Kind]judge{stores.OnMemcached: memcachedSlabs}},
+	{"role", "it is the master", map[stores.Kind]judge{stores.OnRedis: redisRole}},
+	{"coverage", "one master may fail", map[stores.Kind]judge{stores.OnRedis: redisCoverage}},
+	{"restarts", "after a restart", map[stores.Kind]judge{stores.OnRedis: redisRestarts, stores.OnMemcached: memcachedRestarts}},
+}
+
+// Setup judges the setup of servers by what they tell, and asks no server.
+func Setup(kind stores.Kind, servers []backend.Server) (all []Result) {
+	for _, s := range setups {
+		if result, err := s.judge(kind, servers); err == nil {
+			all = append(all, result)
+		}
+	}
+	return all
+}
+
+// judge returns the result of the worst server. The error is errNotHere.
+func (s setup) judge(kind stores.Kind, servers []backend.Server) (Result, error) {
+	result := Result{Name: s.name, Promise: s.promise}
+	order := map[Status]int{Fact: 1, OK: 2, Warning: 3, Failed: 4}
+	for _, server := range servers {
+		judge := s.judges[kind]
+		if judge == nil {
+			break
+		}
+		status, seen, means := judge(server)
+		if order[status] > order[result.Status] {
+			if len(servers) > 1 && status != OK {
+				seen = server.Name + ": " + seen
+			}
+			result.Status, result.Seen, result.Means = status, seen, means
+		}
+	}
+	if result.Status == "" {
+		return result, errNotHere
+	}
+	return result, nil
+}
 
 func redisEviction(s backend.Server) (Status, string, string) {
 	policy, known := s.Facts["maxmemory_policy"]
@@ -65,9 +77,9 @@ func redisEviction(s backend.Server) (Status, string, string) {
 		return Warning, "not known: the user may not ask for INFO", "Only noeviction breaks no limit."
 	}
 	limit, used, evicted := number(s, "maxmemory"), number(s, "used_memory"), number(s, "evicted_keys")
-	seen := fmt.Sprintf("%s, %s used, no limit", policy, bytes(used))
+	seen := fmt.Sprintf("%s, %s used, no limit", policy, Bytes(used))
 	if limit > 0 {
-		seen = fmt.Sprintf("%s, %s of %s used", policy, bytes(used), bytes(limit))
+		seen = fmt.Sprintf("%s, %s of %s used", policy, Bytes(used), Bytes(limit))
 	}
 	if evicted > 0 {
 		seen += fmt.Sprintf(", %.0f keys evicted", evicted)
@@ -88,7 +100,7 @@ func redisEviction(s backend.Server) (Status, string, string) {
 
 func memcachedEviction(s backend.Server) (Status, string, string) {
 	limit, used, evicted := number(s, "limit_maxbytes"), number(s, "bytes"), number(s, "evictions")
-	seen := fmt.Sprintf("%s of %s used", bytes(used), bytes(limit))
+	seen := fmt.Sprintf("%s of %s used", Bytes(used), Bytes(limit))
 	if evicted > 0 {
 		seen += fmt.Sprintf(", %.0f items evicted", evicted)
 	}
@@ -118,10 +130,10 @@ func memcachedSlabs(s backend.Server) (Status, string, string) {
 		return Warning, fmt.Sprintf("%.0f items refused for want of memory", refused),
 			"Those hits were errors. Give it more memory; if it is not full, its memory is bound to items of other sizes, and a restart frees it."
 	case limit > 0 && pages >= limit && used < nearlyFull*limit:
-		return Warning, fmt.Sprintf("all of %s is given to sizes, %s of it used", bytes(limit), bytes(used)),
+		return Warning, fmt.Sprintf("all of %s is given to sizes, %s of it used", Bytes(limit), Bytes(used)),
 			"Keys that get longer or shorter (another Secret, Prefix or event, IPv6) can be evicted or refused, though it is not full. Give it more memory."
 	}
-	return OK, fmt.Sprintf("%s of %s given to sizes, nothing refused", bytes(min(pages, limit)), bytes(limit)), ""
+	return OK, fmt.Sprintf("%s of %s given to sizes, nothing refused", Bytes(min(pages, limit)), Bytes(limit)), ""
 }
 
 func redisRole(s backend.Server) (Status, string, string) {
@@ -183,8 +195,8 @@ func uptime(s backend.Server, name string) string {
 	return text.Roughly(time.Duration(number(s, name)) * time.Second)
 }
 
-// bytes formats n bytes in a suitable unit.
-func bytes(n float64) string {
+// Bytes formats n bytes in a suitable unit.
+func Bytes(n float64) string {
 	for _, unit := range []string{"B", "kB", "MB"} {
 		if n < 1000 {
 			return fmt.Sprintf("%.3g %s", n, unit)

@@ -5,11 +5,14 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -148,4 +151,24 @@ func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
 	}
 	found.More = len(filled) == most && i < len(f.Tiers)-1 && f.Tiers[i+1].More
 	return filled, nil
+}
+
+// Feature makes a feature from text as a key of the store has the text, or as people
+// write it: a network that a limiter counts by stands for its addresses.
+func Feature(kind, text string, ipv4Bits, ipv6Bits int) limiter.Feature {
+	kinds, values := strings.Split(kind, "+"), strings.Split(text, ",")
+	for i := range min(len(kinds), len(values)) {
+		network, err := netip.ParsePrefix(values[i])
+		if kinds[i] != limiter.KindIP || err != nil || network != network.Masked() {
+			continue
+		}
+		bits := ipv6Bits
+		if network.Addr().Is4() {
+			bits = ipv4Bits
+		}
+		if network.Bits() == bits {
+			values[i] = network.Addr().String()
+		}
+	}
+	return limiter.NewFeature(kind, strings.Join(values, ","))
 }

@@ -20,10 +20,12 @@ import (
 var pages embed.FS
 
 // Pages are the paths of the pages.
-var Pages = []string{"/", "/site"}
+var Pages = []string{"/", "/site", "/watch"}
 
 // Config configures a Server.
-type Config struct{}
+type Config struct {
+	Watched *Watched // the store to watch; nil: the site's own
+}
 
 // Server is the handler of the site. Streams of events end with the Server's
 // context.
@@ -38,7 +40,7 @@ type Server struct {
 // New makes a Server, which works until ctx is done.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{ctx: ctx, pages: map[string]*template.Template{}}
-	for _, name := range []string{"race", "site"} {
+	for _, name := range []string{"race", "site", "watch"} {
 		s.pages[name] = template.Must(template.ParseFS(pages, "pages/layout.html", "pages/"+name+".html"))
 	}
 	mux := http.NewServeMux()
@@ -48,13 +50,21 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 			fmt.Fprint(w, content)
 		})
 	}
-	asset("/abacus.css", "text/css; charset=utf-8", web.UPlotCSS+web.BaseCSS+mustRead("serve.css", "site.css"))
-	asset("/abacus.js", "text/javascript; charset=utf-8", web.UPlotJS+mustRead("common.js", "rods.js", "race.js", "site.js"))
+	asset("/abacus.css", "text/css; charset=utf-8", web.UPlotCSS+web.BaseCSS+mustRead("serve.css", "site.css", "watch.css"))
+	asset("/abacus.js", "text/javascript; charset=utf-8", web.UPlotJS+mustRead("common.js", "rods.js", "race.js", "site.js", "watch.js"))
 	asset("/icon.svg", "image/svg+xml", mustRead("icon.svg"))
 	s.addRace(mux)
 	if err := s.addSite(mux); err != nil {
 		return nil, err
 	}
+	watched := ofLimiter(s.site.limiter)
+	if cfg.Watched != nil {
+		var err error
+		if watched, err = ofStore(ctx, cfg.Watched); err != nil {
+			return nil, err
+		}
+	}
+	s.addWatch(mux, watched)
 	s.handler = guard(mux)
 	return s, nil
 }

@@ -40,7 +40,6 @@ const (
 // site is a sign-up form and a URL shortener under siteRules, in real time.
 type site struct {
 	limiter *limiter.Limiter
-	observe func(limiter.Decision) // if set, hears of every decision; set before the Server serves
 	links   links
 }
 
@@ -90,11 +89,6 @@ func (s *Server) addSite(mux *http.ServeMux) error {
 		Rules:           siteRules,
 		EmailIgnoreTags: true, // ada+1@example.org is ada@example.org
 		Tally:           true,
-		Observe: func(d limiter.Decision) {
-			if s.site.observe != nil {
-				s.site.observe(d)
-			}
-		},
 	})
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/limiter"
 )
 
 const asBrowser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -106,8 +105,6 @@ func TestSiteAnswersForms(t *testing.T) { synctest.Test(t, testSiteAnswersForms)
 
 func testSiteAnswersForms(t *testing.T) {
 	s := newServer(t)
-	heard := 0
-	s.site.observe = func(limiter.Decision) { heard++ }
 	for _, row := range []struct {
 		path, value string
 		status      int
@@ -136,7 +133,6 @@ func testSiteAnswersForms(t *testing.T) {
 			require.Contains(t, w.Body.String(), text)
 		}
 	}
-	require.NotZero(t, heard)
 	require.Len(t, s.site.limiter.Tally(10).MostDenied, 2, "the watch page has them")
 
 	large := visit(newServer(t), "/site/signup", "*/*", url.Values{"email": {strings.Repeat("a", maxBody+1)}})

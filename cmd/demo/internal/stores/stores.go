@@ -32,6 +32,7 @@ type Opened struct {
 // servers is the set of operations on a store's servers besides counting.
 type servers interface {
 	identify(ctx context.Context) error
+	look(ctx context.Context) []Look
 	clean(ctx context.Context, prefix string) (int64, error)
 	slack(l tiers.Ladder) time.Duration
 	close() error

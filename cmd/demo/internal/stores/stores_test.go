@@ -195,3 +195,65 @@ func TestCleanAfterFailure(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, count(t, store))
 }
+
+// A store that is read only counts nothing and forgets nothing, and tells what is
+// there.
+func TestOpenReadOnly(t *testing.T) {
+	for _, url := range []string{"redis://" + servertest.Redis(t), "redis://" + servertest.Redis(t) + "?layout=plain", "memcached://" + servertest.Memcached(t)} {
+		name, err := Parse(url)
+		require.NoError(t, err)
+		key, limits := counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, counter.MustLimits("5/h")
+		count := func(open func(Name, time.Duration) (*Opened, error)) *counter.Counter {
+			o, err := open(name, 10*time.Second)
+			require.NoError(t, err)
+			t.Cleanup(func() { o.Close() })
+			c, err := counter.New(o.Store, counter.Config{Patience: 10 * time.Second})
+			require.NoError(t, err)
+			return c
+		}
+		require.NoError(t, count(Open).Add(t.Context(), key, 2))
+		c := count(OpenReadOnly)
+		require.ErrorIs(t, c.Add(t.Context(), key, 1), ErrReadOnly)
+		require.ErrorIs(t, c.Forget(t.Context(), key), ErrReadOnly)
+		require.ErrorIs(t, c.Check(t.Context()), ErrReadOnly)
+		_, err = c.Take(t.Context(), key, 1, limits)
+		require.ErrorIs(t, err, ErrReadOnly)
+		n, err := c.Count(t.Context(), key, time.Hour)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n.High, url)
+		v, err := c.Peek(t.Context(), key, 4, limits)
+		require.NoError(t, err)
+		require.False(t, v.Allowed)
+	}
+}
+
+// A look tells of each server, and of a wrong one the reason.
+func TestLook(t *testing.T) {
+	redis, memcached := servertest.Redis(t), servertest.Memcached(t)
+	look := func(url string) []Look {
+		name, err := Parse(url)
+		require.NoError(t, err)
+		o, err := OpenReadOnly(name, time.Second)
+		require.NoError(t, err)
+		t.Cleanup(func() { o.Close() })
+		return o.Look(t.Context())
+	}
+	for _, l := range append(look("redis://"+redis), look("memcached://"+memcached)...) {
+		require.NoError(t, l.Err)
+		require.Positive(t, l.RoundTrip)
+		require.NotEmpty(t, l.Run)
+		require.NotEmpty(t, l.Facts)
+		require.False(t, l.Apart(time.Second), l.Clock())
+	}
+	both := look("memcached://" + memcached + "," + redis)
+	require.Len(t, both, 2)
+	for _, l := range both {
+		if l.Name == redis {
+			require.ErrorContains(t, l.Err, "what answers is Redis, not memcached")
+		} else {
+			require.NoError(t, l.Err)
+		}
+	}
+	require.ErrorContains(t, look("redis://" + memcached)[0].Err, "what answers is memcached, not Redis")
+	require.Empty(t, look("memory"))
+}
