@@ -237,6 +237,7 @@ func (p *tab) picture(name string) {
 	if *shots == "" {
 		return
 	}
+	p.do(chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
 	picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
 	require.NoError(p, err)
 	require.NoError(p, os.MkdirAll(*shots, 0o755))

@@ -77,7 +77,8 @@ func TestBurstAtABoundary(t *testing.T) {
 	}
 }
 
-// extent is where a colour of the chart stands, in multiples of the limit.
+// extent is the part of the chart that has a colour: its height in multiples of the
+// limit.
 type extent struct {
 	Pixels      int
 	Top, Bottom float64

@@ -20,7 +20,7 @@ import (
 
 var soak = flag.Duration("soak", 9*time.Second, "`time` that the races of TestSoak run at full speed")
 
-// sizes are what must not grow, by name.
+// sizes is a sample of all sizes that must not grow, by name.
 type sizes map[string]float64
 
 // grown are the most that the median of the last third may be above that of the
