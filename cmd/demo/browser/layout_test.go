@@ -25,7 +25,8 @@ var fills = map[string]func(*tab){
 		p.click("#play")
 		p.wait(`document.querySelector('#play').textContent == 'Play'`)
 	},
-	"/site": (*tab).deny,
+	"/site":  (*tab).deny,
+	"/watch": func(p *tab) { p.wait(`document.querySelector('#rules tbody tr') != null`) },
 }
 
 // openPage opens a page of a new site, and fills the page.

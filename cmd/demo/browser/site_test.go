@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 )
@@ -42,4 +43,24 @@ func TestForm(t *testing.T) {
 	p.wait(`document.querySelectorAll('#signup-history li').length == 4`)
 	require.Equal(t, "200", value[string](p, `document.querySelector('#signup-answer').dataset.status`))
 	require.Contains(t, p.text("#outcome"), "Admitted: 200")
+}
+
+// TestWatch finds a denial of the site on the page of the watch, looks for the key
+// that was denied, and sees the hit.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	address := newSite(t)
+	open(t, desk, address+"/site").deny()
+	p := open(t, desk, address+"/watch")
+	p.wait(`document.querySelector('#denied tbody')?.textContent.includes('email:ada@example.org')`)
+	p.wait(`document.querySelector('#outcomes tbody').textContent.includes('over-limit')`)
+	p.do(chromedp.SetValue(chromedp.ID("key-event"), "signup"))
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#key-event').dispatchEvent(new Event('change', { bubbles: true }))`))
+	p.wait(`document.querySelector('#key-kind option[value=email], #key-kind option:nth-child(2)') != null`)
+	p.do(chromedp.SetValue(chromedp.ID("key-kind"), "email"))
+	p.do(chromedp.SetValue(chromedp.ID("key-value"), "Ada@Example.org"))
+	p.click("#key button")
+	p.wait(`!document.querySelector('#found').hidden && document.querySelector('#found #limits tbody').textContent.includes('1/15s')`)
+	require.Contains(t, p.text("#found-name"), "ada@example.org")
+	p.wait(`document.querySelector('#found canvas') != null`)
 }

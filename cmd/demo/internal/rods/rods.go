@@ -4,6 +4,7 @@ package rods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,17 +70,23 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 		r := Rod{Name: name, Side: side, Width: float64(t.Width) / float64(time.Millisecond)}
 		first := tiers.Index(from.UnixNano(), t.Width)
 		r.Start = millis(tiers.Bucket{Width: t.Width, Index: first}.Start())
-		kept := tiers.Index(now.Add(-t.Keep).UnixNano(), t.Width)
-		for ; first+int64(len(r.Counts)) < kept && from.Before(to); from = from.Add(t.Width) {
-			r.Counts = append(r.Counts, Gone)
-		}
-		if from.Before(to) {
-			points, err := c.Series(ctx, key, from, to, t.Width)
-			if err != nil {
-				return err
+		kept := func() int64 { return tiers.Index(c.Now().Add(-t.Keep).UnixNano(), t.Width) }
+		for oldest := kept(); ; oldest = kept() {
+			for ; first+int64(len(r.Counts)) < oldest && from.Before(to); from = from.Add(t.Width) {
+				r.Counts = append(r.Counts, Gone)
 			}
-			for _, p := range points {
-				r.Counts = append(r.Counts, p.Count)
+			if !from.Before(to) {
+				break
+			}
+			points, err := c.Series(ctx, key, from, to, t.Width)
+			if err == nil {
+				for _, p := range points {
+					r.Counts = append(r.Counts, p.Count)
+				}
+				break
+			}
+			if errors.Is(err, counter.ErrStore) || kept() == oldest {
+				return err // and not for a bucket that has just grown too old
 			}
 		}
 		n := int64(len(r.Counts))

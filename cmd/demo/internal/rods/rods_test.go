@@ -61,3 +61,20 @@ func TestLook(t *testing.T) {
 		}
 	}
 }
+
+// Buckets grow too old between one reading of the clock and the next.
+func TestLookWhileTheClockRuns(t *testing.T) {
+	now := time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(15 * time.Second), Now: func() time.Time {
+		now = now.Add(7 * time.Millisecond)
+		return now
+	}})
+	require.NoError(t, err)
+	for range 1000 {
+		v, err := rods.Look(t.Context(), c, counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, 15*time.Second)
+		require.NoError(t, err)
+		for _, rod := range v.Rods {
+			require.LessOrEqual(t, rod.Ours.End, int64(len(rod.Counts)))
+		}
+	}
+}

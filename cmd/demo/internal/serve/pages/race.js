@@ -163,6 +163,7 @@ if (byID('race')) (() => {
     rods(frame.rods, frame.max, frame.playing ? frame.speed * 50 : 0, short)
     if (!short) {
       spoken = performance.now()
+      byID('lanes').ariaLabel = `Of ${frame.max} in the last ${unit()}, the fixed window has admitted ${frame.racers[1].in}, abacus ${frame.racers[0].in}.`
       byID('reads').textContent = `${frame.rods.ours} reads now, ${Math.round(frame.mean.ours)} in the mean. The textbook’s way takes ${frame.rods.book} now, ${Math.round(frame.mean.book)} in the mean.`
     }
     play.textContent = frame.playing ? 'Pause' : 'Play'
