@@ -193,7 +193,7 @@ func (l *Look) ofMemcached(ctx context.Context, addr string) error {
 		return err
 	}
 	defer w.close()
-	kind, _, err := w.version()
+	kind, err := w.kind()
 	if err == nil && kind != OnMemcached {
 		err = known{errKind(kind, OnMemcached, addr)}
 	}

@@ -71,25 +71,25 @@ func (w *wire) stats(command string) (map[string]string, error) {
 // errUnknown is the error for an answer of neither kind of server.
 var errUnknown = errors.New("what answers is neither Redis nor memcached")
 
-// version asks a server for the version in memcached's words: a memcached tells
-// the version, and a Redis is known by the form of the refusal.
-func (w *wire) version() (Kind, string, error) {
+// kind asks a server for the version in memcached's words: a memcached tells the
+// version, and a Redis is known by the form of the refusal.
+func (w *wire) kind() (Kind, error) {
 	answer, err := w.ask("version")
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
-	if version, is := strings.CutPrefix(answer, "VERSION "); is {
-		return OnMemcached, version, nil
+	if strings.HasPrefix(answer, "VERSION ") {
+		return OnMemcached, nil
 	}
 	for _, refusal := range []string{"-ERR", "-NOAUTH", "-NOPERM", "-DENIED", "-LOADING", "-MASTERDOWN"} {
 		if strings.HasPrefix(answer, refusal) {
-			return OnRedis, "", nil
+			return OnRedis, nil
 		}
 	}
 	if strings.HasPrefix(answer, "CLIENT_ERROR unauthenticated") {
-		return OnMemcached, "", errors.New("the memcached wants a password, which this program cannot give")
+		return OnMemcached, errors.New("the memcached wants a password, which this program cannot give")
 	}
-	return 0, "", errUnknown
+	return 0, errUnknown
 }
 
 // kindOf is the kind of the server at addr, as far as its answers tell.
@@ -99,6 +99,5 @@ func kindOf(ctx context.Context, addr string) (Kind, error) {
 		return 0, err
 	}
 	defer w.close()
-	kind, _, err := w.version()
-	return kind, err
+	return w.kind()
 }
