@@ -51,8 +51,8 @@ func drawBoundary(s scheme) ([]byte, error) {
 		take         func(context.Context) (counter.Verdict, error)
 		admitted     []time.Time
 	}{
-		{name: "fixed window", colour: s.read, y: 58, take: func(ctx context.Context) (counter.Verdict, error) { return fixed.Take(ctx, key, 1) }},
-		{name: "abacus", colour: s.calm, y: floor - height/2 + 22, take: func(ctx context.Context) (counter.Verdict, error) {
+		{name: "fixed window", colour: s.other, y: 58, take: func(ctx context.Context) (counter.Verdict, error) { return fixed.Take(ctx, key, 1) }},
+		{name: "abacus", colour: s.ours, y: floor - height/2 + 22, take: func(ctx context.Context) (counter.Verdict, error) {
 			return c.Take(ctx, key, 1, counter.Limits{limit})
 		}},
 	}

@@ -40,12 +40,13 @@ func (p picture) file(s scheme) string { return p.name + "-" + s.name + ".svg" }
 
 var pictures = []picture{{"rods", drawRods}, {"boundary", drawBoundary}, {"value", drawValue}}
 
-// scheme has the colours of a picture.
-type scheme struct{ name, ink, faint, bead, read, calm string }
+// scheme has the colours of a picture: those of the pages of the program, in which
+// ours is the colour of abacus, and other of the limiters beside.
+type scheme struct{ name, ink, faint, bead, ours, other string }
 
 var schemes = []scheme{
-	{"light", "#1f2328", "#6e7781", "#c9b18a", "#b3541e", "#1a7f64"},
-	{"dark", "#f0f6fc", "#8b949e", "#5d5340", "#f0883e", "#3fb68b"},
+	{"light", "#1f2328", "#6e7781", "#c9b18a", "#8a2a8c", "#0a63b0"},
+	{"dark", "#f0f6fc", "#8b949e", "#5d5340", "#e08fe0", "#62b0f5"},
 }
 
 // now is the end of the window that is drawn.
@@ -92,7 +93,7 @@ func drawRods(s scheme) ([]byte, error) {
 			start := first.Add(time.Duration(k) * rod.width)
 			fill := s.bead
 			if in(cover, rod.width, start) {
-				fill = s.read
+				fill = s.ours
 				read++
 			}
 			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="24" rx="%.1f" fill="%s"/>`+"\n", at(start)+1, y, step-2, min(step/2-1, 7), fill)

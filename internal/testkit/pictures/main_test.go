@@ -27,5 +27,5 @@ func TestRodsHaveTheWholeCover(t *testing.T) {
 	rods, err := drawRods(schemes[0])
 	require.NoError(t, err)
 	require.Contains(t, string(rods), ": 80 counters are read")
-	require.Equal(t, 80, strings.Count(string(rods), `fill="`+schemes[0].read+`"`))
+	require.Equal(t, 80, strings.Count(string(rods), `fill="`+schemes[0].ours+`"`))
 }

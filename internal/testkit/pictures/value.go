@@ -89,10 +89,10 @@ func drawValue(s scheme) ([]byte, error) {
 	wide := int(root.next(1, s.faint, 0))
 	origin := root.next(6, s.faint, near)
 	entry := func(behind float64) (e sum, kind uint64) {
-		position := root.next(4, s.read, behind)
+		position := root.next(4, s.ours, behind)
 		e.field = len(root.read) - 1
 		e.at = time.Unix(int64((origin+position)/perBucket)-bias, 0).UTC()
-		e.hits = root.next(wide, s.read, 0)
+		e.hits = root.next(wide, s.ours, 0)
 		return e, position % perBucket
 	}
 	newest, _ := entry(near)
@@ -114,8 +114,8 @@ func drawValue(s scheme) ([]byte, error) {
 	leaf := &fields{rest: leafValue}
 	var fine []sum // of the leaf
 	for leaf.rest != "" {
-		slot := leaf.next(2, s.calm, near)
-		fine = append(fine, sum{stretch.Add(time.Duration(slot) * time.Second), prior + leaf.next(2, s.calm, 0), len(leaf.read) - 2})
+		slot := leaf.next(2, s.other, near)
+		fine = append(fine, sum{stretch.Add(time.Duration(slot) * time.Second), prior + leaf.next(2, s.other, 0), len(leaf.read) - 2})
 	}
 
 	const (
@@ -147,9 +147,9 @@ func drawValue(s scheme) ([]byte, error) {
 	}
 	fmt.Fprintf(&b, `H%d" stroke="%s" stroke-width="2" fill="none"/>`+"\n", right, s.faint)
 	for i, e := range curve {
-		colour := s.calm
+		colour := s.other
 		if i == 0 || i > len(fine) {
-			colour = s.read
+			colour = s.ours
 			text(x(e.at)-8, y(e.hits)-5, "end", s.ink, "%d", e.hits)
 		}
 		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%d" r="4" fill="%s"/>`+"\n", x(e.at), y(e.hits), colour)
@@ -166,7 +166,7 @@ func drawValue(s scheme) ([]byte, error) {
 		x(stretch), ground+22, left, leafRow-18, x(stretch.Add(time.Hour)), ground+22, right, leafRow-18, s.faint)
 	at := leaf.draw(&b, leafRow, 6.7)
 	for _, e := range fine {
-		text((at[e.field]+at[e.field+1])/2, leafRow-6, "middle", s.calm, "%s", e.at.Format("15:04"))
+		text((at[e.field]+at[e.field+1])/2, leafRow-6, "middle", s.other, "%s", e.at.Format("15:04"))
 	}
 	text(left, leafRow+44, "start", s.ink, "the leaf, %s: second, and sum of the hour so far", leafName)
 
@@ -178,7 +178,7 @@ func drawValue(s scheme) ([]byte, error) {
 			label = "the leaf, to " + label
 			fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="%s" stroke-dasharray="2 4"/>`+"\n", at[e.field], rootRow-18, leafRow+28, s.faint)
 		}
-		text((at[e.field]+at[e.field+1])/2, rootRow-6, "middle", s.read, "%s", label)
+		text((at[e.field]+at[e.field+1])/2, rootRow-6, "middle", s.ours, "%s", label)
 	}
 	notes := []string{
 		fmt.Sprintf("%d bytes a sum", wide),
