@@ -82,7 +82,7 @@ if (byID('watch') && byID('conditions')) (() => {
       put(line.querySelector('.why'), c.why)
     })
     const n = state => all.filter(c => c.state == state).length
-    put(byID('verdict'), n('broken') ? `${n('broken')} of ${all.length} do not hold.` : `None is broken; ${n('unknown')} of ${all.length} are not known.`)
+    put(byID('verdict'), n('broken') ? `${n('broken')} of ${all.length} do not hold.` : n('unknown') ? `None is broken; ${n('unknown')} of ${all.length} are not known.` : `All ${all.length} hold.`)
   }
 
   // told says what goes and comes back, and nothing at the first look.
