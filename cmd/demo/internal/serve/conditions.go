@@ -180,7 +180,7 @@ func (w *watch) kept(add func(string, state, string, ...any), found []stores.Loo
 	lim := w.source.limiter()
 	for _, event := range lim.Events() {
 		for _, r := range lim.Rules(event) {
-			for _, limits := range append(r.Plans, r.Limits, r.ElseLimits) {
+			for _, limits := range append(slices.Clip(r.Plans), r.Limits, r.ElseLimits) {
 				for _, per := range limits.Windows() {
 					longest = max(longest, per)
 				}
