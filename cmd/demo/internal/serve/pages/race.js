@@ -69,7 +69,7 @@ if (byID('race')) (() => {
     ctx.setLineDash([4, 4])
     for (let at = Math.ceil(from / f.per) * f.per; at < to; at += f.per) {
       ctx.beginPath()
-      for (let i = 0; i < 3; i++) { // below the names
+      for (let i = 0; i < 2; i++) { // below the names; abacus knows no boundary
         ctx.moveTo(x(at), i * lane + strip)
         ctx.lineTo(x(at), (i + 1) * lane)
       }
@@ -79,9 +79,9 @@ if (byID('race')) (() => {
     ctx.setLineDash([])
     // The frame, and the count in the frame.
     const left = x(f.now - f.per), right = x(f.now), last = x(Math.floor(f.now / f.per) * f.per)
-    const before = right - last < 110 // the frame's edge would cross the words
+    const before = right - last < 130 // the frame's edge would cross the words
     ctx.textAlign = before ? 'right' : 'left'
-    if (last > (before ? 420 : 310)) ctx.fillText('begins again at 0', last + (before ? -6 : 6), lane + 15)
+    if (last > (before ? 420 : 310)) ['begins again at 0', 'does not begin again'].forEach((text, i) => ctx.fillText(text, last + (before ? -6 : 6), (i + 1) * lane + 15))
     ctx.textAlign = 'left'
     ctx.strokeStyle = ink('frame')
     ctx.lineWidth = 2
@@ -100,13 +100,20 @@ if (byID('race')) (() => {
   }
 
   // The table is made once, and then only its numbers change.
+  const means = {
+    'abacus': 'counts of seconds, minutes and hours',
+    'fixed window': 'one count, from 0 at each boundary',
+    'two counters': 'this window, and a share of the one before',
+    'token bucket': 'tokens that come back evenly',
+    'log of every hit': 'exact: the instant of each hit',
+  }
   const columns = ['ratio', 'peak', 'in', 'admitted']
   let cells
   const table = () => {
     cells ??= frame.racers.map((racer, i) => {
       const row = columns.map(() => element('td'))
       columns.forEach((of, k) => { row[k].dataset.of = of })
-      const line = element('tr', { className: 'r' + i }, element('th', { scope: 'row', className: 'name', textContent: racer.name }), ...row)
+      const line = element('tr', { className: 'r' + i }, element('th', { scope: 'row', className: 'name', textContent: racer.name }, element('small', { textContent: means[racer.name] })), ...row)
       line.dataset.racer = racer.name
       byID('racers').tBodies[0].append(line)
       return row
@@ -131,7 +138,7 @@ if (byID('race')) (() => {
       scales: { x: { range: () => [(frame.now - span()) / 1000, frame.now / 1000] }, y: { range: (u, low, high) => [0, Math.max(2.2, high * 1.05)] } },
       axes: [
         { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 24, space: 70, values: (u, at) => at.map(s => utc(s * 1000, span() < 36e5 ? 1e3 : 6e4)) },
-        { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 36, values: (u, at) => at.map(v => v.toFixed(1)) },
+        { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 36, label: '× the limit', labelSize: 18, labelFont: '11px system-ui', values: (u, at) => at.map(v => v.toFixed(1)) },
       ],
       series: [{}, ...order.map(i => ({ stroke: () => ink(colours[i]), width: i ? 1.6 : 3, dash: dashes[i], points: { show: false }, fill: i ? above : undefined, fillTo: () => 1 }))],
       hooks: { drawAxes: [u => {
@@ -150,7 +157,7 @@ if (byID('race')) (() => {
     for (const [stop, colour] of [[at, ink('beyond')], [at, 'transparent']]) gradient.addColorStop(stop, colour)
     return gradient
   }
-  const span = () => Math.max(4 * frame.per, 240 * frame.grid)
+  const span = () => Math.max(2.5 * frame.per, 240 * frame.grid)
   new ResizeObserver(() => chart?.setSize(size())).observe(box)
 
   const rods = newRods(byID('rods'))
@@ -187,6 +194,7 @@ if (byID('race')) (() => {
     opening = true
     burstAt = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
+    for (const e of document.querySelectorAll('.most')) e.textContent = parseInt(limit.selectedOptions[0].text)
     for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
     byID('finer').textContent = unit() == 'minute' ? 'its seconds are read.' : 'its minutes are read, and of its oldest minute the seconds.'
     byID('newest').textContent = unit() == 'minute' ? 'seconds' : 'minutes and seconds'

@@ -3,7 +3,7 @@
 const perBead = most => Math.max(1, Math.ceil(most / 10))
 const drawRod = (of, rod, view, most, hurry) => {
   const { ctx, width, height } = canvas(of), n = rod.counts.length, cell = width / n
-  const lamp = 7, floor = height - 2 * lamp - 8, top = 30
+  const lamp = 9, floor = height - 2 * lamp - 8, top = 30
   const x = ms => Math.max(0, Math.min(width, (ms - rod.start) / rod.width * cell))
   const beads = 10, each = perBead(most), tall = Math.min((floor - top) / beads, cell * 1.1)
   const lit = (range, i) => i >= range.first && i < range.end
@@ -17,10 +17,12 @@ const drawRod = (of, rod, view, most, hurry) => {
   for (let i = 0; i < n; i++) {
     const left = i * cell, middle = left + cell / 2, count = rod.counts[i], gap = cell > 4 ? 1 : 0.25
     if (count < 0) {
-      ctx.strokeStyle = ink('rule')
+      ctx.strokeStyle = ink('reference')
+      ctx.globalAlpha = 0.4
       ctx.beginPath()
       for (let y = top; y < floor; y += 6) { ctx.moveTo(left, y + 4); ctx.lineTo(left + cell, y) }
       ctx.stroke()
+      ctx.globalAlpha = 1
     } else {
       ctx.fillStyle = ink('rule')
       ctx.fillRect(middle - 0.5, top, 1, floor - top)
