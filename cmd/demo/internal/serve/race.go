@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -185,6 +186,14 @@ func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "This race has ended: load the page again.", http.StatusNotFound)
 		return
 	}
+	if err := r.ParseForm(); err != nil {
+		status := http.StatusBadRequest
+		if errors.As(err, new(*http.MaxBytesError)) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, err.Error(), status)
+		return
+	}
 	if err := race.do(r.Context(), r.PostFormValue("do"), r.PostFormValue("value")); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -242,7 +251,7 @@ func (r *race) pattern(value string) (counts []int64, err error) {
 	for _, word := range strings.Fields(value) {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil || n < 0 || n > 2*r.limit.Max {
-			return nil, fmt.Errorf("pattern: got %q, want a number from 0 to %d", word, 2*r.limit.Max)
+			return nil, fmt.Errorf("pattern: got %.40q, want %d numbers from 0 to %d, separated by spaces", word, patternParts, 2*r.limit.Max)
 		}
 		counts = append(counts, n)
 	}

@@ -193,6 +193,8 @@ func TestRace(t *testing.T) {
 		require.Equal(t, 400, status, wrong)
 		require.Contains(t, body, "want", wrong)
 	}
+	status, _ = steer("hit", strings.Repeat("9", 20_000))
+	require.Equal(t, 413, status)
 	stop()
 	require.False(t, stream.next("frame", new(shown)), "the stream ends with the server")
 }
