@@ -37,14 +37,15 @@ const lost = text => {
 const found = () => { byID('gone').hidden = true }
 
 // listen keeps a stream of events open; handlers are by the name of the event.
-// It returns a function that ends the stream.
-const listen = (url, handlers) => {
+// away is called when the stream breaks. It returns a function that ends the stream.
+const listen = (url, handlers, away = () => {}) => {
   let source, again
   const open = () => {
     source = new EventSource(url)
     for (const [name, handle] of Object.entries(handlers)) source.addEventListener(name, e => { found(); handle(JSON.parse(e.data)) })
     source.onerror = () => {
       lost()
+      away()
       if (source.readyState != EventSource.CLOSED) return
       again = setTimeout(open, 2000) // the browser has given up
       const asked = new AbortController() // an EventSource does not tell why

@@ -7,8 +7,13 @@ if (byID('race')) (() => {
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
   let begun, hasBegun = new Promise(resolve => { begun = resolve })
+  const wait = () => {
+    if (!name) return
+    name = undefined
+    hasBegun = new Promise(resolve => { begun = resolve })
+  }
   const act = async (todo, value = '') => {
-    await hasBegun // a click that comes early is not lost
+    await hasBegun // a click that comes early is not lost, nor one that comes while the program is away
     return send('/race/' + name, { do: todo, value })
   }
   const pace = () => +(10 ** speed.value).toPrecision(2)
@@ -190,7 +195,7 @@ if (byID('race')) (() => {
   let end = () => {}
   const begin = () => {
     end()
-    hasBegun = new Promise(resolve => { begun = resolve })
+    wait()
     opening = true
     burstAt = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
@@ -229,7 +234,7 @@ if (byID('race')) (() => {
         soon()
       },
       failed: text => { lost(text); end() },
-    })
+    }, wait)
   }
 
   play.addEventListener('click', () => { opening = false; playing = !frame?.playing; act(playing ? 'play' : 'pause') })
