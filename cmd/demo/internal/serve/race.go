@@ -3,9 +3,9 @@ package serve
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	random "math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -88,9 +88,7 @@ func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("limit: got %q, want one of %s", r.FormValue("limit"), world.Limits), http.StatusBadRequest)
 		return
 	}
-	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // never fails
-	one, err := world.New(world.Limits[i], binary.NativeEndian.Uint64(seed[:]))
+	one, err := world.New(world.Limits[i], random.Uint64())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

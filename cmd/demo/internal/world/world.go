@@ -128,6 +128,10 @@ const samplesPerWindow = 240
 // Pace sets how much of the world's time passes between two frames: samples are so
 // far apart that a frame has few.
 func (w *World) Pace(frame time.Duration) {
+	if w.sample.Tried > 0 {
+		w.sample.At = millis(w.now) // ends early
+		w.samples = append(w.samples, w.sample)
+	}
 	w.grid = max(w.limit.Per/samplesPerWindow, (frame / 40).Truncate(time.Millisecond))
 	w.sample = w.newSample()
 }
@@ -162,8 +166,8 @@ func (w *World) Burst() {
 }
 
 // Pattern plans counts[i] attempts in the i-th of len(counts) equal parts of two
-// windows. The second begins with the next aligned window but one, so that the
-// middle of the pattern is the edge of an aligned window. Traffic ends.
+// windows. The pattern begins at the next end of an aligned window, so that another
+// end is in the middle. Traffic ends.
 func (w *World) Pattern(counts []int64) {
 	w.Quiet()
 	from := w.now.Truncate(w.limit.Per).Add(w.limit.Per)

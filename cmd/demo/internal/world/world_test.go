@@ -56,16 +56,15 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// Whatever is pressed, abacus and the log stay at the limit; the numbers of a
-// frame are those of its samples; and the buckets that are read hold the hits of
-// the window, and at most those of a window longer by a second.
+// Whatever is pressed, abacus and the log stay at the limit, no attempt is missing
+// in the samples, and the buckets that are read hold the hits of the window.
 func TestRandomPlay(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, limit := range world.Limits {
 		w := newWorld(t, limit, seed)
-		most := make([]int64, 5)
+		most, tried := make([]int64, 5), int64(0)
 		for range 300 {
 			switch random.IntN(8) {
 			case 0:
@@ -92,10 +91,12 @@ func TestRandomPlay(t *testing.T) {
 			}
 			f := frame(t, w)
 			for _, s := range f.Samples {
+				tried += s.Tried
 				for i, n := range s.In {
 					most[i] = max(most[i], n)
 				}
 			}
+			require.Equal(t, f.Tried, tried+f.Present.Tried)
 			for i, r := range f.Racers {
 				require.LessOrEqual(t, most[i], r.Peak)
 				require.LessOrEqual(t, r.In, r.Peak)

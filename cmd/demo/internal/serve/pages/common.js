@@ -1,4 +1,4 @@
-// What the pages have in common: colours, a stream of events, and buttons.
+// Shared by all pages: colours, a stream of events, and buttons.
 'use strict'
 
 // ink is a colour of the style sheet by its name. Colours change with the scheme.
