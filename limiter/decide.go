@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -234,7 +235,8 @@ type late struct {
 // Config.Settle. The caller does not wait for the taking back: the call goes on
 // in the background, and underWay must be told what the caller has decided. The
 // context of the call has the limiter's deadline, for the stores' clients; no
-// taking back ends with the context. The turn of the call ends with the call.
+// taking back ends with the context, and none has its values once the caller has
+// gone. The turn of the call ends with the call.
 func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []counter.Ask, until time.Time) (underWay chan<- late, err error) {
 	if until.IsZero() {
 		defer l.turns.end()
@@ -245,8 +247,10 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 		err  error
 		late bool // inTime was over: err may be the deadline alone
 	}
-	inTime, cancel := context.WithDeadline(ctx, until)
-	defer cancel() // here, since a server may use ctx for the next request once the caller has the answer
+	lent := borrow(ctx)
+	defer lent.giveBack()
+	inTime, cancel := context.WithDeadline(lent, until)
+	defer cancel()
 	answers, decided := make(chan answer), make(chan late, 1)
 	var denied atomic.Pointer[Verdict]
 	own := slices.Clone(asks)
@@ -261,7 +265,7 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 			if a.err == nil && !d.keep {
 				// Counted, but nobody was told. If the store does not take the hit back,
 				// the hit stays until its bucket expires.
-				_ = l.counter.Refund(context.WithoutCancel(ctx), &a.v.Verdict)
+				_ = l.counter.Refund(context.WithoutCancel(lent), &a.v.Verdict)
 			}
 			if d.hits != nil {
 				d.hits.land()
@@ -287,6 +291,44 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, l.within)
 	}
 	return underWay, fmt.Errorf("limiter: event %q: %w", q.event, err)
+}
+
+// borrowed is a caller's context for a call that may outlast its caller: from
+// giveBack on the caller's context is not used, and there are no values. A server
+// such as fasthttp has the next request in the same context by then. A borrowed
+// context is safe for concurrent use.
+type borrowed struct {
+	done <-chan struct{}
+	mu   sync.RWMutex
+	ctx  context.Context
+}
+
+func borrow(ctx context.Context) *borrowed { return &borrowed{done: ctx.Done(), ctx: ctx} }
+
+func (b *borrowed) giveBack() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ctx = context.Background()
+}
+
+func (b *borrowed) Done() <-chan struct{} { return b.done }
+
+func (b *borrowed) Err() error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ctx.Err()
+}
+
+func (b *borrowed) Deadline() (time.Time, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ctx.Deadline()
+}
+
+func (b *borrowed) Value(key any) any {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ctx.Value(key)
 }
 
 // background has Close wait for f. The caller is a call that Close waits for.

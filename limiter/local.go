@@ -129,7 +129,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 			if !v.Allowed && held && !v.Banned && q.mode != charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
 				v.RetryAfter = min(v.RetryAfter, afterFailure())
 			}
-			l.settle(ctx, v, f, q)
+			l.settle(v, f, q)
 			return nil
 		}
 	}
@@ -167,7 +167,7 @@ func (l *local) decide(q *question, f *flight, asks []counter.Ask, underWay bool
 }
 
 // settle completes a call that the store has answered.
-func (l *Limiter) settle(ctx context.Context, v *Verdict, f *flight, q *question) {
+func (l *Limiter) settle(v *Verdict, f *flight, q *question) {
 	if v.At().IsZero() { // nothing was counted
 		f.end()
 		return
@@ -178,7 +178,7 @@ func (l *Limiter) settle(ctx context.Context, v *Verdict, f *flight, q *question
 		return
 	}
 	stored := v.Verdict
-	l.background(func() { _ = l.counter.Refund(context.WithoutCancel(ctx), &stored) })
+	l.background(func() { _ = l.counter.Refund(context.Background(), &stored) }) // the caller does not wait: see borrowed
 	v.Verdict, v.Degraded = here, fmt.Errorf("limiter: event %q: %w", q.event, errSuperseded)
 	l.told(v, nil, err, false)
 }
