@@ -17,7 +17,7 @@ import (
 func TestADenialOnMemcached(t *testing.T) {
 	rounds, calls := measure.Pick(2, 15, 41), measure.Pick(20, 100, 200)
 	s := measure.Open(t, "On memcached: the first denial of a key")
-	s.Say("%d rounds of %s calls, one caller, loopback, the default ladder; us of wall time for one call, the median of the rounds. \"To incr\" is the median over the rounds of the ratio to an increment. "+
+	s.Say("%d rounds of %s calls, one caller, loopback, the default ladder; us for one call, the median of the rounds: wall time, and the processor time of client and server. \"To incr\" is the median over the rounds of the ratio to an increment, of wall time and of client and server together. "+
 		"Each key has ten hits, which another process has counted, and is denied by 10/d, or by 10/m, 20/h, 10/d.", rounds, measure.Count(int64(calls)))
 	b := newBench(t)
 	start, prefix := b.now, fmt.Sprintf("d%08x", rand.Uint32())
@@ -53,9 +53,10 @@ func TestADenialOnMemcached(t *testing.T) {
 		}
 		b.now = start
 		denier := process()
-		wall, items := make([]measure.Series, len(contenders)), make([]measure.Series, len(contenders))
+		type column = []measure.Series // one for each contender
+		wall, client, server, all, items := make(column, len(contenders)), make(column, len(contenders)), make(column, len(contenders)), make(column, len(contenders)), make(column, len(contenders))
 		measure.Turns(rounds, len(contenders), func(i, round int) {
-			before, began := b.stats(), time.Now()
+			before, spent, began := b.stats(), measure.CPU(), time.Now()
 			for call := range calls {
 				if contenders[i].limits == nil {
 					require.NoError(t, increment.hit("one"))
@@ -65,12 +66,18 @@ func TestADenialOnMemcached(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, v.Allowed)
 			}
-			wall[i] = append(wall[i], float64(time.Since(began).Nanoseconds())/1e3/float64(calls))
-			items[i] = append(items[i], (b.stats()["cmd_get"]-before["cmd_get"])/float64(calls))
+			each := func(us float64) float64 { return us / float64(calls) }
+			wall[i] = append(wall[i], each(float64(time.Since(began).Microseconds())))
+			client[i] = append(client[i], each(float64((measure.CPU() - spent).Microseconds())))
+			after := b.stats()
+			server[i] = append(server[i], each(cpu(after)-cpu(before)))
+			all[i] = append(all[i], client[i][round]+server[i][round])
+			items[i] = append(items[i], each(after["cmd_get"]-before["cmd_get"]))
 		})
-		table := measure.Table{Head: []string{"", "wall, us", "to incr", "items read"}}
+		table := measure.Table{Head: []string{"", "wall, us", "to incr", "client, us", "server, us", "to incr", "items read"}}
 		for i, c := range contenders {
-			table.Row(c.name, measure.Num(wall[i].Median()), wall[i].To(wall[0]).Spread(), measure.Num(items[i].Median()))
+			table.Row(c.name, measure.Num(wall[i].Median()), wall[i].To(wall[0]).Spread(),
+				measure.Num(client[i].Median()), measure.Num(server[i].Median()), all[i].To(all[0]).Spread(), measure.Num(items[i].Median()))
 		}
 		s.Table(row.name, table)
 	}
