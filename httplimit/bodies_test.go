@@ -2,18 +2,22 @@ package httplimit_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -268,4 +272,86 @@ func TestBodyTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store that hangs takes the time of one decision, though the rules are asked
+// before and after a body. A store that came back while a long body was on its way
+// is asked.
+func TestAHangingStoreIsWaitedForOnce(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		ip, email limiter.OnFailure
+		body      time.Duration // until the body is there
+		back      time.Duration // when the store answers again
+		want      int
+		after     time.Duration
+		outcome   limiter.Outcome
+	}{
+		{"open", limiter.FailOpen, limiter.FailOpen, 0, time.Hour, 200, time.Second, limiter.OutcomeFailedOpen},
+		{"open without, closed with a body", limiter.FailOpen, limiter.FailClosed, 0, time.Hour, 503, time.Second, limiter.OutcomeFailedClosed},
+		{"closed", limiter.FailClosed, limiter.FailOpen, 0, time.Hour, 503, time.Second, limiter.OutcomeFailedClosed},
+		{"local", limiter.FailLocal, limiter.FailLocal, 0, time.Hour, 200, time.Second, limiter.OutcomeLocalAdmitted},
+		{"a short body", limiter.FailOpen, limiter.FailOpen, 500 * time.Millisecond, time.Hour, 200, 1500 * time.Millisecond, limiter.OutcomeFailedOpen},
+		{"a long body", limiter.FailOpen, limiter.FailOpen, 5 * time.Second, 3 * time.Second, 200, 6 * time.Second, limiter.OutcomeAdmitted},
+		{"a long body, the store still hangs", limiter.FailOpen, limiter.FailClosed, 5 * time.Second, time.Hour, 503, 7 * time.Second, limiter.OutcomeFailedClosed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &frozenStore{Atomic: memory.New(memory.Config{}), until: time.Now().Add(row.back)}
+				here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
+				require.NoError(t, err)
+				ip, email := by("ip", "5/h"), by("email", "5/h")
+				ip.OnFailure, email.OnFailure = row.ip, row.email
+				var outcomes []limiter.Outcome
+				lim := newLimiterOn(t, store, counter.Config{}, limiter.Config{
+					Rules: []limiter.Rule{ip, email}, Local: here,
+					Observe: func(d limiter.Decision) { outcomes = append(outcomes, d.Outcome) },
+				})
+				h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP, byEmail}})(welcome)
+				r := httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader("email=ada@example.org")))
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				r.Body = &lateBody{r.Body, row.body}
+				w, began := httptest.NewRecorder(), time.Now()
+				h.ServeHTTP(w, r)
+				require.Equal(t, row.after, time.Since(began))
+				require.Equal(t, row.want, w.Code, w.Body)
+				require.Equal(t, []limiter.Outcome{row.outcome}, outcomes)
+				store.until = time.Now()
+				_ = lim.Close() // local hits may be on their way
+			})
+		})
+	}
+}
+
+// frozenStore answers nothing for a while.
+type frozenStore struct {
+	backend.Atomic
+	until time.Time
+}
+
+func (s *frozenStore) Take(ctx context.Context, t *backend.TakeRequest) error {
+	if wait := time.Until(s.until); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-time.After(time.Until(t.Deadline)):
+			return os.ErrDeadlineExceeded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return s.Atomic.Take(ctx, t)
+}
+
+func (s *frozenStore) Together([]backend.TakeKey) bool { return true }
+
+// lateBody is a body that comes after a while.
+type lateBody struct {
+	io.ReadCloser
+	late time.Duration
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	time.Sleep(b.late)
+	b.late = 0
+	return b.ReadCloser.Read(p)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
+	"github.com/abacus-go/abacus/internal/spent"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -14,10 +16,11 @@ type found struct {
 	m       *middleware
 	w       http.ResponseWriter
 	r       *http.Request
-	q       *request    // nil: no Value was called
-	n       int64       // the cost; 1 until it is found
-	later   []int       // indices of Sources that need the body, which is not read yet; len(Features) is the cost
-	invalid *ValueError // the reason why the request is not the handler's; nil: it is
+	q       *request      // nil: no Value was called
+	n       int64         // the cost; 1 until it is found
+	later   []int         // indices of Sources that need the body, which is not read yet; len(Features) is the cost
+	invalid *ValueError   // the reason why the request is not the handler's; nil: it is
+	spent   time.Duration // of the time for a decision: a Peek without an answer of the store took so long
 }
 
 // decide asks the Limiter about the features, appended to none. An error is the
@@ -31,6 +34,9 @@ type found struct {
 // client over its limit sends bodies in vain. Peek counts nothing, and an admission
 // by Peek decides nothing: the rules are asked again, all together, when the body is
 // read.
+//
+// A store that has not answered Peek in time is not waited for again, unless the body
+// took longer than Peek: the store may have come back meanwhile.
 func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
 	known, err := f.find(none)
 	if err != nil {
@@ -46,8 +52,12 @@ func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
 		}
 	}
 	if f.invalid == nil {
+		began := time.Now()
 		if v, err = m.Limiter.Peek(ctx, m.Event, f.n, features...); err != nil {
 			return v, err
+		}
+		if v.Degraded != nil {
+			f.spent = time.Since(began)
 		}
 	}
 	if f.invalid != nil || !v.Allowed {
@@ -59,10 +69,14 @@ func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
 		_ = m.Limiter.Refund(context.WithoutCancel(ctx), &v)
 	}
 	f.q.sealed = false
+	began := time.Now()
 	for _, i := range f.later {
 		if known, err = f.source(known, i); err != nil {
 			return limiter.Verdict{}, err
 		}
+	}
+	if time.Since(began) > f.spent {
+		f.spent = 0
 	}
 	return f.allow(known)
 }
@@ -74,6 +88,9 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 		ctx := f.r.Context()
 		if f.invalid != nil { // net/http cancels the context when a body breaks off
 			ctx = context.WithoutCancel(ctx)
+		}
+		if f.spent > 0 {
+			ctx = spent.Context{Context: ctx, Time: f.spent}
 		}
 		v, err := f.m.Limiter.AllowN(ctx, f.m.Event, f.n, features...)
 		if v.Missing == "" {

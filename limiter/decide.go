@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/spent"
 )
 
 // decide is the way of every call. v is the zero Verdict, also after an error.
@@ -150,6 +151,9 @@ func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []cou
 	var until time.Time
 	if l.within > 0 {
 		until = time.Now().Add(l.within)
+		if c, ok := ctx.(spent.Context); ok {
+			until = until.Add(-c.Time)
+		}
 	}
 	waited, err := l.turns.take(ctx, until)
 	shed := errors.Is(err, counter.ErrStore)
