@@ -168,7 +168,8 @@ func (f *fields) are(states []counter.State) bool {
 	return true
 }
 
-// setFields says v in the fields of an answer. states is v.All(), or nil.
+// setFields says v in the fields of an answer. states are the states of v, or nil for
+// v.All().
 func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.State) {
 	var room [4]balance
 	ruled := m.rulesNow()
@@ -182,7 +183,7 @@ func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.St
 	switch {
 	case m.NoHeaders && !m.LegacyHeaders:
 	case v.RetryAfter == counter.Never: // the cost is above a limit: the store was not asked
-	case ruled.single && v.Allowed:
+	case ruled.single && v.Allowed && states == nil:
 		// The only state, if there is one, is in the flat fields.
 		if p := fields.find(v.Limit, v.Key.Feature); p != nil && p.shown {
 			shown = append(shown, balance{p, v.Remaining, v.ResetAfter})

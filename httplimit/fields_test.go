@@ -171,7 +171,7 @@ func TestFields(t *testing.T) {
 			name: "several limits", rules: []limiter.Rule{by("ip", "2/m, 10/h, 100/7d")}, hits: 1,
 			want: map[string]string{
 				policies: `"2/m";q=2;w=60, "10/h";q=10;w=3600, "100/7d";q=100;w=604800`,
-				limits:   `"2/m";r=0;t=61, "10/h";r=8;t=3601, "100/7d";r=98;t=604801`,
+				limits:   `"2/m";r=0;t=60, "10/h";r=8;t=3601, "100/7d";r=98;t=604801`,
 			},
 			never: []string{"Retry-After"},
 		}, {
@@ -296,6 +296,31 @@ func TestRetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
 	}
 }
 
+// An admission that leaves no room tells when the next place is free, not when the
+// window is empty: a client who heeds the field loses no place.
+func TestTheNextPlace(t *testing.T) {
+	c := newClock()
+	s := newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, c, by("ip", "3/h"), by("user", "9/d")), Features: []httplimit.Source{byIP, byUser},
+		Show: []string{"ip", "user"},
+	})(welcome))
+	for _, want := range []string{
+		`"3/h";r=2;t=3601, "9/d";r=8;t=86401`,
+		`"3/h";r=1;t=3601, "9/d";r=7;t=86401`,
+		`"3/h";r=0;t=1201, "9/d";r=6;t=86401`,
+	} {
+		got := s.get("User: 7")
+		require.Equal(t, 200, got.status)
+		require.Equal(t, want, got.header.Get("RateLimit"))
+		require.Empty(t, got.header.Values("Retry-After"))
+		c.Add(20 * time.Minute)
+	}
+	c.Add(time.Second)
+	got := s.get("User: 7")
+	require.Equal(t, 200, got.status)
+	require.Equal(t, `"3/h";r=0;t=1200, "9/d";r=5;t=86401`, got.header.Get("RateLimit"))
+}
+
 // Of several features of a kind the feature is shown for which the client
 // waits.
 func TestSeveralFeaturesOfAKind(t *testing.T) {
@@ -308,7 +333,7 @@ func TestSeveralFeaturesOfAKind(t *testing.T) {
 	require.Equal(t, `"2/m";r=1;t=61, "2/h";r=1;t=3601`, s.get("User: 7").header.Get("RateLimit"))
 	require.Equal(t, `"2/m";r=0;t=61, "2/h";r=0;t=3601`, s.get("User: 8", "Friend: 7").header.Get("RateLimit"))
 	c.Add(30 * time.Second)
-	require.Equal(t, `"2/m";r=0;t=61, "2/h";r=0;t=3601`, s.get("User: 8", "Friend: 9").header.Get("RateLimit"))
+	require.Equal(t, `"2/m";r=0;t=31, "2/h";r=0;t=3571`, s.get("User: 8", "Friend: 9").header.Get("RateLimit"))
 	for _, lines := range [][]string{{"User: 7", "Friend: 8"}, {"User: 8", "Friend: 7"}} {
 		got := s.get(lines...)
 		require.Equal(t, 429, got.status)
@@ -407,7 +432,9 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 				verdict = peeked
 				denied++
 			}
-			requireFields(t, got, &verdict, rules, show)
+			next, err := cfg.Limiter.Peek(t.Context(), "signup", 1, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.NewFeature("user", user))
+			require.NoError(t, err)
+			requireFields(t, got, &verdict, &next, rules, show)
 			all := fmt.Sprint(got)
 			for _, text := range []string{ip, "somebody", "mail.example", "person", "127.0.0.1"} {
 				require.NotContains(t, all, text)
@@ -417,9 +444,9 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 	require.Greater(t, denied, 30, "the test is worth something")
 }
 
-// requireFields holds the fields of an answer against the verdict, whose rules
-// have three limits each.
-func requireFields(t *testing.T, got answer, v *limiter.Verdict, rules []limiter.Rule, show []string) {
+// requireFields holds the fields of an answer against the verdict and the next verdict
+// on a single hit, whose rules have three limits each.
+func requireFields(t *testing.T, got answer, v, next *limiter.Verdict, rules []limiter.Rule, show []string) {
 	t.Helper()
 	names, policies := map[string]string{}, requireItems(t, got.header, "RateLimit-Policy")
 	require.Len(t, policies, 9)
@@ -432,9 +459,12 @@ func requireFields(t *testing.T, got answer, v *limiter.Verdict, rules []limiter
 		names[p.name] = rule.Kind + " " + limit.String()
 	}
 	want, denying := map[string]map[string]int64{}, 0
-	for _, state := range v.All() {
+	for i, state := range v.All() {
 		if state.RetryAfter > 0 {
 			denying++
+		}
+		if v.Allowed && state.Remaining == 0 {
+			state.RetryAfter = next.All()[i].RetryAfter
 		}
 		if kind := limiter.KindOf(state.Key); slices.Contains(show, kind) && v.RetryAfter != counter.Never {
 			until := state.ResetAfter.Seconds()

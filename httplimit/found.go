@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/spent"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -16,11 +18,12 @@ type found struct {
 	m       *middleware
 	w       http.ResponseWriter
 	r       *http.Request
-	q       *request      // nil: no Value was called
-	n       int64         // the cost; 1 until it is found
-	later   []int         // indices of Sources that need the body, which is not read yet; len(Features) is the cost
-	invalid *ValueError   // the reason why the request is not the handler's; nil: it is
-	spent   time.Duration // of the time for a decision: a Peek without an answer of the store took so long
+	q       *request        // nil: no Value was called
+	n       int64           // the cost; 1 until it is found
+	later   []int           // indices of Sources that need the body, which is not read yet; len(Features) is the cost
+	invalid *ValueError     // the reason why the request is not the handler's; nil: it is
+	states  []counter.State // of an admission that leaves a limit no room; nil: the verdict has them
+	spent   time.Duration   // of the time for a decision: a Peek without an answer of the store took so long
 }
 
 // decide asks the Limiter about the features, appended to none. An error is the
@@ -94,6 +97,9 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 		}
 		v, err := f.m.Limiter.AllowN(ctx, f.m.Event, f.n, features...)
 		if v.Missing == "" {
+			if err == nil && v.Allowed && v.Remaining == 0 {
+				f.states = f.full(ctx, &v, features)
+			}
 			return v, err
 		}
 		if f.invalid == nil {
@@ -105,6 +111,30 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 		}
 		features = append(features, limiter.Unknown(v.Missing))
 	}
+}
+
+// full are the states after an admission that leaves a limit no room. An admission
+// knows when the window of a limit is empty, and only Peek knows when the next place is
+// free: a client that waits for an empty window would lose all places before. A window
+// with the hits of v alone is full until it is empty.
+func (f *found) full(ctx context.Context, v *limiter.Verdict, features []limiter.Feature) []counter.State {
+	m := f.m
+	if m.Refuse == RefuseSilently || m.NoHeaders && !m.LegacyHeaders || v.Degraded != nil {
+		return nil
+	}
+	states := v.All()
+	fields := m.fieldsOf(states)
+	if !slices.ContainsFunc(states, func(s counter.State) bool {
+		p := fields.find(s.Limit, s.Key.Feature)
+		return s.Remaining == 0 && s.Limit.Max > f.n && p != nil && p.shown
+	}) {
+		return states
+	}
+	now, err := m.Limiter.Peek(ctx, m.Event, 1, features...)
+	if err != nil || now.Degraded != nil {
+		return states
+	}
+	return now.All()
 }
 
 // find appends all features that need no body, and all others if there is no body. An

@@ -96,7 +96,7 @@ type Config struct {
 
 	// LegacyHeaders adds X-RateLimit-Limit, -Remaining and -Reset, which many
 	// clients know: the shown limit with the least remaining, and the Unix time
-	// in seconds of its empty window, or of RetryAfter.
+	// in seconds of its empty window, or of the next place if none is free.
 	LegacyHeaders bool
 
 	// RefundIf, if set, decides by the status of the answer whether the hit is
@@ -235,13 +235,13 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.answerDenied(w, r, q, &v)
 	case f.invalid != nil:
 		if m.Refuse != RefuseSilently {
-			m.setFields(&lines{header: w.Header()}, &v, nil)
+			m.setFields(&lines{header: w.Header()}, &v, f.states)
 		}
 		m.answerInvalid(w, r, q, f.invalid)
 	default:
 		in := &innerRequest{hit: hit{r.Context(), m, v, nil}}
 		if m.Refuse != RefuseSilently {
-			m.setFields(&lines{w.Header(), in.values[:0]}, &v, nil)
+			m.setFields(&lines{w.Header(), in.values[:0]}, &v, f.states)
 		}
 		inner := in.of(r, q)
 		defer removeFiles(inner, r)
