@@ -355,3 +355,25 @@ func (b *lateBody) Read(p []byte) (int, error) {
 	b.late = 0
 	return b.ReadCloser.Read(p)
 }
+
+// A Value that panics, as on text that its author did not expect, holds no room of
+// other bodies afterwards.
+func TestAPanicHoldsNoRoom(t *testing.T) {
+	lim := newLimiter(t, newClock(), by("ip", "900/h"), by("user", "900/h"))
+	h := newLimit(t, httplimit.Config{
+		Limiter: lim, MaxBody: 64 << 10, MaxBodyTotal: 64 << 10,
+		Features: []httplimit.Source{byIP, httplimit.NewSource("user", func(r *http.Request) (string, error) {
+			text, err := io.ReadAll(r.Body)
+			if err == nil && text[0] == '!' {
+				panic(http.ErrAbortHandler)
+			}
+			return "ada", err
+		})},
+	})(welcome)
+	body := strings.Repeat("a", 60<<10)
+	for range 3 {
+		require.PanicsWithValue(t, http.ErrAbortHandler, func() { post(h, "!"+body) })
+	}
+	w, _ := post(h, body)
+	require.Equal(t, 200, w.Code, w.Body)
+}

@@ -223,11 +223,13 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	var room [4]limiter.Feature
 	f := found{m: m, w: w, r: r, n: 1}
+	defer func() {
+		if f.q != nil {
+			f.q.release()
+		}
+	}()
 	v, err := f.decide(room[:0])
 	q := f.q
-	if q != nil {
-		defer q.release()
-	}
 	switch {
 	case err != nil:
 		m.answerError(w, r, q, err)
