@@ -40,6 +40,7 @@ type hold struct {
 	most   int64 // requests that may be in flight from until on
 	flying int64 // requests in flight that left after the last denial
 	epoch  int   // number of denials
+	told   int   // number of answers that told of quota
 	queue  []*heldRequest
 	used   time.Time
 }
@@ -56,6 +57,7 @@ type place struct {
 	key     uint64
 	hold    *hold       // nil: nothing was known of the partition
 	epoch   int         // of the hold
+	told    int         // of the hold, when the request left
 	expires *time.Timer // frees the place
 	free    bool
 }
@@ -161,7 +163,7 @@ func (w *heldRequest) look() {
 // take counts p as in flight.
 func (p *place) take(h *hold) {
 	h.flying++
-	p.hold, p.epoch, p.expires = h, h.epoch, time.AfterFunc(placePatience, p.leave)
+	p.hold, p.epoch, p.told, p.expires = h, h.epoch, h.told, time.AfterFunc(placePatience, p.leave)
 }
 
 // stays tells whether the request of p may still leave.
@@ -212,7 +214,7 @@ func (p *place) heard(answer *http.Response) {
 		h = hs.add(p.key)
 	}
 	h.used = now
-	h.heard(a, now, h == p.hold && p.counts())
+	h.heard(a, now, h == p.hold && p.counts(), h == p.hold && p.told == h.told)
 	for _, w := range h.queue {
 		if !w.deadline.IsZero() && w.deadline.Before(h.until) {
 			w.look()
@@ -221,8 +223,12 @@ func (p *place) heard(answer *http.Response) {
 	h.wake()
 }
 
-// heard notes an answer; own tells that h.flying counts the request of the answer.
-func (h *hold) heard(a advice, now time.Time, own bool) {
+// heard notes an answer; own tells that h.flying counts the request of the answer, and
+// newest that the request left after the last answer that told of quota.
+func (h *hold) heard(a advice, now time.Time, own, newest bool) {
+	if a.told {
+		h.told++
+	}
 	holding := h.denied && now.Before(h.until)
 	switch until := now.Add(a.wait); {
 	case a.told && a.left == 0:
@@ -235,8 +241,9 @@ func (h *hold) heard(a advice, now time.Time, own bool) {
 	case holding:
 	case a.told:
 		// Answers of a window may come in another order than their requests were
-		// counted in: the least is the latest. Its end is told in whole seconds.
-		if until.Sub(h.until).Abs() <= time.Second {
+		// counted in: the least is the latest. Its end is told in whole seconds. The end
+		// of a sliding window moves on instead, and its room comes back.
+		if !newest && until.Sub(h.until).Abs() <= time.Second {
 			a.left = min(a.left, h.left)
 		}
 		h.until, h.denied, h.left, h.most = until, false, a.left, a.left+h.flying

@@ -552,3 +552,31 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// A service with a sliding window tells with each answer of a window that ends a
+// little later. Its newest answer counts, not the least of all: of ten requests that
+// follow a fuller window all leave at once.
+func TestTransportHearsThatRoomHasComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := []int{1, 20}
+		tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+			time.Sleep(500 * time.Millisecond)
+			n := 9
+			if len(left) > 0 {
+				n, left = left[0], left[1:]
+			}
+			return answering(200, fmt.Sprintf(`RateLimit: "m";r=%d;t=60`, n))
+		})})
+		for range 2 {
+			_, err := send(t.Context(), tr, "https://api.example.org/")
+			require.NoError(t, err)
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { _, _ = send(t.Context(), tr, "https://api.example.org/") })
+		}
+		all.Wait()
+		require.Equal(t, 500*time.Millisecond, time.Since(began))
+	})
+}
