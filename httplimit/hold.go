@@ -160,22 +160,31 @@ func (w *heldRequest) look() {
 	}
 }
 
-// take counts p as in flight.
+// take counts p as in flight. A p that was in flight before no longer counts.
 func (p *place) take(h *hold) {
+	if p.expires != nil {
+		p.expires.Stop()
+	}
 	h.flying++
-	p.hold, p.epoch, p.told, p.expires = h, h.epoch, h.told, time.AfterFunc(placePatience, p.leave)
+	p.hold, p.epoch, p.told, p.free = h, h.epoch, h.told, false
+	p.expires = time.AfterFunc(placePatience, p.leave)
 }
 
-// stays tells whether the request of p may still leave.
+// stays tells whether the request of p may still leave, if need be in another place:
+// p may have been freed, or a denial may have closed the way for a while.
 func (p *place) stays() bool {
 	hs, now := p.holds, time.Now()
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h := hs.of[p.key]
+	if h == nil && p.hold != nil { // removed while the request waited
+		h = p.hold
+		hs.of[p.key] = h
+	}
 	switch {
-	case h == nil || p.hold != nil && !h.closed(now):
+	case h == nil || p.counts() && !h.closed(now):
 		return true
-	case p.hold != nil || len(h.queue) > 0 || !h.open(now):
+	case p.counts() || len(h.queue) > 0 || !h.open(now):
 		return false
 	}
 	p.take(h)

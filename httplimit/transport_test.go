@@ -558,14 +558,13 @@ func must[T any](v T, err error) T {
 // follow a fuller window all leave at once.
 func TestTransportHearsThatRoomHasComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		left := []int{1, 20}
+		var sent atomic.Int64
 		tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
 			time.Sleep(500 * time.Millisecond)
-			n := 9
-			if len(left) > 0 {
-				n, left = left[0], left[1:]
+			if sent.Add(1) == 1 {
+				return answering(200, `RateLimit: "m";r=1;t=60`)
 			}
-			return answering(200, fmt.Sprintf(`RateLimit: "m";r=%d;t=60`, n))
+			return answering(200, `RateLimit: "m";r=20;t=60`)
 		})})
 		for range 2 {
 			_, err := send(t.Context(), tr, "https://api.example.org/")
@@ -579,4 +578,44 @@ func TestTransportHearsThatRoomHasComeBack(t *testing.T) {
 		all.Wait()
 		require.Equal(t, 500*time.Millisecond, time.Since(began))
 	})
+}
+
+// Requests that wait for a limit of their own for long lose their places, or hear a
+// denial meanwhile. They leave as any other request: no more than the service has said,
+// and one at first after a denial.
+func TestTransportAfterALongWaitForItsOwnLimit(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		status int
+		field  string
+		after  int // requests that leave before the next answer
+	}{
+		{"quota for one", 200, `RateLimit: "d";r=1;t=600`, 1},
+		{"quota for all", 200, `RateLimit: "d";r=9;t=600`, 4},
+		{"a denial", 429, "Retry-After: 5", 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent atomic.Int64
+				tr := newTransport(t, TransportConfig{Limiter: ownLimit(t, "4/30s"), Event: "pay", Base: service(func(*http.Request) *http.Response {
+					switch n := sent.Add(1); {
+					case n < 4:
+						return answering(200, `RateLimit: "d";r=4;t=600`)
+					case n > 4:
+						time.Sleep(9 * time.Second)
+						return answering(200)
+					}
+					time.Sleep(time.Second)
+					return answering(row.status, row.field)
+				})})
+				var all sync.WaitGroup
+				defer all.Wait()
+				for range 8 {
+					all.Go(func() { _, _ = send(t.Context(), tr, "https://api.example.org/") })
+				}
+				time.Sleep(35 * time.Second)
+				require.EqualValues(t, 4+row.after, sent.Load())
+			})
+		})
+	}
 }
