@@ -128,8 +128,8 @@ func (p *prepared) choose(l *ladders, of *eventRules, before *ruleset) (err erro
 	if err := p.follow(of, before); err != nil {
 		return err
 	}
-	if p.on, err = l.on(p.Ladder, p.Former); err != nil {
-		return fmt.Errorf(": %w", err)
+	if p.on, err = l.on(p.Ladder, p.Former); err != nil { // the ladder alone is no error
+		return fmt.Errorf(".Former: %w", err)
 	}
 	p.counter = cmp.Or(p.on, l.counter)
 	return nil

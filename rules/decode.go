@@ -27,18 +27,48 @@ type decoder struct {
 	errs    []*Error
 	places  []place // of set.Rules
 	formers map[string]*counter.Former
+	count   *counter.Counter // for check, as local
+	local   *counter.Counter
 }
 
 // place is the position of a rule in the file.
 type place struct {
-	path  string
-	node  *yaml.Node
-	lines map[string]int // of the keys of the rule, overrides.N.KEY included
-	whole bool           // no error in the rule so far
+	path      string
+	kind      int // the line of the kind
+	node      *yaml.Node
+	plans     []string // names of Rule.Plans
+	overrides []int    // indexes of Rule.Overrides in the file
+	whole     bool     // no error in the rule so far
+}
+
+// find returns the path that leads by steps, keys and indexes, from the rule in the
+// given line on, and the line of its last part that is in the file.
+func (p *place) find(line int, steps ...any) (int, string) {
+	n, path := p.node, p.path
+	for _, step := range steps {
+		switch step := step.(type) {
+		case int:
+			n, path = n.Content[step], fmt.Sprintf("%s[%d]", path, step)
+			line = n.Line
+		case string:
+			path = join(path, step)
+			if k, v := entry(n, step); k != nil {
+				n, line = v, k.Line
+			}
+		}
+	}
+	return line, path
 }
 
 func (d *decoder) fail(line int, path, format string, args ...any) {
 	d.errs = append(d.errs, &Error{d.set.file, max(1, line), path, fmt.Errorf(format, args...)})
+}
+
+// sound calls read, and tells whether read has found no error.
+func (d *decoder) sound(read func()) bool {
+	before := len(d.errs)
+	read()
+	return len(d.errs) == before
 }
 
 func (d *decoder) join() error {
@@ -174,10 +204,8 @@ func (d *decoder) unmarshal(n *yaml.Node, path, want string, v encoding.TextUnma
 // bare is an error without the name of the package that it comes from.
 type bare struct{ error }
 
-func (b bare) Error() string { return packages.ReplaceAllString(b.error.Error(), "") }
+func (b bare) Error() string { return inFile(b.error.Error(), nil) }
 func (b bare) Unwrap() error { return b.error }
-
-var packages = regexp.MustCompile(`\b(counter|limiter|tiers): `)
 
 func (d *decoder) limits(n *yaml.Node, path string) (limits counter.Limits) {
 	d.unmarshal(n, path, `limits, such as "5/m, 100/d"`, &limits)
@@ -212,7 +240,7 @@ func (d *decoder) root(n *yaml.Node) {
 func (d *decoder) kind(event, kind string, k, n *yaml.Node, path string) {
 	const want = "a rule, or a list of rules"
 	if n.Kind != yaml.SequenceNode {
-		d.rule(event, kind, k.Line, n, path)
+		d.rule(event, kind, k.Line, k.Line, n, path)
 		return
 	}
 	if !d.is(n, yaml.SequenceNode, path, want) {
@@ -222,56 +250,60 @@ func (d *decoder) kind(event, kind string, k, n *yaml.Node, path string) {
 		d.fail(n.Line, path, "the list is empty, want %s", want)
 	}
 	for i, rule := range n.Content {
-		d.rule(event, kind, rule.Line, rule, fmt.Sprintf("%s[%d]", path, i))
+		d.rule(event, kind, k.Line, rule.Line, rule, fmt.Sprintf("%s[%d]", path, i))
 	}
 }
 
-// rule reads a rule that begins in the given line.
-func (d *decoder) rule(event, kind string, line int, n *yaml.Node, path string) {
+// rule reads a rule that begins in the given line, below the line of its kind. A
+// part with an error is left out of the rule.
+func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, path string) {
 	r := limiter.Rule{Event: event, Kind: kind}
-	p := place{path: path, node: n, lines: map[string]int{}}
-	before := len(d.errs)
-	if n.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			p.lines[n.Content[i].Value] = n.Content[i].Line
-		}
+	p := place{path: path, kind: kindLine, node: n}
+	soft := true // no error in the field
+	p.whole = d.sound(func() {
+		d.mapping(n, path, "a rule, with limits",
+			field{"limits", func(n *yaml.Node, path string) { r.Limits = d.limits(n, path) }},
+			field{"plans", func(n *yaml.Node, path string) {
+				d.each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
+					limits, key := d.limits(n, path), plan{event, kind, name}
+					if _, is := d.set.plans[key]; is {
+						d.fail(n.Line, path, "the event and kind have a plan of this name already, want each name once")
+					}
+					d.set.plans[key] = limits
+					if limits != nil && !slices.ContainsFunc(r.Plans, func(l counter.Limits) bool { return slices.Equal(l, limits) }) {
+						r.Plans, p.plans = append(r.Plans, limits), append(p.plans, name)
+					}
+				})
+			}},
+			field{"else", func(n *yaml.Node, path string) {
+				if !d.sound(func() {
+					d.mapping(n, path, "a kind with limits",
+						field{"kind", func(n *yaml.Node, path string) { r.Else, _ = d.text(n, path, "a kind, such as ip") }},
+						field{"limits", func(n *yaml.Node, path string) { r.ElseLimits = d.limits(n, path) }})
+					d.require(n, path, "kind", "limits")
+				}) {
+					r.Else, r.ElseLimits = "", nil
+				}
+			}},
+			field{"ban", func(n *yaml.Node, path string) { r.Ban = d.duration(n, path) }},
+			field{"ladder", func(n *yaml.Node, path string) { r.Ladder = d.ladder(n, path) }},
+			field{"former", func(n *yaml.Node, path string) {
+				if ladder := d.ladder(n, path); ladder.Len() > 0 {
+					r.Former = d.former(ladder)
+				}
+			}},
+			field{"on_failure", func(n *yaml.Node, path string) {
+				d.unmarshal(n, path, "fail-closed, fail-open or fail-local", &r.OnFailure)
+			}},
+			field{"if_missing", func(n *yaml.Node, path string) { d.unmarshal(n, path, "deny, skip or share", &r.IfMissing) }},
+			field{"soft", func(n *yaml.Node, path string) { soft = d.sound(func() { r.Soft = d.bool(n, path) }) }},
+			field{"percent", func(n *yaml.Node, path string) { r.Percent = d.percent(n, path) }},
+			field{"overrides", func(n *yaml.Node, path string) { r.Overrides, p.overrides = d.overrides(n, path, kind) }})
+		d.require(n, path, "limits")
+	})
+	if !soft {
+		r.Percent = 0 // which would need a soft rule
 	}
-	d.mapping(n, path, "a rule, with limits",
-		field{"limits", func(n *yaml.Node, path string) { r.Limits = d.limits(n, path) }},
-		field{"plans", func(n *yaml.Node, path string) {
-			d.each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
-				limits, key := d.limits(n, path), plan{event, kind, name}
-				if _, is := d.set.plans[key]; is {
-					d.fail(n.Line, path, "the event and kind have a plan of this name already, want each name once")
-				}
-				d.set.plans[key] = limits
-				if !slices.ContainsFunc(r.Plans, func(l counter.Limits) bool { return slices.Equal(l, limits) }) {
-					r.Plans = append(r.Plans, limits)
-				}
-			})
-		}},
-		field{"else", func(n *yaml.Node, path string) {
-			d.mapping(n, path, "a kind with limits",
-				field{"kind", func(n *yaml.Node, path string) { r.Else, _ = d.text(n, path, "a kind, such as ip") }},
-				field{"limits", func(n *yaml.Node, path string) { r.ElseLimits = d.limits(n, path) }})
-			d.require(n, path, "kind", "limits")
-		}},
-		field{"ban", func(n *yaml.Node, path string) { r.Ban = d.duration(n, path) }},
-		field{"ladder", func(n *yaml.Node, path string) { r.Ladder = d.ladder(n, path) }},
-		field{"former", func(n *yaml.Node, path string) {
-			if ladder := d.ladder(n, path); ladder.Len() > 0 {
-				r.Former = d.former(ladder)
-			}
-		}},
-		field{"on_failure", func(n *yaml.Node, path string) {
-			d.unmarshal(n, path, "fail-closed, fail-open or fail-local", &r.OnFailure)
-		}},
-		field{"if_missing", func(n *yaml.Node, path string) { d.unmarshal(n, path, "deny, skip or share", &r.IfMissing) }},
-		field{"soft", func(n *yaml.Node, path string) { r.Soft = d.bool(n, path) }},
-		field{"percent", func(n *yaml.Node, path string) { r.Percent = d.percent(n, path) }},
-		field{"overrides", func(n *yaml.Node, path string) { r.Overrides = d.overrides(n, path, kind, p.lines) }})
-	d.require(n, path, "limits")
-	p.whole = len(d.errs) == before
 	d.set.Rules, d.set.lines, d.places = append(d.set.Rules, r), append(d.set.lines, line), append(d.places, p)
 }
 
@@ -281,19 +313,20 @@ func (d *decoder) require(n *yaml.Node, path string, keys ...string) {
 		return
 	}
 	for _, key := range keys {
-		if value(n, key) == nil {
+		if k, _ := entry(n, key); k == nil {
 			d.fail(n.Line, path, "the key %s is missing", key)
 		}
 	}
 }
 
-func value(n *yaml.Node, key string) *yaml.Node {
+// entry returns a key of a mapping, and its value; nil if there is none.
+func entry(n *yaml.Node, key string) (k, v *yaml.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return n.Content[i+1]
+			return n.Content[i], n.Content[i+1]
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func (d *decoder) duration(n *yaml.Node, path string) time.Duration {
@@ -308,8 +341,10 @@ func (d *decoder) duration(n *yaml.Node, path string) time.Duration {
 		d.fail(n.Line, path, "%w", err)
 	case length <= 0:
 		d.fail(n.Line, path, "the duration is %s, want more than 0s", text)
+	default:
+		return length
 	}
-	return length
+	return 0
 }
 
 func (d *decoder) ladder(n *yaml.Node, path string) (l tiers.Ladder) {
@@ -336,27 +371,31 @@ func (d *decoder) percent(n *yaml.Node, path string) int {
 	if !d.is(n, yaml.ScalarNode, path, want) {
 		return 0
 	}
-	percent, err := strconv.Atoi(n.Value)
-	if err != nil || n.ShortTag() != "!!int" || percent < 1 || percent > 100 {
+	percent, _ := strconv.Atoi(n.Value)
+	// 010 is 8 by YAML 1.1, and 10 by YAML 1.2.
+	if n.ShortTag() != "!!int" || strconv.Itoa(percent) != n.Value || percent < 1 || percent > 100 {
 		d.fail(n.Line, path, "the value is %s, want %s", describe(n), want)
+		return 0
 	}
 	return percent
 }
 
-// overrides reads the overrides of a rule, and adds their lines to lines.
-func (d *decoder) overrides(n *yaml.Node, path, kind string, lines map[string]int) (all []limiter.Override) {
+// overrides reads the overrides of a rule, with their indexes in the file.
+func (d *decoder) overrides(n *yaml.Node, path, kind string) (all []limiter.Override, indexes []int) {
 	const want = "a list of overrides"
 	if !d.is(n, yaml.SequenceNode, path, want) {
-		return nil
+		return nil, nil
 	}
 	if len(n.Content) == 0 {
 		d.fail(n.Line, path, "the list is empty, want %s", want)
 	}
 	for i, n := range n.Content {
-		lines[fmt.Sprintf("overrides.%d", i)] = n.Line
-		all = append(all, d.override(n, fmt.Sprintf("%s[%d]", path, i), kind))
+		var o limiter.Override
+		if d.sound(func() { o = d.override(n, fmt.Sprintf("%s[%d]", path, i), kind) }) {
+			all, indexes = append(all, o), append(indexes, i)
+		}
 	}
-	return all
+	return all, indexes
 }
 
 func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override) {
@@ -399,7 +438,7 @@ func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override)
 func (d *decoder) oneOf(n *yaml.Node, path string, keys ...string) {
 	var has []string
 	for _, key := range keys {
-		v := value(n, key)
+		_, v := entry(n, key)
 		if v == nil {
 			continue
 		}
@@ -421,7 +460,7 @@ func (d *decoder) instant(n *yaml.Node, path string) time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, n.Value)
-	if err != nil {
+	if err != nil || t.IsZero() { // the zero time would be no end
 		d.fail(n.Line, path, "the value is %q, want %s", n.Value, want)
 	}
 	return t

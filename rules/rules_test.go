@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
@@ -103,24 +104,37 @@ func TestUnreadable(t *testing.T) {
 		"events:\n  a:\n\tip: x\n":           "f:3: a tab in the indentation, want spaces",
 		"events:\n  a:\n    b: 1\n   c: 2\n": "f:4: YAML: did not find expected key",
 		"events:\n  a: 'x\n  b: y\n":         "f:2: YAML: found unexpected end of stream",
-		"events:\n  a: {ip: {limits: \"5/m\"\n  b: 1\n":      "f:2: YAML: did not find expected ',' or '}'",
-		"events:\n  a: b: c\n  d: e\n":                       "f:2: YAML: mapping values are not allowed in this context",
-		"events: *x\nb: 1\n":                                 "f:1: YAML: unknown anchor 'x' referenced",
-		"events:\n  a: 1\n---\nevents: {}\n":                 "f:3: a second document begins here, want one document",
-		"events: {}}\n":                                      "f:1: YAML: did not find expected key",
-		"events:\n  a: \xff\n":                               "f:2: a byte that is not UTF-8, want a file in UTF-8",
-		"\xff\xfee\x00":                                      "f:1: a byte that is not UTF-8, want a file in UTF-8",
-		"events:\n  a: \x00\n":                               "f:2: YAML: control characters are not allowed",
-		"events: " + strings.Repeat("[", 20_000):             "f:1: YAML: exceeded max depth of 10000",
-		"a: 1\n" + strings.Repeat("#", rules.MaxSize):        "f:1: the file has more than 1048576 bytes, want at most as many",
-		"events: {a: {b: {limits: 99999999999999999999/m}}}": `f:1: events.a.b.limits: limit "99999999999999999999/m": "99999999999999999999" is not a whole number`,
-		"events: {a: {b: {limits: 9007199254740992/m}}}":     "f:1: events.a.b.limits: limit 9007199254740992/m: max 9007199254740992, want 0 to 9007199254740991",
-		"<<: {events: {}}\n":                                 "f:1: the value is <<, not text, want a key as text; in quotes \"<<\" is text",
-		"!!map {events: {}}":                                 "f:1: the tag !!map is not supported, want a mapping with the key events without a tag",
+		"events:\n  a: {ip: {limits: \"5/m\"\n  b: 1\n":              "f:2: YAML: did not find expected ',' or '}'",
+		"events:\n  a: b: c\n  d: e\n":                               "f:2: YAML: mapping values are not allowed in this context",
+		"events: *x\nb: 1\n":                                         "f:1: YAML: unknown anchor 'x' referenced",
+		"events:\n  a: 1\n---\nevents: {}\n":                         "f:3: a second document begins here, want one document",
+		"events: {}}\n":                                              "f:1: YAML: did not find expected key",
+		"events:\n  a: \xff\n":                                       "f:2: a byte that is not UTF-8, want a file in UTF-8",
+		"\xff\xfee\x00":                                              "f:1: a byte that is not UTF-8, want a file in UTF-8",
+		"events:\n  a: \x00\n":                                       "f:2: YAML: control characters are not allowed",
+		"events: " + strings.Repeat("[", 20_000):                     "f:1: YAML: exceeded max depth of 10000",
+		"a: 1\n" + strings.Repeat("#", rules.MaxSize):                "f:1: the file has more than 1048576 bytes, want at most as many",
+		"events: {a: {b: {limits: 99999999999999999999/m}}}":         `f:1: events.a.b.limits: limit "99999999999999999999/m": "99999999999999999999" is not a whole number`,
+		"events: {a: {b: {limits: 9007199254740992/m}}}":             "f:1: events.a.b.limits: limit 9007199254740992/m: max 9007199254740992, want 0 to 9007199254740991",
+		"<<: {events: {}}\n":                                         "f:1: the value is <<, not text, want a key as text; in quotes \"<<\" is text",
+		"events: {a: {ip: {limits: 5/m, soft: true, percent: 010}}}": "f:1: events.a.ip.percent: the value is the number 010, want a whole number of percent, 1 to 100",
+		"events: {a: {ip: {limits: 5/m, overrides: [{value: 192.0.2.1, denied: true, until: 0001-01-01T00:00:00Z}]}}}": `f:1: events.a.ip.overrides[0].until: the value is "0001-01-01T00:00:00Z", want a time with its zone, such as 2027-01-31T00:00:00Z`,
+		"!!map {events: {}}": "f:1: the tag !!map is not supported, want a mapping with the key events without a tag",
 	} {
 		_, err := rules.Parse("f", []byte(text))
 		require.EqualError(t, err, want, "%.60q", text)
 	}
+}
+
+// Some writers of JSON escape all slashes, and all but ASCII.
+func TestEscapesOfJSON(t *testing.T) {
+	set, err := rules.Parse("f", []byte(`{"events": {"a": {"user": {"limits": "5\/m", "overrides": [
+		{"value": "\ud83d\uDE00\u00e4\\/\\\/\"", "exempt": true, "comment": "\t"}]}}}}`))
+	require.NoError(t, err)
+	require.Equal(t, counter.MustLimits("5/m"), set.Rules[0].Limits)
+	require.Equal(t, "\U0001F600ä\\/\\/\"", set.Rules[0].Overrides[0].Value)
+	_, err = rules.Parse("f", []byte(`{"events":`+"\n"+`{"a": {"b": {"limits": "5\/m",`+"\n"+`"ban": "1\/"}}}}`))
+	require.EqualError(t, err, `f:3: events.a.b.ban: duration "1/": want a number and a unit (ms, s, m, h, d, w), such as 30s, 24h or 7d`)
 }
 
 // A program finds the faults one by one.
@@ -156,7 +170,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := rules.Parse("f", data)
 		if err == nil {
-			require.NotEmpty(t, set.Rules)
+			count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+			require.NoError(t, err)
+			lim, err := limiter.New(count, limiter.Config{Rules: set.Rules, Local: count})
+			require.NoError(t, err)
+			require.NoError(t, lim.Close())
 			return
 		}
 		require.Nil(t, set)

@@ -2,9 +2,11 @@ package rules
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -26,6 +28,9 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		d.fail(at(bad), "", "a byte that is not UTF-8, want a file in UTF-8")
 		return nil
 	}
+	if json.Valid(data) {
+		data = escapes.ReplaceAllFunc(data, unescape)
+	}
 	in := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
 	err := in.Decode(&document)
@@ -45,6 +50,19 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		return nil
 	}
 	return document.Content[0]
+}
+
+// escapes are the escapes in text of JSON; a pair of UTF-16 is a single one.
+var escapes = regexp.MustCompile(`\\u[dD][89abAB][[:xdigit:]]{2}\\u[dD][c-fC-F][[:xdigit:]]{2}|\\.`)
+
+// unescape writes out the escapes of JSON that YAML does not have.
+func unescape(escape []byte) []byte {
+	if len(escape) == 2 && escape[1] != '/' {
+		return escape
+	}
+	var text string
+	_ = json.Unmarshal(slices.Concat([]byte{'"'}, escape, []byte{'"'}), &text) // text of JSON
+	return []byte(text)
 }
 
 // invalid is the offset of the first byte that is not UTF-8, or below zero.

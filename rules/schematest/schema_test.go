@@ -106,6 +106,7 @@ func TestSchemaRefusesWhatParseRefuses(t *testing.T) {
 		"{limits: 5/m, overrides: []}":                                                                       false,
 		"{limits: 5/m, overrides: [{value: 203.0.113.9, exempt: true, denied: true}]}":                       false,
 		"{limits: 5/m, overrides: [{network: 192.0.2.0/24, denied: true}]}":                                  true,
+		"{limits: 5/m, overrides: [{network: '2001:DB8::/32', denied: true}]}":                               true,
 		"{limits: 5/m, overrides: [{network: example.org, denied: true}]}":                                   false,
 		"{limits: 5/m, overrides: [{value: 203.0.113.9, exempt: true, until: '2027-01-31T00:00:00+01:00'}]}": true,
 		"{limits: 5/m, overrides: [{value: 203.0.113.9, exempt: true, until: '2027-01-31'}]}":                false,
