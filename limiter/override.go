@@ -165,7 +165,7 @@ func (all *overrides) of(f *Feature, text []byte) *override {
 			return o
 		}
 	}
-	if !f.addr.IsValid() {
+	if f.kind != KindIP { // a Network has an address too, of many
 		return nil
 	}
 	for _, bits := range all.lengths[familyOf(f.addr)] {

@@ -132,3 +132,13 @@ func BenchmarkOverrides(b *testing.B) {
 		})
 	}
 }
+
+// A Network is no address: all of its addresses are decided alike.
+func TestOverrideOfANetworkIsOfAddresses(t *testing.T) {
+	rule := except(by("net", "1/h"), limiter.Override{Network: network("192.0.2.0/25"), Denied: true})
+	rule.Else, rule.ElseLimits = limiter.KindIP, rule.Limits
+	lim := onMemory(t, rule)
+	addr := netip.MustParseAddr("192.0.2.1")
+	require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, limiter.Network("net", addr, 24, 48)).Outcome())
+	require.Equal(t, limiter.OutcomeDenied, allow(t, lim, limiter.IP(addr)).Outcome())
+}

@@ -151,3 +151,16 @@ func TestPlansUnderLocalRules(t *testing.T) {
 	require.NoError(t, lim.Close())
 	require.EqualValues(t, 5, lim.Stats().Carried, "three of ada, one of the address and one of the mail")
 }
+
+// A soft rule beside fails no call that brings a plan of the enforced rule.
+func TestPlanBesideASoftRule(t *testing.T) {
+	pro := counter.MustLimits("3/d, 9/30d")
+	rule := by("user", "1/d")
+	rule.Plans = []counter.Limits{pro}
+	lim := onMemory(t, rule, soft(0, by("user", "1/h")))
+	for n := range 4 {
+		require.Equal(t, n < 3, allow(t, lim, user("7").Under(pro)).Allowed)
+	}
+	require.ErrorContains(t, lim.Replace(rule, soft(0, on("1s:1h", by("user", "1/h")))),
+		`rule "signup" by "user": the Plans of the enforced rule beside the soft rule: counter: limit 3/d: tiers: a window of 1d is longer`)
+}

@@ -123,7 +123,11 @@ func (p *prepared) choose(l *ladders, of *eventRules, before *ruleset) (err erro
 	case l.counter.LadderSet():
 		p.Ladder = l.counter.Ladder()
 	default:
-		p.Ladder, p.derived = tiers.For(p.windows()...), true
+		windows := p.windows()
+		for _, limits := range of.plansBeside(p) {
+			windows = append(windows, limits.Windows()...)
+		}
+		p.Ladder, p.derived = tiers.For(windows...), true
 	}
 	if err := p.follow(of, before); err != nil {
 		return err

@@ -73,8 +73,10 @@ type Rule struct {
 	// tighter rule beside a rule of the same event and kind. A soft rule counts, on
 	// a key of its own, the hits that the other rules admit and the soft rule would
 	// admit. So the reports are the denials of the rule if the rule were enforced
-	// after the other rules. While the store fails, a soft rule counts and reports
-	// nothing. Default: the rule is enforced.
+	// after the other rules. Limits of a call, by Feature.Under, hold for the soft rule
+	// too, whose ladder has buckets for the Plans of an enforced rule of the kind.
+	// While the store fails, a soft rule counts and reports nothing. Default: the rule
+	// is enforced.
 	Soft bool `json:",omitempty"`
 
 	// Percent enforces a Soft rule for a share of the features, 1 to 100: always

@@ -44,6 +44,15 @@ func (of *eventRules) counting(kind string) *prepared {
 	return nil
 }
 
+// plansBeside are the Plans of the enforced rule beside a soft rule, unless they come
+// by LimitsOf: limits that a feature brings hold for both rules.
+func (of *eventRules) plansBeside(p *prepared) []counter.Limits {
+	if by := of.by(p.Kind, false); p.Soft && by != nil && by.LimitsOf == nil {
+		return by.Plans
+	}
+	return nil
+}
+
 // newRuleset checks and prepares rules. before are the rules that are replaced,
 // nil if there are none.
 func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
@@ -101,6 +110,11 @@ func (l *Limiter) prepare(of *eventRules) error {
 	for _, p := range of.rules {
 		if err := p.counter.CheckLimits(p.Limits); err != nil {
 			return fmt.Errorf("rule %s: the Limits of its rules together: %w", p, err)
+		}
+		for _, limits := range of.plansBeside(p) {
+			if err := p.fits(limits); err != nil {
+				return fmt.Errorf("rule %s: the Plans of the enforced rule beside the soft rule%w", p, err)
+			}
 		}
 		err := p.bind(&l.store)
 		if err == nil && of.local && p.OnFailure != FailClosed && (!p.Soft || p.Percent > 0) {
