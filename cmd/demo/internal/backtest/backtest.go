@@ -2,6 +2,7 @@
 package backtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,25 +23,46 @@ func Looser(old, rule limiter.Rule) string {
 	if old.Ban > rule.Ban {
 		return "the ban is shorter"
 	}
-	for _, o := range rule.Overrides {
-		if o.Denied || slices.ContainsFunc(old.Overrides, func(before limiter.Override) bool {
-			return before.String() == o.String() && (before.Exempt || looser(before.Limits, o.Limits) == "" && !o.Exempt && !before.Denied)
-		}) {
-			continue
+	without := [2]limiter.Override{{Limits: old.Limits}, {Limits: rule.Limits}}
+	for _, of := range slices.Concat(rule.Overrides, old.Overrides) {
+		before, after := except(old, of.String()), except(rule, of.String())
+		reason := looserOverride(before, after)
+		if !before.Until.Equal(after.Until) { // one goes on without the other
+			if !before.Until.IsZero() {
+				reason = cmp.Or(reason, looserOverride(without[0], after))
+			}
+			if !after.Until.IsZero() {
+				reason = cmp.Or(reason, looserOverride(before, without[1]))
+			}
 		}
-		if o.Exempt || looser(rule.Limits, o.Limits) != "" {
-			return "the override of " + o.String() + " admits more"
-		}
-	}
-	for _, before := range old.Overrides {
-		if before.Exempt || slices.ContainsFunc(rule.Overrides, func(o limiter.Override) bool { return before.String() == o.String() }) {
-			continue
-		}
-		if before.Denied || looser(before.Limits, rule.Limits) != "" {
-			return "the override of " + before.String() + " is gone"
+		if reason != "" {
+			return "for " + of.String() + ": " + reason
 		}
 	}
 	return ""
+}
+
+// except is the Override of r that has the name given, or what holds without one.
+func except(r limiter.Rule, name string) limiter.Override {
+	for _, o := range r.Overrides {
+		if o.String() == name {
+			return o
+		}
+	}
+	return limiter.Override{Limits: r.Limits}
+}
+
+// looserOverride is looser of two Overrides of the same features.
+func looserOverride(old, o limiter.Override) string {
+	switch {
+	case old.Exempt || o.Denied:
+		return ""
+	case o.Exempt:
+		return "an exempt feature is admitted always"
+	case old.Denied:
+		return "a denied feature is admitted again"
+	}
+	return looser(old.Limits, o.Limits)
 }
 
 // looser names a limit of old that no limit of limits implies.

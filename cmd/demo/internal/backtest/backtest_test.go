@@ -86,12 +86,21 @@ func TestLooser(t *testing.T) {
 	denied := []limiter.Override{{Value: "x", Denied: true}}
 	more := []limiter.Override{{Value: "x", Limits: counter.MustLimits("200/h")}}
 	less := []limiter.Override{{Value: "x", Limits: counter.MustLimits("20/h")}}
+	least := []limiter.Override{{Value: "x", Limits: counter.MustLimits("10/h")}}
+	until := func(all []limiter.Override, year int) []limiter.Override {
+		o := all[0]
+		o.Until = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		return []limiter.Override{o}
+	}
 	for _, row := range []struct {
 		old, rule []limiter.Override
 		looser    bool
 	}{
 		{nil, exempt, true}, {exempt, nil, false}, {exempt, exempt, false}, {denied, exempt, true},
 		{nil, denied, false}, {denied, nil, true}, {nil, more, true}, {more, nil, false}, {nil, less, false}, {less, nil, true}, {more, more, false}, {less, more, true},
+		{denied, less, true}, {least, less, true}, {less, least, false}, {exempt, denied, false},
+		{until(exempt, 2020), exempt, true}, {exempt, until(exempt, 2020), false}, {until(exempt, 2020), until(exempt, 2020), false},
+		{denied, until(denied, 2020), true}, {until(denied, 2020), denied, false}, {nil, until(less, 2020), false}, {until(less, 2020), nil, true},
 	} {
 		a, b := limiter.Rule{Limits: limits, Overrides: row.old}, limiter.Rule{Limits: limits, Overrides: row.rule}
 		require.Equal(t, row.looser, backtest.Looser(a, b) != "", "%v", row)
