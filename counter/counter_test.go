@@ -668,7 +668,7 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 	clock := newClock(noon)
 	store := newPlainStore()
 	store.pause = yieldSometimes
-	c := newCounter(t, store, counter.Config{Now: clock.now, Skew: time.Millisecond})
+	c := newCounter(t, store, counter.Config{Now: clock.now, Skew: time.Millisecond, Patience: time.Minute})
 	ten := limits("10/10s")
 	admitted := 0
 	const seconds = 200 / race.Thrift

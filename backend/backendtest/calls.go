@@ -150,7 +150,7 @@ func changeOfLadder(s *subject) error {
 	limits := counter.Limits{{Max: most, Per: per}}
 	for round := range 8 / s.thrift {
 		now := noon
-		cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1}
+		cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1, Patience: enough}
 		old := mustLadder("1s:1h, 1m:1h")
 		fleet := map[string]*counter.Counter{}
 		for kind, set := range map[string]func(){

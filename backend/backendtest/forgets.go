@@ -268,6 +268,10 @@ func remembers(s *subject) error {
 // seconds and a half, for longer than memcached's 30 days and the 2^31 ms of an
 // int32, and where another Forget comes that asks for less.
 func remembersFor(s *subject) error {
+	return watched(s.remembersFor)
+}
+
+func (s *subject) remembersFor(try int) error {
 	const short, day = 2500 * time.Millisecond, 24 * time.Hour
 	began := time.Now()
 	marks := []struct {
@@ -282,7 +286,10 @@ func remembersFor(s *subject) error {
 		{"int32", began.UnixNano() + 2, 25 * day, false},
 		{"year", began.UnixNano() + 3, 368 * day, true},
 	}
-	for _, m := range marks {
+	seen := map[string]bool{} // in the last quarter of the time
+	for i := range marks {
+		marks[i].key += fmt.Sprint(try)
+		m := marks[i]
 		if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
 			return err
 		}
@@ -301,11 +308,20 @@ func remembersFor(s *subject) error {
 	for time.Since(began) < 3500*time.Millisecond {
 		for _, m := range marks {
 			err := s.forgotten(m.key, time.Now(), m.label)
-			if age := time.Since(began); err != nil && age < m.remember {
+			age := time.Since(began)
+			if err != nil && age < m.remember {
 				return fmt.Errorf("%s after a Forget that was to be remembered for %s: %w", age, m.remember, err)
+			}
+			if age > m.remember*3/4 && age < m.remember {
+				seen[m.key] = true
 			}
 		}
 		time.Sleep(50 * time.Millisecond)
+	}
+	for _, m := range marks {
+		if m.remember == short && !seen[m.key] {
+			return errUnwatched
+		}
 	}
 	return nil
 }
