@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,11 +25,11 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 	s := newStore(t, memcache.Config{MaxInFlight: 2 * keys}, server.Addr)
 	ladder, err := tiers.Parse("1s:10s")
 	require.NoError(t, err)
-	c, err := counter.New(s, counter.Config{Ladder: ladder, Patience: time.Second})
+	c, err := counter.New(s, counter.Config{Ladder: ladder, Patience: patience})
 	require.NoError(t, err)
 	limits := counter.MustLimits("3/10s")
-	takes := func(event string, n int64) (admitted int64) {
-		var all atomic.Int64
+	takes := func(event string, n int64) (at []time.Time) {
+		at = make([]time.Time, keys) // of the admitted hits
 		var wg sync.WaitGroup
 		for i := range keys {
 			wg.Go(func() {
@@ -38,13 +37,11 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if v.Allowed {
-					all.Add(1)
-				}
+				at[i] = v.At()
 			})
 		}
 		wg.Wait()
-		return all.Load()
+		return at
 	}
 	takes("another", 1) // connects
 	silence(t, server)
@@ -55,7 +52,14 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 		server.Resume()
 		resumed <- time.Now()
 	}()
-	require.EqualValues(t, keys, takes("login", 3))
+	first := takes("login", 3)
+	require.NotContains(t, first, time.Time{})
 	time.Sleep(time.Until((<-resumed).Add(8 * time.Second)))
-	require.Zero(t, takes("login", 1), "of %d keys admitted a fourth time within ten seconds", keys)
+	fourth := 0
+	for i, at := range takes("login", 1) {
+		if !at.IsZero() && at.Sub(first[i]) < limits[0].Per { // a slow machine comes back later
+			fourth++
+		}
+	}
+	require.Zero(t, fourth, "of %d keys admitted a fourth time within ten seconds", keys)
 }

@@ -100,7 +100,7 @@ func TestATakingBackIsListenedFor(t *testing.T) {
 
 // An addition beyond MaxCount is taken back with the only token there is.
 func TestATakingBackNeedsNoSecondToken(t *testing.T) {
-	s := newStore(t, memcache.Config{MaxInFlight: 1, IOTimeout: 300 * time.Millisecond}, servertest.Memcached(t))
+	s := newStore(t, memcache.Config{MaxInFlight: 1, IOTimeout: 5 * time.Second}, servertest.Memcached(t))
 	require.EqualValues(t, backend.MaxCount, add(t, s, "k", backend.MaxCount, 1))
 	err := s.Do(context.Background(), adding("k", 5, slot(1)))
 	require.ErrorIs(t, err, backend.ErrMaxCount)

@@ -213,23 +213,33 @@ func TestAServerThatRefuses(t *testing.T) {
 	server := servertest.StartRedis(t)
 	s := open(t, "redis://"+server.Addr+"/0?pool_size=4")
 	c := newCounter(t, s, counter.Config{})
-	server.Kill()
-	began := time.Now()
-	for range 100 {
-		_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-		require.ErrorIs(t, err, backend.ErrStore)
-		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	// A busy machine may be late in a round; a client that waits out a time of its own is
+	// late in each.
+	const rounds = 5
+	for round := 1; ; round++ {
+		server.Kill()
+		began := time.Now()
+		for range 100 {
+			_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+			require.ErrorIs(t, err, backend.ErrStore)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		}
+		refused := time.Since(began)
+		server.Restart()
+		began = time.Now()
+		require.Eventually(t, func() bool {
+			_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+			return err == nil
+		}, patience, time.Millisecond)
+		back := time.Since(began)
+		t.Logf("%v for each of 100 calls of a server that refuses, reachable %v after the restart", refused/100, back)
+		if round < rounds && (refused >= 5*time.Second || back >= 500*time.Millisecond) {
+			continue
+		}
+		require.Less(t, refused, 5*time.Second)
+		require.Less(t, back, 500*time.Millisecond)
+		return
 	}
-	t.Logf("%v for each of 100 calls of a server that refuses", time.Since(began)/100)
-	require.Less(t, time.Since(began), 5*time.Second)
-	server.Restart()
-	began = time.Now()
-	require.Eventually(t, func() bool {
-		_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-		return err == nil
-	}, patience, time.Millisecond)
-	t.Logf("reachable %v after the restart", time.Since(began))
-	require.Less(t, time.Since(began), 500*time.Millisecond)
 }
 
 // A step whose answer comes after the deadline is taken back. The answer does not

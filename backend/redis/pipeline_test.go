@@ -188,7 +188,7 @@ func TestDeadlinesInAPipeline(t *testing.T) {
 					hurried, cancel := context.WithTimeout(ctx, wait)
 					defer cancel()
 					_, err := counted.Take(hurried, key(i), 1, counter.MustLimits("10/d"))
-					if waited := time.Since(began); err == nil || waited < wait || waited > wait+time.Second {
+					if waited := time.Since(began); err == nil || waited < wait || waited > wait+patience/2 {
 						t.Errorf("answered after %v, the caller has %v: %v", waited, wait, err)
 					}
 				})
@@ -258,7 +258,7 @@ func TestACallThatWaitsIsCancelled(t *testing.T) {
 			began := time.Now()
 			cancel()
 			waiting.Wait()
-			require.Less(t, time.Since(began), time.Second)
+			require.Less(t, time.Since(began), patience/2)
 			server.Resume()
 			others.Wait()
 			if connections == 2 { // both are in use

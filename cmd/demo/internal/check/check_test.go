@@ -23,6 +23,9 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
+// patience is a timeout that no machine is too slow for: a late call is a Warning.
+const patience = 20 * time.Second
+
 // lenient admits everything and counts nothing.
 type lenient struct{}
 
@@ -113,7 +116,7 @@ func (f forgetful) Do(ctx context.Context, op *backend.Request) error {
 // statuses runs the check of a store in this process.
 func statuses(t *testing.T, store backend.Store) map[string]Result {
 	t.Helper()
-	all, err := Run(t.Context(), &stores.Opened{Store: store}, Config{Prefix: "check", Timeout: time.Second})
+	all, err := Run(t.Context(), &stores.Opened{Store: store}, Config{Prefix: "check", Timeout: patience})
 	require.NoError(t, err)
 	byName := map[string]Result{}
 	for _, r := range all {
@@ -258,7 +261,7 @@ func (k keeper) Do(ctx context.Context, op *backend.Request) error {
 // Keys that never expire are found, by a store without an atomic step as well.
 func TestNoTTL(t *testing.T) {
 	store := opened(t, "redis://"+servertest.Redis(t))
-	r := &run{store: &stores.Opened{Name: store.Name, Redis: store.Redis, Store: keeper{store.Store, store.Redis}}, cfg: Config{Prefix: "check", Timeout: time.Second}}
+	r := &run{store: &stores.Opened{Name: store.Name, Redis: store.Redis, Store: keeper{store.Store, store.Redis}}, cfg: Config{Prefix: "check", Timeout: patience}}
 	result, err := r.lives(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, Failed, result.Status, "%+v", result)
@@ -280,7 +283,7 @@ func opened(t *testing.T, url string) *stores.Opened {
 func TestCluster(t *testing.T) {
 	cluster := servertest.Cluster(t)
 	store := opened(t, "redis://"+cluster.Addrs[0]+"?addr="+cluster.Addrs[1])
-	all, err := Run(t.Context(), store, Config{Prefix: "check", Timeout: time.Second})
+	all, err := Run(t.Context(), store, Config{Prefix: "check", Timeout: patience})
 	require.NoError(t, err)
 	require.Len(t, all, 13)
 	for _, result := range all {
@@ -298,7 +301,7 @@ func TestTrips(t *testing.T) {
 	for kind, addr := range map[string]string{"redis": servertest.Redis(t), "memcached": servertest.Memcached(t)} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			r := &run{store: opened(t, kind+"://"+servertest.NewProxy(t, addr, away).Addr), cfg: Config{Prefix: "check", Timeout: time.Second}}
+			r := &run{store: opened(t, kind+"://"+servertest.NewProxy(t, addr, away).Addr), cfg: Config{Prefix: "check", Timeout: patience}}
 			result, err := r.trips(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, OK, result.Status, "%+v", result)

@@ -57,4 +57,4 @@ func refused(err error) bool {
 		strings.Contains(err.Error(), "out of memory")
 }
 
-const tooSlow = "A call that is late is an error, never a wrong answer: no promise is broken. The store is busy or far away: give it a server of its own, or callers more time (counter.Config.Timeout; here --timeout)."
+const tooSlow = "A call that is late is an error, never a wrong answer: no promise is broken. The store is busy or far away: give it a server of its own, or callers more time (counter.Config.Patience; here --timeout)."
