@@ -82,8 +82,7 @@ func TestCheckOfServersThatFail(t *testing.T) {
 	s, c := checked(t, counter.Config{}, well, full, evicts)
 	require.NoError(t, c.Check(t.Context()))
 	for _, addr := range []string{full, evicts} {
-		client := gomemcache.New(addr)
-		client.Timeout = patience
+		client := rawClient(addr)
 		for i := range 60_000 { // of the size of the items of a Check
 			err := client.Set(&gomemcache.Item{Key: fmt.Sprintf("another-key-of-somebody-%d", i), Value: []byte("1")})
 			require.True(t, err == nil || strings.Contains(err.Error(), "out of memory"), "%v", err)
@@ -163,7 +162,7 @@ func TestCheckKeepsItsDeadline(t *testing.T) {
 // A client of the caller tells no stats, which is said.
 func TestCheckOfAClient(t *testing.T) {
 	addr := servertest.Memcached(t)
-	s, err := memcache.NewFromClient(gomemcache.New(addr), memcache.Config{IOTimeout: patience})
+	s, err := memcache.NewFromClient(rawClient(addr), memcache.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	err = s.Check(t.Context())
 	require.ErrorIs(t, err, backend.ErrCondition)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -25,10 +24,10 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("NewFromClient", func(t *testing.T) {
 		t.Parallel()
-		client := gomemcache.New(servertest.Memcached(t))
-		client.Timeout, client.MaxIdleConns = patience, memcache.DefaultMaxInFlight
+		client := rawClient(servertest.Memcached(t))
+		client.MaxIdleConns = memcache.DefaultMaxInFlight
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		s, err := memcache.NewFromClient(client, memcache.Config{})
+		s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
 		require.NoError(t, err)
 		backendtest.Run(t, func(testing.TB) backend.Store { return s })
 	})
@@ -37,8 +36,7 @@ func TestConformance(t *testing.T) {
 // The shared connections, and a client of the caller.
 func TestErase(t *testing.T) {
 	addr := servertest.Memcached(t)
-	client := gomemcache.New(addr)
-	client.Timeout = patience
+	client := rawClient(addr)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for name, open := range map[string]func(t testing.TB) *memcache.Store{
 		"New": func(t testing.TB) *memcache.Store { return newStore(t, memcache.Config{IOTimeout: patience}, addr) },

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -88,9 +87,8 @@ func TestAMissingChunk(t *testing.T) {
 // are reported.
 func TestOneServerOfTwoIsDown(t *testing.T) {
 	server, other := servertest.StartMemcached(t), servertest.Memcached(t)
-	client := gomemcache.New(server.Addr, other)
-	client.Timeout = 10 * time.Second // a busy machine answers late
-	s, err := memcache.NewFromClient(client, memcache.Config{})
+	client := rawClient(server.Addr, other)
+	s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	op := adding("k", 1)
 	for i := range int64(16) {
@@ -111,7 +109,7 @@ func TestOneServerOfTwoIsDown(t *testing.T) {
 	idle(t, s)
 	sum := int64(0)
 	for i := range op.Add {
-		item, err := gomemcache.New(other).Get("k|1m" + string(rune('0'+i%10)))
+		item, err := rawClient(other).Get("k|1m" + string(rune('0'+i%10)))
 		if i < 10 && err == nil {
 			require.Contains(t, []string{"1", "2"}, string(item.Value))
 			sum++
@@ -147,7 +145,7 @@ func TestWhatIsConfirmedIsTold(t *testing.T) {
 // A memcached without room that must not evict.
 func TestOutOfMemory(t *testing.T) {
 	addr := servertest.Memcached(t, "-m", "2", "-M")
-	raw := gomemcache.New(addr)
+	raw := rawClient(addr)
 	defer raw.Close()
 	s := newStore(t, memcache.Config{}, addr)
 	require.EqualValues(t, 1, add(t, s, "j", 1, 1))

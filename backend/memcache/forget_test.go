@@ -63,7 +63,7 @@ func TestEveryByteOfAMark(t *testing.T) {
 	until := time.Now().Add(f.Remember)
 	require.NoError(t, s.Forget(context.Background(), f))
 	const name = "add65afc067d677brhvEqoT671OS9TaJYfwphxWceqYOn1fiMgvhsWOvS2I|forgotten"
-	item, err := gomemcache.New(addr).Get(name)
+	item, err := rawClient(addr).Get(name)
 	require.NoError(t, err, tell(t, addr, "lru_crawler metadump all", "END"))
 	var label, seconds int64
 	_, err = fmt.Sscan(string(item.Value), &label, &seconds)
@@ -73,7 +73,7 @@ func TestEveryByteOfAMark(t *testing.T) {
 	require.Equal(t, "1", stat(t, addr, "curr_items"), "and nothing else")
 	require.InDelta(t, (f.Remember + time.Minute).Seconds(), left(t, addr, name), 5)
 
-	require.NoError(t, gomemcache.New(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
+	require.NoError(t, rawClient(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
 	_, err = s.Forgotten(context.Background(), key, halfPast, time.Time{})
 	require.EqualError(t, err, "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
@@ -307,7 +307,7 @@ func TestEraseFindsWhatNothingLeadsTo(t *testing.T) {
 			require.NoError(t, s.Do(ctx, adding(key, -1, slot)))
 		}
 	}
-	client := gomemcache.New(addr)
+	client := rawClient(addr)
 	for hour := range int64(20) {
 		names = append(names, fmt.Sprintf("%s|1h%d", key, tiers.Index(halfPast.UnixNano(), time.Hour)-hour))
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -19,9 +18,9 @@ import (
 func TestItemsOfThePast(t *testing.T) {
 	t.Parallel()
 	ctx, addr := context.Background(), servertest.Memcached(t)
-	client := gomemcache.New(addr)
+	client := rawClient(addr)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	theirs, err := memcache.NewFromClient(client, memcache.Config{})
+	theirs, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
 	for name, store := range map[string]backend.Store{"shared": newStore(t, memcache.Config{}, addr), "classic": theirs} {

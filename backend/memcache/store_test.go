@@ -33,6 +33,13 @@ func newStore(t testing.TB, cfg memcache.Config, servers ...string) *memcache.St
 	return s
 }
 
+// rawClient is a client to look behind a store's back.
+func rawClient(servers ...string) *gomemcache.Client {
+	c := gomemcache.New(servers...)
+	c.Timeout = patience
+	return c
+}
+
 // slot is the bucket of a minute.
 func slot(index int64) backend.Slot {
 	return backend.Slot{Bucket: tiers.Bucket{Width: time.Minute, Index: index}, TTL: time.Hour}
@@ -62,7 +69,7 @@ func TestEveryByteThatIsStored(t *testing.T) {
 	require.EqualValues(t, 3, add(t, s, "ab:1wxyz:signup:ip:203.0.113.9", 3, 29454210))
 	require.EqualValues(t, 10, add(t, s, "ab:1wxyz:signup:ip:203.0.113.9", 7, 29454210))
 	require.EqualValues(t, 9, add(t, s, "ab:1wxyz:signup:ip:203.0.113.9", -1, 29454210))
-	raw := gomemcache.New(addr)
+	raw := rawClient(addr)
 	item, err := raw.Get("ab:1wxyz:signup:ip:203.0.113.9|1m29454210")
 	require.NoError(t, err)
 	require.Equal(t, "9 ", string(item.Value), "memcached keeps the length of a number that decr has made shorter")
@@ -164,7 +171,7 @@ func TestABucketIsFull(t *testing.T) {
 // A value that no Store has written is an error, never a count.
 func TestForeignValues(t *testing.T) {
 	addr := servertest.Memcached(t)
-	raw := gomemcache.New(addr)
+	raw := rawClient(addr)
 	for name, row := range map[string]struct{ value, get, incr, decr string }{
 		"text":       {"many", `get bucket 1m1: holds "many", want a count`, "ma bucket 1m1: CLIENT_ERROR cannot increment or decrement non-numeric value", "ma bucket 1m1: CLIENT_ERROR"},
 		"empty":      {"", `get bucket 1m1: holds "", want a count`, "ma bucket 1m1: CLIENT_ERROR", "ma bucket 1m1: CLIENT_ERROR"},
@@ -265,9 +272,9 @@ func TestConfig(t *testing.T) {
 
 func TestAClientOfOnesOwn(t *testing.T) {
 	addr, other := servertest.Memcached(t), servertest.Memcached(t)
-	for name, client := range map[string]*gomemcache.Client{"one server": gomemcache.New(addr), "two servers": gomemcache.New(addr, other)} {
+	for name, client := range map[string]*gomemcache.Client{"one server": rawClient(addr), "two servers": rawClient(addr, other)} {
 		t.Run(name, func(t *testing.T) {
-			client.Timeout, client.MaxIdleConns = patience, 8
+			client.MaxIdleConns = 8
 			s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
 			require.NoError(t, err)
 			want := make([]int64, 30)

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -30,7 +29,7 @@ func TestStoredAsDocumented(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	require.NoError(t, c.Add(ctx, key, 1))
 
-	client := gomemcache.New(addr)
+	client := rawClient(addr)
 	for name, value := range map[string]string{
 		"ab:13hnD:signup:ip:203.0.113.9|1s1772407833": "3",
 		"ab:13hnD:signup:ip:203.0.113.9|1s1772407835": "1",

@@ -20,7 +20,6 @@ import (
 	"testing"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -357,7 +356,7 @@ func TestOrdered(t *testing.T) {
 			require.False(t, op.Ordered, "filled in by a call that fails")
 		})
 	}
-	s, err := memcache.NewFromClient(gomemcache.New(addr), memcache.Config{})
+	s, err := memcache.NewFromClient(rawClient(addr), memcache.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	op := adding("k", 1, slot(1))
 	op.Ordered = true

@@ -97,8 +97,7 @@ func TestRoundTripsOfADenial(t *testing.T) {
 // A Take on three tiers lasts about as long as a plain increment.
 func TestATakeBesideOneIncrement(t *testing.T) {
 	f := newFar(t, 2*time.Millisecond)
-	raw := gomemcache.New(f.proxy.Addr)
-	raw.Timeout = patience
+	raw := rawClient(f.proxy.Addr)
 	require.NoError(t, raw.Set(&gomemcache.Item{Key: "plain", Value: []byte("0")}))
 	const rounds = 100
 	var plain, take []time.Duration
