@@ -78,7 +78,7 @@ func TestHerd(t *testing.T) {
 		for _, protocol := range protocols {
 			t.Run(backend.name+", "+protocol.name, func(t *testing.T) {
 				inexact, cold, rounds := 0, 0, 0
-				for service := range 3 * services {
+				for service := range 6 * services {
 					if service >= services && cold < service && 2*inexact <= rounds {
 						break
 					}

@@ -132,6 +132,24 @@ func TestServersEndWithTheTest(t *testing.T) {
 	}
 }
 
+// Of a paused server no thread runs: what is asked from then on is not answered.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	server := StartMemcached(t)
+	for range 50 {
+		conn, err := dial(server.Addr)
+		require.NoError(t, err)
+		server.Pause()
+		_, err = fmt.Fprint(conn, "version\r\n")
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		_, err = conn.Read(make([]byte, 100))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		server.Resume()
+		require.NoError(t, conn.Close())
+	}
+}
+
 func TestTakenPort(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters() {

@@ -15,11 +15,11 @@ import (
 // depend on the client under test.
 
 func dial(addr string) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Now().Add(2 * time.Second))
+	return conn, conn.SetDeadline(time.Now().Add(4 * time.Second))
 }
 
 // readUntil reads until the answer contains one of the ends.
