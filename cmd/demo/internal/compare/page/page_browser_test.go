@@ -22,7 +22,7 @@ import (
 )
 
 // browserPatience is spent only on failures.
-const browserPatience = 2 * time.Minute
+const browserPatience = 5 * time.Minute
 
 // browse opens a page in a browser without a window, and returns the document as
 // the scripts left it, and the messages on the console.
