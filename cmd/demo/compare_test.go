@@ -85,7 +85,7 @@ func TestInterruptedCompare(t *testing.T) {
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	require.NoError(t, cmd.Start())
-	awaitStored(t, url)
+	awaitStored(t, url, 0)
 	require.FileExists(t, page)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
