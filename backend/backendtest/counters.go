@@ -157,13 +157,17 @@ func keeps(c promise.Case, on *promise.Subject) error {
 // stands at noon, or by the clock of the world.
 func promised(name string, c promise.Case, world bool) check {
 	return check{name: name, rule: c.Rule, instead: usesTake, waits: world, run: func(s *subject) error {
-		settle := time.Duration(-1)
-		if world && s.taker == nil {
+		settle, reach := time.Duration(-1), time.Duration(0)
+		switch {
+		case world && s.taker == nil:
 			settle = counter.DefaultSettle // on a busy machine a try by ticket lasts
+			reach = settle
+		case world:
+			settle = 2 * time.Second // buckets outlive a caller that stands still with its label
 		}
 		return keeps(c, &promise.Subject{
 			Patience: enough,
-			Reach:    max(0, settle),
+			Reach:    reach,
 			Counter: func(l tiers.Ladder, _ bool) (*counter.Counter, error) {
 				cfg := counter.Config{Ladder: l, Skew: -1, Settle: enough, Patience: enough, Now: func() time.Time { return noon }}
 				if world {
