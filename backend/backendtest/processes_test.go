@@ -90,7 +90,7 @@ func TestProcessesBite(t *testing.T) {
 		// The lost addition may be of a tier that the race does not read.
 		{"adds without a lock", dial, "admitted, want 7|left after the race, want 7"},
 		{"answers no counts", dial, "admitted, want 7"},
-		// How soon a hit is gone too early depends on the machine: any rule may be the
+		// On a slow machine a hit is gone before another rule looks: any rule may be the
 		// first that is broken.
 		{"lives as long as its width", dial, "admitted(, want| within| across)|longer than a lone caller|places were taken|left after the race"},
 		{"", func(string) (backend.Store, error) { return nil, errors.New("nobody is there") }, "nobody is there"},
