@@ -110,7 +110,9 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	}
 	var counts [2]Count
 	for i, on := 0, c; on != nil; i, on = i+1, on.former {
-		fine, err := on.plan.ladder.Finest(window)
+		ladder := on.plan.ladder
+		window := min(window, ladder.At(ladder.Len()-1).Keep) // all that a shorter former ladder has
+		fine, err := ladder.Finest(window)
 		if err != nil {
 			break
 		}

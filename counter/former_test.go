@@ -189,6 +189,11 @@ func TestAFormerThatHoldsNoLimit(t *testing.T) {
 				}
 			}
 			requireCount(t, former, signup, time.Minute, 5)
+
+			// A count of a window that the former ladder does not hold has all hits that
+			// the former ladder still has.
+			require.NoError(t, former.Add(ctx, signup, 4))
+			requireCount(t, both, signup, time.Hour, 9)
 		})
 	}
 }
