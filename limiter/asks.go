@@ -26,8 +26,8 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 				}
 				found, start = true, len(text)
 				text = l.normalizer.append(text, f)
-				if find(asks, text, ends, start, p.Soft) < 0 {
-					if asks, err = q.add(ctx, asks, p, f, features, text[start:], plain(p, asks, text, ends, start)); q.denied || err != nil {
+				if !p.Soft || find(asks, text, ends, start, true) < 0 {
+					if asks, err = q.add(ctx, asks, p, f, features, text[start:], find(asks, text, ends, start, false)); q.denied || err != nil {
 						return nil, err
 					}
 				}
@@ -39,7 +39,7 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 		}
 		if !found && !unknown {
 			text = append(append(text, p.Kind...), ':')
-			if asks = q.addMissing(asks, p, plain(p, asks, text, ends, start)); q.missing != "" {
+			if asks = q.addMissing(asks, p, find(asks, text, ends, start, false)); q.missing != "" {
 				return nil, nil
 			}
 			text, ends = appendTexts(asks, text, ends, start)
@@ -91,14 +91,6 @@ func find(asks []counter.Ask, text []byte, ends []int, start int, soft bool) int
 		from = end
 	}
 	return -1
-}
-
-// plain is find of the enforced ask beside that of a soft rule.
-func plain(p *prepared, asks []counter.Ask, text []byte, ends []int, start int) int {
-	if !p.Soft {
-		return -1
-	}
-	return find(asks, text, ends, start, false)
 }
 
 // add appends the keys of a feature, with this text, unless an Override denies the

@@ -187,7 +187,8 @@ func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, e
 
 // Allow decides whether event may happen once more and, if so, counts a hit
 // under all rules of the event; a denied call counts under none. Features of a
-// kind without a rule are ignored; several features of a kind are all counted.
+// kind without a rule are ignored; several features of a kind are all counted,
+// and equal features once, under the limits of each.
 //
 // An error is the caller's mistake (an event without rules, text that is not an
 // address) or the caller's context, and comes with a Verdict that denies. A
@@ -218,7 +219,8 @@ func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ..
 
 // Peek returns the Verdict that AllowN would return now, and counts nothing. An n
 // of 0 asks whether a limit is over now, and how much is left. The Verdict cannot
-// be refunded, and Config.Observe is not called.
+// be refunded, and Config.Observe is not called. Peek begins no ban, so a denial
+// by a limit is not Banned, even if AllowN would begin a ban.
 func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, peeking)
 	return v, err

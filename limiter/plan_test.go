@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,30 @@ func TestLimitsOfACallMustFit(t *testing.T) {
 
 	rule.Plans = []counter.Limits{counter.MustLimits("10/s")}
 	require.True(t, allow(t, onMemory(t, rule), user("ada").Under(counter.MustLimits("9/h, 10/s"))).Allowed)
+}
+
+// A feature that is given twice under different limits is counted once, and judged
+// under all of the limits, in any order.
+func TestTheSameFeatureUnderTwoLimits(t *testing.T) {
+	few, many := counter.MustLimits("2/h"), counter.MustLimits("9/h, 20/d")
+	rule := by("user", "5/h")
+	rule.Plans, rule.OnFailure = []counter.Limits{many}, limiter.FailLocal
+	for _, first := range []bool{true, false} {
+		store := &flakyStore{Store: memory.New(memory.Config{})}
+		c, err := counter.New(struct{ backend.Atomic }{store}, counter.Config{})
+		require.NoError(t, err)
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
+		features := featuresOf(user("7").Under(few), user("7").Under(many), user("7").Under(many))
+		if !first {
+			slices.Reverse(features)
+		}
+		require.Equal(t, 2, admitted(t, lim, features...))
+		require.Len(t, allow(t, lim, features...).All(), 3)
+		require.Equal(t, 3, admitted(t, lim, user("7")))
+		store.broken.Store(true)
+		require.Zero(t, admitted(t, lim, features...))
+		require.NoError(t, lim.Close())
+	}
 }
 
 // One rule counts a visitor who is logged in as a user, and any other visitor as
