@@ -497,6 +497,24 @@ func TestWaitQueueIsBounded(t *testing.T) {
 	})
 }
 
+// A call that is denied returns to its place, though the queue is full by then.
+func TestWaitQueueIsFullOfLaterCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounter(t, newFarStore(20*time.Millisecond), counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("user", "1/h")}, MaxWaiting: 1})
+		fill(t, lim, user("7"))
+		time.Sleep(2 * time.Second) // the denial is no longer remembered
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		var ended []string
+		for _, name := range []string{"a", "b", "c"} { // a asks, b waits
+			waiting(lim, ctx, &all, &ended, &mu, name, 1, user("7"))
+		}
+		all.Wait()
+		require.Equal(t, []string{"c full", "a", "b"}, ended)
+	})
+}
+
 // A call of many hits is not overtaken by a call of few. When the first leaves,
 // the next asks at once if it has fewer hits, and else keeps the time.
 func TestWaitOrderOfWeights(t *testing.T) {

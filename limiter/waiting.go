@@ -55,6 +55,7 @@ type waiter struct {
 	queue  *waitQueue
 	number uint64 // of the entry
 	asks   bool   // else the call is in queue.waiting
+	asked  bool   // has a place in the queue, however long the queue is
 	slept  bool
 	took   time.Duration // of the last question to the store
 }
@@ -152,10 +153,10 @@ func (ws *waits) next(w *waiter) (ask bool, until time.Time, err error) {
 		if q.alone = nil; q.asking == 0 {
 			q.alone = w
 		}
-		w.asks, q.waiting, q.asking, q.room = true, q.waiting[1:], q.asking+w.n, q.room-w.n
+		w.asks, w.asked, q.waiting, q.asking, q.room = true, true, q.waiting[1:], q.asking+w.n, q.room-w.n
 		q.wake()
 		return true, until, nil
-	case !w.slept && len(q.waiting) > ws.most:
+	case !w.asked && !w.slept && len(q.waiting) > ws.most:
 		return false, until, ErrQueueFull
 	case early:
 		until = q.until
