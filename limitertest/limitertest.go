@@ -32,7 +32,6 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // Clock is a clock that stands still until Advance moves it. The zero Clock
@@ -68,12 +67,8 @@ func New(t testing.TB, rules ...limiter.Rule) (*limiter.Limiter, *Clock) {
 func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limiter, *Clock) {
 	t.Helper()
 	clock := new(Clock)
-	var windows []time.Duration
-	for _, rule := range cfg.Rules {
-		windows = append(windows, rule.Limits.Windows()...)
-	}
 	newCounter := func(store backend.Store, skew time.Duration) *counter.Counter {
-		c, err := counter.New(store, counter.Config{Ladder: tiers.For(windows...), Skew: skew, Now: clock.Now})
+		c, err := counter.New(store, counter.Config{Skew: skew, Now: clock.Now})
 		if err != nil {
 			t.Fatalf("limitertest: %v", err)
 		}
@@ -94,7 +89,8 @@ func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limi
 
 // Exhaust takes all hits for which the limits of event have room, and returns the
 // Verdict of the next Allow, a denial. A single AllowN takes the hits, and
-// Config.Observe sees the AllowN. The test fails if no limit is asked: event has no
+// Config.Observe sees the AllowN. Exhaust begins no ban, but the next Allow does,
+// under a rule with a Ban. The test fails if no limit is asked: event has no
 // rules, a feature is missing or not valid, all rules are skipped, or the store
 // fails and no local counter decides.
 func Exhaust(t testing.TB, lim *limiter.Limiter, event string, features ...limiter.Feature) limiter.Verdict {
@@ -105,7 +101,7 @@ func Exhaust(t testing.TB, lim *limiter.Limiter, event string, features ...limit
 		v, err := lim.Peek(ctx, event, 1, features...)
 		if err == nil {
 			switch v.Outcome() {
-			case limiter.OutcomeOverLimit, limiter.OutcomeLocalOverLimit:
+			case limiter.OutcomeOverLimit, limiter.OutcomeLocalOverLimit, limiter.OutcomeBanned:
 				return v
 			case limiter.OutcomeAdmitted, limiter.OutcomeLocalAdmitted:
 				_, err = lim.AllowN(ctx, event, v.Remaining+1, features...)

@@ -54,13 +54,20 @@ func TestTheTestMovesTheClock(t *testing.T) {
 	require.Equal(t, 20*time.Minute+v.RetryAfter, clock.Now().Sub(began))
 }
 
-// New finds a ladder for any windows, and a local counter for rules under
-// FailLocal.
+// New takes rules with any windows, also of plans, and makes a local counter for
+// rules under FailLocal.
 func TestNewTakesAnyRules(t *testing.T) {
 	lim, clock := limitertest.New(t, by("ip", "2/100ms, 9/7d", limiter.FailLocal), by("user", "5/h", limiter.FailOpen))
 	for _, want := range []string{"2/100ms", "2/100ms", "5/h"} {
 		require.Equal(t, want, limitertest.Exhaust(t, lim, "signup", home, ada).Limit.String())
 		clock.Advance(time.Second)
+	}
+
+	link := by("user", "5/h", limiter.FailClosed)
+	link.Plans, link.Else, link.ElseLimits = []counter.Limits{counter.MustLimits("9/d")}, "ip", counter.MustLimits("1/7d")
+	lim, _ = limitertest.New(t, link)
+	for want, feature := range map[string]limiter.Feature{"5/h": ada, "9/d": limiter.NewFeature("user", "bob").Under(link.Plans[0]), "1/7d": home} {
+		require.Equal(t, want, limitertest.Exhaust(t, lim, "signup", feature).Limit.String())
 	}
 
 	said := failure(func(t testing.TB) { limitertest.New(t, by("", "2/h", limiter.FailOpen)) })
@@ -99,6 +106,17 @@ func TestExhaust(t *testing.T) {
 			require.True(t, allow(t, lim, home, ada).Allowed, name)
 		}
 	}
+}
+
+// The denial after Exhaust begins a ban, and a banned caller is exhausted.
+func TestExhaustUnderABan(t *testing.T) {
+	rule := by("ip", "5/h", limiter.FailClosed)
+	rule.Ban = 24 * time.Hour
+	lim, clock := limitertest.New(t, rule)
+	require.False(t, limitertest.Exhaust(t, lim, "signup", home).Banned)
+	require.True(t, allow(t, lim, home).Banned)
+	clock.Advance(2 * time.Hour)
+	require.True(t, limitertest.Exhaust(t, lim, "signup", home).Banned)
 }
 
 func TestExhaustTellsWhyNot(t *testing.T) {
