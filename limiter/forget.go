@@ -45,7 +45,8 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature)
 // Erase removes a person from the store and from the memory of this process:
 // the keys of these features, of all events. Afterwards no name and no value in
 // the store has the text of a feature; a digest of each key stays for as long as
-// hits of the past can be refunded. It is an error if no event has rules by the
+// hits of the past can be refunded. A feature of [Join] is a feature of its own,
+// to be erased beside its parts. It is an error if no event has rules by the
 // kind of a feature, or if a feature is missing; nothing was erased then.
 //
 // For the time and for calls under way see [counter.Counter.Erase]. After an

@@ -36,14 +36,14 @@ var (
 // queue asks the store again, or counter.Never.
 //
 // Calls with the same keys (the event, and the same features after
-// normalization) form a queue, first come first served, whatever their n. The
-// first of the queue asks the store; denied, the call sleeps for RetryAfter and a
-// random part of at most 3 % more, and asks again. No other call of the queue
-// asks meanwhile. Where an answer leaves room for more hits, the next calls ask
-// side by side. A Refund of the same keys, and a Forget of any of them, has the
-// first call ask at once. The order holds within a Limiter, and not among
-// processes, nor between Wait and Allow, nor among calls that share only a part
-// of their keys.
+// normalization) form a queue, first come first served, whatever their n and
+// the limits of the call, see [Feature.Under]. The first of the queue asks the
+// store; denied, the call sleeps for RetryAfter and a random part of at most
+// 3 % more, and asks again. No other call of the queue asks meanwhile. Where an
+// answer leaves room for more hits, the next calls ask side by side. A Refund
+// of the same keys, and a Forget of any of them, has the first call ask at
+// once. The order holds within a Limiter, and not among processes, nor between
+// Wait and Allow, nor among calls that share only a part of their keys.
 //
 // A call whose context has a deadline before the end of the sleep fails at once
 // with [ErrWaitTooLong], as in golang.org/x/time/rate, and so does a call behind
@@ -77,7 +77,7 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 		return v, err
 	}
 	began := time.Now()
-	w := &waiter{n: n, turn: make(chan struct{}, 1)}
+	w := &waiter{n: n, limits: limitsOf(asks), turn: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
 	v, err := l.await(ctx, w, &q, asks, features)
 	if err == errOtherKeys {
@@ -142,6 +142,7 @@ func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []coun
 			if asks, never = l.waitable(ctx, q, asks[:0], features); len(asks) == 0 || never != nil || nameOf(waitKeys(asks)) != w.queue.name {
 				return Verdict{}, errOtherKeys
 			}
+			w.limits = limitsOf(asks)
 		}
 		began := time.Now()
 		v, err := l.once(ctx, q, asks)

@@ -515,6 +515,36 @@ func TestWaitQueueIsFullOfLaterCalls(t *testing.T) {
 	})
 }
 
+// A denial under the limits of one call says nothing of a call under other limits:
+// when the first leaves, the next asks at once.
+func TestWaitUnderTheLimitsOfACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := by("user", "1/h")
+		rule.Plans = []counter.Limits{counter.MustLimits("5/h")}
+		lim := onMemory(t, rule)
+		free, pro := user("7"), user("7").Under(rule.Plans[0])
+		fill(t, lim, free)
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		var ended []string
+		leaves, cancel := context.WithCancel(ctx)
+		defer cancel()
+		soon, end := context.WithTimeout(ctx, time.Minute)
+		defer end()
+		waiting(lim, leaves, &all, &ended, &mu, "a", 1, free)
+		waiting(lim, ctx, &all, &ended, &mu, "b", 1, pro)
+		waiting(lim, ctx, &all, &ended, &mu, "c", 1, free)
+		require.Empty(t, ended)
+		began := time.Now()
+		cancel()
+		synctest.Wait()
+		waiting(lim, soon, &all, &ended, &mu, "d", 1, pro)
+		require.Equal(t, []string{`a limiter: event "signup": context canceled`, "b", `d limiter: event "signup": the turn would come too late: context deadline exceeded`}, ended)
+		all.Wait()
+		require.GreaterOrEqual(t, time.Since(began), time.Hour, "c has waited by its own limits")
+	})
+}
+
 // A call of many hits is not overtaken by a call of few. When the first leaves,
 // the next asks at once if it has fewer hits, and else keeps the time.
 func TestWaitOrderOfWeights(t *testing.T) {

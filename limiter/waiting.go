@@ -37,20 +37,22 @@ type waitQueue struct {
 	name    string
 	keys    []counter.Key
 	waiting []*waiter
-	asking  int64     // hits of the calls that ask
-	alone   *waiter   // asks, and no other call has asked meanwhile
-	room    int64     // hits for which there is room beside those that are asked for
-	until   time.Time // of the last denial; zero: not known
-	n       int64     // hits of the last denial
-	denied  Verdict   // the last denial
-	refund  time.Time // of the last refund of the keys; zero: none
+	asking  int64          // hits of the calls that ask
+	alone   *waiter        // asks, and no other call has asked meanwhile
+	room    int64          // hits for which there is room beside those that are asked for
+	until   time.Time      // of the last denial; zero: not known
+	n       int64          // hits of the last denial
+	limits  counter.Limits // of the last denial
+	denied  Verdict        // the last denial
+	refund  time.Time      // of the last refund of the keys; zero: none
 }
 
 // waiter is a call of Wait.
 type waiter struct {
 	n        int64
-	deadline time.Time     // of the context; zero: none
-	turn     chan struct{} // of length 1: the state of the queue has changed
+	limits   counter.Limits // of all keys; read and changed by the call alone
+	deadline time.Time      // of the context; zero: none
+	turn     chan struct{}  // of length 1: the state of the queue has changed
 
 	queue  *waitQueue
 	number uint64 // of the entry
@@ -86,6 +88,14 @@ func waitKeys(asks []counter.Ask) (keys []counter.Key) {
 		}
 	}
 	return keys
+}
+
+// limitsOf are the limits of a call.
+func limitsOf(asks []counter.Ask) (limits counter.Limits) {
+	for i := range asks {
+		limits = append(limits, asks[i].Limits...)
+	}
+	return limits
 }
 
 // enter puts w at the end of the queue of its keys.
@@ -143,7 +153,7 @@ func (ws *waits) next(w *waiter) (ask bool, until time.Time, err error) {
 	defer ws.mu.Unlock()
 	q := w.queue
 	first := q.waiting[0] == w
-	early := first && w.n >= q.n && time.Now().Before(q.until)
+	early := first && w.n >= q.n && slices.Equal(w.limits, q.limits) && time.Now().Before(q.until)
 	switch {
 	case ws.closed:
 		return false, until, ErrClosed
@@ -207,7 +217,7 @@ func (ws *waits) answered(w *waiter, v *Verdict) {
 	if now.Sub(q.refund) < refundEchoes {
 		retryAfter = min(retryAfter, refundEchoes/2)
 	}
-	q.room, q.until, q.n, q.denied = 0, w.rest(now, retryAfter), w.n, *v
+	q.room, q.until, q.n, q.limits, q.denied = 0, w.rest(now, retryAfter), w.n, w.limits, *v
 	w.asks, q.asking = false, q.asking-w.n
 	q.put(w)
 	for _, other := range q.waiting[1:] {
