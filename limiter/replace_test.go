@@ -193,3 +193,24 @@ func TestReplaceWakesWaitingCalls(t *testing.T) {
 		require.Zero(t, time.Since(began))
 	})
 }
+
+// While a ladder changes, Usage tells the hits of both ladders, and the room that
+// decisions find: a limit that the former ladder cannot hold has all its room.
+func TestUsageWhileTheLadderChanges(t *testing.T) {
+	lim := onMemory(t, by("user", "10/m"))
+	for range 3 {
+		require.True(t, allow(t, lim, user("7")).Allowed)
+	}
+	require.NoError(t, lim.Replace(by("user", "10/m, 20/7d")))
+	usage, err := lim.Usage(ctx, "signup", user("7"))
+	require.NoError(t, err)
+	v, err := lim.Peek(ctx, "signup", 0, user("7"))
+	require.NoError(t, err)
+	three := counter.Count{Low: 3, High: 3}
+	require.Equal(t, three, usage[0].Total)
+	for i, remaining := range []int64{7, 20} {
+		require.Equal(t, three, usage[0].Limits[i].Count)
+		require.Equal(t, remaining, usage[0].Limits[i].Remaining)
+		require.Equal(t, remaining, v.All()[i].Remaining)
+	}
+}

@@ -96,7 +96,11 @@ func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, erro
 		if err != nil {
 			return u, err
 		}
-		u.Limits = append(u.Limits, LimitUsage{limit, count, max(0, limit.Max-count.High), state.RetryAfter})
+		remaining := state.Remaining
+		if v.Allowed { // less the hit of the Peek
+			remaining++
+		}
+		u.Limits = append(u.Limits, LimitUsage{limit, count, remaining, state.RetryAfter})
 	}
 	if ban := k.rule.ban; ban != nil {
 		v, err := ban.counter.Peek(ctx, ban.key(k.key), 0, ban.look)
