@@ -169,7 +169,7 @@ func TestPlansUnderLocalRules(t *testing.T) {
 	require.Equal(t, 0, admitted(t, lim, user("ada")))
 	require.Equal(t, 1, admitted(t, lim, ip("192.0.2.1"), mail.Under(counter.MustLimits("4/m"))))
 	store.broken.Store(false)
-	// What was counted here is held, or counted there, or both while a carry is under way.
+	// Hits counted here are held, or counted there, or both while a carry is under way.
 	for feature, want := range map[limiter.Feature]int{user("ada").Under(pro): 4, ip("192.0.2.1"): 1} {
 		got := 0
 		require.Eventually(t, func() bool { got += admitted(t, lim, feature); return got >= want }, patience, time.Millisecond)
