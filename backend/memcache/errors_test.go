@@ -3,10 +3,12 @@ package memcache_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,4 +281,31 @@ func TestARefusingServerIsDialledSeldom(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Do(context.Background(), adding("k", 1, slot(1))) == nil }, patience, time.Millisecond)
 	t.Logf("used %v after its return", time.Since(began))
 	require.Zero(t, s.Stats().Unanswered, "nothing was sent")
+}
+
+// A server that refuses connections fails each call in its turn, however many calls
+// come meanwhile.
+func TestACrowdAtAServerThatRefuses(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	s := newStore(t, memcache.Config{}, listener.Addr().String())
+	const calls = 40_000
+	var ended, most atomic.Int64
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for ended.Load() < calls {
+				before := ended.Load()
+				if err := s.Do(context.Background(), adding("k", 1, slot(1))); !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Error(err)
+				}
+				if overtaken := ended.Add(1) - before; overtaken > most.Load() {
+					most.Store(overtaken)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Less(t, most.Load(), int64(calls*3/4))
 }

@@ -148,5 +148,6 @@ func (p *pipeline) end(err error) {
 			p.takeLate(x)
 		}
 	}
-	p.queue, p.leader = nil, nil
+	p.queue = nil
+	p.noLeader()
 }

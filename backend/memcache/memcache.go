@@ -320,25 +320,23 @@ type Stats struct {
 	Withheld int64 // calls that failed with nothing sent, because the server was silent
 }
 
-// Stats returns a snapshot. Its numbers are read one after the other, and may
-// be apart by the calls in flight.
-func (s *Store) Stats() Stats {
-	st := Stats{
-		TakenBack:        s.takenBack.Load(),
-		LateAdditions:    s.lateAdditions.Load(),
-		TakingBackFailed: s.takingBackFailed.Load(),
-		Unanswered:       s.unanswered.Load(),
-		Refused:          s.refused.Load(),
-		Withheld:         s.withheld.Load(),
-	}
+// Stats returns a snapshot. InFlight and Listening are read first: what no longer
+// counts there is in the other numbers.
+func (s *Store) Stats() (st Stats) {
 	for _, p := range s.peers {
 		st.InFlight += len(p.gate)
 		p.mu.Lock()
 		st.Listening += len(p.listening)
 		p.mu.Unlock()
 		if p.transport != nil {
-			st.Listening += p.transport.listening()
+			st.Listening += int(p.transport.listening.Load())
 		}
 	}
+	st.TakenBack = s.takenBack.Load()
+	st.LateAdditions = s.lateAdditions.Load()
+	st.TakingBackFailed = s.takingBackFailed.Load()
+	st.Unanswered = s.unanswered.Load()
+	st.Refused = s.refused.Load()
+	st.Withheld = s.withheld.Load()
 	return st
 }

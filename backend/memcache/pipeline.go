@@ -51,8 +51,11 @@ const (
 	largeSize = 64 << 10  // bytes of a request that a lone caller does not write by itself
 	keptSize  = 256 << 10 // bytes of a send buffer that is kept
 
-	// maxWrites bounds the writes that a caller makes for others.
-	maxWrites = 4
+	// maxWrites and maxWriting bound the writes that a caller makes, for others
+	// too, and their time: a caller that writes sees neither the end of its context
+	// nor the answers of others.
+	maxWrites  = 4
+	maxWriting = 10 * time.Millisecond
 
 	// silent is the time without an answer after which a server is taken for one
 	// that has stood still.
@@ -90,7 +93,11 @@ func (p *pipeline) do(ctx context.Context, x *exchange, deadline time.Time) erro
 		if !alone {
 			runtime.Gosched() // for the requests of callers that are about to send
 		}
-		p.write(deadline, maxWrites)
+		until := time.Now().Add(maxWriting)
+		if deadline.Before(until) {
+			until = deadline
+		}
+		p.write(until, maxWrites)
 	}
 	if !lead {
 		x.timer.Reset(time.Until(deadline))
@@ -277,14 +284,23 @@ func (x *exchange) signal() {
 
 // passOn makes the next caller the leader, under the lock.
 func (p *pipeline) passOn() {
-	p.leader = nil
+	p.noLeader()
 	if i := slices.IndexFunc(p.queue, isWaiting); i >= 0 {
 		p.leader = p.queue[i]
 		p.leader.signal()
 	} else if len(p.queue) > 0 {
 		p.leader = reader
+		p.t.listening.Add(1)
 		go p.readOn()
 	} else if p.retired {
 		go p.fail(errUnused)
 	}
+}
+
+// noLeader ends the reading of the leader, under the lock.
+func (p *pipeline) noLeader() {
+	if p.leader == reader {
+		p.t.listening.Add(-1)
+	}
+	p.leader = nil
 }

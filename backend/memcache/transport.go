@@ -25,16 +25,25 @@ type transport struct {
 	peer    *peer
 	proxied bool // Config.Proxied
 
+	listening    atomic.Int64 // pipelines that read answers for which no caller waits
 	classicUntil atomic.Int64 // time, in ns since 1970, until which the server is served without meta commands
 
 	mu      sync.Mutex
 	slots   []*pipeline            // nil where there is no connection
 	retired map[*pipeline]struct{} // replaced, and listening for late answers
 	dialing bool
-	dialErr error         // of the last dial
-	dialEnd time.Time     // when the last dial has failed
-	changed chan struct{} // closed after a dial, and when a quiet pipeline answers
+	dialEnd time.Time // when the last dial has failed
+	changed *change   // the next
 }
+
+// change is an event that callers wait for: a dial has ended, or a quiet pipeline
+// has answered.
+type change struct {
+	done chan struct{} // closed at the event
+	err  error         // of the dial, once done is closed
+}
+
+func newChange() *change { return &change{done: make(chan struct{})} }
 
 const (
 	// maxShared bounds the items that a Do reads on a shared connection. Larger
@@ -69,7 +78,7 @@ var (
 
 func newTransport(s *Store, p *peer, cfg Config) *transport {
 	return &transport{store: s, peer: p, proxied: cfg.Proxied, slots: make([]*pipeline, cfg.Conns),
-		retired: map[*pipeline]struct{}{}, changed: make(chan struct{})}
+		retired: map[*pipeline]struct{}{}, changed: newChange()}
 }
 
 // fits tells whether op goes over the shared connections.
@@ -167,8 +176,9 @@ func (t *transport) enter(ctx context.Context, deadline time.Time) error {
 // takes back hits goes to a silent server as well, and does not wait.
 func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack bool) (*pipeline, error) {
 	var expired <-chan time.Time
+	var former *change
 	for {
-		p, changed, err := t.pick(takesBack, expired != nil)
+		p, changed, err := t.pick(takesBack, former)
 		switch {
 		case p != nil || err != nil:
 			return p, err
@@ -178,7 +188,8 @@ func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack b
 			expired = time.After(time.Until(deadline))
 		}
 		select {
-		case <-changed:
+		case <-changed.done:
+			former = changed
 			continue
 		case <-expired:
 		case <-ctx.Done():
@@ -189,9 +200,9 @@ func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack b
 }
 
 // pick returns the pipeline with the fewest exchanges, and dials if there could
-// be another and all are in use. A caller that has waited gets the error of the
-// last dial.
-func (t *transport) pick(takesBack, waited bool) (p *pipeline, changed chan struct{}, err error) {
+// be another and all are in use. A caller that has waited for the former change
+// gets the error of its dial.
+func (t *transport) pick(takesBack bool, former *change) (p *pipeline, changed *change, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.store.closed.Load() {
@@ -207,10 +218,10 @@ func (t *transport) pick(takesBack, waited bool) (p *pipeline, changed chan stru
 	}
 	switch {
 	case p != nil && (least == 0 || !free || time.Since(t.dialEnd) < redialAfter):
-	case p == nil && waited && !t.dialing && t.dialErr != nil && !errors.Is(t.dialErr, os.ErrDeadlineExceeded):
-		return nil, nil, t.dialErr
+	case p == nil && former != nil && former.err != nil && !errors.Is(former.err, os.ErrDeadlineExceeded):
+		return nil, nil, former.err
 	case !t.dialing:
-		t.dialing, t.dialErr = true, nil
+		t.dialing = true
 		go t.dial()
 	}
 	return p, t.changed, nil
@@ -227,7 +238,7 @@ func (t *transport) dial() {
 	if silence {
 		// A server that goes on answers the former connections first.
 		select {
-		case <-changed:
+		case <-changed.done:
 		case <-time.After(silent):
 		}
 	}
@@ -279,10 +290,11 @@ func (t *transport) wake(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
-		t.dialErr, t.dialEnd = err, time.Now()
+		t.dialEnd = time.Now()
 	}
-	close(t.changed)
-	t.changed = make(chan struct{})
+	t.changed.err = err
+	close(t.changed.done)
+	t.changed = newChange()
 }
 
 // connect makes a connection, and asks on it whether the server knows ma.
@@ -346,17 +358,4 @@ func (t *transport) close() {
 		p.retire()
 	}
 	t.wake(nil)
-}
-
-// listening is the number of pipelines that read answers for which no caller
-// waits.
-func (t *transport) listening() (n int) {
-	for _, p := range t.all() {
-		p.mu.Lock()
-		if p.leader == reader {
-			n++
-		}
-		p.mu.Unlock()
-	}
-	return n
 }

@@ -212,14 +212,6 @@ func TestALateAnswerAmongOthers(t *testing.T) {
 	require.Equal(t, []int64{1, 1, 0, 0}, []int64{st.LateAdditions, st.TakenBack, st.TakingBackFailed, st.Unanswered})
 }
 
-// unanswered waits until additions are counted as unanswered: a moment after their
-// connection is no longer among those that listen.
-func unanswered(t testing.TB, s *memcache.Store, additions int64) {
-	t.Helper()
-	idle(t, s)
-	require.Eventually(t, func() bool { return s.Stats().Unanswered == additions }, patience, time.Millisecond)
-}
-
 // The connection is lost before the late answer: the addition is unknown.
 func TestALateAnswerThatNeverComes(t *testing.T) {
 	release := make(chan struct{})
@@ -233,7 +225,7 @@ func TestALateAnswerThatNeverComes(t *testing.T) {
 	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
 	require.Equal(t, 1, s.Stats().Listening)
 	close(release)
-	unanswered(t, s, 2)
+	idle(t, s)
 	st := s.Stats()
 	require.Equal(t, []int64{0, 0, 0, 2}, []int64{st.LateAdditions, st.TakenBack, st.TakingBackFailed, st.Unanswered})
 }
@@ -251,7 +243,8 @@ func TestCloseWhileListening(t *testing.T) {
 	op.Deadline = time.Now().Add(300 * time.Millisecond)
 	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
 	require.NoError(t, s.Close())
-	unanswered(t, s, 1)
+	idle(t, s)
+	require.EqualValues(t, 1, s.Stats().Unanswered)
 }
 
 // A taking back without room is asked again, and has the count of its last
@@ -427,6 +420,52 @@ func TestCallersThatHangUp(t *testing.T) {
 	require.Positive(t, st.LateAdditions)
 	require.Equal(t, st.LateAdditions, st.TakenBack)
 	require.LessOrEqual(t, proxy.Conns(), 60, "250 callers without an answer do not cost a connection each")
+}
+
+// fullConn is a connection whose buffers are full while full is true.
+type fullConn struct {
+	*net.TCPConn
+	full  *atomic.Bool
+	until time.Time
+}
+
+func (c *fullConn) SetWriteDeadline(until time.Time) error {
+	c.until = until
+	return c.TCPConn.SetWriteDeadline(until)
+}
+
+func (c *fullConn) Write(b []byte) (int, error) {
+	for c.full.Load() {
+		if !time.Now().Before(c.until) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return c.TCPConn.Write(b)
+}
+
+// A caller whose request the server does not take returns when its context ends,
+// long before its deadline. The request is sent when there is room again.
+func TestAContextThatEndsDuringAWrite(t *testing.T) {
+	var full atomic.Bool
+	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &fullConn{TCPConn: conn.(*net.TCPConn), full: &full}, nil
+	}}, servertest.Memcached(t))
+	add(t, s, "connected", 1, 1)
+	full.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	op := adding("k", 1, slot(1))
+	op.Deadline = time.Now().Add(patience)
+	require.ErrorIs(t, s.Do(ctx, op), context.DeadlineExceeded)
+	require.Greater(t, time.Until(op.Deadline), patience/2)
+	full.Store(false)
+	idle(t, s)
+	require.EqualValues(t, 1, s.Stats().TakenBack)
 }
 
 // A connection that leads nowhere is replaced at once, and listened on.
