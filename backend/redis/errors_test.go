@@ -206,3 +206,38 @@ func TestALeafThatWasCut(t *testing.T) {
 	_, err = add(stretch + 2)
 	require.ErrorContains(t, err, "not written by this store")
 }
+
+// A root of the right shape whose entries are not there, or are out of order, is an
+// error: neither the root nor a leaf grows by what the root claims.
+func TestARootThatClaimsTooMuch(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, s := raw(t, addr), open(t, "redis://"+addr)
+	for what, row := range map[string]struct {
+		n      int64
+		step   time.Duration // between two calls
+		damage func(root []byte)
+	}{
+		"entries that are not there":  {1, 8 * time.Minute, func(root []byte) { copy(root[14:], []byte{1, 0, 129}) }},
+		"entries that are not sorted": {5000, 2 * time.Second, func(root []byte) { clear(root[460:]) }},
+	} {
+		require.NoError(t, client.FlushDB(ctx).Err())
+		now := time.Date(2026, 3, 2, 0, 10, 0, 0, time.UTC)
+		c := newCounter(t, s, counter.Config{Now: func() time.Time { return now }})
+		for range 60 {
+			take(t, c, signup, row.n, "1000000/d")
+			now = now.Add(row.step)
+		}
+		name := client.Keys(ctx, "*").Val()[0]
+		root := []byte(client.Get(ctx, name).Val())
+		row.damage(root)
+		require.NoError(t, client.Set(ctx, name, root, time.Hour).Err())
+		if what == "entries that are not sorted" {
+			now = now.Add(time.Hour) // the stretch of the entries is over
+		}
+		_, err := c.Take(ctx, signup, 1, counter.MustLimits("1000000/d"))
+		require.ErrorContains(t, err, "not written by this store", what)
+		for _, key := range client.Keys(ctx, "*").Val() {
+			require.Less(t, client.StrLen(ctx, key).Val(), int64(10_000), what)
+		}
+	}
+}

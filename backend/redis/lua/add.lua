@@ -156,6 +156,9 @@ local function add(r, x, n, stale, ttl, w, origin, entry, total, room, count, he
     widen(r, at, sum, stale, ttl, w, origin, entry, total, count, here, prior)
     return x
   end
+  if many and call('STRLEN', r) < HEAD + count * size then
+    error('ABACUS foreign', 0) -- a number of entries that are not there: SETRANGE would make them
+  end
   room = many and 0 or room - 1
   call('SETRANGE', r, text(HEAD + count * size), pack(PAIR, entry, total))
   if begins then

@@ -26,6 +26,14 @@ end
 -- only the root has its sum, and share is the number of hits of all buckets.
 local function write(r, x, kind, slots, sums, last, share, ttl)
   local parts, wide, was = {}, bytes(share), kind > 0 and LEAF
+  local least = 0
+  for i = 1, #slots + 1 do
+    local slot = slots[i] or last
+    if slot < least or 8 * slot >= stretch then
+      error('ABACUS foreign', 0) -- entries out of order: a leaf could be as long as all memory
+    end
+    least = slot
+  end
   if wide == 2 and #slots * 4 < SPARSE then
     kind = 1
     for i, slot in ipairs(slots) do

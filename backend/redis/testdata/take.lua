@@ -109,6 +109,14 @@ local function read(r, x, kind)
 end
 local function write(r, x, kind, slots, sums, last, share, ttl)
   local parts, wide, was = {}, bytes(share), kind > 0 and r .. ':' .. (x - x % stretch - 123695058124800) / stretch .. (kind == 1 and '.1' or kind == 2 and '.2' or kind == 3 and '.3' or '.4')
+  local least = 0
+  for i = 1, #slots + 1 do
+    local slot = slots[i] or last
+    if slot < least or 8 * slot >= stretch then
+      error('ABACUS foreign', 0)
+    end
+    least = slot
+  end
   if wide == 2 and #slots * 4 < 1200 then
     kind = 1
     for i, slot in ipairs(slots) do
@@ -527,6 +535,9 @@ local function add(r, x, n, stale, ttl, w, origin, entry, total, room, count, he
   if room == 0 and not many then
     widen(r, at, sum, stale, ttl, w, origin, entry, total, count, here, prior)
     return x
+  end
+  if many and call('STRLEN', r) < (15 + 4 * w) + count * size then
+    error('ABACUS foreign', 0)
   end
   room = many and 0 or room - 1
   call('SETRANGE', r, text((15 + 4 * w) + count * size), pack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), entry, total))
