@@ -91,6 +91,7 @@ type window struct {
 	width  int64
 	scheme string // "light" or "dark"
 	calm   bool   // the system asks for less motion
+	forced bool   // the system has its own colours
 }
 
 var desk = window{width: 1200, scheme: "light"}
@@ -120,9 +121,13 @@ func open(t *testing.T, w window, address string) *tab {
 	if w.calm {
 		calm = "reduce"
 	}
+	forced := "none"
+	if w.forced {
+		forced = "active"
+	}
 	require.NoError(t, chromedp.Do(ctx)) // the tab lives as long as the context of its first action
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: w.scheme}, {Name: "prefers-reduced-motion", Value: calm}}})
+		{Name: "prefers-color-scheme", Value: w.scheme}, {Name: "prefers-reduced-motion", Value: calm}, {Name: "forced-colors", Value: forced}}})
 	p.do(chromedp.EmulateViewport(w.width, 900), chromedp.Navigate(address))
 	return p
 }

@@ -99,12 +99,16 @@ func TestNames(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			p := openPage(t, desk, path)
-			named := 0
+			named, landmarks := 0, map[string]bool{}
 			for _, node := range call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
 				if node.Ignored || node.Role == nil {
 					continue
 				}
 				role := string(node.Role.Value)
+				if name := string(node.Name.Value); role == `"region"` || role == `"form"` {
+					require.False(t, landmarks[name], "two parts of the page have the name %s", name)
+					landmarks[name] = true
+				}
 				focusable := slices.ContainsFunc(node.Properties, func(property *accessibility.Property) bool {
 					return property.Name == accessibility.PropertyNameFocusable
 				})
@@ -114,6 +118,23 @@ func TestNames(t *testing.T) {
 				}
 			}
 			require.Greater(t, named, 5)
+			last := 0
+			for _, level := range value[[]int](p, `[...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])`) {
+				require.LessOrEqual(t, level, last+1, "a heading of level %d follows one of level %d", level, last)
+				last = level
+			}
 		})
 	}
+}
+
+// TestForcedColours looks at the pages in the colours of the system: those of the
+// legends stay, and the button that is pressed is told from the others.
+func TestForcedColours(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, window{width: 1200, scheme: "dark", forced: true}, "/")
+	ground := value[string](p, `getComputedStyle(document.body).backgroundColor`)
+	for _, swatch := range []string{".key .ours", ".key .unread", ".key .book", "tr.r0 th", "tr.r1 th"} {
+		require.NotEqual(t, ground, value[string](p, fmt.Sprintf(`getComputedStyle(document.querySelector(%q), '::before').backgroundColor`, swatch)), swatch)
+	}
+	require.Equal(t, []string{"double", "none"}, value[[]string](p, `['true', 'false'].map(pressed => getComputedStyle(document.querySelector('[aria-pressed=' + pressed + ']')).outlineStyle)`))
 }

@@ -189,9 +189,11 @@ func (w *watch) kept(add func(string, state, string, ...any), found []stores.Loo
 	}
 	is, why := holds, fmt.Sprintf("Every server has been up for longer than %s.", dur.Format(longest))
 	for _, f := range found {
-		up := time.Duration(max(number(f, "uptime"), number(f, "uptime_in_seconds"))) * time.Second
+		up := uptime(f)
 		switch state := w.servers[f.Name]; {
 		case is == broken:
+		case state.replaced:
+			is, why = broken, fmt.Sprintf("Another server has taken the place of %s while this page was open: hits that had not reached it are forgiven.", f.Name)
 		case state.restarts > 0 && f.Facts["aof_enabled"] != "1":
 			is, why = broken, fmt.Sprintf("%s was restarted while this page was open: earlier hits are forgiven.", f.Name)
 		case f.Err != nil || len(f.Facts) == 0:

@@ -95,7 +95,9 @@ type serverState struct {
 	since
 	trips    []time.Duration // the newest last
 	run      string
+	seen     time.Time // when run was last seen
 	restarts int
+	replaced bool  // by a server that was up before: a failover
 	evicted  int64 // when the watch began
 }
 
@@ -301,9 +303,10 @@ func (w *watch) lookAtServers(l *look, now time.Time, found []stores.Look) {
 		} else {
 			if state.run != "" && f.Run != "" && state.run != f.Run {
 				state.restarts++
+				state.replaced = state.replaced || uptime(f) > now.Sub(state.seen)
 				state.evicted = 0
 			}
-			state.run = cmp.Or(f.Run, state.run)
+			state.run, state.seen = cmp.Or(f.Run, state.run), now
 			state.trips = append(state.trips, f.RoundTrip)
 			state.trips = state.trips[max(0, len(state.trips)-lastTrips):]
 			slowest = max(slowest, f.RoundTrip)
@@ -547,4 +550,9 @@ func shownError(err error) string {
 func number(l stores.Look, name string) float64 {
 	n, _ := strconv.ParseFloat(l.Facts[name], 64)
 	return n
+}
+
+// uptime is 0 if it is not known.
+func uptime(l stores.Look) time.Duration {
+	return time.Duration(max(number(l, "uptime"), number(l, "uptime_in_seconds"))) * time.Second
 }

@@ -18,6 +18,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
@@ -269,6 +270,26 @@ func TestWatchStoreGoneAndBack(t *testing.T) {
 		server.Restart()
 		require.Eventually(t, func() bool { l = w.look(t.Context()); return l.Servers[0].Fault == "" }, time.Minute, 100*time.Millisecond)
 		require.Equal(t, broken, condition(l, "The store has kept the longest window"))
+	}
+}
+
+// A server that is another one and was up before has taken the place of the first, as
+// Sentinels do; what has begun since is a restart.
+func TestWatchFailover(t *testing.T) {
+	for up, want := range map[string]string{"9": "main was restarted", "60": "Another server has taken the place of main"} {
+		w := looks(t, &source{lim: service(t)})
+		now := time.Now()
+		for _, answer := range []struct{ run, up string }{{"a", "600"}, {"b", up}} {
+			found := []stores.Look{{Server: backend.Server{Name: "main", Run: answer.run, Facts: map[string]string{"uptime_in_seconds": answer.up}}}}
+			w.lookAtServers(&look{}, now, found)
+			now = now.Add(10 * time.Second)
+			w.kept(func(_ string, is state, _ string, why ...any) {
+				if answer.run == "b" {
+					require.Equal(t, broken, is)
+					require.Contains(t, why[0], want)
+				}
+			}, found)
+		}
 	}
 }
 

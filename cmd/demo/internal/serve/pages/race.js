@@ -21,7 +21,7 @@ if (byID('race')) (() => {
   const showPace = () => {
     const per = { minute: 60, hour: 3600, day: 86400 }[unit()] / pace()
     const passes = per >= 90 ? Math.round(per / 60) + ' min' : (per < 10 ? per.toFixed(per < 1 ? 2 : 1) : Math.round(per)) + ' s'
-    byID('pace').textContent = `× ${commas(pace())}: ${unit() == 'hour' ? 'an' : 'a'} ${unit()} in ${passes}`
+    speed.ariaValueText = byID('pace').textContent = `× ${commas(pace())}: ${unit() == 'hour' ? 'an' : 'a'} ${unit()} in ${passes}`
   }
 
   // say adds a line to what happened, and keeps the last.
@@ -33,10 +33,10 @@ if (byID('race')) (() => {
 
   // Lanes: all attempts, and the admitted of the fixed window and of abacus.
   const lanes = () => {
-    const { ctx, width, height } = canvas(byID('lanes')), f = frame, floor = height - 20, lane = floor / 3, strip = 20
+    const { ctx, width, height } = canvas(byID('lanes')), f = frame, floor = height - 20, lane = floor / 3, narrow = width < 500, strip = narrow ? 34 : 20
     const from = f.now - 2.25 * f.per, to = f.now + 0.25 * f.per, x = ms => (ms - from) / (to - from) * width
     // Columns end at the boundaries: no bead of one window stands in another.
-    const column = f.per / Math.max(1, Math.floor(f.per / Math.max(f.grid, 8 / width * (to - from)))), each = Math.ceil(f.max / 10), tall = (lane - strip - 4) / 10
+    const column = f.per / Math.max(1, Math.floor(f.per / Math.max(f.grid, 12 / width * (to - from)))), bead = 0.4 * column / (to - from) * width, each = Math.ceil(f.max / 10), tall = (lane - strip - 4) / 10
     const rows = [
       { name: 'attempts', colour: 'soft', of: s => s.tried },
       { name: 'fixed window', colour: 'r1', of: s => s.admitted[1], racer: 1 },
@@ -60,7 +60,7 @@ if (byID('race')) (() => {
         ctx.globalAlpha = inside ? 1 : 0.3
         for (let k = 0; k < Math.min(10, filled + Math.ceil((sum.tried - sum.admitted) / each)); k++) {
           ctx.beginPath()
-          ctx.ellipse(middle, bottom - 2 - (k + 0.5) * tall, 3, tall / 2 - 0.5, 0, 0, 7)
+          ctx.ellipse(middle, bottom - 2 - (k + 0.5) * tall, bead, tall / 2 - 0.5, 0, 0, 7)
           if (k < filled) ctx.fill()
           else ctx.stroke()
         }
@@ -94,13 +94,16 @@ if (byID('race')) (() => {
     ctx.lineWidth = 1
     rows.forEach((row, i) => {
       const racer = f.racers[row.racer], over = racer && racer.in > f.max
-      const text = row.name + (racer ? `: ${racer.in} in the window` + (over ? `, ${(racer.in / f.max).toFixed(2)} ×` + (width > 500 ? ' the limit' : '') : '') : '')
+      const times = over && `${(racer.in / f.max).toFixed(2)} × the limit`, count = racer ? `${racer.in} in the window` : ''
+      const lines = narrow ? [row.name, over ? `${racer.in}: ${times}` : count] : [row.name + (count && ': ' + count) + (over ? ', ' + times : '')]
       ctx.font = (over ? '600 ' : '') + '12px system-ui, sans-serif'
       ctx.lineWidth = 4
       ctx.strokeStyle = ink('ground')
-      ctx.strokeText(text, 6, i * lane + 15)
       ctx.fillStyle = ink(over ? 'over' : 'text')
-      ctx.fillText(text, 6, i * lane + 15)
+      lines.forEach((text, k) => {
+        ctx.strokeText(text, 6, i * lane + 15 + 14 * k)
+        ctx.fillText(text, 6, i * lane + 15 + 14 * k)
+      })
     })
   }
 
@@ -179,7 +182,6 @@ if (byID('race')) (() => {
       byID('reads').textContent = `${frame.rods.ours} reads now, ${Math.round(frame.mean.ours)} in the mean. The textbook’s way takes ${frame.rods.book} now, ${Math.round(frame.mean.book)} in the mean.`
     }
     play.textContent = frame.playing ? 'Pause' : 'Play'
-    play.setAttribute('aria-pressed', frame.playing)
     for (const b of document.querySelectorAll('[data-do=traffic]')) b.setAttribute('aria-pressed', !frame.planned && b.dataset.value == frame.traffic)
   }
   let waiting = false

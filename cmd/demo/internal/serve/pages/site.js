@@ -52,7 +52,7 @@ if (byID('site')) (() => {
       part('wrong').hidden = !wrong
       const again = after ? ` Admitted again in ${time(after)}.` : ''
       say(wrong ? '' : answer.ok ? `Admitted: ${answer.status}. ${message}` : `Denied: ${answer.status}.${again}`)
-      const line = element('li', { textContent: `${new Date().toLocaleTimeString('en-GB')} ${answer.status} ${sent}${after ? `, to wait ${time(after)}` : ''}` })
+      const line = element('li', { textContent: `${utc(Date.now(), 1e3)} UTC ${answer.status} ${sent}${after ? `, to wait ${time(after)}` : ''}` })
       line.dataset.status = answer.status
       part('history').prepend(line)
       while (part('history').children.length > 5) part('history').lastChild.remove()

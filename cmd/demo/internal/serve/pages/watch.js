@@ -80,6 +80,7 @@ if (byID('watch') && byID('conditions')) (() => {
       line.dataset.state = c.state
       put(line.querySelector('.state'), states[c.state])
       put(line.querySelector('.why'), c.why)
+      told(c.name, c.state == 'broken' && states.broken, states[c.state])
     })
     const n = state => all.filter(c => c.state == state).length
     put(byID('verdict'), n('broken') ? `${n('broken')} of ${all.length} do not hold.` : n('unknown') ? `None is broken; ${n('unknown')} of ${all.length} are not known.` : `All ${all.length} hold.`)
@@ -90,7 +91,7 @@ if (byID('watch') && byID('conditions')) (() => {
     const was = faults[name]
     faults[name] = fault || ''
     if (was === undefined && !fault || was !== undefined && !was == !fault) return
-    say(fault ? `${name}: ${fault}` : `${name} ${back}`)
+    say(`${name}: ${fault || back}.`)
   }
 
   const mean = (name, ms) => {
@@ -116,7 +117,7 @@ if (byID('watch') && byID('conditions')) (() => {
     put(byID('denied-since'), !s.tallied ? '' : s.denied.length ? `Since ${clock(s.denied_since)}, as the service counts.` : `Nobody was denied by a limit since ${clock(s.denied_since)}.`)
     rows('denied', s.denied.map(d => {
       const name = JSON.stringify([d.event, d.kind, d.feature])
-      let look = element('span', { textContent: 'a digest' })
+      let look = element('span', { textContent: d.feature.startsWith(d.kind + ':') ? 'not to be typed' : 'a digest' })
       if (d.text) {
         look = element('button', { type: 'button', textContent: 'Look', ariaLabel: 'Look at ' + d.feature })
         look.addEventListener('click', () => { choose(d.event, d.kind, d.text); form.requestSubmit(); form.scrollIntoView({ block: 'start' }) })
@@ -128,7 +129,7 @@ if (byID('watch') && byID('conditions')) (() => {
   const outcome = (name, total, i) => ({ name, className: 'r' + i % 5, cells: [name, last.rates ? rate(last.rates[name]) : '–', mean(name, 6e4), mean(name, minutes5), commas(total)] })
 
   const draw = () => {
-    if (byID('latency')) latency(['trip'], [past.map(m => m.trip)])
+    if (byID('latency')) latency(['trip'], [past.map((m, i) => i && m.at > past[i - 1].at + 5e3 ? null : m.trip)]) // nobody looked meanwhile: no line
     if (byID('rates') && seen.size) ratesChart([...seen.keys()], [...seen.keys()].map(name => past.map(m => m.rates ? m.rates[name] || 0 : null)))
   }
 
@@ -188,8 +189,10 @@ if (byID('watch') && byID('conditions')) (() => {
       const found = await answer.json()
       if (mine != asked) return
       fault(found.fault || '')
-      if (!found.fault) show(found)
-      else if (!found.again) { asked = undefined; byID('found').hidden = true }
+      if (!found.fault) {
+        show(found)
+        byID('key-outcome').textContent ||= `${found.feature}: ${found.limits.map(l => `${commas(l.used)} of ${l.limit}`).join(', ')}.` // once for each question
+      } else if (!found.again) { asked = undefined; byID('found').hidden = true }
     } catch {
       if (mine == asked) fault('The program does not answer.')
     }
@@ -211,6 +214,7 @@ if (byID('watch') && byID('conditions')) (() => {
   form.addEventListener('submit', e => {
     e.preventDefault()
     asked = new URLSearchParams(new FormData(form))
+    byID('key-outcome').textContent = ''
     ask()
   })
   per.addEventListener('change', () => { if (asked) form.requestSubmit() })
