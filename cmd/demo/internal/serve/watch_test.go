@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -468,6 +469,32 @@ func TestWatchLooksOnce(t *testing.T) {
 	require.Equal(t, int64(1), most.Load())
 }
 
+// A row of looks begins after the end of the one before, however long its last look
+// takes.
+func TestWatchLooksInTurn(t *testing.T) {
+	lim := service(t)
+	synctest.Test(t, func(t *testing.T) {
+		var under atomic.Int64
+		hold := make(chan struct{})
+		w := looks(t, &source{lim: lim, ask: func(context.Context) (*status, error) {
+			under.Add(1)
+			defer under.Add(-1)
+			<-hold
+			return &status{}, nil
+		}})
+		w.viewers, w.ended = map[chan struct{}]bool{}, make(chan struct{})
+		close(w.ended)
+		for range 2 {
+			news, _ := w.join()
+			synctest.Wait()
+			require.Equal(t, int64(1), under.Load())
+			w.leave(news)
+		}
+		close(hold)
+		<-w.ended
+	})
+}
+
 // The rules are read again when the file changes; a bad file changes nothing, and its
 // faults are told by line.
 func TestWatchRules(t *testing.T) {
@@ -502,11 +529,13 @@ func TestWatchPage(t *testing.T) {
 	}
 	s, err := New(t.Context(), Config{})
 	require.NoError(t, err)
-	require.Contains(t, page(s), `<strong id="store">the memory of this program</strong>`)
+	text := page(s)
+	require.Contains(t, text, `<strong id="store">the memory of this program</strong>`)
+	require.Contains(t, text, `<span>this program</span>`)
 
 	s, err = New(t.Context(), Config{Watched: watched(t, "redis://ops:pepper@127.0.0.1:1/0")})
 	require.NoError(t, err)
-	text := page(s)
+	text = page(s)
 	require.Contains(t, text, `<strong id="store">redis://127.0.0.1:1/0</strong>`)
 	require.Contains(t, text, `id="no-status"`)
 	require.NotContains(t, text, "pepper")
@@ -520,6 +549,9 @@ func TestWatchPage(t *testing.T) {
 	require.Empty(t, l.Servers)
 	for _, c := range l.Conditions {
 		require.Equal(t, holds, c.State, c.Name)
+		if c.Name == "All callers count alike" {
+			require.Equal(t, "One limiter counts, with these rules.", c.Why)
+		}
 	}
 	key, err := w.source.key(t.Context(), "signup", "ip", "203.0.113.9", "")
 	require.NoError(t, err)
