@@ -27,8 +27,9 @@ var ErrStore = errors.New("the store failed")
 // ErrStaleLabel is the error of a [Store] that drops buckets by the labels of its
 // callers, for a label before the dropped buckets of the key: the store cannot
 // tell the counts of the label's window. Nothing was added. The Counter reads its
-// clock again and asks with the new label. A store has no use for the error if
-// each bucket is kept for its TTL by the clock of a server.
+// clock again and asks with the new label. A store whose buckets are kept for their
+// TTL by the clock of a server has the error for a Take that is made too long after
+// its label was read: see [TakeRequest].Labelled.
 var ErrStaleLabel = errors.New("the label is older than what the store has dropped of the key")
 
 // ErrMaxCount is the error of a [Store] for an addition after which the store
@@ -149,11 +150,18 @@ type Atomic interface {
 }
 
 // TakeRequest is an atomic step of an [Atomic] store.
+//
+// Buckets live for their TTL from the first hit on. A step that is made more than
+// the finest Width later than Labelled may miss buckets of its window that have
+// expired meanwhile: the caller stood still, or the request was on its way for long.
+// A store with an expiry of its own keeps buckets for longer than their TTL, and
+// answers [ErrStaleLabel] to a step that comes later by more.
 type TakeRequest struct {
 	Now      time.Time
 	Deadline time.Time // as in Request
 	Peek     bool      // find out, but write nothing
 	AnyLabel bool      // as in Request
+	Labelled time.Time // an instant before Now was read, on the machine's clock; zero: not known
 	Exact    bool      // Counts are exact in every case; without Exact a step that is allowed may tell upper bounds
 	Keys     []TakeKey // each key once
 	Allowed  bool      // filled in: all keys fit that are not Soft

@@ -221,6 +221,9 @@ func (k *call) those(soft bool) (those []int) {
 
 // relabel reads the clock for the label of the call.
 func (k *call) relabel() error {
+	if k.c.patience > 0 { // not in this process
+		k.req.Labelled = time.Now()
+	}
 	k.req.Now = k.c.now()
 	if err := cover.CheckTime(k.req.Now); err != nil {
 		return fmt.Errorf("counter: Config.Now: %w", err)
@@ -271,7 +274,7 @@ func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
 		if err := k.relabel(); err != nil {
 			return err
 		}
-		r.Now, r.AnyLabel = k.req.Now, labels == maxLabels || !k.req.Now.After(before)
+		r.Now, r.Labelled, r.AnyLabel = k.req.Now, k.req.Labelled, labels == maxLabels || !k.req.Now.After(before)
 		err = c.atomic.Take(ctx, r)
 	}
 	if err == nil || !errors.Is(err, backend.ErrMaxCount) || k.mode == charging {

@@ -22,19 +22,27 @@ func (s *sums) run(ctx context.Context, deadline time.Time, sc redisscript.Scrip
 }
 
 // count sends a script that counts, unless the deadline has passed by the server's
-// clock. If the deadline has passed there and not here, the bound on the server's clock
-// was wrong, nothing was counted, and the call is sent once more. timeOf returns the
-// server's time in an answer, and whether the call came too late.
-func (s *sums) count(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
+// clock, or latest, if it is not zero: then the error is backend.ErrStaleLabel. If the
+// time has passed there and not here, the bound on the server's clock was wrong,
+// nothing was counted, and the call is sent once more. timeOf returns the server's time
+// in an answer, and whether the call came too late.
+func (s *sums) count(ctx context.Context, deadline, latest time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
 	ctx, cancel, err := s.start(ctx, deadline)
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
+	deadline, _ = ctx.Deadline()
+	ages := !latest.IsZero() && latest.Before(deadline) // the label is too old before the call is late
+	if ages {
+		deadline = latest
+		if !time.Now().Before(latest) {
+			return nil, backend.ErrStaleLabel
+		}
+	}
 	if s.anyTime {
 		return s.ask(ctx, sc, keys, r)
 	}
-	deadline, _ = ctx.Deadline()
 	clock := s.clock(keys[0])
 	for again := false; ; again = true {
 		r.setDeadline(clock.at(deadline))
@@ -48,10 +56,13 @@ func (s *sums) count(ctx context.Context, deadline time.Time, sc redisscript.Scr
 		case late:
 			s.late.Add(1)
 			clock.correct(sent, micro)
-			if again || !time.Now().Before(deadline) {
-				return nil, fmt.Errorf("%s: the call came after its deadline, and nothing was counted", s)
+			switch {
+			case !again && time.Now().Before(deadline):
+				continue
+			case ages:
+				return nil, backend.ErrStaleLabel
 			}
-			continue
+			return nil, fmt.Errorf("%s: the call came after its deadline, and nothing was counted", s)
 		case micro > 0:
 			clock.learn(sent, micro)
 		}

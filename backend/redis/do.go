@@ -204,7 +204,7 @@ func (s *sums) send(ctx context.Context, req *backend.Request, parts []doPart) e
 	var got any
 	var err error
 	if req.N > 0 {
-		got, err = s.count(ctx, req.Deadline, doScript, keys, r, timeOfDo)
+		got, err = s.count(ctx, req.Deadline, time.Time{}, doScript, keys, r, timeOfDo)
 	} else if req.N == 0 {
 		got, err = s.run(ctx, req.Deadline, readScript, keys, r)
 	} else {

@@ -325,3 +325,26 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 		})
 	}
 }
+
+// A caller that stands still between its label and its step, with all patience, gets
+// another label: the hits of the first label's window may have expired meanwhile.
+func TestAStandstillBehindALabel(t *testing.T) {
+	t.Parallel()
+	const stands = 7 * time.Second
+	ladder := mustLadder(t, "50ms:1s")
+	var standstill time.Duration
+	c := newCounter(t, open(t, "redis://"+servertest.Redis(t)), counter.Config{Ladder: ladder, Patience: time.Minute, Now: func() time.Time {
+		now := time.Now()
+		time.Sleep(standstill)
+		standstill = 0
+		return now
+	}})
+	first := take(t, c, signup, 2, "2/s")
+	require.True(t, first.Allowed)
+	time.Sleep(time.Until(first.At().Add(500 * time.Millisecond)))
+	standstill = stands
+	second := take(t, c, signup, 2, "2/s")
+	require.True(t, second.Allowed)
+	require.Greater(t, second.At().Sub(first.At()), stands)
+	require.EqualValues(t, 1, c.Stats().StaleLabels)
+}

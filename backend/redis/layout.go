@@ -87,10 +87,12 @@ func (g group) ttl(bucket time.Duration) time.Duration {
 // late returns the time for which a bucket is kept beyond its time to live, for calls
 // with an older label than the newest: the caller's clock is behind, or the call took
 // long. A minute is the longest wait of a Counter for an answer; of fine buckets, a
-// minute would be many.
+// minute would be many, and a step that comes later gets another label.
 func (g group) late() time.Duration {
-	return min(max(time.Second, time.Duration(g.leaf)*g.width/4), time.Minute)
+	return min(max(time.Second, time.Duration(g.leaf)*g.width/4), maxLate)
 }
+
+const maxLate = time.Minute
 
 // fits returns an error if a root cannot hold all buckets that are needed at a time.
 func (g group) fits(ttl time.Duration) error {

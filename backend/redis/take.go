@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
@@ -47,7 +48,7 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if req.Peek {
 		got, err = s.run(ctx, req.Deadline, peekScript, keys, r)
 	} else {
-		got, err = s.count(ctx, req.Deadline, takeScript, keys, r, timeOfTake)
+		got, err = s.count(ctx, req.Deadline, latest(req.Labelled, parts), takeScript, keys, r, timeOfTake)
 	}
 	if err != nil {
 		return err
@@ -72,6 +73,19 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 		s.missing.Store(!slices.ContainsFunc(key.Windows, func(w backend.Window) bool { return w.Count > 0 }))
 	}
 	return nil
+}
+
+// latest returns the time by which a step must be made: until then no root has expired
+// that the label needs. The zero time: not known.
+func latest(labelled time.Time, parts []takePart) time.Time {
+	if labelled.IsZero() {
+		return labelled
+	}
+	late := maxLate
+	for i := range parts {
+		late = min(late, parts[i].late())
+	}
+	return labelled.Add(late)
 }
 
 // maxFirst is the most hits of a first bucket in a sum of two bytes.
