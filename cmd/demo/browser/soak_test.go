@@ -24,8 +24,8 @@ var soak = flag.Duration("soak", 9*time.Second, "`time` that the races of TestSo
 type sizes map[string]float64
 
 // grown are the most that the least of the last third may be above that of the
-// first, by name. On a busy machine frames wait in the page, which is no growth. A page that keeps the samples of its race grows by a megabyte in
-// ten seconds.
+// first, by name: on a busy machine frames wait in the page, which is no growth. A
+// page that keeps the samples of its race grows by a megabyte in ten seconds.
 var grown = map[string]float64{
 	"minute: heap, MB": 0.5, "minute: DOM nodes": 50, "minute: listeners": 10,
 	"day: heap, MB": 0.5, "day: DOM nodes": 50, "day: listeners": 10,

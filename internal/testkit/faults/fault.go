@@ -61,6 +61,7 @@ func (s *strike) within() time.Duration {
 
 // suffer lets faults come upon the world until the campaign is over: each kind
 // once, in an order by chance but for rare kinds, which come first, and then by weight.
+// The fault that a test keeps from the rules comes alone, if it is one of the kinds.
 func (w *world) suffer(rng *rand.Rand) {
 	var here []kind
 	sum := 0
@@ -69,6 +70,9 @@ func (w *world) suffer(rng *rand.Rand) {
 			here = append(here, k)
 			sum += k.weight
 		}
+	}
+	if i := slices.IndexFunc(here, func(k kind) bool { return k.name == w.campaign.blind }); i >= 0 {
+		here, sum = here[i:i+1], here[i].weight
 	}
 	first := slices.Clone(here)
 	rng.Shuffle(len(first), func(i, j int) { first[i], first[j] = first[j], first[i] })
