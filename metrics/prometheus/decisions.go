@@ -106,7 +106,8 @@ func (d *Decisions) of(r rule, soft bool) *series {
 	}
 	if soft && all[r].soft[0] == nil {
 		s := *all[r]
-		s.soft = [2]prometheus.Counter{d.soft.WithLabelValues(r.event, r.kind, "false"), d.soft.WithLabelValues(r.event, r.kind, "true")}
+		event, kind := label(r.event), label(r.kind)
+		s.soft = [2]prometheus.Counter{d.soft.WithLabelValues(event, kind, "false"), d.soft.WithLabelValues(event, kind, "true")}
 		all[r] = &s
 	}
 	d.bound.Store(&all)
@@ -114,12 +115,16 @@ func (d *Decisions) of(r rule, soft bool) *series {
 }
 
 func (d *Decisions) bind(r rule) *series {
-	s := &series{duration: d.duration.WithLabelValues(r.event)}
+	event, kind := label(r.event), label(r.kind)
+	s := &series{duration: d.duration.WithLabelValues(event)}
 	for o := range outcomes {
-		s.total = append(s.total, d.total.WithLabelValues(r.event, r.kind, o.String()))
+		s.total = append(s.total, d.total.WithLabelValues(event, kind, o.String()))
 	}
 	return s
 }
+
+// label returns a name for a label, which must be UTF-8.
+func label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 // Describe is a method of prometheus.Collector.
 func (d *Decisions) Describe(ch chan<- *prometheus.Desc) {

@@ -145,6 +145,13 @@ func TestSeriesAreBounded(t *testing.T) {
 	require.Equal(t, before, count())
 }
 
+// A program may have names that are no labels, which are UTF-8.
+func TestNamesOfAnyBytes(t *testing.T) {
+	d := abacusmetrics.NewDecisions()
+	d.Observe(limiter.Decision{Event: "sign\xffup", Kind: "\xfe", Outcome: limiter.OutcomeAdmitted, Soft: []limiter.SoftVerdict{{Kind: "\xfe"}}})
+	require.Equal(t, 3, testutil.CollectAndCount(d, "abacus_soft_decisions_total", "abacus_decision_duration_seconds"))
+}
+
 func TestObserveByManyAtOnce(t *testing.T) {
 	d := abacusmetrics.NewDecisions()
 	var callers sync.WaitGroup
