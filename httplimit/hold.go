@@ -36,7 +36,7 @@ type holds struct {
 type hold struct {
 	until  time.Time
 	denied bool  // a good answer does not change until: the request left before the denial
-	left   int64 // before until: the least that an answer has left, of which flying may use up a part
+	left   int64 // before until: the least that an answer has left, 0 after a denial only
 	most   int64 // requests that may be in flight from until on
 	flying int64 // requests in flight that left after the last denial
 	epoch  int   // number of denials
@@ -133,10 +133,10 @@ func (h *hold) open(now time.Time) bool {
 	return h.flying < h.most
 }
 
-// closed tells whether no request will leave before until.
-func (h *hold) closed(now time.Time) bool {
-	return now.Before(h.until) && (h.denied || h.left <= 0 && h.flying == 0)
-}
+// closed reports whether no request will leave before until. Only the service's own
+// word closes: an answer without fields may be that of a page without a limit, or of a
+// balancer.
+func (h *hold) closed(now time.Time) bool { return h.denied && now.Before(h.until) }
 
 // end is until, if no request will leave before.
 func (h *hold) end(now time.Time) time.Time {
@@ -256,9 +256,7 @@ func (h *hold) heard(a advice, now time.Time, own, newest bool) {
 			a.left = min(a.left, h.left)
 		}
 		h.until, h.denied, h.left, h.most = until, false, a.left, a.left+h.flying
-	case own && now.Before(h.until):
-		h.left--
-	case own:
+	case own && !now.Before(h.until):
 		h.most++
 	}
 }

@@ -619,3 +619,43 @@ func TestTransportAfterALongWaitForItsOwnLimit(t *testing.T) {
 		})
 	}
 }
+
+// Answers without fields of the service, from pages without a limit or from a balancer,
+// use no place up: a Transport that has heard of places never closes by itself.
+func TestTransportClosesByTheServicesWordOnly(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		first  string
+		status int
+	}{
+		{"pages without a limit", `RateLimit: "20/d";r=19;t=86401`, 200},
+		{"a balancer's 502", `RateLimit: "20/d";r=3;t=86401`, 502},
+		{"one place", `RateLimit: "20/d";r=1;t=86401`, 200},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent atomic.Int64
+				tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+					time.Sleep(time.Second)
+					switch sent.Add(1) {
+					case 1, 151:
+						return answering(200, row.first)
+					case 152:
+						return answering(200, `RateLimit: "20/d";r=0;t=86401`)
+					}
+					return answering(row.status)
+				})})
+				get := func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					defer cancel()
+					_, err := send(ctx, tr, "https://api.example.org/")
+					return err
+				}
+				for i := range 152 {
+					require.NoError(t, get(), i)
+				}
+				require.ErrorIs(t, get(), ErrHeldBack, "the service has said r=0")
+			})
+		})
+	}
+}
