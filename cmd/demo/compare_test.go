@@ -134,3 +134,20 @@ func TestComparisonFits(t *testing.T) {
 		}
 	}
 }
+
+// The speed of the machine does not change the form of the table.
+func TestComparisonOnASlowMachine(t *testing.T) {
+	form := func(width int, nanos float64) (widths []int) {
+		r := &compare.Report{Limit: "5/d", Store: "redis://h", Reference: "sliding log", Events: 1_000_000, Keys: 9, Algorithms: []compare.Algorithm{
+			{Name: "abacus 1s:1d, 1m:1d, 1h:1d", Source: "abacus", Worst: "N", BytesPerKey: 12_345_678, BytesWorstKey: 12_345_678, NanosPerEvent: nanos}}}
+		for line := range strings.Lines(string(renderComparison([]*compare.Report{r}, stores.OnRedis, width))) {
+			widths = append(widths, utf8.RuneCountInString(line))
+		}
+		return widths
+	}
+	for width := 80; width <= 150; width++ {
+		for nanos := 0.5; nanos < 1e14; nanos *= 3 {
+			require.Equal(t, form(width, 1), form(width, nanos), "%d columns, %f ns", width, nanos)
+		}
+	}
+}

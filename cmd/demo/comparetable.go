@@ -62,7 +62,18 @@ func costsTold(kind stores.Kind) []measure {
 	if kind != stores.InMemory {
 		all = append(all, measure{[2]string{"", "trips"}, func(a *compare.Algorithm) string { return figure(a.TripsPerEvent) }})
 	}
-	return append(all, measure{[2]string{"", "ns"}, func(a *compare.Algorithm) string { return text.Number(a.NanosPerEvent, 0) }})
+	return append(all, measure{[2]string{"", fmt.Sprintf("%*s", nanosWidth, "ns")}, func(a *compare.Algorithm) string { return nanos(a.NanosPerEvent) }})
+}
+
+// nanosWidth is the width of the column of times, which is the same on a slow machine.
+const nanosWidth = 7
+
+// nanos formats a time in at most nanosWidth columns, with a unit from a millisecond on.
+func nanos(ns float64) string {
+	if ns < 999_999.5 {
+		return text.Number(ns, 0)
+	}
+	return briefly(ns / 1e9)
 }
 
 // briefly is a delay with two or three digits, in the largest unit that it has.
@@ -228,6 +239,6 @@ func legend(r *compare.Report, kind stores.Kind) []string {
 			"by the exact rule on the algorithm's own admitted hits; not as exact: otherwise than the " + r.Reference + ". " +
 			"leaky queue, token shaper: a hit may wait, for Per at most, and is judged when it leaves (hits of a busy queue leave Per/Max apart, N+1 with both ends, so the last is wrongly admitted); mean delay: of all admitted hits. abacus*: the default ladder.",
 		fmt.Sprintf("bytes: the mean of %s, and of the key with the most hits, each right after its last hit: %s. reads, writes: an event's, %s. "+
-			"ns: of wall time an event, the median of chunks of 64, each algorithm alone over the whole log, by one caller.", words.Plural(int64(r.Sample), "key"), bytes, costs),
+			"ns, or the unit that stands there: wall time of an event, the median of chunks of 64, each algorithm alone over the whole log, by one caller.", words.Plural(int64(r.Sample), "key"), bytes, costs),
 	}
 }
