@@ -30,7 +30,8 @@ import (
 
 // contestant is a way to limit keys, made with all limits, the longest last.
 type contestant interface {
-	// hit counts a hit, and is errRefused if a limit has no room.
+	// hit counts a hit. The error is errRefused if a limit has no room, and errGaveUp if
+	// other callers were in the way.
 	hit(key string) error
 	// used returns the hits of the key under the longest limit, less the refill of
 	// a token bucket meanwhile.
@@ -39,6 +40,7 @@ type contestant interface {
 
 var (
 	errRefused = errors.New("a call was refused")
+	errGaveUp  = errors.New("a call gave up")
 	ctx        = context.Background()
 )
 
@@ -55,7 +57,7 @@ var kinds = []struct {
 	{"x/time/rate", "a Limiter for each key in a sync.Map", true, newXTime},
 	{"go-limiter", "memorystore, Take", true, newGoLimiter},
 	{"ulule/limiter", "its memory store, Get", true, newUlule},
-	{"throttled", "memstore without a bound on keys, which is its faster one, and RateLimitCtx; up to 1,000 tries under contention instead of 10, which a busy key exhausts", true, newThrottled},
+	{"throttled", "memstore without a bound on keys, which is its faster one, and RateLimitCtx; up to 1,000 tries under contention instead of 10, which a busy key exhausts; a call that gives up even so counts nothing", true, newThrottled},
 	{"httprate", "OnLimit, which its middleware calls: it counts, as Status does not; without its response headers, since nobody else here writes any", true, newHTTPRate},
 }
 
@@ -219,8 +221,8 @@ func newThrottled(limits counter.Limits) (contestant, error) {
 
 func (g throttledGCRA) hit(key string) error {
 	for _, l := range g {
-		if limited, _, err := l.RateLimitCtx(ctx, key, 1); err != nil {
-			return err
+		if limited, _, err := l.RateLimitCtx(ctx, key, 1); err != nil { // its store in memory has no error of its own
+			return fmt.Errorf("%w: %w", errGaveUp, err)
 		} else if limited {
 			return errRefused
 		}

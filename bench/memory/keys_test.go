@@ -1,9 +1,11 @@
 package memory_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +32,7 @@ type field struct {
 	limits      counter.Limits
 	keys        measure.Keys
 	hits        []int64 // that each has counted
+	gaveUp      []int64 // calls of each that counted nothing, since others were in the way
 	began       time.Time
 
 	ns, allocs []measure.Series
@@ -43,7 +46,7 @@ func newField(t *testing.T, keys measure.Keys, limits counter.Limits) *field {
 func (f *field) add(name string, peer bool, c contestant) {
 	f.Helper()
 	f.names, f.peers, f.contestants = append(f.names, name), append(f.peers, peer), append(f.contestants, c)
-	f.hits, f.ns, f.allocs = append(f.hits, int64(f.keys.Len())), append(f.ns, nil), append(f.allocs, nil)
+	f.hits, f.gaveUp, f.ns, f.allocs = append(f.hits, int64(f.keys.Len())), append(f.gaveUp, 0), append(f.ns, nil), append(f.allocs, nil)
 	for i := range f.keys.Len() {
 		// Each contestant keeps a string of its own, as with the key of a request.
 		require.NoError(f, c.hit(strings.Clone(f.keys.At(i))), name)
@@ -54,11 +57,28 @@ func (f *field) add(name string, peer bool, c contestant) {
 func (f *field) run(i int, calls measure.Keys, cores int) {
 	f.Helper()
 	c := f.contestants[i]
-	spent, mallocs, err := measure.Parallel(calls.Len(), cores, func(call int) error { return c.hit(calls.At(call)) })
+	var gaveUp atomic.Int64
+	spent, mallocs, err := measure.Parallel(calls.Len(), cores, func(call int) error {
+		err := c.hit(calls.At(call))
+		if f.peers[i] && errors.Is(err, errGaveUp) {
+			gaveUp.Add(1)
+			return nil
+		}
+		return err
+	})
 	require.NoError(f, err, f.names[i])
 	f.ns[i] = append(f.ns[i], float64(spent.Nanoseconds())/float64(calls.Len()))
 	f.allocs[i] = append(f.allocs[i], float64(mallocs)/float64(calls.Len()))
-	f.hits[i] += int64(calls.Len())
+	f.hits[i] += int64(calls.Len()) - gaveUp.Load()
+	f.gaveUp[i] += gaveUp.Load()
+}
+
+// spread is the time of a call, with the calls that gave up.
+func (f *field) spread(i int) string {
+	if f.gaveUp[i] == 0 {
+		return f.ns[i].Spread()
+	}
+	return f.ns[i].Spread() + ", " + words.Plural(f.gaveUp[i], "call") + " gave up"
 }
 
 // check asks every contestant for the hits of each key. A contestant that did not
@@ -101,11 +121,35 @@ func (f *field) fastestPeer() measure.Series {
 	return measure.Fastest(peers...)
 }
 
+// hasty is a floor that gives up at each third call.
+type hasty struct {
+	floor
+	calls int
+}
+
+func (h *hasty) hit(key string) error {
+	if h.calls++; h.calls%3 == 0 {
+		return fmt.Errorf("%w: busy", errGaveUp)
+	}
+	return h.floor.hit(key)
+}
+
+// A peer that gives up under contention does not end the benchmark: its row says so.
+func TestAPeerGivesUp(t *testing.T) {
+	keys, err := measure.Distinct(1)
+	require.NoError(t, err)
+	f := newField(t, keys, roomy(1, 100))
+	f.add("hasty", true, &hasty{floor: floor{counts: map[string]*int64{}}})
+	f.run(0, keys.InTurn(30), 1)
+	f.check()
+	require.Contains(t, f.spread(0), "), 10 calls gave up")
+}
+
 func TestBesidePeers(t *testing.T) {
 	rounds, calls := measure.Pick(2, 3, 9), measure.Pick(2_000, 200_000, 400_000)
 	s := measure.Open(t, "In memory, beside other limiters")
 	s.Say("%d rounds of %s calls; ns for one call, the median of the rounds and their spread. A call asks all limits: one (shaped as 100/d) or three (10/m, 50/h, 100/d). "+
-		"Every call is admitted and counted: limits have room, and at the end each contestant is asked how many hits every key has. Each peer has a limiter for each limit and "+
+		"Every call is admitted and counted, except where a row says that calls gave up: limits have room, and at the end each contestant is asked how many hits every key has. Each peer has a limiter for each limit and "+
 		"asks one after the other. Keys are distinct and come in random order. \"To the fastest\" is the median over the rounds of the ratio to the fastest peer of the "+
 		"same round and number of limits. \"Admits\" is what a limit of %d was seen to admit in its worst true window, when it was attacked in this run. Garbage is "+
 		"collected between rounds, in nobody's turn.", rounds, measure.Count(int64(calls)), attacked)
@@ -129,9 +173,9 @@ func TestBesidePeers(t *testing.T) {
 			one, three := raceOf(t, keys, sequence, 1, rounds, cores), raceOf(t, keys, sequence, 3, rounds, cores)
 			runtime.GOMAXPROCS(before)
 			for i, name := range one.names {
-				row := []string{name, one.ns[i].Spread(), measure.Num(one.ns[i].To(one.fastestPeer()).Median()), "", "", measure.Num(one.allocs[i].Median()), admits[name]}
+				row := []string{name, one.spread(i), measure.Num(one.ns[i].To(one.fastestPeer()).Median()), "", "", measure.Num(one.allocs[i].Median()), admits[name]}
 				if name != "floor" {
-					row[3], row[4] = three.ns[i].Spread(), measure.Num(three.ns[i].To(three.fastestPeer()).Median())
+					row[3], row[4] = three.spread(i), measure.Num(three.ns[i].To(three.fastestPeer()).Median())
 					row[5] += ", " + measure.Num(three.allocs[i].Median())
 				}
 				table.Row(row...)
