@@ -64,25 +64,38 @@ type ClientIP struct {
 // address that is not IPv4-mapped, without a zone. The zero Addr if neither the
 // peer has an address nor a header from a proxy.
 func (c *ClientIP) Of(r *http.Request) netip.Addr {
-	peer := clientAddr(r.RemoteAddr)
+	name := c.Header
+	if name == "" {
+		name = "X-Forwarded-For"
+	}
+	return c.Find(r.RemoteAddr, r.Header.Values(name))
+}
+
+// Find is Of for a request outside of net/http, such as one of fiber or gRPC.
+// remoteAddr is the address of the connection's other end, as in
+// [http.Request.RemoteAddr], and lines are all lines of the header that Header
+// names, in the order of the request: a joined or shortened list would hide the text
+// of a proxy behind the client's.
+func (c *ClientIP) Find(remoteAddr string, lines []string) netip.Addr {
+	peer := clientAddr(remoteAddr)
 	by := proxies{c.Proxies, c.ProxyList.networks(), c.Hops}
 	switch {
 	case len(c.Proxies) == 0 && c.ProxyList == nil:
 		if c.Hops == 0 {
 			return peer
 		}
-	case !by.has(peer) && !isUnixPeer(r.RemoteAddr):
+	case !by.has(peer) && !isUnixPeer(remoteAddr):
 		return peer
 	}
 	var client netip.Addr
 	switch {
 	case c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For"):
-		client = by.client(r.Header["X-Forwarded-For"], lastForwardedFor)
+		client = by.client(lines, lastForwardedFor)
 	case strings.EqualFold(c.Header, "Forwarded"):
-		client = by.client(r.Header["Forwarded"], lastForwarded)
+		client = by.client(lines, lastForwarded)
 	default:
 		// Of two lines the client may have sent either.
-		if lines := r.Header.Values(c.Header); len(lines) == 1 && c.Hops == 0 {
+		if len(lines) == 1 && c.Hops == 0 {
 			client = clientAddr(trimBlanks(lines[0]))
 		}
 		if by.has(client) {

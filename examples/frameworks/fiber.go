@@ -3,7 +3,6 @@ package frameworks
 import (
 	"context"
 	"log"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -11,15 +10,20 @@ import (
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 // FiberLogin is a log-in that counts failures only. Fiber is not net/http, so the
-// Limiter is asked without package httplimit.
-func FiberLogin(app *fiber.App, lim *limiter.Limiter, right func(user, password string) bool) {
+// Limiter is asked without a middleware. clientIP finds the client's address.
+func FiberLogin(app *fiber.App, lim *limiter.Limiter, clientIP httplimit.ClientIP, right func(user, password string) bool) {
 	app.Post("/login", func(c fiber.Ctx) error {
 		user := strings.Clone(c.FormValue("user")) // fiber writes the next request over this one
-		addr, _ := netip.ParseAddr(c.IP())
+		var lines []string
+		for _, line := range c.Request().Header.PeekAll(fiber.HeaderXForwardedFor) {
+			lines = append(lines, string(line))
+		}
+		addr := clientIP.Find(c.RequestCtx().RemoteAddr().String(), lines) // c.IP() may be text of the client
 		v, err := lim.Allow(c.Context(), "login", limiter.NewFeature("user", user), limiter.IP(addr))
 		switch {
 		case err != nil:

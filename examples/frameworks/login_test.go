@@ -3,10 +3,13 @@ package frameworks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +110,7 @@ func TestLogins(t *testing.T) {
 		},
 		"fiber": func(t *testing.T, lim *limiter.Limiter) string {
 			app := fiber.New()
-			FiberLogin(app, lim, right)
+			FiberLogin(app, lim, httplimit.ClientIP{}, right)
 			return serveFiber(t, app)
 		},
 	} {
@@ -133,6 +136,41 @@ func TestLogins(t *testing.T) {
 			require.Regexp(t, "^[12]$", failed.Header.Get("Retry-After"))
 		})
 	}
+}
+
+// Behind a proxy that appends to X-Forwarded-For, a client is counted by the address that
+// the proxy has appended, whatever the client has written before.
+func TestFiberBehindAProxy(t *testing.T) {
+	var faults limitertest.Faults
+	lim := tenFailures(t, &faults)
+	app := fiber.New()
+	FiberLogin(app, lim, httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}, right)
+	site := serveFiber(t, app)
+	for i := range 5 {
+		for _, lines := range [][]string{
+			{fmt.Sprintf("192.0.2.%d, 203.0.113.9", i)},
+			{fmt.Sprintf("192.0.2.%d", i), "203.0.113.9"},
+			{"nonsense, 203.0.113.9"},
+		} {
+			r, err := http.NewRequest("POST", site+"/login", strings.NewReader(fmt.Sprintf("user=u%d&password=wrong", i)))
+			require.NoError(t, err)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header["X-Forwarded-For"] = lines
+			answer, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			require.Equal(t, 401, answer.StatusCode, lines)
+		}
+	}
+	v, err := lim.Peek(t.Context(), "login", 0, limiter.NewFeature("user", "u9"), limiter.NewFeature("ip", "203.0.113.9"))
+	require.NoError(t, err)
+	for _, s := range v.All() {
+		if s.Key.Feature == "ip:203.0.113.9" {
+			require.EqualValues(t, 1000-15, s.Remaining)
+			return
+		}
+	}
+	t.Fatal("no state of the address: ", v.All())
 }
 
 // The usual adapters hand on another writer than the middleware's, or none:
