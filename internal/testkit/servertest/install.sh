@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the programs that the tests start, where they are missing: memcached
 # and redis-server, with redis-cli. A sentinel is redis-server by another name.
-# And curl, a client that is not Go's, and chromium, which looks at pages.
+# And curl, a client that is not Go's, chromium, which looks at pages, and nginx,
+# caddy and haproxy, the proxies of docs/http.md.
 #
 # It installs on Debian and its kin only, and only as root or in CI. Elsewhere
 # it says what to install and fails, so that no test runs without its server.
@@ -9,6 +10,7 @@
 # The packages come with services. Those are neither started nor enabled: a
 # test must not leave a Redis on port 6379 behind.
 set -eu
+PATH=$PATH:/usr/sbin # of nginx and haproxy, for users other than root on Debian
 
 packages='' services=''
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -16,6 +18,9 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
+have nginx        || { packages="$packages nginx-light"  services="$services nginx"; }
+have caddy        || { packages="$packages caddy"        services="$services caddy"; }
+have haproxy      || { packages="$packages haproxy"      services="$services haproxy"; }
 have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || { packages="$packages chromium fonts-liberation"; }
 [ -n "$packages" ] || exit 0
 
@@ -23,9 +28,9 @@ refuse() {
 	cat >&2 <<-END
 	The tests start real programs and miss:$packages ($1).
 	Install them, then run make again:
-	    Debian, Ubuntu   apt-get install memcached redis-server curl chromium    ("make test" as root does it, and starts no service)
-	    Fedora           dnf install memcached redis curl chromium
-	    macOS            brew install memcached redis curl chromium
+	    Debian, Ubuntu   apt-get install memcached redis-server curl chromium nginx-light caddy haproxy    ("make test" as root does it, and starts no service)
+	    Fedora           dnf install memcached redis curl chromium nginx caddy haproxy
+	    macOS            brew install memcached redis curl chromium nginx caddy haproxy
 	END
 	exit 1
 }

@@ -1,6 +1,7 @@
 // Package servertest starts the real servers that the tests of the stores talk to:
 // memcached, Redis, Redis behind Sentinel, and Redis Cluster, each on free ports of
-// the loopback interface, with nothing kept on disk.
+// the loopback interface, with nothing kept on disk. And nginx, Caddy and HAProxy, which
+// stand in front of HTTP servers.
 //
 // A server belongs to a test, and ends with the test and with the test binary,
 // however the binary ends (on Linux, even by a kill). A server whose program is

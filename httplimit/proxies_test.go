@@ -1,0 +1,108 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// The lines of docs/http.md in real proxies: the handler finds the address that has
+// connected to the first proxy, whatever the client writes.
+func TestProxies(t *testing.T) {
+	page, err := os.ReadFile("../docs/http.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "### Lines for proxies")
+	require.True(t, found)
+	rows := map[string][2]string{} // lines and ClientIP by proxy
+	code := regexp.MustCompile("`([^`]+)`")
+	for _, row := range regexp.MustCompile(`(?m)^\| (.+?) \| (`+"`"+`.+) \| (.+) \|$`).FindAllStringSubmatch(table, -1) {
+		var lines []string
+		for _, line := range code.FindAllStringSubmatch(row[2], -1) {
+			lines = append(lines, line[1])
+		}
+		rows[row[1]] = [2]string{strings.Join(lines, "\n"), row[3]}
+	}
+
+	const client, claimed = "127.0.0.66", "198.51.100.7"
+	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	clientIPs := map[string]httplimit.ClientIP{
+		"{Proxies: proxies}":                      {Proxies: proxies},
+		`{Proxies: proxies, Header: "X-Real-IP"}`: {Proxies: proxies, Header: "X-Real-IP"},
+		`{Proxies: proxies, Header: "Forwarded"}`: {Proxies: proxies, Header: "Forwarded"},
+		"{Hops: 2}": {Hops: 2},
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}
+	visitor := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+	used := 0
+	start := func(t *testing.T, row, app, web string) string {
+		used++
+		lines := strings.NewReplacer("app:8080", app, "web:8080", web, "192.0.2.10", "127.0.0.1").Replace(rows[row][0])
+		switch name, _, _ := strings.Cut(row, " "); strings.TrimSuffix(name, ",") {
+		case "nginx":
+			lines, proxied := strings.CutPrefix(lines, "listen 8080 proxy_protocol;\n")
+			return servertest.Nginx(t, map[bool]string{true: "proxy_protocol"}[proxied], lines)
+		case "Caddy":
+			return servertest.Caddy(t, lines)
+		case "HAProxy":
+			return servertest.HAProxy(t, lines)
+		}
+		t.Fatalf("%q begins with no name of a proxy", row)
+		return ""
+	}
+	for _, chain := range [][]string{ // from the client to the program
+		{"nginx"}, {"nginx, a single address"}, {"nginx, RFC 7239"},
+		{"Caddy"},
+		{"HAProxy"}, {"HAProxy, a single address"},
+		{"HAProxy in front of nginx, as above", "nginx"},
+		{"HAProxy by TCP, with the PROXY protocol", "nginx behind it"},
+	} {
+		t.Run(chain[0], func(t *testing.T) {
+			app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				for _, name := range chain {
+					for _, c := range code.FindAllStringSubmatch(rows[name][1], -1) {
+						clientIP, known := clientIPs[c[1]]
+						fmt.Fprintln(w, known, clientIP.Of(r))
+					}
+				}
+			}))
+			t.Cleanup(app.Close)
+			address := app.Listener.Addr().String()
+			for i := len(chain) - 1; i >= 0; i-- {
+				require.Contains(t, rows, chain[i])
+				address = start(t, chain[i], app.Listener.Addr().String(), address)
+			}
+			for _, lie := range []http.Header{
+				{},
+				{"X-Forwarded-For": {claimed}, "X-Real-Ip": {claimed}, "Forwarded": {"for=" + claimed}},
+				{"X-Forwarded-For": {claimed, claimed}, "X-Real-Ip": {claimed, claimed}, "Forwarded": {"for=" + claimed, "for=" + claimed}},
+				{"X-Forwarded-For": {claimed + ", 127.0.0.1"}, "Forwarded": {`for=` + claimed + `;by="`}},
+				{"X-Forwarded-For": {","}, "X-Real-Ip": {""}, "Forwarded": {""}},
+				{"X-Forwarded-For": {claimed}, "Connection": {"X-Forwarded-For, X-Real-IP, Forwarded"}},
+			} {
+				r, err := http.NewRequest("GET", "http://"+address+"/", nil)
+				require.NoError(t, err)
+				r.Header = lie
+				answer, err := visitor.Do(r)
+				require.NoError(t, err)
+				got, err := io.ReadAll(answer.Body)
+				require.NoError(t, err)
+				require.NoError(t, answer.Body.Close())
+				require.Equal(t, 200, answer.StatusCode)
+				require.Regexp(t, "^(true "+client+"\n)+$", string(got), lie)
+			}
+		})
+	}
+	require.Len(t, rows, used-1, "each row of the table, and nginx twice")
+}
