@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/net/idna"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
@@ -14,7 +18,10 @@ import (
 )
 
 // KindHost is the kind of the feature of a request without
-// TransportConfig.Features: the host that the request goes to.
+// TransportConfig.Features: the host that the request goes to, as "api.example.org" or
+// "192.0.2.7:8080". Names are ASCII in small letters, addresses and ports as netip and
+// strconv write them, and the port of the scheme is left out, so that no spelling has a
+// limit of its own.
 const KindHost = "host"
 
 // DefaultMaxHold is the default of TransportConfig.MaxHold: the longest day of a
@@ -220,15 +227,25 @@ func (t *Transport) await(r *http.Request) (*place, error) {
 	}
 }
 
-// hostOf is the host that r goes to, in small letters, with the port unless the
-// scheme has no other.
+// hostOf is the host that r goes to in the one spelling of its name or address, with the
+// port unless the scheme has no other.
 func hostOf(r *http.Request) string {
-	host := strings.ToLower(strings.TrimSuffix(r.URL.Host, "."))
-	switch r.URL.Scheme {
-	case "http":
-		host = strings.TrimSuffix(host, ":80")
-	case "https":
-		host = strings.TrimSuffix(host, ":443")
+	host, port := r.URL.Hostname(), r.URL.Port()
+	if ascii, err := idna.Lookup.ToASCII(host); err == nil { // as net/http does
+		host = ascii
 	}
-	return strings.TrimSuffix(host, ".")
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		port = strconv.FormatUint(n, 10)
+	}
+	if port == "" || r.URL.Scheme == "http" && port == "80" || r.URL.Scheme == "https" && port == "443" {
+		return host
+	}
+	return host + ":" + port
 }

@@ -659,3 +659,24 @@ func TestTransportClosesByTheServicesWordOnly(t *testing.T) {
 		})
 	}
 }
+
+// A host is limited once, however it is written, as net/http connects to one host for all
+// of the spellings.
+func TestTransportKnowsAHostInAnySpelling(t *testing.T) {
+	for want, spellings := range map[string][]string{
+		"api.example.org":       {"http://api.example.org", "http://API.example.org:80", "http://api.example.org:", "http://api.example.org.:0080", "http://api\u3002example.org", "https://api.example.org:443", "https://api.example.org:00443"},
+		"api.example.org:8080":  {"http://api.example.org:8080", "https://api.example.org:08080", "http://api.example.org.:8080"},
+		"127.0.0.1:8080":        {"http://127.0.0.1:8080", "http://[::ffff:127.0.0.1]:8080", "http://[::ffff:7f00:1]:08080", "http://[0:0:0:0:0:ffff:127.0.0.1]:8080", "http://\uff11\uff12\uff17.0.0.1:8080"},
+		"[::1]":                 {"http://[::1]", "http://[0:0::1]:80", "http://[::0001]:080"},
+		"[fe80::1%eth0]:81":     {"http://[fe80::1%25eth0]:81", "http://[FE80:0::1%25eth0]:081"},
+		"xn--mnchen-3ya.de":     {"http://m\u00fcnchen.de", "http://M\u00dcNCHEN.de", "http://mu\u0308nchen.de", "http://xn--mnchen-3ya.de", "http://XN--MNCHEN-3YA.de."},
+		"a_b.internal":          {"http://a_b.internal", "http://A_B.internal:80"},
+		"api.example.org:99999": {"http://api.example.org:99999"}, // no port: the request fails
+	} {
+		for _, spelling := range spellings {
+			r, err := http.NewRequest("GET", spelling, nil)
+			require.NoError(t, err)
+			require.Equal(t, want, hostOf(r), spelling)
+		}
+	}
+}
