@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -75,6 +76,55 @@ func TestBurstAtABoundary(t *testing.T) {
 			require.InDelta(t, 1, lines["beyond"].Bottom, 0.03, "the ground above the limit is filled")
 		})
 	}
+}
+
+// TestEveryButtonTwice presses each button twice, and then bursts: whatever came
+// before, twice the limit goes through the fixed window, and not through abacus.
+func TestEveryButtonTwice(t *testing.T) {
+	t.Parallel()
+	p := open(t, desk, newSite(t))
+	p.started()
+	p.do(chromedp.Focus(chromedp.ID("speed")))
+	p.press(strings.Repeat(kb.ArrowRight, 10)) // ten times as fast
+	press := func(button string) {
+		p.Helper()
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).click()`, button))) // a mouse would scroll first
+	}
+	// The page shows the last lines only, and the text of a burst may be of an earlier one.
+	p.do(chromedp.Evaluate[chromedp.Void](`
+		var heard = [...document.querySelectorAll('#said li')].map(li => li.textContent)
+		new MutationObserver(changes => { for (const c of changes) for (const li of c.addedNodes) heard.push(li.textContent) }).observe(document.querySelector('#said'), { childList: true })`))
+	bursts := value[int](p, `heard.filter(s => s.startsWith('A burst at')).length`)
+	buttons := value[[]string](p, `[...document.querySelectorAll('main button')].map((b, i) => '#' + (b.id ||= 'button' + i))`)
+	require.Len(t, buttons, 9)
+	for _, button := range buttons {
+		press(button)
+		press(button)
+		press("#burst")
+		if bursts++; button == "#burst" {
+			bursts += 2
+		}
+		p.wait(fmt.Sprintf(`(last => {
+			const at = heard[last]?.split(' ')[3]
+			return heard.filter(s => s.startsWith('A burst at')).length == %d && heard.slice(last).some(s => s.includes('10 attempts before ' + at) && s.includes(', fixed window 20,'))
+		})(heard.findLastIndex(s => s.startsWith('A burst at')))`, bursts))
+		p.wait(`document.querySelector('#play').textContent == 'Pause'`)
+		p.wait(fmt.Sprintf(`document.querySelector(%q).textContent == '20'`, cell("fixed window", "in")))
+		require.Equal(t, "1.00", p.text(cell("abacus", "peak")), "after %s", button)
+		require.Equal(t, "1.00", p.text(cell("log of every hit", "peak")), "after %s", button)
+	}
+}
+
+// TestFetched reads off the page how many counts memcached would have been asked for.
+func TestFetched(t *testing.T) {
+	t.Parallel()
+	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
+	p.started()
+	p.do(chromedp.Focus(chromedp.ID("limit")))
+	p.press(strings.Repeat(kb.ArrowDown, 2))
+	p.wait(`document.querySelector('.unit').textContent == 'day' && document.querySelector('#reads').textContent.includes('counts')`)
+	p.click("#hit")
+	p.wait(`document.querySelector('#fetched').textContent.startsWith('The last attempt fetched 24, all so far 24.00 on average')`)
 }
 
 // extent is the part of the chart that has a colour: its height in multiples of the
@@ -177,8 +227,12 @@ func TestReload(t *testing.T) {
 // page tells, and goes on by itself.
 func TestServerGoesAway(t *testing.T) {
 	t.Parallel()
+	// Both end after the tab, on whose console the end of a stream is a message.
+	ctx, end := context.WithCancel(context.Background())
+	stop := func() {}
+	t.Cleanup(func() { end(); stop() })
 	start := func(address string) (string, func()) {
-		site, err := serve.New(t.Context(), serve.Config{})
+		site, err := serve.New(ctx, serve.Config{})
 		require.NoError(t, err)
 		listener, err := net.Listen("tcp", address)
 		require.NoError(t, err)
@@ -193,14 +247,14 @@ func TestServerGoesAway(t *testing.T) {
 			<-done
 		}
 	}
-	address, stop := start("127.0.0.1:0")
+	var address string
+	address, stop = start("127.0.0.1:0")
 	p := open(t, desk, "http://"+address)
 	p.started()
 	stop()
 	p.wait(`document.querySelector('#gone').innerText.includes('does not answer')`)
 	p.click("#burst")
 	_, stop = start(address)
-	defer stop()
 	p.wait(`document.querySelector('#gone').hidden`)
 	p.click("#burst")
 	p.wait(newest + `.includes('attempts before')`)

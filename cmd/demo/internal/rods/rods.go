@@ -1,5 +1,5 @@
 // Package rods shows the buckets of a key around a window: their counts, and which
-// of them a decision reads.
+// of them make up the window.
 package rods
 
 import (
@@ -22,8 +22,8 @@ type Rod struct {
 	Start  float64 `json:"start"`
 	Width  float64 `json:"width"`  // of a bucket
 	Counts []int64 `json:"counts"` // of the buckets, oldest first; Gone: no longer kept
-	Ours   Range   `json:"ours"`   // is read by Ladder.Cover
-	Book   Range   `json:"book"`   // is read by classic.TextbookCover
+	Ours   Range   `json:"ours"`   // of Ladder.Cover
+	Book   Range   `json:"book"`   // of classic.TextbookCover
 }
 
 // Gone is the count of a bucket that is older than the ladder promises to keep. A
@@ -42,8 +42,8 @@ type Range struct {
 type View struct {
 	From float64 `json:"from"` // where the window begins
 	Now  float64 `json:"now"`
-	Ours int64   `json:"ours"` // buckets that a decision reads
-	Book int64   `json:"book"` // buckets that the textbook reads
+	Ours int64   `json:"ours"` // buckets that make up the window; a store fetches fewer, or none
+	Book int64   `json:"book"` // the same by the textbook
 	Rods []Rod   `json:"rods"`
 }
 
@@ -115,31 +115,6 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 		}
 	}
 	return v, nil
-}
-
-// Mean is a mean number of reads.
-type Mean struct {
-	Ours float64 `json:"ours"`
-	Book float64 `json:"book"`
-}
-
-// MeanReads is the mean over all phases of the clock, second by second of an hour.
-func MeanReads(l tiers.Ladder, window time.Duration) (m Mean, err error) {
-	const phases = int64(time.Hour / time.Second)
-	for i := range phases {
-		now := time.Unix(i, 0).Add(time.Second / 2)
-		ours, err := l.Cover(now, window, 0)
-		if err != nil {
-			return Mean{}, err
-		}
-		book, err := classic.TextbookCover(l, now, window)
-		if err != nil {
-			return Mean{}, err
-		}
-		m.Ours += float64(ours.Reads()) / float64(phases)
-		m.Book += float64(book.Reads()) / float64(phases)
-	}
-	return m, nil
 }
 
 // read is the part of n buckets, the oldest of which is first, that a cover reads.

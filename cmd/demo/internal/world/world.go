@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
@@ -35,6 +36,8 @@ type World struct {
 	limit   counter.Limit
 	now     time.Time
 	count   *counter.Counter
+	fetch   *counter.Counter // given the same attempts, on fetched
+	fetched *buckets
 	racers  []*racer
 	random  *rand.Rand
 	planned []attempt // in order of time; the traffic is Quiet meanwhile
@@ -43,9 +46,24 @@ type World struct {
 	tried   int64
 	grid    time.Duration // from a sample to the next
 	sample  Sample        // of the present
-	mean    rods.Mean
-	samples []Sample // since the last Frame
-	said    []string // since the last Frame
+	samples []Sample      // since the last Frame
+	said    []string      // since the last Frame
+}
+
+// buckets is a store that has nothing but buckets, as memcached, with the number of
+// buckets that a Counter has fetched.
+type buckets struct {
+	backend.Store
+	all, last int64 // last: by the last attempt
+}
+
+// Do is described in [backend.Store].
+func (b *buckets) Do(ctx context.Context, r *backend.Request) error {
+	for _, span := range r.Read {
+		b.all += int64(len(span.Counts))
+		b.last += int64(len(span.Counts))
+	}
+	return b.Store.Do(ctx, r)
 }
 
 type attempt struct {
@@ -78,11 +96,15 @@ const (
 // New makes a World whose clock stands a third of a window before Boundary. The seed
 // is that of the crowd.
 func New(limit counter.Limit, seed uint64) (*World, error) {
-	w := &World{limit: limit, now: Boundary.Add(-limit.Per * 7 / 20), random: rand.New(rand.NewPCG(seed, 0)), traffic: Quiet,
+	w := &World{limit: limit, now: Boundary.Add(-time.Duration(prelude * float64(limit.Per))), random: rand.New(rand.NewPCG(seed, 0)), traffic: Quiet,
 		samples: []Sample{}, said: []string{}}
 	clock := func() time.Time { return w.now }
 	var err error
 	if w.count, err = counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.Default, Skew: -1, Now: clock}); err != nil {
+		return nil, err
+	}
+	w.fetched = &buckets{Store: memory.New(memory.Config{})}
+	if w.fetch, err = counter.New(w.fetched, counter.Config{Ladder: tiers.Default, Patience: -1, Now: clock}); err != nil {
 		return nil, err
 	}
 	store, err := classic.Memory(classic.Config{Now: clock, Grace: -1})
@@ -109,15 +131,17 @@ func New(limit counter.Limit, seed uint64) (*World, error) {
 		{name: "abacus", take: func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
 			return w.count.Take(ctx, key, n, counter.Limits{limit})
 		}},
-		{name: "fixed window", take: fixed.Take},
+		fixedWindow: {name: "fixed window", take: fixed.Take},
 		{name: "two counters", take: sliding.Take},
 		{name: "token bucket", take: bucket.Take},
 		{name: "log of every hit", take: exact.Take},
 	}
 	w.Pace(0)
-	w.mean, err = rods.MeanReads(tiers.Default, limit.Per)
-	return w, err
+	return w, nil
 }
+
+// fixedWindow is the index of the racer.
+const fixedWindow = 1
 
 // Now is the clock.
 func (w *World) Now() time.Time { return w.now }
@@ -144,14 +168,24 @@ func (w *World) newSample() Sample {
 	return s
 }
 
-// Burst plans as many attempts as the limit allows on each side of the next end of
-// an aligned window, at which a fixed window begins anew. Traffic ends.
+// prelude is the part of a window that passes before a boundary with a burst.
+const prelude = 0.35
+
+// Burst plans as many attempts as the limit allows on each side of an end of an
+// aligned window, at which a fixed window begins again. The window is the next one in
+// which the fixed window has admitted nothing yet. The time until shortly before is
+// skipped. Traffic ends.
 func (w *World) Burst() {
 	w.Quiet()
-	edge := w.now.Truncate(w.limit.Per).Add(w.limit.Per)
+	begin := w.now.Truncate(w.limit.Per)
+	edge := begin.Add(w.limit.Per)
 	before := w.limit.Per / 60
-	if edge.Sub(w.now) < 2*before {
+	if used := w.racers[fixedWindow].window; edge.Sub(w.now) < 2*before || len(used) > 0 && !used[len(used)-1].Before(begin) {
 		edge = edge.Add(w.limit.Per)
+	}
+	w.say("A burst at %s is on its way.", w.clock(edge))
+	if start := edge.Add(-time.Duration(prelude * float64(w.limit.Per))); start.After(w.now) {
+		w.moveTo(start)
 	}
 	n := w.limit.Max
 	for i := range n {
@@ -177,9 +211,12 @@ func (w *World) Pattern(counts []int64) {
 			w.planned = append(w.planned, attempt{at: from.Add(part * time.Duration(i)).Add(part * time.Duration(k) / time.Duration(n))})
 		}
 	}
-	if len(w.planned) > 0 {
-		w.planned[len(w.planned)-1].ends = fmt.Sprintf("the pattern of %s attempts around %s", words.Commas(int64(len(w.planned))), w.clock(from.Add(w.limit.Per)))
+	if len(w.planned) == 0 {
+		w.say("The pattern has no attempts.")
+		return
 	}
+	w.say("The pattern begins at %s.", w.clock(from))
+	w.planned[len(w.planned)-1].ends = fmt.Sprintf("the pattern of %s attempts around %s", words.Commas(int64(len(w.planned))), w.clock(from.Add(w.limit.Per)))
 }
 
 // Quiet ends the traffic, and drops attempts that are planned.
@@ -187,6 +224,9 @@ func (w *World) Quiet() { w.Go(Quiet) }
 
 // Go begins a kind of traffic in place of all other attempts.
 func (w *World) Go(t Traffic) {
+	if len(w.planned) > 0 {
+		w.say("The attempts that were planned are cancelled.")
+	}
 	w.planned, w.traffic, w.next = nil, t, w.now
 	if t != Quiet {
 		w.next = w.now.Add(w.gap())
@@ -290,6 +330,10 @@ func (w *World) try(ctx context.Context, a attempt) error {
 	w.moveTo(a.at)
 	w.tried++
 	w.sample.Tried++
+	w.fetched.last = 0
+	if _, err := w.fetch.Take(ctx, Key, 1, counter.Limits{w.limit}); err != nil {
+		return err
+	}
 	for i, r := range w.racers {
 		v, err := r.take(ctx, Key, 1)
 		if err != nil {
@@ -388,10 +432,17 @@ type Frame struct {
 	Tried   int64      `json:"tried"`
 	Racers  []Racer    `json:"racers"`
 	Rods    *rods.View `json:"rods"`
-	Mean    rods.Mean  `json:"mean"`    // of the reads, over all phases of the clock
+	Fetched Fetched    `json:"fetched"`
 	Samples []Sample   `json:"samples"` // complete since the last Frame
 	Present Sample     `json:"present"` // not complete yet
 	Said    []string   `json:"said"`    // what has happened since the last Frame
+}
+
+// Fetched is the number of buckets that abacus fetches for an attempt from a store
+// that has nothing but buckets, as memcached.
+type Fetched struct {
+	Last int64   `json:"last"`
+	Mean float64 `json:"mean"` // of all attempts
 }
 
 // Racer is the state of a limiter.
@@ -420,7 +471,7 @@ func (w *World) Frame(ctx context.Context) (*Frame, error) {
 	f := &Frame{
 		Now: millis(w.now), Clock: w.now.Format("Mon 15:04:05"), Per: float64(w.limit.Per.Milliseconds()), Max: w.limit.Max,
 		Grid: float64(w.grid) / float64(time.Millisecond), Traffic: w.traffic, Planned: len(w.planned), Tried: w.tried,
-		Rods: view, Mean: w.mean, Samples: w.samples, Present: w.sample, Said: w.said,
+		Rods: view, Fetched: Fetched{w.fetched.last, float64(w.fetched.all) / float64(max(1, w.tried))}, Samples: w.samples, Present: w.sample, Said: w.said,
 	}
 	for _, r := range w.racers {
 		f.Racers = append(f.Racers, Racer{r.name, r.in(), r.peak, r.admitted})

@@ -3,7 +3,7 @@ if (byID('race')) (() => {
   const limit = byID('limit'), speed = byID('speed'), play = byID('play'), pattern = byID('pattern')
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches
   const colours = ['r0', 'r1', 'r2', 'r3', 'r4'], dashes = [[], [], [6, 3], [2, 3], [1, 4]]
-  let name, frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt
+  let name, frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt, fresh
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
   let begun, hasBegun = new Promise(resolve => { begun = resolve })
@@ -12,10 +12,11 @@ if (byID('race')) (() => {
     name = undefined
     hasBegun = new Promise(resolve => { begun = resolve })
   }
-  const act = async (todo, value = '') => {
+  let acts = Promise.resolve() // in turn: requests overtake each other
+  const act = (todo, value = '') => acts = acts.then(async () => {
     await hasBegun // a click that comes early is not lost, nor one that comes while the program is away
     return send('/race/' + name, { do: todo, value })
-  }
+  })
   const pace = () => +(10 ** speed.value).toPrecision(2)
 
   const showPace = () => {
@@ -179,7 +180,8 @@ if (byID('race')) (() => {
     if (!short) {
       spoken = performance.now()
       byID('lanes').ariaLabel = `Of ${frame.max} in the last ${unit()}, the fixed window has admitted ${frame.racers[1].in}, abacus ${frame.racers[0].in}.`
-      byID('reads').textContent = `${frame.rods.ours} reads now, ${Math.round(frame.mean.ours)} in the mean. The textbook’s way takes ${frame.rods.book} now, ${Math.round(frame.mean.book)} in the mean.`
+      byID('reads').textContent = `Now ${frame.rods.ours} counts; the textbook’s way ${frame.rods.book}.`
+      byID('fetched').textContent = frame.tried ? `The last attempt fetched ${frame.fetched.last}, all so far ${frame.fetched.mean.toFixed(2)} on average; the textbook fetches all of its own.` : ''
     }
     play.textContent = frame.playing ? 'Pause' : 'Play'
     for (const b of document.querySelectorAll('[data-do=traffic]')) b.setAttribute('aria-pressed', !frame.planned && b.dataset.value == frame.traffic)
@@ -203,16 +205,16 @@ if (byID('race')) (() => {
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
     for (const e of document.querySelectorAll('.most')) e.textContent = parseInt(limit.selectedOptions[0].text)
     for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
-    byID('finer').textContent = unit() == 'minute' ? 'its seconds are read.' : 'its minutes are read, and of its oldest minute the seconds.'
+    byID('finer').textContent = unit() == 'minute' ? 'its seconds are added up.' : 'its minutes are added up, and of its oldest minute the seconds.'
     byID('newest').textContent = unit() == 'minute' ? 'seconds' : 'minutes and seconds'
     end = listen('/race?' + new URLSearchParams({ limit: limit.value }), {
-      race: async given => {
+      race: given => {
         name = given
         begun()
         samples = []
         byID('said').replaceChildren()
-        say(calm ? 'Paused, since this system asks for less motion. Step moves from attempt to attempt.' : 'A burst at the next boundary is on its way.')
-        await act('speed', pace())
+        fresh = true
+        act('speed', pace())
         if (playing) act('play')
       },
       frame: next => {
@@ -224,6 +226,8 @@ if (byID('race')) (() => {
         while (old < samples.length && samples[old].at < oldest) old++
         samples.splice(0, old)
         next.said.forEach(say)
+        if (fresh && calm) say('Paused, since this system asks for less motion. Step moves from attempt to attempt.')
+        fresh = false
         // The opening burst is left in sight until somebody goes on.
         if (opening && next.tried && !next.planned) {
           burstAt ??= next.now
@@ -239,13 +243,11 @@ if (byID('race')) (() => {
     }, wait)
   }
 
-  play.addEventListener('click', () => { opening = false; playing = !frame?.playing; act(playing ? 'play' : 'pause') })
+  play.addEventListener('click', () => { opening = false; playing = !playing; act(playing ? 'play' : 'pause') })
   byID('step').addEventListener('click', () => { opening = playing = false; act('step') })
   speed.addEventListener('input', () => { showPace(); act('speed', pace()) })
   for (const b of document.querySelectorAll('[data-do]')) b.addEventListener('click', () => {
     opening = false
-    if (frame?.planned && b.id != 'hit') say('The attempts that were planned are cancelled.')
-    if (b.id == 'burst') say('A burst at the next boundary is on its way.')
     act(b.dataset.do, b.dataset.value)
     if (b.id != 'hit' && !playing) act('play')
     if (b.id != 'hit') playing = true
@@ -278,8 +280,8 @@ if (byID('race')) (() => {
     opening = false
     playing = true
     byID('lanes-title').scrollIntoView({ behavior: calm ? 'instant' : 'smooth' })
-    say('The pattern begins at the next boundary.')
-    act('pattern', bars.map(b => b.value).join(' ')).then(() => act('play'))
+    act('pattern', bars.map(b => b.value).join(' '))
+    act('play')
   })
   limit.selectedIndex = 0 // a reload keeps what was chosen before
   showPace()

@@ -1,4 +1,4 @@
-// Draws the rods of a key: buckets as wires, counts as beads, lamps for the reads,
+// Draws the rods of a key: buckets as wires, counts as beads, lamps for the buckets that are added up,
 // and the window as a frame.
 const perBead = most => Math.max(1, Math.ceil(most / 10))
 const drawRod = (of, rod, view, most, hurry) => {
@@ -99,10 +99,10 @@ const newRods = box => {
       if (short) return
       const day = ms => view.now - view.from >= 864e5 && rod.width < 864e5 ? new Date(ms).toUTCString().slice(0, 4).replace(',', ' ') : ''
       const end = rod.start + rod.counts.length * rod.width
-      put(a.reads, `reads: ${size(rod.ours)}, textbook ${size(rod.book)}` + (i || perBead(most) == 1 ? '' : `; a bead: ${perBead(most)} hits`))
+      put(a.reads, `counts: ${size(rod.ours)}, textbook ${size(rod.book)}` + (i || perBead(most) == 1 ? '' : `; a bead: ${perBead(most)} hits`))
       put(a.start, day(rod.start) + utc(rod.start, rod.width))
       put(a.end, day(end) + utc(end, rod.width))
-      a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus reads ${size(rod.ours)}, the textbook ${size(rod.book)}.`
+      a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus adds up ${size(rod.ours)}, the textbook ${size(rod.book)}.`
     })
   }
   new ResizeObserver(() => last && box.clientWidth && show(...last)).observe(box)
