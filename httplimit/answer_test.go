@@ -151,6 +151,44 @@ func TestSilentlyAlike(t *testing.T) {
 	}
 }
 
+// A body that the handler would read is read up to MaxBody, so that neither 100 Continue
+// nor a closed connection tells a refusal.
+func TestSilentlyAlikeWithABody(t *testing.T) {
+	next := "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"
+	for _, row := range []struct {
+		name, head string
+		size       int
+	}{
+		{"Expect", "Expect: 100-continue\r\n", 22},
+		{"400 kB", "", 400_000},
+		{"Expect and 400 kB", "Expect: 100-continue\r\n", 400_000},
+		{"MaxBody", "Expect: 100-continue\r\n", 500_000},
+	} {
+		for _, features := range [][]httplimit.Source{{byIP}, {byIP, byEmail}} {
+			for _, denied := range []http.Handler{nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, "thank you ", len(r.FormValue("email")))
+			})} {
+				body := "email=a%40b.example&x=" + strings.Repeat("x", row.size-22)
+				request := "POST / HTTP/1.1\r\nHost: shop.example\r\n" + row.head + asForm + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n%s", len(body), body) + next
+				rules := []limiter.Rule{by("ip", "2/h"), skipped(by("email", "9/h"))}[:len(features)]
+				s := newSite(t, newLimit(t, httplimit.Config{
+					Limiter: newLimiter(t, newClock(), rules...), Features: features, MaxBody: 500_000,
+					Refuse: httplimit.RefuseSilently, Denied: denied,
+				})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_ = r.ParseForm()
+					if denied != nil {
+						denied.ServeHTTP(w, r)
+					}
+				})))
+				accepted := s.exchangeRaw(request)
+				require.Equal(t, 2, strings.Count(accepted, "HTTP/1.1 200 OK"), "the connection is kept")
+				require.Equal(t, row.head != "", strings.HasPrefix(accepted, "HTTP/1.1 100 Continue"))
+				require.Equal(t, accepted, s.exchangeRaw(request), row.name)
+			}
+		}
+	}
+}
+
 // A mistake in a request is told even then, but not the existence of limits.
 func TestSilentlyTellsNothing(t *testing.T) {
 	config := func(lim *limiter.Limiter) httplimit.Config {

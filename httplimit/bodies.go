@@ -105,7 +105,7 @@ const lingering = time.Second
 // not read it: net/http reads up to 256 KiB of the body before the answer goes out, so
 // that the connection can be used again.
 func abandon(w http.ResponseWriter, r *http.Request, q *request) {
-	if r.Body != nil && r.Body != http.NoBody && (q == nil || q.tail == nil) {
+	if hasBody(r) && (q == nil || q.tail == nil) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingering))
 	}
 }

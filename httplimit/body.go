@@ -135,7 +135,7 @@ func (q *request) bytes() ([]byte, error) {
 	if q.known {
 		return q.data, q.err
 	}
-	none, large := q.in.Body == nil || q.in.Body == http.NoBody, q.in.ContentLength > q.maxBody
+	none, large := !hasBody(q.in), q.in.ContentLength > q.maxBody
 	if q.sealed && !none && !large {
 		return nil, errSealed
 	}
@@ -168,6 +168,8 @@ func (q *request) bytes() ([]byte, error) {
 	}
 	return q.data, q.err
 }
+
+func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
 func tooLarge(limit int64, err error) error {
 	return &ValueError{http.StatusRequestEntityTooLarge, wholeBody, fmt.Sprintf("the body has more than %d bytes", limit), err}

@@ -159,8 +159,7 @@ func (f *found) find(features []limiter.Feature) (_ []limiter.Feature, err error
 func (f *found) source(features []limiter.Feature, i int) (_ []limiter.Feature, err error) {
 	m := f.m
 	if f.q == nil {
-		f.q = newRequest(f.r, m.MaxBody)
-		f.q.w, f.q.all, f.q.sealed = f.w, &m.bodies, f.r.Body != nil && f.r.Body != http.NoBody
+		f.newRequest()
 	}
 	f.q.asked = false
 	var feature limiter.Feature
@@ -186,6 +185,25 @@ func (f *found) source(features []limiter.Feature, i int) (_ []limiter.Feature, 
 		f.n = n
 	}
 	return features, nil
+}
+
+// newRequest makes f.q, with a body that is sealed.
+func (f *found) newRequest() {
+	f.q = newRequest(f.r, f.m.MaxBody)
+	f.q.w, f.q.all, f.q.sealed = f.w, &f.m.bodies, hasBody(f.r)
+}
+
+// receive reads the body of a request that is refused silently: an answer before the
+// body would come without 100 Continue, and close the connection of a large body.
+func (f *found) receive() {
+	if !hasBody(f.r) {
+		return
+	}
+	if f.q == nil {
+		f.newRequest()
+	}
+	f.q.sealed = false
+	_, _ = f.q.bytes() // the answer is the same
 }
 
 // blame makes the request invalid by an error that blames the client, and returns any

@@ -120,7 +120,10 @@ const (
 	// RefuseSilently is an answer as if accepted, but the handler does not run; no
 	// field tells of a limit, not even on accepted requests. The default answer,
 	// an empty 200, can be told apart from any answer of a handler that writes a
-	// header or a body: set Denied to what the handler answers.
+	// header or a body: set Denied to what the handler answers. The body is read
+	// first, as a handler would do, up to MaxBody and MaxBodyTotal and for at most
+	// BodyTimeout: beyond these, a closed connection or a missing 100 Continue tells
+	// the refusal, and so does the time that the handler takes.
 	RefuseSilently
 )
 
@@ -229,6 +232,9 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		}
 	}()
 	v, err := f.decide(room[:0])
+	if err == nil && !v.Allowed && m.Refuse == RefuseSilently && v.Outcome() != limiter.OutcomeFailedClosed {
+		f.receive()
+	}
 	q := f.q
 	switch {
 	case err != nil:
