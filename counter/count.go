@@ -28,6 +28,7 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 		return err
 	}
 	if _, err = c.former.addTo(ctx, key, n, c.former.like(key, r)); err != nil {
+		c.own.add(added.Key, &c.plan, added.Now.UnixNano(), -n)
 		_, _ = c.takeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
 	}
 	return err
@@ -44,7 +45,9 @@ func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request
 			// Some tiers may have been added to before others failed.
 			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
 		}
-		added = r
+		if added = r; err == nil {
+			c.own.add(r.Key, &c.plan, r.Now.UnixNano(), n)
+		}
 		return err
 	})
 	return added, err

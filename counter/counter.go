@@ -134,6 +134,7 @@ type base struct {
 	patience time.Duration // zero: no bound
 	denied   *denials      // nil for a store in this process
 	queues   *queues       // nil for a store in this process
+	own      *ownHits      // nil for a store in this process
 	exact    bool          // no upper bounds
 	settled  *settledCache
 	ordered  atomic.Bool // the store has read after adding, in its last answer
@@ -173,7 +174,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	}
 	b.atomic, _ = store.(backend.Atomic)
 	if !local {
-		b.denied, b.queues = newDenials(), newQueues()
+		b.denied, b.queues, b.own = newDenials(), newQueues(), newOwnHits()
 	}
 	if !b.exact && b.atomic == nil {
 		b.settled = newSettledCache(cfg.Skew)

@@ -39,6 +39,7 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 func (c *Counter) forget(ctx context.Context, key Key, maker *keyMaker, r backend.Request) error {
 	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.ladder
 	defer c.denied.lowered(r.Key)
+	defer c.own.forget(r.Key, &c.plan, r.Now.UnixNano())
 	defer c.settled.drop(r.Key)
 	if f, ok := c.store.(backend.Forgetter); ok {
 		return f.Forget(ctx, c.forgetting(r))

@@ -149,6 +149,17 @@ func (p *plan) nearBoundary(label int64, top int) bool {
 	return tiers.Index(label-p.pending, width) != tiers.Index(label+p.ending, width)
 }
 
+// maxPending bounds the buckets read to tell pending hits from older hits.
+const maxPending = 64
+
+// pendingRun returns the buckets of the width that may hold hits which, for a call
+// with the label, may still be undone at now.
+func (p *plan) pendingRun(label, now int64, width time.Duration) tiers.Run {
+	first, last := tiers.Index(label-p.pending, width), tiers.Index(now+p.skew, width)
+	first = max(first, last-maxPending+1)
+	return tiers.Run{Width: width, First: first, N: last - first + 1}
+}
+
 // nextKeep returns the number of the first tier that is kept for longer than
 // tier i; without one, the number of tiers.
 func (p *plan) nextKeep(i int) int {

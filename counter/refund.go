@@ -79,6 +79,7 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 		return callError(ctx, key.Event, err)
 	}
 	defer c.denied.lowered(r.Key)
+	c.own.add(r.Key, &c.plan, at, -n)
 	defer c.settled.drop(r.Key)
 	_, err = c.takeBack(ctx, r, r.Deadline, n, c.answered(at), nil)
 	return callError(ctx, key.Event, err)

@@ -76,26 +76,20 @@ func (s *survey) fits() bool {
 	return true
 }
 
-// maxPending bounds the buckets read to tell pending hits from older hits.
-const maxPending = 64
-
 // pendingRuns returns the runs that may hold hits which at now may still be
 // taken back.
 func (s *survey) pendingRuns(now int64) tiers.Cover {
-	plan := &s.c.plan
 	s.pending = make([]tiers.Run, len(s.windows))
 	for i := range s.windows {
-		width := plan.ladder.At(s.windows[i].Finest).Width
-		first, last := tiers.Index(s.label()-plan.pending, width), tiers.Index(now+plan.skew, width)
-		first = max(first, last-maxPending+1)
-		s.pending[i] = tiers.Run{Width: width, First: first, N: last - first + 1}
+		s.pending[i] = s.c.plan.pendingRun(s.label(), now, s.c.plan.ladder.At(s.windows[i].Finest).Width)
 	}
 	return s.pending
 }
 
-// countPending counts pending hits. Counts above Max have two sources: hits of
-// an Add or of another limit, which stay; or, in a crowd, calls of the last
-// moments, which will be taken back, and for which nobody must wait.
+// countPending counts pending hits, without the hits that this process has
+// confirmed. Counts above Max have two sources: hits of an Add or of another limit,
+// which stay; or, in a crowd, calls of the last moments, which will be taken back,
+// and for which nobody must wait.
 func (s *survey) countPending() {
 	if s.pending == nil {
 		return
@@ -103,8 +97,8 @@ func (s *survey) countPending() {
 	s.pendingCounts, s.surplus = make([]int64, len(s.pending)), nil
 	for i, run := range s.pending {
 		for j := range run.N {
-			n := s.at(run.Width, run.First+j)
-			s.pendingCounts[i] = plus(s.pendingCounts[i], n)
+			b := tiers.Bucket{Width: run.Width, Index: run.First + j}
+			s.pendingCounts[i] = plus(s.pendingCounts[i], s.c.own.others(s.base.Key, b, s.at(b.Width, b.Index)))
 		}
 	}
 	if s.contended {

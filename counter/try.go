@@ -74,6 +74,9 @@ func (k *call) try(ctx context.Context) result {
 		}
 		return k.refused(ctx, t, taken, order[i+1:])
 	}
+	for _, t := range taken {
+		c.own.add(t.base.Key, &t.c.plan, k.label, t.n)
+	}
 	k.takeSoft(ctx, grace)
 	return result{allowed: true}
 }

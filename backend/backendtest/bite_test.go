@@ -70,7 +70,7 @@ var bites = map[string][]string{
 	"only the first key is looked at":                              {"a step is all or nothing", "keys of one call differ", "a change of ladder"},
 	"a step adds to the finest tier alone":                         {"a step is all or nothing"},
 	"counts after the step":                                        {"steps against a model"},
-	"the oldest bucket is the one to leave":                        {"steps against a model", "scripts"},
+	"the oldest bucket is the one to leave":                        {"steps against a model", "scripts", "a lone caller"},
 	"now is always the newest":                                     {"steps against a model"},
 	"a window that reaches too short":                              {"a window is open to the right", "steps against a model"},
 	"the oldest bucket leaves with its start":                      {"a window is open to the right", "steps against a model"},

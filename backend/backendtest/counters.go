@@ -47,6 +47,12 @@ var counters = []check{
 		instead: usesTake,
 		run:     steady,
 	},
+	{
+		name:    "a lone caller",
+		rule:    "RetryAfter is exact to the bucket: who comes back then is admitted, and who comes earlier is denied",
+		instead: usesTake,
+		run:     lone,
+	},
 	promised("features of any bytes", promise.Keys, false),
 	promised("denied hits are free", promise.Denied, false),
 	promised("callers without a pause", promise.Boundary, true),

@@ -1,0 +1,105 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// lone has a caller without company use up a limit, at phases all around the end of
+// a bucket of each tier. The caller is denied, comes back a moment too early, and
+// then at the time it was told.
+func lone(s *subject) error {
+	for i, row := range []struct {
+		limits string
+		n      int64         // of each call
+		apart  time.Duration // the calls
+	}{
+		{"5/s", 1, 10 * time.Millisecond},
+		{"5/10s", 1, 10 * time.Millisecond},
+		{"5/10s", 1, 700 * time.Millisecond},
+		{"5/m", 1, 100 * time.Millisecond},
+		{"10/h", 1, 10 * time.Millisecond},
+		{"10/h", 2, 7 * time.Minute},
+		{"100/d", 25, 10 * time.Millisecond},
+		{"3/m, 100/d", 1, 10 * time.Millisecond},
+	} {
+		limits := counter.MustLimits(row.limits)
+		l := &loneCaller{now: noon, n: row.n, apart: row.apart, limits: limits}
+		// Items end by the server's clock, which may pass faster than the caller's.
+		var rungs []tiers.Tier
+		for _, t := range tiers.For(limits.Windows()...).Tiers() {
+			rungs = append(rungs, tiers.Tier{Width: t.Width, Keep: max(t.Keep, time.Minute)})
+		}
+		ladder, err := tiers.New(rungs...)
+		if err != nil {
+			return err
+		}
+		l.counter, err = s.counter(fmt.Sprint("w", i), counter.Config{Ladder: ladder, Skew: loneSkew, Patience: enough, Now: l.clock})
+		if err != nil {
+			return err
+		}
+		for _, t := range ladder.Tiers() {
+			for phase := -time.Second; phase <= time.Second; phase += 90 * time.Millisecond * time.Duration(s.thrift*race.Thrift) {
+				l.now = l.now.Add(2*limits[0].Per + 5*time.Second).Truncate(t.Width).Add(t.Width + phase)
+				if err := l.round(); err != nil {
+					return fmt.Errorf("%s by %d each %s, the first at %s: %w", limits, row.n, row.apart, l.began.Format("15:04:05.000"), err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+const loneSkew = 100 * time.Millisecond
+
+// loneCaller is a caller of keys that nobody else calls.
+type loneCaller struct {
+	counter *counter.Counter
+	limits  counter.Limits
+	n       int64
+	apart   time.Duration
+	now     time.Time
+	began   time.Time // of the round
+}
+
+// clock is a clock that moves on with each reading, as clocks do.
+func (l *loneCaller) clock() time.Time {
+	l.now = l.now.Add(time.Microsecond)
+	return l.now
+}
+
+func (l *loneCaller) round() error {
+	l.began = l.now
+	key := counter.Key{Event: "lone", Feature: l.began.Format(time.RFC3339Nano)}
+	take := func() (counter.Verdict, error) { return l.counter.Take(context.Background(), key, l.n, l.limits) }
+	var last time.Time // the latest moment that the first hit may be labelled
+	for room := l.limits[0].Max; room > 0; room -= l.n {
+		if v, err := take(); err != nil || !v.Allowed {
+			return fmt.Errorf("%d places are free: allowed %v, %w", room, v.Allowed, err)
+		}
+		if last.IsZero() {
+			last = l.now
+		}
+		l.now = l.now.Add(l.apart)
+	}
+	v, err := take()
+	if err != nil || v.Allowed {
+		return fmt.Errorf("no place is free: allowed %v, %w", v.Allowed, err)
+	}
+	told := l.now.Add(v.RetryAfter)
+	if least := last.Add(l.limits[0].Per); told.Before(least) {
+		return fmt.Errorf("retry after %s, which is %s before the first hit leaves", v.RetryAfter, least.Sub(told))
+	}
+	for _, early := range []time.Duration{2*loneSkew + time.Millisecond, 0} {
+		l.now = told.Add(-early)
+		if v, err = take(); err != nil || v.Allowed != (early == 0) {
+			return fmt.Errorf("%s before the time that was told: allowed %v, retry after %s, %w", early, v.Allowed, v.RetryAfter, err)
+		}
+	}
+	return nil
+}
