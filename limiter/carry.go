@@ -40,11 +40,13 @@ type carrier struct {
 	all     sync.WaitGroup
 }
 
-const (
-	// maxPending bounds the pendingHits, at some 300 bytes each. Beyond, no hits
-	// are admitted here.
-	maxPending = 1 << 16
+// MaxAdditions bounds [Stats].Additions, at some 300 bytes each. Beyond, no hits of
+// a key are admitted locally, unless the local counter has a hit of the key that
+// the store has admitted: the additions of such keys are bounded by the buckets
+// that the local counter has for them.
+const MaxAdditions = 1 << 16
 
+const (
 	carryPace                 = time.Millisecond // mean time between carries
 	carryWidth                = 8                // carries under way
 	firstBackOff, lastBackOff = 100 * time.Millisecond, 2 * time.Second
@@ -52,7 +54,7 @@ const (
 )
 
 func (c *carrier) init(l *local) {
-	c.local, c.most, c.wake = l, maxPending, make(chan struct{}, 1)
+	c.local, c.most, c.wake = l, MaxAdditions, make(chan struct{}, 1)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 

@@ -1,9 +1,15 @@
 package limiter
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/abacus-go/abacus/counter"
+)
 
 // Check returns nil if the store of the Counter is ready, by
-// [counter.Counter.Check], within DecideWithin. The error joins all findings:
+// [counter.Counter.Check], within DecideWithin, and Config.Local lacks no hits. The error joins all findings:
 // [errors.Is] finds counter.ErrStore if decisions would be left to the rules'
 // OnFailure, and counter.ErrCondition if hits are counted while a promise may
 // break.
@@ -15,5 +21,8 @@ func (l *Limiter) Check(ctx context.Context) error {
 	}
 	err := l.counter.Check(ctx)
 	l.log.checked(l.counter)
+	if l.local != nil && l.local.incomplete() {
+		err = errors.Join(err, fmt.Errorf("limiter: Config.Local was full and lacks hits of %.1f%% of the keys that it does not know, want none: a larger store: %w", 100*l.local.lacking(), counter.ErrCondition))
+	}
 	return err
 }

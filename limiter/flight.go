@@ -112,13 +112,77 @@ func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits 
 		f.mark()
 		return true, v, &localHits{flight: f, here: v}, nil
 	}
-	var room [2]counter.Ask
-	v, err = l.here.TakeAll(context.Background(), f.asks(room[:0], true)...)
-	if err != nil || !v.Allowed {
-		f.blind()
-		return true, v, nil, nil
+	return true, v, f.mirror(), nil
+}
+
+// mirror adds hits that the store has admitted to the local counter. If not all
+// keys have room, each key is added to by itself. A key without room is forgotten,
+// and its slot is marked. While a slot is marked no key enters it: the local
+// counter has all hits of a key or none.
+func (f *flight) mirror() *localHits {
+	l := f.local
+	whole := true
+	for i := range f.keys {
+		whole = whole && !l.lacks(&f.keys[i])
 	}
-	return true, v, &localHits{flight: f, here: v}, nil
+	var room [2]counter.Ask
+	asks := f.asks(room[:0], true)
+	hits := &localHits{flight: f}
+	if whole {
+		if v, err := l.here.TakeAll(context.Background(), asks...); err == nil && v.Allowed {
+			hits.here = v
+			return hits
+		}
+	}
+	for i := range f.keys {
+		k := &f.keys[i]
+		if !l.lacks(k) {
+			if v, err := l.here.TakeAll(context.Background(), asks[i]); err == nil && v.Allowed {
+				hits.apart = append(hits.apart, v)
+				continue
+			}
+			_ = k.rule.here.Forget(context.Background(), k.key) // a local counter in memory does not fail
+		}
+		until := time.Since(l.began) + k.rule.longest + l.here.Skew()
+		slot := l.shard(k.hash).slot(k.hash)
+		*slot = max(*slot, until)
+		for old := l.lackedUntil.Load(); old < int64(until) && !l.lackedUntil.CompareAndSwap(old, int64(until)); {
+			old = l.lackedUntil.Load()
+		}
+		l.numbers.unmirrored.Add(f.n)
+	}
+	return hits
+}
+
+// lacks reports whether the local counter may lack hits of k. The caller holds
+// the lock of k.
+func (l *local) lacks(k *flightKey) bool {
+	return time.Since(l.began) < *l.shard(k.hash).slot(k.hash) && l.count(k) == 0
+}
+
+// count is the number of hits of k in the local counter.
+func (l *local) count(k *flightKey) int64 {
+	n, err := k.rule.here.Count(context.Background(), k.key, k.rule.longest)
+	if err != nil {
+		return 0
+	}
+	return n.High
+}
+
+// fresh reports whether a key of the call has no hit in the local counter that the
+// store knows.
+func (f *flight) fresh() bool {
+	for i := range f.keys {
+		k := &f.keys[i]
+		n := f.local.count(k)
+		for _, p := range k.state.pending {
+			n -= p.n
+		}
+		if n <= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // judge ends a call that the store has not answered, and decides it. If the call
@@ -128,7 +192,7 @@ func (f *flight) judge(underWay bool) (v counter.Verdict, hits *localHits, err e
 	l.lock(f.set)
 	defer l.unlock(f.set)
 	defer f.leave()
-	if l.carrier.full(len(f.keys)) {
+	if l.carrier.full(len(f.keys)) && f.fresh() {
 		return v, nil, errPendingFull
 	}
 	if v, err = f.take(); err != nil || v.At().IsZero() {
@@ -170,7 +234,7 @@ func (f *flight) mark() {
 // locks.
 func (f *flight) take() (counter.Verdict, error) {
 	for i := range f.keys {
-		if k := &f.keys[i]; time.Since(f.local.began) < *f.local.shard(k.hash).slot(k.hash) {
+		if f.local.lacks(&f.keys[i]) {
 			return counter.Verdict{}, errIncomplete
 		}
 	}
@@ -218,15 +282,4 @@ func (f *flight) asks(asks []counter.Ask, boundless bool) []counter.Ask {
 		asks = append(asks, ask)
 	}
 	return asks
-}
-
-// blind remembers that hits of the call are missing in the local counter. The
-// local counter admits no hits of the call's keys until the missing hits have
-// left their windows.
-func (f *flight) blind() {
-	for i := range f.keys {
-		k := &f.keys[i]
-		slot := f.local.shard(k.hash).slot(k.hash)
-		*slot = max(*slot, time.Since(f.local.began)+k.rule.reach)
-	}
 }

@@ -48,8 +48,9 @@ type local struct {
 	shards      [localShards]localShard
 	carrier     carrier
 	failure     atomic.Pointer[failure]
-	trusting    bool // a mistake, for a test: no answer is superseded
-	numbers     struct{ admitted, denied, pending, carried, dropped atomic.Int64 }
+	trusting    bool         // a mistake, for a test: no answer is superseded
+	lackedUntil atomic.Int64 // latest of all localShard.lacking
+	numbers     struct{ admitted, denied, refused, unmirrored, pending, carried, dropped atomic.Int64 }
 }
 
 // localLadder is the ladder of a rule, here and in the store.
@@ -57,7 +58,7 @@ type localLadder struct {
 	local       *local
 	store, here *counter.Counter
 	width       time.Duration // of the finest buckets
-	reach       time.Duration // of the longest limit that the ladder holds
+	longest     time.Duration // Per of the longest limit that the ladder holds
 }
 
 // localRule are limits of a call in the form that the local counter is asked for.
@@ -80,7 +81,7 @@ func newLocal(store, here *counter.Counter, share float64) *local {
 // on returns the ladder of a rule, which here counts on.
 func (l *local) on(p *prepared, here *counter.Counter) *localLadder {
 	ladder := p.Ladder
-	return &localLadder{l, p.counter, here, ladder.At(0).Width, ladder.At(ladder.Len()-1).Keep + here.Skew()}
+	return &localLadder{l, p.counter, here, ladder.At(0).Width, ladder.At(ladder.Len() - 1).Keep}
 }
 
 func (l *localLadder) rule(limits counter.Limits) *localRule {
@@ -187,6 +188,7 @@ func (l *Limiter) settle(v *Verdict, f *flight, q *question) {
 // counter. An error denies.
 func (l *Limiter) told(v *Verdict, hits *localHits, err error, peek bool) {
 	if err != nil {
+		l.local.numbers.refused.Add(1)
 		v.Verdict, v.Degraded = counter.Verdict{RetryAfter: afterFailure()}, fmt.Errorf("%w; Config.Local: %w", v.Degraded, err)
 		return
 	}
@@ -198,6 +200,30 @@ func (l *Limiter) told(v *Verdict, hits *localHits, err error, peek bool) {
 	default:
 		l.local.numbers.denied.Add(1)
 	}
+}
+
+// incomplete reports whether the local counter lacks hits of a key now.
+func (l *local) incomplete() bool {
+	return time.Since(l.began) < time.Duration(l.lackedUntil.Load())
+}
+
+// lacking is the part of the slots whose keys the local counter may lack hits of.
+func (l *local) lacking() float64 {
+	if !l.incomplete() {
+		return 0
+	}
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for _, until := range s.lacking {
+			if time.Since(l.began) < until {
+				n++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return float64(n) / (localShards * slotsOfShard)
 }
 
 // noteAnswer notes whether the store answers.

@@ -320,6 +320,12 @@ func TestLocalCounterThatIsFull(t *testing.T) {
 	v = allow(t, lim, user("49"))
 	require.Equal(t, limiter.OutcomeFailedClosed, v.Outcome(), "there is room now, but a hit is missing")
 	require.ErrorContains(t, v.Degraded, "the local counter lacks hits of the key, since it was full")
+	store.broken.Store(false)
+	v = allow(t, lim, user("49"))
+	require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+	store.broken.Store(true)
+	v = allow(t, lim, user("49"))
+	require.Equal(t, limiter.OutcomeFailedClosed, v.Outcome(), "one of two hits would not do")
 }
 
 // Beyond its bound of pending hits a limiter denies.
@@ -453,7 +459,7 @@ func TestMaxInFlight(t *testing.T) {
 		require.Equal(t, map[limiter.Outcome]int{limiter.OutcomeAdmitted: 1, limiter.OutcomeFailedOpen: 1, limiter.OutcomeLocalAdmitted: 3, limiter.OutcomeLocalOverLimit: 4}, got)
 		stats := lim.Stats()
 		require.EqualValues(t, 3, stats.Pending+stats.Carried)
-		stats.Pending, stats.Carried = 0, 0
+		stats.Pending, stats.Additions, stats.Carried = 0, 0, 0
 		require.Equal(t, limiter.Stats{LocalAdmitted: 3, LocalDenied: 4, Waited: 1, Shed: 7}, stats)
 		time.Sleep(10 * time.Second)
 		require.EqualValues(t, 5, counted(t, c, "ip:192.0.2.1"), "1 and 1 and 3")

@@ -19,12 +19,13 @@ type localShard struct {
 	mu   sync.Mutex
 	keys map[counter.Key]*localKey
 
-	// blind[i] is the time since local.began until which the local counter may
-	// lack mirrored hits of keys of slot i, since it was full.
-	blind [blindSlots]time.Duration
+	// lacking[i] is the time since local.began until which the local counter may
+	// lack mirrored hits of keys of slot i, since it was full. It then has all hits
+	// of the keys of which it has a hit: see flight.mirror.
+	lacking [slotsOfShard]time.Duration
 }
 
-const blindSlots = 64
+const slotsOfShard = 64
 
 // localKey is a key with calls under way to the store or with pending hits,
 // under the lock of its shard.
@@ -89,14 +90,15 @@ func (k *localKey) find(bucket int64) *pendingHits {
 }
 
 func (s *localShard) slot(hash uint64) *time.Duration {
-	return &s.blind[hash/localShards%blindSlots]
+	return &s.lacking[hash/localShards%slotsOfShard]
 }
 
 // localHits are the hits of a Verdict in the local counter. Copies of the
 // Verdict share them.
 type localHits struct {
 	flight   *flight
-	here     counter.Verdict // to refund
+	here     counter.Verdict   // to refund
+	apart    []counter.Verdict // instead, if the keys were mirrored one by one
 	refunded atomic.Bool
 
 	pending bool // admitted here: to be carried
@@ -135,6 +137,9 @@ func (h *localHits) refund(ctx context.Context) error {
 	}
 	l, n := h.flight.local, h.flight.n
 	err := l.here.Refund(context.WithoutCancel(ctx), &h.here)
+	for i := range h.apart {
+		err = errors.Join(err, l.here.Refund(context.WithoutCancel(ctx), &h.apart[i]))
+	}
 	if !h.pending {
 		return err
 	}

@@ -5,10 +5,15 @@ package limiter
 type Stats struct {
 	LocalAdmitted int64 // decisions that the local counter admitted
 	LocalDenied   int64 // decisions denied by the local counter, or by a denial of the store before the failure
+	LocalRefused  int64 // decisions that the local counter could not make, and denied: it lacked hits of a key, was full, or had no room for an addition
 
-	Pending int64 // hits, now: admitted locally, and not yet known to be in the store; growing: the store does not answer
-	Carried int64 // hits that were added to the store after the failure
-	Dropped int64 // hits that were not added, since the store keeps no buckets any more for the time of the hits
+	Unmirrored int64   // hits of a key that the store admitted, and that found no room in the local counter
+	Lacking    float64 // share of the unknown keys, now, that the local counter cannot decide since it lacks hits: 0 to 1; keys that it knows are not concerned
+
+	Pending   int64 // hits, now: admitted locally, and not yet known to be in the store; growing: the store does not answer
+	Additions int64 // that carry the pending hits, now: one for each key and finest bucket; see MaxAdditions
+	Carried   int64 // hits that were added to the store after the failure
+	Dropped   int64 // hits that were not added, since the store keeps no buckets any more for the time of the hits
 
 	Waited int64 // calls that waited for a turn, and got a turn: see Config.MaxInFlight
 	Shed   int64 // calls that waited for a turn in vain, and were decided as if the store had failed
@@ -22,6 +27,8 @@ func (l *Limiter) Stats() (s Stats) {
 	if l.local != nil {
 		n := &l.local.numbers
 		s.LocalAdmitted, s.LocalDenied = n.admitted.Load(), n.denied.Load()
+		s.LocalRefused, s.Unmirrored, s.Lacking = n.refused.Load(), n.unmirrored.Load(), l.local.lacking()
+		s.Additions = l.local.carrier.entries.Load()
 		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
 	}
 	if l.turns != nil {

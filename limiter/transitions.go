@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ func (l *Limiter) number(cfg *Config) {
 func (l *Limiter) note(event string, v *Verdict) {
 	l.tally.note(event, v, l.counter)
 	l.log.decided(v, l.local)
+	l.log.room(v, l.local)
 }
 
 // Counter returns the Counter that New was given: for its Stats and Skew. Keys of
@@ -34,6 +36,8 @@ func (l *Limiter) Counter() *counter.Counter { return l.counter }
 type transitions struct {
 	logger               *slog.Logger
 	store, local, clocks episode
+	additions            episode
+	incomplete           atomic.Bool
 }
 
 // decided tells of a decision without the store, or in this process, and of the
@@ -53,6 +57,26 @@ func (t *transitions) decided(v *Verdict, l *local) {
 		t.logger.Warn("limiter: decisions are made by Config.Local")
 	case e.over:
 		t.logger.Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.numbers.pending.Load())
+	}
+}
+
+// room tells of a local counter that lacks hits, and of additions without room.
+func (t *transitions) room(v *Verdict, l *local) {
+	if t == nil || l == nil {
+		return
+	}
+	if now := l.incomplete(); now != t.incomplete.Load() && t.incomplete.CompareAndSwap(!now, now) {
+		if now {
+			t.logger.Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.numbers.unmirrored.Load())
+		} else {
+			t.logger.Info("limiter: Config.Local has all hits again")
+		}
+	}
+	switch e := t.additions.see(errors.Is(v.Degraded, errPendingFull)); {
+	case e.begun:
+		t.logger.Warn("limiter: too many hits wait to be carried to the store: keys that the store has not admitted before are denied", "additions", l.carrier.entries.Load())
+	case e.over:
+		t.logger.Info("limiter: there is room again for hits that wait to be carried to the store", "after", e.lasted, "decisions", e.times)
 	}
 }
 

@@ -8,14 +8,23 @@ import "slices"
 // taken in order only.
 type budget struct {
 	left  int64
+	fresh bool   // for a key that the store does not know: see Config.Reserve
 	spare *entry // memory of a removed entry, for a fresh key
 }
 
-// reserve takes n buckets of the bound, if there are as many.
-func (s *Store) reserve(n int64) bool {
+// bound is the part of max that a call may fill.
+func (s *Store) bound(fresh bool) int64 {
+	if fresh {
+		return s.max - s.kept
+	}
+	return s.max
+}
+
+// reserve takes n buckets, if they fit into bound.
+func (s *Store) reserve(n, bound int64) bool {
 	for {
 		spent := s.spent.Load()
-		if spent+n > s.max {
+		if spent+n > bound {
 			return false
 		}
 		if s.spent.CompareAndSwap(spent, spent+n) {
@@ -29,7 +38,7 @@ func (s *Store) raise(b *budget, n int64) bool {
 	if b.left >= n {
 		return true
 	}
-	if !s.reserve(n - b.left) {
+	if !s.reserve(n-b.left, s.bound(b.fresh)) {
 		return false
 	}
 	b.left = n
@@ -48,7 +57,7 @@ func (s *Store) release(b *budget) {
 // now, and by the policy the oldest. Keys whose hashes are in keep stay: the
 // call's own keys, which cost own buckets now. The caller holds no lock.
 func (s *Store) obtain(b *budget, n, own, now int64, keep []uint64) error {
-	if own+n <= s.max { // else nothing helps, and no entry is removed in vain
+	if own+n <= s.bound(b.fresh) { // else nothing helps, and no entry is removed in vain
 		for {
 			if s.raise(b, n) {
 				return nil

@@ -81,7 +81,7 @@ func TestACheckEvictsNoKey(t *testing.T) {
 func TestCheckAfterTheClockWasSetBack(t *testing.T) {
 	now := time.Unix(1_772_494_233, 0)
 	cfg := counter.Config{Now: func() time.Time { return now }}
-	full := memory.New(memory.Config{MaxBuckets: 1600})
+	full := memory.New(memory.Config{MaxBuckets: 1600, Reserve: -1})
 	c, err := counter.New(full, cfg)
 	require.NoError(t, err)
 	for i := range 100 {

@@ -143,7 +143,7 @@ func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
 	}
 	a.expire(d.wanted, d.now, b)
 	d.own, a.layout = 0, nil
-	if a.e != nil {
+	if b.fresh = a.e == nil; !b.fresh {
 		d.own = a.e.cost()
 	} else {
 		a.layout = s.layouts.get(d.wanted)

@@ -27,7 +27,7 @@ func (s *Store) count(t testing.TB, key string, now time.Time) int64 {
 
 // storeFor is a store with room for n keys that were hit once.
 func storeFor(n int, full Policy) *Store {
-	return New(Config{MaxBuckets: n * entryCost, Full: full})
+	return New(Config{MaxBuckets: n * entryCost, Full: full, Reserve: -1})
 }
 
 func TestRefuseKeepsWhatIsKnown(t *testing.T) {
@@ -50,6 +50,29 @@ func TestRefuseKeepsWhatIsKnown(t *testing.T) {
 	require.EqualValues(t, 2, s.count(t, "k7", noon))
 	before.Refused = 5
 	require.Equal(t, before, s.Stats())
+	requireSound(t, s)
+}
+
+// Fresh keys leave the reserve to known keys, also where a call has both; expired
+// keys make room for fresh ones as ever.
+func TestReserveIsForKnownKeys(t *testing.T) {
+	s := New(Config{MaxBuckets: 100 * entryCost, Reserve: 40 * entryCost})
+	for i := range 60 {
+		hit(t, s, fmt.Sprint("k", i), noon)
+	}
+	for range 2 {
+		both := also(t, taking(t, dayLadder, "k1", noon, per(5, day)), "fresh", per(5, day))
+		require.Equal(t, ErrFull, s.Take(context.Background(), both))
+		require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "fresh", noon, per(5, day))))
+		for i := range 60 {
+			hit(t, s, fmt.Sprint("k", i), noon.Add(time.Second))
+		}
+	}
+	require.EqualValues(t, 3, s.count(t, "k1", noon.Add(time.Second)))
+	for i := range 60 {
+		hit(t, s, fmt.Sprint("new", i), noon.Add(50*time.Hour))
+	}
+	require.EqualValues(t, 60, s.Stats().Keys)
 	requireSound(t, s)
 }
 

@@ -32,6 +32,7 @@
 package memory
 
 import (
+	"cmp"
 	"errors"
 	"hash/maphash"
 	"math/bits"
@@ -42,7 +43,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// DefaultMaxBuckets is about 256 MB: a million keys with a single hit, 85,000
+// DefaultMaxBuckets is about 256 MB: 900,000 keys with a single hit, 85,000
 // keys with a hundred hits a day, or 125 keys with a hit in every second of a
 // day.
 const DefaultMaxBuckets = 256 << 20 / bucketBytes
@@ -63,6 +64,12 @@ type Config struct {
 	// An attacker who can make up keys does harm under either policy: see the
 	// policies for the two kinds of harm. The default is [Refuse].
 	Full Policy
+
+	// Reserve is the part of MaxBuckets, in buckets, that [Refuse] keeps for the keys
+	// that the store knows: a new key finds a full store earlier, so that a flood of
+	// made-up keys does not stop known keys from growing. Default: an eighth of
+	// MaxBuckets. Negative: none.
+	Reserve int
 }
 
 // Policy is the behaviour of a full store. An attacker who can make up keys,
@@ -73,7 +80,7 @@ const (
 	// Refuse returns [ErrFull]. No limit is ever broken: known counts are kept.
 	// An attacker can shut out every new key, until the attacker's buckets
 	// expire. The harm is visible: each refused call is an error. Known keys go
-	// on as long as their rings need not grow.
+	// on, and grow into Config.Reserve.
 	Refuse Policy = iota
 
 	// EvictOldest removes the key whose last hit is the oldest, with all buckets
@@ -94,6 +101,7 @@ var ErrFull = errors.New("memory: the store is full")
 // makes a Store; the zero Store is of no use.
 type Store struct {
 	max     int64 // Config.MaxBuckets
+	kept    int64 // of max, for known keys: Config.Reserve
 	policy  Policy
 	seed    maphash.Seed
 	shards  []shard
@@ -143,7 +151,11 @@ func New(config Config) *Store {
 	if config.MaxBuckets <= 0 {
 		config.MaxBuckets = DefaultMaxBuckets
 	}
-	return newStore(int64(config.MaxBuckets), config.Full, maphash.MakeSeed(), n)
+	s := newStore(int64(config.MaxBuckets), config.Full, maphash.MakeSeed(), n)
+	if config.Full == Refuse {
+		s.kept = int64(min(max(0, cmp.Or(config.Reserve, config.MaxBuckets/8)), config.MaxBuckets))
+	}
+	return s
 }
 
 // newStore makes an empty store of n shards, a power of two.

@@ -83,7 +83,7 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 		}
 		a.Counts[i] = count
 	}
-	if cost > 0 && !s.reserve(cost) {
+	if cost > 0 && !s.reserve(cost, s.max) {
 		sh.mu.Unlock()
 		return backend.Admission{} // Take finds memory
 	}

@@ -98,7 +98,7 @@ func (s *Store) adopt(loaded *Store, dropped int64) error {
 			return errUsed
 		}
 	}
-	if !s.reserve(loaded.spent.Load()) {
+	if !s.reserve(loaded.spent.Load(), s.max) {
 		return fmt.Errorf("calls have begun: %w", ErrFull)
 	}
 	for i := range s.shards {

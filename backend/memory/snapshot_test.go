@@ -410,7 +410,7 @@ func TestSnapshotOfManyLayouts(t *testing.T) {
 func TestCallsDuringARestore(t *testing.T) {
 	whole := damageable(t)
 	s := New(Config{MaxBuckets: 2000})
-	require.True(t, s.reserve(1900), "by a call under way")
+	require.True(t, s.reserve(1900, s.max), "by a call under way")
 	require.ErrorIs(t, s.Restore(bytes.NewReader(whole)), ErrFull)
 	s.spent.Store(0)
 	requireUntouched(t, s)

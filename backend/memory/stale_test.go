@@ -90,7 +90,7 @@ func TestWhatWasDroppedOutlivesTheEntry(t *testing.T) {
 			require.EqualValues(t, 1, s.Stats().Reclaimed)
 		},
 	} {
-		s := New(Config{})
+		s := New(Config{Reserve: -1})
 		fill(s)
 		lose(s)
 		require.Nil(t, s.lookup("k"), name)

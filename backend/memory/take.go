@@ -162,7 +162,7 @@ func (s *Store) locked(st *step, keys []stepKey) (needed int64, err error) {
 // addAll adds to all keys that fit, or to none.
 func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 	var buf [tiers.MaxTiers]addition
-	st.own = 0
+	st.own, st.budget.fresh = 0, false
 	for i := range keys {
 		key := &keys[i]
 		if !key.adds() {
@@ -184,7 +184,9 @@ func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
 		if needed += cost; bad != nil {
 			err = bad
 		}
-		if cost > 0 && key.e != nil {
+		if key.e == nil {
+			st.budget.fresh = true
+		} else if cost > 0 {
 			st.own += key.e.cost()
 		}
 	}

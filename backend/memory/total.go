@@ -115,7 +115,7 @@ func (t *totals) free(s *Store) *total {
 			}
 		}
 	}
-	if blocks < maxTotals && s.reserve(totalsCost) {
+	if blocks < maxTotals && s.reserve(totalsCost, s.max) {
 		last.next = newTotals()
 		return &last.next.list[0]
 	}

@@ -66,6 +66,10 @@ var all = []condition{
 
 	total("abacus_local_admitted_total", "Decisions that the local counter admitted while the store did not decide.", func(n *now) int64 { return n.limiter.LocalAdmitted }),
 	total("abacus_local_denied_total", "Decisions denied by the local counter, or by a denial of the store from before it failed.", func(n *now) int64 { return n.limiter.LocalDenied }),
+	total("abacus_local_refused_total", "Decisions that the local counter could not make, for lack of hits or of room, and denied.", func(n *now) int64 { return n.limiter.LocalRefused }),
+	total("abacus_unmirrored_hits_total", "Hits of a key that the store admitted, and that found no room in the local counter.", func(n *now) int64 { return n.limiter.Unmirrored }),
+	gauge("abacus_local_lacking_ratio", "Share of the keys unknown to the local counter that it cannot decide, since it lacks hits.", func(n *now) float64 { return n.limiter.Lacking }),
+	gauge("abacus_pending_additions_ratio", "Additions that carry the pending hits, as a share of their bound for new keys; additions of known keys may raise it above 1.", func(n *now) float64 { return float64(n.limiter.Additions) / limiter.MaxAdditions }),
 	gauge("abacus_pending_hits", "Hits that were admitted locally, and wait to be carried to the store.", func(n *now) float64 { return float64(n.limiter.Pending) }),
 	total("abacus_carried_hits_total", "Hits that were admitted locally, and carried to the store.", func(n *now) int64 { return n.limiter.Carried }),
 	total("abacus_dropped_hits_total", "Hits that were admitted locally, and came too late for the buckets of the store.", func(n *now) int64 { return n.limiter.Dropped }),

@@ -110,6 +110,10 @@ func TestMetrics(t *testing.T) {
 		`abacus_decision_duration_seconds_count{event="login"} 2`,
 		`abacus_local_admitted_total 1`,
 		`abacus_pending_hits 1`,
+		`abacus_pending_additions_ratio 1.52587890625e-05`,
+		`abacus_local_lacking_ratio 0`,
+		`abacus_local_refused_total 0`,
+		`abacus_unmirrored_hits_total 0`,
 		`abacus_clock_skew_seconds 0.1`,
 		`abacus_check_timestamp_seconds 0`,
 	} {

@@ -1,0 +1,93 @@
+package limiter_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// A flood of made-up names, before the store fails and after, takes neither places
+// in the local counter nor pending additions from the users whom it knows: the
+// local counter decides for each of them, by all of her hits. Numbers, a Check and
+// the log tell of the flood.
+func TestKnownUsersKeepTheirPlaces(t *testing.T) {
+	const users, flood, additions = 1_000, 20_000, 500
+	for name, room := range map[string]int{"a full local counter": 200_000, "no room for additions": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				full := room > 0
+				var log bytes.Buffer
+				store := &flakyStore{Store: memory.New(memory.Config{})}
+				here := newCounter(t, memory.New(memory.Config{MaxBuckets: room}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
+				lim := newLimiter(t, newCounter(t, struct{ backend.Atomic }{store}, counter.Config{}), limiter.Config{
+					Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "5/h"))}, Local: here, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				})
+				defer lim.Close()
+				limiter.SetMaxPending(lim, additions)
+				made := 0
+				attack := func(want ...limiter.Outcome) {
+					for range flood {
+						made++
+						v := allow(t, lim, user(fmt.Sprint("made up ", made)))
+						require.Contains(t, want, v.Outcome())
+					}
+				}
+				hit := func(want limiter.Outcome) {
+					for i := range users {
+						v := allow(t, lim, user(fmt.Sprint(i)))
+						require.Equal(t, want, v.Outcome(), "user %d: %v", i, v.Degraded)
+					}
+				}
+				requireFull := func(full bool) {
+					stats, err := lim.Stats(), lim.Check(ctx)
+					require.ErrorIs(t, err, counter.ErrCondition, "the store is no backend.Checker")
+					if full {
+						require.Positive(t, stats.Unmirrored)
+						require.Greater(t, stats.Lacking, 0.5)
+						require.Regexp(t, `(?m)^limiter: Config.Local was full and lacks hits of \d+\.\d% of the keys that it does not know, want none: `, err.Error())
+						require.Contains(t, log.String(), "Config.Local was full and lacks hits")
+					} else {
+						require.Zero(t, stats.Lacking)
+						require.NotContains(t, err.Error(), "Config.Local")
+					}
+				}
+
+				hit(limiter.OutcomeAdmitted)
+				time.Sleep(10 * time.Second)
+				hit(limiter.OutcomeAdmitted)
+				requireFull(false)
+				attack(limiter.OutcomeAdmitted)
+				time.Sleep(10 * time.Second)
+				hit(limiter.OutcomeAdmitted) // in further buckets
+				requireFull(full)
+				store.broken.Store(true)
+				attack(limiter.OutcomeLocalAdmitted, limiter.OutcomeFailedClosed)
+				require.Greater(t, lim.Stats().LocalRefused, int64(flood-2*additions))
+				time.Sleep(10 * time.Second)
+				hit(limiter.OutcomeLocalAdmitted)
+				attack(limiter.OutcomeFailedClosed)
+				hit(limiter.OutcomeLocalAdmitted)
+				hit(limiter.OutcomeLocalOverLimit)
+				require.Contains(t, log.String(), map[bool]string{true: "lacks hits", false: "too many hits wait to be carried to the store"}[full])
+				require.GreaterOrEqual(t, lim.Stats().Additions, int64(users))
+
+				store.broken.Store(false)
+				time.Sleep(25 * time.Hour) // the ladder keeps a day
+				hit(limiter.OutcomeAdmitted)
+				requireFull(false)
+				require.Zero(t, lim.Stats().Additions)
+				require.Contains(t, log.String(), map[bool]string{true: "Config.Local has all hits again", false: "there is room again for hits that wait"}[full])
+			})
+		})
+	}
+}
