@@ -3,6 +3,7 @@ package httplimit
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ type advice struct {
 	wait time.Duration // not negative
 }
 
-// maxAdvice bounds the bytes of RateLimit fields that are parsed.
+// maxAdvice bounds the bytes of a field that are parsed.
 const maxAdvice = 8 << 10
 
 // adviceOf reads an answer that came at now. Retry-After is heard with the two
@@ -35,7 +36,7 @@ func adviceOf(answer *http.Response, now time.Time) advice {
 		}
 	}
 	var a advice
-	if age, _ := digits(answer.Header.Get("Age")); age == 0 { // else the numbers of an answer to another request
+	if !cached(answer.Header) { // else the numbers of another client
 		if a = rateLimit(answer.Header[limitKey]); !a.told {
 			a = olderFields(answer.Header, clock)
 		}
@@ -51,6 +52,35 @@ func adviceOf(answer *http.Response, now time.Time) advice {
 	return a
 }
 
+// cached reports whether an answer says that it comes from a cache: by Age, RFC 9111,
+// section 5.1, or by a hit of Cache-Status, RFC 9211.
+func cached(h http.Header) bool {
+	if len(h["Age"]) > 0 {
+		return true
+	}
+	caches, err := structured(h["Cache-Status"])
+	return err == nil && slices.ContainsFunc(caches, func(member httpsfv.Member) bool {
+		cache, ok := member.(httpsfv.Item)
+		if !ok {
+			return false
+		}
+		hit, _ := cache.Params.Get("hit")
+		return hit == true
+	})
+}
+
+// structured parses the lines of a list of RFC 9651, which may be empty.
+func structured(lines []string) (httpsfv.List, error) {
+	size := 0
+	for _, line := range lines {
+		size += len(line)
+	}
+	if size == 0 || size > maxAdvice {
+		return nil, nil
+	}
+	return httpsfv.UnmarshalList(lines)
+}
+
 // retryAfter reads the field Retry-After: RFC 9110, section 10.2.3.
 func retryAfter(text string, clock time.Time) (wait time.Duration, ok bool) {
 	if n, ok := digits(text); ok {
@@ -64,14 +94,7 @@ func retryAfter(text string, clock time.Time) (wait time.Duration, ok bool) {
 // draft-ietf-httpapi-ratelimit-headers-10. Of several quotas the least counts, and of
 // several that are used up the latest.
 func rateLimit(lines []string) (least advice) {
-	size := 0
-	for _, line := range lines {
-		size += len(line)
-	}
-	if size == 0 || size > maxAdvice {
-		return advice{}
-	}
-	list, err := httpsfv.UnmarshalList(lines)
+	list, err := structured(lines)
 	if err != nil {
 		return advice{} // malformed fields are ignored as a whole
 	}

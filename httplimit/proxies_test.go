@@ -106,3 +106,32 @@ func TestProxies(t *testing.T) {
 	}
 	require.Len(t, rows, used-1, "each row of the table, and nginx twice")
 }
+
+// A shared cache hands the numbers of a visitor to others, unless it drops the fields by
+// the line of docs/http.md. It keeps no denial.
+func TestCache(t *testing.T) {
+	const drop = "proxy_hide_header RateLimit; proxy_hide_header RateLimit-Policy;"
+	page, err := os.ReadFile("../docs/http.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "`"+drop+"`")
+	limit := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "2/h")), Features: []httplimit.Source{byIP}})
+	app := httptest.NewServer(limit(welcome))
+	t.Cleanup(app.Close)
+	for _, row := range []struct{ lines, told string }{{"", `"2/h";r=1;t=3601`}, {drop, ""}} {
+		cache := servertest.Nginx(t, "", "proxy_cache pages; proxy_cache_valid any 1h; add_header X-Cache $upstream_cache_status always; "+row.lines+" proxy_pass "+app.URL+";")
+		for _, request := range []struct {
+			path, cache string
+			status      int
+		}{{"/", "MISS", 200}, {"/", "HIT", 200}, {"/other", "MISS", 429}, {"/other", "MISS", 429}} {
+			if request.status == 429 && row.lines == "" {
+				continue // of two an hour the second cache gets one
+			}
+			answer, err := http.Get("http://" + cache + request.path)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			require.Equal(t, request.status, answer.StatusCode)
+			require.Equal(t, request.cache, answer.Header.Get("X-Cache"))
+			require.Equal(t, row.told, answer.Header.Get("RateLimit"))
+		}
+	}
+}

@@ -107,7 +107,8 @@ func (e *NotSentError) Unwrap() error { return e.Err }
 // [*NotSentError]. RoundTrip sends a request once and returns the answer unchanged, a
 // 429 too: only the caller knows whether the request may be sent again. A redirect is
 // a request of its own, to its own host. A proxy or a cache that answers in the place
-// of the host is heard as the host, except RateLimit fields of an answer with an Age.
+// of the host is heard as the host, except RateLimit fields of an answer with Age or with
+// a hit in Cache-Status: they are another client's.
 //
 // A Transport remembers the last used hosts that have told of limits, up to a
 // thousand, and hosts with requests under way.

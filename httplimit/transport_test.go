@@ -121,6 +121,10 @@ func TestTransportHears(t *testing.T) {
 		{never, 200, []string{`RateLimit: limit=100, remaining=0, reset=50`}},
 		{never, 200, []string{"RateLimit: " + long}},
 		{never, 200, []string{`RateLimit: "day";r=0;t=7`, "Age: 3"}},
+		{never, 200, []string{`RateLimit: "day";r=0;t=7`, "Age: 0"}},
+		{never, 200, []string{`RateLimit: "day";r=0;t=7`, `Cache-Status: origin; fwd=uri-miss; stored, "edge 1"; hit; ttl=9`}},
+		{7 * time.Second, 200, []string{`RateLimit: "day";r=0;t=7`, `Cache-Status: "edge 1"; fwd=uri-miss; stored`, "Cache-Status: other; hit=?0"}},
+		{never, 200, []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7", "Age: 0"}},
 		{3 * time.Second, 429, []string{"Retry-After: 3", "Age: 3"}},
 
 		{7 * time.Second, 200, []string{"RateLimit-Remaining: 0", "RateLimit-Reset: 7"}},

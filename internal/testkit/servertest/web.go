@@ -21,6 +21,7 @@ error_log stderr;
 events { worker_connections 64; }
 http {
 	access_log off;
+	proxy_cache_path %[1]s/cache keys_zone=pages:1m;
 	client_body_temp_path %[1]s/body;
 	proxy_temp_path %[1]s/proxy;
 	fastcgi_temp_path %[1]s/fastcgi;
