@@ -5,17 +5,21 @@
 //	go run ./examples/mailer -counts counts <queue >left
 //
 // Without -smtp the mails are only logged. Mails that were not sent are in the
-// file left, in the form of the queue, also after an interrupt or SIGTERM.
+// file left, in the form of the queue, also after an interrupt or SIGTERM: the
+// program ends within a few seconds then, even if the mail server is silent. After
+// a SIGKILL counts is as before the run, and left is empty: keep the queue.
 package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/smtp"
 	"net/textproto"
 	"os"
@@ -35,14 +39,12 @@ func main() {
 	server := flag.String("smtp", "", "host:port of the mail server; none: mails are logged")
 	within := flag.Duration("within", 10*time.Minute, "time for all mails; a mail whose turn comes later is left at once")
 	flag.Parse()
-	deliver := func(m mail) error {
+	deliver := func(_ context.Context, m mail) error {
 		log.Printf("%s writes to %s: %s", m.Tenant, m.To, m.Text)
 		return nil
 	}
 	if *server != "" {
-		deliver = func(m mail) error {
-			return smtp.SendMail(*server, nil, "mailer@example.org", []string{m.To}, []byte("To: "+m.To+"\r\n\r\n"+m.Text+"\r\n"))
-		}
+		deliver = mailServer{*server, new(net.Dialer).DialContext}.deliver
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -59,7 +61,7 @@ type mail struct {
 
 // run sends the mails of queue until ctx is done, and writes the mails that are
 // left. The counts are written when the last delivery has ended.
-func run(ctx context.Context, queue io.Reader, left io.Writer, counts string, within time.Duration, deliver func(mail) error) error {
+func run(ctx context.Context, queue io.Reader, left io.Writer, counts string, within time.Duration, deliver func(context.Context, mail) error) error {
 	var mails []mail
 	for in := json.NewDecoder(queue); ; {
 		var m mail
@@ -93,12 +95,65 @@ func run(ctx context.Context, queue io.Reader, left io.Writer, counts string, wi
 	return err
 }
 
-type sender struct {
-	lim     *limiter.Limiter
-	deliver func(mail) error
+const (
+	patience = time.Minute     // with the mail server, for one mail
+	grace    = 5 * time.Second // of this for a mail that is on its way when the program is to end
+)
+
+// mailServer delivers mails by SMTP.
+type mailServer struct {
+	addr string
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-func newSender(store backend.Store, deliver func(mail) error) (*sender, error) {
+// deliver is smtp.SendMail with an end. A mail that is cut off at once would be sent
+// again by the next run, though the server may have taken it: hence the grace.
+func (s mailServer) deliver(ctx context.Context, m mail) error {
+	conn, err := s.dial(ctx, "tcp", s.addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now().Add(grace)) })()
+	host, _, _ := net.SplitHostPort(s.addr)
+	c, err := smtp.NewClient(conn, host)
+	if err != nil {
+		return err
+	}
+	if offered, _ := c.Extension("STARTTLS"); offered {
+		if err := c.StartTLS(&tls.Config{ServerName: host}); err != nil {
+			return err
+		}
+	}
+	if err := c.Mail("mailer@example.org"); err != nil {
+		return err
+	}
+	if err := c.Rcpt(m.To); err != nil {
+		return err
+	}
+	w, err := c.Data()
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, "To: "+m.To+"\r\n\r\n"+m.Text+"\r\n"); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	_ = c.Quit() // the server has the mail
+	return nil
+}
+
+type sender struct {
+	lim     *limiter.Limiter
+	deliver func(context.Context, mail) error
+}
+
+func newSender(store backend.Store, deliver func(context.Context, mail) error) (*sender, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
 		return nil, err
@@ -155,7 +210,7 @@ func (s *sender) send(ctx context.Context, m mail) error {
 		if err != nil {
 			return err
 		}
-		err = s.deliver(m)
+		err = s.deliver(ctx, m)
 		var answer *textproto.Error
 		if !errors.As(err, &answer) {
 			return err

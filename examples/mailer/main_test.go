@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/textproto"
 	"path/filepath"
 	"slices"
@@ -26,7 +28,7 @@ type postbox struct {
 	got    []string
 }
 
-func (p *postbox) deliver(m mail) error {
+func (p *postbox) deliver(_ context.Context, m mail) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if answers := p.answer[m.To]; len(answers) > 0 {
@@ -146,7 +148,7 @@ func TestNothingIsLost(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var left strings.Builder
-		require.NoError(t, run(ctx, strings.NewReader(in), &left, counts, time.Hour/2, func(mail) error {
+		require.NoError(t, run(ctx, strings.NewReader(in), &left, counts, time.Hour/2, func(context.Context, mail) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if sent++; sent == most {
@@ -167,4 +169,62 @@ func TestNothingIsLost(t *testing.T) {
 	require.Equal(t, 5, sent+more, "the counts go on, and the rest would come too late")
 	require.Equal(t, 3, strings.Count(again, "\n"))
 	require.EqualError(t, run(t.Context(), strings.NewReader("{}\n{"), &strings.Builder{}, "", time.Hour, nil), "mail 2: unexpected EOF")
+}
+
+// A mail server that accepts connections and says nothing, or stops in the middle, does
+// not hold up the end: the mails are left, and the counts are written.
+func TestTheServerIsSilent(t *testing.T) {
+	for _, row := range []struct {
+		name, says string
+		within     time.Duration // of the run
+		signal     time.Duration // SIGTERM comes then
+		ends       time.Duration
+	}{
+		{"-within", "", 3 * time.Second, time.Hour, 3*time.Second + grace},
+		{"SIGTERM", "", time.Hour, 2 * time.Second, 2*time.Second + grace},
+		{"SIGTERM in a mail", "220 hello\r\n250 hello\r\n250 from\r\n250 to\r\n354 go on\r\n", time.Hour, 2 * time.Second, 2*time.Second + grace},
+		{"no end", "220 hello\r\n", time.Hour, time.Hour, patience},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := mailServer{"mail.example.org:25", func(context.Context, string, string) (net.Conn, error) {
+					client, server := net.Pipe()
+					go func() { _, _ = io.WriteString(server, row.says) }()
+					go func() { _, _ = io.Copy(io.Discard, server) }()
+					return client, nil
+				}}
+				ctx, cancel := context.WithTimeout(t.Context(), row.signal)
+				defer cancel()
+				queue := `{"tenant":"acme","to":"ada@example.org","text":"Hello"}` + "\n" + `{"tenant":"acme","to":"eve@example.org","text":"Hello"}` + "\n"
+				counts, began := filepath.Join(t.TempDir(), "counts"), time.Now()
+				var left strings.Builder
+				require.NoError(t, run(ctx, strings.NewReader(queue), &left, counts, row.within, server.deliver))
+				require.Equal(t, row.ends, time.Since(began))
+				require.Equal(t, queue, left.String())
+				store := memory.New(memory.Config{})
+				require.NoError(t, store.LoadFile(counts))
+				var box postbox
+				s, err := newSender(store, box.deliver)
+				require.NoError(t, err)
+				soon, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.Len(t, s.sendAll(soon, to("ada@example.org", 5)), 1, "the mail may have been delivered, and was counted")
+			})
+		})
+	}
+}
+
+func TestDeliver(t *testing.T) {
+	client, server := net.Pipe()
+	heard := make(chan string)
+	go func() {
+		_, _ = io.WriteString(server, "220 hello\r\n250 hello\r\n250 from\r\n250 to\r\n354 go on\r\n250 taken\r\n221 bye\r\n")
+	}()
+	go func() {
+		all, _ := io.ReadAll(server)
+		heard <- string(all)
+	}()
+	m := mailServer{"mail.example.org:25", func(context.Context, string, string) (net.Conn, error) { return client, nil }}
+	require.NoError(t, m.deliver(t.Context(), to("ada@example.org", 1)[0]))
+	require.Equal(t, "EHLO localhost\r\nMAIL FROM:<mailer@example.org>\r\nRCPT TO:<ada@example.org>\r\nDATA\r\nTo: ada@example.org\r\n\r\nHello 0\r\n.\r\nQUIT\r\n", <-heard)
 }
