@@ -72,29 +72,25 @@ func (q *request) release() {
 	}
 }
 
-// deadline bounds the time of reading the body until done is called: done restores
-// the deadline of the server for the handler. A deadline that has passed stays: the
-// server must not wait for the rest of the body either.
-func (q *request) deadline() (done func(late bool)) {
+// deadline bounds the time of reading the body until done is called, which reports
+// whether the time was over. Deadlines of the server and of outer handlers stand: only
+// when the time is over, a deadline ends the reading, and stays, since the server must
+// not wait for the rest of the body either.
+func (q *request) deadline() (done func() (late bool)) {
 	if q.all == nil || q.all.timeout <= 0 {
-		return func(bool) {}
+		return func() bool { return false }
 	}
-	var after time.Time
-	begin := time.Now()
-	if s, ok := q.in.Context().Value(http.ServerContextKey).(*http.Server); ok && s.ReadTimeout > 0 {
-		if s.ReadTimeout <= q.all.timeout { // has begun already
-			return func(bool) {}
+	over := make(chan struct{})
+	timer := time.AfterFunc(q.all.timeout, func() {
+		defer close(over)
+		_ = http.NewResponseController(q.w).SetReadDeadline(time.Now()) // else nothing bounds the time here
+	})
+	return func() bool {
+		if timer.Stop() {
+			return false
 		}
-		after = begin.Add(s.ReadTimeout)
-	}
-	c := http.NewResponseController(q.w)
-	if c.SetReadDeadline(begin.Add(q.all.timeout)) != nil {
-		return func(bool) {}
-	}
-	return func(late bool) {
-		if !late {
-			_ = c.SetReadDeadline(after) // as before: possible
-		}
+		<-over // the connection is the next request's soon
+		return true
 	}
 }
 

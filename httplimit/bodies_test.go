@@ -225,13 +225,16 @@ func TestBodyTimeout(t *testing.T) {
 		rest, want        string
 		limits            string
 		after             time.Duration
-		handler, deadline time.Duration // how long the handler runs, and when its context ends; zero: never
+		handler, deadline time.Duration // how long the handler runs, and the read deadline of an outer handler; zero: none
 	}{
 		{"stalled", 3 * time.Second, 0, "", "408", "9/h", 3 * time.Second, 0, 0},
 		{"stalled, the default", 0, 0, "", "408", "9/h", httplimit.DefaultBodyTimeout, 0, 0},
 		{"stalled, unbounded here", -1, time.Minute, "", "408", "9/h", time.Minute, 0, 0},
 		{"stalled, the server is stricter", 0, 2 * time.Second, "", "408", "9/h", 2 * time.Second, 0, 0},
 		{"stalled, the server is more patient", 0, time.Minute, "", "408", "9/h", httplimit.DefaultBodyTimeout, 0, 0},
+		{"stalled, an outer handler is stricter", 0, 0, "", "408", "9/h", 2 * time.Second, 0, 2 * time.Second},
+		{"stalled, an outer handler and the server are more patient", 0, time.Hour, "", "408", "9/h", httplimit.DefaultBodyTimeout, 0, time.Minute},
+		{"whole: the deadlines were for reading", 3 * time.Second, time.Minute, "yy", "200", "9/h", time.Hour, time.Hour, 2 * time.Minute},
 		{"over the limit already", 0, 0, "", "429", "1/h", time.Second, 0, 0},
 		{"whole: the handler has its time", 3 * time.Second, 0, "yy", "200", "9/h", time.Hour, time.Hour, 0},
 		{"whole, and over the limit", 3 * time.Second, 0, "yy", "429", "1/h", 0, 0, 0},
@@ -252,7 +255,12 @@ func TestBodyTimeout(t *testing.T) {
 						gone = r.Context().Err()
 					}))
 				l := make(pipes)
-				s := &http.Server{Handler: h, ReadTimeout: row.server}
+				s := &http.Server{ReadTimeout: row.server, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if row.deadline > 0 {
+						require.NoError(t, http.NewResponseController(w).SetReadDeadline(time.Now().Add(row.deadline)))
+					}
+					h.ServeHTTP(w, r)
+				})}
 				served := make(chan error)
 				go func() { served <- s.Serve(l) }()
 				client, conn := net.Pipe()
@@ -375,4 +383,37 @@ func TestAPanicHoldsNoRoom(t *testing.T) {
 	}
 	w, _ := post(h, body)
 	require.Equal(t, 200, w.Code, w.Body)
+}
+
+// A handler that takes over the connection of a denied request owns its deadlines.
+func TestDeniedTakesOverTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := make(chan error, 1)
+		lim := newLimiter(t, newClock(), by("user", "1/h"))
+		local := httplimit.NewSource("user", func(*http.Request) (string, error) { return "7", nil })
+		_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("user", "7"))
+		require.NoError(t, err)
+		h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local}, Denied: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			require.NoError(t, err)
+			go func() {
+				_, err := io.ReadFull(conn, make([]byte, 5))
+				heard <- err
+				_ = conn.Close()
+			}()
+		})})(welcome)
+		l, s := make(pipes), &http.Server{Handler: h}
+		served := make(chan error)
+		go func() { served <- s.Serve(l) }()
+		client, conn := net.Pipe()
+		l <- conn
+		_, err = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		_, _ = io.WriteString(client, "later")
+		require.NoError(t, <-heard)
+		require.NoError(t, client.Close())
+		require.NoError(t, s.Close())
+		<-served
+	})
 }

@@ -151,7 +151,9 @@ func (q *request) bytes() ([]byte, error) {
 	done := q.deadline()
 	full := q.readAll()
 	late := errors.Is(q.tail, os.ErrDeadlineExceeded)
-	done(late)
+	if done() && q.tail == io.EOF {
+		late = true // by a hair, and the deadline stands
+	}
 	var limit *http.MaxBytesError
 	switch {
 	case full:

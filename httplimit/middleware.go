@@ -1,12 +1,16 @@
 package httplimit
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/felixge/httpsnoop"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
@@ -236,6 +240,10 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		f.receive()
 	}
 	q := f.q
+	var taken *bool
+	if hasBody(r) && (err != nil || !v.Allowed || f.invalid != nil) {
+		w, taken = m.watch(w)
+	}
 	switch {
 	case err != nil:
 		m.answerError(w, r, q, err)
@@ -256,7 +264,25 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		in.hit.serve(next, w, inner)
 		return
 	}
-	abandon(w, r, q)
+	if taken == nil || !*taken {
+		abandon(w, r, q)
+	}
+}
+
+// watch is w for handlers that may take over the connection; taken becomes true if they
+// do. nil: there are no such handlers.
+func (m *middleware) watch(w http.ResponseWriter) (_ http.ResponseWriter, taken *bool) {
+	if m.Denied == nil && m.Failed == nil && m.Invalid == nil {
+		return w, nil
+	}
+	taken = new(bool)
+	return httpsnoop.Wrap(whole(w), httpsnoop.Hooks{Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+		return func() (net.Conn, *bufio.ReadWriter, error) {
+			conn, buf, err := hijack()
+			*taken = *taken || err == nil
+			return conn, buf, err
+		}
+	}}), taken
 }
 
 // hand has h answer a request that was not admitted.
