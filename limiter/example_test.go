@@ -322,11 +322,11 @@ func ExampleJoin() {
 		limiter.IP(addr), limiter.Network("net", addr, 24, 48), limiter.Domain(mail),
 		limiter.Join(limiter.IP(addr), limiter.Email(mail)),
 	} {
-		key, err := lim.Key("login", feature)
+		usage, err := lim.Usage(context.Background(), "login", feature)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(key.Feature)
+		fmt.Println(usage[0].Key.Feature)
 	}
 	// Output:
 	// ip:2001:db8:1:2::/64

@@ -11,19 +11,6 @@ import (
 	"github.com/abacus-go/abacus/internal/words"
 )
 
-// Key returns the key under which event counts a feature, in the form of Allow:
-// [Email] in small letters, [IP] as the network of Config.IPv4Bits and IPv6Bits.
-// With the key the methods of the Counter read the counts of the Limiter. An
-// event without rules by the feature's kind, text that is no address, and a
-// missing feature are errors.
-func (l *Limiter) Key(event string, feature Feature) (counter.Key, error) {
-	keys, err := l.keysOf(event, feature)
-	if err != nil {
-		return counter.Key{}, err
-	}
-	return keys[0].key, nil
-}
-
 // Forget sets an event's counts by the given features to zero: support lets a customer
 // in again, or a good log-in clears earlier failures. All rules of the event with a key
 // among the features begin anew, and the rules by other kinds keep their counts.

@@ -105,9 +105,8 @@ type Config struct {
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
 // Limiter is not usable. Most callers want Allow; Wait waits until the event may
 // happen, Charge counts in any case, Refund gives a hit back, and Peek decides
-// without counting. Usage, Forget and Erase are for support, and Key is for the
-// methods of the Counter. A Limiter with Config.Local is closed by Close. Many
-// goroutines may use a Limiter at once.
+// without counting. Usage, Forget and Erase are for support. A Limiter with
+// Config.Local is closed by Close. Many goroutines may use a Limiter at once.
 type Limiter struct {
 	counter    *counter.Counter
 	local      *local // nil: no rule counts locally

@@ -50,7 +50,7 @@ type LimitUsage struct {
 // are the keys of [Limiter.Forget], so a page finds Ada@Example.org however the
 // address is typed, and a Forget with the same features unlocks the customer.
 // Each key costs a few reads of the store; hits that wait to be carried to the
-// store are not included. An error is the error of Key or of the store.
+// store are not included. An error is that of Forget for the features, or the store's.
 func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) ([]Usage, error) {
 	keys, err := l.keysOf(event, features...)
 	if err != nil {

@@ -1,27 +1,28 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/limiter"
 )
 
 type forgetCmd struct {
 	Event    string   `arg:"" help:"The event of the keys, such as login."`
 	Features []string `arg:"" help:"The features, such as email:ada@example.org ip:203.0.113.9."`
+	Terms    terms    `embed:""`
 	Keys     keys     `embed:""`
-	Erase    bool     `help:"Leave no name and no value with the text of a key in the store."`
 }
 
 // Help is the part of --help that follows the summary.
 func (*forgetCmd) Help() string {
-	return `All limits of the keys begin anew. It asks nothing, and tells what was counted. A program that runs knows within a second; its local counters, of rules under FailLocal, keep the hits.
-
-With --erase the keys are deleted, and not only set to zero: neither SCAN nor lru_crawler metadump finds them afterwards. A digest stays until the last hit has left its window. Repeat it for each event, and when the calls of the person have ended.
+	return `All limits of the features begin again for the event, and bans end. It asks nothing, and prints what was counted. A program that runs knows within a second; its local counters, of rules under FailLocal, keep the hits.
 
 ` + keysHelp + `
 
@@ -29,50 +30,146 @@ With --erase the keys are deleted, and not only set to zero: neither SCAN nor lr
 
 Examples:
 
-    demo forget --store redis://127.0.0.1:6379/0 login email:Ada@Example.org
-    demo forget --store memcached://127.0.0.1:11211 --erase signup \
-        email:ada@example.org ip:2001:db8::1`
+    demo forget --rules rules.yaml --store redis://127.0.0.1:6379/0 \
+        login email:Ada@Example.org
+    demo forget --limits 10/h --store memcached://127.0.0.1:11211 jobs 17`
 }
 
 // Run forgets the keys, and prints what was counted.
 func (c *forgetCmd) Run(e *env) error {
-	store, count, err := c.Keys.open(e.ctx, time.Now)
+	store, err := c.Keys.open(e.ctx, c.Terms, time.Now)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	all := make([]counter.Key, len(c.Features))
-	for i, feature := range c.Features {
-		if all[i], err = c.Keys.key(count, c.Event, feature); err != nil {
+	gone := emptied{done: "forgot"}
+	var features []limiter.Feature
+	for _, given := range c.Features {
+		if store.lim == nil {
+			err = gone.count(e.ctx, store.count, counter.Key{Event: c.Event, Feature: given})
+		} else {
+			var f limiter.Feature
+			if f, err = c.Keys.Program.feature(given); err == nil {
+				features, err = append(features, f), gone.look(e.ctx, store.lim, given, f, c.Event)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
-	done, forget, found := "forgot", count.Forget, false
-	if c.Erase {
-		done, forget = "erased", count.Erase
+	if store.lim != nil {
+		err = store.lim.Forget(e.ctx, c.Event, features...)
 	}
-	fmt.Fprintf(e.stdout, "store   %s\n", c.Keys.Store)
-	ladder := count.Ladder()
-	for _, key := range all {
-		hits, err := count.Count(e.ctx, key, ladder.At(ladder.Len()-1).Keep)
-		if err == nil {
-			err = forget(e.ctx, key)
+	for i := 0; store.lim == nil && i < len(gone.all) && err == nil; i++ {
+		err = store.count.Forget(e.ctx, gone.all[i].Key)
+	}
+	if err != nil {
+		return notStore(err)
+	}
+	return gone.print(e.stdout, c.Keys.Store)
+}
+
+type eraseCmd struct {
+	Features []string `arg:"" help:"The features, such as email:ada@example.org user:17."`
+	Rules    string   `help:"The file of the rules by which the program's limiter counts." required:"" placeholder:"FILE"`
+	Keys     keys     `embed:""`
+}
+
+// Help is the part of --help that follows the summary.
+func (*eraseCmd) Help() string {
+	return `The keys of the features are deleted for all events of the rules, with their bans: neither SCAN nor lru_crawler metadump finds them afterwards. A digest stays until the last hit has left its window. Repeat it when the calls of the person have ended, and with the former rules after a change of a ban. A feature that is part of joined features is not found in these: erase each joined feature too.
+
+` + featuresHelp + ` ` + nothingHelp + `
+
+` + storeHelp + `
+
+Examples:
+
+    demo erase --rules rules.yaml --store redis://127.0.0.1:6379/0 \
+        email:Ada@Example.org user:17`
+}
+
+// Run erases the keys, and prints what was counted.
+func (c *eraseCmd) Run(e *env) error {
+	store, err := c.Keys.open(e.ctx, terms{Rules: c.Rules}, time.Now)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	gone := emptied{done: "erased"}
+	features := make([]limiter.Feature, len(c.Features))
+	for i, given := range c.Features {
+		if features[i], err = c.Keys.Program.feature(given); err != nil {
+			return err
 		}
-		switch {
-		case err == nil:
-		case errors.Is(err, counter.ErrStore):
-			return fmt.Errorf("%s: %w", text.Key(key.Event, key.Feature, columns), err)
-		default:
-			return usageError{err}
+		var events []string
+		for _, event := range store.lim.Events() {
+			if slices.ContainsFunc(store.lim.Rules(event), func(r limiter.Rule) bool { return by(r, features[i].Kind()) }) {
+				events = append(events, event)
+			}
 		}
+		if err := gone.look(e.ctx, store.lim, given, features[i], events...); err != nil {
+			return err
+		}
+	}
+	if err := store.lim.Erase(e.ctx, features...); err != nil {
+		return notStore(err)
+	}
+	return gone.print(e.stdout, c.Keys.Store)
+}
+
+// emptied is the keys that a command empties, with the counts before.
+type emptied struct {
+	done string // the deed: "forgot"
+	all  []limiter.Usage
+	none []string // features that counted nothing
+}
+
+// look notes the counts of a feature under the rules of events.
+func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, f limiter.Feature, events ...string) error {
+	before := len(g.all)
+	for _, event := range events {
+		all, err := lim.Usage(ctx, event, f)
+		if err != nil {
+			return notStore(err)
+		}
+		g.all = append(g.all, all...)
+	}
+	g.missed(given, before)
+	return nil
+}
+
+// count notes the counts of a key without a limiter.
+func (g *emptied) count(ctx context.Context, count *counter.Counter, key counter.Key) error {
+	ladder, before := count.Ladder(), len(g.all)
+	hits, err := count.Count(ctx, key, ladder.At(ladder.Len()-1).Keep)
+	g.all = append(g.all, limiter.Usage{Key: key, Total: hits})
+	g.missed(key.Feature, before)
+	return notStore(err)
+}
+
+// missed notes a feature without counts, whose keys are those from first on.
+func (g *emptied) missed(given string, first int) {
+	if !slices.ContainsFunc(g.all[first:], func(u limiter.Usage) bool { return u.Total.High > 0 || u.Banned > 0 }) {
+		g.none = append(g.none, text.Clean(given, columns))
+	}
+}
+
+// print writes a line for each key.
+func (g *emptied) print(to io.Writer, store storeName) error {
+	lines := fmt.Sprintf("store   %s\n", store)
+	for _, u := range g.all {
 		was := "nothing was counted"
-		if hits.High > 0 {
-			was, found = words.Plural(hits.High, "hit"), true
+		if u.Total.High > 0 {
+			was = words.Plural(u.Total.High, "hit")
 		}
-		fmt.Fprintf(e.stdout, "%s  %s: %s\n", done, text.Key(key.Event, key.Feature, columns-40), was)
+		if u.Banned > 0 {
+			was += ", banned for " + rest(u.Banned) + " more"
+		}
+		lines += fmt.Sprintf("%s  %s: %s\n", g.done, text.Key(u.Key.Event, u.Key.Feature, columns-40), was)
 	}
-	if !found {
-		_, err = fmt.Fprint(e.stdout, "\n"+otherKey)
+	if _, err := io.WriteString(to, lines); err != nil {
+		return err
 	}
-	return err
+	return found(g.none)
 }

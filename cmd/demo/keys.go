@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,15 +14,14 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/rules"
 )
 
 // keys are the flags by which the keys of a program are found in its store.
 type keys struct {
 	Store   storeName `help:"The store to look into." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
-	Limits  limits    `help:"All limits of the rule, such as 10/h,100/d." placeholder:"LIMITS"`
-	Ladder  ladder    `help:"The tiers of the program that counts, as width:keep. Default: those of a limiter's rule with these limits; without limits those of counter.Config." placeholder:"TIERS"`
+	Ladder  ladder    `help:"The counter.Config.Ladder of the program that counts, as width:keep. Default: those of each rule or of --limits; without both that of counter.Config." placeholder:"TIERS"`
 	Program program   `embed:""`
-	AsIs    bool      `help:"Take features as they are given, as a program without a limiter does."`
 	Timeout span      `help:"How long a call of the store may take. Default: ${default}." default:"10s" placeholder:"DURATION"`
 }
 
@@ -39,34 +39,83 @@ type program struct {
 	Gmail     bool   `help:"Its limiter.Config.EmailProviders has limiter.Gmail."`
 }
 
+// terms are the flags of the limits by which a program counts.
+type terms struct {
+	Rules  string `help:"The file of the rules by which the program's limiter counts." xor:"terms" placeholder:"FILE"`
+	Limits limits `help:"Without a limiter: all limits of the key, such as 10/h,100/d." xor:"terms" placeholder:"LIMITS"`
+}
+
+// featuresHelp is the part of --help about features and rules.
+const featuresHelp = `A feature is a kind, a colon and a value. By --rules the command knows limits, plans, else, ladders, bans and overrides, and finds a feature as the limiter counts it: Ada@Example.org as ada@example.org, an IPv6 address as its network. Several features joined are ip+email:203.0.113.9,ada@example.org, with %2C for a comma and %25 for a percent sign in a value; a network of another kind is net:203.0.113.0/24.`
+
+// nothingHelp is the part of --help about features that count nothing.
+const nothingHelp = `Exit code 3: a feature counts nothing. Rules, ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with others nothing is found.`
+
 // keysHelp is the part of --help about keys.
-const keysHelp = `A feature is a kind, a colon and a value. Values of ip, email and domain are brought to the form by which a limiter counts: Ada@Example.org is ada@example.org, and an IPv6 address is its network. Several features joined are ip+email:203.0.113.9,ada@example.org, with %2C for a comma and %25 for a percent sign in a value; a network of another kind is net:203.0.113.0/24. Ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with another one nothing is found.`
+const keysHelp = featuresHelp + `
 
-// otherKey tells why nothing may be found.
-const otherKey = `Ladder, prefix and secret, and on memcached skew and settle,
-must be those of the program that counts: they are part of the stored key.
-`
+Without --rules a feature is any text, as a program without a limiter gives it to a counter.Counter. ` + nothingHelp
 
-// open opens the store, which answers, and makes the counter of the program.
-func (k *keys) open(ctx context.Context, now func() time.Time) (*stores.Opened, *counter.Counter, error) {
+// nothingError names the features that count nothing.
+type nothingError struct{ names []string }
+
+func (e nothingError) Error() string {
+	return fmt.Sprintf("nothing is counted for %s: rules, ladder, prefix and secret, and on memcached skew and settle, must be those of the program", strings.Join(e.names, ", "))
+}
+
+// found returns a nothingError if there are names.
+func found(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return nothingError{names}
+}
+
+// opened is a program's store, counter and limiter.
+type opened struct {
+	*stores.Opened
+	count *counter.Counter
+	lim   *limiter.Limiter // nil without --rules
+	set   *rules.Set
+}
+
+// open opens the store, which answers, and makes the counter of the program, and its
+// limiter.
+func (k *keys) open(ctx context.Context, t terms, now func() time.Time) (*opened, error) {
+	o := &opened{}
+	by := k.Program.limiter()
+	if t.Rules != "" {
+		var err error
+		if o.set, err = rules.Load(t.Rules); err != nil {
+			return nil, err
+		}
+		by.Rules = slices.Clone(o.set.Rules)
+	}
 	cfg, err := k.config(now)
-	if err != nil {
-		return nil, nil, usageError{err}
+	if t.Rules == "" {
+		cfg.Ladder = k.Ladder.orFor(counter.Limits(t.Limits).Windows()...)
 	}
-	store, err := openStore(k.Store, time.Duration(k.Timeout))
 	if err != nil {
-		return nil, nil, err
+		return nil, usageError{err}
 	}
-	count, err := counter.New(store.Store, cfg)
+	if o.Opened, err = openStore(k.Store, time.Duration(k.Timeout)); err != nil {
+		return nil, err
+	}
+	if o.count, err = counter.New(o.Store, cfg); err == nil && t.Rules != "" {
+		for i := range by.Rules {
+			by.Rules[i].OnFailure = limiter.FailClosed // nothing is decided, and FailLocal would need a counter
+		}
+		o.lim, err = limiter.New(o.count, by)
+	}
 	if err != nil {
 		err = usageError{err}
 	} else {
-		err = identify(ctx, store)
+		err = identify(ctx, o.Opened)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
+		return nil, errors.Join(err, o.Close())
 	}
-	return store, count, nil
+	return o, nil
 }
 
 func (k *keys) config(now func() time.Time) (counter.Config, error) {
@@ -74,7 +123,7 @@ func (k *keys) config(now func() time.Time) (counter.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Ladder, cfg.Now = k.Ladder.orFor(counter.Limits(k.Limits).Windows()...), now
+	cfg.Ladder, cfg.Now = k.Ladder.Ladder, now
 	if k.Store.Kind == stores.InMemory {
 		return cfg, errors.New("--store memory: such a store belongs to its process and has nothing here, want a Redis or a memcached")
 	}
@@ -104,27 +153,26 @@ func (p *program) limiter() limiter.Config {
 	return cfg
 }
 
-// key returns the key under which a limiter on c counts a feature. An error is a
-// usageError.
-func (k *keys) key(c *counter.Counter, event, feature string) (counter.Key, error) {
-	key := counter.Key{Event: event, Feature: feature}
-	kind, value, _ := strings.Cut(feature, ":")
-	if k.AsIs || value == "" {
-		return key, nil
+// feature reads a feature for the limiter of the program.
+func (p *program) feature(given string) (limiter.Feature, error) {
+	kind, value, _ := strings.Cut(given, ":")
+	f := inspect.Feature(kind, value, p.IPv4Bits, p.IPv6Bits)
+	switch {
+	case f.Err() != nil:
+		return f, usageError{fmt.Errorf("%w, in %q", f.Err(), given)}
+	case f.Missing():
+		return f, usageError{fmt.Errorf("feature %q: want a kind, a colon and a value, such as email:ada@example.org", given)}
 	}
-	f := inspect.Feature(kind, value, k.Program.IPv4Bits, k.Program.IPv6Bits)
-	if f.Err() != nil {
-		return key, usageError{fmt.Errorf("%w, in %q, or --as-is", f.Err(), feature)}
-	}
-	l := c.Ladder()
-	cfg := k.Program.limiter()
-	cfg.Rules = []limiter.Rule{{Event: event, Kind: kind, Limits: counter.Limits{{Max: 1, Per: l.At(l.Len() - 1).Keep}}}}
-	lim, err := limiter.New(c, cfg)
-	if err == nil {
-		key, err = lim.Key(event, f)
-	}
-	if err != nil {
-		return key, usageError{fmt.Errorf("%w, or --as-is", err)}
-	}
-	return key, nil
+	return f, nil
 }
+
+// notStore makes an error a usageError, unless the store has failed.
+func notStore(err error) error {
+	if err == nil || errors.Is(err, counter.ErrStore) {
+		return err
+	}
+	return usageError{err}
+}
+
+// by reports whether a rule counts features of a kind.
+func by(r limiter.Rule, kind string) bool { return r.Kind == kind || r.Else == kind }

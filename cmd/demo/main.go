@@ -1,13 +1,14 @@
 // Command demo tries abacus on real input and real stores: it replays a log
 // through the counter and checks every decision, checks the promises on a store,
-// shows what a store has of a key, forgets keys, explains the cover of a window,
-// compares the library with the limiters of the textbooks, serves a page on which
-// limiters race, and without arguments shows on one screen what the library does.
+// shows what a store has of a key, forgets and erases keys, explains the cover of
+// a window, compares the library with the limiters of the textbooks, serves a page
+// on which limiters race, and without arguments shows on one screen what the
+// library does.
 //
 // The exit code is 0 if all went well; 1 for bad or unreadable input, a failure
 // of the store, or output that cannot be written; 2 for a mistake on the command
-// line; and 130 for an interrupt. After an error or an interrupt the report has
-// all input read until then.
+// line; 3 if a feature counts nothing; and 130 for an interrupt. After an error or
+// an interrupt the report has all input read until then.
 package main
 
 import (
@@ -30,6 +31,7 @@ import (
 const (
 	exitInput       = 1
 	exitUsage       = 2
+	exitNothing     = 3
 	exitInterrupted = 128 + int(syscall.SIGINT)
 )
 
@@ -41,7 +43,8 @@ type cli struct {
 	Compare compareCmd `cmd:"" help:"Send a log through abacus and the textbook limiters, and compare what they admit and cost."`
 	Check   checkCmd   `cmd:"" help:"Try the promises on a store of yours, and look at how it is set up."`
 	Inspect inspectCmd `cmd:"" help:"Show what a store has of a key: its buckets, and its counts by window."`
-	Forget  forgetCmd  `cmd:"" help:"Forget keys in a store, or erase them: a customer is let in again, a person is removed."`
+	Forget  forgetCmd  `cmd:"" help:"Forget keys in a store, and bans: a customer is let in again."`
+	Erase   eraseCmd   `cmd:"" help:"Erase a person from a store: all keys of her features, and bans."`
 	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`
 	Rules   rulesCmd   `cmd:"" help:"Check files of rules, compare them, and try them on the hits of a store."`
 }
@@ -105,6 +108,8 @@ func (e *env) fail(err error) int {
 	switch {
 	case errors.As(err, new(usageError)):
 		return exitUsage
+	case errors.As(err, new(nothingError)):
+		return exitNothing
 	case err == errInterrupted:
 		return exitInterrupted
 	}

@@ -62,9 +62,9 @@ func TestBacktestOfRealTraffic(t *testing.T) {
 		n, err := backtest.Denied(t.Context(), tighter, feature, log)
 		require.NoError(t, err)
 		byLog += n
-		key, err := lim.Key("login", feature)
+		usage, err := lim.Usage(t.Context(), "login", feature)
 		require.NoError(t, err)
-		history, err := backtest.History(t.Context(), on, key)
+		history, err := backtest.History(t.Context(), on, usage[0].Key)
 		require.NoError(t, err)
 		n, err = backtest.Denied(t.Context(), tighter, feature, history)
 		require.NoError(t, err)

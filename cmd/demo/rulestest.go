@@ -86,16 +86,16 @@ func (c *rulesTestCmd) Run(e *env) error {
 	}
 	looked := time.Now()
 	k := keys{Store: c.Store, Program: program{Prefix: c.Prefix, SecretEnv: c.SecretEnv, Skew: c.Skew, Settle: c.Settle}, Timeout: c.Timeout}
-	store, count, err := k.open(e.ctx, func() time.Time { return looked })
+	store, err := k.open(e.ctx, terms{}, func() time.Time { return looked })
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	results, err := c.prepare(all, now, count)
+	results, err := c.prepare(all, now, store.count)
 	if err != nil {
 		return err
 	}
-	found, nameless, err := c.list(e.ctx, store)
+	found, nameless, err := c.list(e.ctx, store.Opened)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"demo": main,
+		"ask":  ask,
+		"dump": dump,
 		// The demo on a store that admits everything.
 		"demo-lenient": func() {
 			open = func(stores.Name, time.Duration) (*stores.Opened, error) { return &stores.Opened{Store: lenient{}}, nil }

@@ -35,6 +35,10 @@ type Found struct {
 	At      time.Time `json:"at"`
 	Windows []Window  `json:"windows"` // the shortest first
 	Tiers   []Tier    `json:"tiers"`   // the finest first
+
+	// By a limiter.
+	Banned   string `json:"banned,omitempty"`   // the rest of a ban
+	Override string `json:"override,omitempty"` // that holds, and its effect
 }
 
 // Window is the count of a window that ends now.
@@ -44,6 +48,7 @@ type Window struct {
 	High   int64  `json:"high"`
 	Limit  string `json:"limit,omitempty"`
 	Room   int64  `json:"room,omitempty"` // hits still admitted by the limit
+	Free   string `json:"free,omitempty"` // the time until the limit has room, by a limiter
 }
 
 // Tier is the nonempty buckets of a width.
@@ -60,9 +65,9 @@ type Bucket struct {
 	Count int64     `json:"count"`
 }
 
-// Empty tells whether nothing was found.
+// Empty reports whether nothing was found.
 func (f *Found) Empty() bool {
-	return !slices.ContainsFunc(f.Windows, func(w Window) bool { return w.High > 0 }) &&
+	return f.Banned == "" && !slices.ContainsFunc(f.Windows, func(w Window) bool { return w.High > 0 }) &&
 		!slices.ContainsFunc(f.Tiers, func(t Tier) bool { return len(t.Buckets) > 0 })
 }
 
