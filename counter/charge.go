@@ -33,6 +33,9 @@ func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (Verdict, error) {
 
 // chargeByTicket counts on a store without an atomic step for the keys.
 func (k *call) chargeByTicket(ctx context.Context) (counted bool, err error) {
+	for i := range k.req.Keys {
+		defer k.c.denied.raised(string(k.req.Keys[i].Key), k.c.denied.mark())
+	}
 	for labels := 1; ; labels++ {
 		r := k.try(ctx)
 		if k.req.AnyLabel || !errors.Is(r.err, backend.ErrStaleLabel) {

@@ -239,8 +239,9 @@ func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
 	} else if n > w.Max {
 		s.retryAfter = Never
 	} else if w.Count > w.Max-n {
-		// The next call may come from the slowest clock.
-		s.retryAfter = expiresAfter(w, w.FreedBy, now) + time.Duration(p.skew)
+		// The next call may come from the slowest clock. In a remembered denial a limit
+		// other than the binding one may have room again.
+		s.retryAfter = max(0, expiresAfter(w, w.FreedBy, now)+time.Duration(p.skew))
 	}
 	s.remaining = max(0, w.Max-count)
 	if w.Newest.Width > 0 {
