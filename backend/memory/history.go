@@ -233,7 +233,8 @@ func (g *group) renumber(k int, move func(*total)) {
 
 // shrink moves a ring of tier k to a smaller buffer, if the ring fills less than
 // a quarter of the buffer. Half of the new buffer is free: the next few buckets
-// do not make the ring grow again.
+// do not make the ring grow again. An empty ring has neither a buffer nor running
+// totals.
 func (g *group) shrink(k int) (freed int64) {
 	if g.history == nil {
 		return 0
@@ -243,8 +244,11 @@ func (g *group) shrink(k int) (freed int64) {
 	switch {
 	case old == 0:
 		return 0
-	case r.len == 0:
+	case r.len == 0: // a later ring of the tier counts from 0 again, and the totals with it
 		r.buckets = nil
+		for w := range g.history.totals.all(k) {
+			*w = total{tier: noTier}
+		}
 	case old > minRing && int(r.len) < old/4:
 		r.resize(capacity(2 * int(r.len)))
 	}

@@ -169,7 +169,7 @@ func soundTotals(h *history) error {
 				continue
 			}
 			r := h.ring(int(w.tier))
-			if w.at-r.head > r.len {
+			if r.len == 0 || w.at-r.head > r.len {
 				return fmt.Errorf("total of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
 			}
 			want := w
