@@ -19,7 +19,7 @@ import (
 var counters = []check{
 	{
 		name:    "scripts",
-		rule:    "every answer to every script of Take, TakeAll, Peek, Add, AddAt, Count, Refund and Forget is what a log of all hits says",
+		rule:    "every answer to every script of Take, TakeAll, Peek, Charge, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says",
 		instead: usesTake | usesForget,
 		run:     scripts,
 	},
@@ -77,8 +77,17 @@ var counters = []check{
 }
 
 func scripts(s *subject) error {
-	each, allowed := max(1, 24/s.thrift), 0
+	each, allowed := max(1, 12/s.thrift), 0
 	clocks := []struct{ skew, settle time.Duration }{{3 * time.Second, enough}, {100 * time.Millisecond, 10 * time.Second}, {-1, -1}}
+	once, err := script.Once()
+	if err != nil {
+		return err
+	}
+	for name, r := range once {
+		if _, err := r.Play(s.Store, freshPrefix()); err != nil {
+			return fmt.Errorf("%s, which once failed: %w\n%s", name, err, r)
+		}
+	}
 	for _, kind := range []struct {
 		ladder  string
 		scripts int
@@ -90,6 +99,8 @@ func scripts(s *subject) error {
 		{"10s:1d", max(1, each/8)}, // reads 8,641 buckets for a window
 		{"1s:1m, 1h:7d", each},
 		{"1s:10s, 10s:10m, 10m:1d", each},
+		{"1m:1d, 1h:30d", each},
+		{"1s:1h, 1m:1d, 1h:30d", each},
 	} {
 		for i := range kind.scripts {
 			clock := clocks[i%len(clocks)]

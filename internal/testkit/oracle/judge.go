@@ -49,6 +49,25 @@ func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room,
 	return left(fine), left(j.Ladder.Decision(limit.Per)), nil
 }
 
+// Empty returns the time from the instant at until the window of a limit is empty
+// without other hits: until the last bucket with a hit has left it. late is the
+// same for the hits themselves, without the rest of their bucket. Both are 0 for a
+// window without hits.
+func (j Judge) Empty(log *Log, at time.Time, limit counter.Limit) (until, late time.Duration, err error) {
+	fine, err := j.Ladder.Finest(limit.Per)
+	if err != nil {
+		return 0, 0, err
+	}
+	width, reach := j.Ladder.At(fine).Width, j.Reach(limit.Per)
+	edge := tiers.Bucket{Width: width, Index: tiers.Index(at.Add(-reach).UnixNano(), width)}
+	newest, any := log.Newest(edge.Start())
+	if !any {
+		return 0, 0, nil
+	}
+	last := tiers.Bucket{Width: width, Index: tiers.Index(newest.UnixNano(), width)}
+	return last.End().Add(reach).Sub(at), newest.Add(reach).Sub(at), nil
+}
+
 // Reach returns the distance from a call back to the start of a window of length
 // per: Per + Skew. By ticket a window as wide as its decision tier's bucket reaches
 // further, by the excess of Settle over their difference.

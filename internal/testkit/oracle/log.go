@@ -85,6 +85,15 @@ func (l *Log) Count(from, to time.Time) int64 {
 // Since is the weight of the hits at from or later.
 func (l *Log) Since(from time.Time) int64 { return l.since(from.UnixNano()) }
 
+// Newest returns the instant of the latest hit at from or later, and reports
+// whether there is one.
+func (l *Log) Newest(from time.Time) (time.Time, bool) {
+	if l.Since(from) == 0 {
+		return time.Time{}, false
+	}
+	return time.Unix(0, l.at[len(l.at)-1]), true
+}
+
 // Total is the weight of all hits.
 func (l *Log) Total() int64 { return l.before(len(l.sum)) }
 

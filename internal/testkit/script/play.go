@@ -17,6 +17,7 @@ type Answer struct {
 	Verdict counter.Verdict
 	States  []counter.State
 	Count   counter.Count
+	Series  []counter.Point
 	Added   time.Time // label of the hits of an addat that was not refused
 }
 
@@ -34,8 +35,8 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	if _, w.atomic = store.(backend.Atomic); !w.atomic {
 		w.judge.Settle = max(0, s.Settle)
 	}
-	_, local := store.(backend.Local)
-	w.exact = s.Exact || local
+	_, w.local = store.(backend.Local)
+	w.exact = s.Exact || w.local
 	_, w.exactForgets = store.(backend.Forgetter)
 	var answers []Answer
 	for i, call := range s.Calls {
@@ -83,7 +84,13 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 			a.Verdict, err = q.Take(ctx, c.Asks[0].Key.Feature, c.N)
 		}
 	case "peek":
+		if len(c.Asks) > 1 {
+			a.Verdict, err = on.PeekAll(ctx, c.asks()...)
+			break
+		}
 		a.Verdict, err = on.Peek(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
+	case "charge":
+		a.Verdict, err = on.ChargeAll(ctx, c.asks()...)
 	case "takeall":
 		a.Verdict, err = on.TakeAll(ctx, c.asks()...)
 	case "add":
@@ -97,6 +104,9 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 		}
 	case "count":
 		a.Count, err = on.Count(ctx, c.Asks[0].Key, c.Window)
+	case "series":
+		now := on.Now()
+		a.Series, err = on.Series(ctx, c.Asks[0].Key, now.Add(-c.Back), now.Add(1), c.Window)
 	case "refund":
 		if added := answers[c.N].Added; !added.IsZero() {
 			answers[c.N].Added = time.Time{} // nothing keeps a caller from a second RefundAt

@@ -8,21 +8,28 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Random makes a script of n calls on a few keys under a few limits that crowd
-// them. Time goes on in steps of every size, often to just before, at or after
-// a bucket's edge, and callers' clocks are apart by skew.
+// Random makes a script of about n calls on a few keys under a few limits that
+// crowd them. Time goes on in steps of every size, often to just before, at or
+// after a bucket's edge, and callers' clocks are apart by skew. One script of
+// three is longer and about one user who comes at an even pace and stays away for
+// longer than a tier is kept, again and again. The first hits of every other key
+// are backdated, further than the finest tier is kept.
 func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int) Script {
 	s := Script{Ladder: ladder, Skew: skew, Settle: settle}
 	var windows []time.Duration
-	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
+	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour} {
 		if _, err := ladder.Finest(w); err == nil {
 			windows = append(windows, w)
 		}
 	}
+	window := func() time.Duration { return windows[r.IntN(len(windows))] }
+	keep := func() time.Duration { return ladder.At(r.IntN(ladder.Len())).Keep }
+	longest := ladder.At(ladder.Len() - 1).Keep
+	pace, visit := int64(0), 0 // of the user: the time between two calls, and the calls left before a pause
 	limits := func() counter.Limits {
 		var l counter.Limits
 		for range 1 + r.IntN(3) {
-			l = append(l, counter.Limit{Max: int64(1 + r.IntN(12)), Per: windows[r.IntN(len(windows))]})
+			l = append(l, counter.Limit{Max: int64(1 + r.IntN(12)), Per: window()})
 		}
 		return l
 	}
@@ -31,43 +38,79 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 	for _, k := range keys {
 		usual[k] = limits()
 	}
+	if r.IntN(3) == 0 {
+		per := window()
+		pace, n = int64(per)/(8+r.Int64N(40)), 3*n
+		usual[keys[0]] = append(counter.Limits{{Max: int64(4 + r.IntN(40)), Per: per}}, limits()[1:]...)
+		for i := range usual[keys[0]] {
+			usual[keys[0]][i].Max *= 4
+		}
+	}
 	ask := func() counter.Ask {
 		k := keys[r.IntN(len(keys))]
+		if pace > 0 && r.IntN(8) > 0 {
+			k = keys[0]
+		}
 		if r.IntN(5) == 0 {
 			return counter.Ask{Key: k, Limits: limits()}
 		}
 		return counter.Ask{Key: k, Limits: usual[k]}
 	}
 	now := int64(0)
+	for i, k := range keys {
+		backdated := r.IntN(2) * r.IntN(4)
+		if i == 0 && pace > 0 {
+			backdated *= 8
+		}
+		for range backdated {
+			oldest := max(1, int64(longest-ladder.At(0).Keep))
+			s.Calls = append(s.Calls, Call{At: now, Verb: "addat", N: 1 + r.Int64N(3), Asks: []counter.Ask{{Key: k}}, Back: ladder.At(0).Keep + time.Duration(r.Int64N(oldest))})
+		}
+	}
 	for len(s.Calls) < n {
-		switch r.IntN(8) {
-		case 0: // to an edge, or near it
+		switch step := r.IntN(8); {
+		case pace > 0 && visit > 0:
+			now += pace/2 + r.Int64N(pace+1)
+			visit--
+		case pace > 0:
+			now += int64(keep())/8*(8+r.Int64N(3)) + int64(longest)/64*r.Int64N(3)
+			visit = 20 + r.IntN(60)
+		case step == 0: // to an edge, or near it
 			w := ladder.At(r.IntN(ladder.Len())).Width
 			next := (tiers.Index(Start.UnixNano()+now, w)+1)*int64(w) - Start.UnixNano()
 			now = max(now, next+int64(r.IntN(3)-1)*int64(r.IntN(2)*int(time.Millisecond)))
-		case 1: // out of a window, or nearly
-			now += max(0, int64(windows[r.IntN(len(windows))])-int64(r.IntN(2))*int64(time.Second))
-		case 2, 3:
-			now += r.Int64N(int64(windows[r.IntN(len(windows))])/4 + 1)
-		case 4, 5:
+		case step == 1: // out of a window, or nearly
+			now += max(0, int64(window())-int64(r.IntN(2))*int64(time.Second))
+		case step <= 3:
+			now += r.Int64N(int64(window())/4 + 1)
+		case step <= 5:
 			now += r.Int64N(int64(2 * time.Second))
 		}
 		c := Call{At: now, Verb: "take", N: 1 + int64(r.IntN(4)/3*r.IntN(12)), Asks: []counter.Ask{ask()}}
 		if skew > 0 {
 			c.At += r.Int64N(int64(skew) + 1)
 		}
-		switch r.IntN(20) {
-		case 0, 1:
-			c.Verb = "peek"
-		case 2, 3, 4:
-			c.Verb, c.Asks = "takeall", append(c.Asks, ask())
-			if r.IntN(3) == 0 {
+		several := func() {
+			for range 1 + r.IntN(3)/2 {
 				c.Asks = append(c.Asks, ask())
 			}
+		}
+		verb := r.IntN(24)
+		if pace > 0 && r.IntN(2) == 0 {
+			verb = 23 // a take
+		}
+		switch verb {
+		case 0, 1:
+			if c.Verb = "peek"; r.IntN(3) == 0 {
+				several()
+			}
+		case 2, 3, 4:
+			c.Verb = "takeall"
+			several()
 		case 5:
 			c.Verb, c.Asks[0].Limits = "add", nil
 		case 6, 7:
-			c.Verb, c.Window, c.Asks[0].Limits = "count", windows[r.IntN(len(windows))], nil
+			c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, window(), nil
 		case 8, 9, 10:
 			if len(s.Calls) == 0 {
 				continue
@@ -75,7 +118,7 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 			c.Verb, c.N, c.Asks = "refund", int64(len(s.Calls)-1-r.IntN(min(len(s.Calls), 6))), nil
 		case 11, 12:
 			c.Verb, c.Asks[0].Limits = "addat", nil
-			switch keep := int64(ladder.At(r.IntN(ladder.Len())).Keep); r.IntN(4) {
+			switch keep := int64(keep()); r.IntN(4) {
 			case 0: // about as old as a tier is kept
 				c.Back = time.Duration(keep + r.Int64N(keep/8) - keep/16)
 			case 1:
@@ -88,9 +131,15 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 				continue
 			}
 			c.Verb, c.N, c.Asks[0].Limits = "forget", 0, nil
-		}
-		if c.Verb == "count" {
-			c.N = 0
+		case 14, 15:
+			if c.Verb = "charge"; r.IntN(3) == 0 {
+				several()
+			}
+		case 16:
+			t := ladder.At(r.IntN(ladder.Len()))
+			c.Verb, c.N, c.Asks[0].Limits = "series", 0, nil
+			c.Window = t.Width * time.Duration(1+r.IntN(3))
+			c.Back = max(1, time.Duration(r.Int64N(int64(min(t.Keep, 100*t.Width))))+t.Width-c.Window)
 		}
 		s.Calls = append(s.Calls, c)
 	}

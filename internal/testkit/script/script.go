@@ -42,11 +42,11 @@ type Script struct {
 // Call is one line of a [Script].
 type Call struct {
 	At     int64         // the caller's clock, in nanoseconds after [Start]
-	Verb   string        // take, peek, takeall, add, addat, count, refund, forget
+	Verb   string        // take, peek, charge, takeall, add, addat, count, series, refund, forget
 	N      int64         // weight; of a refund the place, from 0, of the call whose verdict is given back
-	Asks   []counter.Ask // a single ask, for a takeall at least one, for a refund none
-	Window time.Duration // of a count
-	Back   time.Duration // of an addat: how long ago the hits are
+	Asks   []counter.Ask // a single ask, for a peek, a charge and a takeall at least one, for a refund none
+	Window time.Duration // of a count; of a series the width of a point
+	Back   time.Duration // of an addat: the age of the hits; of a series: the age of the first point
 }
 
 // Start is the first reading of the clock of every script.
@@ -70,7 +70,7 @@ func (s Script) String() string {
 func (c Call) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", c.At, c.Verb)
-	if c.Verb != "count" && c.Verb != "forget" {
+	if !c.weightless() {
 		fmt.Fprintf(&b, " %d", c.N)
 	}
 	for _, a := range c.Asks {
@@ -84,9 +84,14 @@ func (c Call) String() string {
 		fmt.Fprintf(&b, " %s", c.Window)
 	case "addat":
 		fmt.Fprintf(&b, " %s", c.Back)
+	case "series":
+		fmt.Fprintf(&b, " %s %s", c.Back, c.Window)
 	}
 	return b.String()
 }
+
+// weightless reports whether the line of c has no N.
+func (c Call) weightless() bool { return c.Verb == "count" || c.Verb == "series" || c.Verb == "forget" }
 
 // Parse reads a script. Its keys are words without "/" and "=". The error
 // shows the line.
@@ -135,24 +140,32 @@ func parseCall(f []string) (c Call, err error) {
 		return c, err
 	}
 	c.Verb, f = f[1], f[2:]
-	last := &c.Window // the duration at the end of a line
+	var durations []*time.Duration // at the end of the line
 	switch c.Verb {
-	case "take", "peek", "takeall", "add", "addat", "refund":
+	case "take", "peek", "charge", "takeall", "add", "refund", "forget":
+	case "addat":
+		durations = []*time.Duration{&c.Back}
+	case "count":
+		durations = []*time.Duration{&c.Window}
+	case "series":
+		durations = []*time.Duration{&c.Back, &c.Window}
+	default:
+		return c, fmt.Errorf("no verb %q", c.Verb)
+	}
+	if !c.weightless() {
 		if c.N, err = strconv.ParseInt(f[0], 10, 64); err != nil {
 			return c, err
 		}
 		f = f[1:]
-		last = &c.Back
-	case "count", "forget":
-	default:
-		return c, fmt.Errorf("no verb %q", c.Verb)
 	}
-	if c.Verb == "count" || c.Verb == "addat" {
-		if len(f) != 2 {
-			return c, fmt.Errorf("want a key and a duration")
+	if len(durations) > 0 {
+		if len(f) != 1+len(durations) {
+			return c, fmt.Errorf("want a key and %d duration(s)", len(durations))
 		}
-		if *last, err = time.ParseDuration(f[1]); err != nil {
-			return c, err
+		for i, d := range durations {
+			if *d, err = time.ParseDuration(f[1+i]); err != nil {
+				return c, err
+			}
 		}
 		f = f[:1]
 	}

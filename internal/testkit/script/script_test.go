@@ -41,7 +41,7 @@ func TestRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s, again)
 	}
-	require.Len(t, verbs, 8)
+	require.Len(t, verbs, 10)
 	_, err := Load(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -57,9 +57,9 @@ func TestParseShowsTheLine(t *testing.T) {
 		"0 take 1 a/x=7":    `limit "7"`,
 		"0 take 1":          "0 keys",
 		"0 refund 0":        "a refund of call 0, want one before",
-		"0 count a/x":       "want a key and a duration",
+		"0 count a/x":       "want a key and 1 duration(s)",
 		"0 count a/x later": "later",
-		"0 addat 1 a/x":     "want a key and a duration",
+		"0 addat 1 a/x":     "want a key and 1 duration(s)",
 	} {
 		_, err := Parse(line)
 		require.ErrorContains(t, err, want, line)

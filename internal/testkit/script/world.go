@@ -20,6 +20,7 @@ type world struct {
 
 	atomic       bool // the store has an atomic step
 	exact        bool // Remaining of an admitted call is exact, and not a lower bound
+	local        bool // denials are not remembered
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 
 	// open is set when a store may do either of two things: a store need not
@@ -40,7 +41,7 @@ type hit struct {
 	at    time.Time
 	n     int64
 	keys  []counter.Key // nil: nothing to refund
-	added bool          // by an addat: no hit that was let in
+	added bool          // by an addat or a charge: no hit that was let in
 }
 
 func (w *world) log(k counter.Key) *keyLog {
@@ -57,12 +58,17 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		return nil
 	}
 	switch c.Verb {
-	case "take", "peek", "takeall":
+	case "take", "peek", "takeall", "charge":
 		if err := w.verdict(c, now, a); err != nil {
 			return err
 		}
-		if !a.Verdict.Allowed || c.Verb == "peek" {
-			return nil
+		charge := c.Verb == "charge"
+		counted := charge || a.Verdict.Allowed && c.Verb != "peek"
+		if at := a.Verdict.At(); counted != at.Equal(now) || !counted && !at.IsZero() {
+			return fmt.Errorf("the label is %v, want the reading of the clock of a call that counts", at)
+		}
+		if !counted {
+			return w.told(c, now, a)
 		}
 		for _, ask := range c.Asks {
 			if slices.Contains(w.taken[i].keys, ask.Key) {
@@ -72,10 +78,15 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 			w.taken[i].keys = append(w.taken[i].keys, ask.Key)
 			log := w.log(ask.Key)
 			log.all.Add(now, c.N)
-			log.admitted.Add(now, c.N)
+			if !charge {
+				log.admitted.Add(now, c.N)
+			}
 			if log.newest.Before(now) {
 				log.newest = now
 			}
+		}
+		if w.taken[i].added = charge; charge {
+			return w.told(c, now, a)
 		}
 		for _, ask := range c.Asks {
 			for _, l := range ask.Limits {
@@ -86,6 +97,7 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 				}
 			}
 		}
+		return w.told(c, now, a)
 	case "add":
 		log := w.log(c.Asks[0].Key)
 		log.all.Add(now, c.N)
@@ -105,6 +117,8 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		}
 		w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
 		w.taken[i] = hit{a.Added, c.N, []counter.Key{c.Asks[0].Key}, true}
+	case "series":
+		return w.series(c, now, a.Series)
 	case "count":
 		fine, err := w.judge.Ladder.Finest(c.Window)
 		if err != nil {
@@ -177,6 +191,30 @@ func (l *keyLog) windowWith(at time.Time, per time.Duration) int64 {
 	return worst
 }
 
+// series holds the points of a series to what the log says. A point that began
+// before the Keep may lack hits that were added late.
+func (w *world) series(c Call, now time.Time, points []counter.Point) error {
+	last := tiers.Index(now.UnixNano(), c.Window)
+	first := tiers.Index(now.Add(-c.Back).UnixNano(), c.Window)
+	if int64(len(points)) != last-first+1 {
+		return fmt.Errorf("%d points, want %d", len(points), last-first+1)
+	}
+	var keep time.Duration
+	for _, t := range w.judge.Ladder.Tiers() {
+		if c.Window%t.Width == 0 {
+			keep = t.Keep
+		}
+	}
+	for i, p := range points {
+		b := tiers.Bucket{Width: c.Window, Index: first + int64(i)}
+		n := w.log(c.Asks[0].Key).all.Count(b.Start(), b.End().Add(-1))
+		if !p.Start.Equal(b.Start()) || p.Count > n || p.Count < n && now.Sub(b.Start()) <= keep {
+			return fmt.Errorf("point %d is %+v, want %d from %v on", i, p, n, b.Start().UTC())
+		}
+	}
+	return nil
+}
+
 // remaining holds the Remaining of an admitted call to what the log says.
 func (w *world) remaining(c Call, now time.Time, a Answer) error {
 	for _, s := range a.States {
@@ -197,7 +235,7 @@ func (w *world) remaining(c Call, now time.Time, a Answer) error {
 	return nil
 }
 
-// verdict holds an answer to what the log says.
+// verdict holds an answer to what the log says before the call.
 func (w *world) verdict(c Call, now time.Time, a Answer) error {
 	want, never := true, false
 	for _, ask := range c.Asks {
@@ -207,7 +245,7 @@ func (w *world) verdict(c Call, now time.Time, a Answer) error {
 		}
 		want = want && ok
 		for _, l := range ask.Limits {
-			never = never || c.N > l.Max
+			never = never || c.N > l.Max && c.Verb != "charge"
 		}
 	}
 	v := a.Verdict
@@ -220,21 +258,87 @@ func (w *world) verdict(c Call, now time.Time, a Answer) error {
 	if v.Allowed {
 		return w.remaining(c, now, a)
 	}
-	if never {
-		return nil
+	return nil
+}
+
+// told holds the times of an answer, and the Remaining of a denial, to what the log
+// says after the call.
+func (w *world) told(c Call, now time.Time, a Answer) error {
+	v, n := a.Verdict, c.N
+	if c.Verb == "charge" {
+		n = 0 // the wait is until no limit is over
 	}
-	// A lone caller is let in at that time, by whichever clock; at the same clock,
-	// an earlier caller is not.
+	if !v.Allowed {
+		if err := w.wait(now, n, v.RetryAfter, c.Asks...); err != nil || v.RetryAfter == counter.Never {
+			return err // no store was asked about a call without hope
+		}
+	}
+	binds := false
+	for _, s := range a.States {
+		log := &w.log(s.Key).all
+		binds = binds || s.Key == v.Key && s.Limit == v.Limit && s.Remaining == v.Remaining && s.RetryAfter == v.RetryAfter && s.ResetAfter == v.ResetAfter
+		if v.Allowed {
+			if s.RetryAfter != 0 || s.Remaining < v.Remaining {
+				return fmt.Errorf("admitted, and %+v binds more than %s of %s", s, v.Limit, v.Key.Feature)
+			}
+		} else {
+			if err := w.wait(now, n, s.RetryAfter, counter.Ask{Key: s.Key, Limits: counter.Limits{s.Limit}}); err != nil {
+				return fmt.Errorf("%s of %s: %w", s.Limit, s.Key.Feature, err)
+			}
+			room, _, err := w.judge.Room(log, now, 0, s.Limit)
+			if err != nil {
+				return err
+			}
+			if w.local && s.Remaining != room || s.RetryAfter > 0 && s.Remaining >= max(1, n) {
+				return fmt.Errorf("denied, and remaining of %s is %d, the log says %d", s.Limit, s.Remaining, room)
+			}
+			if !w.atomic && len(c.Asks) > 1 {
+				continue // keys that were taken and given back
+			}
+		}
+		until, least, err := w.judge.Empty(log, now, s.Limit)
+		if err != nil {
+			return err
+		}
+		if least -= w.judge.Skew; w.atomic || !v.Allowed {
+			least = until
+		} else {
+			until += w.judge.Ladder.At(w.judge.Ladder.Decision(s.Limit.Per)).Width
+		}
+		if s.ResetAfter > until || s.ResetAfter < least {
+			return fmt.Errorf("reset after %s under %s, the log says %s to %s", s.ResetAfter, s.Limit, least, until)
+		}
+	}
+	if !binds && len(a.States) > 0 {
+		return fmt.Errorf("%s of %s is told, and no state agrees: %+v", v.Limit, v.Key.Feature, a.States)
+	}
+	return nil
+}
+
+// wait holds a RetryAfter to what the log says: a lone caller is let in after that
+// time, by whichever clock; at the same clock, an earlier caller is not.
+func (w *world) wait(now time.Time, n int64, wait time.Duration, asks ...counter.Ask) error {
+	never := slices.ContainsFunc(asks, func(a counter.Ask) bool {
+		return slices.ContainsFunc(a.Limits, func(l counter.Limit) bool { return n > l.Max })
+	})
 	back := func(at time.Time) bool {
-		for _, ask := range c.Asks {
-			if ok, _ := w.judge.Allowed(&w.log(ask.Key).all, at, c.N, ask.Limits); !ok {
+		for _, ask := range asks {
+			if ok, _ := w.judge.Allowed(&w.log(ask.Key).all, at, n, ask.Limits); !ok {
 				return false
 			}
 		}
 		return true
 	}
-	if at := now.Add(v.RetryAfter - w.judge.Skew); !back(at) || back(at.Add(-1)) {
-		return fmt.Errorf("retry after %s: then %v, a moment earlier %v", v.RetryAfter, back(at), back(at.Add(-1)))
+	at := now.Add(wait - w.judge.Skew)
+	switch free := back(now); {
+	case free && !w.local && wait > 0 && wait <= w.judge.Skew:
+		// Of a remembered denial, for the slowest clock.
+	case free || never:
+		if free != (wait == 0) || never != (wait == counter.Never) {
+			return fmt.Errorf("retry after %s, though a next call has room: %v, never: %v", wait, free, never)
+		}
+	case !back(at) || back(at.Add(-1)):
+		return fmt.Errorf("retry after %s: then %v, a moment earlier %v", wait, back(at), back(at.Add(-1)))
 	}
 	return nil
 }
