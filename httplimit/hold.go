@@ -1,11 +1,11 @@
 package httplimit
 
 import (
+	"container/list"
 	"context"
 	"hash/maphash"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -35,13 +35,13 @@ type holds struct {
 // wait in the order in which they came.
 type hold struct {
 	until  time.Time
-	denied bool  // a good answer does not change until: the request left before the denial
-	left   int64 // before until: the least that an answer has left, 0 after a denial only
-	most   int64 // requests that may be in flight from until on
-	flying int64 // requests in flight that left after the last denial
-	epoch  int   // number of denials
-	told   int   // number of answers that told of quota
-	queue  []*heldRequest
+	denied bool      // a good answer does not change until: the request left before the denial
+	left   int64     // before until: the least that an answer has left, 0 after a denial only
+	most   int64     // requests that may be in flight from until on
+	flying int64     // requests in flight that left after the last denial
+	epoch  int       // number of denials
+	told   int       // number of answers that told of quota
+	queue  list.List // of *heldRequest; a request leaves from any place
 	used   time.Time
 }
 
@@ -84,15 +84,16 @@ func (hs *holds) enter(ctx context.Context, host, partition string) (*place, tim
 	}
 	w := &heldRequest{turn: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
-	h.queue, h.used = append(h.queue, w), time.Now()
+	place := h.queue.PushBack(w)
+	h.used = time.Now()
 	defer func() {
-		h.queue = slices.DeleteFunc(h.queue, func(other *heldRequest) bool { return other == w })
+		h.queue.Remove(place)
 		h.wake()
 		hs.tidy(p.key, h)
 	}()
 	for {
 		now := time.Now()
-		first := h.queue[0] == w
+		first := h.queue.Front() == place
 		switch {
 		case ctx.Err() != nil:
 			return nil, h.end(now), ctx.Err()
@@ -148,8 +149,8 @@ func (h *hold) end(now time.Time) time.Time {
 
 // wake has the first of the queue look at the hold.
 func (h *hold) wake() {
-	if len(h.queue) > 0 {
-		h.queue[0].look()
+	if first := h.queue.Front(); first != nil {
+		first.Value.(*heldRequest).look()
 	}
 }
 
@@ -184,7 +185,7 @@ func (p *place) stays() bool {
 	switch {
 	case h == nil || p.counts() && !h.closed(now):
 		return true
-	case p.counts() || len(h.queue) > 0 || !h.open(now):
+	case p.counts() || h.queue.Len() > 0 || !h.open(now):
 		return false
 	}
 	p.take(h)
@@ -224,9 +225,9 @@ func (p *place) heard(answer *http.Response) {
 	}
 	h.used = now
 	h.heard(a, now, h == p.hold && p.counts(), h == p.hold && p.told == h.told)
-	for _, w := range h.queue {
-		if !w.deadline.IsZero() && w.deadline.Before(h.until) {
-			w.look()
+	for at := h.queue.Front(); at != nil && h.closed(now); at = at.Next() {
+		if w := at.Value.(*heldRequest); !w.deadline.IsZero() && w.deadline.Before(h.until) {
+			w.look() // its turn would come too late
 		}
 	}
 	h.wake()
@@ -281,7 +282,7 @@ func (hs *holds) add(key uint64) *hold {
 	return h
 }
 
-func (h *hold) idle() bool { return len(h.queue) == 0 && h.flying == 0 }
+func (h *hold) idle() bool { return h.queue.Len() == 0 && h.flying == 0 }
 
 // tidy removes a hold that is over.
 func (hs *holds) tidy(key uint64, h *hold) {

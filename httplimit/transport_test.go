@@ -684,3 +684,42 @@ func TestTransportKnowsAHostInAnySpelling(t *testing.T) {
 		}
 	}
 }
+
+// Many requests that wait leave in the order in which they came, and requests that give
+// up leave the queue from its middle.
+func TestTransportQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiting = 2000
+		var left []int
+		tr := newTransport(t, TransportConfig{Base: service(func(r *http.Request) *http.Response {
+			if r.URL.Path == "/" {
+				return answering(429, "Retry-After: 9")
+			}
+			var i int
+			_, _ = fmt.Sscanf(r.URL.Path, "/%d", &i)
+			left = append(left, i) // one at a time: each answer tells of one place
+			return answering(200, `RateLimit: "d";r=1;t=600`)
+		})})
+		_, err := send(t.Context(), tr, "https://api.example.org/")
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		want := []int{}
+		for i := range waiting {
+			patience := time.Hour
+			if i%3 == 1 { // before its turn
+				patience = time.Second
+			} else {
+				want = append(want, i)
+			}
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context()) // without a deadline: it waits
+				defer cancel()
+				defer time.AfterFunc(patience, cancel).Stop()
+				_, _ = send(ctx, tr, fmt.Sprintf("https://api.example.org/%d", i))
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Equal(t, want, left)
+	})
+}
