@@ -131,17 +131,14 @@ func (s *Store) prepare(op *backend.Request) (*call, error) {
 // run begins the tasks and waits: until all tasks have ended, or after an error
 // until the tasks in flight have ended, or until the time is up.
 func (c *call) run(ctx context.Context, expired <-chan time.Time) error {
-	for i := range min(c.tasks, c.workers) {
-		if err := c.enter(ctx, expired, i == 0); err != nil {
-			if err == errDone {
-				return nil
-			}
-			if i == 0 && c.n < 0 {
-				c.store.takingBackFailed.Add(int64(len(c.adds)))
-			}
-			return err
+	if c.mustTakeBack() {
+		if !c.peer.undos.enter() {
+			c.store.takingBackFailed.Add(int64(len(c.adds)))
+			return c.peer.crowded(c.peer.undos)
 		}
-		go c.work()
+		go c.undoAll()
+	} else if err := c.start(ctx, expired, 0); err != nil {
+		return err
 	}
 	select {
 	case <-c.done:
@@ -153,7 +150,36 @@ func (c *call) run(ctx context.Context, expired <-chan time.Time) error {
 	}
 }
 
-// errDone tells run that no more workers are needed.
+// start begins the workers from the given number on.
+func (c *call) start(ctx context.Context, expired <-chan time.Time, from int) error {
+	for i := from; i < min(c.tasks, c.workers); i++ {
+		if err := c.enter(ctx, expired, i == 0); err == errDone {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		go c.work()
+	}
+	return nil
+}
+
+// undoAll is start for an undo, which waits for tokens longer than its caller.
+func (c *call) undoAll() {
+	defer c.peer.undos.leave()
+	ctx, expired := context.Background(), time.After(listenFor)
+	if err := c.enter(ctx, expired, true); err != nil {
+		c.store.takingBackFailed.Add(int64(len(c.adds)))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.err, c.next = err, c.tasks
+		close(c.done)
+		return
+	}
+	go c.work()
+	_ = c.start(ctx, expired, 1) // the first worker does what others do not
+}
+
+// errDone tells start that no more workers are needed.
 var errDone = errors.New("done")
 
 // enter takes a token of the gate. The first worker of a call that adds also
@@ -168,7 +194,7 @@ func (c *call) enter(ctx context.Context, expired <-chan time.Time, first bool) 
 				return errDone
 			case <-expired:
 				c.store.refused.Add(1)
-				return fmt.Errorf("memcache: %s%w: %d requests were in flight, as many as Config.MaxInFlight allows", p.where, os.ErrDeadlineExceeded, cap(p.gate))
+				return p.crowded(p.gate)
 			case <-ctx.Done():
 				return fmt.Errorf("memcache: %s%w", p.where, ctx.Err())
 			}
@@ -246,9 +272,9 @@ func (c *call) checkSilence(a *addition) {
 
 // overdue is called by a connection when the answer to an addition, or to a
 // taking back, has not come within the timeout. The call fails, unless it has
-// failed before. The connection goes on listening without a token of the gate,
-// since tokens are for requests with a waiting caller. With too many listeners
-// already, overdue returns false.
+// failed before. The connection goes on listening, until the store is closed, and
+// without a token of the gate unless too many listen already: tokens are for
+// requests with a waiting caller.
 func (c *call) overdue(l *link) (until time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,6 +284,7 @@ func (c *call) overdue(l *link) (until time.Time, ok bool) {
 	}
 	if !a.overdue {
 		a.overdue = true
+		l.until = time.Now().Add(listenFor)
 		c.checkSilence(a)
 		if c.err == nil {
 			c.err = fmt.Errorf("memcache: %s%w, without an answer", c.peer.where, os.ErrDeadlineExceeded)
@@ -267,14 +294,12 @@ func (c *call) overdue(l *link) (until time.Time, ok bool) {
 			close(c.done)
 		}
 	}
-	if !l.listening {
-		if !c.peer.listen(l) {
-			return time.Time{}, false
-		}
-		l.listening, l.until = true, time.Now().Add(listenFor)
+	keep, ok := c.peer.listen(l)
+	if ok && !keep && !l.listening {
+		l.listening = true
 		c.peer.gate.leave()
 	}
-	return l.until, time.Now().Before(l.until)
+	return l.until, ok && time.Now().Before(l.until)
 }
 
 func (c *call) under(l *link) *addition {

@@ -75,7 +75,7 @@ func (p *pipeline) takeLate(x *exchange) {
 		s.takingBackFailed.Add(int64(len(made)))
 	} else if len(made) > 0 {
 		back := takingBack(made, x.n)
-		back.token, x.token = x.token, false
+		back.gate, x.gate = x.gate, nil
 		if p.push(back) {
 			go p.writeOn()
 		}
@@ -85,9 +85,9 @@ func (p *pipeline) takeLate(x *exchange) {
 
 // release gives back the token of x, under the lock.
 func (p *pipeline) release(x *exchange) {
-	if x.token {
-		x.token = false
-		p.t.peer.gate.leave()
+	if x.gate != nil {
+		x.gate.leave()
+		x.gate = nil
 	}
 }
 

@@ -145,7 +145,8 @@ type Config struct {
 	// for a Store made by New; in all, for a Store made by NewFromClient. A call
 	// is one request on a shared connection; without meta commands a Take on three
 	// tiers is four requests, each with a connection of its own. At the bound,
-	// calls wait until their deadline. Default: 256.
+	// calls wait until their deadline, but undos do not: up to 16,384 to a server
+	// are under way besides. Default: 256.
 	MaxInFlight int
 
 	// MaxIdleConns is the largest number of idle connections of gomemcache kept to
@@ -234,7 +235,7 @@ func New(cfg Config, servers ...string) (*Store, error) {
 	s := &Store{selector: selector, timeout: full.IOTimeout, peers: map[string]*peer{}}
 	for i := range selector.servers {
 		address := &selector.servers[i]
-		p := &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight),
+		p := &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight), undos: make(gate, maxUndos),
 			timeout: full.IOTimeout, maxIdle: full.MaxIdleConns, connect: connect}
 		p.transport = newTransport(s, p, full)
 		s.peers[address.name] = p
@@ -281,7 +282,7 @@ func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{shared: client, gate: make(gate, full.MaxInFlight), timeout: full.IOTimeout}
+	p := &peer{shared: client, gate: make(gate, full.MaxInFlight), undos: make(gate, maxUndos), timeout: full.IOTimeout}
 	return &Store{timeout: full.IOTimeout, peers: map[string]*peer{"": p}}, nil
 }
 
@@ -308,7 +309,7 @@ func (s *Store) Close() error {
 // Stats counts events in a [Store] since its creation. InFlight and Listening
 // are numbers of the moment.
 type Stats struct {
-	InFlight  int // requests in flight
+	InFlight  int // requests in flight, undos included
 	Listening int // connections that await answers for which no call waits, to take back late additions
 
 	LateAdditions    int64 // buckets whose addition was confirmed after the call had returned an error
@@ -324,7 +325,7 @@ type Stats struct {
 // counts there is in the other numbers.
 func (s *Store) Stats() (st Stats) {
 	for _, p := range s.peers {
-		st.InFlight += len(p.gate)
+		st.InFlight += len(p.gate) + len(p.undos)
 		p.mu.Lock()
 		st.Listening += len(p.listening)
 		p.mu.Unlock()

@@ -2,7 +2,9 @@ package memcache
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,10 @@ import (
 // a request.
 type gate chan struct{}
 
+// maxUndos bounds the undos that are under way to a server, besides the requests
+// in the gate. An undo is never held up by requests that came after its addition.
+const maxUndos = 1 << 14
+
 func (g gate) enter() bool {
 	select {
 	case g <- struct{}{}:
@@ -27,11 +33,17 @@ func (g gate) enter() bool {
 
 func (g gate) leave() { <-g }
 
+// crowded is the error of a request that found no place in the gate g.
+func (p *peer) crowded(g gate) error {
+	return fmt.Errorf("memcache: %s%w: %d requests were in flight, as many as Config.MaxInFlight allows", p.where, os.ErrDeadlineExceeded, cap(g))
+}
+
 // peer is a server with its connections and the requests in flight.
 type peer struct {
 	address *server
 	where   string // prefix of errors: the server, if known
 	gate    gate
+	undos   gate // for undos, and those that wait for a token of the gate
 	timeout time.Duration
 	maxIdle int
 	connect *redial.Dialer
@@ -49,7 +61,7 @@ type peer struct {
 
 	mu        sync.Mutex
 	idle      []*link
-	listening map[*link]struct{} // at most cap(gate)
+	listening map[*link]struct{} // at most twice cap(gate), half of them with a token
 	closed    bool
 }
 
@@ -93,22 +105,21 @@ func (p *peer) giveBack(l *link) {
 	}
 }
 
-// listen tells whether l may go on waiting for an answer whose call has
-// returned.
-func (p *peer) listen(l *link) bool {
+// listen records that l goes on waiting for an answer whose call has returned,
+// unless p is closed. Beyond cap(gate) listeners l is to keep its token, and new
+// requests wait.
+func (p *peer) listen(l *link) (keep, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.listening[l]; ok {
-		return true
+	if p.closed {
+		return false, false
 	}
-	if p.closed || len(p.listening) >= cap(p.gate) {
-		return false
-	}
+	keep = len(p.listening) >= cap(p.gate)
 	if p.listening == nil {
 		p.listening = map[*link]struct{}{}
 	}
 	p.listening[l] = struct{}{}
-	return true
+	return keep, true
 }
 
 // answered records bytes from the server.

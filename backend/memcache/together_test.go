@@ -76,6 +76,7 @@ func TestTheNextLeaderIsStillWriting(t *testing.T) {
 // The reader of late answers has begun to listen for a read: a taking back that comes
 // meanwhile is listened for as long as any addition.
 func TestATakingBackIsListenedFor(t *testing.T) {
+	const ioTimeout = time.Second
 	release := make(chan struct{})
 	server := newMetaFake(t, func(line string) string {
 		if strings.HasPrefix(line, "get slow|") {
@@ -83,16 +84,15 @@ func TestATakingBackIsListenedFor(t *testing.T) {
 		}
 		return metaAnswer(line, 4)
 	})
-	s := newStore(t, memcache.Config{Conns: 1, IOTimeout: 200 * time.Millisecond}, server.addr)
+	s := newStore(t, memcache.Config{Conns: 1, IOTimeout: ioTimeout}, server.addr)
 	add(t, s, "connected", 1, 1)
 	op := &backend.Request{Key: "slow", Read: []backend.Span{{Width: time.Minute, Counts: make([]int64, 3)}}}
 	op.Deadline = time.Now().Add(10 * time.Millisecond)
 	require.Error(t, s.Do(context.Background(), op))
-	time.Sleep(150 * time.Millisecond)
 	back := adding("k", -1, slot(1))
 	back.Deadline = time.Now().Add(30 * time.Millisecond)
 	require.Error(t, s.Do(context.Background(), back))
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(ioTimeout + 100*time.Millisecond)
 	close(release)
 	idle(t, s)
 	require.Zero(t, s.Stats().TakingBackFailed)

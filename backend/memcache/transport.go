@@ -98,14 +98,18 @@ func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.T
 		x.recycle()
 		return err
 	}
-	if err := t.enter(ctx, deadline); err != nil {
+	x.gate = t.peer.gate
+	takesBack := op.N < 0 && len(op.Add) > 0
+	if takesBack {
+		x.gate = t.peer.undos
+	}
+	if err := t.enter(ctx, x.gate, deadline); err != nil {
 		return t.store.notSent(op, err)
 	}
-	x.token = true
 	for {
-		p, err := t.acquire(ctx, deadline, op.N < 0 && len(op.Add) > 0)
+		p, err := t.acquire(ctx, deadline, takesBack)
 		if err != nil {
-			t.peer.gate.leave()
+			x.gate.leave()
 			if err != errClassic {
 				err = t.store.notSent(op, err)
 			}
@@ -127,7 +131,7 @@ func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.T
 // are taken back, and a taking back for which the server had no room is asked
 // for again.
 func (t *transport) finish(ctx context.Context, x *exchange, op *backend.Request, deadline time.Time) error {
-	t.peer.gate.leave() // what is asked again has tokens of its own
+	x.gate.leave() // what is asked again has tokens of its own
 	var again []int
 	for i := range x.adds {
 		switch a := &x.adds[i]; {
@@ -155,9 +159,8 @@ func (t *transport) finish(ctx context.Context, x *exchange, op *backend.Request
 	return err
 }
 
-// enter takes a token of the gate.
-func (t *transport) enter(ctx context.Context, deadline time.Time) error {
-	g := t.peer.gate
+// enter takes a token of the gate g.
+func (t *transport) enter(ctx context.Context, g gate, deadline time.Time) error {
 	if g.enter() {
 		return nil
 	}
@@ -166,7 +169,7 @@ func (t *transport) enter(ctx context.Context, deadline time.Time) error {
 		return nil
 	case <-time.After(time.Until(deadline)):
 		t.store.refused.Add(1)
-		return fmt.Errorf("memcache: %s%w: %d requests were in flight, as many as Config.MaxInFlight allows", t.peer.where, os.ErrDeadlineExceeded, cap(g))
+		return t.peer.crowded(g)
 	case <-ctx.Done():
 		return fmt.Errorf("memcache: %s%w", t.peer.where, ctx.Err())
 	}
@@ -200,7 +203,8 @@ func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack b
 }
 
 // pick returns the pipeline with the fewest exchanges, and dials if there could
-// be another and all are in use. A caller that has waited for the former change
+// be another and all are in use. While maxRetired connections listen, no other is
+// replaced: its additions would be lost, so callers wait for an answer. A caller that has waited for the former change
 // gets the error of its dial.
 func (t *transport) pick(takesBack bool, former *change) (p *pipeline, changed *change, err error) {
 	t.mu.Lock()
@@ -210,17 +214,22 @@ func (t *transport) pick(takesBack bool, former *change) (p *pipeline, changed *
 	}
 	least, free := int32(0), false
 	for _, q := range t.slots {
-		if q == nil || !takesBack && q.quiet.Load() != 0 {
+		switch {
+		case q == nil:
 			free = true
-		} else if load := q.load.Load(); p == nil || load < least {
-			p, least = q, load
+		case !takesBack && q.quiet.Load() != 0:
+			free = free || len(t.retired) < maxRetired
+		default:
+			if load := q.load.Load(); p == nil || load < least {
+				p, least = q, load
+			}
 		}
 	}
 	switch {
 	case p != nil && (least == 0 || !free || time.Since(t.dialEnd) < redialAfter):
 	case p == nil && former != nil && former.err != nil && !errors.Is(former.err, os.ErrDeadlineExceeded):
 		return nil, nil, former.err
-	case !t.dialing:
+	case free && !t.dialing:
 		t.dialing = true
 		go t.dial()
 	}
@@ -265,7 +274,8 @@ func (t *transport) quietBefore(began int64) **pipeline {
 }
 
 // place puts a connection into an empty slot, or in the place of a pipeline that
-// was quiet all the time since began, under the lock.
+// was quiet all the time since began if that one may go on listening, under the
+// lock.
 func (t *transport) place(conn net.Conn, began int64) bool {
 	slot := t.quietBefore(began)
 	if i := slices.Index(t.slots, nil); i >= 0 {
@@ -274,11 +284,12 @@ func (t *transport) place(conn net.Conn, began int64) bool {
 	if slot == nil || t.store.closed.Load() {
 		return false
 	}
-	if old := *slot; old != nil && len(t.retired) < maxRetired {
+	if old := *slot; old != nil {
+		if len(t.retired) >= maxRetired {
+			return false
+		}
 		t.retired[old] = struct{}{}
 		go old.retire()
-	} else if old != nil {
-		go old.fail(errLost)
 	}
 	_, raw := conn.(syscall.Conn)
 	*slot = &pipeline{conn: conn, whole: !raw, check: newLiveness(conn), t: t, in: make([]byte, readSize)}
@@ -292,6 +303,11 @@ func (t *transport) wake(err error) {
 	if err != nil {
 		t.dialEnd = time.Now()
 	}
+	t.signal(err)
+}
+
+// signal wakes the callers that wait, under the lock.
+func (t *transport) signal(err error) {
 	t.changed.err = err
 	close(t.changed.done)
 	t.changed = newChange()
@@ -341,6 +357,9 @@ func (t *transport) remove(p *pipeline, err error) {
 	delete(t.retired, p)
 	if i := slices.Index(t.slots, p); i >= 0 {
 		t.slots[i] = nil
+	}
+	if !t.dialing { // there is room for another
+		t.signal(nil)
 	}
 }
 

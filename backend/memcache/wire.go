@@ -59,7 +59,7 @@ type exchange struct {
 	timer   *time.Timer
 	spoiled bool   // a signal may still come: not to be used again
 	sentAt  uint64 // answers of the pipeline when the exchange was queued
-	token   bool   // a token of the gate is held; under the lock of the pipeline once queued
+	gate    gate   // of which a token is held, nil if none is; under the lock of the pipeline once queued
 	undo    bool   // takes back late additions
 }
 

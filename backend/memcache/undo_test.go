@@ -1,0 +1,108 @@
+package memcache_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// Requests that came after an addition hold every token while the server is silent.
+// The undo of the addition is made nevertheless, after its call has returned.
+func TestAnUndoPassesTheGate(t *testing.T) {
+	for name, fake := range map[string]func(testing.TB, func(string) string) *fake{"meta commands": newMetaFake, "without": newFake} {
+		t.Run(name, func(t *testing.T) {
+			const inFlight = 2
+			release := make(chan struct{})
+			server := fake(t, func(line string) string {
+				if strings.HasPrefix(line, "ma held|") || strings.HasPrefix(line, "incr held|") {
+					<-release
+				}
+				if name == "without" {
+					return "4\r\n"
+				}
+				return metaAnswer(line, 4)
+			})
+			s := newStore(t, memcache.Config{MaxInFlight: inFlight}, server.addr)
+			var held sync.WaitGroup
+			for i := range inFlight {
+				held.Go(func() { s.Do(context.Background(), adding("held", 1, slot(int64(i)))) })
+			}
+			require.Eventually(t, func() bool { return s.Stats().InFlight == inFlight }, patience, time.Millisecond)
+			undo := adding("k", -1, slot(1), slot(2))
+			undo.Deadline = time.Now().Add(20 * time.Millisecond)
+			err := s.Do(context.Background(), undo)
+			require.Zero(t, s.Stats().TakingBackFailed, "it is under way: %v", err)
+			close(release)
+			held.Wait()
+			idle(t, s)
+			var undone int
+			for _, line := range server.asked() {
+				if strings.HasPrefix(line, "decr k|") || strings.HasPrefix(line, "ma k|") {
+					undone++
+				}
+			}
+			require.Equal(t, 2, undone)
+			require.Zero(t, s.Stats().TakingBackFailed)
+		})
+	}
+}
+
+// Each connection falls silent after its first answer, and callers have little time:
+// connection after connection is replaced. No addition is given up for want of
+// a listener, and none stays.
+func TestManyConnectionsFallSilent(t *testing.T) {
+	addr := servertest.Memcached(t)
+	release := make(chan struct{})
+	relay := servertest.Serve(t, func(conn net.Conn) {
+		server, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		go func() {
+			defer conn.Close()
+			for answers, in := 0, bufio.NewScanner(server); in.Scan(); answers++ {
+				if answers > 0 {
+					<-release
+				}
+				if _, err := fmt.Fprintf(conn, "%s\r\n", in.Text()); err != nil {
+					return
+				}
+			}
+		}()
+		server.(*net.TCPConn).ReadFrom(conn)
+	})
+	var dials atomic.Int64
+	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}, relay)
+	for last, same := int64(0), 0; same < 3 && last < 16; last = dials.Load() {
+		op := adding("k", 1, slot(1))
+		op.Deadline = time.Now().Add(70 * time.Millisecond)
+		require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
+		same++
+		if dials.Load() > last {
+			same = 0
+		}
+	}
+	close(release)
+	idle(t, s)
+	require.Zero(t, read(t, s, "k", time.Minute, 1, 1)[0])
+	st := s.Stats()
+	require.Zero(t, st.Unanswered)
+	require.Positive(t, st.LateAdditions)
+	require.Equal(t, st.LateAdditions, st.TakenBack)
+}
