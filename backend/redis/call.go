@@ -100,8 +100,8 @@ func (s *sums) ask(ctx context.Context, sc redisscript.Script, keys []string, r 
 
 // unheard takes back the hits of a call in a pipeline that was answered after its caller
 // had gone. again sends the call with another request.
-func (s *sums) unheard(program string, argument []byte, answer any, again func([]byte) (any, error)) {
-	if !slices.Contains(countingPrograms, program) {
+func (s *sums) unheard(sc redisscript.Script, argument []byte, answer any, again func([]byte) (any, error)) {
+	if name := sc.FunctionName(); name != takeScript.FunctionName() && name != doScript.FunctionName() {
 		return
 	}
 	outcome, r := outcomeOf(answer), request(slices.Clone(argument))

@@ -171,7 +171,7 @@ func (d *Dialer) await(c *conn) {
 			}
 			d.failed.Add(int64(len(sent)))
 			return
-		case i < read || outcome == notCounted:
+		case i < read || outcome == notCounted || outcome == unknownProgram:
 		case outcome == tooLate:
 			d.refused.Add(1)
 		case x.takeBack(outcome):
@@ -183,8 +183,16 @@ func (d *Dialer) await(c *conn) {
 			sent = append(sent, x)
 		}
 	}
-	for _, x := range sent {
-		if outcome, err := x.readOutcome(answers); err == nil && outcome == counted {
+	for i := 0; i < len(sent); i++ {
+		outcome, err := sent[i].readOutcome(answers)
+		if err == nil && outcome == unknownProgram && sent[i].byText() {
+			// The programs were flushed meanwhile. Nothing was done.
+			if _, err = c.Conn.Write(sent[i].bytes); err == nil {
+				sent = append(sent, sent[i])
+				continue
+			}
+		}
+		if err == nil && outcome == counted {
 			d.takenBack.Add(1)
 		} else {
 			d.failed.Add(1)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
 // A client sends a script in the Redis serialization protocol, as an array of bulk
@@ -15,9 +17,6 @@ import (
 // from MULTI to EXEC; EXEC has the answers of all.
 
 var (
-	// countingPrograms are the names of the programs that count.
-	countingPrograms = []string{takeScript.FunctionName(), doScript.FunctionName(), takeScript.Name(), doScript.Name()}
-
 	// countingScripts are the bytes after the length of the array.
 	countingScripts = [][]byte{
 		bulk("fcall", takeScript.FunctionName()), bulk("fcall", doScript.FunctionName()),
@@ -167,6 +166,21 @@ func (x *exchange) takeBack(of outcome) bool {
 	return ok && len(rest) == 0 && runsCounting(x.bytes) && r.takeBack(of)
 }
 
+// byText turns a run of a function or of a script's hash into a run of its text, which
+// the server always knows, and returns false for anything else.
+func (x *exchange) byText() bool {
+	var words []string
+	_, ok := nextCommand(x.bytes, func(word []byte) { words = append(words, string(word)) })
+	for _, sc := range []redisscript.Script{takeScript, doScript} {
+		if ok && len(words) > 1 && (words[1] == sc.FunctionName() || words[1] == sc.Name()) {
+			words[0], words[1] = "eval", sc.Text()
+			x.bytes = bulkCommand(words...)
+			return true
+		}
+	}
+	return false
+}
+
 // takeBackPlain is takeBack for a transaction that adds. A bucket with less than was
 // added has been emptied since, and nothing is taken from it.
 func (x *exchange) takeBackPlain() {
@@ -209,10 +223,11 @@ func (r request) takeBack(of outcome) bool {
 type outcome int
 
 const (
-	notCounted  outcome = iota // a denial, an error
-	counted                    // added, or taken back
-	countedPart                // added, but not to all soft keys
-	tooLate                    // not added, since the deadline had passed
+	notCounted     outcome = iota // a denial, an error
+	counted                       // added, or taken back
+	countedPart                   // added, but not to all soft keys
+	tooLate                       // not added, since the deadline had passed
+	unknownProgram                // the server does not have the function or script, and has done nothing
 )
 
 const (
@@ -267,11 +282,16 @@ func readReply(r *bufio.Reader) (outcome, error) {
 			return counted, nil
 		case kind == '$':
 			return outcomeByFirst(first), nil
+		case kind == noProgram:
+			return unknownProgram, nil
 		default:
 			return notCounted, nil
 		}
 	}
 }
+
+// noProgram is the kind of the error that the server does not have a program.
+const noProgram = 'P'
 
 var errProtocol = errors.New("not an answer of a Redis server")
 
@@ -286,6 +306,9 @@ func readValue(r *bufio.Reader, depth int) (kind, first byte, err error) {
 		return 0, 0, errProtocol
 	}
 	kind = line[0]
+	if bytes.HasPrefix(line, []byte("-ERR Function not found")) || bytes.HasPrefix(line, []byte("-NOSCRIPT ")) {
+		return noProgram, 0, nil
+	}
 	switch kind {
 	case '+', '-', ':', '_', '#', ',', '(':
 		return kind, 0, nil

@@ -57,7 +57,7 @@ func (l *Library) Function(suffix string, sc Script) Script {
 // or load functions, or without memory or replicas, where a script still peeks and
 // denies.
 func (s *Server) call(ctx context.Context, sc Script, keys []string, args []any) (reply any, trips int64, done bool, err error) {
-	reply, err = s.send(ctx, "fcall", sc.function, keys, args)
+	reply, err = s.send(ctx, "fcall", sc, keys, args)
 	trips = 1
 	loaded := true
 	if missing(err) {
@@ -65,7 +65,7 @@ func (s *Server) call(ctx context.Context, sc Script, keys []string, args []any)
 		tidy, err = s.load(ctx, sc.library, keys[0])
 		trips++
 		if loaded = err == nil; loaded {
-			reply, err = s.send(ctx, "fcall", sc.function, keys, args)
+			reply, err = s.send(ctx, "fcall", sc, keys, args)
 			trips++
 			defer tidy()
 		}

@@ -36,6 +36,7 @@ const (
 // its own deadline, in the queue and in a pipeline. A queue is used by many goroutines at
 // once.
 type queue struct {
+	server  *Server
 	client  *redis.Client
 	unheard Unheard
 	bytes   int             // of a pipeline
@@ -52,9 +53,9 @@ type queue struct {
 }
 
 // Unheard is a function that is told the answer to a call whose caller gave up before
-// the answer came: the program, its last argument and the answer. Again sends the same
-// call with another last argument, once.
-type Unheard func(program string, argument []byte, answer any, again func(argument []byte) (any, error))
+// the answer came: the script, its last argument and the answer. Again runs the script
+// on the same keys with another last argument.
+type Unheard func(sc Script, argument []byte, answer any, again func(argument []byte) (any, error))
 
 // againWithin bounds a call that takes back what an unheard call has done.
 const againWithin = 5 * time.Second
@@ -67,7 +68,7 @@ func (s *Server) Combine(unheard Unheard) {
 	if !is {
 		return
 	}
-	q := &queue{client: client, unheard: unheard, bytes: maxBytes}
+	q := &queue{server: s, client: client, unheard: unheard, bytes: maxBytes}
 	for _, buffer := range []int{client.Options().WriteBufferSize, client.Options().PipelineWriteBufferSize} {
 		if buffer > 0 {
 			q.bytes = min(q.bytes, buffer)
@@ -99,6 +100,8 @@ const (
 // writes asked and unsent.
 type call struct {
 	*redis.Cmd
+	script   Script
+	keys     []string
 	deadline time.Time
 	size     int
 	state    atomic.Int32
@@ -152,7 +155,7 @@ func size(cmd *redis.Cmd) (bytes int) {
 
 // process sends a command, and returns the error of the command, or of the context once
 // the context has ended.
-func (q *queue) process(ctx context.Context, cmd *redis.Cmd) error {
+func (q *queue) process(ctx context.Context, cmd *redis.Cmd, sc Script, keys []string) error {
 	size := size(cmd)
 	q.mu.Lock()
 	if q.trips < maxTrips || size > min(maxSize, q.bytes) || q.closed {
@@ -161,7 +164,7 @@ func (q *queue) process(ctx context.Context, cmd *redis.Cmd) error {
 		defer q.landAlone()
 		return q.client.Process(ctx, Once{cmd})
 	}
-	c := &call{Cmd: cmd, size: size, done: make(chan struct{})}
+	c := &call{Cmd: cmd, script: sc, keys: keys, size: size, done: make(chan struct{})}
 	c.deadline, _ = ctx.Deadline()
 	q.waiting = append(q.waiting, c)
 	if !q.armed {
@@ -284,19 +287,15 @@ func (q *queue) send(batch []*call) {
 // tell tells the answer to a call whose caller has gone.
 func (q *queue) tell(c *call) {
 	args := c.Cmd.Args()
-	program, _ := args[1].(string)
 	argument, is := args[len(args)-1].([]byte)
 	if !is {
 		return
 	}
-	q.unheard(program, argument, c.Val(), func(argument []byte) (any, error) {
+	q.unheard(c.script, argument, c.Val(), func(argument []byte) (any, error) {
 		ctx, cancel := context.WithTimeout(q.ctx, againWithin)
 		defer cancel()
-		again := append(append([]any(nil), args[:len(args)-1]...), argument)
-		cmd := redis.NewCmd(ctx, again...)
-		cmd.SetFirstKeyPos(3)
-		err := q.client.Process(ctx, Once{cmd})
-		return cmd.Val(), err
+		reply, _, err := q.server.Run(ctx, c.script, c.keys, argument)
+		return reply, err
 	})
 }
 

@@ -116,18 +116,25 @@ func (s *Server) Run(ctx context.Context, sc Script, keys []string, args ...any)
 		}
 		s.byScripts.Add(1)
 	}
-	reply, err = s.send(ctx, "evalsha", sc.sha, keys, args)
+	reply, err = s.send(ctx, "evalsha", sc, keys, args)
 	trips++
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		// A fresh server. Nothing was run; with its text the script is there.
-		reply, err = s.send(ctx, "eval", sc.text, keys, args)
+		reply, err = s.send(ctx, "eval", sc, keys, args)
 		trips++
 	}
 	return reply, trips, err
 }
 
-func (s *Server) send(ctx context.Context, verb, program string, keys []string, args []any) (any, error) {
+func (s *Server) send(ctx context.Context, verb string, sc Script, keys []string, args []any) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
+	program := sc.text
+	switch verb {
+	case "fcall":
+		program = sc.function
+	case "evalsha":
+		program = sc.sha
+	}
 	all = append(all, verb, program, len(keys))
 	for _, key := range keys {
 		all = append(all, key)
@@ -138,7 +145,7 @@ func (s *Server) send(ctx context.Context, verb, program string, keys []string, 
 	}
 	var err error
 	if s.queue != nil && verb != "eval" {
-		err = s.queue.process(ctx, cmd)
+		err = s.queue.process(ctx, cmd, sc, keys)
 	} else {
 		err = s.client.Process(ctx, Once{cmd})
 	}
