@@ -138,6 +138,12 @@ func fakeThat(t testing.TB, answer string, reply func(line string) string) *fake
 		in := bufio.NewScanner(conn)
 		for in.Scan() {
 			line := in.Text()
+			if strings.HasPrefix(line, "ma |abacus D0 O") {
+				if _, err := fmt.Fprintln(conn, "NF "+line[14:]+"\r"); err != nil {
+					return
+				}
+				continue
+			}
 			if line == "ma |abacus D0" {
 				if _, err := conn.Write([]byte(answer)); err != nil {
 					return
@@ -185,10 +191,10 @@ func (f *fake) next(t testing.TB) string {
 }
 
 // metaAnswer is the answer of a server with meta commands to a line: no item to
-// the probe of a new connection, END to a multi-get, otherwise the count.
+// the probe of a new connection and to the end of a read, END to a multi-get, otherwise the count.
 func metaAnswer(line string, count uint64) string {
-	if line == "ma |abacus D0" {
-		return "NF\r\n"
+	if tag, ok := strings.CutPrefix(line, "ma |abacus D0"); ok {
+		return "NF" + tag + "\r\n"
 	}
 	if strings.HasPrefix(line, "get ") {
 		return "END\r\n"

@@ -47,6 +47,11 @@
 // use gomemcache, with connections of their own: incr, and add if there is no
 // item, which costs two round trips.
 //
+// Each answer is known for that of its own command, whatever a proxy repeats, leaves
+// out or inserts: additions have tags, and so has a command behind a read. A read
+// with an addition needs no such command where the bucket just added to is read. Calls
+// by gomemcache have no tags.
+//
 // # Servers
 //
 // All buckets of a key are on one server, chosen by rendezvous hashing of the

@@ -74,19 +74,26 @@ func (r *reads) name(key string) {
 	cut()
 }
 
+// index returns the index of the count of a bucket, below zero if it is not read.
+func (r *reads) index(b tiers.Bucket) int {
+	at := int64(0)
+	for _, run := range r.runs {
+		if run.Width == b.Width && run.First <= b.Index && b.Index < run.First+run.N {
+			return int(at + b.Index - run.First)
+		}
+		at += run.N
+	}
+	return -1
+}
+
 func (r *reads) chunks() int { return (len(r.items) + chunkSize - 1) / chunkSize }
 
 // fill writes the counts into op.
 func (r *reads) fill(op *backend.Request) {
 	for i := range op.Read {
 		span := &op.Read[i]
-		at := int64(0)
-		for _, run := range r.runs {
-			if run.Width == span.Width && run.First <= span.First && span.First < run.First+run.N {
-				copy(span.Counts, r.counts[at+span.First-run.First:])
-				break
-			}
-			at += run.N
+		if at := r.index(tiers.Bucket{Width: span.Width, Index: span.First}); at >= 0 {
+			copy(span.Counts, r.counts[at:])
 		}
 	}
 }

@@ -63,8 +63,9 @@ const (
 	// next.
 	redialAfter = time.Second
 
-	// probeCommand asks whether the server knows ma, and changes nothing.
-	probeCommand = "ma |abacus D0\r\n"
+	// probeCommand asks whether the server knows ma, and changes nothing. With a tag
+	// it ends the reads of an exchange.
+	probeCommand = "ma |abacus D0"
 )
 
 var (
@@ -94,7 +95,7 @@ func (t *transport) fits(op *backend.Request) bool {
 // do is a Do on a shared connection.
 func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.Time) error {
 	x := newExchange(op.N, len(op.Add))
-	if err := x.encode(op, time.Now()); err != nil || len(x.request) == 0 {
+	if err := x.encode(op, time.Now(), !t.proxied); err != nil || len(x.request) == 0 {
 		x.recycle()
 		return err
 	}
@@ -321,7 +322,7 @@ func (t *transport) connect() (net.Conn, error) {
 	}
 	conn.SetDeadline(time.Now().Add(t.peer.timeout))
 	answer := ""
-	if _, err = io.WriteString(conn, probeCommand); err == nil {
+	if _, err = io.WriteString(conn, probeCommand+"\r\n"); err == nil {
 		answer, err = bufio.NewReader(io.LimitReader(conn, maxLine)).ReadString('\n')
 	}
 	answer = strings.TrimSpace(answer)

@@ -18,15 +18,20 @@ import (
 //	ma NAME v N<ttl> J<n> D<n> O<tag>   adds n, or creates the item with n
 //	ma NAME v MD D<n> O<tag>            takes n from the item, if there is one
 //	get NAME NAME ...                   reads, up to chunkSize items
+//	ma |abacus D0 O<tag>                ends reads that have no other proof, and changes nothing
 //
 // The answers come in the order of the commands:
 //
 //	VA <size> O<tag> and a line with the count; NF O<tag> without an item
 //	VALUE NAME <flags> <size> and a line with the count, for each item; END
+//	NF O<tag>
 //
-// A tag is used once in a process, so the answer to another command is noticed.
-// The classic multi-get costs the server two thirds of the meta command mg. A
-// line or a value beyond the bounds closes the connection.
+// A tag is used once in a process, so the answer to another command is noticed. An
+// END has no tag, and would mean zero for all items. So reads must have an item that
+// was added to just before, or a command with a tag behind them, which costs the
+// server a system call: memcached writes after each multi-get. The classic multi-get
+// costs the server half of the meta command mg. A line or a value beyond the bounds
+// closes the connection.
 const (
 	maxLine  = 512
 	maxValue = 1024
@@ -34,6 +39,9 @@ const (
 
 // errNoMeta is the error of a server that does not know the command ma.
 var errNoMeta = errors.New("the server has no meta commands")
+
+// errMissing is the error of reads that do not know of the addition before them.
+var errMissing = errors.New("answered without an item that had just been added to")
 
 // exchange is a Do on a pipeline: the commands of a request, and the answers.
 // An exchange has copies of the request, since answers may come after the
@@ -43,11 +51,13 @@ type exchange struct {
 	adds    []metaAddition
 	reads   reads
 	request []byte // the commands
-	tag     uint64 // of the first addition
+	tag     uint64 // of the first addition; the others follow, and the end of the reads
 
 	// Of the goroutine that reads the answers, until the state is finished.
 	answered int    // additions that have an answer
 	chunks   int    // multi-gets without their END
+	open     bool   // the answer behind the multi-gets is to come
+	must     int    // the count whose item must come; below zero: none
 	at       int    // the first count that the next item can belong to
 	names    []byte // the rest of the request from the name of that item on
 	readErr  error  // of the first multi-get or item that failed
@@ -91,7 +101,7 @@ var tags atomic.Uint64
 // newExchange returns an exchange for a number of additions of n.
 func newExchange(n int64, additions int) *exchange {
 	x := exchanges.Get().(*exchange)
-	x.n, x.tag = n, tags.Add(uint64(additions))-uint64(additions)
+	x.n, x.tag = n, tags.Add(uint64(additions)+1)-uint64(additions)-1
 	return x
 }
 
@@ -107,8 +117,8 @@ func (x *exchange) recycle() {
 }
 
 // encode checks op and writes its commands. Without commands the request stays
-// empty.
-func (x *exchange) encode(op *backend.Request, now time.Time) (err error) {
+// empty. ordered says that reads are executed after additions.
+func (x *exchange) encode(op *backend.Request, now time.Time, ordered bool) (err error) {
 	if len(op.Add) > 0 {
 		if err = checkN(op.N); err != nil {
 			return err
@@ -147,7 +157,16 @@ func (x *exchange) encode(op *backend.Request, now time.Time) (err error) {
 		}
 	}
 	x.request = append(x.request, "\r\n"...)
-	x.names = x.request[first:]
+	end := len(x.request)
+	x.must = -1
+	for i := 0; i < len(op.Add) && op.N > 0 && ordered; i++ {
+		x.must = max(x.must, x.reads.index(op.Add[i].Bucket))
+	}
+	if x.open = x.must < 0; x.open {
+		x.request = append(x.request, probeCommand...)
+		x.request = append(x.appendTag(append(x.request, ' '), len(x.adds)), "\r\n"...)
+	}
+	x.names = x.request[first:end]
 	return nil
 }
 
@@ -162,9 +181,13 @@ func (x *exchange) add(from int, ttl int32) {
 	} else {
 		b = strconv.AppendInt(append(b, " v MD D"...), -x.n, 10)
 	}
-	b = strconv.AppendUint(append(b, " O"...), x.tag+uint64(len(x.adds)), 10)
-	x.request = append(b, "\r\n"...)
+	x.request = append(x.appendTag(append(b, ' '), len(x.adds)), "\r\n"...)
 	x.adds = append(x.adds, metaAddition{from: from, to: to})
+}
+
+// appendTag appends the tag of addition i, or behind the last that of the reads.
+func (x *exchange) appendTag(b []byte, i int) []byte {
+	return strconv.AppendUint(append(b, 'O'), x.tag+uint64(i), 10)
 }
 
 // takingBack returns the exchange that takes back n from items.
@@ -187,7 +210,7 @@ func (x *exchange) name(i int) string { return string(x.request[x.adds[i].from:x
 // parse reads the answers at the begin of in, as far as these have come, and
 // returns their length. After an error the connection cannot be used any more.
 func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
-	for x.answered < len(x.adds) || x.chunks > 0 {
+	for x.answered < len(x.adds) || x.chunks > 0 || x.open {
 		end := bytes.IndexByte(in[n:], '\n') // of the line
 		if end > maxLine || end < 0 && len(in)-n > maxLine {
 			return n, false, fmt.Errorf("a line of more than %d bytes", maxLine)
@@ -197,10 +220,16 @@ func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
 		}
 		line, ok := bytes.CutSuffix(in[n:n+end], []byte("\r"))
 		size, rest := 0, in[n+end+1:]
-		if x.answered < len(x.adds) {
+		switch {
+		case x.answered < len(x.adds):
 			size, ok, err = x.parseAddition(line, rest, ok)
-		} else {
+		case x.chunks > 0:
 			size, ok, err = x.parseItem(line, rest, ok)
+		default:
+			var buf [24]byte
+			status, tag, _ := bytes.Cut(line, []byte(" "))
+			ok = ok && (string(status) == "NF" || string(status) == "HD") && bytes.Equal(tag, x.appendTag(buf[:0], len(x.adds)))
+			x.open = !ok
 		}
 		switch {
 		case err != nil:
@@ -242,7 +271,7 @@ func serverError(line []byte) error {
 func (x *exchange) parseAddition(line, rest []byte, ok bool) (size int, _ bool, err error) {
 	a := &x.adds[x.answered]
 	var buf [24]byte
-	tag := strconv.AppendUint(append(buf[:0], 'O'), x.tag+uint64(x.answered), 10)
+	tag := x.appendTag(buf[:0], x.answered)
 	if a.err = serverError(line); a.err != nil {
 		a.noRoom = bytes.HasPrefix(bytes.ToLower(line), []byte("server_error out of memory"))
 	} else if flags, found := bytes.CutPrefix(line, []byte("VA ")); found {
@@ -312,6 +341,9 @@ func (x *exchange) parseItem(line, rest []byte, ok bool) (size int, _ bool, err 
 				x.readErr, x.readVerb = err, "get bucket "+string(name[bytes.LastIndexByte(name, separator)+1:])
 			}
 			x.at = i + 1
+			if i == x.must {
+				x.must = -1
+			}
 			return size, true, nil
 		}
 	}
@@ -329,10 +361,13 @@ func (x *exchange) result(p *peer, op *backend.Request) error {
 			err = p.failedItem("ma", x.name(i), a.err)
 		}
 	}
-	if err == nil && x.readErr != nil {
+	switch {
+	case err != nil:
+	case x.readErr != nil:
 		err = p.failed(x.readVerb, x.readErr)
-	}
-	if err == nil {
+	case len(x.reads.counts) > 0 && x.must >= 0:
+		err = p.failed("get", errMissing)
+	default:
 		x.reads.fill(op)
 	}
 	return err
