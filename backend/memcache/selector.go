@@ -40,29 +40,70 @@ type server struct {
 func (s *server) Network() string { return s.network }
 func (s *server) String() string  { return s.name }
 
-func newSelector(names []string) (*selector, error) {
+func newSelector(texts []string) (*selector, error) {
+	var names []string
+	for _, text := range texts {
+		some, err := namesOf(text)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, some...)
+	}
 	if len(names) == 0 {
 		return nil, errors.New("memcache: no servers, want at least one")
 	}
-	names = slices.Clone(names)
 	slices.Sort(names)
-	names = slices.Compact(names)
-	s := &selector{make([]server, len(names))}
-	for i, name := range names {
-		network := "unix"
-		if !strings.Contains(name, "/") {
-			network = "tcp"
-			host, port, err := net.SplitHostPort(name)
-			if err != nil || host == "" {
-				return nil, fmt.Errorf("memcache: server %q: want host:port, or the path of a Unix socket", name)
-			}
+	s := new(selector)
+	for _, name := range slices.Compact(names) {
+		network := "tcp"
+		if isPath(name) {
+			network = "unix"
+		}
+		s.servers = append(s.servers, server{network, name, xxhash.Sum64String(name)})
+	}
+	return s, nil
+}
+
+const (
+	scheme      = "memcached://"
+	defaultPort = "11211" // of a host in a URL
+)
+
+// namesOf returns the names of the servers in an argument of [New].
+func namesOf(text string) (names []string, err error) {
+	rest, isURL := strings.CutPrefix(text, scheme)
+	if strings.Contains(text, "@") {
+		return nil, errors.New("memcache: a server with an @, want host:port or memcached://host:port,host2:port without user and password")
+	}
+	if isPath(rest) {
+		return []string{rest}, nil
+	}
+	if isURL {
+		rest = strings.TrimSuffix(rest, "/")
+	} else if strings.Contains(text, ",") {
+		return nil, fmt.Errorf("memcache: server %q: want one argument for each server, or memcached://host:port,host2:port", text)
+	}
+	for name := range strings.SplitSeq(rest, ",") {
+		host, port, err := net.SplitHostPort(name)
+		if err != nil && isURL {
+			host, port, err = net.SplitHostPort(name + ":" + defaultPort)
+		}
+		switch {
+		case err != nil, host == "", strings.ContainsAny(host, "/?# "):
+			return nil, fmt.Errorf("memcache: server %q: want host:port, memcached://host:port,host2:port, or the path of a Unix socket", name)
+		default:
 			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 				return nil, fmt.Errorf("memcache: server %q: port %q, want 1 to 65535", name, port)
 			}
 		}
-		s.servers[i] = server{network, name, xxhash.Sum64String(name)}
+		names = append(names, net.JoinHostPort(host, port))
 	}
-	return s, nil
+	return names, nil
+}
+
+// isPath reports whether name is the path of a Unix socket.
+func isPath(name string) bool {
+	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }
 
 // PickServer returns the server of an item, or of a key.

@@ -111,13 +111,45 @@ func TestServerNames(t *testing.T) {
 		networks[s.servers[i].String()] = s.servers[i].Network()
 	}
 	require.Equal(t, map[string]string{"localhost:11211": "tcp", "/run/memcached.sock": "unix", "[::1]:11211": "tcp"}, networks)
-	for _, bad := range []string{"", "localhost", ":11211", "localhost:", "localhost:0", "localhost:65536", "localhost:memcached", "::1:11211"} {
+	for _, bad := range []string{"", "localhost", ":11211", "localhost:", "localhost:0", "localhost:65536", "localhost:memcached", "::1:11211",
+		"redis://localhost:6379", "localhost:11211/0", "run/memcached.sock", "a:1,b:2", "local host:11211"} {
 		s, err := NewSelector("10.0.0.1:11211", bad)
 		require.ErrorContains(t, err, fmt.Sprintf("memcache: server %q: ", bad))
 		require.Nil(t, s)
 	}
 	_, err = NewSelector()
 	require.EqualError(t, err, "memcache: no servers, want at least one")
+}
+
+// The URL of the program's --store names the same servers as their names do.
+func TestServersInAURL(t *testing.T) {
+	for text, want := range map[string][]string{
+		"memcached://a:1":               {"a:1"},
+		"memcached://b:2,a:1,b:2/":      {"a:1", "b:2"},
+		"memcached://[::1],10.0.0.1":    {"10.0.0.1:11211", "[::1]:11211"},
+		"memcached:///run/m.sock":       {"/run/m.sock"},
+		"memcached://a":                 {"a:11211"},
+		"memcached://":                  nil,
+		"memcached://a:1,":              nil,
+		"memcached://a:":                nil,
+		"memcached://:1":                nil,
+		"memcached://u:secret@a:1":      nil,
+		"memcached://a:1/0":             nil,
+		"memcached://memcached://a:1":   nil,
+		"memcached://a:1,memcached://b": nil,
+	} {
+		s, err := newSelector([]string{text})
+		if want == nil {
+			require.ErrorContains(t, err, "memcache: ", text)
+			require.ErrorContains(t, err, " want ", text)
+			require.NotContains(t, err.Error(), "secret")
+			continue
+		}
+		require.NoError(t, err, text)
+		named, err := newSelector(want)
+		require.NoError(t, err)
+		require.Equal(t, named, s, text)
+	}
 }
 
 // The marker of a Forget is on the server of its key, even for a client that

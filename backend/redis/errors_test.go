@@ -161,8 +161,16 @@ func TestWhatNewRefuses(t *testing.T) {
 
 func TestWhatOpenRefuses(t *testing.T) {
 	for url, want := range map[string]string{
-		"":                              "scheme",
-		"http://:secret@a:1":            "scheme",
+		"":                              `redis: "": want redis://host:port/db`,
+		"localhost:6379":                `redis: "localhost:6379": want redis://host:port/db`,
+		"localhost":                     `redis: "localhost": want redis://host:port/db`,
+		"u:secret@localhost:6379":       "cannot be parsed, want redis://host:port/db",
+		"redis://":                      "redis: a URL without a host, want redis://host:port/db",
+		"http://a:1":                    `redis: "http://a:1": want redis://host:port/db`,
+		"http://:secret@a:1":            `a URL that begins with "http://": want redis://host:port/db`,
+		"redis://:secret/@a:1":          "an @ behind its host",
+		"redis:/u:secret@a:1":           "cannot be parsed",
+		"redis://a:1?layout=hash":       "the URL has layout=hash, want layout=sums or layout=plain",
 		"redis://:secret@a:port/0":      "cannot be parsed",
 		"redis://:secret@a:1/zero":      "database",
 		"redis://a:1?unheard_of=1":      "unheard_of",
@@ -173,6 +181,27 @@ func TestWhatOpenRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want, url)
 		require.ErrorContains(t, err, "redis: ", url)
 		require.NotContains(t, err.Error(), "secret", url)
+	}
+	_, err := redis.Open("redis://a:1?layout=sums", redis.Config{Layout: redis.Plain})
+	require.ErrorContains(t, err, "the URL has layout=sums, and Config.Layout is plain")
+}
+
+// The layout is a parameter of the URL, in each of its forms.
+func TestOpenWithALayout(t *testing.T) {
+	for url, atomic := range map[string]bool{
+		"redis://a:1": true, "redis://a:1?layout=sums": true, "redis://u:p%40ss@a:1/3?layout=plain&pool_size=3": false,
+		"redis://a:1?layout=plain&addr=b:1": false, "redis://a:1?layout=plain&master_name=m": false, "unix:///run/redis.sock?layout=plain": false,
+	} {
+		for _, layout := range []redis.Layout{redis.Sums, redis.Plain} {
+			if layout == redis.Plain && atomic {
+				continue
+			}
+			s, err := redis.Open(url, redis.Config{Layout: layout})
+			require.NoError(t, err, url)
+			_, is := s.(backend.Atomic)
+			require.Equal(t, atomic, is, url)
+			require.NoError(t, s.Close())
+		}
 	}
 }
 

@@ -59,6 +59,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -276,8 +278,9 @@ func (s *base) Stats() Stats {
 //	redis://host:6379?addr=host2:6379&addr=host3:6379      a Cluster, by some of its nodes
 //	redis://host:26379/0?master_name=mymaster              a master by its Sentinels; addr names more of them
 //
-// with rediss for TLS, or unix:// and the path of a socket. Other parameters
-// are go-redis's own, such as pool_size and protocol.
+// with rediss for TLS, or unix:// and the path of a socket. The parameter layout is
+// sums or plain, as Config.Layout, and must not contradict it. Other parameters are
+// go-redis's own, such as pool_size and protocol.
 //
 // Open does not connect: an error is about the URL or the Config. [Store.Check], or
 // the Check of a Counter or limiter, tells whether the server can be counted on.
@@ -290,7 +293,20 @@ func Open(rawURL string, cfg Config) (Store, error) {
 	if cfg.Dialer != nil {
 		return nil, errors.New("redis: Open makes a Dialer of its own, and was given one")
 	}
-	client, dialer, err := connect(rawURL)
+	u, layout, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	switch layout {
+	case "", cfg.Layout.String():
+	case Plain.String():
+		cfg.Layout = Plain
+	case Sums.String():
+		return nil, fmt.Errorf("redis: the URL has layout=sums, and Config.Layout is %s", cfg.Layout)
+	default:
+		return nil, fmt.Errorf("redis: the URL has layout=%s, want layout=sums or layout=plain", layout)
+	}
+	client, dialer, err := connect(u)
 	if err != nil {
 		return nil, err
 	}
@@ -303,19 +319,43 @@ func Open(rawURL string, cfg Config) (Store, error) {
 	return s.layout, nil
 }
 
+// parseURL returns the URL without the parameter layout, and the word of the layout,
+// or an error without a password.
+func parseURL(rawURL string) (u *url.URL, layout string, err error) {
+	const want = "want redis://host:port/db (or rediss://, unix://)"
+	scheme, rest, isURL := strings.Cut(rawURL, "://")
+	// A password with a slash ends the host, and would be taken for the rest.
+	if i := strings.IndexAny(rest, "/?#"); isURL && i >= 0 && strings.Contains(rest[i:], "@") {
+		return nil, "", errors.New("redis: a URL with an @ behind its host: in a password / ? # @ are written %2F %3F %23 %40")
+	}
+	known := slices.Contains([]string{"redis", "rediss", "unix"}, scheme)
+	if u, err = url.Parse(rawURL); err == nil && isURL && known && (u.Host != "" || scheme == "unix") {
+		q := u.Query()
+		if layout = q.Get("layout"); q.Has("layout") {
+			q.Del("layout")
+			u.RawQuery = q.Encode()
+		}
+		return u, layout, nil
+	}
+	switch {
+	case err == nil && isURL && known:
+		return nil, "", errors.New("redis: a URL without a host, " + want)
+	case !strings.Contains(rawURL, "@"):
+		return nil, "", fmt.Errorf("redis: %q: %s", rawURL, want)
+	case isURL && !known:
+		return nil, "", fmt.Errorf("redis: a URL that begins with %q: %s", scheme+"://", want)
+	}
+	return nil, "", errors.New("redis: a URL that cannot be parsed, " + want)
+}
+
 // connect makes a client that keeps deadlines, dials with a Dialer, and returns the
 // error of the first dial that fails: five tries, the default, take longer
 // than most calls have.
-func connect(rawURL string) (redis.UniversalClient, *Dialer, error) {
-	// The parsers' errors repeat the URL with the password.
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return nil, nil, errors.New("redis: the URL cannot be parsed, want redis://host:port/db")
-	}
+func connect(u *url.URL) (redis.UniversalClient, *Dialer, error) {
+	rawURL, q := u.String(), u.Query()
 	wrong := func(err error) error {
 		return fmt.Errorf("redis: the URL of %s: %w", u.Host, err)
 	}
-	q := u.Query()
 	switch {
 	case q.Has("master_name"):
 		o, err := redis.ParseFailoverURL(rawURL)

@@ -1,14 +1,12 @@
 package stores
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 
+	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/redis"
 )
 
@@ -39,7 +37,7 @@ type Name struct {
 
 // Parse reads the value of --store. An error never holds a password.
 func Parse(text string) (Name, error) {
-	scheme, rest, isURL := strings.Cut(text, "://")
+	scheme, _, isURL := strings.Cut(text, "://")
 	switch {
 	case text == "memory":
 		return Name{}, nil
@@ -51,9 +49,9 @@ func Parse(text string) (Name, error) {
 	}
 	switch scheme {
 	case "redis", "rediss", "unix":
-		return parseRedis(text, rest)
+		return parseRedis(text)
 	case "memcached":
-		return parseMemcached(rest)
+		return parseMemcached(text)
 	}
 	return Name{}, fmt.Errorf("unknown store %q, want %s", scheme+"://", Forms)
 }
@@ -66,19 +64,18 @@ func (n Name) String() string {
 	return n.shown
 }
 
-// parseRedis checks the parts of the URL around the password, so that the rest
-// can be shown. All else is judged by the client that connects.
-func parseRedis(text, rest string) (Name, error) {
-	// A password with a slash ends the host, and would be taken for the rest.
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
-		return Name{}, errors.New("a URL with an @ behind its host: in a password / ? # @ are written %2F %3F %23 %40")
+// parseRedis checks the URL as the store does, and keeps what can be shown.
+func parseRedis(text string) (Name, error) {
+	store, err := redis.Open(text, redis.Config{})
+	if err != nil {
+		return Name{}, err
+	}
+	if err := store.Close(); err != nil {
+		return Name{}, err
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return Name{}, errors.New("the URL cannot be parsed, want redis://host:6379/0")
-	}
-	if u.Host == "" && u.Scheme != "unix" {
-		return Name{}, fmt.Errorf("a URL without a host, want %s", Forms)
+		return Name{}, err
 	}
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	q, layout := u.Query(), redis.Sums
@@ -90,45 +87,27 @@ func parseRedis(text, rest string) (Name, error) {
 		}
 	}
 	shown.RawQuery, _ = url.QueryUnescape(kept.Encode())
-	if q.Has("layout") {
-		switch word := q.Get("layout"); word {
-		case redis.Sums.String():
-		case redis.Plain.String():
-			layout = redis.Plain
-		default:
-			return Name{}, fmt.Errorf("a URL with layout=%s, want layout=sums or layout=plain", word)
-		}
-		q.Del("layout") // the client does not know the parameter
-		u.RawQuery = q.Encode()
-		text = u.String()
+	if q.Get("layout") == redis.Plain.String() {
+		layout = redis.Plain
 	}
-	return Name{Kind: OnRedis, url: text, layout: layout, shown: shown.String()}, nil
+	q.Del("layout") // the program's own client does not know the parameter
+	u.RawQuery = q.Encode()
+	return Name{Kind: OnRedis, url: u.String(), layout: layout, shown: shown.String()}, nil
 }
 
 // IsPlain tells whether the store is a Redis with a plain counter for each bucket.
 func (n Name) IsPlain() bool { return n.layout == redis.Plain }
 
-func parseMemcached(rest string) (Name, error) {
-	if strings.Contains(rest, "@") {
-		return Name{}, errors.New("a memcached:// URL with an @, want memcached://host:11211,host2:11211 without user and password")
+func parseMemcached(text string) (Name, error) {
+	selector, err := memcache.NewSelector(text)
+	if err != nil {
+		return Name{}, err
 	}
-	if strings.HasPrefix(rest, "/") {
-		return Name{Kind: OnMemcached, servers: []string{rest}, shown: "memcached://" + rest}, nil
-	}
-	var servers []string
-	for server := range strings.SplitSeq(strings.TrimSuffix(rest, "/"), ",") {
-		host, port, err := net.SplitHostPort(server)
-		if err != nil && hostAlone.MatchString(server) {
-			host, port, err = strings.Trim(server, "[]"), "11211", nil
-		}
-		if err != nil || host == "" || port == "" {
-			return Name{}, fmt.Errorf("server %q: want memcached://host:11211,host2:11211", server)
-		}
-		servers = append(servers, net.JoinHostPort(host, port))
-	}
-	slices.Sort(servers)
-	servers = slices.Compact(servers)
-	return Name{Kind: OnMemcached, servers: servers, shown: "memcached://" + strings.Join(servers, ",")}, nil
+	n := Name{Kind: OnMemcached}
+	_ = selector.Each(func(addr net.Addr) error { // fails as its function does
+		n.servers = append(n.servers, addr.String())
+		return nil
+	})
+	n.shown = "memcached://" + strings.Join(n.servers, ",")
+	return n, nil
 }
-
-var hostAlone = regexp.MustCompile(`^([\w.-]+|\[[0-9a-fA-F:.]+\])$`)

@@ -46,7 +46,7 @@ func TestWrongNames(t *testing.T) {
 		"redis://:secret%zz@h":     "cannot be parsed",
 		"redis://:secret@h:port":   "cannot be parsed",
 		"redis://h?layout=hash":    "layout=hash, want layout=sums or layout=plain",
-		"memcached://":             `server ""`,
+		"memcached://":             `server "": want host:port`,
 		"memcached://a:1,":         `server ""`,
 		"memcached://a:":           `server "a:"`,
 		"memcached://u:secret@h:1": "without user and password",
