@@ -91,7 +91,7 @@ func retryAfter(text string, clock time.Time) (wait time.Duration, ok bool) {
 }
 
 // rateLimit reads the field RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-10. Of several quotas the least counts, and of
+// draft-ietf-httpapi-ratelimit-headers-11. Of several quotas the least counts, and of
 // several that are used up the latest.
 func rateLimit(lines []string) (least advice) {
 	list, err := structured(lines)

@@ -17,7 +17,7 @@ import (
 )
 
 // fields writes verdicts as header fields: RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-10, structured fields of RFC 9651.
+// draft-ietf-httpapi-ratelimit-headers-11, structured fields of RFC 9651.
 // RateLimit-Policy lists the limits of the call, which are no secret and the same
 // for all clients, unless a rule has limits by call; RateLimit lists the remaining
 // counts of the kinds in Config.Show. Immutable.
@@ -259,7 +259,7 @@ func (f *fields) show(shown []balance, s *counter.State) []balance {
 	}
 	b := balance{p, s.Remaining, s.ResetAfter}
 	if s.RetryAfter > 0 && s.RetryAfter != counter.Never {
-		b.until = s.RetryAfter // the draft wants the instant of Retry-After
+		b.until = s.RetryAfter // Retry-After should not end before: the draft, section 6
 	}
 	for i := range shown {
 		if shown[i].policy == p {

@@ -95,7 +95,9 @@ type Config struct {
 	// shown too.
 	Show []string
 
-	// NoHeaders leaves RateLimit-Policy and RateLimit away.
+	// NoHeaders leaves RateLimit-Policy and RateLimit away. With LegacyHeaders the
+	// older fields alone remain, for clients that stop at a RateLimit that they
+	// cannot read.
 	NoHeaders bool
 
 	// LegacyHeaders adds X-RateLimit-Limit, -Remaining and -Reset, which many

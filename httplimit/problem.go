@@ -31,7 +31,7 @@ type Problem struct {
 	Err error `json:"-"`
 }
 
-// Types and titles of draft-ietf-httpapi-ratelimit-headers-10: over a limit, and
+// Types and titles of draft-ietf-httpapi-ratelimit-headers-11: over a limit, and
 // banned.
 const (
 	quotaExceeded      = "https://iana.org/assignments/http-problem-types#quota-exceeded"

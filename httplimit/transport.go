@@ -92,7 +92,7 @@ func (e *NotSentError) Unwrap() error { return e.Err }
 //
 // An answer 429, or 503 with Retry-After, holds back the requests to the same host
 // and Partition until Retry-After, a number of seconds or a date. An answer of any
-// status with RateLimit fields (draft-ietf-httpapi-ratelimit-headers-10) lets as many
+// status with RateLimit fields (draft-ietf-httpapi-ratelimit-headers-11) lets as many
 // requests be in flight as remain, until quota is made available; with none remaining,
 // no request leaves. The older RateLimit-Remaining and X-RateLimit-Remaining, each with
 // a Reset, are read where RateLimit is missing. Malformed text is ignored; an answer 429
