@@ -32,26 +32,30 @@ type Limits []Limit
 const maxLimits = 32
 
 // ParseLimits reads limits as Max/Per, separated by commas: "2/s, 10/h, 100/d",
-// "1000/7d", "5/90s". Per is a unit (ms, s, m, h, d, w) or a duration.
+// "1000/7d", "5/90s". Per is a unit (ms, s, m, h, d, w, or a word: sec, second, min,
+// minute, hour, day, week) or a duration. String writes the letters.
 func ParseLimits(s string) (Limits, error) {
 	var limits Limits
 	for field := range strings.SplitSeq(s, ",") {
 		field = strings.TrimSpace(field)
-		number, per, found := strings.Cut(field, "/")
-		if !found {
+		number, per, _ := strings.Cut(field, "/")
+		switch per = strings.TrimSpace(per); {
+		case per == "":
 			return nil, fmt.Errorf("counter: limit %q: want max/window, such as 100/d or 5/90s", field)
+		case strings.Contains(per, "/"):
+			return nil, fmt.Errorf("counter: limits %q: want a comma between two limits, such as 5/m, 100/d", field)
 		}
 		var l Limit
 		var err error
 		if l.Max, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64); err != nil {
 			return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, strings.TrimSpace(number))
 		}
-		per = strings.TrimSpace(per)
-		if per != "" && strings.IndexByte("0123456789.", per[0]) < 0 && per[0] != '-' {
-			per = "1" + per
+		window := per
+		if strings.IndexByte("0123456789.-", per[0]) < 0 {
+			window = "1" + per
 		}
-		if l.Per, err = dur.Parse(per); err != nil {
-			return nil, fmt.Errorf("counter: limit %q: %w", field, err)
+		if l.Per, err = dur.Parse(window); err != nil { // which would quote the 1
+			return nil, fmt.Errorf("counter: limit %q: window %q, want a unit (ms, s, m, h, d or w) or a duration such as 90s", field, per)
 		}
 		limits = append(limits, l)
 	}

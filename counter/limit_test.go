@@ -10,20 +10,22 @@ import (
 
 func TestParseLimitsRoundTrips(t *testing.T) {
 	for in, want := range map[string]string{
-		"100/d":               "100/d",
-		"2/s, 10/h, 100/d":    "2/s, 10/h, 100/d",
-		"2/1s,10/60m,100/24h": "2/s, 10/h, 100/d",
-		"5/s,1000/7d":         "5/s, 1000/7d",
-		"5/90s":               "5/1m30s",
-		"3/w":                 "3/7d",
-		"7/500ms":             "7/500ms",
-		"7/ms, 1/h":           "",
-		"0/d":                 "0/d",
-		" 1 / d ":             "1/d",
-		"9007199254740991/d":  "9007199254740991/d",
-		"4/1d12h":             "4/1d12h",
-		"4/10m":               "4/10m",
-		"4/366d":              "4/366d",
+		"100/d":                                  "100/d",
+		"2/s, 10/h, 100/d":                       "2/s, 10/h, 100/d",
+		"2/1s,10/60m,100/24h":                    "2/s, 10/h, 100/d",
+		"5/s,1000/7d":                            "5/s, 1000/7d",
+		"5/90s":                                  "5/1m30s",
+		"3/w":                                    "3/7d",
+		"7/500ms":                                "7/500ms",
+		"7/ms, 1/h":                              "",
+		"0/d":                                    "0/d",
+		" 1 / d ":                                "1/d",
+		"9007199254740991/d":                     "9007199254740991/d",
+		"4/1d12h":                                "4/1d12h",
+		"4/10m":                                  "4/10m",
+		"4/366d":                                 "4/366d",
+		"5/sec, 5/min, 10/hour, 100/day, 9/week": "5/s, 5/m, 10/h, 100/d, 9/7d",
+		"5/second, 5/minute, 10/12hours, 100/2days, 900/1week": "5/s, 5/m, 10/12h, 100/2d, 900/7d",
 	} {
 		limits, err := ParseLimits(in)
 		if want == "" {
@@ -45,8 +47,13 @@ func TestParseLimitsNamesTheMistake(t *testing.T) {
 		"100":                    `limit "100": want max/window`,
 		"x/d":                    `"x" is not a whole number`,
 		"1.5/d":                  `"1.5" is not a whole number`,
-		"100/":                   `duration ""`,
-		"100/x":                  `duration "1x"`,
+		"100/":                   `limit "100/": want max/window`,
+		"100/x":                  `counter: limit "100/x": window "x", want a unit (ms, s, m, h, d or w) or a duration such as 90s`,
+		"100/2x":                 `counter: limit "100/2x": window "2x", want a unit (ms, s, m, h, d or w) or a duration such as 90s`,
+		"100/month":              `window "month", want a unit`,
+		"5/h 20/d":               `counter: limits "5/h 20/d": want a comma between two limits`,
+		"5/h; 20/d":              `counter: limits "5/h; 20/d": want a comma between two limits`,
+		"5/m, 5/h 20/d":          `counter: limits "5/h 20/d": want a comma between two limits`,
 		"100/-1d":                "window -1d, want 10ms to 366d",
 		"-1/d":                   "max -1, want 0 to",
 		"9007199254740992/d":     "max 9007199254740992, want 0 to 9007199254740991",
@@ -54,7 +61,7 @@ func TestParseLimitsNamesTheMistake(t *testing.T) {
 		"1/9ms":                  "window 9ms",
 		"1/367d":                 "window 367d",
 		"1/d,":                   `limit ""`,
-		"1/d/d":                  `duration "1d/d"`,
+		"1/d/d":                  `counter: limits "1/d/d": want a comma between two limits`,
 	} {
 		_, err := ParseLimits(in)
 		require.ErrorContains(t, err, want, "%q", in)
@@ -87,7 +94,7 @@ func TestLimitsAreText(t *testing.T) {
 		`{"Limits": "1/367d"}`:      "window 367d, want 10ms to 366d",
 		`{"One": "x/d"}`:            `"x" is not a whole number`,
 		`{"One": "5/s, 100/d"}`:     `counter: limit "5/s, 100/d": 2 limits, want one`,
-		`{"Plans": {"1/x": "1/s"}}`: `duration "1x"`,
+		`{"Plans": {"1/x": "1/s"}}`: `window "x", want a unit`,
 	} {
 		read := written
 		require.ErrorContains(t, json.Unmarshal([]byte(in), &read), want, in)

@@ -128,7 +128,7 @@ type Limiter struct {
 // cfg.
 func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if c == nil {
-		return nil, errors.New("limiter: the counter is nil, want one of counter.New")
+		return nil, errors.New("limiter: the counter is nil, want a *counter.Counter, which counter.New makes")
 	}
 	if len(cfg.Rules) == 0 {
 		return nil, errors.New("limiter: Config.Rules is empty, want at least one rule")

@@ -77,7 +77,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		require.Nil(t, lim, row.name)
 	}
 	_, err := limiter.New(nil, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})
-	require.EqualError(t, err, "limiter: the counter is nil, want one of counter.New")
+	require.EqualError(t, err, "limiter: the counter is nil, want a *counter.Counter, which counter.New makes")
 
 	for _, rules := range [][]limiter.Rule{
 		{by("user agent", "5/h"), by("~!{%}", "0/s")},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -111,6 +112,9 @@ func explain(out io.Writer, r limiter.Rule) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 	}
 	line("limits", "%s", r.Limits)
+	if slices.ContainsFunc(r.Limits, func(l counter.Limit) bool { return l.Max == 0 }) {
+		line("", "a limit of 0 admits nothing, ever")
+	}
 	for _, plan := range r.Plans {
 		line("plan", "%s", plan)
 	}

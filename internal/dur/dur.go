@@ -1,6 +1,7 @@
 // Package dur reads and writes durations the way people say them in limits
 // and ladders: "100ms", "90s", "1h30m", and beyond [time.ParseDuration] whole
-// days and weeks ("1d", "2w", "1d12h"). What [Format] writes, [Parse] reads.
+// days and weeks ("1d", "2w", "1d12h"). Units may be words ("5min",
+// "2weeks"). What [Format] writes, [Parse] reads.
 package dur
 
 import (
@@ -17,6 +18,10 @@ const (
 	Week = 7 * Day
 )
 
+// letters turns the words for units into their letters.
+var letters = strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute", "m", "mins", "m", "min", "m",
+	"hours", "h", "hour", "h", "days", "d", "day", "d", "weeks", "w", "week", "w")
+
 // Parse reads a duration. It is an error if s is empty, has no unit, or does
 // not fit into a [time.Duration].
 func Parse(s string) (time.Duration, error) {
@@ -24,6 +29,7 @@ func Parse(s string) (time.Duration, error) {
 	if strings.HasPrefix(rest, "-") {
 		rest, sign = rest[1:], -1
 	}
+	rest = letters.Replace(rest)
 	var total time.Duration
 	for _, unit := range []struct {
 		letter string

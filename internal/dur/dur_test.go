@@ -26,6 +26,15 @@ func TestParseReadsWhatPeopleWrite(t *testing.T) {
 		{"-1d", -Day},
 		{"-1d12h", -36 * time.Hour},
 		{"0s", 0},
+		{"5sec", 5 * time.Second},
+		{"30seconds", 30 * time.Second},
+		{"1min", time.Minute},
+		{"1h30min", 90 * time.Minute},
+		{"24hours", Day},
+		{"1hour", time.Hour},
+		{"1day", Day},
+		{"2weeks", 2 * Week},
+		{"1day12hours", 36 * time.Hour},
 	} {
 		got, err := Parse(row.in)
 		require.NoError(t, err, row.in)
@@ -36,7 +45,7 @@ func TestParseReadsWhatPeopleWrite(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, in := range []string{
 		"", "-", "1", "d", "xd", "1.5d", "1d2", "1h1d", "1d1w", "--1d", "1d-1h", "1d+1h", "-+1h", " 1d", "1 d",
-		"106752d", "15251w", "106751d24h", "99999999999999999999d", "1y",
+		"106752d", "15251w", "106751d24h", "99999999999999999999d", "1y", "min", "1month", "1mins1", "1da",
 	} {
 		_, err := Parse(in)
 		require.Error(t, err, "%q", in)
