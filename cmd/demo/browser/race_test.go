@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -142,6 +145,8 @@ func TestStepByStep(t *testing.T) {
 	p.started()
 	require.Contains(t, value[string](p, newest), "Paused")
 	require.Equal(t, "Play", p.text("#play"))
+	p.look()
+	p.wait(`drawn().rule.Pixels > 2000`) // the grid, of a single frame
 	labels := value[string](p, canvasLabels)
 	p.tabTo("#step")
 	for p.text(cell("fixed window", "admitted")) != "20" {
@@ -252,10 +257,12 @@ func TestServerGoesAway(t *testing.T) {
 	p := open(t, desk, "http://"+address)
 	p.started()
 	stop()
+	p.do(chromedp.Evaluate[chromedp.Void](`scrollTo(0, document.body.scrollHeight)`))
 	p.wait(`document.querySelector('#gone').innerText.includes('does not answer')`)
+	p.wait(`(({ top, bottom }) => top > 0 && bottom <= innerHeight)(document.querySelector('#gone').getBoundingClientRect()) && document.title.startsWith('No answer')`)
 	p.click("#burst")
 	_, stop = start(address)
-	p.wait(`document.querySelector('#gone').hidden`)
+	p.wait(`document.querySelector('#gone').hidden && !document.title.startsWith('No answer')`)
 	p.click("#burst")
 	p.wait(newest + `.includes('attempts before')`)
 	for _, message := range p.messages() {
@@ -277,4 +284,67 @@ func TestTwoTabs(t *testing.T) {
 	require.Contains(t, value[string](still, newest), "Paused")
 	still.click("#step")
 	still.wait(newest + `.includes('no attempt')`)
+}
+
+// TestManyPages shows more pages at once than the browser has connections: a press has
+// its effect on each, and further pages answer.
+func TestManyPages(t *testing.T) {
+	t.Parallel()
+	address := newSite(t)
+	all := make([]*tab, 7)
+	for i := range all {
+		all[i] = open(t, desk, address)
+	}
+	open(t, desk, address+"/site").deny()
+	p := open(t, desk, address+"/watch")
+	p.wait(`document.querySelector('#outcomes tbody').textContent.includes('over-limit')`)
+	for _, p := range all {
+		p.started()
+		p.do(chromedp.Evaluate[chromedp.Void](`byID('hit').click()`))
+		p.wait(fmt.Sprintf(`document.querySelector(%q).textContent != '0'`, cell("abacus", "admitted")))
+		require.True(t, value[bool](p, `document.querySelector('#gone').hidden`))
+	}
+}
+
+// TestHiddenPage hides a page: it gives its connection back, and its race stands still
+// until the page is shown.
+func TestHiddenPage(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancel(context.Background())
+	site, err := serve.New(ctx, serve.Config{})
+	require.NoError(t, err)
+	var streams atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/race" {
+			streams.Add(1)
+			defer streams.Add(-1)
+		}
+		site.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { end(); server.Close() })
+	p := open(t, desk, server.URL)
+	until := func(n int64) {
+		t.Helper()
+		for end := time.Now().Add(patience); streams.Load() != n; time.Sleep(glance) {
+			require.True(t, time.Now().Before(end), "%d streams, want %d", streams.Load(), n)
+		}
+	}
+	show := func(is bool) {
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`
+			Object.defineProperty(document, 'hidden', { value: %t, configurable: true })
+			document.dispatchEvent(new Event('visibilitychange'))`, !is)))
+	}
+	p.started()
+	until(1)
+	p.click("[data-value=crowd]")
+	admitted := fmt.Sprintf(`+document.querySelector(%q).textContent`, cell("abacus", "admitted"))
+	p.wait(admitted + ` >= 10`)
+	show(false)
+	until(0)
+	p.frame()
+	before := value[int](p, admitted)
+	show(true)
+	until(1)
+	p.wait(fmt.Sprintf(`%s > %d`, admitted, before)) // a new race would admit 10, and pause
+	require.True(t, value[bool](p, `document.querySelector('#gone').hidden`))
 }

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -44,6 +45,34 @@ func TestForm(t *testing.T) {
 	p.wait(`document.querySelectorAll('#signup-history li').length == 4`)
 	require.Equal(t, "200", value[string](p, `document.querySelector('#signup-answer').dataset.status`))
 	require.Contains(t, p.text("#outcome"), "Admitted: 200")
+}
+
+// TestRightToLeft sends text that turns what follows it: the page's own words stay.
+func TestRightToLeft(t *testing.T) {
+	t.Parallel()
+	p := open(t, desk, newSite(t)+"/site")
+	p.wait(`!document.querySelector('#signup-other').hidden`)
+	p.do(chromedp.Evaluate[chromedp.Void](`
+		var left = (selector, text) => {
+			const walk = document.createTreeWalker(document.querySelector(selector), NodeFilter.SHOW_TEXT), range = new Range()
+			while (walk.nextNode()) {
+				const at = walk.currentNode.data.indexOf(text)
+				if (at < 0) continue
+				range.setStart(walk.currentNode, at)
+				range.setEnd(walk.currentNode, at + text.length)
+				return range.getBoundingClientRect().left
+			}
+		}
+		document.querySelector('#signup-email').value = '\u202eabc'`))
+	for n := 1; n <= 4; n++ {
+		p.click("#signup-go")
+		p.wait(fmt.Sprintf(`document.querySelectorAll('#signup-history li').length == %d`, n))
+	}
+	require.True(t, value[bool](p, `left('#signup-of', 'abc') < left('#signup-of', '”')`))
+	require.True(t, value[bool](p, `left('#signup-history li', 'abc') < left('#signup-history li', 'to wait')`))
+	for _, message := range p.messages() {
+		require.Contains(t, message, "status of 400") // no mail address
+	}
 }
 
 // TestWatch finds a denial of the site on the page of the watch, looks for the key

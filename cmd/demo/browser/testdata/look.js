@@ -63,7 +63,7 @@ const missed = () => controls().filter(e => !reached.has(e)).map(e => e.outerHTM
 const drawn = () => {
   const canvas = document.querySelector('#chart canvas'), plot = document.querySelector('#chart .u-over').getBoundingClientRect()
   const from = canvas.getBoundingClientRect(), scale = canvas.height / from.height, { data, width } = pixels(canvas), result = {}
-  for (const name of ['ours', 'line', 'beyond']) {
+  for (const name of ['ours', 'line', 'beyond', 'rule']) {
     const probe = document.body.appendChild(document.createElement('i')), found = { Pixels: 0, Top: 0, Bottom: 9 }
     probe.style.color = 'var(--' + name + ')'
     const [r, g, b, a = 1] = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number)

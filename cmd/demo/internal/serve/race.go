@@ -22,7 +22,8 @@ const (
 	// frameEvery is the time between two frames of a race that runs.
 	frameEvery = 50 * time.Millisecond
 
-	// maxRaces bounds the races at once. An open page has a race.
+	// maxRaces bounds the races that are kept. An open page has a race, which stands
+	// still while the page has no stream.
 	maxRaces = 32
 
 	maxSpeed = 10_000
@@ -31,14 +32,17 @@ const (
 	patternParts = 24
 )
 
-// races are the races under way, by their names.
+// races are the races of the pages.
 type races struct {
 	mu  sync.Mutex
-	all map[string]*race
+	all []*race // the one that got a stream last is last
 }
 
 // race is a World on a page.
 type race struct {
+	name string
+	out  *stream // nil: the page has none
+
 	mu      sync.Mutex
 	world   *world.World
 	limit   counter.Limit
@@ -61,7 +65,6 @@ type raceLimit struct {
 }
 
 func (s *Server) addRace(mux *http.ServeMux) {
-	s.races.all = map[string]*race{}
 	var limits []raceLimit
 	for i, l := range world.Limits {
 		limits = append(limits, raceLimit{l.String(), fmt.Sprintf("%d per %s", l.Max, rods.Singular(l.Per)), []int{10, 500, 10_000}[i]})
@@ -80,60 +83,84 @@ func (s *Server) addRace(mux *http.ServeMux) {
 	mux.HandleFunc("POST /race/{name}", s.steerRace)
 }
 
-// streamRace begins a race. The stream has an event "race" with the name of the
-// race, and then frames. The race ends with the request.
+// streamRace goes on with the race that is named, or begins one. The stream has an
+// event "race" with the name of the race, and then frames.
 func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
-	i := slices.IndexFunc(world.Limits, func(l counter.Limit) bool { return l.String() == r.FormValue("limit") })
-	if i < 0 {
-		http.Error(w, fmt.Sprintf("limit: got %q, want one of %s", r.FormValue("limit"), world.Limits), http.StatusBadRequest)
+	race := s.races.find(r.FormValue("name"))
+	if race == nil {
+		i := slices.IndexFunc(world.Limits, func(l counter.Limit) bool { return l.String() == r.FormValue("limit") })
+		if i < 0 {
+			http.Error(w, fmt.Sprintf("limit: got %q, want one of %s", r.FormValue("limit"), world.Limits), http.StatusBadRequest)
+			return
+		}
+		one, err := world.New(world.Limits[i], random.Uint64())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		one.Burst()
+		race = newRace(one, world.Limits[i])
+	}
+	out, is := s.streams.begin(w, r)
+	if !is {
 		return
 	}
-	one, err := world.New(world.Limits[i], random.Uint64())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	one.Burst()
-	race := &race{world: one, limit: world.Limits[i], speed: 1, changed: make(chan struct{}, 1)}
-	name := rand.Text()
-	if !s.races.add(name, race) {
-		http.Error(w, fmt.Sprintf("%d races are open: close another page", maxRaces), http.StatusServiceUnavailable)
-		return
-	}
-	defer s.races.remove(name)
-	out := newStream(w)
-	if out.send("race", name) == nil {
-		s.run(r.Context(), race, out)
+	defer s.streams.close(out)
+	s.races.hold(race, out)
+	defer s.races.release(race, out)
+	if out.send("race", race.name) == nil {
+		race.run(out)
 	}
 }
 
-func (all *races) add(name string, r *race) bool {
+func newRace(w *world.World, limit counter.Limit) *race {
+	return &race{name: rand.Text(), world: w, limit: limit, speed: 1, changed: make(chan struct{}, 1)}
+}
+
+func (all *races) find(name string) *race {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if len(all.all) == maxRaces {
-		return false
+	if i := slices.IndexFunc(all.all, func(r *race) bool { return r.name == name }); i >= 0 {
+		return all.all[i]
 	}
-	all.all[name] = r
-	return true
+	return nil
 }
 
-func (all *races) remove(name string) {
+// hold gives a race its stream, and ends an earlier one. Of too many races the one
+// that has been without a stream for longest is dropped.
+func (all *races) hold(r *race, out *stream) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	delete(all.all, name)
+	if r.out != nil {
+		r.out.end(nil)
+	}
+	r.out = out
+	all.all = append(slices.DeleteFunc(all.all, func(other *race) bool { return other == r }), r)
+	if i := slices.IndexFunc(all.all, func(other *race) bool { return other.out == nil }); i >= 0 && len(all.all) > maxRaces {
+		all.all = slices.Delete(all.all, i, i+1)
+	}
 }
 
-// run sends frames until the client or the server goes away.
-func (s *Server) run(ctx context.Context, race *race, out *stream) {
+func (all *races) release(r *race, out *stream) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if r.out == out {
+		r.out = nil
+	}
+}
+
+// run sends frames until the stream ends.
+func (r *race) run(out *stream) {
 	tick := time.NewTicker(frameEvery)
 	defer tick.Stop()
+	ctx := context.WithoutCancel(out.ctx) // the world outlives the stream, and a step is made whole
 	last := time.Now()
-	for changed := true; ; {
+	for changed := true; out.ctx.Err() == nil; {
 		now := time.Now()
 		// A standstill of this process is none of the race's time.
 		passed := min(now.Sub(last), 2*frameEvery)
 		last = now
-		frame, err := race.frame(ctx, passed, changed)
+		frame, err := r.frame(ctx, passed, changed)
 		if err != nil {
 			_ = out.send("failed", err.Error())
 			return
@@ -149,12 +176,9 @@ func (s *Server) run(ctx context.Context, race *race, out *stream) {
 		changed = false
 		select {
 		case <-tick.C:
-		case <-race.changed:
+		case <-r.changed:
 			changed = true
-		case <-ctx.Done():
-			return
-		case <-s.ctx.Done():
-			return
+		case <-out.ctx.Done():
 		}
 	}
 }
@@ -177,9 +201,7 @@ func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (*
 
 // steerRace presses a button: the form has "do", and "value" where do needs one.
 func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
-	s.races.mu.Lock()
-	race := s.races.all[r.PathValue("name")]
-	s.races.mu.Unlock()
+	race := s.races.find(r.PathValue("name"))
 	if race == nil {
 		http.Error(w, "This race has ended: load the page again.", http.StatusNotFound)
 		return
@@ -192,7 +214,7 @@ func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	if err := race.do(r.Context(), r.PostFormValue("do"), r.PostFormValue("value")); err != nil {
+	if err := race.do(context.WithoutCancel(r.Context()), r.PostFormValue("do"), r.PostFormValue("value")); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

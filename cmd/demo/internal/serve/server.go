@@ -30,16 +30,16 @@ type Config struct {
 // Server is the handler of the site. Streams of events end with the Server's
 // context.
 type Server struct {
-	ctx     context.Context
 	handler http.Handler
 	pages   map[string]*template.Template
+	streams streams
 	races   races
 	site    site
 }
 
 // New makes a Server, which works until ctx is done.
 func New(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{ctx: ctx, pages: map[string]*template.Template{}}
+	s := &Server{pages: map[string]*template.Template{}, streams: streams{ctx: ctx}}
 	for _, name := range []string{"race", "site", "watch"} {
 		s.pages[name] = template.Must(template.ParseFS(pages, "pages/layout.html", "pages/"+name+".html"))
 	}

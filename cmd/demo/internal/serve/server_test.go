@@ -68,6 +68,21 @@ func TestOthersAreKeptOut(t *testing.T) {
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	answer, _ := do(t, r)
 	require.Equal(t, 403, answer.StatusCode)
+	for _, stream := range []string{"/race?limit=10/m", "/watch/looks"} {
+		for header, values := range map[string]map[string]int{
+			"Sec-Fetch-Site": {"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200},
+			"Origin":         {"https://example.org": 403, "http://127.0.0.1:1": 403, "null": 403, site: 200},
+		} {
+			for value, want := range values {
+				r := request(t, "GET", site+stream, nil)
+				r.Header.Set(header, value)
+				answer, err := http.DefaultClient.Do(r)
+				require.NoError(t, err)
+				require.NoError(t, answer.Body.Close())
+				require.Equal(t, want, answer.StatusCode, "%s, %s: %s", stream, header, value)
+			}
+		}
+	}
 }
 
 var inline = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son[a-z]+=|\sstyle=|(src|href|action)="?(https?:)?//`)
@@ -199,34 +214,37 @@ func TestRace(t *testing.T) {
 	require.False(t, stream.next("frame", new(shown)), "the stream ends with the server")
 }
 
-func TestRacesEnd(t *testing.T) {
+func TestRacesThatAreNotThere(t *testing.T) {
 	site, _ := start(t, serve.Config{})
 	answer, body := do(t, request(t, "GET", site+"/race?limit=11/m", nil))
 	require.Equal(t, 400, answer.StatusCode)
 	require.Contains(t, body, "10/m")
 	answer, _ = do(t, request(t, "POST", site+"/race/nobody", url.Values{"do": {"play"}}))
 	require.Equal(t, 404, answer.StatusCode)
+}
 
-	var all []*http.Response
-	var name string
-	for range 32 {
-		stream, answer := open(t, site+"/race?limit=10/m")
-		require.True(t, stream.next("race", &name))
-		all = append(all, answer)
+// Of the streams at once the oldest makes room, and its race waits for the page.
+func TestStreamsTakeTurns(t *testing.T) {
+	site, _ := start(t, serve.Config{})
+	first, answer := open(t, site+"/race?limit=10/m")
+	var name, same string
+	require.True(t, first.next("race", &name))
+	press, _ := do(t, request(t, "POST", site+"/race/"+name, url.Values{"do": {"hit"}}))
+	require.Equal(t, 204, press.StatusCode)
+	for range 4 {
+		other, _ := open(t, site+"/race?limit=10/m")
+		require.True(t, other.next("race", new(string)))
 	}
-	_, answer = open(t, site+"/race?limit=10/m")
-	require.Equal(t, 503, answer.StatusCode)
-	for _, answer := range all {
-		require.NoError(t, answer.Body.Close())
-	}
-	for { // until the server has seen the clients go
-		answer, err := http.DefaultClient.Do(request(t, "GET", site+"/race?limit=10/m", nil))
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		if answer.StatusCode == 200 {
-			break
-		}
-	}
-	answer, _ = do(t, request(t, "POST", site+"/race/"+name, url.Values{"do": {"play"}}))
-	require.Equal(t, 404, answer.StatusCode, "the race has ended with its page")
+	require.True(t, first.next("again", new(any)))
+	_, err := io.ReadAll(answer.Body)
+	require.NoError(t, err, "the stream ends in order: its connection is free")
+
+	press, _ = do(t, request(t, "POST", site+"/race/"+name, url.Values{"do": {"hit"}}))
+	require.Equal(t, 204, press.StatusCode)
+	again, _ := open(t, site+"/race?limit=10/m&name="+name)
+	require.True(t, again.next("race", &same))
+	require.Equal(t, name, same)
+	var s shown
+	require.True(t, again.next("frame", &s))
+	require.EqualValues(t, 2, s.Tried, "the race goes on")
 }

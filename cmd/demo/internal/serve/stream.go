@@ -1,9 +1,13 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -14,18 +18,65 @@ const (
 	// silence is the longest time without an event or a comment. A write tells the
 	// server that the client has gone.
 	silence = 15 * time.Second
+
+	// maxStreams bounds the streams at once. A browser has six connections to a host:
+	// two are left for pages and for presses.
+	maxStreams = 4
 )
+
+// errTurn is the cause of the end of a stream that made room for another.
+var errTurn = errors.New("another page has its turn")
+
+// streams are the streams under way. Beyond maxStreams a stream ends the oldest,
+// whose page comes back a moment later.
+type streams struct {
+	ctx context.Context // ends all
+
+	mu   sync.Mutex
+	open []*stream // the oldest first
+}
 
 // stream sends server-sent events to one client.
 type stream struct {
+	ctx  context.Context
+	end  context.CancelCauseFunc
 	to   http.ResponseWriter
 	rc   *http.ResponseController
 	last time.Time
 }
 
-func newStream(w http.ResponseWriter) *stream {
+// begin begins a stream, unless a page of another site asks. The caller ends the
+// stream by close.
+func (all *streams) begin(w http.ResponseWriter, r *http.Request) (out *stream, is bool) {
+	asked := &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL} // a GET passes any check
+	if err := http.NewCrossOriginProtection().Check(asked); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return nil, false
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	return &stream{to: w, rc: http.NewResponseController(w)}
+	out = &stream{to: w, rc: http.NewResponseController(w)}
+	out.ctx, out.end = context.WithCancelCause(r.Context())
+	forget := context.AfterFunc(all.ctx, func() { out.end(nil) })
+	context.AfterFunc(out.ctx, func() { forget() })
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.open = append(all.open, out)
+	if len(all.open) > maxStreams {
+		all.open[0].end(errTurn)
+		all.open = all.open[1:]
+	}
+	return out, true
+}
+
+// close ends a stream. The last event of one that made room is "again".
+func (all *streams) close(out *stream) {
+	all.mu.Lock()
+	all.open = slices.DeleteFunc(all.open, func(s *stream) bool { return s == out })
+	all.mu.Unlock()
+	if context.Cause(out.ctx) == errTurn {
+		_ = out.send("again", nil) // without it the page takes the end for a failure, and comes back too
+	}
+	out.end(nil)
 }
 
 // send sends a value as JSON. After an error the client is gone.

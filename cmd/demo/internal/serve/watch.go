@@ -27,18 +27,17 @@ const (
 	// lookEvery is the time between two looks at the store and the service.
 	lookEvery = time.Second
 
-	maxViewers = 32  // open pages
-	lastLooks  = 300 // of the charts: five minutes
-	lastTrips  = 60  // of the median and the worst: a minute
-	maxDenied  = 10  // rows of keys
-	maxRules   = 1000
-	maxShown   = 120 // characters of a name
+	lastLooks = 300 // of the charts: five minutes
+	lastTrips = 60  // of the median and the worst: a minute
+	maxDenied = 10  // rows of keys
+	maxRules  = 1000
+	maxShown  = 120 // characters of a name
 )
 
 // watch looks at a source while a page is open.
 type watch struct {
-	source *source
-	ctx    context.Context
+	source  *source
+	streams *streams
 
 	mu      sync.Mutex
 	viewers map[chan struct{}]bool
@@ -159,7 +158,7 @@ func (s *Server) addWatch(mux *http.ServeMux, of *source) {
 	mux.HandleFunc("GET /watch", func(w http.ResponseWriter, r *http.Request) {
 		s.show(w, http.StatusOK, "watch", "Watch a store", struct{ Store, File, Status string }{of.store, of.file, of.status})
 	})
-	w := &watch{source: of, ctx: s.ctx, viewers: map[chan struct{}]bool{}, servers: map[string]*serverState{}, ended: make(chan struct{})}
+	w := &watch{source: of, streams: &s.streams, viewers: map[chan struct{}]bool{}, servers: map[string]*serverState{}, ended: make(chan struct{})}
 	close(w.ended)
 	mux.HandleFunc("GET /watch/looks", w.stream)
 	mux.HandleFunc("POST /watch/key", w.key)
@@ -168,20 +167,18 @@ func (s *Server) addWatch(mux *http.ServeMux, of *source) {
 // stream sends what was seen until now, and then each look. The looks end with the
 // last stream.
 func (w *watch) stream(to http.ResponseWriter, r *http.Request) {
-	news, past := w.join()
-	if news == nil {
-		http.Error(to, fmt.Sprintf("%d pages are open: close another one", maxViewers), http.StatusServiceUnavailable)
+	out, is := w.streams.begin(to, r)
+	if !is {
 		return
 	}
+	defer w.streams.close(out)
+	news, past := w.join()
 	defer w.leave(news)
-	out := newStream(to)
 	err := out.send("past", past)
 	var rules []byte
 	for err == nil {
 		select {
-		case <-r.Context().Done():
-			return
-		case <-w.ctx.Done():
+		case <-out.ctx.Done():
 			return
 		case <-news:
 		}
@@ -199,19 +196,19 @@ func (w *watch) stream(to http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// join adds a viewer, and begins to look with the first one. The channel is nil if
-// there are too many.
+// join adds a viewer, and begins to look with the first one. A later one has the last
+// look at once.
 func (w *watch) join() (news chan struct{}, past []moment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.viewers) == maxViewers {
-		return nil, nil
-	}
 	news = make(chan struct{}, 1)
 	w.viewers[news] = true
+	if len(w.viewers) > 1 && w.last != nil {
+		news <- struct{}{}
+	}
 	if len(w.viewers) == 1 {
 		var ctx context.Context
-		ctx, w.stop = context.WithCancel(w.ctx)
+		ctx, w.stop = context.WithCancel(w.streams.ctx)
 		before, ended := w.ended, make(chan struct{})
 		w.ended = ended
 		go func() {

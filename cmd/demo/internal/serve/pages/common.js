@@ -28,32 +28,48 @@ const send = async (url, fields) => {
   }
 }
 
-// lost tells that the program does not answer, or found(), that it does.
+// lost says that the program does not answer, at the foot of the window and in the
+// title; found says that it does.
+const title = document.title
 const lost = text => {
   const place = byID('gone')
   place.textContent = text || 'The program does not answer. Is it still running? This page tries again.'
   place.hidden = false
+  document.title = 'No answer · ' + title
 }
-const found = () => { byID('gone').hidden = true }
+const found = () => {
+  if (byID('gone').hidden) return
+  byID('gone').hidden = true
+  document.title = title
+}
 
-// listen keeps a stream of events open; handlers are by the name of the event.
-// away is called when the stream breaks. It returns a function that ends the stream.
+// listen keeps a stream of events open while the page is shown; handlers are by the
+// name of the event, and url() is asked each time. away is called when the stream
+// breaks. It returns a function that ends the stream.
 const listen = (url, handlers, away = () => {}) => {
   let source, again
+  const close = () => { clearTimeout(again); source?.close() }
   const open = () => {
-    source = new EventSource(url)
+    close()
+    if (document.hidden) return // a browser has six connections for all pages
+    const to = url()
+    source = new EventSource(to)
     for (const [name, handle] of Object.entries(handlers)) source.addEventListener(name, e => { found(); handle(JSON.parse(e.data)) })
+    source.addEventListener('again', () => { close(); again = setTimeout(open, 1000) }) // another page has its turn
     source.onerror = () => {
       lost()
       away()
-      if (source.readyState != EventSource.CLOSED) return
-      again = setTimeout(open, 2000) // the browser has given up
+      const refused = source.readyState == EventSource.CLOSED
+      close()
+      again = setTimeout(open, 2000)
+      if (!refused) return
       const asked = new AbortController() // an EventSource does not tell why
-      fetch(url, { signal: asked.signal }).then(async answer => { if (!answer.ok) lost(await answer.text()); asked.abort() }).catch(() => {})
+      fetch(to, { signal: asked.signal }).then(async answer => { if (!answer.ok) lost(await answer.text()); asked.abort() }).catch(() => {})
     }
   }
+  document.addEventListener('visibilitychange', open)
   open()
-  return () => { clearTimeout(again); source.close() }
+  return () => { document.removeEventListener('visibilitychange', open); close() }
 }
 
 // canvas prepares a canvas for drawing in CSS pixels, as sharp as the screen.

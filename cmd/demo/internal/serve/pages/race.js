@@ -6,12 +6,8 @@ if (byID('race')) (() => {
   let name, frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt, fresh
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
-  let begun, hasBegun = new Promise(resolve => { begun = resolve })
-  const wait = () => {
-    if (!name) return
-    name = undefined
-    hasBegun = new Promise(resolve => { begun = resolve })
-  }
+  let begun, hasBegun
+  const wait = () => { if (!begun) hasBegun = new Promise(resolve => { begun = resolve }) }
   let acts = Promise.resolve() // in turn: requests overtake each other
   const act = (todo, value = '') => acts = acts.then(async () => {
     await hasBegun // a click that comes early is not lost, nor one that comes while the program is away
@@ -152,10 +148,11 @@ if (byID('race')) (() => {
       series: [{}, ...order.map(i => ({ stroke: () => ink(colours[i]), width: i ? 1.6 : 3, dash: dashes[i], points: { show: false }, fill: i ? above : undefined, fillTo: () => 1 }))],
       hooks: { drawAxes: [u => {
         const y = u.valToPos(1, 'y', true)
+        u.ctx.save() // uPlot remembers what it has set
         u.ctx.strokeStyle = ink('text')
         u.ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio])
         u.ctx.stroke(new Path2D(`M${u.bbox.left},${y}h${u.bbox.width}`))
-        u.ctx.setLineDash([])
+        u.ctx.restore()
       }] },
     }, data, box)
     chart.setData(data)
@@ -199,6 +196,7 @@ if (byID('race')) (() => {
   let end = () => {}
   const begin = () => {
     end()
+    name = ''
     wait()
     opening = true
     burstAt = undefined
@@ -207,10 +205,13 @@ if (byID('race')) (() => {
     for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
     byID('finer').textContent = unit() == 'minute' ? 'its seconds are added up.' : 'its minutes are added up, and of its oldest minute the seconds.'
     byID('newest').textContent = unit() == 'minute' ? 'seconds' : 'minutes and seconds'
-    end = listen('/race?' + new URLSearchParams({ limit: limit.value }), {
+    end = listen(() => '/race?' + new URLSearchParams({ limit: limit.value, name }), {
       race: given => {
+        const isNew = name != given
         name = given
-        begun()
+        begun?.()
+        begun = undefined
+        if (!isNew) return // the race has stood still while this page had no stream
         samples = []
         byID('said').replaceChildren()
         fresh = true

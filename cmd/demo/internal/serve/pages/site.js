@@ -45,14 +45,14 @@ if (byID('site')) (() => {
         return element('div', {}, element('dt', { textContent: name }), value)
       }))
       part('body').textContent = problem ? JSON.stringify(problem, null, 2) : text.trim()
-      part('of').textContent = ` to “${sent}”`
+      part('of').replaceChildren(' to “', value(), '”')
       for (const name of ['body', 'past']) part(name).hidden = false
       field.setAttribute('aria-invalid', wrong)
       part('wrong').textContent = wrong ? message : ''
       part('wrong').hidden = !wrong
       const again = after ? ` Admitted again in ${time(after)}.` : ''
       say(wrong ? '' : answer.ok ? `Admitted: ${answer.status}. ${message}` : `Denied: ${answer.status}.${again}`)
-      const line = element('li', { textContent: `${utc(Date.now(), 1e3)} UTC ${answer.status} ${sent}${after ? `, to wait ${time(after)}` : ''}` })
+      const line = element('li', {}, `${utc(Date.now(), 1e3)} UTC ${answer.status} `, value(), after ? `, to wait ${time(after)}` : '')
       line.dataset.status = answer.status
       part('history').prepend(line)
       while (part('history').children.length > 5) part('history').lastChild.remove()
@@ -61,6 +61,7 @@ if (byID('site')) (() => {
     // One answer is awaited at a time: a second press meanwhile is not sent. The
     // button stays enabled, for a disabled one would lose the focus.
     let sent = field.value
+    const value = () => element('bdi', { textContent: sent }) // may be written from right to left
     form.noValidate = true // the answer stands beside the field
     form.addEventListener('submit', async e => {
       e.preventDefault()

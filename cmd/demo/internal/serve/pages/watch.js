@@ -135,7 +135,7 @@ if (byID('watch') && byID('conditions')) (() => {
 
   const look = next => {
     last = next
-    past.push({ at: next.at, trip: next.trip, rates: next.rates })
+    if (past.at(-1)?.at != next.at) past.push({ at: next.at, trip: next.trip, rates: next.rates })
     while (past[0].at < next.at - minutes5) past.shift()
     conditions(next.conditions)
     rows('servers', next.servers.map(s => {
@@ -223,5 +223,5 @@ if (byID('watch') && byID('conditions')) (() => {
   new ResizeObserver(drawRods).observe(byID('rods'))
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawRods)
 
-  listen('/watch/looks', { past: given => { past = given }, rules, look })
+  listen(() => '/watch/looks', { past: given => { past = given }, rules, look })
 })()
