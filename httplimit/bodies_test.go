@@ -324,7 +324,7 @@ func TestAHangingStoreIsWaitedForOnce(t *testing.T) {
 				require.Equal(t, row.after, time.Since(began))
 				require.Equal(t, row.want, w.Code, w.Body)
 				require.Equal(t, []limiter.Outcome{row.outcome}, outcomes)
-				_ = lim.Close() // local hits may be on their way
+				_ = lim.Close(t.Context()) // local hits may be on their way
 			})
 		})
 	}

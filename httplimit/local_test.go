@@ -20,7 +20,7 @@ func TestLocalDecisions(t *testing.T) {
 	rule := by("ip", "4/h")
 	rule.OnFailure = limiter.FailLocal
 	lim := newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.5})
-	defer lim.Close()
+	t.Cleanup(func() { _ = lim.Close(t.Context()) }) // nothing is carried
 	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})(welcome))
 	for _, left := range []string{"r=1", "r=0"} {
 		got := s.get()
@@ -41,7 +41,7 @@ func TestALocalDenialOfMoreThanTheShare(t *testing.T) {
 	rule := by("ip", "10/h, 20/d")
 	rule.OnFailure = limiter.FailLocal
 	lim := newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.25})
-	defer lim.Close()
+	t.Cleanup(func() { _ = lim.Close(t.Context()) }) // nothing is carried
 	six := func(*http.Request) (int64, error) { return 6, nil }
 	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, LegacyHeaders: true, Features: []httplimit.Source{byIP}, Cost: six})(welcome))
 	got := s.get()

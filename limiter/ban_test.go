@@ -135,7 +135,7 @@ func TestBanWhileTheStoreFails(t *testing.T) {
 			clock.Skew = counter.DefaultSkew + limiter.DefaultDecideWithin
 			var seen []limiter.Decision
 			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{banned(15*time.Minute, onFailure(policy, by("ip", "1/m")))}, Local: newCounter(t, memory.New(memory.Config{}), clock), Observe: func(d limiter.Decision) { seen = append(seen, d) }})
-			defer lim.Close()
+			defer lim.Close(over)
 			home := ip("192.0.2.1")
 			require.True(t, allow(t, lim, home).Allowed)
 			require.True(t, allow(t, lim, home).Banned)

@@ -30,6 +30,7 @@ type carrier struct {
 	mu      sync.Mutex
 	queue   dueQueue
 	running bool
+	hasty   bool // nobody waits for a turn of the pace any more, but for the process to end
 	closed  bool
 	sending int
 	failed  int // carries in a row
@@ -152,7 +153,9 @@ func (c *carrier) take() (k *localKey, wait time.Duration, more bool) {
 		return nil, wait, true
 	}
 	c.sending++
-	c.next = now.Add(rand.N(2 * carryPace))
+	if !c.hasty {
+		c.next = now.Add(rand.N(2 * carryPace))
+	}
 	if c.failed >= failuresInARow {
 		c.next = now.Add(backOff(c.failed - failuresInARow))
 	}
@@ -258,13 +261,23 @@ func (c *carrier) answered(asked, ok bool) {
 	c.signal()
 }
 
+// hasten ends the pace and the waiting, for a limiter that closes.
+func (c *carrier) hasten() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hasty, c.failed, c.next = true, 0, time.Time{}
+	for _, k := range c.queue { // all equal: still a heap
+		k.due = time.Time{}
+	}
+	c.signal()
+}
+
 // close stops the carrier.
 func (c *carrier) close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.cancel()
-	c.all.Wait()
 }
 
 // dueQueue is a heap of keys by localKey.due.

@@ -70,7 +70,7 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 	require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
 	require.EqualValues(t, 13, counted(t, s.c, "ip:192.0.2.1"))
 	require.EqualValues(t, 13, counted(t, s.here, "ip:192.0.2.1"), "mirrored")
-	require.NoError(t, s.lim.Close())
+	require.NoError(t, s.lim.Close(ctx))
 
 	for policy, want := range map[limiter.OnFailure]limiter.Outcome{limiter.FailOpen: limiter.OutcomeFailedOpen, limiter.FailClosed: limiter.OutcomeFailedClosed} {
 		store := &flakyStore{Store: memory.New(memory.Config{})}

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,14 +29,18 @@ func (c *calls) begin() bool {
 
 func (c *calls) end() { c.all.Done() }
 
-// Close ends the calls of Wait, stops carrying hits to the store, and returns
-// when no goroutine of l is left: when all calls to the store under way have
-// ended, at the latest by their Patience. A call of Wait then returns
-// [ErrClosed]. Only a Limiter with Config.Local needs a Close; all of its calls
-// return [ErrClosed] afterwards, and without Config.Local only the calls of Wait.
-// The error tells of hits that were admitted locally and are not in the store.
-// Further calls of Close do nothing.
-func (l *Limiter) Close() error {
+// Close ends the calls of Wait, which then return [ErrClosed], and carries the hits
+// that were admitted locally to the store, as fast as the store answers, until none
+// is left or ctx ends. Close returns when no goroutine of l is left: when all calls
+// to the store under way have ended, at the latest by their Patience. While the
+// store fails only the end of ctx ends a Close with such hits, so give ctx a
+// deadline; with a ctx that has ended, nothing more is carried. The error tells the
+// number of hits that are not known to be in the store, and wraps the error of ctx.
+//
+// Only a Limiter with Config.Local needs a Close; all of its calls return
+// [ErrClosed] afterwards, and without Config.Local only the calls of Wait. Further
+// calls of Close do nothing.
+func (l *Limiter) Close(ctx context.Context) error {
 	l.waits.close()
 	if l.local == nil {
 		return nil
@@ -44,10 +49,25 @@ func (l *Limiter) Close() error {
 	closed := l.calls.closed
 	l.calls.closed = true
 	l.calls.mu.Unlock()
-	l.local.carrier.close()
-	l.calls.all.Wait()
-	if n := l.local.numbers.pending.Load(); n > 0 && !closed {
-		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store", n)
+	if closed {
+		return nil
+	}
+	carrier := &l.local.carrier
+	carrier.hasten()
+	done := make(chan struct{})
+	go func() {
+		l.calls.all.Wait() // nobody else gives the carrier a first key
+		carrier.all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	carrier.close()
+	<-done
+	if n := l.local.numbers.pending.Load(); n > 0 {
+		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store: %w", n, ctx.Err())
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -32,7 +33,7 @@ func TestKnownUsersKeepTheirPlaces(t *testing.T) {
 				lim := newLimiter(t, newCounter(t, struct{ backend.Atomic }{store}, counter.Config{}), limiter.Config{
 					Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "5/h"))}, Local: here, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 				})
-				defer lim.Close()
+				defer lim.Close(over)
 				limiter.SetMaxPending(lim, additions)
 				made := 0
 				attack := func(want ...limiter.Outcome) {
@@ -90,4 +91,49 @@ func TestKnownUsersKeepTheirPlaces(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Hits that wait when a process ends, soon after the store is back, are carried
+// within the time that Close has.
+func TestCloseDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const users = 4_000
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "5/h"))}})
+		s.store.broken.Store(true)
+		for i := range users {
+			require.Equal(t, limiter.OutcomeLocalAdmitted, func() limiter.Outcome { v := allow(t, s.lim, user(fmt.Sprint(i))); return v.Outcome() }())
+		}
+		time.Sleep(30 * time.Second)
+		s.store.broken.Store(false)
+		time.Sleep(700 * time.Millisecond)
+		require.Greater(t, s.lim.Stats().Pending, int64(users/2))
+		late, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		require.NoError(t, s.lim.Close(late))
+		require.Zero(t, s.lim.Stats().Pending)
+		_, err := s.lim.Allow(ctx, "signup", user("0"))
+		require.ErrorIs(t, err, limiter.ErrClosed)
+		for i := range users {
+			require.EqualValues(t, 1, counted(t, s.c, fmt.Sprint("user:", i)))
+		}
+	})
+}
+
+// Close ends with its context, whatever the store does.
+func TestCloseKeepsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "5/h"))}})
+		s.store.broken.Store(true)
+		for i := range 3 {
+			allow(t, s.lim, user(fmt.Sprint(i)))
+		}
+		began := time.Now()
+		late, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err := s.lim.Close(late)
+		require.EqualError(t, err, "limiter: Close: 3 hits that were admitted locally are not known to be in the store: context deadline exceeded")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.NoError(t, s.lim.Close(ctx))
+	})
 }

@@ -40,7 +40,8 @@
 //
 //	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 //	lim, err := limiter.New(c, limiter.Config{Rules: rules, Local: here, Share: 0.5})
-//	defer lim.Close()
+//	...
+//	err = lim.Close(ctx) // after the server's Shutdown, and with as much time
 //
 // # Numbers
 //

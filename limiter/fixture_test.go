@@ -25,6 +25,13 @@ var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
 
 var ctx = context.Background()
 
+// over is a context that has ended: for a Close that carries nothing.
+var over = func() context.Context {
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	return over
+}()
+
 func random(t testing.TB) *rand.Rand {
 	seed := *seedFlag
 	if seed == 0 {

@@ -72,7 +72,7 @@ func TestFloodUnderALocalRule(t *testing.T) {
 				}, patience, 50*time.Millisecond, feature)
 			}
 			t.Logf("%+v, the store counts %d and %d", lim.Stats(), counted(t, c, "ip:192.0.2.1"), counted(t, c, "ip:192.0.2.2"))
-			require.NoError(t, lim.Close())
+			require.NoError(t, lim.Close(ctx))
 		})
 	}
 }

@@ -251,7 +251,7 @@ func TestForgetWhileTheStoreFails(t *testing.T) {
 			store.Atomic = store.store
 			c, here := newCounter(t, store, counter.Config{Patience: patience}), localCounter(t)
 			lim := newLimiter(t, c, limiter.Config{Local: here, Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "3/h"))}})
-			defer lim.Close()
+			defer lim.Close(over)
 			ada := user("ada")
 			forget := func() error { return lim.Forget(ctx, "signup", ada) }
 			if erase {

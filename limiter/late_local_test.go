@@ -61,7 +61,7 @@ func TestALateAnswerIsJudgedInItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newSlowStore(t)
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
-		defer lim.Close()
+		defer lim.Close(over)
 		home := ip("192.0.2.1")
 		began := time.Now()
 		at := func(d time.Duration) { time.Sleep(time.Until(began.Add(d))) }
@@ -101,7 +101,7 @@ func TestADenialBesideACarryIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newSlowStore(t)
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
-		defer lim.Close()
+		defer lim.Close(over)
 		home := ip("192.0.2.1")
 		allow(t, lim, home)
 		s.broken.Store(true)
@@ -132,7 +132,7 @@ func TestARefundOfCarriedHitsKeepsItsDeadline(t *testing.T) {
 			fs = append(fs, limiter.NewFeature(k, "x"))
 		}
 		lim := newLimiter(t, c, limiter.Config{Rules: rules, Local: localCounter(t)})
-		defer lim.Close()
+		defer lim.Close(over)
 		s.broken.Store(true)
 		v := allow(t, lim, fs...)
 		require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
@@ -151,7 +151,7 @@ func TestALateChargeIsNotJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newSlowStore(t)
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
-		defer lim.Close()
+		defer lim.Close(over)
 		home := ip("192.0.2.1")
 		s.take.Store(int64(100 * time.Millisecond))
 		done := make(chan limiter.Verdict)

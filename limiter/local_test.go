@@ -46,7 +46,7 @@ func TestNewChecksLocal(t *testing.T) {
 	wrapped := backend.Wrap(memory.New(memory.Config{}), func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) })
 	for _, here := range []*counter.Counter{good, newCounter(t, wrapped, counter.Config{Skew: 2 * time.Second})} {
 		lim := newLimiter(t, far, limiter.Config{Rules: []limiter.Rule{local}, Local: here})
-		require.NoError(t, lim.Close())
+		require.NoError(t, lim.Close(ctx))
 	}
 }
 
@@ -105,7 +105,7 @@ func TestLocalPolicy(t *testing.T) {
 					require.LessOrEqual(t, v.RetryAfter, time.Hour+2*time.Second+2*(counter.DefaultSkew+limiter.DefaultDecideWithin))
 				}
 			}
-			_ = s.lim.Close()
+			_ = s.lim.Close(over)
 		})
 	}
 }
@@ -116,7 +116,7 @@ func outcomes(all ...limiter.Outcome) []limiter.Outcome { return all }
 // back: the RetryAfter is bounded.
 func TestMoreThanTheShare(t *testing.T) {
 	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "10/h"))}, Share: 0.25})
-	defer s.lim.Close()
+	defer s.lim.Close(over)
 	s.store.broken.Store(true)
 	v, err := s.lim.AllowN(ctx, "signup", 4, ip("192.0.2.1"))
 	require.NoError(t, err)
@@ -178,8 +178,8 @@ func TestCarryBack(t *testing.T) {
 		s.store.broken.Store(false)
 		time.Sleep(time.Hour)
 		require.Equal(t, limiter.OutcomeAdmitted, func() limiter.Outcome { v := allow(t, s.lim, home); return v.Outcome() }())
-		require.NoError(t, s.lim.Close())
-		require.NoError(t, s.lim.Close())
+		require.NoError(t, s.lim.Close(ctx))
+		require.NoError(t, s.lim.Close(ctx))
 		_, err = s.lim.Allow(ctx, "signup", home)
 		require.ErrorIs(t, err, limiter.ErrClosed)
 	})
@@ -210,7 +210,7 @@ func TestPendingHitsAreHeld(t *testing.T) {
 		require.False(t, v.Allowed)
 		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
 		require.EqualValues(t, 2, lim.Stats().Pending)
-		require.ErrorContains(t, lim.Close(), "limiter: Close: 2 hits that were admitted locally are not known to be in the store")
+		require.ErrorContains(t, lim.Close(over), "limiter: Close: 2 hits that were admitted locally are not known to be in the store")
 	})
 }
 
@@ -257,7 +257,7 @@ func TestRefundOfLocalHits(t *testing.T) {
 		require.EqualValues(t, 1, counted(t, s.c, "ip:192.0.2.1"))
 		require.NoError(t, s.lim.Refund(ctx, &second))
 		require.Zero(t, counted(t, s.c, "ip:192.0.2.1"), "carried, and given back")
-		require.NoError(t, s.lim.Close())
+		require.NoError(t, s.lim.Close(ctx))
 	})
 }
 
@@ -266,7 +266,7 @@ func TestRefundOfLocalHits(t *testing.T) {
 func TestKnownDenialsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "10/h"))}})
-		defer s.lim.Close()
+		defer s.lim.Close(over)
 		home, away := ip("192.0.2.1"), ip("192.0.2.2")
 		require.NoError(t, s.c.Add(ctx, key("ip:192.0.2.1"), 10), "by another process")
 		require.NoError(t, s.c.Add(ctx, key("ip:192.0.2.2"), 7), "by another process")
@@ -301,7 +301,7 @@ func TestLocalCounterThatIsFull(t *testing.T) {
 	small := memory.New(memory.Config{MaxBuckets: 200})
 	here := newCounter(t, small, counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}, Local: here})
-	defer lim.Close()
+	defer lim.Close(over)
 	for i := range 50 {
 		v := allow(t, lim, user(fmt.Sprint(i)))
 		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome(), "the store has room")
@@ -331,7 +331,7 @@ func TestLocalCounterThatIsFull(t *testing.T) {
 // Beyond its bound of pending hits a limiter denies.
 func TestPendingIsBounded(t *testing.T) {
 	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}})
-	defer s.lim.Close()
+	defer s.lim.Close(over)
 	limiter.SetMaxPending(s.lim, 3)
 	s.store.broken.Store(true)
 	for i, want := range outcomes(7, 7, 7, 2, 2) {
@@ -418,7 +418,7 @@ func TestSupersededAnswers(t *testing.T) {
 		require.Equal(t, 1, got[limiter.OutcomeLocalOverLimit], got)
 		time.Sleep(3 * time.Second)
 		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
-		require.NoError(t, lim.Close())
+		require.NoError(t, lim.Close(ctx))
 	})
 }
 
@@ -475,6 +475,6 @@ func TestMaxInFlight(t *testing.T) {
 		time.AfterFunc(time.Millisecond, cancel)
 		_, err := lim.Allow(turn, "mail", ip("192.0.2.2"))
 		require.ErrorIs(t, err, context.Canceled)
-		require.NoError(t, lim.Close())
+		require.NoError(t, lim.Close(ctx))
 	})
 }

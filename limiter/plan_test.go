@@ -124,7 +124,7 @@ func TestTheSameFeatureUnderTwoLimits(t *testing.T) {
 		require.Equal(t, 3, admitted(t, lim, user("7")))
 		store.broken.Store(true)
 		require.Zero(t, admitted(t, lim, features...))
-		require.NoError(t, lim.Close())
+		require.NoError(t, lim.Close(ctx))
 	}
 }
 
@@ -177,7 +177,7 @@ func TestPlansUnderLocalRules(t *testing.T) {
 	}
 	require.Equal(t, 0, admitted(t, lim, user("bob"), mail))
 	require.Eventually(t, func() bool { return lim.Stats().Pending == 0 }, patience, time.Millisecond)
-	require.NoError(t, lim.Close())
+	require.NoError(t, lim.Close(ctx))
 	require.EqualValues(t, 5, lim.Stats().Carried, "three of ada, one of the address and one of the mail")
 }
 

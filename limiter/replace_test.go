@@ -165,7 +165,7 @@ func TestReplaceKeepsTheLocalCounts(t *testing.T) {
 	store.broken.Store(false)
 	require.Eventually(t, func() bool { return lim.Stats().Pending == 0 }, patience, time.Millisecond)
 	require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-	require.NoError(t, lim.Close())
+	require.NoError(t, lim.Close(ctx))
 }
 
 // A waiting call keeps its place, and asks at once by the new rules.

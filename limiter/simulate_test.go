@@ -270,7 +270,7 @@ func (p *simProcess) start(t *testing.T) {
 
 // stop ends a life. Close tells the hits that die with it.
 func (w *simWorld) stop(lim *limiter.Limiter) {
-	_ = lim.Close()
+	_ = lim.Close(over)
 	s := lim.Stats()
 	w.mu.Lock()
 	defer w.mu.Unlock()

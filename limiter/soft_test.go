@@ -179,9 +179,9 @@ func TestSoftRulesOfAFailingStore(t *testing.T) {
 		require.Error(t, v.Degraded)
 		require.Empty(t, v.Soft)
 		if policy == limiter.FailOpen {
-			require.NoError(t, lim.Close())
+			require.NoError(t, lim.Close(ctx))
 		} else {
-			require.ErrorContains(t, lim.Close(), "1 hits")
+			require.ErrorContains(t, lim.Close(over), "1 hits")
 		}
 	}
 }

@@ -213,7 +213,7 @@ func TestLogger(t *testing.T) {
 		call("signup", ip("192.0.2.1"))
 		require.Equal(t, none, lines())
 		time.Sleep(time.Minute) // all hits are carried
-		require.NoError(t, lim.Close())
+		require.NoError(t, lim.Close(ctx))
 	})
 }
 

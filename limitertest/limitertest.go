@@ -83,7 +83,11 @@ func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limi
 	if err != nil {
 		t.Fatalf("limitertest: %v", err)
 	}
-	t.Cleanup(func() { _ = lim.Close() }) // hits that a failing store lacks are no failure of the test
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = lim.Close(over) // hits that a failing store lacks are no failure of the test
+	})
 	return lim, clock
 }
 

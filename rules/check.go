@@ -119,7 +119,7 @@ func (d *decoder) try(indexes []int) error {
 	if err != nil {
 		return err
 	}
-	return lim.Close()
+	return lim.Close(context.Background()) // no hits
 }
 
 var (

@@ -174,7 +174,7 @@ func FuzzParse(f *testing.F) {
 			require.NoError(t, err)
 			lim, err := limiter.New(count, limiter.Config{Rules: set.Rules, Local: count})
 			require.NoError(t, err)
-			require.NoError(t, lim.Close())
+			require.NoError(t, lim.Close(t.Context()))
 			return
 		}
 		require.Nil(t, set)

@@ -89,7 +89,6 @@ func merged(all []limiter.Rule) ([]limiter.Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer lim.Close()
 	var rules []limiter.Rule
 	for _, event := range lim.Events() {
 		rules = append(rules, lim.Rules(event)...)

@@ -50,7 +50,7 @@ func run(ctx context.Context, listen, counts string) error {
 			return err // or log the error and count from zero
 		}
 	}
-	site, err := newSite(store, map[string]string{"ada": "lovelace"})
+	site, lim, err := newSite(store, map[string]string{"ada": "lovelace"})
 	if err != nil {
 		return err
 	}
@@ -66,16 +66,17 @@ func run(ctx context.Context, listen, counts string) error {
 	patience, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = server.Shutdown(patience)
+	err = errors.Join(err, lim.Close(patience)) // after the last request
 	if counts != "" {
 		err = errors.Join(err, store.SaveFile(counts))
 	}
 	return err
 }
 
-func newSite(store backend.Store, passwords map[string]string) (http.Handler, error) {
+func newSite(store backend.Store, passwords map[string]string) (http.Handler, *limiter.Limiter, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Ten wrong guesses an hour for an account, from all networks together, and
 	// thirty from a network, for all accounts together. The first rule lets a
@@ -84,14 +85,14 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 	// counts by itself, so nobody guesses more and nobody is locked out.
 	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	lim, err := limiter.New(c, limiter.Config{Local: local, Rules: []limiter.Rule{
 		{Event: "login", Kind: "user", Limits: counter.MustLimits("10/h"), OnFailure: limiter.FailLocal},
 		{Event: "login", Kind: "ip", Limits: counter.MustLimits("30/h, 100/d"), OnFailure: limiter.FailLocal},
 	}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter: lim,
@@ -103,12 +104,12 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, er
 		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse), Invalid: http.HandlerFunc(refuse),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, "") })
 	mux.Handle("POST /login", limit(logIn(lim, passwords)))
-	return http.MaxBytesHandler(mux, 16<<10), nil // plenty for a form, also of refuse
+	return http.MaxBytesHandler(mux, 16<<10), lim, nil // plenty for a form, also of refuse
 }
 
 // logIn is counted before it looks at the password, else many guesses at once

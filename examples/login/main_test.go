@@ -20,7 +20,7 @@ import (
 )
 
 func TestOnlyFailuresCount(t *testing.T) {
-	site, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace", "eve": "x"})
+	site, _, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace", "eve": "x"})
 	require.NoError(t, err)
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
@@ -58,7 +58,7 @@ func TestOnlyFailuresCount(t *testing.T) {
 // A browser gets the form again, filled in, with a message and the wait in words, and
 // never the password.
 func TestBrowser(t *testing.T) {
-	site, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace"})
+	site, _, err := newSite(memory.New(memory.Config{}), map[string]string{"ada": "lovelace"})
 	require.NoError(t, err)
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
@@ -128,7 +128,7 @@ func TestCountsSurviveARestart(t *testing.T) {
 
 func TestFailuresAreCountedWithoutAStore(t *testing.T) {
 	var faults limitertest.Faults
-	site, err := newSite(faults.Wrap(memory.New(memory.Config{})), map[string]string{"ada": "lovelace"})
+	site, _, err := newSite(faults.Wrap(memory.New(memory.Config{})), map[string]string{"ada": "lovelace"})
 	require.NoError(t, err)
 	faults.Set(limitertest.Fault{Err: errors.New("down")})
 	server := httptest.NewServer(site)

@@ -54,7 +54,7 @@ func run(ctx context.Context, listen, counts string) error {
 			return err // or log the error and count from zero
 		}
 	}
-	site, err := newSite(store, map[string]account{
+	site, lim, err := newSite(store, map[string]account{
 		"ada":  {password: "lovelace"},
 		"alan": {password: "turing", pays: true},
 		"root": {password: "toor", support: true},
@@ -74,6 +74,7 @@ func run(ctx context.Context, listen, counts string) error {
 	patience, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = server.Shutdown(patience)
+	err = errors.Join(err, lim.Close(patience)) // after the last request
 	if counts != "" {
 		err = errors.Join(err, store.SaveFile(counts))
 	}
@@ -92,15 +93,15 @@ var (
 	paid = counter.MustLimits("60/m, 5000/d")
 )
 
-func newSite(store backend.Store, accounts map[string]account) (http.Handler, error) {
+func newSite(store backend.Store, accounts map[string]account) (http.Handler, *limiter.Limiter, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// If the store fails, links are made all the same, and counted locally.
 	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	lim, err := limiter.New(c, limiter.Config{Local: local, Rules: []limiter.Rule{
 		{
@@ -116,7 +117,7 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, er
 		},
 	}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter: lim,
@@ -130,7 +131,7 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, er
 		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	links, support := &links{}, &support{lim}
 	mux := http.NewServeMux()
@@ -139,7 +140,7 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, er
 	mux.Handle("POST /users/{name}/unlock", authenticate(accounts, only(accounts, support.unlock)))
 	mux.HandleFunc("GET /{id}", links.follow) // is free
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, "", "") })
-	return http.MaxBytesHandler(mux, 16<<10), nil // plenty for a form, also of refuse
+	return http.MaxBytesHandler(mux, 16<<10), lim, nil // plenty for a form, also of refuse
 }
 
 type userKey struct{}

@@ -26,7 +26,7 @@ var accounts = map[string]account{
 
 func start(t *testing.T, store backend.Store) (shorten func(name, target string) (*http.Response, string), server *httptest.Server) {
 	t.Helper()
-	site, err := newSite(store, accounts)
+	site, _, err := newSite(store, accounts)
 	require.NoError(t, err)
 	server = httptest.NewServer(site)
 	t.Cleanup(server.Close)

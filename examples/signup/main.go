@@ -51,7 +51,7 @@ func run(ctx context.Context, listen, counts string) error {
 			return err // or log the error and count from zero
 		}
 	}
-	site, err := newSite(store)
+	site, lim, err := newSite(store)
 	if err != nil {
 		return err
 	}
@@ -67,22 +67,23 @@ func run(ctx context.Context, listen, counts string) error {
 	patience, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = server.Shutdown(patience)
+	err = errors.Join(err, lim.Close(patience)) // after the last request
 	if counts != "" {
 		err = errors.Join(err, store.SaveFile(counts))
 	}
 	return err
 }
 
-func newSite(store backend.Store) (http.Handler, error) {
+func newSite(store backend.Store) (http.Handler, *limiter.Limiter, error) {
 	c, err := counter.New(store, counter.Config{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// A sign-up counts under both rules or under none: in the store, or in this
 	// process while the store does not answer.
 	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	lim, err := limiter.New(c, limiter.Config{
 		Rules: []limiter.Rule{
@@ -93,7 +94,7 @@ func newSite(store backend.Store) (http.Handler, error) {
 		EmailIgnoreTags: true, // ada+1@example.org is ada@example.org
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter: lim,
@@ -106,12 +107,12 @@ func newSite(store backend.Store) (http.Handler, error) {
 		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse), Invalid: http.HandlerFunc(refuse),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, "") })
 	mux.Handle("POST /signup", limit(http.HandlerFunc(signUp)))
-	return http.MaxBytesHandler(mux, 16<<10), nil // plenty for a form, also of refuse
+	return http.MaxBytesHandler(mux, 16<<10), lim, nil // plenty for a form, also of refuse
 }
 
 // signUp reads the form as if the middleware had not.

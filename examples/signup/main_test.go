@@ -20,7 +20,7 @@ import (
 )
 
 func TestSignUps(t *testing.T) {
-	site, err := newSite(memory.New(memory.Config{}))
+	site, _, err := newSite(memory.New(memory.Config{}))
 	require.NoError(t, err)
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
@@ -60,7 +60,7 @@ func TestSignUps(t *testing.T) {
 
 // A browser gets the form again, filled in, with a message and the wait in words.
 func TestBrowser(t *testing.T) {
-	site, err := newSite(memory.New(memory.Config{}))
+	site, _, err := newSite(memory.New(memory.Config{}))
 	require.NoError(t, err)
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
@@ -138,7 +138,7 @@ func TestCountsSurviveARestart(t *testing.T) {
 
 func TestSignUpsAreCountedWithoutAStore(t *testing.T) {
 	var faults limitertest.Faults
-	site, err := newSite(faults.Wrap(memory.New(memory.Config{})))
+	site, _, err := newSite(faults.Wrap(memory.New(memory.Config{})))
 	require.NoError(t, err)
 	faults.Set(limitertest.Fault{Err: errors.New("down")})
 	server := httptest.NewServer(site)

@@ -129,10 +129,7 @@ func serve(in io.Reader, out *json.Encoder) error {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	for began := time.Now(); lim.Stats().Pending > 0 && time.Since(began) < hang; {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := lim.Close(); err != nil { // hits that nobody has carried
+	if err := lim.Close(late); err != nil { // hits that nobody has carried
 		return err
 	}
 	if err := closeStore(); err != nil {

@@ -138,7 +138,7 @@ func ofStore(ctx context.Context, w *Watched) (*source, error) {
 		s.mu.Lock()
 		s.lim = fresh
 		s.mu.Unlock()
-		return lim.Close()
+		return lim.Close(ctx)
 	}})
 	if err != nil {
 		return nil, err
