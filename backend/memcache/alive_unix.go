@@ -16,9 +16,14 @@ type liveness struct {
 
 func newLiveness(nc net.Conn) *liveness {
 	l := new(liveness)
+	// A server that closes a connection over TLS says so in bytes, or by the end of
+	// the connection below; one that waits sends nothing.
+	if over, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = over.NetConn()
+	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return l // over TLS, for example: no look without disturbing the connection
+		return l
 	}
 	if raw, err := sc.SyscallConn(); err == nil {
 		l.raw = raw

@@ -576,7 +576,9 @@ func TestAConnectionThatLeadsNowhere(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().TakenBack)
 }
 
-func TestTLS(t *testing.T) {
+// tlsRelay passes connections over TLS on to the memcached at addr. cut closes all.
+func tlsRelay(t *testing.T, addr string) (dial func(ctx context.Context, network, address string) (net.Conn, error), relay string, cut func()) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
@@ -592,20 +594,55 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	conf.RootCAs.AddCert(parsed)
 
-	addr := servertest.Memcached(t)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", conf)
 	require.NoError(t, err)
-	defer listener.Close()
+	t.Cleanup(func() { listener.Close() })
+	var mu sync.Mutex
+	var conns []net.Conn
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
 			go join(conn, addr)
 		}
 	}()
-	s := newStore(t, memcache.Config{DialContext: (&tls.Dialer{Config: conf}).DialContext}, listener.Addr().String())
+	return (&tls.Dialer{Config: conf}).DialContext, listener.Addr().String(), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			conn.Close()
+		}
+		conns = nil
+	}
+}
+
+// An idle connection that the server has closed is not used, with meta commands and
+// without.
+func TestIdleTLSConnectionsThatDied(t *testing.T) {
+	memcached := servertest.Memcached(t)
+	old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, memcached, "ERROR\r\n") })
+	for name, addr := range map[string]string{"meta commands": memcached, "without": old} {
+		t.Run(name, func(t *testing.T) {
+			dial, relay, cut := tlsRelay(t, addr)
+			s := newStore(t, memcache.Config{DialContext: dial}, relay)
+			for round := range 20 {
+				op := adding(name[:4], 1, slot(1))
+				require.NoError(t, s.Do(context.Background(), op), "round %d", round)
+				require.EqualValues(t, round+1, op.Add[0].Count)
+				cut()
+			}
+		})
+	}
+}
+
+func TestTLS(t *testing.T) {
+	dial, relay, _ := tlsRelay(t, servertest.Memcached(t))
+	s := newStore(t, memcache.Config{DialContext: dial}, relay)
 	var all sync.WaitGroup
 	var sum atomic.Int64
 	for caller := range 8 {
