@@ -62,7 +62,8 @@ type Store interface {
 	// Do has returned an error may take the addition back, once.
 	//
 	// r, its slots and its spans belong to the caller as soon as Do returns: a
-	// goroutine that goes on works on a copy.
+	// goroutine that goes on works on a copy, and without ctx, whose type may be
+	// the caller's own.
 	Do(ctx context.Context, r *Request) error
 }
 

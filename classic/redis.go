@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
@@ -53,7 +54,7 @@ func newScript(body string) redisscript.Script { return redisscript.New(preludeL
 
 // run runs a script on the state of name and fills c in.
 func (r *remote) run(ctx context.Context, sc redisscript.Script, name string, c *call, numbers ...int64) error {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	ctx, cancel := loan.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	args := make([]any, len(numbers))
 	for i, n := range numbers {
@@ -132,7 +133,7 @@ func (r *remote) usage(ctx context.Context, names []string) (sum int64, err erro
 }
 
 func (r *remote) usageOf(ctx context.Context, names []string) (sum int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	ctx, cancel := loan.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	pipe := r.server.Client().Pipeline()
 	for _, name := range names {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -122,7 +123,7 @@ func (r *textbookTiers) life(b tiers.Bucket, now int64) int64 {
 }
 
 func (r *textbookTiers) remote(ctx context.Context, _ *remote, base string, c *call) error {
-	ctx, cancel := context.WithTimeout(ctx, r.e.store.cfg.Timeout)
+	ctx, cancel := loan.WithTimeout(ctx, r.e.store.cfg.Timeout)
 	defer cancel()
 	cover := r.cover(c.now)
 	var names []string

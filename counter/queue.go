@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -139,7 +140,7 @@ func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waite
 	case <-expired:
 		err = errQueueTimeout
 	case <-ctx.Done():
-		err = ctx.Err()
+		err = cmp.Or(ctx.Err(), context.Canceled)
 	}
 	shard.mu.Lock()
 	defer shard.mu.Unlock()

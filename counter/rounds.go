@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -167,6 +168,6 @@ func (k *call) pause(ctx context.Context, round int, lasted time.Duration) (bool
 	case <-timer.C:
 		return true, nil
 	case <-ctx.Done():
-		return false, k.failed(ctx, ctx.Err())
+		return false, k.failed(ctx, cmp.Or(ctx.Err(), context.Canceled))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/idna"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -193,7 +194,9 @@ func (t *Transport) CloseIdleConnections() {
 
 // await returns when r may be sent, and has counted r.
 func (t *Transport) await(r *http.Request) (*place, error) {
-	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	lent := loan.Of(r.Context())
+	defer lent.End()
+	ctx, cancel := context.Context(lent), context.CancelFunc(func() {})
 	if t.maxWait > 0 {
 		ctx, cancel = context.WithTimeout(ctx, t.maxWait)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
 // Check returns nil if the store of the Counter is ready, by
@@ -16,7 +17,7 @@ import (
 func (l *Limiter) Check(ctx context.Context) error {
 	if l.within > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.within)
+		ctx, cancel = loan.WithTimeout(ctx, l.within)
 		defer cancel()
 	}
 	err := l.counter.Check(ctx)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/spent"
 )
 
@@ -251,8 +251,8 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 		err  error
 		late bool // inTime was over: err may be the deadline alone
 	}
-	lent := borrow(ctx)
-	defer lent.giveBack()
+	lent := loan.Of(ctx)
+	defer lent.End()
 	inTime, cancel := context.WithDeadline(lent, until)
 	defer cancel()
 	answers, decided := make(chan answer), make(chan late, 1)
@@ -282,57 +282,19 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 			*v = a.v
 			return nil, a.err
 		}
-		err = ctx.Err()
+		err = lent.Err()
 	case <-inTime.Done():
 		if answer := denied.Load(); answer != nil { // only the ban is late
 			decided <- late{}
 			*v = *answer
 			return nil, nil
 		}
-		err, underWay = ctx.Err(), decided
+		err, underWay = lent.Err(), decided
 	}
 	if err == nil {
 		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, l.within)
 	}
 	return underWay, fmt.Errorf("limiter: event %q: %w", q.event, err)
-}
-
-// borrowed is a caller's context for a call that may outlast its caller: from
-// giveBack on the caller's context is not used, and there are no values. A server
-// such as fasthttp has the next request in the same context by then. A borrowed
-// context is safe for concurrent use.
-type borrowed struct {
-	done <-chan struct{}
-	mu   sync.RWMutex
-	ctx  context.Context
-}
-
-func borrow(ctx context.Context) *borrowed { return &borrowed{done: ctx.Done(), ctx: ctx} }
-
-func (b *borrowed) giveBack() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ctx = context.Background()
-}
-
-func (b *borrowed) Done() <-chan struct{} { return b.done }
-
-func (b *borrowed) Err() error {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.ctx.Err()
-}
-
-func (b *borrowed) Deadline() (time.Time, bool) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.ctx.Deadline()
-}
-
-func (b *borrowed) Value(key any) any {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.ctx.Value(key)
 }
 
 // background has Close wait for f. The caller is a call that Close waits for.

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,7 +203,7 @@ func (l *local) dropPending(ctx context.Context, key counter.Key) error {
 		select {
 		case <-answered:
 		case <-ctx.Done():
-			return fmt.Errorf("event %q: hits are being carried to the store: %w", key.Event, ctx.Err())
+			return fmt.Errorf("event %q: hits are being carried to the store: %w", key.Event, cmp.Or(ctx.Err(), context.Canceled))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func (t *turns) take(ctx context.Context, until time.Time) (waited bool, err err
 		t.shed.Add(1)
 		return true, fmt.Errorf("%w: %d calls were under way, as many as Config.MaxInFlight, and none ended in time", counter.ErrStore, cap(t.free))
 	case <-ctx.Done():
-		return true, ctx.Err()
+		return true, cmp.Or(ctx.Err(), context.Canceled)
 	}
 }
 

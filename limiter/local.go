@@ -179,7 +179,7 @@ func (l *Limiter) settle(v *Verdict, f *flight, q *question) {
 		return
 	}
 	stored := v.Verdict
-	l.background(func() { _ = l.counter.Refund(context.Background(), &stored) }) // the caller does not wait: see borrowed
+	l.background(func() { _ = l.counter.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
 	v.Verdict, v.Degraded = here, fmt.Errorf("limiter: event %q: %w", q.event, errSuperseded)
 	l.told(v, nil, err, false)
 }

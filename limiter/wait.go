@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
 // DefaultMaxWaiting is the default of Config.MaxWaiting.
@@ -76,6 +77,9 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 		}
 		return v, err
 	}
+	lent := loan.Of(ctx)
+	defer lent.End()
+	ctx = lent
 	began := time.Now()
 	w := &waiter{n: n, limits: limitsOf(asks), turn: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()

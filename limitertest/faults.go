@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
 // Fault is a fault of a store. The zero Fault is none.
@@ -109,8 +110,10 @@ func wait(ctx context.Context, deadline time.Time, delay time.Duration) error {
 		return nil
 	}
 	if own, ok := ctx.Deadline(); !deadline.IsZero() && (!ok || deadline.Before(own)) {
+		lent := loan.Of(ctx)
+		defer lent.End()
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, deadline, fmt.Errorf("limitertest: no answer in time, after a Delay of %s: %w", delay, os.ErrDeadlineExceeded))
+		ctx, cancel = context.WithDeadlineCause(lent, deadline, fmt.Errorf("limitertest: no answer in time, after a Delay of %s: %w", delay, os.ErrDeadlineExceeded))
 		defer cancel()
 	}
 	timer := time.NewTimer(delay)

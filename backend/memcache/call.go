@@ -146,7 +146,7 @@ func (c *call) run(ctx context.Context, expired <-chan time.Time) error {
 	case <-expired:
 		return fmt.Errorf("memcache: %s%w, without an answer", c.peer.where, os.ErrDeadlineExceeded)
 	case <-ctx.Done():
-		return fmt.Errorf("memcache: %s%w", c.peer.where, ctx.Err())
+		return fmt.Errorf("memcache: %s%w", c.peer.where, ended(ctx))
 	}
 }
 
@@ -196,7 +196,7 @@ func (c *call) enter(ctx context.Context, expired <-chan time.Time, first bool) 
 				c.store.refused.Add(1)
 				return p.crowded(p.gate)
 			case <-ctx.Done():
-				return fmt.Errorf("memcache: %s%w", p.where, ctx.Err())
+				return fmt.Errorf("memcache: %s%w", p.where, ended(ctx))
 			}
 		}
 		if !first || c.n <= 0 || len(c.adds) == 0 || !p.silence.on.Load() {
@@ -222,7 +222,7 @@ func (c *call) awaitAnswer(ctx context.Context, expired <-chan time.Time) error 
 	case <-expired:
 		return fmt.Errorf("memcache: %s%w: the server is silent, nothing was sent", c.peer.where, os.ErrDeadlineExceeded)
 	case <-ctx.Done():
-		return fmt.Errorf("memcache: %s%w: the server is silent, nothing was sent", c.peer.where, ctx.Err())
+		return fmt.Errorf("memcache: %s%w: the server is silent, nothing was sent", c.peer.where, ended(ctx))
 	}
 }
 

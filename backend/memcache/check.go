@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
 var _ backend.Checker = (*Store)(nil)
@@ -47,7 +48,7 @@ func (s *Store) CheckServers(ctx context.Context, r *backend.CheckRequest) error
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := loan.WithTimeout(ctx, wait)
 	defer cancel()
 	if s.selector == nil {
 		if err := s.probe(ctx, r, r.Key, nil); err != nil {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
 // pipeline is a connection with the exchanges of many callers: requests are
@@ -121,6 +123,9 @@ func (p *pipeline) lead(ctx context.Context, x *exchange, deadline time.Time) er
 	}
 	p.conn.SetReadDeadline(deadline)
 	if ctx.Done() != nil {
+		lent := loan.Of(ctx)
+		defer lent.End()
+		ctx = lent
 		stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)) })
 		defer stop()
 	}

@@ -172,7 +172,7 @@ func (t *transport) enter(ctx context.Context, g gate, deadline time.Time) error
 		t.store.refused.Add(1)
 		return t.peer.crowded(g)
 	case <-ctx.Done():
-		return fmt.Errorf("memcache: %s%w", t.peer.where, ctx.Err())
+		return fmt.Errorf("memcache: %s%w", t.peer.where, ended(ctx))
 	}
 }
 

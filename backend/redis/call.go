@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
@@ -81,7 +82,7 @@ func (s *base) start(ctx context.Context, deadline time.Time) (context.Context, 
 	} else if !time.Now().Before(deadline) {
 		return nil, nil, fmt.Errorf("%s: the deadline had passed before the call", s)
 	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
+	ctx, cancel := loan.WithDeadline(ctx, deadline)
 	return ctx, cancel, nil
 }
 
