@@ -45,7 +45,8 @@ type Rule struct {
 	// Else is the kind that is counted in a call without a feature of Kind, such
 	// as KindIP for visitors without a log-in. ElseLimits are the limits of such
 	// features; Limits and Plans do not hold for such features, the other fields
-	// do. IfMissing decides about a call with neither kind. Default: none.
+	// do. IfMissing decides about a call with neither kind. The event has no other
+	// rule by the kind Else. Default: none.
 	Else       string         `json:",omitempty"`
 	ElseLimits counter.Limits `json:",omitempty"`
 
