@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check soak faults floods bench bench-peers pictures fuzz vuln demo clean
+.PHONY: help servers test check soak faults oracle floods bench bench-peers pictures fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ servers: ## install the programs that the tests start where they are missing, se
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
 MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest
-PACKAGES = 63
+PACKAGES = 64
 
 # Many tests wait, for servers and for clocks: four packages of the root module and
 # one of another module at a time keep two processors busy.
@@ -41,6 +41,9 @@ soak: servers ## the page of demo serve at full speed, for FOR: neither the page
 
 faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
 	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reliability.md
+
+oracle: servers ## random scripts on all stores, for FOR: every answer is held to a log of all hits
+	$(GO) run ./internal/testkit/search --for $(FOR)
 
 floods: servers ## floods over a late or stopped store, under each policy, into docs/floods.md (half an hour)
 	$(GO) run ./internal/testkit/floods --write docs/floods.md

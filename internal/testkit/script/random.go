@@ -146,6 +146,18 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 	return s
 }
 
+// Any makes a script of one of the ladders, each with clocks that are further apart
+// than a bucket is wide or closer. The seed alone decides.
+func Any(seed uint64, ladders ...tiers.Ladder) Script {
+	r := rand.New(rand.NewPCG(seed, 0))
+	ladder := ladders[r.IntN(len(ladders))]
+	clocks := []struct{ skew, settle time.Duration }{{-1, -1}, {100 * time.Millisecond, -1}, {3 * time.Second, 10 * time.Second}, {ladder.At(0).Width * 9 / 8, time.Second}}
+	clock := clocks[r.IntN(len(clocks))]
+	s := Random(r, ladder, clock.skew, clock.settle, 80)
+	s.Exact = r.IntN(4) == 0
+	return s
+}
+
 // Shrink drops calls as long as the script that is left still fails.
 func (s Script) Shrink(fails func(Script) bool) Script {
 	for again := true; again; {

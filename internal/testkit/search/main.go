@@ -1,0 +1,272 @@
+// Command search plays random scripts on all stores and holds every answer to a log
+// of all hits, as the tests do with fewer scripts: see package script.
+//
+//	go run ./internal/testkit/search --for 1h                             what make oracle FOR=1h does
+//	go run ./internal/testkit/search --only memcached --seed 7 --for 1s   the scripts from seed 7 on
+//
+// The stores are memory, Redis with both layouts, and memcached, side by side. Each
+// has servers of its own, whose programs must be installed. The clock of the callers
+// is virtual: a script lasts for weeks of that clock, and milliseconds of a server's
+// clock. So no bucket of a server expires while a script runs. The search finds wrong
+// answers about buckets that are there, too old ones among them. Whether a server
+// keeps a bucket for long enough is up to other tests and to the command faults.
+//
+// The exit code is 0 if all answers were right, 1 for a wrong answer or a search that
+// could not be made, 2 for wrong arguments, and 130 after an interrupt, with the
+// numbers so far printed. For a wrong answer the search prints the seed and the
+// script, shortened to the calls that the failure needs.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	mrand "math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/internal/testkit/page"
+	"github.com/abacus-go/abacus/internal/testkit/script"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+type cli struct {
+	For  time.Duration `default:"10m" help:"How long to search. Default: ${default}."`
+	Seed uint64        `help:"Seed of the first script of each store; the next script has the next seed. Default: one by chance, printed."`
+	Only string        `enum:"${stores}" default:"" help:"The one store to search. Default: all."`
+}
+
+// trial is the search on one store.
+type trial struct {
+	name  string
+	fresh bool // a store for each script
+	open  func(stage *servertest.Stage) (backend.Store, error)
+
+	scripts, answers, wrong atomic.Int64
+}
+
+const (
+	// perStore bounds the scripts of a store and its server, since scripts leave
+	// buckets behind.
+	perStore = 100
+
+	ioTimeout = 30 * time.Second // the machine may be busy
+
+	shrinking = time.Minute // the longest time to shorten a script
+	shown     = 3           // wrong scripts of a store that are printed
+)
+
+func trials() []*trial {
+	layout := func(l redis.Layout) func(*servertest.Stage) (backend.Store, error) {
+		return func(stage *servertest.Stage) (backend.Store, error) {
+			s, err := redis.Open("redis://"+servertest.Redis(stage)+"/0", redis.Config{Layout: l, IOTimeout: ioTimeout})
+			if err == nil {
+				stage.Cleanup(func() { _ = s.Close() })
+			}
+			return s, err
+		}
+	}
+	return []*trial{
+		{name: "memory", fresh: true, open: func(*servertest.Stage) (backend.Store, error) { return memory.New(memory.Config{}), nil }},
+		{name: "redis", open: layout(redis.Sums)},
+		{name: "redis plain", open: layout(redis.Plain)},
+		{name: "memcached", open: func(stage *servertest.Stage) (backend.Store, error) {
+			s, err := memcache.New(memcache.Config{IOTimeout: ioTimeout}, servertest.Memcached(stage, "-m", "512"))
+			if err == nil {
+				stage.Cleanup(func() { _ = s.Close() })
+			}
+			return s, err
+		}},
+	}
+}
+
+// ladders are kept for a minute and more, which is longer than a script runs.
+var ladders = parsed("1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d", "1m:1d, 1h:1d", "10s:1h", "1s:1m, 1h:7d",
+	"1m:1d, 1h:30d", "1s:1h, 1m:1d, 1h:30d", "50ms:1m, 1s:30d, 1m:30d, 1h:30d, 1d:30d", "10s:10m, 10m:1d, 2h:30d")
+
+func parsed(texts ...string) (all []tiers.Ladder) {
+	for _, text := range texts {
+		l, err := tiers.Parse(text)
+		if err != nil {
+			panic(err) // ours
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func main() { os.Exit(run(trials(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run returns the exit code.
+func run(all []*trial, args []string, stdout, stderr io.Writer) int {
+	var c cli
+	names, exit := "", -1
+	for _, t := range all {
+		names += "," + t.name
+	}
+	parser, err := kong.New(&c, kong.Name("search"), kong.Description("Play random scripts on all stores, and check every answer."),
+		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80}),
+		kong.Exit(func(code int) { exit = code }), kong.Vars{"stores": names})
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
+	if exit >= 0 {
+		return exit // the help was asked for
+	}
+	if err == nil && c.For <= 0 {
+		err = fmt.Errorf("--for is %v, want more than zero", c.For)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "search:", err)
+		return 2
+	}
+	if c.Seed == 0 {
+		c.Seed = uint64(mrand.Uint32()) << 16
+	}
+	fmt.Fprintln(stderr, "search: seed", c.Seed)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(interrupted, c.For)
+	defer cancel()
+
+	var tried []*trial
+	var errs []error
+	var mu sync.Mutex // guards errs and stderr
+	var searches sync.WaitGroup
+	for _, t := range all {
+		if c.Only != "" && c.Only != t.name {
+			continue
+		}
+		tried = append(tried, t)
+		searches.Go(func() {
+			err := t.search(ctx, c.Seed, func(finding string) {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprint(stderr, finding)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", t.name, err))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { searches.Wait(); close(done) }()
+	for began, minute := time.Now(), time.NewTicker(time.Minute); ; {
+		select {
+		case <-minute.C:
+			mu.Lock()
+			fmt.Fprintf(stderr, "%s of %s: %s\n", time.Since(began).Round(time.Second), c.For, summary(tried))
+			mu.Unlock()
+			continue
+		case <-done:
+		}
+		break
+	}
+
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "store\tscripts\tanswers\twrong scripts\t")
+	wrong := int64(0)
+	for _, t := range tried {
+		wrong += t.wrong.Load()
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\n", t.name, page.Thousands(t.scripts.Load()), page.Thousands(t.answers.Load()), page.Thousands(t.wrong.Load()))
+	}
+	_ = table.Flush()
+	switch {
+	case len(errs) > 0:
+		fmt.Fprintln(stderr, "search:", errors.Join(errs...))
+		return 1
+	case wrong > 0:
+		return 1
+	case interrupted.Err() != nil:
+		return 128 + int(syscall.SIGINT)
+	}
+	return 0
+}
+
+// summary says in a few words how far it is.
+func summary(tried []*trial) string {
+	var all []string
+	for _, t := range tried {
+		all = append(all, fmt.Sprintf("%s %s answers, %d wrong", t.name, page.Thousands(t.answers.Load()), t.wrong.Load()))
+	}
+	return strings.Join(all, "; ")
+}
+
+// search plays scripts until ctx is done, one at least, and passes findings to tell.
+// The error is the error of a store that cannot be opened.
+func (t *trial) search(ctx context.Context, seed uint64, tell func(string)) (err error) {
+	for first := true; err == nil && (first || ctx.Err() == nil); first = false {
+		stage := &servertest.Stage{}
+		ended := make(chan struct{})
+		go func() { // which a failure of the stage ends
+			defer close(ended)
+			var store backend.Store
+			if store, err = t.open(stage); err != nil {
+				return
+			}
+			play := func(s script.Script) ([]script.Answer, error) {
+				if !t.fresh {
+					return s.Play(store, strings.ToLower(rand.Text()[:16]))
+				}
+				store, err := t.open(stage)
+				if err != nil {
+					return nil, err
+				}
+				return s.Play(store, "")
+			}
+			for i := 0; i < perStore && (i == 0 && first || ctx.Err() == nil); i++ {
+				t.try(play, seed, tell)
+				seed++
+			}
+		}()
+		<-ended
+		err = errors.Join(err, stage.Err())
+		stage.End()
+	}
+	return err
+}
+
+// try plays the script of a seed.
+func (t *trial) try(play func(script.Script) ([]script.Answer, error), seed uint64, tell func(string)) {
+	s := script.Any(seed, ladders...)
+	answers, err := play(s)
+	t.scripts.Add(1)
+	t.answers.Add(int64(len(answers)))
+	if err == nil {
+		return
+	}
+	if t.wrong.Add(1) > shown {
+		tell(fmt.Sprintf("\n%s, seed %d: %v\n", t.name, seed, err))
+		return
+	}
+	began, last := time.Now(), err
+	short := s.Shrink(func(s script.Script) bool {
+		if time.Since(began) > shrinking {
+			return false
+		}
+		_, err := play(s)
+		if err != nil {
+			last = err
+		}
+		return err != nil
+	})
+	tell(fmt.Sprintf("\n%s, seed %d: %v\nagain: go run ./internal/testkit/search --only %q --seed %d --for 1s\n%d of %d calls are left, %v:\n%s\n",
+		t.name, seed, err, t.name, seed, len(short.Calls), len(s.Calls), last, short))
+}
