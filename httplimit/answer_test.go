@@ -242,10 +242,10 @@ func TestStoreThatFails(t *testing.T) {
 		want  int
 		body  string
 	}{
-		{"closed", []limiter.Rule{by("ip", "1/h")}, nil, 503, "cannot tell at the moment"},
+		{"closed", []limiter.Rule{by("ip", "1/h")}, nil, 503, "The service is not available at the moment. Please try again later."},
 		{"open", []limiter.Rule{open(by("ip", "1/h"))}, nil, 200, "handler: failed-open, the store failed"},
-		{"one of each", []limiter.Rule{open(by("ip", "1/h")), by("email", "1/h")}, nil, 503, "cannot tell at the moment"},
-		{"forbidden", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.RefuseForbidden }, 503, "cannot tell at the moment"},
+		{"one of each", []limiter.Rule{open(by("ip", "1/h")), by("email", "1/h")}, nil, 503, "The service is not available at the moment. Please try again later."},
+		{"forbidden", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.RefuseForbidden }, 503, "The service is not available at the moment. Please try again later."},
 		{"silently", []limiter.Rule{by("ip", "1/h")}, func(c *httplimit.Config) { c.Refuse = httplimit.RefuseSilently }, 503, "Service Unavailable"},
 		{"an answer of one's own", []limiter.Rule{by("ip", "1/h"), by("email", "1/h")}, func(c *httplimit.Config) {
 			c.Denied = welcome
@@ -348,17 +348,17 @@ func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
 		status int
 		detail any
 	}{
-		{"", nil, 400, "email: is missing, and the service limits by it"},
-		{"email=", nil, 400, "email: is missing, and the service limits by it"},
-		{"email=nonsense-xyzzy", nil, 400, "email: is not an e-mail address"},
-		{"email=a%40b.example&email=c%40d.example", nil, 400, `form field "email": has two different values, want one`},
-		{"email=%zz", nil, 400, `form field "email": the form is malformed`},
-		{"email=a%40b.example&text=" + big, nil, 413, `form field "email": the body has more than 1000 bytes`},
-		{"email=a%40b.example", []string{"User: 7", "User: xyzzy"}, 400, `header "User": has two different values, want one`},
-		{"email=a%40b.example", []string{"Content-Encoding: gzip"}, 415, `form field "email": the body has a Content-Encoding, want none`},
-		{"email=a%40b.example", []string{"Token: bad"}, 400, "token: is bad"},
-		{"email=a%40b.example", []string{"Token: odd"}, 400, "token: is odd"},
-		{"email=a%40b.example", []string{"Token: old"}, 401, "token: is old"},
+		{"", nil, 400, `The field "email" is required.`},
+		{"email=", nil, 400, `The field "email" is required.`},
+		{"email=nonsense-xyzzy", nil, 400, `The field "email" must be an e-mail address.`},
+		{"email=a%40b.example&email=c%40d.example", nil, 400, `The form field "email" has two different values.`},
+		{"email=%zz", nil, 400, "The form could not be read."},
+		{"email=a%40b.example&text=" + big, nil, 413, "The request is larger than 1000 bytes."},
+		{"email=a%40b.example", []string{"User: 7", "User: xyzzy"}, 400, `The header "User" has two different values.`},
+		{"email=a%40b.example", []string{"Content-Encoding: gzip"}, 415, "The request must not be compressed."},
+		{"email=a%40b.example", []string{"Token: bad"}, 400, `The field "token" is bad.`},
+		{"email=a%40b.example", []string{"Token: odd"}, 400, `The field "token" is odd.`},
+		{"email=a%40b.example", []string{"Token: old"}, 401, `The field "token" is old.`},
 		{"email=a%40b.example", []string{"Token: unknown"}, 500, nil},
 	} {
 		got := s.do("POST", "/", row.form, append(slices.Clone(row.lines), asForm)...)

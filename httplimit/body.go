@@ -157,16 +157,16 @@ func (q *request) bytes() ([]byte, error) {
 	var limit *http.MaxBytesError
 	switch {
 	case full:
-		q.err = &ValueError{http.StatusServiceUnavailable, wholeBody, "the service holds too many bodies", errBodies}
+		q.err = &ValueError{http.StatusServiceUnavailable, wholeBody, "the service is busy at the moment", errBodies}
 	case int64(len(q.data)) > q.maxBody:
 		q.err = tooLarge(q.maxBody, nil)
 	case q.tail == io.EOF:
 	case late:
-		q.err = &ValueError{http.StatusRequestTimeout, wholeBody, "the body did not come in time", q.tail}
+		q.err = &ValueError{http.StatusRequestTimeout, wholeBody, "the request did not arrive in time", q.tail}
 	case errors.As(q.tail, &limit):
 		q.err = tooLarge(limit.Limit, q.tail)
 	default:
-		q.err = &ValueError{http.StatusBadRequest, wholeBody, "the body could not be read", q.tail}
+		q.err = &ValueError{http.StatusBadRequest, wholeBody, "the request could not be read", q.tail}
 	}
 	return q.data, q.err
 }
@@ -174,7 +174,7 @@ func (q *request) bytes() ([]byte, error) {
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
 func tooLarge(limit int64, err error) error {
-	return &ValueError{http.StatusRequestEntityTooLarge, wholeBody, fmt.Sprintf("the body has more than %d bytes", limit), err}
+	return &ValueError{http.StatusRequestEntityTooLarge, wholeBody, fmt.Sprintf("the request is larger than %d bytes", limit), err}
 }
 
 // readAll reads until the body ends, or has a byte more than maxBody, or full tells
@@ -212,7 +212,7 @@ func (q *request) readAll() (full bool) {
 func (q *request) plain() ([]byte, error) {
 	for _, line := range q.in.Header["Content-Encoding"] {
 		if line != "" && !strings.EqualFold(line, "identity") {
-			return nil, &ValueError{http.StatusUnsupportedMediaType, wholeBody, "the body has a Content-Encoding, want none", nil}
+			return nil, &ValueError{http.StatusUnsupportedMediaType, wholeBody, "the request must not be compressed", nil}
 		}
 	}
 	return q.bytes()

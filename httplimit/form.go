@@ -27,7 +27,7 @@ func Form(field string) Value {
 			return "", err
 		}
 		if len(files[field]) > 0 {
-			return "", badRequest(source, "is a file, want text")
+			return "", badRequest(source, "must be text, not a file")
 		}
 		return same(form[field], source)
 	})
@@ -68,7 +68,7 @@ func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, e
 		q.formErr = body.err
 	case err != nil:
 		if !errors.As(err, new(*ValueError)) {
-			err = &ValueError{http.StatusBadRequest, wholeBody, "the form is malformed", err}
+			err = &ValueError{http.StatusBadRequest, wholeBody, "the form could not be read", err}
 		}
 		q.formErr = err
 	default:

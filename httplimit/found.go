@@ -103,11 +103,7 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 			return v, err
 		}
 		if f.invalid == nil {
-			reason := "is missing"
-			if f.m.Refuse != RefuseSilently {
-				reason += ", and the service limits by it"
-			}
-			f.invalid = badRequest(v.Missing, reason)
+			f.invalid = badRequest(v.Missing, "is required")
 		}
 		features = append(features, limiter.Unknown(v.Missing))
 	}

@@ -39,7 +39,7 @@ func JSON(path ...string) Value {
 		}
 		text, reason, valid := fieldOf(data, names)
 		if !valid {
-			return "", badRequest(wholeBody, "the body is not JSON")
+			return "", badRequest(wholeBody, "the request is not valid JSON")
 		}
 		if reason != "" {
 			return "", badRequest(source, reason)
@@ -105,7 +105,7 @@ func textOf(value []byte) (text, reason string) {
 		}
 		return string(value), ""
 	}
-	return "", "is neither a string nor a whole number"
+	return "", "must be text or a whole number"
 }
 
 // member is the last value in the object at the beginning of data whose key is name,

@@ -306,9 +306,9 @@ func (m *middleware) cost(q *request) (n int64, err error) {
 	case errors.As(err, &known):
 		return 0, err
 	case err != nil:
-		return 0, &ValueError{http.StatusBadRequest, "cost", "is unknown for this request", err}
+		return 0, &ValueError{http.StatusBadRequest, "cost", "the cost of this request is not known", err}
 	case n < 1 || n > counter.MaxCount:
-		return 0, &ValueError{http.StatusBadRequest, "cost", fmt.Sprintf("is out of range, want 1 to %d", int64(counter.MaxCount)), nil}
+		return 0, &ValueError{http.StatusBadRequest, "cost", fmt.Sprintf("the cost of this request must be 1 to %d", int64(counter.MaxCount)), nil}
 	}
 	return n, nil
 }

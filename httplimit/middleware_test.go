@@ -252,14 +252,14 @@ func TestCost(t *testing.T) {
 		{"all", func(*http.Request) (int64, error) { return 10, nil }, 200, `"10/d";r=0;t=86401`},
 		{"more than ever", func(*http.Request) (int64, error) { return 11, nil }, 429, ""},
 		{"the largest number", func(*http.Request) (int64, error) { return counter.MaxCount, nil }, 429, ""},
-		{"zero", func(*http.Request) (int64, error) { return 0, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
-		{"negative", func(*http.Request) (int64, error) { return -1, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
-		{"lowest", func(*http.Request) (int64, error) { return math.MinInt64, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
-		{"huge", func(*http.Request) (int64, error) { return counter.MaxCount + 1, nil }, 400, "cost: is out of range, want 1 to 9007199254740991"},
-		{"error", func(*http.Request) (int64, error) { return 1, broken }, 400, "cost: is unknown for this request"},
+		{"zero", func(*http.Request) (int64, error) { return 0, nil }, 400, "The cost of this request must be 1 to 9007199254740991."},
+		{"negative", func(*http.Request) (int64, error) { return -1, nil }, 400, "The cost of this request must be 1 to 9007199254740991."},
+		{"lowest", func(*http.Request) (int64, error) { return math.MinInt64, nil }, 400, "The cost of this request must be 1 to 9007199254740991."},
+		{"huge", func(*http.Request) (int64, error) { return counter.MaxCount + 1, nil }, 400, "The cost of this request must be 1 to 9007199254740991."},
+		{"error", func(*http.Request) (int64, error) { return 1, broken }, 400, "The cost of this request is not known."},
 		{"ValueError", func(*http.Request) (int64, error) {
 			return 1, fmt.Errorf("%w", &httplimit.ValueError{Status: 422, Source: "seats", Reason: "are too many"})
-		}, 422, "seats: are too many"},
+		}, 422, `The field \"seats\" are too many.`},
 		{"of a form", func(r *http.Request) (n int64, err error) {
 			_, err = fmt.Sscan(r.FormValue("seats"), &n)
 			return n, err
@@ -300,7 +300,7 @@ func TestBodyOfTheFeaturesIsTheHandlers(t *testing.T) {
 		if row.status == 200 {
 			require.Equal(t, form, got.body)
 		} else {
-			require.Contains(t, got.body, "the body has more than 1000 bytes")
+			require.Contains(t, got.body, "The request is larger than 1000 bytes.")
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (m *middleware) deniedStatus() int {
 func (m *middleware) failure(v *limiter.Verdict) Problem {
 	p := Problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable, Err: v.Degraded}
 	if m.Refuse != RefuseSilently {
-		p.Detail = "The service cannot tell at the moment whether this request is within its limits."
+		p.Detail = "The service is not available at the moment. Please try again later."
 	}
 	return p
 }
@@ -118,5 +118,5 @@ func (m *middleware) failure(v *limiter.Verdict) Problem {
 // invalid is the problem of a request that cannot be asked about.
 func invalid(e *ValueError) Problem {
 	status := e.status()
-	return Problem{Title: http.StatusText(status), Status: status, Detail: e.Source + ": " + e.Reason, Err: e}
+	return Problem{Title: http.StatusText(status), Status: status, Detail: e.sentence(), Err: e}
 }

@@ -40,10 +40,10 @@ func TestInvalidByTheHandlerItself(t *testing.T) {
 		status     int
 		body       string
 	}{
-		{"name=Ada", "", 400, `true "is missing, and the service limits by it" "Ada"`},
-		{"name=Ada&email=nonsense", "", 400, `true "is not an e-mail address" "Ada"`},
-		{"name=Ada&email=" + strings.Repeat("a", 100), "", 413, `true "the body has more than 100 bytes" "Ada"`},
-		{"name=Ada", "Content-Encoding: gzip", 415, `true "the body has a Content-Encoding, want none" "Ada"`},
+		{"name=Ada", "", 400, `true "is required" "Ada"`},
+		{"name=Ada&email=nonsense", "", 400, `true "must be an e-mail address" "Ada"`},
+		{"name=Ada&email=" + strings.Repeat("a", 100), "", 413, `true "the request is larger than 100 bytes" "Ada"`},
+		{"name=Ada", "Content-Encoding: gzip", 415, `true "the request must not be compressed" "Ada"`},
 	} {
 		for range 3 {
 			lines := []string{asForm}
@@ -145,7 +145,7 @@ func TestProblemOfNested(t *testing.T) {
 	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, c, by("ip", "9/h")), Features: []httplimit.Source{byIP}})(form)
 	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, c, by("email", "9/h")), Features: []httplimit.Source{byEmail}, Invalid: inner})(inner)
 	s := newSite(t, outer)
-	require.Equal(t, "true 400 email: is not an e-mail address", s.signUp("nonsense").body)
+	require.Equal(t, "true 400 The field \"email\" must be an e-mail address.", s.signUp("nonsense").body)
 	require.Equal(t, "false 0 ", s.signUp("ada@example.org").body)
 }
 

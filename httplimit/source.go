@@ -49,9 +49,9 @@ func Email(v Value) Source { return NewSource(limiter.KindEmail, v) }
 
 // reasons tell a client the fault of text that is parsed.
 var reasons = map[string]string{
-	limiter.KindIP:     "is not an IP address",
-	limiter.KindEmail:  "is not an e-mail address",
-	limiter.KindDomain: "is neither a domain nor an e-mail address",
+	limiter.KindIP:     "must be an IP address",
+	limiter.KindEmail:  "must be an e-mail address",
+	limiter.KindDomain: "must be a domain or an e-mail address",
 }
 
 // NewSource is a source of features of any kind, as [limiter.NewFeature] makes
@@ -71,7 +71,7 @@ func NewSource(kind string, v Value) Source {
 		}
 		t := limiter.NewFeature(kind, text)
 		if t.Err() != nil {
-			return limiter.Feature{}, badRequest(kind, cmp.Or(reasons[kind], "is malformed"))
+			return limiter.Feature{}, badRequest(kind, cmp.Or(reasons[kind], "is not valid"))
 		}
 		return t, nil
 	}}

@@ -17,10 +17,10 @@ func TestSourcesAreCanonical(t *testing.T) {
 		same           []string // of one limit
 		wrong, problem string
 	}{
-		{"ip", []string{"2001:db8::1", "2001:DB8:0:0::2", "2001:db8::3"}, "garbage", "is not an IP address"},
-		{"email", []string{"ada@example.org", "Ada@Example.ORG", `"ada"@example.org`}, "ada", "is not an e-mail address"},
-		{"domain", []string{"example.org", "ada@EXAMPLE.org.", "bob@example.org"}, "exam_ple", "is neither a domain nor an e-mail address"},
-		{"ip+email", []string{"192.0.2.1,ada@example.org", "::ffff:192.0.2.1,Ada@example.org"}, "192.0.2.1", "is malformed"},
+		{"ip", []string{"2001:db8::1", "2001:DB8:0:0::2", "2001:db8::3"}, "garbage", "must be an IP address"},
+		{"email", []string{"ada@example.org", "Ada@Example.ORG", `"ada"@example.org`}, "ada", "must be an e-mail address"},
+		{"domain", []string{"example.org", "ada@EXAMPLE.org.", "bob@example.org"}, "exam_ple", "must be a domain or an e-mail address"},
+		{"ip+email", []string{"192.0.2.1,ada@example.org", "::ffff:192.0.2.1,Ada@example.org"}, "192.0.2.1", "is not valid"},
 		{"user", []string{"ada", "ada"}, "", ""},
 	} {
 		s := newSite(t, newLimit(t, httplimit.Config{

@@ -38,12 +38,24 @@ type Value func(r *http.Request) (string, error)
 type ValueError struct {
 	Status int    // 400; 408 for a body that is too slow; 413 for a body that is too large; 415 for a body with a Content-Encoding; 503 for a body beyond Config.MaxBodyTotal
 	Source string // the part of the request, such as: form field "email"
-	Reason string
-	Err    error // from net/http or the body, or nil; the text of Err may hold text of the client
+	Reason string // a predicate of Source, "is required", or a clause of its own, "the form could not be read"
+	Err    error  // from net/http or the body, or nil; the text of Err may hold text of the client
 }
 
 func (e *ValueError) Error() string {
 	return "httplimit: " + e.Source + ": " + e.Reason
+}
+
+// sentence is the error for the client: The form field "email" must be text, not a file.
+func (e *ValueError) sentence() string {
+	if clause, own := strings.CutPrefix(e.Reason, "the "); own {
+		return "The " + clause + "."
+	}
+	source := e.Source
+	if !strings.Contains(source, " ") { // a bare name
+		source = fmt.Sprintf("field %q", source)
+	}
+	return "The " + source + " " + e.Reason + "."
 }
 
 // Unwrap is Err.
@@ -94,7 +106,7 @@ func same(texts []string, source string) (string, error) {
 	}
 	for _, text := range texts[1:] {
 		if text != texts[0] {
-			return "", badRequest(source, "has two different values, want one")
+			return "", badRequest(source, "has two different values")
 		}
 	}
 	return texts[0], nil

@@ -81,7 +81,7 @@ func TestHeader(t *testing.T) {
 			if c.lines != nil {
 				r.Header["X-Token"] = c.lines
 			}
-			requireValue(t, httplimit.Header(c.header), r, c.want, c.status, "has two different values, want one")
+			requireValue(t, httplimit.Header(c.header), r, c.want, c.status, "has two different values")
 		})
 	}
 }
@@ -119,7 +119,7 @@ func TestCookie(t *testing.T) {
 			if c.lines != nil {
 				r.Header["Cookie"] = c.lines
 			}
-			requireValue(t, httplimit.Cookie("sid"), r, c.want, c.status, "has two different values, want one")
+			requireValue(t, httplimit.Cookie("sid"), r, c.want, c.status, "has two different values")
 		})
 	}
 	r := newRequest("GET", "", "", "")
@@ -155,7 +155,7 @@ func TestBasicUser(t *testing.T) {
 			if c.lines != nil {
 				r.Header["Authorization"] = c.lines
 			}
-			requireValue(t, httplimit.BasicUser(), r, c.want, c.status, "has two different values, want one")
+			requireValue(t, httplimit.BasicUser(), r, c.want, c.status, "has two different values")
 		})
 	}
 }
@@ -187,41 +187,41 @@ func TestForm(t *testing.T) {
 		{"case counts", "GET", "Email=a", "", "", "", 0, ""},
 		{"empty", "GET", "email=", "", "", "", 0, ""},
 		{"query, twice the same", "GET", "email=a&email=a", "", "", "a", 0, ""},
-		{"query, two different", "GET", "email=a&email=" + secret, "", "", "", 400, "has two different values, want one"},
-		{"query, empty and something", "GET", "email=&email=" + secret, "", "", "", 400, "has two different values, want one"},
+		{"query, two different", "GET", "email=a&email=" + secret, "", "", "", 400, "has two different values"},
+		{"query, empty and something", "GET", "email=&email=" + secret, "", "", "", 400, "has two different values"},
 		{"query of a JSON request", "POST", "email=a", "application/json", `{"email":"b"}`, "a", 0, ""},
 
 		{"body", "POST", "", urlencoded, "email=a", "a", 0, ""},
 		{"body, with a charset", "PUT", "", urlencoded + "; charset=UTF-8", "email=a", "a", 0, ""},
 		{"body, the type's case", "PATCH", "", "Application/X-WWW-Form-URLencoded", "email=a", "a", 0, ""},
 		{"body and query agree", "POST", "email=a", urlencoded, "email=a", "a", 0, ""},
-		{"body and query differ", "POST", "email=" + secret, urlencoded, "email=a", "", 400, "has two different values, want one"},
+		{"body and query differ", "POST", "email=" + secret, urlencoded, "email=a", "", 400, "has two different values"},
 		{"the body of a GET is none", "GET", "email=a", urlencoded, "email=b", "a", 0, ""},
 		{"the body of a DELETE is none", "DELETE", "", urlencoded, "email=b", "", 0, ""},
 		{"the body of an unknown type is none", "POST", "email=a", "", "email=b", "a", 0, ""},
-		{"body, malformed escape", "POST", "", urlencoded, "email=a&x=%" + secret, "", 400, "form is malformed"},
-		{"query, malformed escape", "POST", "x=%" + secret, urlencoded, "email=a", "", 400, "form is malformed"},
-		{"query, semicolon", "GET", "email=a;email=" + secret, "", "", "", 400, "form is malformed"},
-		{"malformed type", "POST", "", urlencoded + "; charset", "email=" + secret, "", 400, "form is malformed"},
+		{"body, malformed escape", "POST", "", urlencoded, "email=a&x=%" + secret, "", 400, "form could not be read"},
+		{"query, malformed escape", "POST", "x=%" + secret, urlencoded, "email=a", "", 400, "form could not be read"},
+		{"query, semicolon", "GET", "email=a;email=" + secret, "", "", "", 400, "form could not be read"},
+		{"malformed type", "POST", "", urlencoded + "; charset", "email=" + secret, "", 400, "form could not be read"},
 
 		{"multipart", "POST", "", multiparts, email("a") + end, "a", 0, ""},
 		{"multipart of a GET counts", "GET", "", multiparts, email("a") + end, "a", 0, ""},
 		{"multipart, twice the same", "POST", "", multiparts, email("a") + email("a") + end, "a", 0, ""},
-		{"multipart, two different", "POST", "", multiparts, email("a") + email(secret) + end, "", 400, "has two different values, want one"},
-		{"multipart and query differ", "POST", "email=a", multiparts, email(secret) + end, "", 400, "has two different values, want one"},
+		{"multipart, two different", "POST", "", multiparts, email("a") + email(secret) + end, "", 400, "has two different values"},
+		{"multipart and query differ", "POST", "email=a", multiparts, email(secret) + end, "", 400, "has two different values"},
 		{"multipart, a file beside it", "POST", "", multiparts, email("a") + part(`name="x"; filename="x"`, "y") + end, "a", 0, ""},
-		{"multipart, it is a file", "POST", "", multiparts, part(`name="email"; filename="x"`, secret) + end, "", 400, "is a file, want text"},
-		{"multipart, a file too", "POST", "", multiparts, email("a") + part(`name="email"; filename="x"`, secret) + end, "", 400, "is a file, want text"},
-		{"multipart, no boundary", "POST", "", "multipart/form-data", email(secret) + end, "", 400, "form is malformed"},
-		{"multipart, cut off", "POST", "", multiparts, email(secret), "", 400, "form is malformed"},
-		{"multipart, malformed query", "POST", "%", multiparts, email(secret) + end, "", 400, "form is malformed"},
-		{"multipart, too many parts for net/http", "POST", "", multiparts, strings.Repeat(email("a"), 1001) + end, "", 400, "form is malformed"},
+		{"multipart, it is a file", "POST", "", multiparts, part(`name="email"; filename="x"`, secret) + end, "", 400, "must be text, not a file"},
+		{"multipart, a file too", "POST", "", multiparts, email("a") + part(`name="email"; filename="x"`, secret) + end, "", 400, "must be text, not a file"},
+		{"multipart, no boundary", "POST", "", "multipart/form-data", email(secret) + end, "", 400, "form could not be read"},
+		{"multipart, cut off", "POST", "", multiparts, email(secret), "", 400, "form could not be read"},
+		{"multipart, malformed query", "POST", "%", multiparts, email(secret) + end, "", 400, "form could not be read"},
+		{"multipart, too many parts for net/http", "POST", "", multiparts, strings.Repeat(email("a"), 1001) + end, "", 400, "form could not be read"},
 		{"multipart, but no body", "POST", "email=a", multiparts, "", "a", 0, ""},
 		{"multipart/mixed is no form", "POST", "email=a", "multipart/mixed; boundary=b", email("b") + end, "a", 0, ""},
 
 		{"as long as may be", "POST", "", urlencoded, "email=a&x=" + strings.Repeat("x", httplimit.DefaultMaxBody-10), "a", 0, ""},
-		{"a byte longer", "POST", "", urlencoded, "email=a&x=" + strings.Repeat("x", httplimit.DefaultMaxBody-9), "", 413, "more than 1048576 bytes"},
-		{"multipart, too long", "POST", "", multiparts, email(strings.Repeat(secret, 1<<18)) + end, "", 413, "more than 1048576 bytes"},
+		{"a byte longer", "POST", "", urlencoded, "email=a&x=" + strings.Repeat("x", httplimit.DefaultMaxBody-9), "", 413, "larger than 1048576 bytes"},
+		{"multipart, too long", "POST", "", multiparts, email(strings.Repeat(secret, 1<<18)) + end, "", 413, "larger than 1048576 bytes"},
 		{"too long, but no form", "POST", "email=a", "text/plain", strings.Repeat("x", 2<<20), "a", 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestFormParsedBefore(t *testing.T) {
 		form, parts := r.Form, r.MultipartForm
 		requireValue(t, httplimit.Form("email"), r, "a", 0, "")
 		form["email"] = append(form["email"], "changed")
-		requireValue(t, httplimit.Form("email"), r, "", 400, "has two different values, want one")
+		requireValue(t, httplimit.Form("email"), r, "", 400, "has two different values")
 		require.Same(t, parts, r.MultipartForm)
 	})
 	t.Run("but not the multipart body, which the handler may parse yet", func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestFormParsedBefore(t *testing.T) {
 			require.NoError(t, r.ParseForm())
 			before := len(r.Form["email"])
 			r.Form["email"] = slices.Grow(r.Form["email"], 8)
-			requireValue(t, httplimit.Form("email"), r, "a", want, "has two different values, want one")
+			requireValue(t, httplimit.Form("email"), r, "a", want, "has two different values")
 			require.Len(t, r.Form["email"], before)
 			require.Empty(t, r.Form["email"][:8][before], "nor behind its end")
 			require.Empty(t, r.PostForm)
@@ -270,7 +270,7 @@ func TestFormParsedBefore(t *testing.T) {
 		r := newRequest("POST", "", multiparts, body)
 		_, err := r.MultipartReader()
 		require.NoError(t, err)
-		requireValue(t, httplimit.Form("email"), r, "", 400, "form is malformed")
+		requireValue(t, httplimit.Form("email"), r, "", 400, "form could not be read")
 	})
 	t.Run("as a file", func(t *testing.T) {
 		r := newRequest("POST", "", multiparts, part(`name="email"; filename="x"`, "a")+end)
@@ -282,10 +282,10 @@ func TestFormParsedBefore(t *testing.T) {
 func TestJSON(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	const (
-		malformed = "the body is not JSON"
+		malformed = "the request is not valid JSON"
 		twice     = "has a key twice on its path"
 		object    = "is not in an object"
-		scalar    = "is neither a string nor a whole number"
+		scalar    = "must be text or a whole number"
 	)
 	for _, c := range []struct {
 		name, body, path, want string
@@ -357,7 +357,7 @@ func TestJSON(t *testing.T) {
 		{"deeper", `{"x":` + deep(10000) + `,"email":"a"}`, "email", "", 400, malformed},
 		{"as deep as fits", deep(httplimit.DefaultMaxBody / 2), "email", "", 400, malformed},
 		{"as long as may be", `{"email":"a"}` + strings.Repeat(" ", httplimit.DefaultMaxBody-13), "email", "a", 0, ""},
-		{"a byte longer", `{"email":"a"}` + strings.Repeat(" ", httplimit.DefaultMaxBody-12), "email", "", 413, "more than 1048576 bytes"},
+		{"a byte longer", `{"email":"a"}` + strings.Repeat(" ", httplimit.DefaultMaxBody-12), "email", "", 413, "larger than 1048576 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var path []string
@@ -375,18 +375,18 @@ func TestJSON(t *testing.T) {
 
 func TestErrorsNameTheField(t *testing.T) {
 	_, err := httplimit.Form("email")(newRequest("POST", "", urlencoded, "%"))
-	require.EqualError(t, err, `httplimit: form field "email": the form is malformed`)
+	require.EqualError(t, err, `httplimit: form field "email": the form could not be read`)
 	require.ErrorContains(t, errors.Unwrap(err), "invalid URL escape")
 	_, err = httplimit.Form("email")(newRequest("POST", "", urlencoded, strings.Repeat("x", 2<<20)))
-	require.EqualError(t, err, `httplimit: form field "email": the body has more than 1048576 bytes`)
+	require.EqualError(t, err, `httplimit: form field "email": the request is larger than 1048576 bytes`)
 	_, err = httplimit.JSON("user", "email")(newRequest("POST", "", "", `{"user":{"email":true}}`))
-	require.EqualError(t, err, `httplimit: JSON field "user.email": is neither a string nor a whole number`)
+	require.EqualError(t, err, `httplimit: JSON field "user.email": must be text or a whole number`)
 	r := newRequest("GET", "", "", "")
 	r.Header = http.Header{"X-Token": {"a", "b"}, "Cookie": {"sid=1; sid=2"}}
 	_, err = httplimit.Header("x-token")(r)
-	require.EqualError(t, err, `httplimit: header "X-Token": has two different values, want one`)
+	require.EqualError(t, err, `httplimit: header "X-Token": has two different values`)
 	_, err = httplimit.Cookie("sid")(r)
-	require.EqualError(t, err, `httplimit: cookie "sid": has two different values, want one`)
+	require.EqualError(t, err, `httplimit: cookie "sid": has two different values`)
 }
 
 // A body that a handler must decode first is refused: compressed bytes have no
@@ -404,10 +404,10 @@ func TestEncodedBody(t *testing.T) {
 	} {
 		r := newRequest("POST", "", urlencoded, "email=a")
 		r.Header["Content-Encoding"] = c.lines
-		requireValue(t, httplimit.Form("email"), r, "a", c.status, "Content-Encoding")
+		requireValue(t, httplimit.Form("email"), r, "a", c.status, "compressed")
 		r = newRequest("POST", "", "", `{"email":"a"}`)
 		r.Header["Content-Encoding"] = c.lines
-		requireValue(t, httplimit.JSON("email"), r, "a", c.status, "Content-Encoding")
+		requireValue(t, httplimit.JSON("email"), r, "a", c.status, "compressed")
 		r = newRequest("POST", "email=a", "text/plain", "")
 		r.Header["Content-Encoding"] = c.lines
 		requireValue(t, httplimit.Form("email"), r, "a", 0, "the body is not read")

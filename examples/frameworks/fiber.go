@@ -2,6 +2,7 @@ package frameworks
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ func fiberDenial(c fiber.Ctx, v *limiter.Verdict) error {
 	}
 	switch v.Outcome() {
 	case limiter.OutcomeMissing:
-		return fiber.NewError(fiber.StatusBadRequest, v.Missing+" is missing")
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("The field %q is required.", v.Missing))
 	case limiter.OutcomeFailedClosed:
 		return fiber.ErrServiceUnavailable
 	}

@@ -145,7 +145,7 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 		v, _ := httplimit.VerdictOf(r.Context(), "login")
 		p.Detail = fmt.Sprintf("Too many wrong passwords. Try again in %s.", inWords(v.RetryAfter))
 	case http.StatusBadRequest: // missing, or malformed
-		p.Detail = "Want a name."
+		p.Detail = "Please enter your name."
 	}
 	answer(w, r, p)
 }

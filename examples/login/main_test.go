@@ -79,7 +79,7 @@ func TestBrowser(t *testing.T) {
 	require.Contains(t, body, `role="alert">Welcome.`)
 	status, body := post("", "guess")
 	require.Equal(t, http.StatusBadRequest, status)
-	require.Contains(t, body, `role="alert">Want a name.`)
+	require.Contains(t, body, `role="alert">Please enter your name.`)
 	for range 10 {
 		status, body = post(`ada`, "guess")
 		require.Equal(t, http.StatusUnauthorized, status)

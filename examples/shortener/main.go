@@ -156,7 +156,7 @@ func authenticate(accounts map[string]account, next http.Handler) http.Handler {
 		account, known := accounts[name]
 		if !known || subtle.ConstantTimeCompare([]byte(password), []byte(account.password)) == 0 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="shortener"`)
-			answer(w, r, httplimit.Problem{Title: "Unauthorized", Status: http.StatusUnauthorized, Detail: "Who are you?"})
+			answer(w, r, httplimit.Problem{Title: "Unauthorized", Status: http.StatusUnauthorized, Detail: "Please log in."})
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
@@ -167,7 +167,7 @@ func authenticate(accounts map[string]account, next http.Handler) http.Handler {
 func only(accounts map[string]account, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !accounts[user(r.Context())].support {
-			answer(w, r, httplimit.Problem{Title: "Forbidden", Status: http.StatusForbidden, Detail: "This page is for the support."})
+			answer(w, r, httplimit.Problem{Title: "Forbidden", Status: http.StatusForbidden, Detail: "This page is for support staff only."})
 			return
 		}
 		next(w, r)
@@ -220,7 +220,7 @@ func (l *links) shorten(w http.ResponseWriter, r *http.Request) {
 		if err := httplimit.Refund(r.Context(), "shorten"); err != nil {
 			log.Print(err)
 		}
-		answer(w, r, httplimit.Problem{Title: "Bad Request", Status: http.StatusBadRequest, Detail: "Want an https URL."})
+		answer(w, r, httplimit.Problem{Title: "Bad Request", Status: http.StatusBadRequest, Detail: "Please enter a link that begins with https://."})
 		return
 	}
 	l.mu.Lock()

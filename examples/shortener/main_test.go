@@ -143,10 +143,10 @@ func TestBrowser(t *testing.T) {
 	require.Contains(t, body, `value="https://go.dev"`)
 	status, body = post("nobody", "https://go.dev")
 	require.Equal(t, http.StatusUnauthorized, status)
-	require.Contains(t, body, "Who are you?")
+	require.Contains(t, body, "Please log in.")
 	status, body = post("eve", "ftp://go.dev")
 	require.Equal(t, http.StatusBadRequest, status)
-	require.Contains(t, body, "Want an https URL.")
+	require.Contains(t, body, "Please enter a link that begins with https://.")
 	require.Contains(t, body, `value="ftp://go.dev"`)
 }
 

@@ -136,7 +136,7 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 	case http.StatusServiceUnavailable:
 		p.Detail = "We cannot sign you up at the moment. Try again in a minute."
 	case http.StatusBadRequest: // missing, or malformed
-		p.Detail = "Want a mail address, such as ada@example.org."
+		p.Detail = "Please enter an e-mail address, such as ada@example.org."
 	}
 	if isBrowser(r) {
 		show(w, r, p.Status, p.Detail)
