@@ -95,7 +95,13 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 		if f.spent > 0 {
 			ctx = spent.Context{Context: ctx, Time: f.spent}
 		}
-		v, err := f.m.Limiter.AllowN(ctx, f.m.Event, f.n, features...)
+		var v limiter.Verdict
+		var err error
+		if f.m.refunds.Load() {
+			v, err = f.m.Limiter.AllowOpen(ctx, f.m.Event, f.n, features...)
+		} else {
+			v, err = f.m.Limiter.AllowN(ctx, f.m.Event, f.n, features...)
+		}
 		if v.Missing == "" {
 			if err == nil && v.Allowed && v.Remaining == 0 {
 				f.states = f.full(ctx, &v, features)

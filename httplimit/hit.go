@@ -77,6 +77,7 @@ func Refund(ctx context.Context, event string) error {
 	if h == nil {
 		return fmt.Errorf("httplimit: refund: no middleware for event %q around this handler", event)
 	}
+	h.m.refunds.Store(true)
 	v := h.verdict // all copies are refunded once
 	return h.m.Limiter.Refund(context.WithoutCancel(ctx), &v)
 }

@@ -111,7 +111,9 @@ type Config struct {
 	// writes to its ResponseWriter. The hit stays, and RefundIf is not called, if
 	// nothing is written there, if the handler panics before, or if the handler
 	// takes over the connection: a handler that means 200 writes the 200, or
-	// calls Refund. See also Refund.
+	// calls Refund. See also Refund. Until then the hit is open: a request that is
+	// denied for open hits alone is told a Retry-After of 1 or 2 seconds, rather than
+	// the window. Without RefundIf, hits are open from the first Refund on.
 	RefundIf func(status int) bool
 }
 
@@ -136,8 +138,9 @@ const (
 // middleware is a Config, checked.
 type middleware struct {
 	Config
-	ruled  atomic.Pointer[ruled] // for rulesNow
-	bodies bodies
+	ruled   atomic.Pointer[ruled] // for rulesNow
+	bodies  bodies
+	refunds atomic.Bool // hits are refunded after good answers: those of requests under way are open
 }
 
 // New makes a middleware. An error names the field of cfg. An error is also a
@@ -173,6 +176,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 		return nil, fmt.Errorf("httplimit: event %q: %w", cfg.Event, err)
 	}
 	m.ruled.Store(derived)
+	m.refunds.Store(cfg.RefundIf != nil)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
@@ -238,6 +242,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		}
 	}()
 	v, err := f.decide(room[:0])
+	defer m.Limiter.Keep(&v)
 	if err == nil && !v.Allowed && m.Refuse == RefuseSilently && v.Outcome() != limiter.OutcomeFailedClosed {
 		f.receive()
 	}

@@ -79,10 +79,12 @@ func (a *asking) ask(status int) {
 		return
 	}
 	a.done = true
+	v := a.hit.verdict
 	if a.hit.m.RefundIf(status) {
-		v := a.hit.verdict
 		// If the store fails, the hit stays until its bucket expires.
 		_ = a.hit.m.Limiter.Refund(context.WithoutCancel(a.hit), &v)
+	} else {
+		a.hit.m.Limiter.Keep(&v)
 	}
 }
 

@@ -76,14 +76,14 @@ func (v *Verdict) bind() {
 	}
 }
 
-// beginBans bans the features whose limits have denied the call, unless held hits
-// may have denied the call: held hits may be counted twice. If the store does not
+// beginBans bans the features whose limits have denied the call, unless held or open
+// hits may have denied the call: held hits may be counted twice, open hits undone. If the store does not
 // take a ban, the ban is not begun, and the denial stays.
 func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask) {
 	states := v.All()
 	for _, b := range q.bans {
 		key := asks[b.ask].Key
-		if asks[b.ask].Held != nil || v.bannedFor(key) > 0 || !denied(states, key) {
+		if asks[b.ask].Held != nil || v.bannedFor(key) > 0 || !v.denies(states, key) {
 			continue
 		}
 		taken, err := b.ban.counter.Take(ctx, asks[b.ask+1].Key, 1, b.ban.take)
@@ -101,14 +101,15 @@ func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask
 	}
 }
 
-// denied tells whether a limit of key denies the call for now. A call for more
-// than a Max is denied for ever, and is no reason for a ban.
-func denied(states []counter.State, key counter.Key) (denied bool) {
+// denies reports whether a limit of key denies the call for now, and not for open
+// hits alone. A call for more than a Max is denied for ever, and is no reason for a
+// ban.
+func (v *Verdict) denies(states []counter.State, key counter.Key) (denied bool) {
 	for _, s := range states {
 		if s.Key == key && s.RetryAfter == counter.Never {
 			return false
 		}
-		denied = denied || s.Key == key && s.RetryAfter > 0
+		denied = denied || s.Key == key && s.RetryAfter > 0 && !v.open.frees(&s)
 	}
 	return denied
 }
@@ -135,6 +136,8 @@ func (v Verdict) All() []counter.State {
 		}
 		if left := v.bannedFor(s.Key); left > 0 {
 			s.Remaining, s.RetryAfter = 0, max(s.RetryAfter, left)
+		} else if v.open.frees(&s) {
+			s.RetryAfter = min(s.RetryAfter, v.open.after)
 		}
 		states = append(states, s)
 	}

@@ -44,6 +44,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	}
 	var room [4]counter.Ask
 	q := question{set: set, of: of, event: event, n: n, mode: m, policy: FailOpen}
+	if m == opening {
+		q.mode = taking
+	}
 	asks, err := l.asks(ctx, &q, room[:0], features)
 	switch {
 	case err != nil:
@@ -55,9 +58,18 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
+		if m == opening {
+			q.open = l.opens.begin(asks, n)
+		}
 		if err := l.judge(ctx, v, &q, asks); err != nil {
+			q.open.close(false)
 			*v = Verdict{}
 			return err
+		}
+		if l.soften(v, &q, asks); v.At().IsZero() {
+			q.open.close(false)
+		} else {
+			v.open = q.open
 		}
 	}
 	v.complete(&q)
@@ -104,6 +116,7 @@ const (
 	taking   mode = iota
 	peeking       // count nothing
 	charging      // count in any case
+	opening       // take, and leave the hits open
 )
 
 // question is a call to the Counter without its keys, and what is known without
@@ -115,6 +128,7 @@ type question struct {
 	only   *counter.Quota // of the single key; nil if there are several keys
 	n      int64
 	mode   mode
+	open   *open        // the part of the call in the open hits; nil: none
 	policy OnFailure    // the strictest of the rules with a key in the call
 	rules  []*localRule // rules[i] belongs to key i, and is nil if the key never counts locally; nil if no key does
 	bans   []bannable   // keys that can be banned
@@ -143,11 +157,13 @@ func strictest(a, b OnFailure) OnFailure {
 // judge asks the store, and lets the rules' policy decide if the store fails.
 func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []counter.Ask) error {
 	if l.within == 0 && l.turns == nil && q.rules == nil {
+		q.open.ask()
 		return l.failed(v, q, nil, l.ask(ctx, v, q, asks, nil))
 	}
 	if l.recall(v, q, asks) {
 		return nil
 	}
+	q.open.ask()
 	var until time.Time
 	if l.within > 0 {
 		until = time.Now().Add(l.within)
@@ -218,7 +234,7 @@ func (l *Limiter) ask(ctx context.Context, v *Verdict, q *question, asks []count
 	}
 	v.lookForBans(q)
 	if !v.Allowed && q.mode == taking {
-		if denied != nil {
+		if l.soften(v, q, asks); denied != nil {
 			answer := *v
 			denied.Store(&answer)
 		}

@@ -104,15 +104,17 @@ type Config struct {
 
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
 // Limiter is not usable. Most callers want Allow; Wait waits until the event may
-// happen, Charge counts in any case, Refund gives a hit back, and Peek decides
-// without counting. Usage, Forget and Erase are for support. A Limiter with
-// Config.Local is closed by Close. Many goroutines may use a Limiter at once.
+// happen, AllowOpen is Allow for hits that may be refunded, Charge counts in any
+// case, Refund gives a hit back, and Peek decides without counting. Usage, Forget
+// and Erase are for support. A Limiter with Config.Local is closed by Close. Many
+// goroutines may use a Limiter at once.
 type Limiter struct {
 	counter    *counter.Counter
 	local      *local // nil: no rule counts locally
 	turns      *turns // nil: no bound
 	calls      calls
 	waits      waits
+	opens      opens
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
 	tally      *tally       // nil: nothing is counted
@@ -219,7 +221,8 @@ func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ..
 // Peek returns the Verdict that AllowN would return now, and counts nothing. An n
 // of 0 asks whether a limit is over now, and how much is left. The Verdict cannot
 // be refunded, and Config.Observe is not called. Peek begins no ban, so a denial
-// by a limit is not Banned, even if AllowN would begin a ban.
+// by a limit is not Banned, even if AllowN would begin a ban. RetryAfter counts open
+// hits like hits that stay: see [Limiter.AllowOpen].
 func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, peeking)
 	return v, err
@@ -245,6 +248,7 @@ func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	}
 	if !v.Allowed { // emptied
 		*v = Verdict{}
+		given.open.close(true)
 		if hits != nil {
 			err = errors.Join(err, hits.refund(ctx))
 		}

@@ -59,6 +59,7 @@ type Verdict struct {
 	local  bool       // decided by the local counter, or by a denial of the store before the failure
 	hits   *localHits // in the local counter; nil: none
 	bans   []banned   // the bans that hold
+	open   *open      // open hits: of this call, or of others that leave it no room; nil: none
 }
 
 // Kind is the kind of feature of the limit that binds, or of Override, or the

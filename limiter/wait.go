@@ -177,6 +177,7 @@ func (l *Limiter) once(ctx context.Context, q *question, asks []counter.Ask) (v 
 	if err = l.judge(ctx, &v, q, asks); err != nil {
 		return Verdict{}, err
 	}
+	l.soften(&v, q, asks)
 	v.complete(q)
 	return v, nil
 }

@@ -1,0 +1,174 @@
+package limiter
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// AllowOpen is AllowN for hits that the caller may yet refund. The hits are open
+// until Refund or Keep is called with the Verdict, and one of them must be called.
+// If a call is denied and would not be without the open hits of this Limiter, its
+// RetryAfter is random, 0.5 to 1.5 seconds at most, rather than the time until the
+// hits leave their windows, and the denial begins no ban. A call that is under way
+// counts as open, since it may be admitted and refunded.
+func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, opening)
+	return v, err
+}
+
+// Keep ends the time in which the hits of v are open. They can still be refunded.
+// Keep has no effect on a Verdict without open hits, or if Keep or Refund was called
+// with a copy of v before.
+func (l *Limiter) Keep(v *Verdict) { v.open.close(false) }
+
+// opens are the open hits of this process, by key.
+type opens struct {
+	used atomic.Int64 // keys; none: nobody takes the lock
+	mu   sync.Mutex
+	keys map[counter.Key]*openKey
+}
+
+type openKey struct {
+	calls    int   // that refer to the key
+	hits     int64 // that are open, or asked for by calls that may leave them open
+	refunded int64 // in the time of these calls
+}
+
+// open is the part of a call in the open hits, and the answer to a denied call. The
+// nil open has no part.
+type open struct {
+	of    *opens
+	n     int64
+	asked bool // n is in the hits of the keys
+	keys  []openAsk
+
+	after time.Duration // RetryAfter of the limits that open hits may free
+}
+
+type openAsk struct {
+	key      counter.Key
+	state    *openKey
+	refunded int64 // of state, when the call began
+	free     int64 // hits of others that may be undone, or were since the call began; known after a denial
+}
+
+// begin begins a call with open hits.
+func (o *opens) begin(asks []counter.Ask, n int64) *open {
+	call := &open{of: o, n: n}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range asks {
+		if asks[i].Soft || asks[i].N == 0 {
+			continue
+		}
+		k := o.keys[asks[i].Key]
+		if k == nil {
+			if o.keys == nil {
+				o.keys = map[counter.Key]*openKey{}
+			}
+			k = &openKey{}
+			o.keys[asks[i].Key] = k
+			o.used.Add(1)
+		}
+		k.calls++
+		call.keys = append(call.keys, openAsk{key: asks[i].Key, state: k, refunded: k.refunded})
+	}
+	return call
+}
+
+// ask counts the hits of the call, which the store is asked for from now on.
+func (c *open) ask() {
+	if c == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.asked = true
+	for i := range c.keys {
+		c.keys[i].state.hits += c.n
+	}
+}
+
+// close ends the part of the call. Only the first close has an effect.
+func (c *open) close(refunded bool) {
+	if c == nil || c.of == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	for i := range c.keys {
+		k := c.keys[i].state
+		if k == nil {
+			break
+		}
+		if c.asked {
+			k.hits -= c.n
+		}
+		if refunded {
+			k.refunded += c.n
+		}
+		if k.calls--; k.calls == 0 {
+			delete(c.of.keys, c.keys[i].key)
+			c.of.used.Add(-1)
+		}
+		c.keys[i].state = nil
+	}
+}
+
+// soften shortens the waits of a denied call for limits that open hits of others may
+// free.
+func (l *Limiter) soften(v *Verdict, q *question, asks []counter.Ask) {
+	if v.Allowed || v.Banned || v.open != nil || q.mode != taking || l.opens.used.Load() == 0 {
+		return
+	}
+	c := &open{n: q.n, after: afterFailure()}
+	for i := range asks {
+		if free := l.opens.free(asks[i].Key, q.open); free > 0 && !asks[i].Soft {
+			c.keys = append(c.keys, openAsk{key: asks[i].Key, free: free})
+		}
+	}
+	if c.keys != nil {
+		told := v.RetryAfter
+		v.open = c
+		v.bind()
+		v.RetryAfter = min(v.RetryAfter, told)
+	}
+}
+
+// free returns the hits of the key that may be undone, or were since own began,
+// without the hits of own itself.
+func (o *opens) free(key counter.Key, own *open) (free int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := o.keys[key]
+	if k == nil {
+		return 0
+	}
+	free = k.hits
+	for i := 0; own != nil && i < len(own.keys); i++ {
+		if own.keys[i].state == k {
+			if free += k.refunded - own.keys[i].refunded; own.asked {
+				free -= own.n
+			}
+		}
+	}
+	return free
+}
+
+// frees reports whether open hits may free the limit of s, a state of the denied
+// call.
+func (c *open) frees(s *counter.State) bool {
+	if c == nil || s.RetryAfter == counter.Never {
+		return false
+	}
+	for i := range c.keys {
+		if k := &c.keys[i]; k.key == s.Key && k.free > 0 {
+			return s.Remaining+k.free >= c.n
+		}
+	}
+	return false
+}
