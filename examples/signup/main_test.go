@@ -75,7 +75,7 @@ func TestBrowser(t *testing.T) {
 		{browser, "ada@example.org", 429, html, []string{`role="alert">Too many sign-ups. Try again in 25 hours.`, `value="ada@example.org"`}},
 		{"*/*", "ada@example.org", 429, "application/problem+json", []string{`"detail":"Too many sign-ups. Try again in 25 hours."`, "quota-exceeded"}},
 		{browser, `"><script>`, 400, html, []string{`role="alert">Please enter an e-mail address,`, `value="&#34;&gt;&lt;script&gt;"`}},
-		{browser, strings.Repeat("a", 20_000), 413, html, []string{"the request is larger than 16384 bytes", `value=""`}},
+		{browser, strings.Repeat("a", 20_000), 413, html, []string{"The request is larger than 16384 bytes", `value=""`}},
 		{"*/*", "", 400, "application/problem+json", []string{`"detail":"Please enter an e-mail address, such as ada@example.org."`}},
 	} {
 		r, err := http.NewRequest(http.MethodPost, server.URL+"/signup", strings.NewReader(url.Values{"email": {row.email}}.Encode()))
