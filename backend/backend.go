@@ -244,6 +244,16 @@ func (r *ForgetRequest) Latest() int64 {
 	return max(r.Label, r.Clock().UnixNano())
 }
 
+// Placer is a [Store] that tells which server holds a key.
+type Placer interface {
+	Store
+
+	// ServerOf returns a name of the server that holds the buckets of key, a
+	// [Request.Key], or "" if there is one server, or the server is not known. It
+	// asks no server.
+	ServerOf(key string) string
+}
+
 // Local is a [Store] in the caller's own process. There is one clock and no
 // network: the Skew, Settle and Patience of a Counter are zero unless they are
 // set, and denials are not remembered, since asking again costs no more.

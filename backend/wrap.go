@@ -49,7 +49,7 @@ type Trip struct {
 type Around func(ctx context.Context, trip *Trip, do func(context.Context) error) error
 
 // Wrap puts an Around before all calls of a store. The result has the optional
-// interfaces of the store, and no other methods: a Counter counts on the result
+// interfaces of the store, and ServerOf of a [Placer]: a Counter counts on the result
 // as on the store.
 //
 // A refused KindTakeBack leaves hits in the store that deny other calls until
@@ -199,6 +199,14 @@ func (w *wrapped) trip(ctx context.Context, trip *Trip, do func(context.Context)
 		made = true
 		return do(ctx)
 	})
+}
+
+// ServerOf is described in [Placer]; of any other store the server is not known.
+func (w *wrapped) ServerOf(key string) string {
+	if p, ok := w.store.(Placer); ok {
+		return p.ServerOf(key)
+	}
+	return ""
 }
 
 func (w *wrapped) Do(ctx context.Context, r *Request) error {

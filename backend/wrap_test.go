@@ -52,8 +52,20 @@ func TestOptionalInterfacesAreKnown(t *testing.T) {
 		require.NoError(t, err)
 		ast.Inspect(file, inspect)
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(optional)), found)
+	require.ElementsMatch(t, append(slices.Collect(maps.Keys(optional)), "Placer"), found)
 }
+
+// A wrapped store tells the servers of a backend.Placer, and of any other store none.
+func TestWrapKeepsServers(t *testing.T) {
+	through := func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) }
+	for want, store := range map[string]backend.Store{"k's server": placed{}, "": plain{}} {
+		require.Equal(t, want, backend.Wrap(backend.Wrap(store, through), through).(backend.Placer).ServerOf("k"))
+	}
+}
+
+type placed struct{ plain }
+
+func (placed) ServerOf(key string) string { return key + "'s server" }
 
 type plain struct{ err error }
 

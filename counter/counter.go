@@ -268,6 +268,16 @@ func (c *Counter) Keeps() bool {
 	return ok && k.Keeps()
 }
 
+// ServerOf returns a name of the server that holds the counts of key, or "" if the
+// store has one server or does not say. See [backend.Placer].
+func (c *Counter) ServerOf(key Key) string {
+	p, ok := c.store.(backend.Placer)
+	if !ok {
+		return ""
+	}
+	return p.ServerOf(string(c.keys.append(nil, key)))
+}
+
 // CheckLimits returns the error of any Take under limits: a limit is out of
 // bounds, or the ladder keeps no tier for a window. A program that reads limits
 // from a file can check the limits before the first Take.

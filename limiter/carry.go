@@ -18,27 +18,34 @@ import (
 // never counts less than was let through. Hits without a bucket in the store are
 // dropped, since any other label would be wrong.
 //
-// A key that failed waits longer each time. While no carry is answered the
-// carrier sends a few carries a second; a store that is back gets a carry in a
-// millisecond from each process, at random moments. The carrier has a goroutine
-// while there are pending hits.
+// A key that failed waits longer each time. Each server has a lane, so that a
+// server that is away holds up no other. While no carry of a lane is answered the
+// carrier sends a few of its carries a second; a server that is back gets a carry
+// in a millisecond from each process, at random moments. The carrier has a
+// goroutine while there are pending hits.
 type carrier struct {
 	local   *local
 	entries atomic.Int64 // pendingHits of all keys
 	most    int64
 
 	mu      sync.Mutex
-	queue   dueQueue
+	lanes   map[string]*lane // by server, with keys
 	running bool
 	hasty   bool // nobody waits for a turn of the pace any more, but for the process to end
 	closed  bool
-	sending int
-	failed  int // carries in a row
-	next    time.Time
 	wake    chan struct{}
 	ctx     context.Context // done when closed
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
+}
+
+// lane has the keys of a server, under the lock of the carrier.
+type lane struct {
+	server  string
+	queue   dueQueue
+	sending int
+	failed  int // carries in a row
+	next    time.Time
 }
 
 // MaxAdditions bounds [Stats].Additions, at some 300 bytes each. Beyond, no hits of
@@ -48,14 +55,14 @@ type carrier struct {
 const MaxAdditions = 1 << 16
 
 const (
-	carryPace                 = time.Millisecond // mean time between carries
-	carryWidth                = 8                // carries under way
+	carryPace                 = time.Millisecond // mean time between carries of a lane
+	carryWidth                = 8                // carries under way in a lane
 	firstBackOff, lastBackOff = 100 * time.Millisecond, 2 * time.Second
-	failuresInARow            = 3 // before the carrier slows down: of several servers one may be down
+	failuresInARow            = 3 // before a lane slows down
 )
 
 func (c *carrier) init(l *local) {
-	c.local, c.most, c.wake = l, MaxAdditions, make(chan struct{}, 1)
+	c.local, c.most, c.wake, c.lanes = l, MaxAdditions, make(chan struct{}, 1), map[string]*lane{}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
@@ -64,16 +71,22 @@ func (c *carrier) full(keys int) bool { return c.entries.Load()+int64(keys) > c.
 
 // put has the hits of k carried after a while. The caller holds the lock of k.
 func (c *carrier) put(k *localKey, after time.Duration) {
-	if k.queued {
+	if k.lane != nil {
 		return
 	}
+	server := k.store.ServerOf(k.key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
-	k.queued, k.due = true, time.Now().Add(after)
-	heap.Push(&c.queue, k)
+	to := c.lanes[server]
+	if to == nil {
+		to = &lane{server: server}
+		c.lanes[server] = to
+	}
+	k.lane, k.due = to, time.Now().Add(after)
+	heap.Push(&to.queue, k)
 	if !c.running {
 		c.running = true
 		c.all.Go(c.run)
@@ -85,18 +98,29 @@ func (c *carrier) put(k *localKey, after time.Duration) {
 func (c *carrier) remove(k *localKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i := slices.Index(c.queue, k); i >= 0 {
-		heap.Remove(&c.queue, i)
-		k.queued = false
+	if k.lane == nil {
+		return
+	}
+	if i := slices.Index(k.lane.queue, k); i >= 0 {
+		heap.Remove(&k.lane.queue, i)
+		c.leave(k.lane)
+		k.lane = nil
 	}
 }
 
-// hurry ends the waiting for a store that has answered another call.
-func (c *carrier) hurry() {
+// leave forgets a lane without keys.
+func (c *carrier) leave(l *lane) {
+	if len(l.queue) == 0 && l.sending == 0 {
+		delete(c.lanes, l.server)
+	}
+}
+
+// hurry ends the waiting for a server that has answered another call.
+func (c *carrier) hurry(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed > 0 {
-		c.failed, c.next = 0, time.Time{}
+	if l := c.lanes[server]; l != nil && l.failed > 0 {
+		l.failed, l.next = 0, time.Time{}
 		c.signal()
 	}
 }
@@ -137,29 +161,35 @@ func (c *carrier) run() {
 func (c *carrier) take() (k *localKey, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.queue) == 0 && c.sending == 0 {
+	if c.closed || len(c.lanes) == 0 {
 		c.running = false
 		return nil, 0, false
 	}
-	width := carryWidth
-	if c.failed >= failuresInARow {
-		width = 1
-	}
-	if len(c.queue) == 0 || c.sending >= width {
-		return nil, 0, true
-	}
 	now := time.Now()
-	if wait = max(c.queue[0].due.Sub(now), c.next.Sub(now)); wait > 0 {
-		return nil, wait, true
+	for _, l := range c.lanes {
+		width := carryWidth
+		if l.failed >= failuresInARow {
+			width = 1
+		}
+		if len(l.queue) == 0 || l.sending >= width {
+			continue
+		}
+		if w := max(l.queue[0].due.Sub(now), l.next.Sub(now)); w > 0 {
+			if wait == 0 || w < wait {
+				wait = w
+			}
+			continue
+		}
+		l.sending++
+		if !c.hasty {
+			l.next = now.Add(rand.N(2 * carryPace))
+		}
+		if l.failed >= failuresInARow {
+			l.next = now.Add(backOff(l.failed - failuresInARow))
+		}
+		return heap.Pop(&l.queue).(*localKey), 0, true
 	}
-	c.sending++
-	if !c.hasty {
-		c.next = now.Add(rand.N(2 * carryPace))
-	}
-	if c.failed >= failuresInARow {
-		c.next = now.Add(backOff(c.failed - failuresInARow))
-	}
-	return heap.Pop(&c.queue).(*localKey), 0, true
+	return nil, wait, true
 }
 
 // backOff is a random time around firstBackOff, doubled each time, up to
@@ -190,7 +220,8 @@ func (c *carrier) carry(k *localKey) {
 	gone := err == nil || errors.Is(err, counter.ErrTooOld)
 
 	s.mu.Lock()
-	k.queued = false
+	of := k.lane
+	k.lane = nil
 	var refunded int64
 	switch {
 	case p == nil:
@@ -213,7 +244,7 @@ func (c *carrier) carry(k *localKey) {
 		p.sending, p.refunded = 0, 0
 		l.tidy(s, k, p)
 	}
-	c.answered(p != nil, gone)
+	c.answered(of, p != nil, gone)
 	if k.answered != nil {
 		close(k.answered)
 		k.answered = nil
@@ -245,19 +276,20 @@ func (k *localKey) sendable() *pendingHits {
 }
 
 // answered notes the end of a carry.
-func (c *carrier) answered(asked, ok bool) {
+func (c *carrier) answered(l *lane, asked, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sending--
+	l.sending--
 	switch {
 	case !asked:
 	case ok:
-		if c.failed > 0 { // next is the pace of a store that fails
-			c.failed, c.next = 0, time.Time{}
+		if l.failed > 0 { // next is the pace of a server that fails
+			l.failed, l.next = 0, time.Time{}
 		}
 	default:
-		c.failed++
+		l.failed++
 	}
+	c.leave(l)
 	c.signal()
 }
 
@@ -265,9 +297,12 @@ func (c *carrier) answered(asked, ok bool) {
 func (c *carrier) hasten() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hasty, c.failed, c.next = true, 0, time.Time{}
-	for _, k := range c.queue { // all equal: still a heap
-		k.due = time.Time{}
+	c.hasty = true
+	for _, l := range c.lanes {
+		l.failed, l.next = 0, time.Time{}
+		for _, k := range l.queue { // all equal: still a heap
+			k.due = time.Time{}
+		}
 	}
 	c.signal()
 }

@@ -123,7 +123,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 	default:
 		underWay, err = l.askInTime(ctx, v, *q, asks, until)
 		if v.Allowed || v.RetryAfter != counter.Never { // else nobody has asked the store
-			l.local.noteAnswer(err)
+			l.local.noteAnswer(f, err)
 		}
 		if err == nil {
 			held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
@@ -226,13 +226,15 @@ func (l *local) lacking() float64 {
 	return float64(n) / (localShards * slotsOfShard)
 }
 
-// noteAnswer notes whether the store answers.
-func (l *local) noteAnswer(err error) {
+// noteAnswer notes whether the store answers a call.
+func (l *local) noteAnswer(f *flight, err error) {
 	switch {
 	case err == nil:
 		if l.failure.Load() != nil {
 			l.failure.Store(nil)
-			l.carrier.hurry()
+			for i := range f.keys {
+				l.carrier.hurry(f.keys[i].rule.store.ServerOf(f.keys[i].key))
+			}
 		}
 	case errors.Is(err, counter.ErrStore):
 		l.failure.Store(&failure{err, time.Now()})

@@ -35,7 +35,7 @@ type localKey struct {
 	calls    int              // under way, whose answers have not been judged
 	admitted uint64           // number of admissions here since the localKey exists
 	pending  []*pendingHits   // oldest first
-	queued   bool             // the carrier has the key
+	lane     *lane            // of the server of the key; nil: the carrier does not have the key
 	due      time.Time        // when the carrier sends the next hits of the key
 	tries    int              // failed sends in a row
 	answered chan struct{}    // closed after the answer to the send under way; nil: nobody waits
@@ -74,7 +74,7 @@ func (k *localKey) held(rule *localRule, skew time.Duration) (held []int64) {
 
 // drop forgets a key about which there is nothing to know.
 func (s *localShard) drop(k *localKey) {
-	if k.calls == 0 && len(k.pending) == 0 && !k.queued {
+	if k.calls == 0 && len(k.pending) == 0 && k.lane == nil {
 		delete(s.keys, k.key)
 	}
 }

@@ -292,6 +292,15 @@ func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
 	return &Store{timeout: full.IOTimeout, peers: map[string]*peer{"": p}}, nil
 }
 
+// ServerOf is described in [backend.Placer]. The servers of a client of
+// [NewFromClient] are not known.
+func (s *Store) ServerOf(key string) string {
+	if s.selector == nil {
+		return ""
+	}
+	return s.selector.pick(key).name
+}
+
 // peerOf returns the server of the items of key.
 func (s *Store) peerOf(key string) *peer {
 	if s.selector == nil {

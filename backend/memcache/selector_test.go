@@ -22,6 +22,16 @@ func serversOf(n int) []string {
 
 func keyOf(i int) string { return fmt.Sprintf("ab:1abcd:signup:ip:203.0.%d.%d", i/256, i%256) }
 
+// A Store tells the server of a key, and keeps what it tells.
+func TestServerOf(t *testing.T) {
+	s, err := New(Config{}, serversOf(3)...)
+	require.NoError(t, err)
+	defer s.Close()
+	for i := range 100 {
+		require.Equal(t, s.peerOf(keyOf(i)).address.name, s.ServerOf(keyOf(i)))
+	}
+}
+
 // A new server among n+1 takes over 1/(n+1) of the keys, and no key moves
 // between the old servers.
 func TestOneServerMore(t *testing.T) {

@@ -1,6 +1,12 @@
 package redis
 
-import "github.com/abacus-go/abacus/backend"
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/backend"
+)
 
 const (
 	slots         = 16384 // of a Cluster
@@ -20,6 +26,27 @@ func (s *sums) Together(keys []backend.TakeKey) bool {
 	}
 	return true
 }
+
+// ServerOf is described in [backend.Placer]: of a Cluster the master of the slot, as
+// far as the client knows.
+func (b *base) ServerOf(key string) string {
+	cluster, is := b.server.Client().(*redis.ClusterClient)
+	if !is {
+		return ""
+	}
+	node, err := cluster.MasterForKey(asked, rootTag(key))
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// asked is a context that has ended, for questions that ask no server.
+var asked = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // slot returns the hash slot of a key in a Cluster: CRC-16/XMODEM modulo 16384, as
 // the Redis Cluster specification says.

@@ -86,6 +86,12 @@ func TestCluster(t *testing.T) {
 		require.Zero(t, count(t, c, name(100+i)))
 		require.EqualValues(t, 1, count(t, c, name(i)))
 	}
+	servers := map[string]bool{}
+	for i := range 50 {
+		servers[s.(backend.Placer).ServerOf(fmt.Sprint(i))] = true
+	}
+	require.Len(t, servers, 3)
+	require.NotContains(t, servers, "")
 	demand := func(key string) backend.TakeKey { return backend.TakeKey{Key: []byte(key)} }
 	require.True(t, s.Together([]backend.TakeKey{demand("foo"), demand("foo")}))
 	require.False(t, s.Together([]backend.TakeKey{demand("foo"), demand("bar")}))
