@@ -20,9 +20,10 @@ import (
 
 // KindHost is the kind of the feature of a request without
 // TransportConfig.Features: the host that the request goes to, as "api.example.org" or
-// "192.0.2.7:8080". Names are ASCII in small letters, addresses and ports as netip and
-// strconv write them, and the port of the scheme is left out, so that no spelling has a
-// limit of its own.
+// "192.0.2.7:8080". Spellings of a host are one: names are ASCII in small letters,
+// addresses and ports are written as netip and strconv write them, and the port of the
+// scheme is left out. Another name of the host, or one that only the system's resolver
+// reads as an address, such as "127.1", is another host.
 const KindHost = "host"
 
 // DefaultMaxHold is the default of TransportConfig.MaxHold: the longest day of a
