@@ -19,6 +19,7 @@ type ban struct {
 	counter    *counter.Counter // counts on the ladder of the ban
 	on         *counter.Counter // counter, or nil if that is the Limiter's
 	look, take counter.Limits
+	here       *counter.Counter // counts the bans that this process knows of, on the local counter; nil if the rule never counts locally
 }
 
 // banPrefix begins the Feature of a ban's key, before the text of the feature.
@@ -82,23 +83,131 @@ func (v *Verdict) bind() {
 func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask) {
 	states := v.All()
 	for _, b := range q.bans {
-		key := asks[b.ask].Key
-		if asks[b.ask].Held != nil || v.bannedFor(key) > 0 || !v.denies(states, key) {
-			continue
+		if asks[b.ask].Held == nil && v.denies(states, asks[b.ask].Key) {
+			v.beginBan(ctx, b.ban.counter, b, asks)
 		}
-		taken, err := b.ban.counter.Take(ctx, asks[b.ask+1].Key, 1, b.ban.take)
-		if err != nil {
-			continue
-		}
-		left := taken.RetryAfter
-		if taken.Allowed {
-			left = taken.ResetAfter + b.ban.counter.Skew() // as RetryAfter: the next call may come from the slowest clock
-		}
-		v.Banned, v.bans = true, append(v.bans, banned{key, left})
 	}
 	if v.Banned {
 		v.bind()
 	}
+}
+
+// beginBan bans a feature on c, and reports whether the ban is new.
+func (v *Verdict) beginBan(ctx context.Context, c *counter.Counter, b bannable, asks []counter.Ask) bool {
+	key := asks[b.ask].Key
+	if v.bannedFor(key) > 0 {
+		return false
+	}
+	taken, err := c.Take(ctx, asks[b.ask+1].Key, 1, b.ban.take)
+	if err != nil {
+		return false
+	}
+	left := taken.RetryAfter
+	if taken.Allowed {
+		left = taken.ResetAfter + c.Skew() // as RetryAfter: the next call may come from the slowest clock
+	}
+	v.Banned, v.bans = true, append(v.bans, banned{key, left})
+	return taken.Allowed
+}
+
+// rememberBans has the local counter know the bans that the store has answered, for
+// the time without the store. A ban ends here a bucket and the Skew of the local
+// counter later at most. A local counter that is full does not learn a ban.
+func (v *Verdict) rememberBans(q *question, asks []counter.Ask) {
+	for _, b := range q.bans {
+		left := v.bannedFor(asks[b.ask].Key)
+		if left <= 0 || b.ban.here == nil || b.ban.left(asks[b.ask+1].Key) > 0 {
+			continue
+		}
+		since := max(0, b.ban.look[0].Per-left)
+		_ = b.ban.here.AddAt(context.Background(), asks[b.ask+1].Key, 1, b.ban.here.Now().Add(-since))
+	}
+}
+
+// left is the rest of a ban in the local counter.
+func (b *ban) left(key counter.Key) time.Duration {
+	v, err := b.here.Peek(context.Background(), key, 0, b.look)
+	if err != nil {
+		return 0
+	}
+	return v.RetryAfter
+}
+
+// bannedHere answers a call of a feature that is banned in the local counter.
+func (v *Verdict) bannedHere(q *question, asks []counter.Ask) bool {
+	if q.mode == charging {
+		return false
+	}
+	var bans []banned
+	for _, b := range q.bans {
+		if b.ban.here != nil {
+			if left := b.ban.left(asks[b.ask+1].Key); left > 0 {
+				bans = append(bans, banned{asks[b.ask].Key, left})
+			}
+		}
+	}
+	if bans == nil {
+		return false
+	}
+	f := flight{mode: peeking, n: q.n}
+	for i, rule := range q.rules {
+		if rule != nil {
+			f.local, f.keys = rule.local, append(f.keys, flightKey{key: asks[i].Key, rule: rule})
+		}
+	}
+	var err error
+	if v.Verdict, err = f.peek(); err != nil {
+		return false
+	}
+	v.Allowed, v.Banned, v.bans = false, true, bans
+	v.bind()
+	return true
+}
+
+// beginBansHere begins the bans that follow from a denial without the store, in the
+// local counter, and has them carried to the store. A call that only the Share of a
+// Max, or open hits, deny begins no ban.
+func (l *Limiter) beginBansHere(v *Verdict, q *question, asks []counter.Ask) {
+	if v.Allowed || v.Banned || q.mode != taking {
+		return
+	}
+	l.soften(v, q, asks)
+	states := v.All()
+	for _, b := range q.bans {
+		rule := q.rules[b.ask]
+		if rule == nil || !v.denies(states, asks[b.ask].Key) {
+			continue
+		}
+		known, err := rule.here.Peek(context.Background(), asks[b.ask].Key, q.n, rule.limits)
+		if err != nil || known.Allowed || known.RetryAfter == counter.Never {
+			continue
+		}
+		if v.beginBan(context.Background(), b.ban.here, b, asks) {
+			l.local.carryBan(b.ban, asks[b.ask+1].Key)
+		}
+	}
+	if v.Banned {
+		v.bind()
+	}
+}
+
+// carryBan has a ban that was begun here carried to the store, where the other
+// processes find it. If too many hits wait, the ban stays in this process.
+func (l *local) carryBan(b *ban, key counter.Key) {
+	if l.carrier.full(1) {
+		return
+	}
+	hash, at := l.hash(key), b.here.Now()
+	s := l.shard(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keys[key]
+	if k == nil {
+		k = &localKey{key: key, store: b.counter}
+		s.keys[key] = k
+	}
+	k.pend(l, tiers.Index(at.UnixNano(), b.here.Ladder().At(0).Width), at, 1)
+	l.carrier.put(k, 0)
 }
 
 // denies reports whether a limit of key denies the call for now, and not for open

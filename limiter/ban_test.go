@@ -187,3 +187,81 @@ func TestBanThatIsLate(t *testing.T) {
 		}
 	}
 }
+
+// A ban holds while the store is away wherever the process knew of the ban: the
+// first answer that said so, the answer to a ban by another process, or the local
+// counter. What the local counter begins is carried to the store.
+func TestBansWithoutTheStore(t *testing.T) {
+	const length = 24 * time.Hour
+	rule := onFailure(limiter.FailLocal, banned(length, by("user", "3/m")))
+	ada := user("ada")
+	for _, how := range []string{"begun by the store", "begun by another process", "begun here", "after a denial"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{rule}})
+				other := newLimiter(t, newCounter(t, struct{ backend.Atomic }{s.store}, counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
+				first := s.lim
+				if how == "begun by another process" {
+					first = other
+				}
+				s.store.broken.Store(how == "begun here")
+				for range 3 {
+					require.True(t, allow(t, first, ada).Allowed)
+				}
+				var v limiter.Verdict
+				switch how {
+				case "begun by another process":
+					require.True(t, allow(t, other, ada).Banned)
+					time.Sleep(time.Hour)
+					v = allow(t, s.lim, ada)
+				case "after a denial": // of a call that can begin no ban
+					peeked, err := s.lim.Peek(ctx, "signup", 1, ada)
+					require.NoError(t, err)
+					require.False(t, peeked.Allowed || peeked.Banned)
+					s.store.broken.Store(true)
+					v = allow(t, s.lim, ada)
+				default:
+					v = allow(t, s.lim, ada)
+				}
+				require.Equal(t, []any{false, true}, []any{v.Allowed, v.Banned})
+				ends, least := time.Now().Add(v.RetryAfter), time.Now().Add(v.RetryAfter-5*time.Second)
+				s.store.broken.Store(true)
+				for time.Now().Before(least.Add(-20 * time.Minute)) {
+					time.Sleep(10 * time.Minute)
+					for range 2 {
+						v = allow(t, s.lim, ada)
+						require.Equal(t, []any{false, true, limiter.OutcomeLocalOverLimit}, []any{v.Allowed, v.Banned, v.Outcome()})
+						require.WithinDuration(t, ends, time.Now().Add(v.RetryAfter), 10*time.Minute, "a bucket")
+						require.Len(t, v.All(), 1)
+						require.Equal(t, "user:ada", v.Key.Feature)
+					}
+					peeked, err := s.lim.Peek(ctx, "signup", 1, ada)
+					require.NoError(t, err)
+					require.Equal(t, []any{false, true}, []any{peeked.Allowed, peeked.Banned})
+				}
+				require.True(t, allow(t, s.lim, user("bob")).Allowed)
+				s.store.broken.Store(false)
+				time.Sleep(5 * time.Second) // for the carry
+				require.True(t, allow(t, other, ada).Banned, "elsewhere")
+				require.True(t, allow(t, s.lim, ada).Banned)
+				require.NoError(t, s.lim.Forget(ctx, "signup", ada))
+				s.store.broken.Store(true)
+				require.True(t, allow(t, s.lim, ada).Allowed, "forgotten here, too")
+				_, _ = s.lim.Close(over), other.Close(over)
+			})
+		})
+	}
+}
+
+// A call that only the Share of a Max denies begins no ban.
+func TestNoBanByShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, banned(24*time.Hour, by("user", "4/m")))}, Share: 0.5})
+		s.store.broken.Store(true)
+		for _, want := range []bool{true, true, false, false} {
+			v := allow(t, s.lim, user("ada"))
+			require.Equal(t, []any{want, false}, []any{v.Allowed, v.Banned})
+		}
+		_ = s.lim.Close(over)
+	})
+}

@@ -206,8 +206,13 @@ func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bo
 	}
 	if q.rules != nil && q.policy == FailLocal {
 		if err := l.local.failing(); err != nil {
-			if v.Verdict, denied = l.counter.LastDenial(asks...); denied {
-				v.lookForBans(q)
+			if denied = v.bannedHere(q, asks); !denied {
+				if v.Verdict, denied = l.counter.LastDenial(asks...); denied {
+					v.lookForBans(q)
+					l.beginBansHere(v, q, asks)
+				}
+			}
+			if denied {
 				v.local, v.Degraded = true, err
 				l.local.numbers.denied.Add(1)
 			}
@@ -240,6 +245,7 @@ func (l *Limiter) ask(ctx context.Context, v *Verdict, q *question, asks []count
 		}
 		v.beginBans(ctx, q, asks)
 	}
+	v.rememberBans(q, asks)
 	return nil
 }
 

@@ -202,20 +202,10 @@ func (f *flight) judge(underWay bool) (v counter.Verdict, hits *localHits, err e
 	hits = &localHits{flight: f, here: v, at: v.At(), pending: true}
 	for i := range f.keys {
 		k, bucket := f.keys[i].state, hits.bucket(i)
-		p := k.find(bucket)
-		if p == nil {
-			p = &pendingHits{bucket: bucket}
-			k.pending = append(k.pending, p)
-			l.carrier.entries.Add(1)
-		}
-		p.n += f.n
-		if p.since = time.Now(); hits.at.After(p.at) {
-			p.at = hits.at
-		}
+		p := k.pend(l, bucket, hits.at, f.n)
 		if underWay {
 			p.held++
 		}
-		l.numbers.pending.Add(f.n)
 		if !underWay { // else land puts
 			l.carrier.put(k, 0)
 		}

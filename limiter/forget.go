@@ -160,6 +160,9 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 			errs = append(errs, empty(k.soft, ctx, k.key))
 		}
 		if ban := k.rule.ban; ban != nil {
+			if ban.here != nil {
+				errs = append(errs, l.local.dropPending(ctx, ban.key(k.key)), empty(ban.here, ctx, ban.key(k.key)))
+			}
 			errs = append(errs, empty(ban.counter, ctx, ban.key(k.key)))
 		}
 	}

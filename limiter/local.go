@@ -144,8 +144,13 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 	}
 	v.Degraded = err
 	var d late
-	v.Verdict, d.hits, err = l.local.decide(q, f, asks, underWay != nil)
-	v.lookForBans(q)
+	if v.bannedHere(q, asks) {
+		f.end()
+		err = nil
+	} else if v.Verdict, d.hits, err = l.local.decide(q, f, asks, underWay != nil); err == nil {
+		v.lookForBans(q)
+		l.beginBansHere(v, q, asks)
+	}
 	l.told(v, d.hits, err, q.mode == peeking)
 	if underWay != nil {
 		underWay <- d

@@ -89,6 +89,22 @@ func (k *localKey) find(bucket int64) *pendingHits {
 	return nil
 }
 
+// pend adds n hits of a label to the pending hits of a bucket, under the lock of k.
+func (k *localKey) pend(l *local, bucket int64, at time.Time, n int64) *pendingHits {
+	p := k.find(bucket)
+	if p == nil {
+		p = &pendingHits{bucket: bucket}
+		k.pending = append(k.pending, p)
+		l.carrier.entries.Add(1)
+	}
+	p.n += n
+	if p.since = time.Now(); at.After(p.at) {
+		p.at = at
+	}
+	l.numbers.pending.Add(n)
+	return p
+}
+
 func (s *localShard) slot(hash uint64) *time.Duration {
 	return &s.lacking[hash/localShards%slotsOfShard]
 }

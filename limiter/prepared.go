@@ -193,6 +193,13 @@ func (p *prepared) bindLocally(local *local, l *ladders) error {
 		return err
 	}
 	p.local = local.on(p, cmp.Or(here, l.counter))
+	if p.ban != nil {
+		on, err := l.on(tiers.For(p.Ban), nil)
+		if err != nil {
+			return err
+		}
+		p.ban.here = cmp.Or(on, l.counter)
+	}
 	return p.each(func(t *terms) error {
 		t.local = p.local.rule(t.limits)
 		return nil

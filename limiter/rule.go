@@ -54,7 +54,8 @@ type Rule struct {
 	// feature's limits. Each of these calls is denied, whatever the limits say;
 	// none is counted, and none prolongs the ban. A call beyond the limits after
 	// the ban begins another ban, so Ban is for limits with a shorter Per. The
-	// time is exact to the bucket, as a limit with a Per of Ban. Default: none.
+	// time is exact to the bucket, as a limit with a Per of Ban. Under FailLocal a ban that this process knows of
+	// holds while the store is away: see docs/guarantees.md. Default: none.
 	Ban time.Duration `json:",omitempty"`
 
 	// Ladder is the set of tiers that the hits of the rule are added to. All limits
