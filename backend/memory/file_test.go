@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -65,4 +66,62 @@ func TestSaveFileFollowsALink(t *testing.T) {
 	info, err = os.Stat(target)
 	require.NoError(t, err)
 	require.NotZero(t, info.Size())
+}
+
+// A file that a killed process left behind goes with the next SaveFile, and no file
+// that a process still writes, nor one of another name.
+func TestFilesOfEndedProcessesAreRemoved(t *testing.T) {
+	if !locks {
+		t.Log("this system has no lock that ends with a process: nothing is removed")
+		return
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "counts")
+	left := func(file string) *os.File {
+		f, err := os.Create(filepath.Join(dir, file))
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	for _, file := range []string{"counts.1.tmp", "counts.173.tmp", "counts.mine.tmp", "counts.2.bak", "others.3.tmp"} {
+		left(file)
+	}
+	require.True(t, tryLock(left("counts.4.tmp")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "counts.5.tmp"), 0o700))
+	require.NoError(t, New(Config{}).SaveFile(name))
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	require.Equal(t, []string{"counts", "counts.2.bak", "counts.4.tmp", "counts.5.tmp", "counts.mine.tmp", "others.3.tmp"}, names)
+}
+
+// Savers of one file, at once, neither fail nor remove each other's files.
+func TestSaversAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "counts")
+	s := New(Config{})
+	require.NoError(t, s.Take(context.Background(), taking(t, dayLadder, "key", noon, counter.Limit{Max: 9, Per: time.Minute})))
+	const savers = 8
+	done := make(chan error)
+	for range savers {
+		go func() {
+			var err error
+			for i := 0; i < 20 && err == nil; i++ {
+				err = s.SaveFile(name)
+			}
+			done <- err
+		}()
+	}
+	for range savers {
+		assert.NoError(t, <-done)
+	}
+	next := New(Config{})
+	require.NoError(t, next.LoadFile(name))
+	require.Equal(t, contents(s), contents(next))
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
 }
