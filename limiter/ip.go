@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -73,6 +74,13 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")
 	teredo     = netip.MustParsePrefix("2001::/32")
 )
+
+// standsForIPv4 reports whether fold makes IPv4 addresses of the addresses in prefix.
+func standsForIPv4(prefix netip.Prefix) bool {
+	return slices.ContainsFunc([]netip.Prefix{translated, locally, sixToFour, teredo}, func(p netip.Prefix) bool {
+		return p.Contains(prefix.Addr()) && p.Bits() <= prefix.Bits()
+	})
+}
 
 // fold returns addr without a zone, or the IPv4 address for which addr stands.
 func fold(addr netip.Addr) netip.Addr {

@@ -40,6 +40,10 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{"DEL", `limiter: rule "signup" by "ip\x7f": Config.Rules[0].Kind is "ip\x7f", want printable ASCII without colon`, []limiter.Rule{by("ip\x7f", "5/h")}},
 		{"not ASCII", `limiter: rule "signup" by "gerät": Config.Rules[0].Kind is "gerät", want printable ASCII without colon`, []limiter.Rule{by("gerät", "5/h")}},
 		{"not even text", `limiter: rule "signup" by "\xff": Config.Rules[0].Kind is "\xff", want printable ASCII without colon`, []limiter.Rule{by("\xff", "5/h")}},
+		{"capitals", `limiter: rule "signup" by "IP": Config.Rules[0].Kind is "IP", want "ip"`, []limiter.Rule{by("IP", "5/h")}},
+		{"a space", `limiter: rule "signup" by "ip ": Config.Rules[0].Kind is "ip ", want "ip"`, []limiter.Rule{by("ip ", "5/h")}},
+		{"a kind of ours in a joined one", `limiter: rule "signup" by "User+Email": Config.Rules[0].Kind is "User+Email", want "User+email"`, []limiter.Rule{by("User+Email", "5/h")}},
+		{"another kind in capitals", `limiter: rule "signup" by "user": Config.Rules[0].Else is "IP", want "ip"`, []limiter.Rule{{Event: "signup", Kind: "user", Limits: counter.MustLimits("5/h"), Else: "IP", ElseLimits: counter.MustLimits("5/h")}}},
 		{"the second is wrong", `limiter: rule "signup" by "": Config.Rules[1].Kind is empty, want a name such as "ip"`, []limiter.Rule{by("ip", "5/h"), by("", "5/h")}},
 
 		{"no limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: `, []limiter.Rule{raw()}},

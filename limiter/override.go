@@ -19,8 +19,8 @@ import (
 // Exactly one of Value, Network and Domain is set, and exactly one of Limits,
 // Exempt and Denied.
 type Override struct {
-	Value   string       // of a feature of Rule.Kind, in any form that makes an equal key: "Ada@Example.org" is "ada@example.org"
-	Network netip.Prefix `json:",omitzero"`  // of addresses, for a rule by KindIP
+	Value   string       // of a feature of Rule.Kind, in any form that makes an equal key: "Ada@Example.org" is "ada@example.org", and "2001:db8::1" is all of its /64
+	Network netip.Prefix `json:",omitzero"`  // of addresses, for a rule by KindIP; not of addresses that stand for IPv4 addresses: see [IP]
 	Domain  string       `json:",omitempty"` // of e-mail addresses without subdomains, for a rule by KindEmail
 
 	Limits counter.Limits `json:",omitempty"` // in place of Rule.Limits, on the same counts; windows of the rule's ladder
@@ -112,6 +112,9 @@ func (all *overrides) add(o *override, p *prepared, n *normalizer) error {
 	}
 	if prefix != prefix.Masked() || !slices.Contains(p.kinds(), KindIP) {
 		return fmt.Errorf(".Network is %s, want the first address of the network, %s, in a rule by %q", o.Network, prefix.Masked(), KindIP)
+	}
+	if standsForIPv4(prefix) {
+		return fmt.Errorf(".Network is %s, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4", o.Network)
 	}
 	return put(all.networks, prefix, o)
 }

@@ -87,18 +87,24 @@ func TestNewChecksOverrides(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	exempt := func(o limiter.Override) limiter.Override { o.Exempt = true; return o }
 	for want, rule := range map[string]limiter.Rule{
-		`.Overrides[0] has Value "7", Network "192.0.2.0/24" and Domain "", want one of them`:                                       except(by("ip", "1/h"), exempt(limiter.Override{Value: "7", Network: network("192.0.2.0/24")})),
-		`.Overrides[0] of value "192.0.2.1" has Limits "", Exempt true and Denied true, want one of them`:                           except(by("ip", "1/h"), exempt(limiter.Override{Value: "192.0.2.1", Denied: true})),
-		`.Overrides[0].Value is "192.0.2", want a value of kind "ip"`:                                                               except(by("ip", "1/h"), exempt(limiter.Override{Value: "192.0.2"})),
-		`.Overrides[0].Network is 192.0.2.1/24, want the first address of the network, 192.0.2.0/24, in a rule by "ip"`:             except(by("ip", "1/h"), exempt(limiter.Override{Network: network("192.0.2.1/24")})),
-		`.Overrides[0].Network is 192.0.2.0/24, want the first address of the network, 192.0.2.0/24, in a rule by "ip"`:             except(by("user", "1/h"), exempt(limiter.Override{Network: network("192.0.2.0/24")})),
-		`.Overrides[0].Domain is "a b", want the domain of e-mail addresses, in a rule by "email"`:                                  except(by("email", "1/h"), exempt(limiter.Override{Domain: "a b"})),
-		`.Overrides[1] is of value "::ffff:192.0.2.1", but an Override before is of value "192.0.2.1", which is the same, want one`: except(by("ip", "1/h"), exempt(limiter.Override{Value: "192.0.2.1"}), exempt(limiter.Override{Value: "::ffff:192.0.2.1"})),
-		`.Overrides[1] is of network 192.0.2.0/24, but an Override before is of network 192.0.2.0/24, which is the same, want one`:  except(by("ip", "1/h"), exempt(limiter.Override{Network: network("192.0.2.0/24")}), exempt(limiter.Override{Network: network("192.0.2.0/24")})),
-		`.Overrides[0].Limits: counter: limit 1/2d: `:                                                                               except(by("ip", "1/h"), limiter.Override{Value: "192.0.2.1", Limits: counter.MustLimits("1/2d")}),
-		`.Percent is 10, but .Soft is not set, want a soft rule, which is enforced for the share`:                                   {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Percent: 10},
-		`.Percent is 101, want 1 to 100, or 0 for none`:                                                                             soft(101, by("ip", "1/h")),
-		`.Ban is 1h0m0s, but .Soft is set, want no ban by a rule that denies nobody`:                                                {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Ban: time.Hour, Soft: true},
+		`.Overrides[0] has Value "7", Network "192.0.2.0/24" and Domain "", want one of them`:                                                       except(by("ip", "1/h"), exempt(limiter.Override{Value: "7", Network: network("192.0.2.0/24")})),
+		`.Overrides[0] of value "192.0.2.1" has Limits "", Exempt true and Denied true, want one of them`:                                           except(by("ip", "1/h"), exempt(limiter.Override{Value: "192.0.2.1", Denied: true})),
+		`.Overrides[0].Value is "192.0.2", want a value of kind "ip"`:                                                                               except(by("ip", "1/h"), exempt(limiter.Override{Value: "192.0.2"})),
+		`.Overrides[0].Network is 192.0.2.1/24, want the first address of the network, 192.0.2.0/24, in a rule by "ip"`:                             except(by("ip", "1/h"), exempt(limiter.Override{Network: network("192.0.2.1/24")})),
+		`.Overrides[0].Network is 2002::/16, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4`:             except(by("ip", "1/h"), exempt(limiter.Override{Network: network("2002::/16")})),
+		`.Overrides[0].Network is 64:ff9b::/96, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4`:          except(by("ip", "1/h"), exempt(limiter.Override{Network: network("64:ff9b::/96")})),
+		`.Overrides[0].Network is 64:ff9b:1::/48, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4`:        except(by("ip", "1/h"), exempt(limiter.Override{Network: network("64:ff9b:1::/48")})),
+		`.Overrides[0].Network is 2001::/32, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4`:             except(by("ip", "1/h"), exempt(limiter.Override{Network: network("2001::/32")})),
+		`.Overrides[0].Network is 2002:c000:204::/48, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4`:    except(by("ip", "1/h"), exempt(limiter.Override{Network: network("2002:c000:204::/48")})),
+		`.Overrides[0].Network is 64:ff9b::c000:200/120, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4`: except(by("ip", "1/h"), exempt(limiter.Override{Network: network("64:ff9b::c000:200/120")})),
+		`.Overrides[0].Network is 192.0.2.0/24, want the first address of the network, 192.0.2.0/24, in a rule by "ip"`:                             except(by("user", "1/h"), exempt(limiter.Override{Network: network("192.0.2.0/24")})),
+		`.Overrides[0].Domain is "a b", want the domain of e-mail addresses, in a rule by "email"`:                                                  except(by("email", "1/h"), exempt(limiter.Override{Domain: "a b"})),
+		`.Overrides[1] is of value "::ffff:192.0.2.1", but an Override before is of value "192.0.2.1", which is the same, want one`:                 except(by("ip", "1/h"), exempt(limiter.Override{Value: "192.0.2.1"}), exempt(limiter.Override{Value: "::ffff:192.0.2.1"})),
+		`.Overrides[1] is of network 192.0.2.0/24, but an Override before is of network 192.0.2.0/24, which is the same, want one`:                  except(by("ip", "1/h"), exempt(limiter.Override{Network: network("192.0.2.0/24")}), exempt(limiter.Override{Network: network("192.0.2.0/24")})),
+		`.Overrides[0].Limits: counter: limit 1/2d: `:                                                                                               except(by("ip", "1/h"), limiter.Override{Value: "192.0.2.1", Limits: counter.MustLimits("1/2d")}),
+		`.Percent is 10, but .Soft is not set, want a soft rule, which is enforced for the share`:                                                   {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Percent: 10},
+		`.Percent is 101, want 1 to 100, or 0 for none`:                                                                                             soft(101, by("ip", "1/h")),
+		`.Ban is 1h0m0s, but .Soft is set, want no ban by a rule that denies nobody`:                                                                {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Ban: time.Hour, Soft: true},
 	} {
 		_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{rule}})
 		require.ErrorContains(t, err, "Config.Rules[0]"+want)

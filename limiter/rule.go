@@ -141,6 +141,10 @@ func (r Rule) check(before []Rule) error {
 		return errors.New(`.Kind is empty, want a name such as "ip"`)
 	case !isKind(r.Kind):
 		return fmt.Errorf(".Kind is %q, want printable ASCII without colon", r.Kind)
+	case r.Kind != plainKind(r.Kind):
+		return fmt.Errorf(".Kind is %q, want %q", r.Kind, plainKind(r.Kind))
+	case r.Else != plainKind(r.Else):
+		return fmt.Errorf(".Else is %q, want %q", r.Else, plainKind(r.Else))
 	case r.OnFailure > FailLocal:
 		return fmt.Errorf(".OnFailure is %d, want FailClosed (0), FailOpen (1) or FailLocal (2)", r.OnFailure)
 	case r.IfMissing > MissingShare:
@@ -214,6 +218,18 @@ func (r Rule) beside(before Rule, i int) error {
 		return fmt.Errorf(".Else is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
 	}
 	return nil
+}
+
+// plainKind is kind with the kinds that NewFeature parses in small letters and
+// without spaces: no call has a feature of a kind "IP" or "ip ".
+func plainKind(kind string) string {
+	parts := strings.Split(kind, joinKinds)
+	for i, part := range parts {
+		if plain := strings.ToLower(strings.TrimSpace(part)); parses(plain) {
+			parts[i] = plain
+		}
+	}
+	return strings.Join(parts, joinKinds)
 }
 
 func isKind(kind string) bool {

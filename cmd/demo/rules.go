@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -63,13 +64,15 @@ func (c *rulesLintCmd) Run(e *env) error {
 		if c.Quiet {
 			continue
 		}
-		all, err := merged(set.Rules)
+		lim, err := limiterOf(set.Rules)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(&out, "%s: %s\n", file, words.Plural(int64(len(set.Rules)), "rule"))
-		for _, r := range all {
-			explain(&out, r)
+		for _, event := range lim.Events() {
+			for _, r := range lim.Rules(event) {
+				explain(&out, r, lim)
+			}
 		}
 	}
 	_, err := e.stdout.Write(out.Bytes())
@@ -79,13 +82,18 @@ func (c *rulesLintCmd) Run(e *env) error {
 	return err
 }
 
-// merged are the rules as a Limiter has them: merged, and with their ladders.
-func merged(all []limiter.Rule) ([]limiter.Rule, error) {
+// limiterOf is a Limiter in memory.
+func limiterOf(all []limiter.Rule) (*limiter.Limiter, error) {
 	count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 	if err != nil {
 		return nil, err
 	}
-	lim, err := limiter.New(count, limiter.Config{Rules: all, Local: count})
+	return limiter.New(count, limiter.Config{Rules: all, Local: count})
+}
+
+// merged are the rules as a Limiter has them: merged, and with their ladders.
+func merged(all []limiter.Rule) ([]limiter.Rule, error) {
+	lim, err := limiterOf(all)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +104,8 @@ func merged(all []limiter.Rule) ([]limiter.Rule, error) {
 	return rules, nil
 }
 
-// explain writes the meaning of a rule, with its ladder.
-func explain(out io.Writer, r limiter.Rule) {
+// explain writes the meaning of a rule of lim, with its ladder.
+func explain(out io.Writer, r limiter.Rule, lim *limiter.Limiter) {
 	fmt.Fprintf(out, "\n%s", r)
 	switch {
 	case r.Soft && r.Percent > 0:
@@ -131,9 +139,19 @@ func explain(out io.Writer, r limiter.Rule) {
 	line("kept", "%s after the last hit, and on servers a little longer", dur.Format(coarsest.Keep+coarsest.Width))
 	line("policy", "%s, without a feature %s", r.OnFailure, r.IfMissing)
 	for _, o := range r.Overrides {
-		line("override", "%s: %s", o.String(), rulesdiff.Effect(o))
+		line("override", "%s: %s", o.String()+counted(lim, r, o.Value), rulesdiff.Effect(o))
 	}
 	w.Flush()
+}
+
+// counted names the key of a value, if the key is another text or has other features
+// too: an IPv6 address is counted as its network.
+func counted(lim *limiter.Limiter, r limiter.Rule, value string) string {
+	usage, err := lim.Usage(context.Background(), r.Event, limiter.NewFeature(r.Kind, value))
+	if err != nil || usage[0].Key.Feature == r.Kind+":"+value { // the error is of no value
+		return ""
+	}
+	return ", and all of " + usage[0].Key.Feature
 }
 
 type rulesDiffCmd struct {
