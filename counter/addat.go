@@ -59,7 +59,7 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 // confirmed.
 func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age time.Duration) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
-	defer c.settled.raise(r.Key)
+	defer raise(r.Key)
 	at := r.Now
 	// Of tiers that are kept equally long all are added to, or none: a store may
 	// compute the coarser buckets from the finer.

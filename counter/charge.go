@@ -20,7 +20,9 @@ import (
 // Errors are the errors of Take, and the hits of a failed call are taken back,
 // with one exception: on a store without an atomic step (memcached) hits
 // confirmed later than Config.Settle stay counted. Such a call is reported as
-// over or by an [ErrStore], since nobody knows whether a limit was over.
+// over or by an [ErrStore], since nobody knows whether a limit was over. Each later
+// Take of the process counts them; a Take in another process may miss them for up to
+// a minute, as the hits of an [Counter.AddAt].
 func (c *Counter) Charge(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
 	return c.ChargeAll(ctx, Ask{Key: key, N: n, Limits: limits})
 }

@@ -14,7 +14,9 @@ import (
 
 // Add counts n hits of key, whatever the limits of key. n is 1 or more. If Add
 // fails, the hits are taken back, even if the store answers late. Hits without
-// any answer of the store may stay until they age out.
+// any answer of the store may stay until they age out. On a store without an atomic
+// step, a Take in another process may miss hits confirmed later than Config.Settle
+// for up to a minute, as the hits of an AddAt.
 func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	r, err := c.begin(ctx, key)
 	if err != nil {
@@ -46,7 +48,9 @@ func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request
 			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
 		}
 		if added = r; err == nil {
-			c.own.add(r.Key, &c.plan, r.Now.UnixNano(), n)
+			if c.own.add(r.Key, &c.plan, r.Now.UnixNano(), n); c.plan.settle > 0 && c.elapsed(r.Now) > c.settle {
+				raise(r.Key)
+			}
 		}
 		return err
 	})

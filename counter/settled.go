@@ -12,10 +12,11 @@ import (
 // again and again, for a store over a network without an atomic step. All hits
 // that will be admitted are in a settled bucket: later its count can only fall,
 // by a Refund, a Forget or an eviction. Hits that no Take has admitted can raise
-// the count: hits of an Add confirmed later than Settle, and hits of an AddAt. An
-// AddAt ends the memory of its own Counter of the key. So a remembered count is
-// an upper bound of the admitted hits. A call can be admitted by remembered
-// counts, and is never denied by remembered counts.
+// the count: hits of an Add or a Charge confirmed later than Settle, and hits of an
+// AddAt. These end the memory of the key in all Counters of the process; another
+// process may miss them for as long as an entry lasts. So a remembered count is an
+// upper bound of the admitted hits. A call can be admitted by remembered counts,
+// and is never denied by remembered counts.
 //
 // The cache is of bounded size: a slot holds one key, for a minute at most, and
 // until then no other key gets the slot. A key enters on its second call, so
@@ -25,11 +26,18 @@ import (
 //
 // The nil cache remembers nothing.
 type settledCache struct {
-	seed    maphash.Seed
-	skew    time.Duration
-	started time.Time
-	slots   [settledSlots]settledSlot
+	skew  time.Duration
+	slots [settledSlots]settledSlot
 }
+
+// raises are common to all caches of the process: raises[i] is the time since
+// settledSince of the last raise of a key with slot i. What was read before is no
+// upper bound.
+var (
+	raises       [settledSlots]atomic.Int64
+	settledSeed  = maphash.MakeSeed()
+	settledSince = time.Now()
+)
 
 const (
 	settledSlots   = 1 << 13
@@ -40,7 +48,6 @@ const (
 type settledSlot struct {
 	entry  atomic.Pointer[settledEntry]
 	caller atomic.Uint64 // the hash of the last key that came without an entry
-	raised atomic.Int64  // time since started of the last raise: what was read before is no upper bound
 }
 
 // settledEntry is immutable.
@@ -53,14 +60,14 @@ type settledEntry struct {
 }
 
 func newSettledCache(skew time.Duration) *settledCache {
-	return &settledCache{seed: maphash.MakeSeed(), skew: skew, started: time.Now()}
+	return &settledCache{skew: skew}
 }
 
 // recall returns what is remembered of the key at now, or an empty entry.
 func (s *settledCache) recall(key string, now time.Time) *settledEntry {
 	if s != nil {
 		slot, _ := s.slot(key)
-		if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) && !s.outdated(slot, e) {
+		if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) && !s.outdated(e) {
 			return e
 		}
 	}
@@ -101,28 +108,24 @@ func (s *settledCache) admits(key string, now time.Time) bool {
 func (s *settledCache) put(e *settledEntry) {
 	slot, _ := s.slot(e.key)
 	slot.entry.Store(e)
-	if s.outdated(slot, e) {
+	if s.outdated(e) {
 		slot.entry.CompareAndSwap(e, nil)
 	}
 }
 
-// outdated tells whether counts were raised after the entry was read.
-func (s *settledCache) outdated(slot *settledSlot, e *settledEntry) bool {
-	return slot.raised.Load() >= int64(e.read.Sub(s.started))
+// outdated reports whether counts were raised after the entry was read.
+func (s *settledCache) outdated(e *settledEntry) bool {
+	return raises[settledHash(e.key)%settledSlots].Load() >= int64(e.read.Sub(settledSince))
 }
 
-// raise forgets the key, of which this process may have raised settled counts,
-// and whatever calls in flight have read.
-func (s *settledCache) raise(key string) {
-	if s == nil {
-		return
+// raise ends what the caches of the process remember of the key, and what calls in
+// flight have read: settled counts may be higher now.
+func raise(key string) {
+	raised := &raises[settledHash(key)%settledSlots]
+	now, last := int64(time.Since(settledSince)), raised.Load()
+	for last < now && !raised.CompareAndSwap(last, now) {
+		last = raised.Load()
 	}
-	slot, _ := s.slot(key)
-	now, last := int64(time.Since(s.started)), slot.raised.Load()
-	for last < now && !slot.raised.CompareAndSwap(last, now) {
-		last = slot.raised.Load()
-	}
-	s.drop(key)
 }
 
 // drop forgets the key, whose counts this process has lowered.
@@ -138,6 +141,8 @@ func (s *settledCache) drop(key string) {
 
 // slot returns the slot and the hash of a key.
 func (s *settledCache) slot(key string) (*settledSlot, uint64) {
-	hash := maphash.String(s.seed, key)
+	hash := settledHash(key)
 	return &s.slots[hash%settledSlots], hash
 }
+
+func settledHash(key string) uint64 { return maphash.String(settledSeed, key) }

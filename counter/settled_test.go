@@ -71,7 +71,7 @@ func TestWhatWasReadBeforeARaiseIsNotRecalled(t *testing.T) {
 	s.admits("k", now)
 	require.True(t, s.admits("k", now))
 	time.Sleep(time.Millisecond)
-	s.raise("k") // an AddAt ends, and returns
+	raise("k") // an AddAt ends, and returns
 	slot, _ := s.slot("k")
 	slot.entry.Store(e) // the first line of put, of a Take under way
 	require.Equal(t, &nothingSettled, s.recall("k", now), "a Take that begins now goes by the old count")

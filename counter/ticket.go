@@ -347,6 +347,7 @@ func (t *ticket) late() error {
 		return nil
 	}
 	if t.call.mode == charging && !t.soft {
+		raise(t.base.Key)
 		t.call.late = true
 		return nil
 	}
