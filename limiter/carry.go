@@ -14,9 +14,9 @@ import (
 )
 
 // carrier adds pending hits to the store, in the buckets of their labels. A carry
-// without an answer is sent again: the store may then count the hits twice, and
-// never counts less than was let through. Hits without a bucket in the store are
-// dropped, since any other label would be wrong.
+// without an answer is sent again, once the store answers a read: the store may
+// then count the hits twice, and never counts less than was let through. Hits
+// without a bucket in the store are dropped, since any other label would be wrong.
 //
 // A key that failed waits longer each time. Each server has a lane, so that a
 // server that is away holds up no other. While no carry of a lane is answered the
@@ -207,14 +207,17 @@ func (c *carrier) carry(k *localKey) {
 	p := k.sendable()
 	var n int64
 	var at time.Time
-	store := k.store
+	store, again := k.store, k.tries > 0
 	if p != nil {
 		p.sending = p.n
 		n, at = p.n, p.at
 	}
 	s.mu.Unlock()
 	var err error
-	if p != nil {
+	if p != nil && again {
+		err = answers(c.ctx, store, k.key)
+	}
+	if p != nil && err == nil {
 		err = store.AddAt(c.ctx, k.key, n, at)
 	}
 	gone := err == nil || errors.Is(err, counter.ErrTooOld)
@@ -262,6 +265,16 @@ func (c *carrier) carry(k *localKey) {
 	if refunded > 0 && err == nil {
 		_ = store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
 	}
+}
+
+// answers returns an error if the server of key does not answer a read: an addition
+// that is sent again might be counted again, and its answer be lost again.
+func answers(ctx context.Context, store *counter.Counter, key counter.Key) error {
+	_, err := store.Count(ctx, key, store.Ladder().At(0).Width)
+	if errors.Is(err, counter.ErrStore) {
+		return err
+	}
+	return nil
 }
 
 // sendable returns the oldest hits that no call under way may yet count; nil if

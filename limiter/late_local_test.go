@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -169,5 +170,46 @@ func TestALateChargeIsNotJudged(t *testing.T) {
 		require.False(t, v.At().IsZero())
 		time.Sleep(10 * time.Second)
 		require.EqualValues(t, 4, counted(t, c, "ip:192.0.2.1"))
+	})
+}
+
+// deafStore fails while it is deaf; what it adds is counted all the same.
+type deafStore struct {
+	flakyStore
+	deaf atomic.Bool
+}
+
+func (s *deafStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+	if s.deaf.Load() {
+		return errBroken
+	}
+	return s.flakyStore.Take(ctx, r)
+}
+
+func (s *deafStore) Do(ctx context.Context, r *backend.Request) error {
+	if !s.deaf.Load() {
+		return s.flakyStore.Do(ctx, r)
+	}
+	own := *r
+	own.Add, own.Read = slices.Clone(r.Add), nil
+	_ = s.flakyStore.Do(ctx, &own)
+	return errBroken
+}
+
+// A carry whose answer was lost is sent again only after the store has answered a
+// question: a link that loses all answers for half a minute has a hit counted twice.
+func TestACarryWithoutAnAnswerIsNotRepeatedBlindly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deafStore{flakyStore: flakyStore{Store: memory.New(memory.Config{})}}
+		c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "30/h"))}, Local: localCounter(t)})
+		store.deaf.Store(true)
+		v := allow(t, lim, ip("192.0.2.1"))
+		require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+		time.Sleep(30 * time.Second)
+		require.EqualValues(t, 1, lim.Stats().Pending)
+		store.deaf.Store(false)
+		require.NoError(t, lim.Close(ctx))
+		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
 	})
 }
