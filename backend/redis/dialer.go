@@ -171,7 +171,7 @@ func (d *Dialer) await(c *conn) {
 			}
 			d.failed.Add(int64(len(sent)))
 			return
-		case i < read || outcome == notCounted || outcome == unknownProgram:
+		case i < read || outcome == notCounted || outcome == unknownProgram || outcome == noMemory:
 		case outcome == tooLate:
 			d.refused.Add(1)
 		case x.takeBack(outcome):
@@ -185,8 +185,8 @@ func (d *Dialer) await(c *conn) {
 	}
 	for i := 0; i < len(sent); i++ {
 		outcome, err := sent[i].readOutcome(answers)
-		if err == nil && outcome == unknownProgram && sent[i].byText() {
-			// The programs were flushed meanwhile. Nothing was done.
+		if err == nil && sent[i].byText(outcome) {
+			// The programs were flushed meanwhile, or the server is full. Nothing was done.
 			if _, err = c.Conn.Write(sent[i].bytes); err == nil {
 				sent = append(sent, sent[i])
 				continue

@@ -208,7 +208,7 @@ func (s *sums) send(ctx context.Context, req *backend.Request, parts []doPart) e
 	} else if req.N == 0 {
 		got, err = s.run(ctx, req.Deadline, readScript, keys, r)
 	} else {
-		got, err = s.run(ctx, req.Deadline, doScript, keys, r)
+		got, err = s.run(ctx, req.Deadline, doScript.Freeing(), keys, r)
 	}
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func (s *sums) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 		r.ms(max(req.Remember, time.Millisecond))
 		r.uint(leaf, 2)
 		r.uint(from, 6)
-		reply, err := s.run(ctx, req.Deadline, forgetScript, keys, r)
+		reply, err := s.run(ctx, req.Deadline, forgetScript.Freeing(), keys, r)
 		if err != nil {
 			return 0, err
 		}

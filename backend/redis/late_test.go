@@ -349,76 +349,87 @@ func TestAStandstillBehindALabel(t *testing.T) {
 	require.EqualValues(t, 1, c.Stats().StaleLabels)
 }
 
-// The programs are flushed between an addition and its undo: the undo is sent as text,
-// on the connection of a lone call and for a call in a pipeline.
+// Between an addition and its undo the programs are flushed, or the memory becomes full,
+// or both: the undo is sent as text, on the connection of a lone call and for a call in a
+// pipeline.
 func TestAFlushBeforeAnUndo(t *testing.T) {
-	const callers = 12
 	for _, login := range []string{"functions", "scripts"} {
-		t.Run(login, func(t *testing.T) {
-			addr := servertest.Redis(t)
-			options := goredis.Options{PoolSize: 2 * callers}
-			if login == "scripts" {
-				options.Username, options.Password, _ = strings.Cut(scriptsUser(t, addr), ":")
-			}
-			h := new(halves)
-			options.Addr = h.between(t, addr)
-			near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
-			s, client := onClient(t, &options, redis.Config{IOTimeout: patience})
-			c := newCounter(t, s, counter.Config{})
-			limits := counter.MustLimits("10/d")
-			take(t, c, signup, 1, "100/d")
-			warm(t, client, callers)
-			flush := raw(t, addr)
-			release := func() {
-				t.Helper()
-				require.NoError(t, flush.FunctionFlush(ctx).Err())
-				require.NoError(t, flush.ScriptFlush(ctx).Err())
-				h.on.Store(false)
-				require.Eventually(t, func() bool {
-					st := s.Stats()
-					return st.LateAnswers > 0 && st.LateAnswers == st.TakenBack+st.NotTaken && st.Draining == 0
-				}, patience, time.Millisecond)
-				require.Zero(t, s.Stats().NotTaken)
-			}
+		for _, change := range []string{"flush", "full", "flush and full"} {
+			t.Run(login+", "+change, func(t *testing.T) { changeBeforeAnUndo(t, login, change) })
+		}
+	}
+}
 
-			h.on.Store(true)
-			last := 0
-			for ; last == 0 || count(t, near, name(last)) == 0; last++ { // a slow server would not count a late call
-				hurried, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-				_, err := c.Take(hurried, name(last+1), 1, limits)
-				cancel()
-				require.Error(t, err)
-			}
-			release()
-			require.Zero(t, count(t, near, name(last)))
+func changeBeforeAnUndo(t *testing.T, login, change string) {
+	const callers = 12
+	addr := servertest.Redis(t)
+	options := goredis.Options{PoolSize: 2 * callers}
+	if login == "scripts" {
+		options.Username, options.Password, _ = strings.Cut(scriptsUser(t, addr), ":")
+	}
+	h := new(halves)
+	options.Addr = h.between(t, addr)
+	near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	s, client := onClient(t, &options, redis.Config{IOTimeout: patience})
+	c := newCounter(t, s, counter.Config{})
+	limits := counter.MustLimits("10/d")
+	take(t, c, signup, 1, "100/d")
+	warm(t, client, callers)
+	server := raw(t, addr)
+	release := func() {
+		t.Helper()
+		if change != "full" {
+			require.NoError(t, server.FunctionFlush(ctx).Err())
+			require.NoError(t, server.ScriptFlush(ctx).Err())
+		}
+		if change != "flush" {
+			require.NoError(t, server.ConfigSet(ctx, "maxmemory", "1").Err())
+		}
+		h.on.Store(false)
+		require.Eventually(t, func() bool {
+			st := s.Stats()
+			return st.LateAnswers > 0 && st.LateAnswers == st.TakenBack+st.NotTaken && st.Draining == 0
+		}, patience, time.Millisecond)
+		require.Zero(t, s.Stats().NotTaken)
+		require.NoError(t, server.ConfigSet(ctx, "maxmemory", "0").Err())
+	}
 
-			h.on.Store(true)
-			var patient, all sync.WaitGroup
-			for i := range 2 { // as many as round trips under way
-				patient.Go(func() { c.Take(ctx, counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}, 1, limits) })
-			}
-			for i := range 2 {
-				require.Eventually(t, func() bool { return count(t, near, counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}) == 1 }, patience, time.Millisecond)
-			}
-			hurried, cancel := context.WithCancel(ctx)
-			for i := range callers {
-				all.Go(func() {
-					if _, err := c.Take(hurried, name(100+i), 1, limits); err == nil {
-						t.Error("an answer")
-					}
-				})
-			}
-			for i := range callers {
-				require.Eventually(t, func() bool { return count(t, near, name(100+i)) == 1 }, patience, time.Millisecond)
-			}
-			cancel()
-			all.Wait()
-			release()
-			patient.Wait()
-			require.Eventually(t, func() bool { return s.Stats().TakenBack >= callers+1 }, patience, time.Millisecond)
-			for i := range callers {
-				require.Zero(t, count(t, near, name(100+i)), "caller %d", i)
+	h.on.Store(true)
+	last := 0
+	for ; last == 0 || count(t, near, name(last)) == 0; last++ { // a slow server would not count a late call
+		hurried, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := c.Take(hurried, name(last+1), 1, limits)
+		cancel()
+		require.Error(t, err)
+	}
+	release()
+	require.Zero(t, count(t, near, name(last)))
+
+	h.on.Store(true)
+	var patient, all sync.WaitGroup
+	for i := range 2 { // as many as round trips under way
+		patient.Go(func() { c.Take(ctx, counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}, 1, limits) })
+	}
+	for i := range 2 {
+		require.Eventually(t, func() bool { return count(t, near, counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}) == 1 }, patience, time.Millisecond)
+	}
+	hurried, cancel := context.WithCancel(ctx)
+	for i := range callers {
+		all.Go(func() {
+			if _, err := c.Take(hurried, name(100+i), 1, limits); err == nil {
+				t.Error("an answer")
 			}
 		})
+	}
+	for i := range callers {
+		require.Eventually(t, func() bool { return count(t, near, name(100+i)) == 1 }, patience, time.Millisecond)
+	}
+	cancel()
+	all.Wait()
+	release()
+	patient.Wait()
+	require.Eventually(t, func() bool { return s.Stats().TakenBack >= callers+1 }, patience, time.Millisecond)
+	for i := range callers {
+		require.Zero(t, count(t, near, name(100+i)), "caller %d", i)
 	}
 }

@@ -241,3 +241,32 @@ func TestAFullServerDenies(t *testing.T) {
 	require.True(t, take(t, c, signup, 1, "2/d").Allowed)
 	require.Equal(t, scripts, s.Stats().ByScripts, "functions are sent again at once")
 }
+
+// A server whose memory is full takes hits away: a Refund, a Forget and an Erase need no
+// room to speak of.
+func TestAFullServerTakesAway(t *testing.T) {
+	for _, login := range []string{"functions", "scripts"} {
+		t.Run(login, func(t *testing.T) {
+			addr, user := servertest.Redis(t, "--maxmemory-policy", "noeviction"), ""
+			if login == "scripts" {
+				user = scriptsUser(t, addr) + "@"
+			}
+			client, c := raw(t, addr), newCounter(t, open(t, "redis://"+user+addr), counter.Config{})
+			verdicts := make([]counter.Verdict, 3)
+			for i := range verdicts {
+				verdicts[i] = take(t, c, name(i), 5, "10/d")
+			}
+			require.NoError(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
+			_, err := c.Take(ctx, name(0), 1, counter.MustLimits("10/d"))
+			require.ErrorContains(t, err, "OOM")
+			require.NoError(t, c.Refund(ctx, &verdicts[0]))
+			require.NoError(t, c.Forget(ctx, name(1)))
+			require.NoError(t, c.Erase(ctx, name(2)))
+			for i := range verdicts {
+				require.Zero(t, count(t, c, name(i)), "key %d", i)
+			}
+			_, err = c.Take(ctx, name(0), 1, counter.MustLimits("10/d"))
+			require.ErrorContains(t, err, "OOM", "what adds is refused")
+		})
+	}
+}

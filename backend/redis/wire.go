@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/abacus-go/abacus/internal/redisscript"
@@ -166,17 +167,26 @@ func (x *exchange) takeBack(of outcome) bool {
 	return ok && len(rest) == 0 && runsCounting(x.bytes) && r.takeBack(of)
 }
 
-// byText turns a run of a function or of a script's hash into a run of its text, which
-// the server always knows, and returns false for anything else.
-func (x *exchange) byText() bool {
+// byText turns a run of a program into a run of its text, which the server always
+// knows, or which it runs without memory. byText returns false if there is no other way.
+func (x *exchange) byText(of outcome) bool {
 	var words []string
 	_, ok := nextCommand(x.bytes, func(word []byte) { words = append(words, string(word)) })
 	for _, sc := range []redisscript.Script{takeScript, doScript} {
-		if ok && len(words) > 1 && (words[1] == sc.FunctionName() || words[1] == sc.Name()) {
-			words[0], words[1] = "eval", sc.Text()
-			x.bytes = bulkCommand(words...)
-			return true
+		if !ok || len(words) < 2 || !slices.Contains([]string{sc.FunctionName(), sc.Name(), sc.Text()}, words[1]) {
+			continue
 		}
+		switch of {
+		case unknownProgram:
+			words[1] = sc.Text()
+		case noMemory:
+			words[1] = sc.FreeingText()
+		default:
+			return false
+		}
+		words[0] = "eval"
+		x.bytes = bulkCommand(words...)
+		return true
 	}
 	return false
 }
@@ -228,6 +238,7 @@ const (
 	countedPart                   // added, but not to all soft keys
 	tooLate                       // not added, since the deadline had passed
 	unknownProgram                // the server does not have the function or script, and has done nothing
+	noMemory                      // the server is full, and has done nothing
 )
 
 const (
@@ -282,21 +293,21 @@ func readReply(r *bufio.Reader) (outcome, error) {
 			return counted, nil
 		case kind == '$':
 			return outcomeByFirst(first), nil
-		case kind == noProgram:
+		case kind == 'P':
 			return unknownProgram, nil
+		case kind == 'M':
+			return noMemory, nil
 		default:
 			return notCounted, nil
 		}
 	}
 }
 
-// noProgram is the kind of the error that the server does not have a program.
-const noProgram = 'P'
-
 var errProtocol = errors.New("not an answer of a Redis server")
 
 // readValue reads a value of version 2 or 3 of the protocol. first is the first byte
-// of a string.
+// of a string. The kind of an error is 'P' if the server does not have the program, and
+// 'M' if its memory is full.
 func readValue(r *bufio.Reader, depth int) (kind, first byte, err error) {
 	line, err := r.ReadSlice('\n')
 	if err != nil {
@@ -307,7 +318,9 @@ func readValue(r *bufio.Reader, depth int) (kind, first byte, err error) {
 	}
 	kind = line[0]
 	if bytes.HasPrefix(line, []byte("-ERR Function not found")) || bytes.HasPrefix(line, []byte("-NOSCRIPT ")) {
-		return noProgram, 0, nil
+		return 'P', 0, nil
+	} else if bytes.HasPrefix(line, []byte("-OOM ")) {
+		return 'M', 0, nil
 	}
 	switch kind {
 	case '+', '-', ':', '_', '#', ',', '(':

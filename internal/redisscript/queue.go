@@ -54,7 +54,7 @@ type queue struct {
 
 // Unheard is a function that is told the answer to a call whose caller gave up before
 // the answer came: the script, its last argument and the answer. Again runs the script
-// on the same keys with another last argument.
+// on the same keys with another last argument, which undoes the call.
 type Unheard func(sc Script, argument []byte, answer any, again func(argument []byte) (any, error))
 
 // againWithin bounds a call that takes back what an unheard call has done.
@@ -294,7 +294,7 @@ func (q *queue) tell(c *call) {
 	q.unheard(c.script, argument, c.Val(), func(argument []byte) (any, error) {
 		ctx, cancel := context.WithTimeout(q.ctx, againWithin)
 		defer cancel()
-		reply, _, err := q.server.Run(ctx, c.script, c.keys, argument)
+		reply, _, err := q.server.Run(ctx, c.script.Freeing(), c.keys, argument)
 		return reply, err
 	})
 }

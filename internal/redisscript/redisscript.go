@@ -79,6 +79,7 @@ type Script struct {
 	text, sha string
 	library   *Library
 	function  string // empty without a library
+	frees     bool   // see Freeing
 }
 
 // New makes a Script of its text.
@@ -95,6 +96,17 @@ func (s Script) Name() string { return s.sha }
 
 // FunctionName returns the name of the function; an empty string without a library.
 func (s Script) FunctionName() string { return s.function }
+
+// Freeing returns the Script for runs that take away more than they store: a server
+// whose memory is full runs them as well, from version 7 on.
+func (s Script) Freeing() Script {
+	s.frees = true
+	return s
+}
+
+// FreeingText returns the program with a flag for a server whose memory is full.
+// Versions before 7 do not understand the flag.
+func (s Script) FreeingText() string { return "#!lua flags=allow-oom\n" + s.text }
 
 // Once is a command that must not be sent again: after a lost answer the command
 // would count twice, or be denied the place taken by the first execution.
@@ -122,6 +134,15 @@ func (s *Server) Run(ctx context.Context, sc Script, keys []string, args ...any)
 		// A fresh server. Nothing was run; with its text the script is there.
 		reply, err = s.send(ctx, "eval", sc, keys, args)
 		trips++
+	}
+	if sc.frees && redis.HasErrorPrefix(err, "OOM") {
+		// The first write was refused, so nothing was done.
+		sc.text = sc.FreeingText()
+		again, failed := s.send(ctx, "eval", sc, keys, args)
+		trips++
+		if failed == nil || !redis.HasErrorPrefix(failed, "Error compiling script") {
+			return again, trips, failed
+		}
 	}
 	return reply, trips, err
 }
