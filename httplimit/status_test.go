@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -99,6 +100,16 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 	require.Contains(t, ask(statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules}), "GET").Body.String(), "limiter.Config.Tally is false")
+}
+
+// A file of rules that was refused is on the page.
+func TestStatusOfRefusedRules(t *testing.T) {
+	lim := statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules})
+	lim.RulesRead(nil)
+	require.NotContains(t, ask(lim, http.MethodGet, "text/plain").Body.String(), "rules.yaml")
+	lim.RulesRead(errors.New("rules.yaml:9: bad"))
+	require.Regexp(t, `\nRulesRefused +rules.yaml:9: bad\n`, ask(lim, http.MethodGet, "text/plain").Body.String())
+	require.Contains(t, ask(lim, http.MethodGet, "application/json").Body.String(), `"RulesRefused":"rules.yaml:9: bad"`)
 }
 
 func TestStatusByAccept(t *testing.T) {

@@ -47,8 +47,8 @@
 //
 // Config.Observe hears of every decision, and the module metrics/prometheus makes
 // metrics of the decisions. Config.Tally has the Limiter count decisions, and find the
-// most denied keys, for [Limiter.Tally] and httplimit.Status. Config.Logger is told of
-// changes, such as a store that is lost or back.
+// most denied keys, for [Limiter.Tally] and httplimit.Status. Config.Logger, by
+// default slog.Default, has a line for each change, such as a store that is lost or back.
 //
 // # Tests
 //

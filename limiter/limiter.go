@@ -79,12 +79,13 @@ type Config struct {
 	// microsecond; the memory is a quarter of a megabyte. Default: false.
 	Tally bool
 
-	// Logger, if set, is told of changes: decisions are made without the store, and
-	// by the store again; in this process, and no longer; the clocks of store and
-	// caller are apart by the Check, and no longer; the rules were replaced. The end
-	// of a state is told ten seconds after the last sign of the state, by the next
-	// call. So a store that comes and goes makes at most two lines of a sort in ten
-	// seconds. No line has a feature. Default: nil, the Limiter logs nothing.
+	// Logger gets a line for each change of state: decisions are made without the
+	// store, and by the store again; in this process, and no longer; the clocks of
+	// store and caller are apart by the Check, and no longer; the rules were replaced.
+	// The end of a state is logged ten seconds after the last sign of the state, by
+	// the next call. A store that comes and goes makes at most one line of each sort
+	// a minute. No line has a feature. Default: slog.Default(). To log nothing, set
+	// slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 
 	// IPv4Bits and IPv6Bits are the lengths of the networks by which [IP]
@@ -117,8 +118,9 @@ type Limiter struct {
 	opens      opens
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
-	tally      *tally       // nil: nothing is counted
-	log        *transitions // nil: nobody is told
+	tally      *tally // nil: nothing is counted
+	log        *transitions
+	source     atomic.Pointer[source] // of the rules; nil: RulesRead was not called
 	normalizer normalizer
 	rules      atomic.Pointer[ruleset]
 	replacing  sync.Mutex // held while rules are made

@@ -161,12 +161,10 @@ func TestMostDeniedByManyAtOnce(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(keys, func(a, b DeniedKey) int { return strings.Compare(a.Key.Feature, b.Key.Feature) }), "in a fixed order where equal")
 }
 
-// New rules are a line for a Logger, if there is one.
+// New rules are a line for the Logger.
 func TestLoggerOfRules(t *testing.T) {
 	var log bytes.Buffer
-	for _, l := range []*transitions{nil, {logger: slog.New(slog.NewTextHandler(&log, nil))}} {
-		l.replaced(7)
-	}
+	(&transitions{to: slog.New(slog.NewTextHandler(&log, nil))}).replaced(7)
 	require.Regexp(t, `^\S+ level=INFO msg="limiter: the rules were replaced" rules=7\n$`, log.String())
 }
 

@@ -1,7 +1,9 @@
 package limiter
 
-// Stats are numbers of a [Limiter] since its creation. All but Waited, Shed and
-// Waiting are of rules that count locally, and zero without Config.Local.
+import "time"
+
+// Stats are numbers of a [Limiter] since its creation. All but Waited, Shed,
+// Waiting and the last two are of rules that count locally, and zero without Config.Local.
 type Stats struct {
 	LocalAdmitted int64 // decisions that the local counter admitted
 	LocalDenied   int64 // decisions denied by the local counter, or by a denial of the store before the failure
@@ -19,6 +21,29 @@ type Stats struct {
 	Shed   int64 // calls that waited for a turn in vain, and were decided as if the store had failed
 
 	Waiting int64 // calls of Wait and WaitN, now, that wait in a queue; growing: more is asked for than the limits admit
+
+	RulesRead    time.Time // of the last RulesRead without an error; zero: none
+	RulesRefused string    // the error of the last RulesRead; "" if the rules in force are from their source
+}
+
+// source is the last outcome of reading the source of the rules.
+type source struct {
+	read    time.Time
+	refused string
+}
+
+// RulesRead notes that the source of the rules was read, such as their file, and by
+// err why it was refused, for Stats, httplimit.Status and the metrics. See
+// rules.WatchConfig.Read.
+func (l *Limiter) RulesRead(err error) {
+	next := source{read: time.Now()}
+	if err != nil {
+		next = source{refused: err.Error()}
+		if last := l.source.Load(); last != nil {
+			next.read = last.read
+		}
+	}
+	l.source.Store(&next)
 }
 
 // Stats returns a snapshot. Its numbers are read one after the other, and may be
@@ -33,6 +58,9 @@ func (l *Limiter) Stats() (s Stats) {
 	}
 	if l.turns != nil {
 		s.Waited, s.Shed = l.turns.waited.Load(), l.turns.shed.Load()
+	}
+	if source := l.source.Load(); source != nil {
+		s.RulesRead, s.RulesRefused = source.read, source.refused
 	}
 	l.waits.mu.Lock()
 	s.Waiting = l.waits.waiting

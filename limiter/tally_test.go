@@ -217,6 +217,40 @@ func TestLogger(t *testing.T) {
 	})
 }
 
+// Without a Logger the lines go to slog.Default, each at most once a minute however
+// often the store comes and goes, and slog.DiscardHandler turns them off.
+func TestLoggerByDefault(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: fixed})))
+	defer slog.SetDefault(before)
+	for _, logger := range []*slog.Logger{nil, slog.New(slog.DiscardHandler)} {
+		synctest.Test(t, func(t *testing.T) {
+			var faults limitertest.Faults
+			c, err := counter.New(faults.Wrap(memory.New(memory.Config{})), counter.Config{})
+			require.NoError(t, err)
+			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "10000/h")}, Logger: logger})
+			for range 20 { // nine minutes
+				faults.Set(limitertest.Fault{Err: errors.New("down")})
+				for range 200 {
+					allow(t, lim, ip("192.0.2.1"))
+				}
+				time.Sleep(15 * time.Second)
+				faults.Set(limitertest.Fault{})
+				allow(t, lim, ip("192.0.2.1"))
+				time.Sleep(12 * time.Second)
+			}
+			if logger == nil {
+				require.Equal(t, 7, strings.Count(log.String(), `level=WARN msg="limiter: decisions are made without the store" error="counter: event \"signup\": down"`), log.String())
+				require.Equal(t, 7, strings.Count(log.String(), `level=INFO msg="limiter: decisions are made by the store again"`), log.String())
+			} else {
+				require.Empty(t, log.String())
+			}
+			log.Reset()
+		})
+	}
+}
+
 // fixed leaves out what differs from run to run.
 func fixed(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey || a.Key == "pending" {

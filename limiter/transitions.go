@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"sync"
@@ -15,9 +16,7 @@ func (l *Limiter) number(cfg *Config) {
 	if cfg.Tally {
 		l.tally = newTally()
 	}
-	if cfg.Logger != nil {
-		l.log = &transitions{logger: cfg.Logger}
-	}
+	l.log = &transitions{to: cfg.Logger}
 }
 
 // note counts a decision, and tells whether it is a change.
@@ -32,78 +31,77 @@ func (l *Limiter) note(event string, v *Verdict) {
 func (l *Limiter) Counter() *counter.Counter { return l.counter }
 
 // transitions tells a Logger of changes, in the goroutine of the call that is the
-// first after a change. The nil transitions tell nobody.
+// first after a change.
 type transitions struct {
-	logger               *slog.Logger
+	to                   *slog.Logger // nil: slog.Default
 	store, local, clocks episode
 	additions            episode
 	incomplete           atomic.Bool
 }
 
+func (t *transitions) logger() *slog.Logger { return cmp.Or(t.to, slog.Default()) }
+
 // decided tells of a decision without the store, or in this process, and of the
 // first by the store ten seconds after the last of these.
 func (t *transitions) decided(v *Verdict, l *local) {
-	if t == nil || v.Degraded == nil && (v.Key == (counter.Key{}) || v.Override != nil) { // no store was asked
+	if v.Degraded == nil && (v.Key == (counter.Key{}) || v.Override != nil) { // no store was asked
 		return
 	}
 	switch e := t.store.see(v.Degraded != nil); {
 	case e.begun:
-		t.logger.Warn("limiter: decisions are made without the store", "error", v.Degraded)
+		t.logger().Warn("limiter: decisions are made without the store", "error", v.Degraded)
 	case e.over:
-		t.logger.Info("limiter: decisions are made by the store again", "after", e.lasted, "decisions", e.times)
+		t.logger().Info("limiter: decisions are made by the store again", "after", e.lasted, "decisions", e.times)
 	}
 	switch e := t.local.see(v.local); {
 	case e.begun:
-		t.logger.Warn("limiter: decisions are made by Config.Local")
+		t.logger().Warn("limiter: decisions are made by Config.Local")
 	case e.over:
-		t.logger.Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.numbers.pending.Load())
+		t.logger().Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.numbers.pending.Load())
 	}
 }
 
 // room tells of a local counter that lacks hits, and of additions without room.
 func (t *transitions) room(v *Verdict, l *local) {
-	if t == nil || l == nil {
+	if l == nil {
 		return
 	}
 	if now := l.incomplete(); now != t.incomplete.Load() && t.incomplete.CompareAndSwap(!now, now) {
 		if now {
-			t.logger.Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.numbers.unmirrored.Load())
+			t.logger().Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.numbers.unmirrored.Load())
 		} else {
-			t.logger.Info("limiter: Config.Local has all hits again")
+			t.logger().Info("limiter: Config.Local has all hits again")
 		}
 	}
 	switch e := t.additions.see(errors.Is(v.Degraded, errPendingFull)); {
 	case e.begun:
-		t.logger.Warn("limiter: too many hits wait to be carried to the store: keys that the store has not admitted before are denied", "additions", l.carrier.entries.Load())
+		t.logger().Warn("limiter: too many hits wait to be carried to the store: keys that the store has not admitted before are denied", "additions", l.carrier.entries.Load())
 	case e.over:
-		t.logger.Info("limiter: there is room again for hits that wait to be carried to the store", "after", e.lasted, "decisions", e.times)
+		t.logger().Info("limiter: there is room again for hits that wait to be carried to the store", "after", e.lasted, "decisions", e.times)
 	}
 }
 
 // checked tells of clocks that a Check has found apart by more than half of the
 // Skew, with which two processes may be apart by more than the Skew.
 func (t *transitions) checked(c *counter.Counter) {
-	if t == nil {
-		return
-	}
 	s := c.Stats()
 	switch e := t.clocks.see(s.ClockAhead.Abs()-s.ClockWithin > c.Skew()/2); {
 	case e.begun:
-		t.logger.Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead, "within", s.ClockWithin, "skew", c.Skew())
+		t.logger().Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead, "within", s.ClockWithin, "skew", c.Skew())
 	case e.over:
-		t.logger.Info("limiter: the clocks of the store and of this process agree again", "ahead", s.ClockAhead, "within", s.ClockWithin)
+		t.logger().Info("limiter: the clocks of the store and of this process agree again", "ahead", s.ClockAhead, "within", s.ClockWithin)
 	}
 }
 
 // replaced tells of so many new rules.
 func (t *transitions) replaced(rules int) {
-	if t != nil {
-		t.logger.Info("limiter: the rules were replaced", "rules", rules)
-	}
+	t.logger().Info("limiter: the rules were replaced", "rules", rules)
 }
 
-// calm is the time without a mishap after which an episode is over.
-const calm = 10 * time.Second
+const (
+	calm  = 10 * time.Second // without a mishap, after which an episode is over
+	quiet = time.Minute      // from one told episode to the next
+)
 
 // episode is a time of mishaps, with less than calm in between. Many goroutines
 // may use an episode at once.
@@ -112,6 +110,8 @@ type episode struct {
 	mu          sync.Mutex
 	began, last time.Time
 	times       int64
+	told        bool      // of this episode
+	toldAt      time.Time // of the last told episode
 }
 
 // change is the change by a call.
@@ -133,14 +133,17 @@ func (e *episode) see(mishap bool) change {
 	switch {
 	case mishap && !on:
 		e.on.Store(true)
-		e.began, e.last, e.times = now, now, 1
-		return change{begun: true}
+		e.began, e.last, e.times, e.told = now, now, 1, false
 	case mishap:
 		e.last = now
 		e.times++
 	case on && now.Sub(e.last) >= calm:
 		e.on.Store(false)
-		return change{over: true, lasted: e.last.Sub(e.began), times: e.times}
+		return change{over: e.told, lasted: e.last.Sub(e.began), times: e.times}
+	}
+	if mishap && !e.told && (e.toldAt.IsZero() || now.Sub(e.toldAt) >= quiet) {
+		e.told, e.toldAt = true, now
+		return change{begun: true}
 	}
 	return change{}
 }

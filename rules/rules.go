@@ -7,6 +7,7 @@
 //	...
 //	watcher, err := rules.Watch(set, rules.WatchConfig{
 //		Apply: func(set *rules.Set) error { return lim.Replace(set.Rules...) },
+//		Read:  lim.RulesRead,
 //	})
 //	...
 //	defer watcher.Close()

@@ -2,9 +2,11 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -24,7 +26,20 @@ type WatchConfig struct {
 	// apart. Default: DefaultEvery, five seconds: a change is applied after at most
 	// six.
 	Every time.Duration
+
+	// Read, if set, is called after each read, by the same goroutine, with the error
+	// for which the file was refused, or with nil if its rules are in force. Set
+	// Limiter.RulesRead, and httplimit.Status and the metrics of a Limiter have it.
+	Read func(error)
+
+	// Logger gets a line when a file is refused, at most once a minute, and a line
+	// when the rules in force are those of the file again. Default: slog.Default().
+	// To log nothing, set slog.New(slog.DiscardHandler).
+	Logger *slog.Logger
 }
+
+// quiet is the time from one line about a refused file to the next.
+const quiet = time.Minute
 
 // Watcher reads a file of rules again and again, and applies its changes. The
 // Watcher reads the content, so all ways of writing a file are noticed: in place,
@@ -37,6 +52,9 @@ type Watcher struct {
 	stop chan struct{}
 	once sync.Once
 	done sync.WaitGroup
+
+	told   bool      // that the file is refused; only watch uses it
+	toldAt time.Time // last
 
 	mu    sync.Mutex
 	set   *Set
@@ -143,6 +161,18 @@ func (w *Watcher) apply(data []byte) error {
 
 // failed notes the outcome of a read.
 func (w *Watcher) failed(err error) {
+	log := cmp.Or(w.cfg.Logger, slog.Default())
+	switch now := time.Now(); {
+	case err == nil && w.told:
+		w.told = false
+		log.Info("rules: the rules in force are those of the file again", "file", w.set.file)
+	case err != nil && !w.told && (w.toldAt.IsZero() || now.Sub(w.toldAt) >= quiet):
+		w.told, w.toldAt = true, now
+		log.Warn("rules: the file is refused, the rules until now stay", "file", w.set.file, "error", err)
+	}
+	if w.cfg.Read != nil {
+		w.cfg.Read(err)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Err = err

@@ -1,10 +1,13 @@
 package rules_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -202,6 +205,47 @@ func TestWatchWants(t *testing.T) {
 	require.ErrorContains(t, err, "WatchConfig.Apply is nil")
 	_, err = rules.Watch(loaded, rules.WatchConfig{Apply: apply, Every: time.Microsecond})
 	require.ErrorContains(t, err, "WatchConfig.Every is 1µs, want 1ms or more")
+}
+
+// A file that is refused has a line in the log at once, and at most one a minute,
+// and Read hands the state to a Limiter.
+func TestRefusedFilesAreLogged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("2/d"))
+	synctest.Test(t, func(t *testing.T) {
+		set, err := rules.Load(path)
+		require.NoError(t, err)
+		count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+		require.NoError(t, err)
+		lim, err := limiter.New(count, limiter.Config{Rules: set.Rules, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		var log bytes.Buffer
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		defer slog.SetDefault(before)
+		w, err := rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error { return lim.Replace(set.Rules...) }, Read: lim.RulesRead})
+		require.NoError(t, err)
+		defer w.Close()
+		require.Zero(t, lim.Stats().RulesRead)
+		pass(within)
+		good := lim.Stats().RulesRead
+		require.WithinDuration(t, time.Now(), good, within)
+		const refused, again = `level=WARN msg="rules: the file is refused, the rules until now stay"`, `level=INFO msg="rules: the rules in force are those of the file again"`
+		for i := range 10 { // five minutes
+			write(t, path, of("never"))
+			pass(15 * time.Second)
+			if i == 0 {
+				require.Equal(t, 1, strings.Count(log.String(), refused))
+			}
+			require.Contains(t, lim.Stats().RulesRefused, path+":4: ")
+			require.True(t, lim.Stats().RulesRead.Before(time.Now().Add(-within/2)))
+			write(t, path, of("3/d"))
+			pass(15 * time.Second)
+			require.Empty(t, lim.Stats().RulesRefused)
+		}
+		require.Equal(t, 5, strings.Count(log.String(), refused), log.String())
+		require.Equal(t, 5, strings.Count(log.String(), again), log.String())
+	})
 }
 
 // A running Limiter gets the new limits, and keeps the counts.

@@ -41,13 +41,16 @@ func total(name, help string, value func(*now) int64) condition {
 	return condition{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, func(n *now) float64 { return float64(value(n)) }}
 }
 
+// seconds is the Unix time of t, 0 of the zero time.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
+}
+
 var all = []condition{
-	gauge("abacus_check_timestamp_seconds", "Unix time of the last Check that a server has answered; 0 before the first.", func(n *now) float64 {
-		if n.counter.Checked.IsZero() {
-			return 0
-		}
-		return float64(n.counter.Checked.UnixNano()) / 1e9
-	}),
+	gauge("abacus_check_timestamp_seconds", "Unix time of the last Check that a server has answered; 0 before the first.", func(n *now) float64 { return seconds(n.counter.Checked) }),
 	gauge("abacus_clock_ahead_seconds", "Lead of the store's clock over the clock of this process, by the last Check; below 0 if behind.", func(n *now) float64 { return n.counter.ClockAhead.Seconds() }),
 	gauge("abacus_clock_within_seconds", "Uncertainty of abacus_clock_ahead_seconds.", func(n *now) float64 { return n.counter.ClockWithin.Seconds() }),
 	gauge("abacus_clock_skew_seconds", "Skew of the counter, by which the clocks of two callers may be apart.", func(n *now) float64 { return n.skew.Seconds() }),
@@ -76,6 +79,14 @@ var all = []condition{
 	total("abacus_turn_waits_total", "Calls that waited for a turn under MaxInFlight, and got one.", func(n *now) int64 { return n.limiter.Waited }),
 	total("abacus_shed_calls_total", "Calls that got no turn under MaxInFlight, and were decided as if the store had failed.", func(n *now) int64 { return n.limiter.Shed }),
 	gauge("abacus_waiting_calls", "Calls of Wait that wait in a queue.", func(n *now) float64 { return float64(n.limiter.Waiting) }),
+
+	gauge("abacus_rules_last_reload_successful", "1 if the last read of the file of the rules found the rules in force or replaced them, or if no file is watched; 0 if the file was refused.", func(n *now) float64 {
+		if n.limiter.RulesRefused != "" {
+			return 0
+		}
+		return 1
+	}),
+	gauge("abacus_rules_last_reload_success_timestamp_seconds", "Unix time of the last successful read of the file of the rules; 0 if no file is watched.", func(n *now) float64 { return seconds(n.limiter.RulesRead) }),
 }
 
 func (c *conditions) Describe(ch chan<- *prometheus.Desc) {
