@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // carrier adds pending hits to the store, in the buckets of their labels. A carry
@@ -270,7 +271,7 @@ func (c *carrier) carry(k *localKey) {
 // answers returns an error if the server of key does not answer a read: an addition
 // that is sent again might be counted again, and its answer be lost again.
 func answers(ctx context.Context, store *counter.Counter, key counter.Key) error {
-	_, err := store.Count(ctx, key, store.Ladder().At(0).Width)
+	_, err := store.Count(ctx, key, max(store.Ladder().At(0).Width, tiers.MinWindow))
 	if errors.Is(err, counter.ErrStore) {
 		return err
 	}
