@@ -127,12 +127,12 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 			return false, err
 		}
 		enforced = enforced || !ask.Soft
-		hits = hits || ask.N > 0 && !ask.Soft
+		hits = hits || ask.N > 0
 		never = never || out && !ask.Soft
 	}
 	switch {
-	case !enforced:
-		return false, fmt.Errorf("counter: event %q: each Ask is Soft, want at least one that is not", asks[0].Key.Event)
+	case !enforced && m == charging:
+		return false, fmt.Errorf("counter: event %q: each Ask of a Charge is Soft, want at least one that is not", asks[0].Key.Event)
 	case !hits:
 		return false, fmt.Errorf("counter: n is 0, want 1 to %d, or a Peek, event %q", int64(MaxCount), asks[0].Key.Event)
 	}

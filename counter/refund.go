@@ -26,7 +26,12 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if taken.block == nil {
 		return nil
 	}
-	base, err := c.begin(ctx, taken.Key)
+	owner := taken.block.owner
+	keys := []limited{{key: taken.Key, on: owner, n: taken.n}}
+	if taken.details != nil && taken.details.keys != nil {
+		keys = taken.details.keys
+	}
+	base, err := c.begin(ctx, keys[0].key)
 	if err != nil {
 		*v = taken // nothing has happened yet
 		return err
@@ -39,11 +44,6 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		maker *keyMaker
 		of    Key
 		n     int64
-	}
-	owner := taken.block.owner
-	keys := []limited{{key: taken.Key, on: owner, n: taken.n}}
-	if taken.details != nil && taken.details.keys != nil {
-		keys = taken.details.keys
 	}
 	var all []stored
 	for i := range keys {

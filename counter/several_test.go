@@ -107,7 +107,21 @@ func TestNoHits(t *testing.T) {
 				require.Equal(t, add.remaining, v.Remaining)
 				require.Equal(t, add.allowed, v.RetryAfter == 0)
 			}
-			_, err := c.TakeAll(ctx, counter.Ask{Key: signup, Limits: limits("9/d")}, counter.Ask{Key: ban, Limits: limits("9/h")})
+			// No hits at all: a look.
+			for _, asks := range [][]counter.Ask{
+				{{Key: signup, Limits: limits("9/d")}, {Key: ban, Limits: limits("9/h")}},
+				{{Key: signup, Limits: limits("5/d")}},
+				{{Key: signup, Limits: limits("5/d"), Soft: true}},
+			} {
+				v, err := c.TakeAll(ctx, asks...)
+				require.NoError(t, err)
+				looked, err := c.PeekAll(ctx, asks...)
+				require.NoError(t, err)
+				require.Equal(t, looked, v)
+				require.NotEmpty(t, v.All())
+				require.Zero(t, v.At())
+			}
+			_, err := c.ChargeAll(ctx, counter.Ask{Key: signup, Limits: limits("9/d")})
 			require.EqualError(t, err, `counter: n is 0, want 1 to 9007199254740991, or a Peek, event "signup"`)
 		})
 	}
@@ -164,8 +178,32 @@ func TestSoftKeys(t *testing.T) {
 			require.True(t, allowed)
 			require.Equal(t, map[string]bool{signup.Feature: false, user.Feature: true}, would)
 
-			_, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("2/d"), Soft: true})
-			require.EqualError(t, err, `counter: event "signup": each Ask is Soft, want at least one that is not`)
+			// Soft keys alone deny nobody, and count what they would admit.
+			alone := counter.Ask{Key: counter.Key{Event: "soft", Feature: "alone"}, N: 1, Limits: limits("2/d"), Soft: true}
+			beside := counter.Ask{Key: user, N: 1, Limits: limits("9/d"), Soft: true}
+			for i, asks := range [][]counter.Ask{{alone}, {alone, beside}, {beside, alone}, {alone}} {
+				v, err := c.TakeAll(ctx, asks...)
+				require.NoError(t, err)
+				require.True(t, v.Allowed)
+				for _, s := range v.All() {
+					require.Equal(t, i >= 2 && s.Key == alone.Key, s.RetryAfter > 0)
+				}
+				require.Len(t, v.All(), len(asks))
+				if i == 3 {
+					require.Zero(t, v.At())
+					continue
+				}
+				require.NotZero(t, v.At())
+				require.NoError(t, c.Refund(ctx, &v))
+				if i < 2 {
+					_, err = c.TakeAll(ctx, alone)
+					require.NoError(t, err)
+				}
+			}
+			_, err := c.ChargeAll(ctx, alone)
+			require.EqualError(t, err, `counter: event "soft": each Ask of a Charge is Soft, want at least one that is not`)
+			_, err = c.TakeAll(ctx, make([]counter.Ask, 101)...)
+			require.EqualError(t, err, `counter: event "": 101 keys, want at most 100`)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -24,7 +25,8 @@ type Ask struct {
 	// is counted apart from the same key that is enforced. On a store without an
 	// atomic step for all keys, soft keys are taken after the other keys, at the cost
 	// of another round trip. A soft key whose store fails then is missing in the
-	// Verdict, and fails no call. At least one key of a call is not soft.
+	// Verdict, and fails no call. A call of soft keys alone is always admitted; its
+	// flat fields describe no limit.
 	Soft bool
 
 	// Held are hits that the store does not count, judged as if the store counted
@@ -105,7 +107,8 @@ func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (v 
 
 // TakeAll is Take for several keys: N hits of each key if all limits of all keys
 // that are not soft have room, otherwise none. A key given twice is taken once,
-// with the hits and under the limits of both. A call has at most [MaxKeys] keys.
+// with the hits and under the limits of both. A call has at most [MaxKeys] keys. If
+// N of all keys is 0, TakeAll is PeekAll.
 //
 // On a store that cannot check all keys in one atomic step, the keys are taken
 // one after the other, in the same order by all callers, and given back if a
@@ -130,7 +133,10 @@ func (c *Counter) all(ctx context.Context, asks []Ask, m mode) (v Verdict, err e
 		return Verdict{}, errors.New("counter: no keys, want at least one")
 	}
 	if len(asks) > MaxKeys {
-		return Verdict{}, fmt.Errorf("counter: %d keys, want at most %d", len(asks), MaxKeys)
+		return Verdict{}, fmt.Errorf("counter: event %q: %d keys, want at most %d", asks[0].Key.Event, len(asks), MaxKeys)
+	}
+	if m == taking && !slices.ContainsFunc(asks, func(a Ask) bool { return a.N != 0 }) {
+		m = peeking
 	}
 	if len(asks) == 1 {
 		ask := asks[0]

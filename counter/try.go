@@ -215,8 +215,8 @@ func (k *call) order() []int {
 // tickets, or on several keys.
 func (k *call) canCollide() bool {
 	keys := k.enforced()
-	if len(keys) > 1 {
-		return true
+	if len(keys) != 1 {
+		return len(keys) > 1
 	}
 	key := &k.keys[keys[0]]
 	for _, limit := range key.limits {

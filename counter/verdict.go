@@ -127,7 +127,7 @@ type shortState struct {
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
 	switch {
-	case len(k.asks) > 1 || k.asks[0].On != nil:
+	case len(k.asks) > 1 || k.asks[0].On != nil || k.asks[0].Soft:
 		v.details = &details{}
 		v.details.keys = v.details.keyBuf[:0]
 		for i := range k.asks {
@@ -206,7 +206,7 @@ func (k *call) state(j, w int, allowed bool) shortState {
 // count makes v the Verdict of hits that were counted.
 func (v *Verdict) count(k *call) {
 	for i := range k.asks {
-		if v.n == 0 && !k.asks[i].Soft {
+		if soft := k.asks[i].Soft; v.n == 0 && (!soft || k.req.Keys[i].Fits && !k.keys[i].unknown) {
 			v.n = k.asks[i].N
 		}
 	}
