@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,28 @@ func newBan(per time.Duration, l *ladders) (*ban, error) {
 		return nil, err
 	}
 	return &ban{counter: cmp.Or(on, l.counter), on: on, look: counter.Limits{{Max: 0, Per: per}}, take: counter.Limits{{Max: 1, Per: per}}}, nil
+}
+
+// keepBans keeps the bans of other lengths by the rules of before, nil if there are
+// none: their keys are other keys of the store, and may still be there.
+func (p *prepared) keepBans(before *ruleset) {
+	if p.ban != nil {
+		p.bans = []*ban{p.ban}
+	}
+	if before == nil || before.events[p.Event] == nil {
+		return
+	}
+	for _, kind := range p.kinds() {
+		old := before.events[p.Event].counting(kind)
+		if old == nil {
+			continue
+		}
+		for _, b := range old.bans {
+			if !slices.ContainsFunc(p.bans, func(kept *ban) bool { return kept.counter == b.counter }) {
+				p.bans = append(p.bans, b)
+			}
+		}
+	}
 }
 
 // key is the key of the ban of a feature, whose own key is given.

@@ -35,7 +35,9 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature)
 // the store has the text of a feature; a digest of each key stays for as long as
 // hits of the past can be refunded. A feature of [Join] is a feature of its own,
 // to be erased beside its parts. It is an error if no event has rules by the
-// kind of a feature, or if a feature is missing; nothing was erased then.
+// kind of a feature, or if a feature is missing; nothing was erased then. Bans of
+// other lengths that rules of this Limiter had before a Replace are erased too; a
+// process that started later knows only the length of its own rules.
 //
 // For the time and for calls under way see [counter.Counter.Erase]. After an
 // error, and where calls may have been under way, a second Erase removes the
@@ -159,7 +161,7 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 		if k.soft != nil {
 			errs = append(errs, empty(k.soft, ctx, k.key))
 		}
-		if ban := k.rule.ban; ban != nil {
+		for _, ban := range k.rule.bans {
 			if ban.here != nil {
 				errs = append(errs, l.local.dropPending(ctx, ban.key(k.key)), empty(ban.here, ctx, ban.key(k.key)))
 			}

@@ -145,6 +145,34 @@ func TestErase(t *testing.T) {
 	}
 }
 
+// An Erase leaves nothing of the bans whose length a Replace has changed.
+func TestEraseAfterAChangedBan(t *testing.T) {
+	for name, s := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			banning := func(ban time.Duration) limiter.Rule {
+				rule := by("email", "1/h")
+				rule.Ban = ban
+				return rule
+			}
+			lim := newLimiter(t, newCounter(t, s.store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{banning(24 * time.Hour)}})
+			ada := limiter.Email("ada@example.org")
+			var others []limiter.Rule
+			for _, ban := range []time.Duration{24 * time.Hour, 48 * time.Hour, 0} {
+				other := banning(0)
+				other.Event = fmt.Sprint("new with ", ban)
+				require.NoError(t, lim.Replace(append(others, banning(ban), other)...))
+				others = append(others, other)
+				for range 2 {
+					allow(t, lim, ada)
+				}
+			}
+			require.True(t, s.holds(":ban:"))
+			require.NoError(t, lim.Erase(ctx, ada))
+			require.False(t, s.holds("ada@"))
+		})
+	}
+}
+
 // A wrong name is an error before anything happens, and names what there is.
 // A Forget lets a waiting call ask at once, also a call with more keys.
 func TestForgetWakesAWait(t *testing.T) {

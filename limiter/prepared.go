@@ -25,6 +25,7 @@ type prepared struct {
 	overrides *overrides       // nil: none
 	boundless counter.Limits   // a limit that denies nothing
 	ban       *ban             // nil: none
+	bans      []*ban           // ban, and those of the rules replaced by this one, for Forget and Erase
 }
 
 // terms are the limits of a call, prepared for a rule.

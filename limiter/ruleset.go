@@ -100,6 +100,9 @@ func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
 		if err := l.prepare(of); err != nil {
 			return nil, err
 		}
+		for _, p := range of.rules {
+			p.keepBans(before)
+		}
 	}
 	return set, nil
 }

@@ -20,7 +20,7 @@ type Change struct {
 
 // Line is a difference.
 type Line struct {
-	Kind string `json:"kind"` // added, removed, raised, lowered, changed, or counts
+	Kind string `json:"kind"` // added, removed, raised, lowered, changed, counts, or bans
 	Text string `json:"text"`
 }
 
@@ -80,11 +80,17 @@ func Diff(before, after []limiter.Rule) []Change {
 			if !r.Soft {
 				lines = append(lines, Line{"counts", "nothing is added to the counts any more; they end by themselves within " + dur.Format(r.Ladder.At(r.Ladder.Len()-1).Keep)})
 			}
+			if r.Ban > 0 {
+				lines = append(lines, bansEnd)
+			}
 			add(of, lines)
 		}
 	}
 	return changes
 }
+
+// bansEnd is the line of a rule with a changed or removed Ban.
+var bansEnd = Line{"bans", "running bans end"}
 
 // compare returns the differences of two rules of the same event and kind.
 func compare(a, b limiter.Rule) []Line {
@@ -117,6 +123,9 @@ func compare(a, b limiter.Rule) []Line {
 		}
 	} else if counted > 0 {
 		lines = append(lines, Line{"counts", "stay"})
+	}
+	if a.Ban > 0 && a.Ban != b.Ban {
+		lines = append(lines, bansEnd)
 	}
 	return lines
 }
