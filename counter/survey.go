@@ -62,6 +62,8 @@ func (s *survey) look(ctx context.Context, details bool) error {
 	s.countPending()
 	if details || !s.fits() {
 		s.refine(ctx)
+	} else {
+		s.answer() // of a key that fits, should another key deny
 	}
 	return nil
 }

@@ -269,9 +269,17 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 		n = 0 // the wait is until no limit is over
 	}
 	if !v.Allowed {
-		if err := w.wait(now, n, v.RetryAfter, c.Asks...); err != nil || v.RetryAfter == counter.Never {
-			return err // no store was asked about a call without hope
+		if err := w.wait(now, n, v.RetryAfter, c.Asks...); err != nil {
+			return err
 		}
+	}
+	if v.RetryAfter == counter.Never { // no store was asked
+		for _, s := range a.States {
+			if s.Remaining != s.Limit.Max || s.ResetAfter != 0 || (s.RetryAfter == counter.Never) != (n > s.Limit.Max) {
+				return fmt.Errorf("without hope, and yet %+v", s)
+			}
+		}
+		return nil
 	}
 	binds := false
 	for _, s := range a.States {
@@ -292,18 +300,15 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 			if w.local && s.Remaining != room || s.RetryAfter > 0 && s.Remaining >= max(1, n) {
 				return fmt.Errorf("denied, and remaining of %s is %d, the log says %d", s.Limit, s.Remaining, room)
 			}
-			if !w.atomic && len(c.Asks) > 1 {
-				continue // keys that were taken and given back
-			}
 		}
 		until, least, err := w.judge.Empty(log, now, s.Limit)
 		if err != nil {
 			return err
 		}
-		if least -= w.judge.Skew; w.atomic || !v.Allowed {
-			least = until
+		if v.Allowed || len(c.Asks) > 1 {
+			least, until = w.byTicket(s.Limit, least, until)
 		} else {
-			until += w.judge.Ladder.At(w.judge.Ladder.Decision(s.Limit.Per)).Width
+			least = until
 		}
 		if s.ResetAfter > until || s.ResetAfter < least {
 			return fmt.Errorf("reset after %s under %s, the log says %s to %s", s.ResetAfter, s.Limit, least, until)
@@ -313,6 +318,18 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 		return fmt.Errorf("%s of %s is told, and no state agrees: %+v", v.Limit, v.Key.Feature, a.States)
 	}
 	return nil
+}
+
+// byTicket returns the bounds of a ResetAfter by ticket. A hit of a later clock may
+// be unseen, or only its ticket bucket is known, and a key of a denial may have been
+// taken and given back.
+func (w *world) byTicket(l counter.Limit, least, until time.Duration) (time.Duration, time.Duration) {
+	if w.atomic {
+		return until, until
+	}
+	fine, _ := w.judge.Ladder.Finest(l.Per) // the window was counted
+	own := w.judge.Reach(l.Per) + w.judge.Ladder.At(fine).Width
+	return least - w.judge.Skew, max(until, own) + w.judge.Ladder.At(w.judge.Ladder.Decision(l.Per)).Width
 }
 
 // wait holds a RetryAfter to what the log says: a lone caller is let in after that
