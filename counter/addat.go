@@ -21,7 +21,8 @@ var ErrTooOld = errors.New("the hits are older than the buckets that are kept")
 // to each tier whose bucket a window can still read. If there is no such tier, or
 // if the store has dropped the buckets, the error is [ErrTooOld]. An at later
 // than Config.Now by more than Config.Skew is an error of the caller. Patience
-// begins with the call. Hits with a label before a Forget count as well.
+// begins with the call. Hits with a label before a Forget count as well, and a
+// RefundAt does not give them back: the store remembers the Forget.
 //
 // If AddAt fails, its hits are taken back as by a failed Add: only where the
 // addition of the same call was confirmed. So a caller may repeat a failed AddAt
@@ -87,7 +88,7 @@ func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age t
 }
 
 // RefundAt gives back n hits that an AddAt of key has counted at the same at,
-// unless the key was forgotten since. After a failed AddAt there is nothing to
+// unless the key was forgotten since, or a Forget came at a later label than at. After a failed AddAt there is nothing to
 // give back. No receipt protects from a second RefundAt for the same hits: a
 // second RefundAt would give back hits of another call. So call RefundAt at most
 // once for an AddAt, even if the RefundAt fails.

@@ -82,8 +82,10 @@ type State struct {
 }
 
 // All returns the state of every limit of every key of the call, in the order
-// given, each key once. Soft keys that were not judged are left out: a call that
-// other keys denied may not have come to them. All allocates; the flat fields do
+// given, each key once. Soft keys that were not judged are left out: on a store
+// without an atomic step for all keys, a call that other keys deny judges no soft
+// key, and Remaining of the keys that had room is a lower bound, as in an admitted
+// call. All allocates; the flat fields do
 // not.
 func (v Verdict) All() []State {
 	d := v.details
