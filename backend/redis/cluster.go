@@ -29,8 +29,8 @@ func (s *sums) Together(keys []backend.TakeKey) bool {
 
 // ServerOf is described in [backend.Placer]: of a Cluster the master of the slot, as
 // far as the client knows.
-func (b *base) ServerOf(key string) string {
-	cluster, is := b.server.Client().(*redis.ClusterClient)
+func (s *base) ServerOf(key string) string {
+	cluster, is := s.server.Client().(*redis.ClusterClient)
 	if !is {
 		return ""
 	}
