@@ -17,7 +17,8 @@ import (
 // Verdict back. So Charge can count more than Max in a window, and a Take is
 // denied until the key has room again.
 //
-// Errors are the errors of Take, and the hits of a failed call are taken back,
+// A count that would exceed 2^53-1 is an error, no [ErrStore], and nothing is counted.
+// Other errors are the errors of Take, and the hits of a failed call are taken back,
 // with one exception: on a store without an atomic step (memcached) hits
 // confirmed later than Config.Settle stay counted. Such a call is reported as
 // over or by an [ErrStore], since nobody knows whether a limit was over. Each later

@@ -332,6 +332,9 @@ func callError(ctx context.Context, event string, err error) error {
 	if culprit != nil {
 		return fmt.Errorf("counter: event %q: %w", event, culprit)
 	}
+	if errors.Is(err, backend.ErrMaxCount) && !errors.Is(err, ErrStore) {
+		return fmt.Errorf("counter: event %q: %w", event, err) // of n: a Take is denied then
+	}
 	return &storeError{fmt.Errorf("counter: event %q: %w", event, err)}
 }
 

@@ -2,7 +2,7 @@ package counter_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -117,7 +117,7 @@ func (s *plainStore) add(op *backend.Request, slot *backend.Slot) (int64, error)
 		it.dies = op.Now.Add(slot.TTL)
 	}
 	if op.N > counter.MaxCount-it.count {
-		return 0, errors.New("plain: the bucket is full")
+		return 0, fmt.Errorf("plain: %w", backend.ErrMaxCount)
 	}
 	it.count = max(0, it.count+op.N)
 	s.buckets[c] = it

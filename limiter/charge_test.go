@@ -82,3 +82,24 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 		require.True(t, v.At().IsZero())
 	}
 }
+
+// A charge beyond the largest count is the caller's mistake, not a failure of the
+// store: no policy lets it through.
+func TestChargeBeyondMaxCount(t *testing.T) {
+	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+		for _, policy := range []limiter.OnFailure{limiter.FailOpen, limiter.FailClosed} {
+			rule := onFailure(policy, by("user", "5/h"))
+			lim, c := withClock(t, store, newClock(), rule)
+			ada := user(policy.String())
+			_, err := lim.Charge(ctx, "signup", counter.MaxCount, ada)
+			require.NoError(t, err)
+			v, err := lim.Charge(ctx, "signup", 1, ada)
+			require.ErrorIs(t, err, backend.ErrMaxCount)
+			require.NotErrorIs(t, err, counter.ErrStore)
+			require.ErrorContains(t, err, `event "signup": `)
+			require.ErrorContains(t, err, "the count would exceed 2^53-1")
+			require.Equal(t, limiter.Verdict{}, v)
+			require.NotErrorIs(t, c.Add(ctx, counter.Key{Event: "signup", Feature: "user:" + policy.String()}, counter.MaxCount), counter.ErrStore)
+		}
+	})
+}
