@@ -109,9 +109,9 @@ func (a *asking) hooks() httpsnoop.Hooks {
 		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
 			return func(from io.Reader) (int64, error) {
 				if !a.done {
-					// An empty source, or a source that fails at once, sends nothing: the
-					// handler can still choose the status. Without an earlier status the kernel
-					// does not send a file by itself then.
+					// An empty source, or a source that fails at once, sends nothing: the handler
+					// can still choose the status. Without an earlier status the kernel does not
+					// send a file by itself then.
 					from = source{from, a}
 				}
 				return next(from)

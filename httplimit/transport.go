@@ -94,15 +94,16 @@ func (e *NotSentError) Unwrap() error { return e.Err }
 //
 // An answer 429, or 503 with Retry-After, holds back the requests to the same host
 // and Partition until Retry-After, a number of seconds or a date. An answer of any
-// status with RateLimit fields (draft-ietf-httpapi-ratelimit-headers-11) lets as many
-// requests be in flight as remain, until quota is made available; with none remaining,
-// no request leaves. The older RateLimit-Remaining and X-RateLimit-Remaining, each with
-// a Reset, are read where RateLimit is missing. Malformed text is ignored; an answer 429
-// without a time counts as a second. An answer without any of these fields changes
-// nothing and uses no quota: the page may have no limit, or the answer is a balancer's.
-// Only the service's own word stops requests. When the time is over, requests do not leave all at once: a
-// first request is sent, and each good answer lets one more be in flight, or as many
-// as the answer says. Up to 3 % of the time, a minute at most, is added at random,
+// status with RateLimit fields (draft-ietf-httpapi-ratelimit-headers-11) lets as
+// many requests be in flight as remain, until quota is made available; with none
+// remaining, no request leaves. The older RateLimit-Remaining and
+// X-RateLimit-Remaining, each with a Reset, are read where RateLimit is missing.
+// Malformed text is ignored; an answer 429 without a time counts as a second. An
+// answer without any of these fields changes nothing and uses no quota: the page
+// may have no limit, or the answer is a balancer's. Only the service's own word
+// stops requests. When the time is over, requests do not leave all at once: a first
+// request is sent, and each good answer lets one more be in flight, or as many as
+// the answer says. Up to 3 % of the time, a minute at most, is added at random,
 // since other processes have heard the same.
 //
 // A request whose context, or MaxWait, ends before its turn fails at once with a

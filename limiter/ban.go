@@ -100,9 +100,10 @@ func (v *Verdict) bind() {
 	}
 }
 
-// beginBans bans the features whose limits have denied the call, unless held or open
-// hits may have denied the call: held hits may be counted twice, open hits undone. If the store does not
-// take a ban, the ban is not begun, and the denial stays.
+// beginBans bans the features whose limits have denied the call, unless held or
+// open hits may have denied the call: held hits may be counted twice, open hits
+// undone. If the store does not take a ban, the ban is not begun, and the denial
+// stays.
 func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask) {
 	states := v.All()
 	for _, b := range q.bans {
@@ -257,8 +258,9 @@ func (v *Verdict) bannedFor(key counter.Key) time.Duration {
 }
 
 // All returns the state of every limit of every feature of the call, as
-// counter.Verdict does, but for those of soft rules. A limit of a banned feature has a Remaining of zero, and
-// a RetryAfter that lasts until the end of the ban at least.
+// counter.Verdict does, but for those of soft rules. A limit of a banned feature
+// has a Remaining of zero, and a RetryAfter that lasts until the end of the ban at
+// least.
 func (v Verdict) All() []counter.State {
 	all := v.Verdict.All()
 	states := all[:0]

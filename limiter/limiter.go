@@ -211,10 +211,11 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 // Charge counts n hits under all rules of the event in any case, at least one, and
 // tells whether a limit is over with them: for costs that are known only
 // afterwards, such as the tokens of an answer. The hits of a Verdict that is not
-// Allowed are counted as well, unless its At is the zero time: a feature is
-// missing or denied by an Override, or the store has failed. RetryAfter is then the time until no limit is
-// over, and Refund gives the hits back. Under FailLocal the hits are counted
-// while the store fails. Config.Observe is called. See [counter.Counter.Charge].
+// Allowed are counted as well, unless its At is the zero time: a feature is missing
+// or denied by an Override, or the store has failed. RetryAfter is then the time
+// until no limit is over, and Refund gives the hits back. Under FailLocal the hits
+// are counted while the store fails. Config.Observe is called. See
+// [counter.Counter.Charge].
 func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, charging)
 	return v, err
@@ -230,14 +231,14 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...F
 	return v, err
 }
 
-// Refund gives back the hits that v counted, and empties v: for an event that
-// came to nothing, or that counts only if it fails. A Verdict without hits
-// gives nothing back, which is no error. Copies of v are refunded once, all
-// together, even if the store fails, since the effect of a failed call is
-// unknown. Hits that were counted locally are taken out of the local counter, and
-// are not carried to the store. Refund takes two calls to the store for every key, all keys side by
-// side, and ends within the Counter's Patience. An error is the store's, or of
-// ctx; if ctx was over before the first call, v is unchanged.
+// Refund gives back the hits that v counted, and empties v: for an event that came
+// to nothing, or that counts only if it fails. A Verdict without hits gives nothing
+// back, which is no error. Copies of v are refunded once, all together, even if the
+// store fails, since the effect of a failed call is unknown. Hits that were counted
+// locally are taken out of the local counter, and are not carried to the store.
+// Refund takes two calls to the store for every key, all keys side by side, and
+// ends within the Counter's Patience. An error is the store's, or of ctx; if ctx
+// was over before the first call, v is unchanged.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	hits, here := v.hits, v.local
 	given := *v

@@ -51,11 +51,12 @@ type Rule struct {
 	ElseLimits counter.Limits `json:",omitempty"`
 
 	// Ban is the time for which a feature is denied once a call was denied by the
-	// feature's limits. Each of these calls is denied, whatever the limits say;
-	// none is counted, and none prolongs the ban. A call beyond the limits after
-	// the ban begins another ban, so Ban is for limits with a shorter Per. The
-	// time is exact to the bucket, as a limit with a Per of Ban. Under FailLocal a ban that this process knows of
-	// holds while the store is away: see docs/guarantees.md. Default: none.
+	// feature's limits. Each of these calls is denied, whatever the limits say; none
+	// is counted, and none prolongs the ban. A call beyond the limits after the ban
+	// begins another ban, so Ban is for limits with a shorter Per. The time is exact
+	// to the bucket, as a limit with a Per of Ban. Under FailLocal a ban that this
+	// process knows of holds while the store is away: see docs/guarantees.md. Default:
+	// none.
 	Ban time.Duration `json:",omitempty"`
 
 	// Ladder is the set of tiers that the hits of the rule are added to. All limits

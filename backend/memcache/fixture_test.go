@@ -190,8 +190,9 @@ func (f *fake) next(t testing.TB) string {
 	}
 }
 
-// metaAnswer is the answer of a server with meta commands to a line: no item to
-// the probe of a new connection and to the end of a read, END to a multi-get, otherwise the count.
+// metaAnswer is the answer of a server with meta commands to a line: no item to the
+// probe of a new connection and to the end of a read, END to a multi-get, otherwise
+// the count.
 func metaAnswer(line string, count uint64) string {
 	if tag, ok := strings.CutPrefix(line, "ma |abacus D0"); ok {
 		return "NF" + tag + "\r\n"

@@ -219,9 +219,9 @@ var _ backend.Store = (*Store)(nil)
 // New returns a Store on servers. Each argument is "host:port", the path of a Unix
 // socket, which begins with / or ./, or a URL with one or more servers:
 // memcached://host:port,host2:port, without a port 11211, or memcached:///path. The
-// order does not matter, and duplicates count once. New does not connect: an error is about the Config or a name.
-// [Store.Check], or the Check of a Counter or limiter, tells whether the servers
-// can be counted on.
+// order does not matter, and duplicates count once. New does not connect: an error
+// is about the Config or a name. [Store.Check], or the Check of a Counter or
+// limiter, tells whether the servers can be counted on.
 func New(cfg Config, servers ...string) (*Store, error) {
 	full, err := cfg.withDefaults()
 	if err != nil {

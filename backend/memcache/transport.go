@@ -203,10 +203,10 @@ func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack b
 	}
 }
 
-// pick returns the pipeline with the fewest exchanges, and dials if there could
-// be another and all are in use. While maxRetired connections listen, no other is
-// replaced: its additions would be lost, so callers wait for an answer. A caller that has waited for the former change
-// gets the error of its dial.
+// pick returns the pipeline with the fewest exchanges, and dials if there could be
+// another and all are in use. While maxRetired connections listen, no other is
+// replaced: its additions would be lost, so callers wait for an answer. A caller
+// that has waited for the former change gets the error of its dial.
 func (t *transport) pick(takesBack bool, former *change) (p *pipeline, changed *change, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -114,8 +114,8 @@ func syncDir(dir string) {
 
 // LoadFile does a [Store.Restore] from the file of a [Store.SaveFile]. A file that
 // is not there is no error, and leaves the store empty: so a program begins with
-// LoadFile, the first time too. Anything but a regular file is refused. An error leaves the choice: to stop, or to move
-// the file away and count from zero.
+// LoadFile, the first time too. Anything but a regular file is refused. An error
+// leaves the choice: to stop, or to move the file away and count from zero.
 func (s *Store) LoadFile(name string) error {
 	err := checkRegular(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -261,7 +261,8 @@ func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int6
 	reach = max(0, min(int64(w.Reach), t.ttl-(width-t.width))) // see sumTTL
 	cut = cutoff(now, reach, width)
 	if width != t.width && cut != never {
-		// All of the oldest sum that starts after the cutoff, and nothing of the sum before.
+		// All of the oldest sum that starts after the cutoff, and nothing of the sum
+		// before.
 		if first := cover.Index(cut, width) + 1; first <= math.MaxInt64/width {
 			cut = first*width - 1
 		}

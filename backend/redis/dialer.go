@@ -107,7 +107,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// Close closes all open connections, also those in wait for a late answer, and returns when all goroutines have ended. Close the client first.
+// Close closes all open connections, also those in wait for a late answer, and
+// returns when all goroutines have ended. Close the client first.
 func (d *Dialer) Close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -125,10 +125,11 @@ func (l Layout) String() string {
 	return fmt.Sprintf("Layout(%d)", int(l))
 }
 
-// Store is a [backend.Store], [backend.Forgetter] and [backend.Checker] on Redis. With the
-// layout [Sums] a Store is a [backend.Atomic] as well. [Open] and [New] make a Store, and no
-// other package implements the interface. Most callers need Check, Stats and Close only; the
-// Counter calls the other methods. A Store is used by many goroutines at once.
+// Store is a [backend.Store], [backend.Forgetter] and [backend.Checker] on Redis.
+// With the layout [Sums] a Store is a [backend.Atomic] as well. [Open] and [New]
+// make a Store, and no other package implements the interface. Most callers need
+// Check, Stats and Close only; the Counter calls the other methods. A Store is used
+// by many goroutines at once.
 type Store interface {
 	backend.Forgetter
 	backend.Checker
@@ -194,10 +195,11 @@ var (
 	_ layout         = (*sums)(nil)
 )
 
-// New makes a Store on a client, and does not connect: see [Store.Check]. The client must have ContextTimeoutEnabled: a
-// client without ignores deadlines once it has begun to wait for an answer,
-// and is refused. Retries do no harm: a call that counts is never sent twice. New also
-// refuses a Ring, and any other client with its own rule of spreading keys.
+// New makes a Store on a client, and does not connect: see [Store.Check]. The
+// client must have ContextTimeoutEnabled: a client without ignores deadlines once
+// it has begun to wait for an answer, and is refused. Retries do no harm: a call
+// that counts is never sent twice. New also refuses a Ring, and any other client
+// with its own rule of spreading keys.
 //
 // A hit that the server counts in time, but whose answer comes after the call's
 // deadline, stays counted until the hit ages out, unless the client dials with a

@@ -86,8 +86,9 @@ func runsCounting(b []byte) bool {
 	return false
 }
 
-// nextCommand returns the bytes after the first command of b, and calls f, unless f is nil, with
-// each of the command's strings. ok is false if b does not begin with a whole command.
+// nextCommand returns the bytes after the first command of b, and calls f, unless f
+// is nil, with each of the command's strings. ok is false if b does not begin with
+// a whole command.
 func nextCommand(b []byte, f func([]byte)) (rest []byte, ok bool) {
 	line := func(first byte) (int, bool) {
 		i := bytes.IndexByte(b, '\n')

@@ -107,7 +107,8 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, *l
 		{
 			Event: "shorten", Kind: "user", Limits: free, OnFailure: limiter.FailLocal,
 			Plans: []counter.Limits{paid},
-			// Both plans share the counts: who begins to pay has the links of before counted.
+			// Both plans share the counts: who begins to pay has the links of before
+			// counted.
 			LimitsOf: func(_ context.Context, c limiter.Call) counter.Limits {
 				if accounts[c.Feature.Value()].pays {
 					return paid

@@ -100,7 +100,8 @@ func newSite(store backend.Store) (http.Handler, *limiter.Limiter, error) {
 		Limiter: lim,
 		Event:   "signup",
 		Features: []httplimit.Source{
-			// Behind a proxy: ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+			// Behind a proxy: ClientIP{Proxies:
+			// []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 			httplimit.IP(httplimit.ClientIP{}),
 			httplimit.Email(httplimit.Form("email")),
 		},
