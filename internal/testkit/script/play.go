@@ -31,12 +31,11 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, settle: s.Settle}
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, settle: s.Settle, shared: prefix != ""}
 	if _, w.atomic = store.(backend.Atomic); !w.atomic {
 		w.judge.Settle = max(0, s.Settle)
 	}
 	_, w.local = store.(backend.Local)
-	w.shared = w.local && prefix != ""
 	w.exact = s.Exact || w.local
 	_, w.exactForgets = store.(backend.Forgetter)
 	var answers []Answer

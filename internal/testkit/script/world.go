@@ -16,7 +16,7 @@ type world struct {
 	logs   map[counter.Key]*keyLog
 	taken  []hit         // by call
 	settle time.Duration // of the Counter's Config
-	shared bool          // a local store with callers whose clocks are later: it may have dropped what an addat needs
+	shared bool          // with callers whose clocks are later: the store may have dropped what an addat needs
 
 	atomic       bool // the store has an atomic step
 	exact        bool // Remaining of an admitted call is exact, and not a lower bound
