@@ -244,7 +244,7 @@ func (r *ForgetRequest) Latest() int64 {
 	return max(r.Label, r.Clock().UnixNano())
 }
 
-// Placer is a [Store] that tells which server holds a key.
+// Placer is a [Store] that names the server of a key.
 type Placer interface {
 	Store
 

@@ -35,8 +35,7 @@ func (l *Limiter) Counter() *counter.Counter { return l.counter }
 type transitions struct {
 	to                   *slog.Logger // nil: slog.Default
 	store, local, clocks episode
-	additions            episode
-	incomplete           atomic.Bool
+	mirror, additions    episode
 }
 
 func (t *transitions) logger() *slog.Logger { return cmp.Or(t.to, slog.Default()) }
@@ -61,17 +60,16 @@ func (t *transitions) decided(v *Verdict, l *local) {
 	}
 }
 
-// room tells of a local counter that lacks hits, and of additions without room.
+// room logs a local counter that lacks hits, and additions without room.
 func (t *transitions) room(v *Verdict, l *local) {
 	if l == nil {
 		return
 	}
-	if now := l.incomplete(); now != t.incomplete.Load() && t.incomplete.CompareAndSwap(!now, now) {
-		if now {
-			t.logger().Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.numbers.unmirrored.Load())
-		} else {
-			t.logger().Info("limiter: Config.Local has all hits again")
-		}
+	switch e := t.mirror.see(l.incomplete()); {
+	case e.begun:
+		t.logger().Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.numbers.unmirrored.Load())
+	case e.over:
+		t.logger().Info("limiter: Config.Local has all hits again", "after", e.lasted)
 	}
 	switch e := t.additions.see(errors.Is(v.Degraded, errPendingFull)); {
 	case e.begun:
@@ -100,7 +98,7 @@ func (t *transitions) replaced(rules int) {
 
 const (
 	calm  = 10 * time.Second // without a mishap, after which an episode is over
-	quiet = time.Minute      // from one told episode to the next
+	quiet = time.Minute      // from one logged episode to the next
 )
 
 // episode is a time of mishaps, with less than calm in between. Many goroutines
@@ -111,7 +109,7 @@ type episode struct {
 	began, last time.Time
 	times       int64
 	told        bool      // of this episode
-	toldAt      time.Time // of the last told episode
+	toldAt      time.Time // of the last logged episode
 }
 
 // change is the change by a call.

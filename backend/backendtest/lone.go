@@ -12,7 +12,7 @@ import (
 
 // lone has a caller without company use up a limit, at phases all around the end of
 // a bucket of each tier. The caller is denied, comes back a moment too early, and
-// then at the time it was told.
+// then when its RetryAfter is over.
 func lone(s *subject) error {
 	for i, row := range []struct {
 		limits string
@@ -57,7 +57,7 @@ func lone(s *subject) error {
 
 const loneSkew = 100 * time.Millisecond
 
-// loneCaller is a caller of keys that nobody else calls.
+// loneCaller is the only caller of its keys.
 type loneCaller struct {
 	counter *counter.Counter
 	limits  counter.Limits

@@ -221,7 +221,7 @@ var _ backend.Store = (*Store)(nil)
 // memcached://host:port,host2:port, without a port 11211, or memcached:///path. The
 // order does not matter, and duplicates count once. New does not connect: an error
 // is about the Config or a name. [Store.Check], or the Check of a Counter or
-// limiter, tells whether the servers can be counted on.
+// limiter, reports whether the servers can be counted on.
 func New(cfg Config, servers ...string) (*Store, error) {
 	full, err := cfg.withDefaults()
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *Store) SaveFile(name string) (err error) {
 	return nil
 }
 
-// createTemp creates a file of mode 0600 beside the named file, and locks it.
+// createTemp creates a file of mode 0600 next to the named file, and locks it.
 func createTemp(name string) (*os.File, error) {
 	for {
 		f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
@@ -70,7 +70,7 @@ func createTemp(name string) (*os.File, error) {
 	}
 }
 
-// removeLeft removes the files of createTemp that nobody has locked: their
+// removeLeft removes the files of createTemp that no one has locked: their
 // processes have ended. What cannot be removed stays.
 func removeLeft(name string) {
 	if !locks {

@@ -12,7 +12,7 @@ import (
 const locks = true
 
 // lock waits for the lock of f, which ends when f is closed. Without locks on the
-// file system nobody gets one, and nothing is removed.
+// file system no one gets one, and nothing is removed.
 func lock(f *os.File) { _ = flock(f, syscall.LOCK_EX) }
 
 // tryLock reports whether f was not locked, and is locked now.
@@ -26,7 +26,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// renameLocked renames f, and then closes it: until f has its new name, nobody may
+// renameLocked renames f, and then closes it: until f has its new name, no one may
 // take it for a file that was left behind.
 func renameLocked(f *os.File, name string) error {
 	if err := os.Rename(f.Name(), name); err != nil {
