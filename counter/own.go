@@ -33,6 +33,8 @@ type ownBucket struct {
 func newOwnHits() *ownHits { return &ownHits{seed: maphash.MakeSeed()} }
 
 // add adds n hits with the label, which are confirmed, or undone if n is below zero.
+// A denial looks for pending hits in the finest tier that is kept for its window, which
+// is the first of the tiers with one Keep: the others are not needed.
 func (o *ownHits) add(key string, p *plan, label, n int64) {
 	if o == nil {
 		return
@@ -40,7 +42,7 @@ func (o *ownHits) add(key string, p *plan, label, n int64) {
 	hash := maphash.String(o.seed, key)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i := range p.tiers {
+	for i := 0; i < len(p.tiers); i = p.nextKeep(i) {
 		b := ownBucket{hash, p.bucketAt(label, i)}
 		if was := o.get(b); was+n > 0 || was > 0 {
 			o.set(b, max(0, was+n))
@@ -56,8 +58,8 @@ func (o *ownHits) forget(key string, p *plan, now int64) {
 	hash := maphash.String(o.seed, key)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, t := range p.tiers {
-		for run := p.pendingRun(now, now, t.Width); run.N > 0; run.N-- {
+	for i := 0; i < len(p.tiers); i = p.nextKeep(i) {
+		for run := p.pendingRun(now, now, p.tiers[i].Width); run.N > 0; run.N-- {
 			b := ownBucket{hash, tiers.Bucket{Width: run.Width, Index: run.First + run.N - 1}}
 			delete(o.young, b)
 			delete(o.old, b)
