@@ -189,8 +189,9 @@ func forgetScripts(s *strike) {
 func (s *strike) command(node *servertest.Server, args ...string) any {
 	for try := 1; ; try++ {
 		answer, err := servertest.Command(node.Addr, args...)
-		var lost net.Error // late, or the connection: another fault has come upon the server
-		if try == 10 || !errors.As(err, &lost) && !errors.Is(err, io.EOF) {
+		var lost net.Error                                                 // late, or the connection: another fault has come upon the server
+		down := err != nil && strings.Contains(err.Error(), "CLUSTERDOWN") // for as long as nodes miss another one
+		if try == 10 || !down && !errors.As(err, &lost) && !errors.Is(err, io.EOF) {
 			s.report(err)
 			return answer
 		}
