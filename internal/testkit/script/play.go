@@ -31,7 +31,7 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, settle: s.Settle, shared: prefix != ""}
+	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, settle: s.Settle, shared: prefix != "", denied: map[string]time.Time{}}
 	if _, w.atomic = store.(backend.Atomic); !w.atomic {
 		w.judge.Settle = max(0, s.Settle)
 	}

@@ -23,6 +23,8 @@ type world struct {
 	local        bool // denials are not remembered
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 
+	denied map[string]time.Time // labels of denials of several keys, by call: may be remembered for a second
+
 	// open is set when a store may do either of two things: a store need not
 	// remember the Forget of an unknown key, and a hit within the skew after the
 	// Forget can be refunded or not. The calls after an open state are not judged.
@@ -268,7 +270,8 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 	if c.Verb == "charge" {
 		n = 0 // the wait is until no limit is over
 	}
-	if !v.Allowed {
+	stale := !v.Allowed && w.remembered(c, now)
+	if !v.Allowed && !stale {
 		if err := w.wait(now, n, v.RetryAfter, c.Asks...); err != nil {
 			return err
 		}
@@ -289,7 +292,7 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 			if s.RetryAfter != 0 || s.Remaining < v.Remaining {
 				return fmt.Errorf("admitted, and %+v binds more than %s of %s", s, v.Limit, v.Key.Feature)
 			}
-		} else {
+		} else if !stale {
 			if err := w.wait(now, n, s.RetryAfter, counter.Ask{Key: s.Key, Limits: counter.Limits{s.Limit}}); err != nil {
 				return fmt.Errorf("%s of %s: %w", s.Limit, s.Key.Feature, err)
 			}
@@ -310,6 +313,9 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 		} else {
 			least = until
 		}
+		if stale {
+			least = 0
+		}
 		if s.ResetAfter > until || s.ResetAfter < least {
 			return fmt.Errorf("reset after %s under %s, the log says %s to %s", s.ResetAfter, s.Limit, least, until)
 		}
@@ -318,6 +324,21 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 		return fmt.Errorf("%s of %s is told, and no state agrees: %+v", v.Limit, v.Key.Feature, a.States)
 	}
 	return nil
+}
+
+// remembered reports whether a denial may be that of an equal call of the last
+// second: it does not have the hits that other calls have since added to those of its
+// keys that had room.
+func (w *world) remembered(c Call, now time.Time) bool {
+	if w.local || len(c.Asks) == 1 {
+		return false
+	}
+	call := fmt.Sprint(c.N, c.Asks)
+	if at, ok := w.denied[call]; ok && now.Sub(at).Abs() < time.Second {
+		return true
+	}
+	w.denied[call] = now
+	return false
 }
 
 // byTicket returns the bounds of a ResetAfter by ticket. A hit of a later clock may
