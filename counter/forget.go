@@ -88,6 +88,7 @@ func (c *Counter) Erase(ctx context.Context, key Key) error {
 				break
 			}
 			c.denied.erase(r.Key)
+			c.own.forget(r.Key, &on.plan, r.Now.UnixNano())
 			c.settled.drop(r.Key)
 		}
 	}

@@ -1,11 +1,14 @@
 package counter_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -55,10 +58,38 @@ func TestOwnHitsAreWaitedFor(t *testing.T) {
 	}
 	require.LessOrEqual(t, take(one, "forgotten").RetryAfter, soon)
 
+	eraser := newCounter(t, erasable{store}, counter.Config{Now: clock})
+	for range 5 {
+		require.True(t, take(eraser, "erased").Allowed)
+	}
+	require.NoError(t, eraser.Erase(ctx, counter.Key{Event: "e", Feature: "erased"}))
+	for range 5 {
+		require.True(t, take(other, "erased").Allowed)
+	}
+	require.LessOrEqual(t, take(eraser, "erased").RetryAfter, soon)
+
 	key := counter.Key{Event: "e", Feature: "added"}
 	require.NoError(t, one.Add(ctx, key, 2))
 	v, err := one.Charge(ctx, key, 3, limits("5/m"))
 	require.NoError(t, err)
 	require.True(t, v.Allowed)
 	require.Greater(t, take(one, "added").RetryAfter, time.Minute)
+}
+
+// erasable is a plainStore with a Forget of its own.
+type erasable struct{ *plainStore }
+
+func (s erasable) Forget(_ context.Context, r *backend.ForgetRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := range s.buckets {
+		if strings.HasPrefix(b.key, r.Key) {
+			delete(s.buckets, b)
+		}
+	}
+	return nil
+}
+
+func (erasable) Forgotten(context.Context, string, time.Time, time.Time) (int64, error) {
+	return 0, nil
 }

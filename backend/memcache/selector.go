@@ -72,11 +72,11 @@ const (
 // namesOf returns the names of the servers in an argument of [New].
 func namesOf(text string) (names []string, err error) {
 	rest, isURL := strings.CutPrefix(text, scheme)
-	if strings.Contains(text, "@") {
-		return nil, errors.New("memcache: a server with an @, want host:port or memcached://host:port,host2:port without user and password")
-	}
 	if isPath(rest) {
 		return []string{rest}, nil
+	}
+	if strings.Contains(text, "@") {
+		return nil, errors.New("memcache: a server with an @, want host:port or memcached://host:port,host2:port without user and password")
 	}
 	if isURL {
 		rest = strings.TrimSuffix(rest, "/")

@@ -138,6 +138,8 @@ func TestServersInAURL(t *testing.T) {
 		"memcached://b:2,a:1,b:2/":      {"a:1", "b:2"},
 		"memcached://[::1],10.0.0.1":    {"10.0.0.1:11211", "[::1]:11211"},
 		"memcached:///run/m.sock":       {"/run/m.sock"},
+		"memcached:///run/m@1.sock":     {"/run/m@1.sock"},
+		"./m@1.sock":                    {"./m@1.sock"},
 		"memcached://a":                 {"a:11211"},
 		"memcached://":                  nil,
 		"memcached://a:1,":              nil,

@@ -162,7 +162,7 @@ func (x *exchange) encode(op *backend.Request, now time.Time, ordered bool) (err
 	for i := 0; i < len(op.Add) && op.N > 0 && ordered; i++ {
 		x.must = max(x.must, x.reads.index(op.Add[i].Bucket))
 	}
-	if x.open = x.must < 0; x.open {
+	if x.open = x.must < chunkSize*(x.chunks-1); x.open { // also if the last multi-get has no such item
 		x.request = append(x.request, probeCommand...)
 		x.request = append(x.appendTag(append(x.request, ' '), len(x.adds)), "\r\n"...)
 	}
@@ -227,6 +227,12 @@ func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
 			size, ok, err = x.parseItem(line, rest, ok)
 		default:
 			var buf [24]byte
+			if err := serverError(line); err != nil { // of a proxy: the read fails, and the connection does not
+				if x.open = false; x.readErr == nil {
+					x.readErr, x.readVerb = err, "get"
+				}
+				break
+			}
 			status, tag, _ := bytes.Cut(line, []byte(" "))
 			ok = ok && (string(status) == "NF" || string(status) == "HD") && bytes.Equal(tag, x.appendTag(buf[:0], len(x.adds)))
 			x.open = !ok

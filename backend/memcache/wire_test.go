@@ -1,0 +1,45 @@
+package memcache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Each multi-get has a proof behind it: an END that a proxy inserts for the last of
+// several is noticed, though the item just added to is in the first.
+func TestAnEndForTheLastOfSeveralReads(t *testing.T) {
+	op := &backend.Request{
+		Key: "k", N: 1,
+		Add: []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 5}, TTL: time.Minute}},
+		Read: []backend.Span{
+			{Width: time.Second, First: 0, Counts: make([]int64, chunkSize)},
+			{Width: time.Hour, First: 0, Counts: make([]int64, 10)},
+		},
+	}
+	x := newExchange(1, 1)
+	require.NoError(t, x.encode(op, time.Now(), true))
+	require.Equal(t, 2, x.chunks)
+	answers := fmt.Sprintf("VA 1 O%d\r\n1\r\nVALUE k|1s5 0 1\r\n1\r\nEND\r\nEND\r\nVALUE k|1h3 0 1\r\n7\r\nEND\r\nNF O%d\r\n", x.tag, x.tag+1)
+	_, complete, err := x.parse([]byte(answers))
+	require.ErrorContains(t, err, "unexpected answer", "complete: %v", complete)
+}
+
+// A server behind a proxy may fail for the command at the end of a read: the read
+// fails, and the other calls on the connection do not.
+func TestAnErrorAtTheEndOfReads(t *testing.T) {
+	op := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Second, First: 0, Counts: make([]int64, 3)}}}
+	x := newExchange(0, 0)
+	require.NoError(t, x.encode(op, time.Now(), false))
+	const answers = "END\r\nSERVER_ERROR backend failure\r\n"
+	n, complete, err := x.parse([]byte(answers))
+	require.NoError(t, err)
+	require.True(t, complete)
+	require.Equal(t, len(answers), n)
+	require.ErrorContains(t, x.result(new(peer), op), "SERVER_ERROR backend failure")
+}
