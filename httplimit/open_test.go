@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"sync"
@@ -92,4 +93,25 @@ func TestOpenHitsAreNoWindow(t *testing.T) {
 			require.Greater(t, wait(s.get("Password: right")), 890)
 		})
 	}
+}
+
+// A connection that the handler takes over without a status is no open hit: nobody is
+// asked about it later, however long the handler talks.
+func TestHijackedHitsAreNotOpen(t *testing.T) {
+	cfg := httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "1/15m")), Features: []httplimit.Source{byIP},
+		RefundIf: func(status int) bool { return status < 400 },
+	}
+	var h http.Handler
+	denied := httptest.NewRecorder()
+	h = newLimit(t, cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		h.ServeHTTP(denied, httptest.NewRequest("GET", "/", nil))
+	}))
+	h.ServeHTTP(hijacking{httptest.NewRecorder(), noHijack{}}, httptest.NewRequest("GET", "/", nil))
+	require.Equal(t, 429, denied.Code)
+	seconds, err := strconv.Atoi(denied.Header().Get("Retry-After"))
+	require.NoError(t, err)
+	require.Greater(t, seconds, 890)
 }

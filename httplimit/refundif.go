@@ -128,6 +128,8 @@ func (a *asking) hooks() httpsnoop.Hooks {
 				conn, buf, err := next()
 				if err == nil { // else the handler can still answer
 					a.done = true // nobody here sees the status on the connection
+					v := a.hit.verdict
+					a.hit.m.Limiter.Keep(&v) // the handler may talk for hours
 				}
 				return conn, buf, err
 			}
