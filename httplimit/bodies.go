@@ -56,8 +56,11 @@ func (q *request) hold(size int64) (ok bool) {
 	if q.all == nil {
 		return true
 	}
-	more := max(0, size-freeBody-q.held.Load())
-	if more > 0 && q.all.held.Add(more) > q.all.total {
+	more, total := max(0, size-freeBody-q.held.Load()), q.all.total
+	if q.refused {
+		total /= 2 // else clients over their limits would leave no room to others
+	}
+	if more > 0 && q.all.held.Add(more) > total {
 		q.all.held.Add(-more)
 		return false
 	}

@@ -201,6 +201,53 @@ func TestMaxBodyTotal(t *testing.T) {
 	require.EqualError(t, err, "httplimit: Config.MaxBodyTotal is 102399, want 102400, the bytes of one body, or more, or 0 for 67108864")
 }
 
+// Bodies of clients that are refused silently leave room for admitted ones, whatever
+// reads them.
+func TestSilentRefusalsLeaveRoom(t *testing.T) {
+	const large = 100 << 10
+	form := "email=a%40b.example&x=" + strings.Repeat("x", large-22)
+	for name, denied := range map[string]http.Handler{
+		"without Denied": nil,
+		"Denied reads": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newLimit(t, httplimit.Config{
+				Limiter: newLimiter(t, newClock(), by("user", "1/h"), by("email", "9/h")), Features: []httplimit.Source{byUser, byEmail},
+				MaxBody: large, MaxBodyTotal: 2 * large, Refuse: httplimit.RefuseSilently, Denied: denied,
+			})(mirror)
+			got, _ := post(h, form, "User: 7")
+			require.Equal(t, large, got.Body.Len())
+			for range 2 { // bodies that stop short
+				in, out := io.Pipe()
+				r := httptest.NewRequest("POST", "/", in)
+				r.Header.Set("Content-Type", urlencoded)
+				r.Header.Set("User", "7")
+				answered := make(chan int)
+				go func() {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					answered <- w.Code
+				}()
+				_, err := io.WriteString(out, form[1:])
+				require.NoError(t, err)
+				defer func() {
+					require.NoError(t, out.Close())
+					require.Equal(t, 200, <-answered)
+				}()
+			}
+			got, read := post(h, form, "User: 7")
+			require.Equal(t, 200, got.Code)
+			require.Zero(t, got.Body.Len(), "refused")
+			require.Equal(t, large, read, "as by the handler")
+			got, _ = post(h, form, "User: 8")
+			require.Equal(t, 200, got.Code, got.Body)
+			require.Equal(t, large, got.Body.Len())
+		})
+	}
+}
+
 // pipes is a listener within the process.
 type pipes chan net.Conn
 

@@ -31,6 +31,7 @@ type request struct {
 	all     *bodies             // nil: no bounds but maxBody
 	held    atomic.Int64        // of all
 	sealed  bool                // the body is not to be read yet
+	refused bool                // the body has half of the room of all
 	asked   bool                // a Value has asked for the body
 	view    http.Request        // the copy for a Value
 	cursor  viewBody            // the Body of view
@@ -169,6 +170,18 @@ func (q *request) bytes() ([]byte, error) {
 		q.err = &ValueError{http.StatusBadRequest, wholeBody, "the request could not be read", q.tail}
 	}
 	return q.data, q.err
+}
+
+// discard reads the body as bytes does, for nobody, and holds nothing: a body that
+// bytes would not read stays unread.
+func (q *request) discard() {
+	if q.known || q.in.ContentLength > q.maxBody {
+		return
+	}
+	q.known, q.read = true, true
+	done := q.deadline()
+	_, q.tail = io.CopyN(io.Discard, q.in.Body, q.maxBody+1)
+	done()
 }
 
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }

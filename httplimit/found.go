@@ -204,8 +204,12 @@ func (f *found) receive() {
 	if f.q == nil {
 		f.newRequest()
 	}
-	f.q.sealed = false
-	_, _ = f.q.bytes() // the answer is the same
+	f.q.sealed, f.q.refused = false, true
+	if f.m.Denied == nil {
+		f.q.discard()
+	} else {
+		_, _ = f.q.bytes() // the answer is the same
+	}
 }
 
 // blame makes the request invalid by an error that blames the client, and returns any

@@ -129,9 +129,10 @@ const (
 	// field tells of a limit, not even on accepted requests. The default answer,
 	// an empty 200, can be told apart from any answer of a handler that writes a
 	// header or a body: set Denied to what the handler answers. The body is read
-	// first, as a handler would do, up to MaxBody and MaxBodyTotal and for at most
-	// BodyTimeout: beyond these, a closed connection or a missing 100 Continue tells
-	// the refusal, and so does the time that the handler takes.
+	// first, as a handler would do, up to MaxBody and for at most BodyTimeout, and
+	// for Denied while half of MaxBodyTotal has room: beyond these, a closed connection
+	// or a missing 100 Continue tells the refusal, and so does the time that the handler
+	// takes.
 	RefuseSilently
 )
 
