@@ -76,24 +76,25 @@ func (q *request) release() {
 }
 
 // deadline bounds the time of reading the body until done is called, which reports
-// whether the time was over. Deadlines of the server and of outer handlers stand: only
-// when the time is over, a deadline ends the reading, and stays, since the server must
-// not wait for the rest of the body either.
+// whether the time was over and a deadline was set. Deadlines of the server and of outer
+// handlers stand: only when the time is over, a deadline ends the reading, and stays,
+// since the server must not wait for the rest of the body either.
 func (q *request) deadline() (done func() (late bool)) {
 	if q.all == nil || q.all.timeout <= 0 {
 		return func() bool { return false }
 	}
+	var err error
 	over := make(chan struct{})
 	timer := time.AfterFunc(q.all.timeout, func() {
 		defer close(over)
-		_ = http.NewResponseController(q.w).SetReadDeadline(time.Now()) // else nothing bounds the time here
+		err = http.NewResponseController(q.w).SetReadDeadline(time.Now()) // else nothing bounds the time here
 	})
 	return func() bool {
 		if timer.Stop() {
 			return false
 		}
 		<-over // the connection is the next request's soon
-		return true
+		return err == nil
 	}
 }
 

@@ -329,6 +329,45 @@ func TestBodyTimeout(t *testing.T) {
 	}
 }
 
+// A body whose end comes in the moment of BodyTimeout is late if the read deadline of
+// the connection has passed by then: net/http would end the context of the handler.
+func TestBodyThatEndsWithItsTime(t *testing.T) {
+	for want, err := range map[int]error{408: nil, 200: http.ErrNotSupported} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("email", "9/h")), Features: []httplimit.Source{byEmail}})(welcome)
+			r := httptest.NewRequest("POST", "/", nil)
+			r.Header.Set("Content-Type", urlencoded)
+			r.Body = &lateEnd{io.NopCloser(strings.NewReader("email=a%40b.example")), httplimit.DefaultBodyTimeout + 1}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(&deadlined{w, err}, r)
+			require.Equal(t, want, w.Code, w.Body)
+		})
+	}
+}
+
+// deadlined is a ResponseWriter whose read deadlines are set, unless err is.
+type deadlined struct {
+	http.ResponseWriter
+	err error
+}
+
+func (d *deadlined) SetReadDeadline(time.Time) error { return d.err }
+
+// lateEnd is a body whose end comes after a while.
+type lateEnd struct {
+	io.ReadCloser
+	late time.Duration
+}
+
+func (b *lateEnd) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		time.Sleep(b.late)
+		b.late = 0
+	}
+	return n, err
+}
+
 // A store that hangs takes the time of one decision, though the rules are asked
 // before and after a body. A store that came back while a long body was on its way
 // is asked.

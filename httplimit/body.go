@@ -161,7 +161,7 @@ func (q *request) bytes() ([]byte, error) {
 		q.err = &ValueError{http.StatusServiceUnavailable, wholeBody, "the service is busy at the moment", errBodies}
 	case int64(len(q.data)) > q.maxBody:
 		q.err = tooLarge(q.maxBody, nil)
-	case q.tail == io.EOF:
+	case q.tail == io.EOF && !late:
 	case late:
 		q.err = &ValueError{http.StatusRequestTimeout, wholeBody, "the request did not arrive in time", q.tail}
 	case errors.As(q.tail, &limit):
