@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // A flood of made-up names, before the store fails and after, takes neither places
@@ -91,6 +92,79 @@ func TestKnownUsersKeepTheirPlaces(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Once there is room again, users of whom the local counter has no hit come in, and
+// their traffic does not prolong the time in which it lacks hits.
+func TestUsersComeInAfterAFlood(t *testing.T) {
+	const users = 2_000
+	synctest.Test(t, func(t *testing.T) {
+		store, room := &flakyStore{Store: memory.New(memory.Config{})}, &flakyStore{Store: memory.New(memory.Config{})}
+		rule := onFailure(limiter.FailLocal, by("user", "5/m"))
+		rule.Ladder = tiers.For(time.Minute)
+		lim := newLimiter(t, newCounter(t, struct{ backend.Atomic }{store}, counter.Config{}), limiter.Config{
+			Rules: []limiter.Rule{rule}, Local: newCounter(t, room, counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin}),
+		})
+		defer lim.Close(over)
+		next := 0
+		hit := func(n int, want limiter.Outcome) {
+			for range n {
+				v := allow(t, lim, user(fmt.Sprint(next%users))) // each comes back after 100 s
+				require.Equal(t, want, v.Outcome(), v.Degraded)
+				next++
+			}
+		}
+		room.broken.Store(true)
+		hit(users, limiter.OutcomeAdmitted)
+		room.broken.Store(false)
+		lacking := lim.Stats().Lacking
+		require.Positive(t, lacking)
+		for range 30 {
+			hit(20, limiter.OutcomeAdmitted)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, lacking, lim.Stats().Lacking)
+		require.EqualValues(t, users, lim.Stats().Unmirrored)
+		store.broken.Store(true)
+		next -= 20
+		hit(20, limiter.OutcomeFailedClosed) // of each the first hit is missing
+		time.Sleep(time.Minute)
+		require.Zero(t, lim.Stats().Lacking)
+		hit(100, limiter.OutcomeLocalAdmitted)
+	})
+}
+
+// A user who comes in while the local counter is full for others is decided locally
+// once all hits of the time before have left her window, however long the others go on.
+func TestNewcomersDoNotWaitForTheFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, room := &flakyStore{Store: memory.New(memory.Config{})}, &flakyStore{Store: memory.New(memory.Config{})}
+		rule := onFailure(limiter.FailLocal, by("user", "5/m"))
+		rule.Ladder = tiers.For(time.Minute)
+		lim := newLimiter(t, newCounter(t, struct{ backend.Atomic }{store}, counter.Config{}), limiter.Config{
+			Rules: []limiter.Rule{rule},
+			Local: newCounter(t, room, counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin}),
+		})
+		defer lim.Close(over)
+		for i, want := range outcomes(2, 2, 2, 2, 7) { // after 80 s
+			room.broken.Store(true)
+			for j := range 4_000 {
+				allow(t, lim, user(fmt.Sprint("flood ", i, j)))
+			}
+			if i == 0 {
+				allow(t, lim, user("ada"))
+			}
+			room.broken.Store(false)
+			v := allow(t, lim, user("ada"))
+			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+			store.broken.Store(true)
+			v = allow(t, lim, user("ada"))
+			require.Equal(t, want, v.Outcome(), "%d: %v", i, v.Degraded)
+			store.broken.Store(false)
+			time.Sleep(20 * time.Second)
+		}
+		require.Greater(t, lim.Stats().Lacking, 0.9)
+	})
 }
 
 // Hits that wait when a process ends, soon after the store is back, are carried

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -117,13 +118,15 @@ func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits 
 
 // mirror adds hits that the store has admitted to the local counter. If not all
 // keys have room, each key is added to by itself. A key without room is forgotten,
-// and its slot is marked. While a slot is marked no key enters it: the local
-// counter has all hits of a key or none.
+// and its slot is marked until the hit has left all windows. Nothing else marks a
+// slot, so the mark ends when there is room again, whatever the traffic.
 func (f *flight) mirror() *localHits {
 	l := f.local
-	whole := true
+	var enteredBuf [2]bool
+	whole, entered := true, enteredBuf[:0]
 	for i := range f.keys {
-		whole = whole && !l.lacks(&f.keys[i])
+		entered = append(entered, l.enter(&f.keys[i]))
+		whole = whole && entered[i]
 	}
 	var room [2]counter.Ask
 	asks := f.asks(room[:0], true)
@@ -136,13 +139,13 @@ func (f *flight) mirror() *localHits {
 	}
 	for i := range f.keys {
 		k := &f.keys[i]
-		if !l.lacks(k) {
+		if entered[i] {
 			if v, err := l.here.TakeAll(context.Background(), asks[i]); err == nil && v.Allowed {
 				hits.apart = append(hits.apart, v)
 				continue
 			}
-			_ = k.rule.here.Forget(context.Background(), k.key) // a local counter in memory does not fail
 		}
+		_ = k.rule.here.Forget(context.Background(), k.key) // a local counter in memory does not fail
 		until := time.Since(l.began) + k.rule.longest + l.here.Skew()
 		slot := l.shard(k.hash).slot(k.hash)
 		*slot = max(*slot, until)
@@ -154,15 +157,37 @@ func (f *flight) mirror() *localHits {
 	return hits
 }
 
-// lacks reports whether the local counter may lack hits of k. The caller holds
-// the lock of k.
-func (l *local) lacks(k *flightKey) bool {
-	return time.Since(l.began) < *l.shard(k.hash).slot(k.hash) && l.count(k) == 0
+// newcomer begins the Feature of the key that counts the entries of a key into the
+// local counter while the slot of the key is marked. A hash follows, and no text of
+// the feature.
+const newcomer = ":newcomer:"
+
+// enter notes that a key enters the local counter while its slot is marked, and
+// reports whether the key may enter.
+func (l *local) enter(k *flightKey) bool {
+	return !l.marked(k) || l.count(k, k.key) > 0 || k.rule.here.Add(context.Background(), l.newcomer(k), 1) == nil
 }
 
-// count is the number of hits of k in the local counter.
-func (l *local) count(k *flightKey) int64 {
-	n, err := k.rule.here.Count(context.Background(), k.key, k.rule.longest)
+func (l *local) newcomer(k *flightKey) counter.Key {
+	return counter.Key{Event: k.key.Event, Feature: newcomer + strconv.FormatUint(k.hash, 36)}
+}
+
+// marked reports whether the local counter may lack hits of keys in the slot of k.
+// The caller holds the lock of k.
+func (l *local) marked(k *flightKey) bool {
+	return time.Since(l.began) < *l.shard(k.hash).slot(k.hash)
+}
+
+// lacks reports whether the local counter may lack hits of k: the slot is marked,
+// and k has no hits, or entered so lately that an older hit may have found no room.
+// The caller holds the lock of k.
+func (l *local) lacks(k *flightKey) bool {
+	return l.marked(k) && (l.count(k, k.key) == 0 || l.count(k, l.newcomer(k)) > 0)
+}
+
+// count is the number of hits of key, a key of the rule of k, in the local counter.
+func (l *local) count(k *flightKey, key counter.Key) int64 {
+	n, err := k.rule.here.Count(context.Background(), key, k.rule.longest)
 	if err != nil {
 		return 0
 	}
@@ -174,7 +199,7 @@ func (l *local) count(k *flightKey) int64 {
 func (f *flight) fresh() bool {
 	for i := range f.keys {
 		k := &f.keys[i]
-		n := f.local.count(k)
+		n := f.local.count(k, k.key)
 		for _, p := range k.state.pending {
 			n -= p.n
 		}

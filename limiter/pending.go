@@ -21,7 +21,7 @@ type localShard struct {
 
 	// lacking[i] is the time since local.began until which the local counter may
 	// lack mirrored hits of keys of slot i, since it was full. It then has all hits
-	// of the keys of which it has a hit: see flight.mirror.
+	// of the keys of which it has a hit, but for newcomers: see local.lacks.
 	lacking [slotsOfShard]time.Duration
 }
 
