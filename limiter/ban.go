@@ -36,7 +36,8 @@ func newBan(per time.Duration, l *ladders) (*ban, error) {
 }
 
 // keepBans keeps the bans of other lengths by the rules of before, nil if there are
-// none: their keys are other keys of the store, and may still be there.
+// none: their keys are other keys of the store, and may still be there. It also keeps
+// bans of the same length that the local counter knows and those of the rule do not.
 func (p *prepared) keepBans(before *ruleset) {
 	if p.ban != nil {
 		p.bans = []*ban{p.ban}
@@ -50,7 +51,7 @@ func (p *prepared) keepBans(before *ruleset) {
 			continue
 		}
 		for _, b := range old.bans {
-			if !slices.ContainsFunc(p.bans, func(kept *ban) bool { return kept.counter == b.counter }) {
+			if !slices.ContainsFunc(p.bans, func(kept *ban) bool { return kept.counter == b.counter && (kept.here != nil || b.here == nil) }) {
 				p.bans = append(p.bans, b)
 			}
 		}

@@ -215,6 +215,28 @@ func TestForgetLiftsABan(t *testing.T) {
 	}
 }
 
+// A Forget lifts a ban that waits to be carried, also after the rule has left
+// FailLocal.
+func TestForgetLiftsABanOfAFormerPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := onFailure(limiter.FailLocal, banned(24*time.Hour, by("user", "1/h")))
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{rule}})
+		defer s.lim.Close(over)
+		s.store.broken.Store(true)
+		require.True(t, allow(t, s.lim, user("ada")).Allowed)
+		require.True(t, allow(t, s.lim, user("ada")).Banned)
+		rule.OnFailure = limiter.FailClosed
+		require.NoError(t, s.lim.Replace(rule))
+		require.NoError(t, s.lim.Replace(rule))
+		time.Sleep(30 * time.Second) // the next try is some time ahead
+		s.store.broken.Store(false)
+		require.NoError(t, s.lim.Forget(ctx, "signup", user("ada")))
+		require.Zero(t, s.lim.Stats().Pending)
+		time.Sleep(10 * time.Second)
+		require.True(t, allow(t, s.lim, user("ada")).Allowed)
+	})
+}
+
 func TestForgetErrors(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), by("email", "2/h")}})
