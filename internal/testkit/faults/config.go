@@ -45,6 +45,7 @@ func checkConfig(world string, ladder int) history.Config {
 		cfg.Ticket, cfg.Settle, cfg.Skew, cfg.Remember = true, settle, skew, time.Second
 	case "redis":
 		cfg.Skew, cfg.Remember = skew, time.Second
+		cfg.Apart = strings.HasSuffix(world, "cluster") // keys have slots of their own
 	}
 	return cfg
 }

@@ -109,6 +109,7 @@ type Config struct {
 	Skew   time.Duration // how far apart two callers' clocks are, at most, unless a call is Beyond
 	Settle time.Duration // by ticket: counter.Config.Settle; 0 with an atomic step
 	Ticket bool          // the store has no atomic step: denied calls add and take back
+	Apart  bool          // the atomic step is for one key: a denied call of several keys adds and takes back
 
 	// Remember is the time for which a process may answer by a remembered denial:
 	// the reason of the denial holds for as long.

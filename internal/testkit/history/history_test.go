@@ -395,6 +395,21 @@ func TestReasonsOfADenial(t *testing.T) {
 	}
 }
 
+// In a Cluster a denied call of several keys has added to those it was not denied
+// for, and takes back.
+func TestADeniedCallOfSeveralKeysIsAReason(t *testing.T) {
+	t.Parallel()
+	denied, other := take(5, 3000, 3010, 0, "1/2s"), take(1, 2900, 3100, 0, "1/2s")
+	for _, call := range []*Call{denied, other} {
+		call.Outcome, call.Label, call.True = Denied, 0, 0
+	}
+	other.Asks = append(other.Asks, Ask{Key: "another", Limits: other.Asks[0].Limits})
+	require.EqualValues(t, 2, check(atomicConfig, []*Call{denied, other}).Reasons[None])
+	apart := atomicConfig
+	apart.Apart = true
+	require.EqualValues(t, 1, check(apart, []*Call{denied, other}).Reasons[UnderWay])
+}
+
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	c := New(atomicConfig)

@@ -101,7 +101,7 @@ func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
 		return Counted, true
 	case h.counted():
 		return Remembered, h.backAt() > remembered
-	case h.Outcome == Denied && !c.cfg.Ticket:
+	case h.Outcome == Denied && !c.cfg.Ticket && (!c.cfg.Apart || len(h.Asks) == 1):
 		return None, false // it wrote nothing
 	case h.Ended >= d.Began:
 		return UnderWay, true
