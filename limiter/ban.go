@@ -243,7 +243,7 @@ func (v *Verdict) denies(states []counter.State, key counter.Key) (denied bool) 
 		if s.Key == key && s.RetryAfter == counter.Never {
 			return false
 		}
-		denied = denied || s.Key == key && s.RetryAfter > 0 && !v.open.frees(&s)
+		denied = denied || s.Key == key && s.RetryAfter > 0 && !v.open.pardons(&s)
 	}
 	return denied
 }

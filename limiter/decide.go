@@ -69,6 +69,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		if l.soften(v, &q, asks); v.At().IsZero() {
 			q.open.close(false)
 		} else {
+			if v.Allowed {
+				q.open.admit()
+			}
 			v.open = q.open
 		}
 	}

@@ -35,6 +35,7 @@ type opens struct {
 type openKey struct {
 	calls    int   // that refer to the key
 	hits     int64 // that are open, or asked for by calls that may leave them open
+	admitted int64 // of hits: those that are open
 	refunded int64 // in the time of these calls
 }
 
@@ -44,6 +45,7 @@ type open struct {
 	of    *opens
 	n     int64
 	asked bool // n is in the hits of the keys
+	let   bool // n is in the admitted of the keys
 	keys  []openAsk
 
 	after time.Duration // RetryAfter of the limits that open hits may free
@@ -54,6 +56,7 @@ type openAsk struct {
 	state    *openKey
 	refunded int64 // of state, when the call began
 	free     int64 // hits of others that may be undone, or were since the call began; known after a denial
+	sure     int64 // of free: those that are not of calls that may be denied themselves
 }
 
 // begin begins a call with open hits.
@@ -93,6 +96,19 @@ func (c *open) ask() {
 	}
 }
 
+// admit counts the hits of the call as admitted.
+func (c *open) admit() {
+	if c == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.let = true
+	for i := range c.keys {
+		c.keys[i].state.admitted += c.n
+	}
+}
+
 // close ends the part of the call. Only the first close has an effect.
 func (c *open) close(refunded bool) {
 	if c == nil || c.of == nil {
@@ -107,6 +123,9 @@ func (c *open) close(refunded bool) {
 		}
 		if c.asked {
 			k.hits -= c.n
+		}
+		if c.let {
+			k.admitted -= c.n
 		}
 		if refunded {
 			k.refunded += c.n
@@ -127,8 +146,8 @@ func (l *Limiter) soften(v *Verdict, q *question, asks []counter.Ask) {
 	}
 	c := &open{n: q.n, after: afterFailure()}
 	for i := range asks {
-		if free := l.opens.free(asks[i].Key, q.open); free > 0 && !asks[i].Soft {
-			c.keys = append(c.keys, openAsk{key: asks[i].Key, free: free})
+		if free, sure := l.opens.free(asks[i].Key, q.open); free > 0 && !asks[i].Soft {
+			c.keys = append(c.keys, openAsk{key: asks[i].Key, free: free, sure: sure})
 		}
 	}
 	if c.keys != nil {
@@ -140,35 +159,49 @@ func (l *Limiter) soften(v *Verdict, q *question, asks []counter.Ask) {
 }
 
 // free returns the hits of the key that may be undone, or were since own began,
-// without the hits of own itself.
-func (o *opens) free(key counter.Key, own *open) (free int64) {
+// without the hits of own itself; and those of them that are not of calls under way.
+func (o *opens) free(key counter.Key, own *open) (free, sure int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	k := o.keys[key]
 	if k == nil {
-		return 0
+		return 0, 0
 	}
-	free = k.hits
+	free, sure = k.hits, k.admitted
 	for i := 0; own != nil && i < len(own.keys); i++ {
 		if own.keys[i].state == k {
-			if free += k.refunded - own.keys[i].refunded; own.asked {
+			refunded := k.refunded - own.keys[i].refunded
+			free, sure = free+refunded, sure+refunded
+			if own.asked {
 				free -= own.n
 			}
 		}
 	}
-	return free
+	return free, sure
 }
 
 // frees reports whether open hits may free the limit of s, a state of the denied
 // call.
 func (c *open) frees(s *counter.State) bool {
+	k := c.find(s)
+	return k != nil && s.Remaining+k.free >= c.n
+}
+
+// pardons reports whether open hits may free the limit of s, without those of calls
+// under way: parallel attempts, each of which is denied, would pardon each other.
+func (c *open) pardons(s *counter.State) bool {
+	k := c.find(s)
+	return k != nil && k.sure > 0 && s.Remaining+k.sure >= c.n
+}
+
+func (c *open) find(s *counter.State) *openAsk {
 	if c == nil || s.RetryAfter == counter.Never {
-		return false
+		return nil
 	}
 	for i := range c.keys {
-		if k := &c.keys[i]; k.key == s.Key && k.free > 0 {
-			return s.Remaining+k.free >= c.n
+		if c.keys[i].key == s.Key {
+			return &c.keys[i]
 		}
 	}
-	return false
+	return nil
 }

@@ -1,7 +1,10 @@
 package limiter_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,4 +48,35 @@ func TestOpenHits(t *testing.T) {
 	denied := open()
 	require.True(t, denied.Banned)
 	require.GreaterOrEqual(t, denied.RetryAfter, 24*time.Hour)
+}
+
+// Attempts that come side by side on a limit that failures have filled are denied, and
+// keep no ban away from each other.
+func TestDeniedCallsKeepNoBanAway(t *testing.T) {
+	const took, callers, attempts = 2 * time.Millisecond, 4, 50
+	synctest.Test(t, func(t *testing.T) {
+		rule := by("ip", "10/15m")
+		rule.Ban = 24 * time.Hour
+		lim := newLimiter(t, newCounter(t, newFarStore(took), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
+		var banned atomic.Int64
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * took / callers)
+				for range attempts {
+					v, err := lim.AllowOpen(ctx, "signup", 1, ip("192.0.2.1"))
+					if err != nil {
+						t.Error(err)
+					}
+					lim.Keep(&v) // a wrong password
+					if v.Banned {
+						banned.Add(1)
+					}
+					time.Sleep(took / callers)
+				}
+			})
+		}
+		all.Wait()
+		require.Greater(t, banned.Load(), int64(callers*attempts-10-4*callers))
+	})
 }
