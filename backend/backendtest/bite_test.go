@@ -141,11 +141,14 @@ func TestTheSuiteBites(t *testing.T) {
 			}
 			t.Run(fault+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				var store backend.Store = newServer(fault)
-				if hide {
-					store = struct{ backend.Store }{store}
+				var err error
+				for tries := 0; err == nil && tries < 5; tries++ { // on a busy machine a late request comes too late to be seen
+					var store backend.Store = newServer(fault)
+					if hide {
+						store = struct{ backend.Store }{store}
+					}
+					err = c.hold(store, 1) // all rounds, with the race detector too
 				}
-				err := c.hold(store, 1) // all rounds, with the race detector too
 				require.Error(t, err, "the case %q does not see it", c.name)
 				require.Contains(t, err.Error(), "rule: "+c.rule)
 			})

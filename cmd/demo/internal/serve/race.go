@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	random "math/rand/v2"
@@ -183,9 +184,10 @@ func (r *race) run(out *stream) {
 	}
 }
 
-// frame moves the world on if the race runs, and returns nil if nothing has
-// changed.
-func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (*raceFrame, error) {
+// frame moves the world on if the race runs, and returns a raceFrame as JSON, or nil
+// if nothing has changed. The world shares its memory with the frame, so the text is
+// made under the lock.
+func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (json.RawMessage, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.playing {
@@ -196,7 +198,10 @@ func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (*
 		return nil, nil
 	}
 	f, err := r.world.Frame(ctx)
-	return &raceFrame{f, r.speed, r.playing}, err
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(&raceFrame{f, r.speed, r.playing})
 }
 
 // steerRace presses a button: the form has "do", and "value" where do needs one.
