@@ -24,8 +24,11 @@ type Redis struct {
 	url    *url.URL
 }
 
+// quiet ends the lines of go-redis on standard error, once for the program.
+var quiet = sync.OnceFunc(logging.Disable)
+
 func (o *Opened) openRedis(timeout time.Duration) error {
-	logging.Disable() // an error is told once, by this package
+	quiet() // an error is told once, by this package
 	store, err := redis.Open(o.Name.url, redis.Config{Layout: o.Name.layout, IOTimeout: timeout})
 	if err != nil {
 		return err
