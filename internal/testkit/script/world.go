@@ -23,7 +23,7 @@ type world struct {
 	local        bool // denials are not remembered
 	exactForgets bool // the store remembers the label of a Forget, not only its bucket
 
-	denied map[string]time.Time // labels of denials of several keys, by call: may be remembered for a second
+	denied map[string]time.Time // labels of denials, by call: may be remembered for a second
 
 	// open is set when a store may do either of two things: a store need not
 	// remember the Forget of an unknown key, and a hit within the skew after the
@@ -286,6 +286,9 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 	}
 	binds := false
 	for _, s := range a.States {
+		if s.RetryAfter < 0 || s.ResetAfter < 0 {
+			return fmt.Errorf("a time below 0: %+v", s)
+		}
 		log := &w.log(s.Key).all
 		binds = binds || s.Key == v.Key && s.Limit == v.Limit && s.Remaining == v.Remaining && s.RetryAfter == v.RetryAfter && s.ResetAfter == v.ResetAfter
 		if v.Allowed {
@@ -327,10 +330,9 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 }
 
 // remembered reports whether a denial may be that of an equal call of the last
-// second: it does not have the hits that other calls have since added to those of its
-// keys that had room.
+// second: it does not have the hits that other calls have since added.
 func (w *world) remembered(c Call, now time.Time) bool {
-	if w.local || len(c.Asks) == 1 {
+	if w.local {
 		return false
 	}
 	call := fmt.Sprint(c.N, c.Asks)
