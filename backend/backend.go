@@ -2,13 +2,13 @@
 //
 // The package is to [github.com/abacus-go/abacus/counter] what
 // database/sql/driver is to database/sql: users of a Counter never need it. A
-// store implements [Store]; [Atomic], [Forgetter], [Checker], [Local] and
-// [Keeper] are optional. A store imports this package and tiers, and never the
-// counter.
+// store implements [Store], with the help of [FromDo] where it can only add and
+// read; [Atomic], [Local] and [Placer] are optional. A store imports this package
+// and tiers, and never the counter.
 //
 // The page docs/backends.md is the guide, and package backendtest the suite
 // that a store has to pass. [Wrap] puts measurements, traces or a breaker
-// around any store, and keeps the optional interfaces.
+// around any store, and [As] finds the optional interfaces of a wrapped one.
 package backend
 
 import (
@@ -42,8 +42,8 @@ var ErrMaxCount = errors.New("the count would exceed 2^53-1")
 // the number of Redis scripts, holds every whole number up to MaxCount.
 const MaxCount = 1<<53 - 1
 
-// Store is the interface of all stores. A store adds to buckets, and reads
-// buckets.
+// Store is the interface of all stores. A store adds to buckets, reads buckets,
+// forgets keys, and tells how its servers are. [FromDo] makes a Store of Do alone.
 //
 // The methods are called by many goroutines at once.
 type Store interface {
@@ -65,6 +65,36 @@ type Store interface {
 	// goroutine that goes on works on a copy, and without ctx, whose type may be
 	// the caller's own.
 	Do(ctx context.Context, r *Request) error
+
+	// Forget remembers r.Label for r.Remember, and then sets all counts of r.Key
+	// to zero, of every tier of r.Ladder and of any label. The label is on the
+	// key's own server, under a name that does not show the feature, and is the
+	// newest given. At the end the label is set to r.Latest, or under the lock
+	// that empties the key, since hits from in between may be forgotten as well.
+	// A key of any size is emptied in bounded steps; between two steps the server
+	// answers other callers. The oldest buckets of the finest tier go first, and
+	// the buckets that lead to finer buckets last: a second call after an error
+	// finds all remaining buckets. For context, deadline and ownership see Do.
+	// A nil error means that all hits are gone that were there when the call
+	// began; for r.Erase see there.
+	Forget(ctx context.Context, r *ForgetRequest) error
+
+	// Forgotten returns the newest remembered Label of r.Key, 0 if none is
+	// remembered. Label, Clock and Erase of r mean nothing here.
+	Forgotten(ctx context.Context, r *ForgetRequest) (label int64, err error)
+
+	// CheckServers asks every server of the store, side by side: whether the server
+	// answers, takes an addition, has a clock within r.Skew of r.Now, and keeps
+	// its counts. The addition is to a key beginning with r.Key, and is removed
+	// again. CheckServers fills in r.Servers, of the answering servers. The error
+	// joins all findings, each with the name of the server, the value found and the
+	// value expected; findings that leave hits countable are an [ErrCondition].
+	// For context, deadline and ownership see Do.
+	CheckServers(ctx context.Context, r *CheckRequest) error
+
+	// Report returns the numbers of the store since its creation, and asks no
+	// server.
+	Report() Report
 }
 
 // Request is a round trip to a [Store], for one key.
@@ -190,31 +220,7 @@ type Window struct {
 	Newest  tiers.Bucket // filled in: the newest bucket of tier Finest in the window that is not empty, after the step; the zero Bucket if all are empty
 }
 
-// Forgetter is a [Store] that can forget a key. The interface is optional: on a
-// store without Forgetter a Counter takes back every bucket that it finds, and
-// remembers the label in buckets, to the width of the finest.
-type Forgetter interface {
-	Store
-
-	// Forget remembers r.Label for r.Remember, and then sets all counts of r.Key
-	// to zero, of every tier of r.Ladder and of any label. The label is on the
-	// key's own server, under a name that does not show the feature, and is the
-	// newest given. At the end the label is set to r.Latest, or under the lock
-	// that empties the key, since hits from in between may be forgotten as well.
-	// A key of any size is emptied in bounded steps; between two steps the server
-	// answers other callers. The oldest buckets of the finest tier go first, and
-	// the buckets that lead to finer buckets last: a second call after an error
-	// finds all remaining buckets. For context, deadline and ownership see
-	// [Store.Do]. A nil error means that all hits are gone that were there when
-	// the call began; for r.Erase see there.
-	Forget(ctx context.Context, r *ForgetRequest) error
-
-	// Forgotten returns the newest remembered Label of key, 0 if none is
-	// remembered.
-	Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error)
-}
-
-// ForgetRequest is a call of a [Forgetter].
+// ForgetRequest is a call of Forget or Forgotten of a [Store].
 type ForgetRequest struct {
 	Key      string
 	Ladder   tiers.Ladder
@@ -244,7 +250,7 @@ func (r *ForgetRequest) Latest() int64 {
 	return max(r.Label, r.Clock().UnixNano())
 }
 
-// Placer is a [Store] that names the server of a key.
+// Placer is a [Store] that names the server of a key. The interface is optional.
 type Placer interface {
 	Store
 
@@ -254,20 +260,36 @@ type Placer interface {
 	ServerOf(key string) string
 }
 
-// Local is a [Store] in the caller's own process. There is one clock and no
-// network: the Skew, Settle and Patience of a Counter are zero unless they are
-// set, and denials are not remembered, since asking again costs no more.
+// Local is a [Store] in the caller's own process. The interface is optional. There
+// is one clock and no network: the Skew, Settle and Patience of a Counter are zero
+// unless they are set, and denials are not remembered, since asking again costs no
+// more.
 type Local interface {
 	Store
-	Local()
+
+	// Keeps reports whether the store never removes hits that still count: a call
+	// that finds no memory is then an error.
+	Keeps() bool
+
+	// Bind prepares the admissions of keys that begin with t.Key and have the
+	// Ladder, the TTLs and the Windows of t: what is the same for all keys of an
+	// event is looked up once, and most admissions need no [TakeRequest]. Bind
+	// returns nil if the store has no fast path for these windows, or if the
+	// store is not asked: a struct with an embedded Local has its Bind, and may
+	// have a Take of its own, which Admit would pass by. asked is the store of
+	// the Counter. A Counter gets the same verdicts without the fast path.
+	Bind(asked Store, t *TakeKey) Quota
 }
 
-// Keeper is a [Local] store that says what a full store does. A store without
-// Keeper may remove hits that still count.
-type Keeper interface {
-	Local
-
-	// Keeps tells whether the store never removes hits that still count: a call
-	// that finds no memory is an error.
-	Keeps() bool
+// As returns s as a T, one of the optional interfaces, and reports whether s is
+// one. Of a store that [Wrap] has made, As asks the store inside: the wrapped store
+// has the methods of all, and a type assertion would always succeed.
+func As[T Store](s Store) (t T, ok bool) {
+	if w, is := s.(*wrapped); is {
+		if _, ok := As[T](w.store); !ok {
+			return t, false
+		}
+	}
+	t, ok = s.(T)
+	return t, ok
 }

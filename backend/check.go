@@ -10,7 +10,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// ErrCondition is the error of a [Checker] for a server that answers and counts,
+// ErrCondition is the error of CheckServers for a server that answers and counts,
 // while a condition of the promises of a Counter does not hold, or cannot be
 // seen: the server's clock is apart from the caller's, or the server may evict
 // counts. An error that is no ErrCondition says that hits cannot be counted.
@@ -20,26 +20,7 @@ var ErrCondition = errors.New("a condition of the promises does not hold")
 // machine.
 const DefaultSkew = 100 * time.Millisecond
 
-// Checker is a [Store] that looks at its servers. The interface is optional: of
-// a store without Checker a Counter knows only whether an addition succeeds.
-type Checker interface {
-	Store
-
-	// CheckServers asks every server of the store, side by side: whether the
-	// server answers, takes an addition, has a clock within r.Skew of r.Now, and
-	// keeps its counts. The addition is to a key beginning with r.Key, and is
-	// removed again. CheckServers fills in r.Servers, of the answering servers.
-	// The error joins all findings, each with the name of the server, the value
-	// found and the value expected; findings that leave hits countable are an
-	// [ErrCondition]. For context, deadline and ownership see [Store.Do].
-	CheckServers(ctx context.Context, r *CheckRequest) error
-
-	// Report returns the numbers of the store since its creation, and asks no
-	// server.
-	Report() Report
-}
-
-// CheckRequest is a call of a [Checker].
+// CheckRequest is a call of CheckServers of a [Store].
 type CheckRequest struct {
 	Key      string           // as Request.Key, of at most 180 bytes: a store may append to it
 	Now      func() time.Time // the clock of the caller; nil: time.Now
@@ -49,7 +30,7 @@ type CheckRequest struct {
 	Servers []Server // filled in
 }
 
-// Server is the state of a server as a [Checker] found it.
+// Server is the state of a server as CheckServers found it.
 type Server struct {
 	Name string // as in errors: host:port
 
@@ -69,7 +50,7 @@ type Server struct {
 	Facts map[string]string
 }
 
-// Report has the numbers of a [Checker] since its creation.
+// Report has the numbers of a [Store] since its creation.
 type Report struct {
 	LateAnswers int64 // answers after the end of their calls, that hits were counted; the hits were taken back, but for those in HitsLeft
 	HitsLeft    int64 // additions that failed for their callers and may stay until they age out: the connection was lost, or a taking back was not confirmed
@@ -80,7 +61,7 @@ type Report struct {
 
 // CheckStore checks a store without a Counter: by the clock of the machine,
 // within DefaultSkew, and with the Prefix that a Counter has by default.
-func CheckStore(ctx context.Context, store Checker) error {
+func CheckStore(ctx context.Context, store Store) error {
 	return store.CheckServers(ctx, &CheckRequest{Key: "ab:?check", Skew: DefaultSkew})
 }
 
@@ -168,8 +149,8 @@ func (e *unmet) Is(target error) bool { return target == ErrCondition }
 // removed is gone after some seconds.
 var probeLadder = tiers.For(tiers.MinWindow)
 
-// Probe returns a request that adds a hit to a key and lives for a moment. A
-// [Checker] sends the request to each server, and removes the hit.
+// Probe returns a request that adds a hit to a key and lives for a moment.
+// CheckServers sends the request to each server, and removes the hit.
 func (r *CheckRequest) Probe(key string) *Request {
 	now := time.Now()
 	if r.Now != nil {

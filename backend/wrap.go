@@ -48,129 +48,14 @@ type Trip struct {
 // An Around is called by many goroutines at once.
 type Around func(ctx context.Context, trip *Trip, do func(context.Context) error) error
 
-// Wrap puts an Around before all calls of a store. The result has the optional
-// interfaces of the store, and ServerOf of a [Placer]: a Counter counts on the result
-// as on the store.
+// Wrap puts an Around before all calls of a store. [As] finds the optional
+// interfaces of the store in the result: a Counter counts on the result as on the
+// store, but for the fast path of [Local.Bind], since an Around sees every call.
 //
 // A refused KindTakeBack leaves hits in the store that deny other calls until
 // they age out; a breaker should let takings back through. [Answered] tells
 // failures of the store from other errors.
-func Wrap(store Store, around Around) Store {
-	w := &wrapped{store: store, around: around}
-	var atomic takes
-	var forgetter forgets
-	var checker checks
-	var has int
-	if s, ok := store.(Atomic); ok {
-		atomic, has = takes{w, s}, has|1
-	}
-	if s, ok := store.(Forgetter); ok {
-		forgetter, has = forgets{w, s}, has|2
-	}
-	var here local
-	if _, ok := store.(Local); ok {
-		k, ok := store.(Keeper)
-		here.keeps, has = ok && k.Keeps(), has|4
-	}
-	if s, ok := store.(Checker); ok {
-		checker, has = checks{w, s}, has|8
-	}
-	switch has {
-	case 1:
-		return struct {
-			*wrapped
-			takes
-		}{w, atomic}
-	case 2:
-		return struct {
-			*wrapped
-			forgets
-		}{w, forgetter}
-	case 1 | 2:
-		return struct {
-			*wrapped
-			takes
-			forgets
-		}{w, atomic, forgetter}
-	case 4:
-		return struct {
-			*wrapped
-			local
-		}{w, here}
-	case 1 | 4:
-		return struct {
-			*wrapped
-			takes
-			local
-		}{w, atomic, here}
-	case 2 | 4:
-		return struct {
-			*wrapped
-			forgets
-			local
-		}{w, forgetter, here}
-	case 1 | 2 | 4:
-		return struct {
-			*wrapped
-			takes
-			forgets
-			local
-		}{w, atomic, forgetter, here}
-	case 8:
-		return struct {
-			*wrapped
-			checks
-		}{w, checker}
-	case 1 | 8:
-		return struct {
-			*wrapped
-			takes
-			checks
-		}{w, atomic, checker}
-	case 2 | 8:
-		return struct {
-			*wrapped
-			forgets
-			checks
-		}{w, forgetter, checker}
-	case 1 | 2 | 8:
-		return struct {
-			*wrapped
-			takes
-			forgets
-			checks
-		}{w, atomic, forgetter, checker}
-	case 4 | 8:
-		return struct {
-			*wrapped
-			local
-			checks
-		}{w, here, checker}
-	case 1 | 4 | 8:
-		return struct {
-			*wrapped
-			takes
-			local
-			checks
-		}{w, atomic, here, checker}
-	case 2 | 4 | 8:
-		return struct {
-			*wrapped
-			forgets
-			local
-			checks
-		}{w, forgetter, here, checker}
-	case 1 | 2 | 4 | 8:
-		return struct {
-			*wrapped
-			takes
-			forgets
-			local
-			checks
-		}{w, atomic, forgetter, here, checker}
-	}
-	return w
-}
+func Wrap(store Store, around Around) Store { return &wrapped{store, around} }
 
 // Answered tells whether the store has answered the call that ended with err:
 // without an error, or with [ErrStaleLabel] or [ErrMaxCount], after which
@@ -183,7 +68,8 @@ func Answered(err error) bool {
 // errTwice is the error of an Around that makes a trip again.
 var errTwice = errors.New("backend: an Around made its trip twice")
 
-// wrapped is a Store with an Around.
+// wrapped is a Store with an Around. It has the methods of all optional
+// interfaces; [As] tells which of them the store inside has as well.
 type wrapped struct {
 	store  Store
 	around Around
@@ -199,14 +85,6 @@ func (w *wrapped) trip(ctx context.Context, trip *Trip, do func(context.Context)
 		made = true
 		return do(ctx)
 	})
-}
-
-// ServerOf is described in [Placer]; of any other store the server is not known.
-func (w *wrapped) ServerOf(key string) string {
-	if p, ok := w.store.(Placer); ok {
-		return p.ServerOf(key)
-	}
-	return ""
 }
 
 func (w *wrapped) Do(ctx context.Context, r *Request) error {
@@ -227,62 +105,48 @@ func (w *wrapped) Do(ctx context.Context, r *Request) error {
 	return w.trip(ctx, &trip, func(ctx context.Context) error { return w.store.Do(ctx, r) })
 }
 
-// takes is the atomic step of a wrapped store.
-type takes struct {
-	w      *wrapped
-	atomic Atomic
-}
-
-func (t takes) Take(ctx context.Context, r *TakeRequest) error {
+func (w *wrapped) Take(ctx context.Context, r *TakeRequest) error {
 	trip := Trip{Kind: KindTake, Keys: len(r.Keys), Deadline: r.Deadline}
 	if r.Peek {
 		trip.Kind = KindPeek
 	}
-	return t.w.trip(ctx, &trip, func(ctx context.Context) error {
-		err := t.atomic.Take(ctx, r)
+	return w.trip(ctx, &trip, func(ctx context.Context) error {
+		err := within[Atomic](w).Take(ctx, r)
 		trip.Allowed = err == nil && r.Allowed
 		return err
 	})
 }
 
-func (t takes) Together(keys []TakeKey) bool { return t.atomic.Together(keys) }
-
-// forgets is the forgetting of a wrapped store.
-type forgets struct {
-	w         *wrapped
-	forgetter Forgetter
-}
-
-func (f forgets) Forget(ctx context.Context, r *ForgetRequest) error {
+func (w *wrapped) Forget(ctx context.Context, r *ForgetRequest) error {
 	trip := Trip{Kind: KindForget, Keys: 1, Deadline: r.Deadline}
-	return f.w.trip(ctx, &trip, func(ctx context.Context) error { return f.forgetter.Forget(ctx, r) })
+	return w.trip(ctx, &trip, func(ctx context.Context) error { return w.store.Forget(ctx, r) })
 }
 
-func (f forgets) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
-	trip := Trip{Kind: KindForgotten, Keys: 1, Deadline: deadline}
-	err = f.w.trip(ctx, &trip, func(ctx context.Context) error {
-		label, err = f.forgetter.Forgotten(ctx, key, now, deadline)
+func (w *wrapped) Forgotten(ctx context.Context, r *ForgetRequest) (label int64, err error) {
+	trip := Trip{Kind: KindForgotten, Keys: 1, Deadline: r.Deadline}
+	err = w.trip(ctx, &trip, func(ctx context.Context) error {
+		label, err = w.store.Forgotten(ctx, r)
 		return err
 	})
 	return label, err
 }
 
-// checks is the looking at the servers of a wrapped store. Report makes no trip.
-type checks struct {
-	w       *wrapped
-	checker Checker
-}
-
-func (c checks) CheckServers(ctx context.Context, r *CheckRequest) error {
+func (w *wrapped) CheckServers(ctx context.Context, r *CheckRequest) error {
 	trip := Trip{Kind: KindCheck, Keys: 1, Deadline: r.Deadline}
 	r.Servers = nil // the trip may be refused
-	return c.w.trip(ctx, &trip, func(ctx context.Context) error { return c.checker.CheckServers(ctx, r) })
+	return w.trip(ctx, &trip, func(ctx context.Context) error { return w.store.CheckServers(ctx, r) })
 }
 
-func (c checks) Report() Report { return c.checker.Report() }
+// The calls below ask no server: they are no trips.
 
-// local marks a store in this process. A store that is no Keeper does not keep.
-type local struct{ keeps bool }
+func (w *wrapped) Report() Report               { return w.store.Report() }
+func (w *wrapped) Together(keys []TakeKey) bool { return within[Atomic](w).Together(keys) }
+func (w *wrapped) ServerOf(key string) string   { return within[Placer](w).ServerOf(key) }
+func (w *wrapped) Keeps() bool                  { return within[Local](w).Keeps() }
+func (w *wrapped) Bind(Store, *TakeKey) Quota   { return nil }
 
-func (local) Local()        {}
-func (l local) Keeps() bool { return l.keeps }
+// within returns the store in w, which is a T: [As] has told so.
+func within[T Store](w *wrapped) T {
+	t, _ := As[T](w.store)
+	return t
+}

@@ -8,8 +8,8 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
-	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,15 +19,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// optional has the optional interfaces of stores, by name.
-var optional = map[string]reflect.Type{
-	"Atomic":    reflect.TypeFor[backend.Atomic](),
-	"Checker":   reflect.TypeFor[backend.Checker](),
-	"Forgetter": reflect.TypeFor[backend.Forgetter](),
-	"Local":     reflect.TypeFor[backend.Local](),
+// optional has the optional interfaces of stores, by name, and whether a store is one.
+var optional = map[string]func(backend.Store) bool{
+	"Atomic": is[backend.Atomic],
+	"Local":  is[backend.Local],
+	"Placer": is[backend.Placer],
 }
 
-// A new optional interface of the package must be known to Wrap and to this
+func is[T backend.Store](s backend.Store) bool {
+	t, ok := backend.As[T](s)
+	return ok && any(t) == any(s)
+}
+
+// A new optional interface of the package must have a place in Wrap and in this
 // test: else Wrap would silently lose the interface.
 func TestOptionalInterfacesAreKnown(t *testing.T) {
 	names, err := filepath.Glob("*.go")
@@ -52,21 +56,10 @@ func TestOptionalInterfacesAreKnown(t *testing.T) {
 		require.NoError(t, err)
 		ast.Inspect(file, inspect)
 	}
-	require.ElementsMatch(t, append(slices.Collect(maps.Keys(optional)), "Placer"), found)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(optional)), found)
 }
 
-// A wrapped store tells the servers of a backend.Placer, and of any other store none.
-func TestWrapKeepsServers(t *testing.T) {
-	through := func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) }
-	for want, store := range map[string]backend.Store{"k's server": placed{}, "": plain{}} {
-		require.Equal(t, want, backend.Wrap(backend.Wrap(store, through), through).(backend.Placer).ServerOf("k"))
-	}
-}
-
-type placed struct{ plain }
-
-func (placed) ServerOf(key string) string { return key + "'s server" }
-
+// plain is a store without optional interfaces.
 type plain struct{ err error }
 
 func (p plain) Do(_ context.Context, r *backend.Request) error {
@@ -76,132 +69,83 @@ func (p plain) Do(_ context.Context, r *backend.Request) error {
 	return p.err
 }
 
+func (plain) Forget(context.Context, *backend.ForgetRequest) error { return nil }
+
+func (plain) Forgotten(context.Context, *backend.ForgetRequest) (int64, error) { return 42, nil }
+
+func (plain) CheckServers(_ context.Context, r *backend.CheckRequest) error {
+	return r.Found(backend.Server{Name: "a:1", Ahead: time.Minute})
+}
+
+func (plain) Report() backend.Report { return backend.Report{LateAnswers: 42} }
+
 type atomicPart struct{}
 
 func (atomicPart) Take(_ context.Context, r *backend.TakeRequest) error {
 	r.Allowed = true
 	return nil
 }
+
 func (atomicPart) Together(keys []backend.TakeKey) bool { return len(keys) < 3 }
-
-type forgetPart struct{}
-
-func (forgetPart) Forget(context.Context, *backend.ForgetRequest) error { return nil }
-func (forgetPart) Forgotten(context.Context, string, time.Time, time.Time) (int64, error) {
-	return 42, nil
-}
 
 type localPart struct{}
 
-func (localPart) Local() {}
-
-type checkPart struct{}
-
-func (checkPart) CheckServers(_ context.Context, r *backend.CheckRequest) error {
-	return r.Found(backend.Server{Name: "a:1", Ahead: time.Minute})
-}
-func (checkPart) Report() backend.Report { return backend.Report{LateAnswers: 42} }
-
-// stores are a store for each set of optional interfaces.
-var stores = []backend.Store{
-	plain{},
-	struct {
-		plain
-		atomicPart
-	}{},
-	struct {
-		plain
-		forgetPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		forgetPart
-	}{},
-	struct {
-		plain
-		localPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		localPart
-	}{},
-	struct {
-		plain
-		forgetPart
-		localPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		forgetPart
-		localPart
-	}{},
-	struct {
-		plain
-		checkPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		checkPart
-	}{},
-	struct {
-		plain
-		forgetPart
-		checkPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		forgetPart
-		checkPart
-	}{},
-	struct {
-		plain
-		localPart
-		checkPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		localPart
-		checkPart
-	}{},
-	struct {
-		plain
-		forgetPart
-		localPart
-		checkPart
-	}{},
-	struct {
-		plain
-		atomicPart
-		forgetPart
-		localPart
-		checkPart
-	}{},
+func (localPart) Keeps() bool { return true }
+func (localPart) Bind(backend.Store, *backend.TakeKey) backend.Quota {
+	panic("an Around sees every call")
 }
 
+type placedPart struct{}
+
+func (placedPart) ServerOf(key string) string { return key + "'s server" }
+
+// A wrapped store is what the store inside is, and nothing else.
 func TestWrapKeepsWhatAStoreCan(t *testing.T) {
-	require.Len(t, stores, 1<<len(optional))
-	sets := map[int]bool{}
 	through := func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) }
-	for _, store := range stores {
-		set := 0
-		wrapped := backend.Wrap(backend.Wrap(store, through), through)
-		for i, name := range slices.Sorted(maps.Keys(optional)) {
-			of := optional[name]
-			has := reflect.TypeOf(store).Implements(of)
-			require.Equal(t, has, reflect.TypeOf(wrapped).Implements(of), "%T: %s", store, name)
-			if has {
-				set |= 1 << i
+	for want, store := range map[string]backend.Store{
+		"": plain{},
+		"Atomic": struct {
+			plain
+			atomicPart
+		}{},
+		"Local": struct {
+			plain
+			localPart
+		}{},
+		"Placer": struct {
+			plain
+			placedPart
+		}{},
+		"Atomic Placer": struct {
+			plain
+			atomicPart
+			placedPart
+		}{},
+		"Atomic Local": struct {
+			plain
+			atomicPart
+			localPart
+		}{},
+	} {
+		for _, s := range []backend.Store{store, backend.Wrap(store, through), backend.Wrap(backend.Wrap(store, through), through)} {
+			var has []string
+			for _, name := range slices.Sorted(maps.Keys(optional)) {
+				if optional[name](s) {
+					has = append(has, name)
+				}
+			}
+			require.Equal(t, want, strings.Join(has, " "), "%T", s)
+			if placer, ok := backend.As[backend.Placer](s); ok {
+				require.Equal(t, "k's server", placer.ServerOf("k"))
+			}
+			if local, ok := backend.As[backend.Local](s); ok {
+				require.True(t, local.Keeps())
+				if s != store {
+					require.Nil(t, local.Bind(s, nil))
+				}
 			}
 		}
-		sets[set] = true
 	}
-	require.Len(t, sets, 1<<len(optional))
 }
 
 // A wrapped store is held to the contract of all stores.
@@ -215,7 +159,10 @@ func TestTripsAreTold(t *testing.T) {
 	ctx := context.Background()
 	deadline := time.Now().Add(time.Hour)
 	var trips []backend.Trip
-	s := backend.Wrap(stores[15], func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
+	s := backend.Wrap(struct {
+		plain
+		atomicPart
+	}{}, func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
 		err := do(ctx)
 		trips = append(trips, *trip)
 		return err
@@ -224,21 +171,20 @@ func TestTripsAreTold(t *testing.T) {
 	require.NoError(t, s.Do(ctx, &backend.Request{N: 1, Add: slots, Read: spans, Deadline: deadline}))
 	require.NoError(t, s.Do(ctx, &backend.Request{N: -1, Add: slots}))
 	require.NoError(t, s.Do(ctx, &backend.Request{Read: spans}))
-	a := s.(backend.Atomic)
+	a, ok := backend.As[backend.Atomic](s)
+	require.True(t, ok)
 	require.NoError(t, a.Take(ctx, &backend.TakeRequest{Keys: make([]backend.TakeKey, 2), Deadline: deadline}))
 	require.NoError(t, a.Take(ctx, &backend.TakeRequest{Keys: make([]backend.TakeKey, 1), Peek: true}))
 	require.True(t, a.Together(make([]backend.TakeKey, 2)))
 	require.False(t, a.Together(make([]backend.TakeKey, 3)))
-	f := s.(backend.Forgetter)
-	require.NoError(t, f.Forget(ctx, &backend.ForgetRequest{Deadline: deadline}))
-	label, err := f.Forgotten(ctx, "k", time.Now(), deadline)
+	require.NoError(t, s.Forget(ctx, &backend.ForgetRequest{Deadline: deadline}))
+	label, err := s.Forgotten(ctx, &backend.ForgetRequest{Deadline: deadline})
 	require.NoError(t, err)
 	require.EqualValues(t, 42, label)
-	c := s.(backend.Checker)
 	check := backend.CheckRequest{Skew: time.Second, Deadline: deadline}
-	require.ErrorIs(t, c.CheckServers(ctx, &check), backend.ErrCondition)
+	require.ErrorIs(t, s.CheckServers(ctx, &check), backend.ErrCondition)
 	require.Len(t, check.Servers, 1)
-	require.Equal(t, backend.Report{LateAnswers: 42}, c.Report())
+	require.Equal(t, backend.Report{LateAnswers: 42}, s.Report())
 	require.Equal(t, []backend.Trip{
 		{Kind: backend.KindAdd, Keys: 1, Buckets: 87, Deadline: deadline},
 		{Kind: backend.KindTakeBack, Keys: 1, Buckets: 3},

@@ -28,22 +28,16 @@ var ErrCondition = backend.ErrCondition
 //
 // Check ends by the deadline of ctx, and by Config.Patience if that is sooner.
 // [Stats] tells what Check has found out, so a program that calls Check once a
-// minute has alarms. Of a store that is no [backend.Checker], Check knows only
+// minute has alarms. Of a store made by [backend.FromDo], Check knows only
 // whether the addition succeeds, and says so.
 func (c *Counter) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: check: %w", err)
 	}
 	r := backend.CheckRequest{Key: c.keys.head + "?check", Now: c.now, Skew: c.skew, Deadline: c.deadline()}
-	checker, is := c.store.(backend.Checker)
-	var err error
-	if is {
-		began := time.Now()
-		err = checker.CheckServers(ctx, &r)
-		c.checks.note(began, r.Servers)
-	} else if err = c.store.Do(ctx, r.Probe(r.Key)); err == nil {
-		err = backend.Unmet("counter: check: the store is a %T and no backend.Checker: clocks, evictions and restarts cannot be seen", c.store)
-	}
+	began := time.Now()
+	err := c.store.CheckServers(ctx, &r)
+	c.checks.note(began, r.Servers)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("counter: check: %w", ctx.Err())
 	}

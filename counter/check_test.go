@@ -16,7 +16,7 @@ import (
 // watched is a store on another machine whose servers are as told.
 type watched struct {
 	*memory.Store
-	Local   struct{} // hides the method
+	Bind    struct{} // hides the method, and backend.Local with it
 	servers []backend.Server
 	err     error
 	asked   *backend.CheckRequest
@@ -101,28 +101,15 @@ func TestFindings(t *testing.T) {
 	require.Nil(t, w.asked)
 }
 
-// onlyStore is a store without optional interfaces.
-type onlyStore struct {
-	backend.Store
-	err error
-}
-
-func (s onlyStore) Do(ctx context.Context, r *backend.Request) error {
-	if s.err != nil {
-		return s.err
-	}
-	return s.Store.Do(ctx, r)
-}
-
-// Of a store that is no Checker, Check knows whether hits can be counted, and
+// Of a store that has nothing but Do, Check knows whether hits can be counted, and
 // does not pass for more.
-func TestCheckOfAPlainStore(t *testing.T) {
-	c := newCounter(t, onlyStore{memory.New(memory.Config{}), nil}, counter.Config{})
+func TestCheckOfDoAlone(t *testing.T) {
+	c := newCounter(t, backend.FromDo(memory.New(memory.Config{}).Do), counter.Config{})
 	err := c.Check(t.Context())
 	require.ErrorIs(t, err, counter.ErrCondition)
-	require.ErrorContains(t, err, "counter_test.onlyStore and no backend.Checker")
+	require.ErrorContains(t, err, "does not show the clocks, evictions and restarts")
 	require.NotErrorIs(t, err, counter.ErrStore)
-	c = newCounter(t, onlyStore{nil, errors.New("out of order")}, counter.Config{})
+	c = newCounter(t, backend.FromDo(func(context.Context, *backend.Request) error { return errors.New("out of order") }), counter.Config{})
 	err = c.Check(t.Context())
 	require.EqualError(t, err, "out of order")
 	require.ErrorIs(t, err, counter.ErrStore)
@@ -133,7 +120,7 @@ func TestCheckOfAPlainStore(t *testing.T) {
 // room by now.
 func TestGuessesByTicket(t *testing.T) {
 	clock := time.Unix(1_772_494_233, 0)
-	store := onlyStore{memory.New(memory.Config{}), nil}
+	store := backend.FromDo(memory.New(memory.Config{}).Do)
 	cfg := counter.Config{Now: func() time.Time { return clock }}
 	c, other := newCounter(t, store, cfg), newCounter(t, store, cfg)
 	limits := counter.MustLimits("5/d")

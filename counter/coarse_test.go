@@ -409,6 +409,7 @@ func (s *disorderly) Do(ctx context.Context, op *backend.Request) error {
 // proxy, is not believed for the trip in which this shows.
 func TestAStoreThatLosesItsOrder(t *testing.T) {
 	store := &disorderly{plainStore: newPlainStore()}
+	store.Store = backend.FromDo(store.Do)
 	store.ordered = true
 	now := halfPast.Truncate(time.Second).Add(20 * time.Millisecond)
 	clock := func() time.Time { return now }

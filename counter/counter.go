@@ -161,7 +161,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	_, local := store.(backend.Local)
+	_, local := backend.As[backend.Local](store)
 	cfg.Skew = orDefault(cfg.Skew, DefaultSkew, local)
 	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
 	cfg.Patience = orDefault(cfg.Patience, DefaultPatience, local)
@@ -176,7 +176,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		exact:    cfg.Exact || local,
 		labels:   labels{now: own},
 	}
-	b.atomic, _ = store.(backend.Atomic)
+	b.atomic, _ = backend.As[backend.Atomic](store)
 	if !local {
 		b.denied, b.queues, b.own = newDenials(), newQueues(), newOwnHits()
 	}
@@ -220,8 +220,8 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 	if c.former, err = c.formerly(cfg); err != nil {
 		return nil, err
 	}
-	_, binds := b.store.(backend.Binder)
-	c.hasShort = binds && len(cfg.Secret) == 0 && c.former == nil
+	_, local := backend.As[backend.Local](b.store)
+	c.hasShort = local && len(cfg.Secret) == 0 && c.former == nil
 	return c, nil
 }
 
@@ -258,7 +258,7 @@ func (c *Counter) Ladder() tiers.Ladder { return c.plan.ladder }
 // Local tells whether the store is in this process: without a network, and with
 // nothing to wait for. See [backend.Local].
 func (c *Counter) Local() bool {
-	_, local := c.store.(backend.Local)
+	_, local := backend.As[backend.Local](c.store)
 	return local
 }
 
@@ -266,16 +266,16 @@ func (c *Counter) Local() bool {
 func (c *Counter) Skew() time.Duration { return c.skew }
 
 // Keeps tells whether the store, when full, fails instead of removing hits that
-// still count. See [backend.Keeper].
+// still count. See [backend.Local].
 func (c *Counter) Keeps() bool {
-	k, ok := c.store.(backend.Keeper)
-	return ok && k.Keeps()
+	s, ok := backend.As[backend.Local](c.store)
+	return ok && s.Keeps()
 }
 
 // ServerOf returns a name of the server that holds the counts of key, or "" if the
 // store has one server or does not say. See [backend.Placer].
 func (c *Counter) ServerOf(key Key) string {
-	p, ok := c.store.(backend.Placer)
+	p, ok := backend.As[backend.Placer](c.store)
 	if !ok {
 		return ""
 	}

@@ -65,6 +65,7 @@ func TestARefundOfManyKeysKeepsOnePatience(t *testing.T) {
 		t.Run(fmt.Sprintf("%d trips are answered", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &stoppingStore{plainStore: newPlainStore()}
+				store.Store = backend.FromDo(store.Do)
 				store.stops.Store(1000)
 				c, err := counter.New(store, counter.Config{Patience: maxTry})
 				require.NoError(t, err)
@@ -112,6 +113,7 @@ func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
 			for answered := int64(0); !finished && answered < 200; answered++ {
 				synctest.Test(t, func(t *testing.T) {
 					store := &stoppingStore{plainStore: newPlainStore()}
+					store.Store = backend.FromDo(store.Do)
 					store.stops.Store(1000)
 					c, err := counter.New(store, counter.Config{Patience: 2 * settle, Settle: settle})
 					require.NoError(t, err)

@@ -158,6 +158,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 			draw := lots(s, uint64(round))
 			var mu sync.Mutex
 			far := &farStore{plainStore: newPlainStore(), rand: draw, usual: time.Duration(1+draw(15)) * time.Millisecond}
+			far.Store = backend.FromDo(far.Do)
 			if round%2 == 1 {
 				far.slow, far.lost, far.mute = 300, 400, 400
 			}
@@ -243,6 +244,7 @@ func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
 			draw := lots(s, uint64(race))
 			var mu sync.Mutex
 			far := &farStore{plainStore: newPlainStore(), rand: draw, usual: 2 * time.Millisecond}
+			far.Store = backend.FromDo(far.Do)
 			c := newCounter(t, far, counter.Config{Ladder: tiers.For(time.Minute), Skew: time.Millisecond, Patience: time.Second})
 			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute - 5*time.Millisecond)))
 			in := 0

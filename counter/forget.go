@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // Forget sets all counts of key to zero, by all ladders and of the soft key too,
@@ -41,11 +39,7 @@ func (c *Counter) forget(ctx context.Context, key Key, maker *keyMaker, r backen
 	defer c.denied.lowered(r.Key)
 	defer c.own.forget(r.Key, &c.plan, r.Now.UnixNano())
 	defer c.settled.drop(r.Key)
-	if f, ok := c.store.(backend.Forgetter); ok {
-		return f.Forget(ctx, c.forgetting(r))
-	}
-	r.AnyLabel = true
-	return c.empty(ctx, string(maker.appendForgotten(nil, key)), r)
+	return c.store.Forget(ctx, c.forgetting(r))
 }
 
 // forgetting returns the request that forgets the key of r.
@@ -67,16 +61,12 @@ func (c *Counter) forgetting(r backend.Request) *backend.ForgetRequest {
 // too many. After an error, and after calls under way, a second Erase removes the
 // rest.
 //
-// A store that cannot forget a key in one call (see [backend.Forgetter]) cannot
-// erase a key either: the error is then errors.ErrUnsupported.
+// A store that can only add and read, made by [backend.FromDo], cannot delete: the
+// error is then errors.ErrUnsupported.
 func (c *Counter) Erase(ctx context.Context, key Key) error {
 	r, err := c.begin(ctx, key)
 	if err != nil {
 		return err
-	}
-	f, ok := c.store.(backend.Forgetter)
-	if !ok {
-		return fmt.Errorf("counter: event %q: Erase: the store has no Forget, so nothing can be deleted: %w", key.Event, errors.ErrUnsupported)
 	}
 	r.Deadline = time.Time{}
 	for on := c; err == nil && on != nil; on = on.former {
@@ -84,7 +74,10 @@ func (c *Counter) Erase(ctx context.Context, key Key) error {
 			r.Key, r.Ladder = string(maker.append(nil, key)), on.plan.ladder
 			request := on.forgetting(r)
 			request.Erase = true
-			if err = f.Forget(ctx, request); err != nil {
+			if err = c.store.Forget(ctx, request); errors.Is(err, errors.ErrUnsupported) {
+				return fmt.Errorf("counter: event %q: %w", key.Event, err)
+			}
+			if err != nil {
 				break
 			}
 			c.denied.erase(r.Key)
@@ -113,63 +106,3 @@ func (d *denials) erase(key string) {
 // ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is
 // more: a key with a hit in each second of a day has 90,000 buckets.
 const ForgetPatience = 10 * time.Second
-
-// empty forgets a key on a store that is no [backend.Forgetter]. First the
-// label of the Forget is remembered, in buckets of the key forgotten. Then tiers are
-// read, coarsest first, and finer tiers only where a coarser bucket holds hits.
-// Buckets are taken back finest first, so that a second Forget finds the rest
-// after an error. Tiers with the same Keep are read equally far back: a store
-// may compute the coarser buckets from the finer.
-func (c *Counter) empty(ctx context.Context, forgotten string, r backend.Request) error {
-	const chunk = 250 // buckets per trip
-	now := r.Now.UnixNano()
-	marker := r
-	marker.Key, marker.N, marker.Add = forgotten, 1, c.slots(now)
-	if err := c.store.Do(ctx, &marker); err != nil {
-		return err
-	}
-	ladder := c.plan.ladder
-	var held tiers.Cover
-	var back, keep time.Duration
-	found := make([][]backend.Slot, ladder.Len())
-	for i, ttl := range slices.Backward(c.ttls) {
-		t := ladder.At(i)
-		if t.Keep != keep {
-			back, keep = ttl, t.Keep
-		}
-		oldest, end := tiers.Index(now-int64(back), t.Width), tiers.Index(now+c.plan.ending, t.Width)+1
-		around := held
-		held = nil
-		if i == len(c.ttls)-1 {
-			around = tiers.Cover{{Width: t.Width, First: oldest, N: end - oldest}}
-		}
-		for _, run := range around {
-			ratio := int64(run.Width / t.Width)
-			first, end := max(oldest, run.First*ratio), min(end, (run.First+run.N)*ratio)
-			for ; first < end; first += chunk {
-				s := survey{c: c, base: r}
-				if err := s.fetch(ctx, tiers.Cover{{Width: t.Width, First: first, N: min(chunk, end-first)}}); err != nil {
-					return err
-				}
-				for j, n := range s.known[0].Counts {
-					if n > 0 {
-						b := tiers.Bucket{Width: t.Width, Index: first + int64(j)}
-						held = append(held, tiers.Run{Width: t.Width, First: b.Index, N: 1})
-						found[i] = append(found[i], backend.Slot{Bucket: b, TTL: ttl, Count: 1})
-					}
-				}
-			}
-		}
-	}
-	for _, slots := range found {
-		for part := range slices.Chunk(slots, chunk) {
-			if _, err := c.takeBack(ctx, r, r.Deadline, MaxCount, part, nil); err != nil {
-				return err
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}

@@ -5,38 +5,25 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
 	memstore "github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/tiers"
 )
 
-// farForgetter is a memory store at the end of a wire, without an atomic step.
-type farForgetter struct{ backend.Forgetter }
+// farStore is a memory store at the end of a wire, without an atomic step.
+type farStore struct{ backend.Store }
 
 // farAtomic is a memory store at the end of a wire.
-type farAtomic struct {
-	backend.Atomic
-	forgets backend.Forgetter
-}
-
-func (s farAtomic) Forget(ctx context.Context, r *backend.ForgetRequest) error {
-	return s.forgets.Forget(ctx, r)
-}
-
-func (s farAtomic) Forgotten(ctx context.Context, key string, now, deadline time.Time) (int64, error) {
-	return s.forgets.Forgotten(ctx, key, now, deadline)
-}
+type farAtomic struct{ backend.Atomic }
 
 // Denials and settled buckets are remembered by key, alone and with other keys;
 // after an Erase the process has no memory with the feature, and others keep
 // theirs.
 func TestEraseClearsTheMemoryOfTheProcess(t *testing.T) {
 	here := memstore.New(memstore.Config{})
-	for least, store := range map[int]backend.Store{2: farForgetter{here}, 3: farAtomic{here, here}} {
+	for least, store := range map[int]backend.Store{2: farStore{here}, 3: farAtomic{here}} {
 		ctx, limits := context.Background(), MustLimits("2/m, 5/d")
 		ada, bob := Ask{Key: Key{"login", "email:ada@example.org"}, N: 1, Limits: limits}, Ask{Key: Key{"login", "email:bob@example.org"}, N: 1, Limits: limits}
 		c, err := New(store, Config{})
@@ -83,25 +70,11 @@ func TestEraseClearsTheMemoryOfTheProcess(t *testing.T) {
 }
 
 // A store that has nothing but Do cannot delete, and says so.
-func TestEraseNeedsAForgetter(t *testing.T) {
-	c, err := New(struct{ backend.Store }{memstore.New(memstore.Config{})}, Config{})
+func TestEraseOfDoAlone(t *testing.T) {
+	c, err := New(backend.FromDo(memstore.New(memstore.Config{}).Do), Config{})
 	require.NoError(t, err)
 	err = c.Erase(context.Background(), Key{"login", "email:ada@example.org"})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.NotErrorIs(t, err, ErrStore)
 	require.NotContains(t, err.Error(), "ada")
-}
-
-// The key that remembers a Forget never shows the feature, of whatever length
-// and with and without a secret.
-func TestTheMemoryOfAForgetIsADigest(t *testing.T) {
-	for _, secret := range []string{"", "pepper"} {
-		m, err := newKeyMaker("", tiers.Default.String(), []byte(secret))
-		require.NoError(t, err)
-		for _, feature := range []string{"ada", "email:ada@example.org", strings.Repeat("ada", 99)} {
-			stored := string(m.appendForgotten(nil, Key{"login", feature}))
-			require.NotContains(t, stored, "ada")
-			require.Contains(t, stored, "!#login:")
-		}
-	}
 }

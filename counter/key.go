@@ -43,12 +43,10 @@ func (k Key) check() error {
 // 1 is the version of the format. LLLL stands for the ladder, since buckets of
 // ladders with different times are different counts. On a store without an
 // atomic step LLLL stands for Skew and Settle as well: callers who differ in
-// Skew or Settle would miss hits of each other. In the key that remembers a
-// Forget, ! precedes the byte for the form, which is # or $: a feature must not
-// show for as long as the Forget is remembered. In the key of a soft Ask, ~
-// precedes that byte. No two Keys share a stored key: the
-// first : after the form ends the event, escaping is reversible, and no
-// collision of digests can be found.
+// Skew or Settle would miss hits of each other. In the key of a soft Ask, ~
+// precedes the byte for the form. No two Keys share a stored key: the first : after
+// the form ends the event, escaping is reversible, and no collision of digests can
+// be found.
 const (
 	formatVersion = '1'
 	maxStoredKey  = 200 // bytes; leaves room for a bucket's name within memcached's 250
@@ -86,12 +84,6 @@ func (m *keyMaker) append(dst []byte, k Key) []byte { return m.body(append(dst, 
 // need no escaping, and are short.
 func (m *keyMaker) appendHead(dst []byte, event string) []byte {
 	return append(keytext.Event.AppendEscaped(append(append(dst, m.head...), ':'), event), ':')
-}
-
-// appendForgotten appends the stored form of the key that remembers a Forget of
-// k.
-func (m *keyMaker) appendForgotten(dst []byte, k Key) []byte {
-	return m.digest(append(append(dst, m.head...), '!'), k)
 }
 
 func (m *keyMaker) body(dst []byte, k Key) []byte {

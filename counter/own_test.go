@@ -90,6 +90,6 @@ func (s erasable) Forget(_ context.Context, r *backend.ForgetRequest) error {
 	return nil
 }
 
-func (erasable) Forgotten(context.Context, string, time.Time, time.Time) (int64, error) {
+func (erasable) Forgotten(context.Context, *backend.ForgetRequest) (int64, error) {
 	return 0, nil
 }

@@ -17,6 +17,8 @@ import (
 // only add and read, every bucket by itself, in any order, and lets other calls in
 // between. The time is the caller's.
 type plainStore struct {
+	backend.Store // of Do alone
+
 	mu      sync.Mutex
 	buckets map[bucketKey]item
 	trips   int
@@ -44,7 +46,11 @@ type item struct {
 
 var _ backend.Store = (*plainStore)(nil)
 
-func newPlainStore() *plainStore { return &plainStore{buckets: map[bucketKey]item{}} }
+func newPlainStore() *plainStore {
+	s := &plainStore{buckets: map[bucketKey]item{}}
+	s.Store = backend.FromDo(s.Do)
+	return s
+}
 
 func (s *plainStore) Do(ctx context.Context, op *backend.Request) error {
 	for i := range op.Add {

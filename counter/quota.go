@@ -42,7 +42,7 @@ func (c *Counter) Bind(event string, limits Limits) (*Quota, error) {
 		_ = c.plan.window(&q.details.windows[i], &limits[i]) // checked
 		q.least = min(q.least, limits[i].Max)
 	}
-	if b, ok := c.store.(backend.Binder); ok && c.hasShort {
+	if b, ok := backend.As[backend.Local](c.store); ok && c.hasShort {
 		q.short = b.Bind(c.store, &backend.TakeKey{
 			Key: c.keys.appendHead(nil, event), Ladder: c.plan.ladder, TTLs: c.ttls, Windows: q.details.windows,
 		})

@@ -31,7 +31,6 @@ type general struct{ local }
 
 type local interface {
 	backend.Atomic
-	backend.Forgetter
 	backend.Local
 }
 

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/cover"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // Refund gives back the hits of v, in the buckets of these hits, and empties v.
@@ -74,7 +72,7 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 	if r.Now.UnixNano()-at > int64(c.longest()) {
 		return nil // all buckets have expired
 	}
-	forgotten, err := c.forgottenSince(ctx, key, maker, r, at)
+	forgotten, err := c.forgottenSince(ctx, r, at)
 	if err != nil || forgotten {
 		return callError(ctx, key.Event, err)
 	}
@@ -88,26 +86,10 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 // longest is the time from the label of a hit to the end of its last bucket.
 func (c *Counter) longest() time.Duration { return c.ttls[len(c.ttls)-1] }
 
-// forgottenSince tells whether key was forgotten after a hit with the label at,
-// or so shortly before that the Forget may have removed the hit: the caller of
-// the Forget may have had a slower clock.
-func (c *Counter) forgottenSince(ctx context.Context, key Key, maker *keyMaker, r backend.Request, at int64) (bool, error) {
-	if f, ok := c.store.(backend.Forgetter); ok {
-		label, err := f.Forgotten(ctx, r.Key, r.Now, r.Deadline)
-		return err == nil && label != 0 && at <= label+c.plan.skew, err
-	}
-	// The label of a Forget is remembered in buckets, in each tier for the time
-	// that the tier is kept, and is known to the width of a bucket only.
-	r.Key, r.AnyLabel = string(maker.appendForgotten(nil, key)), true
-	marker := survey{c: c, base: r}
-	now, fine, top := marker.label(), 0, c.plan.ladder.Len()-1
-	for fine < top && now-at > int64(c.plan.ladder.At(fine).Keep) {
-		fine++
-	}
-	since := cover.Append(tiers.Cover(nil), c.plan.tiers, at-c.plan.skew, max(at, now+c.plan.skew), fine, top, top)
-	marker.covers = []tiers.Cover{since}
-	if err := marker.fetch(ctx, since); err != nil {
-		return false, err
-	}
-	return marker.count(0) > 0, nil
+// forgottenSince reports whether the key of r was forgotten after a hit with the
+// label at, or so shortly before that the Forget may have removed the hit: the
+// caller of the Forget may have had a slower clock.
+func (c *Counter) forgottenSince(ctx context.Context, r backend.Request, at int64) (bool, error) {
+	label, err := c.store.Forgotten(ctx, c.forgetting(r))
+	return err == nil && label != 0 && at <= label+c.plan.skew, err
 }

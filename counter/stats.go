@@ -3,8 +3,6 @@ package counter
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/abacus-go/abacus/backend"
 )
 
 // Stats has the numbers of a [Counter] that tell whether the conditions of the
@@ -96,12 +94,10 @@ func (c *Counter) Stats() Stats {
 		StaleLabels:      c.stats.staleLabels.Load(),
 		TakingBackFailed: c.stats.takingBackFailed.Load(),
 	}
-	if store, is := c.store.(backend.Checker); is {
-		report := store.Report()
-		st.LateAnswers, st.HitsLeft = report.LateAnswers, report.HitsLeft
-		st.Guesses += report.Guesses
-		st.WrongGuesses += report.WrongGuesses
-	}
+	report := c.store.Report()
+	st.LateAnswers, st.HitsLeft = report.LateAnswers, report.HitsLeft
+	st.Guesses += report.Guesses
+	st.WrongGuesses += report.WrongGuesses
 	s := &c.checks
 	s.mu.Lock()
 	defer s.mu.Unlock()

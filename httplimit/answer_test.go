@@ -195,7 +195,7 @@ func TestSilentlyTellsNothing(t *testing.T) {
 		return httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP, byEmail}, Refuse: httplimit.RefuseSilently}
 	}
 	counting := newSite(t, newLimit(t, config(newLimiter(t, newClock(), by("ip", "9/h"), by("email", "2/h"))))(welcome))
-	broken := newSite(t, newLimit(t, config(newLimiterOn(t, brokenStore{}, counter.Config{},
+	broken := newSite(t, newLimit(t, config(newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{},
 		limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h")}})))(welcome))
 	for _, got := range []answer{counting.get(), counting.signUp("nonsense"), broken.signUp("a@b.example")} {
 		require.Contains(t, []int{400, 503}, got.status)
@@ -257,7 +257,7 @@ func TestStoreThatFails(t *testing.T) {
 		}, 418, "failed: failed-closed a@b.example"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cfg := httplimit.Config{Limiter: newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Source{byIP}}
+			cfg := httplimit.Config{Limiter: newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Source{byIP}}
 			if len(row.rules) > 1 {
 				cfg.Features = append(cfg.Features, byEmail)
 			}
@@ -305,7 +305,7 @@ func requireRetryAfter(t testing.TB, got answer, refused bool) {
 // back together.
 func TestRetryAfterOfAFailureIsSpread(t *testing.T) {
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter:  newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h")}}),
+		Limiter:  newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h")}}),
 		Features: []httplimit.Source{byIP},
 	})(welcome))
 	told := map[string]int{}
@@ -419,10 +419,10 @@ func TestClientWithoutAddress(t *testing.T) {
 // A client who hangs up while the store is asked has not been let in.
 func TestClientHangsUp(t *testing.T) {
 	asked, failed := make(chan bool), make(chan limiter.Verdict)
-	lim := newLimiterOn(t, brokenStore{wait: func(ctx context.Context) {
+	lim := newLimiterOn(t, backend.FromDo(brokenStore{wait: func(ctx context.Context) {
 		asked <- true
 		<-ctx.Done()
-	}}, counter.Config{Patience: -1}, limiter.Config{DecideWithin: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.FailOpen}}})
+	}}.Do), counter.Config{Patience: -1}, limiter.Config{DecideWithin: -1, Rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), OnFailure: limiter.FailOpen}}})
 	ran := false
 	s := newSite(t, newLimit(t, httplimit.Config{
 		Limiter: lim, Features: []httplimit.Source{byIP},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
@@ -19,7 +20,7 @@ func TestLocalDecisions(t *testing.T) {
 	require.NoError(t, err)
 	rule := by("ip", "4/h")
 	rule.OnFailure = limiter.FailLocal
-	lim := newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.5})
+	lim := newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.5})
 	t.Cleanup(func() { _ = lim.Close(t.Context()) }) // nothing is carried
 	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})(welcome))
 	for _, left := range []string{"r=1", "r=0"} {
@@ -40,7 +41,7 @@ func TestALocalDenialOfMoreThanTheShare(t *testing.T) {
 	require.NoError(t, err)
 	rule := by("ip", "10/h, 20/d")
 	rule.OnFailure = limiter.FailLocal
-	lim := newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.25})
+	lim := newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.25})
 	t.Cleanup(func() { _ = lim.Close(t.Context()) }) // nothing is carried
 	six := func(*http.Request) (int64, error) { return 6, nil }
 	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, LegacyHeaders: true, Features: []httplimit.Source{byIP}, Cost: six})(welcome))

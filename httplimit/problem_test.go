@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
@@ -92,7 +93,7 @@ func TestProblemOf(t *testing.T) {
 		}, "#abnormal-usage-detected"},
 		{"missing", func() *limiter.Limiter { return newLimiter(t, newClock(), by("ip", "9/h"), by("user", "9/h")) }, ""},
 		{"failed", func() *limiter.Limiter {
-			return newLimiterOn(t, brokenStore{}, counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h")}})
+			return newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h")}})
 		}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -52,15 +52,15 @@ func TestKnownUsersKeepTheirPlaces(t *testing.T) {
 				}
 				requireFull := func(full bool) {
 					stats, err := lim.Stats(), lim.Check(ctx)
-					require.ErrorIs(t, err, counter.ErrCondition, "the store is no backend.Checker")
 					if full {
+						require.ErrorIs(t, err, counter.ErrCondition)
 						require.Positive(t, stats.Unmirrored)
 						require.Greater(t, stats.Lacking, 0.5)
 						require.Regexp(t, `(?m)^limiter: Config.Local was full and lacks hits of \d+\.\d% of the keys that it does not know, want none: `, err.Error())
 						require.Contains(t, log.String(), "Config.Local was full and lacks hits")
 					} else {
 						require.Zero(t, stats.Lacking)
-						require.NotContains(t, err.Error(), "Config.Local")
+						require.NoError(t, err)
 					}
 				}
 

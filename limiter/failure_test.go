@@ -219,7 +219,8 @@ func TestDecideWithinIsNotForThisProcess(t *testing.T) {
 
 type local struct{}
 
-func (local) Local() {}
+func (local) Keeps() bool                                        { return false }
+func (local) Bind(backend.Store, *backend.TakeKey) backend.Quota { return nil }
 
 // All features share a deadline, though each feature takes a step.
 func TestDecideWithinIsForAllFeatures(t *testing.T) {

@@ -288,8 +288,8 @@ func (s *forgetfulStore) Forget(ctx context.Context, r *backend.ForgetRequest) e
 	return s.store.Store.Forget(ctx, r)
 }
 
-func (s *forgetfulStore) Forgotten(ctx context.Context, key string, now, deadline time.Time) (int64, error) {
-	return s.store.Store.Forgotten(ctx, key, now, deadline)
+func (s *forgetfulStore) Forgotten(ctx context.Context, r *backend.ForgetRequest) (int64, error) {
+	return s.store.Store.Forgotten(ctx, r)
 }
 
 // The local counter, its hits that wait to be carried, and a carry under way

@@ -162,6 +162,7 @@ const simLasts = 12 * time.Second
 func (w *simWorld) run(t *testing.T) (over string) {
 	synctest.Test(t, func(t *testing.T) {
 		w.store = &simStore{w: w, rng: rand.New(rand.NewPCG(w.seed, 1)), memory: memory.New(memory.Config{})}
+		w.store.Store = backend.FromDo(w.store.Do)
 		began := time.Now()
 		var all sync.WaitGroup
 		for p := range w.processes {
@@ -377,6 +378,8 @@ func (w *simWorld) check() string {
 
 // simStore is a store over a network that fails.
 type simStore struct {
+	backend.Store // of Do alone
+
 	w      *simWorld
 	mu     sync.Mutex
 	rng    *rand.Rand

@@ -48,30 +48,16 @@ func (f *Faults) Set(fault Fault) {
 	f.next = fault
 }
 
-// Wrap returns store with the faults. The result has the atomic step and the
-// Forgetter of store, but is not Local, even if store is: a Counter on the result
-// has the Skew, Patience and memory of denials that stores over a network have.
+// Wrap returns store with the faults. The result has the atomic step of
+// store, but is not Local, even if store is: a Counter on the result has the Skew,
+// Patience and memory of denials that stores over a network have.
 func (f *Faults) Wrap(store backend.Store) backend.Store {
 	s := &faulty{f, store}
-	atomic, isAtomic := store.(backend.Atomic)
-	forgetter, isForgetter := store.(backend.Forgetter)
-	switch {
-	case isAtomic && isForgetter:
-		return struct {
-			*faulty
-			takes
-			forgets
-		}{s, takes{f, atomic}, forgets{f, forgetter}}
-	case isAtomic:
+	if atomic, is := backend.As[backend.Atomic](store); is {
 		return struct {
 			*faulty
 			takes
 		}{s, takes{f, atomic}}
-	case isForgetter:
-		return struct {
-			*faulty
-			forgets
-		}{s, forgets{f, forgetter}}
 	}
 	return s
 }
@@ -147,27 +133,27 @@ func (s *faulty) Do(ctx context.Context, r *backend.Request) error {
 	return err
 }
 
-// CheckServers finds what a Counter would find on the store without faults.
-func (s *faulty) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
-	r.Servers = nil
-	_, err := s.faults.call(ctx, r.Deadline, func() error {
-		if checker, is := s.store.(backend.Checker); is {
-			return checker.CheckServers(ctx, r)
-		}
-		if err := s.store.Do(ctx, r.Probe(r.Key)); err != nil {
-			return err
-		}
-		return backend.Unmet("limitertest: the store is a %T and no backend.Checker: clocks, evictions and restarts cannot be seen", s.store)
-	})
+func (s *faulty) Forget(ctx context.Context, r *backend.ForgetRequest) error {
+	_, err := s.faults.call(ctx, r.Deadline, func() error { return s.store.Forget(ctx, r) })
 	return err
 }
 
-func (s *faulty) Report() backend.Report {
-	if checker, is := s.store.(backend.Checker); is {
-		return checker.Report()
-	}
-	return backend.Report{}
+func (s *faulty) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label int64, err error) {
+	_, err = s.faults.call(ctx, r.Deadline, func() error {
+		label, err = s.store.Forgotten(ctx, r)
+		return err
+	})
+	return label, err
 }
+
+// CheckServers finds what a Counter would find on the store without faults.
+func (s *faulty) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
+	r.Servers = nil
+	_, err := s.faults.call(ctx, r.Deadline, func() error { return s.store.CheckServers(ctx, r) })
+	return err
+}
+
+func (s *faulty) Report() backend.Report { return s.store.Report() }
 
 // takes is the atomic step of a store with faults.
 type takes struct {
@@ -181,22 +167,3 @@ func (s takes) Take(ctx context.Context, r *backend.TakeRequest) error {
 }
 
 func (s takes) Together(keys []backend.TakeKey) bool { return s.atomic.Together(keys) }
-
-// forgets is the forgetting of a store with faults.
-type forgets struct {
-	faults    *Faults
-	forgetter backend.Forgetter
-}
-
-func (s forgets) Forget(ctx context.Context, r *backend.ForgetRequest) error {
-	_, err := s.faults.call(ctx, r.Deadline, func() error { return s.forgetter.Forget(ctx, r) })
-	return err
-}
-
-func (s forgets) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
-	_, err = s.faults.call(ctx, deadline, func() error {
-		label, err = s.forgetter.Forgotten(ctx, key, now, deadline)
-		return err
-	})
-	return label, err
-}

@@ -88,22 +88,21 @@ func (d *decoder) alone(i int) {
 }
 
 // nowhere is a store that is never asked: limiter.New checks rules without it.
-type nowhere struct{}
+type nowhere struct{ backend.Store }
 
-func (nowhere) Do(context.Context, *backend.Request) error {
+func (nowhere) Keeps() bool                                        { return true }
+func (nowhere) Bind(backend.Store, *backend.TakeKey) backend.Quota { return nil }
+
+var noStore backend.Local = nowhere{backend.FromDo(func(context.Context, *backend.Request) error {
 	return errors.New("rules: no store")
-}
-func (nowhere) Local()      {}
-func (nowhere) Keeps() bool { return true }
-
-var _ backend.Keeper = nowhere{}
+})}
 
 // try returns the error of limiter.New for some of the rules.
 func (d *decoder) try(indexes []int) error {
 	if d.count == nil {
 		var errs [2]error
-		d.count, errs[0] = counter.New(nowhere{}, counter.Config{})
-		d.local, errs[1] = counter.New(nowhere{}, counter.Config{})
+		d.count, errs[0] = counter.New(noStore, counter.Config{})
+		d.local, errs[1] = counter.New(noStore, counter.Config{})
 		if err := errors.Join(errs[:]...); err != nil {
 			return err
 		}

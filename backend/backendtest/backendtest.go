@@ -1,5 +1,5 @@
-// Package backendtest holds stores to the contract of [backend.Store],
-// [backend.Atomic] and [backend.Forgetter]. An author of a store calls [Run] from a test:
+// Package backendtest holds stores to the contract of [backend.Store] and
+// [backend.Atomic]. An author of a store calls [Run] from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		backendtest.Run(t, func(t testing.TB) backend.Store { return newStore(t) })
@@ -31,10 +31,9 @@ import (
 // by nobody else, and have room for some 200,000 buckets. open may use t as a test
 // does; functions left to t.Cleanup run after the cases.
 //
-// All cases run on the store as it is. With all but Do hidden, the cases run again
-// that then ask the store in another way, so that a [backend.Atomic] or
-// [backend.Forgetter] is also tested as a [backend.Store]. Run the cases with the
-// race detector: it finds a store that uses a request after the return of the call.
+// All cases run on the store as it is. Of a [backend.Atomic] or [backend.Local] the
+// cases that then ask in another way run again on [backend.FromDo] of its Do. Run
+// the cases with the race detector: it finds a store that uses a request after the return of the call.
 //
 // A store with a timeout of its own should get a generous timeout, some seconds:
 // the suite must pass on a slow machine. A case that fails at random prints a seed,
@@ -45,15 +44,15 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 		t.Run(form.name, func(t *testing.T) {
 			// Cases that wait for the clock begin first and are waited for last.
 			waiting := map[string]chan error{}
-			for _, c := range form.cases() {
+			for _, c := range form.cases {
 				if c.waits {
 					store, done := form.dress(open(t)), make(chan error, 1)
 					waiting[c.name] = done
-					go func() { done <- c.hold(store, form.thrift*race.Thrift) }()
+					go func() { done <- c.hold(store, race.Thrift) }()
 				}
 			}
 			for _, wait := range []bool{false, true} {
-				for _, c := range form.cases() {
+				for _, c := range form.cases {
 					if c.waits != wait {
 						continue
 					}
@@ -62,7 +61,7 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 						if wait {
 							err = <-waiting[c.name]
 						} else {
-							err = c.hold(form.dress(open(t)), form.thrift*race.Thrift)
+							err = c.hold(form.dress(open(t)), race.Thrift)
 						}
 						if err != nil {
 							t.Error(err)
@@ -79,19 +78,10 @@ type check struct {
 	name    string
 	rule    string // the rule, in the words of the contract
 	take    bool   // it is about Take
-	forgets bool   // it is about Forget and Forgotten
-	instead uses   // if these are hidden, the case asks the store in another way
+	instead bool   // of Do alone the case asks in another way
 	waits   bool   // for the clock of the world
 	run     func(*subject) error
 }
-
-// uses is a set of the interfaces that a store may have beside Store.
-type uses uint8
-
-const (
-	usesTake   uses = 1 << iota // Atomic, or Local
-	usesForget                  // Forgetter
-)
 
 // checks are all cases.
 func checks() []check {
@@ -104,49 +94,31 @@ func checks() []check {
 
 // form is a way to look at a store.
 type form struct {
-	name      string
-	taker     bool
-	forgetter bool
-	hides     uses
-	thrift    int
-	dress     func(backend.Store) backend.Store
+	name  string
+	cases []check
+	dress func(backend.Store) backend.Store
 }
 
 // forms are the ways to look at a store like this store. Hiding nothing is no
-// second way. With Forgetter hidden alone, all calls but Forget are those of the
-// store as it is, and fewer will do.
+// second way, and the cases of Do alone that would repeat the same calls are left
+// out.
 func forms(store backend.Store) []form {
-	_, taker := store.(backend.Atomic)
-	_, forgetter := store.(backend.Forgetter)
-	_, local := store.(backend.Local)
-	var hides uses
-	if taker || local {
-		hides |= usesTake
-	}
-	if forgetter {
-		hides |= usesForget
-	}
-	thrift := 1
-	if hides == usesForget {
-		thrift = 4
-	}
-	all := []form{{"as it is", taker, forgetter, 0, 1, func(s backend.Store) backend.Store { return s }}}
-	if hides != 0 {
-		all = append(all, form{"Do alone", false, false, hides, thrift, func(s backend.Store) backend.Store { return struct{ backend.Store }{s} }})
-	}
-	return all
-}
-
-// cases returns the cases of a store in this form. A form that hides something
-// leaves out the cases that would repeat the same calls.
-func (f form) cases() []check {
-	var cases []check
+	_, taker := backend.As[backend.Atomic](store)
+	_, local := backend.As[backend.Local](store)
+	asItIs := form{"as it is", nil, func(s backend.Store) backend.Store { return s }}
+	doAlone := form{"Do alone", nil, func(s backend.Store) backend.Store { return backend.FromDo(s.Do) }}
 	for _, c := range checks() {
-		if (f.taker || !c.take) && (f.forgetter || !c.forgets) && (f.hides == 0 || f.hides&c.instead != 0) {
-			cases = append(cases, c)
+		if taker || !c.take {
+			asItIs.cases = append(asItIs.cases, c)
+		}
+		if c.instead {
+			doAlone.cases = append(doAlone.cases, c)
 		}
 	}
-	return cases
+	if taker || local {
+		return []form{asItIs, doAlone}
+	}
+	return []form{asItIs}
 }
 
 // hold runs the case on a store, with its scripts and races divided by thrift. The
@@ -157,8 +129,7 @@ func (c check) hold(store backend.Store, thrift int) error {
 		seed = given
 	}
 	s := &subject{Store: store, prefix: freshPrefix(), thrift: thrift, seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
-	s.taker, _ = store.(backend.Atomic)
-	s.forgetter, _ = store.(backend.Forgetter)
+	s.taker, _ = backend.As[backend.Atomic](store)
 	if err := c.run(s); err != nil {
 		return fmt.Errorf("%w\n\trule: %s\n\tagain with: BACKENDTEST_SEED=%d", err, c.rule, seed)
 	}
@@ -171,12 +142,11 @@ func freshPrefix() string { return "bt" + strings.ToLower(crand.Text()[:16]) }
 // subject is a store in a case.
 type subject struct {
 	backend.Store
-	taker     backend.Atomic    // nil if it is none
-	forgetter backend.Forgetter // nil if it is none
-	prefix    string            // of all keys of this case
-	thrift    int               // divides the scripts and races of a case
-	seed      uint64
-	rand      *rand.Rand // for the goroutine of the case
+	taker  backend.Atomic // nil if it is none
+	prefix string         // of all keys of this case
+	thrift int            // divides the scripts and races of a case
+	seed   uint64
+	rand   *rand.Rand // for the goroutine of the case
 }
 
 // key is a stored key of this case.

@@ -20,37 +20,37 @@ var counters = []check{
 	{
 		name:    "scripts",
 		rule:    "every answer to every script of Take, TakeAll, Peek, Charge, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says",
-		instead: usesTake | usesForget,
+		instead: true,
 		run:     scripts,
 	},
 	{
 		name:    "hits of the past",
 		rule:    "an addition of hours ago counts in the buckets of its label, for as long as the ladder asks for from the label, and beyond is refused",
-		instead: usesTake,
+		instead: true,
 		run:     past,
 	},
 	{
 		name:    "40 racers for 7 places",
 		rule:    promise.HerdRule,
-		instead: usesTake,
+		instead: true,
 		run:     herd,
 	},
 	{
 		name:    "callers that differ",
 		rule:    "callers with different limits and a different patience never exceed a limit that they share",
-		instead: usesTake,
+		instead: true,
 		run:     differ,
 	},
 	{
 		name:    "steady demand",
 		rule:    "steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth",
-		instead: usesTake,
+		instead: true,
 		run:     steady,
 	},
 	{
 		name:    "a lone caller",
 		rule:    "RetryAfter is exact to the bucket: who comes back then is admitted, and who comes earlier is denied",
-		instead: usesTake,
+		instead: true,
 		run:     lone,
 	},
 	promised("features of any bytes", promise.Keys, false),
@@ -59,19 +59,19 @@ var counters = []check{
 	{
 		name:    "any year",
 		rule:    "a Counter whose clock is anywhere between 1700 and 2250 counts the same",
-		instead: usesTake,
+		instead: true,
 		run:     years,
 	},
 	{
 		name:    "a series of a day",
 		rule:    "a Series of up to MaxPoints is one read",
-		instead: usesTake,
+		instead: true,
 		run:     series,
 	},
 	{
 		name:    "a caller who hangs up",
 		rule:    "a call whose context is done is an error, and counts nothing if it was done before",
-		instead: usesTake,
+		instead: true,
 		run:     hangUp,
 	},
 }
@@ -173,7 +173,7 @@ func keeps(c promise.Case, on *promise.Subject) error {
 // promised is a case of package promise as a case of the suite: by a clock that
 // stands at noon, or by the clock of the world.
 func promised(name string, c promise.Case, world bool) check {
-	return check{name: name, rule: c.Rule, instead: usesTake, waits: world, run: func(s *subject) error {
+	return check{name: name, rule: c.Rule, instead: true, waits: world, run: func(s *subject) error {
 		settle, reach := time.Duration(-1), time.Duration(0)
 		switch {
 		case world && s.taker == nil:

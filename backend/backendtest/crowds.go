@@ -44,7 +44,7 @@ var crowds = []check{
 	{
 		name:    "the op is the caller's again",
 		rule:    "op and all that it points to belong to the caller as soon as Do returns",
-		instead: usesTake,
+		instead: true,
 		run:     ownership,
 	},
 }

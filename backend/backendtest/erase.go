@@ -19,7 +19,7 @@ import (
 // values, of all keys and whatever they count.
 type Contents func() (string, error)
 
-// Erase holds a [backend.Forgetter] to [backend.ForgetRequest.Erase]. open makes a
+// Erase holds a [backend.Store] to [backend.ForgetRequest.Erase]. open makes a
 // store, as for [Run], and the Contents of the server.
 func Erase(t *testing.T, open func(t testing.TB) (backend.Store, Contents)) {
 	t.Helper()
@@ -40,7 +40,7 @@ type erasure struct {
 }
 
 func (e *erasure) erasure(contents Contents) check {
-	return check{name: e.name, rule: e.rule, forgets: true, run: func(s *subject) error { return e.run(s, contents) }}
+	return check{name: e.name, rule: e.rule, run: func(s *subject) error { return e.run(s, contents) }}
 }
 
 var erasures = []erasure{
@@ -65,7 +65,7 @@ var erasures = []erasure{
 func (s *subject) erase(l tiers.Ladder, key string, now time.Time) error {
 	f := s.forgetting(l, key, now, now.UnixNano(), ttl(coarsest(l), 0))
 	f.Erase = true
-	if err := s.forgetter.Forget(context.Background(), f); err != nil {
+	if err := s.Forget(context.Background(), f); err != nil {
 		return fmt.Errorf("erasing %s at %v: %w", key, now.UTC(), err)
 	}
 	return nil

@@ -16,41 +16,35 @@ import (
 
 var forgets = []check{
 	{
-		name:    "forgetting empties a key",
-		rule:    "Forget sets all counts of the key to zero, of every tier and of any label, and touches no other key",
-		forgets: true,
-		run:     forgetsAll,
+		name: "forgetting empties a key",
+		rule: "Forget sets all counts of the key to zero, of every tier and of any label, and touches no other key",
+		run:  forgetsAll,
 	},
 	{
-		name:    "counting goes on after a Forget",
-		rule:    "a hit that is added after a Forget counts, whatever its label",
-		forgets: true,
-		run:     countsOn,
+		name: "counting goes on after a Forget",
+		rule: "a hit that is added after a Forget counts, whatever its label",
+		run:  countsOn,
 	},
 	{
-		name:    "a Forget is remembered",
-		rule:    "Forgotten is the newest Label that is remembered of the key, 0 if there is none",
-		forgets: true,
-		run:     remembers,
+		name: "a Forget is remembered",
+		rule: "Forgotten is the newest Label that is remembered of the key, 0 if there is none",
+		run:  remembers,
 	},
 	{
-		name:    "a Forget is remembered as long as asked",
-		rule:    "Forgetting.Remember: how long at least, from Now on",
-		forgets: true,
-		waits:   true,
-		run:     remembersFor,
+		name:  "a Forget is remembered as long as asked",
+		rule:  "Forgetting.Remember: how long at least, from Now on",
+		waits: true,
+		run:   remembersFor,
 	},
 	{
-		name:    "too late to forget",
-		rule:    "when ctx is done or Deadline has passed, Forget and Forgotten do nothing and return an error",
-		forgets: true,
-		run:     lateToForget,
+		name: "too late to forget",
+		rule: "when ctx is done or Deadline has passed, Forget and Forgotten do nothing and return an error",
+		run:  lateToForget,
 	},
 	{
-		name:    "forgetting in a crowd",
-		rule:    "Forget touches no other key, and leaves nothing that was there when it began",
-		forgets: true,
-		run:     forgetsInACrowd,
+		name: "forgetting in a crowd",
+		rule: "Forget touches no other key, and leaves nothing that was there when it began",
+		run:  forgetsInACrowd,
 	},
 }
 
@@ -66,7 +60,7 @@ func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label in
 // forget is Forget, with all the time in the world, and a label of now.
 func (s *subject) forget(l tiers.Ladder, key string, now time.Time) error {
 	f := s.forgetting(l, key, now, now.UnixNano(), ttl(coarsest(l), 0))
-	if err := s.forgetter.Forget(context.Background(), f); err != nil {
+	if err := s.Forget(context.Background(), f); err != nil {
 		return fmt.Errorf("forgetting %s at %v: %w", key, now.UTC(), err)
 	}
 	return nil
@@ -74,7 +68,7 @@ func (s *subject) forget(l tiers.Ladder, key string, now time.Time) error {
 
 // forgotten is an error unless what is remembered of key is want.
 func (s *subject) forgotten(key string, now time.Time, want int64) error {
-	got, err := s.forgetter.Forgotten(context.Background(), s.key(key), now, time.Now().Add(enough))
+	got, err := s.Forgotten(context.Background(), s.forgetting(dayLadder, key, now, 0, ttl(coarsest(dayLadder), 0)))
 	if err != nil {
 		return fmt.Errorf("what is remembered of %s: %w", key, err)
 	}
@@ -226,7 +220,7 @@ func remembers(s *subject) error {
 			return fmt.Errorf("a key that was hit, and not forgotten: %w", err)
 		}
 		at := time.Unix(0, label)
-		if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, key, at, label, remember)); err != nil {
+		if err := s.Forget(context.Background(), s.forgetting(dayLadder, key, at, label, remember)); err != nil {
 			return err
 		}
 		if err := s.forgotten(key, at, label); err != nil {
@@ -254,7 +248,7 @@ func remembers(s *subject) error {
 		}
 		label := now + ahead
 		newest = max(newest, label)
-		if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, "order", noon, label, remember)); err != nil {
+		if err := s.Forget(context.Background(), s.forgetting(dayLadder, "order", noon, label, remember)); err != nil {
 			return err
 		}
 		if err := s.forgotten("order", noon, newest); err != nil {
@@ -293,14 +287,14 @@ func (s *subject) remembersFor(try int) error {
 		if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
 			return err
 		}
-		if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label, m.remember)); err != nil {
+		if err := s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label, m.remember)); err != nil {
 			return err
 		}
 		if m.less {
 			if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
 				return err
 			}
-			if err := s.forgetter.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label-1, time.Millisecond)); err != nil {
+			if err := s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label-1, time.Millisecond)); err != nil {
 				return err
 			}
 		}
@@ -342,10 +336,10 @@ func lateToForget(s *subject) error {
 	} {
 		f := s.forgetting(dayLadder, "k", noon, noon.UnixNano(), time.Hour)
 		f.Deadline = late.deadline
-		if err := s.forgetter.Forget(late.ctx, f); err == nil {
+		if err := s.Forget(late.ctx, f); err == nil {
 			return fmt.Errorf("forgetting under %s returns nil", late.why)
 		}
-		if label, err := s.forgetter.Forgotten(late.ctx, f.Key, noon, late.deadline); err == nil {
+		if label, err := s.Forgotten(late.ctx, f); err == nil {
 			return fmt.Errorf("asking what is remembered under %s returns %d and nil", late.why, label)
 		}
 		if err := s.expect(dayLadder, "k", noon, noon, 3); err != nil {

@@ -73,7 +73,7 @@ func listen(t testing.TB, store backend.Store) string {
 	})
 }
 
-func dial(where string) (backend.Store, error) { return far(where), nil }
+func dial(where string) (backend.Store, error) { return backend.FromDo(far(where).Do), nil }
 
 func TestProcesses(t *testing.T) {
 	Processes(t, func(t testing.TB) string { return listen(t, newServer("")) }, dial)

@@ -121,8 +121,9 @@ func (s *server) empty(f *backend.ForgetRequest) {
 	s.items = items
 }
 
-func (s *server) Forgotten(ctx context.Context, key string, now, deadline time.Time) (int64, error) {
-	if _, err := s.begun(ctx, deadline); err != nil {
+func (s *server) Forgotten(ctx context.Context, r *backend.ForgetRequest) (int64, error) {
+	key := r.Key
+	if _, err := s.begun(ctx, r.Deadline); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()

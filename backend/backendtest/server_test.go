@@ -47,15 +47,16 @@ type item struct {
 	ttl    time.Duration
 }
 
-var (
-	_ backend.Atomic    = (*server)(nil)
-	_ backend.Forgetter = (*server)(nil)
-)
+var _ backend.Atomic = (*server)(nil)
 
 func newServer(fault string) *server {
 	return &server{fault: fault, items: map[place]item{}, keys: map[string][]place{},
 		forgotten: map[string]forgotten{}, dropped: map[string][]item{}, ever: map[string]int64{}}
 }
+
+func (s *server) CheckServers(context.Context, *backend.CheckRequest) error { return nil }
+
+func (s *server) Report() backend.Report { return backend.Report{} }
 
 // has tells whether the server makes the mistake. bite_test.go lists all mistakes.
 func (s *server) has(fault string) bool { return s.fault == fault }

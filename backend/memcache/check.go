@@ -19,8 +19,6 @@ import (
 	"github.com/abacus-go/abacus/internal/loan"
 )
 
-var _ backend.Checker = (*Store)(nil)
-
 // Check asks all servers and returns nil if each answers, takes an addition, has
 // a clock within [backend.DefaultSkew] of this machine's, and has evicted nothing
 // since its start. Otherwise the error joins the findings; findings that leave
@@ -36,7 +34,7 @@ var _ backend.Checker = (*Store)(nil)
 // command to see them.
 func (s *Store) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
 
-// CheckServers is described in [backend.Checker]. Each server is asked for its
+// CheckServers is described in [backend.Store]. Each server is asked for its
 // stats on a connection of its own, beside the shared connections.
 func (s *Store) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
 	r.Servers = nil

@@ -14,8 +14,6 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-var _ backend.Forgetter = (*Store)(nil)
-
 const (
 	// forgetWorkers bounds the requests of a Forget in flight. A low bound lets
 	// the server answer other callers in between.
@@ -25,7 +23,7 @@ const (
 	forgetStep = 4 * chunkSize
 )
 
-// Forget is described in [backend.Forgetter]. Items are searched in the
+// Forget is described in [backend.Store]. Items are searched in the
 // coarsest tier first, and in a finer tier only inside coarser buckets with an
 // item, even an item with count 0. Then tiers are emptied, finest first and
 // oldest bucket first, so that a second Forget finds the items left by a first.

@@ -74,7 +74,7 @@ func TestEveryByteOfAMark(t *testing.T) {
 	require.InDelta(t, (f.Remember + time.Minute).Seconds(), left(t, addr, name), 5)
 
 	require.NoError(t, rawClient(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
-	_, err = s.Forgotten(context.Background(), key, halfPast, time.Time{})
+	_, err = s.Forgotten(context.Background(), f)
 	require.EqualError(t, err, "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 }
@@ -99,7 +99,7 @@ func TestForgettingBesideADeadServer(t *testing.T) {
 			key := fmt.Sprint("ab:16CTp:login:user:", i)
 			at, err := selector.PickServer(key)
 			require.NoError(t, err)
-			label, err := s.Forgotten(context.Background(), key, halfPast, time.Now().Add(patience))
+			label, err := s.Forgotten(context.Background(), &backend.ForgetRequest{Key: key, Now: halfPast, Deadline: time.Now().Add(patience)})
 			if at.String() == addrs[0] {
 				require.ErrorContains(t, err, "refused")
 				require.ErrorContains(t, s.Forget(context.Background(), forgetting(key)), "refused")

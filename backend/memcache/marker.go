@@ -14,6 +14,8 @@ import (
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
 // A marker is an item that remembers the label of a Forget. Its name is
@@ -128,13 +130,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Forgotten is described in [backend.Forgetter].
-func (s *Store) Forgotten(ctx context.Context, key string, _, deadline time.Time) (int64, error) {
-	if err := checkKey(key); err != nil {
+// Forgotten is described in [backend.Store].
+func (s *Store) Forgotten(ctx context.Context, r *backend.ForgetRequest) (int64, error) {
+	if err := checkKey(r.Key); err != nil {
 		return 0, err
 	}
-	name, found := markerName(key), make(chan int64, 1)
-	err := s.step(ctx, deadline, s.peerOf(key), 1, func(c *call, l *link, _ int) error {
+	name, found := markerName(r.Key), make(chan int64, 1)
+	err := s.step(ctx, r.Deadline, s.peerOf(r.Key), 1, func(c *call, l *link, _ int) error {
 		if err := l.ready(); err != nil {
 			return c.failed("get", err)
 		}

@@ -7,15 +7,13 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-var _ backend.Checker = (*Store)(nil)
-
 // Check returns nil if the store takes a fresh key, and has evicted nothing.
 // Otherwise the error joins the findings: a full store under [Refuse] is an
 // [ErrFull], a store that has evicted keys a [backend.ErrCondition]. A Counter
 // or limiter on the store has a Check of its own.
 func (s *Store) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
 
-// CheckServers is described in [backend.Checker]. The only server is the store
+// CheckServers is described in [backend.Store]. The only server is the store
 // itself, whose clock is the caller's.
 func (s *Store) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
 	r.Servers = nil

@@ -7,12 +7,11 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
 )
 
-// Forget is described in [backend.Forgetter]. Forget is one step, short whatever
+// Forget is described in [backend.Store]. Forget is one step, short whatever
 // the key holds, and never [ErrFull]: a marker takes the memory of the key. Of an
 // unknown key nothing is remembered: there is no hit that could be paid back.
 //
@@ -48,13 +47,13 @@ func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 	return nil
 }
 
-// Forgotten is described in [backend.Forgetter].
-func (s *Store) Forgotten(ctx context.Context, key string, now, deadline time.Time) (label int64, err error) {
-	at, err := begin(ctx, deadline, now)
+// Forgotten is described in [backend.Store].
+func (s *Store) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label int64, err error) {
+	at, err := begin(ctx, r.Deadline, r.Now)
 	if err != nil {
 		return 0, err
 	}
-	name := markerKey(key)
+	name := markerKey(r.Key)
 	hash := maphash.Bytes(s.seed, name[:])
 	sh := s.shard(hash)
 	sh.mu.Lock()

@@ -24,7 +24,7 @@ func (s *Store) mustForget(t testing.TB, f *backend.ForgetRequest) {
 
 func (s *Store) forgotten(t testing.TB, key string, now time.Time) int64 {
 	t.Helper()
-	label, err := s.Forgotten(context.Background(), key, now, time.Time{})
+	label, err := s.Forgotten(context.Background(), &backend.ForgetRequest{Key: key, Now: now})
 	require.NoError(t, err)
 	return label
 }
@@ -124,7 +124,7 @@ func TestTheNewestMarkerStays(t *testing.T) {
 	require.ErrorContains(t, s.Forget(context.Background(), f), "-1ns")
 	f.Now = time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)
 	require.ErrorContains(t, s.Forget(context.Background(), f), "2300")
-	_, err := s.Forgotten(context.Background(), "k", f.Now, time.Time{})
+	_, err := s.Forgotten(context.Background(), f)
 	require.ErrorContains(t, err, "2300")
 }
 

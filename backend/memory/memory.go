@@ -97,7 +97,7 @@ const (
 var ErrFull = errors.New("memory: the store is full")
 
 // Store keeps buckets in memory. A Store is a [backend.Atomic] for any keys and
-// a [backend.Forgetter], and safe for use by many goroutines at once. [New]
+// a [backend.Local], and safe for use by many goroutines at once. [New]
 // makes a Store; the zero Store is of no use.
 type Store struct {
 	max     int64 // Config.MaxBuckets
@@ -137,10 +137,8 @@ type shard struct {
 }
 
 var (
-	_ backend.Atomic    = (*Store)(nil)
-	_ backend.Forgetter = (*Store)(nil)
-	_ backend.Binder    = (*Store)(nil)
-	_ backend.Keeper    = (*Store)(nil)
+	_ backend.Atomic = (*Store)(nil)
+	_ backend.Local  = (*Store)(nil)
 )
 
 const minShards, maxShards = 16, 256
@@ -181,10 +179,7 @@ func newStore(max int64, policy Policy, seed maphash.Seed, n int) *Store {
 	return s
 }
 
-// Local says that a [Store] is in the caller's own process.
-func (s *Store) Local() {}
-
-// Keeps is true under [Refuse]. See [backend.Keeper].
+// Keeps is true under [Refuse]. See [backend.Local].
 func (s *Store) Keeps() bool { return s.policy == Refuse }
 
 // Together is always true: one step can hold any keys.

@@ -27,7 +27,7 @@ type quotaWindow struct {
 // would cost every call time.
 const maxQuotaKey = 96
 
-// Bind is described in [backend.Binder].
+// Bind is described in [backend.Local].
 func (s *Store) Bind(asked backend.Store, t *backend.TakeKey) backend.Quota {
 	if asked != backend.Store(s) || len(t.Windows) > backend.MaxAdmission || len(t.Key) > maxQuotaKey {
 		return nil

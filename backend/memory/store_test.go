@@ -346,10 +346,10 @@ func TestTakingBackTheExpired(t *testing.T) {
 
 func TestDoors(t *testing.T) {
 	var store backend.Store = New(Config{})
-	taker, ok := store.(backend.Atomic)
+	taker, ok := backend.As[backend.Atomic](store)
 	require.True(t, ok)
 	require.True(t, taker.Together(make([]backend.TakeKey, 100)))
-	_, ok = store.(backend.Local)
+	here, ok := backend.As[backend.Local](store)
 	require.True(t, ok)
-	store.(backend.Local).Local()
+	require.False(t, here.Keeps())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CheckServers is described in [backend.Checker]. Of a server whose user may not ask
+// CheckServers is described in [backend.Store]. Of a server whose user may not ask
 // for INFO, evictions and restarts cannot be seen, which is a finding.
 func (s *base) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
 	r.Servers = nil

@@ -100,13 +100,13 @@ func (s *sums) unlink(ctx context.Context, deadline time.Time, names []string) e
 }
 
 // Forgotten reads the marker of the key.
-func (s *sums) Forgotten(ctx context.Context, key string, _, deadline time.Time) (label int64, err error) {
-	ctx, cancel, err := s.start(ctx, deadline)
+func (s *sums) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label int64, err error) {
+	ctx, cancel, err := s.start(ctx, r.Deadline)
 	if err != nil {
 		return 0, err
 	}
 	defer cancel()
-	v, err := s.server.Client().Get(ctx, markerName(key)).Result()
+	v, err := s.server.Client().Get(ctx, markerName(r.Key)).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return 0, nil

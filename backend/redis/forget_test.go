@@ -126,7 +126,7 @@ func forgetLarge(t *testing.T, ladder string, hits int, step time.Duration, leav
 	running.Wait()
 	t.Logf("%d stored keys forgotten in %v, a script took %v, the slowest %v, %d of %d calls of another key failed", before, spent, median, worst, failed.Load(), calls.Load())
 	require.Empty(t, client.Keys(ctx, "{"+forgetKey+"}*").Val())
-	label, err := s.Forgotten(ctx, forgetKey, now, time.Time{})
+	label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: forgetKey, Now: now})
 	require.NoError(t, err)
 	require.Equal(t, now.UnixNano(), label)
 	return median, worst, failed.Load()
@@ -165,7 +165,7 @@ func TestTheMark(t *testing.T) {
 	for i := range 100 {
 		key := forgetKey + strings.Repeat("x", i)
 		f := forgetting(key, "1s:1d", now)
-		label, err := s.Forgotten(ctx, key, now, time.Time{})
+		label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: key, Now: now})
 		require.NoError(t, err)
 		require.Zero(t, label)
 		for _, step := range []struct {
@@ -174,7 +174,7 @@ func TestTheMark(t *testing.T) {
 		}{{-5, -5, time.Hour}, {7, 7, time.Minute}, {3, 7, 2 * time.Hour}, {1 << 62, 1 << 62, time.Hour}, {1 << 61, 1 << 62, time.Second}} {
 			f.Label, f.Remember = step.label, step.remember
 			require.NoError(t, s.Forget(ctx, f))
-			label, err := s.Forgotten(ctx, key, now, time.Time{})
+			label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: key, Now: now})
 			require.NoError(t, err)
 			require.Equal(t, step.want, label)
 		}

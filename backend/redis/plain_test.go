@@ -532,7 +532,7 @@ func TestPlainForgets(t *testing.T) {
 		require.NoError(t, s.Forget(ctx, &backend.ForgetRequest{Key: key, Ladder: mustLadder(t, "1m:1h"), TTLs: []time.Duration{time.Hour},
 			Now: now, Label: r.label, Remember: r.remember}))
 	}
-	label, err := s.Forgotten(ctx, key, now, time.Time{})
+	label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: key, Now: now})
 	require.NoError(t, err)
 	require.EqualValues(t, 60, label)
 	marker := slices.DeleteFunc(client.Keys(ctx, "*").Val(), func(k string) bool { return slices.Contains(keys, k) })

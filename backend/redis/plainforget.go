@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Forget is described in [backend.Forgetter]. Buckets are searched in the coarsest tier
+// Forget is described in [backend.Store]. Buckets are searched in the coarsest tier
 // first, and in a finer tier only inside coarser buckets that exist. Then tiers are
 // emptied, finest first and oldest bucket first, a thousand buckets at a time. Buckets that
 // have not changed since they were read are removed in one step. Of other buckets the
@@ -148,13 +148,13 @@ func (s *plain) remember(ctx context.Context, req *backend.ForgetRequest) error 
 }
 
 // Forgotten reads the marker of the key.
-func (s *plain) Forgotten(ctx context.Context, key string, _, deadline time.Time) (label int64, err error) {
-	ctx, cancel, err := s.start(ctx, deadline)
+func (s *plain) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label int64, err error) {
+	ctx, cancel, err := s.start(ctx, r.Deadline)
 	if err != nil {
 		return 0, err
 	}
 	defer cancel()
-	labels, err := s.server.Client().ZRange(ctx, markerName(key), -1, -1).Result()
+	labels, err := s.server.Client().ZRange(ctx, markerName(r.Key), -1, -1).Result()
 	if err != nil {
 		return 0, s.server.Failed(ctx, err)
 	}

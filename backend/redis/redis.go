@@ -125,14 +125,12 @@ func (l Layout) String() string {
 	return fmt.Sprintf("Layout(%d)", int(l))
 }
 
-// Store is a [backend.Store], [backend.Forgetter] and [backend.Checker] on Redis.
-// With the layout [Sums] a Store is a [backend.Atomic] as well. [Open] and [New]
-// make a Store, and no other package implements the interface. Most callers need
-// Check, Stats and Close only; the Counter calls the other methods. A Store is used
-// by many goroutines at once.
+// Store is a [backend.Store] on Redis. With the layout [Sums] a Store is a
+// [backend.Atomic] as well. [Open] and [New] make a Store, and no other package
+// implements the interface. Most callers need Check, Stats and Close only; the
+// Counter calls the other methods. A Store is used by many goroutines at once.
 type Store interface {
-	backend.Forgetter
-	backend.Checker
+	backend.Store
 
 	// Check asks the server, or all masters of a Cluster, and returns nil if each
 	// answers, takes an addition, has a clock within [backend.DefaultSkew] of this

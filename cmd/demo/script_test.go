@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 		"dump": dump,
 		// The demo on a store that admits everything.
 		"demo-lenient": func() {
-			open = func(stores.Name, time.Duration) (*stores.Opened, error) { return &stores.Opened{Store: lenient{}}, nil }
+			open = func(stores.Name, time.Duration) (*stores.Opened, error) {
+				return &stores.Opened{Store: newLenient()}, nil
+			}
 			main()
 		},
 	})
@@ -38,16 +40,17 @@ func TestMain(m *testing.M) {
 // exit.
 const raceEnv = "atexit_sleep_ms=0"
 
-type lenient struct{}
+type lenient struct{ backend.Store }
 
-func (lenient) Do(context.Context, *backend.Request) error { return nil }
-func (lenient) Together([]backend.TakeKey) bool            { return true }
+func (lenient) Together([]backend.TakeKey) bool { return true }
 func (lenient) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = true
 	return nil
 }
 
-var _ backend.Atomic = lenient{}
+func newLenient() backend.Atomic {
+	return lenient{backend.FromDo(func(context.Context, *backend.Request) error { return nil })}
+}
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts that compare it")
 

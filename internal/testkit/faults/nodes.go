@@ -24,22 +24,18 @@ func nodes(w *world) {
 
 // placement finds the server of a key.
 type placement struct {
-	keys     keyReader
+	key      string // the stored key of the last call
 	counters [len(ladders)]*counter.Counter
-}
-
-// keyReader is a store that reads the stored key of a call.
-type keyReader struct{ key string }
-
-func (k *keyReader) Do(_ context.Context, r *backend.Request) error {
-	k.key = r.Key
-	return nil
 }
 
 func newPlacement(world string) *placement {
 	p := &placement{}
+	keys := backend.FromDo(func(_ context.Context, r *backend.Request) error {
+		p.key = r.Key
+		return nil
+	})
 	for i := range p.counters {
-		c, err := counter.New(&p.keys, counterConfig(world, i, time.Second, time.Now))
+		c, err := counter.New(keys, counterConfig(world, i, time.Second, time.Now))
 		if err != nil {
 			panic(err) // the configuration of all callers
 		}
@@ -57,7 +53,7 @@ func (p *placement) on(members []string, ladder int, key string) string {
 	if err != nil {
 		panic(err)
 	}
-	addr, err := selector.PickServer(p.keys.key + "|1s1")
+	addr, err := selector.PickServer(p.key + "|1s1")
 	if err != nil {
 		panic(err)
 	}

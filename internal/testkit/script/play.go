@@ -32,12 +32,11 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 		return nil, err
 	}
 	w := world{judge: oracle.Judge{Ladder: s.Ladder, Skew: max(0, s.Skew)}, logs: map[counter.Key]*keyLog{}, settle: s.Settle, shared: prefix != "", denied: map[string]time.Time{}}
-	if _, w.atomic = store.(backend.Atomic); !w.atomic {
+	if _, w.atomic = backend.As[backend.Atomic](store); !w.atomic {
 		w.judge.Settle = max(0, s.Settle)
 	}
-	_, w.local = store.(backend.Local)
+	_, w.local = backend.As[backend.Local](store)
 	w.exact = s.Exact || w.local
-	_, w.exactForgets = store.(backend.Forgetter)
 	var answers []Answer
 	for i, call := range s.Calls {
 		now = Start.Add(time.Duration(call.At))

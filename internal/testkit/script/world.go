@@ -18,10 +18,9 @@ type world struct {
 	settle time.Duration // of the Counter's Config
 	shared bool          // with callers whose clocks are later: the store may have dropped what an addat needs
 
-	atomic       bool // the store has an atomic step
-	exact        bool // Remaining of an admitted call is exact, and not a lower bound
-	local        bool // denials are not remembered
-	exactForgets bool // the store remembers the label of a Forget, not only its bucket
+	atomic bool // the store has an atomic step
+	exact  bool // Remaining of an admitted call is exact, and not a lower bound
+	local  bool // denials are not remembered
 
 	denied map[string]time.Time // labels of denials, by call: may be remembered for a second
 
@@ -140,11 +139,11 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 		w.taken[c.N].keys = nil
 		for _, k := range h.keys {
 			log := w.log(k)
-			if w.exactForgets && slices.ContainsFunc(log.idle, func(f time.Time) bool { return !h.at.After(f.Add(w.judge.Skew)) }) {
+			if slices.ContainsFunc(log.idle, func(f time.Time) bool { return !h.at.After(f.Add(w.judge.Skew)) }) {
 				w.open = true
 				return nil
 			}
-			if w.forgotten(log, h.at, now) {
+			if w.forgotten(log, h.at) {
 				continue
 			}
 			log.all.Remove(h.at, h.n)
@@ -164,24 +163,11 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	return nil
 }
 
-// forgotten tells whether a hit counts as a hit from before a Forget: by the label,
-// or by the finest bucket with a Keep of that length. A hit just after the Forget
-// may count so too; then too much is counted, never too little. Beyond every Keep
-// there is nothing to refund.
-func (w *world) forgotten(log *keyLog, at, now time.Time) bool {
-	if w.exactForgets {
-		return slices.ContainsFunc(log.forgets, func(f time.Time) bool { return !at.After(f.Add(w.judge.Skew)) })
-	}
-	kept := w.judge.Ladder.Tiers()
-	for i, t := range kept {
-		if now.Sub(at) > t.Keep && i < len(kept)-1 {
-			continue
-		}
-		return slices.ContainsFunc(log.forgets, func(f time.Time) bool {
-			return tiers.Index(f.UnixNano(), t.Width) >= tiers.Index(at.Add(-w.judge.Skew).UnixNano(), t.Width)
-		})
-	}
-	return true
+// forgotten reports whether a hit counts as a hit from before a Forget, by the label
+// of the Forget. A hit just after the Forget may count so too; then too much is
+// counted, never too little.
+func (w *world) forgotten(log *keyLog, at time.Time) bool {
+	return slices.ContainsFunc(log.forgets, func(f time.Time) bool { return !at.After(f.Add(w.judge.Skew)) })
 }
 
 // windowWith is the largest weight of admitted hits in a window that holds at.

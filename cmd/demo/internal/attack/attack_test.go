@@ -71,15 +71,12 @@ func TestComeBack(t *testing.T) {
 	require.ErrorContains(t, err, "none was denied")
 }
 
-type broken struct{}
-
-func (broken) Do(context.Context, *backend.Request) error { return errors.New("broken") }
-
 func TestStoreThatFails(t *testing.T) {
-	allow, err := Abacus(broken{})
+	broken := backend.FromDo(func(context.Context, *backend.Request) error { return errors.New("broken") })
+	allow, err := Abacus(broken)
 	require.NoError(t, err)
 	_, err = Tell(Attempts(), allow)
 	require.ErrorIs(t, err, counter.ErrStore)
-	_, err = ComeBack(broken{}, Attempts())
+	_, err = ComeBack(broken, Attempts())
 	require.ErrorIs(t, err, counter.ErrStore)
 }

@@ -134,16 +134,8 @@ func (r *run) reachable(ctx context.Context) (Result, error) {
 	if err := r.store.Identify(ctx); err != nil {
 		return result, err
 	}
-	checker, is := r.store.Store.(backend.Checker)
-	if !is {
-		c, err := r.patient(tiers.Default)
-		if err == nil {
-			err = c.Add(ctx, counter.Key{Event: "reachable", Feature: "first"}, 1)
-		}
-		return result, err
-	}
 	ask := backend.CheckRequest{Key: r.cfg.Prefix + ":?check", Skew: counter.DefaultSkew, Deadline: time.Now().Add(Patience(r.cfg.Timeout))}
-	failures := failuresOf(checker.CheckServers(ctx, &ask))
+	failures := failuresOf(r.store.Store.CheckServers(ctx, &ask))
 	r.servers = ask.Servers
 	switch {
 	case r.local():

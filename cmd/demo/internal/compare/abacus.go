@@ -205,7 +205,10 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 }
 
 // lastName is a store of a single name: the name of the key last asked for.
-type lastName struct{ key string }
+type lastName struct {
+	backend.Store
+	key string
+}
 
 var _ backend.Atomic = (*lastName)(nil)
 

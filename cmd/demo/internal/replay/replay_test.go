@@ -142,15 +142,17 @@ func TestMostDenied(t *testing.T) {
 
 // liar is a store whose answer is fixed, or an error.
 type liar struct {
+	backend.Store
 	answer bool
 	err    error
 }
 
 var _ backend.Atomic = (*liar)(nil)
 
-func (l *liar) Do(context.Context, *backend.Request) error { return l.err }
-func (l *liar) Together([]backend.TakeKey) bool            { return true }
-func (l *liar) Local()                                     {}
+func (l *liar) Do(context.Context, *backend.Request) error         { return l.err }
+func (l *liar) Together([]backend.TakeKey) bool                    { return true }
+func (l *liar) Keeps() bool                                        { return false }
+func (l *liar) Bind(backend.Store, *backend.TakeKey) backend.Quota { return nil }
 func (l *liar) Take(_ context.Context, t *backend.TakeRequest) error {
 	t.Allowed = l.answer
 	return l.err
@@ -158,7 +160,10 @@ func (l *liar) Take(_ context.Context, t *backend.TakeRequest) error {
 
 // remote is a store outside of this process: counter's default skew and budget
 // for such a store must not apply to a log's clock.
-type remote struct{ takings []backend.TakeRequest }
+type remote struct {
+	backend.Store
+	takings []backend.TakeRequest
+}
 
 func (*remote) Do(context.Context, *backend.Request) error { return nil }
 func (*remote) Together([]backend.TakeKey) bool            { return true }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -93,7 +92,6 @@ func TestForgetGoesThrough(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			store := open(t, url)
-			require.Implements(t, (*backend.Forgetter)(nil), store.Store)
 			c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Patience: 5 * time.Second})
 			require.NoError(t, err)
 			key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("9/d")

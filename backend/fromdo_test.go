@@ -1,0 +1,77 @@
+package backend_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/backendtest"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// A store of Do alone is held to the contract of all stores.
+func TestConformanceOfDoAlone(t *testing.T) {
+	backendtest.Run(t, func(testing.TB) backend.Store { return backend.FromDo(memory.New(memory.Config{}).Do) })
+}
+
+// The label of a Forget is exact, also beside another in the same second, and the
+// newest stays.
+func TestForgetOfDoAlone(t *testing.T) {
+	ctx := context.Background()
+	inside := memory.New(memory.Config{})
+	var keys []string
+	store := backend.FromDo(func(ctx context.Context, r *backend.Request) error {
+		keys = append(keys, r.Key)
+		return inside.Do(ctx, r)
+	})
+	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	clock := noon
+	r := &backend.ForgetRequest{
+		Key: "ab:1key:login:ada", Ladder: tiers.Default, TTLs: []time.Duration{25 * time.Hour, 25 * time.Hour, 26 * time.Hour},
+		Now: noon, Remember: 25 * time.Hour,
+	}
+	label, err := store.Forgotten(ctx, r)
+	require.NoError(t, err)
+	require.Zero(t, label)
+	for _, step := range []struct{ label, want time.Duration }{
+		{300 * time.Millisecond, 300 * time.Millisecond},
+		{200 * time.Millisecond, 300 * time.Millisecond},
+		{300*time.Millisecond + 7, 300*time.Millisecond + 7},
+		{999999999, 999999999},
+		{1000000000, 1000000000},
+		{3 * time.Hour, 3 * time.Hour},
+		{time.Hour, 3 * time.Hour},
+	} {
+		r.Label = noon.Add(step.label).UnixNano()
+		require.NoError(t, store.Forget(ctx, r))
+		label, err := store.Forgotten(ctx, r)
+		require.NoError(t, err)
+		require.Equal(t, step.want, time.Unix(0, label).Sub(noon))
+	}
+	// The label at the end is that of the clock.
+	r.Clock = func() time.Time { return clock }
+	clock = noon.Add(5 * time.Hour)
+	require.NoError(t, store.Forget(ctx, r))
+	label, err = store.Forgotten(ctx, r)
+	require.NoError(t, err)
+	require.Equal(t, clock.UnixNano(), label)
+	for _, key := range keys {
+		require.True(t, key == r.Key || len(key) == len("ab:!!")+43, key)
+	}
+	r.Erase = true
+	require.ErrorIs(t, store.Forget(ctx, r), errors.ErrUnsupported)
+
+	lost := errors.New("lost")
+	broken := backend.FromDo(func(context.Context, *backend.Request) error { return lost })
+	r.Erase = false
+	require.ErrorIs(t, broken.Forget(ctx, r), lost)
+	_, err = broken.Forgotten(ctx, r)
+	require.ErrorIs(t, err, lost)
+	require.ErrorIs(t, broken.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), lost)
+	require.ErrorIs(t, store.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), backend.ErrCondition)
+}
