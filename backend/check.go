@@ -30,6 +30,13 @@ type CheckRequest struct {
 	Servers []Server // filled in
 }
 
+func (r *CheckRequest) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
 // Server is the state of a server as CheckServers found it.
 type Server struct {
 	Name string // as in errors: host:port
@@ -77,18 +84,14 @@ const (
 // trip counts: the server has read its clock half a trip ago, give or take half
 // a trip.
 func (r *CheckRequest) Clock(ask func() (t time.Time, resolution time.Duration, err error)) (ahead, within time.Duration, err error) {
-	now := r.Now
-	if now == nil {
-		now = time.Now
-	}
 	start := time.Now()
 	for i := 0; i == 0 || i < clockSamples && time.Since(start) < clockSampling; i++ {
-		began := now()
+		began := r.now()
 		t, resolution, err := ask()
 		if err != nil {
 			return 0, 0, err
 		}
-		half := now().Sub(began) / 2
+		half := r.now().Sub(began) / 2
 		if i == 0 || half+resolution < within {
 			ahead, within = t.Sub(began.Add(half)), half+resolution
 		}
@@ -106,11 +109,7 @@ func (r *CheckRequest) Found(s Server) error {
 	if !s.Apart(r.Skew) {
 		return nil
 	}
-	word := "ahead of"
-	if s.Ahead < 0 {
-		word = "behind"
-	}
-	return Unmet("clock is %s %s this process's, give or take %s; Config.Skew is %s", rounded(s.Ahead.Abs()), word, rounded(s.Within), dur.Format(r.Skew))
+	return Unmet("clock is %s; Config.Skew is %s", s.clock("ahead of this process's", "behind this process's"), dur.Format(r.Skew))
 }
 
 // Apart tells whether the clock of the server is for certain further apart from
@@ -118,10 +117,12 @@ func (r *CheckRequest) Found(s Server) error {
 func (s Server) Apart(skew time.Duration) bool { return s.Ahead.Abs() > skew+s.Within }
 
 // Clock describes the clock of the server: "3ms ahead, give or take 1ms".
-func (s Server) Clock() string {
-	word := "ahead"
+func (s Server) Clock() string { return s.clock("ahead", "behind") }
+
+func (s Server) clock(ahead, behind string) string {
+	word := ahead
 	if s.Ahead < 0 {
-		word = "behind"
+		word = behind
 	}
 	return fmt.Sprintf("%s %s, give or take %s", rounded(s.Ahead.Abs()), word, rounded(s.Within))
 }
@@ -152,10 +153,7 @@ var probeLadder = tiers.For(tiers.MinWindow)
 // Probe returns a request that adds a hit to a key and lives for a moment.
 // CheckServers sends the request to each server, and removes the hit.
 func (r *CheckRequest) Probe(key string) *Request {
-	now := time.Now()
-	if r.Now != nil {
-		now = r.Now()
-	}
+	now := r.now()
 	op := &Request{Key: key, Ladder: probeLadder, Now: now, Deadline: r.Deadline, AnyLabel: true, N: 1}
 	for _, b := range probeLadder.Buckets(now) {
 		op.Add = append(op.Add, Slot{Bucket: b, TTL: time.Second})

@@ -46,9 +46,6 @@ func (s fromDo) CheckServers(ctx context.Context, r *CheckRequest) error {
 	return Unmet("the store makes additions, but does not show the clocks, evictions and restarts of its servers")
 }
 
-// perTrip is the number of buckets of a trip of a Forget.
-const perTrip = 250
-
 func (s fromDo) Forget(ctx context.Context, r *ForgetRequest) error {
 	if r.Erase {
 		return fmt.Errorf("backend: Erase: the store can add and read, and not delete: %w", errors.ErrUnsupported)
@@ -56,20 +53,55 @@ func (s fromDo) Forget(ctx context.Context, r *ForgetRequest) error {
 	if err := s.remember(ctx, r, r.Label); err != nil {
 		return err
 	}
-	found, err := s.find(ctx, r)
+	top := r.Ladder.Len() - 1
+	if err := s.empty(ctx, r, top, around(r.Now.UnixNano(), r.TTLs[top], r.Ladder.At(top).Width)); err != nil {
+		return err
+	}
+	return s.remember(ctx, r, r.Latest())
+}
+
+// empty takes back what the buckets of a tier count, and before that what their finer
+// buckets count: a second Forget finds the rest after an error. Tiers with the same
+// Keep are read equally far back: a store may compute the coarser from the finer.
+func (s fromDo) empty(ctx context.Context, r *ForgetRequest, tier int, run tiers.Run) error {
+	counts, err := s.read(ctx, r, r.Key, r.Ladder, run)
 	if err != nil {
 		return err
 	}
-	for _, slots := range found {
-		for part := range slices.Chunk(slots, perTrip) {
-			back := r.request(r.Key, r.Ladder)
-			back.N, back.Add = -MaxCount, part
-			if err := s.do(ctx, &back); err != nil {
-				return err
-			}
+	var found []Slot
+	for i, n := range counts {
+		if n == 0 {
+			continue
+		}
+		b := tiers.Bucket{Width: run.Width, Index: run.First + int64(i)}
+		found = append(found, Slot{Bucket: b, TTL: r.TTLs[tier]})
+		if tier == 0 {
+			continue
+		}
+		finer, as := r.Ladder.At(tier-1), tier-1
+		for as < r.Ladder.Len()-1 && r.Ladder.At(as+1).Keep == finer.Keep {
+			as++
+		}
+		ratio := int64(b.Width / finer.Width)
+		first := max(b.Index*ratio, tiers.Index(r.Now.UnixNano()-int64(r.TTLs[as]), finer.Width))
+		if err := s.empty(ctx, r, tier-1, tiers.Run{Width: finer.Width, First: first, N: (b.Index+1)*ratio - first}); err != nil {
+			return err
 		}
 	}
-	return s.remember(ctx, r, r.Latest())
+	for part := range slices.Chunk(found, perTrip) {
+		back := r.request(r.Key, r.Ladder)
+		back.N, back.Add = -MaxCount, part
+		if err := s.do(ctx, &back); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// around returns the buckets that hold what is at most d apart from the label at.
+func around(at int64, d time.Duration, width time.Duration) tiers.Run {
+	first := tiers.Index(at-int64(d), width)
+	return tiers.Run{Width: width, First: first, N: tiers.Index(at+int64(d), width) - first + 1}
 }
 
 // request returns a request of the Forget: whatever the label, the buckets count
@@ -78,43 +110,8 @@ func (r *ForgetRequest) request(key string, ladder tiers.Ladder) Request {
 	return Request{Key: key, Ladder: ladder, Now: r.Now, Deadline: r.Deadline, AnyLabel: true}
 }
 
-// find returns the buckets of r.Key that count anything, by tier, finest first. Tiers
-// are read coarsest first, and finer tiers only where a coarser bucket counts. Tiers
-// with the same Keep are read equally far back: a store may compute the coarser
-// buckets from the finer.
-func (s fromDo) find(ctx context.Context, r *ForgetRequest) ([][]Slot, error) {
-	now := r.Now.UnixNano()
-	found := make([][]Slot, r.Ladder.Len())
-	var back, keep time.Duration
-	for i := len(found) - 1; i >= 0; i-- {
-		t, ttl := r.Ladder.At(i), r.TTLs[i]
-		if t.Keep != keep {
-			back, keep = ttl, t.Keep
-		}
-		first := tiers.Index(now-int64(back), t.Width)
-		around := []tiers.Run{{Width: t.Width, First: first, N: tiers.Index(now+int64(ttl), t.Width) - first + 1}}
-		if i < len(found)-1 {
-			around = nil
-			for _, slot := range found[i+1] {
-				ratio := int64(slot.Width / t.Width)
-				begin := max(first, slot.Index*ratio)
-				around = append(around, tiers.Run{Width: t.Width, First: begin, N: (slot.Index+1)*ratio - begin})
-			}
-		}
-		for _, run := range around {
-			counts, err := s.read(ctx, r, r.Key, r.Ladder, run)
-			if err != nil {
-				return nil, err
-			}
-			for j, n := range counts {
-				if n > 0 {
-					found[i] = append(found[i], Slot{Bucket: tiers.Bucket{Width: t.Width, Index: run.First + int64(j)}, TTL: ttl})
-				}
-			}
-		}
-	}
-	return found, nil
-}
+// perTrip is the number of buckets of a trip.
+const perTrip = 250
 
 // read returns the counts of a run of buckets.
 func (s fromDo) read(ctx context.Context, r *ForgetRequest, key string, ladder tiers.Ladder, run tiers.Run) ([]int64, error) {
@@ -131,21 +128,10 @@ func (s fromDo) read(ctx context.Context, r *ForgetRequest, key string, ladder t
 	return counts, nil
 }
 
-// labels is the ladder of the keys that remember labels. A label is remembered by
-// the bucket of its second, which counts the nanoseconds from the bucket's start
-// to the label, and one.
-var labels = func() tiers.Ladder {
-	l, err := tiers.New(
-		tiers.Tier{Width: time.Second, Keep: tiers.MaxWindow},
-		tiers.Tier{Width: time.Minute, Keep: tiers.MaxWindow},
-		tiers.Tier{Width: time.Hour, Keep: tiers.MaxWindow},
-		tiers.Tier{Width: 24 * time.Hour, Keep: tiers.MaxWindow},
-	)
-	if err != nil {
-		panic(err) // the rules of a ladder have changed
-	}
-	return l
-}()
+// labels is the ladder of the keys that remember labels: seconds, minutes, hours and
+// days. A label is remembered by the bucket of its second, which counts the
+// nanoseconds from the bucket's start to the label, and one.
+var labels = tiers.For(tiers.MaxWindow)
 
 // labelKey returns the key that remembers labels of key: its prefix, and a digest.
 func labelKey(key string) string {
@@ -154,50 +140,44 @@ func labelKey(key string) string {
 	return prefix + ":!!" + base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-// remember remembers a label.
+// remember remembers a label, unless a later label is remembered.
 func (s fromDo) remember(ctx context.Context, r *ForgetRequest, label int64) error {
 	known, err := s.Forgotten(ctx, r)
 	if err != nil || known != 0 && known >= label {
 		return err
 	}
-	second := tiers.Index(label, time.Second) * int64(time.Second)
-	n := label - second + 1
-	if known != 0 && known >= second {
-		n = label - known
-	}
 	add := r.request(labelKey(r.Key), labels)
-	add.N = n
+	second := tiers.Index(label, time.Second) * int64(time.Second)
+	add.N = label - second + 1
+	if known != 0 && known >= second {
+		add.N = label - known
+	}
 	for _, b := range labels.Buckets(time.Unix(0, label)) {
 		add.Add = append(add.Add, Slot{Bucket: b, TTL: r.Remember + b.Width})
 	}
 	return s.do(ctx, &add)
 }
 
-// Forgotten looks for the newest bucket that counts, coarsest first.
+// Forgotten looks for the newest bucket that counts, coarsest first. A label may be
+// ahead of this caller's clock.
 func (s fromDo) Forgotten(ctx context.Context, r *ForgetRequest) (label int64, err error) {
-	top := labels.At(labels.Len() - 1)
-	now := r.Now.UnixNano()
-	first := tiers.Index(now-int64(r.Remember), top.Width)
-	// A label may be ahead of this caller's clock, and stays remembered.
-	run := tiers.Run{Width: top.Width, First: first, N: tiers.Index(now+int64(r.Remember), top.Width) - first + 1}
-	for i := labels.Len() - 1; ; i-- {
+	tier := labels.Len() - 1
+	run := around(r.Now.UnixNano(), r.Remember, labels.At(tier).Width)
+	for {
 		counts, err := s.read(ctx, r, labelKey(r.Key), labels, run)
-		if err != nil {
+		i := len(counts) - 1
+		for i >= 0 && counts[i] == 0 {
+			i--
+		}
+		if err != nil || i < 0 {
 			return 0, err
 		}
-		j := len(counts) - 1
-		for j >= 0 && counts[j] == 0 {
-			j--
+		newest := run.First + int64(i)
+		if tier == 0 {
+			return newest*int64(run.Width) + min(counts[i], int64(run.Width)) - 1, nil
 		}
-		if j < 0 {
-			return 0, nil
-		}
-		newest := run.First + int64(j)
-		if i == 0 {
-			return newest*int64(run.Width) + min(counts[j], int64(run.Width)) - 1, nil
-		}
-		width := labels.At(i - 1).Width
-		ratio := int64(run.Width / width)
-		run = tiers.Run{Width: width, First: newest * ratio, N: ratio}
+		tier--
+		ratio := int64(run.Width / labels.At(tier).Width)
+		run = tiers.Run{Width: labels.At(tier).Width, First: newest * ratio, N: ratio}
 	}
 }
