@@ -49,7 +49,6 @@ package redis
 //	dialer.go    the Dialer, which waits for late answers and takes hits back
 //	conn.go      a connection of a Dialer
 //	wire.go      requests and answers of the protocol, as a conn sees them
-//	clock.go     ServerClock, for callers that want one clock
 //	check.go     Check: the servers' answers, clocks and evictions
 
 import (

@@ -1,4 +1,6 @@
-package redis
+// Package serverclock is a clock for callers on many machines: the clock of their Redis
+// server. It is an example, to be copied.
+package serverclock
 
 import (
 	"context"
@@ -9,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ServerClock is the clock of a Redis server, for [counter.Config].Now: callers
-// on many machines then share a clock, however wrong the machines' own are. [Clock] makes
-// a ServerClock. A ServerClock is used by many goroutines at once.
-type ServerClock struct {
+// Clock is the clock of a Redis server, for Now of a counter.Config: callers on many
+// machines then share a clock, however wrong the machines' own are. [New] makes a Clock. A
+// Clock is used by many goroutines at once.
+type Clock struct {
 	client redis.UniversalClient
 
 	mu      sync.Mutex
@@ -33,21 +35,21 @@ const (
 	drift = 10_000
 )
 
-// Clock asks the server for the time and returns a clock that follows the server's. Clock
+// New asks the server for the time and returns a clock that follows the server's. The clock
 // asks again every ten seconds, beside the calls of Now, and Now does not wait for the
 // answer; in between the process's own monotonic clock runs on, so that a step of the
 // wall clock does not matter.
 //
-// Two processes' clocks differ by at most the sum of their [ServerClock.Error]s. So
-// with counter.Config.Skew at twice the largest Error, and a margin for rounds
+// Two processes' clocks differ by at most the sum of their [Clock.Error]s. So
+// with a Skew in counter.Config at twice the largest Error, and a margin for rounds
 // slower than the rounds at the start, the promise holds whatever the processes' own
 // clocks are. Such a Skew is a millisecond or two where a round trip takes less than a
 // millisecond.
 //
-// A Cluster has as many clocks as nodes, and a ServerClock follows any of them:
+// A Cluster has as many clocks as nodes, and a Clock follows any of them:
 // there, and behind a failover, Skew must allow for the differences of the nodes' clocks too.
-func Clock(ctx context.Context, client redis.UniversalClient) (*ServerClock, error) {
-	c := &ServerClock{client: client}
+func New(ctx context.Context, client redis.UniversalClient) (*Clock, error) {
+	c := &Clock{client: client}
 	if err := c.ask(ctx); err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func Clock(ctx context.Context, client redis.UniversalClient) (*ServerClock, err
 // Now returns the server's time. Now goes back only where the server's clock did: if a
 // new measurement is behind the last within the errors of both, Now stands still
 // until the time has come.
-func (c *ServerClock) Now() time.Time {
+func (c *Clock) Now() time.Time {
 	own := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,21 +85,21 @@ func (c *ServerClock) Now() time.Time {
 // Error returns a bound of the difference between Now and the server's clock: half the
 // round trip of the last measurement, and the drift of a bad quartz since. The bound
 // grows while the server cannot be reached.
-func (c *ServerClock) Error() time.Duration {
+func (c *Clock) Error() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err + time.Since(c.at)/drift
 }
 
 // ask measures the server's clock: of three tries the quickest is the best.
-func (c *ServerClock) ask(ctx context.Context) error {
+func (c *Clock) ask(ctx context.Context) error {
 	var best time.Duration = -1
 	var server, at time.Time
 	for range 3 {
 		before := time.Now()
 		answer, err := c.client.Time(ctx).Result()
 		if err != nil {
-			return fmt.Errorf("redis: the server's clock: %w", err)
+			return fmt.Errorf("serverclock: %w", err)
 		}
 		if trip := time.Since(before); best < 0 || trip < best {
 			best, server, at = trip, answer, before.Add(trip/2)
