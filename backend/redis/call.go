@@ -8,27 +8,26 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
-// run sends a script and returns the answer, by the deadline.
-func (s *sums) run(ctx context.Context, deadline time.Time, sc redisscript.Script, keys []string, r request) (any, error) {
-	ctx, cancel, err := s.start(ctx, deadline)
+// look sends a program that may come at any time, and returns the answer, by the deadline.
+func (s *sums) look(ctx context.Context, deadline time.Time, p program, keys []string, r request) (any, error) {
+	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
-	return s.ask(ctx, sc, keys, r)
+	return s.ask(ctx, p, keys, r)
 }
 
-// count sends a script that counts, unless the deadline has passed by the server's
+// count sends a program that counts, unless the deadline has passed by the server's
 // clock, or latest, if it is not zero: then the error is backend.ErrStaleLabel. If the
 // time has passed there and not here, the bound on the server's clock was wrong,
 // nothing was counted, and the call is sent once more. timeOf returns the server's time
 // in an answer, and whether the call came too late.
-func (s *sums) count(ctx context.Context, deadline, latest time.Time, sc redisscript.Script, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
-	ctx, cancel, err := s.start(ctx, deadline)
+func (s *sums) count(ctx context.Context, deadline, latest time.Time, p program, keys []string, r request, timeOf func(any) (micro int64, late bool)) (any, error) {
+	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -42,52 +41,39 @@ func (s *sums) count(ctx context.Context, deadline, latest time.Time, sc redissc
 		}
 	}
 	if s.anyTime {
-		return s.ask(ctx, sc, keys, r)
+		return s.ask(ctx, p, keys, r)
 	}
 	clock := s.clock(keys[0])
 	for again := false; ; again = true {
 		r.setDeadline(clock.at(deadline))
 		sent := time.Now()
 		r.setTime(clock.wants(sent))
-		answer, err := s.ask(ctx, sc, keys, r)
+		answer, err := s.ask(ctx, p, keys, r)
 		if err != nil {
 			return nil, err
 		}
-		switch micro, late := timeOf(answer); {
-		case late:
-			s.late.Add(1)
-			clock.correct(sent, micro)
-			switch {
-			case !again && time.Now().Before(deadline):
-				continue
-			case ages:
-				return nil, backend.ErrStaleLabel
+		micro, late := timeOf(answer)
+		if !late {
+			if micro > 0 {
+				clock.learn(sent, micro)
 			}
-			return nil, fmt.Errorf("%s: the call came after its deadline, and nothing was counted", s)
-		case micro > 0:
-			clock.learn(sent, micro)
+			return answer, nil
 		}
-		return answer, nil
+		s.late.Add(1)
+		clock.correct(sent, micro)
+		switch {
+		case !again && time.Now().Before(deadline):
+			continue
+		case ages:
+			return nil, backend.ErrStaleLabel
+		}
+		return nil, fmt.Errorf("%s: the call came after its deadline, and nothing was counted", s)
 	}
 }
 
-// start returns the context of a call with its deadline, and an error for a call that
-// has ended already.
-func (s *base) start(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	if deadline.IsZero() {
-		deadline = time.Now().Add(s.timeout)
-	} else if !time.Now().Before(deadline) {
-		return nil, nil, fmt.Errorf("%s: the deadline had passed before the call", s)
-	}
-	ctx, cancel := loan.WithDeadline(ctx, deadline)
-	return ctx, cancel, nil
-}
-
-func (s *sums) ask(ctx context.Context, sc redisscript.Script, keys []string, r request) (any, error) {
-	reply, _, err := s.server.Run(ctx, sc, keys, []byte(r))
+// ask sends a program, and explains the error.
+func (s *sums) ask(ctx context.Context, p program, keys []string, r request) (any, error) {
+	reply, err := s.run(ctx, p, keys, r)
 	switch {
 	case err == nil:
 		return reply, nil
@@ -100,19 +86,19 @@ func (s *sums) ask(ctx context.Context, sc redisscript.Script, keys []string, r 
 }
 
 // unheard takes back the hits of a call in a pipeline that was answered after its caller
-// had gone. again sends the call with another request.
-func (s *sums) unheard(sc redisscript.Script, argument []byte, answer any, again func([]byte) (any, error)) {
-	if name := sc.FunctionName(); name != takeScript.FunctionName() && name != doScript.FunctionName() {
+// had gone.
+func (s *sums) unheard(ctx context.Context, c *call) {
+	if f := c.program.function; f != takeScript.function && f != doScript.function {
 		return
 	}
-	outcome, r := outcomeOf(answer), request(slices.Clone(argument))
+	of, r := outcomeOf(c.Val()), slices.Clone(c.argument)
 	switch {
-	case outcome == notCounted:
-	case outcome == tooLate:
+	case of == notCounted:
+	case of == tooLate:
 		s.late.Add(1)
-	case r.takeBack(outcome):
+	case r.takeBack(of):
 		s.unheardCounted.Add(1)
-		if answer, err := again(r); err == nil && outcomeOf(answer) == counted {
+		if answer, err := s.run(ctx, c.program.freeing(), c.keys, r); err == nil && outcomeOf(answer) == counted {
 			s.unheardTaken.Add(1)
 		} else {
 			s.unheardKept.Add(1)
@@ -127,5 +113,5 @@ func (s *sums) clock(key string) *serverTime {
 	if len(s.clocks) == 1 {
 		return &s.clocks[0]
 	}
-	return &s.clocks[slot(key[1:strings.IndexByte(key, '}')])*len(s.clocks)/slots]
+	return &s.clocks[redisscript.Slot(key[1:strings.IndexByte(key, '}')])*len(s.clocks)/redisscript.Slots]
 }

@@ -20,7 +20,7 @@ func (s *base) CheckServers(ctx context.Context, r *backend.CheckRequest) error 
 	if own, is := ctx.Deadline(); deadline.IsZero() && is {
 		deadline = own
 	}
-	ctx, cancel, err := s.start(ctx, deadline)
+	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ const maxProbes = 4096
 
 // masters returns all servers with keys, with a key that begins with key on each.
 func (s *base) masters(ctx context.Context, key string) ([]master, error) {
-	cluster, is := s.server.Client().(*redis.ClusterClient)
-	if !is {
+	cluster := s.server.Cluster()
+	if cluster == nil {
 		client := s.server.Client().(*redis.Client)
 		return []master{{client, s, client.Options().Addr, key}}, nil
 	}

@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"slices"
 	"sync/atomic"
-	"time"
 	"weak"
 )
 
@@ -62,7 +60,10 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.forget()
 		return n, nil
 	}
-	c.partial = len(b) >= partSize && !whole(c.commands)
+	if c.partial = false; len(b) >= partSize {
+		_, whole := exchangesOf(c.commands)
+		c.partial = !whole
+	}
 	if len(c.commands) > maxRemembered {
 		c.commands, c.partial = nil, false
 	}
@@ -97,12 +98,10 @@ func (c *conn) Read(b []byte) (int, error) {
 // come, Close leaves the connection to the Dialer instead.
 func (c *conn) Close() error {
 	if c.state.CompareAndSwap(timedOut, closed) {
-		if !c.partial && c.awaits() && c.dialer.drain(c) {
+		if sent := c.unanswered(); slices.ContainsFunc(sent, exchange.counts) && c.dialer.drain(c, sent) {
 			return nil
 		}
-		return c.end()
-	}
-	if c.state.Swap(closed) == closed {
+	} else if c.state.Swap(closed) == closed {
 		return nil
 	}
 	return c.end()
@@ -114,28 +113,23 @@ func (c *conn) end() error {
 	return c.Conn.Close()
 }
 
-// awaits tells whether the client has not read the whole answer to a command that
-// counts.
-func (c *conn) awaits() bool {
-	sent, _ := exchangesOf(c.commands)
-	return slices.ContainsFunc(sent[c.answered(sent):], func(x exchange) bool { return runsCounting(x.bytes) })
-}
-
-// answered returns the number of exchanges whose whole answers the client has read.
-func (c *conn) answered(sent []exchange) int {
-	read := bufio.NewReader(bytes.NewReader(c.answers))
-	for i := range sent {
-		if _, err := sent[i].readOutcome(read); err != nil {
-			return i
-		}
+// unanswered returns the exchanges whose answers the client has not read to their end, and
+// leaves in c.answers the beginning of the first such answer.
+func (c *conn) unanswered() []exchange {
+	if c.partial {
+		return nil
 	}
-	return len(sent)
-}
-
-// allAnswers reads the answers from the beginning: the bytes read by the client, and the
-// bytes still to come.
-func (c *conn) allAnswers() *bufio.Reader {
-	return bufio.NewReader(io.MultiReader(bytes.NewReader(c.answers), c.Conn))
+	sent, _ := exchangesOf(c.commands)
+	under := bytes.NewReader(c.answers)
+	read, from := bufio.NewReader(under), 0
+	for len(sent) > 0 {
+		if _, err := sent[0].readOutcome(read); err != nil {
+			break
+		}
+		sent, from = sent[1:], len(c.answers)-under.Len()-read.Buffered()
+	}
+	c.answers = c.answers[from:]
+	return sent
 }
 
 // dialError is the error of a dial, and matches the same errors, but has another type:
@@ -151,17 +145,9 @@ func (e dialError) Is(target error) bool { return errors.Is(e.err, target) }
 
 // failedConn stands for a connection after a failed dial.
 type failedConn struct {
-	err              error
-	network, address string
+	net.Conn // the end of a pipe
+	err      error
 }
 
-func (c failedConn) Read([]byte) (int, error)         { return 0, c.err }
-func (c failedConn) Write([]byte) (int, error)        { return 0, c.err }
-func (c failedConn) Close() error                     { return nil }
-func (c failedConn) LocalAddr() net.Addr              { return c }
-func (c failedConn) RemoteAddr() net.Addr             { return c }
-func (c failedConn) SetDeadline(time.Time) error      { return nil }
-func (c failedConn) SetReadDeadline(time.Time) error  { return nil }
-func (c failedConn) SetWriteDeadline(time.Time) error { return nil }
-func (c failedConn) Network() string                  { return c.network }
-func (c failedConn) String() string                   { return c.address }
+func (c failedConn) Read([]byte) (int, error)  { return 0, c.err }
+func (c failedConn) Write([]byte) (int, error) { return 0, c.err }

@@ -1,9 +1,12 @@
 package redis
 
 import (
+	"bufio"
+	"bytes"
 	"container/list"
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"runtime"
 	"sync"
@@ -87,7 +90,8 @@ func dialWith(config *tls.Config) func(ctx context.Context, network, address str
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	under, err := d.dial.DialContext(ctx, network, address)
 	if err != nil {
-		return failedConn{err: dialError{err, err.Error()}, network: network, address: address}, nil
+		pipe, _ := net.Pipe()
+		return failedConn{pipe, dialError{err, err.Error()}}, nil
 	}
 	c := &conn{Conn: under, dialer: d}
 	pointer := weak.Make(c)
@@ -130,21 +134,20 @@ func (d *Dialer) gone(pointer weak.Pointer[conn]) {
 	delete(d.open, pointer)
 }
 
-// drain starts to wait for the answers to c's last commands, and returns false if the
+// drain starts to wait for the answers to what c has sent, and returns false if the
 // Dialer is closed.
-func (d *Dialer) drain(c *conn) bool {
+func (d *Dialer) drain(c *conn, sent []exchange) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return false
 	}
 	if d.draining.Len() >= maxDraining {
-		d.draining.Front().Value.(*conn).Conn.Close()
-		d.draining.Remove(d.draining.Front())
+		d.draining.Remove(d.draining.Front()).(*conn).Conn.Close()
 	}
 	e := d.draining.PushBack(c)
 	d.running.Go(func() {
-		d.await(c)
+		d.await(c, sent)
 		c.end()
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -153,47 +156,43 @@ func (d *Dialer) drain(c *conn) bool {
 	return true
 }
 
-// await waits for the answers to c's last commands that the client has not read, and
-// takes back the hits.
-func (d *Dialer) await(c *conn) {
+// await waits for the answers to what c has sent, and takes back the hits.
+func (d *Dialer) await(c *conn, sent []exchange) {
 	c.Conn.SetDeadline(time.Now().Add(drainTime))
-	all, _ := exchangesOf(c.commands)
-	read, answers := c.answered(all), c.allAnswers()
-	var sent []exchange // to take back
-	for i := range all {
-		x := all[i]
-		outcome, err := x.readOutcome(answers)
+	answers := bufio.NewReader(io.MultiReader(bytes.NewReader(c.answers), c.Conn))
+	var undone []exchange
+	for i, x := range sent {
+		of, err := x.readOutcome(answers)
 		switch {
 		case err != nil:
-			for _, x := range all[i:] {
-				if runsCounting(x.bytes) {
+			for _, x := range sent[i:] {
+				if x.counts() {
 					d.abandoned.Add(1)
 				}
 			}
-			d.failed.Add(int64(len(sent)))
+			d.failed.Add(int64(len(undone)))
 			return
-		case i < read || outcome == notCounted || outcome == unknownProgram || outcome == noMemory:
-		case outcome == tooLate:
+		case of == tooLate:
 			d.refused.Add(1)
-		case x.takeBack(outcome):
-			d.late.Add(1)
-			if _, err := c.Conn.Write(x.bytes); err != nil {
-				d.failed.Add(1)
+		case of == counted, of == countedPart:
+			back := x.undo(of)
+			if back == nil {
 				continue
 			}
-			sent = append(sent, x)
+			d.late.Add(1)
+			if back.send(c.Conn) != nil {
+				d.failed.Add(1)
+			} else {
+				undone = append(undone, back)
+			}
 		}
 	}
-	for i := 0; i < len(sent); i++ {
-		outcome, err := sent[i].readOutcome(answers)
-		if err == nil && sent[i].byText(outcome) {
+	for i := 0; i < len(undone); i++ {
+		of, err := undone[i].readOutcome(answers)
+		if again := undone[i].byText(of); err == nil && again != nil && again.send(c.Conn) == nil {
 			// The programs were flushed meanwhile, or the server is full. Nothing was done.
-			if _, err = c.Conn.Write(sent[i].bytes); err == nil {
-				sent = append(sent, sent[i])
-				continue
-			}
-		}
-		if err == nil && outcome == counted {
+			undone = append(undone, again)
+		} else if err == nil && of == counted {
 			d.takenBack.Add(1)
 		} else {
 			d.failed.Add(1)

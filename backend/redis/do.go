@@ -49,12 +49,12 @@ func (s *sums) Do(ctx context.Context, req *backend.Request) error {
 	}
 	if req.N != 0 {
 		for first := split(parts, req); first != nil; first = split(parts, req) {
-			if err := s.send(ctx, req, first); err != nil {
+			if err := s.part(ctx, req, first); err != nil {
 				return err
 			}
 		}
 	}
-	return s.send(ctx, req, parts)
+	return s.part(ctx, req, parts)
 }
 
 // partsOf returns the parts of a Request with buckets to add to or to read.
@@ -197,8 +197,8 @@ func split(parts []doPart, req *backend.Request) (first []doPart) {
 	return first
 }
 
-// send does parts in a single script.
-func (s *sums) send(ctx context.Context, req *backend.Request, parts []doPart) error {
+// part does parts in a single script.
+func (s *sums) part(ctx context.Context, req *backend.Request, parts []doPart) error {
 	keys := make([]string, len(parts))
 	r := encodeDo(req, parts, keys)
 	var got any
@@ -206,9 +206,9 @@ func (s *sums) send(ctx context.Context, req *backend.Request, parts []doPart) e
 	if req.N > 0 {
 		got, err = s.count(ctx, req.Deadline, time.Time{}, doScript, keys, r, timeOfDo)
 	} else if req.N == 0 {
-		got, err = s.run(ctx, req.Deadline, readScript, keys, r)
+		got, err = s.look(ctx, req.Deadline, readScript, keys, r)
 	} else {
-		got, err = s.run(ctx, req.Deadline, doScript.Freeing(), keys, r)
+		got, err = s.look(ctx, req.Deadline, doScript.freeing(), keys, r)
 	}
 	if err != nil {
 		return err

@@ -2,12 +2,8 @@ package redis
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -25,14 +21,14 @@ import (
 func (s *sums) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 	var buffer [tiers.MaxTiers]group
 	groups := groupsOf(buffer[:0], req.Ladder)
-	marker := markerName(req.Key)
+	marker := redisscript.Marker(req.Key)
 	step := func(keys []string, leaf, from uint64) (next uint64, err error) {
 		r := make(request, 0, 32)
 		r.uint(labelBits(req.Latest()), 8)
 		r.ms(max(req.Remember, time.Millisecond))
 		r.uint(leaf, 2)
 		r.uint(from, 6)
-		reply, err := s.run(ctx, req.Deadline, forgetScript.Freeing(), keys, r)
+		reply, err := s.look(ctx, req.Deadline, forgetScript.freeing(), keys, r)
 		if err != nil {
 			return 0, err
 		}
@@ -88,7 +84,7 @@ func (s *sums) unlinkLeaves(ctx context.Context, req *backend.ForgetRequest, g g
 }
 
 func (s *sums) unlink(ctx context.Context, deadline time.Time, names []string) error {
-	ctx, cancel, err := s.start(ctx, deadline)
+	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
 	if err != nil {
 		return err
 	}
@@ -101,12 +97,12 @@ func (s *sums) unlink(ctx context.Context, deadline time.Time, names []string) e
 
 // Forgotten reads the marker of the key.
 func (s *sums) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label int64, err error) {
-	ctx, cancel, err := s.start(ctx, r.Deadline)
+	ctx, cancel, err := s.server.Begin(ctx, r.Deadline, s.timeout)
 	if err != nil {
 		return 0, err
 	}
 	defer cancel()
-	v, err := s.server.Client().Get(ctx, markerName(r.Key)).Result()
+	v, err := s.server.Client().Get(ctx, redisscript.Marker(r.Key)).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return 0, nil
@@ -121,35 +117,3 @@ func (s *sums) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label i
 // labelBits returns a number that is the greater the later the label is, also before
 // 1970.
 func labelBits(label int64) uint64 { return uint64(label) ^ 1<<63 }
-
-// markerName returns the stored key of a marker. The marker remembers the label of a Forget
-// on the server of the key, under a name that does not show the feature. The name has a
-// hash tag of its own: the key's prefix, "!", and four bytes that bring the tag into the
-// key's slot. A digest of the key follows. An ACL for the prefix covers the name.
-func markerName(key string) string {
-	prefix := key[:strings.IndexByte(key, ':')+1]
-	tag := prefix + "!"
-	// CRC is linear: the CRC of tag and four bytes is the CRC of tag and four zero
-	// bytes, xor the CRC of the four bytes alone.
-	want := crc16(0, key) ^ crc16(crc16(0, tag), "\x00\x00\x00\x00")
-	digest := sha256.Sum256([]byte(key))
-	fill := fills()[want%slots]
-	return "{" + tag + string(fill[:]) + "}" + base64.RawURLEncoding.EncodeToString(digest[:])
-}
-
-// fills are four letters or digits for each CRC modulo the number of slots.
-var fills = sync.OnceValue(func() *[slots][4]byte {
-	const letters = "0123456789abcdefghijklmnopqrstuvwxyz"
-	all := new([slots][4]byte)
-	for i, found := 0, 0; found < slots; i++ {
-		var fill [4]byte
-		for j, n := 0, i; j < len(fill); j, n = j+1, n/len(letters) {
-			fill[j] = letters[n%len(letters)]
-		}
-		if at := &all[crc16(0, fill[:])%slots]; at[0] == 0 {
-			*at = fill
-			found++
-		}
-	}
-	return all
-})

@@ -40,23 +40,26 @@ package redis
 //	likely.go    guesses about keys
 //	request.go   the bytes of a request and of an answer
 //	script.go    the scripts, their library, and the names that are expanded in them
-//	call.go      the sending of a script, by the deadline
+//	call.go      a call by its deadline
 //	deadline.go  a deadline in the server's time
-//	plain.go     the layout Plain: Do, by a transaction of plain commands
-//	plainforget.go  Forget and Forgotten of the layout Plain
+//	library.go   the sending of a program, as a function or a script
+//	queue.go     pipelines of calls at the same time
 //	root.go      a value that was read: the counts of its buckets
 //	cluster.go   hash slots
 //	dialer.go    the Dialer, which waits for late answers and takes hits back
 //	conn.go      a connection of a Dialer
 //	wire.go      requests and answers of the protocol, as a conn sees them
 //	check.go     Check: the servers' answers, clocks and evictions
+//	plain        the layout Plain, a package of its own
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -66,6 +69,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/abacus-go/abacus/backend/redis/plain"
 	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
@@ -159,11 +163,10 @@ type base struct {
 	timeout time.Duration
 	owned   bool // Close closes the client and the dialer
 	dialer  *Dialer
-	late    atomic.Int64
 
-	// Of late answers that were noticed without the Dialer: hits were counted, were taken
-	// back, could not be taken back.
-	unheardCounted, unheardTaken, unheardKept atomic.Int64
+	// Calls that came too late, and calls sent as scripts. Of late answers that were noticed
+	// without the Dialer: hits were counted, were taken back, could not be taken back.
+	late, byScripts, unheardCounted, unheardTaken, unheardKept atomic.Int64
 }
 
 // layout is the part of a Store that each layout has of its own.
@@ -179,6 +182,8 @@ type sums struct {
 	base
 	anyTime bool
 	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
+	queue   *queue       // nil: each call goes alone
+	refused atomic.Int64 // nanoseconds after epoch until which functions are not tried
 
 	// The next Take of a key that was denied asks for exact counts at once, since an
 	// upper bound will hardly admit it. A key that this process does not know
@@ -187,9 +192,16 @@ type sums struct {
 	missing       atomic.Bool
 }
 
+// plainStore is a Store with the layout Plain.
+type plainStore struct {
+	base
+	*plain.Store
+}
+
 var (
 	_ backend.Atomic = (*sums)(nil)
 	_ layout         = (*sums)(nil)
+	_ layout         = (*plainStore)(nil)
 )
 
 // New makes a Store on a client, and does not connect: see [Store.Check]. The
@@ -218,26 +230,34 @@ func newStore(client redis.UniversalClient, cfg Config) (b *base, err error) {
 	if cfg.IOTimeout < 0 {
 		return nil, fmt.Errorf("redis: Config.IOTimeout is %s, want zero or more", cfg.IOTimeout)
 	}
+	timeout := cmp.Or(cfg.IOTimeout, DefaultIOTimeout)
 	switch cfg.Layout {
 	case Sums:
-		s := &sums{anyTime: cfg.AnyTime, clocks: make([]serverTime, 1)}
-		if server.Cluster() {
-			s.clocks = make([]serverTime, clusterClocks)
-		}
-		for i := range s.clocks {
-			s.clocks[i].begin()
-		}
-		s.denied.seed, s.known.seed = maphash.MakeSeed(), maphash.MakeSeed()
-		server.Combine(s.unheard)
+		s := newSums(server, cfg.AnyTime)
 		b, s.layout = &s.base, s
 	case Plain:
-		s := new(plain)
+		s := &plainStore{Store: plain.On(server, timeout)}
 		b, s.layout = &s.base, s
 	default:
 		return nil, fmt.Errorf("redis: Config.Layout is %s, want Sums or Plain", cfg.Layout)
 	}
-	b.server, b.dialer, b.timeout = server, cfg.Dialer, cmp.Or(cfg.IOTimeout, DefaultIOTimeout)
+	b.server, b.dialer, b.timeout = server, cfg.Dialer, timeout
 	return b, nil
+}
+
+// newSums returns a sums without its base.
+func newSums(server *redisscript.Server, anyTime bool) *sums {
+	s := &sums{anyTime: anyTime, clocks: make([]serverTime, 1)}
+	if client, is := server.Client().(*redis.Client); is {
+		s.queue = newQueue(client, s.unheard)
+	} else {
+		s.clocks = make([]serverTime, clusterClocks)
+	}
+	for i := range s.clocks {
+		s.clocks[i].begin()
+	}
+	s.denied.seed, s.known.seed = maphash.MakeSeed(), maphash.MakeSeed()
+	return s
 }
 
 // Stats are the numbers of a [Store] since the Store was made. Without a [Dialer] late
@@ -254,7 +274,7 @@ type Stats struct {
 
 func (s *base) Stats() Stats {
 	st := Stats{
-		TooLate: s.late.Load(), ByScripts: s.server.ByScripts(),
+		TooLate: s.late.Load(), ByScripts: s.byScripts.Load(),
 		LateAnswers: s.unheardCounted.Load(), TakenBack: s.unheardTaken.Load(), NotTaken: s.unheardKept.Load(),
 	}
 	if d := s.dialer; d != nil {
@@ -350,36 +370,38 @@ func parseURL(rawURL string) (u *url.URL, layout string, err error) {
 // connect makes a client that keeps deadlines, dials with a Dialer, and returns the
 // error of the first dial that fails: five tries, the default, take longer
 // than most calls have.
-func connect(u *url.URL) (redis.UniversalClient, *Dialer, error) {
+func connect(u *url.URL) (_ redis.UniversalClient, _ *Dialer, err error) {
 	rawURL, q := u.String(), u.Query()
-	wrong := func(err error) error {
-		return fmt.Errorf("redis: the URL of %s: %w", u.Host, err)
+	var d *Dialer
+	dialing := func(config *tls.Config, dial *func(context.Context, string, string) (net.Conn, error), deadlines *bool, tries *int) {
+		d = NewDialer(dialWith(config))
+		*dial, *deadlines, *tries = d.DialContext, true, 1
 	}
+	var client redis.UniversalClient
 	switch {
 	case q.Has("master_name"):
-		o, err := redis.ParseFailoverURL(rawURL)
-		if err != nil {
-			return nil, nil, wrong(err)
+		var o *redis.FailoverOptions
+		if o, err = redis.ParseFailoverURL(rawURL); err == nil {
+			dialing(o.TLSConfig, &o.Dialer, &o.ContextTimeoutEnabled, &o.DialerRetries)
+			client = redis.NewFailoverClient(o)
 		}
-		d := NewDialer(dialWith(o.TLSConfig))
-		o.ContextTimeoutEnabled, o.DialerRetries, o.Dialer = true, 1, d.DialContext
-		return redis.NewFailoverClient(o), d, nil
 	case q.Has("addr"):
-		o, err := redis.ParseClusterURL(rawURL)
-		if err != nil {
-			return nil, nil, wrong(err)
+		var o *redis.ClusterOptions
+		if o, err = redis.ParseClusterURL(rawURL); err == nil {
+			dialing(o.TLSConfig, &o.Dialer, &o.ContextTimeoutEnabled, &o.DialerRetries)
+			client = redis.NewClusterClient(o)
 		}
-		d := NewDialer(dialWith(o.TLSConfig))
-		o.ContextTimeoutEnabled, o.DialerRetries, o.Dialer = true, 1, d.DialContext
-		return redis.NewClusterClient(o), d, nil
+	default:
+		var o *redis.Options
+		if o, err = redis.ParseURL(rawURL); err == nil {
+			dialing(o.TLSConfig, &o.Dialer, &o.ContextTimeoutEnabled, &o.DialerRetries)
+			client = redis.NewClient(o)
+		}
 	}
-	o, err := redis.ParseURL(rawURL)
 	if err != nil {
-		return nil, nil, wrong(err)
+		return nil, nil, fmt.Errorf("redis: the URL of %s: %w", u.Host, err)
 	}
-	d := NewDialer(dialWith(o.TLSConfig))
-	o.ContextTimeoutEnabled, o.DialerRetries, o.Dialer = true, 1, d.DialContext
-	return redis.NewClient(o), d, nil
+	return client, d, nil
 }
 
 func (s *base) Close() error {
@@ -387,13 +409,19 @@ func (s *base) Close() error {
 		return nil
 	}
 	err := s.server.Client().Close()
-	s.server.Close()
+	if sums, is := s.layout.(*sums); is && sums.queue != nil {
+		sums.queue.close()
+	}
 	return errors.Join(err, s.dialer.Close())
 }
 
 func (s *base) String() string { return s.server.String() }
 
 func (s *sums) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
+
+func (s *plainStore) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
+
+func (s *plainStore) names(r *backend.Request) []string { return plain.Names(r) }
 
 func (s *sums) names(r *backend.Request) (all []string) {
 	for _, g := range groupsOf(nil, r.Ladder) {

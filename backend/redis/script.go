@@ -19,17 +19,20 @@ var luaFiles embed.FS
 // change.lua on demand. In the library all functions are made once, by the first call,
 // since a library has no redis.call, struct and string while it is loaded.
 var (
-	slowly  = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite, insert\nend\n"
-	library = redisscript.NewLibrary("abacus_", expand(lua("library")))
+	slowly = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite, insert\nend\n"
 
-	takeScript   = library.Function("_take", redisscript.New(expand(lua("base")+lua("holds")+slowly+lua("add")+lua("take"))))
-	doScript     = library.Function("_act", redisscript.New(expand(lua("base")+slowly+lua("add")+lua("read")+lua("do"))))
-	forgetScript = library.Function("_forget", redisscript.New(expand(lua("base")+lua("forget"))))
+	takeScript   = newProgram("_take", lua("base")+lua("holds")+slowly+lua("add")+lua("take"))
+	doScript     = newProgram("_act", lua("base")+slowly+lua("add")+lua("read")+lua("do"))
+	forgetScript = newProgram("_forget", lua("base")+lua("forget"))
 
 	// As functions that may not write, which a server without memory runs as well.
-	peekScript = library.Function("_peek", takeScript)
-	readScript = library.Function("_read", doScript)
+	peekScript = program{Script: takeScript.Script, function: libraryName + "_peek"}
+	readScript = program{Script: doScript.Script, function: libraryName + "_read"}
 )
+
+func newProgram(function, text string) program {
+	return program{Script: redisscript.New(expand(text)), function: libraryName + function}
+}
 
 // names has constants and expressions of the scripts. A name in a script is expanded
 // when the script is built, at no cost to the server. lua/base.lua explains the

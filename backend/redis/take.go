@@ -46,7 +46,7 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	}
 	var got any
 	if req.Peek {
-		got, err = s.run(ctx, req.Deadline, peekScript, keys, r)
+		got, err = s.look(ctx, req.Deadline, peekScript, keys, r)
 	} else {
 		got, err = s.count(ctx, req.Deadline, latest(req.Labelled, parts), takeScript, keys, r, timeOfTake)
 	}

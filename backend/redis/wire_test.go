@@ -23,8 +23,8 @@ func command(function string, r request) []byte {
 	return append([]byte("*5\r\n"), bulk("fcall", function, "1", "key", string(r))...)
 }
 
-// counting returns a request that counts, and can be told from others by its last byte.
-func counting(number byte) (r request) {
+// requestOf returns a request that counts, and can be told from others by its last byte.
+func requestOf(number byte) (r request) {
 	r.begin(modeCount, false, false)
 	return append(r, number)
 }
@@ -33,14 +33,14 @@ func counting(number byte) (r request) {
 // given up: the hits of the rest are taken back, and no hit whose answer the client has.
 func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	pipeline := [][]byte{
-		command(peekScript.FunctionName(), counting(0)),
-		command(takeScript.FunctionName(), counting(1)),
-		command(doScript.FunctionName(), counting(2)),
-		command(takeScript.FunctionName(), counting(3)),
-		command(takeScript.FunctionName(), counting(4)),
-		command(readScript.FunctionName(), counting(5)),
-		command(doScript.FunctionName(), counting(6)),
-		command(takeScript.FunctionName(), counting(7)),
+		command(peekScript.function, requestOf(0)),
+		command(takeScript.function, requestOf(1)),
+		command(doScript.function, requestOf(2)),
+		command(takeScript.function, requestOf(3)),
+		command(takeScript.function, requestOf(4)),
+		command(readScript.function, requestOf(5)),
+		command(doScript.function, requestOf(6)),
+		command(takeScript.function, requestOf(7)),
 	}
 	added, late, pair := "$1\r\n\x01\r\n", "$1\r\n\x02\r\n", "*2\r\n:1\r\n:2\r\n"
 	gaveUp, taken := make(chan struct{}), make(chan request, 10)
@@ -99,14 +99,4 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	require.EqualValues(t, 3, dialer.takenBack.Load())
 	require.EqualValues(t, 1, dialer.refused.Load())
 	require.Zero(t, dialer.failed.Load()+dialer.abandoned.Load())
-}
-
-// Only what the store itself writes passes for a bucket.
-func TestNamesOfBuckets(t *testing.T) {
-	for _, name := range appendNames(nil, "ab:1:signup:ip:203.0.113.9", 90*time.Second, -1, 2) {
-		require.True(t, isBucketName([]byte(name)), name)
-	}
-	for _, name := range []string{"", "{", "{k}", "{k}P", "{k}P:492335.1", "{k}:1", "{k}:1m", "{k}:1m:", "{k}:1m:x", "{k}:m:7", "{k}:0s:7", "{k}:-1m:7", "{k}:1m:7:8", "k}:1m:7"} {
-		require.False(t, isBucketName([]byte(name)), name)
-	}
 }

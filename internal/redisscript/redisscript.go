@@ -1,8 +1,6 @@
-// Package redisscript sends scripts that count to a Redis server, a master behind
-// Sentinel or a Cluster: each script at most once, by the deadline of the context, as a
-// function of a library where the server has libraries, and with a text only where
-// the server does not know the library or script. Scripts that are run at the same time
-// can share round trips.
+// Package redisscript sends commands that count to a Redis server, a master behind
+// Sentinel or a Cluster: each at most once, by a deadline, and a script with its text
+// only where the server does not know the script.
 package redisscript
 
 import (
@@ -13,21 +11,18 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
-// Server runs scripts. A Server is safe for use by many goroutines at once.
+// Server is a server, by its client. A Server is safe for use by many goroutines at once.
 type Server struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil: one server holds all keys
 	name    string
-	queue   *queue // nil: each call goes alone
-
-	refused   atomic.Int64 // nanoseconds after began until which functions are not tried
-	byScripts atomic.Int64
 }
 
 // On makes a Server of a client; closing the client is left to the owner. On
@@ -35,25 +30,25 @@ type Server struct {
 // a client with a rule of its own for spreading keys, such as a Ring.
 func On(client redis.UniversalClient) (*Server, error) {
 	s := &Server{client: client}
-	deadlines := false
+	missing, deadlines := false, false
 	switch c := client.(type) {
 	case *redis.Client:
-		if c == nil {
-			return nil, errors.New("the client is nil")
+		if missing = c == nil; !missing {
+			deadlines, s.name = c.Options().ContextTimeoutEnabled, c.Options().Addr
 		}
-		deadlines, s.name = c.Options().ContextTimeoutEnabled, c.Options().Addr
 	case *redis.ClusterClient:
-		if c == nil {
-			return nil, errors.New("the client is nil")
+		if missing = c == nil; !missing {
+			deadlines, s.name, s.cluster = c.Options().ContextTimeoutEnabled, "cluster "+strings.Join(c.Options().Addrs, ","), c
 		}
-		deadlines, s.name = c.Options().ContextTimeoutEnabled, "cluster "+strings.Join(c.Options().Addrs, ",")
-		s.cluster = c
 	case nil:
-		return nil, errors.New("the client is nil")
+		missing = true
 	default:
 		return nil, fmt.Errorf("a client of type %T, want *redis.Client or *redis.ClusterClient", client)
 	}
-	if !deadlines {
+	switch {
+	case missing:
+		return nil, errors.New("the client is nil")
+	case !deadlines:
 		return nil, errors.New("the client ignores deadlines, set ContextTimeoutEnabled in its options")
 	}
 	return s, nil
@@ -65,48 +60,24 @@ func (s *Server) String() string { return "redis: " + s.name }
 // Client returns the client that [On] was given.
 func (s *Server) Client() redis.UniversalClient { return s.client }
 
-// Cluster tells whether keys are spread over servers by their hash slots.
-func (s *Server) Cluster() bool { return s.cluster != nil }
+// Cluster returns the client of a Cluster, which spreads keys over servers by their hash
+// slots; nil if one server holds all keys.
+func (s *Server) Cluster() *redis.ClusterClient { return s.cluster }
 
-// ByScripts returns the number of runs of functions of a [Library] for which a script
-// was sent instead, since the server had no functions or refused to run or to load
-// the function.
-func (s *Server) ByScripts() int64 { return s.byScripts.Load() }
-
-// Script is a Lua program and its name on the server. [New] makes a Script, and
-// [Library.Function] a Script that is a function as well.
-type Script struct {
-	text, sha string
-	library   *Library
-	function  string // empty without a library
-	frees     bool   // see Freeing
+// Begin returns the context of a call with a deadline, without a deadline by a timeout
+// from now. The error is that of a call that has ended already.
+func (s *Server) Begin(ctx context.Context, deadline time.Time, timeout time.Duration) (context.Context, context.CancelFunc, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if deadline.IsZero() {
+		deadline = time.Now().Add(timeout)
+	} else if !time.Now().Before(deadline) {
+		return nil, nil, fmt.Errorf("%s: the deadline had passed before the call", s)
+	}
+	ctx, cancel := loan.WithDeadline(ctx, deadline)
+	return ctx, cancel, nil
 }
-
-// New makes a Script of its text.
-func New(text string) Script {
-	sum := sha1.Sum([]byte(text))
-	return Script{text: text, sha: hex.EncodeToString(sum[:])}
-}
-
-// Text returns the program.
-func (s Script) Text() string { return s.text }
-
-// Name returns the SHA-1 by which the server finds a known script.
-func (s Script) Name() string { return s.sha }
-
-// FunctionName returns the name of the function; an empty string without a library.
-func (s Script) FunctionName() string { return s.function }
-
-// Freeing returns the Script for runs that take away more than they store: a server
-// whose memory is full runs them as well, from version 7 on.
-func (s Script) Freeing() Script {
-	s.frees = true
-	return s
-}
-
-// FreeingText returns the program with a flag for a server whose memory is full.
-// Versions before 7 do not understand the flag.
-func (s Script) FreeingText() string { return "#!lua flags=allow-oom\n" + s.text }
 
 // Once is a command that must not be sent again: after a lost answer the command
 // would count twice, or be denied the place taken by the first execution.
@@ -115,47 +86,38 @@ type Once struct{ *redis.Cmd }
 // NoRetry tells the client not to send the command again.
 func (Once) NoRetry() bool { return true }
 
-// Run runs a script on keys and returns the answer and the number of round trips: one,
-// but for a server that does not know the script yet or that refuses its function. The
-// error is the client's; [Server.Failed] explains the error.
-func (s *Server) Run(ctx context.Context, sc Script, keys []string, args ...any) (reply any, trips int64, err error) {
-	if sc.library != nil {
-		if int64(time.Since(began)) >= s.refused.Load() {
-			var answered bool
-			if reply, trips, answered, err = s.call(ctx, sc, keys, args); answered {
-				return reply, trips, err
-			}
-		}
-		s.byScripts.Add(1)
-	}
-	reply, err = s.send(ctx, "evalsha", sc, keys, args)
-	trips++
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		// A fresh server. Nothing was run; with its text the script is there.
-		reply, err = s.send(ctx, "eval", sc, keys, args)
-		trips++
-	}
-	if sc.frees && redis.HasErrorPrefix(err, "OOM") {
-		// The first write was refused, so nothing was done.
-		sc.text = sc.FreeingText()
-		again, failed := s.send(ctx, "eval", sc, keys, args)
-		trips++
-		if failed == nil || !redis.HasErrorPrefix(failed, "Error compiling script") {
-			return again, trips, failed
-		}
-	}
-	return reply, trips, err
+// Script is a Lua program and its name on the server. [New] makes a Script.
+type Script struct{ text, sha string }
+
+// New makes a Script of its text.
+func New(text string) Script {
+	sum := sha1.Sum([]byte(text))
+	return Script{text, hex.EncodeToString(sum[:])}
 }
 
-func (s *Server) send(ctx context.Context, verb string, sc Script, keys []string, args []any) (any, error) {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	program := sc.text
-	switch verb {
-	case "fcall":
-		program = sc.function
-	case "evalsha":
-		program = sc.sha
+// Text returns the program.
+func (s Script) Text() string { return s.text }
+
+// Name returns the SHA-1 by which the server finds a known script.
+func (s Script) Name() string { return s.sha }
+
+// Run runs a script on keys and returns the answer and the number of round trips: one,
+// but for a server that does not know the script yet. The error is the client's;
+// [Server.Failed] explains the error.
+func (s *Server) Run(ctx context.Context, sc Script, keys []string, args ...any) (reply any, trips int64, err error) {
+	cmd := Command(ctx, "evalsha", sc.sha, keys, args...)
+	if err = s.client.Process(ctx, cmd); !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return cmd.Val(), 1, err
 	}
+	// A fresh server. Nothing was run; with its text the script is there.
+	cmd = Command(ctx, "eval", sc.text, keys, args...)
+	err = s.client.Process(ctx, cmd)
+	return cmd.Val(), 2, err
+}
+
+// Command returns the command that runs a program on keys: verb is evalsha, eval or fcall.
+func Command(ctx context.Context, verb, program string, keys []string, args ...any) Once {
+	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, verb, program, len(keys))
 	for _, key := range keys {
 		all = append(all, key)
@@ -164,25 +126,12 @@ func (s *Server) send(ctx context.Context, verb string, sc Script, keys []string
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	var err error
-	if s.queue != nil && verb != "eval" {
-		err = s.queue.process(ctx, cmd, sc, keys)
-	} else {
-		err = s.client.Process(ctx, Once{cmd})
-	}
-	if err != nil {
-		return nil, err
-	}
-	return cmd.Val(), nil
+	return Once{cmd}
 }
 
 // foreign is the error of a script for a stored value of a foreign form. For a
 // value of another type Redis has an error of its own.
 const foreign = "ABACUS foreign"
-
-// brokenOff are the beginnings of the errors of a script or function that stumbled over a
-// stored value, where the program stopped to look at each number.
-var brokenOff = [2]string{"ERR user_script:", "ERR user_function:"}
 
 // ErrForeign is the same error for callers that find a foreign value without a
 // script.
@@ -198,7 +147,9 @@ func (s *Server) Failed(ctx context.Context, err error) error {
 	}
 	var timeout net.Error
 	switch text := err.Error(); {
-	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"), strings.HasPrefix(text, brokenOff[0]), strings.HasPrefix(text, brokenOff[1]):
+	// A program stumbles over a value where the program does not look at each number.
+	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"),
+		strings.HasPrefix(text, "ERR user_script:"), strings.HasPrefix(text, "ERR user_function:"):
 		return fmt.Errorf("%s: what is stored for this key was not written by this store: %w", s, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%s: no answer in time: %w", s, err)

@@ -1,4 +1,4 @@
-package redisscript
+package redis
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
 // Bounds of a queue. docs/decisions/pipelines-on-redis.md has the
@@ -27,48 +29,35 @@ const (
 
 	// maxWait is the time after which waiting calls go, whatever else is under way.
 	maxWait = time.Millisecond
+
+	// againWithin bounds a call that takes back what an unheard call has done.
+	againWithin = 5 * time.Second
 )
 
 // queue sends calls to a server. A call goes alone while few round trips are under way.
 // Otherwise the call waits, and goes in a pipeline with the other waiting calls when a
 // round trip has ended, or after maxWait: a connection that has fallen silent holds up
 // only the callers whose calls were written to the connection. Each caller returns by
-// its own deadline, in the queue and in a pipeline. A queue is used by many goroutines at
-// once.
+// its own deadline, in the queue and in a pipeline. Goroutines that send pipelines end with
+// the last call in flight, by its deadline, or when the client is closed. A queue is used
+// by many goroutines at once.
 type queue struct {
-	server  *Server
 	client  *redis.Client
-	unheard Unheard
-	bytes   int             // of a pipeline
-	ctx     context.Context // of all pipelines
+	unheard func(ctx context.Context, c *call) // is told of each call whose caller left before the answer came
+	bytes   int                                // of a pipeline
+	ctx     context.Context                    // of all pipelines
 	end     context.CancelFunc
 	running sync.WaitGroup
 
 	mu      sync.Mutex
 	trips   int // under way; if fewer than maxTrips, no call waits
 	waiting []*call
-	overdue *time.Timer // sends the calls that have waited for maxWait
-	armed   bool        // the timer runs
+	overdue *time.Timer // sends the calls, maxWait after the first began to wait
 	closed  bool
 }
 
-// Unheard is a function that is told the answer to a call whose caller gave up before
-// the answer came: the script, its last argument and the answer. Again runs the script
-// on the same keys with another last argument, which undoes the call.
-type Unheard func(sc Script, argument []byte, answer any, again func(argument []byte) (any, error))
-
-// againWithin bounds a call that takes back what an unheard call has done.
-const againWithin = 5 * time.Second
-
-// Combine makes s combine calls into pipelines, unless s is a Cluster: there each call
-// goes alone. Goroutines that send pipelines end with the last call in flight, by its
-// deadline, or when the client is closed; [Server.Close] waits for them.
-func (s *Server) Combine(unheard Unheard) {
-	client, is := s.client.(*redis.Client)
-	if !is {
-		return
-	}
-	q := &queue{server: s, client: client, unheard: unheard, bytes: maxBytes}
+func newQueue(client *redis.Client, unheard func(context.Context, *call)) *queue {
+	q := &queue{client: client, unheard: unheard, bytes: maxBytes}
 	for _, buffer := range []int{client.Options().WriteBufferSize, client.Options().PipelineWriteBufferSize} {
 		if buffer > 0 {
 			q.bytes = min(q.bytes, buffer)
@@ -77,15 +66,7 @@ func (s *Server) Combine(unheard Unheard) {
 	q.ctx, q.end = context.WithCancel(context.Background())
 	q.overdue = time.AfterFunc(time.Hour, q.sendOverdue)
 	q.overdue.Stop()
-	s.queue = q
-}
-
-// Close fails all calls that wait, and returns when no goroutine of s runs. The client
-// must have been closed before.
-func (s *Server) Close() {
-	if s.queue != nil {
-		s.queue.close()
-	}
+	return q
 }
 
 // States of a call.
@@ -100,8 +81,9 @@ const (
 // writes asked and unsent.
 type call struct {
 	*redis.Cmd
-	script   Script
+	program  program
 	keys     []string
+	argument request
 	deadline time.Time
 	size     int
 	state    atomic.Int32
@@ -139,36 +121,32 @@ func (c *call) Args() []any {
 	return c.Cmd.Args()
 }
 
-// size returns at least the number of bytes of a command.
-func size(cmd *redis.Cmd) (bytes int) {
-	for _, word := range cmd.Args() {
-		bytes += 16
-		switch word := word.(type) {
-		case string:
-			bytes += len(word)
-		case []byte:
-			bytes += len(word)
-		}
+// finish gives the caller what c has. It returns false if the caller has gone.
+func (c *call) finish() bool {
+	if c.state.Swap(finished) == left {
+		return false
 	}
-	return bytes
+	close(c.done)
+	return true
 }
 
 // process sends a command, and returns the error of the command, or of the context once
 // the context has ended.
-func (q *queue) process(ctx context.Context, cmd *redis.Cmd, sc Script, keys []string) error {
-	size := size(cmd)
+func (q *queue) process(ctx context.Context, cmd redisscript.Once, p program, keys []string, argument request) error {
+	size := 128 + len(argument) // bytes at least
+	for _, key := range keys {
+		size += 16 + len(key)
+	}
 	q.mu.Lock()
 	if q.trips < maxTrips || size > min(maxSize, q.bytes) || q.closed {
 		q.trips++
 		q.mu.Unlock()
 		defer q.landAlone()
-		return q.client.Process(ctx, Once{cmd})
+		return q.client.Process(ctx, cmd)
 	}
-	c := &call{Cmd: cmd, script: sc, keys: keys, size: size, done: make(chan struct{})}
+	c := &call{Cmd: cmd.Cmd, program: p, keys: keys, argument: argument, size: size, done: make(chan struct{})}
 	c.deadline, _ = ctx.Deadline()
-	q.waiting = append(q.waiting, c)
-	if !q.armed {
-		q.armed = true
+	if q.waiting = append(q.waiting, c); len(q.waiting) == 1 {
 		q.overdue.Reset(maxWait)
 	}
 	q.mu.Unlock()
@@ -228,7 +206,6 @@ func (q *queue) take() (batch []*call) {
 func (q *queue) sendOverdue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.armed = false
 	for batch := q.take(); batch != nil; batch = q.take() {
 		q.trips++
 		q.running.Go(func() { q.fly(batch) })
@@ -269,37 +246,23 @@ func (q *queue) send(batch []*call) {
 		if err != nil && c.Err() == nil && c.Val() == nil {
 			c.SetErr(err) // of a hook of the client
 		}
-		if c.state.Swap(finished) != left {
-			close(c.done)
-		} else if c.Err() == nil && !c.unsent {
+		if !c.finish() && c.Err() == nil && !c.unsent {
 			unheard = append(unheard, c)
 		}
 	}
 	if unheard != nil {
 		q.running.Go(func() { // not a trip: other calls do not wait
 			for _, c := range unheard {
-				q.tell(c)
+				ctx, cancel := context.WithTimeout(q.ctx, againWithin)
+				q.unheard(ctx, c)
+				cancel()
 			}
 		})
 	}
 }
 
-// tell tells the answer to a call whose caller has gone.
-func (q *queue) tell(c *call) {
-	args := c.Cmd.Args()
-	argument, is := args[len(args)-1].([]byte)
-	if !is {
-		return
-	}
-	q.unheard(c.script, argument, c.Val(), func(argument []byte) (any, error) {
-		ctx, cancel := context.WithTimeout(q.ctx, againWithin)
-		defer cancel()
-		reply, _, err := q.server.Run(ctx, c.script.Freeing(), c.keys, argument)
-		return reply, err
-	})
-}
-
-// close is [Server.Close].
+// close fails all calls that wait, and returns when no goroutine of q runs. The client
+// must have been closed before.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -310,9 +273,7 @@ func (q *queue) close() {
 	q.overdue.Stop()
 	for _, c := range rest {
 		c.SetErr(redis.ErrClosed)
-		if c.state.Swap(finished) != left {
-			close(c.done)
-		}
+		c.finish()
 	}
 	q.running.Wait()
 }

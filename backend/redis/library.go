@@ -1,0 +1,193 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/internal/redisscript"
+)
+
+// The programs are functions of a library where the server has libraries, which Redis
+// from version 7 on compiles once and stores, with closures that are made once. A server
+// without gets the same programs as scripts.
+
+const (
+	libraryPrefix = "abacus_"
+
+	// libraryKept is the time for which an older library is kept beside a new library. In
+	// a rolling deploy two versions of a program run side by side.
+	libraryKept = 30 * 24 * time.Hour
+
+	// refusalKept is the time for which scripts are sent after a server has refused
+	// functions: then the server may be a newer one, or have given the right.
+	refusalKept = 10 * time.Minute
+)
+
+// libraryText is the library. In the text LIBRARY stands for the name, which is the prefix
+// and a hash of the text, and LOADED for the day of the load.
+var (
+	libraryText = expand(lua("library"))
+	libraryName = func() string {
+		sum := sha256.Sum256([]byte(libraryText))
+		return libraryPrefix + hex.EncodeToString(sum[:8])
+	}()
+)
+
+// libraryAt returns the program that is loaded at now.
+func libraryAt(now time.Time) string {
+	return strings.NewReplacer("LIBRARY", libraryName, "LOADED", now.UTC().Format(time.DateOnly)).Replace(libraryText)
+}
+
+// program is a script that is a function of the library as well.
+type program struct {
+	redisscript.Script
+	function string
+	frees    bool
+}
+
+// freeing returns the program for runs that take away more than they store: a server
+// whose memory is full runs them as well, from version 7 on.
+func (p program) freeing() program {
+	p.frees = true
+	return p
+}
+
+// freeingText returns the script with a flag for a server whose memory is full. Versions
+// before 7 do not understand the flag.
+func (p program) freeingText() string { return "#!lua flags=allow-oom\n" + p.Text() }
+
+// run sends a program and returns the answer: one round trip, but for a server that does
+// not know the program yet, or that refuses its function. The error is the client's.
+func (s *sums) run(ctx context.Context, p program, keys []string, argument []byte) (any, error) {
+	if int64(time.Since(epoch)) >= s.refused.Load() {
+		if reply, done, err := s.call(ctx, p, keys, argument); done {
+			return reply, err
+		}
+	}
+	s.byScripts.Add(1)
+	reply, err := s.send(ctx, "evalsha", p.Name(), p, keys, argument)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		// A fresh server. Nothing was run; with its text the script is there.
+		reply, err = s.send(ctx, "eval", p.Text(), p, keys, argument)
+	}
+	if p.frees && redis.HasErrorPrefix(err, "OOM") {
+		// The first write was refused, so nothing was done.
+		again, failed := s.send(ctx, "eval", p.freeingText(), p, keys, argument)
+		if failed == nil || !redis.HasErrorPrefix(failed, "Error compiling script") {
+			return again, failed
+		}
+	}
+	return reply, err
+}
+
+// call runs a function. Done is false if the server has done nothing, and the
+// script is to be sent instead: a server before version 7, without the right to run
+// or load functions, or without memory or replicas, where a script still peeks and
+// denies.
+func (s *sums) call(ctx context.Context, p program, keys []string, argument []byte) (reply any, done bool, err error) {
+	reply, err = s.send(ctx, "fcall", p.function, p, keys, argument)
+	loaded := true
+	if isMissing(err) {
+		var tidy func()
+		tidy, err = s.load(ctx, keys[0])
+		if loaded = err == nil; loaded {
+			reply, err = s.send(ctx, "fcall", p.function, p, keys, argument)
+			defer tidy()
+		}
+	}
+	switch {
+	case refuses(err):
+		s.refused.Store(int64(time.Since(epoch) + refusalKept))
+		return nil, false, nil
+	case isMissing(err), notNow(err), !loaded && answered(err):
+		return nil, false, nil
+	}
+	return reply, true, err
+}
+
+// send sends a command that runs a program, once.
+func (s *sums) send(ctx context.Context, verb, name string, p program, keys []string, argument []byte) (any, error) {
+	cmd := redisscript.Command(ctx, verb, name, keys, argument)
+	var err error
+	if s.queue != nil && verb != "eval" {
+		err = s.queue.process(ctx, cmd, p, keys, argument)
+	} else {
+		err = s.server.Client().Process(ctx, cmd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// load brings the library to the server of a key, and returns a function that removes
+// older libraries. If another caller has brought the library meanwhile, that function
+// does nothing.
+func (s *sums) load(ctx context.Context, key string) (tidy func(), err error) {
+	var node redis.Cmdable = s.server.Client()
+	if cluster := s.server.Cluster(); cluster != nil {
+		if node, err = cluster.MasterForKey(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	now := time.Now()
+	err = node.FunctionLoad(ctx, libraryAt(now)).Err()
+	switch {
+	case err == nil:
+		return func() { removeOld(ctx, node, now) }, nil
+	case answered(err) && redis.HasErrorPrefix(err, "Library") && strings.Contains(err.Error(), "already exists"):
+		return func() {}, nil
+	}
+	return nil, err
+}
+
+// removeOld removes libraries of this package that were loaded long before now. A
+// program that still uses such a library loads the library again, with a new day; so
+// two programs do not remove each other's library by turns. Errors are passed over:
+// without the right to remove, libraries stay.
+func removeOld(ctx context.Context, node redis.Cmdable, now time.Time) {
+	all, _ := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryPrefix + "*"}).Result()
+	for _, other := range all {
+		if other.Name == libraryName || len(other.Name) != len(libraryName) || len(other.Functions) == 0 {
+			continue
+		}
+		loaded, err := time.Parse(time.DateOnly, other.Functions[0].Description)
+		if err == nil && now.Sub(loaded) > libraryKept {
+			_ = node.FunctionDelete(ctx, other.Name).Err()
+		}
+	}
+}
+
+// isMissing reports whether the server lacks the library.
+func isMissing(err error) bool { return redis.HasErrorPrefix(err, "Function not found") }
+
+// refuses reports whether the server refuses functions, for a reason that lasts: an
+// unknown command, a missing right, or a library that the server cannot compile.
+func refuses(err error) bool {
+	if !answered(err) {
+		return false
+	}
+	text := err.Error()
+	return redis.HasErrorPrefix(err, "NOPERM") || strings.Contains(text, "unknown command") ||
+		strings.Contains(text, "unsupported command") || strings.Contains(text, "Error compiling function")
+}
+
+// notNow reports whether the server refuses any function that may write, as a server
+// without memory does. A script is refused at its first write only.
+func notNow(err error) bool {
+	return answered(err) &&
+		(redis.HasErrorPrefix(err, "OOM") || redis.HasErrorPrefix(err, "MISCONF") || redis.HasErrorPrefix(err, "NOREPLICAS"))
+}
+
+// answered reports whether an error is the server's answer to a command, and not to a
+// command inside of a function.
+func answered(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && !strings.Contains(err.Error(), " script: ")
+}

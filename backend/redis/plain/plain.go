@@ -1,0 +1,306 @@
+// Package plain keeps counts on Redis as anybody would by hand: each bucket of each tier is
+// a string key with a decimal number and a time to live of its own, for redis-cli to read.
+// No script is run. The package is the layout Plain of package redis, whose Open and New
+// make a store of it.
+package plain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/redisscript"
+)
+
+// A call is one transaction, from MULTI to EXEC, so a server executes all of its
+// commands or none, whatever prefix of them has arrived when the connection is lost, and
+// no other command comes in between. For each bucket an addition is
+//
+//	INCRBY bucket n
+//	PEXPIRE bucket ttl NX
+//
+// After EXEC the bucket has a time to live: its own from before, or by PEXPIRE. The order
+// matters on a server whose clock goes on inside a transaction: a bucket that expires
+// between the two is gone, while an INCRBY behind a SET with NX would make the bucket
+// anew, for ever.
+//
+// Redis has no command that takes hits from an existing key only, and stops at 0. A
+// taking back is
+//
+//	INCRBY bucket -9223372036854775808
+//	DECRBY bucket n
+//	INCRBY bucket 9223372036854775807
+//	INCR bucket
+//	PEXPIRE bucket 0 NX
+//
+// The first command brings a count of 0 to the least number of 64 bits. So DECRBY fails
+// if the bucket has less than n, and changes nothing then; the next two commands bring the
+// count back. A bucket that was missing has no time to live, and the last command deletes
+// the bucket; any other bucket has one and stays. If there was less than n, the answers tell
+// how much, and a second transaction takes that. A count is never below 0, not even for a
+// moment: hits of others would be hidden.
+
+// Store is the part of a [backend.Store] that depends on the form of the counts. A Store is
+// used by many goroutines at once.
+type Store struct {
+	server    *redisscript.Server
+	timeout   time.Duration
+	transacts atomic.Bool // the server has MULTI, and PEXPIRE with NX, as far as is known
+}
+
+// On makes a Store on a server. A call without a deadline ends after the timeout.
+func On(server *redisscript.Server, timeout time.Duration) *Store {
+	return &Store{server: server, timeout: timeout}
+}
+
+// maxReads is the most buckets that a transaction reads: no other client gets an answer
+// meanwhile.
+const maxReads = 1000
+
+// Do adds and reads in one transaction. Further transactions read more than 1,000
+// buckets, and take back from buckets that hold less than was to be taken.
+func (s *Store) Do(ctx context.Context, req *backend.Request) error {
+	req.Ordered = len(req.Add) == 0 || req.N > 0
+	for i := range req.Add {
+		req.Add[i].Count = 0
+	}
+	var reads []string
+	for i := range req.Read {
+		for j := range req.Read[i].Counts {
+			reads = append(reads, name(req.Key, req.Read[i].Width, req.Read[i].First+int64(j)))
+		}
+	}
+	counts := make([]int64, 0, len(reads))
+	err := s.within(ctx, req.Deadline, func(ctx context.Context) (err error) {
+		first := reads[:min(len(reads), maxReads)]
+		switch {
+		case len(req.Add) == 0:
+			first = nil
+		case req.N > 0:
+			err = s.add(ctx, req, first, &counts)
+		default:
+			err = s.takeBack(ctx, Names(req), slices.Repeat([]int64{-req.N}, len(req.Add)), req.Add, first, &counts)
+		}
+		for some := range slices.Chunk(reads[len(first):], maxReads) {
+			if err == nil {
+				_, err = s.exec(ctx, nil, some, &counts)
+			}
+		}
+		return err
+	})
+	for i := range req.Read {
+		counts = counts[copy(req.Read[i].Counts, counts):]
+	}
+	return err
+}
+
+// add does the additions of req, reads buckets, and appends their counts to counts.
+func (s *Store) add(ctx context.Context, req *backend.Request, reads []string, counts *[]int64) error {
+	var commands [][]string
+	for i, bucket := range Names(req) {
+		commands = append(commands, []string{"incrby", bucket, strconv.FormatInt(req.N, 10)},
+			[]string{"pexpire", bucket, milliseconds(req.Life(&req.Add[i])), "nx"})
+	}
+	if err := s.ready(ctx, commands[1]); err != nil {
+		return err
+	}
+	answers, err := s.exec(ctx, commands, reads, counts)
+	for i := range req.Add {
+		n, failed := answers[2*i].Int64()
+		switch {
+		case overflows(failed):
+			err = backend.ErrMaxCount
+		case failed == nil && n > backend.MaxCount:
+			var left [1]backend.Slot
+			err = errors.Join(backend.ErrMaxCount, s.takeBack(ctx, Names(req)[i:i+1], []int64{req.N}, left[:], nil, nil))
+		case failed == nil && n < req.N: // a number below zero
+			err = redisscript.ErrForeign
+		case failed == nil:
+			req.Add[i].Count = n
+		}
+	}
+	return err
+}
+
+// takeBack takes amounts[i] from buckets[i], down to 0, and writes the counts that are
+// left into slots. The first transaction also reads, as in add.
+func (s *Store) takeBack(ctx context.Context, buckets []string, amounts []int64, slots []backend.Slot, reads []string, counts *[]int64) error {
+	for again := true; again; reads = nil {
+		var commands [][]string
+		for i, bucket := range buckets {
+			commands = append(commands, takingBack(bucket, strconv.FormatInt(amounts[i], 10))...)
+		}
+		answers, err := s.exec(ctx, commands, reads, counts)
+		again = false
+		for i := range buckets {
+			answer := answers[5*i:]
+			if overflows(answer[0].Err()) { // a number below zero
+				return redisscript.ErrForeign
+			}
+			n, _ := answer[3].Int64()
+			slots[i].Count, amounts[i] = min(n, backend.MaxCount), 0
+			if overflows(answer[1].Err()) && n > 0 {
+				amounts[i], again = n, true
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takingBack returns the commands that take n hits from a bucket.
+func takingBack(bucket, n string) [][]string {
+	return [][]string{
+		{"incrby", bucket, "-9223372036854775808"},
+		{"decrby", bucket, n},
+		{"incrby", bucket, "9223372036854775807"},
+		{"incr", bucket},
+		{"pexpire", bucket, "0", "nx"},
+	}
+}
+
+// Names returns the stored keys of the buckets of r.Add.
+func Names(r *backend.Request) (all []string) {
+	for i := range r.Add {
+		all = append(all, name(r.Key, r.Add[i].Width, r.Add[i].Index))
+	}
+	return all
+}
+
+// name returns the stored key of a bucket. The braces keep the buckets of a key on one node
+// of a Cluster; the key itself has no braces. The width ends before the last colon.
+func name(key string, width time.Duration, index int64) string {
+	return "{" + key + "}:" + dur.Format(width) + ":" + strconv.FormatInt(index, 10)
+}
+
+var isName = regexp.MustCompile(`^\{[^{}]+\}:[1-9][0-9a-zµ.]*[a-z]:-?[0-9]+$`).MatchString
+
+// Adds reports whether the words of commands are a transaction that adds. A taking back
+// begins with a number below zero.
+func Adds(commands [][]string) bool {
+	return len(commands) > 1 && commands[0][0] == "multi" &&
+		len(commands[1]) == 3 && commands[1][0] == "incrby" && isName(commands[1][1]) && commands[1][2][0] != '-'
+}
+
+// Undo returns a transaction that takes back what a transaction has added. From a bucket
+// with less than was added, which has been emptied since, nothing is taken.
+func Undo(commands [][]string) [][]string {
+	back := [][]string{{"multi"}}
+	for _, words := range commands {
+		if words[0] == "incrby" && len(words) == 3 {
+			back = append(back, takingBack(words[1], words[2])...)
+		}
+	}
+	return append(back, []string{"exec"})
+}
+
+// milliseconds returns the argument of PEXPIRE for a time to live.
+func milliseconds(ttl time.Duration) string {
+	return strconv.FormatInt(int64((ttl+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+// ready returns an error if the server has no transactions, or no PEXPIRE with NX. A
+// server or proxy that refuses MULTI would execute the commands behind MULTI one by one,
+// so nothing is added before an empty-handed transaction has succeeded: expire is PEXPIRE
+// with NX, of a key that is about to be added to.
+func (s *Store) ready(ctx context.Context, expire []string) error {
+	if s.transacts.Load() {
+		return nil
+	}
+	_, err := s.exec(ctx, [][]string{expire}, nil, nil)
+	s.transacts.Store(err == nil)
+	return err
+}
+
+// within calls f with the context of a call, and explains the error.
+func (s *Store) within(ctx context.Context, deadline time.Time, f func(ctx context.Context) error) error {
+	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err = f(ctx); err == nil {
+		return nil
+	}
+	switch text := err.Error(); {
+	case errors.Is(err, backend.ErrMaxCount):
+		return fmt.Errorf("%s: %w", s.server, err)
+	case strings.Contains(text, "not an integer"):
+		err = redisscript.ErrForeign
+	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "unknown command"), strings.Contains(text, "unsupported command"),
+		strings.Contains(text, "wrong number of arguments"):
+		return fmt.Errorf("%s: the layout Plain needs MULTI, and PEXPIRE with NX: %w", s.server, err)
+	}
+	return s.server.Failed(ctx, err)
+}
+
+// overflows reports whether a number would have more than 64 bits.
+func overflows(err error) bool { return err != nil && strings.Contains(err.Error(), "would overflow") }
+
+// exec sends commands as a transaction, once, with a reading of buckets, whose counts are
+// appended to counts. The error is the first that is the reason of a failure: an overflow
+// is none. After a failure the next addition asks again whether the server has transactions.
+func (s *Store) exec(ctx context.Context, commands [][]string, reads []string, counts *[]int64) (answers []*redis.Cmd, err error) {
+	if len(reads) > 0 { // a value of another type looks missing to MGET, and exists to EXISTS
+		commands = append(commands, append([]string{"mget"}, reads...), append([]string{"exists"}, reads...))
+	}
+	pipe := s.server.Client().TxPipeline()
+	for _, words := range commands {
+		args := make([]any, len(words))
+		for i, word := range words {
+			args[i] = word
+		}
+		answers = append(answers, redis.NewCmd(ctx, args...))
+		_ = pipe.Process(ctx, redisscript.Once{Cmd: answers[len(answers)-1]}) // sends nothing yet
+	}
+	_, failed := pipe.Exec(ctx)
+	for _, answer := range answers {
+		if e := answer.Err(); e != nil && !overflows(e) && (err == nil || redis.HasErrorPrefix(err, "EXECABORT") && !redis.HasErrorPrefix(e, "EXECABORT")) {
+			err = e
+		}
+	}
+	if err == nil && !overflows(failed) {
+		err = failed // of a hook of the client
+	}
+	if err != nil {
+		s.transacts.Store(false)
+	} else if len(reads) > 0 {
+		values, _ := answers[len(answers)-2].Slice()
+		existing, _ := answers[len(answers)-1].Int64()
+		var found int64
+		if found, err = appendCounts(counts, values); err == nil && (found != existing || len(values) != len(reads)) {
+			err = redisscript.ErrForeign
+		}
+	}
+	return answers, err
+}
+
+// appendCounts appends the counts of values to counts, and returns the number of values
+// that exist. A count above MaxCount belongs to an addition that is about to be taken
+// back: the bucket is full.
+func appendCounts(counts *[]int64, values []any) (found int64, err error) {
+	for _, value := range values {
+		n := uint64(0)
+		if value != nil {
+			text, _ := value.(string)
+			if n, err = strconv.ParseUint(text, 10, 63); err != nil {
+				return 0, redisscript.ErrForeign
+			}
+			found++
+		}
+		*counts = append(*counts, int64(min(n, backend.MaxCount)))
+	}
+	return found, nil
+}
