@@ -101,11 +101,10 @@ func (p *prose) add(position, text string) {
 	}
 }
 
-// measure reads the comments of all Go files below root, by folder. Generated
-// files, and folders of data and of other people's code, are left out.
-func measure(root string, withTests bool) (map[string]*prose, error) {
-	packages := map[string]*prose{}
-	return packages, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// walk calls visit for all files below root that are neither data nor other people's
+// code, with the folder relative to root.
+func walk(root string, visit func(folder, path string) error) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -116,6 +115,19 @@ func measure(root string, withTests bool) (map[string]*prose, error) {
 			}
 			return nil
 		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		return visit(filepath.ToSlash(folder), path)
+	})
+}
+
+// measure reads the comments of all Go files below root, by folder. Generated
+// files are left out.
+func measure(root string, withTests bool) (map[string]*prose, error) {
+	packages := map[string]*prose{}
+	return packages, walk(root, func(folder, path string) error {
 		if !strings.HasSuffix(path, ".go") || !withTests && strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
@@ -127,11 +139,6 @@ func measure(root string, withTests bool) (map[string]*prose, error) {
 		if ast.IsGenerated(file) {
 			return nil
 		}
-		folder, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		folder = filepath.ToSlash(folder)
 		if packages[folder] == nil {
 			packages[folder] = &prose{}
 		}

@@ -1,0 +1,3 @@
+package core
+
+var inTests = 1

@@ -1,0 +1,5 @@
+-- A comment
+local n = 1 -- code
+
+  -- another
+return n

@@ -1,0 +1,4 @@
+// Package room is a room below.
+package room
+
+type Room struct{}
