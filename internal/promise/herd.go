@@ -33,8 +33,7 @@ func Herd(limits counter.Limits, keys, counters, rounds int) Case {
 					return f, err
 				}
 			}
-			var told []string
-			var over, under, left int
+			var t tally
 			for round := range rounds + 1 {
 				var asks []counter.Ask
 				for k := range keys {
@@ -54,38 +53,58 @@ func Herd(limits counter.Limits, keys, counters, rounds int) Case {
 				if this.Failed > 0 {
 					f.Last = this.Last
 				}
-				told = append(told, fmt.Sprint(admitted))
-				if admitted > places {
-					over++
-				}
-				if this.Failed > 0 {
-					continue // a call that failed may have kept a place
-				}
-				if admitted < places {
-					under++
+				if t.add(admitted, this.Failed > 0); this.Failed > 0 {
+					continue
 				}
 				for _, ask := range asks {
-					high, err := s.counted(ctx, all[0], ask.Key, int64(admitted), left == 0, &f.Failures)
+					high, err := s.counted(ctx, all[0], ask.Key, int64(admitted), t.left == 0, &f.Failures)
 					if err == nil && high != int64(admitted) {
-						left++
+						t.left++
 					}
 				}
 			}
-			if len(told) > 9 {
-				told = slices.Compact(told)
-			}
-			f.Seen = fmt.Sprintf("%d racers for %d places, %d rounds: %s admitted", racers, places, rounds, strings.Join(told, " "))
-			switch {
-			case over > 0:
-				f.Broken = "Promise 2 is broken: limits do not hold on this store."
-			case under > 0:
-				f.Broken = "Callers were denied though there was room."
-			case left > 0:
-				f.Broken = "After the race another number is counted than was admitted."
-			}
+			f.Seen, f.Broken = t.seen(rounds), t.broken()
 			return f, nil
 		},
 	}
+}
+
+// tally counts the rounds of a herd.
+type tally struct {
+	admitted          []string // by round
+	over, under, left int      // rounds above Max and below, and keys that count another number than was admitted
+}
+
+// add notes a round. A call that failed may have kept a place.
+func (t *tally) add(admitted int, failed bool) {
+	t.admitted = append(t.admitted, fmt.Sprint(admitted))
+	if admitted > places {
+		t.over++
+	}
+	if admitted < places && !failed {
+		t.under++
+	}
+}
+
+func (t *tally) seen(rounds int) string {
+	told := t.admitted
+	if len(told) > 9 {
+		told = slices.Compact(told)
+	}
+	return fmt.Sprintf("%d racers for %d places, %d rounds: %s admitted", racers, places, rounds, strings.Join(told, " "))
+}
+
+// broken returns the promise that does not hold, or "".
+func (t *tally) broken() string {
+	switch {
+	case t.over > 0:
+		return "Promise 2 is broken: limits do not hold on this store."
+	case t.under > 0:
+		return "Callers were denied though there was room."
+	case t.left > 0:
+		return "After the race another number is counted than was admitted."
+	}
+	return ""
 }
 
 // lateUndo bounds the time from a denial to the end of its undo.

@@ -139,40 +139,7 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 	pauses := c.clock.pauses()
 	began := c.tell.tell(&line{Begin: begin})
 	end := &answer{ID: begin.ID, Outcome: history.Done}
-	var v counter.Verdict
-	var err error
-	ctx, count := context.Background(), c.counters[begin.Fine]
-	key := func(i int) counter.Key { return counterKey(p.asks[i].Key) }
-	switch p.kind {
-	case history.Take, history.Peek:
-		asks := make([]counter.Ask, len(p.asks))
-		for i, a := range p.asks {
-			asks[i] = counter.Ask{Key: key(i), N: p.n, Limits: a.Limits}
-		}
-		if p.kind == history.Take {
-			v, err = count.TakeAll(ctx, asks...)
-		} else {
-			v, err = count.PeekAll(ctx, asks...)
-		}
-		if err == nil && !v.Allowed {
-			end.Outcome = history.Denied
-		}
-		if err == nil && (p.kind == history.Peek || v.Allowed) {
-			for _, s := range v.All() {
-				end.Remaining = append(end.Remaining, s.Remaining)
-			}
-		}
-	case history.Add:
-		err = count.Add(ctx, key(0), p.n)
-	case history.Count:
-		var n counter.Count
-		n, err = count.Count(ctx, key(0), p.asks[0].Limits[0].Per)
-		end.High = n.High
-	case history.Forget:
-		err = count.Forget(ctx, key(0))
-	case history.Refund:
-		err = count.Refund(ctx, &refund.verdict)
-	}
+	v, err := callOn(c.counters[begin.Fine], p, &refund.verdict, end)
 	end.Ended = time.Now().UnixNano()
 	if err != nil {
 		end.Outcome, end.Error = history.Failed, err.Error()
@@ -190,4 +157,41 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 		}
 	}
 	c.tell.tell(&line{End: end})
+}
+
+// callOn makes the call of p on a Counter, and writes what it returns into end.
+func callOn(on *counter.Counter, p plan, refund *counter.Verdict, end *answer) (v counter.Verdict, err error) {
+	ctx := context.Background()
+	key := func(i int) counter.Key { return counterKey(p.asks[i].Key) }
+	switch p.kind {
+	case history.Take, history.Peek:
+		asks := make([]counter.Ask, len(p.asks))
+		for i, a := range p.asks {
+			asks[i] = counter.Ask{Key: key(i), N: p.n, Limits: a.Limits}
+		}
+		if p.kind == history.Take {
+			v, err = on.TakeAll(ctx, asks...)
+		} else {
+			v, err = on.PeekAll(ctx, asks...)
+		}
+		if err == nil && !v.Allowed {
+			end.Outcome = history.Denied
+		}
+		if err == nil && (p.kind == history.Peek || v.Allowed) {
+			for _, s := range v.All() {
+				end.Remaining = append(end.Remaining, s.Remaining)
+			}
+		}
+	case history.Add:
+		err = on.Add(ctx, key(0), p.n)
+	case history.Count:
+		var n counter.Count
+		n, err = on.Count(ctx, key(0), p.asks[0].Limits[0].Per)
+		end.High = n.High
+	case history.Forget:
+		err = on.Forget(ctx, key(0))
+	case history.Refund:
+		err = on.Refund(ctx, refund)
+	}
+	return v, err
 }

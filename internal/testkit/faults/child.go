@@ -72,6 +72,23 @@ func serve(t *teller, in *bufio.Reader) error {
 		}
 		callers = append(callers, c)
 	}
+	if err := work(callers, &j, t, orders); err != nil {
+		return err
+	}
+	d := &leftovers{Before: before}
+	for _, c := range callers {
+		d.Pauses += c.clock.pauses()
+	}
+	if err := closeStore(); err != nil {
+		return fmt.Errorf("close the store: %w", err)
+	}
+	d.After, d.Stacks = awaitEnd(before)
+	t.tell(&line{Done: d})
+	return nil
+}
+
+// work lets the callers call until the order to stop.
+func work(callers []*caller, j *job, t *teller, orders *json.Decoder) error {
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for _, c := range callers {
@@ -102,15 +119,6 @@ func serve(t *teller, in *bufio.Reader) error {
 	}
 	close(stop)
 	running.Wait()
-	d := &leftovers{Before: before}
-	for _, c := range callers {
-		d.Pauses += c.clock.pauses()
-	}
-	if err := closeStore(); err != nil {
-		return fmt.Errorf("close the store: %w", err)
-	}
-	d.After, d.Stacks = awaitEnd(before)
-	t.tell(&line{Done: d})
 	return nil
 }
 

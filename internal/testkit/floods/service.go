@@ -17,6 +17,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
@@ -78,32 +79,62 @@ func serve(in io.Reader, out *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	c, err := counter.New(store, counter.Config{})
+	var outcomes [256]atomic.Int64
+	lim, err := limiterOf(j, store, func(d limiter.Decision) { outcomes[d.Outcome].Add(1) })
 	if err != nil {
 		return err
+	}
+	if err := listen(lim, in, out); err != nil {
+		return err
+	}
+	if err := closeStore(); err != nil {
+		return fmt.Errorf("close the store: %w", err)
+	}
+	end := ending{Outcomes: map[string]int64{}, Stats: lim.Stats()}
+	for o := range outcomes {
+		if n := outcomes[o].Load(); n > 0 {
+			end.Outcomes[limiter.Outcome(o).String()] = n
+		}
+	}
+	for began := time.Now(); time.Since(began) < hang; {
+		leak := goleak.Find(before) // waits
+		end.Leak = ""
+		if leak == nil {
+			break
+		}
+		end.Leak = leak.Error()
+	}
+	return out.Encode(end)
+}
+
+// limiterOf makes the limiter of a job.
+func limiterOf(j job, store backend.Store, observe func(limiter.Decision)) (*limiter.Limiter, error) {
+	c, err := counter.New(store, counter.Config{})
+	if err != nil {
+		return nil, err
 	}
 	limits, err := counter.ParseLimits(j.Limits)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var outcomes [256]atomic.Int64
 	policy := policyOf(j.Policy)
 	cfg := limiter.Config{
 		Rules:        []limiter.Rule{{Event: event, Kind: "user", Limits: limits, OnFailure: policy.onFailure}},
 		DecideWithin: j.Within,
 		MaxInFlight:  policy.inFlight,
-		Observe:      func(d limiter.Decision) { outcomes[d.Outcome].Add(1) },
+		Observe:      observe,
 	}
 	if policy.onFailure == limiter.FailLocal {
 		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + cmp.Or(cfg.DecideWithin, limiter.DefaultDecideWithin)}); err != nil {
-			return err
+			return nil, err
 		}
 		cfg.Share = shareOf(j.Services)
 	}
-	lim, err := limiter.New(c, cfg)
-	if err != nil {
-		return err
-	}
+	return limiter.New(c, cfg)
+}
+
+// listen serves requests until the input ends, and ends the limiter.
+func listen(lim *limiter.Limiter, in io.Reader, out *json.Encoder) error {
 	handler, err := site(lim)
 	if err != nil {
 		return err
@@ -129,27 +160,7 @@ func serve(in io.Reader, out *json.Encoder) error {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	if err := lim.Close(late); err != nil { // hits that nobody has carried
-		return err
-	}
-	if err := closeStore(); err != nil {
-		return fmt.Errorf("close the store: %w", err)
-	}
-	end := ending{Outcomes: map[string]int64{}, Stats: lim.Stats()}
-	for o := range outcomes {
-		if n := outcomes[o].Load(); n > 0 {
-			end.Outcomes[limiter.Outcome(o).String()] = n
-		}
-	}
-	for began := time.Now(); time.Since(began) < hang; {
-		leak := goleak.Find(before) // waits
-		end.Leak = ""
-		if leak == nil {
-			break
-		}
-		end.Leak = leak.Error()
-	}
-	return out.Encode(end)
+	return lim.Close(late) // the error of hits that nobody has carried
 }
 
 // site is the handler of a service. /hit is limited, and tells the label of the

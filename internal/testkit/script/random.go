@@ -16,134 +16,180 @@ import (
 // are backdated, further than the finest tier is kept.
 func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int) Script {
 	s := Script{Ladder: ladder, Skew: skew, Settle: settle}
-	var windows []time.Duration
+	g := generator{r: r, ladder: ladder, skew: skew, longest: ladder.At(ladder.Len() - 1).Keep,
+		keys: []counter.Key{{Event: "a", Feature: "x"}, {Event: "a", Feature: "y"}, {Event: "b", Feature: "x"}}, usual: map[counter.Key]counter.Limits{}}
 	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour} {
 		if _, err := ladder.Finest(w); err == nil {
-			windows = append(windows, w)
+			g.windows = append(g.windows, w)
 		}
 	}
-	window := func() time.Duration { return windows[r.IntN(len(windows))] }
-	keep := func() time.Duration { return ladder.At(r.IntN(ladder.Len())).Keep }
-	longest := ladder.At(ladder.Len() - 1).Keep
-	pace, visit := int64(0), 0 // of the user: the time between two calls, and the calls left before a pause
-	limits := func() counter.Limits {
-		var l counter.Limits
-		for range 1 + r.IntN(3) {
-			l = append(l, counter.Limit{Max: int64(1 + r.IntN(12)), Per: window()})
-		}
-		return l
-	}
-	keys := []counter.Key{{Event: "a", Feature: "x"}, {Event: "a", Feature: "y"}, {Event: "b", Feature: "x"}}
-	usual := map[counter.Key]counter.Limits{}
-	for _, k := range keys {
-		usual[k] = limits()
+	for _, k := range g.keys {
+		g.usual[k] = g.limits()
 	}
 	if r.IntN(3) == 0 {
-		per := window()
-		pace, n = int64(per)/(8+r.Int64N(40)), 3*n
-		usual[keys[0]] = append(counter.Limits{{Max: int64(4 + r.IntN(40)), Per: per}}, limits()[1:]...)
-		for i := range usual[keys[0]] {
-			usual[keys[0]][i].Max *= 4
-		}
+		g.keepPace()
+		n *= 3
 	}
-	ask := func() counter.Ask {
-		k := keys[r.IntN(len(keys))]
-		if pace > 0 && r.IntN(8) > 0 {
-			k = keys[0]
-		}
-		if r.IntN(5) == 0 {
-			return counter.Ask{Key: k, Limits: limits()}
-		}
-		return counter.Ask{Key: k, Limits: usual[k]}
-	}
-	now := int64(0)
-	for i, k := range keys {
-		backdated := r.IntN(2) * r.IntN(4)
-		if i == 0 && pace > 0 {
-			backdated *= 8
-		}
-		for range backdated {
-			oldest := max(1, int64(longest-ladder.At(0).Keep))
-			s.Calls = append(s.Calls, Call{At: now, Verb: "addat", N: 1 + r.Int64N(3), Asks: []counter.Ask{{Key: k}}, Back: ladder.At(0).Keep + time.Duration(r.Int64N(oldest))})
-		}
-	}
+	s.Calls = g.backdated()
 	for len(s.Calls) < n {
-		switch step := r.IntN(8); {
-		case pace > 0 && visit > 0:
-			now += pace/2 + r.Int64N(pace+1)
-			visit--
-		case pace > 0:
-			now += int64(keep())/8*(8+r.Int64N(3)) + int64(longest)/64*r.Int64N(3)
-			visit = 20 + r.IntN(60)
-		case step == 0: // to an edge, or near it
-			w := ladder.At(r.IntN(ladder.Len())).Width
-			next := (tiers.Index(Start.UnixNano()+now, w)+1)*int64(w) - Start.UnixNano()
-			now = max(now, next+int64(r.IntN(3)-1)*int64(r.IntN(2)*int(time.Millisecond)))
-		case step == 1: // out of a window, or nearly
-			now += max(0, int64(window())-int64(r.IntN(2))*int64(time.Second))
-		case step <= 3:
-			now += r.Int64N(int64(window())/4 + 1)
-		case step <= 5:
-			now += r.Int64N(int64(2 * time.Second))
+		g.wait()
+		if c, ok := g.call(len(s.Calls)); ok {
+			s.Calls = append(s.Calls, c)
 		}
-		c := Call{At: now, Verb: "take", N: 1 + int64(r.IntN(4)/3*r.IntN(12)), Asks: []counter.Ask{ask()}}
-		if skew > 0 {
-			c.At += r.Int64N(int64(skew) + 1)
-		}
-		several := func() {
-			for range 1 + r.IntN(3)/2 {
-				c.Asks = append(c.Asks, ask())
-			}
-		}
-		verb := r.IntN(24)
-		if pace > 0 && r.IntN(2) == 0 {
-			verb = 23 // a take
-		}
-		switch verb {
-		case 0, 1:
-			if c.Verb = "peek"; r.IntN(3) == 0 {
-				several()
-			}
-		case 2, 3, 4:
-			c.Verb = "takeall"
-			several()
-		case 5:
-			c.Verb, c.Asks[0].Limits = "add", nil
-		case 6, 7:
-			c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, window(), nil
-		case 8, 9, 10:
-			if len(s.Calls) == 0 {
-				continue
-			}
-			c.Verb, c.N, c.Asks = "refund", int64(len(s.Calls)-1-r.IntN(min(len(s.Calls), 6))), nil
-		case 11, 12:
-			c.Verb, c.Asks[0].Limits = "addat", nil
-			switch keep := int64(keep()); r.IntN(4) {
-			case 0: // about as old as a tier is kept
-				c.Back = time.Duration(keep + r.Int64N(keep/8) - keep/16)
-			case 1:
-				c.Back = time.Duration(r.Int64N(keep / 16))
-			default:
-				c.Back = time.Duration(r.Int64N(keep))
-			}
-		case 13:
-			if r.IntN(4) > 0 {
-				continue
-			}
-			c.Verb, c.N, c.Asks[0].Limits = "forget", 0, nil
-		case 14, 15:
-			if c.Verb = "charge"; r.IntN(3) == 0 {
-				several()
-			}
-		case 16:
-			t := ladder.At(r.IntN(ladder.Len()))
-			c.Verb, c.N, c.Asks[0].Limits = "series", 0, nil
-			c.Window = t.Width * time.Duration(1+r.IntN(3))
-			c.Back = max(1, time.Duration(r.Int64N(int64(min(t.Keep, 100*t.Width))))+t.Width-c.Window)
-		}
-		s.Calls = append(s.Calls, c)
 	}
 	return s
+}
+
+// generator makes the calls of a script.
+type generator struct {
+	r       *rand.Rand
+	ladder  tiers.Ladder
+	skew    time.Duration   // of the callers' clocks
+	longest time.Duration   // that a tier is kept
+	windows []time.Duration // that the ladder can count
+	keys    []counter.Key
+	usual   map[counter.Key]counter.Limits
+	now     int64 // after [Start]
+
+	pace  int64 // the time between two calls of the user with an even pace; 0: no such user
+	visit int   // calls of this user that are left before a pause
+}
+
+func (g *generator) window() time.Duration { return g.windows[g.r.IntN(len(g.windows))] }
+
+func (g *generator) tier() tiers.Tier { return g.ladder.At(g.r.IntN(g.ladder.Len())) }
+
+func (g *generator) limits() (l counter.Limits) {
+	for range 1 + g.r.IntN(3) {
+		l = append(l, counter.Limit{Max: int64(1 + g.r.IntN(12)), Per: g.window()})
+	}
+	return l
+}
+
+func (g *generator) ask() counter.Ask {
+	k := g.keys[g.r.IntN(len(g.keys))]
+	if g.pace > 0 && g.r.IntN(8) > 0 {
+		k = g.keys[0]
+	}
+	if g.r.IntN(5) == 0 {
+		return counter.Ask{Key: k, Limits: g.limits()}
+	}
+	return counter.Ask{Key: k, Limits: g.usual[k]}
+}
+
+// keepPace makes the first key the key of a user who comes at an even pace.
+func (g *generator) keepPace() {
+	per := g.window()
+	g.pace = int64(per) / (8 + g.r.Int64N(40))
+	limits := append(counter.Limits{{Max: int64(4 + g.r.IntN(40)), Per: per}}, g.limits()[1:]...)
+	for i := range limits {
+		limits[i].Max *= 4
+	}
+	g.usual[g.keys[0]] = limits
+}
+
+// backdated returns hits that are older than the finest tier is kept.
+func (g *generator) backdated() (calls []Call) {
+	finest := g.ladder.At(0).Keep
+	for i, k := range g.keys {
+		hits := g.r.IntN(2) * g.r.IntN(4)
+		if i == 0 && g.pace > 0 {
+			hits *= 8
+		}
+		for range hits {
+			oldest := max(1, int64(g.longest-finest))
+			calls = append(calls, Call{At: g.now, Verb: "addat", N: 1 + g.r.Int64N(3), Asks: []counter.Ask{{Key: k}}, Back: finest + time.Duration(g.r.Int64N(oldest))})
+		}
+	}
+	return calls
+}
+
+// wait lets time go on to the next call.
+func (g *generator) wait() {
+	r := g.r
+	switch step := r.IntN(8); {
+	case g.pace > 0 && g.visit > 0:
+		g.now += g.pace/2 + r.Int64N(g.pace+1)
+		g.visit--
+	case g.pace > 0:
+		g.now += int64(g.tier().Keep)/8*(8+r.Int64N(3)) + int64(g.longest)/64*r.Int64N(3)
+		g.visit = 20 + r.IntN(60)
+	case step == 0: // to an edge, or near it
+		w := g.tier().Width
+		next := (tiers.Index(Start.UnixNano()+g.now, w)+1)*int64(w) - Start.UnixNano()
+		g.now = max(g.now, next+int64(r.IntN(3)-1)*int64(r.IntN(2)*int(time.Millisecond)))
+	case step == 1: // out of a window, or nearly
+		g.now += max(0, int64(g.window())-int64(r.IntN(2))*int64(time.Second))
+	case step <= 3:
+		g.now += r.Int64N(int64(g.window())/4 + 1)
+	case step <= 5:
+		g.now += r.Int64N(int64(2 * time.Second))
+	}
+}
+
+// call makes a call that may follow after the given number of calls, if there is one.
+func (g *generator) call(after int) (c Call, ok bool) {
+	r := g.r
+	c = Call{At: g.now, Verb: "take", N: 1 + int64(r.IntN(4)/3*r.IntN(12)), Asks: []counter.Ask{g.ask()}}
+	if g.skew > 0 {
+		c.At += r.Int64N(int64(g.skew) + 1)
+	}
+	several := func() {
+		for range 1 + r.IntN(3)/2 {
+			c.Asks = append(c.Asks, g.ask())
+		}
+	}
+	verb := r.IntN(24)
+	if g.pace > 0 && r.IntN(2) == 0 {
+		verb = 23 // a take
+	}
+	switch verb {
+	case 0, 1:
+		if c.Verb = "peek"; r.IntN(3) == 0 {
+			several()
+		}
+	case 2, 3, 4:
+		c.Verb = "takeall"
+		several()
+	case 5:
+		c.Verb, c.Asks[0].Limits = "add", nil
+	case 6, 7:
+		c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, g.window(), nil
+	case 8, 9, 10:
+		if after == 0 {
+			return c, false
+		}
+		c.Verb, c.N, c.Asks = "refund", int64(after-1-r.IntN(min(after, 6))), nil
+	case 11, 12:
+		c.Verb, c.Back, c.Asks[0].Limits = "addat", g.age(), nil
+	case 13:
+		if r.IntN(4) > 0 {
+			return c, false
+		}
+		c.Verb, c.N, c.Asks[0].Limits = "forget", 0, nil
+	case 14, 15:
+		if c.Verb = "charge"; r.IntN(3) == 0 {
+			several()
+		}
+	case 16:
+		t := g.tier()
+		c.Verb, c.N, c.Asks[0].Limits = "series", 0, nil
+		c.Window = t.Width * time.Duration(1+r.IntN(3))
+		c.Back = max(1, time.Duration(r.Int64N(int64(min(t.Keep, 100*t.Width))))+t.Width-c.Window)
+	}
+	return c, true
+}
+
+// age is the age of hits of the past.
+func (g *generator) age() time.Duration {
+	switch keep := int64(g.tier().Keep); g.r.IntN(4) {
+	case 0: // about as old as a tier is kept
+		return time.Duration(keep + g.r.Int64N(keep/8) - keep/16)
+	case 1:
+		return time.Duration(g.r.Int64N(keep / 16))
+	default:
+		return time.Duration(g.r.Int64N(keep))
+	}
 }
 
 // Any makes a script of one of the ladders, each with clocks that are further apart

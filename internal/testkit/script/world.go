@@ -60,97 +60,17 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	}
 	switch c.Verb {
 	case "take", "peek", "takeall", "charge":
-		if err := w.verdict(c, now, a); err != nil {
-			return err
-		}
-		charge := c.Verb == "charge"
-		counted := charge || a.Verdict.Allowed && c.Verb != "peek"
-		if at := a.Verdict.At(); counted != at.Equal(now) || !counted && !at.IsZero() {
-			return fmt.Errorf("the label is %v, want the reading of the clock of a call that counts", at)
-		}
-		if !counted {
-			return w.told(c, now, a)
-		}
-		for _, ask := range c.Asks {
-			if slices.Contains(w.taken[i].keys, ask.Key) {
-				continue
-			}
-			w.taken[i].at, w.taken[i].n = now, c.N
-			w.taken[i].keys = append(w.taken[i].keys, ask.Key)
-			log := w.log(ask.Key)
-			log.all.Add(now, c.N)
-			if !charge {
-				log.admitted.Add(now, c.N)
-			}
-			if log.newest.Before(now) {
-				log.newest = now
-			}
-		}
-		if w.taken[i].added = charge; charge {
-			return w.told(c, now, a)
-		}
-		for _, ask := range c.Asks {
-			for _, l := range ask.Limits {
-				if worst := w.log(ask.Key).admitted.Count(now.Add(-l.Per), now.Add(l.Per)); worst > l.Max {
-					if worst = w.log(ask.Key).windowWith(now, l.Per); worst > l.Max {
-						return fmt.Errorf("%d admitted within a window of %s", worst, l)
-					}
-				}
-			}
-		}
-		return w.told(c, now, a)
+		return w.decided(i, c, now, a)
 	case "add":
-		log := w.log(c.Asks[0].Key)
-		log.all.Add(now, c.N)
-		if log.newest.Before(now) {
-			log.newest = now
-		}
+		w.log(c.Asks[0].Key).add(now, c.N)
 	case "addat":
-		widest := w.judge.Ladder.At(w.judge.Ladder.Len() - 1)
-		late := c.Back - widest.Keep
-		switch {
-		case a.Added.IsZero() && late <= 0 && !w.shared:
-			return fmt.Errorf("refused, but within the Keep of %s", widest)
-		case a.Added.IsZero():
-			return nil
-		case late > widest.Width+2*(w.judge.Skew+max(0, w.settle)):
-			return fmt.Errorf("not refused, though %s after the Keep of %s", late, widest)
-		}
-		w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
-		w.taken[i] = hit{a.Added, c.N, []counter.Key{c.Asks[0].Key}, true}
+		return w.addedAt(i, c, a)
 	case "series":
 		return w.series(c, now, a.Series)
 	case "count":
-		fine, err := w.judge.Ladder.Finest(c.Window)
-		if err != nil {
-			return err
-		}
-		log := &w.log(c.Asks[0].Key).all
-		g := w.judge.Ladder.At(fine).Width
-		least, most := log.Since(now.Add(-c.Window)), log.Since(now.Add(-c.Window-w.judge.Skew-g))
-		if a.Count.High < least || a.Count.High > most || a.Count.Low > a.Count.High || a.Count.Low > least {
-			return fmt.Errorf("count of %s is %+v, want %d to %d", c.Window, a.Count, least, most)
-		}
-		if whole := log.Since(now.Add(-c.Window + w.judge.Skew + g)); a.Count.Low < whole {
-			return fmt.Errorf("count of %s is %+v, but %d lie wholly inside", c.Window, a.Count, whole)
-		}
+		return w.counted(c, now, a.Count)
 	case "refund":
-		h := w.taken[c.N]
-		w.taken[c.N].keys = nil
-		for _, k := range h.keys {
-			log := w.log(k)
-			if slices.ContainsFunc(log.idle, func(f time.Time) bool { return !h.at.After(f.Add(w.judge.Skew)) }) {
-				w.open = true
-				return nil
-			}
-			if w.forgotten(log, h.at) {
-				continue
-			}
-			log.all.Remove(h.at, h.n)
-			if !h.added {
-				log.admitted.Remove(h.at, h.n)
-			}
-		}
+		w.refunded(int(c.N))
 	case "forget":
 		log := w.log(c.Asks[0].Key)
 		if log.all.Since(now.Add(-w.judge.Ladder.At(0).Keep)) == 0 {
@@ -163,20 +83,117 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	return nil
 }
 
+// add records hits that happen now.
+func (l *keyLog) add(now time.Time, n int64) {
+	l.all.Add(now, n)
+	if l.newest.Before(now) {
+		l.newest = now
+	}
+}
+
+// decided holds the verdict of call i.
+func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
+	if err := w.verdict(c, now, a); err != nil {
+		return err
+	}
+	charge := c.Verb == "charge"
+	counted := charge || a.Verdict.Allowed && c.Verb != "peek"
+	if at := a.Verdict.At(); counted != at.Equal(now) || !counted && !at.IsZero() {
+		return fmt.Errorf("the label is %v, want the reading of the clock of a call that counts", at)
+	}
+	if !counted {
+		return w.told(c, now, a)
+	}
+	taken := &w.taken[i]
+	for _, ask := range c.Asks {
+		if slices.Contains(taken.keys, ask.Key) {
+			continue
+		}
+		taken.at, taken.n = now, c.N
+		taken.keys = append(taken.keys, ask.Key)
+		w.log(ask.Key).add(now, c.N)
+		if !charge {
+			w.log(ask.Key).admitted.Add(now, c.N)
+		}
+	}
+	if taken.added = charge; charge {
+		return w.told(c, now, a)
+	}
+	for _, ask := range c.Asks {
+		for _, l := range ask.Limits {
+			admitted := &w.log(ask.Key).admitted
+			if admitted.Count(now.Add(-l.Per), now.Add(l.Per)) <= l.Max {
+				continue // in whatever window
+			}
+			if worst := admitted.Worst(l.Per); worst > l.Max {
+				return fmt.Errorf("%d admitted within a window of %s", worst, l)
+			}
+		}
+	}
+	return w.told(c, now, a)
+}
+
+// addedAt holds the answer of an addat: hits count within the Keep of the widest
+// tier, and may be refused beyond.
+func (w *world) addedAt(i int, c Call, a Answer) error {
+	widest := w.judge.Ladder.At(w.judge.Ladder.Len() - 1)
+	late := c.Back - widest.Keep
+	switch {
+	case a.Added.IsZero() && late <= 0 && !w.shared:
+		return fmt.Errorf("refused, but within the Keep of %s", widest)
+	case a.Added.IsZero():
+		return nil
+	case late > widest.Width+2*(w.judge.Skew+max(0, w.settle)):
+		return fmt.Errorf("not refused, though %s after the Keep of %s", late, widest)
+	}
+	w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
+	w.taken[i] = hit{a.Added, c.N, []counter.Key{c.Asks[0].Key}, true}
+	return nil
+}
+
+// counted holds a Count to what the log says.
+func (w *world) counted(c Call, now time.Time, n counter.Count) error {
+	fine, err := w.judge.Ladder.Finest(c.Window)
+	if err != nil {
+		return err
+	}
+	log := &w.log(c.Asks[0].Key).all
+	g := w.judge.Ladder.At(fine).Width
+	least, most := log.Since(now.Add(-c.Window)), log.Since(now.Add(-c.Window-w.judge.Skew-g))
+	if n.High < least || n.High > most || n.Low > n.High || n.Low > least {
+		return fmt.Errorf("count of %s is %+v, want %d to %d", c.Window, n, least, most)
+	}
+	if whole := log.Since(now.Add(-c.Window + w.judge.Skew + g)); n.Low < whole {
+		return fmt.Errorf("count of %s is %+v, but %d lie wholly inside", c.Window, n, whole)
+	}
+	return nil
+}
+
+// refunded removes the hits of call i from the logs.
+func (w *world) refunded(i int) {
+	h := w.taken[i]
+	w.taken[i].keys = nil
+	for _, k := range h.keys {
+		log := w.log(k)
+		if slices.ContainsFunc(log.idle, func(f time.Time) bool { return !h.at.After(f.Add(w.judge.Skew)) }) {
+			w.open = true
+			return
+		}
+		if w.forgotten(log, h.at) {
+			continue
+		}
+		log.all.Remove(h.at, h.n)
+		if !h.added {
+			log.admitted.Remove(h.at, h.n)
+		}
+	}
+}
+
 // forgotten reports whether a hit counts as a hit from before a Forget, by the label
 // of the Forget. A hit just after the Forget may count so too; then too much is
 // counted, never too little.
 func (w *world) forgotten(log *keyLog, at time.Time) bool {
 	return slices.ContainsFunc(log.forgets, func(f time.Time) bool { return !at.After(f.Add(w.judge.Skew)) })
-}
-
-// windowWith is the largest weight of admitted hits in a window that holds at.
-func (l *keyLog) windowWith(at time.Time, per time.Duration) int64 {
-	var worst int64
-	for from := at.Add(-per); !from.After(at); from = from.Add(max(1, per/64)) {
-		worst = max(worst, l.admitted.Count(from, from.Add(per)))
-	}
-	return worst
 }
 
 // series holds the points of a series to what the log says. A point that began
@@ -272,45 +289,54 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 	}
 	binds := false
 	for _, s := range a.States {
-		if s.RetryAfter < 0 || s.ResetAfter < 0 {
-			return fmt.Errorf("a time below 0: %+v", s)
-		}
-		log := &w.log(s.Key).all
-		binds = binds || s.Key == v.Key && s.Limit == v.Limit && s.Remaining == v.Remaining && s.RetryAfter == v.RetryAfter && s.ResetAfter == v.ResetAfter
-		if v.Allowed {
-			if s.RetryAfter != 0 || s.Remaining < v.Remaining {
-				return fmt.Errorf("admitted, and %+v binds more than %s of %s", s, v.Limit, v.Key.Feature)
-			}
-		} else if !stale {
-			if err := w.wait(now, n, s.RetryAfter, counter.Ask{Key: s.Key, Limits: counter.Limits{s.Limit}}); err != nil {
-				return fmt.Errorf("%s of %s: %w", s.Limit, s.Key.Feature, err)
-			}
-			room, _, err := w.judge.Room(log, now, 0, s.Limit)
-			if err != nil {
-				return err
-			}
-			if w.local && s.Remaining != room || s.RetryAfter > 0 && s.Remaining >= max(1, n) {
-				return fmt.Errorf("denied, and remaining of %s is %d, the log says %d", s.Limit, s.Remaining, room)
-			}
-		}
-		until, least, err := w.judge.Empty(log, now, s.Limit)
-		if err != nil {
+		if err := w.state(c, now, n, v, s, stale); err != nil {
 			return err
 		}
-		if v.Allowed || len(c.Asks) > 1 {
-			least, until = w.byTicket(s.Limit, least, until)
-		} else {
-			least = until
-		}
-		if stale {
-			least = 0
-		}
-		if s.ResetAfter > until || s.ResetAfter < least {
-			return fmt.Errorf("reset after %s under %s, the log says %s to %s", s.ResetAfter, s.Limit, least, until)
-		}
+		binds = binds || s.Key == v.Key && s.Limit == v.Limit && s.Remaining == v.Remaining && s.RetryAfter == v.RetryAfter && s.ResetAfter == v.ResetAfter
 	}
 	if !binds && len(a.States) > 0 {
 		return fmt.Errorf("%s of %s is told, and no state agrees: %+v", v.Limit, v.Key.Feature, a.States)
+	}
+	return nil
+}
+
+// state holds one State of an answer to a call of weight n. A stale answer is that
+// of an earlier call.
+func (w *world) state(c Call, now time.Time, n int64, v counter.Verdict, s counter.State, stale bool) error {
+	if s.RetryAfter < 0 || s.ResetAfter < 0 {
+		return fmt.Errorf("a time below 0: %+v", s)
+	}
+	log := &w.log(s.Key).all
+	if v.Allowed {
+		if s.RetryAfter != 0 || s.Remaining < v.Remaining {
+			return fmt.Errorf("admitted, and %+v binds more than %s of %s", s, v.Limit, v.Key.Feature)
+		}
+	} else if !stale {
+		if err := w.wait(now, n, s.RetryAfter, counter.Ask{Key: s.Key, Limits: counter.Limits{s.Limit}}); err != nil {
+			return fmt.Errorf("%s of %s: %w", s.Limit, s.Key.Feature, err)
+		}
+		room, _, err := w.judge.Room(log, now, 0, s.Limit)
+		if err != nil {
+			return err
+		}
+		if w.local && s.Remaining != room || s.RetryAfter > 0 && s.Remaining >= max(1, n) {
+			return fmt.Errorf("denied, and remaining of %s is %d, the log says %d", s.Limit, s.Remaining, room)
+		}
+	}
+	until, least, err := w.judge.Empty(log, now, s.Limit)
+	if err != nil {
+		return err
+	}
+	if v.Allowed || len(c.Asks) > 1 {
+		least, until = w.byTicket(s.Limit, least, until)
+	} else {
+		least = until
+	}
+	if stale {
+		least = 0
+	}
+	if s.ResetAfter > until || s.ResetAfter < least {
+		return fmt.Errorf("reset after %s under %s, the log says %s to %s", s.ResetAfter, s.Limit, least, until)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 	mrand "math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,11 +115,46 @@ func main() { os.Exit(run(trials(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run returns the exit code.
 func run(all []*trial, args []string, stdout, stderr io.Writer) int {
-	var c cli
-	names, exit := "", -1
+	c, exit := parse(all, args, stdout, stderr)
+	if exit >= 0 {
+		return exit
+	}
+	fmt.Fprintln(stderr, "search: seed", c.Seed)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(interrupted, c.For)
+	defer cancel()
+	tried := slices.DeleteFunc(slices.Clone(all), func(t *trial) bool { return c.Only != "" && c.Only != t.name })
+	err := searchAll(ctx, tried, c, stderr)
+
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "store\tscripts\tanswers\twrong scripts\t")
+	wrong := int64(0)
+	for _, t := range tried {
+		wrong += t.wrong.Load()
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\n", t.name, page.Thousands(t.scripts.Load()), page.Thousands(t.answers.Load()), page.Thousands(t.wrong.Load()))
+	}
+	_ = table.Flush()
+	switch {
+	case err != nil:
+		fmt.Fprintln(stderr, "search:", err)
+		return 1
+	case wrong > 0:
+		return 1
+	case interrupted.Err() != nil:
+		return 128 + int(syscall.SIGINT)
+	}
+	return 0
+}
+
+// parse reads the arguments. The exit code is below zero if there is something to
+// search.
+func parse(all []*trial, args []string, stdout, stderr io.Writer) (c cli, exit int) {
+	names := ""
 	for _, t := range all {
 		names += "," + t.name
 	}
+	exit = -1
 	parser, err := kong.New(&c, kong.Name("search"), kong.Description("Play random scripts on all stores, and check every answer."),
 		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80}),
 		kong.Exit(func(code int) { exit = code }), kong.Vars{"stores": names})
@@ -126,33 +162,28 @@ func run(all []*trial, args []string, stdout, stderr io.Writer) int {
 		_, err = parser.Parse(args)
 	}
 	if exit >= 0 {
-		return exit // the help was asked for
+		return c, exit // the help was asked for
 	}
 	if err == nil && c.For <= 0 {
 		err = fmt.Errorf("--for is %v, want more than zero", c.For)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "search:", err)
-		return 2
+		return c, 2
 	}
 	if c.Seed == 0 {
 		c.Seed = uint64(mrand.Uint32()) << 16
 	}
-	fmt.Fprintln(stderr, "search: seed", c.Seed)
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(interrupted, c.For)
-	defer cancel()
+	return c, -1
+}
 
-	var tried []*trial
+// searchAll runs the trials side by side until ctx is done, and writes findings, and
+// a line a minute, to stderr. The error is that of stores that cannot be opened.
+func searchAll(ctx context.Context, all []*trial, c cli, stderr io.Writer) error {
 	var errs []error
 	var mu sync.Mutex // guards errs and stderr
 	var searches sync.WaitGroup
 	for _, t := range all {
-		if c.Only != "" && c.Only != t.name {
-			continue
-		}
-		tried = append(tried, t)
 		searches.Go(func() {
 			err := t.search(ctx, c.Seed, func(finding string) {
 				mu.Lock()
@@ -172,32 +203,12 @@ func run(all []*trial, args []string, stdout, stderr io.Writer) int {
 		select {
 		case <-minute.C:
 			mu.Lock()
-			fmt.Fprintf(stderr, "%s of %s: %s\n", time.Since(began).Round(time.Second), c.For, summary(tried))
+			fmt.Fprintf(stderr, "%s of %s: %s\n", time.Since(began).Round(time.Second), c.For, summary(all))
 			mu.Unlock()
-			continue
 		case <-done:
+			return errors.Join(errs...)
 		}
-		break
 	}
-
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "store\tscripts\tanswers\twrong scripts\t")
-	wrong := int64(0)
-	for _, t := range tried {
-		wrong += t.wrong.Load()
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\n", t.name, page.Thousands(t.scripts.Load()), page.Thousands(t.answers.Load()), page.Thousands(t.wrong.Load()))
-	}
-	_ = table.Flush()
-	switch {
-	case len(errs) > 0:
-		fmt.Fprintln(stderr, "search:", errors.Join(errs...))
-		return 1
-	case wrong > 0:
-		return 1
-	case interrupted.Err() != nil:
-		return 128 + int(syscall.SIGINT)
-	}
-	return 0
 }
 
 // summary says in a few words how far it is.
