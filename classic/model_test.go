@@ -3,6 +3,10 @@ package classic_test
 import (
 	"math/big"
 	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // A model decides by the plainest rule whether n hits may happen at an instant,
@@ -22,9 +26,11 @@ type setup struct {
 }
 
 var models = map[string]func(setup) model{
-	"fixed-window":     func(s setup) model { return &windowModel{setup: s, counts: map[int64]int64{}} },
-	"fixed-slots":      func(s setup) model { return &slotModel{setup: s} },
-	"sliding-log":      func(s setup) model { return &logModel{setup: s} },
+	"fixed-window": func(s setup) model { return &windowModel{setup: s} },
+	"fixed-slots":  func(s setup) model { return &slotModel{setup: s} },
+	"sliding-log": func(s setup) model {
+		return &logModel{limits: counter.Limits{{Max: s.max, Per: time.Duration(s.per) * time.Microsecond}}}
+	},
 	"sliding-counter":  func(s setup) model { return &counterModel{setup: s, counts: map[int64]int64{}} },
 	"sliding-decay":    func(s setup) model { return &decayModel{setup: s, level: new(big.Rat)} },
 	"token-bucket":     func(s setup) model { return &bucketModel{setup: s, tokens: rat(s.room), fresh: true} },
@@ -46,22 +52,20 @@ func minus(a, b *big.Rat) *big.Rat { return new(big.Rat).Sub(a, b) }
 func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
 
 // floor is a/b rounded down.
-func floor(a, b int64) int64 {
-	f := a / b
-	for f*b > a {
-		f--
-	}
-	return f
-}
+func floor(a, b int64) int64 { return tiers.Index(a, time.Duration(b)) }
 
-// windowModel: a count for every aligned window.
+// windowModel: every hit of an aligned window.
 type windowModel struct {
 	setup
-	counts map[int64]int64
+	log oracle.Log
 }
 
-func (m *windowModel) can(at, n int64) bool { return m.counts[floor(at, m.per)]+n <= m.max }
-func (m *windowModel) hit(at, n int64)      { m.counts[floor(at, m.per)] += n }
+func (m *windowModel) can(at, n int64) bool {
+	start := floor(at, m.per) * m.per
+	return m.log.Count(time.UnixMicro(start), time.UnixMicro(start+m.per-1))+n <= m.max
+}
+
+func (m *windowModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
 
 // slotModel: three counts with their windows; the newer window wins.
 type slotModel struct {
@@ -91,20 +95,15 @@ func (m *slotModel) hit(at, n int64) {
 
 // logModel: every hit; none is ever dropped.
 type logModel struct {
-	setup
-	at, n []int64
+	limits counter.Limits
+	log    oracle.Log
 }
 
 func (m *logModel) can(at, n int64) bool {
-	for i := range m.at {
-		if m.at[i] >= at-m.per {
-			n += m.n[i]
-		}
-	}
-	return n <= m.max
+	return oracle.Judge{}.Exact(&m.log, time.UnixMicro(at), n, m.limits)
 }
 
-func (m *logModel) hit(at, n int64) { m.at, m.n = append(m.at, at), append(m.n, n) }
+func (m *logModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
 
 // counterModel: the former window's share by overlap.
 type counterModel struct {
@@ -267,23 +266,15 @@ func (m *queueModel) hit(at, n int64) {
 // instant.
 type secondsModel struct {
 	setup
-	seconds, n []int64
+	log oracle.Log
 }
 
 func (m *secondsModel) can(at, n int64) bool {
-	const second = int64(time.Second / time.Microsecond)
-	now := floor(at, second)
-	for i, s := range m.seconds {
-		if s <= now && s > now-m.per/second {
-			n += m.n[i]
-		}
-	}
-	return n <= m.max
+	end := (floor(at, 1e6) + 1) * 1e6
+	return m.log.Count(time.UnixMicro(end-m.per/1e6*1e6), time.UnixMicro(end-1))+n <= m.max
 }
 
-func (m *secondsModel) hit(at, n int64) {
-	m.seconds, m.n = append(m.seconds, floor(at, 1e6)), append(m.n, n)
-}
+func (m *secondsModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
 
 // firstModel: a count since a first hit.
 type firstModel struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -122,26 +123,15 @@ type admission struct {
 	n         int64
 }
 
-// over tells whether a window of length per holds more than max hits, by the
+// over reports whether a window of length per holds more than max hits, by the
 // labels or in true time.
 func over(hits []admission, max int64, per time.Duration) bool {
-	for _, instant := range []func(admission) time.Time{
-		func(h admission) time.Time { return h.label },
-		func(h admission) time.Time { return h.at },
-	} {
-		for _, first := range hits {
-			var sum int64
-			for _, h := range hits {
-				if since := instant(h).Sub(instant(first)); since >= 0 && since <= per {
-					sum += h.n
-				}
-			}
-			if sum > max {
-				return true
-			}
-		}
+	var labels, instants oracle.Log
+	for _, h := range hits {
+		labels.Add(h.label, h.n)
+		instants.Add(h.at, h.n)
 	}
-	return false
+	return labels.Worst(per) > max || instants.Worst(per) > max
 }
 
 // Callers with skewed clocks race over a bad network. They die, are cancelled,

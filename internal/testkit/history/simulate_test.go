@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -17,9 +18,7 @@ const (
 
 var testLadder = func() tiers.Ladder {
 	l, err := tiers.Parse("100ms:10s, 1s:1m, 10s:1m")
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	return l
 }()
 
@@ -27,8 +26,8 @@ var testLadder = func() tiers.Ladder {
 // promises: the calls are a valid history by construction.
 type atomicStore struct {
 	rng  *rand.Rand
-	hits map[string][]*stored
-	took []*Call // admitted and not refunded
+	logs map[string]*oracle.Log // by key
+	took []*Call                // admitted and not refunded
 
 	// Faults of a broken store.
 	forgetEvery int           // the hits of each call with this number are not kept; 0: all are
@@ -36,50 +35,35 @@ type atomicStore struct {
 	longer      time.Duration // or so much more, for denials
 }
 
-type stored struct {
-	label, n int64
-	of       uint64
-}
-
-// count is the weight of key's hits with labels from since on.
-func (s *atomicStore) count(key string, since int64) (n int64) {
-	for _, h := range s.hits[key] {
-		if h.label >= since {
-			n += h.n
-		}
+func (s *atomicStore) log(key string) *oracle.Log {
+	if s.logs[key] == nil {
+		s.logs[key] = &oracle.Log{}
 	}
-	return n
+	return s.logs[key]
 }
 
-// edge is the start of a window of length per that ends at label, in whole buckets
-// of the finest tier.
-func (s *atomicStore) edge(label int64, per time.Duration) int64 {
-	fine, err := testLadder.Finest(per)
-	if err != nil {
-		panic(err)
-	}
-	width := testLadder.At(fine).Width
-	return tiers.Index(label-int64(per+skew-s.shorter+s.longer), width) * int64(width)
-}
-
-// do does the call at its step, and fills in what its caller hears.
-func (s *atomicStore) do(c *Call, label int64) {
+// do does the call at its step, and fills in what its caller hears. A Refund gives
+// back the hits of undone.
+func (s *atomicStore) do(c *Call, label int64, undone *Call) {
+	judge, at := oracle.Judge{Ladder: testLadder, Skew: skew - s.shorter + s.longer}, time.Unix(0, label)
 	c.Outcome = Done
 	switch c.Kind {
 	case Add:
 		s.add(c, label)
 	case Take, Peek:
+		counts := c.N // by the Remaining of the call
+		if c.Kind == Peek {
+			counts = 0
+		}
 		for _, ask := range c.Asks {
 			for _, l := range ask.Limits {
-				counted := s.count(ask.Key, s.edge(label, l.Per))
-				if counted > l.Max-c.N {
+				allowed, err := judge.Allowed(s.log(ask.Key), at, c.N, counter.Limits{l})
+				if must(err); !allowed {
 					c.Outcome = Denied
 				}
-				remaining := l.Max - counted
-				if c.Kind == Take {
-					remaining -= c.N
-				}
-				c.Remaining = append(c.Remaining, max(0, remaining))
+				room, _, err := judge.Room(s.log(ask.Key), at, counts, l)
+				must(err)
+				c.Remaining = append(c.Remaining, room)
 			}
 		}
 		if c.Kind == Take && c.Outcome == Denied {
@@ -91,12 +75,16 @@ func (s *atomicStore) do(c *Call, label int64) {
 			s.took = append(s.took, c)
 		}
 	case Count:
-		c.High = s.count(c.Asks[0].Key, s.edge(label, c.Asks[0].Limits[0].Per))
+		var err error
+		c.High, err = judge.Count(s.log(c.Asks[0].Key), at, c.Asks[0].Limits[0].Per)
+		must(err)
 	case Forget:
-		delete(s.hits, c.Asks[0].Key)
+		s.log(c.Asks[0].Key).Reset()
 	case Refund:
-		for key, hits := range s.hits {
-			s.hits[key] = slices.DeleteFunc(hits, func(h *stored) bool { return h.of == c.Of })
+		for _, ask := range undone.Asks {
+			if hit := time.Unix(0, undone.Label); s.log(ask.Key).Count(hit, hit) >= undone.N { // neither lost nor forgotten
+				s.log(ask.Key).Remove(hit, undone.N)
+			}
 		}
 	}
 }
@@ -106,7 +94,13 @@ func (s *atomicStore) add(c *Call, label int64) {
 		return
 	}
 	for _, ask := range c.Asks {
-		s.hits[ask.Key] = append(s.hits[ask.Key], &stored{label, c.N, c.ID})
+		s.log(ask.Key).Add(time.Unix(0, label), c.N)
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
 	}
 }
 
@@ -125,7 +119,7 @@ var menus = []counter.Limits{
 
 // simulate makes a history of calls, in the order in which the store did them.
 func simulate(s *atomicStore, calls int) []*Call {
-	s.hits = map[string][]*stored{}
+	s.logs = map[string]*oracle.Log{}
 	began := time.Date(2026, 3, 1, 23, 59, 0, 0, time.UTC).UnixNano()
 	var steps []step
 	for i := range calls {
@@ -167,12 +161,13 @@ func simulate(s *atomicStore, calls int) []*Call {
 		offset := int64(skew) * int64(c.Caller-2) / 4 // clocks are apart by the skew
 		read := c.Began + s.rng.Int64N(st.at-c.Began+1)
 		c.True, c.Lo, c.Hi = read, c.Began+offset, c.Ended+offset
+		var undone *Call
 		if c.Kind == Refund {
 			if len(s.took) == 0 {
 				continue
 			}
 			i := s.rng.IntN(len(s.took))
-			c.Of = s.took[i].ID
+			undone, c.Of = s.took[i], s.took[i].ID
 			if s.took[i].Ended >= c.Began {
 				continue
 			}
@@ -180,13 +175,13 @@ func simulate(s *atomicStore, calls int) []*Call {
 		}
 		switch fails := s.rng.IntN(20); {
 		case fails == 0 && c.Kind == Take: // counted, and nobody was told
-			s.do(c, read+offset)
+			s.do(c, read+offset, undone)
 			c.Outcome, c.Remaining = Failed, nil
 			s.took = slices.DeleteFunc(s.took, func(t *Call) bool { return t == c })
 		case fails == 1: // nothing happened, and nobody was told
 			c.Outcome = Failed
 		default:
-			s.do(c, read+offset)
+			s.do(c, read+offset, undone)
 		}
 		history = append(history, c)
 	}

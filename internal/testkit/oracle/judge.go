@@ -15,20 +15,34 @@ type Judge struct {
 	Settle time.Duration // that of callers by ticket; 0 on a store with an atomic step
 }
 
+// Count returns the number that a Counter counts at the instant at in a window of
+// length per: all hits since the start of the bucket that holds at-Reach. The
+// bucket belongs to the tier of the window's edge, [tiers.Ladder.Finest], whose
+// error Count returns.
+func (j Judge) Count(log *Log, at time.Time, per time.Duration) (int64, error) {
+	fine, err := j.Ladder.Finest(per)
+	if err != nil {
+		return 0, err
+	}
+	return j.countFrom(log, at, per, fine), nil
+}
+
+// countFrom is Count with the edge of the window in the given tier.
+func (j Judge) countFrom(log *Log, at time.Time, per time.Duration, tier int) int64 {
+	width := j.Ladder.At(tier).Width
+	return log.since(tiers.Index(at.UnixNano()-int64(j.Reach(per)), width) * int64(width))
+}
+
 // Allowed reports the answer that a Counter must give to a call of weight n at the
-// instant at: true if, for every limit, the hits admitted since the start of the
-// bucket that holds at-Reach leave room for n. The bucket belongs to the tier of
-// the window's edge, [tiers.Ladder.Finest], whose error Allowed returns.
+// instant at: true if, for every limit, the hits of [Judge.Count] leave room for n.
 func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (bool, error) {
 	allowed := true
 	for _, limit := range limits {
-		fine, err := j.Ladder.Finest(limit.Per)
+		count, err := j.Count(log, at, limit.Per)
 		if err != nil {
 			return false, err
 		}
-		width := j.Ladder.At(fine).Width
-		edge := tiers.Index(at.UnixNano()-int64(j.Reach(limit.Per)), width) * int64(width)
-		allowed = allowed && log.since(edge)+n <= limit.Max
+		allowed = allowed && count+n <= limit.Max
 	}
 	return allowed, nil
 }
@@ -41,11 +55,7 @@ func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room,
 	if err != nil {
 		return 0, 0, err
 	}
-	from := at.UnixNano() - int64(j.Reach(limit.Per))
-	left := func(tier int) int64 {
-		width := j.Ladder.At(tier).Width
-		return max(0, limit.Max-n-log.since(tiers.Index(from, width)*int64(width)))
-	}
+	left := func(tier int) int64 { return max(0, limit.Max-n-j.countFrom(log, at, limit.Per, tier)) }
 	return left(fine), left(j.Ladder.Decision(limit.Per)), nil
 }
 
