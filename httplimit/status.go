@@ -141,11 +141,18 @@ func statusOf(lim *limiter.Limiter) status {
 func (s *status) writeText(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	defer w.Flush()
-	more := func(n int) {
-		if n > 0 {
-			fmt.Fprintf(w, "and %d more\n", n)
-		}
+	s.writeRules(w)
+	if s.Tallied {
+		s.writeDecisions(w)
+	} else {
+		fmt.Fprint(w, "\nDecisions are not counted: limiter.Config.Tally is false\n")
 	}
+	writeStats(w, s.Limiter)
+	writeStats(w, s.Counter)
+	fmt.Fprintf(w, "\nSkew\t%s\n", s.Skew)
+}
+
+func (s *status) writeRules(w io.Writer) {
 	fmt.Fprintf(w, "Rules, %s\n", s.At.Format(time.RFC3339))
 	for _, r := range s.Rules {
 		fmt.Fprintf(w, "%q by %q\t%s\t%s\tif missing: %s", r.Event, r.Kind, r.Limits, r.OnFailure, r.IfMissing)
@@ -163,42 +170,48 @@ func (s *status) writeText(to io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	more(s.MoreRules)
-	if s.Tallied {
-		fmt.Fprintf(w, "\nDecisions since %s\n", s.Since.Format(time.RFC3339))
-		for _, d := range s.Decisions {
-			name := strconv.Quote(d.Event)
-			if d.Kind != "" {
-				name += " by " + strconv.Quote(d.Kind)
-			}
-			fmt.Fprintf(w, "%s\t%s\t%d\n", name, d.Outcome, d.Count)
+	writeMore(w, s.MoreRules)
+}
+
+func (s *status) writeDecisions(w io.Writer) {
+	fmt.Fprintf(w, "\nDecisions since %s\n", s.Since.Format(time.RFC3339))
+	for _, d := range s.Decisions {
+		name := strconv.Quote(d.Event)
+		if d.Kind != "" {
+			name += " by " + strconv.Quote(d.Kind)
 		}
-		more(s.MoreDecisions)
-		fmt.Fprintf(w, "\nDenied most since %s\n", s.DeniedSince.Format(time.RFC3339))
-		for _, k := range s.MostDenied {
-			n := strconv.FormatInt(k.AtMost, 10)
-			if k.AtLeast < k.AtMost {
-				n = fmt.Sprintf("%d to %d", k.AtLeast, k.AtMost)
-			}
-			fmt.Fprintf(w, "%q by %q\t%q\t%s\n", k.Event, k.Kind, k.Feature, n)
-		}
-	} else {
-		fmt.Fprint(w, "\nDecisions are not counted: limiter.Config.Tally is false\n")
+		fmt.Fprintf(w, "%s\t%s\t%d\n", name, d.Outcome, d.Count)
 	}
-	for _, stats := range []any{s.Limiter, s.Counter} {
-		v := reflect.ValueOf(stats)
-		fmt.Fprintf(w, "\n%s.Stats\n", v.Type().PkgPath()[strings.LastIndexByte(v.Type().PkgPath(), '/')+1:])
-		for i := range v.NumField() {
-			value := v.Field(i).Interface()
-			if at, is := value.(time.Time); is {
-				if value = "never"; !at.IsZero() {
-					value = at.Format(time.RFC3339)
-				}
-			}
-			fmt.Fprintf(w, "%s\t%v\n", v.Type().Field(i).Name, value)
+	writeMore(w, s.MoreDecisions)
+	fmt.Fprintf(w, "\nDenied most since %s\n", s.DeniedSince.Format(time.RFC3339))
+	for _, k := range s.MostDenied {
+		n := strconv.FormatInt(k.AtMost, 10)
+		if k.AtLeast < k.AtMost {
+			n = fmt.Sprintf("%d to %d", k.AtLeast, k.AtMost)
 		}
+		fmt.Fprintf(w, "%q by %q\t%q\t%s\n", k.Event, k.Kind, k.Feature, n)
 	}
-	fmt.Fprintf(w, "\nSkew\t%s\n", s.Skew)
+}
+
+func writeMore(w io.Writer, n int) {
+	if n > 0 {
+		fmt.Fprintf(w, "and %d more\n", n)
+	}
+}
+
+// writeStats writes the fields of a Stats under the name of its package.
+func writeStats(w io.Writer, stats any) {
+	v := reflect.ValueOf(stats)
+	fmt.Fprintf(w, "\n%s.Stats\n", v.Type().PkgPath()[strings.LastIndexByte(v.Type().PkgPath(), '/')+1:])
+	for i := range v.NumField() {
+		value := v.Field(i).Interface()
+		if at, is := value.(time.Time); is {
+			if value = "never"; !at.IsZero() {
+				value = at.Format(time.RFC3339)
+			}
+		}
+		fmt.Fprintf(w, "%s\t%v\n", v.Type().Field(i).Name, value)
+	}
 }
 
 // quality is the weight of a media type by the fields of Accept: that of the most

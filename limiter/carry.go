@@ -227,25 +227,11 @@ func (c *carrier) carry(k *localKey) {
 	of := k.lane
 	k.lane = nil
 	var refunded int64
-	switch {
-	case p == nil:
-	case gone:
-		refunded = p.refunded
-		p.n -= n
-		l.numbers.pending.Add(-n)
-		if err == nil {
-			l.numbers.carried.Add(n)
-		} else {
-			l.numbers.dropped.Add(n)
-		}
-		k.tries = 0
-	default:
-		p.n -= p.refunded
-		l.numbers.pending.Add(-p.refunded)
-		k.tries++
-	}
 	if p != nil {
-		p.sending, p.refunded = 0, 0
+		if gone {
+			refunded = p.refunded
+		}
+		l.carried(k, p, n, err)
 		l.tidy(s, k, p)
 	}
 	c.answered(of, p != nil, gone)
@@ -266,6 +252,25 @@ func (c *carrier) carry(k *localKey) {
 	if refunded > 0 && err == nil {
 		_ = store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
 	}
+}
+
+// carried notes what has become of n hits of p that were sent: err is nil or
+// ErrTooOld if they are gone, and otherwise they wait for another try.
+func (l *local) carried(k *localKey, p *pendingHits, n int64, err error) {
+	switch {
+	case err == nil:
+		l.numbers.carried.Add(n)
+		k.tries = 0
+	case errors.Is(err, counter.ErrTooOld):
+		l.numbers.dropped.Add(n)
+		k.tries = 0
+	default:
+		n = p.refunded
+		k.tries++
+	}
+	p.n -= n
+	l.numbers.pending.Add(-n)
+	p.sending, p.refunded = 0, 0
 }
 
 // answers returns an error if the server of key does not answer a read: an addition

@@ -61,18 +61,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		if m == opening {
 			q.open = l.opens.begin(asks, n)
 		}
-		if err := l.judge(ctx, v, &q, asks); err != nil {
-			q.open.close(false)
+		if err := l.askStore(ctx, v, &q, asks); err != nil {
 			*v = Verdict{}
 			return err
-		}
-		if l.soften(v, &q, asks); v.At().IsZero() {
-			q.open.close(false)
-		} else {
-			if v.Allowed {
-				q.open.admit()
-			}
-			v.open = q.open
 		}
 	}
 	v.complete(&q)
@@ -82,6 +73,23 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	if l.observe != nil && m != peeking {
 		l.observe(v.decision(n, time.Since(began), 0))
 	}
+	return nil
+}
+
+// askStore decides asks by the store. A call that was not counted is not open.
+func (l *Limiter) askStore(ctx context.Context, v *Verdict, q *question, asks []counter.Ask) error {
+	if err := l.judge(ctx, v, q, asks); err != nil {
+		q.open.close(false)
+		return err
+	}
+	if l.soften(v, q, asks); v.At().IsZero() {
+		q.open.close(false)
+		return nil
+	}
+	if v.Allowed {
+		q.open.admit()
+	}
+	v.open = q.open
 	return nil
 }
 

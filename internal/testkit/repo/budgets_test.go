@@ -26,8 +26,8 @@ var budgets = []budget{
 	{folders: "backend/redis/plain", code: 350},
 	{folders: "internal/ticket", code: 1050},
 	{folders: "counter", code: 3650, long: 2, types: 13, methods: 29},
-	{folders: "limiter", code: 4650, long: 2},
-	{folders: "httplimit", code: 3000, long: 1},
+	{folders: "limiter", code: 4650},
+	{folders: "httplimit", code: 3000},
 	{folders: "rules", code: 950},
 	{folders: "internal/dur internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 500},
 
