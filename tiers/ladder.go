@@ -56,6 +56,7 @@ func New(tiers ...Tier) (Ladder, error) {
 	if len(tiers) > MaxTiers {
 		return Ladder{}, fmt.Errorf("tiers: %d tiers, want at most %d", len(tiers), MaxTiers)
 	}
+	var below Tier
 	for i, t := range tiers {
 		switch {
 		case t.Width < MinWidth:
@@ -64,20 +65,16 @@ func New(tiers ...Tier) (Ladder, error) {
 			return Ladder{}, fmt.Errorf("tiers: %s is kept for less than its own width", t)
 		case t.Keep > MaxWindow:
 			return Ladder{}, fmt.Errorf("tiers: %s is kept for more than %s", t, dur.Format(MaxWindow))
-		}
-		if i == 0 {
-			continue
-		}
-		switch below := tiers[i-1]; {
 		case t.Width == below.Width:
 			return Ladder{}, fmt.Errorf("tiers: width %s stands there twice", dur.Format(t.Width))
 		case t.Width < below.Width:
 			return Ladder{}, fmt.Errorf("tiers: width %s comes after %s, want the finest first", dur.Format(t.Width), dur.Format(below.Width))
-		case t.Width%below.Width != 0:
+		case i > 0 && t.Width%below.Width != 0:
 			return Ladder{}, fmt.Errorf("tiers: width %s is not a multiple of %s", dur.Format(t.Width), dur.Format(below.Width))
 		case t.Keep < below.Keep:
 			return Ladder{}, fmt.Errorf("tiers: %s is kept for less than the finer %s", t, below)
 		}
+		below = t
 	}
 	return Ladder{slices.Clone(tiers)}, nil
 }
@@ -89,18 +86,17 @@ func Parse(s string) (Ladder, error) {
 	var tiers []Tier
 	for field := range strings.SplitSeq(s, ",") {
 		width, keep, found := strings.Cut(strings.TrimSpace(field), ":")
-		if !found {
+		w, widthErr := dur.Parse(strings.TrimSpace(width))
+		k, keepErr := dur.Parse(strings.TrimSpace(keep))
+		switch {
+		case !found:
 			return Ladder{}, fmt.Errorf("tiers: %q: want width:keep, such as 1m:1d", strings.TrimSpace(field))
+		case widthErr != nil:
+			return Ladder{}, fmt.Errorf("tiers: width: %w", widthErr)
+		case keepErr != nil:
+			return Ladder{}, fmt.Errorf("tiers: keep: %w", keepErr)
 		}
-		var t Tier
-		var err error
-		if t.Width, err = dur.Parse(strings.TrimSpace(width)); err != nil {
-			return Ladder{}, fmt.Errorf("tiers: width: %w", err)
-		}
-		if t.Keep, err = dur.Parse(strings.TrimSpace(keep)); err != nil {
-			return Ladder{}, fmt.Errorf("tiers: keep: %w", err)
-		}
-		tiers = append(tiers, t)
+		tiers = append(tiers, Tier{w, k})
 	}
 	return New(tiers...)
 }
@@ -132,7 +128,7 @@ func For(windows ...time.Duration) Ladder {
 				keep = max(keep, w)
 			}
 		}
-		// A finer tier of the same Keep serves these windows already.
+		// A finer tier with the same Keep already serves these windows.
 		if keep > 0 && (len(tiers) == 0 || tiers[len(tiers)-1].Keep < keep) {
 			tiers = append(tiers, Tier{t.width, keep})
 		}
@@ -177,10 +173,9 @@ func (l Ladder) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText reads what [Parse] reads, and the empty text as the zero Ladder.
 // After an error l is unchanged.
-func (l *Ladder) UnmarshalText(text []byte) error {
+func (l *Ladder) UnmarshalText(text []byte) (err error) {
 	var read Ladder
 	if len(text) > 0 {
-		var err error
 		if read, err = Parse(string(text)); err != nil {
 			return err
 		}
@@ -207,16 +202,14 @@ func (l Ladder) Finest(window time.Duration) (int, error) {
 	if window < MinWindow || window > MaxWindow {
 		return 0, fmt.Errorf("tiers: a window of %s, want %s to %s", dur.Format(window), dur.Format(MinWindow), dur.Format(MaxWindow))
 	}
-	for i, t := range l.tiers {
-		if t.Keep < window {
-			continue
-		}
-		if t.Width > window {
-			return 0, fmt.Errorf("tiers: a window of %s would be read in buckets of %s: ladder %q keeps no finer tier that long", dur.Format(window), dur.Format(t.Width), l)
-		}
-		return i, nil
+	i := slices.IndexFunc(l.tiers, func(t Tier) bool { return t.Keep >= window })
+	if i < 0 {
+		return 0, fmt.Errorf("tiers: a window of %s is longer than any tier of ladder %q is kept", dur.Format(window), l)
 	}
-	return 0, fmt.Errorf("tiers: a window of %s is longer than any tier of ladder %q is kept", dur.Format(window), l)
+	if width := l.tiers[i].Width; width > window {
+		return 0, fmt.Errorf("tiers: a window of %s would be read in buckets of %s: ladder %q keeps no finer tier that long", dur.Format(window), dur.Format(width), l)
+	}
+	return i, nil
 }
 
 // Decision returns the number of the decision tier of a window: the coarsest tier
