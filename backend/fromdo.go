@@ -61,8 +61,9 @@ func (s fromDo) Forget(ctx context.Context, r *ForgetRequest) error {
 }
 
 // empty takes back what the buckets of a tier count, and before that what their finer
-// buckets count: a second Forget finds the rest after an error. Tiers with the same
-// Keep are read equally far back: a store may compute the coarser from the finer.
+// buckets count: a second Forget finds the rest after an error. All finer buckets are
+// read, even those that are older than their tier's Keep: in a store with an expiry of
+// its own the life of a bucket begins at its creation, whatever the label.
 func (s fromDo) empty(ctx context.Context, r *ForgetRequest, tier int, run tiers.Run) error {
 	counts, err := s.read(ctx, r, r.Key, r.Ladder, run)
 	if err != nil {
@@ -78,13 +79,9 @@ func (s fromDo) empty(ctx context.Context, r *ForgetRequest, tier int, run tiers
 		if tier == 0 {
 			continue
 		}
-		finer, as := r.Ladder.At(tier-1), tier-1
-		for as < r.Ladder.Len()-1 && r.Ladder.At(as+1).Keep == finer.Keep {
-			as++
-		}
-		ratio := int64(b.Width / finer.Width)
-		first := max(b.Index*ratio, tiers.Index(r.Now.UnixNano()-int64(r.TTLs[as]), finer.Width))
-		if err := s.empty(ctx, r, tier-1, tiers.Run{Width: finer.Width, First: first, N: (b.Index+1)*ratio - first}); err != nil {
+		finer := r.Ladder.At(tier - 1).Width
+		ratio := int64(b.Width / finer)
+		if err := s.empty(ctx, r, tier-1, tiers.Run{Width: finer, First: b.Index * ratio, N: ratio}); err != nil {
 			return err
 		}
 	}

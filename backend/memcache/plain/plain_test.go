@@ -1,0 +1,241 @@
+package plain_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/backendtest"
+	"github.com/abacus-go/abacus/backend/memcache/plain"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// patience is the timeout of requests for which slowness is no failure.
+const patience = 20 * time.Second
+
+func client(t testing.TB, addrs ...string) *memcache.Client {
+	t.Helper()
+	c := memcache.New(addrs...)
+	c.Timeout, c.MaxIdleConns = patience, 256
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func newStore(t testing.TB, c *memcache.Client) *plain.Store {
+	t.Helper()
+	s, err := plain.New(c)
+	require.NoError(t, err)
+	return s
+}
+
+func adding(n int64, minutes ...int64) *backend.Request {
+	r := &backend.Request{Key: "k", Ladder: tiers.Default, Now: time.Now(), N: n}
+	for _, index := range minutes {
+		r.Add = append(r.Add, backend.Slot{Bucket: tiers.Bucket{Width: time.Minute, Index: index}, TTL: time.Hour})
+	}
+	return r
+}
+
+func read(t testing.TB, s backend.Store, n int) []int64 {
+	t.Helper()
+	r := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Minute, Counts: make([]int64, n)}}}
+	require.NoError(t, s.Do(t.Context(), r))
+	return r.Read[0].Counts
+}
+
+func TestConformance(t *testing.T) {
+	s := newStore(t, client(t, servertest.Memcached(t)))
+	backendtest.Run(t, func(testing.TB) backend.Store { return s })
+}
+
+func TestNoClient(t *testing.T) {
+	_, err := plain.New(nil)
+	require.EqualError(t, err, "memcache: NewFromClient: client is nil, want a gomemcache client")
+}
+
+// The literal idea: three items with readable names and values.
+func TestThreeItems(t *testing.T) {
+	c := client(t, servertest.Memcached(t))
+	s := newStore(t, c)
+	at := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
+	for range 3 {
+		r := &backend.Request{Key: "ab:13hnD:signup:ip:203.0.113.9", N: 1, Now: at}
+		for _, b := range tiers.Default.Buckets(at) {
+			r.Add = append(r.Add, backend.Slot{Bucket: b, TTL: 25 * time.Hour})
+		}
+		require.NoError(t, s.Do(t.Context(), r))
+	}
+	for _, bucket := range []string{"1s1772407833", "1m29540130", "1h492335"} {
+		it, err := c.Get("ab:13hnD:signup:ip:203.0.113.9|" + bucket)
+		require.NoError(t, err)
+		require.Equal(t, "3", string(it.Value))
+	}
+}
+
+// One server or several, and the client is left as it is.
+func TestServers(t *testing.T) {
+	addr, other := servertest.Memcached(t), servertest.Memcached(t)
+	for name, addrs := range map[string][]string{"one": {addr}, "two": {addr, other}} {
+		t.Run(name, func(t *testing.T) {
+			c := client(t, addrs...)
+			require.NoError(t, c.FlushAll())
+			s := newStore(t, c)
+			minutes, want := make([]int64, 100), make([]int64, 2500)
+			for i := range minutes {
+				minutes[i], want[i] = int64(i), 3
+			}
+			r := adding(3, minutes...)
+			require.NoError(t, s.Do(t.Context(), r))
+			require.False(t, r.Ordered)
+			require.Equal(t, want, read(t, s, 2500))
+		})
+	}
+}
+
+// With gomemcache's own selector a key has buckets on two servers: the server that is
+// down fails the read, and additions confirmed by the other are reported.
+func TestOneServerOfTwoIsDown(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	s := newStore(t, client(t, server.Addr, servertest.Memcached(t)))
+	r := adding(1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+	require.NoError(t, s.Do(t.Context(), r))
+	server.Kill()
+	require.Error(t, s.Do(t.Context(), &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Minute, Counts: make([]int64, 16)}}}))
+	require.Error(t, s.Do(t.Context(), r))
+	confirmed := 0
+	for _, slot := range r.Add {
+		if slot.Count > 0 {
+			require.EqualValues(t, 2, slot.Count)
+			confirmed++
+		}
+	}
+	require.Positive(t, confirmed)
+	require.Less(t, confirmed, 16)
+}
+
+// Calls to a server that stands still return by their deadline, and leave a bounded
+// number of goroutines behind. Additions that are answered within the client's
+// Timeout are undone.
+func TestASilentServer(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	s := newStore(t, client(t, server.Addr))
+	require.NoError(t, s.Do(t.Context(), adding(1, 0, 1, 2)))
+	server.Pause()
+	defer server.Resume()
+	before := runtime.NumGoroutine()
+	for i := range 300 {
+		r := adding(1, 0, 1, 2)
+		r.Deadline = time.Now().Add(5 * time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		if i%2 == 0 {
+			r.Deadline = time.Time{}
+			time.AfterFunc(5*time.Millisecond, cancel)
+		}
+		began := time.Now()
+		err := s.Do(ctx, r)
+		cancel()
+		require.Truef(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled), "%v", err)
+		require.Less(t, time.Since(began), patience/2)
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before+6*256)
+	server.Resume()
+	require.Eventually(t, func() bool { return s.Report().LateAnswers == 3*256 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return read(t, s, 3)[0] == 1 }, patience, time.Millisecond)
+	require.Zero(t, s.Report().HitsLeft)
+}
+
+// An addition that is answered after the client's Timeout stays, and is counted.
+func TestAnAnswerAfterTheTimeout(t *testing.T) {
+	server := servertest.StartMemcached(t)
+	c := client(t, server.Addr)
+	c.Timeout = 50 * time.Millisecond
+	s := newStore(t, c)
+	require.NoError(t, s.Do(t.Context(), adding(1, 0)))
+	server.Pause()
+	defer server.Resume()
+	require.Error(t, s.Do(t.Context(), adding(1, 0)))
+	require.EqualValues(t, 1, s.Report().HitsLeft)
+}
+
+// gomemcache panics on some answers that no memcached gives.
+func TestAnswersOfNoMemcached(t *testing.T) {
+	for answer, want := range map[string]string{
+		"\n":                       "not understood",
+		"5 apples\r\n":             "incr bucket 1m1: ",
+		"4\r\n":                    "held a number of 2^63 or more",
+		"SERVER_ERROR oh\r\n":      "SERVER_ERROR oh",
+		"9007199254740995\r\n":     "would hold 9007199254740995: the count would exceed 2^53-1",
+		"18446744073709551615\r\n": "held a number of 2^63 or more",
+	} {
+		addr := servertest.Serve(t, func(conn net.Conn) {
+			for in := bufio.NewScanner(conn); in.Scan(); {
+				if strings.HasPrefix(in.Text(), "incr") {
+					fmt.Fprint(conn, answer)
+				} else {
+					fmt.Fprint(conn, "1\r\n")
+				}
+			}
+		})
+		r := adding(5, 1)
+		require.ErrorContains(t, newStore(t, client(t, addr)).Do(t.Context(), r), want, "%q", answer)
+		require.Zero(t, r.Add[0].Count)
+	}
+}
+
+// Two callers that find no item: one adds it, the other increments.
+func TestALostRace(t *testing.T) {
+	for name, row := range map[string]struct {
+		answers []string
+		count   int64
+		err     string
+	}{
+		"new":         {[]string{"NOT_FOUND", "STORED"}, 5, ""},
+		"lost":        {[]string{"NOT_FOUND", "NOT_STORED", "6"}, 6, ""},
+		"without end": {strings.Split(strings.Repeat("NOT_FOUND,NOT_STORED,", 12)+"7", ","), 0, "add bucket 1m1: the item came and went 12 times"},
+	} {
+		next := make(chan string, len(row.answers))
+		for _, answer := range row.answers {
+			next <- answer
+		}
+		addr := servertest.Serve(t, func(conn net.Conn) {
+			for in := bufio.NewScanner(conn); in.Scan(); {
+				if strings.HasPrefix(in.Text(), "add") {
+					in.Scan()
+				}
+				fmt.Fprintf(conn, "%s\r\n", <-next)
+			}
+		})
+		r := adding(5, 1)
+		err := newStore(t, client(t, addr)).Do(t.Context(), r)
+		require.Equal(t, row.count, r.Add[0].Count, name)
+		if row.err != "" {
+			require.ErrorContains(t, err, row.err)
+		} else {
+			require.NoError(t, err, name)
+		}
+	}
+}
+
+// Check and Erase report the missing commands.
+func TestWhatItCannotDo(t *testing.T) {
+	s := newStore(t, client(t, servertest.Memcached(t)))
+	err := s.CheckServers(t.Context(), &backend.CheckRequest{Key: "ab:?check"})
+	require.ErrorIs(t, err, backend.ErrCondition)
+	err = newStore(t, client(t, "127.0.0.1:1")).CheckServers(t.Context(), &backend.CheckRequest{Key: "ab:?check"})
+	require.False(t, errors.Is(err, backend.ErrCondition), "%v", err)
+	require.ErrorContains(t, err, "connection refused")
+	ladder := tiers.For(time.Hour)
+	err = s.Forget(t.Context(), &backend.ForgetRequest{Key: "k", Ladder: ladder, TTLs: make([]time.Duration, ladder.Len()), Now: time.Now(), Erase: true})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
