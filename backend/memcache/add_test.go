@@ -2,7 +2,8 @@ package memcache_test
 
 import (
 	"context"
-	"strings"
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,34 +34,39 @@ func script(answers ...string) func(string) string {
 	}
 }
 
-// The requests of an addition for each sequence of answers.
+// The commands of an addition without meta commands, for each sequence of answers.
 func TestStepsOfAnAddition(t *testing.T) {
-	const add, incr = "add k|1m1 0 3662 1 5", "incr k|1m1 5"
+	const add, incr = "add k|1m1 0 3662 1 0", "incr k|1m1 5"
 	for name, row := range map[string]struct {
 		answers []string
-		asked   []string
+		asked   []string // nil: the connection ends in the middle
 		count   int64
 		err     string
 	}{
-		"there":                {[]string{"12"}, []string{incr}, 12, ""},
-		"new":                  {[]string{"NOT_FOUND", "STORED"}, []string{incr, add}, 5, ""},
-		"and lost the race":    {[]string{"NOT_FOUND", "NOT_STORED", "6"}, []string{incr, add, incr}, 6, ""},
-		"expired meanwhile":    {[]string{"NOT_FOUND", "NOT_STORED", "NOT_FOUND", "STORED"}, []string{incr, add, incr, add}, 5, ""},
-		"without end":          {times(6, "NOT_FOUND", "NOT_STORED"), times(6, incr, add), 0, "add bucket 1m1: the item came and went 12 times"},
-		"no room":              {[]string{"NOT_FOUND", "SERVER_ERROR out of memory storing object"}, []string{incr, add}, 0, "out of memory storing object"},
-		"no room to count":     {[]string{"SERVER_ERROR out of memory in incr"}, []string{incr}, 0, `incr: answered "SERVER_ERROR out of memory in incr", want a number`},
-		"an answer like Redis": {[]string{"-ERR unknown command"}, []string{incr}, 0, "-ERR unknown command"},
-		"nonsense":             {[]string{"5 apples"}, []string{incr}, 0, `incr: answered "5 apples", want a number`},
-		"an empty answer":      {[]string{""}, []string{incr}, 0, `incr: answered "", want a number`},
-		"wrapped":              {[]string{"4"}, []string{incr}, 0, "incr bucket 1m1: held a number of 2^63 or more, want a count of at most 9007199254740991"},
-		"beyond MaxCount":      {[]string{"9007199254740992", "9007199254740987"}, []string{incr, "decr k|1m1 5"}, 0, "incr bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1"},
+		"there":                {[]string{"NOT_STORED", "12"}, []string{add, incr}, 12, ""},
+		"new":                  {[]string{"STORED", "5"}, []string{add, incr}, 5, ""},
+		"and lost the race":    {[]string{"NOT_STORED", "6"}, []string{add, incr}, 6, ""},
+		"expired meanwhile":    {[]string{"NOT_STORED", "NOT_FOUND", "STORED", "5"}, []string{add, incr, add, incr}, 5, ""},
+		"without end":          {times(12, "STORED", "NOT_FOUND"), times(12, add, incr), 0, "incr bucket 1m1: the item came and went 12 times"},
+		"no room":              {[]string{"SERVER_ERROR out of memory storing object", "NOT_FOUND"}, []string{add, incr}, 0, "incr bucket 1m1: SERVER_ERROR out of memory storing object"},
+		"no room, but there":   {[]string{"SERVER_ERROR out of memory storing object", "12"}, []string{add, incr}, 12, ""},
+		"no room to count":     {[]string{"NOT_STORED", "SERVER_ERROR out of memory in incr"}, []string{add, incr}, 0, "incr bucket 1m1: SERVER_ERROR out of memory in incr"},
+		"no number":            {[]string{"NOT_STORED", "CLIENT_ERROR cannot increment or decrement non-numeric value"}, []string{add, incr}, 0, "incr bucket 1m1: CLIENT_ERROR cannot increment"},
+		"an answer like Redis": {[]string{"-ERR unknown command"}, nil, 0, `incr: unexpected answer "-ERR unknown command"`},
+		"out of step":          {[]string{"5", "STORED"}, nil, 0, `incr: unexpected answer "5"`},
+		"nonsense":             {[]string{"STORED", "5 apples"}, []string{add, incr}, 0, `incr bucket 1m1: answered "5 apples", want a number`},
+		"an empty answer":      {[]string{"STORED", ""}, []string{add, incr}, 0, `incr: answered "", want a number`},
+		"wrapped":              {[]string{"NOT_STORED", "4"}, []string{add, incr}, 0, "incr bucket 1m1: held a number of 2^63 or more, want a count of at most 9007199254740991"},
+		"beyond MaxCount":      {[]string{"NOT_STORED", "9007199254740992", "9007199254740987"}, []string{add, incr, "decr k|1m1 5"}, 0, "incr bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFake(t, script(row.answers...))
 			s := newStore(t, memcache.Config{}, server.addr)
 			op := addFive(t, s, server.addr, row.err)
 			require.Equal(t, row.count, op.Add[0].Count)
-			require.Equal(t, row.asked, server.asked())
+			if row.asked != nil {
+				require.Equal(t, row.asked, server.asked())
+			}
 		})
 	}
 }
@@ -77,15 +83,6 @@ func addFive(t *testing.T, s *memcache.Store, addr, want string) *backend.Reques
 		require.ErrorContains(t, err, want)
 	}
 	return op
-}
-
-// gomemcache panics on an unexpected line.
-func TestAnAnswerThatGomemcachePanicsOn(t *testing.T) {
-	server := newFake(t, func(string) string {
-		return "\n"
-	})
-	s := newStore(t, memcache.Config{}, server.addr)
-	require.ErrorContains(t, s.Do(context.Background(), adding("k", 5, slot(1))), "memcache: "+server.addr+": answer: not understood")
 }
 
 // Racing additions to a missing bucket get different counts.
@@ -113,23 +110,33 @@ func TestRacersCreateABucketOnce(t *testing.T) {
 	}
 }
 
-// All additions and the read of a call are in flight at the same time.
-func TestSideBySide(t *testing.T) {
-	var once sync.Once
-	var together sync.WaitGroup
-	together.Add(4)
-	all := make(chan struct{})
-	server := newFake(t, func(line string) string {
-		together.Done()
-		once.Do(func() { go func() { together.Wait(); close(all) }() })
-		<-all
-		if strings.HasPrefix(line, "gets") {
-			return "END\r\n"
+// Without meta commands too a request is a single write: additions, then a multi-get.
+func TestAClassicRequestOnTheWire(t *testing.T) {
+	request := make(chan string, 1)
+	addr := servertest.Serve(t, func(conn net.Conn) {
+		in := make([]byte, 4096)
+		for {
+			n, err := conn.Read(in)
+			if err != nil {
+				return
+			}
+			switch asked := string(in[:n]); asked {
+			case "ma |abacus D0\r\n":
+				fmt.Fprint(conn, "ERROR\r\n")
+			case "get |abacus\r\n":
+				fmt.Fprint(conn, "END\r\n")
+			default:
+				request <- asked
+				fmt.Fprint(conn, "STORED\r\n1\r\nNOT_STORED\r\n7\r\nVALUE k|1h1 0 1\r\n4\r\nVALUE k|1h-1 0 1\r\n3\r\nEND\r\n")
+			}
 		}
-		return "1\r\n"
 	})
-	s := newStore(t, memcache.Config{}, server.addr)
-	op := readingToo(adding("k", 1, slot(1), slot(2), slot(3)))
-	op.Deadline = time.Now().Add(patience)
+	s := newStore(t, memcache.Config{}, addr)
+	op := adding("k", 1, slot(1), slot(-2))
+	op.Read = []backend.Span{{Width: time.Hour, First: -1, Counts: make([]int64, 3)}}
 	require.NoError(t, s.Do(context.Background(), op))
+	require.Equal(t, "add k|1m1 0 3662 1\r\n0\r\nincr k|1m1 1\r\nadd k|1m-2 0 3662 1\r\n0\r\nincr k|1m-2 1\r\nget k|1h-1 k|1h0 k|1h1\r\n", <-request)
+	require.Equal(t, []int64{1, 7}, []int64{op.Add[0].Count, op.Add[1].Count})
+	require.Equal(t, []int64{3, 0, 4}, op.Read[0].Counts, "a proxy may put the items in another order")
+	require.False(t, op.Ordered)
 }

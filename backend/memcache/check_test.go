@@ -3,7 +3,6 @@ package memcache_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -157,22 +156,6 @@ func TestCheckKeepsItsDeadline(t *testing.T) {
 	require.NotErrorIs(t, err, counter.ErrStore)
 	server.Resume()
 	require.NoError(t, s.Check(t.Context()))
-}
-
-// A client of the caller tells no stats, which is said.
-func TestCheckOfAClient(t *testing.T) {
-	addr := servertest.Memcached(t)
-	s, err := memcache.NewFromClient(rawClient(addr), memcache.Config{IOTimeout: patience})
-	require.NoError(t, err)
-	err = s.Check(t.Context())
-	require.ErrorIs(t, err, backend.ErrCondition)
-	requireFindings(t, err, `^memcache: a client of NewFromClient tells no stats, want a store of New`)
-	require.Equal(t, "1", stat(t, addr, "total_items"))
-	s, err = memcache.NewFromClient(gomemcache.New("127.0.0.1:1"), memcache.Config{IOTimeout: patience})
-	require.NoError(t, err)
-	err = s.Check(t.Context())
-	require.False(t, errors.Is(err, backend.ErrCondition), "%v", err)
-	require.ErrorContains(t, err, "connection refused")
 }
 
 // A caller whose clock is ahead by more than Skew is seen by those who look.

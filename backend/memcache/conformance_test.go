@@ -6,49 +6,34 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// The shared connections, and a client of the caller, without meta commands. The
-// two wait for the clock together.
+// A server with meta commands, and a server without. The two wait for the clock
+// together.
 func TestConformance(t *testing.T) {
-	t.Run("New", func(t *testing.T) {
+	t.Run("meta", func(t *testing.T) {
 		t.Parallel()
 		addr := servertest.Memcached(t)
 		backendtest.Run(t, func(t testing.TB) backend.Store { return newStore(t, memcache.Config{}, addr) })
 	})
-	t.Run("NewFromClient", func(t *testing.T) {
+	t.Run("classic", func(t *testing.T) {
 		t.Parallel()
-		client := rawClient(servertest.Memcached(t))
-		client.MaxIdleConns = memcache.DefaultMaxInFlight
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
-		require.NoError(t, err)
-		backendtest.Run(t, func(testing.TB) backend.Store { return s })
+		old, _ := oldMemcached(t)
+		backendtest.Run(t, func(t testing.TB) backend.Store { return newStore(t, memcache.Config{}, old) })
 	})
 }
 
-// The shared connections, and a client of the caller.
 func TestErase(t *testing.T) {
 	addr := servertest.Memcached(t)
-	client := rawClient(addr)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	for name, open := range map[string]func(t testing.TB) *memcache.Store{
-		"New": func(t testing.TB) *memcache.Store { return newStore(t, memcache.Config{IOTimeout: patience}, addr) },
-		"NewFromClient": func(t testing.TB) *memcache.Store {
-			s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
-			require.NoError(t, err)
-			return s
-		},
-	} {
+	old, behind := oldMemcached(t)
+	for name, server := range map[string]struct{ asked, addr string }{"meta": {addr, addr}, "classic": {old, behind}} {
 		t.Run(name, func(t *testing.T) {
 			backendtest.Erase(t, func(t testing.TB) (backend.Store, backendtest.Contents) {
-				return open(t), func() (string, error) { return contents(t, addr) }
+				return newStore(t, memcache.Config{}, server.asked), func() (string, error) { return contents(t, server.addr) }
 			})
 		})
 	}

@@ -150,6 +150,12 @@ func fakeThat(t testing.TB, answer string, reply func(line string) string) *fake
 				}
 				continue
 			}
+			if line == "get |abacus" {
+				if _, err := conn.Write([]byte("END\r\n")); err != nil {
+					return
+				}
+				continue
+			}
 			if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
 				line += " " + in.Text()
 			}
@@ -201,9 +207,6 @@ func metaAnswer(line string, count uint64) string {
 		return "END\r\n"
 	}
 	number := strconv.FormatUint(count, 10)
-	if strings.HasPrefix(line, "decr ") {
-		return number + "\r\n"
-	}
 	return fmt.Sprintf("VA %d %s\r\n%s\r\n", len(number), line[strings.LastIndexByte(line, 'O'):], number)
 }
 
@@ -246,6 +249,14 @@ func join(conn net.Conn, addr string) {
 	io.Copy(server, conn)
 }
 
+// oldMemcached starts a memcached that does not know meta commands, and returns its
+// address, and the address of the memcached behind it.
+func oldMemcached(t testing.TB) (old, addr string) {
+	t.Helper()
+	addr = servertest.Memcached(t)
+	return servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, "ERROR\r\n") }), addr
+}
+
 // serveOld passes conn to the memcached at addr, and answers a meta command
 // itself: a memcached of before 1.6, or a proxy. "" hangs up.
 func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
@@ -256,14 +267,17 @@ func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
 	}
 	defer server.Close()
 	go io.Copy(conn, server)
-	for in := bufio.NewScanner(conn); in.Scan(); {
-		if strings.HasPrefix(in.Text(), "ma ") {
-			if answer == "" {
-				return
-			}
-			fmt.Fprint(conn, answer)
-			continue
+	for in := bufio.NewReader(conn); ; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
 		}
-		fmt.Fprintf(server, "%s\r\n", in.Text())
+		if !strings.HasPrefix(line, "ma ") {
+			io.WriteString(server, line)
+		} else if answer == "" {
+			return
+		} else {
+			io.WriteString(conn, answer)
+		}
 	}
 }

@@ -1,62 +1,52 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
-
+	"github.com/abacus-go/abacus/backend/memcache/internal/item"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-const (
-	// forgetWorkers bounds the requests of a Forget in flight. A low bound lets
-	// the server answer other callers in between.
-	forgetWorkers = 8
-
-	// forgetStep is the number of items that a step of a Forget looks for.
-	forgetStep = 4 * chunkSize
-)
-
-// Forget is described in [backend.Store]. Items are searched in the
-// coarsest tier first, and in a finer tier only inside coarser buckets with an
-// item, even an item with count 0. Then tiers are emptied, finest first and
-// oldest bucket first, so that a second Forget finds the items left by a first.
-// The label is remembered at the begin and at the end.
+// Forget is described in [backend.Store]. Items are searched in the coarsest tier
+// first, and in a finer tier only inside coarser buckets with an item, even an item
+// with count 0. Then tiers are emptied, finest first and oldest bucket first, so
+// that a second Forget finds the items left by a first. The label is remembered at
+// the start and at the end.
 //
 // An item that has not changed since the read is removed in one step. From other
 // items the count read is taken, so no hit from in between is lost. A Forget
 // creates no item but a marker. An Erase searches each tier for all items that
 // may live, and deletes every item, whatever the value. Without f.Deadline each
-// step, of a few thousand items, may last for the timeout of the store.
+// step, of a thousand items, may last for the timeout of the store.
 func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
-	if err := checkKey(f.Key); err != nil {
+	if err := item.CheckKey(f.Key); err != nil {
 		return err
 	}
 	if len(f.TTLs) != f.Ladder.Len() {
 		return fmt.Errorf("memcache: ForgetRequest.TTLs has %d entries, want %d, one for each tier", len(f.TTLs), f.Ladder.Len())
 	}
-	e := forgetting{store: s, ctx: ctx, deadline: f.Deadline, key: f.Key, peer: s.peerOf(f.Key)}
-	name := markerName(f.Key)
+	a := asking{ctx: ctx, deadline: f.Deadline, t: s.transportOf(f.Key)}
 	remember := func() error {
-		m := marker{f.Latest(), time.Now().Add(f.Remember + time.Second)}
-		return e.step(1, func(c *call, l *link, _ int) error { return c.remember(l, name, m) })
+		return a.remember(markerName(f.Key), marker{f.Latest(), time.Now().Add(f.Remember + time.Second).Unix()})
 	}
 	if err := remember(); err != nil {
 		return err
 	}
-	on := map[string]*peer{"": e.peer}
+	on := map[string]*transport{"": a.t}
 	if f.Erase {
-		on = s.peers // before a change of the servers another one may have been the key's
+		on = s.transports // before a change of the servers another one may have been the key's
 	}
-	for _, p := range on {
-		there := e
-		there.peer = p
+	for _, t := range on {
+		there := a
+		there.t = t
 		if err := there.empty(f); err != nil {
 			return err
 		}
@@ -65,259 +55,166 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 }
 
 // empty empties the buckets of the key on a server, or erases its items.
-func (e *forgetting) empty(f *backend.ForgetRequest) error {
-	ranges := make([][]indexRange, f.Ladder.Len()) // ranges[i] are the buckets of tier i to look at
-	for i := len(ranges) - 1; i >= 0; i-- {
-		width := f.Ladder.At(i).Width
-		if err := checkWidth(width); err != nil {
-			return err
-		}
-		var all []indexRange
-		if i < len(ranges)-1 {
-			all = refine(ranges[i+1], int64(f.Ladder.At(i+1).Width/width))
-		}
-		switch {
-		case f.Erase:
-			all = including(all, lives(f, i))
-		case i == len(ranges)-1:
-			all = []indexRange{{tiers.Index(f.Now.UnixNano()-int64(f.TTLs[i]), width), newest(f, i)}}
-		}
-		if ranges[i] = all; i == 0 {
-			break // searched while emptied
-		}
-		var held []indexRange
-		if err := e.visit(width, all, func(items []*gomemcache.Item) error {
-			for _, item := range items {
-				index, err := strconv.ParseInt(item.Key[len(e.key)+len(stemOf(width)):], 10, 64)
-				if err != nil {
-					return fmt.Errorf("memcache: an item that was not asked for: %w", err)
-				}
-				held = appendIndex(held, index)
+func (a asking) empty(f *backend.ForgetRequest) error {
+	held := make([][]int64, f.Ladder.Len()+1) // held[i] are the buckets of tier i with an item
+	for i := f.Ladder.Len() - 1; i > 0; i-- {
+		if err := a.visit(f, i, search(f, i, held[i+1]), func(items []kept) error {
+			for _, it := range items {
+				held[i] = append(held[i], it.index)
 			}
 			return nil
 		}); err != nil {
 			return err
 		}
-		ranges[i] = held
+		slices.Sort(held[i])
+		held[i] = slices.Compact(held[i])
 	}
-	empty := e.expire
+	empty := a.expire
 	if f.Erase {
-		empty = e.remove
+		empty = a.remove
 	}
-	for i := range ranges {
-		if err := e.visit(f.Ladder.At(i).Width, ranges[i], empty); err != nil {
+	held[0] = nil
+	if err := a.visit(f, 0, search(f, 0, held[1]), empty); err != nil { // searched while emptied
+		return err
+	}
+	for i := 1; i < f.Ladder.Len(); i++ {
+		if err := a.visit(f, i, slices.Values(held[i]), empty); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// newest returns the index of the newest bucket of tier i that a caller may have
-// hit: the clock of the caller may be ahead of f.Now.
-func newest(f *backend.ForgetRequest, i int) int64 {
-	tier := f.Ladder.At(i)
-	return tiers.Index(f.Now.UnixNano()+int64(f.TTLs[i]-tier.Keep+time.Minute), tier.Width)
-}
-
-// lives returns the buckets of tier i whose items may live, whatever the coarser
-// tier has: the life of the coarser item may have ended a little earlier, or its
-// addition may have failed. An item may be created by a late call, up to
-// standstill after the end of its bucket, and lives for the slack of expiration
-// after its TTL.
-func lives(f *backend.ForgetRequest, i int) indexRange {
-	width, ttl := f.Ladder.At(i).Width, f.TTLs[i]
-	longest := width + standstill + ttl + slackOf(ttl) + time.Second
-	return indexRange{tiers.Index(f.Now.UnixNano()-int64(longest), width), newest(f, i)}
-}
-
-// including returns ranges, which are in order, and the rest of r, in order.
-func including(ranges []indexRange, r indexRange) (all []indexRange) {
-	for _, other := range ranges {
-		switch {
-		case other.last < r.first:
-			all = append(all, other)
-			continue
-		case other.first > r.last:
-			all, r = append(all, r), other
-			continue
-		}
-		r = indexRange{min(r.first, other.first), max(r.last, other.last)}
-	}
-	return append(all, r)
-}
-
-// remove deletes items, whatever they hold, a few in a step: an Erase has no
-// deadline, so that each step must end within the timeout of the store.
-func (e *forgetting) remove(items []*gomemcache.Item) error {
-	for part := range slices.Chunk(items, chunkSize/4) {
-		err := e.step(len(part), func(c *call, l *link, i int) error {
-			if err := l.ready(); err != nil {
-				return c.failed("delete", err)
-			}
-			if err := l.client.Delete(part[i].Key); err != nil && err != gomemcache.ErrCacheMiss {
-				return c.failed("delete", err)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// indexRange is a range of buckets of a tier, last included.
-type indexRange struct{ first, last int64 }
-
-// refine returns the buckets inside the coarse buckets, each of which holds
-// ratio of them, even buckets older than the tier's Keep: the life of an item
-// begins at its creation, whatever the label.
-func refine(coarse []indexRange, ratio int64) (fine []indexRange) {
-	for _, r := range coarse {
-		fine = append(fine, indexRange{r.first * ratio, (r.last+1)*ratio - 1})
-	}
-	return fine
-}
-
-func appendIndex(ranges []indexRange, index int64) []indexRange {
-	if n := len(ranges); n > 0 && ranges[n-1].last+1 == index {
-		ranges[n-1].last = index
-		return ranges
-	}
-	return append(ranges, indexRange{index, index})
-}
-
-// stemOf is the part of an item's name between key and index.
-func stemOf(width time.Duration) string { return string(appendStem(nil, "", width)) }
-
-// forgetting is a Forget in progress.
-type forgetting struct {
-	store    *Store
-	ctx      context.Context
-	deadline time.Time
-	key      string
-	peer     *peer
-}
-
-func (e *forgetting) step(tasks int, task func(c *call, l *link, i int) error) error {
-	return e.store.step(e.ctx, e.deadline, e.peer, tasks, task)
-}
-
-// visit reads the items of ranges, and calls f with the existing items, some
-// thousand at a time and in the order of their buckets.
-func (e *forgetting) visit(width time.Duration, ranges []indexRange, f func([]*gomemcache.Item) error) error {
-	stem := e.key + stemOf(width)
-	var names []string
-	flush := func() error {
-		found, err := e.read(names)
-		names = nil // the last step may still be using the slice
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		return f(found)
-	}
-	for _, r := range ranges {
-		for index := r.first; index <= r.last; index++ {
-			if names = append(names, stem+strconv.FormatInt(index, 10)); len(names) == forgetStep {
-				if err := flush(); err != nil {
-					return err
+// search returns the buckets of tier i that may have an item: those inside the
+// coarser buckets with an item, even if they are older than the tier's Keep, since
+// the life of an item begins at its creation, whatever the label. In the coarsest
+// tier all buckets that a caller may have hit, and for an Erase all whose items may
+// live, whatever the coarser tier has: the life of the coarser item may have ended a
+// little earlier, or its addition may have failed.
+func search(f *backend.ForgetRequest, i int, coarser []int64) iter.Seq[int64] {
+	tier, ttl := f.Ladder.At(i), f.TTLs[i]
+	return func(yield func(int64) bool) {
+		for _, index := range coarser {
+			ratio := int64(f.Ladder.At(i+1).Width / tier.Width)
+			for fine := index * ratio; fine < (index+1)*ratio; fine++ {
+				if !yield(fine) {
+					return
 				}
 			}
 		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	return flush()
-}
-
-// read returns the existing items of names.
-func (e *forgetting) read(names []string) ([]*gomemcache.Item, error) {
-	chunks := slices.Collect(slices.Chunk(names, chunkSize))
-	found := make([]map[string]*gomemcache.Item, len(chunks))
-	err := e.step(len(chunks), func(c *call, l *link, i int) error {
-		if err := l.ready(); err != nil {
-			return c.failed("get", err)
+		back := ttl
+		if f.Erase {
+			// An item may be created by a late call, up to a standstill after the end of
+			// its bucket, and lives for the slack of its expiry after its TTL.
+			back += tier.Width + item.Standstill + item.Slack(ttl) + time.Second
+		} else if i < f.Ladder.Len()-1 {
+			return
 		}
-		items, err := l.client.GetMulti(chunks[i])
-		if err != nil {
-			return c.failed("get", err)
-		}
-		found[i] = items
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var items []*gomemcache.Item
-	for i, chunk := range chunks {
-		for _, name := range chunk {
-			if item := found[i][name]; item != nil {
-				items = append(items, item)
+		last := tiers.Index(f.Now.UnixNano()+int64(ttl-tier.Keep+time.Minute), tier.Width) // a caller's clock may be ahead
+		for index := tiers.Index(f.Now.UnixNano()-int64(back), tier.Width); index <= last; index++ {
+			if !yield(index) {
+				return
 			}
 		}
 	}
-	return items, nil
 }
 
-// expire removes items as they were read.
-func (e *forgetting) expire(items []*gomemcache.Item) error {
-	return e.step(len(items), func(c *call, l *link, i int) error { return c.expire(l, items[i]) })
+// visit reads the items of some buckets of tier i, and calls do with those that
+// exist, at most a thousand at a time and in the order of their buckets.
+func (a asking) visit(f *backend.ForgetRequest, i int, buckets iter.Seq[int64], do func([]kept) error) error {
+	width := f.Ladder.At(i).Width
+	if err := item.CheckWidth(width); err != nil {
+		return err
+	}
+	stem := string(item.AppendStem(nil, f.Key, width))
+	var some []int64
+	read := func() error {
+		if len(some) == 0 {
+			return nil
+		}
+		command := []byte("gets")
+		for _, index := range some {
+			command = strconv.AppendInt(append(append(command, ' '), stem...), index, 10)
+		}
+		some = some[:0]
+		found, err := a.read("get", string(command))
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		items := make([]kept, len(found))
+		for i, it := range found {
+			text, is := strings.CutPrefix(it.name, stem)
+			index, err := strconv.ParseInt(text, 10, 64)
+			if !is || err != nil {
+				return a.t.failed("get", errNotAsked)
+			}
+			items[i] = kept{it, index}
+		}
+		slices.SortFunc(items, func(a, b kept) int { return cmp.Compare(a.index, b.index) }) // a proxy may change the order
+		return do(items)
+	}
+	for index := range buckets {
+		if some = append(some, index); len(some) == chunkSize {
+			if err := read(); err != nil {
+				return err
+			}
+		}
+	}
+	return read()
 }
 
-func (c *call) expire(l *link, item *gomemcache.Item) error {
-	count, err := parseCount(item.Value)
-	if err != nil {
-		return c.failedItem("get", item.Key, err)
-	}
-	if err := l.ready(); err != nil {
-		return c.failed("cas", err)
-	}
-	// A cas with a negative time to live deletes a known value. The delete of
-	// memcached deletes any value.
-	switch err := l.cas(&gomemcache.Item{Key: item.Key, Value: []byte("0"), Expiration: -1, CasID: item.CasID}); {
-	case err == nil, err == gomemcache.ErrCacheMiss, err == gomemcache.ErrNotStored:
-		return nil
-	case err != gomemcache.ErrCASConflict && !noRoomToStore(err):
-		return c.failed("cas", err)
-	}
-	// The item has changed, or the server has no room even for an empty value:
-	// take the count read, and leave later hits.
-	if count == 0 {
-		return nil
-	}
-	if _, err := l.decrement(item.Key, uint64(count)); err != nil {
-		return c.failedCounting("decr", item.Key, err)
-	}
-	return nil
+// kept is an item of a bucket.
+type kept struct {
+	found
+	index int64
 }
 
-// cas is the CompareAndSwap of gomemcache, and keeps the connection if the
-// server has no room.
-func (l *link) cas(item *gomemcache.Item) error {
-	l.keepOpen = true
-	err := l.client.CompareAndSwap(item)
-	l.keepOpen = false
-	if l.conn != nil && !l.conn.inClient && !noRoomToStore(err) {
-		l.conn.Close()
+// remove deletes items, whatever they hold.
+func (a asking) remove(items []kept) error {
+	var commands []byte
+	for _, it := range items {
+		commands = append(append(append(commands, "delete "...), it.name...), "\r\n"...)
+	}
+	lines, _, err := a.ask("delete", commands, len(items))
+	for _, line := range lines {
+		if err == nil && line != "DELETED" && line != "NOT_FOUND" {
+			err = a.t.failed("delete", unexpected(line))
+		}
 	}
 	return err
 }
 
-func noRoomToStore(err error) bool {
-	return err != nil && strings.Contains(err.Error(), `"SERVER_ERROR out of memory`)
-}
-
-// step makes some requests to a server, and waits for all.
-func (s *Store) step(ctx context.Context, deadline time.Time, p *peer, tasks int, task func(c *call, l *link, i int) error) error {
-	wait, err := s.begin(ctx, deadline)
+// expire removes items as they were read. A cas with a negative time to live
+// deletes a known value; the delete of memcached deletes any value.
+func (a asking) expire(items []kept) error {
+	var commands []byte
+	for _, it := range items {
+		if _, err := item.Count(it.value); err != nil {
+			return a.t.failedItem("get", it.name, err)
+		}
+		commands = fmt.Appendf(commands, "cas %s 0 -1 1 %s\r\n0\r\n", it.name, it.cas)
+	}
+	lines, _, err := a.ask("cas", commands, len(items))
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	c := s.newCall(p)
-	c.tasks, c.workers = tasks, forgetWorkers
-	c.task = func(l *link, i int) error { return task(c, l, i) }
-	return c.result(c.run(ctx, timer.C))
+	for i, line := range lines {
+		switch line {
+		case "STORED", "NOT_FOUND", "NOT_STORED":
+			continue
+		}
+		if line != "EXISTS" && !noRoom(line) {
+			return a.t.failed("cas", unexpected(line))
+		}
+		// The item has changed, or the server has no room even for an empty value:
+		// take the count read, and leave later hits.
+		deadline, err := a.t.store.begin(a.ctx, a.deadline)
+		if count, _ := item.Count(items[i].value); count > 0 && err == nil {
+			_, err = a.t.undo(a.ctx, deadline, items[i].name, count)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

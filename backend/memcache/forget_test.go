@@ -88,12 +88,9 @@ func TestForgettingBesideADeadServer(t *testing.T) {
 	}
 	selector, err := memcache.NewSelector(addrs...)
 	require.NoError(t, err)
-	client := gomemcache.NewFromSelector(selector)
-	client.Timeout = patience
-	own, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
-	require.NoError(t, err)
 	servers[0].Kill()
-	for _, s := range []*memcache.Store{newStore(t, memcache.Config{}, addrs...), own} {
+	first := newStore(t, memcache.Config{}, addrs...)
+	for _, s := range []*memcache.Store{first, newStore(t, memcache.Config{}, addrs...)} {
 		alive := 0
 		for i := range 60 {
 			key := fmt.Sprint("ab:16CTp:login:user:", i)
@@ -107,7 +104,7 @@ func TestForgettingBesideADeadServer(t *testing.T) {
 			}
 			require.NoError(t, err)
 			alive++
-			if s != own {
+			if s == first {
 				require.Zero(t, label)
 				fill(t, s, key, 10, time.Minute)
 			} else {
@@ -132,7 +129,7 @@ func TestForgettingASparseKey(t *testing.T) {
 	read := number(t, stat(t, addr, "cmd_get")) - before
 	require.Less(t, read, int64(30+3*60+3*60+20))
 	// memcached drops the items later; nobody finds them any more.
-	require.Equal(t, "10", stat(t, addr, "cas_hits"), "three seconds, minutes and hours, and the mark at the end")
+	require.Contains(t, []string{"9", "10"}, stat(t, addr, "cas_hits"), "three seconds, minutes and hours, and the mark if its second has changed")
 	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
 	require.LessOrEqual(t, number(t, stat(t, addr, "cas_hits")), int64(12), "the marker, which is remembered for a second more")
 }

@@ -11,6 +11,10 @@ import (
 // The end of an exchange whose caller has returned, and of a pipeline. What is
 // answered late is read on, and additions among it are taken back.
 
+// listenFor is the time for which the answer to an addition is awaited after its
+// call has returned.
+const listenFor = time.Minute
+
 func isAbandoned(x *exchange) bool { return x.state.Load() == abandoned }
 
 // readOn reads answers while no caller waits.
@@ -27,7 +31,7 @@ func (p *pipeline) readOn() {
 		if x := p.queue[0]; x != oldest {
 			oldest, since = x, time.Now()
 		}
-		until := since.Add(p.t.peer.timeout)
+		until := since.Add(p.t.timeout)
 		if slices.ContainsFunc(p.queue, func(x *exchange) bool { return len(x.adds) > 0 }) {
 			until = since.Add(listenFor)
 		}
@@ -50,31 +54,32 @@ func (p *pipeline) readOn() {
 // of callers that have waited for the server.
 func (p *pipeline) takeLate(x *exchange) {
 	s := p.t.store
-	var made, full []string
+	var made []string
 	for i := range x.adds[:x.answered] {
 		switch a := &x.adds[i]; {
 		case a.made:
 			made = append(made, x.name(i))
 		case a.noRoom && x.n < 0:
-			full = append(full, x.name(i))
+			name, n, late := x.name(i), -x.n, x.late
+			go func() {
+				if _, err := p.t.undo(context.Background(), time.Now().Add(listenFor), name, n); err == nil && late {
+					s.takenBack.Add(1)
+				}
+			}()
 		case a.err != nil && x.n < 0:
-			s.takingBackFailed.Add(1)
-		case x.undo:
+			s.undoFailed.Add(1)
+		case x.late:
 			s.takenBack.Add(1)
 		}
 	}
-	if len(full) > 0 {
-		go func() {
-			if _, err := s.takeFrom(context.Background(), p.t.peer, full, x.n, nil); err == nil && x.undo {
-				s.takenBack.Add(int64(len(full)))
-			}
-		}()
-	}
 	s.lateAdditions.Add(int64(len(made)))
 	if p.err != nil {
-		s.takingBackFailed.Add(int64(len(made)))
+		s.undoFailed.Add(int64(len(made)))
 	} else if len(made) > 0 {
-		back := takingBack(made, x.n)
+		back := newExchange()
+		back.takingBack(p.dialect, made, x.n)
+		back.late = true
+		back.state.Store(abandoned)
 		back.gate, x.gate = x.gate, nil
 		if p.push(back) {
 			go p.writeOn()
@@ -132,13 +137,14 @@ func (p *pipeline) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, x := range p.queue {
-		verb, lost := "get", int64(len(x.adds)-x.answered)
-		if lost > 0 {
-			verb = "ma"
+		lost := int64(len(x.adds) - x.answered)
+		verb := x.verb
+		if x.plain == 0 && lost == 0 {
+			verb = "get"
 		}
-		x.err = p.t.peer.failed(verb, p.err)
+		x.err = p.t.failed(verb, p.err)
 		if x.n < 0 {
-			s.takingBackFailed.Add(lost)
+			s.undoFailed.Add(lost)
 		} else {
 			s.unanswered.Add(lost)
 		}

@@ -1,21 +1,21 @@
 package memcache
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memcache/internal/item"
 )
 
 // A marker is an item that remembers the label of a Forget. Its name is
@@ -36,41 +36,33 @@ func markerName(key string) string {
 	var placement [8]byte
 	binary.BigEndian.PutUint64(placement[:], xxhash.Sum64String(key))
 	digest := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(placement[:]) + base64.RawURLEncoding.EncodeToString(digest[:]) + string(separator) + markerSuffix
+	return hex.EncodeToString(placement[:]) + base64.RawURLEncoding.EncodeToString(digest[:]) + string(item.Separator) + markerSuffix
 }
 
 // placementOf returns the hash by which the server of an item is chosen: the
 // hash of the item's key.
-func placementOf(item string) uint64 {
-	i := strings.LastIndexByte(item, separator)
+func placementOf(name string) uint64 {
+	i := strings.LastIndexByte(name, item.Separator)
 	if i < 0 {
-		return xxhash.Sum64String(item)
+		return xxhash.Sum64String(name)
 	}
-	if item[i+1:] == markerSuffix && i >= placementSize {
-		if hash, err := strconv.ParseUint(item[:placementSize], 16, 64); err == nil {
+	if name[i+1:] == markerSuffix && i >= placementSize {
+		if hash, err := strconv.ParseUint(name[:placementSize], 16, 64); err == nil {
 			return hash
 		}
 	}
-	return xxhash.Sum64String(item[:i])
+	return xxhash.Sum64String(name[:i])
 }
 
 type marker struct {
-	label int64     // nanoseconds since 1970
-	until time.Time // by the clock of this machine, to the second
+	label int64 // nanoseconds since 1970
+	until int64 // seconds since 1970, by the clock of this machine
 }
 
-func (m marker) value() []byte {
-	return strconv.AppendInt(append(strconv.AppendInt(nil, m.label, 10), ' '), m.until.Unix(), 10)
-}
+func (m marker) value() []byte { return fmt.Appendf(nil, "%d %d", m.label, m.until) }
 
 func parseMarker(value []byte) (m marker, err error) {
-	label, until, ok := strings.Cut(string(value), " ")
-	seconds, err := strconv.ParseInt(until, 10, 64)
-	if ok && err == nil {
-		m.until = time.Unix(seconds, 0)
-		m.label, err = strconv.ParseInt(label, 10, 64)
-	}
-	if !ok || err != nil {
+	if _, err := fmt.Sscan(string(value), &m.label, &m.until); err != nil || !bytes.Equal(m.value(), value) {
 		return marker{}, fmt.Errorf("holds %.60q, want a label and a second", value)
 	}
 	return m, nil
@@ -81,82 +73,63 @@ const maxMarkerSteps = 100
 
 // remember writes the marker m. An existing marker keeps the newer label and
 // the longer time of the two. After an error, remember may be repeated.
-func (c *call) remember(l *link, name string, m marker) error {
-	if err := l.ready(); err != nil {
-		return c.failed("get", err)
-	}
+func (a asking) remember(name string, m marker) error {
 	for range maxMarkerSteps {
-		now := time.Now()
-		held, err := l.client.Get(name)
-		if err != nil && err != gomemcache.ErrCacheMiss {
-			return c.failed("get", err)
-		}
-		newer, verb := m, "add"
-		if held != nil {
-			was, err := parseMarker(held.Value)
-			if err != nil {
-				return c.failed("get marker", err)
-			}
-			if was.label >= m.label && !was.until.Before(m.until) {
-				return nil
-			}
-			newer, verb = marker{max(was.label, m.label), later(was.until, m.until)}, "cas"
-		}
-		item := &gomemcache.Item{Key: name, Value: newer.value()}
-		if item.Expiration, err = expiration(newer.until.Sub(now), now); err != nil {
+		was, cas, err := a.marker(name)
+		if err != nil {
 			return err
 		}
-		if held == nil {
-			err = l.client.Add(item)
-		} else {
-			item.CasID = held.CasID
-			err = l.client.CompareAndSwap(item)
-		}
-		switch err {
-		case nil:
+		if cas != "" && was.label >= m.label && was.until >= m.until {
 			return nil
-		case gomemcache.ErrNotStored, gomemcache.ErrCASConflict, gomemcache.ErrCacheMiss:
-			continue
 		}
-		return c.failed(verb, err)
+		now, newer, verb := time.Now(), m, "add"
+		if cas != "" {
+			newer, verb = marker{max(was.label, m.label), max(was.until, m.until)}, "cas"
+		}
+		expiry, err := item.Expiry(time.Unix(newer.until, 0).Sub(now), now)
+		if err != nil {
+			return err
+		}
+		value := newer.value()
+		command := fmt.Appendf(nil, "%s %s 0 %d %d", verb, name, expiry, len(value))
+		if cas != "" {
+			command = append(append(command, ' '), cas...)
+		}
+		lines, _, err := a.ask(verb, fmt.Appendf(command, "\r\n%s\r\n", value), 1)
+		if err != nil {
+			return err
+		}
+		switch lines[0] {
+		case "STORED":
+			return nil
+		case "NOT_STORED", "EXISTS", "NOT_FOUND": // another caller was faster
+		default:
+			return a.t.failed(verb, unexpected(lines[0]))
+		}
 	}
-	return c.failed("cas marker", fmt.Errorf("other callers changed the marker %d times", maxMarkerSteps))
+	return a.t.failed("cas marker", fmt.Errorf("other callers changed the marker %d times", maxMarkerSteps))
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// marker reads a marker; without one cas is "".
+func (a asking) marker(name string) (m marker, cas string, err error) {
+	found, err := a.read("get", "gets "+name)
+	if err != nil || len(found) == 0 {
+		return marker{}, "", err
 	}
-	return b
+	if found[0].name != name {
+		return marker{}, "", a.t.failed("get", errNotAsked)
+	}
+	if m, err = parseMarker(found[0].value); err != nil {
+		return marker{}, "", a.t.failed("get marker", err)
+	}
+	return m, found[0].cas, nil
 }
 
 // Forgotten is described in [backend.Store].
 func (s *Store) Forgotten(ctx context.Context, r *backend.ForgetRequest) (int64, error) {
-	if err := checkKey(r.Key); err != nil {
+	if err := item.CheckKey(r.Key); err != nil {
 		return 0, err
 	}
-	name, found := markerName(r.Key), make(chan int64, 1)
-	err := s.step(ctx, r.Deadline, s.peerOf(r.Key), 1, func(c *call, l *link, _ int) error {
-		if err := l.ready(); err != nil {
-			return c.failed("get", err)
-		}
-		item, err := l.client.Get(name)
-		if errors.Is(err, gomemcache.ErrCacheMiss) {
-			found <- 0
-			return nil
-		}
-		if err != nil {
-			return c.failed("get", err)
-		}
-		m, err := parseMarker(item.Value)
-		if err != nil {
-			return c.failed("get marker", err)
-		}
-		found <- m.label
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	return <-found, nil
+	m, _, err := asking{ctx: ctx, deadline: r.Deadline, t: s.transportOf(r.Key)}.marker(markerName(r.Key))
+	return m.label, err
 }

@@ -42,15 +42,15 @@
 // command ma for each addition, which creates a missing item in the same step,
 // and then a multi-get for all reads. So reads of a call come after its
 // additions ([backend.Request.Ordered]). Two connections to a server carry the
-// calls of all goroutines. Larger reads, of more than 4,000 items, a Forget, and
-// all calls to a server or proxy without meta commands (memcached before 1.6)
-// use gomemcache, with connections of their own: incr, and add if there is no
-// item, which costs two round trips.
+// calls of all goroutines. Larger reads, of more than 4,000 items, and a Forget are
+// several requests, one after the other. To a server or proxy without meta commands
+// (memcached before 1.6) an addition is two commands in the same write, add and
+// incr, and reads are not said to come after additions.
 //
 // Each answer is known for that of its own command, whatever a proxy repeats, leaves
 // out or inserts: additions have tags, and so has a command behind a read. A read
-// with an addition needs no such command where the bucket just added to is read. Calls
-// by gomemcache have no tags.
+// with an addition needs no such command where the bucket just added to is read.
+// Without meta commands there are no tags.
 //
 // # Servers
 //
@@ -69,7 +69,7 @@
 // minute passes without an answer. An addition that turns out to have been made
 // is taken back, once, on the same connection. An addition whose connection is
 // lost, or which is never answered, may stay until it ages out; [Stats] counts
-// both. No addition is ever sent twice.
+// both. An addition is sent twice only after the answer that nothing was done.
 //
 // A connection is quiet if nothing was answered since a request whose call has
 // given up. Quiet connections get no more requests but takings back: calls wait,
@@ -87,14 +87,15 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memcache/plain"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/abacus-go/abacus/internal/redial"
@@ -103,23 +104,23 @@ import (
 // The files of the package, top down:
 //
 //	memcache.go  Config, Store and Stats
-//	transport.go the shared connections to a server with meta commands
-//	pipeline.go  a shared connection: its callers, writes and answers
-//	late.go      answers that nobody waits for, and the end of a shared connection
-//	wire.go      a request and its answers on a shared connection
-//	call.go      a call without the transport: its tasks, its workers, its deadline
-//	add.go       additions and takings back of such a call, each a task
-//	read.go      reads, a task for each multi-get
+//	do.go        Do: a request, and the undoing of additions
+//	transport.go a server: the choice of a connection, and new connections
+//	pipeline.go  a connection: its callers, writes and answers
+//	late.go      answers that nobody waits for, and the end of a connection
+//	wire.go      a request and its answers
+//	dialect.go   the commands for additions, with meta commands and without
+//	reads.go     the buckets that a request reads
+//	ask.go       requests of plain commands
 //	forget.go    Forget: finding and emptying the buckets of a key
 //	marker.go    the item that remembers a Forget
-//	item.go      name, value and expiry of the item of a bucket
+//	check.go     Check: the servers' answers, clocks and evictions
 //	selector.go  the choice of a server for a key
-//	peer.go      a server: its links, its bound of requests
-//	link.go      a connection of gomemcache, and the requests that need a certain connection
-//	silence.go   a server that does not answer a call without the transport
 //	alive_*.go   a look at an idle connection
 //	errors.go    errors that name the server and the bucket
-//	check.go     Check: the servers' answers, clocks and evictions
+//
+//	internal/item  the name, value and expiry of the item of a bucket
+//	plain          a store by gomemcache's own calls: read it first
 
 // Defaults of [Config].
 const (
@@ -138,7 +139,7 @@ type Config struct {
 
 	// Conns is the number of shared connections to each server. The second is made
 	// when calls come at the same time. More connections than two cost more system
-	// calls on both sides. Default: 2. NewFromClient does not allow the field.
+	// calls on both sides. Default: 2.
 	Conns int
 
 	// Proxied says that a proxy stands between the store and the servers. A proxy
@@ -146,27 +147,14 @@ type Config struct {
 	// said to come after additions ([backend.Request.Ordered]).
 	Proxied bool
 
-	// MaxInFlight is the largest number of requests in flight: to each server,
-	// for a Store made by New; in all, for a Store made by NewFromClient. A call
-	// is one request on a shared connection; without meta commands a Take on three
-	// tiers is four requests, each with a connection of its own. At the bound,
-	// calls wait until their deadline, but undos do not: up to 16,384 to a server
-	// are under way besides. Default: 256.
+	// MaxInFlight is the largest number of requests in flight to each server. A call
+	// is one request. At the bound, calls wait until their deadline, but undos do
+	// not: up to 16,384 to a server are under way besides. Default: 256.
 	MaxInFlight int
-
-	// MaxIdleConns is the largest number of idle connections of gomemcache kept to
-	// each server, beside the shared connections. If more requests than
-	// MaxIdleConns come at once to a server without meta commands, connections are
-	// made and thrown away all the time. Idle connections are closed by the server
-	// only. Default: MaxInFlight, so that without failures no more connections than
-	// MaxInFlight are ever made. NewFromClient does not allow the field: the client
-	// has a field of the same name.
-	MaxIdleConns int
 
 	// DialContext connects to a server, over TLS for example. A dial lasts for
 	// IOTimeout at most; after a failed dial, the next is 50 to 100 ms later.
-	// Default: the DialContext of a net.Dialer. NewFromClient does not allow
-	// the field either.
+	// Default: the DialContext of a net.Dialer.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -179,21 +167,10 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("memcache: Config.MaxInFlight is %d, want zero or more", cfg.MaxInFlight)
 	case cfg.Conns < 0:
 		return cfg, fmt.Errorf("memcache: Config.Conns is %d, want zero or more", cfg.Conns)
-	case cfg.MaxIdleConns < 0:
-		return cfg, fmt.Errorf("memcache: Config.MaxIdleConns is %d, want zero or more", cfg.MaxIdleConns)
 	}
-	if cfg.IOTimeout == 0 {
-		cfg.IOTimeout = DefaultIOTimeout
-	}
-	if cfg.MaxInFlight == 0 {
-		cfg.MaxInFlight = DefaultMaxInFlight
-	}
-	if cfg.Conns == 0 {
-		cfg.Conns = DefaultConns
-	}
-	if cfg.MaxIdleConns == 0 {
-		cfg.MaxIdleConns = cfg.MaxInFlight
-	}
+	cfg.IOTimeout = cmp.Or(cfg.IOTimeout, DefaultIOTimeout)
+	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
+	cfg.Conns = cmp.Or(cfg.Conns, DefaultConns)
 	if cfg.DialContext == nil {
 		cfg.DialContext = new(net.Dialer).DialContext
 	}
@@ -201,17 +178,17 @@ func (cfg Config) withDefaults() (Config, error) {
 }
 
 // Store keeps buckets on memcached servers. A Store is a [backend.Store]
-// without an atomic step: a [counter.Counter] takes by ticket. [New] and
-// [NewFromClient] make a Store; the zero Store is not usable. Most callers need
+// without an atomic step: a [counter.Counter] takes by ticket. [New] makes a
+// Store; the zero Store is not usable. Most callers need
 // New, Check, Close and Stats only; the Counter calls the other methods. All methods
 // may be called by many goroutines at once.
 type Store struct {
-	selector *selector // nil for NewFromClient
-	peers    map[string]*peer
-	timeout  time.Duration
-	closed   atomic.Bool
+	selector   *selector
+	transports map[string]*transport // by the name of the server
+	timeout    time.Duration
+	closed     atomic.Bool
 
-	lateAdditions, takenBack, takingBackFailed, unanswered, refused, withheld atomic.Int64
+	lateAdditions, takenBack, undoFailed, unanswered, refused, withheld atomic.Int64
 }
 
 var _ backend.Store = (*Store)(nil)
@@ -238,84 +215,30 @@ func New(cfg Config, servers ...string) (*Store, error) {
 		defer cancel()
 		return full.DialContext(ctx, network, address)
 	})
-	s := &Store{selector: selector, timeout: full.IOTimeout, peers: map[string]*peer{}}
+	s := &Store{selector: selector, timeout: full.IOTimeout, transports: map[string]*transport{}}
 	for i := range selector.servers {
 		address := &selector.servers[i]
-		p := &peer{address: address, where: address.name + ": ", gate: make(gate, full.MaxInFlight), undos: make(gate, maxUndos),
-			timeout: full.IOTimeout, maxIdle: full.MaxIdleConns, connect: connect}
-		p.transport = newTransport(s, p, full)
-		s.peers[address.name] = p
+		s.transports[address.name] = newTransport(s, address, full, connect)
 	}
 	return s, nil
 }
 
-// NewFromClient returns a Store on a client of the caller. The caller then
-// configures the client as [New] would:
-//
-//   - Selector: [NewSelector]. A client made by memcache.New(servers...) has a
-//     ServerList,
-//     which takes crc32 % servers of the whole name of an item. The buckets of a key, and its
-//     marker, are then on all servers: each call needs all servers, a server that is down
-//     fails every call, and a change of the number of servers loses nearly all counts.
-//   - IOTimeout: the time for which a request may stay in flight after its call
-//     has returned.
-//     Later the client closes the connection, and an addition that is made nevertheless
-//     stays, and is counted in [Stats]. gomemcache's default is 500 ms.
-//   - MaxIdleConns: the number of requests that come at once, four for a Take
-//     on three tiers.
-//     With gomemcache's default of 2 nearly every Take makes new connections.
-//
-// A connection that the server has closed while idle fails the next request on
-// a client of the caller; the connections of New are checked before each
-// request. Calls to a server that is silent, or that refuses connections, are
-// sent and dialled each on its own. cfg.IOTimeout matters only for calls
-// without a deadline. Errors do not name the server, unless the errors of the
-// client do.
-func NewFromClient(client *gomemcache.Client, cfg Config) (*Store, error) {
-	if client == nil {
-		return nil, errors.New("memcache: NewFromClient: client is nil, want a gomemcache client")
-	}
-	if cfg.Conns != 0 {
-		return nil, fmt.Errorf("memcache: NewFromClient: Config.Conns is %d, want zero: the connections are the client's", cfg.Conns)
-	}
-	if cfg.MaxIdleConns != 0 {
-		return nil, fmt.Errorf("memcache: NewFromClient: Config.MaxIdleConns is %d, want zero: set MaxIdleConns of the client", cfg.MaxIdleConns)
-	}
-	if cfg.DialContext != nil {
-		return nil, errors.New("memcache: NewFromClient: Config.DialContext is set, want nil: set DialContext of the client")
-	}
-	full, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	p := &peer{shared: client, gate: make(gate, full.MaxInFlight), undos: make(gate, maxUndos), timeout: full.IOTimeout}
-	return &Store{timeout: full.IOTimeout, peers: map[string]*peer{"": p}}, nil
-}
+// NewFromClient returns the plain store, which counts by the calls of a client of
+// the caller: package plain has its bounds.
+func NewFromClient(client *gomemcache.Client) (*plain.Store, error) { return plain.New(client) }
 
-// ServerOf is described in [backend.Placer]. The servers of a client of
-// [NewFromClient] are not known.
-func (s *Store) ServerOf(key string) string {
-	if s.selector == nil {
-		return ""
-	}
-	return s.selector.pick(key).name
-}
+// ServerOf is described in [backend.Placer].
+func (s *Store) ServerOf(key string) string { return s.selector.pick(key).name }
 
-// peerOf returns the server of the items of key.
-func (s *Store) peerOf(key string) *peer {
-	if s.selector == nil {
-		return s.peers[""]
-	}
-	return s.peers[s.selector.pick(key).name]
-}
+// transportOf returns the server of the items of key.
+func (s *Store) transportOf(key string) *transport { return s.transports[s.ServerOf(key)] }
 
 // Close closes the connections, and ends the listening for late answers. Calls
-// in flight end as they would have; later calls fail. The client of
-// [NewFromClient] is not closed.
+// in flight end as they would have; later calls fail.
 func (s *Store) Close() error {
 	if !s.closed.Swap(true) {
-		for _, p := range s.peers {
-			p.close()
+		for _, t := range s.transports {
+			t.close()
 		}
 	}
 	return nil
@@ -339,18 +262,13 @@ type Stats struct {
 // Stats returns a snapshot. InFlight and Listening are read first: what no longer
 // counts there is in the other numbers.
 func (s *Store) Stats() (st Stats) {
-	for _, p := range s.peers {
-		st.InFlight += len(p.gate) + len(p.undos)
-		p.mu.Lock()
-		st.Listening += len(p.listening)
-		p.mu.Unlock()
-		if p.transport != nil {
-			st.Listening += int(p.transport.listening.Load())
-		}
+	for _, t := range s.transports {
+		st.InFlight += len(t.gate) + len(t.undos)
+		st.Listening += int(t.listening.Load())
 	}
 	st.TakenBack = s.takenBack.Load()
 	st.LateAdditions = s.lateAdditions.Load()
-	st.TakingBackFailed = s.takingBackFailed.Load()
+	st.TakingBackFailed = s.undoFailed.Load()
 	st.Unanswered = s.unanswered.Load()
 	st.Refused = s.refused.Load()
 	st.Withheld = s.withheld.Load()

@@ -20,10 +20,10 @@ func TestItemsOfThePast(t *testing.T) {
 	ctx, addr := context.Background(), servertest.Memcached(t)
 	client := rawClient(addr)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	theirs, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
+	theirs, err := memcache.NewFromClient(client)
 	require.NoError(t, err)
 	now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
-	for name, store := range map[string]backend.Store{"shared": newStore(t, memcache.Config{}, addr), "classic": theirs} {
+	for name, store := range map[string]backend.Store{"shared": newStore(t, memcache.Config{}, addr), "plain": theirs} {
 		c, err := counter.New(store, counter.Config{Prefix: name, Patience: patience, Now: func() time.Time { return now }})
 		require.NoError(t, err)
 		key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/loan"
@@ -26,10 +27,12 @@ import (
 // back on the same connection. A server that has restarted since never gets the
 // taking back.
 type pipeline struct {
-	conn  net.Conn
-	whole bool // a write that is cut ends the connection, as over TLS
-	check *liveness
-	t     *transport
+	conn    net.Conn
+	whole   bool // a write that is cut ends the connection, as over TLS
+	check   *liveness
+	t       *transport
+	dialect *dialect
+	until   int64 // when the dialect is asked for again, in ns since 1970; 0: never
 
 	load  atomic.Int32 // exchanges in the queue
 	quiet atomic.Int64 // since when, in ns since 1970, nothing was answered though a caller has given up; 0: otherwise
@@ -67,8 +70,21 @@ const (
 // reader takes the place of the leader when no caller waits.
 var reader = new(exchange)
 
-// errUnused is the error of an exchange that was not sent.
-var errUnused = errors.New("the connection is closed")
+func (t *transport) newPipeline(conn net.Conn, d *dialect) *pipeline {
+	_, raw := conn.(syscall.Conn)
+	return &pipeline{conn: conn, whole: !raw, check: newLiveness(conn), t: t, dialect: d, in: make([]byte, readSize)}
+}
+
+// over reports whether the dialect is to be asked for again, on a new connection.
+func (p *pipeline) over() bool { return p.until != 0 && time.Now().UnixNano() >= p.until }
+
+var (
+	// errUnused is the error of an exchange that was not sent.
+	errUnused = errors.New("the connection is closed")
+
+	// errLost is the error of an idle connection that the server has closed.
+	errLost = errors.New("the connection was lost")
+)
 
 // do sends x and waits for the answers. After errUnused nothing was sent; after
 // any other error x is the pipeline's. Without an error the answers are in x, or
@@ -206,7 +222,7 @@ func (p *pipeline) write(deadline time.Time, times int) {
 		p.out, p.spare = p.spare[:0], nil
 		p.mu.Unlock()
 		if times > maxWrites {
-			deadline = time.Now().Add(p.t.peer.timeout)
+			deadline = time.Now().Add(p.t.timeout)
 			p.conn.SetWriteDeadline(deadline)
 		}
 		n, err := p.conn.Write(out)
@@ -229,7 +245,7 @@ func (p *pipeline) write(deadline time.Time, times int) {
 }
 
 // writeOn writes requests whose callers could not wait.
-func (p *pipeline) writeOn() { p.write(time.Now().Add(p.t.peer.timeout), 1000) }
+func (p *pipeline) writeOn() { p.write(time.Now().Add(p.t.timeout), 1000) }
 
 // read reads from the connection once, and hands out the answers. own is the
 // exchange of the caller.
@@ -241,7 +257,6 @@ func (p *pipeline) read(own *exchange) error {
 		return err
 	}
 	p.to += n
-	p.t.peer.answered()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answers++

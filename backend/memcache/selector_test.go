@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend/memcache/internal/item"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -28,7 +29,7 @@ func TestServerOf(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	for i := range 100 {
-		require.Equal(t, s.peerOf(keyOf(i)).address.name, s.ServerOf(keyOf(i)))
+		require.Equal(t, s.transportOf(keyOf(i)).address.name, s.ServerOf(keyOf(i)))
 	}
 }
 
@@ -95,7 +96,7 @@ func TestBucketsOfAKeyStayTogether(t *testing.T) {
 		require.Equal(t, want, s.(*selector).pick(key))
 		for index := range int64(20) {
 			for _, width := range []time.Duration{time.Second, time.Minute, 90 * time.Minute} {
-				got, err := s.PickServer(itemName(key, tiers.Bucket{Width: width, Index: index}))
+				got, err := s.PickServer(item.Name(key, tiers.Bucket{Width: width, Index: index}))
 				require.NoError(t, err)
 				require.Equal(t, want, got)
 			}
@@ -182,7 +183,7 @@ func TestMarksStandOnTheirKeysServer(t *testing.T) {
 		require.Equal(t, s.pick(key), at)
 	}
 	for _, key := range []string{"forgotten", "k|forgotten", "0123456789abcdef|forgotten", "xyz|forgotten"} {
-		at, err := s.PickServer(itemName(key, tiers.Bucket{Width: time.Second, Index: 1}))
+		at, err := s.PickServer(item.Name(key, tiers.Bucket{Width: time.Second, Index: 1}))
 		require.NoError(t, err)
 		require.Equal(t, s.pick(key), at, "the buckets of a key that looks like a mark")
 	}

@@ -253,40 +253,12 @@ func TestConfig(t *testing.T) {
 		{memcache.Config{IOTimeout: -time.Second}, "memcache: Config.IOTimeout is -1s, want zero or more"},
 		{memcache.Config{MaxInFlight: -1}, "memcache: Config.MaxInFlight is -1, want zero or more"},
 		{memcache.Config{Conns: -3}, "memcache: Config.Conns is -3, want zero or more"},
-		{memcache.Config{MaxIdleConns: -2}, "memcache: Config.MaxIdleConns is -2, want zero or more"},
 	} {
 		_, err := memcache.New(row.cfg, "localhost:11211")
 		require.EqualError(t, err, row.want)
 	}
 	_, err := memcache.New(memcache.Config{})
 	require.EqualError(t, err, "memcache: no servers, want at least one")
-	_, err = memcache.NewFromClient(nil, memcache.Config{})
-	require.EqualError(t, err, "memcache: NewFromClient: client is nil, want a gomemcache client")
-	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{Conns: 3})
-	require.EqualError(t, err, "memcache: NewFromClient: Config.Conns is 3, want zero: the connections are the client's")
-	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{MaxIdleConns: 7})
-	require.EqualError(t, err, "memcache: NewFromClient: Config.MaxIdleConns is 7, want zero: set MaxIdleConns of the client")
-	_, err = memcache.NewFromClient(gomemcache.New("localhost:11211"), memcache.Config{DialContext: new(net.Dialer).DialContext})
-	require.EqualError(t, err, "memcache: NewFromClient: Config.DialContext is set, want nil: set DialContext of the client")
-}
-
-func TestAClientOfOnesOwn(t *testing.T) {
-	addr, other := servertest.Memcached(t), servertest.Memcached(t)
-	for name, client := range map[string]*gomemcache.Client{"one server": rawClient(addr), "two servers": rawClient(addr, other)} {
-		t.Run(name, func(t *testing.T) {
-			client.MaxIdleConns = 8
-			s, err := memcache.NewFromClient(client, memcache.Config{IOTimeout: patience})
-			require.NoError(t, err)
-			want := make([]int64, 30)
-			for i := range want {
-				want[i] = add(t, s, name[:3], int64(i+1), int64(i))
-			}
-			require.Equal(t, want, read(t, s, name[:3], time.Minute, 0, 30))
-			require.NoError(t, s.Close())
-			require.NoError(t, client.Ping(), "the client is left as it is")
-			require.NoError(t, client.Close())
-		})
-	}
 }
 
 func TestAUnixSocket(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -16,17 +15,22 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/redial"
 )
 
-// transport is the shared connections to a server with meta commands.
+// transport is a server with the shared connections to it.
 type transport struct {
 	store   *Store
-	peer    *peer
+	address *server
+	where   string // prefix of errors: the server
+	gate    gate   // for requests
+	undos   gate   // for undos
+	timeout time.Duration
 	proxied bool // Config.Proxied
+	dialer  *redial.Dialer
 
 	listening    atomic.Int64 // pipelines that read answers for which no caller waits
-	classicUntil atomic.Int64 // time, in ns since 1970, until which the server is served without meta commands
+	classicUntil atomic.Int64 // time, in ns since 1970, until which new connections speak classic without being asked
 
 	mu      sync.Mutex
 	slots   []*pipeline            // nil where there is no connection
@@ -34,6 +38,15 @@ type transport struct {
 	dialing bool
 	dialEnd time.Time // when the last dial has failed
 	changed *change   // the next
+}
+
+// gate bounds the requests in flight: a token for each.
+type gate chan struct{}
+
+func (g gate) leave() {
+	if g != nil {
+		<-g
+	}
 }
 
 // change is an event that callers wait for: a dial has ended, or a quiet pipeline
@@ -46,179 +59,53 @@ type change struct {
 func newChange() *change { return &change{done: make(chan struct{})} }
 
 const (
-	// maxShared bounds the items that a Do reads on a shared connection. Larger
-	// reads have connections of their own, since other calls would have to wait.
-	maxShared = 4 * chunkSize
+	// maxUndos bounds the undos that are under way to a server, besides the requests
+	// in the gate. An undo is never held up by requests that came after its addition.
+	maxUndos = 1 << 14
 
 	// maxRetired bounds the replaced connections that listen.
 	maxRetired = 8
 
-	// classicFor is the time for which a server that does not know ma is served
-	// without, and closedFor the same for a server that hangs up when asked: a
-	// proxy may do so, and a server that is about to end.
+	// classicFor is the time for which a server that does not know ma is spoken to
+	// in the classic dialect, and closedFor the same for a server that hangs up when
+	// asked: a proxy may do so, and a server that is about to end.
 	classicFor = time.Minute
 	closedFor  = time.Second
 
 	// redialAfter is the time from a failed dial of a further connection to the
 	// next.
 	redialAfter = time.Second
-
-	// probeCommand asks whether the server knows ma, and changes nothing. With a tag
-	// it ends the reads of an exchange.
-	probeCommand = "ma |abacus D0"
 )
 
-var (
-	// errClosed is the error of a call after Close.
-	errClosed = errors.New("memcache: the store is closed")
+// errClosed is the error of a call after Close.
+var errClosed = errors.New("memcache: the store is closed")
 
-	// errClassic is the error of a request that was not sent, and is to be sent
-	// without the transport.
-	errClassic = errors.New("without the transport")
-)
-
-func newTransport(s *Store, p *peer, cfg Config) *transport {
-	return &transport{store: s, peer: p, proxied: cfg.Proxied, slots: make([]*pipeline, cfg.Conns),
-		retired: map[*pipeline]struct{}{}, changed: newChange()}
-}
-
-// fits tells whether op goes over the shared connections.
-func (t *transport) fits(op *backend.Request) bool {
-	total := 0
-	for i := range op.Read {
-		total += len(op.Read[i].Counts)
-	}
-	until := t.classicUntil.Load()
-	return total <= maxShared && len(op.Add) <= chunkSize && (until == 0 || time.Now().UnixNano() >= until)
-}
-
-// do is a Do on a shared connection.
-func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.Time) error {
-	x := newExchange(op.N, len(op.Add))
-	if err := x.encode(op, time.Now(), !t.proxied); err != nil || len(x.request) == 0 {
-		x.recycle()
-		return err
-	}
-	x.gate = t.peer.gate
-	takesBack := op.N < 0 && len(op.Add) > 0
-	if takesBack {
-		x.gate = t.peer.undos
-	}
-	if err := t.enter(ctx, x.gate, deadline); err != nil {
-		return t.store.notSent(op, err)
-	}
-	for {
-		p, err := t.acquire(ctx, deadline, takesBack)
-		if err != nil {
-			x.gate.leave()
-			if err != errClassic {
-				err = t.store.notSent(op, err)
-			}
-			return err
-		}
-		answerBy := time.Now().Add(t.peer.timeout)
-		if deadline.Before(answerBy) {
-			answerBy = deadline
-		}
-		if err = p.do(ctx, x, answerBy); err == nil {
-			return t.finish(ctx, x, op, deadline)
-		} else if err != errUnused {
-			return fmt.Errorf("memcache: %s%w, without an answer", t.peer.where, err)
-		}
-	}
-}
-
-// finish ends an exchange that is the caller's again: additions beyond MaxCount
-// are taken back, and a taking back for which the server had no room is asked
-// for again.
-func (t *transport) finish(ctx context.Context, x *exchange, op *backend.Request, deadline time.Time) error {
-	x.gate.leave() // what is asked again has tokens of its own
-	var again []int
-	for i := range x.adds {
-		switch a := &x.adds[i]; {
-		case a.made && a.err != nil, a.noRoom && x.n < 0:
-			again = append(again, i)
-		case a.err != nil && x.n < 0:
-			t.store.takingBackFailed.Add(1)
-		}
-	}
-	if len(again) > 0 {
-		names := make([]string, len(again))
-		for j, i := range again {
-			names[j] = x.name(i)
-		}
-		counts, err := t.store.takeFrom(ctx, t.peer, names, -max(x.n, -x.n), time.After(time.Until(deadline)))
-		for j, i := range again {
-			if a := &x.adds[i]; x.n < 0 {
-				a.count, a.err = counts[j], err
-			}
-		}
-	}
-	err := x.result(t.peer, op)
-	op.Ordered = err == nil && !t.proxied && (len(op.Add) == 0 || op.N > 0)
-	x.recycle()
-	return err
-}
-
-// enter takes a token of the gate g.
-func (t *transport) enter(ctx context.Context, g gate, deadline time.Time) error {
-	if g.enter() {
-		return nil
-	}
-	select {
-	case g <- struct{}{}:
-		return nil
-	case <-time.After(time.Until(deadline)):
-		t.store.refused.Add(1)
-		return t.peer.crowded(g)
-	case <-ctx.Done():
-		return fmt.Errorf("memcache: %s%w", t.peer.where, ended(ctx))
-	}
-}
-
-// acquire returns a pipeline for a request, or waits for one. A request that
-// takes back hits goes to a silent server as well, and does not wait.
-func (t *transport) acquire(ctx context.Context, deadline time.Time, takesBack bool) (*pipeline, error) {
-	var expired <-chan time.Time
-	var former *change
-	for {
-		p, changed, err := t.pick(takesBack, former)
-		switch {
-		case p != nil || err != nil:
-			return p, err
-		case takesBack:
-			return nil, errClassic
-		case expired == nil:
-			expired = time.After(time.Until(deadline))
-		}
-		select {
-		case <-changed.done:
-			former = changed
-			continue
-		case <-expired:
-		case <-ctx.Done():
-		}
-		t.store.withheld.Add(1)
-		return nil, fmt.Errorf("memcache: %s%w: the server is silent, nothing was sent", t.peer.where, ended(ctx))
-	}
+func newTransport(s *Store, address *server, cfg Config, dialer *redial.Dialer) *transport {
+	return &transport{store: s, address: address, where: address.name + ": ", gate: make(gate, cfg.MaxInFlight), undos: make(gate, maxUndos),
+		timeout: cfg.IOTimeout, proxied: cfg.Proxied, dialer: dialer,
+		slots: make([]*pipeline, cfg.Conns), retired: map[*pipeline]struct{}{}, changed: newChange()}
 }
 
 // pick returns the pipeline with the fewest exchanges, and dials if there could be
 // another and all are in use. While maxRetired connections listen, no other is
 // replaced: its additions would be lost, so callers wait for an answer. A caller
 // that has waited for the former change gets the error of its dial.
-func (t *transport) pick(takesBack bool, former *change) (p *pipeline, changed *change, err error) {
+func (t *transport) pick(undoes bool, former *change) (p *pipeline, changed *change, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.store.closed.Load() {
 		return nil, nil, errClosed
 	}
 	least, free := int32(0), false
-	for _, q := range t.slots {
+	for i, q := range t.slots {
+		if q != nil && q.over() && len(t.retired) < maxRetired {
+			t.retire(i)
+			q = nil
+		}
 		switch {
 		case q == nil:
 			free = true
-		case !takesBack && q.quiet.Load() != 0:
+		case !undoes && q.quiet.Load() != 0:
 			free = free || len(t.retired) < maxRetired
 		default:
 			if load := q.load.Load(); p == nil || load < least {
@@ -237,13 +124,21 @@ func (t *transport) pick(takesBack bool, former *change) (p *pipeline, changed *
 	return p, t.changed, nil
 }
 
+// retire takes the pipeline of a slot out of use, under the lock.
+func (t *transport) retire(slot int) {
+	old := t.slots[slot]
+	t.slots[slot] = nil
+	t.retired[old] = struct{}{}
+	go old.retire()
+}
+
 // dial connects, and wakes the callers that wait.
 func (t *transport) dial() {
 	began := time.Now().UnixNano()
-	conn, err := t.connect()
+	p, err := t.connect()
 	t.mu.Lock()
 	changed := t.changed
-	silence := conn != nil && t.quietBefore(began-int64(silent)) != nil
+	silence := p != nil && t.quietBefore(began-int64(silent)) >= 0
 	t.mu.Unlock()
 	if silence {
 		// A server that goes on answers the former connections first.
@@ -253,8 +148,8 @@ func (t *transport) dial() {
 		}
 	}
 	t.mu.Lock()
-	if conn != nil && !t.place(conn, began) {
-		conn.Close()
+	if p != nil && !t.place(p, began) {
+		p.conn.Close()
 	}
 	t.dialing = false
 	t.mu.Unlock()
@@ -262,38 +157,34 @@ func (t *transport) dial() {
 }
 
 // quietBefore returns a slot whose pipeline is quiet since before began, under
-// the lock.
-func (t *transport) quietBefore(began int64) **pipeline {
-	for i, p := range t.slots {
-		if p != nil {
-			if since := p.quiet.Load(); since != 0 && since <= began {
-				return &t.slots[i]
-			}
+// the lock; below zero: none.
+func (t *transport) quietBefore(began int64) int {
+	return slices.IndexFunc(t.slots, func(p *pipeline) bool {
+		if p == nil {
+			return false
 		}
-	}
-	return nil
+		since := p.quiet.Load()
+		return since != 0 && since <= began
+	})
 }
 
-// place puts a connection into an empty slot, or in the place of a pipeline that
-// was quiet all the time since began if that one may go on listening, under the
-// lock.
-func (t *transport) place(conn net.Conn, began int64) bool {
-	slot := t.quietBefore(began)
-	if i := slices.Index(t.slots, nil); i >= 0 {
-		slot = &t.slots[i]
+// place puts a pipeline into an empty slot, or in the place of one that was quiet
+// all the time since began if that one may go on listening, under the lock.
+func (t *transport) place(p *pipeline, began int64) bool {
+	slot := slices.Index(t.slots, nil)
+	if slot < 0 {
+		slot = t.quietBefore(began)
 	}
-	if slot == nil || t.store.closed.Load() {
+	if slot < 0 || t.store.closed.Load() {
 		return false
 	}
-	if old := *slot; old != nil {
+	if t.slots[slot] != nil {
 		if len(t.retired) >= maxRetired {
 			return false
 		}
-		t.retired[old] = struct{}{}
-		go old.retire()
+		t.retire(slot)
 	}
-	_, raw := conn.(syscall.Conn)
-	*slot = &pipeline{conn: conn, whole: !raw, check: newLiveness(conn), t: t, in: make([]byte, readSize)}
+	t.slots[slot] = p
 	return true
 }
 
@@ -314,39 +205,68 @@ func (t *transport) signal(err error) {
 	t.changed = newChange()
 }
 
-// connect makes a connection, and asks on it whether the server knows ma.
-func (t *transport) connect() (net.Conn, error) {
-	conn, err := t.peer.dial()
-	if err != nil {
-		return nil, t.peer.failed("dial", err)
+// connect makes a connection, and finds out which dialect the server understands.
+func (t *transport) connect() (*pipeline, error) {
+	if time.Now().UnixNano() >= t.classicUntil.Load() {
+		conn, answer, err := t.dialAndAsk(meta)
+		switch {
+		case conn != nil:
+			t.classicUntil.Store(0)
+			return t.newPipeline(conn, meta), nil
+		case err == nil && (answer == "ERROR" || serverError([]byte(answer)) != nil):
+			t.classic(classicFor)
+		case errors.Is(err, io.EOF) && t.classicUntil.Load() != 0: // it hangs up each time
+			t.classic(classicFor)
+		case errors.Is(err, io.EOF):
+			t.classic(closedFor)
+		case err == nil:
+			return nil, t.failed("ma", unexpected(answer))
+		default:
+			return nil, err
+		}
 	}
-	conn.SetDeadline(time.Now().Add(t.peer.timeout))
+	conn, answer, err := t.dialAndAsk(classic)
+	if err == nil && conn == nil {
+		err = t.failed("get", unexpected(answer))
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := t.newPipeline(conn, classic)
+	p.until = t.classicUntil.Load()
+	return p, nil
+}
+
+// classic has new connections speak classic for a time.
+func (t *transport) classic(d time.Duration) { t.classicUntil.Store(time.Now().Add(d).UnixNano()) }
+
+// dialAndAsk makes a connection, and asks the question of a dialect. Without a
+// connection the answer is another one than the dialect's. An error is io.EOF if
+// the server hangs up.
+func (t *transport) dialAndAsk(d *dialect) (net.Conn, string, error) {
+	conn, err := t.dialer.DialContext(context.Background(), t.address.network, t.address.name)
+	if err != nil {
+		return nil, "", t.failed("dial", err)
+	}
+	conn.SetDeadline(time.Now().Add(t.timeout))
 	answer := ""
-	if _, err = io.WriteString(conn, probeCommand+"\r\n"); err == nil {
+	if _, err = io.WriteString(conn, d.question+"\r\n"); err == nil {
 		answer, err = bufio.NewReader(io.LimitReader(conn, maxLine)).ReadString('\n')
 	}
 	answer = strings.TrimSpace(answer)
-	switch {
-	case err == nil && (answer == "NF" || answer == "HD"):
-		t.peer.answered()
-		return conn, conn.SetDeadline(time.Time{})
-	case err == nil && (answer == "ERROR" || serverError([]byte(answer)) != nil):
-		t.classic(classicFor)
-		err = errClassic
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		t.classic(closedFor)
-		err = errClassic
-	case err == nil:
-		err = t.peer.failed("ma", unexpected([]byte(answer)))
-	default:
-		err = t.peer.failed("ma", err)
+	if err == nil && slices.Contains(d.answers, answer) {
+		return conn, answer, conn.SetDeadline(time.Time{})
 	}
 	conn.Close()
-	return nil, err
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		err = io.EOF
+	}
+	if err != nil {
+		verb, _, _ := strings.Cut(d.question, " ")
+		err = t.failed(verb, err)
+	}
+	return nil, answer, err
 }
-
-// classic has the server served without meta commands for a time.
-func (t *transport) classic(d time.Duration) { t.classicUntil.Store(time.Now().Add(d).UnixNano()) }
 
 // remove takes a failed pipeline out of use.
 func (t *transport) remove(p *pipeline, err error) {

@@ -29,6 +29,9 @@ func TestAnUndoPassesTheGate(t *testing.T) {
 				if strings.HasPrefix(line, "ma held|") || strings.HasPrefix(line, "incr held|") {
 					<-release
 				}
+				if strings.HasPrefix(line, "add ") {
+					return "NOT_STORED\r\n"
+				}
 				if name == "without" {
 					return "4\r\n"
 				}
@@ -63,7 +66,13 @@ func TestAnUndoPassesTheGate(t *testing.T) {
 // connection after connection is replaced. No addition is given up for want of
 // a listener, and none stays.
 func TestManyConnectionsFallSilent(t *testing.T) {
-	addr := servertest.Memcached(t)
+	old, _ := oldMemcached(t)
+	for name, addr := range map[string]string{"meta": servertest.Memcached(t), "classic": old} {
+		t.Run(name, func(t *testing.T) { connectionsFallSilent(t, addr) })
+	}
+}
+
+func connectionsFallSilent(t *testing.T, addr string) {
 	release := make(chan struct{})
 	relay := servertest.Serve(t, func(conn net.Conn) {
 		server, err := net.Dial("tcp", addr)

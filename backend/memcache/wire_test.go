@@ -22,8 +22,8 @@ func TestAnEndForTheLastOfSeveralReads(t *testing.T) {
 			{Width: time.Hour, First: 0, Counts: make([]int64, 10)},
 		},
 	}
-	x := newExchange(1, 1)
-	require.NoError(t, x.encode(op, time.Now(), true))
+	x := newExchange()
+	require.NoError(t, x.encode(meta, op, true))
 	require.Equal(t, 2, x.chunks)
 	answers := fmt.Sprintf("VA 1 O%d\r\n1\r\nVALUE k|1s5 0 1\r\n1\r\nEND\r\nEND\r\nVALUE k|1h3 0 1\r\n7\r\nEND\r\nNF O%d\r\n", x.tag, x.tag+1)
 	_, complete, err := x.parse([]byte(answers))
@@ -34,12 +34,12 @@ func TestAnEndForTheLastOfSeveralReads(t *testing.T) {
 // fails, and the other calls on the connection do not.
 func TestAnErrorAtTheEndOfReads(t *testing.T) {
 	op := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Second, First: 0, Counts: make([]int64, 3)}}}
-	x := newExchange(0, 0)
-	require.NoError(t, x.encode(op, time.Now(), false))
+	x := newExchange()
+	require.NoError(t, x.encode(meta, op, false))
 	const answers = "END\r\nSERVER_ERROR backend failure\r\n"
 	n, complete, err := x.parse([]byte(answers))
 	require.NoError(t, err)
 	require.True(t, complete)
 	require.Equal(t, len(answers), n)
-	require.ErrorContains(t, x.result(new(peer), op), "SERVER_ERROR backend failure")
+	require.ErrorContains(t, x.result(new(transport), op), "SERVER_ERROR backend failure")
 }
