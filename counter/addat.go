@@ -9,6 +9,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // ErrTooOld is the error of [Counter.AddAt] for hits that no bucket is kept for
@@ -51,7 +52,7 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 	case err == nil && errors.Is(failed, ErrTooOld):
 		return nil
 	case err == nil:
-		_, _ = c.takeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
+		_, _ = c.protocol.TakeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
 	}
 	return failed
 }
@@ -60,31 +61,31 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 // confirmed.
 func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age time.Duration) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
-	defer raise(r.Key)
+	defer ticket.Raise(r.Key)
 	at := r.Now
 	// Of tiers that are kept equally long all are added to, or none: a store may
 	// compute the coarser buckets from the finer.
-	for first, next := 0, 0; first < len(c.ttls); first = next {
-		if next = c.plan.nextKeep(first); age > c.ttls[next-1] {
+	for first, next := 0, 0; first < len(c.plan.TTLs); first = next {
+		if next = c.plan.NextKeep(first); age > c.plan.TTLs[next-1] {
 			continue // no window reads these buckets any more
 		}
-		r.Add = c.slots(at.UnixNano())[first:]
+		r.Add = c.plan.Slots(at.UnixNano(), 0)[first:]
 		err := c.store.Do(ctx, &r)
 		if err == nil {
 			return r, nil
 		}
 		if !errors.Is(err, backend.ErrStaleLabel) {
-			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), r.N, r.Add, nil)
+			_, _ = c.protocol.TakeBack(ctx, r, c.grace(r.Deadline), r.N, r.Add, nil)
 			return r, callError(ctx, key.Event, err)
 		}
-		c.stats.staleLabels.Add(1)
+		c.protocol.StaleLabels.Add(1)
 		// The store has dropped the bucket: time has passed, or clocks disagree.
 		// To count in the coarser tiers alone is enough only after the Keep.
-		if age = sinceLabel(c.now(), at); age <= c.plan.ladder.At(first).Keep+c.skew+c.settle {
+		if age = sinceLabel(c.now(), at); age <= c.plan.Ladder.At(first).Keep+c.skew+c.settle {
 			break
 		}
 	}
-	return r, fmt.Errorf("counter: event %q: AddAt: at is %s ago, ladder %q: %w", key.Event, dur.Format(age), c.plan.ladder, ErrTooOld)
+	return r, fmt.Errorf("counter: event %q: AddAt: at is %s ago, ladder %q: %w", key.Event, dur.Format(age), c.plan.Ladder, ErrTooOld)
 }
 
 // RefundAt gives back n hits that an AddAt of key has counted at the same at,

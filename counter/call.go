@@ -9,26 +9,18 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/cover"
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
-// call is a Take or a Peek, from the beginning to the answer. req is the request
-// of a store with an atomic step: the label, the end of the patience, and each
-// key with hits, ladder and windows. A store without an atomic step is asked for
-// one key after the other, by tickets made from req.
+// call is a Take, a Peek or a Charge, from the beginning to the answer. The
+// ticket.Call in it goes to the store and comes back with the answer.
 //
 // Calls are pooled, and keep their buffers.
 type call struct {
-	c           *Counter
-	asks        []Ask               // each key once
-	keys        []callKey           // of the asks, in their order, and then of their former ladders
-	req         backend.TakeRequest // req.Keys[i] is keys[i]
-	label       int64               // req.Now in nanoseconds since the Unix epoch
-	settle      time.Duration       // of the keys the shortest; zero: no bound
-	mode        mode
-	late        bool          // a charge was confirmed later than Settle
-	retryWithin time.Duration // denied by hits that may soon be taken back: the bound of RetryAfter; zero: none
+	ticket.Call
+	c    *Counter
+	asks []Ask     // each key once
+	keys []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
 
 	ask      [1]Ask // the array behind asks, in a call for a single key
 	distinct []Ask  // the array behind asks, in a call for several keys
@@ -47,10 +39,9 @@ const (
 
 // callKey is a stored key of a call.
 type callKey struct {
-	on      *Counter // by whose ladder the key is counted
-	limits  Limits   // that are judged: limits[i] is Windows[i] of the request's key
-	ask     int      // index in call.asks
-	unknown bool     // a soft key that was not judged
+	on     *Counter // by whose ladder the key is counted
+	limits Limits   // that are judged: limits[i] is Windows[i] of the key
+	ask    int      // index in call.asks
 }
 
 // receipt gives out the receipt of an admitted Verdict.
@@ -73,43 +64,59 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, now t
 	if err != nil {
 		return err
 	}
-	k.req.Peek, k.req.AnyLabel, k.req.Exact, k.req.Deadline = m == peeking, false, k.c.exact || m == charging, k.c.deadline()
-	k.retryWithin, k.late = 0, false
-	if k.req.Now, k.label = now, now.UnixNano(); now.IsZero() {
-		if err := k.relabel(); err != nil {
-			return err
+	protocol := k.c.protocol
+	if k.Now = now; now.IsZero() {
+		if err := protocol.Relabel(&k.Call); err != nil {
+			return k.failed(ctx, err)
 		}
 	}
-	allowed := false
-	if !never {
-		if k.c.queues == nil || m == charging {
-			allowed, err = k.decide(ctx)
-		} else {
-			allowed, err = k.decideQueued(ctx)
-		}
+	known := never
+	if k.c.queues != nil && !never && m != charging {
+		queued, denied, err := k.enter(ctx)
 		if err != nil {
 			return err
 		}
+		defer k.leave(queued)
+		known = denied
+	}
+	switch k.Grace = k.c.grace(k.Deadline); {
+	case known:
+	case protocol.OneStep(&k.Call):
+		err = protocol.Step(ctx, &k.Call)
+	case m == charging:
+		err = k.chargeByTicket(ctx)
+	case m == peeking || k.c.denied.readFirst(k.Keys, k.Label()):
+		err = protocol.Rounds(ctx, &k.Call, true, ticket.Finding{}, nil)
+	default:
+		found, tried := protocol.Try(ctx, &k.Call)
+		if k.Allowed = found.Allowed; !k.Allowed {
+			err = protocol.Rounds(ctx, &k.Call, false, found, tried)
+		}
+	}
+	if err != nil {
+		return k.failed(ctx, err)
 	}
 	if m == charging {
-		return k.charged(ctx, v, allowed)
+		return k.charged(ctx, v)
 	}
-	v.Allowed = allowed
+	v.Allowed = k.Allowed
 	v.fill(k)
-	if allowed && m == taking {
+	if v.Allowed && m == taking {
 		v.count(k)
 	}
-	if k.retryWithin > 0 {
-		v.retryWithin(k.retryWithin)
+	if k.RetryWithin > 0 {
+		v.retryWithin(k.RetryWithin)
 	}
 	return nil
 }
 
-// resolve checks keys and limits, and writes them into the request: keys in
+// resolve checks keys and limits, and writes them into the call: keys in
 // their stored form, limits as windows of the ladder. If N of an ask is above the
 // Max of a limit, the call can never be admitted.
 func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
-	k.asks, k.keys, k.req.Keys, k.settle, k.mode = asks, k.keys[:0], k.req.Keys[:0], 0, m
+	k.asks, k.keys, k.Keys, k.Plans, k.Unknown = asks, k.keys[:0], k.Keys[:0], k.Plans[:0], k.Unknown[:0]
+	k.Peek, k.Charge, k.AnyLabel, k.Exact, k.Deadline = m == peeking, m == charging, false, k.c.exact || m == charging, k.c.deadline()
+	k.Allowed, k.RetryWithin, k.Late = false, 0, false
 	enforced, hits := false, m == peeking
 	for i := range asks {
 		ask := &asks[i]
@@ -150,7 +157,7 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 	return never, k.checkStored()
 }
 
-// checkStored finds a stored key that is in the request twice, by two Counters of
+// checkStored finds a stored key that is in the call twice, by two Counters of
 // one ladder.
 func (k *call) checkStored() error {
 	mixed := len(k.keys) > len(k.asks)
@@ -159,7 +166,7 @@ func (k *call) checkStored() error {
 	}
 	for i := 1; mixed && i < len(k.keys); i++ {
 		for j := range i {
-			if a, b := &k.req.Keys[i], &k.req.Keys[j]; bytes.Equal(a.Key, b.Key) {
+			if a, b := &k.Keys[i], &k.Keys[j]; bytes.Equal(a.Key, b.Key) {
 				return fmt.Errorf("counter: event %q: a key is asked for by two Counters that both count it by the ladder %q, want one of them", k.asks[k.keys[i].ask].Key.Event, a.Ladder)
 			}
 		}
@@ -167,36 +174,34 @@ func (k *call) checkStored() error {
 	return nil
 }
 
-// add adds a key of ask i to the request. never: N is above the Max of a limit.
+// add adds a key of ask i to the call. never: N is above the Max of a limit.
 func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 	ask := &k.asks[i]
-	if n := len(k.req.Keys); n < cap(k.req.Keys) {
-		k.req.Keys = k.req.Keys[:n+1] // buffers of earlier calls stay
+	if n := len(k.Keys); n < cap(k.Keys) {
+		k.Keys = k.Keys[:n+1] // buffers of earlier calls stay
 	} else {
-		k.req.Keys = append(k.req.Keys, backend.TakeKey{})
+		k.Keys = append(k.Keys, backend.TakeKey{})
 	}
-	k.keys = append(k.keys, callKey{on: on, limits: limits, ask: i, unknown: ask.Soft})
-	if on.settle > 0 && (k.settle == 0 || on.settle < k.settle) {
-		k.settle = on.settle
-	}
-	key, maker := &k.req.Keys[len(k.req.Keys)-1], &on.keys
+	k.keys = append(k.keys, callKey{on: on, limits: limits, ask: i})
+	k.Plans, k.Unknown = append(k.Plans, &on.plan), append(k.Unknown, ask.Soft)
+	key, maker := &k.Keys[len(k.Keys)-1], &on.keys
 	if ask.Soft {
 		maker = &on.softKeys
 	}
 	key.Key, key.N, key.Soft, key.Fits = maker.append(key.Key[:0], ask.Key), ask.N, ask.Soft, false
-	key.Ladder, key.TTLs = on.plan.ladder, on.ttls
+	key.Ladder, key.TTLs = on.plan.Ladder, on.plan.TTLs
 	key.Windows = slices.Grow(key.Windows[:0], len(limits))[:len(limits)]
-	for j := range limits {
+	for j, limit := range limits {
 		w := &key.Windows[j]
-		if err := on.plan.window(w, &limits[j]); err != nil {
-			return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limits[j], err)
+		if err := on.plan.Window(w, limit.Max, limit.Per); err != nil {
+			return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
 		}
 		if ask.Held != nil {
-			if w.Max -= ask.heldIn(limits[j]); ask.Soft {
+			if w.Max -= ask.heldIn(limit); ask.Soft {
 				w.Max = max(0, w.Max)
 			}
 		}
-		if k.mode == charging && !ask.Soft {
+		if k.Charge && !ask.Soft {
 			w.Max = MaxCount
 		}
 		never = never || ask.N > w.Max
@@ -204,103 +209,11 @@ func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 	return never, nil
 }
 
-// enforced returns the indices of the keys that are not soft.
-func (k *call) enforced() []int { return k.those(false) }
-
-// soft returns the indices of the soft keys.
-func (k *call) soft() []int { return k.those(true) }
-
-func (k *call) those(soft bool) (those []int) {
-	for i := range k.req.Keys {
-		if k.req.Keys[i].Soft == soft {
-			those = append(those, i)
-		}
-	}
-	return those
-}
-
-// relabel reads the clock for the label of the call.
-func (k *call) relabel() error {
-	if k.c.patience > 0 { // not in this process
-		k.req.Labelled = time.Now()
-	}
-	k.req.Now = k.c.now()
-	if err := cover.CheckTime(k.req.Now); err != nil {
-		return fmt.Errorf("counter: Config.Now: %w", err)
-	}
-	k.label = k.req.Now.UnixNano()
-	return nil
-}
-
-// decide asks the store, by an atomic step if the store has one for all the
-// keys.
-func (k *call) decide(ctx context.Context) (bool, error) {
-	c := k.c
-	if c.atomic == nil || len(k.req.Keys) > 1 && !c.atomic.Together(k.req.Keys) {
-		if k.mode == charging {
-			return k.chargeByTicket(ctx)
-		}
-		return k.decideByRounds(ctx)
-	}
-	if err := k.step(ctx, &k.req); err != nil {
-		return false, k.failed(ctx, err)
-	}
-	for i := range k.keys {
-		k.keys[i].unknown = false
-	}
-	k.lookAhead(k.req.Keys)
-	if c.denied != nil && !k.req.Peek {
-		c.denied.recordRead(k, k.req.Allowed)
-	}
-	return k.req.Allowed, nil
-}
-
-// maxLabels bounds the labels of a call. With the last label the call is judged
-// by the buckets that the store still has: a clock that was set back may never
-// read late enough.
-const maxLabels = 4
-
-// step makes one atomic step, with a new label each time that the store has
-// dropped buckets of the label's window. A count that would grow beyond
-// MaxCount makes a denial. r is the request of the call, or a part of the
-// request.
-func (k *call) step(ctx context.Context, r *backend.TakeRequest) error {
-	c := k.c
-	r.AnyLabel, r.Allowed = false, false
-	err := c.atomic.Take(ctx, r)
-	for labels := 1; err != nil && errors.Is(err, backend.ErrStaleLabel) && !r.AnyLabel; labels++ {
-		c.stats.staleLabels.Add(1)
-		before := k.req.Now
-		if err := k.relabel(); err != nil {
-			return err
-		}
-		r.Now, r.Labelled, r.AnyLabel = k.req.Now, k.req.Labelled, labels == maxLabels || !k.req.Now.After(before)
-		err = c.atomic.Take(ctx, r)
-	}
-	if err == nil || !errors.Is(err, backend.ErrMaxCount) || k.mode == charging {
-		return err
-	}
-	peek := *r
-	peek.Peek = true
-	if err := c.atomic.Take(ctx, &peek); err != nil {
-		return err
-	}
-	if peek.Allowed {
-		// The windows have room, but the buckets that the store keeps beyond
-		// the windows leave none below MaxCount.
-		for i := range r.Keys {
-			for j := range r.Keys[i].Windows {
-				w := &r.Keys[i].Windows[j]
-				width := r.Keys[i].Ladder.At(w.Finest).Width
-				w.Count, w.FreedBy = w.Max, tiers.Bucket{Width: width, Index: tiers.Index(k.label, width)}
-			}
-		}
-	}
-	r.Allowed = false
-	return nil
-}
-
-// failed names the culprit of err, an error of the store: the store or ctx.
+// failed names the culprit of err: the clock, the store or ctx.
 func (k *call) failed(ctx context.Context, err error) error {
-	return callError(ctx, k.asks[0].Key.Event, err)
+	ask := 0
+	if of := (*ticket.KeyError)(nil); errors.As(err, &of) {
+		ask, err = k.keys[of.Key].ask, of.Unwrap()
+	}
+	return callError(ctx, k.asks[ask].Key.Event, err)
 }

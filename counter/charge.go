@@ -2,11 +2,11 @@ package counter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // Charge counts n hits of key in any case, and tells whether a limit is over with
@@ -35,42 +35,31 @@ func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (Verdict, error) {
 }
 
 // chargeByTicket counts on a store without an atomic step for the keys.
-func (k *call) chargeByTicket(ctx context.Context) (counted bool, err error) {
-	for i := range k.req.Keys {
-		defer k.c.denied.raised(string(k.req.Keys[i].Key), k.c.denied.mark())
+func (k *call) chargeByTicket(ctx context.Context) error {
+	for i := range k.Keys {
+		defer k.c.denied.raised(string(k.Keys[i].Key), k.c.denied.mark())
 	}
-	for labels := 1; ; labels++ {
-		r := k.try(ctx)
-		if k.req.AnyLabel || !errors.Is(r.err, backend.ErrStaleLabel) {
-			return r.allowed, r.err
-		}
-		k.c.stats.staleLabels.Add(1)
-		before := k.req.Now
-		if err := k.relabel(); err != nil {
-			return false, err
-		}
-		k.req.AnyLabel = labels == maxLabels || !k.req.Now.After(before)
-	}
+	return k.c.protocol.Charge(ctx, &k.Call)
 }
 
 // charged completes a charge. It was not counted if a count would have grown
 // beyond MaxCount.
-func (k *call) charged(ctx context.Context, v *Verdict, counted bool) error {
-	if !counted {
+func (k *call) charged(ctx context.Context, v *Verdict) error {
+	if !k.Allowed {
 		return k.failed(ctx, backend.ErrMaxCount)
 	}
 	over := false
 	for i := range k.keys {
-		if key := &k.req.Keys[i]; !key.Soft {
+		if key := &k.Keys[i]; !key.Soft {
 			for j, limit := range k.keys[i].limits {
 				w := &key.Windows[j]
 				w.Max = limit.Max - k.asks[k.keys[i].ask].heldIn(limit)
-				over = over || plus(w.Count, key.N) > w.Max
+				over = over || ticket.Excess(w, key.N) > 0
 			}
 		}
 	}
-	if k.late && !over {
-		return k.failed(ctx, fmt.Errorf("the hits are counted, and were confirmed later than Config.Settle of %s: whether a limit is over is not known", k.settle))
+	if k.Late && !over {
+		return k.failed(ctx, fmt.Errorf("the hits are counted, and were confirmed later than Config.Settle of %s: whether a limit is over is not known", k.Settle()))
 	}
 	v.Allowed = true // also where a limit is over, for fill
 	v.fill(k)
@@ -78,7 +67,7 @@ func (k *call) charged(ctx context.Context, v *Verdict, counted bool) error {
 	if !over {
 		return nil
 	}
-	v.Allowed, v.Remaining, v.RetryAfter = false, 0, time.Duration(k.c.plan.ending)+time.Millisecond
+	v.Allowed, v.Remaining, v.RetryAfter = false, 0, k.c.plan.Young()+time.Millisecond
 	asks := make([]Ask, len(k.asks))
 	for i := range asks {
 		asks[i] = k.asks[i]

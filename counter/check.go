@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // ErrCondition is the error that [errors.Is] finds in findings of [Counter.Check]
@@ -125,55 +124,6 @@ func (s *checks) note(at time.Time, servers []backend.Server) {
 				s.restarts++
 				break
 			}
-		}
-	}
-}
-
-// seeAhead counts a call whose answer has shown a bucket that begins later than
-// any clock within Skew reads.
-func (c *Counter) seeAhead(start int64) {
-	// The label may be older than the answer.
-	if start > c.now().UnixNano()+int64(c.skew) {
-		c.stats.bucketsAhead.Add(1)
-	}
-}
-
-// lookAhead looks for buckets beyond Skew in the answer to an atomic step. In
-// this process there is one clock.
-func (k *call) lookAhead(keys []backend.TakeKey) {
-	if k.c.queues == nil {
-		return
-	}
-	for i := range keys {
-		for j := range keys[i].Windows {
-			newest := &keys[i].Windows[j].Newest
-			if start := newest.Index * int64(newest.Width); start > k.label+int64(k.c.skew) {
-				k.c.seeAhead(start)
-				return
-			}
-		}
-	}
-}
-
-// next returns the first bucket of each tier beyond Skew, to be read beside the
-// covers of a look; of a store with an atomic step, and in this process, none.
-func (s *survey) next() (all tiers.Cover) {
-	if s.c.atomic != nil || s.c.queues == nil {
-		return nil
-	}
-	for i := range s.c.plan.ladder.Len() {
-		width := s.c.plan.ladder.At(i).Width
-		all = append(all, tiers.Run{Width: width, First: tiers.Index(s.label()+s.c.plan.skew, width) + 1, N: 1})
-	}
-	return all
-}
-
-// lookAhead looks for hits in the buckets of next, after a read.
-func (s *survey) lookAhead(next tiers.Cover) {
-	for _, run := range next {
-		if s.at(run.Width, run.First) > 0 {
-			s.c.seeAhead(run.First * int64(run.Width))
-			return
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -30,8 +31,8 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 		return err
 	}
 	if _, err = c.former.addTo(ctx, key, n, c.former.like(key, r)); err != nil {
-		c.own.add(added.Key, &c.plan, added.Now.UnixNano(), -n)
-		_, _ = c.takeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
+		c.protocol.Confirmed(added.Key, &c.plan, added.Now, -n)
+		_, _ = c.protocol.TakeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
 	}
 	return err
 }
@@ -41,16 +42,14 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
 	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
-		r.N, r.Add = n, c.slots(r.Now.UnixNano())
+		r.N, r.Add = n, c.plan.Slots(r.Now.UnixNano(), 0)
 		err := c.store.Do(ctx, &r)
 		if err != nil {
 			// Some tiers may have been added to before others failed.
-			_, _ = c.takeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
+			_, _ = c.protocol.TakeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
 		}
 		if added = r; err == nil {
-			if c.own.add(r.Key, &c.plan, r.Now.UnixNano(), n); c.plan.settle > 0 && c.elapsed(r.Now) > c.settle {
-				raise(r.Key)
-			}
+			c.protocol.Confirmed(r.Key, &c.plan, r.Now, n)
 		}
 		return err
 	})
@@ -59,7 +58,7 @@ func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request
 
 // like returns r, a request of another ladder, for key by the ladder of c.
 func (c *Counter) like(key Key, r backend.Request) backend.Request {
-	r.Key, r.Ladder = string(c.keys.append(nil, key)), c.plan.ladder
+	r.Key, r.Ladder = string(c.keys.append(nil, key)), c.plan.Ladder
 	return r
 }
 
@@ -71,11 +70,8 @@ func (c *Counter) begin(ctx context.Context, key Key) (backend.Request, error) {
 	if err := ctx.Err(); err != nil {
 		return backend.Request{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
-	r := backend.Request{Key: string(c.keys.append(nil, key)), Ladder: c.plan.ladder, Now: c.now(), Deadline: c.deadline()}
-	if err := cover.CheckTime(r.Now); err != nil {
-		return r, fmt.Errorf("counter: Config.Now: %w", err)
-	}
-	return r, nil
+	now, err := c.protocol.Now()
+	return backend.Request{Key: string(c.keys.append(nil, key)), Ladder: c.plan.Ladder, Now: now, Deadline: c.deadline()}, callError(ctx, key.Event, err)
 }
 
 // withLabels calls f with r, and again with a new label each time that the
@@ -90,12 +86,12 @@ func (c *Counter) withLabels(ctx context.Context, key Key, r backend.Request, f 
 		case r.AnyLabel || !errors.Is(err, backend.ErrStaleLabel):
 			return callError(ctx, key.Event, err)
 		}
-		c.stats.staleLabels.Add(1)
+		c.protocol.StaleLabels.Add(1)
 		again, err := c.begin(ctx, key)
 		if err != nil {
 			return err
 		}
-		r.Now, r.AnyLabel = again.Now, labels == maxLabels || !again.Now.After(r.Now)
+		r.Now, r.AnyLabel = again.Now, labels == ticket.MaxLabels || !again.Now.After(r.Now)
 	}
 }
 
@@ -112,21 +108,20 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	if err != nil {
 		return Count{}, err
 	}
-	if _, err := c.plan.ladder.Finest(window); err != nil {
+	if _, err := c.plan.Ladder.Finest(window); err != nil {
 		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
 	var counts [2]Count
 	for i, on := 0, c; on != nil; i, on = i+1, on.former {
-		ladder := on.plan.ladder
+		ladder := on.plan.Ladder
 		window := min(window, ladder.At(ladder.Len()-1).Keep) // all that a shorter former ladder has
 		fine, err := ladder.Finest(window)
 		if err != nil {
 			break
 		}
 		err = on.withLabels(ctx, key, on.like(key, r), func(r backend.Request) error {
-			s := survey{c: on, base: r}
 			var err error
-			counts[i], err = s.high(ctx, window, fine)
+			counts[i], err = on.high(ctx, r, window, fine)
 			return err
 		})
 		if err != nil {
@@ -136,26 +131,22 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	return Count{max(counts[0].Low, counts[1].Low), max(counts[0].High, counts[1].High)}, nil
 }
 
-// high counts the window of the given length, whose edge is read from tier fine.
-func (s *survey) high(ctx context.Context, window time.Duration, fine int) (Count, error) {
-	c, ladder := s.c, s.c.plan.ladder
-	now, width, top := s.label(), int64(ladder.At(fine).Width), ladder.Decision(window)
+// high counts the window of the given length, whose edge is read from tier fine, by
+// requests like r.
+func (c *Counter) high(ctx context.Context, r backend.Request, window time.Duration, fine int) (Count, error) {
+	ladder := c.plan.Ladder
+	now, width, top := r.Now.UnixNano(), ladder.At(fine).Width, ladder.Decision(window)
 	// The edge: fine buckets that may hold hits from before the window, by the
 	// clock of any caller. Only High counts the edge.
-	from, sure := now-int64(window)-c.plan.skew, now-int64(window)+c.plan.skew
-	inside := -tiers.Index(-sure, ladder.At(fine).Width) * width // the first instant surely inside the window, rounded up
-	edge := tiers.Run{Width: ladder.At(fine).Width, First: tiers.Index(from, ladder.At(fine).Width)}
-	edge.N = inside/width - edge.First
-	s.covers = make([]tiers.Cover, 2)
-	if edge.N > 0 {
-		s.covers[0] = tiers.Cover{edge}
-	}
-	s.covers[1] = cover.Append(tiers.Cover(nil), c.plan.tiers, inside, max(inside, now+c.plan.skew), fine, top, top)
-	if err := s.fetch(ctx, append(s.covers[0][:len(s.covers[0]):len(s.covers[0])], s.covers[1]...)); err != nil {
-		return Count{}, err
-	}
-	low := s.count(1)
-	return Count{Low: low, High: plus(low, s.count(0))}, nil
+	from, sure := now-int64(window)-int64(c.skew), now-int64(window)+int64(c.skew)
+	inside := -tiers.Index(-sure, width) // the first bucket surely inside the window
+	edge := tiers.Run{Width: width, First: tiers.Index(from, width)}
+	edge.N = inside - edge.First
+	start := inside * int64(width)
+	runs := cover.Append(tiers.Cover{edge}, ladder.Tiers(), start, max(start, now+int64(c.skew)), fine, top, top)
+	counts, err := ticket.Read(ctx, c.store, r, runs)
+	low := counts.Sum(runs[1:])
+	return Count{Low: low, High: ticket.Plus(low, counts.Sum(runs[:1]))}, err
 }
 
 // Point is a value of a [Counter.Series]: the hits from Start on, for the width
@@ -191,16 +182,16 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 	if !from.Before(to) {
 		return nil, fmt.Errorf("counter: Series: from is %v, want before to, which is %v", from, to)
 	}
-	tier := c.plan.ladder.Len() - 1
+	tier := c.plan.Ladder.Len() - 1
 	for ; tier >= 0; tier-- {
-		if t := c.plan.ladder.At(tier); width > 0 && width%t.Width == 0 {
+		if t := c.plan.Ladder.At(tier); width > 0 && width%t.Width == 0 {
 			break
 		}
 	}
 	if tier < 0 {
-		return nil, fmt.Errorf("counter: Series: width is %s, want a multiple of the width of a tier, the ladder is %q", dur.Format(width), c.plan.ladder)
+		return nil, fmt.Errorf("counter: Series: width is %s, want a multiple of the width of a tier, the ladder is %q", dur.Format(width), c.plan.Ladder)
 	}
-	t := c.plan.ladder.At(tier)
+	t := c.plan.Ladder.At(tier)
 	// The loop has chosen the coarsest tier whose width divides the width of
 	// the series. Coarser tiers are kept longer.
 	start := tiers.Bucket{Width: width, Index: tiers.Index(from.UnixNano(), width)}
@@ -213,17 +204,16 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 		return nil, fmt.Errorf("counter: Series: %d points of %d bucket(s) each, want at most %d buckets", points, each, MaxPoints)
 	}
 	r.AnyLabel = true
-	s := survey{c: c, base: r}
 	run := tiers.Run{Width: t.Width, First: start.Index * each, N: points * each}
-	if err := s.fetch(ctx, tiers.Cover{run}); err != nil {
+	counts, err := ticket.Read(ctx, c.store, r, tiers.Cover{run})
+	if err != nil {
 		return nil, callError(ctx, key.Event, err)
 	}
 	series := make([]Point, points)
 	for i := range series {
 		series[i].Start = tiers.Bucket{Width: width, Index: start.Index + int64(i)}.Start()
 		for j := range each {
-			n := s.at(t.Width, run.First+int64(i)*each+j)
-			series[i].Count = plus(series[i].Count, n)
+			series[i].Count = ticket.Plus(series[i].Count, counts.At(t.Width, run.First+int64(i)*each+j))
 		}
 	}
 	return series, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -117,8 +118,7 @@ type Counter struct {
 	*base
 	skew     time.Duration
 	settle   time.Duration // zero: no bound on the time of a try
-	plan     plan
-	ttls     []time.Duration
+	plan     ticket.Plan
 	keys     keyMaker
 	softKeys keyMaker
 	former   *Counter // counted and judged too; nil: none
@@ -133,17 +133,15 @@ type Counter struct {
 type base struct {
 	cfg      Config // Ladder, Skew, Settle and Patience with their defaults
 	store    backend.Store
-	atomic   backend.Atomic // nil if the store has no atomic step
+	protocol *ticket.Protocol
+	byTicket bool // the store has no atomic step
 	now      func() time.Time
 	patience time.Duration // zero: no bound
 	denied   *denials      // nil for a store in this process
 	queues   *queues       // nil for a store in this process
-	own      *ownHits      // nil for a store in this process
 	exact    bool          // no upper bounds
-	settled  *settledCache
-	ordered  atomic.Bool // the store has read after adding, in its last answer
+	waited   atomic.Int64
 	labels   labels
-	stats    stats
 	checks   checks
 }
 
@@ -176,13 +174,12 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		exact:    cfg.Exact || local,
 		labels:   labels{now: own},
 	}
-	b.atomic, _ = backend.As[backend.Atomic](store)
+	_, atomic := backend.As[backend.Atomic](store)
+	b.byTicket = !atomic
 	if !local {
-		b.denied, b.queues, b.own = newDenials(), newQueues(), newOwnHits()
+		b.denied, b.queues = newDenials(), newQueues()
 	}
-	if !b.exact && b.atomic == nil {
-		b.settled = newSettledCache(cfg.Skew)
-	}
+	b.protocol = ticket.New(store, cfg.Skew, b.exact, cfg.Now, crowd{b.denied, b.queues})
 	return b.counter(cfg, chosen)
 }
 
@@ -195,10 +192,9 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 	if cfg.Settle > maxPatience {
 		return nil, fmt.Errorf("counter: Config.Settle is %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxPatience))
 	}
-	layout, unsettled := cfg.Ladder.String(), time.Duration(0)
-	if b.atomic == nil {
+	layout := cfg.Ladder.String()
+	if b.byTicket {
 		layout += fmt.Sprintf("; skew %d, settle %d", cfg.Skew, cfg.Settle)
-		unsettled = cfg.Settle
 	}
 	keys, err := newKeyMaker(cfg.Prefix, layout, cfg.Secret)
 	if err != nil {
@@ -209,12 +205,9 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 		chosen:   chosen,
 		skew:     cfg.Skew,
 		settle:   cfg.Settle,
-		plan:     newPlan(cfg.Ladder, cfg.Skew, unsettled),
+		plan:     ticket.NewPlan(cfg.Ladder, cfg.Skew, cfg.Settle, !b.byTicket),
 		keys:     keys,
 		softKeys: keys.soft(),
-	}
-	for i := range cfg.Ladder.Len() {
-		c.ttls = append(c.ttls, ttl(cfg.Ladder.At(i), cfg.Skew, cfg.Settle))
 	}
 	c.calls.New = func() any { return &call{c: c, receipts: &receipts{owner: c}} }
 	if c.former, err = c.formerly(cfg); err != nil {
@@ -253,7 +246,7 @@ func orDefault(d, byDefault time.Duration, local bool) time.Duration {
 func (c *Counter) LadderSet() bool { return c.chosen }
 
 // Ladder returns the ladder that c counts on.
-func (c *Counter) Ladder() tiers.Ladder { return c.plan.ladder }
+func (c *Counter) Ladder() tiers.Ladder { return c.plan.Ladder }
 
 // Local tells whether the store is in this process: without a network, and with
 // nothing to wait for. See [backend.Local].
@@ -290,7 +283,7 @@ func (c *Counter) CheckLimits(limits Limits) error {
 		return err
 	}
 	for _, limit := range limits {
-		if _, err := c.plan.ladder.Finest(limit.Per); err != nil {
+		if _, err := c.plan.Ladder.Finest(limit.Per); err != nil {
 			return fmt.Errorf("counter: limit %s: %w", limit, err)
 		}
 	}
@@ -323,6 +316,9 @@ func (c *Counter) grace(until time.Time) time.Time {
 func callError(ctx context.Context, event string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if clock := (*ticket.ClockError)(nil); errors.As(err, &clock) {
+		return fmt.Errorf("counter: Config.Now: %w", clock.Unwrap())
 	}
 	culprit := ctx.Err()
 	// A store may keep the deadline of ctx before the timer of ctx has rung.

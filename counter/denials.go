@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // denials is the memory of recent denials in this process, for a store over a
@@ -134,6 +135,9 @@ func (r *denial) covers(key *backend.TakeKey) bool {
 
 // readFirst tells whether a call for these keys should read before adding.
 func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
+	if d == nil {
+		return false
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range keys {
@@ -160,7 +164,7 @@ func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 			r.clearSeq, r.standsUntil = d.seq, 0
 		}
 		for _, w := range key.Windows {
-			if !allowed && w.Count > w.Max-key.N {
+			if !allowed && ticket.Excess(&w, key.N) > 0 {
 				r.readFirstUntil = max(r.readFirstUntil, now+int64(w.Reach))
 			}
 		}
@@ -171,13 +175,13 @@ func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
 }
 
 // recordContended remembers that the keys of a call are contended.
-func (d *denials) recordContended(k *call) {
+func (d *denials) recordContended(c *ticket.Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, i := range k.enforced() {
-		key := string(k.req.Keys[i].Key)
+	for _, i := range c.Order() {
+		key := string(c.Keys[i].Key)
 		r := d.keys[key]
-		r.contendedUntil = k.label + k.keys[i].on.plan.ending
+		r.contendedUntil = c.Label() + int64(c.Plans[i].Young())
 		d.put(key, r)
 	}
 }
@@ -193,8 +197,8 @@ func (d *denials) contended(key []byte, now int64) bool {
 // step of the store. A denial is remembered until the call would be admitted,
 // for at most a second, by the clock of this process: RetryAfter is longer by
 // Skew, for callers whose clocks are behind, and would deny wrongly here.
-func (d *denials) recordRead(k *call, allowed bool) {
-	keys, now := k.req.Keys, k.label
+func (d *denials) recordRead(c *ticket.Call, allowed bool) {
+	keys, now := c.Keys, c.Label()
 	d.record(keys, now, allowed)
 	if allowed {
 		return
@@ -205,21 +209,23 @@ func (d *denials) recordRead(k *call, allowed bool) {
 	defer d.mu.Unlock()
 	d.seq++
 	for i := range keys {
-		key, on := &keys[i], k.keys[i].on
+		key := &keys[i]
 		if key.Soft {
 			continue
 		}
-		var retry time.Duration
+		var wait time.Duration // without the Skew of RetryAfter
 		for j := range key.Windows {
-			retry = max(retry, on.plan.state(&key.Windows[j], now, key.N, false).retryAfter)
+			if w := &key.Windows[j]; ticket.Excess(w, key.N) > 0 {
+				wait = max(wait, freedIn(w, key.N, now))
+			}
 		}
-		until = max(until, now+int64(min(retry-on.skew, maxRecall)))
+		until = max(until, now+int64(min(wait, maxRecall)))
 		windows = append(windows, key.Windows...)
 		r := d.keys[string(key.Key)]
 		switch {
-		case retry > on.skew && retry != Never:
+		case wait > 0 && wait != Never:
 			r.n, r.windows, r.deniedAt, r.denySeq = key.N, windows[len(windows)-len(key.Windows):], now, d.seq
-			r.standsUntil = now + int64(retry-on.skew)
+			r.standsUntil = now + int64(wait)
 			d.put(string(key.Key), r)
 		case r.standsUntil > 0:
 			r.standsUntil = 0

@@ -35,16 +35,15 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 // forget forgets the stored key that maker makes of key. r is a request, with the
 // label of the Forget.
 func (c *Counter) forget(ctx context.Context, key Key, maker *keyMaker, r backend.Request) error {
-	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.ladder
+	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.Ladder
 	defer c.denied.lowered(r.Key)
-	defer c.own.forget(r.Key, &c.plan, r.Now.UnixNano())
-	defer c.settled.drop(r.Key)
+	defer c.protocol.Forgotten(r.Key, &c.plan, r.Now.UnixNano())
 	return c.store.Forget(ctx, c.forgetting(r))
 }
 
 // forgetting returns the request that forgets the key of r.
 func (c *Counter) forgetting(r backend.Request) *backend.ForgetRequest {
-	return &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.ttls, Now: r.Now, Deadline: r.Deadline,
+	return &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.plan.TTLs, Now: r.Now, Deadline: r.Deadline,
 		Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now}
 }
 
@@ -71,7 +70,7 @@ func (c *Counter) Erase(ctx context.Context, key Key) error {
 	r.Deadline = time.Time{}
 	for on := c; err == nil && on != nil; on = on.former {
 		for _, maker := range []*keyMaker{&on.keys, &on.softKeys} {
-			r.Key, r.Ladder = string(maker.append(nil, key)), on.plan.ladder
+			r.Key, r.Ladder = string(maker.append(nil, key)), on.plan.Ladder
 			request := on.forgetting(r)
 			request.Erase = true
 			if err = c.store.Forget(ctx, request); errors.Is(err, errors.ErrUnsupported) {
@@ -81,8 +80,7 @@ func (c *Counter) Erase(ctx context.Context, key Key) error {
 				break
 			}
 			c.denied.erase(r.Key)
-			c.own.forget(r.Key, &on.plan, r.Now.UnixNano())
-			c.settled.drop(r.Key)
+			c.protocol.Forgotten(r.Key, &on.plan, r.Now.UnixNano())
 		}
 	}
 	return callError(ctx, key.Event, err)

@@ -3,7 +3,9 @@ package counter
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,25 +30,7 @@ func TestEraseClearsTheMemoryOfTheProcess(t *testing.T) {
 		ada, bob := Ask{Key: Key{"login", "email:ada@example.org"}, N: 1, Limits: limits}, Ask{Key: Key{"login", "email:bob@example.org"}, N: 1, Limits: limits}
 		c, err := New(store, Config{})
 		require.NoError(t, err)
-		text := func() string {
-			var all strings.Builder
-			for name := range c.denied.keys {
-				all.WriteString(name + "\n")
-			}
-			if c.settled != nil {
-				for i := range c.settled.slots {
-					if e := c.settled.slots[i].entry.Load(); e != nil {
-						all.WriteString(e.key + "\n")
-					}
-				}
-			}
-			for i := range c.queues.shards {
-				for name := range c.queues.shards[i].keys {
-					all.WriteString(name + "\n")
-				}
-			}
-			return all.String()
-		}
+		text := func() string { return strings.Join(textsOf(nil, map[uintptr]bool{}, reflect.ValueOf(c)), "\n") }
 		for range 3 {
 			for _, asks := range [][]Ask{{ada}, {bob}, {ada, bob}, {bob, ada}} {
 				_, err := c.TakeAll(ctx, asks...)
@@ -67,6 +51,46 @@ func TestEraseClearsTheMemoryOfTheProcess(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, v.Allowed)
 	}
+}
+
+// textsOf returns the texts that a value leads to, but for those in a sync.Pool, which
+// forgets by itself.
+func textsOf(texts []string, seen map[uintptr]bool, v reflect.Value) []string {
+	switch v.Kind() {
+	case reflect.String:
+		texts = append(texts, v.String())
+	case reflect.Interface:
+		texts = textsOf(texts, seen, v.Elem())
+	case reflect.Pointer:
+		if !v.IsNil() && !seen[v.Pointer()] {
+			seen[v.Pointer()] = true
+			texts = textsOf(texts, seen, v.Elem())
+		}
+	case reflect.Map:
+		for each := v.MapRange(); each.Next(); {
+			texts = textsOf(textsOf(texts, seen, each.Key()), seen, each.Value())
+		}
+	case reflect.Slice, reflect.Array:
+		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
+			return append(texts, string(v.Bytes()))
+		}
+		for i := range v.Len() {
+			texts = textsOf(texts, seen, v.Index(i))
+		}
+	case reflect.Struct:
+		if t := v.Type(); strings.HasPrefix(t.Name(), "Pointer[") { // of sync/atomic
+			if at := v.FieldByName("v").UnsafePointer(); at != nil {
+				return textsOf(texts, seen, reflect.NewAt(t.Field(0).Type.Elem().Elem(), at))
+			}
+			return texts
+		}
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Type() != reflect.TypeFor[sync.Pool]() && f.Type() != reflect.TypeFor[backend.Store]() && f.Type() != reflect.TypeFor[backend.Atomic]() {
+				texts = textsOf(texts, seen, f)
+			}
+		}
+	}
+	return texts
 }
 
 // A store that has nothing but Do cannot delete, and says so.

@@ -81,12 +81,12 @@ func (c *Counter) judged(limits Limits) Limits {
 		}
 	}
 	if judged == nil {
-		judged = Limits{{Max: MaxCount, Per: max(tiers.MinWindow, c.plan.ladder.At(0).Width)}}
+		judged = Limits{{Max: MaxCount, Per: max(tiers.MinWindow, c.plan.Ladder.At(0).Width)}}
 	}
 	return judged
 }
 
 func (c *Counter) holds(limit Limit) bool {
-	_, err := c.plan.ladder.Finest(limit.Per)
+	_, err := c.plan.Ladder.Finest(limit.Per)
 	return err == nil
 }

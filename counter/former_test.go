@@ -1,12 +1,14 @@
 package counter_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
@@ -192,5 +194,25 @@ func TestAFormerThatHoldsNoLimit(t *testing.T) {
 			require.NoError(t, former.Add(ctx, signup, 4))
 			requireCount(t, both, signup, time.Hour, 9)
 		})
+	}
+}
+
+// A failure in the key of a former ladder is an error of the call, like one in the
+// other key.
+func TestAFailureInEitherKeyOfALadder(t *testing.T) {
+	for fails := range 2 {
+		store, trips := newPlainStore(), 0
+		store.fault = func(*backend.Request) (int, int, error) {
+			if trips++; trips == fails+1 {
+				return 0, 0, errors.New("lost")
+			}
+			return 0, 0, nil
+		}
+		old, err := tiers.Parse("1s:1h, 1m:1h")
+		require.NoError(t, err)
+		c := newCounter(t, store, counter.Config{Now: newClock(noon).now, Former: &counter.Former{Ladder: old}})
+		_, err = c.Take(ctx, signup, 1, limits("5/m"))
+		require.ErrorIs(t, err, counter.ErrStore)
+		require.ErrorContains(t, err, `event "signup": lost`)
 	}
 }

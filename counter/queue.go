@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // queues bound the calls of a key that are in flight to a store over a network.
@@ -45,50 +47,68 @@ type queue struct {
 // errQueueTimeout is the error of a call whose patience ended in the queue.
 var errQueueTimeout = fmt.Errorf("%d calls of the key were in flight, and none ended within the patience of this call", queueWidth)
 
-// decideQueued is decide behind the earlier calls of the same keys. A call that
-// has waited gets a new label.
-func (k *call) decideQueued(ctx context.Context) (bool, error) {
+// enter waits behind the earlier calls of the same keys, unless an equal call is
+// remembered as denied. A call that has waited gets a new label. leave ends the call
+// for the keys of queued.
+func (k *call) enter(ctx context.Context) (queued []int, denied bool, err error) {
 	c := k.c
-	if deadline, ok := ctx.Deadline(); ok && !k.req.Deadline.IsZero() && deadline.Before(k.req.Deadline) {
-		k.req.Deadline = deadline
+	if deadline, ok := ctx.Deadline(); ok && !k.Deadline.IsZero() && deadline.Before(k.Deadline) {
+		k.Deadline = deadline
 	}
-	if k.req.Peek {
-		return k.decide(ctx)
+	if k.Peek || c.denied.recall(k.Keys, k.Label()) {
+		return nil, !k.Peek, nil
 	}
-	if k.recalled() {
-		return false, nil
-	}
-	order := k.order()
-	queued := false
+	order, waited := k.Order(), false
 	for i, d := range order {
-		waited, err := c.queues.enter(ctx, k.req.Keys[d].Key, k.req.Deadline)
+		w, err := c.queues.enter(ctx, k.Keys[d].Key, k.Deadline)
 		if err != nil {
 			k.leave(order[:i])
-			return false, callError(ctx, k.asks[d].Key.Event, err)
+			return nil, false, callError(ctx, k.asks[k.keys[d].ask].Key.Event, err)
 		}
-		queued = queued || waited
+		waited = waited || w
 	}
-	defer k.leave(order)
-	if queued {
-		c.stats.waited.Add(1)
-		if err := k.relabel(); err != nil {
-			return false, err
+	if waited {
+		c.waited.Add(1)
+		if err := c.protocol.Relabel(&k.Call); err != nil {
+			k.leave(order)
+			return nil, false, k.failed(ctx, err)
 		}
-		if k.recalled() {
-			return false, nil
-		}
+		denied = c.denied.recall(k.Keys, k.Label())
 	}
-	return k.decide(ctx)
+	return order, denied, nil
 }
 
-func (k *call) leave(entered []int) {
-	for _, d := range entered {
-		k.c.queues.leave(k.req.Keys[d].Key)
+func (k *call) leave(queued []int) {
+	for _, d := range queued {
+		k.c.queues.leave(k.Keys[d].Key)
 	}
 }
 
-// recalled tells whether an equal call is remembered as denied.
-func (k *call) recalled() bool { return k.c.denied.recall(k.req.Keys, k.label) }
+// crowd has the knowledge of this process of the calls of a key: the memory of a
+// ticket.Protocol.
+type crowd struct {
+	denied *denials
+	queues *queues
+}
+
+func (m crowd) Recall(c *ticket.Call) bool { return m.denied.recall(c.Keys, c.Label()) }
+
+func (m crowd) Record(c *ticket.Call, allowed, read, contended bool) {
+	if read {
+		m.denied.recordRead(c, allowed)
+	} else {
+		m.denied.record(c.Keys, c.Label(), allowed)
+	}
+	if contended {
+		m.denied.recordContended(c)
+	}
+}
+
+// Contended reports whether calls of other callers are in flight on the key, in
+// this process, or were seen by this process a moment ago.
+func (m crowd) Contended(key []byte, label int64) bool {
+	return m.queues.contended(key) || m.denied.contended(key, label)
+}
 
 var queueSeed = maphash.MakeSeed()
 
@@ -167,12 +187,6 @@ func (qs *queues) leave(key []byte) {
 		q.waiting = nil
 		q.next, shard.free = shard.free, q
 	}
-}
-
-// contended tells whether calls of other callers are in flight on the key, in
-// this process, or were seen by this process a moment ago.
-func (c *Counter) contended(key []byte, label int64) bool {
-	return c.queues != nil && (c.queues.contended(key) || c.denied.contended(key, label))
 }
 
 // contended tells whether several calls of the key are in flight or wait.

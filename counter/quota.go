@@ -39,12 +39,12 @@ func (c *Counter) Bind(event string, limits Limits) (*Quota, error) {
 	q.details.limits = slices.Clone(limits)
 	q.details.windows = make([]backend.Window, len(limits))
 	for i := range limits {
-		_ = c.plan.window(&q.details.windows[i], &limits[i]) // checked
+		_ = c.plan.Window(&q.details.windows[i], limits[i].Max, limits[i].Per) // checked
 		q.least = min(q.least, limits[i].Max)
 	}
 	if b, ok := backend.As[backend.Local](c.store); ok && c.hasShort {
 		q.short = b.Bind(c.store, &backend.TakeKey{
-			Key: c.keys.appendHead(nil, event), Ladder: c.plan.ladder, TTLs: c.ttls, Windows: q.details.windows,
+			Key: c.keys.appendHead(nil, event), Ladder: c.plan.Ladder, TTLs: c.plan.TTLs, Windows: q.details.windows,
 		})
 	}
 	return q, nil
@@ -91,7 +91,7 @@ func (q *Quota) take(ctx context.Context, v *Verdict, feature string, n int64) e
 		}
 	}
 	v.Allowed, v.Key, v.Limit, v.Remaining = true, Key{q.event, feature}, limits[binds], v.left[binds]
-	v.ResetAfter = c.plan.ownReset(&q.details.windows[binds], label)
+	v.ResetAfter = c.ownReset(&q.details.windows[binds], label)
 	v.n, v.at, v.details = n, label, &q.details
 	v.block, v.bit = c.receipts.of(c, a.Number)
 	return nil

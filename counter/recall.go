@@ -37,7 +37,7 @@ func (c *Counter) recall(asks []Ask, find func(d *denials, keys []backend.TakeKe
 		distinct = k.distinct
 	}
 	never, err := k.resolve(distinct, taking)
-	if never || err != nil || k.relabel() != nil || !find(c.denied, k.req.Keys, k.label) {
+	if never || err != nil || c.protocol.Relabel(&k.Call) != nil || !find(c.denied, k.Keys, k.Label()) {
 		return Verdict{}, false // a Take tells errors
 	}
 	v.fill(k)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // Refund gives back the hits of v, in the buckets of these hits, and empties v.
@@ -57,7 +58,7 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		}
 	}
 	errs := make([]error, len(all))
-	sideBySide(len(all), func(i int) {
+	ticket.SideBySide(len(all), func(i int) {
 		s := &all[i]
 		errs[i] = s.on.giveBack(ctx, s.of, s.maker, base, taken.at, s.n)
 	})
@@ -68,7 +69,7 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 // that maker makes of key, unless the key was forgotten since. r is a request with
 // the label of the refund.
 func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r backend.Request, at, n int64) error {
-	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.ladder
+	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.Ladder
 	if r.Now.UnixNano()-at > int64(c.longest()) {
 		return nil // all buckets have expired
 	}
@@ -77,19 +78,19 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 		return callError(ctx, key.Event, err)
 	}
 	defer c.denied.lowered(r.Key)
-	c.own.add(r.Key, &c.plan, at, -n)
-	defer c.settled.drop(r.Key)
-	_, err = c.takeBack(ctx, r, r.Deadline, n, c.answered(at), nil)
+	c.protocol.Confirmed(r.Key, &c.plan, time.Unix(0, at), -n)
+	defer c.protocol.Lowered(r.Key)
+	_, err = c.protocol.TakeBack(ctx, r, r.Deadline, n, c.plan.Slots(at, 1), nil)
 	return callError(ctx, key.Event, err)
 }
 
 // longest is the time from the label of a hit to the end of its last bucket.
-func (c *Counter) longest() time.Duration { return c.ttls[len(c.ttls)-1] }
+func (c *Counter) longest() time.Duration { return c.plan.TTLs[len(c.plan.TTLs)-1] }
 
 // forgottenSince reports whether the key of r was forgotten after a hit with the
 // label at, or so shortly before that the Forget may have removed the hit: the
 // caller of the Forget may have had a slower clock.
 func (c *Counter) forgottenSince(ctx context.Context, r backend.Request, at int64) (bool, error) {
 	label, err := c.store.Forgotten(ctx, c.forgetting(r))
-	return err == nil && label != 0 && at <= label+c.plan.skew, err
+	return err == nil && label != 0 && at <= label+int64(c.skew), err
 }

@@ -1,7 +1,6 @@
 package counter
 
 import (
-	"sync/atomic"
 	"time"
 )
 
@@ -75,24 +74,19 @@ type Stats struct {
 	TakingBackFailed int64
 }
 
-// stats holds the counters behind [Stats].
-type stats struct {
-	waited, lateTries, looksAgain, staleLabels, takingBackFailed, bucketsAhead, guesses, wrongGuesses atomic.Int64
-}
-
 // Stats returns a snapshot, and asks no server. Its numbers are read one after
 // the other, and may be apart by the calls in flight. LateAnswers and HitsLeft
 // are of the store since its creation, whichever Counter made the calls.
 func (c *Counter) Stats() Stats {
 	st := Stats{
-		BucketsAhead:     c.stats.bucketsAhead.Load(),
-		Guesses:          c.stats.guesses.Load(),
-		WrongGuesses:     c.stats.wrongGuesses.Load(),
-		Waited:           c.stats.waited.Load(),
-		LateTries:        c.stats.lateTries.Load(),
-		LooksAgain:       c.stats.looksAgain.Load(),
-		StaleLabels:      c.stats.staleLabels.Load(),
-		TakingBackFailed: c.stats.takingBackFailed.Load(),
+		BucketsAhead:     c.protocol.BucketsAhead.Load(),
+		Guesses:          c.protocol.Guesses.Load(),
+		WrongGuesses:     c.protocol.WrongGuesses.Load(),
+		Waited:           c.waited.Load(),
+		LateTries:        c.protocol.LateTries.Load(),
+		LooksAgain:       c.protocol.LooksAgain.Load(),
+		StaleLabels:      c.protocol.StaleLabels.Load(),
+		TakingBackFailed: c.protocol.TakingBackFailed.Load(),
 	}
 	report := c.store.Report()
 	st.LateAnswers, st.HitsLeft = report.LateAnswers, report.HitsLeft

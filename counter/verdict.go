@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -98,7 +99,7 @@ func (v Verdict) All() []State {
 	if d.states == nil {
 		states := make([]State, len(d.limits))
 		for i, limit := range d.limits {
-			states[i] = State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.plan.ownReset(&d.windows[i], v.at)}
+			states[i] = State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.ownReset(&d.windows[i], v.at)}
 		}
 		return states
 	}
@@ -134,8 +135,8 @@ func (v *Verdict) fill(k *call) {
 		v.details.keys = v.details.keyBuf[:0]
 		for i := range k.asks {
 			ask, key := &k.asks[i], &k.keys[i]
-			of := limited{key: ask.Key, limits: ask.Limits, on: key.on, n: ask.N, soft: ask.Soft, unknown: key.unknown}
-			if ask.Soft && (key.unknown || !k.req.Keys[i].Fits) {
+			of := limited{key: ask.Key, limits: ask.Limits, on: key.on, n: ask.N, soft: ask.Soft, unknown: k.Unknown[i]}
+			if ask.Soft && (k.Unknown[i] || !k.Keys[i].Fits) {
 				of.n = 0
 			}
 			v.details.keys = append(v.details.keys, of)
@@ -179,8 +180,8 @@ func (v *Verdict) fill(k *call) {
 // state is the State of limit w of ask j: of two ladders what denies longer and
 // leaves less.
 func (k *call) state(j, w int, allowed bool) shortState {
-	key := &k.req.Keys[j]
-	s := k.keys[j].on.plan.state(&key.Windows[w], k.label, key.N, allowed && (key.Fits || !key.Soft))
+	key := &k.Keys[j]
+	s := k.keys[j].on.state(&key.Windows[w], k.Label(), key.N, allowed && (key.Fits || !key.Soft))
 	if len(k.keys) == len(k.asks) {
 		return s
 	}
@@ -198,8 +199,8 @@ func (k *call) state(j, w int, allowed bool) shortState {
 				of++
 			}
 		}
-		key := &k.req.Keys[i]
-		f := former.plan.state(&key.Windows[of], k.label, key.N, allowed)
+		key := &k.Keys[i]
+		f := former.state(&key.Windows[of], k.Label(), key.N, allowed)
 		s = shortState{min(s.remaining, f.remaining), max(s.retryAfter, f.retryAfter), max(s.resetAfter, f.resetAfter)}
 	}
 	return s
@@ -208,11 +209,11 @@ func (k *call) state(j, w int, allowed bool) shortState {
 // count makes v the Verdict of hits that were counted.
 func (v *Verdict) count(k *call) {
 	for i := range k.asks {
-		if soft := k.asks[i].Soft; v.n == 0 && (!soft || k.req.Keys[i].Fits && !k.keys[i].unknown) {
+		if soft := k.asks[i].Soft; v.n == 0 && (!soft || k.Keys[i].Fits && !k.Unknown[i]) {
 			v.n = k.asks[i].N
 		}
 	}
-	v.at = k.label
+	v.at = k.Label()
 	v.block, v.bit = k.receipt()
 }
 
@@ -233,28 +234,39 @@ func (v *Verdict) retryWithin(most time.Duration) {
 }
 
 // state is the State of window w for a call of n hits at now.
-func (p *plan) state(w *backend.Window, now, n int64, allowed bool) shortState {
-	var s shortState
-	count := w.Count
-	if allowed {
-		count += n
-	} else if n > w.Max {
+func (c *Counter) state(w *backend.Window, now, n int64, allowed bool) (s shortState) {
+	switch {
+	case allowed:
+		s.remaining = max(0, -ticket.Excess(w, n))
+	case n > w.Max:
 		s.retryAfter = Never
-	} else if w.Count > w.Max-n {
+	case ticket.Excess(w, n) > 0:
 		// The next call may come from the slowest clock. In a remembered denial a limit
 		// other than the binding one may have room again.
-		s.retryAfter = max(0, expiresAfter(w, w.FreedBy, now)+time.Duration(p.skew))
+		s.retryAfter = max(0, freedIn(w, n, now)+c.skew)
 	}
-	s.remaining = max(0, w.Max-count)
+	if !allowed {
+		s.remaining = max(0, -ticket.Excess(w, 0))
+	}
 	if w.Newest.Width > 0 {
 		s.resetAfter = max(0, expiresAfter(w, w.Newest, now))
 	}
 	return s
 }
 
+// freedIn is the time from now until n hits have room in w, which has none: Never if
+// n is above Max.
+func freedIn(w *backend.Window, n, now int64) time.Duration {
+	if n > w.Max {
+		return Never
+	}
+	return expiresAfter(w, w.FreedBy, now)
+}
+
 // ownReset is ResetAfter where the newest bucket of w is the bucket of the label.
-func (p *plan) ownReset(w *backend.Window, label int64) time.Duration {
-	return expiresAfter(w, p.bucketAt(label, w.Finest), label)
+func (c *Counter) ownReset(w *backend.Window, label int64) time.Duration {
+	width := c.plan.Ladder.At(w.Finest).Width
+	return expiresAfter(w, tiers.Bucket{Width: width, Index: tiers.Index(label, width)}, label)
 }
 
 // expiresAfter is the time from now until bucket b is out of window w.

@@ -3,7 +3,7 @@
 // The model check shares no memory between goroutines: the race detector would
 // find nothing in it, and would make it ten times as slow.
 
-package counter
+package ticket
 
 import (
 	"fmt"
@@ -344,7 +344,7 @@ func (m *model) restReads(i, stage, label, now int) []read {
 		p, r := &j.plan, m.boundsAt(j, label)
 		ns := int64(label) * int64(tick)
 		runs := p.unsettled(nil, ns, int64(now)*int64(tick), r)
-		w := int64(p.ladder.At(r.top).Width)
+		w := int64(p.Ladder.At(r.top).Width)
 		own := tiers.Index(ns, time.Duration(w))
 		var kept tiers.Cover
 		for _, run := range runs {

@@ -1,11 +1,9 @@
-package counter
+package ticket
 
 import (
 	"hash/maphash"
 	"sync/atomic"
 	"time"
-
-	"github.com/abacus-go/abacus/backend"
 )
 
 // settledCache remembers settled buckets of the keys that this process takes
@@ -52,11 +50,11 @@ type settledSlot struct {
 
 // settledEntry is immutable.
 type settledEntry struct {
-	key   string
-	at    time.Time      // the label by which the buckets were settled
-	read  time.Time      // the machine's clock at the label
-	spans []backend.Span // of coarse covers
-	tight bool           // coarse covers were above Max: exact covers should be read at once
+	key    string
+	at     time.Time // the label by which the buckets were settled
+	read   time.Time // the machine's clock at the label
+	counts Counts    // of coarse covers
+	tight  bool      // coarse covers were above Max: exact covers should be read at once
 }
 
 func newSettledCache(skew time.Duration) *settledCache {
@@ -76,7 +74,7 @@ func (s *settledCache) recall(key string, now time.Time) *settledEntry {
 
 var nothingSettled settledEntry
 
-// fresh tells whether an entry may be used at now. An entry ends when the wall
+// fresh reports whether an entry may be used at now. An entry ends when the wall
 // clock parts from the monotonic clock by more than Skew: the wall clock may
 // have been ahead when the entry was made, and unsettled buckets were taken for
 // settled. A clock of the caller's own may have no monotonic reading, and may have
@@ -90,7 +88,7 @@ func (s *settledCache) fresh(e *settledEntry, now time.Time) bool {
 	return elapsed >= -s.skew && elapsed <= settledFor && (elapsed-now.Round(0).Sub(e.at.Round(0))).Abs() <= s.skew
 }
 
-// admits tells whether the cache has a place for the key, and notes that the
+// admits reports whether the cache has a place for the key, and notes that the
 // key has come.
 func (s *settledCache) admits(key string, now time.Time) bool {
 	if s == nil {
@@ -118,9 +116,9 @@ func (s *settledCache) outdated(e *settledEntry) bool {
 	return raises[settledHash(e.key)%settledSlots].Load() >= int64(e.read.Sub(settledSince))
 }
 
-// raise ends what the caches of the process remember of the key, and what calls in
+// Raise ends what the caches of the process remember of the key, and what calls in
 // flight have read: settled counts may be higher now.
-func raise(key string) {
+func Raise(key string) {
 	raised := &raises[settledHash(key)%settledSlots]
 	now, last := int64(time.Since(settledSince)), raised.Load()
 	for last < now && !raised.CompareAndSwap(last, now) {

@@ -1,9 +1,10 @@
-package counter
+package ticket
 
 import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -33,36 +34,19 @@ type ownBucket struct {
 func newOwnHits() *ownHits { return &ownHits{seed: maphash.MakeSeed()} }
 
 // add adds n hits with the label, which are confirmed, or undone if n is below zero.
-// A denial looks for pending hits in the finest tier that is kept for its window, which
+// A denial looks for young hits in the finest tier that is kept for its window, which
 // is the first of the tiers with one Keep: the others are not needed.
-func (o *ownHits) add(key string, p *plan, label, n int64) {
-	if o == nil {
-		return
-	}
-	hash := maphash.String(o.seed, key)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for i := 0; i < len(p.tiers); i = p.nextKeep(i) {
-		b := ownBucket{hash, p.bucketAt(label, i)}
-		if was := o.get(b); was+n > 0 || was > 0 {
-			o.set(b, max(0, was+n))
-		}
+func (o *ownHits) add(key string, p *Plan, label, n int64) {
+	for i := 0; o != nil && i < len(p.tiers); i = p.NextKeep(i) {
+		o.change(key, p.bucketAt(label, i), n)
 	}
 }
 
-// forget forgets the hits of the key in buckets with hits that may be pending at now.
-func (o *ownHits) forget(key string, p *plan, now int64) {
-	if o == nil {
-		return
-	}
-	hash := maphash.String(o.seed, key)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for i := 0; i < len(p.tiers); i = p.nextKeep(i) {
-		for run := p.pendingRun(now, now, p.tiers[i].Width); run.N > 0; run.N-- {
-			b := ownBucket{hash, tiers.Bucket{Width: run.Width, Index: run.First + run.N - 1}}
-			delete(o.young, b)
-			delete(o.old, b)
+// forget forgets the hits of the key in buckets with hits that may be undone at now.
+func (o *ownHits) forget(key string, p *Plan, now int64) {
+	for i := 0; o != nil && i < len(p.tiers); i = p.NextKeep(i) {
+		for run := p.young(now, now, i); run.N > 0; run.N-- {
+			o.change(key, tiers.Bucket{Width: run.Width, Index: run.First + run.N - 1}, -backend.MaxCount)
 		}
 	}
 }
@@ -72,21 +56,25 @@ func (o *ownHits) others(key string, b tiers.Bucket, count int64) int64 {
 	if o == nil || count == 0 {
 		return count
 	}
+	return max(0, count-o.change(key, b, 0))
+}
+
+// change adds n to the hits of a bucket, which end at 0, and returns them.
+func (o *ownHits) change(key string, bucket tiers.Bucket, n int64) int64 {
+	b := ownBucket{maphash.String(o.seed, key), bucket}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return max(0, count-o.get(ownBucket{maphash.String(o.seed, key), b}))
-}
-
-func (o *ownHits) get(b ownBucket) int64 {
-	if n, ok := o.young[b]; ok {
-		return n
+	was, young := o.young[b]
+	if !young {
+		was = o.old[b]
 	}
-	return o.old[b]
-}
-
-func (o *ownHits) set(b ownBucket, n int64) {
-	if _, ok := o.young[b]; !ok && (o.young == nil || len(o.young) >= maxOwnHits) {
+	now := max(0, was+n)
+	if now == was {
+		return now
+	}
+	if !young && (o.young == nil || len(o.young) >= maxOwnHits) {
 		o.young, o.old = map[ownBucket]int64{}, o.young
 	}
-	o.young[b] = n
+	o.young[b] = now
+	return now
 }

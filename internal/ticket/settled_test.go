@@ -1,4 +1,4 @@
-package counter
+package ticket
 
 import (
 	"fmt"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/abacus-go/abacus/backend"
 )
 
 func TestAFloodOfKeysIsNotRemembered(t *testing.T) {
@@ -17,7 +15,7 @@ func TestAFloodOfKeysIsNotRemembered(t *testing.T) {
 		if !s.admits(key, now) {
 			return false
 		}
-		s.put(&settledEntry{key: key, at: now, read: now, spans: []backend.Span{{Width: time.Hour, Counts: make([]int64, 25)}}})
+		s.put(&settledEntry{key: key, at: now, read: now, counts: Counts{{Width: time.Hour, Counts: make([]int64, 25)}}})
 		return true
 	}
 	held := func() (n int) {
@@ -67,11 +65,11 @@ func heap() int64 {
 // Counts that were read before a raise are not recalled after it, not even for a moment.
 func TestWhatWasReadBeforeARaiseIsNotRecalled(t *testing.T) {
 	s, now := newSettledCache(time.Hour), time.Now()
-	e := &settledEntry{key: "k", at: now, read: now, spans: []backend.Span{{Width: time.Hour, Counts: []int64{0}}}}
+	e := &settledEntry{key: "k", at: now, read: now, counts: Counts{{Width: time.Hour, Counts: []int64{0}}}}
 	s.admits("k", now)
 	require.True(t, s.admits("k", now))
 	time.Sleep(time.Millisecond)
-	raise("k") // an AddAt ends, and returns
+	Raise("k") // an AddAt ends, and returns
 	slot, _ := s.slot("k")
 	slot.entry.Store(e) // the first line of put, of a Take under way
 	require.Equal(t, &nothingSettled, s.recall("k", now), "a Take that begins now goes by the old count")

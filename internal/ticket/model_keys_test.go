@@ -1,6 +1,6 @@
 //go:build !race
 
-package counter
+package ticket
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -45,7 +46,7 @@ type stage struct {
 type judgement struct {
 	bounds
 	limit, key int
-	plan       plan
+	plan       Plan
 }
 
 // layOut puts the tiers of all keys in a row.
@@ -156,16 +157,17 @@ func (m *model) judgesOf(t *testing.T, i, k int) (list []judgement) {
 	}
 	ladder, err := tiers.New(widths...)
 	require.NoError(t, err)
-	p := newPlan(ladder, time.Duration(key.eps)*tick, time.Duration(m.settleOf(i, k))*tick)
+	p := NewPlan(ladder, time.Duration(key.eps)*tick, time.Duration(m.settleOf(i, k))*tick, false)
 	shared := ladder.Len()
 	for _, limit := range m.asks[i] {
 		if !key.holds(limit) {
 			continue
 		}
 		per := time.Duration(m.limits[limit][1]) * tick
-		fine, err := ladder.Finest(per)
-		require.NoError(t, err)
-		b := p.boundsOf(per, fine)
+		var w backend.Window
+		require.NoError(t, p.Window(&w, int64(m.limits[limit][0]), per))
+		b := p.bounds(&w)
+		require.Equal(t, ladder.Decision(per), b.top)
 		if m.narrow {
 			b.reach = int64(per) + p.skew
 		}

@@ -1,0 +1,105 @@
+package ticket
+
+import (
+	"context"
+	"errors"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// MaxLabels bounds the labels of a call. With the last label the call is judged
+// by the buckets that the store still has: a clock that was set back may never
+// read late enough.
+const MaxLabels = 4
+
+// OneStep reports whether the store can check and add all keys of c in one step.
+func (p *Protocol) OneStep(c *Call) bool {
+	return p.atomic != nil && (len(c.Keys) == 1 || p.atomic.Together(c.Keys))
+}
+
+// Step answers a call for which [Protocol.OneStep] holds.
+func (p *Protocol) Step(ctx context.Context, c *Call) error {
+	c.AnyLabel, c.Allowed = false, false
+	if err := p.atomic.Take(ctx, &c.TakeRequest); err != nil {
+		if err = p.stepAgain(ctx, c, &c.TakeRequest, err); err != nil {
+			return err
+		}
+	}
+	clear(c.Unknown)
+	p.seeNewest(c, c.Keys)
+	if !c.Peek {
+		p.memory.Record(c, c.Allowed, true, false)
+	}
+	return nil
+}
+
+// step takes key i of the call by an atomic step of a store that has no step for all keys.
+func (s *survey) step(ctx context.Context, i int) (Finding, error) {
+	r := s.call.TakeRequest
+	r.Keys, r.AnyLabel, r.Allowed = s.call.Keys[i:i+1], false, false
+	if err := s.p.atomic.Take(ctx, &r); err != nil {
+		if err = s.p.stepAgain(ctx, s.call, &r, err); err != nil {
+			return Finding{}, err
+		}
+	}
+	s.p.seeNewest(s.call, r.Keys)
+	if !r.Allowed {
+		return s.find(false, false), nil
+	}
+	if s.key.N > 0 {
+		s.added = s.plan.Slots(r.Now.UnixNano(), 1)
+	}
+	return Finding{Allowed: true}, nil
+}
+
+// stepAgain makes an atomic step that has failed with err again, with a new label, each
+// time that the store has dropped buckets of the label's window. A count that would grow
+// beyond MaxCount makes a denial. r is the request of the call, or a part of the
+// request.
+func (p *Protocol) stepAgain(ctx context.Context, c *Call, r *backend.TakeRequest, err error) error {
+	for labels := 1; errors.Is(err, backend.ErrStaleLabel) && !r.AnyLabel; labels++ {
+		if err := p.staleLabel(c, labels); err != nil {
+			return err
+		}
+		r.Now, r.Labelled, r.AnyLabel = c.Now, c.Labelled, c.AnyLabel
+		err = p.atomic.Take(ctx, r)
+	}
+	if !errors.Is(err, backend.ErrMaxCount) || c.Charge {
+		return err
+	}
+	peek := *r
+	peek.Peek = true
+	if err := p.atomic.Take(ctx, &peek); err != nil {
+		return err
+	}
+	for i := range r.Keys {
+		for j := range r.Keys[i].Windows {
+			// The windows may have room, and the buckets that the store keeps beyond the
+			// windows leave none below MaxCount.
+			if w := &r.Keys[i].Windows[j]; peek.Allowed {
+				width := r.Keys[i].Ladder.At(w.Finest).Width
+				w.Count, w.FreedBy = w.Max, tiers.Bucket{Width: width, Index: tiers.Index(c.Label(), width)}
+			}
+		}
+	}
+	r.Allowed = false
+	return nil
+}
+
+// seeNewest looks for buckets beyond Skew in the answer to an atomic step. In
+// this process there is one clock.
+func (p *Protocol) seeNewest(c *Call, keys []backend.TakeKey) {
+	if p.local {
+		return
+	}
+	for i := range keys {
+		for j := range keys[i].Windows {
+			newest := &keys[i].Windows[j].Newest
+			if start := newest.Index * int64(newest.Width); start > c.Label()+c.Plans[0].skew {
+				p.seeAhead(c.Plans[0], start)
+				return
+			}
+		}
+	}
+}
