@@ -59,7 +59,7 @@ func (s *sums) count(ctx context.Context, deadline, latest time.Time, p program,
 			}
 			return answer, nil
 		}
-		s.late.Add(1)
+		s.tooLate.Add(1)
 		clock.correct(sent, micro)
 		switch {
 		case !again && time.Now().Before(deadline):
@@ -95,13 +95,13 @@ func (s *sums) unheard(ctx context.Context, c *call) {
 	switch {
 	case of == notCounted:
 	case of == tooLate:
-		s.late.Add(1)
+		s.tooLate.Add(1)
 	case r.takeBack(of):
-		s.unheardCounted.Add(1)
+		s.answered.Add(1)
 		if answer, err := s.run(ctx, c.program.freeing(), c.keys, r); err == nil && outcomeOf(answer) == counted {
-			s.unheardTaken.Add(1)
+			s.takenBack.Add(1)
 		} else {
-			s.unheardKept.Add(1)
+			s.notTaken.Add(1)
 		}
 	}
 }

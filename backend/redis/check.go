@@ -29,28 +29,29 @@ func (s *base) CheckServers(ctx context.Context, r *backend.CheckRequest) error 
 	if err != nil {
 		return err
 	}
-	found := make([]backend.Server, len(masters))
-	errs := make([]error, len(masters))
 	var wait sync.WaitGroup
 	for i := range masters {
-		wait.Go(func() { found[i], errs[i] = s.checkMaster(ctx, r, &masters[i]) })
+		wait.Go(func() { masters[i].check(ctx, r) })
 	}
 	wait.Wait()
-	for i := range masters {
-		if found[i].Name != "" {
-			errs[i] = errors.Join(errs[i], masters[i].failed(r.Found(found[i])))
+	var all []error
+	for _, m := range masters {
+		if m.found.Name != "" {
+			m.finds("", r.Found(m.found))
 		}
+		all = append(all, m.findings...)
 	}
-	return errors.Join(errs...)
+	return errors.Join(all...)
 }
 
-// master is a server with keys, and a key on the server; no key if the master of a
-// Cluster has no slots.
+// master is a server with keys, and what a check has found.
 type master struct {
 	*redis.Client
-	store *base
-	name  string
-	key   string
+	store    *base
+	name     string
+	key      string         // on the server; none if the master of a Cluster has no slots
+	found    backend.Server // with a Name if the master has told its time
+	findings []error
 }
 
 // maxProbes bounds the search for a key on each master of a Cluster: a master with a
@@ -62,14 +63,14 @@ func (s *base) masters(ctx context.Context, key string) ([]master, error) {
 	cluster := s.server.Cluster()
 	if cluster == nil {
 		client := s.server.Client().(*redis.Client)
-		return []master{{client, s, client.Options().Addr, key}}, nil
+		return []master{{Client: client, store: s, name: client.Options().Addr, key: key}}, nil
 	}
 	var mu sync.Mutex
 	var all []master
 	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, master{node, s, node.Options().Addr, ""})
+		all = append(all, master{Client: node, store: s, name: node.Options().Addr})
 		return nil
 	})
 	if err != nil {
@@ -94,15 +95,12 @@ func (s *base) masters(ctx context.Context, key string) ([]master, error) {
 // rootTag is the part of the stored keys of key that decides their hash slot.
 func rootTag(key string) string { return "{" + key + "}" }
 
-// failed returns err with the name of the server, and nil without err.
-func (m *master) failed(err error) error { return m.failedTo("", err) }
-
-// failedTo is failed with the part of the check that met err: "cannot be read: ".
-func (m *master) failedTo(do string, err error) error {
-	if err == nil {
-		return nil
+// finds notes err, unless it is nil, with the part of the check that met err: "cannot be
+// read: ".
+func (m *master) finds(part string, err error) {
+	if err != nil {
+		m.findings = append(m.findings, &serverError{"redis: server " + m.name + ": " + part, m.store.String() + ": ", err})
 	}
-	return &serverError{"redis: server " + m.name + ": " + do, m.store.String() + ": ", err}
 }
 
 // serverError is an error with the name of a server, in the place of the name of the
@@ -115,86 +113,72 @@ type serverError struct {
 func (e *serverError) Error() string { return e.prefix + strings.TrimPrefix(e.err.Error(), e.instead) }
 func (e *serverError) Unwrap() error { return e.err }
 
-// checkMaster looks at a master. The Server has a Name if the master has told its time.
-func (s *base) checkMaster(ctx context.Context, r *backend.CheckRequest, m *master) (server backend.Server, err error) {
-	var errs []error
+// check looks at a master.
+func (m *master) check(ctx context.Context, r *backend.CheckRequest) {
 	if m.key != "" {
-		if err := s.probe(ctx, r, m); err != nil {
-			errs = append(errs, m.failedTo("cannot be written to: ", err))
-		}
+		m.finds("cannot be written to: ", m.probe(ctx, r))
 	}
-	found := backend.Server{Name: m.name}
-	found.Ahead, found.Within, err = r.Clock(func() (time.Time, time.Duration, error) {
+	ahead, within, err := r.Clock(func() (time.Time, time.Duration, error) {
 		t, err := m.Time(ctx).Result()
 		return t, time.Microsecond, err
 	})
 	if err != nil {
-		return server, m.failed(s.server.Failed(ctx, err)) // whatever was asked before has failed as well
+		m.findings = nil // whatever was asked before has failed as well
+		m.finds("", m.store.server.Failed(ctx, err))
+		return
 	}
+	m.found = backend.Server{Name: m.name, Ahead: ahead, Within: within}
 	info, err := m.Info(ctx).Result()
 	var refusal redis.Error
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		errs = append(errs, m.failed(backend.Unmet("the user may not ask for INFO, want the right to: evictions and restarts cannot be seen")))
+		m.finds("", backend.Unmet("the user may not ask for INFO, want the right to: evictions and restarts cannot be seen"))
+		return
 	case errors.As(err, &refusal) && !errors.Is(err, redis.Nil):
-		errs = append(errs, m.failed(backend.Unmet("INFO is refused (%w), want an answer: evictions and restarts cannot be seen", err)))
+		m.finds("", backend.Unmet("INFO is refused (%w), want an answer: evictions and restarts cannot be seen", err))
+		return
 	case err != nil:
-		errs = append(errs, m.failed(s.server.Failed(ctx, err)))
-	default:
-		found.Facts = factsOf(info)
-		found.Run = found.Facts["run_id"]
-		found.Evicted, _ = strconv.ParseInt(found.Facts["evicted_keys"], 10, 64)
-		if found.Facts["redis_mode"] == "cluster" {
-			// Without the right to CONFIG the setting is not known.
-			const coverage = "cluster-require-full-coverage"
-			if settings, err := m.ConfigGet(ctx, coverage).Result(); err == nil {
-				found.Facts["config."+coverage] = settings[coverage]
-			}
-		}
-		for _, err := range conditions(found.Facts) {
-			errs = append(errs, m.failed(err))
-		}
+		m.finds("", m.store.server.Failed(ctx, err))
+		return
 	}
-	return found, errors.Join(errs...)
-}
-
-// probe adds a hit to the key of a master, as calls do, and removes the key.
-func (s *base) probe(ctx context.Context, r *backend.CheckRequest, m *master) error {
-	op := r.Probe(m.key)
-	op.Deadline, _ = ctx.Deadline()
-	if err := s.layout.Do(ctx, op); err != nil {
-		return err
-	}
-	if err := s.server.Client().Unlink(ctx, s.layout.names(op)...).Err(); err != nil {
-		return s.server.Failed(ctx, err)
-	}
-	return nil
-}
-
-// factsOf returns the lines of INFO by their names.
-func factsOf(info string) map[string]string {
 	facts := map[string]string{}
 	for line := range strings.SplitSeq(info, "\r\n") {
 		if name, value, found := strings.Cut(line, ":"); found {
 			facts[name] = value
 		}
 	}
-	return facts
-}
-
-// conditions returns the findings in the facts of a server.
-func conditions(facts map[string]string) (errs []error) {
+	m.found.Facts, m.found.Run = facts, facts["run_id"]
+	m.found.Evicted, _ = strconv.ParseInt(facts["evicted_keys"], 10, 64)
+	if facts["redis_mode"] == "cluster" {
+		// Without the right to CONFIG the setting is not known.
+		const coverage = "cluster-require-full-coverage"
+		if settings, err := m.ConfigGet(ctx, coverage).Result(); err == nil {
+			facts["config."+coverage] = settings[coverage]
+		}
+	}
 	if facts["role"] == "slave" {
-		errs = append(errs, backend.Unmet("is a replica of %s:%s, want a master: its master does not know of hits that are counted here", facts["master_host"], facts["master_port"]))
+		m.finds("", backend.Unmet("is a replica of %s:%s, want a master: its master does not know of hits that are counted here", facts["master_host"], facts["master_port"]))
 	}
 	switch policy, limit := facts["maxmemory_policy"], facts["maxmemory"]; {
 	case policy == "" || limit == "":
-		errs = append(errs, backend.Unmet("INFO tells no maxmemory and maxmemory_policy: evictions cannot be seen"))
+		m.finds("", backend.Unmet("INFO tells no maxmemory and maxmemory_policy: evictions cannot be seen"))
 	case policy != "noeviction" && limit != "0":
-		errs = append(errs, backend.Unmet("maxmemory-policy is %s with a maxmemory of %s bytes, want noeviction: evicted hits are forgiven; %s keys were evicted since its start",
+		m.finds("", backend.Unmet("maxmemory-policy is %s with a maxmemory of %s bytes, want noeviction: evicted hits are forgiven; %s keys were evicted since its start",
 			policy, limit, facts["evicted_keys"]))
 	}
-	return errs
+}
+
+// probe adds a hit to the key of a master, as calls do, and removes the key.
+func (m *master) probe(ctx context.Context, r *backend.CheckRequest) error {
+	op := r.Probe(m.key)
+	op.Deadline, _ = ctx.Deadline()
+	if err := m.store.layout.Do(ctx, op); err != nil {
+		return err
+	}
+	if err := m.store.server.Client().Unlink(ctx, m.store.layout.names(op)...).Err(); err != nil {
+		return m.store.server.Failed(ctx, err)
+	}
+	return nil
 }
 
 // Report returns the part of Stats that every store has.

@@ -60,10 +60,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.forget()
 		return n, nil
 	}
-	if c.partial = false; len(b) >= partSize {
-		_, whole := exchangesOf(c.commands)
-		c.partial = !whole
-	}
+	c.partial = len(b) >= partSize && !whole(c.commands)
 	if len(c.commands) > maxRemembered {
 		c.commands, c.partial = nil, false
 	}
@@ -119,7 +116,7 @@ func (c *conn) unanswered() []exchange {
 	if c.partial {
 		return nil
 	}
-	sent, _ := exchangesOf(c.commands)
+	sent := exchangesOf(c.commands)
 	under := bytes.NewReader(c.answers)
 	read, from := bufio.NewReader(under), 0
 	for len(sent) > 0 {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 	"weak"
@@ -58,7 +57,7 @@ type Dialer struct {
 	closed  bool
 	running sync.WaitGroup
 
-	late, takenBack, failed, refused, abandoned atomic.Int64
+	lateHits
 }
 
 // NewDialer makes a Dialer that connects by dial. Nil is a dial of at most five
@@ -170,18 +169,18 @@ func (d *Dialer) await(c *conn, sent []exchange) {
 					d.abandoned.Add(1)
 				}
 			}
-			d.failed.Add(int64(len(undone)))
+			d.notTaken.Add(int64(len(undone)))
 			return
 		case of == tooLate:
-			d.refused.Add(1)
+			d.tooLate.Add(1)
 		case of == counted, of == countedPart:
 			back := x.undo(of)
 			if back == nil {
 				continue
 			}
-			d.late.Add(1)
+			d.answered.Add(1)
 			if back.send(c.Conn) != nil {
-				d.failed.Add(1)
+				d.notTaken.Add(1)
 			} else {
 				undone = append(undone, back)
 			}
@@ -195,7 +194,7 @@ func (d *Dialer) await(c *conn, sent []exchange) {
 		} else if err == nil && of == counted {
 			d.takenBack.Add(1)
 		} else {
-			d.failed.Add(1)
+			d.notTaken.Add(1)
 		}
 	}
 }

@@ -76,21 +76,15 @@ func (s *sums) unlinkLeaves(ctx context.Context, req *backend.ForgetRequest, g g
 				names = append(names, fmt.Sprintf("%s%d.%d", stem, number, kind))
 			}
 		}
-		if err := s.unlink(ctx, req.Deadline, names); err != nil {
+		ctx, cancel, err := s.server.Begin(ctx, req.Deadline, s.timeout)
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (s *sums) unlink(ctx context.Context, deadline time.Time, names []string) error {
-	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	if err := s.server.Client().Unlink(ctx, names...).Err(); err != nil {
-		return s.server.Failed(ctx, err)
+		err = s.server.Client().Unlink(ctx, names...).Err()
+		cancel()
+		if err != nil {
+			return s.server.Failed(ctx, err)
+		}
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ type queue struct {
 	mu      sync.Mutex
 	trips   int // under way; if fewer than maxTrips, no call waits
 	waiting []*call
-	overdue *time.Timer // sends the calls, maxWait after the first began to wait
+	overdue *time.Timer // sends the calls that have waited for maxWait
+	armed   bool        // the timer runs
 	closed  bool
 }
 
@@ -146,7 +147,9 @@ func (q *queue) process(ctx context.Context, cmd redisscript.Once, p program, ke
 	}
 	c := &call{Cmd: cmd.Cmd, program: p, keys: keys, argument: argument, size: size, done: make(chan struct{})}
 	c.deadline, _ = ctx.Deadline()
-	if q.waiting = append(q.waiting, c); len(q.waiting) == 1 {
+	q.waiting = append(q.waiting, c)
+	if !q.armed { // to set a timer can wake a thread
+		q.armed = true
 		q.overdue.Reset(maxWait)
 	}
 	q.mu.Unlock()
@@ -206,6 +209,7 @@ func (q *queue) take() (batch []*call) {
 func (q *queue) sendOverdue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.armed = false
 	for batch := q.take(); batch != nil; batch = q.take() {
 		q.trips++
 		q.running.Go(func() { q.fly(batch) })

@@ -119,11 +119,8 @@ const (
 
 // String returns the word of the layout: "sums" or "plain".
 func (l Layout) String() string {
-	switch l {
-	case Sums:
-		return "sums"
-	case Plain:
-		return "plain"
+	if names := [...]string{Sums: "sums", Plain: "plain"}; 0 <= l && int(l) < len(names) {
+		return names[l]
 	}
 	return fmt.Sprintf("Layout(%d)", int(l))
 }
@@ -158,15 +155,13 @@ type Store interface {
 
 // base is the part of a Store that both layouts have.
 type base struct {
-	server  *redisscript.Server
-	layout  layout // the whole Store
-	timeout time.Duration
-	owned   bool // Close closes the client and the dialer
-	dialer  *Dialer
-
-	// Calls that came too late, and calls sent as scripts. Of late answers that were noticed
-	// without the Dialer: hits were counted, were taken back, could not be taken back.
-	late, byScripts, unheardCounted, unheardTaken, unheardKept atomic.Int64
+	server    *redisscript.Server
+	layout    layout // the whole Store
+	timeout   time.Duration
+	owned     bool // Close closes the client and the dialer
+	dialer    *Dialer
+	lateHits  // that were noticed without the Dialer
+	byScripts atomic.Int64
 }
 
 // layout is the part of a Store that each layout has of its own.
@@ -272,20 +267,25 @@ type Stats struct {
 	ByScripts   int64 // calls sent as scripts, since the server has no functions, or refused to load or run one
 }
 
+// lateHits counts what became of hits that came or were answered late: see [Stats].
+type lateHits struct{ tooLate, answered, takenBack, notTaken, abandoned atomic.Int64 }
+
+func (l *lateHits) addTo(st *Stats) {
+	st.TooLate += l.tooLate.Load()
+	st.LateAnswers += l.answered.Load()
+	st.TakenBack += l.takenBack.Load()
+	st.NotTaken += l.notTaken.Load()
+	st.Abandoned += l.abandoned.Load()
+}
+
 func (s *base) Stats() Stats {
-	st := Stats{
-		TooLate: s.late.Load(), ByScripts: s.byScripts.Load(),
-		LateAnswers: s.unheardCounted.Load(), TakenBack: s.unheardTaken.Load(), NotTaken: s.unheardKept.Load(),
-	}
+	st := Stats{ByScripts: s.byScripts.Load()}
+	s.addTo(&st)
 	if d := s.dialer; d != nil {
-		st.TooLate += d.refused.Load()
-		st.LateAnswers += d.late.Load()
-		st.TakenBack += d.takenBack.Load()
-		st.NotTaken += d.failed.Load()
-		st.Abandoned = d.abandoned.Load()
+		d.addTo(&st)
 		d.mu.Lock()
+		defer d.mu.Unlock()
 		st.Draining = d.draining.Len()
-		d.mu.Unlock()
 	}
 	return st
 }

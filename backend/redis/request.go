@@ -75,14 +75,6 @@ func (r *request) uint(n uint64, bytes int) {
 	*r = append(*r, b[8-bytes:]...)
 }
 
-func (r *request) flag(b bool) {
-	if b {
-		*r = append(*r, 1)
-	} else {
-		*r = append(*r, 0)
-	}
-}
-
 func (r *request) index(i int64)      { r.uint(position(i), 6) }
 func (r *request) ms(d time.Duration) { r.uint(uint64((d+time.Millisecond-1)/time.Millisecond), 6) }
 

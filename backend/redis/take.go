@@ -128,13 +128,11 @@ func encodeTake(req *backend.TakeRequest, exact bool, parts []takePart, keys []s
 		r.uint(flags, 1)
 		count, windows := len(r), 0
 		r.uint(0, 2)
-		for j := range p.key.Windows {
-			if w := &p.key.Windows[j]; w.Finest == p.first {
-				r.index(tiers.Index(now-int64(w.Reach), p.width))
-				r.uint(uint64(w.Max), 7)
-				windows++
-			}
-		}
+		p.windows(func(w *backend.Window) {
+			r.index(tiers.Index(now-int64(w.Reach), p.width))
+			r.uint(uint64(w.Max), 7)
+			windows++
+		})
 		if windows > maxWindows {
 			return nil, fmt.Errorf("%d limits of one key, want at most %d", windows, maxWindows)
 		}
@@ -153,6 +151,15 @@ func timeOfTake(answer any) (micro int64, late bool) {
 	return int64(number(reply[len(reply)-timeBytes:])), reply[0] == lateByte
 }
 
+// windows calls f with the windows of p.
+func (p *takePart) windows(f func(*backend.Window)) {
+	for j := range p.key.Windows {
+		if w := &p.key.Windows[j]; w.Finest == p.first {
+			f(w)
+		}
+	}
+}
+
 // decodeTake fills req in from the answer of the script.
 func (s *sums) decodeTake(req *backend.TakeRequest, parts []takePart, reply string) error {
 	rest := answer{left: reply}
@@ -161,40 +168,25 @@ func (s *sums) decodeTake(req *backend.TakeRequest, parts []takePart, reply stri
 	for i := range parts {
 		p := &parts[i]
 		p.key.Fits = true
-		for j := range p.key.Windows {
-			if w := &p.key.Windows[j]; w.Finest == p.first {
-				w.Count = int64(rest.next(sumBytes))
-			}
-		}
+		p.windows(func(w *backend.Window) { w.Count = int64(rest.next(sumBytes)) })
 	}
 	for i := range parts {
 		p := &parts[i]
-		for j := range p.key.Windows {
-			w := &p.key.Windows[j]
-			if w.Finest != p.first {
-				continue
+		p.windows(func(w *backend.Window) {
+			if w.FreedBy = (tiers.Bucket{}); w.Count > w.Max-p.key.N {
+				p.key.Fits, w.FreedBy = false, p.bucket(rest.next(wholeBytes))
 			}
-			w.FreedBy = tiers.Bucket{}
-			if w.Count > w.Max-p.key.N {
-				p.key.Fits = false
-				w.FreedBy = p.bucket(rest.next(wholeBytes))
-			}
-		}
+		})
 	}
 	for i := range parts {
 		p := &parts[i]
 		added := allowed && !req.Peek && p.key.Fits && p.key.N > 0
 		newest := p.bucket(rest.next(wholeBytes))
-		for j := range p.key.Windows {
-			w := &p.key.Windows[j]
-			if w.Finest != p.first {
-				continue
-			}
-			w.Newest = tiers.Bucket{}
-			if w.Count > 0 || added {
+		p.windows(func(w *backend.Window) {
+			if w.Newest = (tiers.Bucket{}); w.Count > 0 || added {
 				w.Newest = newest
 			}
-		}
+		})
 	}
 	if allowed && !req.Peek {
 		rest.next(timeBytes)

@@ -45,7 +45,7 @@ func bulk(all ...string) (b []byte) {
 // counts reports whether a command that may count begins in b. b is the beginning of one
 // or more commands.
 func counts(b []byte) bool {
-	for ok := true; ok && len(b) > 0; _, b, ok = nextCommand(b) {
+	for ok := true; ok && len(b) > 0; b, ok = nextCommand(b, nil) {
 		after := b[1+bytes.IndexByte(b[:min(len(b), 16)], '\n'):]
 		if slices.ContainsFunc(countingPrefixes, func(p []byte) bool { return bytes.HasPrefix(after, p) }) {
 			return true
@@ -54,9 +54,9 @@ func counts(b []byte) bool {
 	return false
 }
 
-// nextCommand returns the words of the first command of b, and the bytes behind. ok is
-// false if b does not begin with a whole command.
-func nextCommand(b []byte) (words []string, rest []byte, ok bool) {
+// nextCommand returns the bytes after the first command of b, and appends the command's
+// words to words, unless that is nil. ok is false if b does not begin with a whole command.
+func nextCommand(b []byte, words *[]string) (rest []byte, ok bool) {
 	length := func(first byte) int {
 		i := bytes.IndexByte(b, '\n')
 		if i < 2 || b[0] != first || b[i-1] != '\r' {
@@ -72,31 +72,39 @@ func nextCommand(b []byte) (words []string, rest []byte, ok bool) {
 	for range n {
 		size := length('$')
 		if size < 0 || len(b) < size+2 {
-			return nil, nil, false
+			return nil, false
 		}
-		words, b = append(words, string(b[:size])), b[size+2:]
+		if words != nil {
+			*words = append(*words, string(b[:size]))
+		}
+		b = b[size+2:]
 	}
-	return words, b, n > 0
+	return b, n > 0
 }
 
-// exchangesOf returns the exchanges of b, and whether b has nothing else.
-func exchangesOf(b []byte) (all []exchange, whole bool) {
-	open := false // in a transaction
-	for len(b) > 0 {
-		words, rest, ok := nextCommand(b)
-		if !ok {
-			return all, false
-		}
-		if last := len(all) - 1; open {
-			all[last] = append(all[last], words)
-			open = words[0] != "exec"
-		} else {
-			all = append(all, exchange{words})
-			open = words[0] == "multi"
-		}
-		b = rest
+// whole reports whether b is nothing but whole exchanges.
+func whole(b []byte) bool {
+	transaction, ended := bytes.HasPrefix(b, []byte("*1\r\n$5\r\nmulti\r\n")), bytes.HasSuffix(b, []byte("exec\r\n"))
+	ok := ended || !transaction
+	for ok && len(b) > 0 {
+		b, ok = nextCommand(b, nil)
 	}
-	return all, !open
+	return ok
+}
+
+// exchangesOf returns the whole exchanges that b begins with.
+func exchangesOf(b []byte) (all []exchange) {
+	var x exchange
+	for ok := true; ok && len(b) > 0; {
+		var words []string
+		if b, ok = nextCommand(b, &words); ok {
+			x = append(x, words)
+		}
+		if ok && (x[0][0] != "multi" || words[0] == "exec") {
+			all, x = append(all, x), nil
+		}
+	}
+	return all
 }
 
 // counts reports whether x runs a program that counts, or is a transaction of the layout

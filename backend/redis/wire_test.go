@@ -95,8 +95,8 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	_, more := <-taken
 	require.False(t, more)
 	require.NoError(t, dialer.Close())
-	require.EqualValues(t, 3, dialer.late.Load())
+	require.EqualValues(t, 3, dialer.answered.Load())
 	require.EqualValues(t, 3, dialer.takenBack.Load())
-	require.EqualValues(t, 1, dialer.refused.Load())
-	require.Zero(t, dialer.failed.Load()+dialer.abandoned.Load())
+	require.EqualValues(t, 1, dialer.tooLate.Load())
+	require.Zero(t, dialer.notTaken.Load()+dialer.abandoned.Load())
 }

@@ -84,7 +84,7 @@ func searched(req *backend.ForgetRequest, tier int, found [][]int64) (indexes []
 
 func names(key string, width time.Duration, indexes []int64) (all []string) {
 	for _, index := range indexes {
-		all = append(all, name(key, width, index))
+		all = appendNames(all, key, width, index, 1)
 	}
 	return all
 }
@@ -114,12 +114,12 @@ func (s *Store) remove(ctx context.Context, names []string) error {
 // in the same transaction, and no label shortens the life of the marker.
 func (s *Store) remember(ctx context.Context, req *backend.ForgetRequest) error {
 	marker, life := redisscript.Marker(req.Key), milliseconds(max(req.Remember, time.Millisecond))
-	if err := s.ready(ctx, []string{"pexpire", marker, life, "nx"}); err != nil {
+	if err := s.ready(ctx, []any{"pexpire", marker, life, "nx"}); err != nil {
 		return err
 	}
-	_, err := s.exec(ctx, [][]string{
-		{"zadd", marker, "0", fmt.Sprintf("%016x", uint64(req.Latest())^1<<63)},
-		{"zremrangebyrank", marker, "0", "-2"},
+	_, err := s.exec(ctx, [][]any{
+		{"zadd", marker, 0, fmt.Sprintf("%016x", uint64(req.Latest())^1<<63)},
+		{"zremrangebyrank", marker, 0, -2},
 		{"pexpire", marker, life, "nx"},
 		{"pexpire", marker, life, "gt"},
 	}, nil, nil)
@@ -134,11 +134,10 @@ func (s *Store) Forgotten(ctx context.Context, r *backend.ForgetRequest) (label 
 			return err
 		}
 		bits, err := strconv.ParseUint(labels[0], 16, 64)
-		if err != nil {
-			return redisscript.ErrForeign
+		if label = int64(bits ^ 1<<63); err != nil {
+			err = redisscript.ErrForeign
 		}
-		label = int64(bits ^ 1<<63)
-		return nil
+		return err
 	})
 	return label, err
 }

@@ -76,9 +76,7 @@ func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 	}
 	var reads []string
 	for i := range req.Read {
-		for j := range req.Read[i].Counts {
-			reads = append(reads, name(req.Key, req.Read[i].Width, req.Read[i].First+int64(j)))
-		}
+		reads = appendNames(reads, req.Key, req.Read[i].Width, req.Read[i].First, len(req.Read[i].Counts))
 	}
 	counts := make([]int64, 0, len(reads))
 	err := s.within(ctx, req.Deadline, func(ctx context.Context) (err error) {
@@ -106,10 +104,10 @@ func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 
 // add does the additions of req, reads buckets, and appends their counts to counts.
 func (s *Store) add(ctx context.Context, req *backend.Request, reads []string, counts *[]int64) error {
-	var commands [][]string
+	var commands [][]any
 	for i, bucket := range Names(req) {
-		commands = append(commands, []string{"incrby", bucket, strconv.FormatInt(req.N, 10)},
-			[]string{"pexpire", bucket, milliseconds(req.Life(&req.Add[i])), "nx"})
+		commands = append(commands, []any{"incrby", bucket, req.N},
+			[]any{"pexpire", bucket, milliseconds(req.Life(&req.Add[i])), "nx"})
 	}
 	if err := s.ready(ctx, commands[1]); err != nil {
 		return err
@@ -136,7 +134,7 @@ func (s *Store) add(ctx context.Context, req *backend.Request, reads []string, c
 // left into slots. The first transaction also reads, as in add.
 func (s *Store) takeBack(ctx context.Context, buckets []string, amounts []int64, slots []backend.Slot, reads []string, counts *[]int64) error {
 	for again := true; again; reads = nil {
-		var commands [][]string
+		var commands [][]any
 		for i, bucket := range buckets {
 			commands = append(commands, takingBack(bucket, strconv.FormatInt(amounts[i], 10))...)
 		}
@@ -161,8 +159,8 @@ func (s *Store) takeBack(ctx context.Context, buckets []string, amounts []int64,
 }
 
 // takingBack returns the commands that take n hits from a bucket.
-func takingBack(bucket, n string) [][]string {
-	return [][]string{
+func takingBack(bucket, n string) [][]any {
+	return [][]any{
 		{"incrby", bucket, "-9223372036854775808"},
 		{"decrby", bucket, n},
 		{"incrby", bucket, "9223372036854775807"},
@@ -174,15 +172,20 @@ func takingBack(bucket, n string) [][]string {
 // Names returns the stored keys of the buckets of r.Add.
 func Names(r *backend.Request) (all []string) {
 	for i := range r.Add {
-		all = append(all, name(r.Key, r.Add[i].Width, r.Add[i].Index))
+		all = appendNames(all, r.Key, r.Add[i].Width, r.Add[i].Index, 1)
 	}
 	return all
 }
 
-// name returns the stored key of a bucket. The braces keep the buckets of a key on one node
-// of a Cluster; the key itself has no braces. The width ends before the last colon.
-func name(key string, width time.Duration, index int64) string {
-	return "{" + key + "}:" + dur.Format(width) + ":" + strconv.FormatInt(index, 10)
+// appendNames appends the stored keys of n adjacent buckets. The braces keep the buckets of
+// a key on one node of a Cluster; the key itself has no braces. The width ends before the
+// last colon.
+func appendNames(dst []string, key string, width time.Duration, first int64, n int) []string {
+	stem := "{" + key + "}:" + dur.Format(width) + ":"
+	for i := range int64(n) {
+		dst = append(dst, stem+strconv.FormatInt(first+i, 10))
+	}
+	return dst
 }
 
 var isName = regexp.MustCompile(`^\{[^{}]+\}:[1-9][0-9a-zµ.]*[a-z]:-?[0-9]+$`).MatchString
@@ -200,26 +203,28 @@ func Undo(commands [][]string) [][]string {
 	back := [][]string{{"multi"}}
 	for _, words := range commands {
 		if words[0] == "incrby" && len(words) == 3 {
-			back = append(back, takingBack(words[1], words[2])...)
+			for _, command := range takingBack(words[1], words[2]) {
+				back = append(back, strings.Fields(fmt.Sprintln(command...))) // no word has a space
+			}
 		}
 	}
 	return append(back, []string{"exec"})
 }
 
 // milliseconds returns the argument of PEXPIRE for a time to live.
-func milliseconds(ttl time.Duration) string {
-	return strconv.FormatInt(int64((ttl+time.Millisecond-1)/time.Millisecond), 10)
+func milliseconds(ttl time.Duration) int64 {
+	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
 }
 
 // ready returns an error if the server has no transactions, or no PEXPIRE with NX. A
 // server or proxy that refuses MULTI would execute the commands behind MULTI one by one,
 // so nothing is added before an empty-handed transaction has succeeded: expire is PEXPIRE
 // with NX, of a key that is about to be added to.
-func (s *Store) ready(ctx context.Context, expire []string) error {
+func (s *Store) ready(ctx context.Context, expire []any) error {
 	if s.transacts.Load() {
 		return nil
 	}
-	_, err := s.exec(ctx, [][]string{expire}, nil, nil)
+	_, err := s.exec(ctx, [][]any{expire}, nil, nil)
 	s.transacts.Store(err == nil)
 	return err
 }
@@ -252,22 +257,24 @@ func overflows(err error) bool { return err != nil && strings.Contains(err.Error
 // exec sends commands as a transaction, once, with a reading of buckets, whose counts are
 // appended to counts. The error is the first that is the reason of a failure: an overflow
 // is none. After a failure the next addition asks again whether the server has transactions.
-func (s *Store) exec(ctx context.Context, commands [][]string, reads []string, counts *[]int64) (answers []*redis.Cmd, err error) {
+func (s *Store) exec(ctx context.Context, commands [][]any, reads []string, counts *[]int64) (answers []*redis.Cmd, err error) {
 	if len(reads) > 0 { // a value of another type looks missing to MGET, and exists to EXISTS
-		commands = append(commands, append([]string{"mget"}, reads...), append([]string{"exists"}, reads...))
+		mget := make([]any, 1+len(reads))
+		for i, bucket := range reads {
+			mget[1+i] = bucket
+		}
+		exists := slices.Clone(mget)
+		mget[0], exists[0] = "mget", "exists"
+		commands = append(commands, mget, exists)
 	}
 	pipe := s.server.Client().TxPipeline()
 	for _, words := range commands {
-		args := make([]any, len(words))
-		for i, word := range words {
-			args[i] = word
-		}
-		answers = append(answers, redis.NewCmd(ctx, args...))
+		answers = append(answers, redis.NewCmd(ctx, words...))
 		_ = pipe.Process(ctx, redisscript.Once{Cmd: answers[len(answers)-1]}) // sends nothing yet
 	}
 	_, failed := pipe.Exec(ctx)
 	for _, answer := range answers {
-		if e := answer.Err(); e != nil && !overflows(e) && (err == nil || redis.HasErrorPrefix(err, "EXECABORT") && !redis.HasErrorPrefix(e, "EXECABORT")) {
+		if e := answer.Err(); e != nil && !overflows(e) && (err == nil || redis.HasErrorPrefix(err, "EXECABORT")) {
 			err = e
 		}
 	}

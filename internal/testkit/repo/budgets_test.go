@@ -21,7 +21,7 @@ var budgets = []budget{
 	{folders: "backend/memory/...", code: 3050},
 	{folders: "backend/memcache/...", code: 3000},
 	{folders: "backend/memcache/plain", code: 200},
-	{folders: "backend/redis", code: 2450},
+	{folders: "backend/redis", code: 2350},
 	{folders: "backend/redis/lua", code: 950},
 	{folders: "backend/redis/plain", code: 350},
 	{folders: "internal/ticket", code: 1320},
