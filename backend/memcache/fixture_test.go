@@ -258,7 +258,8 @@ func oldMemcached(t testing.TB) (old, addr string) {
 }
 
 // serveOld passes conn to the memcached at addr, and answers a meta command
-// itself: a memcached of before 1.6, or a proxy. "" hangs up.
+// itself: a memcached of before 1.6, or a proxy. "" hangs up, and like twemproxy it
+// hangs up on a time to live below zero.
 func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
 	t.Helper()
 	server, err := net.Dial("tcp", addr)
@@ -272,11 +273,12 @@ func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
 		if err != nil {
 			return
 		}
-		if !strings.HasPrefix(line, "ma ") {
+		switch {
+		case !strings.HasPrefix(line, "ma ") && !strings.Contains(line, " 0 -"):
 			io.WriteString(server, line)
-		} else if answer == "" {
+		case !strings.HasPrefix(line, "ma ") || answer == "":
 			return
-		} else {
+		default:
 			io.WriteString(conn, answer)
 		}
 	}

@@ -184,7 +184,11 @@ func (a asking) remove(items []kept) error {
 	return err
 }
 
-// expire removes items as they were read. A cas with a negative time to live
+// inThePast is a time to live that memcached reads as a date, in January 1970. A
+// negative one means the same, and twemproxy hangs up on it.
+const inThePast = 30*24*60*60 + 1
+
+// expire removes items as they were read. A cas with a time to live in the past
 // deletes a known value; the delete of memcached deletes any value.
 func (a asking) expire(items []kept) error {
 	var commands []byte
@@ -192,7 +196,7 @@ func (a asking) expire(items []kept) error {
 		if _, err := item.Count(it.value); err != nil {
 			return a.t.failedItem("get", it.name, err)
 		}
-		commands = fmt.Appendf(commands, "cas %s 0 -1 1 %s\r\n0\r\n", it.name, it.cas)
+		commands = fmt.Appendf(commands, "cas %s 0 %d 1 %s\r\n0\r\n", it.name, inThePast, it.cas)
 	}
 	lines, _, err := a.ask("cas", commands, len(items))
 	if err != nil {

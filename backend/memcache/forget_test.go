@@ -226,7 +226,7 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 			var asked []string
 			for _, line := range server.asked() {
 				if strings.HasPrefix(line, "cas ") && row.cas != "" {
-					require.Equal(t, "cas k|1m1 0 -1 1 42 0", line)
+					require.Equal(t, "cas k|1m1 0 2592001 1 42 0", line)
 				} else if strings.HasPrefix(line, "decr") {
 					asked = append(asked, line)
 				}
