@@ -3,6 +3,7 @@ package memcache
 import (
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/abacus-go/abacus/backend/memcache/internal/item"
 )
@@ -14,7 +15,7 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	text := f.err.Error()
+	text := strings.TrimPrefix(f.err.Error(), "memcache: "+f.where)
 	if errors.Is(f.err, io.EOF) {
 		text = "the server closed the connection"
 	}

@@ -33,7 +33,8 @@ type transport struct {
 	classicUntil atomic.Int64 // time, in ns since 1970, until which new connections speak classic without being asked
 
 	mu      sync.Mutex
-	slots   []*pipeline            // nil where there is no connection
+	conns   int                    // Config.Conns
+	used    []*pipeline            // at most conns
 	retired map[*pipeline]struct{} // replaced, and listening for late answers
 	dialing bool
 	dialEnd time.Time // when the last dial has failed
@@ -83,7 +84,7 @@ var errClosed = errors.New("memcache: the store is closed")
 func newTransport(s *Store, address *server, cfg Config, dialer *redial.Dialer) *transport {
 	return &transport{store: s, address: address, where: address.name + ": ", gate: make(gate, cfg.MaxInFlight), undos: make(gate, maxUndos),
 		timeout: cfg.IOTimeout, proxied: cfg.Proxied, dialer: dialer,
-		slots: make([]*pipeline, cfg.Conns), retired: map[*pipeline]struct{}{}, changed: newChange()}
+		conns: cfg.Conns, retired: map[*pipeline]struct{}{}, changed: newChange()}
 }
 
 // pick returns the pipeline with the fewest exchanges, and dials if there could be
@@ -96,21 +97,15 @@ func (t *transport) pick(undoes bool, former *change) (p *pipeline, changed *cha
 	if t.store.closed.Load() {
 		return nil, nil, errClosed
 	}
-	least, free := int32(0), false
-	for i, q := range t.slots {
-		if q != nil && q.over() && len(t.retired) < maxRetired {
-			t.retire(i)
-			q = nil
-		}
-		switch {
-		case q == nil:
-			free = true
-		case !undoes && q.quiet.Load() != 0:
+	if i := slices.IndexFunc(t.used, (*pipeline).over); i >= 0 && len(t.retired) < maxRetired {
+		t.retire(i)
+	}
+	least, free := int32(0), len(t.used) < t.conns
+	for _, q := range t.used {
+		if !undoes && q.quiet.Load() != 0 {
 			free = free || len(t.retired) < maxRetired
-		default:
-			if load := q.load.Load(); p == nil || load < least {
-				p, least = q, load
-			}
+		} else if load := q.load.Load(); p == nil || load < least {
+			p, least = q, load
 		}
 	}
 	switch {
@@ -124,10 +119,10 @@ func (t *transport) pick(undoes bool, former *change) (p *pipeline, changed *cha
 	return p, t.changed, nil
 }
 
-// retire takes the pipeline of a slot out of use, under the lock.
-func (t *transport) retire(slot int) {
-	old := t.slots[slot]
-	t.slots[slot] = nil
+// retire takes pipeline i out of use, under the lock.
+func (t *transport) retire(i int) {
+	old := t.used[i]
+	t.used = slices.Delete(t.used, i, i+1)
 	t.retired[old] = struct{}{}
 	go old.retire()
 }
@@ -156,35 +151,25 @@ func (t *transport) dial() {
 	t.wake(err)
 }
 
-// quietBefore returns a slot whose pipeline is quiet since before began, under
-// the lock; below zero: none.
+// quietBefore returns a pipeline that is quiet since before began, under the lock;
+// below zero: none.
 func (t *transport) quietBefore(began int64) int {
-	return slices.IndexFunc(t.slots, func(p *pipeline) bool {
-		if p == nil {
-			return false
-		}
+	return slices.IndexFunc(t.used, func(p *pipeline) bool {
 		since := p.quiet.Load()
 		return since != 0 && since <= began
 	})
 }
 
-// place puts a pipeline into an empty slot, or in the place of one that was quiet
-// all the time since began if that one may go on listening, under the lock.
+// place takes a pipeline into use, if need be instead of one that was quiet all the
+// time since began and may go on listening, under the lock.
 func (t *transport) place(p *pipeline, began int64) bool {
-	slot := slices.Index(t.slots, nil)
-	if slot < 0 {
-		slot = t.quietBefore(began)
+	if quiet := t.quietBefore(began); len(t.used) == t.conns && quiet >= 0 && len(t.retired) < maxRetired {
+		t.retire(quiet)
 	}
-	if slot < 0 || t.store.closed.Load() {
+	if len(t.used) == t.conns || t.store.closed.Load() {
 		return false
 	}
-	if t.slots[slot] != nil {
-		if len(t.retired) >= maxRetired {
-			return false
-		}
-		t.retire(slot)
-	}
-	t.slots[slot] = p
+	t.used = append(t.used, p)
 	return true
 }
 
@@ -213,12 +198,10 @@ func (t *transport) connect() (*pipeline, error) {
 		case conn != nil:
 			t.classicUntil.Store(0)
 			return t.newPipeline(conn, meta), nil
-		case err == nil && (answer == "ERROR" || serverError([]byte(answer)) != nil):
-			t.classic(classicFor)
-		case errors.Is(err, io.EOF) && t.classicUntil.Load() != 0: // it hangs up each time
-			t.classic(classicFor)
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && t.classicUntil.Load() == 0: // the first time
 			t.classic(closedFor)
+		case errors.Is(err, io.EOF), answer == "ERROR", serverError([]byte(answer)) != nil:
+			t.classic(classicFor)
 		case err == nil:
 			return nil, t.failed("ma", unexpected(answer))
 		default:
@@ -276,25 +259,18 @@ func (t *transport) remove(p *pipeline, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.retired, p)
-	if i := slices.Index(t.slots, p); i >= 0 {
-		t.slots[i] = nil
-	}
+	t.used = slices.DeleteFunc(t.used, func(q *pipeline) bool { return p == q })
 	if !t.dialing { // there is room for another
 		t.signal(nil)
 	}
 }
 
-// all returns all pipelines.
-func (t *transport) all() []*pipeline {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := slices.DeleteFunc(slices.Clone(t.slots), func(p *pipeline) bool { return p == nil })
-	return slices.AppendSeq(all, maps.Keys(t.retired))
-}
-
 // close closes the pipelines of a closed store.
 func (t *transport) close() {
-	for _, p := range t.all() {
+	t.mu.Lock()
+	all := slices.AppendSeq(slices.Clone(t.used), maps.Keys(t.retired))
+	t.mu.Unlock()
+	for _, p := range all {
 		p.retire()
 	}
 	t.wake(nil)

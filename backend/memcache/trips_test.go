@@ -26,7 +26,11 @@ type far struct {
 
 func newFar(t *testing.T, delay time.Duration) far {
 	t.Helper()
-	addr := servertest.Memcached(t)
+	return newFarOn(t, delay, servertest.Memcached(t))
+}
+
+func newFarOn(t *testing.T, delay time.Duration, addr string) far {
+	t.Helper()
 	proxy := servertest.NewProxy(t, addr, delay)
 	f := far{newCounter(t, newStore(t, memcache.Config{}, proxy.Addr), counter.Config{}), t, addr, proxy}
 	// Connections are made once.
@@ -52,10 +56,16 @@ func (f far) take(key counter.Key, limits string, allowed bool) func() error {
 	}
 }
 
-// The round trips promised by docs/guarantees.md.
+// The round trips promised by docs/guarantees.md, with meta commands and without.
 func TestRoundTrips(t *testing.T) {
+	old, _ := oldMemcached(t)
+	for name, addr := range map[string]string{"meta": servertest.Memcached(t), "classic": old} {
+		t.Run(name, func(t *testing.T) { roundTrips(t, newFarOn(t, 20*time.Millisecond, addr)) })
+	}
+}
+
+func roundTrips(t *testing.T, f far) {
 	ctx := context.Background()
-	f := newFar(t, 20*time.Millisecond)
 	key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
 	for _, limits := range []string{"10/m", "10/m, 50/h, 100/d", "100/d"} {
 		key.Event += "+"
