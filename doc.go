@@ -17,6 +17,8 @@
 //
 //   - [github.com/abacus-go/abacus/httplimit] is middleware for net/http: client
 //     addresses behind proxies, response headers, refunds by outcome.
+//   - [github.com/abacus-go/abacus/httpclient] is for calls to services with limits:
+//     requests wait as long as the service asks.
 //   - [github.com/abacus-go/abacus/limiter] decides by rules per event and feature,
 //     with a policy for a store that fails. Most services start with limiter or httplimit.
 //   - [github.com/abacus-go/abacus/limitertest] is for tests of such services: a clock

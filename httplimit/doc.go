@@ -26,8 +26,8 @@
 //
 // # Calls to others
 //
-// [Transport] is for a client of a service that limits its callers: requests wait for a
-// limit of the client's own, and as long as the service asks.
+// Package httpclient is for a client of a service that limits its callers. [Outgoing] makes
+// rules of a limiter a limit of such a client's own.
 //
 // # Trust
 //

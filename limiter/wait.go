@@ -24,7 +24,7 @@ var (
 	// ErrWaitTooLong is the error of a call whose turn would come after the
 	// deadline of its context. [errors.Is] also finds context.DeadlineExceeded in
 	// ErrWaitTooLong, though the deadline has not passed yet.
-	ErrWaitTooLong = fmt.Errorf("the turn would come too late: %w", context.DeadlineExceeded)
+	ErrWaitTooLong = loan.ErrTooLate
 
 	// ErrQueueFull is the error of a call that finds Config.MaxWaiting calls of the
 	// same keys waiting.

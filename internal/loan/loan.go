@@ -4,9 +4,15 @@ package loan
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
+
+// ErrTooLate is the error of work that could begin only after the deadline of its
+// context. limiter.ErrWaitTooLong is ErrTooLate; here, package httpclient finds it
+// without a limiter.
+var ErrTooLate = fmt.Errorf("the turn would come too late: %w", context.DeadlineExceeded)
 
 // Context is the context of a caller until End, and an empty context with the same
 // Done afterwards: a server such as fasthttp has the next request in the same

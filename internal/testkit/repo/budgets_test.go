@@ -27,7 +27,8 @@ var budgets = []budget{
 	{folders: "internal/ticket", code: 1320},
 	{folders: "counter", code: 2300, types: 13, methods: 29},
 	{folders: "limiter", code: 4650},
-	{folders: "httplimit", code: 3000},
+	{folders: "httplimit", code: 2550},
+	{folders: "httpclient", code: 450},
 	{folders: "rules", code: 950},
 	{folders: "internal/dur internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 500},
 

@@ -1,10 +1,11 @@
-package httplimit
+package httpclient_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httpclient"
+	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -43,14 +46,14 @@ func answering(status int, fields ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}
 }
 
-func newTransport(t *testing.T, cfg TransportConfig) *Transport {
-	tr, err := NewTransport(cfg)
+func newTransport(t *testing.T, cfg httpclient.Config) *httpclient.Transport {
+	tr, err := httpclient.New(cfg)
 	require.NoError(t, err)
 	return tr
 }
 
 // send sends a request without a body.
-func send(ctx context.Context, t *Transport, url string) (int, error) {
+func send(ctx context.Context, t *httpclient.Transport, url string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
 		return 0, err
@@ -66,9 +69,15 @@ func send(ctx context.Context, t *Transport, url string) (int, error) {
 func ownLimit(t *testing.T, limits string) *limiter.Limiter {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: KindHost, Limits: counter.MustLimits(limits)}}})
+	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: httplimit.KindHost, Limits: counter.MustLimits(limits)}}})
 	require.NoError(t, err)
 	return lim
+}
+
+func outgoing(t *testing.T, lim *limiter.Limiter) httpclient.Limit {
+	limit, err := httplimit.Outgoing(lim, "pay", nil)
+	require.NoError(t, err)
+	return limit
 }
 
 // The wait of a request after an answer, true or not, to another request.
@@ -91,8 +100,8 @@ func TestTransportHears(t *testing.T) {
 		{never, 503, nil},
 		{time.Second, 429, nil},
 		{never, 429, []string{"Retry-After: 0"}},
-		{DefaultMaxHold, 429, []string{"Retry-After: 315360000"}},
-		{DefaultMaxHold, 429, []string{"Retry-After: 99999999999999999999999999"}},
+		{httpclient.DefaultMaxHold, 429, []string{"Retry-After: 315360000"}},
+		{httpclient.DefaultMaxHold, 429, []string{"Retry-After: 99999999999999999999999999"}},
 		{time.Second, 429, []string{"Retry-After: -5"}},
 		{time.Second, 429, []string{"Retry-After: +5"}},
 		{time.Second, 429, []string{"Retry-After: 5.5"}},
@@ -103,7 +112,7 @@ func TestTransportHears(t *testing.T) {
 		{time.Minute, 429, []string{"Retry-After: " + in(time.Minute, rfc850)}},
 		{time.Minute, 503, []string{"Retry-After: " + in(time.Minute, asctime)}},
 		{never, 429, []string{"Retry-After: " + in(-time.Hour, http.TimeFormat)}},
-		{DefaultMaxHold, 429, []string{"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT"}},
+		{httpclient.DefaultMaxHold, 429, []string{"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT"}},
 		{time.Minute, 429, []string{"Retry-After: " + in(time.Hour, http.TimeFormat), "Date: " + in(59*time.Minute, http.TimeFormat)}},
 
 		{7 * time.Second, 200, []string{`RateLimit: "day";r=0;t=7`}},
@@ -112,7 +121,7 @@ func TestTransportHears(t *testing.T) {
 		{2 * time.Second, 429, []string{"Retry-After: 2", `RateLimit: "day";r=0;t=7`}},
 		{7 * time.Second, 429, []string{`RateLimit: "day";r=1;t=7`}},
 		{7 * time.Second, 429, []string{"Retry-After: soon", `RateLimit: "day";r=0;t=7`}},
-		{DefaultMaxHold, 200, []string{`RateLimit: "day";r=0;t=999999999999999`}},
+		{httpclient.DefaultMaxHold, 200, []string{`RateLimit: "day";r=0;t=999999999999999`}},
 		{never, 200, []string{`RateLimit: "day";r=5;t=7`}},
 		{never, 200, []string{`RateLimit: "day";r=0`}},
 		{never, 200, []string{`RateLimit: "day";r=0;t=0`}},
@@ -138,7 +147,7 @@ func TestTransportHears(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			require.True(t, began.Equal(time.Now()))
 			sent := 0
-			tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+			tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
 				if sent++; sent == 1 {
 					return answering(row.status, row.fields...)
 				}
@@ -159,7 +168,7 @@ func TestTransportHears(t *testing.T) {
 			require.LessOrEqual(t, waited, row.wait+min(row.wait*3/100, time.Minute), "%+v", row)
 			require.Equal(t, 4, sent)
 			if len(row.fields) == 0 || !strings.Contains(row.fields[0], "r=5") {
-				require.Empty(t, tr.holds.of, "%+v", row)
+				require.Zero(t, tr.Holds(), "%+v", row)
 			}
 		})
 	}
@@ -184,7 +193,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 		var sent atomic.Int64
 		lim := ownLimit(t, "3/h")
 		var retryAfter atomic.Int64
-		tr := newTransport(t, TransportConfig{Limiter: lim, Event: "pay", MaxWait: 2 * time.Hour, Base: service(func(*http.Request) *http.Response {
+		tr := newTransport(t, httpclient.Config{Limit: outgoing(t, lim), MaxWait: 2 * time.Hour, Base: service(func(*http.Request) *http.Response {
 			sent.Add(1)
 			return answering(429, fmt.Sprint("Retry-After: ", retryAfter.Load()))
 		})})
@@ -202,20 +211,20 @@ func TestTransportFailsAtOnce(t *testing.T) {
 			return err
 		}
 		left := func() int64 {
-			v, err := lim.Peek(t.Context(), "pay", 0, limiter.NewFeature(KindHost, "api.example.org"))
+			v, err := lim.Peek(t.Context(), "pay", 0, limiter.NewFeature(httplimit.KindHost, "api.example.org"))
 			require.NoError(t, err)
 			return v.Remaining
 		}
 		retryAfter.Store(100)
 		require.NoError(t, post(time.Minute))
 		err := post(99 * time.Second)
-		require.ErrorIs(t, err, ErrHeldBack)
+		require.ErrorIs(t, err, httpclient.ErrHeldBack)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var notSent *NotSentError
+		var notSent *httpclient.NotSentError
 		require.ErrorAs(t, err, &notSent)
 		require.Equal(t, "api.example.org", notSent.Host)
 		require.WithinRange(t, notSent.Until, began.Add(100*time.Second), began.Add(103*time.Second))
-		require.Regexp(t, `^httplimit: request to "api.example.org" was not sent, none can be before 2000-01-01T00:01:4\d.*: the service asks for a longer wait`, err.Error())
+		require.Regexp(t, `^httpclient: request to "api.example.org" was not sent, none can be before 2000-01-01T00:01:4\d.*: the service asks for a longer wait`, err.Error())
 		require.EqualValues(t, 2, left(), "nothing was counted")
 		require.Zero(t, time.Since(began))
 
@@ -233,7 +242,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 		time.Sleep(103 * time.Second)
 		synctest.Wait()
 		require.EqualValues(t, 2, sent.Load())
-		require.ErrorIs(t, <-failed, ErrHeldBack)
+		require.ErrorIs(t, <-failed, httpclient.ErrHeldBack)
 		require.Less(t, time.Since(began), 104*time.Second)
 		retryAfter.Store(0)
 		time.Sleep(3 * time.Hour)
@@ -245,13 +254,13 @@ func TestTransportFailsAtOnce(t *testing.T) {
 		before := sent.Load()
 		err = post(time.Minute)
 		require.ErrorIs(t, err, limiter.ErrWaitTooLong)
-		require.NotErrorIs(t, err, ErrHeldBack)
+		require.NotErrorIs(t, err, httpclient.ErrHeldBack)
 		require.ErrorAs(t, err, &notSent)
 		require.True(t, notSent.Until.After(time.Now()), notSent.Until)
 		retryAfter.Store(10000)
 		time.Sleep(2 * time.Hour)
 		require.NoError(t, post(time.Hour))
-		require.ErrorIs(t, post(time.Hour*24), ErrHeldBack, "MaxWait")
+		require.ErrorIs(t, post(time.Hour*24), httpclient.ErrHeldBack, "MaxWait")
 		require.Equal(t, before+1, sent.Load())
 		time.Sleep(time.Hour)
 
@@ -283,14 +292,14 @@ func TestTransportAfterAHold(t *testing.T) {
 	}{
 		{"slow start", nil, false, 6 * time.Second, 32},
 		{"as told", []string{`RateLimit: "m";r=20;t=60`}, false, 5 * time.Second, 20},
-		{"the first hangs", nil, true, placePatience + 6*time.Second, 33},
+		{"the first hangs", nil, true, httpclient.PlacePatience + 6*time.Second, 33},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				began, flying, most, sent := time.Now(), 0, 0, 0
 				until := began.Add(100 * time.Second)
-				tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+				tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
 					mu.Lock()
 					sent++
 					if sent == 1 {
@@ -334,7 +343,7 @@ func TestTransportAfterAHold(t *testing.T) {
 				_, err = send(t.Context(), tr, "https://api.example.org/")
 				require.NoError(t, err)
 				if row.answer == nil {
-					require.Empty(t, tr.holds.of)
+					require.Zero(t, tr.Holds())
 				}
 			})
 		})
@@ -350,7 +359,7 @@ func TestTransportAgainstAQuota(t *testing.T) {
 			const quota, workers, each = 50, 40, 25
 			var mu sync.Mutex
 			began, window, used, denied, sent := time.Now(), time.Time{}, int64(0), 0, map[string]int{}
-			tr := newTransport(t, TransportConfig{Base: service(func(r *http.Request) *http.Response {
+			tr := newTransport(t, httpclient.Config{Base: service(func(r *http.Request) *http.Response {
 				time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 				defer time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 				mu.Lock()
@@ -359,7 +368,7 @@ func TestTransportAgainstAQuota(t *testing.T) {
 				if !now.Before(window) {
 					window, used = now.Add(10*time.Second), 0
 				}
-				reset := seconds(window.Sub(now))
+				reset := int64(math.Ceil(window.Sub(now).Seconds()))
 				if used == quota {
 					denied++
 					return answering(429, fmt.Sprint("Retry-After: ", reset))
@@ -407,7 +416,7 @@ func TestTransportAgainstAQuota(t *testing.T) {
 // partitions do not hold one another back.
 func TestTransportFloodOfHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := newTransport(t, TransportConfig{
+		tr := newTransport(t, httpclient.Config{
 			Partition: func(r *http.Request) string { return r.Header.Get("Authorization") },
 			Base:      service(func(*http.Request) *http.Response { return answering(429, "Retry-After: 3600") }),
 		})
@@ -415,13 +424,13 @@ func TestTransportFloodOfHosts(t *testing.T) {
 		defer cancel()
 		_, err := send(ctx, tr, "https://api.example.org/")
 		require.NoError(t, err)
-		for i := range 5 * maxHolds {
+		for i := range 5 * httpclient.MaxHolds {
 			_, err := send(ctx, tr, fmt.Sprintf("https://%d.example.net/", i))
 			require.NoError(t, err)
 			time.Sleep(time.Millisecond)
 			_, err = send(ctx, tr, "https://api.example.org/")
-			require.ErrorIs(t, err, ErrHeldBack)
-			require.LessOrEqual(t, len(tr.holds.of), maxHolds)
+			require.ErrorIs(t, err, httpclient.ErrHeldBack)
+			require.LessOrEqual(t, tr.Holds(), httpclient.MaxHolds)
 		}
 		r, err := http.NewRequestWithContext(ctx, "GET", "https://api.example.org/", nil)
 		require.NoError(t, err)
@@ -439,7 +448,7 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 		var times []time.Duration
 		began := time.Now()
 		lim := ownLimit(t, "1/m, 3/d")
-		tr := newTransport(t, TransportConfig{Limiter: lim, Event: "pay", Base: service(func(r *http.Request) *http.Response {
+		tr := newTransport(t, httpclient.Config{Limit: outgoing(t, lim), Base: service(func(r *http.Request) *http.Response {
 			times = append(times, time.Since(began))
 			if r.URL.Path == "/slow" {
 				time.Sleep(30 * time.Second)
@@ -453,11 +462,11 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, times, 2)
 		require.Greater(t, times[1], time.Hour)
-		v, err := lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(KindHost, "api.example.org"))
+		v, err := lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(httplimit.KindHost, "api.example.org"))
 		require.NoError(t, err)
 		require.Greater(t, v.RetryAfter, 59*time.Second)
 		time.Sleep(2 * time.Minute)
-		v, err = lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(KindHost, "api.example.org"))
+		v, err = lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(httplimit.KindHost, "api.example.org"))
 		require.NoError(t, err)
 		require.True(t, v.Allowed, "two of three a day are counted")
 	})
@@ -467,8 +476,8 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 // a service that is limited by the middleware of this package.
 func TestTransportOnServers(t *testing.T) {
 	lim := ownLimit(t, "2/h")
-	limit, err := New(Config{Limiter: lim, Event: "pay", Show: []string{KindHost}, Features: []Source{
-		NewSource(KindHost, func(*http.Request) (string, error) { return "all", nil }),
+	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "pay", Show: []string{httplimit.KindHost}, Features: []httplimit.Source{
+		httplimit.NewSource(httplimit.KindHost, func(*http.Request) (string, error) { return "all", nil }),
 	}})
 	require.NoError(t, err)
 	for _, h2 := range []bool{false, true} {
@@ -493,7 +502,7 @@ func TestTransportOnServers(t *testing.T) {
 		t.Cleanup(site.Close)
 		base := site.Client().Transport.(*http.Transport)
 		base.TLSClientConfig.ServerName = "example.com" // of the certificate
-		client := &http.Client{Transport: newTransport(t, TransportConfig{Base: base}), Timeout: 10 * time.Second}
+		client := &http.Client{Transport: newTransport(t, httpclient.Config{Base: base}), Timeout: 10 * time.Second}
 		t.Cleanup(client.CloseIdleConnections)
 		address, err := url.Parse(site.URL)
 		require.NoError(t, err)
@@ -504,10 +513,10 @@ func TestTransportOnServers(t *testing.T) {
 				require.NoError(t, answer.Body.Close())
 				continue
 			}
-			var notSent *NotSentError
+			var notSent *httpclient.NotSentError
 			require.ErrorAs(t, err, &notSent)
 			require.Equal(t, "localhost:"+address.Port(), notSent.Host, "the host of the redirect is held back, and not the host that redirects")
-			require.ErrorIs(t, err, ErrHeldBack)
+			require.ErrorIs(t, err, httpclient.ErrHeldBack)
 		}
 		proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[h2]
 		require.Equal(t, map[string]int{proto + " /elsewhere": 3, proto + " /busy": 1}, seen)
@@ -515,7 +524,7 @@ func TestTransportOnServers(t *testing.T) {
 		for range 4 {
 			answer, err := client.Get(site.URL + "/limited")
 			if err != nil {
-				require.ErrorIs(t, err, ErrHeldBack)
+				require.ErrorIs(t, err, httpclient.ErrHeldBack)
 				statuses = append(statuses, 0)
 				continue
 			}
@@ -530,31 +539,80 @@ func TestTransportOnServers(t *testing.T) {
 	}
 }
 
-func TestNewTransportRefuses(t *testing.T) {
-	lim := ownLimit(t, "2/h")
-	byUser, err := limiter.New(must(counter.New(memory.New(memory.Config{}), counter.Config{})), limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: "user", Limits: counter.MustLimits("2/h")}}})
-	require.NoError(t, err)
-	for want, cfg := range map[string]TransportConfig{
-		"TransportConfig.MaxWait is -1s":    {MaxWait: -time.Second},
-		"TransportConfig.MaxHold is -1s":    {MaxHold: -time.Second},
-		"TransportConfig.Limiter is nil":    {Event: "pay"},
-		`Event is "", but`:                  {Limiter: lim},
-		`has a rule by "user"`:              {Limiter: byUser, Event: "pay"},
-		`has rules for "pay" only`:          {Limiter: lim, Event: "paid"},
-		"want one of limiter.New for Event": {Features: func(*http.Request) []limiter.Feature { return nil }},
+func TestNewRefuses(t *testing.T) {
+	for want, cfg := range map[string]httpclient.Config{
+		"httpclient: Config.MaxWait is -1s, want a positive duration, or 0 for none":    {MaxWait: -time.Second},
+		"httpclient: Config.MaxHold is -1s, want a positive duration, or 0 for 25h0m0s": {MaxHold: -time.Second},
 	} {
-		_, err := NewTransport(cfg)
-		require.ErrorContains(t, err, want)
+		_, err := httpclient.New(cfg)
+		require.EqualError(t, err, want)
 	}
-	_, err = newTransport(t, TransportConfig{}).RoundTrip(&http.Request{})
+	_, err := newTransport(t, httpclient.Config{}).RoundTrip(&http.Request{})
 	require.ErrorContains(t, err, "nil Request.URL")
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
+// Any function can be the limit of the caller's own: its error fails a request unsent, it
+// need not give back, and it has the time that the request has.
+func TestTransportUnderAnyLimit(t *testing.T) {
+	no := errors.New("no")
+	var limit httpclient.Limit
+	tr := newTransport(t, httpclient.Config{
+		MaxWait: time.Minute,
+		Limit:   func(ctx context.Context, r *http.Request) (func(), error) { return limit(ctx, r) },
+		Base:    service(func(*http.Request) *http.Response { return answering(200) }),
+	})
+	get := func() error {
+		_, err := send(t.Context(), tr, "https://api.example.org/")
+		return err
 	}
-	return v
+	limit = func(ctx context.Context, r *http.Request) (func(), error) {
+		deadline, _ := ctx.Deadline()
+		require.WithinRange(t, deadline, time.Now(), time.Now().Add(time.Minute))
+		require.Equal(t, "api.example.org", r.URL.Host)
+		return nil, nil
+	}
+	require.NoError(t, get())
+	limit = func(context.Context, *http.Request) (func(), error) { return nil, no }
+	require.Equal(t, &httpclient.NotSentError{Host: "api.example.org", Err: no}, get())
+	until := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	limit = func(context.Context, *http.Request) (func(), error) {
+		return nil, &httpclient.NotSentError{Until: until, Err: no}
+	}
+	require.EqualError(t, get(), `httpclient: request to "api.example.org" was not sent, none can be before 2030-01-02T03:04:05Z: no`)
+}
+
+// A limit that admits while the way is closed is asked again, with or without a way to
+// give back.
+func TestTransportGivesBack(t *testing.T) {
+	for _, gives := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			asked, given := 0, 0
+			tr := newTransport(t, httpclient.Config{
+				Limit: func(_ context.Context, r *http.Request) (giveBack func(), err error) {
+					if r.URL.Path == "/" {
+						asked++
+						time.Sleep(2 * time.Second)
+					}
+					if gives {
+						giveBack = func() { given++ }
+					}
+					return giveBack, nil
+				},
+				Base: service(func(r *http.Request) *http.Response {
+					if r.URL.Path == "/" {
+						return answering(200)
+					}
+					time.Sleep(time.Second)
+					return answering(429, "Retry-After: 60")
+				}),
+			})
+			go func() { _, _ = send(t.Context(), tr, "https://api.example.org/busy") }()
+			_, err := send(t.Context(), tr, "https://api.example.org/")
+			require.NoError(t, err)
+			require.Equal(t, 2, asked)
+			require.Equal(t, gives, given == 1)
+		})
+	}
 }
 
 // A service with a sliding window tells with each answer of a window that ends a
@@ -563,7 +621,7 @@ func must[T any](v T, err error) T {
 func TestTransportHearsThatRoomHasComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
-		tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+		tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
 			time.Sleep(500 * time.Millisecond)
 			if sent.Add(1) == 1 {
 				return answering(200, `RateLimit: "m";r=1;t=60`)
@@ -598,29 +656,37 @@ func TestTransportAfterALongWaitForItsOwnLimit(t *testing.T) {
 		{"quota for all", 200, `RateLimit: "d";r=9;t=600`, 4},
 		{"a denial", 429, "Retry-After: 5", 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var sent atomic.Int64
-				tr := newTransport(t, TransportConfig{Limiter: ownLimit(t, "4/30s"), Event: "pay", Base: service(func(*http.Request) *http.Response {
-					switch n := sent.Add(1); {
-					case n < 4:
-						return answering(200, `RateLimit: "d";r=4;t=600`)
-					case n > 4:
-						time.Sleep(9 * time.Second)
-						return answering(200)
+		for _, known := range []bool{false, true} { // when the requests begin to wait
+			t.Run(fmt.Sprintf("%s, known %v", row.name, known), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var sent atomic.Int64
+					tr := newTransport(t, httpclient.Config{Limit: outgoing(t, ownLimit(t, "4/30s")), Base: service(func(*http.Request) *http.Response {
+						switch n := sent.Add(1); {
+						case n < 4:
+							if !known {
+								time.Sleep(time.Millisecond)
+							}
+							return answering(200, `RateLimit: "d";r=4;t=600`)
+						case n > 4:
+							time.Sleep(9 * time.Second)
+							return answering(200)
+						}
+						time.Sleep(time.Second)
+						return answering(row.status, row.field)
+					})})
+					var all sync.WaitGroup
+					defer all.Wait()
+					for range 8 {
+						all.Go(func() { _, _ = send(t.Context(), tr, "https://api.example.org/") })
+						if known {
+							synctest.Wait()
+						}
 					}
-					time.Sleep(time.Second)
-					return answering(row.status, row.field)
-				})})
-				var all sync.WaitGroup
-				defer all.Wait()
-				for range 8 {
-					all.Go(func() { _, _ = send(t.Context(), tr, "https://api.example.org/") })
-				}
-				time.Sleep(35 * time.Second)
-				require.EqualValues(t, 4+row.after, sent.Load())
+					time.Sleep(35 * time.Second)
+					require.EqualValues(t, 4+row.after, sent.Load())
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -639,7 +705,7 @@ func TestTransportClosesByTheServicesWordOnly(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sent atomic.Int64
-				tr := newTransport(t, TransportConfig{Base: service(func(*http.Request) *http.Response {
+				tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
 					time.Sleep(time.Second)
 					switch sent.Add(1) {
 					case 1, 151:
@@ -658,7 +724,7 @@ func TestTransportClosesByTheServicesWordOnly(t *testing.T) {
 				for i := range 152 {
 					require.NoError(t, get(), i)
 				}
-				require.ErrorIs(t, get(), ErrHeldBack, "the service has said r=0")
+				require.ErrorIs(t, get(), httpclient.ErrHeldBack, "the service has said r=0")
 			})
 		})
 	}
@@ -680,18 +746,18 @@ func TestTransportKnowsAHostInAnySpelling(t *testing.T) {
 		for _, spelling := range spellings {
 			r, err := http.NewRequest("GET", spelling, nil)
 			require.NoError(t, err)
-			require.Equal(t, want, hostOf(r), spelling)
+			require.Equal(t, want, httpclient.HostOf(r), spelling)
 		}
 	}
 }
 
-// Many requests that wait leave in the order in which they came, and requests that give
-// up leave the queue from its middle.
+// Waiting requests leave in the order of arrival, and requests that give up leave the
+// queue from its middle.
 func TestTransportQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiting = 2000
 		var left []int
-		tr := newTransport(t, TransportConfig{Base: service(func(r *http.Request) *http.Response {
+		tr := newTransport(t, httpclient.Config{Base: service(func(r *http.Request) *http.Response {
 			if r.URL.Path == "/" {
 				return answering(429, "Retry-After: 9")
 			}

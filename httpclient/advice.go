@@ -1,4 +1,4 @@
-package httplimit
+package httpclient
 
 import (
 	"math"
@@ -11,9 +11,9 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// advice is the part of an answer that tells when requests may follow.
+// advice is the part of an answer that bears on later requests.
 type advice struct {
-	told bool          // else the answer tells nothing
+	told bool          // else the answer says nothing
 	left int64         // requests that may follow before wait is over
 	wait time.Duration // not negative
 }
@@ -37,7 +37,7 @@ func adviceOf(answer *http.Response, now time.Time) advice {
 	}
 	var a advice
 	if !cached(answer.Header) { // else the numbers of another client
-		if a = rateLimit(answer.Header[limitKey]); !a.told {
+		if a = rateLimit(answer.Header["Ratelimit"]); !a.told {
 			a = olderFields(answer.Header, clock)
 		}
 	}
@@ -55,30 +55,25 @@ func adviceOf(answer *http.Response, now time.Time) advice {
 // cached reports whether an answer says that it comes from a cache: by Age, RFC 9111,
 // section 5.1, or by a hit of Cache-Status, RFC 9211.
 func cached(h http.Header) bool {
-	if len(h["Age"]) > 0 {
-		return true
-	}
-	caches, err := structured(h["Cache-Status"])
-	return err == nil && slices.ContainsFunc(caches, func(member httpsfv.Member) bool {
-		cache, ok := member.(httpsfv.Item)
-		if !ok {
-			return false
-		}
+	return len(h["Age"]) > 0 || slices.ContainsFunc(items(h["Cache-Status"]), func(cache httpsfv.Item) bool {
 		hit, _ := cache.Params.Get("hit")
 		return hit == true
 	})
 }
 
-// structured parses the lines of a list of RFC 9651, which may be empty.
-func structured(lines []string) (httpsfv.List, error) {
-	size := 0
-	for _, line := range lines {
-		size += len(line)
+// items returns the items of a list of RFC 9651. A malformed list has none.
+func items(lines []string) (items []httpsfv.Item) {
+	text := strings.Join(lines, ",")
+	if text == "" || len(text) > maxAdvice {
+		return nil
 	}
-	if size == 0 || size > maxAdvice {
-		return nil, nil
+	list, _ := httpsfv.UnmarshalList([]string{text})
+	for _, member := range list {
+		if item, ok := member.(httpsfv.Item); ok {
+			items = append(items, item)
+		}
 	}
-	return httpsfv.UnmarshalList(lines)
+	return items
 }
 
 // retryAfter reads the field Retry-After: RFC 9110, section 10.2.3.
@@ -90,23 +85,15 @@ func retryAfter(text string, clock time.Time) (wait time.Duration, ok bool) {
 	return max(0, date.Sub(clock)), err == nil
 }
 
-// rateLimit reads the field RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-11. Of several quotas the least counts, and of
-// several that are used up the latest.
+// rateLimit reads the field RateLimit of draft-ietf-httpapi-ratelimit-headers-11. Of
+// several quotas the least counts, and of several that are used up the latest.
 func rateLimit(lines []string) (least advice) {
-	list, err := structured(lines)
-	if err != nil {
-		return advice{} // malformed fields are ignored as a whole
-	}
-	for _, member := range list {
-		item, ok := member.(httpsfv.Item)
-		if !ok {
-			continue
-		}
+	for _, item := range items(lines) {
 		r, hasLeft := integer(item, "r")
 		t, hasWait := integer(item, "t")
-		if hasLeft && hasWait {
-			least = least.or(advice{true, r, inSeconds(t)})
+		a := advice{hasLeft && hasWait, r, inSeconds(t)}
+		if a.told && (!least.told || a.left < least.left || a.left == least.left && a.wait > least.wait) {
+			least = a
 		}
 	}
 	return least
@@ -118,14 +105,6 @@ func integer(item httpsfv.Item, name string) (int64, bool) {
 	value, _ := item.Params.Get(name)
 	n, ok := value.(int64)
 	return n, ok && n >= 0
-}
-
-// or is the stricter one of a and b: fewer requests, or a longer wait.
-func (a advice) or(b advice) advice {
-	if a.told && (a.left < b.left || a.left == b.left && a.wait >= b.wait) {
-		return a
-	}
-	return b
 }
 
 // unixTime is the least number that a Reset field means as a Unix time: as
@@ -158,10 +137,7 @@ func digits(text string) (n int64, ok bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		n = math.MaxInt64
-	}
+	n, _ = strconv.ParseInt(text, 10, 64) // the largest, if out of range
 	return n, true
 }
 

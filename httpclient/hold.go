@@ -1,6 +1,7 @@
-package httplimit
+package httpclient
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"hash/maphash"
@@ -10,19 +11,14 @@ import (
 	"time"
 )
 
-const (
-	// maxHolds bounds the holds without a request under way.
-	maxHolds = 1000
+// maxHolds bounds the holds without a request under way.
+const maxHolds = 1000
 
-	// placePatience is the time after which a request in flight keeps no other
-	// request back: the service may take an hour for an answer.
-	placePatience = 10 * time.Second
+// placePatience is the time after which a request in flight keeps no other request back:
+// the service may take an hour for an answer.
+const placePatience = 10 * time.Second
 
-	// maxHoldJitter bounds the random part of a hold.
-	maxHoldJitter = time.Minute
-)
-
-// holds are the hosts and partitions that have told of a limit. The keys are
+// holds are the hosts and partitions that have spoken of a limit. The keys are
 // digests: a partition may be a secret, and a host as long as an answer.
 type holds struct {
 	most time.Duration // of a hold
@@ -32,7 +28,7 @@ type holds struct {
 }
 
 // hold is the state of a partition of a host, under the lock of holds. Requests
-// wait in the order in which they came.
+// wait in the order of their arrival.
 type hold struct {
 	until  time.Time
 	denied bool      // a good answer does not change until: the request left before the denial
@@ -40,7 +36,7 @@ type hold struct {
 	most   int64     // requests that may be in flight from until on
 	flying int64     // requests in flight that left after the last denial
 	epoch  int       // number of denials
-	told   int       // number of answers that told of quota
+	told   int       // number of answers that have changed left
 	queue  list.List // of *heldRequest; a request leaves from any place
 	used   time.Time
 }
@@ -56,77 +52,61 @@ type place struct {
 	holds   *holds
 	key     uint64
 	hold    *hold       // nil: nothing was known of the partition
-	epoch   int         // of the hold
+	epoch   int         // of the hold, or freed
 	told    int         // of the hold, when the request left
 	expires *time.Timer // frees the place
-	free    bool
 }
 
-// counts tells whether the request of p is one of hold.flying.
-func (p *place) counts() bool { return p.hold != nil && !p.free && p.epoch == p.hold.epoch }
+// freed is the epoch of a place that has ended.
+const freed = -1
 
-func (hs *holds) init(most time.Duration) {
-	if most == 0 {
-		most = DefaultMaxHold
-	}
-	hs.most, hs.seed, hs.of = most, maphash.MakeSeed(), map[uint64]*hold{}
-}
+// counts reports whether the request of p is one of hold.flying.
+func (p *place) counts() bool { return p.hold != nil && p.epoch == p.hold.epoch }
 
-// enter returns when a request may leave. With ErrHeldBack, until is the time
-// before which none may.
-func (hs *holds) enter(ctx context.Context, host, partition string) (*place, time.Time, error) {
+// enter returns when a request may leave. If none may before a time, an error comes
+// with the time, until.
+func (hs *holds) enter(ctx context.Context, host, partition string) (_ *place, until time.Time, err error) {
 	p := &place{holds: hs, key: maphash.Comparable(hs.seed, [2]string{host, partition})}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h := hs.of[p.key]
 	if h == nil {
-		return p, time.Time{}, ctx.Err()
+		return p, until, ctx.Err()
 	}
 	w := &heldRequest{turn: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
-	place := h.queue.PushBack(w)
+	inQueue := h.queue.PushBack(w)
 	h.used = time.Now()
 	defer func() {
-		h.queue.Remove(place)
-		h.wake()
-		hs.tidy(p.key, h)
+		h.queue.Remove(inQueue)
+		hs.next(p.key, h)
 	}()
 	for {
-		now := time.Now()
-		first := h.queue.Front() == place
-		switch {
-		case ctx.Err() != nil:
-			return nil, h.end(now), ctx.Err()
-		case h.closed(now) && !w.deadline.IsZero() && w.deadline.Before(h.until):
-			return nil, h.until, ErrHeldBack
+		now, first := time.Now(), h.queue.Front() == inQueue
+		var over <-chan time.Time
+		switch err := ctx.Err(); {
+		case err != nil || h.late(w, now):
+			if h.closed(now) {
+				until = h.until
+			}
+			return nil, until, cmp.Or(err, ErrHeldBack)
 		case first && h.open(now):
 			p.take(h)
-			return p, time.Time{}, nil
+			return p, until, nil
+		case first && now.Before(h.until):
+			over = time.After(h.until.Sub(now))
 		}
-		rest := h.until.Sub(now)
 		hs.mu.Unlock()
-		w.sleep(ctx, first, rest)
+		select {
+		case <-w.turn:
+		case <-over:
+		case <-ctx.Done():
+		}
 		hs.mu.Lock()
 	}
 }
 
-// sleep returns when w is to look again: the first of a queue at the latest when
-// a rest that is positive is over.
-func (w *heldRequest) sleep(ctx context.Context, first bool, rest time.Duration) {
-	var over <-chan time.Time
-	if first && rest > 0 {
-		timer := time.NewTimer(rest)
-		defer timer.Stop()
-		over = timer.C
-	}
-	select {
-	case <-w.turn:
-	case <-over:
-	case <-ctx.Done():
-	}
-}
-
-// open tells whether a request may leave.
+// open reports whether a request may leave.
 func (h *hold) open(now time.Time) bool {
 	if now.Before(h.until) {
 		return h.left > h.flying
@@ -139,25 +119,18 @@ func (h *hold) open(now time.Time) bool {
 // balancer.
 func (h *hold) closed(now time.Time) bool { return h.denied && now.Before(h.until) }
 
-// end is until, if no request will leave before.
-func (h *hold) end(now time.Time) time.Time {
-	if h.closed(now) {
-		return h.until
-	}
-	return time.Time{}
+// late reports whether the turn of w would come after its deadline.
+func (h *hold) late(w *heldRequest, now time.Time) bool {
+	return h.closed(now) && !w.deadline.IsZero() && w.deadline.Before(h.until)
 }
 
-// wake has the first of the queue look at the hold.
-func (h *hold) wake() {
-	if first := h.queue.Front(); first != nil {
-		first.Value.(*heldRequest).look()
-	}
-}
-
-func (w *heldRequest) look() {
-	select {
-	case w.turn <- struct{}{}:
-	default: // w will look anyway
+// look has the request at a place of the queue, if there is one, look at the hold again.
+func look(at *list.Element) {
+	if at != nil {
+		select {
+		case at.Value.(*heldRequest).turn <- struct{}{}:
+		default: // it will look anyway
+		}
 	}
 }
 
@@ -167,11 +140,11 @@ func (p *place) take(h *hold) {
 		p.expires.Stop()
 	}
 	h.flying++
-	p.hold, p.epoch, p.told, p.free = h, h.epoch, h.told, false
+	p.hold, p.epoch, p.told = h, h.epoch, h.told
 	p.expires = time.AfterFunc(placePatience, p.leave)
 }
 
-// stays tells whether the request of p may still leave, if need be in another place:
+// stays reports whether the request of p may still leave, if need be in another place:
 // p may have been freed, or a denial may have closed the way for a while.
 func (p *place) stays() bool {
 	hs, now := p.holds, time.Now()
@@ -197,16 +170,15 @@ func (p *place) leave() {
 	hs := p.holds
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	if p.hold == nil || p.free {
+	if p.hold == nil || p.epoch == freed {
 		return
 	}
 	if p.counts() {
 		p.hold.flying--
 	}
-	p.free = true
+	p.epoch = freed
 	p.expires.Stop()
-	p.hold.wake()
-	hs.tidy(p.key, p.hold)
+	hs.next(p.key, p.hold)
 }
 
 // heard notes the answer to the request of p.
@@ -217,38 +189,35 @@ func (p *place) heard(answer *http.Response) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h := hs.of[p.key]
-	if h == nil {
-		if !a.told {
-			return
-		}
+	switch {
+	case h == nil && a.told:
 		h = hs.add(p.key)
+	case h == nil:
+		return
 	}
 	h.used = now
 	h.heard(a, now, h == p.hold && p.counts(), h == p.hold && p.told == h.told)
 	for at := h.queue.Front(); at != nil && h.closed(now); at = at.Next() {
-		if w := at.Value.(*heldRequest); !w.deadline.IsZero() && w.deadline.Before(h.until) {
-			w.look() // its turn would come too late
+		if h.late(at.Value.(*heldRequest), now) {
+			look(at)
 		}
 	}
-	h.wake()
+	look(h.queue.Front())
 }
 
-// heard notes an answer; own tells that h.flying counts the request of the answer, and
-// newest that the request left after the last answer that told of quota.
+// heard notes an answer. own reports whether h.flying counts the answer's request, and
+// newest whether the request left after the last answer that changed h.left.
 func (h *hold) heard(a advice, now time.Time, own, newest bool) {
-	if a.told {
-		h.told++
-	}
-	holding := h.denied && now.Before(h.until)
 	switch until := now.Add(a.wait); {
 	case a.told && a.left == 0:
-		until = until.Add(rand.N(min(a.wait/100*3, maxHoldJitter) + 1))
-		if !holding || until.After(h.until) {
+		until = until.Add(rand.N(min(a.wait/100*3, time.Minute) + 1))
+		if !h.closed(now) || until.After(h.until) {
 			h.until = until
 		}
 		h.denied, h.left, h.most, h.flying = true, 0, 1, 0
 		h.epoch++
-	case holding:
+		h.told++
+	case h.closed(now):
 	case a.told:
 		// Answers of a window may come in another order than their requests were
 		// counted in: the least is the latest. Its end is told in whole seconds. The end
@@ -257,35 +226,33 @@ func (h *hold) heard(a advice, now time.Time, own, newest bool) {
 			a.left = min(a.left, h.left)
 		}
 		h.until, h.denied, h.left, h.most = until, false, a.left, a.left+h.flying
+		h.told++
 	case own && !now.Before(h.until):
 		h.most++
 	}
 }
 
-// add makes a hold, in the place of the hold that was used least recently if there
-// are too many.
+// add makes a hold. If there are too many, it replaces the one used least recently.
 func (hs *holds) add(key uint64) *hold {
 	if len(hs.of) >= maxHolds {
-		var oldest uint64
-		var at *hold
+		oldest, at := uint64(0), time.Time{}
 		for key, h := range hs.of {
-			if h.idle() && (at == nil || h.used.Before(at.used)) {
-				oldest, at = key, h
+			if h.idle() && (at.IsZero() || h.used.Before(at)) {
+				oldest, at = key, h.used
 			}
 		}
-		if at != nil {
-			delete(hs.of, oldest)
-		}
+		delete(hs.of, oldest)
 	}
-	h := &hold{}
-	hs.of[key] = h
-	return h
+	hs.of[key] = &hold{}
+	return hs.of[key]
 }
 
 func (h *hold) idle() bool { return h.queue.Len() == 0 && h.flying == 0 }
 
-// tidy removes a hold that is over.
-func (hs *holds) tidy(key uint64, h *hold) {
+// next is to be called when a request has left the queue of h or its place: the next may
+// go, and a hold that is over is removed.
+func (hs *holds) next(key uint64, h *hold) {
+	look(h.queue.Front())
 	if h.idle() && !time.Now().Before(h.until) && hs.of[key] == h {
 		delete(hs.of, key)
 	}

@@ -1,4 +1,4 @@
-package httplimit_test
+package httpclient_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httpclient"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -31,11 +32,11 @@ func ExampleTransport() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	transport, err := httplimit.NewTransport(httplimit.TransportConfig{
-		Limiter: lim,
-		Event:   "payment-api",
-		MaxWait: time.Minute,
-	})
+	limit, err := httplimit.Outgoing(lim, "payment-api", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	transport, err := httpclient.New(httpclient.Config{Limit: limit, MaxWait: time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func ExampleTransport() {
 
 	for calls := 0; ; calls++ {
 		answer, err := client.Get(api.URL + "/payments/7")
-		var notSent *httplimit.NotSentError
+		var notSent *httpclient.NotSentError
 		if errors.As(err, &notSent) {
 			fmt.Println(calls, "calls were sent; the next can be sent in", time.Until(notSent.Until).Round(time.Hour))
 			return
