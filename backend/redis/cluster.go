@@ -13,9 +13,11 @@ const clusterClocks = 256 // kept for all slots of a Cluster
 // Together tells whether a single server, or of a Cluster a single slot, holds all
 // keys.
 func (s *sums) Together(keys []backend.TakeKey) bool {
-	return s.server.Cluster() == nil || !slices.ContainsFunc(keys, func(k backend.TakeKey) bool {
-		return redisscript.Slot(k.Key) != redisscript.Slot(keys[0].Key)
-	})
+	if s.server.Cluster() == nil || len(keys) == 0 {
+		return true
+	}
+	first := redisscript.Slot(keys[0].Key)
+	return !slices.ContainsFunc(keys[1:], func(k backend.TakeKey) bool { return redisscript.Slot(k.Key) != first })
 }
 
 // ServerOf is described in [backend.Placer]: of a Cluster the master of the slot, as

@@ -16,13 +16,16 @@ func Slot[T string | []byte](key T) int { return int(crc16(0, key) % Slots) }
 
 func crc16[T string | []byte](crc uint16, key T) uint16 {
 	for i := range len(key) {
-		crc ^= uint16(key[i]) << 8
-		for range 8 {
-			carry := crc >> 15
-			crc = crc<<1 ^ carry*0x1021
-		}
+		crc = crc<<4 ^ crcOf[crc>>12^uint16(key[i]>>4)]
+		crc = crc<<4 ^ crcOf[crc>>12^uint16(key[i]&15)]
 	}
 	return crc
+}
+
+// crcOf is the effect of four bits on CRC-16/XMODEM.
+var crcOf = [16]uint16{
+	0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5, 0x60c6, 0x70e7,
+	0x8108, 0x9129, 0xa14a, 0xb16b, 0xc18c, 0xd1ad, 0xe1ce, 0xf1ef,
 }
 
 // Marker returns the stored key of a marker, which remembers the label of a Forget of
