@@ -27,5 +27,9 @@ func TextbookCover(l tiers.Ladder, now time.Time, window time.Duration) (tiers.C
 	width := l.At(fine).Width
 	last := tiers.Index(now.UnixNano(), width) * int64(width)
 	from := last - int64(window/width-1)*int64(width)
-	return cover.Append(make(tiers.Cover, 0, 2*l.Len()-1), l.Tiers(), from, last, fine, l.Len()-1, fine), nil
+	widths := make([]int64, l.Len())
+	for i, t := range l.Tiers() {
+		widths[i] = int64(t.Width)
+	}
+	return cover.Append(make(tiers.Cover, 0, 2*l.Len()-1), widths, from, last, fine, l.Len()-1, fine), nil
 }

@@ -143,7 +143,7 @@ func (c *Counter) high(ctx context.Context, r backend.Request, window time.Durat
 	edge := tiers.Run{Width: width, First: tiers.Index(from, width)}
 	edge.N = inside - edge.First
 	start := inside * int64(width)
-	runs := cover.Append(tiers.Cover{edge}, ladder.Tiers(), start, max(start, now+int64(c.skew)), fine, top, top)
+	runs := c.plan.Cover(tiers.Cover{edge}, start, max(start, now+int64(c.skew)), fine, top)
 	counts, err := ticket.Read(ctx, c.store, r, runs)
 	low := counts.Sum(runs[1:])
 	return Count{Low: low, High: ticket.Plus(low, counts.Sum(runs[:1]))}, err

@@ -79,18 +79,18 @@ func TestReadsOverEveryPhase(t *testing.T) {
 			midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 			const phases = 86400
 			lo, hi, sum := int64(1)<<62, int64(0), int64(0)
-			buf := make(Cover, 0, 15)
+			buf, widths := make(Cover, 0, 15), widthsOf(l)
 			fine, err := l.Finest(row.window)
 			require.NoError(t, err)
 			top := l.Decision(row.window)
 			for s := range phases {
 				now := midnight.Add(time.Duration(s) * time.Second)
 				end := now.UnixNano() + int64(time.Second) - 1
-				n := cover.Append(buf[:0], l.tiers, end+1-int64(row.window), end, fine, top, top).Reads()
+				n := cover.Append(buf[:0], widths, end+1-int64(row.window), end, fine, top, top).Reads()
 				partial, err := l.Cover(now.Add(time.Millisecond), row.window, 0)
 				require.NoError(t, err)
 				if s > 0 { // the window starts within a second: one bucket more
-					prev := cover.Append(buf[:0], l.tiers, end+1-int64(row.window)-int64(time.Second), end, fine, top, top).Reads()
+					prev := cover.Append(buf[:0], widths, end+1-int64(row.window)-int64(time.Second), end, fine, top, top).Reads()
 					require.Equal(t, prev, partial.Reads())
 				}
 				sum, lo, hi = sum+n, min(lo, n), max(hi, n)
@@ -100,6 +100,13 @@ func TestReadsOverEveryPhase(t *testing.T) {
 			require.InDelta(t, row.mean, float64(sum)/phases, 0.05) // the table is rounded
 		})
 	}
+}
+
+func widthsOf(l Ladder) (widths []int64) {
+	for _, t := range l.tiers {
+		widths = append(widths, int64(t.Width))
+	}
+	return widths
 }
 
 // requireExact checks that c touches without gap or overlap and counts the
@@ -180,7 +187,7 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 					require.Greater(t, from, ns-int64(w)-skew-g)
 				}
 				for right := fine; right <= top; right++ {
-					c := cover.Append(Cover(nil), l.tiers, ns-int64(w), ns, fine, top, right)
+					c := cover.Append(Cover(nil), widthsOf(l), ns-int64(w), ns, fine, top, right)
 					rw := int64(l.At(right).Width)
 					requireExact(t, l, c, Index(ns-int64(w), time.Duration(g))*g, (Index(ns, time.Duration(rw))+1)*rw, 2*top-fine-right+1)
 				}
@@ -228,9 +235,9 @@ func TestCoverFarFromNow(t *testing.T) {
 
 func TestAppendAllocatesNothing(t *testing.T) {
 	now := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC).UnixNano()
-	buf := make(Cover, 0, 5)
+	buf, widths := make(Cover, 0, 5), widthsOf(Default)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		buf = cover.Append(buf[:0], Default.tiers, now-int64(24*time.Hour), now, 0, 2, 2)
+		buf = cover.Append(buf[:0], widths, now-int64(24*time.Hour), now, 0, 2, 2)
 	}))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
 		_, _ = Default.Cover(time.Unix(0, now), 24*time.Hour, 0)
@@ -266,10 +273,10 @@ func FuzzCover(f *testing.F) {
 func BenchmarkAppend(b *testing.B) {
 	b.ReportAllocs()
 	now := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC).UnixNano()
-	buf := make(Cover, 0, 5)
+	buf, widths := make(Cover, 0, 5), widthsOf(Default)
 	var reads int64
 	for b.Loop() {
-		buf = cover.Append(buf[:0], Default.tiers, now-int64(24*time.Hour), now, 0, 2, 2)
+		buf = cover.Append(buf[:0], widths, now-int64(24*time.Hour), now, 0, 2, 2)
 		now += int64(time.Second)
 		reads += buf.Reads()
 	}

@@ -39,11 +39,7 @@ type Ladder struct{ tiers []Tier }
 
 // Default counts windows from a second to a day, exact to the second:
 // seconds, minutes and hours, each kept for a day.
-var Default = Ladder{[]Tier{
-	{time.Second, 24 * time.Hour},
-	{time.Minute, 24 * time.Hour},
-	{time.Hour, 24 * time.Hour},
-}}
+var Default = Ladder{[]Tier{{time.Second, dur.Day}, {time.Minute, dur.Day}, {time.Hour, dur.Day}}}
 
 // New checks tiers, finest first, and makes a ladder: one to eight tiers, each
 // width at least a millisecond and a whole multiple of the finer width, each tier
@@ -173,12 +169,10 @@ func (l Ladder) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText reads what [Parse] reads, and the empty text as the zero Ladder.
 // After an error l is unchanged.
-func (l *Ladder) UnmarshalText(text []byte) (err error) {
-	var read Ladder
-	if len(text) > 0 {
-		if read, err = Parse(string(text)); err != nil {
-			return err
-		}
+func (l *Ladder) UnmarshalText(text []byte) error {
+	read, err := Parse(string(text))
+	if err != nil && len(text) > 0 {
+		return err
 	}
 	*l = read
 	return nil
@@ -227,8 +221,5 @@ func (l Ladder) Decision(window time.Duration) int {
 // may keep the buckets of the base tier alone, each for as long as the coarser bucket
 // around it, and count the coarser bucket as their sum.
 func (l Ladder) Base(i int) int {
-	for i > 0 && l.tiers[i-1].Keep == l.tiers[i].Keep {
-		i--
-	}
-	return i
+	return slices.IndexFunc(l.tiers, func(t Tier) bool { return t.Keep == l.tiers[i].Keep })
 }

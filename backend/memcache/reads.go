@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache/internal/item"
-	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -22,31 +22,43 @@ type reads struct {
 	counts []int64     // in the order of runs
 }
 
-// merge sets the runs, and makes room for the counts.
-func (r *reads) merge(op *backend.Request) {
+// set makes runs of the spans of op, and room for their counts.
+func (r *reads) set(op *backend.Request) {
 	for i := range op.Read {
-		if span := &op.Read[i]; len(span.Counts) > 0 {
-			r.runs = append(r.runs, tiers.Run{Width: span.Width, First: span.First, N: int64(len(span.Counts))})
+		span := &op.Read[i]
+		for first, left := span.First, int64(len(span.Counts)); left > 0; {
+			at, n := r.row(span.Width, first, left)
+			if at < 0 {
+				r.runs = append(r.runs, tiers.Run{Width: span.Width, First: first, N: n})
+			}
+			first, left = first+n, left-n
 		}
-	}
-	if len(r.runs) > 1 {
-		r.runs = cover.Merge(r.runs)
 	}
 	total := int(r.runs.Reads())
 	r.counts = slices.Grow(r.counts[:0], total)[:total]
 	clear(r.counts)
 }
 
+// row returns the index of the count of a bucket, below zero if it is not read, and
+// for how many buckets from this one on, n at most, the same holds.
+func (r *reads) row(width time.Duration, first, n int64) (at int, same int64) {
+	before := int64(0)
+	for _, run := range r.runs {
+		if run.Width == width && run.First <= first && first-run.First < run.N {
+			return int(before + first - run.First), min(n, run.First+run.N-first)
+		}
+		if run.Width == width && run.First > first {
+			n = min(n, run.First-first)
+		}
+		before += run.N
+	}
+	return -1, n
+}
+
 // index returns the index of the count of a bucket, below zero if it is not read.
 func (r *reads) index(b tiers.Bucket) int {
-	at := int64(0)
-	for _, run := range r.runs {
-		if run.Width == b.Width && run.First <= b.Index && b.Index < run.First+run.N {
-			return int(at + b.Index - run.First)
-		}
-		at += run.N
-	}
-	return -1
+	at, _ := r.row(b.Width, b.Index, 1)
+	return at
 }
 
 // find returns the index of the count of an item of key, below zero if it is not
@@ -71,8 +83,10 @@ func (r *reads) find(key string, name []byte) int {
 func (r *reads) fill(op *backend.Request) {
 	for i := range op.Read {
 		span := &op.Read[i]
-		if at := r.index(tiers.Bucket{Width: span.Width, Index: span.First}); at >= 0 {
-			copy(span.Counts, r.counts[at:])
+		for first, counts := span.First, span.Counts; len(counts) > 0; {
+			at, n := r.row(span.Width, first, int64(len(counts)))
+			copy(counts[:n], r.counts[at:])
+			first, counts = first+n, counts[n:]
 		}
 	}
 }

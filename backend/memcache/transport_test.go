@@ -110,7 +110,7 @@ func TestAnswersToAMultiGet(t *testing.T) {
 	const seven = "VALUE k|1m17 0 1\r\n7\r\n"
 	for name, row := range map[string]struct{ answer, err string }{
 		"nothing":                {"END\r\n", ""},
-		"items":                  {"VALUE k|1s5 0 2\r\n2 \r\n" + seven + "VALUE k|1m59 4 2\r\n10\r\nEND\r\n", ""},
+		"items":                  {seven + "VALUE k|1m59 4 2\r\n10\r\nVALUE k|1s5 0 2\r\n2 \r\nEND\r\n", ""},
 		"then an error":          {seven + "SERVER_ERROR out of memory writing get response\r\n", "get: SERVER_ERROR out of memory writing get response"},
 		"then a wrong value":     {seven + "VALUE k|1m18 0 1\r\nx\r\nEND\r\n", `get bucket 1m18: holds "x", want a count`},
 		"another key's":          {"VALUE j|1m11 0 1\r\n1\r\nEND\r\n", "get: answered with an item that was not asked for"},

@@ -170,7 +170,7 @@ func (x *exchange) encode(d *dialect, op *backend.Request, ordered bool) error {
 		x.next = item.AppendName(x.next[:0], op.Key, slot.Bucket)
 		x.add(x.next, ttl)
 	}
-	if x.reads.merge(op); len(x.reads.counts) == 0 {
+	if x.reads.set(op); len(x.reads.counts) == 0 {
 		return nil
 	}
 	x.get()

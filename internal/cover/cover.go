@@ -4,88 +4,44 @@
 package cover
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 )
 
-// Tier is the shape of tiers.Tier.
-type Tier interface {
-	~struct{ Width, Keep time.Duration }
-}
-
-// Run is the shape of tiers.Run.
-type Run interface {
-	~struct {
-		Width    time.Duration
-		First, N int64
-	}
-}
-
-// Append appends to dst the runs from the bucket of tier fine that holds from,
-// to the bucket of tier right that holds to; instants are nanoseconds since the
-// Unix epoch. Between the edges Append uses tiers as coarse as top. There are at
-// most 2*top-fine-right+1 runs, and Append allocates only if dst has no room for
-// them. Want fine <= top, right <= top, from <= to.
-func Append[C ~[]R, R Run, T Tier](dst C, tiers []T, from, to int64, fine, top, right int) C {
-	start := Index(from, width(tiers, fine)) * width(tiers, fine)
-	end := (Index(to, width(tiers, right)) + 1) * width(tiers, right)
-	// Upwards on the left edge: each tier runs to the first beginning of a bucket
-	// of the next coarser tier, if this bucket ends before the right edge.
-	tier := fine
-	for ; tier < top; tier++ {
-		coarser := width(tiers, tier+1)
-		next := -Index(-start, coarser) * coarser // start, rounded up
-		if next > end-coarser {
-			break
-		}
-		dst, start = run(dst, width(tiers, tier), start, next)
-	}
-	// Downwards on the right edge: each tier as far as whole buckets reach.
-	for ; tier >= 0 && start < end; tier-- {
-		w := width(tiers, tier)
-		dst, start = run(dst, w, start, Index(end, w)*w)
-	}
-	return dst
-}
-
-func width[T Tier](tiers []T, i int) int64 {
-	return int64((struct{ Width, Keep time.Duration })(tiers[i]).Width)
-}
-
-func run[C ~[]R, R Run](dst C, width, start, end int64) (C, int64) {
-	if start >= end {
-		return dst, start
-	}
-	return append(dst, R{Width: time.Duration(width), First: start / width, N: (end - start) / width}), end
-}
-
-// Merge sorts runs by width and first bucket, makes one run of the runs that touch
-// or overlap, and returns the beginning of runs that holds the result: each bucket
-// once.
-func Merge[C ~[]R, R Run](runs C) C {
-	type row = struct {
-		Width    time.Duration
-		First, N int64
-	}
-	slices.SortFunc(runs, func(a, b R) int {
-		return cmp.Or(cmp.Compare(row(a).Width, row(b).Width), cmp.Compare(row(a).First, row(b).First))
-	})
-	merged := runs[:0]
-	for _, r := range runs {
-		next := row(r)
-		if n := len(merged); n > 0 {
-			last := row(merged[n-1])
-			if last.Width == next.Width && next.First <= last.First+last.N {
-				last.N = max(last.N, next.First+next.N-last.First)
-				merged[n-1] = R(last)
+// Append appends to dst the runs from the bucket of tier fine that holds from, to the
+// bucket of tier right that holds to. Instants and the widths of the tiers, finest
+// first, are nanoseconds. Between the edges Append uses tiers as coarse as top. There
+// are at most 2*top-fine-right+1 runs, and Append allocates only if dst has no room
+// for them. Want fine <= top, right <= top, from <= to.
+func Append[C ~[]R, R ~struct {
+	Width    time.Duration
+	First, N int64
+}](dst C, widths []int64, from, to int64, fine, top, right int) C {
+	start := Index(from, widths[fine]) * widths[fine]
+	end := (Index(to, widths[right]) + 1) * widths[right]
+	for tier := fine; start < end; {
+		width, next := widths[tier], int64(0)
+		if tier < top {
+			// Upwards on the left edge, to the first start of a coarser bucket, if this
+			// bucket ends before the right edge.
+			coarser := widths[tier+1]
+			if next = -Index(-start, coarser) * coarser; next > end-coarser {
+				top = tier
 				continue
 			}
+			tier++
+		} else {
+			// Downwards on the right edge, as far as whole buckets reach.
+			next = Index(end, width) * width
+			tier--
+			top = tier
 		}
-		merged = append(merged, r)
+		if start < next {
+			dst = append(dst, R{Width: time.Duration(width), First: start / width, N: (next - start) / width})
+			start = next
+		}
 	}
-	return merged
+	return dst
 }
 
 // Index is the number of the bucket of the given width that holds the instant

@@ -2,11 +2,9 @@ package ticket
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -28,17 +26,30 @@ func Read(ctx context.Context, store backend.Store, r backend.Request, runs tier
 
 // At returns the count of a bucket, zero if the bucket was not read.
 func (c Counts) At(width time.Duration, index int64) int64 {
-	n, _ := c.find(width, index)
-	return n
-}
-
-func (c Counts) find(width time.Duration, index int64) (n int64, read bool) {
 	for i := range c {
 		if span := &c[i]; span.Width == width && index >= span.First && index-span.First < int64(len(span.Counts)) {
-			return span.Counts[index-span.First], true
+			return span.Counts[index-span.First]
 		}
 	}
-	return 0, false
+	return 0
+}
+
+// cut reports whether the first bucket of run was read, and for how many buckets
+// from there on the answer is the same.
+func (c Counts) cut(run tiers.Run) (n int64, read bool) {
+	n = run.N
+	for i := range c {
+		span := &c[i]
+		end := span.First + int64(len(span.Counts))
+		switch {
+		case span.Width != run.Width || end <= run.First:
+		case span.First <= run.First:
+			return min(n, end-run.First), true
+		default:
+			n = min(n, span.First-run.First)
+		}
+	}
+	return n, false
 }
 
 // Sum returns the sum of the buckets of runs.
@@ -54,28 +65,25 @@ func (c Counts) Sum(runs tiers.Cover) (sum int64) {
 // lacks returns the buckets of runs that were not read.
 func (c Counts) lacks(runs tiers.Cover) (missing tiers.Cover) {
 	for _, run := range runs {
-		start := len(missing)
-		for i := run.First; i < run.First+run.N; i++ {
-			if _, read := c.find(run.Width, i); read {
-				continue
-			}
-			if n := len(missing); n > start && missing[n-1].First+missing[n-1].N == i {
-				missing[n-1].N++
-			} else {
-				missing = append(missing, tiers.Run{Width: run.Width, First: i, N: 1})
+		for n, read := int64(0), false; run.N > 0; run.First, run.N = run.First+n, run.N-n {
+			if n, read = c.cut(run); !read {
+				missing = append(missing, tiers.Run{Width: run.Width, First: run.First, N: n})
 			}
 		}
 	}
 	return missing
 }
 
-// spansOf is the union of runs, with space for their counts.
+// spansOf returns the buckets of runs, each once, with space for their counts.
 func spansOf(runs tiers.Cover) Counts {
-	merged := cover.Merge(slices.Clone(runs))
-	counts, spans := make([]int64, merged.Reads()), make(Counts, len(merged))
-	for i, r := range merged {
-		spans[i] = backend.Span{Width: r.Width, First: r.First, Counts: counts[:r.N:r.N]}
-		counts = counts[r.N:]
+	counts, spans := make([]int64, runs.Reads()), make(Counts, 0, len(runs))
+	for _, run := range runs {
+		for n, read := int64(0), false; run.N > 0; run.First, run.N = run.First+n, run.N-n {
+			if n, read = spans.cut(run); !read {
+				spans = append(spans, backend.Span{Width: run.Width, First: run.First, Counts: counts[:n:n]})
+				counts = counts[n:]
+			}
+		}
 	}
 	return spans
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -270,9 +269,9 @@ func (m *model) firstReads(i, stage, label int) []read {
 			from := ns - r.reach
 			whole := from / top * top
 			end := p.settledEnd(ns, r)
-			reads = m.buckets(reads, j, cover.Append(tiers.Cover(nil), p.tiers, whole, end-1, r.top, r.top, r.top), 1)
+			reads = m.buckets(reads, j, p.Cover(nil, whole, end-1, r.top, r.top), 1)
 			if from/fine*fine > whole {
-				reads = m.buckets(reads, j, cover.Append(tiers.Cover(nil), p.tiers, whole, from/fine*fine-1, r.fine, r.fine, r.fine), -1)
+				reads = m.buckets(reads, j, p.Cover(nil, whole, from/fine*fine-1, r.fine, r.fine), -1)
 			}
 			continue
 		}
@@ -351,7 +350,7 @@ func (m *model) restReads(i, stage, label, now int) []read {
 			switch {
 			case m.ownBucketOnly && run.First > own:
 			case m.unsettledFine && run.First < own:
-				kept = cover.Append(kept, p.tiers, run.First*w, (run.First+run.N)*w-1, r.fine, r.fine, r.fine)
+				kept = p.Cover(kept, run.First*w, (run.First+run.N)*w-1, r.fine, r.fine)
 			default:
 				kept = append(kept, run)
 			}

@@ -21,6 +21,7 @@ type Plan struct {
 	TTLs   []time.Duration // TTLs[i] is the life of a bucket of tier i from its first hit on
 
 	tiers   []tiers.Tier // of the ladder
+	widths  []int64      // of the tiers
 	skew    int64        // largest difference between the clocks of two callers
 	settle  int64        // longest time of a try, from its label to its last confirmed addition; 0 on a store with an atomic step
 	ending  int64        // skew + settle: a bucket that ended so long before a label is settled
@@ -36,6 +37,7 @@ func NewPlan(ladder tiers.Ladder, skew, settle time.Duration, atomic bool) Plan 
 		// the slowest clock. Another Skew + Settle serve stores that expire by the
 		// clocks of the callers, and hits whose additions are late.
 		p.TTLs = append(p.TTLs, t.Width+t.Keep+2*(skew+settle))
+		p.widths = append(p.widths, int64(t.Width))
 	}
 	if !atomic {
 		p.settle = int64(settle)
@@ -113,6 +115,12 @@ func (b bounds) coarse() bounds {
 	return b
 }
 
+// Cover appends the runs from the bucket of tier fine that holds the instant from to
+// the bucket of tier top that holds to.
+func (p *Plan) Cover(dst tiers.Cover, from, to int64, fine, top int) tiers.Cover {
+	return cover.Append(dst, p.widths, from, to, fine, top, top)
+}
+
 // settled appends the runs that may be read beside the additions: the cover of
 // the limit, from the left edge to the first bucket of the ticket tier that is
 // not settled. No hit that will be admitted can still arrive in these runs.
@@ -123,14 +131,14 @@ func (b bounds) coarse() bounds {
 // unsettled part is read in the ticket tier alone.
 func (p *Plan) settled(dst tiers.Cover, label int64, b bounds) tiers.Cover {
 	end := p.settledEnd(label, b)
-	return cover.Append(dst, p.tiers, label-b.reach, end-1, b.fine, b.top, b.top)
+	return p.Cover(dst, label-b.reach, end-1, b.fine, b.top)
 }
 
 // edge appends the exact left edge of a cover: the runs that the oldest bucket
 // of the coarse cover stands for.
 func (p *Plan) edge(dst tiers.Cover, label int64, b bounds) tiers.Cover {
 	end := p.bucketAt(label-b.reach, b.top).End().UnixNano()
-	return cover.Append(dst, p.tiers, label-b.reach, end-1, b.fine, b.top, b.top)
+	return p.Cover(dst, label-b.reach, end-1, b.fine, b.top)
 }
 
 // lasting reports whether settled buckets that were read at the label may serve
@@ -166,7 +174,7 @@ func (p *Plan) unsettled(dst tiers.Cover, label, now int64, b bounds) tiers.Cove
 // whole appends the cover of a call that only reads, at now: all buckets that
 // may hold hits by then, by any clock.
 func (p *Plan) whole(dst tiers.Cover, now int64, b bounds) tiers.Cover {
-	return cover.Append(dst, p.tiers, now-b.reach, now+p.skew, b.fine, b.top, b.top)
+	return p.Cover(dst, now-b.reach, now+p.skew, b.fine, b.top)
 }
 
 // nearBoundary reports whether a bucket of tier top ends so close to the label,

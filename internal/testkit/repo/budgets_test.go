@@ -16,7 +16,7 @@ type budget struct {
 
 // budgets has a row for every folder with code.
 var budgets = []budget{
-	{folders: "tiers internal/cover", code: 312},
+	{folders: "tiers internal/cover", code: 260},
 	{folders: "backend", code: 500},
 	{folders: "backend/memory/...", code: 3050},
 	{folders: "backend/memcache/...", code: 2250},
@@ -24,7 +24,7 @@ var budgets = []budget{
 	{folders: "backend/redis", code: 2350},
 	{folders: "backend/redis/lua", code: 950},
 	{folders: "backend/redis/plain", code: 350},
-	{folders: "internal/ticket", code: 1320},
+	{folders: "internal/ticket", code: 1335},
 	{folders: "counter", code: 2300, types: 13, methods: 29},
 	{folders: "limiter", code: 4650},
 	{folders: "httplimit", code: 2550},
