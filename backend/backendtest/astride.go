@@ -11,15 +11,17 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// crowds are the callers of [astrideOfProcesses], by their patience: callers with
-// some seconds take all places, or nearly; callers with less take as many as they
-// can.
-var crowdsAstride = []struct {
+// crowd are the callers of [astrideOfProcesses], by their patience.
+type crowd struct {
 	timeout time.Duration
 	rounds  int
 	least   float64 // share of the places that are taken
 	misled  int     // rounds in which a loser may be told too long: calls that time out leave hits behind for a moment
-}{
+}
+
+// crowdsAstride take all places, or nearly, with some seconds of patience; with less,
+// as many as they can.
+var crowdsAstride = []crowd{
 	{4 * time.Second, 24, 0.95, 0},
 	{50 * time.Millisecond, 12, 0, 1},
 }
@@ -32,66 +34,81 @@ var crowdsAstride = []struct {
 func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) error {
 	for _, crowd := range crowdsAstride {
 		rounds := roundsOf(crowd.rounds)
-		taken, failed := 0, 0
-		var slowest, wrong time.Duration
-		misled := 0
+		var found astride
 		for round := range rounds {
-			limit := []string{"7/d", "7/h", "7/m"}[round%3]
-			width := []time.Duration{time.Hour, time.Hour, time.Minute}[round%3]
-			start := time.Now().Add(20 * time.Millisecond)
-			// The clock that is ahead by half the skew is at the boundary in the
-			// middle of the crowd.
-			const within = 2 * time.Millisecond
-			middle := start.Add(within/2 + crewSkew/2)
-			boundary := middle.Truncate(width).Add(width)
-			o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
-			reports, err := all(children, o)
-			if err != nil {
+			if err := found.race(children, store, prefix, crowd, round); err != nil {
 				return err
-			}
-			var hits []admission
-			var told time.Time
-			for _, r := range reports {
-				hits = append(hits, r.Admitted...)
-				failed += r.Failed
-				slowest = max(slowest, r.Slowest)
-				if r.Told.After(told) {
-					told = r.Told
-				}
-			}
-			if n := len(hits); n > places {
-				return fmt.Errorf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, n, places)
-			}
-			taken += len(hits)
-			// A lone caller afterwards, on the clock that is right.
-			now := time.Now()
-			c, err := counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }})
-			if err != nil {
-				return err
-			}
-			v, err := c.Peek(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(limit))
-			if err != nil {
-				return err
-			}
-			if beyond := toldBeyond(told, now.Add(v.RetryAfter)); beyond > 0 {
-				misled++
-				wrong = max(wrong, beyond)
 			}
 		}
-		share := float64(taken) / float64(places*rounds)
+		share := float64(found.taken) / float64(places*rounds)
 		fmt.Fprintf(out, "astride, patience %s: %d of %d places taken in %d rounds, %d calls failed, the slowest took %s; in %d rounds a loser was told up to %s too long\n",
-			crowd.timeout, taken, places*rounds, rounds, failed, slowest.Round(time.Millisecond), misled, wrong.Round(time.Millisecond))
+			crowd.timeout, found.taken, places*rounds, rounds, found.failed, found.slowest.Round(time.Millisecond), found.misled, found.wrong.Round(time.Millisecond))
 		// A store that loses hits leaves places empty and misleads losers: both are told.
 		var empty, misleading error
 		if share < crowd.least {
-			empty = fmt.Errorf("patience %s: %d of %d places were taken across the ends of buckets, want %.0f %%", crowd.timeout, taken, places*rounds, 100*crowd.least)
+			empty = fmt.Errorf("patience %s: %d of %d places were taken across the ends of buckets, want %.0f %%", crowd.timeout, found.taken, places*rounds, 100*crowd.least)
 		}
-		if misled > crowd.misled {
-			misleading = fmt.Errorf("patience %s: in %d of %d rounds a loser was told to wait for up to %s longer than a lone caller afterwards", crowd.timeout, misled, rounds, wrong)
+		if found.misled > crowd.misled {
+			misleading = fmt.Errorf("patience %s: in %d of %d rounds a loser was told to wait for up to %s longer than a lone caller afterwards", crowd.timeout, found.misled, rounds, found.wrong)
 		}
 		if err := errors.Join(empty, misleading); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// astride is the sum of the rounds of a crowd.
+type astride struct {
+	taken, failed int
+	slowest       time.Duration // call
+	misled        int           // rounds with a loser who was told too long
+	wrong         time.Duration // by so much, at most
+}
+
+// race adds a round. Its error is that of the store, or of more admitted calls than
+// places.
+func (a *astride) race(children []*child, store backend.Store, prefix string, crowd crowd, round int) error {
+	limit := []string{"7/d", "7/h", "7/m"}[round%3]
+	width := []time.Duration{time.Hour, time.Hour, time.Minute}[round%3]
+	start := time.Now().Add(20 * time.Millisecond)
+	// The clock that is ahead by half the skew is at the boundary in the middle of the
+	// crowd.
+	const within = 2 * time.Millisecond
+	middle := start.Add(within/2 + crewSkew/2)
+	boundary := middle.Truncate(width).Add(width)
+	o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
+	reports, err := all(children, o)
+	if err != nil {
+		return err
+	}
+	admitted := 0
+	var told time.Time
+	for _, r := range reports {
+		admitted += len(r.Admitted)
+		a.failed += r.Failed
+		a.slowest = max(a.slowest, r.Slowest)
+		if r.Told.After(told) {
+			told = r.Told
+		}
+	}
+	if admitted > places {
+		return fmt.Errorf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, admitted, places)
+	}
+	a.taken += admitted
+	// A lone caller afterwards, on the clock that is right.
+	now := time.Now()
+	c, err := counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }})
+	if err != nil {
+		return err
+	}
+	v, err := c.Peek(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(limit))
+	if err != nil {
+		return err
+	}
+	if beyond := toldBeyond(told, now.Add(v.RetryAfter)); beyond > 0 {
+		a.misled++
+		a.wrong = max(a.wrong, beyond)
 	}
 	return nil
 }

@@ -32,94 +32,128 @@ var calls = []check{
 func keysDiffer(s *subject) error {
 	now := noon
 	cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1, Settle: -1, Patience: -1, Exact: true}
-	short := mustLadder("1s:10m, 1m:10m")
-	// The ladders on a store: the default, a short one, and the short one as the
-	// successor of the default.
-	handles := func(c *counter.Counter, err error) (on [3]*counter.Counter, _ error) {
+	var d twins
+	for i, open := range []func() (*counter.Counter, error){
+		func() (*counter.Counter, error) { return s.counter("differ", cfg) },
+		func() (*counter.Counter, error) { return counter.New(memory.New(memory.Config{}), cfg) },
+	} {
+		c, err := open()
+		if err == nil {
+			d.on[i], err = laddersOn(c)
+		}
 		if err != nil {
-			return on, err
+			return err
 		}
-		on[0] = c
-		if on[1], err = c.With(short, nil); err != nil {
-			return on, err
-		}
-		on[2], err = c.With(short, &counter.Former{Ladder: tiers.Default})
-		return on, err
 	}
-	store, err := handles(s.counter("differ", cfg))
-	if err != nil {
-		return err
-	}
-	model, err := handles(counter.New(memory.New(memory.Config{}), cfg))
-	if err != nil {
-		return err
-	}
-	var said []string
-	var verdicts [][2]counter.Verdict
 	for range 300 / s.thrift {
 		now = now.Add(time.Second + time.Duration(s.rand.Int64N(int64(20*time.Second))))
-		verb := []string{"take", "take", "take", "take", "peek", "charge", "refund", "forget"}[s.rand.IntN(8)]
-		var asks [2][]counter.Ask
-		for range 1 + s.rand.IntN(3) {
-			soft, scarce := s.rand.IntN(4) == 0, int64(8)
-			if soft {
-				scarce = 3 // what has no room must be seen, of the few calls that are admitted
-			}
-			ask := counter.Ask{Key: counter.Key{Event: "differ", Feature: fmt.Sprint(s.rand.IntN(3))}, N: s.rand.Int64N(3), Soft: soft,
-				Limits: counter.Limits{{Max: s.rand.Int64N(scarce), Per: time.Minute}, {Max: scarce/2 + s.rand.Int64N(12), Per: 10 * time.Minute}}[s.rand.IntN(2):]}
-			ladder := s.rand.IntN(3)
-			for i, on := range [][3]*counter.Counter{store, model} {
-				ask.On = on[ladder]
-				asks[i] = append(asks[i], ask)
-			}
-			said = append(said, fmt.Sprintf("%v %s %s %d under %s soft %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ladder))
+		if err := d.call(s, now); err != nil {
+			return fmt.Errorf("%w\nafter\n%s", err, strings.Join(d.said, "\n"))
 		}
-		of := 0
-		if verb == "refund" && len(verdicts) > 0 {
-			of = s.rand.IntN(len(verdicts))
-			said = append(said, fmt.Sprintf("   of %v", verdicts[of][0].At().Sub(noon)))
+	}
+	return nil
+}
+
+// laddersOn are the ladders on a store: the default, a short one, and the short one
+// as the successor of the default.
+func laddersOn(c *counter.Counter) (on [3]*counter.Counter, err error) {
+	short := mustLadder("1s:10m, 1m:10m")
+	on[0] = c
+	if on[1], err = c.With(short, nil); err != nil {
+		return on, err
+	}
+	on[2], err = c.With(short, &counter.Former{Ladder: tiers.Default})
+	return on, err
+}
+
+// twins are Counters on a store and in memory that are called alike.
+type twins struct {
+	on       [2][3]*counter.Counter // on the store and in memory, by ladder
+	said     []string
+	verdicts [][2]counter.Verdict
+}
+
+// call makes a random call, and compares the two answers and what is counted
+// afterwards.
+func (d *twins) call(s *subject, now time.Time) error {
+	verb := []string{"take", "take", "take", "take", "peek", "charge", "refund", "forget"}[s.rand.IntN(8)]
+	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
+	var asks [2][]counter.Ask
+	for range 1 + s.rand.IntN(3) {
+		ask := randomAsk(s)
+		ladder := s.rand.IntN(3)
+		for i := range d.on {
+			ask.On = d.on[i][ladder]
+			asks[i] = append(asks[i], ask)
 		}
-		var got [2]counter.Verdict
-		var errs [2]error
-		for i, on := range [][3]*counter.Counter{store, model} {
-			ctx := context.Background()
-			switch verb {
-			case "take":
-				got[i], errs[i] = on[0].TakeAll(ctx, asks[i]...)
-			case "peek":
-				got[i], errs[i] = on[0].PeekAll(ctx, asks[i]...)
-			case "charge":
-				got[i], errs[i] = on[0].ChargeAll(ctx, asks[i]...)
-			case "refund":
-				if len(verdicts) > 0 {
-					v := verdicts[of][i]
-					errs[i] = on[0].Refund(ctx, &v)
+		say("%v %s %s %d under %s soft %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ladder)
+	}
+	var of [2]*counter.Verdict
+	if verb == "refund" && len(d.verdicts) > 0 {
+		copied := d.verdicts[s.rand.IntN(len(d.verdicts))]
+		of = [2]*counter.Verdict{&copied[0], &copied[1]}
+		say("   of %v", copied[0].At().Sub(noon))
+	}
+	var got [2]counter.Verdict
+	var errs [2]error
+	for i := range d.on {
+		got[i], errs[i] = oneOf(d.on[i][0], verb, asks[i], of[i])
+	}
+	if (errs[0] == nil) != (errs[1] == nil) || errs[0] != nil && errs[0].Error() != errs[1].Error() {
+		return fmt.Errorf("the error is %v, in memory %v", errs[0], errs[1])
+	}
+	if errs[0] != nil {
+		return nil // the caller's mistake
+	}
+	if a, b := inWords(&got[0]), inWords(&got[1]); a != b {
+		return fmt.Errorf("the verdict is %s, in memory %s", a, b)
+	}
+	d.verdicts = append(d.verdicts, got)
+	return d.compareCounts()
+}
+
+func randomAsk(s *subject) counter.Ask {
+	soft, scarce := s.rand.IntN(4) == 0, int64(8)
+	if soft {
+		scarce = 3 // what has no room must be seen, of the few calls that are admitted
+	}
+	return counter.Ask{Key: counter.Key{Event: "differ", Feature: fmt.Sprint(s.rand.IntN(3))}, N: s.rand.Int64N(3), Soft: soft,
+		Limits: counter.Limits{{Max: s.rand.Int64N(scarce), Per: time.Minute}, {Max: scarce/2 + s.rand.Int64N(12), Per: 10 * time.Minute}}[s.rand.IntN(2):]}
+}
+
+// oneOf makes one call of twins; of is the verdict that a refund gives back, if any.
+func oneOf(on *counter.Counter, verb string, asks []counter.Ask, of *counter.Verdict) (v counter.Verdict, err error) {
+	ctx := context.Background()
+	switch verb {
+	case "take":
+		v, err = on.TakeAll(ctx, asks...)
+	case "peek":
+		v, err = on.PeekAll(ctx, asks...)
+	case "charge":
+		v, err = on.ChargeAll(ctx, asks...)
+	case "refund":
+		if of != nil {
+			err = on.Refund(ctx, of)
+		}
+	case "forget":
+		err = asks[0].On.Forget(ctx, asks[0].Key)
+	}
+	return v, err
+}
+
+// compareCounts compares what the store and the memory count, of each key and
+// ladder.
+func (d *twins) compareCounts() (err error) {
+	for f := range 3 {
+		for h := range 3 {
+			var counts [2]counter.Count
+			for i := range d.on {
+				if counts[i], err = d.on[i][h].Count(context.Background(), counter.Key{Event: "differ", Feature: fmt.Sprint(f)}, 10*time.Minute); err != nil {
+					return err
 				}
-			case "forget":
-				errs[i] = asks[i][0].On.Forget(ctx, asks[i][0].Key)
 			}
-		}
-		if (errs[0] == nil) != (errs[1] == nil) || errs[0] != nil && errs[0].Error() != errs[1].Error() {
-			return fmt.Errorf("the error is %v, in memory %v\nafter\n%s", errs[0], errs[1], strings.Join(said, "\n"))
-		}
-		if errs[0] != nil {
-			continue // the caller's mistake
-		}
-		if a, b := inWords(&got[0]), inWords(&got[1]); a != b {
-			return fmt.Errorf("the verdict is %s, in memory %s\nafter\n%s", a, b, strings.Join(said, "\n"))
-		}
-		verdicts = append(verdicts, got)
-		for f := range 3 {
-			for h := range 3 {
-				var counts [2]counter.Count
-				for j, on := range [][3]*counter.Counter{store, model} {
-					if counts[j], errs[j] = on[h].Count(context.Background(), counter.Key{Event: "differ", Feature: fmt.Sprint(f)}, 10*time.Minute); errs[j] != nil {
-						return errs[j]
-					}
-				}
-				if counts[0] != counts[1] {
-					return fmt.Errorf("key %d ladder %d: %v are counted, in memory %v\nafter\n%s", f, h, counts[0], counts[1], strings.Join(said, "\n"))
-				}
+			if counts[0] != counts[1] {
+				return fmt.Errorf("key %d ladder %d: %v are counted, in memory %v", f, h, counts[0], counts[1])
 			}
 		}
 	}

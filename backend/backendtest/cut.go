@@ -37,13 +37,7 @@ func tooLate(s *subject) error {
 			} else {
 				op.Read = append(op.Read, span(time.Hour, noon.Unix()/3600, 1))
 			}
-			err := within(enough/2, what+" under "+how.name, func() error {
-				if s.Do(how.ctx, op) == nil {
-					return fmt.Errorf("%s under %s returned no error", what, how.name)
-				}
-				return nil
-			})
-			if err != nil {
+			if err := fails(what+" under "+how.name, func() error { return s.Do(how.ctx, op) }); err != nil {
 				return err
 			}
 			if err := same("slots of "+what+" under "+how.name, countsOf(op.Add), []int64{0}); err != nil {
@@ -55,13 +49,7 @@ func tooLate(s *subject) error {
 		}
 		take := s.taking(dayLadder, noon, 3, 0, demand{key: "k", limits: counter.Limits{{Max: 100, Per: time.Hour}}})
 		take.Deadline = how.deadline
-		err := within(enough/2, "a step under "+how.name, func() error {
-			if s.taker.Take(how.ctx, take) == nil {
-				return fmt.Errorf("a step under %s returned no error", how.name)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := fails("a step under "+how.name, func() error { return s.taker.Take(how.ctx, take) }); err != nil {
 			return err
 		}
 	}
@@ -72,6 +60,16 @@ func tooLate(s *subject) error {
 		}
 	}
 	return nil
+}
+
+// fails holds a call to return an error, and soon.
+func fails(what string, call func() error) error {
+	return within(enough/2, what, func() error {
+		if call() == nil {
+			return fmt.Errorf("%s returned no error", what)
+		}
+		return nil
+	})
 }
 
 // cutShort has calls that are cancelled under way beside other calls: confirmed
@@ -85,31 +83,9 @@ func cutShort(s *subject) error {
 		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
 		own, sum := fmt.Sprint("own", i), int64(0)
 		for j := range calls {
-			ctx, cancel := context.WithCancel(context.Background())
-			op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1, Add: chain(dayLadder, noon, 0)}
-			op.Read = append(op.Read, span(time.Second, noon.Unix()-100, 200))
-			wait := time.Duration(r.Int64N(int64(500 * time.Microsecond)))
-			if j%2 == 0 {
-				time.AfterFunc(wait, cancel)
-			} else {
-				op.Deadline = time.Now().Add(wait)
-			}
 			attempts.Add(1)
-			var failed error
-			err := within(enough/2, "a call cut short", func() error {
-				failed = s.Do(ctx, op)
-				return nil
-			})
-			cancel()
-			if err != nil {
+			if err := s.cutCall(time.Duration(r.Int64N(int64(500*time.Microsecond))), j%2 == 0, &certain); err != nil {
 				return err
-			}
-			for k, slot := range op.Add {
-				if slot.Count > 0 {
-					certain[k].Add(1)
-				} else if failed == nil {
-					return fmt.Errorf("a call without an error has %v in its slots", countsOf(op.Add))
-				}
 			}
 			before := certain[2].Load()
 			shared, err := s.get(dayLadder, "k", noon, noon)
@@ -143,6 +119,36 @@ func cutShort(s *subject) error {
 	for k, n := range got {
 		if n < certain[k].Load() || n > attempts.Load() {
 			return fmt.Errorf("tier %d counts %d: %d additions were confirmed, of %d", k, n, certain[k].Load(), attempts.Load())
+		}
+	}
+	return nil
+}
+
+// cutCall adds 1, for as long as wait at most, and counts the confirmed additions by
+// tier.
+func (s *subject) cutCall(wait time.Duration, cancels bool, certain *[3]atomic.Int64) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1, Add: chain(dayLadder, noon, 0)}
+	op.Read = append(op.Read, span(time.Second, noon.Unix()-100, 200))
+	if cancels {
+		time.AfterFunc(wait, cancel)
+	} else {
+		op.Deadline = time.Now().Add(wait)
+	}
+	var failed error
+	err := within(enough/2, "a call cut short", func() error {
+		failed = s.Do(ctx, op)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for k, slot := range op.Add {
+		if slot.Count > 0 {
+			certain[k].Add(1)
+		} else if failed == nil {
+			return fmt.Errorf("a call without an error has %v in its slots", countsOf(op.Add))
 		}
 	}
 	return nil
@@ -205,6 +211,11 @@ func ownership(s *subject) error {
 	if got[0] > attempts.Load() || got[2] > attempts.Load() {
 		return fmt.Errorf("%v were counted of %d: the N that was written into the op after Do had returned", got, attempts.Load())
 	}
+	return untouched(spoilt)
+}
+
+// untouched returns an error if a request is not as spoil has left it.
+func untouched(spoilt []*backend.Request) error {
 	for _, op := range spoilt {
 		for _, slot := range op.Add {
 			if slot.Count != garbage {

@@ -117,54 +117,67 @@ func erasesKeys(s *subject, contents Contents) error {
 			if j > 0 { // the length of the key does not depend on the number of hits
 				hits = append(hits[:20:20], noon)
 			}
-			for n, at := range hits {
-				for _, hit := range [][]int64{{3}, {3, -3}, {3, -1}}[n%3] {
-					if err := s.addLate(l, key, at, hit); err != nil {
-						return err
-					}
-				}
-				if n == len(hits)/2 && j%2 == 0 {
-					if err := s.forget(l, key, noon); err != nil {
-						return err
-					}
-				}
-			}
-			if err := lacks(contents, s.key(key), true); err != nil {
+			if err := s.fill(l, key, hits, j%2 == 0); err != nil {
 				return err
 			}
-			for range 2 { // the second finds nothing
-				if err := s.erase(l, key, noon); err != nil {
-					return err
-				}
-				if err := lacks(contents, s.key(key), false); err != nil {
-					return fmt.Errorf("ladder %s: %w", l, err)
-				}
-			}
-			if err := s.forgotten(key, noon, noon.UnixNano()); err != nil {
-				return err
-			}
-			for _, at := range hits {
-				if err := s.expect(l, key, at, noon, 0); err != nil {
-					return fmt.Errorf("ladder %s, after an Erase at %v: %w", l, noon, err)
-				}
+			if err := s.erasesKey(contents, l, key, hits); err != nil {
+				return fmt.Errorf("ladder %s: %w", l, err)
 			}
 			for _, other := range neighbours {
 				if err := s.expect(l, other, noon, noon, 7); err != nil {
 					return fmt.Errorf("another key was erased: %w", err)
 				}
 			}
-			if _, err := s.add(l, key, noon, 2); err != nil {
+		}
+	}
+	return nil
+}
+
+// fill adds hits at the instants, takes some back, and may forget half of them.
+func (s *subject) fill(l tiers.Ladder, key string, hits []time.Time, forgets bool) error {
+	for n, at := range hits {
+		for _, hit := range [][]int64{{3}, {3, -3}, {3, -1}}[n%3] {
+			if err := s.addLate(l, key, at, hit); err != nil {
 				return err
 			}
-			if err := s.expect(l, key, noon, noon, 2); err != nil {
-				return fmt.Errorf("a hit after an Erase: %w", err)
-			}
-			if err := s.erase(l, key, noon); err != nil {
+		}
+		if n == len(hits)/2 && forgets {
+			if err := s.forget(l, key, noon); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// erasesKey erases a key with hits, and again after a later hit.
+func (s *subject) erasesKey(contents Contents, l tiers.Ladder, key string, hits []time.Time) error {
+	if err := lacks(contents, s.key(key), true); err != nil {
+		return err
+	}
+	for range 2 { // the second finds nothing
+		if err := s.erase(l, key, noon); err != nil {
+			return err
+		}
+		if err := lacks(contents, s.key(key), false); err != nil {
+			return err
+		}
+	}
+	if err := s.forgotten(key, noon, noon.UnixNano()); err != nil {
+		return err
+	}
+	for _, at := range hits {
+		if err := s.expect(l, key, at, noon, 0); err != nil {
+			return fmt.Errorf("after an Erase at %v: %w", noon, err)
+		}
+	}
+	if _, err := s.add(l, key, noon, 2); err != nil {
+		return err
+	}
+	if err := s.expect(l, key, noon, noon, 2); err != nil {
+		return fmt.Errorf("a hit after an Erase: %w", err)
+	}
+	return s.erase(l, key, noon)
 }
 
 // erasesOldBuckets hits a key for 26 hours, often enough for a store that gathers

@@ -57,56 +57,31 @@ func livesAndGoes(s *subject) error {
 
 func (s *subject) livesAndGoes(once, fed string) error {
 	l := shortLife
-	began := time.Now()
+	w := watch{subject: s, began: time.Now(), once: once, held: map[string]int64{once: 7, fed: 5}, seen: map[life]bool{}}
 	for _, key := range []string{once, fed} {
-		if _, err := s.add(l, key, began, 5); err != nil {
+		if _, err := s.add(l, key, w.began, 5); err != nil {
 			return err
 		}
 	}
 	// A later hit shortens nothing.
-	again := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
+	again := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, w.began, 0)}
 	if err := s.do(again); err != nil {
 		return err
 	}
 	// A late addition meets a bucket that has gone, and creates another.
 	late := ttl(l.At(0), 0) / 4
-	if time.Since(began) > late {
+	if time.Since(w.began) > late {
 		return errUnwatched
 	}
-	held := map[string]int64{once: 7, fed: 5}
-	type life struct {
-		key  string
-		tier int
-	}
-	seen := map[life]bool{} // in its last quarter
-	// The finest tier is watched: constant hits fill up the coarse bucket.
 	for {
-		gone := true
-		for key, n := range held {
-			now := time.Now()
-			got, err := s.get(l, key, began, now)
-			if err != nil {
-				return err
-			}
-			age := time.Since(began)
-			for i := range got {
-				lived := ttl(l.At(i), 0)
-				switch {
-				case age < lived && (got[i] < n || got[i] > n && key == once):
-					return fmt.Errorf("%s, bucket of %s, is %d after %s, want %d for %s", key, l.At(i).Width, got[i], age, n, lived)
-				case got[i] != 0 && got[i] < n:
-					return fmt.Errorf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got[i], age)
-				}
-				if age > lived*3/4 && age < lived {
-					seen[life{key, i}] = true
-				}
-				gone = gone && got[i] == 0
-			}
+		gone, err := w.look()
+		if err != nil {
+			return err
 		}
 		if gone {
 			break
 		}
-		if age := time.Since(began); age > goneBy {
+		if age := time.Since(w.began); age > goneBy {
 			return fmt.Errorf("a bucket is still there after %s, its TTL was %s", age, ttl(l.At(1), 0))
 		}
 		at := time.Now()
@@ -125,19 +100,63 @@ func (s *subject) livesAndGoes(once, fed string) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if len(seen) < len(held)*l.Len() {
+	if len(w.seen) < len(w.held)*l.Len() {
 		return errUnwatched
 	}
 	// A bucket that is gone cannot be taken from, and a taking back does not revive
 	// the bucket.
-	back := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, began, 0)}
+	back := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, w.began, 0)}
 	if err := s.do(back); err != nil {
 		return err
 	}
 	if err := same("taken back from what has expired", countsOf(back.Add), []int64{0}); err != nil {
 		return err
 	}
-	return s.expect(l, once, began, time.Now(), 0)
+	return s.expect(l, once, w.began, time.Now(), 0)
+}
+
+// watch looks at the buckets of shortLife that keys had when the watch began.
+type watch struct {
+	*subject
+	began time.Time
+	once  string           // the key without later hits
+	held  map[string]int64 // the counts, by key
+	seen  map[life]bool    // in the last quarter
+}
+
+// life names a bucket by its key and its tier.
+type life struct {
+	key  string
+	tier int
+}
+
+// look holds the buckets to their lives, and reports whether all are gone. Hits fill
+// up a coarse bucket all the time: its count may be greater.
+func (w *watch) look() (gone bool, err error) {
+	l := shortLife
+	gone = true
+	for key, n := range w.held {
+		now := time.Now()
+		got, err := w.get(l, key, w.began, now)
+		if err != nil {
+			return false, err
+		}
+		age := time.Since(w.began)
+		for i := range got {
+			lived := ttl(l.At(i), 0)
+			switch {
+			case age < lived && (got[i] < n || got[i] > n && key == w.once):
+				return false, fmt.Errorf("%s, bucket of %s, is %d after %s, want %d for %s", key, l.At(i).Width, got[i], age, n, lived)
+			case got[i] != 0 && got[i] < n:
+				return false, fmt.Errorf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got[i], age)
+			}
+			if age > lived*3/4 && age < lived {
+				w.seen[life{key, i}] = true
+			}
+			gone = gone && got[i] == 0
+		}
+	}
+	return gone, nil
 }
 
 func longLives(s *subject) error {

@@ -112,36 +112,8 @@ func maxCount(s *subject) error {
 				return err
 			}
 		}
-		for _, n := range []int64{1, 2, most / 2, most} {
-			op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
-			if err := s.do(op); err == nil {
-				return fmt.Errorf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
-			}
-			if err := same("slots of an addition that was refused", countsOf(op.Add), []int64{0}); err != nil {
-				return err
-			}
-			if err := s.expect(dayLadder, name, noon, noon, most); err != nil {
-				return fmt.Errorf("after %d more than MaxCount: %w", n, err)
-			}
-		}
-		// One second later there is room in the second, and none in the hour.
-		later := noon.Add(time.Second)
-		op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
-		if err := s.do(op); err == nil {
-			return fmt.Errorf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
-		}
-		got, err := s.get(dayLadder, name, later, later)
-		if err != nil {
+		if err := s.refusesMore(name); err != nil {
 			return err
-		}
-		if got[0] != 0 && got[0] != 3 || got[0] < op.Add[0].Count || got[1] != most || got[2] != most {
-			return fmt.Errorf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
-		}
-		if got[0] > 0 {
-			back := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]}
-			if err := s.do(back); err != nil {
-				return err
-			}
 		}
 		// Hits taken back make room again, to the last place.
 		for _, n := range []int64{-1, 1, -most, most} {
@@ -170,6 +142,40 @@ func maxCount(s *subject) error {
 		return err
 	}
 	return same("after a step that went too far", got[1:], []int64{most})
+}
+
+// refusesMore adds to a key with MaxCount at noon.
+func (s *subject) refusesMore(name string) error {
+	const most = backend.MaxCount
+	for _, n := range []int64{1, 2, most / 2, most} {
+		op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
+		if err := s.do(op); err == nil {
+			return fmt.Errorf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
+		}
+		if err := same("slots of an addition that was refused", countsOf(op.Add), []int64{0}); err != nil {
+			return err
+		}
+		if err := s.expect(dayLadder, name, noon, noon, most); err != nil {
+			return fmt.Errorf("after %d more than MaxCount: %w", n, err)
+		}
+	}
+	// One second later there is room in the second, and none in the hour.
+	later := noon.Add(time.Second)
+	op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
+	if err := s.do(op); err == nil {
+		return fmt.Errorf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
+	}
+	got, err := s.get(dayLadder, name, later, later)
+	if err != nil {
+		return err
+	}
+	if got[0] != 0 && got[0] != 3 || got[0] < op.Add[0].Count || got[1] != most || got[2] != most {
+		return fmt.Errorf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
+	}
+	if got[0] == 0 {
+		return nil
+	}
+	return s.do(&backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]})
 }
 
 // storedKeys are as like as keys can be, and like the names that a store may

@@ -134,34 +134,38 @@ func allOrNothing(s *subject) error {
 			return fmt.Errorf("row %d: %d of %s, peek %v, allowed %v: %w", i, row.n, row.limits, row.peek, row.allowed, err)
 		}
 	}
-	// Of several keys the last has no room: the first are not touched.
+	if err := s.lastKeyIsFull(full); err != nil {
+		return err
+	}
+	return s.expect(dayLadder, "full", noon, noon, 3)
+}
+
+// lastKeyIsFull takes of three keys, the last of which has no room: the first two are
+// not touched.
+func (s *subject) lastKeyIsFull(full demand) error {
 	free := []demand{{key: "free", limits: counter.MustLimits("5/m")}, {key: "free2", limits: counter.MustLimits("5/m, 5/h")}}
-	if step := s.taking(dayLadder, noon, 1, 0, append(free, full)...); s.taker.Together(step.Keys) {
-		if err := s.take(step); err != nil {
+	three, two := s.taking(dayLadder, noon, 1, 0, append(free, full)...), s.taking(dayLadder, noon, 1, 0, free...)
+	if !s.taker.Together(three.Keys) {
+		return nil
+	}
+	for _, row := range []struct {
+		step    *backend.TakeRequest
+		allowed bool
+		counts  int64
+	}{{three, false, 0}, {two, true, 1}} {
+		if err := s.take(row.step); err != nil {
 			return err
 		}
-		if step.Allowed {
-			return fmt.Errorf("three keys, of which one is full: allowed")
+		if row.step.Allowed != row.allowed {
+			return fmt.Errorf("two keys with room, of %d: allowed %v", len(row.step.Keys), row.step.Allowed)
 		}
-		for _, key := range []string{"free", "free2"} {
-			if err := s.expect(dayLadder, key, noon, noon, 0); err != nil {
-				return fmt.Errorf("beside a key that is full: %w", err)
-			}
-		}
-		step = s.taking(dayLadder, noon, 1, 0, free...)
-		if err := s.take(step); err != nil {
-			return err
-		}
-		if !step.Allowed {
-			return fmt.Errorf("two keys with room: denied")
-		}
-		for _, key := range []string{"free", "free2"} {
-			if err := s.expect(dayLadder, key, noon, noon, 1); err != nil {
-				return err
+		for _, d := range free {
+			if err := s.expect(dayLadder, d.key, noon, noon, row.counts); err != nil {
+				return fmt.Errorf("of %d keys: %w", len(row.step.Keys), err)
 			}
 		}
 	}
-	return s.expect(dayLadder, "full", noon, noon, 3)
+	return nil
 }
 
 // edges puts a hit on either side of the ends of a window, to the bucket.
