@@ -2,92 +2,56 @@ package memory
 
 import (
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
 )
 
-// access is a key of a call, under the lock of the key's shard.
+// access is a key of a call, without the name: a pointer to an entry beside the name
+// would move the name to the heap. The entry is known under the lock of the shard.
 type access struct {
 	shard  *shard
 	hash   uint64
+	plan   *plan
+	layout *layout // of the entry after an addition: see want
+	newest bool    // the addition is to the newest buckets of the entry, or after them
 	e      *entry  // nil if the store does not know the key
-	layout *layout // of the entry after an addition: see need
 }
 
-// addition is a bucket that a call adds to.
+// addition is a stored bucket that a call adds to.
 type addition struct {
-	tier  int // position among the tiers that the call wants
+	tier  int
 	start int64
 }
 
-// expire drops the expired buckets of the tiers of an addition: rings do not grow
-// for expired buckets, and longer TTLs do not bring expired buckets back.
-func (a *access) expire(wanted []tier, now int64, b *budget) {
-	if a.e == nil {
-		return
-	}
-	for i := range wanted {
-		if g, k, t := a.e.find(wanted[i].width); g != nil {
-			b.left += a.e.expire(g, k, t, now)
-		}
-	}
+func (s *Store) access(key []byte, p *plan) access {
+	hash := maphash.Bytes(s.seed, key)
+	return access{shard: s.shard(hash), hash: hash, plan: p}
 }
 
-// need is the cost of adding n to each of the buckets, in buckets of the store's
-// bound. a.layout is the layout of the wanted tiers, nil will do if the key is
-// known, and becomes the layout of the entry after the addition. A tier that would
-// count beyond MaxCount is an error.
-func (s *Store) need(a *access, key []byte, wanted []tier, adds []addition, n int64) (cost int64, err error) {
-	if a.e == nil {
-		cost = freshCost(len(key), a.layout)
-	} else if a.layout != a.e.layout {
-		a.layout = s.layouts.union(a.e.layout, wanted)
-		cost = a.layout.chainCost() - a.e.layout.chainCost()
+// find looks for the entry of the key. A key has one ladder for good.
+func (a *access) find(key []byte) error {
+	a.e = a.shard.table.find(a.hash, key)
+	if a.e == nil || a.e.layout == a.plan.layout {
+		return nil
 	}
-	for first := 0; first < len(a.layout.tiers); first += perGroup {
-		var none group // in place of a group that is not there yet
-		g := &none
-		if a.e != nil && first < len(a.e.layout.tiers) {
-			g, _ = a.e.tier(first)
+	for k := range a.e.layout.all {
+		if have, want := a.e.layout.all[k].width, a.plan.layout.all[k].width; have != want {
+			return fmt.Errorf("memory: the key has buckets of %s, where the ladder of the call has %s: want the same ladder in every call for a key",
+				time.Duration(have), time.Duration(want))
 		}
-		var missing, all [perGroup]int
-		for _, add := range adds {
-			t := &wanted[add.tier]
-			k := find(a.layout.tiers, t.width) - first
-			if k < 0 || k >= perGroup {
-				continue
-			}
-			if all[k]++; n > (backend.MaxCount-g.sum(k))/int64(all[k]) {
-				return 0, fmt.Errorf("memory: the key's buckets of %s hold %d, %d more is beyond %d: %w",
-					time.Duration(t.width), g.sum(k), n, int64(backend.MaxCount), backend.ErrMaxCount)
-			}
-			if g.get(k, add.start) == 0 {
-				missing[k]++
-			}
-		}
-		cost += g.growth(&missing)
 	}
-	return cost, nil
+	return nil
 }
 
-// add adds n to each of the buckets, at the cost told by need and covered by b. If
-// a bucket is older than the expired buckets, the caller settles the entry.
-func (s *Store) add(a *access, key []byte, wanted []tier, adds []addition, n int64, b *budget) {
-	fresh := a.e == nil
-	if fresh {
-		a.e = s.insert(a.shard, a.hash, key, a.layout, b)
-	} else if a.layout != a.e.layout {
-		b.left -= a.e.extend(a.layout)
+// tier returns stored tier k of the entry, or of the plan for an unknown key.
+func (a *access) tier(k int) tier {
+	if a.e != nil {
+		return a.e.layout.all[k]
 	}
-	for _, add := range adds {
-		g, k, _ := a.e.find(wanted[add.tier].width)
-		b.left -= g.put(k, add.start, n)
-	}
-	a.e.look()
-	if fresh {
-		s.enter(a.shard, a.e)
-	}
+	return a.plan.layout.all[k]
 }
 
 // A call may stand still between its clock and the lock (a frozen process), and
@@ -106,35 +70,99 @@ func (s *Store) add(a *access, key []byte, wanted []tier, adds []addition, n int
 
 var errStale = fmt.Errorf("memory: %w", backend.ErrStaleLabel)
 
-// horizon is the end of what a store remembers of a key.
-type horizon struct {
-	expiry int64 // latest expiry of a dropped bucket; never if none was dropped
-	mixed  bool  // the dropped buckets had any TTL
+// dropped returns the latest expiry of a dropped bucket of the key.
+func (a *access) dropped() int64 {
+	if a.e != nil {
+		return a.e.dropped
+	}
+	return a.shard.dropped
 }
 
-func (a *access) horizon() horizon {
+// behind reports whether the label may need what was dropped.
+func (a *access) behind(now int64) bool { return a.dropped() > plus(now, grace) }
+
+// hides reports whether the bucket of stored tier k that starts at start may have been
+// dropped.
+func (a *access) hides(k int, start int64) bool {
+	t := a.tier(k)
+	if a.e != nil && a.e.mixed {
+		t.ttl = 0
+	}
+	return t.expiry(start) <= a.dropped()
+}
+
+// ring returns the buckets of stored tier k: none of an unknown key.
+func (a *access) ring(k int) *ring {
+	if a.e != nil {
+		return a.e.ring(k)
+	}
+	return &noRing
+}
+
+// noRing is only read.
+var noRing ring
+
+// has reports whether the key has the bucket of stored tier k that starts at start.
+func (a *access) has(k int, start int64) bool { return a.ring(k).within(start, start+1) > 0 }
+
+// want returns the memory that an addition of n to each of the buckets takes at most. A
+// tier that would count beyond MaxCount is an error. Nothing is changed.
+func (s *Store) want(a *access, key []byte, adds []addition, n, now int64) (cost int64, err error) {
+	var missing [tiers.MaxTiers]int
+	var planned [tiers.MaxTiers]int64
+	a.layout = a.plan.layout
 	if a.e == nil {
-		return horizon{expiry: a.shard.dropped}
+		cost = freshCost(len(key), a.layout)
+	} else if a.e.layout != a.layout {
+		a.layout = s.layouts.longer(a.e.layout, a.layout)
 	}
-	return horizon{a.e.dropped, a.e.flags&mixedTTL != 0}
+	for _, add := range adds {
+		k, r := add.tier, a.ring(add.tier)
+		sum := r.last.sum
+		if n > backend.MaxCount-sum-planned[k] {
+			sum = r.since(plus(a.tier(k).expired(now), 1)) // what has expired fills nothing
+		}
+		if n > backend.MaxCount-sum-planned[k] {
+			return 0, fmt.Errorf("memory: the key's buckets of %s hold %d, %d more is beyond %d: %w",
+				time.Duration(a.tier(k).width), sum, n, int64(backend.MaxCount), backend.ErrMaxCount)
+		}
+		planned[k] += n
+		if (r.last.start != add.start || r.last.sum == 0) && !a.has(k, add.start) {
+			missing[k]++
+		}
+	}
+	for k := range a.layout.n {
+		if missing[k] > 0 {
+			cost += a.ring(k).growth(missing[k], a.tier(k).expired(now))
+		}
+	}
+	return cost, nil
 }
 
-// behind reports whether a label may need what was dropped.
-func (h horizon) behind(now int64) bool { return h.expiry > plus(now, grace) }
-
-// hides reports whether the bucket of t with that start may have been dropped.
-func (h horizon) hides(t *tier, start int64) bool {
-	if h.mixed {
-		return plus(start, t.width) <= h.expiry
+// add adds n to each of the buckets, and returns the memory taken: not more than want
+// said.
+func (s *Store) add(a *access, key []byte, adds []addition, n, now int64) (spent int64) {
+	fresh := a.e == nil
+	if fresh {
+		a.e = s.insert(a.shard, a.hash, key, a.layout)
+		spent = freshCost(len(key), a.layout)
+	} else if a.layout != a.e.layout {
+		spent = -a.e.prolong(a.layout, now)
 	}
-	return t.expiry(start) <= h.expiry
+	for _, add := range adds {
+		spent += a.e.put(add.tier, add.start, n, now)
+	}
+	if fresh {
+		s.enter(a.shard, a.e)
+	}
+	return spent
 }
 
-// has reports whether the key has the bucket with that width and start.
-func (a *access) has(width, start int64) bool {
-	if a.e == nil {
-		return false
+// start returns the start of the bucket of the given width that holds now: mostly the
+// newest of r, which saves a division.
+func (r *ring) start(now, width int64) int64 {
+	if uint64(now-r.last.start) < uint64(width) && r.last.sum > 0 {
+		return r.last.start
 	}
-	g, k, _ := a.e.find(width)
-	return g != nil && g.get(k, start) > 0
+	return floor(now, width)
 }

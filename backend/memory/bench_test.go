@@ -84,9 +84,10 @@ func sumOf(s *Store, width time.Duration) (sum int64) {
 			if slot.e == nil {
 				continue
 			}
-			n, k := slot.e.tier(find(slot.e.layout.tiers, int64(width)))
-			for j := range n.size(k) {
-				sum += n.bucket(k, j).n
+			for k, t := range slot.e.layout.tiers() {
+				if t.width == int64(width) {
+					sum += slot.e.ring(k).last.sum
+				}
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"math/bits"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // Do is described in [backend.Store]. All of the additions are one atomic step
@@ -19,8 +19,8 @@ import (
 // Request.Now far from the bucket.
 //
 // Buckets of a tier may be sums of buckets of a finer tier that is kept as long.
-// So an addition must name a bucket of the finer tier as well, and taking back
-// from the coarser tier alone has no effect.
+// So an addition must name a bucket of the finer tier as well, and undoing hits of
+// the coarser tier alone has no effect.
 func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 	r.Ordered = false
 	for i := range r.Add {
@@ -30,85 +30,78 @@ func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 	if err != nil {
 		return err
 	}
-	var (
-		key    [256]byte
-		wanted [8]tier
-		adds   [16]addition
-	)
-	d := request{Request: r, now: now, key: append(key[:0], r.Key...)}
-	if d.wanted, d.adds, err = needs(r, now, wanted[:0], adds[:0]); err != nil {
+	var room [256]byte
+	var buf [16]addition
+	p, adds, err := s.request(r, now, buf[:0])
+	if err != nil {
 		return err
 	}
-	var b budget
-	a := access{hash: maphash.Bytes(s.seed, d.key)}
-	a.shard = s.shard(a.hash)
+	key := append(room[:0], r.Key...)
+	keys := [1]access{s.access(key, p)}
+	a := &keys[0]
 	for {
 		a.shard.mu.Lock()
-		needed, err := s.do(&d, &a, &b)
-		if err == nil && needed == 0 {
-			d.read(a.e)
-			r.Ordered = true
-		}
+		need, err := s.do(r, a, key, adds, now)
+		r.Ordered = err == nil && need.n == 0
 		a.shard.mu.Unlock()
-		if err == nil && needed > 0 {
-			if err = s.obtain(&b, needed, d.own, now, []uint64{a.hash}); err == nil {
-				continue
-			}
+		if err != nil || need.n == 0 {
+			return err
 		}
-		s.release(&b)
-		return err
+		if err := s.makeRoom(need, now, keys[:]); err != nil {
+			return err
+		}
 	}
 }
 
-// request is a [backend.Request] on its way, on the stack: a pointer to an entry
-// among the fields would move the buffers to the heap.
-type request struct {
-	*backend.Request
-	now    int64
-	key    []byte
-	wanted []tier     // tiers that store the buckets of Add
-	adds   []addition // the stored buckets of Add
-	own    int64      // cost of the key as it is
-}
-
-// needs finds the caller's mistakes, appends the tiers that store the buckets of
-// Add to wanted, and the buckets that are stored themselves to adds.
-func needs(r *backend.Request, now int64, wanted []tier, adds []addition) ([]tier, []addition, error) {
-	for i := range r.Read {
-		if span := &r.Read[i]; span.Width <= 0 {
-			return nil, nil, fmt.Errorf("memory: a span of width %s, want above zero", span.Width)
-		}
-	}
+// request finds the caller's mistakes. It returns the plan of r, and appends to adds
+// those buckets of Add that are stored themselves.
+func (s *Store) request(r *backend.Request, now int64, adds []addition) (*plan, []addition, error) {
+	var ttls [tiers.MaxTiers]time.Duration
+	var longer time.Duration // by which buckets live longer than Width and Keep
 	for i := range r.Add {
 		slot := &r.Add[i]
+		at := tierOf(r.Ladder, slot.Width)
+		if at < 0 {
+			return nil, nil, fmt.Errorf("memory: a bucket of width %s, want a width of the ladder %q", slot.Width, r.Ladder)
+		}
 		if slot.TTL < 0 {
 			return nil, nil, fmt.Errorf("memory: TTL %s of bucket %s, want above zero", slot.TTL, slot.Bucket)
-		}
-		if slot.Width <= 0 {
-			return nil, nil, fmt.Errorf("memory: a bucket of width %s, want above zero", slot.Width)
 		}
 		width := int64(slot.Width)
 		if slot.Index > math.MaxInt64/width-1 || slot.Index < math.MinInt64/width+1 {
 			return nil, nil, fmt.Errorf("memory: bucket %d of width %s is out of range", slot.Index, slot.Width)
 		}
-		fine := baseWidth(r.Ladder, slot.Width)
-		if r.N > 0 && fine != width && !slices.ContainsFunc(r.Add, func(part backend.Slot) bool {
-			return int64(part.Width) == fine && cover.Index(part.Index, width/fine) == slot.Index
-		}) {
-			return nil, nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, time.Duration(fine))
-		}
-		ttl := sumTTL(plus(stretched(int64(slot.TTL), now, (slot.Index+1)*width), grace), width, fine)
-		at := find(wanted, fine)
-		if at < 0 {
-			at = len(wanted)
-			wanted = append(wanted, tier{width: fine})
-		}
-		wanted[at].ttl = max(wanted[at].ttl, ttl)
-		if fine == width {
-			adds = append(adds, addition{at, slot.Index * width})
+		if r.N > 0 {
+			ttl := time.Duration(stretched(int64(slot.TTL), now, (slot.Index+1)*width))
+			ttls[at] = max(ttls[at], ttl)
+			longer = max(longer, ttl-slot.Width-r.Ladder.At(at).Keep)
 		}
 	}
-	return wanted, adds, nil
+	for i := range r.Read {
+		if width := r.Read[i].Width; tierOf(r.Ladder, width) < 0 {
+			return nil, nil, fmt.Errorf("memory: a span of width %s, want a width of the ladder %q", width, r.Ladder)
+		}
+	}
+	n := r.Ladder.Len()
+	for i, ttl := range ttls[:n] {
+		if t := r.Ladder.At(i); ttl == 0 { // a tier that is left out
+			ttls[i] = time.Duration(plus(int64(t.Width+t.Keep), int64(longer)))
+		}
+	}
+	p := s.layouts.plan(r.Ladder, ttls[:n])
+	for i := range r.Add {
+		slot := &r.Add[i]
+		k := p.of[tierOf(r.Ladder, slot.Width)]
+		width := time.Duration(p.layout.all[k].width)
+		if width == slot.Width {
+			adds = append(adds, addition{k, slot.Index * int64(width)})
+		} else if r.N > 0 && !slices.ContainsFunc(r.Add, func(part backend.Slot) bool {
+			return part.Width == width && tiers.Index(part.Index, slot.Width/width) == slot.Index
+		}) {
+			return nil, nil, fmt.Errorf("memory: an addition to bucket %s without one to a bucket of %s in it", slot.Bucket, width)
+		}
+	}
+	return p, adds, nil
 }
 
 // stretched turns a TTL from now on into a TTL from the end of a bucket. For a
@@ -125,149 +118,113 @@ func stretched(ttl, now, end int64) int64 {
 	return plus(ttl, 1<<bits.Len64(uint64(max(late, ttl/16))))
 }
 
-// do does the additions under the lock of the shard, all or none. A result above
-// zero is the budget that is needed and that b does not have.
-func (s *Store) do(d *request, a *access, b *budget) (needed int64, err error) {
-	a.e = a.shard.table.find(a.hash, d.key)
-	if d.N >= 0 && !d.AnyLabel && d.staleReads(a) {
-		return 0, errStale
+// do does r under the lock of the shard, all or nothing. If the call lacks memory,
+// nothing is done but need filled in.
+func (s *Store) do(r *backend.Request, a *access, key []byte, adds []addition, now int64) (lack need, err error) {
+	if err := a.find(key); err != nil {
+		return lack, err
 	}
-	if len(d.Add) == 0 {
-		return 0, nil
+	if r.N >= 0 && !r.AnyLabel && a.behind(now) && a.staleReads(r, now) {
+		return lack, errStale
 	}
-	if d.N <= 0 {
-		if a.e != nil {
-			s.takeBack(d, a, b)
+	switch {
+	case r.N > 0 && len(adds) > 0:
+		if !r.AnyLabel && a.staleAdds(r) {
+			return lack, errStale
 		}
-		return 0, nil
-	}
-	a.expire(d.wanted, d.now, b)
-	d.own, a.layout = 0, nil
-	if b.fresh = a.e == nil; !b.fresh {
-		d.own = a.e.cost()
-	} else {
-		a.layout = s.layouts.get(d.wanted)
-	}
-	if !d.AnyLabel && d.staleAdds(a) {
-		err = errStale
-	} else {
-		needed, err = s.need(a, d.key, d.wanted, d.adds, d.N)
-	}
-	if err != nil || needed > 0 && !s.raise(b, needed) {
-		if a.e != nil && s.settle(a.shard, a.e, b) {
-			return s.do(d, a, b) // as a fresh key, which needs less
+		n, err := s.want(a, key, adds, r.N, now)
+		if err != nil {
+			return lack, err
 		}
-		return needed, err
+		if n > 0 && !s.reserve(n, s.bound(a.e == nil)) {
+			lack = need{n: n, fresh: a.e == nil}
+			if a.e != nil {
+				lack.own = a.e.cost()
+			}
+			return lack, nil
+		}
+		s.pay(s.add(a, key, adds, r.N, now) - n)
+		s.settle(a.shard, a.e)
+	case r.N < 0 && a.e != nil:
+		for _, add := range adds {
+			if add.start > a.tier(add.tier).expired(now) {
+				s.pay(-a.ring(add.tier).take(add.start, -max(r.N, -math.MaxInt64)))
+			}
+		}
+		if s.settle(a.shard, a.e) {
+			a.e = nil
+		}
 	}
-	s.add(a, d.key, d.wanted, d.adds, d.N, b)
-	d.count(a.e, s)
-	s.settle(a.shard, a.e, b)
-	return 0, nil
+	a.count(r, now)
+	for i := range r.Read {
+		a.read(&r.Read[i], now)
+	}
+	return lack, nil
 }
 
-// takeBack takes from the buckets that are there and have not expired.
-func (s *Store) takeBack(d *request, a *access, b *budget) {
-	n := -max(d.N, -math.MaxInt64)
-	for _, add := range d.adds {
-		if g, k, t := a.e.find(d.wanted[add.tier].width); g != nil && add.start > t.expired(d.now) {
-			b.left += g.take(k, add.start, n)
-		}
-	}
-	d.count(a.e, s)
-	if s.settle(a.shard, a.e, b) {
-		a.e = nil
-	}
+// stored returns the stored tier with the buckets of a width.
+func (a *access) stored(width time.Duration) (k int, t tier) {
+	k = a.plan.of[tierOf(a.plan.ladder, width)]
+	return k, a.tier(k)
 }
 
-// count fills in the counts of the slots.
-func (d *request) count(e *entry, s *Store) {
-	for i := range d.Add {
-		slot := &d.Add[i]
-		g, k, t := e.find(baseWidth(d.Ladder, slot.Width))
-		width := int64(slot.Width)
-		start := slot.Index * width
-		switch {
-		case g == nil || start <= t.expired(d.now):
-			// A sum expires with its first bucket.
-		case width == t.width:
-			slot.Count = g.get(k, start)
-		case g.newest[k].start < start+width:
-			// The newest sum: all from the start of the sum on, and a running
-			// total has all of these hits. No window has a reach below zero: here
-			// a reach below zero names the total.
-			slot.Count = g.count(k, start-1, -width, s)
-		default:
-			slot.Count = g.within(k, start, start+width)
+// count fills in the counts of the slots. A sum expires with its first bucket.
+func (a *access) count(r *backend.Request, now int64) {
+	for i := range r.Add {
+		slot := &r.Add[i]
+		k, t := a.stored(slot.Width)
+		if start := slot.Index * int64(slot.Width); start > t.expired(now) {
+			slot.Count = a.ring(k).within(start, start+int64(slot.Width))
 		}
 	}
 }
 
-// read fills in the spans.
-func (d *request) read(e *entry) {
-	for i := range d.Read {
-		span := &d.Read[i]
-		clear(span.Counts)
-		if e == nil {
-			continue
-		}
-		g, k, t := e.find(baseWidth(d.Ladder, span.Width))
-		if g == nil {
-			continue
-		}
-		width := int64(span.Width)
-		from := plus(t.expired(d.now), 1)
-		if width != t.width {
-			from = -cover.Index(-from, width) * width // a sum expires with its first bucket
-		}
-		if span.First > from/width { // else buckets before First are passed over below
-			if span.First > math.MaxInt64/width {
-				continue
-			}
-			from = span.First * width
-		}
-		i, end := int64(0), int64(never) // of the sum that holds the bucket before
-		for j := g.search(k, from); j < g.size(k); j++ {
-			b := g.bucket(k, j)
-			if b.start >= end {
-				index := cover.Index(b.start, width)
-				i, end = index-span.First, plus(index*width, width)
-			}
-			if i >= int64(len(span.Counts)) {
-				break
-			}
-			if i >= 0 {
-				span.Counts[i] += b.n
-			}
-		}
+// read fills in a span, bucket by bucket with hits.
+func (a *access) read(span *backend.Span, now int64) {
+	clear(span.Counts)
+	k, t := a.stored(span.Width)
+	r, width := a.ring(k), int64(span.Width)
+	if span.First > math.MaxInt64/width {
+		return
 	}
-}
-
-// tier is the tier of the given width in the layout of e, or, if e is nil, in the
-// layout for a new entry; nil if e never had such buckets.
-func (d *request) tier(e *entry, width int64) *tier {
-	stored := d.wanted
-	if e != nil {
-		stored = e.layout.tiers
+	from := plus(t.expired(now), 1)
+	if width != t.width {
+		from = -floor(-from, width) // a sum expires with its first bucket
 	}
-	if i := find(stored, width); i >= 0 {
-		return &stored[i]
+	if span.First > cover.Index(from, width) {
+		from = span.First * width
 	}
-	return nil
+	size := r.size()
+	for i := r.search(from); i < size; {
+		start, _ := r.at(i)
+		index := cover.Index(start, width)
+		if index-span.First >= int64(len(span.Counts)) {
+			return
+		}
+		next, end := i+1, plus(index*width, width)
+		if next < size {
+			if start, _ := r.at(next); start < end {
+				next = r.search(end)
+			}
+		}
+		span.Counts[index-span.First] = r.upTo(next) - r.upTo(i)
+		i = next
+	}
 }
 
 // staleAdds reports whether an addition is to a bucket that may have been
-// dropped. Made anew, the bucket would lack the former hits, and taking back a
+// dropped. Made again, the bucket would lack the former hits, and undoing a
 // former hit would take a hit of another caller.
-func (d *request) staleAdds(a *access) bool {
-	h := a.horizon()
-	if h.expiry == never {
+func (a *access) staleAdds(r *backend.Request) bool {
+	if a.dropped() == never {
 		return false
 	}
-	for i := range d.Add {
-		slot := &d.Add[i]
+	for i := range r.Add {
+		slot := &r.Add[i]
+		k, t := a.stored(slot.Width)
+		start := slot.Index * int64(slot.Width)
 		// A sum lacks its first bucket as soon as the bucket is dropped.
-		t, start := d.tier(a.e, baseWidth(d.Ladder, slot.Width)), slot.Index*int64(slot.Width)
-		if t != nil && h.hides(t, start) && (t.width != int64(slot.Width) || !a.has(t.width, start)) {
+		if a.hides(k, start) && (t.width != int64(slot.Width) || !a.has(k, start)) {
 			return true
 		}
 	}
@@ -277,27 +234,15 @@ func (d *request) staleAdds(a *access) bool {
 // staleReads reports whether a span is to read dropped buckets that had not
 // expired by the caller's own clock. Buckets that had expired by the caller's
 // clock are zero, and not stale.
-func (d *request) staleReads(a *access) bool {
-	h := a.horizon()
-	if !h.behind(d.now) {
-		return false
-	}
-	for i := range d.Read {
-		span := &d.Read[i]
-		fine := baseWidth(d.Ladder, span.Width)
-		t := d.tier(a.e, fine)
-		if a.e == nil {
-			least := leastTTL(d.Ladder, fine)
-			t = &least
-		}
-		if t == nil {
-			continue
-		}
-		first := int64(never)
-		if width := int64(span.Width); span.First > never/width && span.First < forever/width {
+func (a *access) staleReads(r *backend.Request, now int64) bool {
+	for i := range r.Read {
+		span := &r.Read[i]
+		k, t := a.stored(span.Width)
+		first, width := int64(never), int64(span.Width)
+		if span.First > never/width && span.First < forever/width {
 			first = span.First * width
 		}
-		if h.hides(t, max(first, plus(t.expired(d.now), 1))) {
+		if a.hides(k, max(first, plus(t.expired(now), 1))) {
 			return true
 		}
 	}

@@ -37,9 +37,10 @@ func TestErrorsChangeNothing(t *testing.T) {
 		"bucket -922337203685477":       {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MinInt64})},
 		"a span of width -1ns":          {Key: "k", Now: noon, N: 1, Add: slots(second), Read: []backend.Span{{Width: -1}}},
 		"TTL -1ns of bucket 1s@2":       {Key: "k", Now: noon, N: 1, Add: []backend.Slot{{Bucket: second, TTL: -1}}},
-		"hold 1, 9007199254740991 more": {Key: "k", Now: noon, N: backend.MaxCount, Add: slots(tiers.Bucket{Width: time.Hour, Index: 1}, second)},
+		"hold 1, 9007199254740991 more": {Key: "k", Now: noon, N: backend.MaxCount, Add: slots(second)},
 		"hold 0, 922337203":             {Key: "fresh", Now: noon, N: math.MaxInt64, Add: slots(second)},
 	} {
+		op.Ladder = tiers.Default
 		ctx := context.Background()
 		if want == "context canceled" {
 			ctx = done

@@ -40,7 +40,7 @@ func TestRefuseKeepsWhatIsKnown(t *testing.T) {
 		require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "fresh", noon, per(5, day))))
 	}
 	b := tiers.Bucket{Width: time.Second, Index: noon.Unix()}
-	op := &backend.Request{Key: "fresh", Now: noon, N: 1, Add: []backend.Slot{{Bucket: b, TTL: day}}}
+	op := &backend.Request{Key: "fresh", Ladder: tiers.Default, Now: noon, N: 1, Add: []backend.Slot{{Bucket: b, TTL: day}}}
 	require.Equal(t, ErrFull, s.Do(context.Background(), op))
 	require.Zero(t, op.Add[0].Count)
 	// A known key goes on in its buckets, which takes no memory, and not in a
@@ -122,7 +122,7 @@ func TestEvictOldestAfterALateLabel(t *testing.T) {
 	s := storeFor(2, EvictOldest)
 	do := func(key string, now, label int64, ttl time.Duration) {
 		slot := backend.Slot{Bucket: tiers.Bucket{Width: time.Second, Index: label}, TTL: ttl}
-		require.NoError(t, s.Do(context.Background(), &backend.Request{Key: key, Now: time.Unix(now, 0), N: 1, Add: []backend.Slot{slot}}))
+		require.NoError(t, s.Do(context.Background(), &backend.Request{Key: key, Ladder: seconds, Now: time.Unix(now, 0), N: 1, Add: []backend.Slot{slot}}))
 		requireSound(t, s)
 	}
 	do("late", 100, 100, time.Second)
@@ -189,9 +189,9 @@ func TestTakingBackFreesMemory(t *testing.T) {
 	s := storeFor(1, Refuse)
 	hit(t, s, "a", noon)
 	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "b", noon, per(5, day))))
-	op := &backend.Request{Key: "a", Now: noon, N: -1}
 	l, err := tiers.Parse(dayLadder)
 	require.NoError(t, err)
+	op := &backend.Request{Key: "a", Ladder: l, Now: noon, N: -1}
 	for _, b := range l.Buckets(noon) {
 		op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: day})
 	}

@@ -120,22 +120,9 @@ func (h *heap) bound() int64 {
 	return h.items[0].at
 }
 
-func (h *heap) set(i int, it item) {
-	h.items[i] = it
-	it.e.pos[h.order] = uint32(i)
-}
-
 func (h *heap) push(at int64, e *entry) {
 	h.items = append(h.items, item{})
-	h.up(len(h.items)-1, item{at, e})
-}
-
-// fix moves the item at i to the position of the rank at.
-func (h *heap) fix(i int, at int64) {
-	it := h.items[i]
-	it.at = at
-	h.up(i, it)
-	h.down(int(it.e.pos[h.order]))
+	h.put(len(h.items)-1, item{at, e})
 }
 
 func (h *heap) remove(i int) {
@@ -143,43 +130,34 @@ func (h *heap) remove(i int) {
 	it := h.items[last]
 	h.items[last] = item{}
 	h.items = h.items[:last]
-	if i == last {
-		return
+	if i < last {
+		h.put(i, it)
 	}
-	h.set(i, it)
-	h.fix(i, it.at)
 }
 
-func (h *heap) up(i int, it item) {
-	for i > 0 {
-		parent := (i - 1) / 4
-		if h.items[parent].at <= it.at {
-			break
-		}
-		h.set(i, h.items[parent])
-		i = parent
+// put puts it where it belongs, from the free position i on.
+func (h *heap) put(i int, it item) {
+	for ; i > 0 && h.items[(i-1)/4].at > it.at; i = (i - 1) / 4 {
+		h.set(i, h.items[(i-1)/4])
 	}
-	h.set(i, it)
-}
-
-func (h *heap) down(i int) {
-	it := h.items[i]
 	for {
 		first := 4*i + 1
-		if first >= len(h.items) {
-			break
-		}
 		least := first
 		for c := first + 1; c < min(first+4, len(h.items)); c++ {
 			if h.items[c].at < h.items[least].at {
 				least = c
 			}
 		}
-		if h.items[least].at >= it.at {
+		if first >= len(h.items) || h.items[least].at >= it.at {
 			break
 		}
 		h.set(i, h.items[least])
 		i = least
 	}
 	h.set(i, it)
+}
+
+func (h *heap) set(i int, it item) {
+	h.items[i] = it
+	it.e.pos[h.order] = uint32(i)
 }

@@ -28,12 +28,12 @@ func sound(s *Store) error {
 				continue
 			}
 			keys++
-			if s.hash(e) != slot.hash || s.shard(slot.hash) != sh || sh.table.find(slot.hash, e.key(nil)) != e {
-				return fmt.Errorf("key %q cannot be found", e.key(nil))
+			if s.hash(e) != slot.hash || s.shard(slot.hash) != sh || sh.table.find(slot.hash, e.key()) != e {
+				return fmt.Errorf("key %q cannot be found", e.key())
 			}
 			spent += e.cost()
 			if err := soundEntry(e); err != nil {
-				return fmt.Errorf("key %q: %w", e.key(nil), err)
+				return fmt.Errorf("key %q: %w", e.key(), err)
 			}
 		}
 		if keys != sh.table.keys || 4*keys > 3*len(sh.table.slots) {
@@ -67,121 +67,43 @@ func soundHeap(h *heap, kept bool, keys int, published int64) error {
 }
 
 func soundEntry(e *entry) error {
-	if e.lastHit() == never {
+	if e.rank(byHit) == never {
 		return fmt.Errorf("has no buckets and is still there")
 	}
-	ahead := e.dropped > plus(e.newest[0].start, e.layout.tiers[0].width)
-	if e.newest[0].n > 0 && ahead != (e.flags&droppedAhead != 0) && !e.isMarker() {
-		return fmt.Errorf("dropped %d, newest %d of %d, flags %b", e.dropped, e.newest[0].start, e.layout.tiers[0].width, e.flags)
+	if len(e.others) != e.layout.n-1 {
+		return fmt.Errorf("%d further rings for %d tiers", len(e.others), e.layout.n)
 	}
-	if e.isLarge() && e.flags&large == 0 {
-		return fmt.Errorf("a ring holds more than half of what may be, flags %b", e.flags)
-	}
-	tiers := len(e.layout.tiers)
-	for g := &e.group; g != nil; tiers -= perGroup {
-		if err := soundGroup(g, tiers); err != nil {
-			return err
-		}
-		if g.history == nil {
-			break
-		}
-		g = g.history.next
-	}
-	if tiers > perGroup {
-		return fmt.Errorf("%d tiers have no group", tiers-perGroup)
-	}
-	return nil
-}
-
-func soundGroup(g *group, tiers int) error {
-	h := g.history
-	for k := range perGroup {
-		if n := g.newest[k].n; n < 0 || n > 0 && k >= tiers {
-			return fmt.Errorf("tier %d of %d has a bucket", k, tiers)
-		}
-	}
-	if h == nil {
-		if g.sum0 != 0 || g.first0 != forever {
-			return fmt.Errorf("no history, but sum %d from %d", g.sum0, g.first0)
-		}
-		return nil
-	}
-	longest := 0
-	others := 0
-	for k := range perGroup {
-		longest = max(longest, len(h.ring(k).buckets))
-		if k > 0 {
-			others = max(others, len(h.ring(k).buckets))
-		}
-		if err := soundRing(h.ring(k), g.newest[k]); err != nil {
+	for k, t := range e.layout.tiers() {
+		if err := soundRing(e.ring(k), t.width); err != nil {
 			return fmt.Errorf("tier %d: %w", k, err)
 		}
 	}
-	switch {
-	case g.sum0 != h.first.sum || g.first0 != h.first.first:
-		return fmt.Errorf("sum %d from %d, ring says %d from %d", g.sum0, g.first0, h.first.sum, h.first.first)
-	case (h.others == noRings) != (others == 0):
-		return fmt.Errorf("rings of the other tiers with buffers of %d at most", others)
-	case h.next == nil && longest == 0:
-		return fmt.Errorf("a history without rings")
-	case (longest >= longRing) != (h.totals != nil):
-		return fmt.Errorf("totals %v with a ring of %d", h.totals != nil, longest)
-	}
-	return soundTotals(h)
-}
-
-func soundRing(r *ring, newest bucket) error {
-	c := len(r.buckets)
-	if c == 0 && r.len == 0 && r.sum == 0 && r.first == forever {
-		return nil
-	}
-	if bits.OnesCount(uint(c)) != 1 || c < minRing || int(r.len) > c || r.len == 0 || c > minRing && 4*int(r.len) < c {
-		return fmt.Errorf("a buffer of %d for %d buckets", c, r.len)
-	}
-	for seq := r.head; seq != r.end(); seq++ {
-		next := newest
-		if seq+1 != r.end() {
-			next = *r.at(seq + 1)
-		}
-		if r.at(seq).n <= 0 || next.n <= 0 || r.at(seq).start >= next.start {
-			return fmt.Errorf("bucket %v before %v", *r.at(seq), next)
-		}
-	}
-	if sum := sumFrom(r, r.head); r.sum != sum || newest.n > backend.MaxCount-sum || r.first != r.at(r.head).start {
-		return fmt.Errorf("sum %d from %d, want %d from %v; newest %v", r.sum, r.first, sum, *r.at(r.head), newest)
-	}
 	return nil
 }
 
-func sumFrom(r *ring, from uint32) (sum int64) {
-	for seq := from; seq != r.end(); seq++ {
-		sum += r.at(seq).n
+func soundRing(r *ring, width int64) error {
+	if r.size() == 0 {
+		if *r != (ring{}) {
+			return fmt.Errorf("an empty ring is %+v", *r)
+		}
+		return nil
 	}
-	return sum
-}
-
-func soundTotals(h *history) error {
-	blocks := 0
-	for b := h.totals; b != nil; b = b.next {
-		blocks++
-		for _, w := range b.list {
-			if w.tier == noTier {
-				continue
-			}
-			r := h.ring(int(w.tier))
-			if r.len == 0 || w.at-r.head > r.len {
-				return fmt.Errorf("total of %d is at %d of a ring from %d to %d", w.reach, w.at, r.head, r.end())
-			}
-			want := w
-			want.sum = sumFrom(r, w.at)
-			want.look(r)
-			if w != want {
-				return fmt.Errorf("running total %+v, want %+v", w, want)
-			}
+	if o := r.older; o != nil {
+		n, c := int(o.n), len(o.buckets)
+		if bits.OnesCount(uint(c)) != 1 || c < minRing || n > c || n == 0 || c > minRing && 4*n < c {
+			return fmt.Errorf("a buffer of %d for %d buckets", c, n)
 		}
 	}
-	if blocks > maxTotals {
-		return fmt.Errorf("%d blocks of totals", blocks)
+	if first, _ := r.at(0); r.first != first || r.last.sum > backend.MaxCount {
+		return fmt.Errorf("%d from %d, want at most %d from %d", r.last.sum, r.first, int64(backend.MaxCount), first)
+	}
+	before := int64(never)
+	for i := range r.size() {
+		start, sum := r.at(i)
+		if start <= before || start != floor(start, width) || sum <= r.upTo(i) {
+			return fmt.Errorf("bucket %d: %d to %d from %d, after %d from %d", i, r.upTo(i), sum, start, r.upTo(i), before)
+		}
+		before = start
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -15,200 +16,143 @@ import (
 // than ttl holds no expired bucket.
 type tier struct{ width, ttl int64 }
 
-// expired is the latest start of a bucket that has expired by now.
+// expired returns the latest start of a bucket that has expired by now.
 func (t tier) expired(now int64) (cut int64) { return cutoff(now, t.ttl, t.width) }
 
-// expiry is the instant of expiry of the bucket from start on.
+// expiry returns the instant at which the bucket from start on expires.
 func (t tier) expiry(start int64) int64 { return plus(plus(start, t.width), t.ttl) }
+
+// edge returns the instant from which on buckets of t start in a window that reaches
+// back from now and is read in buckets of the given width: the buckets of t, or sums
+// of them. A window reaches back no further than the life of its oldest bucket.
+func (t tier) edge(now, reach, width int64) int64 {
+	cut := cutoff(now, max(0, min(reach, t.ttl-(width-t.width))), width)
+	if width == t.width || cut == never {
+		return cut + 1
+	}
+	return (cover.Index(cut, width) + 1) * width
+}
 
 // grace is the time that buckets live beyond their TTL. A label late by less than
 // grace needs no bucket that was dropped for a later label: goroutines waiting
-// for a processor are late by as much, and need not be labelled anew.
+// for a processor are late by as much, and need not be labelled again.
 const grace = int64(10 * time.Millisecond)
 
-// sumTTL is the TTL of buckets of width fine that make up a bucket of width and
-// ttl: the first must not be gone before the whole has expired.
-func sumTTL(ttl, width, fine int64) int64 { return plus(ttl, width-fine) }
-
-// base is the tier of l that stores the buckets of tier i: [tiers.Ladder.Base]. A
-// tier wider than a sixteenth of its Keep is its own base: otherwise the parts of
-// a bucket would live far longer than needed.
-func base(l tiers.Ladder, i int) int {
-	if t := l.At(i); t.Width > t.Keep/16 {
-		return i
-	}
-	return l.Base(i)
+// layout is the list of the tiers that an entry stores, finest first. A layout is
+// immutable, and shared by the entries with the same tiers.
+type layout struct {
+	n   int
+	all [tiers.MaxTiers]tier
 }
 
-// baseWidth is the width of the stored buckets that make up a bucket of a width:
-// the same width, if l has no other.
-func baseWidth(l tiers.Ladder, width time.Duration) int64 {
+func (l *layout) tiers() []tier { return l.all[:l.n] }
+
+// plan is a ladder with the TTLs of its buckets, as a store keeps them: of tiers with
+// equal Keep the finest, whose buckets make up the others, and each tier that is wider
+// than a sixteenth of its Keep: the parts of such a bucket would live far longer than
+// needed.
+type plan struct {
+	ladder tiers.Ladder
+	ttls   []time.Duration
+	of     []int // of[i] is the number of the stored tier with the buckets of tier i
+	layout *layout
+}
+
+// tier returns the number of the tier of the ladder with the given width, or -1.
+func tierOf(l tiers.Ladder, width time.Duration) int {
 	for i := range l.Len() {
 		if l.At(i).Width == width {
-			return int64(l.At(base(l, i)).Width)
-		}
-	}
-	return int64(width)
-}
-
-// leastTTL is a tier of the given width, with the shortest TTL for a bucket of an
-// addition on l.
-func leastTTL(l tiers.Ladder, width int64) tier {
-	t := tier{width: width}
-	for i := range l.Len() {
-		if of := l.At(i); int64(l.At(base(l, i)).Width) == width {
-			t.ttl = max(t.ttl, sumTTL(plus(int64(of.Width+of.Keep), grace), int64(of.Width), width))
-		}
-	}
-	return t
-}
-
-// layout is the list of the tiers that an entry stores. A layout is immutable,
-// and shared by all entries with the same tiers.
-type layout struct{ tiers []tier }
-
-// find is the position of the tier of that width, or -1.
-func find(tiers []tier, width int64) int {
-	for i := range tiers {
-		if tiers[i].width == width {
 			return i
 		}
 	}
 	return -1
 }
 
-// plan assigns each tier of a ladder to the storing tier of a layout.
-type plan struct {
-	layout *layout
-	of     []planned // the tiers of the ladder
-}
+// maxPlans and maxLayouts bound what a store remembers for sharing. A program has
+// a plan for each ladder; with more, or with hits of ever other ages, plans are made
+// again, and equal layouts are there twice.
+const maxPlans, maxLayouts = 32, 256
 
-// planned is a tier of a ladder; at is the storing tier of the layout.
-type planned struct {
-	width, keep, ttl int64
-	at               int
-}
-
-// maxLayouts bounds the layouts and the plans that a store remembers for sharing.
-// A program has a layout for each ladder; a program with more ladders, or with
-// ever new widths in Do, has equal layouts twice, at the cost of memory only.
-const maxLayouts = 32
-
-// layouts remembers the layouts and plans in use. An entry keeps its own layout
-// alive, so a layout may be dropped from the list at any time.
+// layouts remembers the plans and the layouts in use.
 type layouts struct {
-	list     atomic.Pointer[[]*layout] // replaced as a whole
-	plans    atomic.Pointer[[]*plan]   // the same
-	mu       sync.Mutex                // held by a call that replaces a list
-	next     int                       // position in a full list that is replaced next
-	nextPlan int
+	plans atomic.Pointer[[]*plan] // replaced as a whole, the latest first
+	mu    sync.Mutex
+	all   map[layout]*layout
 }
 
-// get is the layout with exactly the given tiers, in the given order.
-func (ls *layouts) get(wanted []tier) *layout {
-	if p := ls.find(wanted); p != nil {
-		return p
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if p := ls.find(wanted); p != nil {
-		return p
-	}
-	p := &layout{slices.Clone(wanted)}
-	remember(&ls.list, &ls.next, p)
-	return p
-}
-
-func (ls *layouts) find(wanted []tier) *layout {
-	if list := ls.list.Load(); list != nil {
-		for _, p := range *list {
-			if slices.Equal(p.tiers, wanted) {
-				return p
-			}
-		}
-	}
-	return nil
-}
-
-// union is p with the wanted tiers: the tiers of p keep their positions, and a
-// width of both has the longer TTL. The result is p if p has all for as long.
-func (ls *layouts) union(p *layout, wanted []tier) *layout {
-	var buf [16]tier
-	all := append(buf[:0], p.tiers...)
-	for _, t := range wanted {
-		if i := find(all, t.width); i >= 0 {
-			all[i].ttl = max(all[i].ttl, t.ttl)
-		} else {
-			all = append(all, t)
-		}
-	}
-	if slices.Equal(all, p.tiers) {
-		return p
-	}
-	return ls.get(all)
-}
-
-// known is the plan for a ladder whose tiers live for ttls; nil if the plan is
-// not remembered.
-func (ls *layouts) known(l tiers.Ladder, ttls []time.Duration) *plan {
-	list := ls.plans.Load()
-	if list == nil || l.Len() != len(ttls) {
-		return nil
-	}
-next:
-	for _, p := range *list {
-		if len(p.of) != len(ttls) {
-			continue
-		}
-		for i := range p.of {
-			have, t := &p.of[i], l.At(i)
-			if have.width != int64(t.Width) || have.keep != int64(t.Keep) || have.ttl != int64(ttls[i]) {
-				continue next
-			}
-		}
-		return p
-	}
-	return nil
-}
-
-// plan makes the plan for a ladder whose tiers live for ttls, where no plan is
-// known.
+// plan returns the plan for a ladder whose tiers live for ttls.
 func (ls *layouts) plan(l tiers.Ladder, ttls []time.Duration) *plan {
-	var stored []tier
-	p := &plan{of: make([]planned, len(ttls))}
-	for i := range ttls {
-		t, b := l.At(i), base(l, i)
-		p.of[i] = planned{int64(t.Width), int64(t.Keep), int64(ttls[i]), len(stored)}
-		if b == i {
-			stored = append(stored, tier{width: int64(t.Width)})
-		} else {
-			p.of[i].at = p.of[b].at
+	var list []*plan
+	if all := ls.plans.Load(); all != nil {
+		list = *all
+	}
+	for _, p := range list {
+		if p.is(l, ttls) {
+			return p
 		}
-		w := &stored[p.of[i].at]
-		w.ttl = max(w.ttl, sumTTL(plus(int64(ttls[i]), grace), int64(t.Width), w.width))
 	}
-	p.layout = ls.get(stored)
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if there := ls.known(l, ttls); there != nil {
-		return there
+	p := &plan{ladder: l, ttls: slices.Clone(ttls)}
+	var stored layout
+	for i, ttl := range ttls {
+		t, base, at := l.At(i), l.Base(i), stored.n
+		if base != i && t.Width <= t.Keep/16 {
+			at = p.of[base]
+		} else {
+			stored.all[at].width = int64(t.Width)
+			stored.n++
+		}
+		p.of = append(p.of, at)
+		// The first part of a sum must not be gone before the whole has expired.
+		s := &stored.all[at]
+		s.ttl = max(s.ttl, plus(plus(int64(ttl), grace), int64(t.Width)-s.width))
 	}
-	remember(&ls.plans, &ls.nextPlan, p)
+	p.layout = ls.share(stored)
+	longer := append([]*plan{p}, list[:min(len(list), maxPlans-1)]...)
+	ls.plans.Store(&longer) // a plan that another call stored meanwhile is made again
 	return p
 }
 
-// remember puts v into a list of at most maxLayouts, in the position of next if
-// the list is full.
-func remember[T any](list *atomic.Pointer[[]T], next *int, v T) {
-	var all []T
-	if old := list.Load(); old != nil {
-		all = slices.Clone(*old)
+// is reports whether p is the plan for l and ttls. The loop is faster than
+// slices.Equal.
+func (p *plan) is(l tiers.Ladder, ttls []time.Duration) bool {
+	if len(ttls) != len(p.ttls) || l.Len() != len(ttls) {
+		return false
 	}
-	if len(all) < maxLayouts {
-		all = append(all, v)
-	} else {
-		all[*next] = v
-		*next = (*next + 1) % maxLayouts
+	for i, ttl := range ttls {
+		if ttl != p.ttls[i] || l.At(i) != p.ladder.At(i) {
+			return false
+		}
 	}
-	list.Store(&all)
+	return true
+}
+
+// share returns the layout with the tiers of l.
+func (ls *layouts) share(l layout) *layout {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if p := ls.all[l]; p != nil {
+		return p
+	}
+	if len(ls.all)%maxLayouts == 0 { // the entries keep theirs
+		ls.all = map[layout]*layout{}
+	}
+	made := l
+	ls.all[l] = &made
+	return &made
+}
+
+// longer returns the layout whose tiers live as long as those of l and of m, which
+// have the same widths.
+func (ls *layouts) longer(l, m *layout) *layout {
+	longest := *l
+	for k := range longest.all {
+		longest.all[k].ttl = max(l.all[k].ttl, m.all[k].ttl)
+	}
+	switch longest {
+	case *m:
+		return m
+	case *l:
+		return l
+	}
+	return ls.share(longest)
 }

@@ -36,14 +36,14 @@ import (
 	"errors"
 	"hash/maphash"
 	"math/bits"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
 )
 
-// DefaultMaxBuckets is about 256 MB: 900,000 keys with a single hit, 85,000
+// DefaultMaxBuckets is about 256 MB: a million keys with a single hit, 110,000
 // keys with a hundred hits a day, or 125 keys with a hit in every second of a
 // day.
 const DefaultMaxBuckets = 256 << 20 / bucketBytes
@@ -51,13 +51,13 @@ const DefaultMaxBuckets = 256 << 20 / bucketBytes
 // Config configures a [Store]. The zero Config is ready to use.
 type Config struct {
 	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key that was
-	// hit once costs 16 buckets, on a ladder of up to four tiers, and a few more if its
-	// stored name is longer than 70 bytes. A second bucket of the finest tier costs 5
-	// more, of other tiers 9 in all. From then on a key costs the capacity of its
-	// rings: a power of two for each tier, and at most four times the buckets in use. A
-	// ring of 16 costs 8 more for running totals. The bound is on live memory: while a
-	// ring grows, the former copy of the ring is there too, and Go's collector lets the
-	// heap become larger, by GOGC. Zero, or less: [DefaultMaxBuckets].
+	// hit once costs 14 buckets, 2 more for each further tier that is stored, and a few
+	// more if its stored name is longer than 70 bytes. A second bucket of a tier costs 4
+	// more, and from then on a key costs the capacity of its rings as well: a power of
+	// two for each tier, and at most four times the buckets in use. The bound is on live
+	// memory: while a ring grows, the former copy of the ring is there too, and Go's
+	// collector lets the heap become larger, by GOGC. Zero, or less:
+	// [DefaultMaxBuckets].
 	MaxBuckets int
 
 	// Full decides about a new bucket that finds no memory while no key is empty.
@@ -104,34 +104,35 @@ type Store struct {
 	kept    int64 // of max, for known keys: Config.Reserve
 	policy  Policy
 	seed    maphash.Seed
-	shards  []shard
-	shift   uint // of a hash, to the number of its shard
 	layouts layouts
+	spares  sync.Pool // memory of removed entries
+	shards  [shards]shard
 
 	// bounds[order][i] is heaps[order].bound() of shard i. The bounds of all
 	// shards stand together, so that a full store finds the first entry of all
 	// in a few cache lines.
-	bounds [orders][]atomic.Int64
+	bounds [orders][shards]atomic.Int64
 
 	_       [64]byte
 	spent   atomic.Int64 // buckets, of max
 	refused atomic.Int64
 }
 
-// shard is a part of the keys, under one lock. A call with several locks has
-// taken the locks in the order of the shards.
+// shards is the number of the shards of a store, which fit into a shardSet.
+const shards = 64
+
+// shard is a part of the keys, under one lock.
 type shard struct {
-	mu     sync.Mutex
-	table  table
-	latest latest
-	heaps  [orders]heap
-	index  int
+	mu    sync.Mutex
+	index int
+	table table
+	heaps [orders]heap
 
-	admissions uint64 // by a quota
-
-	dropped int64 // latest expiry of the buckets of entries that are gone: see horizon
+	latest  tiers.Bucket
+	dropped int64 // latest expiry of the buckets of entries that are gone: see access.behind
 
 	reclaimed, evicted int64
+	admissions         uint64 // by a quota
 
 	_ [64]byte
 }
@@ -141,32 +142,14 @@ var (
 	_ backend.Local  = (*Store)(nil)
 )
 
-const minShards, maxShards = 16, 256
-
 // New makes an empty store.
 func New(config Config) *Store {
-	n := min(max(minShards, 8<<bits.Len(uint(runtime.GOMAXPROCS(0)-1))), maxShards)
-	if config.MaxBuckets <= 0 {
-		config.MaxBuckets = DefaultMaxBuckets
+	s := &Store{max: int64(config.MaxBuckets), policy: config.Full, seed: maphash.MakeSeed()}
+	if s.max <= 0 {
+		s.max = DefaultMaxBuckets
 	}
-	s := newStore(int64(config.MaxBuckets), config.Full, maphash.MakeSeed(), n)
-	if config.Full == Refuse {
-		s.kept = int64(min(max(0, cmp.Or(config.Reserve, config.MaxBuckets/8)), config.MaxBuckets))
-	}
-	return s
-}
-
-// newStore makes an empty store of n shards, a power of two.
-func newStore(max int64, policy Policy, seed maphash.Seed, n int) *Store {
-	s := &Store{
-		max:    max,
-		policy: policy,
-		seed:   seed,
-		shards: make([]shard, n),
-		shift:  uint(64 - bits.Len(uint(n-1))),
-	}
-	for order := range s.bounds {
-		s.bounds[order] = make([]atomic.Int64, n)
+	if s.policy == Refuse {
+		s.kept = min(max(0, cmp.Or(int64(config.Reserve), s.max/8)), s.max)
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -210,21 +193,21 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>s.shift] }
+func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>(64-6)] }
 
-// shardSet is a set of shards, to be locked together.
-type shardSet [maxShards / 64]uint64
+// shardSet is a set of shards, to be locked together, in the order of the shards.
+type shardSet uint64
 
-func (set *shardSet) add(sh *shard) { set[sh.index/64] |= 1 << (sh.index % 64) }
+func (set *shardSet) add(sh *shard) { *set |= 1 << sh.index }
 
-// each calls f with the number of each shard, in the order of the shards.
-func (set *shardSet) each(f func(i int)) {
-	for w, word := range set {
-		for ; word != 0; word &= word - 1 {
-			f(64*w + bits.TrailingZeros64(word))
-		}
+func (s *Store) lock(set shardSet) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(uint64(set))].mu.Lock()
 	}
 }
 
-func (s *Store) lock(set *shardSet)   { set.each(func(i int) { s.shards[i].mu.Lock() }) }
-func (s *Store) unlock(set *shardSet) { set.each(func(i int) { s.shards[i].mu.Unlock() }) }
+func (s *Store) unlock(set shardSet) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(uint64(set))].mu.Unlock()
+	}
+}

@@ -19,7 +19,10 @@ import (
 func newModel() *oracle.Store {
 	m := oracle.NewStore()
 	m.Exact = true
-	m.Stored = func(l tiers.Ladder, width time.Duration) time.Duration { return time.Duration(baseWidth(l, width)) }
+	m.Stored = func(l tiers.Ladder, width time.Duration) time.Duration {
+		p := new(layouts).plan(l, make([]time.Duration, l.Len()))
+		return time.Duration(p.layout.all[p.of[tierOf(l, width)]].width)
+	}
 	return m
 }
 
@@ -136,8 +139,8 @@ func lost(m *oracle.Store, s *Store, before Stats, now int64, own []string) erro
 	if evicted > 0 || after.Refused > before.Refused && need <= s.max {
 		for i := range s.shards {
 			for _, slot := range s.shards[i].table.slots {
-				if slot.e != nil && slot.e.emptyAt() <= now && !slices.Contains(own, string(slot.e.key(nil))) {
-					return fmt.Errorf("key %s is empty, and stayed when another was evicted or refused", slot.e.key(nil))
+				if slot.e != nil && slot.e.rank(byEmpty) <= now && !slices.Contains(own, string(slot.e.key())) {
+					return fmt.Errorf("key %s is empty, and stayed when another was evicted or refused", slot.e.key())
 				}
 			}
 		}

@@ -6,18 +6,17 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// quota is the short way of nearly all admissions: a single known key, the label
-// in its newest buckets or its rings with room for the next, and room in every
-// window.
+// quota is the fast path of nearly all admissions: a single known key, no label
+// before the newest buckets, and room in every window.
 type quota struct {
 	store   *Store
-	layout  *layout
+	plan    *plan
 	windows []quotaWindow
 	head    int               // length of the beginning that all keys share
 	key     [maxQuotaKey]byte // the beginning
 }
 
-// quotaWindow is a [backend.Window] of a quota; tier is of the layout.
+// quotaWindow is a [backend.Window] of a quota, in buckets of the given width.
 type quotaWindow struct {
 	max, reach, width int64
 	tier              int
@@ -36,17 +35,11 @@ func (s *Store) Bind(asked backend.Store, t *backend.TakeKey) backend.Quota {
 		return nil
 	}
 	p := s.layouts.plan(t.Ladder, t.TTLs)
-	q := &quota{store: s, layout: p.layout, head: len(t.Key)}
+	q := &quota{store: s, plan: p, head: len(t.Key)}
 	copy(q.key[:], t.Key)
-	tiers := p.layout.tiers
 	for i := range t.Windows {
 		w := &t.Windows[i]
-		of, reach := &p.of[w.Finest], int64(w.Reach)
-		width := tiers[of.at].width
-		if len(tiers) > perGroup || width != of.width || reach > tiers[of.at].ttl-tiers[0].width {
-			return nil // the tier is a sum, or what was dropped may be needed: see look
-		}
-		q.windows = append(q.windows, quotaWindow{w.Max, reach, width, of.at})
+		q.windows = append(q.windows, quotaWindow{w.Max, int64(w.Reach), int64(t.Ladder.At(w.Finest).Width), p.of[w.Finest]})
 	}
 	return q
 }
@@ -54,44 +47,42 @@ func (s *Store) Bind(asked backend.Store, t *backend.TakeKey) backend.Quota {
 // Admit is described in [backend.Quota].
 func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 	key, length := q.key, q.head+len(rest)
-	if length > len(key) || n < 1 || n > half {
+	if length > len(key) || n < 1 || n > backend.MaxCount {
 		return a
 	}
 	copy(key[q.head:], rest)
-	s := q.store
-	hash := maphash.Bytes(s.seed, key[:length])
-	sh := s.shard(hash)
+	hash := maphash.Bytes(q.store.seed, key[:length])
+	sh := q.store.shard(hash)
 	sh.mu.Lock()
-	e := sh.table.find(hash, key[:length])
-	if e == nil || e.layout != q.layout {
-		sh.mu.Unlock()
-		return a
+	if e := sh.table.find(hash, key[:length]); e != nil && e.layout == q.plan.layout && q.admit(e, n, label, &a.Counts) {
+		sh.admissions++
+		a.Number = sh.admissions*shards + uint64(sh.index)
+	} else {
+		a = backend.Admission{}
 	}
-	l := &sh.latest
-	l.set(q.layout, label)
-	cost, ok := e.ready(l, n, label)
-	if !ok {
-		sh.mu.Unlock()
-		return a
+	sh.mu.Unlock()
+	return a
+}
+
+// admit adds n hits to e, and fills in the counts, or does nothing: if the label may
+// need what was dropped, or is older than the newest bucket, if a window is full, or
+// if a full store has to find memory.
+func (q *quota) admit(e *entry, n, label int64, counts *[backend.MaxAdmission]int64) bool {
+	if e.dropped > label+grace {
+		return false
 	}
 	for i := range q.windows {
 		w := &q.windows[i]
-		count := e.count(w.tier, cutoff(label, w.reach, w.width), w.reach, s)
+		count := e.ring(w.tier).window(e.layout.all[w.tier].edge(label, w.reach, w.width), i)
 		if count > w.max-n {
-			sh.mu.Unlock()
-			return backend.Admission{}
+			return false
 		}
-		a.Counts[i] = count
+		counts[i] = count
 	}
-	if cost > 0 && !s.reserve(cost, s.max) {
-		sh.mu.Unlock()
-		return backend.Admission{} // Take finds memory
+	cost, ok := e.opening(n, label)
+	if !ok || cost > 0 && !q.store.reserve(cost, q.store.max) {
+		return false
 	}
-	if left := cost - e.advance(l, n, label); left != 0 {
-		s.spent.Add(-left)
-	}
-	sh.admissions++
-	a.Number = sh.admissions*uint64(len(s.shards)) + uint64(sh.index)
-	sh.mu.Unlock()
-	return a
+	q.store.pay(e.open(n, label) - cost)
+	return true
 }

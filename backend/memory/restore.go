@@ -1,15 +1,18 @@
 package memory
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"hash/maphash"
 	"io"
 	"math"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // ErrDamaged is the error of a [Store.Restore] from a stream that is no whole
@@ -48,53 +51,51 @@ func (s *Store) Restore(r io.Reader) error {
 }
 
 func (s *Store) restore(r io.Reader) error {
-	if err := s.unused(); err != nil {
-		return err
+	loaded := New(Config{MaxBuckets: int(s.max), Full: s.policy})
+	loaded.seed = s.seed
+	from, sum := &source{r: r}, crc32.New(castagnoli)
+	dec := decoder{in: bufio.NewReaderSize(io.TeeReader(from, sum), 64<<10), store: loaded, share: s.layouts.share}
+	dropped, err := dec.all()
+	full := errors.Is(err, ErrFull)
+	if full {
+		_, _ = io.Copy(io.Discard, dec.in) // a damaged length is no full store
 	}
-	blocks := blockReader{r: r}
-	if err := blocks.open(); err != nil {
-		return err
-	}
-	loaded := newStore(s.max, s.policy, s.seed, len(s.shards))
-	dec := decoder{blocks: &blocks, layouts: &s.layouts, limit: s.max}
-	dropped, err := dec.all(loaded)
-	if blocks.err != nil {
-		return blocks.err // what is amiss with the data follows from it
-	}
-	if err != nil {
+	switch {
+	case from.err != nil:
+		return from.err // what is wrong with the data follows from it
+	case (err == nil || full) && sum.Sum32() != residue:
+		return damaged("the checksum is wrong")
+	case err != nil:
 		return err
 	}
 	return s.adopt(loaded, dropped)
 }
 
-// unused tells that a call has added to s.
-func (s *Store) unused() error {
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		used := sh.used()
-		sh.mu.Unlock()
-		if used {
-			return errUsed
-		}
+// residue is the CRC-32C of any bytes with their own CRC-32C at the end.
+var residue = crc32.Checksum(make([]byte, 4), castagnoli)
+
+// source is a reader that keeps its error, unless that is io.EOF.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (n int, err error) {
+	if n, err = s.r.Read(p); err != nil && err != io.EOF {
+		s.err = err
 	}
-	return nil
+	return n, err
 }
 
 var errUsed = errors.New("the store has been used, want a new one")
 
-func (sh *shard) used() bool { return sh.table.keys > 0 || sh.dropped != never }
-
-// adopt moves all keys of loaded to s, which is not used.
+// adopt moves all keys of loaded to s, which must not be used.
 func (s *Store) adopt(loaded *Store, dropped int64) error {
-	var all shardSet
+	const all = ^shardSet(0)
+	s.lock(all)
+	defer s.unlock(all)
 	for i := range s.shards {
-		all.add(&s.shards[i])
-	}
-	s.lock(&all)
-	defer s.unlock(&all)
-	for i := range s.shards {
-		if s.shards[i].used() {
+		if sh := &s.shards[i]; sh.table.keys > 0 || sh.dropped != never {
 			return errUsed
 		}
 	}
@@ -112,219 +113,170 @@ func (s *Store) adopt(loaded *Store, dropped int64) error {
 	return nil
 }
 
-// decoder reads the records of a snapshot. The checksums are right, but anyone may
-// have made them: the decoder checks all on which the store relies.
+// decoder reads the records of a snapshot into a store. The checksum comes last, and
+// anyone may have made it: the decoder checks all on which a store relies. A finding
+// is a panic with a failure, which ends in decoder.all.
 type decoder struct {
-	blocks  *blockReader
-	err     error // sticky
-	layouts *layouts
-	limit   int64 // of the store, in buckets
-
-	known   []*layout
-	tiers   []tier
-	key     []byte
-	buckets []bucket
+	in     *bufio.Reader
+	store  *Store
+	share  func(layout) *layout
+	layout *layout // of the record before
+	key    []byte
 }
 
-// fail makes an error, unless there is an error already.
-func (dec *decoder) fail(format string, args ...any) {
-	if dec.err == nil {
-		dec.err = damaged(format, args...)
+type failure struct{ error }
+
+// damaged makes an ErrDamaged that says what is wrong.
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+}
+
+func fail(format string, args ...any) { panic(failure{damaged(format, args...)}) }
+
+// read fails if a part of a snapshot cannot be read.
+func read(err error) {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		fail("the end is missing")
+	} else if err != nil {
+		fail("a number cannot be read: %v", err)
 	}
 }
 
-func (dec *decoder) uvarint() uint64 {
-	if dec.err != nil {
-		return 0
-	}
-	v, err := binary.ReadUvarint(dec.blocks)
-	if err != nil {
-		dec.fail("a number cannot be read: %v", err)
-	}
+func (dec *decoder) signed() int64 {
+	v, err := binary.ReadVarint(dec.in)
+	read(err)
 	return v
 }
 
-func (dec *decoder) varint() int64 {
-	if dec.err != nil {
-		return 0
-	}
-	v, err := binary.ReadVarint(dec.blocks)
-	if err != nil {
-		dec.fail("a number cannot be read: %v", err)
-	}
-	return v
-}
-
-// number is a uvarint from least to most, which is least or more.
+// number returns a number from least to most.
 func (dec *decoder) number(what string, least, most int64) int64 {
-	v := dec.uvarint()
-	if v > math.MaxInt64 || int64(v) < least || int64(v) > most {
-		dec.fail("%s of %d, want %d to %d", what, v, least, most)
-		return least
+	v, err := binary.ReadUvarint(dec.in)
+	if read(err); v > math.MaxInt64 || int64(v) < least || int64(v) > most {
+		fail("%s of %d, want %d to %d", what, v, least, most)
 	}
 	return int64(v)
 }
 
-// all reads the records into an empty store, and returns the latest expiry of the
-// buckets of entries that are gone.
-func (dec *decoder) all(s *Store) (dropped int64, err error) {
+// all reads a snapshot, and returns the latest expiry of the buckets of entries that
+// are gone.
+func (dec *decoder) all() (dropped int64, err error) {
 	keys := int64(0)
-	for dec.err == nil {
-		head := dec.number("the head of a record", 0, 1+int64(len(dec.known)))
-		if head == 0 {
-			break
+	defer func() {
+		if p := recover(); p != nil {
+			f, is := p.(failure)
+			if !is {
+				panic(p)
+			}
+			if err = f.error; err == ErrFull {
+				err = fmt.Errorf("%d keys and no more fit into Config.MaxBuckets of %d: %w", keys, dec.store.max, ErrFull)
+			}
 		}
-		if dec.entry(s, head); errors.Is(dec.err, ErrFull) {
-			return 0, fmt.Errorf("%d keys and no more fit into Config.MaxBuckets of %d: %w", keys, dec.limit, ErrFull)
-		}
-		keys++
+	}()
+	dec.header()
+	flags := dec.number("flags", 0, 2*keptMixed-1)
+	for ; flags&isKey != 0; keys++ {
+		dec.entry(flags)
+		flags = dec.number("flags", 0, 2*keptMixed-1)
 	}
 	dec.number("the number of keys", keys, keys)
-	dropped = dec.dropped(dec.number("flags", 0, keptDropped))
-	if dec.err == nil {
-		if _, err := dec.blocks.ReadByte(); err != io.EOF {
-			dec.fail("records follow after the last")
-		}
+	if dropped = never; flags&keptDropped != 0 {
+		dropped = dec.signed()
 	}
-	return dropped, dec.err
+	_, err = io.ReadFull(dec.in, make([]byte, crc32.Size))
+	read(err)
+	if _, err := dec.in.ReadByte(); err == nil {
+		fail("bytes follow after its end")
+	}
+	return dropped, nil
 }
 
-func (dec *decoder) dropped(flags int64) int64 {
-	if flags&keptDropped == 0 {
-		return never
+func (dec *decoder) header() {
+	header := make([]byte, len(snapshotMagic)+1)
+	if n, err := io.ReadFull(dec.in, header); err != nil {
+		fail("it has %d bytes, want %d and more", n, len(header))
 	}
-	return dec.varint()
+	if magic := header[:len(snapshotMagic)]; string(magic) != snapshotMagic {
+		fail("it begins with %q, want %q", magic, snapshotMagic)
+	}
+	if v := header[len(snapshotMagic)]; v != snapshotVersion {
+		panic(failure{fmt.Errorf("the snapshot is of version %d, want %d: another release has written it; "+
+			"move it away to count from zero, or go on with that release until its longest window has passed", v, snapshotVersion)})
+	}
 }
 
-// entry reads the record of a key, after the head.
-func (dec *decoder) entry(s *Store, head int64) {
-	p := dec.layout(head)
-	key := dec.name()
-	flags := dec.number("flags", 0, keptDropped|keptMixed)
-	dropped := dec.dropped(flags)
-	if dec.err != nil {
-		return
+// entry reads the record of a key, after the flags, and puts the key into the store.
+func (dec *decoder) entry(flags int64) {
+	if flags&newLayout != 0 {
+		dec.newLayout()
+	} else if dec.layout == nil {
+		fail("a key without a layout")
 	}
-	hash := maphash.Bytes(s.seed, key)
+	dec.key = dec.key[:0]
+	for n := dec.number("the length of a key", 0, math.MaxInt32); n > 0; {
+		part := min(n, 4096)
+		dec.key = append(dec.key, make([]byte, part)...)
+		_, err := io.ReadFull(dec.in, dec.key[int64(len(dec.key))-part:])
+		read(err)
+		n -= part
+	}
+	s, hash := dec.store, maphash.Bytes(dec.store.seed, dec.key)
 	sh := s.shard(hash)
-	if sh.table.find(hash, key) != nil {
-		dec.fail("a key is there twice")
-		return
+	if sh.table.find(hash, dec.key) != nil {
+		fail("a key is there twice")
 	}
 	e := new(entry)
-	e.reset(key, p)
-	e.dropped = dropped
-	if flags&keptMixed != 0 {
-		e.flags |= mixedTTL
+	e.reset(dec.key, dec.layout)
+	if e.mixed = flags&keptMixed != 0; flags&keptDropped != 0 {
+		e.dropped = dec.signed()
 	}
-	room := dec.limit
-	for i := range p.tiers {
-		g, k := e.tier(i)
-		for _, b := range dec.tier(p.tiers[i].width, room) {
-			g.put(k, b.start, b.n)
-			room--
-		}
+	for k, t := range dec.layout.tiers() {
+		dec.tier(e.ring(k), t.width)
 	}
-	if dec.err == nil && e.lastHit() == never {
-		dec.fail("a key without buckets")
+	if e.rank(byHit) == never {
+		fail("a key without buckets")
 	}
-	if dec.err != nil {
-		return
-	}
-	e.look()
-	if e.cost() > dec.limit {
-		dec.err = ErrFull
-		return
+	if e.cost() > s.max {
+		panic(failure{ErrFull})
 	}
 	s.spent.Add(e.cost())
 	sh.table.insert(hash, e)
 	s.enter(sh, e)
-	for s.spent.Load() > s.max && dec.err == nil {
-		var b budget
-		if s.policy != EvictOldest || !s.evict(&b, nil) {
-			dec.err = ErrFull
+	for s.spent.Load() > s.max {
+		if s.policy != EvictOldest || !s.removeFirst(byHit, forever-1, nil) {
+			panic(failure{ErrFull})
 		}
-		s.release(&b)
 	}
 }
 
-// layout is the layout of a head, read if it is new.
-func (dec *decoder) layout(head int64) *layout {
-	if head != 1 {
-		return dec.known[head-2]
-	}
-	n := dec.number("tiers", 1, math.MaxInt64)
-	dec.tiers = dec.tiers[:0]
-	for ; n > 0 && dec.err == nil; n-- {
-		width := dec.number("a width", 1, math.MaxInt64)
-		ttl := dec.number("a TTL", 0, math.MaxInt64)
-		dec.tiers = append(dec.tiers, tier{width, ttl})
-	}
-	widths := make(map[int64]bool, len(dec.tiers))
-	for _, t := range dec.tiers {
-		widths[t.width] = true
-	}
-	if dec.err == nil && len(widths) != len(dec.tiers) {
-		dec.fail("a layout with two tiers of one width")
-	}
-	if dec.err != nil {
-		return nil
-	}
-	p := dec.layouts.get(dec.tiers)
-	if p.chainCost() > dec.limit {
-		dec.err = ErrFull
-	}
-	if len(dec.known) == maxKnown {
-		dec.known = dec.known[:0]
-	}
-	dec.known = append(dec.known, p)
-	return p
-}
-
-// name reads a key, which is good until the next.
-func (dec *decoder) name() []byte {
-	dec.key = dec.key[:0]
-	for n := dec.number("the length of a key", 0, math.MaxInt32); n > 0 && dec.err == nil; {
-		if len(dec.blocks.rest) == 0 {
-			if err := dec.blocks.next(); err != nil {
-				dec.fail("a key cannot be read: %v", err)
-			}
+func (dec *decoder) newLayout() {
+	l := layout{n: int(dec.number("tiers", 1, tiers.MaxTiers))}
+	for k := range l.n {
+		l.all[k] = tier{dec.number("a width", 1, math.MaxInt64), dec.number("a TTL", 0, math.MaxInt64)}
+		if k > 0 && l.all[k].width <= l.all[k-1].width {
+			fail("a tier of %s after one of %s", time.Duration(l.all[k].width), time.Duration(l.all[k-1].width))
 		}
-		part := dec.blocks.rest[:min(n, int64(len(dec.blocks.rest)))]
-		dec.key = append(dec.key, part...)
-		dec.blocks.rest = dec.blocks.rest[len(part):]
-		n -= int64(len(part))
 	}
-	return dec.key
+	dec.layout = dec.share(l)
 }
 
-// tier reads the buckets of a tier, which are good until the next. More than room
-// and one are more than the store may hold.
-func (dec *decoder) tier(width, room int64) []bucket {
-	n := dec.number("buckets", 0, math.MaxInt64)
-	dec.buckets = dec.buckets[:0]
-	index, last, left := int64(0), math.MaxInt64/width, int64(backend.MaxCount)
-	for j := int64(0); j < n && dec.err == nil; j++ {
+// tier reads the buckets of a tier.
+func (dec *decoder) tier(r *ring, width int64) {
+	index, last := int64(0), math.MaxInt64/width-1
+	for j := range dec.number("buckets", 0, math.MaxInt64) {
 		if j == 0 {
-			if index = dec.varint(); index < math.MinInt64/width || index > last {
-				dec.fail("bucket %d of %s", index, time.Duration(width))
+			if index = dec.signed(); index <= -last || index > last {
+				fail("bucket %d of %s", index, time.Duration(width))
 			}
 		} else {
-			step := dec.uvarint()
-			if step == 0 || step > uint64(last)-uint64(index) {
-				dec.fail("bucket %d of %s, and one %d later", index, time.Duration(width), step)
+			step := dec.number("a step", 1, math.MaxInt64)
+			if uint64(step) > uint64(last)-uint64(index) {
+				fail("bucket %d of %s, and one %d later", index, time.Duration(width), step)
 			}
-			index += int64(step)
+			index += step
 		}
-		count := dec.number("a count", 1, left)
-		left -= count
-		if j > room && dec.err == nil {
-			dec.err = ErrFull
+		r.put(index*width, dec.number("a count", 1, backend.MaxCount-r.last.sum))
+		if r.cost() > dec.store.max {
+			panic(failure{ErrFull})
 		}
-		dec.buckets = append(dec.buckets, bucket{index * width, count})
 	}
-	if dec.err != nil {
-		return nil
-	}
-	return dec.buckets
 }

@@ -1,119 +1,297 @@
 package memory
 
-// bucket is the count of a bucket that is not empty, with its first instant: a
-// start instead of an index, because to compare a start with a window takes no
-// division.
-type bucket struct{ start, n int64 }
+import (
+	"math/bits"
+	"sort"
+)
 
-// ring is the older buckets of a tier, oldest first, in a buffer whose length is
-// a power of two, or zero. A bucket has a sequence number, which stays the same
-// when the buffer grows and when older buckets go: running totals hold such
-// numbers. The numbers may wrap round; only their differences count.
+// ring is the buckets of a tier that have hits, in the order of time. A bucket holds
+// the running sum of the hits up to its end: so a window of any length is a difference
+// of two sums, and the bucket that has to leave is found by its sum. The newest bucket
+// stands in the ring itself, and nearly every hit needs no other. The zero ring is
+// empty.
 type ring struct {
-	buckets []bucket
-	sum     int64  // of all counts
-	first   int64  // start of the oldest bucket, forever if there is none: a look at the bucket itself would wait for memory
-	head    uint32 // sequence number of the oldest bucket
-	len     uint32
+	last  bucket // the newest; its sum is all hits of the ring, 0 if it is empty
+	first int64  // start of the oldest bucket
+	older *older // all buckets but the newest; nil if there is no other
 }
 
-// minRing is the capacity of the smallest buffer: one cache line.
-const minRing = 4
+// bucket is a bucket by its first instant: to compare a start with a window takes no
+// division.
+type bucket struct{ start, sum int64 }
 
-func (r *ring) at(seq uint32) *bucket { return &r.buckets[seq&uint32(len(r.buckets)-1)] }
-func (r *ring) end() uint32           { return r.head + r.len } // one after the newest
+// older is a ring buffer. Sums in it include the hits of buckets dropped before.
+type older struct {
+	buckets []bucket  // the length is a power of two
+	head, n uint32    // sequence number of the oldest bucket, which may wrap round; number of buckets
+	base    int64     // sum of the bucket dropped last
+	edges   [4]uint32 // sequence numbers of the buckets where windows began last
+}
 
-// search is the first bucket that starts at or after start; end if there is none.
-func (r *ring) search(start int64) uint32 {
-	// Labels out of order are late by a little, mostly: the bucket is beside the
-	// newest.
-	if r.len == 0 || r.at(r.end()-1).start < start {
-		return r.end()
+// Costs in buckets of 16 bytes; minRing is the smallest buffer: one cache line.
+const (
+	bucketBytes = 16
+	olderCost   = 4
+	minRing     = 4
+)
+
+// cost is the memory of r beside its entry.
+func (r *ring) cost() int64 {
+	if r.older == nil {
+		return 0
 	}
-	lo, hi := uint32(0), r.len-1 // the bucket at hi starts at or after start
+	return olderCost + int64(len(r.older.buckets))
+}
+
+// size is the number of the buckets of r.
+func (r *ring) size() int {
+	switch {
+	case r.last.sum == 0:
+		return 0
+	case r.older == nil:
+		return 1
+	}
+	return int(r.older.n) + 1
+}
+
+func (o *older) at(i int) *bucket {
+	return &o.buckets[(o.head+uint32(i))&uint32(len(o.buckets)-1)]
+}
+
+// at returns the start of bucket i, and the hits up to its end.
+func (r *ring) at(i int) (start, upTo int64) {
+	if r.older == nil || i == int(r.older.n) {
+		return r.last.start, r.last.sum
+	}
+	b := r.older.at(i)
+	return b.start, b.sum - r.older.base
+}
+
+// upTo returns the hits of the first i buckets.
+func (r *ring) upTo(i int) int64 {
+	if i == 0 {
+		return 0
+	}
+	_, n := r.at(i - 1)
+	return n
+}
+
+// search returns the number of the first bucket that starts at from or later: the size
+// of r if there is none.
+func (r *ring) search(from int64) int {
+	switch {
+	case r.last.start < from:
+		return r.size()
+	case r.first >= from:
+		return 0
+	}
+	return r.older.search(from)
+}
+
+func (o *older) search(from int64) int {
+	lo, hi := 0, int(o.n)
+	if hi == 0 || o.at(hi-1).start < from { // labels out of order are late by a little, mostly
+		return hi
+	}
 	for lo < hi {
-		mid := (lo + hi) / 2
-		if r.at(r.head+mid).start < start {
+		if mid := int(uint(lo+hi) / 2); o.at(mid).start < from {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	return r.head + lo
+	return lo
 }
 
-// after is the sum of the buckets that start after cut. The loop begins with the
-// newest.
-func (r *ring) after(cut int64) (sum int64) {
-	for seq := r.end(); seq != r.head; {
-		seq--
-		b := r.at(seq)
-		if b.start <= cut {
-			break
-		}
-		sum += b.n
+// before returns the hits of the buckets that start before at.
+func (r *ring) before(at int64) int64 { return r.upTo(r.search(at)) }
+
+// within returns the hits of the buckets that start in a span of time.
+func (r *ring) within(from, to int64) int64 { return r.before(to) - r.before(from) }
+
+// since returns the hits of the buckets that start at from or later.
+func (r *ring) since(from int64) int64 { return r.last.sum - r.before(from) }
+
+// window is since for window number i of a call, which moves on from call to call: the
+// search begins where it ended last.
+func (r *ring) window(from int64, i int) int64 {
+	switch {
+	case r.last.start < from:
+		return 0
+	case r.first >= from:
+		return r.last.sum
 	}
-	return sum
+	edge := &r.older.edges[i%len(r.older.edges)]
+	i = r.older.follow(from, int(int32(*edge-r.older.head)))
+	*edge = r.older.head + uint32(i)
+	return r.last.sum - r.upTo(i)
 }
 
-// capacity is the length of the buffer for n buckets.
-func capacity(n int) int {
-	if n <= 0 {
+// follow is search from bucket i on.
+func (o *older) follow(from int64, i int) int {
+	i = min(max(0, i), int(o.n))
+	for range 4 {
+		switch {
+		case i < int(o.n) && o.at(i).start < from:
+			i++
+		case i > 0 && o.at(i-1).start >= from:
+			i--
+		default:
+			return i
+		}
+	}
+	return o.search(from)
+}
+
+// freedBy returns the start of the bucket with which need of the hits since from have
+// left: the newest if there are fewer.
+func (r *ring) freedBy(from, need int64) int64 {
+	need += r.before(from)
+	start, _ := r.at(sort.Search(r.size()-1, func(i int) bool { return r.upTo(i+1) >= need }))
+	return start
+}
+
+// growth returns the memory that more buckets take at most, once those that start
+// at cut or before have been dropped.
+func (r *ring) growth(more int, cut int64) int64 {
+	n, have := r.size()+more-1, r.cost()
+	if more == 0 || n <= 0 || r.older != nil && n <= len(r.older.buckets) {
 		return 0
 	}
-	c := minRing
-	for c < n {
-		c *= 2
+	if n -= r.search(plus(cut, 1)); n <= 0 {
+		return 0
 	}
-	return c
+	return max(0, olderCost+int64(capacity(n))-have)
 }
 
-// resize moves the buckets to a buffer of length c, which must be enough.
-func (r *ring) resize(c int) {
-	old := *r
-	r.buckets = make([]bucket, c)
-	for seq := old.head; seq != old.end(); seq++ {
-		*r.at(seq) = *old.at(seq)
-	}
-}
-
-// insert puts an empty bucket before seq and moves whichever side is shorter:
-// the older side, whose sequence numbers fall by one, or the newer side from seq
-// on, whose numbers rise by one.
-func (r *ring) insert(seq uint32, start int64) (olderMoved bool) {
-	older, newer := seq-r.head, r.end()-seq
-	r.len++
-	if older < newer {
-		r.head--
-		for s := r.head; s != seq-1; s++ {
-			*r.at(s) = *r.at(s + 1)
+// put adds n to the bucket that starts at start, and returns the memory taken.
+func (r *ring) put(start, n int64) (spent int64) {
+	switch last := r.last.start; {
+	case r.last.sum == 0:
+		*r = ring{last: bucket{start, n}, first: start}
+		return 0
+	case last < start:
+		i := r.size() - 1
+		spent = r.insert(i, last, r.last.sum-r.upTo(i))
+		r.last.start = start
+	case last > start:
+		i := r.search(start)
+		if found, _ := r.at(i); found == start {
+			r.older.add(i, n)
+		} else {
+			spent = r.insert(i, start, n)
+			r.first = min(r.first, start)
 		}
-		*r.at(seq - 1) = bucket{start, 0}
-		return true
 	}
-	for s := r.end() - 1; s != seq; s-- {
-		*r.at(s) = *r.at(s - 1)
-	}
-	*r.at(seq) = bucket{start, 0}
-	return false
+	r.last.sum += n
+	return spent
 }
 
-// remove takes the bucket at seq out and moves whichever side is shorter: the
-// older side, whose sequence numbers rise by one, or the newer side, whose
-// numbers fall by one.
-func (r *ring) remove(seq uint32) (olderMoved bool) {
-	older, newer := seq-r.head, r.end()-1-seq
-	if older < newer {
-		for s := seq; s != r.head; s-- {
-			*r.at(s) = *r.at(s - 1)
-		}
-		r.head++
-		r.len--
-		return true
+// insert puts a bucket with n hits before older bucket i.
+func (r *ring) insert(i int, start, n int64) (spent int64) {
+	spent = -r.cost()
+	if r.older == nil {
+		r.older = new(older)
 	}
-	r.len--
-	for s := seq; s != r.end(); s++ {
-		*r.at(s) = *r.at(s + 1)
+	o := r.older
+	if int(o.n) == len(o.buckets) {
+		o.resize(int(o.n) + 1)
 	}
-	return false
+	sum := o.base + r.upTo(i)
+	o.n++
+	for j := int(o.n) - 1; j > i; j-- {
+		*o.at(j) = *o.at(j - 1)
+	}
+	*o.at(i) = bucket{start, sum}
+	o.add(i, n)
+	return spent + r.cost()
+}
+
+// add adds n to the sums from bucket i on.
+func (o *older) add(i int, n int64) {
+	for ; i < int(o.n); i++ {
+		o.at(i).sum += n
+	}
+}
+
+// take takes up to n hits from the bucket that starts at start, and returns the memory
+// freed.
+func (r *ring) take(start, n int64) (freed int64) {
+	i := r.search(start)
+	if i == r.size() {
+		return 0
+	}
+	found, sum := r.at(i)
+	had := sum - r.upTo(i)
+	if found != start {
+		return 0
+	}
+	n = min(n, had)
+	freed = r.cost()
+	r.last.sum -= n
+	if r.older != nil {
+		r.older.add(i, -n)
+	}
+	if n == had {
+		r.remove(i)
+	}
+	return freed - r.cost()
+}
+
+// remove removes bucket i, which has no hits.
+func (r *ring) remove(i int) {
+	o := r.older
+	if o == nil {
+		*r = ring{}
+		return
+	}
+	if o.n--; i > int(o.n) { // the newest
+		r.last.start = o.at(int(o.n)).start
+	}
+	for ; i < int(o.n); i++ {
+		*o.at(i) = *o.at(i + 1)
+	}
+	r.shrink()
+}
+
+// drop drops the first i buckets, one or more, and returns the memory freed.
+func (r *ring) drop(i int) (freed int64) {
+	freed = r.cost()
+	if i == r.size() {
+		*r = ring{}
+		return freed
+	}
+	o := r.older
+	gone := r.upTo(i)
+	r.last.sum -= gone
+	o.base += gone
+	o.head += uint32(i)
+	o.n -= uint32(i)
+	r.shrink()
+	return freed - r.cost()
+}
+
+// shrink gives memory back after buckets have gone, and notes the oldest again.
+func (r *ring) shrink() {
+	o := r.older
+	switch n, c := int(o.n), len(o.buckets); {
+	case n == 0:
+		r.older, r.first = nil, r.last.start
+		return
+	case c > minRing && n < c/4: // half of the new buffer is free
+		o.resize(2 * n)
+	}
+	r.first = o.at(0).start
+}
+
+// capacity is the length of the buffer for n buckets, one or more.
+func capacity(n int) int { return max(minRing, 1<<bits.Len(uint(n-1))) }
+
+// resize moves the buckets to a buffer for n.
+func (o *older) resize(n int) {
+	former := *o
+	o.buckets = make([]bucket, capacity(n))
+	for i := range int(o.n) {
+		*o.at(i) = *former.at(i)
+	}
 }

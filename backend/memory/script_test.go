@@ -165,12 +165,6 @@ func (g *script) op(now time.Time) *backend.Request {
 	case 2:
 		op.N = 0
 	}
-	width := func() time.Duration {
-		if g.rnd.IntN(10) == 0 {
-			return time.Duration(1+g.rnd.IntN(12)) * 700 * time.Millisecond // one of nobody's
-		}
-		return l.At(g.rnd.IntN(l.Len())).Width
-	}
 	// All tiers of an instant, of up to two instants: additions name all tiers.
 	for range g.rnd.IntN(3) {
 		fine := l.At(g.rnd.IntN(l.Len())).Width
@@ -179,9 +173,6 @@ func (g *script) op(now time.Time) *backend.Request {
 		}
 		label := now.Add(fine * time.Duration(g.rnd.IntN(2)*g.rnd.IntN(3)-g.rnd.IntN(2)*g.rnd.IntN(30)))
 		buckets := l.Buckets(label)
-		if nobodys := width(); g.steady == 0 && baseWidth(l, nobodys) == int64(nobodys) && nobodys%(700*time.Millisecond) == 0 {
-			buckets = append(buckets, tiers.Bucket{Width: nobodys, Index: tiers.Index(label.UnixNano(), nobodys)})
-		}
 		if slices.ContainsFunc(op.Add, func(other backend.Slot) bool { return slices.Contains(buckets, other.Bucket) }) || op.N < 0 && len(op.Add) > 0 {
 			continue
 		}
@@ -190,7 +181,7 @@ func (g *script) op(now time.Time) *backend.Request {
 		}
 	}
 	for range g.rnd.IntN(3) {
-		w := width()
+		w := l.At(g.rnd.IntN(l.Len())).Width
 		n := g.rnd.IntN(100)
 		op.Read = append(op.Read, backend.Span{Width: w, First: tiers.Index(now.UnixNano(), w) - g.rnd.Int64N(100), Counts: make([]int64, n)})
 		for i := range n {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -8,40 +9,36 @@ import (
 	"slices"
 )
 
-// A snapshot is eight bytes that name the format, and blocks. A block is the
-// length of its data (4 bytes, low byte first), the data, and the CRC-32C of all
-// former bytes of the snapshot but the checksums: so the reader sees checked data
-// only, a block at a time, and no block can be missing, twice or elsewhere. The
-// last block has no data.
+// A snapshot is eight bytes that name the format, a sequence of records, one for each
+// key, a last record, and the CRC-32C of all that, 4 bytes, low byte first. Numbers
+// are varints of encoding/binary, zigzag where "signed".
 //
-// The data of the blocks are a sequence of records, one for each key, and a last
-// record. Numbers are varints of encoding/binary, zigzag where "signed".
-//
-//	key    2 + number of the layout; or 1 for a new layout, which has the next number:
-//	           number of tiers, then of each: width, TTL
+//	key    flags: isKey, newLayout, keptDropped, keptMixed
+//	       with newLayout: number of tiers, then of each: width, TTL; otherwise the
+//	           layout is that of the record before
 //	       length of the key, the key
-//	       flags: keptDropped, keptMixed
 //	       with keptDropped: entry.dropped, signed
 //	       of each tier: number of buckets, then of each, oldest first:
-//	           index less that of the bucket before (the first: index, signed), count
-//	last   0, number of keys, flags, with keptDropped: the latest shard.dropped, signed
+//	           index less that of the bucket before (the first: index, signed), hits
+//	last   flags: keptDropped
+//	       number of keys
+//	       with keptDropped: the latest shard.dropped, signed
 //
-// A layout tells which buckets are sums of others, as in base: a change there
-// needs another version, like a change of the records.
+// The layout says which buckets are sums of others: a change of how a ladder is
+// stored needs another version, like a change of the records.
 const (
 	snapshotMagic   = "abacusm"
-	snapshotVersion = 1
-	snapshotHeader  = len(snapshotMagic) + 1
+	snapshotVersion = 2
 )
 
 const (
-	keptDropped = 1 << iota // entry.dropped is not never
-	keptMixed               // mixedTTL
+	isKey = 1 << iota
+	newLayout
+	keptDropped // the expiry is not never
+	keptMixed   // entry.mixed
 )
 
-// maxKnown bounds the layouts that have numbers: a further layout is number 0, and
-// the layouts before are forgotten.
-const maxKnown = 256
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // batchBytes and batchKeys bound the work for which a shard is locked at a time;
 // only a key that alone takes more goes beyond.
@@ -64,8 +61,7 @@ const (
 // than the store.
 //
 // Snapshot needs 16 bytes of memory for each key of a shard, and the bytes of the
-// largest key in the snapshot. There are at least sixteen shards. An error is an
-// error of w.
+// largest key in the snapshot. There are 64 shards. An error is an error of w.
 func (s *Store) Snapshot(w io.Writer) error {
 	if err := s.snapshot(w); err != nil {
 		return fmt.Errorf("memory: Snapshot: %w", err)
@@ -74,25 +70,18 @@ func (s *Store) Snapshot(w io.Writer) error {
 }
 
 func (s *Store) snapshot(w io.Writer) error {
-	blocks := blockWriter{w: w}
-	header := append([]byte(snapshotMagic), snapshotVersion)
-	blocks.sum = crc32.Update(0, castagnoli, header)
-	if _, err := w.Write(header); err != nil {
-		return err
-	}
-	enc := encoder{known: map[*layout]uint64{}}
+	sum := crc32.New(castagnoli)
+	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10)
+	enc := encoder{buf: append([]byte(snapshotMagic), snapshotVersion)}
 	dropped := int64(never)
 	var list []slot
 	for i := range s.shards {
 		sh := &s.shards[i]
 		list = sh.list(list[:0])
-		for rest := list; len(rest) > 0; {
+		for rest := list; len(rest) > 0; enc.buf = enc.buf[:0] {
 			rest = sh.encode(&enc, rest)
-			if len(enc.buf) >= blockBytes {
-				if err := blocks.write(enc.buf); err != nil {
-					return err
-				}
-				enc.buf = enc.buf[:0]
+			if _, err := out.Write(enc.buf); err != nil {
+				return err
 			}
 		}
 		// Read after the keys, so that no key of the list has gone unnoticed.
@@ -101,10 +90,14 @@ func (s *Store) snapshot(w io.Writer) error {
 		sh.mu.Unlock()
 	}
 	enc.last(dropped)
-	if err := blocks.write(enc.buf); err != nil {
+	if _, err := out.Write(enc.buf); err != nil {
 		return err
 	}
-	return blocks.put(nil)
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_, err := w.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+	return err
 }
 
 // list appends the slots that are taken.
@@ -140,74 +133,63 @@ func (sh *shard) encode(enc *encoder, slots []slot) (rest []slot) {
 
 // encoder makes the records of a snapshot.
 type encoder struct {
-	buf   []byte
-	known map[*layout]uint64 // numbers of layouts
-	keys  uint64
+	buf    []byte
+	layout layout // of the record before
+	keys   uint64
 }
 
 func (enc *encoder) uvarint(v uint64) { enc.buf = binary.AppendUvarint(enc.buf, v) }
 
-func (enc *encoder) varint(v int64) { enc.buf = binary.AppendVarint(enc.buf, v) }
-
 func (enc *encoder) entry(e *entry) {
 	enc.keys++
-	enc.layout(e.layout)
-	var room [256]byte
-	key := e.key(room[:0])
+	flags := uint64(isKey)
+	if enc.layout != *e.layout {
+		flags |= newLayout
+	}
+	if e.dropped != never {
+		flags |= keptDropped
+	}
+	if e.mixed {
+		flags |= keptMixed
+	}
+	enc.uvarint(flags)
+	if flags&newLayout != 0 {
+		enc.layout = *e.layout
+		enc.uvarint(uint64(e.layout.n))
+		for _, t := range e.layout.tiers() {
+			enc.uvarint(uint64(t.width))
+			enc.uvarint(uint64(t.ttl))
+		}
+	}
+	key := e.key()
 	enc.uvarint(uint64(len(key)))
 	enc.buf = append(enc.buf, key...)
-	flags := uint64(0)
-	if e.flags&mixedTTL != 0 {
-		flags = keptMixed
+	if e.dropped != never {
+		enc.buf = binary.AppendVarint(enc.buf, e.dropped)
 	}
-	enc.dropped(e.dropped, flags)
-	for i, t := range e.layout.tiers {
-		g, k := e.tier(i)
-		size := g.size(k)
-		enc.uvarint(uint64(size))
-		before := int64(0)
-		for j := range size {
-			b := g.bucket(k, j)
-			if j == 0 {
-				enc.varint(b.start / t.width)
+	for k, t := range e.layout.tiers() {
+		r, before := e.ring(k), int64(0)
+		enc.uvarint(uint64(r.size()))
+		for i := range r.size() {
+			start, upTo := r.at(i)
+			if i == 0 {
+				enc.buf = binary.AppendVarint(enc.buf, start/t.width)
 			} else {
-				enc.uvarint(uint64(b.start/t.width - before))
+				enc.uvarint(uint64(start/t.width - before))
 			}
-			enc.uvarint(uint64(b.n))
-			before = b.start / t.width
+			enc.uvarint(uint64(upTo - r.upTo(i)))
+			before = start / t.width
 		}
 	}
 }
 
-func (enc *encoder) layout(p *layout) {
-	if number, known := enc.known[p]; known {
-		enc.uvarint(2 + number)
-		return
-	}
-	if len(enc.known) == maxKnown {
-		clear(enc.known)
-	}
-	enc.known[p] = uint64(len(enc.known))
-	enc.uvarint(1)
-	enc.uvarint(uint64(len(p.tiers)))
-	for _, t := range p.tiers {
-		enc.uvarint(uint64(t.width))
-		enc.uvarint(uint64(t.ttl))
-	}
-}
-
-// dropped encodes the expiry of a dropped bucket, after flags.
-func (enc *encoder) dropped(expiry int64, flags uint64) {
-	if expiry == never {
-		enc.uvarint(flags)
-		return
-	}
-	enc.uvarint(flags | keptDropped)
-	enc.varint(expiry)
-}
-
 func (enc *encoder) last(dropped int64) {
-	enc.uvarint(0)
+	if dropped == never {
+		enc.uvarint(0)
+		enc.uvarint(enc.keys)
+		return
+	}
+	enc.uvarint(keptDropped)
 	enc.uvarint(enc.keys)
-	enc.dropped(dropped, 0)
+	enc.buf = binary.AppendVarint(enc.buf, dropped)
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -45,15 +46,16 @@ func contents(s *Store) map[string]string {
 				continue
 			}
 			var b strings.Builder
-			fmt.Fprintf(&b, "dropped %d flags %b", at.e.dropped, at.e.flags)
-			for i, t := range at.e.layout.tiers {
+			fmt.Fprintf(&b, "dropped %d mixed %v", at.e.dropped, at.e.mixed)
+			for k, t := range at.e.layout.tiers() {
 				fmt.Fprintf(&b, "; %d for %d:", t.width, t.ttl)
-				g, k := at.e.tier(i)
-				for j := range g.size(k) {
-					fmt.Fprint(&b, " ", *g.bucket(k, j))
+				r := at.e.ring(k)
+				for j := range r.size() {
+					start, upTo := r.at(j)
+					fmt.Fprint(&b, " ", start, " ", upTo)
 				}
 			}
-			all["key "+string(at.e.key(nil))] = b.String()
+			all["key "+string(at.e.key())] = b.String()
 		}
 	}
 	all["shards"] = fmt.Sprint(dropped)
@@ -64,7 +66,9 @@ func contents(s *Store) map[string]string {
 func requireUntouched(t testing.TB, s *Store) {
 	t.Helper()
 	require.Zero(t, s.Stats())
-	require.NoError(t, s.unused())
+	for i := range s.shards {
+		require.EqualValues(t, never, s.shards[i].dropped)
+	}
 	requireSound(t, s)
 }
 
@@ -80,7 +84,7 @@ func TestRestoredGoesOn(t *testing.T) {
 				require.NoError(t, g.next().run(g.store, m), "seed %d", seed)
 			}
 			before := g.store
-			g.store = newStore(before.max, before.policy, New(Config{}).seed, minShards)
+			g.store = New(Config{MaxBuckets: int(before.max), Full: before.policy, Reserve: int(cmp.Or(before.kept, -1))})
 			require.NoError(t, g.store.Restore(bytes.NewReader(snapshotOf(t, before))), "seed %d", seed)
 			require.Equal(t, contents(before), contents(g.store), "seed %d", seed)
 			require.LessOrEqual(t, g.store.Stats().Buckets, before.Stats().Buckets)
@@ -186,9 +190,10 @@ func TestErrorsOfASnapshotAreClear(t *testing.T) {
 	require.EqualError(t, s.Restore(strings.NewReader("")), "memory: Restore: the snapshot is damaged: it has 0 bytes, want 8 and more")
 	require.EqualError(t, s.Restore(strings.NewReader("{\"keys\": 3}")), `memory: Restore: the snapshot is damaged: it begins with "{\"keys\"", want "abacusm"`)
 	later := slices.Clone(whole)
-	later[len(snapshotMagic)] = 2
+	later[len(snapshotMagic)] = 1
 	err := s.Restore(bytes.NewReader(later))
-	require.EqualError(t, err, "memory: Restore: the snapshot is of version 2, want 1")
+	require.EqualError(t, err, "memory: Restore: the snapshot is of version 1, want 2: another release has written it; "+
+		"move it away to count from zero, or go on with that release until its longest window has passed")
 	require.NotErrorIs(t, err, ErrDamaged)
 	require.EqualError(t, s.Restore(bytes.NewReader(whole[:len(whole)-1])), "memory: Restore: the snapshot is damaged: the end is missing")
 
@@ -225,23 +230,13 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 
 // framed puts records into a snapshot with the right checksums.
 func framed(records []byte) []byte {
-	var b bytes.Buffer
-	blocks := blockWriter{w: &b}
-	header := append([]byte(snapshotMagic), snapshotVersion)
-	b.Write(header)
-	blocks.sum = crc32.Update(0, castagnoli, header)
-	_ = blocks.write(records)
-	_ = blocks.put(nil)
-	return b.Bytes()
+	all := append(append([]byte(snapshotMagic), snapshotVersion), records...)
+	return binary.LittleEndian.AppendUint32(all, crc32.Checksum(all, castagnoli))
 }
 
 // records undoes framed.
-func records(t testing.TB, snapshot []byte) []byte {
-	blocks := blockReader{r: bytes.NewReader(snapshot)}
-	require.NoError(t, blocks.open())
-	all, err := io.ReadAll(&blocks)
-	require.NoError(t, err)
-	return all
+func records(snapshot []byte) []byte {
+	return snapshot[len(snapshotMagic)+1 : len(snapshot)-4]
 }
 
 func numbers(v ...uint64) (b []byte) {
@@ -260,27 +255,27 @@ func TestForgedRecords(t *testing.T) {
 		records []byte
 		want    string
 	}{
-		"nothing":            {nil, "cannot be read"},
-		"unknown layout":     {numbers(2), "the head of a record of 2, want 0 to 1"},
-		"no tiers":           {numbers(1, 0), "tiers of 0"},
-		"a trillion tiers":   {numbers(1, huge, second, 1), "cannot be read"},
-		"width 0":            {numbers(1, 1, 0), "a width of 0"},
-		"a width twice":      {numbers(1, 2, second, 1, second, 2), "two tiers of one width"},
-		"a long key":         {numbers(1, 1, second, 1, huge), "the length of a key"},
-		"a key of 2 GB":      {numbers(1, 1, second, 1, math.MaxInt32, 'k'), "a key cannot be read"},
-		"flags":              {numbers(1, 1, second, 1, 1, 'k', 4), "flags of 4"},
-		"no bucket":          {numbers(1, 1, second, 1, 1, 'k', 0, 0), "a key without buckets"},
-		"a trillion buckets": {numbers(1, 1, second, 1, 1, 'k', 0, huge, signed(7), 1), "cannot be read"},
-		"index out of range": {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(math.MaxInt64/int64(time.Second)+1), 1), "bucket 9223372037 of 1s"},
-		"a bucket twice":     {numbers(1, 1, second, 1, 1, 'k', 0, 2, signed(7), 1, 0, 1), "and one 0 later"},
-		"a step too far":     {numbers(1, 1, second, 1, 1, 'k', 0, 2, signed(7), 1, math.MaxInt64, 1), "later"},
-		"count 0":            {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 0), "a count of 0"},
-		"a count too large":  {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), backend.MaxCount+1), "a count of"},
-		"a sum too large":    {numbers(1, 1, second, 1, 1, 'k', 0, 2, signed(7), backend.MaxCount, 1, 1), "a count of 1"},
-		"a key twice":        {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1, 2, 1, 'k', 0, 1, signed(7), 1), "a key is there twice"},
-		"a key more":         {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1, 0, 2, 0), "the number of keys of 2, want 1 to 1"},
-		"no end":             {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1), "cannot be read"},
-		"more after the end": {numbers(1, 1, second, 1, 1, 'k', 0, 1, signed(7), 1, 0, 1, 0, 0), "follow after the last"},
+		"nothing":            {nil, "damaged"},
+		"no layout":          {numbers(1), "a key without a layout"},
+		"flags":              {numbers(16), "flags of 16, want 0 to 15"},
+		"no tiers":           {numbers(3, 0), "tiers of 0"},
+		"a trillion tiers":   {numbers(3, huge, second, 1), "tiers of 1099511627776, want 1 to 8"},
+		"width 0":            {numbers(3, 1, 0), "a width of 0"},
+		"a width twice":      {numbers(3, 2, second, 1, second, 2), "a tier of 1s after one of 1s"},
+		"a long number":      {bytes.Repeat([]byte{255}, 20), "a number cannot be read"},
+		"a long key":         {numbers(3, 1, second, 1, huge), "the length of a key"},
+		"a key of 2 GB":      {numbers(3, 1, second, 1, math.MaxInt32, 'k'), "the end is missing"},
+		"no bucket":          {numbers(3, 1, second, 1, 1, 'k', 0), "a key without buckets"},
+		"a trillion buckets": {numbers(3, 1, second, 1, 1, 'k', huge, signed(7), 1), "damaged"},
+		"index out of range": {numbers(3, 1, second, 1, 1, 'k', 1, signed(math.MaxInt64/int64(time.Second)+1), 1), "bucket 9223372037 of 1s"},
+		"a bucket twice":     {numbers(3, 1, second, 1, 1, 'k', 2, signed(7), 1, 0, 1), "a step of 0"},
+		"a step too far":     {numbers(3, 1, second, 1, 1, 'k', 2, signed(7), 1, math.MaxInt64, 1), "later"},
+		"count 0":            {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 0), "a count of 0"},
+		"a count too large":  {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), backend.MaxCount+1), "a count of"},
+		"a sum too large":    {numbers(3, 1, second, 1, 1, 'k', 2, signed(7), backend.MaxCount, 1, 1), "a count of 1"},
+		"a key twice":        {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 1, 1, 1, 'k', 1, signed(7), 1), "a key is there twice"},
+		"a key more":         {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 1, 0, 2), "the number of keys of 2, want 1 to 1"},
+		"more after the end": {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 1, 0, 1, 0), "follow after its end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Config{})
@@ -299,8 +294,8 @@ func TestForgedRecords(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	whole := damageable(f)
 	f.Add(whole, false)
-	f.Add(records(f, whole), true)
-	f.Add(numbers(1, 1, uint64(time.Second), 1, 1, 'k', 0, 1, 14, 1, 0, 1, 0), true)
+	f.Add(records(whole), true)
+	f.Add(numbers(3, 1, uint64(time.Second), 1, 1, 'k', 1, 14, 1, 0, 1), true)
 	f.Fuzz(func(t *testing.T, data []byte, frame bool) {
 		if frame {
 			data = framed(data)
@@ -320,7 +315,7 @@ func FuzzRestore(f *testing.F) {
 			for _, at := range slices.Clone(s.shards[i].table.slots) {
 				if at.e != nil {
 					_ = s.Take(context.Background(), &backend.TakeRequest{Now: noon, AnyLabel: true, Keys: []backend.TakeKey{{
-						Key: at.e.key(nil), N: 1, Ladder: l, TTLs: []time.Duration{day, day, day},
+						Key: at.e.key(), N: 1, Ladder: l, TTLs: []time.Duration{day, day, day},
 						Windows: []backend.Window{{Max: 1 << 40, Reach: time.Hour}},
 					}}})
 				}
@@ -341,7 +336,7 @@ func TestRestoreIntoASmallerStore(t *testing.T) {
 	const room = 200
 	small := New(Config{MaxBuckets: room * entryCost})
 	err := small.Restore(bytes.NewReader(snapshot))
-	require.EqualError(t, err, "memory: Restore: 200 keys and no more fit into Config.MaxBuckets of 3200: memory: the store is full")
+	require.EqualError(t, err, "memory: Restore: 200 keys and no more fit into Config.MaxBuckets of 2800: memory: the store is full")
 	require.ErrorIs(t, err, ErrFull)
 	requireUntouched(t, small)
 
@@ -355,11 +350,11 @@ func TestRestoreIntoASmallerStore(t *testing.T) {
 
 	// A key that is larger than the whole store is not even read to its end.
 	const large = 1 << 20
-	one := numbers(1, 1, uint64(time.Second), 1, 1, 'k', 0, large, 14, 1)
+	one := numbers(3, 1, uint64(time.Second), 1, 1, 'k', large, 14, 1)
 	for range large - 1 {
 		one = append(one, 1, 1)
 	}
-	snapshot = framed(append(one, 0, 1, 0))
+	snapshot = framed(append(one, 0, 1))
 	small = New(Config{MaxBuckets: 500, Full: EvictOldest})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -382,21 +377,22 @@ func TestKeysThatGoDuringASnapshot(t *testing.T) {
 	for i := range 100 {
 		require.NoError(t, s.Forget(context.Background(), &backend.ForgetRequest{Key: fmt.Sprint(i), Now: noon, Label: 1}))
 	}
-	enc := encoder{known: map[*layout]uint64{}}
+	var enc encoder
 	for len(slots) > 0 {
 		slots = sh.encode(&enc, slots)
 	}
 	require.Zero(t, enc.keys)
 }
 
-// TestSnapshotOfManyLayouts has more layouts than have numbers at a time, of two
-// keys each.
+// TestSnapshotOfManyLayouts has more layouts than a store remembers, of two keys each.
 func TestSnapshotOfManyLayouts(t *testing.T) {
 	s := New(Config{})
-	for i := range 6 * maxKnown {
-		width := int64(1 + i/2)
-		op := &backend.Request{Key: fmt.Sprint(i), Now: noon, N: 1, Add: []backend.Slot{{
-			Bucket: tiers.Bucket{Width: time.Duration(width), Index: noon.UnixNano() / width}, TTL: day,
+	for i := range 6 * maxLayouts {
+		width := time.Duration(1+i/2) * time.Millisecond
+		l, err := tiers.New(tiers.Tier{Width: width, Keep: day})
+		require.NoError(t, err)
+		op := &backend.Request{Key: fmt.Sprint(i), Ladder: l, Now: noon, N: 1, Add: []backend.Slot{{
+			Bucket: tiers.Bucket{Width: width, Index: tiers.Index(noon.UnixNano(), width)}, TTL: day,
 		}}}
 		require.NoError(t, s.Do(context.Background(), op))
 	}
@@ -496,7 +492,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		for i := range counts {
 			got := int64(0)
 			if e := next.lookup(fmt.Sprint(i)); e != nil {
-				got = e.sum(0)
+				got = e.finest.last.sum
 			}
 			require.True(t, least[i] <= got && got <= most[i], "key %d: %d in the snapshot, %d before and %d after", i, got, least[i], most[i])
 		}

@@ -25,6 +25,8 @@ const (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
+var seconds, _ = tiers.New(tiers.Tier{Width: time.Second, Keep: time.Hour})
+
 // taking is the request that a Counter without Skew makes for limits on one key.
 func taking(t testing.TB, ladder, key string, now time.Time, limits ...counter.Limit) *backend.TakeRequest {
 	l, err := tiers.Parse(ladder)
@@ -101,7 +103,7 @@ func TestConcurrentCallsOnAFullStore(t *testing.T) {
 					var err error
 					if rnd.IntN(4) == 0 {
 						b := tiers.Bucket{Width: time.Second, Index: tiers.Index(now.UnixNano(), time.Second) - rnd.Int64N(5)}
-						err = s.Do(context.Background(), &backend.Request{Key: key(), Now: now, N: 1 - rnd.Int64N(3),
+						err = s.Do(context.Background(), &backend.Request{Key: key(), Ladder: tiers.Default, Now: now, N: 1 - rnd.Int64N(3),
 							Add: []backend.Slot{{Bucket: b, TTL: day}}, Read: []backend.Span{{Width: time.Second, First: b.Index, Counts: make([]int64, 9)}}})
 					} else {
 						take := taking(t, dayLadder, key(), now, per(50, time.Minute))
@@ -159,15 +161,17 @@ func TestDenialsAndPeeksLeaveNothing(t *testing.T) {
 // A bucket with any label lives for its TTL from the call on, and is 0 soon
 // after, also if a shorter or a longer TTL came meanwhile.
 func TestBucketsLiveForTheirTTL(t *testing.T) {
+	minutes, err := tiers.Parse("1m:1h")
+	require.NoError(t, err)
 	for _, label := range []time.Duration{0, -time.Second, -10 * day, 50 * 365 * -day, 100 * day} {
 		s := New(Config{})
 		at := noon.Add(label)
 		b := tiers.Bucket{Width: time.Minute, Index: tiers.Index(at.UnixNano(), time.Minute)}
 		add := func(now time.Time, ttl time.Duration) {
-			require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "k", Now: now, N: 1, Add: []backend.Slot{{Bucket: b, TTL: ttl}}}))
+			require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "k", Ladder: minutes, Now: now, N: 1, Add: []backend.Slot{{Bucket: b, TTL: ttl}}}))
 		}
 		read := func(now time.Time) int64 {
-			op := &backend.Request{Key: "k", Now: now, Read: []backend.Span{{Width: time.Minute, First: b.Index, Counts: make([]int64, 1)}}}
+			op := &backend.Request{Key: "k", Ladder: minutes, Now: now, Read: []backend.Span{{Width: time.Minute, First: b.Index, Counts: make([]int64, 1)}}}
 			require.NoError(t, s.Do(context.Background(), op))
 			return op.Read[0].Counts[0]
 		}
@@ -189,7 +193,7 @@ func TestLongerTTLBringsNothingBack(t *testing.T) {
 	}
 	at := func(i int64) time.Time { return time.Unix(i, 0) }
 	do := func(op backend.Request) backend.Request {
-		op.Key = "k"
+		op.Key, op.Ladder = "k", seconds
 		require.NoError(t, s.Do(context.Background(), &op))
 		return op
 	}
@@ -200,7 +204,7 @@ func TestLongerTTLBringsNothingBack(t *testing.T) {
 	require.Equal(t, []int64{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, got.Read[0].Counts)
 	got = do(backend.Request{Now: at(112), N: -1, Add: slot(101, 0)}) // never there
 	require.Zero(t, got.Add[0].Count)
-	again := backend.Request{Key: "k", Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
+	again := backend.Request{Key: "k", Ladder: seconds, Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
 	require.ErrorIs(t, s.Do(context.Background(), &again), backend.ErrStaleLabel)
 	require.Zero(t, again.Add[0].Count)
 	again.AnyLabel = true
@@ -290,7 +294,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 	one, denied := *two, *two
 	one.Keys, denied.Keys = two.Keys[:1], slices.Clone(two.Keys[:1])
 	denied.Keys[0].N, denied.Keys[0].Windows = 1e9, slices.Clone(two.Keys[0].Windows)
-	op := &backend.Request{Key: "c", Add: make([]backend.Slot, 3), Read: []backend.Span{{Width: time.Second, Counts: make([]int64, 60)}}}
+	op := &backend.Request{Key: "c", Ladder: two.Keys[0].Ladder, Add: make([]backend.Slot, 3), Read: []backend.Span{{Width: time.Second, Counts: make([]int64, 60)}}}
 	call := func() {
 		for _, take := range []*backend.TakeRequest{two, &one, &denied} {
 			take.Now = now
@@ -337,7 +341,7 @@ func TestLongerTTLOfAStepBringsNothingBack(t *testing.T) {
 // A call cannot take back what has expired by its own clock.
 func TestTakingBackTheExpired(t *testing.T) {
 	s := New(Config{})
-	op := backend.Request{Key: "k", Now: time.Unix(100, 0), N: 5, Add: []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}
+	op := backend.Request{Key: "k", Ladder: seconds, Now: time.Unix(100, 0), N: 5, Add: []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: 100}, TTL: time.Second}}}
 	require.NoError(t, s.Do(context.Background(), &op))
 	op.Now, op.N = time.Unix(102, grace), -1
 	require.NoError(t, s.Do(context.Background(), &op))
@@ -350,6 +354,9 @@ func TestDoors(t *testing.T) {
 	require.True(t, ok)
 	require.True(t, taker.Together(make([]backend.TakeKey, 100)))
 	here, ok := backend.As[backend.Local](store)
+	require.True(t, ok)
+	require.True(t, here.Keeps())
+	here, ok = backend.As[backend.Local](New(Config{Full: EvictOldest}))
 	require.True(t, ok)
 	require.False(t, here.Keeps())
 }

@@ -22,10 +22,10 @@ func TestStoredAsDocumented(t *testing.T) {
 	require.NoError(t, c.Add(context.Background(), signup, 2))
 	now = now.Add(2 * time.Second)
 	require.NoError(t, c.Add(context.Background(), signup, 1))
-	require.Equal(t, "6162616375736d"+"01"+"3a000000"+
-		"01"+"01"+"8094ebdc03"+"8099f8bd8ba415"+
-		"1e"+hex.EncodeToString([]byte("ab:16CTp:signup:ip:203.0.113.9"))+"00"+
+	require.Equal(t, "6162616375736d"+"02"+
+		"03"+"01"+"8094ebdc03"+"8099f8bd8ba415"+
+		"1e"+hex.EncodeToString([]byte("ab:16CTp:signup:ip:203.0.113.9"))+
 		"02"+"b2b0a69a0d"+"03"+"02"+"01"+
-		"00"+"01"+"00"+
-		"5b129fe8"+"00000000"+"159198eb", hex.EncodeToString(snapshotOf(t, s)))
+		"00"+"01"+
+		"a5876d94", hex.EncodeToString(snapshotOf(t, s)))
 }

@@ -42,7 +42,7 @@ func TestCoarseBucketsAreSums(t *testing.T) {
 	require.Equal(t, []int64{4, 7, 7}, counts(do(chain(t, dayLadder, noon.Add(time.Second), 4))))
 	require.Equal(t, []int64{5, 5, 12}, counts(do(chain(t, dayLadder, noon.Add(time.Minute), 5))))
 	require.Equal(t, []int64{2, 5, 10}, counts(do(chain(t, dayLadder, noon.Add(time.Second), -2))))
-	require.Len(t, s.lookup("k").layout.tiers, 1)
+	require.Len(t, s.lookup("k").layout.tiers(), 1)
 
 	read := chain(t, dayLadder, noon.Add(time.Minute), 0)
 	read.Add = nil
@@ -72,9 +72,9 @@ func TestWideBucketsAreStored(t *testing.T) {
 		s := New(Config{})
 		require.NoError(t, s.Do(context.Background(), chain(t, ladder, noon, 1)))
 		mustTake(t, s, taking(t, ladder, "k", noon))
-		require.Len(t, s.lookup("k").layout.tiers, stored, ladder)
+		require.Len(t, s.lookup("k").layout.tiers(), stored, ladder)
 		for i, slot := range chain(t, ladder, noon, 1).Add {
-			require.LessOrEqual(t, s.lookup("k").layout.tiers[0].ttl, int64(slot.TTL)+int64(slot.TTL)/8+int64(time.Second), "tier %d of %s", i, ladder)
+			require.LessOrEqual(t, s.lookup("k").layout.all[0].ttl, int64(slot.TTL)+int64(slot.TTL)/8+int64(time.Second), "tier %d of %s", i, ladder)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestTheExpiredFillsNothing(t *testing.T) {
 	s := New(Config{})
 	most := int64(backend.MaxCount)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, noon, most-2)))
-	expiry := time.Unix(0, s.lookup("k").layout.tiers[0].expiry(noon.UnixNano())) // some milliseconds after a second has begun
+	expiry := time.Unix(0, s.lookup("k").layout.all[0].expiry(noon.UnixNano())) // some milliseconds after a second has begun
 	before := expiry.Add(-time.Millisecond)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, before, 2)))
 	require.ErrorIs(t, s.Do(context.Background(), chain(t, ladder, before, 1)), backend.ErrMaxCount)

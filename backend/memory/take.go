@@ -3,86 +3,45 @@ package memory
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
-	"math"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
+
+// fewKeys is the number of keys of a call that allocates nothing unless buckets do.
+const fewKeys = 4
 
 // Take is described in [backend.Atomic]. A key that is denied, or peeked at,
 // leaves no trace.
 func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
 	now, err := begin(ctx, r.Deadline, r.Now)
+	if err == nil {
+		err = check(r)
+	}
 	if err != nil {
 		return err
 	}
-	return s.step(r, now)
-}
-
-// step is a [backend.TakeRequest] on its way, on the stack: a call of up to a
-// few keys allocates nothing unless buckets do.
-type step struct {
-	*backend.TakeRequest
-	now    int64
-	budget budget
-	own    int64 // cost of the keys as they are
-
-	few  [fewKeys]stepKey // in the order of the request's keys
-	many []stepKey        // instead, if there are more
-}
-
-const fewKeys = 4
-
-// stepKey is a key of a step.
-type stepKey struct {
-	access
-	*backend.TakeKey
-	plan  *plan // of the key's ladder
-	ready bool  // the addition costs nothing
-}
-
-func (st *step) keys() []stepKey {
-	if st.many != nil {
-		return st.many
-	}
-	return st.few[:len(st.Keys)]
-}
-
-// step does r: all of it or nothing.
-func (s *Store) step(r *backend.TakeRequest, now int64) error {
-	if err := check(r); err != nil {
-		return err
-	}
-	st := step{TakeRequest: r, now: now}
+	var few [fewKeys]access
+	keys := few[:0]
 	if len(r.Keys) > fewKeys {
-		st.many = make([]stepKey, len(r.Keys))
+		keys = make([]access, 0, len(r.Keys))
 	}
-	keys := st.keys()
-	for i := range keys {
+	var held shardSet
+	for i := range r.Keys {
 		key := &r.Keys[i]
-		p := s.layouts.known(key.Ladder, key.TTLs)
-		if p == nil {
-			p = s.layouts.plan(key.Ladder, key.TTLs)
-		}
-		hash := maphash.Bytes(s.seed, key.Key)
-		keys[i] = stepKey{access: access{shard: s.shard(hash), hash: hash}, TakeKey: key, plan: p}
+		keys = append(keys, s.access(key.Key, s.layouts.plan(key.Ladder, key.TTLs)))
+		held.add(keys[i].shard)
 	}
 	for {
-		needed, err := s.try(&st)
-		if err == nil && needed > 0 {
-			keep := make([]uint64, len(keys))
-			for i := range keys {
-				keep[i] = keys[i].hash
-			}
-			if err = s.obtain(&st.budget, needed, st.own, now, keep); err == nil {
-				continue
-			}
+		s.lock(held)
+		need, err := s.step(r, keys, now)
+		s.unlock(held)
+		if err != nil || need.n == 0 {
+			return err
 		}
-		s.release(&st.budget)
-		return err
+		if err := s.makeRoom(need, now, keys); err != nil {
+			return err
+		}
 	}
 }
 
@@ -111,204 +70,136 @@ func check(r *backend.TakeRequest) error {
 	return nil
 }
 
-// try does the step under the locks of its shards. A result above zero is the
-// budget that the step needs and does not have; nothing was added.
-func (s *Store) try(st *step) (needed int64, err error) {
-	keys := st.keys()
-	if len(keys) == 1 {
-		sh := keys[0].shard
-		sh.mu.Lock()
-		needed, err = s.locked(st, keys)
-		sh.mu.Unlock()
-		return needed, err
-	}
-	var held shardSet
+// step does r under the locks of its shards: all of it or nothing. If the step lacks
+// memory, nothing is done but need filled in.
+func (s *Store) step(r *backend.TakeRequest, keys []access, now int64) (need need, err error) {
 	for i := range keys {
-		held.add(keys[i].shard)
-	}
-	s.lock(&held)
-	needed, err = s.locked(st, keys)
-	s.unlock(&held)
-	return needed, err
-}
-
-func (s *Store) locked(st *step, keys []stepKey) (needed int64, err error) {
-	for i := range keys {
-		key := &keys[i]
-		key.e = key.shard.table.find(key.hash, key.Key)
-		if h := key.horizon(); h.behind(st.now) && !st.AnyLabel && key.stale(h, st) {
-			return 0, errStale
+		a := &keys[i]
+		if err := a.find(r.Keys[i].Key); err != nil {
+			return need, err
+		}
+		if a.behind(now) && !r.AnyLabel && a.stale(&r.Keys[i], now, r.Peek) {
+			return need, errStale
 		}
 	}
-	st.Allowed = true
+	r.Allowed = true
 	for i := range keys {
-		key := &keys[i]
-		key.Fits = key.judge(st.now, s)
-		st.Allowed = st.Allowed && (key.Fits || key.Soft)
+		key := &r.Keys[i]
+		key.Fits = keys[i].judge(key, now)
+		r.Allowed = r.Allowed && (key.Fits || key.Soft)
 	}
-	if st.Allowed && !st.Peek {
-		if needed, err = s.addAll(st, keys); needed > 0 || err != nil {
-			return needed, err
+	if r.Allowed && !r.Peek {
+		if need, err = s.addAll(r, keys, now); need.n > 0 || err != nil {
+			return need, err
 		}
 	}
 	for i := range keys {
-		if key := &keys[i]; key.e != nil {
-			key.report(st.now)
+		if keys[i].e != nil {
+			keys[i].report(&r.Keys[i], now)
 		}
 	}
-	return 0, nil
+	return need, nil
 }
 
 // addAll adds to all keys that fit, or to none.
-func (s *Store) addAll(st *step, keys []stepKey) (needed int64, err error) {
+func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack need, err error) {
 	var buf [tiers.MaxTiers]addition
-	st.own, st.budget.fresh = 0, false
 	for i := range keys {
-		key := &keys[i]
-		if !key.adds() {
+		a, key := &keys[i], &r.Keys[i]
+		if !key.Fits || key.N == 0 {
 			continue
 		}
-		p, l := key.plan.layout, &key.shard.latest
-		l.set(p, st.now)  // keys of one shard may have different ladders
-		key.ready = false // an entry may be gone since another attempt
-		if key.e != nil && key.e.layout == p {
-			cost, ok := key.e.ready(l, key.N, st.now)
-			key.ready = ok && cost == 0
+		var cost int64
+		if a.newest = false; a.e != nil && a.e.layout == a.plan.layout {
+			cost, a.newest = a.e.opening(key.N, now)
 		}
-		if key.ready {
-			continue
-		}
-		key.expire(p.tiers, st.now, &st.budget)
-		key.layout = p
-		cost, bad := s.need(&key.access, key.Key, p.tiers, l.additions(buf[:0]), key.N)
-		if needed += cost; bad != nil {
-			err = bad
-		}
-		if key.e == nil {
-			st.budget.fresh = true
-		} else if cost > 0 {
-			st.own += key.e.cost()
-		}
-	}
-	if err != nil || needed > 0 && !s.raise(&st.budget, needed) {
-		// Nothing is added, so entries that have lost buckets are settled now.
-		removed := false
-		for i := range keys {
-			if key := &keys[i]; key.e != nil && s.settle(key.shard, key.e, &st.budget) {
-				removed = true
+		if !a.newest {
+			if cost, err = s.want(a, key.Key, a.at(now, buf[:0]), key.N, now); err != nil {
+				return need{}, err
 			}
 		}
-		if removed {
-			return s.locked(st, keys) // with fresh keys, which need less
+		lack.n += cost
+		if a.e == nil {
+			lack.fresh = true
+		} else if cost > 0 {
+			lack.own += a.e.cost()
 		}
-		return needed, err
 	}
+	if lack.n > 0 && !s.reserve(lack.n, s.bound(lack.fresh)) {
+		return lack, nil
+	}
+	spent := -lack.n
 	for i := range keys {
-		key := &keys[i]
-		if !key.adds() {
-			continue
-		}
-		p, l := key.plan.layout, &key.shard.latest
-		l.set(p, st.now)
-		if key.ready {
-			st.budget.left -= key.e.advance(l, key.N, st.now)
-		} else {
-			s.add(&key.access, key.Key, p.tiers, l.additions(buf[:0]), key.N, &st.budget)
+		a, key := &keys[i], &r.Keys[i]
+		switch {
+		case !key.Fits || key.N == 0:
+		case a.newest:
+			spent += a.e.open(key.N, now)
+		default:
+			spent += s.add(a, key.Key, a.at(now, buf[:0]), key.N, now)
 		}
 	}
-	return 0, nil
+	s.pay(spent)
+	return need{}, nil
 }
 
-// adds reports whether the key is added to in a step that is allowed.
-func (key *stepKey) adds() bool { return key.Fits && key.N > 0 }
+// at appends the buckets of all tiers that hold now.
+func (a *access) at(now int64, adds []addition) []addition {
+	for k, t := range a.plan.layout.tiers() {
+		adds = append(adds, addition{k, a.ring(k).start(now, t.width)})
+	}
+	return adds
+}
+
+// edge returns the stored tier that w counts in, and the first instant of its buckets.
+func (a *access) edge(w *backend.Window, now int64) (k int, from int64) {
+	k = a.plan.of[w.Finest]
+	return k, a.tier(k).edge(now, int64(w.Reach), int64(a.plan.ladder.At(w.Finest).Width))
+}
 
 // judge fills in the count of each window, and reports whether all have room.
-func (key *stepKey) judge(now int64, s *Store) bool {
+func (a *access) judge(key *backend.TakeKey, now int64) bool {
 	fits := true
 	for i := range key.Windows {
 		w := &key.Windows[i]
 		w.Count, w.FreedBy, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
-		if g, k, t := key.tier(key.plan.of[w.Finest].at); g != nil {
-			cut, reach := key.edge(w, t, now)
-			w.Count = g.count(k, cut, reach, s)
+		if a.e != nil {
+			k, from := a.edge(w, now)
+			w.Count = a.e.ring(k).window(from, i)
 		}
 		fits = fits && w.Count <= w.Max-key.N
 	}
 	return fits
 }
 
-// tier returns tier i of the plan's layout with its buckets in the entry. If the
-// entry has no such tier, g is nil and t the plan's.
-func (key *stepKey) tier(i int) (g *group, k int, t *tier) {
-	t = &key.plan.layout.tiers[i]
-	if key.e == nil {
-		return nil, 0, t
-	}
-	if key.e.layout != key.plan.layout {
-		if g, k, stored := key.e.find(t.width); g != nil {
-			return g, k, stored
-		}
-		return nil, 0, t
-	}
-	g, k = key.e.tier(i)
-	return g, k, t
-}
-
-// edge returns the cutoff of w among the buckets of t, and the reach of w without
-// the time in which all has expired.
-func (key *stepKey) edge(w *backend.Window, t *tier, now int64) (cut, reach int64) {
-	width := key.plan.of[w.Finest].width
-	reach = max(0, min(int64(w.Reach), t.ttl-(width-t.width))) // see sumTTL
-	cut = cutoff(now, reach, width)
-	if width != t.width && cut != never {
-		// All of the oldest sum that starts after the cutoff, and nothing of the sum
-		// before.
-		if first := cover.Index(cut, width) + 1; first <= math.MaxInt64/width {
-			cut = first*width - 1
-		}
-	}
-	return cut, reach
-}
-
 // report fills in FreedBy and Newest of each window after the step.
-func (key *stepKey) report(now int64) {
+func (a *access) report(key *backend.TakeKey, now int64) {
 	for i := range key.Windows {
 		w := &key.Windows[i]
-		at, width := key.plan.of[w.Finest].at, key.plan.of[w.Finest].width
-		g, k, t := key.tier(at)
-		if g == nil {
-			continue
-		}
-		cut, _ := key.edge(w, t, now)
-		if b := g.newest[k]; b.n > 0 && b.start > cut {
-			if l := &key.shard.latest; l.layout == key.plan.layout && l.at[at].start == b.start && width == t.width {
-				w.Newest = tiers.Bucket{Width: time.Duration(width), Index: l.at[at].index}
-			} else {
-				w.Newest = bucketAt(b.start, width)
-			}
+		k, from := a.edge(w, now)
+		r, width := a.e.ring(k), key.Ladder.At(w.Finest).Width
+		if r.last.sum > 0 && r.last.start >= from {
+			w.Newest = a.shard.bucketAt(r.last.start, width)
 		}
 		if need := w.Count - (w.Max - key.N); need > 0 && w.Count > 0 {
-			w.FreedBy = bucketAt(g.freedBy(k, cut, need), width)
+			w.FreedBy = a.shard.bucketAt(r.freedBy(from, need), width)
 		}
 	}
 }
 
 // stale reports whether the step needs dropped buckets of the key: for a window,
 // or because the label's own bucket would be among them.
-func (key *stepKey) stale(h horizon, st *step) bool {
+func (a *access) stale(key *backend.TakeKey, now int64, peek bool) bool {
 	for i := range key.Windows {
-		w := &key.Windows[i]
-		_, _, t := key.tier(key.plan.of[w.Finest].at)
-		if cut, _ := key.edge(w, t, st.now); h.hides(t, plus(cut, 1)) {
+		if k, from := a.edge(&key.Windows[i], now); a.hides(k, from) {
 			return true
 		}
 	}
-	if st.Peek || key.N == 0 {
+	if peek || key.N == 0 {
 		return false
 	}
-	for i := range key.plan.layout.tiers {
-		_, _, t := key.tier(i)
-		if start := cover.Index(st.now, t.width) * t.width; h.hides(t, start) && !key.has(t.width, start) {
+	for k, t := range a.plan.layout.tiers() {
+		if start := floor(now, t.width); a.hides(k, start) && !a.has(k, start) {
 			return true
 		}
 	}

@@ -17,7 +17,7 @@ const (
 	forever = math.MaxInt64 // after all instants
 )
 
-// begin is the instant of a call's label. An error tells that the call should
+// begin returns the instant of a call's label. An error says that the call should
 // have returned already, or that the label is out of range.
 func begin(ctx context.Context, deadline, now time.Time) (int64, error) {
 	if err := ctx.Err(); err != nil {
@@ -32,9 +32,9 @@ func begin(ctx context.Context, deadline, now time.Time) (int64, error) {
 	return now.UnixNano(), nil
 }
 
-// cutoff is the latest start of a bucket of the given width that lies wholly
-// before now-reach: buckets starting after the cutoff count. The result
-// saturates: reach and width are zero or more, and of any size.
+// cutoff returns the latest start of a bucket of the given width that lies wholly
+// before now-reach. The result saturates: reach and width are zero or more, and of
+// any size.
 func cutoff(now, reach, width int64) int64 {
 	c := now - reach
 	if c > now || c-width > c {
@@ -43,7 +43,7 @@ func cutoff(now, reach, width int64) int64 {
 	return c - width
 }
 
-// plus is a+d for d of zero or more, at most forever.
+// plus returns a+d for d of zero or more, at most forever.
 func plus(a, d int64) int64 {
 	if s := a + d; s >= a {
 		return s
@@ -51,36 +51,14 @@ func plus(a, d int64) int64 {
 	return forever
 }
 
-// bucketAt is the bucket of the given width from start on.
-func bucketAt(start, width int64) tiers.Bucket {
-	return tiers.Bucket{Width: time.Duration(width), Index: cover.Index(start, width)}
-}
+// floor returns the start of the bucket of the given width that holds at.
+func floor(at, width int64) int64 { return cover.Index(at, width) * width }
 
-// latest is a cache of divisions: the buckets of one layout that held the latest
-// label. A label in the same buckets needs no division; three divisions of 64
-// bits are 10 ns of a Take's 60.
-type latest struct {
-	layout *layout
-	at     [tiers.MaxTiers]struct{ start, index int64 } // of tier i
-}
-
-// additions appends the buckets to dst.
-func (l *latest) additions(dst []addition) []addition {
-	for i := range l.layout.tiers {
-		dst = append(dst, addition{i, l.at[i].start})
+// bucketAt returns the bucket of the given width that holds at, a start. The latest one
+// is remembered, since most calls need the same: a division is slow.
+func (sh *shard) bucketAt(at int64, width time.Duration) tiers.Bucket {
+	if b := &sh.latest; b.Width != width || b.Index*int64(width) != at {
+		*b = tiers.Bucket{Width: width, Index: tiers.Index(at, width)}
 	}
-	return dst
-}
-
-// set makes l the buckets of p that hold now.
-func (l *latest) set(p *layout, now int64) {
-	fresh := l.layout != p
-	l.layout = p
-	for i := range p.tiers {
-		b, width := &l.at[i], p.tiers[i].width
-		if fresh || uint64(now-b.start) >= uint64(width) {
-			b.index = cover.Index(now, width)
-			b.start = b.index * width
-		}
-	}
+	return sh.latest
 }
