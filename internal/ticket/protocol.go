@@ -24,7 +24,6 @@ type Protocol struct {
 	atomic  backend.Atomic // nil if the store has no atomic step
 	now     func() time.Time
 	local   bool // the store is in this process
-	exact   bool // no upper bounds
 	memory  Memory
 	own     *ownHits
 	settled *settledCache
@@ -54,14 +53,14 @@ type Memory interface {
 // may be apart, exact asks for numbers that are no bounds, and now reads the clock.
 // Only a store in this process may have no memory.
 func New(store backend.Store, skew time.Duration, exact bool, now func() time.Time, memory Memory) *Protocol {
-	p := &Protocol{store: store, now: now, exact: exact, memory: memory}
+	p := &Protocol{store: store, now: now, memory: memory}
 	p.atomic, _ = backend.As[backend.Atomic](store)
 	if _, p.local = backend.As[backend.Local](store); p.local {
-		p.exact, p.memory = true, noMemory{}
+		exact, p.memory = true, noMemory{}
 	} else {
 		p.own = newOwnHits()
 	}
-	if !p.exact && p.atomic == nil {
+	if !exact && p.atomic == nil {
 		p.settled = newSettledCache(skew)
 	}
 	return p
@@ -169,7 +168,7 @@ func (p *Protocol) Confirmed(key string, plan *Plan, label time.Time, n int64) {
 	}
 }
 
-// Lowered notes that counts of the key are lower now.
+// Lowered notes that counts of the key have fallen.
 func (p *Protocol) Lowered(key string) { p.settled.drop(key) }
 
 // Forgotten notes that the key was emptied by a call labelled now.

@@ -45,7 +45,8 @@ func (p *Protocol) Rounds(ctx context.Context, c *Call, look bool, f Finding, er
 		if err != nil && f.looked && round > 0 && !stale && ctx.Err() == nil {
 			// The call was refused and its hits are taken back. Only the time to
 			// come back could not be found out.
-			return c.denyForNow()
+			c.denyForNow()
+			return nil
 		}
 		if older++; !f.byOlder {
 			older = 0
@@ -67,12 +68,11 @@ func (p *Protocol) Rounds(ctx context.Context, c *Call, look bool, f Finding, er
 				return nil
 			}
 		}
-		switch more, ended := p.pause(ctx, c, round, time.Since(began)); {
-		case more:
-		case ended != nil || err != nil:
-			return cmp.Or(ended, err)
-		default:
-			return c.denyForNow()
+		if more, ended := p.pause(ctx, c, round, time.Since(began)); !more {
+			if err = cmp.Or(ended, err); err == nil {
+				c.denyForNow()
+			}
+			return err
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (p *Protocol) weigh(c *Call, f *Finding, older int) (look, done bool) {
 	case !look && byYoung && (f.contended || near && !still):
 		// A call in flight may yet be refused, or be admitted with an earlier label: no
 		// exact time to come back is known.
-		_ = c.denyForNow()
+		c.denyForNow()
 	}
 	// With look: while the clock stands still no hit ages, and no other call is in
 	// flight. The hits beyond Max are of an Add or of other limits, and stay.
@@ -128,12 +128,11 @@ func (p *Protocol) weigh(c *Call, f *Finding, older int) (look, done bool) {
 }
 
 // denyForNow denies because of hits that may soon be taken back.
-func (c *Call) denyForNow() error {
+func (c *Call) denyForNow() {
 	c.RetryWithin = time.Millisecond
 	for _, plan := range c.Plans {
 		c.RetryWithin = max(c.RetryWithin, plan.Young())
 	}
-	return nil
 }
 
 // Pauses between rounds are random, below a bound that doubles from firstPause

@@ -65,19 +65,20 @@ func (s *survey) take(ctx context.Context) (Finding, error) {
 	}
 	t := s.begin() // 1: add, and read the settled buckets in the same trip
 	err := s.p.store.Do(ctx, &t.Request)
-	if s.added = t.Add; s.confirm(ctx, &err) { // 2: all is answered, in time; otherwise take back
+	s.added = t.Add
+	if err = s.confirm(ctx, err); err == nil { // 2: all is answered, in time; otherwise take back
 		err = s.complete(ctx, t) // 3: read the unsettled buckets, and the exact edges that can make room
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return Finding{}, err
-	case s.judge(): // 4: all counts are at most Max
-		s.remember(t)
-		s.newest()
-		return Finding{Allowed: true}, nil
 	}
+	allowed := s.judge() // 4: all counts are at most Max
 	s.remember(t)
-	return s.refuse(ctx, t) // 5: take back, and find out when there is room
+	if !allowed {
+		return s.refuse(ctx, t) // 5: take back, and find out when there is room
+	}
+	s.newest()
+	return Finding{Allowed: true}, nil
 }
 
 // trip is the first trip of a try.
@@ -111,7 +112,15 @@ func (s *survey) begin() *trip {
 	t.N, t.Add, t.Read = s.key.N, s.plan.Slots(s.label(), 0), spansOf(t.memory.counts.lacks(t.covers))
 	t.settled = len(t.Read)
 	if s.p.ordered.Load() {
-		t.Read = append(t.Read, spansOf(s.early())...)
+		// The store reads after adding: it is asked for the unsettled buckets that a try
+		// in time can need, if they are few.
+		var early tiers.Cover
+		for i := range s.windows {
+			early = s.plan.unsettled(early, s.label(), s.label()+s.plan.settle, s.windows[i].bounds)
+		}
+		if early.Reads() <= maxEarly {
+			t.Read = append(t.Read, spansOf(early)...)
+		}
 	}
 	return t
 }
@@ -119,33 +128,21 @@ func (s *survey) begin() *trip {
 // maxEarly bounds the unsettled buckets that are read in the first trip.
 const maxEarly = 64
 
-// early returns the unsettled buckets that a try in time can need, if they are
-// few. A store that reads after adding is asked for them in the first trip.
-func (s *survey) early() (runs tiers.Cover) {
-	for i := range s.windows {
-		runs = s.plan.unsettled(runs, s.label(), s.label()+s.plan.settle, s.windows[i].bounds)
+// confirm is step 2, after each trip of a try, which has ended with err. Without an
+// error, and in time, the try goes on. Otherwise confirm takes back the confirmed
+// additions, and a try that was late may be repeated. If the taking back fails, hits may
+// be left, and its error is returned: the try must not be repeated. A Charge goes on
+// when late, but not its soft keys.
+func (s *survey) confirm(ctx context.Context, err error) error {
+	if err == nil && (!s.call.Charge || s.key.Soft) {
+		err = s.p.late(s.call)
 	}
-	if runs.Reads() > maxEarly {
-		return nil
+	if err != nil {
+		if failed := s.takeBack(ctx); failed != nil {
+			return failed
+		}
 	}
-	return runs
-}
-
-// confirm is step 2: whether a trip has ended without an error, and in time. Otherwise
-// it takes back the confirmed additions, and a try that was late may be repeated. If
-// the taking back fails, hits may be left, and that is the error: the try must not be
-// repeated. A Charge goes on when late, but not its soft keys.
-func (s *survey) confirm(ctx context.Context, err *error) bool {
-	if *err == nil && (!s.call.Charge || s.key.Soft) {
-		*err = s.p.late(s.call)
-	}
-	if *err == nil {
-		return true
-	}
-	if failed := s.takeBack(ctx); failed != nil {
-		*err = failed
-	}
-	return false
+	return err
 }
 
 // late returns an error if a try has lasted longer than Settle.
@@ -199,7 +196,7 @@ func (s *survey) complete(ctx context.Context, t *trip) error {
 		if rest = s.known.lacks(append(rest, edges...)); hopeless || len(rest) == 0 {
 			return nil
 		}
-		if err := s.read(ctx, rest); !s.confirm(ctx, &err) {
+		if err := s.confirm(ctx, s.read(ctx, rest)); err != nil {
 			return err
 		}
 	}
