@@ -160,6 +160,9 @@ func excesses(sizes map[string]*size, budgets []budget) (sentences []string) {
 					b.folders, n, what, budget, table, strings.Join(found, "\n"))))
 			}
 		}
+		if sums[i].code == 0 {
+			sentences = append(sentences, fmt.Sprintf("%s has a budget and no code: remove the budget from %s", b.folders, table))
+		}
 		check(sums[i].code, "lines of code", b.code, nil)
 		check(len(sums[i].long), fmt.Sprintf("functions above %d lines", maxFunction), b.long, sums[i].long)
 		if b.types > 0 {
@@ -225,4 +228,5 @@ func TestSizesAreMeasured(t *testing.T) {
 	require.Equal(t, []string{"core/room has 2 lines of code and no budget: give it one in " + table}, excesses(sizes, rows))
 	require.Empty(t, excesses(sizes, append(rows, budget{folders: "core/... other", code: 2})), "the budget that names a folder comes first")
 	require.Equal(t, -1, budgetOf("corelike", []budget{fits}))
+	require.Equal(t, []string{"core/gone has a budget and no code: remove the budget from " + table}, excesses(sizes, []budget{fits, {folders: "core/gone", code: 1}}))
 }
