@@ -80,3 +80,37 @@ func TestErrorsChangeNothing(t *testing.T) {
 	require.EqualValues(t, 1, mustTake(t, s, taking(t, dayLadder, "k", noon, per(5, day))).Keys[0].Windows[0].Count)
 	requireSound(t, s)
 }
+
+// A key has one ladder, and buckets have its widths: what the contract asks for is
+// checked, since a wrong answer would be a wrong count.
+func TestAnotherLadderIsRefused(t *testing.T) {
+	s := New(Config{})
+	mustTake(t, s, taking(t, dayLadder, "k", noon, per(5, day)))
+	other := taking(t, "1s:1h, 1m:30d", "k", noon, per(5, day))
+	require.ErrorContains(t, s.Take(context.Background(), other), "want the same ladder in every call for a key")
+	op := chain(t, "1m:1d", noon, 1)
+	require.ErrorContains(t, s.Do(context.Background(), op), "the key has buckets of 1s, where the ladder of the call has 1m0s")
+	read := &backend.Request{Key: "k", Ladder: tiers.Default, Now: noon, Read: []backend.Span{{Width: 2 * time.Second, Counts: []int64{7}}}}
+	require.ErrorContains(t, s.Do(context.Background(), read), `a span of width 2s, want a width of the ladder "1s:1d, 1m:1d, 1h:1d"`)
+	require.False(t, read.Ordered)
+	require.EqualValues(t, 1, s.count(t, "k", noon))
+	requireSound(t, s)
+}
+
+// Hits into the past leave out the tiers that are not kept for so long. That makes no
+// label stale, and no later hit's life shorter.
+func TestTiersThatAreLeftOut(t *testing.T) {
+	const ladder = "1s:1h, 1m:1d"
+	s := New(Config{})
+	past := chain(t, ladder, noon.Add(-5*time.Hour), 2)
+	past.Age, past.Add = 5*time.Hour, past.Add[1:]
+	require.NoError(t, s.Do(context.Background(), past))
+	require.True(t, mustTake(t, s, taking(t, ladder, "k", noon, per(3, day), per(1, time.Hour))).Allowed)
+	require.False(t, mustTake(t, s, taking(t, ladder, "k", noon.Add(2*time.Hour), per(3, day))).Allowed)
+	require.NoError(t, s.Do(context.Background(), past))
+	require.Equal(t, []int64{4}, counts(past))
+	last := taking(t, ladder, "k", noon.Add(18*time.Hour), per(5, day))
+	require.False(t, mustTake(t, s, last).Allowed)
+	require.EqualValues(t, 5, last.Keys[0].Windows[0].Count)
+	requireSound(t, s)
+}
