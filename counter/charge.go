@@ -30,8 +30,9 @@ func (c *Counter) Charge(ctx context.Context, key Key, n int64, limits Limits) (
 
 // ChargeAll is Charge for several keys: the hits of all keys are counted, or
 // after an error none.
-func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (Verdict, error) {
-	return c.all(ctx, asks, charging)
+func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (v Verdict, err error) {
+	err = c.all(ctx, &v, asks, charging)
+	return v, err
 }
 
 // chargeByTicket counts on a store without an atomic step for the keys.
@@ -73,7 +74,7 @@ func (k *call) charged(ctx context.Context, v *Verdict) error {
 		asks[i] = k.asks[i]
 		asks[i].N = 0
 	}
-	if now, err := k.c.all(ctx, asks, peeking); err == nil && !now.Allowed {
+	if now, err := k.c.PeekAll(ctx, asks...); err == nil && !now.Allowed {
 		v.Key, v.Limit, v.RetryAfter, v.ResetAfter = now.Key, now.Limit, now.RetryAfter, now.ResetAfter
 		if v.details != nil && now.details != nil && len(v.details.states) == len(now.details.states) {
 			v.details.states = now.details.states

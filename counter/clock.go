@@ -7,7 +7,7 @@ import (
 	"github.com/abacus-go/abacus/internal/cover"
 )
 
-// labels reads the clock for the labels of a [Quota].
+// labels reads the clock for the labels of the short way, see quotas.
 //
 // time.Now reads two clocks, the wall clock and the monotonic clock, and takes a
 // third of a Take in memory. For anchorLife after a reading of both, labels

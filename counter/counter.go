@@ -106,10 +106,8 @@ type Config struct {
 // Counter has two main methods, Take and Peek. Most callers should use Take,
 // which counts hits if all limits of a key have room. Peek tells the answer of
 // a Take and counts nothing. Charge counts in any case, and tells whether that
-// was over. Bind prepares limits for an event whose features are limited again
-// and again: a Take of the Quota is faster on the memory store. TakeAll and
-// PeekAll are for several keys and one verdict. Refund gives back the hits of an
-// admitted Take. Add counts without limits, AddAt hits of the past; Count and
+// was over. TakeAll and PeekAll are for several keys and one verdict. Refund
+// gives back the hits of an admitted Take. Add counts without limits, AddAt hits of the past; Count and
 // Series read. Forget sets a key to zero. Check tells whether the store is
 // ready, and Stats whether the conditions of the promises hold.
 //
@@ -122,10 +120,8 @@ type Counter struct {
 	keys     keyMaker
 	softKeys keyMaker
 	former   *Counter // counted and judged too; nil: none
-	receipts numbered
-	quotas   quotas
-	hasShort bool // the store has a short way for Quotas
-	chosen   bool // the ladder was
+	quotas   *quotas  // nil: no short way
+	chosen   bool     // the ladder was
 	calls    sync.Pool
 }
 
@@ -213,8 +209,9 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 	if c.former, err = c.formerly(cfg); err != nil {
 		return nil, err
 	}
-	_, local := backend.As[backend.Local](b.store)
-	c.hasShort = local && len(cfg.Secret) == 0 && c.former == nil
+	if local, is := backend.As[backend.Local](b.store); is && len(cfg.Secret) == 0 && c.former == nil {
+		c.quotas = &quotas{store: local}
+	}
 	return c, nil
 }
 

@@ -32,30 +32,6 @@ func Example() {
 	// false 2/m 0 true
 }
 
-// Limits that are known when the program starts are bound to their event.
-func ExampleCounter_Bind() {
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	signup, err := c.Bind("signup", counter.MustLimits("2/m, 100/d"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, address := range []string{"203.0.113.9", "203.0.113.9", "203.0.113.9", "203.0.113.10"} {
-		v, err := signup.Take(context.Background(), "ip:"+address, 1)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(v.Allowed, v.Key.Feature, v.Remaining)
-	}
-	// Output:
-	// true ip:203.0.113.9 1
-	// true ip:203.0.113.9 0
-	// false ip:203.0.113.9 0
-	// true ip:203.0.113.10 1
-}
-
 // A sign-up counts for the address and for its network: both or neither.
 func ExampleCounter_TakeAll() {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})

@@ -2,7 +2,7 @@ package counter
 
 import (
 	"context"
-	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,115 +11,113 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// Quota is limits bound to an event: every feature of the event has the limits
-// to itself. [Counter.Bind] makes a Quota, and checks and prepares the limits
-// once: on the memory store a Take is faster than [Counter.Take] by a tenth, and
-// by half where a program has more than 32 events with limits. Verdicts and
+// quota is limits prepared for an event, on a store with a short way: with the
+// first Take of an event under some limits the Counter checks and prepares the
+// limits, and later calls find the quota by event and limits. Verdicts and
 // counts are the same either way.
-//
-// Many goroutines may use a Quota at once.
-type Quota struct {
-	c       *Counter
+type quota struct {
 	event   string
 	details details       // of the Verdicts
 	least   int64         // smallest Max: no more hits than that are ever admitted
-	short   backend.Quota // nil if the store has no short way
+	short   backend.Quota // nil if the store has no short way for these limits
 }
 
-// Bind prepares limits for an event. The error is the error of a Take under the
-// limits.
-func (c *Counter) Bind(event string, limits Limits) (*Quota, error) {
-	if err := (Key{event, "any"}).check(); err != nil {
-		return nil, err
-	}
-	if err := c.CheckLimits(limits); err != nil {
-		return nil, fmt.Errorf("%w, event %q", err, event)
-	}
-	q := &Quota{c: c, event: event, least: MaxCount}
-	q.details.limits = slices.Clone(limits)
-	q.details.windows = make([]backend.Window, len(limits))
-	for i := range limits {
-		_ = c.plan.Window(&q.details.windows[i], limits[i].Max, limits[i].Per) // checked
-		q.least = min(q.least, limits[i].Max)
-	}
-	if b, ok := backend.As[backend.Local](c.store); ok && c.hasShort {
-		q.short = b.Bind(c.store, &backend.TakeKey{
-			Key: c.keys.appendHead(nil, event), Ladder: c.plan.Ladder, TTLs: c.plan.TTLs, Windows: q.details.windows,
-		})
-	}
-	return q, nil
+// quotas is the short way of a Counter: the quotas that it has prepared, and the
+// receipts of admissions by them.
+//
+// Most programs have a few events, each with its limits. But limits may also be
+// a user's own, and then there is no end of them. So quotas is a table of
+// bounded size, in sets as in a processor's cache. When a set is full, further
+// calls go the general way, and one in churn of them takes a place in the set:
+// what is asked for most is soon back, and the rest costs little.
+type quotas struct {
+	store    backend.Local
+	sets     [1 << quotaBits]quotaSet
+	receipts numbered
 }
 
-// Take is [Counter.Take] of n hits of the event by the feature.
-func (q *Quota) Take(ctx context.Context, feature string, n int64) (v Verdict, err error) {
-	err = q.take(ctx, &v, feature, n)
-	return v, err
-}
+type quotaSet [4]atomic.Pointer[quota] // the first nil is the end
 
-// Peek is [Counter.Peek] of n hits of the event by the feature.
-func (q *Quota) Peek(ctx context.Context, feature string, n int64) (v Verdict, err error) {
-	err = q.c.one(ctx, &v, Ask{Key: Key{q.event, feature}, N: n, Limits: q.details.limits}, peeking, time.Time{})
-	return v, err
-}
+const (
+	quotaBits = 6 // 256 quotas
+	churn     = 256
+)
 
-// take is the way of nearly all admissions on the memory store; all other calls
-// go the general way.
-func (q *Quota) take(ctx context.Context, v *Verdict, feature string, n int64) error {
-	c, limits := q.c, q.details.limits
-	var label int64
-	var now time.Time // of label, for the general way
-	var a backend.Admission
+// take is Take, on the memory store nearly always by the short way.
+func (c *Counter) take(ctx context.Context, v *Verdict, key Key, n int64, limits Limits) error {
+	q := c.quota(key.Event, limits)
 	// An escaped key is the same as the key of a feature with a % in it. All
 	// other features that need more than to be put behind the event are unknown
 	// to Admit.
-	if q.short != nil && n > 0 && n <= q.least && strings.IndexByte(feature, '%') < 0 && ctx.Err() == nil {
-		var ok bool
-		if label, ok = c.labels.read(); ok {
-			if a = q.short.Admit(feature, n, label); a.Number == 0 {
-				now = time.Unix(0, label)
-			}
-		}
+	if q == nil || q.short == nil || n <= 0 || n > q.least || strings.IndexByte(key.Feature, '%') >= 0 || ctx.Err() != nil {
+		return c.one(ctx, v, Ask{Key: key, N: n, Limits: limits}, taking, time.Time{})
 	}
+	label, ok := c.labels.read()
+	if !ok {
+		return c.one(ctx, v, Ask{Key: key, N: n, Limits: limits}, taking, time.Time{})
+	}
+	a := q.short.Admit(key.Feature, n, label)
 	if a.Number == 0 {
-		return c.one(ctx, v, Ask{Key: Key{q.event, feature}, N: n, Limits: limits}, taking, now)
+		return c.one(ctx, v, Ask{Key: key, N: n, Limits: limits}, taking, time.Unix(0, label))
 	}
-	binds := 0
-	for i := range limits {
-		v.left[i] = limits[i].Max - a.Counts[i] - n
+	binds, own := 0, q.details.limits
+	for i := range own {
+		v.left[i] = own[i].Max - a.Counts[i] - n
 		if v.left[i] < v.left[binds] {
 			binds = i
 		}
 	}
-	v.Allowed, v.Key, v.Limit, v.Remaining = true, Key{q.event, feature}, limits[binds], v.left[binds]
+	v.Allowed, v.Key, v.Limit, v.Remaining = true, key, own[binds], v.left[binds]
 	v.ResetAfter = c.ownReset(&q.details.windows[binds], label)
 	v.n, v.at, v.details = n, label, &q.details
-	v.block, v.bit = c.receipts.of(c, a.Number)
+	v.block, v.bit = c.quotas.receipts.of(c, a.Number)
 	return nil
 }
 
-// quotas remembers the Quotas of calls of Take: most programs have a few events,
-// each with its limits. The first nil is the end. Events and limits beyond the
-// last go the general way, unless they are bound.
-type quotas [32]atomic.Pointer[Quota]
-
-// quota returns the Quota of an event and limits; nil if there is none.
-func (c *Counter) quota(event string, limits Limits) *Quota {
-	if !c.hasShort {
+// quota returns the quota of an event and limits; nil if there is none.
+func (c *Counter) quota(event string, limits Limits) *quota {
+	if c.quotas == nil || event == "" || len(limits) == 0 {
 		return nil
 	}
-	for i := range c.quotas {
-		q := c.quotas[i].Load()
+	// A hash of all the text would take longer than all the rest. The multiplier is
+	// that of Fibonacci hashing, 2^64 divided by the golden ratio.
+	hash := uint64(event[0])<<16 ^ uint64(event[len(event)-1])<<8 ^ uint64(len(event)) ^ uint64(limits[0].Max) ^ uint64(limits[0].Per)
+	set := &c.quotas.sets[hash*0x9E3779B97F4A7C15>>(64-quotaBits)]
+	for i := range set {
+		q := set[i].Load()
 		if q == nil {
-			q, err := c.Bind(event, limits)
-			if err != nil {
-				return nil // Take tells
-			}
-			c.quotas[i].CompareAndSwap(nil, q) // if another Quota has come first, the next call finds the next place
+			q = c.prepare(event, limits)
+			set[i].CompareAndSwap(nil, q) // if another quota has come first, the next call finds the next place
 			return q
 		}
 		if q.event == event && slices.Equal(q.details.limits, limits) {
 			return q
 		}
 	}
-	return nil
+	if rand.Uint32N(churn) > 0 {
+		return nil
+	}
+	q := c.prepare(event, limits)
+	if q != nil {
+		set[rand.IntN(len(set))].Store(q)
+	}
+	return q
+}
+
+// prepare makes the quota of an event and limits; nil if a Take returns an error.
+func (c *Counter) prepare(event string, limits Limits) *quota {
+	if c.CheckLimits(limits) != nil {
+		return nil
+	}
+	q := &quota{event: strings.Clone(event), least: MaxCount}
+	q.details.limits = slices.Clone(limits)
+	q.details.windows = make([]backend.Window, len(limits))
+	for i := range limits {
+		_ = c.plan.Window(&q.details.windows[i], limits[i].Max, limits[i].Per) // checked
+		q.least = min(q.least, limits[i].Max)
+	}
+	q.short = c.quotas.store.Bind(c.store, &backend.TakeKey{
+		Key: c.keys.appendHead(nil, event), Ladder: c.plan.Ladder, TTLs: c.plan.TTLs, Windows: q.details.windows,
+	})
+	return q
 }

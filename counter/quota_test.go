@@ -19,14 +19,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/script"
 )
 
-func bind(t testing.TB, c *counter.Counter, event, s string) *counter.Quota {
-	t.Helper()
-	q, err := c.Bind(event, limits(s))
-	require.NoError(t, err)
-	return q
-}
-
-// general is a memory store without the short way of a Quota.
+// general is a memory store without a short way.
 type general struct{ local }
 
 type local interface {
@@ -60,23 +53,24 @@ func TestTheShortWayAgrees(t *testing.T) {
 	}
 }
 
-// Features of any bytes and of any length are counted apart, and a Quota counts
-// where Take counts.
-func TestQuotaOfAnyFeature(t *testing.T) {
+// Features of any bytes and of any length are counted apart, whichever way a Take
+// goes.
+func TestTakeOfAnyFeature(t *testing.T) {
 	for _, secret := range []string{"", "secret"} {
 		c := newCounter(t, memory.New(memory.Config{}), counter.Config{Secret: []byte(secret)})
 		features := []string{"a b", "a%20b", "a%2520b", "a", "%", "ä", "a:b", strings.Repeat("x", 90), strings.Repeat("x", 91), strings.Repeat("x", 500), "\x00", "{a}"}
 		for _, event := range []string{"e", "e:e", "e%3Ae", "ä", strings.Repeat("e", 300)} {
-			q := bind(t, c, event, "1000/d, 900/h")
+			both := limits("1000/d, 900/h")
 			for i, feature := range features {
+				key := counter.Key{Event: event, Feature: feature}
 				for range i + 1 {
 					for range 3 {
-						v, err := q.Take(ctx, feature, 1)
+						v, err := c.Take(ctx, key, 1, both)
 						require.NoError(t, err)
 						require.True(t, v.Allowed)
-						require.Equal(t, counter.Key{Event: event, Feature: feature}, v.Key)
+						require.Equal(t, key, v.Key)
 					}
-					_, err := c.Take(ctx, counter.Key{Event: event, Feature: feature}, 1, limits("1000/d"))
+					_, err := c.TakeAll(ctx, counter.Ask{Key: key, N: 1, Limits: limits("1000/d"), Held: []int64{0}}) // the general way
 					require.NoError(t, err)
 				}
 			}
@@ -84,7 +78,7 @@ func TestQuotaOfAnyFeature(t *testing.T) {
 				count, err := c.Count(ctx, counter.Key{Event: event, Feature: feature}, 24*time.Hour)
 				require.NoError(t, err)
 				require.EqualValues(t, 4*(i+1), count.High, "%q of %q", event, feature)
-				v, err := q.Peek(ctx, feature, 1)
+				v, err := c.Peek(ctx, counter.Key{Event: event, Feature: feature}, 1, both)
 				require.NoError(t, err)
 				require.EqualValues(t, 900-4*(i+1)-1, v.Remaining)
 			}
@@ -92,7 +86,8 @@ func TestQuotaOfAnyFeature(t *testing.T) {
 	}
 }
 
-func TestBindErrors(t *testing.T) {
+// The short way has the errors of the general way.
+func TestErrorsOfATake(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	for _, row := range []struct {
 		event  string
@@ -102,49 +97,49 @@ func TestBindErrors(t *testing.T) {
 		{"", limits("1/d"), "counter: Key.Event is empty"},
 		{"e", nil, `counter: no limits, want at least one, event "e"`},
 		{"e", counter.Limits{{Max: -1, Per: time.Hour}}, "max -1, want 0 to"},
-		{"e", limits("1/7d"), `counter: limit 1/7d: tiers: a window of 7d is longer than any tier`},
+		{"e", limits("1/7d"), `counter: event "e", limit 1/7d: tiers: a window of 7d is longer than any tier`},
 	} {
-		_, err := c.Bind(row.event, row.limits)
-		require.ErrorContains(t, err, row.want)
+		for range 2 {
+			_, err := c.Take(ctx, counter.Key{Event: row.event, Feature: "f"}, 1, row.limits)
+			require.ErrorContains(t, err, row.want)
+		}
 	}
-	q := bind(t, c, "e", "2/d")
-	_, err := q.Take(ctx, "", 1)
+	key, two := counter.Key{Event: "e", Feature: "f"}, limits("2/d")
+	_, err := c.Take(ctx, counter.Key{Event: "e"}, 1, two)
 	require.EqualError(t, err, `counter: Key.Feature is empty, event "e"`)
 	for _, n := range []int64{0, -1, counter.MaxCount + 1} {
-		_, err = q.Take(ctx, "f", n)
+		_, err = c.Take(ctx, key, n, two)
 		require.ErrorContains(t, err, "counter: n is ")
 	}
-	v, err := q.Take(ctx, "f", 3)
+	v, err := c.Take(ctx, key, 3, two)
 	require.NoError(t, err)
 	require.False(t, v.Allowed)
 	require.Equal(t, counter.Never, v.RetryAfter)
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = q.Take(done, "f", 1)
+	_, err = c.Take(done, key, 1, two)
 	require.ErrorIs(t, err, context.Canceled)
-	count, err := c.Count(ctx, counter.Key{Event: "e", Feature: "f"}, time.Hour)
+	count, err := c.Count(ctx, key, time.Hour)
 	require.NoError(t, err)
 	require.Zero(t, count)
 }
 
-// A Quota has limits of its own, and so has a Take that was remembered.
+// A Take that finds its limits prepared goes by the limits as they are now.
 func TestLimitsMayChangeAfterwards(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	changing := limits("5/d")
-	q, err := c.Bind("bound", changing)
-	require.NoError(t, err)
+	key, changing := counter.Key{Event: "e", Feature: "f"}, limits("5/d")
 	for range 2 {
-		_, err = c.Take(ctx, counter.Key{Event: "unbound", Feature: "f"}, 1, changing)
+		_, err := c.Take(ctx, key, 1, changing)
 		require.NoError(t, err)
 	}
-	changing[0].Max = 1
-	v, err := q.Take(ctx, "f", 2)
-	require.NoError(t, err)
-	require.True(t, v.Allowed)
-	v, err = c.Take(ctx, counter.Key{Event: "unbound", Feature: "f"}, 1, changing)
+	changing[0].Max = 2
+	v, err := c.Take(ctx, key, 1, changing)
 	require.NoError(t, err)
 	require.False(t, v.Allowed)
 	require.Equal(t, changing[0], v.Limit)
+	v, err = c.Take(ctx, key, 3, limits("5/d"))
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
 }
 
 // metered is a store with a Take of its own, and the other methods of a memory
@@ -169,11 +164,8 @@ func TestStoresAroundMemorySeeEveryCall(t *testing.T) {
 	})
 	for _, store := range []backend.Store{m, wrapped} {
 		c := newCounter(t, store, counter.Config{})
-		q := bind(t, c, "e", "100/d")
-		for range 5 {
-			_, err := q.Take(ctx, "f", 1)
-			require.NoError(t, err)
-			_, err = c.Take(ctx, counter.Key{Event: "e", Feature: "f"}, 1, limits("100/d"))
+		for range 10 {
+			_, err := c.Take(ctx, counter.Key{Event: "e", Feature: "f"}, 1, limits("100/d"))
 			require.NoError(t, err)
 		}
 	}
@@ -182,17 +174,17 @@ func TestStoresAroundMemorySeeEveryCall(t *testing.T) {
 }
 
 // Every admitted hit can be refunded once, whichever block its receipt is in.
-func TestRefundOfManyByQuota(t *testing.T) {
+func TestRefundOfMany(t *testing.T) {
 	const callers, hits = 8, 6000 / race.Thrift
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	q := bind(t, c, "e", "1000000/d, 900000/h")
-	feature := func(i int) string { return fmt.Sprint("f", i%3) }
+	room := limits("1000000/d, 900000/h")
+	key := func(i int) counter.Key { return counter.Key{Event: "e", Feature: fmt.Sprint("f", i%3)} }
 	verdicts := make([][]counter.Verdict, callers)
 	var wg sync.WaitGroup
 	for caller := range callers {
 		wg.Go(func() {
 			for i := range hits {
-				v, err := q.Take(ctx, feature(i), 2)
+				v, err := c.Take(ctx, key(i), 2, room)
 				if err != nil || !v.Allowed {
 					t.Error(v, err)
 				}
@@ -218,36 +210,62 @@ func TestRefundOfManyByQuota(t *testing.T) {
 	}
 	// Further hits show a hit that was given back twice.
 	for i := range 3 * 10 {
-		_, err := q.Take(ctx, feature(i), 1)
+		_, err := c.Take(ctx, key(i), 1, room)
 		require.NoError(t, err)
 	}
 	wg.Wait()
 	for i := range 3 {
-		count, err := c.Count(ctx, counter.Key{Event: "e", Feature: feature(i)}, 24*time.Hour)
+		count, err := c.Count(ctx, key(i), 24*time.Hour)
 		require.NoError(t, err)
 		require.EqualValues(t, 10, count.High)
 	}
 }
 
-// More events than a Counter remembers count like the first.
-func TestManyEvents(t *testing.T) {
-	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	for i := range 100 {
-		for want := int64(4); want >= 0; want-- {
-			v, err := c.Take(ctx, counter.Key{Event: fmt.Sprint(i), Feature: "f"}, 1, limits("5/d"))
+// binder is a memory store that counts the limits that it prepares.
+type binder struct {
+	*memory.Store
+	bound int
+}
+
+func (b *binder) Bind(_ backend.Store, key *backend.TakeKey) backend.Quota {
+	b.bound++
+	return b.Store.Bind(b.Store, key)
+}
+
+// Limits of users' own are without number, and count like the first. Few of them
+// are prepared, and the limits that most calls have stay prepared.
+func TestManyLimits(t *testing.T) {
+	const users = 20_000
+	store := &binder{Store: memory.New(memory.Config{})}
+	c := newCounter(t, store, counter.Config{})
+	common := limits("1000000/d")
+	for i := range int64(users) {
+		key := counter.Key{Event: "e", Feature: fmt.Sprint(i)}
+		for want := i + 1; want >= i; want-- {
+			v, err := c.Take(ctx, key, 1, counter.Limits{{Max: i + 2, Per: time.Hour}})
 			require.NoError(t, err)
 			require.True(t, v.Allowed)
 			require.Equal(t, want, v.Remaining)
 		}
+		v, err := c.Take(ctx, counter.Key{Event: "e", Feature: "common"}, 1, common)
+		require.NoError(t, err)
+		require.Equal(t, 999_999-i, v.Remaining)
 	}
+	require.Less(t, store.bound, users/20)
+	before := store.bound
+	for range 10_000 { // one may take a place that was taken, and no more
+		_, err := c.Take(ctx, counter.Key{Event: "e", Feature: "common"}, 1, common)
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, store.bound-before, 1)
 }
 
-// A Quota reads the clock of the bubble, also after an hour without a call.
-func TestQuotaReadsTheClock(t *testing.T) {
+// The short way reads the clock of the bubble, also after an hour without a call.
+func TestTheShortWayReadsTheClock(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	q := bind(t, c, "e", "1000/d")
+	thousand := limits("1000/d")
 	take := func(t *testing.T) {
-		v, err := q.Take(ctx, "f", 1)
+		v, err := c.Take(ctx, counter.Key{Event: "e", Feature: "f"}, 1, thousand)
 		require.NoError(t, err)
 		require.Zero(t, time.Since(v.At()))
 	}

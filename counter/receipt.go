@@ -7,7 +7,7 @@ import "sync/atomic"
 // cost no allocations of their own.
 type receipts struct {
 	owner    *Counter
-	first    uint64 // of a block for admissions by a Quota: the place of bit 0
+	first    uint64 // of a block for admissions by a quota: the place of bit 0
 	redeemed [receiptsPerBlock / 64]atomic.Uint64
 }
 

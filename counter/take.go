@@ -89,11 +89,7 @@ func (a *Ask) heldIn(limit Limit) (held int64) {
 // a failed call are taken back, even if the store answers late. Hits without any
 // answer of the store stay until they age out.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
-	if q := c.quota(key.Event, limits); q != nil {
-		err = q.take(ctx, &v, key.Feature, n)
-	} else {
-		err = c.one(ctx, &v, Ask{Key: key, N: n, Limits: limits}, taking, time.Time{})
-	}
+	err = c.take(ctx, &v, key, n, limits)
 	return v, err
 }
 
@@ -114,55 +110,64 @@ func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (v 
 // one after the other, in the same order by all callers, and given back if a
 // later key is denied. Until then the taken keys can cause denials of other
 // calls. A process that dies in between leaves hits in the keys already taken.
-func (c *Counter) TakeAll(ctx context.Context, asks ...Ask) (Verdict, error) {
-	return c.all(ctx, asks, taking)
+func (c *Counter) TakeAll(ctx context.Context, asks ...Ask) (v Verdict, err error) {
+	err = c.all(ctx, &v, asks, taking)
+	return v, err
 }
 
 // PeekAll returns the answer that TakeAll would give now, and counts nothing.
 // The Verdict of a PeekAll cannot be refunded.
-func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (Verdict, error) {
-	return c.all(ctx, asks, peeking)
+func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (v Verdict, err error) {
+	err = c.all(ctx, &v, asks, peeking)
+	return v, err
 }
 
 // MaxKeys is the largest number of keys of a [Counter.TakeAll] or
 // [Counter.PeekAll].
 const MaxKeys = 100
 
-func (c *Counter) all(ctx context.Context, asks []Ask, m mode) (v Verdict, err error) {
-	if len(asks) == 0 {
-		return Verdict{}, errors.New("counter: no keys, want at least one")
-	}
-	if len(asks) > MaxKeys {
-		return Verdict{}, fmt.Errorf("counter: event %q: %d keys, want at most %d", asks[0].Key.Event, len(asks), MaxKeys)
+// all answers a call for several keys, or for one. After an error v is unchanged.
+func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) error {
+	switch {
+	case len(asks) == 0:
+		return errors.New("counter: no keys, want at least one")
+	case len(asks) == 1:
+		return c.alone(ctx, v, &asks[0], m)
+	case len(asks) > MaxKeys:
+		return fmt.Errorf("counter: event %q: %d keys, want at most %d", asks[0].Key.Event, len(asks), MaxKeys)
 	}
 	if m == taking && !slices.ContainsFunc(asks, func(a Ask) bool { return a.N != 0 }) {
 		m = peeking
 	}
-	if len(asks) == 1 {
-		ask := asks[0]
-		if ask.On != nil && ask.On.base == c.base {
-			c = ask.On
-			ask.On = nil
-		}
-		if ask.Held == nil && !ask.Soft && ask.On == nil && m == taking {
-			return c.Take(ctx, ask.Key, ask.N, ask.Limits)
-		}
-		err = c.one(ctx, &v, ask, m, time.Time{})
-		return v, err
-	}
 	for i := range asks {
 		if err := asks[i].checkHits(); err != nil { // before merge joins them
-			return Verdict{}, err
+			return err
 		}
 	}
 	k := c.calls.Get().(*call)
 	k.distinct = merge(k.distinct[:0], asks)
-	err = k.answer(ctx, &v, k.distinct, m, time.Time{})
+	err := k.answer(ctx, v, k.distinct, m, time.Time{})
 	c.calls.Put(k)
-	if err != nil {
-		return Verdict{}, err
+	return err
+}
+
+// alone is all for a single key.
+func (c *Counter) alone(ctx context.Context, v *Verdict, ask *Ask, m mode) error {
+	on := ask.On
+	if on == nil || on.base != c.base {
+		on = c
 	}
-	return v, nil
+	if m == taking && ask.N == 0 {
+		m = peeking
+	}
+	if m == taking && on.quotas != nil && ask.Held == nil && !ask.Soft && (ask.On == nil || on == ask.On) {
+		return on.take(ctx, v, ask.Key, ask.N, ask.Limits)
+	}
+	own := *ask
+	if on == own.On {
+		own.On = nil
+	}
+	return on.one(ctx, v, own, m, time.Time{})
 }
 
 // merge appends asks to merged, which is empty: each key once, with all hits and

@@ -55,7 +55,7 @@ type details struct {
 	limits  Limits           // of a single key
 	keys    []limited        // of several keys, distinct; nil for a single key
 	states  []shortState     // of all limits of all keys
-	windows []backend.Window // of a Quota, whose admissions have no states
+	windows []backend.Window // of a quota, whose admissions have no states
 
 	keyBuf   [2]limited
 	stateBuf [6]shortState

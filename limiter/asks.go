@@ -50,9 +50,6 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 		asks[i].Key = counter.Key{Event: q.event, Feature: all[start:end]}
 		start = end
 	}
-	if len(asks) != 1 {
-		q.only = nil
-	}
 	if !slices.ContainsFunc(q.rules, func(r *localRule) bool { return r != nil }) {
 		q.rules = nil
 	}
@@ -140,7 +137,7 @@ func (q *question) addKey(asks []counter.Ask, p *prepared, t *terms, kind string
 	case plain >= 0:
 		return asks, q.join(&asks[plain], p, t, kind, plain)
 	}
-	q.only, q.limited, q.policy = t.quota, true, strictest(q.policy, p.OnFailure)
+	q.limited, q.policy = true, strictest(q.policy, p.OnFailure)
 	asks = append(asks, counter.Ask{N: q.n, Limits: t.limits, On: p.on})
 	if q.of.local {
 		q.rules = append(q.rules, t.local)

@@ -136,7 +136,6 @@ type question struct {
 	set    *ruleset
 	of     *eventRules // of the event, in set
 	event  string
-	only   *counter.Quota // of the single key; nil if there are several keys
 	n      int64
 	mode   mode
 	open   *open        // the part of the call in the open hits; nil: none
@@ -240,8 +239,6 @@ func (l *Limiter) ask(ctx context.Context, v *Verdict, q *question, asks []count
 		v.Verdict, err = l.counter.PeekAll(ctx, asks...)
 	case q.mode == charging:
 		v.Verdict, err = l.counter.ChargeAll(ctx, asks...)
-	case q.only != nil && asks[0].Held == nil:
-		v.Verdict, err = q.only.Take(ctx, asks[0].Key.Feature, q.n)
 	default:
 		v.Verdict, err = l.counter.TakeAll(ctx, asks...)
 	}

@@ -31,8 +31,7 @@ type prepared struct {
 // terms are the limits of a call, prepared for a rule.
 type terms struct {
 	limits counter.Limits
-	quota  *counter.Quota // nil: not bound
-	local  *localRule     // nil: never counted locally
+	local  *localRule // nil: never counted locally
 }
 
 // Call is a call of Allow, AllowN or Peek, for [Rule.LimitsOf].
@@ -177,10 +176,7 @@ func (p *prepared) bind(l *ladders) (err error) {
 	for i, limits := range p.Plans {
 		p.plans[i].limits = limits
 	}
-	return p.each(func(t *terms) (err error) {
-		t.quota, err = p.counter.Bind(p.Event, t.limits)
-		return err
-	})
+	return nil
 }
 
 // bindLocally prepares the limits that the rule names for the local counter.

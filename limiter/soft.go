@@ -42,7 +42,7 @@ func (q *question) join(ask *counter.Ask, p *prepared, t *terms, kind string, i 
 		return fmt.Errorf("limiter: event %q, soft limits of the call by %q%w", q.event, kind, err)
 	}
 	ask.Limits = slices.Concat(ask.Limits, t.limits)
-	q.only, q.policy = nil, strictest(q.policy, p.OnFailure)
+	q.policy = strictest(q.policy, p.OnFailure)
 	if q.of.local && q.rules[i] != nil {
 		q.rules[i] = by.local.rule(ask.Limits)
 	}

@@ -52,8 +52,7 @@ var kinds = []struct {
 	peer bool
 	make func(counter.Limits) (contestant, error)
 }{
-	{"abacus", "one Take of a Quota with all limits", false, newAbacus},
-	{"abacus, unbound", "one Take of the Counter with all limits", false, newUnbound},
+	{"abacus", "one Take with all limits", false, newAbacus},
 	{"x/time/rate", "a Limiter for each key in a sync.Map", true, newXTime},
 	{"go-limiter", "memorystore, Take", true, newGoLimiter},
 	{"ulule/limiter", "its memory store, Get", true, newUlule},
@@ -65,7 +64,6 @@ type abacus struct {
 	*counter.Counter
 	store  *memory.Store
 	limits counter.Limits
-	quota  *counter.Quota
 }
 
 func newAbacus(limits counter.Limits) (contestant, error) {
@@ -74,12 +72,11 @@ func newAbacus(limits counter.Limits) (contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	quota, err := c.Bind("signup", limits)
-	return &abacus{c, store, limits, quota}, err
+	return &abacus{c, store, limits}, nil
 }
 
 func (a *abacus) hit(key string) error {
-	v, err := a.quota.Take(ctx, key, 1)
+	v, err := a.Take(ctx, counter.Key{Event: "signup", Feature: key}, 1, a.limits)
 	if err == nil && !v.Allowed {
 		return errRefused
 	}
@@ -89,25 +86,6 @@ func (a *abacus) hit(key string) error {
 func (a *abacus) used(key string) (int64, error) {
 	n, err := a.Count(ctx, counter.Key{Event: "signup", Feature: key}, a.limits[len(a.limits)-1].Per)
 	return n.High, err
-}
-
-// unbound is abacus with limits that come with each call.
-type unbound struct{ *abacus }
-
-func newUnbound(limits counter.Limits) (contestant, error) {
-	c, err := newAbacus(limits)
-	if err != nil {
-		return nil, err
-	}
-	return unbound{c.(*abacus)}, nil
-}
-
-func (u unbound) hit(key string) error {
-	v, err := u.Take(ctx, counter.Key{Event: "signup", Feature: key}, 1, u.limits)
-	if err == nil && !v.Allowed {
-		return errRefused
-	}
-	return err
 }
 
 type xtime struct {

@@ -196,8 +196,6 @@ func newMoving(t *testing.T, window, step time.Duration) *moving {
 		return m.now
 	}})
 	require.NoError(t, err)
-	m.quota, err = m.Bind("signup", m.limits)
-	require.NoError(t, err)
 	return m
 }
 

@@ -56,8 +56,6 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	return answers, nil
 }
 
-// do makes the call; answers holds the answers of the earlier calls, and refunded
-// is the call that a refund is about. Every other Take is made by a Quota.
 // asks are the keys of c with N hits each, also of a key that is given twice.
 func (c Call) asks() []counter.Ask {
 	asks := slices.Clone(c.Asks)
@@ -70,18 +68,13 @@ func (c Call) asks() []counter.Ask {
 	return asks
 }
 
+// do makes the call; answers holds the answers of the earlier calls, and refunded
+// is the call that a refund is about.
 func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {
 	case "take":
-		if len(answers)%2 == 0 {
-			a.Verdict, err = on.Take(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
-			break
-		}
-		var q *counter.Quota
-		if q, err = on.Bind(c.Asks[0].Key.Event, c.Asks[0].Limits); err == nil {
-			a.Verdict, err = q.Take(ctx, c.Asks[0].Key.Feature, c.N)
-		}
+		a.Verdict, err = on.Take(ctx, c.Asks[0].Key, c.N, c.Asks[0].Limits)
 	case "peek":
 		if len(c.Asks) > 1 {
 			a.Verdict, err = on.PeekAll(ctx, c.asks()...)
