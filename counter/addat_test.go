@@ -75,8 +75,8 @@ func TestARepeatedAddAtIsNeverLess(t *testing.T) {
 			require.ErrorIs(t, err, counter.ErrStore)
 			require.NotErrorIs(t, err, counter.ErrTooOld)
 		}
-		for i := range c.Ladder().Len() {
-			sum, _ := store.held(c.Ladder().At(i).Width)
+		for i := range c.Config().Ladder.Len() {
+			sum, _ := store.held(c.Config().Ladder.At(i).Width)
 			require.GreaterOrEqual(t, sum, int64(107), "seed %d", seed)
 			require.LessOrEqual(t, sum, 100+7*attempts, "seed %d", seed)
 			more = more || sum > 107

@@ -156,10 +156,6 @@ type Point struct {
 	Count int64
 }
 
-// Now reads the clock of c, Config.Now: the end of a [Counter.Series] up to this
-// moment.
-func (c *Counter) Now() time.Time { return c.now() }
-
 // MaxPoints is the largest number of buckets that a [Counter.Series] may read.
 const MaxPoints = 100_000
 

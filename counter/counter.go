@@ -114,6 +114,7 @@ type Config struct {
 // All methods may be called by many goroutines at once.
 type Counter struct {
 	*base
+	cfg      Config // with the defaults
 	skew     time.Duration
 	settle   time.Duration // zero: no bound on the time of a try
 	plan     ticket.Plan
@@ -127,7 +128,6 @@ type Counter struct {
 
 // base is common to the Counters that With makes of one another.
 type base struct {
-	cfg      Config // Ladder, Skew, Settle and Patience with their defaults
 	store    backend.Store
 	protocol *ticket.Protocol
 	byTicket bool // the store has no atomic step
@@ -163,7 +163,6 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		return nil, fmt.Errorf("counter: Config.Patience is %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
 	}
 	b := &base{
-		cfg:      cfg,
 		store:    store,
 		now:      cfg.Now,
 		patience: cfg.Patience,
@@ -198,6 +197,7 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 	}
 	c := &Counter{
 		base:     b,
+		cfg:      cfg,
 		chosen:   chosen,
 		skew:     cfg.Skew,
 		settle:   cfg.Settle,
@@ -238,53 +238,12 @@ func orDefault(d, byDefault time.Duration, local bool) time.Duration {
 	return d
 }
 
-// LadderSet tells whether the ladder of c was chosen: by Config.Ladder, beside a
-// Config.Former, or by With. Otherwise the ladder is tiers.Default.
-func (c *Counter) LadderSet() bool { return c.chosen }
-
-// Ladder returns the ladder that c counts on.
-func (c *Counter) Ladder() tiers.Ladder { return c.plan.Ladder }
-
-// Local tells whether the store is in this process: without a network, and with
-// nothing to wait for. See [backend.Local].
-func (c *Counter) Local() bool {
-	_, local := backend.As[backend.Local](c.store)
-	return local
-}
-
-// Skew returns Config.Skew, or its default for the store.
-func (c *Counter) Skew() time.Duration { return c.skew }
-
-// Keeps tells whether the store, when full, fails instead of removing hits that
-// still count. See [backend.Local].
-func (c *Counter) Keeps() bool {
-	s, ok := backend.As[backend.Local](c.store)
-	return ok && s.Keeps()
-}
-
-// ServerOf returns a name of the server that holds the counts of key, or "" if the
-// store has one server or does not say. See [backend.Placer].
-func (c *Counter) ServerOf(key Key) string {
-	p, ok := backend.As[backend.Placer](c.store)
-	if !ok {
-		return ""
-	}
-	return p.ServerOf(string(c.keys.append(nil, key)))
-}
-
-// CheckLimits returns the error of any Take under limits: a limit is out of
-// bounds, or the ladder keeps no tier for a window. A program that reads limits
-// from a file can check the limits before the first Take.
-func (c *Counter) CheckLimits(limits Limits) error {
-	if err := limits.check(); err != nil {
-		return err
-	}
-	for _, limit := range limits {
-		if _, err := c.plan.Ladder.Finest(limit.Per); err != nil {
-			return fmt.Errorf("counter: limit %s: %w", limit, err)
-		}
-	}
-	return nil
+// Config returns the Config of c, with its defaults and the ladder of With. Left
+// out are the Secret and the Former, which may have one: a Config may be logged.
+func (c *Counter) Config() Config {
+	cfg := c.cfg
+	cfg.Secret, cfg.Former = nil, nil
+	return cfg
 }
 
 // deadline is the end of the patience of a call that begins now; zero: none.

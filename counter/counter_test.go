@@ -63,7 +63,7 @@ func TestConfigNamesTheField(t *testing.T) {
 	_, err := counter.New(nil, counter.Config{})
 	require.ErrorContains(t, err, "counter: New: store is nil, want a store of buckets")
 	c := newCounter(t, store, counter.Config{})
-	require.Equal(t, tiers.Default.String(), c.Ladder().String())
+	require.Equal(t, tiers.Default.String(), c.Config().Ladder.String())
 }
 
 // A caller's mistake is an error that names the mistake, is no ErrStore, and
@@ -325,14 +325,14 @@ func TestPeekAllIsWhatTakeAllWouldSay(t *testing.T) {
 // Check says beforehand what a Take would say.
 func TestCheckIsWhatTakeWouldSay(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, c.CheckLimits(limits("1/s, 5/90s, 100/d")))
+	require.NoError(t, limits("1/s, 5/90s, 100/d").Check(c.Config().Ladder))
 	for want, wrong := range map[string]counter.Limits{
 		"no limits":                         nil,
 		"max -1":                            {{Max: 1, Per: time.Hour}, {Max: -1, Per: time.Hour}},
 		"limit 1/7d: tiers: a window of 7d": {{Max: 1, Per: time.Hour}, {Max: 1, Per: 7 * 24 * time.Hour}},
 		"limit 1/100ms: tiers: a window of": {{Max: 1, Per: 100 * time.Millisecond}},
 	} {
-		require.ErrorContains(t, c.CheckLimits(wrong), want)
+		require.ErrorContains(t, wrong.Check(c.Config().Ladder), want)
 		_, err := c.Take(ctx, signup, 1, wrong)
 		require.Error(t, err)
 	}
@@ -340,8 +340,14 @@ func TestCheckIsWhatTakeWouldSay(t *testing.T) {
 
 func TestLocalIsTheStoresWord(t *testing.T) {
 	store := memory.New(memory.Config{})
-	require.True(t, newCounter(t, store, counter.Config{}).Local())
-	require.False(t, newCounter(t, struct{ backend.Store }{store}, counter.Config{}).Local())
+	local, keeps := inner(newCounter(t, store, counter.Config{})).Local()
+	require.True(t, local)
+	require.True(t, keeps)
+	_, keeps = inner(newCounter(t, memory.New(memory.Config{Full: memory.EvictOldest}), counter.Config{})).Local()
+	require.False(t, keeps)
+	local, keeps = inner(newCounter(t, struct{ backend.Store }{store}, counter.Config{})).Local()
+	require.False(t, local)
+	require.False(t, keeps)
 }
 
 // A Refund gives back once: not for the same verdict again, nor for a copy, nor

@@ -14,14 +14,14 @@ import (
 // different Keys never share a count: Key{"a:b", "c"} is not Key{"a", "b:c"}.
 type Key struct{ Event, Feature string }
 
-// Redact returns key in a form for pages and logs: with a Config.Secret the Feature
-// is the digest that the stored key has, and otherwise key is unchanged, but for a
-// Feature of more than 200 bytes, of which there is a digest as well.
-func (c *Counter) Redact(key Key) Key {
-	if len(c.keys.secret) > 0 || len(key.Feature) > maxStoredKey {
-		key.Feature = string(keytext.AppendDigest(nil, key.Event, key.Feature, c.keys.secret))
+// Redact returns k in a form for pages and logs. With secret, a Config.Secret, the
+// Feature is the digest that the stored key has. Without, k is returned unchanged,
+// but for a Feature of more than 200 bytes, of which there is a digest as well.
+func (k Key) Redact(secret []byte) Key {
+	if len(secret) > 0 || len(k.Feature) > maxStoredKey {
+		k.Feature = string(keytext.AppendDigest(nil, k.Event, k.Feature, secret))
 	}
-	return key
+	return k
 }
 
 func (k Key) check() error {

@@ -158,6 +158,21 @@ func (l Limits) Windows() []time.Duration {
 	return windows
 }
 
+// Check returns the error of any Take under l by a Counter on ladder: a limit is
+// out of bounds, or the ladder keeps no tier for a window. A program that reads
+// limits from a file can check the limits before the first Take.
+func (l Limits) Check(ladder tiers.Ladder) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	for _, limit := range l {
+		if _, err := ladder.Finest(limit.Per); err != nil {
+			return fmt.Errorf("counter: limit %s: %w", limit, err)
+		}
+	}
+	return nil
+}
+
 func (l Limits) check() error {
 	if len(l) == 0 {
 		return errors.New("counter: no limits, want at least one")

@@ -106,7 +106,7 @@ func (c *Counter) quota(event string, limits Limits) *quota {
 
 // prepare makes the quota of an event and limits; nil if a Take returns an error.
 func (c *Counter) prepare(event string, limits Limits) *quota {
-	if c.CheckLimits(limits) != nil {
+	if limits.Check(c.plan.Ladder) != nil {
 		return nil
 	}
 	q := &quota{event: strings.Clone(event), least: MaxCount}

@@ -4,25 +4,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// Recall returns the denial of a TakeAll of the same arguments, if the memory
-// of this process has it: an equal call was denied less than a second ago. The
-// store is not asked, and nobody waits. A call for other keys, another n or
-// other limits is not equal. Without such a denial, and for a store in this
-// process, denied is false.
-func (c *Counter) Recall(asks ...Ask) (v Verdict, denied bool) {
-	return c.recall(asks, (*denials).recall)
-}
-
-// LastDenial is Recall for a time in which the store does not answer: a denial
-// of a key is believed until its RetryAfter, for as many hits or more under the
-// same limits or lower, whichever other keys were asked with the key. Hits that
-// other processes have given back since are not known. The Verdict has the
-// counts of the denied keys alone. The memory is bounded: a denial among more
-// than 65,536 keys may be lost.
-func (c *Counter) LastDenial(asks ...Ask) (v Verdict, denied bool) {
-	return c.recall(asks, (*denials).lastDenial)
-}
-
+// recall answers a call by what the memory of denials finds: see package inside.
 func (c *Counter) recall(asks []Ask, find func(d *denials, keys []backend.TakeKey, now int64) bool) (v Verdict, denied bool) {
 	if c.denied == nil || !c.denied.used.Load() || len(asks) == 0 || len(asks) > MaxKeys {
 		return Verdict{}, false

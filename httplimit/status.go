@@ -103,14 +103,14 @@ type statusKey struct {
 func statusOf(lim *limiter.Limiter) status {
 	tally, c := lim.Tally(statusKeys), lim.Counter()
 	s := status{
-		At:          c.Now(),
+		At:          c.Config().Now(),
 		Rules:       []statusRule{}, // in JSON [], not null
 		Tallied:     !tally.Since.IsZero(),
 		Since:       tally.Since,
 		Decisions:   []statusDecision{},
 		DeniedSince: tally.DeniedSince,
 		MostDenied:  []statusKey{},
-		Skew:        c.Skew(),
+		Skew:        c.Config().Skew,
 		Limiter:     lim.Stats(),
 		Counter:     c.Stats(),
 	}

@@ -129,7 +129,7 @@ func (v *Verdict) beginBan(ctx context.Context, c *counter.Counter, b bannable, 
 	}
 	left := taken.RetryAfter
 	if taken.Allowed {
-		left = taken.ResetAfter + c.Skew() // as RetryAfter: the next call may come from the slowest clock
+		left = taken.ResetAfter + c.Config().Skew // as RetryAfter: the next call may come from the slowest clock
 	}
 	v.Banned, v.bans = true, append(v.bans, banned{key, left})
 	return taken.Allowed
@@ -145,7 +145,7 @@ func (v *Verdict) rememberBans(q *question, asks []counter.Ask) {
 			continue
 		}
 		since := max(0, b.ban.look[0].Per-left)
-		_ = b.ban.here.AddAt(context.Background(), asks[b.ask+1].Key, 1, b.ban.here.Now().Add(-since))
+		_ = b.ban.here.AddAt(context.Background(), asks[b.ask+1].Key, 1, b.ban.here.Config().Now().Add(-since))
 	}
 }
 
@@ -222,7 +222,7 @@ func (l *local) carryBan(b *ban, key counter.Key) {
 	if l.carrier.full(1) {
 		return
 	}
-	hash, at := l.hash(key), b.here.Now()
+	hash, at := l.hash(key), b.here.Config().Now()
 	s := l.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +231,7 @@ func (l *local) carryBan(b *ban, key counter.Key) {
 		k = &localKey{key: key, store: b.counter}
 		s.keys[key] = k
 	}
-	k.pend(l, tiers.Index(at.UnixNano(), b.here.Ladder().At(0).Width), at, 1)
+	k.pend(l, tiers.Index(at.UnixNano(), b.here.Config().Ladder.At(0).Width), at, 1)
 	l.carrier.put(k, 0)
 }
 

@@ -75,7 +75,7 @@ func (c *carrier) put(k *localKey, after time.Duration) {
 	if k.lane != nil {
 		return
 	}
-	server := k.store.ServerOf(k.key)
+	server := inner(k.store).ServerOf(k.key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -276,7 +276,7 @@ func (l *local) carried(k *localKey, p *pendingHits, n int64, err error) {
 // answers returns an error if the server of key does not answer a read: an addition
 // that is sent again might be counted again, and its answer be lost again.
 func answers(ctx context.Context, store *counter.Counter, key counter.Key) error {
-	_, err := store.Count(ctx, key, max(store.Ladder().At(0).Width, tiers.MinWindow))
+	_, err := store.Count(ctx, key, max(store.Config().Ladder.At(0).Width, tiers.MinWindow))
 	if errors.Is(err, counter.ErrStore) {
 		return err
 	}

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -207,7 +208,7 @@ func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bo
 	if q.mode != taking {
 		return false
 	}
-	if v.Verdict, denied = l.counter.Recall(asks...); denied {
+	if v.Verdict, denied = recallDenial(l.counter, asks, false); denied {
 		v.lookForBans(q)
 		if v.Banned || len(q.bans) == 0 {
 			return true
@@ -217,7 +218,7 @@ func (l *Limiter) recall(v *Verdict, q *question, asks []counter.Ask) (denied bo
 	if q.rules != nil && q.policy == FailLocal {
 		if err := l.local.failing(); err != nil {
 			if denied = v.bannedHere(q, asks); !denied {
-				if v.Verdict, denied = l.counter.LastDenial(asks...); denied {
+				if v.Verdict, denied = recallDenial(l.counter, asks, true); denied {
 					v.lookForBans(q)
 					l.beginBansHere(v, q, asks)
 				}
@@ -239,6 +240,9 @@ func (l *Limiter) ask(ctx context.Context, v *Verdict, q *question, asks []count
 		v.Verdict, err = l.counter.PeekAll(ctx, asks...)
 	case q.mode == charging:
 		v.Verdict, err = l.counter.ChargeAll(ctx, asks...)
+	case len(asks) == 1 && asks[0].Held == nil && !asks[0].Soft:
+		ask := &asks[0]
+		v.Verdict, err = cmp.Or(ask.On, l.counter).Take(ctx, ask.Key, ask.N, ask.Limits)
 	default:
 		v.Verdict, err = l.counter.TakeAll(ctx, asks...)
 	}

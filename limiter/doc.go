@@ -38,7 +38,7 @@
 // for the Limiter. When the store is back, the hits are added to the store, in the
 // buckets of their own time. Such a Limiter has a Close:
 //
-//	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
+//	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + limiter.DefaultDecideWithin})
 //	lim, err := limiter.New(c, limiter.Config{Rules: rules, Local: here, Share: 0.5})
 //	...
 //	err = lim.Close(ctx) // after the server's Shutdown, and with as much time

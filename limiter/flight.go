@@ -51,7 +51,7 @@ func (l *local) begin(q *question, asks []counter.Ask) (f *flight, fits bool) {
 		next++
 		state := l.shard(k.hash).keys[k.key]
 		if state != nil {
-			asks[i].Held = state.held(rule, l.here.Skew())
+			asks[i].Held = state.held(rule, l.here.Config().Skew)
 			for j, held := range asks[i].Held {
 				most := rule.limits[j].Max
 				fits = fits && (q.n <= most-held || q.n > most || q.mode == charging) // above Max the Counter denies by itself
@@ -106,7 +106,7 @@ func (f *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits 
 		if v, err = f.take(); err != nil || !v.Allowed {
 			return false, v, nil, err
 		}
-		if v.At().Sub(stored) > l.here.Skew()-l.store.Skew() {
+		if v.At().Sub(stored) > l.here.Config().Skew-l.store.Config().Skew {
 			_ = l.here.Refund(context.Background(), &v)
 			return false, counter.Verdict{}, nil, errTooLate
 		}
@@ -146,7 +146,7 @@ func (f *flight) mirror() *localHits {
 			}
 		}
 		_ = k.rule.here.Forget(context.Background(), k.key) // a local counter in memory does not fail
-		until := time.Since(l.began) + k.rule.longest + l.here.Skew()
+		until := time.Since(l.began) + k.rule.longest + l.here.Config().Skew
 		slot := l.shard(k.hash).slot(k.hash)
 		*slot = max(*slot, until)
 		for old := l.lackedUntil.Load(); old < int64(until) && !l.lackedUntil.CompareAndSwap(old, int64(until)); {

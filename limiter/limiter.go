@@ -142,8 +142,9 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
+	storeHere, _ := inner(c).Local()
 	switch {
-	case c.Local(), cfg.DecideWithin < 0:
+	case storeHere, cfg.DecideWithin < 0:
 		l.within = 0
 	case cfg.DecideWithin == 0:
 		l.within = DefaultDecideWithin
@@ -175,15 +176,18 @@ func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, e
 		return nil, fmt.Errorf("limiter: Config.Share is %v, want above 0 and at most 1, or 0 for 1", cfg.Share)
 	}
 	here := cfg.Local
-	switch {
-	case here == nil:
+	if here == nil {
 		return nil, nil
-	case !here.Local():
+	}
+	storeHere, keeps := inner(here).Local()
+	skew, least := here.Config().Skew, c.Config().Skew+within
+	switch {
+	case !storeHere:
 		return nil, errors.New("limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})")
-	case !here.Keeps():
+	case !keeps:
 		return nil, errors.New("limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})")
-	case here.Skew() < c.Skew()+within:
-		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", here.Skew(), c.Skew()+within, c.Skew(), within)
+	case skew < least:
+		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", skew, least, least-within, within)
 	}
 	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
 }

@@ -161,7 +161,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 // decide decides a call without the store: by a denial that the store gave
 // before it failed, or by the local counter.
 func (l *local) decide(q *question, f *flight, asks []counter.Ask, underWay bool) (v counter.Verdict, hits *localHits, err error) {
-	if v, denied := l.store.LastDenial(asks...); denied && q.mode != charging {
+	if v, denied := recallDenial(l.store, asks, true); denied && q.mode != charging {
 		f.end()
 		return v, nil, nil
 	}
@@ -238,7 +238,7 @@ func (l *local) noteAnswer(f *flight, err error) {
 		if l.failure.Load() != nil {
 			l.failure.Store(nil)
 			for i := range f.keys {
-				l.carrier.hurry(f.keys[i].rule.store.ServerOf(f.keys[i].key))
+				l.carrier.hurry(inner(f.keys[i].rule.store).ServerOf(f.keys[i].key))
 			}
 		}
 	case errors.Is(err, counter.ErrStore):

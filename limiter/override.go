@@ -64,7 +64,7 @@ func (p *prepared) except(l *Limiter) error {
 	if len(p.Overrides) == 0 || p.overrides != nil {
 		return nil
 	}
-	all := &overrides{now: l.counter.Now, values: map[string]*override{}, networks: map[netip.Prefix]*override{}, domains: map[string]*override{}}
+	all := &overrides{now: l.counter.Config().Now, values: map[string]*override{}, networks: map[netip.Prefix]*override{}, domains: map[string]*override{}}
 	for i := range p.Overrides {
 		o := &override{Override: &p.Overrides[i]}
 		if err := all.add(o, p, &l.normalizer); err != nil {
@@ -202,5 +202,5 @@ func (o *override) left(c *counter.Counter) time.Duration {
 	if o.Until.IsZero() {
 		return counter.Never
 	}
-	return max(0, o.Until.Sub(c.Now()))
+	return max(0, o.Until.Sub(c.Config().Now()))
 }

@@ -97,7 +97,7 @@ type laddered struct {
 
 // on returns a Counter on the ladder, nil for the Counter given.
 func (l *ladders) on(ladder tiers.Ladder, former *counter.Former) (*counter.Counter, error) {
-	if former == nil && ladder.Equal(l.counter.Ladder()) {
+	if former == nil && ladder.Equal(l.counter.Config().Ladder) {
 		return nil, nil
 	}
 	for _, m := range l.more {
@@ -120,8 +120,8 @@ func (p *prepared) choose(l *ladders, of *eventRules, before *ruleset) (err erro
 	case p.counter != nil:
 		return nil
 	case p.Ladder.Len() > 0:
-	case l.counter.LadderSet():
-		p.Ladder = l.counter.Ladder()
+	case inner(l.counter).LadderSet():
+		p.Ladder = l.counter.Config().Ladder
 	default:
 		windows := p.windows()
 		for _, limits := range of.plansBeside(p) {
@@ -224,7 +224,7 @@ func (p *prepared) each(f func(t *terms) error) error {
 // fits returns an error if the ladder of the rule does not hold limits. Of a
 // derived ladder the finest bucket of a window is at most a twentieth of it.
 func (p *prepared) fits(limits counter.Limits) error {
-	if err := p.counter.CheckLimits(limits); err != nil {
+	if err := limits.Check(p.Ladder); err != nil {
 		return fmt.Errorf(": %w", err)
 	}
 	for i, limit := range limits {

@@ -111,7 +111,7 @@ func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
 func (l *Limiter) prepare(of *eventRules) error {
 	of.local = slices.ContainsFunc(of.rules, l.countsLocally)
 	for _, p := range of.rules {
-		if err := p.counter.CheckLimits(p.Limits); err != nil {
+		if err := p.Limits.Check(p.Ladder); err != nil {
 			return fmt.Errorf("rule %s: the Limits of its rules together: %w", p, err)
 		}
 		for _, limits := range of.plansBeside(p) {

@@ -64,7 +64,7 @@ func (s *sketch) note(event, kind string, key counter.Key, instant time.Duration
 	hash := maphash.Comparable(s.seed, key)
 	redacted := len(key.Feature) > maxFeature
 	if redacted {
-		key = c.Redact(key)
+		key = inner(c).Redact(key)
 	}
 	sh := s.at(hash, instant)
 	defer sh.mu.Unlock()
@@ -114,7 +114,7 @@ func (sh *sketchShard) appendKeys(keys []DeniedKey, c *counter.Counter) []Denied
 			count, over = count+d.count, over+d.over
 			key := counter.Key{Event: d.event, Feature: string(d.feature)}
 			if !d.redacted {
-				key = c.Redact(key)
+				key = inner(c).Redact(key)
 			}
 			keys = append(keys, DeniedKey{key, d.kind, counter.Count{Low: count - over, High: count}})
 		}

@@ -83,9 +83,9 @@ func (t *transitions) room(v *Verdict, l *local) {
 // Skew, with which two processes may be apart by more than the Skew.
 func (t *transitions) checked(c *counter.Counter) {
 	s := c.Stats()
-	switch e := t.clocks.see(s.ClockAhead.Abs()-s.ClockWithin > c.Skew()/2); {
+	switch e := t.clocks.see(s.ClockAhead.Abs()-s.ClockWithin > c.Config().Skew/2); {
 	case e.begun:
-		t.logger().Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead, "within", s.ClockWithin, "skew", c.Skew())
+		t.logger().Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead, "within", s.ClockWithin, "skew", c.Config().Skew)
 	case e.over:
 		t.logger().Info("limiter: the clocks of the store and of this process agree again", "ahead", s.ClockAhead, "within", s.ClockWithin)
 	}

@@ -84,7 +84,7 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) 
 }
 
 func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, error) {
-	c, ladder := k.rule.counter, k.rule.counter.Ladder()
+	c, ladder := k.rule.counter, k.rule.counter.Config().Ladder
 	u := Usage{Key: k.key, Kind: k.feature.kind, Window: ladder.At(ladder.Len() - 1).Keep}
 	v, err := c.Peek(ctx, k.key, 1, limits)
 	if err != nil {
@@ -120,7 +120,7 @@ func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, erro
 	const points = 100
 	each := min(max(1, (u.Window/width+points-1)/points), counter.MaxPoints/points-1)
 	u.Width = each * width
-	now := c.Now()
+	now := c.Config().Now()
 	oldest := tiers.Bucket{Width: u.Width, Index: tiers.Index(now.Add(-min(u.Window, points*u.Width)).UnixNano(), u.Width) + 1}
 	u.Series, err = c.Series(ctx, k.key, oldest.Start(), now.Add(1), u.Width)
 	return u, err

@@ -103,7 +103,7 @@ func TestWaitOnEveryStore(t *testing.T) {
 
 			// The least time by which a lone caller would be admitted, who comes back
 			// after RetryAfter: the fifth hit before must leave its window.
-			judge := oracle.Judge{Ladder: ladder, Skew: c.Skew()}
+			judge := oracle.Judge{Ladder: ladder, Skew: c.Config().Skew}
 			if s.name == "memcached" {
 				judge.Settle = counter.DefaultSettle
 			}
@@ -115,7 +115,7 @@ func TestWaitOnEveryStore(t *testing.T) {
 				at := verdicts[i].At()
 				if rank >= most {
 					end := (tiers.Index(least[rank-most].UnixNano(), width) + 1) * int64(width)
-					at = time.Unix(0, end).Add(judge.Reach(per) + c.Skew())
+					at = time.Unix(0, end).Add(judge.Reach(per) + c.Config().Skew)
 				}
 				least = append(least, at)
 			}
@@ -236,8 +236,8 @@ func runWaitScript(t *testing.T, round int, limits counter.Limits, wire time.Dur
 				// Of calls that ask side by side a Counter sends eight at once.
 				require.GreaterOrEqual(t, label+8*wire, last, "overtaken: %s", what)
 				last = max(last, label)
-				judge := oracle.Judge{Ladder: c.Ladder(), Skew: c.Skew()}
-				slack := c.Skew() + (label-first)*3/100 + 3*wire + time.Millisecond
+				judge := oracle.Judge{Ladder: c.Config().Ladder, Skew: c.Config().Skew}
+				slack := c.Config().Skew + (label-first)*3/100 + 3*wire + time.Millisecond
 				if wire > 0 && gaveUp > 0 && label < gaveUp+5*time.Second {
 					slack += 1100 * time.Millisecond // a hit was counted, and given back
 				}

@@ -41,7 +41,7 @@ func TestFaultsThatAreNotSet(t *testing.T) {
 			require.False(t, is[backend.Local](wrapped))
 			c, err := counter.New(wrapped, counter.Config{})
 			require.NoError(t, err)
-			require.Equal(t, counter.DefaultSkew, c.Skew())
+			require.Equal(t, counter.DefaultSkew, c.Config().Skew)
 			if err = c.Check(ctx); name == "of Do alone" {
 				require.ErrorIs(t, err, counter.ErrCondition)
 			} else {

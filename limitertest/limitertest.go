@@ -77,7 +77,7 @@ func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limi
 	c := newCounter(store, 0)
 	local := func(r limiter.Rule) bool { return r.OnFailure == limiter.FailLocal || cfg.MaxInFlight > 0 }
 	if cfg.Local == nil && slices.ContainsFunc(cfg.Rules, local) {
-		cfg.Local = newCounter(memory.New(memory.Config{}), c.Skew()+max(0, cmp.Or(cfg.DecideWithin, limiter.DefaultDecideWithin)))
+		cfg.Local = newCounter(memory.New(memory.Config{}), c.Config().Skew+max(0, cmp.Or(cfg.DecideWithin, limiter.DefaultDecideWithin)))
 	}
 	lim, err := limiter.New(c, cfg)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestLongWindows(t *testing.T) {
 			require.LessOrEqual(t, count.Low, int64(past))
 			require.GreaterOrEqual(t, count.High, int64(past))
 		}
-		cover, err := one[i].Ladder().Cover(one[i].now, window, 0)
+		cover, err := one[i].Config().Ladder.Cover(one[i].now, window, 0)
 		require.NoError(t, err)
 		table.Row(names[i], ns[i].Spread(), measure.Num(ns[i].To(ns[0]).Median()), fmt.Sprint(cover.Reads()),
 			measure.Count(one[i].store.Stats().Buckets*16/int64(n)))

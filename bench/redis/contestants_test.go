@@ -104,7 +104,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	}
 	asked := 0
 	var then time.Time
-	filler, err := counter.New(store, counter.Config{Ladder: c.Ladder(), Prefix: set.prefix, Patience: set.timeout, Now: func() time.Time { return then }})
+	filler, err := counter.New(store, counter.Config{Ladder: c.Config().Ladder, Prefix: set.prefix, Patience: set.timeout, Now: func() time.Time { return then }})
 	require.NoError(t, err)
 	return &contestant{
 		hit: func(feature string) error { return take(feature, set.limits) },

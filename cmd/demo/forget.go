@@ -141,7 +141,7 @@ func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, 
 
 // count notes the counts of a key without a limiter.
 func (g *emptied) count(ctx context.Context, count *counter.Counter, key counter.Key) error {
-	ladder, before := count.Ladder(), len(g.all)
+	ladder, before := count.Config().Ladder, len(g.all)
 	hits, err := count.Count(ctx, key, ladder.At(ladder.Len()-1).Keep)
 	g.all = append(g.all, limiter.Usage{Key: key, Total: hits})
 	g.missed(key.Feature, before)

@@ -99,7 +99,7 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, *l
 		return nil, nil, err
 	}
 	// If the store fails, links are made all the same, and counted locally.
-	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + limiter.DefaultDecideWithin})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -81,7 +81,7 @@ func newSite(store backend.Store) (http.Handler, *limiter.Limiter, error) {
 	}
 	// A sign-up counts under both rules or under none: in the store, or in this
 	// process while the store does not answer.
-	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + limiter.DefaultDecideWithin})
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + limiter.DefaultDecideWithin})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -96,7 +96,7 @@ func (c *conditions) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c *conditions) Collect(ch chan<- prometheus.Metric) {
-	n := now{c.lim.Stats(), c.lim.Counter().Stats(), c.lim.Counter().Skew()}
+	n := now{c.lim.Stats(), c.lim.Counter().Stats(), c.lim.Counter().Config().Skew}
 	for i := range all {
 		ch <- prometheus.MustNewConstMetric(all[i].desc, all[i].kind, all[i].value(&n))
 	}

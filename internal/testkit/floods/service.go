@@ -125,7 +125,7 @@ func limiterOf(j job, store backend.Store, observe func(limiter.Decision)) (*lim
 		Observe:      observe,
 	}
 	if policy.onFailure == limiter.FailLocal {
-		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Skew() + cmp.Or(cfg.DecideWithin, limiter.DefaultDecideWithin)}); err != nil {
+		if cfg.Local, err = counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + cmp.Or(cfg.DecideWithin, limiter.DefaultDecideWithin)}); err != nil {
 			return nil, err
 		}
 		cfg.Share = shareOf(j.Services)

@@ -97,7 +97,7 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 	case "count":
 		a.Count, err = on.Count(ctx, c.Asks[0].Key, c.Window)
 	case "series":
-		now := on.Now()
+		now := on.Config().Now()
 		a.Series, err = on.Series(ctx, c.Asks[0].Key, now.Add(-c.Back), now.Add(1), c.Window)
 	case "refund":
 		if added := answers[c.N].Added; !added.IsZero() {

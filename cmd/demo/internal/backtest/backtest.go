@@ -78,11 +78,11 @@ func looser(old, limits counter.Limits) string {
 // History returns the hits of key on c, oldest first, in buckets of the finest tier
 // that is kept longest. Spans without a hit in a coarse bucket are not read.
 func History(ctx context.Context, c *counter.Counter, key counter.Key) ([]counter.Point, error) {
-	ladder, now := c.Ladder(), c.Now()
+	ladder, now := c.Config().Ladder, c.Config().Now()
 	top := ladder.Len() - 1
 	coarse, fine := ladder.At(top), ladder.At(ladder.Base(top))
 	oldest := now.Add(-coarse.Keep)
-	to := now.Add(c.Skew() + 1)
+	to := now.Add(c.Config().Skew + 1)
 	series := func(from, to time.Time, width time.Duration) (hits []counter.Point, err error) {
 		for from.Before(to) {
 			end := from.Add(counter.MaxPoints / 2 * width)

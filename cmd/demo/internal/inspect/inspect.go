@@ -73,7 +73,7 @@ func (f *Found) Empty() bool {
 
 // Look asks c, whose clock must stand at q.At.
 func Look(ctx context.Context, c *counter.Counter, q Query) (*Found, error) {
-	l := c.Ladder()
+	l := c.Config().Ladder
 	f := &Found{Event: q.Key.Event, Feature: q.Key.Feature, Ladder: l.String(), At: q.At.UTC(), Tiers: make([]Tier, l.Len())}
 	for _, w := range windows(l, q.Limits) {
 		count, err := c.Count(ctx, q.Key, w.Per)
@@ -124,7 +124,7 @@ type search struct {
 // found. The buckets are returned as spans for the next finer tier: no more spans
 // than rows are needed, since each span has a bucket at least.
 func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
-	t := s.c.Ladder().At(i)
+	t := s.c.Config().Ladder.At(i)
 	found := &f.Tiers[i]
 	found.Width, found.Keep, found.Buckets = dur.Format(t.Width), dur.Format(t.Keep), []Bucket{}
 	oldest := s.q.At.Add(-t.Keep)

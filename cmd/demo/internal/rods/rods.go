@@ -50,12 +50,12 @@ type View struct {
 // Look reads the rods of a key for a window that ends at the counter's present. An
 // error is the counter's: the ladder keeps no such window, or the store failed.
 func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.Duration) (*View, error) {
-	l, now := c.Ladder(), c.Now()
+	l, now := c.Config().Ladder, c.Config().Now()
 	finest, err := l.Finest(window)
 	if err != nil {
 		return nil, err
 	}
-	ours, err := l.Cover(now, window, c.Skew())
+	ours, err := l.Cover(now, window, c.Config().Skew)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 	if err != nil {
 		return nil, err
 	}
-	oldest, newest := now.Add(-window-c.Skew()), now.Add(c.Skew())
+	oldest, newest := now.Add(-window-c.Config().Skew), now.Add(c.Config().Skew)
 	v := &View{From: millis(now.Add(-window)), Now: millis(now), Ours: ours.Reads(), Book: book.Reads()}
 	add := func(tier int, from, to time.Time, name, side string) error {
 		t := l.At(tier)
 		r := Rod{Name: name, Side: side, Width: float64(t.Width) / float64(time.Millisecond)}
 		first := tiers.Index(from.UnixNano(), t.Width)
 		r.Start = millis(tiers.Bucket{Width: t.Width, Index: first}.Start())
-		kept := func() int64 { return tiers.Index(c.Now().Add(-t.Keep).UnixNano(), t.Width) }
+		kept := func() int64 { return tiers.Index(c.Config().Now().Add(-t.Keep).UnixNano(), t.Width) }
 		for oldest := kept(); ; oldest = kept() {
 			for ; first+int64(len(r.Counts)) < oldest && from.Before(to); from = from.Add(t.Width) {
 				r.Counts = append(r.Counts, Gone)

@@ -95,7 +95,7 @@ func (w *watch) conditions(found []stores.Look, st *status) (all []condition) {
 			add("The store answers", holds, "Every server answers.")
 		}
 		w.written(add, st)
-		w.clocks(add, answering, lim.Counter().Skew())
+		w.clocks(add, answering, lim.Counter().Config().Skew)
 		judged := check.Setup(w.source.kind, answering)
 		for _, r := range judged {
 			if r.Name == "restarts" {
@@ -244,8 +244,8 @@ func (w *watch) alike(add func(string, state, string, ...any), st *status) {
 	switch {
 	case len(other) > 0:
 		add(name, broken, "The rules differ: %s.", strings.Join(other[:min(2, len(other))], "; "))
-	case st.Skew != lim.Counter().Skew():
-		add(name, broken, "The service has a Skew of %s, and this page --skew %s.", dur.Format(st.Skew), dur.Format(lim.Counter().Skew()))
+	case st.Skew != lim.Counter().Config().Skew:
+		add(name, broken, "The service has a Skew of %s, and this page --skew %s.", dur.Format(st.Skew), dur.Format(lim.Counter().Config().Skew))
 	default:
 		add(name, holds, "The service has the rules, the ladders and the Skew of this page. Its prefix and its secret are not known.")
 	}

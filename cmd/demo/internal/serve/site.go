@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -241,8 +242,9 @@ func (s *Server) storedKeys(r *http.Request, event string, features []limiter.Fe
 	if err != nil {
 		return nil, err
 	}
+	inner := inside.Of(s.site.limiter.Counter()).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
 	for _, u := range usages {
-		shown := s.site.limiter.Counter().Redact(u.Key)
+		shown := inner.Redact(u.Key)
 		k := storedKey{Event: shown.Event, Feature: shown.Feature, Kind: u.Kind, Max: u.Limits[0].Limit.Max}
 		for _, l := range u.Limits {
 			k.Limits = append(k.Limits, storedLimit{l.Limit.String(), l.Count.High, l.Remaining, float64(l.RetryAfter) / float64(time.Millisecond)})

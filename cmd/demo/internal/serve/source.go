@@ -110,7 +110,7 @@ func ofStore(ctx context.Context, w *Watched) (*source, error) {
 		return nil, err
 	}
 	// Rules under FailLocal are rules of a limiter with a local counter only.
-	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: count.Skew() + limiter.DefaultDecideWithin, Now: w.Counter.Now})
+	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: count.Config().Skew + limiter.DefaultDecideWithin, Now: w.Counter.Now})
 	if err != nil {
 		return nil, err
 	}

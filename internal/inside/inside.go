@@ -1,0 +1,45 @@
+// Package inside has what package limiter needs of a Counter and users do not.
+//
+// A method of counter.Counter is there for every user, and a package below the
+// counter cannot name the counter's types. So the types are parameters of the
+// interface, for which package counter has a compile-time check, and package
+// counter sets Of.
+package inside
+
+// Of returns the Counter of a *counter.Counter, with the types of package counter.
+var Of func(counter any) any
+
+// Counter is a counter.Counter as package limiter knows it. The methods may be
+// called by many goroutines at once.
+type Counter[Key, Ask, Verdict any] interface {
+	// Recall returns the denial of a TakeAll of the same arguments, if the memory
+	// of this process has it: an equal call was denied less than a second ago. The
+	// store is not asked, and nobody waits. A call for other keys, another n or
+	// other limits is not equal. Without such a denial, and for a store in this
+	// process, denied is false.
+	Recall(asks ...Ask) (v Verdict, denied bool)
+
+	// LastDenial is Recall for a time in which the store does not answer: a denial
+	// of a key is believed until its RetryAfter, for as many hits or more under the
+	// same limits or lower, whichever other keys were asked with the key. Hits that
+	// other processes have given back since are not known. The Verdict has the
+	// counts of the denied keys alone. The memory is bounded: a denial among more
+	// than 65,536 keys may be lost.
+	LastDenial(asks ...Ask) (v Verdict, denied bool)
+
+	// Redact is Key.Redact with the Secret of the Counter.
+	Redact(key Key) Key
+
+	// LadderSet reports whether the ladder was chosen: by Config.Ladder, beside a
+	// Config.Former, or by With. Otherwise the ladder is tiers.Default.
+	LadderSet() bool
+
+	// Local reports whether the store is in this process, and whether the store,
+	// when full, fails instead of removing hits that still count. See
+	// backend.Local.
+	Local() (local, keeps bool)
+
+	// ServerOf returns a name of the server that holds the counts of key, or "" if
+	// the store has one server or does not say. See backend.Placer.
+	ServerOf(key Key) string
+}
