@@ -79,7 +79,7 @@ type Config struct {
 
 	// Now reads the clock: for each label that a call tries, and at the end of
 	// each try that must end within Settle. Default: time.Now.
-	Now func() time.Time
+	Now func() time.Time `json:"-"`
 
 	// Secret, if set, keeps features out of the store: stored keys then hold
 	// HMAC-SHA256 digests under Secret. Without a secret, short features are
@@ -91,9 +91,32 @@ type Config struct {
 	// percent sign and braces. Default: "ab".
 	Prefix string
 
-	// Former is the ladder of processes that still run, or ran a moment ago, for
-	// a change of ladder that loses no counts: see [Former]. Default: none.
-	Former *Former
+	// Former is the Config of processes that still run, or ran a moment ago, for a
+	// change of ladder that loses no counts. The fields that change a stored key
+	// are used: Ladder, Prefix, Secret, Skew and Settle. A zero field is as in this
+	// Config, or as the ladder of With, and a Secret that is empty and not nil is
+	// none; so at least one of these fields is set. Default: none.
+	//
+	// A Counter with a Former counts each hit by both ladders, with one label, and
+	// admits a hit only if in both ladders every limit has room that the ladder can
+	// hold. Forget empties both, a Refund gives back in both, and Count, Peek and
+	// RetryAfter tell the larger number. Each call has the cost of two keys.
+	//
+	// So no limit is lost while a ladder changes, as long as all hits within one
+	// Per come from processes that have one ladder in common:
+	//
+	//  1. Processes with the former ladder alone are replaced by processes with
+	//     both ladders, at any pace, or back.
+	//  2. When the last process with the former ladder alone is gone, more than Per
+	//     + Skew pass, of the longest Per.
+	//  3. Processes with both are replaced by processes with the new ladder alone,
+	//     at any pace, or back.
+	//
+	// While both ladders count, clocks must agree within the smaller Skew of the
+	// two. A limit that the former ladder cannot hold begins to hold with the last
+	// hit that was counted by the former alone. Soft keys are counted by the new
+	// ladder alone.
+	Former *Config
 }
 
 // Counter counts hits of keys over sliding windows on a store, and limits them.
@@ -219,7 +242,7 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 // memory of denials, the clock, Stats and Check are common to both. Keys of
 // different ladders are different counts. former, if not nil, is the former
 // ladder of these keys, as [Config].Former.
-func (c *Counter) With(ladder tiers.Ladder, former *Former) (*Counter, error) {
+func (c *Counter) With(ladder tiers.Ladder, former *Config) (*Counter, error) {
 	if ladder.Len() == 0 {
 		return nil, errors.New("counter: With: the ladder has no tiers, want at least one")
 	}

@@ -30,7 +30,7 @@ func newFleet(t *testing.T, clock *clock, path int) fleet {
 	f.former = newCounter(t, store, cfg)
 	cfg.Ladder = tiers.Default
 	f.next = newCounter(t, store, cfg)
-	cfg.Former = &counter.Former{Ladder: old}
+	cfg.Former = &counter.Config{Ladder: old}
 	f.both = newCounter(t, store, cfg)
 	return f
 }
@@ -148,7 +148,7 @@ func TestBothLaddersAreToldAndEmptied(t *testing.T) {
 }
 
 func TestFormerNamesTheMistake(t *testing.T) {
-	for want, former := range map[string]counter.Former{
+	for want, former := range map[string]counter.Config{
 		"want another ladder":       {},
 		`counter: Config.Prefix is`: {Prefix: "a b"},
 		"Config.Skew is 2d":         {Skew: 48 * time.Hour},
@@ -157,7 +157,7 @@ func TestFormerNamesTheMistake(t *testing.T) {
 		_, err := counter.New(newPlainStore(), counter.Config{Former: &former})
 		require.ErrorContains(t, err, want)
 	}
-	for _, former := range []counter.Former{{Prefix: "was"}, {Secret: []byte("x")}, {Ladder: tiers.For(time.Hour)}, {Skew: -1}, {Settle: time.Second}} {
+	for _, former := range []counter.Config{{Prefix: "was"}, {Secret: []byte("x")}, {Ladder: tiers.For(time.Hour)}, {Skew: -1}, {Settle: time.Second}} {
 		newCounter(t, newPlainStore(), counter.Config{Former: &former})
 	}
 }
@@ -173,7 +173,7 @@ func TestAFormerThatHoldsNoLimit(t *testing.T) {
 			cfg := clock.config()
 			cfg.Ladder = minute
 			former := newCounter(t, store, cfg)
-			cfg.Ladder, cfg.Former = tiers.Default, &counter.Former{Ladder: minute}
+			cfg.Ladder, cfg.Former = tiers.Default, &counter.Config{Ladder: minute}
 			both := newCounter(t, store, cfg)
 			for i := range 6 {
 				v, err := both.Take(ctx, signup, 1, limits("5/h"))
@@ -210,7 +210,7 @@ func TestAFailureInEitherKeyOfALadder(t *testing.T) {
 		}
 		old, err := tiers.Parse("1s:1h, 1m:1h")
 		require.NoError(t, err)
-		c := newCounter(t, store, counter.Config{Now: newClock(noon).now, Former: &counter.Former{Ladder: old}})
+		c := newCounter(t, store, counter.Config{Now: newClock(noon).now, Former: &counter.Config{Ladder: old}})
 		_, err = c.Take(ctx, signup, 1, limits("5/m"))
 		require.ErrorIs(t, err, counter.ErrStore)
 		require.ErrorContains(t, err, `event "signup": lost`)

@@ -135,7 +135,7 @@ func TestStatusByAccept(t *testing.T) {
 // Secret no feature. Its length is bounded.
 func TestStatusIsDiscreet(t *testing.T) {
 	var rules []limiter.Rule
-	former := &counter.Former{Ladder: tiers.Default, Secret: []byte("former secret")}
+	former := &counter.Config{Ladder: tiers.Default, Secret: []byte("former secret")}
 	for i := range 1200 {
 		rules = append(rules, limiter.Rule{Event: fmt.Sprintf("event %04d", i), Kind: "user", Limits: counter.MustLimits("0/h")})
 	}

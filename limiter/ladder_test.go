@@ -104,7 +104,7 @@ func TestFormerLadderOfARule(t *testing.T) {
 			require.True(t, allow(t, before, home).Allowed)
 		}
 		rule := by("ip", "5/h, 100/7d")
-		rule.Former = &counter.Former{Ladder: before.Rules("signup")[0].Ladder}
+		rule.Former = &counter.Config{Ladder: before.Rules("signup")[0].Ladder}
 		both, _ := withClock(t, store, clock, rule)
 		require.Equal(t, 1, admitted(t, both, home.Under(counter.MustLimits("4/h"))))
 		require.Equal(t, 1, admitted(t, both, home))

@@ -91,12 +91,12 @@ type ladders struct {
 
 type laddered struct {
 	ladder tiers.Ladder
-	former *counter.Former
+	former *counter.Config
 	*counter.Counter
 }
 
 // on returns a Counter on the ladder, nil for the Counter given.
-func (l *ladders) on(ladder tiers.Ladder, former *counter.Former) (*counter.Counter, error) {
+func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Counter, error) {
 	if former == nil && ladder.Equal(l.counter.Config().Ladder) {
 		return nil, nil
 	}
@@ -181,9 +181,9 @@ func (p *prepared) bind(l *ladders) (err error) {
 
 // bindLocally prepares the limits that the rule names for the local counter.
 func (p *prepared) bindLocally(local *local, l *ladders) error {
-	var former *counter.Former
+	var former *counter.Config
 	if f := p.Former; f != nil && f.Ladder.Len() > 0 && !f.Ladder.Equal(p.Ladder) {
-		former = &counter.Former{Ladder: f.Ladder}
+		former = &counter.Config{Ladder: f.Ladder}
 	}
 	here, err := l.on(p.Ladder, former)
 	if err != nil {

@@ -96,7 +96,7 @@ func (p *prepared) follow(of *eventRules, before *ruleset) error {
 // formerAfter is the former ladder of p after the rule old. own is the former
 // ladder that the rule of p names, or nil; kept tells whether the former ladder
 // is another.
-func (p *prepared) formerAfter(old *prepared, own *counter.Former) (former *counter.Former, kept bool, err error) {
+func (p *prepared) formerAfter(old *prepared, own *counter.Config) (former *counter.Config, kept bool, err error) {
 	switch {
 	case p.Ladder.Equal(old.Ladder):
 		if former, kept = own, false; own == nil && old.kept {
@@ -105,10 +105,10 @@ func (p *prepared) formerAfter(old *prepared, own *counter.Former) (former *coun
 		if old.kept && !equalFormer(former, old.Former) {
 			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q and still by %q, want %q", own.Ladder, old.Ladder, old.Former.Ladder, old.Former.Ladder)
 		}
-	case old.Former != nil && !equalFormer(old.Former, &counter.Former{Ladder: p.Ladder}):
+	case old.Former != nil && !equalFormer(old.Former, &counter.Config{Ladder: p.Ladder}):
 		err = fmt.Errorf(".Ladder is %q, but hits are counted by %q and still by the former ladder %q, want one of these: drop the former first, see Replace", p.Ladder, old.Ladder, old.Former.Ladder)
 	default:
-		before := &counter.Former{Ladder: old.Ladder}
+		before := &counter.Config{Ladder: old.Ladder}
 		if own != nil && !equalFormer(own, before) {
 			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q, want that", own.Ladder, old.Ladder)
 		}

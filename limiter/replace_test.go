@@ -114,7 +114,7 @@ func TestReplaceKeepsTheFormerLadder(t *testing.T) {
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{old}})
 	allow(t, lim, ip("192.0.2.1"))
 	require.NoError(t, lim.Replace(changed))
-	former := &counter.Former{Ladder: old.Ladder}
+	former := &counter.Config{Ladder: old.Ladder}
 	require.Equal(t, former, lim.Rules("signup")[0].Former)
 	allow(t, lim, ip("192.0.2.1"))
 	denied(lim)
@@ -128,7 +128,7 @@ func TestReplaceKeepsTheFormerLadder(t *testing.T) {
 	require.NoError(t, lim.Replace(changed))
 	denied(lim)
 
-	changed.Former = &counter.Former{Ladder: old.Ladder}
+	changed.Former = &counter.Config{Ladder: old.Ladder}
 	require.NoError(t, lim.Replace(changed))
 	changed.Former = nil
 	require.NoError(t, lim.Replace(changed), "named, and named no more: dropped")

@@ -67,9 +67,9 @@ type Rule struct {
 	Ladder tiers.Ladder `json:",omitzero"`
 
 	// Former is the ladder that the hits of the rule were added to before, for a
-	// change of ladder without a loss: see [counter.Former]. Replace adds the
+	// change of ladder without a loss: see [counter.Config].Former. Replace adds the
 	// former ladder by itself. Default: none.
-	Former *counter.Former `json:",omitempty"`
+	Former *counter.Config `json:",omitempty"`
 
 	// Soft makes a rule that denies nobody, and reports the calls that the rule
 	// would have denied, in Verdict.Soft and Decision.Soft: a new rule, or a

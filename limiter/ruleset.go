@@ -181,7 +181,7 @@ func (l *Limiter) Rules(event string) []Rule {
 }
 
 // equalFormer tells whether two former ladders are the same.
-func equalFormer(a, b *counter.Former) bool {
+func equalFormer(a, b *counter.Config) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

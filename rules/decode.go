@@ -26,7 +26,7 @@ type decoder struct {
 	set     Set
 	errs    []*Error
 	places  []place // of set.Rules
-	formers map[string]*counter.Former
+	formers map[string]*counter.Config
 	count   *counter.Counter // for check, as local
 	local   *counter.Counter
 }
@@ -354,13 +354,13 @@ func (d *decoder) ladder(n *yaml.Node, path string) (l tiers.Ladder) {
 
 // former returns one Former for equal ladders: only rules with the same pointer are
 // merged.
-func (d *decoder) former(l tiers.Ladder) *counter.Former {
+func (d *decoder) former(l tiers.Ladder) *counter.Config {
 	if d.formers == nil {
-		d.formers = map[string]*counter.Former{}
+		d.formers = map[string]*counter.Config{}
 	}
 	f := d.formers[l.String()]
 	if f == nil {
-		f = &counter.Former{Ladder: l}
+		f = &counter.Config{Ladder: l}
 		d.formers[l.String()] = f
 	}
 	return f

@@ -31,7 +31,7 @@ func TestFullFile(t *testing.T) {
 	set, err := rules.Load("testdata/good/full.yaml")
 	require.NoError(t, err)
 	former := set.Rules[2].Former
-	require.Equal(t, &counter.Former{Ladder: tiers.Default}, former)
+	require.Equal(t, &counter.Config{Ladder: tiers.Default}, former)
 	require.Equal(t, []limiter.Rule{
 		{
 			Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/m,20/h,100/d"), OnFailure: limiter.FailLocal, IfMissing: limiter.MissingShare,

@@ -62,7 +62,7 @@ func laddersOn(c *counter.Counter) (on [3]*counter.Counter, err error) {
 	if on[1], err = c.With(short, nil); err != nil {
 		return on, err
 	}
-	on[2], err = c.With(short, &counter.Former{Ladder: tiers.Default})
+	on[2], err = c.With(short, &counter.Config{Ladder: tiers.Default})
 	return on, err
 }
 
@@ -188,7 +188,7 @@ func changeOfLadder(s *subject) error {
 		fleet := map[string]*counter.Counter{}
 		for kind, set := range map[string]func(){
 			"former": func() { cfg.Ladder, cfg.Former = old, nil },
-			"both":   func() { cfg.Ladder, cfg.Former = tiers.Default, &counter.Former{Ladder: old} },
+			"both":   func() { cfg.Ladder, cfg.Former = tiers.Default, &counter.Config{Ladder: old} },
 			"new":    func() { cfg.Ladder, cfg.Former = tiers.Default, nil },
 		} {
 			set()
