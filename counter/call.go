@@ -85,7 +85,7 @@ func (k *call) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, now t
 		err = protocol.Step(ctx, &k.Call)
 	case m == charging:
 		err = k.chargeByTicket(ctx)
-	case m == peeking || k.c.denied.readFirst(k.Keys, k.Label()):
+	case m == peeking || k.c.denied.readFirst(&k.Call):
 		err = protocol.Rounds(ctx, &k.Call, true, ticket.Finding{}, nil)
 	default:
 		found, tried := protocol.Try(ctx, &k.Call)

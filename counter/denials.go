@@ -1,7 +1,9 @@
 package counter
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,91 +29,80 @@ import (
 //     counts are not believed for a moment.
 //
 // The memory is bounded. When full, an arbitrary record makes room: the loss
-// costs traffic and nothing else.
+// costs traffic and nothing else. Times are in nanoseconds since the Unix epoch.
+// The nil memory remembers nothing.
 type denials struct {
-	used atomic.Bool // anything is remembered
-	mu   sync.Mutex
-	keys map[string]denial // by stored key; for a call of several keys, by all stored keys, joined
-	seq  int64
+	used  atomic.Bool // anything is remembered
+	mu    sync.Mutex
+	calls map[string]denial   // by name, see appendName
+	keys  map[string]knownKey // by stored key
+	seq   int64               // counts the changes of the memory
+	lost  int64               // the last change of a key that had to make room
+	name  []byte              // a buffer
 }
 
 const (
-	maxDenials = 1 << 16
+	maxDenials = 1 << 16 // calls, and keys
 	maxRecall  = time.Second
 )
 
-// denial is the memory of a key, or of a call for several keys. Times are in
-// nanoseconds since the Unix epoch.
+// denial is a denial of a call, or of a key by itself.
 type denial struct {
-	readFirstUntil int64            // calls before this time read first
-	denyUntil      int64            // the call below is denied before this time; zero: no call is
-	n              int64            // the n of the denied call, for its first key
-	windows        []backend.Window // the limits of the denied call, with the counts found
-	deniedAt       int64            // the label of the denied call
-	standsUntil    int64            // of a key by itself: the key has no room for n before this time, unless hits are given back; zero: not known
-	denySeq        int64            // the value of denials.seq when denyUntil or standsUntil was set
-	clearSeq       int64            // the value of denials.seq when the counts of the key last changed otherwise
-	contendedUntil int64            // the key counts as contended before this time
+	at, until int64            // the label of the denied call, and the end of the denial, unless hits are given back
+	seq       int64            // denials.seq then
+	n         int64            // of a key by itself: the n that was denied
+	windows   []backend.Window // the limits of the denied call, with the counts found
 }
 
-func newDenials() *denials { return &denials{keys: map[string]denial{}} }
+// knownKey has what the process knows of a key.
+type knownKey struct {
+	readFirstUntil int64  // calls before this time read first
+	contendedUntil int64  // the key counts as contended before this time
+	changed        int64  // denials.seq when the counts of the key last changed otherwise than by aging
+	denied         denial // zero: the key may have room
+}
 
-// recall tells whether a call equal to this call is remembered as denied at
-// now, and fills in the counts found then.
-func (d *denials) recall(keys []backend.TakeKey, now int64) bool {
+func newDenials() *denials { return &denials{calls: map[string]denial{}, keys: map[string]knownKey{}} }
+
+// Recall reports whether a call equal to this call is remembered as denied, and
+// fills in the counts found then.
+func (d *denials) Recall(c *ticket.Call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.keys) == 0 {
+	if len(d.calls) == 0 {
 		return false
 	}
-	r := d.keys[string(nameOf(keys))]
+	d.name = appendName(d.name[:0], c.Keys)
+	r, now := d.calls[string(d.name)], c.Label()
 	// A clock that was set back must not make a second last for hours.
-	if now >= r.denyUntil || now < r.denyUntil-int64(maxRecall) || keys[0].N != r.n {
+	if now < r.at || now >= r.until {
 		return false
 	}
-	k := 0
-	for i := range keys {
-		key := &keys[i]
-		if key.Soft {
-			continue
-		}
-		if len(keys) > 1 && d.keys[string(key.Key)].clearSeq > r.denySeq {
+	for i := range c.Keys {
+		if key := &c.Keys[i]; !key.Soft && max(d.lost, d.keys[string(key.Key)].changed) > r.seq {
 			return false
 		}
-		for _, w := range key.Windows {
-			if k == len(r.windows) || r.windows[k].Max != w.Max || r.windows[k].Reach != w.Reach {
-				return false
-			}
-			k++
-		}
 	}
-	if k != len(r.windows) {
-		return false
-	}
-	for i := range keys {
-		key := &keys[i]
-		if key.Soft {
-			continue
+	for i := range c.Keys {
+		if key := &c.Keys[i]; !key.Soft {
+			r.windows = r.windows[copy(key.Windows, r.windows):]
 		}
-		copy(key.Windows, r.windows)
-		r.windows = r.windows[len(key.Windows):]
 	}
 	return true
 }
 
-// lastDenial tells whether a key is known to have no room at now for as many
-// hits under limits as high, and fills in the counts found then. N becomes the n
-// that was denied.
-func (d *denials) lastDenial(keys []backend.TakeKey, now int64) bool {
+// lastDenial reports whether a key is known to have no room for as many hits under
+// limits as high, and fills in the counts found then. N becomes the n that was
+// denied.
+func (d *denials) lastDenial(c *ticket.Call) (denied bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	denied := false
-	for i := range keys {
-		key := &keys[i]
+	now := c.Label()
+	for i := range c.Keys {
+		key := &c.Keys[i]
+		r := d.keys[string(key.Key)].denied
 		// A clock that was set back must not make a denial last longer.
-		if r := d.keys[string(key.Key)]; now >= r.standsUntil || now < r.deniedAt-int64(maxRecall) || key.Soft || !r.covers(key) {
-			continue
-		} else {
+		if !key.Soft && now < r.until && now >= r.at-int64(maxRecall) && r.covers(key) {
 			copy(key.Windows, r.windows)
 			key.N, denied = r.n, true
 		}
@@ -119,8 +110,8 @@ func (d *denials) lastDenial(keys []backend.TakeKey, now int64) bool {
 	return denied
 }
 
-// covers tells whether the denial of r is a denial of key too: for as many hits
-// or more, under limits as high or lower.
+// covers reports whether the denial of a key is a denial of this call for the key
+// too: for as many hits or more, under limits as high or lower.
 func (r *denial) covers(key *backend.TakeKey) bool {
 	if key.N < r.n || len(key.Windows) != len(r.windows) {
 		return false
@@ -133,125 +124,105 @@ func (r *denial) covers(key *backend.TakeKey) bool {
 	return true
 }
 
-// readFirst tells whether a call for these keys should read before adding.
-func (d *denials) readFirst(keys []backend.TakeKey, now int64) bool {
+// readFirst reports whether a call should read before adding.
+func (d *denials) readFirst(c *ticket.Call) bool {
 	if d == nil {
 		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i := range keys {
-		if key := &keys[i]; !key.Soft && now < d.keys[string(key.Key)].readFirstUntil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Keys, func(key backend.TakeKey) bool {
+		return !key.Soft && c.Label() < d.keys[string(key.Key)].readFirstUntil
+	})
 }
 
-// record remembers the keys that denied a call, or the admission of a call.
-func (d *denials) record(keys []backend.TakeKey, now int64, allowed bool) {
+// Record remembers the answer to a call. A denial by counts that were read, or that
+// an atomic step of the store has found, is remembered until the call would be
+// admitted, by the clock of this process: RetryAfter is longer by Skew, for callers
+// whose clocks are behind, and would deny wrongly here. contended says that calls of
+// others were seen in flight.
+func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i := range keys {
-		key := &keys[i]
-		r, there := d.keys[string(key.Key)]
-		if key.Soft || allowed && !there {
+	d.seq++
+	now := c.Label()
+	call := denial{at: now, until: now, seq: d.seq}
+	for i := range c.Keys {
+		key := &c.Keys[i]
+		known, there := d.keys[string(key.Key)]
+		if key.Soft || allowed && !there && !contended {
 			continue
 		}
-		r.denyUntil, r.readFirstUntil = 0, 0
-		if allowed {
-			d.seq++
-			r.clearSeq, r.standsUntil = d.seq, 0
+		if contended {
+			known.contendedUntil = now + int64(c.Plans[i].Young())
 		}
-		for _, w := range key.Windows {
-			if !allowed && ticket.Excess(&w, key.N) > 0 {
-				r.readFirstUntil = max(r.readFirstUntil, now+int64(w.Reach))
+		known.readFirstUntil = 0
+		if allowed {
+			known.changed, known.denied = d.seq, denial{}
+			d.put(string(key.Key), known)
+			continue
+		}
+		var wait time.Duration
+		for j := range key.Windows {
+			if w := &key.Windows[j]; ticket.Excess(w, key.N) > 0 {
+				known.readFirstUntil = max(known.readFirstUntil, now+int64(w.Reach))
+				wait = max(wait, freedIn(w, key.N, now))
 			}
 		}
-		if r.readFirstUntil > 0 || there {
-			d.put(string(key.Key), r)
+		if read {
+			call.until = max(call.until, now+int64(min(wait, maxRecall)))
+			call.windows = append(call.windows, key.Windows...)
+			if known.denied = (denial{}); wait > 0 && wait != Never {
+				known.denied = denial{now, now + int64(wait), d.seq, key.N, call.windows[len(call.windows)-len(key.Windows):]}
+			}
+		}
+		if there || contended || known.readFirstUntil > 0 {
+			d.put(string(key.Key), known)
 		}
 	}
-}
-
-// recordContended remembers that the keys of a call are contended.
-func (d *denials) recordContended(c *ticket.Call) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, i := range c.Order() {
-		key := string(c.Keys[i].Key)
-		r := d.keys[key]
-		r.contendedUntil = c.Label() + int64(c.Plans[i].Young())
-		d.put(key, r)
+	if call.until > now {
+		makeRoom(d.calls)
+		d.calls[string(appendName(d.name[:0], c.Keys))] = call
 	}
 }
 
-// contended tells whether the key is remembered as contended at now.
+// contended reports whether the key is remembered as contended at now.
 func (d *denials) contended(key []byte, now int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return now < d.keys[string(key)].contendedUntil
 }
 
-// recordRead is record for an answer that came from a read, or from an atomic
-// step of the store. A denial is remembered until the call would be admitted,
-// for at most a second, by the clock of this process: RetryAfter is longer by
-// Skew, for callers whose clocks are behind, and would deny wrongly here.
-func (d *denials) recordRead(c *ticket.Call, allowed bool) {
-	keys, now := c.Keys, c.Label()
-	d.record(keys, now, allowed)
-	if allowed {
+// raised forgets the denied calls of a key that hits were added to: their
+// RetryAfter may be later now. That the key has no room is still true, unless the
+// denial was recorded after mark, when the addition began: it may have found hits
+// that were taken back since.
+func (d *denials) raised(key string, mark int64) { d.changed(key, mark) }
+
+// lowered forgets the denials of a key whose counts may have fallen.
+func (d *denials) lowered(key string) { d.changed(key, -1) }
+
+// changed forgets the denied calls of a key, and the denial of the key if it was
+// recorded after mark.
+func (d *denials) changed(key string, mark int64) {
+	if d == nil {
 		return
 	}
-	var until int64
-	var windows []backend.Window
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.seq++
-	for i := range keys {
-		key := &keys[i]
-		if key.Soft {
-			continue
-		}
-		var wait time.Duration // without the Skew of RetryAfter
-		for j := range key.Windows {
-			if w := &key.Windows[j]; ticket.Excess(w, key.N) > 0 {
-				wait = max(wait, freedIn(w, key.N, now))
-			}
-		}
-		until = max(until, now+int64(min(wait, maxRecall)))
-		windows = append(windows, key.Windows...)
-		r := d.keys[string(key.Key)]
-		switch {
-		case wait > 0 && wait != Never:
-			r.n, r.windows, r.deniedAt, r.denySeq = key.N, windows[len(windows)-len(key.Windows):], now, d.seq
-			r.standsUntil = now + int64(wait)
-			d.put(string(key.Key), r)
-		case r.standsUntil > 0:
-			r.standsUntil = 0
-			d.put(string(key.Key), r)
-		}
+	if len(d.keys) == 0 {
+		return
 	}
-	key := string(nameOf(keys))
-	r := d.keys[key]
-	r.denyUntil, r.n, r.windows, r.denySeq = until, keys[0].N, windows, d.seq
-	d.put(key, r)
+	known := d.keys[key]
+	if known.denied.seq > mark {
+		known.denied = denial{}
+	}
+	d.seq++
+	known.changed = d.seq
+	d.put(key, known)
 }
 
-// raised forgets the denied call of a key that hits were added to: its RetryAfter
-// may be later now. That the key has no room is still true, unless the denial was
-// recorded after mark, when the addition began: it may have found hits that were
-// taken back since.
-func (d *denials) raised(key string, mark int64) {
-	d.changed(key, func(r *denial) {
-		r.denyUntil = 0
-		if r.denySeq > mark {
-			r.standsUntil = 0
-		}
-	})
-}
-
-// mark is a point in the order of denials and changes; d may be nil.
+// mark is a point in the order of denials and changes.
 func (d *denials) mark() int64 {
 	if d == nil {
 		return 0
@@ -261,53 +232,56 @@ func (d *denials) mark() int64 {
 	return d.seq
 }
 
-// lowered forgets the denials of a key whose counts may have fallen.
-func (d *denials) lowered(key string) {
-	d.changed(key, func(r *denial) {
-		*r = denial{readFirstUntil: r.readFirstUntil, contendedUntil: r.contendedUntil}
-	})
-}
-
-// changed changes the record of a key; d may be nil.
-func (d *denials) changed(key string, change func(r *denial)) {
+// erase removes the key from the memory, also from calls of several keys.
+func (d *denials) erase(key string) {
 	if d == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.keys) > 0 {
-		r := d.keys[key]
-		change(&r)
-		d.seq++
-		r.clearSeq = d.seq
-		d.put(key, r)
-	}
-}
-
-func (d *denials) put(key string, r denial) {
-	d.used.Store(true)
-	if _, there := d.keys[key]; !there && len(d.keys) >= maxDenials {
-		for some := range d.keys {
-			delete(d.keys, some)
-			break
+	delete(d.keys, key)
+	clear(d.name[:cap(d.name)])
+	for name := range d.calls {
+		if strings.Contains(name, " "+key+" ") {
+			delete(d.calls, name)
 		}
 	}
-	d.keys[key] = r
 }
 
-// nameOf names a call by its keys that are not soft. No stored key holds a
-// space.
-func nameOf(keys []backend.TakeKey) []byte {
-	if len(keys) == 1 {
-		return keys[0].Key
+func (d *denials) put(key string, known knownKey) {
+	d.used.Store(true)
+	if _, there := d.keys[key]; !there {
+		d.lost = max(d.lost, makeRoom(d.keys).changed)
 	}
-	var name []byte
+	d.keys[key] = known
+}
+
+// makeRoom removes an arbitrary record, which is returned, if the records are many.
+func makeRoom[V any](records map[string]V) (removed V) {
+	if len(records) >= maxDenials {
+		for some, record := range records {
+			delete(records, some)
+			return record
+		}
+	}
+	return removed
+}
+
+// appendName appends the name of a call: of each key that is not soft the stored
+// key, which holds no space, n and limits.
+func appendName(name []byte, keys []backend.TakeKey) []byte {
 	for i := range keys {
-		if keys[i].Soft {
+		key := &keys[i]
+		if key.Soft {
 			continue
 		}
-		name = append(append(name, keys[i].Key...), ' ')
-		name = append(strconv.AppendInt(name, keys[i].N, 10), ' ')
+		name = append(append(append(name, ' '), key.Key...), ' ')
+		name = strconv.AppendInt(name, key.N, 36)
+		for j := range key.Windows {
+			w := &key.Windows[j]
+			name = strconv.AppendInt(append(name, ' '), w.Max, 36)
+			name = strconv.AppendInt(append(name, ' '), int64(w.Reach), 36)
+		}
 	}
 	return name
 }

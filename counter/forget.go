@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -84,21 +83,6 @@ func (c *Counter) Erase(ctx context.Context, key Key) error {
 		}
 	}
 	return callError(ctx, key.Event, err)
-}
-
-// erase removes the key from the memory, also from calls of several keys; d may
-// be nil.
-func (d *denials) erase(key string) {
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name := range d.keys {
-		if strings.Contains(" "+name+" ", " "+key+" ") {
-			delete(d.keys, name)
-		}
-	}
 }
 
 // ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is

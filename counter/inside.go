@@ -3,6 +3,7 @@ package counter
 import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/inside"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // insider is a Counter as package limiter knows it, with the methods that users do
@@ -14,7 +15,7 @@ var _ inside.Counter[Key, Ask, Verdict] = (*insider)(nil)
 func init() { inside.Of = func(c any) any { return (*insider)(c.(*Counter)) } }
 
 func (c *insider) Recall(asks ...Ask) (v Verdict, denied bool) {
-	return (*Counter)(c).recall(asks, (*denials).recall)
+	return (*Counter)(c).recall(asks, (*denials).Recall)
 }
 
 func (c *insider) LastDenial(asks ...Ask) (v Verdict, denied bool) {
@@ -36,4 +37,26 @@ func (c *insider) ServerOf(key Key) string {
 		return ""
 	}
 	return p.ServerOf(string(c.keys.append(nil, key)))
+}
+
+// recall answers a call by what the memory of denials finds.
+func (c *Counter) recall(asks []Ask, find func(*denials, *ticket.Call) bool) (v Verdict, denied bool) {
+	if c.denied == nil || !c.denied.used.Load() || len(asks) == 0 || len(asks) > MaxKeys {
+		return Verdict{}, false
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	distinct := k.ask[:]
+	if len(asks) == 1 {
+		k.ask[0] = asks[0]
+	} else {
+		k.distinct = merge(k.distinct[:0], asks)
+		distinct = k.distinct
+	}
+	never, err := k.resolve(distinct, taking)
+	if never || err != nil || c.protocol.Relabel(&k.Call) != nil || !find(c.denied, &k.Call) {
+		return Verdict{}, false // a Take tells errors
+	}
+	v.fill(k)
+	return v, true
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // queues bound the calls of a key that are in flight to a store over a network.
@@ -55,7 +53,7 @@ func (k *call) enter(ctx context.Context) (queued []int, denied bool, err error)
 	if deadline, ok := ctx.Deadline(); ok && !k.Deadline.IsZero() && deadline.Before(k.Deadline) {
 		k.Deadline = deadline
 	}
-	if k.Peek || c.denied.recall(k.Keys, k.Label()) {
+	if k.Peek || c.denied.Recall(&k.Call) {
 		return nil, !k.Peek, nil
 	}
 	order, waited := k.Order(), false
@@ -73,7 +71,7 @@ func (k *call) enter(ctx context.Context) (queued []int, denied bool, err error)
 			k.leave(order)
 			return nil, false, k.failed(ctx, err)
 		}
-		denied = c.denied.recall(k.Keys, k.Label())
+		denied = c.denied.Recall(&k.Call)
 	}
 	return order, denied, nil
 }
@@ -87,27 +85,14 @@ func (k *call) leave(queued []int) {
 // crowd has the knowledge of this process of the calls of a key: the memory of a
 // ticket.Protocol.
 type crowd struct {
-	denied *denials
+	*denials
 	queues *queues
-}
-
-func (m crowd) Recall(c *ticket.Call) bool { return m.denied.recall(c.Keys, c.Label()) }
-
-func (m crowd) Record(c *ticket.Call, allowed, read, contended bool) {
-	if read {
-		m.denied.recordRead(c, allowed)
-	} else {
-		m.denied.record(c.Keys, c.Label(), allowed)
-	}
-	if contended {
-		m.denied.recordContended(c)
-	}
 }
 
 // Contended reports whether calls of other callers are in flight on the key, in
 // this process, or were seen by this process a moment ago.
 func (m crowd) Contended(key []byte, label int64) bool {
-	return m.queues.contended(key) || m.denied.contended(key, label)
+	return m.queues.contended(key) || m.denials.contended(key, label)
 }
 
 var queueSeed = maphash.MakeSeed()
