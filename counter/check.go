@@ -64,16 +64,14 @@ type checks struct {
 	mu      sync.Mutex
 	servers map[string]lastSeen // by name
 
-	at                  time.Time
-	ahead, within       time.Duration
-	evictions, restarts int64
+	seen Stats // Checked, ClockAhead, ClockWithin, Evictions and Restarts
 }
 
 // lastSeen is a server as the last Check that reached the server has found it.
 type lastSeen struct {
 	run     string
 	evicted int64
-	present bool // in the last Check
+	at      time.Time // of that Check
 }
 
 // note notes the servers that a Check has found which began at an instant, unless a
@@ -81,36 +79,32 @@ type lastSeen struct {
 func (s *checks) note(at time.Time, servers []backend.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(servers) == 0 || at.Before(s.at) {
+	if len(servers) == 0 || at.Before(s.seen.Checked) {
 		return
 	}
 	first := s.servers == nil
 	if first {
 		s.servers = map[string]lastSeen{}
 	}
-	for name, was := range s.servers {
-		was.present = false
-		s.servers[name] = was
-	}
-	s.at, s.ahead, s.within = at, 0, 0
-	var fresh []backend.Server
+	s.seen.Checked, s.seen.ClockAhead, s.seen.ClockWithin = at, 0, 0
+	fresh := 0
 	for _, server := range servers {
-		if server.Ahead.Abs() >= s.ahead.Abs() {
-			s.ahead, s.within = server.Ahead, server.Within
+		if server.Ahead.Abs() >= s.seen.ClockAhead.Abs() {
+			s.seen.ClockAhead, s.seen.ClockWithin = server.Ahead, server.Within
 		}
 		was, known := s.servers[server.Name]
 		switch {
 		case !known:
-			fresh = append(fresh, server)
+			fresh++
 		case server.Run == "":
 			server.Run, server.Evicted = was.run, was.evicted
 		case was.run != "" && server.Run != was.run:
-			s.restarts++
-			s.evictions += server.Evicted
+			s.seen.Restarts++
+			s.seen.Evictions += server.Evicted
 		case was.run != "":
-			s.evictions += max(0, server.Evicted-was.evicted)
+			s.seen.Evictions += max(0, server.Evicted-was.evicted)
 		}
-		s.servers[server.Name] = lastSeen{server.Run, server.Evicted, true}
+		s.servers[server.Name] = lastSeen{server.Run, server.Evicted, at}
 	}
 	if first {
 		return
@@ -119,9 +113,9 @@ func (s *checks) note(at time.Time, servers []backend.Server) {
 	// one more.
 	for range fresh {
 		for name, was := range s.servers {
-			if !was.present {
+			if was.at != at {
 				delete(s.servers, name)
-				s.restarts++
+				s.seen.Restarts++
 				break
 			}
 		}

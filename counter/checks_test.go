@@ -19,6 +19,6 @@ func TestChecksOutOfOrder(t *testing.T) {
 	c.note(at.Add(2), fresh) // began later, ends first
 	c.note(at.Add(1), old)   // began before the restart
 	c.note(at.Add(3), fresh)
-	require.EqualValues(t, 1, c.restarts)
-	require.EqualValues(t, 0, c.evictions)
+	require.EqualValues(t, 1, c.seen.Restarts)
+	require.EqualValues(t, 0, c.seen.Evictions)
 }

@@ -179,10 +179,8 @@ func (c *Counter) Series(ctx context.Context, key Key, from, to time.Time, width
 		return nil, fmt.Errorf("counter: Series: from is %v, want before to, which is %v", from, to)
 	}
 	tier := c.plan.Ladder.Len() - 1
-	for ; tier >= 0; tier-- {
-		if t := c.plan.Ladder.At(tier); width > 0 && width%t.Width == 0 {
-			break
-		}
+	for tier >= 0 && (width <= 0 || width%c.plan.Ladder.At(tier).Width != 0) {
+		tier--
 	}
 	if tier < 0 {
 		return nil, fmt.Errorf("counter: Series: width is %s, want a multiple of the width of a tier, the ladder is %q", dur.Format(width), c.plan.Ladder)

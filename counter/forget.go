@@ -23,21 +23,31 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	if c.patience > 0 {
 		r.Deadline = time.Now().Add(max(ForgetPatience, c.patience))
 	}
-	for on := c; err == nil && on != nil; on = on.former {
-		if err = on.forget(ctx, key, &on.keys, r); err == nil {
-			err = on.forget(ctx, key, &on.softKeys, r)
-		}
-	}
-	return callError(ctx, key.Event, err)
+	return c.forget(ctx, key, r, false)
 }
 
-// forget forgets the stored key that maker makes of key. r is a request, with the
-// label of the Forget.
-func (c *Counter) forget(ctx context.Context, key Key, maker *keyMaker, r backend.Request) error {
-	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.Ladder
-	defer c.denied.lowered(r.Key)
-	defer c.protocol.Forgotten(r.Key, &c.plan, r.Now.UnixNano())
-	return c.store.Forget(ctx, c.forgetting(r))
+// forget forgets key by the ladder of c and by a former ladder, and the soft key too.
+// r is a request with the label and the deadline of the Forget.
+func (c *Counter) forget(ctx context.Context, key Key, r backend.Request, erase bool) error {
+	for on := c; on != nil; on = on.former {
+		for _, maker := range []*keyMaker{&on.keys, &on.softKeys} {
+			r.Key, r.Ladder = string(maker.append(nil, key)), on.plan.Ladder
+			request := on.forgetting(r)
+			request.Erase = erase
+			err := c.store.Forget(ctx, request)
+			c.protocol.Forgotten(r.Key, &on.plan, r.Now.UnixNano())
+			if c.denied.lowered(r.Key); err == nil && erase {
+				c.denied.erase(r.Key)
+			}
+			if errors.Is(err, errors.ErrUnsupported) {
+				return fmt.Errorf("counter: event %q: %w", key.Event, err)
+			}
+			if err != nil {
+				return callError(ctx, key.Event, err)
+			}
+		}
+	}
+	return nil
 }
 
 // forgetting returns the request that forgets the key of r.
@@ -67,22 +77,7 @@ func (c *Counter) Erase(ctx context.Context, key Key) error {
 		return err
 	}
 	r.Deadline = time.Time{}
-	for on := c; err == nil && on != nil; on = on.former {
-		for _, maker := range []*keyMaker{&on.keys, &on.softKeys} {
-			r.Key, r.Ladder = string(maker.append(nil, key)), on.plan.Ladder
-			request := on.forgetting(r)
-			request.Erase = true
-			if err = c.store.Forget(ctx, request); errors.Is(err, errors.ErrUnsupported) {
-				return fmt.Errorf("counter: event %q: %w", key.Event, err)
-			}
-			if err != nil {
-				break
-			}
-			c.denied.erase(r.Key)
-			c.protocol.Forgotten(r.Key, &on.plan, r.Now.UnixNano())
-		}
-	}
-	return callError(ctx, key.Event, err)
+	return c.forget(ctx, key, r, true)
 }
 
 // ForgetPatience is the patience of a [Counter.Forget], unless Config.Patience is

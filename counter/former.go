@@ -38,7 +38,7 @@ func (c *Counter) formerly(cfg Config) (*Counter, error) {
 func (c *Counter) judged(limits Limits) Limits {
 	var judged Limits
 	for _, limit := range limits {
-		if c.holds(limit) {
+		if _, err := c.plan.Ladder.Finest(limit.Per); err == nil {
 			judged = append(judged, limit)
 		}
 	}
@@ -46,9 +46,4 @@ func (c *Counter) judged(limits Limits) Limits {
 		judged = Limits{{Max: MaxCount, Per: max(tiers.MinWindow, c.plan.Ladder.At(0).Width)}}
 	}
 	return judged
-}
-
-func (c *Counter) holds(limit Limit) bool {
-	_, err := c.plan.Ladder.Finest(limit.Per)
-	return err == nil
 }

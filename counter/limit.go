@@ -137,14 +137,10 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	if err := read.UnmarshalText(text); err != nil {
 		return err
 	}
-	switch len(read) {
-	case 0:
-		*l = Limit{}
-	case 1:
-		*l = read[0]
-	default:
+	if len(read) > 1 {
 		return fmt.Errorf("counter: limit %q: %d limits, want one", text, len(read))
 	}
+	*l = append(read, Limit{})[0]
 	return nil
 }
 

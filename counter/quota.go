@@ -86,20 +86,30 @@ func (c *Counter) quota(event string, limits Limits) *quota {
 	for i := range set {
 		q := set[i].Load()
 		if q == nil {
-			q = c.prepare(event, limits)
-			set[i].CompareAndSwap(nil, q) // if another quota has come first, the next call finds the next place
-			return q
+			break
 		}
 		if q.event == event && slices.Equal(q.details.limits, limits) {
 			return q
 		}
 	}
-	if rand.Uint32N(churn) > 0 {
-		return nil
+	return c.enterQuota(set, event, limits)
+}
+
+// enterQuota puts the quota of an event and limits into a set, if the set has room,
+// or now and then in place of another.
+func (c *Counter) enterQuota(set *quotaSet, event string, limits Limits) *quota {
+	place := 0
+	for place < len(set) && set[place].Load() != nil {
+		place++
+	}
+	if place == len(set) {
+		if place = rand.IntN(len(set)); rand.Uint32N(churn) > 0 {
+			return nil
+		}
 	}
 	q := c.prepare(event, limits)
 	if q != nil {
-		set[rand.IntN(len(set))].Store(q)
+		set[place].Store(q)
 	}
 	return q
 }

@@ -38,30 +38,22 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if !taken.block.redeem(taken.bit) {
 		return nil
 	}
-	type stored struct {
-		on    *Counter
-		maker *keyMaker
-		of    Key
-		n     int64
-	}
-	var all []stored
+	var all []func() error
 	for i := range keys {
 		k := &keys[i]
-		switch {
-		case k.n == 0:
-		case k.soft:
-			all = append(all, stored{k.on, &k.on.softKeys, k.key, k.n})
-		default:
-			for on := k.on; on != nil; on = on.former {
-				all = append(all, stored{on, &on.keys, k.key, k.n})
+		for on := k.on; on != nil && k.n > 0; on = on.former {
+			maker := &on.keys
+			if k.soft {
+				maker = &on.softKeys
+			}
+			all = append(all, func() error { return on.giveBack(ctx, k.key, maker, base, taken.at, k.n) })
+			if k.soft {
+				break // counted by one ladder
 			}
 		}
 	}
 	errs := make([]error, len(all))
-	ticket.SideBySide(len(all), func(i int) {
-		s := &all[i]
-		errs[i] = s.on.giveBack(ctx, s.of, s.maker, base, taken.at, s.n)
-	})
+	ticket.SideBySide(len(all), func(i int) { errs[i] = all[i]() })
 	return errors.Join(errs...)
 }
 
@@ -73,8 +65,10 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 	if r.Now.UnixNano()-at > int64(c.longest()) {
 		return nil // all buckets have expired
 	}
-	forgotten, err := c.forgottenSince(ctx, r, at)
-	if err != nil || forgotten {
+	label, err := c.store.Forgotten(ctx, c.forgetting(r))
+	// A Forget so shortly before the hit may have removed it: the caller of the Forget
+	// may have had a slower clock.
+	if err != nil || label != 0 && at <= label+int64(c.skew) {
 		return callError(ctx, key.Event, err)
 	}
 	defer c.denied.lowered(r.Key)
@@ -86,11 +80,3 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 
 // longest is the time from the label of a hit to the end of its last bucket.
 func (c *Counter) longest() time.Duration { return c.plan.TTLs[len(c.plan.TTLs)-1] }
-
-// forgottenSince reports whether the key of r was forgotten after a hit with the
-// label at, or so shortly before that the Forget may have removed the hit: the
-// caller of the Forget may have had a slower clock.
-func (c *Counter) forgottenSince(ctx context.Context, r backend.Request, at int64) (bool, error) {
-	label, err := c.store.Forgotten(ctx, c.forgetting(r))
-	return err == nil && label != 0 && at <= label+int64(c.skew), err
-}

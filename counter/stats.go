@@ -78,24 +78,14 @@ type Stats struct {
 // the other, and may be apart by the calls in flight. LateAnswers and HitsLeft
 // are of the store since its creation, whichever Counter made the calls.
 func (c *Counter) Stats() Stats {
-	st := Stats{
-		BucketsAhead:     c.protocol.BucketsAhead.Load(),
-		Guesses:          c.protocol.Guesses.Load(),
-		WrongGuesses:     c.protocol.WrongGuesses.Load(),
-		Waited:           c.waited.Load(),
-		LateTries:        c.protocol.LateTries.Load(),
-		LooksAgain:       c.protocol.LooksAgain.Load(),
-		StaleLabels:      c.protocol.StaleLabels.Load(),
-		TakingBackFailed: c.protocol.TakingBackFailed.Load(),
-	}
-	report := c.store.Report()
+	c.checks.mu.Lock()
+	st := c.checks.seen
+	c.checks.mu.Unlock()
+	counts, report := &c.protocol.Stats, c.store.Report()
+	st.BucketsAhead, st.Waited = counts.BucketsAhead.Load(), c.waited.Load()
+	st.Guesses, st.WrongGuesses = counts.Guesses.Load()+report.Guesses, counts.WrongGuesses.Load()+report.WrongGuesses
 	st.LateAnswers, st.HitsLeft = report.LateAnswers, report.HitsLeft
-	st.Guesses += report.Guesses
-	st.WrongGuesses += report.WrongGuesses
-	s := &c.checks
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.Checked, st.ClockAhead, st.ClockWithin = s.at, s.ahead, s.within
-	st.Evictions, st.Restarts = s.evictions, s.restarts
+	st.LateTries, st.LooksAgain = counts.LateTries.Load(), counts.LooksAgain.Load()
+	st.StaleLabels, st.TakingBackFailed = counts.StaleLabels.Load(), counts.TakingBackFailed.Load()
 	return st
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -52,10 +53,10 @@ func (v Verdict) At() time.Time {
 // details are the part of a Verdict that the flat fields leave out. The buffers
 // make details a single allocation in a call of a few keys and limits.
 type details struct {
-	limits  Limits           // of a single key
-	keys    []limited        // of several keys, distinct; nil for a single key
+	keys    []limited        // distinct
 	states  []shortState     // of all limits of all keys
-	windows []backend.Window // of a quota, whose admissions have no states
+	limits  Limits           // of a quota, whose admissions have no keys and no states
+	windows []backend.Window // of a quota
 
 	keyBuf   [2]limited
 	stateBuf [6]shortState
@@ -103,15 +104,10 @@ func (v Verdict) All() []State {
 		}
 		return states
 	}
-	one := [1]limited{{key: v.Key, limits: d.limits}}
-	keys := one[:]
-	if d.keys != nil {
-		keys = d.keys
-	}
 	states := make([]State, 0, len(d.states))
 	of := 0
-	for i := range keys {
-		k := &keys[i]
+	for i := range d.keys {
+		k := &d.keys[i]
 		for _, limit := range k.limits {
 			if s := &d.states[of]; !k.unknown {
 				states = append(states, State{k.key, limit, s.remaining, s.retryAfter, s.resetAfter, k.soft})
@@ -129,51 +125,36 @@ type shortState struct {
 
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
-	switch {
-	case len(k.asks) > 1 || k.asks[0].On != nil || k.asks[0].Soft:
-		v.details = &details{}
-		v.details.keys = v.details.keyBuf[:0]
-		for i := range k.asks {
-			ask, key := &k.asks[i], &k.keys[i]
-			of := limited{key: ask.Key, limits: ask.Limits, on: key.on, n: ask.N, soft: ask.Soft, unknown: k.Unknown[i]}
-			if ask.Soft && (k.Unknown[i] || !k.Keys[i].Fits) {
-				of.n = 0
-			}
-			v.details.keys = append(v.details.keys, of)
-		}
-	case len(k.asks[0].Limits) > 1:
-		v.details = &details{limits: k.asks[0].Limits}
-	}
-	var states []shortState
-	if v.details != nil {
-		states = v.details.stateBuf[:0]
+	var d *details
+	if ask := &k.asks[0]; len(k.asks) > 1 || len(ask.Limits) > 1 || ask.On != nil || ask.Soft {
+		d = &details{}
+		v.details, d.keys, d.states = d, d.keyBuf[:0], d.stateBuf[:0]
 	}
 	first := true
 	for j := range k.asks {
 		ask := &k.asks[j]
+		if d != nil {
+			of := limited{key: ask.Key, limits: ask.Limits, on: k.keys[j].on, n: ask.N, soft: ask.Soft, unknown: k.Unknown[j]}
+			if ask.Soft && (of.unknown || !k.Keys[j].Fits) {
+				of.n = 0
+			}
+			d.keys = append(d.keys, of)
+		}
 		for w := range ask.Limits {
 			s := k.state(j, w, v.Allowed)
-			if v.details != nil {
-				states = append(states, s)
+			if d != nil {
+				d.states = append(d.states, s)
 			}
-			if ask.Soft {
-				continue
-			}
-			binds := first
+			binds := first || s.retryAfter > v.RetryAfter
 			if v.Allowed {
-				binds = binds || s.remaining < v.Remaining
-			} else {
-				binds = binds || s.retryAfter > v.RetryAfter
+				binds = first || s.remaining < v.Remaining
 			}
-			if binds {
+			if binds && !ask.Soft {
 				v.Key, v.Limit = ask.Key, ask.Limits[w]
 				v.Remaining, v.RetryAfter, v.ResetAfter = s.remaining, s.retryAfter, s.resetAfter
+				first = false
 			}
-			first = false
 		}
-	}
-	if v.details != nil {
-		v.details.states = states
 	}
 }
 
@@ -182,26 +163,16 @@ func (v *Verdict) fill(k *call) {
 func (k *call) state(j, w int, allowed bool) shortState {
 	key := &k.Keys[j]
 	s := k.keys[j].on.state(&key.Windows[w], k.Label(), key.N, allowed && (key.Fits || !key.Soft))
-	if len(k.keys) == len(k.asks) {
-		return s
-	}
 	for i := len(k.asks); i < len(k.keys); i++ {
-		if k.keys[i].ask != j {
+		former := &k.keys[i]
+		if former.ask != j {
 			continue
 		}
-		// The former ladder judges those of the limits that it can hold, in their order.
-		former, limits, of := k.keys[i].on, k.asks[j].Limits, 0
-		if !former.holds(limits[w]) {
-			break
+		// The former ladder judges those of the limits that it can hold.
+		if of := slices.Index(former.limits, k.asks[j].Limits[w]); of >= 0 {
+			f := former.on.state(&k.Keys[i].Windows[of], k.Label(), k.Keys[i].N, allowed)
+			s = shortState{min(s.remaining, f.remaining), max(s.retryAfter, f.retryAfter), max(s.resetAfter, f.resetAfter)}
 		}
-		for _, limit := range limits[:w] {
-			if former.holds(limit) {
-				of++
-			}
-		}
-		key := &k.Keys[i]
-		f := former.state(&key.Windows[of], k.Label(), key.N, allowed)
-		s = shortState{min(s.remaining, f.remaining), max(s.retryAfter, f.retryAfter), max(s.resetAfter, f.resetAfter)}
 	}
 	return s
 }
