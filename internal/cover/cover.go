@@ -1,6 +1,6 @@
 // Package cover computes the runs of buckets that touch without gap or overlap
 // and fill a span of time. Package tiers shows the result for a window; package
-// counter asks for other spans as well, with the tiers of its choice.
+// ticket asks for other spans as well, with the tiers of its choice.
 package cover
 
 import (
