@@ -42,9 +42,8 @@ func (a asking) ask(verb string, commands []byte, number int) (lines []string, a
 	if err != nil {
 		return nil, nil, err
 	}
-	lines, all = x.lines, x.found
-	x.recycle()
-	return lines, all, nil
+	defer x.recycle()
+	return x.lines, x.found, nil
 }
 
 // read sends a command for items or statistics.

@@ -15,8 +15,11 @@ type dialect struct {
 	tagged     bool     // the answers to additions have tags, and reads are followed by a question with a tag
 	verb, undo string   // in errors
 
-	appendAdd  func(b, name []byte, n int64, ttl int32, tag uint64) []byte
-	appendUndo func(b, name []byte, n int64, tag uint64) []byte
+	// The commands of an addition and of an undo: a word, the name, and the rest,
+	// which is appended to b, in which the name is b[from:].
+	addWord, undoWord string
+	appendAdd         func(b []byte, from int, n int64, ttl int32, tag uint64) []byte
+	appendUndo        func(b []byte, n int64, tag uint64) []byte
 
 	// parse reads the answer to the next addition of x, or a part of it: a line,
 	// and size bytes of rest, below zero if bytes are missing.
@@ -26,17 +29,16 @@ type dialect struct {
 // meta is spoken by memcached since 1.6. One command adds to the item, or
 // creates it.
 var meta = &dialect{
-	question: "ma |abacus D0", answers: []string{"NF", "HD"}, tagged: true, verb: "ma", undo: "ma",
-	appendAdd: func(b, name []byte, n int64, ttl int32, tag uint64) []byte {
-		b = append(append(append(b, "ma "...), name...), " v N"...)
-		b = strconv.AppendInt(b, int64(ttl), 10)
+	question: "ma |abacus D0", answers: []string{"NF", "HD"}, tagged: true,
+	verb: "ma", undo: "ma", addWord: "ma ", undoWord: "ma ",
+	appendAdd: func(b []byte, _ int, n int64, ttl int32, tag uint64) []byte {
+		b = strconv.AppendInt(append(b, " v N"...), int64(ttl), 10)
 		b = strconv.AppendInt(append(b, " J"...), n, 10)
 		b = strconv.AppendInt(append(b, " D"...), n, 10)
 		return append(appendTag(append(b, ' '), tag), "\r\n"...)
 	},
-	appendUndo: func(b, name []byte, n int64, tag uint64) []byte {
-		b = append(append(append(b, "ma "...), name...), " v MD D"...)
-		b = strconv.AppendInt(b, n, 10)
+	appendUndo: func(b []byte, n int64, tag uint64) []byte {
+		b = strconv.AppendInt(append(b, " v MD D"...), n, 10)
 		return append(appendTag(append(b, ' '), tag), "\r\n"...)
 	},
 	parse: parseMeta,
@@ -45,16 +47,16 @@ var meta = &dialect{
 // classic is spoken by every memcached, and by proxies. The first of two commands
 // creates the item with 0 if there is none, the second adds.
 var classic = &dialect{
-	question: "get |abacus", answers: []string{"END"}, verb: "incr", undo: "decr",
-	appendAdd: func(b, name []byte, n int64, ttl int32, _ uint64) []byte {
-		b = append(append(append(b, "add "...), name...), " 0 "...)
-		b = append(strconv.AppendInt(b, int64(ttl), 10), " 1\r\n0\r\nincr "...)
-		b = append(append(b, name...), ' ')
+	question: "get |abacus", answers: []string{"END"},
+	verb: "incr", undo: "decr", addWord: "add ", undoWord: "decr ",
+	appendAdd: func(b []byte, from int, n int64, ttl int32, _ uint64) []byte {
+		name := b[from:]
+		b = strconv.AppendInt(append(b, " 0 "...), int64(ttl), 10)
+		b = append(append(append(b, " 1\r\n0\r\nincr "...), name...), ' ')
 		return append(strconv.AppendInt(b, n, 10), "\r\n"...)
 	},
-	appendUndo: func(b, name []byte, n int64, _ uint64) []byte {
-		b = append(append(append(b, "decr "...), name...), ' ')
-		return append(strconv.AppendInt(b, n, 10), "\r\n"...)
+	appendUndo: func(b []byte, n int64, _ uint64) []byte {
+		return append(strconv.AppendInt(append(b, ' '), n, 10), "\r\n"...)
 	},
 	parse: parseClassic,
 }

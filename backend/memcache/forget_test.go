@@ -321,7 +321,14 @@ func TestEraseFindsWhatNothingLeadsTo(t *testing.T) {
 	all, err := contents(t, addr)
 	require.NoError(t, err)
 	require.NotContains(t, all, key)
-	require.Equal(t, 86400+1441+25, strings.Count(all, other))
+	there := 0 // a dump may miss items that memcached moves meanwhile
+	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		last := tiers.Index(halfPast.UnixNano(), width)
+		for _, n := range read(t, s, other, width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
+			there += int(min(n, 1))
+		}
+	}
+	require.Equal(t, 86400+1441+25, there)
 	began = time.Now()
 	require.NoError(t, s.Forget(ctx, f))
 	t.Logf("%s to erase a key without an item", time.Since(began))

@@ -88,12 +88,10 @@ func (p *pipeline) takeLate(x *exchange) {
 	p.release(x)
 }
 
-// release gives back the token of x, under the lock.
+// release gives back the token of x, if it has one, under the lock.
 func (p *pipeline) release(x *exchange) {
-	if x.gate != nil {
-		x.gate.leave()
-		x.gate = nil
-	}
+	x.gate.leave()
+	x.gate = nil
 }
 
 // retire takes p out of use. p is closed after its last answer, and after the

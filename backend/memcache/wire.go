@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,7 +66,6 @@ type exchange struct {
 	plain   int    // commands whose answers are not understood here
 	verb    string // of the additions or plain commands, in errors
 	request []byte // the commands
-	next    []byte // room for a name
 	tag     uint64 // of the first addition; the others follow, and the end of the reads
 
 	// Of the goroutine that reads the answers, until the state is finished.
@@ -138,7 +138,7 @@ func (x *exchange) recycle() {
 // reset empties x, but for its gate.
 func (x *exchange) reset() {
 	clear(x.adds)
-	*x = exchange{adds: x.adds[:0], reads: reads{runs: x.reads.runs[:0], counts: x.reads.counts[:0]}, request: x.request[:0], next: x.next,
+	*x = exchange{adds: x.adds[:0], reads: reads{runs: x.reads.runs[:0], counts: x.reads.counts[:0]}, request: x.request[:0],
 		wake: x.wake, timer: x.timer, gate: x.gate}
 }
 
@@ -167,8 +167,9 @@ func (x *exchange) encode(d *dialect, op *backend.Request, ordered bool) error {
 				return err
 			}
 		}
-		x.next = item.AppendName(x.next[:0], op.Key, slot.Bucket)
-		x.add(x.next, ttl)
+		from := x.word()
+		x.request = item.AppendName(x.request, op.Key, slot.Bucket)
+		x.add(from, ttl)
 	}
 	if x.reads.set(op); len(x.reads.counts) == 0 {
 		return nil
@@ -184,16 +185,26 @@ func (x *exchange) encode(d *dialect, op *backend.Request, ordered bool) error {
 	return nil
 }
 
-// add writes an addition to an item, or its undoing.
-func (x *exchange) add(name []byte, ttl int32) {
-	from, tag := len(x.request), x.tag+uint64(len(x.adds))
-	if x.n > 0 {
-		x.request = x.dialect.appendAdd(x.request, name, x.n, ttl, tag)
-	} else {
-		x.request = x.dialect.appendUndo(x.request, name, -x.n, tag)
+// word begins an addition to an item, or its undoing. The name is to follow, at the
+// end of the request.
+func (x *exchange) word() (from int) {
+	word := x.dialect.addWord
+	if x.n < 0 {
+		word = x.dialect.undoWord
 	}
-	from += bytes.IndexByte(x.request[from:], ' ') + 1
-	x.adds = append(x.adds, addition{from: from, to: from + len(name)})
+	x.request = append(x.request, word...)
+	return len(x.request)
+}
+
+// add completes an addition to an item whose name begins at from.
+func (x *exchange) add(from int, ttl int32) {
+	tag := x.tag + uint64(len(x.adds))
+	x.adds = append(x.adds, addition{from: from, to: len(x.request)})
+	if x.n > 0 {
+		x.request = x.dialect.appendAdd(x.request, from, x.n, ttl, tag)
+	} else {
+		x.request = x.dialect.appendUndo(x.request, -x.n, tag)
+	}
 }
 
 // get writes the multi-gets of the reads.
@@ -230,7 +241,9 @@ func (x *exchange) end() {
 func (x *exchange) takingBack(d *dialect, names []string, n int64) {
 	x.begin(d, -n, len(names))
 	for _, name := range names {
-		x.add([]byte(name), 0)
+		from := x.word()
+		x.request = append(x.request, name...)
+		x.add(from, 0)
 	}
 }
 
@@ -283,9 +296,7 @@ func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
 	return n, true, nil
 }
 
-func unexpected[T string | []byte](line T) error {
-	return fmt.Errorf("unexpected answer %.80q", line)
-}
+func unexpected[T string | []byte](line T) error { return fmt.Errorf("unexpected answer %.80q", line) }
 
 // value returns the value at the start of in, whose length is announced, and
 // its size with the end of the line, below zero if bytes are missing.
@@ -310,10 +321,9 @@ func serverError(line []byte) error {
 
 // noRoom reports whether an answer says that nothing was done for want of room.
 func noRoom[T string | []byte](line T) bool {
-	return len(line) >= len(outOfMemory) && bytes.EqualFold([]byte(line[:len(outOfMemory)]), []byte(outOfMemory))
+	const start = "SERVER_ERROR out of memory"
+	return len(line) >= len(start) && strings.EqualFold(string(line[:len(start)]), start)
 }
-
-const outOfMemory = "SERVER_ERROR out of memory"
 
 // count takes the answer to an addition.
 func (x *exchange) count(a *addition, v []byte) {
