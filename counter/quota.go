@@ -50,7 +50,11 @@ func (c *Counter) take(ctx context.Context, v *Verdict, key Key, n int64, limits
 	// other features that need more than to be put behind the event are unknown
 	// to Admit.
 	if q == nil || q.short == nil || n <= 0 || n > q.least || strings.IndexByte(key.Feature, '%') >= 0 || ctx.Err() != nil {
-		return c.one(ctx, v, Ask{Key: key, N: n, Limits: limits}, taking, time.Time{})
+		k := c.calls.Get().(*call) // as one, in a frame less
+		k.ask[0] = Ask{Key: key, N: n, Limits: limits}
+		err := k.answer(ctx, v, k.ask[:], taking, time.Time{})
+		c.calls.Put(k)
+		return err
 	}
 	label, ok := c.labels.read()
 	if !ok {
