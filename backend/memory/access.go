@@ -33,7 +33,7 @@ func (s *Store) access(key []byte, p *plan) access {
 
 // find looks for the entry of the key. A key has one ladder for good.
 func (a *access) find(key []byte) error {
-	a.e = a.shard.table.find(a.hash, key)
+	a.e, a.newest = a.shard.table.find(a.hash, key), false
 	if a.e == nil || a.e.layout == a.plan.layout {
 		return nil
 	}

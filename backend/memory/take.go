@@ -110,7 +110,7 @@ func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack n
 			continue
 		}
 		var cost int64
-		if a.newest = false; a.e != nil && a.e.layout == a.plan.layout {
+		if a.e != nil && a.e.layout == a.plan.layout {
 			cost, a.newest = a.e.opening(key.N, now)
 		}
 		if !a.newest {
@@ -176,8 +176,13 @@ func (a *access) judge(key *backend.TakeKey, now int64) bool {
 func (a *access) report(key *backend.TakeKey, now int64) {
 	for i := range key.Windows {
 		w := &key.Windows[i]
+		width := key.Ladder.At(w.Finest).Width
+		if a.newest { // which every window holds, and N fitted
+			w.Newest = a.shard.bucketAt(a.e.ring(a.plan.of[w.Finest]).last.start, width)
+			continue
+		}
 		k, from := a.edge(w, now)
-		r, width := a.e.ring(k), key.Ladder.At(w.Finest).Width
+		r := a.e.ring(k)
 		if r.last.sum > 0 && r.last.start >= from {
 			w.Newest = a.shard.bucketAt(r.last.start, width)
 		}
