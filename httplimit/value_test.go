@@ -414,8 +414,8 @@ func TestEncodedBody(t *testing.T) {
 	}
 }
 
-// tokens finds path by the tokens of a json.Decoder: what fieldOf does, with
-// nothing of its own but the rules.
+// tokens finds path by the tokens of a json.Decoder: what JSON does, with nothing of its
+// own but the rules.
 func tokens(data []byte, path []string) (text string, ok bool) {
 	if !json.Valid(data) {
 		return "", len(data) == 0

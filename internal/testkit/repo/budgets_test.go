@@ -27,7 +27,7 @@ var budgets = []budget{
 	{folders: "internal/ticket", code: 1335, decision: "tickets.md"},
 	{folders: "counter", code: 2100, types: 11, methods: 18},
 	{folders: "limiter", code: 4650},
-	{folders: "httplimit", code: 2550},
+	{folders: "httplimit", code: 2350},
 	{folders: "httpclient", code: 450},
 	{folders: "rules", code: 910},
 	{folders: "internal/dur internal/inside internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 500},
