@@ -21,6 +21,8 @@
 //     requests wait as long as the service asks.
 //   - [github.com/abacus-go/abacus/limiter] decides by rules per event and feature,
 //     with a policy for a store that fails. Most services start with limiter or httplimit.
+//   - [github.com/abacus-go/abacus/feature] says who is counted: an address, a
+//     mailbox, a user, in one normal form.
 //   - [github.com/abacus-go/abacus/limitertest] is for tests of such services: a clock
 //     that the test moves, and a store that fails on command.
 //   - [github.com/abacus-go/abacus/counter] counts and limits keys, without rules.

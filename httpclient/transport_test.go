@@ -21,6 +21,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httpclient"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
@@ -211,7 +212,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 			return err
 		}
 		left := func() int64 {
-			v, err := lim.Peek(t.Context(), "pay", 0, limiter.NewFeature(httplimit.KindHost, "api.example.org"))
+			v, err := lim.Peek(t.Context(), "pay", 0, feature.New(httplimit.KindHost, "api.example.org"))
 			require.NoError(t, err)
 			return v.Remaining
 		}
@@ -462,11 +463,11 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, times, 2)
 		require.Greater(t, times[1], time.Hour)
-		v, err := lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(httplimit.KindHost, "api.example.org"))
+		v, err := lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org"))
 		require.NoError(t, err)
 		require.Greater(t, v.RetryAfter, 59*time.Second)
 		time.Sleep(2 * time.Minute)
-		v, err = lim.Peek(t.Context(), "pay", 1, limiter.NewFeature(httplimit.KindHost, "api.example.org"))
+		v, err = lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org"))
 		require.NoError(t, err)
 		require.True(t, v.Allowed, "two of three a day are counted")
 	})

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -293,7 +294,7 @@ func TestBodyTimeout(t *testing.T) {
 				require.NoError(t, err)
 				lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", row.limits), skipped(by("email", "9/h"))}})
 				require.NoError(t, err)
-				_, err = lim.Allow(t.Context(), "signup", limiter.NewFeature("ip", "192.0.2.1"))
+				_, err = lim.Allow(t.Context(), "signup", feature.New("ip", "192.0.2.1"))
 				require.NoError(t, err)
 				local := httplimit.NewSource("ip", func(*http.Request) (string, error) { return "192.0.2.1", nil })
 				h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local, byEmail}, BodyTimeout: row.timeout})(
@@ -477,7 +478,7 @@ func TestDeniedTakesOverTheConnection(t *testing.T) {
 		heard := make(chan error, 1)
 		lim := newLimiter(t, newClock(), by("user", "1/h"))
 		local := httplimit.NewSource("user", func(*http.Request) (string, error) { return "7", nil })
-		_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("user", "7"))
+		_, err := lim.Allow(t.Context(), "signup", feature.New("user", "7"))
 		require.NoError(t, err)
 		h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local}, Denied: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()

@@ -13,6 +13,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -135,7 +136,7 @@ func (m *middleware) fieldsOf(states []counter.State) *fields {
 	byCall.mu.RUnlock()
 	var policies []policy
 	for _, s := range states {
-		p := policy{kind: limiter.KindOf(s.Key), limit: s.Limit}
+		p := policy{kind: feature.KindOf(s.Key.Feature), limit: s.Limit}
 		if !slices.ContainsFunc(policies, func(q policy) bool { return q.kind == p.kind && q.limit == p.limit }) {
 			policies = append(policies, p)
 		}

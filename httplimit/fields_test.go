@@ -21,6 +21,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
@@ -418,10 +419,10 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 			ip, email, user := fmt.Sprintf("198.51.100.%d", 250+rng.IntN(3)), fmt.Sprintf("somebody%d@mail.example", rng.IntN(3)), fmt.Sprintf("person%d", rng.IntN(3))
 			n := 1 + rng.Int64N(3)
 			// A denial counts nothing: the middleware gets such a verdict.
-			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.NewFeature("user", user))
+			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, feature.IP(netip.MustParseAddr(ip)), feature.Email(email), feature.New("user", user))
 			require.NoError(t, err)
 			// The rules by address and user are asked first, and for one hit: mail and cost need the body.
-			first, err := cfg.Limiter.Peek(t.Context(), "signup", 1, limiter.IP(netip.MustParseAddr(ip)), limiter.Unknown("email"), limiter.NewFeature("user", user))
+			first, err := cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr(ip)), feature.Unknown("email"), feature.New("user", user))
 			require.NoError(t, err)
 			if !first.Allowed {
 				peeked = first
@@ -432,7 +433,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 				verdict = peeked
 				denied++
 			}
-			next, err := cfg.Limiter.Peek(t.Context(), "signup", 1, limiter.IP(netip.MustParseAddr(ip)), limiter.Email(email), limiter.NewFeature("user", user))
+			next, err := cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr(ip)), feature.Email(email), feature.New("user", user))
 			require.NoError(t, err)
 			requireFields(t, got, &verdict, &next, rules, show)
 			all := fmt.Sprint(got)
@@ -466,7 +467,7 @@ func requireFields(t *testing.T, got answer, v, next *limiter.Verdict, rules []l
 		if v.Allowed && state.Remaining == 0 {
 			state.RetryAfter = next.All()[i].RetryAfter
 		}
-		if kind := limiter.KindOf(state.Key); slices.Contains(show, kind) && v.RetryAfter != counter.Never {
+		if kind := feature.KindOf(state.Key.Feature); slices.Contains(show, kind) && v.RetryAfter != counter.Never {
 			until := state.ResetAfter.Seconds()
 			if state.RetryAfter > 0 {
 				until = state.RetryAfter.Seconds()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/spent"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -40,7 +41,7 @@ type found struct {
 //
 // A store that has not answered Peek in time is not waited for again, unless the body
 // took longer than Peek: the store may have come back meanwhile.
-func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
+func (f *found) decide(none []feature.Feature) (v limiter.Verdict, err error) {
 	known, err := f.find(none)
 	if err != nil {
 		return v, err
@@ -51,7 +52,7 @@ func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
 	m, ctx, features := f.m, f.r.Context(), known
 	for _, i := range f.later {
 		if i < len(m.Features) {
-			features = append(features, limiter.Unknown(m.Features[i].kind))
+			features = append(features, feature.Unknown(m.Features[i].kind))
 		}
 	}
 	if f.invalid == nil {
@@ -86,7 +87,7 @@ func (f *found) decide(none []limiter.Feature) (v limiter.Verdict, err error) {
 
 // allow asks the Limiter. A rule that denies since a feature is missing makes the
 // request invalid, and is left out.
-func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
+func (f *found) allow(features []feature.Feature) (limiter.Verdict, error) {
 	for {
 		ctx := f.r.Context()
 		if f.invalid != nil { // net/http cancels the context when a body breaks off
@@ -111,7 +112,7 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 		if f.invalid == nil {
 			f.invalid = badRequest(v.Missing, "is required")
 		}
-		features = append(features, limiter.Unknown(v.Missing))
+		features = append(features, feature.Unknown(v.Missing))
 	}
 }
 
@@ -119,7 +120,7 @@ func (f *found) allow(features []limiter.Feature) (limiter.Verdict, error) {
 // knows when the window of a limit is empty, and only Peek knows when the next place is
 // free: a client that waits for an empty window would lose all places before. A window
 // with the hits of v alone is full until it is empty.
-func (f *found) full(ctx context.Context, v *limiter.Verdict, features []limiter.Feature) []counter.State {
+func (f *found) full(ctx context.Context, v *limiter.Verdict, features []feature.Feature) []counter.State {
 	m := f.m
 	if m.Refuse == RefuseSilently || m.NoHeaders && !m.LegacyHeaders || v.Degraded != nil {
 		return nil
@@ -141,7 +142,7 @@ func (f *found) full(ctx context.Context, v *limiter.Verdict, features []limiter
 
 // find appends all features that need no body, and all others if there is no body. An
 // error is the server's.
-func (f *found) find(features []limiter.Feature) (_ []limiter.Feature, err error) {
+func (f *found) find(features []feature.Feature) (_ []feature.Feature, err error) {
 	m := f.m
 	for i := range m.Features {
 		if source := &m.Features[i]; source.client != nil {
@@ -158,13 +159,13 @@ func (f *found) find(features []limiter.Feature) (_ []limiter.Feature, err error
 
 // source appends the feature of Source i, or finds the cost of a valid request. A body
 // that is sealed is left for later.
-func (f *found) source(features []limiter.Feature, i int) (_ []limiter.Feature, err error) {
+func (f *found) source(features []feature.Feature, i int) (_ []feature.Feature, err error) {
 	m := f.m
 	if f.q == nil {
 		f.newRequest()
 	}
 	f.q.asked = false
-	var feature limiter.Feature
+	var feature feature.Feature
 	var n int64
 	if i < len(m.Features) {
 		feature, err = m.Features[i].find(f.q)

@@ -13,6 +13,7 @@ import (
 	"github.com/felixge/httpsnoop"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -163,7 +164,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 		return nil, fmt.Errorf("httplimit: Config.Refuse is %d, want RefuseTooManyRequests (0), RefuseForbidden (1) or RefuseSilently (2)", cfg.Refuse)
 	}
 	if cfg.Show == nil {
-		cfg.Show = []string{limiter.KindIP}
+		cfg.Show = []string{feature.KindIP}
 	}
 	m := &middleware{Config: cfg}
 	m.Features = slices.Clone(cfg.Features)
@@ -235,7 +236,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	var room [4]limiter.Feature
+	var room [4]feature.Feature
 	f := found{m: m, w: w, r: r, n: 1}
 	defer func() {
 		if f.q != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httpclient"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
@@ -24,7 +25,7 @@ const KindHost = "host"
 // features returns the features of a request. It must not change the request or read the
 // body. If features is nil, the only feature is the host, of kind KindHost. The error
 // names a rule that such requests could never pass, or an event without rules.
-func Outgoing(lim *limiter.Limiter, event string, features func(r *http.Request) []limiter.Feature) (httpclient.Limit, error) {
+func Outgoing(lim *limiter.Limiter, event string, features func(r *http.Request) []feature.Feature) (httpclient.Limit, error) {
 	if lim == nil {
 		return nil, errors.New("httplimit: the Limiter of Outgoing is nil, want one of limiter.New")
 	}
@@ -38,8 +39,8 @@ func Outgoing(lim *limiter.Limiter, event string, features func(r *http.Request)
 				return nil, fmt.Errorf("httplimit: Outgoing without features finds kind %q only, but event %q has a rule by %q", KindHost, event, r.Kind)
 			}
 		}
-		features = func(r *http.Request) []limiter.Feature {
-			return []limiter.Feature{limiter.NewFeature(KindHost, httpclient.HostOf(r))}
+		features = func(r *http.Request) []feature.Feature {
+			return []feature.Feature{feature.New(KindHost, httpclient.HostOf(r))}
 		}
 	}
 	return func(ctx context.Context, r *http.Request) (func(), error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -20,11 +21,11 @@ func TestOutgoingRefuses(t *testing.T) {
 		require.NoError(t, err)
 		return lim
 	}
-	none := func(*http.Request) []limiter.Feature { return nil }
+	none := func(*http.Request) []feature.Feature { return nil }
 	for _, row := range []struct {
 		lim      *limiter.Limiter
 		event    string
-		features func(*http.Request) []limiter.Feature
+		features func(*http.Request) []feature.Feature
 		want     string
 	}{
 		{nil, "pay", none, "httplimit: the Limiter of Outgoing is nil, want one of limiter.New"},

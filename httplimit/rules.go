@@ -3,6 +3,7 @@ package httplimit
 import (
 	"slices"
 
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -22,7 +23,7 @@ func (m *middleware) derive(generation uint64) (*ruled, error) {
 	rules := m.Limiter.Rules(m.Event)
 	d := &ruled{generation: generation, show: m.Show}
 	for _, r := range rules {
-		if r.Else == limiter.KindIP && slices.Contains(m.Show, r.Kind) {
+		if r.Else == feature.KindIP && slices.Contains(m.Show, r.Kind) {
 			d.show = append(slices.Clip(d.show), r.Else)
 		}
 		if r.LimitsOf != nil || r.Else != "" || r.Percent > 0 || slices.ContainsFunc(r.Overrides, func(o limiter.Override) bool { return o.Limits != nil }) {

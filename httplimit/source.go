@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
-	"github.com/abacus-go/abacus/limiter"
 )
 
 // Source finds a feature in a request. [IP], [Network], [Email], [NewSource] and
@@ -17,44 +17,44 @@ import (
 type Source struct {
 	kind   string
 	client *ClientIP // of IP and Network, in place of find: an address is found without a copy of the request
-	of     func(netip.Addr) limiter.Feature
-	find   func(q *request) (limiter.Feature, error)
+	of     func(netip.Addr) feature.Feature
+	find   func(q *request) (feature.Feature, error)
 	err    error // the reason why New must refuse the Source
 }
 
 // IP is the feature "ip": the address of the client, as c finds it. A request
 // whose client has no address, as on a Unix socket, lacks the feature.
 func IP(c ClientIP) Source {
-	return byClient(limiter.KindIP, c, limiter.IP)
+	return byClient(feature.KindIP, c, feature.IP)
 }
 
 // Network is a feature of a kind of your own, such as "net": the network of the
-// client's address, of v4Bits or v6Bits. See [limiter.Network].
+// client's address, of v4Bits or v6Bits. See [feature.Network].
 func Network(kind string, c ClientIP, v4Bits, v6Bits int) Source {
-	s := byClient(kind, c, func(addr netip.Addr) limiter.Feature { return limiter.Network(kind, addr, v4Bits, v6Bits) })
+	s := byClient(kind, c, func(addr netip.Addr) feature.Feature { return feature.Network(kind, addr, v4Bits, v6Bits) })
 	if s.err == nil {
 		s.err = s.of(netip.Addr{}).Err()
 	}
 	return s
 }
 
-func byClient(kind string, c ClientIP, of func(netip.Addr) limiter.Feature) Source {
+func byClient(kind string, c ClientIP, of func(netip.Addr) feature.Feature) Source {
 	c.Proxies = slices.Clone(c.Proxies)
 	return Source{kind: kind, client: &c, of: of, err: c.check()}
 }
 
 // Email is a source of the feature "email": the mail address that v finds. Text
 // that is no address is the request's fault, answered with 400.
-func Email(v Value) Source { return NewSource(limiter.KindEmail, v) }
+func Email(v Value) Source { return NewSource(feature.KindEmail, v) }
 
 // reasons tell a client the fault of text that is parsed.
 var reasons = map[string]string{
-	limiter.KindIP:     "must be an IP address",
-	limiter.KindEmail:  "must be an e-mail address",
-	limiter.KindDomain: "must be a domain or an e-mail address",
+	feature.KindIP:     "must be an IP address",
+	feature.KindEmail:  "must be an e-mail address",
+	feature.KindDomain: "must be a domain or an e-mail address",
 }
 
-// NewSource is a source of features of any kind, as [limiter.NewFeature] makes
+// NewSource is a source of features of any kind, as [feature.New] makes
 // them from the text that v finds: the kinds "ip", "email" and "domain" are
 // parsed, and text of another form is the request's fault, answered with 400.
 // Text of any other kind is taken unchanged. NewSource("domain", Form("email")) is
@@ -64,33 +64,33 @@ func NewSource(kind string, v Value) Source {
 	if v == nil {
 		err = fmt.Errorf("the Value is nil, want a function such as Form(%q)", kind)
 	}
-	return Source{kind: kind, err: err, find: func(q *request) (limiter.Feature, error) {
+	return Source{kind: kind, err: err, find: func(q *request) (feature.Feature, error) {
 		text, err := q.value(v)
 		if err != nil {
-			return limiter.Feature{}, err
+			return feature.Feature{}, err
 		}
-		t := limiter.NewFeature(kind, text)
+		t := feature.New(kind, text)
 		if t.Err() != nil {
-			return limiter.Feature{}, badRequest(kind, cmp.Or(reasons[kind], "is not valid"))
+			return feature.Feature{}, badRequest(kind, cmp.Or(reasons[kind], "is not valid"))
 		}
 		return t, nil
 	}}
 }
 
 // Join is a source of the feature of all sources together, such as "ip+email": see
-// [limiter.Join]. A request that lacks one of the features lacks Join.
+// [feature.Join]. A request that lacks one of the features lacks Join.
 func Join(sources ...Source) Source {
 	sources = slices.Clone(sources)
 	kinds := make([]string, len(sources))
-	joined := Source{find: func(q *request) (limiter.Feature, error) {
-		features := make([]limiter.Feature, len(sources))
+	joined := Source{find: func(q *request) (feature.Feature, error) {
+		features := make([]feature.Feature, len(sources))
 		for i := range sources {
 			var err error
 			if features[i], err = sources[i].feature(q); err != nil {
-				return limiter.Feature{}, err
+				return feature.Feature{}, err
 			}
 		}
-		return limiter.Join(features...), nil
+		return feature.Join(features...), nil
 	}}
 	for i := range sources {
 		kinds[i] = sources[i].kind
@@ -108,7 +108,7 @@ func Join(sources ...Source) Source {
 }
 
 // feature is the feature of a request.
-func (s *Source) feature(q *request) (limiter.Feature, error) {
+func (s *Source) feature(q *request) (feature.Feature, error) {
 	if s.client != nil {
 		return s.ofClient(q.in), nil
 	}
@@ -116,4 +116,4 @@ func (s *Source) feature(q *request) (limiter.Feature, error) {
 }
 
 // ofClient is the feature of a Source that has a client.
-func (s *Source) ofClient(r *http.Request) limiter.Feature { return s.of(s.client.Of(r)) }
+func (s *Source) ofClient(r *http.Request) feature.Feature { return s.of(s.client.Of(r)) }

@@ -62,8 +62,8 @@ func TestNetworksAndPairs(t *testing.T) {
 func TestSourcesAreChecked(t *testing.T) {
 	lim := newLimiter(t, newClock(), skipped(by("ip", "1/d")), skipped(by("net", "1/d")), skipped(by("ip+user", "1/d")))
 	for want, source := range map[string]httplimit.Source{
-		`kind "ip": limiter: Network has kind "ip", want a kind of your own, such as "net"`:      httplimit.Network("ip", httplimit.ClientIP{}, 24, 48),
-		`kind "net": limiter: Network has 0 bits for IPv4, want 1 to 32`:                         httplimit.Network("net", httplimit.ClientIP{}, 0, 48),
+		`kind "ip": feature: Network has kind "ip", want a kind of your own, such as "net"`:      httplimit.Network("ip", httplimit.ClientIP{}, 24, 48),
+		`kind "net": feature: Network has 0 bits for IPv4, want 1 to 32`:                         httplimit.Network("net", httplimit.ClientIP{}, 0, 48),
 		`kind "net": ClientIP.Hops is -1, want 1 or more, or 0 for none`:                         httplimit.Network("net", httplimit.ClientIP{Hops: -1}, 24, 48),
 		`kind "ip+user": the Value is nil, want a function such as Form("user")`:                 httplimit.Join(httplimit.IP(httplimit.ClientIP{}), httplimit.NewSource("user", nil)),
 		`kind "ip+": Join has the zero Source at 1, want one of IP, Network, Email or NewSource`: httplimit.Join(httplimit.IP(httplimit.ClientIP{}), httplimit.Source{}),

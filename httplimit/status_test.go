@@ -14,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
@@ -46,11 +47,11 @@ func TestStatus(t *testing.T) {
 	lim := statusLimiter(t, counter.Config{Now: func() time.Time { return now }}, limiter.Config{Rules: statusRules, Tally: true})
 	for range 4 {
 		for _, user := range []string{"ada", "\x1b[2J<script>"} {
-			_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("user", user))
+			_, err := lim.Allow(t.Context(), "signup", feature.New("user", user))
 			require.NoError(t, err)
 		}
 	}
-	_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("user", "ada"))
+	_, err := lim.Allow(t.Context(), "signup", feature.New("user", "ada"))
 	require.NoError(t, err)
 
 	w := ask(lim, "GET")
@@ -142,7 +143,7 @@ func TestStatusIsDiscreet(t *testing.T) {
 	rules[0].Former = former
 	lim := statusLimiter(t, counter.Config{Secret: []byte("a secret")}, limiter.Config{Rules: rules, Tally: true})
 	for i := range 1203 {
-		_, err := lim.Allow(t.Context(), fmt.Sprintf("event %04d", max(0, i-3)), limiter.NewFeature("user", "ada@example.org"))
+		_, err := lim.Allow(t.Context(), fmt.Sprintf("event %04d", max(0, i-3)), feature.New("user", "ada@example.org"))
 		require.NoError(t, err)
 	}
 	digest := counter.Key{Event: "event 0000", Feature: "user:ada@example.org"}.Redact([]byte("a secret")).Feature

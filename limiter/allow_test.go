@@ -14,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -42,7 +43,7 @@ func TestAllOrNothing(t *testing.T) {
 		v := allow(t, lim, ip(row.ip), user(row.user))
 		require.Equal(t, row.allowed, v.Allowed, "row %d", i)
 		require.Equal(t, row.kind, v.Kind(), "row %d", i)
-		require.Equal(t, row.kind, limiter.KindOf(v.Key), "row %d", i)
+		require.Equal(t, row.kind, feature.KindOf(v.Key.Feature), "row %d", i)
 		require.Equal(t, row.remaining, v.Remaining, "row %d", i)
 		require.Equal(t, row.byIP, counted(t, c, "ip:"+row.ip), "row %d", i)
 		require.Equal(t, row.byUser, counted(t, c, "user:"+row.user), "row %d", i)
@@ -81,12 +82,12 @@ func TestTheSameFeatureTwice(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		rule     limiter.Rule
-		features []limiter.Feature
+		features []feature.Feature
 		feature  string
 	}{
 		{"a user", by("user", "2/h"), featuresOf(user("7"), user("7"), user("7")), "user:7"},
 		{"one subscriber", by("ip", "2/h"), featuresOf(ip("2001:db8::1"), ip("2001:db8::2")), "ip:2001:db8::/64"},
-		{"one mailbox", by("email", "2/h"), featuresOf(limiter.Email("ADA@example.org"), limiter.Email("ada@EXAMPLE.org")), "email:ada@example.org"},
+		{"one mailbox", by("email", "2/h"), featuresOf(feature.Email("ADA@example.org"), feature.Email("ada@EXAMPLE.org")), "email:ada@example.org"},
 		{"as many limits as there may be", r, featuresOf(ip("192.0.2.1"), ip("::ffff:192.0.2.1")), "ip:192.0.2.1"},
 		{"others between", by("user", "2/h"), featuresOf(user("7"), user("77"), ip("192.0.2.1"), user("7")), "user:7"},
 	} {
@@ -108,7 +109,7 @@ func TestTheSameFeatureTwice(t *testing.T) {
 func TestFeaturesThatNoRuleNeedsAreIgnored(t *testing.T) {
 	store := newCountingStore()
 	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
-	v := allow(t, lim, user("7"), limiter.NewFeature("ip:x", "1"), limiter.Feature{}, limiter.NewFeature("", "1"), ip("192.0.2.1"), limiter.Email("a@b.org"), limiter.NewFeature("IP", "1"))
+	v := allow(t, lim, user("7"), feature.New("ip:x", "1"), feature.Feature{}, feature.New("", "1"), ip("192.0.2.1"), feature.Email("a@b.org"), feature.New("IP", "1"))
 	require.True(t, v.Allowed)
 	require.Len(t, v.All(), 1)
 	steps, demands := store.asked()
@@ -191,13 +192,13 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 		name     string
 		ctx      context.Context
 		event    string
-		features []limiter.Feature
+		features []feature.Feature
 		want     string
 		is       error
 	}{
 		{"an event without rules", ctx, "logout", featuresOf(ip("192.0.2.1")), `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
 		{"no event", ctx, "", featuresOf(ip("192.0.2.1")), `limiter: event "" has no rules, which "login" and "signup" have`, nil},
-		{"no address", ctx, "signup", featuresOf(ip("192.0.2.1"), limiter.Email("nobody")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, func() error { e := limiter.Email("nobody"); return e.Err() }()},
+		{"no address", ctx, "signup", featuresOf(ip("192.0.2.1"), feature.Email("nobody")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, func() error { e := feature.Email("nobody"); return e.Err() }()},
 		{"the caller is gone", canceled, "signup", featuresOf(ip("192.0.2.1")), `limiter: event "signup": context canceled`, context.Canceled},
 		{"the caller is late", expired, "signup", featuresOf(ip("192.0.2.1")), `limiter: event "signup": context deadline exceeded`, context.DeadlineExceeded},
 		{"gone, and nothing to ask", canceled, "login", nil, `limiter: event "login": context canceled`, context.Canceled},

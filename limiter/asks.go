@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // asks appends the keys of features with their limits, each key once, and writes
 // into q what depends on the rules. The texts of all keys are parts of a single
 // string, for a single allocation; the methods of q that append keys see no more
 // than the text of a feature, so that the buffers stay on the stack.
-func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, features []Feature) (_ []counter.Ask, err error) {
+func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, features []feature.Feature) (_ []counter.Ask, err error) {
 	var textBuf [128]byte
 	var endBuf [8]int
 	text, ends := textBuf[:0], endBuf[:0] // ends[i] is the end of the text of asks[i]
@@ -20,12 +21,15 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 		for _, kind := range [...]string{p.Kind, p.Else} {
 			for j := range features {
 				f := &features[j]
-				unknown = unknown || f.unknown && f.kind == kind
-				if f.kind != kind || f.Missing() {
+				if !f.Of(kind) {
+					continue
+				}
+				if f.Missing() {
+					unknown = unknown || f.Unknown()
 					continue
 				}
 				found, start = true, len(text)
-				text = l.normalizer.append(text, f)
+				text = l.normalizer.Append(text, f)
 				if !p.Soft || find(asks, text, ends, start, true) < 0 {
 					if asks, err = q.add(ctx, asks, p, f, features, text[start:], find(asks, text, ends, start, false)); q.denied || err != nil {
 						return nil, err
@@ -92,17 +96,17 @@ func find(asks []counter.Ask, text []byte, ends []int, start int, soft bool) int
 
 // add appends the keys of a feature, with this text, unless an Override denies the
 // call. plain is the index of its enforced key, -1 if there is none.
-func (q *question) add(ctx context.Context, asks []counter.Ask, p *prepared, f *Feature, features []Feature, text []byte, plain int) ([]counter.Ask, error) {
-	o := p.overrides.of(f, text)
+func (q *question) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feature.Feature, features []feature.Feature, text []byte, plain int) ([]counter.Ask, error) {
+	o, kind := p.overrides.of(f, text), f.Kind()
 	enforced := !p.Soft || p.enforces(text)
 	if o != nil && o.Limits == nil {
 		switch {
 		case o.Denied && enforced:
-			q.denied, q.override, q.kind = true, o, f.kind
+			q.denied, q.override, q.kind = true, o, kind
 		case o.Denied:
-			q.soft, q.softly = true, append(q.softly, SoftVerdict{Kind: f.kind, Denied: true, RetryAfter: o.left(p.counter)})
+			q.soft, q.softly = true, append(q.softly, SoftVerdict{Kind: kind, Denied: true, RetryAfter: o.left(p.counter)})
 		case q.override == nil && !p.Soft:
-			q.override, q.kind = o, f.kind
+			q.override, q.kind = o, kind
 		}
 		return asks, nil
 	}
@@ -110,7 +114,7 @@ func (q *question) add(ctx context.Context, asks []counter.Ask, p *prepared, f *
 	if err != nil {
 		return asks, err
 	}
-	return q.addKey(asks, p, t, f.kind, enforced, plain)
+	return q.addKey(asks, p, t, kind, enforced, plain)
 }
 
 // addMissing appends what stands for a missing feature, unless the rule denies the

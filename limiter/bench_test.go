@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -40,13 +41,13 @@ func BenchmarkAllow(b *testing.B) {
 			}
 			ctx, n := context.Background(), int64(0)
 			for i := range visitors {
-				_, err := lim.Allow(ctx, "signup", limiter.IP(addrs[i]), limiter.Email(mails[i]))
+				_, err := lim.Allow(ctx, "signup", feature.IP(addrs[i]), feature.Email(mails[i]))
 				require.NoError(b, err)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				i := order[n&(1<<20-1)]
-				v, err := lim.Allow(ctx, "signup", limiter.IP(addrs[i]), limiter.Email(mails[i]))
+				v, err := lim.Allow(ctx, "signup", feature.IP(addrs[i]), feature.Email(mails[i]))
 				if err != nil || !v.Allowed {
 					b.Fatal(v, err)
 				}
@@ -55,7 +56,7 @@ func BenchmarkAllow(b *testing.B) {
 			b.StopTimer()
 			var hits int64
 			for i := range visitors {
-				v, err := lim.Peek(ctx, "signup", 1, limiter.IP(addrs[i]))
+				v, err := lim.Peek(ctx, "signup", 1, feature.IP(addrs[i]))
 				require.NoError(b, err)
 				require.Equal(b, "email", v.Missing)
 				count, err := c.Count(ctx, counter.Key{Event: "signup", Feature: "ip:" + addrs[i].String()}, limits[2].Per)

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/spent"
 )
 
 // decide is the way of every call. v is the zero Verdict, also after an error.
-func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []Feature, m mode) error {
+func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []feature.Feature, m mode) error {
 	set := l.rules.Load()
 	of := set.events[event]
 	if of == nil {
@@ -26,8 +27,8 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
 	}
 	for i := range features {
-		if err := features[i].err; err != nil {
-			return fmt.Errorf("%w, event %q", err, event)
+		if err := features[i].Err(); err != nil {
+			return fmt.Errorf("limiter: %w, event %q", err, event)
 		}
 	}
 	if err := ctx.Err(); err != nil { // also if there is nothing to ask

@@ -8,12 +8,12 @@
 //		{Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/h, 20/d")},
 //		{Event: "signup", Kind: "email", Limits: counter.MustLimits("3/d")},
 //	}})
-//	v, err := lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Email(mail))
+//	v, err := lim.Allow(ctx, "signup", feature.IP(addr), feature.Email(mail))
 //	if !v.Allowed { // come back after v.RetryAfter
 //
 // A program waits for a turn, first come first served, as long as the context lasts:
 //
-//	v, err := lim.Wait(ctx, "mail", limiter.Email(mail)) // nil: admitted, and counted
+//	v, err := lim.Wait(ctx, "mail", feature.Email(mail)) // nil: admitted, and counted
 //
 // All rules of the event are a single decision, all or nothing: a hit counts for the
 // address and for the mail, or for neither. A decision keeps all promises of a TakeAll
@@ -21,7 +21,7 @@
 //
 // Each rule counts on a ladder that fits the limits of the rule. The limits of a
 // feature may differ from call to call, by a plan, a tenant or a request, on the same
-// counts: see [Rule.LimitsOf] and [Feature.Under]. A rule may count another kind in a
+// counts: see [Rule.LimitsOf] and [Under]. A rule may count another kind in a
 // call without a feature of the rule's kind, [Rule.Else], and deny for a while once a
 // limit is passed, [Rule.Ban].
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -28,7 +29,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for range 3 {
-		v, err := lim.Allow(context.Background(), "shorten", limiter.NewFeature("user", "7"))
+		v, err := lim.Allow(context.Background(), "shorten", feature.New("user", "7"))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func ExampleLimiter_Allow() {
 		{"2001:db8::3", "eve@example.org"},
 		{"198.51.100.7", "eve@example.org"},
 	} {
-		v, err := lim.Allow(context.Background(), "signup", limiter.IP(netip.MustParseAddr(visitor.addr)), limiter.Email(visitor.mail))
+		v, err := lim.Allow(context.Background(), "signup", feature.IP(netip.MustParseAddr(visitor.addr)), feature.Email(visitor.mail))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func ExampleLimiter_Refund() {
 	}
 	ctx := context.Background()
 	for _, password := range []string{"wrong", "right", "right", "wrong", "right"} {
-		v, err := lim.Allow(ctx, "login", limiter.NewFeature("user", "ada"))
+		v, err := lim.Allow(ctx, "login", feature.New("user", "ada"))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -135,7 +136,7 @@ func ExampleLimiter_Wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, mail := range []string{"ada@example.org", "ada@example.org", "Ada@Example.org", "bob@example.org"} {
-		v, err := lim.Wait(ctx, "mail", limiter.Email(mail))
+		v, err := lim.Wait(ctx, "mail", feature.Email(mail))
 		switch {
 		case err == nil:
 			fmt.Println("sent to", mail)
@@ -171,7 +172,7 @@ func ExampleLimiter_Wait_concurrency() {
 	var reports sync.WaitGroup
 	for range 24 {
 		reports.Go(func() {
-			v, err := lim.Wait(ctx, "report", limiter.NewFeature("tenant", "acme"))
+			v, err := lim.Wait(ctx, "report", feature.New("tenant", "acme"))
 			if err != nil {
 				log.Print(err)
 				return
@@ -211,7 +212,7 @@ func ExampleConfig_observe() {
 		log.Fatal(err)
 	}
 	for _, user := range []string{"7", "7", "7", "8", ""} {
-		if _, err := lim.Allow(context.Background(), "mail", limiter.NewFeature("user", user)); err != nil {
+		if _, err := lim.Allow(context.Background(), "mail", feature.New("user", user)); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -233,7 +234,7 @@ func ExampleLimiter_Forget() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, ada := context.Background(), limiter.Email("ada@example.org")
+	ctx, ada := context.Background(), feature.Email("ada@example.org")
 	for _, password := range []string{"wrong", "right", "wrong", "wrong", "right"} {
 		v, err := lim.Allow(ctx, "login", ada)
 		if err != nil {
@@ -251,7 +252,7 @@ func ExampleLimiter_Forget() {
 			fmt.Println("try again")
 		}
 	}
-	if err := lim.Forget(ctx, "login", limiter.Email("Ada@Example.org")); err != nil {
+	if err := lim.Forget(ctx, "login", feature.Email("Ada@Example.org")); err != nil {
 		log.Fatal(err)
 	}
 	v, err := lim.Allow(ctx, "login", ada)
@@ -282,11 +283,11 @@ func ExampleLimiter_Usage() {
 	}
 	ctx := context.Background()
 	for range 3 {
-		if _, err := lim.Allow(ctx, "mail", limiter.Email("ada@example.org")); err != nil {
+		if _, err := lim.Allow(ctx, "mail", feature.Email("ada@example.org")); err != nil {
 			log.Fatal(err)
 		}
 	}
-	usage, err := lim.Usage(ctx, "mail", limiter.Email("Ada@Example.org"))
+	usage, err := lim.Usage(ctx, "mail", feature.Email("Ada@Example.org"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -300,37 +301,4 @@ func ExampleLimiter_Usage() {
 	// email:ada@example.org 2 of 2/h left 0 wait true
 	// email:ada@example.org 2 of 100/d left 98 wait false
 	// 2 in 24h0m0s by 1h0m0s in 24 points
-}
-
-// The keys by which one log-in is counted: by the address, by its network, by the
-// provider of the mailbox, and by the pair of the address and the mailbox.
-func ExampleJoin() {
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	cfg := limiter.Config{EmailProviders: []limiter.EmailProvider{limiter.Gmail()}}
-	for _, kind := range []string{"ip", "net", "domain", "ip+email"} {
-		cfg.Rules = append(cfg.Rules, limiter.Rule{Event: "login", Kind: kind, Limits: counter.MustLimits("9/h")})
-	}
-	lim, err := limiter.New(c, cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
-	addr, mail := netip.MustParseAddr("2001:db8:1:2::3"), "Ada.Lovelace+1@GoogleMail.com"
-	for _, feature := range []limiter.Feature{
-		limiter.IP(addr), limiter.Network("net", addr, 24, 48), limiter.Domain(mail),
-		limiter.Join(limiter.IP(addr), limiter.Email(mail)),
-	} {
-		usage, err := lim.Usage(context.Background(), "login", feature)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(usage[0].Key.Feature)
-	}
-	// Output:
-	// ip:2001:db8:1:2::/64
-	// net:2001:db8:1::/48
-	// domain:gmail.com
-	// ip+email:2001:db8:1:2::/64,adalovelace@gmail.com
 }

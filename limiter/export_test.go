@@ -7,21 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // BanHits is the number of hits that the ban of a feature holds: a ban is one.
-func BanHits(t testing.TB, l *Limiter, event, feature string) int64 {
+func BanHits(t testing.TB, l *Limiter, event, text string) int64 {
 	of := l.rules.Load().events[event]
-	kind := KindOf(counter.Key{Feature: feature})
+	kind := feature.KindOf(text)
 	b := of.by(kind, false).ban
-	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + feature}, b.take[0].Per)
+	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.take[0].Per)
 	require.NoError(t, err)
 	return n.High
 }
 
 // Enforced tells whether the soft rule of an event is enforced for a feature.
-func Enforced(l *Limiter, event, feature string) bool {
-	return l.rules.Load().events[event].by(KindOf(counter.Key{Feature: feature}), true).enforces([]byte(feature))
+func Enforced(l *Limiter, event, text string) bool {
+	return l.rules.Load().events[event].by(feature.KindOf(text), true).enforces([]byte(text))
 }
 
 // Trust has l believe answers of the store that are superseded: a mistake, which

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -30,7 +31,7 @@ func TestPolicies(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		rules    []limiter.Rule
-		features []limiter.Feature
+		features []feature.Feature
 		want     limiter.Outcome
 	}{
 		{"closed", []limiter.Rule{byIP}, featuresOf(home), limiter.OutcomeFailedClosed},
@@ -232,7 +233,7 @@ func TestDecideWithinIsForAllFeatures(t *testing.T) {
 			c := farCounter(t, store)
 			lim := newLimiter(t, c, limiter.Config{DecideWithin: timeout, Rules: []limiter.Rule{
 				onFailure(policy, by("ip", "5/h")), onFailure(policy, by("user", "5/h")), onFailure(policy, by("email", "5/h"))}})
-			features := featuresOf(ip("192.0.2.1"), user("ada"), limiter.Email("ada@example.org"))
+			features := featuresOf(ip("192.0.2.1"), user("ada"), feature.Email("ada@example.org"))
 			began := time.Now()
 			v := allow(t, lim, features[0])
 			require.Equal(t, limiter.OutcomeMissing, v.Outcome())

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -128,8 +129,8 @@ func TestFaults(t *testing.T) {
 var policies = map[string]limiter.OnFailure{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 
 // visitor is someone with an address and a name of his own.
-func visitor(fault, i int) []limiter.Feature {
-	return featuresOf(limiter.IP(netip.AddrFrom4([4]byte{10, byte(fault), byte(i), 1})), user(fmt.Sprint(fault, " ", i)))
+func visitor(fault, i int) []feature.Feature {
+	return featuresOf(feature.IP(netip.AddrFrom4([4]byte{10, byte(fault), byte(i), 1})), user(fmt.Sprint(fault, " ", i)))
 }
 
 // tally counts the outcomes of a visitor's calls.
@@ -138,7 +139,7 @@ type tally struct {
 }
 
 // call makes a call, and checks its time and its policy.
-func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Feature, what string, sum *tally) limiter.Outcome {
+func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features []feature.Feature, what string, sum *tally) limiter.Outcome {
 	began := time.Now()
 	v, err := lim.Allow(ctx, event, features...)
 	took := time.Since(began)
@@ -163,7 +164,7 @@ func (w *wire) call(t *testing.T, lim *limiter.Limiter, event string, features [
 }
 
 // use makes calls of a visitor until a denial.
-func (w *wire) use(t *testing.T, lim *limiter.Limiter, event string, features []limiter.Feature, what string, sum *tally) {
+func (w *wire) use(t *testing.T, lim *limiter.Limiter, event string, features []feature.Feature, what string, sum *tally) {
 	for denied := sum.denied; sum.denied == denied; {
 		require.LessOrEqual(t, sum.admitted, usersMax, "%s, %s", what, event)
 		require.Less(t, sum.degraded, 100, "%s, %s: the store is not back", what, event)

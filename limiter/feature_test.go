@@ -9,68 +9,21 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 // keyed is the stored name of a feature, by a limiter with this Config.
-func keyed(t testing.TB, cfg limiter.Config, feature limiter.Feature) string {
+func keyed(t testing.TB, cfg limiter.Config, f feature.Feature) string {
 	t.Helper()
-	cfg.Rules = []limiter.Rule{by(feature.Kind(), "9/d")}
+	cfg.Rules = []limiter.Rule{by(f.Kind(), "9/d")}
 	lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), cfg)
-	v, err := lim.Allow(ctx, "signup", feature)
+	v, err := lim.Allow(ctx, "signup", f)
 	require.NoError(t, err)
 	require.True(t, v.Allowed)
 	require.Equal(t, "signup", v.Key.Event)
-	require.Equal(t, feature.Kind(), limiter.KindOf(v.Key))
+	require.Equal(t, f.Kind(), feature.KindOf(v.Key.Feature))
 	return v.Key.Feature
-}
-
-func TestIPIsTheNetworkOfASubscriber(t *testing.T) {
-	for _, row := range []struct {
-		v4, v6 int
-		addr   string
-		want   string
-	}{
-		{0, 0, "192.0.2.1", "ip:192.0.2.1"},
-		{0, 0, "192.0.2.2", "ip:192.0.2.2"},
-		{0, 0, "::ffff:192.0.2.1", "ip:192.0.2.1"},
-		{0, 0, "::ffff:192.0.2.1%eth0", "ip:192.0.2.1"},
-		{0, 0, "64:ff9b::192.0.2.1", "ip:192.0.2.1"},
-		{0, 0, "64:ff9b::192.0.2.9%eth0", "ip:192.0.2.9"},
-		{0, 0, "64:ff9b:1::192.0.2.9", "ip:192.0.2.9"},
-		{0, 0, "64:ff9b:1:ffff:0:fffe:192.0.2.9", "ip:192.0.2.9"},
-		{0, 0, "64:ff9b:1:5:c0:2:900:0", "ip:192.0.2.9"}, // a prefix of 64 bits
-		{0, 0, "64:ff9b:2::192.0.2.9", "ip:64:ff9b:2::/64"},
-		{0, 0, "2002:c000:209::1", "ip:192.0.2.9"}, // 6to4: 65,536 networks, one sender
-		{0, 0, "2002:c000:209:ffff:1:2:3:4%eth0", "ip:192.0.2.9"},
-		{0, 0, "2002:7f00:1::1", "ip:2002:7f00:1::/64"}, // no 6to4 address: nobody becomes 127.0.0.1 by it
-		{0, 0, "2002:a01:203::1", "ip:2002:a01:203::/64"},
-		{0, 0, "2001:0:cb00:7101:8000:63bf:3fff:fdf6", "ip:192.0.2.9"}, // Teredo by two servers
-		{0, 0, "2001:0:cb00:7102:0:1:3fff:fdf6", "ip:192.0.2.9"},
-		{0, 0, "2001:0:cb00:7101:8000:63bf:80ff:fffe", "ip:2001:0:cb00:7101::/64"},
-		{0, 0, "2001:db8::5efe:192.0.2.9", "ip:2001:db8::/64"}, // ISATAP: its last 64 bits are the sender's choice
-		{0, 0, "2001:db8::200:5efe:192.0.2.9", "ip:2001:db8::/64"},
-		{0, 0, "0.0.0.0", "ip:0.0.0.0"},
-		{0, 0, "2001:db8::1", "ip:2001:db8::/64"},
-		{0, 0, "2001:db8::ffff:ffff:ffff:ffff", "ip:2001:db8::/64"},
-		{0, 0, "2001:db8:0:1::1", "ip:2001:db8:0:1::/64"},
-		{0, 0, "fe80::1%eth0", "ip:fe80::/64"},
-		{0, 0, "fe80::2", "ip:fe80::/64"},
-		{0, 0, "::", "ip:::/64"},
-		{24, 48, "192.0.2.1", "ip:192.0.2.0/24"},
-		{24, 48, "192.0.2.255", "ip:192.0.2.0/24"},
-		{24, 48, "::ffff:192.0.2.7", "ip:192.0.2.0/24"},
-		{24, 48, "192.0.3.1", "ip:192.0.3.0/24"},
-		{24, 48, "2001:db8:0:1::1", "ip:2001:db8::/48"},
-		{24, 48, "2002:c000:209::1", "ip:192.0.2.0/24"},
-		{32, 128, "2001:db8::1", "ip:2001:db8::1"},
-		{32, 128, "2001:db8::1%eth0", "ip:2001:db8::1"},
-		{1, 1, "255.0.0.1", "ip:128.0.0.0/1"},
-		{1, 1, "ffff::1", "ip:8000::/1"},
-	} {
-		got := keyed(t, limiter.Config{IPv4Bits: row.v4, IPv6Bits: row.v6}, ip(row.addr))
-		require.Equal(t, row.want, got, "%+v", row)
-	}
 }
 
 // Two addresses of a subscriber share a limit, two subscribers do not.
@@ -97,19 +50,19 @@ func TestKindsNeverMeet(t *testing.T) {
 	lim := onMemory(t, ifMissing(limiter.MissingSkip, by("user", "1/d")), ifMissing(limiter.MissingSkip, by("ip", "1/d")), ifMissing(limiter.MissingSkip, by("email", "1/d")))
 	for _, row := range []struct {
 		name    string
-		feature limiter.Feature
+		feature feature.Feature
 		want    bool
 	}{
 		{"user 7", user("7"), true},
 		{"user 7 again", user("7"), false},
 		{"an address", ip("1.2.3.4"), true},
-		{"its text", limiter.NewFeature("ip", " ::ffff:1.2.3.4"), false},
+		{"its text", feature.New("ip", " ::ffff:1.2.3.4"), false},
 		{"a user of that name", user("1.2.3.4"), true},
 		{"a user that looks like an address feature", user("ip:5.6.7.8"), true},
 		{"that address", ip("5.6.7.8"), true},
-		{"an e-mail address", limiter.Email("Ada@example.org"), true},
-		{"its canonical text", limiter.NewFeature("email", "ada@example.org"), false},
-		{"another text of it", limiter.NewFeature("email", " Ada@Example.ORG"), false},
+		{"an e-mail address", feature.Email("Ada@example.org"), true},
+		{"its canonical text", feature.New("email", "ada@example.org"), false},
+		{"another text of it", feature.New("email", " Ada@Example.ORG"), false},
 		{"a user of that name", user("ada@example.org"), true},
 	} {
 		require.Equal(t, row.want, allow(t, lim, row.feature).Allowed, row.name)
@@ -134,7 +87,7 @@ func TestPairsOfKindAndValueNeverMeet(t *testing.T) {
 		for range 1 + r.IntN(3) {
 			p.value += pieces[r.IntN(len(pieces))]
 		}
-		v := allow(t, lim, limiter.NewFeature(p.kind, p.value))
+		v := allow(t, lim, feature.New(p.kind, p.value))
 		require.Equal(t, !seen[p], v.Allowed, "%q", p)
 		require.Equal(t, p.kind, v.Kind())
 		if seen[p] {
@@ -163,42 +116,86 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-func TestTraits(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		feature limiter.Feature
-		kind    string
-		missing bool
-		err     bool
-	}{
-		{"the zero Trait", limiter.Feature{}, "", true, false},
-		{"an address", ip("192.0.2.1"), "ip", false, false},
-		{"no address", limiter.IP(netip.Addr{}), "ip", true, false},
-		{"the unspecified address", ip("::"), "ip", false, false},
-		{"an e-mail address", limiter.Email("a@b.org"), "email", false, false},
-		{"no e-mail address", limiter.Email(""), "email", true, false},
-		{"nothing to see", limiter.Email(" \t\r\n "), "email", true, false},
-		{"not an e-mail address", limiter.Email("a"), "email", false, true},
-		{"a user", user("7"), "user", false, false},
-		{"a blank user", user(" "), "user", false, false},
-		{"no user", user(""), "user", true, false},
-		{"no kind", limiter.NewFeature("", "7"), "", false, false},
-		{"a blank address", limiter.NewFeature("ip", " "), "ip", true, false},
-		{"text that is no address", limiter.NewFeature("ip", "garbage"), "ip", false, true},
-		{"a network", limiter.Network("net", netip.MustParseAddr("192.0.2.1"), 24, 48), "net", false, false},
-		{"the network of no address", limiter.Network("net", netip.Addr{}, 24, 48), "net", true, false},
-		{"a domain", limiter.Domain("b.org"), "domain", false, false},
-		{"no domain", limiter.NewFeature("domain", "\n"), "domain", true, false},
-		{"nothing joined", limiter.Join(), "", true, false},
-		{"joined", limiter.Join(user("7"), ip("192.0.2.1")), "user+ip", false, false},
-		{"joined with a missing one", limiter.Join(user("7"), user("")), "user+user", true, false},
-		{"joined with an error", limiter.Join(user(""), limiter.Email("a")), "user+email", false, true},
-		{"no text of joined ones", limiter.NewFeature("user+ip", ""), "user+ip", true, false},
-		{"text of joined ones, one missing", limiter.NewFeature("user+ip", "7,"), "user+ip", true, false},
-	} {
-		require.Equal(t, row.kind, row.feature.Kind(), row.name)
-		require.Equal(t, row.missing, row.feature.Missing(), row.name)
-		require.Equal(t, row.err, row.feature.Err() != nil, row.name)
-		require.Equal(t, row.missing || row.err, row.feature.Value() == "", row.name)
+// Text of an address counts as the address does, however it is written, and in
+// every method that takes a feature.
+func TestTextOfAnAddressIsTheAddress(t *testing.T) {
+	lim := onMemory(t, by("ip", "2/d"))
+	for i, text := range []string{"2001:db8::1", "2001:DB8:0:0:1::2", " 2001:db8::3%eth0\n"} {
+		require.Equal(t, i < 2, allow(t, lim, feature.New("ip", text)).Allowed, text)
 	}
+	other := feature.New("ip", "2001:db8::ffff")
+	usage, err := lim.Usage(ctx, "signup", other)
+	require.NoError(t, err)
+	require.Equal(t, counter.Key{Event: "signup", Feature: "ip:2001:db8::/64"}, usage[0].Key)
+	require.EqualValues(t, 2, usage[0].Total.High)
+	require.NoError(t, lim.Forget(ctx, "signup", other))
+	require.True(t, allow(t, lim, ip("2001:db8::1")).Allowed)
+}
+
+// An address and its neighbourhood in one event: the neighbours of an address
+// that has used up its limit have theirs, until the neighbourhood's is used up.
+func TestAddressesAndTheirNetworks(t *testing.T) {
+	lim := onMemory(t, by("ip", "1/d"), by("net", "2/d"))
+	for _, row := range []struct {
+		addr, denied string
+	}{
+		{"192.0.2.1", ""}, {"192.0.2.1", "ip"}, {"192.0.2.2", ""}, {"192.0.2.3", "net"}, {"192.0.3.3", ""},
+		{"2001:db8::1", ""}, {"2001:db8::2", "ip"}, {"2001:db8:0:1::1", ""}, {"2001:db8:0:2::1", "net"}, {"2001:db8:1::1", ""},
+		{"2002:c000:301::1", ""}, {"192.0.3.4", "net"},
+	} {
+		addr := netip.MustParseAddr(row.addr)
+		v := allow(t, lim, feature.IP(addr), feature.Network("net", addr, 24, 48))
+		require.Equal(t, row.denied == "", v.Allowed, row.addr)
+		if !v.Allowed {
+			require.Equal(t, row.denied, v.Kind(), row.addr)
+		}
+	}
+}
+
+// A joined feature is counted by all of its parts together.
+func TestJoinedFeaturesAreCountedTogether(t *testing.T) {
+	lim := onMemory(t, by("ip+email", "1/d"))
+	pair := func(addr, mail string) feature.Feature { return feature.Join(ip(addr), feature.Email(mail)) }
+	require.True(t, allow(t, lim, pair("192.0.2.1", "ada@example.org")).Allowed)
+	require.True(t, allow(t, lim, pair("192.0.2.1", "bob@example.org")).Allowed)
+	require.True(t, allow(t, lim, pair("192.0.2.2", "ada@example.org")).Allowed)
+	require.False(t, allow(t, lim, pair("192.0.2.1", "ADA@example.org")).Allowed)
+	require.NoError(t, lim.Forget(ctx, "signup", feature.New("ip+email", "192.0.2.1,ada@example.org")))
+	require.True(t, allow(t, lim, pair("192.0.2.1", "ada@example.org")).Allowed)
+	require.False(t, allow(t, lim, pair("192.0.2.2", "ada@example.org")).Allowed)
+}
+
+// An error of a feature is the caller's, and has nothing of the text.
+func TestTextThatIsNoFeature(t *testing.T) {
+	lim := onMemory(t, by("ip", "9/d"), by("email", "9/d"))
+	f := feature.Email("visitor@")
+	for _, call := range []func() (limiter.Verdict, error){
+		func() (limiter.Verdict, error) { return lim.Allow(ctx, "signup", ip("192.0.2.1"), f) },
+		func() (limiter.Verdict, error) { return lim.Peek(ctx, "signup", 1, ip("192.0.2.1"), f) },
+		func() (limiter.Verdict, error) { return limiter.Verdict{}, lim.Forget(ctx, "signup", f) },
+	} {
+		v, err := call()
+		require.EqualError(t, err, `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`)
+		require.ErrorIs(t, err, f.Err())
+		require.Equal(t, limiter.Verdict{}, v)
+	}
+	require.EqualError(t, lim.Erase(ctx, f), `limiter: feature "email" is not an e-mail address, want local-part@domain`)
+	require.True(t, allow(t, lim, ip("192.0.2.1"), feature.Email("visitor@example.org")).Allowed)
+}
+
+// All texts of a mailbox and of its networks, by the Forms of the Config.
+func TestFormsAreTheConfigs(t *testing.T) {
+	forms := feature.Forms{IPv4Bits: 24, IPv6Bits: 48, EmailIgnoreTags: true, EmailProviders: []feature.EmailProvider{feature.Gmail()}}
+	for want, f := range map[string]feature.Feature{
+		"ip:192.0.2.0/24":      ip("192.0.2.9"),
+		"ip:2001:db8::/48":     ip("2001:db8:0:1::1"),
+		"email:a.da@books.org": feature.Email("A.da+1@books.org"),
+		"email:ada@gmail.com":  feature.Email("A.da+1@googlemail.com"),
+	} {
+		require.Equal(t, want, keyed(t, limiter.Config{Forms: forms}, f))
+	}
+	_, err := limiter.New(newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{
+		Rules: []limiter.Rule{by("ip", "9/d")}, Forms: feature.Forms{IPv4Bits: 40},
+	})
+	require.EqualError(t, err, "feature: Forms.IPv4Bits is 40, want 1 to 32, or 0 for 32")
 }

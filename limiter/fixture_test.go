@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -81,13 +82,13 @@ func onFailure(p limiter.OnFailure, r limiter.Rule) limiter.Rule { r.OnFailure =
 // onDefault is r as Rules returns the rule.
 func onDefault(r limiter.Rule) limiter.Rule { r.Ladder = tiers.Default; return r }
 
-func ip(s string) limiter.Feature                       { return limiter.IP(netip.MustParseAddr(s)) }
-func user(s string) limiter.Feature                     { return limiter.NewFeature("user", s) }
+func ip(s string) feature.Feature                       { return feature.IP(netip.MustParseAddr(s)) }
+func user(s string) feature.Feature                     { return feature.New("user", s) }
 func key(feature string) counter.Key                    { return counter.Key{Event: "signup", Feature: feature} }
-func featuresOf(t ...limiter.Feature) []limiter.Feature { return t }
+func featuresOf(t ...feature.Feature) []feature.Feature { return t }
 
 // allow asks for a sign-up, which must not fail.
-func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) limiter.Verdict {
+func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
 	v, err := lim.Allow(ctx, "signup", features...)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -22,7 +23,7 @@ import (
 // waiting to be carried to the store are forgotten as well; the local counters of other
 // processes keep their hits. For the time, for calls under way and for errors see
 // [counter.Counter.Forget]; an error of one key does not hold up the other keys.
-func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature) error {
+func (l *Limiter) Forget(ctx context.Context, event string, features ...feature.Feature) error {
 	keys, err := l.keysOf(event, features...)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature)
 // Erase removes a person from the store and from the memory of this process:
 // the keys of these features, of all events. Afterwards no name and no value in
 // the store has the text of a feature; a digest of each key stays for as long as
-// hits of the past can be refunded. A feature of [Join] is a feature of its own,
+// hits of the past can be refunded. A feature of [feature.Join] is a feature of its own,
 // to be erased beside its parts. It is an error if no event has rules by the
 // kind of a feature, or if a feature is missing; nothing was erased then. Bans of
 // other lengths that rules of this Limiter had before a Replace are erased too; a
@@ -42,7 +43,7 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...Feature)
 // For the time and for calls under way see [counter.Counter.Erase]. After an
 // error, and where calls may have been under way, a second Erase removes the
 // rest.
-func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
+func (l *Limiter) Erase(ctx context.Context, features ...feature.Feature) error {
 	set, kinds := l.rules.Load(), map[string]bool{}
 	events := set.names()
 	for _, event := range events {
@@ -55,12 +56,12 @@ func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
 	for i := range features {
 		f := &features[i]
 		switch {
-		case f.err != nil:
-			return f.err
-		case !kinds[f.kind]:
-			return fmt.Errorf("limiter: Erase: no event has rules by %q, want a feature of %s", f.kind, words.Quoted(slices.Sorted(maps.Keys(kinds))))
+		case f.Err() != nil:
+			return fmt.Errorf("limiter: %w", f.Err())
+		case !kinds[f.Kind()]:
+			return fmt.Errorf("limiter: Erase: no event has rules by %q, want a feature of %s", f.Kind(), words.Quoted(slices.Sorted(maps.Keys(kinds))))
 		case f.Missing():
-			return fmt.Errorf("limiter: Erase: feature %q is missing", f.kind)
+			return fmt.Errorf("limiter: Erase: feature %q is missing", f.Kind())
 		}
 	}
 	if len(features) == 0 {
@@ -76,7 +77,7 @@ func (l *Limiter) Erase(ctx context.Context, features ...Feature) error {
 // ruleKey is a key of a rule.
 type ruleKey struct {
 	rule    *prepared
-	feature *Feature // of Kind or Else of the rule
+	feature *feature.Feature // of Kind or Else of the rule
 	key     counter.Key
 	soft    *counter.Counter // of a soft rule beside, with the ladder of the soft rule; nil: none
 }
@@ -90,15 +91,15 @@ func (p *prepared) kinds() []string {
 }
 
 // keysOf returns the keys of features under the rules of an event, at least one.
-func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
+func (l *Limiter) keysOf(event string, features ...feature.Feature) ([]ruleKey, error) {
 	set := l.rules.Load()
 	of := set.events[event]
 	if of == nil {
 		return nil, set.noRules(event)
 	}
 	for i := range features {
-		if err := features[i].err; err != nil {
-			return nil, fmt.Errorf("%w, event %q", err, event)
+		if err := features[i].Err(); err != nil {
+			return nil, fmt.Errorf("limiter: %w, event %q", err, event)
 		}
 	}
 	keys := l.appendKeys(nil, of, event, features)
@@ -114,15 +115,15 @@ func (l *Limiter) keysOf(event string, features ...Feature) ([]ruleKey, error) {
 
 // appendKeys appends the keys of features under the rules of an event, each
 // once and in the order of the rules.
-func (l *Limiter) appendKeys(keys []ruleKey, of *eventRules, event string, features []Feature) []ruleKey {
+func (l *Limiter) appendKeys(keys []ruleKey, of *eventRules, event string, features []feature.Feature) []ruleKey {
 	for _, p := range of.rules {
 		for _, kind := range p.kinds() {
 			for j := range features {
 				f := &features[j]
-				if f.kind != kind || f.Missing() {
+				if !f.Of(kind) || f.Missing() {
 					continue
 				}
-				k := ruleKey{rule: p, feature: f, key: counter.Key{Event: event, Feature: string(l.normalizer.append(nil, f))}}
+				k := ruleKey{rule: p, feature: f, key: counter.Key{Event: event, Feature: string(l.normalizer.Append(nil, f))}}
 				i := slices.IndexFunc(keys, func(other ruleKey) bool { return other.key == k.key })
 				switch {
 				case i < 0:

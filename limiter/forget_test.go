@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
@@ -89,23 +90,23 @@ func TestForget(t *testing.T) {
 				ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingSkip, by("email", "2/h, 1000/d")),
 			}})
 			for range 2 {
-				require.True(t, allow(t, lim, ip("2001:db8::1"), limiter.Email("ada@example.org")).Allowed)
-				require.True(t, allow(t, lim, limiter.Email("bob@example.org")).Allowed)
+				require.True(t, allow(t, lim, ip("2001:db8::1"), feature.Email("ada@example.org")).Allowed)
+				require.True(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
 			}
-			require.False(t, allow(t, lim, ip("2001:db8::2"), limiter.Email("ada@example.org")).Allowed)
-			require.False(t, allow(t, lim, limiter.Email("ada@example.org")).Allowed, "a known denial")
+			require.False(t, allow(t, lim, ip("2001:db8::2"), feature.Email("ada@example.org")).Allowed)
+			require.False(t, allow(t, lim, feature.Email("ada@example.org")).Allowed, "a known denial")
 
-			require.NoError(t, lim.Forget(ctx, "signup", limiter.Email(" Ada@Example.ORG"), user("7"), limiter.Email("")))
+			require.NoError(t, lim.Forget(ctx, "signup", feature.Email(" Ada@Example.ORG"), user("7"), feature.Email("")))
 			require.EqualValues(t, 2, counted(t, c, "ip:2001:db8::/64"))
 			require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
 			require.Zero(t, counted(t, c, "email:ada@example.org"))
-			v := allow(t, lim, ip("2001:db8::2"), limiter.Email("ada@example.org"))
+			v := allow(t, lim, ip("2001:db8::2"), feature.Email("ada@example.org"))
 			require.True(t, v.Allowed)
-			require.False(t, allow(t, lim, limiter.Email("bob@example.org")).Allowed)
+			require.False(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
 
-			require.NoError(t, lim.Forget(ctx, "signup", ip("2001:db8::ffff"), limiter.Email("bob@example.org")))
+			require.NoError(t, lim.Forget(ctx, "signup", ip("2001:db8::ffff"), feature.Email("bob@example.org")))
 			require.Zero(t, counted(t, c, "ip:2001:db8::/64"))
-			require.True(t, allow(t, lim, limiter.Email("bob@example.org")).Allowed)
+			require.True(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
 		})
 	}
 }
@@ -118,7 +119,7 @@ func TestErase(t *testing.T) {
 			c := newCounter(t, s.store, counter.Config{})
 			mail := limiter.Rule{Event: "mail", Kind: "email", Limits: counter.MustLimits("9/d")}
 			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("email", "2/h"), mail}})
-			ada, bob := limiter.Email("ada@example.org"), limiter.Email("bob@example.org")
+			ada, bob := feature.Email("ada@example.org"), feature.Email("bob@example.org")
 			var verdicts []limiter.Verdict
 			for _, event := range []string{"signup", "mail"} {
 				for range 4 {
@@ -134,7 +135,7 @@ func TestErase(t *testing.T) {
 			require.NoError(t, lim.Forget(ctx, "mail", ada))
 			require.NoError(t, c.AddAt(ctx, counter.Key{Event: "mail", Feature: "email:ada@example.org"}, 1, time.Now().Add(-20*time.Hour)))
 			require.True(t, s.holds("ada@"))
-			require.NoError(t, lim.Erase(ctx, limiter.Email("ADA@example.org")))
+			require.NoError(t, lim.Erase(ctx, feature.Email("ADA@example.org")))
 			require.False(t, s.holds("ada@"))
 			require.True(t, s.holds("bob@"))
 			require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
@@ -155,7 +156,7 @@ func TestEraseAfterAChangedBan(t *testing.T) {
 				return rule
 			}
 			lim := newLimiter(t, newCounter(t, s.store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{banning(24 * time.Hour)}})
-			ada := limiter.Email("ada@example.org")
+			ada := feature.Email("ada@example.org")
 			var others []limiter.Rule
 			for _, ban := range []time.Duration{24 * time.Hour, 48 * time.Hour, 0} {
 				other := banning(0)
@@ -191,9 +192,9 @@ func TestForgetWakesAWait(t *testing.T) {
 
 // A Forget lifts a ban, and an Erase removes it. Until then Usage tells it.
 func TestForgetLiftsABan(t *testing.T) {
-	for _, empty := range []func(*limiter.Limiter, limiter.Feature) error{
-		func(l *limiter.Limiter, f limiter.Feature) error { return l.Forget(ctx, "signup", f) },
-		func(l *limiter.Limiter, f limiter.Feature) error { return l.Erase(ctx, f) },
+	for _, empty := range []func(*limiter.Limiter, feature.Feature) error{
+		func(l *limiter.Limiter, f feature.Feature) error { return l.Forget(ctx, "signup", f) },
+		func(l *limiter.Limiter, f feature.Feature) error { return l.Erase(ctx, f) },
 	} {
 		rule := banned(time.Hour, by("user", "1/m"))
 		rule.Else, rule.ElseLimits = "ip", counter.MustLimits("1/m")
@@ -240,16 +241,16 @@ func TestForgetLiftsABanOfAFormerPolicy(t *testing.T) {
 func TestForgetErrors(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), by("email", "2/h")}})
-	require.True(t, allow(t, lim, ip("192.0.2.1"), limiter.Email("ada@example.org")).Allowed)
-	ada := limiter.Email("ada@example.org")
+	require.True(t, allow(t, lim, ip("192.0.2.1"), feature.Email("ada@example.org")).Allowed)
+	ada := feature.Email("ada@example.org")
 	for want, err := range map[string]error{
 		`limiter: event "sign-up" has no rules, which "signup" have`:                                                 lim.Forget(ctx, "sign-up", ada),
 		`limiter: event "signup": none of 1 feature is a feature of "ip" and "email", by which the event has rules`:  lim.Forget(ctx, "signup", user("7")),
 		`limiter: event "signup": none of 0 features is a feature of "ip" and "email", by which the event has rules`: lim.Forget(ctx, "signup"),
-		`limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`:                  lim.Forget(ctx, "signup", ip("192.0.2.1"), limiter.Email("ada")),
-		`limiter: feature "email" is not an e-mail address, want local-part@domain`:                                  lim.Erase(ctx, ada, limiter.Email("ada")),
+		`limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`:                  lim.Forget(ctx, "signup", ip("192.0.2.1"), feature.Email("ada")),
+		`limiter: feature "email" is not an e-mail address, want local-part@domain`:                                  lim.Erase(ctx, ada, feature.Email("ada")),
 		`limiter: Erase: no event has rules by "user", want a feature of "email" and "ip"`:                           lim.Erase(ctx, ada, user("7")),
-		`limiter: Erase: feature "email" is missing`:                                                                 lim.Erase(ctx, ip("192.0.2.1"), limiter.Email("")),
+		`limiter: Erase: feature "email" is missing`:                                                                 lim.Erase(ctx, ip("192.0.2.1"), feature.Email("")),
 		`limiter: Erase: no features, want at least one`:                                                             lim.Erase(ctx),
 	} {
 		require.EqualError(t, err, want)
@@ -353,13 +354,13 @@ func TestUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCounter(t, s.store, counter.Config{})
 			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h, 10/d")}})
-			ada := limiter.Email("ada@example.org")
+			ada := feature.Email("ada@example.org")
 			require.NoError(t, c.AddAt(ctx, key("email:ada@example.org"), 4, time.Now().Add(-5*time.Hour)))
 			for i := range 3 {
 				require.Equal(t, i < 2, allow(t, lim, ip("192.0.2.1"), ada).Allowed)
 			}
 			for range 2 {
-				usage, err := lim.Usage(ctx, "signup", ada, limiter.Email("Ada@example.org"), ip("192.0.2.1"))
+				usage, err := lim.Usage(ctx, "signup", ada, feature.Email("Ada@example.org"), ip("192.0.2.1"))
 				require.NoError(t, err)
 				require.Len(t, usage, 2)
 				require.Equal(t, "ip", usage[0].Kind)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -47,7 +48,7 @@ func TestFrozenServer(t *testing.T) {
 			for i := range callers {
 				all.Go(func() {
 					began := time.Now()
-					v, err := lim.Allow(ctx, "signup", limiter.IP(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})))
+					v, err := lim.Allow(ctx, "signup", feature.IP(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})))
 					took[i] = time.Since(began)
 					if err != nil || v.Outcome() != limiter.OutcomeFailedClosed {
 						t.Error(v, err)

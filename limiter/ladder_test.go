@@ -106,7 +106,7 @@ func TestFormerLadderOfARule(t *testing.T) {
 		rule := by("ip", "5/h, 100/7d")
 		rule.Former = &counter.Config{Ladder: before.Rules("signup")[0].Ladder}
 		both, _ := withClock(t, store, clock, rule)
-		require.Equal(t, 1, admitted(t, both, home.Under(counter.MustLimits("4/h"))))
+		require.Equal(t, 1, admitted(t, both, limiter.Under(home, counter.MustLimits("4/h"))))
 		require.Equal(t, 1, admitted(t, both, home))
 		require.Equal(t, 0, admitted(t, before, home))
 	})

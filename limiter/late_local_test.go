@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -129,10 +130,10 @@ func TestARefundOfCarriedHitsKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newSlowStore(t)
 		var rules []limiter.Rule
-		var fs []limiter.Feature
+		var fs []feature.Feature
 		for _, k := range []string{"a", "b", "c", "d", "e"} {
 			rules = append(rules, onFailure(limiter.FailLocal, by(k, "3/h")))
-			fs = append(fs, limiter.NewFeature(k, "x"))
+			fs = append(fs, feature.New(k, "x"))
 		}
 		lim := newLimiter(t, c, limiter.Config{Rules: rules, Local: localCounter(t)})
 		defer lim.Close(over)

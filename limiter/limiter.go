@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // DefaultDecideWithin is the longest time of a decision on a store on another
 // machine, equal to the default of counter.Config for its calls.
 const DefaultDecideWithin = counter.DefaultPatience
 
-// Config holds the rules of a [Limiter], and how features are normalized.
+// Config holds the rules of a [Limiter], and all else that it goes by.
 type Config struct {
 	// Rules are all rules of all events. At least one rule. Replace changes them;
 	// all other fields hold for the life of the Limiter.
@@ -88,19 +89,9 @@ type Config struct {
 	// slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 
-	// IPv4Bits and IPv6Bits are the lengths of the networks by which [IP]
-	// limits. Default: 32 and 64.
-	IPv4Bits, IPv6Bits int
-
-	// EmailIgnoreDots and EmailIgnoreTags ignore dots in the local part of an
-	// e-mail address, and the text from a plus sign on, of all providers. Some
-	// providers deliver all such addresses to the same mailbox, while other
-	// providers give them to different people: see EmailProviders.
-	EmailIgnoreDots, EmailIgnoreTags bool
-
-	// EmailProviders are providers of mail with rules of their own, such as Gmail().
-	// Default: none.
-	EmailProviders []EmailProvider
+	// Forms says which addresses and e-mail addresses are the same feature. Default:
+	// that of package feature.
+	Forms feature.Forms
 }
 
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
@@ -121,7 +112,7 @@ type Limiter struct {
 	tally      *tally // nil: nothing is counted
 	log        *transitions
 	source     atomic.Pointer[source] // of the rules; nil: RulesRead was not called
-	normalizer normalizer
+	normalizer *feature.Normalizer
 	rules      atomic.Pointer[ruleset]
 	replacing  sync.Mutex // held while rules are made
 	store      ladders    // of counter; under replacing
@@ -137,7 +128,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if len(cfg.Rules) == 0 {
 		return nil, errors.New("limiter: Config.Rules is empty, want at least one rule")
 	}
-	normalizer, err := newNormalizer(&cfg)
+	normalizer, err := feature.NewNormalizer(cfg.Forms)
 	if err != nil {
 		return nil, err
 	}
@@ -201,13 +192,13 @@ func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, e
 // address) or the caller's context, and comes with a Verdict that denies. A
 // denial is not an error. A store that failed is not an error either: the
 // rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
-func (l *Limiter) Allow(ctx context.Context, event string, features ...Feature) (v Verdict, err error) {
+func (l *Limiter) Allow(ctx context.Context, event string, features ...feature.Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, 1, features, taking)
 	return v, err
 }
 
 // AllowN is Allow for n hits, at least one: all hits count or none.
-func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, taking)
 	return v, err
 }
@@ -220,7 +211,7 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 // until no limit is over, and Refund gives the hits back. Under FailLocal the hits
 // are counted while the store fails. Config.Observe is called. See
 // [counter.Counter.Charge].
-func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, charging)
 	return v, err
 }
@@ -230,7 +221,7 @@ func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ..
 // be refunded, and Config.Observe is not called. Peek begins no ban, so a denial
 // by a limit is not Banned, even if AllowN would begin a ban. RetryAfter counts open
 // hits like hits that stay: see [Limiter.AllowOpen].
-func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, peeking)
 	return v, err
 }

@@ -93,30 +93,6 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNewNamesTheBitsThatAreWrong(t *testing.T) {
-	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	for _, row := range []struct {
-		v4, v6 int
-		want   []string
-	}{
-		{0, 0, nil},
-		{1, 1, nil},
-		{32, 128, nil},
-		{33, 0, []string{"limiter: Config.IPv4Bits is 33, want 1 to 32, or 0 for 32"}},
-		{-1, 0, []string{"limiter: Config.IPv4Bits is -1, want 1 to 32, or 0 for 32"}},
-		{0, 129, []string{"limiter: Config.IPv6Bits is 129, want 1 to 128, or 0 for 64"}},
-		{64, -64, []string{"limiter: Config.IPv4Bits is 64, want 1 to 32, or 0 for 32", "limiter: Config.IPv6Bits is -64, want 1 to 128, or 0 for 64"}},
-	} {
-		_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, IPv4Bits: row.v4, IPv6Bits: row.v6})
-		if row.want == nil {
-			require.NoError(t, err, "%+v", row)
-		}
-		if row.want != nil {
-			require.EqualError(t, err, strings.Join(row.want, "\n"), "%+v", row)
-		}
-	}
-}
-
 // Rules of an event and kind are merged: they cost one demand, and all kinds
 // one step.
 func TestRulesOfOneKindAreMerged(t *testing.T) {

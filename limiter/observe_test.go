@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -35,7 +36,7 @@ func TestObserve(t *testing.T) {
 		event    string
 		n        int64
 		broken   bool
-		features []limiter.Feature
+		features []feature.Feature
 		kind     string
 		limit    string
 		want     limiter.Outcome
@@ -53,7 +54,7 @@ func TestObserve(t *testing.T) {
 		{"nothing to ask of a store that fails", ctx, "mail", 1, true, nil, "", "", limiter.OutcomeSkipped, `skipped "mail"`, false},
 		{"an unknown event", ctx, "logout", 1, false, featuresOf(home), "", "", 0, "", true},
 		{"no n", ctx, "signup", 0, false, featuresOf(home, user("9")), "", "", 0, "", true},
-		{"no address", ctx, "signup", 1, false, featuresOf(home, user("9"), limiter.Email("x")), "", "", 0, "", true},
+		{"no address", ctx, "signup", 1, false, featuresOf(home, user("9"), feature.Email("x")), "", "", 0, "", true},
 		{"nobody there", gone, "signup", 1, false, featuresOf(home, user("9")), "", "", 0, "", true},
 	} {
 		told = nil

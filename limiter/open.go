@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // AllowOpen is AllowN for hits that the caller may yet refund. The hits are open
@@ -15,7 +16,7 @@ import (
 // RetryAfter is random, 0.5 to 1.5 seconds at most, rather than the time until the
 // hits leave their windows, and the denial begins no ban. A call that is under way
 // counts as open, since it may be admitted and refunded.
-func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...Feature) (v Verdict, err error) {
+func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
 	err = l.decide(ctx, &v, event, n, features, opening)
 	return v, err
 }

@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // Override is an exception to a [Rule] for certain features: for a value, for the
 // addresses of a network, or for the addresses of a mail domain. Of several
 // fitting Overrides the most particular holds: Value, then the Network with the
 // longest prefix or the Domain. An Override stands before the limits of a call,
-// by LimitsOf or [Feature.Under].
+// by LimitsOf or [Under].
 //
 // Exactly one of Value, Network and Domain is set, and exactly one of Limits,
 // Exempt and Denied.
 type Override struct {
 	Value   string       // of a feature of Rule.Kind, in any form that makes an equal key: "Ada@Example.org" is "ada@example.org", and "2001:db8::1" is all of its /64
-	Network netip.Prefix `json:",omitzero"`  // of addresses, for a rule by KindIP; not of addresses that stand for IPv4 addresses: see [IP]
-	Domain  string       `json:",omitempty"` // of e-mail addresses without subdomains, for a rule by KindEmail
+	Network netip.Prefix `json:",omitzero"`  // of addresses, for a rule by feature.KindIP; not of addresses that stand for IPv4 addresses: see feature.IP
+	Domain  string       `json:",omitempty"` // of e-mail addresses without subdomains, for a rule by feature.KindEmail
 
 	Limits counter.Limits `json:",omitempty"` // in place of Rule.Limits, on the same counts; windows of the rule's ladder
 	Exempt bool           `json:",omitempty"` // the rule does not apply to the feature, and counts nothing for it
@@ -67,7 +68,7 @@ func (p *prepared) except(l *Limiter) error {
 	all := &overrides{now: l.counter.Config().Now, values: map[string]*override{}, networks: map[netip.Prefix]*override{}, domains: map[string]*override{}}
 	for i := range p.Overrides {
 		o := &override{Override: &p.Overrides[i]}
-		if err := all.add(o, p, &l.normalizer); err != nil {
+		if err := all.add(o, p, l.normalizer); err != nil {
 			return fmt.Errorf(".Overrides[%d]%w", i, err)
 		}
 		o.terms.limits = o.Limits
@@ -87,33 +88,33 @@ func (p *prepared) except(l *Limiter) error {
 }
 
 // add adds o, whose wrong field the error names.
-func (all *overrides) add(o *override, p *prepared, n *normalizer) error {
+func (all *overrides) add(o *override, p *prepared, n *feature.Normalizer) error {
 	switch {
 	case trues(o.Value != "", o.Network.IsValid(), o.Domain != "") != 1:
 		return fmt.Errorf(" has Value %q, Network %q and Domain %q, want one of them", o.Value, prefixText(o.Network), o.Domain)
 	case trues(o.Limits != nil, o.Exempt, o.Denied) != 1:
 		return fmt.Errorf(" of %s has Limits %q, Exempt %t and Denied %t, want one of them", o, o.Limits, o.Exempt, o.Denied)
 	case o.Value != "":
-		f := NewFeature(p.Kind, o.Value)
-		if f.err != nil || f.Missing() {
+		f := feature.New(p.Kind, o.Value)
+		if f.Err() != nil || f.Missing() {
 			return fmt.Errorf(".Value is %q, want a value of kind %q", o.Value, p.Kind)
 		}
-		return put(all.values, string(n.append(nil, &f)), o)
+		return put(all.values, string(n.Append(nil, &f)), o)
 	case o.Domain != "":
-		f := Email("any@" + o.Domain)
-		if f.err != nil || f.text != "any" || !slices.Contains(p.kinds(), KindEmail) {
-			return fmt.Errorf(".Domain is %q, want the domain of e-mail addresses, in a rule by %q", o.Domain, KindEmail)
+		f := feature.Email("any@" + o.Domain)
+		if f.Err() != nil || !slices.Contains(p.kinds(), feature.KindEmail) {
+			return fmt.Errorf(".Domain is %q, want the domain of e-mail addresses, in a rule by %q", o.Domain, feature.KindEmail)
 		}
-		return put(all.domains, domainOf(n.append(nil, &f)), o)
+		return put(all.domains, domainOf(n.Append(nil, &f)), o)
 	}
 	prefix := o.Network
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
-	if prefix != prefix.Masked() || !slices.Contains(p.kinds(), KindIP) {
-		return fmt.Errorf(".Network is %s, want the first address of the network, %s, in a rule by %q", o.Network, prefix.Masked(), KindIP)
+	if prefix != prefix.Masked() || !slices.Contains(p.kinds(), feature.KindIP) {
+		return fmt.Errorf(".Network is %s, want the first address of the network, %s, in a rule by %q", o.Network, prefix.Masked(), feature.KindIP)
 	}
-	if standsForIPv4(prefix) {
+	if feature.StandsForIPv4(prefix) {
 		return fmt.Errorf(".Network is %s, whose addresses stand for IPv4 addresses and are limited as these, want a network of IPv4", o.Network)
 	}
 	return put(all.networks, prefix, o)
@@ -156,23 +157,23 @@ func familyOf(addr netip.Addr) int {
 
 // of returns the Override that holds for f, whose key has the text given; nil if
 // there is none.
-func (all *overrides) of(f *Feature, text []byte) *override {
+func (all *overrides) of(f *feature.Feature, text []byte) *override {
 	if all == nil {
 		return nil
 	}
 	if o := all.values[string(text)]; all.holds(o) {
 		return o
 	}
-	if f.domain != "" {
+	if f.Of(feature.KindEmail) {
 		if o := all.domains[domainOf(text)]; all.holds(o) {
 			return o
 		}
 	}
-	if f.kind != KindIP { // a Network has an address too, of many
+	if !f.Of(feature.KindIP) { // a Network has an address too, of many
 		return nil
 	}
-	for _, bits := range all.lengths[familyOf(f.addr)] {
-		prefix, _ := f.addr.Prefix(bits) // of its own family
+	for _, bits := range all.lengths[familyOf(f.Addr())] {
+		prefix, _ := f.Addr().Prefix(bits) // of its own family
 		if o := all.networks[prefix]; all.holds(o) {
 			return o
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -23,12 +24,12 @@ func except(r limiter.Rule, overrides ...limiter.Override) limiter.Rule {
 
 // A domain of a provider is all domains of the provider, as in the keys.
 func TestOverrideOfAProvider(t *testing.T) {
-	lim := newLimiter(t, localCounter(t), limiter.Config{EmailProviders: []limiter.EmailProvider{limiter.Gmail()}, Rules: []limiter.Rule{
+	lim := newLimiter(t, localCounter(t), limiter.Config{Forms: feature.Forms{EmailProviders: []feature.EmailProvider{feature.Gmail()}}, Rules: []limiter.Rule{
 		except(by("email", "1/h"), limiter.Override{Domain: "googlemail.com", Denied: true})}})
 	for _, mail := range []string{"ada@googlemail.com", "a.da@GMAIL.com"} {
-		require.Equal(t, limiter.OutcomeDenied, allow(t, lim, limiter.Email(mail)).Outcome(), mail)
+		require.Equal(t, limiter.OutcomeDenied, allow(t, lim, feature.Email(mail)).Outcome(), mail)
 	}
-	require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, limiter.Email("ada@example.org")).Outcome())
+	require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, feature.Email("ada@example.org")).Outcome())
 }
 
 // Overrides are exceptions by value, network and mail domain, the most particular
@@ -49,7 +50,7 @@ func TestOverrides(t *testing.T) {
 			limiter.Override{Domain: "Example.ORG", Denied: true},
 			limiter.Override{Value: "Ada@example.org", Exempt: true}),
 	}})
-	decided := func(want limiter.Outcome, features ...limiter.Feature) limiter.Verdict {
+	decided := func(want limiter.Outcome, features ...feature.Feature) limiter.Verdict {
 		t.Helper()
 		v := allow(t, lim, features...)
 		require.Equal(t, want, v.Outcome(), "%v", v)
@@ -65,11 +66,11 @@ func TestOverrides(t *testing.T) {
 	require.Equal(t, "ip", seen.Kind)
 	require.InDelta(t, time.Hour, v.RetryAfter, float64(time.Minute))
 	require.Equal(t, counter.Never, decided(limiter.OutcomeDenied, ip("2001:db8::1")).RetryAfter)
-	decided(limiter.OutcomeDenied, ip("192.0.2.1"), limiter.Email("eve@EXAMPLE.org"))
-	decided(limiter.OutcomeExempt, ip("192.0.2.1"), limiter.Email("ADA@example.org"))
-	decided(limiter.OutcomeAdmitted, ip("192.0.2.1"), limiter.Email("eve@mail.example.org"))
-	decided(limiter.OutcomeOverLimit, ip("192.0.2.1"), limiter.Email("eve@mail.example.org"))
-	decided(limiter.OutcomeAdmitted, ip("192.0.2.130").Under(counter.MustLimits("9/h")))
+	decided(limiter.OutcomeDenied, ip("192.0.2.1"), feature.Email("eve@EXAMPLE.org"))
+	decided(limiter.OutcomeExempt, ip("192.0.2.1"), feature.Email("ADA@example.org"))
+	decided(limiter.OutcomeAdmitted, ip("192.0.2.1"), feature.Email("eve@mail.example.org"))
+	decided(limiter.OutcomeOverLimit, ip("192.0.2.1"), feature.Email("eve@mail.example.org"))
+	decided(limiter.OutcomeAdmitted, limiter.Under(ip("192.0.2.130"), counter.MustLimits("9/h")))
 	require.Equal(t, more[0], decided(limiter.OutcomeAdmitted, ip("192.0.2.130")).Limit)
 	decided(limiter.OutcomeOverLimit, ip("192.0.2.130"))
 	_, err = lim.Wait(ctx, "signup", ip("192.0.2.129"))
@@ -142,9 +143,9 @@ func BenchmarkOverrides(b *testing.B) {
 // A Network is no address: all of its addresses are decided alike.
 func TestOverrideOfANetworkIsOfAddresses(t *testing.T) {
 	rule := except(by("net", "1/h"), limiter.Override{Network: network("192.0.2.0/25"), Denied: true})
-	rule.Else, rule.ElseLimits = limiter.KindIP, rule.Limits
+	rule.Else, rule.ElseLimits = feature.KindIP, rule.Limits
 	lim := onMemory(t, rule)
 	addr := netip.MustParseAddr("192.0.2.1")
-	require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, limiter.Network("net", addr, 24, 48)).Outcome())
-	require.Equal(t, limiter.OutcomeDenied, allow(t, lim, limiter.IP(addr)).Outcome())
+	require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, feature.Network("net", addr, 24, 48)).Outcome())
+	require.Equal(t, limiter.OutcomeDenied, allow(t, lim, feature.IP(addr)).Outcome())
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 // admitted is the number of calls that are admitted until one is denied, of at
 // most 100.
-func admitted(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) (n int) {
+func admitted(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) (n int) {
 	t.Helper()
 	for n < 100 && allow(t, lim, features...).Allowed {
 		n++
@@ -29,11 +30,11 @@ func admitted(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) (
 // another.
 func TestPlansShareTheCounts(t *testing.T) {
 	free, pro := counter.MustLimits("5/d"), counter.MustLimits("8/d")
-	for name, with := range map[string]func(r *limiter.Rule, plan *counter.Limits) (feature func(name string) limiter.Feature){
-		"by the call": func(_ *limiter.Rule, plan *counter.Limits) func(string) limiter.Feature {
-			return func(name string) limiter.Feature { return user(name).Under(*plan) }
+	for name, with := range map[string]func(r *limiter.Rule, plan *counter.Limits) (feature func(name string) feature.Feature){
+		"by the call": func(_ *limiter.Rule, plan *counter.Limits) func(string) feature.Feature {
+			return func(name string) feature.Feature { return limiter.Under(user(name), *plan) }
 		},
-		"by a function of the call": func(r *limiter.Rule, plan *counter.Limits) func(string) limiter.Feature {
+		"by a function of the call": func(r *limiter.Rule, plan *counter.Limits) func(string) feature.Feature {
 			r.LimitsOf = func(_ context.Context, c limiter.Call) counter.Limits {
 				if c.Event != "signup" || c.N != 1 || c.Feature.Kind() != "user" || c.Feature.Value() != "ada" || len(c.Features) != 1 {
 					return counter.MustLimits("0/d")
@@ -42,7 +43,7 @@ func TestPlansShareTheCounts(t *testing.T) {
 			}
 			return user
 		},
-		"by a function, of plans that are listed": func(r *limiter.Rule, plan *counter.Limits) func(string) limiter.Feature {
+		"by a function, of plans that are listed": func(r *limiter.Rule, plan *counter.Limits) func(string) feature.Feature {
 			r.Plans = []counter.Limits{pro}
 			r.LimitsOf = func(context.Context, limiter.Call) counter.Limits { return *plan }
 			return user
@@ -93,15 +94,15 @@ func TestLimitsOfACallMustFit(t *testing.T) {
 		"9/h, 10/s": `limiter: event "signup", limits of the call by "user" has 10/s, but the ladder "1s:1h, 1m:1h, 1h:1h" of the rule has buckets of 1s for it, want at most 50ms: list the limits in Rule.Plans, or set Rule.Ladder`,
 		"9/h, 8/h":  `limiter: event "signup", limits of the call by "user" has 9/h and 8/h, want one limit for each window`,
 	} {
-		v, err := lim.Allow(ctx, "signup", user("ada").Under(counter.MustLimits(limits)))
+		v, err := lim.Allow(ctx, "signup", limiter.Under(user("ada"), counter.MustLimits(limits)))
 		require.EqualError(t, err, want)
 		require.Equal(t, limiter.Verdict{}, v)
 	}
-	v := allow(t, lim, user("ada").Under(nil))
+	v := allow(t, lim, limiter.Under(user("ada"), nil))
 	require.EqualValues(t, 19, v.Remaining, "nothing was counted, and no limits are those of the rule")
 
 	rule.Plans = []counter.Limits{counter.MustLimits("10/s")}
-	require.True(t, allow(t, onMemory(t, rule), user("ada").Under(counter.MustLimits("9/h, 10/s"))).Allowed)
+	require.True(t, allow(t, onMemory(t, rule), limiter.Under(user("ada"), counter.MustLimits("9/h, 10/s"))).Allowed)
 }
 
 // A feature that is given twice under different limits is counted once, and judged
@@ -115,7 +116,7 @@ func TestTheSameFeatureUnderTwoLimits(t *testing.T) {
 		c, err := counter.New(struct{ backend.Atomic }{store}, counter.Config{})
 		require.NoError(t, err)
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
-		features := featuresOf(user("7").Under(few), user("7").Under(many), user("7").Under(many))
+		features := featuresOf(limiter.Under(user("7"), few), limiter.Under(user("7"), many), limiter.Under(user("7"), many))
 		if !first {
 			slices.Reverse(features)
 		}
@@ -140,7 +141,7 @@ func TestUserElseIP(t *testing.T) {
 		require.Equal(t, 2, admitted(t, lim, home))
 		v := allow(t, lim, home, user(""))
 		require.Equal(t, []any{false, "ip", counter.MustLimits("2/h")[0]}, []any{v.Allowed, v.Kind(), v.Limit})
-		require.Equal(t, 1, admitted(t, lim, home.Under(counter.MustLimits("3/h"))))
+		require.Equal(t, 1, admitted(t, lim, limiter.Under(home, counter.MustLimits("3/h"))))
 		v = allow(t, lim)
 		require.Equal(t, "user", v.Missing)
 	})
@@ -160,17 +161,17 @@ func TestPlansUnderLocalRules(t *testing.T) {
 	c, err := counter.New(struct{ backend.Atomic }{store}, counter.Config{})
 	require.NoError(t, err)
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule, address}, Share: 0.5, Local: localCounter(t)})
-	pro, mail := counter.MustLimits("9/7d, 8/h"), limiter.Email("ada@example.org")
+	pro, mail := counter.MustLimits("9/7d, 8/h"), feature.Email("ada@example.org")
 	require.True(t, allow(t, lim, user("ada"), mail).Allowed)
 	store.broken.Store(true)
 	require.Equal(t, 0, admitted(t, lim, user("ada"), mail), "half of 2 in a minute")
 	require.Equal(t, 1, admitted(t, lim, user("ada")))
-	require.Equal(t, 2, admitted(t, lim, user("ada").Under(pro)), "half of 8, with the two before")
+	require.Equal(t, 2, admitted(t, lim, limiter.Under(user("ada"), pro)), "half of 8, with the two before")
 	require.Equal(t, 0, admitted(t, lim, user("ada")))
-	require.Equal(t, 1, admitted(t, lim, ip("192.0.2.1"), mail.Under(counter.MustLimits("4/m"))))
+	require.Equal(t, 1, admitted(t, lim, ip("192.0.2.1"), limiter.Under(mail, counter.MustLimits("4/m"))))
 	store.broken.Store(false)
 	// Hits counted here are held, or counted there, or both while a carry is under way.
-	for feature, want := range map[limiter.Feature]int{user("ada").Under(pro): 4, ip("192.0.2.1"): 1} {
+	for feature, want := range map[feature.Feature]int{limiter.Under(user("ada"), pro): 4, ip("192.0.2.1"): 1} {
 		got := 0
 		require.Eventually(t, func() bool { got += admitted(t, lim, feature); return got >= want }, patience, time.Millisecond)
 		require.Equal(t, want, got, feature.Kind())
@@ -188,7 +189,7 @@ func TestPlanBesideASoftRule(t *testing.T) {
 	rule.Plans = []counter.Limits{pro}
 	lim := onMemory(t, rule, soft(0, by("user", "1/h")))
 	for n := range 4 {
-		require.Equal(t, n < 3, allow(t, lim, user("7").Under(pro)).Allowed)
+		require.Equal(t, n < 3, allow(t, lim, limiter.Under(user("7"), pro)).Allowed)
 	}
 	require.ErrorContains(t, lim.Replace(rule, soft(0, on("1s:1h", by("user", "1/h")))),
 		`rule "signup" by "user": the Plans of the enforced rule beside the soft rule: counter: limit 3/d: tiers: a window of 1d is longer`)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -34,12 +35,28 @@ type terms struct {
 	local  *localRule // nil: never counted locally
 }
 
+// Under returns f under limits of the call in place of the limits of the rule, such
+// as those of a plan, a tenant or a request:
+//
+//	v, err := lim.Allow(ctx, "mail", limiter.Under(feature.New("tenant", "7"), pro))
+//
+// The hits are counted where they always are, so whoever gets other limits keeps the
+// usage. The ladder of the rule must keep buckets for the windows of limits: see
+// [Rule.Plans]. Without limits those of the rule hold. The limits must not be changed
+// while a Verdict of the call is in use. They are the note of the feature.
+func Under(f feature.Feature, limits counter.Limits) feature.Feature {
+	if len(limits) == 0 {
+		return f.With(nil)
+	}
+	return f.With(&limits)
+}
+
 // Call is a call of Allow, AllowN or Peek, for [Rule.LimitsOf].
 type Call struct {
 	Event    string
-	N        int64     // hits
-	Feature  Feature   // the feature whose limits are asked for
-	Features []Feature // all features of the call; a copy
+	N        int64             // hits
+	Feature  feature.Feature   // the feature whose limits are asked for
+	Features []feature.Feature // all features of the call; a copy
 }
 
 // merge adds r, which is checked, to rules, which hold a single rule for each
@@ -243,18 +260,18 @@ func (p *prepared) fits(limits counter.Limits) error {
 
 // termsOf returns the limits of a feature in a call: the limits of o, else of the
 // feature, else of LimitsOf, else of the rule.
-func (p *prepared) termsOf(ctx context.Context, q *question, f *Feature, features []Feature, o *override) (*terms, error) {
+func (p *prepared) termsOf(ctx context.Context, q *question, f *feature.Feature, features []feature.Feature, o *override) (*terms, error) {
 	if o != nil {
 		return &o.terms, nil
 	}
 	byRule := &p.own
-	if f.kind != p.Kind {
+	if !f.Of(p.Kind) {
 		byRule = &p.other
 	}
 	var limits counter.Limits
-	switch {
-	case f.limits != nil:
-		limits = *f.limits
+	switch given, is := f.Note().(*counter.Limits); {
+	case is:
+		limits = *given
 	case p.LimitsOf != nil:
 		limits = p.LimitsOf(ctx, Call{q.event, q.n, *f, slices.Clone(features)})
 	}
@@ -267,7 +284,7 @@ func (p *prepared) termsOf(ctx context.Context, q *question, f *Feature, feature
 		}
 	}
 	if err := p.fits(limits); err != nil {
-		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", q.event, f.kind, err)
+		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", q.event, f.Kind(), err)
 	}
 	t := &terms{limits: limits}
 	if p.local != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -21,21 +22,21 @@ import (
 
 // spelling is a spelling of a feature, and the feature.
 type spelling struct {
-	feature limiter.Feature
+	feature feature.Feature
 	is      string
 }
 
 // spellings of three features of each kind.
 var spellings = map[string][]spelling{
 	"ip": {
-		{ip("192.0.2.1"), "a"}, {ip("::ffff:192.0.2.1"), "a"}, {limiter.NewFeature("ip", "192.0.2.1"), "a"},
+		{ip("192.0.2.1"), "a"}, {ip("::ffff:192.0.2.1"), "a"}, {feature.New("ip", "192.0.2.1"), "a"},
 		{ip("192.0.2.2"), "b"},
 		{ip("2001:db8::1"), "c"}, {ip("2001:db8::2%eth0"), "c"},
 	},
 	"email": {
-		{limiter.Email("ada@example.org"), "a"}, {limiter.Email(`"ADA"@Example.org.`), "a"},
-		{limiter.Email("a.da@example.org"), "b"},
-		{limiter.Email("ada@bücher.example"), "c"}, {limiter.Email("Ada@xn--bcher-kva.example"), "c"},
+		{feature.Email("ada@example.org"), "a"}, {feature.Email(`"ADA"@Example.org.`), "a"},
+		{feature.Email("a.da@example.org"), "b"},
+		{feature.Email("ada@bücher.example"), "c"}, {feature.Email("Ada@xn--bcher-kva.example"), "c"},
 	},
 	"user": {{user("1"), "a"}, {user("2"), "b"}, {user("192.0.2.1"), "c"}},
 }
@@ -142,7 +143,7 @@ func (w *world) pass() {
 }
 
 // visitor has features in a spelling, and in canonical form; and plans.
-func (w *world) visitor() (features []limiter.Feature, is map[string][]string) {
+func (w *world) visitor() (features []feature.Feature, is map[string][]string) {
 	is, w.under = map[string][]string{}, map[string]counter.Limits{}
 	byFunction := map[string]bool{}
 	for _, rule := range w.rules {
@@ -154,7 +155,7 @@ func (w *world) visitor() (features []limiter.Feature, is map[string][]string) {
 		for range []int{0, 1, 1, 1, 1, 1, 2, 3}[w.r.IntN(8)] {
 			s := spellings[kind][w.r.IntN(len(spellings[kind]))]
 			if !byFunction[kind] {
-				s.feature = s.feature.Under(w.under[kind])
+				s.feature = limiter.Under(s.feature, w.under[kind])
 			}
 			features = append(features, s.feature)
 			if !slices.Contains(is[kind], s.is) {
@@ -203,7 +204,7 @@ func (w *world) want(is map[string][]string, n int64) (want limiter.Outcome, key
 }
 
 // call makes a call and compares the answer with the log of all hits.
-func (w *world) call(features []limiter.Feature, is map[string][]string, n int64) limiter.Verdict {
+func (w *world) call(features []feature.Feature, is map[string][]string, n int64) limiter.Verdict {
 	want, keys := w.want(is, n)
 	if w.r.IntN(3) == 0 {
 		v, err := w.lim.Peek(ctx, "signup", n, features...)

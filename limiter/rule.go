@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -29,7 +29,7 @@ type Rule struct {
 	Limits counter.Limits
 
 	// Plans are other limits that calls may bring, by LimitsOf or
-	// [Feature.Under]. New checks the Plans, and the rule's ladder keeps buckets
+	// [Under]. New checks the Plans, and the rule's ladder keeps buckets
 	// for the windows of the Plans. Calls may bring unlisted limits if the ladder
 	// keeps buckets for the windows of these limits.
 	Plans []counter.Limits `json:",omitempty"`
@@ -39,12 +39,12 @@ type Rule struct {
 	// All limits of a feature share its counts: who changes the plan keeps the
 	// usage. Many goroutines call LimitsOf at once, and before the time of
 	// DecideWithin begins. LimitsOf is not called for a feature with limits of its
-	// own, by [Feature.Under]. Default: the limits of the rule.
+	// own, by [Under]. Default: the limits of the rule.
 	LimitsOf func(ctx context.Context, c Call) counter.Limits `json:"-"`
 
 	// Else is the kind that is counted in a call without a feature of Kind, such
-	// as KindIP for visitors without a log-in. ElseLimits are the limits of such
-	// features; Limits and Plans do not hold for such features, the other fields
+	// as feature.KindIP for visitors without a log-in. ElseLimits are the limits of
+	// such features; Limits and Plans do not hold for such features, the other fields
 	// do. IfMissing decides about a call with neither kind. The event has no other
 	// rule by the kind Else. Default: none.
 	Else       string         `json:",omitempty"`
@@ -76,7 +76,7 @@ type Rule struct {
 	// tighter rule beside a rule of the same event and kind. A soft rule counts, on
 	// a key of its own, the hits that the other rules admit and the soft rule would
 	// admit. So the reports are the denials of the rule if the rule were enforced
-	// after the other rules. Limits of a call, by Feature.Under, hold for the soft rule
+	// after the other rules. Limits of a call, by Under, hold for the soft rule
 	// too, whose ladder has buckets for the Plans of an enforced rule of the kind.
 	// While the store fails, a soft rule counts and reports nothing. Default: the rule
 	// is enforced.
@@ -140,17 +140,17 @@ func (r Rule) check(before []Rule) error {
 		return errors.New(`.Event is empty, want a name such as "signup"`)
 	case r.Kind == "":
 		return errors.New(`.Kind is empty, want a name such as "ip"`)
-	case !isKind(r.Kind):
+	case !feature.IsKind(r.Kind):
 		return fmt.Errorf(".Kind is %q, want printable ASCII without colon", r.Kind)
-	case r.Kind != plainKind(r.Kind):
-		return fmt.Errorf(".Kind is %q, want %q", r.Kind, plainKind(r.Kind))
-	case r.Else != plainKind(r.Else):
-		return fmt.Errorf(".Else is %q, want %q", r.Else, plainKind(r.Else))
+	case r.Kind != feature.PlainKind(r.Kind):
+		return fmt.Errorf(".Kind is %q, want %q", r.Kind, feature.PlainKind(r.Kind))
+	case r.Else != feature.PlainKind(r.Else):
+		return fmt.Errorf(".Else is %q, want %q", r.Else, feature.PlainKind(r.Else))
 	case r.OnFailure > FailLocal:
 		return fmt.Errorf(".OnFailure is %d, want FailClosed (0), FailOpen (1) or FailLocal (2)", r.OnFailure)
 	case r.IfMissing > MissingShare:
 		return fmt.Errorf(".IfMissing is %d, want MissingDeny (0), MissingSkip (1) or MissingShare (2)", r.IfMissing)
-	case r.Else != "" && (r.Else == r.Kind || !isKind(r.Else)):
+	case r.Else != "" && (r.Else == r.Kind || !feature.IsKind(r.Else)):
 		return fmt.Errorf(".Else is %q, want another kind than .Kind, of printable ASCII without colon", r.Else)
 	case r.Else == "" && r.ElseLimits != nil:
 		return fmt.Errorf(".ElseLimits is %s, but .Else is empty, want the kind to which they apply", r.ElseLimits)
@@ -219,20 +219,4 @@ func (r Rule) beside(before Rule, i int) error {
 		return fmt.Errorf(".Else is set here or in Config.Rules[%d], want a single rule for the event and kind then", i)
 	}
 	return nil
-}
-
-// plainKind is kind with the kinds that NewFeature parses in small letters and
-// without spaces: no call has a feature of a kind "IP" or "ip ".
-func plainKind(kind string) string {
-	parts := strings.Split(kind, joinKinds)
-	for i, part := range parts {
-		if plain := strings.ToLower(strings.TrimSpace(part)); parses(plain) {
-			parts[i] = plain
-		}
-	}
-	return strings.Join(parts, joinKinds)
-}
-
-func isKind(kind string) bool {
-	return !strings.ContainsFunc(kind, func(c rune) bool { return c < ' ' || c > '~' || c == ':' })
 }

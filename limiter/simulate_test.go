@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -286,7 +287,7 @@ func (p *simProcess) call(t *testing.T, rng *rand.Rand) {
 		if rng.IntN(30) == 0 {
 			time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		}
-		var features []limiter.Feature
+		var features []feature.Feature
 		var names []string
 		if rng.IntN(3) > 0 {
 			features, names = append(features, ip("192.0.2.1")), append(names, "ip:192.0.2.1")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // A soft rule counts a soft key of the Counter, under the text of the feature. The
@@ -104,7 +105,7 @@ func softVerdicts(states []counter.State) (all []SoftVerdict) {
 			continue
 		}
 		if len(all) == 0 || s.Key != last {
-			all = append(all, SoftVerdict{Kind: KindOf(s.Key), Limit: s.Limit})
+			all = append(all, SoftVerdict{Kind: feature.KindOf(s.Key.Feature), Limit: s.Limit})
 			last, remaining = s.Key, s.Remaining
 		}
 		v := &all[len(all)-1]

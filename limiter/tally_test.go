@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -163,7 +164,7 @@ func TestLogger(t *testing.T) {
 			Local:  here,
 			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: fixed})),
 		})
-		call := func(event string, features ...limiter.Feature) {
+		call := func(event string, features ...feature.Feature) {
 			t.Helper()
 			_, err := lim.Allow(ctx, event, features...)
 			require.NoError(t, err)

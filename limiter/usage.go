@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -51,7 +52,7 @@ type LimitUsage struct {
 // address is typed, and a Forget with the same features unlocks the customer.
 // Each key costs a few reads of the store; hits that wait to be carried to the
 // store are not included. An error is that of Forget for the features, or the store's.
-func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) ([]Usage, error) {
+func (l *Limiter) Usage(ctx context.Context, event string, features ...feature.Feature) ([]Usage, error) {
 	keys, err := l.keysOf(event, features...)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...Feature) 
 
 func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, error) {
 	c, ladder := k.rule.counter, k.rule.counter.Config().Ladder
-	u := Usage{Key: k.key, Kind: k.feature.kind, Window: ladder.At(ladder.Len() - 1).Keep}
+	u := Usage{Key: k.key, Kind: k.feature.Kind(), Window: ladder.At(ladder.Len() - 1).Keep}
 	v, err := c.Peek(ctx, k.key, 1, limits)
 	if err != nil {
 		return u, err

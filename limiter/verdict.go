@@ -3,10 +3,10 @@ package limiter
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // Verdict is the answer of a [Limiter]. The zero Verdict denies: a dropped
@@ -75,7 +75,7 @@ func (v *Verdict) ruleKind() string {
 	case v.free:
 		return ""
 	}
-	return KindOf(v.Key)
+	return feature.KindOf(v.Key.Feature)
 }
 
 // Rule names the rule of the limit that binds, or of the missing kind, as
@@ -122,12 +122,6 @@ type SoftVerdict struct {
 	Denied     bool          // the rule would have denied the call
 	Limit      counter.Limit // that has the longest RetryAfter, or else the least Remaining; the zero Limit: no limit was asked, since a feature is missing, or denied by an Override
 	RetryAfter time.Duration // that a denial would have told
-}
-
-// KindOf is the kind of feature in a key of a [Limiter].
-func KindOf(key counter.Key) string {
-	kind, _, _ := strings.Cut(key.Feature, ":")
-	return kind
 }
 
 // Outcome is a decision in a word.

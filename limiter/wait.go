@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/loan"
 )
 
@@ -38,7 +39,7 @@ var (
 //
 // Calls with the same keys (the event, and the same features after
 // normalization) form a queue, first come first served, whatever their n and
-// the limits of the call, see [Feature.Under]. The first of the queue asks the
+// the limits of the call, see [Under]. The first of the queue asks the
 // store; denied, the call sleeps for RetryAfter and a random part of at most
 // 3 % more, and asks again. No other call of the queue asks meanwhile. Where an
 // answer leaves room for more hits, the next calls ask side by side. A Refund
@@ -62,13 +63,13 @@ var (
 // as long as the store fails.
 //
 // Config.Observe is called once for each call, with the last decision.
-func (l *Limiter) Wait(ctx context.Context, event string, features ...Feature) (Verdict, error) {
+func (l *Limiter) Wait(ctx context.Context, event string, features ...feature.Feature) (Verdict, error) {
 	return l.WaitN(ctx, event, 1, features...)
 }
 
 // WaitN is Wait for n hits, at least one: all hits count or none. A call of many
 // hits is not overtaken by calls of few.
-func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...Feature) (Verdict, error) {
+func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...feature.Feature) (Verdict, error) {
 	var room [4]counter.Ask
 	q := question{event: event, n: n}
 	asks, never := l.waitable(ctx, &q, room[:0], features)
@@ -103,10 +104,10 @@ var errOtherKeys = errors.New("the rules have changed")
 
 // waitable returns the keys of a call that can wait for its turn, and writes
 // into q as asks does. Without keys, or with an error, AllowN answers at once.
-func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask, features []Feature) (asks []counter.Ask, never error) {
+func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask, features []feature.Feature) (asks []counter.Ask, never error) {
 	q.set, q.policy = l.rules.Load(), FailOpen
 	q.of = q.set.events[q.event]
-	if q.of == nil || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f Feature) bool { return f.err != nil }) {
+	if q.of == nil || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f feature.Feature) bool { return f.Err() != nil }) {
 		return nil, nil // an error of AllowN
 	}
 	asks, err := l.asks(ctx, q, empty, features)
@@ -123,7 +124,7 @@ func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask
 	for i := range asks {
 		for _, limit := range asks[i].Limits {
 			if asks[i].N > limit.Max && !asks[i].Soft {
-				return asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", q.event, q.n, limit.Max, limit, KindOf(asks[i].Key), ErrNever)
+				return asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", q.event, q.n, limit.Max, limit, feature.KindOf(asks[i].Key.Feature), ErrNever)
 			}
 		}
 	}
@@ -132,7 +133,7 @@ func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask
 
 // await has w wait in the queue of asks, and asks at each turn of w, by the rules
 // of the moment. The goroutine is the caller's; a queue has no goroutine.
-func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask, features []Feature) (Verdict, error) {
+func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask, features []feature.Feature) (Verdict, error) {
 	l.waits.enter(w, asks)
 	defer l.waits.leave(w)
 	for {

@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
@@ -301,7 +302,7 @@ func TestWaitTakesTheLeastTime(t *testing.T) {
 }
 
 // fill uses up all limits of a call.
-func fill(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) {
+func fill(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) {
 	t.Helper()
 	for allow(t, lim, features...).Allowed {
 	}
@@ -408,7 +409,7 @@ func TestWaitInVain(t *testing.T) {
 			ctx      context.Context
 			event    string
 			n        int64
-			features []limiter.Feature
+			features []feature.Feature
 			want     string
 			is       error
 		}{
@@ -416,7 +417,7 @@ func TestWaitInVain(t *testing.T) {
 			{ctx, "signup", 1, nil, `limiter: event "signup": no feature of kind "user": no wait will do`, limiter.ErrNever},
 			{ctx, "logout", 1, nil, `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
 			{ctx, "signup", 0, featuresOf(user("7")), `limiter: event "signup": n is 0, want 1 to 9007199254740991`, nil},
-			{ctx, "signup", 1, featuresOf(user("7"), limiter.Email("x")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, nil},
+			{ctx, "signup", 1, featuresOf(user("7"), feature.Email("x")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, nil},
 			{canceled, "signup", 1, featuresOf(user("7")), `limiter: event "signup": context canceled`, context.Canceled},
 			{canceled, "login", 1, nil, `limiter: event "login": context canceled`, context.Canceled},
 		} {
@@ -440,7 +441,7 @@ func TestWaitInVain(t *testing.T) {
 
 // waiting starts calls of Wait one after the other, and returns the order in
 // which they end, with their errors.
-func waiting(lim *limiter.Limiter, ctx context.Context, all *sync.WaitGroup, ended *[]string, mu *sync.Mutex, name string, n int64, features ...limiter.Feature) {
+func waiting(lim *limiter.Limiter, ctx context.Context, all *sync.WaitGroup, ended *[]string, mu *sync.Mutex, name string, n int64, features ...feature.Feature) {
 	all.Go(func() {
 		_, err := lim.WaitN(ctx, "signup", n, features...)
 		mu.Lock()
@@ -522,7 +523,7 @@ func TestWaitUnderTheLimitsOfACall(t *testing.T) {
 		rule := by("user", "1/h")
 		rule.Plans = []counter.Limits{counter.MustLimits("5/h")}
 		lim := onMemory(t, rule)
-		free, pro := user("7"), user("7").Under(rule.Plans[0])
+		free, pro := user("7"), limiter.Under(user("7"), rule.Plans[0])
 		fill(t, lim, free)
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -704,7 +705,7 @@ func TestWaitIsObservedOnce(t *testing.T) {
 		require.ErrorIs(t, err, limiter.ErrQueueFull)
 		_, err = lim.Wait(ctx, "signup")
 		require.ErrorIs(t, err, limiter.ErrNever)
-		_, err = lim.Wait(ctx, "signup", limiter.Email("x"))
+		_, err = lim.Wait(ctx, "signup", feature.Email("x"))
 		require.Error(t, err)
 		all.Wait()
 		const wire = 10 * time.Millisecond

@@ -13,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -21,7 +22,7 @@ import (
 func ExampleNew() {
 	t := &testing.T{} // of the test
 	lim, clock := limitertest.New(t, limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/h")})
-	ctx, ada := context.Background(), limiter.NewFeature("user", "ada")
+	ctx, ada := context.Background(), feature.New("user", "ada")
 	for range 3 {
 		v, _ := lim.Allow(ctx, "signup", ada)
 		fmt.Println(v)
@@ -40,7 +41,7 @@ func ExampleNew() {
 func ExampleExhaust() {
 	t := &testing.T{} // of the test
 	lim, _ := limitertest.New(t, limiter.Rule{Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/h, 20/d")})
-	home := limiter.IP(netip.MustParseAddr("192.0.2.1"))
+	home := feature.IP(netip.MustParseAddr("192.0.2.1"))
 	limitertest.Exhaust(t, lim, "signup", home)
 	v, _ := lim.Allow(context.Background(), "signup", home)
 	fmt.Println(v.Allowed, v.Limit)
@@ -57,11 +58,11 @@ func ExampleFaults() {
 	}})
 	faults.Set(limitertest.Fault{Err: errors.New("down")})
 	for _, event := range []string{"signup", "login"} {
-		v, _ := lim.Allow(context.Background(), event, limiter.NewFeature("user", "ada"))
+		v, _ := lim.Allow(context.Background(), event, feature.New("user", "ada"))
 		fmt.Println(v.Allowed, v.Outcome(), v.Degraded)
 	}
 	faults.Set(limitertest.Fault{})
-	v, _ := lim.Allow(context.Background(), "login", limiter.NewFeature("user", "ada"))
+	v, _ := lim.Allow(context.Background(), "login", feature.New("user", "ada"))
 	fmt.Println(v.Allowed, v.Outcome(), v.Degraded)
 	// Output:
 	// true failed-open counter: event "signup": down

@@ -13,9 +13,9 @@
 //	func TestASecondSignUpAnHourLater(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
 //			lim := newLimiter(memory.New(memory.Config{})) // as the program does
-//			v := limitertest.Exhaust(t, lim, "signup", limiter.IP(addr))
+//			v := limitertest.Exhaust(t, lim, "signup", feature.IP(addr))
 //			time.Sleep(v.RetryAfter) // takes no time
-//			v, err := lim.Allow(t.Context(), "signup", limiter.IP(addr)) // is admitted
+//			v, err := lim.Allow(t.Context(), "signup", feature.IP(addr)) // is admitted
 //		})
 //	}
 package limitertest
@@ -31,6 +31,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -97,7 +98,7 @@ func NewOn(t testing.TB, store backend.Store, cfg limiter.Config) (*limiter.Limi
 // under a rule with a Ban. The test fails if no limit is asked: event has no
 // rules, a feature is missing or not valid, all rules are skipped, or the store
 // fails and no local counter decides.
-func Exhaust(t testing.TB, lim *limiter.Limiter, event string, features ...limiter.Feature) limiter.Verdict {
+func Exhaust(t testing.TB, lim *limiter.Limiter, event string, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
 	ctx := context.Background()
 	const tries = 10 // other callers may use the limits too

@@ -13,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -20,8 +21,8 @@ import (
 var (
 	ctx     = context.Background()
 	errDown = errors.New("down")
-	home    = limiter.IP(netip.MustParseAddr("192.0.2.1"))
-	ada     = limiter.NewFeature("user", "ada")
+	home    = feature.IP(netip.MustParseAddr("192.0.2.1"))
+	ada     = feature.New("user", "ada")
 )
 
 // by is a rule for signup.
@@ -29,7 +30,7 @@ func by(kind, limits string, policy limiter.OnFailure) limiter.Rule {
 	return limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits(limits), OnFailure: policy}
 }
 
-func allow(t testing.TB, lim *limiter.Limiter, features ...limiter.Feature) limiter.Verdict {
+func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
 	v, err := lim.Allow(ctx, "signup", features...)
 	require.NoError(t, err)
@@ -66,7 +67,7 @@ func TestNewTakesAnyRules(t *testing.T) {
 	link := by("user", "5/h", limiter.FailClosed)
 	link.Plans, link.Else, link.ElseLimits = []counter.Limits{counter.MustLimits("9/d")}, "ip", counter.MustLimits("1/7d")
 	lim, _ = limitertest.New(t, link)
-	for want, feature := range map[string]limiter.Feature{"5/h": ada, "9/d": limiter.NewFeature("user", "bob").Under(link.Plans[0]), "1/7d": home} {
+	for want, feature := range map[string]feature.Feature{"5/h": ada, "9/d": limiter.Under(feature.New("user", "bob"), link.Plans[0]), "1/7d": home} {
 		require.Equal(t, want, limitertest.Exhaust(t, lim, "signup", feature).Limit.String())
 	}
 
@@ -136,7 +137,7 @@ func TestExhaustTellsWhyNot(t *testing.T) {
 		require.Equal(t, want, failure(try))
 		faults.Set(limitertest.Fault{})
 	}
-	require.Contains(t, failure(func(t testing.TB) { limitertest.Exhaust(t, lim, "mail", limiter.Email("x")) }), `limitertest: Exhaust: limiter: `)
+	require.Contains(t, failure(func(t testing.TB) { limitertest.Exhaust(t, lim, "mail", feature.Email("x")) }), `limitertest: Exhaust: limiter: `)
 }
 
 // failure returns the words with which f fails a test; empty if f does not.

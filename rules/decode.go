@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
@@ -412,13 +413,13 @@ func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override)
 			} else if o.Network != o.Network.Masked() {
 				d.fail(n.Line, path, "the value is %s, which has bits beyond its length, want %s", text, o.Network.Masked())
 			}
-			if kind != limiter.KindIP {
+			if kind != feature.KindIP {
 				d.fail(n.Line, path, "the kind is %q, want a value: a network is for the kind ip", kind)
 			}
 		}},
 		field{"domain", func(n *yaml.Node, path string) {
 			o.Domain, _ = d.text(n, path, "a mail domain, such as example.org")
-			if kind != limiter.KindEmail {
+			if kind != feature.KindEmail {
 				d.fail(n.Line, path, "the kind is %q, want a value: a domain is for the kind email", kind)
 			}
 		}},

@@ -46,7 +46,7 @@ type Set struct {
 type plan struct{ event, kind, name string }
 
 // Plan returns the limits of a plan of the rule for event and kind, for
-// [limiter.Feature.Under]. Without such a plan the limits are nil, under which the
+// [limiter.Under]. Without such a plan the limits are nil, under which the
 // limits of the rule hold.
 func (s *Set) Plan(event, kind, name string) counter.Limits { return s.plans[plan{event, kind, name}] }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 )
@@ -264,7 +265,7 @@ func TestReplaceByWatch(t *testing.T) {
 		defer w.Close()
 		admitted := func() (n int) {
 			for range 10 {
-				v, err := lim.Allow(t.Context(), "signup", limiter.IP(netip.MustParseAddr("203.0.113.9")))
+				v, err := lim.Allow(t.Context(), "signup", feature.IP(netip.MustParseAddr("203.0.113.9")))
 				require.NoError(t, err)
 				if v.Allowed {
 					n++

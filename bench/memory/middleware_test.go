@@ -22,6 +22,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
@@ -63,7 +64,7 @@ func newHTTPLimit(with func(*httplimit.Config)) func(counter.Limits) (middleware
 		if err != nil {
 			return m, err
 		}
-		lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: limiter.KindIP, Limits: limits}}})
+		lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: feature.KindIP, Limits: limits}}})
 		if err != nil {
 			return m, err
 		}

@@ -6,28 +6,28 @@ import (
 	"strings"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 // featureOf is the feature of a key, as a program gives it to a limiter. Of a
 // network it is the first address.
-func featureOf(key counter.Key) (limiter.Feature, error) {
+func featureOf(key counter.Key) (feature.Feature, error) {
 	kind, value, found := strings.Cut(key.Feature, ":")
 	switch {
 	case !found || value == "":
-		return limiter.Feature{}, fmt.Errorf("feature %q: want a kind, a colon and a value", key.Feature)
-	case kind == limiter.KindIP:
+		return feature.Feature{}, fmt.Errorf("feature %q: want a kind, a colon and a value", key.Feature)
+	case kind == feature.KindIP:
 		network, err := netip.ParsePrefix(value)
 		addr := network.Addr()
 		if err != nil {
 			if addr, err = netip.ParseAddr(value); err != nil {
-				return limiter.Feature{}, fmt.Errorf("feature %q: want an address", key.Feature)
+				return feature.Feature{}, fmt.Errorf("feature %q: want an address", key.Feature)
 			}
 		}
-		return limiter.IP(addr), nil
-	case kind == limiter.KindEmail:
-		f := limiter.Email(value)
+		return feature.IP(addr), nil
+	case kind == feature.KindEmail:
+		f := feature.Email(value)
 		return f, f.Err()
 	}
-	return limiter.NewFeature(kind, value), nil
+	return feature.New(kind, value), nil
 }

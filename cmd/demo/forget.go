@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -43,12 +44,12 @@ func (c *forgetCmd) Run(e *env) error {
 	}
 	defer store.Close()
 	gone := emptied{done: "forgot"}
-	var features []limiter.Feature
+	var features []feature.Feature
 	for _, given := range c.Features {
 		if store.lim == nil {
 			err = gone.count(e.ctx, store.count, counter.Key{Event: c.Event, Feature: given})
 		} else {
-			var f limiter.Feature
+			var f feature.Feature
 			if f, err = c.Keys.Program.feature(given); err == nil {
 				features, err = append(features, f), gone.look(e.ctx, store.lim, given, f, c.Event)
 			}
@@ -97,7 +98,7 @@ func (c *eraseCmd) Run(e *env) error {
 	}
 	defer store.Close()
 	gone := emptied{done: "erased"}
-	features := make([]limiter.Feature, len(c.Features))
+	features := make([]feature.Feature, len(c.Features))
 	for i, given := range c.Features {
 		if features[i], err = c.Keys.Program.feature(given); err != nil {
 			return err
@@ -126,7 +127,7 @@ type emptied struct {
 }
 
 // look notes the counts of a feature under the rules of events.
-func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, f limiter.Feature, events ...string) error {
+func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, f feature.Feature, events ...string) error {
 	before := len(g.all)
 	for _, event := range events {
 		all, err := lim.Usage(ctx, event, f)

@@ -35,11 +35,11 @@ func TestFeatures(t *testing.T) {
 		{"user+user:a%2cb,100%25", "user+user:a%2Cb,100%25"},
 		{"203.0.113.9", `feature "203.0.113.9": want a kind, a colon and a value, such as email:ada@example.org`},
 		{"ip:", `feature "ip:": want a kind, a colon and a value, such as email:ada@example.org`},
-		{"email:ada", `limiter: feature "email" is not an e-mail address, want local-part@domain, in "email:ada"`},
-		{"ip:203.0.113", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:203.0.113"`},
-		{"ip:2001:db8::1/64", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::1/64"`},
-		{"ip:2001:db8::/48", `limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::/48"`},
-		{"ip+user:203.0.113.9", `limiter: feature "ip+user" has 1 value, want 2 with commas between, and %2C for a comma within, in "ip+user:203.0.113.9"`},
+		{"email:ada", `feature "email" is not an e-mail address, want local-part@domain, in "email:ada"`},
+		{"ip:203.0.113", `feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:203.0.113"`},
+		{"ip:2001:db8::1/64", `feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::1/64"`},
+		{"ip:2001:db8::/48", `feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1, in "ip:2001:db8::/48"`},
+		{"ip+user:203.0.113.9", `feature "ip+user" has 1 value, want 2 with commas between, and %2C for a comma within, in "ip+user:203.0.113.9"`},
 	} {
 		f, err := p.feature(row.given)
 		if err != nil {

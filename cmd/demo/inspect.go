@@ -96,7 +96,7 @@ func (c *inspectCmd) usage(ctx context.Context, store *opened) (u limiter.Usage,
 		if plan == nil {
 			return u, nil, usageError{fmt.Errorf("--plan %s: no plan of a rule %s", c.Plan, limiter.Rule{Event: c.Event, Kind: f.Kind()})}
 		}
-		f = f.Under(plan)
+		f = limiter.Under(f, plan)
 	}
 	all, err := store.lim.Usage(ctx, c.Event, f)
 	if err != nil {

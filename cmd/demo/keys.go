@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/inspect"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 )
@@ -32,11 +33,11 @@ type program struct {
 	SecretEnv string `help:"The environment variable that holds its counter.Config.Secret." placeholder:"VARIABLE"`
 	Skew      span   `help:"Its counter.Config.Skew, part of the stored key on memcached. Default: ${default}." default:"${skew}" placeholder:"DURATION"`
 	Settle    span   `help:"Its counter.Config.Settle, likewise. Default: ${default}." default:"${settle}" placeholder:"DURATION"`
-	IPv4Bits  int    `name:"ipv4-bits" help:"Its limiter.Config.IPv4Bits. Default: ${default}." default:"32" placeholder:"BITS"`
-	IPv6Bits  int    `name:"ipv6-bits" help:"Its limiter.Config.IPv6Bits. Default: ${default}." default:"64" placeholder:"BITS"`
-	NoDots    bool   `name:"email-ignore-dots" help:"Its limiter.Config.EmailIgnoreDots."`
-	NoTags    bool   `name:"email-ignore-tags" help:"Its limiter.Config.EmailIgnoreTags."`
-	Gmail     bool   `help:"Its limiter.Config.EmailProviders has limiter.Gmail."`
+	IPv4Bits  int    `name:"ipv4-bits" help:"Its feature.Forms.IPv4Bits. Default: ${default}." default:"32" placeholder:"BITS"`
+	IPv6Bits  int    `name:"ipv6-bits" help:"Its feature.Forms.IPv6Bits. Default: ${default}." default:"64" placeholder:"BITS"`
+	NoDots    bool   `name:"email-ignore-dots" help:"Its feature.Forms.EmailIgnoreDots."`
+	NoTags    bool   `name:"email-ignore-tags" help:"Its feature.Forms.EmailIgnoreTags."`
+	Gmail     bool   `help:"Its feature.Forms.EmailProviders has Gmail."`
 }
 
 // terms are the flags of the limits by which a program counts.
@@ -146,15 +147,15 @@ func (p *program) counter() (counter.Config, error) {
 
 // limiter is the limiter.Config of the program, without rules.
 func (p *program) limiter() limiter.Config {
-	cfg := limiter.Config{IPv4Bits: p.IPv4Bits, IPv6Bits: p.IPv6Bits, EmailIgnoreDots: p.NoDots, EmailIgnoreTags: p.NoTags}
+	cfg := limiter.Config{Forms: feature.Forms{IPv4Bits: p.IPv4Bits, IPv6Bits: p.IPv6Bits, EmailIgnoreDots: p.NoDots, EmailIgnoreTags: p.NoTags}}
 	if p.Gmail {
-		cfg.EmailProviders = []limiter.EmailProvider{limiter.Gmail()}
+		cfg.Forms.EmailProviders = []feature.EmailProvider{feature.Gmail()}
 	}
 	return cfg
 }
 
 // feature reads a feature for the limiter of the program.
-func (p *program) feature(given string) (limiter.Feature, error) {
+func (p *program) feature(given string) (feature.Feature, error) {
 	kind, value, _ := strings.Cut(given, ":")
 	f := inspect.Feature(kind, value, p.IPv4Bits, p.IPv6Bits)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/rulesdiff"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
@@ -147,7 +148,7 @@ func explain(out io.Writer, r limiter.Rule, lim *limiter.Limiter) {
 // counted names the key of a value, if the key is another text or has other features
 // too: an IPv6 address is counted as its network.
 func counted(lim *limiter.Limiter, r limiter.Rule, value string) string {
-	usage, err := lim.Usage(context.Background(), r.Event, limiter.NewFeature(r.Kind, value))
+	usage, err := lim.Usage(context.Background(), r.Event, feature.New(r.Kind, value))
 	if err != nil || usage[0].Key.Feature == r.Kind+":"+value { // the error is of no value
 		return ""
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/backtest"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -43,10 +44,10 @@ func TestBacktestOfRealTraffic(t *testing.T) {
 	require.Empty(t, backtest.Looser(loose, tighter))
 	lim, err := limiter.New(count, limiter.Config{Rules: []limiter.Rule{loose}})
 	require.NoError(t, err)
-	admitted := map[limiter.Feature][]counter.Point{}
+	admitted := map[feature.Feature][]counter.Point{}
 	for _, e := range days[fullest] {
 		now = e.At
-		feature := limiter.NewFeature("client", e.Feature)
+		feature := feature.New("client", e.Feature)
 		v, err := lim.Allow(t.Context(), "login", feature)
 		require.NoError(t, err)
 		if v.Allowed {

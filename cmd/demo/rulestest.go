@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
@@ -104,7 +105,7 @@ func (c *rulesTestCmd) Run(e *env) error {
 	for i, key := range found {
 		bar.set(int64(i))
 		for _, r := range results {
-			if r.Refused == "" && r.rule.Event == key.Event && r.rule.Kind == limiter.KindOf(key) {
+			if r.Refused == "" && r.rule.Event == key.Event && r.rule.Kind == feature.KindOf(key.Feature) {
 				if err = r.try(e.ctx, key); err != nil {
 					err = fmt.Errorf("%s: %w", text.Key(key.Event, key.Feature, columns), err)
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 )
@@ -40,7 +41,7 @@ func ask() {
 	for _, given := range os.Args[5:] {
 		kind, value, _ := strings.Cut(given, ":")
 		for range must(strconv.Atoi(os.Args[3])) {
-			v := must(lim.Allow(context.Background(), os.Args[4], limiter.NewFeature(kind, value)))
+			v := must(lim.Allow(context.Background(), os.Args[4], feature.New(kind, value)))
 			must(0, v.Degraded)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -25,7 +26,7 @@ func FiberLogin(app *fiber.App, lim *limiter.Limiter, clientIP httplimit.ClientI
 			lines = append(lines, string(line))
 		}
 		addr := clientIP.Find(c.RequestCtx().RemoteAddr().String(), lines) // c.IP() may be text of the client
-		v, err := lim.Allow(c.Context(), "login", limiter.NewFeature("user", user), limiter.IP(addr))
+		v, err := lim.Allow(c.Context(), "login", feature.New("user", user), feature.IP(addr))
 		switch {
 		case err != nil:
 			return err // 500

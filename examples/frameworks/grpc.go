@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -25,7 +26,7 @@ type GRPC struct {
 
 	// Features are the features of a call. request is nil for a stream, whose
 	// messages come later.
-	Features func(ctx context.Context, request any) []limiter.Feature
+	Features func(ctx context.Context, request any) []feature.Feature
 }
 
 // Unary is for grpc.UnaryInterceptor.
@@ -87,12 +88,12 @@ func denial(v *limiter.Verdict) error {
 
 // PeerIP is the address of the peer of a call: of the last proxy, if there are
 // proxies.
-func PeerIP(ctx context.Context) limiter.Feature {
+func PeerIP(ctx context.Context) feature.Feature {
 	var addr netip.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		if at, err := netip.ParseAddrPort(p.Addr.String()); err == nil {
 			addr = at.Addr()
 		}
 	}
-	return limiter.IP(addr)
+	return feature.IP(addr)
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
@@ -162,7 +163,7 @@ func TestFiberBehindAProxy(t *testing.T) {
 			require.Equal(t, 401, answer.StatusCode, lines)
 		}
 	}
-	v, err := lim.Peek(t.Context(), "login", 0, limiter.NewFeature("user", "u9"), limiter.NewFeature("ip", "203.0.113.9"))
+	v, err := lim.Peek(t.Context(), "login", 0, feature.New("user", "u9"), feature.New("ip", "203.0.113.9"))
 	require.NoError(t, err)
 	for _, s := range v.All() {
 		if s.Key.Feature == "ip:203.0.113.9" {
@@ -246,13 +247,13 @@ func (d doors) Watch(r *health.HealthCheckRequest, stream health.Health_WatchSer
 func TestGRPC(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		var faults limitertest.Faults
-		g := GRPC{Limiter: tenFailures(t, &faults), Event: "login", Features: func(ctx context.Context, request any) []limiter.Feature {
+		g := GRPC{Limiter: tenFailures(t, &faults), Event: "login", Features: func(ctx context.Context, request any) []feature.Feature {
 			md, _ := metadata.FromIncomingContext(ctx)
 			user := append(md.Get("user"), "")[0] // of a stream
 			if r, ok := request.(*health.HealthCheckRequest); ok {
 				user = r.Service
 			}
-			return []limiter.Feature{limiter.NewFeature("user", user), PeerIP(ctx)}
+			return []feature.Feature{feature.New("user", user), PeerIP(ctx)}
 		}}
 		l, server := listen(t), grpc.NewServer(grpc.UnaryInterceptor(g.Unary), grpc.StreamInterceptor(g.Stream))
 		health.RegisterHealthServer(server, doors{})

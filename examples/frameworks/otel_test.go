@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -102,7 +103,7 @@ func TestOpenTelemetry(t *testing.T) {
 
 	ctx, request := tracer.Start(t.Context(), "POST /signup")
 	for range 2 {
-		v, err := lim.Allow(ctx, "signup", limiter.IP(netip.MustParseAddr("192.0.2.1")), limiter.Email("ada@example.org"))
+		v, err := lim.Allow(ctx, "signup", feature.IP(netip.MustParseAddr("192.0.2.1")), feature.Email("ada@example.org"))
 		require.NoError(t, err)
 		require.True(t, v.Allowed, "%v", v.Degraded)
 	}
@@ -118,7 +119,7 @@ func TestOpenTelemetry(t *testing.T) {
 
 	spans.Reset()
 	server.Kill()
-	v, err := lim.Allow(ctx, "signup", limiter.IP(netip.MustParseAddr("192.0.2.2")), limiter.Email("grace@example.org"))
+	v, err := lim.Allow(ctx, "signup", feature.IP(netip.MustParseAddr("192.0.2.2")), feature.Email("grace@example.org"))
 	require.NoError(t, err)
 	require.False(t, v.Allowed)
 	require.True(t, errors.Is(v.Degraded, counter.ErrStore))

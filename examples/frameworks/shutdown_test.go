@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -30,7 +31,7 @@ func TestFiberStopsGracefully(t *testing.T) {
 		app.Get("/", func(c fiber.Ctx) error {
 			begun <- struct{}{}
 			for range 100 { // the server stops in the middle
-				_, _ = lim.Allow(c.RequestCtx(), "login", limiter.NewFeature("user", c.Query("user")))
+				_, _ = lim.Allow(c.RequestCtx(), "login", feature.New("user", c.Query("user")))
 			}
 			return c.SendStatus(fiber.StatusNoContent)
 		})

@@ -26,6 +26,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -126,7 +127,7 @@ func logIn(lim *limiter.Limiter, passwords map[string]string) http.Handler {
 		if err := httplimit.Refund(r.Context(), "login"); err != nil {
 			log.Print(err) // the log-in is good all the same, but was counted
 		}
-		if err := lim.Forget(r.Context(), "login", limiter.NewFeature("user", user)); err != nil {
+		if err := lim.Forget(r.Context(), "login", feature.New("user", user)); err != nil {
 			log.Print(err) // the failures stay
 		}
 		if isBrowser(r) {

@@ -31,6 +31,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -201,12 +202,12 @@ const tries = 3
 // did not go out, and gives its place back. After any other failure nobody knows:
 // the place stays taken.
 func (s *sender) send(ctx context.Context, m mail) error {
-	to := limiter.Email(m.To)
+	to := feature.Email(m.To)
 	if to.Missing() || to.Err() != nil || m.Tenant == "" {
 		return fmt.Errorf("%w: want a tenant and an address", errRefused)
 	}
 	for try := 1; ; try++ {
-		v, err := s.lim.Wait(ctx, "mail", limiter.NewFeature("tenant", m.Tenant), to)
+		v, err := s.lim.Wait(ctx, "mail", feature.New("tenant", m.Tenant), to)
 		if err != nil {
 			return err
 		}

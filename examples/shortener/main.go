@@ -30,6 +30,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -179,7 +180,7 @@ func only(accounts map[string]account, next http.HandlerFunc) http.Handler {
 type support struct{ limiter *limiter.Limiter }
 
 func (s *support) usage(w http.ResponseWriter, r *http.Request) {
-	all, err := s.limiter.Usage(r.Context(), "shorten", limiter.NewFeature("user", r.PathValue("name")))
+	all, err := s.limiter.Usage(r.Context(), "shorten", feature.New("user", r.PathValue("name")))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -201,7 +202,7 @@ func (s *support) usage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *support) unlock(w http.ResponseWriter, r *http.Request) {
-	if err := s.limiter.Forget(r.Context(), "shorten", limiter.NewFeature("user", r.PathValue("name"))); err != nil {
+	if err := s.limiter.Forget(r.Context(), "shorten", feature.New("user", r.PathValue("name"))); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

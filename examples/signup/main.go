@@ -26,6 +26,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -90,8 +91,8 @@ func newSite(store backend.Store) (http.Handler, *limiter.Limiter, error) {
 			{Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/h, 20/d"), OnFailure: limiter.FailLocal},
 			{Event: "signup", Kind: "email", Limits: counter.MustLimits("2/d"), OnFailure: limiter.FailLocal},
 		},
-		Local:           local,
-		EmailIgnoreTags: true, // ada+1@example.org is ada@example.org
+		Local: local,
+		Forms: feature.Forms{EmailIgnoreTags: true}, // ada+1@example.org is ada@example.org
 	})
 	if err != nil {
 		return nil, nil, err

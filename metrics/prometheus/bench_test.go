@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	abacusmetrics "github.com/abacus-go/abacus/metrics/prometheus"
 )
@@ -31,9 +32,9 @@ func BenchmarkAllow(b *testing.B) {
 	}
 	const calls, users = 100, 100
 	lims, times := make([]*limiter.Limiter, len(configs)), make([][]float64, len(configs))
-	var features [users]limiter.Feature
+	var features [users]feature.Feature
 	for i := range features {
-		features[i] = limiter.NewFeature("user", fmt.Sprint("user ", i))
+		features[i] = feature.New("user", fmt.Sprint("user ", i))
 	}
 	for i, of := range configs {
 		c, err := counter.New(memory.New(memory.Config{}), counter.Config{})

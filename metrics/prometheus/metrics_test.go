@@ -19,6 +19,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 	abacusmetrics "github.com/abacus-go/abacus/metrics/prometheus"
@@ -37,7 +38,7 @@ func Example() {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(decisions, abacusmetrics.Conditions(lim))
 	for range 3 {
-		_, _ = lim.Allow(ctx, "signup", limiter.IP(netip.MustParseAddr("192.0.2.1")))
+		_, _ = lim.Allow(ctx, "signup", feature.IP(netip.MustParseAddr("192.0.2.1")))
 	}
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
@@ -70,19 +71,19 @@ func gathered(t testing.TB) (*prometheus.Registry, *limiter.Limiter, *limitertes
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(decisions, abacusmetrics.Conditions(lim))
 	for i := range 7 {
-		call(t, lim, "signup", limiter.NewFeature("user", "ada@example.org"))
-		call(t, lim, "signup", limiter.NewFeature("user", fmt.Sprint("visitor ", i)))
+		call(t, lim, "signup", feature.New("user", "ada@example.org"))
+		call(t, lim, "signup", feature.New("user", fmt.Sprint("visitor ", i)))
 	}
 	decisions.Observe(limiter.Decision{Event: "signup", Kind: "user", Outcome: limiter.OutcomeAdmitted, Soft: []limiter.SoftVerdict{{Kind: "user"}, {Kind: "ip", Denied: true}}})
 	call(t, lim, "signup")
 	call(t, lim, "login")
 	faults.Set(limitertest.Fault{Err: errors.New("no route to 192.0.2.9")})
-	call(t, lim, "signup", limiter.NewFeature("user", "grace"))
-	call(t, lim, "login", limiter.IP(netip.MustParseAddr("192.0.2.1")))
+	call(t, lim, "signup", feature.New("user", "grace"))
+	call(t, lim, "login", feature.IP(netip.MustParseAddr("192.0.2.1")))
 	return registry, lim, &faults
 }
 
-func call(t testing.TB, lim *limiter.Limiter, event string, features ...limiter.Feature) {
+func call(t testing.TB, lim *limiter.Limiter, event string, features ...feature.Feature) {
 	_, err := lim.Allow(ctx, event, features...)
 	require.NoError(t, err)
 }
@@ -136,7 +137,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 	before := count()
 	for i := range 1000 {
-		f := limiter.NewFeature("user", fmt.Sprint(i)).Under(counter.MustLimits(fmt.Sprintf("%d/h", i)))
+		f := limiter.Under(feature.New("user", fmt.Sprint(i)), counter.MustLimits(fmt.Sprintf("%d/h", i)))
 		faults.Set(limitertest.Fault{})
 		if i%2 == 0 {
 			faults.Set(limitertest.Fault{Err: fmt.Errorf("error %d", i)})

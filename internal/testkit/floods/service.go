@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -186,7 +187,7 @@ func site(lim *limiter.Limiter) (http.Handler, error) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		v, err := lim.Peek(r.Context(), event, n, limiter.NewFeature("user", r.Header.Get("User")))
+		v, err := lim.Peek(r.Context(), event, n, feature.New("user", r.Header.Get("User")))
 		switch {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)

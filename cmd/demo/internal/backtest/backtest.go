@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -129,7 +130,7 @@ func History(ctx context.Context, c *counter.Counter, key counter.Key) ([]counte
 
 // Denied returns the number of denials of rule, enforced alone, for the admitted
 // hits of feature, oldest first.
-func Denied(ctx context.Context, rule limiter.Rule, feature limiter.Feature, hits []counter.Point) (denied int64, err error) {
+func Denied(ctx context.Context, rule limiter.Rule, feature feature.Feature, hits []counter.Point) (denied int64, err error) {
 	var now time.Time
 	rule.Soft, rule.Percent, rule.Former, rule.OnFailure = false, 0, nil, limiter.FailClosed
 	count, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})

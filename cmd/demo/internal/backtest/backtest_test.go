@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/backtest"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -31,7 +32,7 @@ func TestAsTheLog(t *testing.T) {
 		require.NoError(t, err)
 		lim, err := limiter.New(count, limiter.Config{Rules: []limiter.Rule{rule}})
 		require.NoError(t, err)
-		feature := limiter.NewFeature("user", "7")
+		feature := feature.New("user", "7")
 		var admitted []counter.Point
 		for now.Sub(began) < 20*time.Hour {
 			// Bursts, and hours of silence.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/dur"
-	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -160,11 +160,11 @@ func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
 
 // Feature makes a feature from text as a key of the store has the text, or as people
 // write it: a network that a limiter counts by stands for its addresses.
-func Feature(kind, text string, ipv4Bits, ipv6Bits int) limiter.Feature {
+func Feature(kind, text string, ipv4Bits, ipv6Bits int) feature.Feature {
 	kinds, values := strings.Split(kind, "+"), strings.Split(text, ",")
 	for i := range min(len(kinds), len(values)) {
 		network, err := netip.ParsePrefix(values[i])
-		if kinds[i] != limiter.KindIP || err != nil || network != network.Masked() {
+		if kinds[i] != feature.KindIP || err != nil || network != network.Masked() {
 			continue
 		}
 		bits := ipv6Bits
@@ -175,5 +175,5 @@ func Feature(kind, text string, ipv4Bits, ipv6Bits int) limiter.Feature {
 			values[i] = network.Addr().String()
 		}
 	}
-	return limiter.NewFeature(kind, strings.Join(values, ","))
+	return feature.New(kind, strings.Join(values, ","))
 }

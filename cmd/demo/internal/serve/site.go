@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter"
@@ -22,9 +23,9 @@ import (
 
 // siteRules are short enough to wait for.
 var siteRules = []limiter.Rule{
-	{Event: "signup", Kind: limiter.KindIP, Limits: counter.MustLimits("3/20s, 30/h")},
-	{Event: "signup", Kind: limiter.KindEmail, Limits: counter.MustLimits("1/15s, 10/h")},
-	{Event: "shorten", Kind: limiter.KindIP, Limits: counter.MustLimits("5/30s, 100/d")},
+	{Event: "signup", Kind: feature.KindIP, Limits: counter.MustLimits("3/20s, 30/h")},
+	{Event: "signup", Kind: feature.KindEmail, Limits: counter.MustLimits("1/15s, 10/h")},
+	{Event: "shorten", Kind: feature.KindIP, Limits: counter.MustLimits("5/30s, 100/d")},
 }
 
 // siteFields are the fields of the forms, by event.
@@ -87,9 +88,9 @@ func (s *Server) addSite(mux *http.ServeMux) error {
 		return err
 	}
 	s.site.limiter, err = limiter.New(c, limiter.Config{
-		Rules:           siteRules,
-		EmailIgnoreTags: true, // ada+1@example.org is ada@example.org
-		Tally:           true,
+		Rules: siteRules,
+		Forms: feature.Forms{EmailIgnoreTags: true}, // ada+1@example.org is ada@example.org
+		Tally: true,
 	})
 	if err != nil {
 		return err
@@ -224,8 +225,8 @@ func (s *Server) siteKey(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("event: got %q, want one of %s", event, lim.Events()), http.StatusBadRequest)
 		return
 	}
-	features := []limiter.Feature{limiter.IP((&httplimit.ClientIP{}).Of(r))}
-	if email := limiter.Email(r.FormValue("email")); email.Err() == nil {
+	features := []feature.Feature{feature.IP((&httplimit.ClientIP{}).Of(r))}
+	if email := feature.Email(r.FormValue("email")); email.Err() == nil {
 		features = append(features, email)
 	}
 	keys, err := s.storedKeys(r, event, features)
@@ -237,7 +238,7 @@ func (s *Server) siteKey(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(keys) // an error is a client that hung up
 }
 
-func (s *Server) storedKeys(r *http.Request, event string, features []limiter.Feature) (keys []storedKey, err error) {
+func (s *Server) storedKeys(r *http.Request, event string, features []feature.Feature) (keys []storedKey, err error) {
 	usages, err := s.site.limiter.Usage(r.Context(), event, features...)
 	if err != nil {
 		return nil, err

@@ -120,7 +120,7 @@ func ofStore(ctx context.Context, w *Watched) (*source, error) {
 		return limiter.New(count, cfg)
 	}
 	s := &source{store: w.Store.Name.String(), file: w.File, kind: w.Store.Name.Kind, servers: w.Store.Look}
-	s.bits = [2]int{cmp.Or(w.Limiter.IPv4Bits, 32), cmp.Or(w.Limiter.IPv6Bits, 64)}
+	s.bits = [2]int{cmp.Or(w.Limiter.Forms.IPv4Bits, 32), cmp.Or(w.Limiter.Forms.IPv6Bits, 64)}
 	if s.lim, err = make(w.Rules); err != nil {
 		return nil, err
 	}

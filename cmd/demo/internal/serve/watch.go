@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/cmd/demo/internal/text"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -475,7 +476,7 @@ func (s *source) key(ctx context.Context, event, kind, value, window string) (*k
 	case i < 0:
 		return nil, fmt.Errorf("kind: got %q, want a kind of a rule of %s", kind, event)
 	case strings.TrimSpace(value) == "":
-		return nil, fmt.Errorf("value: empty, want a feature of kind %s, such as %s", kind, cmp.Or(map[string]string{limiter.KindIP: "203.0.113.9", limiter.KindEmail: "ada@example.org", limiter.KindDomain: "example.org"}[kind], "17"))
+		return nil, fmt.Errorf("value: empty, want a feature of kind %s, such as %s", kind, cmp.Or(map[string]string{feature.KindIP: "203.0.113.9", feature.KindEmail: "ada@example.org", feature.KindDomain: "example.org"}[kind], "17"))
 	}
 	f := inspect.Feature(kind, strings.TrimSpace(value), s.bits[0], s.bits[1])
 	if f.Err() != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
@@ -91,7 +92,7 @@ func program(t *testing.T, store string) *limiter.Limiter {
 
 func hit(t *testing.T, lim *limiter.Limiter, ip, user string) {
 	t.Helper()
-	_, err := lim.Allow(t.Context(), "signup", limiter.NewFeature("ip", ip), limiter.NewFeature("user", user))
+	_, err := lim.Allow(t.Context(), "signup", feature.New("ip", ip), feature.New("user", user))
 	require.NoError(t, err)
 }
 
@@ -213,7 +214,7 @@ func TestWatchKey(t *testing.T) {
 		{"logon", "ip", "203.0.113.9", `event: got "logon", want one of signup`},
 		{"signup", "email", "ada@example.org", `kind: got "email", want a kind of a rule of signup`},
 		{"signup", "ip", " ", "value: empty, want a feature of kind ip, such as 203.0.113.9"},
-		{"signup", "ip", "ada", `limiter: feature "ip" is not an IP address`},
+		{"signup", "ip", "ada", `feature "ip" is not an IP address`},
 	} {
 		_, body := ask(t, server, "event", row.event, "kind", row.kind, "value", row.value)
 		var key keyLook

@@ -1,50 +1,52 @@
-package limiter_test
+package feature_test
 
 import (
+	"net/mail"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/feature"
 )
 
 var (
-	dots     = limiter.Config{EmailIgnoreDots: true}
-	tags     = limiter.Config{EmailIgnoreTags: true}
-	dotsTags = limiter.Config{EmailIgnoreDots: true, EmailIgnoreTags: true}
-	gmail    = limiter.Config{EmailProviders: []limiter.EmailProvider{
-		limiter.Gmail(), {Domains: []string{"BÜCHER.example", "books.example."}, IgnoreTags: true}}}
+	dots     = feature.Forms{EmailIgnoreDots: true}
+	tags     = feature.Forms{EmailIgnoreTags: true}
+	dotsTags = feature.Forms{EmailIgnoreDots: true, EmailIgnoreTags: true}
+	gmail    = feature.Forms{EmailProviders: []feature.EmailProvider{
+		feature.Gmail(), {Domains: []string{"BÜCHER.example", "books.example."}, IgnoreTags: true}}}
 )
 
 // Addresses of one mailbox have the same key, which is readable.
 func TestEmailsThatMeet(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		cfg  limiter.Config
-		want string
-		all  []string
+		name  string
+		forms feature.Forms
+		want  string
+		all   []string
 	}{
-		{"case", limiter.Config{}, "ada@example.org", []string{"ada@example.org", "Ada@example.org", "ADA@EXAMPLE.ORG", "ada@Example.org"}},
-		{"space around", limiter.Config{}, "ada@example.org", []string{" ada@example.org", "ada@example.org\r\n", "\tADA@example.org\u00a0", "ada@ example.org"}},
-		{"quotes", limiter.Config{}, "ada@example.org", []string{`"ada"@example.org`, `"A\d\a"@example.org`}},
-		{"a comment", limiter.Config{}, "ada@example.org", []string{"ada@example.org (home)", "ada@example.org ()", "ada@example.org (a (nested) one) (and another)"}},
-		{"the root", limiter.Config{}, "ada@example.org", []string{"ada@example.org.", "ADA@EXAMPLE.ORG.", "ada@example.org\u3002"}},
-		{"other dots", limiter.Config{}, "ada@mail.example.org", []string{"ada@mail\u3002example.org", "ada@mail\uff0eexample\uff61org"}},
-		{"IDN and punycode", limiter.Config{}, "ada@xn--bcher-kva.example", []string{
+		{"case", feature.Forms{}, "ada@example.org", []string{"ada@example.org", "Ada@example.org", "ADA@EXAMPLE.ORG", "ada@Example.org"}},
+		{"space around", feature.Forms{}, "ada@example.org", []string{" ada@example.org", "ada@example.org\r\n", "\tADA@example.org\u00a0", "ada@ example.org"}},
+		{"quotes", feature.Forms{}, "ada@example.org", []string{`"ada"@example.org`, `"A\d\a"@example.org`}},
+		{"a comment", feature.Forms{}, "ada@example.org", []string{"ada@example.org (home)", "ada@example.org ()", "ada@example.org (a (nested) one) (and another)"}},
+		{"the root", feature.Forms{}, "ada@example.org", []string{"ada@example.org.", "ADA@EXAMPLE.ORG.", "ada@example.org\u3002"}},
+		{"other dots", feature.Forms{}, "ada@mail.example.org", []string{"ada@mail\u3002example.org", "ada@mail\uff0eexample\uff61org"}},
+		{"IDN and punycode", feature.Forms{}, "ada@xn--bcher-kva.example", []string{
 			"ada@bücher.example", "ada@BÜCHER.example", "ada@bu\u0308cher.example", "ada@xn--bcher-kva.example", "ada@XN--BCHER-KVA.example", "ada@ｂücher.example"}},
-		{"full width in the domain", limiter.Config{}, "ada@example.org", []string{"ada@ｅｘａｍｐｌｅ.org", "ada@ＥＸＡＭＰＬＥ.ORG"}},
-		{"letters beyond ASCII", limiter.Config{}, "jürgen@example.org", []string{"jürgen@example.org", "JÜRGEN@example.org", "ju\u0308rgen@example.org", "JU\u0308RGEN@example.org", `"jürgen"@example.org`}},
-		{"full width, large and small", limiter.Config{}, "ａｄａ@example.org", []string{"ＡＤＡ@example.org", "ａｄａ@example.org"}},
-		{"a letter whose small form has another length", limiter.Config{}, "ⱥ@example.org", []string{"Ⱥ@example.org", "ⱥ@example.org"}},
-		{"a dotted capital I with an accent", limiter.Config{}, "í@example.org", []string{"\u0130\u0301@example.org", "í@example.org", "Í@example.org"}},
-		{"the kelvin sign", limiter.Config{}, "k@example.org", []string{"\u212a@example.org", "K@example.org"}},
-		{"a quoted at sign", limiter.Config{}, "a@b@example.org", []string{`"a@b"@example.org`, `"A@B"@example.org`}},
-		{"a quoted space", limiter.Config{}, "a b@example.org", []string{`"a b"@example.org`, `"A B"@EXAMPLE.org`}},
-		{"an address for a domain", limiter.Config{}, "ada@[192.0.2.1]", []string{"ada@[192.0.2.1]", "ADA@[192.0.2.1]"}},
-		{"six words", limiter.Config{}, "ada@[2001:db8::a]", []string{"ada@[2001:db8::a]", "ada@[2001:DB8::A]"}},
-		{"signs", limiter.Config{}, "!#$%&'*/=?^_`{|}~-@example.org", []string{"!#$%&'*/=?^_`{|}~-@example.org", "\"!#$%&'*/=?^_`{|}~-\"@example.org"}},
-		{"one label", limiter.Config{}, "root@localhost", []string{"root@localhost", "ROOT@LOCALHOST", "root@localhost."}},
+		{"full width in the domain", feature.Forms{}, "ada@example.org", []string{"ada@ｅｘａｍｐｌｅ.org", "ada@ＥＸＡＭＰＬＥ.ORG"}},
+		{"letters beyond ASCII", feature.Forms{}, "jürgen@example.org", []string{"jürgen@example.org", "JÜRGEN@example.org", "ju\u0308rgen@example.org", "JU\u0308RGEN@example.org", `"jürgen"@example.org`}},
+		{"full width, large and small", feature.Forms{}, "ａｄａ@example.org", []string{"ＡＤＡ@example.org", "ａｄａ@example.org"}},
+		{"a letter whose small form has another length", feature.Forms{}, "ⱥ@example.org", []string{"Ⱥ@example.org", "ⱥ@example.org"}},
+		{"a dotted capital I with an accent", feature.Forms{}, "í@example.org", []string{"\u0130\u0301@example.org", "í@example.org", "Í@example.org"}},
+		{"the kelvin sign", feature.Forms{}, "k@example.org", []string{"\u212a@example.org", "K@example.org"}},
+		{"a quoted at sign", feature.Forms{}, "a@b@example.org", []string{`"a@b"@example.org`, `"A@B"@example.org`}},
+		{"a quoted space", feature.Forms{}, "a b@example.org", []string{`"a b"@example.org`, `"A B"@EXAMPLE.org`}},
+		{"an address for a domain", feature.Forms{}, "ada@[192.0.2.1]", []string{"ada@[192.0.2.1]", "ADA@[192.0.2.1]"}},
+		{"six words", feature.Forms{}, "ada@[2001:db8::a]", []string{"ada@[2001:db8::a]", "ada@[2001:DB8::A]"}},
+		{"signs", feature.Forms{}, "!#$%&'*/=?^_`{|}~-@example.org", []string{"!#$%&'*/=?^_`{|}~-@example.org", "\"!#$%&'*/=?^_`{|}~-\"@example.org"}},
+		{"one label", feature.Forms{}, "root@localhost", []string{"root@localhost", "ROOT@LOCALHOST", "root@localhost."}},
 
 		{"dots ignored", dots, "adalovelace@example.org", []string{"ada.lovelace@example.org", "a.d.a.Lovelace@example.org", "adalovelace@example.org", `"ada..lovelace."@example.org`}},
 		{"dots ignored, tags not", dots, "ada+tag@example.org", []string{"a.da+ta.g@example.org", "ada+tag@example.org"}},
@@ -60,22 +62,22 @@ func TestEmailsThatMeet(t *testing.T) {
 		{"both ignored", dotsTags, "ada@example.org", []string{"a.d.a+x.y@example.org", "ada+1@example.org", "A.DA@example.org"}},
 	} {
 		for _, address := range row.all {
-			require.Equal(t, "email:"+row.want, keyed(t, row.cfg, limiter.Email(address)), "%s: %q", row.name, address)
+			require.Equal(t, "email:"+row.want, textOf(t, row.forms, feature.Email(address)), "%s: %q", row.name, address)
 		}
 	}
 }
 
 func TestEmailsThatDoNotMeet(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		cfg  limiter.Config
-		a, b string
+		name  string
+		forms feature.Forms
+		a, b  string
 	}{
-		{"another name", limiter.Config{}, "ada@example.org", "bob@example.org"},
-		{"another domain", limiter.Config{}, "ada@example.org", "ada@example.com"},
-		{"a subdomain", limiter.Config{}, "ada@example.org", "ada@mail.example.org"},
-		{"dots", limiter.Config{}, "ada.lovelace@example.org", "adalovelace@example.org"},
-		{"tags", limiter.Config{}, "ada@example.org", "ada+1@example.org"},
+		{"another name", feature.Forms{}, "ada@example.org", "bob@example.org"},
+		{"another domain", feature.Forms{}, "ada@example.org", "ada@example.com"},
+		{"a subdomain", feature.Forms{}, "ada@example.org", "ada@mail.example.org"},
+		{"dots", feature.Forms{}, "ada.lovelace@example.org", "adalovelace@example.org"},
+		{"tags", feature.Forms{}, "ada@example.org", "ada+1@example.org"},
 		{"dots of the domain", dots, "ada@exa.mple.org", "ada@example.org"},
 		{"tags, dots ignored", dots, "ada@example.org", "ada+1@example.org"},
 		{"dots, tags ignored", tags, "a.da@example.org", "ada@example.org"},
@@ -83,14 +85,14 @@ func TestEmailsThatDoNotMeet(t *testing.T) {
 		{"dots without a name", dots, `"."@example.org`, `".."@example.org`},
 		{"dots, a provider ignores tags", gmail, "a.da@books.example", "ada@books.example"},
 		{"a subdomain of a provider", gmail, "a.da@mail.gmail.com", "ada@mail.gmail.com"},
-		{"an accent", limiter.Config{}, "jürgen@example.org", "jurgen@example.org"},
-		{"full width and not", limiter.Config{}, "ａda@example.org", "ada@example.org"},
-		{"an at sign in quotes", limiter.Config{}, `"ada@example.org"@example.com`, "ada@example.org"},
-		{"a space in quotes", limiter.Config{}, `" ada"@example.org`, "ada@example.org"},
-		{"umlaut and not, in the domain", limiter.Config{}, "ada@bücher.example", "ada@bucher.example"},
-		{"an address and a name of it", limiter.Config{}, "ada@[192.0.2.1]", "ada@192.0.2.1"},
+		{"an accent", feature.Forms{}, "jürgen@example.org", "jurgen@example.org"},
+		{"full width and not", feature.Forms{}, "ａda@example.org", "ada@example.org"},
+		{"an at sign in quotes", feature.Forms{}, `"ada@example.org"@example.com`, "ada@example.org"},
+		{"a space in quotes", feature.Forms{}, `" ada"@example.org`, "ada@example.org"},
+		{"umlaut and not, in the domain", feature.Forms{}, "ada@bücher.example", "ada@bucher.example"},
+		{"an address and a name of it", feature.Forms{}, "ada@[192.0.2.1]", "ada@192.0.2.1"},
 	} {
-		require.NotEqual(t, keyed(t, row.cfg, limiter.Email(row.a)), keyed(t, row.cfg, limiter.Email(row.b)), row.name)
+		require.NotEqual(t, textOf(t, row.forms, feature.Email(row.a)), textOf(t, row.forms, feature.Email(row.b)), row.name)
 	}
 }
 
@@ -163,19 +165,53 @@ func TestTextThatIsNoEmail(t *testing.T) {
 		{"longer than reason", `"visitor"@example.org (` + strings.Repeat(long, 20) + ")"},
 		{"a megabyte", strings.Repeat(long, 16<<10) + "@example.org"},
 	} {
-		feature := limiter.Email(row.text)
-		require.EqualError(t, feature.Err(), `limiter: feature "email" is not an e-mail address, want local-part@domain`, "%s: %q", row.name, row.text)
-		require.False(t, feature.Missing(), row.name)
-
-		lim := onMemory(t, by("email", "9/d"))
-		v, err := lim.Allow(ctx, "signup", feature)
-		require.ErrorIs(t, err, feature.Err(), row.name)
-		require.NotContains(t, err.Error(), "visitor", row.name)
-		require.NotContains(t, err.Error(), "example", row.name)
-		require.Equal(t, limiter.Verdict{}, v, row.name)
+		f := feature.Email(row.text)
+		require.EqualError(t, f.Err(), `feature "email" is not an e-mail address, want local-part@domain`, "%s: %q", row.name, row.text)
+		require.False(t, f.Missing(), row.name)
+		require.Empty(t, f.Value(), row.name)
 	}
 	// Just not too long.
 	for _, address := range []string{long + "@example.org", "visitor@" + label + ".org", long + "@" + label + "." + label + "." + label[:61]} {
-		require.Equal(t, "email:"+address, keyed(t, limiter.Config{}, limiter.Email(address)))
+		require.Equal(t, "email:"+address, textOf(t, feature.Forms{}, feature.Email(address)))
 	}
+}
+
+// No text panics; an address has a canonical form, which is its own canonical
+// form; and capitals make no difference.
+func FuzzEmail(f *testing.F) {
+	for _, s := range []string{"", " ", "a@b.org", "A.b+c@B.org", `"a b"@x`, `".+x"@x`, "a@[::1]", "ü@ü.de", "\u0130\u0301@x", "a@x.", "a@xn--bcher-kva", "a@b (c)", "<a@b>", "x:a@b;", `"\""@x`, "ǅ@x", "a@\u3002", "a\u037eb@x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		f := feature.Email(text)
+		require.Equal(t, strings.TrimSpace(text) == "", f.Missing())
+		if isASCII(text) {
+			for _, folded := range []string{strings.ToUpper(text), strings.ToLower(text)} {
+				same := feature.Email(folded)
+				require.Equal(t, f.Err(), same.Err())
+				require.Equal(t, f.Missing(), same.Missing())
+				require.Equal(t, textOf(t, feature.Forms{}, f), textOf(t, feature.Forms{}, same), folded)
+			}
+		}
+		if f.Err() != nil || f.Missing() {
+			return
+		}
+		for _, forms := range []feature.Forms{{}, {EmailIgnoreDots: true}, {EmailIgnoreTags: true}, {EmailIgnoreDots: true, EmailIgnoreTags: true}} {
+			once := textOf(t, forms, f)
+			address := strings.TrimPrefix(once, "email:")
+			require.LessOrEqual(t, len(address), 254)
+			again := feature.Email(quoted(address))
+			require.NoError(t, again.Err(), once)
+			require.Equal(t, once, textOf(t, forms, again))
+		}
+	})
+}
+
+// quoted is a canonical address in quotes where the local part needs quotes.
+func quoted(canonical string) string {
+	return strings.Trim((&mail.Address{Address: canonical}).String(), "<>")
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }

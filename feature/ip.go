@@ -1,4 +1,4 @@
-package limiter
+package feature
 
 import (
 	"errors"
@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-var errIP = errors.New(`limiter: feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1`)
+var errIP = errors.New(`feature "ip" is not an IP address, want one such as 203.0.113.9 or 2001:db8::1`)
 
-// IP is a feature of kind "ip": the network of addr. An IPv4 address counts
+// IP returns a feature of kind "ip": the network of addr. An IPv4 address counts
 // whole and an IPv6 address by its first 64 bits, the usual share of a
-// subscriber; Config.IPv4Bits and Config.IPv6Bits change the lengths. A zone is
-// dropped.
+// subscriber; [Forms] changes the lengths. A zone is dropped.
 //
 // An IPv6 address that stands for an IPv4 address is the IPv4 address: mapped
 // (::ffff:0:0/96), translated (64:ff9b::/96 of RFC 6052, 64:ff9b:1::/48 of RFC
@@ -25,32 +24,31 @@ func IP(addr netip.Addr) Feature {
 	return Feature{kind: KindIP, addr: fold(addr)}
 }
 
-// Network is a feature of a kind of your own, such as "net": the network of addr,
-// of v4Bits of an IPv4 address or v6Bits of an IPv6 address. With [IP] beside
-// Network a rule limits an address and another rule its neighbourhood:
+// Network returns a feature of a kind of your own, such as "net": the network of addr,
+// of v4Bits of an IPv4 address or v6Bits of an IPv6 address. With both [IP] and
+// Network one rule limits an address and another rule its neighbourhood:
 //
-//	v, err := lim.Allow(ctx, "signup", limiter.IP(addr), limiter.Network("net", addr, 24, 48))
+//	v, err := lim.Allow(ctx, "signup", feature.IP(addr), feature.Network("net", addr, 24, 48))
 //
 // An address that stands for an IPv4 address is that address, as for IP.
-// [NewFeature] of the same kind and the text of the network, "192.0.2.0/24", is the
-// same feature. Bits out of range, and a kind that
-// NewFeature parses, make a Feature with an error.
+// [New] of the same kind and the text of the network, "192.0.2.0/24", is the
+// same feature. Bits out of range, and a kind that New reads, make a Feature with an
+// error.
 func Network(kind string, addr netip.Addr, v4Bits, v6Bits int) Feature {
-	t := Feature{kind: kind}
-	switch {
+	f := Feature{kind: kind}
+	switch addr = fold(addr); {
 	case parses(kind):
-		t.err = fmt.Errorf(`limiter: Network has kind %q, want a kind of your own, such as "net"`, kind)
+		f.err = fmt.Errorf(`feature: Network has kind %q, want a kind of your own, such as "net"`, kind)
 	case v4Bits < 1 || v4Bits > 32:
-		t.err = fmt.Errorf("limiter: Network has %d bits for IPv4, want 1 to 32", v4Bits)
+		f.err = fmt.Errorf("feature: Network has %d bits for IPv4, want 1 to 32", v4Bits)
 	case v6Bits < 1 || v6Bits > 128:
-		t.err = fmt.Errorf("limiter: Network has %d bits for IPv6, want 1 to 128", v6Bits)
+		f.err = fmt.Errorf("feature: Network has %d bits for IPv6, want 1 to 128", v6Bits)
+	case addr.Is4():
+		f.addr, f.bits = addr, uint8(v4Bits)
 	default:
-		if addr = fold(addr); addr.Is4() {
-			v6Bits = v4Bits
-		}
-		t.addr, t.bits = addr, uint8(v6Bits)
+		f.addr, f.bits = addr, uint8(v6Bits)
 	}
-	return t
+	return f
 }
 
 // parseIP is IP of text.
@@ -75,8 +73,9 @@ var (
 	teredo     = netip.MustParsePrefix("2001::/32")
 )
 
-// standsForIPv4 reports whether fold makes IPv4 addresses of the addresses in prefix.
-func standsForIPv4(prefix netip.Prefix) bool {
+// StandsForIPv4 reports whether prefix has only IPv6 addresses that stand for IPv4
+// addresses, or would if these were public: see [IP].
+func StandsForIPv4(prefix netip.Prefix) bool {
 	return slices.ContainsFunc([]netip.Prefix{translated, locally, sixToFour, teredo}, func(p netip.Prefix) bool {
 		return p.Contains(prefix.Addr()) && p.Bits() <= prefix.Bits()
 	})
