@@ -23,7 +23,7 @@ func (a asking) ask(verb string, commands []byte, number int) (lines []string, a
 	}
 	var x *exchange
 	if a.alone != nil {
-		x = newExchange()
+		x = a.t.store.exchanges.Get().(*exchange)
 		x.ask(a.alone.dialect, verb, commands, number)
 		if err = a.alone.do(a.ctx, x, deadline); err != nil {
 			err = a.t.failed(verb, err)
@@ -52,8 +52,5 @@ func (a asking) read(verb, command string) ([]found, error) {
 	if err == nil && lines[0] != "END" {
 		err = a.t.failed(verb, unexpected(lines[0]))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }

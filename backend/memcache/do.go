@@ -130,7 +130,7 @@ func (t *transport) exchange(ctx context.Context, deadline time.Time, g gate, un
 	if err := t.enter(ctx, g, deadline); err != nil {
 		return nil, t.store.notSent(undoes, err)
 	}
-	x := newExchange()
+	x := t.store.exchanges.Get().(*exchange)
 	x.gate = g
 	for {
 		p, err := t.acquire(ctx, deadline, undoes > 0, g == nil)

@@ -76,7 +76,7 @@ func (p *pipeline) takeLate(x *exchange) {
 	if p.err != nil {
 		s.undoFailed.Add(int64(len(made)))
 	} else if len(made) > 0 {
-		back := newExchange()
+		back := x.pool.Get().(*exchange)
 		back.takingBack(p.dialect, made, x.n)
 		back.late = true
 		back.state.Store(abandoned)

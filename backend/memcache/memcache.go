@@ -91,6 +91,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -187,6 +188,7 @@ type Store struct {
 	transports map[string]*transport // by the name of the server
 	timeout    time.Duration
 	closed     atomic.Bool
+	exchanges  *sync.Pool
 
 	lateAdditions, takenBack, undoFailed, unanswered, refused, withheld atomic.Int64
 }
@@ -215,7 +217,7 @@ func New(cfg Config, servers ...string) (*Store, error) {
 		defer cancel()
 		return full.DialContext(ctx, network, address)
 	})
-	s := &Store{selector: selector, timeout: full.IOTimeout, transports: map[string]*transport{}}
+	s := &Store{selector: selector, timeout: full.IOTimeout, transports: map[string]*transport{}, exchanges: newExchanges()}
 	for i := range selector.servers {
 		address := &selector.servers[i]
 		s.transports[address.name] = newTransport(s, address, full, connect)

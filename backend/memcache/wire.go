@@ -58,6 +58,7 @@ var (
 // answers. An exchange has copies of the request, since answers may come after the
 // return of Do.
 type exchange struct {
+	pool    *sync.Pool // of the Store
 	dialect *dialect
 	key     string
 	n       int64
@@ -114,16 +115,20 @@ const (
 	abandoned        // the caller has returned: the exchange is the pipeline's
 )
 
-var exchanges = sync.Pool{New: func() any {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &exchange{wake: make(chan struct{}, 1), timer: timer}
-}}
-
 // tags counts the tags given to additions.
 var tags atomic.Uint64
 
-func newExchange() *exchange { return exchanges.Get().(*exchange) }
+// newExchanges returns a pool of exchanges. Each Store has a pool of its own: timers
+// and channels made in a bubble of testing/synctest cannot leave the bubble.
+func newExchanges() *sync.Pool {
+	pool := new(sync.Pool)
+	pool.New = func() any {
+		timer := time.NewTimer(time.Hour)
+		timer.Stop()
+		return &exchange{pool: pool, wake: make(chan struct{}, 1), timer: timer}
+	}
+	return pool
+}
 
 // recycle gives back an exchange whose answers have all come, or that was not
 // sent.
@@ -131,7 +136,7 @@ func (x *exchange) recycle() {
 	if !x.spoiled && x.err == nil {
 		x.gate = nil
 		x.reset()
-		exchanges.Put(x)
+		x.pool.Put(x)
 	}
 }
 
@@ -139,7 +144,7 @@ func (x *exchange) recycle() {
 func (x *exchange) reset() {
 	clear(x.adds)
 	*x = exchange{adds: x.adds[:0], reads: reads{runs: x.reads.runs[:0], counts: x.reads.counts[:0]}, request: x.request[:0],
-		wake: x.wake, timer: x.timer, gate: x.gate}
+		pool: x.pool, wake: x.wake, timer: x.timer, gate: x.gate}
 }
 
 // begin begins a request with some additions of n.
@@ -271,25 +276,22 @@ func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
 		}
 		line, ok := bytes.CutSuffix(in[n:n+end], []byte("\r"))
 		size, rest := 0, in[n+end+1:]
-		if ok {
-			switch {
-			case x.answered < len(x.adds):
-				size, ok, err = x.dialect.parse(x, line, rest)
-			case x.chunks > 0:
-				size, ok, err = x.parseItem(line, rest)
-			case x.plain > 0:
-				size, ok, err = x.parsePlain(line, rest)
-			default:
-				ok = x.parseEnd(line)
-			}
-		}
 		switch {
-		case err != nil:
-			return n, false, err
 		case !ok:
-			return n, false, unexpected(line)
-		case size < 0:
-			return n, false, nil
+		case x.answered < len(x.adds):
+			size, ok, err = x.dialect.parse(x, line, rest)
+		case x.chunks > 0:
+			size, ok, err = x.parseItem(line, rest)
+		case x.plain > 0:
+			size, ok = x.parsePlain(line, rest)
+		default:
+			ok = x.parseEnd(line)
+		}
+		if !ok && err == nil {
+			err = unexpected(line)
+		}
+		if err != nil || size < 0 {
+			return n, false, err
 		}
 		n += end + 1 + size
 	}
@@ -379,7 +381,7 @@ func (x *exchange) failRead(verb string, err error) {
 
 // parsePlain reads a line, and an item if it has one, of the answer to a plain
 // command.
-func (x *exchange) parsePlain(line, rest []byte) (size int, ok bool, err error) {
+func (x *exchange) parsePlain(line, rest []byte) (size int, ok bool) {
 	kind, text, _ := bytes.Cut(line, []byte(" "))
 	name, text, _ := bytes.Cut(text, []byte(" "))
 	switch string(kind) {
@@ -390,16 +392,16 @@ func (x *exchange) parsePlain(line, rest []byte) (size int, ok bool, err error) 
 		if ok && size >= 0 {
 			x.found = append(x.found, found{string(name), bytes.Clone(v), string(cas)})
 		}
-		return size, ok && len(x.found) <= maxFound, nil
+		return size, ok && len(x.found) <= maxFound
 	case "STAT":
 		x.found = append(x.found, found{name: string(name), value: bytes.Clone(text)})
-		return 0, len(x.found) <= maxFound, nil
+		return 0, len(x.found) <= maxFound
 	case "END", "STORED", "NOT_STORED", "EXISTS", "NOT_FOUND", "DELETED", "SERVER_ERROR", "CLIENT_ERROR":
 		x.lines = append(x.lines, string(line))
 		x.plain--
-		return 0, true, nil
+		return 0, true
 	}
-	return 0, false, nil
+	return 0, false
 }
 
 // parseEnd reads the answer to the command behind the reads. A proxy may fail for
