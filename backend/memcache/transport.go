@@ -237,7 +237,7 @@ func (t *transport) dialAndAsk(d *dialect) (net.Conn, string, error) {
 		answer, err = bufio.NewReader(io.LimitReader(conn, maxLine)).ReadString('\n')
 	}
 	answer = strings.TrimSpace(answer)
-	if err == nil && slices.Contains(d.answers, answer) {
+	if err == nil && (slices.Contains(d.answers, answer) || !d.tagged && serverError([]byte(answer)) != nil) {
 		return conn, answer, conn.SetDeadline(time.Time{})
 	}
 	conn.Close()

@@ -42,6 +42,7 @@ import (
 const (
 	maxLine  = 512
 	maxValue = 1024
+	maxItem  = 1 << 20 // bytes of a value that no caller of this package wrote, and that is passed over
 
 	// maxFound bounds the items and statistics in an answer to plain commands.
 	maxFound = 10_000
@@ -73,6 +74,7 @@ type exchange struct {
 	answered int      // additions that have an answer
 	created  bool     // and the next one has half of it
 	chunks   int      // multi-gets without their END
+	skip     int      // bytes of a long value that are to be passed over
 	open     bool     // the answer behind the reads is to come
 	must     int      // the count whose item must come; below zero: none
 	at       int      // the first count that the next item can belong to
@@ -266,7 +268,17 @@ func (x *exchange) name(i int) string { return string(x.request[x.adds[i].from:x
 // parse reads the answers at the start of in, as far as these have come, and
 // returns their length. After an error the connection cannot be used any more.
 func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
-	for x.answered < len(x.adds) || x.chunks > 0 || x.plain > 0 || x.open {
+	for x.answered < len(x.adds) || x.chunks > 0 || x.plain > 0 || x.open || x.skip > 0 {
+		if x.skip > 0 {
+			skipped := min(x.skip, len(in)-n)
+			if n, x.skip = n+skipped, x.skip-skipped; x.skip > 0 {
+				return n, false, nil
+			}
+			if end := "\r\n"[max(0, 2-n):]; !bytes.HasSuffix(in[:n], []byte(end)) {
+				return n, false, unexpected("a value that is longer than it says")
+			}
+			continue
+		}
 		end := bytes.IndexByte(in[n:], '\n') // of the line
 		if end > maxLine || end < 0 && len(in)-n > maxLine {
 			return n, false, fmt.Errorf("a line of more than %d bytes", maxLine)
@@ -299,6 +311,16 @@ func (x *exchange) parse(in []byte) (n int, complete bool, err error) {
 }
 
 func unexpected[T string | []byte](line T) error { return fmt.Errorf("unexpected answer %.80q", line) }
+
+// value returns the value of an item. A long value is passed over: something else wrote
+// it, under the name of one bucket.
+func (x *exchange) value(length, in []byte) (v []byte, size int, ok bool) {
+	if n, err := strconv.Atoi(string(length)); err == nil && n > maxValue && n <= maxItem {
+		x.skip = n + 2
+		return []byte("more than 1024 bytes"), 0, true // no count: an error names it
+	}
+	return value(length, in)
+}
 
 // value returns the value at the start of in, whose length is announced, and
 // its size with the end of the line, below zero if bytes are missing.
@@ -353,7 +375,7 @@ func (x *exchange) parseItem(line, rest []byte) (size int, ok bool, err error) {
 	}
 	name, flags, _ := bytes.Cut(text, []byte(" "))
 	_, length, _ := bytes.Cut(flags, []byte(" "))
-	v, size, ok := value(length, rest)
+	v, size, ok := x.value(length, rest)
 	if !ok || size < 0 {
 		return size, ok, nil
 	}
@@ -388,7 +410,7 @@ func (x *exchange) parsePlain(line, rest []byte) (size int, ok bool) {
 	case "VALUE":
 		_, text, _ = bytes.Cut(text, []byte(" "))
 		length, cas, _ := bytes.Cut(text, []byte(" "))
-		v, size, ok := value(length, rest)
+		v, size, ok := x.value(length, rest)
 		if ok && size >= 0 {
 			x.found = append(x.found, found{string(name), bytes.Clone(v), string(cas)})
 		}
@@ -396,6 +418,11 @@ func (x *exchange) parsePlain(line, rest []byte) (size int, ok bool) {
 	case "STAT":
 		x.found = append(x.found, found{name: string(name), value: bytes.Clone(text)})
 		return 0, len(x.found) <= maxFound
+	case "ERROR": // of a proxy that has no such statistics; data of other commands would follow
+		if x.verb != "stats" {
+			return 0, false
+		}
+		fallthrough
 	case "END", "STORED", "NOT_STORED", "EXISTS", "NOT_FOUND", "DELETED", "SERVER_ERROR", "CLIENT_ERROR":
 		x.lines = append(x.lines, string(line))
 		x.plain--
