@@ -198,7 +198,7 @@ func (a *access) read(span *backend.Span, now int64) {
 	for i := r.search(from); i < size; {
 		start, _ := r.at(i)
 		index := cover.Index(start, width)
-		if index-span.First >= int64(len(span.Counts)) {
+		if uint64(index-span.First) >= uint64(len(span.Counts)) { // the difference may wrap round
 			return
 		}
 		next, end := i+1, plus(index*width, width)

@@ -235,6 +235,9 @@ func (dec *decoder) entry(flags int64) {
 	if e.rank(byHit) == never {
 		fail("a key without buckets")
 	}
+	if e.isMarker() && (e.layout.n != 1 || e.finest.size() != 1) {
+		fail("a memory of a Forget with more than a label")
+	}
 	if e.cost() > s.max {
 		panic(failure{ErrFull})
 	}

@@ -498,3 +498,26 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot with a memory of a Forget that is more than a label is damaged: the next
+// Forget would take its place without its cost.
+func TestAMarkerWithManyBuckets(t *testing.T) {
+	s := New(Config{})
+	_, name := s.marker("ab:k")
+	enc := encoder{buf: append([]byte(snapshotMagic), snapshotVersion)}
+	enc.uvarint(isKey | newLayout)
+	enc.uvarint(1)
+	enc.uvarint(1)
+	enc.uvarint(1 << 40)
+	enc.uvarint(uint64(len(name)))
+	enc.buf = append(enc.buf, name...)
+	enc.uvarint(2)
+	enc.buf = binary.AppendVarint(enc.buf, 1)
+	enc.uvarint(1)
+	enc.uvarint(1)
+	enc.uvarint(1)
+	enc.keys = 1
+	enc.last(never)
+	whole := binary.LittleEndian.AppendUint32(enc.buf, crc32.Checksum(enc.buf, castagnoli))
+	require.ErrorContains(t, s.Restore(bytes.NewReader(whole)), "a memory of a Forget with more than a label")
+}

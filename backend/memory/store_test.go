@@ -360,3 +360,20 @@ func TestDoors(t *testing.T) {
 	require.True(t, ok)
 	require.False(t, here.Keeps())
 }
+
+// A run of buckets that begins before all time is read, and the store answers on.
+func TestAReadFromTheFirstOfAllBuckets(t *testing.T) {
+	s, ctx := New(Config{}), context.Background()
+	add := &backend.Request{Key: "ab:k", Ladder: tiers.Default, Now: noon, N: 1}
+	for i, b := range tiers.Default.Buckets(noon) {
+		add.Add = append(add.Add, backend.Slot{Bucket: b, TTL: b.Width + tiers.Default.At(i).Keep})
+	}
+	require.NoError(t, s.Do(ctx, add))
+	for _, first := range []int64{math.MinInt64, math.MinInt64 + 1, math.MaxInt64 - 1, math.MaxInt64} {
+		r := &backend.Request{Key: "ab:k", Ladder: tiers.Default, Now: noon, Read: []backend.Span{{Width: time.Second, First: first, Counts: []int64{7}}}}
+		require.NoError(t, s.Do(ctx, r))
+		require.Zero(t, r.Read[0].Counts[0])
+	}
+	require.NoError(t, s.Do(ctx, add))
+	require.EqualValues(t, 2, add.Add[0].Count)
+}
