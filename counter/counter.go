@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,6 +187,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 	if cfg.Patience > maxPatience {
 		return nil, fmt.Errorf("counter: Config.Patience is %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
 	}
+	cfg.Secret = bytes.Clone(cfg.Secret) // for With, whatever the caller does with the slice
 	b := &base{
 		store:    store,
 		now:      cfg.Now,

@@ -781,3 +781,19 @@ func TestHalfAnAddIsTakenBack(t *testing.T) {
 		require.Zero(t, sum, width)
 	}
 }
+
+// A caller may wipe its slice with the secret after New.
+func TestASecretThatIsWiped(t *testing.T) {
+	store, key := memory.New(memory.Config{}), counter.Key{Event: "e", Feature: "f"}
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	c := newCounter(t, store, counter.Config{Secret: secret})
+	before, err := c.With(tiers.For(time.Hour), nil)
+	require.NoError(t, err)
+	require.NoError(t, before.Add(t.Context(), key, 3))
+	clear(secret)
+	after, err := c.With(tiers.For(time.Hour), nil)
+	require.NoError(t, err)
+	n, err := after.Count(t.Context(), key, time.Hour)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n.High)
+}

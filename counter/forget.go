@@ -63,8 +63,8 @@ func (c *Counter) forgetting(r backend.Request) *backend.ForgetRequest {
 // Secret or Ladder is another key.
 //
 // Erase may last until ctx is done, and has no other bound; each step may last for
-// the timeout of the store. On memcached there is a step for each 4,000 possible
-// buckets of the ladder: 24 on the default ladder. Calls of the key under way may
+// the timeout of the store. On memcached there is a step for each 1,000 possible
+// buckets of the ladder: some 90 on the default ladder. Calls of the key under way may
 // leave the text behind, and on a store without an atomic step each may admit a hit
 // too many. After an error, and after calls under way, a second Erase removes the
 // rest.

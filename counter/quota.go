@@ -85,7 +85,9 @@ func (c *Counter) quota(event string, limits Limits) *quota {
 	}
 	// A hash of all the text would take longer than all the rest. The multiplier is
 	// that of Fibonacci hashing, 2^64 divided by the golden ratio.
-	hash := uint64(event[0])<<16 ^ uint64(event[len(event)-1])<<8 ^ uint64(len(event)) ^ uint64(limits[0].Max) ^ uint64(limits[0].Per)
+	n := len(event)
+	hash := uint64(event[0])<<32 ^ uint64(event[n/2])<<24 ^ uint64(event[n*3/4])<<16 ^ uint64(event[n-1])<<8 ^
+		uint64(n) ^ uint64(limits[0].Max) ^ uint64(limits[0].Per)
 	set := &c.quotas.sets[hash*0x9E3779B97F4A7C15>>(64-quotaBits)]
 	for i := range set {
 		q := set[i].Load()

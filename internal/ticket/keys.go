@@ -49,7 +49,7 @@ func (p *Protocol) look(ctx context.Context, c *Call, keys []int, deadline time.
 	all := Finding{Allowed: true, looked: true}
 	for i, f := range looks {
 		if errs[i] != nil {
-			return Finding{looked: true}, &KeyError{0, errs[i]}
+			return Finding{looked: true}, &KeyError{keys[i], errs[i]}
 		}
 		all.Allowed = all.Allowed && f.Allowed
 		all.contended = all.contended || f.contended
