@@ -87,7 +87,9 @@ func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 		case req.N > 0:
 			err = s.add(ctx, req, first, &counts)
 		default:
-			err = s.takeBack(ctx, Names(req), slices.Repeat([]int64{-req.N}, len(req.Add)), req.Add, first, &counts)
+			if err = s.ready(ctx, takingBack(Names(req)[0], "0")[4]); err == nil {
+				err = s.takeBack(ctx, Names(req), slices.Repeat([]int64{-req.N}, len(req.Add)), req.Add, first, &counts)
+			}
 		}
 		for some := range slices.Chunk(reads[len(first):], maxReads) {
 			if err == nil {
