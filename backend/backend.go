@@ -43,7 +43,7 @@ var ErrMaxCount = errors.New("the count would exceed 2^53-1")
 const MaxCount = 1<<53 - 1
 
 // Store is the interface of all stores. A store adds to buckets, reads buckets,
-// forgets keys, and tells how its servers are. [FromDo] makes a Store of Do alone.
+// forgets keys, and reports on its servers. [FromDo] makes a Store of Do alone.
 //
 // The methods are called by many goroutines at once.
 type Store interface {

@@ -19,7 +19,7 @@ func TestConformanceOfDoAlone(t *testing.T) {
 	backendtest.Run(t, func(testing.TB) backend.Store { return backend.FromDo(memory.New(memory.Config{}).Do) })
 }
 
-// The label of a Forget is exact, also beside another in the same second, and the
+// The label of a Forget is exact, also next to another in the same second, and the
 // newest stays.
 func TestForgetOfDoAlone(t *testing.T) {
 	ctx := context.Background()

@@ -240,7 +240,7 @@ func (t *transport) undo(ctx context.Context, deadline time.Time, name string, n
 	return 0, fmt.Errorf("memcache: %s%w, without an answer", t.where, ended(ctx))
 }
 
-// undoToTheEnd is undo for nobody, with the token of the caller.
+// undoToTheEnd is undo for a caller that has returned, with its token.
 func (t *transport) undoToTheEnd(name string, n int64) (a addition) {
 	for try := range maxUndoing {
 		time.Sleep((1<<try - 1) * time.Millisecond)

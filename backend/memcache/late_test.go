@@ -175,8 +175,8 @@ func TestATricklingServer(t *testing.T) {
 	idle(t, s)
 }
 
-// Without meta commands too an addition whose answer comes after Do has returned is
-// taken back, once.
+// Without meta commands an addition whose answer comes after Do has returned is
+// undone as well, once.
 func TestALateAnswerIsTakenBack(t *testing.T) {
 	release := make(chan struct{})
 	server := newFake(t, func(line string) string {

@@ -108,7 +108,7 @@ import (
 //	do.go        Do: a request, and the undoing of additions
 //	transport.go a server: the choice of a connection, and new connections
 //	pipeline.go  a connection: its callers, writes and answers
-//	late.go      answers that nobody waits for, and the end of a connection
+//	late.go      answers that no one waits for, and the end of a connection
 //	wire.go      a request and its answers
 //	dialect.go   the commands for additions, with meta commands and without
 //	reads.go     the buckets that a request reads

@@ -244,7 +244,7 @@ func (x *exchange) end() {
 	}
 }
 
-// takingBack makes x the request that takes back n from items, for nobody.
+// takingBack makes x the request that undoes n hits of items; no one waits for it.
 func (x *exchange) takingBack(d *dialect, names []string, n int64) {
 	x.begin(d, -n, len(names))
 	for _, name := range names {
