@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,15 @@ func TestForgetOfDoAlone(t *testing.T) {
 	require.Equal(t, clock.UnixNano(), label)
 	for _, key := range keys {
 		require.True(t, key == r.Key || len(key) == len("ab:!!")+43, key)
+	}
+	// The name of the label does not show a key that no Counter made, without a prefix.
+	r.Key, r.Clock, keys = "203.0.113.9", nil, nil
+	require.NoError(t, store.Forget(ctx, r))
+	label, err = store.Forgotten(ctx, r)
+	require.NoError(t, err)
+	require.Equal(t, r.Label, label)
+	for _, key := range keys {
+		require.True(t, key == r.Key || !strings.Contains(key, r.Key), key)
 	}
 	r.Erase = true
 	require.ErrorIs(t, store.Forget(ctx, r), errors.ErrUnsupported)

@@ -6,29 +6,22 @@ import (
 	"time"
 )
 
-// Kind is the kind of a [Trip].
-type Kind int
+// Kind is the kind of a [Trip], in words.
+type Kind string
 
 const (
-	KindRead      Kind = iota // buckets are read
-	KindAdd                   // hits are added; buckets may be read beside them
-	KindTakeBack              // hits are taken back; buckets may be read beside them
-	KindTake                  // an atomic step
-	KindPeek                  // an atomic step that writes nothing
-	KindForget                // a key is emptied
-	KindForgotten             // the label of the last Forget is read
-	KindCheck                 // the servers are looked at
+	KindRead      Kind = "read"      // buckets are read
+	KindAdd       Kind = "add"       // hits are added; buckets may be read beside them
+	KindTakeBack  Kind = "take back" // hits are taken back; buckets may be read beside them
+	KindTake      Kind = "take"      // an atomic step
+	KindPeek      Kind = "peek"      // an atomic step that writes nothing
+	KindForget    Kind = "forget"    // a key is emptied
+	KindForgotten Kind = "forgotten" // the label of the last Forget is read
+	KindCheck     Kind = "check"     // the servers are looked at
 )
 
-var kinds = [...]string{"read", "add", "take back", "take", "peek", "forget", "forgotten", "check"}
-
-// String returns the kind in words, for the label of a metric: "take back".
-func (k Kind) String() string {
-	if k < 0 || int(k) >= len(kinds) {
-		return "unknown"
-	}
-	return kinds[k]
-}
+// String returns the words, for the label of a metric.
+func (k Kind) String() string { return string(k) }
 
 // Trip is a call of a store, as seen by a wrapper. A Trip names no keys, which
 // may be personal addresses.
@@ -111,7 +104,7 @@ func (w *wrapped) Take(ctx context.Context, r *TakeRequest) error {
 		trip.Kind = KindPeek
 	}
 	return w.trip(ctx, &trip, func(ctx context.Context) error {
-		err := within[Atomic](w).Take(ctx, r)
+		err := w.store.(Atomic).Take(ctx, r)
 		trip.Allowed = err == nil && r.Allowed
 		return err
 	})
@@ -137,16 +130,11 @@ func (w *wrapped) CheckServers(ctx context.Context, r *CheckRequest) error {
 	return w.trip(ctx, &trip, func(ctx context.Context) error { return w.store.CheckServers(ctx, r) })
 }
 
-// The calls below ask no server: they are no trips.
+// The calls below ask no server: they are no trips. The store inside has the method of a
+// caller that has found it by [As].
 
 func (w *wrapped) Report() Report               { return w.store.Report() }
-func (w *wrapped) Together(keys []TakeKey) bool { return within[Atomic](w).Together(keys) }
-func (w *wrapped) ServerOf(key string) string   { return within[Placer](w).ServerOf(key) }
-func (w *wrapped) Keeps() bool                  { return within[Local](w).Keeps() }
+func (w *wrapped) Together(keys []TakeKey) bool { return w.store.(Atomic).Together(keys) }
+func (w *wrapped) ServerOf(key string) string   { return w.store.(Placer).ServerOf(key) }
+func (w *wrapped) Keeps() bool                  { return w.store.(Local).Keeps() }
 func (w *wrapped) Bind(Store, *TakeKey) Quota   { return nil }
-
-// within returns the store in w, which is a T: [As] has told so.
-func within[T Store](w *wrapped) T {
-	t, _ := As[T](w.store)
-	return t
-}

@@ -196,7 +196,6 @@ func TestTripsAreTold(t *testing.T) {
 		{Kind: backend.KindCheck, Keys: 1, Deadline: deadline},
 	}, trips)
 	require.Equal(t, "take back", backend.KindTakeBack.String())
-	require.Equal(t, "unknown", backend.Kind(99).String())
 }
 
 // A Slot of a refused trip must not report an addition, which would be taken

@@ -17,7 +17,7 @@ type budget struct {
 // budgets has a row for every folder with code.
 var budgets = []budget{
 	{folders: "tiers internal/cover", code: 260},
-	{folders: "backend", code: 470},
+	{folders: "backend", code: 450, decision: "helpers-for-stores.md"},
 	{folders: "backend/memory/...", code: 2150},
 	{folders: "backend/memcache/...", code: 2275, decision: "memcached-transport.md"},
 	{folders: "backend/memcache/plain", code: 200},
