@@ -36,25 +36,27 @@ const anchorLife = time.Millisecond
 // have stood still after the first.
 const anchorError = 20 * time.Microsecond
 
-// read returns a label, and whether it is in the range of labels.
-func (l *labels) read() (label int64, ok bool) {
+// read returns a label; 0 if the clock is out of the range of labels.
+func (l *labels) read() int64 {
 	if a := l.anchor.Load(); a != nil {
 		if d := time.Since(a.read); uint64(d) < uint64(anchorLife) {
-			return a.unix + int64(d), true
+			return a.unix + int64(d)
 		}
 	}
 	if l.now != nil {
-		now := l.now()
-		return now.UnixNano(), cover.CheckTime(now) == nil
+		if now := l.now(); cover.InRange(now) {
+			return now.UnixNano()
+		}
+		return 0
 	}
 	before, now := time.Now(), time.Now()
-	if cover.CheckTime(now) != nil {
-		return 0, false
-	}
-	if now.Sub(before) > anchorError {
-		return now.UnixNano(), true
+	switch {
+	case !cover.InRange(now):
+		return 0
+	case now.Sub(before) > anchorError:
+		return now.UnixNano()
 	}
 	a := &anchor{now, now.UnixNano()}
 	l.anchor.Store(a)
-	return a.unix, true
+	return a.unix
 }

@@ -155,7 +155,7 @@ type Counter struct {
 type base struct {
 	store    backend.Store
 	protocol *ticket.Protocol
-	byTicket bool // the store has no atomic step
+	atomic   backend.Atomic // nil if the store has no atomic step
 	now      func() time.Time
 	patience time.Duration // zero: no bound
 	denied   *denials      // nil for a store in this process
@@ -195,8 +195,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		exact:    cfg.Exact || local,
 		labels:   labels{now: own},
 	}
-	_, atomic := backend.As[backend.Atomic](store)
-	b.byTicket = !atomic
+	b.atomic, _ = backend.As[backend.Atomic](store)
 	if !local {
 		b.denied, b.queues = newDenials(), newQueues()
 	}
@@ -214,7 +213,7 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 		return nil, fmt.Errorf("counter: Config.Settle is %s, want at most %s", dur.Format(cfg.Settle), dur.Format(maxPatience))
 	}
 	layout := cfg.Ladder.String()
-	if b.byTicket {
+	if b.atomic == nil {
 		layout += fmt.Sprintf("; skew %d, settle %d", cfg.Skew, cfg.Settle)
 	}
 	keys, err := newKeyMaker(cfg.Prefix, layout, cfg.Secret)
@@ -227,7 +226,7 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 		chosen:   chosen,
 		skew:     cfg.Skew,
 		settle:   cfg.Settle,
-		plan:     ticket.NewPlan(cfg.Ladder, cfg.Skew, cfg.Settle, !b.byTicket),
+		plan:     ticket.NewPlan(cfg.Ladder, cfg.Skew, cfg.Settle, b.atomic != nil),
 		keys:     keys,
 		softKeys: keys.soft(),
 	}

@@ -46,14 +46,7 @@ func (c *Counter) recall(asks []Ask, find func(*denials, *ticket.Call) bool) (v 
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	distinct := k.ask[:]
-	if len(asks) == 1 {
-		k.ask[0] = asks[0]
-	} else {
-		k.distinct = merge(k.distinct[:0], asks)
-		distinct = k.distinct
-	}
-	never, err := k.resolve(distinct, taking)
+	never, err := k.resolve(asks, taking)
 	if never || err != nil || c.protocol.Relabel(&k.Call) != nil || !find(c.denied, &k.Call) {
 		return Verdict{}, false // a Take tells errors
 	}

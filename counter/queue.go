@@ -45,43 +45,6 @@ type queue struct {
 // errQueueTimeout is the error of a call whose patience ended in the queue.
 var errQueueTimeout = fmt.Errorf("%d calls of the key were in flight, and none ended within the patience of this call", queueWidth)
 
-// enter waits behind the earlier calls of the same keys, unless an equal call is
-// remembered as denied. A call that has waited gets a new label. leave ends the call
-// for the keys of queued.
-func (k *call) enter(ctx context.Context) (queued []int, denied bool, err error) {
-	c := k.c
-	if deadline, ok := ctx.Deadline(); ok && !k.Deadline.IsZero() && deadline.Before(k.Deadline) {
-		k.Deadline = deadline
-	}
-	if k.Peek || c.denied.Recall(&k.Call) {
-		return nil, !k.Peek, nil
-	}
-	order, waited := k.Order(), false
-	for i, d := range order {
-		w, err := c.queues.enter(ctx, k.Keys[d].Key, k.Deadline)
-		if err != nil {
-			k.leave(order[:i])
-			return nil, false, callError(ctx, k.asks[k.keys[d].ask].Key.Event, err)
-		}
-		waited = waited || w
-	}
-	if waited {
-		c.waited.Add(1)
-		if err := c.protocol.Relabel(&k.Call); err != nil {
-			k.leave(order)
-			return nil, false, k.failed(ctx, err)
-		}
-		denied = c.denied.Recall(&k.Call)
-	}
-	return order, denied, nil
-}
-
-func (k *call) leave(queued []int) {
-	for _, d := range queued {
-		k.c.queues.leave(k.Keys[d].Key)
-	}
-}
-
 // crowd has the knowledge of this process of the calls of a key: the memory of a
 // ticket.Protocol.
 type crowd struct {

@@ -1,12 +1,10 @@
 package counter
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
 )
@@ -42,41 +40,6 @@ const (
 	quotaBits = 6 // 256 quotas
 	churn     = 256
 )
-
-// take is Take, on the memory store nearly always by the short way.
-func (c *Counter) take(ctx context.Context, v *Verdict, key Key, n int64, limits Limits) error {
-	q := c.quota(key.Event, limits)
-	// An escaped key is the same as the key of a feature with a % in it. All
-	// other features that need more than to be put behind the event are unknown
-	// to Admit.
-	if q == nil || q.short == nil || n <= 0 || n > q.least || strings.IndexByte(key.Feature, '%') >= 0 || ctx.Err() != nil {
-		k := c.calls.Get().(*call) // as one, in a frame less
-		k.ask[0] = Ask{Key: key, N: n, Limits: limits}
-		err := k.answer(ctx, v, k.ask[:], taking, time.Time{})
-		c.calls.Put(k)
-		return err
-	}
-	label, ok := c.labels.read()
-	if !ok {
-		return c.one(ctx, v, Ask{Key: key, N: n, Limits: limits}, taking, time.Time{})
-	}
-	a := q.short.Admit(key.Feature, n, label)
-	if a.Number == 0 {
-		return c.one(ctx, v, Ask{Key: key, N: n, Limits: limits}, taking, time.Unix(0, label))
-	}
-	binds, own := 0, q.details.limits
-	for i := range own {
-		v.left[i] = own[i].Max - a.Counts[i] - n
-		if v.left[i] < v.left[binds] {
-			binds = i
-		}
-	}
-	v.Allowed, v.Key, v.Limit, v.Remaining = true, key, own[binds], v.left[binds]
-	v.ResetAfter = c.ownReset(&q.details.windows[binds], label)
-	v.n, v.at, v.details = n, label, &q.details
-	v.block, v.bit = c.quotas.receipts.of(c, a.Number)
-	return nil
-}
 
 // quota returns the quota of an event and limits; nil if there is none.
 func (c *Counter) quota(event string, limits Limits) *quota {

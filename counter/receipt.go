@@ -13,6 +13,15 @@ type receipts struct {
 
 const receiptsPerBlock = 8 * 64
 
+// receipt gives out the receipt of an admitted Verdict.
+func (k *call) receipt() (block *receipts, bit uint16) {
+	if k.used == receiptsPerBlock {
+		k.receipts, k.used = &receipts{owner: k.c}, 0
+	}
+	k.used++
+	return k.receipts, uint16(k.used - 1)
+}
+
 // redeem marks a bit as refunded, and returns false if the bit was marked
 // before.
 func (r *receipts) redeem(bit uint16) bool {

@@ -1,81 +1,17 @@
 package counter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
-
-// Ask is a key of a [Counter.TakeAll], with hits and limits.
-type Ask struct {
-	Key    Key
-	N      int64 // hits of the key: 0 to MaxCount; of 0 the limits are judged, and nothing is counted
-	Limits Limits
-
-	// On is the Counter by whose ladder the key is counted: a result of
-	// [Counter.With] of the called Counter. Default: the called Counter.
-	On *Counter
-
-	// Soft asks for a judgement that denies nobody. The hits of a soft key are
-	// counted where the hits of all other keys are admitted and the soft key has
-	// room. A State of the Verdict tells whether the soft key has room. So a soft key
-	// reports the share of denials that its limits would have if enforced. A soft key
-	// is counted apart from the same key that is enforced. On a store without an
-	// atomic step for all keys, soft keys are taken after the other keys, at the cost
-	// of another round trip. A soft key whose store fails then is missing in the
-	// Verdict, and fails no call. A call of soft keys alone is always admitted; its
-	// flat fields describe no limit.
-	Soft bool
-
-	// Held are hits that the store does not count, judged as if the store counted
-	// them: Held[i] hits, zero or more, in the window of Limits[i]. All numbers
-	// of the Verdict are of Limits, and Remaining is the rest after Held. If Held
-	// alone leaves no room, the call is denied without asking the store, with a
-	// RetryAfter of [Never], since only the caller knows when Held ends. Default:
-	// nil, no such hits.
-	Held []int64
-}
-
-func (a *Ask) check() error {
-	if err := a.Key.check(); err != nil {
-		return err
-	}
-	if err := a.Limits.check(); err != nil {
-		return fmt.Errorf("%w, event %q", err, a.Key.Event)
-	}
-	return a.checkHits()
-}
-
-// checkHits checks the parts of a that are joined when a key is given twice.
-func (a *Ask) checkHits() error {
-	if a.N < 0 || a.N > MaxCount {
-		return fmt.Errorf("counter: n is %d, want 1 to %d, event %q", a.N, int64(MaxCount), a.Key.Event)
-	}
-	if a.Held == nil {
-		return nil
-	}
-	if len(a.Held) != len(a.Limits) {
-		return fmt.Errorf("counter: Ask.Held has %d numbers, want one for each of %d limits, or nil, event %q", len(a.Held), len(a.Limits), a.Key.Event)
-	}
-	for i, held := range a.Held {
-		if held < 0 || held > MaxCount {
-			return fmt.Errorf("counter: Ask.Held[%d] is %d, want 0 to %d, event %q", i, held, int64(MaxCount), a.Key.Event)
-		}
-	}
-	return nil
-}
-
-// heldIn returns the hits held in the window of a limit.
-func (a *Ask) heldIn(limit Limit) (held int64) {
-	for i := range a.Held {
-		if a.Limits[i] == limit {
-			held = max(held, a.Held[i])
-		}
-	}
-	return held
-}
 
 // Take counts n hits of key if all limits have room, and otherwise none. n is
 // one or more.
@@ -97,7 +33,7 @@ func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v 
 // asks whether a limit is over now: Allowed if in no window there are more hits
 // than Max. The Verdict of a Peek cannot be refunded.
 func (c *Counter) Peek(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
-	err = c.one(ctx, &v, Ask{Key: key, N: n, Limits: limits}, peeking, time.Time{})
+	err = c.answer(ctx, &v, []Ask{{Key: key, N: n, Limits: limits}}, peeking, 0)
 	return v, err
 }
 
@@ -122,89 +58,298 @@ func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (v Verdict, err erro
 	return v, err
 }
 
-// MaxKeys is the largest number of keys of a [Counter.TakeAll] or
-// [Counter.PeekAll].
-const MaxKeys = 100
-
 // all answers a call for several keys, or for one. After an error v is unchanged.
 func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) error {
 	switch {
 	case len(asks) == 0:
 		return errors.New("counter: no keys, want at least one")
-	case len(asks) == 1:
-		return c.alone(ctx, v, &asks[0], m)
 	case len(asks) > MaxKeys:
 		return fmt.Errorf("counter: event %q: %d keys, want at most %d", asks[0].Key.Event, len(asks), MaxKeys)
 	}
-	if m == taking && !slices.ContainsFunc(asks, func(a Ask) bool { return a.N != 0 }) {
+	counts := m != taking
+	for i := range asks {
+		counts = counts || asks[i].N != 0
+	}
+	if !counts {
 		m = peeking
 	}
-	for i := range asks {
-		if err := asks[i].checkHits(); err != nil { // before merge joins them
+	if len(asks) > 1 {
+		return c.answer(ctx, v, asks, m, 0)
+	}
+	on, own := c, asks[0]
+	if own.On != nil && own.On.base == c.base {
+		on, own.On = own.On, nil
+	}
+	if m == taking && own.On == nil && own.Held == nil && !own.Soft {
+		return on.take(ctx, v, own.Key, own.N, own.Limits)
+	}
+	return on.answer(ctx, v, []Ask{own}, m, 0)
+}
+
+// take is Take. On the memory store limits that were prepared admit nearly all hits;
+// everything else is for answer to decide.
+func (c *Counter) take(ctx context.Context, v *Verdict, key Key, n int64, limits Limits) error {
+	var a backend.Admission
+	var label int64 // 0: the clock is not read
+	q := c.quota(key.Event, limits)
+	// An escaped key is the same as the key of a feature with a % in it. All
+	// other features that need more than to be put behind the event are unknown
+	// to Admit.
+	if q != nil && q.short != nil && n > 0 && n <= q.least && strings.IndexByte(key.Feature, '%') < 0 && ctx.Err() == nil {
+		if label = c.labels.read(); label != 0 {
+			a = q.short.Admit(key.Feature, n, label)
+		}
+	}
+	if a.Number == 0 {
+		return c.answer(ctx, v, []Ask{{Key: key, N: n, Limits: limits}}, taking, label)
+	}
+	binds, own := 0, q.details.limits
+	for i := range own {
+		v.left[i] = own[i].Max - a.Counts[i] - n
+		if v.left[i] < v.left[binds] {
+			binds = i
+		}
+	}
+	v.Allowed, v.Key, v.Limit, v.Remaining = true, key, own[binds], v.left[binds]
+	v.ResetAfter = c.ownReset(&q.details.windows[binds], label)
+	v.n, v.at, v.details = n, label, &q.details
+	v.block, v.bit = c.quotas.receipts.of(c, a.Number)
+	return nil
+}
+
+// answer answers a call: it checks the asks, makes their stored keys, asks the memory of
+// denials, waits behind other calls of the keys, and then asks the store, by one step
+// or by ticket. label is the label if the clock was read already, or 0. The Verdict is
+// passed by pointer for speed: a Verdict is large. After an error v is unchanged.
+func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, label int64) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	denied, err := k.resolve(asks, m)
+	if err != nil {
+		return err
+	}
+	if label != 0 {
+		k.Now = time.Unix(0, label)
+	} else if err := c.protocol.Relabel(&k.Call); err != nil {
+		return k.failed(ctx, err)
+	}
+	if c.queues != nil && !denied && m != charging {
+		var queued []int
+		if queued, denied, err = k.enter(ctx); err != nil {
 			return err
 		}
+		defer k.leave(queued)
 	}
-	k := c.calls.Get().(*call)
-	k.distinct = merge(k.distinct[:0], asks)
-	err := k.answer(ctx, v, k.distinct, m, time.Time{})
-	c.calls.Put(k)
-	return err
+	switch k.Grace = c.grace(k.Deadline); {
+	case denied:
+	case c.protocol.OneStep(&k.Call):
+		err = c.protocol.Stepped(ctx, &k.Call, c.atomic.Take(ctx, &k.TakeRequest))
+	case m == charging:
+		err = k.chargeByTicket(ctx)
+	case m == peeking || c.denied.readFirst(&k.Call):
+		err = c.protocol.Rounds(ctx, &k.Call, true, ticket.Finding{}, nil)
+	default:
+		found, tried := c.protocol.Try(ctx, &k.Call)
+		if k.Allowed = found.Allowed; !k.Allowed {
+			err = c.protocol.Rounds(ctx, &k.Call, false, found, tried)
+		}
+	}
+	switch {
+	case err != nil:
+		return k.failed(ctx, err)
+	case m == charging:
+		return k.charged(ctx, v)
+	}
+	v.Allowed = k.Allowed
+	v.fill(k)
+	if v.Allowed && m == taking {
+		v.count(k)
+	}
+	if k.RetryWithin > 0 {
+		v.retryWithin(k.RetryWithin)
+	}
+	return nil
 }
 
-// alone is all for a single key.
-func (c *Counter) alone(ctx context.Context, v *Verdict, ask *Ask, m mode) error {
-	on := ask.On
-	if on == nil || on.base != c.base {
-		on = c
-	}
-	if m == taking && ask.N == 0 {
-		m = peeking
-	}
-	if m == taking && on.quotas != nil && ask.Held == nil && !ask.Soft && (ask.On == nil || on == ask.On) {
-		return on.take(ctx, v, ask.Key, ask.N, ask.Limits)
-	}
-	own := *ask
-	if on == own.On {
-		own.On = nil
-	}
-	return on.one(ctx, v, own, m, time.Time{})
+// call is a Take, a Peek or a Charge, from the beginning to the answer. The
+// ticket.Call in it goes to the store and comes back with the answer.
+//
+// Calls are pooled, and keep their buffers.
+type call struct {
+	ticket.Call
+	c    *Counter
+	asks []Ask     // each key once; a buffer
+	keys []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
+
+	receipts *receipts
+	used     int // receipts of the block that are given out
 }
 
-// merge appends asks to merged, which is empty: each key once, with all hits and
-// limits given for the key.
-func merge(merged, asks []Ask) []Ask {
-next:
-	for _, ask := range asks {
-		for i := range merged {
-			if m := &merged[i]; m.Key == ask.Key && m.On == ask.On && m.Soft == ask.Soft {
-				*m = m.with(ask)
-				continue next
+// mode is the purpose of a call.
+type mode uint8
+
+const (
+	taking   mode = iota
+	peeking       // count nothing
+	charging      // count in any case
+)
+
+// callKey is a stored key of a call.
+type callKey struct {
+	on     *Counter // by whose ladder the key is counted
+	limits Limits   // that are judged: limits[i] is Windows[i] of the key
+	ask    int      // index in call.asks
+}
+
+// resolve checks keys and limits, and writes them into the call: keys in
+// their stored form, limits as windows of the ladder. If N of an ask is above the
+// Max of a limit, the call can never be admitted.
+func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
+	for i := 0; len(asks) > 1 && i < len(asks); i++ {
+		if err := asks[i].checkHits(); err != nil { // before merge joins them
+			return false, err
+		}
+	}
+	k.asks, k.keys, k.Keys, k.Plans, k.Unknown = merge(k.asks[:0], asks), k.keys[:0], k.Keys[:0], k.Plans[:0], k.Unknown[:0]
+	k.Peek, k.Charge, k.AnyLabel, k.Exact, k.Deadline = m == peeking, m == charging, false, k.c.exact || m == charging, k.c.deadline()
+	k.Allowed, k.RetryWithin, k.Late = false, 0, false
+	enforced, hits := false, m == peeking
+	for i := range k.asks {
+		ask := &k.asks[i]
+		if err := ask.check(); err != nil {
+			return false, err
+		}
+		on := ask.On
+		if on == nil {
+			on = k.c
+		} else if on.base != k.c.base {
+			return false, fmt.Errorf("counter: event %q: Ask.On is a Counter of another New, want one that With has made of this Counter", ask.Key.Event)
+		}
+		out, err := k.add(i, on, ask.Limits)
+		if err != nil {
+			return false, err
+		}
+		enforced = enforced || !ask.Soft
+		hits = hits || ask.N > 0
+		never = never || out && !ask.Soft
+	}
+	switch {
+	case !enforced && m == charging:
+		return false, fmt.Errorf("counter: event %q: each Ask of a Charge is Soft, want at least one that is not", k.asks[0].Key.Event)
+	case !hits:
+		return false, fmt.Errorf("counter: n is 0, want 1 to %d, or a Peek, event %q", int64(MaxCount), k.asks[0].Key.Event)
+	}
+	for i := range k.asks {
+		former := k.keys[i].on.former
+		if former == nil || k.asks[i].Soft {
+			continue
+		}
+		out, err := k.add(i, former, former.judged(k.asks[i].Limits))
+		if err != nil {
+			return false, err
+		}
+		never = never || out
+	}
+	return never, k.checkStored()
+}
+
+// checkStored finds a stored key that is in the call twice, by two Counters of
+// one ladder.
+func (k *call) checkStored() error {
+	mixed := len(k.keys) > len(k.asks)
+	for i := range k.asks {
+		mixed = mixed || k.asks[i].On != nil
+	}
+	for i := 1; mixed && i < len(k.keys); i++ {
+		for j := range i {
+			if a, b := &k.Keys[i], &k.Keys[j]; bytes.Equal(a.Key, b.Key) {
+				return fmt.Errorf("counter: event %q: a key is asked for by two Counters that both count it by the ladder %q, want one of them", k.asks[k.keys[i].ask].Key.Event, a.Ladder)
 			}
 		}
-		merged = append(merged, ask)
 	}
-	return merged
+	return nil
 }
 
-// with returns a with the hits and the limits of b, for the same key.
-func (a Ask) with(b Ask) Ask {
-	if a.Held != nil || b.Held != nil {
-		held := make([]int64, len(a.Limits)+len(b.Limits))
-		copy(held, a.Held)
-		copy(held[len(a.Limits):], b.Held)
-		a.Held = held
+// add adds a key of ask i to the call. never: N is above the Max of a limit.
+func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
+	ask := &k.asks[i]
+	if n := len(k.Keys); n < cap(k.Keys) {
+		k.Keys = k.Keys[:n+1] // buffers of earlier calls stay
+	} else {
+		k.Keys = append(k.Keys, backend.TakeKey{})
 	}
-	a.N += b.N // each up to MaxCount; check refuses a sum beyond
-	a.Limits = append(a.Limits[:len(a.Limits):len(a.Limits)], b.Limits...)
-	return a
+	k.keys = append(k.keys, callKey{on: on, limits: limits, ask: i})
+	k.Plans, k.Unknown = append(k.Plans, &on.plan), append(k.Unknown, ask.Soft)
+	key, maker := &k.Keys[len(k.Keys)-1], &on.keys
+	if ask.Soft {
+		maker = &on.softKeys
+	}
+	key.Key, key.N, key.Soft, key.Fits = maker.append(key.Key[:0], ask.Key), ask.N, ask.Soft, false
+	key.Ladder, key.TTLs = on.plan.Ladder, on.plan.TTLs
+	key.Windows = slices.Grow(key.Windows[:0], len(limits))[:len(limits)]
+	for j, limit := range limits {
+		w := &key.Windows[j]
+		if err := on.plan.Window(w, limit.Max, limit.Per); err != nil {
+			return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
+		}
+		if ask.Held != nil {
+			if w.Max -= ask.heldIn(limit); ask.Soft {
+				w.Max = max(0, w.Max)
+			}
+		}
+		if k.Charge && !ask.Soft {
+			w.Max = MaxCount
+		}
+		never = never || ask.N > w.Max
+	}
+	return never, nil
 }
 
-// one answers a call for a single key, as call.answer. After an error v is
-// unchanged.
-func (c *Counter) one(ctx context.Context, v *Verdict, ask Ask, m mode, now time.Time) error {
-	k := c.calls.Get().(*call)
-	k.ask[0] = ask
-	err := k.answer(ctx, v, k.ask[:], m, now)
-	c.calls.Put(k)
-	return err
+// enter waits behind the earlier calls of the same keys, unless an equal call is
+// remembered as denied. A call that has waited gets a new label. leave ends the call
+// for the keys of queued.
+func (k *call) enter(ctx context.Context) (queued []int, denied bool, err error) {
+	c := k.c
+	if deadline, ok := ctx.Deadline(); ok && !k.Deadline.IsZero() && deadline.Before(k.Deadline) {
+		k.Deadline = deadline
+	}
+	if k.Peek || c.denied.Recall(&k.Call) {
+		return nil, !k.Peek, nil
+	}
+	order, waited := k.Order(), false
+	for i, d := range order {
+		w, err := c.queues.enter(ctx, k.Keys[d].Key, k.Deadline)
+		if err != nil {
+			k.leave(order[:i])
+			return nil, false, callError(ctx, k.asks[k.keys[d].ask].Key.Event, err)
+		}
+		waited = waited || w
+	}
+	if waited {
+		c.waited.Add(1)
+		if err := c.protocol.Relabel(&k.Call); err != nil {
+			k.leave(order)
+			return nil, false, k.failed(ctx, err)
+		}
+		denied = c.denied.Recall(&k.Call)
+	}
+	return order, denied, nil
+}
+
+func (k *call) leave(queued []int) {
+	for _, d := range queued {
+		k.c.queues.leave(k.Keys[d].Key)
+	}
+}
+
+// failed names the culprit of err: the clock, the store or ctx.
+func (k *call) failed(ctx context.Context, err error) error {
+	ask := 0
+	if of := (*ticket.KeyError)(nil); errors.As(err, &of) {
+		ask, err = k.keys[of.Key].ask, of.Unwrap()
+	}
+	return callError(ctx, k.asks[ask].Key.Event, err)
 }

@@ -18,16 +18,13 @@ func (p *Protocol) OneStep(c *Call) bool {
 	return p.atomic != nil && (len(c.Keys) == 1 || p.atomic.Together(c.Keys))
 }
 
-// Step answers a call for which [Protocol.OneStep] holds.
-func (p *Protocol) Step(ctx context.Context, c *Call) error {
-	c.AnyLabel, c.Allowed = false, false
-	if err := p.atomic.Take(ctx, &c.TakeRequest); err != nil {
-		if err = p.stepAgain(ctx, c, &c.TakeRequest, err); err != nil {
-			return err
-		}
+// Stepped completes the step of the store for all keys of c, for which
+// [Protocol.OneStep] holds and which has ended with err.
+func (p *Protocol) Stepped(ctx context.Context, c *Call, err error) error {
+	if err = p.stepped(ctx, c, &c.TakeRequest, err); err != nil {
+		return err
 	}
 	clear(c.Unknown)
-	p.seeNewest(c, c.Keys)
 	if !c.Peek {
 		p.memory.Record(c, c.Allowed, true, false)
 	}
@@ -38,12 +35,9 @@ func (p *Protocol) Step(ctx context.Context, c *Call) error {
 func (s *survey) step(ctx context.Context, i int) (Finding, error) {
 	r := s.call.TakeRequest
 	r.Keys, r.AnyLabel, r.Allowed = s.call.Keys[i:i+1], false, false
-	if err := s.p.atomic.Take(ctx, &r); err != nil {
-		if err = s.p.stepAgain(ctx, s.call, &r, err); err != nil {
-			return Finding{}, err
-		}
+	if err := s.p.stepped(ctx, s.call, &r, s.p.atomic.Take(ctx, &r)); err != nil {
+		return Finding{}, err
 	}
-	s.p.seeNewest(s.call, r.Keys)
 	if !r.Allowed {
 		return s.find(false, false), nil
 	}
@@ -53,17 +47,21 @@ func (s *survey) step(ctx context.Context, i int) (Finding, error) {
 	return Finding{Allowed: true}, nil
 }
 
-// stepAgain makes an atomic step that has failed with err again, with a new label, each
-// time that the store has dropped buckets of the label's window. A count that would grow
-// beyond MaxCount makes a denial. r is the request of the call, or a part of the
-// request.
-func (p *Protocol) stepAgain(ctx context.Context, c *Call, r *backend.TakeRequest, err error) error {
+// stepped completes an atomic step that has ended with err. It makes the step again,
+// with a new label, each time that the store has dropped buckets of the label's window.
+// A count that would grow beyond MaxCount makes a denial. r is the request of the call,
+// or a part of the request.
+func (p *Protocol) stepped(ctx context.Context, c *Call, r *backend.TakeRequest, err error) error {
 	for labels := 1; errors.Is(err, backend.ErrStaleLabel) && !r.AnyLabel; labels++ {
 		if err := p.staleLabel(c, labels); err != nil {
 			return err
 		}
 		r.Now, r.Labelled, r.AnyLabel = c.Now, c.Labelled, c.AnyLabel
 		err = p.atomic.Take(ctx, r)
+	}
+	if err == nil {
+		p.seeNewest(c, r.Keys)
+		return nil
 	}
 	if !errors.Is(err, backend.ErrMaxCount) || c.Charge {
 		return err
@@ -84,6 +82,7 @@ func (p *Protocol) stepAgain(ctx context.Context, c *Call, r *backend.TakeReques
 		}
 	}
 	r.Allowed = false
+	p.seeNewest(c, r.Keys)
 	return nil
 }
 

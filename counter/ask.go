@@ -1,0 +1,108 @@
+package counter
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MaxKeys is the largest number of keys of a [Counter.TakeAll] or
+// [Counter.PeekAll].
+const MaxKeys = 100
+
+// Ask is a key of a [Counter.TakeAll], with hits and limits.
+type Ask struct {
+	Key    Key
+	N      int64 // hits of the key: 0 to MaxCount; of 0 the limits are judged, and nothing is counted
+	Limits Limits
+
+	// On is the Counter by whose ladder the key is counted: a result of
+	// [Counter.With] of the called Counter. Default: the called Counter.
+	On *Counter
+
+	// Soft asks for a judgement that denies nobody. The hits of a soft key are
+	// counted where the hits of all other keys are admitted and the soft key has
+	// room. A State of the Verdict tells whether the soft key has room. So a soft key
+	// reports the share of denials that its limits would have if enforced. A soft key
+	// is counted apart from the same key that is enforced. On a store without an
+	// atomic step for all keys, soft keys are taken after the other keys, at the cost
+	// of another round trip. A soft key whose store fails then is missing in the
+	// Verdict, and fails no call. A call of soft keys alone is always admitted; its
+	// flat fields describe no limit.
+	Soft bool
+
+	// Held are hits that the store does not count, judged as if the store counted
+	// them: Held[i] hits, zero or more, in the window of Limits[i]. All numbers
+	// of the Verdict are of Limits, and Remaining is the rest after Held. If Held
+	// alone leaves no room, the call is denied without asking the store, with a
+	// RetryAfter of [Never], since only the caller knows when Held ends. Default:
+	// nil, no such hits.
+	Held []int64
+}
+
+func (a *Ask) check() error {
+	if err := a.Key.check(); err != nil {
+		return err
+	}
+	if err := a.Limits.check(); err != nil {
+		return fmt.Errorf("%w, event %q", err, a.Key.Event)
+	}
+	return a.checkHits()
+}
+
+// checkHits checks the parts of a that are joined when a key is given twice.
+func (a *Ask) checkHits() error {
+	if a.N < 0 || a.N > MaxCount {
+		return fmt.Errorf("counter: n is %d, want 1 to %d, event %q", a.N, int64(MaxCount), a.Key.Event)
+	}
+	if a.Held == nil {
+		return nil
+	}
+	if len(a.Held) != len(a.Limits) {
+		return fmt.Errorf("counter: Ask.Held has %d numbers, want one for each of %d limits, or nil, event %q", len(a.Held), len(a.Limits), a.Key.Event)
+	}
+	for i, held := range a.Held {
+		if held < 0 || held > MaxCount {
+			return fmt.Errorf("counter: Ask.Held[%d] is %d, want 0 to %d, event %q", i, held, int64(MaxCount), a.Key.Event)
+		}
+	}
+	return nil
+}
+
+// heldIn returns the hits held in the window of a limit.
+func (a *Ask) heldIn(limit Limit) (held int64) {
+	for i := range a.Held {
+		if a.Limits[i] == limit {
+			held = max(held, a.Held[i])
+		}
+	}
+	return held
+}
+
+// merge appends asks to merged, which is empty: each key once, with all hits and
+// limits given for the key.
+func merge(merged, asks []Ask) []Ask {
+next:
+	for i := range asks {
+		ask := &asks[i]
+		for j := range merged {
+			if m := &merged[j]; m.Key == ask.Key && m.On == ask.On && m.Soft == ask.Soft {
+				m.join(ask)
+				continue next
+			}
+		}
+		merged = append(merged, *ask)
+	}
+	return merged
+}
+
+// join adds the hits and the limits of b, for the same key, to a.
+func (a *Ask) join(b *Ask) {
+	if a.Held != nil || b.Held != nil {
+		held := make([]int64, len(a.Limits)+len(b.Limits))
+		copy(held, a.Held)
+		copy(held[len(a.Limits):], b.Held)
+		a.Held = held
+	}
+	a.N += b.N // each up to MaxCount; check refuses a sum beyond
+	a.Limits = slices.Concat(a.Limits, b.Limits)
+}
