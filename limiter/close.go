@@ -2,13 +2,14 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/abacus-go/abacus/limiter/turns"
 )
 
 // ErrClosed is the error of a call of a [Limiter] after Close.
-var ErrClosed = errors.New("limiter: the Limiter is closed")
+var ErrClosed = turns.ErrClosed
 
 // calls are the goroutines of a Limiter that Close waits for.
 type calls struct {
@@ -41,7 +42,7 @@ func (c *calls) end() { c.all.Done() }
 // [ErrClosed] afterwards, and without Config.Local only the calls of Wait. Further
 // calls of Close do nothing.
 func (l *Limiter) Close(ctx context.Context) error {
-	l.waits.close()
+	l.turns.Close()
 	if l.local == nil {
 		return nil
 	}

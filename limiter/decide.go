@@ -168,7 +168,7 @@ func strictest(a, b OnFailure) OnFailure {
 
 // judge asks the store, and lets the rules' policy decide if the store fails.
 func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []counter.Ask) error {
-	if l.within == 0 && l.turns == nil && q.rules == nil {
+	if l.within == 0 && l.flying == nil && q.rules == nil {
 		q.open.ask()
 		return l.failed(v, q, nil, l.ask(ctx, v, q, asks, nil))
 	}
@@ -183,7 +183,7 @@ func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []cou
 			until = until.Add(-c.Time)
 		}
 	}
-	waited, err := l.turns.take(ctx, until)
+	waited, err := l.flying.take(ctx, until)
 	shed := errors.Is(err, counter.ErrStore)
 	if err != nil {
 		err = fmt.Errorf("limiter: event %q: %w", q.event, err)
@@ -192,7 +192,7 @@ func (l *Limiter) judge(ctx context.Context, v *Verdict, q *question, asks []cou
 		return err
 	}
 	if waited && !shed && l.recall(v, q, asks) {
-		l.turns.end()
+		l.flying.end()
 		return nil
 	}
 	if q.rules == nil && !shed {
@@ -278,7 +278,7 @@ type late struct {
 // gone. The turn of the call ends with the call.
 func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []counter.Ask, until time.Time) (underWay chan<- late, err error) {
 	if until.IsZero() {
-		defer l.turns.end()
+		defer l.flying.end()
 		return nil, l.ask(ctx, v, &q, asks, nil)
 	}
 	type answer struct {
@@ -294,7 +294,7 @@ func (l *Limiter) askInTime(ctx context.Context, v *Verdict, q question, asks []
 	var denied atomic.Pointer[Verdict]
 	own := slices.Clone(asks)
 	l.background(func() {
-		defer l.turns.end()
+		defer l.flying.end()
 		var a answer
 		a.err = l.ask(inTime, &a.v, &q, own, &denied)
 		a.late = inTime.Err() != nil || errors.Is(a.err, context.DeadlineExceeded)

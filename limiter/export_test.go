@@ -45,7 +45,6 @@ func KeysInFlight(l *Limiter) (n int) {
 
 // WaitQueues is the number of queues of calls of Wait.
 func WaitQueues(l *Limiter) int {
-	l.waits.mu.Lock()
-	defer l.waits.mu.Unlock()
-	return len(l.waits.queues)
+	_, queues := l.turns.Waiting()
+	return queues
 }

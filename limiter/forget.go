@@ -169,7 +169,9 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 			errs = append(errs, empty(ban.counter, ctx, ban.key(k.key)))
 		}
 	}
-	l.waits.forgotten(keys)
+	l.turns.Freed(func(key counter.Key) bool {
+		return slices.ContainsFunc(keys, func(k ruleKey) bool { return k.key == key })
+	})
 	l.tally.forget(keys)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("limiter: %s: %w", name, err)

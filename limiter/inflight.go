@@ -10,25 +10,25 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// turns bound the calls to the store that are under way. A call has a turn until
-// the end of the call, whether the caller still waits or not. The nil turns are
+// inFlight bounds the calls to the store that are under way. A call has a turn until
+// the end of the call, whether the caller still waits or not. The nil inFlight is
 // unbounded.
-type turns struct {
+type inFlight struct {
 	free         chan struct{} // a call sends at its beginning, and receives at its end
 	waited, shed atomic.Int64
 }
 
-func newTurns(most int) *turns {
+func newInFlight(most int) *inFlight {
 	if most == 0 {
 		return nil
 	}
-	return &turns{free: make(chan struct{}, most)}
+	return &inFlight{free: make(chan struct{}, most)}
 }
 
 // take waits for a turn: until the time given, or without bound if that is zero,
 // and no longer than ctx. waited tells whether there was none at first. A call
 // without a turn gets a counter.ErrStore, or the error of ctx.
-func (t *turns) take(ctx context.Context, until time.Time) (waited bool, err error) {
+func (t *inFlight) take(ctx context.Context, until time.Time) (waited bool, err error) {
 	if t == nil {
 		return false, nil
 	}
@@ -55,7 +55,7 @@ func (t *turns) take(ctx context.Context, until time.Time) (waited bool, err err
 	}
 }
 
-func (t *turns) end() {
+func (t *inFlight) end() {
 	if t != nil {
 		<-t.free
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/turns"
 )
 
 // DefaultDecideWithin is the longest time of a decision on a store on another
@@ -102,10 +103,10 @@ type Config struct {
 // goroutines may use a Limiter at once.
 type Limiter struct {
 	counter    *counter.Counter
-	local      *local // nil: no rule counts locally
-	turns      *turns // nil: no bound
+	local      *local    // nil: no rule counts locally
+	flying     *inFlight // nil: no bound
 	calls      calls
-	waits      waits
+	turns      *turns.Queues[Verdict]
 	opens      opens
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
@@ -143,12 +144,12 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if l.local, err = cfg.newLocal(c, l.within); err != nil {
 		return nil, err
 	}
-	l.turns = newTurns(cfg.MaxInFlight)
+	l.flying = newInFlight(cfg.MaxInFlight)
 	l.number(&cfg)
 	if cfg.MaxWaiting < 0 {
 		return nil, fmt.Errorf("limiter: Config.MaxWaiting is %d, want 1 or more, or 0 for %d", cfg.MaxWaiting, DefaultMaxWaiting)
 	}
-	l.waits.init(cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting))
+	l.turns = turns.New[Verdict](cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting))
 	set, err := l.newRuleset(cfg.Rules, nil)
 	if err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)
@@ -237,7 +238,9 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...f
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	hits, here := v.hits, v.local
 	given := *v
-	defer l.waits.refunded(&given)
+	if v.Allowed {
+		defer l.turns.Refunded(given.keys)
+	}
 	var err error
 	if !here {
 		err = l.counter.Refund(ctx, &v.Verdict)

@@ -118,7 +118,7 @@ func (l *Limiter) judgeLocally(ctx context.Context, v *Verdict, q *question, ask
 	switch {
 	case shed != nil:
 	case !fits:
-		l.turns.end()
+		l.flying.end()
 		err = fmt.Errorf("limiter: event %q: %w", q.event, errNotCarried)
 	default:
 		underWay, err = l.askInTime(ctx, v, *q, asks, until)

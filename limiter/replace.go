@@ -40,7 +40,7 @@ func (l *Limiter) Replace(rules ...Rule) error {
 	if err := l.replace(rules); err != nil {
 		return fmt.Errorf("limiter: Replace: %w", err)
 	}
-	l.waits.replaced()
+	l.turns.Freed(func(counter.Key) bool { return true })
 	l.log.replaced(len(rules))
 	return nil
 }

@@ -136,7 +136,7 @@ func (l *Limiter) prepare(of *eventRules) error {
 // countsLocally tells whether a rule may count locally. Then all rules of the event
 // do but those under FailClosed, with which no call is decided locally.
 func (l *Limiter) countsLocally(p *prepared) bool {
-	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.turns != nil)
+	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.flying != nil)
 }
 
 // checkFailure returns an error for a policy that needs Config.Local, if there is
@@ -146,8 +146,8 @@ func (l *Limiter) checkFailure(r *Rule) error {
 	case l.local != nil:
 	case r.OnFailure == FailLocal:
 		return fmt.Errorf(".OnFailure is FailLocal, but Config.Local is nil, want a counter in this process")
-	case r.OnFailure == FailOpen && l.turns != nil:
-		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", cap(l.turns.free))
+	case r.OnFailure == FailOpen && l.flying != nil:
+		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", cap(l.flying.free))
 	}
 	return nil
 }

@@ -56,14 +56,12 @@ func (l *Limiter) Stats() (s Stats) {
 		s.Additions = l.local.carrier.entries.Load()
 		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
 	}
-	if l.turns != nil {
-		s.Waited, s.Shed = l.turns.waited.Load(), l.turns.shed.Load()
+	if l.flying != nil {
+		s.Waited, s.Shed = l.flying.waited.Load(), l.flying.shed.Load()
 	}
 	if source := l.source.Load(); source != nil {
 		s.RulesRead, s.RulesRefused = source.read, source.refused
 	}
-	l.waits.mu.Lock()
-	s.Waiting = l.waits.waiting
-	l.waits.mu.Unlock()
+	s.Waiting, _ = l.turns.Waiting()
 	return s
 }

@@ -62,6 +62,15 @@ type Verdict struct {
 	open   *open      // open hits: of this call, or of others that leave it no room; nil: none
 }
 
+// keys are the keys of the call, without those of soft rules and bans; a key may
+// repeat.
+func (v *Verdict) keys() (keys []counter.Key) {
+	for _, s := range v.All() {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
 // Kind is the kind of feature of the limit that binds, or of Override, or the
 // missing kind. Empty if there is none of them.
 func (v Verdict) Kind() string { return v.ruleKind() }

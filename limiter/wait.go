@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/loan"
+	"github.com/abacus-go/abacus/limiter/turns"
 )
 
 // DefaultMaxWaiting is the default of Config.MaxWaiting.
@@ -25,11 +28,11 @@ var (
 	// ErrWaitTooLong is the error of a call whose turn would come after the
 	// deadline of its context. [errors.Is] also finds context.DeadlineExceeded in
 	// ErrWaitTooLong, though the deadline has not passed yet.
-	ErrWaitTooLong = loan.ErrTooLate
+	ErrWaitTooLong = turns.ErrTooLong
 
 	// ErrQueueFull is the error of a call that finds Config.MaxWaiting calls of the
 	// same keys waiting.
-	ErrQueueFull = errors.New("the queue is full")
+	ErrQueueFull = turns.ErrFull
 )
 
 // Wait waits until event may happen once more, and counts a hit under all rules
@@ -82,20 +85,60 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	}
 	lent := loan.Of(ctx)
 	defer lent.End()
-	ctx = lent
-	began := time.Now()
-	w := &waiter{n: n, limits: limitsOf(asks), turn: make(chan struct{}, 1)}
-	w.deadline, _ = ctx.Deadline()
-	v, err := l.await(ctx, w, &q, asks, features)
+	began, took := time.Now(), time.Duration(0)
+	call := &turns.Call[Verdict]{Keys: waitKeys(asks), N: n, Limits: limitsOf(asks)}
+	name := turns.Name(call.Keys)
+	call.Take = func(ctx context.Context) (turns.Answer[Verdict], error) { // by the rules of the moment
+		if l.rules.Load() != q.set {
+			q = question{event: event, n: n}
+			if asks, never = l.waitable(ctx, &q, asks[:0], features); len(asks) == 0 || never != nil || turns.Name(waitKeys(asks)) != name {
+				return turns.Answer[Verdict]{}, errOtherKeys
+			}
+			call.Limits = limitsOf(asks)
+		}
+		asked := time.Now()
+		v, err := l.once(ctx, &q, asks)
+		took = time.Since(asked)
+		return turns.Answer[Verdict]{Verdict: v, Allowed: v.Allowed, Room: v.room(), RetryAfter: v.RetryAfter}, err
+	}
+	answer, err := l.turns.Wait(lent, call)
 	if err == errOtherKeys {
 		return l.WaitN(ctx, event, n, features...)
 	}
+	v := answer.Verdict
+	v.RetryAfter = answer.RetryAfter
 	l.note(event, &v)
 	if l.observe != nil {
 		v.event = event
-		l.observe(v.decision(n, w.took, time.Since(began)-w.took))
+		l.observe(v.decision(n, took, time.Since(began)-took))
 	}
 	return v, err
+}
+
+// room is the number of hits for which there is room after an admitted call.
+func (v *Verdict) room() int64 {
+	if v.free || v.outcome() == OutcomeFailedOpen {
+		return math.MaxInt64
+	}
+	return v.Remaining
+}
+
+// waitKeys are the keys whose limits can deny a call.
+func waitKeys(asks []counter.Ask) (keys []counter.Key) {
+	for i := range asks {
+		if ask := &asks[i]; !ask.Soft && !countsOnly(ask) && !strings.HasPrefix(ask.Key.Feature, banPrefix) {
+			keys = append(keys, ask.Key)
+		}
+	}
+	return keys
+}
+
+// limitsOf are the limits of a call.
+func limitsOf(asks []counter.Ask) (limits counter.Limits) {
+	for i := range asks {
+		limits = append(limits, asks[i].Limits...)
+	}
+	return limits
 }
 
 // errOtherKeys has a waiting call begin anew: a Replace has changed the call's
@@ -129,39 +172,6 @@ func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask
 		}
 	}
 	return asks, nil
-}
-
-// await has w wait in the queue of asks, and asks at each turn of w, by the rules
-// of the moment. The goroutine is the caller's; a queue has no goroutine.
-func (l *Limiter) await(ctx context.Context, w *waiter, q *question, asks []counter.Ask, features []feature.Feature) (Verdict, error) {
-	l.waits.enter(w, asks)
-	defer l.waits.leave(w)
-	for {
-		if err := l.waits.turn(ctx, w); err != nil {
-			if err != ErrClosed {
-				err = fmt.Errorf("limiter: event %q: %w", q.event, err)
-			}
-			return l.waits.giveUp(w), err
-		}
-		if l.rules.Load() != q.set {
-			*q = question{event: q.event, n: q.n}
-			var never error
-			if asks, never = l.waitable(ctx, q, asks[:0], features); len(asks) == 0 || never != nil || nameOf(waitKeys(asks)) != w.queue.name {
-				return Verdict{}, errOtherKeys
-			}
-			w.limits = limitsOf(asks)
-		}
-		began := time.Now()
-		v, err := l.once(ctx, q, asks)
-		w.took = time.Since(began)
-		if err != nil {
-			return l.waits.giveUp(w), err
-		}
-		l.waits.answered(w, &v)
-		if v.Allowed {
-			return v, nil
-		}
-	}
 }
 
 // once asks as decide does.
