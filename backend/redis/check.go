@@ -193,3 +193,24 @@ func (s *sums) Report() backend.Report {
 	r.Guesses, r.WrongGuesses = s.denied.guesses.Load(), s.denied.wrong.Load()
 	return r
 }
+
+// ServerOf is described in [backend.Placer]: of a Cluster the master of the slot, as
+// far as the client knows.
+func (s *base) ServerOf(key string) string {
+	cluster := s.server.Cluster()
+	if cluster == nil {
+		return ""
+	}
+	node, err := cluster.MasterForKey(asked, rootTag(key))
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// asked is a context that has ended, for questions that ask no server.
+var asked = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()

@@ -1,8 +1,11 @@
 package redis
 
 import (
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
 // epoch is the zero of this process's monotonic clock.
@@ -18,6 +21,18 @@ const boundKept = 10 * time.Second
 // learnEvery is the least time between two answers with the server's time: to read the
 // time costs the server more than to compare its seconds with a deadline.
 const learnEvery = time.Millisecond
+
+const clusterClocks = 256 // kept for all slots of a Cluster
+
+// clock returns the clock of the server that holds a key. Adjacent slots of a Cluster
+// are mostly on the same server: if not, a bound that was learnt from the
+// clock of the first server is corrected by the next answer of the second.
+func (s *sums) clock(key string) *serverTime {
+	if len(s.clocks) == 1 {
+		return &s.clocks[0]
+	}
+	return &s.clocks[redisscript.Slot(key[1:strings.IndexByte(key, '}')])*len(s.clocks)/redisscript.Slots]
+}
 
 // serverTime translates deadlines into the time of a server's own clock. A serverTime
 // bounds from above how far the server's clock is ahead of this process's monotonic

@@ -48,15 +48,14 @@ func (s *sums) Do(ctx context.Context, req *backend.Request) error {
 	}
 	keys := make([]string, len(parts))
 	r := encodeDo(req, parts, keys)
-	var got any
+	program := doScript
 	switch {
-	case req.N > 0:
-		got, err = s.count(ctx, req.Deadline, time.Time{}, doScript, keys, r, timeOfDo)
 	case req.N == 0:
-		got, err = s.look(ctx, req.Deadline, readScript, keys, r)
-	default:
-		got, err = s.look(ctx, req.Deadline, doScript.freeing(), keys, r)
+		program = readScript
+	case req.N < 0:
+		program = doScript.freeing()
 	}
+	got, err := s.ask(ctx, req.Deadline, time.Time{}, program, keys, r)
 	if err != nil {
 		return err
 	}
@@ -187,17 +186,6 @@ func encodeDo(req *backend.Request, parts []doPart, keys []string) request {
 		}
 	}
 	return r
-}
-
-// timeOfDo is timeOfTake for an answer of do.lua.
-func timeOfDo(answer any) (micro int64, late bool) {
-	if reply, is := answer.(string); is && len(reply) == 1+timeBytes {
-		return int64(number(reply[1:])), true
-	}
-	if reply, _ := answer.([]any); len(reply) > 0 {
-		micro, _ = reply[len(reply)-1].(int64)
-	}
-	return micro, false
 }
 
 // decodeDo fills req in from the answer of the script: first all counts, since hits

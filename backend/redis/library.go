@@ -48,13 +48,14 @@ func libraryAt(now time.Time) string {
 type program struct {
 	redisscript.Script
 	function string
+	counts   bool // adds hits, and tells the time
 	frees    bool
 }
 
 // freeing returns the program for runs that take away more than they store: a server
-// whose memory is full runs them as well, from version 7 on.
+// whose memory is full runs them as well, from version 7 on. Such a run adds no hits.
 func (p program) freeing() program {
-	p.frees = true
+	p.frees, p.counts = true, false
 	return p
 }
 
@@ -62,68 +63,23 @@ func (p program) freeing() program {
 // before 7 do not understand the flag.
 func (p program) freeingText() string { return "#!lua flags=allow-oom\n" + p.Text() }
 
-// run sends a program and returns the answer: one round trip, but for a server that does
-// not know the program yet, or that refuses its function. The error is the client's.
-func (s *sums) run(ctx context.Context, p program, keys []string, argument []byte) (any, error) {
-	if int64(time.Since(epoch)) >= s.refused.Load() {
-		if reply, done, err := s.call(ctx, p, keys, argument); done {
-			return reply, err
+// timeIn returns the server's time in an answer, 0 if the answer does not tell the time,
+// and whether the call came too late.
+func (p program) timeIn(answer any) (micro int64, late bool) {
+	if !p.counts {
+		return 0, false
+	}
+	switch answer := answer.(type) {
+	case string:
+		if len(answer) > timeBytes && answer[0] != deniedByte {
+			return int64(number(answer[len(answer)-timeBytes:])), answer[0] == lateByte
+		}
+	case []any:
+		if len(answer) > 0 {
+			micro, _ = answer[len(answer)-1].(int64)
 		}
 	}
-	s.byScripts.Add(1)
-	reply, err := s.send(ctx, "evalsha", p.Name(), p, keys, argument)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		// A fresh server. Nothing was run; with its text the script is there.
-		reply, err = s.send(ctx, "eval", p.Text(), p, keys, argument)
-	}
-	if p.frees && redis.HasErrorPrefix(err, "OOM") {
-		// The first write was refused, so nothing was done.
-		again, failed := s.send(ctx, "eval", p.freeingText(), p, keys, argument)
-		if failed == nil || !redis.HasErrorPrefix(failed, "Error compiling script") {
-			return again, failed
-		}
-	}
-	return reply, err
-}
-
-// call runs a function. Done is false if the server has done nothing, and the
-// script is to be sent instead: a server before version 7, without the right to run
-// or load functions, or without memory or replicas, where a script still peeks and
-// denies.
-func (s *sums) call(ctx context.Context, p program, keys []string, argument []byte) (reply any, done bool, err error) {
-	reply, err = s.send(ctx, "fcall", p.function, p, keys, argument)
-	loaded := true
-	if isMissing(err) {
-		var tidy func()
-		tidy, err = s.load(ctx, keys[0])
-		if loaded = err == nil; loaded {
-			reply, err = s.send(ctx, "fcall", p.function, p, keys, argument)
-			defer tidy()
-		}
-	}
-	switch {
-	case refuses(err):
-		s.refused.Store(int64(time.Since(epoch) + refusalKept))
-		return nil, false, nil
-	case isMissing(err), notNow(err), !loaded && answered(err):
-		return nil, false, nil
-	}
-	return reply, true, err
-}
-
-// send sends a command that runs a program, once.
-func (s *sums) send(ctx context.Context, verb, name string, p program, keys []string, argument []byte) (any, error) {
-	cmd := redisscript.Command(ctx, verb, name, keys, argument)
-	var err error
-	if s.queue != nil && verb != "eval" {
-		err = s.queue.process(ctx, cmd, p, keys, argument)
-	} else {
-		err = s.server.Client().Process(ctx, cmd)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return cmd.Val(), nil
+	return micro, false
 }
 
 // load brings the library to the server of a key, and returns a function that removes

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/abacus-go/abacus/internal/redisscript"
 )
 
 // Bounds of a queue. docs/decisions/pipelines-on-redis.md has the
@@ -42,9 +40,9 @@ const (
 // the last call in flight, by its deadline, or when the client is closed. A queue is used
 // by many goroutines at once.
 type queue struct {
-	client  *redis.Client
+	client  redis.UniversalClient
 	unheard func(ctx context.Context, c *call) // is told of each call whose caller left before the answer came
-	bytes   int                                // of a pipeline
+	bytes   int                                // of a pipeline; 0: each call goes alone
 	ctx     context.Context                    // of all pipelines
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -57,11 +55,14 @@ type queue struct {
 	closed  bool
 }
 
-func newQueue(client *redis.Client, unheard func(context.Context, *call)) *queue {
-	q := &queue{client: client, unheard: unheard, bytes: maxBytes}
-	for _, buffer := range []int{client.Options().WriteBufferSize, client.Options().PipelineWriteBufferSize} {
-		if buffer > 0 {
-			q.bytes = min(q.bytes, buffer)
+func newQueue(client redis.UniversalClient, unheard func(context.Context, *call)) *queue {
+	q := &queue{client: client, unheard: unheard}
+	if single, is := client.(*redis.Client); is {
+		q.bytes = maxBytes
+		for _, buffer := range []int{single.Options().WriteBufferSize, single.Options().PipelineWriteBufferSize} {
+			if buffer > 0 {
+				q.bytes = min(q.bytes, buffer)
+			}
 		}
 	}
 	q.ctx, q.end = context.WithCancel(context.Background())
@@ -131,37 +132,27 @@ func (c *call) finish() bool {
 	return true
 }
 
-// process sends a command, and returns the error of the command, or of the context once
-// the context has ended.
-func (q *queue) process(ctx context.Context, cmd redisscript.Once, p program, keys []string, argument request) error {
-	size := 128 + len(argument) // bytes at least
-	for _, key := range keys {
-		size += 16 + len(key)
+// wait returns the answer of a call that has joined the queue, or the error of the context
+// once the context has ended.
+func (c *call) wait(ctx context.Context) (any, error) {
+	select {
+	case <-c.done:
+		return c.Result()
+	case <-ctx.Done():
 	}
-	q.mu.Lock()
-	if q.trips < maxTrips || size > min(maxSize, q.bytes) || q.closed {
-		q.trips++
-		q.mu.Unlock()
-		defer q.landAlone()
-		return q.client.Process(ctx, cmd)
+	if c.state.Swap(left) == finished {
+		return c.Result()
 	}
-	c := &call{Cmd: cmd.Cmd, program: p, keys: keys, argument: argument, size: size, done: make(chan struct{})}
-	c.deadline, _ = ctx.Deadline()
+	return nil, ctx.Err()
+}
+
+// join has a call wait for the next pipeline. q.mu is held.
+func (q *queue) join(c *call) {
 	q.waiting = append(q.waiting, c)
 	if !q.armed { // to set a timer can wake a thread
 		q.armed = true
 		q.overdue.Reset(maxWait)
 	}
-	q.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.Err()
-	case <-ctx.Done():
-	}
-	if c.state.Swap(left) == finished {
-		return c.Err()
-	}
-	return ctx.Err()
 }
 
 // landAlone ends the trip of a call that went alone.
@@ -219,7 +210,7 @@ func (q *queue) sendOverdue() {
 // fly sends calls, and then the calls that wait, until no call waits.
 func (q *queue) fly(batch []*call) {
 	for batch != nil {
-		q.send(batch)
+		q.sendAll(batch)
 		runtime.Gosched() // callers with answers call again, and fill the next pipeline
 		q.mu.Lock()
 		batch = q.land()
@@ -227,9 +218,9 @@ func (q *queue) fly(batch []*call) {
 	}
 }
 
-// send sends calls in a pipeline, by the latest of their deadlines, and answers the
+// sendAll sends calls in a pipeline, by the latest of their deadlines, and answers the
 // callers.
-func (q *queue) send(batch []*call) {
+func (q *queue) sendAll(batch []*call) {
 	latest := batch[0].deadline
 	commands := make([]redis.Cmder, len(batch))
 	for i, c := range batch {

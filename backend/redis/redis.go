@@ -30,26 +30,24 @@
 // other policy forgives hits in silence. See docs/operating.md.
 package redis
 
-// Files, in the order in which a call passes them:
+// A Take passes two files: take.go, which makes the request to lua/take.lua and reads the
+// answer, and call.go, from there to the call of the client. Each other file is a question:
 //
 //	redis.go     Config, Store, Open, New
-//	take.go      Take: the request to lua/take.lua, and its answer
-//	do.go        Do: the same for lua/do.lua
-//	forget.go    Forget and Forgotten: the same for lua/forget.lua
-//	layout.go    groups of tiers, names and positions: what the stored values mean
-//	likely.go    guesses about keys
+//	do.go        Do, by lua/do.lua
+//	forget.go    Forget and Forgotten, by lua/forget.lua
+//	check.go     Check: the servers' answers, clocks and evictions
+//	layout.go    what are the stored values: groups of tiers, names and positions
 //	request.go   the bytes of a request and of an answer
-//	script.go    the scripts, their library, and the names that are expanded in them
-//	call.go      a call by its deadline
-//	deadline.go  a deadline in the server's time
-//	library.go   the sending of a program, as a function or a script
-//	queue.go     pipelines of calls at the same time
 //	root.go      a value that was read: the counts of its buckets
-//	cluster.go   hash slots
-//	dialer.go    the Dialer, which waits for late answers and takes hits back
+//	script.go    the scripts, and the names that are expanded in them
+//	library.go   how does a server get the scripts
+//	likely.go    guesses about keys
+//	deadline.go  a deadline in the server's time
+//	queue.go     pipelines of calls at the same time
+//	dialer.go    what becomes of late answers: the Dialer takes their hits back
 //	conn.go      a connection of a Dialer
 //	wire.go      requests and answers of the protocol, as a conn sees them
-//	check.go     Check: the servers' answers, clocks and evictions
 //	plain        the layout Plain, a package of its own
 
 import (
@@ -177,7 +175,7 @@ type sums struct {
 	base
 	anyTime bool
 	clocks  []serverTime // of the server, or of a Cluster one for each run of slots
-	queue   *queue       // nil: each call goes alone
+	queue   *queue
 	refused atomic.Int64 // nanoseconds after epoch until which functions are not tried
 
 	// The next Take of a key that was denied asks for exact counts at once, since an
@@ -243,11 +241,10 @@ func newStore(client redis.UniversalClient, cfg Config) (b *base, err error) {
 // newSums returns a sums without its base.
 func newSums(server *redisscript.Server, anyTime bool) *sums {
 	s := &sums{anyTime: anyTime, clocks: make([]serverTime, 1)}
-	if client, is := server.Client().(*redis.Client); is {
-		s.queue = newQueue(client, s.unheard)
-	} else {
+	if server.Cluster() != nil {
 		s.clocks = make([]serverTime, clusterClocks)
 	}
+	s.queue = newQueue(server.Client(), s.unheard)
 	for i := range s.clocks {
 		s.clocks[i].begin()
 	}
@@ -409,7 +406,7 @@ func (s *base) Close() error {
 		return nil
 	}
 	err := s.server.Client().Close()
-	if sums, is := s.layout.(*sums); is && sums.queue != nil {
+	if sums, is := s.layout.(*sums); is {
 		sums.queue.close()
 	}
 	return errors.Join(err, s.dialer.Close())

@@ -21,17 +21,17 @@ var luaFiles embed.FS
 var (
 	slowly = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite, insert\nend\n"
 
-	takeScript   = newProgram("_take", lua("base")+lua("holds")+slowly+lua("add")+lua("take"))
-	doScript     = newProgram("_act", lua("base")+slowly+lua("add")+lua("read")+lua("do"))
-	forgetScript = newProgram("_forget", lua("base")+lua("forget"))
+	takeScript   = newProgram("_take", true, lua("base")+lua("holds")+slowly+lua("add")+lua("take"))
+	doScript     = newProgram("_act", true, lua("base")+slowly+lua("add")+lua("read")+lua("do"))
+	forgetScript = newProgram("_forget", false, lua("base")+lua("forget"))
 
 	// As functions that may not write, which a server without memory runs as well.
 	peekScript = program{Script: takeScript.Script, function: libraryName + "_peek"}
 	readScript = program{Script: doScript.Script, function: libraryName + "_read"}
 )
 
-func newProgram(function, text string) program {
-	return program{Script: redisscript.New(expand(text)), function: libraryName + function}
+func newProgram(function string, counts bool, text string) program {
+	return program{Script: redisscript.New(expand(text)), function: libraryName + function, counts: counts}
 }
 
 // names has constants and expressions of the scripts. A name in a script is expanded

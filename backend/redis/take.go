@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/redisscript"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -44,12 +45,11 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if unknown && s.missing.Load() {
 		r[optionsAt] |= missingOption
 	}
-	var got any
+	program := takeScript
 	if req.Peek {
-		got, err = s.look(ctx, req.Deadline, peekScript, keys, r)
-	} else {
-		got, err = s.count(ctx, req.Deadline, latest(req.Labelled, parts), takeScript, keys, r, timeOfTake)
+		program = peekScript
 	}
+	got, err := s.ask(ctx, req.Deadline, latest(req.Labelled, parts), program, keys, r)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,16 @@ func (p *takePart) fitsAlone() bool {
 		!slices.ContainsFunc(p.key.Windows, func(w backend.Window) bool { return w.Max < p.key.N })
 }
 
+// Together tells whether a single server, or of a Cluster a single slot, holds all
+// keys.
+func (s *sums) Together(keys []backend.TakeKey) bool {
+	if s.server.Cluster() == nil || len(keys) == 0 {
+		return true
+	}
+	first := redisscript.Slot(keys[0].Key)
+	return !slices.ContainsFunc(keys[1:], func(k backend.TakeKey) bool { return redisscript.Slot(k.Key) != first })
+}
+
 // encodeTake returns the request, with exact counts if exact is set, and fills in the stored keys of parts.
 func encodeTake(req *backend.TakeRequest, exact bool, parts []takePart, keys []string) (request, error) {
 	now := req.Now.UnixNano()
@@ -139,16 +149,6 @@ func encodeTake(req *backend.TakeRequest, exact bool, parts []takePart, keys []s
 		r[count], r[count+1] = byte(windows>>8), byte(windows)
 	}
 	return r, nil
-}
-
-// timeOfTake returns the server's time in an answer, 0 if nothing was to be counted,
-// and whether the call came too late.
-func timeOfTake(answer any) (micro int64, late bool) {
-	reply, _ := answer.(string)
-	if len(reply) < 1+timeBytes || reply[0] == deniedByte {
-		return 0, false
-	}
-	return int64(number(reply[len(reply)-timeBytes:])), reply[0] == lateByte
 }
 
 // windows calls f with the windows of p.
