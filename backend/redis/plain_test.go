@@ -385,6 +385,41 @@ func TestPlainLosesTheRight(t *testing.T) {
 	require.EqualValues(t, 8, take(t, c, signup, 1, "10/d").Remaining)
 }
 
+// On a server that refuses MULTI the first call of a store may be a taking back: nothing is
+// taken, and no bucket is seen below zero or without a time to live.
+func TestPlainTakesNothingBackWithoutTransactions(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, ladder, now := raw(t, addr), mustLadder(t, "1s:1m"), time.Unix(1_800_000_000, 0)
+	bucket := ladder.Buckets(now)[0]
+	name := fmt.Sprintf("{ab:k}:1s:%d", bucket.Index)
+	for _, held := range []int{0, 5} {
+		require.NoError(t, client.Set(ctx, name, held, time.Hour).Err())
+		s := openPlain(t, limited(t, addr, "-multi"))
+		for range 2 {
+			err := s.Do(ctx, &backend.Request{Key: "ab:k", Ladder: ladder, Now: now, N: -3, Add: []backend.Slot{{Bucket: bucket, TTL: time.Minute}}})
+			require.ErrorContains(t, err, "needs MULTI")
+			require.Equal(t, strconv.Itoa(held), client.Get(ctx, name).Val())
+		}
+		requireTimesToLive(t, addr)
+	}
+}
+
+// An addition beyond MaxCount is taken back. Where the server refuses that, the hits that
+// stay are a number of Stats.
+func TestPlainCountsWhatItCannotTakeBack(t *testing.T) {
+	addr := servertest.Redis(t)
+	client, ladder, now := raw(t, addr), mustLadder(t, "1s:1m"), time.Unix(1_800_000_000, 0)
+	bucket := ladder.Buckets(now)[0]
+	for i, rule := range []string{"+decrby", "-decrby"} {
+		require.NoError(t, client.Set(ctx, fmt.Sprintf("{ab:k}:1s:%d", bucket.Index), backend.MaxCount-1, time.Hour).Err())
+		s := openPlain(t, limited(t, addr, rule))
+		err := s.Do(ctx, &backend.Request{Key: "ab:k", Ladder: ladder, Now: now, N: 5, Add: []backend.Slot{{Bucket: bucket, TTL: time.Minute}}})
+		require.ErrorIs(t, err, backend.ErrMaxCount)
+		require.EqualValues(t, i, s.Stats().NotTaken)
+		require.EqualValues(t, i, s.Report().HitsLeft)
+	}
+}
+
 // The example of docs/storage.md.
 func TestPlainStoredAsDocumented(t *testing.T) {
 	addr := servertest.Redis(t)

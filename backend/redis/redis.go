@@ -229,7 +229,8 @@ func newStore(client redis.UniversalClient, cfg Config) (b *base, err error) {
 		s := newSums(server, cfg.AnyTime)
 		b, s.layout = &s.base, s
 	case Plain:
-		s := &plainStore{Store: plain.On(server, timeout)}
+		s := &plainStore{}
+		s.Store = plain.On(server, timeout, &s.notTaken)
 		b, s.layout = &s.base, s
 	default:
 		return nil, fmt.Errorf("redis: Config.Layout is %s, want Sums or Plain", cfg.Layout)
@@ -258,7 +259,7 @@ type Stats struct {
 	TooLate     int64 // calls that reached the server after the deadline, and counted nothing; if the server's clock was stepped ahead the call is sent again
 	LateAnswers int64 // answers, after the call had returned an error, that hits were counted
 	TakenBack   int64 // late answers whose hits were taken back
-	NotTaken    int64 // late answers whose hits could not be taken back: the hits stay until they age out
+	NotTaken    int64 // late answers, and with Plain additions beyond MaxCount, whose hits could not be taken back: the hits stay until they age out
 	Abandoned   int64 // answers that did not come within a minute, or before the connection was lost or closed in favour of another: the hits may stay until they age out
 	Draining    int   // connections that wait for a late answer now
 	ByScripts   int64 // calls sent as scripts, since the server has no functions, or refused to load or run one

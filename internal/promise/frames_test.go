@@ -68,17 +68,21 @@ func (w *watch) dial(ctx context.Context, network, address string) (net.Conn, er
 // The way of an admitted Take from Counter.Take to the store is short enough to keep in mind.
 func TestTakeIsInFewFunctions(t *testing.T) {
 	key, limits := counter.Key{Event: "signup", Feature: "user:1"}, counter.MustLimits("1000000000/m, 1000000000/h")
+	onRedis := func(layout redis.Layout) func(*watch) backend.Store {
+		return func(w *watch) backend.Store {
+			client := goredis.NewClient(&goredis.Options{Addr: servertest.Redis(t), Dialer: w.dial, ContextTimeoutEnabled: true})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			s, err := redis.New(client, redis.Config{Layout: layout})
+			require.NoError(t, err)
+			return s
+		}
+	}
 	for name, c := range map[string]struct {
 		most int // functions
 		open func(*watch) backend.Store
 	}{
-		"redis": {8, func(w *watch) backend.Store {
-			client := goredis.NewClient(&goredis.Options{Addr: servertest.Redis(t), Dialer: w.dial, ContextTimeoutEnabled: true})
-			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			s, err := redis.New(client, redis.Config{})
-			require.NoError(t, err)
-			return s
-		}},
+		"redis sums":  {8, onRedis(redis.Sums)},
+		"redis plain": {8, onRedis(redis.Plain)},
 		"memcached": {11, func(w *watch) backend.Store {
 			s, err := memcache.New(memcache.Config{DialContext: w.dial}, servertest.Memcached(t))
 			require.NoError(t, err)

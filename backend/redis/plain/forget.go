@@ -29,28 +29,28 @@ func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 	found := make([][]int64, req.Ladder.Len()) // indexes of the existing buckets of each tier
 	for i, t := range slices.Backward(req.Ladder.Tiers()) {
 		for some := range slices.Chunk(searched(req, i, found), maxReads) {
-			if err := s.within(ctx, req.Deadline, func(ctx context.Context) error {
-				values, err := s.server.Client().MGet(ctx, names(req.Key, t.Width, some)...).Result()
-				for j, value := range values {
-					if value != nil {
-						found[i] = append(found[i], some[j])
-					}
-				}
+			var values []any
+			if err := s.within(ctx, req.Deadline, func(ctx context.Context) (err error) {
+				values, err = s.server.Client().MGet(ctx, names(req.Key, t.Width, some)...).Result()
 				return err
 			}); err != nil {
 				return err
 			}
+			for j, value := range values {
+				if value != nil {
+					found[i] = append(found[i], some[j])
+				}
+			}
 		}
+	}
+	remove := s.remove
+	if req.Erase {
+		remove = func(ctx context.Context, all []string) error { return s.server.Client().Unlink(ctx, all...).Err() }
 	}
 	for i, t := range req.Ladder.Tiers() {
 		for some := range slices.Chunk(found[i], maxReads) {
 			all := names(req.Key, t.Width, some)
-			if err := s.within(ctx, req.Deadline, func(ctx context.Context) error {
-				if req.Erase {
-					return s.server.Client().Unlink(ctx, all...).Err()
-				}
-				return s.remove(ctx, all)
-			}); err != nil {
+			if err := s.within(ctx, req.Deadline, func(ctx context.Context) error { return remove(ctx, all) }); err != nil {
 				return err
 			}
 		}
@@ -114,9 +114,6 @@ func (s *Store) remove(ctx context.Context, names []string) error {
 // in the same transaction, and no label shortens the life of the marker.
 func (s *Store) remember(ctx context.Context, req *backend.ForgetRequest) error {
 	marker, life := redisscript.Marker(req.Key), milliseconds(max(req.Remember, time.Millisecond))
-	if err := s.ready(ctx, []any{"pexpire", marker, life, "nx"}); err != nil {
-		return err
-	}
 	_, err := s.exec(ctx, [][]any{
 		{"zadd", marker, 0, fmt.Sprintf("%016x", uint64(req.Latest())^1<<63)},
 		{"zremrangebyrank", marker, 0, -2},

@@ -56,11 +56,13 @@ type Store struct {
 	server    *redisscript.Server
 	timeout   time.Duration
 	transacts atomic.Bool // the server has MULTI, and PEXPIRE with NX, as far as is known
+	notTaken  *atomic.Int64
 }
 
-// On makes a Store on a server. A call without a deadline ends after the timeout.
-func On(server *redisscript.Server, timeout time.Duration) *Store {
-	return &Store{server: server, timeout: timeout}
+// On makes a Store on a server. A call without a deadline ends after the timeout. notTaken
+// counts the additions beyond MaxCount that could not be taken back.
+func On(server *redisscript.Server, timeout time.Duration, notTaken *atomic.Int64) *Store {
+	return &Store{server: server, timeout: timeout, notTaken: notTaken}
 }
 
 // maxReads is the most buckets that a transaction reads: no other client gets an answer
@@ -78,30 +80,27 @@ func (s *Store) Do(ctx context.Context, req *backend.Request) error {
 	for i := range req.Read {
 		reads = appendNames(reads, req.Key, req.Read[i].Width, req.Read[i].First, len(req.Read[i].Counts))
 	}
-	counts := make([]int64, 0, len(reads))
-	err := s.within(ctx, req.Deadline, func(ctx context.Context) (err error) {
-		first := reads[:min(len(reads), maxReads)]
-		switch {
-		case len(req.Add) == 0:
-			first = nil
-		case req.N > 0:
-			err = s.add(ctx, req, first, &counts)
-		default:
-			if err = s.ready(ctx, takingBack(Names(req)[0], "0")[4]); err == nil {
-				err = s.takeBack(ctx, Names(req), slices.Repeat([]int64{-req.N}, len(req.Add)), req.Add, first, &counts)
-			}
-		}
-		for some := range slices.Chunk(reads[len(first):], maxReads) {
-			if err == nil {
-				_, err = s.exec(ctx, nil, some, &counts)
-			}
-		}
+	ctx, cancel, err := s.server.Begin(ctx, req.Deadline, s.timeout)
+	if err != nil {
 		return err
-	})
+	}
+	defer cancel()
+	counts := make([]int64, 0, len(reads))
+	first := reads[:min(len(reads), maxReads)]
+	if req.N >= 0 {
+		err = s.add(ctx, req, first, &counts)
+	} else {
+		err = s.takeBack(ctx, Names(req), slices.Repeat([]int64{-req.N}, len(req.Add)), req.Add, first, &counts)
+	}
+	for some := range slices.Chunk(reads[len(first):], maxReads) {
+		if err == nil {
+			_, err = s.exec(ctx, nil, some, &counts)
+		}
+	}
 	for i := range req.Read {
 		counts = counts[copy(req.Read[i].Counts, counts):]
 	}
-	return err
+	return s.failed(ctx, err)
 }
 
 // add does the additions of req, reads buckets, and appends their counts to counts.
@@ -111,18 +110,20 @@ func (s *Store) add(ctx context.Context, req *backend.Request, reads []string, c
 		commands = append(commands, []any{"incrby", bucket, req.N},
 			[]any{"pexpire", bucket, milliseconds(req.Life(&req.Add[i])), "nx"})
 	}
-	if err := s.ready(ctx, commands[1]); err != nil {
+	answers, err := s.exec(ctx, commands, reads, counts)
+	if answers == nil {
 		return err
 	}
-	answers, err := s.exec(ctx, commands, reads, counts)
 	for i := range req.Add {
 		n, failed := answers[2*i].Int64()
 		switch {
 		case overflows(failed):
 			err = backend.ErrMaxCount
 		case failed == nil && n > backend.MaxCount:
-			var left [1]backend.Slot
-			err = errors.Join(backend.ErrMaxCount, s.takeBack(ctx, Names(req)[i:i+1], []int64{req.N}, left[:], nil, nil))
+			if err = s.takeBack(ctx, Names(req)[i:i+1], []int64{req.N}, make([]backend.Slot, 1), nil, nil); err != nil {
+				s.notTaken.Add(1)
+			}
+			err = errors.Join(backend.ErrMaxCount, err)
 		case failed == nil && n < req.N: // a number below zero
 			err = redisscript.ErrForeign
 		case failed == nil:
@@ -141,6 +142,9 @@ func (s *Store) takeBack(ctx context.Context, buckets []string, amounts []int64,
 			commands = append(commands, takingBack(bucket, strconv.FormatInt(amounts[i], 10))...)
 		}
 		answers, err := s.exec(ctx, commands, reads, counts)
+		if answers == nil {
+			return err
+		}
 		again = false
 		for i := range buckets {
 			answer := answers[5*i:]
@@ -218,19 +222,6 @@ func milliseconds(ttl time.Duration) int64 {
 	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
 }
 
-// ready returns an error if the server has no transactions, or no PEXPIRE with NX. A
-// server or proxy that refuses MULTI would execute the commands behind MULTI one by one,
-// so nothing is added before an empty-handed transaction has succeeded: expire is PEXPIRE
-// with NX, of a key that is about to be added to.
-func (s *Store) ready(ctx context.Context, expire []any) error {
-	if s.transacts.Load() {
-		return nil
-	}
-	_, err := s.exec(ctx, [][]any{expire}, nil, nil)
-	s.transacts.Store(err == nil)
-	return err
-}
-
 // within calls f with the context of a call, and explains the error.
 func (s *Store) within(ctx context.Context, deadline time.Time, f func(ctx context.Context) error) error {
 	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
@@ -238,36 +229,50 @@ func (s *Store) within(ctx context.Context, deadline time.Time, f func(ctx conte
 		return err
 	}
 	defer cancel()
-	if err = f(ctx); err == nil {
+	return s.failed(ctx, f(ctx))
+}
+
+// failed explains an error, if there is one.
+func (s *Store) failed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
 		return nil
-	}
-	switch text := err.Error(); {
 	case errors.Is(err, backend.ErrMaxCount):
 		return fmt.Errorf("%s: %w", s.server, err)
-	case strings.Contains(text, "not an integer"):
+	case says(err, "not an integer"):
 		err = redisscript.ErrForeign
-	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "unknown command"), strings.Contains(text, "unsupported command"),
-		strings.Contains(text, "wrong number of arguments"):
+	case redis.HasErrorPrefix(err, "NOPERM"), says(err, "unknown command"), says(err, "unsupported command"), says(err, "wrong number of arguments"):
 		return fmt.Errorf("%s: the layout Plain needs MULTI, and PEXPIRE with NX: %w", s.server, err)
 	}
 	return s.server.Failed(ctx, err)
 }
 
+func says(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
 // overflows reports whether a number would have more than 64 bits.
-func overflows(err error) bool { return err != nil && strings.Contains(err.Error(), "would overflow") }
+func overflows(err error) bool { return says(err, "would overflow") }
 
 // exec sends commands as a transaction, once, with a reading of buckets, whose counts are
 // appended to counts. The error is the first that is the reason of a failure: an overflow
-// is none. After a failure the next addition asks again whether the server has transactions.
+// is none.
+//
+// A server or proxy that refuses MULTI would execute the commands behind MULTI one by one.
+// So nothing is written before the last of the commands, a PEXPIRE of an option that came
+// with NX, has succeeded as a transaction of its own, where it changes nothing. Otherwise
+// there are no answers. After a failure the next call asks again.
 func (s *Store) exec(ctx context.Context, commands [][]any, reads []string, counts *[]int64) (answers []*redis.Cmd, err error) {
-	if len(reads) > 0 { // a value of another type looks missing to MGET, and exists to EXISTS
-		mget := make([]any, 1+len(reads))
-		for i, bucket := range reads {
-			mget[1+i] = bucket
+	if n := len(commands); n > 1 && !s.transacts.Load() {
+		if _, err = s.exec(ctx, commands[n-1:], nil, nil); err != nil {
+			return nil, err
 		}
-		exists := slices.Clone(mget)
-		mget[0], exists[0] = "mget", "exists"
-		commands = append(commands, mget, exists)
+		s.transacts.Store(true)
+	}
+	if len(reads) > 0 { // a value of another type looks missing to MGET, and exists to EXISTS
+		mget := append(make([]any, 0, 1+len(reads)), "mget")
+		for _, bucket := range reads {
+			mget = append(mget, bucket)
+		}
+		commands = append(commands, mget, append([]any{"exists"}, mget[1:]...))
 	}
 	pipe := s.server.Client().TxPipeline()
 	for _, words := range commands {
