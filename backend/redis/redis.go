@@ -415,9 +415,7 @@ func (s *base) Close() error {
 
 func (s *base) String() string { return s.server.String() }
 
-func (s *sums) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
-
-func (s *plainStore) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
+func (s *base) Check(ctx context.Context) error { return backend.CheckStore(ctx, s.layout) }
 
 func (s *plainStore) names(r *backend.Request) []string { return plain.Names(r) }
 

@@ -161,11 +161,9 @@ local function add(r, x, n, stale, ttl, w, origin, entry, total, room, count, he
   end
   room = many and 0 or room - 1
   call('SETRANGE', r, text(HEAD + count * size), pack(PAIR, entry, total))
+  call('SETRANGE', r, '7', pack(ALL, at, sum, room, count + 1, here, prior))
   if begins then
-    call('SETRANGE', r, '7', pack(ALL, at, sum, room, count + 1, here, prior))
     call('PEXPIRE', r, text(ttl))
-  else
-    call('SETRANGE', r, '7', pack(w == 2 and '>I4I2I1I3' or w == 4 and '>I4I4I1I3' or '>I4I7I1I3', at, sum, room, count + 1))
   end
   return x
 end

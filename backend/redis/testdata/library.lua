@@ -586,11 +586,9 @@ local function make()
     end
     room = many and 0 or room - 1
     call('SETRANGE', r, text((15 + 4 * w) + count * size), pack((w == 2 and '>I4I2' or w == 4 and '>I4I4' or '>I4I7'), entry, total))
+    call('SETRANGE', r, '7', pack((w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7'), at, sum, room, count + 1, here, prior))
     if begins then
-      call('SETRANGE', r, '7', pack((w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7'), at, sum, room, count + 1, here, prior))
       call('PEXPIRE', r, text(ttl))
-    else
-      call('SETRANGE', r, '7', pack(w == 2 and '>I4I2I1I3' or w == 4 and '>I4I4I1I3' or '>I4I7I1I3', at, sum, room, count + 1))
     end
     return x
   end
@@ -634,7 +632,7 @@ local function make()
     end
     local known
     if mode == 0 and options % 4 < 2 then
-      local roots, fits, bound, second, third = several and {}, true
+      local roots, fits, bound = several and {}, true
       for i = 1, #KEYS do
         local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), 10
         if i > 1 then
@@ -648,7 +646,7 @@ local function make()
           start, known = entry - entry % stretch, not several
           fits = n > 0 and total + n < (w == 2 and 65536 or w == 4 and 4294967296 or 9007199254740991) and (edge < 0 or windows > 0 or any == 1 or now - origin > edge)
         end
-        for left = windows, 1, -1 do
+        for _ = 1, windows do
           bound = 0
           x, max, cursor = unpack('>I6I7', request, cursor)
           if w then
@@ -663,12 +661,8 @@ local function make()
             fits = false
             break
           end
-          if several or left > 3 then
+          if several or windows > 1 then
             counts = counts .. pack('>I7', bound)
-          elseif left == 3 then
-            third = bound
-          elseif left == 2 then
-            second = bound
           end
         end
         if not fits then
@@ -698,12 +692,8 @@ local function make()
               return bound
             end
             return pack('>I1I7I6I7', 1, bound, x, time)
-          elseif windows == 0 then
-            return '\1' .. pack('>I6I7', x, time)
-          elseif windows == 2 then
-            return pack('>I1I7I7I6I7', 1, second, bound, x, time)
           end
-          return '\1' .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
+          return '\1' .. counts .. pack('>I6I7', x, time)
         end
         for i = 1, #KEYS do
           local v = roots[i][1]
@@ -757,14 +747,6 @@ local function make()
             return redis.error_reply('ABACUS stale')
           end
           local g, from, bound, lo, hi = '>I4', first, at, edge >= 0 and count > 0 and 1 or 0, count
-          if count > 32 and at < entry - 2 * stretch then
-            local quarter = (count - count % 4) / 4
-            if unpack('>I4', v, first + quarter * size) < at then
-              lo = quarter + 1
-            else
-              hi = quarter
-            end
-          end
           while lo < hi do
             local mid = lo + hi
             mid = (mid - mid % 2) / 2
