@@ -41,28 +41,14 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 		return err
 	}
 	r.N, r.Now, r.Age = n, at, max(0, age)
-	added, err := c.addToAt(ctx, key, r, age)
-	if c.former == nil || err != nil && !errors.Is(err, ErrTooOld) {
-		return err
-	}
-	_, failed := c.former.addToAt(ctx, key, c.former.like(key, r), age)
-	switch {
-	case failed == nil: // by one of the ladders no bucket may be kept any more
-		return nil
-	case err == nil && errors.Is(failed, ErrTooOld):
-		return nil
-	case err == nil:
-		_, _ = c.protocol.TakeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
-	}
-	return failed
+	return c.addAll(ctx, key, r, (*Counter).addToAt)
 }
 
-// addToAt is AddAt by the ladder of c alone, and returns the request that was
-// confirmed.
-func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age time.Duration) (added backend.Request, err error) {
+// addToAt is AddAt by the ladder of c alone.
+func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
 	defer ticket.Raise(r.Key)
-	at := r.Now
+	at, age := r.Now, r.Age
 	// Of tiers that are kept equally long all are added to, or none: a store may
 	// compute the coarser buckets from the finer.
 	for first, next := 0, 0; first < len(c.plan.TTLs); first = next {
@@ -72,6 +58,7 @@ func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age t
 		r.Add = c.plan.Slots(at.UnixNano(), 0)[first:]
 		err := c.store.Do(ctx, &r)
 		if err == nil {
+			c.protocol.Confirmed(r.Key, &c.plan, at, r.N)
 			return r, nil
 		}
 		if !errors.Is(err, backend.ErrStaleLabel) {
@@ -81,7 +68,7 @@ func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request, age t
 		c.protocol.StaleLabels.Add(1)
 		// The store has dropped the bucket: time has passed, or clocks disagree.
 		// To count in the coarser tiers alone is enough only after the Keep.
-		if age = sinceLabel(c.now(), at); age <= c.plan.Ladder.At(first).Keep+c.skew+c.settle {
+		if age = sinceLabel(c.now(), at); age <= c.plan.Ladder.At(first).Keep+c.cfg.Skew+c.cfg.Settle {
 			break
 		}
 	}
@@ -115,9 +102,9 @@ func (c *Counter) beginAt(ctx context.Context, key Key, n int64, at time.Time) (
 		return r, 0, fmt.Errorf("counter: at: %w", err)
 	}
 	age = sinceLabel(r.Now, at)
-	if age < -c.skew {
+	if age < -c.cfg.Skew {
 		return r, 0, fmt.Errorf("counter: at is %v, %s after Config.Now, want at most Config.Skew later, which is %s",
-			at.UTC().Format(time.RFC3339Nano), dur.Format(-age), dur.Format(c.skew))
+			at.UTC().Format(time.RFC3339Nano), dur.Format(-age), dur.Format(c.cfg.Skew))
 	}
 	return r, age, nil
 }

@@ -33,7 +33,7 @@ func (c *Counter) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: check: %w", err)
 	}
-	r := backend.CheckRequest{Key: c.keys.head + "?check", Now: c.now, Skew: c.skew, Deadline: c.deadline()}
+	r := backend.CheckRequest{Key: c.keys.head + "?check", Now: c.now, Skew: c.cfg.Skew, Deadline: c.deadline()}
 	began := time.Now()
 	err := c.store.CheckServers(ctx, &r)
 	c.checks.note(began, r.Servers)

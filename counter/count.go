@@ -26,30 +26,43 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if n < 1 || n > MaxCount {
 		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
 	}
-	added, err := c.addTo(ctx, key, n, r)
-	if err != nil || c.former == nil {
-		return err
-	}
-	if _, err = c.former.addTo(ctx, key, n, c.former.like(key, r)); err != nil {
-		c.protocol.Confirmed(added.Key, &c.plan, added.Now, -n)
-		_, _ = c.protocol.TakeBack(ctx, added, c.grace(r.Deadline), n, added.Add, nil)
-	}
-	return err
+	r.N = n
+	return c.addAll(ctx, key, r, (*Counter).addTo)
 }
 
-// addTo adds n hits by the ladder of c alone, and returns the request that was
-// confirmed.
-func (c *Counter) addTo(ctx context.Context, key Key, n int64, r backend.Request) (added backend.Request, err error) {
+// adder is the addition of the hits of a request for a key by the ladder of one Counter.
+type adder func(c *Counter, ctx context.Context, key Key, r backend.Request) (added backend.Request, err error)
+
+// addAll adds the hits of r by the ladder of c and by a former ladder, or by none. add
+// adds them by one ladder, and returns the request that was confirmed.
+func (c *Counter) addAll(ctx context.Context, key Key, r backend.Request, add adder) error {
+	added, err := add(c, ctx, key, r)
+	if c.former == nil || err != nil && !errors.Is(err, ErrTooOld) {
+		return err
+	}
+	_, failed := add(c.former, ctx, key, c.former.like(key, r))
+	switch {
+	case failed == nil, err == nil && errors.Is(failed, ErrTooOld):
+		return nil // by one of the ladders no bucket may be kept any more
+	case err == nil:
+		c.protocol.Confirmed(added.Key, &c.plan, added.Now, -r.N)
+		_, _ = c.protocol.TakeBack(ctx, added, c.grace(r.Deadline), r.N, added.Add, nil)
+	}
+	return failed
+}
+
+// addTo is Add by the ladder of c alone.
+func (c *Counter) addTo(ctx context.Context, key Key, r backend.Request) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
 	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
-		r.N, r.Add = n, c.plan.Slots(r.Now.UnixNano(), 0)
+		r.Add = c.plan.Slots(r.Now.UnixNano(), 0)
 		err := c.store.Do(ctx, &r)
 		if err != nil {
 			// Some tiers may have been added to before others failed.
-			_, _ = c.protocol.TakeBack(ctx, r, c.grace(r.Deadline), n, r.Add, nil)
+			_, _ = c.protocol.TakeBack(ctx, r, c.grace(r.Deadline), r.N, r.Add, nil)
 		}
 		if added = r; err == nil {
-			c.protocol.Confirmed(r.Key, &c.plan, r.Now, n)
+			c.protocol.Confirmed(r.Key, &c.plan, r.Now, r.N)
 		}
 		return err
 	})
@@ -138,12 +151,12 @@ func (c *Counter) high(ctx context.Context, r backend.Request, window time.Durat
 	now, width, top := r.Now.UnixNano(), ladder.At(fine).Width, ladder.Decision(window)
 	// The edge: fine buckets that may hold hits from before the window, by the
 	// clock of any caller. Only High counts the edge.
-	from, sure := now-int64(window)-int64(c.skew), now-int64(window)+int64(c.skew)
+	from, sure := now-int64(window)-int64(c.cfg.Skew), now-int64(window)+int64(c.cfg.Skew)
 	inside := -tiers.Index(-sure, width) // the first bucket surely inside the window
 	edge := tiers.Run{Width: width, First: tiers.Index(from, width)}
 	edge.N = inside - edge.First
 	start := inside * int64(width)
-	runs := c.plan.Cover(tiers.Cover{edge}, start, max(start, now+int64(c.skew)), fine, top)
+	runs := c.plan.Cover(tiers.Cover{edge}, start, max(start, now+int64(c.cfg.Skew)), fine, top)
 	counts, err := ticket.Read(ctx, c.store, r, runs)
 	low := counts.Sum(runs[1:])
 	return Count{Low: low, High: ticket.Plus(low, counts.Sum(runs[:1]))}, err

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,9 +140,7 @@ type Config struct {
 // All methods may be called by many goroutines at once.
 type Counter struct {
 	*base
-	cfg      Config // with the defaults
-	skew     time.Duration
-	settle   time.Duration // zero: no bound on the time of a try
+	cfg      Config // with the defaults; no Patience or Settle: no bound
 	plan     ticket.Plan
 	keys     keyMaker
 	softKeys keyMaker
@@ -157,10 +156,9 @@ type base struct {
 	protocol *ticket.Protocol
 	atomic   backend.Atomic // nil if the store has no atomic step
 	now      func() time.Time
-	patience time.Duration // zero: no bound
-	denied   *denials      // nil for a store in this process
-	queues   *queues       // nil for a store in this process
-	exact    bool          // no upper bounds
+	denied   *denials // nil for a store in this process
+	queues   *queues  // nil for a store in this process
+	exact    bool     // no upper bounds
 	waited   atomic.Int64
 	labels   labels
 	checks   checks
@@ -181,19 +179,22 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 		cfg.Now = time.Now
 	}
 	_, local := backend.As[backend.Local](store)
-	cfg.Skew = orDefault(cfg.Skew, DefaultSkew, local)
-	cfg.Settle = orDefault(cfg.Settle, DefaultSettle, local)
-	cfg.Patience = orDefault(cfg.Patience, DefaultPatience, local)
+	skew, settle, patience := DefaultSkew, DefaultSettle, DefaultPatience
+	if local {
+		skew, settle, patience = 0, 0, 0
+	}
+	cfg.Skew = max(0, cmp.Or(cfg.Skew, skew))
+	cfg.Settle = max(0, cmp.Or(cfg.Settle, settle))
+	cfg.Patience = max(0, cmp.Or(cfg.Patience, patience))
 	if cfg.Patience > maxPatience {
 		return nil, fmt.Errorf("counter: Config.Patience is %s, want at most %s", dur.Format(cfg.Patience), dur.Format(maxPatience))
 	}
 	cfg.Secret = bytes.Clone(cfg.Secret) // for With, whatever the caller does with the slice
 	b := &base{
-		store:    store,
-		now:      cfg.Now,
-		patience: cfg.Patience,
-		exact:    cfg.Exact || local,
-		labels:   labels{now: own},
+		store:  store,
+		now:    cfg.Now,
+		exact:  cfg.Exact || local,
+		labels: labels{now: own},
 	}
 	b.atomic, _ = backend.As[backend.Atomic](store)
 	if !local {
@@ -224,8 +225,6 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 		base:     b,
 		cfg:      cfg,
 		chosen:   chosen,
-		skew:     cfg.Skew,
-		settle:   cfg.Settle,
 		plan:     ticket.NewPlan(cfg.Ladder, cfg.Skew, cfg.Settle, b.atomic != nil),
 		keys:     keys,
 		softKeys: keys.soft(),
@@ -253,16 +252,6 @@ func (c *Counter) With(ladder tiers.Ladder, former *Config) (*Counter, error) {
 	return c.base.counter(cfg, true)
 }
 
-func orDefault(d, byDefault time.Duration, local bool) time.Duration {
-	switch {
-	case d < 0, d == 0 && local:
-		return 0
-	case d == 0:
-		return byDefault
-	}
-	return d
-}
-
 // Config returns the Config of c, with its defaults and the ladder of With. Left
 // out are the Secret and the Former, which may have one: a Config may be logged.
 func (c *Counter) Config() Config {
@@ -273,10 +262,10 @@ func (c *Counter) Config() Config {
 
 // deadline is the end of the patience of a call that begins now; zero: none.
 func (c *Counter) deadline() time.Time {
-	if c.patience == 0 {
+	if c.cfg.Patience == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(c.patience)
+	return time.Now().Add(c.cfg.Patience)
 }
 
 // grace returns the time by which a call with the deadline until has taken back
@@ -285,10 +274,10 @@ func (c *Counter) grace(until time.Time) time.Time {
 	switch {
 	case until.IsZero():
 		return until
-	case c.settle == 0:
-		return until.Add(c.patience)
+	case c.cfg.Settle == 0:
+		return until.Add(c.cfg.Patience)
 	}
-	return until.Add(min(c.patience, c.settle))
+	return until.Add(min(c.cfg.Patience, c.cfg.Settle))
 }
 
 // callError names the culprit of err, an error of the store: the context of the
@@ -298,8 +287,8 @@ func callError(ctx context.Context, event string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if clock := (*ticket.ClockError)(nil); errors.As(err, &clock) {
-		return fmt.Errorf("counter: Config.Now: %w", clock.Unwrap())
+	if errors.Is(err, ticket.ErrClock) {
+		return fmt.Errorf("counter: %w", err)
 	}
 	culprit := ctx.Err()
 	// A store may keep the deadline of ctx before the timer of ctx has rung.

@@ -20,8 +20,8 @@ func (c *Counter) Forget(ctx context.Context, key Key) error {
 	if err != nil {
 		return err
 	}
-	if c.patience > 0 {
-		r.Deadline = time.Now().Add(max(ForgetPatience, c.patience))
+	if c.cfg.Patience > 0 {
+		r.Deadline = time.Now().Add(max(ForgetPatience, c.cfg.Patience))
 	}
 	return c.forget(ctx, key, r, false)
 }
@@ -53,7 +53,7 @@ func (c *Counter) forget(ctx context.Context, key Key, r backend.Request, erase 
 // forgetting returns the request that forgets the key of r.
 func (c *Counter) forgetting(r backend.Request) *backend.ForgetRequest {
 	return &backend.ForgetRequest{Key: r.Key, Ladder: r.Ladder, TTLs: c.plan.TTLs, Now: r.Now, Deadline: r.Deadline,
-		Label: r.Now.UnixNano(), Remember: c.longest() + c.skew, Clock: c.now}
+		Label: r.Now.UnixNano(), Remember: c.longest() + c.cfg.Skew, Clock: c.now}
 }
 
 // Erase is a Forget that removes the text of key from the store, and from the

@@ -77,35 +77,25 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 // soft returns the keyMaker of the keys of soft Asks.
 func (m *keyMaker) soft() keyMaker { return keyMaker{m.head + "~", m.secret} }
 
-// append appends the stored form of k.
-func (m *keyMaker) append(dst []byte, k Key) []byte { return m.body(append(dst, m.head...), k) }
+// append appends the stored form of k to dst, which is empty.
+func (m *keyMaker) append(dst []byte, k Key) []byte {
+	dst = append(dst, m.head...)
+	start := len(dst)
+	if len(m.secret) == 0 {
+		dst = keytext.Feature.AppendEscaped(m.appendHead(dst[:0], k.Event), k.Feature)
+		if len(dst) <= maxStoredKey {
+			return dst
+		}
+	}
+	dst = append(keytext.Event.AppendEscaped(append(dst[:start], '#'), k.Event), ':')
+	if len(dst)+keytext.DigestLen > maxStoredKey {
+		dst = append(dst[:start], '$')
+	}
+	return keytext.AppendDigest(dst, k.Event, k.Feature, m.secret)
+}
 
 // appendHead appends the beginning of the stored keys of an event whose features
 // need no escaping, and are short.
 func (m *keyMaker) appendHead(dst []byte, event string) []byte {
 	return append(keytext.Event.AppendEscaped(append(append(dst, m.head...), ':'), event), ':')
-}
-
-func (m *keyMaker) body(dst []byte, k Key) []byte {
-	start := len(dst)
-	if len(m.secret) == 0 {
-		dst = append(dst, ':')
-		dst = append(keytext.Event.AppendEscaped(dst, k.Event), ':')
-		dst = keytext.Feature.AppendEscaped(dst, k.Feature)
-		if len(dst) <= maxStoredKey {
-			return dst
-		}
-		dst = dst[:start]
-	}
-	return m.digest(dst, k)
-}
-
-func (m *keyMaker) digest(dst []byte, k Key) []byte {
-	start := len(dst)
-	dst = append(dst, '#')
-	dst = append(keytext.Event.AppendEscaped(dst, k.Event), ':')
-	if len(dst)+keytext.DigestLen > maxStoredKey {
-		dst = append(dst[:start], '$')
-	}
-	return keytext.AppendDigest(dst, k.Event, k.Feature, m.secret)
 }

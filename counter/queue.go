@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"sync"
 	"time"
 )
@@ -31,15 +30,13 @@ const (
 type queueShard struct {
 	mu   sync.Mutex
 	keys map[string]*queue
-	free *queue
-	_    [40]byte // a cache line per shard
+	_    [48]byte // a cache line per shard
 }
 
-// queue is the queue of a key, under the lock of its shard.
+// queue is the queue of a key.
 type queue struct {
-	inFlight int             // calls past the queue
-	waiting  []chan struct{} // first come, first served; closed to admit the waiting call
-	next     *queue          // in the list of unused queues
+	calls    int           // in flight or waiting; under the lock of the shard
+	inFlight chan struct{} // an element for each call past the queue; the others wait to send, first come, first served
 }
 
 // errQueueTimeout is the error of a call whose patience ended in the queue.
@@ -68,34 +65,38 @@ func newQueues() *queues {
 	return qs
 }
 
-func (qs *queues) shard(key []byte) *queueShard {
-	return &qs.shards[maphash.Bytes(queueSeed, key)%queueShards]
+// lock locks the shard of the key, and returns it.
+func (qs *queues) lock(key []byte) *queueShard {
+	shard := &qs.shards[maphash.Bytes(queueSeed, key)%queueShards]
+	shard.mu.Lock()
+	return shard
+}
+
+// count adds n to the calls of the key, and returns its queue. The shard is locked.
+func (s *queueShard) count(key []byte, n int) *queue {
+	q := s.keys[string(key)]
+	if q == nil {
+		q = &queue{inFlight: make(chan struct{}, queueWidth)}
+		s.keys[string(key)] = q
+	}
+	if q.calls += n; q.calls == 0 {
+		delete(s.keys, string(key))
+	}
+	return q
 }
 
 // enter admits a call for the key, after the calls that came before. waited
-// tells whether the call had to wait. The error is the error of ctx, or
+// reports whether the call had to wait. The error is the error of ctx, or
 // errQueueTimeout after until; a call with an error is not in flight.
 func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waited bool, err error) {
-	shard := qs.shard(key)
-	shard.mu.Lock()
-	q := shard.keys[string(key)]
-	if q == nil {
-		if q = shard.free; q == nil {
-			q = &queue{}
-		} else {
-			shard.free, q.next = q.next, nil
-		}
-		shard.keys[string(key)] = q
-	}
-	if q.inFlight < queueWidth {
-		q.inFlight++
-		shard.mu.Unlock()
-		return false, nil
-	}
-	admitted := make(chan struct{})
-	q.waiting = append(q.waiting, admitted)
+	shard := qs.lock(key)
+	q := shard.count(key, 1)
 	shard.mu.Unlock()
-
+	select {
+	case q.inFlight <- struct{}{}:
+		return false, nil
+	default:
+	}
 	var expired <-chan time.Time
 	if !until.IsZero() {
 		timer := time.NewTimer(time.Until(until))
@@ -103,7 +104,7 @@ func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waite
 		expired = timer.C
 	}
 	select {
-	case <-admitted:
+	case q.inFlight <- struct{}{}:
 		return true, nil
 	case <-expired:
 		err = errQueueTimeout
@@ -112,36 +113,22 @@ func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waite
 	}
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if i := slices.Index(q.waiting, admitted); i >= 0 {
-		q.waiting = slices.Delete(q.waiting, i, i+1)
-		return true, err
-	}
-	return true, nil // admitted in the meantime
+	shard.count(key, -1)
+	return true, err
 }
 
 // leave ends a call of the key, and admits the next.
 func (qs *queues) leave(key []byte) {
-	shard := qs.shard(key)
-	shard.mu.Lock()
+	shard := qs.lock(key)
 	defer shard.mu.Unlock()
-	q := shard.keys[string(key)]
-	if len(q.waiting) > 0 {
-		close(q.waiting[0])
-		q.waiting = q.waiting[1:]
-		return
-	}
-	if q.inFlight--; q.inFlight == 0 {
-		delete(shard.keys, string(key))
-		q.waiting = nil
-		q.next, shard.free = shard.free, q
-	}
+	<-shard.count(key, 0).inFlight
+	shard.count(key, -1)
 }
 
-// contended tells whether several calls of the key are in flight or wait.
+// contended reports whether several calls of the key are in flight or wait.
 func (qs *queues) contended(key []byte) bool {
-	shard := qs.shard(key)
-	shard.mu.Lock()
+	shard := qs.lock(key)
 	defer shard.mu.Unlock()
 	q := shard.keys[string(key)]
-	return q != nil && q.inFlight+len(q.waiting) > 1
+	return q != nil && q.calls > 1
 }

@@ -68,7 +68,7 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 	label, err := c.store.Forgotten(ctx, c.forgetting(r))
 	// A Forget so shortly before the hit may have removed it: the caller of the Forget
 	// may have had a slower clock.
-	if err != nil || label != 0 && at <= label+int64(c.skew) {
+	if err != nil || label != 0 && at <= label+int64(c.cfg.Skew) {
 		return callError(ctx, key.Event, err)
 	}
 	defer c.denied.lowered(r.Key)

@@ -126,7 +126,11 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
 	}
 	k := c.calls.Get().(*call)
-	defer c.calls.Put(k)
+	var queued []int
+	defer func() {
+		k.leave(queued)
+		c.calls.Put(k)
+	}()
 	denied, err := k.resolve(asks, m)
 	if err != nil {
 		return err
@@ -137,11 +141,9 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		return k.failed(ctx, err)
 	}
 	if c.queues != nil && !denied && m != charging {
-		var queued []int
 		if queued, denied, err = k.enter(ctx); err != nil {
 			return err
 		}
-		defer k.leave(queued)
 	}
 	switch k.Grace = c.grace(k.Deadline); {
 	case denied:
@@ -159,19 +161,20 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 	}
 	switch {
 	case err != nil:
-		return k.failed(ctx, err)
+		err = k.failed(ctx, err)
 	case m == charging:
-		return k.charged(ctx, v)
+		err = k.charged(ctx, v)
+	default:
+		v.Allowed = k.Allowed
+		v.fill(k)
+		if v.Allowed && m == taking {
+			v.count(k)
+		}
+		if k.RetryWithin > 0 {
+			v.retryWithin(k.RetryWithin)
+		}
 	}
-	v.Allowed = k.Allowed
-	v.fill(k)
-	if v.Allowed && m == taking {
-		v.count(k)
-	}
-	if k.RetryWithin > 0 {
-		v.retryWithin(k.RetryWithin)
-	}
-	return nil
+	return err
 }
 
 // call is a Take, a Peek or a Charge, from the beginning to the answer. The

@@ -214,7 +214,7 @@ func (c *Counter) state(w *backend.Window, now, n int64, allowed bool) (s shortS
 	case ticket.Excess(w, n) > 0:
 		// The next call may come from the slowest clock. In a remembered denial a limit
 		// other than the binding one may have room again.
-		s.retryAfter = max(0, freedIn(w, n, now)+c.skew)
+		s.retryAfter = max(0, freedIn(w, n, now)+c.cfg.Skew)
 	}
 	if !allowed {
 		s.remaining = max(0, -ticket.Excess(w, 0))

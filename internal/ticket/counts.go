@@ -77,12 +77,10 @@ func (c Counts) lacks(runs tiers.Cover) (missing tiers.Cover) {
 // spansOf returns the buckets of runs, each once, with space for their counts.
 func spansOf(runs tiers.Cover) Counts {
 	counts, spans := make([]int64, runs.Reads()), make(Counts, 0, len(runs))
-	for _, run := range runs {
-		for n, read := int64(0), false; run.N > 0; run.First, run.N = run.First+n, run.N-n {
-			if n, read = spans.cut(run); !read {
-				spans = append(spans, backend.Span{Width: run.Width, First: run.First, Counts: counts[:n:n]})
-				counts = counts[n:]
-			}
+	for i := range runs {
+		for _, run := range spans.lacks(runs[i : i+1]) {
+			spans = append(spans, backend.Span{Width: run.Width, First: run.First, Counts: counts[:run.N:run.N]})
+			counts = counts[run.N:]
 		}
 	}
 	return spans

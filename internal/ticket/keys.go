@@ -103,18 +103,7 @@ func (p *Protocol) judgeSoft(ctx context.Context, c *Call) {
 			continue
 		}
 		wg.Go(func() {
-			var f Finding
-			var err error
-			switch r := c.TakeRequest; {
-			case c.Peek:
-				f, err = p.survey(c, i).look(ctx, true, false)
-			case p.atomic == nil:
-				f, err = p.survey(c, i).take(ctx)
-			default: // the label is that of the admitted hits: no other is read
-				r.Keys, r.AnyLabel = c.Keys[i:i+1], true
-				err = p.atomic.Take(ctx, &r)
-				f.Allowed = c.Keys[i].Fits
-			}
+			f, err := p.survey(c, i).take(ctx)
 			c.Keys[i].Fits, c.Unknown[i] = f.Allowed, err != nil
 		})
 	}

@@ -227,9 +227,6 @@ func (p *Plan) Slots(label, count int64) []backend.Slot {
 	return slots
 }
 
-// Skew is the largest difference between the clocks of two callers.
-func (p *Plan) Skew() time.Duration { return time.Duration(p.skew) }
-
 // Young is the time for which hits of calls in flight may refuse other calls: Skew +
 // Settle.
 func (p *Plan) Young() time.Duration { return time.Duration(p.ending) }

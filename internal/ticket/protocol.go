@@ -10,11 +10,14 @@ package ticket
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // Protocol takes hits on a store. Its calls may have different Plans.
@@ -61,7 +64,7 @@ func New(store backend.Store, skew time.Duration, exact bool, now func() time.Ti
 		p.own = newOwnHits()
 	}
 	if !exact && p.atomic == nil {
-		p.settled = newSettledCache(skew)
+		p.settled = &settledCache{skew: skew}
 	}
 	return p
 }
@@ -86,7 +89,7 @@ type Call struct {
 	Late        bool          // filled in: a Charge was confirmed later than Settle
 }
 
-// Relabel reads the clock for a new label. The error is a [ClockError].
+// Relabel reads the clock for a new label. The error is an [ErrClock].
 func (p *Protocol) Relabel(c *Call) (err error) {
 	if !p.local || p.atomic == nil {
 		c.Labelled = time.Now()
@@ -95,19 +98,16 @@ func (p *Protocol) Relabel(c *Call) (err error) {
 	return err
 }
 
-// Now reads the clock. The error is a [ClockError].
+// Now reads the clock. The error is an [ErrClock].
 func (p *Protocol) Now() (now time.Time, err error) {
 	if now = p.now(); !cover.InRange(now) {
-		err = &ClockError{cover.CheckTime(now)}
+		err = fmt.Errorf("%w: %w", ErrClock, cover.CheckTime(now))
 	}
 	return now, err
 }
 
-// ClockError is the error of a clock that is out of range, and none of the store.
-type ClockError struct{ error }
-
-// Unwrap returns the error that names the range.
-func (e *ClockError) Unwrap() error { return e.error }
+// ErrClock is the error of a clock that is out of range. It is no error of the store.
+var ErrClock = errors.New("Config.Now")
 
 // staleLabel gives c a new label, since the store has dropped buckets of the last. labels
 // is the number of the labels until now.
@@ -177,12 +177,16 @@ func (p *Protocol) Forgotten(key string, plan *Plan, now int64) {
 	p.settled.drop(key)
 }
 
-// seeAhead counts a call whose answer has shown a bucket that begins later than any
-// clock within Skew reads. The label may be older than the answer.
-func (p *Protocol) seeAhead(plan *Plan, start int64) {
-	if start > p.now().UnixNano()+plan.skew {
+// seeAhead counts a call that has found hits in a bucket which begins later than any
+// clock within Skew reads. The label may be older than the answer: the clock is read
+// again.
+func (p *Protocol) seeAhead(c *Call, plan *Plan, b tiers.Bucket) (seen bool) {
+	start := b.Index * int64(b.Width)
+	seen = start > c.Label()+plan.skew && start > p.now().UnixNano()+plan.skew
+	if seen {
 		p.BucketsAhead.Add(1)
 	}
+	return seen
 }
 
 // Label is the label of the call, in nanoseconds since the Unix epoch.

@@ -105,9 +105,9 @@ const looksToConfirm = 3
 // some of the hits that refuse it must be taken back. older is the number of consecutive
 // denials by older hits, this denial included.
 func (p *Protocol) weigh(c *Call, f *Finding, older int) (look, done bool) {
-	near := c.nearBoundary()
+	near, collide := c.boundaries()
 	doubt := older < looksToConfirm && (f.over || f.contended && near)
-	byYoung := !f.room && (!f.byOlder || doubt) && (near || c.canCollide())
+	byYoung := !f.room && (!f.byOlder || doubt) && (near || collide)
 	look = byYoung && f.over
 	p.memory.Record(c, false, f.looked && !byYoung, f.contended)
 	still := p.now().Equal(c.Now)
@@ -165,34 +165,27 @@ func (p *Protocol) pause(ctx context.Context, c *Call, round int, lasted time.Du
 	}
 }
 
-// canCollide reports whether calls of this kind can refuse each other with none
-// admitted, wherever their labels are: under limits with different tickets, or on
-// several keys.
-func (c *Call) canCollide() bool {
-	keys := c.Order()
-	if len(keys) != 1 {
-		return len(keys) > 1
-	}
-	plan, windows := c.Plans[keys[0]], c.Keys[keys[0]].Windows
-	for i := range windows {
-		if plan.bounds(&windows[i]).top != plan.bounds(&windows[0]).top {
-			return true
-		}
-	}
-	return false
-}
-
-// nearBoundary reports whether a ticket bucket of the call ends so close to its
-// label that callers on the two sides of the end can be in flight at once.
-func (c *Call) nearBoundary() bool {
+// boundaries looks at the ticket buckets of the call. near reports whether one ends so
+// close to the label that callers on the two sides of the end can be in flight at once;
+// collide, whether calls of this kind can refuse each other with none admitted, wherever
+// their labels are: under limits with different tickets, or on several keys.
+func (c *Call) boundaries() (near, collide bool) {
+	key, first := -1, 0
 	for i := range c.Keys {
-		for j := range c.Keys[i].Windows {
-			if plan := c.Plans[i]; !c.Keys[i].Soft && plan.nearBoundary(c.Label(), plan.bounds(&c.Keys[i].Windows[j]).top) {
-				return true
+		plan, windows := c.Plans[i], c.Keys[i].Windows
+		for j := range windows {
+			if c.Keys[i].Soft {
+				break
 			}
+			top := plan.bounds(&windows[j]).top
+			if key < 0 {
+				key, first = i, top
+			}
+			collide = collide || i != key || top != first
+			near = near || plan.nearBoundary(c.Label(), top)
 		}
 	}
-	return false
+	return near, collide
 }
 
 // Charge counts the hits of a call in any case, on a store without an atomic step for

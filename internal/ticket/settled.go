@@ -22,7 +22,8 @@ import (
 // and nothing else. Full of entries of 25 buckets, as a day has on the default
 // ladder, the cache takes 3 MB; full of the longest entries 12 MB.
 //
-// The nil cache remembers nothing.
+// A Protocol of exact numbers, or of a store with an atomic step, has the nil cache,
+// which is not asked.
 type settledCache struct {
 	skew  time.Duration
 	slots [settledSlots]settledSlot
@@ -57,17 +58,11 @@ type settledEntry struct {
 	tight  bool      // coarse covers were above Max: exact covers should be read at once
 }
 
-func newSettledCache(skew time.Duration) *settledCache {
-	return &settledCache{skew: skew}
-}
-
 // recall returns what is remembered of the key at now, or an empty entry.
 func (s *settledCache) recall(key string, now time.Time) *settledEntry {
-	if s != nil {
-		slot, _ := s.slot(key)
-		if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) && !s.outdated(e) {
-			return e
-		}
+	slot, _ := s.slot(key)
+	if e := slot.entry.Load(); e != nil && e.key == key && s.fresh(e, now) && !s.outdated(e) {
+		return e
 	}
 	return &nothingSettled
 }
@@ -91,9 +86,6 @@ func (s *settledCache) fresh(e *settledEntry, now time.Time) bool {
 // admits reports whether the cache has a place for the key, and notes that the
 // key has come.
 func (s *settledCache) admits(key string, now time.Time) bool {
-	if s == nil {
-		return false
-	}
 	slot, hash := s.slot(key)
 	if e := slot.entry.Load(); e != nil && s.fresh(e, now) {
 		return e.key == key

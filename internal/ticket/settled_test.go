@@ -10,7 +10,7 @@ import (
 )
 
 func TestAFloodOfKeysIsNotRemembered(t *testing.T) {
-	s, now := newSettledCache(time.Hour), time.Now() // the labels stand still meanwhile
+	s, now := &settledCache{skew: time.Hour}, time.Now() // the labels stand still meanwhile
 	remember := func(key string, now time.Time) bool {
 		if !s.admits(key, now) {
 			return false
@@ -64,7 +64,7 @@ func heap() int64 {
 
 // Counts that were read before a raise are not recalled after it, not even for a moment.
 func TestWhatWasReadBeforeARaiseIsNotRecalled(t *testing.T) {
-	s, now := newSettledCache(time.Hour), time.Now()
+	s, now := &settledCache{skew: time.Hour}, time.Now()
 	e := &settledEntry{key: "k", at: now, read: now, counts: Counts{{Width: time.Hour, Counts: []int64{0}}}}
 	s.admits("k", now)
 	require.True(t, s.admits("k", now))

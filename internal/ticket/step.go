@@ -31,10 +31,11 @@ func (p *Protocol) Stepped(ctx context.Context, c *Call, err error) error {
 	return nil
 }
 
-// step takes key i of the call by an atomic step of a store that has no step for all keys.
-func (s *survey) step(ctx context.Context, i int) (Finding, error) {
+// step takes the key by an atomic step. A soft key gets the label of the hits that are
+// admitted already, and no other.
+func (s *survey) step(ctx context.Context) (Finding, error) {
 	r := s.call.TakeRequest
-	r.Keys, r.AnyLabel, r.Allowed = s.call.Keys[i:i+1], false, false
+	r.Keys, r.AnyLabel, r.Allowed = s.keys, s.key.Soft, false
 	if err := s.p.stepped(ctx, s.call, &r, s.p.atomic.Take(ctx, &r)); err != nil {
 		return Finding{}, err
 	}
@@ -94,9 +95,7 @@ func (p *Protocol) seeNewest(c *Call, keys []backend.TakeKey) {
 	}
 	for i := range keys {
 		for j := range keys[i].Windows {
-			newest := &keys[i].Windows[j].Newest
-			if start := newest.Index * int64(newest.Width); start > c.Label()+c.Plans[0].skew {
-				p.seeAhead(c.Plans[0], start)
+			if p.seeAhead(c, c.Plans[0], keys[i].Windows[j].Newest) {
 				return
 			}
 		}

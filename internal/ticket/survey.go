@@ -14,7 +14,8 @@ import (
 // they mean.
 type survey struct {
 	p       *Protocol
-	call    *Call // the question, which a survey does not change
+	call    *Call             // the question, which a survey does not change
+	keys    []backend.TakeKey // key alone
 	key     *backend.TakeKey
 	plan    *Plan
 	request backend.Request // key, ladder, label and deadline of each trip
@@ -48,7 +49,7 @@ type Finding struct {
 // survey returns the survey of key i of a call.
 func (p *Protocol) survey(c *Call, i int) *survey {
 	key := &c.Keys[i]
-	s := &survey{p: p, call: c, key: key, plan: c.Plans[i], windows: make([]window, len(key.Windows)),
+	s := &survey{p: p, call: c, keys: c.Keys[i : i+1], key: key, plan: c.Plans[i], windows: make([]window, len(key.Windows)),
 		request: backend.Request{Key: string(key.Key), Ladder: key.Ladder, Now: c.Now, Deadline: c.Deadline, AnyLabel: c.AnyLabel}}
 	for j := range s.windows {
 		w := &key.Windows[j]
@@ -74,8 +75,7 @@ func (s *survey) look(ctx context.Context, details, contended bool) (Finding, er
 		return Finding{}, err
 	}
 	for _, run := range next {
-		if s.known.At(run.Width, run.First) > 0 {
-			s.p.seeAhead(s.plan, run.First*int64(run.Width))
+		if s.known.At(run.Width, run.First) > 0 && s.p.seeAhead(s.call, s.plan, tiers.Bucket{Width: run.Width, Index: run.First}) {
 			break
 		}
 	}

@@ -17,12 +17,7 @@ func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 	taken := make([]*survey, 0, len(order))
 	for i, d := range order {
 		s := p.survey(c, d)
-		if p.atomic != nil {
-			f, err = s.step(ctx, d)
-		} else {
-			f, err = s.take(ctx)
-		}
-		if errors.Is(err, backend.ErrMaxCount) {
+		if f, err = s.take(ctx); errors.Is(err, backend.ErrMaxCount) {
 			// The bucket would exceed MaxCount: hits of other calls may have filled it, and
 			// may be taken back by now.
 			if f, err = s.look(ctx, true, false); f.Allowed {
@@ -42,10 +37,7 @@ func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 	}
 	late := c.Charge && p.late(c) != nil
 	for _, s := range taken {
-		p.own.add(s.request.Key, s.plan, c.Label(), s.key.N)
-		if late {
-			Raise(s.request.Key)
-		}
+		p.Confirmed(s.request.Key, s.plan, c.Now, s.key.N)
 	}
 	if len(order) < len(c.Keys) {
 		p.judgeSoft(ctx, c)
@@ -56,12 +48,16 @@ func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 	return Finding{Allowed: true, Late: late}, nil
 }
 
-// take takes a key by ticket, in the numbered steps of docs/design.md. An atomic
-// increment returns a number, and the number is a place in a queue. The Plan chooses
-// the buckets to read. Of no hits the windows are looked at, without a ticket.
+// take takes a key: by an atomic step of a store that has none for all keys of the
+// call, or else by ticket, in the numbered steps of docs/design.md. An atomic increment
+// returns a number, and the number is a place in a queue. The Plan chooses the buckets
+// to read. A Peek, and a take of no hits by ticket, only read the windows.
 func (s *survey) take(ctx context.Context) (Finding, error) {
-	if s.key.N == 0 {
+	switch {
+	case s.call.Peek, s.key.N == 0 && s.p.atomic == nil:
 		return s.look(ctx, true, false)
+	case s.p.atomic != nil:
+		return s.step(ctx)
 	}
 	t := s.begin() // 1: add, and read the settled buckets in the same trip
 	err := s.p.store.Do(ctx, &t.Request)
