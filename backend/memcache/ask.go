@@ -11,6 +11,7 @@ type asking struct {
 	ctx      context.Context
 	deadline time.Time // zero: the timeout of the store, for each request
 	t        *transport
+	key      string    // of buckets
 	alone    *pipeline // nil: the shared connections
 }
 
@@ -24,13 +25,13 @@ func (a asking) ask(verb string, commands []byte, number int) (lines []string, a
 	var x *exchange
 	if a.alone != nil {
 		x = a.t.store.exchanges.Get().(*exchange)
-		x.ask(a.alone.dialect, verb, commands, number)
+		x.ask(a.alone.meta, verb, commands, number)
 		if err = a.alone.do(a.ctx, x, deadline); err != nil {
 			err = a.t.failed(verb, err)
 		}
 	} else {
-		x, err = a.t.exchange(a.ctx, deadline, a.t.gate, 0, func(x *exchange, d *dialect) error {
-			x.ask(d, verb, commands, number)
+		x, err = a.t.exchange(a.ctx, deadline, 0, 1, func(x *exchange, meta bool) error {
+			x.ask(meta, verb, commands, number)
 			return nil
 		})
 	}
@@ -53,4 +54,12 @@ func (a asking) read(verb, command string) ([]found, error) {
 		err = a.t.failed(verb, unexpected(lines[0]))
 	}
 	return all, err
+}
+
+// ask makes x a request of some commands, each with an answer of its own.
+func (x *exchange) ask(meta bool, verb string, commands []byte, number int) {
+	x.begin(meta, 0, 0)
+	x.verb, x.plain = verb, number
+	x.request = append(x.request, commands...)
+	x.end()
 }

@@ -96,7 +96,7 @@ func (s *Store) checkServer(ctx context.Context, r *backend.CheckRequest, t *tra
 	if err != nil {
 		return server, onServer(name, "", t.failed("dial", err))
 	}
-	a := asking{ctx: ctx, t: t, alone: t.newPipeline(conn, classic)}
+	a := asking{ctx: ctx, t: t, alone: t.newPipeline(conn, false)}
 	a.deadline, _ = ctx.Deadline()
 	defer a.alone.fail(errClosed)
 	found := backend.Server{Name: name}

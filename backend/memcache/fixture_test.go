@@ -254,13 +254,16 @@ func join(conn net.Conn, addr string) {
 func oldMemcached(t testing.TB) (old, addr string) {
 	t.Helper()
 	addr = servertest.Memcached(t)
-	return servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, "ERROR\r\n") }), addr
+	return servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, noMeta) }), addr
 }
 
-// serveOld passes conn to the memcached at addr, and answers a meta command
-// itself: a memcached of before 1.6, or a proxy. "" hangs up, and like twemproxy it
-// hangs up on a time to live below zero.
-func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
+// noMeta has the answer of a memcached before 1.6 to meta commands.
+var noMeta = map[string]string{"ma": "ERROR\r\n"}
+
+// serveOld passes conn to the memcached at addr: a memcached before 1.6, or a proxy. It
+// answers the lines, or first words of lines, in answers itself, and hangs up on other
+// meta commands and, like twemproxy, on a time to live below zero.
+func serveOld(t testing.TB, conn net.Conn, addr string, answers map[string]string) {
 	t.Helper()
 	server, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -273,13 +276,13 @@ func serveOld(t testing.TB, conn net.Conn, addr, answer string) {
 		if err != nil {
 			return
 		}
-		switch {
-		case !strings.HasPrefix(line, "ma ") && !strings.Contains(line, " 0 -"):
-			io.WriteString(server, line)
-		case !strings.HasPrefix(line, "ma ") || answer == "":
-			return
-		default:
+		word, _, _ := strings.Cut(line, " ")
+		if answer := answers[strings.TrimSpace(line)] + answers[word]; answer != "" {
 			io.WriteString(conn, answer)
+		} else if word == "ma" || strings.Contains(line, " 0 -") {
+			return
+		} else {
+			io.WriteString(server, line)
 		}
 	}
 }

@@ -1,10 +1,8 @@
 package memcache_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -22,25 +20,7 @@ import (
 // gives the answers to these lines itself.
 func proxyTo(t testing.TB, addr string, answers map[string]string) string {
 	t.Helper()
-	return servertest.Serve(t, func(conn net.Conn) {
-		server, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
-		}
-		defer server.Close()
-		go io.Copy(conn, server)
-		for in := bufio.NewReader(conn); ; {
-			line, err := in.ReadString('\n')
-			if err != nil || strings.HasPrefix(line, "ma ") {
-				return
-			}
-			if answer, own := answers[strings.TrimSpace(line)]; own {
-				io.WriteString(conn, answer)
-			} else {
-				io.WriteString(server, line)
-			}
-		}
-	})
+	return servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, answers) })
 }
 
 // A proxy in front of several servers answers the question what it understands by an

@@ -33,7 +33,7 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	if len(f.TTLs) != f.Ladder.Len() {
 		return fmt.Errorf("memcache: ForgetRequest.TTLs has %d entries, want %d, one for each tier", len(f.TTLs), f.Ladder.Len())
 	}
-	a := asking{ctx: ctx, deadline: f.Deadline, t: s.transportOf(f.Key)}
+	a := asking{ctx: ctx, deadline: f.Deadline, t: s.transportOf(f.Key), key: f.Key}
 	remember := func() error {
 		return a.remember(markerName(f.Key), marker{f.Latest(), time.Now().Add(f.Remember + time.Second).Unix()})
 	}
@@ -47,42 +47,38 @@ func (s *Store) Forget(ctx context.Context, f *backend.ForgetRequest) error {
 	for _, t := range on {
 		there := a
 		there.t = t
-		if err := there.empty(f); err != nil {
+		if err := there.empty(f, f.Ladder.Len()-1, nil); err != nil {
 			return err
 		}
 	}
 	return remember()
 }
 
-// empty empties the buckets of the key on a server, or erases its items.
-func (a asking) empty(f *backend.ForgetRequest) error {
-	held := make([][]int64, f.Ladder.Len()+1) // held[i] are the buckets of tier i with an item
-	for i := f.Ladder.Len() - 1; i > 0; i-- {
-		if err := a.visit(f, i, search(f, i, held[i+1]), func(items []kept) error {
+// empty empties tier i and the finer tiers of the key on a server, or erases their
+// items. held are the buckets of the next coarser tier with an item.
+func (a asking) empty(f *backend.ForgetRequest, i int, held []int64) error {
+	empty, buckets := a.expire, search(f, i, held)
+	if f.Erase {
+		empty = a.remove
+	}
+	if i > 0 { // the finest tier is searched while emptied
+		held = nil
+		if err := a.visit(f, i, buckets, func(items []kept) error {
 			for _, it := range items {
-				held[i] = append(held[i], it.index)
+				held = append(held, it.bucket.Index)
 			}
 			return nil
 		}); err != nil {
 			return err
 		}
-		slices.Sort(held[i])
-		held[i] = slices.Compact(held[i])
-	}
-	empty := a.expire
-	if f.Erase {
-		empty = a.remove
-	}
-	held[0] = nil
-	if err := a.visit(f, 0, search(f, 0, held[1]), empty); err != nil { // searched while emptied
-		return err
-	}
-	for i := 1; i < f.Ladder.Len(); i++ {
-		if err := a.visit(f, i, slices.Values(held[i]), empty); err != nil {
+		slices.Sort(held)
+		held = slices.Compact(held)
+		if err := a.empty(f, i-1, held); err != nil {
 			return err
 		}
+		buckets = slices.Values(held)
 	}
-	return nil
+	return a.visit(f, i, buckets, empty)
 }
 
 // search returns the buckets of tier i that may have an item: those inside the
@@ -148,9 +144,9 @@ func (a asking) visit(f *backend.ForgetRequest, i int, buckets iter.Seq[int64], 
 			if !is || err != nil {
 				return a.t.failed("get", errNotAsked)
 			}
-			items[i] = kept{it, index}
+			items[i] = kept{it, tiers.Bucket{Width: width, Index: index}}
 		}
-		slices.SortFunc(items, func(a, b kept) int { return cmp.Compare(a.index, b.index) }) // a proxy may change the order
+		slices.SortFunc(items, func(a, b kept) int { return cmp.Compare(a.bucket.Index, b.bucket.Index) }) // a proxy may change the order
 		return do(items)
 	}
 	for index := range buckets {
@@ -166,7 +162,7 @@ func (a asking) visit(f *backend.ForgetRequest, i int, buckets iter.Seq[int64], 
 // kept is an item of a bucket.
 type kept struct {
 	found
-	index int64
+	bucket tiers.Bucket
 }
 
 // remove deletes items, whatever they hold.
@@ -214,7 +210,7 @@ func (a asking) expire(items []kept) error {
 		// take the count read, and leave later hits.
 		deadline, err := a.t.store.begin(a.ctx, a.deadline)
 		if count, _ := item.Count(items[i].value); count > 0 && err == nil {
-			_, err = a.t.undo(a.ctx, deadline, items[i].name, count)
+			err = a.t.do(a.ctx, undoOf(a.key, count, items[i].bucket), deadline, 1)
 		}
 		if err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // The end of an exchange whose caller has returned, and of a pipeline. What is
@@ -14,8 +16,6 @@ import (
 // listenFor is the time for which the answer to an addition is awaited after its
 // call has returned.
 const listenFor = time.Minute
-
-func isAbandoned(x *exchange) bool { return x.state.Load() == abandoned }
 
 // readOn reads answers while no caller waits.
 func (p *pipeline) readOn() {
@@ -54,15 +54,15 @@ func (p *pipeline) readOn() {
 // of callers that have waited for the server.
 func (p *pipeline) takeLate(x *exchange) {
 	s := p.t.store
-	var made []string
+	var made []tiers.Bucket
 	for i := range x.adds[:x.answered] {
 		switch a := &x.adds[i]; {
 		case a.made:
-			made = append(made, x.name(i))
+			made = append(made, a.bucket)
 		case a.noRoom && x.n < 0:
-			name, n, late := x.name(i), -x.n, x.late
+			again, late := undoOf(x.key, -x.n, a.bucket), x.late
 			go func() {
-				if _, err := p.t.undo(context.Background(), time.Now().Add(listenFor), name, n); err == nil && late {
+				if p.t.undo(context.Background(), again, time.Now().Add(listenFor), 2) == nil && late {
 					s.takenBack.Add(1)
 				}
 			}()
@@ -77,7 +77,7 @@ func (p *pipeline) takeLate(x *exchange) {
 		s.undoFailed.Add(int64(len(made)))
 	} else if len(made) > 0 {
 		back := x.pool.Get().(*exchange)
-		back.takingBack(p.dialect, made, x.n)
+		back.encode(p.meta, undoOf(x.key, x.n, made...), false)
 		back.late = true
 		back.state.Store(abandoned)
 		back.gate, x.gate = x.gate, nil
@@ -85,13 +85,7 @@ func (p *pipeline) takeLate(x *exchange) {
 			go p.writeOn()
 		}
 	}
-	p.release(x)
-}
-
-// release gives back the token of x, if it has one, under the lock.
-func (p *pipeline) release(x *exchange) {
-	x.gate.leave()
-	x.gate = nil
+	x.release()
 }
 
 // retire takes p out of use. p is closed after its last answer, and after the
@@ -101,7 +95,7 @@ func (p *pipeline) retire() {
 	p.retired = true
 	for _, x := range p.queue {
 		if isAbandoned(x) {
-			p.release(x)
+			x.release()
 		}
 	}
 	if p.leader == reader && p.t.store.closed.Load() {

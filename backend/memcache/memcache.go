@@ -105,13 +105,13 @@ import (
 // The files of the package, top down:
 //
 //	memcache.go  Config, Store and Stats
-//	do.go        Do: a request, and the undoing of additions
+//	do.go        Do: a request, and its commands
+//	pipeline.go  a connection: its callers, writes and reads
+//	answer.go    the answers to the commands
+//	exchange.go  a request with its answers, and the pool of these
+//	undo.go      an undo that outlasts its caller
 //	transport.go a server: the choice of a connection, and new connections
-//	pipeline.go  a connection: its callers, writes and answers
 //	late.go      answers that no one waits for, and the end of a connection
-//	wire.go      a request and its answers
-//	dialect.go   the commands for additions, with meta commands and without
-//	reads.go     the buckets that a request reads
 //	ask.go       requests of plain commands
 //	forget.go    Forget: finding and emptying the buckets of a key
 //	marker.go    the item that remembers a Forget

@@ -27,12 +27,11 @@ import (
 // back on the same connection. A server that has restarted since never gets the
 // taking back.
 type pipeline struct {
-	conn    net.Conn
-	whole   bool // a write that is cut ends the connection, as over TLS
-	check   *liveness
-	t       *transport
-	dialect *dialect
-	until   int64 // when the dialect is asked for again, in ns since 1970; 0: never
+	conn  net.Conn
+	whole bool // a write that is cut ends the connection, as over TLS
+	check *liveness
+	t     *transport
+	meta  bool // the server has meta commands
 
 	load  atomic.Int32 // exchanges in the queue
 	quiet atomic.Int64 // since when, in ns since 1970, nothing was answered though a caller has given up; 0: otherwise
@@ -70,13 +69,15 @@ const (
 // reader takes the place of the leader when no caller waits.
 var reader = new(exchange)
 
-func (t *transport) newPipeline(conn net.Conn, d *dialect) *pipeline {
+func (t *transport) newPipeline(conn net.Conn, meta bool) *pipeline {
 	_, raw := conn.(syscall.Conn)
-	return &pipeline{conn: conn, whole: !raw, check: newLiveness(conn), t: t, dialect: d, in: make([]byte, readSize)}
+	return &pipeline{conn: conn, whole: !raw, check: newLiveness(conn), t: t, meta: meta, in: make([]byte, readSize)}
 }
 
-// over reports whether the dialect is to be asked for again, on a new connection.
-func (p *pipeline) over() bool { return p.until != 0 && time.Now().UnixNano() >= p.until }
+// over reports whether meta commands are to be asked for again, on a new connection.
+func (p *pipeline) over() bool {
+	return !p.meta && time.Now().UnixNano() >= p.t.classicUntil.Load()
+}
 
 var (
 	// errUnused is the error of an exchange that was not sent.
@@ -178,7 +179,7 @@ func (p *pipeline) giveUp(ctx context.Context, x *exchange) error {
 		p.quiet.Store(time.Now().UnixNano())
 	}
 	if p.retired {
-		p.release(x)
+		x.release()
 	}
 	if p.leader == x {
 		p.passOn()
@@ -287,19 +288,9 @@ func (p *pipeline) read(own *exchange) error {
 	// callers would be denied by these, and a denial is remembered for a while.
 	if since := p.quiet.Load(); since != 0 && (time.Since(time.Unix(0, since)) < silent || !slices.ContainsFunc(p.queue, isAbandoned)) {
 		p.quiet.Store(0)
-		go p.t.wake(nil)
+		go p.t.wake()
 	}
 	return nil
-}
-
-func isWaiting(x *exchange) bool { return x.state.Load() == waiting }
-
-// signal wakes the caller of x.
-func (x *exchange) signal() {
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
 }
 
 // passOn makes the next caller the leader, under the lock.

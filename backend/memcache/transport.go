@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -30,7 +31,7 @@ type transport struct {
 	dialer  *redial.Dialer
 
 	listening    atomic.Int64 // pipelines that read answers for which no caller waits
-	classicUntil atomic.Int64 // time, in ns since 1970, until which new connections speak classic without being asked
+	classicUntil atomic.Int64 // time, in ns since 1970, until which new connections are not asked for meta commands
 
 	mu      sync.Mutex
 	conns   int                    // Config.Conns
@@ -67,9 +68,9 @@ const (
 	// maxRetired bounds the replaced connections that listen.
 	maxRetired = 8
 
-	// classicFor is the time for which a server that does not know ma is spoken to
-	// in the classic dialect, and closedFor the same for a server that hangs up when
-	// asked: a proxy may do so, and a server that is about to end.
+	// classicFor is the time for which a server that does not know ma is not asked
+	// again, and closedFor the same for a server that hangs up when asked: a proxy
+	// may do so, and a server that is about to end.
 	classicFor = time.Minute
 	closedFor  = time.Second
 
@@ -85,6 +86,56 @@ func newTransport(s *Store, address *server, cfg Config, dialer *redial.Dialer) 
 	return &transport{store: s, address: address, where: address.name + ": ", gate: make(gate, cfg.MaxInFlight), undos: make(gate, maxUndos),
 		timeout: cfg.IOTimeout, proxied: cfg.Proxied, dialer: dialer,
 		conns: cfg.Conns, retired: map[*pipeline]struct{}{}, changed: newChange()}
+}
+
+// enter takes a token of the gate g.
+func (t *transport) enter(ctx context.Context, g gate, deadline time.Time) error {
+	select {
+	case g <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case g <- struct{}{}:
+		return nil
+	case <-time.After(time.Until(deadline)):
+		t.store.refused.Add(1)
+		return t.crowded(g)
+	case <-ctx.Done():
+		return fmt.Errorf("memcache: %s%w", t.where, ended(ctx))
+	}
+}
+
+// crowded is the error of a request that found no place in the gate g.
+func (t *transport) crowded(g gate) error {
+	return fmt.Errorf("memcache: %s%w: %d requests were in flight, as many as Config.MaxInFlight allows", t.where, os.ErrDeadlineExceeded, cap(g))
+}
+
+// acquire returns a pipeline for a request. An undo goes to a silent server as well,
+// and is errAway without a connection unless it may wait.
+func (t *transport) acquire(ctx context.Context, deadline time.Time, undoes, mayWait bool) (*pipeline, error) {
+	var expired <-chan time.Time
+	var former *change
+	for {
+		p, changed, err := t.pick(undoes, former)
+		switch {
+		case p != nil || err != nil:
+			return p, err
+		case undoes && !mayWait:
+			return nil, errAway
+		case expired == nil:
+			expired = time.After(time.Until(deadline))
+		}
+		select {
+		case <-changed.done:
+			former = changed
+			continue
+		case <-expired:
+		case <-ctx.Done():
+		}
+		t.store.withheld.Add(1)
+		return nil, fmt.Errorf("memcache: %s%w: the server is silent, nothing was sent", t.where, ended(ctx))
+	}
 }
 
 // pick returns the pipeline with the fewest exchanges, and dials if there could be
@@ -143,12 +194,15 @@ func (t *transport) dial() {
 		}
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if p != nil && !t.place(p, began) {
 		p.conn.Close()
 	}
 	t.dialing = false
-	t.mu.Unlock()
-	t.wake(err)
+	if err != nil {
+		t.dialEnd = time.Now()
+	}
+	t.signal(err)
 }
 
 // quietBefore returns a pipeline that is quiet since before began, under the lock;
@@ -173,31 +227,34 @@ func (t *transport) place(p *pipeline, began int64) bool {
 	return true
 }
 
-// wake wakes the callers that wait, after a dial with its error.
-func (t *transport) wake(err error) {
+// wake wakes the callers that wait.
+func (t *transport) wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil {
-		t.dialEnd = time.Now()
-	}
-	t.signal(err)
+	t.signal(nil)
 }
 
-// signal wakes the callers that wait, under the lock.
+// signal wakes the callers that wait, with the error of a dial, under the lock.
 func (t *transport) signal(err error) {
 	t.changed.err = err
 	close(t.changed.done)
 	t.changed = newChange()
 }
 
-// connect makes a connection, and finds out which dialect the server understands.
+// The questions that a connection begins with. They change nothing.
+const (
+	metaQuestion    = "ma |abacus D0"
+	classicQuestion = "get |abacus"
+)
+
+// connect makes a connection, and finds out whether the server has meta commands.
 func (t *transport) connect() (*pipeline, error) {
 	if time.Now().UnixNano() >= t.classicUntil.Load() {
-		conn, answer, err := t.dialAndAsk(meta)
+		conn, answer, err := t.dialAndAsk(metaQuestion)
 		switch {
 		case conn != nil:
 			t.classicUntil.Store(0)
-			return t.newPipeline(conn, meta), nil
+			return t.newPipeline(conn, true), nil
 		case errors.Is(err, io.EOF) && t.classicUntil.Load() == 0: // the first time
 			t.classic(closedFor)
 		case errors.Is(err, io.EOF), answer == "ERROR", serverError([]byte(answer)) != nil:
@@ -208,36 +265,37 @@ func (t *transport) connect() (*pipeline, error) {
 			return nil, err
 		}
 	}
-	conn, answer, err := t.dialAndAsk(classic)
+	conn, answer, err := t.dialAndAsk(classicQuestion)
 	if err == nil && conn == nil {
 		err = t.failed("get", unexpected(answer))
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := t.newPipeline(conn, classic)
-	p.until = t.classicUntil.Load()
-	return p, nil
+	return t.newPipeline(conn, false), nil
 }
 
-// classic has new connections speak classic for a time.
+// classic has new connections do without meta commands for a time.
 func (t *transport) classic(d time.Duration) { t.classicUntil.Store(time.Now().Add(d).UnixNano()) }
 
-// dialAndAsk makes a connection, and asks the question of a dialect. Without a
-// connection the answer is another one than the dialect's. An error is io.EOF if
-// the server hangs up.
-func (t *transport) dialAndAsk(d *dialect) (net.Conn, string, error) {
+// dialAndAsk makes a connection, and asks a question. Without a connection the
+// answer is not one of those hoped for. An error is io.EOF if the server hangs up.
+func (t *transport) dialAndAsk(question string) (net.Conn, string, error) {
 	conn, err := t.dialer.DialContext(context.Background(), t.address.network, t.address.name)
 	if err != nil {
 		return nil, "", t.failed("dial", err)
 	}
 	conn.SetDeadline(time.Now().Add(t.timeout))
 	answer := ""
-	if _, err = io.WriteString(conn, d.question+"\r\n"); err == nil {
+	if _, err = io.WriteString(conn, question+"\r\n"); err == nil {
 		answer, err = bufio.NewReader(io.LimitReader(conn, maxLine)).ReadString('\n')
 	}
 	answer = strings.TrimSpace(answer)
-	if err == nil && (slices.Contains(d.answers, answer) || !d.tagged && serverError([]byte(answer)) != nil) {
+	fits := answer == "NF" || answer == "HD"
+	if question == classicQuestion {
+		fits = answer == "END" || serverError([]byte(answer)) != nil
+	}
+	if err == nil && fits {
 		return conn, answer, conn.SetDeadline(time.Time{})
 	}
 	conn.Close()
@@ -245,7 +303,7 @@ func (t *transport) dialAndAsk(d *dialect) (net.Conn, string, error) {
 		err = io.EOF
 	}
 	if err != nil {
-		verb, _, _ := strings.Cut(d.question, " ")
+		verb, _, _ := strings.Cut(question, " ")
 		err = t.failed(verb, err)
 	}
 	return nil, answer, err
@@ -273,5 +331,5 @@ func (t *transport) close() {
 	for _, p := range all {
 		p.retire()
 	}
-	t.wake(nil)
+	t.wake()
 }

@@ -121,12 +121,12 @@ func TestAnswersToAMultiGet(t *testing.T) {
 		"twice":                  {seven + seven + "END\r\n", "get: answered with an item that was not asked for"},
 		"in another order":       {"VALUE k|1m18 0 1\r\n7\r\n" + seven + "END\r\n", "get: answered with an item that was not asked for"},
 		"too long":               {"VALUE k|1m17 0 1\r\n77\r\nEND\r\n", "get: unexpected answer"},
-		"huge":                   {"VALUE k|1m17 0 2000000\r\n", `get: unexpected answer "VALUE k|1m17 0 2000000"`},
+		"huge":                   {"VALUE k|1m17 0 2000000\r\n", `get: unexpected answer "VALUE ...|1m17 0 2000000"`},
 		"longer than it says":    {"VALUE k|1m17 0 1025\r\n" + strings.Repeat("x", 1026) + "\nEND\r\n", "get: unexpected answer \"a value that is longer than it says\""},
 		"no size":                {"VALUE k|1m17\r\n", "get: unexpected answer"},
 		"no get":                 {"VA 1 O1\r\n1\r\n", "get: unexpected answer"},
 		"unknown":                {"ERROR\r\n", "get: unexpected answer"},
-		"cut":                    {"VALUE k|1m17 0 1\r\n", `get: unexpected answer "VALUE k|1m17 0 1"`},
+		"cut":                    {"VALUE k|1m17 0 1\r\n", `get: unexpected answer "VALUE ...|1m17 0 1"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newMetaFake(t, func(string) string { return row.answer })
@@ -387,7 +387,7 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 	for name, answer := range map[string]string{"does not know it": "ERROR\r\n", "a proxy that refuses": "CLIENT_ERROR bad command\r\n", "hangs up": ""} {
 		t.Run(name, func(t *testing.T) {
 			addr := servertest.Memcached(t)
-			old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, answer) })
+			old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, map[string]string{"ma": answer}) })
 			s := newStore(t, memcache.Config{}, old)
 			for want := range int64(3) {
 				op := readingToo(adding("k", 1, slot(20)))
@@ -409,7 +409,7 @@ func TestTheDialectIsAskedForAgain(t *testing.T) {
 		if upgraded.Load() {
 			join(conn, addr)
 		} else {
-			serveOld(t, conn, addr, "")
+			serveOld(t, conn, addr, nil)
 		}
 	})
 	s := newStore(t, memcache.Config{}, relay)
@@ -645,7 +645,7 @@ func tlsRelay(t *testing.T, addr string) (dial func(ctx context.Context, network
 // without.
 func TestIdleTLSConnectionsThatDied(t *testing.T) {
 	memcached := servertest.Memcached(t)
-	old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, memcached, "ERROR\r\n") })
+	old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, memcached, noMeta) })
 	for name, addr := range map[string]string{"meta commands": memcached, "without": old} {
 		t.Run(name, func(t *testing.T) {
 			dial, relay, cut := tlsRelay(t, addr)

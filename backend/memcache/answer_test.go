@@ -23,7 +23,7 @@ func TestAnEndForTheLastOfSeveralReads(t *testing.T) {
 		},
 	}
 	x := newExchanges().Get().(*exchange)
-	require.NoError(t, x.encode(meta, op, true))
+	require.NoError(t, x.encode(true, op, true))
 	require.Equal(t, 2, x.chunks)
 	answers := fmt.Sprintf("VA 1 O%d\r\n1\r\nVALUE k|1s5 0 1\r\n1\r\nEND\r\nEND\r\nVALUE k|1h3 0 1\r\n7\r\nEND\r\nNF O%d\r\n", x.tag, x.tag+1)
 	_, complete, err := x.parse([]byte(answers))
@@ -35,7 +35,7 @@ func TestAnEndForTheLastOfSeveralReads(t *testing.T) {
 func TestAnErrorAtTheEndOfReads(t *testing.T) {
 	op := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Second, First: 0, Counts: make([]int64, 3)}}}
 	x := newExchanges().Get().(*exchange)
-	require.NoError(t, x.encode(meta, op, false))
+	require.NoError(t, x.encode(true, op, false))
 	const answers = "END\r\nSERVER_ERROR backend failure\r\n"
 	n, complete, err := x.parse([]byte(answers))
 	require.NoError(t, err)
