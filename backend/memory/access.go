@@ -16,8 +16,9 @@ type access struct {
 	hash   uint64
 	plan   *plan
 	layout *layout // of the entry after an addition: see want
+	fresh  bool    // the store does not know the key
 	newest bool    // the addition is to the newest buckets of the entry, or after them
-	e      *entry  // nil if the store does not know the key
+	e      *entry  // plan.none of a fresh key
 }
 
 // addition is a stored bucket that a call adds to.
@@ -34,7 +35,10 @@ func (s *Store) access(key []byte, p *plan) access {
 // find looks for the entry of the key. A key has one ladder for good.
 func (a *access) find(key []byte) error {
 	a.e, a.newest = a.shard.table.find(a.hash, key), false
-	if a.e == nil || a.e.layout == a.plan.layout {
+	if a.fresh = a.e == nil; a.fresh {
+		a.e = &a.plan.none
+	}
+	if a.e.layout == a.plan.layout {
 		return nil
 	}
 	for k := range a.e.layout.all {
@@ -46,12 +50,12 @@ func (a *access) find(key []byte) error {
 	return nil
 }
 
-// tier returns stored tier k of the entry, or of the plan for an unknown key.
-func (a *access) tier(k int) tier {
-	if a.e != nil {
-		return a.e.layout.all[k]
+// cost returns the memory that the key takes now: 0 for a fresh key.
+func (a *access) cost() int64 {
+	if a.fresh {
+		return 0
 	}
-	return a.plan.layout.all[k]
+	return a.e.cost()
 }
 
 // A call may stand still between its clock and the lock (a frozen process), and
@@ -72,10 +76,10 @@ var errStale = fmt.Errorf("memory: %w", backend.ErrStaleLabel)
 
 // dropped returns the latest expiry of a dropped bucket of the key.
 func (a *access) dropped() int64 {
-	if a.e != nil {
-		return a.e.dropped
+	if a.fresh {
+		return a.shard.dropped
 	}
-	return a.shard.dropped
+	return a.e.dropped
 }
 
 // behind reports whether the label may need what was dropped.
@@ -84,26 +88,15 @@ func (a *access) behind(now int64) bool { return a.dropped() > plus(now, grace) 
 // hides reports whether the bucket of stored tier k that starts at start may have been
 // dropped.
 func (a *access) hides(k int, start int64) bool {
-	t := a.tier(k)
-	if a.e != nil && a.e.mixed {
+	t := a.e.layout.all[k]
+	if a.e.mixed {
 		t.ttl = 0
 	}
 	return t.expiry(start) <= a.dropped()
 }
 
-// ring returns the buckets of stored tier k: none of an unknown key.
-func (a *access) ring(k int) *ring {
-	if a.e != nil {
-		return a.e.ring(k)
-	}
-	return &noRing
-}
-
-// noRing is only read.
-var noRing ring
-
 // has reports whether the key has the bucket of stored tier k that starts at start.
-func (a *access) has(k int, start int64) bool { return a.ring(k).within(start, start+1) > 0 }
+func (a *access) has(k int, start int64) bool { return a.e.ring(k).within(start, start+1) > 0 }
 
 // want returns the memory that an addition of n to each of the buckets takes at most. A
 // tier that would count beyond MaxCount is an error. Nothing is changed.
@@ -111,20 +104,20 @@ func (s *Store) want(a *access, key []byte, adds []addition, n, now int64) (cost
 	var missing [tiers.MaxTiers]int
 	var planned [tiers.MaxTiers]int64
 	a.layout = a.plan.layout
-	if a.e == nil {
+	if a.fresh {
 		cost = freshCost(len(key), a.layout)
 	} else if a.e.layout != a.layout {
 		a.layout = s.layouts.longer(a.e.layout, a.layout)
 	}
 	for _, add := range adds {
-		k, r := add.tier, a.ring(add.tier)
+		k, r, t := add.tier, a.e.ring(add.tier), a.e.layout.all[add.tier]
 		sum := r.last.sum
 		if n > backend.MaxCount-sum-planned[k] {
-			sum = r.since(plus(a.tier(k).expired(now), 1)) // what has expired fills nothing
+			sum = r.since(plus(t.expired(now), 1)) // what has expired fills nothing
 		}
 		if n > backend.MaxCount-sum-planned[k] {
 			return 0, fmt.Errorf("memory: the key's buckets of %s hold %d, %d more is beyond %d: %w",
-				time.Duration(a.tier(k).width), sum, n, int64(backend.MaxCount), backend.ErrMaxCount)
+				time.Duration(t.width), sum, n, int64(backend.MaxCount), backend.ErrMaxCount)
 		}
 		planned[k] += n
 		if (r.last.start != add.start || r.last.sum == 0) && !a.has(k, add.start) {
@@ -133,7 +126,7 @@ func (s *Store) want(a *access, key []byte, adds []addition, n, now int64) (cost
 	}
 	for k := range a.layout.n {
 		if missing[k] > 0 {
-			cost += a.ring(k).growth(missing[k], a.tier(k).expired(now))
+			cost += a.e.ring(k).growth(missing[k], a.e.layout.all[k].expired(now))
 		}
 	}
 	return cost, nil
@@ -142,27 +135,14 @@ func (s *Store) want(a *access, key []byte, adds []addition, n, now int64) (cost
 // add adds n to each of the buckets, and returns the memory taken: not more than want
 // said.
 func (s *Store) add(a *access, key []byte, adds []addition, n, now int64) (spent int64) {
-	fresh := a.e == nil
-	if fresh {
-		a.e = s.insert(a.shard, a.hash, key, a.layout)
-		spent = freshCost(len(key), a.layout)
-	} else if a.layout != a.e.layout {
-		spent = -a.e.prolong(a.layout, now)
+	was := a.cost()
+	if a.fresh {
+		a.e, a.fresh = s.insert(a.shard, a.hash, key, a.layout), false
 	}
+	a.e.prolong(a.layout, now)
 	for _, add := range adds {
-		spent += a.e.put(add.tier, add.start, n, now)
+		a.e.put(add.tier, add.start, n, now)
 	}
-	if fresh {
-		s.enter(a.shard, a.e)
-	}
-	return spent
-}
-
-// start returns the start of the bucket of the given width that holds now: mostly the
-// newest of r, which saves a division.
-func (r *ring) start(now, width int64) int64 {
-	if uint64(now-r.last.start) < uint64(width) && r.last.sum > 0 {
-		return r.last.start
-	}
-	return floor(now, width)
+	s.settle(a.shard, a.e)
+	return a.e.cost() - was
 }

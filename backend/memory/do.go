@@ -38,19 +38,11 @@ func (s *Store) Do(ctx context.Context, r *backend.Request) error {
 	}
 	key := append(room[:0], r.Key...)
 	keys := [1]access{s.access(key, p)}
-	a := &keys[0]
-	for {
-		a.shard.mu.Lock()
-		need, err := s.do(r, a, key, adds, now)
-		r.Ordered = err == nil && need.n == 0
-		a.shard.mu.Unlock()
-		if err != nil || need.n == 0 {
-			return err
-		}
-		if err := s.makeRoom(need, now, keys[:]); err != nil {
-			return err
-		}
-	}
+	var held shardSet
+	held.add(keys[0].shard)
+	err = s.retry(held, keys[:], now, func() (need, error) { return s.do(r, &keys[0], key, adds, now) })
+	r.Ordered = err == nil
+	return err
 }
 
 // request finds the caller's mistakes. It returns the plan of r, and appends to adds
@@ -136,23 +128,20 @@ func (s *Store) do(r *backend.Request, a *access, key []byte, adds []addition, n
 		if err != nil {
 			return lack, err
 		}
-		if n > 0 && !s.reserve(n, s.bound(a.e == nil)) {
-			lack = need{n: n, fresh: a.e == nil}
-			if a.e != nil {
-				lack.own = a.e.cost()
-			}
-			return lack, nil
+		if n > 0 && !s.reserve(n, s.bound(a.fresh)) {
+			return need{n: n, own: a.cost(), fresh: a.fresh}, nil
 		}
 		s.pay(s.add(a, key, adds, r.N, now) - n)
-		s.settle(a.shard, a.e)
-	case r.N < 0 && a.e != nil:
+	case r.N < 0 && !a.fresh:
+		was := a.e.cost()
 		for _, add := range adds {
-			if add.start > a.tier(add.tier).expired(now) {
-				s.pay(-a.ring(add.tier).take(add.start, -max(r.N, -math.MaxInt64)))
+			if add.start > a.e.layout.all[add.tier].expired(now) {
+				a.e.ring(add.tier).take(add.start, -max(r.N, -math.MaxInt64))
 			}
 		}
+		s.pay(a.e.cost() - was)
 		if s.settle(a.shard, a.e) {
-			a.e = nil
+			a.e = &a.plan.none
 		}
 	}
 	a.count(r, now)
@@ -165,7 +154,7 @@ func (s *Store) do(r *backend.Request, a *access, key []byte, adds []addition, n
 // stored returns the stored tier with the buckets of a width.
 func (a *access) stored(width time.Duration) (k int, t tier) {
 	k = a.plan.of[tierOf(a.plan.ladder, width)]
-	return k, a.tier(k)
+	return k, a.e.layout.all[k]
 }
 
 // count fills in the counts of the slots. A sum expires with its first bucket.
@@ -174,7 +163,7 @@ func (a *access) count(r *backend.Request, now int64) {
 		slot := &r.Add[i]
 		k, t := a.stored(slot.Width)
 		if start := slot.Index * int64(slot.Width); start > t.expired(now) {
-			slot.Count = a.ring(k).within(start, start+int64(slot.Width))
+			slot.Count = a.e.ring(k).within(start, start+int64(slot.Width))
 		}
 	}
 }
@@ -183,7 +172,7 @@ func (a *access) count(r *backend.Request, now int64) {
 func (a *access) read(span *backend.Span, now int64) {
 	clear(span.Counts)
 	k, t := a.stored(span.Width)
-	r, width := a.ring(k), int64(span.Width)
+	r, width := a.e.ring(k), int64(span.Width)
 	if span.First > math.MaxInt64/width {
 		return
 	}
@@ -216,9 +205,6 @@ func (a *access) read(span *backend.Span, now int64) {
 // dropped. Made again, the bucket would lack the former hits, and undoing a
 // former hit would take a hit of another caller.
 func (a *access) staleAdds(r *backend.Request) bool {
-	if a.dropped() == never {
-		return false
-	}
 	for i := range r.Add {
 		slot := &r.Add[i]
 		k, t := a.stored(slot.Width)

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"hash/maphash"
 
 	"github.com/abacus-go/abacus/backend"
@@ -18,7 +19,7 @@ type entry struct {
 	name    [70]byte
 	others  []ring         // of the other tiers
 	pos     [orders]uint32 // in the heaps of the shard
-	long    *string        // a key longer than name
+	long    *[]byte        // a key longer than name
 }
 
 const isLong = 255
@@ -40,11 +41,7 @@ func freshCost(n int, l *layout) (cost int64) {
 
 // cost is all that e takes of the store's bound.
 func (e *entry) cost() int64 {
-	n := int(e.length)
-	if e.length == isLong {
-		n = len(*e.long)
-	}
-	cost := freshCost(n, e.layout)
+	cost := freshCost(len(e.key()), e.layout)
 	for k := range e.layout.n {
 		cost += e.ring(k).cost()
 	}
@@ -60,34 +57,21 @@ func (e *entry) reset(key []byte, l *layout) {
 	if len(key) <= len(e.name) {
 		e.length = uint8(copy(e.name[:], key))
 	} else {
-		long := string(key)
+		long := bytes.Clone(key)
 		e.length, e.long = isLong, &long
 	}
-}
-
-// is reports whether e is the entry of key.
-func (e *entry) is(key []byte) bool {
-	if len(key) <= len(e.name) {
-		return int(e.length) == len(key) && string(e.name[:len(key)]) == string(key)
-	}
-	return e.length == isLong && *e.long == string(key)
 }
 
 // key returns the key, which is good as long as e.
 func (e *entry) key() []byte {
 	if e.length == isLong {
-		return []byte(*e.long)
+		return *e.long
 	}
 	return e.name[:e.length]
 }
 
 // hash is the hash of the key of e.
-func (s *Store) hash(e *entry) uint64 {
-	if e.length == isLong {
-		return maphash.String(s.seed, *e.long)
-	}
-	return maphash.Bytes(s.seed, e.name[:e.length])
-}
+func (s *Store) hash(e *entry) uint64 { return maphash.Bytes(s.seed, e.key()) }
 
 // isMarker reports whether e remembers a Forget.
 func (e *entry) isMarker() bool { return e.length != isLong && e.name[0] == markerByte }
@@ -101,13 +85,13 @@ func (e *entry) ring(k int) *ring {
 }
 
 // put adds n to the bucket of tier k that starts at start and has not expired by now,
-// drops what has, and returns the memory taken.
-func (e *entry) put(k int, start, n, now int64) (spent int64) {
+// and drops what has.
+func (e *entry) put(k int, start, n, now int64) {
 	r := e.ring(k)
 	if r.last.start != start || r.last.sum > backend.MaxCount-n {
-		spent = -e.expire(k, now)
+		e.expire(k, now)
 	}
-	return spent + r.put(start, n)
+	r.put(start, n)
 }
 
 // opening returns the memory that n hits at now take at most. ok is false if there is
@@ -132,43 +116,34 @@ func (e *entry) open(n, now int64) (spent int64) {
 		if r := e.ring(k); uint64(now-r.last.start) < uint64(t.width) && r.last.sum > 0 {
 			r.last.sum += n
 		} else {
-			spent += e.put(k, floor(now, t.width), n, now)
+			spent -= r.cost()
+			e.put(k, floor(now, t.width), n, now)
+			spent += r.cost()
 		}
 	}
 	return spent
 }
 
-// expire drops the buckets of tier k that have expired by now, and returns the memory
-// freed.
-func (e *entry) expire(k int, now int64) (freed int64) {
+// expire drops the buckets of tier k that have expired by now.
+func (e *entry) expire(k int, now int64) {
 	t, r := e.layout.all[k], e.ring(k)
-	cut, i, size := t.expired(now), 0, r.size()
-	last := int64(never)
-	for ; i < size; i++ { // mostly one, or none
-		start, _ := r.at(i)
-		if start > cut {
-			break
-		}
-		last = start
+	if i := r.follow(plus(t.expired(now), 1), 0); i > 0 {
+		last, _ := r.at(i - 1)
+		e.dropped = max(e.dropped, t.expiry(last))
+		r.drop(i)
 	}
-	if i == 0 {
-		return 0
-	}
-	e.dropped = max(e.dropped, t.expiry(last))
-	return r.drop(i)
 }
 
-// prolong makes l the layout of e, whose tiers live as long or longer, and returns the
-// memory freed: longer TTLs do not bring expired buckets back.
-func (e *entry) prolong(l *layout, now int64) (freed int64) {
+// prolong makes l the layout of e, whose tiers live as long or longer: longer TTLs do
+// not bring expired buckets back.
+func (e *entry) prolong(l *layout, now int64) {
 	if *e.layout != *l {
 		for k := range l.n {
-			freed += e.expire(k, now)
+			e.expire(k, now)
 		}
 		e.mixed = e.mixed || e.dropped != never
 	}
 	e.layout = l
-	return freed
 }
 
 // rank is the instant by which e stands in a heap: never without buckets.

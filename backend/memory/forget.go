@@ -68,7 +68,7 @@ func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 	defer s.unlock(held)
 	a.e, m.e = a.shard.table.find(a.hash, key), m.shard.table.find(m.hash, name)
 	if a.e != nil {
-		s.remove(a.shard, a.e, never)
+		s.remove(a.shard, a.e)
 	}
 	if a.e == nil && m.e == nil {
 		return nil
@@ -77,18 +77,13 @@ func (s *Store) Forget(ctx context.Context, r *backend.ForgetRequest) error {
 	if m.remembers(now) {
 		label, until = max(label, m.e.finest.last.start), max(until, m.e.rank(byEmpty))
 	}
-	fresh := m.e == nil
 	l := s.layouts.share(layout{n: 1, all: [len(layout{}.all)]tier{markerTier(label, until)}})
-	if fresh {
+	if m.e == nil {
 		m.e = s.insert(m.shard, m.hash, name, l)
 		s.spent.Add(entryCost)
 	}
 	m.e.layout, m.e.finest = l, ring{last: bucket{label, 1}, first: label}
-	if fresh {
-		s.enter(m.shard, m.e)
-	} else {
-		s.settle(m.shard, m.e)
-	}
+	s.settle(m.shard, m.e)
 	return nil
 }
 

@@ -24,7 +24,7 @@ func (t *table) find(hash uint64, key []byte) *entry {
 		if s.e == nil {
 			return nil
 		}
-		if s.hash == hash && s.e.is(key) {
+		if s.hash == hash && string(s.e.key()) == string(key) {
 			return s.e
 		}
 	}

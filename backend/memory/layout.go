@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -56,6 +57,7 @@ type plan struct {
 	ttls   []time.Duration
 	of     []int // of[i] is the number of the stored tier with the buckets of tier i
 	layout *layout
+	none   entry // stands for the entry of a key that a store does not know, and is only read
 }
 
 // tier returns the number of the tier of the ladder with the given width, or -1.
@@ -87,7 +89,7 @@ func (ls *layouts) plan(l tiers.Ladder, ttls []time.Duration) *plan {
 		list = *all
 	}
 	for _, p := range list {
-		if p.is(l, ttls) {
+		if slices.Equal(p.ttls, ttls) && p.ladder.Equal(l) {
 			return p
 		}
 	}
@@ -107,23 +109,17 @@ func (ls *layouts) plan(l tiers.Ladder, ttls []time.Duration) *plan {
 		s.ttl = max(s.ttl, plus(plus(int64(ttl), grace), int64(t.Width)-s.width))
 	}
 	p.layout = ls.share(stored)
+	p.none.reset(nil, p.layout)
 	longer := append([]*plan{p}, list[:min(len(list), maxPlans-1)]...)
 	ls.plans.Store(&longer) // a plan that another call stored meanwhile is made again
 	return p
 }
 
-// is reports whether p is the plan for l and ttls. The loop is faster than
-// slices.Equal.
-func (p *plan) is(l tiers.Ladder, ttls []time.Duration) bool {
-	if len(ttls) != len(p.ttls) || l.Len() != len(ttls) {
-		return false
-	}
-	for i, ttl := range ttls {
-		if ttl != p.ttls[i] || l.At(i) != p.ladder.At(i) {
-			return false
-		}
-	}
-	return true
+// edge returns the stored tier that w counts in, and the first instant of its buckets
+// in an entry with the layout l.
+func (p *plan) edge(w *backend.Window, l *layout, now int64) (k int, from int64) {
+	k = p.of[w.Finest]
+	return k, l.all[k].edge(now, int64(w.Reach), int64(p.ladder.At(w.Finest).Width))
 }
 
 // share returns the layout with the tiers of l.

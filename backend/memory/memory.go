@@ -40,7 +40,6 @@ import (
 	"sync/atomic"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // DefaultMaxBuckets is about 256 MB: a million keys with a single hit, 110,000
@@ -128,7 +127,6 @@ type shard struct {
 	table table
 	heaps [orders]heap
 
-	latest  tiers.Bucket
 	dropped int64 // latest expiry of the buckets of entries that are gone: see access.behind
 
 	reclaimed, evicted int64

@@ -232,7 +232,7 @@ func (dec *decoder) entry(flags int64) {
 	for k, t := range dec.layout.tiers() {
 		dec.tier(e.ring(k), t.width)
 	}
-	if e.rank(byHit) == never {
+	if e.rank(byHit) == never { // which settle would remove
 		fail("a key without buckets")
 	}
 	if e.isMarker() && (e.layout.n != 1 || e.finest.size() != 1) {
@@ -243,7 +243,7 @@ func (dec *decoder) entry(flags int64) {
 	}
 	s.spent.Add(e.cost())
 	sh.table.insert(hash, e)
-	s.enter(sh, e)
+	s.settle(sh, e)
 	for s.spent.Load() > s.max {
 		if s.policy != EvictOldest || !s.removeFirst(byHit, forever-1, nil) {
 			panic(failure{ErrFull})

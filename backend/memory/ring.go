@@ -77,30 +77,30 @@ func (r *ring) upTo(i int) int64 {
 }
 
 // search returns the number of the first bucket that starts at from or later: the size
-// of r if there is none.
-func (r *ring) search(from int64) int {
+// of r if there is none. Labels out of order are late by a little, mostly.
+func (r *ring) search(from int64) int { return r.follow(from, r.size()) }
+
+// follow is search from bucket i on, which is quick if the answer is near i.
+func (r *ring) follow(from int64, i int) int {
 	switch {
 	case r.last.start < from:
 		return r.size()
 	case r.first >= from:
 		return 0
 	}
-	return r.older.search(from)
-}
-
-func (o *older) search(from int64) int {
-	lo, hi := 0, int(o.n)
-	if hi == 0 || o.at(hi-1).start < from { // labels out of order are late by a little, mostly
-		return hi
-	}
-	for lo < hi {
-		if mid := int(uint(lo+hi) / 2); o.at(mid).start < from {
-			lo = mid + 1
-		} else {
-			hi = mid
+	o := r.older
+	i = min(max(0, i), int(o.n))
+	for range 4 {
+		switch {
+		case i < int(o.n) && o.at(i).start < from:
+			i++
+		case i > 0 && o.at(i-1).start >= from:
+			i--
+		default:
+			return i
 		}
 	}
-	return lo
+	return sort.Search(int(o.n), func(i int) bool { return o.at(i).start >= from })
 }
 
 // before returns the hits of the buckets that start before at.
@@ -122,25 +122,9 @@ func (r *ring) window(from int64, i int) int64 {
 		return r.last.sum
 	}
 	edge := &r.older.edges[i%len(r.older.edges)]
-	i = r.older.follow(from, int(int32(*edge-r.older.head)))
+	i = r.follow(from, int(int32(*edge-r.older.head)))
 	*edge = r.older.head + uint32(i)
 	return r.last.sum - r.upTo(i)
-}
-
-// follow is search from bucket i on.
-func (o *older) follow(from int64, i int) int {
-	i = min(max(0, i), int(o.n))
-	for range 4 {
-		switch {
-		case i < int(o.n) && o.at(i).start < from:
-			i++
-		case i > 0 && o.at(i-1).start >= from:
-			i--
-		default:
-			return i
-		}
-	}
-	return o.search(from)
 }
 
 // freedBy returns the start of the bucket with which need of the hits since from have
@@ -154,42 +138,40 @@ func (r *ring) freedBy(from, need int64) int64 {
 // growth returns the memory that more buckets take at most, once those that start
 // at cut or before have been dropped.
 func (r *ring) growth(more int, cut int64) int64 {
-	n, have := r.size()+more-1, r.cost()
-	if more == 0 || n <= 0 || r.older != nil && n <= len(r.older.buckets) {
+	n := r.size() + more - 1
+	if n > 0 && (r.older == nil || n > len(r.older.buckets)) {
+		n -= r.search(plus(cut, 1))
+	}
+	if n <= 0 {
 		return 0
 	}
-	if n -= r.search(plus(cut, 1)); n <= 0 {
-		return 0
-	}
-	return max(0, olderCost+int64(capacity(n))-have)
+	return max(0, olderCost+int64(capacity(n))-r.cost())
 }
 
-// put adds n to the bucket that starts at start, and returns the memory taken.
-func (r *ring) put(start, n int64) (spent int64) {
+// put adds n to the bucket that starts at start.
+func (r *ring) put(start, n int64) {
 	switch last := r.last.start; {
 	case r.last.sum == 0:
-		*r = ring{last: bucket{start, n}, first: start}
-		return 0
+		r.last.start, r.first = start, start
 	case last < start:
 		i := r.size() - 1
-		spent = r.insert(i, last, r.last.sum-r.upTo(i))
+		r.insert(i, last, r.last.sum-r.upTo(i))
 		r.last.start = start
 	case last > start:
 		i := r.search(start)
 		if found, _ := r.at(i); found == start {
 			r.older.add(i, n)
 		} else {
-			spent = r.insert(i, start, n)
+			r.insert(i, start, n)
 			r.first = min(r.first, start)
 		}
 	}
 	r.last.sum += n
-	return spent
 }
 
-// insert puts a bucket with n hits before older bucket i.
-func (r *ring) insert(i int, start, n int64) (spent int64) {
-	spent = -r.cost()
+// insert puts a bucket with n hits before older bucket i. Like add and remove it moves
+// the buckets on the shorter side of i.
+func (r *ring) insert(i int, start, n int64) {
 	if r.older == nil {
 		r.older = new(older)
 	}
@@ -199,35 +181,45 @@ func (r *ring) insert(i int, start, n int64) (spent int64) {
 	}
 	sum := o.base + r.upTo(i)
 	o.n++
-	for j := int(o.n) - 1; j > i; j-- {
-		*o.at(j) = *o.at(j - 1)
+	if o.front(i) {
+		o.head--
+		for j := range i {
+			*o.at(j) = *o.at(j + 1)
+		}
+	} else {
+		for j := int(o.n) - 1; j > i; j-- {
+			*o.at(j) = *o.at(j - 1)
+		}
 	}
 	*o.at(i) = bucket{start, sum}
 	o.add(i, n)
-	return spent + r.cost()
 }
+
+// front reports whether bucket i is in the older half.
+func (o *older) front(i int) bool { return i < int(o.n)/2 }
 
 // add adds n to the sums from bucket i on.
 func (o *older) add(i int, n int64) {
+	if o.front(i) {
+		o.base -= n
+		for j := range i {
+			o.at(j).sum -= n
+		}
+		return
+	}
 	for ; i < int(o.n); i++ {
 		o.at(i).sum += n
 	}
 }
 
-// take takes up to n hits from the bucket that starts at start, and returns the memory
-// freed.
-func (r *ring) take(start, n int64) (freed int64) {
+// take takes up to n hits from the bucket that starts at start.
+func (r *ring) take(start, n int64) {
+	had := r.within(start, start+1)
+	if had == 0 {
+		return
+	}
 	i := r.search(start)
-	if i == r.size() {
-		return 0
-	}
-	found, sum := r.at(i)
-	had := sum - r.upTo(i)
-	if found != start {
-		return 0
-	}
 	n = min(n, had)
-	freed = r.cost()
 	r.last.sum -= n
 	if r.older != nil {
 		r.older.add(i, -n)
@@ -235,7 +227,6 @@ func (r *ring) take(start, n int64) (freed int64) {
 	if n == had {
 		r.remove(i)
 	}
-	return freed - r.cost()
 }
 
 // remove removes bucket i, which has no hits.
@@ -248,18 +239,24 @@ func (r *ring) remove(i int) {
 	if o.n--; i > int(o.n) { // the newest
 		r.last.start = o.at(int(o.n)).start
 	}
-	for ; i < int(o.n); i++ {
-		*o.at(i) = *o.at(i + 1)
+	if o.front(i) {
+		for ; i > 0; i-- {
+			*o.at(i) = *o.at(i - 1)
+		}
+		o.head++
+	} else {
+		for ; i < int(o.n); i++ {
+			*o.at(i) = *o.at(i + 1)
+		}
 	}
 	r.shrink()
 }
 
-// drop drops the first i buckets, one or more, and returns the memory freed.
-func (r *ring) drop(i int) (freed int64) {
-	freed = r.cost()
+// drop drops the first i buckets, one or more.
+func (r *ring) drop(i int) {
 	if i == r.size() {
 		*r = ring{}
-		return freed
+		return
 	}
 	o := r.older
 	gone := r.upTo(i)
@@ -268,7 +265,6 @@ func (r *ring) drop(i int) (freed int64) {
 	o.head += uint32(i)
 	o.n -= uint32(i)
 	r.shrink()
-	return freed - r.cost()
 }
 
 // shrink gives memory back after buckets have gone, and notes the oldest again.

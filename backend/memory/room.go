@@ -39,6 +39,22 @@ func (s *Store) pay(n int64) {
 	}
 }
 
+// retry does step under the locks of held, as often as the step lacks memory and room
+// can be made for it.
+func (s *Store) retry(held shardSet, keys []access, now int64, step func() (need, error)) error {
+	for {
+		s.lock(held)
+		need, err := step()
+		s.unlock(held)
+		if err != nil || need.n == 0 {
+			return err
+		}
+		if err := s.makeRoom(need, now, keys); err != nil {
+			return err
+		}
+	}
+}
+
 // makeRoom removes entries until a need can be met: those that are empty at now, and
 // by the policy the oldest. The keys of the call stay. The caller holds no lock.
 func (s *Store) makeRoom(need need, now int64, keys []access) error {
@@ -88,10 +104,11 @@ func (s *Store) removeFirst(order int, limit int64, keys []access) bool {
 			}
 		case order == byEmpty:
 			sh.reclaimed++
-			s.remove(sh, e, e.rank(byEmpty))
-		default:
+			e.dropped = max(e.dropped, e.rank(byEmpty))
+			s.remove(sh, e)
+		default: // these counts have expired for no label
 			sh.evicted++
-			s.remove(sh, e, e.dropped) // these counts have expired for no label
+			s.remove(sh, e)
 		}
 		sh.mu.Unlock()
 		if e != nil {
@@ -157,36 +174,30 @@ func (s *Store) insert(sh *shard, hash uint64, key []byte, l *layout) *entry {
 	return e
 }
 
-// enter puts a fresh entry with buckets into the heaps.
-func (s *Store) enter(sh *shard, e *entry) {
-	for order := range s.orders() {
-		sh.heaps[order].push(e.rank(order), e)
-		s.publish(sh, order)
-	}
-}
-
-// settle puts the positions right of an entry whose newest buckets may have become
-// older, and removes an entry without any.
+// settle puts an entry where it belongs in the heaps, after a change that may have made
+// its newest buckets older, or a fresh entry. It removes an entry without buckets.
 func (s *Store) settle(sh *shard, e *entry) (removed bool) {
 	if e.rank(byHit) == never {
-		s.remove(sh, e, e.dropped)
+		s.remove(sh, e)
 		return true
 	}
 	for order := range s.orders() {
 		h := &sh.heaps[order]
-		if i, at := int(e.pos[order]), e.rank(order); at < h.items[i].at {
+		i, at := int(e.pos[order]), e.rank(order)
+		if fresh := i >= len(h.items) || h.items[i].e != e; fresh {
+			h.push(at, e)
+		} else if at < h.items[i].at {
 			h.put(i, item{at, e})
-			s.publish(sh, order)
 		}
+		s.publish(sh, order)
 	}
 	return false
 }
 
-// remove removes e, whose last bucket expired at the given instant, and gives its
-// memory back.
-func (s *Store) remove(sh *shard, e *entry, expiry int64) {
+// remove removes e and gives its memory back.
+func (s *Store) remove(sh *shard, e *entry) {
 	if !e.isMarker() {
-		sh.dropped = max(sh.dropped, e.dropped, expiry)
+		sh.dropped = max(sh.dropped, e.dropped)
 	}
 	sh.table.remove(s.hash(e), e)
 	for order := range s.orders() {

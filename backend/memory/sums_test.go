@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -183,4 +184,31 @@ func TestTheExpiredFillsNothing(t *testing.T) {
 	require.True(t, mustTake(t, s, take).Allowed)
 	require.NoError(t, s.Do(context.Background(), chain(t, ladder, expiry, most-3)))
 	requireSound(t, s)
+}
+
+// TestLateHitsFarBack adds hits to, takes hits from and reads buckets anywhere in a
+// long ring, and compares each bucket with a list of them.
+func TestLateHitsFarBack(t *testing.T) {
+	const buckets = 300
+	s := New(Config{})
+	rnd := rand.New(rand.NewPCG(3, 4))
+	want := make([]int64, buckets)
+	step := func(i int, n int64) {
+		op := chain(t, "1s:1h", noon.Add(time.Duration(i)*time.Second), n)
+		op.Now, op.N = noon.Add(buckets*time.Second), n
+		require.NoError(t, s.Do(context.Background(), op))
+		want[i] = max(0, want[i]+n)
+	}
+	step(0, 1)
+	step(buckets-1, 1)
+	for range 3000 {
+		step(rnd.IntN(buckets), 1+rnd.Int64N(4))
+		step(rnd.IntN(buckets), -1-rnd.Int64N(6))
+		requireSound(t, s)
+	}
+	read := chain(t, "1s:1h", noon, 1)
+	read.N, read.Add, read.Now = 0, nil, noon.Add(buckets*time.Second)
+	read.Read = []backend.Span{{Width: time.Second, First: noon.Unix(), Counts: make([]int64, buckets)}}
+	require.NoError(t, s.Do(context.Background(), read))
+	require.Equal(t, want, read.Read[0].Counts)
 }

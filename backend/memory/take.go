@@ -32,17 +32,7 @@ func (s *Store) Take(ctx context.Context, r *backend.TakeRequest) error {
 		keys = append(keys, s.access(key.Key, s.layouts.plan(key.Ladder, key.TTLs)))
 		held.add(keys[i].shard)
 	}
-	for {
-		s.lock(held)
-		need, err := s.step(r, keys, now)
-		s.unlock(held)
-		if err != nil || need.n == 0 {
-			return err
-		}
-		if err := s.makeRoom(need, now, keys); err != nil {
-			return err
-		}
-	}
+	return s.retry(held, keys, now, func() (need, error) { return s.step(r, keys, now) })
 }
 
 // check finds the caller's mistakes.
@@ -94,9 +84,7 @@ func (s *Store) step(r *backend.TakeRequest, keys []access, now int64) (need nee
 		}
 	}
 	for i := range keys {
-		if keys[i].e != nil {
-			keys[i].report(&r.Keys[i], now)
-		}
+		keys[i].report(&r.Keys[i], now)
 	}
 	return need, nil
 }
@@ -110,7 +98,7 @@ func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack n
 			continue
 		}
 		var cost int64
-		if a.e != nil && a.e.layout == a.plan.layout {
+		if !a.fresh && a.e.layout == a.plan.layout {
 			cost, a.newest = a.e.opening(key.N, now)
 		}
 		if !a.newest {
@@ -119,10 +107,9 @@ func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack n
 			}
 		}
 		lack.n += cost
-		if a.e == nil {
-			lack.fresh = true
-		} else if cost > 0 {
-			lack.own += a.e.cost()
+		lack.fresh = lack.fresh || a.fresh
+		if cost > 0 {
+			lack.own += a.cost()
 		}
 	}
 	if lack.n > 0 && !s.reserve(lack.n, s.bound(lack.fresh)) {
@@ -146,15 +133,9 @@ func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack n
 // at appends the buckets of all tiers that hold now.
 func (a *access) at(now int64, adds []addition) []addition {
 	for k, t := range a.plan.layout.tiers() {
-		adds = append(adds, addition{k, a.ring(k).start(now, t.width)})
+		adds = append(adds, addition{k, floor(now, t.width)})
 	}
 	return adds
-}
-
-// edge returns the stored tier that w counts in, and the first instant of its buckets.
-func (a *access) edge(w *backend.Window, now int64) (k int, from int64) {
-	k = a.plan.of[w.Finest]
-	return k, a.tier(k).edge(now, int64(w.Reach), int64(a.plan.ladder.At(w.Finest).Width))
 }
 
 // judge fills in the count of each window, and reports whether all have room.
@@ -162,11 +143,8 @@ func (a *access) judge(key *backend.TakeKey, now int64) bool {
 	fits := true
 	for i := range key.Windows {
 		w := &key.Windows[i]
-		w.Count, w.FreedBy, w.Newest = 0, tiers.Bucket{}, tiers.Bucket{}
-		if a.e != nil {
-			k, from := a.edge(w, now)
-			w.Count = a.e.ring(k).window(from, i)
-		}
+		k, from := a.plan.edge(w, a.e.layout, now)
+		w.Count, w.FreedBy, w.Newest = a.e.ring(k).window(from, i), tiers.Bucket{}, tiers.Bucket{}
 		fits = fits && w.Count <= w.Max-key.N
 	}
 	return fits
@@ -177,17 +155,13 @@ func (a *access) report(key *backend.TakeKey, now int64) {
 	for i := range key.Windows {
 		w := &key.Windows[i]
 		width := key.Ladder.At(w.Finest).Width
-		if a.newest { // which every window holds, and N fitted
-			w.Newest = a.shard.bucketAt(a.e.ring(a.plan.of[w.Finest]).last.start, width)
-			continue
-		}
-		k, from := a.edge(w, now)
+		k, from := a.plan.edge(w, a.e.layout, now)
 		r := a.e.ring(k)
 		if r.last.sum > 0 && r.last.start >= from {
-			w.Newest = a.shard.bucketAt(r.last.start, width)
+			w.Newest = tiers.Bucket{Width: width, Index: tiers.Index(r.last.start, width)}
 		}
 		if need := w.Count - (w.Max - key.N); need > 0 && w.Count > 0 {
-			w.FreedBy = a.shard.bucketAt(r.freedBy(from, need), width)
+			w.FreedBy = tiers.Bucket{Width: width, Index: tiers.Index(r.freedBy(from, need), width)}
 		}
 	}
 }
@@ -196,7 +170,7 @@ func (a *access) report(key *backend.TakeKey, now int64) {
 // or because the label's own bucket would be among them.
 func (a *access) stale(key *backend.TakeKey, now int64, peek bool) bool {
 	for i := range key.Windows {
-		if k, from := a.edge(&key.Windows[i], now); a.hides(k, from) {
+		if k, from := a.plan.edge(&key.Windows[i], a.e.layout, now); a.hides(k, from) {
 			return true
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/cover"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // Instants are nanoseconds since the Unix epoch.
@@ -53,12 +52,3 @@ func plus(a, d int64) int64 {
 
 // floor returns the start of the bucket of the given width that holds at.
 func floor(at, width int64) int64 { return cover.Index(at, width) * width }
-
-// bucketAt returns the bucket of the given width that holds at, a start. The latest one
-// is remembered, since most calls need the same: a division is slow.
-func (sh *shard) bucketAt(at int64, width time.Duration) tiers.Bucket {
-	if b := &sh.latest; b.Width != width || b.Index*int64(width) != at {
-		*b = tiers.Bucket{Width: width, Index: tiers.Index(at, width)}
-	}
-	return sh.latest
-}
