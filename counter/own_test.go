@@ -74,6 +74,10 @@ func TestOwnHitsAreWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, v.Allowed)
 	require.Greater(t, take(one, "added").RetryAfter, time.Minute)
+
+	require.NoError(t, one.AddAt(ctx, counter.Key{Event: "e", Feature: "added at"}, 5, now))
+	require.LessOrEqual(t, take(other, "added at").RetryAfter, soon)
+	require.Greater(t, take(one, "added at").RetryAfter, time.Minute)
 }
 
 // erasable is a plainStore with a Forget of its own.

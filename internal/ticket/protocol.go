@@ -1,8 +1,9 @@
-// Package ticket is the way in which a Counter takes hits: by the atomic step of a
-// store that has one, and otherwise by the ticket protocol, which needs a store that
-// can add and read. docs/design.md has the protocol and its proof, take.go the
-// numbered steps in their order, and the model check of the tests leaves them out
-// one by one.
+// Package ticket is the way in which a Counter takes hits on a store that has no atomic
+// step for all keys of a call: key by key, by the ticket protocol, which needs a store
+// that can add and read, or by steps for single keys. The package also completes the
+// step of a store that has one for all. docs/design.md has the protocol and its proof,
+// take.go the numbered steps in their order, and the model check of the tests leaves
+// them out one by one.
 //
 // The package knows a store, a [Plan] and a clock; keys, limits and verdicts are
 // those of package counter. All methods may be called by many goroutines at once.
