@@ -55,7 +55,7 @@ end
 
 local known -- whether the numbers of the only root are known
 if mode == COUNT and options % 4 < 2 then
-  local roots, fits, bound = several and {}, true
+  local roots, fits, bound, second, third = several and {}, true -- bounds of the last, the last but one, and the one before
   for i = 1, #KEYS do
     local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), BEGIN
     if i > 1 then
@@ -69,7 +69,7 @@ if mode == COUNT and options % 4 < 2 then
       start, known = entry - entry % stretch, not several
       fits = n > 0 and total + n < ROOMS and (edge < 0 or windows > 0 or any == 1 or now - origin > edge)
     end
-    for _ = 1, windows do
+    for left = windows, 1, -1 do
       bound = 0
       x, max, cursor = unpack('>I6I7', request, cursor)
       if w then
@@ -84,8 +84,12 @@ if mode == COUNT and options % 4 < 2 then
         fits = false
         break
       end
-      if several or windows > 1 then
+      if several or left > 3 then
         counts = counts .. pack('>I7', bound)
+      elseif left == 3 then
+        third = bound
+      elseif left == 2 then
+        second = bound
       end
     end
     if not fits then
@@ -104,8 +108,12 @@ if mode == COUNT and options % 4 < 2 then
           return bound
         end
         return pack('>I1I7I6I7', ADDEDBYTE, bound, x, time)
+      elseif windows == 0 then
+        return ADDED .. pack('>I6I7', x, time)
+      elseif windows == 2 then
+        return pack('>I1I7I7I6I7', ADDEDBYTE, second, bound, x, time)
       end
-      return ADDED .. counts .. pack('>I6I7', x, time)
+      return ADDED .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
     end
     for i = 1, #KEYS do
       local v = roots[i][1]

@@ -632,7 +632,7 @@ local function make()
     end
     local known
     if mode == 0 and options % 4 < 2 then
-      local roots, fits, bound = several and {}, true
+      local roots, fits, bound, second, third = several and {}, true
       for i = 1, #KEYS do
         local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), 10
         if i > 1 then
@@ -646,7 +646,7 @@ local function make()
           start, known = entry - entry % stretch, not several
           fits = n > 0 and total + n < (w == 2 and 65536 or w == 4 and 4294967296 or 9007199254740991) and (edge < 0 or windows > 0 or any == 1 or now - origin > edge)
         end
-        for _ = 1, windows do
+        for left = windows, 1, -1 do
           bound = 0
           x, max, cursor = unpack('>I6I7', request, cursor)
           if w then
@@ -661,8 +661,12 @@ local function make()
             fits = false
             break
           end
-          if several or windows > 1 then
+          if several or left > 3 then
             counts = counts .. pack('>I7', bound)
+          elseif left == 3 then
+            third = bound
+          elseif left == 2 then
+            second = bound
           end
         end
         if not fits then
@@ -692,8 +696,12 @@ local function make()
               return bound
             end
             return pack('>I1I7I6I7', 1, bound, x, time)
+          elseif windows == 0 then
+            return '\1' .. pack('>I6I7', x, time)
+          elseif windows == 2 then
+            return pack('>I1I7I7I6I7', 1, second, bound, x, time)
           end
-          return '\1' .. counts .. pack('>I6I7', x, time)
+          return '\1' .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
         end
         for i = 1, #KEYS do
           local v = roots[i][1]

@@ -22,7 +22,7 @@ var budgets = []budget{
 	{folders: "backend/memcache/...", code: 2225, decision: "memcached-transport.md"},
 	{folders: "backend/memcache/plain", code: 200},
 	{folders: "backend/redis", code: 2320, decision: "sums-on-redis.md"},
-	{folders: "backend/redis/lua", code: 930, decision: "sums-on-redis.md"},
+	{folders: "backend/redis/lua", code: 940, decision: "sums-on-redis.md"},
 	{folders: "backend/redis/plain", code: 350, decision: "plain-counters-on-redis.md"},
 	{folders: "internal/ticket", code: 1295, decision: "tickets.md"},
 	{folders: "counter", code: 2030, types: 11, methods: 18, decision: "prepared-limits.md"},
