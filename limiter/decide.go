@@ -70,7 +70,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	}
 	v.complete(&q)
 	if m != peeking {
-		l.note(event, v)
+		l.log.note(v, l.local)
 	}
 	if l.observe != nil && m != peeking {
 		l.observe(v.decision(n, time.Since(began), 0))
@@ -111,7 +111,11 @@ func (v *Verdict) complete(q *question) {
 
 // decision is the argument of Observe for v.
 func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
-	return Decision{Event: v.event, Kind: v.ruleKind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: latency, Degraded: v.Degraded, Soft: v.Soft, Waited: waited}
+	d := Decision{Event: v.event, Kind: v.ruleKind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: latency, Degraded: v.Degraded, Soft: v.Soft, Waited: waited}
+	if !v.Allowed {
+		d.Key = HiddenKey(v.Key)
+	}
+	return d
 }
 
 // afterFailure is the RetryAfter of a denial for a failed store: 0.5 to 1.5

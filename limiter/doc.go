@@ -45,10 +45,10 @@
 //
 // # Numbers
 //
-// Config.Observe hears of every decision, and the module metrics/prometheus makes
-// metrics of the decisions. Config.Tally has the Limiter count decisions, and find the
-// most denied keys, for [Limiter.Tally] and httplimit.Status. Config.Logger, by
-// default slog.Default, has a line for each change, such as a store that is lost or back.
+// Config.Observe hears of every decision. Package metrics/tally counts the decisions,
+// finds the most denied keys and has a page of both, and the module metrics/prometheus
+// makes metrics. Config.Logger, by default slog.Default, has a line for each change, such
+// as a store that is lost or back.
 //
 // # Tests
 //

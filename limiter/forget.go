@@ -172,7 +172,11 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 	l.turns.Freed(func(key counter.Key) bool {
 		return slices.ContainsFunc(keys, func(k ruleKey) bool { return k.key == key })
 	})
-	l.tally.forget(keys)
+	if l.observe != nil {
+		for i := range keys {
+			l.observe(Decision{Event: keys[i].key.Event, Kind: keys[i].feature.Kind(), Outcome: OutcomeForgotten, Key: HiddenKey(keys[i].key)})
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("limiter: %s: %w", name, err)
 	}

@@ -71,15 +71,11 @@ type Config struct {
 
 	// Observe, if set, is called with every decision of Allow and AllowN, in
 	// the goroutine of the caller and before the caller has the Verdict. A call
-	// of Wait or WaitN is one decision, the last one. Many goroutines call Observe
-	// at once.
+	// of Wait or WaitN is one decision, the last one. Each key that Forget or Erase
+	// has emptied is a Decision of OutcomeForgotten, for an observer that keeps keys.
+	// Many goroutines call Observe at once. See package metrics/tally, and the module
+	// metrics/prometheus.
 	Observe func(Decision)
-
-	// Tally has the Limiter count its decisions by rule and outcome, and find the
-	// keys that are denied most, for the method Tally and httplimit.Status. A
-	// decision in memory takes about a tenth longer, a denial a quarter of a
-	// microsecond; the memory is a quarter of a megabyte. Default: false.
-	Tally bool
 
 	// Logger gets a line for each change of state: decisions are made without the
 	// store, and by the store again; in this process, and no longer; the clocks of
@@ -110,7 +106,6 @@ type Limiter struct {
 	opens      opens
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
-	tally      *tally // nil: nothing is counted
 	log        *transitions
 	source     atomic.Pointer[source] // of the rules; nil: RulesRead was not called
 	normalizer *feature.Normalizer
@@ -133,7 +128,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, log: &transitions{to: cfg.Logger}, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
 	storeHere, _ := inner(c).Local()
 	switch {
 	case storeHere, cfg.DecideWithin < 0:
@@ -145,7 +140,6 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	l.flying = newInFlight(cfg.MaxInFlight)
-	l.number(&cfg)
 	if cfg.MaxWaiting < 0 {
 		return nil, fmt.Errorf("limiter: Config.MaxWaiting is %d, want 1 or more, or 0 for %d", cfg.MaxWaiting, DefaultMaxWaiting)
 	}
@@ -183,6 +177,10 @@ func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, e
 	}
 	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
 }
+
+// Counter returns the Counter that New was given: for its Stats and Skew. Keys of
+// rules with another ladder are not counted there.
+func (l *Limiter) Counter() *counter.Counter { return l.counter }
 
 // Allow decides whether event may happen once more and, if so, counts a hit
 // under all rules of the event; a denied call counts under none. Features of a

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -76,6 +77,9 @@ func TestObserve(t *testing.T) {
 		d.Latency = 0
 		var limit counter.Limit
 		require.NoError(t, limit.UnmarshalText([]byte(row.limit)))
+		require.Equal(t, row.want == limiter.OutcomeOverLimit, d.Key == limiter.HiddenKey(v.Key) && v.Key != counter.Key{}, row.name)
+		require.NotRegexp(t, `192|:7|:8`, fmt.Sprintf("%v %+v %#v %q", d, d, d, d.Key), "%s: features are not for logs", row.name)
+		d.Key = limiter.HiddenKey{}
 		require.Equal(t, limiter.Decision{Event: row.event, Kind: row.kind, Limit: limit, Outcome: row.want, N: row.n, Degraded: v.Degraded}, d, row.name)
 		require.Equal(t, row.broken && row.features != nil, v.Degraded != nil, row.name)
 		require.Equal(t, row.want, v.Outcome(), row.name)
@@ -98,6 +102,30 @@ func TestObserve(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, lim.Refund(ctx, &v))
 	require.Len(t, told, 1, "a refund is no decision")
+}
+
+// Each key that was emptied is observed, and neither printed nor encoded.
+func TestForgottenKeysAreObserved(t *testing.T) {
+	var told []limiter.Decision
+	login := limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("5/h")}
+	lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{
+		Rules:   []limiter.Rule{by("ip", "5/h"), by("user", "3/h"), login},
+		Observe: func(d limiter.Decision) { told = append(told, d) },
+	})
+	forgotten := func(event, kind, text string) limiter.Decision {
+		return limiter.Decision{Event: event, Kind: kind, Outcome: limiter.OutcomeForgotten, Key: limiter.HiddenKey{Event: event, Feature: text}}
+	}
+	require.NoError(t, lim.Forget(ctx, "signup", ip("192.0.2.1"), user("7")))
+	require.Equal(t, []limiter.Decision{forgotten("signup", "ip", "ip:192.0.2.1"), forgotten("signup", "user", "user:7")}, told)
+	told = nil
+	require.NoError(t, lim.Erase(ctx, ip("192.0.2.1")))
+	require.Equal(t, []limiter.Decision{forgotten("login", "ip", "ip:192.0.2.1"), forgotten("signup", "ip", "ip:192.0.2.1")}, told)
+	text, err := json.Marshal(told[0])
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"Key":"hidden"`)
+	told[0].Key = limiter.HiddenKey{}
+	require.Equal(t, []limiter.Decision{{Event: "login", Kind: "ip", Outcome: limiter.OutcomeForgotten}}, told[:1])
+	require.Contains(t, fmt.Sprintf("%+v", told[0]), " Key:}")
 }
 
 // Observe runs in the goroutine of the caller, before the caller has the

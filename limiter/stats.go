@@ -33,7 +33,7 @@ type source struct {
 }
 
 // RulesRead notes that the source of the rules was read, such as their file, and by
-// err why it was refused, for Stats, httplimit.Status and the metrics. See
+// err why it was refused, for Stats, tally.Status and the metrics. See
 // rules.WatchConfig.Read.
 func (l *Limiter) RulesRead(err error) {
 	next := source{read: time.Now()}

@@ -17,7 +17,7 @@ type constants struct {
 var (
 	onFailures = constants{"OnFailure", []string{"fail-closed", "fail-open", "fail-local"}}
 	ifMissings = constants{"IfMissing", []string{"deny", "skip", "share"}}
-	outcomes   = constants{"Outcome", []string{"over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit", "local-admitted", "banned", "denied", "exempt"}}
+	outcomes   = constants{"Outcome", []string{"over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit", "local-admitted", "banned", "denied", "exempt", "forgotten"}}
 )
 
 // text is the text of i. A number without a constant can be made, and shown.
@@ -75,7 +75,7 @@ func (p *IfMissing) UnmarshalText(text []byte) error {
 
 // String is a label for a metric: "over-limit", "missing",
 // "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit",
-// "local-admitted", "banned", "denied", "exempt".
+// "local-admitted", "banned", "denied", "exempt", "forgotten".
 func (o Outcome) String() string { return outcomes.text(uint8(o)) }
 
 // MarshalText returns String. A number without a constant is an error.

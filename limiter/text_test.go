@@ -41,22 +41,22 @@ func TestRulesAreText(t *testing.T) {
 // Every number has a String; only the constants have a text to be read again.
 func TestConstantsAreText(t *testing.T) {
 	counts := map[limiter.Outcome]int{}
-	for o := limiter.OutcomeOverLimit; o <= limiter.OutcomeExempt; o++ {
+	for o := limiter.OutcomeOverLimit; o <= limiter.OutcomeForgotten; o++ {
 		counts[o] = int(o)
 	}
 	text, err := json.Marshal(counts)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"over-limit": 0, "missing": 1, "failed-closed": 2, "admitted": 3, "skipped": 4, "failed-open": 5, "local-over-limit": 6, "local-admitted": 7, "banned": 8, "denied": 9, "exempt": 10}`, string(text))
+	require.JSONEq(t, `{"over-limit": 0, "missing": 1, "failed-closed": 2, "admitted": 3, "skipped": 4, "failed-open": 5, "local-over-limit": 6, "local-admitted": 7, "banned": 8, "denied": 9, "exempt": 10, "forgotten": 11}`, string(text))
 	var read map[limiter.Outcome]int
 	require.NoError(t, json.Unmarshal(text, &read))
 	require.Equal(t, counts, read)
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"late": 1}`), &read), `limiter: Outcome is "late", want one of "over-limit", `)
 
-	require.Equal(t, "OnFailure(3) IfMissing(3) Outcome(11)", limiter.OnFailure(3).String()+" "+limiter.IfMissing(3).String()+" "+limiter.Outcome(11).String())
+	require.Equal(t, "OnFailure(3) IfMissing(3) Outcome(12)", limiter.OnFailure(3).String()+" "+limiter.IfMissing(3).String()+" "+limiter.Outcome(12).String())
 	for want, wrong := range map[string]any{
 		"limiter: OnFailure is 3, want 0 to 2": limiter.OnFailure(3),
 		"limiter: IfMissing is 4, want 0 to 2": limiter.IfMissing(4),
-		"limiter: Outcome is 11, want 0 to 10": limiter.Outcome(11),
+		"limiter: Outcome is 12, want 0 to 11": limiter.Outcome(12),
 	} {
 		_, err := json.Marshal(wrong)
 		require.ErrorContains(t, err, want)

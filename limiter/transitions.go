@@ -11,24 +11,11 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// number prepares the counting of decisions, and the telling of changes.
-func (l *Limiter) number(cfg *Config) {
-	if cfg.Tally {
-		l.tally = newTally()
-	}
-	l.log = &transitions{to: cfg.Logger}
+// note logs what a decision changes.
+func (t *transitions) note(v *Verdict, l *local) {
+	t.decided(v, l)
+	t.room(v, l)
 }
-
-// note counts a decision, and tells whether it is a change.
-func (l *Limiter) note(event string, v *Verdict) {
-	l.tally.note(event, v, l.counter)
-	l.log.decided(v, l.local)
-	l.log.room(v, l.local)
-}
-
-// Counter returns the Counter that New was given: for its Stats and Skew. Keys of
-// rules with another ladder are not counted there.
-func (l *Limiter) Counter() *counter.Counter { return l.counter }
 
 // transitions tells a Logger of changes, in the goroutine of the call that is the
 // first after a change.

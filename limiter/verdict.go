@@ -149,6 +149,7 @@ const (
 	OutcomeBanned                        // denied: a feature is banned, by this call or an earlier call
 	OutcomeDenied                        // denied: by an Override, and no store was asked
 	OutcomeExempt                        // allowed: an Override exempts a feature, and no other rule applies
+	OutcomeForgotten                     // of no call: Forget or Erase has emptied the key; for Config.Observe alone
 )
 
 // Outcome is the outcome of v.
@@ -180,9 +181,9 @@ func (v *Verdict) outcome() Outcome {
 	return OutcomeAdmitted
 }
 
-// Decision is the argument of Config.Observe. No field holds data of a visitor.
-// Event, Kind, Limit and Outcome have few values, and can label metrics; Event and
-// Kind name the rule.
+// Decision is the argument of Config.Observe. No field but Key holds data of a
+// visitor. Event, Kind, Limit and Outcome have few values, and can label metrics;
+// Event and Kind name the rule.
 type Decision struct {
 	Event    string
 	Kind     string        // of the limit that binds, or of the Override, or the missing kind; may be empty
@@ -193,4 +194,23 @@ type Decision struct {
 	Degraded error         // as in Verdict
 	Soft     []SoftVerdict // as in Verdict; must not be changed
 	Waited   time.Duration // in Wait, before the last question to the store; zero in Allow
+	Key      HiddenKey     // whose limit or ban denied the call, or that was forgotten; zero for any other decision
+}
+
+// HiddenKey is a counter.Key whose feature, data of a visitor, is neither printed nor
+// encoded with the rest of a [Decision]. counter.Key(k) is the key.
+type HiddenKey counter.Key
+
+// Format writes "hidden", or nothing for the zero key.
+func (k HiddenKey) Format(f fmt.State, _ rune) {
+	text, _ := k.MarshalText()
+	_, _ = f.Write(text)
+}
+
+// MarshalText returns what Format writes.
+func (k HiddenKey) MarshalText() ([]byte, error) {
+	if k == (HiddenKey{}) {
+		return []byte{}, nil
+	}
+	return []byte("hidden"), nil
 }

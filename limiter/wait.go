@@ -107,7 +107,7 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	}
 	v := answer.Verdict
 	v.RetryAfter = answer.RetryAfter
-	l.note(event, &v)
+	l.log.note(&v, l.local)
 	if l.observe != nil {
 		v.event = event
 		l.observe(v.decision(n, took, time.Since(began)-took))

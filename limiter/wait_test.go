@@ -717,7 +717,7 @@ func TestWaitIsObservedOnce(t *testing.T) {
 		told[2].Latency = 0
 		require.Equal(t, []limiter.Decision{
 			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeAdmitted, N: 1, Latency: wire},
-			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeOverLimit, N: 1},
+			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeOverLimit, N: 1, Key: limiter.HiddenKey(key("user:7"))},
 			{Event: "signup", Kind: "user", Outcome: limiter.OutcomeMissing, N: 1},
 			{Event: "signup", Kind: "user", Limit: once, Outcome: limiter.OutcomeAdmitted, N: 1, Latency: wire, Waited: waited},
 		}, told)

@@ -29,7 +29,7 @@ type WatchConfig struct {
 
 	// Read, if set, is called after each read, by the same goroutine, with the error
 	// for which the file was refused, or with nil if its rules are in force. Set
-	// Limiter.RulesRead, and httplimit.Status and the metrics of a Limiter have it.
+	// Limiter.RulesRead, and tally.Status and the metrics of a Limiter have it.
 	Read func(error)
 
 	// Logger gets a line when a file is refused, at most once a minute, and a line

@@ -20,7 +20,7 @@ type serveCmd struct {
 	Listen  string    `help:"The address of the page, on this machine only. Port 0 takes a free one. Default: ${default}." default:"localhost:8347" placeholder:"ADDRESS"`
 	Store   storeName `help:"The store to watch. Nothing is written to it." placeholder:"STORE"`
 	Rules   string    `help:"The file of the rules by which programs count on the store." placeholder:"FILE"`
-	Status  string    `help:"The page httplimit.Status of a service that counts on the store: its decisions are in no store." placeholder:"URL"`
+	Status  string    `help:"The page tally.Status of a service that counts on the store: its decisions are in no store." placeholder:"URL"`
 	Program program   `embed:""`
 }
 

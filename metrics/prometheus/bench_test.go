@@ -13,10 +13,11 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	abacusmetrics "github.com/abacus-go/abacus/metrics/prometheus"
+	"github.com/abacus-go/abacus/metrics/tally"
 )
 
-// BenchmarkAllow is an admitted decision in memory, bare, with metrics, and with
-// limiter.Config.Tally, in turns of 100 calls, so that a busy machine slows down
+// BenchmarkAllow is an admitted decision in memory, bare, with metrics, and with a
+// tally, in turns of 100 calls, so that a busy machine slows down
 // all alike. The benchmark prints ratios of medians, and fails unless all calls are
 // counted.
 func BenchmarkAllow(b *testing.B) {
@@ -28,9 +29,10 @@ func BenchmarkAllow(b *testing.B) {
 		{"bare", limiter.Config{}},
 		{"metrics", limiter.Config{Observe: decisions.Observe}},
 		{"observed", limiter.Config{Observe: func(limiter.Decision) {}}},
-		{"tally", limiter.Config{Tally: true}},
+		{"tally", limiter.Config{}},
 	}
 	const calls, users = 100, 100
+	var numbers *tally.Tally
 	lims, times := make([]*limiter.Limiter, len(configs)), make([][]float64, len(configs))
 	var features [users]feature.Feature
 	for i := range features {
@@ -39,6 +41,10 @@ func BenchmarkAllow(b *testing.B) {
 	for i, of := range configs {
 		c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 		require.NoError(b, err)
+		if of.name == "tally" {
+			numbers = tally.New(c)
+			of.cfg.Observe = numbers.Observe
+		}
 		of.cfg.Rules = []limiter.Rule{{Event: "signup", Kind: "user", Limits: counter.MustLimits("1000000000/m, 1000000000/h, 1000000000/d")}}
 		lims[i], err = limiter.New(c, of.cfg)
 		require.NoError(b, err)
@@ -66,7 +72,7 @@ func BenchmarkAllow(b *testing.B) {
 	for i := 1; i < len(configs); i++ {
 		b.ReportMetric(median(i)/median(0), configs[i].name+"/bare")
 	}
-	require.Equal(b, int64(round*calls+users), lims[3].Tally(0).Decisions[0].Count)
+	require.Equal(b, int64(round*calls+users), numbers.Snapshot(0).Decisions[0].Count)
 	counted, err := decided(decisions, "signup", "user", "admitted")
 	require.NoError(b, err)
 	require.Equal(b, round*calls+users, counted)

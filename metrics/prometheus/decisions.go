@@ -42,16 +42,6 @@ type series struct {
 // nearby, and a second at most by default if the store does not answer.
 var durations = []float64{2e-6, 5e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5}
 
-// outcomes is the number of outcomes that package limiter has.
-var outcomes = func() (n limiter.Outcome) {
-	for {
-		if _, err := n.MarshalText(); err != nil {
-			return n
-		}
-		n++
-	}
-}()
-
 // NewDecisions returns Decisions of one limiter.
 func NewDecisions() *Decisions {
 	d := &Decisions{
@@ -75,6 +65,9 @@ func NewDecisions() *Decisions {
 
 // Observe counts a decision.
 func (d *Decisions) Observe(decision limiter.Decision) {
+	if decision.Outcome == limiter.OutcomeForgotten {
+		return // is no decision
+	}
 	s := d.of(rule{decision.Event, decision.Kind}, false)
 	s.total[decision.Outcome].Inc()
 	s.duration.Observe(decision.Latency.Seconds())
@@ -117,7 +110,7 @@ func (d *Decisions) of(r rule, soft bool) *series {
 func (d *Decisions) bind(r rule) *series {
 	event, kind := label(r.event), label(r.kind)
 	s := &series{duration: d.duration.WithLabelValues(event)}
-	for o := range outcomes {
+	for o := range limiter.OutcomeForgotten { // all outcomes of decisions
 		s.total = append(s.total, d.total.WithLabelValues(event, kind, o.String()))
 	}
 	return s

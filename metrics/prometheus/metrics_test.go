@@ -171,12 +171,16 @@ func TestObserveByManyAtOnce(t *testing.T) {
 		})
 	}
 	callers.Wait()
+	d.Observe(limiter.Decision{Event: "signup", Kind: "1", Outcome: limiter.OutcomeForgotten}) // is no decision
 	var want strings.Builder
 	want.WriteString("# HELP abacus_decisions_total Decisions of the limiter, by event, kind of the limit that binds (empty if none was asked) and outcome.\n# TYPE abacus_decisions_total counter\n")
 	for kind := range 11 {
 		for o := limiter.OutcomeOverLimit; ; o++ {
 			if _, err := o.MarshalText(); err != nil {
 				break
+			}
+			if o == limiter.OutcomeForgotten {
+				continue
 			}
 			n, name := 0, fmt.Sprint(kind)
 			if kind == 10 {

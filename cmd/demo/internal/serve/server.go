@@ -57,7 +57,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := s.addSite(mux); err != nil {
 		return nil, err
 	}
-	watched := ofLimiter(s.site.limiter)
+	watched := ofLimiter(s.site.limiter, s.site.numbers)
 	if cfg.Watched != nil {
 		var err error
 		if watched, err = ofStore(ctx, cfg.Watched); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/metrics/tally"
 )
 
 // siteRules are short enough to wait for.
@@ -42,6 +43,7 @@ const (
 // site is a sign-up form and a URL shortener under siteRules, in real time.
 type site struct {
 	limiter *limiter.Limiter
+	numbers *tally.Tally
 	links   links
 }
 
@@ -87,10 +89,11 @@ func (s *Server) addSite(mux *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
+	s.site.numbers = tally.New(c)
 	s.site.limiter, err = limiter.New(c, limiter.Config{
-		Rules: siteRules,
-		Forms: feature.Forms{EmailIgnoreTags: true}, // ada+1@example.org is ada@example.org
-		Tally: true,
+		Rules:   siteRules,
+		Forms:   feature.Forms{EmailIgnoreTags: true}, // ada+1@example.org is ada@example.org
+		Observe: s.site.numbers.Observe,
 	})
 	if err != nil {
 		return err

@@ -132,7 +132,7 @@ func testSiteAnswersForms(t *testing.T) {
 			require.Contains(t, w.Body.String(), text)
 		}
 	}
-	require.Len(t, s.site.limiter.Tally(10).MostDenied, 2, "the watch page has them")
+	require.Len(t, s.site.numbers.Snapshot(10).MostDenied, 2, "the watch page has them")
 
 	large := visit(newServer(t), "/site/signup", "*/*", url.Values{"email": {strings.Repeat("a", maxBody+1)}})
 	require.Equal(t, http.StatusRequestEntityTooLarge, large.Code)

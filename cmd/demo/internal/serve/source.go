@@ -16,8 +16,8 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/rules"
 )
 
@@ -43,7 +43,7 @@ type Watched struct {
 	Limiter limiter.Config // of the programs, without rules
 	Rules   *rules.Set     // of Load
 	File    string         // the name of the file of Rules
-	Status  *url.URL       // of a service's httplimit.Status; nil: not known
+	Status  *url.URL       // of a service's tally.Status; nil: not known
 }
 
 // source is the subject of the watch. All methods are safe for many goroutines, and
@@ -78,9 +78,9 @@ func (s *source) rulesFault() error {
 	return s.watch.Stats().Err
 }
 
-// ofLimiter is a limiter of this process as a source.
-func ofLimiter(lim *limiter.Limiter) *source {
-	page := httplimit.Status(lim)
+// ofLimiter is a limiter of this process as a source, with its numbers.
+func ofLimiter(lim *limiter.Limiter, numbers *tally.Tally) *source {
+	page := tally.Status(lim, numbers)
 	return &source{store: "the memory of this program", status: "this program", bits: [2]int{32, 64}, lim: lim, ask: func(ctx context.Context) (*status, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		if err != nil {
@@ -187,7 +187,7 @@ func askService(u *url.URL) func(context.Context) (*status, error) {
 		}
 		defer answer.Body.Close()
 		if answer.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("the answer is %d %s, want 200 and the JSON of httplimit.Status", answer.StatusCode, http.StatusText(answer.StatusCode))
+			return nil, fmt.Errorf("the answer is %d %s, want 200 and the JSON of tally.Status", answer.StatusCode, http.StatusText(answer.StatusCode))
 		}
 		st, err := readStatus(answer.Body)
 		if err != nil && errors.Is(err, context.DeadlineExceeded) {
@@ -197,7 +197,7 @@ func askService(u *url.URL) func(context.Context) (*status, error) {
 	}
 }
 
-// status is the JSON of httplimit.Status.
+// status is the JSON of tally.Status.
 type status struct {
 	At            time.Time       `json:"at"`
 	Rules         []statusRule    `json:"rules"`
@@ -245,14 +245,14 @@ func readStatus(from io.Reader) (*status, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the answer ends early: %w", err)
 	case len(data) > maxStatus:
-		return nil, fmt.Errorf("the answer has more than %d bytes, want the JSON of httplimit.Status", maxStatus)
+		return nil, fmt.Errorf("the answer has more than %d bytes, want the JSON of tally.Status", maxStatus)
 	}
 	st := &status{totals: map[limiter.Outcome]int64{}}
 	if err := json.Unmarshal(data, st); err != nil {
-		return nil, fmt.Errorf("the answer is not the JSON of httplimit.Status: %w", err)
+		return nil, fmt.Errorf("the answer is not the JSON of tally.Status: %w", err)
 	}
 	if st.At.IsZero() || st.Rules == nil {
-		return nil, errors.New("the answer is not the JSON of httplimit.Status: it has no at and no rules")
+		return nil, errors.New("the answer is not the JSON of tally.Status: it has no at and no rules")
 	}
 	for _, d := range st.Decisions {
 		if st.totals[d.Outcome] += d.Count; d.Count < 0 || d.Count > maxTotal || st.totals[d.Outcome] > maxTotal {

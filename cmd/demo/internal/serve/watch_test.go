@@ -24,9 +24,9 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/rules"
 )
 
@@ -85,7 +85,7 @@ func program(t *testing.T, store string) *limiter.Limiter {
 	require.NoError(t, err)
 	c, err := counter.New(opened.Store, counter.Config{Patience: -1})
 	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: set.Rules, Tally: true, DecideWithin: -1})
+	lim, err := limiter.New(c, limiter.Config{Rules: set.Rules, DecideWithin: -1})
 	require.NoError(t, err)
 	return lim
 }
@@ -279,7 +279,7 @@ func TestWatchStoreGoneAndBack(t *testing.T) {
 // Sentinels do; what has begun since is a restart.
 func TestWatchFailover(t *testing.T) {
 	for up, want := range map[string]string{"9": "main was restarted", "60": "Another server has taken the place of main"} {
-		w := looks(t, &source{lim: service(t)})
+		w := looks(t, &source{lim: service(t).Limiter})
 		now := time.Now()
 		for _, answer := range []struct{ run, up string }{{"a", "600"}, {"b", up}} {
 			found := []stores.Look{{Server: backend.Server{Name: "main", Run: answer.run, Facts: map[string]string{"uptime_in_seconds": answer.up}}}}
@@ -309,21 +309,28 @@ func TestWatchConditions(t *testing.T) {
 	t.Fatal("no condition about evictions")
 }
 
+// counted is a limiter and its numbers.
+type counted struct {
+	*limiter.Limiter
+	numbers *tally.Tally
+}
+
 // service is a limiter with its status page.
-func service(t *testing.T) *limiter.Limiter {
+func service(t *testing.T) *counted {
 	t.Helper()
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
 	require.NoError(t, err)
 	set, err := rules.Parse("rules.yaml", []byte(strings.ReplaceAll(rulesFile, ", on_failure: fail-local", "")))
 	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: set.Rules, Tally: true})
+	numbers := tally.New(c)
+	lim, err := limiter.New(c, limiter.Config{Rules: set.Rules, Observe: numbers.Observe})
 	require.NoError(t, err)
-	return lim
+	return &counted{lim, numbers}
 }
 
 // The decisions of a service are told by its status; a restart gives no rate.
 func TestWatchService(t *testing.T) {
-	var lim atomic.Pointer[limiter.Limiter]
+	var lim atomic.Pointer[counted]
 	lim.Store(service(t))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, password, _ := r.BasicAuth()
@@ -331,7 +338,7 @@ func TestWatchService(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		httplimit.Status(lim.Load()).ServeHTTP(w, r)
+		tally.Status(lim.Load().Limiter, lim.Load().numbers).ServeHTTP(w, r)
 	}))
 	defer server.Close()
 	of := watched(t, "redis://"+servertest.Redis(t))
@@ -351,7 +358,7 @@ func TestWatchService(t *testing.T) {
 		}
 	}
 	for range 4 {
-		hit(t, lim.Load(), "203.0.113.9", "<script>alert(1)</script>\u202e")
+		hit(t, lim.Load().Limiter, "203.0.113.9", "<script>alert(1)</script>\u202e")
 	}
 	l = w.look(t.Context())
 	require.Greater(t, l.Rates["admitted"], 0.0)
@@ -359,16 +366,16 @@ func TestWatchService(t *testing.T) {
 	require.Equal(t, deniedRow{"signup", "ip", "ip:203.0.113.9", "203.0.113.9", 2, 2}, l.Service.Denied[0])
 
 	lim.Store(service(t))
-	hit(t, lim.Load(), "203.0.113.9", "ada")
+	hit(t, lim.Load().Limiter, "203.0.113.9", "ada")
 	l = w.look(t.Context())
 	require.Nil(t, l.Rates)
 	require.Equal(t, 1, l.Service.Begins)
-	hit(t, lim.Load(), "203.0.113.9", "ada")
+	hit(t, lim.Load().Limiter, "203.0.113.9", "ada")
 	require.Greater(t, w.look(t.Context()).Rates["admitted"], 0.0)
 
 	of.Status.User = nil
 	l = w.look(t.Context())
-	require.Equal(t, "the answer is 401 Unauthorized, want 200 and the JSON of httplimit.Status", l.Service.Fault)
+	require.Equal(t, "the answer is 401 Unauthorized, want 200 and the JSON of tally.Status", l.Service.Fault)
 	require.Nil(t, l.Rates)
 }
 
@@ -397,14 +404,14 @@ func TestWatchHostileStatus(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"garbage":  {text("\x00\xff{{{"), "is not the JSON of httplimit.Status"},
-		"HTML":     {text("<html><script>alert(1)</script>"), "is not the JSON of httplimit.Status"},
+		"garbage":  {text("\x00\xff{{{"), "is not the JSON of tally.Status"},
+		"HTML":     {text("<html><script>alert(1)</script>"), "is not the JSON of tally.Status"},
 		"empty":    {text("{}"), "it has no at and no rules"},
 		"ten MB":   {text(`{"at":"` + strings.Repeat("x", 10<<20)), "has more than 1048576 bytes"},
 		"no page":  {http.NotFound, "the answer is 404 Not Found, want 200"},
 		"below 0":  {text(`{"at":"2026-03-01T12:00:00Z","rules":[],"decisions":[{"outcome":"admitted","count":-1}]}`), "has -1 decisions"},
 		"overflow": {text(`{"at":"2026-03-01T12:00:00Z","rules":[],"decisions":[{"outcome":"admitted","count":9223372036854775807},{"outcome":"admitted","count":9223372036854775807}]}`), "want 0 to"},
-		"outcome":  {text(`{"at":"2026-03-01T12:00:00Z","rules":[],"decisions":[{"outcome":"<b>","count":1}]}`), "is not the JSON of httplimit.Status"},
+		"outcome":  {text(`{"at":"2026-03-01T12:00:00Z","rules":[],"decisions":[{"outcome":"<b>","count":1}]}`), "is not the JSON of tally.Status"},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) }, "which is not followed"},
 		"loop":     {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusFound) }, "more than 3 redirects"},
 		"silence":  {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer within 1.5s"},
@@ -417,7 +424,7 @@ func TestWatchHostileStatus(t *testing.T) {
 		server := httptest.NewServer(row.answer)
 		u, err := url.Parse(strings.Replace(server.URL, "http://", "http://ops:pepper@", 1) + "/?token=hush")
 		require.NoError(t, err)
-		w := looks(t, &source{lim: service(t), ask: askService(u)})
+		w := looks(t, &source{lim: service(t).Limiter, ask: askService(u)})
 		l := w.look(t.Context())
 		require.Contains(t, l.Service.Fault, row.want, name)
 		require.NotContains(t, l.Service.Fault, "pepper", name)
@@ -435,7 +442,7 @@ func TestWatchHostileStatus(t *testing.T) {
 // All pages share one row of looks, which ends with the last page.
 func TestWatchLooksOnce(t *testing.T) {
 	var under, most, all atomic.Int64
-	of := &source{lim: service(t), ask: func(context.Context) (*status, error) {
+	of := &source{lim: service(t).Limiter, ask: func(context.Context) (*status, error) {
 		most.Store(max(most.Load(), under.Add(1)))
 		defer under.Add(-1)
 		all.Add(1)
@@ -475,7 +482,7 @@ func TestWatchLooksInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var under atomic.Int64
 		hold := make(chan struct{})
-		w := looks(t, &source{lim: lim, ask: func(context.Context) (*status, error) {
+		w := looks(t, &source{lim: lim.Limiter, ask: func(context.Context) (*status, error) {
 			under.Add(1)
 			defer under.Add(-1)
 			<-hold
@@ -540,9 +547,9 @@ func TestWatchPage(t *testing.T) {
 	require.NotContains(t, text, "pepper")
 
 	lim := service(t)
-	w := looks(t, ofLimiter(lim))
+	w := looks(t, ofLimiter(lim.Limiter, lim.numbers))
 	w.look(t.Context())
-	hit(t, lim, "203.0.113.9", "ada")
+	hit(t, lim.Limiter, "203.0.113.9", "ada")
 	l := w.look(t.Context())
 	require.Greater(t, l.Rates["admitted"], 0.0)
 	require.Empty(t, l.Servers)

@@ -107,7 +107,7 @@ if (byID('watch') && byID('conditions')) (() => {
     if (began !== undefined && s.begins > began) say('The totals of the service began anew: it was restarted, or another process answers.')
     began = s.begins
     const state = s.fault ? `No status since ${clock(s.since)}: ${s.fault}.`
-      : !s.tallied ? 'The service does not count its decisions: limiter.Config.Tally is false.'
+      : !s.tallied ? 'The service does not count its decisions: tally.Status has no Tally.'
         : `Counted since ${clock(s.counted)}, ${new Date(s.counted).toISOString().slice(0, 10)}.${s.begins ? ` The totals began anew ${s.begins} times.` : ''}`
     put(byID('status-state'), state)
     byID('status-state').classList.toggle('fault', !!s.fault)

@@ -1,4 +1,4 @@
-package httplimit
+package tally
 
 import (
 	"encoding/json"
@@ -16,37 +16,37 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-const (
-	statusKeys = 20    // denied most
-	statusRows = 1_000 // of rules, and of decisions
-)
+// A page has so many most denied keys, and so many rows of rules and of decisions.
+const statusKeys, statusRows = 20, 1_000
 
 // Status returns a handler of a page for the people on call: the rules of lim, the
-// decisions by rule and outcome and the twenty most denied keys (both with
-// limiter.Config.Tally), and the numbers of limiter.Stats and counter.Stats. A
-// request that prefers application/json to text/plain gets JSON with durations in
-// nanoseconds. The page asks no server, has a bounded length, and is not to be
-// cached.
+// decisions by rule and outcome and the twenty most denied keys of t, and the numbers
+// of limiter.Stats and counter.Stats. With a nil t the page has no decisions and no
+// keys. A request that prefers application/json to text/plain gets JSON with
+// durations in nanoseconds. The page asks no server, has a bounded length, and is not
+// to be cached.
 //
 // THE HANDLER HAS NO LOG-IN. Everybody who reaches the page reads the limits and
 // the denied keys: without a counter.Config.Secret, addresses of visitors. Mount
 // the page behind a log-in of your own, or on a listener out of reach from outside;
 // never beside the public routes.
-func Status(lim *limiter.Limiter) http.Handler {
+func Status(lim *limiter.Limiter, t *Tally) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			h.Set("Allow", "GET, HEAD")
-			Problem{Title: http.StatusText(http.StatusMethodNotAllowed), Status: http.StatusMethodNotAllowed}.ServeHTTP(w, r)
+			h.Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			_, _ = io.WriteString(w, `{"title":"Method Not Allowed","status":405}`+"\n") // an error is a client that hung up
 			return
 		}
-		s := statusOf(lim)
+		s := statusOf(lim, t)
 		h.Set("Vary", "Accept")
 		if accept := r.Header.Values("Accept"); quality(accept, "application", "json") > quality(accept, "text", "plain") {
 			h.Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(s) // an error is a client that hung up
+			_ = json.NewEncoder(w).Encode(s)
 			return
 		}
 		h.Set("Content-Type", "text/plain; charset=utf-8")
@@ -55,18 +55,15 @@ func Status(lim *limiter.Limiter) http.Handler {
 }
 
 type status struct {
-	At            time.Time        `json:"at"`
-	Rules         []statusRule     `json:"rules"`
-	MoreRules     int              `json:"more_rules,omitempty"` // that are left out
-	Tallied       bool             `json:"tallied"`              // the next five are counted
-	Since         time.Time        `json:"since,omitzero"`
-	Decisions     []statusDecision `json:"decisions"`
-	MoreDecisions int              `json:"more_decisions,omitempty"`
-	DeniedSince   time.Time        `json:"denied_since,omitzero"`
-	MostDenied    []statusKey      `json:"most_denied"`
-	Skew          time.Duration    `json:"skew"`
-	Limiter       limiter.Stats    `json:"limiter"`
-	Counter       counter.Stats    `json:"counter"`
+	At        time.Time    `json:"at"`
+	Rules     []statusRule `json:"rules"`
+	MoreRules int          `json:"more_rules,omitempty"` // that are left out
+	Tallied   bool         `json:"tallied"`              // the Snapshot is that of a Tally
+	Snapshot
+	MoreDecisions int           `json:"more_decisions,omitempty"`
+	Skew          time.Duration `json:"skew"`
+	Limiter       limiter.Stats `json:"limiter"`
+	Counter       counter.Stats `json:"counter"`
 }
 
 // statusRule is a rule without the parts that may be secret, such as Former.
@@ -85,55 +82,32 @@ type statusRule struct {
 	IfMissing  limiter.IfMissing `json:"if_missing"`
 }
 
-type statusDecision struct {
-	Event   string          `json:"event"`
-	Kind    string          `json:"kind"`
-	Outcome limiter.Outcome `json:"outcome"`
-	Count   int64           `json:"count"`
-}
-
-type statusKey struct {
-	Event   string `json:"event"`
-	Kind    string `json:"kind"`
-	Feature string `json:"feature"` // or its digest
-	AtLeast int64  `json:"at_least"`
-	AtMost  int64  `json:"at_most"`
-}
-
-func statusOf(lim *limiter.Limiter) status {
-	tally, c := lim.Tally(statusKeys), lim.Counter()
+func statusOf(lim *limiter.Limiter, t *Tally) status {
+	c := lim.Counter()
 	s := status{
-		At:          c.Config().Now(),
-		Rules:       []statusRule{}, // in JSON [], not null
-		Tallied:     !tally.Since.IsZero(),
-		Since:       tally.Since,
-		Decisions:   []statusDecision{},
-		DeniedSince: tally.DeniedSince,
-		MostDenied:  []statusKey{},
-		Skew:        c.Config().Skew,
-		Limiter:     lim.Stats(),
-		Counter:     c.Stats(),
+		At:       c.Config().Now(),
+		Rules:    []statusRule{}, // in JSON [], not null
+		Tallied:  t != nil,
+		Snapshot: t.Snapshot(statusKeys),
+		Skew:     c.Config().Skew,
+		Limiter:  lim.Stats(),
+		Counter:  c.Stats(),
 	}
 	for _, event := range lim.Events() {
 		for _, r := range lim.Rules(event) {
-			if len(s.Rules) == statusRows {
-				s.MoreRules++
-				continue
-			}
 			s.Rules = append(s.Rules, statusRule{r.Event, r.Kind, r.Limits, r.Else, r.ElseLimits, r.Ban, r.Ladder.String(), r.Soft, r.Percent, len(r.Overrides), r.OnFailure, r.IfMissing})
 		}
 	}
-	for i, d := range tally.Decisions {
-		if i == statusRows {
-			s.MoreDecisions = len(tally.Decisions) - i
-			break
-		}
-		s.Decisions = append(s.Decisions, statusDecision(d))
-	}
-	for _, k := range tally.MostDenied {
-		s.MostDenied = append(s.MostDenied, statusKey{k.Key.Event, k.Kind, k.Key.Feature, k.Denied.Low, k.Denied.High})
-	}
+	s.Rules, s.MoreRules = first(s.Rules)
+	s.Decisions, s.MoreDecisions = first(s.Decisions)
 	return s
+}
+
+// first returns the first of all rows that the page has room for, and how many more
+// there are.
+func first[Row any](all []Row) (shown []Row, more int) {
+	n := min(len(all), statusRows)
+	return all[:n], len(all) - n
 }
 
 // writeText writes s for people. Features are quoted, since they may hold the
@@ -142,11 +116,7 @@ func (s *status) writeText(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	defer w.Flush()
 	s.writeRules(w)
-	if s.Tallied {
-		s.writeDecisions(w)
-	} else {
-		fmt.Fprint(w, "\nDecisions are not counted: limiter.Config.Tally is false\n")
-	}
+	s.writeDecisions(w)
 	writeStats(w, s.Limiter)
 	writeStats(w, s.Counter)
 	fmt.Fprintf(w, "\nSkew\t%s\n", s.Skew)
@@ -174,6 +144,10 @@ func (s *status) writeRules(w io.Writer) {
 }
 
 func (s *status) writeDecisions(w io.Writer) {
+	if !s.Tallied {
+		fmt.Fprint(w, "\nDecisions are not counted: tally.Status has no Tally\n")
+		return
+	}
 	fmt.Fprintf(w, "\nDecisions since %s\n", s.Since.Format(time.RFC3339))
 	for _, d := range s.Decisions {
 		name := strconv.Quote(d.Event)
@@ -185,11 +159,11 @@ func (s *status) writeDecisions(w io.Writer) {
 	writeMore(w, s.MoreDecisions)
 	fmt.Fprintf(w, "\nDenied most since %s\n", s.DeniedSince.Format(time.RFC3339))
 	for _, k := range s.MostDenied {
-		n := strconv.FormatInt(k.AtMost, 10)
-		if k.AtLeast < k.AtMost {
-			n = fmt.Sprintf("%d to %d", k.AtLeast, k.AtMost)
+		n := strconv.FormatInt(k.Denied.High, 10)
+		if k.Denied.Low < k.Denied.High {
+			n = fmt.Sprintf("%d to %d", k.Denied.Low, k.Denied.High)
 		}
-		fmt.Fprintf(w, "%q by %q\t%q\t%s\n", k.Event, k.Kind, k.Feature, n)
+		fmt.Fprintf(w, "%q by %q\t%q\t%s\n", k.Key.Event, k.Kind, k.Key.Feature, n)
 	}
 }
 
@@ -202,7 +176,7 @@ func writeMore(w io.Writer, n int) {
 // writeStats writes the fields of a Stats under the name of its package.
 func writeStats(w io.Writer, stats any) {
 	v := reflect.ValueOf(stats)
-	fmt.Fprintf(w, "\n%s.Stats\n", v.Type().PkgPath()[strings.LastIndexByte(v.Type().PkgPath(), '/')+1:])
+	fmt.Fprintf(w, "\n%T\n", stats)
 	for i := range v.NumField() {
 		value := v.Field(i).Interface()
 		if at, is := value.(time.Time); is {
@@ -216,21 +190,17 @@ func writeStats(w io.Writer, stats any) {
 
 // quality is the weight of a media type by the fields of Accept: that of the most
 // specific range. See RFC 9110, section 12.5.1.
-func quality(accept []string, major, minor string) float64 {
+func quality(accept []string, major, minor string) (weight float64) {
 	if len(accept) == 0 {
 		return 1
 	}
-	best, weight := 0, 0.0
-	for _, part := range strings.Split(strings.Join(accept, ","), ",") {
+	specific, best := map[string]int{"*/*": 1, major + "/*": 2, major + "/" + minor: 3}, 0
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		media, params, err := mime.ParseMediaType(part)
-		if err != nil {
+		if err != nil || specific[media] <= best {
 			continue
 		}
-		specific := map[string]int{"*/*": 1, major + "/*": 2, major + "/" + minor: 3}[media]
-		if specific <= best {
-			continue
-		}
-		best, weight = specific, 1
+		best, weight = specific[media], 1
 		if q, has := params["q"]; has {
 			if weight, err = strconv.ParseFloat(q, 64); err != nil {
 				weight = 0

@@ -1,4 +1,4 @@
-package httplimit_test
+package tally_test
 
 import (
 	"encoding/json"
@@ -15,26 +15,18 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // ask sends a request for a status page, with fields of Accept.
-func ask(lim *limiter.Limiter, method string, accept ...string) *httptest.ResponseRecorder {
+func ask(lim *limiter.Limiter, numbers *tally.Tally, method string, accept ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "/limits", nil)
 	r.Header["Accept"] = accept
 	w := httptest.NewRecorder()
-	httplimit.Status(lim).ServeHTTP(w, r)
+	tally.Status(lim, numbers).ServeHTTP(w, r)
 	return w
-}
-
-func statusLimiter(t *testing.T, cfg counter.Config, limits limiter.Config) *limiter.Limiter {
-	c, err := counter.New(memory.New(memory.Config{}), cfg)
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limits)
-	require.NoError(t, err)
-	return lim
 }
 
 var statusRules = []limiter.Rule{
@@ -44,7 +36,7 @@ var statusRules = []limiter.Rule{
 
 func TestStatus(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	lim := statusLimiter(t, counter.Config{Now: func() time.Time { return now }}, limiter.Config{Rules: statusRules, Tally: true})
+	lim, numbers := observed(t, memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }}, statusRules...)
 	for range 4 {
 		for _, user := range []string{"ada", "\x1b[2J<script>"} {
 			_, err := lim.Allow(t.Context(), "signup", feature.New("user", user))
@@ -54,7 +46,7 @@ func TestStatus(t *testing.T) {
 	_, err := lim.Allow(t.Context(), "signup", feature.New("user", "ada"))
 	require.NoError(t, err)
 
-	w := ask(lim, "GET")
+	w := ask(lim, numbers, "GET")
 	require.Equal(t, 200, w.Code)
 	require.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
@@ -77,7 +69,7 @@ func TestStatus(t *testing.T) {
 	}
 	require.NotContains(t, text, "\x1b")
 
-	w = ask(lim, "GET", "application/json")
+	w = ask(lim, numbers, "GET", "application/json")
 	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 	require.NotContains(t, w.Body.String(), "<script>")
@@ -97,24 +89,26 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, lim.Stats(), page.Limiter)
 	require.Equal(t, lim.Counter().Stats(), page.Counter)
 
-	w = ask(lim, "POST")
+	w = ask(lim, numbers, "POST")
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
-	require.Contains(t, ask(statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules}), "GET").Body.String(), "limiter.Config.Tally is false")
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	require.Equal(t, "{\"title\":\"Method Not Allowed\",\"status\":405}\n", w.Body.String())
+	require.Contains(t, ask(lim, nil, "GET").Body.String(), "\nDecisions are not counted: tally.Status has no Tally\n")
 }
 
 // A file of rules that was refused is on the page.
 func TestStatusOfRefusedRules(t *testing.T) {
-	lim := statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules})
+	lim, _ := observed(t, memory.New(memory.Config{}), counter.Config{}, statusRules...)
 	lim.RulesRead(nil)
-	require.NotContains(t, ask(lim, http.MethodGet, "text/plain").Body.String(), "rules.yaml")
+	require.NotContains(t, ask(lim, nil, http.MethodGet, "text/plain").Body.String(), "rules.yaml")
 	lim.RulesRead(errors.New("rules.yaml:9: bad"))
-	require.Regexp(t, `\nRulesRefused +rules.yaml:9: bad\n`, ask(lim, http.MethodGet, "text/plain").Body.String())
-	require.Contains(t, ask(lim, http.MethodGet, "application/json").Body.String(), `"RulesRefused":"rules.yaml:9: bad"`)
+	require.Regexp(t, `\nRulesRefused +rules.yaml:9: bad\n`, ask(lim, nil, http.MethodGet, "text/plain").Body.String())
+	require.Contains(t, ask(lim, nil, http.MethodGet, "application/json").Body.String(), `"RulesRefused":"rules.yaml:9: bad"`)
 }
 
 func TestStatusByAccept(t *testing.T) {
-	lim := statusLimiter(t, counter.Config{}, limiter.Config{Rules: statusRules})
+	lim, _ := observed(t, memory.New(memory.Config{}), counter.Config{}, statusRules...)
 	for accept, want := range map[string]string{
 		"*/*":                                    "text/plain; charset=utf-8",
 		"application/json":                       "application/json",
@@ -127,9 +121,9 @@ func TestStatusByAccept(t *testing.T) {
 		"application/json;q=x":                   "text/plain; charset=utf-8",
 		"application/json;q=0.1, */*;q=0.2, /,,": "text/plain; charset=utf-8",
 	} {
-		require.Equal(t, want, ask(lim, "GET", accept).Header().Get("Content-Type"), accept)
+		require.Equal(t, want, ask(lim, nil, "GET", accept).Header().Get("Content-Type"), accept)
 	}
-	require.Equal(t, "application/json", ask(lim, "HEAD", "text/plain;q=0.1", "application/json").Header().Get("Content-Type"), "two fields")
+	require.Equal(t, "application/json", ask(lim, nil, "HEAD", "text/plain;q=0.1", "application/json").Header().Get("Content-Type"), "two fields")
 }
 
 // The page never has a Secret, that of the former ladder included, and with a
@@ -141,14 +135,14 @@ func TestStatusIsDiscreet(t *testing.T) {
 		rules = append(rules, limiter.Rule{Event: fmt.Sprintf("event %04d", i), Kind: "user", Limits: counter.MustLimits("0/h")})
 	}
 	rules[0].Former = former
-	lim := statusLimiter(t, counter.Config{Secret: []byte("a secret")}, limiter.Config{Rules: rules, Tally: true})
+	lim, numbers := observed(t, memory.New(memory.Config{}), counter.Config{Secret: []byte("a secret")}, rules...)
 	for i := range 1203 {
 		_, err := lim.Allow(t.Context(), fmt.Sprintf("event %04d", max(0, i-3)), feature.New("user", "ada@example.org"))
 		require.NoError(t, err)
 	}
 	digest := counter.Key{Event: "event 0000", Feature: "user:ada@example.org"}.Redact([]byte("a secret")).Feature
 	for _, accept := range []string{"text/plain", "application/json"} {
-		text := ask(lim, "GET", accept).Body.String()
+		text := ask(lim, numbers, "GET", accept).Body.String()
 		for _, hidden := range []string{"secret", "YSBzZWNyZXQ", "Zm9ybWVyIHNlY3JldA", "ada"} {
 			require.False(t, strings.Contains(text, hidden), hidden)
 		}

@@ -1,4 +1,4 @@
-package limiter
+package tally
 
 import (
 	"cmp"
@@ -18,6 +18,7 @@ import (
 // shard are of all counters. A sketch has the hour under way and the hour before:
 // the denials of last month do not hide the denials of today.
 type sketch struct {
+	redact func(counter.Key) counter.Key
 	seed   maphash.Seed
 	shards [sketchShards]sketchShard
 }
@@ -35,10 +36,11 @@ type sketchShard struct {
 	_         [88]byte // no two shards in a cache line
 }
 
-func (s *sketch) init() {
-	s.seed = maphash.MakeSeed()
+func (s *sketch) init(redact func(counter.Key) counter.Key) {
+	s.redact, s.seed = redact, maphash.MakeSeed()
 	for i := range s.shards {
-		s.shards[i].now, s.shards[i].last = newSpaceSaving(), newSpaceSaving()
+		s.shards[i].hour = -2 * time.Hour // the first call resets both hours
+		s.shards[i].now, s.shards[i].last = &spaceSaving{}, &spaceSaving{}
 	}
 }
 
@@ -60,11 +62,11 @@ func (s *sketch) at(hash uint64, instant time.Duration) *sketchShard {
 }
 
 // note counts a denial of key. kind and event may be kept.
-func (s *sketch) note(event, kind string, key counter.Key, instant time.Duration, c *counter.Counter) {
+func (s *sketch) note(event, kind string, key counter.Key, instant time.Duration) {
 	hash := maphash.Comparable(s.seed, key)
 	redacted := len(key.Feature) > maxFeature
 	if redacted {
-		key = inner(c).Redact(key)
+		key = s.redact(key)
 	}
 	sh := s.at(hash, instant)
 	defer sh.mu.Unlock()
@@ -81,10 +83,10 @@ func (s *sketch) forget(key counter.Key) {
 }
 
 // most returns at most n keys, and the instant from which they are counted.
-func (s *sketch) most(n int, instant time.Duration, c *counter.Counter) (keys []DeniedKey, since time.Duration) {
+func (s *sketch) most(n int, instant time.Duration) (keys []DeniedKey, since time.Duration) {
 	for i := range s.shards {
 		sh := s.at(uint64(i), instant)
-		keys = sh.appendKeys(keys, c)
+		keys = sh.appendKeys(keys, s.redact)
 		since = max(0, sh.hour-time.Hour)
 		sh.mu.Unlock()
 	}
@@ -96,16 +98,16 @@ func (s *sketch) most(n int, instant time.Duration, c *counter.Counter) (keys []
 }
 
 // appendKeys appends the keys of both hours.
-func (sh *sketchShard) appendKeys(keys []DeniedKey, c *counter.Counter) []DeniedKey {
-	for _, hours := range [][2]*spaceSaving{{sh.now, sh.last}, {sh.last, sh.now}} {
-		this, other := hours[0], hours[1]
-		for i := range this.counters {
-			d := &this.counters[i]
+func (sh *sketchShard) appendKeys(keys []DeniedKey, redact func(counter.Key) counter.Key) []DeniedKey {
+	for i, this := range [...]*spaceSaving{sh.now, sh.last} {
+		other := [...]*spaceSaving{sh.last, sh.now}[i]
+		for i := range this.counters[1:] {
+			d := &this.counters[i+1]
 			if d.count == 0 {
 				continue
 			}
 			count, over := other.floor, other.floor
-			if j, found := other.find(d.hash); found {
+			if j := *other.link(d.hash); j != 0 {
 				if this == sh.last {
 					continue // was appended
 				}
@@ -114,7 +116,7 @@ func (sh *sketchShard) appendKeys(keys []DeniedKey, c *counter.Counter) []Denied
 			count, over = count+d.count, over+d.over
 			key := counter.Key{Event: d.event, Feature: string(d.feature)}
 			if !d.redacted {
-				key = inner(c).Redact(key)
+				key = redact(key)
 			}
 			keys = append(keys, DeniedKey{key, d.kind, counter.Count{Low: count - over, High: count}})
 		}
@@ -130,10 +132,10 @@ func (sh *sketchShard) appendKeys(keys []DeniedKey, c *counter.Counter) []Denied
 // A key is known by its hash. Hashes of 64 bits under a random seed are equal for
 // two of a million keys once in 40 million times; these two then share a counter.
 type spaceSaving struct {
-	counters [shardCounters]spaceCounter
-	order    [shardCounters]uint8     // numbers of the counters, lowest count first; those without a key have count 0
-	heads    [2 * shardCounters]uint8 // by hash, 1 + the number of the first counter of a chain; 0: none
-	floor    int64                    // a key without a counter was counted as often at most
+	counters [1 + shardCounters]spaceCounter // 0 is none
+	order    [shardCounters]uint8            // numbers of the counters, lowest count first; those without a key have count 0
+	heads    [2 * shardCounters]uint8        // by hash, the number of the first counter of a chain
+	floor    int64                           // a key without a counter was counted as often at most
 }
 
 type spaceCounter struct {
@@ -146,39 +148,32 @@ type spaceCounter struct {
 	feature     []byte // kept for the next key
 }
 
-func newSpaceSaving() *spaceSaving {
-	s := &spaceSaving{}
-	s.reset()
-	return s
-}
-
 // reset forgets all keys.
 func (s *spaceSaving) reset() {
 	s.heads, s.floor = [2 * shardCounters]uint8{}, 0
-	for i := range s.counters {
-		s.counters[i].count = 0
-		s.counters[i].place, s.order[i] = uint8(i), uint8(i)
+	for p := range s.order {
+		c := &s.counters[p+1]
+		c.count, c.place, s.order[p] = 0, uint8(p), uint8(p+1)
 	}
 }
 
 func (s *spaceSaving) add(hash uint64, event, kind, feature string, redacted bool) {
-	i, found := s.find(hash)
-	c := &s.counters[i]
-	if !found {
+	i := *s.link(hash)
+	if i == 0 {
 		i = s.order[0]
-		if c = &s.counters[i]; c.count > 0 {
-			s.unlink(i)
+		c := &s.counters[i]
+		if c.count > 0 {
+			*s.link(c.hash) = c.next
 			s.floor = c.count
 		}
 		s.last(i)
 		c.hash, c.count, c.over = hash, s.floor, s.floor
 		c.event, c.kind, c.redacted = event, kind, redacted
 		c.feature = append(c.feature[:0], feature...)
-		head := s.head(hash)
-		c.next, *head = *head, i+1
+		c.next, *s.link(hash) = 0, i
 	}
 	s.last(i)
-	c.count++
+	s.counters[i].count++
 }
 
 // last moves counter i behind all counters of equal count, so that its count can
@@ -191,36 +186,25 @@ func (s *spaceSaving) last(i uint8) {
 	c.place, s.counters[other].place = p, c.place
 }
 
-func (s *spaceSaving) head(hash uint64) *uint8 {
-	return &s.heads[hash/sketchShards%uint64(len(s.heads))]
-}
-
-func (s *spaceSaving) find(hash uint64) (i uint8, found bool) {
-	for next := *s.head(hash); next != 0; next = s.counters[next-1].next {
-		if s.counters[next-1].hash == hash {
-			return next - 1, true
-		}
+// link returns the link to the counter of a key, or else the end of the chain in which
+// it would be, which is 0.
+func (s *spaceSaving) link(hash uint64) *uint8 {
+	link := &s.heads[hash/sketchShards%uint64(len(s.heads))]
+	for *link != 0 && s.counters[*link].hash != hash {
+		link = &s.counters[*link].next
 	}
-	return 0, false
-}
-
-// unlink takes counter i out of its chain.
-func (s *spaceSaving) unlink(i uint8) {
-	link := s.head(s.counters[i].hash)
-	for *link != i+1 {
-		link = &s.counters[*link-1].next
-	}
-	*link = s.counters[i].next
+	return link
 }
 
 // remove forgets a key.
 func (s *spaceSaving) remove(hash uint64) {
-	i, found := s.find(hash)
-	if !found {
+	link := s.link(hash)
+	i := *link
+	if i == 0 {
 		return
 	}
-	s.unlink(i)
 	c := &s.counters[i]
+	*link = c.next
 	clear(c.feature[:cap(c.feature)])
 	copy(s.order[1:], s.order[:c.place])
 	s.order[0], c.count = i, 0

@@ -1,9 +1,7 @@
-package limiter
+package tally
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,28 +11,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 )
 
-func sketchOf(t testing.TB) (*sketch, *counter.Counter) {
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
+func newSketch() *sketch {
 	s := &sketch{}
-	s.init()
-	return s, c
+	s.init(func(k counter.Key) counter.Key { return k.Redact(nil) })
+	return s
 }
 
 // Twenty keys with 2,500 denials and more are found behind two million keys with
 // one denial each.
 func TestMostDeniedAfterAFlood(t *testing.T) {
-	s, c := sketchOf(t)
+	s := newSketch()
 	want, truth := map[string]bool{}, map[string]int64{}
 	for i := range 20 {
 		feature := fmt.Sprintf("ip:192.0.2.%d", i)
 		want[feature], truth[feature] = true, 2500+100*int64(i)
 		for range truth[feature] {
-			s.note("signup", "ip", counter.Key{Event: "signup", Feature: feature}, 0, c)
+			s.note("signup", "ip", counter.Key{Event: "signup", Feature: feature}, 0)
 		}
 	}
 	text := []byte("ip:10.0.0.0000000")
@@ -43,9 +38,9 @@ func TestMostDeniedAfterAFlood(t *testing.T) {
 		for j := len(text) - 1; j >= len(text)-7; j-- {
 			text[j], n = byte('0'+n%10), n/10
 		}
-		s.note("signup", "ip", counter.Key{Event: "signup", Feature: string(text)}, time.Minute, c)
+		s.note("signup", "ip", counter.Key{Event: "signup", Feature: string(text)}, time.Minute)
 	}
-	keys, since := s.most(20, time.Minute, c)
+	keys, since := s.most(20, time.Minute)
 	require.Zero(t, since)
 	require.Len(t, keys, 20)
 	for _, k := range keys {
@@ -53,7 +48,7 @@ func TestMostDeniedAfterAFlood(t *testing.T) {
 		delete(want, k.Key.Feature)
 		require.Equal(t, counter.Count{Low: truth[k.Key.Feature], High: truth[k.Key.Feature]}, k.Denied, "counted from the first on")
 	}
-	all, _ := s.most(2000, time.Minute, c)
+	all, _ := s.most(2000, time.Minute)
 	require.Len(t, all, sketchShards*shardCounters)
 	require.LessOrEqual(t, all[len(all)-1].Denied.Low, int64(1))
 }
@@ -65,7 +60,7 @@ func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 4 {
-		s, c := sketchOf(t)
+		s := newSketch()
 		var truth [2]map[counter.Key]int64 // of the hour under way and of the hour before
 		truth[0], truth[1] = map[counter.Key]int64{}, map[counter.Key]int64{}
 		var instant time.Duration
@@ -90,11 +85,11 @@ func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 				delete(truth[0], key)
 				delete(truth[1], key)
 			default:
-				s.note("signup", "user", key, instant, c)
+				s.note("signup", "user", key, instant)
 				truth[0][key]++
 			}
 		}
-		keys, since := s.most(1<<20, instant, c)
+		keys, since := s.most(1<<20, instant)
 		require.Equal(t, max(0, instant.Truncate(time.Hour)-time.Hour), since)
 		found := map[counter.Key]bool{}
 		var floor int64
@@ -108,15 +103,15 @@ func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 						t.Fatalf("counter %d, count %d, has place %d of the order %v", i, d.count, d.place, hour.order)
 					}
 					if d.count > 0 {
-						if at, ok := hour.find(d.hash); !ok || at != i {
-							t.Fatalf("counter %d is not found by its hash: %d, %v", i, at, ok)
+						if at := *hour.link(d.hash); at != i {
+							t.Fatalf("counter %d is not found by its hash: %d", i, at)
 						}
 						chained++
 					}
 				}
 				linked := 0
 				for _, next := range hour.heads {
-					for ; next != 0; next = hour.counters[next-1].next {
+					for ; next != 0; next = hour.counters[next].next {
 						linked++
 					}
 				}
@@ -140,20 +135,20 @@ func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 }
 
 func TestMostDeniedByManyAtOnce(t *testing.T) {
-	s, c := sketchOf(t)
+	s := newSketch()
 	var callers sync.WaitGroup
 	for i := range 8 {
 		callers.Go(func() {
 			for j := range 1000 {
-				s.note("signup", "user", counter.Key{Event: "signup", Feature: fmt.Sprintf("user:%d", j%10)}, 0, c)
+				s.note("signup", "user", counter.Key{Event: "signup", Feature: fmt.Sprintf("user:%d", j%10)}, 0)
 				if j%100 == i {
-					s.most(3, 0, c)
+					s.most(3, 0)
 				}
 			}
 		})
 	}
 	callers.Wait()
-	keys, _ := s.most(11, 0, c)
+	keys, _ := s.most(11, 0)
 	require.Len(t, keys, 10)
 	for _, k := range keys {
 		require.Equal(t, counter.Count{Low: 800, High: 800}, k.Denied)
@@ -161,39 +156,32 @@ func TestMostDeniedByManyAtOnce(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(keys, func(a, b DeniedKey) int { return strings.Compare(a.Key.Feature, b.Key.Feature) }), "in a fixed order where equal")
 }
 
-// New rules are a line for the Logger.
-func TestLoggerOfRules(t *testing.T) {
-	var log bytes.Buffer
-	(&transitions{to: slog.New(slog.NewTextHandler(&log, nil))}).replaced(7)
-	require.Regexp(t, `^\S+ level=INFO msg="limiter: the rules were replaced" rules=7\n$`, log.String())
-}
-
 // BenchmarkDenied is the cost of a denial: of a known key, and of keys that all are
 // new and take the counter of another key.
 func BenchmarkDenied(b *testing.B) {
-	s, c := sketchOf(b)
+	s := newSketch()
 	keys := make([]counter.Key, 1<<18)
 	for i := range keys {
 		keys[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("ip:10.%d.%d.%d", i>>16, i>>8&255, i&255)}
-		s.note("signup", "ip", keys[i], 0, c)
+		s.note("signup", "ip", keys[i], 0)
 	}
 	for _, known := range []int{1, 500, len(keys)} {
 		b.Run(fmt.Sprintf("%d keys", known), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				s.note("signup", "ip", keys[i%known], 0, c)
+				s.note("signup", "ip", keys[i%known], 0)
 			}
 		})
 	}
 }
 
 func TestADenialIsCountedWithoutAllocation(t *testing.T) {
-	s, c := sketchOf(t)
+	s := newSketch()
 	keys := make([]counter.Key, 5000)
 	for i := range keys {
 		keys[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("user:%06d", i)}
-		s.note("signup", "user", keys[i], 0, c)
+		s.note("signup", "user", keys[i], 0)
 	}
 	i := 0
-	require.Zero(t, testing.AllocsPerRun(2000, func() { s.note("signup", "user", keys[i], 0, c); i++ }))
+	require.Zero(t, testing.AllocsPerRun(2000, func() { s.note("signup", "user", keys[i], 0); i++ }))
 }
