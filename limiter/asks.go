@@ -16,7 +16,9 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 	var textBuf [128]byte
 	var endBuf [8]int
 	text, ends := textBuf[:0], endBuf[:0] // ends[i] is the end of the text of asks[i]
-	for _, p := range q.of.rules {
+	var foundBuf [8]int
+	rules := q.of.path(features, foundBuf[:0])
+	for p := rules.next(); p != nil; p = rules.next() {
 		found, unknown, start := false, false, len(text)
 		for _, kind := range [...]string{p.Kind, p.Else} {
 			for j := range features {

@@ -48,3 +48,23 @@ func WaitQueues(l *Limiter) int {
 	_, queues := l.turns.Waiting()
 	return queues
 }
+
+// Steps is the number of rules that a call with features meets.
+func Steps(l *Limiter, event string, features ...feature.Feature) (n int) {
+	path := l.rules.Load().events[event].path(features, nil)
+	for path.next() != nil {
+		n++
+	}
+	return n
+}
+
+// Comparisons is the number of comparisons of two rules by which New checks rules,
+// all of one event.
+func Comparisons(rules []Rule) (n int) {
+	of := &eventRules{kinds: map[string]kindRules{}}
+	for i := range rules {
+		n += len(of.near(&rules[i]))
+		of.add(rules[i], i)
+	}
+	return n
+}

@@ -15,6 +15,8 @@ import (
 // prepared is the Rule of an event and kind, merged, with its ladder.
 type prepared struct {
 	Rule
+	place     int              // in the rules of the event
+	from      []int            // the indexes in Config.Rules of the rules that were merged
 	counter   *counter.Counter // counts on the ladder of the rule
 	on        *counter.Counter // counter, or nil if that is the Limiter's
 	derived   bool             // the ladder was derived from the limits
@@ -59,17 +61,10 @@ type Call struct {
 	Features []feature.Feature // all features of the call; a copy
 }
 
-// merge adds r, which is checked, to rules, which hold a single rule for each
-// kind, and a single soft rule.
-func merge(rules []*prepared, r Rule) []*prepared {
-	for _, same := range rules {
-		if same.Kind == r.Kind && same.Soft == r.Soft {
-			same.Limits = append(same.Limits, r.Limits...)
-			same.Plans = append(same.Plans, clonePlans(r.Plans)...)
-			return rules
-		}
-	}
-	return append(rules, &prepared{Rule: r.clone()})
+// merge adds a rule of the same event and kind, which is checked.
+func (p *prepared) merge(r Rule) {
+	p.Limits = append(p.Limits, r.Limits...)
+	p.Plans = append(p.Plans, clonePlans(r.Plans)...)
 }
 
 func (r Rule) clone() Rule {
@@ -103,13 +98,12 @@ func (r *Rule) windows() []time.Duration {
 // ladders makes one Counter for each ladder.
 type ladders struct {
 	counter *counter.Counter
-	more    []laddered
+	more    map[laddered]*counter.Counter
 }
 
 type laddered struct {
-	ladder tiers.Ladder
-	former *counter.Config
-	*counter.Counter
+	ladder string
+	former former
 }
 
 // on returns a Counter on the ladder, nil for the Counter given.
@@ -117,16 +111,18 @@ func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Coun
 	if former == nil && ladder.Equal(l.counter.Config().Ladder) {
 		return nil, nil
 	}
-	for _, m := range l.more {
-		if m.ladder.Equal(ladder) && equalFormer(m.former, former) {
-			return m.Counter, nil
-		}
+	key := laddered{ladder.String(), formerOf(former)}
+	if c := l.more[key]; c != nil {
+		return c, nil
 	}
 	c, err := l.counter.With(ladder, former)
 	if err != nil {
 		return nil, err
 	}
-	l.more = append(l.more, laddered{ladder, former, c})
+	if l.more == nil {
+		l.more = map[laddered]*counter.Counter{}
+	}
+	l.more[key] = c
 	return c, nil
 }
 

@@ -132,9 +132,9 @@ const (
 
 func (r Rule) String() string { return fmt.Sprintf("%q by %q", r.Event, r.Kind) }
 
-// check names the wrong field of r, which is wrong by itself or beside the
-// rules before. The limits are checked later, when the ladder is known.
-func (r Rule) check(before []Rule) error {
+// check names the field of r that is wrong by itself. The limits are checked later,
+// when the ladder is known.
+func (r Rule) check() error {
 	switch {
 	case r.Event == "":
 		return errors.New(`.Event is empty, want a name such as "signup"`)
@@ -163,10 +163,14 @@ func (r Rule) check(before []Rule) error {
 	case r.Percent > 0 && !r.Soft:
 		return fmt.Errorf(".Percent is %d, but .Soft is not set, want a soft rule, which is enforced for the share", r.Percent)
 	}
-	for i, other := range before {
-		if other.Event != r.Event || other.Soft != r.Soft {
-			continue
-		}
+	return nil
+}
+
+// compare names the field of r that contradicts a rule before, one of those near
+// r: of the event, as soft as r, and with a kind of r.
+func (r Rule) compare(rules []Rule, near []int) error {
+	for _, i := range near {
+		other := &rules[i]
 		if other.Kind == r.Kind {
 			if err := r.beside(other, i); err != nil {
 				return err
@@ -187,7 +191,7 @@ func (r Rule) check(before []Rule) error {
 
 // beside names the field of r that contradicts a rule before of the same event
 // and kind, with which r is to be merged.
-func (r Rule) beside(before Rule, i int) error {
+func (r Rule) beside(before *Rule, i int) error {
 	for _, a := range before.Limits {
 		for _, b := range r.Limits {
 			if a.Per == b.Per {

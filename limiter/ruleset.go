@@ -1,11 +1,14 @@
 package limiter
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -19,16 +22,84 @@ type ruleset struct {
 // eventRules are the rules of an event: one for each kind, and then the soft
 // rules, one for each kind.
 type eventRules struct {
-	rules []*prepared
-	local bool // a rule may count locally
+	rules  []*prepared
+	kinds  map[string]kindRules // by Kind and by Else
+	always []int                // places of the rules that decide about a call without their features too
+	local  bool                 // a rule may count locally
+}
+
+// kindRules are the enforced rule and the soft rule by a kind, nil if there is none.
+// No kind is Kind or Else of more: see Rule.compare.
+type kindRules struct{ enforced, soft *prepared }
+
+func (k kindRules) of(soft bool) *prepared {
+	if soft {
+		return k.soft
+	}
+	return k.enforced
+}
+
+// fewRules is a number of rules that are asked one by one before a map would have
+// found those by the kinds of a call.
+const fewRules = 8
+
+// add adds the rule Config.Rules[i], which is checked. Rules of a kind are merged, and
+// so are soft rules.
+func (of *eventRules) add(r Rule, i int) {
+	p := of.by(r.Kind, r.Soft)
+	if p == nil {
+		p = &prepared{Rule: r.clone()}
+		of.rules = append(of.rules, p)
+		for _, kind := range p.kinds() {
+			k := of.kinds[kind]
+			if p.Soft {
+				k.soft = p
+			} else {
+				k.enforced = p
+			}
+			of.kinds[kind] = k
+		}
+	} else {
+		p.merge(r)
+	}
+	p.from = append(p.from, i)
+}
+
+// near returns the indexes in Config.Rules of the rules before r that have a kind in
+// common with r, in order.
+func (of *eventRules) near(r *Rule) (indexes []int) {
+	for _, kind := range [...]string{r.Kind, r.Else} {
+		if p := of.kinds[kind].of(r.Soft); p != nil {
+			indexes = append(indexes, p.from...)
+		}
+	}
+	slices.Sort(indexes)
+	return slices.Compact(indexes)
+}
+
+// order puts the soft rules last, and finds the rules that every call meets.
+func (of *eventRules) order() {
+	slices.SortStableFunc(of.rules, func(a, b *prepared) int {
+		switch {
+		case a.Soft == b.Soft:
+			return 0
+		case b.Soft:
+			return -1
+		}
+		return 1
+	})
+	for i, p := range of.rules {
+		p.place = i
+		if len(of.rules) <= fewRules || p.IfMissing != MissingSkip {
+			of.always = append(of.always, i)
+		}
+	}
 }
 
 // by returns the rule, or the soft rule, by a kind; nil if there is none.
 func (of *eventRules) by(kind string, soft bool) *prepared {
-	for _, p := range of.rules {
-		if p.Kind == kind && p.Soft == soft {
-			return p
-		}
+	if p := of.kinds[kind].of(soft); p != nil && p.Kind == kind {
+		return p
 	}
 	return nil
 }
@@ -36,12 +107,49 @@ func (of *eventRules) by(kind string, soft bool) *prepared {
 // counting returns the rule on whose ladder the enforced key of a kind is counted:
 // the enforced rule, or else the soft rule; nil if there is none.
 func (of *eventRules) counting(kind string) *prepared {
-	for _, p := range of.rules { // the soft rules come last
-		if p.Kind == kind || p.Else == kind && kind != "" {
-			return p
+	k := of.kinds[kind]
+	return cmp.Or(k.enforced, k.soft)
+}
+
+// path is the path of a call through the rules of its event, in their order: the
+// places of the rules that are still to come.
+type path struct {
+	rules  []*prepared
+	always []int // rules that every call meets
+	found  []int // other rules, by the kinds of the call
+}
+
+// path returns the path of a call with features. found is empty, and has room.
+func (of *eventRules) path(features []feature.Feature, found []int) path {
+	for i := range features {
+		if len(of.always) == len(of.rules) {
+			break
+		}
+		k := of.kinds[features[i].Kind()]
+		for _, p := range [...]*prepared{k.enforced, k.soft} {
+			if p == nil || p.IfMissing != MissingSkip {
+				continue
+			}
+			if at, is := slices.BinarySearch(found, p.place); !is {
+				found = slices.Insert(found, at, p.place)
+			}
 		}
 	}
-	return nil
+	return path{of.rules, of.always, found}
+}
+
+// next returns the next rule, nil after the last.
+func (w *path) next() *prepared {
+	next := &w.always
+	if len(w.found) > 0 && (len(w.always) == 0 || w.found[0] < w.always[0]) {
+		next = &w.found
+	}
+	if len(*next) == 0 {
+		return nil
+	}
+	p := w.rules[(*next)[0]]
+	*next = (*next)[1:]
+	return p
 }
 
 // plansBeside are the Plans of the enforced rule beside a soft rule, unless they come
@@ -58,30 +166,25 @@ func (of *eventRules) plansBeside(p *prepared) []counter.Limits {
 func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
 	set := &ruleset{generation: 1, events: map[string]*eventRules{}}
 	for i, rule := range rules {
-		err := rule.check(rules[:i])
+		of := set.events[rule.Event]
+		if of == nil {
+			of = &eventRules{kinds: map[string]kindRules{}}
+			set.events[rule.Event] = of
+		}
+		err := rule.check()
+		if err == nil {
+			err = rule.compare(rules, of.near(&rule))
+		}
 		if err == nil {
 			err = l.checkFailure(&rule)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rule %s: Config.Rules[%d]%w", rule, i, err)
 		}
-		of := set.events[rule.Event]
-		if of == nil {
-			of = &eventRules{}
-			set.events[rule.Event] = of
-		}
-		of.rules = merge(of.rules, rule)
+		of.add(rule, i)
 	}
 	for _, of := range set.events {
-		slices.SortStableFunc(of.rules, func(a, b *prepared) int {
-			switch {
-			case a.Soft == b.Soft:
-				return 0
-			case b.Soft:
-				return -1
-			}
-			return 1
-		})
+		of.order()
 	}
 	for i := range rules {
 		of := set.events[rules[i].Event]
@@ -180,11 +283,19 @@ func (l *Limiter) Rules(event string) []Rule {
 	return rules
 }
 
-// equalFormer tells whether two former ladders are the same.
-func equalFormer(a, b *counter.Config) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Ladder.Equal(b.Ladder) && a.Prefix == b.Prefix && (a.Secret == nil) == (b.Secret == nil) &&
-		string(a.Secret) == string(b.Secret) && a.Skew == b.Skew && a.Settle == b.Settle
+// former is a Rule.Former in a form that can be compared; zero for nil.
+type former struct {
+	given, secret       bool
+	ladder, prefix, key string
+	skew, settle        time.Duration
 }
+
+func formerOf(c *counter.Config) former {
+	if c == nil {
+		return former{}
+	}
+	return former{true, c.Secret != nil, c.Ladder.String(), c.Prefix, string(c.Secret), c.Skew, c.Settle}
+}
+
+// equalFormer reports whether two former ladders are the same.
+func equalFormer(a, b *counter.Config) bool { return formerOf(a) == formerOf(b) }
