@@ -137,3 +137,62 @@ func TestHerdAstrideABoundary(t *testing.T) {
 		})
 	}
 }
+
+// halfUndone is a plainStore whose first taking back stands still after the finest tier,
+// until calls of others have made two trips.
+type halfUndone struct {
+	*plainStore
+	half, whole chan struct{} // closed when the first taking back is half done, and done
+	trips       atomic.Int64  // of others, since
+}
+
+func (s *halfUndone) Do(ctx context.Context, op *backend.Request) error {
+	select {
+	case <-s.half:
+		if s.trips.Add(1) > 2 {
+			<-s.whole
+		}
+		return s.plainStore.Do(ctx, op)
+	default:
+	}
+	if op.N >= 0 {
+		return s.plainStore.Do(ctx, op)
+	}
+	finest, rest := *op, *op
+	finest.Add, finest.Read, rest.Add = op.Add[:1], nil, op.Add[1:]
+	if err := s.plainStore.Do(ctx, &finest); err != nil {
+		return err
+	}
+	close(s.half)
+	for s.trips.Load() <= 2 {
+		time.Sleep(time.Millisecond)
+	}
+	defer close(s.whole)
+	return s.plainStore.Do(ctx, &rest)
+}
+
+// Hits are taken back tier by tier. Hits that have left the seconds, and not yet the hour,
+// look old beside hits that the process has confirmed: a call that is refused by them
+// looks again.
+func TestHitsHalfTakenBackDenyNobodyForGood(t *testing.T) {
+	store := &halfUndone{plainStore: newPlainStore(), half: make(chan struct{}), whole: make(chan struct{})}
+	store.ordered = true
+	start := time.Date(2026, 3, 2, 12, 30, 30, 0, time.UTC)
+	c := newCounter(t, struct{ backend.Store }{store}, counter.Config{Now: func() time.Time { return start }, Patience: 10 * time.Second})
+	key, limits := counter.Key{Event: "race", Feature: "half"}, counter.MustLimits("7/m, 9/h, 8/d")
+	v, err := c.Take(context.Background(), key, 6, limits)
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+
+	refused := make(chan counter.Verdict)
+	go func() {
+		v, _ := c.Take(context.Background(), key, 1, counter.MustLimits("6/m, 6/h, 6/d"))
+		refused <- v
+	}()
+	<-store.half
+	v, err = c.Take(context.Background(), key, 1, limits)
+	store.trips.Add(3) // a call that gave up at once lets the taking back end
+	require.NoError(t, err)
+	require.False(t, (<-refused).Allowed)
+	require.True(t, v.Allowed, "denied with a place free: %+v", v)
+}

@@ -96,19 +96,19 @@ func (p *Protocol) round(ctx context.Context, c *Call, look bool) (Finding, erro
 }
 
 // looksToConfirm is the number of consecutive tries and looks that must find a
-// denial by older hits, if too many hits are counted, or if callers on the two
-// sides of a bucket's end are in flight. Hits are taken back tier by tier: hits
-// that have left the seconds, and not yet the hour, look old.
+// denial by older hits, if too many hits are counted, or if calls of others are in
+// flight. Hits are taken back tier by tier: hits that have left the seconds, and not
+// yet the hour, look old.
 const looksToConfirm = 3
 
 // weigh decides what follows a refusal: the call is denied, or goes on, with a look if
-// some of the hits that refuse it must be taken back. older is the number of consecutive
-// denials by older hits, this denial included.
+// some of the hits that refuse it must be taken back, or may have been. older is the
+// number of consecutive denials by older hits, this denial included.
 func (p *Protocol) weigh(c *Call, f *Finding, older int) (look, done bool) {
 	near, collide := c.boundaries()
-	doubt := older < looksToConfirm && (f.over || f.contended && near)
+	doubt := older < looksToConfirm && (f.over || f.contended)
 	byYoung := !f.room && (!f.byOlder || doubt) && (near || collide)
-	look = byYoung && f.over
+	look = byYoung && (f.over || f.byOlder)
 	p.memory.Record(c, false, f.looked && !byYoung, f.contended)
 	still := p.now().Equal(c.Now)
 	switch {
