@@ -40,9 +40,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		}
 		defer l.calls.end()
 	}
-	var began time.Time
+	var began time.Duration
 	if l.observe != nil && m != peeking {
-		began = time.Now()
+		began = time.Since(l.made)
 	}
 	var room [4]counter.Ask
 	q := question{set: set, of: of, event: event, n: n, mode: m, policy: FailOpen}
@@ -73,7 +73,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		l.log.note(v, l.local)
 	}
 	if l.observe != nil && m != peeking {
-		l.observe(v.decision(n, time.Since(began), 0))
+		l.observe(v.decision(n, time.Since(l.made)-began, 0))
 	}
 	return nil
 }

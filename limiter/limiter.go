@@ -106,6 +106,7 @@ type Limiter struct {
 	opens      opens
 	within     time.Duration // zero: unbounded
 	observe    func(Decision)
+	made       time.Time // by New: time.Since reads one clock, and time.Now two
 	log        *transitions
 	source     atomic.Pointer[source] // of the rules; nil: RulesRead was not called
 	normalizer *feature.Normalizer
@@ -128,7 +129,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, log: &transitions{to: cfg.Logger}, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, made: time.Now(), log: &transitions{to: cfg.Logger}, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
 	storeHere, _ := inner(c).Local()
 	switch {
 	case storeHere, cfg.DecideWithin < 0:

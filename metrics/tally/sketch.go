@@ -91,8 +91,8 @@ func (s *sketch) most(n int, instant time.Duration) (keys []DeniedKey, since tim
 		sh.mu.Unlock()
 	}
 	slices.SortFunc(keys, func(a, b DeniedKey) int {
-		return cmp.Or(cmp.Compare(b.Denied.Low, a.Denied.Low), cmp.Compare(b.Denied.High, a.Denied.High),
-			strings.Compare(a.Key.Event, b.Key.Event), strings.Compare(a.Key.Feature, b.Key.Feature))
+		return cmp.Or(cmp.Compare(b.AtLeast, a.AtLeast), cmp.Compare(b.AtMost, a.AtMost),
+			strings.Compare(a.Event, b.Event), strings.Compare(a.Feature, b.Feature))
 	})
 	return slices.Clip(keys[:min(len(keys), max(0, n))]), since
 }
@@ -118,7 +118,7 @@ func (sh *sketchShard) appendKeys(keys []DeniedKey, redact func(counter.Key) cou
 			if !d.redacted {
 				key = redact(key)
 			}
-			keys = append(keys, DeniedKey{key, d.kind, counter.Count{Low: count - over, High: count}})
+			keys = append(keys, DeniedKey{key.Event, d.kind, key.Feature, count - over, count})
 		}
 	}
 	return keys

@@ -44,13 +44,13 @@ func TestMostDeniedAfterAFlood(t *testing.T) {
 	require.Zero(t, since)
 	require.Len(t, keys, 20)
 	for _, k := range keys {
-		require.True(t, want[k.Key.Feature], "%+v", k)
-		delete(want, k.Key.Feature)
-		require.Equal(t, counter.Count{Low: truth[k.Key.Feature], High: truth[k.Key.Feature]}, k.Denied, "counted from the first on")
+		require.True(t, want[k.Feature], "%+v", k)
+		delete(want, k.Feature)
+		require.Equal(t, [2]int64{truth[k.Feature], truth[k.Feature]}, [2]int64{k.AtLeast, k.AtMost}, "counted from the first on")
 	}
 	all, _ := s.most(2000, time.Minute)
 	require.Len(t, all, sketchShards*shardCounters)
-	require.LessOrEqual(t, all[len(all)-1].Denied.Low, int64(1))
+	require.LessOrEqual(t, all[len(all)-1].AtLeast, int64(1))
 }
 
 // Random denials, Forgets and hours: a count is within its bounds, no key that
@@ -119,12 +119,13 @@ func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 			}
 		}
 		for i, k := range keys {
-			n := truth[0][k.Key] + truth[1][k.Key]
-			require.LessOrEqual(t, k.Denied.Low, n, "%+v", k)
-			require.GreaterOrEqual(t, k.Denied.High, n, "%+v", k)
-			require.False(t, found[k.Key], "%+v twice", k)
-			require.True(t, i == 0 || keys[i-1].Denied.Low >= k.Denied.Low)
-			found[k.Key] = true
+			key := counter.Key{Event: k.Event, Feature: k.Feature}
+			n := truth[0][key] + truth[1][key]
+			require.LessOrEqual(t, k.AtLeast, n, "%+v", k)
+			require.GreaterOrEqual(t, k.AtMost, n, "%+v", k)
+			require.False(t, found[key], "%+v twice", k)
+			require.True(t, i == 0 || keys[i-1].AtLeast >= k.AtLeast)
+			found[key] = true
 		}
 		for _, hour := range truth {
 			for key := range hour {
@@ -151,9 +152,9 @@ func TestMostDeniedByManyAtOnce(t *testing.T) {
 	keys, _ := s.most(11, 0)
 	require.Len(t, keys, 10)
 	for _, k := range keys {
-		require.Equal(t, counter.Count{Low: 800, High: 800}, k.Denied)
+		require.Equal(t, [2]int64{800, 800}, [2]int64{k.AtLeast, k.AtMost})
 	}
-	require.True(t, slices.IsSortedFunc(keys, func(a, b DeniedKey) int { return strings.Compare(a.Key.Feature, b.Key.Feature) }), "in a fixed order where equal")
+	require.True(t, slices.IsSortedFunc(keys, func(a, b DeniedKey) int { return strings.Compare(a.Feature, b.Feature) }), "in a fixed order where equal")
 }
 
 // BenchmarkDenied is the cost of a denial: of a known key, and of keys that all are

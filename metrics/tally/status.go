@@ -159,11 +159,11 @@ func (s *status) writeDecisions(w io.Writer) {
 	writeMore(w, s.MoreDecisions)
 	fmt.Fprintf(w, "\nDenied most since %s\n", s.DeniedSince.Format(time.RFC3339))
 	for _, k := range s.MostDenied {
-		n := strconv.FormatInt(k.Denied.High, 10)
-		if k.Denied.Low < k.Denied.High {
-			n = fmt.Sprintf("%d to %d", k.Denied.Low, k.Denied.High)
+		n := strconv.FormatInt(k.AtMost, 10)
+		if k.AtLeast < k.AtMost {
+			n = fmt.Sprintf("%d to %d", k.AtLeast, k.AtMost)
 		}
-		fmt.Fprintf(w, "%q by %q\t%q\t%s\n", k.Key.Event, k.Kind, k.Key.Feature, n)
+		fmt.Fprintf(w, "%q by %q\t%q\t%s\n", k.Event, k.Kind, k.Feature, n)
 	}
 }
 

@@ -12,7 +12,6 @@ package tally
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -31,6 +30,7 @@ type Tally struct {
 	began     time.Time
 	decisions atomic.Pointer[map[DecisionCount]*decisions] // never changed, but replaced
 	mu        sync.Mutex                                   // of replacing
+	first     [64]atomic.Pointer[decisions]                // the first of decisions by a cheap hash: a string compared is cheaper than hashed
 	denied    sketch
 }
 
@@ -66,7 +66,12 @@ func (t *Tally) Observe(d limiter.Decision) {
 // of returns the counter of d, which has no Count. There are as many as events, kinds and outcomes of
 // rules, so that all are found by the first decisions.
 func (t *Tally) of(d DecisionCount) *decisions {
+	first := &t.first[(len(d.Event)+5*len(d.Kind)+16*int(d.Outcome))%len(t.first)]
+	if n := first.Load(); n != nil && n.DecisionCount == d {
+		return n
+	}
 	if n := (*t.decisions.Load())[d]; n != nil {
+		first.CompareAndSwap(nil, n)
 		return n
 	}
 	t.mu.Lock()
@@ -88,7 +93,7 @@ type Snapshot struct {
 	Since     time.Time       `json:"since,omitzero"`
 	Decisions []DecisionCount `json:"decisions"` // in the order of Event, Kind and Outcome
 
-	// MostDenied are keys in the order of Denied.Low, highest first.
+	// MostDenied are keys in the order of AtLeast, highest first.
 	MostDenied  []DeniedKey `json:"most_denied"`
 	DeniedSince time.Time   `json:"denied_since,omitzero"` // the beginning of the count of denials: one to two hours ago, or Since
 }
@@ -103,23 +108,13 @@ type DecisionCount struct {
 }
 
 // DeniedKey is a key with the number of its denied calls, whatever the n of the
-// calls.
+// calls: at least AtLeast and at most AtMost.
 type DeniedKey struct {
-	Key    counter.Key // by Redact of the Counter: with a Secret the feature is a digest
-	Kind   string
-	Denied counter.Count // at least Low and at most High
-}
-
-// MarshalJSON writes the fields at_least and at_most for Denied, and event, kind and
-// feature.
-func (k DeniedKey) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Event   string `json:"event"`
-		Kind    string `json:"kind"`
-		Feature string `json:"feature"`
-		AtLeast int64  `json:"at_least"`
-		AtMost  int64  `json:"at_most"`
-	}{k.Key.Event, k.Kind, k.Key.Feature, k.Denied.Low, k.Denied.High})
+	Event   string `json:"event"`
+	Kind    string `json:"kind"`
+	Feature string `json:"feature"` // by Key.Redact of the Counter: with a Secret a digest
+	AtLeast int64  `json:"at_least"`
+	AtMost  int64  `json:"at_most"`
 }
 
 // Snapshot returns the decisions since New, and at most so many keys that were

@@ -3,7 +3,9 @@ package tally_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,8 +97,8 @@ func TestTally(t *testing.T) {
 		{Event: "signup", Kind: "user", Outcome: limiter.OutcomeAdmitted, Count: 3},
 	}, all.Decisions)
 	denied := []tally.DeniedKey{
-		{Key: key("user:7"), Kind: "user", Denied: counter.Count{Low: 3, High: 3}},
-		{Key: key("ip:192.0.2.1"), Kind: "ip", Denied: counter.Count{Low: 2, High: 2}},
+		{Event: "signup", Kind: "user", Feature: "user:7", AtLeast: 3, AtMost: 3},
+		{Event: "signup", Kind: "ip", Feature: "ip:192.0.2.1", AtLeast: 2, AtMost: 2},
 	}
 	require.Equal(t, denied, all.MostDenied)
 	require.Equal(t, denied[:1], numbers.Snapshot(1).MostDenied)
@@ -106,6 +108,28 @@ func TestTally(t *testing.T) {
 	require.Equal(t, denied[1:], numbers.Snapshot(10).MostDenied)
 	require.NoError(t, lim.Erase(ctx, home))
 	require.Empty(t, numbers.Snapshot(10).MostDenied)
+}
+
+// Each rule and outcome has a count of its own, however many there are, and of many
+// callers at once.
+func TestTallyOfManyRules(t *testing.T) {
+	_, numbers := observed(t, memory.New(memory.Config{}), counter.Config{}, by("ip", "5/h"))
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for i := range 300 {
+				for range i%3 + 1 {
+					numbers.Observe(limiter.Decision{Event: fmt.Sprintf("event %03d", i), Kind: "ip", Outcome: limiter.Outcome(i % 2)})
+				}
+			}
+		})
+	}
+	callers.Wait()
+	var want []tally.DecisionCount
+	for i := range 300 {
+		want = append(want, tally.DecisionCount{Event: fmt.Sprintf("event %03d", i), Kind: "ip", Outcome: limiter.Outcome(i % 2), Count: int64(4 * (i%3 + 1))})
+	}
+	require.Equal(t, want, numbers.Snapshot(0).Decisions)
 }
 
 // With a Secret a key is shown as the digest of its stored key, and never as text.
@@ -122,10 +146,10 @@ func TestTallyWithASecret(t *testing.T) {
 			shown := numbers.Snapshot(10).MostDenied
 			require.Len(t, shown, 1)
 			require.Equal(t, "user", shown[0].Kind)
-			require.Equal(t, key("user:"+feature).Redact([]byte(secret)), shown[0].Key)
-			require.True(t, strings.HasSuffix(stored, ":"+shown[0].Key.Feature), "stored as %s, shown as %s", stored, shown[0].Key.Feature)
-			require.Equal(t, secret == "" && feature == "ada", strings.Contains(shown[0].Key.Feature, feature))
-			require.Less(t, len(shown[0].Key.Feature), 50)
+			require.Equal(t, key("user:"+feature).Redact([]byte(secret)).Feature, shown[0].Feature)
+			require.True(t, strings.HasSuffix(stored, ":"+shown[0].Feature), "stored as %s, shown as %s", stored, shown[0].Feature)
+			require.Equal(t, secret == "" && feature == "ada", strings.Contains(shown[0].Feature, feature))
+			require.Less(t, len(shown[0].Feature), 50)
 			require.NoError(t, lim.Forget(ctx, "signup", user(feature)))
 			require.Empty(t, numbers.Snapshot(10).MostDenied)
 		}
@@ -153,7 +177,7 @@ func TestDenialsOfLongAgoAreForgotten(t *testing.T) {
 		deny := func(value string) { allow(t, lim, user(value)) }
 		told := func() (features []string) {
 			for _, k := range numbers.Snapshot(10).MostDenied {
-				features = append(features, k.Key.Feature)
+				features = append(features, k.Feature)
 			}
 			return features
 		}
@@ -171,4 +195,13 @@ func TestDenialsOfLongAgoAreForgotten(t *testing.T) {
 		require.Empty(t, told())
 		require.Equal(t, int64(4), numbers.Snapshot(0).Decisions[0].Count, "decisions are not forgotten")
 	})
+}
+
+// BenchmarkObserve is the cost of a decision that was admitted.
+func BenchmarkObserve(b *testing.B) {
+	_, numbers := observed(b, memory.New(memory.Config{}), counter.Config{}, by("ip", "5/h"))
+	d := limiter.Decision{Event: "signup", Kind: "ip", Outcome: limiter.OutcomeAdmitted}
+	for b.Loop() {
+		numbers.Observe(d)
+	}
 }
