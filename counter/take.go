@@ -25,8 +25,35 @@ import (
 // a failed call are taken back, even if the store answers late. Hits without any
 // answer of the store stay until they age out.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
-	err = c.take(ctx, &v, key, n, limits)
-	return v, err
+	// On the memory store limits that were prepared admit nearly all hits; everything else
+	// is for answer to decide.
+	var a backend.Admission
+	var label int64 // 0: the clock is not read
+	q := c.quota(key.Event, limits)
+	// An escaped key is the same as the key of a feature with a % in it. All
+	// other features that need more than to be put behind the event are unknown
+	// to Admit.
+	if q != nil && q.short != nil && n > 0 && n <= q.least && strings.IndexByte(key.Feature, '%') < 0 && ctx.Err() == nil {
+		if label = c.labels.read(); label != 0 {
+			a = q.short.Admit(key.Feature, n, label)
+		}
+	}
+	if a.Number == 0 {
+		err = c.answer(ctx, &v, []Ask{{Key: key, N: n, Limits: limits}}, taking, label)
+		return v, err
+	}
+	binds, own := 0, q.details.limits
+	for i := range own {
+		v.left[i] = own[i].Max - a.Counts[i] - n
+		if v.left[i] < v.left[binds] {
+			binds = i
+		}
+	}
+	v.Allowed, v.Key, v.Limit, v.Remaining = true, key, own[binds], v.left[binds]
+	v.ResetAfter = c.ownReset(&q.details.windows[binds], label)
+	v.n, v.at, v.details = n, label, &q.details
+	v.block, v.bit = c.quotas.receipts.of(c, a.Number)
+	return v, nil
 }
 
 // Peek returns the answer that Take would give now, and counts nothing. An n of 0
@@ -58,7 +85,8 @@ func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (v Verdict, err erro
 	return v, err
 }
 
-// all answers a call for several keys, or for one. After an error v is unchanged.
+// all answers a call for several keys, or for one. v is the zero Verdict before, and after
+// an error.
 func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) error {
 	switch {
 	case len(asks) == 0:
@@ -81,40 +109,11 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) error
 		on, own.On = own.On, nil
 	}
 	if m == taking && own.On == nil && own.Held == nil && !own.Soft {
-		return on.take(ctx, v, own.Key, own.N, own.Limits)
+		var err error
+		*v, err = on.Take(ctx, own.Key, own.N, own.Limits)
+		return err
 	}
 	return on.answer(ctx, v, []Ask{own}, m, 0)
-}
-
-// take is Take. On the memory store limits that were prepared admit nearly all hits;
-// everything else is for answer to decide.
-func (c *Counter) take(ctx context.Context, v *Verdict, key Key, n int64, limits Limits) error {
-	var a backend.Admission
-	var label int64 // 0: the clock is not read
-	q := c.quota(key.Event, limits)
-	// An escaped key is the same as the key of a feature with a % in it. All
-	// other features that need more than to be put behind the event are unknown
-	// to Admit.
-	if q != nil && q.short != nil && n > 0 && n <= q.least && strings.IndexByte(key.Feature, '%') < 0 && ctx.Err() == nil {
-		if label = c.labels.read(); label != 0 {
-			a = q.short.Admit(key.Feature, n, label)
-		}
-	}
-	if a.Number == 0 {
-		return c.answer(ctx, v, []Ask{{Key: key, N: n, Limits: limits}}, taking, label)
-	}
-	binds, own := 0, q.details.limits
-	for i := range own {
-		v.left[i] = own[i].Max - a.Counts[i] - n
-		if v.left[i] < v.left[binds] {
-			binds = i
-		}
-	}
-	v.Allowed, v.Key, v.Limit, v.Remaining = true, key, own[binds], v.left[binds]
-	v.ResetAfter = c.ownReset(&q.details.windows[binds], label)
-	v.n, v.at, v.details = n, label, &q.details
-	v.block, v.bit = c.quotas.receipts.of(c, a.Number)
-	return nil
 }
 
 // answer answers a call: it checks the asks, makes their stored keys, asks the memory of

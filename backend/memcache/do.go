@@ -51,7 +51,8 @@ func (s *Store) Do(ctx context.Context, op *backend.Request) error {
 	case total > maxShared:
 		return t.doInParts(ctx, op, deadline)
 	}
-	return t.do(ctx, op, deadline, 1)
+	x, err := t.exchange(ctx, deadline, undone(op), 1, t.encoding(op))
+	return t.finish(ctx, op, deadline, 1, x, err)
 }
 
 // doInParts is a Do in several requests.
@@ -102,14 +103,24 @@ func (s *Store) begin(ctx context.Context, deadline time.Time) (time.Time, error
 // server as well. Where it would wait, and from the second try on, it goes on to the
 // end, whether or not the caller waits.
 func (t *transport) do(ctx context.Context, op *backend.Request, deadline time.Time, try int) error {
-	undoes := undone(op)
-	x, err := t.exchange(ctx, deadline, undoes, try, func(x *exchange, meta bool) error { return x.encode(meta, op, !t.proxied) })
+	x, err := t.exchange(ctx, deadline, undone(op), try, t.encoding(op))
+	return t.finish(ctx, op, deadline, try, x, err)
+}
+
+func (t *transport) encoding(op *backend.Request) func(*exchange, bool) error {
+	return func(x *exchange, meta bool) error { return x.encode(meta, op, !t.proxied) }
+}
+
+// finish ends a do after its exchange, which has ended with err: what the server has
+// refused for the moment is asked again.
+func (t *transport) finish(ctx context.Context, op *backend.Request, deadline time.Time, try int, x *exchange, err error) error {
 	if err == errAway {
 		return t.undo(ctx, op, deadline, try+1)
 	}
 	if err != nil {
 		return err
 	}
+	undoes := undone(op)
 	for i := range x.adds {
 		switch a := &x.adds[i]; {
 		case a.made && a.err != nil: // beyond MaxCount

@@ -40,7 +40,10 @@ func (p *pipeline) readOn() {
 		p.mu.Unlock()
 		err, over := os.ErrDeadlineExceeded, closed || !time.Now().Before(until)
 		if !over {
-			err = p.read(nil)
+			var n int
+			if n, err = p.conn.Read(p.room()); n > 0 {
+				err = p.handOut(n, nil)
+			}
 		}
 		if err != nil && (over || !errors.Is(err, os.ErrDeadlineExceeded)) {
 			p.end(err)

@@ -147,7 +147,11 @@ func (p *pipeline) lead(ctx context.Context, x *exchange, deadline time.Time) er
 		defer stop()
 	}
 	for x.state.Load() == waiting {
-		if err := p.read(x); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err := p.conn.Read(p.room())
+		if n > 0 {
+			err = p.handOut(n, x)
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			p.end(err)
 			return nil
 		} else if ctx.Err() != nil || !time.Now().Before(deadline) {
@@ -248,15 +252,15 @@ func (p *pipeline) write(deadline time.Time, times int) {
 // writeOn writes requests whose callers could not wait.
 func (p *pipeline) writeOn() { p.write(time.Now().Add(p.t.timeout), 1000) }
 
-// read reads from the connection once, and hands out the answers. own is the
-// exchange of the caller.
-func (p *pipeline) read(own *exchange) error {
-	p.to = copy(p.in, p.in[p.from:p.to])
-	p.from = 0
-	n, err := p.conn.Read(p.in[p.to:])
-	if n == 0 {
-		return err
-	}
+// room returns the room for what is received next.
+func (p *pipeline) room() []byte {
+	p.from, p.to = 0, copy(p.in, p.in[p.from:p.to])
+	return p.in[p.to:]
+}
+
+// handOut hands out the answers after n more bytes were received. own is the exchange
+// of the caller.
+func (p *pipeline) handOut(n int, own *exchange) error {
 	p.to += n
 	p.mu.Lock()
 	defer p.mu.Unlock()
