@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/testkit/hitlog"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -485,6 +486,8 @@ type checker struct {
 	seed     maphash.Seed
 	outcomes map[outcome]bool // if not nil: all that were met
 	trail    []string         // of the first violation, the last step first
+
+	labels, starts hitlog.Log // of over
 }
 
 // outcome is a decision: who decided, when, what the caller had counted under each
@@ -962,43 +965,24 @@ func (m *model) outcome(s *state, o outcome) outcome {
 	return o
 }
 
-// over tells whether more than Max admitted hits, all taken under a common limit,
+// over reports whether more than Max admitted hits, all taken under a common limit,
 // are within a window, by their labels or by the true time of the labels.
 func (c *checker) over(s *state) bool {
 	for limit, l := range c.m.limits {
-		for set := 1; set < 1<<len(c.m.n); set++ {
-			weight, label, start := 0, span{}, span{}
-			for i := range c.m.n {
-				if set&(1<<i) == 0 {
-					continue
-				}
-				if s.c[i].phase != admitted || c.m.isOut(i) || !slices.Contains(c.m.asks[i], limit) || s.c[i].counted&c.m.held[limit] == 0 {
-					weight = -1000
-				}
-				first := set&(1<<i-1) == 0
-				label.add(first, s.c[i].label)
-				start.add(first, s.c[i].start)
-				weight += c.m.n[i]
+		c.labels.Reset()
+		c.starts.Reset()
+		for i, n := range c.m.n {
+			if s.c[i].phase == admitted && !c.m.isOut(i) && slices.Contains(c.m.asks[i], limit) && s.c[i].counted&c.m.held[limit] != 0 {
+				c.labels.Add(time.Unix(0, int64(s.c[i].label)), int64(n))
+				c.starts.Add(time.Unix(0, int64(s.c[i].start)), int64(n))
 			}
-			if weight > l[0] && (label.length() <= l[1] || start.length() <= l[1]) {
-				return true
-			}
+		}
+		if per := time.Duration(l[1]); max(c.labels.Worst(per), c.starts.Worst(per)) > int64(l[0]) {
+			return true
 		}
 	}
 	return false
 }
-
-// span is the stretch of time that instants lie in.
-type span struct{ first, last int8 }
-
-func (s *span) add(first bool, at int8) {
-	if first {
-		*s = span{at, at}
-	}
-	s.first, s.last = min(s.first, at), max(s.last, at)
-}
-
-func (s *span) length() int { return int(s.last - s.first) }
 
 // set is a set of hashes, open addressing, at most half full.
 type set struct {

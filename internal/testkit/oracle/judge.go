@@ -1,11 +1,23 @@
+// Package oracle knows the truth that counters and stores are judged by: a [Log]
+// keeps every hit of a key, a [Judge] computes the right answer of a Counter, and
+// a [Store] bounds the right answers of a store.
+//
+// Tests use all three, and the demo checks its decisions with a Log and a Judge.
+// The code is plain and exact; Log and Judge panic on misuse, and nothing here is
+// safe for concurrent use. Package counter's tests can use oracle from package
+// counter_test only, since a Judge knows counter's limits.
 package oracle
 
 import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/hitlog"
 	"github.com/abacus-go/abacus/tiers"
 )
+
+// Log is every hit of a key.
+type Log = hitlog.Log
 
 // Judge computes the right answer of a call from the log of the hits that were
 // admitted before the call, whatever the order of the hits in time.
@@ -30,7 +42,7 @@ func (j Judge) Count(log *Log, at time.Time, per time.Duration) (int64, error) {
 // countFrom is Count with the edge of the window in the given tier.
 func (j Judge) countFrom(log *Log, at time.Time, per time.Duration, tier int) int64 {
 	width := j.Ladder.At(tier).Width
-	return log.since(tiers.Index(at.UnixNano()-int64(j.Reach(per)), width) * int64(width))
+	return log.Since(time.Unix(0, tiers.Index(at.UnixNano()-int64(j.Reach(per)), width)*int64(width)))
 }
 
 // Allowed reports the answer that a Counter must give to a call of weight n at the

@@ -1,12 +1,7 @@
-// Package oracle knows the truth that counters and stores are judged by: a [Log]
-// keeps every hit of a key, a [Judge] computes the right answer of a Counter, and
-// a [Store] bounds the right answers of a store.
-//
-// Tests use all three, and the demo checks its decisions with a Log and a Judge.
-// The code is plain and exact; Log and Judge panic on misuse, and nothing here is
-// safe for concurrent use. Package counter's tests can use oracle from package
-// counter_test only, since a Judge knows counter's limits.
-package oracle
+// Package hitlog keeps every hit of a key: the truth that windows are counted in.
+// The code is plain and exact; a [Log] panics on misuse, and is not safe for concurrent
+// use. The model check of the protocol, which a counter is built on, uses it too.
+package hitlog
 
 import (
 	"fmt"
@@ -28,7 +23,7 @@ type Log struct {
 // 1700 and 2250.
 func (l *Log) Add(at time.Time, n int64) {
 	if n < 1 {
-		panic(fmt.Sprintf("oracle: a hit of weight %d", n))
+		panic(fmt.Sprintf("hitlog: a hit of weight %d", n))
 	}
 	ns := at.UnixNano()
 	i := len(l.at)
@@ -49,7 +44,7 @@ func (l *Log) Add(at time.Time, n int64) {
 // instant: a refund. It panics if less than n was hit then.
 func (l *Log) Remove(at time.Time, n int64) {
 	if n < 1 {
-		panic(fmt.Sprintf("oracle: a refund of weight %d", n))
+		panic(fmt.Sprintf("hitlog: a refund of weight %d", n))
 	}
 	i, found := l.search(at.UnixNano())
 	var held int64
@@ -57,7 +52,7 @@ func (l *Log) Remove(at time.Time, n int64) {
 		held = l.sum[i] - l.before(i)
 	}
 	if held < n {
-		panic(fmt.Sprintf("oracle: a refund of %d at %s, where %d were hit", n, at.UTC().Format(time.RFC3339Nano), held))
+		panic(fmt.Sprintf("hitlog: a refund of %d at %s, where %d were hit", n, at.UTC().Format(time.RFC3339Nano), held))
 	}
 	l.shift(i, -n)
 	if held == n {
@@ -101,7 +96,7 @@ func (l *Log) Total() int64 { return l.before(len(l.sum)) }
 // of its ends included: two hits exactly per apart are in one window.
 func (l *Log) Worst(per time.Duration) int64 {
 	if per < 0 {
-		panic(fmt.Sprintf("oracle: a window of %s", per))
+		panic(fmt.Sprintf("hitlog: a window of %s", per))
 	}
 	var worst int64
 	first := 0

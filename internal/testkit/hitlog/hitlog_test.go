@@ -1,4 +1,4 @@
-package oracle
+package hitlog
 
 import (
 	"fmt"
@@ -93,11 +93,11 @@ func TestMisusePanics(t *testing.T) {
 	var l Log
 	l.Add(time.Unix(0, 0), 2)
 	for want, misuse := range map[string]func(){
-		"oracle: a hit of weight 0":                                       func() { l.Add(time.Unix(1, 0), 0) },
-		"oracle: a refund of weight -1":                                   func() { l.Remove(time.Unix(0, 0), -1) },
-		"oracle: a refund of 3 at 1970-01-01T00:00:00Z, where 2 were hit": func() { l.Remove(time.Unix(0, 0), 3) },
-		"oracle: a refund of 1 at 1970-01-01T00:00:01Z, where 0 were hit": func() { l.Remove(time.Unix(1, 0), 1) },
-		"oracle: a window of -1s":                                         func() { l.Worst(-time.Second) },
+		"hitlog: a hit of weight 0":                                       func() { l.Add(time.Unix(1, 0), 0) },
+		"hitlog: a refund of weight -1":                                   func() { l.Remove(time.Unix(0, 0), -1) },
+		"hitlog: a refund of 3 at 1970-01-01T00:00:00Z, where 2 were hit": func() { l.Remove(time.Unix(0, 0), 3) },
+		"hitlog: a refund of 1 at 1970-01-01T00:00:01Z, where 0 were hit": func() { l.Remove(time.Unix(1, 0), 1) },
+		"hitlog: a window of -1s":                                         func() { l.Worst(-time.Second) },
 	} {
 		require.PanicsWithValue(t, want, misuse)
 	}
