@@ -24,12 +24,11 @@ import (
 
 // decoder makes a Set from the nodes of a document, and collects all errors.
 type decoder struct {
-	set     Set
-	errs    []*Error
-	places  []place // of set.Rules
-	formers map[string]*counter.Config
-	count   *counter.Counter // for check, as local
-	local   *counter.Counter
+	set    Set
+	errs   []error          // each an *Error
+	places []place          // of set.Rules
+	count  *counter.Counter // for check, as local
+	local  *counter.Counter
 }
 
 // place is the position of a rule in the file.
@@ -73,12 +72,8 @@ func (d *decoder) sound(read func()) bool {
 }
 
 func (d *decoder) join() error {
-	slices.SortStableFunc(d.errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
-	errs := make([]error, len(d.errs))
-	for i, err := range d.errs {
-		errs[i] = err
-	}
-	return errors.Join(errs...)
+	slices.SortStableFunc(d.errs, func(a, b error) int { return cmp.Compare(a.(*Error).Line, b.(*Error).Line) })
+	return errors.Join(d.errs...)
 }
 
 // field is a key of a mapping, and the function that reads its value.
@@ -197,16 +192,10 @@ func (d *decoder) text(n *yaml.Node, path, want string) (string, bool) {
 func (d *decoder) unmarshal(n *yaml.Node, path, want string, v encoding.TextUnmarshaler) {
 	if text, ok := d.text(n, path, want); ok {
 		if err := v.UnmarshalText([]byte(text)); err != nil {
-			d.fail(n.Line, path, "%w", bare{err})
+			d.fail(n.Line, path, "%s", inFile(err.Error(), nil))
 		}
 	}
 }
-
-// bare is an error without the name of the package that it comes from.
-type bare struct{ error }
-
-func (b bare) Error() string { return inFile(b.error.Error(), nil) }
-func (b bare) Unwrap() error { return b.error }
 
 func (d *decoder) limits(n *yaml.Node, path string) (limits counter.Limits) {
 	d.unmarshal(n, path, `limits, such as "5/m, 100/d"`, &limits)
@@ -290,7 +279,7 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 			field{"ladder", func(n *yaml.Node, path string) { r.Ladder = d.ladder(n, path) }},
 			field{"former", func(n *yaml.Node, path string) {
 				if ladder := d.ladder(n, path); ladder.Len() > 0 {
-					r.Former = d.former(ladder)
+					r.Former = &counter.Config{Ladder: ladder}
 				}
 			}},
 			field{"on_failure", func(n *yaml.Node, path string) {
@@ -351,20 +340,6 @@ func (d *decoder) duration(n *yaml.Node, path string) time.Duration {
 func (d *decoder) ladder(n *yaml.Node, path string) (l tiers.Ladder) {
 	d.unmarshal(n, path, `tiers as width:keep, such as "1s:1d, 1m:1d, 1h:1d"`, &l)
 	return l
-}
-
-// former returns one Former for equal ladders: only rules with the same pointer are
-// merged.
-func (d *decoder) former(l tiers.Ladder) *counter.Config {
-	if d.formers == nil {
-		d.formers = map[string]*counter.Config{}
-	}
-	f := d.formers[l.String()]
-	if f == nil {
-		f = &counter.Config{Ladder: l}
-		d.formers[l.String()] = f
-	}
-	return f
 }
 
 func (d *decoder) percent(n *yaml.Node, path string) int {

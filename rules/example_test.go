@@ -13,9 +13,9 @@ import (
 	"github.com/abacus-go/abacus/rules"
 )
 
-// The plans of a file reach the middleware by LimitsOf, which each new Set gets before
-// its rules are used.
-func ExampleSet_Plan() {
+// The plans of a file reach the middleware by the name of a plan, which the program
+// finds in the context of a request.
+func ExampleSet_PlansBy() {
 	const file = `
 events:
   mail:
@@ -26,18 +26,9 @@ events:
 `
 	// In a program the name of the plan is in the user's session.
 	type planKey struct{}
-	planOf := func(ctx context.Context) string { name, _ := ctx.Value(planKey{}).(string); return name }
-
-	withPlans := func(set *rules.Set) []limiter.Rule {
-		for i := range set.Rules {
-			if r := &set.Rules[i]; len(r.Plans) > 0 {
-				kind := r.Kind
-				r.LimitsOf = func(ctx context.Context, c limiter.Call) counter.Limits {
-					return set.Plan(c.Event, kind, planOf(ctx)) // nil: the limits of the rule
-				}
-			}
-		}
-		return set.Rules
+	planOf := func(ctx context.Context, _ limiter.Call) string {
+		name, _ := ctx.Value(planKey{}).(string)
+		return name
 	}
 
 	set, err := rules.Parse("rules.yaml", []byte(file)) // or Load
@@ -48,11 +39,11 @@ events:
 	if err != nil {
 		panic(err)
 	}
-	lim, err := limiter.New(count, limiter.Config{Rules: withPlans(set)})
+	lim, err := limiter.New(count, limiter.Config{Rules: set.PlansBy(planOf)})
 	if err != nil {
 		panic(err)
 	}
-	apply := func(set *rules.Set) error { return lim.Replace(withPlans(set)...) } // for rules.WatchConfig
+	apply := func(set *rules.Set) error { return lim.Replace(set.PlansBy(planOf)...) } // for rules.WatchConfig
 	if err := apply(set); err != nil {
 		panic(err)
 	}

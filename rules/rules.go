@@ -16,11 +16,13 @@
 package rules
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
@@ -32,7 +34,7 @@ const MaxSize = 1 << 20
 // Set is the content of a file of rules. [Load] and [Parse] make a Set.
 type Set struct {
 	// Rules are the rules in the order of the file, for limiter.Config.Rules and
-	// Limiter.Replace. A program may set their LimitsOf before.
+	// Limiter.Replace. A program may set their LimitsOf before: see PlansBy.
 	Rules []limiter.Rule
 
 	file   string
@@ -49,6 +51,27 @@ type plan struct{ event, kind, name string }
 // [limiter.Under]. Without such a plan the limits are nil, under which the
 // limits of the rule hold.
 func (s *Set) Plan(event, kind, name string) counter.Limits { return s.plans[plan{event, kind, name}] }
+
+// PlansBy returns Rules with their plans, for limiter.Config.Rules and
+// Limiter.Replace: a feature has the limits of the plan that planOf names for the
+// call, and without such a plan the limits of the rule. The plan of a request is in
+// the context of a middleware:
+//
+//	lim, err := limiter.New(count, limiter.Config{Rules: set.PlansBy(planOf)})
+//
+// planOf is called as Rule.LimitsOf is. A rule with plans must be the only enforced,
+// or the only soft, rule of its event and kind.
+func (s *Set) PlansBy(planOf func(ctx context.Context, c limiter.Call) string) []limiter.Rule {
+	all := slices.Clone(s.Rules)
+	for i := range all {
+		if len(all[i].Plans) > 0 {
+			all[i].LimitsOf = func(ctx context.Context, c limiter.Call) counter.Limits {
+				return s.Plan(c.Event, c.Feature.Kind(), planOf(ctx, c))
+			}
+		}
+	}
+	return all
+}
 
 // Line is the line of Rules[i] in the file, counted from 1.
 func (s *Set) Line(i int) int { return s.lines[i] }

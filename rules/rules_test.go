@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 	"github.com/abacus-go/abacus/tiers"
@@ -202,4 +204,63 @@ func TestExampleOfTheDocumentation(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, set.Rules, 5)
 	require.Len(t, set.Rules[0].Overrides, 3)
+}
+
+// A plan holds for the features of its rule: neither for the kind of else nor for a soft
+// rule, and an unknown plan is the limits of the rule. The Set stays as it is.
+func TestPlansBy(t *testing.T) {
+	set, err := rules.Parse("rules.yaml", []byte(`
+events:
+  mail:
+    user:
+      - limits: 1/h
+        plans: {pro: 3/h}
+        else: {kind: ip, limits: 2/h}
+      - limits: 1/h
+        soft: true
+  login:
+    user:
+      - {limits: 5/h, plans: {pro: 9/h}}
+      - {limits: 20/d}
+`))
+	require.NoError(t, err)
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, err)
+	planOf := func(_ context.Context, c limiter.Call) string {
+		if c.Feature.Of("ip") { // else
+			return "pro"
+		}
+		return strings.TrimPrefix(c.Feature.Value(), "of ")
+	}
+	all := set.PlansBy(planOf)
+	_, err = limiter.New(c, limiter.Config{Rules: all})
+	require.EqualError(t, err, `limiter: rule "login" by "user": Config.Rules[3].LimitsOf is set here or in Config.Rules[2], want a single rule for the event and kind then`)
+	lim, err := limiter.New(c, limiter.Config{Rules: all[:2]})
+	require.NoError(t, err)
+	for _, row := range []struct {
+		feature feature.Feature
+		limit   string
+		soft    int // denials by the soft rule
+	}{
+		{feature.New("user", "of pro"), "3/h", 2},
+		{feature.New("user", "of others"), "1/h", 0},
+		{feature.New("ip", "192.0.2.1"), "2/h", 0},
+	} {
+		limit, soft := counter.MustLimits(row.limit)[0], 0
+		for n := range limit.Max + 1 {
+			v, err := lim.Allow(t.Context(), "mail", row.feature)
+			require.NoError(t, err)
+			require.Equal(t, n < limit.Max, v.Allowed, row.limit)
+			require.Equal(t, limit, v.Limit)
+			for _, s := range v.Soft {
+				if s.Denied && row.feature.Of("user") {
+					soft++
+				}
+			}
+		}
+		require.Equal(t, row.soft, soft, row.limit)
+	}
+	for _, r := range set.Rules {
+		require.Nil(t, r.LimitsOf)
+	}
 }
