@@ -6,18 +6,20 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
-// asks appends the keys of features with their limits, each key once, and writes
-// into q what depends on the rules. The texts of all keys are parts of a single
-// string, for a single allocation; the methods of q that append keys see no more
-// than the text of a feature, so that the buffers stay on the stack.
-func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, features []feature.Feature) (_ []counter.Ask, err error) {
+// asks appends what the rules ask of the store, the keys of features with their limits,
+// each key once, and writes into c what else depends on the rules. The texts of all
+// keys are parts of a single string, for a single allocation; the methods of c that
+// append keys see no more than the text of a feature, and no field of c has the asks, so
+// that the buffers stay on the stack.
+func (l *Limiter) asks(ctx context.Context, c *call, asks []counter.Ask, features []feature.Feature) (_ []counter.Ask, err error) {
 	var textBuf [128]byte
 	var endBuf [8]int
 	text, ends := textBuf[:0], endBuf[:0] // ends[i] is the end of the text of asks[i]
 	var foundBuf [8]int
-	rules := q.of.path(features, foundBuf[:0])
+	rules := c.of.path(features, foundBuf[:0])
 	for p := rules.next(); p != nil; p = rules.next() {
 		found, unknown, start := false, false, len(text)
 		for _, kind := range [...]string{p.Kind, p.Else} {
@@ -33,7 +35,7 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 				found, start = true, len(text)
 				text = l.normalizer.Append(text, f)
 				if !p.Soft || find(asks, text, ends, start, true) < 0 {
-					if asks, err = q.add(ctx, asks, p, f, features, text[start:], find(asks, text, ends, start, false)); q.denied || err != nil {
+					if asks, err = c.add(ctx, asks, p, f, features, text[start:], find(asks, text, ends, start, false)); err != nil || c.denied {
 						return nil, err
 					}
 				}
@@ -45,7 +47,7 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 		}
 		if !found && !unknown {
 			text = append(append(text, p.Kind...), ':')
-			if asks = q.addMissing(asks, p, find(asks, text, ends, start, false)); q.missing != "" {
+			if asks = c.addMissing(asks, p, find(asks, text, ends, start, false)); c.missing != "" {
 				return nil, nil
 			}
 			text, ends = appendTexts(asks, text, ends, start)
@@ -53,11 +55,11 @@ func (l *Limiter) asks(ctx context.Context, q *question, asks []counter.Ask, fea
 	}
 	all, start := string(text), 0
 	for i, end := range ends {
-		asks[i].Key = counter.Key{Event: q.event, Feature: all[start:end]}
+		asks[i].Key = counter.Key{Event: c.event, Feature: all[start:end]}
 		start = end
 	}
-	if !slices.ContainsFunc(q.rules, func(r *localRule) bool { return r != nil }) {
-		q.rules = nil
+	if !slices.ContainsFunc(c.Rules, func(r *fallback.Rule) bool { return r != nil }) {
+		c.Rules = nil
 	}
 	return asks, nil
 }
@@ -96,64 +98,67 @@ func find(asks []counter.Ask, text []byte, ends []int, start int, soft bool) int
 	return -1
 }
 
+// ask appends an ask without its key. rule, which may be nil, counts it in this
+// process.
+func (c *call) ask(asks []counter.Ask, ask counter.Ask, rule *fallback.Rule) []counter.Ask {
+	if c.of.local {
+		c.Rules = append(c.Rules, rule)
+	}
+	return append(asks, ask)
+}
+
 // add appends the keys of a feature, with this text, unless an Override denies the
 // call. plain is the index of its enforced key, -1 if there is none.
-func (q *question) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feature.Feature, features []feature.Feature, text []byte, plain int) ([]counter.Ask, error) {
+func (c *call) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feature.Feature, features []feature.Feature, text []byte, plain int) ([]counter.Ask, error) {
 	o, kind := p.overrides.of(f, text), f.Kind()
 	enforced := !p.Soft || p.enforces(text)
 	if o != nil && o.Limits == nil {
 		switch {
 		case o.Denied && enforced:
-			q.denied, q.override, q.kind = true, o, kind
+			c.denied, c.override, c.kind = true, o, kind
 		case o.Denied:
-			q.soft, q.softly = true, append(q.softly, SoftVerdict{Kind: kind, Denied: true, RetryAfter: o.left(p.counter)})
-		case q.override == nil && !p.Soft:
-			q.override, q.kind = o, kind
+			c.soft, c.softly = true, append(c.softly, SoftVerdict{Kind: kind, Denied: true, RetryAfter: o.left(p.counter)})
+		case c.override == nil && !p.Soft:
+			c.override, c.kind = o, kind
 		}
 		return asks, nil
 	}
-	t, err := p.termsOf(ctx, q, f, features, o)
+	t, err := p.termsOf(ctx, c.event, c.N, f, features, o)
 	if err != nil {
 		return asks, err
 	}
-	return q.addKey(asks, p, t, kind, enforced, plain)
+	return c.addKey(asks, p, t, kind, enforced, plain)
 }
 
 // addMissing appends what stands for a missing feature, unless the rule denies the
 // call.
-func (q *question) addMissing(asks []counter.Ask, p *prepared, plain int) []counter.Ask {
+func (c *call) addMissing(asks []counter.Ask, p *prepared, plain int) []counter.Ask {
 	enforced := !p.Soft || p.Percent == 100
 	switch {
 	case p.IfMissing == MissingSkip:
 	case p.IfMissing == MissingShare:
-		asks, _ = q.addKey(asks, p, &p.own, p.Kind, enforced, plain) // the limits fit
+		asks, _ = c.addKey(asks, p, &p.own, p.Kind, enforced, plain) // the limits fit
 	case enforced:
-		q.missing = p.Kind
+		c.missing = p.Kind
 	default:
-		q.soft, q.softly = true, append(q.softly, SoftVerdict{Kind: p.Kind, Denied: true, RetryAfter: counter.Never})
+		c.soft, c.softly = true, append(c.softly, SoftVerdict{Kind: p.Kind, Denied: true, RetryAfter: counter.Never})
 	}
 	return asks
 }
 
 // addKey appends what a rule asks of a feature of the kind.
-func (q *question) addKey(asks []counter.Ask, p *prepared, t *terms, kind string, enforced bool, plain int) ([]counter.Ask, error) {
+func (c *call) addKey(asks []counter.Ask, p *prepared, t *terms, kind string, enforced bool, plain int) ([]counter.Ask, error) {
 	switch {
 	case !enforced:
-		return q.addSoft(asks, p, t, kind, plain), nil
+		return c.addSoft(asks, p, t, kind, plain), nil
 	case plain >= 0:
-		return asks, q.join(&asks[plain], p, t, kind, plain)
+		return asks, c.join(&asks[plain], p, t, kind, plain)
 	}
-	q.limited, q.policy = true, strictest(q.policy, p.OnFailure)
-	asks = append(asks, counter.Ask{N: q.n, Limits: t.limits, On: p.on})
-	if q.of.local {
-		q.rules = append(q.rules, t.local)
+	c.limited, c.Policy = true, strictest(c.Policy, p.OnFailure)
+	asks = c.ask(asks, counter.Ask{N: c.N, Limits: t.limits, On: p.on}, t.local)
+	if p.ban != nil {
+		c.bans = append(c.bans, bannable{len(asks) - 1, p.ban})
+		asks = c.ask(asks, counter.Ask{Limits: p.ban.look, On: p.ban.on}, p.ban.local)
 	}
-	if p.ban == nil {
-		return asks, nil
-	}
-	q.bans = append(q.bans, bannable{len(asks) - 1, p.ban})
-	if q.of.local {
-		q.rules = append(q.rules, nil)
-	}
-	return append(asks, counter.Ask{Limits: p.ban.look, On: p.ban.on}), nil
+	return asks, nil
 }

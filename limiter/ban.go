@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -21,6 +22,7 @@ type ban struct {
 	on         *counter.Counter // counter, or nil if that is the Limiter's
 	look, take counter.Limits
 	here       *counter.Counter // counts the bans that this process knows of, on the local counter; nil if the rule never counts locally
+	local      *fallback.Rule   // look, on here; nil too
 }
 
 // banPrefix begins the Feature of a ban's key, before the text of the feature.
@@ -76,12 +78,22 @@ type banned struct {
 	left time.Duration
 }
 
-// lookForBans completes a verdict of the store: v then speaks of features alone,
-// not of the keys of their bans.
-func (v *Verdict) lookForBans(q *question) {
-	if len(q.bans) == 0 {
-		return
+// ban completes a verdict of the store with the bans that hold, and begins those that
+// follow from it. own are the open hits of the call, or nil; a verdict that was known
+// before begins none of the store's.
+func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open, known bool) {
+	v.lookForBans()
+	if begins := !known; c.Mode == fallback.Taking && !v.Allowed && (begins || v.local) && !(v.local && v.Banned) {
+		l.soften(v, c, asks, own)
+		l.beginBans(ctx, v, c, asks)
 	}
+	if !known && v.Degraded == nil {
+		v.rememberBans(c, asks)
+	}
+}
+
+// lookForBans has v speak of features alone, not of the keys of their bans.
+func (v *Verdict) lookForBans() {
 	for _, s := range v.Verdict.All() {
 		if feature, isBan := strings.CutPrefix(s.Key.Feature, banPrefix); isBan && s.RetryAfter > 0 {
 			v.bans = append(v.bans, banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.RetryAfter})
@@ -101,138 +113,81 @@ func (v *Verdict) bind() {
 	}
 }
 
-// beginBans bans the features whose limits have denied the call, unless held or
-// open hits may have denied the call: held hits may be counted twice, open hits
-// undone. If the store does not take a ban, the ban is not begun, and the denial
-// stays.
-func (v *Verdict) beginBans(ctx context.Context, q *question, asks []counter.Ask) {
+// beginBans bans the features whose limits have denied the call, unless hits that may
+// yet go have denied it: held hits may be counted twice, open hits undone, and a Share
+// of a limit is not the limit. If the store does not take a ban, the ban is not begun,
+// and the denial stays.
+func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []counter.Ask) {
 	states := v.All()
-	for _, b := range q.bans {
-		if asks[b.ask].Held == nil && v.denies(states, asks[b.ask].Key) {
-			v.beginBan(ctx, b.ban.counter, b, asks)
+	for _, b := range c.bans {
+		ask := &asks[b.ask]
+		if !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
+			continue
 		}
+		var taken counter.Verdict
+		on, begun := b.ban.counter, false
+		switch rule := c.rule(b.ask); {
+		case !v.local && ask.Held == nil:
+			taken, begun = l.banInStore(ctx, b.ban, asks[b.ask+1].Key, c.Until)
+		case v.local && rule != nil && rule.Denies(ask.Key, c.N):
+			on = b.ban.here
+			taken, begun = b.ban.banHere(asks[b.ask+1].Key)
+		}
+		if !begun {
+			continue
+		}
+		left := taken.RetryAfter
+		if taken.Allowed {
+			left = taken.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
+		}
+		v.Banned, v.bans = true, append(v.bans, banned{ask.Key, left})
 	}
 	if v.Banned {
 		v.bind()
 	}
 }
 
-// beginBan bans a feature on c, and reports whether the ban is new.
-func (v *Verdict) beginBan(ctx context.Context, c *counter.Counter, b bannable, asks []counter.Ask) bool {
-	key := asks[b.ask].Key
-	if v.bannedFor(key) > 0 {
-		return false
+// banInStore begins a ban, in the time that is left for the call. A ban that comes
+// later holds too.
+func (l *Limiter) banInStore(ctx context.Context, b *ban, key counter.Key, until time.Time) (taken counter.Verdict, ok bool) {
+	c := &fallback.Call{N: 1, Policy: fallback.Open, Until: until}
+	by, err := l.taker.Take(ctx, c, []counter.Ask{{Key: key, N: 1, Limits: b.take, On: b.on}}, &taken)
+	return taken, err == nil && by.Degraded == nil
+}
+
+// banHere begins a ban in the local counter, and has it carried to the store, where
+// the other processes find it.
+func (b *ban) banHere(key counter.Key) (taken counter.Verdict, ok bool) {
+	taken, err := b.here.Take(context.Background(), key, 1, b.take)
+	if err == nil && taken.Allowed {
+		b.local.Carry(key, b.here.Config().Now())
 	}
-	taken, err := c.Take(ctx, asks[b.ask+1].Key, 1, b.ban.take)
-	if err != nil {
-		return false
+	return taken, err == nil
+}
+
+// rule is the rule by which the ask of index i counts in this process; nil: none.
+func (c *call) rule(i int) *fallback.Rule {
+	if c.Rules == nil {
+		return nil
 	}
-	left := taken.RetryAfter
-	if taken.Allowed {
-		left = taken.ResetAfter + c.Config().Skew // as RetryAfter: the next call may come from the slowest clock
-	}
-	v.Banned, v.bans = true, append(v.bans, banned{key, left})
-	return taken.Allowed
+	return c.Rules[i]
 }
 
 // rememberBans has the local counter know the bans that the store has answered, for
 // the time without the store. A ban ends here a bucket and the Skew of the local
 // counter later at most. A local counter that is full does not learn a ban.
-func (v *Verdict) rememberBans(q *question, asks []counter.Ask) {
-	for _, b := range q.bans {
-		left := v.bannedFor(asks[b.ask].Key)
-		if left <= 0 || b.ban.here == nil || b.ban.left(asks[b.ask+1].Key) > 0 {
+func (v *Verdict) rememberBans(c *call, asks []counter.Ask) {
+	for _, b := range c.bans {
+		left, here, key := v.bannedFor(asks[b.ask].Key), b.ban.here, asks[b.ask+1].Key
+		if left <= 0 || here == nil {
+			continue
+		}
+		if known, err := here.Peek(context.Background(), key, 0, b.ban.look); err == nil && known.RetryAfter > 0 {
 			continue
 		}
 		since := max(0, b.ban.look[0].Per-left)
-		_ = b.ban.here.AddAt(context.Background(), asks[b.ask+1].Key, 1, b.ban.here.Config().Now().Add(-since))
+		_ = here.AddAt(context.Background(), key, 1, here.Config().Now().Add(-since))
 	}
-}
-
-// left is the rest of a ban in the local counter.
-func (b *ban) left(key counter.Key) time.Duration {
-	v, err := b.here.Peek(context.Background(), key, 0, b.look)
-	if err != nil {
-		return 0
-	}
-	return v.RetryAfter
-}
-
-// bannedHere answers a call of a feature that is banned in the local counter.
-func (v *Verdict) bannedHere(q *question, asks []counter.Ask) bool {
-	if q.mode == charging {
-		return false
-	}
-	var bans []banned
-	for _, b := range q.bans {
-		if b.ban.here != nil {
-			if left := b.ban.left(asks[b.ask+1].Key); left > 0 {
-				bans = append(bans, banned{asks[b.ask].Key, left})
-			}
-		}
-	}
-	if bans == nil {
-		return false
-	}
-	f := flight{mode: peeking, n: q.n}
-	for i, rule := range q.rules {
-		if rule != nil {
-			f.local, f.keys = rule.local, append(f.keys, flightKey{key: asks[i].Key, rule: rule})
-		}
-	}
-	var err error
-	if v.Verdict, err = f.peek(); err != nil {
-		return false
-	}
-	v.Allowed, v.Banned, v.bans = false, true, bans
-	v.bind()
-	return true
-}
-
-// beginBansHere begins the bans that follow from a denial without the store, in the
-// local counter, and has them carried to the store. A call that only the Share of a
-// Max, or open hits, deny begins no ban.
-func (l *Limiter) beginBansHere(v *Verdict, q *question, asks []counter.Ask) {
-	if v.Allowed || v.Banned || q.mode != taking {
-		return
-	}
-	l.soften(v, q, asks)
-	states := v.All()
-	for _, b := range q.bans {
-		rule := q.rules[b.ask]
-		if rule == nil || !v.denies(states, asks[b.ask].Key) {
-			continue
-		}
-		known, err := rule.here.Peek(context.Background(), asks[b.ask].Key, q.n, rule.limits)
-		if err != nil || known.Allowed || known.RetryAfter == counter.Never {
-			continue
-		}
-		if v.beginBan(context.Background(), b.ban.here, b, asks) {
-			l.local.carryBan(b.ban, asks[b.ask+1].Key)
-		}
-	}
-	if v.Banned {
-		v.bind()
-	}
-}
-
-// carryBan has a ban that was begun here carried to the store, where the other
-// processes find it. If too many hits wait, the ban stays in this process.
-func (l *local) carryBan(b *ban, key counter.Key) {
-	if l.carrier.full(1) {
-		return
-	}
-	hash, at := l.hash(key), b.here.Config().Now()
-	s := l.shard(hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.keys[key]
-	if k == nil {
-		k = &localKey{key: key, store: b.counter}
-		s.keys[key] = k
-	}
-	k.pend(l, tiers.Index(at.UnixNano(), b.here.Config().Ladder.At(0).Width), at, 1)
-	l.carrier.put(k, 0)
 }
 
 // denies reports whether a limit of key denies the call for now, and not for open

@@ -22,8 +22,8 @@ func (l *Limiter) Check(ctx context.Context) error {
 	}
 	err := l.counter.Check(ctx)
 	l.log.checked(l.counter)
-	if l.local != nil && l.local.incomplete() {
-		err = errors.Join(err, fmt.Errorf("limiter: Config.Local was full and lacks hits of %.1f%% of the keys that it does not know, want none: a larger store: %w", 100*l.local.lacking(), counter.ErrCondition))
+	if l.taker.Lacking() {
+		err = errors.Join(err, fmt.Errorf("limiter: Config.Local was full and lacks hits of %.1f%% of the keys that it does not know, want none: a larger store: %w", 100*l.taker.Stats().Lacking, counter.ErrCondition))
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,12 +138,10 @@ func (l *Limiter) appendKeys(keys []ruleKey, of *eventRules, event string, featu
 
 // forget forgets keys in the store and in this process.
 func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error {
-	if l.local != nil {
-		if !l.calls.begin() {
-			return ErrClosed
-		}
-		defer l.calls.end()
+	if !l.taker.Begin() {
+		return ErrClosed
 	}
+	defer l.taker.End()
 	empty, name := (*counter.Counter).Forget, "forget"
 	if erase {
 		empty, name = (*counter.Counter).Erase, "erase"
@@ -152,19 +149,16 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 	var errs []error
 	for _, k := range keys {
 		// A carry under way would add its hits after the store has forgotten.
-		if l.local != nil {
-			errs = append(errs, l.local.dropPending(ctx, k.key))
-		}
-		errs = append(errs, empty(k.rule.counter, ctx, k.key))
-		if k.rule.local != nil {
-			errs = append(errs, empty(k.rule.local.here, ctx, k.key))
+		errs = append(errs, l.taker.Forget(ctx, k.key), empty(k.rule.counter, ctx, k.key))
+		if k.rule.here != nil {
+			errs = append(errs, empty(k.rule.here, ctx, k.key))
 		}
 		if k.soft != nil {
 			errs = append(errs, empty(k.soft, ctx, k.key))
 		}
 		for _, ban := range k.rule.bans {
 			if ban.here != nil {
-				errs = append(errs, l.local.dropPending(ctx, ban.key(k.key)), empty(ban.here, ctx, ban.key(k.key)))
+				errs = append(errs, l.taker.Forget(ctx, ban.key(k.key)), empty(ban.here, ctx, ban.key(k.key)))
 			}
 			errs = append(errs, empty(ban.counter, ctx, ban.key(k.key)))
 		}
@@ -181,41 +175,4 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 		return fmt.Errorf("limiter: %s: %w", name, err)
 	}
 	return nil
-}
-
-// dropPending drops the hits of a key that wait to be carried, and waits for the
-// answer to a carry under way.
-func (l *local) dropPending(ctx context.Context, key counter.Key) error {
-	s := l.shard(l.hash(key))
-	for {
-		s.mu.Lock()
-		k := s.keys[key]
-		if k == nil {
-			s.mu.Unlock()
-			return nil
-		}
-		sending := false
-		for _, p := range slices.Clone(k.pending) {
-			sending = sending || p.sending > 0
-			l.numbers.pending.Add(p.sending - p.n)
-			p.n = p.sending
-			l.tidy(s, k, p)
-		}
-		if !sending {
-			l.carrier.remove(k)
-			s.drop(k)
-			s.mu.Unlock()
-			return nil
-		}
-		if k.answered == nil {
-			k.answered = make(chan struct{})
-		}
-		answered := k.answered
-		s.mu.Unlock()
-		select {
-		case <-answered:
-		case <-ctx.Done():
-			return fmt.Errorf("event %q: hits are being carried to the store: %w", key.Event, cmp.Or(ctx.Err(), context.Canceled))
-		}
-	}
 }

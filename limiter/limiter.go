@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
 
@@ -98,22 +99,21 @@ type Config struct {
 // and Erase are for support. A Limiter with Config.Local is closed by Close. Many
 // goroutines may use a Limiter at once.
 type Limiter struct {
-	counter    *counter.Counter
-	local      *local    // nil: no rule counts locally
-	flying     *inFlight // nil: no bound
-	calls      calls
-	turns      *turns.Queues[Verdict]
-	opens      opens
-	within     time.Duration // zero: unbounded
-	observe    func(Decision)
-	made       time.Time // by New: time.Since reads one clock, and time.Now two
-	log        *transitions
-	source     atomic.Pointer[source] // of the rules; nil: RulesRead was not called
-	normalizer *feature.Normalizer
-	rules      atomic.Pointer[ruleset]
-	replacing  sync.Mutex // held while rules are made
-	store      ladders    // of counter; under replacing
-	here       ladders    // of local; under replacing
+	counter     *counter.Counter
+	taker       *fallback.Fallback // around counter
+	turns       *turns.Queues[Verdict]
+	opens       opens
+	within      time.Duration // zero: unbounded
+	maxInFlight int           // zero: unbounded
+	observe     func(Decision)
+	made        time.Time // by New: time.Since reads one clock, and time.Now two
+	log         *transitions
+	source      atomic.Pointer[source] // of the rules; nil: RulesRead was not called
+	normalizer  *feature.Normalizer
+	rules       atomic.Pointer[ruleset]
+	replacing   sync.Mutex // held while rules are made
+	store       ladders    // of counter; under replacing
+	here        ladders    // of Config.Local, whose counter may be nil; under replacing
 }
 
 // New makes a Limiter that counts on c. An error names the rule or the field of
@@ -129,7 +129,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, made: time.Now(), log: &transitions{to: cfg.Logger}, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, maxInFlight: cfg.MaxInFlight, observe: cfg.Observe, made: time.Now(), log: &transitions{to: cfg.Logger}, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
 	storeHere, _ := inner(c).Local()
 	switch {
 	case storeHere, cfg.DecideWithin < 0:
@@ -137,10 +137,10 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	case cfg.DecideWithin == 0:
 		l.within = DefaultDecideWithin
 	}
-	if l.local, err = cfg.newLocal(c, l.within); err != nil {
+	if err := cfg.checkLocal(c, l.within); err != nil {
 		return nil, err
 	}
-	l.flying = newInFlight(cfg.MaxInFlight)
+	l.taker = fallback.New(c, fallback.Config{Within: l.within, MaxInFlight: cfg.MaxInFlight, Local: cfg.Local, Share: cmp.Or(cfg.Share, 1)})
 	if cfg.MaxWaiting < 0 {
 		return nil, fmt.Errorf("limiter: Config.MaxWaiting is %d, want 1 or more, or 0 for %d", cfg.MaxWaiting, DefaultMaxWaiting)
 	}
@@ -153,30 +153,29 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// newLocal checks the fields for local counting, and returns the local counter;
-// nil without Local.
-func (cfg *Config) newLocal(c *counter.Counter, within time.Duration) (*local, error) {
+// checkLocal checks the fields for local counting.
+func (cfg *Config) checkLocal(c *counter.Counter, within time.Duration) error {
 	if cfg.MaxInFlight < 0 {
-		return nil, fmt.Errorf("limiter: Config.MaxInFlight is %d, want 1 or more, or 0 for no bound", cfg.MaxInFlight)
+		return fmt.Errorf("limiter: Config.MaxInFlight is %d, want 1 or more, or 0 for no bound", cfg.MaxInFlight)
 	}
 	if !(cfg.Share >= 0 && cfg.Share <= 1) { // also not a number
-		return nil, fmt.Errorf("limiter: Config.Share is %v, want above 0 and at most 1, or 0 for 1", cfg.Share)
+		return fmt.Errorf("limiter: Config.Share is %v, want above 0 and at most 1, or 0 for 1", cfg.Share)
 	}
 	here := cfg.Local
 	if here == nil {
-		return nil, nil
+		return nil
 	}
 	storeHere, keeps := inner(here).Local()
 	skew, least := here.Config().Skew, c.Config().Skew+within
 	switch {
 	case !storeHere:
-		return nil, errors.New("limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})")
+		return errors.New("limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})")
 	case !keeps:
-		return nil, errors.New("limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})")
+		return errors.New("limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})")
 	case skew < least:
-		return nil, fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", skew, least, least-within, within)
+		return fmt.Errorf("limiter: Config.Local has a Skew of %s, want %s, the Skew of the counter (%s) and DecideWithin (%s), or more", skew, least, least-within, within)
 	}
-	return newLocal(c, here, cmp.Or(cfg.Share, 1)), nil
+	return nil
 }
 
 // Counter returns the Counter that New was given: for its Stats and Skew. Keys of
@@ -193,13 +192,13 @@ func (l *Limiter) Counter() *counter.Counter { return l.counter }
 // denial is not an error. A store that failed is not an error either: the
 // rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
 func (l *Limiter) Allow(ctx context.Context, event string, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, 1, features, taking)
+	err = l.decide(ctx, &v, event, 1, features, fallback.Taking, false)
 	return v, err
 }
 
 // AllowN is Allow for n hits, at least one: all hits count or none.
 func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, taking)
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, false)
 	return v, err
 }
 
@@ -212,7 +211,7 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 // are counted while the store fails. Config.Observe is called. See
 // [counter.Counter.Charge].
 func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, charging)
+	err = l.decide(ctx, &v, event, n, features, fallback.Charging, false)
 	return v, err
 }
 
@@ -222,7 +221,7 @@ func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ..
 // by a limit is not Banned, even if AllowN would begin a ban. RetryAfter counts open
 // hits like hits that stay: see [Limiter.AllowOpen].
 func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, peeking)
+	err = l.decide(ctx, &v, event, n, features, fallback.Peeking, false)
 	return v, err
 }
 
@@ -235,23 +234,14 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...f
 // ends within the Counter's Patience. An error is the store's, or of ctx; if ctx
 // was over before the first call, v is unchanged.
 func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
-	hits, here := v.hits, v.local
 	given := *v
 	if v.Allowed {
 		defer l.turns.Refunded(given.keys)
 	}
-	var err error
-	if !here {
-		err = l.counter.Refund(ctx, &v.Verdict)
-	} else if err = ctx.Err(); err == nil {
-		v.Allowed = false
-	}
-	if !v.Allowed { // emptied
+	err := l.taker.Refund(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits})
+	if !v.Allowed { // given back
 		*v = Verdict{}
 		given.open.close(true)
-		if hits != nil {
-			err = errors.Join(err, hits.refund(ctx))
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("limiter: refund: %w", err)

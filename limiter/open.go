@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
 // AllowOpen is AllowN for hits that the caller may yet refund. The hits are open
@@ -17,7 +18,7 @@ import (
 // hits leave their windows, and the denial begins no ban. A call that is under way
 // counts as open, since it may be admitted and refunded.
 func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, opening)
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, true)
 	return v, err
 }
 
@@ -140,20 +141,20 @@ func (c *open) close(refunded bool) {
 }
 
 // soften shortens the waits of a denied call for limits that open hits of others may
-// free.
-func (l *Limiter) soften(v *Verdict, q *question, asks []counter.Ask) {
-	if v.Allowed || v.Banned || v.open != nil || q.mode != taking || l.opens.used.Load() == 0 {
+// free. The call has the open hits own, or nil.
+func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
+	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
 		return
 	}
-	c := &open{n: q.n, after: afterFailure()}
+	others := &open{n: c.N, after: fallback.AfterFailure()}
 	for i := range asks {
-		if free, sure := l.opens.free(asks[i].Key, q.open); free > 0 && !asks[i].Soft {
-			c.keys = append(c.keys, openAsk{key: asks[i].Key, free: free, sure: sure})
+		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
+			others.keys = append(others.keys, openAsk{key: asks[i].Key, free: free, sure: sure})
 		}
 	}
-	if c.keys != nil {
+	if others.keys != nil {
 		told := v.RetryAfter
-		v.open = c
+		v.open = others
 		v.bind()
 		v.RetryAfter = min(v.RetryAfter, told)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -21,7 +22,8 @@ type prepared struct {
 	on        *counter.Counter // counter, or nil if that is the Limiter's
 	derived   bool             // the ladder was derived from the limits
 	kept      bool             // Former is not the rule's own: a Replace has added it
-	local     *localLadder     // nil: the rule never counts locally
+	here      *counter.Counter // counts locally on the ladder of the rule; nil: the rule never does
+	local     *fallback.Ladder // of here; nil too
 	own       terms            // Limits
 	other     terms            // ElseLimits
 	plans     []terms          // Plans
@@ -34,7 +36,7 @@ type prepared struct {
 // terms are the limits of a call, prepared for a rule.
 type terms struct {
 	limits counter.Limits
-	local  *localRule // nil: never counted locally
+	local  *fallback.Rule // nil: never counted locally
 }
 
 // Under returns f under limits of the call in place of the limits of the rule, such
@@ -193,7 +195,7 @@ func (p *prepared) bind(l *ladders) (err error) {
 }
 
 // bindLocally prepares the limits that the rule names for the local counter.
-func (p *prepared) bindLocally(local *local, l *ladders) error {
+func (p *prepared) bindLocally(taker *fallback.Fallback, l *ladders) error {
 	var former *counter.Config
 	if f := p.Former; f != nil && f.Ladder.Len() > 0 && !f.Ladder.Equal(p.Ladder) {
 		former = &counter.Config{Ladder: f.Ladder}
@@ -202,16 +204,18 @@ func (p *prepared) bindLocally(local *local, l *ladders) error {
 	if err != nil {
 		return err
 	}
-	p.local = local.on(p, cmp.Or(here, l.counter))
+	p.here = cmp.Or(here, l.counter)
+	p.local = taker.Ladder(p.counter, p.here)
 	if p.ban != nil {
 		on, err := l.on(tiers.For(p.Ban), nil)
 		if err != nil {
 			return err
 		}
 		p.ban.here = cmp.Or(on, l.counter)
+		p.ban.local = taker.Ladder(p.ban.counter, p.ban.here).Look(p.ban.look)
 	}
 	return p.each(func(t *terms) error {
-		t.local = p.local.rule(t.limits)
+		t.local = p.local.Rule(t.limits)
 		return nil
 	})
 }
@@ -256,7 +260,7 @@ func (p *prepared) fits(limits counter.Limits) error {
 
 // termsOf returns the limits of a feature in a call: the limits of o, else of the
 // feature, else of LimitsOf, else of the rule.
-func (p *prepared) termsOf(ctx context.Context, q *question, f *feature.Feature, features []feature.Feature, o *override) (*terms, error) {
+func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *feature.Feature, features []feature.Feature, o *override) (*terms, error) {
 	if o != nil {
 		return &o.terms, nil
 	}
@@ -269,7 +273,7 @@ func (p *prepared) termsOf(ctx context.Context, q *question, f *feature.Feature,
 	case is:
 		limits = *given
 	case p.LimitsOf != nil:
-		limits = p.LimitsOf(ctx, Call{q.event, q.n, *f, slices.Clone(features)})
+		limits = p.LimitsOf(ctx, Call{event, n, *f, slices.Clone(features)})
 	}
 	if len(limits) == 0 || slices.Equal(limits, byRule.limits) {
 		return byRule, nil
@@ -280,11 +284,11 @@ func (p *prepared) termsOf(ctx context.Context, q *question, f *feature.Feature,
 		}
 	}
 	if err := p.fits(limits); err != nil {
-		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", q.event, f.Kind(), err)
+		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", event, f.Kind(), err)
 	}
 	t := &terms{limits: limits}
 	if p.local != nil {
-		t.local = p.local.rule(limits)
+		t.local = p.local.Rule(limits)
 	}
 	return t, nil
 }

@@ -224,7 +224,7 @@ func (l *Limiter) prepare(of *eventRules) error {
 		}
 		err := p.bind(&l.store)
 		if err == nil && of.local && p.OnFailure != FailClosed && (!p.Soft || p.Percent > 0) {
-			err = p.bindLocally(l.local, &l.here)
+			err = p.bindLocally(l.taker, &l.here)
 		}
 		if err == nil && p.Percent > 0 {
 			err = p.checkShare(of)
@@ -239,18 +239,18 @@ func (l *Limiter) prepare(of *eventRules) error {
 // countsLocally tells whether a rule may count locally. Then all rules of the event
 // do but those under FailClosed, with which no call is decided locally.
 func (l *Limiter) countsLocally(p *prepared) bool {
-	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.flying != nil)
+	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.maxInFlight > 0)
 }
 
 // checkFailure returns an error for a policy that needs Config.Local, if there is
 // none.
 func (l *Limiter) checkFailure(r *Rule) error {
 	switch {
-	case l.local != nil:
+	case l.here.counter != nil:
 	case r.OnFailure == FailLocal:
 		return fmt.Errorf(".OnFailure is FailLocal, but Config.Local is nil, want a counter in this process")
-	case r.OnFailure == FailOpen && l.flying != nil:
-		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", cap(l.flying.free))
+	case r.OnFailure == FailOpen && l.maxInFlight > 0:
+		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", l.maxInFlight)
 	}
 	return nil
 }

@@ -15,37 +15,31 @@ import (
 
 // addSoft appends the soft key of a feature, and the enforced key if nobody else
 // asks for that: plain is -1.
-func (q *question) addSoft(asks []counter.Ask, p *prepared, t *terms, kind string, plain int) []counter.Ask {
-	q.soft = true
-	asks = append(asks, counter.Ask{N: q.n, Limits: t.limits, On: p.on, Soft: true})
-	if q.of.local {
-		q.rules = append(q.rules, nil)
+func (c *call) addSoft(asks []counter.Ask, p *prepared, t *terms, kind string, plain int) []counter.Ask {
+	c.soft = true
+	asks = c.ask(asks, counter.Ask{N: c.N, Limits: t.limits, On: p.on, Soft: true}, nil)
+	if plain < 0 {
+		c.counts = true
+		by := c.of.counting(kind)
+		asks = c.ask(asks, counter.Ask{N: c.N, Limits: by.boundless, On: by.on}, nil)
 	}
-	if plain >= 0 {
-		return asks
-	}
-	q.counts = true
-	by := q.of.counting(kind)
-	if q.of.local {
-		q.rules = append(q.rules, nil)
-	}
-	return append(asks, counter.Ask{N: q.n, Limits: by.boundless, On: by.on})
+	return asks
 }
 
 // join has the enforced key ask, of index i, judged by the limits of a soft rule
 // too.
-func (q *question) join(ask *counter.Ask, p *prepared, t *terms, kind string, i int) error {
-	by := q.of.counting(kind)
+func (c *call) join(ask *counter.Ask, p *prepared, t *terms, kind string, i int) error {
+	by := c.of.counting(kind)
 	if same := len(ask.Limits) - len(t.limits); same >= 0 && slices.Equal(ask.Limits[same:], t.limits) {
 		return nil // an equal feature came before
 	}
 	if err := by.fits(t.limits); err != nil { // of a call
-		return fmt.Errorf("limiter: event %q, soft limits of the call by %q%w", q.event, kind, err)
+		return fmt.Errorf("limiter: event %q, soft limits of the call by %q%w", c.event, kind, err)
 	}
 	ask.Limits = slices.Concat(ask.Limits, t.limits)
-	q.policy = strictest(q.policy, p.OnFailure)
-	if q.of.local && q.rules[i] != nil {
-		q.rules[i] = by.local.rule(ask.Limits)
+	c.Policy = strictest(c.Policy, p.OnFailure)
+	if c.of.local && c.Rules[i] != nil {
+		c.Rules[i] = by.local.Rule(ask.Limits)
 	}
 	return nil
 }

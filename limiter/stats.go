@@ -1,6 +1,16 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/abacus-go/abacus/limiter/fallback"
+)
+
+// MaxAdditions bounds [Stats].Additions, at some 300 bytes each. Beyond, no hits of
+// a key are admitted locally, unless the local counter has a hit of the key that
+// the store has admitted: the additions of such keys are bounded by the buckets
+// that the local counter has for them.
+const MaxAdditions = fallback.MaxAdditions
 
 // Stats are numbers of a [Limiter] since its creation. All but Waited, Shed,
 // Waiting and the last two are of rules that count locally, and zero without Config.Local.
@@ -49,16 +59,11 @@ func (l *Limiter) RulesRead(err error) {
 // Stats returns a snapshot. Its numbers are read one after the other, and may be
 // apart by the calls in flight.
 func (l *Limiter) Stats() (s Stats) {
-	if l.local != nil {
-		n := &l.local.numbers
-		s.LocalAdmitted, s.LocalDenied = n.admitted.Load(), n.denied.Load()
-		s.LocalRefused, s.Unmirrored, s.Lacking = n.refused.Load(), n.unmirrored.Load(), l.local.lacking()
-		s.Additions = l.local.carrier.entries.Load()
-		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
-	}
-	if l.flying != nil {
-		s.Waited, s.Shed = l.flying.waited.Load(), l.flying.shed.Load()
-	}
+	n := l.taker.Stats()
+	s.LocalAdmitted, s.LocalDenied, s.LocalRefused = n.Admitted, n.Denied, n.Refused
+	s.Unmirrored, s.Lacking = n.Unmirrored, n.Lacking
+	s.Pending, s.Additions, s.Carried, s.Dropped = n.Pending, n.Additions, n.Carried, n.Dropped
+	s.Waited, s.Shed = n.Waited, n.Shed
 	if source := l.source.Load(); source != nil {
 		s.RulesRead, s.RulesRefused = source.read, source.refused
 	}

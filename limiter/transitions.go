@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
 // note logs what a decision changes.
-func (t *transitions) note(v *Verdict, l *local) {
+func (t *transitions) note(v *Verdict, l *fallback.Fallback) {
 	t.decided(v, l)
 	t.room(v, l)
 }
@@ -29,7 +30,7 @@ func (t *transitions) logger() *slog.Logger { return cmp.Or(t.to, slog.Default()
 
 // decided tells of a decision without the store, or in this process, and of the
 // first by the store ten seconds after the last of these.
-func (t *transitions) decided(v *Verdict, l *local) {
+func (t *transitions) decided(v *Verdict, l *fallback.Fallback) {
 	if v.Degraded == nil && (v.Key == (counter.Key{}) || v.Override != nil) { // no store was asked
 		return
 	}
@@ -43,24 +44,21 @@ func (t *transitions) decided(v *Verdict, l *local) {
 	case e.begun:
 		t.logger().Warn("limiter: decisions are made by Config.Local")
 	case e.over:
-		t.logger().Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.numbers.pending.Load())
+		t.logger().Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.Stats().Pending)
 	}
 }
 
 // room logs a local counter that lacks hits, and additions without room.
-func (t *transitions) room(v *Verdict, l *local) {
-	if l == nil {
-		return
-	}
-	switch e := t.mirror.see(l.incomplete()); {
+func (t *transitions) room(v *Verdict, l *fallback.Fallback) {
+	switch e := t.mirror.see(l.Lacking()); {
 	case e.begun:
-		t.logger().Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.numbers.unmirrored.Load())
+		t.logger().Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.Stats().Unmirrored)
 	case e.over:
 		t.logger().Info("limiter: Config.Local has all hits again", "after", e.lasted)
 	}
-	switch e := t.additions.see(errors.Is(v.Degraded, errPendingFull)); {
+	switch e := t.additions.see(errors.Is(v.Degraded, fallback.ErrPendingFull)); {
 	case e.begun:
-		t.logger().Warn("limiter: too many hits wait to be carried to the store: keys that the store has not admitted before are denied", "additions", l.carrier.entries.Load())
+		t.logger().Warn("limiter: too many hits wait to be carried to the store: keys that the store has not admitted before are denied", "additions", l.Stats().Additions)
 	case e.over:
 		t.logger().Info("limiter: there is room again for hits that wait to be carried to the store", "after", e.lasted, "decisions", e.times)
 	}

@@ -57,12 +57,10 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...feature.F
 	if err != nil {
 		return nil, err
 	}
-	if l.local != nil {
-		if !l.calls.begin() {
-			return nil, ErrClosed
-		}
-		defer l.calls.end()
+	if !l.taker.Begin() {
+		return nil, ErrClosed
 	}
+	defer l.taker.End()
 	all := make([]Usage, len(keys))
 	for i, k := range keys {
 		o := k.rule.overrides.of(k.feature, []byte(k.key.Feature))
@@ -70,7 +68,7 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...feature.F
 		if o != nil && o.Limits == nil {
 			by = nil
 		}
-		t, err := k.rule.termsOf(ctx, &question{event: event, n: 1}, k.feature, features, by)
+		t, err := k.rule.termsOf(ctx, event, 1, k.feature, features, by)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
 // Verdict is the answer of a [Limiter]. The zero Verdict denies: a dropped
@@ -53,13 +54,13 @@ type Verdict struct {
 	Soft []SoftVerdict
 
 	event  string
-	free   bool       // no rule limits the call, and hits are counted
-	counts bool       // hits are counted under a limit of MaxCount, which is none: see plainly
-	kind   string     // of the feature of Override
-	local  bool       // decided by the local counter, or by a denial of the store before the failure
-	hits   *localHits // in the local counter; nil: none
-	bans   []banned   // the bans that hold
-	open   *open      // open hits: of this call, or of others that leave it no room; nil: none
+	free   bool           // no rule limits the call, and hits are counted
+	counts bool           // hits are counted under a limit of MaxCount, which is none: see plainly
+	kind   string         // of the feature of Override
+	local  bool           // decided by the local counter, or by a denial of the store before the failure
+	hits   *fallback.Hits // in the local counter; nil: none
+	bans   []banned       // the bans that hold
+	open   *open          // open hits: of this call, or of others that leave it no room; nil: none
 }
 
 // keys are the keys of the call, without those of soft rules and bans; a key may

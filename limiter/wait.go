@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/loan"
+	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
 
@@ -73,10 +74,9 @@ func (l *Limiter) Wait(ctx context.Context, event string, features ...feature.Fe
 // WaitN is Wait for n hits, at least one: all hits count or none. A call of many
 // hits is not overtaken by calls of few.
 func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...feature.Feature) (Verdict, error) {
-	var room [4]counter.Ask
-	q := question{event: event, n: n}
-	asks, never := l.waitable(ctx, &q, room[:0], features)
-	if len(asks) == 0 || never != nil || ctx.Err() != nil {
+	set := l.rules.Load()
+	c, asks, never := l.waitable(ctx, set, event, n, features)
+	if c == nil || never != nil || ctx.Err() != nil {
 		v, err := l.AllowN(ctx, event, n, features...)
 		if err == nil && !v.Allowed {
 			err = never
@@ -86,28 +86,27 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	lent := loan.Of(ctx)
 	defer lent.End()
 	began, took := time.Now(), time.Duration(0)
-	call := &turns.Call[Verdict]{Keys: waitKeys(asks), N: n, Limits: limitsOf(asks)}
-	name := turns.Name(call.Keys)
-	call.Take = func(ctx context.Context) (turns.Answer[Verdict], error) { // by the rules of the moment
-		if l.rules.Load() != q.set {
-			q = question{event: event, n: n}
-			if asks, never = l.waitable(ctx, &q, asks[:0], features); len(asks) == 0 || never != nil || turns.Name(waitKeys(asks)) != name {
+	waiting := &turns.Call[Verdict]{Keys: waitKeys(asks), N: n, Limits: limitsOf(asks)}
+	name := turns.Name(waiting.Keys)
+	waiting.Take = func(ctx context.Context) (turns.Answer[Verdict], error) { // by the rules of the moment
+		if now := l.rules.Load(); now != set {
+			if c, asks, never = l.waitable(ctx, now, event, n, features); c == nil || never != nil || turns.Name(waitKeys(asks)) != name {
 				return turns.Answer[Verdict]{}, errOtherKeys
 			}
-			call.Limits = limitsOf(asks)
+			set, waiting.Limits = now, limitsOf(asks)
 		}
 		asked := time.Now()
-		v, err := l.once(ctx, &q, asks)
+		v, err := l.once(ctx, c, asks)
 		took = time.Since(asked)
 		return turns.Answer[Verdict]{Verdict: v, Allowed: v.Allowed, Room: v.room(), RetryAfter: v.RetryAfter}, err
 	}
-	answer, err := l.turns.Wait(lent, call)
+	answer, err := l.turns.Wait(lent, waiting)
 	if err == errOtherKeys {
 		return l.WaitN(ctx, event, n, features...)
 	}
 	v := answer.Verdict
 	v.RetryAfter = answer.RetryAfter
-	l.log.note(&v, l.local)
+	l.log.note(&v, l.taker)
 	if l.observe != nil {
 		v.event = event
 		l.observe(v.decision(n, took, time.Since(began)-took))
@@ -145,50 +144,45 @@ func limitsOf(asks []counter.Ask) (limits counter.Limits) {
 // keys or rules.
 var errOtherKeys = errors.New("the rules have changed")
 
-// waitable returns the keys of a call that can wait for its turn, and writes
-// into q as asks does. Without keys, or with an error, AllowN answers at once.
-func (l *Limiter) waitable(ctx context.Context, q *question, empty []counter.Ask, features []feature.Feature) (asks []counter.Ask, never error) {
-	q.set, q.policy = l.rules.Load(), FailOpen
-	q.of = q.set.events[q.event]
-	if q.of == nil || q.n < 1 || q.n > counter.MaxCount || slices.ContainsFunc(features, func(f feature.Feature) bool { return f.Err() != nil }) {
-		return nil, nil // an error of AllowN
+// waitable returns a call that can wait for its turn, or never: why no wait helps. A nil
+// call without keys, or with an error, AllowN answers at once.
+func (l *Limiter) waitable(ctx context.Context, set *ruleset, event string, n int64, features []feature.Feature) (c *call, asks []counter.Ask, never error) {
+	of := set.events[event]
+	if of == nil || n < 1 || n > counter.MaxCount || slices.ContainsFunc(features, func(f feature.Feature) bool { return f.Err() != nil }) {
+		return nil, nil, nil // an error of AllowN
 	}
-	asks, err := l.asks(ctx, q, empty, features)
-	switch {
+	c = &call{Call: fallback.Call{N: n, Policy: fallback.Open}, of: of, event: event}
+	var err error
+	switch asks, err = l.asks(ctx, c, nil, features); {
 	case err != nil:
-		return nil, nil // an error of AllowN
-	case q.missing != "":
-		return nil, fmt.Errorf("limiter: event %q: no feature of kind %q: %w", q.event, q.missing, ErrNever)
-	case q.denied:
-		return nil, fmt.Errorf("limiter: event %q: a feature of kind %q is denied by an Override: %w", q.event, q.kind, ErrNever)
-	case !q.limited:
-		return nil, nil // AllowN admits
+		return nil, nil, nil // an error of AllowN
+	case c.missing != "":
+		return nil, nil, fmt.Errorf("limiter: event %q: no feature of kind %q: %w", event, c.missing, ErrNever)
+	case c.denied:
+		return nil, nil, fmt.Errorf("limiter: event %q: a feature of kind %q is denied by an Override: %w", event, c.kind, ErrNever)
+	case !c.limited:
+		return nil, nil, nil // AllowN admits
 	}
-	for i := range asks {
-		for _, limit := range asks[i].Limits {
-			if asks[i].N > limit.Max && !asks[i].Soft {
-				return asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", q.event, q.n, limit.Max, limit, feature.KindOf(asks[i].Key.Feature), ErrNever)
+	for _, ask := range asks {
+		for _, limit := range ask.Limits {
+			if ask.N > limit.Max && !ask.Soft {
+				return c, asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", event, n, limit.Max, limit, feature.KindOf(ask.Key.Feature), ErrNever)
 			}
 		}
 	}
-	return asks, nil
+	return c, asks, nil
 }
 
 // once asks as decide does.
-func (l *Limiter) once(ctx context.Context, q *question, asks []counter.Ask) (v Verdict, err error) {
-	if l.local != nil {
-		if !l.calls.begin() {
-			return v, ErrClosed
-		}
-		defer l.calls.end()
+func (l *Limiter) once(ctx context.Context, c *call, asks []counter.Ask) (v Verdict, err error) {
+	if !l.taker.Begin() {
+		return v, ErrClosed
 	}
-	for i := range asks {
-		asks[i].Held = nil // of the time before
-	}
-	if err = l.judge(ctx, &v, q, asks); err != nil {
+	defer l.taker.End()
+	c.Until = time.Time{} // of the time before
+	if err = l.take(ctx, &v, c, asks, nil); err != nil {
 		return Verdict{}, err
 	}
-	l.soften(&v, q, asks)
-	v.complete(q)
+	v.complete(c)
 	return v, nil
 }

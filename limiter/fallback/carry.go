@@ -1,7 +1,6 @@
-package limiter
+package fallback
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -27,7 +26,7 @@ import (
 type carrier struct {
 	local   *local
 	entries atomic.Int64 // pendingHits of all keys
-	most    int64
+	most    int64        // entries
 
 	mu      sync.Mutex
 	lanes   map[string]*lane // by server, with keys
@@ -43,13 +42,13 @@ type carrier struct {
 // lane has the keys of a server, under the lock of the carrier.
 type lane struct {
 	server  string
-	queue   dueQueue
+	queue   []*localKey // by due
 	sending int
 	failed  int // carries in a row
 	next    time.Time
 }
 
-// MaxAdditions bounds [Stats].Additions, at some 300 bytes each. Beyond, no hits of
+// MaxAdditions bounds Stats.Additions, at some 300 bytes each. Beyond, no hits of
 // a key are admitted locally, unless the local counter has a hit of the key that
 // the store has admitted: the additions of such keys are bounded by the buckets
 // that the local counter has for them.
@@ -87,7 +86,8 @@ func (c *carrier) put(k *localKey, after time.Duration) {
 		c.lanes[server] = to
 	}
 	k.lane, k.due = to, time.Now().Add(after)
-	heap.Push(&to.queue, k)
+	i, _ := slices.BinarySearchFunc(to.queue, k, func(a, b *localKey) int { return a.due.Compare(b.due) })
+	to.queue = slices.Insert(to.queue, i, k)
 	if !c.running {
 		c.running = true
 		c.all.Go(c.run)
@@ -103,7 +103,7 @@ func (c *carrier) remove(k *localKey) {
 		return
 	}
 	if i := slices.Index(k.lane.queue, k); i >= 0 {
-		heap.Remove(&k.lane.queue, i)
+		k.lane.queue = slices.Delete(k.lane.queue, i, i+1)
 		c.leave(k.lane)
 		k.lane = nil
 	}
@@ -188,7 +188,8 @@ func (c *carrier) take() (k *localKey, wait time.Duration, more bool) {
 		if l.failed >= failuresInARow {
 			l.next = now.Add(backOff(l.failed - failuresInARow))
 		}
-		return heap.Pop(&l.queue).(*localKey), 0, true
+		k, l.queue = l.queue[0], l.queue[1:]
+		return k, 0, true
 	}
 	return nil, wait, true
 }
@@ -202,24 +203,18 @@ func backOff(times int) time.Duration {
 
 // carry sends the oldest hits of k that can be carried.
 func (c *carrier) carry(k *localKey) {
-	l := c.local
-	s := l.shard(l.hash(k.key))
+	s := k.shard()
 	s.mu.Lock()
-	p := k.sendable()
+	p, store, again := k.sendable(), k.store, k.tries > 0
 	var n int64
 	var at time.Time
-	store, again := k.store, k.tries > 0
 	if p != nil {
-		p.sending = p.n
-		n, at = p.n, p.at
+		n, at, p.sending = p.n, p.at, p.n
 	}
 	s.mu.Unlock()
 	var err error
-	if p != nil && again {
-		err = answers(c.ctx, store, k.key)
-	}
-	if p != nil && err == nil {
-		err = store.AddAt(c.ctx, k.key, n, at)
+	if p != nil {
+		err = send(c.ctx, store, k.key, n, at, again)
 	}
 	gone := err == nil || errors.Is(err, counter.ErrTooOld)
 
@@ -228,59 +223,61 @@ func (c *carrier) carry(k *localKey) {
 	k.lane = nil
 	var refunded int64
 	if p != nil {
-		if gone {
+		if err == nil {
 			refunded = p.refunded
 		}
-		l.carried(k, p, n, err)
-		l.tidy(s, k, p)
+		k.carried(p, err)
 	}
 	c.answered(of, p != nil, gone)
 	if k.answered != nil {
 		close(k.answered)
 		k.answered = nil
 	}
-	if k.sendable() != nil {
-		after := time.Duration(0)
-		if !gone {
-			after = backOff(k.tries - 1)
-		}
-		c.put(k, after)
-	} else {
-		s.drop(k)
+	switch {
+	case k.sendable() == nil:
+		k.drop()
+	case gone:
+		c.put(k, 0)
+	default:
+		c.put(k, backOff(k.tries-1))
 	}
 	s.mu.Unlock()
-	if refunded > 0 && err == nil {
+	if refunded > 0 {
 		_ = store.RefundAt(c.ctx, k.key, refunded, at) // what is not given back stays until it ages out
 	}
 }
 
-// carried notes what has become of n hits of p that were sent: err is nil or
+// send adds hits to the store. Hits that are sent again wait until the server answers a
+// read: they might be counted again, and the answer be lost again.
+func send(ctx context.Context, store *counter.Counter, key counter.Key, n int64, at time.Time, again bool) error {
+	if again {
+		_, err := store.Count(ctx, key, max(store.Config().Ladder.At(0).Width, tiers.MinWindow))
+		if errors.Is(err, counter.ErrStore) {
+			return err
+		}
+	}
+	return store.AddAt(ctx, key, n, at)
+}
+
+// carried notes what has become of the hits of p that were sent: err is nil or
 // ErrTooOld if they are gone, and otherwise they wait for another try.
-func (l *local) carried(k *localKey, p *pendingHits, n int64, err error) {
+func (k *localKey) carried(p *pendingHits, err error) {
+	numbers, n := &k.local.numbers, p.sending
 	switch {
 	case err == nil:
-		l.numbers.carried.Add(n)
+		numbers.carried.Add(n)
 		k.tries = 0
 	case errors.Is(err, counter.ErrTooOld):
-		l.numbers.dropped.Add(n)
+		numbers.dropped.Add(n)
 		k.tries = 0
 	default:
 		n = p.refunded
 		k.tries++
 	}
 	p.n -= n
-	l.numbers.pending.Add(-n)
+	numbers.pending.Add(-n)
 	p.sending, p.refunded = 0, 0
-}
-
-// answers returns an error if the server of key does not answer a read: an addition
-// that is sent again might be counted again, and its answer be lost again.
-func answers(ctx context.Context, store *counter.Counter, key counter.Key) error {
-	_, err := store.Count(ctx, key, max(store.Config().Ladder.At(0).Width, tiers.MinWindow))
-	if errors.Is(err, counter.ErrStore) {
-		return err
-	}
-	return nil
+	k.tidy(p)
 }
 
 // sendable returns the oldest hits that no call under way may yet count; nil if
@@ -319,7 +316,7 @@ func (c *carrier) hasten() {
 	c.hasty = true
 	for _, l := range c.lanes {
 		l.failed, l.next = 0, time.Time{}
-		for _, k := range l.queue { // all equal: still a heap
+		for _, k := range l.queue { // all equal: still in order
 			k.due = time.Time{}
 		}
 	}
@@ -332,19 +329,4 @@ func (c *carrier) close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.cancel()
-}
-
-// dueQueue is a heap of keys by localKey.due.
-type dueQueue []*localKey
-
-func (q dueQueue) Len() int           { return len(q) }
-func (q dueQueue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q dueQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *dueQueue) Push(k any)        { *q = append(*q, k.(*localKey)) }
-func (q *dueQueue) Pop() any {
-	last := len(*q) - 1
-	k := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return k
 }

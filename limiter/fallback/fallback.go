@@ -1,0 +1,317 @@
+// Package fallback answers one question: what happens when the store fails, or
+// answers late? It stands around the store of a Limiter, and takes in its place.
+//
+//   - No call lasts longer than Config.Within. The call to the store goes on without
+//     its caller, and is undone when it ends: late.go.
+//   - No more calls than Config.MaxInFlight are under way: late.go.
+//   - Without an answer the Policy of the call decides. Under Local, hits are counted in
+//     this process, within a bound for all processes that local.go proves.
+//   - Hits that were let through without the store are carried to the store when it
+//     answers again, in the buckets of their own time: carry.go.
+//
+// docs/decisions/local-counting.md has the reasons.
+package fallback
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/inside"
+	"github.com/abacus-go/abacus/internal/spent"
+)
+
+// Call is a call to the store, without its asks, which stay on the caller's stack.
+type Call struct {
+	Mode   Mode
+	N      int64
+	Policy Policy
+	Until  time.Time // by which Take returns; zero: Take sets it by Config.Within
+
+	// Rules[i] counts asks[i] in this process, and is nil if that is never done.
+	// Rules is nil if no key is counted in this process.
+	Rules []*Rule
+}
+
+// Mode is the purpose of a Call.
+type Mode uint8
+
+// All modes.
+const (
+	Taking   Mode = iota
+	Peeking       // count nothing
+	Charging      // count in any case
+)
+
+// Policy is the decision about a Call while the store fails.
+type Policy uint8
+
+// All policies.
+const (
+	Closed Policy = iota // deny
+	Open                 // admit
+	Local                // count in this process
+)
+
+// Origin says who has decided a Call.
+type Origin struct {
+	Degraded error // the error of a store that has not decided
+	Local    bool  // decided in this process, or by a denial of the store before the failure
+	Hits     *Hits // in this process; nil: none
+}
+
+// Config configures a Fallback. limiter.Config says what the fields mean, and
+// package limiter checks them.
+type Config struct {
+	Within      time.Duration // zero: unbounded
+	MaxInFlight int           // zero: unbounded
+	Local       *counter.Counter
+	Share       float64
+}
+
+// Fallback takes in the place of a Counter. Many goroutines may use it at once.
+//
+// A call goes to the Counter itself and not to an interface of it: the call, which an
+// interface would move to the heap, costs a call of one key half as much again.
+type Fallback struct {
+	store    *counter.Counter
+	within   time.Duration
+	inFlight *inFlight // nil: no bound
+	local    *local    // nil: no rule counts in this process
+
+	closing sync.RWMutex
+	closed  bool
+	calls   sync.WaitGroup // that Close waits for
+}
+
+// New returns a Fallback around c.
+func New(c *counter.Counter, cfg Config) *Fallback {
+	f := &Fallback{store: c, within: cfg.Within, inFlight: newInFlight(cfg.MaxInFlight)}
+	if cfg.Local != nil {
+		f.local = newLocal(c, cfg.Local, cfg.Share)
+	}
+	return f
+}
+
+// Take asks the store once, all or nothing, and writes its verdict, or one in its
+// place, into v. There is at least one ask, and Take sets Held of the asks. An error is the error of ctx or a mistake of the caller, and v is the zero Verdict.
+func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (Origin, error) {
+	if f.bare(c) {
+		return c.byPolicy(v, nil, f.ask(ctx, c.Mode, asks, v))
+	}
+	f.setUntil(ctx, c)
+	waited, shed := f.inFlight.enter(ctx, c.Until)
+	if shed != nil {
+		shed = named(asks, shed)
+	} else if waited {
+		if origin, known := f.Recall(c, asks, v); known {
+			f.inFlight.leave()
+			return origin, nil
+		}
+	}
+	switch {
+	case c.Rules != nil && (shed == nil || errors.Is(shed, counter.ErrStore)):
+		return f.takeLocally(ctx, c, asks, v, shed)
+	case shed != nil:
+		return c.byPolicy(v, nil, shed)
+	}
+	underWay, err := f.inTime(ctx, c, asks, v)
+	return c.byPolicy(v, underWay, err)
+}
+
+// ask asks the store.
+func (f *Fallback) ask(ctx context.Context, m Mode, asks []counter.Ask, v *counter.Verdict) (err error) {
+	switch ask := &asks[0]; {
+	case m == Peeking:
+		*v, err = f.store.PeekAll(ctx, asks...)
+	case m == Charging:
+		*v, err = f.store.ChargeAll(ctx, asks...)
+	case len(asks) == 1 && ask.Held == nil && !ask.Soft:
+		*v, err = cmp.Or(ask.On, f.store).Take(ctx, ask.Key, ask.N, ask.Limits)
+	default:
+		*v, err = f.store.TakeAll(ctx, asks...)
+	}
+	return err
+}
+
+// bare reports whether there is nothing around the store for c but its Policy.
+func (f *Fallback) bare(c *Call) bool {
+	return f.within == 0 && f.inFlight == nil && c.Rules == nil
+}
+
+func (f *Fallback) setUntil(ctx context.Context, c *Call) {
+	if f.within == 0 || !c.Until.IsZero() {
+		return
+	}
+	c.Until = time.Now().Add(f.within)
+	if before, ok := ctx.(spent.Context); ok {
+		c.Until = c.Until.Add(-before.Time)
+	}
+}
+
+// Recall returns a denial by the store that is not a second old, or, while the store
+// fails, one that holds on. The denial of a call with looks is known only if a look
+// denies: otherwise there may be a ban to begin.
+func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Origin, known bool) {
+	if c.Mode != Taking || f.bare(c) {
+		return Origin{}, false
+	}
+	if *v, known = recallDenial(f.store, asks, false); known && (!looks(asks) || lookDenies(asks, v)) {
+		return Origin{}, true
+	}
+	*v = counter.Verdict{}
+	if c.Rules == nil || c.Policy != Local {
+		return Origin{}, false
+	}
+	err := f.local.failing()
+	if err == nil {
+		return Origin{}, false
+	}
+	if *v, known = f.local.recall(c, asks); known {
+		f.local.numbers.denied.Add(1)
+	}
+	return Origin{Degraded: err, Local: true}, known
+}
+
+// Refund gives back the hits of v, also those that were counted in this process,
+// which are then not carried to the store.
+func (f *Fallback) Refund(ctx context.Context, v *counter.Verdict, o Origin) (err error) {
+	if !o.Local {
+		err = f.store.Refund(ctx, v)
+	} else if err = ctx.Err(); err == nil {
+		*v = counter.Verdict{}
+	}
+	if !v.Allowed && o.Hits != nil {
+		err = errors.Join(err, o.Hits.refund(ctx))
+	}
+	return err
+}
+
+// byPolicy completes a call that ended with err, and tells the call that is under
+// way: without an answer of the store the Policy decides.
+func (c *Call) byPolicy(v *counter.Verdict, underWay chan<- late, err error) (Origin, error) {
+	if err == nil {
+		return Origin{}, nil
+	}
+	*v = counter.Verdict{}
+	var d late
+	if errors.Is(err, counter.ErrStore) {
+		if d.keep = c.Policy == Open; d.keep {
+			v.Allowed = true
+		} else {
+			v.RetryAfter = AfterFailure()
+		}
+	}
+	if underWay != nil {
+		underWay <- d
+	}
+	if errors.Is(err, counter.ErrStore) {
+		return Origin{Degraded: err}, nil
+	}
+	return Origin{}, err
+}
+
+// AfterFailure is the RetryAfter of a denial for a failed store: 0.5 to 1.5
+// seconds. Never zero, since callers coming back at once add to the load under
+// which the store failed; random, since callers that failed in the same moment
+// would otherwise all come back in the same moment.
+func AfterFailure() time.Duration {
+	return 500*time.Millisecond + rand.N(time.Second)
+}
+
+// looks reports whether a Take looks at keys: a look asks of no hits, and may deny.
+func looks(asks []counter.Ask) bool {
+	return slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N == 0 })
+}
+
+// lookDenies reports whether a look denies by v.
+func lookDenies(asks []counter.Ask, v *counter.Verdict) bool {
+	return slices.ContainsFunc(v.All(), func(s counter.State) bool {
+		return s.RetryAfter > 0 && slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N == 0 && a.Key == s.Key })
+	})
+}
+
+func named(asks []counter.Ask, err error) error {
+	return fmt.Errorf("limiter: event %q: %w", asks[0].Key.Event, err)
+}
+
+// Begin has Close wait until End, and reports whether f is open. Without Config.Local
+// f is open for ever.
+func (f *Fallback) Begin() bool { return f.local == nil || f.begin() }
+
+func (f *Fallback) begin() bool {
+	f.closing.RLock()
+	defer f.closing.RUnlock()
+	if !f.closed {
+		f.calls.Add(1)
+	}
+	return !f.closed
+}
+
+// End ends what Begin has begun.
+func (f *Fallback) End() {
+	if f.local != nil {
+		f.calls.Done()
+	}
+}
+
+// Close is limiter.Limiter.Close.
+func (f *Fallback) Close(ctx context.Context) error {
+	if f.local == nil {
+		return nil
+	}
+	f.closing.Lock()
+	closed := f.closed
+	f.closed = true
+	f.closing.Unlock()
+	if closed {
+		return nil
+	}
+	carrier := &f.local.carrier
+	carrier.hasten()
+	done := make(chan struct{})
+	go func() {
+		f.calls.Wait() // nobody else gives the carrier a first key
+		carrier.all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	carrier.close()
+	<-done
+	if n := f.local.numbers.pending.Load(); n > 0 {
+		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store: %w", n, ctx.Err())
+	}
+	return nil
+}
+
+func inner(c *counter.Counter) inside.Counter[counter.Key, counter.Ask, counter.Verdict] {
+	return inside.Of(c).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
+}
+
+// recallDenial asks the memory of the store for a denial of an equal call, or for the
+// last denial of a key.
+func recallDenial(store *counter.Counter, asks []counter.Ask, ofKey bool) (v counter.Verdict, denied bool) {
+	own := asksPool.Get().(*[]counter.Ask)
+	*own = append((*own)[:0], asks...)
+	if ofKey {
+		v, denied = inner(store).LastDenial(*own...)
+	} else {
+		v, denied = inner(store).Recall(*own...)
+	}
+	clear(*own)
+	asksPool.Put(own)
+	return v, denied
+}
+
+// asksPool has copies of Asks for the methods of an interface: what is given to
+// them is on the heap, and the Asks of a call are to stay on its stack.
+var asksPool = sync.Pool{New: func() any { return new([]counter.Ask) }}

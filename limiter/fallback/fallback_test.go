@@ -1,0 +1,114 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter/fallback"
+)
+
+// remoteStore is a store on another machine, which answers after a while, or fails.
+type remoteStore struct {
+	backend.Atomic
+	after time.Duration
+	fails bool
+}
+
+func (s *remoteStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+	time.Sleep(s.after)
+	if s.fails {
+		return errors.New("broken")
+	}
+	return s.Atomic.Take(ctx, r)
+}
+
+var (
+	key    = counter.Key{Event: "signup", Feature: "user:7"}
+	limits = counter.MustLimits("4/h")
+)
+
+// newFallback returns a Fallback around store with half of each limit for this
+// process, and the rule by which it counts.
+func newFallback(t *testing.T, store backend.Store, maxInFlight int) (*fallback.Fallback, *fallback.Rule) {
+	c, err := counter.New(store, counter.Config{Patience: time.Minute})
+	require.NoError(t, err)
+	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + time.Second})
+	require.NoError(t, err)
+	f := fallback.New(c, fallback.Config{Within: time.Second, MaxInFlight: maxInFlight, Local: here, Share: 0.5})
+	return f, f.Ladder(c, here).Rule(limits)
+}
+
+func take(t *testing.T, f *fallback.Fallback, policy fallback.Policy, rule *fallback.Rule) (counter.Verdict, fallback.Origin) {
+	c := &fallback.Call{N: 1, Policy: policy}
+	if rule != nil {
+		c.Rules = []*fallback.Rule{rule}
+	}
+	var v counter.Verdict
+	require.True(t, f.Begin())
+	defer f.End()
+	o, err := f.Take(t.Context(), c, []counter.Ask{{Key: key, N: 1, Limits: limits}}, &v)
+	require.NoError(t, err)
+	return v, o
+}
+
+// Each policy decides for a store that fails, and hits of this process are in the store
+// when it is back.
+func TestPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &remoteStore{Atomic: memory.New(memory.Config{}), fails: true}
+		f, rule := newFallback(t, store, 0)
+		v, o := take(t, f, fallback.Closed, nil)
+		require.False(t, v.Allowed)
+		require.ErrorIs(t, o.Degraded, counter.ErrStore)
+		require.InDelta(t, time.Second, v.RetryAfter, float64(time.Second/2))
+		v, o = take(t, f, fallback.Open, nil)
+		require.True(t, v.Allowed)
+		require.ErrorIs(t, o.Degraded, counter.ErrStore)
+		for i := range 3 { // half of 4
+			v, o = take(t, f, fallback.Local, rule)
+			require.Equal(t, i < 2, v.Allowed)
+			require.True(t, o.Local)
+		}
+		store.fails = false
+		time.Sleep(10 * time.Second)
+		v, o = take(t, f, fallback.Local, rule)
+		require.True(t, v.Allowed)
+		require.NoError(t, o.Degraded)
+		require.EqualValues(t, 1, v.Remaining)
+		require.NoError(t, f.Close(t.Context()))
+		require.False(t, f.Begin())
+		require.EqualValues(t, 2, f.Stats().Carried)
+	})
+}
+
+// A caller is answered in time, the late hit is undone, and a call without a place in
+// flight is decided like one whose store has failed.
+func TestLateStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &remoteStore{Atomic: memory.New(memory.Config{}), after: 10 * time.Second}
+		f, _ := newFallback(t, store, 1)
+		began := time.Now()
+		v, o := take(t, f, fallback.Closed, nil)
+		require.False(t, v.Allowed)
+		require.ErrorContains(t, o.Degraded, "no answer within Config.DecideWithin of 1s")
+		require.Equal(t, time.Second, time.Since(began))
+		_, o = take(t, f, fallback.Closed, nil)
+		require.ErrorContains(t, o.Degraded, "1 calls were under way, as many as Config.MaxInFlight")
+		require.Equal(t, 2*time.Second, time.Since(began))
+		store.after = 0
+		time.Sleep(20 * time.Second)
+		v, o = take(t, f, fallback.Closed, nil)
+		require.True(t, v.Allowed)
+		require.NoError(t, o.Degraded)
+		require.EqualValues(t, 3, v.Remaining)
+		require.EqualValues(t, 1, f.Stats().Shed)
+	})
+}

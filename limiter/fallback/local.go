@@ -1,0 +1,293 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// local counts in this process for rules under Local. The local counter holds
+// all hits that the Limiter has admitted under these rules. Hits admitted by the
+// store are mirrored. Hits admitted here, while the store did not answer, are
+// added to the store later by the carrier. Both stay until the end of their
+// windows.
+//
+// In a window at most Max + (I-1) x ceil(Share x Max) hits are admitted, by I such
+// counters on a store, because
+//
+//   - an admission here finds all earlier hits of this Limiter counted here, and
+//     at most ceil(Share x Max) with its own;
+//   - a Take on the store is judged with the hits that were admitted here and are
+//     not yet in the store: these hits are held against the limits of the Take;
+//   - a Take whose answer comes after an admission here, unknown to the answer, is
+//     judged here as well.
+//
+// A Limiter whose last hit in a window was admitted here has at most ceil(Share x
+// Max) in the window. Of the other Limiters take the last Take in the order of the
+// store, and the Limiter m of this Take. The Take has found all hits of these
+// Limiters in the store, and all hits admitted here by m in the store or held. So
+// these hits are Max at most, and each other Limiter has admitted ceil(Share x
+// Max) here at most. A caller that counts nothing here, and holds nothing, is a
+// Limiter too: the last Take may come from such a caller.
+//
+// An answer that is judged here keeps the label given by the store. The label is
+// older than the judgement, by Within at most: the windows of the local counter
+// reach back for as much longer.
+type local struct {
+	store, here *counter.Counter
+	share       float64
+	began       time.Time
+	seed        maphash.Seed
+	shards      [localShards]localShard
+	carrier     carrier
+	failure     atomic.Pointer[failure]
+	trusting    bool         // a mistake, for a test: no answer is superseded
+	lackedUntil atomic.Int64 // latest of all localShard.lacking
+	numbers     struct{ admitted, denied, refused, unmirrored, pending, carried, dropped atomic.Int64 }
+}
+
+// Ladder is the ladder of a rule, in the store and in this process.
+type Ladder struct {
+	local       *local
+	store, here *counter.Counter
+	width       time.Duration // of the finest buckets
+	longest     time.Duration // Per of the longest limit that the ladder holds
+}
+
+// Rule is limits in the form that the local counter is asked for.
+type Rule struct {
+	*Ladder
+	look      bool // asked of no hits, and not mirrored
+	limits    counter.Limits
+	held      []int64        // Max - ceil(Share x Max) of each limit
+	boundless counter.Limits // for the mirror
+}
+
+func newLocal(store, here *counter.Counter, share float64) *local {
+	l := &local{store: store, here: here, share: share, began: time.Now(), seed: maphash.MakeSeed()}
+	for i := range l.shards {
+		l.shards[i].keys = map[counter.Key]*localKey{}
+	}
+	l.carrier.init(l)
+	return l
+}
+
+// Ladder returns the ladder of a rule that counts on store, and in this process on
+// here: Config.Local, or a result of With of it.
+func (f *Fallback) Ladder(store, here *counter.Counter) *Ladder {
+	ladder := here.Config().Ladder
+	return &Ladder{f.local, store, here, ladder.At(0).Width, ladder.At(ladder.Len() - 1).Keep}
+}
+
+// Rule returns limits of the ladder, by which keys are counted in this process.
+func (l *Ladder) Rule(limits counter.Limits) *Rule {
+	r := &Rule{Ladder: l, limits: limits, held: make([]int64, len(limits)), boundless: make(counter.Limits, len(limits))}
+	for i, limit := range limits {
+		r.held[i] = limit.Max - shareOf(l.local.share, limit.Max)
+		r.boundless[i] = counter.Limit{Max: counter.MaxCount, Per: limit.Per}
+	}
+	return r
+}
+
+// Look returns limits under which a key is looked at in this process, and not counted.
+func (l *Ladder) Look(limits counter.Limits) *Rule {
+	return &Rule{Ladder: l, look: true, limits: limits}
+}
+
+// shareOf is ceil(share x max). A product that floating point puts just above a
+// whole number is the whole number.
+func shareOf(share float64, max int64) int64 {
+	if share == 1 {
+		return max
+	}
+	product := share * float64(max)
+	if whole := math.Round(product); math.Abs(product-whole) <= 1e-9*whole {
+		return int64(whole)
+	}
+	return int64(math.Ceil(product))
+}
+
+// Denies reports whether the limits themselves, and not a Share of them, deny n hits
+// of key for now, in this process.
+func (r *Rule) Denies(key counter.Key, n int64) bool {
+	v, err := r.here.Peek(context.Background(), key, n, r.limits)
+	return err == nil && !v.Allowed && v.RetryAfter != counter.Never
+}
+
+// takeLocally is Take for a call with rules that count in this process. shed is the
+// error of a call that got no place in flight, or nil.
+func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict, shed error) (Origin, error) {
+	t, fits := f.local.begin(c, asks)
+	var underWay chan<- late
+	err := shed
+	switch {
+	case shed != nil:
+	case !fits:
+		f.inFlight.leave()
+		err = named(asks, errNotCarried)
+	default:
+		underWay, err = f.inTime(ctx, c, asks, v)
+		if v.Allowed || v.RetryAfter != counter.Never { // else nobody has asked the store
+			t.noteAnswer(err)
+		}
+		if err == nil {
+			return f.settle(c, asks, t, v), nil
+		}
+	}
+	policy := c.Policy
+	if policy == Open && (shed != nil || !fits) { // the store has not failed
+		policy = Local
+	}
+	if policy != Local || !errors.Is(err, counter.ErrStore) {
+		t.end()
+		return c.byPolicy(v, underWay, err)
+	}
+	hits, refusal := t.decide(c, asks, v, underWay != nil)
+	if underWay != nil {
+		underWay <- late{hits: hits}
+	}
+	return f.local.told(c, v, hits, err, refusal), nil
+}
+
+// settle completes a call that the store has answered by v.
+func (f *Fallback) settle(c *Call, asks []counter.Ask, t *flight, v *counter.Verdict) Origin {
+	if v.At().IsZero() { // nothing was counted
+		t.end()
+		held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
+		if !v.Allowed && held && c.Mode != Charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
+			v.RetryAfter = min(v.RetryAfter, AfterFailure())
+		}
+		return Origin{}
+	}
+	kept, here, hits, err := t.admitted(v.At())
+	if kept {
+		return Origin{Hits: hits}
+	}
+	stored := *v
+	f.background(func() { _ = f.store.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
+	*v = here
+	return f.local.told(c, v, nil, named(asks, errSuperseded), err)
+}
+
+// told is the Origin of v, a verdict of the local counter for a store that failed, or
+// of an error of the local counter, which denies.
+func (l *local) told(c *Call, v *counter.Verdict, hits *Hits, failed, refusal error) Origin {
+	switch {
+	case refusal != nil:
+		l.numbers.refused.Add(1)
+		*v = counter.Verdict{RetryAfter: AfterFailure()}
+		return Origin{Degraded: fmt.Errorf("%w; Config.Local: %w", failed, refusal)}
+	case c.Mode == Peeking:
+	case v.Allowed:
+		l.numbers.admitted.Add(1)
+	default:
+		l.numbers.denied.Add(1)
+	}
+	return Origin{Degraded: failed, Local: true, Hits: hits}
+}
+
+// recall returns a denial of c without the store: by a look, or one that the store
+// gave before it failed.
+func (l *local) recall(c *Call, asks []counter.Ask) (v counter.Verdict, denied bool) {
+	if c.Mode == Charging {
+		return v, false
+	}
+	if slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r != nil && r.look }) {
+		if v, err := l.peek(c, asks, true); err == nil && lookDenies(asks, &v) {
+			return v, true
+		}
+	}
+	return recallDenial(l.store, asks, true)
+}
+
+// peek asks the local counter, and counts nothing.
+func (l *local) peek(c *Call, asks []counter.Ask, looks bool) (counter.Verdict, error) {
+	var here []counter.Ask
+	for i, rule := range c.Rules {
+		if rule != nil && (looks || !rule.look) {
+			here = append(here, rule.ask(asks[i].Key, asks[i].N))
+		}
+	}
+	v, err := l.here.PeekAll(context.Background(), here...)
+	softenNever(&v, here)
+	return v, err
+}
+
+// ask returns the question about key for the local counter.
+func (r *Rule) ask(key counter.Key, n int64) counter.Ask {
+	return counter.Ask{Key: key, N: n, Limits: r.limits, Held: r.held, On: r.here}
+}
+
+// Stats are numbers of a Fallback: limiter.Stats says what they mean.
+type Stats struct {
+	Admitted, Denied, Refused            int64
+	Unmirrored                           int64
+	Lacking                              float64
+	Pending, Additions, Carried, Dropped int64
+	Waited, Shed                         int64
+}
+
+// Stats returns a snapshot.
+func (f *Fallback) Stats() (s Stats) {
+	if l := f.local; l != nil {
+		n := &l.numbers
+		s.Admitted, s.Denied, s.Refused = n.admitted.Load(), n.denied.Load(), n.refused.Load()
+		s.Unmirrored, s.Lacking, s.Additions = n.unmirrored.Load(), l.lacking(), l.carrier.entries.Load()
+		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
+	}
+	if f.inFlight != nil {
+		s.Waited, s.Shed = f.inFlight.waited.Load(), f.inFlight.shed.Load()
+	}
+	return s
+}
+
+// Keys is the number of keys that f knows to be under way or pending, for tests.
+func (f *Fallback) Keys() (n int) {
+	for i := range f.local.shards {
+		s := &f.local.shards[i]
+		s.mu.Lock()
+		n += len(s.keys)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Weaken sets the bound of additions for keys that the store does not know, and has f
+// believe answers that are superseded: a mistake that a simulation must find. It is
+// for tests, before the first call.
+func (f *Fallback) Weaken(maxAdditions int64, trusting bool) {
+	f.local.carrier.most, f.local.trusting = maxAdditions, trusting
+}
+
+// failure is the last failure of a store that has not answered since.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+// failing is the error of a store that has failed within the last second, and
+// not answered since; nil: nothing is known.
+func (l *local) failing() error {
+	if f := l.failure.Load(); f != nil && time.Since(f.at) < time.Second {
+		return f.err
+	}
+	return nil
+}
+
+// ErrPendingFull is found in Verdict.Degraded where hits were denied for want of room
+// for additions to the store.
+var ErrPendingFull = errors.New("too many hits wait to be carried to the store")
+
+var (
+	errNotCarried = fmt.Errorf("%w: it lacks hits that this process let through, which leave no room", counter.ErrStore)
+	errSuperseded = fmt.Errorf("%w: it answered after this process had let other hits through, which leave no room", counter.ErrStore)
+	errTooLate    = errors.New("the answer is older than the local counter reaches back")
+	errIncomplete = errors.New("the local counter lacks hits of the key, since it was full")
+)
