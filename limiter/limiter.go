@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
@@ -247,4 +248,9 @@ func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 		return fmt.Errorf("limiter: refund: %w", err)
 	}
 	return nil
+}
+
+// inner returns what a Limiter needs of a Counter and users do not.
+func inner(c *counter.Counter) inside.Counter[counter.Key, counter.Ask, counter.Verdict] {
+	return inside.Of(c).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
 }

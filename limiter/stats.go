@@ -1,9 +1,15 @@
 package limiter
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/limiter/fallback"
+	"github.com/abacus-go/abacus/limiter/turns"
 )
 
 // MaxAdditions bounds [Stats].Additions, at some 300 bytes each. Beyond, no hits of
@@ -69,4 +75,42 @@ func (l *Limiter) Stats() (s Stats) {
 	}
 	s.Waiting, _ = l.turns.Waiting()
 	return s
+}
+
+// Check returns nil if the store of the Counter is ready, by
+// [counter.Counter.Check], within DecideWithin, and Config.Local lacks no hits. The
+// error joins all findings: [errors.Is] finds counter.ErrStore if decisions would
+// be left to the rules' OnFailure, and counter.ErrCondition if hits are counted
+// while a promise may break.
+func (l *Limiter) Check(ctx context.Context) error {
+	if l.within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = loan.WithTimeout(ctx, l.within)
+		defer cancel()
+	}
+	err := l.counter.Check(ctx)
+	l.log.checked(l.counter)
+	if l.taker.Lacking() {
+		err = errors.Join(err, fmt.Errorf("limiter: Config.Local was full and lacks hits of %.1f%% of the keys that it does not know, want none: a larger store: %w", 100*l.taker.Stats().Lacking, counter.ErrCondition))
+	}
+	return err
+}
+
+// ErrClosed is the error of a call of a [Limiter] after Close.
+var ErrClosed = turns.ErrClosed
+
+// Close ends the calls of Wait, which then return [ErrClosed], and carries the hits
+// that were admitted locally to the store, as fast as the store answers, until none
+// is left or ctx ends. Close returns when no goroutine of l is left: when all calls
+// to the store under way have ended, at the latest by their Patience. While the
+// store fails only the end of ctx ends a Close with such hits, so give ctx a
+// deadline; with a ctx that has ended, nothing more is carried. The error tells the
+// number of hits that are not known to be in the store, and wraps the error of ctx.
+//
+// Only a Limiter with Config.Local needs a Close; all of its calls return
+// [ErrClosed] afterwards, and without Config.Local only the calls of Wait. Further
+// calls of Close do nothing.
+func (l *Limiter) Close(ctx context.Context) error {
+	l.turns.Close()
+	return l.taker.Close(ctx)
 }
