@@ -3,24 +3,24 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
 )
 
 type compareCmd struct {
 	File    string          `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
-	Limits  limits          `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
-	Store   storeName       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Limits  cli.Limits      `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
+	Store   cli.Store       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
 	HTML    string          `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
 	JSON    bool            `help:"Print one JSON object."`
 	Seed    *uint64         `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
-	Skew    span            `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
-	Timeout span            `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Skew    cli.Span        `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
+	Timeout cli.Span        `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
 	Format  eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
 	SkipBad bool            `help:"Go on after a bad line, and count them."`
 }
@@ -47,33 +47,33 @@ type compared struct {
 }
 
 // Run compares and prints the reports, or the error alone.
-func (c *compareCmd) Run(e *env) (err error) {
-	if err := c.Timeout.check("--timeout", 0); err != nil {
+func (c *compareCmd) Run(e *cli.Env) (err error) {
+	if err := c.Timeout.Check("--timeout", 0); err != nil {
 		return err
 	}
 	if c.File != "" && c.Seed != nil {
-		return usageError{fmt.Errorf("--seed %d: a seed is for generated traffic, but there is the log %s", *c.Seed, c.File)}
+		return cli.Usagef("--seed %d: a seed is for generated traffic, but there is the log %s", *c.Seed, c.File)
 	}
-	store, err := openStore(c.Store, time.Duration(c.Timeout))
+	store, err := c.Store.Open(c.Timeout)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	bar := &progress{to: e.stderr}
+	bar := e.Progress()
 	run, err := compare.New(compare.Config{
-		Limits: counter.Limits(c.Limits), Store: store, Skew: time.Duration(c.Skew), Timeout: time.Duration(c.Timeout), Progress: bar.update,
+		Limits: counter.Limits(c.Limits), Store: store, Skew: time.Duration(c.Skew), Timeout: time.Duration(c.Timeout), Progress: bar.Update,
 	})
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	var in *input
 	if c.File != "" {
-		if in, err = openInput(c.File, e.stdin); err != nil {
+		if in, err = openInput(c.File, e.Stdin); err != nil {
 			return err
 		}
 		defer in.close()
 	}
-	if err := identify(e.ctx, store); err != nil {
+	if err := cli.Identify(e.Ctx, store); err != nil {
 		return err
 	}
 	html, err := createOutput("--html", c.HTML, in)
@@ -81,14 +81,14 @@ func (c *compareCmd) Run(e *env) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, html.close()) }()
-	defer bar.clear()
-	log, err := c.log(e.ctx, in, bar)
+	defer bar.Clear()
+	log, err := c.log(e.Ctx, in, bar)
 	if err != nil {
 		return err
 	}
-	bar.show("compare", run.Steps(log), false)
-	reports, err := run.Run(e.ctx, log)
-	bar.clear()
+	bar.Show("compare", run.Steps(log), false)
+	reports, err := run.Run(e.Ctx, log)
+	bar.Clear()
 	if err != nil {
 		return err
 	}
@@ -97,18 +97,14 @@ func (c *compareCmd) Run(e *env) (err error) {
 			return err
 		}
 	}
-	if c.JSON {
-		err = printJSON(e.stdout, compared{reports})
-	} else {
-		_, err = e.stdout.Write(renderComparison(reports, c.Store.Kind, e.width()))
-	}
+	err = e.Print(c.JSON, compared{reports}, func() []byte { return renderComparison(reports, c.Store.Kind, tableWidth(e.Stdout)) })
 	for _, r := range reports {
 		err = cmp.Or(err, r.Broken())
 	}
 	return err
 }
 
-func (c *compareCmd) log(ctx context.Context, in *input, bar *progress) (*compare.Log, error) {
+func (c *compareCmd) log(ctx context.Context, in *input, bar *cli.Progress) (*compare.Log, error) {
 	if in == nil {
 		seed := uint64(1)
 		if c.Seed != nil {
@@ -116,8 +112,8 @@ func (c *compareCmd) log(ctx context.Context, in *input, bar *progress) (*compar
 		}
 		return compare.Generate(seed, counter.Limits(c.Limits))
 	}
-	bar.show("read", in.size, true)
-	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, c.Format), in.name, c.SkipBad, func() { bar.set(in.read.Load()) })
-	bar.clear()
+	bar.Show("read", in.size, true)
+	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, c.Format), in.name, c.SkipBad, func() { bar.Set(in.read.Load()) })
+	bar.Clear()
 	return log, err
 }

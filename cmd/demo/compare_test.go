@@ -15,7 +15,9 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
+	"github.com/abacus-go/abacus/cmd/internal/clitest"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
@@ -60,7 +62,7 @@ func TestCompareRealTraffic(t *testing.T) {
 func TestCompareJSON(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log.csv")
 	require.NoError(t, os.WriteFile(name, []byte("time_us,event,feature\n1772494199000000,<b>,\x1b[2J\n1772494199000001,<b>,\x1b[2J\n"), 0o666))
-	cmd, stderr := command(t, "compare", "--limits", "1/m,9/d", "--json", name)
+	cmd, stderr := clitest.Process(t, "demo", "compare", "--limits", "1/m,9/d", "--json", name)
 	out, err := cmd.Output()
 	require.NoError(t, err, stderr)
 	var got compared
@@ -81,18 +83,18 @@ func TestCompareJSON(t *testing.T) {
 func TestInterruptedCompare(t *testing.T) {
 	url := "redis://" + servertest.Redis(t)
 	page := filepath.Join(t.TempDir(), "page.html")
-	cmd, stderr := command(t, "compare", "--store", url, "--html", page)
+	cmd, stderr := clitest.Process(t, "demo", "compare", "--store", url, "--html", page)
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	require.NoError(t, cmd.Start())
-	awaitStored(t, url, 0)
+	clitest.AwaitStored(t, url, 0)
 	require.FileExists(t, page)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
+	require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
 	require.Equal(t, "demo: interrupted\n", stderr.String())
 	require.Empty(t, stdout.String())
 	require.NoFileExists(t, page)
-	n, err := stored(url)
+	n, err := clitest.Stored(url)
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
@@ -147,7 +149,7 @@ func TestComparisonOnASlowMachine(t *testing.T) {
 	}
 	for width := 80; width <= 150; width++ {
 		for nanos := 0.5; nanos < 1e14; nanos *= 3 {
-			require.Equal(t, form(width, 1), form(width, nanos), "%d columns, %f ns", width, nanos)
+			require.Equal(t, form(width, 1), form(width, nanos), "%d cli.Columns, %f ns", width, nanos)
 		}
 	}
 }

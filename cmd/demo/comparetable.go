@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -12,21 +13,21 @@ import (
 	"golang.org/x/term"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
 // wideColumns is the width of a comparison without a terminal and without $COLUMNS.
 const wideColumns = 120
 
-// width is the number of columns of a table on standard output: $COLUMNS, the
+// tableWidth is the number of columns of a table on standard output: $COLUMNS, the
 // width of the terminal, or wideColumns.
-func (e *env) width() int {
+func tableWidth(to io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if file, is := e.stdout.(*os.File); is {
+	if file, is := to.(*os.File); is {
 		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
 			return n
 		}
@@ -68,7 +69,7 @@ func costsTold(kind stores.Kind) []measure {
 // nanosWidth is the width of the column of times, which is the same on a slow machine.
 const nanosWidth = 7
 
-// nanos formats a time in at most nanosWidth columns, with a unit from a millisecond on.
+// nanos formats a time in at most nanosWidth cli.Columns, with a unit from a millisecond on.
 func nanos(ns float64) string {
 	if ns < 999_999.5 {
 		return text.Number(ns, 0)
@@ -121,7 +122,7 @@ func figure(f float64) string {
 func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []byte {
 	var b bytes.Buffer
 	tell := func(name, s string) {
-		for _, line := range wrap(s, max(20, min(width, wideColumns)-7)) {
+		for _, line := range text.Wrap(s, max(20, min(width, wideColumns)-7)) {
 			fmt.Fprintf(&b, "%-7s%s\n", name, line)
 			name = ""
 		}
@@ -157,7 +158,7 @@ func renderComparison(reports []*compare.Report, kind stores.Kind, width int) []
 	}
 	b.WriteByte('\n')
 	for _, line := range legend(reports[0], kind) {
-		for _, line := range wrap(line, min(width, wideColumns)) {
+		for _, line := range text.Wrap(line, min(width, wideColumns)) {
 			b.WriteString(line + "\n")
 		}
 	}

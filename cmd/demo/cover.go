@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 type coverCmd struct {
-	At     instant `help:"When the window ends: now, 23:30:33 (today, UTC) or 2026-03-02T23:30:33Z. Default: ${default}." default:"now" placeholder:"TIME"`
-	Window span    `help:"How long the window is. Default: ${default}." default:"24h" placeholder:"DURATION"`
-	Ladder ladder  `help:"The tiers, finest first, as width:keep. Default: those that fit the window." placeholder:"TIERS"`
-	Skew   span    `help:"How far the clocks of those who count may be apart." default:"0s" placeholder:"DURATION"`
-	JSON   bool    `help:"Print one JSON object."`
+	At     cli.Instant `help:"When the window ends: now, 23:30:33 (today, UTC) or 2026-03-02T23:30:33Z. Default: ${default}." default:"now" placeholder:"TIME"`
+	Window cli.Span    `help:"How long the window is. Default: ${default}." default:"24h" placeholder:"DURATION"`
+	Ladder cli.Ladder  `help:"The tiers, finest first, as width:keep. Default: those that fit the window." placeholder:"TIERS"`
+	Skew   cli.Span    `help:"How far the clocks of those who count may be apart." default:"0s" placeholder:"DURATION"`
+	JSON   bool        `help:"Print one JSON object."`
 }
 
 // Help is the part of --help that follows the flags' summary.
@@ -50,50 +51,53 @@ type explained struct {
 	Window   string    `json:"window"`
 	Ladder   string    `json:"ladder"`
 	Skew     string    `json:"skew"`
-	Plain    int64     `json:"finest_reads"` // with every bucket of the finest tier read
+	Finest   string    `json:"-"`            // the width of the finest tier that the window needs
+	Plain    int64     `json:"finest_reads"` // with every bucket of that tier read
 	Textbook coverOf   `json:"textbook"`
 	Abacus   coverOf   `json:"abacus"`
 }
 
 // Run prints both covers of the window.
-func (c *coverCmd) Run(e *env) error {
+func (c *coverCmd) Run(e *cli.Env) error {
 	at, window := time.Time(c.At), time.Duration(c.Window)
-	l := c.Ladder.orFor(window)
+	l := c.Ladder.OrFor(window)
 	fine, err := l.Finest(window)
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	cover, err := l.Cover(at, window, time.Duration(c.Skew))
 	textbook, wrong := classic.TextbookCover(l, at, window)
 	if err := cmp.Or(err, wrong); err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	width := l.At(fine).Width
 	x := explained{
 		At: at, Window: dur.Format(window), Ladder: l.String(), Skew: dur.Format(time.Duration(c.Skew)),
-		Plain: int64((window + width - 1) / width), Textbook: tell(textbook), Abacus: tell(cover),
+		Finest: dur.Format(width), Plain: int64((window + width - 1) / width), Textbook: tell(textbook), Abacus: tell(cover),
 	}
-	if c.JSON {
-		return printJSON(e.stdout, x)
-	}
+	return e.Print(c.JSON, x, func() []byte { return c.render(&x, textbook, cover) })
+}
+
+// render is the explanation for people.
+func (c *coverCmd) render(x *explained, textbook, cover tiers.Cover) []byte {
 	var b bytes.Buffer
+	at, window := time.Time(c.At), time.Duration(c.Window)
 	fmt.Fprintf(&b, "window  %s, up to %s\n", x.Window, at.Format("2006-01-02 15:04:05.999 MST"))
 	fmt.Fprintf(&b, "ladder  %s\n", x.Ladder)
 	if c.Skew > 0 {
 		fmt.Fprintf(&b, "skew    %s\n", x.Skew)
 	}
 	if lines := drawCovers(drawn{"textbook", textbook}, drawn{"abacus", cover}); lines != nil {
-		fmt.Fprintf(&b, "\n%*s\n", columns, "reads")
+		fmt.Fprintf(&b, "\n%*s\n", cli.Columns, "reads")
 		for _, line := range lines {
 			fmt.Fprintln(&b, line)
 		}
 	}
-	fmt.Fprintf(&b, "\n%-66s%8s reads\n", "every bucket of "+dur.Format(width), words.Commas(x.Plain))
+	fmt.Fprintf(&b, "\n%-66s%8s reads\n", "every bucket of "+x.Finest, words.Commas(x.Plain))
 	x.Textbook.print(&b, "textbook: both ragged edges added up")
 	x.Abacus.print(&b, "abacus: the bucket that holds now is read whole")
 	fmt.Fprintf(&b, "\n%s\n%s\n", leftEdge("the textbook cover", textbook, at.Add(-window)), leftEdge("that of abacus", cover, at.Add(-window)))
-	_, err = e.stdout.Write(b.Bytes())
-	return err
+	return b.Bytes()
 }
 
 func tell(c tiers.Cover) coverOf {

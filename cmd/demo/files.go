@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
 )
 
 // input is the log, with the number of bytes read.
@@ -69,12 +70,12 @@ func createOutput(flag, name string, in *input) (*output, error) {
 	case "":
 		return nil, nil
 	case "-":
-		return nil, usageError{fmt.Errorf("%s -: standard output is for the report, want the name of a file", flag)}
+		return nil, cli.Usagef("%s -: standard output is for the report, want the name of a file", flag)
 	}
 	there, missing := os.Stat(name)
 	if missing == nil && in != nil {
 		if log, err := in.Stat(); err == nil && os.SameFile(there, log) {
-			return nil, usageError{fmt.Errorf("%s %s: the file is the log itself, want another file", flag, name)}
+			return nil, cli.Usagef("%s %s: the file is the log itself, want another file", flag, name)
 		}
 	}
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)

@@ -3,42 +3,23 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/cmd/internal/cli"
+	"github.com/abacus-go/abacus/cmd/internal/clitest"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
-
-// command is the program as a process of its own: a script cannot show the
-// effects of a signal and of a broken pipe.
-func command(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "demo", args...)
-	cmd.Env = append(cmd.Environ(), "GORACE="+raceEnv)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	return cmd, &stderr
-}
-
-func exitCode(t *testing.T, err error) int {
-	t.Helper()
-	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit), "%v", err)
-	return exit.ExitCode()
-}
 
 // After Ctrl-C while the log still grows, the report has all events read.
 func TestInterruptedProcess(t *testing.T) {
 	for flag, told := range map[string]string{"--json=false": "STOPPED: interrupted\n", "--json": `"stopped": "interrupted"`} {
-		cmd, stderr := command(t, "replay", "-", flag)
+		cmd, stderr := clitest.Process(t, "demo", "replay", "-", flag)
 		var stdout bytes.Buffer
 		cmd.Stdout = &stdout
 		log, err := cmd.StdinPipe()
@@ -49,7 +30,7 @@ func TestInterruptedProcess(t *testing.T) {
 		_, err = log.Write([]byte("time_us,event,feature\n" + strings.Repeat("1772494233000000,signup,203.0.113.9\n", 20_000)))
 		require.NoError(t, err)
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
-		require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
+		require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
 		require.Equal(t, "demo: interrupted\n", stderr.String())
 		require.Contains(t, stdout.String(), told)
 	}
@@ -57,7 +38,7 @@ func TestInterruptedProcess(t *testing.T) {
 
 // An interrupt ends the page, also with streams open.
 func TestServeEnds(t *testing.T) {
-	cmd, stderr := command(t, "serve", "--listen", "localhost:0")
+	cmd, stderr := clitest.Process(t, "demo", "serve", "--listen", "localhost:0")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -79,36 +60,22 @@ func TestServeEnds(t *testing.T) {
 // With nobody to read the output, the program neither succeeds nor falls silent.
 func TestBrokenPipe(t *testing.T) {
 	for _, args := range [][]string{{}, {"cover"}, {"cover", "--json"}, {"replay", os.DevNull, "--format", "clf"}, {"replay", os.DevNull, "--format", "clf", "--json"}} {
-		cmd, stderr := command(t, args...)
+		cmd, stderr := clitest.Process(t, "demo", args...)
 		read, write, err := os.Pipe()
 		require.NoError(t, err)
 		require.NoError(t, read.Close())
 		cmd.Stdout = write
-		require.Equal(t, exitInput, exitCode(t, cmd.Run()), "%v", args)
+		require.Equal(t, cli.ExitInput, clitest.ExitCode(t, cmd.Run()), "%v", args)
 		require.NoError(t, write.Close())
 		require.Equal(t, "demo: write /dev/stdout: broken pipe\n", stderr.String(), "%v", args)
 	}
 }
 
-// storesToTry are the stores on servers of their own.
-func storesToTry(t *testing.T) map[string]string {
-	return map[string]string{"redis": "redis://" + servertest.Redis(t), "memcached": "memcached://" + servertest.Memcached(t)}
-}
-
-// awaitStored waits until more keys or items than few are stored.
-func awaitStored(t *testing.T, url string, few int64) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		n, err := stored(url)
-		return err == nil && n > few
-	}, 30*time.Second, time.Millisecond)
-}
-
 // Ctrl-C in the middle of a replay with --clean leaves no key behind.
 func TestInterruptedReplayCleans(t *testing.T) {
-	for kind, url := range storesToTry(t) {
+	for kind, url := range clitest.Stores(t) {
 		t.Run(kind, func(t *testing.T) {
-			cmd, stderr := command(t, "replay", "-", "--clean", "--store", url)
+			cmd, stderr := clitest.Process(t, "demo", "replay", "-", "--clean", "--store", url)
 			var stdout bytes.Buffer
 			cmd.Stdout = &stdout
 			log, err := cmd.StdinPipe()
@@ -116,66 +83,36 @@ func TestInterruptedReplayCleans(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			_, err = log.Write([]byte("time_us,event,feature\n" + strings.Repeat("1772494233000000,signup,203.0.113.9\n", 2000)))
 			require.NoError(t, err)
-			awaitStored(t, url, 0)
+			clitest.AwaitStored(t, url, 0)
 			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
+			require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
 			require.Equal(t, "demo: interrupted\n", stderr.String())
 			require.Contains(t, stdout.String(), "STOPPED: interrupted\n")
-			n, err := stored(url)
+			n, err := clitest.Stored(url)
 			require.NoError(t, err)
 			require.Zero(t, n)
 		})
 	}
 }
 
-// Ctrl-C in the middle of a check leaves no key behind: a check always cleans.
-func TestInterruptedCheckCleans(t *testing.T) {
-	for kind, url := range storesToTry(t) {
-		t.Run(kind, func(t *testing.T) {
-			cmd, stderr := command(t, "check", "--store", url, "--json")
-			var stdout bytes.Buffer
-			cmd.Stdout = &stdout
-			require.NoError(t, cmd.Start())
-			awaitStored(t, url, 1) // the first is a probe's, which goes by itself within seconds
-			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			require.Equal(t, exitInterrupted, exitCode(t, cmd.Wait()))
-			require.Equal(t, "demo: interrupted\n", stderr.String())
-			require.Contains(t, stdout.String(), `"error": "interrupted"`)
-			n, err := stored(url)
-			require.NoError(t, err)
-			require.Zero(t, n)
-		})
-	}
-}
-
-// A server that dies in the middle, and a server without answers, both soon lead
-// to an error with the store's name.
+// A server that dies in the middle soon leads to an error with the store's name.
 func TestServerThatIsGone(t *testing.T) {
 	for kind, server := range map[string]*servertest.Server{"redis": servertest.StartRedis(t), "memcached": servertest.StartMemcached(t)} {
 		t.Run(kind, func(t *testing.T) {
 			url := kind + "://" + server.Addr
-			cmd, stderr := command(t, "replay", "-", "--store", url)
+			cmd, stderr := clitest.Process(t, "demo", "replay", "-", "--store", url)
 			log, err := cmd.StdinPipe()
 			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
 			_, err = log.Write([]byte("time_us,event,feature\n1772494233000000,signup,203.0.113.9\n"))
 			require.NoError(t, err)
-			awaitStored(t, url, 0)
+			clitest.AwaitStored(t, url, 0)
 			server.Kill()
 			// The first event may have failed already, and ended the program.
 			log.Write([]byte("1772494239000000,signup,203.0.113.9\n"))
-			require.Equal(t, exitInput, exitCode(t, cmd.Wait()))
+			require.Equal(t, cli.ExitInput, clitest.ExitCode(t, cmd.Wait()))
 			require.Regexp(t, "^demo: event [12]: ", stderr.String())
 			require.Contains(t, stderr.String(), server.Addr)
-
-			server.Restart()
-			server.Pause()
-			began := time.Now()
-			cmd, stderr = command(t, "check", "--store", url)
-			require.Equal(t, exitInput, exitCode(t, cmd.Run()))
-			require.Less(t, time.Since(began), 20*time.Second)
-			require.Equal(t, "demo: store "+url+": no answer within 1.5s\n", stderr.String())
-			server.Resume()
 		})
 	}
 }

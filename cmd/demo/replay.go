@@ -4,27 +4,29 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 type replayCmd struct {
 	File      string          `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
-	Limits    limits          `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Limits    cli.Limits      `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
 	Rules     string          `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
-	Ladder    ladder          `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
-	Grid      span            `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
-	Skew      span            `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
-	Store     storeName       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Ladder    cli.Ladder      `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Grid      cli.Span        `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Skew      cli.Span        `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
+	Store     cli.Store       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
 	Clean     bool            `help:"Remove from the store at the end what the replay has stored there."`
-	Timeout   span            `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Timeout   cli.Span        `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
 	Format    eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
 	Decisions string          `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
 	SkipBad   bool            `help:"Go on after a bad line, and count them."`
@@ -37,7 +39,7 @@ func (*replayCmd) Help() string {
 
 Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
 
-` + storeHelp + `
+` + cli.StoreHelp + `
 
 The decisions are the same on every store. A replay stores its keys under a prefix of its own, which the report tells; it reads and flushes nothing else. They expire by themselves, or --clean removes them at the end, also after an error or an interrupt: on Redis by SCAN and UNLINK; on memcached, which cannot list by prefix, by the names, which the replay remembers.
 
@@ -51,15 +53,15 @@ Examples:
 }
 
 // Run replays the log and prints the report, also after an error or an interrupt.
-func (c *replayCmd) Run(e *env) error {
+func (c *replayCmd) Run(e *cli.Env) error {
 	if c.Rules != "" {
 		return c.runRules(e)
 	}
 	cfg, err := c.config()
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
-	store, err := openStore(c.Store, time.Duration(c.Timeout))
+	store, err := c.Store.Open(c.Timeout)
 	if err != nil {
 		return err
 	}
@@ -70,28 +72,28 @@ func (c *replayCmd) Run(e *env) error {
 	if c.Decisions != "" {
 		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.decided(e, allowed) }
 	}
-	bar := &progress{to: e.stderr}
+	bar := e.Progress()
 	var in *input
-	cfg.Progress = func() { bar.set(in.read.Load()) }
+	cfg.Progress = func() { bar.Set(in.read.Load()) }
 	// All mistakes in the call are found before a file is touched.
 	run, err := replay.New(cfg)
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
-	if in, err = openInput(c.File, e.stdin); err != nil {
+	if in, err = openInput(c.File, e.Stdin); err != nil {
 		return err
 	}
 	defer in.close()
-	if err := identify(e.ctx, store); err != nil {
+	if err := cli.Identify(e.Ctx, store); err != nil {
 		return err
 	}
 	if out, err = createDecisions(c.Decisions, in); err != nil {
 		return err
 	}
-	bar.show("replay", in.size, true)
-	report, err := run.Run(e.ctx, eventlog.NewReader(in, in.name, c.Format))
-	bar.clear()
-	err = cmp.Or(e.cause(err), out.close())
+	bar.Show("replay", in.size, true)
+	report, err := run.Run(e.Ctx, eventlog.NewReader(in, in.name, c.Format))
+	bar.Clear()
+	err = cmp.Or(e.Cause(err), out.close())
 	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
 		err = fmt.Errorf("%s by store %s, want none: a log of every hit decides otherwise", words.Plural(wrong, "wrong decision"), c.Store)
 	}
@@ -99,7 +101,7 @@ func (c *replayCmd) Run(e *env) error {
 	if c.Store.Kind != stores.InMemory {
 		kept := &replay.Kept{Prefix: cfg.Prefix, Within: dur.Format(store.Life(cfg.Ladder, cfg.Skew, 0))}
 		if c.Clean {
-			removed, failed := clean(e.ctx, store, cfg.Prefix)
+			removed, failed := cli.Clean(e.Ctx, store, cfg.Prefix)
 			kept.Removed, err = &removed, cmp.Or(err, failed)
 		}
 		report.Kept = kept
@@ -107,30 +109,35 @@ func (c *replayCmd) Run(e *env) error {
 	if err != nil {
 		report.Stopped = err.Error()
 	}
-	return cmp.Or(err, c.print(e.stdout, report, err))
+	return cmp.Or(err, c.print(e, report, err))
 }
 
 func (c *replayCmd) config() (replay.Config, error) {
 	cfg := replay.Config{
 		Limits:  counter.Limits(c.Limits),
-		Ladder:  c.Ladder.orFor(counter.Limits(c.Limits).Windows()...),
+		Ladder:  c.Ladder.OrFor(counter.Limits(c.Limits).Windows()...),
 		Skew:    time.Duration(c.Skew),
 		SkipBad: c.SkipBad,
 	}
-	err := c.Timeout.check("--timeout", 0)
+	err := c.Timeout.Check("--timeout", 0)
 	if err == nil && c.Grid > 0 {
 		cfg.Ladder, err = coarser(cfg.Ladder, time.Duration(c.Grid))
 	}
 	return cfg, err
 }
 
-func (c *replayCmd) print(w io.Writer, report *replay.Report, err error) error {
-	if c.JSON {
-		return printJSON(w, report)
-	}
-	if err != nil && report.Events == 0 && err != errInterrupted && !errors.Is(err, counter.ErrStore) {
+func (c *replayCmd) print(e *cli.Env, report *replay.Report, err error) error {
+	if !c.JSON && err != nil && report.Events == 0 && err != cli.ErrInterrupted && !errors.Is(err, counter.ErrStore) {
 		return nil // there is nothing to tell but the error: nothing was stored
 	}
-	_, failed := w.Write(renderReport(report, time.Duration(c.Skew)))
-	return failed
+	return e.Print(c.JSON, report, func() []byte { return renderReport(report, time.Duration(c.Skew)) })
+}
+
+// coarser leaves out the tiers finer than grid.
+func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
+	kept := slices.DeleteFunc(l.Tiers(), func(t tiers.Tier) bool { return t.Width < grid })
+	if len(kept) == 0 {
+		return l, fmt.Errorf("--grid %s: the widest tier of ladder %q has %s, want a grid of at most that", dur.Format(grid), l, dur.Format(l.At(l.Len()-1).Width))
+	}
+	return tiers.New(kept...)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,12 +11,12 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/rules"
 )
 
 // rulesReplay is a replay of a log by the rules of a file. Each line of the log is
@@ -48,11 +47,7 @@ type replayedRule struct {
 
 // newRulesReplay makes the limiter of a file, which counts in memory.
 func newRulesReplay(file string, skew time.Duration) (*rulesReplay, error) {
-	set, err := rules.Load(file)
-	if err != nil {
-		return nil, err
-	}
-	all, err := merged(set.Rules)
+	all, err := cli.Rules(file)
 	if err != nil {
 		return nil, err
 	}
@@ -88,18 +83,18 @@ func (r *rulesReplay) decide(ctx context.Context, e *eventlog.Event) (allowed bo
 	r.now = e.At
 	kinds := r.kinds[e.Event]
 	kind, _, _ := strings.Cut(e.Feature, ":")
-	text := e.Feature
+	given := e.Feature
 	switch {
 	case len(kinds) == 0:
 		r.Without++
 		return true, nil
 	case slices.Contains(kinds, kind):
 	case len(kinds) == 1:
-		kind, text = kinds[0], kinds[0]+":"+e.Feature
+		kind, given = kinds[0], kinds[0]+":"+e.Feature
 	default:
 		return false, fmt.Errorf("feature %q: event %q has rules by %s, want a kind, a colon and a value", e.Feature, e.Event, words.Quoted(kinds))
 	}
-	feature, err := featureOf(counter.Key{Event: e.Event, Feature: text})
+	feature, err := text.FeatureOf(counter.Key{Event: e.Event, Feature: given})
 	if err != nil {
 		return false, err
 	}
@@ -113,21 +108,21 @@ func (r *rulesReplay) decide(ctx context.Context, e *eventlog.Event) (allowed bo
 		row.Admitted++
 	} else {
 		row.Denied++
-		r.most[e.Event+" of "+text]++
+		r.most[e.Event+" of "+given]++
 	}
 	return verdict.Allowed, nil
 }
 
 // runRules replays the log by --rules, and prints the report.
-func (c *replayCmd) runRules(e *env) error {
+func (c *replayCmd) runRules(e *cli.Env) error {
 	if c.Store.Kind != stores.InMemory || c.Ladder.Len() > 0 || c.Grid > 0 {
-		return usageError{errors.New("--rules: replays rules in memory, each on its ladder, want no --store, --ladder and --grid")}
+		return cli.Usagef("--rules: replays rules in memory, each on its ladder, want no --store, --ladder and --grid")
 	}
 	r, err := newRulesReplay(c.Rules, time.Duration(c.Skew))
 	if err != nil {
 		return err
 	}
-	in, err := openInput(c.File, e.stdin)
+	in, err := openInput(c.File, e.Stdin)
 	if err != nil {
 		return err
 	}
@@ -136,10 +131,10 @@ func (c *replayCmd) runRules(e *env) error {
 	if err != nil {
 		return err
 	}
-	bar := &progress{to: e.stderr}
-	bar.show("replay", in.size, true)
-	r.Seen, err = eventlog.Each(e.ctx, eventlog.NewReader(in, in.name, c.Format), c.SkipBad, func() { bar.set(in.read.Load()) }, func(event *eventlog.Event) error {
-		allowed, err := r.decide(e.ctx, event)
+	bar := e.Progress()
+	bar.Show("replay", in.size, true)
+	r.Seen, err = eventlog.Each(e.Ctx, eventlog.NewReader(in, in.name, c.Format), c.SkipBad, func() { bar.Set(in.read.Load()) }, func(event *eventlog.Event) error {
+		allowed, err := r.decide(e.Ctx, event)
 		if err != nil {
 			return fmt.Errorf("%s: event %d: %w", in.name, r.Events, err)
 		}
@@ -148,15 +143,11 @@ func (c *replayCmd) runRules(e *env) error {
 		}
 		return nil
 	})
-	bar.clear()
-	if err = cmp.Or(e.cause(err), out.close()); err != nil {
+	bar.Clear()
+	if err = cmp.Or(e.Cause(err), out.close()); err != nil {
 		r.Stopped = err.Error()
 	}
-	if c.JSON {
-		return cmp.Or(err, printJSON(e.stdout, r))
-	}
-	_, failed := e.stdout.Write(r.render(in.name, c.Rules))
-	return cmp.Or(err, failed)
+	return cmp.Or(err, e.Print(c.JSON, r, func() []byte { return r.render(in.name, c.Rules) }))
 }
 
 // render is the report for people.

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -26,7 +27,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 		line("", "no events")
 	}
 	if r.WholeSeconds {
-		for _, part := range wrap(wholeSeconds, columns-14) {
+		for _, part := range text.Wrap(wholeSeconds, cli.Columns-14) {
 			line("", "%s", part)
 		}
 	}
@@ -63,7 +64,7 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 	for _, w := range r.Worst {
 		row := fmt.Sprintf("  %-10s%17s   %4.2f x Max", w.Limit, words.Commas(w.Admitted)+" of "+words.Commas(w.Max), w.Ratio)
 		if w.Admitted > 0 {
-			row += "   " + text.Key(w.Event, w.Feature, max(20, columns-len(row)-3))
+			row += "   " + text.Key(w.Event, w.Feature, max(20, cli.Columns-len(row)-3))
 		}
 		b.WriteString(row + "\n")
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
@@ -41,7 +42,7 @@ func drawCovers(covers ...drawn) []string {
 	}
 	slices.SortFunc(ends, time.Time.Compare)
 	ends = slices.CompactFunc(ends, time.Time.Equal)
-	segment := min(maxSegment, (columns-nameWidth-readsWidth)/max(1, len(ends)-1))
+	segment := min(maxSegment, (cli.Columns-nameWidth-readsWidth)/max(1, len(ends)-1))
 	if segment < minSegment {
 		return nil
 	}
@@ -53,7 +54,7 @@ func drawCovers(covers ...drawn) []string {
 	free := 0
 	for i, t := range ends {
 		label := clock(t, ends[len(ends)-1].Sub(ends[0]) > 2*dur.Day)
-		at := min(column(t), columns-len(label))
+		at := min(column(t), cli.Columns-len(label))
 		last := i == len(ends)-1
 		// The end of the line is told even if another label must give way.
 		room := last || at+len(label) < column(ends[len(ends)-1])
@@ -71,7 +72,7 @@ func drawCovers(covers ...drawn) []string {
 			line.put(from, "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
 		}
 		reads := words.Commas(c.cover.Reads())
-		line.put(columns-len(reads), reads)
+		line.put(cli.Columns-len(reads), reads)
 		lines = append(lines, line.String())
 	}
 	return lines
@@ -107,7 +108,7 @@ func clock(t time.Time, dates bool) string {
 // canvas is a line of text for writes in any order.
 type canvas []byte
 
-func newCanvas() canvas { return canvas(strings.Repeat(" ", columns)) }
+func newCanvas() canvas { return canvas(strings.Repeat(" ", cli.Columns)) }
 
 func (c canvas) put(at int, text string) { copy(c[at:], text) }
 

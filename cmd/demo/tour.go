@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/demo/internal/attack"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
@@ -20,7 +21,7 @@ import (
 type tourCmd struct{}
 
 // Run prints a screen. All numbers on the screen are computed during the run.
-func (*tourCmd) Run(e *env) error {
+func (*tourCmd) Run(e *cli.Env) error {
 	var b bytes.Buffer
 	b.WriteString("abacus: at most Max in any window, counted on a few rods of time\n\n")
 	for _, part := range []func(*bytes.Buffer) error{tourCover, tourAttack, tourSpeed} {
@@ -29,7 +30,7 @@ func (*tourCmd) Run(e *env) error {
 		}
 	}
 	b.WriteString("\nSee it move: go run ./cmd/demo serve     a log of yours: ... replay FILE\nAll commands: go run ./cmd/demo --help\n")
-	_, err := e.stdout.Write(b.Bytes())
+	_, err := e.Stdout.Write(b.Bytes())
 	return err
 }
 

@@ -76,7 +76,7 @@ func browse(m *testing.M) (code int, err error) {
 func newSite(t *testing.T) string {
 	t.Helper()
 	ctx, end := context.WithCancel(context.Background()) // t.Context would end before the tabs are closed
-	site, err := serve.New(ctx, serve.Config{})
+	site, err := serve.New(ctx)
 	require.NoError(t, err)
 	server := httptest.NewServer(site)
 	t.Cleanup(func() {

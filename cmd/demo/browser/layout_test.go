@@ -43,7 +43,7 @@ func openPage(t *testing.T, w window, path string) *tab {
 // page's policy.
 func (p *tab) look() {
 	p.Helper()
-	for _, path := range []string{"../internal/web/testdata/layout.js", "testdata/look.js"} {
+	for _, path := range []string{"../../internal/web/testdata/layout.js", "testdata/look.js"} {
 		script, err := os.ReadFile(filepath.FromSlash(path))
 		require.NoError(p, err)
 		p.do(chromedp.Evaluate[chromedp.Void](string(script)))
@@ -53,7 +53,8 @@ func (p *tab) look() {
 // TestLayout looks at every page in windows of four widths, on light and on dark
 // ground, and goes through its controls with the Tab key, there and back.
 func TestLayout(t *testing.T) {
-	for _, path := range serve.Pages {
+	for _, page := range serve.Pages {
+		path := page.Path
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(scheme+" "+path, func(t *testing.T) {
 				t.Parallel()
@@ -95,7 +96,8 @@ func (p *tab) reachAll(width int64) {
 // TestNames reads the page as a screen reader does: all that can be used, and all
 // drawings, have names.
 func TestNames(t *testing.T) {
-	for _, path := range serve.Pages {
+	for _, page := range serve.Pages {
+		path := page.Path
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			p := openPage(t, desk, path)

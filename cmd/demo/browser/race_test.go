@@ -237,7 +237,7 @@ func TestServerGoesAway(t *testing.T) {
 	stop := func() {}
 	t.Cleanup(func() { end(); stop() })
 	start := func(address string) (string, func()) {
-		site, err := serve.New(ctx, serve.Config{})
+		site, err := serve.New(ctx)
 		require.NoError(t, err)
 		listener, err := net.Listen("tcp", address)
 		require.NoError(t, err)
@@ -311,7 +311,7 @@ func TestManyPages(t *testing.T) {
 func TestHiddenPage(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(context.Background())
-	site, err := serve.New(ctx, serve.Config{})
+	site, err := serve.New(ctx)
 	require.NoError(t, err)
 	var streams atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

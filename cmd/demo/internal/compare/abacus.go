@@ -11,7 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 )

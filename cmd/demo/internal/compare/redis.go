@@ -11,7 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 )
 
 // usage is the sum of MEMORY USAGE over names; a missing key counts zero.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/classic"
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/tiers"
 )

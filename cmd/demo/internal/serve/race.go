@@ -14,8 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
 	"github.com/abacus-go/abacus/cmd/demo/internal/world"
+	"github.com/abacus-go/abacus/cmd/internal/rods"
+	"github.com/abacus-go/abacus/cmd/internal/web"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -42,7 +43,7 @@ type races struct {
 // race is a World on a page.
 type race struct {
 	name string
-	out  *stream // nil: the page has none
+	out  *web.Stream // nil: the page has none
 
 	mu      sync.Mutex
 	world   *world.World
@@ -65,7 +66,7 @@ type raceLimit struct {
 	Speed       int
 }
 
-func (s *Server) addRace(mux *http.ServeMux) {
+func (s *Server) addRace() {
 	var limits []raceLimit
 	for i, l := range world.Limits {
 		limits = append(limits, raceLimit{l.String(), fmt.Sprintf("%d per %s", l.Max, rods.Singular(l.Per)), []int{10, 500, 10_000}[i]})
@@ -74,14 +75,14 @@ func (s *Server) addRace(mux *http.ServeMux) {
 	for i := range patternParts {
 		parts = append(parts, i+1)
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		s.show(w, http.StatusOK, "race", "Why at most N is N", struct {
+	s.Handle("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		s.Show(w, http.StatusOK, "race", "Why at most N is N", struct {
 			Limits []raceLimit
 			Parts  []int
 		}{limits, parts})
 	})
-	mux.HandleFunc("GET /race", s.streamRace)
-	mux.HandleFunc("POST /race/{name}", s.steerRace)
+	s.Handle("GET /race", s.streamRace)
+	s.Handle("POST /race/{name}", s.steerRace)
 }
 
 // streamRace goes on with the race that is named, or begins one. The stream has an
@@ -102,14 +103,14 @@ func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
 		one.Burst()
 		race = newRace(one, world.Limits[i])
 	}
-	out, is := s.streams.begin(w, r)
+	out, is := s.Begin(w, r)
 	if !is {
 		return
 	}
-	defer s.streams.close(out)
+	defer out.Close()
 	s.races.hold(race, out)
 	defer s.races.release(race, out)
-	if out.send("race", race.name) == nil {
+	if out.Send("race", race.name) == nil {
 		race.run(out)
 	}
 }
@@ -129,11 +130,11 @@ func (all *races) find(name string) *race {
 
 // hold gives a race its stream, and ends an earlier one. Of too many races the one
 // that has been without a stream for longest is dropped.
-func (all *races) hold(r *race, out *stream) {
+func (all *races) hold(r *race, out *web.Stream) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if r.out != nil {
-		r.out.end(nil)
+		r.out.End()
 	}
 	r.out = out
 	all.all = append(slices.DeleteFunc(all.all, func(other *race) bool { return other == r }), r)
@@ -142,7 +143,7 @@ func (all *races) hold(r *race, out *stream) {
 	}
 }
 
-func (all *races) release(r *race, out *stream) {
+func (all *races) release(r *race, out *web.Stream) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if r.out == out {
@@ -151,25 +152,25 @@ func (all *races) release(r *race, out *stream) {
 }
 
 // run sends frames until the stream ends.
-func (r *race) run(out *stream) {
+func (r *race) run(out *web.Stream) {
 	tick := time.NewTicker(frameEvery)
 	defer tick.Stop()
-	ctx := context.WithoutCancel(out.ctx) // the world outlives the stream, and a step is made whole
+	ctx := context.WithoutCancel(out.Context()) // the world outlives the stream, and a step is made whole
 	last := time.Now()
-	for changed := true; out.ctx.Err() == nil; {
+	for changed := true; out.Context().Err() == nil; {
 		now := time.Now()
 		// A standstill of this process is none of the race's time.
 		passed := min(now.Sub(last), 2*frameEvery)
 		last = now
 		frame, err := r.frame(ctx, passed, changed)
 		if err != nil {
-			_ = out.send("failed", err.Error())
+			_ = out.Send("failed", err.Error())
 			return
 		}
 		if frame != nil {
-			err = out.send("frame", frame)
+			err = out.Send("frame", frame)
 		} else {
-			err = out.alive()
+			err = out.Alive()
 		}
 		if err != nil {
 			return
@@ -179,7 +180,7 @@ func (r *race) run(out *stream) {
 		case <-tick.C:
 		case <-r.changed:
 			changed = true
-		case <-out.ctx.Done():
+		case <-out.Context().Done():
 		}
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/internal/web"
 )
 
 // Of too many races the one is dropped that no page has a stream of, for longest.
 func TestRacesAreDropped(t *testing.T) {
 	var all races
-	out := &stream{end: func(error) {}}
+	out := new(web.Stream)
 	pass := func(name string) {
 		r := all.find(name)
 		if r == nil {

@@ -18,10 +18,10 @@ import (
 )
 
 // start starts the site.
-func start(t *testing.T, cfg serve.Config) (site string, stop context.CancelFunc) {
+func start(t *testing.T) (site string, stop context.CancelFunc) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	handler, err := serve.New(ctx, cfg)
+	handler, err := serve.New(ctx)
 	require.NoError(t, err)
 	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
@@ -53,7 +53,7 @@ func request(t *testing.T, method, to string, form url.Values) *http.Request {
 
 // Other sites that a browser on this machine shows can neither read nor send.
 func TestOthersAreKeptOut(t *testing.T) {
-	site, _ := start(t, serve.Config{})
+	site, _ := start(t)
 	for host, want := range map[string]int{
 		"": 200, "localhost": 200, "LOCALHOST:1": 200, "127.9.9.9:80": 200, "[::1]:80": 200, "[::1]": 200,
 		"localhost.example.org": 421, "example.org": 421, "192.0.2.1": 421, "127.0.0.1.example.org:80": 421, "0.0.0.0": 421,
@@ -89,12 +89,12 @@ var inline = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son[a-z]+=|\sstyl
 
 // No page has a script or a style in it, or anything from elsewhere.
 func TestPagesObeyThePolicy(t *testing.T) {
-	site, _ := start(t, serve.Config{})
+	site, _ := start(t)
 	for _, page := range serve.Pages {
-		answer, body := do(t, request(t, "GET", site+page, nil))
-		require.Equal(t, 200, answer.StatusCode, page)
-		require.Empty(t, inline.FindString(body), page)
-		require.Contains(t, body, `aria-current="page"`, page)
+		answer, body := do(t, request(t, "GET", site+page.Path, nil))
+		require.Equal(t, 200, answer.StatusCode, page.Path)
+		require.Empty(t, inline.FindString(body), page.Path)
+		require.Contains(t, body, `aria-current="page"`, page.Path)
 	}
 	for _, asset := range []string{"/abacus.css", "/abacus.js", "/icon.svg"} {
 		answer, body := do(t, request(t, "GET", site+asset, nil))
@@ -156,7 +156,7 @@ func (s shown) peak(name string) int64 {
 
 // A race is steered by its name, and shows 20 of 10 admitted by the fixed window.
 func TestRace(t *testing.T) {
-	site, stop := start(t, serve.Config{})
+	site, stop := start(t)
 	stream, answer := open(t, site+"/race?limit="+url.QueryEscape("10/m"))
 	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
 	var name string
@@ -215,7 +215,7 @@ func TestRace(t *testing.T) {
 }
 
 func TestRacesThatAreNotThere(t *testing.T) {
-	site, _ := start(t, serve.Config{})
+	site, _ := start(t)
 	answer, body := do(t, request(t, "GET", site+"/race?limit=11/m", nil))
 	require.Equal(t, 400, answer.StatusCode)
 	require.Contains(t, body, "10/m")
@@ -225,7 +225,7 @@ func TestRacesThatAreNotThere(t *testing.T) {
 
 // Of the streams at once the oldest makes room, and its race waits for the page.
 func TestStreamsTakeTurns(t *testing.T) {
-	site, _ := start(t, serve.Config{})
+	site, _ := start(t)
 	first, answer := open(t, site+"/race?limit=10/m")
 	var name, same string
 	require.True(t, first.next("race", &name))

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/cmd/demo/internal/rods"
+	"github.com/abacus-go/abacus/cmd/internal/rods"
+	"github.com/abacus-go/abacus/cmd/internal/web"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
@@ -84,7 +85,7 @@ type storedLimit struct {
 	RetryAfter float64 `json:"retryAfter"` // milliseconds until there is room; 0: there is room
 }
 
-func (s *Server) addSite(mux *http.ServeMux) error {
+func (s *Server) addSite() error {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 	if err != nil {
 		return err
@@ -98,9 +99,9 @@ func (s *Server) addSite(mux *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
-	mux.HandleFunc("GET /site", func(w http.ResponseWriter, r *http.Request) { s.showSite(w, siteForm{}) })
-	mux.HandleFunc("GET /site/key", s.siteKey)
-	mux.HandleFunc("GET /s/{id}", s.site.links.follow) // is free
+	s.Handle("GET /site", func(w http.ResponseWriter, r *http.Request) { s.showSite(w, siteForm{}) })
+	s.Handle("GET /site/key", s.siteKey)
+	s.Handle("GET /s/{id}", s.site.links.follow) // is free
 	for event, handle := range map[string]http.HandlerFunc{"signup": s.signUp, "shorten": s.shorten} {
 		refuse := s.refused(event)
 		features := []httplimit.Source{httplimit.IP(httplimit.ClientIP{})}
@@ -114,7 +115,7 @@ func (s *Server) addSite(mux *http.ServeMux) error {
 		if err != nil {
 			return err
 		}
-		mux.Handle("POST /site/"+event, limit(handle))
+		s.Handle("POST /site/"+event, limit(handle).ServeHTTP)
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func targetOf(r *http.Request) (string, *httplimit.Problem) {
 		return "", &httplimit.Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 	}
 	var tooLarge *http.MaxBytesError
-	if errors.As(errors.Join(r.ParseForm(), r.ParseMultipartForm(maxBody)), &tooLarge) { // other mistakes leave the field empty
+	if errors.As(errors.Join(r.ParseForm(), r.ParseMultipartForm(web.MaxBody)), &tooLarge) { // other mistakes leave the field empty
 		return wrong(http.StatusRequestEntityTooLarge, fmt.Sprintf("The form has more than %d bytes.", tooLarge.Limit))
 	}
 	text := r.PostFormValue("url")
@@ -217,7 +218,7 @@ func (s *Server) showSite(w http.ResponseWriter, answered siteForm) {
 		f.Rules = s.site.limiter.Rules(event)
 		forms[event] = f
 	}
-	s.show(w, status, "site", "Be denied yourself", forms)
+	s.Show(w, status, "site", "Be denied yourself", forms)
 }
 
 // siteKey tells the keys of an event in the store: of the client's address, and of

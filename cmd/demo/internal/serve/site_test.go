@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/internal/web"
 )
 
 const asBrowser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -35,7 +37,7 @@ func visit(s *Server, path, accept string, form url.Values, change ...func(*http
 }
 
 func newServer(t *testing.T) *Server {
-	s, err := New(t.Context(), Config{})
+	s, err := New(t.Context())
 	require.NoError(t, err)
 	return s
 }
@@ -119,7 +121,7 @@ func testSiteAnswersForms(t *testing.T) {
 		{"shorten", "https:example.org", 400, nil},
 		{"shorten", "//example.org", 400, nil},
 		{"shorten", "https://example.org/" + strings.Repeat("a", maxTarget), 400, []string{"The address has 2020 bytes, want at most 2000."}},
-		{"shorten", strings.Repeat("a", maxBody+1), 413, []string{"The form has more than 16384 bytes."}},
+		{"shorten", strings.Repeat("a", web.MaxBody+1), 413, []string{"The form has more than 16384 bytes."}},
 		{"shorten", `https://example.org/"><script>?a=1&b=2`, 201, []string{`<a id="shorten-link" href="http://localhost/s/0">`}}, // the first that counts
 	} {
 		w := visit(s, "/site/"+row.path, asBrowser, url.Values{siteFields[row.path].name: {row.value}})
@@ -134,7 +136,7 @@ func testSiteAnswersForms(t *testing.T) {
 	}
 	require.Len(t, s.site.numbers.Snapshot(10).MostDenied, 2, "the watch page has them")
 
-	large := visit(newServer(t), "/site/signup", "*/*", url.Values{"email": {strings.Repeat("a", maxBody+1)}})
+	large := visit(newServer(t), "/site/signup", "*/*", url.Values{"email": {strings.Repeat("a", web.MaxBody+1)}})
 	require.Equal(t, http.StatusRequestEntityTooLarge, large.Code)
 	follow := visit(s, "/s/0", asBrowser, nil)
 	require.Equal(t, http.StatusFound, follow.Code)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/stores"
 	"github.com/abacus-go/abacus/cmd/demo/internal/world"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"

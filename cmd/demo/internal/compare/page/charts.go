@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 

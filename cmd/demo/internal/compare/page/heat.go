@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 

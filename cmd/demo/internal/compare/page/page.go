@@ -15,8 +15,8 @@ import (
 	"strings"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/cmd/demo/internal/text"
-	"github.com/abacus-go/abacus/cmd/demo/internal/web"
+	"github.com/abacus-go/abacus/cmd/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/web"
 	"github.com/abacus-go/abacus/internal/words"
 )
 

@@ -76,7 +76,7 @@ type view struct {
 // reader.
 func frames(t *testing.T, views []view) string {
 	t.Helper()
-	layout, err := os.ReadFile(filepath.Join("..", "..", "web", "testdata", "layout.js"))
+	layout, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "internal", "web", "testdata", "layout.js"))
 	require.NoError(t, err)
 	measure, err := os.ReadFile(filepath.Join("testdata", "measure.js"))
 	require.NoError(t, err)

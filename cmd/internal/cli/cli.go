@@ -1,0 +1,139 @@
+// Package cli is the common part of the command lines of both programs: the run of a
+// program and its exit status, the flags, the opening of stores, and the bar of progress.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
+)
+
+// The exit statuses, beside 0.
+const (
+	ExitInput       = 1 // bad or unreadable input, a store that failed, output that cannot be written
+	ExitUsage       = 2 // a mistake on the command line
+	ExitNothing     = 3 // a feature counts nothing
+	ExitInterrupted = 128 + int(syscall.SIGINT)
+)
+
+// Columns is the width of a program's output.
+const Columns = 80
+
+// Program is a program with commands.
+type Program struct {
+	Name        string
+	Description string
+	Commands    any // a struct as kong reads it
+
+	// Elsewhere returns the command of the other program that the arguments mean, or
+	// nothing. There is one argument at least.
+	Elsewhere func(args []string) string
+}
+
+// Env is the environment of a command.
+type Env struct {
+	Ctx    context.Context // done when the program is interrupted
+	Stdin  *os.File
+	Stdout io.Writer
+	Stderr *os.File
+}
+
+// ErrInterrupted is the error of a command that was interrupted.
+var ErrInterrupted = errors.New("interrupted")
+
+// Cause is ErrInterrupted instead of an error that followed from an interrupt.
+func (e *Env) Cause(err error) error {
+	if err != nil && e.Ctx.Err() != nil {
+		return ErrInterrupted
+	}
+	return err
+}
+
+// UsageError is a mistake on the command line.
+type UsageError struct{ error }
+
+// Usage makes err a UsageError.
+func Usage(err error) error { return UsageError{err} }
+
+// Usagef is a UsageError with a text.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// NothingError is of features that count nothing.
+type NothingError struct{ error }
+
+// Nothingf is a NothingError with a text.
+func Nothingf(format string, args ...any) error { return NothingError{fmt.Errorf(format, args...)} }
+
+// Main runs the program as a process.
+func (p Program) Main() {
+	// A broken pipe is an error to report, not a reason to vanish.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second interrupt kills
+	e := &Env{ctx, os.Stdin, os.Stdout, os.Stderr}
+	err := p.run(os.Args[1:], e)
+	if err != nil {
+		fmt.Fprintf(e.Stderr, "%s: %v\n", p.Name, err)
+	}
+	os.Exit(status(err))
+}
+
+func (p Program) run(args []string, e *Env) error {
+	if len(args) > 0 {
+		if other := p.Elsewhere(args); other != "" {
+			return Usagef("%s is a command of another program: %s", args[0], other)
+		}
+	}
+	parser, err := kong.New(p.Commands, kong.Name(p.Name), kong.Description(p.Description),
+		kong.Vars{"skew": dur.Format(counter.DefaultSkew), "timeout": dur.Format(counter.DefaultPatience), "settle": dur.Format(counter.DefaultSettle)},
+		kong.Writers(e.Stdout, e.Stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: Columns, NoExpandSubcommands: true}))
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return Usagef("%s", secret.ReplaceAllString(err.Error(), "(a URL)"))
+	}
+	return e.Cause(command.Run(e))
+}
+
+// secret matches a URL with a password, anywhere on the command line.
+var secret = regexp.MustCompile(`[^\s"]*:[^\s"]*@[^\s"]*`)
+
+// status is the exit status after an error, or after none.
+func status(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, new(UsageError)):
+		return ExitUsage
+	case errors.As(err, new(NothingError)):
+		return ExitNothing
+	case err == ErrInterrupted:
+		return ExitInterrupted
+	}
+	return ExitInput
+}
+
+// Print writes what a command tells at its end: v as one indented object of JSON, if
+// the user asked for that, or else text.
+func (e *Env) Print(asJSON bool, v any, text func() []byte) error {
+	if asJSON {
+		out := json.NewEncoder(e.Stdout)
+		out.SetIndent("", "  ")
+		return out.Encode(v)
+	}
+	_, err := e.Stdout.Write(text())
+	return err
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/internal/stores"
+)
+
+// cleaning is the longest time for the removal of a run's keys.
+const cleaning = 2 * time.Minute
+
+// Store is a flag of a store.
+type Store struct{ stores.Name }
+
+func (s *Store) UnmarshalText(text []byte) (err error) {
+	s.Name, err = stores.Parse(string(text))
+	return err
+}
+
+// Open opens stores; a variable for the sake of a test.
+var Open = stores.Open
+
+// Open opens the store, without connecting. An error is a UsageError.
+func (s Store) Open(timeout Span) (*stores.Opened, error) {
+	return s.opened(Open(s.Name, time.Duration(timeout)))
+}
+
+// OpenReadOnly is Open for a store that nothing is written to.
+func (s Store) OpenReadOnly(timeout Span) (*stores.Opened, error) {
+	return s.opened(stores.OpenReadOnly(s.Name, time.Duration(timeout)))
+}
+
+func (s Store) opened(store *stores.Opened, err error) (*stores.Opened, error) {
+	if err != nil {
+		return nil, Usagef("store %s: %w", s, err)
+	}
+	return store, nil
+}
+
+// Identify returns an error unless all servers of the store can be reached and
+// written to.
+func Identify(ctx context.Context, store *stores.Opened) error {
+	if err := store.Identify(ctx); err != nil {
+		return fmt.Errorf("store %s: %w", store.Name, err)
+	}
+	return nil
+}
+
+// Clean removes the keys under a prefix, also after an interrupt.
+func Clean(ctx context.Context, store *stores.Opened, prefix string) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	defer cancel()
+	n, err := store.Clean(ctx, prefix)
+	if err != nil {
+		return n, fmt.Errorf("store %s: %w", store.Name, err)
+	}
+	return n, nil
+}
+
+// StoreHelp is the part of --help about --store.
+const StoreHelp = `The store is one of
+
+    memory
+    redis://user:password@127.0.0.1:6379/0        or rediss:// for TLS
+    unix:///run/redis/redis.sock?db=0
+    redis://10.0.0.1:6379?addr=10.0.0.2:6379      a Cluster, by some nodes
+    redis://10.0.0.1:26379/0?master_name=main     a master, by Sentinels
+    redis://127.0.0.1:6379/0?layout=plain         a plain counter a bucket
+    memcached://127.0.0.1:11211,127.0.0.1:11212
+
+$ABACUS_STORE holds it as well as --store, out of sight of other users.`

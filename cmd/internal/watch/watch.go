@@ -1,0 +1,566 @@
+// Package watch is a page that looks at a store while somebody looks at the page: its
+// servers, the conditions of the promise, the decisions of a service, and keys by name.
+// It writes nothing to the store.
+package watch
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/internal/rods"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
+	"github.com/abacus-go/abacus/cmd/internal/text"
+	"github.com/abacus-go/abacus/cmd/internal/web"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+const (
+	// lookEvery is the time between two looks at the store and the service.
+	lookEvery = time.Second
+
+	lastLooks = 300 // of the charts: five minutes
+	lastTrips = 60  // of the median and the worst: a minute
+	maxDenied = 10  // rows of keys
+	maxRules  = 1000
+	maxShown  = 120 // characters of a name
+)
+
+// watch looks at a source while a page is open.
+type watch struct {
+	source *Source
+	ctx    context.Context // ends the looks
+
+	mu      sync.Mutex
+	viewers map[chan struct{}]bool
+	stop    context.CancelFunc // of the looks under way
+	ended   chan struct{}      // closed after the last look
+	last    *look
+	past    []moment
+
+	// Of the looks only.
+	servers  map[string]*serverState
+	previous *status
+	asked    time.Time // when previous was asked
+	service  since
+	begins   int
+	failed   struct {
+		since, at time.Time
+		n         int64
+	}
+}
+
+// look is the state of all that is watched.
+type look struct {
+	moment
+	Servers    []serverLook `json:"servers"`
+	Service    *serviceLook `json:"service,omitempty"` // nil: not asked
+	Conditions []condition  `json:"conditions"`
+
+	rules ruleList
+}
+
+// moment is a point of the charts.
+type moment struct {
+	At    int64              `json:"at"`              // milliseconds since the Unix epoch
+	Trip  *float64           `json:"trip"`            // milliseconds, of the slowest server; nil: a server did not answer
+	Rates map[string]float64 `json:"rates,omitempty"` // decisions a second by outcome; empty: not known
+}
+
+// since is a state that lasts.
+type since struct {
+	fault string
+	at    time.Time
+}
+
+// now notes the state of now, and tells since when it lasts.
+func (s *since) now(at time.Time, fault string) int64 {
+	if s.at.IsZero() || (s.fault == "") != (fault == "") {
+		s.at = at
+	}
+	s.fault = fault
+	return s.at.UnixMilli()
+}
+
+type serverState struct {
+	since
+	trips    []time.Duration // the newest last
+	run      string
+	seen     time.Time // when run was last seen
+	restarts int
+	replaced bool  // by a server that was up before: a failover
+	evicted  int64 // when the watch began
+}
+
+type serverLook struct {
+	Name    string   `json:"name"`
+	Fault   string   `json:"fault,omitempty"`
+	Since   int64    `json:"since"`
+	Version string   `json:"version"`
+	Trips   []string `json:"trips,omitempty"` // the last, the median and the worst of a minute
+	Clock   string   `json:"clock"`
+	Facts   []string `json:"facts"` // memory, evictions, replicas, uptime
+}
+
+type serviceLook struct {
+	Fault    string       `json:"fault,omitempty"`
+	Since    int64        `json:"since"`
+	Tallied  bool         `json:"tallied"`
+	Counted  int64        `json:"counted,omitempty"` // since when decisions are counted
+	Begins   int          `json:"begins"`            // times that the totals began anew
+	Outcomes []outcomeRow `json:"outcomes"`
+	Denied   []deniedRow  `json:"denied"`
+	DeniedAt int64        `json:"denied_since,omitempty"`
+	Stats    [][2]string  `json:"stats"`
+}
+
+type outcomeRow struct {
+	Name  string `json:"name"`
+	Total int64  `json:"total"`
+}
+
+type deniedRow struct {
+	Event   string `json:"event"`
+	Kind    string `json:"kind"`
+	Feature string `json:"feature"`
+	Text    string `json:"text,omitempty"` // of the feature, to look for; empty: a digest
+	AtLeast int64  `json:"at_least"`
+	AtMost  int64  `json:"at_most"`
+}
+
+// ruleList is the rules, and the faults of their file.
+type ruleList struct {
+	Rules  []ruleRow `json:"rules"`
+	More   int       `json:"more,omitempty"`
+	Faults []string  `json:"faults,omitempty"` // of the file; Rules are then of an earlier file
+}
+
+type ruleRow struct {
+	Event  string   `json:"event"`
+	Kind   string   `json:"kind"`
+	Else   string   `json:"else,omitempty"`
+	Limits string   `json:"limits"`
+	Notes  []string `json:"notes,omitempty"`
+	Ladder string   `json:"ladder"`
+	Policy string   `json:"policy"`
+}
+
+//go:embed pages
+var files embed.FS
+
+// Page is the page of the watch, to be shown by Add.
+var Page = web.Page{Name: "watch", Path: "/watch", Link: "Watch a store", Files: files}
+
+// Add adds the watch to a site, until ctx is done.
+func (s *Source) Add(ctx context.Context, to *web.Site) {
+	to.Handle("GET "+Page.Path, func(w http.ResponseWriter, r *http.Request) {
+		to.Show(w, http.StatusOK, Page.Name, Page.Link, struct{ Store, File, Status string }{s.store, s.file, s.status})
+	})
+	w := &watch{source: s, ctx: ctx, viewers: map[chan struct{}]bool{}, servers: map[string]*serverState{}, ended: make(chan struct{})}
+	close(w.ended)
+	to.Handle("GET /watch/looks", func(answer http.ResponseWriter, r *http.Request) {
+		if out, is := to.Begin(answer, r); is {
+			defer out.Close()
+			w.stream(out)
+		}
+	})
+	to.Handle("POST /watch/key", w.key)
+}
+
+// stream sends what was seen until now, and then each look. The looks end with the
+// last stream.
+func (w *watch) stream(out *web.Stream) {
+	news, past := w.join()
+	defer w.leave(news)
+	err := out.Send("past", past)
+	var rules []byte
+	for err == nil {
+		select {
+		case <-out.Context().Done():
+			return
+		case <-news:
+		}
+		w.mu.Lock()
+		last := w.last
+		w.mu.Unlock()
+		now, _ := json.Marshal(last.rules) // of text and numbers
+		if !slices.Equal(now, rules) {
+			rules = now
+			err = out.Send("rules", last.rules)
+		}
+		if err == nil {
+			err = out.Send("look", last)
+		}
+	}
+}
+
+// join adds a viewer, and begins to look with the first one. A later one has the last
+// look at once.
+func (w *watch) join() (news chan struct{}, past []moment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	news = make(chan struct{}, 1)
+	w.viewers[news] = true
+	if len(w.viewers) > 1 && w.last != nil {
+		news <- struct{}{}
+	}
+	if len(w.viewers) == 1 {
+		var ctx context.Context
+		ctx, w.stop = context.WithCancel(w.ctx)
+		before, ended := w.ended, make(chan struct{})
+		w.ended = ended
+		go func() {
+			defer close(ended)
+			<-before
+			w.run(ctx)
+		}()
+	}
+	return news, append([]moment{}, w.past...)
+}
+
+func (w *watch) leave(news chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.viewers, news)
+	if len(w.viewers) == 0 {
+		w.stop()
+	}
+}
+
+// run looks until ctx is done. One look begins after the end of another.
+func (w *watch) run(ctx context.Context) {
+	w.previous = nil // a rate over a time without a look would be a mean of long ago
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		now := w.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		w.last = now
+		w.past = append(w.past, now.moment)
+		w.past = w.past[max(0, len(w.past)-lastLooks):]
+		for news := range w.viewers {
+			select {
+			case news <- struct{}{}:
+			default: // the viewer has not taken the look before, and will take this one
+			}
+		}
+		w.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look asks the store and the service, side by side.
+func (w *watch) look(ctx context.Context) *look {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var found []stores.Look
+	var st *status
+	var fault error
+	asked := time.Now()
+	var wait sync.WaitGroup
+	if w.source.servers != nil {
+		wait.Go(func() { found = w.source.servers(ctx) })
+	}
+	if w.source.ask != nil {
+		wait.Go(func() { st, fault = w.source.ask(ctx) })
+	}
+	wait.Wait()
+	l := &look{moment: moment{At: asked.UnixMilli()}, Servers: []serverLook{}, rules: w.source.rules()}
+	w.lookAtServers(l, asked, found)
+	if w.source.ask != nil {
+		w.lookAtService(l, asked, st, fault)
+	}
+	l.Conditions = w.conditions(found, st)
+	return l
+}
+
+func (w *watch) lookAtServers(l *look, now time.Time, found []stores.Look) {
+	var slowest time.Duration
+	all := len(found) > 0
+	seen := map[string]bool{}
+	for _, f := range found {
+		seen[f.Name] = true
+		state := w.servers[f.Name]
+		if state == nil {
+			state = &serverState{run: f.Run, evicted: f.Evicted}
+			w.servers[f.Name] = state
+		}
+		row := serverLook{Name: shown(f.Name), Version: shown(cmp.Or(f.Facts["redis_version"], f.Facts["version"])), Facts: []string{}}
+		if f.Err != nil {
+			row.Fault, all = shownError(f.Err), false
+		} else {
+			if state.run != "" && f.Run != "" && state.run != f.Run {
+				state.restarts++
+				state.replaced = state.replaced || uptime(f) > now.Sub(state.seen)
+				state.evicted = 0
+			}
+			state.run, state.seen = cmp.Or(f.Run, state.run), now
+			state.trips = append(state.trips, f.RoundTrip)
+			state.trips = state.trips[max(0, len(state.trips)-lastTrips):]
+			slowest = max(slowest, f.RoundTrip)
+			sorted := slices.Sorted(slices.Values(state.trips))
+			for _, trip := range []time.Duration{f.RoundTrip, sorted[len(sorted)/2], sorted[len(sorted)-1]} {
+				row.Trips = append(row.Trips, trip.Round(10*time.Microsecond).String())
+			}
+			row.Clock, row.Facts = f.Clock(), facts(f)
+		}
+		row.Since = state.now(now, row.Fault)
+		l.Servers = append(l.Servers, row)
+	}
+	for name := range w.servers {
+		if !seen[name] {
+			delete(w.servers, name)
+		}
+	}
+	if all {
+		trip := float64(slowest.Microseconds()) / 1e3
+		l.Trip = &trip
+	}
+}
+
+func (w *watch) lookAtService(l *look, now time.Time, st *status, fault error) {
+	row := &serviceLook{Outcomes: []outcomeRow{}, Denied: []deniedRow{}, Stats: [][2]string{}}
+	if fault != nil {
+		row.Fault = shownError(fault)
+	}
+	row.Since, row.Begins, l.Service = w.service.now(now, row.Fault), w.begins, row
+	if fault != nil {
+		return
+	}
+	if w.previous != nil {
+		l.Rates = rates(w.previous, st, now.Sub(w.asked))
+		if l.Rates == nil && st.Tallied {
+			w.begins++
+			row.Begins = w.begins
+		}
+	}
+	w.previous, w.asked = st, now
+	if row.Tallied = st.Tallied; st.Tallied {
+		row.Counted, row.DeniedAt = st.Since.UnixMilli(), st.DeniedSince.UnixMilli()
+	}
+	for outcome, total := range st.totals {
+		row.Outcomes = append(row.Outcomes, outcomeRow{outcome.String(), total})
+	}
+	slices.SortFunc(row.Outcomes, func(a, b outcomeRow) int { return strings.Compare(a.Name, b.Name) })
+	for _, k := range st.MostDenied[:min(len(st.MostDenied), maxDenied)] {
+		d := deniedRow{Event: shown(k.Event), Kind: shown(k.Kind), Feature: shown(k.Feature), AtLeast: k.AtLeast, AtMost: k.AtMost}
+		if value, is := strings.CutPrefix(k.Feature, k.Kind+":"); is && d.Feature == k.Feature {
+			d.Text = value
+		}
+		row.Denied = append(row.Denied, d)
+	}
+	for _, stats := range []struct {
+		name string
+		of   any
+	}{{"limiter", st.Limiter}, {"counter", st.Counter}} {
+		v := reflect.ValueOf(stats.of)
+		for i := range v.NumField() {
+			value := fmt.Sprint(v.Field(i).Interface())
+			if at, is := v.Field(i).Interface().(time.Time); is {
+				if value = "never"; !at.IsZero() {
+					value = text.Instant(at)
+				}
+			}
+			row.Stats = append(row.Stats, [2]string{stats.name + ".Stats." + v.Type().Field(i).Name, value})
+		}
+	}
+}
+
+// rates are the decisions a second between two statuses of one life of a service; nil
+// if the totals have begun anew in between, or are not counted.
+func rates(before, now *status, passed time.Duration) map[string]float64 {
+	if !before.Tallied || !now.Tallied || !before.Since.Equal(now.Since) || passed <= 0 {
+		return nil
+	}
+	all := map[string]float64{}
+	for outcome, total := range now.totals {
+		all[outcome.String()] = float64(total-before.totals[outcome]) / passed.Seconds()
+	}
+	for outcome, total := range before.totals {
+		if now.totals[outcome] < total {
+			return nil
+		}
+	}
+	return all
+}
+
+// rules lists the rules of now.
+func (s *Source) rules() ruleList {
+	lim := s.limiter()
+	list := ruleList{Rules: []ruleRow{}}
+	for _, event := range lim.Events() {
+		for _, r := range lim.Rules(event) {
+			if len(list.Rules) == maxRules {
+				list.More++
+				continue
+			}
+			row := ruleRow{r.Event, r.Kind, r.Else, r.Limits.String(), nil, r.Ladder.String(), fmt.Sprintf("%s; without the feature: %s", r.OnFailure, r.IfMissing)}
+			note := func(is bool, format string, args ...any) {
+				if is {
+					row.Notes = append(row.Notes, shown(fmt.Sprintf(format, args...)))
+				}
+			}
+			note(r.Soft && r.Percent == 0, "soft: denies nobody")
+			note(r.Soft && r.Percent > 0, "soft: denies %d %% of the features", r.Percent)
+			note(r.Else != "", "without %s by %s: %s", r.Kind, r.Else, r.ElseLimits)
+			note(r.Ban > 0, "a denial bans for %s", dur.Format(r.Ban))
+			note(len(r.Plans) > 0, "plans: %s", strings.Trim(fmt.Sprint(r.Plans), "[]"))
+			note(len(r.Overrides) > 0, "%d overrides", len(r.Overrides))
+			note(r.Former != nil, "counts by the former ladder, too")
+			list.Rules = append(list.Rules, row)
+		}
+	}
+	if err := s.rulesFault(); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			list.Faults = append(list.Faults, text.Clean(line, 300))
+		}
+		list.Faults = list.Faults[:min(len(list.Faults), 50)]
+	}
+	return list
+}
+
+// keyLook is a key by name.
+type keyLook struct {
+	Fault    string     `json:"fault,omitempty"` // instead of the rest
+	Again    bool       `json:"again,omitempty"` // another question may do: the store has failed
+	Feature  string     `json:"feature"`
+	Ladder   string     `json:"ladder"`
+	Limits   []limitRow `json:"limits"`
+	Banned   string     `json:"banned,omitempty"`
+	Override string     `json:"override,omitempty"`
+	Windows  []string   `json:"windows"` // to choose, the longest first
+	Window   string     `json:"window"`  // of the rods
+	Rods     *rods.View `json:"rods"`
+	Max      int64      `json:"max"` // of the window's limit
+}
+
+type limitRow struct {
+	Limit string `json:"limit"`
+	Low   int64  `json:"low"`
+	Used  int64  `json:"used"`
+	Room  int64  `json:"room"`
+	Wait  string `json:"wait,omitempty"` // until there is room
+}
+
+// key looks at a key. The feature may be personal: it comes in a form, and is in no
+// URL and in no log. A fault is part of the answer, since a browser reports every
+// other status in its console.
+func (w *watch) key(to http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	found, err := w.source.key(ctx, r.PostFormValue("event"), r.PostFormValue("kind"), r.PostFormValue("value"), r.PostFormValue("window"))
+	if err != nil {
+		found = &keyLook{Fault: shownError(err), Again: errors.Is(err, counter.ErrStore) || ctx.Err() != nil}
+	}
+	to.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(to).Encode(found) // an error is a client that hung up
+}
+
+func (s *Source) key(ctx context.Context, event, kind, value, window string) (*keyLook, error) {
+	lim := s.limiter()
+	all := lim.Rules(event)
+	i := slices.IndexFunc(all, func(r limiter.Rule) bool { return r.Kind == kind || r.Else == kind && kind != "" })
+	switch {
+	case len(all) == 0:
+		return nil, fmt.Errorf("event: got %q, want one of %s", event, text.List(lim.Events()))
+	case i < 0:
+		return nil, fmt.Errorf("kind: got %q, want a kind of a rule of %s", kind, event)
+	case strings.TrimSpace(value) == "":
+		return nil, fmt.Errorf("value: empty, want a feature of kind %s, such as %s", kind, cmp.Or(map[string]string{feature.KindIP: "203.0.113.9", feature.KindEmail: "ada@example.org", feature.KindDomain: "example.org"}[kind], "17"))
+	}
+	f := text.Feature(kind, strings.TrimSpace(value), s.bits[0], s.bits[1])
+	if f.Err() != nil {
+		return nil, f.Err()
+	}
+	usages, err := lim.Usage(ctx, event, f)
+	if err != nil {
+		return nil, err
+	}
+	rule, usage := all[i], usages[0]
+	limits := rule.Limits
+	if rule.Kind != kind {
+		limits = rule.ElseLimits
+	}
+	k := &keyLook{Feature: text.Clean(usage.Key.Feature, maxShown), Ladder: rule.Ladder.String(), Limits: []limitRow{}}
+	for _, u := range usage.Limits {
+		row := limitRow{Limit: u.Limit.String(), Low: u.Count.Low, Used: u.Count.High, Room: u.Remaining}
+		if u.RetryAfter > 0 {
+			row.Wait = rest(u.RetryAfter)
+		}
+		k.Limits = append(k.Limits, row)
+	}
+	if usage.Banned > 0 {
+		k.Banned = rest(usage.Banned)
+	}
+	if usage.Override != nil {
+		k.Override = shown(usage.Override.String())
+	}
+	windows := slices.Compact(slices.Sorted(slices.Values(limits.Windows())))
+	slices.Reverse(windows)
+	chosen := windows[0]
+	for _, per := range windows {
+		if k.Windows = append(k.Windows, dur.Format(per)); dur.Format(per) == window {
+			chosen = per
+		}
+	}
+	k.Window = dur.Format(chosen)
+	for _, l := range limits {
+		if l.Per == chosen {
+			k.Max = l.Max
+		}
+	}
+	count, err := lim.Counter().With(rule.Ladder, rule.Former)
+	if err == nil {
+		k.Rods, err = rods.Look(ctx, count, usage.Key, chosen)
+	}
+	return k, err
+}
+
+// rest is a time to wait, rounded up.
+func rest(d time.Duration) string {
+	if d > 10*time.Second {
+		d = (d + time.Second - 1).Truncate(time.Second)
+	}
+	return text.Roughly(d)
+}
+
+// shown is a name for a page: whoever sends a request may have chosen it.
+func shown(name string) string { return text.Clean(name, maxShown) }
+
+func shownError(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %s", patience)
+	}
+	return text.Clean(err.Error(), 300)
+}
+
+// number is a fact as a number, 0 if the fact is missing.
+func number(l stores.Look, name string) float64 {
+	n, _ := strconv.ParseFloat(l.Facts[name], 64)
+	return n
+}
+
+// uptime is 0 if it is not known.
+func uptime(l stores.Look) time.Duration {
+	return time.Duration(max(number(l, "uptime"), number(l, "uptime_in_seconds"))) * time.Second
+}

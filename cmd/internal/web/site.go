@@ -1,0 +1,137 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+//go:embed pages
+var common embed.FS
+
+// Page is a page of a Site. Its files are pages/NAME.html, a template "body", and
+// pages/NAME.css and pages/NAME.js.
+type Page struct {
+	Name  string
+	Path  string
+	Link  string // the text of its link on all pages
+	Files fs.FS
+}
+
+// Site is a handler of pages for this machine alone. Streams of events end with the
+// Site's context. All methods but Handle are safe for many goroutines.
+type Site struct {
+	mux       *http.ServeMux
+	guarded   http.Handler
+	pages     []Page
+	templates map[string]*template.Template
+	streams   streams
+}
+
+// New makes a Site, which works until ctx is done. The files that pages have in common
+// are served already; the pages themselves are shown by handlers of the caller.
+func New(ctx context.Context, pages ...Page) *Site {
+	s := &Site{mux: http.NewServeMux(), pages: pages, templates: map[string]*template.Template{}, streams: streams{ctx: ctx}}
+	s.guarded = guard(s.mux)
+	css, js := UPlotCSS+BaseCSS+mustRead(common, "common.css"), UPlotJS+mustRead(common, "common.js", "rods.js")
+	for _, page := range pages {
+		layout := template.Must(template.ParseFS(common, "pages/layout.html"))
+		s.templates[page.Name] = template.Must(layout.ParseFS(page.Files, "pages/"+page.Name+".html"))
+		css += mustRead(page.Files, page.Name+".css")
+		js += mustRead(page.Files, page.Name+".js")
+	}
+	for path, asset := range map[string][2]string{
+		"/abacus.css": {"text/css; charset=utf-8", css},
+		"/abacus.js":  {"text/javascript; charset=utf-8", js},
+		"/icon.svg":   {"image/svg+xml", mustRead(common, "icon.svg")},
+	} {
+		s.Handle("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", asset[0])
+			fmt.Fprint(w, asset[1])
+		})
+	}
+	return s
+}
+
+// Handle adds a handler, before the first request.
+func (s *Site) Handle(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
+
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.guarded.ServeHTTP(w, r) }
+
+// mustRead joins files that are built into the program.
+func mustRead(files fs.FS, names ...string) string {
+	var all strings.Builder
+	for _, name := range names {
+		content, err := fs.ReadFile(files, "pages/"+name)
+		if err != nil {
+			panic(err)
+		}
+		all.Write(content)
+		all.WriteByte('\n')
+	}
+	return all.String()
+}
+
+// layout is the data of layout.html.
+type layout struct {
+	Page  string // its name
+	Pages []Page
+	Title string
+	Body  any // the data of the page itself
+}
+
+// Show writes a page.
+func (s *Site) Show(w http.ResponseWriter, status int, page, title string, body any) {
+	var b bytes.Buffer
+	if err := s.templates[page].ExecuteTemplate(&b, "layout", layout{page, s.pages, title, body}); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // an error is a client that hung up
+}
+
+// policy allows files of this server, and nothing inline.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+
+// MaxBody bounds the body of a request, in bytes.
+const MaxBody = 16 << 10
+
+// guard keeps other sites out. A page of another site in a browser on this machine
+// can neither send a form here, nor read through a host name for 127.0.0.1.
+func guard(next http.Handler) http.Handler {
+	next = http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(next), MaxBody)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if !Local(r.Host) {
+			http.Error(w, "This page is for localhost only.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Local reports whether a host, with a port or without, is localhost or a loopback
+// address. Other names of this machine may be anybody's.
+func Local(hostPort string) bool {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		host = strings.Trim(hostPort, "[]")
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}
