@@ -226,22 +226,28 @@ func (d *decoder) root(n *yaml.Node) {
 	}
 }
 
-// kind reads a rule, or a list of rules, for an event and kind.
-func (d *decoder) kind(event, kind string, k, n *yaml.Node, path string) {
-	const want = "a rule, or a list of rules"
-	if n.Kind != yaml.SequenceNode {
-		d.rule(event, kind, k.Line, k.Line, n, path)
-		return
-	}
+// list calls f with all entries of a list, of which there is one at least.
+func (d *decoder) list(n *yaml.Node, path, want string, f func(i int, n *yaml.Node, path string)) {
 	if !d.is(n, yaml.SequenceNode, path, want) {
 		return
 	}
 	if len(n.Content) == 0 {
 		d.fail(n.Line, path, "the list is empty, want %s", want)
 	}
-	for i, rule := range n.Content {
-		d.rule(event, kind, k.Line, rule.Line, rule, fmt.Sprintf("%s[%d]", path, i))
+	for i, n := range n.Content {
+		f(i, n, fmt.Sprintf("%s[%d]", path, i))
 	}
+}
+
+// kind reads a rule, or a list of rules, for an event and kind.
+func (d *decoder) kind(event, kind string, k, n *yaml.Node, path string) {
+	if n.Kind != yaml.SequenceNode {
+		d.rule(event, kind, k.Line, k.Line, n, path)
+		return
+	}
+	d.list(n, path, "a rule, or a list of rules", func(_ int, n *yaml.Node, path string) {
+		d.rule(event, kind, k.Line, n.Line, n, path)
+	})
 }
 
 // rule reads a rule that begins in the given line, below the line of its kind. A
@@ -358,19 +364,12 @@ func (d *decoder) percent(n *yaml.Node, path string) int {
 
 // overrides reads the overrides of a rule, with their indexes in the file.
 func (d *decoder) overrides(n *yaml.Node, path, kind string) (all []limiter.Override, indexes []int) {
-	const want = "a list of overrides"
-	if !d.is(n, yaml.SequenceNode, path, want) {
-		return nil, nil
-	}
-	if len(n.Content) == 0 {
-		d.fail(n.Line, path, "the list is empty, want %s", want)
-	}
-	for i, n := range n.Content {
+	d.list(n, path, "a list of overrides", func(i int, n *yaml.Node, path string) {
 		var o limiter.Override
-		if d.sound(func() { o = d.override(n, fmt.Sprintf("%s[%d]", path, i), kind) }) {
+		if d.sound(func() { o = d.override(n, path, kind) }) {
 			all, indexes = append(all, o), append(indexes, i)
 		}
-	}
+	})
 	return all, indexes
 }
 
