@@ -3,6 +3,7 @@ package fallback_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,13 @@ import (
 // remoteStore is a store on another machine, which answers after a while, or fails.
 type remoteStore struct {
 	backend.Atomic
-	after time.Duration
-	fails bool
+	after atomic.Int64 // a time.Duration
+	fails atomic.Bool
 }
 
 func (s *remoteStore) Take(ctx context.Context, r *backend.TakeRequest) error {
-	time.Sleep(s.after)
-	if s.fails {
+	time.Sleep(time.Duration(s.after.Load()))
+	if s.fails.Load() {
 		return errors.New("broken")
 	}
 	return s.Atomic.Take(ctx, r)
@@ -63,7 +64,8 @@ func take(t *testing.T, f *fallback.Fallback, policy fallback.Policy, rule *fall
 // when it is back.
 func TestPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &remoteStore{Atomic: memory.New(memory.Config{}), fails: true}
+		store := &remoteStore{Atomic: memory.New(memory.Config{})}
+		store.fails.Store(true)
 		f, rule := newFallback(t, store, 0)
 		v, o := take(t, f, fallback.Closed, nil)
 		require.False(t, v.Allowed)
@@ -77,7 +79,7 @@ func TestPolicies(t *testing.T) {
 			require.Equal(t, i < 2, v.Allowed)
 			require.True(t, o.Local)
 		}
-		store.fails = false
+		store.fails.Store(false)
 		time.Sleep(10 * time.Second)
 		v, o = take(t, f, fallback.Local, rule)
 		require.True(t, v.Allowed)
@@ -93,7 +95,8 @@ func TestPolicies(t *testing.T) {
 // flight is decided like one whose store has failed.
 func TestLateStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &remoteStore{Atomic: memory.New(memory.Config{}), after: 10 * time.Second}
+		store := &remoteStore{Atomic: memory.New(memory.Config{})}
+		store.after.Store(int64(10 * time.Second))
 		f, _ := newFallback(t, store, 1)
 		began := time.Now()
 		v, o := take(t, f, fallback.Closed, nil)
@@ -103,7 +106,7 @@ func TestLateStore(t *testing.T) {
 		_, o = take(t, f, fallback.Closed, nil)
 		require.ErrorContains(t, o.Degraded, "1 calls were under way, as many as Config.MaxInFlight")
 		require.Equal(t, 2*time.Second, time.Since(began))
-		store.after = 0
+		store.after.Store(0)
 		time.Sleep(20 * time.Second)
 		v, o = take(t, f, fallback.Closed, nil)
 		require.True(t, v.Allowed)

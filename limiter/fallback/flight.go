@@ -109,29 +109,21 @@ func (t *flight) admitted(stored time.Time) (kept bool, v counter.Verdict, hits 
 		return false, counter.Verdict{}, nil, errTooLate
 	}
 	t.admit()
-	return true, v, t.hits(v), nil
+	return true, v, t.judged(v), nil
 }
 
-// mirror adds hits that the store has admitted to the local counter. If not all
-// keys have room, each key is added to by itself. A key without room is forgotten,
-// and its slot is marked until the hit has left all windows. Nothing else marks a
-// slot, so the mark ends when there is room again, whatever the traffic.
+// mirror adds hits that the store has admitted to the local counter, each key by
+// itself. A key without room is forgotten, and its slot is marked until the hit has
+// left all windows. Nothing else marks a slot, so the mark ends when there is room
+// again, whatever the traffic.
 func (t *flight) mirror() *Hits {
-	hits := t.hits()
-	var room [2]counter.Ask
-	asks := room[:0]
+	hits := &Hits{flight: t}
+	hits.here = hits.room[:0]
 	for _, k := range t.keys {
 		if k.enter(k.rule) {
-			asks = append(asks, counter.Ask{Key: k.key, N: t.n, Limits: k.rule.boundless, On: k.rule.here})
-		}
-	}
-	if len(asks) == len(t.keys) && hits.add(asks...) {
-		return hits
-	}
-	for _, k := range t.keys {
-		if len(asks) > 0 && asks[0].Key == k.key {
-			ask := asks[0]
-			if asks = asks[1:]; hits.add(ask) {
+			v, err := k.rule.here.Take(context.Background(), k.key, t.n, k.rule.boundless)
+			if err == nil && v.Allowed {
+				hits.here = append(hits.here, counted{k.rule.here, v})
 				continue
 			}
 		}
@@ -140,21 +132,11 @@ func (t *flight) mirror() *Hits {
 	return hits
 }
 
-// hits are the hits of verdicts of the local counter.
-func (t *flight) hits(here ...counter.Verdict) *Hits {
-	h := &Hits{flight: t}
-	h.here = append(h.room[:0], here...)
-	return h
-}
-
-// add adds hits to the local counter, and reports whether there is room.
-func (h *Hits) add(asks ...counter.Ask) bool {
-	v, err := h.flight.local.here.TakeAll(context.Background(), asks...)
-	if err != nil || !v.Allowed {
-		return false
-	}
-	h.here = append(h.here, v)
-	return true
+// judged are the hits of a call that the local counter has judged by v.
+func (t *flight) judged(v counter.Verdict) *Hits {
+	hits := &Hits{flight: t}
+	hits.here = append(hits.room[:0], counted{t.local.here, v})
+	return hits
 }
 
 // lose notes that the local counter has no room for hits of k.
@@ -190,7 +172,7 @@ func (t *flight) decide(c *Call, asks []counter.Ask, v *counter.Verdict, underWa
 		return nil, err
 	}
 	t.admit()
-	hits = t.hits(*v)
+	hits = t.judged(*v)
 	hits.pending, hits.at = true, v.At()
 	for _, k := range t.keys {
 		p := k.pend(k.rule.bucket(hits.at), hits.at, t.n)

@@ -67,7 +67,7 @@ type Rule struct {
 	look      bool // asked of no hits, and not mirrored
 	limits    counter.Limits
 	held      []int64        // Max - ceil(Share x Max) of each limit
-	boundless counter.Limits // for the mirror
+	boundless counter.Limits // a limit that denies nothing, for the mirror
 }
 
 func newLocal(store, here *counter.Counter, share float64) *local {
@@ -88,10 +88,10 @@ func (f *Fallback) Ladder(store, here *counter.Counter) *Ladder {
 
 // Rule returns limits of the ladder, by which keys are counted in this process.
 func (l *Ladder) Rule(limits counter.Limits) *Rule {
-	r := &Rule{Ladder: l, limits: limits, held: make([]int64, len(limits)), boundless: make(counter.Limits, len(limits))}
+	r := &Rule{Ladder: l, limits: limits, held: make([]int64, len(limits))}
+	r.boundless = counter.Limits{{Max: counter.MaxCount, Per: limits[0].Per}}
 	for i, limit := range limits {
 		r.held[i] = limit.Max - shareOf(l.local.share, limit.Max)
-		r.boundless[i] = counter.Limit{Max: counter.MaxCount, Per: limit.Per}
 	}
 	return r
 }

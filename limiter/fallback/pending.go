@@ -162,12 +162,18 @@ func (k *localKey) tidy(p *pendingHits) {
 // them.
 type Hits struct {
 	flight   *flight
-	here     []counter.Verdict // to refund
-	room     [1]counter.Verdict
+	here     []counted // to refund
+	room     [2]counted
 	refunded atomic.Bool
 
 	pending bool // admitted here: to be carried
 	at      time.Time
+}
+
+// counted is a verdict of the local counter, on the ladder of a rule or of all.
+type counted struct {
+	on *counter.Counter
+	v  counter.Verdict
 }
 
 // land ends the call to the store that was under way when the hits were admitted
@@ -192,7 +198,7 @@ func (h *Hits) refund(ctx context.Context) (err error) {
 		return nil
 	}
 	for i := range h.here {
-		err = errors.Join(err, h.flight.local.here.Refund(context.WithoutCancel(ctx), &h.here[i]))
+		err = errors.Join(err, h.here[i].on.Refund(context.WithoutCancel(ctx), &h.here[i].v))
 	}
 	if !h.pending {
 		return err
