@@ -1,12 +1,12 @@
-// Package tally counts the decisions of a limiter by rule and outcome, finds the keys
-// that are denied most, and has a page of both for the people on call. It hears of
-// decisions by limiter.Config.Observe:
+// Package tally answers how much of what: it counts the decisions of a limiter by rule
+// and outcome, finds the keys that are denied most, and has a page of both for the
+// people on call. It hears of decisions by limiter.Config.Observe alone:
 //
 //	numbers := tally.New(c)
 //	lim, err := limiter.New(c, limiter.Config{Rules: rules, Observe: numbers.Observe})
 //	mux.Handle("GET /limits", onlyUs(tally.Status(lim, numbers))) // onlyUs: your own log-in
 //
-// A decision in memory takes about a tenth longer, a denial a quarter of a microsecond.
+// A decision in memory takes about an eighth longer, a denial a quarter of a microsecond.
 // A Tally has a quarter of a megabyte.
 package tally
 
