@@ -127,12 +127,21 @@ func TestNoHits(t *testing.T) {
 	}
 }
 
+// apart is a store with an atomic step for each key by itself, as a Redis Cluster.
+type apart struct{ backend.Atomic }
+
+func (apart) Together(keys []backend.TakeKey) bool { return len(keys) < 2 }
+
 // A soft key denies nobody, and counts the hits that it would have admitted.
 func TestSoftKeys(t *testing.T) {
+	stores := map[string]func() backend.Store{"steps": func() backend.Store { return apart{memory.New(memory.Config{})} }}
 	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
+		stores[path.name] = path.store
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
 			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
+			c := newCounter(t, store(), clock.config())
 			user := counter.Key{Event: "signup", Feature: "user:7"}
 			// The enforced key is the soft key as well, under lower limits.
 			take := func(n int64, enforced string) (allowed bool, would map[string]bool, v counter.Verdict) {

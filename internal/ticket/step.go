@@ -32,14 +32,14 @@ func (p *Protocol) Stepped(ctx context.Context, c *Call, err error) error {
 }
 
 // step takes the key by an atomic step. A soft key gets the label of the hits that are
-// admitted already, and no other.
+// admitted already, and no other; a step is allowed whether a soft key fits or not.
 func (s *survey) step(ctx context.Context) (Finding, error) {
 	r := s.call.TakeRequest
 	r.Keys, r.AnyLabel, r.Allowed = s.keys, s.key.Soft, false
 	if err := s.p.stepped(ctx, s.call, &r, s.p.atomic.Take(ctx, &r)); err != nil {
 		return Finding{}, err
 	}
-	if !r.Allowed {
+	if !r.Allowed || s.key.Soft && !s.key.Fits {
 		return s.find(false, false), nil
 	}
 	if s.key.N > 0 {
