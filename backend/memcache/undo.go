@@ -29,8 +29,13 @@ func undoOf(key string, n int64, buckets ...tiers.Bucket) *backend.Request {
 var errAway = errors.New("no connection")
 
 // undo is do for an undo that goes on, with a copy of the request, after a caller that
-// does not wait until the end.
+// does not wait until the end. From the third try on it goes on already: one token is for
+// all tries.
 func (t *transport) undo(ctx context.Context, op *backend.Request, deadline time.Time, try int) error {
+	if try > 2 {
+		time.Sleep((1<<(try-2) - 1) * time.Millisecond)
+		return t.do(ctx, op, time.Now().Add(listenFor), try)
+	}
 	select {
 	case t.undos <- struct{}{}:
 	default:
@@ -44,7 +49,6 @@ func (t *transport) undo(ctx context.Context, op *backend.Request, deadline time
 	}
 	done := make(chan error, 1)
 	go func() {
-		time.Sleep((1<<(try-2) - 1) * time.Millisecond)
 		done <- t.do(context.Background(), &own, time.Now().Add(listenFor), try)
 		t.undos.leave()
 	}()

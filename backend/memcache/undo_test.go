@@ -115,3 +115,49 @@ func connectionsFallSilent(t *testing.T, addr string) {
 	require.Positive(t, st.LateAdditions)
 	require.Equal(t, st.LateAdditions, st.TakenBack)
 }
+
+// A server without room refuses many undos again and again. Each undo is one of the undos
+// under way, however often it is asked for, and all are made at last.
+func TestRefusedUndosCrowdOutNone(t *testing.T) {
+	const number, refusals = 9000, 3
+	var tries [refusals + 1]atomic.Int64 // lines of each try
+	release := make(chan struct{})
+	addr := servertest.Serve(t, func(conn net.Conn) {
+		asked := map[string]int{}
+		for in := bufio.NewScanner(conn); in.Scan(); {
+			word := strings.Fields(in.Text()) // ma NAME v MD D1 O<tag>
+			answer := "NF\r\n"
+			if len(word) == 6 {
+				answer = "NF " + word[5] + "\r\n"
+			}
+			if strings.HasPrefix(word[1], "k|") {
+				try := asked[word[1]]
+				asked[word[1]]++
+				if tries[try].Add(1) == 1 { // the others of this try are sent meanwhile
+					if try == 0 {
+						<-release
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+				if try < refusals {
+					answer = "SERVER_ERROR out of memory in decr\r\n"
+				}
+			}
+			if _, err := conn.Write([]byte(answer)); err != nil {
+				return
+			}
+		}
+	})
+	s := newStore(t, memcache.Config{Conns: 1}, addr)
+	require.NoError(t, s.Do(context.Background(), adding("connected", -1, slot(1))))
+	undo := adding("k", -1)
+	for i := range int64(number) {
+		undo.Add = append(undo.Add, slot(i))
+	}
+	undo.Deadline = time.Now().Add(100 * time.Millisecond)
+	require.ErrorIs(t, s.Do(context.Background(), undo), os.ErrDeadlineExceeded)
+	close(release)
+	idle(t, s)
+	require.Zero(t, s.Stats().TakingBackFailed)
+	require.EqualValues(t, number, tries[refusals].Load())
+}
