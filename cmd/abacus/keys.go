@@ -30,15 +30,20 @@ type keys struct {
 // program is the flags for the configuration of a program's counter and limiter, as
 // far as the keys in the store depend on them.
 type program struct {
+	counts
+	IPv4Bits int  `name:"ipv4-bits" help:"Its feature.Forms.IPv4Bits. Default: ${default}." default:"32" placeholder:"BITS"`
+	IPv6Bits int  `name:"ipv6-bits" help:"Its feature.Forms.IPv6Bits. Default: ${default}." default:"64" placeholder:"BITS"`
+	NoDots   bool `name:"email-ignore-dots" help:"Its feature.Forms.EmailIgnoreDots."`
+	NoTags   bool `name:"email-ignore-tags" help:"Its feature.Forms.EmailIgnoreTags."`
+	Gmail    bool `help:"Its feature.Forms.EmailProviders has Gmail."`
+}
+
+// counts is the flags for the configuration of a program's counter alone.
+type counts struct {
 	Prefix    string   `help:"Its counter.Config.Prefix. Default: ${default}." default:"ab" placeholder:"PREFIX"`
 	SecretEnv string   `help:"The environment variable that holds its counter.Config.Secret." placeholder:"VARIABLE"`
 	Skew      cli.Span `help:"Its counter.Config.Skew, part of the stored key on memcached. Default: ${default}." default:"${skew}" placeholder:"DURATION"`
 	Settle    cli.Span `help:"Its counter.Config.Settle, likewise. Default: ${default}." default:"${settle}" placeholder:"DURATION"`
-	IPv4Bits  int      `name:"ipv4-bits" help:"Its feature.Forms.IPv4Bits. Default: ${default}." default:"32" placeholder:"BITS"`
-	IPv6Bits  int      `name:"ipv6-bits" help:"Its feature.Forms.IPv6Bits. Default: ${default}." default:"64" placeholder:"BITS"`
-	NoDots    bool     `name:"email-ignore-dots" help:"Its feature.Forms.EmailIgnoreDots."`
-	NoTags    bool     `name:"email-ignore-tags" help:"Its feature.Forms.EmailIgnoreTags."`
-	Gmail     bool     `help:"Its feature.Forms.EmailProviders has Gmail."`
 }
 
 // terms are the flags of the limits by which a program counts.
@@ -130,7 +135,7 @@ func (k *keys) config(now func() time.Time) (counter.Config, error) {
 }
 
 // counter is the counter.Config of the program, without ladder and clock.
-func (p *program) counter() (counter.Config, error) {
+func (p *counts) counter() (counter.Config, error) {
 	cfg := counter.Config{
 		Prefix: p.Prefix, Skew: cmp.Or(time.Duration(p.Skew), -1), Settle: cmp.Or(time.Duration(p.Settle), -1),
 		Patience: -1, // nobody waits for a verdict: the store's own timeout holds

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -25,16 +26,13 @@ import (
 )
 
 type rulesTestCmd struct {
-	Rules     string    `help:"The rules to try." required:"" placeholder:"NEW"`
-	Now       string    `help:"The rules by which the program counts now, by default those of --rules: without them a looser rule is not found out." placeholder:"OLD"`
-	Store     cli.Store `help:"The store to look into." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
-	Keys      string    `help:"A file of the keys to try, lines of event,feature. Default on Redis: all that the store has." placeholder:"KEYS.csv"`
-	Prefix    string    `help:"The program's counter.Config.Prefix. Default: ${default}." default:"ab" placeholder:"PREFIX"`
-	SecretEnv string    `help:"The environment variable that holds its counter.Config.Secret; --keys is needed then." placeholder:"VARIABLE"`
-	Skew      cli.Span  `help:"Its counter.Config.Skew, part of the stored key on memcached. Default: ${default}." default:"${skew}" placeholder:"DURATION"`
-	Settle    cli.Span  `help:"Its counter.Config.Settle, likewise. Default: ${default}." default:"${settle}" placeholder:"DURATION"`
-	Timeout   cli.Span  `help:"How long a call of the store may take. Default: ${default}." default:"10s" placeholder:"DURATION"`
-	JSON      bool      `help:"Print one JSON object."`
+	Rules string    `help:"The rules to try." required:"" placeholder:"NEW"`
+	Now   string    `help:"The rules by which the program counts now, by default those of --rules: without them a looser rule is not found out." placeholder:"OLD"`
+	Store cli.Store `help:"The store to look into." required:"" env:"ABACUS_STORE" placeholder:"STORE"`
+	Keys  string    `help:"A file of the keys to try, lines of event,feature. Default on Redis without --secret-env: all that the store has." placeholder:"KEYS.csv"`
+	counts
+	Timeout cli.Span `help:"How long a call of the store may take. Default: ${default}." default:"10s" placeholder:"DURATION"`
+	JSON    bool     `help:"Print one JSON object."`
 }
 
 // Help is the part of --help that follows the summary.
@@ -85,7 +83,7 @@ func (c *rulesTestCmd) Run(e *cli.Env) error {
 		return err
 	}
 	looked := time.Now()
-	k := keys{Store: c.Store, Program: program{Prefix: c.Prefix, SecretEnv: c.SecretEnv, Skew: c.Skew, Settle: c.Settle}, Timeout: c.Timeout}
+	k := keys{Store: c.Store, Program: program{counts: c.counts}, Timeout: c.Timeout}
 	store, err := k.open(e.Ctx, terms{}, func() time.Time { return looked })
 	if err != nil {
 		return err
@@ -198,13 +196,9 @@ func (c *rulesTestCmd) list(ctx context.Context, store *stores.Opened) (found []
 		}
 		nameless = int64(len(digests))
 	}
-	for key := range seen {
-		found = append(found, key)
-	}
-	slices.SortFunc(found, func(a, b counter.Key) int {
+	return slices.SortedFunc(maps.Keys(seen), func(a, b counter.Key) int {
 		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Feature, b.Feature))
-	})
-	return found, nameless, nil
+	}), nameless, nil
 }
 
 // keyOf returns the key in the name of a Redis key: {ab:1LLLL:event:feature} and the

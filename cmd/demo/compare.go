@@ -7,22 +7,20 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
-	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
 )
 
 type compareCmd struct {
-	File    string          `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
-	Limits  cli.Limits      `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
-	Store   cli.Store       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
-	HTML    string          `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
-	JSON    bool            `help:"Print one JSON object."`
-	Seed    *uint64         `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
-	Skew    cli.Span        `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
-	Timeout cli.Span        `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
-	Format  eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
-	SkipBad bool            `help:"Go on after a bad line, and count them."`
+	File    string     `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
+	Limits  cli.Limits `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
+	Store   cli.Store  `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	HTML    string     `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
+	JSON    bool       `help:"Print one JSON object."`
+	Seed    *uint64    `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
+	Skew    cli.Span   `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
+	Timeout cli.Span   `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Log     logFlags   `embed:""`
 }
 
 // Help is the part of --help that follows the summary.
@@ -37,6 +35,7 @@ Examples:
 
     demo compare
     demo compare --limits 10/h,100/d --html compare.html access.log.gz
+    demo compare --limits 5/h --event 'POST /login' access.log
     demo compare --store redis://127.0.0.1:6379/0 --limits 100/d events.csv
     demo compare --store memcached://127.0.0.1:11211 --limits 100/d events.csv`
 }
@@ -113,7 +112,7 @@ func (c *compareCmd) log(ctx context.Context, in *input, bar *cli.Progress) (*co
 		return compare.Generate(seed, counter.Limits(c.Limits))
 	}
 	bar.Show("read", in.size, true)
-	log, err := compare.Load(ctx, eventlog.NewReader(in, in.name, c.Format), in.name, c.SkipBad, func() { bar.Set(in.read.Load()) })
+	log, err := compare.Load(ctx, c.Log.reader(in), in.name, c.Log.SkipBad, func() { bar.Set(in.read.Load()) })
 	bar.Clear()
 	return log, err
 }

@@ -172,8 +172,8 @@ func tellLog(r *compare.Report, tell func(name, s string)) {
 	if r.WholeSeconds {
 		tell("", wholeSeconds)
 	}
-	if r.BadLines > 0 {
-		tell("", fmt.Sprintf("%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad))
+	for _, note := range r.Notes() {
+		tell("", note)
 	}
 }
 

@@ -53,6 +53,32 @@ func (in *input) close() {
 	_ = in.Close()
 }
 
+// logFlags are the flags of a log.
+type logFlags struct {
+	Format  eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
+	Event   requests        `help:"Of a web server's log: only the requests of this pattern, such as 'POST /login' or '/users/{id}', and under its name, or another: 'login=POST /login'. May be repeated." sep:"none" placeholder:"PATTERN"`
+	SkipBad bool            `help:"Go on after a bad line, and count them."`
+}
+
+// requests is a flag of patterns.
+type requests []string
+
+// Validate is called by kong, after all flags are read.
+func (r requests) Validate() error {
+	_, err := eventlog.ParseRequests(r)
+	return err
+}
+
+// reader reads a log, or standard input.
+func (l *logFlags) reader(in *input) *eventlog.Reader {
+	log := eventlog.NewReader(in, in.name, l.Format)
+	if len(l.Event) > 0 {
+		by, _ := eventlog.ParseRequests(l.Event) // valid, see Validate
+		log.Name(by)
+	}
+	return log
+}
+
 // output is a file that is written beside the report. A file of the same name
 // keeps its content until the first Write.
 type output struct {
@@ -141,6 +167,9 @@ func newDecisions(file *output) (*decisions, error) {
 
 // decided writes a line, buffered.
 func (d *decisions) decided(e eventlog.Event, allowed bool) error {
+	if d == nil {
+		return nil
+	}
 	digit := "0"
 	if allowed {
 		digit = "1"

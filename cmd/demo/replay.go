@@ -18,24 +18,23 @@ import (
 )
 
 type replayCmd struct {
-	File      string          `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
-	Limits    cli.Limits      `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
-	Rules     string          `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
-	Ladder    cli.Ladder      `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
-	Grid      cli.Span        `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
-	Skew      cli.Span        `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
-	Store     cli.Store       `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
-	Clean     bool            `help:"Remove from the store at the end what the replay has stored there."`
-	Timeout   cli.Span        `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
-	Format    eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
-	Decisions string          `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
-	SkipBad   bool            `help:"Go on after a bad line, and count them."`
-	JSON      bool            `help:"Print the report as one JSON object."`
+	File      string     `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
+	Limits    cli.Limits `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Rules     string     `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
+	Ladder    cli.Ladder `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Grid      cli.Span   `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Skew      cli.Span   `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
+	Store     cli.Store  `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Clean     bool       `help:"Remove from the store at the end what the replay has stored there."`
+	Timeout   cli.Span   `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	logFlags  `embed:""`
+	Decisions string `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
+	JSON      bool   `help:"Print the report as one JSON object."`
 }
 
 // Help is the part of --help that follows the summary.
 func (*replayCmd) Help() string {
-	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client. An event and a feature together are a key, and have the limits for themselves. Features are taken as they are written, also those of kind ip: a limiter counts all addresses of an IPv6 network under one key, so write the network, as in the keys of the limiter.
+	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client; with --event, the event is a pattern as http.ServeMux has them, and other requests are left out. An event and a feature together are a key, and have the limits for themselves. Features are taken as they are written, also those of kind ip: a limiter counts all addresses of an IPv6 network under one key, so write the network, as in the keys of the limiter.
 
 Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
 
@@ -49,6 +48,8 @@ Examples:
     demo replay --rules rules.yaml events.csv
     demo replay --limits 100/d --grid 60s --decisions out.csv events.csv
     demo replay --store redis://127.0.0.1:6379/0 --clean events.csv
+    demo replay --limits 5/h --event 'POST /login' access.log
+    demo replay --rules rules.yaml --event 'login=POST /login' access.log
     zcat access.log.*.gz | demo replay --format clf --skip-bad --json -`
 }
 
@@ -69,9 +70,7 @@ func (c *replayCmd) Run(e *cli.Env) error {
 	defer store.Close()
 	cfg.Store, cfg.Prefix = store.Store, stores.Namespace("demo")
 	var out *decisions
-	if c.Decisions != "" {
-		cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.decided(e, allowed) }
-	}
+	cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.decided(e, allowed) }
 	bar := e.Progress()
 	var in *input
 	cfg.Progress = func() { bar.Set(in.read.Load()) }
@@ -91,7 +90,7 @@ func (c *replayCmd) Run(e *cli.Env) error {
 		return err
 	}
 	bar.Show("replay", in.size, true)
-	report, err := run.Run(e.Ctx, eventlog.NewReader(in, in.name, c.Format))
+	report, err := run.Run(e.Ctx, c.reader(in))
 	bar.Clear()
 	err = cmp.Or(e.Cause(err), out.close())
 	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {

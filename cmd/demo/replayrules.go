@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +26,10 @@ type rulesReplay struct {
 	lim     *limiter.Limiter
 	kinds   map[string][]string // by event
 	now     time.Time
-	Events  int64            `json:"events"`
-	Without int64            `json:"without_rules"` // lines of events that have no rules
-	Rules   []*replayedRule  `json:"rules"`
-	Seen    eventlog.Seen    `json:"-"`
+	Events  int64           `json:"events"`
+	Without int64           `json:"without_rules"` // lines of events that have no rules
+	Rules   []*replayedRule `json:"rules"`
+	eventlog.Seen
 	Stopped string           `json:"stopped,omitempty"`
 	most    map[string]int64 // denials by event and feature
 }
@@ -133,15 +134,12 @@ func (c *replayCmd) runRules(e *cli.Env) error {
 	}
 	bar := e.Progress()
 	bar.Show("replay", in.size, true)
-	r.Seen, err = eventlog.Each(e.Ctx, eventlog.NewReader(in, in.name, c.Format), c.SkipBad, func() { bar.Set(in.read.Load()) }, func(event *eventlog.Event) error {
+	r.Seen, err = eventlog.Each(e.Ctx, c.reader(in), c.SkipBad, func() { bar.Set(in.read.Load()) }, func(event *eventlog.Event) error {
 		allowed, err := r.decide(e.Ctx, event)
 		if err != nil {
 			return fmt.Errorf("%s: event %d: %w", in.name, r.Events, err)
 		}
-		if out != nil {
-			return out.decided(*event, allowed)
-		}
-		return nil
+		return out.decided(*event, allowed)
 	})
 	bar.Clear()
 	if err = cmp.Or(e.Cause(err), out.close()); err != nil {
@@ -153,9 +151,9 @@ func (c *replayCmd) runRules(e *cli.Env) error {
 // render is the report for people.
 func (r *rulesReplay) render(log, file string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "log           %s (%s), %s\n", text.Clean(log, 50), r.Seen.Format, words.Plural(r.Events, "event"))
-	if r.Seen.BadLines > 0 {
-		fmt.Fprintf(&b, "              %s skipped; the first: %s\n", words.Plural(r.Seen.BadLines, "bad line"), r.Seen.FirstBad)
+	fmt.Fprintf(&b, "log           %s (%s), %s\n", text.Clean(log, 50), r.Format, words.Plural(r.Events, "event"))
+	for _, note := range r.Notes() {
+		fmt.Fprintf(&b, "              %s\n", note)
 	}
 	if r.Without > 0 {
 		fmt.Fprintf(&b, "              %s without rules\n", words.Plural(r.Without, "event"))
@@ -169,11 +167,7 @@ func (r *rulesReplay) render(log, file string) []byte {
 		fmt.Fprintf(&b, "  admitted %14s   %s\n", words.Commas(row.Admitted), text.Percent(row.Admitted, row.Events))
 		fmt.Fprintf(&b, "  denied   %14s   %s\n", words.Commas(row.Denied), text.Percent(row.Denied, row.Events))
 	}
-	names := make([]string, 0, len(r.most))
-	for name := range r.most {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(r.most[b], r.most[a]), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(r.most), func(a, b string) int { return cmp.Or(cmp.Compare(r.most[b], r.most[a]), cmp.Compare(a, b)) })
 	for i, name := range names[:min(len(names), 10)] {
 		if i == 0 {
 			fmt.Fprintf(&b, "\n%12s   key\n", "denied most")

@@ -15,41 +15,7 @@ import (
 // renderReport is the report of a replay for people.
 func renderReport(r *replay.Report, skew time.Duration) []byte {
 	var b bytes.Buffer
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-14s", name)
-		fmt.Fprintf(&b, format+"\n", args...)
-	}
-	line("log", "%s (%s)", text.Clean(r.File, 50), r.Format)
-	if r.Events > 0 {
-		line("", "%s of %s in %s,", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), text.Roughly(r.Last.Sub(r.First)))
-		line("", "%s to %s", r.First.Format("2006-01-02 15:04:05"), r.Last.Format("2006-01-02 15:04:05 MST"))
-	} else {
-		line("", "no events")
-	}
-	if r.WholeSeconds {
-		for _, part := range text.Wrap(wholeSeconds, cli.Columns-14) {
-			line("", "%s", part)
-		}
-	}
-	if r.BadLines > 0 {
-		line("", "%s skipped; the first: %s", words.Plural(r.BadLines, "bad line"), r.FirstBad)
-	}
-	if r.Stopped != "" {
-		line("", "STOPPED: %s", r.Stopped)
-	}
-	line("limits", "%s", r.Limits)
-	line("ladder", "%s", r.Ladder)
-	line("store", "%s, skew %s", r.Store, r.Skew)
-	if k := r.Kept; k != nil {
-		line("", "keys begin with %s; they expire by themselves within %s", k.Prefix, k.Within)
-		if k.Removed != nil {
-			line("", "%s removed at the end", words.Plural(*k.Removed, "item"))
-		}
-	}
-	if r.OutOfSkew(skew) {
-		line("", "the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack)
-	}
-
+	renderHead(&b, r, skew)
 	b.WriteByte('\n')
 	count := func(name string, n int64, rest string) {
 		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-32s%14s   %s", name, words.Commas(n), rest), " "))
@@ -81,4 +47,42 @@ func renderReport(r *replay.Report, skew time.Duration) []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// renderHead tells about the log and the store.
+func renderHead(b *bytes.Buffer, r *replay.Report, skew time.Duration) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(b, "%-14s", name)
+		fmt.Fprintf(b, format+"\n", args...)
+	}
+	line("log", "%s (%s)", text.Clean(r.File, 50), r.Format)
+	if r.Events > 0 {
+		line("", "%s of %s in %s,", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), text.Roughly(r.Last.Sub(r.First)))
+		line("", "%s to %s", r.First.Format("2006-01-02 15:04:05"), r.Last.Format("2006-01-02 15:04:05 MST"))
+	} else {
+		line("", "no events")
+	}
+	if r.WholeSeconds {
+		for _, part := range text.Wrap(wholeSeconds, cli.Columns-14) {
+			line("", "%s", part)
+		}
+	}
+	for _, note := range r.Notes() {
+		line("", "%s", note)
+	}
+	if r.Stopped != "" {
+		line("", "STOPPED: %s", r.Stopped)
+	}
+	line("limits", "%s", r.Limits)
+	line("ladder", "%s", r.Ladder)
+	line("store", "%s, skew %s", r.Store, r.Skew)
+	if k := r.Kept; k != nil {
+		line("", "keys begin with %s; they expire by themselves within %s", k.Prefix, k.Within)
+		if k.Removed != nil {
+			line("", "%s removed at the end", words.Plural(*k.Removed, "item"))
+		}
+	}
+	if r.OutOfSkew(skew) {
+		line("", "the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack)
+	}
 }

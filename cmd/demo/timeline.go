@@ -50,6 +50,23 @@ func drawCovers(covers ...drawn) []string {
 		i, _ := slices.BinarySearchFunc(ends, t, time.Time.Compare)
 		return nameWidth + i*segment
 	}
+	lines := []string{drawAxis(ends, column)}
+	for _, c := range covers {
+		line := newCanvas()
+		line.put(0, c.name)
+		for _, run := range c.cover {
+			from, to := column(run.Start()), column(run.End())
+			line.put(from, "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
+		}
+		reads := words.Commas(c.cover.Reads())
+		line.put(cli.Columns-len(reads), reads)
+		lines = append(lines, line.String())
+	}
+	return lines
+}
+
+// drawAxis names as many instants as there is room for.
+func drawAxis(ends []time.Time, column func(time.Time) int) string {
 	axis := newCanvas()
 	free := 0
 	for i, t := range ends {
@@ -63,19 +80,7 @@ func drawCovers(covers ...drawn) []string {
 			free = at + len(label) + 1
 		}
 	}
-	lines := []string{axis.String()}
-	for _, c := range covers {
-		line := newCanvas()
-		line.put(0, c.name)
-		for _, run := range c.cover {
-			from, to := column(run.Start()), column(run.End())
-			line.put(from, "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
-		}
-		reads := words.Commas(c.cover.Reads())
-		line.put(cli.Columns-len(reads), reads)
-		lines = append(lines, line.String())
-	}
-	return lines
+	return axis.String()
 }
 
 // bar is the label in the middle of dashes, or its number alone, or dashes.

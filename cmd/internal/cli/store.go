@@ -8,9 +8,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 )
 
-// cleaning is the longest time for the removal of a run's keys.
-const cleaning = 2 * time.Minute
-
 // Store is a flag of a store.
 type Store struct{ stores.Name }
 
@@ -50,8 +47,6 @@ func Identify(ctx context.Context, store *stores.Opened) error {
 
 // Clean removes the keys under a prefix, also after an interrupt.
 func Clean(ctx context.Context, store *stores.Opened, prefix string) (int64, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
-	defer cancel()
 	n, err := store.Clean(ctx, prefix)
 	if err != nil {
 		return n, fmt.Errorf("store %s: %w", store.Name, err)

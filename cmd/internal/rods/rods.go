@@ -70,24 +70,8 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 		r := Rod{Name: name, Side: side, Width: float64(t.Width) / float64(time.Millisecond)}
 		first := tiers.Index(from.UnixNano(), t.Width)
 		r.Start = millis(tiers.Bucket{Width: t.Width, Index: first}.Start())
-		kept := func() int64 { return tiers.Index(c.Config().Now().Add(-t.Keep).UnixNano(), t.Width) }
-		for oldest := kept(); ; oldest = kept() {
-			for ; first+int64(len(r.Counts)) < oldest && from.Before(to); from = from.Add(t.Width) {
-				r.Counts = append(r.Counts, Gone)
-			}
-			if !from.Before(to) {
-				break
-			}
-			points, err := c.Series(ctx, key, from, to, t.Width)
-			if err == nil {
-				for _, p := range points {
-					r.Counts = append(r.Counts, p.Count)
-				}
-				break
-			}
-			if errors.Is(err, counter.ErrStore) || kept() == oldest {
-				return err // and not for a bucket that has just grown too old
-			}
+		if r.Counts, err = counts(ctx, c, key, t, from, to); err != nil {
+			return err
 		}
 		n := int64(len(r.Counts))
 		r.Ours, r.Book = read(ours, t.Width, first, n), read(book, t.Width, first, n)
@@ -115,6 +99,30 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 		}
 	}
 	return v, nil
+}
+
+// counts are the counts of the buckets of a tier from the one with from until to.
+func counts(ctx context.Context, c *counter.Counter, key counter.Key, t tiers.Tier, from, to time.Time) (all []int64, err error) {
+	first := tiers.Index(from.UnixNano(), t.Width)
+	kept := func() int64 { return tiers.Index(c.Config().Now().Add(-t.Keep).UnixNano(), t.Width) }
+	for oldest := kept(); ; oldest = kept() {
+		for ; first+int64(len(all)) < oldest && from.Before(to); from = from.Add(t.Width) {
+			all = append(all, Gone)
+		}
+		if !from.Before(to) {
+			return all, nil
+		}
+		points, err := c.Series(ctx, key, from, to, t.Width)
+		if err == nil {
+			for _, p := range points {
+				all = append(all, p.Count)
+			}
+			return all, nil
+		}
+		if errors.Is(err, counter.ErrStore) || kept() == oldest {
+			return nil, err // and not for a bucket that has just grown too old
+		}
+	}
 }
 
 // read is the part of n buckets, the oldest of which is first, that a cover reads.

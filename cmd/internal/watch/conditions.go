@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/check"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/cmd/internal/text"
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -118,19 +119,23 @@ func (w *watch) conditions(found []stores.Look, st *status) (all []condition) {
 	}
 	w.alike(add, st)
 	if st != nil {
-		c := st.Counter
-		if c.BucketsAhead > 0 {
-			add("No caller's clock is ahead", broken, "The service has met %d answers with hits of the future: some caller's clock is ahead by more than the Skew.", c.BucketsAhead)
-		} else {
-			add("No caller's clock is ahead", holds, "The service has met no hit of the future.")
-		}
-		if left := c.HitsLeft + c.TakingBackFailed; left > 0 {
-			add("No hit stays of a failed call", broken, "%d takings back of the service were not confirmed: such hits deny other calls until they age out. No limit is passed.", left)
-		} else {
-			add("No hit stays of a failed call", holds, "Every taking back of the service was confirmed.")
-		}
+		serviced(add, st.Counter)
 	}
 	return all
+}
+
+// serviced judges the conditions that the numbers of a service tell of.
+func serviced(add func(string, state, string, ...any), c counter.Stats) {
+	if c.BucketsAhead > 0 {
+		add("No caller's clock is ahead", broken, "The service has met %d answers with hits of the future: some caller's clock is ahead by more than the Skew.", c.BucketsAhead)
+	} else {
+		add("No caller's clock is ahead", holds, "The service has met no hit of the future.")
+	}
+	if left := c.HitsLeft + c.TakingBackFailed; left > 0 {
+		add("No hit stays of a failed call", broken, "%d takings back of the service were not confirmed: such hits deny other calls until they age out. No limit is passed.", left)
+	} else {
+		add("No hit stays of a failed call", holds, "Every taking back of the service was confirmed.")
+	}
 }
 
 // written judges whether hits can be counted, which only a service can know: the

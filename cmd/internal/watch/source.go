@@ -199,18 +199,14 @@ func askService(u *url.URL) func(context.Context) (*status, error) {
 
 // status is the JSON of tally.Status.
 type status struct {
-	At            time.Time       `json:"at"`
-	Rules         []statusRule    `json:"rules"`
-	MoreRules     int             `json:"more_rules"`
-	Tallied       bool            `json:"tallied"`
-	Since         time.Time       `json:"since"`
-	Decisions     []statusOutcome `json:"decisions"`
-	MoreDecisions int             `json:"more_decisions"`
-	DeniedSince   time.Time       `json:"denied_since"`
-	MostDenied    []statusKey     `json:"most_denied"`
-	Skew          time.Duration   `json:"skew"`
-	Limiter       limiter.Stats   `json:"limiter"`
-	Counter       counter.Stats   `json:"counter"`
+	At        time.Time    `json:"at"`
+	Rules     []statusRule `json:"rules"`
+	MoreRules int          `json:"more_rules"`
+	Tallied   bool         `json:"tallied"`
+	tally.Snapshot
+	Skew    time.Duration `json:"skew"`
+	Limiter limiter.Stats `json:"limiter"`
+	Counter counter.Stats `json:"counter"`
 
 	totals map[limiter.Outcome]int64
 }
@@ -221,21 +217,6 @@ type statusRule struct {
 	Limits counter.Limits `json:"limits"`
 	Ladder string         `json:"ladder"`
 	Soft   bool           `json:"soft"`
-}
-
-type statusOutcome struct {
-	Event   string          `json:"event"`
-	Kind    string          `json:"kind"`
-	Outcome limiter.Outcome `json:"outcome"`
-	Count   int64           `json:"count"`
-}
-
-type statusKey struct {
-	Event   string `json:"event"`
-	Kind    string `json:"kind"`
-	Feature string `json:"feature"`
-	AtLeast int64  `json:"at_least"`
-	AtMost  int64  `json:"at_most"`
 }
 
 // readStatus reads an answer, which anybody may have written.

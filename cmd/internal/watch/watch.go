@@ -515,25 +515,25 @@ func (s *Source) key(ctx context.Context, event, kind, value, window string) (*k
 	if usage.Override != nil {
 		k.Override = shown(usage.Override.String())
 	}
-	windows := slices.Compact(slices.Sorted(slices.Values(limits.Windows())))
-	slices.Reverse(windows)
-	chosen := windows[0]
-	for _, per := range windows {
-		if k.Windows = append(k.Windows, dur.Format(per)); dur.Format(per) == window {
-			chosen = per
-		}
-	}
-	k.Window = dur.Format(chosen)
-	for _, l := range limits {
-		if l.Per == chosen {
-			k.Max = l.Max
-		}
-	}
 	count, err := lim.Counter().With(rule.Ladder, rule.Former)
 	if err == nil {
-		k.Rods, err = rods.Look(ctx, count, usage.Key, chosen)
+		k.Rods, err = rods.Look(ctx, count, usage.Key, k.choose(limits, window))
 	}
 	return k, err
+}
+
+// choose chooses the window of the rods: the one that is asked for, or the longest.
+func (k *keyLook) choose(limits counter.Limits, window string) (chosen time.Duration) {
+	for _, l := range slices.SortedFunc(slices.Values(limits), func(a, b counter.Limit) int { return cmp.Compare(b.Per, a.Per) }) {
+		name := dur.Format(l.Per)
+		if !slices.Contains(k.Windows, name) {
+			k.Windows = append(k.Windows, name)
+		}
+		if chosen == 0 || name == window {
+			chosen, k.Window, k.Max = l.Per, name, l.Max
+		}
+	}
+	return chosen
 }
 
 // rest is a time to wait, rounded up.

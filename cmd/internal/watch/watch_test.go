@@ -388,12 +388,12 @@ func TestWatchService(t *testing.T) {
 func TestRates(t *testing.T) {
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	of := func(since time.Time, admitted, denied int64) *status {
-		return &status{Tallied: true, Since: since, totals: map[limiter.Outcome]int64{limiter.OutcomeAdmitted: admitted, limiter.OutcomeOverLimit: denied}}
+		return &status{Tallied: true, Snapshot: tally.Snapshot{Since: since}, totals: map[limiter.Outcome]int64{limiter.OutcomeAdmitted: admitted, limiter.OutcomeOverLimit: denied}}
 	}
 	require.Equal(t, map[string]float64{"admitted": 5, "over-limit": 0}, rates(of(began, 10, 3), of(began, 20, 3), 2*time.Second))
 	require.Nil(t, rates(of(began, 10, 3), of(began, 20, 2), time.Second), "less in all")
 	require.Nil(t, rates(of(began, 10, 3), of(began.Add(1), 20, 3), time.Second), "another life")
-	require.Nil(t, rates(of(began, 10, 3), &status{Tallied: true, Since: began}, time.Second), "an outcome is gone")
+	require.Nil(t, rates(of(began, 10, 3), &status{Tallied: true, Snapshot: tally.Snapshot{Since: began}}, time.Second), "an outcome is gone")
 	require.Nil(t, rates(of(began, 10, 3), &status{}, time.Second))
 }
 

@@ -156,16 +156,8 @@ func (a *abacusRun) items(ctx context.Context, key counter.Key, hits []Hit) (int
 
 // clean removes all keys under the prefix, also after an interrupt.
 func (a *abacusRun) clean(ctx context.Context, _ *Log) error {
-	switch {
-	case a.redis != nil:
-		return sweep(ctx, a.redis, a.c.prefix)
-	case a.memcached != nil:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweeping)
-		defer cancel()
-		_, err := a.c.cfg.Store.Clean(ctx, a.c.prefix)
-		return err
-	}
-	return nil
+	_, err := a.c.cfg.Store.Clean(ctx, a.c.prefix)
+	return err
 }
 
 // account counts the buckets read by covers and the buckets written by hits; on a

@@ -127,7 +127,7 @@ func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, err
 	report := &Report{
 		Log: log.Name, Limit: r.limit.String(), Events: int64(log.Events()), Keys: len(log.keys),
 		From: time.UnixMicro(log.first).UTC(), To: time.UnixMicro(log.last).UTC(), Store: c.cfg.Store.Name.String(),
-		BadLines: log.BadLines, FirstBad: log.FirstBad, WholeSeconds: log.whole,
+		Seen: log.Seen, WholeSeconds: log.whole,
 		RunsBack: dur.Format(time.Duration(log.runsBack) * time.Microsecond), Skew: dur.Format(c.cfg.Skew),
 		Reference: r.candidates[0].name, LeftOut: r.leftOut, Sample: len(t.sample.keys),
 		runsBack: time.Duration(log.runsBack) * time.Microsecond, skew: c.cfg.Skew,

@@ -16,9 +16,8 @@ const MaxEvents = 20_000_000
 
 // Log is a log in memory, made by [Load] or [Generate] and constant afterwards.
 type Log struct {
-	Name     string // or of the model of generated traffic
-	BadLines int64
-	FirstBad string
+	Name string // or of the model of generated traffic
+	eventlog.Seen
 
 	keys        []counter.Key // by number, in order of appearance
 	events      []event       // in the order of the log
@@ -116,6 +115,6 @@ func Load(ctx context.Context, source *eventlog.Reader, name string, skipBad boo
 	if err != nil {
 		return nil, err
 	}
-	built.log.BadLines, built.log.FirstBad = seen.BadLines, seen.FirstBad
+	built.log.Seen = seen
 	return built.finish()
 }

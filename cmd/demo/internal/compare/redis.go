@@ -111,14 +111,3 @@ func isQuiet(ctx context.Context, redis *stores.Redis) (bool, error) {
 	after, err := commandsOf(ctx, redis)
 	return before == after, err
 }
-
-// sweeping is the longest time for the removal of an algorithm's keys.
-const sweeping = 2 * time.Minute
-
-// sweep removes all keys with prefix in the name, also after an interrupt.
-func sweep(ctx context.Context, redis *stores.Redis, prefix string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweeping)
-	defer cancel()
-	_, err := redis.Remove(ctx, "*"+prefix+"*")
-	return err
-}

@@ -2,7 +2,11 @@
 // admitted hits, the cost and the wrong decisions of each.
 package compare
 
-import "time"
+import (
+	"time"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+)
 
 // Report compares several algorithms on a log, under a single limit.
 type Report struct {
@@ -16,8 +20,7 @@ type Report struct {
 
 	WholeSeconds bool `json:"whole_seconds,omitempty"` // all stamps are: nothing is proved about buckets of a second
 
-	BadLines int64  `json:"bad_lines,omitempty"` // skipped lines of the log
-	FirstBad string `json:"first_bad,omitempty"`
+	eventlog.Seen
 	RunsBack string `json:"runs_back"` // largest distance of a stamp behind the newest earlier stamp
 	Skew     string `json:"skew"`      // the same distance, as abacus was configured for
 

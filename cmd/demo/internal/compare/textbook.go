@@ -123,14 +123,15 @@ func (t *textbookRun) account(_ context.Context, a *Algorithm, log *Log, _ func(
 
 // clean removes the buckets of all hits: a failed call may have counted.
 func (t *textbookRun) clean(ctx context.Context, log *Log) error {
+	ctx, cancel := stores.Cleaning(ctx)
+	defer cancel()
 	switch {
 	case t.redis != nil:
-		return sweep(ctx, t.redis, t.c.prefix)
+		_, err := t.redis.Remove(ctx, "*"+t.c.prefix+"*")
+		return err
 	case t.memcached == nil:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweeping)
-	defer cancel()
 	_, err := t.memcached.Remove(ctx, func(yield func(item string) bool) {
 		for key := range log.keys {
 			base := t.local.Keys(log.keys[key])[0]

@@ -13,6 +13,7 @@ import (
 //	host ident user [02/Jan/2006:15:04:05 -0700] "GET /path HTTP/1.1" 200 2326 ...
 type clf struct {
 	names names
+	named *Requests // of events; nil: by the method
 	stamp []byte    // the time last read
 	at    time.Time // the meaning of stamp: busy servers log many lines a second
 }
@@ -51,7 +52,13 @@ func (c *clf) parse(line []byte) (Event, error) {
 	if err := checkOutcome(rest); err != nil {
 		return Event{}, err
 	}
-	return Event{At: c.at, Event: intern(c.names, method(request)), Feature: intern(c.names, who[0])}, nil
+	e := Event{At: c.at, Feature: intern(c.names, who[0])}
+	if c.named != nil {
+		e.Event = c.named.event(request)
+	} else {
+		e.Event = intern(c.names, method(request))
+	}
+	return e, nil
 }
 
 func (c *clf) time(stamp []byte) error {

@@ -3,7 +3,10 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 const (
@@ -13,9 +16,21 @@ const (
 
 // Seen describes the part of a log that was handed over.
 type Seen struct {
-	Format   Format
-	BadLines int64  // skipped lines
-	FirstBad string // the error of the first skipped line, or empty
+	Format   Format `json:"format"`
+	BadLines int64  `json:"bad_lines"`                // skipped lines
+	FirstBad string `json:"first_bad,omitempty"`      // the error of the first skipped line
+	Others   int64  `json:"other_requests,omitempty"` // lines left out: requests of no pattern
+}
+
+// Notes are lines for people about what was skipped and left out.
+func (s Seen) Notes() (lines []string) {
+	if s.BadLines > 0 {
+		lines = append(lines, fmt.Sprintf("%s skipped; the first: %s", words.Plural(s.BadLines, "bad line"), s.FirstBad))
+	}
+	if s.Others > 0 {
+		lines = append(lines, words.Plural(s.Others, "other request")+" left out")
+	}
+	return lines
 }
 
 // batch is a number of events in the order of the log.
@@ -71,13 +86,15 @@ func Each(ctx context.Context, log *Reader, skipBad bool, progress func(), f fun
 	}
 }
 
-// batch reads the next events; seen is the part of the log before the batch.
+// batch reads the next lines; seen is the part of the log before the batch.
 func (r *Reader) batch(seen Seen, skipBad bool) *batch {
 	b := &batch{events: make([]Event, 0, batchLen), seen: seen}
-	for !b.end && len(b.events) < batchLen {
+	for range batchLen {
 		e, err := r.Next()
 		var wrong *Error
 		switch {
+		case err == nil && e.Event == "":
+			b.seen.Others++
 		case err == nil:
 			b.events = append(b.events, e)
 		case skipBad && errors.As(err, &wrong) && wrong.Bad:
@@ -89,7 +106,7 @@ func (r *Reader) batch(seen Seen, skipBad bool) *batch {
 		default:
 			b.end, b.err = true, err
 		}
-		if r.Waits() {
+		if b.end || r.Waits() {
 			break
 		}
 	}

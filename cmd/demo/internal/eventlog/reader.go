@@ -6,8 +6,8 @@
 //     Unix epoch), event and feature, in any order; further columns are
 //     ignored. One event a line: a quoted field must end on its line.
 //   - The Common and the Combined Log Format of web servers. The event is the
-//     request's method, the feature the client's address. A request that is not
-//     HTTP has the method "-".
+//     request's method, or named by [Requests]; the feature is the client's
+//     address. A request that is not HTTP has the method "-".
 //
 // A byte order mark, line ends of either kind, and empty lines are accepted.
 package eventlog
@@ -26,7 +26,7 @@ import (
 // Event is a line of a log.
 type Event struct {
 	At      time.Time
-	Event   string // what was done; not empty
+	Event   string // what was done; empty for a request of no pattern
 	Feature string // who did it; not empty
 }
 
@@ -62,6 +62,9 @@ var formats = []string{Auto: "auto", CSV: "csv", CLF: "clf"}
 // String is the name that [Format.UnmarshalText] reads.
 func (f Format) String() string { return formats[f] }
 
+// MarshalText is the name in JSON.
+func (f Format) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
 // UnmarshalText reads the name of a format: auto, csv or clf.
 func (f *Format) UnmarshalText(text []byte) error {
 	i := slices.Index(formats, string(text))
@@ -84,8 +87,12 @@ type Reader struct {
 	source io.Reader
 	lines  *lines
 	parser parser
+	named  *Requests
 	err    error // reading is over
 }
+
+// Name names the events of a web server's log by its requests, before the first Next.
+func (r *Reader) Name(by *Requests) { r.named = by }
 
 // NewReader reads a log from source, decompressing source if the first bytes are
 // gzip's. Errors begin with name; if name ends in .gz the log must be compressed.
@@ -142,7 +149,7 @@ func (r *Reader) open() error {
 		return r.failed(err)
 	}
 	if r.format == CLF {
-		r.parser = &clf{names: names{}}
+		r.parser = &clf{names: names{}, named: r.named}
 		return nil
 	}
 	var first []byte
@@ -161,8 +168,12 @@ func (r *Reader) open() error {
 	switch r.format {
 	case CLF:
 		r.lines.again = true
-		r.parser = &clf{names: names{}}
+		r.parser = &clf{names: names{}, named: r.named}
 	case CSV:
+		if r.named != nil {
+			err = errors.New("the log is a csv, whose events are in a column: want no --event")
+			break
+		}
 		r.parser, err = newCSV(first)
 	default:
 		err = errors.New("the line is neither a CSV header with the columns time_us, event and feature, nor the Common Log Format; --format names the format")

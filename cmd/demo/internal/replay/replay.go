@@ -82,7 +82,7 @@ func NewCounter(store backend.Store, l tiers.Ladder, skew time.Duration, prefix 
 func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error) {
 	began := time.Now()
 	seen, err := eventlog.Each(ctx, log, r.cfg.SkipBad, r.cfg.Progress, func(e *eventlog.Event) error { return r.decide(ctx, e) })
-	r.report.Format, r.report.BadLines, r.report.FirstBad = seen.Format.String(), seen.BadLines, seen.FirstBad
+	r.report.Seen = seen
 	r.finish(time.Since(began))
 	return &r.report, err
 }

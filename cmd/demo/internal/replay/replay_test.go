@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
@@ -67,7 +67,7 @@ func TestReport(t *testing.T) {
 	require.InDelta(t, 9/got.Seconds, got.Rate, 1e-6)
 	got.Seconds, got.Rate = 0, 0
 	require.Equal(t, &Report{
-		Format: "csv", Limits: "2/s, 3/m", Ladder: "50ms:1s, 1s:1m, 10s:1m", Skew: "0s",
+		Seen: eventlog.Seen{Format: eventlog.CSV}, Limits: "2/s, 3/m", Ladder: "50ms:1s, 1s:1m, 10s:1m", Skew: "0s",
 		Events: 9, Keys: 2, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), RunsBack: "1s", runsBack: time.Second,
 		Admitted: 5, Denied: 4,
 		Worst: []Worst{

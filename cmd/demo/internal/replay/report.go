@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 )
@@ -12,7 +13,6 @@ import (
 // Report is the result of a replay, and the output of demo replay --json.
 type Report struct {
 	File     string    `json:"file"`
-	Format   string    `json:"format"`
 	Store    string    `json:"store"`
 	Limits   string    `json:"limits"`
 	Ladder   string    `json:"ladder"`
@@ -22,13 +22,12 @@ type Report struct {
 	First    time.Time `json:"first"` // the oldest stamp; the zero time without events
 	Last     time.Time `json:"last"`  // the newest
 	RunsBack string    `json:"runs_back"`
-	BadLines int64     `json:"bad_lines"`
 
 	// WholeSeconds is set if all stamps are whole seconds: then no window cuts a
 	// bucket of a second, and nothing is proved about such buckets.
 	WholeSeconds bool `json:"whole_seconds,omitempty"`
 
-	FirstBad string `json:"first_bad,omitempty"`
+	eventlog.Seen
 
 	Admitted int64 `json:"admitted"`
 	Denied   int64 `json:"denied"`

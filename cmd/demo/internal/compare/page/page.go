@@ -138,6 +138,9 @@ func facts(r *compare.Report) []fact {
 	if r.WholeSeconds {
 		all = append(all, fact{"Stamps", "whole seconds, which prove nothing about buckets of a second"})
 	}
+	if r.Others > 0 {
+		all = append(all, fact{"Other requests, left out", words.Commas(r.Others)})
+	}
 	if r.BadLines > 0 {
 		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + text.Clean(strings.Replace(r.FirstBad, folder, "", 1), nameLength)})
 	}

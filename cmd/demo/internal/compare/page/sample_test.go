@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 )
 
 // sampleSeed makes all samples: a failure is the same in every run.
@@ -46,7 +47,7 @@ func sample(t testing.TB, trips float64) *compare.Report {
 	r := &compare.Report{
 		Log:   "access.log.gz",
 		Limit: "100/d", Events: events, Keys: 5_312, From: from, To: from.Add(48*time.Hour - 9*time.Second), Store: "memory",
-		BadLines: 12, FirstBad: `line 881: "GET /": no time`, RunsBack: "3s", Skew: "5s", Sample: 1000,
+		Seen: eventlog.Seen{BadLines: 12, FirstBad: `line 881: "GET /": no time`}, RunsBack: "3s", Skew: "5s", Sample: 1000,
 		LeftOut:   []compare.LeftOut{{Name: "abacus 1m:1h", Why: "its tiers are kept too briefly for 1d"}},
 		Reference: kinds[0].name,
 		Curve:     compare.Curve{Key: "signup of ip:203.0.113.9", Max: limit},
