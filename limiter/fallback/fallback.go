@@ -100,7 +100,8 @@ func New(c *counter.Counter, cfg Config) *Fallback {
 }
 
 // Take asks the store once, all or nothing, and writes its verdict, or one in its
-// place, into v. There is at least one ask, and Take sets Held of the asks. An error is the error of ctx or a mistake of the caller, and v is the zero Verdict.
+// place, into v. There is at least one ask, and Take sets Held of the asks. An error is
+// the error of ctx or a mistake of the caller, and v is the zero Verdict.
 func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (Origin, error) {
 	if f.bare(c) {
 		return c.byPolicy(v, nil, f.ask(ctx, c.Mode, asks, v))
@@ -199,22 +200,19 @@ func (c *Call) byPolicy(v *counter.Verdict, underWay chan<- late, err error) (Or
 	if err == nil {
 		return Origin{}, nil
 	}
-	*v = counter.Verdict{}
-	var d late
-	if errors.Is(err, counter.ErrStore) {
-		if d.keep = c.Policy == Open; d.keep {
-			v.Allowed = true
-		} else {
-			v.RetryAfter = AfterFailure()
-		}
-	}
+	failed := errors.Is(err, counter.ErrStore)
+	keep := failed && c.Policy == Open
+	*v = counter.Verdict{Allowed: keep}
 	if underWay != nil {
-		underWay <- d
+		underWay <- late{keep: keep}
 	}
-	if errors.Is(err, counter.ErrStore) {
-		return Origin{Degraded: err}, nil
+	if !failed {
+		return Origin{}, err
 	}
-	return Origin{}, err
+	if !keep {
+		v.RetryAfter = AfterFailure()
+	}
+	return Origin{Degraded: err}, nil
 }
 
 // AfterFailure is the RetryAfter of a denial for a failed store: 0.5 to 1.5

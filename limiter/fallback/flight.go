@@ -278,17 +278,12 @@ func (r *Rule) count(key counter.Key) int64 {
 }
 
 // Lacking reports whether the local counter lacks hits of a key now.
-func (f *Fallback) Lacking() bool { return f.local != nil && f.local.incomplete() }
-
-func (l *local) incomplete() bool {
-	return time.Since(l.began) < time.Duration(l.lackedUntil.Load())
+func (f *Fallback) Lacking() bool {
+	return f.local != nil && time.Since(f.local.began) < time.Duration(f.local.lackedUntil.Load())
 }
 
 // lacking is the part of the slots whose keys the local counter may lack hits of.
 func (l *local) lacking() float64 {
-	if !l.incomplete() {
-		return 0
-	}
 	n := 0
 	for i := range l.shards {
 		s := &l.shards[i]

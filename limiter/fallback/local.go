@@ -239,8 +239,11 @@ func (f *Fallback) Stats() (s Stats) {
 	if l := f.local; l != nil {
 		n := &l.numbers
 		s.Admitted, s.Denied, s.Refused = n.admitted.Load(), n.denied.Load(), n.refused.Load()
-		s.Unmirrored, s.Lacking, s.Additions = n.unmirrored.Load(), l.lacking(), l.carrier.entries.Load()
+		s.Unmirrored, s.Additions = n.unmirrored.Load(), l.carrier.entries.Load()
 		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
+	}
+	if f.Lacking() {
+		s.Lacking = f.local.lacking()
 	}
 	if f.inFlight != nil {
 		s.Waited, s.Shed = f.inFlight.waited.Load(), f.inFlight.shed.Load()
