@@ -109,7 +109,7 @@ const perTrip = 250
 
 // read returns the buckets of a run that count, the oldest first.
 func (do fromDo) read(ctx context.Context, r *ForgetRequest, key string, ladder tiers.Ladder, run tiers.Run) (found []Slot, err error) {
-	counts := make([]int64, min(run.N, perTrip))
+	counts := make([]int64, max(0, min(run.N, perTrip)))
 	for end := run.First + run.N; run.First < end; run.First += perTrip {
 		counts = counts[:min(end-run.First, perTrip)]
 		trip := r.request(key, ladder)

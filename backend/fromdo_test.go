@@ -76,6 +76,11 @@ func TestForgetOfDoAlone(t *testing.T) {
 	r.Erase = true
 	require.ErrorIs(t, store.Forget(ctx, r), errors.ErrUnsupported)
 
+	// A mistake of the caller is an error of the store, and no panic.
+	wrong := *r
+	wrong.Erase, wrong.Remember = false, -72*time.Hour
+	require.ErrorContains(t, store.Forget(ctx, &wrong), "TTL -71h59m59s")
+
 	lost := errors.New("lost")
 	broken := backend.FromDo(func(context.Context, *backend.Request) error { return lost })
 	r.Erase = false
