@@ -13,17 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's examples compile as printed, and the test among them passes.
+// The README's examples and the full form of docs/http.md compile as printed, and the
+// test among them passes.
 func TestReadmeExamples(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	block := func(start, holds string) string {
-		for part := range strings.SplitSeq(string(readme), "```go\n") {
+	block := func(page, start, holds string) string {
+		text, err := os.ReadFile("../" + page)
+		require.NoError(t, err)
+		for part := range strings.SplitSeq(string(text), "```go\n") {
 			if code, _, closed := strings.Cut(part, "```\n"); closed && strings.HasPrefix(code, start) && strings.Contains(code, holds) {
 				return code
 			}
 		}
-		require.FailNow(t, "no such example", "%s with %s", start, holds)
+		require.FailNow(t, "no such example", "%s with %s in %s", start, holds, page)
 		return ""
 	}
 	const testHead = `package main
@@ -42,9 +43,10 @@ import (
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for name, source := range map[string]string{
-		"count/main.go":      block("package main\n", "c.Take"),
-		"serve/main.go":      block("package main\n", "http.Handle"),
-		"serve/main_test.go": testHead + block("func Test", ""),
+		"count/main.go":      block("README.md", "package main\n", "c.Take"),
+		"serve/main.go":      block("README.md", "package main\n", "httplimit.ByIP"),
+		"serve/main_test.go": testHead + block("README.md", "func Test", ""),
+		"full/main.go":       block("docs/http.md", "package main\n", "httplimit.New"),
 	} {
 		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
 		require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
@@ -63,8 +65,10 @@ import (
 	said, err := exec.Command("go", "run", "-overlay", list, "./readme/count").CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	require.Regexp(t, `^true 3/m 2 0s <nil>\ntrue 3/m 1 0s <nil>\ntrue 3/m 0 0s <nil>\nfalse 3/m 0 (59|1m0)\.\d+s <nil>\n$`, string(said))
-	said, err = exec.Command("go", "build", "-overlay", list, "-o", os.DevNull, "./readme/serve").CombinedOutput()
-	require.NoError(t, err, "%s", said)
+	for _, program := range []string{"./readme/serve", "./readme/full"} {
+		said, err = exec.Command("go", "build", "-overlay", list, "-o", os.DevNull, program).CombinedOutput()
+		require.NoError(t, err, "%s", said)
+	}
 	tests := filepath.Join(dir, "readme.test")
 	said, err = exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-o", tests, "./readme/serve").CombinedOutput()
 	require.NoError(t, err, "%s", said)

@@ -196,12 +196,7 @@ func (by *proxies) has(a netip.Addr) bool {
 }
 
 func contains(networks []netip.Prefix, a netip.Addr) bool {
-	for _, p := range networks {
-		if unmapPrefix(p).Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return unmapPrefix(p).Contains(a) })
 }
 
 // unmapPrefix turns a prefix of IPv4-mapped addresses into a prefix of IPv4

@@ -1,7 +1,11 @@
 // Package httplimit limits HTTP requests by the rules of a limiter.
 //
-// [New] makes a middleware. The middleware asks a [limiter.Limiter] before a handler
-// runs:
+// [ByIP] limits a handler by the client's address in one line:
+//
+//	limit, err := httplimit.ByIP(store, "signup", "5/h, 20/d")
+//
+// [New] makes any other middleware. The middleware asks a [limiter.Limiter] before a
+// handler runs:
 //
 //	limit, err := httplimit.New(httplimit.Config{
 //		Limiter:  lim,

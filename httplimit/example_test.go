@@ -68,6 +68,27 @@ func Example() {
 	// {"title":"Bad Request","status":400,"detail":"The field \"email\" must be an e-mail address."}
 }
 
+// Two sign-ups an hour for each address.
+func ExampleByIP() {
+	limit, err := httplimit.ByIP(memory.New(memory.Config{}), "signup", "2/h, 20/d")
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /signup", limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "welcome")
+	})))
+	for range 3 {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("POST", "/signup", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// 200 "2/h";q=2;w=3600, "20/d";q=20;w=86400
+	// 200 "2/h";q=2;w=3600, "20/d";q=20;w=86400
+	// 429 "2/h";q=2;w=3600, "20/d";q=20;w=86400
+}
+
 // limitBy limits the event "login" for the examples below, at a time that stands
 // still.
 func limitBy(rule limiter.Rule, f httplimit.Source) func(http.Handler) http.Handler {

@@ -3,11 +3,9 @@ package httplimit
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/url"
-	"slices"
 )
 
 // Form is a form field, as [http.Request.FormValue] reads it, by the same rules
@@ -47,7 +45,8 @@ func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, e
 	}
 	q.formErr = nil
 	r := *q.in
-	r.Form, r.PostForm = cloneValues(r.Form), cloneValues(r.PostForm) // a parser may append to both
+	r.Form = url.Values(http.Header(r.Form).Clone()) // a parser may append to both
+	r.PostForm = url.Values(http.Header(r.PostForm).Clone())
 	body := &viewBody{q: q, plain: true}
 	r.Body = body
 	defer removeFiles(&r, q.in)
@@ -78,12 +77,4 @@ func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, e
 		}
 	}
 	return q.form, q.files, q.formErr
-}
-
-func cloneValues(v url.Values) url.Values {
-	v = maps.Clone(v)
-	for key, texts := range v {
-		v[key] = slices.Clone(texts)
-	}
-	return v
 }

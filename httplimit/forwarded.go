@@ -35,10 +35,8 @@ func lastForwarded(line string) (a netip.Addr, before string, more bool) {
 			return netip.Addr{}, "", false
 		}
 		if strings.EqualFold(name, "for") {
-			if a.IsValid() {
-				return netip.Addr{}, "", false
-			}
-			if a = clientAddr(value); !a.IsValid() {
+			twice := a.IsValid()
+			if a = clientAddr(value); twice || !a.IsValid() {
 				return netip.Addr{}, "", false
 			}
 		}
@@ -119,11 +117,7 @@ func openingQuote(s string) int {
 
 // backslashes counts the backslashes at the end of s.
 func backslashes(s string) int {
-	i := len(s)
-	for i > 0 && s[i-1] == '\\' {
-		i--
-	}
-	return len(s) - i
+	return len(s) - len(strings.TrimRight(s, `\`))
 }
 
 // isTokenByte is true for a byte of a name: tchar of RFC 9110.

@@ -161,9 +161,7 @@ func (f *found) find(features []feature.Feature) (_ []feature.Feature, err error
 // that is sealed is left for later.
 func (f *found) source(features []feature.Feature, i int) (_ []feature.Feature, err error) {
 	m := f.m
-	if f.q == nil {
-		f.newRequest()
-	}
+	f.needRequest()
 	f.q.asked = false
 	var feature feature.Feature
 	var n int64
@@ -190,10 +188,12 @@ func (f *found) source(features []feature.Feature, i int) (_ []feature.Feature, 
 	return features, nil
 }
 
-// newRequest makes f.q, with a body that is sealed.
-func (f *found) newRequest() {
-	f.q = newRequest(f.r, f.m.MaxBody)
-	f.q.w, f.q.all, f.q.sealed = f.w, &f.m.bodies, hasBody(f.r)
+// needRequest makes f.q, with a body that is sealed, unless there is one.
+func (f *found) needRequest() {
+	if f.q == nil {
+		f.q = newRequest(f.r, f.m.MaxBody)
+		f.q.w, f.q.all, f.q.sealed = f.w, &f.m.bodies, hasBody(f.r)
+	}
 }
 
 // receive reads the body of a request that is refused silently: an answer before the
@@ -202,9 +202,7 @@ func (f *found) receive() {
 	if !hasBody(f.r) {
 		return
 	}
-	if f.q == nil {
-		f.newRequest()
-	}
+	f.needRequest()
 	f.q.sealed, f.q.refused = false, true
 	if f.m.Denied == nil {
 		f.q.discard()

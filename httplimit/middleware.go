@@ -224,11 +224,7 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 
 // reads is true for safe methods: RFC 9110, section 9.2.1.
 func reads(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return false
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
 }
 
 func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,154 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
+)
+
+// limitByIP is a handler behind ByIP.
+func limitByIP(t testing.TB, store backend.Store, event, limits string) http.Handler {
+	t.Helper()
+	limit, err := httplimit.ByIP(store, event, limits)
+	require.NoError(t, err)
+	return limit(welcome)
+}
+
+// from is the answer of h to a request of a peer, with lines of a header.
+func from(h http.Handler, peer string, forwardedFor ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", "/signup", nil)
+	r.RemoteAddr = peer
+	r.Header["X-Forwarded-For"] = forwardedFor
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestByIP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limitByIP(t, memory.New(memory.Config{}), "signup", "2/h, 20/d")
+		for i, left := range []string{`"2/h";r=1;t=3601, "20/d";r=19;t=86401`, `"2/h";r=0;t=3601, "20/d";r=18;t=86401`} {
+			w := from(h, "192.0.2.1:1000", "198.51.100.7") // which the client has written
+			require.Equal(t, http.StatusOK, w.Code, "request %d", i)
+			require.Equal(t, `"2/h";q=2;w=3600, "20/d";q=20;w=86400`, w.Header().Get("RateLimit-Policy"))
+			require.Equal(t, left, w.Header().Get("RateLimit"))
+		}
+		w := from(h, "192.0.2.1:1001", "198.51.100.8")
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.Equal(t, "3601", w.Header().Get("Retry-After"))
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+		require.Contains(t, w.Body.String(), `"violated-policies":["2/h"]`)
+
+		require.Equal(t, http.StatusOK, from(h, "192.0.2.2:1000").Code, "another address")
+		for _, peer := range []string{"[2001:db8::1]:1000", "[2001:db8::2]:1000"} {
+			require.Equal(t, http.StatusOK, from(h, peer).Code)
+		}
+		require.Equal(t, http.StatusTooManyRequests, from(h, "[2001:db8::3]:1000").Code, "a /64 is one client")
+		require.Equal(t, http.StatusOK, from(h, "[2001:db8:0:1::3]:1000").Code, "another /64")
+		require.Equal(t, http.StatusBadRequest, from(h, "@").Code, "no address")
+	})
+}
+
+// Counts go by the event: handlers, middlewares and processes with the same event and
+// store have them in common.
+func TestByIPSharesTheCountsOfAnEvent(t *testing.T) {
+	store := memory.New(memory.Config{})
+	signup, again, login := limitByIP(t, store, "signup", "2/h"), limitByIP(t, store, "signup", "2/h"), limitByIP(t, store, "login", "2/h")
+	const peer = "192.0.2.1:1000"
+	require.Equal(t, http.StatusOK, from(signup, peer).Code)
+	require.Equal(t, http.StatusOK, from(again, peer).Code)
+	require.Equal(t, http.StatusTooManyRequests, from(signup, peer).Code)
+	require.Equal(t, http.StatusTooManyRequests, from(again, peer).Code)
+	require.Equal(t, `"2/h";r=1;t=3601`, from(login, peer).Header().Get("RateLimit"))
+}
+
+// A program that writes out what ByIP is short for goes on with its counts, also with
+// another Max, more rules and proxies; and so does a program that goes back to ByIP.
+func TestByIPGrowsIntoTheFullForm(t *testing.T) {
+	const limits = "5/h, 20/d"
+	for _, backend := range stores {
+		t.Run(backend.name, func(t *testing.T) {
+			store := backend.open(t)
+			full := func(rules ...limiter.Rule) http.Handler {
+				lim := newLimiterOn(t, store, counter.Config{}, limiter.Config{Rules: rules})
+				features := []httplimit.Source{byIP, byUser}
+				return newLimit(t, httplimit.Config{Limiter: lim, Features: features[:len(rules)]})(welcome)
+			}
+			for _, step := range []struct {
+				name string
+				h    http.Handler
+				code int
+			}{
+				{"ByIP", limitByIP(t, store, "signup", limits), http.StatusOK},
+				{"ByIP of another process", limitByIP(t, store, "signup", limits), http.StatusOK},
+				{"in full", full(by("ip", limits)), http.StatusOK},
+				{"with another rule", full(by("ip", limits), skipped(by("user", "9/m"))), http.StatusOK},
+				{"back", limitByIP(t, store, "signup", limits), http.StatusOK},
+				{"in full, over the limit", full(by("ip", limits)), http.StatusTooManyRequests},
+				{"with another Max", full(by("ip", "6/h, 20/d")), http.StatusOK},
+				{"with another Max, over the limit", full(by("ip", "6/h, 20/d")), http.StatusTooManyRequests},
+				{"back, over the limit", limitByIP(t, store, "signup", limits), http.StatusTooManyRequests},
+			} {
+				require.Equal(t, step.code, from(step.h, "[2001:db8::1]:1000").Code, step.name)
+			}
+		})
+	}
+}
+
+func TestByIPWithoutTheStore(t *testing.T) {
+	var logged bytes.Buffer
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+
+	var faults limitertest.Faults
+	h := limitByIP(t, faults.Wrap(memory.New(memory.Config{})), "signup", "2/h")
+	faults.Set(limitertest.Fault{Err: errors.New("down")})
+	for range 3 {
+		w := from(h, "192.0.2.1:1000")
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Contains(t, []string{"1", "2"}, w.Header().Get("Retry-After"))
+	}
+	require.Equal(t, 1, bytes.Count(logged.Bytes(), []byte("\n")), "%s", &logged)
+	require.Contains(t, logged.String(), "level=WARN")
+	require.NotContains(t, logged.String(), "192.0.2.1")
+
+	faults.Set(limitertest.Fault{})
+	for _, code := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+		require.Equal(t, code, from(h, "192.0.2.1:1000").Code, "failed requests do not count")
+	}
+}
+
+func TestByIPNamesWhatIsWrong(t *testing.T) {
+	store := memory.New(memory.Config{})
+	for _, c := range []struct {
+		store         backend.Store
+		event, limits string
+		want          string
+	}{
+		{store, "signup", "", `httplimit: ByIP for event "signup": counter: limit "": want max/window, such as 100/d or 5/90s`},
+		{store, "signup", "5", `httplimit: ByIP for event "signup": counter: limit "5": want max/window, such as 100/d or 5/90s`},
+		{store, "signup", "5/h 20/d", `httplimit: ByIP for event "signup": counter: limits "5/h 20/d": want a comma between two limits, such as 5/m, 100/d`},
+		{store, "5/h", "signup", `httplimit: ByIP for event "5/h": counter: limit "signup": want max/window, such as 100/d or 5/90s`},
+		{store, "signup", "5/y", `httplimit: ByIP for event "signup": counter: limit "5/y": window "y", want a unit (ms, s, m, h, d or w) or a duration such as 90s`},
+		{store, "", "5/h", `httplimit: ByIP for event "": limiter: rule "" by "ip": Config.Rules[0].Event is empty, want a name such as "signup"`},
+		{nil, "signup", "5/h", `httplimit: ByIP for event "signup": counter: New: store is nil, want a store of buckets`},
+	} {
+		limit, err := httplimit.ByIP(c.store, c.event, c.limits)
+		require.EqualError(t, err, c.want)
+		require.Nil(t, limit)
+	}
+}
