@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,34 @@ func newLenient() backend.Atomic {
 }
 
 func TestScripts(t *testing.T) {
-	clitest.Scripts(t, 12, map[string]clitest.Command{"gzip": zip, "cut": cut, "longline": longLine})
+	clitest.Scripts(t, 12, map[string]clitest.Command{"mask": mask, "gzip": zip, "cut": cut, "longline": longLine})
+}
+
+// masks are the parts of an output that differ between runs.
+var masks = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`(events per second) +[\d,]+ +[\d.]+ s`), "${1} RATE TIME s"},
+	{regexp.MustCompile(`\d+ ns each`), "TIME ns each"},
+	{regexp.MustCompile(`keys begin with demo[a-z2-7]{8};`), "keys begin with PREFIX;"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`("seconds": )[\d.e+-]+`), "${1}TIME"},
+	{regexp.MustCompile(`("events_per_second": )[\d.e+-]+`), "${1}RATE"},
+}
+
+// mask writes the output of the last command to a file, without its timings:
+//
+//	mask file
+func mask(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: mask file")
+	}
+	text := ts.ReadFile("stdout")
+	for _, m := range masks {
+		text = m.pattern.ReplaceAllString(text, m.with)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o666))
 }
 
 // zip compresses a file:

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,13 +34,12 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 type Command = func(ts *testscript.TestScript, neg bool, args []string)
 
 // Scripts runs the scripts of testdata/script, and fails if there are less than least.
-// The commands of a script are more, and server, holds, mask and width.
+// The commands of a script are more, and server, holds and width.
 func Scripts(t *testing.T, least int, more map[string]Command) {
 	scripts, err := os.ReadDir("testdata/script")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(scripts), least)
 	commands := map[string]Command{
-		"mask":   mask,
 		"width":  width,
 		"server": func(ts *testscript.TestScript, neg bool, args []string) { server(t, ts, neg, args) },
 		"holds":  holds,
@@ -115,33 +113,6 @@ func Stored(store string) (n int64, err error) {
 		n += items
 	}
 	return n, nil
-}
-
-// masks are the parts of an output that differ between runs.
-var masks = []struct {
-	pattern *regexp.Regexp
-	with    string
-}{
-	{regexp.MustCompile(`(events per second) +[\d,]+ +[\d.]+ s`), "${1} RATE TIME s"},
-	{regexp.MustCompile(`\d+ ns each`), "TIME ns each"},
-	{regexp.MustCompile(`keys begin with demo[a-z2-7]{8};`), "keys begin with PREFIX;"},
-	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
-	{regexp.MustCompile(`("seconds": )[\d.e+-]+`), "${1}TIME"},
-	{regexp.MustCompile(`("events_per_second": )[\d.e+-]+`), "${1}RATE"},
-}
-
-// mask writes the output of the last command to a file, without its timings:
-//
-//	mask file
-func mask(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: mask file")
-	}
-	text := ts.ReadFile("stdout")
-	for _, m := range masks {
-		text = m.pattern.ReplaceAllString(text, m.with)
-	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o666))
 }
 
 // width checks that no line of the last command's output is wider than a

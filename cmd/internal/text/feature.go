@@ -9,28 +9,22 @@ import (
 	"github.com/abacus-go/abacus/feature"
 )
 
-// FeatureOf is the feature of a key, as a program gives it to a limiter. Of a
-// network it is the first address.
+// FeatureOf is the feature of a key, as a program gives it to a limiter. A network
+// stands for its first address.
 func FeatureOf(key counter.Key) (feature.Feature, error) {
-	kind, value, found := strings.Cut(key.Feature, ":")
+	kind, value, _ := strings.Cut(key.Feature, ":")
+	f := Feature(kind, value, anyBits, anyBits)
 	switch {
-	case !found || value == "":
-		return feature.Feature{}, fmt.Errorf("feature %q: want a kind, a colon and a value", key.Feature)
-	case kind == feature.KindIP:
-		network, err := netip.ParsePrefix(value)
-		addr := network.Addr()
-		if err != nil {
-			if addr, err = netip.ParseAddr(value); err != nil {
-				return feature.Feature{}, fmt.Errorf("feature %q: want an address", key.Feature)
-			}
-		}
-		return feature.IP(addr), nil
-	case kind == feature.KindEmail:
-		f := feature.Email(value)
-		return f, f.Err()
+	case f.Err() != nil:
+		return f, fmt.Errorf("feature %q: %w", key.Feature, f.Err())
+	case f.Missing():
+		return f, fmt.Errorf("feature %q: want a kind, a colon and a value", key.Feature)
 	}
-	return feature.New(kind, value), nil
+	return f, nil
 }
+
+// anyBits is the width of networks that may have any.
+const anyBits = -1
 
 // Feature makes a feature from text as a key of the store has the text, or as people
 // write it: a network that a limiter counts by stands for its addresses.
@@ -45,7 +39,7 @@ func Feature(kind, text string, ipv4Bits, ipv6Bits int) feature.Feature {
 		if network.Addr().Is4() {
 			bits = ipv4Bits
 		}
-		if network.Bits() == bits {
+		if bits == anyBits || network.Bits() == bits {
 			values[i] = network.Addr().String()
 		}
 	}
