@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -261,4 +262,49 @@ func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
 	}
 	t.Logf("%d of %d places filled", admitted, places*races)
 	require.GreaterOrEqual(t, admitted, places*races*99/100)
+}
+
+// stopping is a plainStore that panics when hits of feature 1 are taken back, while feature 3
+// is looked at, and goes on with the look when feature 6 is added to.
+type stopping struct {
+	*plainStore
+	looked, goOn chan struct{}
+	look         sync.Once
+}
+
+func (s *stopping) Do(ctx context.Context, op *backend.Request) error {
+	switch {
+	case op.N < 0 && strings.HasSuffix(op.Key, ":1"):
+		<-s.looked
+		panic("the store is broken")
+	case op.N == 0 && strings.HasSuffix(op.Key, ":3"):
+		s.look.Do(func() { close(s.looked) })
+		<-s.goOn
+	case op.N > 0 && strings.HasSuffix(op.Key, ":6"):
+		close(s.goOn)
+		time.Sleep(50 * time.Millisecond)
+	}
+	return s.plainStore.Do(ctx, op)
+}
+
+// A call that a panic of the store has ended may still be looking: no later call gets its
+// buffers.
+func TestAPanicOfTheStoreSpoilsNoOtherCall(t *testing.T) {
+	store := &stopping{plainStore: newPlainStore(), looked: make(chan struct{}), goOn: make(chan struct{})}
+	c := newCounter(t, struct{ backend.Store }{store}, counter.Config{})
+	asks := func(features ...string) (asks []counter.Ask) {
+		for _, f := range features {
+			asks = append(asks, counter.Ask{Key: counter.Key{Event: "e", Feature: f}, N: 1, Limits: limits("9/h")})
+		}
+		return asks
+	}
+	require.NoError(t, c.Add(ctx, counter.Key{Event: "e", Feature: "2"}, 9))
+	require.NoError(t, c.Add(ctx, counter.Key{Event: "e", Feature: "3"}, 5))
+	require.Panics(t, func() { _, _ = c.TakeAll(ctx, asks("1", "2", "3")...) })
+	v, err := c.TakeAll(ctx, asks("5", "6", "4")...)
+	require.NoError(t, err)
+	require.True(t, v.Allowed)
+	for _, s := range v.All() {
+		require.EqualValues(t, 8, s.Remaining, s.Key.Feature)
+	}
 }

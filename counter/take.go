@@ -87,7 +87,7 @@ func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (v Verdict, err erro
 
 // all answers a call for several keys, or for one. v is the zero Verdict before, and after
 // an error.
-func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) error {
+func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err error) {
 	switch {
 	case len(asks) == 0:
 		return errors.New("counter: no keys, want at least one")
@@ -109,7 +109,6 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) error
 		on, own.On = own.On, nil
 	}
 	if m == taking && own.On == nil && own.Held == nil && !own.Soft {
-		var err error
 		*v, err = on.Take(ctx, own.Key, own.N, own.Limits)
 		return err
 	}
@@ -125,11 +124,15 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
 	}
 	k := c.calls.Get().(*call)
+	err := c.answerBy(ctx, k, v, asks, m, label)
+	c.calls.Put(k) // not after a panic of the store: goroutines of the call may still use k
+	return err
+}
+
+// answerBy is answer with a call from the pool.
+func (c *Counter) answerBy(ctx context.Context, k *call, v *Verdict, asks []Ask, m mode, label int64) error {
 	var queued []int
-	defer func() {
-		k.leave(queued)
-		c.calls.Put(k)
-	}()
+	defer func() { k.leave(queued) }()
 	denied, err := k.resolve(asks, m)
 	if err != nil {
 		return err
