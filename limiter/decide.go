@@ -89,7 +89,11 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 // take asks the store, or what stands around it, once, and turns the answer into v. own
 // are the open hits of the call, or nil. A call that was not counted is not open.
 func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open) error {
-	by, known := l.taker.Recall(&c.Call, asks, &v.Verdict)
+	var by fallback.Origin
+	known := false
+	if !l.taker.Bare(&c.Call) {
+		by, known = l.taker.Recall(&c.Call, asks, &v.Verdict)
+	}
 	if !known {
 		own.ask()
 		var err error

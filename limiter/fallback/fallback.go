@@ -103,8 +103,11 @@ func New(c *counter.Counter, cfg Config) *Fallback {
 // place, into v. There is at least one ask, and Take sets Held of the asks. An error is
 // the error of ctx or a mistake of the caller, and v is the zero Verdict.
 func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (Origin, error) {
-	if f.bare(c) {
-		return c.byPolicy(v, nil, f.ask(ctx, c.Mode, asks, v))
+	if f.Bare(c) {
+		if err := f.ask(ctx, c.Mode, asks, v); err != nil {
+			return c.byPolicy(v, nil, err)
+		}
+		return Origin{}, nil
 	}
 	f.setUntil(ctx, c)
 	waited, shed := f.inFlight.enter(ctx, c.Until)
@@ -141,8 +144,9 @@ func (f *Fallback) ask(ctx context.Context, m Mode, asks []counter.Ask, v *count
 	return err
 }
 
-// bare reports whether there is nothing around the store for c but its Policy.
-func (f *Fallback) bare(c *Call) bool {
+// Bare reports whether there is nothing around the store for c but its Policy. Such a
+// call needs no Recall: the Counter recalls by itself.
+func (f *Fallback) Bare(c *Call) bool {
 	return f.within == 0 && f.inFlight == nil && c.Rules == nil
 }
 
@@ -160,7 +164,7 @@ func (f *Fallback) setUntil(ctx context.Context, c *Call) {
 // fails, one that holds on. The denial of a call with looks is known only if a look
 // denies: otherwise there may be a ban to begin.
 func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Origin, known bool) {
-	if c.Mode != Taking || f.bare(c) {
+	if c.Mode != Taking {
 		return Origin{}, false
 	}
 	if *v, known = recallDenial(f.store, asks, false); known && (!looks(asks) || lookDenies(asks, v)) {

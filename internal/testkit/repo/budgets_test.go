@@ -27,7 +27,7 @@ var budgets = []budget{
 	{folders: "internal/ticket", code: 1295, decision: "tickets.md"},
 	{folders: "counter", code: 2030, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
-	{folders: "limiter", code: 2415},
+	{folders: "limiter", code: 2420},
 	{folders: "limiter/fallback", code: 1295, decision: "local-counting.md"},
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 2115},
