@@ -123,16 +123,14 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
 	}
-	k := c.calls.Get().(*call)
-	err := c.answerBy(ctx, k, v, asks, m, label)
-	c.calls.Put(k) // not after a panic of the store: goroutines of the call may still use k
-	return err
-}
-
-// answerBy is answer with a call from the pool.
-func (c *Counter) answerBy(ctx context.Context, k *call, v *Verdict, asks []Ask, m mode, label int64) error {
+	k, asking := c.calls.Get().(*call), false
 	var queued []int
-	defer func() { k.leave(queued) }()
+	defer func() {
+		k.leave(queued)
+		if !asking { // after a panic of the store goroutines of the call may still use k
+			c.calls.Put(k)
+		}
+	}()
 	denied, err := k.resolve(asks, m)
 	if err != nil {
 		return err
@@ -147,6 +145,7 @@ func (c *Counter) answerBy(ctx context.Context, k *call, v *Verdict, asks []Ask,
 			return err
 		}
 	}
+	asking = true
 	switch k.Grace = c.grace(k.Deadline); {
 	case denied:
 	case c.protocol.OneStep(&k.Call):
@@ -161,6 +160,7 @@ func (c *Counter) answerBy(ctx context.Context, k *call, v *Verdict, asks []Ask,
 			err = c.protocol.Rounds(ctx, &k.Call, false, found, tried)
 		}
 	}
+	asking = false
 	switch {
 	case err != nil:
 		err = k.failed(ctx, err)

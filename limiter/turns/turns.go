@@ -114,8 +114,8 @@ func New[V any](most int) *Queues[V] {
 // Answer beside an error is the last denial of the queue, with the time until the
 // queue takes again, or the zero Answer.
 func (qs *Queues[V]) Wait(ctx context.Context, c *Call[V]) (Answer[V], error) {
-	w := qs.enter(c)
-	w.deadline, _ = ctx.Deadline()
+	deadline, _ := ctx.Deadline()
+	w := qs.enter(c, deadline)
 	defer qs.leave(w)
 	for {
 		if err := qs.awaitTurn(ctx, w); err == ErrClosed {
@@ -144,7 +144,7 @@ func Name(keys []counter.Key) string {
 }
 
 // enter puts a call at the end of the queue of its keys.
-func (qs *Queues[V]) enter(c *Call[V]) *waiter[V] {
+func (qs *Queues[V]) enter(c *Call[V], deadline time.Time) *waiter[V] {
 	name := Name(c.Keys)
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -154,7 +154,7 @@ func (qs *Queues[V]) enter(c *Call[V]) *waiter[V] {
 		qs.queues[name] = q
 	}
 	qs.entered++
-	w := &waiter[V]{Call: c, turn: make(chan struct{}, 1), queue: q, number: qs.entered}
+	w := &waiter[V]{Call: c, deadline: deadline, turn: make(chan struct{}, 1), queue: q, number: qs.entered}
 	q.put(w)
 	return w
 }

@@ -47,6 +47,8 @@ func Identify(ctx context.Context, store *stores.Opened) error {
 
 // Clean removes the keys under a prefix, also after an interrupt.
 func Clean(ctx context.Context, store *stores.Opened, prefix string) (int64, error) {
+	ctx, cancel := stores.Cleaning(ctx)
+	defer cancel()
 	n, err := store.Clean(ctx, prefix)
 	if err != nil {
 		return n, fmt.Errorf("store %s: %w", store.Name, err)

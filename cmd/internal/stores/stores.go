@@ -79,15 +79,13 @@ func Cleaning(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 }
 
-// Clean removes, as Cleaning says, all keys under a prefix: counter.Config.Prefix, or the beginning
+// Clean removes all keys under a prefix: counter.Config.Prefix, or the beginning
 // of a Prefix. All calls must have ended. Clean returns the number of removed
 // items or keys.
 func (o *Opened) Clean(ctx context.Context, prefix string) (int64, error) {
 	if o.servers == nil {
 		return 0, nil
 	}
-	ctx, cancel := Cleaning(ctx)
-	defer cancel()
 	n, err := o.servers.clean(ctx, prefix)
 	if err != nil {
 		return n, fmt.Errorf("remove the keys that begin with %s: %w", prefix, err)

@@ -25,7 +25,7 @@ var budgets = []budget{
 	{folders: "backend/redis/lua", code: 940, decision: "sums-on-redis.md"},
 	{folders: "backend/redis/plain", code: 350, decision: "plain-counters-on-redis.md"},
 	{folders: "internal/ticket", code: 1295, decision: "tickets.md"},
-	{folders: "counter", code: 2030, types: 11, methods: 18, decision: "prepared-limits.md"},
+	{folders: "counter", code: 2035, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
 	{folders: "limiter", code: 2420},
 	{folders: "limiter/fallback", code: 1295, decision: "local-counting.md"},
@@ -37,7 +37,7 @@ var budgets = []budget{
 
 	{folders: "metrics/tally", code: 450},
 	{folders: ". metrics/... limitertest rules/schematest", code: 450},
-	{folders: "cmd/demo/...", code: 4805, decision: "two-programs.md"},
+	{folders: "cmd/demo/...", code: 4810, decision: "two-programs.md"},
 	{folders: "cmd/abacus/...", code: 1525, decision: "two-programs.md"},
 	{folders: "cmd/internal/...", code: 3405, decision: "two-programs.md"},
 	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 12850, long: 2},

@@ -156,6 +156,8 @@ func (a *abacusRun) items(ctx context.Context, key counter.Key, hits []Hit) (int
 
 // clean removes all keys under the prefix, also after an interrupt.
 func (a *abacusRun) clean(ctx context.Context, _ *Log) error {
+	ctx, cancel := stores.Cleaning(ctx)
+	defer cancel()
 	_, err := a.c.cfg.Store.Clean(ctx, a.c.prefix)
 	return err
 }
