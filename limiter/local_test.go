@@ -248,9 +248,11 @@ func TestRefundOfLocalHits(t *testing.T) {
 			require.Equal(t, limiter.Verdict{}, v)
 			require.NoError(t, s.lim.Refund(ctx, &same), "a copy")
 		}
+		synctest.Wait() // for a carry that was under way
 		require.Zero(t, s.lim.Stats().Pending)
 		first, second := allow(t, s.lim, home), allow(t, s.lim, home)
 		require.NoError(t, s.lim.Refund(ctx, &first))
+		synctest.Wait()
 		require.EqualValues(t, 1, s.lim.Stats().Pending)
 		s.store.broken.Store(false)
 		time.Sleep(4 * time.Second)
