@@ -176,7 +176,7 @@ type Atomic interface {
 	// again.
 	Take(ctx context.Context, r *TakeRequest) error
 
-	// Together tells whether Take can check and add all keys in one step.
+	// Together reports whether Take can check and add all keys in one step.
 	Together(keys []TakeKey) bool
 }
 

@@ -112,7 +112,7 @@ func (r *CheckRequest) Found(s Server) error {
 	return Unmet("clock is %s; Config.Skew is %s", s.clock("ahead of this process's", "behind this process's"), dur.Format(r.Skew))
 }
 
-// Apart tells whether the clock of the server is for certain further apart from
+// Apart reports whether the clock of the server is for certain further apart from
 // the caller's than skew.
 func (s Server) Apart(skew time.Duration) bool { return s.Ahead.Abs() > skew+s.Within }
 

@@ -50,7 +50,7 @@ type Around func(ctx context.Context, trip *Trip, do func(context.Context) error
 // failures of the store from other errors.
 func Wrap(store Store, around Around) Store { return &wrapped{store, around} }
 
-// Answered tells whether the store has answered the call that ended with err:
+// Answered reports whether the store has answered the call that ended with err:
 // without an error, or with [ErrStaleLabel] or [ErrMaxCount], after which
 // nothing was added. Any other error is a failure, unless the context of the
 // call was done.

@@ -21,7 +21,7 @@ type Ask struct {
 
 	// Soft asks for a judgement that denies nobody. The hits of a soft key are
 	// counted where the hits of all other keys are admitted and the soft key has
-	// room. A State of the Verdict tells whether the soft key has room. So a soft key
+	// room. A State of the Verdict reports whether the soft key has room. So a soft key
 	// reports the share of denials that its limits would have if enforced. A soft key
 	// is counted apart from the same key that is enforced. On a store without an
 	// atomic step for all keys, soft keys are taken after the other keys, at the cost

@@ -9,7 +9,7 @@ import (
 	"github.com/abacus-go/abacus/internal/ticket"
 )
 
-// Charge counts n hits of key in any case, and tells whether a limit is over with
+// Charge counts n hits of key in any case, and reports whether a limit is over with
 // these hits: for costs that are known only afterwards. n is 1 or more.
 //
 // The hits of a denying Verdict are counted too; the RetryAfter is then the time

@@ -130,7 +130,7 @@ type Config struct {
 //
 // Counter has two main methods, Take and Peek. Most callers should use Take,
 // which counts hits if all limits of a key have room. Peek tells the answer of
-// a Take and counts nothing. Charge counts in any case, and tells whether that
+// a Take and counts nothing. Charge counts in any case, and reports whether that
 // was over. TakeAll and PeekAll are for several keys and one verdict. Refund
 // gives back the hits of an admitted Take. Add counts without limits, AddAt hits
 // of the past; Count and Series read. Forget sets a key to zero. Check reports
@@ -205,7 +205,7 @@ func New(store backend.Store, cfg Config) (*Counter, error) {
 }
 
 // counter returns a Counter with the Ladder, Prefix, Secret, Skew, Settle and
-// Former of cfg. chosen tells whether the ladder is no default.
+// Former of cfg. chosen reports whether the ladder is no default.
 func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 	if cfg.Skew > maxSkew {
 		return nil, fmt.Errorf("counter: Config.Skew is %s, want at most %s", dur.Format(cfg.Skew), dur.Format(maxSkew))

@@ -175,7 +175,7 @@ func TestTransportHears(t *testing.T) {
 	}
 }
 
-// body tells whether it was closed.
+// body reports whether it was closed.
 type body struct {
 	io.Reader
 	closed bool

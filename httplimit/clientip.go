@@ -132,7 +132,7 @@ func (c ClientIP) check() error {
 	return nil
 }
 
-// appended tells whether proxies append to the header.
+// appended reports whether proxies append to the header.
 func (c *ClientIP) appended() bool {
 	return c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For") || strings.EqualFold(c.Header, "Forwarded")
 }

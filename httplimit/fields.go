@@ -153,7 +153,7 @@ func (m *middleware) fieldsOf(states []counter.State) *fields {
 	return f
 }
 
-// are tells whether the policies are those of states.
+// are reports whether the policies are those of states.
 func (f *fields) are(states []counter.State) bool {
 	for i := range states {
 		if f.find(states[i].Limit, states[i].Key.Feature) == nil {

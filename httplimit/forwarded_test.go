@@ -328,7 +328,7 @@ func oracleFor(element string) netip.Addr {
 	return a
 }
 
-// occurs tells whether a piece of the lines is a.
+// occurs reports whether a piece of the lines is a.
 func occurs(a netip.Addr, lines []string) bool {
 	for _, line := range lines {
 		for i := range line {

@@ -30,7 +30,7 @@ type Config struct {
 	// of the request, like a Value. Default: 1.
 	Cost func(r *http.Request) (int64, error)
 
-	// Applies tells whether a request is limited; any other request passes
+	// Applies reports whether a request is limited; any other request passes
 	// untouched. Applies gets the request itself, and must not read the body.
 	// Default: every request is limited.
 	Applies func(r *http.Request) bool

@@ -200,7 +200,7 @@ func (c *call) join(ask *counter.Ask, p *prepared, t *terms, kind string, i int)
 	return nil
 }
 
-// countsOnly tells whether a key is asked for under a limit that denies nothing.
+// countsOnly reports whether a key is asked for under a limit that denies nothing.
 func countsOnly(ask *counter.Ask) bool {
 	return !ask.Soft && len(ask.Limits) == 1 && ask.Limits[0].Max == counter.MaxCount
 }
@@ -221,7 +221,7 @@ func (p *prepared) checkShare(of *eventRules) error {
 	return nil
 }
 
-// enforces tells whether the rule is enforced for the feature with this text: the
+// enforces reports whether the rule is enforced for the feature with this text: the
 // kind, a colon and the canonical value. The choice is the same in all processes,
 // and a larger Percent chooses the same features and more.
 func (p *prepared) enforces(text []byte) bool {

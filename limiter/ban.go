@@ -83,7 +83,7 @@ type banned struct {
 // before begins none of the store's.
 func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open, known bool) {
 	v.lookForBans()
-	if begins := !known; c.Mode == fallback.Taking && !v.Allowed && (begins || v.local) && !(v.local && v.Banned) {
+	if begins := v.local && !v.Banned || !v.local && !known; begins && c.Mode == fallback.Taking && !v.Allowed {
 		l.soften(v, c, asks, own)
 		l.beginBans(ctx, v, c, asks)
 	}

@@ -20,7 +20,7 @@ func BanHits(t testing.TB, l *Limiter, event, text string) int64 {
 	return n.High
 }
 
-// Enforced tells whether the soft rule of an event is enforced for a feature.
+// Enforced reports whether the soft rule of an event is enforced for a feature.
 func Enforced(l *Limiter, event, text string) bool {
 	return l.rules.Load().events[event].by(feature.KindOf(text), true).enforces([]byte(text))
 }

@@ -204,7 +204,7 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 }
 
 // Charge counts n hits under all rules of the event in any case, at least one, and
-// tells whether a limit is over with them: for costs that are known only
+// reports whether a limit is over with them: for costs that are known only
 // afterwards, such as the tokens of an answer. The hits of a Verdict that is not
 // Allowed are counted as well, unless its At is the zero time: a feature is missing
 // or denied by an Override, or the store has failed. RetryAfter is then the time

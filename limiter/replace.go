@@ -94,7 +94,7 @@ func (p *prepared) follow(of *eventRules, before *ruleset) error {
 }
 
 // formerAfter is the former ladder of p after the rule old. own is the former
-// ladder that the rule of p names, or nil; kept tells whether the former ladder
+// ladder that the rule of p names, or nil; kept reports whether the former ladder
 // is another.
 func (p *prepared) formerAfter(old *prepared, own *counter.Config) (former *counter.Config, kept bool, err error) {
 	switch {

@@ -236,7 +236,7 @@ func (l *Limiter) prepare(of *eventRules) error {
 	return nil
 }
 
-// countsLocally tells whether a rule may count locally. Then all rules of the event
+// countsLocally reports whether a rule may count locally. Then all rules of the event
 // do but those under FailClosed, with which no call is decided locally.
 func (l *Limiter) countsLocally(p *prepared) bool {
 	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.maxInFlight > 0)
@@ -264,7 +264,7 @@ func (set *ruleset) noRules(event string) error {
 // Events lists the events that have rules, in alphabetical order.
 func (l *Limiter) Events() []string { return l.rules.Load().names() }
 
-// Has tells whether event has rules: Allow of an event without rules is an error.
+// Has reports whether event has rules: Allow of an event without rules is an error.
 func (l *Limiter) Has(event string) bool { return l.rules.Load().events[event] != nil }
 
 // Rules are the rules of an event now, merged by kind, in the order of

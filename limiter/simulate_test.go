@@ -489,7 +489,7 @@ func (s *simStore) Do(ctx context.Context, r *backend.Request) error {
 	return err
 }
 
-// lostSince tells whether the buckets were lost after an instant.
+// lostSince reports whether the buckets were lost after an instant.
 func (s *simStore) lostSince(at time.Time) bool {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()

@@ -43,7 +43,7 @@ events:
 	if err != nil {
 		panic(err)
 	}
-	apply := func(set *rules.Set) error { return lim.Replace(set.PlansBy(planOf)...) } // for rules.WatchConfig
+	apply := func(set *rules.Set) error { return lim.Replace(set.PlansBy(planOf)...) }
 	if err := apply(set); err != nil {
 		panic(err)
 	}

@@ -149,7 +149,7 @@ func (l Ladder) Len() int { return len(l.tiers) }
 // At is tier i; 0 is the finest.
 func (l Ladder) At(i int) Tier { return l.tiers[i] }
 
-// Equal tells whether l and m have the same tiers.
+// Equal reports whether l and m have the same tiers.
 func (l Ladder) Equal(m Ladder) bool { return slices.Equal(l.tiers, m.tiers) }
 
 // Tiers is a copy of the tiers, finest first.

@@ -106,7 +106,7 @@ func (d *disorder) label() time.Time {
 	}
 }
 
-// stale tells whether err says that at is a stale label. Only a label older than
+// stale reports whether err says that at is a stale label. Only a label older than
 // the newest by more than the slack may be stale.
 func (d *disorder) stale(said *string, at time.Time, err error) (bool, error) {
 	if !errors.Is(err, backend.ErrStaleLabel) {

@@ -163,5 +163,5 @@ func raceConfig(prefix string, ahead time.Duration) counter.Config {
 	}}
 }
 
-// isChild tells whether Processes has begun this process.
+// isChild reports whether Processes has begun this process.
 func isChild() bool { return slices.ContainsFunc(os.Environ(), isJob) }

@@ -28,7 +28,7 @@ func (s *server) drop(key string, now time.Time) {
 	}
 }
 
-// needs tells whether a call at now whose window of a width reaches from bucket
+// needs reports whether a call at now whose window of a width reaches from bucket
 // first to last would need what was dropped.
 func (s *server) needs(key string, now time.Time, width time.Duration, first, last int64) bool {
 	for _, it := range s.dropped[key] {

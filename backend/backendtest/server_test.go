@@ -58,7 +58,7 @@ func (s *server) CheckServers(context.Context, *backend.CheckRequest) error { re
 
 func (s *server) Report() backend.Report { return backend.Report{} }
 
-// has tells whether the server makes the mistake. bite_test.go lists all mistakes.
+// has reports whether the server makes the mistake. bite_test.go lists all mistakes.
 func (s *server) has(fault string) bool { return s.fault == fault }
 
 var errLate = fmt.Errorf("server: no answer: %w", os.ErrDeadlineExceeded)

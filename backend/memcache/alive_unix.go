@@ -36,7 +36,7 @@ func newLiveness(nc net.Conn) *liveness {
 	return l
 }
 
-// alive tells whether the idle connection can be used: the server has neither
+// alive reports whether the idle connection can be used: the server has neither
 // closed the connection nor sent unrequested bytes. alive does not wait.
 func (l *liveness) alive() bool {
 	if l.raw == nil {

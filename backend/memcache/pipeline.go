@@ -199,7 +199,7 @@ func ended(ctx context.Context) error {
 	return os.ErrDeadlineExceeded
 }
 
-// push queues x, under the lock, and tells whether the caller must write.
+// push queues x, under the lock, and reports whether the caller must write.
 func (p *pipeline) push(x *exchange) (write bool) {
 	x.sentAt = p.answers
 	p.queue = append(p.queue, x)

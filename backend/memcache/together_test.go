@@ -98,7 +98,7 @@ func TestATakingBackIsListenedFor(t *testing.T) {
 	require.Zero(t, s.Stats().TakingBackFailed)
 }
 
-// An addition beyond MaxCount is taken back with the only token there is.
+// An addition beyond MaxCount is undone with the only token there is.
 func TestATakingBackNeedsNoSecondToken(t *testing.T) {
 	s := newStore(t, memcache.Config{MaxInFlight: 1, IOTimeout: 5 * time.Second}, servertest.Memcached(t))
 	require.EqualValues(t, backend.MaxCount, add(t, s, "k", backend.MaxCount, 1))

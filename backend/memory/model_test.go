@@ -203,7 +203,7 @@ func (s *Store) admitOrTake(t *backend.TakeRequest, short bool) error {
 	return nil
 }
 
-// overflows tells whether a bucket of t might not have room for N.
+// overflows reports whether a bucket of t might not have room for N.
 func overflows(m *oracle.Store, t *backend.TakeRequest) bool {
 	for _, d := range t.Keys {
 		for i := range d.Ladder.Len() {

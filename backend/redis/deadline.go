@@ -61,7 +61,7 @@ func (s *serverTime) at(deadline time.Time) uint64 {
 	return uint64(max(1, monotonic(deadline)+min(s.least, s.old)))
 }
 
-// wants tells whether the answer to a call that is sent now shall have the server's time.
+// wants reports whether the answer to a call that is sent now shall have the server's time.
 func (s *serverTime) wants(sent time.Time) bool {
 	at := monotonic(sent)
 	s.mu.Lock()

@@ -63,7 +63,7 @@ func (p program) freeing() program {
 // before 7 do not understand the flag.
 func (p program) freeingText() string { return "#!lua flags=allow-oom\n" + p.Text() }
 
-// timeIn returns the server's time in an answer, 0 if the answer does not tell the time,
+// timeIn returns the server's time in an answer, 0 if the answer has no time,
 // and whether the call came too late.
 func (p program) timeIn(answer any) (micro int64, late bool) {
 	if !p.counts {

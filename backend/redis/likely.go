@@ -19,7 +19,7 @@ func (l *likely) slot(key []byte) (slot *atomic.Uint32, mark uint32) {
 	return &l.slots[hash%uint64(len(l.slots))], uint32(hash>>32) | 1
 }
 
-// has tells whether a key is remembered.
+// has reports whether a key is remembered.
 func (l *likely) has(key []byte) bool {
 	slot, mark := l.slot(key)
 	return slot.Load() == mark

@@ -385,7 +385,7 @@ func TestPlainLosesTheRight(t *testing.T) {
 	require.EqualValues(t, 8, take(t, c, signup, 1, "10/d").Remaining)
 }
 
-// On a server that refuses MULTI the first call of a store may be a taking back: nothing is
+// On a server that refuses MULTI the first call of a store may be an undo: nothing is
 // taken, and no bucket is seen below zero or without a time to live.
 func TestPlainTakesNothingBackWithoutTransactions(t *testing.T) {
 	addr := servertest.Redis(t)
@@ -404,7 +404,7 @@ func TestPlainTakesNothingBackWithoutTransactions(t *testing.T) {
 	}
 }
 
-// An addition beyond MaxCount is taken back. Where the server refuses that, the hits that
+// An addition beyond MaxCount is undone. Where the server refuses that, the hits that
 // stay are a number of Stats.
 func TestPlainCountsWhatItCannotTakeBack(t *testing.T) {
 	addr := servertest.Redis(t)

@@ -83,7 +83,7 @@ func (r *root) before(index int64) (uint64, error) {
 	return sum + under, err
 }
 
-// lost tells whether the root has dropped hits of the buckets from index on. Buckets
+// lost reports whether the root has dropped hits of the buckets from index on. Buckets
 // before needed are of no use, and do not count.
 func (r *root) lost(needed, index int64) bool {
 	if r.bytes == 0 || r.sum(0) != r.sum(1) {

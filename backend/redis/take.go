@@ -91,13 +91,13 @@ func latest(labelled time.Time, parts []takePart) time.Time {
 // maxFirst is the most hits of a first bucket in a sum of two bytes.
 const maxFirst = 1<<16 - 1
 
-// fitsAlone tells whether the hits of a part have room where none have been counted.
+// fitsAlone reports whether the hits of a part have room where none have been counted.
 func (p *takePart) fitsAlone() bool {
 	return 0 < p.key.N && p.key.N <= maxFirst &&
 		!slices.ContainsFunc(p.key.Windows, func(w backend.Window) bool { return w.Max < p.key.N })
 }
 
-// Together tells whether a single server, or of a Cluster a single slot, holds all
+// Together reports whether a single server, or of a Cluster a single slot, holds all
 // keys.
 func (s *sums) Together(keys []backend.TakeKey) bool {
 	if s.server.Cluster() == nil || len(keys) == 0 {

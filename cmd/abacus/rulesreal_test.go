@@ -23,7 +23,7 @@ import (
 )
 
 // readReal reads a log of real traffic, lines of time_us, event and feature, from a folder
-// beside the project that is not part of it.
+// next to the project that is not part of it.
 func readReal(t *testing.T, name string) [][]string {
 	t.Helper()
 	file, err := os.Open(filepath.Join("..", "..", "..", "shared", "data", name))

@@ -63,7 +63,7 @@ var (
 
 var minUnix, maxUnix = MinTime.Unix(), MaxTime.Unix()
 
-// InRange tells whether t is between [MinTime] and [MaxTime].
+// InRange reports whether t is between [MinTime] and [MaxTime].
 func InRange(t time.Time) bool { return t.Unix() >= minUnix && t.Unix() < maxUnix }
 
 // CheckTime returns an error if t is before [MinTime], or not before [MaxTime].

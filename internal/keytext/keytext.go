@@ -30,7 +30,7 @@ var Feature, Event = func() (feature, event Plain) {
 	return feature, event
 }()
 
-// Has tells whether s needs no escaping.
+// Has reports whether s needs no escaping.
 func (p *Plain) Has(s string) bool {
 	for i := range len(s) {
 		if !p[s[i]] {

@@ -35,7 +35,7 @@ type Failures struct {
 	Last                error
 }
 
-// All tells whether every call failed.
+// All reports whether every call failed.
 func (f *Failures) All() bool { return f.Failed > 0 && f.Failed == f.Calls }
 
 // Subject is a store on which a case is tried.

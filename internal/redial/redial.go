@@ -92,7 +92,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (conn
 	return conn, err
 }
 
-// done tells whether ctx is done, or is so in a moment: a dial may notice the
+// done reports whether ctx is done, or is so in a moment: a dial may notice the
 // deadline before the context does.
 func done(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()

@@ -81,7 +81,7 @@ func (m *model) callsOf(i int) [][]int {
 	return m.calls[i]
 }
 
-// sameCalls tells whether the callers i and j, whose calls go through equal stages,
+// sameCalls reports whether the callers i and j, whose calls go through equal stages,
 // may change places. With soft keys callers are told apart by their blame.
 func (m *model) sameCalls(i, j int) bool {
 	return i == j || slices.EqualFunc(m.callsOf(i), m.callsOf(j), slices.Equal) && m.soft < 0 && m.isQueued(i) == m.isQueued(j)
@@ -203,7 +203,7 @@ func (m *model) bucketOf(i int, me *caller, tier int) int8 {
 	return m.bucket(int8(tier), me.at())
 }
 
-// mayStart tells whether caller i may label a hit now: all hits that can share a
+// mayStart reports whether caller i may label a hit now: all hits that can share a
 // window must have an enforced key in common.
 func (m *model) mayStart(s *state, i int) bool {
 	if m.calls == nil || m.isQueued(i) {
@@ -246,7 +246,7 @@ func (m *model) firstStage(s *state, i int) int8 {
 	return 0
 }
 
-// isUnjudged tells whether caller i leaves out its judgement in the key.
+// isUnjudged reports whether caller i leaves out its judgement in the key.
 func (m *model) isUnjudged(i, key int) bool {
 	return m.unjudged != nil && *m.unjudged == key && len(m.stages[i]) > 1
 }
@@ -269,7 +269,7 @@ func (m *model) blame(s *state, i int) {
 	}
 }
 
-// misreports tells whether a soft key was reported as over, and had room in every
+// misreports reports whether a soft key was reported as over, and had room in every
 // order of the admitted hits. With faults and refunds nobody knows which hits a
 // caller may count.
 func (m *model) misreports(s *state) bool {

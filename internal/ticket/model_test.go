@@ -217,10 +217,10 @@ func (m *model) settleOf(i, k int) int {
 	return m.keys[k].d
 }
 
-// remembers tells whether caller i is in the process with a memory.
+// remembers reports whether caller i is in the process with a memory.
 func (m *model) remembers(i int) bool { return m.cache != nil && m.cache[i] }
 
-// isOut tells whether no promise covers the hit of caller i.
+// isOut reports whether no promise covers the hit of caller i.
 func (m *model) isOut(i int) bool { return m.out != nil && m.out[i] }
 
 // bucket is the bucket of a tier that holds the label, counted from the bucket of m.start.
@@ -421,14 +421,14 @@ func (m *model) edgesOf(i int, me *caller) (limits uint8, hopeless bool) {
 	return limits, false
 }
 
-// usable tells whether caller i counts by the memory of a bucket.
+// usable reports whether caller i counts by the memory of a bucket.
 func (m *model) usable(s *state, i int, r read) bool {
 	known := &s.memory[r.tier][r.bucket]
 	return m.remembers(i) && s.c[i].phase == adding && r.part != unsettledPart && known.there &&
 		(m.cacheJump || max(m.clock[i]-int(known.clock), int(known.clock)-m.clock[i]) <= m.eps)
 }
 
-// differs tells whether the memory has another count of the bucket, or one by
+// differs reports whether the memory has another count of the bucket, or one by
 // another clock. Otherwise it makes no difference whether caller i reads the bucket
 // or counts by the memory, and a bucket that is not remembered may as well be:
 // nobody has to use the memory.
@@ -465,7 +465,7 @@ func (m *model) older(s *state, i, j int) {
 	}
 }
 
-// reaches tells whether the hit of another caller is not left of the exact cover
+// reaches reports whether the hit of another caller is not left of the exact cover
 // by which me counts under the limit of j.
 func (m *model) reaches(j *judgement, me, other *caller) bool {
 	exact := j.plan.settled(nil, int64(me.at())*int64(tick), m.boundsAt(j, me.at()))
@@ -512,7 +512,7 @@ func (c *checker) explore(t *testing.T) (int, string) {
 	return c.seen.n, strings.Join(c.trail, "\n")
 }
 
-// visit explores what follows from s, which visit may change, and tells whether
+// visit explores what follows from s, which visit may change, and reports whether
 // a violation was found.
 func (c *checker) visit(s *state) bool {
 	if c.m.misreports(s) {
@@ -591,7 +591,7 @@ func (m *model) reduce(s *state) {
 	}
 }
 
-// final tells whether a bucket can change no more.
+// final reports whether a bucket can change no more.
 func (m *model) final(s *state, r read) bool {
 	for i := range m.n {
 		if m.uses[i]&(1<<r.tier) == 0 {
@@ -884,7 +884,7 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 	return c.admits(&s, i) || c.step(&s, "%d is admitted", i)
 }
 
-// admits tells whether caller i, which may have been admitted now, is one too many.
+// admits reports whether caller i, which may have been admitted now, is one too many.
 func (c *checker) admits(s *state, i int) bool {
 	if s.c[i].phase != admitted || !c.over(s) {
 		return false
@@ -933,13 +933,13 @@ func (me *caller) decided() {
 	me.sum, me.oldest, me.could = [maxWindows]int8{}, [maxWindows]int8{}, [maxWindows]int8{}
 }
 
-// strict tells whether denials are judged as well. With faults nobody knows which
+// strict reports whether denials are judged as well. With faults nobody knows which
 // hits a caller may count.
 func (m *model) strict() bool {
 	return (m.coarse || m.cache != nil) && m.faults == 0 && !m.expiry && m.calls == nil
 }
 
-// wrong tells whether the exact counts of caller i, now denied, can never have
+// wrong reports whether the exact counts of caller i, now denied, can never have
 // been above Max. A caller that has counted by the memory is not denied: it counts
 // anew.
 func (m *model) wrong(i int, me *caller) bool {
@@ -990,7 +990,7 @@ type set struct {
 	n     int
 }
 
-// add puts h into the set, and tells whether h was not there yet.
+// add puts h into the set, and reports whether h was not there yet.
 func (s *set) add(h uint64) bool {
 	h |= 1 // zero is the free slot
 	if 2*s.n >= len(s.slots) {

@@ -66,7 +66,7 @@ func (c *carrier) init(l *local) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
-// full tells whether there is no room for pending hits of so many keys.
+// full reports whether there is no room for pending hits of so many keys.
 func (c *carrier) full(keys int) bool { return c.entries.Load()+int64(keys) > c.most }
 
 // put has the hits of k carried after a while. The caller holds the lock of k.

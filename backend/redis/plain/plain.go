@@ -60,7 +60,7 @@ type Store struct {
 }
 
 // On makes a Store on a server. A call without a deadline ends after the timeout. notTaken
-// counts the additions beyond MaxCount that could not be taken back.
+// counts the additions beyond MaxCount that could not be undone.
 func On(server *redisscript.Server, timeout time.Duration, notTaken *atomic.Int64) *Store {
 	return &Store{server: server, timeout: timeout, notTaken: notTaken}
 }

@@ -35,7 +35,7 @@ func Pick[T any](tiny, short, full T) T {
 	panic(fmt.Sprintf("measure: -size %q, want tiny, short or full", *size))
 }
 
-// Tiny tells whether this is a test of the benchmark, whose numbers say nothing.
+// Tiny reports whether this is a test of the benchmark, whose numbers say nothing.
 func Tiny() bool { return Pick(true, false, false) }
 
 // Section is one section of the page, in Markdown: fixed prose, tables and a chart. What

@@ -124,7 +124,7 @@ func (r *run) patient(l tiers.Ladder) (*counter.Counter, error) {
 // settle is the longest time for a try of a counter.
 func (r *run) settle() time.Duration { return cmp.Or(r.cfg.Settle, counter.DefaultSettle) }
 
-// local tells whether the store is in this process.
+// local reports whether the store is in this process.
 func (r *run) local() bool { return r.store.Name.Kind == stores.InMemory }
 
 // reachable asks the servers what the Check of a store asks, with the patience of

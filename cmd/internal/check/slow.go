@@ -42,7 +42,7 @@ type slowError struct{ error }
 
 func (e slowError) Unwrap() error { return e.error }
 
-// late tells whether err came for want of time. A late error says nothing about
+// late reports whether err came for want of time. A late error says nothing about
 // the counts of the store.
 func late(err error) bool {
 	var timeout interface{ Timeout() bool }
@@ -50,7 +50,7 @@ func late(err error) bool {
 		errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// refused tells whether err is a server's refusal, however late.
+// refused reports whether err is a server's refusal, however late.
 func refused(err error) bool {
 	var reply goredis.Error
 	return errors.As(err, &reply) || errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "SERVER_ERROR") ||

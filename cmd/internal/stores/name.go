@@ -95,7 +95,7 @@ func parseRedis(text string) (Name, error) {
 	return Name{Kind: OnRedis, url: u.String(), layout: layout, shown: shown.String()}, nil
 }
 
-// IsPlain tells whether the store is a Redis with a plain counter for each bucket.
+// IsPlain reports whether the store is a Redis with a plain counter for each bucket.
 func (n Name) IsPlain() bool { return n.layout == redis.Plain }
 
 func parseMemcached(text string) (Name, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// state tells whether a condition holds.
+// state reports whether a condition holds.
 type state string
 
 const (

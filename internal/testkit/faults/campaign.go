@@ -107,7 +107,7 @@ func every(period time.Duration, done <-chan struct{}, do func()) {
 	}
 }
 
-// goesOn tells whether the campaign is not over yet.
+// goesOn reports whether the campaign is not over yet.
 func (c *campaign) goesOn() bool { return c.ctx.Err() == nil }
 
 // sleep waits, at most until the campaign is over.

@@ -29,7 +29,7 @@ const childVariable = "ABACUS_FAULTS_CHILD"
 // campaign.
 var plants = map[string]func(backend.Store) backend.Store{}
 
-// isChild tells whether a campaign has started this process.
+// isChild reports whether a campaign has started this process.
 func isChild() bool { return os.Getenv(childVariable) != "" }
 
 // child does the job in its input, and ends the process.

@@ -233,7 +233,7 @@ func (m *masters) promote(s *strike, old *servertest.Server) {
 	m.await("new master", func() bool { return len(m.having(isMaster, old)) == m.number })
 }
 
-// known tells whether all sentinels, if there are any, name a master and are done
+// known reports whether all sentinels, if there are any, name a master and are done
 // with its promotion.
 func (m *masters) known(leader *servertest.Server) bool {
 	return m.sentinel == nil || !slices.ContainsFunc(m.sentinel.Addrs, func(addr string) bool { return !m.sentinel.Names(addr, leader.Addr) })

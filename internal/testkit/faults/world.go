@@ -52,7 +52,7 @@ type disturbance struct {
 	keys keySet
 }
 
-// keySet tells whether a fault concerns a key; nil: every key.
+// keySet reports whether a fault concerns a key; nil: every key.
 type keySet func(ladder int, key string) bool
 
 // latency is the duration of a call, and its bound.
@@ -75,7 +75,7 @@ func (w *world) serve(servers ...*servertest.Server) {
 	w.members = w.addrs
 }
 
-// local tells whether the store is in the process.
+// local reports whether the store is in the process.
 func (w *world) local() bool { return len(w.servers) == 0 }
 
 // open starts the store and its callers.

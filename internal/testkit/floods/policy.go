@@ -32,7 +32,7 @@ func policyOf(name string) *policy {
 	return nil
 }
 
-// tries tells whether a scenario says anything about p beside the other policies:
+// tries reports whether a scenario says anything about p beside the other policies:
 // a bound on calls under way matters where many calls for room are.
 func (p *policy) tries(s *scenario) bool { return p.inFlight == 0 || s.services == 1 && !s.usedUp }
 

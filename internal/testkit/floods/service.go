@@ -51,7 +51,7 @@ type ending struct {
 	Leak     string // goroutines that are left, if any
 }
 
-// isService tells whether this process is a service.
+// isService reports whether this process is a service.
 func isService() bool { return os.Getenv(serviceVariable) != "" }
 
 // service does the job in its input until the input ends, and ends the process.

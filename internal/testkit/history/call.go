@@ -143,13 +143,13 @@ const (
 	yes
 )
 
-// admitted tells whether r is a hit that was admitted.
+// admitted reports whether r is a hit that was admitted.
 func (r *record) admitted() bool { return r.Kind == Take && r.Outcome == Done }
 
-// counted tells whether r is a hit that the store counted for certain.
+// counted reports whether r is a hit that the store counted for certain.
 func (r *record) counted() bool { return r.Outcome == Done && (r.Kind == Take || r.Kind == Add) }
 
-// adds tells whether r may have added to the store at all.
+// adds reports whether r may have added to the store at all.
 func (r *record) adds() bool { return r.Kind == Take || r.Kind == Add }
 
 // labels are the least and the greatest label that the hits of r can have.

@@ -102,7 +102,7 @@ func (c *Checker) lose(k *key, h *hit) {
 	}
 }
 
-// undone tells whether a loss may have undone a Refund or a Forget on k.
+// undone reports whether a loss may have undone a Refund or a Forget on k.
 func (c *Checker) undone(k *key, call *Call) bool {
 	for i := range k.losses {
 		switch f := &k.losses[i]; {
@@ -226,7 +226,7 @@ func (c *Checker) finest(per time.Duration) time.Duration {
 	return c.cfg.Ladder.At(fine).Width
 }
 
-// taint tells whether a clock beyond the skew can be felt by a call at k that
+// taint reports whether a clock beyond the skew can be felt by a call at k that
 // ended at the instant, in a window of length per: such a clock can make a store
 // drop what others still need, for as long as the ladder keeps buckets.
 func (c *Checker) taint(k *key, at int64, per time.Duration) bool {
@@ -264,7 +264,7 @@ func (c *Checker) halves(k *key, from, to int64) (n int64) {
 	return n
 }
 
-// halved tells whether a call, or its Refund, was under way at a Forget of k or at a
+// halved reports whether a call, or its Refund, was under way at a Forget of k or at a
 // loss of all counts, between two instants.
 func (c *Checker) halved(k *key, call, refund *Call, from, to int64) bool {
 	meets := func(begin, end int64) bool {

@@ -64,7 +64,7 @@ func (c *Checker) line(k *key, limit counter.Limit, upTo int64) *line {
 	return l
 }
 
-// under tells whether r belongs into the line of limit.
+// under reports whether r belongs into the line of limit.
 func (c *Checker) under(r *record, key string, limit counter.Limit) bool {
 	for _, ask := range r.Asks {
 		if ask.Key != key {

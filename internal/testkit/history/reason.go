@@ -92,7 +92,7 @@ func (c *Checker) beyond(per time.Duration) time.Duration {
 	return further
 }
 
-// mayCount tells whether the store may have counted the hits of h when d was
+// mayCount reports whether the store may have counted the hits of h when d was
 // denied, and if so for which reason.
 func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
 	remembered := d.Began - int64(c.cfg.Remember)
@@ -117,7 +117,7 @@ func (c *Checker) mayCount(h *hit, d *record) (Reason, bool) {
 	return Told, true
 }
 
-// disturbed tells whether a fault came upon the call r, or upon the rest of its
+// disturbed reports whether a fault came upon the call r, or upon the rest of its
 // requests in the store, before d ended. With severs only faults that lose
 // connections count.
 func (c *Checker) disturbed(r, d *record, severs bool) bool {

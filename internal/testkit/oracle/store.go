@@ -32,7 +32,7 @@ type Store struct {
 	next int64 // no TTL runs out before
 }
 
-// Bounded tells whether the count of w in the answer to r may be an upper bound, by the
+// Bounded reports whether the count of w in the answer to r may be an upper bound, by the
 // contract of [backend.Window].
 func Bounded(r *backend.TakeRequest, key *backend.TakeKey, w *backend.Window) bool {
 	return r.Allowed && !r.Peek && !r.Exact && w.Count <= w.Max-key.N
@@ -175,7 +175,7 @@ func (m *Store) window(r *backend.TakeRequest, key *backend.TakeKey, w *backend.
 	return m.Window(string(key.Key), width, tiers.Index(r.Now.Add(-w.Reach).UnixNano(), width))
 }
 
-// MayAllow tells whether a store may allow r before r is counted.
+// MayAllow reports whether a store may allow r before r is counted.
 func (m *Store) MayAllow(r *backend.TakeRequest) bool {
 	for i := range r.Keys {
 		key := &r.Keys[i]

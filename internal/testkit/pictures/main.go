@@ -121,7 +121,7 @@ var rods = []struct {
 	{"seconds", time.Second, 60, time.Minute, "15:04:05"},
 }
 
-// in tells whether cover reads the bucket of a width that begins at start.
+// in reports whether cover reads the bucket of a width that begins at start.
 func in(cover tiers.Cover, width time.Duration, start time.Time) bool {
 	for _, run := range cover {
 		if run.Width == width && !start.Before(run.Start()) && start.Before(run.End()) {

@@ -3,7 +3,7 @@
 // Package race tells tests whether the race detector is compiled in.
 package race
 
-// On tells whether the race detector is compiled in.
+// On reports whether the race detector is compiled in.
 const On = false
 
 // Thrift divides the rounds of a test: by one without the race detector.

@@ -2,7 +2,7 @@
 
 package race
 
-// On tells whether the race detector is compiled in.
+// On reports whether the race detector is compiled in.
 const On = true
 
 // Thrift divides the rounds of a test under the race detector, which makes each

@@ -86,7 +86,7 @@ func monitor(t testing.TB, sentinel, name string, master int) {
 	}
 }
 
-// Names tells whether a sentinel names the master at addr, and has no failover under
+// Names reports whether a sentinel names the master at addr, and has no failover under
 // way.
 func (s *SentinelSetup) Names(sentinel, addr string) bool {
 	answer, err := Command(sentinel, "SENTINEL", "MASTER", s.Name)

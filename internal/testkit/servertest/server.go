@@ -152,7 +152,7 @@ func (s *Server) run() error {
 	})
 }
 
-// gone tells whether the process has exited.
+// gone reports whether the process has exited.
 func (s *Server) gone() bool {
 	select {
 	case <-s.exited:

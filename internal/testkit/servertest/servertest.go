@@ -83,7 +83,7 @@ func redisProgram(args ...string) program {
 	}
 }
 
-// memcachedAnswers tells whether the process pid serves addr. A memcached that
+// memcachedAnswers reports whether the process pid serves addr. A memcached that
 // wants a password first is taken for ours.
 func memcachedAnswers(addr string, pid int) error {
 	conn, err := dial(addr)
@@ -104,7 +104,7 @@ func memcachedAnswers(addr string, pid int) error {
 	return fmt.Errorf("%s is not the memcached with pid %d: %.80q", addr, pid, answer)
 }
 
-// redisAnswers tells whether the process pid serves addr and has loaded all.
+// redisAnswers reports whether the process pid serves addr and has loaded all.
 func redisAnswers(addr, password string, pid int) error {
 	conn, err := dial(addr)
 	if err != nil {

@@ -163,5 +163,5 @@ func (r *Report) Broken() error {
 	return nil
 }
 
-// OutOfSkew tells whether stamps run back further than abacus was told.
+// OutOfSkew reports whether stamps run back further than abacus was told.
 func (r *Report) OutOfSkew() bool { return r.runsBack > r.skew }

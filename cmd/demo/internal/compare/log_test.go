@@ -55,7 +55,7 @@ func TestLoadIsInterrupted(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// same tells whether two logs hold the same hits.
+// same reports whether two logs hold the same hits.
 func same(a, b *Log) bool { return slices.Equal(a.events, b.events) && slices.Equal(a.keys, b.keys) }
 
 func TestGenerate(t *testing.T) {

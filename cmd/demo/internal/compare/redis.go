@@ -52,7 +52,7 @@ func sizes(memcached *stores.Memcached, names []string) (sum int64, err error) {
 	return sum, nil
 }
 
-// refused tells whether err is a server's answer, such as a refusal.
+// refused reports whether err is a server's answer, such as a refusal.
 func refused(err error) bool {
 	var answer goredis.Error
 	return errors.As(err, &answer)
@@ -93,7 +93,7 @@ func commandsOf(ctx context.Context, redis *stores.Redis) (sum commands, err err
 	return sum, err
 }
 
-// isQuiet tells whether the servers had no other client for a while, so that the
+// isQuiet reports whether the servers had no other client for a while, so that the
 // servers' own counts measure the comparison alone.
 func isQuiet(ctx context.Context, redis *stores.Redis) (bool, error) {
 	before, err := commandsOf(ctx, redis)

@@ -115,5 +115,5 @@ func method(request []byte) []byte {
 	return word
 }
 
-// consistsOf tells whether all bytes of b are in set.
+// consistsOf reports whether all bytes of b are in set.
 func consistsOf(b []byte, set string) bool { return len(bytes.Trim(b, set)) == 0 }

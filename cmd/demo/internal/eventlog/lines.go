@@ -73,7 +73,7 @@ func (l *lines) next() ([]byte, error) {
 	return l.last, nil
 }
 
-// waits tells whether no whole line is at hand.
+// waits reports whether no whole line is at hand.
 func (l *lines) waits() bool {
 	held, _ := l.buf.Peek(l.buf.Buffered())
 	return !l.again && bytes.IndexByte(held, '\n') < 0

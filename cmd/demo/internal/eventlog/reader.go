@@ -130,7 +130,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// Waits tells whether the next call of Next may have to wait for the source.
+// Waits reports whether the next call of Next may have to wait for the source.
 func (r *Reader) Waits() bool { return r.lines == nil || r.lines.waits() }
 
 // checkYear wants a time within the numbering of buckets.

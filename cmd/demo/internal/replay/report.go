@@ -90,7 +90,7 @@ type DeniedKey struct {
 // mostDenied is the largest number of keys in Report.MostDenied.
 const mostDenied = 10
 
-// OutOfSkew tells whether stamps ran back further than the skew allows: then
+// OutOfSkew reports whether stamps ran back further than the skew allows: then
 // nothing is promised.
 func (r *Report) OutOfSkew(skew time.Duration) bool { return r.runsBack > skew }
 

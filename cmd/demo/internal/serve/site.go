@@ -59,7 +59,7 @@ type siteForm struct {
 	Link    string
 }
 
-// Wrong tells whether the value of the field is at fault.
+// Wrong reports whether the value of the field is at fault.
 func (f siteForm) Wrong() bool {
 	return f.Status == http.StatusBadRequest || f.Status == http.StatusRequestEntityTooLarge
 }
