@@ -25,16 +25,6 @@ func Enforced(l *Limiter, event, text string) bool {
 	return l.rules.Load().events[event].by(feature.KindOf(text), true).enforces([]byte(text))
 }
 
-// Trust has l believe answers of the store that are superseded: a mistake, which
-// the simulation must find.
-func Trust(l *Limiter) { l.taker.Weaken(MaxAdditions, true) }
-
-// SetMaxPending sets the bound of pending entries.
-func SetMaxPending(l *Limiter, n int64) { l.taker.Weaken(n, false) }
-
-// KeysInFlight is the number of keys that l knows to be under way or pending.
-func KeysInFlight(l *Limiter) int { return l.taker.Keys() }
-
 // WaitQueues is the number of queues of calls of Wait.
 func WaitQueues(l *Limiter) int {
 	_, queues := l.turns.Waiting()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/inside"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/internal/spent"
 )
 
@@ -110,22 +111,22 @@ func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *cou
 		return Origin{}, nil
 	}
 	f.setUntil(ctx, c)
-	waited, shed := f.inFlight.enter(ctx, c.Until)
-	if shed != nil {
-		shed = named(asks, shed)
+	waited, err := f.inFlight.enter(ctx, c.Until)
+	if err != nil {
+		err = named(asks, err)
 	} else if waited {
 		if origin, known := f.Recall(c, asks, v); known {
 			f.inFlight.leave()
 			return origin, nil
 		}
 	}
-	switch {
-	case c.Rules != nil && (shed == nil || errors.Is(shed, counter.ErrStore)):
-		return f.takeLocally(ctx, c, asks, v, shed)
-	case shed != nil:
-		return c.byPolicy(v, nil, shed)
+	if c.Rules != nil {
+		return f.takeLocally(ctx, c, asks, v, err)
 	}
-	underWay, err := f.inTime(ctx, c, asks, v)
+	var underWay chan<- late
+	if err == nil {
+		underWay, err = f.inTime(ctx, c, asks, v)
+	}
 	return c.byPolicy(v, underWay, err)
 }
 
@@ -184,8 +185,8 @@ func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Or
 	return Origin{Degraded: err, Local: true}, known
 }
 
-// Refund gives back the hits of v, also those that were counted in this process,
-// which are then not carried to the store.
+// Refund gives back the hits of v, in the store and in this process. Hits that wait to
+// be carried to the store are not carried.
 func (f *Fallback) Refund(ctx context.Context, v *counter.Verdict, o Origin) (err error) {
 	if !o.Local {
 		err = f.store.Refund(ctx, v)
@@ -275,22 +276,16 @@ func (f *Fallback) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
+	lent := loan.Of(ctx)
 	carrier := &f.local.carrier
 	carrier.hasten()
-	done := make(chan struct{})
-	go func() {
-		f.calls.Wait() // nobody else gives the carrier a first key
-		carrier.all.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-	carrier.close()
-	<-done
+	stop := context.AfterFunc(lent, carrier.cancel)
+	f.calls.Wait() // no one else gives the carrier a first key
+	carrier.all.Wait()
+	stop()
+	carrier.cancel()
 	if n := f.local.numbers.pending.Load(); n > 0 {
-		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store: %w", n, ctx.Err())
+		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store: %w", n, lent.Err())
 	}
 	return nil
 }

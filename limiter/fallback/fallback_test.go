@@ -36,8 +36,8 @@ var (
 	limits = counter.MustLimits("4/h")
 )
 
-// newFallback returns a Fallback around store with half of each limit for this
-// process, and the rule by which it counts.
+// newFallback returns a Fallback around store, which may admit half of each limit in
+// this process, and the rule for takes.
 func newFallback(t *testing.T, store backend.Store, maxInFlight int) (*fallback.Fallback, *fallback.Rule) {
 	c, err := counter.New(store, counter.Config{Patience: time.Minute})
 	require.NoError(t, err)
@@ -60,8 +60,8 @@ func take(t *testing.T, f *fallback.Fallback, policy fallback.Policy, rule *fall
 	return v, o
 }
 
-// Each policy decides for a store that fails, and hits of this process are in the store
-// when it is back.
+// Each policy decides for a store that fails, and local hits are in the store soon
+// after the failure.
 func TestPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &remoteStore{Atomic: memory.New(memory.Config{})}
@@ -88,7 +88,48 @@ func TestPolicies(t *testing.T) {
 		require.NoError(t, f.Close(t.Context()))
 		require.False(t, f.Begin())
 		require.EqualValues(t, 2, f.Stats().Carried)
+		require.Zero(t, fallback.Keys(f))
 	})
+}
+
+// A key of which there is nothing to know is forgotten: after its hits were carried,
+// given back before, while or after they were carried, or forgotten.
+func TestKeysAreForgotten(t *testing.T) {
+	for name, end := range map[string]func(f *fallback.Fallback, store *remoteStore, refund func()){
+		"carried":         func(f *fallback.Fallback, store *remoteStore, refund func()) { store.fails.Store(false) },
+		"refunded before": func(f *fallback.Fallback, store *remoteStore, refund func()) { refund() },
+		"refunded afterwards": func(f *fallback.Fallback, store *remoteStore, refund func()) {
+			store.fails.Store(false)
+			time.Sleep(10 * time.Second)
+			refund()
+		},
+		"refunded meanwhile": func(f *fallback.Fallback, store *remoteStore, refund func()) {
+			store.after.Store(int64(time.Second))
+			store.fails.Store(false)
+			time.Sleep(3500 * time.Millisecond)
+			refund()
+		},
+		"forgotten": func(f *fallback.Fallback, store *remoteStore, refund func()) {
+			require.NoError(t, f.Forget(t.Context(), key))
+			require.Zero(t, f.Stats().Pending)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &remoteStore{Atomic: memory.New(memory.Config{})}
+				store.fails.Store(true)
+				f, rule := newFallback(t, store, 0)
+				v, o := take(t, f, fallback.Local, rule)
+				require.True(t, v.Allowed)
+				require.Positive(t, fallback.Keys(f))
+				end(f, store, func() { require.NoError(t, f.Refund(t.Context(), &v, o)) })
+				time.Sleep(10 * time.Second)
+				require.Zero(t, f.Stats().Pending)
+				require.Zero(t, fallback.Keys(f))
+				require.NoError(t, f.Close(t.Context()))
+			})
+		})
+	}
 }
 
 // A caller is answered in time, the late hit is undone, and a call without a place in

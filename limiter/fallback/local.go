@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // local counts in this process for rules under Local. The local counter holds
@@ -43,14 +44,28 @@ import (
 type local struct {
 	store, here *counter.Counter
 	share       float64
-	began       time.Time
 	seed        maphash.Seed
 	shards      [localShards]localShard
 	carrier     carrier
 	failure     atomic.Pointer[failure]
-	trusting    bool         // a mistake, for a test: no answer is superseded
-	lackedUntil atomic.Int64 // latest of all localShard.lacking
+	lack        lack
 	numbers     struct{ admitted, denied, refused, unmirrored, pending, carried, dropped atomic.Int64 }
+}
+
+// failure is the last failure of a store that has not answered since.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+func newLocal(store, here *counter.Counter, share float64) *local {
+	l := &local{store: store, here: here, share: share, seed: maphash.MakeSeed(), lack: lack{began: time.Now()}}
+	for i := range l.shards {
+		l.shards[i].keys = map[counter.Key]*localKey{}
+	}
+	l.carrier.lanes = map[string]*lane{}
+	l.carrier.ctx, l.carrier.cancel = context.WithCancel(context.Background())
+	return l
 }
 
 // Ladder is the ladder of a rule, in the store and in this process.
@@ -70,21 +85,15 @@ type Rule struct {
 	boundless counter.Limits // a limit that denies nothing, for the mirror
 }
 
-func newLocal(store, here *counter.Counter, share float64) *local {
-	l := &local{store: store, here: here, share: share, began: time.Now(), seed: maphash.MakeSeed()}
-	for i := range l.shards {
-		l.shards[i].keys = map[counter.Key]*localKey{}
-	}
-	l.carrier.init(l)
-	return l
-}
-
 // Ladder returns the ladder of a rule that counts on store, and in this process on
 // here: Config.Local, or a result of With of it.
 func (f *Fallback) Ladder(store, here *counter.Counter) *Ladder {
 	ladder := here.Config().Ladder
 	return &Ladder{f.local, store, here, ladder.At(0).Width, ladder.At(ladder.Len() - 1).Keep}
 }
+
+// bucket is the number of the finest bucket that holds at.
+func (l *Ladder) bucket(at time.Time) int64 { return tiers.Index(at.UnixNano(), l.width) }
 
 // Rule returns limits of the ladder, by which keys are counted in this process.
 func (l *Ladder) Rule(limits counter.Limits) *Rule {
@@ -121,69 +130,75 @@ func (r *Rule) Denies(key counter.Key, n int64) bool {
 	return err == nil && !v.Allowed && v.RetryAfter != counter.Never
 }
 
+// counts reports whether r counts hits. The nil Rule does not.
+func (r *Rule) counts() bool { return r != nil && !r.look }
+
+// ask returns the question about key for the local counter.
+func (r *Rule) ask(key counter.Key, n int64) counter.Ask {
+	return counter.Ask{Key: key, N: n, Limits: r.limits, Held: r.held, On: r.here}
+}
+
 // takeLocally is Take for a call with rules that count in this process. shed is the
 // error of a call that got no place in flight, or nil.
 func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict, shed error) (Origin, error) {
-	t, fits := f.local.begin(c, asks)
+	l, policy, err := f.local, c.Policy, shed
+	h, fits := l.begin(c, asks)
 	var underWay chan<- late
-	err := shed
-	switch {
-	case shed != nil:
-	case !fits:
+	if err == nil && !fits {
 		f.inFlight.leave()
 		err = named(asks, errNotCarried)
-	default:
-		underWay, err = f.inTime(ctx, c, asks, v)
-		if v.Allowed || v.RetryAfter != counter.Never { // else nobody has asked the store
-			t.noteAnswer(err)
-		}
-		if err == nil {
-			return f.settle(c, asks, t, v), nil
-		}
 	}
-	policy := c.Policy
-	if policy == Open && (shed != nil || !fits) { // the store has not failed
+	if err != nil && policy == Open { // the store has not failed
 		policy = Local
 	}
-	if policy != Local || !errors.Is(err, counter.ErrStore) {
-		t.end()
-		return c.byPolicy(v, underWay, err)
+	if err == nil {
+		underWay, err = f.inTime(ctx, c, asks, v)
+		if v.Allowed || v.RetryAfter != counter.Never { // else nobody has asked the store
+			h.noteAnswer(err)
+		}
 	}
-	hits, refusal := t.decide(c, asks, v, underWay != nil)
-	if underWay != nil {
-		underWay <- late{hits: hits}
-	}
-	return f.local.told(c, v, hits, err, refusal), nil
-}
-
-// settle completes a call that the store has answered by v.
-func (f *Fallback) settle(c *Call, asks []counter.Ask, t *flight, v *counter.Verdict) Origin {
-	if v.At().IsZero() { // nothing was counted
-		t.end()
+	switch {
+	case err == nil && v.At().IsZero():
+		h.end()
 		held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
 		if !v.Allowed && held && c.Mode != Charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
 			v.RetryAfter = min(v.RetryAfter, AfterFailure())
 		}
-		return Origin{}
+		return Origin{}, nil
+	case err == nil:
+		stored := *v
+		kept, refusal := h.admitted(v)
+		if kept {
+			return Origin{Hits: h}, nil
+		}
+		f.background(func() { _ = f.store.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
+		return l.told(c, v, nil, named(asks, errSuperseded), refusal), nil
+	case policy != Local || !errors.Is(err, counter.ErrStore):
+		h.end()
+		return c.byPolicy(v, underWay, err)
 	}
-	kept, here, hits, err := t.admitted(v.At())
-	if kept {
-		return Origin{Hits: hits}
+	refusal := h.decide(c, asks, v, underWay != nil)
+	if h.at.IsZero() {
+		h = nil
 	}
-	stored := *v
-	f.background(func() { _ = f.store.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
-	*v = here
-	return f.local.told(c, v, nil, named(asks, errSuperseded), err)
+	if underWay != nil {
+		underWay <- late{hits: h}
+	}
+	return l.told(c, v, h, err, refusal), nil
 }
 
 // told is the Origin of v, a verdict of the local counter for a store that failed, or
 // of an error of the local counter, which denies.
 func (l *local) told(c *Call, v *counter.Verdict, hits *Hits, failed, refusal error) Origin {
-	switch {
-	case refusal != nil:
+	if refusal != nil {
 		l.numbers.refused.Add(1)
 		*v = counter.Verdict{RetryAfter: AfterFailure()}
 		return Origin{Degraded: fmt.Errorf("%w; Config.Local: %w", failed, refusal)}
+	}
+	if !v.Allowed && v.RetryAfter == counter.Never && !slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.counts() && r.exceeds(c.N) }) {
+		v.RetryAfter = AfterFailure() // above the share alone: the store, when it is back, may admit the call
+	}
+	switch {
 	case c.Mode == Peeking:
 	case v.Allowed:
 		l.numbers.admitted.Add(1)
@@ -193,14 +208,19 @@ func (l *local) told(c *Call, v *counter.Verdict, hits *Hits, failed, refusal er
 	return Origin{Degraded: failed, Local: true, Hits: hits}
 }
 
-// recall returns a denial of c without the store: by a look, or one that the store
-// gave before it failed.
+// exceeds reports whether n alone is more than a limit of r.
+func (r *Rule) exceeds(n int64) bool {
+	return slices.ContainsFunc(r.limits, func(l counter.Limit) bool { return n > l.Max })
+}
+
+// recall returns a denial of c without the store: by a look, or by an answer of the
+// store from before the failure.
 func (l *local) recall(c *Call, asks []counter.Ask) (v counter.Verdict, denied bool) {
 	if c.Mode == Charging {
 		return v, false
 	}
 	if slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r != nil && r.look }) {
-		if v, err := l.peek(c, asks, true); err == nil && lookDenies(asks, &v) {
+		if v, err := l.peek(c, asks); err == nil && lookDenies(asks, &v) {
 			return v, true
 		}
 	}
@@ -208,21 +228,23 @@ func (l *local) recall(c *Call, asks []counter.Ask) (v counter.Verdict, denied b
 }
 
 // peek asks the local counter, and counts nothing.
-func (l *local) peek(c *Call, asks []counter.Ask, looks bool) (counter.Verdict, error) {
+func (l *local) peek(c *Call, asks []counter.Ask) (counter.Verdict, error) {
 	var here []counter.Ask
 	for i, rule := range c.Rules {
-		if rule != nil && (looks || !rule.look) {
+		if rule != nil {
 			here = append(here, rule.ask(asks[i].Key, asks[i].N))
 		}
 	}
-	v, err := l.here.PeekAll(context.Background(), here...)
-	softenNever(&v, here)
-	return v, err
+	return l.here.PeekAll(context.Background(), here...)
 }
 
-// ask returns the question about key for the local counter.
-func (r *Rule) ask(key counter.Key, n int64) counter.Ask {
-	return counter.Ask{Key: key, N: n, Limits: r.limits, Held: r.held, On: r.here}
+// failing is the error of a store that has failed within the last second, and
+// not answered since; nil: nothing is known.
+func (l *local) failing() error {
+	if f := l.failure.Load(); f != nil && time.Since(f.at) < time.Second {
+		return f.err
+	}
+	return nil
 }
 
 // Stats are numbers of a Fallback: limiter.Stats says what they mean.
@@ -239,49 +261,14 @@ func (f *Fallback) Stats() (s Stats) {
 	if l := f.local; l != nil {
 		n := &l.numbers
 		s.Admitted, s.Denied, s.Refused = n.admitted.Load(), n.denied.Load(), n.refused.Load()
-		s.Unmirrored, s.Additions = n.unmirrored.Load(), l.carrier.entries.Load()
-		s.Pending, s.Carried, s.Dropped = n.pending.Load(), n.carried.Load(), n.dropped.Load()
-	}
-	if f.Lacking() {
-		s.Lacking = f.local.lacking()
+		s.Unmirrored, s.Lacking = n.unmirrored.Load(), l.lack.share()
+		s.Pending, s.Additions = n.pending.Load(), l.carrier.entries.Load()
+		s.Carried, s.Dropped = n.carried.Load(), n.dropped.Load()
 	}
 	if f.inFlight != nil {
 		s.Waited, s.Shed = f.inFlight.waited.Load(), f.inFlight.shed.Load()
 	}
 	return s
-}
-
-// Keys is the number of keys that f knows to be under way or pending, for tests.
-func (f *Fallback) Keys() (n int) {
-	for i := range f.local.shards {
-		s := &f.local.shards[i]
-		s.mu.Lock()
-		n += len(s.keys)
-		s.mu.Unlock()
-	}
-	return n
-}
-
-// Weaken sets the bound of additions for keys that the store does not know, and has f
-// believe answers that are superseded: a mistake that a simulation must find. It is
-// for tests, before the first call.
-func (f *Fallback) Weaken(maxAdditions int64, trusting bool) {
-	f.local.carrier.most, f.local.trusting = maxAdditions, trusting
-}
-
-// failure is the last failure of a store that has not answered since.
-type failure struct {
-	err error
-	at  time.Time
-}
-
-// failing is the error of a store that has failed within the last second, and
-// not answered since; nil: nothing is known.
-func (l *local) failing() error {
-	if f := l.failure.Load(); f != nil && time.Since(f.at) < time.Second {
-		return f.err
-	}
-	return nil
 }
 
 // ErrPendingFull is found in Verdict.Degraded where hits were denied for want of room

@@ -28,7 +28,7 @@ var budgets = []budget{
 	{folders: "counter", code: 2035, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
 	{folders: "limiter", code: 2420},
-	{folders: "limiter/fallback", code: 1295, decision: "local-counting.md"},
+	{folders: "limiter/fallback", code: 1145, decision: "local-counting.md"},
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 2115},
 	{folders: "httpclient", code: 450},

@@ -1,0 +1,257 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+// Hits are a call under rules that count in this process, and later the local hits of
+// a Verdict. All copies of the Verdict have the same Hits.
+type Hits struct {
+	local    *local
+	mode     Mode
+	n        int64
+	keys     []callKey
+	set      uint64            // of shards
+	here     []counter.Verdict // of the local counter, to refund
+	at       time.Time         // label of hits that were admitted here, to be carried; zero: they are in the store
+	refunded atomic.Bool
+
+	keysRoom [2]callKey
+	hereRoom [2]counter.Verdict
+}
+
+// callKey is a key of a call.
+type callKey struct {
+	*localKey
+	rule *Rule
+	mark uint64 // admitted of the localKey when the call began
+}
+
+// begin begins a call, to be ended by admitted, decide or end. Pending hits are written
+// into the asks, to be held against the limits. fits reports whether pending hits alone
+// leave room for the call.
+func (l *local) begin(c *Call, asks []counter.Ask) (h *Hits, fits bool) {
+	h, fits = &Hits{local: l, mode: c.Mode, n: c.N}, true
+	for i, rule := range c.Rules {
+		if rule.counts() {
+			hash, _ := l.shard(asks[i].Key)
+			h.set |= 1 << (hash % localShards)
+		}
+	}
+	h.keys = h.keysRoom[:0]
+	l.lock(h.set)
+	defer l.unlock(h.set)
+	for i, rule := range c.Rules {
+		if !rule.counts() {
+			continue
+		}
+		k := callKey{localKey: l.key(asks[i].Key, rule.store), rule: rule}
+		k.mark = k.admitted
+		k.calls++
+		h.keys = append(h.keys, k)
+		asks[i].Held = k.held()
+		for j, held := range asks[i].Held {
+			most := rule.limits[j].Max
+			fits = fits && (c.N <= most-held || c.N > most || c.Mode == Charging) // above Max the Counter denies by itself
+		}
+	}
+	return h, fits
+}
+
+// end ends a call that let nothing through.
+func (h *Hits) end() {
+	h.local.lock(h.set)
+	h.leave()
+}
+
+// leave forgets that the call is under way, and unlocks its keys.
+func (h *Hits) leave() {
+	for _, k := range h.keys {
+		k.calls--
+		k.tidy()
+	}
+	h.local.unlock(h.set)
+}
+
+// noteAnswer notes whether the store answers the call.
+func (h *Hits) noteAnswer(err error) {
+	l := h.local
+	switch {
+	case errors.Is(err, counter.ErrStore):
+		l.failure.Store(&failure{err, time.Now()})
+	case err == nil && l.failure.Load() != nil:
+		l.failure.Store(nil)
+		for _, k := range h.keys {
+			l.carrier.answered(&k)
+		}
+	}
+}
+
+// admitted ends a call that the store has admitted by v, and mirrors its hits. The
+// store's answer does not know hits that were admitted here since the call began, and
+// then the call is judged here as well, unless it is a charge. If the call is denied
+// here, or the local counter cannot judge it, the hits are not kept: v is the local
+// verdict, and the store has hits to give back.
+func (h *Hits) admitted(v *counter.Verdict) (kept bool, err error) {
+	l := h.local
+	l.lock(h.set)
+	defer h.leave()
+	superseded := slices.ContainsFunc(h.keys, func(k callKey) bool { return k.admitted != k.mark })
+	if !superseded || h.mode == Charging {
+		h.mirror()
+		return true, nil
+	}
+	here, err := h.take()
+	if err == nil && here.Allowed {
+		if here.At().Sub(v.At()) <= l.here.Config().Skew-l.store.Config().Skew {
+			return true, nil
+		}
+		_ = l.here.Refund(context.Background(), &here)
+		err = errTooLate
+	}
+	*v = here
+	return false, err
+}
+
+// mirror adds hits that the store has admitted to the local counter, each key by
+// itself.
+func (h *Hits) mirror() {
+	h.here = h.hereRoom[:0]
+	for _, k := range h.keys {
+		if k.enter() {
+			v, err := k.rule.here.Take(context.Background(), k.key, h.n, k.rule.boundless)
+			if err == nil && v.Allowed {
+				h.here = append(h.here, v)
+				continue
+			}
+		}
+		k.lose(h.n)
+	}
+}
+
+// decide ends a call that the store has not answered, and decides it by v. If the call
+// is under way still, the hits are not carried before land.
+func (h *Hits) decide(c *Call, asks []counter.Ask, v *counter.Verdict, underWay bool) (err error) {
+	l := h.local
+	var denied bool
+	if *v, denied = l.recall(c, asks); !denied && h.mode == Peeking {
+		*v, err = l.peek(c, asks)
+	}
+	l.lock(h.set)
+	defer h.leave()
+	if denied || h.mode == Peeking {
+		return err
+	}
+	if l.carrier.full(len(h.keys)) && slices.ContainsFunc(h.keys, callKey.fresh) {
+		return ErrPendingFull
+	}
+	if *v, err = h.take(); err != nil || v.At().IsZero() {
+		return err
+	}
+	h.at = v.At()
+	for _, k := range h.keys {
+		p := k.pend(k.rule.bucket(h.at), h.at, h.n)
+		if underWay {
+			p.late++ // land puts
+		} else {
+			l.carrier.put(k.localKey)
+		}
+	}
+	return nil
+}
+
+// take asks the local counter for the share of each limit, and makes known to the calls
+// under way that hits were admitted here. The caller holds the locks.
+func (h *Hits) take() (v counter.Verdict, err error) {
+	l := h.local
+	asks := make([]counter.Ask, 0, len(h.keysRoom))
+	for _, k := range h.keys {
+		if k.lacks() {
+			return v, errIncomplete
+		}
+		asks = append(asks, k.rule.ask(k.key, h.n))
+	}
+	if h.mode == Charging {
+		v, err = l.here.ChargeAll(context.Background(), asks...)
+	} else {
+		v, err = l.here.TakeAll(context.Background(), asks...)
+	}
+	if err == nil && !v.At().IsZero() {
+		h.here = append(h.hereRoom[:0], v)
+		for _, k := range h.keys {
+			k.admitted++
+		}
+	}
+	return v, err
+}
+
+// fresh reports whether the local counter has no hit of the key that the store knows.
+func (k callKey) fresh() bool {
+	n := k.rule.count(k.key)
+	for _, p := range k.pending {
+		n -= p.n
+	}
+	return n <= 0
+}
+
+// land ends the call to the store that was under way when the hits were admitted
+// here: the hits can be carried now.
+func (h *Hits) land() {
+	h.local.lock(h.set)
+	defer h.local.unlock(h.set)
+	for _, k := range h.keys {
+		k.find(k.rule.bucket(h.at)).late-- // there, as long as a call is late
+		if k.tidy(); k.sendable() != nil {
+			h.local.carrier.put(k.localKey)
+		}
+	}
+}
+
+// refund gives the hits back to the local counter. Pending hits are not carried
+// any more, and given back by the store where they were carried.
+func (h *Hits) refund(ctx context.Context) (err error) {
+	if !h.refunded.CompareAndSwap(false, true) {
+		return nil
+	}
+	for i := range h.here {
+		err = errors.Join(err, h.local.here.Refund(context.WithoutCancel(ctx), &h.here[i]))
+	}
+	if h.at.IsZero() {
+		return err
+	}
+	errs := make([]error, len(h.keys))
+	var all sync.WaitGroup
+	for i, k := range h.keys {
+		if carried := k.withdraw(k.rule.bucket(h.at), h.n); carried > 0 {
+			all.Go(func() { errs[i] = k.rule.store.RefundAt(ctx, k.key, carried, h.at) })
+		}
+	}
+	all.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+// withdraw takes n hits out of the pending hits of a key, and returns the hits
+// of n that were carried already.
+func (k *localKey) withdraw(bucket, n int64) (carried int64) {
+	s := k.shard()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := k.find(bucket)
+	if p == nil {
+		return n
+	}
+	waiting := min(n, p.n-p.sending)
+	p.n -= waiting
+	k.local.numbers.pending.Add(-waiting)
+	sent := min(n-waiting, p.sending-p.refunded)
+	p.refunded += sent
+	k.tidy()
+	return n - waiting - sent
+}

@@ -1,0 +1,193 @@
+package fallback
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+)
+
+const localShards = 64 // a bit each in a uint64
+
+type localShard struct {
+	mu   sync.Mutex
+	keys map[counter.Key]*localKey
+}
+
+// localKey is a key with calls under way to the store or with pending hits,
+// under the lock of a shard.
+type localKey struct {
+	local    *local
+	key      counter.Key
+	hash     uint64
+	store    *counter.Counter // on the ladder of the rule
+	calls    int              // under way, whose answers have not been judged
+	admitted uint64           // number of admissions here since the localKey exists
+	pending  []*pendingHits   // oldest first
+	queued   bool             // the carrier has the key
+	unsure   bool             // the last carry had no answer, and may have been counted
+	answered chan struct{}    // closed after the answer to the carry under way; nil: there is none
+}
+
+// pendingHits are hits admitted here in one bucket of the finest tier, and not
+// yet known to be in the store.
+type pendingHits struct {
+	bucket   int64
+	at       time.Time // the latest label
+	n        int64
+	sending  int64 // of n, under way to the store
+	refunded int64 // of sending: to give back when the carry is answered
+	late     int   // calls under way for hits of the bucket: the store may yet count these hits, and take them back
+}
+
+func (l *local) shard(key counter.Key) (hash uint64, s *localShard) {
+	hash = maphash.Comparable(l.seed, key)
+	return hash, &l.shards[hash%localShards]
+}
+
+// lock locks the shards of a set, in one order for all callers.
+func (l *local) lock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		l.shards[bits.TrailingZeros64(set)].mu.Lock()
+	}
+}
+
+func (l *local) unlock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		l.shards[bits.TrailingZeros64(set)].mu.Unlock()
+	}
+}
+
+// key returns the localKey of key, which counts on store now: a Replace may have
+// changed the ladder. The caller holds the lock of the shard.
+func (l *local) key(key counter.Key, store *counter.Counter) *localKey {
+	hash, s := l.shard(key)
+	k := s.keys[key]
+	if k == nil {
+		k = &localKey{local: l, key: key, hash: hash}
+		s.keys[key] = k
+	}
+	k.store = store
+	return k
+}
+
+func (k *localKey) shard() *localShard { return &k.local.shards[k.hash%localShards] }
+
+// held are the pending hits in the window of each limit; nil if there are none.
+func (k *callKey) held() (held []int64) {
+	for _, p := range k.pending {
+		cfg := k.local.here.Config()
+		age := cfg.Now().Sub(p.at)
+		for j, limit := range k.rule.limits {
+			if age > limit.Per+cfg.Skew {
+				continue
+			}
+			if held == nil {
+				held = make([]int64, len(k.rule.limits))
+			}
+			held[j] += p.n
+		}
+	}
+	return held
+}
+
+// find returns the pending hits of a bucket; nil if there are none.
+func (k *localKey) find(bucket int64) *pendingHits {
+	if i := slices.IndexFunc(k.pending, func(p *pendingHits) bool { return p.bucket == bucket }); i >= 0 {
+		return k.pending[i]
+	}
+	return nil
+}
+
+// pend adds n hits of a label to the pending hits of a bucket.
+func (k *localKey) pend(bucket int64, at time.Time, n int64) *pendingHits {
+	p := k.find(bucket)
+	if p == nil {
+		p = &pendingHits{bucket: bucket}
+		k.pending = append(k.pending, p)
+		k.local.carrier.entries.Add(1)
+	}
+	p.n += n
+	if at.After(p.at) {
+		p.at = at
+	}
+	k.local.numbers.pending.Add(n)
+	return p
+}
+
+// sendable returns the oldest hits that no call under way may yet count; nil if
+// there are none.
+func (k *localKey) sendable() *pendingHits {
+	for _, p := range k.pending {
+		if p.late == 0 && p.n > 0 {
+			return p
+		}
+	}
+	return nil
+}
+
+// tidy forgets pending hits of none, and then the key, if nothing is known of it.
+func (k *localKey) tidy() {
+	before := len(k.pending)
+	k.pending = slices.DeleteFunc(k.pending, func(p *pendingHits) bool { return p.n == 0 && p.late == 0 })
+	k.local.carrier.entries.Add(int64(len(k.pending) - before))
+	if k.calls == 0 && len(k.pending) == 0 && !k.queued {
+		delete(k.shard().keys, k.key)
+	}
+}
+
+// Carry has a hit of key, which was counted under a Look alone, carried to the store
+// by the ladder of the Look. If too many hits wait, the hit stays in this process.
+func (r *Rule) Carry(key counter.Key, at time.Time) {
+	l := r.local
+	if l.carrier.full(1) {
+		return
+	}
+	_, s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := l.key(key, r.store)
+	k.pend(r.bucket(at), at, 1)
+	l.carrier.put(k)
+}
+
+// Forget drops the hits of a key that wait to be carried, and waits for the
+// answer to a carry under way, which would add its hits afterwards.
+func (f *Fallback) Forget(ctx context.Context, key counter.Key) error {
+	for f.local != nil {
+		answered := f.local.forget(key)
+		if answered == nil {
+			break
+		}
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return fmt.Errorf("event %q: hits are being carried to the store: %w", key.Event, cmp.Or(ctx.Err(), context.Canceled))
+		}
+	}
+	return nil
+}
+
+// forget drops the hits of a key that are not on their way to the store. answered is
+// closed after the answer to the others, and nil if there are none.
+func (l *local) forget(key counter.Key) (answered <-chan struct{}) {
+	_, s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keys[key]
+	if k == nil {
+		return nil
+	}
+	for _, p := range k.pending {
+		l.numbers.pending.Add(p.sending - p.n)
+		p.n = p.sending
+	}
+	k.tidy()
+	return k.answered
+}
