@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/abacus-go/abacus/counter"
@@ -12,7 +11,7 @@ import (
 // tells that
 //
 //   - an event would have no rules any more: calls of the event would be errors,
-//     and a soft rule keeps an event without a limit; or
+//     and a soft rule keeps an event without a limit (see also ReplaceAll); or
 //   - a ladder is changed while hits are still counted by an earlier ladder too.
 //
 // A call keeps the rules of its beginning; a waiting call of Wait keeps its place,
@@ -33,20 +32,36 @@ import (
 // The rules leave the field out more than Per + Skew after the last process has
 // the new rules. Until then a third ladder is an error, and the way back is no
 // third ladder.
-func (l *Limiter) Replace(rules ...Rule) error {
+func (l *Limiter) Replace(rules ...Rule) error { return l.replace("Replace", false, rules) }
+
+// ReplaceAll is Replace for rules that may leave out an event, for a program whose
+// events come and go with its rules. There is at least one rule.
+//
+// A call of an event that is left out is an error, like a call of any event without
+// rules; a call of Wait that is waiting then ends with this error. Refund gives
+// earlier hits back, and hits that were admitted locally are carried to the store.
+// Forget and Erase know an event as long as it has rules, so erase before.
+//
+// The Limiter forgets the ladders and bans of such an event. If the event comes back
+// with the same ladder, its counts go on; with another ladder they begin at zero,
+// unless Rule.Former names the earlier ladder.
+func (l *Limiter) ReplaceAll(rules ...Rule) error { return l.replace("ReplaceAll", true, rules) }
+
+// replace is the method of this name.
+func (l *Limiter) replace(name string, mayDrop bool, rules []Rule) error {
 	if len(rules) == 0 {
-		return errors.New("limiter: Replace: no rules, want at least one")
+		return fmt.Errorf("limiter: %s: no rules, want at least one", name)
 	}
-	if err := l.replace(rules); err != nil {
-		return fmt.Errorf("limiter: Replace: %w", err)
+	if err := l.install(rules, mayDrop); err != nil {
+		return fmt.Errorf("limiter: %s: %w", name, err)
 	}
 	l.turns.Freed(func(counter.Key) bool { return true })
 	l.log.replaced(len(rules))
 	return nil
 }
 
-// replace is Replace without the waiting calls.
-func (l *Limiter) replace(rules []Rule) error {
+// install puts rules in force.
+func (l *Limiter) install(rules []Rule, mayDrop bool) error {
 	l.replacing.Lock()
 	defer l.replacing.Unlock()
 	before := l.rules.Load()
@@ -55,8 +70,8 @@ func (l *Limiter) replace(rules []Rule) error {
 		return err
 	}
 	for _, event := range before.names() {
-		if set.events[event] == nil {
-			return fmt.Errorf("event %q has rules now, and would have none, want at least one rule, which may be Soft", event)
+		if set.events[event] == nil && !mayDrop {
+			return fmt.Errorf("event %q has rules now, and would have none, want at least one rule, which may be Soft, or ReplaceAll", event)
 		}
 	}
 	set.generation = before.generation + 1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/race"
@@ -83,8 +84,8 @@ func TestReplaceIsWholeOrNotAtAll(t *testing.T) {
 	v := allow(t, lim, ip("192.0.2.1"))
 	login := lim.Rules("login")[0]
 	for want, rules := range map[string][]limiter.Rule{
-		`limiter: Replace: no rules, want at least one`:                                                                                            nil,
-		`limiter: Replace: event "signup" has rules now, and would have none, want at least one rule, which may be Soft`:                           {login},
+		`limiter: Replace: no rules, want at least one`: nil,
+		`limiter: Replace: event "signup" has rules now, and would have none, want at least one rule, which may be Soft, or ReplaceAll`:            {login},
 		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process`: {login, onFailure(limiter.FailLocal, by("ip", "9/h"))},
 		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].Limits: counter: no limits, want at least one`:                                   {login, {Event: "signup", Kind: "ip", Ladder: tiers.Default}},
 		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].Percent`:                                                                         {login, {Event: "signup", Kind: "ip", Percent: 1}},
@@ -99,6 +100,71 @@ func TestReplaceIsWholeOrNotAtAll(t *testing.T) {
 	require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed)
 	require.NoError(t, lim.Refund(ctx, &v))
 	require.True(t, allow(t, lim, ip("192.0.2.1")).Allowed)
+}
+
+// ReplaceAll may leave an event out. Its calls are errors then, earlier hits can be
+// refunded, and the counts are there if the event comes back.
+func TestReplaceAllMayLeaveAnEventOut(t *testing.T) {
+	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+		login := limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}
+		lim, _ := withClock(t, store, newClock(), by("ip", "2/h"), login)
+		home := ip("192.0.2.1")
+		first := allow(t, lim, home)
+		allow(t, lim, home)
+		require.EqualError(t, lim.ReplaceAll(), "limiter: ReplaceAll: no rules, want at least one")
+		require.NoError(t, lim.ReplaceAll(login))
+		require.Equal(t, []string{"login"}, lim.Events())
+		require.EqualValues(t, 2, lim.Generation())
+		const unknown = `limiter: event "signup" has no rules, which "login" have`
+		v, err := lim.Allow(ctx, "signup", home)
+		require.EqualError(t, err, unknown)
+		require.Equal(t, limiter.Verdict{}, v)
+		require.EqualError(t, lim.Forget(ctx, "signup", home), unknown)
+		require.NoError(t, lim.Refund(ctx, &first))
+		require.NoError(t, lim.ReplaceAll(login, by("ip", "2/h")))
+		require.True(t, allow(t, lim, home).Allowed, "one hit was refunded")
+		require.False(t, allow(t, lim, home).Allowed, "one hit was kept")
+	})
+}
+
+// A call that waits for its turn ends when its event is left out.
+func TestReplaceAllEndsWaitingCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		login := limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}
+		lim := onMemory(t, by("ip", "1/h"), login)
+		allow(t, lim, ip("192.0.2.1"))
+		errs := make(chan error)
+		began := time.Now()
+		for range 3 {
+			go func() {
+				_, err := lim.Wait(ctx, "signup", ip("192.0.2.1"))
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, lim.ReplaceAll(login))
+		for range 3 {
+			require.EqualError(t, <-errs, `limiter: event "signup" has no rules, which "login" have`)
+		}
+		require.Zero(t, time.Since(began))
+	})
+}
+
+// Hits that were admitted while the store failed are carried though their event has
+// no rules any more, unless they are refunded before.
+func TestReplaceAllKeepsLocalHits(t *testing.T) {
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	c := newCounter(t, store, counter.Config{})
+	rule := onFailure(limiter.FailLocal, by("ip", "9/h"))
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
+	store.broken.Store(true)
+	first := allow(t, lim, ip("192.0.2.1"))
+	allow(t, lim, ip("192.0.2.1"))
+	require.NoError(t, lim.ReplaceAll(limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}))
+	require.NoError(t, lim.Refund(ctx, &first))
+	store.broken.Store(false)
+	require.NoError(t, lim.Close(ctx))
+	require.EqualValues(t, 1, counted(t, c, "ip:192.0.2.1"))
 }
 
 // A changed ladder is kept by both, until the rules drop the former that they named.
