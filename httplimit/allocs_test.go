@@ -11,9 +11,8 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 )
 
-// A request by address, admitted: the text of the key, the inner request, and the
-// text of RateLimit. Denied: the key, the states of the limits, the text and the
-// values of the fields. With the race detector a sync.Pool forgets at random.
+// A request by address, admitted or denied: the text of the key, and the text and the
+// values of the fields. Denied also: the answer of the counter. With the race detector a sync.Pool forgets at random.
 func TestAllocations(t *testing.T) {
 	for _, row := range []struct {
 		limits string

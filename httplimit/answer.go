@@ -1,119 +1,159 @@
 package httplimit
 
 import (
+	"cmp"
+	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/felixge/httpsnoop"
+
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
-// answerDenied answers a denied request.
-func (m *middleware) answerDenied(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
-	l, outcome := lines{header: w.Header()}, v.Outcome()
+// admit has next answer a request that v, the verdict on the features, admits.
+func (f *visit) admit(next http.Handler, v *limiter.Verdict, features []feature.Feature) {
+	m := f.m
+	if m.tells {
+		var room [1]counter.State
+		now, l := m.fieldsNow(), make(lines, 0, 2)
+		states := f.states(now, v, room[:0], features)
+		now.of(m, states).write(&l, f.w.Header(), &m.Config, v, states)
+	}
+	var h *hit
+	var ctx context.Context
+	if m.VerdictInContext || m.RefundIf != nil {
+		h = &hit{Context: f.r.Context(), m: m, verdict: *v}
+		ctx = h
+	}
+	inner := f.next(ctx)
+	defer removeFiles(inner, f.r)
+	h.serve(next, f.w, inner)
+}
+
+// states returns the states of v, an answer about the features; room is for a single one.
+//
+// After an admission that leaves a limit no room, they are of a Peek. An admission knows
+// when the window of a limit is empty, and only Peek knows when the next place is free: a
+// client that waits for an empty window would lose all places before. A window with the
+// hits of v alone is full until it is empty.
+func (f *visit) states(now *fields, v *limiter.Verdict, room []counter.State, features []feature.Feature) []counter.State {
+	m, states := f.m, now.states(v, room)
+	if !v.Allowed || v.Remaining > 0 || v.Degraded != nil || !m.tells {
+		return states
+	}
+	of := now.of(m, states)
+	if !slices.ContainsFunc(states, func(s counter.State) bool {
+		p := of.find(&s)
+		return s.Remaining == 0 && s.Limit.Max > f.n && p != nil && p.shown
+	}) {
+		return states
+	}
+	next, err := m.Limiter.Peek(f.context(), m.Event, 1, features...)
+	if err != nil || next.Degraded != nil {
+		return states
+	}
+	return now.states(&next, room)
+}
+
+// next returns the request for a handler, as Values have left it: the request itself,
+// or a copy if ctx is not nil or the body was read.
+func (f *visit) next(ctx context.Context) *http.Request {
+	switch {
+	case f.q != nil:
+		return f.q.next(ctx)
+	case ctx != nil:
+		return f.r.WithContext(ctx)
+	}
+	return f.r
+}
+
+// reject answers a request that is not admitted: by v, since the request is invalid, or
+// because of err. The answer is a Problem, or that of the handler in Config.
+func (f *visit) reject(v *limiter.Verdict, features []feature.Feature, err error) {
+	var room [1]counter.State
 	var states []counter.State
-	if m.Refuse != RefuseSilently {
-		states, l.values = v.All(), make([]string, 0, 5)
-		m.setFields(&l, v, states)
-	} else if outcome == limiter.OutcomeFailedClosed {
-		setRetryAfter(w.Header(), v) // tells of the store, not of a limit
-	}
-	switch {
-	case outcome == limiter.OutcomeFailedClosed:
-		m.answerFailed(w, r, q, v)
-	case m.Denied != nil:
-		m.hand(m.Denied, w, r, q, v, nil)
-	case m.Refuse == RefuseSilently:
-		w.WriteHeader(http.StatusOK)
-	default:
-		writeProblem(&l, w, m.deniedStatus(), m.denial(states, v.Banned))
-	}
-}
-
-// denial is the body of a denial by states. A body that names a single policy was
-// written with the policies.
-func (m *middleware) denial(states []counter.State, banned bool) string {
-	var only *policy
-	fields := m.fieldsOf(states)
-	for i := range states {
-		s := &states[i]
-		if s.RetryAfter <= 0 {
-			continue
+	m, now, silent := f.m, f.m.fieldsNow(), f.m.Refuse == RefuseSilently
+	l, header := make(lines, 0, 5), f.w.Header()
+	if err == nil {
+		states = f.states(now, v, room[:0], features)
+		if now = now.of(m, states); !silent {
+			now.write(&l, header, &m.Config, v, states)
 		}
-		p := fields.find(s.Limit, s.Key.Feature)
-		if only != nil && p != only {
-			only = nil
-			break
+	}
+	var p Problem
+	var own http.Handler
+	switch value := valueError(err); {
+	case err == nil && v.Allowed, value != nil && !errors.Is(err, errBodies):
+		// Even if the request was counted under other rules, the handler's Verdict denies.
+		p, own, v = invalid(cmp.Or(value, f.invalid)), m.Invalid, &limiter.Verdict{}
+	case err == nil && v.Outcome() != limiter.OutcomeFailedClosed:
+		if p, own = now.denied(m, states, v.Banned), m.Denied; silent {
+			f.receive()
+			if own == nil {
+				own = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+			}
 		}
-		only = p
-	}
-	switch {
-	case only == nil:
-		return m.deniedBy(fields.violated(states), banned).body()
-	case banned:
-		return only.ban
-	}
-	return only.denial
-}
-
-// answerFailed answers a request that was denied because the store failed.
-func (m *middleware) answerFailed(w http.ResponseWriter, r *http.Request, q *request, v *limiter.Verdict) {
-	if m.Failed != nil {
-		m.hand(m.Failed, w, r, q, v, nil)
-		return
-	}
-	m.failure(v).ServeHTTP(w, r)
-}
-
-// answerInvalid answers a request that the Limiter could not be asked about, and a
-// request without a needed feature. Config.Invalid has a denying Verdict, even if
-// the request was counted under other rules.
-func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, q *request, e *ValueError) {
-	if m.Invalid != nil {
-		m.hand(m.Invalid, w, r, q, &limiter.Verdict{}, e)
-		return
-	}
-	invalid(e).ServeHTTP(w, r)
-}
-
-// answerLater answers a request that could not be decided now.
-func (m *middleware) answerLater(w http.ResponseWriter, r *http.Request, q *request, err error) {
-	v := limiter.Verdict{Degraded: err}
-	v.RetryAfter = 500*time.Millisecond + rand.N(time.Second) // as for a failed store
-	setRetryAfter(w.Header(), &v)
-	m.answerFailed(w, r, q, &v)
-}
-
-// answerError answers a request for which the Limiter has no verdict.
-func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, q *request, err error) {
-	var value *ValueError
-	switch {
-	case errors.Is(err, errBodies):
-		m.answerLater(w, r, q, err)
-	case errors.As(err, &value):
-		m.answerInvalid(w, r, q, value)
-	case r.Context().Err() != nil:
-		// The client hung up, or a deadline of an outer middleware has passed.
-		m.answerLater(w, r, q, err)
+	case err == nil, errors.Is(err, errBodies), f.r.Context().Err() != nil:
+		if err != nil { // the client hung up, a deadline of an outer middleware has passed, or there is no room for the body
+			v = &limiter.Verdict{Degraded: err, Verdict: counter.Verdict{RetryAfter: fallback.AfterFailure()}}
+		}
+		p, own = m.failure(v.Degraded), m.Failed
+		l.set(header, retryAfterKey, string(appendRetryAfter(nil, v))) // silently too: it tells of the store, not of a limit
 	default:
 		if m.OnError != nil {
-			m.OnError(r, err)
+			m.OnError(f.r, err)
 		}
-		Problem{Title: http.StatusText(http.StatusInternalServerError)}.ServeHTTP(w, r)
+		p.Title = http.StatusText(http.StatusInternalServerError)
+	}
+	if own == nil {
+		p.write(&l, f.w)
+	} else if problem := p; f.hand(own, &hit{Context: f.r.Context(), m: m, verdict: *v, problem: &problem}) {
+		return
+	}
+	f.abandon()
+}
+
+// hand has own answer with h as its context, and reports whether it has taken over the
+// connection.
+func (f *visit) hand(own http.Handler, h *hit) (taken bool) {
+	w, inner := f.w, f.next(h)
+	defer removeFiles(inner, f.r)
+	if hasBody(f.r) {
+		w = httpsnoop.Wrap(whole(w), httpsnoop.Hooks{Hijack: onHijack(func() { taken = true })})
+	}
+	own.ServeHTTP(w, inner)
+	return taken
+}
+
+// receive reads the body of a request that is refused silently: an answer before the
+// body would come without 100 Continue, and close the connection of a large body.
+func (f *visit) receive() {
+	if !hasBody(f.r) {
+		return
+	}
+	q := f.request()
+	q.sealed, q.refused = false, true
+	if f.m.Denied == nil {
+		q.discard()
+	} else {
+		_, _ = q.bytes() // the answer is the same
 	}
 }
 
-// violated lists the names of the policies that deny, each once.
-func (f *fields) violated(states []counter.State) []string {
-	var names []string
-	for i := range states {
-		s := &states[i]
-		if p := f.find(s.Limit, s.Key.Feature); s.RetryAfter > 0 && p != nil && !slices.Contains(names, p.name) {
-			names = append(names, p.name)
-		}
+// lingering is the time in which a server reads the rest of a body that nobody needs.
+const lingering = time.Second
+
+// abandon bounds the time that the server waits for a body after an answer that did
+// not read it: net/http reads up to 256 KiB of the body before the answer goes out, so
+// that the connection can be used again.
+func (f *visit) abandon() {
+	if hasBody(f.r) && (f.q == nil || f.q.tail == nil) {
+		_ = http.NewResponseController(f.w).SetReadDeadline(time.Now().Add(lingering))
 	}
-	return names
 }

@@ -257,7 +257,7 @@ func TestStoreThatFails(t *testing.T) {
 		}, 418, "failed: failed-closed a@b.example"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cfg := httplimit.Config{Limiter: newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Source{byIP}}
+			cfg := httplimit.Config{VerdictInContext: true, Limiter: newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: row.rules}), Features: []httplimit.Source{byIP}}
 			if len(row.rules) > 1 {
 				cfg.Features = append(cfg.Features, byEmail)
 			}

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,19 +35,10 @@ type bodies struct {
 }
 
 func (b *bodies) init(cfg *Config) error {
-	b.total, b.timeout = cfg.MaxBodyTotal, cfg.BodyTimeout
-	most := cfg.MaxBody
-	if most <= 0 {
-		most = DefaultMaxBody
-	}
-	switch {
-	case b.total == 0:
-		b.total = max(DefaultMaxBodyTotal, most)
-	case b.total < most:
-		return fmt.Errorf("httplimit: Config.MaxBodyTotal is %d, want %d, the bytes of one body, or more, or 0 for %d", b.total, most, max(DefaultMaxBodyTotal, most))
-	}
-	if b.timeout == 0 {
-		b.timeout = DefaultBodyTimeout
+	most := max(DefaultMaxBodyTotal, cfg.MaxBody)
+	b.total, b.timeout = cmp.Or(cfg.MaxBodyTotal, most), cmp.Or(cfg.BodyTimeout, DefaultBodyTimeout)
+	if b.total < cfg.MaxBody {
+		return fmt.Errorf("httplimit: Config.MaxBodyTotal is %d, want %d, the bytes of one body, or more, or 0 for %d", b.total, cfg.MaxBody, most)
 	}
 	return nil
 }
@@ -95,17 +87,5 @@ func (q *request) deadline() (done func() (late bool)) {
 		}
 		<-over // the connection is the next request's soon
 		return err == nil
-	}
-}
-
-// lingering is the time in which a server reads the rest of a body that nobody needs.
-const lingering = time.Second
-
-// abandon bounds the time that the server waits for a body after an answer that did
-// not read it: net/http reads up to 256 KiB of the body before the answer goes out, so
-// that the connection can be used again.
-func abandon(w http.ResponseWriter, r *http.Request, q *request) {
-	if hasBody(r) && (q == nil || q.tail == nil) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingering))
 	}
 }

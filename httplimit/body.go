@@ -18,7 +18,7 @@ import (
 //
 //	q := newRequest(r, maxBody)
 //	text, err := q.value(v) // as often as there are Values
-//	inner := q.next()
+//	inner := q.next(nil)
 //	defer removeFiles(inner, r)
 //	next.ServeHTTP(w, inner)
 //
@@ -46,15 +46,10 @@ type request struct {
 	form    url.Values
 	files   map[string][]*multipart.FileHeader
 	formErr error
-
-	out *http.Request // the handler's request, if not in
 }
 
-// newRequest reads nothing yet. A maxBody of zero or less is DefaultMaxBody.
+// newRequest reads nothing yet.
 func newRequest(r *http.Request, maxBody int64) *request {
-	if maxBody <= 0 {
-		maxBody = DefaultMaxBody
-	}
 	return &request{in: r, maxBody: min(maxBody, math.MaxInt64-1)}
 }
 
@@ -67,34 +62,23 @@ func (q *request) value(v Value) (string, error) {
 	return v(&q.view)
 }
 
-// next is the request for the handler: the original if its body was not read,
-// else a copy whose body begins again, with all that was read, even after an
-// error, and then the rest. No Value may run afterwards.
-func (q *request) next() *http.Request {
-	if !q.read {
+// next is the request for the handler: the original if its body was not read and ctx is
+// nil, else a copy, with ctx unless it is nil. The body of the copy begins again, with
+// all that was read, even after an error, and then the rest. No Value may run
+// afterwards.
+func (q *request) next(ctx context.Context) *http.Request {
+	switch {
+	case ctx == nil && !q.read:
 		return q.in
+	case ctx == nil:
+		ctx = q.in.Context()
 	}
-	return q.nextWith(q.in.Context())
-}
-
-// nextWith is next with another context, and always a copy.
-func (q *request) nextWith(ctx context.Context) *http.Request {
-	q.nextIn(new(http.Request), ctx)
-	return q.out
-}
-
-// nextIn is nextWith for a copy in memory of the caller.
-func (q *request) nextIn(out *http.Request, ctx context.Context) {
-	body := q.in.Body
-	if q.out != nil {
-		body = q.out.Body // a second handler goes on where the first left off
-	} else if q.read {
-		body = &replay{q: q, data: q.data, tail: q.tail, body: body}
+	out := q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
+	if q.read {
+		out.Body = &replay{q: q, data: q.data, tail: q.tail, body: q.in.Body}
 	}
-	*out = *q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
-	out.Body = body
-	q.out = out
 	q.data, q.form, q.files = nil, nil, nil // the handler may take long
+	return out
 }
 
 // removeFiles removes the temporary files of a form that was parsed in a copy:
@@ -114,8 +98,8 @@ func inBody(source string, find func(*request) (string, error)) Value {
 		if b, ok := r.Body.(*viewBody); ok {
 			q = b.q
 		} else {
-			q = newRequest(r, 0)
-			defer func() { r.Body = q.next().Body }()
+			q = newRequest(r, DefaultMaxBody)
+			defer func() { r.Body = q.next(nil).Body }()
 		}
 		text, err := find(q)
 		if e, ok := err.(*ValueError); ok && e.Source == wholeBody {

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.H
 			}
 			w.Header().Add("Value", text)
 		}
-		inner := q.next()
+		inner := q.next(nil)
 		defer removeFiles(inner, r)
 		next(w, inner)
 	}
@@ -107,7 +108,7 @@ func readBody(r *http.Request) (string, error) {
 func TestSeveralValuesReadOnce(t *testing.T) {
 	const body = `{"a":1,"b":"x&y=z"}` // JSON, and a form too
 	r, c := countedRequest(formType, body)
-	q := newRequest(r, 0)
+	q := newRequest(r, DefaultMaxBody)
 	for _, row := range []struct {
 		name string
 		v    Value
@@ -154,7 +155,7 @@ func TestSeveralValuesReadOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "changed", text)
 
-	next := q.next()
+	next := q.next(nil)
 	require.Nil(t, q.data, "it is the handler's alone")
 	require.Nil(t, next.Form, "the handler is to parse it")
 	require.Nil(t, r.Form)
@@ -164,24 +165,11 @@ func TestSeveralValuesReadOnce(t *testing.T) {
 	require.Equal(t, len(body), c.read)
 }
 
-// No Value reads an empty body in place of a full body.
-func TestSecondHandler(t *testing.T) {
-	r, _ := countedRequest(formType, "a=1")
-	q := newRequest(r, 0)
-	_, err := q.value(Form("a"))
-	require.NoError(t, err)
-	_, err = io.ReadFull(q.next().Body, make([]byte, 1))
-	require.NoError(t, err)
-	rest, err := readBody(q.nextWith(r.Context()))
-	require.NoError(t, err)
-	require.Equal(t, "=1", rest)
-}
-
 // A Value of an application's own may decode what Form and JSON refuse.
 func TestEncodedBodyIsReadAsItIs(t *testing.T) {
 	r, _ := countedRequest(formType, "a=1")
 	r.Header.Set("Content-Encoding", "rot13")
-	q := newRequest(r, 0)
+	q := newRequest(r, DefaultMaxBody)
 	_, err := q.value(Form("a"))
 	require.ErrorContains(t, err, "compressed")
 	text, err := q.value(readBody)
@@ -192,19 +180,19 @@ func TestEncodedBodyIsReadAsItIs(t *testing.T) {
 func TestBodyThatNoValueReads(t *testing.T) {
 	r, c := countedRequest("application/json", `{"q":"x"}`)
 	r.Header.Set("Cookie", "sid=1")
-	q := newRequest(r, 0)
+	q := newRequest(r, DefaultMaxBody)
 	for _, v := range []Value{Header("x"), Cookie("sid"), BasicUser(), Form("q"), func(r *http.Request) (string, error) { return r.RemoteAddr, nil }} {
 		_, err := q.value(v)
 		require.NoError(t, err)
 	}
 	require.Zero(t, c.read)
-	require.Same(t, r, q.next())
-	require.Same(t, r.Body, q.next().Body)
-	removeFiles(q.next(), r)
+	require.Same(t, r, q.next(nil))
+	require.Same(t, r.Body, q.next(nil).Body)
+	removeFiles(q.next(nil), r)
 	require.Zero(t, c.closed)
 
 	type key struct{}
-	with := q.nextWith(context.WithValue(r.Context(), key{}, 1))
+	with := q.next(context.WithValue(r.Context(), key{}, 1))
 	require.NotSame(t, r, with)
 	require.Same(t, r.Body, with.Body)
 	require.Equal(t, 1, with.Context().Value(key{}))
@@ -213,13 +201,13 @@ func TestBodyThatNoValueReads(t *testing.T) {
 	for _, none := range []io.ReadCloser{nil, http.NoBody} {
 		r, _ := countedRequest(formType, "")
 		r.Body = none
-		q := newRequest(r, 0)
+		q := newRequest(r, DefaultMaxBody)
 		for _, v := range []Value{Form("x"), JSON("x"), readBody} {
 			text, err := q.value(v)
 			require.NoError(t, err)
 			require.Empty(t, text)
 		}
-		require.Same(t, r, q.next())
+		require.Same(t, r, q.next(nil))
 		require.Equal(t, none, r.Body)
 	}
 }
@@ -237,9 +225,8 @@ func TestBodyBound(t *testing.T) {
 		{"over, and announced: not a byte is read", 100, 101, 101, 413, 0},
 		{"over, unannounced: one byte too many", 100, 1 << 20, -1, 413, 101},
 		{"over, and announced as less", 100, 1 << 20, 10, 413, 101},
-		{"the default", 0, 1 << 20, 1 << 20, 0, 1 << 20},
-		{"over the default", 0, 1<<20 + 1, -1, 413, 1<<20 + 1},
-		{"negative is the default too", -1, 1 << 20, -1, 0, 1 << 20},
+		{"the default", DefaultMaxBody, 1 << 20, 1 << 20, 0, 1 << 20},
+		{"over the default", DefaultMaxBody, 1<<20 + 1, -1, 413, 1<<20 + 1},
 		{"as large as numbers are", 1<<63 - 1, 1 << 20, 1 << 20, 0, 1 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -261,10 +248,10 @@ func TestBodyBound(t *testing.T) {
 				}
 				require.Equal(t, c.consumed, source.read)
 			}
-			got, err := readBody(q.next())
+			got, err := readBody(q.next(nil))
 			require.NoError(t, err)
 			require.Equal(t, len(body), len(got), "the handler reads all of it even so")
-			require.Equal(t, c.announced, q.next().ContentLength)
+			require.Equal(t, c.announced, q.next(nil).ContentLength)
 		})
 	}
 }
@@ -274,7 +261,7 @@ func TestBodyBound(t *testing.T) {
 func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	r, _ := countedRequest("", "little")
 	r.ContentLength = DefaultMaxBody
-	q := newRequest(r, 0)
+	q := newRequest(r, DefaultMaxBody)
 	_, err := q.bytes()
 	require.NoError(t, err)
 	require.Less(t, cap(q.data), 20<<10)
@@ -309,7 +296,7 @@ func TestBodyThatBreaks(t *testing.T) {
 				r, source := countedRequest(formType, "")
 				source.Reader = io.MultiReader(strings.NewReader("a=1&b="), &errOnce{err: c.err})
 				r.ContentLength = -1
-				q := newRequest(r, 0)
+				q := newRequest(r, DefaultMaxBody)
 				_, err := q.value(v)
 				var e *ValueError
 				require.ErrorAs(t, err, &e)
@@ -317,7 +304,7 @@ func TestBodyThatBreaks(t *testing.T) {
 				require.Equal(t, c.reason, e.Reason)
 				require.ErrorIs(t, err, c.err)
 				require.NotContains(t, err.Error(), "broken")
-				got, err := readBody(q.next())
+				got, err := readBody(q.next(nil))
 				require.Equal(t, "a=1&b=", got)
 				require.Equal(t, c.err, err)
 			})
@@ -335,7 +322,7 @@ func TestMultipartThatBreaks(t *testing.T) {
 		r, source := countedRequest("multipart/form-data; boundary=b", "")
 		source.Reader = io.MultiReader(strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\ntext"), iotest.ErrReader(c.err))
 		r.ContentLength = -1
-		_, err := newRequest(r, 0).value(Form("a"))
+		_, err := newRequest(r, DefaultMaxBody).value(Form("a"))
 		var e *ValueError
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, c.status, e.Status)
@@ -363,11 +350,11 @@ func TestFormBeyondNetHTTP(t *testing.T) {
 
 func TestCloseOfTheHandlersBody(t *testing.T) {
 	r, source := countedRequest(formType, "a=1")
-	q := newRequest(r, 0)
+	q := newRequest(r, DefaultMaxBody)
 	_, err := q.value(Form("a"))
 	require.NoError(t, err)
 	require.Zero(t, source.closed)
-	next := q.next()
+	next := q.next(nil)
 	require.NoError(t, next.Body.Close())
 	require.Equal(t, 1, source.closed)
 	_, err = readBody(next)
@@ -378,10 +365,10 @@ func TestCloseOfTheHandlersBody(t *testing.T) {
 func TestCloseWhileReading(t *testing.T) {
 	for range 100 {
 		r, _ := countedRequest("", strings.Repeat("x", 1000))
-		q := newRequest(r, 0)
+		q := newRequest(r, DefaultMaxBody)
 		_, err := q.value(readBody)
 		require.NoError(t, err)
-		body := q.next().Body
+		body := q.next(nil).Body
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := io.Copy(io.Discard, iotest.OneByteReader(body)); err != nil && !errors.Is(err, http.ErrBodyReadAfterClose) {
@@ -399,7 +386,7 @@ func TestOriginalRequest(t *testing.T) {
 	r, source := countedRequest(formType, "a=1")
 	before := *r
 	header, target := r.Header.Clone(), *r.URL
-	bodyMiddleware(0, []Value{Form("a"), readBody, func(r *http.Request) (string, error) { return r.FormValue("a"), nil }}, func(w http.ResponseWriter, r *http.Request) {
+	bodyMiddleware(DefaultMaxBody, []Value{Form("a"), readBody, func(r *http.Request) (string, error) { return r.FormValue("a"), nil }}, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "1", r.FormValue("a"))
 		require.Equal(t, "query", r.FormValue("q"))
 	})(httptest.NewRecorder(), r)
@@ -434,7 +421,7 @@ func TestTemporaryFiles(t *testing.T) {
 	}
 	keep := make(chan int, 1)
 	for name, values := range map[string][]Value{"a Value's": {toDisk}, "the handler's, of its own body": {Form("a")}, "the handler's, of the original": nil} {
-		s := startServer(t, bodyMiddleware(0, values, func(w http.ResponseWriter, r *http.Request) {
+		s := startServer(t, bodyMiddleware(DefaultMaxBody, values, func(w http.ResponseWriter, r *http.Request) {
 			require.Zero(t, files(), name)
 			_, _ = toDisk(r)
 			keep <- 1
@@ -458,7 +445,7 @@ func TestTemporaryFilesOfForm(t *testing.T) {
 		return r
 	}
 	t.Setenv("TMPDIR", dir+"/missing")
-	text, err := newRequest(file(1000000), 0).value(Form("a"))
+	text, err := newRequest(file(1000000), DefaultMaxBody).value(Form("a"))
 	require.NoError(t, err)
 	require.Equal(t, "1", text)
 
@@ -476,13 +463,13 @@ func TestTemporaryFilesOfOthers(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	r, _ := countedRequest("multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"\r\n\r\n"+strings.Repeat("x", 1000)+"\r\n--b--\r\n")
 	require.NoError(t, r.ParseMultipartForm(0))
-	q := newRequest(r, 0)
+	q := newRequest(r, DefaultMaxBody)
 	for _, v := range []Value{Form("a"), readBody} {
 		_, err := q.value(v)
 		require.NoError(t, err)
 	}
-	require.NotSame(t, r, q.next())
-	removeFiles(q.next(), r)
+	require.NotSame(t, r, q.next(nil))
+	removeFiles(q.next(nil), r)
 	f, err := r.MultipartForm.File["file"][0].Open()
 	require.NoError(t, err, "it is there yet")
 	require.IsType(t, (*os.File)(nil), f)
@@ -535,7 +522,7 @@ func TestOverRawConnections(t *testing.T) {
 	for _, c := range []struct {
 		name, raw  string
 		closeWrite bool
-		maxBody    int64
+		maxBody    int64  // 0: the default
 		want       string // the answer's first line
 		body       string // and its end
 	}{
@@ -550,7 +537,7 @@ func TestOverRawConnections(t *testing.T) {
 		{"two fields in a request after the first", strings.Replace(head, "Connection: close\r\n", "", 1) + "Content-Length: 3\r\n\r\na=1" + head + "Content-Length: 3\r\n\r\na=2", false, 0, "HTTP/1.1 200", "a=2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startServer(t, bodyMiddleware(c.maxBody, []Value{Form("a")}, echo))
+			s := startServer(t, bodyMiddleware(cmp.Or(c.maxBody, DefaultMaxBody), []Value{Form("a")}, echo))
 			answer := exchange(t, s, c.raw, c.closeWrite)
 			require.True(t, strings.HasPrefix(answer, c.want), answer)
 			require.True(t, strings.HasSuffix(answer, c.body), answer)
@@ -564,7 +551,7 @@ func TestOverRawConnections(t *testing.T) {
 func TestTrailers(t *testing.T) {
 	for _, announced := range []string{"", "Trailer: Sum\r\n"} {
 		for _, values := range [][]Value{nil, {Form("a")}} {
-			s := startServer(t, bodyMiddleware(0, values, func(w http.ResponseWriter, r *http.Request) {
+			s := startServer(t, bodyMiddleware(DefaultMaxBody, values, func(w http.ResponseWriter, r *http.Request) {
 				_, err := io.Copy(io.Discard, r.Body)
 				fmt.Fprint(w, "sum ", r.Trailer.Get("Sum"), " ", err)
 			}))
@@ -648,7 +635,7 @@ func FuzzBody(f *testing.F) {
 	ends := []error{nil, io.ErrUnexpectedEOF, &http.MaxBytesError{Limit: 7}}
 	types := []string{"", formType, "multipart/form-data; boundary=b", "application/json"}
 	f.Fuzz(func(t *testing.T, body []byte, maxBody, announced int64, flags, piece, end uint8) {
-		maxBody %= 1 << 20
+		maxBody = 1 + max(maxBody, -maxBody)%(1<<20)
 		want := ends[int(end)%len(ends)]
 		source := &counted{Reader: bytes.NewReader(body)}
 		if want != nil {
@@ -670,7 +657,7 @@ func FuzzBody(f *testing.F) {
 				require.LessOrEqual(t, int64(source.read), limit+1)
 			}
 		}
-		next := q.next()
+		next := q.next(nil)
 		var got []byte
 		var err error
 		for buf := make([]byte, int(piece)+1); err == nil; {
@@ -712,12 +699,12 @@ func BenchmarkValue(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				source.Reset(c.body)
-				q := newRequest(r, 0)
+				q := newRequest(r, DefaultMaxBody)
 				text, err := q.value(c.v)
 				if text != c.want || err != nil {
 					b.Fatal(text, err)
 				}
-				if q.next() == nil {
+				if q.next(nil) == nil {
 					b.Fatal("no request")
 				}
 			}
@@ -733,9 +720,9 @@ func TestValueAllocations(t *testing.T) {
 	for name, v := range map[string]Value{"header": Header("X-Token"), "no header": Header("X"), "cookie": Cookie("sid"), "no cookie": Cookie("x")} {
 		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = v(r) }), name)
 		require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
-			q := newRequest(r, 0)
+			q := newRequest(r, DefaultMaxBody)
 			_, _ = q.value(v)
-			_ = q.next()
+			_ = q.next(nil)
 		}), 1.0, name)
 	}
 }

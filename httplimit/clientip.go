@@ -3,9 +3,11 @@ package httplimit
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 )
@@ -79,49 +81,35 @@ func (c *ClientIP) Of(r *http.Request) netip.Addr {
 func (c *ClientIP) Find(remoteAddr string, lines []string) netip.Addr {
 	peer := clientAddr(remoteAddr)
 	by := proxies{c.Proxies, c.ProxyList.networks(), c.Hops}
-	switch {
-	case len(c.Proxies) == 0 && c.ProxyList == nil:
-		if c.Hops == 0 {
-			return peer
-		}
-	case !by.has(peer) && !isUnixPeer(remoteAddr):
+	// A peer on a Unix socket without a name is "@" on Linux, and empty on other systems.
+	if known := c.known(); known && !by.has(peer) && remoteAddr != "" && remoteAddr != "@" || !known && c.Hops == 0 {
 		return peer
 	}
 	var client netip.Addr
-	switch {
-	case c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For"):
-		client = by.client(lines, lastForwardedFor)
-	case strings.EqualFold(c.Header, "Forwarded"):
-		client = by.client(lines, lastForwarded)
-	default:
-		// Of two lines the client may have sent either.
-		if len(lines) == 1 && c.Hops == 0 {
-			client = clientAddr(trimBlanks(lines[0]))
-		}
-		if by.has(client) {
-			client = netip.Addr{}
-		}
+	if last := c.last(); last != nil {
+		client = by.client(lines, last)
+	} else if len(lines) == 1 && c.Hops == 0 { // of two lines the client may have sent either
+		client = clientAddr(strings.Trim(lines[0], blanks))
 	}
-	if !client.IsValid() {
+	if !client.IsValid() || c.last() == nil && by.has(client) {
 		return peer
 	}
 	return client
 }
 
+// known reports whether any proxy is known by its address.
+func (c *ClientIP) known() bool { return len(c.Proxies) > 0 || c.ProxyList != nil }
+
 // check names the first field with an invalid value.
 func (c ClientIP) check() error {
-	known := len(c.Proxies) > 0 || c.ProxyList != nil
-	for i := range len(c.Header) {
-		if !isTokenByte(c.Header[i]) {
-			return fmt.Errorf("ClientIP.Header is %q, want the name of a header such as \"X-Forwarded-For\"", c.Header)
-		}
-	}
 	switch {
+	case strings.TrimRightFunc(c.Header, isToken) != "":
+		return fmt.Errorf("ClientIP.Header is %q, want the name of a header such as \"X-Forwarded-For\"", c.Header)
 	case c.Hops < 0:
 		return fmt.Errorf("ClientIP.Hops is %d, want 1 or more, or 0 for none", c.Hops)
-	case c.Hops > 0 && !c.appended():
+	case c.Hops > 0 && c.last() == nil:
 		return fmt.Errorf("ClientIP.Hops is %d, but ClientIP.Header is %q, which has a single address, want X-Forwarded-For or Forwarded", c.Hops, c.Header)
-	case c.Header != "" && !known && c.Hops == 0:
+	case c.Header != "" && !c.known() && c.Hops == 0:
 		return fmt.Errorf("ClientIP.Header is %q, but ClientIP.Proxies is empty, want the addresses of the proxies that set the header", c.Header)
 	case c.ProxyList != nil && len(c.ProxyList.networks()) == 0:
 		return errors.New("ClientIP.ProxyList is empty, want networks by Set before")
@@ -132,9 +120,19 @@ func (c ClientIP) check() error {
 	return nil
 }
 
-// appended reports whether proxies append to the header.
-func (c *ClientIP) appended() bool {
-	return c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For") || strings.EqualFold(c.Header, "Forwarded")
+// lastElement reads the last element of a line: its address, the zero Addr if malformed,
+// and the text before its comma, if any.
+type lastElement func(line string) (a netip.Addr, before string, more bool)
+
+// last returns the reader of a header to which proxies append; nil for another header.
+func (c *ClientIP) last() lastElement {
+	switch {
+	case c.Header == "" || strings.EqualFold(c.Header, "X-Forwarded-For"):
+		return lastForwardedFor
+	case strings.EqualFold(c.Header, "Forwarded"):
+		return lastForwarded
+	}
+	return nil
 }
 
 // ProxyList is a list of the networks of proxies that may change while requests
@@ -160,13 +158,10 @@ func (l *ProxyList) Set(networks ...netip.Prefix) error {
 
 // networks may be called on nil.
 func (l *ProxyList) networks() []netip.Prefix {
-	if l == nil {
+	if l == nil || l.all.Load() == nil {
 		return nil
 	}
-	if all := l.all.Load(); all != nil {
-		return *all
-	}
-	return nil
+	return *l.all.Load()
 }
 
 // checkNetworks names the first network that is wrong.
@@ -192,11 +187,8 @@ type proxies struct {
 
 // has is false for the zero Addr.
 func (by *proxies) has(a netip.Addr) bool {
-	return contains(by.fixed, a) || contains(by.listed, a)
-}
-
-func contains(networks []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return unmapPrefix(p).Contains(a) })
+	has := func(p netip.Prefix) bool { return unmapPrefix(p).Contains(a) }
+	return slices.ContainsFunc(by.fixed, has) || slices.ContainsFunc(by.listed, has)
 }
 
 // unmapPrefix turns a prefix of IPv4-mapped addresses into a prefix of IPv4
@@ -213,9 +205,8 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 
 // client is the rightmost address in lines that is no proxy's, or the one at the
 // place of hops; the zero Addr if there is none, or if an element on the right is
-// malformed. last reads the last element of a line: its address, the zero Addr if
-// malformed, and the text before its comma, if any.
-func (by *proxies) client(lines []string, last func(line string) (a netip.Addr, before string, more bool)) netip.Addr {
+// malformed.
+func (by *proxies) client(lines []string, last lastElement) netip.Addr {
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
 		for line, more := lines[i], true; more; {
@@ -232,18 +223,11 @@ func (by *proxies) client(lines []string, last func(line string) (a netip.Addr, 
 // lastForwardedFor reads the last element of a line of X-Forwarded-For.
 func lastForwardedFor(line string) (a netip.Addr, before string, more bool) {
 	comma := strings.LastIndexByte(line, ',')
-	a = clientAddr(trimBlanks(line[comma+1:]))
-	if comma < 0 {
-		return a, "", false
-	}
-	return a, line[:comma], true
+	return clientAddr(strings.Trim(line[comma+1:], blanks)), line[:max(comma, 0)], comma >= 0
 }
 
-// isUnixPeer is true for the remote address of a Unix socket whose client has
-// not bound a name: "@" on Linux, empty on other systems.
-func isUnixPeer(remoteAddr string) bool {
-	return remoteAddr == "" || remoteAddr == "@"
-}
+// blanks are the optional white space of HTTP.
+const blanks = " \t"
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
@@ -254,40 +238,26 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // "2001:db8::1:567" is an address without a port, as in X-Forwarded-For; a
 // proxy that means a port is broken.
 func clientAddr(s string) netip.Addr {
-	host, isV6 := s, false
-	if rest, found := strings.CutPrefix(s, "["); found {
+	host, bracketed := s, strings.HasPrefix(s, "[")
+	if bracketed && strings.HasSuffix(s, "]") {
+		host = s[1 : len(s)-1]
+	} else if bracketed || strings.Count(s, ":") == 1 {
 		var port string
-		host, port, found = strings.Cut(rest, "]")
-		if !found || port != "" && (port[0] != ':' || !isPort(port[1:])) {
+		var err error
+		if host, port, err = net.SplitHostPort(s); err != nil || !isPort(port) {
 			return netip.Addr{}
 		}
-		isV6 = true
-	} else if before, port, found := strings.Cut(s, ":"); found && strings.IndexByte(port, ':') < 0 {
-		if !isPort(port) {
-			return netip.Addr{}
-		}
-		a, err := netip.ParseAddr(before) // IPv4, for want of a colon
-		if err != nil {
-			return netip.Addr{}
-		}
-		return sender(a)
 	}
 	// netip.ParseAddr would keep the zone in a table: memory of the client's choice.
 	host, zone, zoned := strings.Cut(host, "%")
 	a, err := netip.ParseAddr(host)
-	if err != nil || (zoned || isV6) && !a.Is6() {
+	switch {
+	case err != nil, (zoned || bracketed) && !a.Is6():
 		return netip.Addr{}
+	case zoned && (zone == "" || strings.ContainsAny(zone, " \t,;\"[]")):
+		return netip.Addr{} // a zone is any text: without separators it cannot hide a second address
 	}
-	// A zone is any text. Without separators a zone cannot hide a second
-	// address.
-	if zoned && (zone == "" || strings.ContainsAny(zone, " \t,;\"[]")) {
-		return netip.Addr{}
-	}
-	return sender(a.Unmap())
-}
-
-// sender is a, or the zero Addr if no connection comes from a.
-func sender(a netip.Addr) netip.Addr {
+	a = a.Unmap()
 	if a.IsUnspecified() || a.IsMulticast() || a == broadcast {
 		return netip.Addr{}
 	}
@@ -296,17 +266,6 @@ func sender(a netip.Addr) netip.Addr {
 
 // isPort is true for one to five digits, up to 65535.
 func isPort(s string) bool {
-	n := 0
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-		n = 10*n + int(s[i]-'0')
-	}
-	return 1 <= len(s) && len(s) <= 5 && n <= 65535
-}
-
-// trimBlanks removes the optional white space of HTTP, and no other.
-func trimBlanks(s string) string {
-	return strings.Trim(s, " \t")
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && len(s) <= 5
 }

@@ -30,12 +30,13 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 		return rng.Int64N(1 << (1 + rng.IntN(62)))
 	}
 	for range 2000 {
-		var rules []limiter.Rule
+		var policies []policy
 		for _, kind := range kinds[:1+rng.IntN(len(kinds))] {
-			rules = append(rules, limiter.Rule{Kind: kind, Limits: counter.MustLimits("5/500ms, 7/h, 100/d")[:1+rng.IntN(3)]})
+			for _, limit := range counter.MustLimits("5/500ms, 7/h, 100/d")[:1+rng.IntN(3)] {
+				policies = append(policies, policy{kind: kind, limit: limit})
+			}
 		}
-		f, err := newFields(policiesOf(rules), nil)
-		require.NoError(t, err)
+		f := (&middleware{}).newFields(policies, nil)
 		var shown []balance
 		var list httpsfv.List
 		for i := range f.policies {
@@ -51,6 +52,7 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 		}
 		want := ""
 		if len(list) > 0 {
+			var err error
 			want, err = httpsfv.Marshal(list)
 			require.NoError(t, err)
 		}
@@ -62,10 +64,8 @@ func TestRateLimitIsAsTheLibraryWritesIt(t *testing.T) {
 // or changes a value in place, changes nothing else: neither another field nor
 // another answer.
 func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
-	f, err := newFields(policiesOf([]limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("9/h, 100/d")}}), []string{"ip"})
-	require.NoError(t, err)
-	m := &middleware{Config: Config{Limiter: limiterBy(t, rule("9/h"))}}
-	m.ruled.Store(&ruled{generation: 1, fields: f})
+	m := &middleware{Config: Config{Limiter: limiterBy(t, rule("9/h, 100/d")), Event: "signup", Show: []string{"ip"}}}
+	f := m.derive(1)
 	v := limiter.Verdict{}
 	v.RetryAfter = time.Second
 	states := []counter.State{{Key: counter.Key{Event: "signup", Feature: "ip:192.0.2.7"}, Limit: counter.MustLimits("9/h")[0], RetryAfter: time.Second}}
@@ -78,23 +78,23 @@ func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
 	}
 	for range 2 {
 		for _, room := range []int{0, 1, 2, 5} {
-			l := lines{http.Header{}, make([]string, 0, room)}
-			m.setFields(&l, &v, states)
-			l.set("Content-Type", "application/problem+json")
-			l.set("Cache-Control", "no-store")
-			require.Equal(t, want, l.header)
+			h, l := http.Header{}, make(lines, 0, room)
+			f.write(&l, h, &m.Config, &v, states)
+			l.set(h, "Content-Type", "application/problem+json")
+			l.set(h, "Cache-Control", "no-store")
+			require.Equal(t, want, h)
 			for name := range want {
-				changed := l.header.Clone()
+				changed := h.Clone()
 				changed[name] = append([]string{"changed"}, "added")
-				l.header[name][0] = "changed"
-				l.header.Add(name, "added")
-				require.Equal(t, changed, l.header, name)
-				l.header[name] = want[name]
+				h[name][0] = "changed"
+				h.Add(name, "added")
+				require.Equal(t, changed, h, name)
+				h[name] = want[name]
 			}
 		}
 	}
 	h := http.Header{"Ratelimit": {`"outer";r=1`}}
-	m.setFields(&lines{header: h}, &v, states)
+	f.write(&lines{}, h, &m.Config, &v, states)
 	require.Equal(t, []string{`"outer";r=1`, `"9/h";r=0;t=1`}, h["Ratelimit"], "an outer middleware has fields of its own")
 }
 
@@ -102,25 +102,24 @@ func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
 // soft rule is no policy, and a limit of an Override is one of the calls.
 func TestRulesOfAnotherGeneration(t *testing.T) {
 	m := &middleware{Config: Config{Limiter: limiterBy(t, rule("9/h")), Event: "signup"}}
-	first, err := m.derive(1)
-	require.NoError(t, err)
-	m.ruled.Store(first)
-	require.Same(t, first, m.rulesNow())
+	first := m.derive(1)
+	m.fields.Store(first)
+	require.Same(t, first, m.fieldsNow())
 	soft, vip := rule("1/h"), rule("5/h, 7/d")
 	soft.Soft = true
 	require.NoError(t, m.Limiter.Replace(vip, soft))
-	second := m.rulesNow()
-	require.Equal(t, `"5/h";q=5;w=3600, "7/d";q=7;w=86400`, second.fields.policy)
+	second := m.fieldsNow()
+	require.Equal(t, `"5/h";q=5;w=3600, "7/d";q=7;w=86400`, second.policy)
 	require.True(t, first.single)
 	require.False(t, second.single)
-	require.Same(t, second, m.rulesNow())
+	require.Same(t, second, m.fieldsNow())
 	require.Nil(t, second.byCall)
 	vip.Overrides = []limiter.Override{{Value: "192.0.2.1", Limits: counter.MustLimits("90/h")}}
 	require.NoError(t, m.Limiter.Replace(vip))
-	require.NotNil(t, m.rulesNow().byCall)
+	require.NotNil(t, m.fieldsNow().byCall)
 	soft.Percent = 10
 	require.NoError(t, m.Limiter.Replace(rule("5/h"), soft))
-	require.NotNil(t, m.rulesNow().byCall)
+	require.NotNil(t, m.fieldsNow().byCall)
 }
 
 func rule(limits string) limiter.Rule {

@@ -182,7 +182,9 @@ func ExampleConfig_drop() {
 // nothing helps. A try without the solution is counted as well.
 func ExampleVerdictOf_stepUp() {
 	const free = 2
-	limit := must(httplimit.New(configure("login", "5/h")))
+	cfg := configure("login", "5/h")
+	cfg.VerdictInContext = true
+	limit := must(httplimit.New(cfg))
 	login := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, _ := httplimit.VerdictOf(r.Context(), "login")
 		if v.Limit.Max-v.Remaining > free && r.Header.Get("Puzzle") != "solved" {

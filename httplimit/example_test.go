@@ -101,7 +101,7 @@ func limitBy(rule limiter.Rule, f httplimit.Source) func(http.Handler) http.Hand
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: rule.Event, Features: []httplimit.Source{f}})
+	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: rule.Event, Features: []httplimit.Source{f}, VerdictInContext: true})
 	if err != nil {
 		log.Fatal(err)
 	}

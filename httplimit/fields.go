@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -17,40 +18,19 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// fields writes verdicts as header fields: RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-11, structured fields of RFC 9651.
+// fields has the limits of an event's rules under public names, and writes verdicts as
+// RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11, structured
+// fields of RFC 9651.
 // RateLimit-Policy lists the limits of the call, which are no secret and the same
 // for all clients, unless a rule has limits by call; RateLimit lists the remaining
-// counts of the kinds in Config.Show. Immutable.
+// counts of the kinds in Config.Show. Immutable, but for the memory of byCall.
 type fields struct {
-	policies []policy
-	policy   string // the field RateLimit-Policy
-}
-
-// lines writes header fields of one answer, whose values share an allocation. The
-// names are in the spelling of net/http, so nothing looks for another spelling.
-type lines struct {
-	header http.Header
-	values []string // of all fields; a field has a part without room behind it
-}
-
-// set is http.Header.Set.
-func (l *lines) set(name, value string) {
-	if l.values == nil {
-		l.values = make([]string, 0, 2)
-	}
-	l.values = append(l.values, value)
-	n := len(l.values)
-	l.header[name] = l.values[n-1 : n : n]
-}
-
-// add is http.Header.Add.
-func (l *lines) add(name, value string) {
-	if before := l.header[name]; len(before) > 0 {
-		l.header[name] = append(before, value)
-		return
-	}
-	l.set(name, value)
+	generation uint64   // of the rules
+	show       []string // the kinds whose remaining count is told
+	policies   []policy
+	policy     string      // the field RateLimit-Policy
+	single     bool        // a verdict has at most one state: of a single feature under a single limit
+	byCall     *callFields // nil: no rule has limits by call
 }
 
 // policy is a limit of a rule under its public name.
@@ -61,8 +41,168 @@ type policy struct {
 	name   string
 	item   string // name as a string of a structured field, and the key of its first parameter in RateLimit
 	shown  bool
-	denial string // the body of a denial by this policy alone
-	ban    string // the same of a ban
+	denial Problem // of a denial by this policy alone, with its text
+	ban    Problem // the same of a ban
+}
+
+// callFields remembers the fields of calls with limits of their own, by these limits.
+type callFields struct {
+	known sync.Map // from string to *fields
+	count atomic.Int64
+}
+
+// maxCallFields bounds the fields that are remembered. Beyond, fields are made for each
+// call.
+const maxCallFields = 64
+
+// maxInteger is the largest number of a structured field: RFC 9651, section
+// 3.3.1.
+const maxInteger = 999_999_999_999_999
+
+// fieldsNow returns the fields of the current rules.
+func (m *middleware) fieldsNow() *fields {
+	f := m.fields.Load()
+	if generation := m.Limiter.Generation(); f.generation != generation {
+		f = m.derive(generation)
+		m.fields.Store(f)
+	}
+	return f
+}
+
+// derive makes the fields of a generation of the rules, which is read before the rules:
+// if the rules change meanwhile, the next request derives again. Soft rules have no
+// policies, and neither have limits by call.
+func (m *middleware) derive(generation uint64) *fields {
+	var policies []policy
+	show, byCall := slices.Clip(m.Show), false
+	for _, r := range m.Limiter.Rules(m.Event) {
+		if r.Else == feature.KindIP && slices.Contains(m.Show, r.Kind) {
+			show = append(show, r.Else)
+		}
+		byCall = byCall || r.LimitsOf != nil || r.Else != "" || r.Percent > 0 ||
+			slices.ContainsFunc(r.Overrides, func(o limiter.Override) bool { return o.Limits != nil })
+		if r.Soft {
+			continue
+		}
+		for _, limit := range r.Limits {
+			policies = append(policies, policy{kind: r.Kind, limit: limit})
+		}
+		for _, limit := range r.ElseLimits {
+			policies = append(policies, policy{kind: r.Else, limit: limit})
+		}
+	}
+	f := m.newFields(policies, show)
+	f.generation, f.single = generation, len(policies) == 1 && len(m.Features) <= 1 && !byCall
+	if byCall {
+		f.byCall = &callFields{}
+	}
+	return f
+}
+
+// newFields makes the fields of policies, of which kind and limit are set.
+func (m *middleware) newFields(policies []policy, show []string) *fields {
+	all := make([]string, len(policies))
+	for i := range policies {
+		p := &policies[i]
+		p.prefix, p.name, p.shown = p.kind+":", p.limit.String(), slices.Contains(show, p.kind)
+		for j := range policies {
+			if j != i && policies[j].limit == p.limit { // two kinds have the same limit
+				p.name = p.prefix + p.limit.String()
+			}
+		}
+		quoted, _ := httpsfv.Marshal(httpsfv.NewItem(p.name)) // cannot fail: a kind is printable ASCII
+		p.item, all[i] = quoted+";r=", fmt.Sprintf("%s;q=%d", quoted, min(p.limit.Max, maxInteger))
+		if p.limit.Per%time.Second == 0 { // "w" counts whole seconds
+			all[i] += fmt.Sprintf(";w=%d", p.limit.Per/time.Second)
+		}
+		p.denial, p.ban = m.deniedBy([]*policy{p}, false), m.deniedBy([]*policy{p}, true)
+		p.denial.text, p.ban.text = p.denial.body(), p.ban.body()
+	}
+	return &fields{show: show, policies: policies, policy: strings.Join(all, ", ")}
+}
+
+// states returns the states of v; room is for the only one of a single limit, which the
+// flat fields say.
+func (f *fields) states(v *limiter.Verdict, room []counter.State) []counter.State {
+	switch {
+	case !f.single:
+		return v.All()
+	case v.Limit == counter.Limit{}:
+		return nil // no limit was asked
+	}
+	return append(room, counter.State{Key: v.Key, Limit: v.Limit, Remaining: v.Remaining, RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter})
+}
+
+// of returns the fields of a verdict with these states, where f are the fields of the
+// rules.
+func (f *fields) of(m *middleware, states []counter.State) *fields {
+	if f.byCall == nil || len(states) == 0 {
+		return f
+	}
+	var buf [128]byte
+	limits := buf[:0]
+	for i := range states {
+		s := &states[i]
+		limits = append(append(limits, feature.KindOf(s.Key.Feature)...), ':')
+		limits = strconv.AppendInt(append(strconv.AppendInt(limits, s.Limit.Max, 10), '/'), int64(s.Limit.Per), 10)
+	}
+	if known, ok := f.byCall.known.Load(string(limits)); ok {
+		return known.(*fields)
+	}
+	var policies []policy
+	for i := range states {
+		p := policy{kind: feature.KindOf(states[i].Key.Feature), limit: states[i].Limit}
+		if !slices.ContainsFunc(policies, func(q policy) bool { return q.kind == p.kind && q.limit == p.limit }) {
+			policies = append(policies, p)
+		}
+	}
+	made := m.newFields(policies, f.show)
+	if f.byCall.count.Add(1) <= maxCallFields {
+		f.byCall.known.Store(string(limits), made)
+	}
+	return made
+}
+
+// find returns the policy of the limit of s.
+func (f *fields) find(s *counter.State) *policy {
+	for i := range f.policies {
+		if p := &f.policies[i]; p.limit == s.Limit && strings.HasPrefix(s.Key.Feature, p.prefix) {
+			return p
+		}
+	}
+	return nil
+}
+
+// violated appends the policies that deny to all, each once.
+func (f *fields) violated(all []*policy, states []counter.State) []*policy {
+	for i := range states {
+		if s := &states[i]; s.RetryAfter > 0 {
+			if p := f.find(s); p != nil && !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// lines are the values of the header fields of an answer, which share an allocation.
+type lines []string
+
+// set is http.Header.Set for a name in the spelling of net/http. The field has no room
+// behind its value.
+func (l *lines) set(h http.Header, name, value string) {
+	*l = append(*l, value)
+	n := len(*l)
+	h[name] = (*l)[n-1 : n : n]
+}
+
+// add is http.Header.Add: an outer middleware may have fields of its own.
+func (l *lines) add(h http.Header, name, value string) {
+	if before := h[name]; len(before) > 0 {
+		h[name] = append(before, value)
+		return
+	}
+	l.set(h, name, value)
 }
 
 // Names of the fields, in the spelling of net/http.
@@ -72,160 +212,36 @@ var (
 	retryAfterKey = http.CanonicalHeaderKey("Retry-After")
 )
 
-// maxInteger is the largest number of a structured field: RFC 9651, section
-// 3.3.1.
-const maxInteger = 999_999_999_999_999
-
-// newFields makes the fields of policies, of which kind and limit are set.
-func newFields(policies []policy, show []string) (*fields, error) {
-	f := &fields{policies: policies}
-	seen := map[string]int{}
-	for i := range f.policies {
-		p := &f.policies[i]
-		p.prefix, p.name, p.shown = p.kind+":", p.limit.String(), slices.Contains(show, p.kind)
-		seen[p.name]++
-	}
-	var list httpsfv.List
-	for i := range f.policies {
-		p := &f.policies[i]
-		if seen[p.name] > 1 { // two kinds have the same limit
-			p.name = p.kind + ":" + p.name
-		}
-		item := httpsfv.NewItem(p.name)
-		var err error
-		if p.item, err = httpsfv.Marshal(item); err != nil {
-			return nil, fmt.Errorf("RateLimit-Policy: %w", err)
-		}
-		p.item += ";r="
-		item.Params.Add("q", min(p.limit.Max, maxInteger))
-		if p.limit.Per%time.Second == 0 { // "w" counts whole seconds
-			item.Params.Add("w", int64(p.limit.Per/time.Second))
-		}
-		list = append(list, item)
-	}
-	var err error
-	if f.policy, err = httpsfv.Marshal(list); err != nil {
-		return nil, fmt.Errorf("RateLimit-Policy: %w", err)
-	}
-	return f, nil
-}
-
-// fieldsByCall remembers the fields of calls with limits of their own.
-type fieldsByCall struct {
-	mu    sync.RWMutex
-	known []*fields
-}
-
-// maxFieldsByCall bounds the fields that are remembered. Beyond, fields are made
-// for each call.
-const maxFieldsByCall = 64
-
-// fieldsOf are the fields for a verdict with these states.
-func (m *middleware) fieldsOf(states []counter.State) *fields {
-	ruled := m.rulesNow()
-	if ruled.byCall == nil || len(states) == 0 {
-		return ruled.fields
-	}
-	byCall := ruled.byCall
-	byCall.mu.RLock()
-	i := slices.IndexFunc(byCall.known, func(f *fields) bool { return f.are(states) })
-	if i >= 0 {
-		defer byCall.mu.RUnlock()
-		return byCall.known[i]
-	}
-	byCall.mu.RUnlock()
-	var policies []policy
-	for _, s := range states {
-		p := policy{kind: feature.KindOf(s.Key.Feature), limit: s.Limit}
-		if !slices.ContainsFunc(policies, func(q policy) bool { return q.kind == p.kind && q.limit == p.limit }) {
-			policies = append(policies, p)
-		}
-	}
-	f, err := m.newFields(policies, ruled.show)
-	if err != nil { // the names of kinds were checked by New
-		return ruled.fields
-	}
-	byCall.mu.Lock()
-	defer byCall.mu.Unlock()
-	if len(byCall.known) < maxFieldsByCall {
-		byCall.known = append(byCall.known, f)
-	}
-	return f
-}
-
-// are reports whether the policies are those of states.
-func (f *fields) are(states []counter.State) bool {
-	for i := range states {
-		if f.find(states[i].Limit, states[i].Key.Feature) == nil {
-			return false
-		}
-	}
-	for i := range f.policies {
-		p := &f.policies[i]
-		if !slices.ContainsFunc(states, func(s counter.State) bool { return s.Limit == p.limit && strings.HasPrefix(s.Key.Feature, p.prefix) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// setFields says v in the fields of an answer. states are the states of v, or nil for
-// v.All().
-func (m *middleware) setFields(l *lines, v *limiter.Verdict, states []counter.State) {
+// write says v, a verdict with these states, in the header of an answer.
+func (f *fields) write(l *lines, h http.Header, cfg *Config, v *limiter.Verdict, states []counter.State) {
 	var room [4]balance
-	ruled := m.rulesNow()
-	shown, fields := room[:0], ruled.fields
-	if ruled.byCall != nil && (!m.NoHeaders || m.LegacyHeaders) {
-		if states == nil {
-			states = v.All()
-		}
-		fields = m.fieldsOf(states)
-	}
-	switch {
-	case m.NoHeaders && !m.LegacyHeaders:
-	case v.RetryAfter == counter.Never: // the cost is above a limit: the store was not asked
-	case ruled.single && v.Allowed && states == nil:
-		// The only state, if there is one, is in the flat fields.
-		if p := fields.find(v.Limit, v.Key.Feature); p != nil && p.shown {
-			shown = append(shown, balance{p, v.Remaining, v.ResetAfter})
-		}
-	default:
-		if states == nil {
-			states = v.All()
-		}
+	shown := room[:0]
+	if v.RetryAfter != counter.Never { // else the cost is above a limit, and the store was not asked
 		for i := range states {
-			shown = fields.show(shown, &states[i])
+			shown = f.add(shown, &states[i])
 		}
 	}
 	var buf [192]byte
 	text := appendRetryAfter(buf[:0], v)
 	wait := len(text)
-	if !m.NoHeaders {
+	if !cfg.NoHeaders {
 		text = appendRateLimit(text, shown)
 	}
 	all := string(text) // of both fields
 	if wait > 0 {
-		l.set(retryAfterKey, all[:wait])
+		l.set(h, retryAfterKey, all[:wait])
 	}
-	if !m.NoHeaders {
-		// Added: an outer middleware may have fields of its own.
-		l.add(policyKey, fields.policy)
+	if !cfg.NoHeaders {
+		l.add(h, policyKey, f.policy)
 		if wait < len(all) {
-			l.add(limitKey, all[wait:])
+			l.add(h, limitKey, all[wait:])
 		}
 	}
-	if m.LegacyHeaders && len(shown) > 0 {
+	if cfg.LegacyHeaders && len(shown) > 0 {
 		least := slices.MinFunc(shown, balance.compare)
-		l.header.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
-		l.header.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
-		l.header.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
-	}
-}
-
-// setRetryAfter sets Retry-After alone.
-func setRetryAfter(h http.Header, v *limiter.Verdict) {
-	if text := appendRetryAfter(nil, v); text != nil {
-		h.Set(retryAfterKey, string(text))
+		h.Set("X-RateLimit-Limit", strconv.FormatInt(least.policy.limit.Max, 10))
+		h.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
+		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
 	}
 }
 
@@ -251,10 +267,10 @@ func (b balance) compare(other balance) int {
 	return cmp.Or(cmp.Compare(b.remaining, other.remaining), cmp.Compare(other.until, b.until))
 }
 
-// show adds the policy of a state to shown, if the policy is shown: once, among
+// add adds the policy of a state to shown, if the policy is shown: once, among
 // several features of a kind the feature with the least remaining count.
-func (f *fields) show(shown []balance, s *counter.State) []balance {
-	p := f.find(s.Limit, s.Key.Feature)
+func (f *fields) add(shown []balance, s *counter.State) []balance {
+	p := f.find(s)
 	if p == nil || !p.shown {
 		return shown
 	}
@@ -271,16 +287,6 @@ func (f *fields) show(shown []balance, s *counter.State) []balance {
 		}
 	}
 	return append(shown, b)
-}
-
-// find is the policy of a limit of the feature in a key.
-func (f *fields) find(limit counter.Limit, feature string) *policy {
-	for i := range f.policies {
-		if p := &f.policies[i]; p.limit == limit && strings.HasPrefix(feature, p.prefix) {
-			return p
-		}
-	}
-	return nil
 }
 
 // appendRateLimit appends the field RateLimit, which is empty if no policy is

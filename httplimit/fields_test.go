@@ -398,7 +398,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 			Features: []httplimit.Source{
 				httplimit.IP(httplimit.ClientIP{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}), byEmail, byUser,
 			},
-			Refuse: httplimit.Refusal(rng.IntN(2)), LegacyHeaders: rng.IntN(2) == 0, WritesOnly: rng.IntN(2) == 0,
+			Refuse: httplimit.Refusal(rng.IntN(2)), VerdictInContext: true, LegacyHeaders: rng.IntN(2) == 0, WritesOnly: rng.IntN(2) == 0,
 			Cost: func(r *http.Request) (int64, error) { return strconv.ParseInt(r.FormValue("n"), 10, 64) },
 		}
 		if rng.IntN(2) == 0 {

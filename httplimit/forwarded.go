@@ -69,24 +69,18 @@ func cutPair(s string) (name, value, before string, ok bool) {
 		}
 		value, s = s[open+1:len(s)-1], s[:open]
 	} else {
-		i := len(s)
-		for i > 0 && isValueByte(s[i-1]) {
-			i--
-		}
-		if i == len(s) {
+		rest := strings.TrimRightFunc(s, isValue)
+		if rest == s {
 			return "", "", "", false
 		}
-		value, s = s[i:], s[:i]
+		value, s = s[len(rest):], rest
 	}
 	s, found := strings.CutSuffix(s, "=")
-	i := len(s)
-	for i > 0 && isTokenByte(s[i-1]) {
-		i--
-	}
-	if !found || i == len(s) {
+	before = strings.TrimRightFunc(s, isToken)
+	if !found || before == s {
 		return "", "", "", false
 	}
-	return s[i:], value, s[:i], true
+	return s[len(before):], value, before, true
 }
 
 // openingQuote is the index in s of the quote that opens the string whose
@@ -105,10 +99,8 @@ func openingQuote(s string) int {
 		}
 		end = quote - backslashes(s[:quote])
 		if (quote-end)%2 == 0 {
-			for i := quote + 1; i < len(s); i++ {
-				if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
-					return -1
-				}
+			if strings.ContainsFunc(s[quote+1:], func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+				return -1
 			}
 			return quote
 		}
@@ -120,12 +112,10 @@ func backslashes(s string) int {
 	return len(s) - len(strings.TrimRight(s, `\`))
 }
 
-// isTokenByte is true for a byte of a name: tchar of RFC 9110.
-func isTokenByte(b byte) bool {
-	return 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+// isToken is true for a character of a name: tchar of RFC 9110.
+func isToken(c rune) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// isValueByte is true for a byte of a value without quotes.
-func isValueByte(b byte) bool {
-	return isTokenByte(b) || b == ':' || b == '[' || b == ']'
-}
+// isValue is true for a character of a value without quotes.
+func isValue(c rune) bool { return isToken(c) || c == ':' || c == '[' || c == ']' }

@@ -1,41 +1,26 @@
 package httplimit
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+
+	"github.com/felixge/httpsnoop"
 
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// hit is a request with the verdict of a middleware. hit is itself the context
-// of inner handlers, rather than a value in a context: an allocation less.
+// hit is the verdict of a middleware on a request, for the handlers inside. The hit is
+// their context, rather than a value in a context: an allocation less.
 type hit struct {
 	context.Context // of the request, and of outer middlewares
 	m               *middleware
 	verdict         limiter.Verdict
-	invalid         *ValueError // why the request was not admitted, if the request is to blame
-}
-
-// innerRequest is the request of a handler inside of the middleware, with the hit
-// that is its context, and the values of two fields of the answer: one allocation
-// in place of three. A header of an answer that is kept, rather than cloned, keeps
-// the request.
-type innerRequest struct {
-	hit     hit
-	request http.Request
-	values  [2]string // of RateLimit-Policy and RateLimit
-}
-
-// of is r for the handler, as Values have left r: q is nil if no Value was called.
-// The caller removes the files of the result.
-func (in *innerRequest) of(r *http.Request, q *request) *http.Request {
-	if q != nil {
-		q.nextIn(&in.request, &in.hit)
-	} else {
-		in.request = *r.WithContext(&in.hit)
-	}
-	return &in.request
+	problem         *Problem // the default answer; nil: the request was admitted
+	settled         bool     // RefundIf was asked, or is not to be asked any more; for one goroutine at a time, like a ResponseWriter
 }
 
 type hitKey struct{}
@@ -47,20 +32,21 @@ func (h *hit) Value(key any) any {
 	return h.Context.Value(key)
 }
 
-// find is the innermost hit of an event.
-func find(ctx context.Context, event string) *hit {
+// find returns the innermost hit of ctx with the property; nil if there is none.
+func find(ctx context.Context, has func(*hit) bool) *hit {
 	h, _ := ctx.Value(hitKey{}).(*hit)
-	for h != nil && h.m.Event != event {
+	for h != nil && !has(h) {
 		h, _ = h.Context.Value(hitKey{}).(*hit)
 	}
 	return h
 }
 
-// VerdictOf is the verdict of a middleware on the request of ctx, for handlers
-// inside of the middleware and for Config.Denied. The zero Verdict, which
-// denies, and false if no middleware for the event was asked.
+// VerdictOf is the verdict of a middleware on the request of ctx, for Config.Denied,
+// Failed and Invalid, and for handlers inside of a middleware with
+// Config.VerdictInContext or RefundIf. The zero Verdict, which denies, and false if
+// there is no such middleware for the event, or it was not asked.
 func VerdictOf(ctx context.Context, event string) (limiter.Verdict, bool) {
-	if h := find(ctx, event); h != nil {
+	if h := find(ctx, func(h *hit) bool { return h.m.Event == event }); h != nil {
 		return h.verdict, true
 	}
 	return limiter.Verdict{}, false
@@ -70,14 +56,157 @@ func VerdictOf(ctx context.Context, event string) (limiter.Verdict, bool) {
 // event: a handler calls Refund when the event came to nothing. After a Refund
 // before the answer, the client's next request finds the hit given back. A
 // second Refund has no effect. An error is the store's, or means that no
-// middleware for the event was asked. Refund does not stop if the client hangs
-// up.
+// middleware for the event with Config.VerdictInContext or RefundIf was asked.
+// Refund does not stop if the client hangs up.
 func Refund(ctx context.Context, event string) error {
-	h := find(ctx, event)
+	h := find(ctx, func(h *hit) bool { return h.m.Event == event })
 	if h == nil {
-		return fmt.Errorf("httplimit: refund: no middleware for event %q around this handler", event)
+		return fmt.Errorf("httplimit: refund: no middleware for event %q around this handler has VerdictInContext or RefundIf", event)
 	}
 	h.m.refunds.Store(true)
-	v := h.verdict // all copies are refunded once
+	return h.refund(ctx)
+}
+
+// refund gives the hit back. All copies of the verdict are refunded once.
+func (h *hit) refund(ctx context.Context) error {
+	v := h.verdict
 	return h.m.Limiter.Refund(context.WithoutCancel(ctx), &v)
 }
+
+// serve runs the handler, and calls Config.RefundIf at most once, with the status
+// of the answer and before the answer goes out, so that the client's next request
+// finds the hit given back. h may be nil.
+//
+// RefundIf hears of answers through the writer of the handler only. A handler that
+// returns without an answer is no 200 here: frameworks write the answer through
+// another writer, or later. An answer through the writer after the return, as of
+// echo's error handler, is heard; an answer after a panic is not.
+func (h *hit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if h == nil || h.m.RefundIf == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	returned := false
+	defer func() { h.settled = h.settled || !returned }()
+	next.ServeHTTP(httpsnoop.Wrap(whole(w), h.hooks()), r)
+	returned = true
+}
+
+// settle refunds the hit if RefundIf returns true for the status. Only the first
+// call counts: the first status is the answer's.
+func (h *hit) settle(status int) {
+	if h.settled {
+		return
+	}
+	h.settled = true
+	if h.m.RefundIf(status) {
+		_ = h.refund(h) // if the store fails, the hit stays until its bucket expires
+	} else {
+		h.m.Limiter.Keep(&h.verdict)
+	}
+}
+
+// hooks settle the hit at the latest moment at which nothing of the answer has gone out.
+func (h *hit) hooks() httpsnoop.Hooks {
+	return httpsnoop.Hooks{
+		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+			return func(status int) {
+				// Other statuses precede the answer, or are refused by net/http.
+				if 200 <= status && status <= 999 || status == http.StatusSwitchingProtocols {
+					h.settle(status)
+				}
+				next(status)
+			}
+		},
+		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
+			return func(b []byte) (int, error) { h.settle(http.StatusOK); return next(b) }
+		},
+		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+			return func(s string) (int, error) { h.settle(http.StatusOK); return next(s) }
+		},
+		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(from io.Reader) (int64, error) {
+				if !h.settled {
+					// An empty source, or a source that fails at once, sends nothing: the handler
+					// can still choose the status. Without an earlier status the kernel does not
+					// send a file by itself then.
+					from = settling{from, h}
+				}
+				return next(from)
+			}
+		},
+		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() { h.settle(http.StatusOK); next() }
+		},
+		FlushError: func(next httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
+			return func() error { h.settle(http.StatusOK); return next() }
+		},
+		Hijack: onHijack(func() { // else the handler can still answer
+			h.settled = true             // nobody here sees the status on the connection
+			h.m.Limiter.Keep(&h.verdict) // the handler may talk for hours
+		}),
+	}
+}
+
+// onHijack calls taken when a handler has taken over the connection.
+func onHijack(taken func()) func(httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+	return func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+		return func() (net.Conn, *bufio.ReadWriter, error) {
+			conn, buf, err := next()
+			if err == nil {
+				taken()
+			}
+			return conn, buf, err
+		}
+	}
+}
+
+// settling settles the hit before its first bytes are written.
+type settling struct {
+	io.Reader
+	hit *hit
+}
+
+func (s settling) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if n > 0 {
+		s.hit.settle(http.StatusOK)
+	}
+	return n, err
+}
+
+// whole is w with Flush and Hijack, if only an inner writer of w has them: a
+// http.ResponseController would find the inner methods, past all hooks.
+func whole(w http.ResponseWriter) http.ResponseWriter {
+	flushes, hijacks := abilities(w)
+	for inner := w; ; {
+		wrapper, wraps := inner.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			return w
+		}
+		inner = wrapper.Unwrap()
+		if f, h := abilities(inner); f && !flushes || h && !hijacks {
+			return unwrapped{w}
+		}
+	}
+}
+
+// abilities tells which methods w itself has for a http.ResponseController.
+func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
+	switch w.(type) {
+	case http.Flusher, interface{ FlushError() error }:
+		flushes = true
+	}
+	_, hijacks = w.(http.Hijacker)
+	return flushes, hijacks
+}
+
+type unwrapped struct{ http.ResponseWriter }
+
+func (u unwrapped) Flush()            { _ = u.FlushError() }
+func (u unwrapped) FlushError() error { return http.NewResponseController(u.ResponseWriter).Flush() }
+func (u unwrapped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(u.ResponseWriter).Hijack()
+}
+
+func (u unwrapped) Unwrap() http.ResponseWriter { return u.ResponseWriter }

@@ -220,7 +220,7 @@ func TestAppliesSaysWhoIsLimited(t *testing.T) {
 	var refund error
 	s := newSite(t, newLimit(t, httplimit.Config{
 		Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP},
-		Applies: func(r *http.Request) bool { return r.Header.Get("Staff") == "" },
+		Applies: func(r *http.Request) bool { return r.Header.Get("Staff") == "" }, VerdictInContext: true,
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, limited := httplimit.VerdictOf(r.Context(), "signup")
 		refund = httplimit.Refund(r.Context(), "signup")
@@ -232,7 +232,7 @@ func TestAppliesSaysWhoIsLimited(t *testing.T) {
 		got := s.get("Staff: yes")
 		require.Equal(t, "false", got.body)
 		require.Empty(t, got.header.Values("RateLimit-Policy"))
-		require.EqualError(t, refund, `httplimit: refund: no middleware for event "signup" around this handler`)
+		require.EqualError(t, refund, `httplimit: refund: no middleware for event "signup" around this handler has VerdictInContext or RefundIf`)
 	}
 	require.Equal(t, "true", s.get().body, "the refund stands")
 }

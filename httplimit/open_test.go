@@ -23,7 +23,7 @@ func TestOpenHitsAreNoWindow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			gate, arrived := make(chan struct{}), make(chan struct{})
 			open := sync.OnceFunc(func() { close(gate) })
-			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "10/15m")), Features: []httplimit.Source{byIP}, LegacyHeaders: true}
+			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "10/15m")), Features: []httplimit.Source{byIP}, LegacyHeaders: true, VerdictInContext: refunds}
 			if !refunds {
 				cfg.RefundIf = func(status int) bool { return status < 400 }
 			}

@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
-	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/counter"
 )
 
 // Problem is a problem detail of RFC 9457: the body of an answer to a request that
@@ -29,6 +30,8 @@ type Problem struct {
 	// Err is the reason, and is not sent: the *ValueError of a request for
 	// Config.Invalid, or the error of the store.
 	Err error `json:"-"`
+
+	text string // the body, if it was written before
 }
 
 // Types and titles of draft-ietf-httpapi-ratelimit-headers-11: over a limit, and
@@ -41,25 +44,27 @@ const (
 )
 
 // ServeHTTP answers with p as application/problem+json, which no cache keeps.
-func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) { p.write(&lines{}, w) }
+
+// write is ServeHTTP with the fields in l. The body is a string: it stays unchanged,
+// whatever writers do.
+func (p *Problem) write(l *lines, w http.ResponseWriter) {
 	p.Status = cmp.Or(p.Status, http.StatusInternalServerError)
-	writeProblem(&lines{header: w.Header()}, w, p.Status, p.body())
+	text, h := p.text, w.Header()
+	if text == "" {
+		text = p.body()
+	}
+	l.set(h, "Content-Type", "application/problem+json")
+	l.set(h, "Cache-Control", "no-store") // for this client and moment only
+	w.WriteHeader(p.Status)
+	_, _ = io.WriteString(w, text) // an error is a client that hung up
 }
 
-// body is p in JSON.
+// body returns p in JSON.
 func (p Problem) body() string {
 	var text strings.Builder
 	_ = json.NewEncoder(&text).Encode(p) // cannot fail: strings, a number and a bool
 	return text.String()
-}
-
-// writeProblem answers with the body of a problem. A body that is a string stays
-// unchanged, whatever writers do.
-func writeProblem(l *lines, w http.ResponseWriter, status int, body string) {
-	l.set("Content-Type", "application/problem+json")
-	l.set("Cache-Control", "no-store") // for this client and moment only
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, body) // an error is a client that hung up
 }
 
 // ProblemOf is the default answer to the request of ctx, for Config.Denied, Failed
@@ -67,55 +72,54 @@ func writeProblem(l *lines, w http.ResponseWriter, status int, body string) {
 // request. False if all middlewares around the handler admitted the request, or did
 // not limit it. Under RefuseSilently the Problem still tells of the limit.
 func ProblemOf(ctx context.Context) (Problem, bool) {
-	h, _ := ctx.Value(hitKey{}).(*hit)
-	for h != nil && h.invalid == nil && h.verdict.Allowed {
-		h, _ = h.Context.Value(hitKey{}).(*hit)
-	}
+	h := find(ctx, func(h *hit) bool { return h.problem != nil })
 	if h == nil {
 		return Problem{}, false
 	}
-	return h.problem(), true
+	p := *h.problem
+	p.text, p.Violated = "", slices.Clone(p.Violated)
+	return p, true
 }
 
-// problem is the default answer to a request that was not admitted.
-func (h *hit) problem() Problem {
+// denied returns the problem of a denial with these states, or by a ban.
+func (f *fields) denied(m *middleware, states []counter.State, banned bool) Problem {
+	var few [4]*policy
+	by := f.violated(few[:0], states)
 	switch {
-	case h.invalid != nil:
-		return invalid(h.invalid)
-	case h.verdict.Outcome() == limiter.OutcomeFailedClosed:
-		return h.m.failure(&h.verdict)
+	case len(by) != 1:
+		return m.deniedBy(by, banned)
+	case banned:
+		return by[0].ban
 	}
-	states := h.verdict.All()
-	return h.m.deniedBy(h.m.fieldsOf(states).violated(states), h.verdict.Banned)
+	return by[0].denial
 }
 
-// deniedBy is the problem of a denial by the policies with the names, or by a ban.
-func (m *middleware) deniedBy(names []string, banned bool) Problem {
-	p := Problem{Type: quotaExceeded, Title: quotaExceededTitle, Status: m.deniedStatus(), Violated: names, Banned: banned}
+// deniedBy returns the problem of a denial by the policies, or by a ban.
+func (m *middleware) deniedBy(policies []*policy, banned bool) Problem {
+	p := Problem{Type: quotaExceeded, Title: quotaExceededTitle, Status: http.StatusTooManyRequests, Banned: banned}
 	if banned {
 		p.Type, p.Title = abnormalUsage, abnormalUsageTitle
+	}
+	if m.Refuse == RefuseForbidden {
+		p.Status = http.StatusForbidden
+	}
+	p.Violated = slices.Grow(p.Violated, len(policies))
+	for _, by := range policies {
+		p.Violated = append(p.Violated, by.name)
 	}
 	return p
 }
 
-// deniedStatus is the status of a denial.
-func (m *middleware) deniedStatus() int {
-	if m.Refuse == RefuseForbidden {
-		return http.StatusForbidden
-	}
-	return http.StatusTooManyRequests
-}
-
-// failure is the problem of a denial without an answer of the store.
-func (m *middleware) failure(v *limiter.Verdict) Problem {
-	p := Problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable, Err: v.Degraded}
+// failure returns the problem of a request that could not be decided, by err.
+func (m *middleware) failure(err error) Problem {
+	p := Problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable, Err: err}
 	if m.Refuse != RefuseSilently {
 		p.Detail = "The service is not available at the moment. Please try again later."
 	}
 	return p
 }
 
-// invalid is the problem of a request that cannot be asked about.
+// invalid returns the problem of a request that cannot be asked about.
 func invalid(e *ValueError) Problem {
 	status := e.status()
 	return Problem{Title: http.StatusText(status), Status: status, Detail: e.sentence(), Err: e}

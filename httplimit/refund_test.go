@@ -304,7 +304,7 @@ func TestRefundIsBeforeTheAnswer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP}}
+			cfg := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP}, VerdictInContext: name == "refund"}
 			if name != "refund" {
 				cfg.RefundIf = func(int) bool { return true }
 			}
@@ -376,8 +376,8 @@ func TestNested(t *testing.T) {
 			}
 		}
 	})
-	outer := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})
-	inner := newLimit(t, httplimit.Config{Limiter: lim, Event: "login", Features: []httplimit.Source{byUser}, Show: []string{"user"}})
+	outer := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}, VerdictInContext: true})
+	inner := newLimit(t, httplimit.Config{VerdictInContext: true, Limiter: lim, Event: "login", Features: []httplimit.Source{byUser}, Show: []string{"user"}})
 	s := newSite(t, outer(inner(handler)))
 
 	got := s.get("User: 7")
@@ -397,13 +397,13 @@ func TestNested(t *testing.T) {
 
 	got = s.get("User: 8", "Refund: export")
 	require.Equal(t, 500, got.status)
-	require.Equal(t, "httplimit: refund: no middleware for event \"export\" around this handler\n", got.body)
+	require.Equal(t, "httplimit: refund: no middleware for event \"export\" around this handler has VerdictInContext or RefundIf\n", got.body)
 }
 
 // The same event twice: a handler means the inner middleware.
 func TestNestedOfOneEvent(t *testing.T) {
-	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true})
-	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true})
+	outer := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "9/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true, VerdictInContext: true})
+	inner := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "5/h")), Features: []httplimit.Source{byIP}, LegacyHeaders: true, VerdictInContext: true})
 	s := newSite(t, outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, _ := httplimit.VerdictOf(r.Context(), "signup")
 		fmt.Fprint(w, v.Limit, httplimit.Refund(r.Context(), "signup"))
@@ -420,7 +420,7 @@ func TestNothingIsKnownOutside(t *testing.T) {
 	v, ok := httplimit.VerdictOf(t.Context(), "signup")
 	require.False(t, ok)
 	require.False(t, v.Allowed)
-	require.EqualError(t, httplimit.Refund(t.Context(), "signup"), `httplimit: refund: no middleware for event "signup" around this handler`)
+	require.EqualError(t, httplimit.Refund(t.Context(), "signup"), `httplimit: refund: no middleware for event "signup" around this handler has VerdictInContext or RefundIf`)
 }
 
 // A client who hangs up cannot keep his hit from being given back.

@@ -81,7 +81,7 @@ func NewSource(kind string, v Value) Source {
 // [feature.Join]. A request that lacks one of the features lacks Join.
 func Join(sources ...Source) Source {
 	sources = slices.Clone(sources)
-	kinds := make([]string, len(sources))
+	var kinds []string
 	joined := Source{find: func(q *request) (feature.Feature, error) {
 		features := make([]feature.Feature, len(sources))
 		for i := range sources {
@@ -92,13 +92,11 @@ func Join(sources ...Source) Source {
 		}
 		return feature.Join(features...), nil
 	}}
-	for i := range sources {
-		kinds[i] = sources[i].kind
-		err := sources[i].err
-		if sources[i].client == nil && sources[i].find == nil {
-			err = fmt.Errorf("Join has the zero Source at %d, want one of IP, Network, Email or NewSource", i)
+	for i, s := range sources {
+		if s.client == nil && s.find == nil {
+			s.err = fmt.Errorf("Join has the zero Source at %d, want one of IP, Network, Email or NewSource", i)
 		}
-		joined.err = cmp.Or(joined.err, err)
+		kinds, joined.err = append(kinds, s.kind), cmp.Or(joined.err, s.err)
 	}
 	joined.kind = strings.Join(kinds, "+")
 	if len(sources) < 2 {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/textproto"
@@ -70,6 +71,12 @@ func (e *ValueError) status() int {
 	return e.Status
 }
 
+// valueError returns the ValueError in err; nil if there is none.
+func valueError(err error) (value *ValueError) {
+	errors.As(err, &value)
+	return value
+}
+
 func badRequest(source, reason string) *ValueError {
 	return &ValueError{Status: http.StatusBadRequest, Source: source, Reason: reason}
 }
@@ -117,16 +124,9 @@ func same(texts []string, source string) (string, error) {
 // different paths, but no handler can tell them apart.
 func Cookie(name string) Value {
 	source := fmt.Sprintf("cookie %q", name)
-	valid := (&http.Cookie{Name: name}).Valid() == nil
+	valid := (&http.Cookie{Name: name}).Valid() == nil // else net/http finds none
 	return func(r *http.Request) (string, error) {
-		if !valid {
-			return "", nil // net/http finds none either
-		}
-		lines := r.Header["Cookie"]
-		if len(lines) == 0 {
-			return "", nil
-		}
-		if len(lines) == 1 {
+		if lines := r.Header["Cookie"]; valid && len(lines) == 1 {
 			if text, ok := plainCookie(lines[0], name); ok {
 				return text, nil
 			}
@@ -148,26 +148,18 @@ func plainCookie(line, name string) (text string, ok bool) {
 		return "", false
 	}
 	found := false
-	for line != "" {
-		var part string
-		part, line, _ = strings.Cut(line, ";")
+	for part := range strings.SplitSeq(line, ";") {
 		key, value, _ := strings.Cut(part, "=")
-		if textproto.TrimString(key) != name {
-			continue
-		}
-		if found || !isPlainCookie(value) {
+		switch {
+		case textproto.TrimString(key) != name:
+		case found || strings.ContainsFunc(value, special):
 			return "", false
+		default:
+			text, found = value, true
 		}
-		text, found = value, true
 	}
 	return text, true
 }
 
-func isPlainCookie(value string) bool {
-	for i := range len(value) {
-		if b := value[i]; b <= ' ' || b >= 0x7f || b == '"' || b == '\\' {
-			return false
-		}
-	}
-	return true
-}
+// special is true for what may be no part of a cookie's value as it is.
+func special(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '\\' }

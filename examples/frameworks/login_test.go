@@ -48,7 +48,7 @@ func tenFailures(t *testing.T, faults *limitertest.Faults) *limiter.Limiter {
 }
 
 func middleware(t *testing.T, lim *limiter.Limiter, refundIf func(status int) bool) func(http.Handler) http.Handler {
-	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "login", RefundIf: refundIf, Features: []httplimit.Source{
+	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "login", VerdictInContext: true, RefundIf: refundIf, Features: []httplimit.Source{
 		httplimit.NewSource("user", httplimit.Form("user")), httplimit.IP(httplimit.ClientIP{}),
 	}})
 	require.NoError(t, err)

@@ -102,7 +102,8 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, *l
 			httplimit.NewSource("user", httplimit.Form("user")),
 			httplimit.IP(httplimit.ClientIP{}),
 		},
-		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse), Invalid: http.HandlerFunc(refuse),
+		VerdictInContext: true, // for Refund
+		Denied:           http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse), Invalid: http.HandlerFunc(refuse),
 	})
 	if err != nil {
 		return nil, nil, err

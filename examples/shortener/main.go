@@ -129,8 +129,9 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, *l
 		Features: []httplimit.Source{
 			httplimit.NewSource("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
 		},
-		Show:   []string{"user"}, // so a user sees the count of his own links
-		Denied: http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse),
+		VerdictInContext: true,             // for Refund
+		Show:             []string{"user"}, // so a user sees the count of his own links
+		Denied:           http.HandlerFunc(refuse), Failed: http.HandlerFunc(refuse),
 	})
 	if err != nil {
 		return nil, nil, err

@@ -168,7 +168,7 @@ func listen(lim *limiter.Limiter, in io.Reader, out *json.Encoder) error {
 // hit; /peek decides about the query's n hits, and answers as /hit does.
 func site(lim *limiter.Limiter) (http.Handler, error) {
 	user := httplimit.Header("User")
-	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: event, Features: []httplimit.Source{httplimit.NewSource("user", user)}})
+	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: event, Features: []httplimit.Source{httplimit.NewSource("user", user)}, VerdictInContext: true})
 	if err != nil {
 		return nil, err
 	}

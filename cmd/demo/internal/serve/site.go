@@ -110,7 +110,7 @@ func (s *Server) addSite() error {
 		}
 		limit, err := httplimit.New(httplimit.Config{
 			Limiter: s.site.limiter, Event: event, Features: features,
-			Denied: refuse, Failed: refuse, Invalid: refuse,
+			Denied: refuse, Failed: refuse, Invalid: refuse, VerdictInContext: true,
 		})
 		if err != nil {
 			return err

@@ -1,0 +1,218 @@
+package httplimit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/spent"
+	"github.com/abacus-go/abacus/limiter"
+)
+
+// serve is the way of a request: its features, the Limiter's verdict, the answer.
+func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if m.WritesOnly && reads(r.Method) || m.Applies != nil && !m.Applies(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	var room [4]feature.Feature
+	f := visit{m: m, w: w, r: r, n: 1}
+	var v limiter.Verdict
+	defer f.leave(&v)
+	features := append(room[:0], make([]feature.Feature, len(m.Features))...)
+	err := f.find(features)
+	if err == nil {
+		features, err = f.decide(&v, features)
+	}
+	if err == nil && v.Allowed && f.invalid == nil {
+		f.admit(next, &v, features)
+	} else {
+		f.reject(&v, features, err)
+	}
+}
+
+// reads is true for safe methods: RFC 9110, section 9.2.1.
+func reads(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
+}
+
+// visit is a request on its way through a middleware. Its features and verdict are
+// arguments: in a struct they would be allocations. For one goroutine.
+type visit struct {
+	m       *middleware
+	w       http.ResponseWriter
+	r       *http.Request
+	q       *request      // nil: no Value was called
+	n       int64         // the cost; 1 until it is found
+	later   []int         // indices of Sources that need the body, which is not read yet; len(Features) is the cost
+	invalid *ValueError   // the reason why the request is not the handler's; nil: it is
+	spent   time.Duration // of the time for a decision: a Peek without an answer of the store took so long
+}
+
+// leave ends the visit.
+func (f *visit) leave(v *limiter.Verdict) {
+	f.m.Limiter.Keep(v)
+	if f.q != nil {
+		f.q.release()
+	}
+}
+
+// find finds the feature of each Source, and the cost. What needs the body stays
+// unknown if there is one. An error is the server's.
+func (f *visit) find(features []feature.Feature) error {
+	for i := range f.m.Features {
+		if source := &f.m.Features[i]; source.client != nil {
+			features[i] = source.ofClient(f.r)
+		} else if err := f.read(features, i); err != nil {
+			return err
+		}
+	}
+	if f.m.Cost == nil {
+		return nil
+	}
+	return f.read(features, len(features))
+}
+
+// read finds the feature of Source i, or the cost of a valid request. An error that
+// blames the client makes the request invalid, and the feature is missing.
+func (f *visit) read(features []feature.Feature, i int) (err error) {
+	m, q := f.m, f.request()
+	var found feature.Feature
+	n := f.n
+	q.asked = false
+	if i < len(m.Features) {
+		found, err = m.Features[i].find(q)
+	} else if f.invalid == nil {
+		n, err = m.cost(q)
+	}
+	if q.asked && err == nil {
+		err = q.err // FormValue drops the error: the feature is not missing
+	}
+	switch {
+	case q.asked && q.sealed && !q.known:
+		f.later = append(f.later, i)
+		if i < len(m.Features) {
+			features[i] = feature.Unknown(m.Features[i].kind)
+		}
+		return nil
+	case err != nil:
+		value := valueError(err)
+		if value == nil || value.status() >= 500 {
+			return err
+		}
+		found, n, f.invalid = feature.Feature{}, f.n, cmp.Or(f.invalid, value)
+	}
+	if i < len(m.Features) {
+		features[i] = found
+	}
+	f.n = n
+	return nil
+}
+
+// request returns f.q, which it makes with a body that is sealed.
+func (f *visit) request() *request {
+	if f.q == nil {
+		f.q = newRequest(f.r, f.m.MaxBody)
+		f.q.w, f.q.all, f.q.sealed = f.w, &f.m.bodies, hasBody(f.r)
+	}
+	return f.q
+}
+
+// cost calls Config.Cost.
+func (m *middleware) cost(q *request) (n int64, err error) {
+	_, err = q.value(func(r *http.Request) (_ string, err error) {
+		n, err = m.Cost(r)
+		return "", err
+	})
+	switch {
+	case valueError(err) != nil:
+		return 0, err
+	case err != nil:
+		return 0, &ValueError{http.StatusBadRequest, "cost", "the cost of this request is not known", err}
+	case n < 1 || n > counter.MaxCount:
+		return 0, badRequest("cost", fmt.Sprintf("the cost of this request must be 1 to %d", int64(counter.MaxCount)))
+	}
+	return n, nil
+}
+
+// decide asks the Limiter about the features, and returns the features that it was asked
+// about. An error is the server's, or of the context.
+//
+// An invalid request is decided by its other features: the verdict counts a hit under
+// the rules that can be asked, else bad requests would cost nobody a hit.
+//
+// A body is read only if the rules without need of a body would admit the request: a
+// client over its limit sends bodies in vain. Peek counts nothing, and an admission
+// by Peek decides nothing: the rules are asked again, all together, when the body is
+// read.
+//
+// A store that has not answered Peek in time is not waited for again, unless the body
+// took longer than Peek: the store may have come back meanwhile.
+func (f *visit) decide(v *limiter.Verdict, features []feature.Feature) ([]feature.Feature, error) {
+	if len(f.later) == 0 {
+		return f.allow(v, features)
+	}
+	m, ctx, began := f.m, f.r.Context(), time.Now()
+	if f.invalid == nil {
+		var err error
+		if *v, err = m.Limiter.Peek(ctx, m.Event, f.n, features...); err != nil {
+			return nil, err
+		}
+		if v.Degraded != nil {
+			f.spent = time.Since(began)
+		}
+	}
+	if f.invalid != nil || !v.Allowed {
+		// Allow denies by itself: it begins bans, and Observe hears of it.
+		if asked, err := f.allow(v, features); err != nil || f.invalid != nil || !v.Allowed {
+			return asked, err
+		}
+		// A place has become free since Peek. If the store fails, the hit stays.
+		_ = m.Limiter.Refund(context.WithoutCancel(ctx), v)
+	}
+	f.q.sealed = false
+	began = time.Now()
+	for _, i := range f.later {
+		if err := f.read(features, i); err != nil {
+			return nil, err
+		}
+	}
+	if time.Since(began) > f.spent {
+		f.spent = 0
+	}
+	return f.allow(v, features)
+}
+
+// allow asks the Limiter. A rule that denies since a feature is missing makes the
+// request invalid, and is left out.
+func (f *visit) allow(v *limiter.Verdict, features []feature.Feature) (_ []feature.Feature, err error) {
+	for {
+		if f.m.refunds.Load() {
+			*v, err = f.m.Limiter.AllowOpen(f.context(), f.m.Event, f.n, features...)
+		} else {
+			*v, err = f.m.Limiter.AllowN(f.context(), f.m.Event, f.n, features...)
+		}
+		if v.Missing == "" {
+			return features, err
+		}
+		f.invalid = cmp.Or(f.invalid, badRequest(v.Missing, "is required"))
+		features = append(features, feature.Unknown(v.Missing))
+	}
+}
+
+// context returns the context of a decision: net/http cancels that of the request when a
+// body breaks off.
+func (f *visit) context() context.Context {
+	ctx := f.r.Context()
+	if f.invalid != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if f.spent > 0 {
+		ctx = spent.Context{Context: ctx, Time: f.spent}
+	}
+	return ctx
+}
