@@ -12,7 +12,7 @@ const MaxKeys = 100
 // Ask is a key of a [Counter.TakeAll], with hits and limits.
 type Ask struct {
 	Key    Key
-	N      int64 // hits of the key: 0 to MaxCount; of 0 the limits are judged, and nothing is counted
+	N      int64 // hits of the key: 0 to MaxCount; 0 counts nothing, and is denied only if a window holds more hits than Max already
 	Limits Limits
 
 	// On is the Counter by whose ladder the key is counted: a result of
@@ -23,12 +23,30 @@ type Ask struct {
 	// counted where the hits of all other keys are admitted and the soft key has
 	// room. A State of the Verdict reports whether the soft key has room. So a soft key
 	// reports the share of denials that its limits would have if enforced. A soft key
-	// is counted apart from the same key that is enforced. On a store without an
-	// atomic step for all keys, soft keys are taken after the other keys, at the cost
-	// of another round trip. A soft key whose store fails then is missing in the
-	// Verdict, and fails no call. A call of soft keys alone is always admitted; its
-	// flat fields describe no limit.
+	// is counted apart from the same key that is enforced, unless it is Shared. On a
+	// store without an atomic step for all keys, soft keys are taken after the other
+	// keys, at the cost of another round trip. A soft key whose store fails then is
+	// missing in the Verdict, and fails no call. A call of soft keys alone is always
+	// admitted; its flat fields describe no limit.
 	Soft bool
+
+	// Shared counts a soft key on the counts of the same key that is enforced: when
+	// the limits are enforced later, or no longer, no count is lost. The key may
+	// then be in the call only once. Shared means nothing without Soft.
+	Shared bool
+
+	// Charge counts the hits of the key whatever its limits, after all other keys
+	// are admitted: a [Counter.Charge] within a TakeAll. The limits never deny the
+	// call, and the flat fields of the Verdict do not describe them. All or nothing
+	// holds here too: if other keys deny the call, nothing is charged.
+	//
+	// The States of an admitted call include the hits. A RetryAfter above 0 reports
+	// that the limit is over, and is the time until it no longer is, without other
+	// hits; to find it out costs a Peek. In a denied call RetryAfter is 0. In a
+	// PeekAll it is the time until N hits have room. A soft key is not charged.
+	Charge bool
+
+	place uint8 // in the call, of the first ask for the key
 
 	// Held are hits that the store does not count, judged as if the store counted
 	// them: Held[i] hits, zero or more, in the window of Limits[i]. All numbers
@@ -79,18 +97,20 @@ func (a *Ask) heldIn(limit Limit) (held int64) {
 }
 
 // merge appends asks to merged, which is empty: each key once, with all hits and
-// limits given for the key.
-func merge(merged, asks []Ask) []Ask {
+// limits given for the key. charge charges all keys that are not soft.
+func merge(merged, asks []Ask, charge bool) []Ask {
 next:
 	for i := range asks {
-		ask := &asks[i]
+		ask := asks[i]
+		ask.place, ask.Charge, ask.Shared = uint8(i), (ask.Charge || charge) && !ask.Soft, ask.Shared && ask.Soft
 		for j := range merged {
-			if m := &merged[j]; m.Key == ask.Key && m.On == ask.On && m.Soft == ask.Soft {
-				m.join(ask)
+			m := &merged[j]
+			if m.Key == ask.Key && m.On == ask.On && m.Soft == ask.Soft && m.Shared == ask.Shared && m.Charge == ask.Charge {
+				m.join(&ask)
 				continue next
 			}
 		}
-		merged = append(merged, *ask)
+		merged = append(merged, ask)
 	}
 	return merged
 }

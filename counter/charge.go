@@ -2,7 +2,9 @@ package counter
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -10,7 +12,8 @@ import (
 )
 
 // Charge counts n hits of key in any case, and reports whether a limit is over with
-// these hits: for costs that are known only afterwards. n is 1 or more.
+// these hits: for costs that are known only afterwards. n is 1 or more, or below zero
+// to give hits back.
 //
 // The hits of a denying Verdict are counted too; the RetryAfter is then the time
 // until no limit is over, without other hits. A Refund gives the hits of either
@@ -24,61 +27,129 @@ import (
 // over or by an [ErrStore], since nobody knows whether a limit was over. Each later
 // Take of the process counts them; a Take in another process may miss them for up to
 // a minute, as the hits of an [Counter.AddAt].
+//
+// An n below zero is a credit: the newest -n hits in the longest window of limits are
+// given back, or as many as there are, whoever counted them. The Verdict reports whether
+// a limit is over then; it cannot be refunded. No window loses more than -n hits, and
+// none goes below zero. A credit that races with other credits, refunds, denials or a
+// Forget of the key may find the same hits as they, and gives back less in some windows
+// or in all. No receipt protects from a second credit for the same hits, or from a
+// Refund of hits that a credit has given back: that is for the caller to avoid, also
+// after an error, when some hits may have been given back.
 func (c *Counter) Charge(ctx context.Context, key Key, n int64, limits Limits) (Verdict, error) {
 	return c.ChargeAll(ctx, Ask{Key: key, N: n, Limits: limits})
 }
 
 // ChargeAll is Charge for several keys: the hits of all keys are counted, or
-// after an error none.
+// after an error none. If N of the first key is below zero, hits are given back, and
+// N of no key is above zero; after an error some keys may have been credited.
 func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (v Verdict, err error) {
 	err = c.all(ctx, &v, asks, charging)
 	return v, err
 }
 
-// chargeByTicket counts on a store without an atomic step for the keys.
-func (k *call) chargeByTicket(ctx context.Context) error {
-	for i := range k.Keys {
-		defer k.c.denied.raised(string(k.Keys[i].Key), k.c.denied.mark())
+// raise notes that the counts of the charged keys may have risen. mark is from before.
+func (k *call) raise(mark int64) {
+	for i := range k.keys {
+		if k.asks[k.keys[i].ask].Charge {
+			k.c.denied.raised(string(k.Keys[i].Key), mark)
+		}
 	}
-	return k.c.protocol.Charge(ctx, &k.Call)
 }
 
-// charged completes a charge. It was not counted if a count would have grown
-// beyond MaxCount.
-func (k *call) charged(ctx context.Context, v *Verdict) error {
-	if !k.Allowed {
-		return k.failed(ctx, backend.ErrMaxCount)
+// charged completes the answer of the store for charged keys, whose windows had no
+// bound, and reports whether a limit of these keys is over. Nothing was counted if a
+// count would have grown beyond MaxCount.
+func (k *call) charged() (over bool, err error) {
+	if !k.charges {
+		return false, nil
 	}
-	over := false
 	for i := range k.keys {
-		if key := &k.Keys[i]; !key.Soft {
-			for j, limit := range k.keys[i].limits {
-				w := &key.Windows[j]
-				w.Max = limit.Max - k.asks[k.keys[i].ask].heldIn(limit)
+		key, ask := &k.Keys[i], &k.asks[k.keys[i].ask]
+		for j, limit := range k.keys[i].limits {
+			if w := &key.Windows[j]; ask.Charge {
+				if !k.Allowed && (k.Charge || ticket.Excess(w, key.N) > 0) {
+					return false, backend.ErrMaxCount
+				}
+				w.Max = limit.Max - ask.heldIn(limit)
 				over = over || ticket.Excess(w, key.N) > 0
 			}
 		}
 	}
 	if k.Late && !over {
-		return k.failed(ctx, fmt.Errorf("the hits are counted, and were confirmed later than Config.Settle of %s: whether a limit is over is not known", k.Settle()))
+		return false, fmt.Errorf("the hits are counted, and were confirmed later than Config.Settle of %s: whether a limit is over is not known", k.Settle())
 	}
-	v.Allowed = true // also where a limit is over, for fill
-	v.fill(k)
-	v.count(k)
-	if !over {
-		return nil
-	}
-	v.Allowed, v.Remaining, v.RetryAfter = false, 0, k.c.plan.Young()+time.Millisecond
-	asks := make([]Ask, len(k.asks))
-	for i := range asks {
-		asks[i] = k.asks[i]
-		asks[i].N = 0
-	}
-	if now, err := k.c.PeekAll(ctx, asks...); err == nil && !now.Allowed {
-		v.Key, v.Limit, v.RetryAfter, v.ResetAfter = now.Key, now.Limit, now.RetryAfter, now.ResetAfter
-		if v.details != nil && now.details != nil && len(v.details.states) == len(now.details.states) {
-			v.details.states = now.details.states
+	return over, nil
+}
+
+// judgeCharged finds out when the limits of the charged keys are no longer over.
+func (k *call) judgeCharged(ctx context.Context, v *Verdict) {
+	var asks []Ask
+	for i := range k.asks {
+		if ask := k.asks[i]; ask.Charge {
+			ask.N, ask.Charge = 0, false
+			asks = append(asks, ask)
 		}
 	}
-	return nil
+	now, err := k.c.PeekAll(ctx, asks...)
+	known := err == nil && !now.Allowed
+	if k.Charge {
+		v.Allowed, v.Remaining, v.RetryAfter = false, 0, k.c.plan.Young()+time.Millisecond
+		if known {
+			v.Key, v.Limit, v.RetryAfter, v.ResetAfter = now.Key, now.Limit, now.RetryAfter, now.ResetAfter
+		}
+	}
+	if !known || v.details == nil {
+		return
+	}
+	states, of := now.All(), 0
+	for i := range k.asks {
+		for range k.asks[i].Limits {
+			if k.asks[i].Charge {
+				v.details.states[of], states = states[0].short(), states[1:]
+			}
+			of++
+		}
+	}
+}
+
+// credit gives back the hits of asks, whose N are below zero, and answers whether a
+// limit is over then.
+func (c *Counter) credit(ctx context.Context, v *Verdict, asks []Ask) error {
+	asks = slices.Clone(asks)
+	for i := range asks {
+		if asks[i].N > 0 {
+			return fmt.Errorf("counter: n is %d, want 0 or below, as of the first key of the Charge, event %q", asks[i].N, asks[i].Key.Event)
+		}
+		asks[i].N = -asks[i].N
+	}
+	r, err := c.begin(ctx, asks[0].Key)
+	if err != nil {
+		return err
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	if _, err := k.resolve(asks, peeking); err != nil {
+		return err
+	}
+	errs := make([]error, len(k.keys))
+	ticket.SideBySide(len(k.keys), func(i int) {
+		key, r, reach := &k.Keys[i], r, time.Duration(0)
+		if key.N == 0 {
+			return
+		}
+		for j := range key.Windows {
+			reach = max(reach, key.Windows[j].Reach)
+		}
+		r.Key, r.Ladder = string(key.Key), key.Ladder
+		defer c.denied.lowered(r.Key)
+		errs[i] = callError(ctx, k.asks[k.keys[i].ask].Key.Event, c.protocol.Credit(ctx, r, k.Plans[i], reach, key.N))
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for i := range asks {
+		asks[i].N, asks[i].Charge = 0, false
+	}
+	return c.all(ctx, v, asks, peeking)
 }

@@ -132,7 +132,7 @@ func (d *denials) readFirst(c *ticket.Call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.ContainsFunc(c.Keys, func(key backend.TakeKey) bool {
-		return !key.Soft && c.Label() < d.keys[string(key.Key)].readFirstUntil
+		return !key.Soft && ticket.Bounded(&key) && c.Label() < d.keys[string(key.Key)].readFirstUntil
 	})
 }
 
@@ -149,8 +149,14 @@ func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 	call := denial{at: now, until: now, seq: d.seq}
 	for i := range c.Keys {
 		key := &c.Keys[i]
+		if key.Soft {
+			continue
+		}
+		if read && !allowed {
+			call.windows = append(call.windows, key.Windows...)
+		}
 		known, there := d.keys[string(key.Key)]
-		if key.Soft || allowed && !there && !contended {
+		if !ticket.Bounded(key) || allowed && !there && !contended {
 			continue
 		}
 		if contended {
@@ -171,7 +177,6 @@ func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 		}
 		if read {
 			call.until = max(call.until, now+int64(min(wait, maxRecall)))
-			call.windows = append(call.windows, key.Windows...)
 			if known.denied = (denial{}); wait > 0 && wait != Never {
 				known.denied = denial{now, now + int64(wait), d.seq, key.N, call.windows[len(call.windows)-len(key.Windows):]}
 			}

@@ -50,6 +50,9 @@ func (c *Counter) recall(asks []Ask, find func(*denials, *ticket.Call) bool) (v 
 	if never || err != nil || c.protocol.Relabel(&k.Call) != nil || !find(c.denied, &k.Call) {
 		return Verdict{}, false // a Take tells errors
 	}
+	if _, err := k.charged(); err != nil {
+		return Verdict{}, false
+	}
 	v.fill(k)
 	return v, true
 }

@@ -43,7 +43,7 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		k := &keys[i]
 		for on := k.on; on != nil && k.n > 0; on = on.former {
 			maker := &on.keys
-			if k.soft {
+			if k.soft && !k.shared {
 				maker = &on.softKeys
 			}
 			all = append(all, func() error { return on.giveBack(ctx, k.key, maker, base, taken.at, k.n) })

@@ -94,6 +94,9 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err 
 	case len(asks) > MaxKeys:
 		return fmt.Errorf("counter: event %q: %d keys, want at most %d", asks[0].Key.Event, len(asks), MaxKeys)
 	}
+	if m == charging && asks[0].N < 0 {
+		return c.credit(ctx, v, asks)
+	}
 	counts := m != taking
 	for i := range asks {
 		counts = counts || asks[i].N != 0
@@ -108,7 +111,7 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err 
 	if own.On != nil && own.On.base == c.base {
 		on, own.On = own.On, nil
 	}
-	if m == taking && own.On == nil && own.Held == nil && !own.Soft {
+	if m == taking && own.On == nil && own.Held == nil && !own.Soft && !own.Charge {
 		*v, err = on.Take(ctx, own.Key, own.N, own.Limits)
 		return err
 	}
@@ -145,13 +148,16 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 			return err
 		}
 	}
+	if k.charges {
+		defer k.raise(c.denied.mark())
+	}
 	asking = true
 	switch k.Grace = c.grace(k.Deadline); {
 	case denied:
 	case c.protocol.OneStep(&k.Call):
 		err = c.protocol.Stepped(ctx, &k.Call, c.atomic.Take(ctx, &k.TakeRequest))
 	case m == charging:
-		err = k.chargeByTicket(ctx)
+		err = c.protocol.Charge(ctx, &k.Call)
 	case m == peeking || c.denied.readFirst(&k.Call):
 		err = c.protocol.Rounds(ctx, &k.Call, true, ticket.Finding{}, nil)
 	default:
@@ -161,22 +167,30 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		}
 	}
 	asking = false
-	switch {
-	case err != nil:
-		err = k.failed(ctx, err)
-	case m == charging:
-		err = k.charged(ctx, v)
-	default:
-		v.Allowed = k.Allowed
-		v.fill(k)
-		if v.Allowed && m == taking {
-			v.count(k)
-		}
-		if k.RetryWithin > 0 {
-			v.retryWithin(k.RetryWithin)
-		}
+	if err != nil {
+		return k.failed(ctx, err)
 	}
-	return err
+	return k.answered(ctx, v, m)
+}
+
+// answered makes v the answer of the store.
+func (k *call) answered(ctx context.Context, v *Verdict, m mode) error {
+	over, err := k.charged()
+	if err != nil {
+		return k.failed(ctx, err)
+	}
+	v.Allowed = k.Allowed
+	v.fill(k)
+	if v.Allowed && m != peeking {
+		v.count(k)
+	}
+	if v.Allowed && over {
+		k.judgeCharged(ctx, v)
+	}
+	if k.RetryWithin > 0 {
+		v.retryWithin(k.RetryWithin)
+	}
+	return nil
 }
 
 // call is a Take, a Peek or a Charge, from the beginning to the answer. The
@@ -185,9 +199,10 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 // Calls are pooled, and keep their buffers.
 type call struct {
 	ticket.Call
-	c    *Counter
-	asks []Ask     // each key once; a buffer
-	keys []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
+	c       *Counter
+	asks    []Ask     // each key once; a buffer
+	keys    []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
+	charges bool      // some keys are charged
 
 	receipts *receipts
 	used     int // receipts of the block that are given out
@@ -218,9 +233,9 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 			return false, err
 		}
 	}
-	k.asks, k.keys, k.Keys, k.Plans, k.Unknown = merge(k.asks[:0], asks), k.keys[:0], k.Keys[:0], k.Plans[:0], k.Unknown[:0]
-	k.Peek, k.Charge, k.AnyLabel, k.Exact, k.Deadline = m == peeking, m == charging, false, k.c.exact || m == charging, k.c.deadline()
-	k.Allowed, k.RetryWithin, k.Late = false, 0, false
+	k.Peek, k.Charge, k.AnyLabel, k.Deadline = m == peeking, m == charging, false, k.c.deadline()
+	k.asks, k.keys, k.Keys, k.Plans, k.Unknown = merge(k.asks[:0], asks, k.Charge), k.keys[:0], k.Keys[:0], k.Plans[:0], k.Unknown[:0]
+	k.Allowed, k.RetryWithin, k.Late, k.charges = false, 0, false, false
 	enforced, hits := false, m == peeking
 	for i := range k.asks {
 		ask := &k.asks[i]
@@ -239,8 +254,10 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 		}
 		enforced = enforced || !ask.Soft
 		hits = hits || ask.N > 0
-		never = never || out && !ask.Soft
+		never = never || out
+		k.charges = k.charges || ask.Charge && !k.Peek
 	}
+	k.Exact = k.c.exact || k.charges // an upper bound may be over where the count is not
 	switch {
 	case !enforced && m == charging:
 		return false, fmt.Errorf("counter: event %q: each Ask of a Charge is Soft, want at least one that is not", k.asks[0].Key.Event)
@@ -261,24 +278,33 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 	return never, k.checkStored()
 }
 
-// checkStored finds a stored key that is in the call twice, by two Counters of
-// one ladder.
+// checkStored finds a stored key that is in the call twice: by two Counters of
+// one ladder, or both charged and not, or shared.
 func (k *call) checkStored() error {
 	mixed := len(k.keys) > len(k.asks)
 	for i := range k.asks {
-		mixed = mixed || k.asks[i].On != nil
+		ask := &k.asks[i]
+		mixed = mixed || ask.On != nil || ask.Shared || ask.Charge != k.Charge
 	}
 	for i := 1; mixed && i < len(k.keys); i++ {
 		for j := range i {
-			if a, b := &k.Keys[i], &k.Keys[j]; bytes.Equal(a.Key, b.Key) {
-				return fmt.Errorf("counter: event %q: a key is asked for by two Counters that both count it by the ladder %q, want one of them", k.asks[k.keys[i].ask].Key.Event, a.Ladder)
+			a, b := &k.Keys[i], &k.Keys[j]
+			if !bytes.Equal(a.Key, b.Key) {
+				continue
 			}
+			event := k.asks[k.keys[i].ask].Key.Event
+			if k.keys[i].on == k.keys[j].on {
+				return fmt.Errorf("counter: event %q: a key is asked for both with and without Ask.Charge or Ask.Shared, want one of them", event)
+			}
+			return fmt.Errorf("counter: event %q: a key is asked for by two Counters that both count it by the ladder %q, want one of them", event, a.Ladder)
 		}
 	}
 	return nil
 }
 
-// add adds a key of ask i to the call. never: N is above the Max of a limit.
+// add adds a key of ask i to the call. never: N is above the Max of a limit that can
+// deny. A key that is charged has windows without a bound; a Peek looks at the key as
+// at a soft one.
 func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 	ask := &k.asks[i]
 	if n := len(k.Keys); n < cap(k.Keys) {
@@ -287,12 +313,12 @@ func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 		k.Keys = append(k.Keys, backend.TakeKey{})
 	}
 	k.keys = append(k.keys, callKey{on: on, limits: limits, ask: i})
-	k.Plans, k.Unknown = append(k.Plans, &on.plan), append(k.Unknown, ask.Soft)
 	key, maker := &k.Keys[len(k.Keys)-1], &on.keys
-	if ask.Soft {
+	if ask.Soft && !ask.Shared {
 		maker = &on.softKeys
 	}
-	key.Key, key.N, key.Soft, key.Fits = maker.append(key.Key[:0], ask.Key), ask.N, ask.Soft, false
+	key.Key, key.N, key.Soft, key.Fits = maker.append(key.Key[:0], ask.Key), ask.N, ask.Soft || ask.Charge && k.Peek, false
+	k.Plans, k.Unknown = append(k.Plans, &on.plan), append(k.Unknown, key.Soft)
 	key.Ladder, key.TTLs = on.plan.Ladder, on.plan.TTLs
 	key.Windows = slices.Grow(key.Windows[:0], len(limits))[:len(limits)]
 	for j, limit := range limits {
@@ -301,14 +327,14 @@ func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 			return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
 		}
 		if ask.Held != nil {
-			if w.Max -= ask.heldIn(limit); ask.Soft {
+			if w.Max -= ask.heldIn(limit); key.Soft {
 				w.Max = max(0, w.Max)
 			}
 		}
-		if k.Charge && !ask.Soft {
+		if ask.Charge && !k.Peek {
 			w.Max = MaxCount
 		}
-		never = never || ask.N > w.Max
+		never = never || ask.N > w.Max && !key.Soft
 	}
 	return never, nil
 }

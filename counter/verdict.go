@@ -69,12 +69,15 @@ type limited struct {
 	on      *Counter
 	n       int64 // hits that were counted
 	soft    bool
-	unknown bool // a soft key that was not judged
+	shared  bool
+	unknown bool  // a soft key that was not judged
+	ask     uint8 // in the call
 }
 
 // State is the answer of a [Verdict] for one limit of one key. The fields have
 // the meaning of the same fields of Verdict.
 type State struct {
+	Ask        int // index of the Ask in the call; of a key that was given twice, the first
 	Key        Key
 	Limit      Limit
 	Remaining  int64
@@ -95,7 +98,7 @@ func (v Verdict) All() []State {
 		if v.Limit == (Limit{}) {
 			return nil // no limit was asked
 		}
-		return []State{{v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter, false}}
+		return []State{{Key: v.Key, Limit: v.Limit, Remaining: v.Remaining, RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter}}
 	}
 	if d.states == nil {
 		states := make([]State, len(d.limits))
@@ -110,7 +113,7 @@ func (v Verdict) All() []State {
 		k := &d.keys[i]
 		for _, limit := range k.limits {
 			if s := &d.states[of]; !k.unknown {
-				states = append(states, State{k.key, limit, s.remaining, s.retryAfter, s.resetAfter, k.soft})
+				states = append(states, State{int(k.ask), k.key, limit, s.remaining, s.retryAfter, s.resetAfter, k.soft})
 			}
 			of++
 		}
@@ -123,10 +126,12 @@ type shortState struct {
 	retryAfter, resetAfter time.Duration
 }
 
+func (s *State) short() shortState { return shortState{s.Remaining, s.RetryAfter, s.ResetAfter} }
+
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
 	var d *details
-	if ask := &k.asks[0]; len(k.asks) > 1 || len(ask.Limits) > 1 || ask.On != nil || ask.Soft {
+	if ask := &k.asks[0]; len(k.asks) > 1 || len(ask.Limits) > 1 || ask.On != nil || ask.Soft || ask.Charge && !k.Charge {
 		d = &details{}
 		v.details, d.keys, d.states = d, d.keyBuf[:0], d.stateBuf[:0]
 	}
@@ -134,7 +139,7 @@ func (v *Verdict) fill(k *call) {
 	for j := range k.asks {
 		ask := &k.asks[j]
 		if d != nil {
-			of := limited{key: ask.Key, limits: ask.Limits, on: k.keys[j].on, n: ask.N, soft: ask.Soft, unknown: k.Unknown[j]}
+			of := limited{ask.Key, ask.Limits, k.keys[j].on, ask.N, ask.Soft, ask.Shared, k.Unknown[j], ask.place}
 			if ask.Soft && (of.unknown || !k.Keys[j].Fits) {
 				of.n = 0
 			}
@@ -149,7 +154,7 @@ func (v *Verdict) fill(k *call) {
 			if v.Allowed {
 				binds = first || s.remaining < v.Remaining
 			}
-			if binds && !ask.Soft {
+			if binds && !ask.Soft && (!ask.Charge || k.Charge) {
 				v.Key, v.Limit = ask.Key, ask.Limits[w]
 				v.Remaining, v.RetryAfter, v.ResetAfter = s.remaining, s.retryAfter, s.resetAfter
 				first = false
@@ -170,9 +175,12 @@ func (k *call) state(j, w int, allowed bool) shortState {
 		}
 		// The former ladder judges those of the limits that it can hold.
 		if of := slices.Index(former.limits, k.asks[j].Limits[w]); of >= 0 {
-			f := former.on.state(&k.Keys[i].Windows[of], k.Label(), k.Keys[i].N, allowed)
+			f := former.on.state(&k.Keys[i].Windows[of], k.Label(), k.Keys[i].N, allowed && (k.Keys[i].Fits || !k.Keys[i].Soft))
 			s = shortState{min(s.remaining, f.remaining), max(s.retryAfter, f.retryAfter), max(s.resetAfter, f.resetAfter)}
 		}
+	}
+	if k.charges && !allowed && k.asks[j].Charge {
+		s.retryAfter = 0 // nothing was charged
 	}
 	return s
 }
@@ -208,7 +216,9 @@ func (v *Verdict) retryWithin(most time.Duration) {
 func (c *Counter) state(w *backend.Window, now, n int64, allowed bool) (s shortState) {
 	switch {
 	case allowed:
-		s.remaining = max(0, -ticket.Excess(w, n))
+		if s.remaining = -ticket.Excess(w, n); s.remaining < 0 { // of a charged key
+			s.remaining, s.retryAfter = 0, c.plan.Young()+time.Millisecond
+		}
 	case n > w.Max:
 		s.retryAfter = Never
 	case ticket.Excess(w, n) > 0:

@@ -16,7 +16,7 @@ import (
 var calls = []check{
 	{
 		name:    "keys of one call differ",
-		rule:    "each key of a call has its own n and its own ladder, may be soft, looked at or charged, and the verdict is that of an atomic store in the process",
+		rule:    "each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, and the verdict is that of an atomic store in the process",
 		instead: true,
 		run:     keysDiffer,
 	},
@@ -76,17 +76,20 @@ type twins struct {
 // call makes a random call, and compares the two answers and what is counted
 // afterwards.
 func (d *twins) call(s *subject, now time.Time) error {
-	verb := []string{"take", "take", "take", "take", "peek", "charge", "refund", "forget"}[s.rand.IntN(8)]
+	verb := []string{"take", "take", "take", "take", "peek", "charge", "credit", "refund", "forget"}[s.rand.IntN(9)]
 	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
 	var asks [2][]counter.Ask
 	for range 1 + s.rand.IntN(3) {
 		ask := randomAsk(s)
+		if verb == "credit" {
+			ask.N = -1 - ask.N
+		}
 		ladder := s.rand.IntN(3)
 		for i := range d.on {
 			ask.On = d.on[i][ladder]
 			asks[i] = append(asks[i], ask)
 		}
-		say("%v %s %s %d under %s soft %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ladder)
+		say("%v %s %s %d under %s soft %v shared %v charge %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ask.Shared, ask.Charge, ladder)
 	}
 	var of [2]*counter.Verdict
 	if verb == "refund" && len(d.verdicts) > 0 {
@@ -108,7 +111,9 @@ func (d *twins) call(s *subject, now time.Time) error {
 	if a, b := inWords(&got[0]), inWords(&got[1]); a != b {
 		return fmt.Errorf("the verdict is %s, in memory %s", a, b)
 	}
-	d.verdicts = append(d.verdicts, got)
+	if d.verdicts = append(d.verdicts, got); verb == "credit" {
+		d.verdicts = nil // their hits may have been given back
+	}
 	return d.compareCounts()
 }
 
@@ -117,7 +122,8 @@ func randomAsk(s *subject) counter.Ask {
 	if soft {
 		scarce = 3 // what has no room must be seen, of the few calls that are admitted
 	}
-	return counter.Ask{Key: counter.Key{Event: "differ", Feature: fmt.Sprint(s.rand.IntN(3))}, N: s.rand.Int64N(3), Soft: soft,
+	return counter.Ask{Key: counter.Key{Event: "differ", Feature: fmt.Sprint(s.rand.IntN(3))}, N: s.rand.Int64N(3),
+		Soft: soft, Shared: s.rand.IntN(3) == 0, Charge: s.rand.IntN(5) == 0,
 		Limits: counter.Limits{{Max: s.rand.Int64N(scarce), Per: time.Minute}, {Max: scarce/2 + s.rand.Int64N(12), Per: 10 * time.Minute}}[s.rand.IntN(2):]}
 }
 
@@ -129,7 +135,7 @@ func oneOf(on *counter.Counter, verb string, asks []counter.Ask, of *counter.Ver
 		v, err = on.TakeAll(ctx, asks...)
 	case "peek":
 		v, err = on.PeekAll(ctx, asks...)
-	case "charge":
+	case "charge", "credit":
 		v, err = on.ChargeAll(ctx, asks...)
 	case "refund":
 		if of != nil {
@@ -167,7 +173,7 @@ func inWords(v *counter.Verdict) string {
 	words := fmt.Sprintf("allowed %v %v %v %d %v", v.Allowed, v.Key, v.Limit, v.Remaining, v.RetryAfter)
 	for _, s := range v.All() {
 		if v.Allowed || !s.Soft {
-			words += fmt.Sprintf("; %v %v %d %v %v", s.Key, s.Limit, s.Remaining, s.RetryAfter, s.Soft)
+			words += fmt.Sprintf("; %d %v %v %d %v %v", s.Ask, s.Key, s.Limit, s.Remaining, s.RetryAfter, s.Soft)
 		}
 		if v.Allowed {
 			words += fmt.Sprintf(" %v", s.ResetAfter)

@@ -19,7 +19,7 @@ import (
 var counters = []check{
 	{
 		name:    "scripts",
-		rule:    "every answer to every script of Take, TakeAll, Peek, Charge, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says",
+		rule:    "every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says",
 		instead: true,
 		run:     scripts,
 	},

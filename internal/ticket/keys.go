@@ -26,6 +26,27 @@ func (c *Call) Order() (order []int) {
 	return order
 }
 
+// Bounded reports whether a limit of the key can deny hits: of a key that is charged, no
+// limit can.
+func Bounded(key *backend.TakeKey) bool {
+	return slices.ContainsFunc(key.Windows, func(w backend.Window) bool { return w.Max < backend.MaxCount })
+}
+
+// chargedLast moves the keys that can deny nothing to the end of an order: a call that
+// another key denies has not charged them. They refuse nobody, so that callers need no
+// common order for them.
+func (c *Call) chargedLast(order []int) {
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch first := Bounded(&c.Keys[a]); {
+		case first == Bounded(&c.Keys[b]):
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
+}
+
 // Settle is the longest time of a try of the call; zero: no bound. Of keys with
 // different Settle the shortest counts, since hits of one call are read by both.
 func (c *Call) Settle() (settle time.Duration) {

@@ -14,6 +14,7 @@ import (
 // that is not allowed then, or has failed, goes on with [Protocol.Rounds].
 func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 	order := c.Order()
+	c.chargedLast(order)
 	taken := make([]*survey, 0, len(order))
 	for i, d := range order {
 		s := p.survey(c, d)

@@ -2,6 +2,7 @@ package script
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -53,6 +54,8 @@ type generator struct {
 
 	pace  int64 // the time between two calls of the user with an even pace; 0: no such user
 	visit int   // calls of this user that are left before a pause
+
+	credited int // the first call that may be refunded: earlier hits may have been given back by a credit
 }
 
 func (g *generator) window() time.Duration { return g.windows[g.r.IntN(len(g.windows))] }
@@ -151,15 +154,18 @@ func (g *generator) call(after int) (c Call, ok bool) {
 	case 2, 3, 4:
 		c.Verb = "takeall"
 		several()
+		last := &c.Asks[len(c.Asks)-1]
+		same := func(a counter.Ask) bool { return a.Key == last.Key }
+		last.Charge = r.IntN(3) == 0 && !slices.ContainsFunc(c.Asks[:len(c.Asks)-1], same)
 	case 5:
 		c.Verb, c.Asks[0].Limits = "add", nil
 	case 6, 7:
 		c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, g.window(), nil
 	case 8, 9, 10:
-		if after == 0 {
+		if after == g.credited {
 			return c, false
 		}
-		c.Verb, c.N, c.Asks = "refund", int64(after-1-r.IntN(min(after, 6))), nil
+		c.Verb, c.N, c.Asks = "refund", int64(after-1-r.IntN(min(after-g.credited, 6))), nil
 	case 11, 12:
 		c.Verb, c.Back, c.Asks[0].Limits = "addat", g.age(), nil
 	case 13:
@@ -170,6 +176,9 @@ func (g *generator) call(after int) (c Call, ok bool) {
 	case 14, 15:
 		if c.Verb = "charge"; r.IntN(3) == 0 {
 			several()
+		}
+		if r.IntN(6) == 0 {
+			c.N, g.credited = -c.N, after+1
 		}
 	case 16:
 		t := g.tier()

@@ -9,7 +9,10 @@
 //	0 take 1 a/x=7/m,10/h
 //	1500000000 takeall 2 a/x=7/m b/y=9/h
 //	1500000001 refund 1
+//	1500000002 takeall 1 a/x=7/m +b/y=9/h
+//	1500000003 charge -2 b/y=9/h
 //
+// A key with a plus is charged. A charge below zero gives back.
 // Scripts run on a virtual clock, and take as long as the store takes.
 package script
 
@@ -74,7 +77,11 @@ func (c Call) String() string {
 		fmt.Fprintf(&b, " %d", c.N)
 	}
 	for _, a := range c.Asks {
-		fmt.Fprintf(&b, " %s/%s", a.Key.Event, a.Key.Feature)
+		b.WriteByte(' ')
+		if a.Charge {
+			b.WriteByte('+')
+		}
+		fmt.Fprintf(&b, "%s/%s", a.Key.Event, a.Key.Feature)
 		if len(a.Limits) > 0 {
 			fmt.Fprintf(&b, "=%s", strings.ReplaceAll(a.Limits.String(), " ", ""))
 		}
@@ -172,6 +179,7 @@ func parseCall(f []string) (c Call, err error) {
 	for _, word := range f {
 		key, limits, limited := strings.Cut(word, "=")
 		var a counter.Ask
+		key, a.Charge = strings.CutPrefix(key, "+")
 		a.Key.Event, a.Key.Feature, _ = strings.Cut(key, "/")
 		if limited {
 			if a.Limits, err = counter.ParseLimits(limits); err != nil {

@@ -36,13 +36,14 @@ type keyLog struct {
 	newest   time.Time
 	forgets  []time.Time
 	idle     []time.Time // hits of forgets that may have found nothing
+	credited int         // the calls until the last credit
 }
 
 type hit struct {
 	at    time.Time
 	n     int64
 	keys  []counter.Key // nil: nothing to refund
-	added bool          // by an addat or a charge: no hit that was let in
+	added []counter.Key // of these, by an addat or a charge: no hits that were let in
 }
 
 func (w *world) log(k counter.Key) *keyLog {
@@ -91,13 +92,48 @@ func (l *keyLog) add(now time.Time, n int64) {
 	}
 }
 
+// credit removes the newest hits of each key of call i, within the longest window.
+func (w *world) credit(i int, c Call, now time.Time) {
+	ladder := w.judge.Ladder
+	for _, ask := range c.asks() {
+		var reach time.Duration
+		for _, same := range c.Asks {
+			for _, l := range same.Limits {
+				if same.Key == ask.Key {
+					reach = max(reach, w.judge.Reach(l.Per))
+				}
+			}
+		}
+		widest := ladder.At(ladder.Len() - 1).Width
+		from := tiers.Bucket{Width: widest, Index: tiers.Index(now.Add(-reach).UnixNano(), widest)}.Start()
+		log := w.log(ask.Key)
+		for left := -ask.N; left > 0; {
+			newest, any := log.all.Newest(from)
+			if !any {
+				break
+			}
+			n := min(left, log.all.Since(newest))
+			log.all.Remove(newest, n)
+			if let := min(n, log.admitted.Count(newest, newest)); let > 0 {
+				log.admitted.Remove(newest, let)
+			}
+			left -= n
+		}
+		log.credited = i
+	}
+}
+
 // decided holds the verdict of call i.
 func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
+	if c.N < 0 {
+		w.credit(i, c, now)
+		c.N, c.Verb = 0, "peek" // which is answered by the counts afterwards
+	}
 	if err := w.verdict(c, now, a); err != nil {
 		return err
 	}
 	charge := c.Verb == "charge"
-	counted := charge || a.Verdict.Allowed && c.Verb != "peek"
+	counted := charge && c.N > 0 || a.Verdict.Allowed && c.Verb != "peek" && !charge
 	if at := a.Verdict.At(); counted != at.Equal(now) || !counted && !at.IsZero() {
 		return fmt.Errorf("the label is %v, want the reading of the clock of a call that counts", at)
 	}
@@ -112,15 +148,17 @@ func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
 		taken.at, taken.n = now, c.N
 		taken.keys = append(taken.keys, ask.Key)
 		w.log(ask.Key).add(now, c.N)
-		if !charge {
+		if charge || ask.Charge {
+			taken.added = append(taken.added, ask.Key)
+		} else {
 			w.log(ask.Key).admitted.Add(now, c.N)
 		}
 	}
-	if taken.added = charge; charge {
-		return w.told(c, now, a)
-	}
 	for _, ask := range c.Asks {
 		for _, l := range ask.Limits {
+			if slices.Contains(taken.added, ask.Key) {
+				break
+			}
 			admitted := &w.log(ask.Key).admitted
 			if admitted.Count(now.Add(-l.Per), now.Add(l.Per)) <= l.Max {
 				continue // in whatever window
@@ -147,7 +185,8 @@ func (w *world) addedAt(i int, c Call, a Answer) error {
 		return fmt.Errorf("not refused, though %s after the Keep of %s", late, widest)
 	}
 	w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
-	w.taken[i] = hit{a.Added, c.N, []counter.Key{c.Asks[0].Key}, true}
+	keys := []counter.Key{c.Asks[0].Key}
+	w.taken[i] = hit{a.Added, c.N, keys, keys}
 	return nil
 }
 
@@ -175,6 +214,10 @@ func (w *world) refunded(i int) {
 	w.taken[i].keys = nil
 	for _, k := range h.keys {
 		log := w.log(k)
+		if i < log.credited { // a caller's mistake: the hits may have been given back
+			w.open = true
+			return
+		}
 		if slices.ContainsFunc(log.idle, func(f time.Time) bool { return !h.at.After(f.Add(w.judge.Skew)) }) {
 			w.open = true
 			return
@@ -183,7 +226,7 @@ func (w *world) refunded(i int) {
 			continue
 		}
 		log.all.Remove(h.at, h.n)
-		if !h.added {
+		if !slices.Contains(h.added, k) {
 			log.admitted.Remove(h.at, h.n)
 		}
 	}
@@ -244,6 +287,9 @@ func (w *world) remaining(c Call, now time.Time, a Answer) error {
 func (w *world) verdict(c Call, now time.Time, a Answer) error {
 	want, never := true, false
 	for _, ask := range c.Asks {
+		if ask.Charge {
+			continue
+		}
 		ok, err := w.judge.Allowed(&w.log(ask.Key).all, now, c.N, ask.Limits)
 		if err != nil {
 			return err
@@ -274,14 +320,15 @@ func (w *world) told(c Call, now time.Time, a Answer) error {
 		n = 0 // the wait is until no limit is over
 	}
 	stale := !v.Allowed && w.remembered(c, now)
+	charges := func(a counter.Ask) bool { return a.Charge }
 	if !v.Allowed && !stale {
-		if err := w.wait(now, n, v.RetryAfter, c.Asks...); err != nil {
+		if err := w.wait(now, n, v.RetryAfter, slices.DeleteFunc(slices.Clone(c.Asks), charges)...); err != nil {
 			return err
 		}
 	}
 	if v.RetryAfter == counter.Never { // no store was asked
 		for _, s := range a.States {
-			if s.Remaining != s.Limit.Max || s.ResetAfter != 0 || (s.RetryAfter == counter.Never) != (n > s.Limit.Max) {
+			if s.Remaining != s.Limit.Max || s.ResetAfter != 0 || (s.RetryAfter == counter.Never) != (n > s.Limit.Max && !c.Asks[s.Ask].Charge) {
 				return fmt.Errorf("without hope, and yet %+v", s)
 			}
 		}
@@ -307,11 +354,20 @@ func (w *world) state(c Call, now time.Time, n int64, v counter.Verdict, s count
 		return fmt.Errorf("a time below 0: %+v", s)
 	}
 	log := &w.log(s.Key).all
-	if v.Allowed {
+	charged := c.Asks[s.Ask].Charge
+	switch {
+	case c.Asks[s.Ask].Key != s.Key:
+		return fmt.Errorf("the Ask of %+v is that of %v", s, c.Asks[s.Ask].Key)
+	case charged && v.Allowed:
+		n = 0 // the wait is until the limit is not over
+	case charged && s.RetryAfter != 0:
+		return fmt.Errorf("denied, nothing charged, and %+v", s)
+	}
+	if v.Allowed && !charged {
 		if s.RetryAfter != 0 || s.Remaining < v.Remaining {
 			return fmt.Errorf("admitted, and %+v binds more than %s of %s", s, v.Limit, v.Key.Feature)
 		}
-	} else if !stale {
+	} else if !stale && (v.Allowed || !charged) {
 		if err := w.wait(now, n, s.RetryAfter, counter.Ask{Key: s.Key, Limits: counter.Limits{s.Limit}}); err != nil {
 			return fmt.Errorf("%s of %s: %w", s.Limit, s.Key.Feature, err)
 		}

@@ -1,0 +1,61 @@
+package ticket
+
+import (
+	"context"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// Credit takes back the newest n hits of a key within reach, or as many as there are,
+// from all buckets that hold them. It finds them from the coarsest tier down, a trip for
+// each tier; hits whose finer buckets are gone are taken from the coarser alone. r has
+// the key, the label and the deadline.
+//
+// Whatever other calls do at the same time, no bucket loses more than its part of n, and
+// none goes below zero: so no window loses more than n.
+func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, reach time.Duration, n int64) error {
+	type part struct {
+		tiers.Bucket
+		tier int
+		n    int64 // hits of the bucket to take back
+	}
+	defer p.Lowered(r.Key)
+	r.AnyLabel = true
+	top := len(plan.tiers) - 1
+	above := []part{{n: n}}
+	runs := plan.whole(nil, r.Now.UnixNano(), bounds{int64(reach), top, top})
+	var found []part
+	for tier := top; tier >= 0 && len(runs) > 0; tier-- {
+		counts, err := Read(ctx, p.store, r, runs)
+		if err != nil {
+			return err
+		}
+		var parts []part
+		for i, run := range runs { // the buckets of above[i]
+			want := above[i].n
+			for j := run.N - 1; j >= 0 && want > 0; j-- {
+				if m := min(want, counts.At(run.Width, run.First+j)); m > 0 {
+					parts = append(parts, part{tiers.Bucket{Width: run.Width, Index: run.First + j}, tier, m})
+					want -= m
+				}
+			}
+			if want > 0 && tier < top {
+				found = append(found, part{above[i].Bucket, tier + 1, want})
+			}
+		}
+		above, runs = parts, nil
+		for i := 0; tier > 0 && i < len(parts); i++ {
+			ratio := int64(parts[i].Width / plan.tiers[tier-1].Width)
+			runs = append(runs, tiers.Run{Width: plan.tiers[tier-1].Width, First: parts[i].Index * ratio, N: ratio})
+		}
+	}
+	for _, part := range append(found, above...) {
+		p.Confirmed(r.Key, plan, part.Start(), -part.n)
+		if _, err := p.TakeBack(ctx, r, r.Deadline, part.n, plan.Slots(part.Start().UnixNano(), 1)[part.tier:], nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
