@@ -134,9 +134,6 @@ func (f *visit) hand(own http.Handler, h *hit) (taken bool) {
 // receive reads the body of a request that is refused silently: an answer before the
 // body would come without 100 Continue, and close the connection of a large body.
 func (f *visit) receive() {
-	if !hasBody(f.r) {
-		return
-	}
 	q := f.request()
 	q.sealed, q.refused = false, true
 	if f.m.Denied == nil {

@@ -159,7 +159,7 @@ func (q *request) bytes() ([]byte, error) {
 // discard reads the body as bytes does, for nobody, and holds nothing: a body that
 // bytes would not read stays unread.
 func (q *request) discard() {
-	if q.known || q.in.ContentLength > q.maxBody {
+	if q.known || !hasBody(q.in) || q.in.ContentLength > q.maxBody {
 		return
 	}
 	q.known, q.read = true, true

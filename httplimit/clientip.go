@@ -1,9 +1,9 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -66,11 +66,11 @@ type ClientIP struct {
 // address that is not IPv4-mapped, without a zone. The zero Addr if neither the
 // peer has an address nor a header from a proxy.
 func (c *ClientIP) Of(r *http.Request) netip.Addr {
-	name := c.Header
-	if name == "" {
-		name = "X-Forwarded-For"
+	var lines []string
+	if c.known() || c.Hops > 0 {
+		lines = r.Header.Values(cmp.Or(c.Header, "X-Forwarded-For"))
 	}
-	return c.Find(r.RemoteAddr, r.Header.Values(name))
+	return c.Find(r.RemoteAddr, lines)
 }
 
 // Find is Of for a request outside of net/http, such as one of fiber or gRPC.
@@ -86,12 +86,13 @@ func (c *ClientIP) Find(remoteAddr string, lines []string) netip.Addr {
 		return peer
 	}
 	var client netip.Addr
-	if last := c.last(); last != nil {
+	last := c.last()
+	if last != nil {
 		client = by.client(lines, last)
 	} else if len(lines) == 1 && c.Hops == 0 { // of two lines the client may have sent either
 		client = clientAddr(strings.Trim(lines[0], blanks))
 	}
-	if !client.IsValid() || c.last() == nil && by.has(client) {
+	if !client.IsValid() || last == nil && by.has(client) {
 		return peer
 	}
 	return client
@@ -103,7 +104,7 @@ func (c *ClientIP) known() bool { return len(c.Proxies) > 0 || c.ProxyList != ni
 // check names the first field with an invalid value.
 func (c ClientIP) check() error {
 	switch {
-	case strings.TrimRightFunc(c.Header, isToken) != "":
+	case trimRight(c.Header, isToken) != "":
 		return fmt.Errorf("ClientIP.Header is %q, want the name of a header such as \"X-Forwarded-For\"", c.Header)
 	case c.Hops < 0:
 		return fmt.Errorf("ClientIP.Hops is %d, want 1 or more, or 0 for none", c.Hops)
@@ -238,15 +239,20 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // "2001:db8::1:567" is an address without a port, as in X-Forwarded-For; a
 // proxy that means a port is broken.
 func clientAddr(s string) netip.Addr {
-	host, bracketed := s, strings.HasPrefix(s, "[")
-	if bracketed && strings.HasSuffix(s, "]") {
-		host = s[1 : len(s)-1]
-	} else if bracketed || strings.Count(s, ":") == 1 {
-		var port string
-		var err error
-		if host, port, err = net.SplitHostPort(s); err != nil || !isPort(port) {
+	rest, bracketed := strings.CutPrefix(s, "[")
+	host, port, ported := strings.Cut(rest, ":")
+	switch {
+	case bracketed:
+		var closed bool
+		host, port, closed = strings.Cut(rest, "]")
+		if port, ported = strings.CutPrefix(port, ":"); !closed || port != "" && !ported {
 			return netip.Addr{}
 		}
+	case strings.IndexByte(port, ':') >= 0:
+		host, ported = s, false
+	}
+	if ported && !isPort(port) {
+		return netip.Addr{}
 	}
 	// netip.ParseAddr would keep the zone in a table: memory of the client's choice.
 	host, zone, zoned := strings.Cut(host, "%")
@@ -266,6 +272,6 @@ func clientAddr(s string) netip.Addr {
 
 // isPort is true for one to five digits, up to 65535.
 func isPort(s string) bool {
-	_, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && len(s) <= 5
+	n, err := strconv.Atoi(s)
+	return err == nil && n <= 65535 && len(s) <= 5 && '0' <= s[0] && s[0] <= '9'
 }

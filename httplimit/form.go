@@ -65,10 +65,9 @@ func (q *request) parseForm() (url.Values, map[string][]*multipart.FileHeader, e
 	switch {
 	case body.err != nil:
 		q.formErr = body.err
+	case err != nil && valueError(err) == nil:
+		q.formErr = &ValueError{http.StatusBadRequest, wholeBody, "the form could not be read", err}
 	case err != nil:
-		if !errors.As(err, new(*ValueError)) {
-			err = &ValueError{http.StatusBadRequest, wholeBody, "the form could not be read", err}
-		}
 		q.formErr = err
 	default:
 		q.form = r.Form

@@ -69,14 +69,14 @@ func cutPair(s string) (name, value, before string, ok bool) {
 		}
 		value, s = s[open+1:len(s)-1], s[:open]
 	} else {
-		rest := strings.TrimRightFunc(s, isValue)
+		rest := trimRight(s, isValue)
 		if rest == s {
 			return "", "", "", false
 		}
 		value, s = s[len(rest):], rest
 	}
 	s, found := strings.CutSuffix(s, "=")
-	before = strings.TrimRightFunc(s, isToken)
+	before = trimRight(s, isToken)
 	if !found || before == s {
 		return "", "", "", false
 	}
@@ -112,10 +112,18 @@ func backslashes(s string) int {
 	return len(s) - len(strings.TrimRight(s, `\`))
 }
 
-// isToken is true for a character of a name: tchar of RFC 9110.
-func isToken(c rune) bool {
-	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+// trimRight returns s without the bytes at its end that are of a kind.
+func trimRight(s string, is func(byte) bool) string {
+	for s != "" && is(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	return s
 }
 
-// isValue is true for a character of a value without quotes.
-func isValue(c rune) bool { return isToken(c) || c == ':' || c == '[' || c == ']' }
+// isToken is true for a byte of a name: tchar of RFC 9110.
+func isToken(b byte) bool {
+	return 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+}
+
+// isValue is true for a byte of a value without quotes.
+func isValue(b byte) bool { return isToken(b) || b == ':' || b == '[' || b == ']' }
