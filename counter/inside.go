@@ -1,6 +1,8 @@
 package counter
 
 import (
+	"context"
+
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/internal/ticket"
@@ -37,6 +39,28 @@ func (c *insider) ServerOf(key Key) string {
 		return ""
 	}
 	return p.ServerOf(string(c.keys.append(nil, key)))
+}
+
+func (c *insider) Hits(v *Verdict) (hits []Ask, err error) {
+	all, err := (*Counter)(c).hitsOf(v)
+	for _, k := range all {
+		hits = append(hits, Ask{Key: k.key, N: k.n, Soft: k.soft, Shared: k.shared, On: k.on})
+	}
+	return hits, err
+}
+
+func (c *insider) Redeem(v *Verdict) bool { return v.block.redeem(v.bit) }
+
+func (c *insider) GiveBack(ctx context.Context, at int64, hits ...Ask) error {
+	r, err := (*Counter)(c).begin(ctx, hits[0].Key)
+	if err != nil {
+		return err
+	}
+	all := make([]limited, len(hits))
+	for i, hit := range hits {
+		all[i] = limited{key: hit.Key, on: hit.On, n: hit.N, soft: hit.Soft, shared: hit.Shared}
+	}
+	return giveBackAll(ctx, all, r, at)
 }
 
 // recall answers a call by what the memory of denials finds.

@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -17,20 +18,16 @@ import (
 // Counter of the Verdict can give the Verdict back, and so can any Counter that
 // With has made of the Counter.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
-	if v.block != nil && v.block.owner.base != c.base {
-		return errors.New("counter: Refund: the Verdict is of another Counter")
+	hits, err := c.hitsOf(v)
+	if err != nil {
+		return fmt.Errorf("counter: Refund: %w", err)
 	}
 	taken := *v
 	*v = Verdict{}
-	if taken.block == nil {
+	if len(hits) == 0 {
 		return nil
 	}
-	owner := taken.block.owner
-	keys := []limited{{key: taken.Key, on: owner, n: taken.n}}
-	if taken.details != nil && taken.details.keys != nil {
-		keys = taken.details.keys
-	}
-	base, err := c.begin(ctx, keys[0].key)
+	r, err := c.begin(ctx, hits[0].key)
 	if err != nil {
 		*v = taken // nothing has happened yet
 		return err
@@ -38,22 +35,43 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if !taken.block.redeem(taken.bit) {
 		return nil
 	}
-	var all []func() error
-	for i := range keys {
-		k := &keys[i]
+	return giveBackAll(ctx, hits, r, taken.at)
+}
+
+// hitsOf returns the hits of v, those of each key and ladder by themselves.
+func (c *Counter) hitsOf(v *Verdict) (hits []limited, err error) {
+	switch {
+	case v.block == nil:
+		return nil, nil
+	case v.block.owner.base != c.base:
+		return nil, errors.New("the Verdict is of another Counter")
+	}
+	keys := []limited{{key: v.Key, on: v.block.owner, n: v.n}}
+	if v.details != nil && v.details.keys != nil {
+		keys = v.details.keys
+	}
+	for _, k := range keys {
 		for on := k.on; on != nil && k.n > 0; on = on.former {
-			maker := &on.keys
-			if k.soft && !k.shared {
-				maker = &on.softKeys
-			}
-			all = append(all, func() error { return on.giveBack(ctx, k.key, maker, base, taken.at, k.n) })
-			if k.soft {
+			k.on = on
+			if hits = append(hits, k); k.soft {
 				break // counted by one ladder
 			}
 		}
 	}
-	errs := make([]error, len(all))
-	ticket.SideBySide(len(all), func(i int) { errs[i] = all[i]() })
+	return hits, nil
+}
+
+// giveBackAll gives back hits with the label at, side by side.
+func giveBackAll(ctx context.Context, hits []limited, r backend.Request, at int64) error {
+	errs := make([]error, len(hits))
+	ticket.SideBySide(len(hits), func(i int) {
+		k := &hits[i]
+		maker := &k.on.keys
+		if k.soft && !k.shared {
+			maker = &k.on.softKeys
+		}
+		errs[i] = k.on.giveBack(ctx, k.key, maker, r, at, k.n)
+	})
 	return errors.Join(errs...)
 }
 

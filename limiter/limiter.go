@@ -88,6 +88,12 @@ type Config struct {
 	// slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 
+	// ReceiptKey seals receipts, by which another process can give hits back: see
+	// [Limiter.Receipt]. At least 16 random bytes, the same in all processes, and not
+	// given to clients. Receipts under another key are refused. Default: none, and no
+	// receipts.
+	ReceiptKey []byte
+
 	// Forms says which addresses and e-mail addresses are the same feature. Default:
 	// that of package feature.
 	Forms feature.Forms
@@ -96,7 +102,7 @@ type Config struct {
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
 // Limiter is not usable. Most callers want Allow; Wait waits until the event may
 // happen, AllowOpen is Allow for hits that may be refunded, Charge counts in any
-// case, Refund gives a hit back, and Peek decides without counting. Usage, Forget
+// case, Refund gives a hit back, Receipt has another process do so, and Peek decides without counting. Usage, Forget
 // and Erase are for support. A Limiter with Config.Local is closed by Close. Many
 // goroutines may use a Limiter at once.
 type Limiter struct {
@@ -111,6 +117,7 @@ type Limiter struct {
 	log         *transitions
 	source      atomic.Pointer[source] // of the rules; nil: RulesRead was not called
 	normalizer  *feature.Normalizer
+	receipts    []byte // the secret of receipts; nil: there are none
 	rules       atomic.Pointer[ruleset]
 	replacing   sync.Mutex // held while rules are made
 	store       ladders    // of counter; under replacing
@@ -146,6 +153,9 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 		return nil, fmt.Errorf("limiter: Config.MaxWaiting is %d, want 1 or more, or 0 for %d", cfg.MaxWaiting, DefaultMaxWaiting)
 	}
 	l.turns = turns.New[Verdict](cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting))
+	if l.receipts, err = receiptSecret(cfg.ReceiptKey, c); err != nil {
+		return nil, err
+	}
 	set, err := l.newRuleset(cfg.Rules, nil)
 	if err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)

@@ -6,6 +6,8 @@
 // counter sets Of.
 package inside
 
+import "context"
+
 // Of returns the Counter of a *counter.Counter, with the types of package counter.
 var Of func(counter any) any
 
@@ -26,6 +28,18 @@ type Counter[Key, Ask, Verdict any] interface {
 	// counts of the denied keys alone. The memory is bounded: a denial among more
 	// than 65,536 keys may be lost.
 	LastDenial(asks ...Ask) (v Verdict, denied bool)
+
+	// Hits returns the hits of a Verdict of this Counter: an Ask for each key and
+	// ladder, with Key, N, Soft and Shared, and the Counter on which they are counted in On.
+	Hits(v *Verdict) ([]Ask, error)
+
+	// Redeem has a Verdict with hits refunded without giving anything back, and
+	// reports whether no Refund or Redeem of it or of a copy came before.
+	Redeem(v *Verdict) bool
+
+	// GiveBack gives back the hits of the label at, a time in Unix nanoseconds, as
+	// Refund does, each by the ladder of On alone. There is at least one.
+	GiveBack(ctx context.Context, at int64, hits ...Ask) error
 
 	// Redact is Key.Redact with the Secret of the Counter.
 	Redact(key Key) Key
