@@ -5,25 +5,21 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/felixge/httpsnoop"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
-// admit has next answer a request that v, the verdict on the features, admits.
-func (f *visit) admit(next http.Handler, v *limiter.Verdict, features []feature.Feature) {
+// admit has next answer a request that v admits.
+func (f *visit) admit(next http.Handler, v *limiter.Verdict, of *fields, states []counter.State) {
 	m := f.m
 	if m.tells {
-		var room [1]counter.State
-		now, l := m.fieldsNow(), make(lines, 0, 2)
-		states := f.states(now, v, room[:0], features)
-		now.of(m, states).write(&l, f.w.Header(), &m.Config, v, states)
+		l := make(lines, 0, 2)
+		of.write(&l, f.w.Header(), &m.Config, v, states)
 	}
 	var h *hit
 	var ctx context.Context
@@ -34,31 +30,6 @@ func (f *visit) admit(next http.Handler, v *limiter.Verdict, features []feature.
 	inner := f.next(ctx)
 	defer removeFiles(inner, f.r)
 	h.serve(next, f.w, inner)
-}
-
-// states returns the states of v, an answer about the features; room is for a single one.
-//
-// After an admission that leaves a limit no room, they are of a Peek. An admission knows
-// when the window of a limit is empty, and only Peek knows when the next place is free: a
-// client that waits for an empty window would lose all places before. A window with the
-// hits of v alone is full until it is empty.
-func (f *visit) states(now *fields, v *limiter.Verdict, room []counter.State, features []feature.Feature) []counter.State {
-	m, states := f.m, now.states(v, room)
-	if !v.Allowed || v.Remaining > 0 || v.Degraded != nil || !m.tells {
-		return states
-	}
-	of := now.of(m, states)
-	if !slices.ContainsFunc(states, func(s counter.State) bool {
-		p := of.find(&s)
-		return s.Remaining == 0 && s.Limit.Max > f.n && p != nil && p.shown
-	}) {
-		return states
-	}
-	next, err := m.Limiter.Peek(f.context(), m.Event, 1, features...)
-	if err != nil || next.Degraded != nil {
-		return states
-	}
-	return now.states(&next, room)
 }
 
 // next returns the request for a handler, as Values have left it: the request itself,
@@ -75,16 +46,11 @@ func (f *visit) next(ctx context.Context) *http.Request {
 
 // reject answers a request that is not admitted: by v, since the request is invalid, or
 // because of err. The answer is a Problem, or that of the handler in Config.
-func (f *visit) reject(v *limiter.Verdict, features []feature.Feature, err error) {
-	var room [1]counter.State
-	var states []counter.State
-	m, now, silent := f.m, f.m.fieldsNow(), f.m.Refuse == RefuseSilently
+func (f *visit) reject(v *limiter.Verdict, of *fields, states []counter.State, err error) {
+	m, silent := f.m, f.m.Refuse == RefuseSilently
 	l, header := make(lines, 0, 5), f.w.Header()
-	if err == nil {
-		states = f.states(now, v, room[:0], features)
-		if now = now.of(m, states); !silent {
-			now.write(&l, header, &m.Config, v, states)
-		}
+	if err == nil && !silent {
+		of.write(&l, header, &m.Config, v, states)
 	}
 	var p Problem
 	var own http.Handler
@@ -93,7 +59,7 @@ func (f *visit) reject(v *limiter.Verdict, features []feature.Feature, err error
 		// Even if the request was counted under other rules, the handler's Verdict denies.
 		p, own, v = invalid(cmp.Or(value, f.invalid)), m.Invalid, &limiter.Verdict{}
 	case err == nil && v.Outcome() != limiter.OutcomeFailedClosed:
-		if p, own = now.denied(m, states, v.Banned), m.Denied; silent {
+		if p, own = of.denied(m, states, v.Banned), m.Denied; silent {
 			f.receive()
 			if own == nil {
 				own = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })

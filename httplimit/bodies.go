@@ -1,9 +1,7 @@
 package httplimit
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -32,15 +30,6 @@ type bodies struct {
 	total   int64         // bytes beyond the free ones, of all bodies together
 	timeout time.Duration // of each body; zero or less: unbounded
 	held    atomic.Int64  // at most total
-}
-
-func (b *bodies) init(cfg *Config) error {
-	most := max(DefaultMaxBodyTotal, cfg.MaxBody)
-	b.total, b.timeout = cmp.Or(cfg.MaxBodyTotal, most), cmp.Or(cfg.BodyTimeout, DefaultBodyTimeout)
-	if b.total < cfg.MaxBody {
-		return fmt.Errorf("httplimit: Config.MaxBodyTotal is %d, want %d, the bytes of one body, or more, or 0 for %d", b.total, cfg.MaxBody, most)
-	}
-	return nil
 }
 
 // hold makes q hold a buffer of size bytes. ok is false beyond the bound.

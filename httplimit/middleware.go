@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -174,8 +175,10 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	m := &middleware{Config: cfg, tells: cfg.Refuse != RefuseSilently && (!cfg.NoHeaders || cfg.LegacyHeaders)}
 	m.Features = slices.Clone(cfg.Features)
 	m.Show = slices.Clone(cfg.Show)
-	if err := m.bodies.init(&cfg); err != nil {
-		return nil, err
+	most := max(DefaultMaxBodyTotal, cfg.MaxBody)
+	m.bodies.total, m.bodies.timeout = cmp.Or(cfg.MaxBodyTotal, most), cmp.Or(cfg.BodyTimeout, DefaultBodyTimeout)
+	if m.bodies.total < cfg.MaxBody {
+		return nil, fmt.Errorf("httplimit: Config.MaxBodyTotal is %d, want %d, the bytes of one body, or more, or 0 for %d", m.bodies.total, cfg.MaxBody, most)
 	}
 	m.fields.Store(m.derive(cfg.Limiter.Generation()))
 	m.refunds.Store(cfg.RefundIf != nil)

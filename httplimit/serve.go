@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -19,19 +20,25 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	var room [4]feature.Feature
-	f := visit{m: m, w: w, r: r, n: 1}
+	var few [4]feature.Feature
+	var one [1]counter.State
 	var v limiter.Verdict
+	var of *fields
+	var states []counter.State
+	f := visit{m: m, w: w, r: r, n: 1}
 	defer f.leave(&v)
-	features := append(room[:0], make([]feature.Feature, len(m.Features))...)
+	features := append(few[:0], make([]feature.Feature, len(m.Features))...)
 	err := f.find(features)
 	if err == nil {
 		features, err = f.decide(&v, features)
 	}
+	if err == nil {
+		of, states = f.states(&v, one[:0], features)
+	}
 	if err == nil && v.Allowed && f.invalid == nil {
-		f.admit(next, &v, features)
+		f.admit(next, &v, of, states)
 	} else {
-		f.reject(&v, features, err)
+		f.reject(&v, of, states, err)
 	}
 }
 
@@ -156,10 +163,10 @@ func (f *visit) decide(v *limiter.Verdict, features []feature.Feature) ([]featur
 	if len(f.later) == 0 {
 		return f.allow(v, features)
 	}
-	m, ctx, began := f.m, f.r.Context(), time.Now()
+	began := time.Now()
 	if f.invalid == nil {
 		var err error
-		if *v, err = m.Limiter.Peek(ctx, m.Event, f.n, features...); err != nil {
+		if *v, err = f.peek(f.n, features); err != nil {
 			return nil, err
 		}
 		if v.Degraded != nil {
@@ -172,7 +179,7 @@ func (f *visit) decide(v *limiter.Verdict, features []feature.Feature) ([]featur
 			return asked, err
 		}
 		// A place has become free since Peek. If the store fails, the hit stays.
-		_ = m.Limiter.Refund(context.WithoutCancel(ctx), v)
+		_ = f.m.Limiter.Refund(context.WithoutCancel(f.r.Context()), v)
 	}
 	f.q.sealed = false
 	began = time.Now()
@@ -204,6 +211,11 @@ func (f *visit) allow(v *limiter.Verdict, features []feature.Feature) (_ []featu
 	}
 }
 
+// peek asks the Limiter about n hits, and counts nothing.
+func (f *visit) peek(n int64, features []feature.Feature) (limiter.Verdict, error) {
+	return f.m.Limiter.Peek(f.context(), f.m.Event, n, features...)
+}
+
 // context returns the context of a decision: net/http cancels that of the request when a
 // body breaks off.
 func (f *visit) context() context.Context {
@@ -215,4 +227,32 @@ func (f *visit) context() context.Context {
 		ctx = spent.Context{Context: ctx, Time: f.spent}
 	}
 	return ctx
+}
+
+// states returns the states of v, an answer about the features, and the fields that name
+// their limits; room is for a single state.
+//
+// After an admission that leaves a limit no room, they are of a Peek. An admission knows
+// when the window of a limit is empty, and only Peek knows when the next place is free: a
+// client that waits for an empty window would lose all places before. A window with the
+// hits of v alone is full until it is empty.
+func (f *visit) states(v *limiter.Verdict, room []counter.State, features []feature.Feature) (of *fields, states []counter.State) {
+	m, now := f.m, f.m.fieldsNow()
+	if v.Allowed && !m.tells {
+		return now, nil
+	}
+	states = now.states(v, room)
+	of = now.of(m, states)
+	if !v.Allowed || v.Remaining > 0 || v.Degraded != nil || !slices.ContainsFunc(states, func(s counter.State) bool {
+		p := of.find(&s)
+		return s.Remaining == 0 && s.Limit.Max > f.n && p != nil && p.shown
+	}) {
+		return of, states
+	}
+	next, err := f.peek(1, features)
+	if err != nil || next.Degraded != nil {
+		return of, states
+	}
+	states = now.states(&next, room)
+	return now.of(m, states), states
 }

@@ -24,17 +24,13 @@ type Source struct {
 
 // IP is the feature "ip": the address of the client, as c finds it. A request
 // whose client has no address, as on a Unix socket, lacks the feature.
-func IP(c ClientIP) Source {
-	return byClient(feature.KindIP, c, feature.IP)
-}
+func IP(c ClientIP) Source { return byClient(feature.KindIP, c, feature.IP) }
 
 // Network is a feature of a kind of your own, such as "net": the network of the
 // client's address, of v4Bits or v6Bits. See [feature.Network].
 func Network(kind string, c ClientIP, v4Bits, v6Bits int) Source {
 	s := byClient(kind, c, func(addr netip.Addr) feature.Feature { return feature.Network(kind, addr, v4Bits, v6Bits) })
-	if s.err == nil {
-		s.err = s.of(netip.Addr{}).Err()
-	}
+	s.err = cmp.Or(s.err, s.of(netip.Addr{}).Err())
 	return s
 }
 

@@ -43,9 +43,7 @@ type ValueError struct {
 	Err    error  // from net/http or the body, or nil; the text of Err may hold text of the client
 }
 
-func (e *ValueError) Error() string {
-	return "httplimit: " + e.Source + ": " + e.Reason
-}
+func (e *ValueError) Error() string { return "httplimit: " + e.Source + ": " + e.Reason }
 
 // sentence is the error for the client: The form field "email" must be text, not a file.
 func (e *ValueError) sentence() string {
@@ -72,7 +70,11 @@ func (e *ValueError) status() int {
 }
 
 // valueError returns the ValueError in err; nil if there is none.
-func valueError(err error) (value *ValueError) {
+func valueError(err error) *ValueError {
+	if err == nil {
+		return nil // without an allocation
+	}
+	var value *ValueError
 	errors.As(err, &value)
 	return value
 }
