@@ -52,7 +52,7 @@ func (f *visit) reject(v *limiter.Verdict, of *fields, states []counter.State, e
 	if err == nil && !silent {
 		of.write(&l, header, &m.Config, v, states)
 	}
-	var p Problem
+	var p *Problem
 	var own http.Handler
 	switch value := valueError(err); {
 	case err == nil && v.Allowed, value != nil && !errors.Is(err, errBodies):
@@ -75,11 +75,11 @@ func (f *visit) reject(v *limiter.Verdict, of *fields, states []counter.State, e
 		if m.OnError != nil {
 			m.OnError(f.r, err)
 		}
-		p.Title = http.StatusText(http.StatusInternalServerError)
+		p = &Problem{Title: http.StatusText(http.StatusInternalServerError)}
 	}
 	if own == nil {
 		p.write(&l, f.w)
-	} else if problem := p; f.hand(own, &hit{Context: f.r.Context(), m: m, verdict: *v, problem: &problem}) {
+	} else if f.hand(own, &hit{Context: f.r.Context(), m: m, verdict: *v, problem: p}) {
 		return
 	}
 	f.abandon()

@@ -41,8 +41,8 @@ type policy struct {
 	name   string
 	item   string // name as a string of a structured field, and the key of its first parameter in RateLimit
 	shown  bool
-	denial Problem // of a denial by this policy alone, with its text
-	ban    Problem // the same of a ban
+	denial *Problem // of a denial by this policy alone, with its text
+	ban    *Problem // the same of a ban
 }
 
 // callFields remembers the fields of calls with limits of their own, by these limits.

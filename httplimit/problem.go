@@ -49,19 +49,19 @@ func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) { p.write(&li
 // write is ServeHTTP with the fields in l. The body is a string: it stays unchanged,
 // whatever writers do.
 func (p *Problem) write(l *lines, w http.ResponseWriter) {
-	p.Status = cmp.Or(p.Status, http.StatusInternalServerError)
 	text, h := p.text, w.Header()
 	if text == "" {
 		text = p.body()
 	}
 	l.set(h, "Content-Type", "application/problem+json")
 	l.set(h, "Cache-Control", "no-store") // for this client and moment only
-	w.WriteHeader(p.Status)
+	w.WriteHeader(cmp.Or(p.Status, http.StatusInternalServerError))
 	_, _ = io.WriteString(w, text) // an error is a client that hung up
 }
 
 // body returns p in JSON.
 func (p Problem) body() string {
+	p.Status = cmp.Or(p.Status, http.StatusInternalServerError)
 	var text strings.Builder
 	_ = json.NewEncoder(&text).Encode(p) // cannot fail: strings, a number and a bool
 	return text.String()
@@ -82,7 +82,7 @@ func ProblemOf(ctx context.Context) (Problem, bool) {
 }
 
 // denied returns the problem of a denial with these states, or by a ban.
-func (f *fields) denied(m *middleware, states []counter.State, banned bool) Problem {
+func (f *fields) denied(m *middleware, states []counter.State, banned bool) *Problem {
 	var few [4]*policy
 	by := f.violated(few[:0], states)
 	switch {
@@ -95,8 +95,8 @@ func (f *fields) denied(m *middleware, states []counter.State, banned bool) Prob
 }
 
 // deniedBy returns the problem of a denial by the policies, or by a ban.
-func (m *middleware) deniedBy(policies []*policy, banned bool) Problem {
-	p := Problem{Type: quotaExceeded, Title: quotaExceededTitle, Status: http.StatusTooManyRequests, Banned: banned}
+func (m *middleware) deniedBy(policies []*policy, banned bool) *Problem {
+	p := &Problem{Type: quotaExceeded, Title: quotaExceededTitle, Status: http.StatusTooManyRequests, Banned: banned}
 	if banned {
 		p.Type, p.Title = abnormalUsage, abnormalUsageTitle
 	}
@@ -111,8 +111,8 @@ func (m *middleware) deniedBy(policies []*policy, banned bool) Problem {
 }
 
 // failure returns the problem of a request that could not be decided, by err.
-func (m *middleware) failure(err error) Problem {
-	p := Problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable, Err: err}
+func (m *middleware) failure(err error) *Problem {
+	p := &Problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable, Err: err}
 	if m.Refuse != RefuseSilently {
 		p.Detail = "The service is not available at the moment. Please try again later."
 	}
@@ -120,7 +120,7 @@ func (m *middleware) failure(err error) Problem {
 }
 
 // invalid returns the problem of a request that cannot be asked about.
-func invalid(e *ValueError) Problem {
+func invalid(e *ValueError) *Problem {
 	status := e.status()
-	return Problem{Title: http.StatusText(status), Status: status, Detail: e.sentence(), Err: e}
+	return &Problem{Title: http.StatusText(status), Status: status, Detail: e.sentence(), Err: e}
 }
