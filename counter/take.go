@@ -148,7 +148,7 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 			return err
 		}
 	}
-	if k.charges {
+	if k.charges && c.denied != nil {
 		defer k.raise(c.denied.mark())
 	}
 	asking = true
