@@ -48,27 +48,21 @@ func (c *Counter) AddAt(ctx context.Context, key Key, n int64, at time.Time) err
 func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
 	defer ticket.Raise(r.Key)
-	at, age := r.Now, r.Age
+	age := r.Age
 	// Of tiers that are kept equally long all are added to, or none: a store may
 	// compute the coarser buckets from the finer.
 	for first, next := 0, 0; first < len(c.plan.TTLs); first = next {
 		if next = c.plan.NextKeep(first); age > c.plan.TTLs[next-1] {
 			continue // no window reads these buckets any more
 		}
-		r.Add = c.plan.Slots(at.UnixNano(), 0)[first:]
-		err := c.store.Do(ctx, &r)
-		if err == nil {
-			c.protocol.Confirmed(r.Key, &c.plan, at, r.N)
-			return r, nil
-		}
+		err := c.put(ctx, &r, first)
 		if !errors.Is(err, backend.ErrStaleLabel) {
-			_, _ = c.protocol.TakeBack(ctx, r, c.grace(r.Deadline), r.N, r.Add, nil)
 			return r, callError(ctx, key.Event, err)
 		}
 		c.protocol.StaleLabels.Add(1)
 		// The store has dropped the bucket: time has passed, or clocks disagree.
 		// To count in the coarser tiers alone is enough only after the Keep.
-		if age = sinceLabel(c.now(), at); age <= c.plan.Ladder.At(first).Keep+c.cfg.Skew+c.cfg.Settle {
+		if age = sinceLabel(c.now(), r.Now); age <= c.plan.Ladder.At(first).Keep+c.cfg.Skew+c.cfg.Settle {
 			break
 		}
 	}
@@ -83,7 +77,7 @@ func (c *Counter) addToAt(ctx context.Context, key Key, r backend.Request) (adde
 func (c *Counter) RefundAt(ctx context.Context, key Key, n int64, at time.Time) error {
 	r, _, err := c.beginAt(ctx, key, n, at)
 	for on := c; err == nil && on != nil; on = on.former {
-		err = on.giveBack(ctx, key, &on.keys, r, at.UnixNano(), n)
+		err = on.giveBack(ctx, &Ask{Key: key, N: n}, r, at.UnixNano())
 	}
 	return err
 }

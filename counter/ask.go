@@ -46,7 +46,8 @@ type Ask struct {
 	// PeekAll it is the time until N hits have room. A soft key is not charged.
 	Charge bool
 
-	place uint8 // in the call, of the first ask for the key
+	place   uint8 // in the call, of the first ask for the key
+	unknown bool  // in a Verdict: a soft key that was not judged
 
 	// Held are hits that the store does not count, judged as if the store counted
 	// them: Held[i] hits, zero or more, in the window of Limits[i]. All numbers
@@ -97,22 +98,28 @@ func (a *Ask) heldIn(limit Limit) (held int64) {
 }
 
 // merge appends asks to merged, which is empty: each key once, with all hits and
-// limits given for the key. charge charges all keys that are not soft.
-func merge(merged, asks []Ask, charge bool) []Ask {
+// limits given for the key. charge charges all keys that are not soft. mixed reports
+// whether a key is there in two ways, and may be the same stored key.
+func merge(merged, asks []Ask, charge bool) (_ []Ask, mixed bool) {
 next:
 	for i := range asks {
-		ask := asks[i]
+		merged = append(merged, asks[i])
+		ask := &merged[len(merged)-1]
 		ask.place, ask.Charge, ask.Shared = uint8(i), (ask.Charge || charge) && !ask.Soft, ask.Shared && ask.Soft
-		for j := range merged {
+		for j := range len(merged) - 1 {
 			m := &merged[j]
-			if m.Key == ask.Key && m.On == ask.On && m.Soft == ask.Soft && m.Shared == ask.Shared && m.Charge == ask.Charge {
-				m.join(&ask)
+			switch {
+			case m.Key != ask.Key:
+			case m.On == ask.On && m.Soft == ask.Soft && m.Shared == ask.Shared && m.Charge == ask.Charge:
+				m.join(ask)
+				merged = merged[:len(merged)-1]
 				continue next
+			default:
+				mixed = true
 			}
 		}
-		merged = append(merged, ask)
 	}
-	return merged
+	return merged, mixed
 }
 
 // join adds the hits and the limits of b, for the same key, to a.

@@ -23,10 +23,9 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 	if err != nil {
 		return err
 	}
-	if n < 1 || n > MaxCount {
+	if r.N = n; n < 1 || n > MaxCount {
 		return fmt.Errorf("counter: n is %d, want 1 to %d", n, int64(MaxCount))
 	}
-	r.N = n
 	return c.addAll(ctx, key, r, (*Counter).addTo)
 }
 
@@ -55,18 +54,24 @@ func (c *Counter) addAll(ctx context.Context, key Key, r backend.Request, add ad
 func (c *Counter) addTo(ctx context.Context, key Key, r backend.Request) (added backend.Request, err error) {
 	defer c.denied.raised(r.Key, c.denied.mark())
 	err = c.withLabels(ctx, key, r, func(r backend.Request) error {
-		r.Add = c.plan.Slots(r.Now.UnixNano(), 0)
-		err := c.store.Do(ctx, &r)
-		if err != nil {
-			// Some tiers may have been added to before others failed.
-			_, _ = c.protocol.TakeBack(ctx, r, c.grace(r.Deadline), r.N, r.Add, nil)
-		}
-		if added = r; err == nil {
-			c.protocol.Confirmed(r.Key, &c.plan, r.Now, r.N)
-		}
-		return err
+		added = r
+		return c.put(ctx, &added, 0)
 	})
 	return added, err
+}
+
+// put adds the hits of r to the buckets of its label, from tier first on. After an error
+// the additions that were confirmed are taken back: some tiers may have been added to
+// before others failed.
+func (c *Counter) put(ctx context.Context, r *backend.Request, first int) error {
+	r.Add = c.plan.Slots(r.Now.UnixNano(), 0)[first:]
+	err := c.store.Do(ctx, r)
+	if err != nil {
+		_, _ = c.protocol.TakeBack(ctx, *r, c.grace(r.Deadline), r.N, r.Add, nil)
+		return err
+	}
+	c.protocol.Confirmed(r.Key, &c.plan, r.Now, r.N)
+	return nil
 }
 
 // like returns r, a request of another ladder, for key by the ladder of c.
@@ -124,8 +129,8 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 	if _, err := c.plan.Ladder.Finest(window); err != nil {
 		return Count{}, fmt.Errorf("counter: event %q: %w", key.Event, err)
 	}
-	var counts [2]Count
-	for i, on := 0, c; on != nil; i, on = i+1, on.former {
+	var most Count
+	for on := c; on != nil; on = on.former {
 		ladder := on.plan.Ladder
 		window := min(window, ladder.At(ladder.Len()-1).Keep) // all that a shorter former ladder has
 		fine, err := ladder.Finest(window)
@@ -133,15 +138,15 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 			break
 		}
 		err = on.withLabels(ctx, key, on.like(key, r), func(r backend.Request) error {
-			var err error
-			counts[i], err = on.high(ctx, r, window, fine)
+			n, err := on.high(ctx, r, window, fine)
+			most = Count{max(most.Low, n.Low), max(most.High, n.High)}
 			return err
 		})
 		if err != nil {
 			return Count{}, err
 		}
 	}
-	return Count{max(counts[0].Low, counts[1].Low), max(counts[0].High, counts[1].High)}, nil
+	return most, nil
 }
 
 // high counts the window of the given length, whose edge is read from tier fine, by

@@ -229,7 +229,7 @@ func (b *base) counter(cfg Config, chosen bool) (*Counter, error) {
 		keys:     keys,
 		softKeys: keys.soft(),
 	}
-	c.calls.New = func() any { return &call{c: c, receipts: &receipts{owner: c}} }
+	c.calls.New = func() any { return &call{c: c} }
 	if c.former, err = c.formerly(cfg); err != nil {
 		return nil, err
 	}

@@ -41,12 +41,8 @@ func (c *insider) ServerOf(key Key) string {
 	return p.ServerOf(string(c.keys.append(nil, key)))
 }
 
-func (c *insider) Hits(v *Verdict) (hits []Ask, err error) {
-	all, err := (*Counter)(c).hitsOf(v)
-	for _, k := range all {
-		hits = append(hits, Ask{Key: k.key, N: k.n, Soft: k.soft, Shared: k.shared, On: k.on})
-	}
-	return hits, err
+func (c *insider) Hits(v *Verdict) ([]Ask, error) {
+	return (*Counter)(c).hitsOf(v)
 }
 
 func (c *insider) Redeem(v *Verdict) bool { return v.block.redeem(v.bit) }
@@ -56,11 +52,7 @@ func (c *insider) GiveBack(ctx context.Context, at int64, hits ...Ask) error {
 	if err != nil {
 		return err
 	}
-	all := make([]limited, len(hits))
-	for i, hit := range hits {
-		all[i] = limited{key: hit.Key, on: hit.On, n: hit.N, soft: hit.Soft, shared: hit.Shared}
-	}
-	return giveBackAll(ctx, all, r, at)
+	return giveBackAll(ctx, hits, r, at)
 }
 
 // recall answers a call by what the memory of denials finds.

@@ -77,6 +77,14 @@ func newKeyMaker(prefix, layout string, secret []byte) (keyMaker, error) {
 // soft returns the keyMaker of the keys of soft Asks.
 func (m *keyMaker) soft() keyMaker { return keyMaker{m.head + "~", m.secret} }
 
+// makerOf returns the keyMaker of the stored key of an ask.
+func (c *Counter) makerOf(ask *Ask) *keyMaker {
+	if ask.Soft && !ask.Shared {
+		return &c.softKeys
+	}
+	return &c.keys
+}
+
 // append appends the stored form of k to dst, which is empty.
 func (m *keyMaker) append(dst []byte, k Key) []byte {
 	dst = append(dst, m.head...)

@@ -7,20 +7,11 @@ import "sync/atomic"
 // cost no allocations of their own.
 type receipts struct {
 	owner    *Counter
-	first    uint64 // of a block for admissions by a quota: the place of bit 0
+	first    uint64 // the place of bit 0
 	redeemed [receiptsPerBlock / 64]atomic.Uint64
 }
 
 const receiptsPerBlock = 8 * 64
-
-// receipt gives out the receipt of an admitted Verdict.
-func (k *call) receipt() (block *receipts, bit uint16) {
-	if k.used == receiptsPerBlock {
-		k.receipts, k.used = &receipts{owner: k.c}, 0
-	}
-	k.used++
-	return k.receipts, uint16(k.used - 1)
-}
 
 // redeem marks a bit as refunded, and returns false if the bit was marked
 // before.
@@ -38,11 +29,16 @@ type numbered [numberedBlocks]atomic.Pointer[receipts]
 // a place would replace each other's blocks.
 const numberedBlocks = 256
 
-// of returns the receipt of an admission. The bit is its own, since the number
-// is: a block may come to be there twice, or be replaced by an earlier block,
-// and two blocks for the same numbers are two blocks half used.
+// of returns the receipt of an admission.
 func (n *numbered) of(c *Counter, number uint64) (block *receipts, bit uint16) {
-	place, current := number/numberedBlocks, &n[number%numberedBlocks]
+	return receiptOf(&n[number%numberedBlocks], c, number/numberedBlocks)
+}
+
+// receiptOf returns the receipt at a place, which no other admission of current has.
+// The bit is its own, since the place is: a block may come to be there twice, or be
+// replaced by an earlier block, and two blocks for the same places are two blocks half
+// used.
+func receiptOf(current *atomic.Pointer[receipts], c *Counter, place uint64) (block *receipts, bit uint16) {
 	block = current.Load()
 	if block == nil || place-block.first >= receiptsPerBlock {
 		block = &receipts{owner: c, first: place - place%receiptsPerBlock}

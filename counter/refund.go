@@ -27,7 +27,7 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 	if len(hits) == 0 {
 		return nil
 	}
-	r, err := c.begin(ctx, hits[0].key)
+	r, err := c.begin(ctx, hits[0].Key)
 	if err != nil {
 		*v = taken // nothing has happened yet
 		return err
@@ -39,21 +39,21 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 }
 
 // hitsOf returns the hits of v, those of each key and ladder by themselves.
-func (c *Counter) hitsOf(v *Verdict) (hits []limited, err error) {
+func (c *Counter) hitsOf(v *Verdict) (hits []Ask, err error) {
 	switch {
 	case v.block == nil:
 		return nil, nil
 	case v.block.owner.base != c.base:
 		return nil, errors.New("the Verdict is of another Counter")
 	}
-	keys := []limited{{key: v.Key, on: v.block.owner, n: v.n}}
+	keys := []Ask{{Key: v.Key, On: v.block.owner, N: v.n}}
 	if v.details != nil && v.details.keys != nil {
 		keys = v.details.keys
 	}
 	for _, k := range keys {
-		for on := k.on; on != nil && k.n > 0; on = on.former {
-			k.on = on
-			if hits = append(hits, k); k.soft {
+		for on := k.On; on != nil && k.N > 0; on = on.former {
+			k.On = on
+			if hits = append(hits, k); k.Soft {
 				break // counted by one ladder
 			}
 		}
@@ -62,24 +62,19 @@ func (c *Counter) hitsOf(v *Verdict) (hits []limited, err error) {
 }
 
 // giveBackAll gives back hits with the label at, side by side.
-func giveBackAll(ctx context.Context, hits []limited, r backend.Request, at int64) error {
+func giveBackAll(ctx context.Context, hits []Ask, r backend.Request, at int64) error {
 	errs := make([]error, len(hits))
 	ticket.SideBySide(len(hits), func(i int) {
-		k := &hits[i]
-		maker := &k.on.keys
-		if k.soft && !k.shared {
-			maker = &k.on.softKeys
-		}
-		errs[i] = k.on.giveBack(ctx, k.key, maker, r, at, k.n)
+		errs[i] = hits[i].On.giveBack(ctx, &hits[i], r, at)
 	})
 	return errors.Join(errs...)
 }
 
-// giveBack takes n back from the buckets that hold the label at, of the stored key
-// that maker makes of key, unless the key was forgotten since. r is a request with
-// the label of the refund.
-func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r backend.Request, at, n int64) error {
-	r.Key, r.Ladder = string(maker.append(nil, key)), c.plan.Ladder
+// giveBack takes the hits of an ask back from the buckets that hold the label at, by the
+// ladder of c, unless the key was forgotten since. r is a request with the label of the
+// refund.
+func (c *Counter) giveBack(ctx context.Context, hits *Ask, r backend.Request, at int64) error {
+	r.Key, r.Ladder = string(c.makerOf(hits).append(nil, hits.Key)), c.plan.Ladder
 	if r.Now.UnixNano()-at > int64(c.longest()) {
 		return nil // all buckets have expired
 	}
@@ -87,13 +82,13 @@ func (c *Counter) giveBack(ctx context.Context, key Key, maker *keyMaker, r back
 	// A Forget so shortly before the hit may have removed it: the caller of the Forget
 	// may have had a slower clock.
 	if err != nil || label != 0 && at <= label+int64(c.cfg.Skew) {
-		return callError(ctx, key.Event, err)
+		return callError(ctx, hits.Key.Event, err)
 	}
 	defer c.denied.lowered(r.Key)
-	c.protocol.Confirmed(r.Key, &c.plan, time.Unix(0, at), -n)
+	c.protocol.Confirmed(r.Key, &c.plan, time.Unix(0, at), -hits.N)
 	defer c.protocol.Lowered(r.Key)
-	_, err = c.protocol.TakeBack(ctx, r, r.Deadline, n, c.plan.Slots(at, 1), nil)
-	return callError(ctx, key.Event, err)
+	_, err = c.protocol.TakeBack(ctx, r, r.Deadline, hits.N, c.plan.Slots(at, 1), nil)
+	return callError(ctx, hits.Key.Event, err)
 }
 
 // longest is the time from the label of a hit to the end of its last bucket.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -97,11 +98,7 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err 
 	if m == charging && asks[0].N < 0 {
 		return c.credit(ctx, v, asks)
 	}
-	counts := m != taking
-	for i := range asks {
-		counts = counts || asks[i].N != 0
-	}
-	if !counts {
+	if m == taking && !slices.ContainsFunc(asks, func(a Ask) bool { return a.N != 0 }) {
 		m = peeking
 	}
 	if len(asks) > 1 {
@@ -204,8 +201,8 @@ type call struct {
 	keys    []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
 	charges bool      // some keys are charged
 
-	receipts *receipts
-	used     int // receipts of the block that are given out
+	receipts atomic.Pointer[receipts]
+	used     uint64 // receipts that are given out
 }
 
 // mode is the purpose of a call.
@@ -234,7 +231,9 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 		}
 	}
 	k.Peek, k.Charge, k.AnyLabel, k.Deadline = m == peeking, m == charging, false, k.c.deadline()
-	k.asks, k.keys, k.Keys, k.Plans, k.Unknown = merge(k.asks[:0], asks, k.Charge), k.keys[:0], k.Keys[:0], k.Plans[:0], k.Unknown[:0]
+	k.keys, k.Keys, k.Plans, k.Unknown = k.keys[:0], k.Keys[:0], k.Plans[:0], k.Unknown[:0]
+	var mixed bool
+	k.asks, mixed = merge(k.asks[:0], asks, k.Charge)
 	k.Allowed, k.RetryWithin, k.Late, k.charges = false, 0, false, false
 	enforced, hits := false, m == peeking
 	for i := range k.asks {
@@ -275,18 +274,16 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 		}
 		never = never || out
 	}
-	return never, k.checkStored()
+	if mixed {
+		err = k.checkStored()
+	}
+	return never, err
 }
 
 // checkStored finds a stored key that is in the call twice: by two Counters of
 // one ladder, or both charged and not, or shared.
 func (k *call) checkStored() error {
-	mixed := len(k.keys) > len(k.asks)
-	for i := range k.asks {
-		ask := &k.asks[i]
-		mixed = mixed || ask.On != nil || ask.Shared || ask.Charge != k.Charge
-	}
-	for i := 1; mixed && i < len(k.keys); i++ {
+	for i := range k.keys {
 		for j := range i {
 			a, b := &k.Keys[i], &k.Keys[j]
 			if !bytes.Equal(a.Key, b.Key) {
@@ -313,11 +310,8 @@ func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 		k.Keys = append(k.Keys, backend.TakeKey{})
 	}
 	k.keys = append(k.keys, callKey{on: on, limits: limits, ask: i})
-	key, maker := &k.Keys[len(k.Keys)-1], &on.keys
-	if ask.Soft && !ask.Shared {
-		maker = &on.softKeys
-	}
-	key.Key, key.N, key.Soft, key.Fits = maker.append(key.Key[:0], ask.Key), ask.N, ask.Soft || ask.Charge && k.Peek, false
+	key := &k.Keys[len(k.Keys)-1]
+	key.Key, key.N, key.Soft, key.Fits = on.makerOf(ask).append(key.Key[:0], ask.Key), ask.N, ask.Soft || ask.Charge && k.Peek, false
 	k.Plans, k.Unknown = append(k.Plans, &on.plan), append(k.Unknown, key.Soft)
 	key.Ladder, key.TTLs = on.plan.Ladder, on.plan.TTLs
 	key.Windows = slices.Grow(key.Windows[:0], len(limits))[:len(limits)]

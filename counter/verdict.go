@@ -53,25 +53,13 @@ func (v Verdict) At() time.Time {
 // details are the part of a Verdict that the flat fields leave out. The buffers
 // make details a single allocation in a call of a few keys and limits.
 type details struct {
-	keys    []limited        // distinct
+	keys    []Ask            // distinct; On is set, and N are the hits that were counted
 	states  []shortState     // of all limits of all keys
 	limits  Limits           // of a quota, whose admissions have no keys and no states
 	windows []backend.Window // of a quota
 
-	keyBuf   [2]limited
+	keyBuf   [2]Ask
 	stateBuf [6]shortState
-}
-
-// limited is a key of a Verdict with its limits.
-type limited struct {
-	key     Key
-	limits  Limits
-	on      *Counter
-	n       int64 // hits that were counted
-	soft    bool
-	shared  bool
-	unknown bool  // a soft key that was not judged
-	ask     uint8 // in the call
 }
 
 // State is the answer of a [Verdict] for one limit of one key. The fields have
@@ -111,9 +99,9 @@ func (v Verdict) All() []State {
 	of := 0
 	for i := range d.keys {
 		k := &d.keys[i]
-		for _, limit := range k.limits {
+		for _, limit := range k.Limits {
 			if s := &d.states[of]; !k.unknown {
-				states = append(states, State{int(k.ask), k.key, limit, s.remaining, s.retryAfter, s.resetAfter, k.soft})
+				states = append(states, State{int(k.place), k.Key, limit, s.remaining, s.retryAfter, s.resetAfter, k.Soft})
 			}
 			of++
 		}
@@ -139,11 +127,11 @@ func (v *Verdict) fill(k *call) {
 	for j := range k.asks {
 		ask := &k.asks[j]
 		if d != nil {
-			of := limited{ask.Key, ask.Limits, k.keys[j].on, ask.N, ask.Soft, ask.Shared, k.Unknown[j], ask.place}
-			if ask.Soft && (of.unknown || !k.Keys[j].Fits) {
-				of.n = 0
+			d.keys = append(d.keys, *ask)
+			of := &d.keys[j]
+			if of.On, of.unknown = k.keys[j].on, k.Unknown[j]; ask.Soft && (of.unknown || !k.Keys[j].Fits) {
+				of.N = 0
 			}
-			d.keys = append(d.keys, of)
 		}
 		for w := range ask.Limits {
 			s := k.state(j, w, v.Allowed)
@@ -193,7 +181,8 @@ func (v *Verdict) count(k *call) {
 		}
 	}
 	v.at = k.Label()
-	v.block, v.bit = k.receipt()
+	k.used++
+	v.block, v.bit = receiptOf(&k.receipts, k.c, k.used)
 }
 
 // retryWithin bounds RetryAfter, where hits that may soon be taken back were
