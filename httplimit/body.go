@@ -36,7 +36,7 @@ type request struct {
 	view    http.Request        // the copy for a Value
 	cursor  viewBody            // the Body of view
 
-	known bool // whether data and err are
+	known bool // data and err are: there is no body, or it was asked for and may be read
 	data  []byte
 	err   error // why data is not all of the body
 	tail  error // the error at the end of reading; nil: there is more
@@ -50,7 +50,7 @@ type request struct {
 
 // newRequest reads nothing yet.
 func newRequest(r *http.Request, maxBody int64) *request {
-	return &request{in: r, maxBody: min(maxBody, math.MaxInt64-1)}
+	return &request{in: r, maxBody: min(maxBody, math.MaxInt64-1), known: !hasBody(r)}
 }
 
 // value calls v on a fresh copy of the request.
@@ -114,25 +114,25 @@ func inBody(source string, find func(*request) (string, error)) Value {
 // wholeBody is the Source of errors outside of any Value.
 const wholeBody = "request body"
 
-// bytes is the whole body.
+// bytes returns the whole body.
 func (q *request) bytes() ([]byte, error) {
 	q.asked = true
-	if q.known {
-		return q.data, q.err
-	}
-	none, large := !hasBody(q.in), q.in.ContentLength > q.maxBody
-	if q.sealed && !none && !large {
-		return nil, errSealed
-	}
-	q.known = true
 	switch {
-	case none:
-		return nil, nil
-	case large:
-		q.err = tooLarge(q.maxBody, nil)
-		return q.data, q.err
+	case q.known:
+	case q.in.ContentLength > q.maxBody:
+		q.known, q.err = true, tooLarge(q.maxBody, nil)
+	case q.sealed:
+		return nil, errSealed
+	default:
+		q.known, q.read = true, true
+		q.err = q.readInTime()
 	}
-	q.read = true
+	return q.data, q.err
+}
+
+// readInTime reads the body into data. The error blames the client, but for a body without
+// room.
+func (q *request) readInTime() error {
 	done := q.deadline()
 	full := q.readAll()
 	late := errors.Is(q.tail, os.ErrDeadlineExceeded)
@@ -142,24 +142,23 @@ func (q *request) bytes() ([]byte, error) {
 	var limit *http.MaxBytesError
 	switch {
 	case full:
-		q.err = &ValueError{http.StatusServiceUnavailable, wholeBody, "the service is busy at the moment", errBodies}
+		return &ValueError{http.StatusServiceUnavailable, wholeBody, "the service is busy at the moment", errBodies}
 	case int64(len(q.data)) > q.maxBody:
-		q.err = tooLarge(q.maxBody, nil)
-	case q.tail == io.EOF && !late:
+		return tooLarge(q.maxBody, nil)
 	case late:
-		q.err = &ValueError{http.StatusRequestTimeout, wholeBody, "the request did not arrive in time", q.tail}
+		return &ValueError{http.StatusRequestTimeout, wholeBody, "the request did not arrive in time", q.tail}
+	case q.tail == io.EOF:
+		return nil
 	case errors.As(q.tail, &limit):
-		q.err = tooLarge(limit.Limit, q.tail)
-	default:
-		q.err = &ValueError{http.StatusBadRequest, wholeBody, "the request could not be read", q.tail}
+		return tooLarge(limit.Limit, q.tail)
 	}
-	return q.data, q.err
+	return &ValueError{http.StatusBadRequest, wholeBody, "the request could not be read", q.tail}
 }
 
 // discard reads the body as bytes does, for nobody, and holds nothing: a body that
 // bytes would not read stays unread.
 func (q *request) discard() {
-	if q.known || !hasBody(q.in) || q.in.ContentLength > q.maxBody {
+	if q.known || q.in.ContentLength > q.maxBody {
 		return
 	}
 	q.known, q.read = true, true

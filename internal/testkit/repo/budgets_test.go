@@ -30,7 +30,7 @@ var budgets = []budget{
 	{folders: "limiter", code: 2630, decision: "asks-of-a-service.md"},
 	{folders: "limiter/fallback", code: 1145, decision: "local-counting.md"},
 	{folders: "limiter/turns", code: 280},
-	{folders: "httplimit", code: 1885, decision: "speed-of-the-middleware.md"},
+	{folders: "httplimit", code: 1860, decision: "speed-of-the-middleware.md"},
 	{folders: "httpclient", code: 450},
 	{folders: "rules", code: 905, decision: "faults-of-a-file.md"},
 	{folders: "internal/dur internal/inside internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 500},
