@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/felixge/httpsnoop"
@@ -70,7 +71,7 @@ func (f *visit) reject(v *limiter.Verdict, of *fields, states []counter.State, e
 			v = &limiter.Verdict{Degraded: err, Verdict: counter.Verdict{RetryAfter: fallback.AfterFailure()}}
 		}
 		p, own = m.failure(v.Degraded), m.Failed
-		l.set(header, retryAfterKey, string(appendRetryAfter(nil, v))) // silently too: it tells of the store, not of a limit
+		l.set(header, retryAfterKey, strconv.FormatInt(seconds(v.RetryAfter), 10)) // silently too: it tells of the store, not of a limit
 	default:
 		if m.OnError != nil {
 			m.OnError(f.r, err)

@@ -239,17 +239,16 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // "2001:db8::1:567" is an address without a port, as in X-Forwarded-For; a
 // proxy that means a port is broken.
 func clientAddr(s string) netip.Addr {
+	host, port, ported := s, "", false
 	rest, bracketed := strings.CutPrefix(s, "[")
-	host, port, ported := strings.Cut(rest, ":")
-	switch {
-	case bracketed:
+	if bracketed {
 		var closed bool
 		host, port, closed = strings.Cut(rest, "]")
 		if port, ported = strings.CutPrefix(port, ":"); !closed || port != "" && !ported {
 			return netip.Addr{}
 		}
-	case strings.IndexByte(port, ':') >= 0:
-		host, ported = s, false
+	} else if before, after, found := strings.Cut(s, ":"); found && strings.IndexByte(after, ':') < 0 {
+		host, port, ported = before, after, true
 	}
 	if ported && !isPort(port) {
 		return netip.Addr{}

@@ -222,7 +222,10 @@ func (f *fields) write(l *lines, h http.Header, cfg *Config, v *limiter.Verdict,
 		}
 	}
 	var buf [192]byte
-	text := appendRetryAfter(buf[:0], v)
+	text := buf[:0]
+	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
+		text = strconv.AppendInt(text, seconds(v.RetryAfter), 10)
+	}
 	wait := len(text)
 	if !cfg.NoHeaders {
 		text = appendRateLimit(text, shown)
@@ -243,15 +246,6 @@ func (f *fields) write(l *lines, h http.Header, cfg *Config, v *limiter.Verdict,
 		h.Set("X-RateLimit-Remaining", strconv.FormatInt(least.remaining, 10))
 		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceil(time.Now().Add(least.until).UnixNano()), 10))
 	}
-}
-
-// appendRetryAfter appends the wait of v, if waiting helps: whole seconds,
-// rounded up, at least 1.
-func appendRetryAfter(dst []byte, v *limiter.Verdict) []byte {
-	if v.RetryAfter > 0 && v.RetryAfter != counter.Never {
-		dst = strconv.AppendInt(dst, seconds(v.RetryAfter), 10)
-	}
-	return dst
 }
 
 // balance is a policy with its remaining count.
