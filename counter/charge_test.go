@@ -1,8 +1,6 @@
 package counter_test
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,49 +247,5 @@ func TestCreditByAge(t *testing.T) {
 		count, err := former.Count(ctx, signup, 12*time.Hour)
 		require.NoError(t, err)
 		require.Equal(t, int64(5), count.High)
-	})
-}
-
-// Credits race with takes and with each other: no window loses more than the credits
-// say, and none goes below zero.
-func TestCreditsRace(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		clock := newClock(noon)
-		cfg := clock.config()
-		cfg.Patience = 20 * time.Second
-		c := newCounter(t, store, cfg)
-		for range 40 {
-			const callers, each, most = 8, 3, 10
-			require.NoError(t, c.Forget(ctx, signup))
-			require.NoError(t, c.Add(ctx, signup, 2))
-			clock.forward(time.Second)
-			var admitted, given atomic.Int64
-			var wg sync.WaitGroup
-			for i := range callers {
-				wg.Go(func() {
-					for range each {
-						if i%2 == 0 {
-							if v, err := c.Take(ctx, signup, 1, limits("10/m, 10/d")); err == nil && v.Allowed {
-								admitted.Add(1)
-							}
-							continue
-						}
-						if _, err := c.Charge(ctx, signup, -1, limits("10/m, 10/d")); err == nil {
-							given.Add(1)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			require.Equal(t, int64(callers/2*each), given.Load())
-			require.LessOrEqual(t, admitted.Load()+2-given.Load(), int64(most))
-			for _, window := range []time.Duration{30 * time.Second, time.Hour} {
-				n, err := c.Count(ctx, signup, window)
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, n.High, 2+admitted.Load()-given.Load())
-				require.LessOrEqual(t, n.High, 2+admitted.Load())
-			}
-			clock.forward(time.Minute)
-		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -19,6 +20,12 @@ var calls = []check{
 		rule:    "each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, and the verdict is that of an atomic store in the process",
 		instead: true,
 		run:     keysDiffer,
+	},
+	{
+		name:    "credits race",
+		rule:    "no window loses more hits than credits say, or goes below zero, however they race",
+		instead: true,
+		run:     creditsRace,
 	},
 	{
 		name:    "a change of ladder",
@@ -49,6 +56,47 @@ func keysDiffer(s *subject) error {
 		now = now.Add(time.Second + time.Duration(s.rand.Int64N(int64(20*time.Second))))
 		if err := d.call(s, now); err != nil {
 			return fmt.Errorf("%w\nafter\n%s", err, strings.Join(d.said, "\n"))
+		}
+	}
+	return nil
+}
+
+// creditsRace gives back more hits than there are, while others are counted.
+func creditsRace(s *subject) error {
+	const before, givers, each, takers = 3, 4, 2, 2
+	now := noon
+	c, err := s.counter("credits", counter.Config{Now: func() time.Time { return now }, Skew: -1, Settle: enough, Patience: enough})
+	if err != nil {
+		return err
+	}
+	ctx, limits := context.Background(), counter.MustLimits("5/m, 5/d")
+	for round := range 60 / s.thrift {
+		key := counter.Key{Event: "credit", Feature: fmt.Sprint(round)}
+		if err := c.Add(ctx, key, before); err != nil {
+			return err
+		}
+		var admitted atomic.Int64
+		if err := together(givers+takers, func(i int) error {
+			if i < givers {
+				_, err := c.Charge(ctx, key, -each, limits)
+				return err
+			}
+			v, err := c.Take(ctx, key, 1, limits)
+			if v.Allowed {
+				admitted.Add(1)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, window := range []time.Duration{30 * time.Second, time.Hour} {
+			n, err := c.Count(ctx, key, window)
+			if err != nil {
+				return err
+			}
+			if most := before + admitted.Load(); n.High < max(0, most-givers*each) || n.Low > most {
+				return fmt.Errorf("%d hits, up to %d given back, and %+v are counted in %s", most, givers*each, n, window)
+			}
 		}
 	}
 	return nil
