@@ -17,7 +17,7 @@ func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 		admitted := false
 		limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			admitted = true
-			c.Request = r // has the verdict in its context
+			c.Request = r // has the verdict in its context, by Config.VerdictInContext
 			c.Next()
 		})).ServeHTTP(c.Writer, c.Request)
 		if !admitted {
