@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/abacus-go/abacus/httplimit"
 )
+
+type outerKey struct{}
 
 // An admitted request goes on itself, unless the handler is to have the verdict, or the
 // body was read and begins again.
@@ -33,12 +36,13 @@ func TestAdmittedRequestGoesOnItself(t *testing.T) {
 				Features: []httplimit.Source{byIP},
 			}
 			row.with(&cfg)
-			r := httptest.NewRequest("POST", "/", strings.NewReader(row.body))
+			r := httptest.NewRequest("POST", "/", strings.NewReader(row.body)).WithContext(context.WithValue(t.Context(), outerKey{}, "outer"))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			ran := false
 			newLimit(t, cfg)(http.HandlerFunc(func(_ http.ResponseWriter, inner *http.Request) {
 				ran = true
 				require.Equal(t, row.itself, inner == r)
+				require.Equal(t, "outer", inner.Context().Value(outerKey{}))
 				_, ok := httplimit.VerdictOf(inner.Context(), "signup")
 				require.Equal(t, row.inContext, ok)
 				require.Equal(t, row.inContext, httplimit.Refund(inner.Context(), "signup") == nil)
