@@ -1,6 +1,8 @@
 package counter_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -248,4 +250,31 @@ func TestCreditByAge(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(5), count.High)
 	})
+}
+
+// Calls that charge a key beside an enforced key cannot refuse each other for the key
+// that is charged: a crowd of them looks no more than calls of the enforced key alone.
+func TestAskChargeInACrowd(t *testing.T) {
+	const racers, places, rounds = 40, 7, 50
+	clock := newClock(noon)
+	cfg := clock.config()
+	cfg.Patience = 20 * time.Second
+	c := newCounter(t, newPlainStore(), cfg)
+	for range rounds {
+		clock.forward(24 * time.Hour)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range racers {
+			wg.Go(func() {
+				v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("7/h")}, counter.Ask{Key: user, N: 1, Limits: limits("1/h"), Charge: true})
+				if err == nil && v.Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, int64(places), admitted.Load())
+		requireCount(t, c, user, time.Hour, places)
+	}
+	require.Zero(t, c.Stats().LooksAgain)
 }

@@ -168,13 +168,13 @@ func (p *Protocol) pause(ctx context.Context, c *Call, round int, lasted time.Du
 // boundaries looks at the ticket buckets of the call. near reports whether one ends so
 // close to the label that callers on the two sides of the end can be in flight at once;
 // collide, whether calls of this kind can refuse each other with none admitted, wherever
-// their labels are: under limits with different tickets, or on several keys.
+// their labels are: under limits with different tickets, or on several keys that can deny.
 func (c *Call) boundaries() (near, collide bool) {
 	key, first := -1, 0
 	for i := range c.Keys {
 		plan, windows := c.Plans[i], c.Keys[i].Windows
 		for j := range windows {
-			if c.Keys[i].Soft {
+			if c.Keys[i].Soft || !Bounded(&c.Keys[i]) {
 				break
 			}
 			top := plan.bounds(&windows[j]).top
