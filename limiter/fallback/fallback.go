@@ -20,6 +20,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -83,17 +84,21 @@ type Config struct {
 type Fallback struct {
 	store    *counter.Counter
 	within   time.Duration
-	inFlight *inFlight // nil: no bound
-	local    *local    // nil: no rule counts in this process
+	local    *local        // nil: no rule counts in this process
+	inFlight chan struct{} // a call sends at its beginning, and receives at its end, whether its caller still waits or not; nil: no bound
 
-	closing sync.RWMutex
-	closed  bool
-	calls   sync.WaitGroup // that Close waits for
+	waited, shed atomic.Int64
+	closing      sync.RWMutex
+	closed       bool
+	calls        sync.WaitGroup // that Close waits for
 }
 
 // New returns a Fallback around c.
 func New(c *counter.Counter, cfg Config) *Fallback {
-	f := &Fallback{store: c, within: cfg.Within, inFlight: newInFlight(cfg.MaxInFlight)}
+	f := &Fallback{store: c, within: cfg.Within}
+	if cfg.MaxInFlight > 0 {
+		f.inFlight = make(chan struct{}, cfg.MaxInFlight)
+	}
 	if cfg.Local != nil {
 		f.local = newLocal(c, cfg.Local, cfg.Share)
 	}
@@ -111,12 +116,12 @@ func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *cou
 		return Origin{}, nil
 	}
 	f.setUntil(ctx, c)
-	waited, err := f.inFlight.enter(ctx, c.Until)
+	waited, err := f.enter(ctx, c.Until)
 	if err != nil {
 		err = named(asks, err)
 	} else if waited {
 		if origin, known := f.Recall(c, asks, v); known {
-			f.inFlight.leave()
+			f.leave()
 			return origin, nil
 		}
 	}

@@ -132,6 +132,26 @@ func TestKeysAreForgotten(t *testing.T) {
 	}
 }
 
+// panickingStore is a store with a mistake.
+type panickingStore struct{ backend.Atomic }
+
+func (panickingStore) Take(context.Context, *backend.TakeRequest) error { panic("a mistake") }
+
+// A panic of the store, which a server may recover, leaves neither a key nor a call in
+// flight.
+func TestPanic(t *testing.T) {
+	c, err := counter.New(panickingStore{memory.New(memory.Config{})}, counter.Config{})
+	require.NoError(t, err)
+	here, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	require.NoError(t, err)
+	f := fallback.New(c, fallback.Config{MaxInFlight: 1, Local: here, Share: 1})
+	for range 3 {
+		require.PanicsWithValue(t, "a mistake", func() { take(t, f, fallback.Local, f.Ladder(c, here).Rule(limits)) })
+		require.Zero(t, fallback.Keys(f))
+	}
+	require.NoError(t, f.Close(t.Context()))
+}
+
 // A caller is answered in time, the late hit is undone, and a call without a place in
 // flight is decided like one whose store has failed.
 func TestLateStore(t *testing.T) {

@@ -21,6 +21,7 @@ type Hits struct {
 	set      uint64            // of shards
 	here     []counter.Verdict // of the local counter, to refund
 	at       time.Time         // label of hits that were admitted here, to be carried; zero: they are in the store
+	ended    bool              // no longer under way
 	refunded atomic.Bool
 
 	keysRoom [2]callKey
@@ -31,7 +32,8 @@ type Hits struct {
 type callKey struct {
 	*localKey
 	rule *Rule
-	mark uint64 // admitted of the localKey when the call began
+	mark uint64       // admitted of the localKey when the call began
+	own  *pendingHits // with hits of the call that were admitted here; nil: none
 }
 
 // begin begins a call, to be ended by admitted, decide or end. Pending hits are written
@@ -65,14 +67,18 @@ func (l *local) begin(c *Call, asks []counter.Ask) (h *Hits, fits bool) {
 	return h, fits
 }
 
-// end ends a call that let nothing through.
+// end ends a call that nothing else has ended: one that let nothing through, or a panic
+// of the store.
 func (h *Hits) end() {
-	h.local.lock(h.set)
-	h.leave()
+	if !h.ended {
+		h.local.lock(h.set)
+		h.leave()
+	}
 }
 
 // leave forgets that the call is under way, and unlocks its keys.
 func (h *Hits) leave() {
+	h.ended = true
 	for _, k := range h.keys {
 		k.calls--
 		k.tidy()
@@ -156,10 +162,11 @@ func (h *Hits) decide(c *Call, asks []counter.Ask, v *counter.Verdict, underWay 
 		return err
 	}
 	h.at = v.At()
-	for _, k := range h.keys {
-		p := k.pend(k.rule.bucket(h.at), h.at, h.n)
+	for i := range h.keys {
+		k := &h.keys[i]
+		k.own = k.pend(k.rule.bucket(h.at), h.at, h.n)
 		if underWay {
-			p.late++ // land puts
+			k.own.late++ // land puts
 		} else {
 			l.carrier.put(k.localKey)
 		}
@@ -178,11 +185,11 @@ func (h *Hits) take() (v counter.Verdict, err error) {
 		}
 		asks = append(asks, k.rule.ask(k.key, h.n))
 	}
+	ask := (*counter.Counter).TakeAll
 	if h.mode == Charging {
-		v, err = l.here.ChargeAll(context.Background(), asks...)
-	} else {
-		v, err = l.here.TakeAll(context.Background(), asks...)
+		ask = (*counter.Counter).ChargeAll
 	}
+	v, err = ask(l.here, context.Background(), asks...)
 	if err == nil && !v.At().IsZero() {
 		h.here = append(h.hereRoom[:0], v)
 		for _, k := range h.keys {
@@ -207,7 +214,7 @@ func (h *Hits) land() {
 	h.local.lock(h.set)
 	defer h.local.unlock(h.set)
 	for _, k := range h.keys {
-		k.find(k.rule.bucket(h.at)).late-- // there, as long as a call is late
+		k.own.late--
 		if k.tidy(); k.sendable() != nil {
 			h.local.carrier.put(k.localKey)
 		}
@@ -229,7 +236,7 @@ func (h *Hits) refund(ctx context.Context) (err error) {
 	errs := make([]error, len(h.keys))
 	var all sync.WaitGroup
 	for i, k := range h.keys {
-		if carried := k.withdraw(k.rule.bucket(h.at), h.n); carried > 0 {
+		if carried := k.withdraw(h.n); carried > 0 {
 			all.Go(func() { errs[i] = k.rule.store.RefundAt(ctx, k.key, carried, h.at) })
 		}
 	}
@@ -239,14 +246,10 @@ func (h *Hits) refund(ctx context.Context) (err error) {
 
 // withdraw takes n hits out of the pending hits of a key, and returns the hits
 // of n that were carried already.
-func (k *localKey) withdraw(bucket, n int64) (carried int64) {
-	s := k.shard()
+func (k *callKey) withdraw(n int64) (carried int64) {
+	s, p := k.shard(), k.own
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := k.find(bucket)
-	if p == nil {
-		return n
-	}
 	waiting := min(n, p.n-p.sending)
 	p.n -= waiting
 	k.local.numbers.pending.Add(-waiting)

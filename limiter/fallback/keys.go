@@ -97,22 +97,15 @@ func (k *callKey) held() (held []int64) {
 	return held
 }
 
-// find returns the pending hits of a bucket; nil if there are none.
-func (k *localKey) find(bucket int64) *pendingHits {
-	if i := slices.IndexFunc(k.pending, func(p *pendingHits) bool { return p.bucket == bucket }); i >= 0 {
-		return k.pending[i]
-	}
-	return nil
-}
-
 // pend adds n hits of a label to the pending hits of a bucket.
 func (k *localKey) pend(bucket int64, at time.Time, n int64) *pendingHits {
-	p := k.find(bucket)
-	if p == nil {
-		p = &pendingHits{bucket: bucket}
-		k.pending = append(k.pending, p)
+	i := slices.IndexFunc(k.pending, func(p *pendingHits) bool { return p.bucket == bucket })
+	if i < 0 {
+		i = len(k.pending)
+		k.pending = append(k.pending, &pendingHits{bucket: bucket})
 		k.local.carrier.entries.Add(1)
 	}
+	p := k.pending[i]
 	p.n += n
 	if at.After(p.at) {
 		p.at = at
@@ -132,13 +125,14 @@ func (k *localKey) sendable() *pendingHits {
 	return nil
 }
 
-// tidy forgets pending hits of none, and then the key, if nothing is known of it.
+// tidy forgets pending hits of none, and then the key, if nothing is known of it. The
+// table may have another localKey of the key by then.
 func (k *localKey) tidy() {
 	before := len(k.pending)
 	k.pending = slices.DeleteFunc(k.pending, func(p *pendingHits) bool { return p.n == 0 && p.late == 0 })
 	k.local.carrier.entries.Add(int64(len(k.pending) - before))
-	if k.calls == 0 && len(k.pending) == 0 && !k.queued {
-		delete(k.shard().keys, k.key)
+	if keys := k.shard().keys; k.calls == 0 && len(k.pending) == 0 && !k.queued && keys[k.key] == k {
+		delete(keys, k.key)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -28,7 +27,7 @@ type late struct {
 // flight until it ends.
 func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (underWay chan<- late, err error) {
 	if c.Until.IsZero() {
-		defer f.inFlight.leave()
+		defer f.leave()
 		return nil, f.ask(ctx, c.Mode, asks, v)
 	}
 	type answer struct {
@@ -42,8 +41,8 @@ func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *c
 	defer cancel()
 	answers, decided := make(chan answer), make(chan late, 1)
 	mode, own := c.Mode, slices.Clone(asks)
-	f.background(func() {
-		defer f.inFlight.leave()
+	f.calls.Go(func() {
+		defer f.leave()
 		var a answer
 		a.err = f.ask(inTime, mode, own, &a.v)
 		a.late = inTime.Err() != nil || errors.Is(a.err, context.DeadlineExceeded)
@@ -76,38 +75,15 @@ func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *c
 	return underWay, named(asks, err)
 }
 
-// background has Close wait for g. The caller is a call that Close waits for.
-func (f *Fallback) background(g func()) {
-	if f.local == nil {
-		go g()
-		return
-	}
-	f.calls.Go(g)
-}
-
-// inFlight bounds the calls to the store that are under way, whether their callers
-// still wait or not. The nil inFlight is unbounded.
-type inFlight struct {
-	free         chan struct{} // a call sends at its beginning, and receives at its end
-	waited, shed atomic.Int64
-}
-
-func newInFlight(most int) *inFlight {
-	if most == 0 {
-		return nil
-	}
-	return &inFlight{free: make(chan struct{}, most)}
-}
-
-// enter waits for a place: until the time given, or without bound if that is zero,
-// and no longer than ctx. waited reports whether there was none at first. A call
-// without a place gets a counter.ErrStore, or the error of ctx.
-func (t *inFlight) enter(ctx context.Context, until time.Time) (waited bool, err error) {
-	if t == nil {
+// enter waits for a place among the calls in flight: until the time given, or without
+// bound if that is zero, and no longer than ctx. waited reports whether there was none
+// at first. A call without a place gets a counter.ErrStore, or the error of ctx.
+func (f *Fallback) enter(ctx context.Context, until time.Time) (waited bool, err error) {
+	if f.inFlight == nil {
 		return false, nil
 	}
 	select {
-	case t.free <- struct{}{}:
+	case f.inFlight <- struct{}{}:
 		return false, nil
 	default:
 	}
@@ -116,19 +92,20 @@ func (t *inFlight) enter(ctx context.Context, until time.Time) (waited bool, err
 		expired = time.After(time.Until(until))
 	}
 	select {
-	case t.free <- struct{}{}:
-		t.waited.Add(1)
+	case f.inFlight <- struct{}{}:
+		f.waited.Add(1)
 		return true, nil
 	case <-expired:
-		t.shed.Add(1)
-		return true, fmt.Errorf("%w: %d calls were under way, as many as Config.MaxInFlight, and none ended in time", counter.ErrStore, cap(t.free))
+		f.shed.Add(1)
+		return true, fmt.Errorf("%w: %d calls were under way, as many as Config.MaxInFlight, and none ended in time", counter.ErrStore, cap(f.inFlight))
 	case <-ctx.Done():
 		return true, cmp.Or(ctx.Err(), context.Canceled)
 	}
 }
 
-func (t *inFlight) leave() {
-	if t != nil {
-		<-t.free
+// leave gives the place back.
+func (f *Fallback) leave() {
+	if f.inFlight != nil {
+		<-f.inFlight
 	}
 }

@@ -113,9 +113,6 @@ func (l *Ladder) Look(limits counter.Limits) *Rule {
 // shareOf is ceil(share x max). A product that floating point puts just above a
 // whole number is the whole number.
 func shareOf(share float64, max int64) int64 {
-	if share == 1 {
-		return max
-	}
 	product := share * float64(max)
 	if whole := math.Round(product); math.Abs(product-whole) <= 1e-9*whole {
 		return int64(whole)
@@ -143,9 +140,10 @@ func (r *Rule) ask(key counter.Key, n int64) counter.Ask {
 func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict, shed error) (Origin, error) {
 	l, policy, err := f.local, c.Policy, shed
 	h, fits := l.begin(c, asks)
+	defer h.end()
 	var underWay chan<- late
 	if err == nil && !fits {
-		f.inFlight.leave()
+		f.leave()
 		err = named(asks, errNotCarried)
 	}
 	if err != nil && policy == Open { // the store has not failed
@@ -159,7 +157,6 @@ func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask,
 	}
 	switch {
 	case err == nil && v.At().IsZero():
-		h.end()
 		held := slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.Held != nil })
 		if !v.Allowed && held && c.Mode != Charging && v.RetryAfter != counter.Never { // a carry under way may be counted twice
 			v.RetryAfter = min(v.RetryAfter, AfterFailure())
@@ -171,10 +168,9 @@ func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask,
 		if kept {
 			return Origin{Hits: h}, nil
 		}
-		f.background(func() { _ = f.store.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
+		f.calls.Go(func() { _ = f.store.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
 		return l.told(c, v, nil, named(asks, errSuperseded), refusal), nil
 	case policy != Local || !errors.Is(err, counter.ErrStore):
-		h.end()
 		return c.byPolicy(v, underWay, err)
 	}
 	refusal := h.decide(c, asks, v, underWay != nil)
@@ -265,9 +261,7 @@ func (f *Fallback) Stats() (s Stats) {
 		s.Pending, s.Additions = n.pending.Load(), l.carrier.entries.Load()
 		s.Carried, s.Dropped = n.carried.Load(), n.dropped.Load()
 	}
-	if f.inFlight != nil {
-		s.Waited, s.Shed = f.inFlight.waited.Load(), f.inFlight.shed.Load()
-	}
+	s.Waited, s.Shed = f.waited.Load(), f.shed.Load()
 	return s
 }
 

@@ -28,7 +28,7 @@ var budgets = []budget{
 	{folders: "counter", code: 2140, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
 	{folders: "limiter", code: 2630, decision: "asks-of-a-service.md"},
-	{folders: "limiter/fallback", code: 1145, decision: "local-counting.md"},
+	{folders: "limiter/fallback", code: 1125, decision: "local-counting.md"},
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 1860, decision: "speed-of-the-middleware.md"},
 	{folders: "httpclient", code: 450},
