@@ -53,24 +53,19 @@ func (c *Counter) quota(event string, limits Limits) *quota {
 		uint64(n) ^ uint64(limits[0].Max) ^ uint64(limits[0].Per)
 	set := &c.quotas.sets[hash*0x9E3779B97F4A7C15>>(64-quotaBits)]
 	for i := range set {
-		q := set[i].Load()
-		if q == nil {
-			break
-		}
-		if q.event == event && slices.Equal(q.details.limits, limits) {
+		switch q := set[i].Load(); {
+		case q == nil:
+			return c.enterQuota(set, i, event, limits)
+		case q.event == event && slices.Equal(q.details.limits, limits):
 			return q
 		}
 	}
-	return c.enterQuota(set, event, limits)
+	return c.enterQuota(set, len(set), event, limits)
 }
 
-// enterQuota puts the quota of an event and limits into a set, if the set has room,
-// or now and then in place of another.
-func (c *Counter) enterQuota(set *quotaSet, event string, limits Limits) *quota {
-	place := 0
-	for place < len(set) && set[place].Load() != nil {
-		place++
-	}
+// enterQuota puts the quota of an event and limits into a place of a set, or, beyond
+// the last, now and then in place of another.
+func (c *Counter) enterQuota(set *quotaSet, place int, event string, limits Limits) *quota {
 	if place == len(set) {
 		if place = rand.IntN(len(set)); rand.Uint32N(churn) > 0 {
 			return nil

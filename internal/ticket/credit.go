@@ -47,8 +47,7 @@ func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, re
 		}
 		above, runs = parts, nil
 		for i := 0; tier > 0 && i < len(parts); i++ {
-			ratio := int64(parts[i].Width / plan.tiers[tier-1].Width)
-			runs = append(runs, tiers.Run{Width: plan.tiers[tier-1].Width, First: parts[i].Index * ratio, N: ratio})
+			runs = append(runs, childrenOf(parts[i].Bucket, plan.tiers[tier-1].Width))
 		}
 	}
 	for _, part := range append(found, above...) {

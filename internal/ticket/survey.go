@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
@@ -228,9 +229,7 @@ func (d *descent) from(runs tiers.Cover) tiers.Bucket {
 	}
 	ladder := d.plan.tiers
 	for i := slices.IndexFunc(ladder, func(t tiers.Tier) bool { return t.Width == at.Width }); i > d.fine; i-- {
-		width := ladder[i-1].Width
-		ratio := int64(at.Width / width)
-		children := tiers.Run{Width: width, First: at.Index * ratio, N: ratio}
+		children := childrenOf(at, ladder[i-1].Width)
 		lacks, held := d.lacks(children, count)
 		if d.missing = append(d.missing, lacks...); len(lacks) > 0 && !(d.guess && held) {
 			break
@@ -241,6 +240,12 @@ func (d *descent) from(runs tiers.Cover) tiers.Bucket {
 		}
 	}
 	return d.plan.last(at, d.fine)
+}
+
+// childrenOf returns the buckets of a finer width that make up a bucket.
+func childrenOf(b tiers.Bucket, width time.Duration) tiers.Run {
+	ratio := int64(b.Width / width)
+	return tiers.Run{Width: width, First: b.Index * ratio, N: ratio}
 }
 
 // pick returns the bucket of runs in which need is met, and its count, and leaves
