@@ -39,20 +39,20 @@ check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, 
 soak: servers ## the page of demo serve at full speed, for FOR: neither the page nor the server grows
 	cd cmd/demo/browser && $(GO) test -count=1 -v -run TestSoak -timeout 0 . -soak $(FOR)
 
-faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reliability.md
-	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reliability.md
+faults: servers ## callers on real servers under faults, for FOR, checked, into docs/reports/reliability.md
+	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reports/reliability.md
 
 oracle: servers ## random scripts on all stores, for FOR: every answer is held to a log of all hits
 	$(GO) run ./internal/testkit/search --for $(FOR)
 
-floods: servers ## floods over a late or stopped store, under each policy, into docs/floods.md (half an hour)
-	$(GO) run ./internal/testkit/floods --write docs/floods.md
+floods: servers ## floods over a late or stopped store, under each policy, into docs/reports/floods.md (half an hour)
+	$(GO) run ./internal/testkit/floods --write docs/reports/floods.md
 
 bench: servers ## this library beside its peers, the short form, printed (minutes)
 	cd bench && $(GO) run . -size short
 
-bench-peers: servers ## the same in full, into bench/README.md (a quiet machine; 15 to 30 minutes)
-	cd bench && $(GO) run . -size full -write README.md
+bench-peers: servers ## the same in full, into docs/reports/bench.md (a quiet machine; 15 to 30 minutes)
+	cd bench && $(GO) run . -size full -write ../docs/reports/bench.md
 
 pictures: ## the pictures of the documentation, into docs/pictures
 	$(GO) run ./internal/testkit/pictures docs/pictures

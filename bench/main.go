@@ -1,8 +1,8 @@
-// Command bench sets this library beside its peers and writes README.md, with
-// charts in charts/.
+// Command bench sets this library next to its peers and writes docs/reports/bench.md, with
+// charts next to it.
 //
-//	go run . -size short                   prints, minutes
-//	go run . -size full -write README.md   make bench-peers
+//	go run . -size short                                  prints, minutes
+//	go run . -size full -write ../docs/reports/bench.md   make bench-peers
 //
 // The program builds the benchmarks, which are Go tests, and runs each in a process
 // of its own, in turn. A part that fails, because of a wrong count, ends the
@@ -51,8 +51,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: as in README.md")
-	flag.StringVar(&o.write, "write", "", "write the page to this `file`, and its charts to charts beside it; default: print its sections")
+	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: as in docs/reports/bench.md")
+	flag.StringVar(&o.write, "write", "", "write the page to this `file`, and its charts to charts next to it; default: print its sections")
 	flag.StringVar(&o.data, "data", "", "the `log` to replay; default: ../shared/data beside the repository, if it is there")
 	only := flag.String("only", "", "only the parts whose names match this `regexp`, such as Redis")
 	flag.Parse()
@@ -127,7 +127,7 @@ func run(o options) error {
 	return os.WriteFile(o.write, []byte(page(machine, sections)), 0o644)
 }
 
-// copyCharts copies the charts in dir to their place beside the page: sections name
+// copyCharts copies the charts in dir to their place next to the page: sections name
 // charts relative to both.
 func copyCharts(to, dir string) error {
 	charts, err := filepath.Glob(filepath.Join(dir, "*", "*.svg"))

@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// page is bench/README.md. The prose holds no number: all numbers are in tables.
+// page is docs/reports/bench.md. The prose holds no number: all numbers are in tables.
 func page(m *machine, sections []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `# Benchmarks
 
-This page is written by %s: edits are lost. What the numbers mean, and which goals they reach, is in [performance.md](../docs/performance.md).
+This page is written by %s: edits are lost. What the numbers mean, and which goals they reach, is in [performance.md](../performance.md).
 
 `, "`make bench-peers`")
 	fmt.Fprintf(&text, "| | |\n|---|---|\n")

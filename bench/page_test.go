@@ -42,7 +42,7 @@ func TestWrap(t *testing.T) {
 		words(12), words(2), "", "- " + words(12), "  " + words(2), "- " + words(1), "",
 	}, "\n"), wrap(broken))
 
-	written, err := os.ReadFile("README.md")
+	written, err := os.ReadFile("../docs/reports/bench.md")
 	require.NoError(t, err)
 	require.Equal(t, string(written), wrap(string(written)))
 }
@@ -104,14 +104,14 @@ func TestCopyCharts(t *testing.T) {
 }
 
 func TestChartsOfThePageAreThere(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../docs/reports/bench.md")
 	require.NoError(t, err)
 	charts := regexp.MustCompile(`!\[[^\]]+\]\(([^)]+)\)`).FindAllSubmatch(text, -1)
 	require.NotEmpty(t, charts)
 	for _, chart := range charts {
-		require.FileExists(t, string(chart[1]))
+		require.FileExists(t, filepath.Join("../docs/reports", string(chart[1])))
 	}
-	files, err := filepath.Glob("charts/*")
+	files, err := filepath.Glob("../docs/reports/charts/*")
 	require.NoError(t, err)
 	require.Len(t, files, len(charts), "charts that no section shows")
 }

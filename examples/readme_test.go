@@ -4,29 +4,24 @@ package examples
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// The README's examples and the full form of docs/http.md compile as printed, and the
-// test among them passes.
+// The programs of the README, docs/getting-started.md and docs/http.md compile as
+// printed, and the test among them passes.
 func TestReadmeExamples(t *testing.T) {
-	block := func(page, start, holds string) string {
-		text, err := os.ReadFile("../" + page)
-		require.NoError(t, err)
-		for part := range strings.SplitSeq(string(text), "```go\n") {
-			if code, _, closed := strings.Cut(part, "```\n"); closed && strings.HasPrefix(code, start) && strings.Contains(code, holds) {
-				return code
-			}
-		}
-		require.FailNow(t, "no such example", "%s with %s in %s", start, holds, page)
-		return ""
-	}
+	block := func(page, start, holds string) string { return blockOf(t, page, "go", start, holds) }
 	const testHead = `package main
 
 import (
@@ -43,9 +38,9 @@ import (
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for name, source := range map[string]string{
-		"count/main.go":      block("README.md", "package main\n", "c.Take"),
+		"count/main.go":      block("docs/getting-started.md", "package main\n", "c.Take"),
 		"serve/main.go":      block("README.md", "package main\n", "httplimit.ByIP"),
-		"serve/main_test.go": testHead + block("README.md", "func Test", ""),
+		"serve/main_test.go": testHead + block("docs/getting-started.md", "func Test", ""),
 		"full/main.go":       block("docs/http.md", "package main\n", "httplimit.New"),
 	} {
 		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
@@ -75,4 +70,38 @@ import (
 	said, err = exec.Command(tests, "-test.v").CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	require.Contains(t, string(said), "--- PASS: Test")
+}
+
+// blockOf returns the code block of a page that begins with start and contains holds.
+func blockOf(t *testing.T, page, language, start, holds string) string {
+	t.Helper()
+	text, err := os.ReadFile("../" + page)
+	require.NoError(t, err)
+	for part := range strings.SplitSeq(string(text), "```"+language+"\n") {
+		if code, _, closed := strings.Cut(part, "```\n"); closed && strings.HasPrefix(code, start) && strings.Contains(code, holds) {
+			return code
+		}
+	}
+	require.FailNow(t, "no such example", "%s with %s in %s", start, holds, page)
+	return ""
+}
+
+// The idea in a few lines of shell counts on a Redis, and sums up the textbook's cover.
+func TestTheIdea(t *testing.T) {
+	_, port, err := net.SplitHostPort(servertest.Redis(t))
+	require.NoError(t, err)
+	script := blockOf(t, "README.md", "sh", "now=", "MGET")
+	sum := func(now time.Time) string {
+		t.Helper()
+		at := fmt.Sprintf("date() { echo %d; }\nredis_cli() { command redis-cli -p %s \"$@\"; }\n", now.Unix(), port)
+		said, err := exec.Command("sh", "-c", at+strings.ReplaceAll(script, "redis-cli", "redis_cli")).CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+		return lines[len(lines)-1]
+	}
+	start := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
+	for i, after := range []time.Duration{0, 0, time.Second, time.Minute, time.Hour, 24*time.Hour - time.Second} {
+		require.Equal(t, fmt.Sprint(i+1), sum(start.Add(after)), "after %s", after)
+	}
+	require.Equal(t, "5", sum(start.Add(24*time.Hour)), "the two hits of the first second have left")
 }

@@ -1,9 +1,9 @@
 // Command faults lets callers count on real servers, lets faults come upon the
 // servers, the links and the callers, and checks all calls and answers against the
-// promises of docs/guarantees.md. The result goes into docs/reliability.md.
+// promises of docs/guarantees.md. The result goes into docs/reports/reliability.md.
 //
 //	go run ./internal/testkit/faults --for 10m
-//	go run ./internal/testkit/faults --for 1h --write docs/reliability.md   what make faults FOR=1h does
+//	go run ./internal/testkit/faults --for 1h --write docs/reports/reliability.md   what make faults FOR=1h does
 //	go run ./internal/testkit/faults --seed 7 --only redis                  faults and calls of a run, again
 //
 // The program starts memcached and Redis, which must be installed, and the callers,

@@ -12,7 +12,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/page"
 )
 
-// page is docs/reliability.md as the campaign has found it.
+// page is docs/reports/reliability.md as the campaign has found it.
 func (c *campaign) page(command string) string {
 	var b strings.Builder
 	if err := pageTemplate.Execute(&b, struct {
@@ -35,7 +35,7 @@ func (c *campaign) page(command string) string {
 
 var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
 
-This page is for everybody who asks whether [the promises](guarantees.md) hold when servers, links
+This page is for everybody who asks whether [the promises](../guarantees.md) hold when servers, links
 and processes fail. A program (internal/testkit/faults) wrote the page. The program lets several
 processes count on real servers, and lets faults come upon the servers, the links and the processes.
 All calls and answers are written down, and checked against the promises.
@@ -99,7 +99,7 @@ have been lost, a window may hold Max more for each loss. These hits may have be
   the old list and processes with the new list stand side by side.
 - **evicted**: on memcached the hits of the named bucket (*watch evictions*, as many as the
   statistics tell), on Redis the hits of the named key (the event *evicted*). If Redis has evicted
-  one of several values of a key, the key can count longer ([storage](storage.md)), and so deny too
+  one of several values of a key, the key can count longer ([storage](../storage.md)), and so deny too
   early.
 - **failover**: the hits of a span of time. The replica is compared with its master ten times a
   second. The span begins when the replica was last seen to be as far in the stream of writes as its

@@ -1,9 +1,9 @@
 // Command floods lets floods of requests come upon small services, whose stores
 // are late or stand still, under each policy of limiter.OnFailure, and counts what
-// comes through. The result goes into docs/floods.md.
+// comes through. The result goes into docs/reports/floods.md.
 //
 //	go run ./internal/testkit/floods
-//	go run ./internal/testkit/floods --write docs/floods.md   what make floods does
+//	go run ./internal/testkit/floods --write docs/reports/floods.md   what make floods does
 //	go run ./internal/testkit/floods --only local --runs 1
 //
 // The program starts memcached and Redis, which must be installed, and the services,

@@ -12,7 +12,7 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// page is docs/floods.md as the campaign has found it.
+// page is docs/reports/floods.md as the campaign has found it.
 func (c *campaign) page(command string) string {
 	var b strings.Builder
 	if err := pageTemplate.Execute(&b, struct {
