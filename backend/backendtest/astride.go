@@ -31,14 +31,12 @@ var crowdsAstride = []crowd{
 // refuse each other. Never too many are admitted; patient callers leave no place
 // empty; and no loser is told a longer wait than a lone caller's afterwards, plus
 // Skew + Settle.
-func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) error {
+func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) {
 	for _, crowd := range crowdsAstride {
 		rounds := roundsOf(crowd.rounds)
 		var found astride
 		for round := range rounds {
-			if err := found.race(children, store, prefix, crowd, round); err != nil {
-				return err
-			}
+			found.race(children, store, prefix, crowd, round)
 		}
 		share := float64(found.taken) / float64(places*rounds)
 		fmt.Fprintf(out, "astride, patience %s: %d of %d places taken in %d rounds, %d calls failed, the slowest took %s; in %d rounds a loser was told up to %s too long\n",
@@ -51,11 +49,8 @@ func astrideOfProcesses(children []*child, store backend.Store, prefix string, o
 		if found.misled > crowd.misled {
 			misleading = fmt.Errorf("patience %s: in %d of %d rounds a loser was told to wait for up to %s longer than a lone caller afterwards", crowd.timeout, found.misled, rounds, found.wrong)
 		}
-		if err := errors.Join(empty, misleading); err != nil {
-			return err
-		}
+		must(errors.Join(empty, misleading))
 	}
-	return nil
 }
 
 // astride is the sum of the rounds of a crowd.
@@ -66,9 +61,9 @@ type astride struct {
 	wrong         time.Duration // by so much, at most
 }
 
-// race adds a round. Its error is that of the store, or of more admitted calls than
+// race adds a round, and stops at an error of the store or at more admitted calls than
 // places.
-func (a *astride) race(children []*child, store backend.Store, prefix string, crowd crowd, round int) error {
+func (a *astride) race(children []*child, store backend.Store, prefix string, crowd crowd, round int) {
 	limit := []string{"7/d", "7/h", "7/m"}[round%3]
 	width := []time.Duration{time.Hour, time.Hour, time.Minute}[round%3]
 	start := time.Now().Add(20 * time.Millisecond)
@@ -78,10 +73,7 @@ func (a *astride) race(children []*child, store backend.Store, prefix string, cr
 	middle := start.Add(within/2 + crewSkew/2)
 	boundary := middle.Truncate(width).Add(width)
 	o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
-	reports, err := all(children, o)
-	if err != nil {
-		return err
-	}
+	reports := all(children, o)
 	admitted := 0
 	var told time.Time
 	for _, r := range reports {
@@ -93,24 +85,17 @@ func (a *astride) race(children []*child, store backend.Store, prefix string, cr
 		}
 	}
 	if admitted > places {
-		return fmt.Errorf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, admitted, places)
+		failf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, admitted, places)
 	}
 	a.taken += admitted
 	// A lone caller afterwards, on the clock that is right.
 	now := time.Now()
-	c, err := counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }})
-	if err != nil {
-		return err
-	}
-	v, err := c.Peek(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(limit))
-	if err != nil {
-		return err
-	}
+	c := value(counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }}))
+	v := value(c.Peek(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(limit)))
 	if beyond := toldBeyond(told, now.Add(v.RetryAfter)); beyond > 0 {
 		a.misled++
 		a.wrong = max(a.wrong, beyond)
 	}
-	return nil
 }
 
 // toldBeyond returns by how much the last loser was told to wait longer than a lone

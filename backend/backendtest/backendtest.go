@@ -76,11 +76,11 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 // check is a case. Cases are data, so that the suite can be tried on broken stores.
 type check struct {
 	name    string
-	rule    string // the rule, in the words of the contract
-	take    bool   // it is about Take
-	instead bool   // of Do alone the case asks in another way
-	waits   bool   // for the clock of the world
-	run     func(*subject) error
+	rule    string         // the rule, in the words of the contract
+	take    bool           // it is about Take
+	instead bool           // of Do alone the case asks in another way
+	waits   bool           // for the clock of the world
+	run     func(*subject) // stops at the first failure
 }
 
 // checks are all cases.
@@ -130,7 +130,7 @@ func (c check) hold(store backend.Store, thrift int) error {
 	}
 	s := &subject{Store: store, prefix: freshPrefix(), thrift: thrift, seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
 	s.taker, _ = backend.As[backend.Atomic](store)
-	if err := c.run(s); err != nil {
+	if err := caught(func() { c.run(s) }); err != nil {
 		return fmt.Errorf("%w\n\trule: %s\n\tagain with: BACKENDTEST_SEED=%d", err, c.rule, seed)
 	}
 	return nil
@@ -154,9 +154,9 @@ func (s *subject) key(name string) string { return s.prefix + ":" + name }
 
 // counter returns a Counter on the store, for keys that no other case has and no
 // other name in this case.
-func (s *subject) counter(name string, cfg counter.Config) (*counter.Counter, error) {
+func (s *subject) counter(name string, cfg counter.Config) *counter.Counter {
 	cfg.Prefix = s.prefix + name
-	return counter.New(s.Store, cfg)
+	return value(counter.New(s.Store, cfg))
 }
 
 // enough is a time that no machine is too slow for.

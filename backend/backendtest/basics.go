@@ -52,42 +52,31 @@ var basics = []check{
 	},
 }
 
-func missingIsZero(s *subject) error {
+func missingIsZero(s *subject) {
 	for k, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder} {
 		never, hit := fmt.Sprint("never", k), fmt.Sprint("hit", k)
-		if _, err := s.add(l, hit, noon, 3); err != nil {
-			return err
-		}
+		s.add(l, hit, noon, 3)
 		for i := range l.Len() {
 			w := l.At(i).Width
 			for key, want := range map[string]int64{never: 0, hit: 3} {
-				got, err := s.row(l, key, noon, w, tiers.Index(noon.UnixNano(), w)-30, 61)
-				if err != nil {
-					return err
-				}
+				got := s.row(l, key, noon, w, tiers.Index(noon.UnixNano(), w)-30, 61)
 				wants := make([]int64, 61)
 				wants[30] = want
-				if err := same(fmt.Sprintf("key %s, 61 buckets of %s", key, w), got, wants); err != nil {
-					return err
-				}
+				same(fmt.Sprintf("key %s, 61 buckets of %s", key, w), got, wants)
 			}
 		}
 	}
-	return nil
 }
 
-func countsAfter(s *subject) error {
+func countsAfter(s *subject) {
 	sums := map[tiers.Bucket]int64{}
 	at := noon
 	for _, n := range []int64{1, 1, 2, 1000, 5} {
 		for range 3 {
-			got, err := s.add(dayLadder, "k", at, n)
-			if err != nil {
-				return err
-			}
+			got := s.add(dayLadder, "k", at, n)
 			for i, b := range dayLadder.Buckets(at) {
 				if sums[b] += n; got[i] != sums[b] {
-					return fmt.Errorf("adding %d to %s: it counts %d, want %d", n, b, got[i], sums[b])
+					failf("adding %d to %s: it counts %d, want %d", n, b, got[i], sums[b])
 				}
 			}
 			at = at.Add(400 * time.Millisecond)
@@ -95,28 +84,22 @@ func countsAfter(s *subject) error {
 	}
 	// Taking back answers in the same way.
 	for i, n := range []int64{-2, -3} {
-		got, err := s.add(dayLadder, "k", noon.Add(9*400*time.Millisecond), n)
-		if err != nil {
-			return err
-		}
+		got := s.add(dayLadder, "k", noon.Add(9*400*time.Millisecond), n)
 		for j, b := range dayLadder.Buckets(noon.Add(9 * 400 * time.Millisecond)) {
 			if sums[b] += n; got[j] != sums[b] {
-				return fmt.Errorf("taking back %d from %s, time %d: it counts %d, want %d", -n, b, i, got[j], sums[b])
+				failf("taking back %d from %s, time %d: it counts %d, want %d", -n, b, i, got[j], sums[b])
 			}
 		}
 	}
-	return nil
 }
 
-func slotsInPlace(s *subject) error {
+func slotsInPlace(s *subject) {
 	// 5 in this second, 7 in this minute before it, 11 in this hour before that.
 	for _, hit := range []struct {
 		at time.Time
 		n  int64
 	}{{noon, 5}, {noon.Add(-10 * time.Second), 7}, {noon.Add(-10 * time.Minute), 11}} {
-		if _, err := s.add(dayLadder, "k", hit.at, hit.n); err != nil {
-			return err
-		}
+		s.add(dayLadder, "k", hit.at, hit.n)
 	}
 	want := map[time.Duration]int64{time.Second: 5, time.Minute: 12, time.Hour: 23}
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {0, 2, 1}} {
@@ -126,28 +109,23 @@ func slotsInPlace(s *subject) error {
 			op.Add = append(op.Add, slots[i])
 		}
 		given := slices.Clone(op.Add)
-		if err := s.do(op); err != nil {
-			return err
-		}
+		must(s.do(op))
 		for i, slot := range op.Add {
 			if want[slot.Width]++; slot.Count != want[slot.Width] {
-				return fmt.Errorf("slots in the order %v: %s counts %d, want %d", order, slot.Bucket, slot.Count, want[slot.Width])
+				failf("slots in the order %v: %s counts %d, want %d", order, slot.Bucket, slot.Count, want[slot.Width])
 			}
 			if slot.Bucket != given[i].Bucket || slot.TTL != given[i].TTL {
-				return fmt.Errorf("slots in the order %v: slot %d was %v, and is %v", order, i, given[i].Bucket, slot.Bucket)
+				failf("slots in the order %v: slot %d was %v, and is %v", order, i, given[i].Bucket, slot.Bucket)
 			}
 		}
 	}
-	return nil
 }
 
-func spansInPlace(s *subject) error {
+func spansInPlace(s *subject) {
 	counts := map[tiers.Bucket]int64{}
 	for i := range 200 {
 		at := noon.Add(-time.Duration(i*i) * 700 * time.Millisecond)
-		if _, err := s.add(dayLadder, "k", at, int64(1+i)); err != nil {
-			return err
-		}
+		s.add(dayLadder, "k", at, int64(1+i))
 		for _, b := range dayLadder.Buckets(at) {
 			counts[b] += int64(1 + i)
 		}
@@ -166,67 +144,57 @@ func spansInPlace(s *subject) error {
 			op.Read = append(op.Read, again)
 		}
 		given := slices.Clone(op.Read)
-		if err := s.do(op); err != nil {
-			return err
-		}
+		must(s.do(op))
 		for i, r := range op.Read {
 			if r.Width != given[i].Width || r.First != given[i].First || len(r.Counts) != len(given[i].Counts) {
-				return fmt.Errorf("span %d of %d is another than it was", i, len(op.Read))
+				failf("span %d of %d is another than it was", i, len(op.Read))
 			}
 			for j, n := range given[i].Counts {
 				b := tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}
 				if n != counts[b] {
-					return fmt.Errorf("span %d of %d, bucket %d, %s, is %d, want %d", i, len(op.Read), j, b, n, counts[b])
+					failf("span %d of %d, bucket %d, %s, is %d, want %d", i, len(op.Read), j, b, n, counts[b])
 				}
 			}
 		}
 	}
-	return nil
 }
 
-func addAndRead(s *subject) error {
+func addAndRead(s *subject) {
 	for i, n := range []int64{4, 3, -2, 6, -5} {
-		before, err := s.get(dayLadder, "k", noon, noon)
-		if err != nil {
-			return err
-		}
+		before := s.get(dayLadder, "k", noon, noon)
 		op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
 		for j := range 3 {
 			b := op.Add[j].Bucket
 			op.Read = append(op.Read, span(b.Width, b.Index-20, 41))
 		}
-		if err := s.do(op); err != nil {
-			return err
-		}
+		must(s.do(op))
 		for j, slot := range op.Add {
 			if slot.Count != before[j]+n {
-				return fmt.Errorf("step %d: %s counts %d, want %d", i, slot.Bucket, slot.Count, before[j]+n)
+				failf("step %d: %s counts %d, want %d", i, slot.Bucket, slot.Count, before[j]+n)
 			}
 			for k, got := range op.Read[j].Counts {
 				switch {
 				case k != 20 && got != 0:
-					return fmt.Errorf("step %d: %d was read where nothing is", i, got)
+					failf("step %d: %d was read where nothing is", i, got)
 				case k == 20 && got != before[j] && got != slot.Count:
-					return fmt.Errorf("step %d: %s was read as %d, want %d or %d", i, slot.Bucket, got, before[j], slot.Count)
+					failf("step %d: %s was read as %d, want %d or %d", i, slot.Bucket, got, before[j], slot.Count)
 				case k == 20 && got != slot.Count && op.Ordered:
-					return fmt.Errorf("step %d: %s was read as %d, before the addition, want %d: the store says Ordered", i, slot.Bucket, got, slot.Count)
+					failf("step %d: %s was read as %d, before the addition, want %d: the store says Ordered", i, slot.Bucket, got, slot.Count)
 				}
 			}
 		}
 	}
-	return s.expect(dayLadder, "k", noon, noon, 6)
+	s.expect(dayLadder, "k", noon, noon, 6)
 }
 
-func coarseIsSum(s *subject) error {
+func coarseIsSum(s *subject) {
 	for _, l := range []tiers.Ladder{dayLadder, fineLadder} {
 		key := l.String()[:2]
 		sums := map[tiers.Bucket]int64{}
 		for range 300 {
 			at := noon.Add(-time.Duration(s.rand.Int64N(int64(90 * time.Minute))))
 			n := 1 + s.rand.Int64N(5)
-			if _, err := s.add(l, key, at, n); err != nil {
-				return err
-			}
+			s.add(l, key, at, n)
 			for _, b := range l.Buckets(at) {
 				sums[b] += n
 			}
@@ -235,81 +203,51 @@ func coarseIsSum(s *subject) error {
 			w := l.At(i).Width
 			n := int(2*time.Hour/w) + 1
 			first := tiers.Index(noon.UnixNano(), w) - int64(n) + 1
-			got, err := s.row(l, key, noon, w, first, n)
-			if err != nil {
-				return err
-			}
+			got := s.row(l, key, noon, w, first, n)
 			for j := range got {
 				if b := (tiers.Bucket{Width: w, Index: first + int64(j)}); got[j] != sums[b] {
-					return fmt.Errorf("%s is %d, want %d", b, got[j], sums[b])
+					failf("%s is %d, want %d", b, got[j], sums[b])
 				}
 			}
 		}
 	}
-	return nil
 }
 
-func stopsAtZero(s *subject) error {
+func stopsAtZero(s *subject) {
 	for _, key := range []string{"fresh", "hit", "emptied"} {
 		held := int64(0)
 		if key != "fresh" {
 			held = 3
-			if _, err := s.add(dayLadder, key, noon, held); err != nil {
-				return err
-			}
+			s.add(dayLadder, key, noon, held)
 		}
 		takes := []int64{-5, -1, -backend.MaxCount}
 		if key == "emptied" {
 			takes = []int64{-3, -1}
 		}
 		for _, n := range takes {
-			got, err := s.add(dayLadder, key, noon, n)
-			if err != nil {
-				return err
-			}
-			if err := same(fmt.Sprintf("%s, which held %d, after taking back %d", key, held, -n), got, []int64{0}); err != nil {
-				return err
-			}
-			if err := s.expect(dayLadder, key, noon, noon, 0); err != nil {
-				return err
-			}
+			got := s.add(dayLadder, key, noon, n)
+			same(fmt.Sprintf("%s, which held %d, after taking back %d", key, held, -n), got, []int64{0})
+			s.expect(dayLadder, key, noon, noon, 0)
 		}
-		got, err := s.add(dayLadder, key, noon, 2)
-		if err != nil {
-			return err
-		}
-		if err := same(key+", 2 after it was empty", got, []int64{2}); err != nil {
-			return err
-		}
-		if err := s.expect(dayLadder, key, noon, noon, 2); err != nil {
-			return err
-		}
+		got := s.add(dayLadder, key, noon, 2)
+		same(key+", 2 after it was empty", got, []int64{2})
+		s.expect(dayLadder, key, noon, noon, 2)
 	}
-	return nil
 }
 
-func tierByTier(s *subject) error {
+func tierByTier(s *subject) {
 	for _, order := range [][]int{{2, 1, 0}, {0, 1, 2}, {1, 0, 2}} {
 		for _, n := range []int64{-5, -backend.MaxCount} {
 			key := fmt.Sprintf("%d-%d-%d", order[0], order[1], n)
 			for i := range 3 {
-				if _, err := s.add(dayLadder, key, noon.Add(time.Duration(i)*time.Hour), 5); err != nil {
-					return err
-				}
+				s.add(dayLadder, key, noon.Add(time.Duration(i)*time.Hour), 5)
 			}
 			for _, i := range order {
 				op := &backend.Request{Key: s.key(key), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)[i : i+1]}
-				if err := s.do(op); err != nil {
-					return err
-				}
+				must(s.do(op))
 			}
-			if err := s.expect(dayLadder, key, noon, noon, 0); err != nil {
-				return fmt.Errorf("taken back from tiers %v: %w", order, err)
-			}
-			if err := s.expect(dayLadder, key, noon.Add(time.Hour), noon.Add(time.Hour), 5); err != nil {
-				return fmt.Errorf("an hour later than what was taken back: %w", err)
-			}
+			during(func() { s.expect(dayLadder, key, noon, noon, 0) }, "taken back from tiers %v", order)
+			during(func() { s.expect(dayLadder, key, noon.Add(time.Hour), noon.Add(time.Hour), 5) }, "an hour later than what was taken back")
 		}
 	}
-	return nil
 }

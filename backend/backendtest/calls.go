@@ -36,82 +36,49 @@ var calls = []check{
 }
 
 // keysDiffer makes the same random calls on the store and in memory.
-func keysDiffer(s *subject) error {
+func keysDiffer(s *subject) {
 	now := noon
 	cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1, Settle: -1, Patience: -1, Exact: true}
 	var d twins
-	for i, open := range []func() (*counter.Counter, error){
-		func() (*counter.Counter, error) { return s.counter("differ", cfg) },
-		func() (*counter.Counter, error) { return counter.New(memory.New(memory.Config{}), cfg) },
-	} {
-		c, err := open()
-		if err == nil {
-			d.on[i], err = laddersOn(c)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	d.on[0] = laddersOn(s.counter("differ", cfg))
+	d.on[1] = laddersOn(value(counter.New(memory.New(memory.Config{}), cfg)))
 	for range 300 / s.thrift {
 		now = now.Add(time.Second + time.Duration(s.rand.Int64N(int64(20*time.Second))))
-		if err := d.call(s, now); err != nil {
-			return fmt.Errorf("%w\nafter\n%s", err, strings.Join(d.said, "\n"))
-		}
+		after(&d.said, func() { d.call(s, now) })
 	}
-	return nil
 }
 
 // creditsRace gives back more hits than there are, while others are counted.
-func creditsRace(s *subject) error {
+func creditsRace(s *subject) {
 	const before, givers, each, takers = 3, 4, 2, 2
 	now := noon
-	c, err := s.counter("credits", counter.Config{Now: func() time.Time { return now }, Skew: -1, Settle: enough, Patience: enough})
-	if err != nil {
-		return err
-	}
+	c := s.counter("credits", counter.Config{Now: func() time.Time { return now }, Skew: -1, Settle: enough, Patience: enough})
 	ctx, limits := context.Background(), counter.MustLimits("5/m, 5/d")
 	for round := range 60 / s.thrift {
 		key := counter.Key{Event: "credit", Feature: fmt.Sprint(round)}
-		if err := c.Add(ctx, key, before); err != nil {
-			return err
-		}
+		must(c.Add(ctx, key, before))
 		var admitted atomic.Int64
-		if err := together(givers+takers, func(i int) error {
+		together(givers+takers, func(i int) {
 			if i < givers {
-				_, err := c.Charge(ctx, key, -each, limits)
-				return err
-			}
-			v, err := c.Take(ctx, key, 1, limits)
-			if v.Allowed {
+				value(c.Charge(ctx, key, -each, limits))
+			} else if value(c.Take(ctx, key, 1, limits)).Allowed {
 				admitted.Add(1)
 			}
-			return err
-		}); err != nil {
-			return err
-		}
+		})
 		for _, window := range []time.Duration{30 * time.Second, time.Hour} {
-			n, err := c.Count(ctx, key, window)
-			if err != nil {
-				return err
-			}
+			n := value(c.Count(ctx, key, window))
 			if most := before + admitted.Load(); n.High < max(0, most-givers*each) || n.Low > most {
-				return fmt.Errorf("%d hits, up to %d given back, and %+v are counted in %s", most, givers*each, n, window)
+				failf("%d hits, up to %d given back, and %+v are counted in %s", most, givers*each, n, window)
 			}
 		}
 	}
-	return nil
 }
 
 // laddersOn are the ladders on a store: the default, a short one, and the short one
 // as the successor of the default.
-func laddersOn(c *counter.Counter) (on [3]*counter.Counter, err error) {
+func laddersOn(c *counter.Counter) [3]*counter.Counter {
 	short := mustLadder("1s:10m, 1m:10m")
-	on[0] = c
-	if on[1], err = c.With(short, nil); err != nil {
-		return on, err
-	}
-	on[2], err = c.With(short, &counter.Config{Ladder: tiers.Default})
-	return on, err
+	return [3]*counter.Counter{c, value(c.With(short, nil)), value(c.With(short, &counter.Config{Ladder: tiers.Default}))}
 }
 
 // twins are Counters on a store and in memory that are called alike.
@@ -123,7 +90,7 @@ type twins struct {
 
 // call makes a random call, and compares the two answers and what is counted
 // afterwards.
-func (d *twins) call(s *subject, now time.Time) error {
+func (d *twins) call(s *subject, now time.Time) {
 	verb := []string{"take", "take", "take", "take", "peek", "charge", "credit", "refund", "forget"}[s.rand.IntN(9)]
 	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
 	var asks [2][]counter.Ask
@@ -151,18 +118,18 @@ func (d *twins) call(s *subject, now time.Time) error {
 		got[i], errs[i] = oneOf(d.on[i][0], verb, asks[i], of[i])
 	}
 	if (errs[0] == nil) != (errs[1] == nil) || errs[0] != nil && errs[0].Error() != errs[1].Error() {
-		return fmt.Errorf("the error is %v, in memory %v", errs[0], errs[1])
+		failf("the error is %v, in memory %v", errs[0], errs[1])
 	}
 	if errs[0] != nil {
-		return nil // the caller's mistake
+		return // the caller's mistake
 	}
 	if a, b := inWords(&got[0]), inWords(&got[1]); a != b {
-		return fmt.Errorf("the verdict is %s, in memory %s", a, b)
+		failf("the verdict is %s, in memory %s", a, b)
 	}
 	if d.verdicts = append(d.verdicts, got); verb == "credit" {
 		d.verdicts = nil // their hits may have been given back
 	}
-	return d.compareCounts()
+	d.compareCounts()
 }
 
 func randomAsk(s *subject) counter.Ask {
@@ -197,21 +164,18 @@ func oneOf(on *counter.Counter, verb string, asks []counter.Ask, of *counter.Ver
 
 // compareCounts compares what the store and the memory count, of each key and
 // ladder.
-func (d *twins) compareCounts() (err error) {
+func (d *twins) compareCounts() {
 	for f := range 3 {
 		for h := range 3 {
 			var counts [2]counter.Count
 			for i := range d.on {
-				if counts[i], err = d.on[i][h].Count(context.Background(), counter.Key{Event: "differ", Feature: fmt.Sprint(f)}, 10*time.Minute); err != nil {
-					return err
-				}
+				counts[i] = value(d.on[i][h].Count(context.Background(), counter.Key{Event: "differ", Feature: fmt.Sprint(f)}, 10*time.Minute))
 			}
 			if counts[0] != counts[1] {
-				return fmt.Errorf("key %d ladder %d: %v are counted, in memory %v", f, h, counts[0], counts[1])
+				failf("key %d ladder %d: %v are counted, in memory %v", f, h, counts[0], counts[1])
 			}
 		}
 	}
-	return nil
 }
 
 // inWords are the parts of a verdict in which stores with and without an atomic
@@ -232,7 +196,7 @@ func inWords(v *counter.Verdict) string {
 
 // changeOfLadder replaces processes, forwards or with a step back, under demand that
 // comes at random and as soon as a RetryAfter allows.
-func changeOfLadder(s *subject) error {
+func changeOfLadder(s *subject) {
 	const per, most = 10 * time.Minute, 5
 	limits := counter.Limits{{Max: most, Per: per}}
 	for round := range 8 / s.thrift {
@@ -246,11 +210,7 @@ func changeOfLadder(s *subject) error {
 			"new":    func() { cfg.Ladder, cfg.Former = tiers.Default, nil },
 		} {
 			set()
-			c, err := s.counter(fmt.Sprint("ladder", round), cfg)
-			if err != nil {
-				return err
-			}
-			fleet[kind] = c
+			fleet[kind] = s.counter(fmt.Sprint("ladder", round), cfg)
 		}
 		phases := []string{"former", "former both", "both", "both new", "new"}
 		if round%2 == 1 {
@@ -263,15 +223,12 @@ func changeOfLadder(s *subject) error {
 			// A single kind runs until all hits of the kind that has gone are older than Per.
 			for calls := 0; calls < 25 || len(kinds) == 1 && now.Sub(began) <= per; calls++ {
 				kind := kinds[s.rand.IntN(len(kinds))]
-				v, err := fleet[kind].Take(context.Background(), counter.Key{Event: "ladder", Feature: "x"}, 1, limits)
-				if err != nil {
-					return err
-				}
+				v := value(fleet[kind].Take(context.Background(), counter.Key{Event: "ladder", Feature: "x"}, 1, limits))
 				said = append(said, fmt.Sprintf("%v %s allowed %v", now.Sub(noon), kind, v.Allowed))
 				if v.Allowed {
 					first := slices.IndexFunc(admitted, func(at time.Time) bool { return now.Sub(at) < per })
 					if admitted = append(admitted, now); first >= 0 && len(admitted)-first > most {
-						return fmt.Errorf("%d of %d admitted in %s:\n%s", len(admitted)-first, most, per, strings.Join(said, "\n"))
+						failf("%d of %d admitted in %s:\n%s", len(admitted)-first, most, per, strings.Join(said, "\n"))
 					}
 				} else if v.RetryAfter < per && s.rand.IntN(4) == 0 {
 					now = now.Add(v.RetryAfter)
@@ -280,8 +237,7 @@ func changeOfLadder(s *subject) error {
 			}
 		}
 		if len(admitted) < 3*most {
-			return fmt.Errorf("%d admitted in a round of %s", len(admitted), now.Sub(noon))
+			failf("%d admitted in a round of %s", len(admitted), now.Sub(noon))
 		}
 	}
-	return nil
 }

@@ -171,13 +171,8 @@ func serveChild(t *testing.T, open func(string) (backend.Store, error)) {
 			t.Fatal(err)
 		}
 		var r report
-		switch {
-		case !o.Start.IsZero():
-			r = j.astride(store, o)
-		case o.Race != "":
-			r = j.race(store, o)
-		default:
-			r = j.hit(store, o)
+		if err := caught(func() { j.do(store, o, &r) }); err != nil {
+			r.Error = err.Error()
 		}
 		line, err := json.Marshal(r)
 		if err != nil {
@@ -187,58 +182,61 @@ func serveChild(t *testing.T, open func(string) (backend.Store, error)) {
 	}
 }
 
-func (j job) race(store backend.Store, o order) (r report) {
-	c, err := counter.New(store, raceConfig(j.Prefix, j.Ahead))
-	if err != nil {
-		return report{Error: err.Error()}
+// do fills in the report on an order, or stops at what no order may meet.
+func (j job) do(store backend.Store, o order, r *report) {
+	switch {
+	case !o.Start.IsZero():
+		j.astride(store, o, r)
+	case o.Race != "":
+		j.race(store, o, r)
+	default:
+		j.hit(store, o, r)
 	}
+}
+
+func (j job) race(store backend.Store, o order, r *report) {
+	c := value(counter.New(store, raceConfig(j.Prefix, j.Ahead)))
 	var mu sync.Mutex
-	err = together(racers/crew, func(int) error {
-		v, err := c.Take(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(o.Limits))
+	together(racers/crew, func(int) {
+		v := value(c.Take(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(o.Limits)))
 		mu.Lock()
 		defer mu.Unlock()
 		if v.Allowed {
 			r.Admitted = append(r.Admitted, admission{})
 		}
-		return err
 	})
-	if err != nil {
-		r.Error = err.Error()
-	}
-	return r
 }
 
-func (j job) hit(store backend.Store, o order) (r report) {
-	c, err := counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Settle: time.Second,
-		Now: func() time.Time { return time.Now().Add(j.Ahead) }})
-	if err != nil {
-		return report{Error: err.Error()}
-	}
+func (j job) hit(store backend.Store, o order, r *report) {
+	c := value(counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Settle: time.Second,
+		Now: func() time.Time { return time.Now().Add(j.Ahead) }}))
 	for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
 		v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, counter.MustLimits(o.Limits))
-		switch {
-		case err != nil && !errors.Is(err, backend.ErrStore):
-			return report{Error: err.Error()}
-		case err != nil:
-			r.Failed++
-		case v.Allowed:
-			r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-j.Ahead)})
-		default:
-			r.Denied++
-		}
+		r.count(v, err, j.Ahead)
 	}
-	return r
+}
+
+// count adds a call by a clock ahead of the true time by so much. A call may fail for
+// the store's sake.
+func (r *report) count(v counter.Verdict, err error, ahead time.Duration) {
+	switch {
+	case errors.Is(err, backend.ErrStore):
+		r.Failed++
+	case err != nil:
+		must(err)
+	case v.Allowed:
+		r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-ahead)})
+	default:
+		r.Denied++
+	}
 }
 
 // astride is a child's part of a race across the end of a bucket.
-func (j job) astride(store backend.Store, o order) (r report) {
+func (j job) astride(store backend.Store, o order, r *report) {
 	ahead := o.Shift + j.Ahead
-	c, err := counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Patience: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }})
-	if err != nil {
-		return report{Error: err.Error()}
-	}
+	c := value(counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Patience: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }}))
 	var mu sync.Mutex
-	err = together(racers/crew, func(int) error {
+	together(racers/crew, func(int) {
 		time.Sleep(time.Until(o.Start) + rand.N(o.Within+1))
 		from := time.Now()
 		v, err := c.Take(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(o.Limits))
@@ -246,23 +244,9 @@ func (j job) astride(store backend.Store, o order) (r report) {
 		mu.Lock()
 		defer mu.Unlock()
 		r.Slowest = max(r.Slowest, to.Sub(from))
-		switch {
-		case errors.Is(err, backend.ErrStore):
-			r.Failed++
-		case err != nil:
-			return err
-		case v.Allowed:
-			r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-ahead)})
-		default:
-			r.Denied++
-			if told := to.Add(v.RetryAfter); told.After(r.Told) {
-				r.Told = told
-			}
+		r.count(v, err, ahead)
+		if told := to.Add(v.RetryAfter); err == nil && !v.Allowed && told.After(r.Told) {
+			r.Told = told
 		}
-		return nil
 	})
-	if err != nil {
-		r.Error = err.Error()
-	}
-	return r
 }

@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -76,16 +75,13 @@ var counters = []check{
 	},
 }
 
-func scripts(s *subject) error {
+func scripts(s *subject) {
 	each, allowed := max(1, 12/s.thrift), 0
 	clocks := []struct{ skew, settle time.Duration }{{3 * time.Second, enough}, {100 * time.Millisecond, 10 * time.Second}, {-1, -1}}
-	once, err := script.Once()
-	if err != nil {
-		return err
-	}
+	once := value(script.Once())
 	for name, r := range once {
 		if _, err := r.Play(s.Store, freshPrefix()); err != nil {
-			return fmt.Errorf("%s, which once failed: %w\n%s", name, err, r)
+			failf("%s, which once failed: %w\n%s", name, err, r)
 		}
 	}
 	for _, kind := range []struct {
@@ -111,7 +107,7 @@ func scripts(s *subject) error {
 					_, err := r.Play(s.Store, freshPrefix())
 					return err != nil
 				})
-				return fmt.Errorf("%w\nthe script, and what was left of it when it was shrunk:\n%s\n%s", err, r, short)
+				failf("%w\nthe script, and what was left of it when it was shrunk:\n%s\n%s", err, r, short)
 			}
 			for _, a := range answers {
 				if a.Verdict.Allowed {
@@ -121,14 +117,13 @@ func scripts(s *subject) error {
 		}
 	}
 	if allowed < 40*each {
-		return fmt.Errorf("%d calls admitted in all scripts", allowed)
+		failf("%d calls admitted in all scripts", allowed)
 	}
-	return nil
 }
 
 // herd is a race of four Counters whose clocks are apart by the skew, away from the
 // ends of their minute: each round begins at noon.
-func herd(s *subject) error {
+func herd(s *subject) {
 	var began atomic.Int64
 	made := 0
 	on := &promise.Subject{
@@ -137,7 +132,7 @@ func herd(s *subject) error {
 			made++
 			return s.counter("h", counter.Config{Ladder: l, Skew: 100 * time.Millisecond, Patience: 10 * time.Second, Now: func() time.Time {
 				return noon.Add(ahead + time.Since(time.Unix(0, began.Load())))
-			}})
+			}}), nil
 		},
 		Round: func(context.Context) error {
 			began.Store(time.Now().UnixNano())
@@ -149,31 +144,25 @@ func herd(s *subject) error {
 		promise.Herd(counter.MustLimits("7/m, 9/h, 8/d"), 1, 4, 60/s.thrift),
 		promise.Herd(counter.MustLimits("7/m, 8/d"), 2, 4, 50/s.thrift),
 	} {
-		if err := keeps(c, on); err != nil {
-			return err
-		}
+		keeps(c, on)
 	}
-	return nil
 }
 
 // keeps tries a case of package promise, in which no call may fail.
-func keeps(c promise.Case, on *promise.Subject) error {
-	f, err := c.Try(context.Background(), on)
-	switch {
-	case err != nil:
-		return err
-	case f.Failed > 0:
-		return fmt.Errorf("%d of %d calls failed: %w", f.Failed, f.Calls, f.Last)
-	case f.Broken != "":
-		return fmt.Errorf("%s. %s", f.Seen, f.Broken)
+func keeps(c promise.Case, on *promise.Subject) {
+	f := value(c.Try(context.Background(), on))
+	if f.Failed > 0 {
+		failf("%d of %d calls failed: %w", f.Failed, f.Calls, f.Last)
 	}
-	return nil
+	if f.Broken != "" {
+		failf("%s. %s", f.Seen, f.Broken)
+	}
 }
 
 // promised is a case of package promise as a case of the suite: by a clock that
 // stands at noon, or by the clock of the world.
 func promised(name string, c promise.Case, world bool) check {
-	return check{name: name, rule: c.Rule, instead: true, waits: world, run: func(s *subject) error {
+	return check{name: name, rule: c.Rule, instead: true, waits: world, run: func(s *subject) {
 		settle, reach := time.Duration(-1), time.Duration(0)
 		switch {
 		case world && s.taker == nil:
@@ -182,7 +171,7 @@ func promised(name string, c promise.Case, world bool) check {
 		case world:
 			settle = 2 * time.Second // buckets outlive a caller that stands still with its label
 		}
-		return keeps(c, &promise.Subject{
+		keeps(c, &promise.Subject{
 			Patience: enough,
 			Reach:    reach,
 			Counter: func(l tiers.Ladder, _ bool) (*counter.Counter, error) {
@@ -190,7 +179,7 @@ func promised(name string, c promise.Case, world bool) check {
 				if world {
 					cfg.Settle, cfg.Now = settle, time.Now
 				}
-				return s.counter("p", cfg)
+				return s.counter("p", cfg), nil
 			},
 		})
 	}}
@@ -198,24 +187,21 @@ func promised(name string, c promise.Case, world bool) check {
 
 // hangUp has callers that give up at any moment; callers that do not are never too
 // many, and never wrong about their own hits.
-func hangUp(s *subject) error {
+func hangUp(s *subject) {
 	const callers, calls, places = 12, 30, 150
 	now := noon
-	c, err := s.counter("u", counter.Config{Skew: 100 * time.Millisecond, Patience: 20 * time.Second, Now: func() time.Time { return now }})
-	if err != nil {
-		return err
-	}
+	c := s.counter("u", counter.Config{Skew: 100 * time.Millisecond, Patience: 20 * time.Second, Now: func() time.Time { return now }})
 	key, limits := counter.Key{Event: "e", Feature: "f"}, counter.Limits{{Max: places, Per: time.Hour}}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	if v, err := c.Take(gone, key, 1, limits); !errors.Is(err, context.Canceled) || v.Allowed {
-		return fmt.Errorf("a context that is done: allowed %v, %v", v.Allowed, err)
+		failf("a context that is done: allowed %v, %v", v.Allowed, err)
 	}
 	if n, err := c.Count(context.Background(), key, time.Hour); err != nil || n.High != 0 {
-		return fmt.Errorf("a context that is done: %+v were counted, %w", n, err)
+		failf("a context that is done: %+v were counted, %w", n, err)
 	}
 	var admitted, failed atomic.Int64
-	err = together(callers, func(i int) error {
+	together(callers, func(i int) {
 		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
 		for j := range calls {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -226,85 +212,62 @@ func hangUp(s *subject) error {
 			v, err := c.Take(ctx, key, 1, limits)
 			cancel()
 			if n, err := c.Count(context.Background(), key, time.Hour); err != nil || n.High < before {
-				return fmt.Errorf("%d admitted, and %d are counted, %w", before, n.High, err)
+				failf("%d admitted, and %d are counted, %w", before, n.High, err)
 			}
 			switch {
 			case err != nil && (j%2 == 1 || !errors.Is(err, context.Canceled)):
-				return err
+				must(err)
 			case err != nil:
 				failed.Add(1)
 			case v.Allowed:
 				admitted.Add(1)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	n, err := c.Count(context.Background(), key, time.Hour)
-	if err != nil {
-		return err
-	}
+	n := value(c.Count(context.Background(), key, time.Hour))
 	if a, f := admitted.Load(), failed.Load(); a > places || n.High < a || n.High > a+f {
-		return fmt.Errorf("%d admitted of %d places, %d given up, and %d are counted", a, places, f, n.High)
+		failf("%d admitted of %d places, %d given up, and %d are counted", a, places, f, n.High)
 	}
-	return nil
 }
 
 // realTime is a caller on the clock of the world that waits as long as told, and a
 // caller that does not.
-func realTime(s *subject) error {
-	var patient, hasty *counter.Counter // in one process a denial is remembered
-	for _, c := range []**counter.Counter{&patient, &hasty} {
-		var err error
-		if *c, err = s.counter("r", counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Settle: -1, Patience: -1}); err != nil {
-			return err
-		}
-	}
+func realTime(s *subject) {
+	cfg := counter.Config{Ladder: tiers.For(time.Second), Skew: -1, Settle: -1, Patience: -1}
+	patient, hasty := s.counter("r", cfg), s.counter("r", cfg) // in one process a denial is remembered
 	key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("3/s")
 	type call struct{ from, to time.Time }
 	var admitted []call
-	take := func(c *counter.Counter) (counter.Verdict, error) {
+	take := func(c *counter.Counter) counter.Verdict {
 		from := time.Now()
-		v, err := c.Take(context.Background(), key, 1, limits)
+		v := value(c.Take(context.Background(), key, 1, limits))
 		if v.Allowed {
 			admitted = append(admitted, call{from, time.Now()})
 		}
-		return v, err
+		return v
 	}
 	for denied := 0; denied < 4; {
-		v, err := take(patient)
-		if err != nil {
-			return err
-		}
+		v := take(patient)
 		if v.Allowed {
 			continue
 		}
 		denied++
 		if v.RetryAfter <= 0 || v.RetryAfter > 1100*time.Millisecond {
-			return fmt.Errorf("denied, and retry after %s of a window of a second", v.RetryAfter)
+			failf("denied, and retry after %s of a window of a second", v.RetryAfter)
 		}
 		time.Sleep(v.RetryAfter / 2)
-		early, err := take(hasty)
-		if err != nil {
-			return err
-		}
+		early := take(hasty)
 		if !early.Allowed {
 			v = early
 			time.Sleep(v.RetryAfter + 10*time.Millisecond) // clocks of the world are set at times
-			if v, err = take(patient); err != nil {
-				return err
-			}
-			if !v.Allowed {
-				return fmt.Errorf("denied again, for %s, after the wait that was told", v.RetryAfter)
+			if v = take(patient); !v.Allowed {
+				failf("denied again, for %s, after the wait that was told", v.RetryAfter)
 			}
 		}
 	}
 	for i := 3; i < len(admitted); i++ {
 		if apart := admitted[i].to.Sub(admitted[i-3].from); apart <= time.Second {
-			return fmt.Errorf("4 admitted within %s, of 3 a second", apart)
+			failf("4 admitted within %s, of 3 a second", apart)
 		}
 	}
-	return nil
 }

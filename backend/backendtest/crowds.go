@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -49,65 +48,50 @@ var crowds = []check{
 	},
 }
 
-func distinctPlaces(s *subject) error {
+func distinctPlaces(s *subject) {
 	const callers, calls = 64, 20
 	var mu sync.Mutex
 	places := make([]map[int64]bool, 3)
 	for i := range places {
 		places[i] = map[int64]bool{}
 	}
-	err := together(callers, func(int) error {
+	together(callers, func(int) {
 		for range calls {
-			got, err := s.add(dayLadder, "k", noon, 1)
-			if err != nil {
-				return err
-			}
+			got := s.add(dayLadder, "k", noon, 1)
 			mu.Lock()
 			for i, place := range got {
 				if places[i][place] || place < 1 || place > callers*calls {
 					mu.Unlock()
-					return fmt.Errorf("tier %d: place %d was given twice, or is none", i, place)
+					failf("tier %d: place %d was given twice, or is none", i, place)
 				}
 				places[i][place] = true
 			}
 			mu.Unlock()
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return s.expect(dayLadder, "k", noon, noon, callers*calls)
+	s.expect(dayLadder, "k", noon, noon, callers*calls)
 }
 
-func inAndOut(s *subject) error {
+func inAndOut(s *subject) {
 	const callers, calls = 32, 20
-	err := together(callers, func(i int) error {
+	together(callers, func(i int) {
 		at := noon.Add(time.Duration(i%4) * time.Second)
 		for j := range calls {
-			if _, err := s.add(dayLadder, "k", at, 5); err != nil {
-				return err
-			}
+			s.add(dayLadder, "k", at, 5)
 			if j%2 == 1 {
 				continue
 			}
-			if _, err := s.add(dayLadder, "k", at, -5); err != nil {
-				return err
-			}
+			s.add(dayLadder, "k", at, -5)
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	const all = callers * calls / 2 * 5
-	return s.expect(dayLadder, "k", noon, noon, all/4, all, all)
+	s.expect(dayLadder, "k", noon, noon, all/4, all, all)
 }
 
 // orderedReads lets pairs of callers race: each adds to a minute and reads the
 // minute of the other. If either has read after its addition, the later of the two
 // readers finds the other's hit.
-func orderedReads(s *subject) error {
+func orderedReads(s *subject) {
 	const rounds, pairs = 50, 8
 	for round := range rounds {
 		ops, ready := make([]*backend.Request, 2*pairs), make(chan struct{})
@@ -129,50 +113,35 @@ func orderedReads(s *subject) error {
 		close(ready)
 		all.Wait()
 		for i, err := range errs {
-			if err != nil {
-				return err
-			}
+			must(err)
 			x, y := ops[i&^1], ops[i|1]
 			if x.Ordered && y.Ordered && x.Read[0].Counts[0] == 0 && y.Read[0].Counts[0] == 0 {
-				return errors.New("two callers, each of which added and then read the bucket of the other, have both read 0")
+				failf("two callers, each of which added and then read the bucket of the other, have both read 0")
 			}
 		}
 	}
-	return nil
 }
 
-func manyKeys(s *subject) error {
+func manyKeys(s *subject) {
 	const callers, calls = 32, 40
 	// Every caller has a key of its own, between the keys of the other callers, and
 	// all share a key.
-	err := together(callers, func(i int) error {
+	together(callers, func(i int) {
 		own, sum := fmt.Sprint("own", i), int64(0)
 		for j := range calls {
 			at := noon.Add(time.Duration(j/10) * time.Second)
 			n := int64(1 + (i+j)%5)
 			sum += n
-			got, err := s.add(dayLadder, own, at, n)
-			if err != nil {
-				return err
-			}
+			got := s.add(dayLadder, own, at, n)
 			if got[1] != sum {
-				return fmt.Errorf("%s, which nobody else adds to: the minute is %d, want %d", own, got[1], sum)
+				failf("%s, which nobody else adds to: the minute is %d, want %d", own, got[1], sum)
 			}
-			read, err := s.row(dayLadder, own, at, time.Minute, noon.Unix()/60-int64(i), 1+2*i)
-			if err != nil {
-				return err
-			}
+			read := s.row(dayLadder, own, at, time.Minute, noon.Unix()/60-int64(i), 1+2*i)
 			if read[i] != sum {
-				return fmt.Errorf("%s, which nobody else adds to: the minute was read as %d, want %d", own, read[i], sum)
+				failf("%s, which nobody else adds to: the minute was read as %d, want %d", own, read[i], sum)
 			}
-			if _, err := s.add(dayLadder, "shared", at, 1); err != nil {
-				return err
-			}
+			s.add(dayLadder, "shared", at, 1)
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return s.expect(dayLadder, "shared", noon, noon, callers*10, callers*calls, callers*calls)
+	s.expect(dayLadder, "shared", noon, noon, callers*10, callers*calls, callers*calls)
 }

@@ -12,10 +12,8 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-func tooLate(s *subject) error {
-	if _, err := s.add(dayLadder, "k", noon, 5); err != nil {
-		return err
-	}
+func tooLate(s *subject) {
+	s.add(dayLadder, "k", noon, 5)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	expired, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
@@ -37,96 +35,66 @@ func tooLate(s *subject) error {
 			} else {
 				op.Read = append(op.Read, span(time.Hour, noon.Unix()/3600, 1))
 			}
-			if err := fails(what+" under "+how.name, func() error { return s.Do(how.ctx, op) }); err != nil {
-				return err
-			}
-			if err := same("slots of "+what+" under "+how.name, countsOf(op.Add), []int64{0}); err != nil {
-				return err
-			}
+			fails(what+" under "+how.name, func() error { return s.Do(how.ctx, op) })
+			same("slots of "+what+" under "+how.name, countsOf(op.Add), []int64{0})
 		}
 		if s.taker == nil {
 			continue
 		}
 		take := s.taking(dayLadder, noon, 3, 0, demand{key: "k", limits: counter.Limits{{Max: 100, Per: time.Hour}}})
 		take.Deadline = how.deadline
-		if err := fails("a step under "+how.name, func() error { return s.taker.Take(how.ctx, take) }); err != nil {
-			return err
-		}
+		fails("a step under "+how.name, func() error { return s.taker.Take(how.ctx, take) })
 	}
 	// A request sent all the same may land a little later.
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if err := s.expect(dayLadder, "k", noon, noon, 5); err != nil {
-			return fmt.Errorf("after calls that were too late to begin: %w", err)
-		}
+		during(func() { s.expect(dayLadder, "k", noon, noon, 5) }, "after calls that were too late to begin")
 	}
-	return nil
 }
 
 // fails holds a call to return an error, and soon.
-func fails(what string, call func() error) error {
-	return within(enough/2, what, func() error {
+func fails(what string, call func() error) {
+	within(enough/2, what, func() {
 		if call() == nil {
-			return fmt.Errorf("%s returned no error", what)
+			failf("%s returned no error", what)
 		}
-		return nil
 	})
 }
 
 // cutShort has calls that are cancelled under way beside other calls: confirmed
 // additions are there, additions never attempted are not, and nobody gets an answer
 // of another call.
-func cutShort(s *subject) error {
+func cutShort(s *subject) {
 	const callers, calls = 16, 60
 	var certain [3]atomic.Int64
 	var attempts atomic.Int64
-	err := together(callers, func(i int) error {
+	together(callers, func(i int) {
 		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
 		own, sum := fmt.Sprint("own", i), int64(0)
 		for j := range calls {
 			attempts.Add(1)
-			if err := s.cutCall(time.Duration(r.Int64N(int64(500*time.Microsecond))), j%2 == 0, &certain); err != nil {
-				return err
-			}
+			s.cutCall(time.Duration(r.Int64N(int64(500*time.Microsecond))), j%2 == 0, &certain)
 			before := certain[2].Load()
-			shared, err := s.get(dayLadder, "k", noon, noon)
-			if err != nil {
-				return err
-			}
+			shared := s.get(dayLadder, "k", noon, noon)
 			if shared[2] < before {
-				return fmt.Errorf("the hour counts %d when %d additions were confirmed", shared[2], before)
+				failf("the hour counts %d when %d additions were confirmed", shared[2], before)
 			}
 			sum++
-			got, err := s.add(dayLadder, own, noon, 1)
-			if err != nil {
-				return err
-			}
-			if err := same("a call beside others that are cut short", got, []int64{sum}); err != nil {
-				return err
-			}
-			if err := s.expect(dayLadder, own, noon, noon, sum); err != nil {
-				return fmt.Errorf("beside others that are cut short: %w", err)
-			}
+			got := s.add(dayLadder, own, noon, 1)
+			same("a call beside others that are cut short", got, []int64{sum})
+			during(func() { s.expect(dayLadder, own, noon, noon, sum) }, "beside others that are cut short")
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	got, err := s.get(dayLadder, "k", noon, noon)
-	if err != nil {
-		return err
-	}
+	got := s.get(dayLadder, "k", noon, noon)
 	for k, n := range got {
 		if n < certain[k].Load() || n > attempts.Load() {
-			return fmt.Errorf("tier %d counts %d: %d additions were confirmed, of %d", k, n, certain[k].Load(), attempts.Load())
+			failf("tier %d counts %d: %d additions were confirmed, of %d", k, n, certain[k].Load(), attempts.Load())
 		}
 	}
-	return nil
 }
 
 // cutCall adds 1, for as long as wait at most, and counts the confirmed additions by
 // tier.
-func (s *subject) cutCall(wait time.Duration, cancels bool, certain *[3]atomic.Int64) error {
+func (s *subject) cutCall(wait time.Duration, cancels bool, certain *[3]atomic.Int64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1, Add: chain(dayLadder, noon, 0)}
@@ -137,31 +105,26 @@ func (s *subject) cutCall(wait time.Duration, cancels bool, certain *[3]atomic.I
 		op.Deadline = time.Now().Add(wait)
 	}
 	var failed error
-	err := within(enough/2, "a call cut short", func() error {
+	within(enough/2, "a call cut short", func() {
 		failed = s.Do(ctx, op)
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	for k, slot := range op.Add {
 		if slot.Count > 0 {
 			certain[k].Add(1)
 		} else if failed == nil {
-			return fmt.Errorf("a call without an error has %v in its slots", countsOf(op.Add))
+			failf("a call without an error has %v in its slots", countsOf(op.Add))
 		}
 	}
-	return nil
 }
 
 // ownership writes over every request as soon as the call has returned, and looks
 // for anybody that still reads or writes the request. The race detector sees more.
-func ownership(s *subject) error {
+func ownership(s *subject) {
 	const callers, calls = 8, 60
 	var mu sync.Mutex
 	var spoilt []*backend.Request
 	var attempts atomic.Int64
-	err := together(callers, func(i int) error {
+	together(callers, func(i int) {
 		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
 		for j := range calls {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -189,46 +152,32 @@ func ownership(s *subject) error {
 			spoilt = append(spoilt, op)
 			mu.Unlock()
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	for _, name := range []string{"spoilt", "spoi"} {
 		for _, at := range []time.Time{noon, noon.Add(time.Hour)} {
-			if err := s.expect(dayLadder, name, at, noon, 0); err != nil {
-				return fmt.Errorf("a key that was written into the op after Do had returned: %w", err)
-			}
+			during(func() { s.expect(dayLadder, name, at, noon, 0) }, "a key that was written into the op after Do had returned")
 		}
 	}
-	if err := s.expect(dayLadder, "k", noon.Add(time.Hour), noon, 0); err != nil {
-		return fmt.Errorf("buckets that were written into the op after Do had returned: %w", err)
-	}
-	got, err := s.get(dayLadder, "k", noon, noon)
-	if err != nil {
-		return err
-	}
+	during(func() { s.expect(dayLadder, "k", noon.Add(time.Hour), noon, 0) }, "buckets that were written into the op after Do had returned")
+	got := s.get(dayLadder, "k", noon, noon)
 	if got[0] > attempts.Load() || got[2] > attempts.Load() {
-		return fmt.Errorf("%v were counted of %d: the N that was written into the op after Do had returned", got, attempts.Load())
+		failf("%v were counted of %d: the N that was written into the op after Do had returned", got, attempts.Load())
 	}
-	return untouched(spoilt)
+	untouched(spoilt)
 }
 
-// untouched returns an error if a request is not as spoil has left it.
-func untouched(spoilt []*backend.Request) error {
+// untouched stops the case if a request is not as spoil has left it.
+func untouched(spoilt []*backend.Request) {
 	for _, op := range spoilt {
 		for _, slot := range op.Add {
 			if slot.Count != garbage {
-				return fmt.Errorf("a slot was written to after Do had returned: %d", slot.Count)
+				failf("a slot was written to after Do had returned: %d", slot.Count)
 			}
 		}
 		for _, r := range op.Read {
-			if err := same("a span that was written to after Do had returned", r.Counts, []int64{garbage}); err != nil {
-				return err
-			}
+			same("a span that was written to after Do had returned", r.Counts, []int64{garbage})
 		}
 	}
-	return nil
 }
 
 // spoil writes over op what must not be met again.

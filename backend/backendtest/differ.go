@@ -27,7 +27,7 @@ func roundsOf(usual int) int {
 
 // differ has callers with different limits and a different patience race for the
 // only place of a limit that all share.
-func differ(s *subject) error {
+func differ(s *subject) {
 	callers := []struct {
 		limits  counter.Limits
 		timeout time.Duration
@@ -39,30 +39,23 @@ func differ(s *subject) error {
 	counters := make([]*counter.Counter, len(callers))
 	for i := range callers {
 		now := noon
-		c, err := s.counter("d", counter.Config{Skew: 100 * time.Millisecond, Patience: callers[i].timeout, Now: func() time.Time { return now }})
-		if err != nil {
-			return err
-		}
+		c := s.counter("d", counter.Config{Skew: 100 * time.Millisecond, Patience: callers[i].timeout, Now: func() time.Time { return now }})
 		counters[i] = c
 	}
 	rounds := roundsOf(500)
 	for round := range rounds {
 		key := counter.Key{Event: "differ", Feature: fmt.Sprint(round)}
 		var admitted atomic.Int64
-		err := together(2+round%2, func(i int) error {
+		together(2+round%2, func(i int) {
 			i = (i + round) % len(callers)
 			v, err := counters[i].Take(context.Background(), key, 1, callers[i].limits)
 			if v.Allowed {
 				admitted.Add(1)
 			}
-			return err
+			must(err)
 		})
-		if err != nil {
-			return err
-		}
 		if n := admitted.Load(); n != 1 {
-			return fmt.Errorf("round %d of %d: %d admitted under 1/d by callers with different limits, want 1", round, rounds, n)
+			failf("round %d of %d: %d admitted under 1/d by callers with different limits, want 1", round, rounds, n)
 		}
 	}
-	return nil
 }

@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,11 +35,11 @@ func Erase(t *testing.T, open func(t testing.TB) (backend.Store, Contents)) {
 // erasure is a case that looks into the server.
 type erasure struct {
 	name, rule string
-	run        func(*subject, Contents) error
+	run        func(*subject, Contents)
 }
 
 func (e *erasure) erasure(contents Contents) check {
-	return check{name: e.name, rule: e.rule, run: func(s *subject) error { return e.run(s, contents) }}
+	return check{name: e.name, rule: e.rule, run: func(s *subject) { e.run(s, contents) }}
 }
 
 var erasures = []erasure{
@@ -62,46 +61,37 @@ var erasures = []erasure{
 }
 
 // erase is a Forget that erases.
-func (s *subject) erase(l tiers.Ladder, key string, now time.Time) error {
+func (s *subject) erase(l tiers.Ladder, key string, now time.Time) {
 	f := s.forgetting(l, key, now, now.UnixNano(), ttl(coarsest(l), 0))
 	f.Erase = true
-	if err := s.Forget(context.Background(), f); err != nil {
-		return fmt.Errorf("erasing %s at %v: %w", key, now.UTC(), err)
-	}
-	return nil
+	mustf(s.Forget(context.Background(), f), "erasing %s at %v", key, now.UTC())
 }
 
-// lacks is an error if the store holds a text that it should not hold, or lacks
+// lacks stops the case if the store holds a text that it should not hold, or lacks
 // one that it should.
-func lacks(contents Contents, text string, there bool) error {
+func lacks(contents Contents, text string, there bool) {
 	all, err := contents()
-	if err != nil {
-		return fmt.Errorf("the contents of the store: %w", err)
-	}
+	mustf(err, "the contents of the store")
 	at := strings.Index(all, text)
 	switch {
 	case at < 0 && there:
-		return fmt.Errorf("nothing with %q among %d bytes in the store, so the search finds nothing", text, len(all))
+		failf("nothing with %q among %d bytes in the store, so the search finds nothing", text, len(all))
 	case at >= 0 && !there:
-		return fmt.Errorf("the store still holds %q", all[max(0, at-40):min(len(all), at+len(text)+40)])
+		failf("the store still holds %q", all[max(0, at-40):min(len(all), at+len(text)+40)])
 	}
-	return nil
 }
 
 // addLate adds n at an instant before noon, as an AddAt at noon: to the tiers that
 // are kept for so long.
-func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) error {
+func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Age: max(0, noon.Sub(at)), Add: chain(l, at, 0)}
 	op.Add = slices.DeleteFunc(op.Add, func(b backend.Slot) bool { return op.Age > b.TTL-b.Width })
-	if err := s.do(op); err != nil {
-		return fmt.Errorf("adding %d to %s at %v: %w", n, op.Key, at, err)
-	}
-	return nil
+	mustf(s.do(op), "adding %d to %s at %v", n, op.Key, at)
 }
 
 // erasesKeys fills keys of every length and of odd bytes, with hits of every
 // tier, with buckets that count 0, and with a Forget.
-func erasesKeys(s *subject, contents Contents) error {
+func erasesKeys(s *subject, contents Contents) {
 	long := 200 - len(s.key("k0x"))
 	for i, l := range emptied {
 		odds := []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)}
@@ -109,156 +99,108 @@ func erasesKeys(s *subject, contents Contents) error {
 			key := fmt.Sprintf("k%dx%s", i, odd)
 			neighbours := []string{key[:len(key)-1], strings.ToUpper(key[:len(key)-1]) + "_"}
 			for _, other := range neighbours {
-				if _, err := s.add(l, other, noon, 7); err != nil {
-					return err
-				}
+				s.add(l, other, noon, 7)
 			}
 			hits := s.spread(l, noon)
 			if j > 0 { // the length of the key does not depend on the number of hits
 				hits = append(hits[:20:20], noon)
 			}
-			if err := s.fill(l, key, hits, j%2 == 0); err != nil {
-				return err
-			}
-			if err := s.erasesKey(contents, l, key, hits); err != nil {
-				return fmt.Errorf("ladder %s: %w", l, err)
-			}
+			s.fill(l, key, hits, j%2 == 0)
+			during(func() { s.erasesKey(contents, l, key, hits) }, "ladder %s", l)
 			for _, other := range neighbours {
-				if err := s.expect(l, other, noon, noon, 7); err != nil {
-					return fmt.Errorf("another key was erased: %w", err)
-				}
+				during(func() { s.expect(l, other, noon, noon, 7) }, "another key was erased")
 			}
 		}
 	}
-	return nil
 }
 
 // fill adds hits at the instants, takes some back, and may forget half of them.
-func (s *subject) fill(l tiers.Ladder, key string, hits []time.Time, forgets bool) error {
+func (s *subject) fill(l tiers.Ladder, key string, hits []time.Time, forgets bool) {
 	for n, at := range hits {
 		for _, hit := range [][]int64{{3}, {3, -3}, {3, -1}}[n%3] {
-			if err := s.addLate(l, key, at, hit); err != nil {
-				return err
-			}
+			s.addLate(l, key, at, hit)
 		}
 		if n == len(hits)/2 && forgets {
-			if err := s.forget(l, key, noon); err != nil {
-				return err
-			}
+			s.forget(l, key, noon)
 		}
 	}
-	return nil
 }
 
 // erasesKey erases a key with hits, and again after a later hit.
-func (s *subject) erasesKey(contents Contents, l tiers.Ladder, key string, hits []time.Time) error {
-	if err := lacks(contents, s.key(key), true); err != nil {
-		return err
-	}
+func (s *subject) erasesKey(contents Contents, l tiers.Ladder, key string, hits []time.Time) {
+	lacks(contents, s.key(key), true)
 	for range 2 { // the second finds nothing
-		if err := s.erase(l, key, noon); err != nil {
-			return err
-		}
-		if err := lacks(contents, s.key(key), false); err != nil {
-			return err
-		}
+		s.erase(l, key, noon)
+		lacks(contents, s.key(key), false)
 	}
-	if err := s.forgotten(key, noon, noon.UnixNano()); err != nil {
-		return err
-	}
+	s.forgotten(key, noon, noon.UnixNano())
 	for _, at := range hits {
-		if err := s.expect(l, key, at, noon, 0); err != nil {
-			return fmt.Errorf("after an Erase at %v: %w", noon, err)
-		}
+		during(func() { s.expect(l, key, at, noon, 0) }, "after an Erase at %v", noon)
 	}
-	if _, err := s.add(l, key, noon, 2); err != nil {
-		return err
-	}
-	if err := s.expect(l, key, noon, noon, 2); err != nil {
-		return fmt.Errorf("a hit after an Erase: %w", err)
-	}
-	return s.erase(l, key, noon)
+	s.add(l, key, noon, 2)
+	during(func() { s.expect(l, key, noon, noon, 2) }, "a hit after an Erase")
+	s.erase(l, key, noon)
 }
 
 // erasesOldBuckets hits a key for 26 hours, often enough for a store that gathers
 // buckets: the first hour has left every window, and may live.
-func erasesOldBuckets(s *subject, contents Contents) error {
+func erasesOldBuckets(s *subject, contents Contents) {
 	now := noon
 	for range 26 {
 		for range 30 {
-			if _, err := s.add(dayLadder, "old", now, 1); err != nil {
-				return err
-			}
+			s.add(dayLadder, "old", now, 1)
 			now = now.Add(2 * time.Minute)
 		}
 	}
 	for range 2 {
-		if _, err := s.add(dayLadder, "old", now, 1); err != nil {
-			return err
-		}
-		if err := s.erase(dayLadder, "old", now); err != nil {
-			return err
-		}
-		if err := lacks(contents, s.key("old"), false); err != nil {
-			return err
-		}
+		s.add(dayLadder, "old", now, 1)
+		s.erase(dayLadder, "old", now)
+		lacks(contents, s.key("old"), false)
 	}
-	return nil
 }
 
 // erasesFeatures makes every kind of call of a Counter.
-func erasesFeatures(s *subject, contents Contents) error {
+func erasesFeatures(s *subject, contents Contents) {
 	now, ctx := time.Now(), context.Background()
-	c, err := s.counter("e", counter.Config{Patience: enough, Now: func() time.Time { return now }})
-	if err != nil {
-		return err
-	}
+	c := s.counter("e", counter.Config{Patience: enough, Now: func() time.Time { return now }})
 	event := strings.ToUpper(s.prefix) // is found in the stored form of every key of the event
 	limits, other := counter.MustLimits("3/m, 5/h, 9/d"), counter.Ask{Key: counter.Key{Event: "signin", Feature: "user:another"}, N: 1, Limits: counter.MustLimits("1000/m")}
 	for _, feature := range []string{"email:ada@example.org", "\x00\xff {%}\u00fc\n:", strings.Repeat("long", 99)} {
 		key := counter.Key{Event: event, Feature: feature}
 		var verdicts []counter.Verdict
 		for range 9 {
-			v, err := c.TakeAll(ctx, counter.Ask{Key: key, N: 1, Limits: limits}, counter.Ask{Key: key, N: 1, Limits: limits, Soft: true}, other)
-			if err != nil {
-				return err
-			}
+			v := value(c.TakeAll(ctx, counter.Ask{Key: key, N: 1, Limits: limits}, counter.Ask{Key: key, N: 1, Limits: limits, Soft: true}, other))
 			verdicts = append(verdicts, v)
 			now = now.Add(25 * time.Second)
 		}
 		if verdicts[0].Allowed == verdicts[8].Allowed {
-			return errors.New("nine calls in four minutes under 3/m, 5/h were all admitted, or all denied")
+			failf("nine calls in four minutes under 3/m, 5/h were all admitted, or all denied")
 		}
-		for i, step := range []func() error{
-			func() error { return c.Refund(ctx, &verdicts[0]) },
-			func() error { return c.AddAt(ctx, key, 2, now.Add(-7*time.Hour)) },
-			func() error { return c.AddAt(ctx, key, 2, now.Add(-23*time.Hour)) },
-			func() error { return c.RefundAt(ctx, key, 2, now.Add(-7*time.Hour)) },
-			func() error { return c.Add(ctx, key, 5) },
-			func() error { return c.Forget(ctx, key) },
-			func() error { return c.Refund(ctx, &verdicts[1]) },
-			func() error { now = now.Add(time.Hour); verdicts[2], err = c.Take(ctx, key, 1, limits); return err },
-			func() error { return c.Refund(ctx, &verdicts[2]) },
-			func() error { now = now.Add(2 * time.Hour); return c.Add(ctx, key, 5) },
-			func() error { verdicts[2], err = c.Take(ctx, key, 1, counter.MustLimits("9/d")); return err },
-			func() error { return lacks(contents, event, true) },
-			func() error { return c.Erase(ctx, key) },
-			func() error { return c.Erase(ctx, key) },
-			func() error { return c.Refund(ctx, &verdicts[2]) },
+		for i, step := range []func(){
+			func() { must(c.Refund(ctx, &verdicts[0])) },
+			func() { must(c.AddAt(ctx, key, 2, now.Add(-7*time.Hour))) },
+			func() { must(c.AddAt(ctx, key, 2, now.Add(-23*time.Hour))) },
+			func() { must(c.RefundAt(ctx, key, 2, now.Add(-7*time.Hour))) },
+			func() { must(c.Add(ctx, key, 5)) },
+			func() { must(c.Forget(ctx, key)) },
+			func() { must(c.Refund(ctx, &verdicts[1])) },
+			func() { now = now.Add(time.Hour); verdicts[2] = value(c.Take(ctx, key, 1, limits)) },
+			func() { must(c.Refund(ctx, &verdicts[2])) },
+			func() { now = now.Add(2 * time.Hour); must(c.Add(ctx, key, 5)) },
+			func() { verdicts[2] = value(c.Take(ctx, key, 1, counter.MustLimits("9/d"))) },
+			func() { lacks(contents, event, true) },
+			func() { must(c.Erase(ctx, key)) },
+			func() { must(c.Erase(ctx, key)) },
+			func() { must(c.Refund(ctx, &verdicts[2])) },
 		} {
-			if err := step(); err != nil {
-				return fmt.Errorf("step %d: %w", i, err)
-			}
+			during(step, "step %d", i)
 		}
 		if n, err := c.Count(ctx, key, 24*time.Hour); err != nil || n.High != 0 {
-			return fmt.Errorf("after an Erase %v are counted, error %w", n, err)
+			failf("after an Erase %v are counted, error %w", n, err)
 		}
 		if n, err := c.Count(ctx, other.Key, 24*time.Hour); err != nil || n.High == 0 {
-			return fmt.Errorf("after an Erase of another key %v are counted, error %w", n, err)
+			failf("after an Erase of another key %v are counted, error %w", n, err)
 		}
-		if err := lacks(contents, event, false); err != nil {
-			return err
-		}
+		lacks(contents, event, false)
 	}
-	return nil
 }

@@ -58,24 +58,18 @@ func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label in
 }
 
 // forget is Forget, with all the time in the world, and a label of now.
-func (s *subject) forget(l tiers.Ladder, key string, now time.Time) error {
+func (s *subject) forget(l tiers.Ladder, key string, now time.Time) {
 	f := s.forgetting(l, key, now, now.UnixNano(), ttl(coarsest(l), 0))
-	if err := s.Forget(context.Background(), f); err != nil {
-		return fmt.Errorf("forgetting %s at %v: %w", key, now.UTC(), err)
-	}
-	return nil
+	mustf(s.Forget(context.Background(), f), "forgetting %s at %v", key, now.UTC())
 }
 
-// forgotten is an error unless what is remembered of key is want.
-func (s *subject) forgotten(key string, now time.Time, want int64) error {
+// forgotten stops the case unless what is remembered of key is want.
+func (s *subject) forgotten(key string, now time.Time, want int64) {
 	got, err := s.Forgotten(context.Background(), s.forgetting(dayLadder, key, now, 0, ttl(coarsest(dayLadder), 0)))
-	if err != nil {
-		return fmt.Errorf("what is remembered of %s: %w", key, err)
-	}
+	mustf(err, "what is remembered of %s", key)
 	if got != want {
-		return fmt.Errorf("of %s the label %d is remembered, want %d", key, got, want)
+		failf("of %s the label %d is remembered, want %d", key, got, want)
 	}
-	return nil
 }
 
 // spread returns instants for hits of a key of l, in order: as long ago as each
@@ -100,62 +94,43 @@ func (s *subject) spread(l tiers.Ladder, now time.Time) (all []time.Time) {
 // emptied are the ladders of keys that are forgotten and erased.
 var emptied = []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")}
 
-func forgetsAll(s *subject) error {
-	return together(len(emptied), func(i int) error {
+func forgetsAll(s *subject) {
+	together(len(emptied), func(i int) {
 		l := emptied[i]
 		key := fmt.Sprintf("k%dk", i)
 		neighbours := []string{key + "1", key + ":", key + "!", "x" + key, strings.ToUpper(key), key[:2]}
 		hits := s.spread(l, noon)
 		for j, at := range hits {
-			if _, err := s.add(l, key, at, int64(1+j%3)); err != nil {
-				return err
-			}
+			s.add(l, key, at, int64(1+j%3))
 		}
 		for _, other := range neighbours {
-			if _, err := s.add(l, other, noon, 7); err != nil {
-				return err
-			}
+			s.add(l, other, noon, 7)
 		}
 		for range 2 { // the second finds nothing
-			if err := s.forget(l, key, noon); err != nil {
-				return err
-			}
+			s.forget(l, key, noon)
 		}
 		for _, at := range hits {
-			if err := s.expect(l, key, at, noon, 0); err != nil {
-				return fmt.Errorf("ladder %s, after a Forget at %v: %w", l, noon, err)
-			}
+			during(func() { s.expect(l, key, at, noon, 0) }, "ladder %s, after a Forget at %v", l, noon)
 		}
 		for _, other := range neighbours {
-			if err := s.expect(l, other, noon, noon, 7); err != nil {
-				return fmt.Errorf("another key was forgotten: %w", err)
-			}
-			if err := s.forgotten(other, noon, 0); err != nil {
-				return err
-			}
+			during(func() { s.expect(l, other, noon, noon, 7) }, "another key was forgotten")
+			s.forgotten(other, noon, 0)
 		}
 		if s.taker != nil {
 			take := s.taking(l, noon, 3, 0, demand{key: key, limits: counter.Limits{{Max: 3, Per: coarsest(l).Keep}, {Max: 3, Per: l.At(0).Keep}}})
-			if err := s.take(take); err != nil {
-				return err
-			}
+			must(s.take(take))
 			if w := take.Keys[0].Windows[0]; !take.Allowed || w.Count != 0 {
-				return fmt.Errorf("ladder %s, a step after a Forget: allowed %v, count %d", l, take.Allowed, w.Count)
+				failf("ladder %s, a step after a Forget: allowed %v, count %d", l, take.Allowed, w.Count)
 			}
-			if err := s.expect(l, key, noon, noon, 3); err != nil {
-				return fmt.Errorf("after a Forget and a step of 3: %w", err)
-			}
+			during(func() { s.expect(l, key, noon, noon, 3) }, "after a Forget and a step of 3")
 		}
-		if err := s.forget(l, fmt.Sprint("never", i), noon); err != nil {
-			return fmt.Errorf("a key that was never hit: %w", err)
-		}
-		return nil
+		during(func() { s.forget(l, fmt.Sprint("never", i), noon) }, "a key that was never hit")
 	})
 }
 
 // countsOn adds, takes back and forgets in the same few seconds, before and
 // after the label of the last Forget, and compares with a log.
-func countsOn(s *subject) error {
+func countsOn(s *subject) {
 	for _, l := range []tiers.Ladder{dayLadder, manyKeeps} {
 		for round := range 4 {
 			counts, key := map[tiers.Bucket]int64{}, fmt.Sprintf("k%s-%d", l.At(0).Keep, round)
@@ -163,25 +138,18 @@ func countsOn(s *subject) error {
 				at := noon.Add(time.Duration(s.rand.IntN(9)-4) * time.Second)
 				switch r := s.rand.IntN(8); {
 				case r == 0:
-					if err := s.forget(l, key, noon); err != nil {
-						return err
-					}
+					s.forget(l, key, noon)
 					clear(counts)
 				case r == 1 && counts[l.Buckets(at)[0]] > 0:
-					if _, err := s.add(l, key, at, -1); err != nil {
-						return err
-					}
+					s.add(l, key, at, -1)
 					for _, b := range l.Buckets(at) {
 						counts[b]--
 					}
 				default:
-					got, err := s.add(l, key, at, 2)
-					if err != nil {
-						return err
-					}
+					got := s.add(l, key, at, 2)
 					for i, b := range l.Buckets(at) {
 						if counts[b] += 2; got[i] != counts[b] {
-							return fmt.Errorf("bucket %s of %s counts %d after an addition, want %d", b, key, got[i], counts[b])
+							failf("bucket %s of %s counts %d after an addition, want %d", b, key, got[i], counts[b])
 						}
 					}
 				}
@@ -189,83 +157,54 @@ func countsOn(s *subject) error {
 				for _, b := range l.Buckets(at) {
 					want = append(want, counts[b])
 				}
-				if err := s.expect(l, key, at, noon, want...); err != nil {
-					return err
-				}
+				s.expect(l, key, at, noon, want...)
 			}
 		}
 	}
-	return nil
 }
 
 // remembers forgets under labels of every kind: exact to the nanosecond, before
 // 1970, out of order. A key is hit before, since of one without counts nothing
 // need be remembered.
-func remembers(s *subject) error {
-	hit := func(key string) error {
-		_, err := s.add(dayLadder, key, noon, 1)
-		return err
-	}
+func remembers(s *subject) {
+	hit := func(key string) { s.add(dayLadder, key, noon, 1) }
 	const remember = 26 * time.Hour
 	now := noon.UnixNano()
-	if err := s.forgotten("never", noon, 0); err != nil {
-		return err
-	}
+	s.forgotten("never", noon, 0)
 	for i, label := range []int64{now, now + 1, now - 1, now | 1, 1, 1<<53 + 1, 1<<62 + 1, -1, -1 << 60, 1<<31 - 1, 1 << 31, time.Date(1701, 1, 1, 0, 0, 0, 1, time.UTC).UnixNano()} {
 		key := fmt.Sprint("k", i)
-		if err := hit(key); err != nil {
-			return err
-		}
-		if err := s.forgotten(key, noon, 0); err != nil {
-			return fmt.Errorf("a key that was hit, and not forgotten: %w", err)
-		}
+		hit(key)
+		during(func() { s.forgotten(key, noon, 0) }, "a key that was hit, and not forgotten")
 		at := time.Unix(0, label)
-		if err := s.Forget(context.Background(), s.forgetting(dayLadder, key, at, label, remember)); err != nil {
-			return err
-		}
-		if err := s.forgotten(key, at, label); err != nil {
-			return err
-		}
+		must(s.Forget(context.Background(), s.forgetting(dayLadder, key, at, label, remember)))
+		s.forgotten(key, at, label)
 		// A hit, or taking a hit back, changes nothing of the memory of a Forget.
 		for _, n := range []int64{3, -3, 1} {
-			if _, err := s.add(dayLadder, key, at, n); err != nil {
-				return err
-			}
-			if err := s.forgotten(key, at, label); err != nil {
-				return fmt.Errorf("after a hit: %w", err)
-			}
+			s.add(dayLadder, key, at, n)
+			during(func() { s.forgotten(key, at, label) }, "after a hit")
 		}
 		for _, other := range []string{key + "1", "x" + key, "never", key + "!"} {
-			if err := s.forgotten(other, at, 0); err != nil {
-				return fmt.Errorf("another key: %w", err)
-			}
+			during(func() { s.forgotten(other, at, 0) }, "another key")
 		}
 	}
 	newest := int64(0)
 	for _, ahead := range []int64{0, 5, 3, 5, 1e9, -1e9, 1e9 + 1, 1e9} {
-		if err := hit("order"); err != nil {
-			return err
-		}
+		hit("order")
 		label := now + ahead
 		newest = max(newest, label)
-		if err := s.Forget(context.Background(), s.forgetting(dayLadder, "order", noon, label, remember)); err != nil {
-			return err
-		}
-		if err := s.forgotten("order", noon, newest); err != nil {
-			return fmt.Errorf("forgotten at %d and then at %d: %w", newest, label, err)
-		}
+		must(s.Forget(context.Background(), s.forgetting(dayLadder, "order", noon, label, remember)))
+		during(func() { s.forgotten("order", noon, newest) }, "forgotten at %d and then at %d", newest, label)
 	}
-	return nil
 }
 
 // remembersFor watches what is remembered in the time of the world: for two
 // seconds and a half, for longer than memcached's 30 days and the 2^31 ms of an
 // int32, and where another Forget comes that asks for less.
-func remembersFor(s *subject) error {
-	return watched(s.remembersFor)
+func remembersFor(s *subject) {
+	watched(s.remembersFor)
 }
 
-func (s *subject) remembersFor(try int) error {
+func (s *subject) remembersFor(try int) {
 	const short, day = 2500 * time.Millisecond, 24 * time.Hour
 	began := time.Now()
 	marks := []struct {
@@ -284,27 +223,19 @@ func (s *subject) remembersFor(try int) error {
 	for i := range marks {
 		marks[i].key += fmt.Sprint(try)
 		m := marks[i]
-		if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
-			return err
-		}
-		if err := s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label, m.remember)); err != nil {
-			return err
-		}
+		s.add(dayLadder, m.key, began, 1)
+		must(s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label, m.remember)))
 		if m.less {
-			if _, err := s.add(dayLadder, m.key, began, 1); err != nil {
-				return err
-			}
-			if err := s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label-1, time.Millisecond)); err != nil {
-				return err
-			}
+			s.add(dayLadder, m.key, began, 1)
+			must(s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label-1, time.Millisecond)))
 		}
 	}
 	for time.Since(began) < 3500*time.Millisecond {
 		for _, m := range marks {
-			err := s.forgotten(m.key, time.Now(), m.label)
+			err := caught(func() { s.forgotten(m.key, time.Now(), m.label) })
 			age := time.Since(began)
 			if err != nil && age < m.remember {
-				return fmt.Errorf("%s after a Forget that was to be remembered for %s: %w", age, m.remember, err)
+				failf("%s after a Forget that was to be remembered for %s: %w", age, m.remember, err)
 			}
 			if age > m.remember*3/4 && age < m.remember {
 				seen[m.key] = true
@@ -314,16 +245,13 @@ func (s *subject) remembersFor(try int) error {
 	}
 	for _, m := range marks {
 		if m.remember == short && !seen[m.key] {
-			return errUnwatched
+			must(errUnwatched)
 		}
 	}
-	return nil
 }
 
-func lateToForget(s *subject) error {
-	if _, err := s.add(dayLadder, "k", noon, 3); err != nil {
-		return err
-	}
+func lateToForget(s *subject) {
+	s.add(dayLadder, "k", noon, 3)
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, late := range []struct {
@@ -337,29 +265,24 @@ func lateToForget(s *subject) error {
 		f := s.forgetting(dayLadder, "k", noon, noon.UnixNano(), time.Hour)
 		f.Deadline = late.deadline
 		if err := s.Forget(late.ctx, f); err == nil {
-			return fmt.Errorf("forgetting under %s returns nil", late.why)
+			failf("forgetting under %s returns nil", late.why)
 		}
 		if label, err := s.Forgotten(late.ctx, f); err == nil {
-			return fmt.Errorf("asking what is remembered under %s returns %d and nil", late.why, label)
+			failf("asking what is remembered under %s returns %d and nil", late.why, label)
 		}
-		if err := s.expect(dayLadder, "k", noon, noon, 3); err != nil {
-			return fmt.Errorf("a Forget under %s: %w", late.why, err)
-		}
-		if err := s.forgotten("k", noon, 0); err != nil {
-			return fmt.Errorf("a Forget under %s: %w", late.why, err)
-		}
+		during(func() { s.expect(dayLadder, "k", noon, noon, 3) }, "a Forget under %s", late.why)
+		during(func() { s.forgotten("k", noon, 0) }, "a Forget under %s", late.why)
 	}
-	return nil
 }
 
 // forgetsInACrowd has every goroutine hit a key of its own, which must stay exact,
 // and a shared key. Half of the goroutines forget as well; the other half hit until
 // the forgetting ends.
-func forgetsInACrowd(s *subject) error {
+func forgetsInACrowd(s *subject) {
 	const callers, calls = 8, 60
 	var forgetters atomic.Int64
 	forgetters.Store(callers / 2)
-	err := together(callers, func(i int) error {
+	together(callers, func(i int) {
 		forgets := i%2 == 0
 		if forgets {
 			defer forgetters.Add(-1)
@@ -369,44 +292,26 @@ func forgetsInACrowd(s *subject) error {
 		for j := 0; j < calls || !forgets && forgetters.Load() > 0; j++ {
 			at := noon.Add(time.Duration(r.IntN(3)) * time.Second)
 			sum++
-			got, err := s.add(dayLadder, own, at, 1)
-			if err != nil {
-				return err
-			}
+			got := s.add(dayLadder, own, at, 1)
 			if got[2] != sum {
-				return fmt.Errorf("the hour of a key beside one that is forgotten counts %d, want %d", got[2], sum)
+				failf("the hour of a key beside one that is forgotten counts %d, want %d", got[2], sum)
 			}
-			if _, err := s.add(dayLadder, "shared", at, 1); err != nil {
-				return err
-			}
+			s.add(dayLadder, "shared", at, 1)
 			if !forgets {
 				continue
 			}
 			if r.IntN(4) == 0 {
-				if err := s.forget(dayLadder, "shared", at); err != nil {
-					return err
-				}
+				s.forget(dayLadder, "shared", at)
 			}
 			if r.IntN(16) == 0 {
-				if err := s.forget(dayLadder, own, at); err != nil {
-					return err
-				}
+				s.forget(dayLadder, own, at)
 				sum = 0
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if err := s.forget(dayLadder, "shared", noon); err != nil {
-		return err
-	}
+	s.forget(dayLadder, "shared", noon)
 	for i := range time.Duration(3) {
 		at := noon.Add(i * time.Second)
-		if err := s.expect(dayLadder, "shared", at, noon, 0); err != nil {
-			return fmt.Errorf("after the last of many Forgets: %w", err)
-		}
+		during(func() { s.expect(dayLadder, "shared", at, noon, 0) }, "after the last of many Forgets")
 	}
-	return nil
 }

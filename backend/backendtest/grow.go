@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +15,7 @@ var growStart = noon.Add(-8 * time.Hour)
 // grow makes keys of thousands of buckets: sparse, dense, and dense and then sparse
 // again. A store may keep a large key in another way than a small key. Goroutines
 // hit side by side, so some are at work during the change.
-func grow(s *subject) error {
+func grow(s *subject) {
 	dense := func(n int, step time.Duration, from time.Time) []time.Time {
 		hits := make([]time.Time, n)
 		for i := range hits {
@@ -40,11 +39,8 @@ func grow(s *subject) error {
 		}},
 	} {
 		g.subject, g.key, g.counts = s, strings.ReplaceAll(name, " ", "-"), map[tiers.Bucket]int64{}
-		if err := g.run(); err != nil {
-			return fmt.Errorf("key %q: %w", name, err)
-		}
+		during(func() { g.run() }, "key %q", name)
 	}
-	return nil
 }
 
 type growth struct {
@@ -58,43 +54,32 @@ type growth struct {
 	newest time.Time
 }
 
-func (g *growth) run() error {
+func (g *growth) run() {
 	for i, hits := range g.phases {
 		// In parts, to look at the key at many sizes.
 		for len(hits) > 0 {
 			part := hits[:min(len(hits), len(g.phases[i])/4+1)]
-			if err := g.hit(part, 1); err != nil {
-				return err
-			}
-			if err := g.look(); err != nil {
-				return fmt.Errorf("phase %d, %d buckets: %w", i, len(g.counts), err)
-			}
+			g.hit(part, 1)
+			during(func() { g.look() }, "phase %d, %d buckets", i, len(g.counts))
 			hits = hits[len(part):]
 		}
 	}
 	// Half of it is taken back, and what is left is exact.
 	for _, hits := range g.phases {
-		if err := g.hit(hits[:len(hits)/2], -1); err != nil {
-			return err
-		}
+		g.hit(hits[:len(hits)/2], -1)
 	}
-	if err := g.look(); err != nil {
-		return fmt.Errorf("half taken back: %w", err)
-	}
-	return nil
+	during(func() { g.look() }, "half taken back")
 }
 
 // hit adds to the instants, from eight goroutines; every hit has a weight by
 // its place, the same for adding and taking back.
-func (g *growth) hit(instants []time.Time, sign int64) error {
+func (g *growth) hit(instants []time.Time, sign int64) {
 	const callers = 8
-	return together(callers, func(c int) error {
+	together(callers, func(c int) {
 		for i := c; i < len(instants); i += callers {
 			at := instants[i]
 			n := sign * (1 + at.UnixNano()/int64(100*time.Millisecond)%3)
-			if _, err := g.add(g.ladder, g.key, at, n); err != nil {
-				return err
-			}
+			g.add(g.ladder, g.key, at, n)
 			g.mu.Lock()
 			for _, b := range g.ladder.Buckets(at) {
 				g.counts[b] += n
@@ -104,47 +89,38 @@ func (g *growth) hit(instants []time.Time, sign int64) error {
 			}
 			g.mu.Unlock()
 		}
-		return nil
 	})
 }
 
 // look reads every bucket, and has windows counted by a Taker.
-func (g *growth) look() error {
+func (g *growth) look() {
 	op := &backend.Request{Key: g.subject.key(g.key), Ladder: g.ladder, Now: g.newest}
 	for i := range g.ladder.Len() {
 		w := g.ladder.At(i).Width
 		first := tiers.Index(growStart.Add(-time.Minute).UnixNano(), w)
 		op.Read = append(op.Read, span(w, first, int(tiers.Index(g.newest.UnixNano(), w)-first)+2))
 	}
-	if err := g.do(op); err != nil {
-		return err
-	}
+	must(g.do(op))
 	for _, r := range op.Read {
 		for j, n := range r.Counts {
 			if b := (tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}); n != g.counts[b] {
-				return fmt.Errorf("%s is %d, want %d", b, n, g.counts[b])
+				failf("%s is %d, want %d", b, n, g.counts[b])
 			}
 		}
 	}
 	if g.taker == nil {
-		return nil
+		return
 	}
 	for _, per := range g.spans {
-		if err := g.windows(per); err != nil {
-			return err
-		}
+		g.windows(per)
 	}
-	return nil
 }
 
 // windows peeks at a window with several Max, so that little must leave, a part,
 // and nearly all, and takes a hit.
-func (g *growth) windows(per time.Duration) error {
+func (g *growth) windows(per time.Duration) {
 	var sum int64
-	finest, err := g.ladder.Finest(per)
-	if err != nil {
-		return err
-	}
+	finest := value(g.ladder.Finest(per))
 	width := g.ladder.At(finest).Width
 	first := tiers.Index(max(g.newest.Add(-per).UnixNano(), growStart.Add(-time.Minute).UnixNano()), width) // nothing is older
 	last := tiers.Index(g.newest.UnixNano(), width)
@@ -157,12 +133,10 @@ func (g *growth) windows(per time.Duration) error {
 		}
 		step := g.taking(g.ladder, g.newest, 1, 0, demand{key: g.key, limits: counter.Limits{{Max: max, Per: per}}})
 		step.Peek, step.Exact = max != sum+1, true
-		if err := g.take(step); err != nil {
-			return err
-		}
+		must(g.take(step))
 		w := step.Keys[0].Windows[0]
 		if w.Count != sum || step.Allowed != (sum < max) {
-			return fmt.Errorf("window of %s counts %d, want %d; allowed %v", w.Reach, w.Count, sum, step.Allowed)
+			failf("window of %s counts %d, want %d; allowed %v", w.Reach, w.Count, sum, step.Allowed)
 		}
 		if step.Allowed {
 			for _, b := range g.ladder.Buckets(g.newest) {
@@ -177,15 +151,14 @@ func (g *growth) windows(per time.Duration) error {
 			need -= g.counts[tiers.Bucket{Width: width, Index: leaves}]
 		}
 		if want := (tiers.Bucket{Width: width, Index: leaves}); w.FreedBy != want {
-			return fmt.Errorf("window of %s with %d: freed by %s, want %s", w.Reach, sum, w.FreedBy, want)
+			failf("window of %s with %d: freed by %s, want %s", w.Reach, sum, w.FreedBy, want)
 		}
 		newest := last
 		for newest >= first && g.counts[tiers.Bucket{Width: width, Index: newest}] == 0 {
 			newest--
 		}
 		if want := (tiers.Bucket{Width: width, Index: newest}); w.Newest != want {
-			return fmt.Errorf("window of %s: newest %s, want %s", w.Reach, w.Newest, want)
+			failf("window of %s: newest %s, want %s", w.Reach, w.Newest, want)
 		}
 	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -25,7 +24,7 @@ var labels = []check{
 // anyOrder has callers that stand still between their clock and the store: labels
 // go back by up to twice the Keep of the ladder. The log forgets nothing, so an
 // answer of a store that has dropped a needed bucket is found wrong.
-func anyOrder(s *subject) error {
+func anyOrder(s *subject) {
 	clock := noon // goes on from key to key: a store need not keep its knowledge of drops by key
 	for i, l := range []tiers.Ladder{
 		mustLadder("1s:10s"),
@@ -37,14 +36,13 @@ func anyOrder(s *subject) error {
 		for j, slack := range []time.Duration{0, 2 * time.Second} {
 			for round := range max(1, 6/s.thrift) {
 				d := &disorder{subject: s, key: fmt.Sprint(i, "-", j, "-", round), ladder: l, slack: slack, counts: map[tiers.Bucket]int64{}, newest: clock}
-				if err := d.run(120); err != nil {
-					return fmt.Errorf("%w\nafter, on ladder %s with slack %s:\n%s", err, l, slack, strings.Join(d.said, "\n"))
-				}
+				after(&d.said, func() {
+					during(func() { d.run(120) }, "on ladder %s with slack %s", l, slack)
+				})
 				clock = d.newest
 			}
 		}
 	}
-	return nil
 }
 
 // disorder is a random script for a single key, and its log.
@@ -60,33 +58,30 @@ type disorder struct {
 	over   bool // an answer by AnyLabel may have lost hits
 }
 
-func (d *disorder) run(n int) error {
+func (d *disorder) run(n int) {
 	for range n {
 		at := d.label()
-		said := fmt.Sprint(at.Sub(noon), " ")
-		var err error
+		d.said = append(d.said, fmt.Sprint(at.Sub(noon), " "))
 		switch r := d.rand.IntN(8); {
 		case r == 0:
-			err = d.look(&said, at)
+			d.look(at)
 		case r == 1:
 			if len(d.added) == 0 || at.Before(d.newest) {
 				continue
 			}
-			err = d.takeBack(&said, at)
+			d.takeBack(at)
 		case r < 4 || d.taker == nil:
-			err = d.add(&said, at, 1+d.rand.Int64N(4))
+			d.add(at, 1+d.rand.Int64N(4))
 		default:
-			err = d.step(&said, at, 1+d.rand.Int64N(4))
+			d.step(at, 1+d.rand.Int64N(4))
 		}
-		d.said = append(d.said, said)
-		if err != nil || d.over {
-			return err
+		if d.over {
+			return
 		}
 		if at.After(d.newest) {
 			d.newest = at
 		}
 	}
-	return nil
 }
 
 // label returns mostly a later label, and often a label of long ago.
@@ -106,17 +101,23 @@ func (d *disorder) label() time.Time {
 	}
 }
 
+// say adds to what is said of the call.
+func (d *disorder) say(format string, args ...any) {
+	d.said[len(d.said)-1] += fmt.Sprintf(format, args...)
+}
+
 // stale reports whether err says that at is a stale label. Only a label older than
 // the newest by more than the slack may be stale.
-func (d *disorder) stale(said *string, at time.Time, err error) (bool, error) {
+func (d *disorder) stale(at time.Time, err error) bool {
 	if !errors.Is(err, backend.ErrStaleLabel) {
-		return false, err
+		must(err)
+		return false
 	}
-	*said += ": stale"
+	d.say(": stale")
 	if late := d.newest.Sub(at); late <= d.slack {
-		return true, fmt.Errorf("a label that is late by %s of a slack of %s: %w", max(0, late), d.slack, err)
+		failf("a label that is late by %s of a slack of %s: %w", max(0, late), d.slack, err)
 	}
-	return true, nil
+	return true
 }
 
 func (d *disorder) log(at time.Time, n int64) {
@@ -134,89 +135,76 @@ func (d *disorder) raw(op *backend.Request) error {
 	return d.Do(context.Background(), op)
 }
 
-func (d *disorder) add(said *string, at time.Time, n int64) error {
-	*said += fmt.Sprint("add ", n)
+func (d *disorder) add(at time.Time, n int64) {
+	d.say("add %d", n)
 	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: n, Add: chain(d.ladder, at, d.slack)}
-	stale, err := d.stale(said, at, d.raw(op))
-	if err != nil {
-		return err
-	}
+	stale := d.stale(at, d.raw(op))
 	if !stale {
 		d.log(at, n)
 		for _, slot := range op.Add {
 			if want := d.counts[slot.Bucket]; slot.Count != want {
-				return fmt.Errorf("bucket %s counts %d after the addition, want %d or ErrStaleLabel", slot.Bucket, slot.Count, want)
+				failf("bucket %s counts %d after the addition, want %d or ErrStaleLabel", slot.Bucket, slot.Count, want)
 			}
 		}
-		return nil
+		return
 	}
-	if err := same("slots of an addition that was stale", countsOf(op.Add), []int64{0}); err != nil {
-		return err
-	}
+	same("slots of an addition that was stale", countsOf(op.Add), []int64{0})
 	if d.rand.IntN(4) > 0 {
-		return nil
+		return
 	}
 	d.over, op.AnyLabel = true, true
-	if err := d.raw(op); err != nil {
-		return fmt.Errorf("by AnyLabel: %w", err)
-	}
+	mustf(d.raw(op), "by AnyLabel")
 	for _, slot := range op.Add {
 		if most := d.counts[slot.Bucket] + n; slot.Count < n || slot.Count > most {
-			return fmt.Errorf("bucket %s counts %d after an addition of %d by AnyLabel, want at most %d", slot.Bucket, slot.Count, n, most)
+			failf("bucket %s counts %d after an addition of %d by AnyLabel, want at most %d", slot.Bucket, slot.Count, n, most)
 		}
 	}
-	return nil
 }
 
 // takeBack is a refund: by a caller whose clock goes right, of a hit that no
 // tier has let go.
-func (d *disorder) takeBack(said *string, at time.Time) error {
+func (d *disorder) takeBack(at time.Time) {
 	i := d.rand.IntN(len(d.added))
 	a := d.added[i]
 	if at.Sub(a.at) >= d.ladder.At(0).Keep {
-		*said += "nothing"
-		return nil
+		d.say("nothing")
+		return
 	}
 	d.added = append(d.added[:i], d.added[i+1:]...)
-	*said += fmt.Sprint("take back ", a.n, " of ", a.at.Sub(noon))
+	d.say("take back %d of %s", a.n, a.at.Sub(noon))
 	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: -a.n, Add: chain(d.ladder, a.at, d.slack)}
-	if err := d.raw(op); err != nil {
-		return err
-	}
+	must(d.raw(op))
 	d.log(a.at, -a.n)
 	for _, slot := range op.Add {
 		if want := d.counts[slot.Bucket]; slot.Count != want {
-			return fmt.Errorf("bucket %s counts %d after the taking back, want %d", slot.Bucket, slot.Count, want)
+			failf("bucket %s counts %d after the taking back, want %d", slot.Bucket, slot.Count, want)
 		}
 	}
-	return nil
 }
 
 // look reads all buckets within reach of a window at the label, and all newer
 // buckets.
-func (d *disorder) look(said *string, at time.Time) error {
-	*said += "look"
+func (d *disorder) look(at time.Time) {
+	d.say("look")
 	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at}
 	for _, t := range d.ladder.Tiers() {
 		first := tiers.Index(at.Add(-t.Keep).UnixNano(), t.Width)
 		last := tiers.Index(max(at.UnixNano(), d.newest.UnixNano()), t.Width)
 		op.Read = append(op.Read, span(t.Width, first, int(last-first)+1))
 	}
-	stale, err := d.stale(said, at, d.raw(op))
-	if err != nil || stale {
-		return err
+	if d.stale(at, d.raw(op)) {
+		return
 	}
 	for _, r := range op.Read {
 		for i, n := range r.Counts {
 			if b := (tiers.Bucket{Width: r.Width, Index: r.First + int64(i)}); n != d.counts[b] {
-				return fmt.Errorf("bucket %s is read as %d, want %d or ErrStaleLabel", b, n, d.counts[b])
+				failf("bucket %s is read as %d, want %d or ErrStaleLabel", b, n, d.counts[b])
 			}
 		}
 	}
-	return nil
 }
 
-func (d *disorder) step(said *string, at time.Time, n int64) error {
+func (d *disorder) step(at time.Time, n int64) {
 	var limits counter.Limits
 	for range 1 + d.rand.IntN(2) {
 		t := d.ladder.At(d.rand.IntN(d.ladder.Len()))
@@ -225,19 +213,14 @@ func (d *disorder) step(said *string, at time.Time, n int64) error {
 	take := d.taking(d.ladder, at, n, d.slack, demand{key: d.key, limits: limits})
 	take.Peek, take.Exact = d.rand.IntN(4) == 0, d.rand.IntN(2) == 0
 	take.Deadline = time.Now().Add(enough)
-	*said += fmt.Sprintf("take %d of %s, peek %v", n, limits, take.Peek)
-	stale, err := d.stale(said, at, d.taker.Take(context.Background(), take))
-	if err != nil {
-		return err
-	}
+	d.say("take %d of %s, peek %v", n, limits, take.Peek)
+	stale := d.stale(at, d.taker.Take(context.Background(), take))
 	if stale {
 		if d.rand.IntN(4) > 0 {
-			return nil
+			return
 		}
 		d.over, take.AnyLabel = true, true
-		if err := d.taker.Take(context.Background(), take); err != nil {
-			return fmt.Errorf("by AnyLabel: %w", err)
-		}
+		mustf(d.taker.Take(context.Background(), take), "by AnyLabel")
 	}
 	allowed := true
 	for _, w := range take.Keys[0].Windows {
@@ -250,16 +233,15 @@ func (d *disorder) step(said *string, at time.Time, n int64) error {
 			}
 		}
 		if w.Count > want && !oracle.Bounded(take, &take.Keys[0], &w) || w.Count < want && !stale {
-			return fmt.Errorf("window of %s counts %d, want %d or ErrStaleLabel", w.Reach, w.Count, want)
+			failf("window of %s counts %d, want %d or ErrStaleLabel", w.Reach, w.Count, want)
 		}
 		allowed = allowed && w.Count <= w.Max-n
 	}
 	if take.Allowed != allowed {
-		return fmt.Errorf("allowed is %v, which is not what its own counts say", take.Allowed)
+		failf("allowed is %v, which is not what its own counts say", take.Allowed)
 	}
 	if allowed && !take.Peek {
 		d.log(at, n)
-		*said += ": admitted"
+		d.say(": admitted")
 	}
-	return nil
 }

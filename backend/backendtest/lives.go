@@ -40,79 +40,64 @@ const goneBy = 12 * time.Second
 var errUnwatched = errors.New("nobody looked in the last quarter of a life")
 
 // watched runs a watch of lives again, on other keys, while it is errUnwatched.
-func watched(watch func(try int) error) (err error) {
+func watched(watch func(try int)) {
+	var err error
 	for try := range 10 {
-		if err = watch(try); !errors.Is(err, errUnwatched) {
+		if err = caught(func() { watch(try) }); !errors.Is(err, errUnwatched) {
 			break
 		}
 	}
-	return err
+	must(err)
 }
 
 // livesAndGoes watches, in the time of the world, buckets that expire: of a key
 // with a single hit, and of a key with hits all the time.
-func livesAndGoes(s *subject) error {
-	return watched(func(try int) error { return s.livesAndGoes(fmt.Sprint("once", try), fmt.Sprint("fed", try)) })
+func livesAndGoes(s *subject) {
+	watched(func(try int) { s.livesAndGoes(fmt.Sprint("once", try), fmt.Sprint("fed", try)) })
 }
 
-func (s *subject) livesAndGoes(once, fed string) error {
+func (s *subject) livesAndGoes(once, fed string) {
 	l := shortLife
 	w := watch{subject: s, began: time.Now(), once: once, held: map[string]int64{once: 7, fed: 5}, seen: map[life]bool{}}
 	for _, key := range []string{once, fed} {
-		if _, err := s.add(l, key, w.began, 5); err != nil {
-			return err
-		}
+		s.add(l, key, w.began, 5)
 	}
 	// A later hit shortens nothing.
 	again := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, w.began, 0)}
-	if err := s.do(again); err != nil {
-		return err
-	}
+	must(s.do(again))
 	// A late addition meets a bucket that has gone, and creates another.
 	late := ttl(l.At(0), 0) / 4
 	if time.Since(w.began) > late {
-		return errUnwatched
+		must(errUnwatched)
 	}
 	for {
-		gone, err := w.look()
-		if err != nil {
-			return err
-		}
+		gone := w.look()
 		if gone {
 			break
 		}
 		if age := time.Since(w.began); age > goneBy {
-			return fmt.Errorf("a bucket is still there after %s, its TTL was %s", age, ttl(l.At(1), 0))
+			failf("a bucket is still there after %s, its TTL was %s", age, ttl(l.At(1), 0))
 		}
 		at := time.Now()
-		if _, err := s.add(l, fed, at, 1); err != nil {
-			return err
-		}
+		s.add(l, fed, at, 1)
 		if time.Since(at) > late {
-			return errUnwatched
+			must(errUnwatched)
 		}
-		got, err := s.get(l, fed, at, time.Now())
-		if err != nil {
-			return err
-		}
+		got := s.get(l, fed, at, time.Now())
 		if min(got[0], got[1]) < 1 && time.Since(at) < ttl(l.At(0), 0) {
-			return fmt.Errorf("what was hit %s ago counts %v", time.Since(at), got)
+			failf("what was hit %s ago counts %v", time.Since(at), got)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	if len(w.seen) < len(w.held)*l.Len() {
-		return errUnwatched
+		must(errUnwatched)
 	}
 	// A bucket that is gone cannot be taken from, and a taking back does not revive
 	// the bucket.
 	back := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, w.began, 0)}
-	if err := s.do(back); err != nil {
-		return err
-	}
-	if err := same("taken back from what has expired", countsOf(back.Add), []int64{0}); err != nil {
-		return err
-	}
-	return s.expect(l, once, w.began, time.Now(), 0)
+	must(s.do(back))
+	same("taken back from what has expired", countsOf(back.Add), []int64{0})
+	s.expect(l, once, w.began, time.Now(), 0)
 }
 
 // watch looks at the buckets of shortLife that keys had when the watch began.
@@ -132,23 +117,20 @@ type life struct {
 
 // look holds the buckets to their lives, and reports whether all are gone. Hits fill
 // up a coarse bucket all the time: its count may be greater.
-func (w *watch) look() (gone bool, err error) {
+func (w *watch) look() (gone bool) {
 	l := shortLife
 	gone = true
 	for key, n := range w.held {
 		now := time.Now()
-		got, err := w.get(l, key, w.began, now)
-		if err != nil {
-			return false, err
-		}
+		got := w.get(l, key, w.began, now)
 		age := time.Since(w.began)
 		for i := range got {
 			lived := ttl(l.At(i), 0)
 			switch {
 			case age < lived && (got[i] < n || got[i] > n && key == w.once):
-				return false, fmt.Errorf("%s, bucket of %s, is %d after %s, want %d for %s", key, l.At(i).Width, got[i], age, n, lived)
+				failf("%s, bucket of %s, is %d after %s, want %d for %s", key, l.At(i).Width, got[i], age, n, lived)
 			case got[i] != 0 && got[i] < n:
-				return false, fmt.Errorf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got[i], age)
+				failf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got[i], age)
 			}
 			if age > lived*3/4 && age < lived {
 				w.seen[life{key, i}] = true
@@ -156,10 +138,10 @@ func (w *watch) look() (gone bool, err error) {
 			gone = gone && got[i] == 0
 		}
 	}
-	return gone, nil
+	return gone
 }
 
-func longLives(s *subject) error {
+func longLives(s *subject) {
 	ladders := []tiers.Ladder{
 		mustLadder("1h:29d23h"), // 30 days, to the second
 		mustLadder("1s:30d"),    // and one more
@@ -172,30 +154,17 @@ func longLives(s *subject) error {
 	}
 	began := time.Now()
 	for i, l := range ladders {
-		got, err := s.add(l, fmt.Sprint("l", i), began, 3)
-		if err != nil {
-			return fmt.Errorf("ladder %s: %w", l, err)
-		}
-		if err := same(fmt.Sprintf("ladder %s", l), got, []int64{3}); err != nil {
-			return err
-		}
+		during(func() { same("the first addition", s.add(l, fmt.Sprint("l", i), began, 3), []int64{3}) }, "ladder %s", l)
 	}
 	for time.Since(began) < 4*time.Second {
 		for i, l := range ladders {
-			if err := s.expect(l, fmt.Sprint("l", i), began, time.Now(), 3); err != nil {
-				return fmt.Errorf("ladder %s, %s after it was hit: %w", l, time.Since(began), err)
-			}
+			during(func() { s.expect(l, fmt.Sprint("l", i), began, time.Now(), 3) }, "ladder %s, %s after it was hit", l, time.Since(began))
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 	for i, l := range ladders {
 		op := &backend.Request{Key: s.key(fmt.Sprint("l", i)), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
-		if err := s.do(op); err != nil {
-			return err
-		}
-		if err := same(fmt.Sprintf("ladder %s, hit once more", l), countsOf(op.Add), []int64{5}); err != nil {
-			return err
-		}
+		must(s.do(op))
+		same(fmt.Sprintf("ladder %s, hit once more", l), countsOf(op.Add), []int64{5})
 	}
-	return nil
 }

@@ -13,7 +13,7 @@ import (
 // lone has a caller without company use up a limit, at phases all around the end of
 // a bucket of each tier. The caller is denied, comes back a moment too early, and
 // then when its RetryAfter is over.
-func lone(s *subject) error {
+func lone(s *subject) {
 	for i, row := range []struct {
 		limits string
 		n      int64         // of each call
@@ -35,24 +35,15 @@ func lone(s *subject) error {
 		for _, t := range tiers.For(limits.Windows()...).Tiers() {
 			rungs = append(rungs, tiers.Tier{Width: t.Width, Keep: max(t.Keep, time.Minute)})
 		}
-		ladder, err := tiers.New(rungs...)
-		if err != nil {
-			return err
-		}
-		l.counter, err = s.counter(fmt.Sprint("w", i), counter.Config{Ladder: ladder, Skew: loneSkew, Patience: enough, Now: l.clock})
-		if err != nil {
-			return err
-		}
+		ladder := value(tiers.New(rungs...))
+		l.counter = s.counter(fmt.Sprint("w", i), counter.Config{Ladder: ladder, Skew: loneSkew, Patience: enough, Now: l.clock})
 		for _, t := range ladder.Tiers() {
 			for phase := -time.Second; phase <= time.Second; phase += 90 * time.Millisecond * time.Duration(s.thrift*race.Thrift) {
 				l.now = l.now.Add(2*limits[0].Per + 5*time.Second).Truncate(t.Width).Add(t.Width + phase)
-				if err := l.round(); err != nil {
-					return fmt.Errorf("%s by %d each %s, the first at %s: %w", limits, row.n, row.apart, l.began.Format("15:04:05.000"), err)
-				}
+				during(func() { l.round() }, "%s by %d each %s, the first at %s", limits, row.n, row.apart, l.began.Format("15:04:05.000"))
 			}
 		}
 	}
-	return nil
 }
 
 const loneSkew = 100 * time.Millisecond
@@ -73,14 +64,14 @@ func (l *loneCaller) clock() time.Time {
 	return l.now
 }
 
-func (l *loneCaller) round() error {
+func (l *loneCaller) round() {
 	l.began = l.now
 	key := counter.Key{Event: "lone", Feature: l.began.Format(time.RFC3339Nano)}
 	take := func() (counter.Verdict, error) { return l.counter.Take(context.Background(), key, l.n, l.limits) }
 	var last time.Time // the latest moment that the first hit may be labelled
 	for room := l.limits[0].Max; room > 0; room -= l.n {
 		if v, err := take(); err != nil || !v.Allowed {
-			return fmt.Errorf("%d places are free: allowed %v, %w", room, v.Allowed, err)
+			failf("%d places are free: allowed %v, %w", room, v.Allowed, err)
 		}
 		if last.IsZero() {
 			last = l.now
@@ -89,17 +80,16 @@ func (l *loneCaller) round() error {
 	}
 	v, err := take()
 	if err != nil || v.Allowed {
-		return fmt.Errorf("no place is free: allowed %v, %w", v.Allowed, err)
+		failf("no place is free: allowed %v, %w", v.Allowed, err)
 	}
 	told := l.now.Add(v.RetryAfter)
 	if least := last.Add(l.limits[0].Per); told.Before(least) {
-		return fmt.Errorf("retry after %s, which is %s before the first hit leaves", v.RetryAfter, least.Sub(told))
+		failf("retry after %s, which is %s before the first hit leaves", v.RetryAfter, least.Sub(told))
 	}
 	for _, early := range []time.Duration{2*loneSkew + time.Millisecond, 0} {
 		l.now = told.Add(-early)
 		if v, err = take(); err != nil || v.Allowed != (early == 0) {
-			return fmt.Errorf("%s before the time that was told: allowed %v, retry after %s, %w", early, v.Allowed, v.RetryAfter, err)
+			failf("%s before the time that was told: allowed %v, retry after %s, %w", early, v.Allowed, v.RetryAfter, err)
 		}
 	}
-	return nil
 }

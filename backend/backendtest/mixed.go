@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -20,13 +19,10 @@ var mixedKeys = []check{{
 
 // mixed makes random steps of keys with hits, ladders and softness of their own,
 // and holds answers and buckets to the model.
-func mixed(s *subject) error {
+func mixed(s *subject) {
 	ladders := []tiers.Ladder{dayLadder, fineLadder, mustLadder("10s:1d")}
 	model, now := oracle.NewStore(), noon
 	var said []string
-	wrong := func(err error) error {
-		return fmt.Errorf("%w\nafter\n%s", err, strings.Join(said, "\n"))
-	}
 	for range 400 {
 		now = now.Add(time.Duration(s.rand.Int64N(int64(8 * time.Second))))
 		first := s.rand.IntN(len(ladders))
@@ -51,24 +47,15 @@ func mixed(s *subject) error {
 			line += fmt.Sprintf(" %s %d under %s soft %v,", demands[i].key, key.N, demands[i].limits, key.Soft)
 		}
 		said = append(said, line)
-		if err := s.take(step); err != nil {
-			return wrong(err)
-		}
-		if err := model.Take(step); err != nil {
-			return wrong(err)
-		}
+		must(s.take(step))
+		must(model.Take(step))
 		for i := range demands {
 			r := &backend.Request{Key: s.key(demands[i].key), Ladder: demands[i].ladder, Now: now}
 			for _, b := range demands[i].ladder.Buckets(now) {
 				r.Read = append(r.Read, span(b.Width, b.Index, 1))
 			}
-			if err := s.do(r); err != nil {
-				return wrong(err)
-			}
-			if err := model.Do(r); err != nil {
-				return wrong(err)
-			}
+			must(s.do(r))
+			must(model.Do(r))
 		}
 	}
-	return nil
 }

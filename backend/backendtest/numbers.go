@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -54,7 +53,7 @@ var numbers = []check{
 	},
 }
 
-func everyWidth(s *subject) error {
+func everyWidth(s *subject) {
 	amounts := []int64{1, 9, 10, 126, 127, 128, 254, 255, 256, 999, 1000, 32767, 32768, 65534, 65535, 65536, 1 << 24,
 		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1e10, 1 << 40, 1e14, 1<<51 - 1}
 	// Side by side in a minute, in any order; and a single bucket that grows.
@@ -64,123 +63,83 @@ func everyWidth(s *subject) error {
 		want := make([]int64, 60)
 		for _, i := range s.rand.Perm(len(amounts)) {
 			want[2*i] = amounts[i]
-			if _, err := s.add(dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i]); err != nil {
-				return err
-			}
-			got, err := s.row(dayLadder, key, noon, time.Second, first.Unix(), 60)
-			if err != nil {
-				return err
-			}
-			if err := same("seconds of a minute", got, want); err != nil {
-				return err
-			}
+			s.add(dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i])
+			got := s.row(dayLadder, key, noon, time.Second, first.Unix(), 60)
+			same("seconds of a minute", got, want)
 		}
 	}
 	sum := int64(0)
 	for _, n := range amounts {
 		for _, n := range []int64{n, -n, n} {
 			sum += n
-			got, err := s.add(dayLadder, "grows", noon, n)
-			if err != nil {
-				return err
-			}
-			if err := same(fmt.Sprintf("after %d more", n), got, []int64{sum}); err != nil {
-				return err
-			}
-			if err := s.expect(dayLadder, "grows", noon, noon, sum); err != nil {
-				return err
-			}
+			got := s.add(dayLadder, "grows", noon, n)
+			same(fmt.Sprintf("after %d more", n), got, []int64{sum})
+			s.expect(dayLadder, "grows", noon, noon, sum)
 		}
 	}
-	return nil
 }
 
-func maxCount(s *subject) error {
+func maxCount(s *subject) {
 	const most = backend.MaxCount
 	for name, parts := range map[string][]int64{"whole": {most}, "parts": {most - 1, 1}, "halves": {most / 2, most/2 + 1}} {
 		sum := int64(0)
 		for _, n := range parts {
 			sum += n
-			got, err := s.add(dayLadder, name, noon, n)
-			if err != nil {
-				return err
-			}
-			if err := same(fmt.Sprint("after ", n), got, []int64{sum}); err != nil {
-				return err
-			}
-			if err := s.expect(dayLadder, name, noon, noon, sum); err != nil {
-				return err
-			}
+			got := s.add(dayLadder, name, noon, n)
+			same(fmt.Sprint("after ", n), got, []int64{sum})
+			s.expect(dayLadder, name, noon, noon, sum)
 		}
-		if err := s.refusesMore(name); err != nil {
-			return err
-		}
+		s.refusesMore(name)
 		// Hits taken back make room again, to the last place.
 		for _, n := range []int64{-1, 1, -most, most} {
-			if _, err := s.add(dayLadder, name, noon, n); err != nil {
-				return err
-			}
+			s.add(dayLadder, name, noon, n)
 		}
-		if err := s.expect(dayLadder, name, noon, noon, most); err != nil {
-			return err
-		}
+		s.expect(dayLadder, name, noon, noon, most)
 	}
 	if s.taker == nil {
-		return nil
+		return
 	}
 	// A window may have room where the hour has none.
-	if _, err := s.add(dayLadder, "step", noon, most); err != nil {
-		return err
-	}
+	s.add(dayLadder, "step", noon, most)
 	later := noon.Add(10 * time.Second)
 	take := s.taking(dayLadder, later, 1, 0, demand{key: "step", limits: counter.Limits{{Max: 5, Per: time.Second}}})
 	if err := s.take(take); err == nil {
-		return errors.New("a step beyond MaxCount in an hour, and no error")
+		failf("a step beyond MaxCount in an hour, and no error")
 	}
-	got, err := s.get(dayLadder, "step", later, later)
-	if err != nil {
-		return err
-	}
-	return same("after a step that went too far", got[1:], []int64{most})
+	got := s.get(dayLadder, "step", later, later)
+	same("after a step that went too far", got[1:], []int64{most})
 }
 
 // refusesMore adds to a key with MaxCount at noon.
-func (s *subject) refusesMore(name string) error {
+func (s *subject) refusesMore(name string) {
 	const most = backend.MaxCount
 	for _, n := range []int64{1, 2, most / 2, most} {
 		op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
 		if err := s.do(op); err == nil {
-			return fmt.Errorf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
+			failf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
 		}
-		if err := same("slots of an addition that was refused", countsOf(op.Add), []int64{0}); err != nil {
-			return err
-		}
-		if err := s.expect(dayLadder, name, noon, noon, most); err != nil {
-			return fmt.Errorf("after %d more than MaxCount: %w", n, err)
-		}
+		same("slots of an addition that was refused", countsOf(op.Add), []int64{0})
+		during(func() { s.expect(dayLadder, name, noon, noon, most) }, "after %d more than MaxCount", n)
 	}
 	// One second later there is room in the second, and none in the hour.
 	later := noon.Add(time.Second)
 	op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
 	if err := s.do(op); err == nil {
-		return fmt.Errorf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
+		failf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
 	}
-	got, err := s.get(dayLadder, name, later, later)
-	if err != nil {
-		return err
-	}
+	got := s.get(dayLadder, name, later, later)
 	if got[0] != 0 && got[0] != 3 || got[0] < op.Add[0].Count || got[1] != most || got[2] != most {
-		return fmt.Errorf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
+		failf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
 	}
 	if got[0] == 0 {
-		return nil
+		return
 	}
-	return s.do(&backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]})
+	must(s.do(&backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]}))
 }
 
 // storedKeys are as like as keys can be, and like the names that a store may
 // make of a key and the number of a bucket.
-func storedKeys(s *subject) error {
+func storedKeys(s *subject) {
 	var printable strings.Builder
 	for b := byte('!'); b <= '~'; b++ {
 		if b != '{' && b != '}' {
@@ -196,9 +155,7 @@ func storedKeys(s *subject) error {
 	instants := []time.Time{time.Unix(0, 0), time.Unix(1, 0), time.Unix(11, 0), time.Unix(21, 0), time.Unix(111, 0), time.Unix(1111, 0)}
 	for i, key := range keys {
 		for j, at := range instants {
-			if _, err := s.add(l, "k"+key, at, int64(1+i+100*j)); err != nil {
-				return err
-			}
+			s.add(l, "k"+key, at, int64(1+i+100*j))
 		}
 	}
 	for i, key := range keys {
@@ -207,15 +164,12 @@ func storedKeys(s *subject) error {
 			if j < 2 {
 				want[1] = 2*int64(1+i) + 100 // 0 and 1 are in one bucket of ten
 			}
-			if err := s.expect(l, "k"+key, at, at, want...); err != nil {
-				return err
-			}
+			s.expect(l, "k"+key, at, at, want...)
 		}
 	}
-	return nil
 }
 
-func anyDate(s *subject) error {
+func anyDate(s *subject) {
 	for _, year := range []int{1701, 1901, 1938, 1965, 1969, 1970, 1971, 2001, 2036, 2038, 2040, 2106, 2200, 2249} {
 		// Around New Year in Greenwich, where 1970 begins with bucket 0.
 		base := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -226,62 +180,39 @@ func anyDate(s *subject) error {
 			if i%7 == 0 {
 				want[i] = int64(1 + i)
 				at := time.Unix(first+int64(i), int64(i))
-				if _, err := s.add(dayLadder, key, at, want[i]); err != nil {
-					return err
-				}
+				s.add(dayLadder, key, at, want[i])
 			}
 		}
-		got, err := s.row(dayLadder, key, now, time.Second, first, 300)
-		if err != nil {
-			return err
-		}
-		if err := same(fmt.Sprintf("seconds around %d", year), got, want); err != nil {
-			return err
-		}
-		got, err = s.row(dayLadder, key, now, time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2)
-		if err != nil {
-			return err
-		}
+		got := s.row(dayLadder, key, now, time.Second, first, 300)
+		same(fmt.Sprintf("seconds around %d", year), got, want)
+		got = s.row(dayLadder, key, now, time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2)
 		var hours [2]int64
 		for i, n := range want {
 			hours[i/150] += n
 		}
-		if err := same(fmt.Sprintf("hours around %d", year), got, hours[:]); err != nil {
-			return err
-		}
+		same(fmt.Sprintf("hours around %d", year), got, hours[:])
 	}
 	// Numbers that are the same in 31 and in 32 bits.
 	l := mustLadder("1s:1m, 1m:1h")
 	for i, after := range []time.Duration{0, 1 << 31, 1 << 32} {
-		got, err := s.add(l, "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
-		if err != nil {
-			return err
-		}
-		if err := same(fmt.Sprintf("the second that is %d after another", after), got, []int64{int64(1 + i)}); err != nil {
-			return err
-		}
+		got := s.add(l, "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
+		same(fmt.Sprintf("the second that is %d after another", after), got, []int64{int64(1 + i)})
 	}
-	return nil
 }
 
-func manyBuckets(s *subject) error {
+func manyBuckets(s *subject) {
 	first := noon.Unix() - 86_399
 	want := map[int64]int64{}
 	for i := range 200 {
 		at := noon.Add(-time.Duration(i*431) * time.Second)
-		if _, err := s.add(dayLadder, "k", at, int64(1+i)); err != nil {
-			return err
-		}
+		s.add(dayLadder, "k", at, int64(1+i))
 		want[at.Unix()] = int64(1 + i)
 	}
 	for _, n := range []int{5_000, 86_400} {
-		got, err := s.row(dayLadder, "k", noon, time.Second, noon.Unix()-int64(n)+1, n)
-		if err != nil {
-			return err
-		}
+		got := s.row(dayLadder, "k", noon, time.Second, noon.Unix()-int64(n)+1, n)
 		for i := range got {
 			if second := noon.Unix() - int64(n) + 1 + int64(i); got[i] != want[second] {
-				return fmt.Errorf("number %d of %d seconds is %d, want %d", i, n, got[i], want[second])
+				failf("number %d of %d seconds is %d, want %d", i, n, got[i], want[second])
 			}
 		}
 	}
@@ -293,9 +224,7 @@ func manyBuckets(s *subject) error {
 			op.Read = append(op.Read, span(time.Minute, noon.Unix()/60-int64(i), 1))
 		}
 	}
-	if err := s.do(op); err != nil {
-		return err
-	}
+	must(s.do(op))
 	for _, r := range op.Read {
 		for j, n := range r.Counts {
 			var sum int64
@@ -304,9 +233,8 @@ func manyBuckets(s *subject) error {
 				sum += want[second]
 			}
 			if n != sum {
-				return fmt.Errorf("one of %d spans: bucket %s is %d, want %d", len(op.Read), tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}, n, sum)
+				failf("one of %d spans: bucket %s is %d, want %d", len(op.Read), tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}, n, sum)
 			}
 		}
 	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -68,12 +69,10 @@ func (s *subject) do(op *backend.Request) error {
 
 // add adds n to every tier at the instant at, and returns the new counts, finest
 // first. With n below zero add takes back.
-func (s *subject) add(l tiers.Ladder, key string, at time.Time, n int64) ([]int64, error) {
+func (s *subject) add(l tiers.Ladder, key string, at time.Time, n int64) []int64 {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
-	if err := s.do(op); err != nil {
-		return nil, fmt.Errorf("adding %d to %s at %v: %w", n, op.Key, at, err)
-	}
-	return countsOf(op.Add), nil
+	mustf(s.do(op), "adding %d to %s at %v", n, op.Key, at)
+	return countsOf(op.Add)
 }
 
 func countsOf(slots []backend.Slot) []int64 {
@@ -86,78 +85,121 @@ func countsOf(slots []backend.Slot) []int64 {
 
 // get returns the count of every tier's bucket that holds at, for a caller whose
 // clock is at now.
-func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) ([]int64, error) {
+func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) []int64 {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now}
 	for _, b := range l.Buckets(at) {
 		op.Read = append(op.Read, span(b.Width, b.Index, 1))
 	}
-	if err := s.do(op); err != nil {
-		return nil, fmt.Errorf("reading %s at %v: %w", op.Key, at, err)
-	}
+	mustf(s.do(op), "reading %s at %v", op.Key, at)
 	counts := make([]int64, len(op.Read))
 	for i := range op.Read {
 		counts[i] = op.Read[i].Counts[0]
 	}
-	return counts, nil
+	return counts
 }
 
 // row returns the counts of n buckets of a key.
-func (s *subject) row(l tiers.Ladder, key string, now time.Time, width time.Duration, first int64, n int) ([]int64, error) {
+func (s *subject) row(l tiers.Ladder, key string, now time.Time, width time.Duration, first int64, n int) []int64 {
 	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: []backend.Span{span(width, first, n)}}
-	if err := s.do(op); err != nil {
-		return nil, fmt.Errorf("reading %d buckets of %s of %s from %d on: %w", n, width, op.Key, first, err)
-	}
-	return op.Read[0].Counts, nil
+	mustf(s.do(op), "reading %d buckets of %s of %s from %d on", n, width, op.Key, first)
+	return op.Read[0].Counts
 }
 
-// expect is an error unless every tier at the instant at counts want.
-func (s *subject) expect(l tiers.Ladder, key string, at, now time.Time, want ...int64) error {
-	got, err := s.get(l, key, at, now)
-	if err != nil {
-		return err
-	}
-	return same("reading "+key+" at "+at.UTC().Format(time.RFC3339Nano), got, want)
+// expect stops the case unless every tier at the instant at counts want.
+func (s *subject) expect(l tiers.Ladder, key string, at, now time.Time, want ...int64) {
+	same("reading "+key+" at "+at.UTC().Format(time.RFC3339Nano), s.get(l, key, at, now), want)
 }
 
-// same is an error unless got is want; a single want stands for all.
-func same(what string, got, want []int64) error {
+// same stops the case unless got is want; a single want stands for all.
+func same(what string, got, want []int64) {
 	if len(got) != len(want) && len(want) != 1 {
-		return fmt.Errorf("%s: %d counts, want %d", what, len(got), len(want))
+		failf("%s: %d counts, want %d", what, len(got), len(want))
 	}
 	for i := range got {
 		if w := want[min(i, len(want)-1)]; got[i] != w {
 			if len(got) > 20 {
-				return fmt.Errorf("%s: number %d is %d, want %d", what, i, got[i], w)
+				failf("%s: number %d is %d, want %d", what, i, got[i], w)
 			}
-			return fmt.Errorf("%s: got %v, want %v", what, got, want)
+			failf("%s: got %v, want %v", what, got, want)
 		}
 	}
+}
+
+// failure is the finding at which a case stops, as a test does
+// at FailNow.
+type failure struct{ error }
+
+// failf stops the case.
+func failf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// must stops the case if err is not nil.
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// mustf is must with words before the error.
+func mustf(err error, format string, args ...any) {
+	if err != nil {
+		failf("%s: %w", fmt.Sprintf(format, args...), err)
+	}
+}
+
+// value returns v, or stops the case if err is not nil.
+func value[T any](v T, err error) T {
+	must(err)
+	return v
+}
+
+// caught runs f, and returns the failure at which f stopped.
+func caught(f func()) (err error) {
+	defer func() {
+		switch found := recover().(type) {
+		case nil:
+		case failure:
+			err = found.error
+		default:
+			panic(found)
+		}
+	}()
+	f()
 	return nil
 }
 
-// within returns an error if f is slower than any prompt machine.
-func within(limit time.Duration, what string, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(limit):
-		return fmt.Errorf("%s did not return within %s", what, limit)
+// during runs f, and puts words before its failure.
+func during(f func(), format string, args ...any) { mustf(caught(f), format, args...) }
+
+// after runs f, and puts what was said until then behind its failure.
+func after(said *[]string, f func()) {
+	if err := caught(f); err != nil {
+		failf("%w\nafter\n%s", err, strings.Join(*said, "\n"))
 	}
 }
 
-// together runs f n times at once, and returns the first error.
-func together(n int, f func(i int) error) error {
+// within runs f, which must return sooner than any prompt machine needs.
+func within(limit time.Duration, what string, f func()) {
+	done := make(chan error, 1)
+	go func() { done <- caught(f) }()
+	select {
+	case err := <-done:
+		must(err)
+	case <-time.After(limit):
+		failf("%s did not return within %s", what, limit)
+	}
+}
+
+// together runs f n times at once, and then stops the case if one of them has failed.
+func together(n int, f func(i int)) {
 	errs := make(chan error, n)
 	for i := range n {
-		go func() { errs <- f(i) }()
+		go func() { errs <- caught(func() { f(i) }) }()
 	}
 	var first error
 	for range n {
-		if err := <-errs; err != nil && first == nil {
+		if err := <-errs; first == nil {
 			first = err
 		}
 	}
-	return first
+	must(first)
 }

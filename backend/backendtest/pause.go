@@ -36,22 +36,20 @@ func Pause(t *testing.T, stop, cont func(), open func(t testing.TB) backend.Stor
 		t.Run(fmt.Sprint(pause), func(t *testing.T) {
 			var all []*pausedKey
 			for _, way := range impatience {
-				k, err := newPausedKey(open(t), way)
-				if err != nil {
+				if err := caught(func() { all = append(all, newPausedKey(open(t), way)) }); err != nil {
 					t.Fatal(err)
 				}
-				all = append(all, k)
 			}
 			stop()
 			began := time.Now()
-			err := together(len(all), func(i int) error { return all[i].fail(pause / 2) })
+			err := caught(func() { together(len(all), func(i int) { all[i].fail(pause / 2) }) })
 			time.Sleep(pause - time.Since(began))
 			cont()
 			if err != nil {
 				t.Fatal(err)
 			}
 			began = time.Now()
-			if err := together(len(all), func(i int) error { return all[i].comeBack() }); err != nil {
+			if err := caught(func() { together(len(all), func(i int) { all[i].comeBack() }) }); err != nil {
 				t.Error(err)
 			}
 			t.Logf("all places were back after %v", time.Since(began).Round(time.Millisecond))
@@ -90,74 +88,60 @@ type pausedKey struct {
 	counted        int64 // calls that did not fail after all
 }
 
-func newPausedKey(store backend.Store, w way) (*pausedKey, error) {
+func newPausedKey(store backend.Store, w way) *pausedKey {
 	k := &pausedKey{way: w, key: counter.Key{Event: "pause", Feature: "fresh"}}
-	var err error
 	prefix := freshPrefix()
-	if k.hasty, err = counter.New(store, counter.Config{Prefix: prefix, Patience: w.patience}); err != nil {
-		return nil, err
-	}
-	if k.patient, err = counter.New(store, counter.Config{Prefix: prefix, Patience: enough}); err != nil {
-		return nil, err
-	}
+	k.hasty = value(counter.New(store, counter.Config{Prefix: prefix, Patience: w.patience}))
+	k.patient = value(counter.New(store, counter.Config{Prefix: prefix, Patience: enough}))
 	// Connections are there, and the server knows what it is asked.
-	return k, together(pauseCallers, func(i int) error {
+	together(pauseCallers, func(i int) {
 		other := counter.Key{Event: "pause", Feature: fmt.Sprint("before:", i)}
-		if err := k.patient.Add(context.Background(), other, 1); err != nil {
-			return err
-		}
-		_, err := k.patient.Take(context.Background(), other, 1, pauseLimits)
-		return err
+		must(k.patient.Add(context.Background(), other, 1))
+		value(k.patient.Take(context.Background(), other, 1, pauseLimits))
 	})
+	return k
 }
 
 // fail calls while the server stands still, and wants each call to fail within a
 // time.
-func (k *pausedKey) fail(limit time.Duration) error {
+func (k *pausedKey) fail(limit time.Duration) {
 	admitted := make([]bool, pauseCallers)
-	err := together(pauseCallers, func(i int) error {
+	together(pauseCallers, func(i int) {
 		ctx := context.Background()
 		if k.ctx > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, k.ctx)
 			defer cancel()
 		}
-		return within(max(limit, time.Second), k.name+" while the server stood still", func() error {
+		within(max(limit, time.Second), k.name+" while the server stood still", func() {
 			if k.add {
 				admitted[i] = k.hasty.Add(ctx, k.key, 1) == nil
-				return nil
+				return
 			}
 			v, err := k.hasty.Take(ctx, k.key, 1, pauseLimits)
 			admitted[i] = err == nil && v.Allowed
-			return nil
 		})
 	})
-	if err != nil {
-		return err // and a call may be under way
-	}
 	for _, a := range admitted {
 		if a { // the server was still on its way to a standstill
 			k.counted++
 		}
 	}
-	return nil
 }
 
 // comeBack wants all places back but the places of the successful calls.
-func (k *pausedKey) comeBack() error {
+func (k *pausedKey) comeBack() {
 	var counted counter.Count
 	end := time.Now().Add(pauseBack)
 	for ; ; time.Sleep(5 * time.Millisecond) {
 		var err error
 		counted, err = k.patient.Count(context.Background(), k.key, time.Hour)
-		if err != nil {
-			return fmt.Errorf("%s, after the pause: %w", k.name, err)
-		}
+		mustf(err, "%s, after the pause", k.name)
 		if counted.High == k.counted {
 			break
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: %d of %d calls failed while the server stood still, and %v later it counts %d hits, want %d",
+			failf("%s: %d of %d calls failed while the server stood still, and %v later it counts %d hits, want %d",
 				k.name, pauseCallers-k.counted, pauseCallers, pauseBack, counted.High, k.counted)
 		}
 	}
@@ -168,12 +152,9 @@ func (k *pausedKey) comeBack() error {
 			time.Sleep(5 * time.Millisecond)
 			v, err = k.patient.Take(context.Background(), k.key, 1, pauseLimits)
 		}
-		if err != nil {
-			return fmt.Errorf("%s, after the pause: %w", k.name, err)
-		}
+		mustf(err, "%s, after the pause", k.name)
 		if v.Allowed != (i < pausePlaces) {
-			return fmt.Errorf("%s, after the pause: hit %d of %d: allowed %v", k.name, i+1, pausePlaces, v.Allowed)
+			failf("%s, after the pause: hit %d of %d: allowed %v", k.name, i+1, pausePlaces, v.Allowed)
 		}
 	}
-	return nil
 }

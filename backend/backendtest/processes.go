@@ -65,64 +65,45 @@ func processes(test, where string, open func(string) (backend.Store, error)) (er
 	if err != nil {
 		return err
 	}
-	if err := raceOfProcesses(children, store, prefix); err != nil {
-		return err
-	}
-	if err := astrideOfProcesses(children, store, prefix, os.Stderr); err != nil {
-		return err
-	}
-	return windowOfProcesses(children)
+	return caught(func() {
+		raceOfProcesses(children, store, prefix)
+		astrideOfProcesses(children, store, prefix, os.Stderr)
+		windowOfProcesses(children)
+	})
 }
 
 // all asks every child at once, and returns their answers.
-func all(children []*child, o order) ([]report, error) {
+func all(children []*child, o order) []report {
 	reports := make([]report, len(children))
-	err := together(len(children), func(i int) error {
-		var err error
-		reports[i], err = children[i].ask(o)
-		return err
-	})
-	return reports, err
+	together(len(children), func(i int) { reports[i] = value(children[i].ask(o)) })
+	return reports
 }
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
-func raceOfProcesses(children []*child, store backend.Store, prefix string) error {
+func raceOfProcesses(children []*child, store backend.Store, prefix string) {
 	const rounds = 40
-	c, err := counter.New(store, raceConfig(prefix, 0))
-	if err != nil {
-		return err
-	}
+	c := value(counter.New(store, raceConfig(prefix, 0)))
 	for round := range rounds {
 		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2]}
-		reports, err := all(children, o)
-		if err != nil {
-			return err
-		}
+		reports := all(children, o)
 		admitted := 0
 		for _, r := range reports {
 			admitted += len(r.Admitted)
 		}
 		if admitted != places {
-			return fmt.Errorf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, admitted, places)
+			failf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, admitted, places)
 		}
-		n, err := c.Count(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 24*time.Hour)
-		if err != nil {
-			return err
-		}
+		n := value(c.Count(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 24*time.Hour))
 		if n.High != places {
-			return fmt.Errorf("%d processes, %s, round %d: %d are left after the race, want %d", len(children), o.Limits, round, n.High, places)
+			failf("%d processes, %s, round %d: %d are left after the race, want %d", len(children), o.Limits, round, n.High, places)
 		}
 	}
-	return nil
 }
 
 // windowOfProcesses has all processes hit a key for some seconds.
-func windowOfProcesses(children []*child) error {
+func windowOfProcesses(children []*child) {
 	o := order{For: 5 * time.Second, Limits: "5/s, 9/3s"}
-	reports, err := all(children, o)
-	if err != nil {
-		return err
-	}
+	reports := all(children, o)
 	var hits []admission
 	denied, failed := 0, 0
 	for _, r := range reports {
@@ -131,14 +112,13 @@ func windowOfProcesses(children []*child) error {
 		failed += r.Failed
 	}
 	if len(hits) == 0 || denied == 0 {
-		return fmt.Errorf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(hits), denied, failed)
+		failf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(hits), denied, failed)
 	}
 	for _, limit := range counter.MustLimits(o.Limits) {
 		if n := fullest(hits, limit.Per); n > limit.Max {
-			return fmt.Errorf("%d processes, limit %s: %d admitted within a window", len(children), limit, n)
+			failf("%d processes, limit %s: %d admitted within a window", len(children), limit, n)
 		}
 	}
-	return nil
 }
 
 // admission is an admitted hit: its label, and the true time of the label's

@@ -3,7 +3,6 @@ package backendtest
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -33,7 +32,7 @@ type addition struct {
 	n   int64
 }
 
-func againstModel(s *subject) error {
+func againstModel(s *subject) {
 	for i, l := range []tiers.Ladder{
 		dayLadder,
 		fineLadder,
@@ -45,15 +44,12 @@ func againstModel(s *subject) error {
 	} {
 		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
 			q := &sequence{subject: s, name: fmt.Sprint(i, "-", j, "-"), ladder: l, slack: slack, model: oracle.NewStore(), clock: noon}
-			if err := q.run(500 / s.thrift); err != nil {
-				return err
-			}
+			q.run(500 / s.thrift)
 		}
 	}
-	return nil
 }
 
-func (q *sequence) run(n int) error {
+func (q *sequence) run(n int) {
 	for i := range 3 {
 		q.keys = append(q.keys, fmt.Sprint(q.name, i))
 	}
@@ -62,12 +58,12 @@ func (q *sequence) run(n int) error {
 			q.spans = append(q.spans, w)
 		}
 	}
-	for range n {
-		if err := q.next(); err != nil {
-			return fmt.Errorf("%w\nafter, on ladder %s with slack %s:\n%s", err, q.ladder, q.slack, strings.Join(q.said, "\n"))
+	after(&q.said, func() {
+		for range n {
+			during(q.next, "on ladder %s with slack %s", q.ladder, q.slack)
 		}
-	}
-	return q.audit()
+	})
+	q.audit()
 }
 
 func (q *sequence) say(format string, args ...any) {
@@ -107,21 +103,24 @@ func (q *sequence) time() time.Time {
 	return q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.slack) + 1)))
 }
 
-func (q *sequence) next() error {
+func (q *sequence) next() {
 	at := q.time()
 	switch q.rand.IntN(10) {
 	case 0, 1:
-		return q.addition(q.pick(), at, q.weight())
+		q.addition(q.pick(), at, q.weight())
+		return
 	case 2:
 		if len(q.added) == 0 {
-			return nil
+			return
 		}
 		i := q.rand.IntN(len(q.added))
 		a := q.added[i]
 		q.added = slices.Delete(q.added, i, i+1)
-		return q.takeBack(a, at)
+		q.takeBack(a, at)
+		return
 	case 3:
-		return q.look(q.pick(), at)
+		q.look(q.pick(), at)
+		return
 	}
 	n := q.weight()
 	step := q.taking(q.ladder, at, n, q.slack, q.demands(n)...)
@@ -137,13 +136,9 @@ func (q *sequence) next() error {
 		}
 	}
 	q.say("%s", said)
-	if err := q.take(step); err != nil {
-		return err
-	}
-	if err := q.model.Take(step); err != nil {
-		return err
-	}
-	return q.look(string(step.Keys[0].Key[len(q.key("")):]), at)
+	must(q.take(step))
+	must(q.model.Take(step))
+	q.look(string(step.Keys[0].Key[len(q.key("")):]), at)
 }
 
 func (q *sequence) demands(n int64) []demand {
@@ -163,38 +158,36 @@ func (q *sequence) demands(n int64) []demand {
 	return demands
 }
 
-func (q *sequence) addition(key string, at time.Time, n int64) error {
+func (q *sequence) addition(key string, at time.Time, n int64) {
 	q.say("%d add %s %d", at.UnixNano(), key, n)
 	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at, N: n, Add: chain(q.ladder, at, q.slack)}
 	q.added = append(q.added, addition{key, at, n})
-	return q.both(op)
+	q.both(op)
 }
 
-func (q *sequence) takeBack(a addition, now time.Time) error {
+func (q *sequence) takeBack(a addition, now time.Time) {
 	q.say("%d take back %s %d of %d", now.UnixNano(), a.key, a.n, a.at.UnixNano())
 	op := &backend.Request{Key: q.key(a.key), Ladder: q.ladder, Now: now, N: -a.n, Add: chain(q.ladder, a.at, q.slack)}
-	return q.both(op)
+	q.both(op)
 }
 
 // both does op on the store and on the model.
-func (q *sequence) both(op *backend.Request) error {
-	if err := q.do(op); err != nil {
-		return err
-	}
-	return q.model.Do(op)
+func (q *sequence) both(op *backend.Request) {
+	must(q.do(op))
+	must(q.model.Do(op))
 }
 
 // look reads what is around at, in every tier.
-func (q *sequence) look(key string, at time.Time) error {
+func (q *sequence) look(key string, at time.Time) {
 	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at}
 	for _, b := range q.ladder.Buckets(at) {
 		op.Read = append(op.Read, span(b.Width, b.Index-5, 8))
 	}
-	return q.both(op)
+	q.both(op)
 }
 
 // audit reads all buckets that were ever hit.
-func (q *sequence) audit() error {
+func (q *sequence) audit() {
 	for _, key := range q.keys {
 		op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: q.clock}
 		for b := range q.model.Keys[op.Key] {
@@ -203,9 +196,6 @@ func (q *sequence) audit() error {
 		if len(op.Read) == 0 {
 			continue
 		}
-		if err := q.both(op); err != nil {
-			return fmt.Errorf("at the end: %w", err)
-		}
+		during(func() { q.both(op) }, "at the end")
 	}
-	return nil
 }

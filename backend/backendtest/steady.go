@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -11,7 +10,7 @@ import (
 
 // steady has a caller ask a hundred times a second, for a minute of a clock of its
 // own. The excess of windows over Per is all that the caller may lose.
-func steady(s *subject) error {
+func steady(s *subject) {
 	const skew, minute = 100 * time.Millisecond, time.Minute
 	for _, row := range []struct {
 		ladder, limit string
@@ -21,17 +20,11 @@ func steady(s *subject) error {
 		{"1s:1m, 10s:1m", "20/20s", time.Second},
 	} {
 		now := noon
-		c, err := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Patience: enough})
-		if err != nil {
-			return err
-		}
+		c := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Patience: enough})
 		limits := counter.MustLimits(row.limit)
 		admitted, step := 0, 10*time.Millisecond*race.Thrift
 		for end := noon.Add(minute); now.Before(end); now = now.Add(step) {
-			v, err := c.Take(context.Background(), counter.Key{Event: "steady", Feature: row.limit}, 1, limits)
-			if err != nil {
-				return err
-			}
+			v := value(c.Take(context.Background(), counter.Key{Event: "steady", Feature: row.limit}, 1, limits))
 			if v.Allowed {
 				admitted++
 			}
@@ -39,8 +32,7 @@ func steady(s *subject) error {
 		per, max := limits[0].Per, float64(limits[0].Max)
 		least := 0.99 * max * float64(minute) / float64(per+row.g+skew)
 		if float64(admitted) < least {
-			return fmt.Errorf("%s on %s: %d admitted in a minute of steady demand, want at least %.1f", row.limit, row.ladder, admitted, least)
+			failf("%s on %s: %d admitted in a minute of steady demand, want at least %.1f", row.limit, row.ladder, admitted, least)
 		}
 	}
-	return nil
 }

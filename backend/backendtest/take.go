@@ -89,11 +89,9 @@ func (s *subject) take(t *backend.TakeRequest) error {
 	return err
 }
 
-func allOrNothing(s *subject) error {
+func allOrNothing(s *subject) {
 	full := demand{key: "full", limits: counter.Limits{{Max: 3, Per: time.Hour}}}
-	if err := s.take(s.taking(dayLadder, noon, 3, 0, full)); err != nil {
-		return err
-	}
+	must(s.take(s.taking(dayLadder, noon, 3, 0, full)))
 	for i, row := range []struct {
 		n       int64
 		peek    bool
@@ -114,62 +112,48 @@ func allOrNothing(s *subject) error {
 		{backend.MaxCount - 10, true, "9007199254740991/d", true},
 		{backend.MaxCount - 9, true, "9007199254740991/d", false},
 	} {
-		before, err := s.get(dayLadder, "k", noon, noon)
-		if err != nil {
-			return err
-		}
+		before := s.get(dayLadder, "k", noon, noon)
 		step := s.taking(dayLadder, noon, row.n, 0, demand{key: "k", limits: counter.MustLimits(row.limits)})
 		step.Peek = row.peek
-		if err := s.take(step); err != nil {
-			return err
-		}
+		must(s.take(step))
 		if step.Allowed != row.allowed {
-			return fmt.Errorf("row %d: %d of %s with %d there: allowed %v", i, row.n, row.limits, before[0], step.Allowed)
+			failf("row %d: %d of %s with %d there: allowed %v", i, row.n, row.limits, before[0], step.Allowed)
 		}
 		want := before[0]
 		if row.allowed && !row.peek {
 			want += row.n
 		}
-		if err := s.expect(dayLadder, "k", noon, noon, want); err != nil {
-			return fmt.Errorf("row %d: %d of %s, peek %v, allowed %v: %w", i, row.n, row.limits, row.peek, row.allowed, err)
-		}
+		during(func() { s.expect(dayLadder, "k", noon, noon, want) }, "row %d: %d of %s, peek %v, allowed %v", i, row.n, row.limits, row.peek, row.allowed)
 	}
-	if err := s.lastKeyIsFull(full); err != nil {
-		return err
-	}
-	return s.expect(dayLadder, "full", noon, noon, 3)
+	s.lastKeyIsFull(full)
+	s.expect(dayLadder, "full", noon, noon, 3)
 }
 
 // lastKeyIsFull takes of three keys, the last of which has no room: the first two are
 // not touched.
-func (s *subject) lastKeyIsFull(full demand) error {
+func (s *subject) lastKeyIsFull(full demand) {
 	free := []demand{{key: "free", limits: counter.MustLimits("5/m")}, {key: "free2", limits: counter.MustLimits("5/m, 5/h")}}
 	three, two := s.taking(dayLadder, noon, 1, 0, append(free, full)...), s.taking(dayLadder, noon, 1, 0, free...)
 	if !s.taker.Together(three.Keys) {
-		return nil
+		return
 	}
 	for _, row := range []struct {
 		step    *backend.TakeRequest
 		allowed bool
 		counts  int64
 	}{{three, false, 0}, {two, true, 1}} {
-		if err := s.take(row.step); err != nil {
-			return err
-		}
+		must(s.take(row.step))
 		if row.step.Allowed != row.allowed {
-			return fmt.Errorf("two keys with room, of %d: allowed %v", len(row.step.Keys), row.step.Allowed)
+			failf("two keys with room, of %d: allowed %v", len(row.step.Keys), row.step.Allowed)
 		}
 		for _, d := range free {
-			if err := s.expect(dayLadder, d.key, noon, noon, row.counts); err != nil {
-				return fmt.Errorf("of %d keys: %w", len(row.step.Keys), err)
-			}
+			during(func() { s.expect(dayLadder, d.key, noon, noon, row.counts) }, "of %d keys", len(row.step.Keys))
 		}
 	}
-	return nil
 }
 
 // edges puts a hit on either side of the ends of a window, to the bucket.
-func edges(s *subject) error {
+func edges(s *subject) {
 	for i, slack := range []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} {
 		for j, back := range []time.Duration{0, time.Second - 1, time.Second, time.Minute} {
 			key := fmt.Sprint(i, "-", j)
@@ -180,54 +164,40 @@ func edges(s *subject) error {
 				at time.Time
 				n  int64
 			}{{edge.Add(-1), 1}, {edge, 10}, {edge.Add(time.Second), 100}, {now, 1000}, {now.Add(slack), 10000}} {
-				if _, err := s.add(dayLadder, key, hit.at, hit.n); err != nil {
-					return err
-				}
+				s.add(dayLadder, key, hit.at, hit.n)
 			}
 			for _, peek := range []bool{true, false} {
 				step := s.taking(dayLadder, now, 1, slack, demand{key: key, limits: counter.Limits{{Max: backend.MaxCount, Per: time.Minute}}})
 				step.Peek, step.Exact = peek, true
-				if err := s.take(step); err != nil {
-					return err
-				}
+				must(s.take(step))
 				if got := step.Keys[0].Windows[0].Count; got != 11110 || !step.Allowed {
-					return fmt.Errorf("slack %s, peek %v: the window of a minute at %v counts %d, want 11110", slack, peek, now, got)
+					failf("slack %s, peek %v: the window of a minute at %v counts %d, want 11110", slack, peek, now, got)
 				}
 			}
 		}
 	}
-	return nil
 }
 
-func racingSteps(s *subject) error {
+func racingSteps(s *subject) {
 	const racers, places, rounds = 32, 7, 60
 	for round := range rounds {
 		keys := []string{fmt.Sprint("a", round), fmt.Sprint("b", round)}
 		var allowed atomic.Int64
-		err := together(racers, func(i int) error {
+		together(racers, func(i int) {
 			demands := []demand{{key: keys[i%2], limits: counter.Limits{{Max: places, Per: time.Hour}, {Max: 50, Per: time.Minute}}}, {key: keys[1-i%2], limits: counter.Limits{{Max: places, Per: time.Minute}}}}
 			step := s.taking(dayLadder, noon, 1, 0, demands...)
 			if !s.taker.Together(step.Keys) {
 				demands[0].key = keys[0]
 				step = s.taking(dayLadder, noon, 1, 0, demands[0])
 			}
-			if err := s.take(step); err != nil {
-				return err
-			}
+			must(s.take(step))
 			if step.Allowed {
 				allowed.Add(1)
 			}
-			return nil
 		})
-		if err != nil {
-			return err
-		}
 		if n := allowed.Load(); n != places {
-			return fmt.Errorf("%d racers, %d of %d places taken", racers, n, places)
+			failf("%d racers, %d of %d places taken", racers, n, places)
 		}
-		if err := s.expect(dayLadder, keys[0], noon, noon, places); err != nil {
-			return err
-		}
+		s.expect(dayLadder, keys[0], noon, noon, places)
 	}
-	return nil
 }
