@@ -23,12 +23,26 @@ type remoteStore struct {
 	fails atomic.Bool
 }
 
-func (s *remoteStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+func (s *remoteStore) answer() error {
 	time.Sleep(time.Duration(s.after.Load()))
 	if s.fails.Load() {
 		return errors.New("broken")
 	}
+	return nil
+}
+
+func (s *remoteStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+	if err := s.answer(); err != nil {
+		return err
+	}
 	return s.Atomic.Take(ctx, r)
+}
+
+func (s *remoteStore) Do(ctx context.Context, r *backend.Request) error {
+	if err := s.answer(); err != nil {
+		return err
+	}
+	return s.Atomic.Do(ctx, r)
 }
 
 var (
