@@ -22,21 +22,30 @@ func (l *Limiter) asks(ctx context.Context, c *call, asks []counter.Ask, feature
 	var foundBuf [8]int
 	rules := c.of.path(features, foundBuf[:0])
 	for p := rules.next(); p != nil; p = rules.next() {
-		found, unknown, start := false, false, len(text)
+		found, unknown, start, missing := false, false, len(text), &noNote
 		for _, kind := range [...]string{p.Kind, p.Else} {
 			for j := range features {
 				f := &features[j]
 				if !f.Of(kind) {
 					continue
 				}
+				by := ownOf(f)
+				if by.wrong() {
+					return nil, fmt.Errorf("limiter: event %q: Times of a feature of kind %q is %d, want 0 to %d", c.event, kind, by.n, int64(counter.MaxCount))
+				}
 				if f.Missing() {
-					unknown = unknown || f.Unknown()
+					unknown, missing = unknown || f.Unknown(), by
 					continue
 				}
 				found, start = true, len(text)
 				text = l.normalizer.Append(text, f)
-				if !p.Soft || find(asks, text, ends, start, true) < 0 {
-					if asks, err = c.add(ctx, asks, p, f, features, text[start:], find(asks, text, ends, start, false)); err != nil || c.denied {
+				enforced, soft := find(asks, text, ends, start, false), -1
+				if p.Soft {
+					soft = find(asks, text, ends, start, true)
+				}
+				c.again(asks, enforced, by)
+				if c.again(asks, soft, by); soft < 0 {
+					if asks, err = c.add(ctx, asks, p, f, by, features, text[start:], enforced); err != nil || c.denied {
 						return nil, err
 					}
 				}
@@ -48,7 +57,7 @@ func (l *Limiter) asks(ctx context.Context, c *call, asks []counter.Ask, feature
 		}
 		if !found && !unknown {
 			text = append(append(text, p.Kind...), ':')
-			if asks = c.addMissing(asks, p, find(asks, text, ends, start, false)); c.missing != "" {
+			if asks = c.addMissing(asks, p, missing, find(asks, text, ends, start, false)); c.missing != "" {
 				return nil, nil
 			}
 			text, ends = appendTexts(asks, text, ends, start)
@@ -99,6 +108,14 @@ func find(asks []counter.Ask, text []byte, ends []int, start int, soft bool) int
 	return -1
 }
 
+// again has the key of index i, if i is not below zero, asked for by an equal feature
+// with the note by.
+func (c *call) again(asks []counter.Ask, i int, by *own) {
+	if i >= 0 {
+		asks[i].N = max(asks[i].N, c.hits(by))
+	}
+}
+
 // ask appends an ask without its key. rule, which may be nil, counts it in this
 // process.
 func (c *call) ask(asks []counter.Ask, ask counter.Ask, rule *fallback.Rule) []counter.Ask {
@@ -110,7 +127,7 @@ func (c *call) ask(asks []counter.Ask, ask counter.Ask, rule *fallback.Rule) []c
 
 // add appends the keys of a feature, with this text, unless an Override denies the
 // call. plain is the index of its enforced key, -1 if there is none.
-func (c *call) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feature.Feature, features []feature.Feature, text []byte, plain int) ([]counter.Ask, error) {
+func (c *call) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feature.Feature, by *own, features []feature.Feature, text []byte, plain int) ([]counter.Ask, error) {
 	o, kind := p.overrides.of(f, text), f.Kind()
 	enforced := !p.Soft || p.enforces(text)
 	if o != nil && o.Limits == nil {
@@ -124,21 +141,21 @@ func (c *call) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feat
 		}
 		return asks, nil
 	}
-	t, err := p.termsOf(ctx, c.event, c.N, f, features, o)
+	t, err := p.termsOf(ctx, c.event, c.hits(by), f, by, features, o)
 	if err != nil {
 		return asks, err
 	}
-	return c.addKey(asks, p, t, kind, enforced, plain)
+	return c.addKey(asks, p, t, by, kind, enforced, plain)
 }
 
 // addMissing appends what stands for a missing feature, unless the rule denies the
 // call.
-func (c *call) addMissing(asks []counter.Ask, p *prepared, plain int) []counter.Ask {
+func (c *call) addMissing(asks []counter.Ask, p *prepared, by *own, plain int) []counter.Ask {
 	enforced := !p.Soft || p.Percent == 100
 	switch {
 	case p.IfMissing == MissingSkip:
 	case p.IfMissing == MissingShare:
-		asks, _ = c.addKey(asks, p, &p.own, p.Kind, enforced, plain) // the limits fit
+		asks, _ = c.addKey(asks, p, &p.own, by, p.Kind, enforced, plain) // the limits fit
 	case enforced:
 		c.missing = p.Kind
 	default:
@@ -148,16 +165,18 @@ func (c *call) addMissing(asks []counter.Ask, p *prepared, plain int) []counter.
 }
 
 // addKey appends what a rule asks of a feature of the kind.
-func (c *call) addKey(asks []counter.Ask, p *prepared, t *terms, kind string, enforced bool, plain int) ([]counter.Ask, error) {
+func (c *call) addKey(asks []counter.Ask, p *prepared, t *terms, by *own, kind string, enforced bool, plain int) ([]counter.Ask, error) {
 	switch {
 	case !enforced:
-		return c.addSoft(asks, p, t, kind, plain), nil
+		return c.addSoft(asks, p, t, by, kind, plain), nil
 	case plain >= 0:
 		return asks, c.join(&asks[plain], p, t, kind, plain)
 	}
-	c.limited, c.Policy = true, strictest(c.Policy, p.OnFailure)
-	asks = c.ask(asks, counter.Ask{N: c.N, Limits: t.limits, On: p.on}, t.local)
-	if p.ban != nil {
+	charge := by.charge && c.Mode != fallback.Charging // of which all keys are charged
+	c.limited, c.charged = c.limited || !charge, c.charged || charge
+	c.Policy = strictest(c.Policy, p.OnFailure)
+	asks = c.ask(asks, counter.Ask{N: c.hits(by), Limits: t.limits, On: p.on, Charge: charge}, t.local)
+	if p.ban != nil && !charge {
 		c.bans = append(c.bans, bannable{len(asks) - 1, p.ban})
 		asks = c.ask(asks, counter.Ask{Limits: p.ban.look, On: p.ban.on}, p.ban.local)
 	}
@@ -171,13 +190,13 @@ func (c *call) addKey(asks []counter.Ask, p *prepared, t *terms, kind string, en
 
 // addSoft appends the soft key of a feature, and the enforced key if nobody else
 // asks for that: plain is -1.
-func (c *call) addSoft(asks []counter.Ask, p *prepared, t *terms, kind string, plain int) []counter.Ask {
+func (c *call) addSoft(asks []counter.Ask, p *prepared, t *terms, by *own, kind string, plain int) []counter.Ask {
 	c.soft = true
-	asks = c.ask(asks, counter.Ask{N: c.N, Limits: t.limits, On: p.on, Soft: true}, nil)
+	asks = c.ask(asks, counter.Ask{N: c.hits(by), Limits: t.limits, On: p.on, Soft: true}, nil)
 	if plain < 0 {
 		c.counts = true
-		by := c.of.counting(kind)
-		asks = c.ask(asks, counter.Ask{N: c.N, Limits: by.boundless, On: by.on}, nil)
+		of := c.of.counting(kind)
+		asks = c.ask(asks, counter.Ask{N: c.hits(by), Limits: of.boundless, On: of.on}, nil)
 	}
 	return asks
 }

@@ -121,7 +121,7 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 	states := v.All()
 	for _, b := range c.bans {
 		ask := &asks[b.ask]
-		if !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
+		if ask.N == 0 || !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
 			continue
 		}
 		var taken counter.Verdict
@@ -129,7 +129,7 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 		switch rule := c.rule(b.ask); {
 		case !v.local && ask.Held == nil:
 			taken, begun = l.banInStore(ctx, b.ban, asks[b.ask+1].Key, c.Until)
-		case v.local && rule != nil && rule.Denies(ask.Key, c.N):
+		case v.local && rule != nil && rule.Denies(ask.Key, ask.N):
 			on = b.ban.here
 			taken, begun = b.ban.banHere(asks[b.ask+1].Key)
 		}
@@ -150,7 +150,7 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 // banInStore begins a ban, in the time that is left for the call. A ban that comes
 // later holds too.
 func (l *Limiter) banInStore(ctx context.Context, b *ban, key counter.Key, until time.Time) (taken counter.Verdict, ok bool) {
-	c := &fallback.Call{N: 1, Policy: fallback.Open, Until: until}
+	c := &fallback.Call{Policy: fallback.Open, Until: until}
 	by, err := l.taker.Take(ctx, c, []counter.Ask{{Key: key, N: 1, Limits: b.take, On: b.on}}, &taken)
 	return taken, err == nil && by.Degraded == nil
 }

@@ -16,6 +16,7 @@ type call struct {
 	fallback.Call
 	of    *eventRules
 	event string
+	n     int64      // hits, but for features with hits of their own
 	bans  []bannable // keys that can be banned
 
 	missing  string        // the kind without a feature, if its rule denies such a call
@@ -23,6 +24,7 @@ type call struct {
 	override *override     // denies the call, or is the first to exempt a feature; nil: none
 	kind     string        // of the feature of override
 	limited  bool          // the limits of a key can deny the call
+	charged  bool          // a key is charged, in a call that is no Charge
 	soft     bool          // the event has soft rules that apply
 	counts   bool          // a key is counted without a limit
 	softly   []SoftVerdict // of soft rules that deny without a limit
@@ -56,7 +58,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		began = time.Since(l.made)
 	}
 	var room [4]counter.Ask
-	c := call{Call: fallback.Call{Mode: m, N: n, Policy: fallback.Open}, of: of, event: event}
+	c := call{Call: fallback.Call{Mode: m, Policy: fallback.Open}, of: of, event: event, n: n}
 	asks, err := l.asks(ctx, &c, room[:0], features)
 	switch {
 	case err != nil:
@@ -70,7 +72,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	default:
 		var own *open
 		if leaveOpen {
-			own = l.opens.begin(asks, n)
+			own = l.opens.begin(asks)
 		}
 		if err := l.take(ctx, v, &c, asks, own); err != nil {
 			return err
@@ -122,13 +124,18 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 // complete adds to v what is known without the store.
 func (v *Verdict) complete(c *call) {
 	v.event = c.event
-	if c.override != nil && !c.limited && v.Allowed {
+	if c.override != nil && !c.limited && !c.charged && v.Allowed {
 		v.Override, v.kind = c.override.Override, c.kind
 	}
 	if c.soft && v.Allowed && v.Degraded == nil {
 		v.Soft = append(softVerdicts(v.Verdict.All()), c.softly...)
 	}
-	if v.counts = c.counts; v.counts && !c.limited {
+	v.counts = c.counts
+	switch {
+	case c.limited:
+	case c.charged && v.Allowed:
+		v.bind()
+	case v.counts:
 		v.free, v.Limit, v.Remaining, v.ResetAfter = true, counter.Limit{}, 0, 0
 	}
 }

@@ -237,7 +237,7 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...feature.F
 		if o != nil && o.Limits == nil {
 			by = nil
 		}
-		t, err := k.rule.termsOf(ctx, event, 1, k.feature, features, by)
+		t, err := k.rule.termsOf(ctx, event, 1, k.feature, ownOf(k.feature), features, by)
 		if err != nil {
 			return nil, err
 		}

@@ -45,9 +45,8 @@ type openKey struct {
 // nil open has no part.
 type open struct {
 	of    *opens
-	n     int64
-	asked bool // n is in the hits of the keys
-	let   bool // n is in the admitted of the keys
+	asked bool // the hits of the call are in those of the keys
+	let   bool // they are in the admitted of the keys
 	keys  []openAsk
 
 	after time.Duration // RetryAfter of the limits that open hits may free
@@ -56,14 +55,15 @@ type open struct {
 type openAsk struct {
 	key      counter.Key
 	state    *openKey
+	n        int64 // hits of the call
 	refunded int64 // of state, when the call began
 	free     int64 // hits of others that may be undone, or were since the call began; known after a denial
 	sure     int64 // of free: those that are not of calls that may be denied themselves
 }
 
 // begin begins a call with open hits.
-func (o *opens) begin(asks []counter.Ask, n int64) *open {
-	call := &open{of: o, n: n}
+func (o *opens) begin(asks []counter.Ask) *open {
+	call := &open{of: o}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range asks {
@@ -80,7 +80,7 @@ func (o *opens) begin(asks []counter.Ask, n int64) *open {
 			o.used.Add(1)
 		}
 		k.calls++
-		call.keys = append(call.keys, openAsk{key: asks[i].Key, state: k, refunded: k.refunded})
+		call.keys = append(call.keys, openAsk{key: asks[i].Key, n: asks[i].N, state: k, refunded: k.refunded})
 	}
 	return call
 }
@@ -94,7 +94,7 @@ func (c *open) ask() {
 	defer c.of.mu.Unlock()
 	c.asked = true
 	for i := range c.keys {
-		c.keys[i].state.hits += c.n
+		c.keys[i].state.hits += c.keys[i].n
 	}
 }
 
@@ -107,7 +107,7 @@ func (c *open) admit() {
 	defer c.of.mu.Unlock()
 	c.let = true
 	for i := range c.keys {
-		c.keys[i].state.admitted += c.n
+		c.keys[i].state.admitted += c.keys[i].n
 	}
 }
 
@@ -119,18 +119,18 @@ func (c *open) close(refunded bool) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	for i := range c.keys {
-		k := c.keys[i].state
+		k, n := c.keys[i].state, c.keys[i].n
 		if k == nil {
 			break
 		}
 		if c.asked {
-			k.hits -= c.n
+			k.hits -= n
 		}
 		if c.let {
-			k.admitted -= c.n
+			k.admitted -= n
 		}
 		if refunded {
-			k.refunded += c.n
+			k.refunded += n
 		}
 		if k.calls--; k.calls == 0 {
 			delete(c.of.keys, c.keys[i].key)
@@ -146,10 +146,10 @@ func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
 	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
 		return
 	}
-	others := &open{n: c.N, after: fallback.AfterFailure()}
+	others := &open{after: fallback.AfterFailure()}
 	for i := range asks {
 		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
-			others.keys = append(others.keys, openAsk{key: asks[i].Key, free: free, sure: sure})
+			others.keys = append(others.keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
 		}
 	}
 	if others.keys != nil {
@@ -175,7 +175,7 @@ func (o *opens) free(key counter.Key, own *open) (free, sure int64) {
 			refunded := k.refunded - own.keys[i].refunded
 			free, sure = free+refunded, sure+refunded
 			if own.asked {
-				free -= own.n
+				free -= own.keys[i].n
 			}
 		}
 	}
@@ -186,14 +186,14 @@ func (o *opens) free(key counter.Key, own *open) (free, sure int64) {
 // call.
 func (c *open) frees(s *counter.State) bool {
 	k := c.find(s)
-	return k != nil && s.Remaining+k.free >= c.n
+	return k != nil && s.Remaining+k.free >= k.n
 }
 
 // pardons reports whether open hits may free the limit of s, without those of calls
 // under way: parallel attempts, each of which is denied, would pardon each other.
 func (c *open) pardons(s *counter.State) bool {
 	k := c.find(s)
-	return k != nil && k.sure > 0 && s.Remaining+k.sure >= c.n
+	return k != nil && k.sure > 0 && s.Remaining+k.sure >= k.n
 }
 
 func (c *open) find(s *counter.State) *openAsk {

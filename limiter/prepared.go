@@ -39,26 +39,10 @@ type terms struct {
 	local  *fallback.Rule // nil: never counted locally
 }
 
-// Under returns f under limits of the call in place of the limits of the rule, such
-// as those of a plan, a tenant or a request:
-//
-//	v, err := lim.Allow(ctx, "mail", limiter.Under(feature.New("tenant", "7"), pro))
-//
-// The hits are counted where they always are, so whoever gets other limits keeps the
-// usage. The ladder of the rule must keep buckets for the windows of limits: see
-// [Rule.Plans]. Without limits those of the rule hold. The limits must not be changed
-// while a Verdict of the call is in use. They are the note of the feature.
-func Under(f feature.Feature, limits counter.Limits) feature.Feature {
-	if len(limits) == 0 {
-		return f.With(nil)
-	}
-	return f.With(&limits)
-}
-
 // Call is a call of Allow, AllowN or Peek, for [Rule.LimitsOf].
 type Call struct {
 	Event    string
-	N        int64             // hits
+	N        int64             // hits of Feature
 	Feature  feature.Feature   // the feature whose limits are asked for
 	Features []feature.Feature // all features of the call; a copy
 }
@@ -260,7 +244,7 @@ func (p *prepared) fits(limits counter.Limits) error {
 
 // termsOf returns the limits of a feature in a call: the limits of o, else of the
 // feature, else of LimitsOf, else of the rule.
-func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *feature.Feature, features []feature.Feature, o *override) (*terms, error) {
+func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *feature.Feature, by *own, features []feature.Feature, o *override) (*terms, error) {
 	if o != nil {
 		return &o.terms, nil
 	}
@@ -268,11 +252,8 @@ func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *featur
 	if !f.Of(p.Kind) {
 		byRule = &p.other
 	}
-	var limits counter.Limits
-	switch given, is := f.Note().(*counter.Limits); {
-	case is:
-		limits = *given
-	case p.LimitsOf != nil:
+	limits := by.limits
+	if len(limits) == 0 && p.LimitsOf != nil {
 		limits = p.LimitsOf(ctx, Call{event, n, *f, slices.Clone(features)})
 	}
 	if len(limits) == 0 || slices.Equal(limits, byRule.limits) {

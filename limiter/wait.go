@@ -86,7 +86,7 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	lent := loan.Of(ctx)
 	defer lent.End()
 	began, took := time.Now(), time.Duration(0)
-	waiting := &turns.Call[Verdict]{Keys: waitKeys(asks), N: n, Limits: limitsOf(asks)}
+	waiting := &turns.Call[Verdict]{Keys: waitKeys(asks), N: mostHits(asks), Limits: limitsOf(asks)}
 	name := turns.Name(waiting.Keys)
 	waiting.Take = func(ctx context.Context) (turns.Answer[Verdict], error) { // by the rules of the moment
 		if now := l.rules.Load(); now != set {
@@ -125,11 +125,21 @@ func (v *Verdict) room() int64 {
 // waitKeys are the keys whose limits can deny a call.
 func waitKeys(asks []counter.Ask) (keys []counter.Key) {
 	for i := range asks {
-		if ask := &asks[i]; !ask.Soft && !countsOnly(ask) && !strings.HasPrefix(ask.Key.Feature, banPrefix) {
+		if ask := &asks[i]; !ask.Soft && !ask.Charge && !countsOnly(ask) && !strings.HasPrefix(ask.Key.Feature, banPrefix) {
 			keys = append(keys, ask.Key)
 		}
 	}
 	return keys
+}
+
+// mostHits is the number of hits of a call for its queue: that of its largest key, and
+// at least 1.
+func mostHits(asks []counter.Ask) int64 {
+	n := int64(1)
+	for i := range asks {
+		n = max(n, asks[i].N)
+	}
+	return n
 }
 
 // limitsOf are the limits of a call.
@@ -151,7 +161,7 @@ func (l *Limiter) waitable(ctx context.Context, set *ruleset, event string, n in
 	if of == nil || n < 1 || n > counter.MaxCount || slices.ContainsFunc(features, func(f feature.Feature) bool { return f.Err() != nil }) {
 		return nil, nil, nil // an error of AllowN
 	}
-	c = &call{Call: fallback.Call{N: n, Policy: fallback.Open}, of: of, event: event}
+	c = &call{Call: fallback.Call{Policy: fallback.Open}, of: of, event: event, n: n}
 	var err error
 	switch asks, err = l.asks(ctx, c, nil, features); {
 	case err != nil:
@@ -165,8 +175,8 @@ func (l *Limiter) waitable(ctx context.Context, set *ruleset, event string, n in
 	}
 	for _, ask := range asks {
 		for _, limit := range ask.Limits {
-			if ask.N > limit.Max && !ask.Soft {
-				return c, asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", event, n, limit.Max, limit, feature.KindOf(ask.Key.Feature), ErrNever)
+			if ask.N > limit.Max && !ask.Soft && !ask.Charge {
+				return c, asks, fmt.Errorf("limiter: event %q: n is %d, want at most %d under %s by %q: %w", event, ask.N, limit.Max, limit, feature.KindOf(ask.Key.Feature), ErrNever)
 			}
 		}
 	}

@@ -32,7 +32,6 @@ import (
 // Call is a call to the store, without its asks, which stay on the caller's stack.
 type Call struct {
 	Mode   Mode
-	N      int64
 	Policy Policy
 	Until  time.Time // by which Take returns; zero: Take sets it by Config.Within
 
@@ -142,7 +141,7 @@ func (f *Fallback) ask(ctx context.Context, m Mode, asks []counter.Ask, v *count
 		*v, err = f.store.PeekAll(ctx, asks...)
 	case m == Charging:
 		*v, err = f.store.ChargeAll(ctx, asks...)
-	case len(asks) == 1 && ask.Held == nil && !ask.Soft:
+	case len(asks) == 1 && ask.Held == nil && !ask.Soft && !ask.Charge && ask.N > 0:
 		*v, err = cmp.Or(ask.On, f.store).Take(ctx, ask.Key, ask.N, ask.Limits)
 	default:
 		*v, err = f.store.TakeAll(ctx, asks...)
@@ -233,15 +232,18 @@ func AfterFailure() time.Duration {
 	return 500*time.Millisecond + rand.N(time.Second)
 }
 
-// looks reports whether a Take looks at keys: a look asks of no hits, and may deny.
+// looks reports whether a Take looks at keys, such as those of bans.
 func looks(asks []counter.Ask) bool {
-	return slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N == 0 })
+	return slices.ContainsFunc(asks, isLook)
 }
+
+// isLook reports whether a finds out whether there is a hit at all.
+func isLook(a counter.Ask) bool { return a.N == 0 && a.Limits[0].Max == 0 }
 
 // lookDenies reports whether a look denies by v.
 func lookDenies(asks []counter.Ask, v *counter.Verdict) bool {
 	return slices.ContainsFunc(v.All(), func(s counter.State) bool {
-		return s.RetryAfter > 0 && slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N == 0 && a.Key == s.Key })
+		return s.RetryAfter > 0 && slices.ContainsFunc(asks, func(a counter.Ask) bool { return isLook(a) && a.Key == s.Key })
 	})
 }
 

@@ -62,7 +62,7 @@ func newFallback(t *testing.T, store backend.Store, maxInFlight int) (*fallback.
 }
 
 func take(t *testing.T, f *fallback.Fallback, policy fallback.Policy, rule *fallback.Rule) (counter.Verdict, fallback.Origin) {
-	c := &fallback.Call{N: 1, Policy: policy}
+	c := &fallback.Call{Policy: policy}
 	if rule != nil {
 		c.Rules = []*fallback.Rule{rule}
 	}

@@ -16,7 +16,6 @@ import (
 type Hits struct {
 	local    *local
 	mode     Mode
-	n        int64
 	keys     []callKey
 	set      uint64            // of shards
 	here     []counter.Verdict // of the local counter, to refund
@@ -31,16 +30,18 @@ type Hits struct {
 // callKey is a key of a call.
 type callKey struct {
 	*localKey
-	rule *Rule
-	mark uint64       // admitted of the localKey when the call began
-	own  *pendingHits // with hits of the call that were admitted here; nil: none
+	rule   *Rule
+	mark   uint64       // admitted of the localKey when the call began
+	n      int64        // hits of the key; 0: it is judged alone
+	charge bool         // whatever the limits
+	own    *pendingHits // with hits of the call that were admitted here; nil: none
 }
 
 // begin begins a call, to be ended by admitted, decide or end. Pending hits are written
 // into the asks, to be held against the limits. fits reports whether pending hits alone
 // leave room for the call.
 func (l *local) begin(c *Call, asks []counter.Ask) (h *Hits, fits bool) {
-	h, fits = &Hits{local: l, mode: c.Mode, n: c.N}, true
+	h, fits = &Hits{local: l, mode: c.Mode}, true
 	for i, rule := range c.Rules {
 		if rule.counts() {
 			hash, _ := l.shard(asks[i].Key)
@@ -54,14 +55,14 @@ func (l *local) begin(c *Call, asks []counter.Ask) (h *Hits, fits bool) {
 		if !rule.counts() {
 			continue
 		}
-		k := callKey{localKey: l.key(asks[i].Key, rule.store), rule: rule}
+		k := callKey{localKey: l.key(asks[i].Key, rule.store), rule: rule, n: asks[i].N, charge: asks[i].Charge}
 		k.mark = k.admitted
 		k.calls++
 		h.keys = append(h.keys, k)
 		asks[i].Held = k.held()
 		for j, held := range asks[i].Held {
 			most := rule.limits[j].Max
-			fits = fits && (c.N <= most-held || c.N > most || c.Mode == Charging) // above Max the Counter denies by itself
+			fits = fits && (k.n <= most-held || k.n > most || k.charge || c.Mode == Charging) // above Max the Counter denies by itself
 		}
 	}
 	return h, fits
@@ -131,14 +132,17 @@ func (h *Hits) admitted(v *counter.Verdict) (kept bool, err error) {
 func (h *Hits) mirror() {
 	h.here = h.hereRoom[:0]
 	for _, k := range h.keys {
+		if k.n == 0 {
+			continue
+		}
 		if k.enter() {
-			v, err := k.rule.here.Take(context.Background(), k.key, h.n, k.rule.boundless)
+			v, err := k.rule.here.Take(context.Background(), k.key, k.n, k.rule.boundless)
 			if err == nil && v.Allowed {
 				h.here = append(h.here, v)
 				continue
 			}
 		}
-		k.lose(h.n)
+		k.lose(k.n)
 	}
 }
 
@@ -164,7 +168,10 @@ func (h *Hits) decide(c *Call, asks []counter.Ask, v *counter.Verdict, underWay 
 	h.at = v.At()
 	for i := range h.keys {
 		k := &h.keys[i]
-		k.own = k.pend(k.rule.bucket(h.at), h.at, h.n)
+		if k.n == 0 {
+			continue
+		}
+		k.own = k.pend(k.rule.bucket(h.at), h.at, k.n)
 		if underWay {
 			k.own.late++ // land puts
 		} else {
@@ -183,7 +190,9 @@ func (h *Hits) take() (v counter.Verdict, err error) {
 		if k.lacks() {
 			return v, errIncomplete
 		}
-		asks = append(asks, k.rule.ask(k.key, h.n))
+		ask := k.rule.ask(k.key, k.n)
+		ask.Charge = k.charge
+		asks = append(asks, ask)
 	}
 	ask := (*counter.Counter).TakeAll
 	if h.mode == Charging {
@@ -201,6 +210,9 @@ func (h *Hits) take() (v counter.Verdict, err error) {
 
 // fresh reports whether the local counter has no hit of the key that the store knows.
 func (k callKey) fresh() bool {
+	if k.n == 0 {
+		return false
+	}
 	n := k.rule.count(k.key)
 	for _, p := range k.pending {
 		n -= p.n
@@ -214,6 +226,9 @@ func (h *Hits) land() {
 	h.local.lock(h.set)
 	defer h.local.unlock(h.set)
 	for _, k := range h.keys {
+		if k.own == nil {
+			continue
+		}
 		k.own.late--
 		if k.tidy(); k.sendable() != nil {
 			h.local.carrier.put(k.localKey)
@@ -236,7 +251,10 @@ func (h *Hits) refund(ctx context.Context) (err error) {
 	errs := make([]error, len(h.keys))
 	var all sync.WaitGroup
 	for i, k := range h.keys {
-		if carried := k.withdraw(h.n); carried > 0 {
+		if k.own == nil {
+			continue
+		}
+		if carried := k.withdraw(k.n); carried > 0 {
 			all.Go(func() { errs[i] = k.rule.store.RefundAt(ctx, k.key, carried, h.at) })
 		}
 	}

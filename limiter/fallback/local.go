@@ -169,7 +169,7 @@ func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask,
 			return Origin{Hits: h}, nil
 		}
 		f.calls.Go(func() { _ = f.store.Refund(context.Background(), &stored) }) // the caller does not wait: see loan.Context
-		return l.told(c, v, nil, named(asks, errSuperseded), refusal), nil
+		return l.told(c, asks, v, nil, named(asks, errSuperseded), refusal), nil
 	case policy != Local || !errors.Is(err, counter.ErrStore):
 		return c.byPolicy(v, underWay, err)
 	}
@@ -180,18 +180,18 @@ func (f *Fallback) takeLocally(ctx context.Context, c *Call, asks []counter.Ask,
 	if underWay != nil {
 		underWay <- late{hits: h}
 	}
-	return l.told(c, v, h, err, refusal), nil
+	return l.told(c, asks, v, h, err, refusal), nil
 }
 
 // told is the Origin of v, a verdict of the local counter for a store that failed, or
 // of an error of the local counter, which denies.
-func (l *local) told(c *Call, v *counter.Verdict, hits *Hits, failed, refusal error) Origin {
+func (l *local) told(c *Call, asks []counter.Ask, v *counter.Verdict, hits *Hits, failed, refusal error) Origin {
 	if refusal != nil {
 		l.numbers.refused.Add(1)
 		*v = counter.Verdict{RetryAfter: AfterFailure()}
 		return Origin{Degraded: fmt.Errorf("%w; Config.Local: %w", failed, refusal)}
 	}
-	if !v.Allowed && v.RetryAfter == counter.Never && !slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.counts() && r.exceeds(c.N) }) {
+	if !v.Allowed && v.RetryAfter == counter.Never && !c.exceeds(asks) {
 		v.RetryAfter = AfterFailure() // above the share alone: the store, when it is back, may admit the call
 	}
 	switch {
@@ -204,9 +204,14 @@ func (l *local) told(c *Call, v *counter.Verdict, hits *Hits, failed, refusal er
 	return Origin{Degraded: failed, Local: true, Hits: hits}
 }
 
-// exceeds reports whether n alone is more than a limit of r.
-func (r *Rule) exceeds(n int64) bool {
-	return slices.ContainsFunc(r.limits, func(l counter.Limit) bool { return n > l.Max })
+// exceeds reports whether the hits of a key alone are more than a limit of the key.
+func (c *Call) exceeds(asks []counter.Ask) bool {
+	for i, r := range c.Rules {
+		if r.counts() && !asks[i].Charge && slices.ContainsFunc(r.limits, func(l counter.Limit) bool { return asks[i].N > l.Max }) {
+			return true
+		}
+	}
+	return false
 }
 
 // recall returns a denial of c without the store: by a look, or by an answer of the
@@ -228,7 +233,9 @@ func (l *local) peek(c *Call, asks []counter.Ask) (counter.Verdict, error) {
 	var here []counter.Ask
 	for i, rule := range c.Rules {
 		if rule != nil {
-			here = append(here, rule.ask(asks[i].Key, asks[i].N))
+			ask := rule.ask(asks[i].Key, asks[i].N)
+			ask.Charge = asks[i].Charge
+			here = append(here, ask)
 		}
 	}
 	return l.here.PeekAll(context.Background(), here...)

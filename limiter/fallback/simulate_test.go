@@ -170,7 +170,7 @@ func (a *simTally) add(b *simTally) {
 // simHit is an admitted call.
 type simHit struct {
 	counter  int // the local counter: one for each life of a process
-	keys     []counter.Key
+	key      counter.Key
 	n        int64
 	label    time.Time
 	true     time.Time // the label, by a clock without error
@@ -367,11 +367,18 @@ func (p *simProcess) call(t *testing.T, rng *rand.Rand) {
 			time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		}
 		f, rules, life := p.life()
-		call := &fallback.Call{N: 1 + int64(rng.IntN(5)/4), Policy: fallback.Local}
+		call := &fallback.Call{Policy: fallback.Local}
 		var asks []counter.Ask
 		add := func(r simRule) {
 			call.Rules = append(call.Rules, r.Rule)
-			asks = append(asks, counter.Ask{Key: r.key, N: call.N, Limits: r.limits, On: r.on})
+			n := int64(1)
+			switch rng.IntN(10) {
+			case 0:
+				n = 0 // the key is judged alone
+			case 1, 2:
+				n = 2
+			}
+			asks = append(asks, counter.Ask{Key: r.key, N: n, Limits: r.limits, On: r.on})
 		}
 		if rng.IntN(3) > 0 {
 			add(rules[0])
@@ -390,12 +397,8 @@ func (p *simProcess) call(t *testing.T, rng *rand.Rand) {
 			require.NoError(t, err)
 		}
 		f.End()
-		if v.Allowed {
-			label := v.At()
-			h := simHit{counter: life, n: call.N, label: label, local: origin.Local}
-			for _, ask := range asks {
-				h.keys = append(h.keys, ask.Key)
-			}
+		if label := v.At(); !label.IsZero() {
+			h := simHit{counter: life, label: label, local: origin.Local}
 			// The error of the clock changes slowly: the label is undone by its
 			// neighbour's.
 			h.true = label.Add(-p.error(label))
@@ -410,7 +413,9 @@ func (p *simProcess) call(t *testing.T, rng *rand.Rand) {
 			w.Hits++
 			if h.refunded {
 				w.Refunded++
-			} else {
+			}
+			for i := 0; i < len(asks) && !h.refunded; i++ {
+				h.key, h.n = asks[i].Key, asks[i].N
 				w.log = append(w.log, h)
 			}
 			w.mu.Unlock()
@@ -426,7 +431,7 @@ func (w *simWorld) check() string {
 		} {
 			var hits []simHit
 			for _, h := range w.log {
-				if slices.Contains(h.keys, key) {
+				if h.key == key && h.n > 0 {
 					hits = append(hits, h)
 				}
 			}
