@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check soak faults oracle floods bench bench-peers pictures fuzz vuln demo clean
+.PHONY: help servers test check soak faults oracle floods bench bench-peers fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ servers: ## install the programs that the tests start where they are missing, se
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
 MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest
-PACKAGES = 81
+PACKAGES = 80
 
 # Many tests wait, for servers and for clocks: four packages of the root module and
 # one of another module at a time keep two processors busy.
@@ -53,9 +53,6 @@ bench: servers ## this library beside its peers, the short form, printed (minute
 
 bench-peers: servers ## the same in full, into docs/reports/bench.md (a quiet machine; 15 to 30 minutes)
 	cd bench && $(GO) run . -size full -write ../docs/reports/bench.md
-
-pictures: ## the pictures of the documentation, into docs/pictures
-	$(GO) run ./internal/testkit/pictures docs/pictures
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for package in $$($(GO) list ./...); do \
