@@ -45,3 +45,17 @@ var budgets = []budget{
 	{folders: "examples/...", code: 1100},
 	{folders: "bench/...", code: 950},
 }
+
+// pageBudget bounds the lines of all pages that match a pattern, taken together.
+type pageBudget struct {
+	pages string // of path.Match, from the root
+	lines int
+}
+
+// pageBudgets bound the pages for readers. The pattern docs/*.md leaves out
+// docs/decisions, with a page for each decision, and docs/reports, written by programs.
+var pageBudgets = []pageBudget{
+	{pages: "README.md", lines: 150},
+	{pages: "docs/operating.md", lines: 350},
+	{pages: "docs/*.md", lines: 4000},
+}

@@ -173,6 +173,32 @@ func excesses(sizes map[string]*size, budgets []budget) (sentences []string) {
 	return sentences
 }
 
+// longPages returns a sentence for each exceeded budget of pages below root, and for each
+// budget without a page.
+func longPages(root string, budgets []pageBudget) (sentences []string, err error) {
+	for _, b := range budgets {
+		paths, err := filepath.Glob(filepath.Join(root, b.pages))
+		if err != nil {
+			return nil, err
+		}
+		lines := 0
+		for _, path := range paths {
+			page, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			lines += strings.Count(string(page), "\n")
+		}
+		if len(paths) == 0 {
+			sentences = append(sentences, fmt.Sprintf("%s has a budget and no page: remove the budget from %s", b.pages, table))
+		}
+		if lines > b.lines {
+			sentences = append(sentences, fmt.Sprintf("%s has %d lines, its budget is %d: make it shorter", b.pages, lines, b.lines))
+		}
+	}
+	return sentences, nil
+}
+
 func (s *size) add(t *size) {
 	s.code += t.code
 	s.long = append(s.long, t.long...)
@@ -194,6 +220,26 @@ func TestSizes(t *testing.T) {
 		if b.decision != "" {
 			require.FileExists(t, filepath.Join("../../../docs/decisions", b.decision), b.folders)
 		}
+	}
+}
+
+func TestPagesAreShort(t *testing.T) {
+	sentences, err := longPages("../../..", pageBudgets)
+	require.NoError(t, err)
+	require.Empty(t, sentences)
+
+	for _, row := range []struct {
+		budget pageBudget
+		want   []string
+	}{
+		{pageBudget{"*.md", 7}, nil},
+		{pageBudget{"*.md", 6}, []string{"*.md has 7 lines, its budget is 6: make it shorter"}},
+		{pageBudget{"short.md", 2}, nil},
+		{pageBudget{"gone.md", 2}, []string{"gone.md has a budget and no page: remove the budget from " + table}},
+	} {
+		sentences, err := longPages("testdata/pages", []pageBudget{row.budget})
+		require.NoError(t, err)
+		require.Equal(t, row.want, sentences)
 	}
 }
 
