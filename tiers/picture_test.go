@@ -21,6 +21,7 @@ func TestRodsHaveTheWholeCover(t *testing.T) {
 		rods, err := os.ReadFile("../docs/pictures/" + file)
 		require.NoError(t, err)
 		require.Contains(t, string(rods), fmt.Sprintf("sum of %d buckets", cover.Reads()))
+		require.Contains(t, string(rods), fmt.Sprintf(": %d buckets at most say it all", cover.Reads()))
 		require.EqualValues(t, cover.Reads(), strings.Count(string(rods), `fill="`+colour+`"`), file)
 	}
 }

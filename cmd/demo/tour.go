@@ -47,7 +47,7 @@ func tourCover(b *bytes.Buffer) error {
 	}
 	fmt.Fprintln(b, "1. HOW MANY IN THE LAST 24 HOURS?")
 	fmt.Fprintf(b, "   Every hit adds one to its second, its minute and its hour. At %s that\n", now.Format("15:04:05"))
-	fmt.Fprintf(b, "   is %s reads second by second, %s by the textbook, and %s here:\n\n",
+	fmt.Fprintf(b, "   is %s reads second by second, %s by the textbook, and %s here at\n   most: a call on memcached reads 24 first, and then usually none.\n\n",
 		words.Commas(int64(dur.Day/time.Second)), words.Commas(textbook.Reads()), words.Commas(cover.Reads()))
 	for _, line := range drawCovers(drawn{"textbook", textbook}, drawn{"abacus", cover}) {
 		fmt.Fprintln(b, line)
