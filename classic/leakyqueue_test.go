@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -292,8 +293,8 @@ func TestQueueOnAFarRedis(t *testing.T) {
 		v, err := far.Wait(ctx, name(2+round), 1)
 		require.NoError(t, err)
 		require.True(t, v.Allowed)
-		if spent := time.Since(began); spent < 950*time.Millisecond || round == rounds {
-			require.Less(t, spent, 950*time.Millisecond, "0.7 s, of which the trip is 0.3")
+		if spent := time.Since(began); !long.Asked() || spent < 950*time.Millisecond || round == rounds {
+			long.Less(t, spent, 950*time.Millisecond, "0.7 s, of which the trip is 0.3")
 			return
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -98,7 +98,7 @@ func TestTheReadsOfTheTextbook(t *testing.T) {
 func TestScriptsOnMemcached(t *testing.T) {
 	addr := servertest.Memcached(t)
 	r, c := dice(t), clockAt(start)
-	for i := range 30 / race.Thrift {
+	for i := range long.Rounds(6, 30) {
 		s := randomScript(r, tiersOn, 60)
 		cfg := classic.Config{Now: c.now, Grace: grace, Prefix: fmt.Sprint("s", i)}
 		here := tiersOn.new(t, s.max, time.Duration(s.per)*1000, 0, memory(t, cfg))

@@ -9,8 +9,8 @@ import (
 
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -107,7 +107,7 @@ func TestScriptsAgainstTheModels(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		r := dice(t)
 		c := clockAt(start)
-		scripts, admitted, denied := 80/race.Thrift, 0, 0
+		scripts, admitted, denied := long.Rounds(16, 80), 0, 0
 		for i := range scripts {
 			s := randomScript(r, k, 60)
 			m := models[k.name](s.setup)
@@ -154,7 +154,7 @@ func TestScriptsOfChangingLimits(t *testing.T) {
 		c := clockAt(start)
 		cfg := classic.Config{Now: c.now, Grace: grace}
 		stores := []*classic.Store{memory(t, cfg), onRedis(t, addr, cfg)}
-		for i := range 40 / race.Thrift {
+		for i := range long.Rounds(8, 40) {
 			per := []time.Duration{time.Second, 7 * time.Second, time.Minute, 10 * time.Hour}[r.IntN(4)]
 			var limiters [][2]classic.Measured
 			for range 4 {
@@ -245,7 +245,7 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 func TestShapesOfOneRule(t *testing.T) {
 	r := dice(t)
 	c := clockAt(start)
-	for i := range 200 / race.Thrift {
+	for i := range long.Rounds(40, 200) {
 		s := randomScript(r, kinds[5], 80)
 		if !s.forward {
 			continue

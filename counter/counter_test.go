@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -594,20 +595,22 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 
 // A store that is always late causes an error, by the end of the patience.
 func TestAStoreThatIsAlwaysLate(t *testing.T) {
-	now, store := time.Now(), newPlainStore()
-	c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Patience: 200 * time.Millisecond, Now: func() time.Time {
-		now = now.Add(51 * time.Millisecond)
-		return now
-	}})
-	began := time.Now()
-	v, err := c.Take(ctx, signup, 1, limits("5/d"))
-	require.ErrorIs(t, err, counter.ErrStore)
-	require.ErrorContains(t, err, "want within Config.Settle, 50ms")
-	require.False(t, v.Allowed)
-	require.Less(t, time.Since(began), 250*time.Millisecond)
-	require.Greater(t, c.Stats().LateTries, int64(1))
-	sum, _ := store.held(time.Second)
-	require.Zero(t, sum, "all was taken back")
+	synctest.Test(t, func(t *testing.T) {
+		now, store := time.Now(), newPlainStore()
+		c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Patience: 200 * time.Millisecond, Now: func() time.Time {
+			now = now.Add(51 * time.Millisecond)
+			return now
+		}})
+		began := time.Now()
+		v, err := c.Take(ctx, signup, 1, limits("5/d"))
+		require.ErrorIs(t, err, counter.ErrStore)
+		require.ErrorContains(t, err, "want within Config.Settle, 50ms")
+		require.False(t, v.Allowed)
+		require.Less(t, time.Since(began), 250*time.Millisecond)
+		require.Greater(t, c.Stats().LateTries, int64(1))
+		sum, _ := store.held(time.Second)
+		require.Zero(t, sum, "all was taken back")
+	})
 }
 
 // A denied key costs no traffic for a second and leaves no items behind; after
@@ -678,7 +681,7 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 	c := newCounter(t, store, counter.Config{Now: clock.now, Skew: time.Millisecond, Patience: time.Minute})
 	ten := limits("10/10s")
 	admitted := 0
-	const seconds = 200 / race.Thrift
+	seconds := long.Rounds(40, 200)
 	for range seconds {
 		var wg sync.WaitGroup
 		var in atomic.Int64

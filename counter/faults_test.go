@@ -15,8 +15,8 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -144,7 +144,7 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 	require.NoError(t, err)
 	s := seed(t)
 	admitted, refused, failed := 0, 0, 0
-	for round := range 10 * *rounds {
+	for round := range 10 * rounds() {
 		synctest.Test(t, func(t *testing.T) {
 			draw := lots(s, uint64(round))
 			var mu sync.Mutex
@@ -227,7 +227,8 @@ func TestNeverOverOnABadNetwork(t *testing.T) {
 // refuse each other. After taking back, the calls look again, and try when
 // there is room: all room is used, where otherwise hardly any would be.
 func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
-	const racers, places, races = 40, 7, 100 / race.Thrift
+	const racers, places = 40, 7
+	races := long.Rounds(20, 100)
 	s := seed(t)
 	admitted := 0
 	for race := range races {

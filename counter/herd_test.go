@@ -13,7 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -39,7 +39,8 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 // 40 racers for 7 places, in many rounds: 7 get in, every time, under one limit
 // and under several, on one key and on two.
 func TestHerd(t *testing.T) {
-	const racers, places, rounds = 40, 7, 500 / race.Thrift
+	const racers, places = 40, 7
+	rounds := long.Rounds(100, 500)
 	for _, path := range paths {
 		for name, limits := range map[string]counter.Limits{
 			"one limit":    counter.MustLimits("7/d"),
@@ -94,7 +95,8 @@ func TestHerd(t *testing.T) {
 // Astride a boundary of the ticket tier racing calls meet in two buckets; none
 // too many is admitted, and with the retries not too few.
 func TestHerdAstrideABoundary(t *testing.T) {
-	const racers, places, rounds = 40, 7, 300 / race.Thrift
+	const racers, places = 40, 7
+	rounds := long.Rounds(60, 300)
 	limits := counter.MustLimits("7/m")
 	ladder := tiers.For(time.Minute)
 	for _, path := range paths {

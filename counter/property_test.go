@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "seed of the random scripts; 0: a new one")
-	rounds     = flag.Int("scripts", 25/race.Thrift, "random scripts for each path, ladder and skew")
+	roundsFlag = flag.Int("scripts", 0, "random scripts for each path, ladder and skew; 0: as many as the form of the tests has")
 	scriptFlag = flag.String("script", "", "play the script in this file, as a failing test printed it")
 )
 
@@ -36,12 +36,20 @@ func seed(t testing.TB) uint64 {
 // wideLadder has up to 8,641 buckets in a window, and few scripts.
 const wideLadder = "10s:1d"
 
+// rounds is the number of random scripts for each path, ladder and skew.
+func rounds() int {
+	if *roundsFlag > 0 {
+		return *roundsFlag
+	}
+	return long.Rounds(5, 25)
+}
+
 // scripts is the number of random scripts for each path and skew.
 func scripts(l tiers.Ladder) int {
 	if l.String() == wideLadder {
-		return max(1, *rounds/4)
+		return max(1, rounds()/4)
 	}
-	return *rounds
+	return rounds()
 }
 
 func ladders(t testing.TB) []tiers.Ladder {

@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 )
 
@@ -175,7 +175,8 @@ func TestStoresAroundMemorySeeEveryCall(t *testing.T) {
 
 // Every admitted hit can be refunded once, whichever block its receipt is in.
 func TestRefundOfMany(t *testing.T) {
-	const callers, hits = 8, 6000 / race.Thrift
+	const callers = 8
+	hits := long.Rounds(1200, 6000)
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
 	room := limits("1000000/d, 900000/h")
 	key := func(i int) counter.Key { return counter.Key{Event: "e", Feature: fmt.Sprint("f", i%3)} }

@@ -15,7 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -59,7 +59,7 @@ func TestNeverOverTheLargerWhileRulesAreReplaced(t *testing.T) {
 		})
 	}
 	replaced, began := 0, time.Now()
-	for ; replaced < 1000/race.Thrift || time.Since(began) < 2*time.Second; replaced++ {
+	for ; replaced < long.Rounds(200, 1000) || time.Since(began) < 2*time.Second; replaced++ {
 		require.NoError(t, lim.Replace([][]limiter.Rule{two, one}[replaced%2]...))
 		time.Sleep(rand.N(time.Millisecond))
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
@@ -148,7 +148,7 @@ type waitCall struct {
 // than it must, nobody polls and nothing is left.
 func TestWaitScripts(t *testing.T) {
 	r := random(t)
-	for round := range 300 / race.Thrift {
+	for round := range long.Rounds(60, 300) {
 		limits := counter.MustLimits([]string{"3/2s, 900/h", "3/5s, 7/m, 900/h", "5/3s, 900/h", "20/m, 900/h"}[r.IntN(4)])
 		wire := time.Duration(r.IntN(2)*r.IntN(30)) * time.Millisecond
 		withRefunds := r.IntN(3) == 0

@@ -22,7 +22,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // Run holds a store to the contract, each case on a store that open makes. The
@@ -35,7 +35,8 @@ import (
 // cases that then ask in another way run again on [backend.FromDo] of its Do. Run
 // the cases with the race detector: it finds a store that uses a request after the return of the call.
 //
-// A store with a timeout of its own should get a generous timeout, some seconds:
+// The environment variable ABACUS_TESTS=long asks for five times as many random scripts
+// and races. A store with a timeout of its own should get a generous timeout, some seconds:
 // the suite must pass on a slow machine. A case that fails at random prints a seed,
 // to be given in the environment variable BACKENDTEST_SEED.
 func Run(t *testing.T, open func(t testing.TB) backend.Store) {
@@ -48,7 +49,7 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 				if c.waits {
 					store, done := form.dress(open(t)), make(chan error, 1)
 					waiting[c.name] = done
-					go func() { done <- c.hold(store, race.Thrift) }()
+					go func() { done <- c.hold(store, thrift()) }()
 				}
 			}
 			for _, wait := range []bool{false, true} {
@@ -61,7 +62,7 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 						if wait {
 							err = <-waiting[c.name]
 						} else {
-							err = c.hold(form.dress(open(t)), race.Thrift)
+							err = c.hold(form.dress(open(t)), thrift())
 						}
 						if err != nil {
 							t.Error(err)
@@ -120,6 +121,9 @@ func forms(store backend.Store) []form {
 	}
 	return []form{asItIs}
 }
+
+// thrift divides the scripts and races of the cases, by one in the long form.
+func thrift() int { return long.Rounds(5, 1) }
 
 // hold runs the case on a store, with its scripts and races divided by thrift. The
 // error says what is wrong, and by which rule.

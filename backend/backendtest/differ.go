@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
 // roundsVariable makes the races of a suite longer than a test run has time
@@ -22,7 +21,7 @@ func roundsOf(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv(roundsVariable)); err == nil && n > 0 {
 		return n
 	}
-	return max(1, usual/race.Thrift)
+	return max(1, usual/thrift())
 }
 
 // differ has callers with different limits and a different patience race for the

@@ -10,7 +10,6 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -25,7 +24,7 @@ func Erase(t *testing.T, open func(t testing.TB) (backend.Store, Contents)) {
 	for _, c := range erasures {
 		t.Run(c.name, func(t *testing.T) {
 			store, contents := open(t)
-			if err := c.erasure(contents).hold(store, race.Thrift); err != nil {
+			if err := c.erasure(contents).hold(store, thrift()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -38,7 +37,7 @@ func lone(s *subject) {
 		ladder := value(tiers.New(rungs...))
 		l.counter = s.counter(fmt.Sprint("w", i), counter.Config{Ladder: ladder, Skew: loneSkew, Patience: enough, Now: l.clock})
 		for _, t := range ladder.Tiers() {
-			for phase := -time.Second; phase <= time.Second; phase += 90 * time.Millisecond * time.Duration(s.thrift*race.Thrift) {
+			for phase := -time.Second; phase <= time.Second; phase += 90 * time.Millisecond * time.Duration(s.thrift*thrift()) {
 				l.now = l.now.Add(2*limits[0].Per + 5*time.Second).Truncate(t.Width).Add(t.Width + phase)
 				during(func() { l.round() }, "%s by %d each %s, the first at %s", limits, row.n, row.apart, l.began.Format("15:04:05.000"))
 			}

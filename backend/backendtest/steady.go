@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
 // steady has a caller ask a hundred times a second, for a minute of a clock of its
@@ -22,7 +21,7 @@ func steady(s *subject) {
 		now := noon
 		c := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Patience: enough})
 		limits := counter.MustLimits(row.limit)
-		admitted, step := 0, 10*time.Millisecond*race.Thrift
+		admitted, step := 0, 10*time.Millisecond*time.Duration(thrift())
 		for end := noon.Add(minute); now.Before(end); now = now.Add(step) {
 			v := value(c.Take(context.Background(), counter.Key{Event: "steady", Feature: row.limit}, 1, limits))
 			if v.Allowed {

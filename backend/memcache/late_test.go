@@ -18,6 +18,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -75,7 +76,7 @@ func TestASilentServer(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.EqualError(t, err, "memcache: "+server.Addr+": i/o timeout, without an answer")
 	require.GreaterOrEqual(t, spent, 30*time.Millisecond)
-	require.Less(t, spent, ioTimeout)
+	long.Less(t, spent, ioTimeout)
 
 	// Further additions would be counted for nobody, and further reads are of no
 	// use.
@@ -83,13 +84,13 @@ func TestASilentServer(t *testing.T) {
 		spent, err = call(context.Background(), op, 30*time.Millisecond)
 		require.EqualError(t, err, "memcache: "+server.Addr+": i/o timeout: the server is silent, nothing was sent")
 		require.GreaterOrEqual(t, spent, 30*time.Millisecond)
-		require.Less(t, spent, ioTimeout)
+		long.Less(t, spent, ioTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
 	spent, err = call(ctx, three(), patience)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, spent, ioTimeout)
+	long.Less(t, spent, ioTimeout)
 	require.EqualValues(t, 3, s.Stats().Withheld)
 	require.Equal(t, 1, s.Stats().InFlight)
 
@@ -253,6 +254,9 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 	}{{350 * time.Millisecond, 10, 0}, {2 * time.Second, 10, 0}, {2 * time.Second, 15, 5}, {10 * time.Second, 10, 0}} {
 		t.Run(fmt.Sprint(row.pause, " after ", row.taken), func(t *testing.T) {
 			pause := row.pause
+			if pause > 2*time.Second {
+				long.Only(t, "10 s of real time; shorter standstills are tried")
+			}
 			t.Parallel()
 			server := servertest.StartMemcached(t)
 			s, err := memcache.New(memcache.Config{}, server.Addr)
@@ -289,7 +293,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			goroutines := runtime.NumGoroutine()
 			server.Resume()
 			resumed := time.Now()
-			for admitted.Load() < 10 && time.Since(resumed) < 10*time.Second {
+			for admitted.Load() < 10 && time.Since(resumed) < patience {
 				take()
 			}
 			wg.Wait()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -19,6 +20,7 @@ import (
 // hits are stored by a clock that is 9 s slow, and must remain until their
 // window is nearly over.
 func TestItemsMadeAfterAStandstillLive(t *testing.T) {
+	long.Only(t, "17 s of real time")
 	t.Parallel()
 	const keys, pause = 240, 9 * time.Second
 	server := servertest.StartMemcached(t)

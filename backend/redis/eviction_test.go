@@ -16,7 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -57,7 +57,7 @@ func TestRandomLives(t *testing.T) {
 					now: time.Date(2026, 3, 2, 22, 59, 30, 0, time.UTC).UnixNano(),
 				}
 				life.begin()
-				for step := range 2000 / race.Thrift {
+				for step := range long.Rounds(400, 2000) {
 					if err := life.step(); err != nil {
 						t.Fatalf("step %d: %v", step, err)
 					}

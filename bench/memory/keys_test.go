@@ -1,11 +1,9 @@
 package memory_test
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +29,8 @@ type field struct {
 	contestants []contestant
 	limits      counter.Limits
 	keys        measure.Keys
-	hits        []int64 // that each has counted
-	gaveUp      []int64 // calls of each that counted nothing, since others were in the way
+	hits        []int64            // that each has counted
+	mishaps     []*measure.Mishaps // of peers
 	began       time.Time
 
 	ns, allocs []measure.Series
@@ -46,43 +44,42 @@ func newField(t *testing.T, keys measure.Keys, limits counter.Limits) *field {
 func (f *field) add(name string, peer bool, c contestant) {
 	f.Helper()
 	f.names, f.peers, f.contestants = append(f.names, name), append(f.peers, peer), append(f.contestants, c)
-	f.hits, f.gaveUp, f.ns, f.allocs = append(f.hits, int64(f.keys.Len())), append(f.gaveUp, 0), append(f.ns, nil), append(f.allocs, nil)
+	f.hits, f.mishaps, f.ns, f.allocs = append(f.hits, 0), append(f.mishaps, &measure.Mishaps{}), append(f.ns, nil), append(f.allocs, nil)
+	last := len(f.contestants) - 1
 	for i := range f.keys.Len() {
 		// Each contestant keeps a string of its own, as with the key of a request.
-		require.NoError(f, c.hit(strings.Clone(f.keys.At(i))), name)
+		require.NoError(f, f.hit(last, strings.Clone(f.keys.At(i))), name)
 	}
+	f.hits[last] = int64(f.keys.Len()) - f.mishaps[last].Failed()
+}
+
+// hit is a call of a contestant. A peer that fails, because other callers were in its
+// way or whatever it says, ends no race.
+func (f *field) hit(i int, key string) error {
+	err := f.contestants[i].hit(key)
+	if err != nil && f.peers[i] {
+		f.mishaps[i].Call(err)
+		return nil
+	}
+	return err
 }
 
 // run is one turn of a contestant.
 func (f *field) run(i int, calls measure.Keys, cores int) {
 	f.Helper()
-	c := f.contestants[i]
-	var gaveUp atomic.Int64
-	spent, mallocs, err := measure.Parallel(calls.Len(), cores, func(call int) error {
-		err := c.hit(calls.At(call))
-		if f.peers[i] && errors.Is(err, errGaveUp) {
-			gaveUp.Add(1)
-			return nil
-		}
-		return err
-	})
+	failed := f.mishaps[i].Failed()
+	spent, mallocs, err := measure.Parallel(calls.Len(), cores, func(call int) error { return f.hit(i, calls.At(call)) })
 	require.NoError(f, err, f.names[i])
 	f.ns[i] = append(f.ns[i], float64(spent.Nanoseconds())/float64(calls.Len()))
 	f.allocs[i] = append(f.allocs[i], float64(mallocs)/float64(calls.Len()))
-	f.hits[i] += int64(calls.Len()) - gaveUp.Load()
-	f.gaveUp[i] += gaveUp.Load()
+	f.hits[i] += int64(calls.Len()) - (f.mishaps[i].Failed() - failed)
 }
 
-// spread is the time of a call, with the calls that gave up.
-func (f *field) spread(i int) string {
-	if f.gaveUp[i] == 0 {
-		return f.ns[i].Spread()
-	}
-	return f.ns[i].Spread() + ", " + words.Plural(f.gaveUp[i], "call") + " gave up"
-}
+// spread is the time of a call, with what went wrong.
+func (f *field) spread(i int) string { return f.ns[i].Spread() + f.mishaps[i].String() }
 
 // check asks every contestant for the hits of each key. A contestant that did not
-// count, or took two keys for the same, was in another race.
+// count, or took two keys for the same, was in another race: the row of a peer says so.
 func (f *field) check() {
 	f.Helper()
 	longest := f.limits[len(f.limits)-1]
@@ -90,6 +87,10 @@ func (f *field) check() {
 		var sum int64
 		for k := range f.keys.Len() {
 			used, err := c.used(f.keys.At(k))
+			if err != nil && f.peers[i] {
+				f.mishaps[i].Miscount("its count: %v", err)
+				continue
+			}
 			require.NoError(f, err)
 			sum += used
 		}
@@ -98,12 +99,17 @@ func (f *field) check() {
 		// older stamp sets the bucket's clock back, and the time between counts
 		// twice.
 		refilled := 2*int64(time.Since(f.began).Seconds()*float64(longest.Max)/longest.Per.Seconds()) + 1
-		switch f.names[i] {
-		case "x/time/rate", "throttled":
-			require.InDelta(f, f.hits[i], sum, float64(refilled*int64(f.keys.Len())), "%s has counted another number of hits", f.names[i])
-		default:
-			require.Equal(f, f.hits[i], sum, "%s has counted another number of hits", f.names[i])
+		slack := int64(0)
+		if f.names[i] == "x/time/rate" || f.names[i] == "throttled" {
+			slack = refilled * int64(f.keys.Len())
 		}
+		if f.peers[i] {
+			if sum < f.hits[i]-slack || sum > f.hits[i]+slack {
+				f.mishaps[i].Miscount("counted %s of %s hits", measure.Count(sum), measure.Count(f.hits[i]))
+			}
+			continue
+		}
+		require.Equal(f, f.hits[i], sum, "%s has counted another number of hits", f.names[i])
 		if a, ours := c.(*abacus); ours {
 			require.Equal(f, f.keys.Len(), a.store.Stats().Keys, "keys in the store")
 		}
@@ -121,7 +127,7 @@ func (f *field) fastestPeer() measure.Series {
 	return measure.Fastest(peers...)
 }
 
-// hasty is a floor that gives up at each third call.
+// hasty is a floor that gives up at each third call, and forgets a hit of each ten.
 type hasty struct {
 	floor
 	calls int
@@ -131,10 +137,14 @@ func (h *hasty) hit(key string) error {
 	if h.calls++; h.calls%3 == 0 {
 		return fmt.Errorf("%w: busy", errGaveUp)
 	}
+	if h.calls%10 == 0 {
+		return nil
+	}
 	return h.floor.hit(key)
 }
 
-// A peer that gives up under contention does not end the benchmark: its row says so.
+// A peer that gives up under contention, or miscounts, does not end the benchmark: its
+// row says so.
 func TestAPeerGivesUp(t *testing.T) {
 	keys, err := measure.Distinct(1)
 	require.NoError(t, err)
@@ -142,14 +152,14 @@ func TestAPeerGivesUp(t *testing.T) {
 	f.add("hasty", true, &hasty{floor: floor{counts: map[string]*int64{}}})
 	f.run(0, keys.InTurn(30), 1)
 	f.check()
-	require.Contains(t, f.spread(0), "), 10 calls gave up")
+	require.Contains(t, f.spread(0), "); 10 calls failed: a call gave up: busy; counted 19 of 21 hits")
 }
 
 func TestBesidePeers(t *testing.T) {
 	rounds, calls := measure.Pick(2, 3, 9), measure.Pick(2_000, 200_000, 400_000)
 	s := measure.Open(t, "In memory, beside other limiters")
 	s.Say("%d rounds of %s calls; ns for one call, the median of the rounds and their spread. A call asks all limits: one (shaped as 100/d) or three (10/m, 50/h, 100/d). "+
-		"Every call is admitted and counted, except where a row says that calls gave up: limits have room, and at the end each contestant is asked how many hits every key has. Each peer has a limiter for each limit and "+
+		"Every call is admitted and counted, except where a row says otherwise: limits have room, and at the end each contestant is asked how many hits every key has. Each peer has a limiter for each limit and "+
 		"asks one after the other. Keys are distinct and come in random order. \"To the fastest\" is the median over the rounds of the ratio to the fastest peer of the "+
 		"same round and number of limits. \"Admits\" is what a limit of %d was seen to admit in its worst true window, when it was attacked in this run. Garbage is "+
 		"collected between rounds, in nobody's turn.", rounds, measure.Count(int64(calls)), attacked)

@@ -279,6 +279,16 @@ func raceOfMiddlewares(t *testing.T, v *visits, limits counter.Limits, want, rou
 		h                 http.Handler
 		ns, bytes, allocs measure.Series
 		uncollected       measure.Series // ns while the collector rests
+		ours              bool
+		wrong             measure.Mishaps // of a peer
+	}
+	// A peer that answers as it should not ends no race: its row says so.
+	noted := func(r *runner, err error) {
+		if err != nil && !r.ours {
+			r.wrong.Call(err)
+			return
+		}
+		require.NoError(t, err, r.name)
 	}
 	var runners []*runner
 	var base *runner
@@ -288,13 +298,13 @@ func raceOfMiddlewares(t *testing.T, v *visits, limits counter.Limits, want, rou
 		if m.used == nil && want != http.StatusOK {
 			continue // a bare handler denies nobody
 		}
-		r := &runner{middleware: m, name: kind.name, h: m.wrap(welcome)}
+		r := &runner{middleware: m, name: kind.name, h: m.wrap(welcome), ours: kind.name != reference && kind.name != "ulule/limiter"}
 		if kind.name == reference {
 			base = r
 		}
 		for _, request := range v.requests {
 			_, err := visit(r.h, request, http.StatusOK)
-			require.NoError(t, err, kind.name)
+			noted(r, err)
 		}
 		runners = append(runners, r)
 	}
@@ -303,7 +313,7 @@ func raceOfMiddlewares(t *testing.T, v *visits, limits counter.Limits, want, rou
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := measure.CPU()
-		require.NoError(t, v.random(r.h, calls, want), r.name)
+		noted(r, v.random(r.h, calls, want))
 		spent := measure.CPU() - began
 		runtime.ReadMemStats(&after)
 		n := float64(calls)
@@ -328,12 +338,16 @@ func raceOfMiddlewares(t *testing.T, v *visits, limits counter.Limits, want, rou
 			var sum int64
 			for _, addr := range v.addrs {
 				used, err := r.used(addr)
-				require.NoError(t, err, r.name)
+				noted(r, err)
 				sum += used
 			}
-			require.Equal(t, hits, sum, "%s has counted another number of hits", r.name)
+			if !r.ours && sum != hits {
+				r.wrong.Miscount("counted %s of %s hits", measure.Count(sum), measure.Count(hits))
+			} else {
+				require.Equal(t, hits, sum, "%s has counted another number of hits", r.name)
+			}
 		}
-		table.Row(r.name, r.ns.Spread(), r.ns.To(base.ns).Spread(), r.uncollected.To(base.uncollected).Spread(), measure.Bytes(r.bytes.Median()), measure.Num(r.allocs.Median()))
+		table.Row(r.name+r.wrong.String(), r.ns.Spread(), r.ns.To(base.ns).Spread(), r.uncollected.To(base.uncollected).Spread(), measure.Bytes(r.bytes.Median()), measure.Num(r.allocs.Median()))
 	}
 	return table
 }

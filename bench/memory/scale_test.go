@@ -73,7 +73,7 @@ func TestManyKeys(t *testing.T) {
 		f.check()
 		row := []string{measure.Count(int64(sizes[n]))}
 		for i := range makers {
-			row = append(row, f.ns[i].Spread(), measure.Num(f.ns[i].To(fields[0].ns[i]).Median()), measure.Num(bytes[i][n]))
+			row = append(row, f.spread(i), measure.Num(f.ns[i].To(fields[0].ns[i]).Median()), measure.Num(bytes[i][n]))
 		}
 		table.Row(row...)
 	}

@@ -37,7 +37,9 @@ func TestMemoryOnRedis(t *testing.T) {
 		ours := of(rs, "abacus", 3)
 		sample := func(r *runner) {
 			n, stored := b.memory(r.stored)
-			require.GreaterOrEqual(t, stored, row.keys, "%s: stored keys", r.name)
+			if stored < row.keys {
+				r.miscount("has stored %d keys of %d", stored, row.keys)
+			}
 			bytes[r.name] = append(bytes[r.name], float64(n)/float64(row.keys))
 		}
 		for _, r := range rs {
@@ -52,14 +54,16 @@ func TestMemoryOnRedis(t *testing.T) {
 			ours.be(keys, row.day/row.instants, mean)
 			sample(ours)
 		}
+		wrong := map[string]string{}
 		for _, r := range rs {
 			r.check(keys)
+			wrong[r.name] = r.mishaps.String()
 		}
 		log := bytes["sorted set"].Median()
 		spread := fmt.Sprintf("%s (%s-%s)", measure.Bytes(bytes["abacus"].Median()), measure.Bytes(bytes["abacus"].Least()), measure.Bytes(bytes["abacus"].Greatest()))
-		cells := []string{measure.Count(int64(row.day)), spread, measure.Bytes(log), fmt.Sprintf("1/%s", measure.Num(log/bytes["abacus"].Median()))}
+		cells := []string{measure.Count(int64(row.day)), spread, measure.Bytes(log) + wrong["sorted set"], fmt.Sprintf("1/%s", measure.Num(log/bytes["abacus"].Median()))}
 		for _, name := range []string{"redis_rate", "ulule/limiter", "throttled", "INCR, EXPIRE"} {
-			cells = append(cells, measure.Bytes(bytes[name].Median()))
+			cells = append(cells, measure.Bytes(bytes[name].Median())+wrong[name])
 		}
 		table.Row(cells...)
 	}

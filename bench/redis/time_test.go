@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ func TestOnRedis(t *testing.T) {
 		rs := b.measure(p, rounds, calls)
 		for _, r := range rs {
 			to := r.server.To(of(rs, "redis_rate", len(r.limits)).server)
-			table.Row(fmt.Sprintf("%s, %d", r.name, len(r.limits)), r.wall.Spread(), r.server.Spread(), measure.Num(to.Median()), measure.Num(r.cpu.Median()), admits[r.name])
+			table.Row(fmt.Sprintf("%s, %d%s", r.name, len(r.limits), &r.mishaps), r.wall.Spread(), r.server.Spread(), measure.Num(to.Median()), measure.Num(r.cpu.Median()), admits[r.name])
 		}
 		s.Table(p.name, table)
 	}
@@ -76,7 +75,7 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 		if !p.allow {
 			for _, key := range keys {
 				if err := r.refused(key); err != nil { // uses up the limit, if any room is left
-					require.ErrorIs(b, err, errRefused)
+					r.wantRefused(err)
 				}
 			}
 		}
@@ -97,9 +96,7 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 				if err == nil { // a hit has left the window: this hit used the place up
 					err = r.refused(key)
 				}
-				if !errors.Is(err, errRefused) {
-					b.Fatalf("%s, %s: want a refusal, got %v", p.name, r.name, err)
-				}
+				r.wantRefused(err)
 			}
 			if i%p.keys == p.keys-1 {
 				if p.allow {
@@ -119,7 +116,9 @@ func (b *bench) measure(p pattern, rounds, calls int) []*runner {
 			}
 			r.check(some)
 			_, stored := b.memory(r.stored)
-			require.GreaterOrEqual(b, stored, len(fresh), "%s: stored keys", r.name)
+			if stored < len(fresh) {
+				r.miscount("has stored %d keys of %d", stored, len(fresh))
+			}
 		case p.allow || r.name != "INCR, EXPIRE": // a limiter that counts refused calls
 			r.check(keys)
 		}
@@ -146,7 +145,7 @@ func worstWindows(t *testing.T) map[string]string {
 		set := b.setting(counter.Limits{{Max: attacked, Per: per}})
 		set.now, set.timeout = time.Now, 0
 		c := kind.make(t, set)
-		wg.Go(func() { worst[i] = attack(t, c, per) })
+		wg.Go(func() { worst[i] = attack(c, per) })
 	}
 	wg.Wait()
 	all := map[string]string{}
@@ -161,7 +160,9 @@ func worstWindows(t *testing.T) map[string]string {
 	return all
 }
 
-func attack(t *testing.T, c *contestant, per time.Duration) (worst int) {
+// attack returns the most admitted hits of any window. A hit that fails is not
+// admitted, and who admits everything is stopped at ten times the limit.
+func attack(c *contestant, per time.Duration) (worst int) {
 	type hit struct{ sent, answered time.Time }
 	var admitted []hit
 	try := func() bool {
@@ -169,10 +170,8 @@ func attack(t *testing.T, c *contestant, per time.Duration) (worst int) {
 		err := c.hit("key")
 		if err == nil {
 			admitted = append(admitted, hit{sent, time.Now()})
-		} else if !errors.Is(err, errRefused) {
-			t.Error(err)
 		}
-		return err == nil
+		return err == nil && len(admitted) <= 10*attacked
 	}
 	// The calendar's second is as good as any other second, and the worst for
 	// contestants that count by the calendar.
@@ -182,10 +181,6 @@ func attack(t *testing.T, c *contestant, per time.Duration) (worst int) {
 	time.Sleep(per - step)
 	for range per/step + 1 {
 		for try() {
-			if len(admitted) > 10*attacked {
-				t.Errorf("%d hits of a key were admitted under a limit of %d", len(admitted), attacked)
-				return len(admitted)
-			}
 		}
 		time.Sleep(step)
 	}

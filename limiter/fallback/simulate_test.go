@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/tiers"
@@ -49,7 +50,7 @@ var over = func() context.Context {
 // keep the promise of docs/guarantees.md.
 func TestNeverOverWhileTheStoreFails(t *testing.T) {
 	r := random(t)
-	worlds := 300 / race.Thrift
+	worlds := long.Rounds(60, 300)
 	var all simTally
 	for range worlds {
 		w := newSimWorld(r.Uint64())

@@ -16,9 +16,13 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
-var soak = flag.Duration("soak", 9*time.Second, "`time` that the races of TestSoak run at full speed")
+const soakUsually = 9 * time.Second
+
+var soak = flag.Duration("soak", soakUsually, "`time` that the races of TestSoak run at full speed")
 
 // sizes is a sample of all sizes that must not grow, by name.
 type sizes map[string]float64
@@ -36,6 +40,9 @@ var grown = map[string]float64{
 // the longest limit, and sees neither the pages grow nor the process that serves
 // them.
 func TestSoak(t *testing.T) {
+	if *soak == soakUsually {
+		long.Only(t, "ten seconds of two pages at full speed")
+	}
 	address := newSite(t)
 	tabs := map[string]*tab{}
 	for i, name := range []string{"minute", "day"} {

@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/internal/promise"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -170,6 +171,7 @@ func TestCrosses(t *testing.T) {
 // A healthy but busy server breaks no promise: all calls or several are late, and
 // the check tells so. On either kind of store no check fails.
 func TestBusy(t *testing.T) {
+	long.Only(t, "20 s of real time, and calls that are late by chance")
 	const timeout = 42 * time.Millisecond
 	stalls := func(t *testing.T, p *servertest.Proxy) {
 		over := make(chan struct{})

@@ -35,10 +35,10 @@ func (c *campaign) page(command string) string {
 
 var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
 
-This page is for everybody who asks whether [the promises](../guarantees.md) hold when servers, links
-and processes fail. A program (internal/testkit/faults) wrote the page. The program lets several
-processes count on real servers, and lets faults come upon the servers, the links and the processes.
-All calls and answers are written down, and checked against the promises.
+This page is for everybody who asks whether [the promises](../guarantees.md) hold when servers,
+links and processes fail. A program (internal/testkit/faults) wrote the page. The program lets
+several processes count on real servers, and lets faults come upon the servers, the links and the
+processes. All calls and answers are written down, and checked against the promises.
 
 | | |
 |---|---|
@@ -99,8 +99,8 @@ have been lost, a window may hold Max more for each loss. These hits may have be
   the old list and processes with the new list stand side by side.
 - **evicted**: on memcached the hits of the named bucket (*watch evictions*, as many as the
   statistics tell), on Redis the hits of the named key (the event *evicted*). If Redis has evicted
-  one of several values of a key, the key can count longer ([storage](../storage.md)), and so deny too
-  early.
+  one of several values of a key, the key can count longer ([storage](../storage.md)), and so deny
+  too early.
 - **failover**: the hits of a span of time. The replica is compared with its master ten times a
   second. The span begins when the replica was last seen to be as far in the stream of writes as its
   master had been at the look before. The span ends at the instant at which no other server takes

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	tests "github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 // tiny is s in seconds, for a busy machine.
 func tiny(s scenario) scenario {
-	s.connections, s.requests = min(s.connections, 300), min(s.requests, 4000/race.Thrift)
+	s.connections, s.requests = min(s.connections, 300), min(s.requests, tests.Rounds(800, 4000))
 	if s.users > 1 {
 		s.users, s.connections, s.pause = 10, 20, 50*time.Millisecond
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // browserPatience is spent only on failures.
@@ -106,7 +106,7 @@ func TestInABrowser(t *testing.T) {
 	var views []view
 	add := func(name string, charts int, widths []int, schemes []string, reports ...*compare.Report) {
 		out := written(t, reports...)
-		if race.On { // the browser's work is not watched for races
+		if long.Rounds(1, 3) == 1 { // nor is the browser's work watched for races
 			widths, schemes = widths[:1], schemes[:1]
 		}
 		for _, width := range widths {
