@@ -13,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -106,6 +107,7 @@ func TestRoundTripsOfADenial(t *testing.T) {
 
 // A Take on three tiers lasts about as long as a plain increment.
 func TestATakeBesideOneIncrement(t *testing.T) {
+	long.Only(t, "it compares times of the wall; TestRoundTrips counts the trips")
 	f := newFar(t, 2*time.Millisecond)
 	raw := rawClient(f.proxy.Addr)
 	require.NoError(t, raw.Set(&gomemcache.Item{Key: "plain", Value: []byte("0")}))

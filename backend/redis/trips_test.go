@@ -54,6 +54,7 @@ func TestRoundTrips(t *testing.T) {
 
 // A Take of three tiers takes about as long as a plain increment.
 func TestATakeBesideOneIncrement(t *testing.T) {
+	long.Only(t, "it compares times of the wall; TestRoundTrips counts the trips")
 	proxy := servertest.NewProxy(t, servertest.Redis(t), 2*time.Millisecond)
 	plain, c := raw(t, proxy.Addr), newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{})
 	take(t, c, name(0), 1, "1/d")
