@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -17,8 +18,8 @@ import (
 // that the buffers stay on the stack.
 func (l *Limiter) asks(ctx context.Context, c *call, asks []counter.Ask, features []feature.Feature) (_ []counter.Ask, err error) {
 	var textBuf [128]byte
-	var endBuf [8]int
-	text, ends := textBuf[:0], endBuf[:0] // ends[i] is the end of the text of asks[i]
+	var endBuf [8]textEnd
+	text, ends := textBuf[:0], endBuf[:0] // ends[i] is of asks[i]
 	var foundBuf [8]int
 	rules := c.of.path(features, foundBuf[:0])
 	for p := rules.next(); p != nil; p = rules.next() {
@@ -44,12 +45,16 @@ func (l *Limiter) asks(ctx context.Context, c *call, asks []counter.Ask, feature
 					soft = find(asks, text, ends, start, true)
 				}
 				c.again(asks, enforced, by)
+				softly := len(c.softly)
 				if c.again(asks, soft, by); soft < 0 {
 					if asks, err = c.add(ctx, asks, p, f, by, features, text[start:], enforced); err != nil || c.denied {
 						return nil, err
 					}
 				}
-				text, ends = appendTexts(asks, text, ends, start)
+				if len(c.softly) > softly {
+					c.softly[softly].Ask = j
+				}
+				text, ends = appendTexts(asks, text, ends, start, j)
 			}
 			if found || unknown || p.Else == "" {
 				break
@@ -60,23 +65,23 @@ func (l *Limiter) asks(ctx context.Context, c *call, asks []counter.Ask, feature
 			if asks = c.addMissing(asks, p, missing, find(asks, text, ends, start, false)); c.missing != "" {
 				return nil, nil
 			}
-			text, ends = appendTexts(asks, text, ends, start)
+			text, ends = appendTexts(asks, text, ends, start, -1)
 		}
 	}
-	all, start := string(text), 0
-	for i, end := range ends {
-		asks[i].Key = counter.Key{Event: c.event, Feature: all[start:end]}
-		start = end
-	}
+	c.places = nameAsks(asks, c.event, text, ends)
 	if !slices.ContainsFunc(c.Rules, func(r *fallback.Rule) bool { return r != nil }) {
 		c.Rules = nil
 	}
 	return asks, nil
 }
 
-// appendTexts appends the texts of the asks that are new: the first has the text
+// textEnd is the end of the text of an ask, and the index of its feature in the call, -1
+// if the feature is missing.
+type textEnd struct{ at, place int32 }
+
+// appendTexts appends the texts of the asks that are new, of the feature of index place: the first has the text
 // from start on, the second the same, or that of a ban.
-func appendTexts(asks []counter.Ask, text []byte, ends []int, start int) ([]byte, []int) {
+func appendTexts(asks []counter.Ask, text []byte, ends []textEnd, start, place int) ([]byte, []textEnd) {
 	end := len(text)
 	if len(ends) == len(asks) {
 		return text[:start], ends
@@ -89,7 +94,7 @@ func appendTexts(asks []counter.Ask, text []byte, ends []int, start int) ([]byte
 			}
 			text = append(text, text[start:end]...)
 		}
-		ends = append(ends, len(text))
+		ends = append(ends, textEnd{int32(len(text)), int32(place)})
 	}
 	return text, ends
 }
@@ -97,11 +102,54 @@ func appendTexts(asks []counter.Ask, text []byte, ends []int, start int) ([]byte
 // find returns the index of the enforced or soft ask whose text is that from start
 // on; -1 if there is none. A Counter would merge equal keys too, but take each limit
 // as often as its key is given.
-func find(asks []counter.Ask, text []byte, ends []int, start int, soft bool) int {
-	from := 0
+func find(asks []counter.Ask, text []byte, ends []textEnd, start int, soft bool) int {
+	from := int32(0)
 	for i, end := range ends {
-		if asks[i].Soft == soft && string(text[from:end]) == string(text[start:]) {
+		if asks[i].Soft == soft && string(text[from:end.at]) == string(text[start:]) {
 			return i
+		}
+		from = end.at
+	}
+	return -1
+}
+
+// nameAsks writes the keys of asks, and returns what placeOf needs: the texts with their
+// ends and the places of their features behind them, or "" if all places are 0.
+func nameAsks(asks []counter.Ask, event string, text []byte, ends []textEnd) string {
+	placed := int32(0)
+	for _, end := range ends {
+		placed |= end.place
+	}
+	for i := 0; placed != 0 && i < len(ends); i++ {
+		text = binary.LittleEndian.AppendUint32(text, uint32(ends[i].at))
+		text = binary.LittleEndian.AppendUint32(text, uint32(ends[i].place))
+	}
+	if placed != 0 {
+		text = append(text, byte(len(ends)))
+	}
+	texts, start := string(text), int32(0)
+	for i, end := range ends {
+		asks[i].Key = counter.Key{Event: event, Feature: texts[start:end.at]}
+		start = end.at
+	}
+	if placed == 0 {
+		return ""
+	}
+	return texts
+}
+
+// placeOf is the index of the feature with this text in the call, by a result of
+// nameAsks; -1 if there is none.
+func placeOf(places, text string) int {
+	if places == "" {
+		return 0
+	}
+	n := int(places[len(places)-1])
+	of := []byte(places[len(places)-1-8*n:])
+	for from := uint32(0); n > 0; n, of = n-1, of[8:] {
+		end := binary.LittleEndian.Uint32(of)
+		if places[from:end] == text {
+			return int(int32(binary.LittleEndian.Uint32(of[4:])))
 		}
 		from = end
 	}
@@ -159,7 +207,7 @@ func (c *call) addMissing(asks []counter.Ask, p *prepared, by *own, plain int) [
 	case enforced:
 		c.missing = p.Kind
 	default:
-		c.soft, c.softly = true, append(c.softly, SoftVerdict{Kind: p.Kind, Denied: true, RetryAfter: counter.Never})
+		c.soft, c.softly = true, append(c.softly, SoftVerdict{Ask: -1, Kind: p.Kind, Denied: true, RetryAfter: counter.Never})
 	}
 	return asks
 }
@@ -266,7 +314,7 @@ func (p *prepared) enforces(text []byte) bool {
 }
 
 // softVerdicts are the answers of soft rules, from the states of all limits.
-func softVerdicts(states []counter.State) (all []SoftVerdict) {
+func softVerdicts(states []counter.State, places string) (all []SoftVerdict) {
 	var last counter.Key
 	var remaining int64
 	for _, s := range states {
@@ -274,7 +322,7 @@ func softVerdicts(states []counter.State) (all []SoftVerdict) {
 			continue
 		}
 		if len(all) == 0 || s.Key != last {
-			all = append(all, SoftVerdict{Kind: feature.KindOf(s.Key.Feature), Limit: s.Limit})
+			all = append(all, SoftVerdict{Ask: placeOf(places, s.Key.Feature), Kind: feature.KindOf(s.Key.Feature), Limit: s.Limit})
 			last, remaining = s.Key, s.Remaining
 		}
 		v := &all[len(all)-1]

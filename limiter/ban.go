@@ -216,7 +216,8 @@ func (v *Verdict) bannedFor(key counter.Key) time.Duration {
 // All returns the state of every limit of every feature of the call, as
 // counter.Verdict does, but for those of soft rules. A limit of a banned feature
 // has a Remaining of zero, and a RetryAfter that lasts until the end of the ban at
-// least.
+// least. Ask is the index of the feature in the call, the first of equal features, or
+// -1 for features that are missing under MissingShare.
 func (v Verdict) All() []counter.State {
 	all := v.Verdict.All()
 	states := all[:0]
@@ -229,6 +230,7 @@ func (v Verdict) All() []counter.State {
 		} else if v.open.frees(&s) {
 			s.RetryAfter = min(s.RetryAfter, v.open.after)
 		}
+		s.Ask = placeOf(v.places, s.Key.Feature)
 		states = append(states, s)
 	}
 	return states

@@ -14,10 +14,11 @@ import (
 // without the store. It is written by asks alone.
 type call struct {
 	fallback.Call
-	of    *eventRules
-	event string
-	n     int64      // hits, but for features with hits of their own
-	bans  []bannable // keys that can be banned
+	of     *eventRules
+	event  string
+	n      int64      // hits, but for features with hits of their own
+	places string     // of the features of the asks: see placeOf
+	bans   []bannable // keys that can be banned
 
 	missing  string        // the kind without a feature, if its rule denies such a call
 	denied   bool          // by override
@@ -123,12 +124,12 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 
 // complete adds to v what is known without the store.
 func (v *Verdict) complete(c *call) {
-	v.event = c.event
+	v.event, v.places = c.event, c.places
 	if c.override != nil && !c.limited && !c.charged && v.Allowed {
 		v.Override, v.kind = c.override.Override, c.kind
 	}
 	if c.soft && v.Allowed && v.Degraded == nil {
-		v.Soft = append(softVerdicts(v.Verdict.All()), c.softly...)
+		v.Soft = append(softVerdicts(v.Verdict.All(), c.places), c.softly...)
 	}
 	v.counts = c.counts
 	switch {

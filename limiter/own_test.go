@@ -232,3 +232,47 @@ func TestCharged(t *testing.T) {
 		require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, cost).Outcome(), "heeds no ban")
 	})
 }
+
+// A state says which feature of the call it is of, also while the store fails.
+func TestStatesNameTheirFeatures(t *testing.T) {
+	denied := by("user", "1/h")
+	denied.Overrides = []limiter.Override{{Value: "eve", Denied: true}}
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{
+		onFailure(limiter.FailLocal, by("ip", "90/h, 900/d")), onFailure(limiter.FailLocal, ifMissing(limiter.MissingShare, by("user", "90/h"))),
+		onFailure(limiter.FailLocal, ifMissing(limiter.MissingSkip, by("model", "90/h"))), soft(0, denied),
+	}})
+	one, two := ip("192.0.2.1"), ip("192.0.2.2")
+	asks := func(features ...feature.Feature) (asks []int, soft []int) {
+		t.Helper()
+		v := allow(t, s.lim, features...)
+		require.True(t, v.Allowed)
+		for _, state := range v.All() {
+			asks = append(asks, state.Ask)
+			require.Equal(t, state.Ask < 0, state.Key.Feature == "user:")
+			if state.Ask >= 0 {
+				require.Contains(t, state.Key.Feature, features[state.Ask].Value())
+			}
+		}
+		for _, v := range v.Soft {
+			soft = append(soft, v.Ask)
+		}
+		return asks, soft
+	}
+	for _, broken := range []bool{false, true} {
+		s.store.broken.Store(broken)
+		got, soft := asks(feature.New("other", "x"), user("ada"), two, user("bob"), one, two)
+		require.Equal(t, []int{2, 2, 4, 4, 1, 3}, got)
+		if !broken {
+			require.Equal(t, []int{1, 3}, soft)
+		}
+		got, _ = asks(feature.New("model", "large"), one)
+		require.Equal(t, []int{1, 1, -1, 0}, got)
+		got, soft = asks(one, user("eve"))
+		require.Equal(t, []int{0, 0, 1}, got)
+		if !broken {
+			require.Equal(t, []int{1}, soft, "by an Override")
+		}
+	}
+	s.store.broken.Store(false)
+	require.NoError(t, s.lim.Close(ctx))
+}

@@ -104,7 +104,7 @@ func TestSoftRuleAlone(t *testing.T) {
 		require.Empty(t, v.Rule())
 		require.Equal(t, []limiter.SoftVerdict{
 			{Kind: "ip", Denied: i >= 2, Limit: counter.Limit{Max: 2, Per: time.Hour}, RetryAfter: v.Soft[0].RetryAfter},
-			{Kind: "user", Denied: true, RetryAfter: counter.Never},
+			{Ask: -1, Kind: "user", Denied: true, RetryAfter: counter.Never},
 		}, v.Soft)
 		require.Equal(t, v.Soft, seen[i].Soft)
 	}

@@ -54,6 +54,7 @@ type Verdict struct {
 	Soft []SoftVerdict
 
 	event  string
+	places string         // of the features: see placeOf
 	free   bool           // no rule limits the call, and hits are counted
 	counts bool           // hits are counted under a limit of MaxCount, which is none: see plainly
 	kind   string         // of the feature of Override
@@ -128,6 +129,7 @@ func (v Verdict) String() string {
 // SoftVerdict is the answer of a soft rule. Kind and Limit have few values, as in
 // [Decision].
 type SoftVerdict struct {
+	Ask        int           // index of the feature in the call; of equal features the first; -1: it is missing
 	Kind       string        // of the feature
 	Denied     bool          // the rule would have denied the call
 	Limit      counter.Limit // that has the longest RetryAfter, or else the least Remaining; the zero Limit: no limit was asked, since a feature is missing, or denied by an Override
