@@ -112,7 +112,7 @@ type Request struct {
 	// A caller that adds to a bucket adds as much to the buckets of all tiers
 	// that hold the same instant. So a store may keep the finer buckets and
 	// compute the coarser from them, and may refuse an addition that takes the
-	// sum over all kept buckets of a key beyond MaxCount. A taking back may
+	// sum over all kept buckets of a key beyond MaxCount. An undo may
 	// name some tiers only; the hits must be gone when all tiers were named.
 	N   int64
 	Add []Slot // each bucket once
@@ -168,7 +168,7 @@ type Atomic interface {
 	// all keys fit that are not Soft, and r is no Peek, Take adds N to the
 	// bucket of each tier of the key's Ladder that holds Now, for every key
 	// that fits; otherwise Take writes nothing. A Take is a single atomic step.
-	// Additions and takings back by Do count like those of Take.
+	// Additions and undos by Do count like those of Take.
 	//
 	// For context, deadline and ownership see [Store.Do]; the caller will write
 	// to the keys again. After an error no field filled in by Take may be used;

@@ -33,7 +33,7 @@ type Trip struct {
 	Allowed  bool      // filled in by do: the atomic step was allowed
 }
 
-// Around is called in place of each call of a store. do makes the trip, and can
+// Around is called instead of each call of a store. do makes the trip, and can
 // be called once: a trip that counts must not be sent again. An Around that
 // does not call do refuses the trip, and must return an error. The context
 // passed to do may be derived from ctx.
@@ -46,7 +46,7 @@ type Around func(ctx context.Context, trip *Trip, do func(context.Context) error
 // store, but for the fast path of [Local.Bind], since an Around sees every call.
 //
 // A refused KindTakeBack leaves hits in the store that deny other calls until
-// they age out; a breaker should let takings back through. [Answered] tells
+// they age out; a breaker should let undos through. [Answered] tells
 // failures of the store from other errors.
 func Wrap(store Store, around Around) Store { return &wrapped{store, around} }
 

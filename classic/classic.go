@@ -21,8 +21,8 @@ type Limiter interface {
 	// of ctx, or the caller's mistake, and comes with the zero Verdict, which
 	// denies. After an error of a server the hits may be counted.
 	//
-	// Of the Verdict only the flat fields are filled in. If nobody else calls, and
-	// nobody's clock has been ahead, a caller who comes back after RetryAfter is
+	// Of the Verdict only the flat fields are filled in. If no one else calls, and
+	// no one's clock has been ahead, a caller who comes back after RetryAfter is
 	// admitted, and one who comes a microsecond earlier is not, unless the
 	// limiter's doc says otherwise.
 	Take(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error)

@@ -24,7 +24,7 @@ import (
 // to live keeps the counter alive for ever; after a crash between counting and
 // setting the time to live, the counter never ends; and by the server's clock,
 // a log that is replayed faster than real time, or a clock that is set forward,
-// finds the old count. Here the window's number stands beside the count, and
+// finds the old count. Here the window's number stands next to the count, and
 // the count of an older window is zero. The count of a newer window stays: the
 // caller's clock is behind by three windows, and the caller counts in the newer
 // window. Otherwise two clocks could reset the slot in turns, and admit without

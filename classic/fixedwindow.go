@@ -31,7 +31,7 @@ import (
 // blocks the key for ever. Here all three steps are a single script.
 //
 // Prefer FixedWindow where limits follow the calendar, such as a quota a day
-// that starts anew at midnight UTC, or where the cheapest limiter is good
+// that starts again at midnight UTC, or where the cheapest limiter is good
 // enough.
 type FixedWindow struct{ engine[int64] }
 

@@ -28,7 +28,7 @@ import (
 //
 // A caller whose context ends during the wait gives back the last slot of the
 // queue. Any other slot stays empty: the callers behind know the times of their
-// slots, nobody moves up, and a departure is lost. If the store fails at that
+// slots, no one moves up, and a departure is lost. If the store fails at that
 // moment, the slot stays empty too. A caller whose clock is behind waits for
 // longer.
 //
@@ -45,7 +45,7 @@ import (
 type LeakyQueue struct{ scheduler }
 
 // NewLeakyQueue makes a LeakyQueue from which limit.Max hits leave in
-// limit.Per, and in which length hits may wait; with a length of 0 nobody
+// limit.Per, and in which length hits may wait; with a length of 0 no one
 // waits. An error names the value that is out of bounds: also a Max of 0 or of
 // more than one a microsecond, and a length that takes more than 366 days.
 func NewLeakyQueue(limit counter.Limit, length int64, store *Store) (*LeakyQueue, error) {

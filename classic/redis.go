@@ -154,7 +154,7 @@ func (r *remote) usageOf(ctx context.Context, names []string) (sum int64, err er
 }
 
 // storeError is an error of the store. Its text names the event and not the
-// feature, which may be somebody's address: a server may repeat its arguments
+// feature, which may be someone's address: a server may repeat its arguments
 // in an error.
 type storeError struct {
 	kind string

@@ -10,7 +10,7 @@ import (
 // TextbookCover is the cover of [TextbookTiers]: the window that ends now is
 // rounded down to whole buckets of its finest tier, the last of which holds now,
 // and both ragged edges are added up, finer and finer. For a day it reads 141
-// buckets in the mean over all phases of now, where [tiers.Ladder.Cover] reads 83.
+// buckets on average over all phases of now, where [tiers.Ladder.Cover] reads 83.
 //
 // The cut bucket at the left edge is dropped, and the cover is unsafe for
 // decisions while others count: a slow caller does not see the hits that a faster

@@ -26,7 +26,7 @@ import (
 // edge ends with the caller's own second: a caller whose clock is behind does
 // not see later hits, so clocks that are apart admit more.
 //
-// Cost: 141 reads for a day in the mean over all times of day, 142 at most. On
+// Cost: 141 reads for a day on average over all times of day, 142 at most. On
 // Redis 2 round trips, 1 if denied: MGET, then a pipeline of 6 writes, INCRBY and
 // PEXPIRE. On memcached, where these tiers come from, 1 if denied: a multi-get,
 // which the server counts as 141 gets. If admitted 3 more, an incr for each tier,

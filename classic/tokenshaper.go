@@ -26,9 +26,9 @@ import (
 // Cost: 1 read, and with tokens 1 write; 1 round trip, 1 script, and as much again
 // to give tokens back. A state of some 120 bytes a key.
 //
-// A caller whose context ends during the wait gives back the tokens, if nobody
+// A caller whose context ends during the wait gives back the tokens, if no one
 // has come since. Otherwise they are lost: the callers behind know their times, and
-// nobody moves up. A caller whose clock is behind waits for longer.
+// no one moves up. A caller whose clock is behind waits for longer.
 //
 // In the Verdict of Wait, Remaining is the number of further single hits that may
 // wait or leave, in the Verdict of Take the number of tokens; ResetAfter is the time
@@ -44,7 +44,7 @@ type TokenShaper struct{ scheduler }
 
 // NewTokenShaper makes a TokenShaper that gains limit.Max tokens in limit.Per, with
 // room for burst tokens, and in which length hits may wait. A burst of 0 is
-// limit.Max; with a length of 0 nobody waits. Errors are the errors of
+// limit.Max; with a length of 0 no one waits. Errors are the errors of
 // [NewTokenBucket], also for length.
 func NewTokenShaper(limit counter.Limit, burst, length int64, store *Store) (*TokenShaper, error) {
 	if burst == 0 {

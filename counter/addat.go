@@ -25,7 +25,7 @@ var ErrTooOld = errors.New("the hits are older than the buckets that are kept")
 // begins with the call. Hits with a label before a Forget count as well, and a
 // RefundAt does not give them back: the store remembers the Forget.
 //
-// If AddAt fails, its hits are taken back as by a failed Add: only where the
+// If AddAt fails, its hits are undone as by a failed Add: only where the
 // addition of the same call was confirmed. So a caller may repeat a failed AddAt
 // until a call returns nil. At least n hits are counted then, and more only if an
 // addition had no answer. Exceptions are a key that was forgotten, and a store

@@ -19,7 +19,7 @@ type Ask struct {
 	// [Counter.With] of the called Counter. Default: the called Counter.
 	On *Counter
 
-	// Soft asks for a judgement that denies nobody. The hits of a soft key are
+	// Soft asks for a judgement that denies no one. The hits of a soft key are
 	// counted where the hits of all other keys are admitted and the soft key has
 	// room. A State of the Verdict reports whether the soft key has room. So a soft key
 	// reports the share of denials that its limits would have if enforced. A soft key

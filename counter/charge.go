@@ -21,10 +21,10 @@ import (
 // denied until the key has room again.
 //
 // A count that would exceed 2^53-1 is an error, no [ErrStore], and nothing is counted.
-// Other errors are the errors of Take, and the hits of a failed call are taken back,
+// Other errors are the errors of Take, and the hits of a failed call are undone,
 // with one exception: on a store without an atomic step (memcached) hits
 // confirmed later than Config.Settle stay counted. Such a call is reported as
-// over or by an [ErrStore], since nobody knows whether a limit was over. Each later
+// over or by an [ErrStore], since no one knows whether a limit was over. Each later
 // Take of the process counts them; a Take in another process may miss them for up to
 // a minute, as the hits of an [Counter.AddAt].
 //

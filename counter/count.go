@@ -14,7 +14,7 @@ import (
 )
 
 // Add counts n hits of key, whatever the limits of key. n is 1 or more. If Add
-// fails, the hits are taken back, even if the store answers late. Hits without
+// fails, the hits are undone, even if the store answers late. Hits without
 // any answer of the store may stay until they age out. On a store without an atomic
 // step, a Take in another process may miss hits confirmed later than Config.Settle
 // for up to a minute, as the hits of an AddAt.
@@ -61,7 +61,7 @@ func (c *Counter) addTo(ctx context.Context, key Key, r backend.Request) (added 
 }
 
 // put adds the hits of r to the buckets of its label, from tier first on. After an error
-// the additions that were confirmed are taken back: some tiers may have been added to
+// the additions that were confirmed are undone: some tiers may have been added to
 // before others failed.
 func (c *Counter) put(ctx context.Context, r *backend.Request, first int) error {
 	r.Add = c.plan.Slots(r.Now.UnixNano(), 0)[first:]

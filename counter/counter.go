@@ -66,7 +66,7 @@ type Config struct {
 	// calls of the same key, and tries again as often as time allows. Longer
 	// patience means fewer errors and longer waits; no window depends on
 	// Patience, and processes may differ in it. After a denial of several keys,
-	// the other keys may be looked at for as long as a taking back may last.
+	// the other keys may be looked at for as long as an undo may last.
 	// Default: 1 s; none for a store in this process. Negative: none.
 	Patience time.Duration
 
@@ -75,7 +75,7 @@ type Config struct {
 	// upper bound of the count where the bound has room. On a store without an
 	// atomic step (memcached) the oldest bucket of the bound is coarse, and counts
 	// that this process has read within the last minute may serve; exact numbers
-	// then cost reads: 82 items of a day in the mean, instead of 24 or none.
+	// then cost reads: 82 items of a day on average, instead of 24 or none.
 	// Denials are exact in any case, and so are Peek and a store in this process.
 	Exact bool
 

@@ -201,7 +201,7 @@ func (d *denials) contended(key []byte, now int64) bool {
 // raised forgets the denied calls of a key that hits were added to: their
 // RetryAfter may be later now. That the key has no room is still true, unless the
 // denial was recorded after mark, when the addition began: it may have found hits
-// that were taken back since.
+// that were undone since.
 func (d *denials) raised(key string, mark int64) { d.changed(key, mark) }
 
 // lowered forgets the denials of a key whose counts may have fallen.

@@ -64,7 +64,7 @@ func (c *Counter) quota(event string, limits Limits) *quota {
 }
 
 // enterQuota puts the quota of an event and limits into a place of a set, or, beyond
-// the last, now and then in place of another.
+// the last, now and then instead of another.
 func (c *Counter) enterQuota(set *quotaSet, place int, event string, limits Limits) *quota {
 	if place == len(set) {
 		if place = rand.IntN(len(set)); rand.Uint32N(churn) > 0 {

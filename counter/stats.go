@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Stats has the numbers of a [Counter] that tell whether the conditions of the
+// Stats has the numbers of a [Counter] that report whether the conditions of the
 // promises hold, and counts of rare events since the creation of the Counter. On
 // a healthy store the counts hardly grow; a growing count deserves an alarm.
 type Stats struct {
@@ -44,12 +44,12 @@ type Stats struct {
 	WrongGuesses int64
 
 	// LateAnswers is the number of answers of the store that hits were counted,
-	// after the call had failed: the hits were taken back, but for those in
+	// after the call had failed: the hits were undone, but for those in
 	// HitsLeft. Growing: Config.Patience is too short.
 	LateAnswers int64
 	// HitsLeft is the number of additions of failed calls that may stay until
 	// they age out, and deny other calls until then: the connection was lost, or
-	// the taking back was not confirmed.
+	// the undo was not confirmed.
 	HitsLeft int64
 
 	// Waited is the number of calls that waited for other calls of the same key
@@ -68,7 +68,7 @@ type Stats struct {
 	// memory store had dropped buckets of the window: the process had been
 	// stopped.
 	StaleLabels int64
-	// TakingBackFailed is the number of takings back, of refused or late hits
+	// TakingBackFailed is the number of undos, of refused or late hits
 	// and of refunds, without a confirmation from the store. Each can leave
 	// hits that deny other calls until they age out.
 	TakingBackFailed int64

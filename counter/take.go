@@ -23,7 +23,7 @@ import (
 //
 // A denial is not an error. An error is an [ErrStore], the error of ctx, or a
 // mistake of the caller; the Verdict is then the zero Verdict, a denial. Hits of
-// a failed call are taken back, even if the store answers late. Hits without any
+// a failed call are undone, even if the store answers late. Hits without any
 // answer of the store stay until they age out.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
 	// On the memory store limits that were prepared admit nearly all hits; everything else

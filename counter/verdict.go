@@ -185,7 +185,7 @@ func (v *Verdict) count(k *call) {
 	v.block, v.bit = receiptOf(&k.receipts, k.c, k.used)
 }
 
-// retryWithin bounds RetryAfter, where hits that may soon be taken back were
+// retryWithin bounds RetryAfter, where hits that may soon be undone were
 // counted. The wait is random, to spread the callers.
 func (v *Verdict) retryWithin(most time.Duration) {
 	wait := most/2 + rand.N(most/2+1)

@@ -27,7 +27,7 @@ var (
 // quotes, without a comment, and with its domain as ASCII. White space around
 // the address is ignored. RFC 5321 lets capitals in the local part name another
 // mailbox; no provider does so. [Forms] can ignore dots and text after a plus sign.
-// Text that is not an address, or has a name beside the address, makes a Feature with
+// Text that is not an address, or has a name next to the address, makes a Feature with
 // an error; empty text makes a missing feature.
 func Email(address string) Feature {
 	f := Feature{kind: KindEmail}

@@ -109,7 +109,7 @@ func (f Feature) Unknown() bool { return f.unknown }
 // be logged.
 func (f Feature) Err() error { return f.err }
 
-// With returns f with a note, in place of the note before. The note is for whoever
+// With returns f with a note, instead of the note before. The note is for whoever
 // takes the Feature, as limiter.Under has one; it is no part of the text of f. It
 // should be comparable, since Features are compared as keys of maps.
 func (f Feature) With(note any) Feature {

@@ -19,7 +19,7 @@ var errIP = errors.New(`feature "ip" is not an IP address, want one such as 203.
 // 8215), 6to4 (2002::/16) and Teredo (2001::/32). Otherwise all of IPv4 would be a
 // single network behind a translator, and one IPv4 address would have 65,536
 // networks by 6to4 and more by Teredo. An ISATAP address stays an IPv6 address: the
-// IPv4 address in the last 64 bits is the choice of anybody with an IPv6 network.
+// IPv4 address in the last 64 bits is the choice of anyone with an IPv6 network.
 func IP(addr netip.Addr) Feature {
 	return Feature{kind: KindIP, addr: fold(addr)}
 }

@@ -110,7 +110,7 @@ func (f *visit) receive() {
 	}
 }
 
-// lingering is the time in which a server reads the rest of a body that nobody needs.
+// lingering is the time in which a server reads the rest of a body that no one needs.
 const lingering = time.Second
 
 // abandon bounds the time that the server waits for a body after an answer that did

@@ -155,7 +155,7 @@ func (q *request) readInTime() error {
 	return &ValueError{http.StatusBadRequest, wholeBody, "the request could not be read", q.tail}
 }
 
-// discard reads the body as bytes does, for nobody, and holds nothing: a body that
+// discard reads the body as bytes does, for no one, and holds nothing: a body that
 // bytes would not read stays unread.
 func (q *request) discard() {
 	if q.known || q.in.ContentLength > q.maxBody {
@@ -201,7 +201,7 @@ func (q *request) readAll() (full bool) {
 	}
 }
 
-// plain is the whole body unless it is encoded. Nobody knows here whether the
+// plain is the whole body unless it is encoded. No one knows here whether the
 // handler decodes an encoded body, and compressed bytes would pass for a form
 // without the field. A middleware that decodes bodies stands outside of this
 // middleware, and drops the header.

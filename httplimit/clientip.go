@@ -32,7 +32,7 @@ import (
 // multicast and broadcast addresses are malformed, since no connection comes
 // from there; a loopback address is well-formed, since local clients have it.
 //
-// Several goroutines may use a ClientIP while nobody changes it; a ProxyList may
+// Several goroutines may use a ClientIP while no one changes it; a ProxyList may
 // change at any time.
 type ClientIP struct {
 	// Proxies are the networks of all proxies: of the peers that connect here,

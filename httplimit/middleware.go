@@ -58,18 +58,18 @@ type Config struct {
 	// Refuse is the answer to a request over its limit. Default: 429.
 	Refuse Refusal
 
-	// Denied, if set, answers a request over its limit in place of the default;
+	// Denied, if set, answers a request over its limit instead of the default;
 	// Retry-After and RateLimit are set already, VerdictOf has the reason, and
 	// ProblemOf the default answer. With RefuseSilently, Denied should write the
 	// answer to an accepted request.
 	Denied http.Handler
 
-	// Failed, if set, answers a request in place of a 503, when the store
+	// Failed, if set, answers a request instead of a 503, when the store
 	// failed under FailClosed rules. Retry-After is set already, to the one or
 	// two seconds of the Verdict; VerdictOf has the reason.
 	Failed http.Handler
 
-	// Invalid, if set, answers a request that cannot be asked about, in place of a
+	// Invalid, if set, answers a request that cannot be asked about, instead of a
 	// 400, 408, 413 or 415: a feature or the cost cannot be read, or a feature is
 	// missing that a rule needs. ProblemOf has the default answer, with the
 	// ValueError in Err. Invalid reads the body from its first byte; a body beyond
@@ -86,8 +86,8 @@ type Config struct {
 	OnError func(r *http.Request, err error)
 
 	// Show lists the kinds of features whose remaining count is told to clients:
-	// kinds that are a client's own. Default: "ip" only, since anybody can write
-	// somebody else's address into a form. An empty slice that is not nil: none.
+	// kinds that are a client's own. Default: "ip" only, since anyone can write
+	// someone else's address into a form. An empty slice that is not nil: none.
 	// Of a rule by a kind that is listed here, with Else "ip", the addresses are
 	// shown too.
 	Show []string

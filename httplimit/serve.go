@@ -150,7 +150,7 @@ func (m *middleware) cost(q *request) (n int64, err error) {
 // about. An error is the server's, or of the context.
 //
 // An invalid request is decided by its other features: the verdict counts a hit under
-// the rules that can be asked, else bad requests would cost nobody a hit.
+// the rules that can be asked, else bad requests would cost no one a hit.
 //
 // A body is read only if the rules without need of a body would admit the request: a
 // client over its limit sends bodies in vain. Peek counts nothing, and an admission

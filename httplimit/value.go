@@ -27,7 +27,7 @@ import (
 // would admit the request.
 //
 // A [*ValueError] is the request's fault, any other error the Value's own. The
-// text of a request is the client's word, which nobody has verified.
+// text of a request is the client's word, which no one has verified.
 //
 // Outside of the middleware Form and JSON read at most [DefaultMaxBody] bytes,
 // and put a Body in r that begins again.
@@ -95,8 +95,8 @@ func Header(name string) Value {
 	return func(r *http.Request) (string, error) { return same(r.Header[key], source) }
 }
 
-// BasicUser is the user's name of basic authentication, which nobody has
-// verified yet: anybody can use up the limit of anybody else's name. A header that
+// BasicUser is the user's name of basic authentication, which no one has
+// verified yet: anyone can use up the limit of anyone else's name. A header that
 // [http.Request.BasicAuth] cannot read is absent.
 func BasicUser() Value {
 	return func(r *http.Request) (string, error) {

@@ -236,7 +236,7 @@ func (c *call) addKey(asks []counter.Ask, p *prepared, t *terms, by *own, kind s
 // kind, or else for the soft rule, under a limit that denies nothing. So whoever
 // enforces the rule, for a share or for all, finds the counts.
 
-// addSoft appends the soft key of a feature, and the enforced key if nobody else
+// addSoft appends the soft key of a feature, and the enforced key if no one else
 // asks for that: plain is -1.
 func (c *call) addSoft(asks []counter.Ask, p *prepared, t *terms, by *own, kind string, plain int) []counter.Ask {
 	c.soft = true

@@ -16,7 +16,7 @@ import (
 
 // Forget sets an event's counts by the given features to zero: support lets a customer
 // in again, or a good log-in clears earlier failures. All rules of the event with a key
-// among the features begin anew, and the rules by other kinds keep their counts.
+// among the features start again, and the rules by other kinds keep their counts.
 // Features of a kind without a rule, and missing features, are ignored, as by Allow; if
 // no feature is left, Forget returns an error.
 //
@@ -36,7 +36,7 @@ func (l *Limiter) Forget(ctx context.Context, event string, features ...feature.
 // the keys of these features, of all events. Afterwards no name and no value in
 // the store has the text of a feature; a digest of each key stays for as long as
 // hits of the past can be refunded. A feature of [feature.Join] is a feature of its own,
-// to be erased beside its parts. It is an error if no event has rules by the
+// to be erased next to its parts. It is an error if no event has rules by the
 // kind of a feature, or if a feature is missing; nothing was erased then. Bans of
 // other lengths that rules of this Limiter had before a Replace are erased too; a
 // process that started later knows only the length of its own rules.
@@ -179,7 +179,7 @@ func (l *Limiter) forget(ctx context.Context, keys []ruleKey, erase bool) error 
 	return nil
 }
 
-// Usage is the state of a key beside the limits of its rule, and the course of
+// Usage is the state of a key next to the limits of its rule, and the course of
 // the hits of a day: for a page of the people who run the service.
 // [Limiter.Usage] returns a Usage for each key.
 type Usage struct {
@@ -199,7 +199,7 @@ type Usage struct {
 	// Total counts the hits in Window, the longest time that the counter's ladder
 	// keeps. Series is the course of these hits, oldest first: at most 100 points,
 	// each Width long; the last ends after now, and the first begins less than
-	// Width after the begin of Window. The points of a ladder without a coarse tier
+	// Width after the start of Window. The points of a ladder without a coarse tier
 	// may cover the newest part of Window only.
 	Total  counter.Count
 	Window time.Duration

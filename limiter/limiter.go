@@ -30,7 +30,7 @@ type Config struct {
 	// DecideWithin is the longest time of a decision, for all features together. Then
 	// the rules' OnFailure decides, and the call to the store goes on in the background
 	// for as long as the Counter takes back its additions: a late hit is given back,
-	// unless a FailOpen rule let the caller through. Such a hit stays, and nobody can
+	// unless a FailOpen rule let the caller through. Such a hit stays, and no one can
 	// refund it. A shorter time denies sooner when the store is late, and lets more
 	// calls pass a FailOpen rule uncounted; windows stay the same. Default:
 	// DefaultDecideWithin, one second. Negative, and for a store in this process:

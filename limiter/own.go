@@ -24,7 +24,7 @@ func ownOf(f *feature.Feature) *own {
 	return &noNote
 }
 
-// Under returns f under limits of the call in place of the limits of the rule, such
+// Under returns f under limits of the call instead of the limits of the rule, such
 // as those of a plan, a tenant or a request:
 //
 //	v, err := lim.Allow(ctx, "mail", limiter.Under(feature.New("tenant", "7"), pro))
@@ -39,7 +39,7 @@ func Under(f feature.Feature, limits counter.Limits) feature.Feature {
 	return f.With(&o)
 }
 
-// Times returns f with n hits for a call, in place of the n of the call: 0 to
+// Times returns f with n hits for a call, instead of the n of the call: 0 to
 // [counter.MaxCount]. With an n of 0 nothing is counted for f: it denies the call if a
 // limit is over already, as in a Peek of 0, and begins no ban.
 //
@@ -57,13 +57,13 @@ func Times(f feature.Feature, n int64) feature.Feature {
 }
 
 // Charged returns f with hits that are counted whatever its limits, in a call that its
-// other features may deny; a denied call counts nothing. The limits of f deny nobody,
+// other features may deny; a denied call counts nothing. The limits of f deny no one,
 // begin no ban, and heed none. [Verdict.All] has their states: a RetryAfter above 0 is
 // the time until a limit that is over has room again. The flat fields of a Verdict
 // describe them only if all features are charged. Of equal features the first says
 // whether they are charged.
 //
-// Charged is for a cost that is known beside features that are yet to be admitted;
+// Charged is for a cost that is known next to features that are yet to be admitted;
 // [Limiter.Charge] charges all features.
 func Charged(f feature.Feature) feature.Feature {
 	o := *ownOf(&f)

@@ -6,7 +6,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Replace puts rules in the place of all rules, whole or not at all: after an
+// Replace puts rules instead of all rules, whole or not at all: after an
 // error the rules are as before. The error is an error of New for the rules, or
 // tells that
 //

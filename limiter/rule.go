@@ -73,9 +73,9 @@ type Rule struct {
 	// former ladder by itself. Default: none.
 	Former *counter.Config `json:",omitempty"`
 
-	// Soft makes a rule that denies nobody, and reports the calls that the rule
+	// Soft makes a rule that denies no one, and reports the calls that the rule
 	// would have denied, in Verdict.Soft and Decision.Soft: a new rule, or a
-	// tighter rule beside a rule of the same event and kind. A soft rule counts, on
+	// tighter rule next to a rule of the same event and kind. A soft rule counts, on
 	// a key of its own, the hits that the other rules admit and the soft rule would
 	// admit. So the reports are the denials of the rule if the rule were enforced
 	// after the other rules. Limits of a call, by Under, hold for the soft rule
@@ -90,7 +90,7 @@ type Rule struct {
 	// event and kind, which has every admitted hit of the feature, whether there
 	// is an enforced rule or not: no change of Percent, and no change from soft to
 	// enforced or back, loses a hit or counts a hit twice. The limits must be
-	// windows of the ladder of the enforced rule beside, if there is one. A call
+	// windows of the ladder of the enforced rule alongside, if there is one. A call
 	// without a feature is decided by IfMissing at 100 percent only. Default: 0,
 	// the rule is enforced for no feature.
 	Percent int `json:",omitempty"`

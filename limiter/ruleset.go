@@ -152,7 +152,7 @@ func (w *path) next() *prepared {
 	return p
 }
 
-// plansBeside are the Plans of the enforced rule beside a soft rule, unless they come
+// plansBeside are the Plans of the enforced rule next to a soft rule, unless they come
 // by LimitsOf: limits that a feature brings hold for both rules.
 func (of *eventRules) plansBeside(p *prepared) []counter.Limits {
 	if by := of.by(p.Kind, false); p.Soft && by != nil && by.LimitsOf == nil {

@@ -26,7 +26,7 @@ type Verdict struct {
 	// of the local counter, or of a denial by the store before the failure; Limit
 	// is the rule's, and Remaining is the rest of this process's share. Under the
 	// other policies a denial has a random RetryAfter of 0.5 to 1.5 seconds:
-	// nobody knows when the store will answer again, and callers coming back at
+	// no one knows when the store will answer again, and callers coming back at
 	// once, or all together, would keep the store down. An allowed call has a
 	// RetryAfter of zero, as always, and a Remaining of zero though nothing was
 	// counted.

@@ -38,7 +38,7 @@ var (
 
 // Wait waits until event may happen once more, and counts a hit under all rules
 // of the event, as Allow does. The error is nil if and only if the call was
-// admitted. The Verdict beside an error denies: RetryAfter is the time until the
+// admitted. The Verdict next to an error denies: RetryAfter is the time until the
 // queue asks the store again, or counter.Never.
 //
 // Calls with the same keys (the event, and the same features after
@@ -150,7 +150,7 @@ func limitsOf(asks []counter.Ask) (limits counter.Limits) {
 	return limits
 }
 
-// errOtherKeys has a waiting call begin anew: a Replace has changed the call's
+// errOtherKeys has a waiting call start again: a Replace has changed the call's
 // keys or rules.
 var errOtherKeys = errors.New("the rules have changed")
 

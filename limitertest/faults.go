@@ -40,7 +40,7 @@ type Faults struct {
 	next Fault
 }
 
-// Set has a fault happen from now on, in place of the fault set before; the zero
+// Set has a fault happen from now on, instead of the fault set before; the zero
 // Fault ends all faults. Calls under way are not affected.
 func (f *Faults) Set(fault Fault) {
 	f.mu.Lock()

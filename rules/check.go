@@ -154,7 +154,7 @@ func inFile(text string, rule func(index int) string) string {
 	})
 }
 
-// refused makes an error of limiter.New for rule i, beside good ones, an error of
+// refused makes an error of limiter.New for rule i, next to good ones, an error of
 // the file, and returns the field at fault, and its index.
 func (d *decoder) refused(i int, good []int, err error) (name string, n int) {
 	p, r := &d.places[i], d.set.Rules[i]

@@ -28,7 +28,7 @@ import (
 func (s *Store) Check(ctx context.Context) error { return backend.CheckStore(ctx, s) }
 
 // CheckServers is described in [backend.Store]. Each server is asked for its
-// stats on a connection of its own, beside the shared connections.
+// stats on a connection of its own, next to the shared connections.
 func (s *Store) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
 	r.Servers = nil
 	deadline := r.Deadline

@@ -11,7 +11,7 @@ import (
 )
 
 // The end of an exchange whose caller has returned, and of a pipeline. What is
-// answered late is read on, and additions among it are taken back.
+// answered late is read on, and additions among it are undone.
 
 // listenFor is the time for which the answer to an addition is awaited after its
 // call has returned.

@@ -17,9 +17,9 @@
 // the index starts with a digit or a minus. So a name can be parsed from its
 // end without ambiguity: the index, the width, the last |, the key. A name has
 // at most 247 bytes; memcached allows 250. The value is the count, in decimal;
-// memcached may leave spaces after the number when a count is taken back. The
+// memcached may leave spaces after the number when a count is undone. The
 // flags are 0. A value above [counter.MaxCount] means a full bucket, since
-// memcached adds before the surplus is taken back. Any other value, and any
+// memcached adds before the surplus is undone. Any other value, and any
 // number from 2^63 on, was written by another program, and is an error.
 //
 // A new item lives for [backend.Slot.TTL], rounded up to a second, and longer
@@ -67,21 +67,21 @@
 //
 // If an addition has no answer by then, its connection is listened on until a
 // minute passes without an answer. An addition that turns out to have been made
-// is taken back, once, on the same connection. An addition whose connection is
+// is undone, once, on the same connection. An addition whose connection is
 // lost, or which is never answered, may stay until it ages out; [Stats] counts
 // both. An addition is sent twice only after the answer that nothing was done.
 //
 // A connection is quiet if nothing was answered since a request whose call has
-// given up. Quiet connections get no more requests but takings back: calls wait,
+// given up. Quiet connections get no more requests but undos: calls wait,
 // for their own time, until the connection answers, or until a new connection
 // has answered a command that changes nothing. So the additions that a silent
 // server has to take back later are those that were in flight at the same time.
 // A server that refuses connections, or does not accept in time, is dialled
 // again after 50 to 100 ms, by one call at a time; other calls fail at once.
 //
-// A taking back is made to its end, whether or not its call still waits. A
+// An undo is made to its end, whether or not its call still waits. A
 // taking back does not name a life of the item: after the server has lost the
-// item, in a restart for example, a late taking back removes a hit of another
+// item, in a restart for example, a late undo removes a hit of another
 // call, if there is one by then. Late additions are safe, since their taking
 // back uses the connection on which they were made.
 package memcache

@@ -9,7 +9,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// access is a key of a call, without the name: a pointer to an entry beside the name
+// access is a key of a call, without the name: a pointer to an entry next to the name
 // would move the name to the heap. The entry is known under the lock of the shard.
 type access struct {
 	shard  *shard

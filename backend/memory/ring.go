@@ -35,7 +35,7 @@ const (
 	minRing     = 4
 )
 
-// cost is the memory of r beside its entry.
+// cost is the memory of r next to its entry.
 func (r *ring) cost() int64 {
 	if r.older == nil {
 		return 0

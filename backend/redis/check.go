@@ -103,7 +103,7 @@ func (m *master) finds(part string, err error) {
 	}
 }
 
-// serverError is an error with the name of a server, in the place of the name of the
+// serverError is an error with the name of a server, instead of the name of the
 // store.
 type serverError struct {
 	prefix, instead string

@@ -68,7 +68,7 @@ func (c *conn) Write(b []byte) (int, error) {
 }
 
 // forget forgets the commands. The fields of a connection without commands stay
-// unwritten, since the reader of a subscription runs beside its writer.
+// unwritten, since the reader of a subscription runs next to its writer.
 func (c *conn) forget() {
 	if len(c.commands) > 0 {
 		c.commands = c.commands[:0]

@@ -38,7 +38,7 @@ const (
 //
 // A client closes the connection of a call at its deadline. The
 // Dialer's connections then go on reading, without the client, for a minute at
-// most and on 512 connections at a time, and the hits of a late answer are taken back on
+// most and on 512 connections at a time, and the hits of a late answer are undone on
 // the same connection. After any call but a script or transaction of this package that
 // counts, the connection is closed at once.
 //

@@ -20,7 +20,7 @@ import (
 const (
 	libraryPrefix = "abacus_"
 
-	// libraryKept is the time for which an older library is kept beside a new library. In
+	// libraryKept is the time for which an older library is kept next to a new library. In
 	// a rolling deploy two versions of a program run side by side.
 	libraryKept = 30 * 24 * time.Hour
 

@@ -13,7 +13,7 @@ import (
 // Bounds of a queue. docs/decisions/pipelines-on-redis.md has the
 // cost of others.
 const (
-	// maxTrips is the number of round trips beside which no call goes alone.
+	// maxTrips is the number of round trips next to which no call goes alone.
 	maxTrips = 2
 
 	// maxCalls and maxBytes bound a pipeline. A server reads 16 kB at a time, executes

@@ -84,7 +84,7 @@ type Config struct {
 	// deadline has passed: a hit whose caller was told of a failure does not stay,
 	// though the connection was lost. The reading takes about 1 us of the server, of 6
 	// to 10 for an admitted call. Hits that are counted late on a connection that is still
-	// open are taken back by a [Dialer], with AnyTime or without. The layout [Plain] has no
+	// open are undone by a [Dialer], with AnyTime or without. The layout [Plain] has no
 	// script and counts at any time, whatever AnyTime says.
 	AnyTime bool
 
@@ -95,7 +95,7 @@ type Config struct {
 }
 
 // Layout is the form in which a [Store] keeps counts. Two layouts on one server know
-// nothing of each other: a change of the layout begins all counts anew.
+// nothing of each other: a change of the layout begins all counts again.
 type Layout int
 
 const (

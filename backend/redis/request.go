@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// request is the argument of a script: all input beside the names of the keys.
+// request is the argument of a script: all input next to the names of the keys.
 // A request of take.lua or do.lua begins with a mode, a byte of options, and the deadline in microseconds of the server's
 // clock, in seven bytes; a deadline of 0 is none. The scripts say what follows.
 type request []byte

@@ -64,7 +64,7 @@ var names = map[string]string{
 	"ALL":    "(w == 2 and '>I4I2I1I3I2I2' or w == 4 and '>I4I4I1I3I4I4' or '>I4I7I1I3I7I7')", // the newest entry, room, and so on
 	"ROOMS":  "(w == 2 and 65536 or w == 4 and 4294967296 or MOST)",                           // no sum of w bytes is as great
 
-	// A root with fewer than LONG other entries is written anew when its room is used up.
+	// A root with fewer than LONG other entries is rewritten when its room is used up.
 	// A longer root grows at its end.
 	"LONG": "160",
 	"TAIL": "150", // entries at the end of a long root that are read first for a change; four times as many next

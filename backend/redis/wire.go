@@ -160,8 +160,8 @@ func (x exchange) send(w io.Writer) error {
 
 // takeBack turns a request that counts into the request that takes the same hits back,
 // and returns false for any other. The answer of a step does not name the soft keys
-// without room: where not all soft keys had room, no soft key is taken back. Soft keys
-// deny nobody, and count too much rather than too little.
+// without room: where not all soft keys had room, no soft key is undone. Soft keys
+// deny no one, and count too much rather than too little.
 func (r request) takeBack(of outcome) bool {
 	if len(r) < requestHead || r[modeAt] != modeCount {
 		return false

@@ -83,7 +83,7 @@ func newSite(store backend.Store, passwords map[string]string) (http.Handler, *l
 	// thirty from a network, for all accounts together. The first rule lets a
 	// stranger lock an account's owner out for an hour: the price of limiting
 	// guesses from many networks. While the store does not answer, this process
-	// counts by itself, so nobody guesses more and nobody is locked out.
+	// counts by itself, so no one guesses more and no one is locked out.
 	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + limiter.DefaultDecideWithin})
 	if err != nil {
 		return nil, nil, err

@@ -199,7 +199,7 @@ var errRefused = errors.New("refused for good")
 const tries = 3
 
 // send waits for the turn of m and delivers m. A mail that the server refused
-// did not go out, and gives its place back. After any other failure nobody knows:
+// did not go out, and gives its place back. After any other failure no one knows:
 // the place stays taken.
 func (s *sender) send(ctx context.Context, m mail) error {
 	to := feature.Email(m.To)

@@ -36,7 +36,7 @@ const (
 )
 
 // New asks the server for the time and returns a clock that follows the server's. The clock
-// asks again every ten seconds, beside the calls of Now, and Now does not wait for the
+// asks again every ten seconds, next to the calls of Now, and Now does not wait for the
 // answer; in between the process's own monotonic clock runs on, so that a step of the
 // wall clock does not matter.
 //

@@ -125,7 +125,7 @@ func newSite(store backend.Store, accounts map[string]account) (http.Handler, *l
 		Limiter: lim,
 		Event:   "shorten",
 		// The user whom authenticate has let in, not the user in the request: an
-		// unverified name may be somebody else's.
+		// unverified name may be someone else's.
 		Features: []httplimit.Source{
 			httplimit.NewSource("user", func(r *http.Request) (string, error) { return user(r.Context()), nil }),
 		},

@@ -16,7 +16,7 @@ var Of func(counter any) any
 type Counter[Key, Ask, Verdict any] interface {
 	// Recall returns the denial of a TakeAll of the same arguments, if the memory
 	// of this process has it: an equal call was denied less than a second ago. The
-	// store is not asked, and nobody waits. A call for other keys, another n or
+	// store is not asked, and no one waits. A call for other keys, another n or
 	// other limits is not equal. Without such a denial, and for a store in this
 	// process, denied is false.
 	Recall(asks ...Ask) (v Verdict, denied bool)
@@ -44,7 +44,7 @@ type Counter[Key, Ask, Verdict any] interface {
 	// Redact is Key.Redact with the Secret of the Counter.
 	Redact(key Key) Key
 
-	// LadderSet reports whether the ladder was chosen: by Config.Ladder, beside a
+	// LadderSet reports whether the ladder was chosen: by Config.Ladder, next to a
 	// Config.Former, or by With. Otherwise the ladder is tiers.Default.
 	LadderSet() bool
 

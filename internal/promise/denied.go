@@ -10,7 +10,7 @@ import (
 )
 
 // Denied fills a key, has it denied many times, and looks for what the denials took.
-// A late call may have counted: then the case begins anew, with another key.
+// A late call may have counted: then the case starts again, with another key.
 var Denied = Case{
 	Name: "denied", Promise: "denied hits are free",
 	Rule: "a denied hit takes nothing: not from the window, not from the callers after it",

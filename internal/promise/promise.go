@@ -44,7 +44,7 @@ type Subject struct {
 	// Counter is Patience.
 	Counter func(l tiers.Ladder, patient bool) (*counter.Counter, error)
 
-	// Patience bounds the time after which a case is not begun anew.
+	// Patience bounds the time after which a case is not begun again.
 	Patience time.Duration
 
 	// Reach is the time that the Counters look back beyond the length of a window.

@@ -18,7 +18,7 @@ import (
 
 const (
 	// MinPause and MaxPause bound the time for which a failure is remembered. The
-	// pause is drawn anew for each failure, so that the processes of a fleet do not
+	// pause is drawn again for each failure, so that the processes of a fleet do not
 	// dial in step.
 	MinPause = 50 * time.Millisecond
 	MaxPause = 100 * time.Millisecond
@@ -52,7 +52,7 @@ func New(dial func(ctx context.Context, network, address string) (net.Conn, erro
 	return &Dialer{dial: dial, failed: map[target]*failure{}}
 }
 
-// Error is a remembered failure: nobody dialled. It unwraps to the error of the
+// Error is a remembered failure: no one dialled. It unwraps to the error of the
 // last dial.
 type Error struct {
 	Err   error     // of the last dial of the address

@@ -33,7 +33,7 @@ func Bounded(key *backend.TakeKey) bool {
 }
 
 // chargedLast moves the keys that can deny nothing to the end of an order: a call that
-// another key denies has not charged them. They refuse nobody, so that callers need no
+// another key denies has not charged them. They refuse no one, so that callers need no
 // common order for them.
 func (c *Call) chargedLast(order []int) {
 	slices.SortStableFunc(order, func(a, b int) int {
@@ -114,7 +114,7 @@ func takeBackAll(ctx context.Context, taken []*survey) error {
 }
 
 // judgeSoft takes the soft keys, each for itself, after the call is admitted, and
-// looks at them for a Peek. Beside the other keys a soft key would count hits of calls
+// looks at them for a Peek. Next to the other keys a soft key would count hits of calls
 // that are refused, and tell callers that it is full while it is not. A key that fails
 // stays unknown.
 func (p *Protocol) judgeSoft(ctx context.Context, c *Call) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Plan is the pure part of the protocol (docs/design.md): the choice of the
-// buckets that a Take reads beside its additions, and of the buckets that it reads
+// buckets that a Take reads next to its additions, and of the buckets that it reads
 // only afterwards; and the decision rule, [Excess]. A Plan knows no clock and no
 // store, so that the model check runs the very code of a Take.
 //
@@ -69,7 +69,7 @@ func (p *Plan) Window(w *backend.Window, most int64, per time.Duration) error {
 	return err
 }
 
-// reach is the distance from the label back to the begin of a window of length
+// reach is the distance from the label back to the start of a window of length
 // per: Per + Skew, since the labels of two hits that are Per apart in true time
 // may be apart by Skew more. By ticket, a limit as wide as its ticket bucket
 // reaches further by Settle: the last bucket is read whole until settled,
@@ -121,7 +121,7 @@ func (p *Plan) Cover(dst tiers.Cover, from, to int64, fine, top int) tiers.Cover
 	return cover.Append(dst, p.widths, from, to, fine, top, top)
 }
 
-// settled appends the runs that may be read beside the additions: the cover of
+// settled appends the runs that may be read next to the additions: the cover of
 // the limit, from the left edge to the first bucket of the ticket tier that is
 // not settled. No hit that will be admitted can still arrive in these runs.
 //
@@ -218,7 +218,7 @@ func (p *Plan) last(at tiers.Bucket, tier int) tiers.Bucket {
 }
 
 // Slots returns the buckets that hold the label: with a count of 0 to be added to, and
-// with another as confirmed additions, to be taken back.
+// with another as confirmed additions, to be undone.
 func (p *Plan) Slots(label, count int64) []backend.Slot {
 	slots := make([]backend.Slot, len(p.tiers))
 	for i := range slots {

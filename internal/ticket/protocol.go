@@ -139,8 +139,8 @@ func (p *Protocol) Elapsed(label time.Time) time.Duration {
 
 // TakeBack takes n back from the slots with a confirmed addition, by the deadline,
 // and reads the spans of read in the same trip. r is the request of the addition.
-// The context of the caller does not stop a taking back: a visitor who hangs up would
-// leave hits behind. A taking back is not repeated. The result is the request with
+// The context of the caller does not stop an undo: a visitor who hangs up would
+// leave hits behind. An undo is not repeated. The result is the request with
 // its answers.
 func (p *Protocol) TakeBack(ctx context.Context, r backend.Request, deadline time.Time, n int64, slots []backend.Slot, read []backend.Span) (*backend.Request, error) {
 	r.Deadline, r.N, r.Add, r.Read, r.AnyLabel = deadline, -n, nil, read, true

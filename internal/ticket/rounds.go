@@ -43,7 +43,7 @@ func (p *Protocol) Rounds(ctx context.Context, c *Call, look bool, f Finding, er
 		}
 		stale := errors.Is(err, backend.ErrStaleLabel)
 		if err != nil && f.looked && round > 0 && !stale && ctx.Err() == nil {
-			// The call was refused and its hits are taken back. Only the time to
+			// The call was refused and its hits are undone. Only the time to
 			// come back could not be found out.
 			c.denyForNow()
 			return nil
@@ -97,12 +97,12 @@ func (p *Protocol) round(ctx context.Context, c *Call, look bool) (Finding, erro
 
 // looksToConfirm is the number of consecutive tries and looks that must find a
 // denial by older hits, if too many hits are counted, or if calls of others are in
-// flight. Hits are taken back tier by tier: hits that have left the seconds, and not
+// flight. Hits are undone tier by tier: hits that have left the seconds, and not
 // yet the hour, look old.
 const looksToConfirm = 3
 
 // weigh decides what follows a refusal: the call is denied, or goes on, with a look if
-// some of the hits that refuse it must be taken back, or may have been. older is the
+// some of the hits that refuse it must be undone, or may have been. older is the
 // number of consecutive denials by older hits, this denial included.
 func (p *Protocol) weigh(c *Call, f *Finding, older int) (look, done bool) {
 	near, collide := c.boundaries()
@@ -127,7 +127,7 @@ func (p *Protocol) weigh(c *Call, f *Finding, older int) (look, done bool) {
 	return false, true
 }
 
-// denyForNow denies because of hits that may soon be taken back.
+// denyForNow denies because of hits that may soon be undone.
 func (c *Call) denyForNow() {
 	c.RetryWithin = time.Millisecond
 	for _, plan := range c.Plans {

@@ -91,7 +91,7 @@ func (s *survey) look(ctx context.Context, details, contended bool) (Finding, er
 	return s.find(contended, over), nil
 }
 
-// next returns the first bucket of each tier beyond Skew, to be read beside the
+// next returns the first bucket of each tier beyond Skew, to be read next to the
 // covers of a look; of a store with an atomic step, and in this process, none.
 func (s *survey) next() (all tiers.Cover) {
 	if s.p.atomic != nil || s.p.local {
@@ -132,8 +132,8 @@ func (s *survey) youngRuns() (runs tiers.Cover) {
 
 // countYoung counts young hits, without the hits that this process has confirmed.
 // Counts above Max have two sources: hits of an Add or of another limit, which
-// stay; or, in a crowd, calls of the last moments, which will be taken back, and
-// for which nobody must wait.
+// stay; or, in a crowd, calls of the last moments, which will be undone, and
+// for which no one must wait.
 func (s *survey) countYoung(contended bool) {
 	for i, run := range s.youngRuns() {
 		w := &s.windows[i]
@@ -277,7 +277,7 @@ func (d *descent) pick(runs tiers.Cover) (at tiers.Bucket, count int64) {
 // to find one of them: first the children that a clock has reached; where the last
 // hit is looked for, no children before the last known hit. held reports whether
 // the known children hold so many hits, which is a hint and no proof: hits that
-// may still be taken back come to a child before they come to the bucket.
+// may still be undone come to a child before they come to the bucket.
 func (d *descent) lacks(children tiers.Run, count int64) (missing tiers.Cover, held bool) {
 	var known, latest int64
 	for j := range children.N {

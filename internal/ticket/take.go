@@ -20,7 +20,7 @@ func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 		s := p.survey(c, d)
 		if f, err = s.take(ctx); errors.Is(err, backend.ErrMaxCount) {
 			// The bucket would exceed MaxCount: hits of other calls may have filled it, and
-			// may be taken back by now.
+			// may be undone by now.
 			if f, err = s.look(ctx, true, false); f.Allowed {
 				f = Finding{room: true}
 			}
@@ -88,7 +88,7 @@ type trip struct {
 	memory  *settledEntry // remembered buckets: upper bounds, by which no call is denied
 }
 
-// begin is step 1: the additions, and the settled buckets beside them. The left edges
+// begin is step 1: the additions, and the settled buckets next to them. The left edges
 // of the covers are coarse at first, unless the numbers must be exact, or a coarse
 // cover of the key was above Max a moment ago.
 func (s *survey) begin() *trip {
@@ -127,7 +127,7 @@ const maxEarly = 64
 
 // confirm is step 2, after each trip of a try, which has ended with err. Without an
 // error, and in time, the try goes on. Otherwise confirm takes back the confirmed
-// additions, and a try that was late may be repeated. If the taking back fails, hits may
+// additions, and a try that was late may be repeated. If the undo fails, hits may
 // be left, and its error is returned: the try must not be repeated. A Charge goes on
 // when late, but not its soft keys.
 func (s *survey) confirm(ctx context.Context, err error) error {
@@ -321,7 +321,7 @@ func (s *survey) refuse(ctx context.Context, t *trip) (Finding, error) {
 	case err != nil && t.remembered():
 		return Finding{}, err
 	case err != nil:
-		// The counted hits may be taken back soon, or stay for a day: their age is not
+		// The counted hits may be undone soon, or stay for a day: their age is not
 		// known.
 		for i := range s.windows {
 			*s.windows[i].Window, s.windows[i].young = coarse[i], coarse[i].Count

@@ -76,7 +76,7 @@ type Config struct {
 	Share       float64
 }
 
-// Fallback takes in the place of a Counter. Many goroutines may use it at once.
+// Fallback stands in for a Counter. Many goroutines may use it at once.
 //
 // A call goes to the Counter itself and not to an interface of it: the call, which an
 // interface would move to the heap, costs a call of one key half as much again.

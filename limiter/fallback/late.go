@@ -20,9 +20,9 @@ type late struct {
 
 // inTime asks the store and returns by c.Until, or when the call ends if that is
 // zero. A Counter keeps its own Patience, and then takes back late additions, for at
-// most its Config.Settle. The caller does not wait for the taking back: the call goes
+// most its Config.Settle. The caller does not wait for the undo: the call goes
 // on in the background, and underWay must be told what the caller has decided. The
-// context of the call has the deadline, for the stores' clients; no taking back ends
+// context of the call has the deadline, for the stores' clients; no undo ends
 // with the context, and none has its values once the caller has gone. The call is in
 // flight until it ends.
 func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (underWay chan<- late, err error) {
@@ -50,7 +50,7 @@ func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *c
 		case answers <- a:
 		case d := <-decided:
 			if a.err == nil && !d.keep {
-				// Counted, but nobody was told. If the store does not take the hit back,
+				// Counted, but no one was told. If the store does not take the hit back,
 				// the hit stays until its bucket expires.
 				_ = f.store.Refund(context.WithoutCancel(lent), &a.v)
 			}

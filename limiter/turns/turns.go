@@ -69,7 +69,7 @@ type Queues[V any] struct {
 //
 // Waiting calls are ordered by their entry; a call that takes is outside of the
 // order, and returns to its place if denied. The last answer decides about the
-// first of the order: no call may take before until, and beside other calls a call
+// first of the order: no call may take before until, and next to other calls a call
 // takes only if room has a place for the call.
 type queue[V any] struct {
 	name    string
@@ -111,7 +111,7 @@ func New[V any](most int) *Queues[V] {
 
 // Wait takes the hits of the call at its turns, until they are admitted. An error is
 // that of Take, the error of ctx, or one of the package, and no hits were counted. The
-// Answer beside an error is the last denial of the queue, with the time until the
+// Answer next to an error is the last denial of the queue, with the time until the
 // queue takes again, or the zero Answer.
 func (qs *Queues[V]) Wait(ctx context.Context, c *Call[V]) (Answer[V], error) {
 	deadline, _ := ctx.Deadline()

@@ -29,7 +29,7 @@ const statusKeys, statusRows = 20, 1_000
 // THE HANDLER HAS NO LOG-IN. Everybody who reaches the page reads the limits and
 // the denied keys: without a counter.Config.Secret, addresses of visitors. Mount
 // the page behind a log-in of your own, or on a listener out of reach from outside;
-// never beside the public routes.
+// never next to the public routes.
 func Status(lim *limiter.Limiter, t *Tally) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -18,7 +18,7 @@ import (
 // Forget searches buckets in the coarsest tier first, and in a finer tier only inside
 // coarser buckets that exist. Then tiers are emptied, finest first and oldest bucket first,
 // a thousand buckets at a time. Buckets that have not changed since they were read are
-// removed in one step. Of other buckets the count read is taken back, so that no hit from
+// removed in one step. Of other buckets the count read is undone, so that no hit from
 // in between is lost. An Erase searches all tiers whole, since a coarser bucket may have
 // been evicted, and unlinks what it finds.
 func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {

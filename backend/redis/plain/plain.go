@@ -1,4 +1,4 @@
-// Package plain keeps counts on Redis as anybody would by hand: each bucket of each tier is
+// Package plain keeps counts on Redis as anyone would by hand: each bucket of each tier is
 // a string key with a decimal number and a time to live of its own, for redis-cli to read.
 // No script is run. The package is the layout Plain of package redis, whose Open and New
 // make a store of it.
@@ -32,7 +32,7 @@ import (
 // After EXEC the bucket has a time to live: its own from before, or by PEXPIRE. The order
 // matters on a server whose clock goes on inside a transaction: a bucket that expires
 // between the two is gone, while an INCRBY behind a SET with NX would make the bucket
-// anew, for ever.
+// again, for ever.
 //
 // Redis has no command that takes hits from an existing key only, and stops at 0. A
 // taking back is
@@ -196,7 +196,7 @@ func appendNames(dst []string, key string, width time.Duration, first int64, n i
 
 var isName = regexp.MustCompile(`^\{[^{}]+\}:[1-9][0-9a-zµ.]*[a-z]:-?[0-9]+$`).MatchString
 
-// Adds reports whether the words of commands are a transaction that adds. A taking back
+// Adds reports whether the words of commands are a transaction that adds. An undo
 // begins with a number below zero.
 func Adds(commands [][]string) bool {
 	return len(commands) > 1 && commands[0][0] == "multi" &&

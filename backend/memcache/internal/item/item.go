@@ -126,7 +126,7 @@ func Rest(n uint64) (int64, error) {
 var errHuge = fmt.Errorf("held a number of 2^63 or more, want a count of at most %d", int64(backend.MaxCount))
 
 // Sum returns the count after an addition of n whose answer is sum. memcached
-// knows no MaxCount, and wraps to zero at 2^64. If made is true beside an error,
+// knows no MaxCount, and wraps to zero at 2^64. If made is true next to an error,
 // the addition was made and must be undone.
 func Sum(n int64, sum uint64) (count int64, made bool, err error) {
 	switch {
