@@ -123,7 +123,7 @@ type taken struct {
 
 // call makes a call, and tells of it before and after.
 func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
-	begin := &call{ID: c.ids.Add(1), Kind: p.kind, Caller: c.number, N: p.n, Asks: p.asks, Fine: p.ladder, Timeout: int64(c.timeout)}
+	begin := &call{history.Call{ID: c.ids.Add(1), Kind: p.kind, Caller: c.number, N: p.n, Asks: p.asks}, p.ladder, c.timeout}
 	var refund taken
 	if p.kind == history.Refund {
 		n := len(*admitted)
@@ -134,12 +134,13 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 		refund = (*admitted)[i]
 		(*admitted)[i] = (*admitted)[n-1]
 		*admitted = (*admitted)[:n-1]
-		begin.Of, begin.Fine, begin.Asks = refund.id, refund.ladder, nil
+		begin.Of, begin.Ladder, begin.Asks = refund.id, refund.ladder, nil
 	}
 	pauses := c.clock.pauses()
 	began := c.tell.tell(&line{Begin: begin})
-	end := &answer{ID: begin.ID, Outcome: history.Done}
-	v, err := callOn(c.counters[begin.Fine], p, &refund.verdict, end)
+	end := &begin.Call
+	end.Outcome = history.Done
+	v, err := callOn(c.counters[begin.Ladder], p, &refund.verdict, end)
 	end.Ended = time.Now().UnixNano()
 	if err != nil {
 		end.Outcome, end.Error = history.Failed, err.Error()
@@ -151,7 +152,7 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 	if p.kind == history.Take && end.Outcome == history.Done {
 		end.Label = v.At().UnixNano()
 		end.True = c.clock.read(end.Label, began)
-		*admitted = append(*admitted, taken{begin.ID, begin.Fine, v})
+		*admitted = append(*admitted, taken{begin.ID, begin.Ladder, v})
 		if len(*admitted) > 16 {
 			*admitted = (*admitted)[1:]
 		}
@@ -160,7 +161,7 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 }
 
 // callOn makes the call of p on a Counter, and writes what it returns into end.
-func callOn(on *counter.Counter, p plan, refund *counter.Verdict, end *answer) (v counter.Verdict, err error) {
+func callOn(on *counter.Counter, p plan, refund *counter.Verdict, end *history.Call) (v counter.Verdict, err error) {
 	ctx := context.Background()
 	key := func(i int) counter.Key { return counterKey(p.asks[i].Key) }
 	switch p.kind {

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	goredis "github.com/redis/go-redis/v9"
 )
 
@@ -42,13 +43,8 @@ func child() {
 	os.Exit(0)
 }
 
-// quiet is a logger of go-redis without a log: the faults are meant.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
 func serve(t *teller, in *bufio.Reader) error {
-	goredis.SetLogger(quiet{})
+	goredis.SetLogger(program.Quiet{})
 	orders := json.NewDecoder(in)
 	var j job
 	if err := orders.Decode(&j); err != nil {

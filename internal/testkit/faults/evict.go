@@ -89,7 +89,7 @@ func (e *evictions) listen(conn net.Conn) {
 // the reports.
 func (e *evictions) compare() int64 {
 	asked := time.Now().UnixNano()
-	stats, err := exchange(e.servers[0].Addr, time.Second, "stats", "END\r\n")
+	stats, err := servertest.Exchange(e.servers[0].Addr, time.Second, "stats", "END\r\n")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {

@@ -19,11 +19,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/internal/testkit/page"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 )
 
 // cli is the command line.
@@ -46,35 +47,21 @@ func main() {
 // run returns the exit code.
 func run(args []string, stdout io.Writer, stderr *os.File) int {
 	var c cli
-	exit := -1
-	parser, err := kong.New(&c, kong.Name("faults"), kong.Description("Try the promises of this library under faults, on real servers."),
-		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80}),
-		kong.Exit(func(code int) { exit = code }), kong.Vars{"worlds": worldNames()})
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
-	if exit >= 0 {
-		return exit // the help was asked for
-	}
-	if err == nil && (c.For <= 0 || c.Rate <= 0 || c.Calm < 0) {
-		err = fmt.Errorf("--for is %v, --rate %v, --calm %v: want more than zero", c.For, c.Rate, c.Calm)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "faults:", err)
-		return 2
+	if exit := program.Parse("faults", "Try the promises of this library under faults, on real servers.", &c, kong.Vars{"worlds": worldNames()}, args, stdout, stderr); exit >= 0 {
+		return exit
 	}
 	if c.Seed == 0 {
 		c.Seed = uint64(rand.Uint32()) + 1
 	}
 	fmt.Fprintln(stderr, "faults: seed", c.Seed)
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupted, stop := program.Interruptible()
 	defer stop()
 	ctx, cancel := context.WithTimeout(interrupted, c.For)
 	defer cancel()
 	campaign := &campaign{seed: c.Seed, rate: c.Rate, calm: c.Calm, only: c.Only}
-	show, clear := progress(stderr, c.For)
-	err = campaign.run(ctx, show)
-	clear()
+	progress := program.NewProgress(stderr, int(c.For/time.Second))
+	err := campaign.run(ctx, progressOf(progress, c.For))
+	progress.Clear()
 	text := campaign.page(c.command())
 	if err == nil && c.Write != "" && interrupted.Err() == nil {
 		err = os.WriteFile(c.Write, []byte(text), 0o644)
@@ -94,9 +81,36 @@ func run(args []string, stdout io.Writer, stderr *os.File) int {
 		fmt.Fprintf(stderr, "faults: %v; again: %s\n", err, c.command())
 		return 1
 	case interrupted.Err() != nil:
-		return 128 + int(syscall.SIGINT)
+		return program.Interrupted
 	}
 	return 0
+}
+
+// Validate refuses what cannot be run.
+func (c *cli) Validate() error {
+	if c.For <= 0 || c.Rate <= 0 || c.Calm < 0 {
+		return fmt.Errorf("--for is %v, --rate %v, --calm %v: want more than zero", c.For, c.Rate, c.Calm)
+	}
+	return nil
+}
+
+// progressOf returns a function that shows how far a campaign of a length is: in a bar
+// all the time, in a line each minute.
+func progressOf(p *program.Progress, length time.Duration) func(*campaign) {
+	next := time.Minute
+	return func(c *campaign) {
+		spent := time.Since(c.began)
+		if !p.Bar() && spent < next {
+			return
+		}
+		next = spent.Truncate(time.Minute) + time.Minute
+		p.Show(min(int(spent/time.Second), int(length/time.Second)-1), fmt.Sprintf("%s of %s", spent.Round(time.Second), length), c.summary())
+	}
+}
+
+// summary says in a few words how far it is.
+func (c *campaign) summary() string {
+	return fmt.Sprintf("%s calls, %s faults, %d breaks", page.Thousands(c.calls()), page.Thousands(c.faults("")), c.bad())
 }
 
 // command is the command line that does the same again.

@@ -142,7 +142,7 @@ const silent = "silent"
 // is reset is no sign of death: a sentinel ends the connections of a server whose role
 // the sentinel changes.
 func replicationOf(addr string) replication {
-	answer, err := exchange(addr, 250*time.Millisecond, "INFO replication", "\r\n\r\n")
+	answer, err := servertest.Exchange(addr, 250*time.Millisecond, "INFO replication", "\r\n\r\n")
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return replication{}

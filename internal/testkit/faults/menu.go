@@ -80,7 +80,7 @@ var crowdLimits = [...][]counter.Limits{
 func crowd(rng *rand.Rand, prefix string, end int64) plan {
 	i := rng.IntN(len(crowdLimits))
 	key := fmt.Sprintf("%s-crowd-%d-%d", prefix, i, end/int64(crowdEvery))
-	return plan{kind: history.Take, n: 1, asks: []ask{{key, crowdLimits[i][rng.IntN(len(crowdLimits[i]))]}}}
+	return plan{kind: history.Take, n: 1, asks: []history.Ask{{Key: key, Limits: crowdLimits[i][rng.IntN(len(crowdLimits[i]))]}}}
 }
 
 // plan is a call that a caller is about to make.
@@ -88,7 +88,7 @@ type plan struct {
 	kind   history.Kind
 	ladder int
 	n      int64
-	asks   []ask
+	asks   []history.Ask
 }
 
 // draw draws a call. With beyond the caller's clock is beyond the skew.
@@ -108,18 +108,18 @@ func draw(rng *rand.Rand, j *job, now int64, beyond bool) plan {
 			}
 		}
 	}
-	one := func(i int) ask {
+	one := func(i int) history.Ask {
 		key := fmt.Sprintf("%s-%s-%d", j.Prefix, g.name, i)
 		if g.fresh > 0 {
 			key = fmt.Sprintf("%s-%d", key, now/int64(g.fresh))
 		}
-		return ask{Key: key, Limits: g.limits[rng.IntN(len(g.limits))]}
+		return history.Ask{Key: key, Limits: g.limits[rng.IntN(len(g.limits))]}
 	}
 	c := plan{kind: history.Take, ladder: g.ladder, n: 1}
 	if rng.IntN(8) == 0 {
 		c.n = 1 + rng.Int64N(3)
 	}
-	c.asks = []ask{one(rng.IntN(g.keys))}
+	c.asks = []history.Ask{one(rng.IntN(g.keys))}
 	switch p := rng.IntN(100); {
 	case g.name == "many" && p < 75:
 		for _, i := range rng.Perm(g.keys)[:2+rng.IntN(4)] {

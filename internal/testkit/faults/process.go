@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -23,9 +22,8 @@ type process struct {
 	gone   chan struct{} // closed when the process is dead and all its lines are noted
 
 	// The world's mu guards these.
-	at     int64                    // lower bound of the begin of all calls in later lines
-	open   map[uint64]*history.Call // calls that have begun
-	begun  map[uint64]*call         // and what was told of them
+	at     int64            // lower bound of the begin of all calls in later lines
+	open   map[uint64]*call // that have begun
 	pauses []pause
 	done   *leftovers
 	killed bool
@@ -40,8 +38,7 @@ func (w *world) start(links links) error {
 	w.started++
 	number, members := w.number*1000+w.started, w.members
 	w.mu.Unlock()
-	p := &process{world: w, number: number, links: links, at: time.Now().UnixNano(), gone: make(chan struct{}),
-		open: map[uint64]*history.Call{}, begun: map[uint64]*call{}}
+	p := &process{world: w, number: number, links: links, at: time.Now().UnixNano(), gone: make(chan struct{}), open: map[uint64]*call{}}
 	j := job{World: w.name, Process: number, Seed: w.campaign.seed, Prefix: w.prefix, Rate: w.campaign.rate * w.share / float64(w.crew),
 		Plant: w.campaign.plant, Callers: callersEach, Each: 2, Skew: skew, Servers: members, Master: w.master, Cluster: w.cluster != nil,
 		Links: map[string]string{}, NoForget: w.evicting}
@@ -52,21 +49,9 @@ func (w *world) start(links links) error {
 		j.Prefix = fmt.Sprintf("%s-%d", w.prefix, number) // a store of its own
 		j.Each, j.Skew = 12, 0
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p.cmd = exec.Command(program)
-	p.cmd.Env = append(os.Environ(), childVariable+"=1")
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := servertest.Start(p.cmd); err != nil {
+	var out io.Reader
+	var err error
+	if p.cmd, p.in, out, err = program.Again(childVariable); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/history"
 )
 
@@ -42,44 +41,19 @@ type order struct {
 // to a pipe, shorter than the pipe's atomic size: a kill loses whole lines, never a
 // part of a line.
 type line struct {
-	At    int64      `json:"t"`           // true time: no call that the process tells of later began before
-	Begin *call      `json:"b,omitempty"` // of this call, all that is known at its begin
-	End   *answer    `json:"e,omitempty"`
-	Done  *leftovers `json:"d,omitempty"` // the process has ended all it had begun
-	Error string     `json:"x,omitempty"` // the process cannot go on
+	At    int64         `json:"t"`           // true time: no call that the process tells of later began before
+	Begin *call         `json:"b,omitempty"` // of this call, all that is known at its begin
+	End   *history.Call `json:"e,omitempty"` // the same, and all that its caller knows at its end
+	Done  *leftovers    `json:"d,omitempty"` // the process has ended all it had begun
+	Error string        `json:"x,omitempty"` // the process cannot go on
 }
 
-// call is a call as it begins. The names of its limits come from [menu].
+// call is a call as it begins, and the knowledge of its caller that no rule needs. The
+// limits come from [menu].
 type call struct {
-	ID      uint64       `json:"i"`
-	Kind    history.Kind `json:"k"`
-	Caller  int          `json:"c"`
-	N       int64        `json:"n,omitempty"`
-	Asks    []ask        `json:"a,omitempty"`
-	Of      uint64       `json:"o,omitempty"`
-	Fine    int          `json:"l"` // number of the ladder
-	Timeout int64        `json:"w"` // nanoseconds
-}
-
-type ask struct {
-	Key    string         `json:"k"`
-	Limits counter.Limits `json:"l,omitempty"`
-}
-
-// answer is the result of a call.
-type answer struct {
-	ID        uint64          `json:"i"`
-	Outcome   history.Outcome `json:"o"`
-	Ended     int64           `json:"t"`
-	Lo        int64           `json:"lo"`
-	Hi        int64           `json:"hi"`
-	Beyond    bool            `json:"b,omitempty"`
-	Label     int64           `json:"v,omitempty"`
-	True      int64           `json:"r,omitempty"`
-	Remaining []int64         `json:"m,omitempty"`
-	High      int64           `json:"h,omitempty"`
-	Error     string          `json:"x,omitempty"`
-	Paused    bool            `json:"p,omitempty"` // the caller stood still after reading its clock
+	history.Call
+	Ladder  int
+	Timeout time.Duration
 }
 
 // leftovers counts the resources of a process after all stores are closed.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -117,24 +116,18 @@ func (w *world) note(p *process, l *line) {
 	p.at = l.At
 	switch {
 	case l.Begin != nil:
-		c := &history.Call{ID: l.Begin.ID, Kind: l.Begin.Kind, Process: p.number, Caller: l.Begin.Caller,
-			Began: l.At, N: l.Begin.N, Of: l.Begin.Of}
-		for _, a := range l.Begin.Asks {
-			c.Asks = append(c.Asks, history.Ask{Key: a.Key, Limits: []counter.Limit(a.Limits)})
-		}
-		p.open[c.ID], p.begun[c.ID] = c, l.Begin
+		l.Begin.Process, l.Begin.Began = p.number, l.At
+		p.open[l.Begin.ID] = l.Begin
 	case l.End != nil:
-		a, c, b := l.End, p.open[l.End.ID], p.begun[l.End.ID]
-		delete(p.open, a.ID)
-		delete(p.begun, a.ID)
-		c.Outcome, c.Ended, c.Lo, c.Hi, c.Beyond, c.Paused = a.Outcome, a.Ended, a.Lo, a.Hi, a.Beyond, a.Paused
-		c.Label, c.True, c.Remaining, c.High, c.Error = a.Label, a.True, a.Remaining, a.High, a.Error
+		c, b := l.End, p.open[l.End.ID]
+		delete(p.open, c.ID)
+		c.Process, c.Began = b.Process, b.Began
 		w.calls++
 		if c.Outcome == history.Failed {
 			w.failed++
 		}
-		w.checkers[b.Fine].Call(c)
-		w.time(p, c, latency{time.Duration(c.Ended - c.Began), time.Duration(b.Timeout)})
+		w.checkers[b.Ladder].Call(c)
+		w.time(p, c, latency{time.Duration(c.Ended - c.Began), b.Timeout})
 	case l.Done != nil:
 		p.done = l.Done
 		w.left.ended++
@@ -182,10 +175,10 @@ func (w *world) bury(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now().UnixNano()
-	for id, c := range p.open {
+	for _, c := range p.open {
 		c.Outcome, c.Ended = history.Open, now
 		c.Lo, c.Hi = c.Began-int64(10*skew), now+int64(10*skew)
-		w.checkers[p.begun[id].Fine].Call(c)
+		w.checkers[c.Ladder].Call(&c.Call)
 	}
 	for i, other := range w.processes {
 		if other == p {

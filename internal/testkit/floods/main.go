@@ -13,15 +13,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/internal/testkit/program"
 )
 
 // cli is the command line.
@@ -42,31 +41,23 @@ func main() {
 // run returns the exit code.
 func run(args []string, stdout io.Writer, stderr *os.File) int {
 	var c cli
-	exit := -1
-	parser, err := kong.New(&c, kong.Name("floods"), kong.Description("Try the policies for a store that fails, under floods, on real servers."),
-		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80}),
-		kong.Exit(func(code int) { exit = code }), kong.Vars{"policies": policyNames()})
-	if err == nil {
-		_, err = parser.Parse(args)
+	if exit := program.Parse("floods", "Try the policies for a store that fails, under floods, on real servers.", &c, kong.Vars{"policies": policyNames()}, args, stdout, stderr); exit >= 0 {
+		return exit
 	}
-	if exit >= 0 {
-		return exit // the help was asked for
-	}
-	if err == nil && c.Runs < 1 {
-		err = fmt.Errorf("--runs is %d, want 1 or more", c.Runs)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "floods:", err)
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := program.Interruptible()
 	defer stop()
 	campaign := newCampaign(c.Runs, c.Only, c.Match)
-	show, clear := progress(stderr, campaign)
-	err = campaign.run(ctx, show)
-	clear()
+	over, of := 0, len(campaign.short)+len(campaign.long)
+	progress := program.NewProgress(stderr, of)
+	err := campaign.run(ctx, func(done ...*trial) {
+		for _, t := range done {
+			over++
+			progress.Show(over, fmt.Sprintf("%d of %d", over, of), t.summary())
+		}
+	})
+	progress.Clear()
 	if ctx.Err() != nil {
-		return 128 + int(syscall.SIGINT)
+		return program.Interrupted
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "floods:", err)
@@ -84,6 +75,14 @@ func run(args []string, stdout io.Writer, stderr *os.File) int {
 		return 1
 	}
 	return 0
+}
+
+// Validate refuses what cannot be run.
+func (c *cli) Validate() error {
+	if c.Runs < 1 {
+		return fmt.Errorf("--runs is %d, want 1 or more", c.Runs)
+	}
+	return nil
 }
 
 // command is the command line that does the same again.

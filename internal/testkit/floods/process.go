@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 )
 
 // process is a service in a process of its own, seen from the outside.
@@ -22,24 +21,11 @@ type process struct {
 
 // start starts a service, which is killed at the end of t.
 func start(t testing.TB, j job) (*process, error) {
-	program, err := os.Executable()
+	cmd, in, out, err := program.Again(serviceVariable)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(program)}
-	p.cmd.Env = append(os.Environ(), serviceVariable+"=1")
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.lines = json.NewDecoder(out)
-	if err := servertest.Start(p.cmd); err != nil {
-		return nil, err
-	}
+	p := &process{cmd: cmd, in: in, lines: json.NewDecoder(out)}
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // fails only if the process has ended
 		_ = p.cmd.Wait()

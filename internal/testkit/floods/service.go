@@ -22,6 +22,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -63,13 +64,8 @@ func service() {
 	os.Exit(0)
 }
 
-// quiet is a logger of go-redis without a log: the standstills are meant.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
 func serve(in io.Reader, out *json.Encoder) error {
-	goredis.SetLogger(quiet{})
+	goredis.SetLogger(program.Quiet{})
 	orders := json.NewDecoder(in)
 	var j job
 	if err := orders.Decode(&j); err != nil {

@@ -25,12 +25,10 @@ import (
 	"io"
 	mrand "math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -41,6 +39,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/internal/testkit/page"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
@@ -115,12 +114,19 @@ func main() { os.Exit(run(trials(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run returns the exit code.
 func run(all []*trial, args []string, stdout, stderr io.Writer) int {
-	c, exit := parse(all, args, stdout, stderr)
-	if exit >= 0 {
+	var c cli
+	names := ""
+	for _, t := range all {
+		names += "," + t.name
+	}
+	if exit := program.Parse("search", "Play random scripts on all stores, and check every answer.", &c, kong.Vars{"stores": names}, args, stdout, stderr); exit >= 0 {
 		return exit
 	}
+	if c.Seed == 0 {
+		c.Seed = uint64(mrand.Uint32()) << 16
+	}
 	fmt.Fprintln(stderr, "search: seed", c.Seed)
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupted, stop := program.Interruptible()
 	defer stop()
 	ctx, cancel := context.WithTimeout(interrupted, c.For)
 	defer cancel()
@@ -142,39 +148,17 @@ func run(all []*trial, args []string, stdout, stderr io.Writer) int {
 	case wrong > 0:
 		return 1
 	case interrupted.Err() != nil:
-		return 128 + int(syscall.SIGINT)
+		return program.Interrupted
 	}
 	return 0
 }
 
-// parse reads the arguments. The exit code is below zero if there is something to
-// search.
-func parse(all []*trial, args []string, stdout, stderr io.Writer) (c cli, exit int) {
-	names := ""
-	for _, t := range all {
-		names += "," + t.name
+// Validate refuses what cannot be run.
+func (c *cli) Validate() error {
+	if c.For <= 0 {
+		return fmt.Errorf("--for is %v, want more than zero", c.For)
 	}
-	exit = -1
-	parser, err := kong.New(&c, kong.Name("search"), kong.Description("Play random scripts on all stores, and check every answer."),
-		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 80}),
-		kong.Exit(func(code int) { exit = code }), kong.Vars{"stores": names})
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
-	if exit >= 0 {
-		return c, exit // the help was asked for
-	}
-	if err == nil && c.For <= 0 {
-		err = fmt.Errorf("--for is %v, want more than zero", c.For)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "search:", err)
-		return c, 2
-	}
-	if c.Seed == 0 {
-		c.Seed = uint64(mrand.Uint32()) << 16
-	}
-	return c, -1
+	return nil
 }
 
 // searchAll runs the trials side by side until ctx is done, and writes findings, and

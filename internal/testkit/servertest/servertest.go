@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Memcached starts a memcached for the test and returns its host:port. args
@@ -86,15 +87,7 @@ func redisProgram(args ...string) program {
 // memcachedAnswers reports whether the process pid serves addr. A memcached that
 // wants a password first is taken for ours.
 func memcachedAnswers(addr string, pid int) error {
-	conn, err := dial(addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "stats\r\n"); err != nil {
-		return err
-	}
-	answer, err := readUntil(conn, "END\r\n", "ERROR")
+	answer, err := Exchange(addr, 4*time.Second, "stats", "END\r\n", "ERROR")
 	if err != nil {
 		return err
 	}

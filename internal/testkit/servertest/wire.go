@@ -14,6 +14,27 @@ import (
 // The few commands of this package are sent by hand: a test of a store must not
 // depend on the client under test.
 
+// Exchange sends a line to a server at addr, on a connection of its own, and returns
+// the answer up to one of the ends, within a time.
+func Exchange(addr string, within time.Duration, request string, ends ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, within)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := readUntil(conn, ends...)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w after %.80q", request, err, answer)
+	}
+	return answer, nil
+}
+
 func dial(addr string) (net.Conn, error) {
 	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
@@ -22,7 +43,7 @@ func dial(addr string) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(4 * time.Second))
 }
 
-// readUntil reads until the answer contains one of the ends.
+// readUntil reads until the answer contains one of the ends, and returns what was read.
 func readUntil(r io.Reader, ends ...string) (string, error) {
 	var answer strings.Builder
 	chunk := make([]byte, 4096)
@@ -35,7 +56,7 @@ func readUntil(r io.Reader, ends ...string) (string, error) {
 			}
 		}
 		if err != nil {
-			return "", err
+			return answer.String(), err
 		}
 	}
 }
