@@ -54,42 +54,27 @@ var basics = []check{
 
 func missingIsZero(s *subject) {
 	for k, l := range []tiers.Ladder{dayLadder, manyKeeps, fineLadder} {
-		never, hit := fmt.Sprint("never", k), fmt.Sprint("hit", k)
-		s.add(l, hit, noon, 3)
-		for i := range l.Len() {
-			w := l.At(i).Width
-			for key, want := range map[string]int64{never: 0, hit: 3} {
-				got := s.row(l, key, noon, w, tiers.Index(noon.UnixNano(), w)-30, 61)
-				wants := make([]int64, 61)
-				wants[30] = want
-				same(fmt.Sprintf("key %s, 61 buckets of %s", key, w), got, wants)
-			}
+		hits := tally{}
+		s.addTo(hits, l, fmt.Sprint("hit", k), noon, 3)
+		for _, t := range l.Tiers() {
+			first := tiers.Index(noon.UnixNano(), t.Width) - 30
+			s.readsAs(nil, l, fmt.Sprint("never", k), noon, span(t.Width, first, 61))
+			s.readsAs(hits, l, fmt.Sprint("hit", k), noon, span(t.Width, first, 61))
 		}
 	}
 }
 
 func countsAfter(s *subject) {
-	sums := map[tiers.Bucket]int64{}
-	at := noon
+	counts, at := tally{}, noon
 	for _, n := range []int64{1, 1, 2, 1000, 5} {
 		for range 3 {
-			got := s.add(dayLadder, "k", at, n)
-			for i, b := range dayLadder.Buckets(at) {
-				if sums[b] += n; got[i] != sums[b] {
-					failf("adding %d to %s: it counts %d, want %d", n, b, got[i], sums[b])
-				}
-			}
+			s.addTo(counts, dayLadder, "k", at, n)
 			at = at.Add(400 * time.Millisecond)
 		}
 	}
 	// Taking back answers in the same way.
-	for i, n := range []int64{-2, -3} {
-		got := s.add(dayLadder, "k", noon.Add(9*400*time.Millisecond), n)
-		for j, b := range dayLadder.Buckets(noon.Add(9 * 400 * time.Millisecond)) {
-			if sums[b] += n; got[j] != sums[b] {
-				failf("taking back %d from %s, time %d: it counts %d, want %d", -n, b, i, got[j], sums[b])
-			}
-		}
+	for _, n := range []int64{-2, -3} {
+		s.addTo(counts, dayLadder, "k", noon.Add(9*400*time.Millisecond), n)
 	}
 }
 
@@ -122,13 +107,9 @@ func slotsInPlace(s *subject) {
 }
 
 func spansInPlace(s *subject) {
-	counts := map[tiers.Bucket]int64{}
+	counts := tally{}
 	for i := range 200 {
-		at := noon.Add(-time.Duration(i*i) * 700 * time.Millisecond)
-		s.add(dayLadder, "k", at, int64(1+i))
-		for _, b := range dayLadder.Buckets(at) {
-			counts[b] += int64(1 + i)
-		}
+		s.addTo(counts, dayLadder, "k", noon.Add(-time.Duration(i*i)*700*time.Millisecond), int64(1+i))
 	}
 	for range 60 {
 		op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon}
@@ -149,13 +130,8 @@ func spansInPlace(s *subject) {
 			if r.Width != given[i].Width || r.First != given[i].First || len(r.Counts) != len(given[i].Counts) {
 				failf("span %d of %d is another than it was", i, len(op.Read))
 			}
-			for j, n := range given[i].Counts {
-				b := tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}
-				if n != counts[b] {
-					failf("span %d of %d, bucket %d, %s, is %d, want %d", i, len(op.Read), j, b, n, counts[b])
-				}
-			}
 		}
+		counts.spans("spans of any order and length", given)
 	}
 }
 
@@ -189,26 +165,13 @@ func addAndRead(s *subject) {
 
 func coarseIsSum(s *subject) {
 	for _, l := range []tiers.Ladder{dayLadder, fineLadder} {
-		key := l.String()[:2]
-		sums := map[tiers.Bucket]int64{}
+		key, counts := l.String()[:2], tally{}
 		for range 300 {
-			at := noon.Add(-time.Duration(s.rand.Int64N(int64(90 * time.Minute))))
-			n := 1 + s.rand.Int64N(5)
-			s.add(l, key, at, n)
-			for _, b := range l.Buckets(at) {
-				sums[b] += n
-			}
+			s.addTo(counts, l, key, noon.Add(-time.Duration(s.rand.Int64N(int64(90*time.Minute)))), 1+s.rand.Int64N(5))
 		}
-		for i := range l.Len() {
-			w := l.At(i).Width
-			n := int(2*time.Hour/w) + 1
-			first := tiers.Index(noon.UnixNano(), w) - int64(n) + 1
-			got := s.row(l, key, noon, w, first, n)
-			for j := range got {
-				if b := (tiers.Bucket{Width: w, Index: first + int64(j)}); got[j] != sums[b] {
-					failf("%s is %d, want %d", b, got[j], sums[b])
-				}
-			}
+		for _, t := range l.Tiers() {
+			n := int(2*time.Hour/t.Width) + 1
+			s.readsAs(counts, l, key, noon, span(t.Width, tiers.Index(noon.UnixNano(), t.Width)-int64(n)+1, n))
 		}
 	}
 }

@@ -133,7 +133,7 @@ func forgetsAll(s *subject) {
 func countsOn(s *subject) {
 	for _, l := range []tiers.Ladder{dayLadder, manyKeeps} {
 		for round := range 4 {
-			counts, key := map[tiers.Bucket]int64{}, fmt.Sprintf("k%s-%d", l.At(0).Keep, round)
+			counts, key := tally{}, fmt.Sprintf("k%s-%d", l.At(0).Keep, round)
 			for range 80 {
 				at := noon.Add(time.Duration(s.rand.IntN(9)-4) * time.Second)
 				switch r := s.rand.IntN(8); {
@@ -141,23 +141,11 @@ func countsOn(s *subject) {
 					s.forget(l, key, noon)
 					clear(counts)
 				case r == 1 && counts[l.Buckets(at)[0]] > 0:
-					s.add(l, key, at, -1)
-					for _, b := range l.Buckets(at) {
-						counts[b]--
-					}
+					s.addTo(counts, l, key, at, -1)
 				default:
-					got := s.add(l, key, at, 2)
-					for i, b := range l.Buckets(at) {
-						if counts[b] += 2; got[i] != counts[b] {
-							failf("bucket %s of %s counts %d after an addition, want %d", b, key, got[i], counts[b])
-						}
-					}
+					s.addTo(counts, l, key, at, 2)
 				}
-				var want []int64
-				for _, b := range l.Buckets(at) {
-					want = append(want, counts[b])
-				}
-				s.expect(l, key, at, noon, want...)
+				s.readsAs(counts, l, key, noon, holding(l, at)...)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func grow(s *subject) {
 			dense(3_000/s.thrift, 20*time.Millisecond, start.Truncate(time.Minute)), // fifty in each second
 		}},
 	} {
-		g.subject, g.key, g.counts = s, strings.ReplaceAll(name, " ", "-"), map[tiers.Bucket]int64{}
+		g.subject, g.key, g.counts = s, strings.ReplaceAll(name, " ", "-"), tally{}
 		during(func() { g.run() }, "key %q", name)
 	}
 }
@@ -50,7 +50,7 @@ type growth struct {
 	spans  []time.Duration // of windows
 	phases [][]time.Time   // instants to hit
 	mu     sync.Mutex
-	counts map[tiers.Bucket]int64
+	counts tally
 	newest time.Time
 }
 
@@ -81,9 +81,7 @@ func (g *growth) hit(instants []time.Time, sign int64) {
 			n := sign * (1 + at.UnixNano()/int64(100*time.Millisecond)%3)
 			g.add(g.ladder, g.key, at, n)
 			g.mu.Lock()
-			for _, b := range g.ladder.Buckets(at) {
-				g.counts[b] += n
-			}
+			g.counts.add(g.ladder, at, n)
 			if at.After(g.newest) {
 				g.newest = at
 			}
@@ -94,20 +92,12 @@ func (g *growth) hit(instants []time.Time, sign int64) {
 
 // look reads every bucket, and has windows counted by a Taker.
 func (g *growth) look() {
-	op := &backend.Request{Key: g.subject.key(g.key), Ladder: g.ladder, Now: g.newest}
-	for i := range g.ladder.Len() {
-		w := g.ladder.At(i).Width
-		first := tiers.Index(growStart.Add(-time.Minute).UnixNano(), w)
-		op.Read = append(op.Read, span(w, first, int(tiers.Index(g.newest.UnixNano(), w)-first)+2))
+	var spans []backend.Span
+	for _, t := range g.ladder.Tiers() {
+		first := tiers.Index(growStart.Add(-time.Minute).UnixNano(), t.Width)
+		spans = append(spans, span(t.Width, first, int(tiers.Index(g.newest.UnixNano(), t.Width)-first)+2))
 	}
-	must(g.do(op))
-	for _, r := range op.Read {
-		for j, n := range r.Counts {
-			if b := (tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}); n != g.counts[b] {
-				failf("%s is %d, want %d", b, n, g.counts[b])
-			}
-		}
-	}
+	g.readsAs(g.counts, g.ladder, g.key, g.newest, spans...)
 	if g.taker == nil {
 		return
 	}
@@ -139,9 +129,7 @@ func (g *growth) windows(per time.Duration) {
 			failf("window of %s counts %d, want %d; allowed %v", w.Reach, w.Count, sum, step.Allowed)
 		}
 		if step.Allowed {
-			for _, b := range g.ladder.Buckets(g.newest) {
-				g.counts[b]++
-			}
+			g.counts.add(g.ladder, g.newest, 1)
 			sum++
 			continue
 		}

@@ -23,39 +23,38 @@ func mixed(s *subject) {
 	ladders := []tiers.Ladder{dayLadder, fineLadder, mustLadder("10s:1d")}
 	model, now := oracle.NewStore(), noon
 	var said []string
-	for range 400 {
-		now = now.Add(time.Duration(s.rand.Int64N(int64(8 * time.Second))))
-		first := s.rand.IntN(len(ladders))
-		var demands []demand
-		for i := range 1 + s.rand.IntN(len(ladders)) {
-			k := (first + i) % len(ladders)
-			demands = append(demands, demand{key: fmt.Sprint("mixed", k), ladder: ladders[k], n: 1 + s.rand.Int64N(3), soft: s.rand.IntN(3) == 0,
-				limits: counter.Limits{{Max: 3 + s.rand.Int64N(6), Per: time.Minute}, {Max: 8 + s.rand.Int64N(30), Per: 10 * time.Minute}}})
-		}
-		step := s.taking(dayLadder, now, 1, 0, demands...)
-		for i := range step.Keys {
-			if s.rand.IntN(6) == 0 {
-				step.Keys[i].N = 0 // a look
+	after(&said, func() {
+		for range 400 {
+			now = now.Add(time.Duration(s.rand.Int64N(int64(8 * time.Second))))
+			first := s.rand.IntN(len(ladders))
+			var demands []demand
+			for i := range 1 + s.rand.IntN(len(ladders)) {
+				k := (first + i) % len(ladders)
+				demands = append(demands, demand{key: fmt.Sprint("mixed", k), ladder: ladders[k], n: 1 + s.rand.Int64N(3), soft: s.rand.IntN(3) == 0,
+					limits: counter.Limits{{Max: 3 + s.rand.Int64N(6), Per: time.Minute}, {Max: 8 + s.rand.Int64N(30), Per: 10 * time.Minute}}})
+			}
+			step := s.taking(dayLadder, now, 1, 0, demands...)
+			for i := range step.Keys {
+				if s.rand.IntN(6) == 0 {
+					step.Keys[i].N = 0 // a look
+				}
+			}
+			if !s.taker.Together(step.Keys) {
+				step.Keys, demands = step.Keys[:1], demands[:1]
+			}
+			step.Peek, step.Exact = s.rand.IntN(6) == 0, s.rand.IntN(2) == 0
+			line := fmt.Sprintf("%v peek %v:", now.Sub(noon), step.Peek)
+			for i, key := range step.Keys {
+				line += fmt.Sprintf(" %s %d under %s soft %v,", demands[i].key, key.N, demands[i].limits, key.Soft)
+			}
+			said = append(said, line)
+			must(s.take(step))
+			must(model.Take(step))
+			for i := range demands {
+				r := &backend.Request{Key: s.key(demands[i].key), Ladder: demands[i].ladder, Now: now, Read: holding(demands[i].ladder, now)}
+				must(s.do(r))
+				must(model.Do(r))
 			}
 		}
-		if !s.taker.Together(step.Keys) {
-			step.Keys, demands = step.Keys[:1], demands[:1]
-		}
-		step.Peek, step.Exact = s.rand.IntN(6) == 0, s.rand.IntN(2) == 0
-		line := fmt.Sprintf("%v peek %v:", now.Sub(noon), step.Peek)
-		for i, key := range step.Keys {
-			line += fmt.Sprintf(" %s %d under %s soft %v,", demands[i].key, key.N, demands[i].limits, key.Soft)
-		}
-		said = append(said, line)
-		must(s.take(step))
-		must(model.Take(step))
-		for i := range demands {
-			r := &backend.Request{Key: s.key(demands[i].key), Ladder: demands[i].ladder, Now: now}
-			for _, b := range demands[i].ladder.Buckets(now) {
-				r.Read = append(r.Read, span(b.Width, b.Index, 1))
-			}
-			must(s.do(r))
-			must(model.Do(r))
-		}
-	}
+	})
 }

@@ -173,24 +173,13 @@ func anyDate(s *subject) {
 	for _, year := range []int{1701, 1901, 1938, 1965, 1969, 1970, 1971, 2001, 2036, 2038, 2040, 2106, 2200, 2249} {
 		// Around New Year in Greenwich, where 1970 begins with bucket 0.
 		base := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
-		key := fmt.Sprint("y", year)
-		first, now := tiers.Index(base.UnixNano(), time.Second)-150, base.Add(2*time.Minute)
-		want := make([]int64, 300)
-		for i := range 300 {
-			if i%7 == 0 {
-				want[i] = int64(1 + i)
-				at := time.Unix(first+int64(i), int64(i))
-				s.add(dayLadder, key, at, want[i])
-			}
+		key, counts := fmt.Sprint("y", year), tally{}
+		first := tiers.Index(base.UnixNano(), time.Second) - 150
+		for i := int64(0); i < 300; i += 7 {
+			s.addTo(counts, dayLadder, key, time.Unix(first+i, i), 1+i)
 		}
-		got := s.row(dayLadder, key, now, time.Second, first, 300)
-		same(fmt.Sprintf("seconds around %d", year), got, want)
-		got = s.row(dayLadder, key, now, time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2)
-		var hours [2]int64
-		for i, n := range want {
-			hours[i/150] += n
-		}
-		same(fmt.Sprintf("hours around %d", year), got, hours[:])
+		s.readsAs(counts, dayLadder, key, base.Add(2*time.Minute), span(time.Second, first, 300))
+		s.readsAs(counts, dayLadder, key, base.Add(2*time.Minute), span(time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2))
 	}
 	// Numbers that are the same in 31 and in 32 bits.
 	l := mustLadder("1s:1m, 1m:1h")
@@ -201,40 +190,20 @@ func anyDate(s *subject) {
 }
 
 func manyBuckets(s *subject) {
-	first := noon.Unix() - 86_399
-	want := map[int64]int64{}
+	counts := tally{}
 	for i := range 200 {
-		at := noon.Add(-time.Duration(i*431) * time.Second)
-		s.add(dayLadder, "k", at, int64(1+i))
-		want[at.Unix()] = int64(1 + i)
+		s.addTo(counts, dayLadder, "k", noon.Add(-time.Duration(i*431)*time.Second), int64(1+i))
 	}
 	for _, n := range []int{5_000, 86_400} {
-		got := s.row(dayLadder, "k", noon, time.Second, noon.Unix()-int64(n)+1, n)
-		for i := range got {
-			if second := noon.Unix() - int64(n) + 1 + int64(i); got[i] != want[second] {
-				failf("number %d of %d seconds is %d, want %d", i, n, got[i], want[second])
-			}
-		}
+		s.readsAs(counts, dayLadder, "k", noon, span(time.Second, noon.Unix()-int64(n)+1, n))
 	}
 	// The same in many spans, of all tiers.
-	op := &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon}
-	for i := range 1000 {
-		op.Read = append(op.Read, span(time.Second, first+int64(86*i), 5))
+	var spans []backend.Span
+	for i := range int64(1000) {
+		spans = append(spans, span(time.Second, noon.Unix()-86_399+86*i, 5))
 		if i%10 == 0 {
-			op.Read = append(op.Read, span(time.Minute, noon.Unix()/60-int64(i), 1))
+			spans = append(spans, span(time.Minute, noon.Unix()/60-i, 1))
 		}
 	}
-	must(s.do(op))
-	for _, r := range op.Read {
-		for j, n := range r.Counts {
-			var sum int64
-			w := int64(r.Width / time.Second)
-			for second := (r.First + int64(j)) * w; second < (r.First+int64(j)+1)*w; second++ {
-				sum += want[second]
-			}
-			if n != sum {
-				failf("one of %d spans: bucket %s is %d, want %d", len(op.Read), tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}, n, sum)
-			}
-		}
-	}
+	s.readsAs(counts, dayLadder, "k", noon, spans...)
 }

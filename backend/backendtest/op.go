@@ -86,10 +86,7 @@ func countsOf(slots []backend.Slot) []int64 {
 // get returns the count of every tier's bucket that holds at, for a caller whose
 // clock is at now.
 func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) []int64 {
-	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now}
-	for _, b := range l.Buckets(at) {
-		op.Read = append(op.Read, span(b.Width, b.Index, 1))
-	}
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: holding(l, at)}
 	mustf(s.do(op), "reading %s at %v", op.Key, at)
 	counts := make([]int64, len(op.Read))
 	for i := range op.Read {
@@ -123,6 +120,59 @@ func same(what string, got, want []int64) {
 			failf("%s: got %v, want %v", what, got, want)
 		}
 	}
+}
+
+// tally is the hits of a key, by the buckets of all tiers that hold them.
+type tally map[tiers.Bucket]int64
+
+func (t tally) add(l tiers.Ladder, at time.Time, n int64) {
+	for _, b := range l.Buckets(at) {
+		t[b] += n
+	}
+}
+
+// slots stops the case unless the slots of an addition count as t does.
+func (t tally) slots(what string, slots []backend.Slot) {
+	for _, slot := range slots {
+		if want := t[slot.Bucket]; slot.Count != want {
+			failf("%s: bucket %s counts %d, want %d", what, slot.Bucket, slot.Count, want)
+		}
+	}
+}
+
+// spans stops the case unless the spans of a reading count as t does.
+func (t tally) spans(what string, spans []backend.Span) {
+	for i, r := range spans {
+		for j, n := range r.Counts {
+			if b := (tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}); n != t[b] {
+				failf("%s, span %d of %d: bucket %s is read as %d, want %d", what, i, len(spans), b, n, t[b])
+			}
+		}
+	}
+}
+
+// addTo is add to a key and to its tally, which must agree.
+func (s *subject) addTo(t tally, l tiers.Ladder, key string, at time.Time, n int64) {
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
+	what := fmt.Sprintf("adding %d to %s at %v", n, op.Key, at)
+	mustf(s.do(op), "%s", what)
+	t.add(l, at, n)
+	t.slots(what, op.Add)
+}
+
+// readsAs stops the case unless the spans of a key read as its tally does.
+func (s *subject) readsAs(t tally, l tiers.Ladder, key string, now time.Time, spans ...backend.Span) {
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: spans}
+	mustf(s.do(op), "reading %s", op.Key)
+	t.spans("reading "+op.Key, spans)
+}
+
+// holding returns a span for the bucket of each tier that holds at.
+func holding(l tiers.Ladder, at time.Time) (spans []backend.Span) {
+	for _, b := range l.Buckets(at) {
+		spans = append(spans, span(b.Width, b.Index, 1))
+	}
+	return spans
 }
 
 // failure is the finding at which a case stops, as a test does
