@@ -14,81 +14,60 @@ import (
 // read: stored keys may have personal data. Until the snapshot is whole and on
 // the disk, it has another name in the same directory, NAME.*.tmp with a number:
 // after an error, or if the machine dies, the file is as before. What a killed
-// process left behind under such a name is removed by the next SaveFile, except on
-// systems without flock, such as Windows. A link is followed, as by LoadFile. A
-// program calls SaveFile when its last call is over, and from time to time if a
-// crash is to cost less.
-func (s *Store) SaveFile(name string) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("memory: SaveFile: %w", err)
-		}
-	}()
+// process left behind under such a name is removed by the next SaveFile that is
+// alone in the directory, except on systems without flock, such as Windows. A link
+// is followed, as by LoadFile. A program calls SaveFile when its last call is over,
+// and from time to time if a crash is to cost less.
+func (s *Store) SaveFile(name string) error {
+	if err := s.saveFile(name); err != nil {
+		return fmt.Errorf("memory: SaveFile: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) saveFile(name string) error {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
 	}
 	if err := checkRegular(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	removeLeft(name)
-	f, err := createTemp(name)
+	dir, base := filepath.Dir(name), filepath.Base(name)
+	if d, err := os.Open(dir); err == nil {
+		// A writer has a share in the lock of the directory until its file has the name.
+		if flock(d, alone) {
+			removeLeft(d, base+".")
+		}
+		flock(d, shared)
+		defer d.Close()
+		defer d.Sync() // the new name too, where the system can
+	}
+	f, err := os.CreateTemp(dir, base+".*.tmp")
 	if err != nil {
 		return err
 	}
 	if err = s.snapshot(f); err == nil {
 		err = f.Sync()
 	}
+	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = renameLocked(f, name)
+		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		_ = f.Close() // closed already, or the error is another
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	syncDir(filepath.Dir(name))
 	return nil
 }
 
-// createTemp creates a file of mode 0600 next to the named file, and locks it.
-func createTemp(name string) (*os.File, error) {
-	for {
-		f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
-		if err != nil || !locks {
-			return f, err
-		}
-		lock(f)
-		// Before the lock, the file looked like one that was left behind.
-		created, err := f.Stat()
-		if err == nil {
-			if there, err := os.Lstat(f.Name()); err == nil && os.SameFile(created, there) {
-				return f, nil
-			}
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// removeLeft removes the files of createTemp that no one has locked: their
-// processes have ended. What cannot be removed stays.
-func removeLeft(name string) {
-	if !locks {
-		return
-	}
-	dir, prefix := filepath.Dir(name), filepath.Base(name)+"."
-	entries, _ := os.ReadDir(dir)
+// removeLeft removes the files of CreateTemp with a prefix in d. What cannot be
+// removed stays.
+func removeLeft(d *os.File, prefix string) {
+	entries, _ := d.ReadDir(-1)
 	for _, entry := range entries {
 		number, is := strings.CutSuffix(entry.Name(), ".tmp")
 		number, begins := strings.CutPrefix(number, prefix)
-		if _, err := strconv.ParseUint(number, 10, 64); !is || !begins || err != nil || !entry.Type().IsRegular() {
-			continue
-		}
-		if f, err := os.Open(filepath.Join(dir, entry.Name())); err == nil {
-			if tryLock(f) {
-				_ = os.Remove(f.Name())
-			}
-			_ = f.Close()
+		if _, err := strconv.ParseUint(number, 10, 64); is && begins && err == nil && entry.Type().IsRegular() {
+			_ = os.Remove(filepath.Join(d.Name(), entry.Name()))
 		}
 	}
 }
@@ -101,15 +80,6 @@ func checkRegular(name string) error {
 		err = fmt.Errorf("%s is of mode %s, want a regular file", name, info.Mode())
 	}
 	return err
-}
-
-// syncDir brings a new name in a directory to the disk, where the system can: the
-// name is there for all programs already.
-func syncDir(dir string) {
-	if d, err := os.Open(dir); err == nil {
-		_ = d.Sync()
-		_ = d.Close()
-	}
 }
 
 // LoadFile does a [Store.Restore] from the file of a [Store.SaveFile]. A file that

@@ -68,34 +68,33 @@ func TestSaveFileFollowsALink(t *testing.T) {
 	require.NotZero(t, info.Size())
 }
 
-// A file that a killed process left behind goes with the next SaveFile, and no file
-// that a process still writes, nor one of another name.
+// A file that a killed process left behind goes with the next SaveFile that is alone in
+// the directory, and no file of another name.
 func TestFilesOfEndedProcessesAreRemoved(t *testing.T) {
-	if !locks {
+	if alone == shared {
 		t.Log("this system has no lock that ends with a process: nothing is removed")
 		return
 	}
 	dir := t.TempDir()
-	name := filepath.Join(dir, "counts")
-	left := func(file string) *os.File {
-		f, err := os.Create(filepath.Join(dir, file))
-		require.NoError(t, err)
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
 	for _, file := range []string{"counts.1.tmp", "counts.173.tmp", "counts.mine.tmp", "counts.2.bak", "others.3.tmp"} {
-		left(file)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), nil, 0o600))
 	}
-	require.True(t, tryLock(left("counts.4.tmp")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "counts.5.tmp"), 0o700))
-	require.NoError(t, New(Config{}).SaveFile(name))
-	files, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	var names []string
-	for _, f := range files {
-		names = append(names, f.Name())
+	save := func() (names []string) {
+		require.NoError(t, New(Config{}).SaveFile(filepath.Join(dir, "counts")))
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, f := range files {
+			names = append(names, f.Name())
+		}
+		return names
 	}
-	require.Equal(t, []string{"counts", "counts.2.bak", "counts.4.tmp", "counts.5.tmp", "counts.mine.tmp", "others.3.tmp"}, names)
+	other, err := os.Open(dir) // as a process that writes
+	require.NoError(t, err)
+	require.True(t, flock(other, shared))
+	require.Equal(t, []string{"counts", "counts.1.tmp", "counts.173.tmp", "counts.2.bak", "counts.5.tmp", "counts.mine.tmp", "others.3.tmp"}, save())
+	require.NoError(t, other.Close())
+	require.Equal(t, []string{"counts", "counts.2.bak", "counts.5.tmp", "counts.mine.tmp", "others.3.tmp"}, save())
 }
 
 // Savers of one file, at once, neither fail nor remove each other's files.

@@ -4,17 +4,7 @@ package memory
 
 import "os"
 
-// locks reports whether the system has locks that end with the process.
-const locks = false
+const alone, shared = 0, 0
 
-func lock(*os.File) {}
-
-func tryLock(*os.File) bool { return false }
-
-// renameLocked closes f, and then renames it: Windows renames no open file.
-func renameLocked(f *os.File, name string) error {
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
-}
+// flock gets no lock: the system has none that end with the process.
+func flock(*os.File, int) bool { return false }

@@ -1,15 +1,12 @@
 package memory
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"hash/maphash"
 	"io"
 	"math"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
@@ -53,38 +50,20 @@ func (s *Store) Restore(r io.Reader) error {
 func (s *Store) restore(r io.Reader) error {
 	loaded := New(Config{MaxBuckets: int(s.max), Full: s.policy})
 	loaded.seed = s.seed
-	from, sum := &source{r: r}, crc32.New(castagnoli)
-	dec := decoder{in: bufio.NewReaderSize(io.TeeReader(from, sum), 64<<10), store: loaded, share: s.layouts.share}
-	dropped, err := dec.all()
-	full := errors.Is(err, ErrFull)
-	if full {
-		_, _ = io.Copy(io.Discard, dec.in) // a damaged length is no full store
+	dec := decoder{in: r, store: loaded, share: s.layouts.share}
+	err := dec.header()
+	for err == nil && !dec.ended {
+		err = dec.block()
 	}
-	switch {
-	case from.err != nil:
-		return from.err // what is wrong with the data follows from it
-	case (err == nil || full) && sum.Sum32() != residue:
-		return damaged("the checksum is wrong")
-	case err != nil:
+	if err != nil {
 		return err
 	}
-	return s.adopt(loaded, dropped)
-}
-
-// residue is the CRC-32C of any bytes with their own CRC-32C at the end.
-var residue = crc32.Checksum(make([]byte, 4), castagnoli)
-
-// source is a reader that keeps its error, unless that is io.EOF.
-type source struct {
-	r   io.Reader
-	err error
-}
-
-func (s *source) Read(p []byte) (n int, err error) {
-	if n, err = s.r.Read(p); err != nil && err != io.EOF {
-		s.err = err
+	if n, err := io.CopyN(io.Discard, r, 1); n > 0 {
+		return damaged("bytes follow after its end")
+	} else if err != io.EOF {
+		return err
 	}
-	return n, err
+	return s.adopt(loaded, dec.dropped)
 }
 
 var errUsed = errors.New("the store has been used, want a new one")
@@ -113,173 +92,184 @@ func (s *Store) adopt(loaded *Store, dropped int64) error {
 	return nil
 }
 
-// decoder reads the records of a snapshot into a store. The checksum comes last, and
-// anyone may have made it: the decoder checks all on which a store relies. A finding
-// is a panic with a failure, which ends in decoder.all.
-type decoder struct {
-	in     *bufio.Reader
-	store  *Store
-	share  func(layout) *layout
-	layout *layout // of the record before
-	key    []byte
-}
-
-type failure struct{ error }
-
 // damaged makes an ErrDamaged that says what is wrong.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-func fail(format string, args ...any) { panic(failure{damaged(format, args...)}) }
+// decoder puts the keys of a snapshot into a store. Anyone may have made the checksums:
+// a decoder checks all on which a store relies.
+type decoder struct {
+	in      io.Reader
+	sum     checksum
+	piece   bytes.Buffer
+	rest    []byte // of the block
+	store   *Store
+	share   func(layout) *layout
+	layout  *layout // of the key before
+	keys    int
+	ended   bool
+	dropped int64 // once ended: the latest expiry of the buckets of entries that are gone
+}
 
-// read fails if a part of a snapshot cannot be read.
-func read(err error) {
+// header reads what comes before the blocks.
+func (dec *decoder) header() error {
+	var header [len(snapshotMagic) + 1]byte
+	if _, err := io.ReadFull(dec.in, header[:]); err != nil {
+		return cut(err)
+	}
+	if magic := string(header[:len(snapshotMagic)]); magic != snapshotMagic {
+		return damaged("it begins with %q, want %q", magic, snapshotMagic)
+	}
+	if v := header[len(snapshotMagic)]; v != snapshotVersion {
+		return fmt.Errorf("the snapshot is of version %d, want %d: another release has written it; "+
+			"move it away to count from zero, or go on with that release until its longest window has passed", v, snapshotVersion)
+	}
+	return nil
+}
+
+// cut makes the end of a reader an ErrDamaged.
+func cut(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		fail("the end is missing")
-	} else if err != nil {
-		fail("a number cannot be read: %v", err)
+		return damaged("the end is missing")
+	}
+	return err
+}
+
+// next returns the n bytes of the next piece, until the next call. The memory is in
+// proportion to what there is to read.
+func (dec *decoder) next(n int64) ([]byte, error) {
+	dec.piece.Reset()
+	if _, err := io.CopyN(&dec.piece, dec.in, n+sumBytes); err != nil {
+		return nil, cut(err)
+	}
+	p := dec.piece.Next(int(n))
+	if dec.sum.add(p); uint32(dec.sum) != binary.BigEndian.Uint32(dec.piece.Bytes()) {
+		return nil, damaged("the checksum is wrong")
+	}
+	return p, nil
+}
+
+var errContradiction = damaged("its content contradicts itself")
+
+// must panics with errContradiction unless ok. The panic ends in block.
+func (dec *decoder) must(ok bool) {
+	if !ok {
+		panic(errContradiction)
 	}
 }
 
-func (dec *decoder) signed() int64 {
-	v, err := binary.ReadVarint(dec.in)
-	read(err)
+// block puts the keys of the next block into the store. After an error the store is of
+// no use.
+func (dec *decoder) block() (err error) {
+	defer func() {
+		if p := recover(); p == errContradiction {
+			err = errContradiction
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	length, err := dec.next(lengthBytes)
+	if err != nil {
+		return err
+	}
+	// A bucket takes less than 20 bytes, and a batch ends soon.
+	n := binary.BigEndian.Uint64(length)
+	if n > uint64(2*batchBytes+20*min(dec.store.max, 1<<50)) {
+		return dec.full()
+	}
+	if dec.rest, err = dec.next(int64(n)); err != nil {
+		return err
+	}
+	for dec.layout = nil; len(dec.rest) > 0; {
+		dec.must(!dec.ended)
+		n := int(dec.number(0, tiers.MaxTiers))
+		if n == 0 && dec.layout == nil {
+			dec.ended, dec.dropped = true, dec.instant()
+			continue
+		}
+		if n > 0 {
+			dec.newLayout(n)
+		}
+		if !dec.insert(dec.entry()) {
+			return dec.full()
+		}
+		dec.keys++
+	}
+	return nil
+}
+
+func (dec *decoder) full() error {
+	return fmt.Errorf("%d keys and no more fit into Config.MaxBuckets of %d: %w", dec.keys, dec.store.max, ErrFull)
+}
+
+func (dec *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(dec.rest)
+	dec.must(n > 0)
+	dec.rest = dec.rest[n:]
 	return v
 }
 
 // number returns a number from least to most.
-func (dec *decoder) number(what string, least, most int64) int64 {
-	v, err := binary.ReadUvarint(dec.in)
-	if read(err); v > math.MaxInt64 || int64(v) < least || int64(v) > most {
-		fail("%s of %d, want %d to %d", what, v, least, most)
-	}
+func (dec *decoder) number(least, most int64) int64 {
+	v := dec.uvarint()
+	dec.must(v >= uint64(least) && v <= uint64(most))
 	return int64(v)
 }
 
-// all reads a snapshot, and returns the latest expiry of the buckets of entries that
-// are gone.
-func (dec *decoder) all() (dropped int64, err error) {
-	keys := int64(0)
-	defer func() {
-		if p := recover(); p != nil {
-			f, is := p.(failure)
-			if !is {
-				panic(p)
-			}
-			if err = f.error; err == ErrFull {
-				err = fmt.Errorf("%d keys and no more fit into Config.MaxBuckets of %d: %w", keys, dec.store.max, ErrFull)
-			}
-		}
-	}()
-	dec.header()
-	flags := dec.number("flags", 0, 2*keptMixed-1)
-	for ; flags&isKey != 0; keys++ {
-		dec.entry(flags)
-		flags = dec.number("flags", 0, 2*keptMixed-1)
-	}
-	dec.number("the number of keys", keys, keys)
-	if dropped = never; flags&keptDropped != 0 {
-		dropped = dec.signed()
-	}
-	_, err = io.ReadFull(dec.in, make([]byte, crc32.Size))
-	read(err)
-	if _, err := dec.in.ReadByte(); err == nil {
-		fail("bytes follow after its end")
-	}
-	return dropped, nil
+// length returns a number of things to come, each of a byte at least.
+func (dec *decoder) length() int {
+	n := dec.uvarint()
+	dec.must(n <= uint64(len(dec.rest)))
+	return int(n)
 }
 
-func (dec *decoder) header() {
-	header := make([]byte, len(snapshotMagic)+1)
-	if n, err := io.ReadFull(dec.in, header); err != nil {
-		fail("it has %d bytes, want %d and more", n, len(header))
+func (dec *decoder) instant() int64 { return never + int64(dec.uvarint()) }
+
+func (dec *decoder) newLayout(n int) {
+	l, least := layout{n: n}, int64(1)
+	for k := range n {
+		l.all[k] = tier{dec.number(least, math.MaxInt64), dec.number(0, math.MaxInt64)}
+		least = l.all[k].width + 1 // of the widest of all: no number
 	}
-	if magic := header[:len(snapshotMagic)]; string(magic) != snapshotMagic {
-		fail("it begins with %q, want %q", magic, snapshotMagic)
-	}
-	if v := header[len(snapshotMagic)]; v != snapshotVersion {
-		panic(failure{fmt.Errorf("the snapshot is of version %d, want %d: another release has written it; "+
-			"move it away to count from zero, or go on with that release until its longest window has passed", v, snapshotVersion)})
-	}
+	dec.layout = dec.share(l)
 }
 
-// entry reads the record of a key, after the flags, and puts the key into the store.
-func (dec *decoder) entry(flags int64) {
-	if flags&newLayout != 0 {
-		dec.newLayout()
-	} else if dec.layout == nil {
-		fail("a key without a layout")
-	}
-	dec.key = dec.key[:0]
-	for n := dec.number("the length of a key", 0, math.MaxInt32); n > 0; {
-		part := min(n, 4096)
-		dec.key = append(dec.key, make([]byte, part)...)
-		_, err := io.ReadFull(dec.in, dec.key[int64(len(dec.key))-part:])
-		read(err)
-		n -= part
-	}
-	s, hash := dec.store, maphash.Bytes(dec.store.seed, dec.key)
-	sh := s.shard(hash)
-	if sh.table.find(hash, dec.key) != nil {
-		fail("a key is there twice")
-	}
-	e := new(entry)
-	e.reset(dec.key, dec.layout)
-	if e.mixed = flags&keptMixed != 0; flags&keptDropped != 0 {
-		e.dropped = dec.signed()
-	}
+// entry returns the next key, which has a bucket at least.
+func (dec *decoder) entry() *entry {
+	e, n := new(entry), dec.length()
+	e.reset(dec.rest[:n], dec.layout)
+	dec.rest = dec.rest[n:]
+	e.mixed, e.dropped = dec.number(0, 1) == 1, dec.instant()
 	for k, t := range dec.layout.tiers() {
-		dec.tier(e.ring(k), t.width)
+		r, index, last := e.ring(k), never/t.width, forever/t.width-1
+		for range dec.length() {
+			step := dec.uvarint()
+			dec.must(step > 0 && step <= uint64(last-index))
+			index += int64(step)
+			r.put(index*t.width, dec.number(1, backend.MaxCount-r.last.sum))
+		}
 	}
-	if e.rank(byHit) == never { // which settle would remove
-		fail("a key without buckets")
-	}
-	if e.isMarker() && (e.layout.n != 1 || e.finest.size() != 1) {
-		fail("a memory of a Forget with more than a label")
-	}
+	dec.must(e.rank(byHit) != never)
+	dec.must(!e.isMarker() || e.layout.n == 1 && e.finest.size() == 1) // as Forget makes it
+	return e
+}
+
+// insert puts e into the store, and reports whether it fits.
+func (dec *decoder) insert(e *entry) bool {
+	s, hash := dec.store, dec.store.hash(e)
+	sh := s.shard(hash)
+	dec.must(sh.table.find(hash, e.key()) == nil)
 	if e.cost() > s.max {
-		panic(failure{ErrFull})
+		return false
 	}
 	s.spent.Add(e.cost())
 	sh.table.insert(hash, e)
 	s.settle(sh, e)
 	for s.spent.Load() > s.max {
 		if s.policy != EvictOldest || !s.removeFirst(byHit, forever-1, nil) {
-			panic(failure{ErrFull})
+			return false
 		}
 	}
-}
-
-func (dec *decoder) newLayout() {
-	l := layout{n: int(dec.number("tiers", 1, tiers.MaxTiers))}
-	for k := range l.n {
-		l.all[k] = tier{dec.number("a width", 1, math.MaxInt64), dec.number("a TTL", 0, math.MaxInt64)}
-		if k > 0 && l.all[k].width <= l.all[k-1].width {
-			fail("a tier of %s after one of %s", time.Duration(l.all[k].width), time.Duration(l.all[k-1].width))
-		}
-	}
-	dec.layout = dec.share(l)
-}
-
-// tier reads the buckets of a tier.
-func (dec *decoder) tier(r *ring, width int64) {
-	index, last := int64(0), math.MaxInt64/width-1
-	for j := range dec.number("buckets", 0, math.MaxInt64) {
-		if j == 0 {
-			if index = dec.signed(); index <= -last || index > last {
-				fail("bucket %d of %s", index, time.Duration(width))
-			}
-		} else {
-			step := dec.number("a step", 1, math.MaxInt64)
-			if uint64(step) > uint64(last)-uint64(index) {
-				fail("bucket %d of %s, and one %d later", index, time.Duration(width), step)
-			}
-			index += step
-		}
-		r.put(index*width, dec.number("a count", 1, backend.MaxCount-r.last.sum))
-		if r.cost() > dec.store.max {
-			panic(failure{ErrFull})
-		}
-	}
+	return true
 }

@@ -9,36 +9,42 @@ import (
 	"slices"
 )
 
-// A snapshot is eight bytes that name the format, a sequence of records, one for each
-// key, a last record, and the CRC-32C of all that, 4 bytes, low byte first. Numbers
-// are varints of encoding/binary, zigzag where "signed".
+// A snapshot is eight bytes that name the format, and then blocks. A block is two
+// pieces: the length of its content in 8 bytes, and the content. After each piece comes
+// the CRC-32C of all pieces so far, in 4 bytes, high byte first as the length: so a
+// reader uses no byte that is not checked, and misses no block. The content is a batch
+// of keys, or the end. Numbers are varints of encoding/binary; an instant is counted
+// from the first instant of all.
 //
-//	key    flags: isKey, newLayout, keptDropped, keptMixed
-//	       with newLayout: number of tiers, then of each: width, TTL; otherwise the
-//	           layout is that of the record before
+//	key    number of tiers, then of each: width, TTL; or 0: those of the key before
 //	       length of the key, the key
-//	       with keptDropped: entry.dropped, signed
+//	       entry.mixed, 1 or 0; entry.dropped, an instant
 //	       of each tier: number of buckets, then of each, oldest first:
-//	           index less that of the bucket before (the first: index, signed), hits
-//	last   flags: keptDropped
-//	       number of keys
-//	       with keptDropped: the latest shard.dropped, signed
+//	           index less that of the bucket before, or less the least index; hits
+//	end    0, for no tiers and no key before
+//	       the latest shard.dropped, an instant
 //
 // The layout says which buckets are sums of others: a change of how a ladder is
-// stored needs another version, like a change of the records.
+// stored needs another version, like a change of the content.
 const (
 	snapshotMagic   = "abacusm"
-	snapshotVersion = 2
+	snapshotVersion = 3
 )
 
-const (
-	isKey = 1 << iota
-	newLayout
-	keptDropped // the expiry is not never
-	keptMixed   // entry.mixed
-)
+const lengthBytes, sumBytes = 8, crc32.Size
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum is the CRC-32C of pieces.
+type checksum uint32
+
+func (c *checksum) add(piece []byte) { *c = checksum(crc32.Update(uint32(*c), castagnoli, piece)) }
+
+// seal appends to a piece the checksum of all pieces, this one too.
+func (c *checksum) seal(piece []byte) []byte {
+	c.add(piece)
+	return binary.BigEndian.AppendUint32(piece, uint32(*c))
+}
 
 // batchBytes and batchKeys bound the work for which a shard is locked at a time;
 // only a key that alone takes more goes beyond.
@@ -70,17 +76,17 @@ func (s *Store) Snapshot(w io.Writer) error {
 }
 
 func (s *Store) snapshot(w io.Writer) error {
-	sum := crc32.New(castagnoli)
-	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10)
-	enc := encoder{buf: append([]byte(snapshotMagic), snapshotVersion)}
+	out := bufio.NewWriterSize(w, 64<<10)
+	_, _ = out.Write(append([]byte(snapshotMagic), snapshotVersion)) // its error comes with the next block
 	dropped := int64(never)
+	var enc encoder
 	var list []slot
 	for i := range s.shards {
 		sh := &s.shards[i]
 		list = sh.list(list[:0])
-		for rest := list; len(rest) > 0; enc.buf = enc.buf[:0] {
+		for rest := list; len(rest) > 0; {
 			rest = sh.encode(&enc, rest)
-			if _, err := out.Write(enc.buf); err != nil {
+			if err := enc.block(out); err != nil {
 				return err
 			}
 		}
@@ -89,15 +95,12 @@ func (s *Store) snapshot(w io.Writer) error {
 		dropped = max(dropped, sh.dropped)
 		sh.mu.Unlock()
 	}
-	enc.last(dropped)
-	if _, err := out.Write(enc.buf); err != nil {
+	enc.uvarint(0)
+	enc.instant(dropped)
+	if err := enc.block(out); err != nil {
 		return err
 	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	_, err := w.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
-	return err
+	return out.Flush()
 }
 
 // list appends the slots that are taken.
@@ -119,42 +122,41 @@ func (sh *shard) list(slots []slot) []slot {
 func (sh *shard) encode(enc *encoder, slots []slot) (rest []slot) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	end := len(enc.buf) + batchBytes
 	for i, at := range slots[:min(len(slots), batchKeys)] {
 		if sh.table.holds(at) {
 			enc.entry(at.e)
 		}
-		if len(enc.buf) >= end {
+		if len(enc.buf) >= batchBytes {
 			return slots[i+1:]
 		}
 	}
 	return slots[min(len(slots), batchKeys):]
 }
 
-// encoder makes the records of a snapshot.
+// encoder makes the content of a block.
 type encoder struct {
+	sum    checksum
 	buf    []byte
-	layout layout // of the record before
-	keys   uint64
+	layout *layout // of the key before
+}
+
+// block writes a block with what has been encoded, and begins the next one.
+func (enc *encoder) block(out *bufio.Writer) error {
+	_, _ = out.Write(enc.sum.seal(binary.BigEndian.AppendUint64(nil, uint64(len(enc.buf)))))
+	_, err := out.Write(enc.sum.seal(enc.buf))
+	enc.buf, enc.layout = enc.buf[:0], nil
+	return err
 }
 
 func (enc *encoder) uvarint(v uint64) { enc.buf = binary.AppendUvarint(enc.buf, v) }
 
+func (enc *encoder) instant(at int64) { enc.uvarint(uint64(at - never)) }
+
 func (enc *encoder) entry(e *entry) {
-	enc.keys++
-	flags := uint64(isKey)
-	if enc.layout != *e.layout {
-		flags |= newLayout
-	}
-	if e.dropped != never {
-		flags |= keptDropped
-	}
-	if e.mixed {
-		flags |= keptMixed
-	}
-	enc.uvarint(flags)
-	if flags&newLayout != 0 {
-		enc.layout = *e.layout
+	if enc.layout == e.layout {
+		enc.uvarint(0)
+	} else {
+		enc.layout = e.layout
 		enc.uvarint(uint64(e.layout.n))
 		for _, t := range e.layout.tiers() {
 			enc.uvarint(uint64(t.width))
@@ -164,32 +166,21 @@ func (enc *encoder) entry(e *entry) {
 	key := e.key()
 	enc.uvarint(uint64(len(key)))
 	enc.buf = append(enc.buf, key...)
-	if e.dropped != never {
-		enc.buf = binary.AppendVarint(enc.buf, e.dropped)
+	mixed := uint64(0)
+	if e.mixed {
+		mixed = 1
 	}
+	enc.uvarint(mixed)
+	enc.instant(e.dropped)
 	for k, t := range e.layout.tiers() {
-		r, before := e.ring(k), int64(0)
+		r, before := e.ring(k), never/t.width
 		enc.uvarint(uint64(r.size()))
 		for i := range r.size() {
 			start, upTo := r.at(i)
-			if i == 0 {
-				enc.buf = binary.AppendVarint(enc.buf, start/t.width)
-			} else {
-				enc.uvarint(uint64(start/t.width - before))
-			}
+			index := start / t.width
+			enc.uvarint(uint64(index - before))
 			enc.uvarint(uint64(upTo - r.upTo(i)))
-			before = start / t.width
+			before = index
 		}
 	}
-}
-
-func (enc *encoder) last(dropped int64) {
-	if dropped == never {
-		enc.uvarint(0)
-		enc.uvarint(enc.keys)
-		return
-	}
-	enc.uvarint(keptDropped)
-	enc.uvarint(enc.keys)
-	enc.buf = binary.AppendVarint(enc.buf, dropped)
 }

@@ -1,13 +1,13 @@
 package memory
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -187,12 +187,12 @@ func TestDamageIsNoticed(t *testing.T) {
 func TestErrorsOfASnapshotAreClear(t *testing.T) {
 	whole := damageable(t)
 	s := New(Config{})
-	require.EqualError(t, s.Restore(strings.NewReader("")), "memory: Restore: the snapshot is damaged: it has 0 bytes, want 8 and more")
+	require.EqualError(t, s.Restore(strings.NewReader("")), "memory: Restore: the snapshot is damaged: the end is missing")
 	require.EqualError(t, s.Restore(strings.NewReader("{\"keys\": 3}")), `memory: Restore: the snapshot is damaged: it begins with "{\"keys\"", want "abacusm"`)
 	later := slices.Clone(whole)
 	later[len(snapshotMagic)] = 1
 	err := s.Restore(bytes.NewReader(later))
-	require.EqualError(t, err, "memory: Restore: the snapshot is of version 1, want 2: another release has written it; "+
+	require.EqualError(t, err, "memory: Restore: the snapshot is of version 1, want 3: another release has written it; "+
 		"move it away to count from zero, or go on with that release until its longest window has passed")
 	require.NotErrorIs(t, err, ErrDamaged)
 	require.EqualError(t, s.Restore(bytes.NewReader(whole[:len(whole)-1])), "memory: Restore: the snapshot is damaged: the end is missing")
@@ -209,7 +209,7 @@ func TestErrorsOfASnapshotAreClear(t *testing.T) {
 	require.Equal(t, before, contents(s))
 
 	full := errors.New("no space left on device")
-	for room := range len(whole) {
+	for room := range len(snapshotOf(t, s)) {
 		require.ErrorIs(t, s.Snapshot(&shortWriter{room, full}), full)
 	}
 }
@@ -228,15 +228,27 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// framed puts records into a snapshot with the right checksums.
-func framed(records []byte) []byte {
-	all := append(append([]byte(snapshotMagic), snapshotVersion), records...)
-	return binary.LittleEndian.AppendUint32(all, crc32.Checksum(all, castagnoli))
+// framed makes a snapshot of the contents of blocks, with the right checksums.
+func framed(contents ...[]byte) []byte {
+	var b bytes.Buffer
+	b.WriteString(snapshotMagic)
+	b.WriteByte(snapshotVersion)
+	out, enc := bufio.NewWriter(&b), encoder{}
+	for _, enc.buf = range contents {
+		_ = enc.block(out)
+	}
+	_ = out.Flush()
+	return b.Bytes()
 }
 
-// records undoes framed.
-func records(snapshot []byte) []byte {
-	return snapshot[len(snapshotMagic)+1 : len(snapshot)-4]
+// unframed undoes framed.
+func unframed(snapshot []byte) (contents [][]byte) {
+	for rest := snapshot[len(snapshotMagic)+1:]; len(rest) > 0; {
+		n := lengthBytes + sumBytes + int(binary.BigEndian.Uint64(rest))
+		contents = append(contents, slices.Clone(rest[lengthBytes+sumBytes:n]))
+		rest = rest[n+sumBytes:]
+	}
+	return contents
 }
 
 func numbers(v ...uint64) (b []byte) {
@@ -246,42 +258,50 @@ func numbers(v ...uint64) (b []byte) {
 	return b
 }
 
-// TestForgedRecords has records with the right checksums that no Snapshot writes.
-func TestForgedRecords(t *testing.T) {
-	const huge = 1 << 40
-	second := uint64(time.Second)
-	signed := func(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+// TestForgedContents has blocks with the right checksums that no Snapshot writes.
+func TestForgedContents(t *testing.T) {
+	const huge, contradiction = 1 << 40, "its content contradicts itself"
+	second, noon := uint64(time.Second), uint64(1<<33)
+	// a key named k of one tier, of seconds, until its number of buckets
+	head := func(more ...uint64) []byte {
+		return append(numbers(1, second, 1, 1, 'k', 0, 0), numbers(more...)...)
+	}
+	end := numbers(0, 0)
 	for name, row := range map[string]struct {
-		records []byte
-		want    string
+		blocks [][]byte
+		want   string
 	}{
-		"nothing":            {nil, "damaged"},
-		"no layout":          {numbers(1), "a key without a layout"},
-		"flags":              {numbers(16), "flags of 16, want 0 to 15"},
-		"no tiers":           {numbers(3, 0), "tiers of 0"},
-		"a trillion tiers":   {numbers(3, huge, second, 1), "tiers of 1099511627776, want 1 to 8"},
-		"width 0":            {numbers(3, 1, 0), "a width of 0"},
-		"a width twice":      {numbers(3, 2, second, 1, second, 2), "a tier of 1s after one of 1s"},
-		"a long number":      {bytes.Repeat([]byte{255}, 20), "a number cannot be read"},
-		"a long key":         {numbers(3, 1, second, 1, huge), "the length of a key"},
-		"a key of 2 GB":      {numbers(3, 1, second, 1, math.MaxInt32, 'k'), "the end is missing"},
-		"no bucket":          {numbers(3, 1, second, 1, 1, 'k', 0), "a key without buckets"},
-		"a trillion buckets": {numbers(3, 1, second, 1, 1, 'k', huge, signed(7), 1), "damaged"},
-		"index out of range": {numbers(3, 1, second, 1, 1, 'k', 1, signed(math.MaxInt64/int64(time.Second)+1), 1), "bucket 9223372037 of 1s"},
-		"a bucket twice":     {numbers(3, 1, second, 1, 1, 'k', 2, signed(7), 1, 0, 1), "a step of 0"},
-		"a step too far":     {numbers(3, 1, second, 1, 1, 'k', 2, signed(7), 1, math.MaxInt64, 1), "later"},
-		"count 0":            {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 0), "a count of 0"},
-		"a count too large":  {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), backend.MaxCount+1), "a count of"},
-		"a sum too large":    {numbers(3, 1, second, 1, 1, 'k', 2, signed(7), backend.MaxCount, 1, 1), "a count of 1"},
-		"a key twice":        {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 1, 1, 1, 'k', 1, signed(7), 1), "a key is there twice"},
-		"a key more":         {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 1, 0, 2), "the number of keys of 2, want 1 to 1"},
-		"more after the end": {numbers(3, 1, second, 1, 1, 'k', 1, signed(7), 1, 0, 1, 0), "follow after its end"},
+		"nothing":               {nil, "the end is missing"},
+		"no end":                {[][]byte{head(1, noon, 1)}, "the end is missing"},
+		"no tiers":              {[][]byte{numbers(0)}, contradiction},
+		"a trillion tiers":      {[][]byte{numbers(huge, second, 1)}, contradiction},
+		"width 0":               {[][]byte{numbers(1, 0, 1)}, contradiction},
+		"a width twice":         {[][]byte{numbers(2, second, 1, second, 2)}, contradiction},
+		"the widest of widths":  {[][]byte{numbers(2, math.MaxInt64, 1, 1, 2)}, contradiction},
+		"a TTL below 0":         {[][]byte{numbers(1, second, math.MaxUint64)}, contradiction},
+		"a long number":         {[][]byte{bytes.Repeat([]byte{255}, 20)}, contradiction},
+		"a cut number":          {[][]byte{{255}}, contradiction},
+		"a long key":            {[][]byte{numbers(1, second, 1, huge)}, contradiction},
+		"neither mixed nor not": {[][]byte{numbers(1, second, 1, 1, 'k', 2)}, contradiction},
+		"no bucket":             {[][]byte{head(0), end}, contradiction},
+		"a trillion buckets":    {[][]byte{head(huge, noon, 1)}, contradiction},
+		"a bucket cut":          {[][]byte{head(1, noon)}, contradiction},
+		"index out of range":    {[][]byte{head(1, 1<<35, 1)}, contradiction},
+		"a bucket twice":        {[][]byte{head(2, noon, 1, 0, 1)}, contradiction},
+		"a step too far":        {[][]byte{head(2, noon, 1, math.MaxInt64, 1)}, contradiction},
+		"a step around":         {[][]byte{head(2, noon, 1, math.MaxUint64, 1)}, contradiction},
+		"count 0":               {[][]byte{head(1, noon, 0)}, contradiction},
+		"a count too large":     {[][]byte{head(1, noon, backend.MaxCount+1)}, contradiction},
+		"a sum too large":       {[][]byte{head(2, noon, backend.MaxCount, 1, 1)}, contradiction},
+		"a key twice":           {[][]byte{head(1, noon, 1), head(1, noon, 1), end}, contradiction},
+		"more in the end":       {[][]byte{numbers(0, 0, 0)}, contradiction},
+		"more after the end":    {[][]byte{end, end}, "bytes follow after its end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Config{})
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := s.Restore(bytes.NewReader(framed(row.records)))
+			err := s.Restore(bytes.NewReader(framed(row.blocks...)))
 			runtime.ReadMemStats(&after)
 			require.ErrorIs(t, err, ErrDamaged)
 			require.ErrorContains(t, err, row.want)
@@ -294,11 +314,12 @@ func TestForgedRecords(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	whole := damageable(f)
 	f.Add(whole, false)
-	f.Add(records(whole), true)
-	f.Add(numbers(3, 1, uint64(time.Second), 1, 1, 'k', 1, 14, 1, 0, 1), true)
+	for _, content := range unframed(whole) {
+		f.Add(content, true)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, frame bool) {
 		if frame {
-			data = framed(data)
+			data = framed(data, numbers(0, 0))
 		}
 		s := New(Config{MaxBuckets: 1 << 16})
 		if err := s.Restore(bytes.NewReader(data)); err != nil {
@@ -348,13 +369,13 @@ func TestRestoreIntoASmallerStore(t *testing.T) {
 		require.Equal(t, i >= 1000-room, small.lookup(fmt.Sprint(i)) != nil, "key %d", i)
 	}
 
-	// A key that is larger than the whole store is not even read to its end.
+	// A key that is larger than the whole store is not even read.
 	const large = 1 << 20
-	one := numbers(3, 1, uint64(time.Second), 1, 1, 'k', large, 14, 1)
+	one := numbers(1, uint64(time.Second), 1, 1, 'k', 0, 0, large, 1<<33, 1)
 	for range large - 1 {
 		one = append(one, 1, 1)
 	}
-	snapshot = framed(append(one, 0, 1))
+	snapshot = framed(one, numbers(0, 0))
 	small = New(Config{MaxBuckets: 500, Full: EvictOldest})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -381,7 +402,7 @@ func TestKeysThatGoDuringASnapshot(t *testing.T) {
 	for len(slots) > 0 {
 		slots = sh.encode(&enc, slots)
 	}
-	require.Zero(t, enc.keys)
+	require.Empty(t, enc.buf)
 }
 
 // TestSnapshotOfManyLayouts has more layouts than a store remembers, of two keys each.
@@ -504,20 +525,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 func TestAMarkerWithManyBuckets(t *testing.T) {
 	s := New(Config{})
 	_, name := s.marker("ab:k")
-	enc := encoder{buf: append([]byte(snapshotMagic), snapshotVersion)}
-	enc.uvarint(isKey | newLayout)
-	enc.uvarint(1)
-	enc.uvarint(1)
-	enc.uvarint(1 << 40)
-	enc.uvarint(uint64(len(name)))
-	enc.buf = append(enc.buf, name...)
-	enc.uvarint(2)
-	enc.buf = binary.AppendVarint(enc.buf, 1)
-	enc.uvarint(1)
-	enc.uvarint(1)
-	enc.uvarint(1)
-	enc.keys = 1
-	enc.last(never)
-	whole := binary.LittleEndian.AppendUint32(enc.buf, crc32.Checksum(enc.buf, castagnoli))
-	require.ErrorContains(t, s.Restore(bytes.NewReader(whole)), "a memory of a Forget with more than a label")
+	key := append(numbers(1, 1, 1<<40, uint64(len(name))), name...)
+	whole := framed(append(key, numbers(0, 0, 2, 7, 1, 1, 1)...), numbers(0, 0))
+	require.ErrorIs(t, s.Restore(bytes.NewReader(whole)), ErrDamaged)
 }

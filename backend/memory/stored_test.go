@@ -22,10 +22,14 @@ func TestStoredAsDocumented(t *testing.T) {
 	require.NoError(t, c.Add(context.Background(), signup, 2))
 	now = now.Add(2 * time.Second)
 	require.NoError(t, c.Add(context.Background(), signup, 1))
-	require.Equal(t, "6162616375736d"+"02"+
-		"03"+"01"+"8094ebdc03"+"8099f8bd8ba415"+
+	require.Equal(t, "6162616375736d"+"03"+
+		"0000000000000037"+"68019fd0"+
+		"01"+"8094ebdc03"+"8099f8bd8ba415"+
 		"1e"+hex.EncodeToString([]byte("ab:16CTp:signup:ip:203.0.113.9"))+
-		"02"+"b2b0a69a0d"+"03"+"02"+"01"+
-		"00"+"01"+
-		"a5876d94", hex.EncodeToString(snapshotOf(t, s)))
+		"00"+"00"+
+		"02"+"9d9299fb28"+"03"+"02"+"01"+
+		"1b88d2a3"+
+		"0000000000000002"+"32aa692e"+
+		"00"+"00"+
+		"63457c5e", hex.EncodeToString(snapshotOf(t, s)))
 }
