@@ -177,24 +177,16 @@ func coarseIsSum(s *subject) {
 }
 
 func stopsAtZero(s *subject) {
-	for _, key := range []string{"fresh", "hit", "emptied"} {
-		held := int64(0)
-		if key != "fresh" {
-			held = 3
-			s.add(dayLadder, key, noon, held)
+	for key, ns := range map[string][]int64{
+		"fresh":   {-5, -1, -backend.MaxCount, 2},
+		"hit":     {3, -5, -1, -backend.MaxCount, 2},
+		"emptied": {3, -3, -1, 2},
+	} {
+		counts := tally{}
+		for _, n := range ns {
+			s.addTo(counts, dayLadder, key, noon, n)
+			s.readsAs(counts, dayLadder, key, noon, holding(dayLadder, noon)...)
 		}
-		takes := []int64{-5, -1, -backend.MaxCount}
-		if key == "emptied" {
-			takes = []int64{-3, -1}
-		}
-		for _, n := range takes {
-			got := s.add(dayLadder, key, noon, n)
-			same(fmt.Sprintf("%s, which held %d, after taking back %d", key, held, -n), got, []int64{0})
-			s.expect(dayLadder, key, noon, noon, 0)
-		}
-		got := s.add(dayLadder, key, noon, 2)
-		same(key+", 2 after it was empty", got, []int64{2})
-		s.expect(dayLadder, key, noon, noon, 2)
 	}
 }
 

@@ -58,23 +58,18 @@ func everyWidth(s *subject) {
 		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1e10, 1 << 40, 1e14, 1<<51 - 1}
 	// Side by side in a minute, in any order; and a single bucket that grows.
 	for round := range 3 {
-		key := fmt.Sprint("side", round)
+		key, counts := fmt.Sprint("side", round), tally{}
 		first := noon.Truncate(time.Minute)
-		want := make([]int64, 60)
 		for _, i := range s.rand.Perm(len(amounts)) {
-			want[2*i] = amounts[i]
-			s.add(dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i])
-			got := s.row(dayLadder, key, noon, time.Second, first.Unix(), 60)
-			same("seconds of a minute", got, want)
+			s.addTo(counts, dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i])
+			s.readsAs(counts, dayLadder, key, noon, span(time.Second, first.Unix(), 60))
 		}
 	}
-	sum := int64(0)
+	counts := tally{}
 	for _, n := range amounts {
 		for _, n := range []int64{n, -n, n} {
-			sum += n
-			got := s.add(dayLadder, "grows", noon, n)
-			same(fmt.Sprintf("after %d more", n), got, []int64{sum})
-			s.expect(dayLadder, "grows", noon, noon, sum)
+			s.addTo(counts, dayLadder, "grows", noon, n)
+			s.readsAs(counts, dayLadder, "grows", noon, holding(dayLadder, noon)...)
 		}
 	}
 }
@@ -82,12 +77,10 @@ func everyWidth(s *subject) {
 func maxCount(s *subject) {
 	const most = backend.MaxCount
 	for name, parts := range map[string][]int64{"whole": {most}, "parts": {most - 1, 1}, "halves": {most / 2, most/2 + 1}} {
-		sum := int64(0)
+		counts := tally{}
 		for _, n := range parts {
-			sum += n
-			got := s.add(dayLadder, name, noon, n)
-			same(fmt.Sprint("after ", n), got, []int64{sum})
-			s.expect(dayLadder, name, noon, noon, sum)
+			s.addTo(counts, dayLadder, name, noon, n)
+			s.expect(dayLadder, name, noon, noon, counts[dayLadder.Buckets(noon)[0]])
 		}
 		s.refusesMore(name)
 		// Hits taken back make room again, to the last place.
@@ -183,9 +176,9 @@ func anyDate(s *subject) {
 	}
 	// Numbers that are the same in 31 and in 32 bits.
 	l := mustLadder("1s:1m, 1m:1h")
+	counts := tally{}
 	for i, after := range []time.Duration{0, 1 << 31, 1 << 32} {
-		got := s.add(l, "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
-		same(fmt.Sprintf("the second that is %d after another", after), got, []int64{int64(1 + i)})
+		s.addTo(counts, l, "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
 	}
 }
 

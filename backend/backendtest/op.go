@@ -125,9 +125,10 @@ func same(what string, got, want []int64) {
 // tally is the hits of a key, by the buckets of all tiers that hold them.
 type tally map[tiers.Bucket]int64
 
+// add adds n hits at an instant. With n below zero add takes back what is there.
 func (t tally) add(l tiers.Ladder, at time.Time, n int64) {
 	for _, b := range l.Buckets(at) {
-		t[b] += n
+		t[b] = max(0, t[b]+n)
 	}
 }
 
