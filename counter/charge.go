@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func (c *Counter) credit(ctx context.Context, v *Verdict, asks []Ask) error {
 		if asks[i].N > 0 {
 			return fmt.Errorf("counter: n is %d, want 0 or below, as of the first key of the Charge, event %q", asks[i].N, asks[i].Key.Event)
 		}
-		asks[i].N = -asks[i].N
+		asks[i].N, asks[i].Charge = -asks[i].N, false
 	}
 	r, err := c.begin(ctx, asks[0].Key)
 	if err != nil {
@@ -134,16 +135,15 @@ func (c *Counter) credit(ctx context.Context, v *Verdict, asks []Ask) error {
 	}
 	errs := make([]error, len(k.keys))
 	ticket.SideBySide(len(k.keys), func(i int) {
-		key, r, reach := &k.Keys[i], r, time.Duration(0)
+		key, ask, r := &k.Keys[i], &k.asks[k.keys[i].ask], r
 		if key.N == 0 {
 			return
 		}
-		for j := range key.Windows {
-			reach = max(reach, key.Windows[j].Reach)
-		}
+		per := slices.MaxFunc(ask.Limits, func(a, b Limit) int { return cmp.Compare(a.Per, b.Per) }).Per
+		per = min(per, key.Ladder.At(key.Ladder.Len()-1).Keep) // all that a shorter former ladder has
 		r.Key, r.Ladder = string(key.Key), key.Ladder
 		defer c.denied.lowered(r.Key)
-		errs[i] = callError(ctx, k.asks[k.keys[i].ask].Key.Event, c.protocol.Credit(ctx, r, k.Plans[i], reach, key.N))
+		errs[i] = callError(ctx, ask.Key.Event, c.protocol.Credit(ctx, r, k.Plans[i], per, key.N))
 	})
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package counter_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -277,4 +278,64 @@ func TestAskChargeInACrowd(t *testing.T) {
 		requireCount(t, c, user, time.Hour, places)
 	}
 	require.Zero(t, c.Stats().LooksAgain)
+}
+
+// A credit gives back no hits from before the windows of its limits.
+func TestCreditEndsWithTheWindow(t *testing.T) {
+	onAll(t, func(t *testing.T, store backend.Store) {
+		clock := newClock(noon)
+		c := newCounter(t, store, clock.config())
+		require.NoError(t, c.Add(ctx, signup, 5))
+		clock.forward(10 * time.Minute)
+		_, err := c.Charge(ctx, signup, -3, limits("5/m"))
+		require.NoError(t, err)
+		requireCount(t, c, signup, time.Hour, 5)
+		require.NoError(t, c.Add(ctx, signup, 2))
+		_, err = c.Charge(ctx, signup, -3, limits("5/m"))
+		require.NoError(t, err)
+		requireCount(t, c, signup, time.Hour, 5)
+		_, err = c.ChargeAll(ctx, counter.Ask{Key: signup, N: -3, Limits: limits("5/h")}, counter.Ask{Key: signup, N: -1, Limits: limits("5/m"), Charge: true})
+		require.NoError(t, err, "all keys of a Charge are charged")
+		requireCount(t, c, signup, time.Hour, 1)
+	})
+}
+
+// A former ladder that is too short for the limits gives back what it has.
+func TestCreditOnAShortFormerLadder(t *testing.T) {
+	onAll(t, func(t *testing.T, store backend.Store) {
+		clock := newClock(noon)
+		short, err := tiers.Parse("1s:1m, 1m:1h")
+		require.NoError(t, err)
+		cfg := clock.config()
+		cfg.Former = &counter.Config{Ladder: short}
+		c := newCounter(t, store, cfg)
+		require.NoError(t, c.Add(ctx, signup, 5))
+		clock.forward(10 * time.Minute)
+		_, err = c.Charge(ctx, signup, -3, limits("9/d"))
+		require.NoError(t, err)
+		former, err := c.With(short, nil)
+		require.NoError(t, err)
+		requireCount(t, former, signup, time.Hour, 2)
+	})
+}
+
+// A credit ends with its context, however many buckets are left.
+func TestCreditEndsWithItsContext(t *testing.T) {
+	store := newPlainStore()
+	ctx, cancel := context.WithCancel(ctx)
+	changes := 0
+	c := newCounter(t, backend.FromDo(func(ctx context.Context, r *backend.Request) error {
+		if r.N < 0 {
+			if changes++; changes == 3 {
+				cancel()
+			}
+		}
+		return store.Do(ctx, r)
+	}), counter.Config{})
+	for i := range 50 {
+		require.NoError(t, c.AddAt(ctx, signup, 1, time.Now().Add(-time.Duration(i)*time.Second)))
+	}
+	_, err := c.Charge(ctx, signup, -50, limits("50/h"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 3, changes)
 }

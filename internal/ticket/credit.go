@@ -8,14 +8,18 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Credit takes back the newest n hits of a key within reach, or as many as there are,
-// from all buckets that hold them. It finds them from the coarsest tier down, a trip for
-// each tier; hits whose finer buckets are gone are taken from the coarser alone. r has
-// the key, the label and the deadline.
+// Credit takes back the newest n hits of a key in the window of length per, or as many as
+// there are, from all buckets that hold them. It finds them from the coarsest tier down, a
+// trip for each tier; hits whose finer buckets are gone are taken from the coarser alone.
+// r has the key, the label and the deadline.
 //
 // Whatever other calls do at the same time, no bucket loses more than its part of n, and
 // none goes below zero: so no window loses more than n.
-func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, reach time.Duration, n int64) error {
+func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, per time.Duration, n int64) error {
+	fine, err := plan.Ladder.Finest(per)
+	if err != nil {
+		return err
+	}
 	type part struct {
 		tiers.Bucket
 		tier int
@@ -25,7 +29,9 @@ func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, re
 	r.AnyLabel = true
 	top := len(plan.tiers) - 1
 	above := []part{{n: n}}
-	runs := plan.whole(nil, r.Now.UnixNano(), bounds{int64(reach), top, top})
+	reach := int64(plan.reach(per))
+	from := r.Now.UnixNano() - reach
+	runs := plan.whole(nil, r.Now.UnixNano(), bounds{reach, top, top})
 	var found []part
 	for tier := top; tier >= 0 && len(runs) > 0; tier-- {
 		counts, err := Read(ctx, p.store, r, runs)
@@ -41,16 +47,24 @@ func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, re
 					want -= m
 				}
 			}
-			if want > 0 && tier < top {
+			// Of a bucket that begins before the window the rest may be older hits.
+			if want > 0 && tier < top && (tier < fine || above[i].Start().UnixNano() >= from) {
 				found = append(found, part{above[i].Bucket, tier + 1, want})
 			}
 		}
 		above, runs = parts, nil
 		for i := 0; tier > 0 && i < len(parts); i++ {
-			runs = append(runs, childrenOf(parts[i].Bucket, plan.tiers[tier-1].Width))
+			run := childrenOf(parts[i].Bucket, plan.tiers[tier-1].Width)
+			if before := tiers.Index(from, run.Width) - run.First; before > 0 && tier > fine {
+				run.First, run.N = run.First+before, run.N-before
+			}
+			runs = append(runs, run)
 		}
 	}
 	for _, part := range append(found, above...) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		p.Confirmed(r.Key, plan, part.Start(), -part.n)
 		if _, err := p.TakeBack(ctx, r, r.Deadline, part.n, plan.Slots(part.Start().UnixNano(), 1)[part.tier:], nil); err != nil {
 			return err

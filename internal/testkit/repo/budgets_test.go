@@ -24,7 +24,7 @@ var budgets = []budget{
 	{folders: "backend/redis", code: 2325, decision: "sums-on-redis.md"},
 	{folders: "backend/redis/lua", code: 940, decision: "sums-on-redis.md"},
 	{folders: "backend/redis/plain", code: 350, decision: "plain-counters-on-redis.md"},
-	{folders: "internal/ticket", code: 1365, decision: "tickets.md"},
+	{folders: "internal/ticket", code: 1380, decision: "tickets.md"},
 	{folders: "counter", code: 2135, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
 	{folders: "limiter", code: 2735, decision: "asks-of-a-service.md"},

@@ -92,20 +92,22 @@ func (l *keyLog) add(now time.Time, n int64) {
 	}
 }
 
-// credit removes the newest hits of each key of call i, within the longest window.
+// credit removes the newest hits of each key of call i, within the longest window: its
+// oldest bucket, of the finest tier for the window, counts whole.
 func (w *world) credit(i int, c Call, now time.Time) {
 	ladder := w.judge.Ladder
 	for _, ask := range c.asks() {
-		var reach time.Duration
+		var per time.Duration
 		for _, same := range c.Asks {
 			for _, l := range same.Limits {
 				if same.Key == ask.Key {
-					reach = max(reach, w.judge.Reach(l.Per))
+					per = max(per, l.Per)
 				}
 			}
 		}
-		widest := ladder.At(ladder.Len() - 1).Width
-		from := tiers.Bucket{Width: widest, Index: tiers.Index(now.Add(-reach).UnixNano(), widest)}.Start()
+		tier, _ := ladder.Finest(per) // a call whose limits do not fit is refused
+		width := ladder.At(tier).Width
+		from := tiers.Bucket{Width: width, Index: tiers.Index(now.Add(-w.judge.Reach(per)).UnixNano(), width)}.Start()
 		log := w.log(ask.Key)
 		for left := -ask.N; left > 0; {
 			newest, any := log.all.Newest(from)
