@@ -83,30 +83,48 @@ func (k *call) charged() (over bool, err error) {
 	return over, nil
 }
 
-// judgeCharged finds out when the limits of the charged keys are no longer over.
+// judgeCharged finds out when the limits of the charged keys are no longer over: never, of
+// a limit whose Held alone are above Max.
 func (k *call) judgeCharged(ctx context.Context, v *Verdict) {
-	var asks []Ask
+	var asks, charged []Ask
 	for i := range k.asks {
 		if ask := k.asks[i]; ask.Charge {
-			ask.N, ask.Charge = 0, false
+			charged = append(charged, ask)
+			ask.N, ask.Charge, ask.Held = 0, false, slices.Clone(ask.Held)
+			for j := range ask.Held { // with more, the store would not be asked about the other limits
+				ask.Held[j] = min(ask.Held[j], ask.Limits[j].Max)
+			}
 			asks = append(asks, ask)
 		}
 	}
-	now, err := k.c.PeekAll(ctx, asks...)
-	known := err == nil && !now.Allowed
 	if k.Charge {
 		v.Allowed, v.Remaining, v.RetryAfter = false, 0, k.c.plan.Young()+time.Millisecond
-		if known {
-			v.Key, v.Limit, v.RetryAfter, v.ResetAfter = now.Key, now.Limit, now.RetryAfter, now.ResetAfter
-		}
 	}
-	if !known || v.details == nil {
+	now, err := k.c.PeekAll(ctx, asks...)
+	if err != nil {
 		return
 	}
-	states, of := now.All(), 0
+	states, binds := now.All(), 0
+	for i := range states {
+		s := &states[i]
+		if charged[s.Ask].heldIn(s.Limit) > s.Limit.Max {
+			s.Remaining, s.RetryAfter = 0, Never
+		}
+		if s.RetryAfter > states[binds].RetryAfter {
+			binds = i
+		}
+	}
+	s := states[binds]
+	if s.RetryAfter == 0 {
+		return
+	}
+	if k.Charge {
+		v.Key, v.Limit, v.RetryAfter, v.ResetAfter = s.Key, s.Limit, s.RetryAfter, s.ResetAfter
+	}
+	of := 0
 	for i := range k.asks {
 		for range k.asks[i].Limits {
-			if k.asks[i].Charge {
+			if v.details != nil && k.asks[i].Charge {
 				v.details.states[of], states = states[0].short(), states[1:]
 			}
 			of++

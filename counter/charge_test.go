@@ -339,3 +339,45 @@ func TestCreditEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 3, changes)
 }
+
+// A charged key whose Held alone are above Max hides no other limit that is over.
+func TestChargeWithHeldAboveMax(t *testing.T) {
+	onAll(t, func(t *testing.T, store backend.Store) {
+		c := newCounter(t, store, newClock(noon).config())
+		held := counter.Ask{Key: user, N: 1, Limits: limits("5/h"), Held: []int64{9}, Charge: true}
+		other := counter.Ask{Key: tenant, N: 7, Limits: limits("5/h"), Charge: true}
+		v, err := c.TakeAll(ctx, held, other, counter.Ask{Key: signup, N: 1, Limits: limits("5/h")})
+		require.NoError(t, err)
+		states := v.All()
+		require.Equal(t, counter.Never, states[0].RetryAfter)
+		require.Positive(t, states[0].ResetAfter, "a hit is counted")
+		require.InDelta(t, time.Hour, states[1].RetryAfter, float64(2*time.Second))
+		require.Zero(t, states[1].Remaining)
+		require.Positive(t, states[1].ResetAfter)
+
+		v, err = c.ChargeAll(ctx, other, held)
+		require.NoError(t, err)
+		require.False(t, v.Allowed)
+		require.Equal(t, user, v.Key)
+		require.Equal(t, counter.Never, v.RetryAfter)
+		require.InDelta(t, time.Hour, v.All()[0].RetryAfter, float64(2*time.Second))
+	})
+}
+
+// A denied call that would have charged a key is remembered as any other.
+func TestAskChargeIsRemembered(t *testing.T) {
+	store, trips := newPlainStore(), 0
+	c := newCounter(t, backend.FromDo(func(ctx context.Context, r *backend.Request) error {
+		trips++
+		return store.Do(ctx, r)
+	}), newClock(noon).config())
+	for i := range 6 {
+		v, err := c.TakeAll(ctx, counter.Ask{Key: user, N: 1, Limits: limits("5/h"), Charge: true}, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")})
+		require.NoError(t, err)
+		require.Equal(t, i == 0, v.Allowed)
+		if i < 3 {
+			trips = 0
+		}
+	}
+	require.Zero(t, trips)
+}

@@ -119,7 +119,7 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err 
 // denials, waits behind other calls of the keys, and then asks the store, by one step
 // or by ticket. label is the label if the clock was read already, or 0. The Verdict is
 // passed by pointer for speed: a Verdict is large. After an error v is unchanged.
-func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, label int64) error {
+func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, label int64) (err error) {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("counter: event %q: %w", asks[0].Key.Event, err)
 	}
@@ -146,7 +146,12 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		}
 	}
 	if k.charges && c.denied != nil {
-		defer k.raise(c.denied.mark())
+		mark := c.denied.mark()
+		defer func() {
+			if asking || err != nil || k.Allowed { // a denied call has charged nothing
+				k.raise(mark)
+			}
+		}()
 	}
 	asking = true
 	switch k.Grace = c.grace(k.Deadline); {

@@ -25,7 +25,7 @@ var budgets = []budget{
 	{folders: "backend/redis/lua", code: 940, decision: "sums-on-redis.md"},
 	{folders: "backend/redis/plain", code: 350, decision: "plain-counters-on-redis.md"},
 	{folders: "internal/ticket", code: 1380, decision: "tickets.md"},
-	{folders: "counter", code: 2135, types: 11, methods: 18, decision: "prepared-limits.md"},
+	{folders: "counter", code: 2160, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
 	{folders: "limiter", code: 2735, decision: "asks-of-a-service.md"},
 	{folders: "limiter/fallback", code: 1150, decision: "local-counting.md"},
