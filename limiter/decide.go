@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -71,6 +72,9 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
+		if m == fallback.Charging && !slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N > 0 }) {
+			c.Mode = fallback.Taking // of no hits, which asks
+		}
 		var own *open
 		if leaveOpen {
 			own = l.opens.begin(asks)

@@ -99,6 +99,32 @@ func TestTimesZeroAlone(t *testing.T) {
 	require.Equal(t, limiter.OutcomeBanned, allow(t, lim, limiter.Times(user("ada"), 0)).Outcome())
 }
 
+// A Charge of no hits at all asks too, with the store and without.
+func TestTimesZeroInACharge(t *testing.T) {
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	c := newCounter(t, store, counter.Config{})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}, Local: localCounter(t)})
+	ada := user("ada")
+	charge := func(f feature.Feature, want limiter.Outcome) {
+		t.Helper()
+		v, err := lim.Charge(ctx, "signup", 1, f)
+		require.NoError(t, err)
+		require.Equal(t, want, v.Outcome())
+	}
+	for range 3 {
+		charge(limiter.Times(ada, 0), limiter.OutcomeAdmitted)
+	}
+	require.Zero(t, counted(t, c, "user:ada"))
+	charge(limiter.Times(ada, 3), limiter.OutcomeOverLimit)
+	charge(limiter.Charged(limiter.Times(ada, 0)), limiter.OutcomeOverLimit)
+	require.EqualValues(t, 3, counted(t, c, "user:ada"))
+	store.broken.Store(true)
+	charge(limiter.Times(user("eve"), 0), limiter.OutcomeLocalAdmitted)
+	store.broken.Store(false)
+	require.NoError(t, lim.Close(ctx))
+	require.Zero(t, counted(t, c, "user:eve"))
+}
+
 // loaned is a context with a deadline in a second.
 func loaned(t testing.TB) context.Context {
 	soon, cancel := context.WithTimeout(ctx, time.Second)
