@@ -81,8 +81,8 @@ type Config struct {
 	Invalid http.Handler
 
 	// OnError, if set, gets the reason of an answer with 500: a Value of your
-	// own returned an error that is no ValueError. Many goroutines call OnError
-	// at once.
+	// own returned an error that is no ValueError, or the Limiter has no rules for
+	// Event any more, after a ReplaceAll. Many goroutines call OnError at once.
 	OnError func(r *http.Request, err error)
 
 	// Show lists the kinds of features whose remaining count is told to clients:

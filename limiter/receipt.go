@@ -72,9 +72,9 @@ func storedAs(c *counter.Counter) string {
 // bound to a user: a program that gives them to a client has to trust whoever returns
 // them with one refund.
 //
-// It is an error if Config.ReceiptKey is empty, if v was refunded or has a receipt
-// already, if the features are too long for MaxReceipt, and if the hits were counted
-// in this process since the store had failed. v is then unchanged.
+// It is an error if Config.ReceiptKey is empty, if a copy of v was refunded, if v or a
+// copy has a receipt already, if the features are too long for MaxReceipt, and if the
+// hits were counted in this process since the store had failed. v is then unchanged.
 func (l *Limiter) Receipt(v *Verdict) ([]byte, error) {
 	switch {
 	case l.receipts == nil:
