@@ -95,7 +95,7 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err 
 	case len(asks) > MaxKeys:
 		return fmt.Errorf("counter: event %q: %d keys, want at most %d", asks[0].Key.Event, len(asks), MaxKeys)
 	}
-	if m == charging && asks[0].N < 0 {
+	if i := slices.IndexFunc(asks, func(a Ask) bool { return a.N != 0 }); m == charging && i >= 0 && asks[i].N < 0 {
 		return c.credit(ctx, v, asks)
 	}
 	if m == taking && !slices.ContainsFunc(asks, func(a Ask) bool { return a.N != 0 }) {

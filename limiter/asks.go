@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -220,7 +221,7 @@ func (c *call) addKey(asks []counter.Ask, p *prepared, t *terms, by *own, kind s
 	case plain >= 0:
 		return asks, c.join(&asks[plain], p, t, kind, plain)
 	}
-	charge := by.charge && c.Mode != fallback.Charging // of which all keys are charged
+	charge := by.charge && (c.Mode == fallback.Taking || c.Mode == fallback.Peeking) // others charge or credit all keys
 	c.limited, c.charged = c.limited || !charge, c.charged || charge
 	c.Policy = strictest(c.Policy, p.OnFailure)
 	asks = c.ask(asks, counter.Ask{N: c.hits(by), Limits: t.limits, On: p.on, Charge: charge}, t.local)
@@ -244,7 +245,13 @@ func (c *call) addSoft(asks []counter.Ask, p *prepared, t *terms, by *own, kind 
 	if plain < 0 {
 		c.counts = true
 		of := c.of.counting(kind)
-		asks = c.ask(asks, counter.Ask{N: c.hits(by), Limits: of.boundless, On: of.on}, nil)
+		limits := of.boundless
+		if c.Mode == fallback.Crediting { // of the newest hits in the longest window
+			all := slices.Concat(of.Limits, of.ElseLimits)
+			longest := slices.MaxFunc(all, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
+			limits = counter.Limits{{Max: counter.MaxCount, Per: longest.Per}}
+		}
+		asks = c.ask(asks, counter.Ask{N: c.hits(by), Limits: limits, On: of.on}, nil)
 	}
 	return asks
 }

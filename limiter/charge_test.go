@@ -1,6 +1,8 @@
 package limiter_test
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -102,4 +105,131 @@ func TestChargeBeyondMaxCount(t *testing.T) {
 			require.NotErrorIs(t, c.Add(ctx, counter.Key{Event: "signup", Feature: "user:" + policy.String()}, counter.MaxCount), counter.ErrStore)
 		}
 	})
+}
+
+// A Charge below zero gives back the newest hits of each feature, and observes nothing.
+func TestCredit(t *testing.T) {
+	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+		clock, decisions := newClock(), 0
+		c, err := counter.New(store, counter.Config{Patience: patience, Now: clock.now})
+		require.NoError(t, err)
+		banning := by("user", "9/h")
+		banning.Ban = 2 * time.Hour
+		lim := newLimiter(t, c, limiter.Config{
+			Rules:        []limiter.Rule{by("ip", "5/h"), banning, soft(0, by("user", "3/d")), soft(0, ifMissing(limiter.MissingSkip, by("email", "9/s, 3/d")))},
+			DecideWithin: 2 * patience, Observe: func(limiter.Decision) { decisions++ },
+		})
+		home, ada, mail := ip("192.0.2.1"), user("ada"), feature.Email("ada@example.org")
+		credit := func(n int64, features ...feature.Feature) limiter.Verdict {
+			t.Helper()
+			v, err := lim.Charge(ctx, "signup", n, features...)
+			require.NoError(t, err)
+			require.True(t, v.At().IsZero(), "a credit has no hits")
+			return v
+		}
+		v := credit(-3, home, ada, mail)
+		require.True(t, v.Allowed)
+		require.EqualValues(t, 5, v.Remaining, "no count is below zero")
+
+		_, err = lim.Charge(ctx, "signup", 3, home, ada, mail)
+		require.NoError(t, err)
+		decisions = 0
+		clock.pass(5 * time.Second)
+		v = credit(-2, home, ada, mail)
+		require.EqualValues(t, 4, v.Remaining)
+		require.Len(t, v.Soft, 2)
+		require.EqualValues(t, 1, countedBy(t, lim, ada))
+		require.EqualValues(t, 1, countedBy(t, lim, mail), "the key that counts for the soft rule")
+
+		_, err = lim.Charge(ctx, "signup", 6, home, ada)
+		require.NoError(t, err)
+		v = credit(-1, home, limiter.Times(ada, 4), limiter.Charged(ada))
+		require.False(t, v.Allowed, "6 of 5 are left")
+		require.Equal(t, counter.Limit{Max: 5, Per: time.Hour}, v.Limit)
+		require.EqualValues(t, 3, countedBy(t, lim, ada))
+		credit(-9, limiter.Times(home, 0), limiter.Times(ada, 0))
+		require.EqualValues(t, 6, countedBy(t, lim, home), "nothing is given back")
+		credit(-9, limiter.Times(home, 0), ada)
+		require.EqualValues(t, 6, countedBy(t, lim, home))
+		require.Zero(t, countedBy(t, lim, ada))
+		require.Equal(t, "user", credit(-2, home).Missing)
+		require.EqualValues(t, 6, countedBy(t, lim, home))
+
+		for _, n := range []int64{math.MinInt64, -counter.MaxCount - 1} {
+			v, err = lim.Charge(ctx, "signup", n, home, ada)
+			require.EqualError(t, err, fmt.Sprintf(`limiter: event "signup": n is %d, want -9007199254740991 to -1, or 1 to 9007199254740991`, n))
+			require.Equal(t, limiter.Verdict{}, v)
+		}
+		require.EqualValues(t, 6, countedBy(t, lim, home))
+		credit(-counter.MaxCount, home, home, ada)
+		require.Zero(t, countedBy(t, lim, home))
+		require.Equal(t, 1, decisions, "of the second Charge")
+
+		require.False(t, allowN(t, lim, 9, ip("192.0.2.3"), ada).Allowed)
+		_, err = lim.Charge(ctx, "signup", 9, ip("192.0.2.3"), ada)
+		require.NoError(t, err)
+		require.Equal(t, limiter.OutcomeBanned, allow(t, lim, ip("192.0.2.2"), ada).Outcome())
+		v = credit(-9, ip("192.0.2.2"), ada)
+		require.True(t, v.Banned, "a ban holds on")
+		require.Zero(t, countedBy(t, lim, ada))
+	})
+}
+
+func allowN(t *testing.T, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
+	t.Helper()
+	v, err := lim.AllowN(ctx, "signup", n, features...)
+	require.NoError(t, err)
+	return v
+}
+
+// countedBy is the count of the enforced key of a feature.
+func countedBy(t *testing.T, lim *limiter.Limiter, f feature.Feature) int64 {
+	t.Helper()
+	usage, err := lim.Usage(ctx, "signup", f)
+	require.NoError(t, err)
+	return usage[0].Total.High
+}
+
+// A credit lets a call of Wait ask at once.
+func TestCreditWakesWait(t *testing.T) {
+	lim := onMemory(t, by("ip", "2/h"))
+	home := ip("192.0.2.1")
+	require.True(t, allowN(t, lim, 2, home).Allowed)
+	waited := make(chan error)
+	go func() {
+		_, err := lim.Wait(ctx, "signup", home)
+		waited <- err
+	}()
+	require.Eventually(t, func() bool { return lim.Stats().Waiting == 1 }, patience, time.Millisecond)
+	_, err := lim.Charge(ctx, "signup", -1, home)
+	require.NoError(t, err)
+	select {
+	case err := <-waited:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Fatal("the call still waits")
+	}
+}
+
+// A credit of a failing store is its error under every policy, and nothing is given
+// back in the process.
+func TestCreditWhileTheStoreFails(t *testing.T) {
+	for _, policy := range []limiter.OnFailure{limiter.FailClosed, limiter.FailOpen, limiter.FailLocal} {
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(policy, by("ip", "5/h"))}})
+		home := ip("192.0.2.1")
+		require.True(t, allowN(t, s.lim, 3, home).Allowed)
+		before := counted(t, s.here, "ip:192.0.2.1")
+		s.store.broken.Store(true)
+		v, err := s.lim.Charge(ctx, "signup", -2, home)
+		require.ErrorIs(t, err, counter.ErrStore)
+		require.ErrorContains(t, err, `limiter: credit: `)
+		require.Equal(t, limiter.Verdict{}, v)
+		s.store.broken.Store(false)
+		require.EqualValues(t, 3, counted(t, s.c, "ip:192.0.2.1"))
+		_, err = s.lim.Charge(ctx, "signup", -2, home)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, counted(t, s.c, "ip:192.0.2.1"))
+		require.Equal(t, before, counted(t, s.here, "ip:192.0.2.1"))
+		require.NoError(t, s.lim.Close(ctx))
+	}
 }

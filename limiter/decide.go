@@ -40,6 +40,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	if of == nil {
 		return set.noRules(event)
 	}
+	silent := m == fallback.Peeking || m == fallback.Crediting
 	if n < 1 && (n < 0 || m != fallback.Peeking) || n > counter.MaxCount {
 		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
 	}
@@ -56,7 +57,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	}
 	defer l.taker.End()
 	var began time.Duration
-	if l.observe != nil && m != fallback.Peeking {
+	if l.observe != nil && !silent {
 		began = time.Since(l.made)
 	}
 	var room [4]counter.Ask
@@ -84,10 +85,10 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		}
 	}
 	v.complete(&c)
-	if m != fallback.Peeking {
+	if !silent {
 		l.log.note(v, l.taker)
 	}
-	if l.observe != nil && m != fallback.Peeking {
+	if l.observe != nil && !silent {
 		l.observe(v.decision(n, time.Since(l.made)-began, 0))
 	}
 	return nil
@@ -104,7 +105,12 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 	if !known {
 		own.ask()
 		var err error
-		if by, err = l.taker.Take(ctx, &c.Call, asks, &v.Verdict); err != nil {
+		if c.Mode == fallback.Crediting {
+			err = l.giveBack(ctx, v, asks)
+		} else {
+			by, err = l.taker.Take(ctx, &c.Call, asks, &v.Verdict)
+		}
+		if err != nil {
 			own.close(false)
 			*v = Verdict{}
 			return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -213,7 +214,7 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 	return v, err
 }
 
-// Charge counts n hits under all rules of the event in any case, at least one, and
+// Charge counts n hits under all rules of the event in any case, and
 // reports whether a limit is over with them: for costs that are known only
 // afterwards, such as the tokens of an answer. The hits of a Verdict that is not
 // Allowed are counted as well, unless its At is the zero time: a feature is missing
@@ -221,9 +222,51 @@ func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ..
 // until no limit is over, and Refund gives the hits back. Under FailLocal the hits
 // are counted while the store fails. Config.Observe is called. See
 // [counter.Counter.Charge].
+//
+// An n below zero is a credit: the newest -n hits of each feature are given back, soft
+// rules included, or as many as there are, whoever counted them, and calls of Wait by
+// these features ask again at once. [Times] gives back its own n. The Verdict is that of a
+// Peek of 0 afterwards, and cannot be refunded. Nothing is given back if a feature is
+// missing or denied by an Override: the Verdict says so. A ban holds on.
+//
+// A credit goes to the store alone, whatever OnFailure and DecideWithin are: hits in
+// Config.Local stay, and a store that fails is an error, after which some hits may have
+// been given back. Config.Observe is not called. No receipt protects from a second credit
+// for the same hits, nor from a Refund of hits that a credit has given back. An n of 0,
+// or beyond [counter.MaxCount] either way, is an error.
 func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
+	if n < 0 {
+		return l.credit(ctx, event, n, features)
+	}
 	err = l.decide(ctx, &v, event, n, features, fallback.Charging, false)
 	return v, err
+}
+
+// credit is Charge with an n below zero.
+func (l *Limiter) credit(ctx context.Context, event string, n int64, features []feature.Feature) (v Verdict, err error) {
+	if n < -counter.MaxCount { // also the n that has no negative
+		return v, fmt.Errorf("limiter: event %q: n is %d, want %d to -1, or 1 to %d", event, n, -int64(counter.MaxCount), int64(counter.MaxCount))
+	}
+	err = l.decide(ctx, &v, event, -n, features, fallback.Crediting, false)
+	keys := v.keys()
+	l.turns.Freed(func(key counter.Key) bool {
+		return slices.Contains(keys, key) || err != nil && key.Event == event // some may have been given back
+	})
+	return v, err
+}
+
+// giveBack gives back the hits of asks, by the store alone.
+func (l *Limiter) giveBack(ctx context.Context, v *Verdict, asks []counter.Ask) (err error) {
+	given, ask := slices.Clone(asks), l.counter.PeekAll
+	for i := range given {
+		if given[i].N > 0 {
+			given[i].N, ask = -given[i].N, l.counter.ChargeAll
+		}
+	}
+	if v.Verdict, err = ask(ctx, given...); err != nil {
+		return fmt.Errorf("limiter: credit: %w", err)
+	}
+	return nil
 }
 
 // Peek returns the Verdict that AllowN would return now, and counts nothing. An n

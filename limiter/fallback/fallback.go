@@ -45,9 +45,10 @@ type Mode uint8
 
 // All modes.
 const (
-	Taking   Mode = iota
-	Peeking       // count nothing
-	Charging      // count in any case
+	Taking    Mode = iota
+	Peeking        // count nothing
+	Charging       // count in any case
+	Crediting      // give hits back: of no Take, since the store alone does
 )
 
 // Policy is the decision about a Call while the store fails.
