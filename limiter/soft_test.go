@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -184,4 +185,39 @@ func TestSoftRulesOfAFailingStore(t *testing.T) {
 			require.ErrorContains(t, lim.Close(over), "1 hits")
 		}
 	}
+}
+
+// Without Soft a rule finds all admitted hits, after a Replace and in the Limiter of the
+// next process. The hits can still be refunded.
+func TestSoftTakenAwayKeepsTheCounts(t *testing.T) {
+	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+		rule := by("user", "3/h, 9/d")
+		rule.Else, rule.ElseLimits, rule.Plans = "ip", counter.MustLimits("2/m"), []counter.Limits{counter.MustLimits("5/h")}
+		rule.IfMissing = limiter.MissingShare
+		clock := newClock()
+		lim, _ := withClock(t, store, clock, soft(0, rule))
+		of := map[string][]feature.Feature{"user": {user("ada")}, "else": {ip("192.0.2.1")}, "missing": nil, "plan": {limiter.Under(user("eva"), rule.Plans[0])}}
+		kept := map[string]limiter.Verdict{}
+		for name, features := range of {
+			for range 6 {
+				v := allow(t, lim, features...)
+				require.True(t, v.Allowed)
+				kept[name] = v
+			}
+		}
+		next, _ := withClock(t, store, clock, rule)
+		require.NoError(t, lim.Replace(rule))
+		for name, features := range of {
+			for _, l := range []*limiter.Limiter{lim, next} {
+				v, err := l.Peek(ctx, "signup", 0, features...)
+				require.NoError(t, err)
+				require.False(t, v.Allowed, "%s: 6 hits are over each limit", name)
+			}
+			v := kept[name]
+			require.NoError(t, lim.Refund(ctx, &v))
+		}
+		for _, f := range featuresOf(user("ada"), user("eva"), ip("192.0.2.1")) {
+			require.EqualValues(t, 5, countedBy(t, next, f))
+		}
+	})
 }
