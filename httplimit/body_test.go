@@ -23,6 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// noContext has a request go on with its own context.
+var noContext context.Context
+
 // bodyMiddleware does what a middleware does with a request, and nothing else.
 func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +38,7 @@ func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.H
 			}
 			w.Header().Add("Value", text)
 		}
-		inner := q.next(nil)
+		inner := q.next(noContext)
 		defer removeFiles(inner, r)
 		next(w, inner)
 	}
@@ -155,7 +158,7 @@ func TestSeveralValuesReadOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "changed", text)
 
-	next := q.next(nil)
+	next := q.next(noContext)
 	require.Nil(t, q.data, "it is the handler's alone")
 	require.Nil(t, next.Form, "the handler is to parse it")
 	require.Nil(t, r.Form)
@@ -186,9 +189,9 @@ func TestBodyThatNoValueReads(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Zero(t, c.read)
-	require.Same(t, r, q.next(nil))
-	require.Same(t, r.Body, q.next(nil).Body)
-	removeFiles(q.next(nil), r)
+	require.Same(t, r, q.next(noContext))
+	require.Same(t, r.Body, q.next(noContext).Body)
+	removeFiles(q.next(noContext), r)
 	require.Zero(t, c.closed)
 
 	type key struct{}
@@ -207,7 +210,7 @@ func TestBodyThatNoValueReads(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, text)
 		}
-		require.Same(t, r, q.next(nil))
+		require.Same(t, r, q.next(noContext))
 		require.Equal(t, none, r.Body)
 	}
 }
@@ -248,10 +251,10 @@ func TestBodyBound(t *testing.T) {
 				}
 				require.Equal(t, c.consumed, source.read)
 			}
-			got, err := readBody(q.next(nil))
+			got, err := readBody(q.next(noContext))
 			require.NoError(t, err)
 			require.Equal(t, len(body), len(got), "the handler reads all of it even so")
-			require.Equal(t, c.announced, q.next(nil).ContentLength)
+			require.Equal(t, c.announced, q.next(noContext).ContentLength)
 		})
 	}
 }
@@ -304,7 +307,7 @@ func TestBodyThatBreaks(t *testing.T) {
 				require.Equal(t, c.reason, e.Reason)
 				require.ErrorIs(t, err, c.err)
 				require.NotContains(t, err.Error(), "broken")
-				got, err := readBody(q.next(nil))
+				got, err := readBody(q.next(noContext))
 				require.Equal(t, "a=1&b=", got)
 				require.Equal(t, c.err, err)
 			})
@@ -354,7 +357,7 @@ func TestCloseOfTheHandlersBody(t *testing.T) {
 	_, err := q.value(Form("a"))
 	require.NoError(t, err)
 	require.Zero(t, source.closed)
-	next := q.next(nil)
+	next := q.next(noContext)
 	require.NoError(t, next.Body.Close())
 	require.Equal(t, 1, source.closed)
 	_, err = readBody(next)
@@ -368,7 +371,7 @@ func TestCloseWhileReading(t *testing.T) {
 		q := newRequest(r, DefaultMaxBody)
 		_, err := q.value(readBody)
 		require.NoError(t, err)
-		body := q.next(nil).Body
+		body := q.next(noContext).Body
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := io.Copy(io.Discard, iotest.OneByteReader(body)); err != nil && !errors.Is(err, http.ErrBodyReadAfterClose) {
@@ -468,8 +471,8 @@ func TestTemporaryFilesOfOthers(t *testing.T) {
 		_, err := q.value(v)
 		require.NoError(t, err)
 	}
-	require.NotSame(t, r, q.next(nil))
-	removeFiles(q.next(nil), r)
+	require.NotSame(t, r, q.next(noContext))
+	removeFiles(q.next(noContext), r)
 	f, err := r.MultipartForm.File["file"][0].Open()
 	require.NoError(t, err, "it is there yet")
 	require.IsType(t, (*os.File)(nil), f)
@@ -657,7 +660,7 @@ func FuzzBody(f *testing.F) {
 				require.LessOrEqual(t, int64(source.read), limit+1)
 			}
 		}
-		next := q.next(nil)
+		next := q.next(noContext)
 		var got []byte
 		var err error
 		for buf := make([]byte, int(piece)+1); err == nil; {
@@ -704,7 +707,7 @@ func BenchmarkValue(b *testing.B) {
 				if text != c.want || err != nil {
 					b.Fatal(text, err)
 				}
-				if q.next(nil) == nil {
+				if q.next(noContext) == nil {
 					b.Fatal("no request")
 				}
 			}
@@ -722,7 +725,7 @@ func TestValueAllocations(t *testing.T) {
 		require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
 			q := newRequest(r, DefaultMaxBody)
 			_, _ = q.value(v)
-			_ = q.next(nil)
+			_ = q.next(noContext)
 		}), 1.0, name)
 	}
 }
