@@ -18,7 +18,7 @@ import (
 //
 //	q := newRequest(r, maxBody)
 //	text, err := q.value(v) // as often as there are Values
-//	inner := q.next(nil)
+//	inner := q.next(noContext)
 //	defer removeFiles(inner, r)
 //	next.ServeHTTP(w, inner)
 //
@@ -62,15 +62,18 @@ func (q *request) value(v Value) (string, error) {
 	return v(&q.view)
 }
 
+// noContext has a request go on with its own context.
+var noContext context.Context
+
 // next is the request for the handler: the original if its body was not read and ctx is
-// nil, else a copy, with ctx unless it is nil. The body of the copy begins again, with
+// noContext, else a copy, with ctx unless it is that. The body of the copy begins again, with
 // all that was read, even after an error, and then the rest. No Value may run
 // afterwards.
 func (q *request) next(ctx context.Context) *http.Request {
 	switch {
-	case ctx == nil && !q.read:
+	case ctx == noContext && !q.read:
 		return q.in
-	case ctx == nil:
+	case ctx == noContext:
 		ctx = q.in.Context()
 	}
 	out := q.in.WithContext(ctx) // now, after reading: net/http may have found trailers
@@ -99,7 +102,7 @@ func inBody(source string, find func(*request) (string, error)) Value {
 			q = b.q
 		} else {
 			q = newRequest(r, DefaultMaxBody)
-			defer func() { r.Body = q.next(nil).Body }()
+			defer func() { r.Body = q.next(noContext).Body }()
 		}
 		text, err := find(q)
 		if e, ok := err.(*ValueError); ok && e.Source == wholeBody {

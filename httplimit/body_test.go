@@ -23,9 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noContext has a request go on with its own context.
-var noContext context.Context
-
 // bodyMiddleware does what a middleware does with a request, and nothing else.
 func bodyMiddleware(maxBody int64, values []Value, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
