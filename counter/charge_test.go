@@ -366,9 +366,10 @@ func TestChargeWithHeldAboveMax(t *testing.T) {
 
 // A denied call that would have charged a key is remembered as any other.
 func TestAskChargeIsRemembered(t *testing.T) {
-	store, trips := newPlainStore(), 0
+	store := newPlainStore()
+	var trips atomic.Int64
 	c := newCounter(t, backend.FromDo(func(ctx context.Context, r *backend.Request) error {
-		trips++
+		trips.Add(1)
 		return store.Do(ctx, r)
 	}), newClock(noon).config())
 	for i := range 6 {
@@ -376,8 +377,8 @@ func TestAskChargeIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, i == 0, v.Allowed)
 		if i < 3 {
-			trips = 0
+			trips.Store(0)
 		}
 	}
-	require.Zero(t, trips)
+	require.Zero(t, trips.Load())
 }
