@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,10 +86,13 @@ func itemLives(t *testing.T, addr string) map[string]time.Duration {
 // livesStore is a memory store that notes the times to live of what is added.
 type livesStore struct {
 	*memory.Store
+	mu    sync.Mutex
 	lives map[string]time.Duration
 }
 
 func (s *livesStore) Bind(_ backend.Store, key *backend.TakeKey) backend.Quota {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i, ttl := range key.TTLs {
 		s.lives[fmt.Sprint(string(key.Key), i)] = ttl
 	}
