@@ -46,7 +46,7 @@ type Around func(ctx context.Context, trip *Trip, do func(context.Context) error
 // store, but for the fast path of [Local.Bind], since an Around sees every call.
 //
 // A refused KindTakeBack leaves hits in the store that deny other calls until
-// they age out; a breaker should let undos through. [Answered] tells
+// they age out; a breaker should let undos through. [Answered] distinguishes
 // failures of the store from other errors.
 func Wrap(store Store, around Around) Store { return &wrapped{store, around} }
 

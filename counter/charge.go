@@ -146,9 +146,9 @@ func (c *Counter) credit(ctx context.Context, v *Verdict, asks []Ask) error {
 	if err != nil {
 		return err
 	}
-	k := c.calls.Get().(*call)
-	defer c.calls.Put(k)
+	k := c.calls.Get().(*call) // which a panic of the store does not give back: its goroutines may still use k
 	if _, err := k.resolve(asks, peeking); err != nil {
+		c.calls.Put(k)
 		return err
 	}
 	errs := make([]error, len(k.keys))
@@ -163,11 +163,12 @@ func (c *Counter) credit(ctx context.Context, v *Verdict, asks []Ask) error {
 		defer c.denied.lowered(r.Key)
 		errs[i] = callError(ctx, ask.Key.Event, c.protocol.Credit(ctx, r, k.Plans[i], per, key.N))
 	})
+	c.calls.Put(k)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	for i := range asks {
-		asks[i].N, asks[i].Charge = 0, false
+		asks[i].N = 0
 	}
 	return c.all(ctx, v, asks, peeking)
 }

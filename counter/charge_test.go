@@ -28,7 +28,7 @@ func onAll(t *testing.T, f func(t *testing.T, store backend.Store)) {
 	t.Run("steps", func(t *testing.T) { f(t, apart{memory.New(memory.Config{})}) })
 }
 
-// A key that is charged beside enforced keys counts when they admit, whatever its own
+// A key that is charged with enforced keys counts when they admit, whatever its own
 // limits say.
 func TestAskCharge(t *testing.T) {
 	onAll(t, func(t *testing.T, store backend.Store) {
@@ -104,7 +104,7 @@ func TestAskCharge(t *testing.T) {
 	})
 }
 
-// A denied call has not touched the keys that it would have charged: nobody else sees
+// A denied call has not touched the keys that it would have charged: no one else sees
 // the hits for a moment.
 func TestAskChargeComesLast(t *testing.T) {
 	store := &noting{Atomic: memory.New(memory.Config{})}
@@ -126,7 +126,7 @@ func TestAskChargeComesLast(t *testing.T) {
 	}
 }
 
-// A shared soft key denies nobody, and who enforces its limits finds its counts.
+// A shared soft key denies no one, and its counts are there once its limits are enforced.
 func TestSharedSoftKeys(t *testing.T) {
 	onAll(t, func(t *testing.T, store backend.Store) {
 		c := newCounter(t, store, newClock(noon).config())
@@ -253,7 +253,7 @@ func TestCreditByAge(t *testing.T) {
 	})
 }
 
-// Calls that charge a key beside an enforced key cannot refuse each other for the key
+// Calls that charge a key with an enforced key cannot deny each other for the key
 // that is charged: a crowd of them looks no more than calls of the enforced key alone.
 func TestAskChargeInACrowd(t *testing.T) {
 	const racers, places, rounds = 40, 7, 50

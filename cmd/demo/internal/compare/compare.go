@@ -163,5 +163,5 @@ func (r *Report) Broken() error {
 	return nil
 }
 
-// OutOfSkew reports whether stamps run back further than abacus was told.
+// OutOfSkew reports whether stamps run back further than Config.Skew of abacus.
 func (r *Report) OutOfSkew() bool { return r.runsBack > r.skew }
