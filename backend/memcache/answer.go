@@ -238,6 +238,9 @@ func (x *exchange) parseItem(a *answer) error {
 		}
 		return nil
 	}
+	if len(a.text) > 0 {
+		return unexpected(a.line) // two answers run together
+	}
 	count, err := item.Count(a.value)
 	if err != nil {
 		x.failRead("get bucket "+item.Bucket(string(a.name)), err)

@@ -43,3 +43,15 @@ func TestAnErrorAtTheEndOfReads(t *testing.T) {
 	require.Equal(t, len(answers), n)
 	require.ErrorContains(t, x.result(new(transport), op), "SERVER_ERROR backend failure")
 }
+
+// Of two answers that a broken network ran together, neither is taken for an item:
+// the line of an item ends with its length.
+func TestAnswersRunTogether(t *testing.T) {
+	op := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Second, First: 4, Counts: make([]int64, 2)}}}
+	for _, line := range []string{"VALUE k|1s4 VA 1 O17", "VALUE k|1s4 VA 1 OVALUE k|1s4 0 1", "VALUE k|1s4 0 1 0 1"} {
+		x := newExchanges().Get().(*exchange)
+		require.NoError(t, x.encode(true, op, true))
+		_, complete, err := x.parse(fmt.Appendf(nil, "%s\r\n7\r\nEND\r\nNF O%d\r\n", line, x.tag))
+		require.ErrorContains(t, err, "unexpected answer", "%s, complete: %v", line, complete)
+	}
+}

@@ -131,9 +131,11 @@ func (f *frames) hurt(answer []byte, kind Damage, random *rand.Rand) (pieces [][
 		return [][]byte{before.lie(answer, random)}, false
 	case Cuts:
 		keep := random.IntN(len(answer))
-		// The next answer would complete a number to another number, and a text by
-		// chance; an answer that is missing as a whole makes the next answer its own.
-		return [][]byte{answer[:keep]}, keep == 0 || places[keep] != inLine || random.IntN(2) == 0
+		// The next answer would complete a number to another number, a text by chance,
+		// and NOT_ by STORED; an answer that is missing as a whole makes the next
+		// answer its own.
+		kept := answer[:keep]
+		return [][]byte{kept}, keep == 0 || places[keep] != inLine || bytes.HasSuffix(kept, []byte("NOT_")) || random.IntN(2) == 0
 	case Pieces:
 		pieces = pieces[:0]
 		for i := range answer {

@@ -22,7 +22,7 @@ func TestDamageIsNoOtherAnswer(t *testing.T) {
 	const binary = "\x01\x00\x00\x00:1\r\n$2\r\n\xff\x80\x00"
 	for name, answers := range map[string][]string{
 		"redis":     {"$15\r\n" + binary + "\r\n", ":17\r\n", "*2\r\n:1\r\n$3\r\nabc\r\n", "-NOSCRIPT none\r\n", "+OK\r\n", ":170\r\n"},
-		"memcached": {"VALUE k|1s17 0 2\r\n17\r\nVALUE k|1s18 0 1\r\n9\r\nEND\r\n", "STORED\r\n", "17\r\n", "VA 2 O1 t3\r\n17\r\n", "NOT_FOUND\r\n", "HD\r\n", "170\r\n"},
+		"memcached": {"VALUE k|1s17 0 2\r\n17\r\nVALUE k|1s18 0 1\r\n9\r\nEND\r\n", "NOT_STORED\r\n", "STORED\r\n", "17\r\n", "VA 2 O1 t3\r\n17\r\n", "NOT_FOUND\r\n", "HD\r\n", "170\r\n"},
 	} {
 		for _, kind := range []Damage{Whole, Flips, Lies, Cuts, Pieces} {
 			t.Run(fmt.Sprint(name, " ", kind), func(t *testing.T) {
@@ -109,7 +109,7 @@ func readStrictly(r *bufio.Reader) (string, error) {
 		}
 	case line == "VA 2 O1 t3\r\n":
 		err = text(fields[1])
-	case slices.Contains([]string{"END", "STORED", "NOT_FOUND", "HD", "+OK", "-NOSCRIPT none"}, strings.TrimSuffix(line, "\r\n")):
+	case slices.Contains([]string{"END", "STORED", "NOT_STORED", "NOT_FOUND", "HD", "+OK", "-NOSCRIPT none"}, strings.TrimSuffix(line, "\r\n")):
 	default:
 		_, err = strconv.Atoi(strings.TrimPrefix(strings.TrimSuffix(line, "\r\n"), ":"))
 	}
