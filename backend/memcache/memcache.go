@@ -188,6 +188,8 @@ type Store struct {
 	transports map[string]*transport // by the name of the server
 	timeout    time.Duration
 	closed     atomic.Bool
+	life       context.Context // of undos that go on without a caller
+	end        context.CancelFunc
 	exchanges  *sync.Pool
 
 	lateAdditions, takenBack, undoFailed, unanswered, refused, withheld atomic.Int64
@@ -218,6 +220,7 @@ func New(cfg Config, servers ...string) (*Store, error) {
 		return full.DialContext(ctx, network, address)
 	})
 	s := &Store{selector: selector, timeout: full.IOTimeout, transports: map[string]*transport{}, exchanges: newExchanges()}
+	s.life, s.end = context.WithCancel(context.Background())
 	for i := range selector.servers {
 		address := &selector.servers[i]
 		s.transports[address.name] = newTransport(s, address, full, connect)
@@ -236,9 +239,11 @@ func (s *Store) ServerOf(key string) string { return s.selector.pick(key).name }
 func (s *Store) transportOf(key string) *transport { return s.transports[s.ServerOf(key)] }
 
 // Close closes the connections, and ends the listening for late answers. Calls
-// in flight end as they would have; later calls fail.
+// in flight end as they would have; later calls fail. Undos that go on without a
+// caller end within Config.IOTimeout.
 func (s *Store) Close() error {
 	if !s.closed.Swap(true) {
+		time.AfterFunc(s.timeout, s.end)
 		for _, t := range s.transports {
 			t.close()
 		}

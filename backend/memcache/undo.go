@@ -49,7 +49,7 @@ func (t *transport) undo(ctx context.Context, op *backend.Request, deadline time
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- t.do(context.Background(), &own, time.Now().Add(listenFor), try)
+		done <- t.do(t.store.life, &own, time.Now().Add(listenFor), try)
 		t.undos.leave()
 	}()
 	select {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,28 @@ func TestAnUndoPassesTheGate(t *testing.T) {
 			require.Zero(t, s.Stats().TakingBackFailed)
 		})
 	}
+}
+
+// An undo that goes on after its call has returned waits for its answer a minute at
+// most, and after Close for IOTimeout: nothing of a closed store stays.
+func TestCloseEndsUndos(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	var asked atomic.Int64
+	server := newFake(t, func(string) string {
+		if asked.Add(1) > 1 {
+			<-release
+		}
+		return "SERVER_ERROR out of memory in decr\r\n"
+	})
+	before := runtime.NumGoroutine()
+	s := newStore(t, memcache.Config{IOTimeout: 50 * time.Millisecond}, server.addr)
+	require.Error(t, s.Do(context.Background(), adding("k", -1, slot(1))))
+	require.Eventually(t, func() bool { return asked.Load() == 2 }, patience, time.Millisecond)
+	require.NoError(t, s.Close())
+	require.Eventually(t, func() bool { return s.Stats().TakingBackFailed == 1 }, patience, time.Millisecond)
+	idle(t, s)
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, patience, time.Millisecond) // one of the server, and one is Eventually's own
 }
 
 // Each connection falls silent after its first answer, and callers have little time:
