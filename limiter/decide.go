@@ -11,43 +11,112 @@ import (
 	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
-// call is a call as the rules see it: what fallback is told of it, and what is known
-// without the store. It is written by asks alone.
-type call struct {
-	fallback.Call
-	of     *eventRules
-	event  string
-	n      int64      // hits, but for features with hits of their own
-	places string     // of the features of the asks: see placeOf
-	bans   []bannable // keys that can be banned
+// Allow decides whether event may happen once more and, if so, counts a hit
+// under all rules of the event; a denied call counts under none. Features of a
+// kind without a rule are ignored; several features of a kind are all counted,
+// and equal features once, under the limits of each.
+//
+// An error is the caller's mistake (an event without rules, text that is not an
+// address) or the caller's context, and comes with a Verdict that denies. A
+// denial is not an error. A store that failed is not an error either: the
+// rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
+func (l *Limiter) Allow(ctx context.Context, event string, features ...feature.Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, 1, features, fallback.Taking, false)
+	return v, err
+}
 
-	missing  string        // the kind without a feature, if its rule denies such a call
-	denied   bool          // by override
-	override *override     // denies the call, or is the first to exempt a feature; nil: none
-	kind     string        // of the feature of override
-	limited  bool          // the limits of a key can deny the call
-	charged  bool          // a key is charged, in a call that is no Charge
-	soft     bool          // the event has soft rules that apply
-	counts   bool          // a key is counted without a limit
-	softly   []SoftVerdict // of soft rules that deny without a limit
+// AllowN is Allow for n hits, at least one: all hits count or none.
+func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, false)
+	return v, err
+}
+
+// Charge counts n hits under all rules of the event in any case, and
+// reports whether a limit is over with them: for costs that are known only
+// afterwards, such as the tokens of an answer. The hits of a Verdict that is not
+// Allowed are counted as well, unless its At is the zero time: a feature is missing
+// or denied by an Override, or the store has failed. RetryAfter is then the time
+// until no limit is over, and Refund gives the hits back. Under FailLocal the hits
+// are counted while the store fails. Config.Observe is called. See
+// [counter.Counter.Charge].
+//
+// An n below zero is a credit: the newest -n hits of each feature are given back, soft
+// rules included, or as many as there are, whoever counted them, and calls of Wait by
+// these features ask again at once. [Times] gives back its own n. The Verdict is that of a
+// Peek of 0 afterwards, and cannot be refunded. Nothing is given back if a feature is
+// missing or denied by an Override: the Verdict says so. A ban holds on.
+//
+// A credit goes to the store alone, whatever OnFailure and DecideWithin are: hits in
+// Config.Local stay, and a store that fails is an error, after which some hits may have
+// been given back. Config.Observe is not called. No receipt protects from a second credit
+// for the same hits, nor from a Refund of hits that a credit has given back. An n of 0,
+// or beyond [counter.MaxCount] either way, is an error.
+func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
+	if n < 0 {
+		return l.credit(ctx, event, n, features)
+	}
+	err = l.decide(ctx, &v, event, n, features, fallback.Charging, false)
+	return v, err
+}
+
+// credit is Charge with an n below zero.
+func (l *Limiter) credit(ctx context.Context, event string, n int64, features []feature.Feature) (v Verdict, err error) {
+	if n < -counter.MaxCount { // also the n that has no negative
+		return v, fmt.Errorf("limiter: event %q: n is %d, want %d to -1, or 1 to %d", event, n, -int64(counter.MaxCount), int64(counter.MaxCount))
+	}
+	err = l.decide(ctx, &v, event, -n, features, fallback.Crediting, false)
+	keys := v.keys()
+	l.turns.Freed(func(key counter.Key) bool {
+		return slices.Contains(keys, key) || err != nil && key.Event == event // some may have been given back
+	})
+	return v, err
+}
+
+// giveBack gives back the hits of asks, by the store alone.
+func (l *Limiter) giveBack(ctx context.Context, v *Verdict, asks []counter.Ask) (err error) {
+	given, ask := slices.Clone(asks), l.counter.PeekAll
+	for i := range given {
+		if given[i].N > 0 {
+			given[i].N, ask = -given[i].N, l.counter.ChargeAll
+		}
+	}
+	if v.Verdict, err = ask(ctx, given...); err != nil {
+		return fmt.Errorf("limiter: credit: %w", err)
+	}
+	return nil
+}
+
+// Peek returns the Verdict that AllowN would return now, and counts nothing. An n
+// of 0 asks whether a limit is over now, and how much is left. The Verdict cannot
+// be refunded, and Config.Observe is not called. Peek begins no ban, so a denial
+// by a limit is not Banned, even if AllowN would begin a ban. RetryAfter counts open
+// hits like hits that stay: see [Limiter.AllowOpen].
+func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, fallback.Peeking, false)
+	return v, err
+}
+
+// AllowOpen is AllowN for hits that the caller may yet refund. The hits are open
+// until Refund or Keep is called with the Verdict, and one of them must be called.
+// If a call is denied and would not be without the open hits of this Limiter, its
+// RetryAfter is random, 0.5 to 1.5 seconds at most, rather than the time until the
+// hits leave their windows, and the denial begins no ban. A call that is under way
+// counts as open, since it may be admitted and refunded.
+func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, true)
+	return v, err
 }
 
 // decide is the way of every call. v is the zero Verdict, also after an error. The
 // hits of an open call are left open.
 func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []feature.Feature, m fallback.Mode, leaveOpen bool) error {
-	set := l.rules.Load()
-	of := set.events[event]
-	if of == nil {
-		return set.noRules(event)
+	of, err := l.rules.Load().of(event, features)
+	if err != nil {
+		return err
 	}
 	silent := m == fallback.Peeking || m == fallback.Crediting
 	if n < 1 && (n < 0 || m != fallback.Peeking) || n > counter.MaxCount {
 		return fmt.Errorf("limiter: event %q: n is %d, want 1 to %d", event, n, int64(counter.MaxCount))
-	}
-	for i := range features {
-		if err := features[i].Err(); err != nil {
-			return fmt.Errorf("limiter: %w, event %q", err, event)
-		}
 	}
 	if err := ctx.Err(); err != nil { // also if there is nothing to ask
 		return fmt.Errorf("limiter: event %q: %w", event, err)
@@ -61,15 +130,15 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		began = time.Since(l.made)
 	}
 	var room [4]counter.Ask
-	c := call{Call: fallback.Call{Mode: m, Policy: fallback.Open}, of: of, event: event, n: n}
-	asks, err := l.asks(ctx, &c, room[:0], features)
+	c := call{Call: fallback.Call{Mode: m, Policy: fallback.Open}, of: of, n: n}
+	asks, err := c.asks(ctx, room[:0], features)
 	switch {
 	case err != nil:
 		return err
 	case c.missing != "":
 		v.Missing, v.RetryAfter = c.missing, counter.Never
 	case c.denied:
-		v.Override, v.kind, v.RetryAfter = c.override.Override, c.kind, c.override.left(l.counter)
+		v.Override, v.kind, v.RetryAfter = c.override.Override, c.kind, c.left
 	case len(asks) == 0:
 		v.Allowed = true
 	default:
@@ -132,9 +201,79 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 	return nil
 }
 
+// ban completes a verdict of the store with the bans that hold, and begins those that
+// follow from it. own are the open hits of the call, or nil; a verdict that was known
+// before begins none of the store's.
+func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open, known bool) {
+	v.lookForBans()
+	if begins := v.local && !v.Banned || !v.local && !known; begins && c.Mode == fallback.Taking && !v.Allowed {
+		l.soften(v, c, asks, own)
+		l.beginBans(ctx, v, c, asks)
+	}
+	if !known && v.Degraded == nil {
+		for _, b := range c.bans {
+			b.ban.remember(asks[b.ask+1].Key, v.bannedFor(asks[b.ask].Key))
+		}
+	}
+}
+
+// beginBans bans the features whose limits have denied the call, unless hits that may
+// yet go have denied it: held hits may be counted twice, open hits undone, and a Share
+// of a limit is not the limit. If the store does not take a ban, the ban is not begun,
+// and the denial stays.
+func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []counter.Ask) {
+	states := v.All()
+	for _, b := range c.bans {
+		ask := &asks[b.ask]
+		if ask.N == 0 || !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
+			continue
+		}
+		var taken counter.Verdict
+		on, begun := b.ban.counter, false
+		switch rule := c.rule(b.ask); {
+		case !v.local && ask.Held == nil:
+			taken, begun = b.ban.inStore(ctx, l.taker, asks[b.ask+1].Key, c.Until)
+		case v.local && rule != nil && rule.Denies(ask.Key, ask.N):
+			on = b.ban.here
+			taken, begun = b.ban.inProcess(asks[b.ask+1].Key)
+		}
+		if !begun {
+			continue
+		}
+		left := taken.RetryAfter
+		if taken.Allowed {
+			left = taken.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
+		}
+		v.Banned, v.bans = true, append(v.bans, banned{ask.Key, left})
+	}
+	if v.Banned {
+		v.bind()
+	}
+}
+
+// soften shortens the waits of a denied call for limits that open hits of others may
+// free. The call has the open hits own, or nil.
+func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
+	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
+		return
+	}
+	others := &open{after: fallback.AfterFailure()}
+	for i := range asks {
+		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
+			others.keys = append(others.keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
+		}
+	}
+	if others.keys != nil {
+		told := v.RetryAfter
+		v.open = others
+		v.bind()
+		v.RetryAfter = min(v.RetryAfter, told)
+	}
+}
+
 // complete adds to v what is known without the store.
 func (v *Verdict) complete(c *call) {
-	v.event, v.places = c.event, c.places
+	v.event, v.places = c.of.event, c.places
 	if c.override != nil && !c.limited && !c.charged && v.Allowed {
 		v.Override, v.kind = c.override.Override, c.kind
 	}
@@ -160,13 +299,31 @@ func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
 	return d
 }
 
-// strictest is the policy that decides where rules differ.
-func strictest(a fallback.Policy, rule OnFailure) fallback.Policy {
-	switch {
-	case a == fallback.Closed || rule == FailClosed:
-		return fallback.Closed
-	case a == fallback.Local || rule == FailLocal:
-		return fallback.Local
+// Refund gives back the hits that v counted, and empties v: for an event that came
+// to nothing, or that counts only if it fails. A Verdict without hits gives nothing
+// back, which is no error. Copies of v are refunded once, all together, even if the
+// store fails, since the effect of a failed call is unknown. Hits that were counted
+// locally are taken out of the local counter, and are not carried to the store.
+// Refund takes two calls to the store for every key, all keys side by side, and
+// ends within the Counter's Patience. An error is the store's, or of ctx; if ctx
+// was over before the first call, v is unchanged.
+func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
+	given := *v
+	if v.Allowed {
+		defer l.turns.Refunded(given.keys)
 	}
-	return fallback.Open
+	err := l.taker.Refund(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits})
+	if !v.Allowed { // given back
+		*v = Verdict{}
+		given.open.close(true)
+	}
+	if err != nil {
+		return fmt.Errorf("limiter: refund: %w", err)
+	}
+	return nil
 }
+
+// Keep ends the time in which the hits of v are open. They can still be refunded.
+// Keep has no effect on a Verdict without open hits, or if Keep or Refund was called
+// with a copy of v before.
+func (l *Limiter) Keep(v *Verdict) { v.open.close(false) }

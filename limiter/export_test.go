@@ -32,18 +32,14 @@ func WaitQueues(l *Limiter) int {
 }
 
 // Steps is the number of rules that a call with features meets.
-func Steps(l *Limiter, event string, features ...feature.Feature) (n int) {
-	path := l.rules.Load().events[event].path(features, nil)
-	for path.next() != nil {
-		n++
-	}
-	return n
+func Steps(l *Limiter, event string, features ...feature.Feature) int {
+	return len(l.rules.Load().events[event].met(features, nil))
 }
 
 // Comparisons is the number of comparisons of two rules by which New checks rules,
 // all of one event.
 func Comparisons(rules []Rule) (n int) {
-	of := &eventRules{kinds: map[string]kindRules{}}
+	of := &eventRules{enforced: map[string]*prepared{}, soft: map[string]*prepared{}}
 	for i := range rules {
 		n += len(of.near(&rules[i]))
 		of.add(rules[i], i)

@@ -25,7 +25,7 @@ import (
 // processes keep their hits. For the time, for calls under way and for errors see
 // [counter.Counter.Forget]; an error of one key does not hold up the other keys.
 func (l *Limiter) Forget(ctx context.Context, event string, features ...feature.Feature) error {
-	keys, err := l.keysOf(event, features...)
+	keys, err := l.rules.Load().keysOf(event, features)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (l *Limiter) Erase(ctx context.Context, features ...feature.Feature) error 
 	}
 	var keys []ruleKey
 	for _, event := range events {
-		keys = l.appendKeys(keys, set.events[event], event, features)
+		keys = set.events[event].appendKeys(keys, features)
 	}
 	return l.forget(ctx, keys, true)
 }
@@ -83,27 +83,13 @@ type ruleKey struct {
 	soft    *counter.Counter // of a soft rule beside, with the ladder of the soft rule; nil: none
 }
 
-// kinds are the kinds of the features by which the rule counts.
-func (p *prepared) kinds() []string {
-	if p.Else == "" {
-		return []string{p.Kind}
-	}
-	return []string{p.Kind, p.Else}
-}
-
 // keysOf returns the keys of features under the rules of an event, at least one.
-func (l *Limiter) keysOf(event string, features ...feature.Feature) ([]ruleKey, error) {
-	set := l.rules.Load()
-	of := set.events[event]
-	if of == nil {
-		return nil, set.noRules(event)
+func (set *ruleset) keysOf(event string, features []feature.Feature) ([]ruleKey, error) {
+	of, err := set.of(event, features)
+	if err != nil {
+		return nil, err
 	}
-	for i := range features {
-		if err := features[i].Err(); err != nil {
-			return nil, fmt.Errorf("limiter: %w, event %q", err, event)
-		}
-	}
-	keys := l.appendKeys(nil, of, event, features)
+	keys := of.appendKeys(nil, features)
 	if len(keys) == 0 {
 		var kinds []string
 		for _, p := range of.rules {
@@ -114,9 +100,9 @@ func (l *Limiter) keysOf(event string, features ...feature.Feature) ([]ruleKey, 
 	return keys, nil
 }
 
-// appendKeys appends the keys of features under the rules of an event, each
-// once and in the order of the rules.
-func (l *Limiter) appendKeys(keys []ruleKey, of *eventRules, event string, features []feature.Feature) []ruleKey {
+// appendKeys appends the keys of features under the rules, each once and in the order
+// of the rules.
+func (of *eventRules) appendKeys(keys []ruleKey, features []feature.Feature) []ruleKey {
 	for _, p := range of.rules {
 		for _, kind := range p.kinds() {
 			for j := range features {
@@ -124,7 +110,7 @@ func (l *Limiter) appendKeys(keys []ruleKey, of *eventRules, event string, featu
 				if !f.Of(kind) || f.Missing() {
 					continue
 				}
-				k := ruleKey{rule: p, feature: f, key: counter.Key{Event: event, Feature: string(l.normalizer.Append(nil, f))}}
+				k := ruleKey{rule: p, feature: f, key: counter.Key{Event: of.event, Feature: string(of.normalizer.Append(nil, f))}}
 				i := slices.IndexFunc(keys, func(other ruleKey) bool { return other.key == k.key })
 				switch {
 				case i < 0:
@@ -222,7 +208,7 @@ type LimitUsage struct {
 // Each key costs a few reads of the store; hits that wait to be carried to the
 // store are not included. An error is that of Forget for the features, or the store's.
 func (l *Limiter) Usage(ctx context.Context, event string, features ...feature.Feature) ([]Usage, error) {
-	keys, err := l.keysOf(event, features...)
+	keys, err := l.rules.Load().keysOf(event, features)
 	if err != nil {
 		return nil, err
 	}

@@ -2,18 +2,15 @@ package limiter
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
@@ -107,22 +104,19 @@ type Config struct {
 // and Erase are for support. A Limiter with Config.Local is closed by Close. Many
 // goroutines may use a Limiter at once.
 type Limiter struct {
-	counter     *counter.Counter
-	taker       *fallback.Fallback // around counter
-	turns       *turns.Queues[Verdict]
-	opens       opens
-	within      time.Duration // zero: unbounded
-	maxInFlight int           // zero: unbounded
-	observe     func(Decision)
-	made        time.Time // by New: time.Since reads one clock, and time.Now two
-	log         *transitions
-	source      atomic.Pointer[source] // of the rules; nil: RulesRead was not called
-	normalizer  *feature.Normalizer
-	receipts    []byte // the secret of receipts; nil: there are none
-	rules       atomic.Pointer[ruleset]
-	replacing   sync.Mutex // held while rules are made
-	store       ladders    // of counter; under replacing
-	here        ladders    // of Config.Local, whose counter may be nil; under replacing
+	counter   *counter.Counter
+	taker     *fallback.Fallback // around counter
+	turns     *turns.Queues[Verdict]
+	opens     opens
+	within    time.Duration // zero: unbounded
+	observe   func(Decision)
+	made      time.Time // by New: time.Since reads one clock, and time.Now two
+	log       *transitions
+	source    atomic.Pointer[source] // of the rules; nil: RulesRead was not called
+	receipts  []byte                 // the secret of receipts; nil: there are none
+	rules     atomic.Pointer[ruleset]
+	replacing sync.Mutex // held while rules are made
+	maker     maker      // under replacing
 }
 
 // New makes a Limiter that counts on c. An error names the rule or the field of
@@ -138,7 +132,7 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{counter: c, within: cfg.DecideWithin, maxInFlight: cfg.MaxInFlight, observe: cfg.Observe, made: time.Now(), log: &transitions{to: cfg.Logger}, normalizer: normalizer, store: ladders{counter: c}, here: ladders{counter: cfg.Local}}
+	l := &Limiter{counter: c, within: cfg.DecideWithin, observe: cfg.Observe, made: time.Now(), log: &transitions{to: cfg.Logger}}
 	storeHere, _ := inner(c).Local()
 	switch {
 	case storeHere, cfg.DecideWithin < 0:
@@ -157,7 +151,8 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if l.receipts, err = receiptSecret(cfg.ReceiptKey, c); err != nil {
 		return nil, err
 	}
-	set, err := l.newRuleset(cfg.Rules, nil)
+	l.maker = maker{newLadders(c), newLadders(cfg.Local), l.taker, cfg.MaxInFlight, normalizer}
+	set, err := l.maker.ruleset(cfg.Rules, &ruleset{})
 	if err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)
 	}
@@ -194,116 +189,24 @@ func (cfg *Config) checkLocal(c *counter.Counter, within time.Duration) error {
 // rules with another ladder are not counted there.
 func (l *Limiter) Counter() *counter.Counter { return l.counter }
 
-// Allow decides whether event may happen once more and, if so, counts a hit
-// under all rules of the event; a denied call counts under none. Features of a
-// kind without a rule are ignored; several features of a kind are all counted,
-// and equal features once, under the limits of each.
-//
-// An error is the caller's mistake (an event without rules, text that is not an
-// address) or the caller's context, and comes with a Verdict that denies. A
-// denial is not an error. A store that failed is not an error either: the
-// rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
-func (l *Limiter) Allow(ctx context.Context, event string, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, 1, features, fallback.Taking, false)
-	return v, err
-}
+// Events lists the events that have rules, in alphabetical order.
+func (l *Limiter) Events() []string { return l.rules.Load().names() }
 
-// AllowN is Allow for n hits, at least one: all hits count or none.
-func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, fallback.Taking, false)
-	return v, err
-}
+// Has reports whether event has rules: Allow of an event without rules is an error.
+func (l *Limiter) Has(event string) bool { return l.rules.Load().events[event] != nil }
 
-// Charge counts n hits under all rules of the event in any case, and
-// reports whether a limit is over with them: for costs that are known only
-// afterwards, such as the tokens of an answer. The hits of a Verdict that is not
-// Allowed are counted as well, unless its At is the zero time: a feature is missing
-// or denied by an Override, or the store has failed. RetryAfter is then the time
-// until no limit is over, and Refund gives the hits back. Under FailLocal the hits
-// are counted while the store fails. Config.Observe is called. See
-// [counter.Counter.Charge].
-//
-// An n below zero is a credit: the newest -n hits of each feature are given back, soft
-// rules included, or as many as there are, whoever counted them, and calls of Wait by
-// these features ask again at once. [Times] gives back its own n. The Verdict is that of a
-// Peek of 0 afterwards, and cannot be refunded. Nothing is given back if a feature is
-// missing or denied by an Override: the Verdict says so. A ban holds on.
-//
-// A credit goes to the store alone, whatever OnFailure and DecideWithin are: hits in
-// Config.Local stay, and a store that fails is an error, after which some hits may have
-// been given back. Config.Observe is not called. No receipt protects from a second credit
-// for the same hits, nor from a Refund of hits that a credit has given back. An n of 0,
-// or beyond [counter.MaxCount] either way, is an error.
-func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	if n < 0 {
-		return l.credit(ctx, event, n, features)
+// Rules are the rules of an event now, merged by kind, in the order of
+// Config.Rules, the soft rules last, each with the Ladder that its hits are added
+// to, and the Former that a Replace has added. Without rules for the event the
+// slice is empty.
+func (l *Limiter) Rules(event string) []Rule {
+	of := l.rules.Load().events[event]
+	if of == nil {
+		return nil
 	}
-	err = l.decide(ctx, &v, event, n, features, fallback.Charging, false)
-	return v, err
-}
-
-// credit is Charge with an n below zero.
-func (l *Limiter) credit(ctx context.Context, event string, n int64, features []feature.Feature) (v Verdict, err error) {
-	if n < -counter.MaxCount { // also the n that has no negative
-		return v, fmt.Errorf("limiter: event %q: n is %d, want %d to -1, or 1 to %d", event, n, -int64(counter.MaxCount), int64(counter.MaxCount))
+	var rules []Rule
+	for _, p := range of.rules {
+		rules = append(rules, p.clone())
 	}
-	err = l.decide(ctx, &v, event, -n, features, fallback.Crediting, false)
-	keys := v.keys()
-	l.turns.Freed(func(key counter.Key) bool {
-		return slices.Contains(keys, key) || err != nil && key.Event == event // some may have been given back
-	})
-	return v, err
-}
-
-// giveBack gives back the hits of asks, by the store alone.
-func (l *Limiter) giveBack(ctx context.Context, v *Verdict, asks []counter.Ask) (err error) {
-	given, ask := slices.Clone(asks), l.counter.PeekAll
-	for i := range given {
-		if given[i].N > 0 {
-			given[i].N, ask = -given[i].N, l.counter.ChargeAll
-		}
-	}
-	if v.Verdict, err = ask(ctx, given...); err != nil {
-		return fmt.Errorf("limiter: credit: %w", err)
-	}
-	return nil
-}
-
-// Peek returns the Verdict that AllowN would return now, and counts nothing. An n
-// of 0 asks whether a limit is over now, and how much is left. The Verdict cannot
-// be refunded, and Config.Observe is not called. Peek begins no ban, so a denial
-// by a limit is not Banned, even if AllowN would begin a ban. RetryAfter counts open
-// hits like hits that stay: see [Limiter.AllowOpen].
-func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, fallback.Peeking, false)
-	return v, err
-}
-
-// Refund gives back the hits that v counted, and empties v: for an event that came
-// to nothing, or that counts only if it fails. A Verdict without hits gives nothing
-// back, which is no error. Copies of v are refunded once, all together, even if the
-// store fails, since the effect of a failed call is unknown. Hits that were counted
-// locally are taken out of the local counter, and are not carried to the store.
-// Refund takes two calls to the store for every key, all keys side by side, and
-// ends within the Counter's Patience. An error is the store's, or of ctx; if ctx
-// was over before the first call, v is unchanged.
-func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
-	given := *v
-	if v.Allowed {
-		defer l.turns.Refunded(given.keys)
-	}
-	err := l.taker.Refund(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits})
-	if !v.Allowed { // given back
-		*v = Verdict{}
-		given.open.close(true)
-	}
-	if err != nil {
-		return fmt.Errorf("limiter: refund: %w", err)
-	}
-	return nil
-}
-
-// inner returns what a Limiter needs of a Counter and users do not.
-func inner(c *counter.Counter) inside.Counter[counter.Key, counter.Ask, counter.Verdict] {
-	return inside.Of(c).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
+	return rules
 }

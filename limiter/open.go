@@ -1,31 +1,12 @@
 package limiter
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/limiter/fallback"
 )
-
-// AllowOpen is AllowN for hits that the caller may yet refund. The hits are open
-// until Refund or Keep is called with the Verdict, and one of them must be called.
-// If a call is denied and would not be without the open hits of this Limiter, its
-// RetryAfter is random, 0.5 to 1.5 seconds at most, rather than the time until the
-// hits leave their windows, and the denial begins no ban. A call that is under way
-// counts as open, since it may be admitted and refunded.
-func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, fallback.Taking, true)
-	return v, err
-}
-
-// Keep ends the time in which the hits of v are open. They can still be refunded.
-// Keep has no effect on a Verdict without open hits, or if Keep or Refund was called
-// with a copy of v before.
-func (l *Limiter) Keep(v *Verdict) { v.open.close(false) }
 
 // opens are the open hits of this process, by key.
 type opens struct {
@@ -137,26 +118,6 @@ func (c *open) close(refunded bool) {
 			c.of.used.Add(-1)
 		}
 		c.keys[i].state = nil
-	}
-}
-
-// soften shortens the waits of a denied call for limits that open hits of others may
-// free. The call has the open hits own, or nil.
-func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
-	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
-		return
-	}
-	others := &open{after: fallback.AfterFailure()}
-	for i := range asks {
-		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
-			others.keys = append(others.keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
-		}
-	}
-	if others.keys != nil {
-		told := v.RetryAfter
-		v.open = others
-		v.bind()
-		v.RetryAfter = min(v.RetryAfter, told)
 	}
 }
 

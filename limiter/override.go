@@ -53,56 +53,51 @@ type override struct {
 // overrides finds the Override of a feature. The nil overrides have none.
 type overrides struct {
 	now      func() time.Time
+	all      []override
 	values   map[string]*override // by the text of the key
 	networks map[netip.Prefix]*override
 	lengths  [2][]int             // of the networks of IPv4 and of IPv6, longest first
 	domains  map[string]*override // of e-mail addresses
-	all      []*override
 }
 
-// except prepares the Overrides of the rule, once.
-func (p *prepared) except(l *Limiter) error {
-	if len(p.Overrides) == 0 || p.overrides != nil {
-		return nil
+// newOverrides prepares the Overrides of a rule by these kinds, Kind first.
+func newOverrides(of []Override, kinds []string, now func() time.Time, n *feature.Normalizer) (*overrides, error) {
+	if len(of) == 0 {
+		return nil, nil
 	}
-	all := &overrides{now: l.counter.Config().Now, values: map[string]*override{}, networks: map[netip.Prefix]*override{}, domains: map[string]*override{}}
-	for i := range p.Overrides {
-		o := &override{Override: &p.Overrides[i]}
-		if err := all.add(o, p, l.normalizer); err != nil {
-			return fmt.Errorf(".Overrides[%d]%w", i, err)
+	all := &overrides{now: now, all: make([]override, len(of)), values: map[string]*override{}, networks: map[netip.Prefix]*override{}, domains: map[string]*override{}}
+	for i := range of {
+		o := &all.all[i]
+		o.Override, o.terms.limits = &of[i], of[i].Limits
+		if err := all.add(o, kinds, n); err != nil {
+			return nil, fmt.Errorf(".Overrides[%d]%w", i, err)
 		}
-		o.terms.limits = o.Limits
-		all.all = append(all.all, o)
 	}
 	for prefix := range all.networks {
-		family := familyOf(prefix.Addr())
-		if lengths := all.lengths[family]; !slices.Contains(lengths, prefix.Bits()) {
-			all.lengths[family] = append(lengths, prefix.Bits())
+		lengths := &all.lengths[familyOf(prefix.Addr())]
+		if at, is := slices.BinarySearchFunc(*lengths, prefix.Bits(), func(a, b int) int { return b - a }); !is {
+			*lengths = slices.Insert(*lengths, at, prefix.Bits())
 		}
 	}
-	for i := range all.lengths {
-		slices.SortFunc(all.lengths[i], func(a, b int) int { return b - a })
-	}
-	p.overrides = all
-	return nil
+	return all, nil
 }
 
-// add adds o, whose wrong field the error names.
-func (all *overrides) add(o *override, p *prepared, n *feature.Normalizer) error {
+// add adds o, and the error names its wrong field.
+func (all *overrides) add(o *override, kinds []string, n *feature.Normalizer) error {
 	switch {
 	case trues(o.Value != "", o.Network.IsValid(), o.Domain != "") != 1:
 		return fmt.Errorf(" has Value %q, Network %q and Domain %q, want one of them", o.Value, prefixText(o.Network), o.Domain)
 	case trues(o.Limits != nil, o.Exempt, o.Denied) != 1:
 		return fmt.Errorf(" of %s has Limits %q, Exempt %t and Denied %t, want one of them", o, o.Limits, o.Exempt, o.Denied)
 	case o.Value != "":
-		f := feature.New(p.Kind, o.Value)
+		f := feature.New(kinds[0], o.Value)
 		if f.Err() != nil || f.Missing() {
-			return fmt.Errorf(".Value is %q, want a value of kind %q", o.Value, p.Kind)
+			return fmt.Errorf(".Value is %q, want a value of kind %q", o.Value, kinds[0])
 		}
 		return put(all.values, string(n.Append(nil, &f)), o)
 	case o.Domain != "":
 		f := feature.Email("any@" + o.Domain)
-		if f.Err() != nil || !slices.Contains(p.kinds(), feature.KindEmail) {
+		if f.Err() != nil || !slices.Contains(kinds, feature.KindEmail) {
 			return fmt.Errorf(".Domain is %q, want the domain of e-mail addresses, in a rule by %q", o.Domain, feature.KindEmail)
 		}
 		return put(all.domains, domainOf(n.Append(nil, &f)), o)
@@ -111,7 +106,7 @@ func (all *overrides) add(o *override, p *prepared, n *feature.Normalizer) error
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
-	if prefix != prefix.Masked() || !slices.Contains(p.kinds(), feature.KindIP) {
+	if prefix != prefix.Masked() || !slices.Contains(kinds, feature.KindIP) {
 		return fmt.Errorf(".Network is %s, want the first address of the network, %s, in a rule by %q", o.Network, prefix.Masked(), feature.KindIP)
 	}
 	if feature.StandsForIPv4(prefix) {
@@ -185,23 +180,10 @@ func (all *overrides) holds(o *override) bool {
 	return o != nil && (o.Until.IsZero() || all.now().Before(o.Until))
 }
 
-// terms are the limits of all Overrides that have limits.
-func (all *overrides) terms() (terms []*terms) {
-	if all == nil {
-		return nil
-	}
-	for _, o := range all.all {
-		if o.Limits != nil {
-			terms = append(terms, &o.terms)
-		}
-	}
-	return terms
-}
-
 // left is the time until the Override ends.
-func (o *override) left(c *counter.Counter) time.Duration {
+func (all *overrides) left(o *override) time.Duration {
 	if o.Until.IsZero() {
 		return counter.Never
 	}
-	return max(0, o.Until.Sub(c.Config().Now()))
+	return max(0, o.Until.Sub(all.now()))
 }

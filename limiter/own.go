@@ -71,12 +71,12 @@ func Charged(f feature.Feature) feature.Feature {
 	return f.With(&o)
 }
 
-// hits is the number of hits of a feature with the note o.
-func (c *call) hits(o *own) int64 {
+// hits is the number of hits of a feature with the note o, in a call for n.
+func (o *own) hits(n int64) int64 {
 	if o.times {
 		return o.n
 	}
-	return c.n
+	return n
 }
 
 // wrong reports whether the hits of Times are out of range.

@@ -1,11 +1,9 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
@@ -19,32 +17,19 @@ type prepared struct {
 	place     int              // in the rules of the event
 	from      []int            // the indexes in Config.Rules of the rules that were merged
 	counter   *counter.Counter // counts on the ladder of the rule
-	on        *counter.Counter // counter, or nil if that is the Limiter's
 	derived   bool             // the ladder was derived from the limits
 	kept      bool             // Former is not the rule's own: a Replace has added it
 	here      *counter.Counter // counts locally on the ladder of the rule; nil: the rule never does
 	local     *fallback.Ladder // of here; nil too
 	own       terms            // Limits
 	other     terms            // ElseLimits
-	plans     []terms          // Plans
+	plans     []*terms         // Plans
+	terms     []*terms         // all of these, and those of Overrides
 	overrides *overrides       // nil: none
 	boundless counter.Limits   // a limit that denies nothing
 	ban       *ban             // nil: none
+	prefix    string           // banPrefix, with a ban: the text of its key ends with that of the feature
 	bans      []*ban           // ban, and those of the rules replaced by this one, for Forget and Erase
-}
-
-// terms are the limits of a call, prepared for a rule.
-type terms struct {
-	limits counter.Limits
-	local  *fallback.Rule // nil: never counted locally
-}
-
-// Call is a call of Allow, AllowN or Peek, for [Rule.LimitsOf].
-type Call struct {
-	Event    string
-	N        int64             // hits of Feature
-	Feature  feature.Feature   // the feature whose limits are asked for
-	Features []feature.Feature // all features of the call; a copy
 }
 
 // merge adds a rule of the same event and kind, which is checked.
@@ -53,173 +38,58 @@ func (p *prepared) merge(r Rule) {
 	p.Plans = append(p.Plans, clonePlans(r.Plans)...)
 }
 
-func (r Rule) clone() Rule {
-	r.Limits = slices.Clone(r.Limits)
-	r.ElseLimits = slices.Clone(r.ElseLimits)
-	r.Plans = clonePlans(r.Plans)
-	r.Overrides = slices.Clone(r.Overrides)
-	return r
-}
-
-func clonePlans(plans []counter.Limits) []counter.Limits {
-	plans = slices.Clone(plans)
-	for i := range plans {
-		plans[i] = slices.Clone(plans[i])
-	}
-	return plans
-}
-
-// windows are the lengths of all windows that the rule names.
-func (r *Rule) windows() []time.Duration {
-	windows := append(r.Limits.Windows(), r.ElseLimits.Windows()...)
-	for _, limits := range r.Plans {
-		windows = append(windows, limits.Windows()...)
-	}
-	for i := range r.Overrides {
-		windows = append(windows, r.Overrides[i].Limits.Windows()...)
-	}
-	return windows
-}
-
-// ladders makes one Counter for each ladder.
-type ladders struct {
-	counter *counter.Counter
-	more    map[laddered]*counter.Counter
-}
-
-type laddered struct {
-	ladder string
-	former former
-}
-
-// on returns a Counter on the ladder, nil for the Counter given.
-func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Counter, error) {
-	if former == nil && ladder.Equal(l.counter.Config().Ladder) {
-		return nil, nil
-	}
-	key := laddered{ladder.String(), formerOf(former)}
-	if c := l.more[key]; c != nil {
-		return c, nil
-	}
-	c, err := l.counter.With(ladder, former)
-	if err != nil {
-		return nil, err
-	}
-	if l.more == nil {
-		l.more = map[laddered]*counter.Counter{}
-	}
-	l.more[key] = c
-	return c, nil
-}
-
-// choose sets the ladder of the rule, once. before are the rules that are
-// replaced, nil if there are none.
-func (p *prepared) choose(l *ladders, of *eventRules, before *ruleset) (err error) {
-	switch {
-	case p.counter != nil:
-		return nil
-	case p.Ladder.Len() > 0:
-	case inner(l.counter).LadderSet():
-		p.Ladder = l.counter.Config().Ladder
-	default:
-		windows := p.windows()
-		for _, limits := range of.plansBeside(p) {
-			windows = append(windows, limits.Windows()...)
+// checkLimits names the wrong limits of r, which was merged into p.
+func (p *prepared) checkLimits(r *Rule) error {
+	for _, in := range r.allLimits() {
+		if err := p.fits(in.limits); err != nil {
+			return fmt.Errorf("%s%w", in.field, err)
 		}
-		p.Ladder, p.derived = tiers.For(windows...), true
 	}
-	if err := p.follow(of, before); err != nil {
-		return err
-	}
-	if p.on, err = l.on(p.Ladder, p.Former); err != nil { // the ladder alone is no error
-		return fmt.Errorf(".Former: %w", err)
-	}
-	p.counter = cmp.Or(p.on, l.counter)
 	return nil
 }
 
-// checkLimits names the wrong limits of r, which was merged into p.
-func (p *prepared) checkLimits(r *Rule) error {
-	if err := p.fits(r.Limits); err != nil {
-		return fmt.Errorf(".Limits%w", err)
+// bind prepares the limits that the rule names, and the ban, to count on store.
+func (p *prepared) bind(store *ladders) (err error) {
+	p.boundless = counter.Limits{{Max: counter.MaxCount, Per: p.Limits[0].Per}}
+	p.own.limits, p.other.limits = p.Limits, p.ElseLimits
+	for _, limits := range p.Plans {
+		p.plans = append(p.plans, &terms{limits: limits})
 	}
-	for i, limits := range r.Plans {
-		if err := p.fits(limits); err != nil {
-			return fmt.Errorf(".Plans[%d]%w", i, err)
-		}
+	p.terms = append(slices.Clip(p.plans), &p.own)
+	if p.Else != "" {
+		p.terms = append(p.terms, &p.other)
 	}
-	if r.Else != "" {
-		if err := p.fits(r.ElseLimits); err != nil {
-			return fmt.Errorf(".ElseLimits%w", err)
-		}
-	}
-	for i := range r.Overrides {
-		if limits := r.Overrides[i].Limits; limits != nil {
-			if err := p.fits(limits); err != nil {
-				return fmt.Errorf(".Overrides[%d].Limits%w", i, err)
+	if p.overrides != nil {
+		for i := range p.overrides.all {
+			if o := &p.overrides.all[i]; o.Limits != nil {
+				p.terms = append(p.terms, &o.terms)
 			}
 		}
 	}
-	return nil
-}
-
-// bind prepares the limits that the rule names, and the ban.
-func (p *prepared) bind(l *ladders) (err error) {
 	if p.Ban > 0 {
-		if p.ban, err = newBan(p.Ban, l); err != nil {
-			return err
-		}
+		p.prefix = banPrefix
+		p.ban, err = newBan(p.Ban, store)
 	}
-	p.boundless = counter.Limits{{Max: counter.MaxCount, Per: p.Limits[0].Per}}
-	p.own.limits, p.other.limits, p.plans = p.Limits, p.ElseLimits, make([]terms, len(p.Plans))
-	for i, limits := range p.Plans {
-		p.plans[i].limits = limits
-	}
-	return nil
+	return err
 }
 
-// bindLocally prepares the limits that the rule names for the local counter.
-func (p *prepared) bindLocally(taker *fallback.Fallback, l *ladders) error {
+// bindLocally prepares what bind has prepared for the local counter.
+func (p *prepared) bindLocally(taker *fallback.Fallback, local *ladders) (err error) {
 	var former *counter.Config
 	if f := p.Former; f != nil && f.Ladder.Len() > 0 && !f.Ladder.Equal(p.Ladder) {
 		former = &counter.Config{Ladder: f.Ladder}
 	}
-	here, err := l.on(p.Ladder, former)
-	if err != nil {
+	if p.here, err = local.on(p.Ladder, former); err != nil {
 		return err
 	}
-	p.here = cmp.Or(here, l.counter)
 	p.local = taker.Ladder(p.counter, p.here)
-	if p.ban != nil {
-		on, err := l.on(tiers.For(p.Ban), nil)
-		if err != nil {
-			return err
-		}
-		p.ban.here = cmp.Or(on, l.counter)
-		p.ban.local = taker.Ladder(p.ban.counter, p.ban.here).Look(p.ban.look)
-	}
-	return p.each(func(t *terms) error {
+	for _, t := range p.terms {
 		t.local = p.local.Rule(t.limits)
-		return nil
-	})
-}
-
-// each calls f with all terms that the rule names.
-func (p *prepared) each(f func(t *terms) error) error {
-	all := []*terms{&p.own}
-	if p.Else != "" {
-		all = append(all, &p.other)
 	}
-	for i := range p.plans {
-		all = append(all, &p.plans[i])
+	if p.ban != nil {
+		err = p.ban.bindLocally(taker, local)
 	}
-	all = append(all, p.overrides.terms()...)
-	for _, t := range all {
-		if err := f(t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // fits returns an error if the ladder of the rule does not hold limits. Of a
@@ -259,8 +129,8 @@ func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *featur
 	if len(limits) == 0 || slices.Equal(limits, byRule.limits) {
 		return byRule, nil
 	}
-	for i := range p.plans {
-		if plan := &p.plans[i]; slices.Equal(limits, plan.limits) {
+	for _, plan := range p.plans {
+		if slices.Equal(limits, plan.limits) {
 			return plan, nil
 		}
 	}
@@ -272,4 +142,48 @@ func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *featur
 		t.local = p.local.Rule(limits)
 	}
 	return t, nil
+}
+
+// keepBans keeps the bans of other lengths by the rules before, nil if there are none:
+// their keys are other keys of the store, and may still be there. It also keeps bans of
+// the same length that the local counter knows and those of the rule do not.
+func (p *prepared) keepBans(before *eventRules) {
+	if p.ban != nil {
+		p.bans = []*ban{p.ban}
+	}
+	for _, kind := range p.kinds() {
+		old := before.counting(kind)
+		if old == nil {
+			continue
+		}
+		for _, b := range old.bans {
+			if !slices.ContainsFunc(p.bans, func(kept *ban) bool { return kept.counter == b.counter && (kept.here != nil || b.here == nil) }) {
+				p.bans = append(p.bans, b)
+			}
+		}
+	}
+}
+
+// formerAfter is the former ladder of p after the rule old. own is the former
+// ladder that the rule of p names, or nil; kept reports whether the former ladder
+// is another.
+func (p *prepared) formerAfter(old *prepared, own *counter.Config) (former *counter.Config, kept bool, err error) {
+	switch {
+	case p.Ladder.Equal(old.Ladder):
+		if former, kept = own, false; own == nil && old.kept {
+			former, kept = old.Former, true
+		}
+		if old.kept && !equalFormer(former, old.Former) {
+			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q and still by %q, want %q", own.Ladder, old.Ladder, old.Former.Ladder, old.Former.Ladder)
+		}
+	case old.Former != nil && !equalFormer(old.Former, &counter.Config{Ladder: p.Ladder}):
+		err = fmt.Errorf(".Ladder is %q, but hits are counted by %q and still by the former ladder %q, want one of these: drop the former first, see Replace", p.Ladder, old.Ladder, old.Former.Ladder)
+	default:
+		before := &counter.Config{Ladder: old.Ladder}
+		if own != nil && !equalFormer(own, before) {
+			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q, want that", own.Ladder, old.Ladder)
+		}
+		former, kept = before, own == nil
+	}
+	return former, kept, err
 }

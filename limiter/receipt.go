@@ -193,11 +193,7 @@ func (l *Limiter) sealOf(salt []byte) (cipher.AEAD, error) {
 func (l *Limiter) onLadder(ladder tiers.Ladder) (*counter.Counter, error) {
 	l.replacing.Lock()
 	defer l.replacing.Unlock()
-	on, err := l.store.on(ladder, nil)
-	if on == nil && err == nil {
-		on = l.counter
-	}
-	return on, err
+	return l.maker.store.on(ladder, nil)
 }
 
 // encodeHits encodes hits with the label at, of one event. Numbers are varints, and

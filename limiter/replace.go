@@ -65,7 +65,7 @@ func (l *Limiter) install(rules []Rule, mayDrop bool) error {
 	l.replacing.Lock()
 	defer l.replacing.Unlock()
 	before := l.rules.Load()
-	set, err := l.newRuleset(rules, before)
+	set, err := l.maker.ruleset(rules, before)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,6 @@ func (l *Limiter) install(rules []Rule, mayDrop bool) error {
 			return fmt.Errorf("event %q has rules now, and would have none, want at least one rule, which may be Soft, or ReplaceAll", event)
 		}
 	}
-	set.generation = before.generation + 1
 	l.rules.Store(set)
 	return nil
 }
@@ -83,51 +82,3 @@ func (l *Limiter) install(rules []Rule, mayDrop bool) error {
 // Equal numbers are equal rules, for a program that keeps a value derived from
 // Rules.
 func (l *Limiter) Generation() uint64 { return l.rules.Load().generation }
-
-// follow gives p the former ladder, if the hits of its keys were counted by
-// another ladder by the rules of before.
-func (p *prepared) follow(of *eventRules, before *ruleset) error {
-	if before == nil || before.events[p.Event] == nil {
-		return nil
-	}
-	own, found := p.Former, false
-	for _, kind := range p.kinds() {
-		old := before.events[p.Event].counting(kind)
-		if old == nil || of.counting(kind) != p {
-			continue
-		}
-		former, kept, err := p.formerAfter(old, own)
-		if err == nil && found && !equalFormer(former, p.Former) {
-			err = fmt.Errorf(".Ladder is %q, but hits by %q and by %q were counted by different ladders, want two rules", p.Ladder, p.Kind, p.Else)
-		}
-		if err != nil {
-			return err
-		}
-		p.Former, p.kept, found = former, kept, true
-	}
-	return nil
-}
-
-// formerAfter is the former ladder of p after the rule old. own is the former
-// ladder that the rule of p names, or nil; kept reports whether the former ladder
-// is another.
-func (p *prepared) formerAfter(old *prepared, own *counter.Config) (former *counter.Config, kept bool, err error) {
-	switch {
-	case p.Ladder.Equal(old.Ladder):
-		if former, kept = own, false; own == nil && old.kept {
-			former, kept = old.Former, true
-		}
-		if old.kept && !equalFormer(former, old.Former) {
-			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q and still by %q, want %q", own.Ladder, old.Ladder, old.Former.Ladder, old.Former.Ladder)
-		}
-	case old.Former != nil && !equalFormer(old.Former, &counter.Config{Ladder: p.Ladder}):
-		err = fmt.Errorf(".Ladder is %q, but hits are counted by %q and still by the former ladder %q, want one of these: drop the former first, see Replace", p.Ladder, old.Ladder, old.Former.Ladder)
-	default:
-		before := &counter.Config{Ladder: old.Ladder}
-		if own != nil && !equalFormer(own, before) {
-			err = fmt.Errorf(".Former has the ladder %q, but hits are counted by %q, want that", own.Ladder, old.Ladder)
-		}
-		former, kept = before, own == nil
-	}
-	return former, kept, err
-}

@@ -111,6 +111,14 @@ type Rule struct {
 	IfMissing IfMissing
 }
 
+// Call is a call of Allow, AllowN or Peek, for [Rule.LimitsOf].
+type Call struct {
+	Event    string
+	N        int64             // hits of Feature
+	Feature  feature.Feature   // the feature whose limits are asked for
+	Features []feature.Feature // all features of the call; a copy
+}
+
 // OnFailure is the policy of a [Rule] for a store that fails.
 type OnFailure uint8
 
@@ -172,20 +180,17 @@ func (r Rule) check() error {
 // r: of the event, as soft as r, and with a kind of r.
 func (r Rule) compare(rules []Rule, near []int) error {
 	for _, i := range near {
-		other := &rules[i]
-		if other.Kind == r.Kind {
-			if err := r.beside(other, i); err != nil {
-				return err
-			}
-			continue
+		var err error
+		switch other := &rules[i]; {
+		case other.Kind == r.Kind:
+			err = r.beside(other, i)
+		case r.Else != "" && (r.Else == other.Kind || r.Else == other.Else):
+			err = fmt.Errorf(".Else is %q, a kind of Config.Rules[%d], want a kind without another rule for the event", r.Else, i)
+		default:
+			err = fmt.Errorf(".Kind is %q, the Else of Config.Rules[%d], want a kind without another rule for the event", r.Kind, i)
 		}
-		for _, kind := range []string{other.Kind, other.Else} {
-			if r.Else != "" && r.Else == kind {
-				return fmt.Errorf(".Else is %q, a kind of Config.Rules[%d], want a kind without another rule for the event", kind, i)
-			}
-		}
-		if r.Kind == other.Else {
-			return fmt.Errorf(".Kind is %q, the Else of Config.Rules[%d], want a kind without another rule for the event", r.Kind, i)
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -227,6 +232,78 @@ func (r Rule) beside(before *Rule, i int) error {
 	return nil
 }
 
+// kinds are the kinds of the features by which the rule counts.
+func (r *Rule) kinds() []string {
+	if r.Else == "" {
+		return []string{r.Kind}
+	}
+	return []string{r.Kind, r.Else}
+}
+
+// enforces reports whether the rule is enforced for the feature with this text: the
+// kind, a colon and the canonical value. The choice is the same in all processes,
+// and a larger Percent chooses the same features and more.
+func (r *Rule) enforces(text []byte) bool {
+	if !r.Soft || r.Percent == 0 || r.Percent == 100 {
+		return !r.Soft || r.Percent == 100
+	}
+	x := uint64(14695981039346656037) // FNV-1a
+	for _, part := range [...]string{r.Event, "\x00", r.Kind, "\x00"} {
+		for i := range len(part) {
+			x = (x ^ uint64(part[i])) * 1099511628211
+		}
+	}
+	for _, c := range text {
+		x = (x ^ uint64(c)) * 1099511628211
+	}
+	// The finalizer of MurmurHash3: FNV-1a alone does not mix its low digits.
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	x ^= x >> 33
+	return x%100 < uint64(r.Percent)
+}
+
+func (r Rule) clone() Rule {
+	r.Limits = slices.Clone(r.Limits)
+	r.ElseLimits = slices.Clone(r.ElseLimits)
+	r.Plans = clonePlans(r.Plans)
+	r.Overrides = slices.Clone(r.Overrides)
+	return r
+}
+
+func clonePlans(plans []counter.Limits) []counter.Limits {
+	plans = slices.Clone(plans)
+	for i := range plans {
+		plans[i] = slices.Clone(plans[i])
+	}
+	return plans
+}
+
+// fieldLimits are the limits in a field of a rule.
+type fieldLimits struct {
+	field  string
+	limits counter.Limits
+}
+
+// allLimits are all limits that the rule names.
+func (r *Rule) allLimits() []fieldLimits {
+	all := []fieldLimits{{".Limits", r.Limits}}
+	for i, limits := range r.Plans {
+		all = append(all, fieldLimits{fmt.Sprintf(".Plans[%d]", i), limits})
+	}
+	if r.Else != "" {
+		all = append(all, fieldLimits{".ElseLimits", r.ElseLimits})
+	}
+	for i := range r.Overrides {
+		if limits := r.Overrides[i].Limits; limits != nil {
+			all = append(all, fieldLimits{fmt.Sprintf(".Overrides[%d].Limits", i), limits})
+		}
+	}
+	return all
+}
+
 // constants are the values of a type, by their text: names[i] is the text of
 // the constant i.
 type constants struct {
@@ -237,7 +314,6 @@ type constants struct {
 var (
 	onFailures = constants{"OnFailure", []string{"fail-closed", "fail-open", "fail-local"}}
 	ifMissings = constants{"IfMissing", []string{"deny", "skip", "share"}}
-	outcomes   = constants{"Outcome", []string{"over-limit", "missing", "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit", "local-admitted", "banned", "denied", "exempt", "forgotten"}}
 )
 
 // text is the text of i. A number without a constant can be made, and shown.
@@ -255,12 +331,14 @@ func (c *constants) marshal(i uint8) ([]byte, error) {
 	return []byte(c.names[i]), nil
 }
 
-func (c *constants) unmarshal(text []byte) (uint8, error) {
+// unmarshal sets into by its text. After an error into is unchanged.
+func (c *constants) unmarshal(text []byte, into *uint8) error {
 	i := slices.Index(c.names, string(text))
 	if i < 0 {
-		return 0, fmt.Errorf("limiter: %s is %q, want one of %s", c.kind, text, words.Quoted(c.names))
+		return fmt.Errorf("limiter: %s is %q, want one of %s", c.kind, text, words.Quoted(c.names))
 	}
-	return uint8(i), nil
+	*into = uint8(i)
+	return nil
 }
 
 // String is "fail-closed", "fail-open" or "fail-local".
@@ -270,13 +348,7 @@ func (p OnFailure) String() string { return onFailures.text(uint8(p)) }
 func (p OnFailure) MarshalText() ([]byte, error) { return onFailures.marshal(uint8(p)) }
 
 // UnmarshalText reads what String writes. After an error p is unchanged.
-func (p *OnFailure) UnmarshalText(text []byte) error {
-	i, err := onFailures.unmarshal(text)
-	if err == nil {
-		*p = OnFailure(i)
-	}
-	return err
-}
+func (p *OnFailure) UnmarshalText(text []byte) error { return onFailures.unmarshal(text, (*uint8)(p)) }
 
 // String is "deny", "skip" or "share".
 func (p IfMissing) String() string { return ifMissings.text(uint8(p)) }
@@ -285,27 +357,4 @@ func (p IfMissing) String() string { return ifMissings.text(uint8(p)) }
 func (p IfMissing) MarshalText() ([]byte, error) { return ifMissings.marshal(uint8(p)) }
 
 // UnmarshalText reads what String writes. After an error p is unchanged.
-func (p *IfMissing) UnmarshalText(text []byte) error {
-	i, err := ifMissings.unmarshal(text)
-	if err == nil {
-		*p = IfMissing(i)
-	}
-	return err
-}
-
-// String is a label for a metric: "over-limit", "missing",
-// "failed-closed", "admitted", "skipped", "failed-open", "local-over-limit",
-// "local-admitted", "banned", "denied", "exempt", "forgotten".
-func (o Outcome) String() string { return outcomes.text(uint8(o)) }
-
-// MarshalText returns String. A number without a constant is an error.
-func (o Outcome) MarshalText() ([]byte, error) { return outcomes.marshal(uint8(o)) }
-
-// UnmarshalText reads what String writes. After an error o is unchanged.
-func (o *Outcome) UnmarshalText(text []byte) error {
-	i, err := outcomes.unmarshal(text)
-	if err == nil {
-		*o = Outcome(i)
-	}
-	return err
-}
+func (p *IfMissing) UnmarshalText(text []byte) error { return ifMissings.unmarshal(text, (*uint8)(p)) }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
+	"github.com/abacus-go/abacus/limiter/fallback"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // ruleset is the rules of a Limiter from one Replace to the next. Nothing in a
@@ -20,28 +21,45 @@ type ruleset struct {
 }
 
 // eventRules are the rules of an event: one for each kind, and then the soft
-// rules, one for each kind.
+// rules, one for each kind. The nil eventRules have none.
 type eventRules struct {
-	rules  []*prepared
-	kinds  map[string]kindRules // by Kind and by Else
-	always []int                // places of the rules that decide about a call without their features too
-	local  bool                 // a rule may count locally
-}
-
-// kindRules are the enforced rule and the soft rule by a kind, nil if there is none.
-// No kind is Kind or Else of more: see Rule.compare.
-type kindRules struct{ enforced, soft *prepared }
-
-func (k kindRules) of(soft bool) *prepared {
-	if soft {
-		return k.soft
-	}
-	return k.enforced
+	event      string
+	rules      []*prepared
+	enforced   map[string]*prepared // by Kind and by Else, each of one rule: see Rule.compare
+	soft       map[string]*prepared // the soft rules, likewise
+	always     []*prepared          // the rules that every call meets
+	local      bool                 // a rule may count locally
+	normalizer *feature.Normalizer
 }
 
 // fewRules is a number of rules that are asked one by one before a map would have
 // found those by the kinds of a call.
 const fewRules = 8
+
+// byKind returns the rules by their kinds, or the soft rules.
+func (of *eventRules) byKind(soft bool) map[string]*prepared {
+	if soft {
+		return of.soft
+	}
+	return of.enforced
+}
+
+// by returns the rule, or the soft rule, whose Kind is kind; nil if there is none.
+func (of *eventRules) by(kind string, soft bool) *prepared {
+	if p := of.byKind(soft)[kind]; p != nil && p.Kind == kind {
+		return p
+	}
+	return nil
+}
+
+// counting returns the rule on whose ladder the enforced key of a kind is counted:
+// the enforced rule, or else the soft rule; nil if there is none.
+func (of *eventRules) counting(kind string) *prepared {
+	if of == nil {
+		return nil
+	}
+	return cmp.Or(of.enforced[kind], of.soft[kind])
+}
 
 // add adds the rule Config.Rules[i], which is checked. Rules of a kind are merged, and
 // so are soft rules.
@@ -51,13 +69,7 @@ func (of *eventRules) add(r Rule, i int) {
 		p = &prepared{Rule: r.clone()}
 		of.rules = append(of.rules, p)
 		for _, kind := range p.kinds() {
-			k := of.kinds[kind]
-			if p.Soft {
-				k.soft = p
-			} else {
-				k.enforced = p
-			}
-			of.kinds[kind] = k
+			of.byKind(p.Soft)[kind] = p
 		}
 	} else {
 		p.merge(r)
@@ -69,7 +81,7 @@ func (of *eventRules) add(r Rule, i int) {
 // common with r, in order.
 func (of *eventRules) near(r *Rule) (indexes []int) {
 	for _, kind := range [...]string{r.Kind, r.Else} {
-		if p := of.kinds[kind].of(r.Soft); p != nil {
+		if p := of.byKind(r.Soft)[kind]; p != nil {
 			indexes = append(indexes, p.from...)
 		}
 	}
@@ -77,79 +89,42 @@ func (of *eventRules) near(r *Rule) (indexes []int) {
 	return slices.Compact(indexes)
 }
 
+// last is 1 for a soft rule, which comes after the others, else 0.
+func (p *prepared) last() int {
+	if p.Soft {
+		return 1
+	}
+	return 0
+}
+
 // order puts the soft rules last, and finds the rules that every call meets.
 func (of *eventRules) order() {
-	slices.SortStableFunc(of.rules, func(a, b *prepared) int {
-		switch {
-		case a.Soft == b.Soft:
-			return 0
-		case b.Soft:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(of.rules, func(a, b *prepared) int { return a.last() - b.last() })
 	for i, p := range of.rules {
 		p.place = i
 		if len(of.rules) <= fewRules || p.IfMissing != MissingSkip {
-			of.always = append(of.always, i)
+			of.always = append(of.always, p)
 		}
 	}
 }
 
-// by returns the rule, or the soft rule, by a kind; nil if there is none.
-func (of *eventRules) by(kind string, soft bool) *prepared {
-	if p := of.kinds[kind].of(soft); p != nil && p.Kind == kind {
-		return p
+// met returns the rules that a call with features meets, in order, in the room of none
+// if that is large enough.
+func (of *eventRules) met(features []feature.Feature, none []*prepared) []*prepared {
+	if len(of.always) == len(of.rules) {
+		return of.rules
 	}
-	return nil
-}
-
-// counting returns the rule on whose ladder the enforced key of a kind is counted:
-// the enforced rule, or else the soft rule; nil if there is none.
-func (of *eventRules) counting(kind string) *prepared {
-	k := of.kinds[kind]
-	return cmp.Or(k.enforced, k.soft)
-}
-
-// path is the path of a call through the rules of its event, in their order: the
-// places of the rules that are still to come.
-type path struct {
-	rules  []*prepared
-	always []int // rules that every call meets
-	found  []int // other rules, by the kinds of the call
-}
-
-// path returns the path of a call with features. found is empty, and has room.
-func (of *eventRules) path(features []feature.Feature, found []int) path {
+	met := append(none, of.always...)
 	for i := range features {
-		if len(of.always) == len(of.rules) {
-			break
-		}
-		k := of.kinds[features[i].Kind()]
-		for _, p := range [...]*prepared{k.enforced, k.soft} {
-			if p == nil || p.IfMissing != MissingSkip {
-				continue
-			}
-			if at, is := slices.BinarySearch(found, p.place); !is {
-				found = slices.Insert(found, at, p.place)
+		kind := features[i].Kind()
+		for _, p := range [...]*prepared{of.enforced[kind], of.soft[kind]} {
+			if p != nil && p.IfMissing == MissingSkip {
+				met = append(met, p)
 			}
 		}
 	}
-	return path{of.rules, of.always, found}
-}
-
-// next returns the next rule, nil after the last.
-func (w *path) next() *prepared {
-	next := &w.always
-	if len(w.found) > 0 && (len(w.always) == 0 || w.found[0] < w.always[0]) {
-		next = &w.found
-	}
-	if len(*next) == 0 {
-		return nil
-	}
-	p := w.rules[(*next)[0]]
-	*next = (*next)[1:]
-	return p
+	slices.SortFunc(met, func(a, b *prepared) int { return a.place - b.place })
+	return slices.Compact(met)
 }
 
 // plansBeside are the Plans of the enforced rule next to a soft rule, unless they come
@@ -161,14 +136,22 @@ func (of *eventRules) plansBeside(p *prepared) []counter.Limits {
 	return nil
 }
 
-// newRuleset checks and prepares rules. before are the rules that are replaced,
-// nil if there are none.
-func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
-	set := &ruleset{generation: 1, events: map[string]*eventRules{}}
+// maker makes rulesets.
+type maker struct {
+	store       ladders // of the Counter of the Limiter
+	here        ladders // of Config.Local, whose counter may be nil
+	taker       *fallback.Fallback
+	maxInFlight int // zero: unbounded
+	normalizer  *feature.Normalizer
+}
+
+// ruleset checks and prepares rules that come after the rules before.
+func (m *maker) ruleset(rules []Rule, before *ruleset) (*ruleset, error) {
+	set := &ruleset{generation: before.generation + 1, events: map[string]*eventRules{}}
 	for i, rule := range rules {
 		of := set.events[rule.Event]
 		if of == nil {
-			of = &eventRules{kinds: map[string]kindRules{}}
+			of = &eventRules{event: rule.Event, enforced: map[string]*prepared{}, soft: map[string]*prepared{}, normalizer: m.normalizer}
 			set.events[rule.Event] = of
 		}
 		err := rule.check()
@@ -176,7 +159,7 @@ func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
 			err = rule.compare(rules, of.near(&rule))
 		}
 		if err == nil {
-			err = l.checkFailure(&rule)
+			err = m.checkFailure(&rule)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rule %s: Config.Rules[%d]%w", rule, i, err)
@@ -189,113 +172,144 @@ func (l *Limiter) newRuleset(rules []Rule, before *ruleset) (*ruleset, error) {
 	for i := range rules {
 		of := set.events[rules[i].Event]
 		p := of.by(rules[i].Kind, rules[i].Soft)
-		if err := p.choose(&l.store, of, before); err != nil {
-			return nil, fmt.Errorf("rule %s: Config.Rules[%d]%w", p, i, err)
+		err := m.choose(p, of, before.events[of.event])
+		if err == nil {
+			err = p.checkLimits(&rules[i])
 		}
-		if err := p.checkLimits(&rules[i]); err != nil {
-			return nil, fmt.Errorf("rule %s: Config.Rules[%d]%w", p, i, err)
+		if err == nil && len(p.Overrides) > 0 {
+			p.overrides, err = newOverrides(p.Overrides, p.kinds(), m.store.counter.Config().Now, m.normalizer)
 		}
-		if err := p.except(l); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("rule %s: Config.Rules[%d]%w", p, i, err)
 		}
 	}
 	for _, of := range set.events {
-		if err := l.prepare(of); err != nil {
-			return nil, err
-		}
+		of.local = slices.ContainsFunc(of.rules, m.countsLocally)
 		for _, p := range of.rules {
-			p.keepBans(before)
+			if err := m.prepare(p, of); err != nil {
+				return nil, fmt.Errorf("rule %s: %w", p, err)
+			}
+			p.keepBans(before.events[of.event])
 		}
 	}
 	return set, nil
 }
 
-// prepare prepares the limits of an event.
-func (l *Limiter) prepare(of *eventRules) error {
-	of.local = slices.ContainsFunc(of.rules, l.countsLocally)
-	for _, p := range of.rules {
-		if err := p.Limits.Check(p.Ladder); err != nil {
-			return fmt.Errorf("rule %s: the Limits of its rules together: %w", p, err)
-		}
-		for _, limits := range of.plansBeside(p) {
-			if err := p.fits(limits); err != nil {
-				return fmt.Errorf("rule %s: the Plans of the enforced rule beside the soft rule%w", p, err)
-			}
-		}
-		err := p.bind(&l.store)
-		if err == nil && of.local && p.OnFailure != FailClosed && (!p.Soft || p.Percent > 0) {
-			err = p.bindLocally(l.taker, &l.here)
-		}
-		if err == nil && p.Percent > 0 {
-			err = p.checkShare(of)
-		}
-		if err != nil {
-			return fmt.Errorf("rule %s: %w", p, err)
-		}
+// checkFailure returns an error for a policy that needs Config.Local, if there is
+// none.
+func (m *maker) checkFailure(r *Rule) error {
+	switch {
+	case m.here.counter != nil:
+	case r.OnFailure == FailLocal:
+		return fmt.Errorf(".OnFailure is FailLocal, but Config.Local is nil, want a counter in this process")
+	case r.OnFailure == FailOpen && m.maxInFlight > 0:
+		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", m.maxInFlight)
 	}
 	return nil
 }
 
 // countsLocally reports whether a rule may count locally. Then all rules of the event
 // do but those under FailClosed, with which no call is decided locally.
-func (l *Limiter) countsLocally(p *prepared) bool {
-	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && l.maxInFlight > 0)
+func (m *maker) countsLocally(p *prepared) bool {
+	return (!p.Soft || p.Percent > 0) && (p.OnFailure == FailLocal || p.OnFailure == FailOpen && m.maxInFlight > 0)
 }
 
-// checkFailure returns an error for a policy that needs Config.Local, if there is
-// none.
-func (l *Limiter) checkFailure(r *Rule) error {
-	switch {
-	case l.here.counter != nil:
-	case r.OnFailure == FailLocal:
-		return fmt.Errorf(".OnFailure is FailLocal, but Config.Local is nil, want a counter in this process")
-	case r.OnFailure == FailOpen && l.maxInFlight > 0:
-		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", l.maxInFlight)
+// choose sets the ladder of the rule, once. before are the rules of the event that are
+// replaced, or nil.
+func (m *maker) choose(p *prepared, of, before *eventRules) (err error) {
+	switch store := m.store.counter; {
+	case p.counter != nil:
+		return nil
+	case p.Ladder.Len() > 0:
+	case inner(store).LadderSet():
+		p.Ladder = store.Config().Ladder
+	default:
+		windows := counter.Limits(slices.Concat(of.plansBeside(p)...)).Windows()
+		for _, in := range p.allLimits() {
+			windows = append(windows, in.limits.Windows()...)
+		}
+		p.Ladder, p.derived = tiers.For(windows...), true
+	}
+	if err := p.follow(of, before); err != nil {
+		return err
+	}
+	if p.counter, err = m.store.on(p.Ladder, p.Former); err != nil { // the ladder alone is no error
+		return fmt.Errorf(".Former: %w", err)
 	}
 	return nil
 }
 
-func (set *ruleset) names() []string { return slices.Sorted(maps.Keys(set.events)) }
-
-func (set *ruleset) noRules(event string) error {
-	return fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(set.names()))
+// follow gives p the former ladder, if the hits of its keys were counted by
+// another ladder by the rules of before.
+func (p *prepared) follow(of *eventRules, before *eventRules) error {
+	own, found := p.Former, false
+	for _, kind := range p.kinds() {
+		old := before.counting(kind)
+		if old == nil || of.counting(kind) != p {
+			continue
+		}
+		former, kept, err := p.formerAfter(old, own)
+		if err == nil && found && !equalFormer(former, p.Former) {
+			err = fmt.Errorf(".Ladder is %q, but hits by %q and by %q were counted by different ladders, want two rules", p.Ladder, p.Kind, p.Else)
+		}
+		if err != nil {
+			return err
+		}
+		p.Former, p.kept, found = former, kept, true
+	}
+	return nil
 }
 
-// Events lists the events that have rules, in alphabetical order.
-func (l *Limiter) Events() []string { return l.rules.Load().names() }
+// prepare prepares the limits of a rule, all of whose parts have the ladder.
+func (m *maker) prepare(p *prepared, of *eventRules) error {
+	if err := p.Limits.Check(p.Ladder); err != nil {
+		return fmt.Errorf("the Limits of its rules together: %w", err)
+	}
+	for _, limits := range of.plansBeside(p) {
+		if err := p.fits(limits); err != nil {
+			return fmt.Errorf("the Plans of the enforced rule beside the soft rule%w", err)
+		}
+	}
+	err := p.bind(&m.store)
+	if err == nil && of.local && p.OnFailure != FailClosed && (!p.Soft || p.Percent > 0) {
+		err = p.bindLocally(m.taker, &m.here)
+	}
+	if err == nil && p.Percent > 0 {
+		err = p.checkShare(of)
+	}
+	return err
+}
 
-// Has reports whether event has rules: Allow of an event without rules is an error.
-func (l *Limiter) Has(event string) bool { return l.rules.Load().events[event] != nil }
+// checkShare returns an error if the ladder on which a soft rule is enforced does
+// not hold the limits of the rule.
+func (p *prepared) checkShare(of *eventRules) error {
+	for _, kind := range p.kinds() {
+		by := of.counting(kind)
+		if by == p {
+			continue
+		}
+		for _, t := range p.terms {
+			if err := by.fits(t.limits); err != nil {
+				return fmt.Errorf("its Percent is %d, but the limits are to be judged by the counts of the enforced rule by %q, and the soft rule%w", p.Percent, kind, err)
+			}
+		}
+	}
+	return nil
+}
 
-// Rules are the rules of an event now, merged by kind, in the order of
-// Config.Rules, the soft rules last, each with the Ladder that its hits are added
-// to, and the Former that a Replace has added. Without rules for the event the
-// slice is empty.
-func (l *Limiter) Rules(event string) []Rule {
-	of := l.rules.Load().events[event]
+// of returns the rules of an event. An error is also that of a feature.
+func (set *ruleset) of(event string, features []feature.Feature) (*eventRules, error) {
+	of := set.events[event]
 	if of == nil {
-		return nil
+		return nil, fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(set.names()))
 	}
-	var rules []Rule
-	for _, p := range of.rules {
-		rules = append(rules, p.clone())
+	for i := range features {
+		if err := features[i].Err(); err != nil {
+			return nil, fmt.Errorf("limiter: %w, event %q", err, event)
+		}
 	}
-	return rules
+	return of, nil
 }
 
-// former is a Rule.Former in a form that can be compared; zero for nil.
-type former struct {
-	given, secret       bool
-	ladder, prefix, key string
-	skew, settle        time.Duration
-}
-
-func formerOf(c *counter.Config) former {
-	if c == nil {
-		return former{}
-	}
-	return former{true, c.Secret != nil, c.Ladder.String(), c.Prefix, string(c.Secret), c.Skew, c.Settle}
-}
-
-// equalFormer reports whether two former ladders are the same.
-func equalFormer(a, b *counter.Config) bool { return formerOf(a) == formerOf(b) }
+// names are the events that have rules, in alphabetical order.
+func (set *ruleset) names() []string { return slices.Sorted(maps.Keys(set.events)) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +74,7 @@ func (l *Limiter) Wait(ctx context.Context, event string, features ...feature.Fe
 // hits is not overtaken by calls of few.
 func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...feature.Feature) (Verdict, error) {
 	set := l.rules.Load()
-	c, asks, never := l.waitable(ctx, set, event, n, features)
+	c, asks, never := set.waitable(ctx, event, n, features)
 	if c == nil || never != nil || ctx.Err() != nil {
 		v, err := l.AllowN(ctx, event, n, features...)
 		if err == nil && !v.Allowed {
@@ -90,7 +89,7 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 	name := turns.Name(waiting.Keys)
 	waiting.Take = func(ctx context.Context) (turns.Answer[Verdict], error) { // by the rules of the moment
 		if now := l.rules.Load(); now != set {
-			if c, asks, never = l.waitable(ctx, now, event, n, features); c == nil || never != nil || turns.Name(waitKeys(asks)) != name {
+			if c, asks, never = now.waitable(ctx, event, n, features); c == nil || never != nil || turns.Name(waitKeys(asks)) != name {
 				return turns.Answer[Verdict]{}, errOtherKeys
 			}
 			set, waiting.Limits = now, limitsOf(asks)
@@ -156,14 +155,13 @@ var errOtherKeys = errors.New("the rules have changed")
 
 // waitable returns a call that can wait for its turn, or never: why no wait helps. A nil
 // call without keys, or with an error, AllowN answers at once.
-func (l *Limiter) waitable(ctx context.Context, set *ruleset, event string, n int64, features []feature.Feature) (c *call, asks []counter.Ask, never error) {
-	of := set.events[event]
-	if of == nil || n < 1 || n > counter.MaxCount || slices.ContainsFunc(features, func(f feature.Feature) bool { return f.Err() != nil }) {
+func (set *ruleset) waitable(ctx context.Context, event string, n int64, features []feature.Feature) (c *call, asks []counter.Ask, never error) {
+	of, err := set.of(event, features)
+	if err != nil || n < 1 || n > counter.MaxCount {
 		return nil, nil, nil // an error of AllowN
 	}
-	c = &call{Call: fallback.Call{Policy: fallback.Open}, of: of, event: event, n: n}
-	var err error
-	switch asks, err = l.asks(ctx, c, nil, features); {
+	c = &call{Call: fallback.Call{Policy: fallback.Open}, of: of, n: n}
+	switch asks, err = c.asks(ctx, nil, features); {
 	case err != nil:
 		return nil, nil, nil // an error of AllowN
 	case c.missing != "":
