@@ -1,5 +1,9 @@
 // Package backend defines a store of buckets, for authors of stores.
 //
+// Here the way of a call ends: a request names stored keys, with buckets to add to and
+// windows to read, and the store writes the counts into it. What the counts mean, and who
+// asks, a store does not know.
+//
 // The package is to [github.com/abacus-go/abacus/counter] what
 // database/sql/driver is to database/sql: users of a Counter never need it. A
 // store implements [Store], with the help of [FromDo] where it can only add and

@@ -8,6 +8,12 @@
 //	v, err := c.Take(ctx, counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}, 1, counter.MustLimits("2/m, 100/d"))
 //	if !v.Allowed { // come back after v.RetryAfter
 //
+// The Counter turns keys into the names and windows that a store knows, and the counts
+// that come back into a Verdict. What it remembers as denied, it denies without the
+// store. A store with an atomic step decides for all keys of a call at once: see package
+// backend. Any other store is asked in the order of package internal/ticket, which keeps
+// the promise below.
+//
 // # Words
 //
 // A key is an event of a feature. A limit admits at most Max hits in any window

@@ -13,7 +13,8 @@
 //
 // Two Features are the same if and only if their texts are equal. The package verifies
 // nothing: a value is the word of whoever sent it. The package also knows no events,
-// limits or counts: package limiter has these, and counts by the text.
+// limits or counts. Text of a client comes in, mostly from package httplimit, and a
+// Feature goes out, for package limiter, which counts by its text.
 package feature
 
 import (

@@ -1,5 +1,10 @@
 // Package httplimit limits HTTP requests by the rules of a limiter.
 //
+// A middleware finds the features of a request, such as the client's address and a field
+// of a form, in the normal forms of package feature. It asks package limiter whether the
+// event may happen for them, and says the Verdict in HTTP: the handler runs, or the
+// client is told when to come back.
+//
 // [ByIP] limits a handler by the client's address in one line:
 //
 //	limit, err := httplimit.ByIP(store, "signup", "5/h, 20/d")

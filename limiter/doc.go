@@ -19,6 +19,10 @@
 // address and for the mail, or for neither. A decision keeps all promises of a TakeAll
 // of package counter: see docs/guarantees.md.
 //
+// Inside, the rules turn the features of a call into asks, each a key with hits and
+// limits. Package limiter/fallback takes all asks at once, and the states in its answer
+// become the [Verdict]. A call of Wait first waits in limiter/turns.
+//
 // Each rule counts on a ladder that fits the limits of the rule. The limits of a
 // feature may differ from call to call, by a plan, a tenant or a request, on the same
 // counts: see [Rule.LimitsOf] and [Under]. A rule may count another kind in a

@@ -5,8 +5,9 @@
 // take.go the numbered steps in their order, and the model check of the tests leaves
 // them out one by one.
 //
-// The package knows a store, a [Plan] and a clock; keys, limits and verdicts are
-// those of package counter. All methods may be called by many goroutines at once.
+// A Call comes in with its keys, windows and hits, and goes out with what each window
+// counted and whether the hits are in. The package knows a store of package backend, a
+// [Plan] and a clock; keys, limits and verdicts are those of package counter. All methods may be called by many goroutines at once.
 package ticket
 
 import (

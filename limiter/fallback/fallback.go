@@ -1,5 +1,6 @@
 // Package fallback answers one question: what happens when the store fails, or
-// answers late? It stands around the store of a Limiter, and takes in its place.
+// answers late? It stands around the Counter of a Limiter. The asks of a call come in,
+// with the Policy of their rules; the Counter's verdict goes out, or one in its place.
 //
 //   - No call lasts longer than Config.Within. The call to the store goes on without
 //     its caller, and is undone when it ends: late.go.

@@ -1,6 +1,7 @@
 // Package turns answers one question: whose turn is it? It makes the calls of
-// limiter.Wait wait for one another, first come first served, and stands around
-// whatever takes their hits.
+// limiter.Wait wait for one another, first come first served. A call comes in with its
+// keys and a function that takes the hits once, as Allow does; the answer that admits
+// the call goes out, or the reason to give up.
 //
 // Calls with the same keys form a queue, for as long as a call is in the queue. The
 // first of a queue takes; denied, it sleeps until the denial ends, and takes again.
