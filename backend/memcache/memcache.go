@@ -76,6 +76,8 @@
 // for their own time, until the connection answers, or until a new connection
 // has answered a command that changes nothing. So the additions that a silent
 // server has to take back later are those that were in flight at the same time.
+// Up to eight replaced connections to a server listen for late answers; while
+// eight do, calls wait for the quiet one.
 // A server that refuses connections, or does not accept in time, is dialled
 // again after 50 to 100 ms, by one call at a time; other calls fail at once.
 //
@@ -150,7 +152,8 @@ type Config struct {
 
 	// MaxInFlight is the largest number of requests in flight to each server. A call
 	// is one request. At the bound, calls wait until their deadline, but undos do
-	// not: up to 16,384 to a server are under way besides. Default: 256.
+	// not: up to 16,384 to a server are under way besides. A further undo waits for
+	// the time of its call, and then counts in Stats.TakingBackFailed. Default: 256.
 	MaxInFlight int
 
 	// DialContext connects to a server, over TLS for example. A dial lasts for
