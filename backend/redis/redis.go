@@ -24,7 +24,7 @@
 // the same programs as scripts, by EVALSHA. The Store tries functions again after ten
 // minutes; [Stats].ByScripts counts such calls.
 //
-// The page docs/storage.md shows every stored byte, and the cost of a key. Every stored
+// docs/storage.md shows every stored byte, docs/sizing.md the cost of a key. Every stored
 // key has a time to live, and all stored keys of a counted key have the same hash tag. Set
 // maxmemory-policy to noeviction: a full server then refuses, visibly, where any
 // other policy forgives hits in silence. See docs/operating.md.
