@@ -70,12 +70,6 @@ func Domain(text string) Feature {
 	return f
 }
 
-// splitEmail splits an address, or returns a domain by itself.
-func splitEmail(text string) (local, domain string) {
-	at := strings.LastIndexByte(text, '@') // quoted signs come before
-	return text[:max(0, at)], text[at+1:]
-}
-
 // isPlain reports whether an address needs no parsing: it has letters, digits and a
 // few signs, as nearly all addresses do.
 func isPlain(address string) bool {
@@ -137,37 +131,4 @@ func parseEmail(address string) string {
 	}
 	// A small letter can combine with an accent where its capital could not.
 	return norm.NFC.String(strings.ToLower(local)) + "@" + domain
-}
-
-// appendEmail appends an e-mail address, or a domain, in normal form. Letters of the
-// local part outside of ASCII are small already.
-func (n *Normalizer) appendEmail(dst []byte, text string) []byte {
-	local, domain := splitEmail(text)
-	p, known := n.providers[domain]
-	if known {
-		domain = p.domain
-	}
-	if local == "" {
-		return append(dst, domain...)
-	}
-	if n.forms.EmailIgnoreTags || p.IgnoreTags {
-		if plus := strings.IndexByte(local, '+'); plus > 0 {
-			local = local[:plus]
-		}
-	}
-	start := len(dst)
-	for i := range len(local) {
-		b := local[i]
-		switch {
-		case 'A' <= b && b <= 'Z':
-			b |= 0x20
-		case b == '.' && (n.forms.EmailIgnoreDots || p.IgnoreDots):
-			continue
-		}
-		dst = append(dst, b)
-	}
-	if len(dst) == start { // nothing but dots, in quotes
-		dst = append(dst, local...)
-	}
-	return append(append(dst, '@'), domain...)
 }

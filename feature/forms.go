@@ -1,9 +1,11 @@
 package feature
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -123,4 +125,68 @@ func (n *Normalizer) appendPart(dst []byte, f *Feature) []byte {
 		return n.appendEmail(dst, f.text)
 	}
 	return append(dst, f.text...)
+}
+
+// appendJoined appends the value of Join.
+func (n *Normalizer) appendJoined(dst []byte, parts []Feature) []byte {
+	for i := range parts {
+		if i > 0 {
+			dst = append(dst, joinValues...)
+		}
+		start := len(dst)
+		dst = n.appendPart(dst, &parts[i])
+		if value := dst[start:]; bytes.ContainsAny(value, "%"+joinValues) {
+			dst = append(dst[:start], escape.Replace(string(value))...)
+		}
+	}
+	return dst
+}
+
+// appendNetwork appends the network of the first bits of addr, or addr if that is
+// all of them. bits are in range.
+func appendNetwork(dst []byte, addr netip.Addr, bits int) []byte {
+	network, err := addr.Prefix(bits)
+	if err != nil || network.IsSingleIP() {
+		return addr.AppendTo(dst)
+	}
+	return network.AppendTo(dst)
+}
+
+// appendEmail appends an e-mail address, or a domain, in normal form. Letters of the
+// local part outside of ASCII are small already.
+func (n *Normalizer) appendEmail(dst []byte, text string) []byte {
+	local, domain := splitEmail(text)
+	p, known := n.providers[domain]
+	if known {
+		domain = p.domain
+	}
+	if local == "" {
+		return append(dst, domain...)
+	}
+	if n.forms.EmailIgnoreTags || p.IgnoreTags {
+		if plus := strings.IndexByte(local, '+'); plus > 0 {
+			local = local[:plus]
+		}
+	}
+	start := len(dst)
+	for i := range len(local) {
+		b := local[i]
+		switch {
+		case 'A' <= b && b <= 'Z':
+			b |= 0x20
+		case b == '.' && (n.forms.EmailIgnoreDots || p.IgnoreDots):
+			continue
+		}
+		dst = append(dst, b)
+	}
+	if len(dst) == start { // nothing but dots, in quotes
+		dst = append(dst, local...)
+	}
+	return append(append(dst, '@'), domain...)
+}
+
+// splitEmail splits an address, or returns a domain by itself.
+func splitEmail(text string) (local, domain string) {
+	at := strings.LastIndexByte(text, '@') // quoted signs come before
+	return text[:max(0, at)], text[at+1:]
 }

@@ -113,13 +113,3 @@ func fold(addr netip.Addr) netip.Addr {
 	}
 	return addr
 }
-
-// appendNetwork appends the network of the first bits of addr, or addr if that is
-// all of them. bits are in range.
-func appendNetwork(dst []byte, addr netip.Addr, bits int) []byte {
-	network, err := addr.Prefix(bits)
-	if err != nil || network.IsSingleIP() {
-		return addr.AppendTo(dst)
-	}
-	return network.AppendTo(dst)
-}

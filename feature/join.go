@@ -1,7 +1,6 @@
 package feature
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -76,19 +75,4 @@ func parseJoined(kind, text string) Feature {
 		parts[i] = New(kinds[i], text)
 	}
 	return Join(parts...)
-}
-
-// appendJoined appends the value of Join.
-func (n *Normalizer) appendJoined(dst []byte, parts []Feature) []byte {
-	for i := range parts {
-		if i > 0 {
-			dst = append(dst, joinValues...)
-		}
-		start := len(dst)
-		dst = n.appendPart(dst, &parts[i])
-		if value := dst[start:]; bytes.ContainsAny(value, "%"+joinValues) {
-			dst = append(dst[:start], escape.Replace(string(value))...)
-		}
-	}
-	return dst
 }

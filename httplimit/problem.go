@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -123,4 +124,16 @@ func (m *middleware) failure(err error) *Problem {
 func invalid(e *ValueError) *Problem {
 	status := e.status()
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: e.sentence(), Err: e}
+}
+
+// sentence is the error for the client: The form field "email" must be text, not a file.
+func (e *ValueError) sentence() string {
+	if clause, own := strings.CutPrefix(e.Reason, "the "); own {
+		return "The " + clause + "."
+	}
+	source := e.Source
+	if !strings.Contains(source, " ") { // a bare name
+		source = fmt.Sprintf("field %q", source)
+	}
+	return "The " + source + " " + e.Reason + "."
 }

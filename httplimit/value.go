@@ -45,18 +45,6 @@ type ValueError struct {
 
 func (e *ValueError) Error() string { return "httplimit: " + e.Source + ": " + e.Reason }
 
-// sentence is the error for the client: The form field "email" must be text, not a file.
-func (e *ValueError) sentence() string {
-	if clause, own := strings.CutPrefix(e.Reason, "the "); own {
-		return "The " + clause + "."
-	}
-	source := e.Source
-	if !strings.Contains(source, " ") { // a bare name
-		source = fmt.Sprintf("field %q", source)
-	}
-	return "The " + source + " " + e.Reason + "."
-}
-
 // Unwrap is Err.
 func (e *ValueError) Unwrap() error { return e.Err }
 

@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -104,6 +105,25 @@ func (c *call) asks(ctx context.Context, asks []counter.Ask, features []feature.
 	return asks, nil
 }
 
+// met returns the rules that a call with features meets, in order, in the room of none
+// if that is large enough.
+func (of *eventRules) met(features []feature.Feature, none []*prepared) []*prepared {
+	if len(of.always) == len(of.rules) {
+		return of.rules
+	}
+	met := append(none, of.always...)
+	for i := range features {
+		kind := features[i].Kind()
+		for _, p := range [...]*prepared{of.enforced[kind], of.soft[kind]} {
+			if p != nil && p.IfMissing == MissingSkip {
+				met = append(met, p)
+			}
+		}
+	}
+	slices.SortFunc(met, func(a, b *prepared) int { return a.place - b.place })
+	return slices.Compact(met)
+}
+
 // spansOf appends the spans of the asks that are new, of a feature whose text has begun at
 // start, and with the prefix of a ban at begin: a second ask is the ban of the rule, or
 // the enforced key of a soft rule. Without new asks the text goes.
@@ -128,14 +148,6 @@ func find(asks []counter.Ask, text []byte, spans []span, start int, soft bool) i
 		}
 	}
 	return -1
-}
-
-// rule is the rule by which the ask of index i counts in this process; nil: none.
-func (c *call) rule(i int) *fallback.Rule {
-	if c.Rules == nil {
-		return nil
-	}
-	return c.Rules[i]
 }
 
 // again has the key of index i, if i is not below zero, asked for by an equal feature
@@ -270,3 +282,121 @@ func strictest(a fallback.Policy, rule OnFailure) fallback.Policy {
 	}
 	return fallback.Open
 }
+
+// span is the part of the texts of a call that is the text of an ask, and the index of
+// its feature in the call, -1 if the feature is missing.
+type span struct{ start, end, place int }
+
+// nameAsks writes the keys of asks, and returns what placeOf needs: the texts with their
+// spans behind them, or "" if all places are 0.
+func nameAsks(asks []counter.Ask, event string, text []byte, spans []span) string {
+	placed := slices.ContainsFunc(spans, func(s span) bool { return s.place != 0 })
+	if placed {
+		for _, s := range spans {
+			for _, n := range [...]int{s.start, s.end, s.place} {
+				text = binary.LittleEndian.AppendUint32(text, uint32(n))
+			}
+		}
+		text = append(text, byte(len(spans)))
+	}
+	texts := string(text)
+	for i, s := range spans {
+		asks[i].Key = counter.Key{Event: event, Feature: texts[s.start:s.end]}
+	}
+	if !placed {
+		return ""
+	}
+	return texts
+}
+
+// placeOf is the index of the feature with this text in the call, by a result of
+// nameAsks; -1 if there is none.
+func placeOf(places, text string) int {
+	if places == "" {
+		return 0
+	}
+	n := int(places[len(places)-1])
+	for of := []byte(places[len(places)-1-12*n:]); n > 0; n, of = n-1, of[12:] {
+		if places[binary.LittleEndian.Uint32(of):binary.LittleEndian.Uint32(of[4:])] == text {
+			return int(int32(binary.LittleEndian.Uint32(of[8:])))
+		}
+	}
+	return -1
+}
+
+// own is the note of a feature: what a call says of this feature alone.
+type own struct {
+	limits counter.Limits // of Under; empty: none
+	times  bool           // n is the number of hits
+	n      int64
+	charge bool
+}
+
+// noNote is the note of a feature of which a call says nothing.
+var noNote own
+
+// ownOf returns the note of f, which is not to be changed.
+func ownOf(f *feature.Feature) *own {
+	if o, is := f.Note().(*own); is {
+		return o
+	}
+	return &noNote
+}
+
+// Under returns f under limits of the call instead of the limits of the rule, such
+// as those of a plan, a tenant or a request:
+//
+//	v, err := lim.Allow(ctx, "mail", limiter.Under(feature.New("tenant", "7"), pro))
+//
+// The hits are counted where they always are, so whoever gets other limits keeps the
+// usage. The ladder of the rule must keep buckets for the windows of limits: see
+// [Rule.Plans]. Without limits those of the rule hold. The limits must not be changed
+// while a Verdict of the call is in use. They are in the note of the feature.
+func Under(f feature.Feature, limits counter.Limits) feature.Feature {
+	o := *ownOf(&f)
+	o.limits = limits
+	return f.With(&o)
+}
+
+// Times returns f with n hits for a call, instead of the n of the call: 0 to
+// [counter.MaxCount]. With an n of 0 nothing is counted for f: it denies the call if a
+// limit is over already, as in a Peek of 0, and begins no ban.
+//
+//	v, err := lim.Allow(ctx, "ask", feature.IP(addr), limiter.Times(feature.New("model", "large"), tokens))
+//
+// If no feature of a call has hits, the call is not counted, and its Verdict cannot be
+// refunded. Equal features count once, with the larger n. A missing feature has its n
+// under MissingShare. Decision.N remains the n of the call.
+//
+// A call with an n out of range is an error.
+func Times(f feature.Feature, n int64) feature.Feature {
+	o := *ownOf(&f)
+	o.times, o.n = true, n
+	return f.With(&o)
+}
+
+// Charged returns f with hits that are counted whatever its limits, in a call that its
+// other features may deny; a denied call counts nothing. The limits of f deny no one,
+// begin no ban, and heed none. [Verdict.All] has their states: a RetryAfter above 0 is
+// the time until a limit that is over has room again. The flat fields of a Verdict
+// describe them only if all features are charged. Of equal features the first says
+// whether they are charged.
+//
+// Charged is for a cost that is known next to features that are yet to be admitted;
+// [Limiter.Charge] charges all features.
+func Charged(f feature.Feature) feature.Feature {
+	o := *ownOf(&f)
+	o.charge = true
+	return f.With(&o)
+}
+
+// hits is the number of hits of a feature with the note o, in a call for n.
+func (o *own) hits(n int64) int64 {
+	if o.times {
+		return o.n
+	}
+	return n
+}
+
+// wrong reports whether the hits of Times are out of range.
+func (o *own) wrong() bool { return o.n < 0 || o.n > counter.MaxCount }

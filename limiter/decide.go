@@ -72,20 +72,6 @@ func (l *Limiter) credit(ctx context.Context, event string, n int64, features []
 	return v, err
 }
 
-// giveBack gives back the hits of asks, by the store alone.
-func (l *Limiter) giveBack(ctx context.Context, v *Verdict, asks []counter.Ask) (err error) {
-	given, ask := slices.Clone(asks), l.counter.PeekAll
-	for i := range given {
-		if given[i].N > 0 {
-			given[i].N, ask = -given[i].N, l.counter.ChargeAll
-		}
-	}
-	if v.Verdict, err = ask(ctx, given...); err != nil {
-		return fmt.Errorf("limiter: credit: %w", err)
-	}
-	return nil
-}
-
 // Peek returns the Verdict that AllowN would return now, and counts nothing. An n
 // of 0 asks whether a limit is over now, and how much is left. The Verdict cannot
 // be refunded, and Config.Observe is not called. Peek begins no ban, so a denial
@@ -145,11 +131,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		if m == fallback.Charging && !slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N > 0 }) {
 			c.Mode = fallback.Taking // of no hits, which asks
 		}
-		var own *open
-		if leaveOpen {
-			own = l.opens.begin(asks)
-		}
-		if err := l.take(ctx, v, &c, asks, own); err != nil {
+		if err := l.take(ctx, v, &c, asks, leaveOpen); err != nil {
 			return err
 		}
 	}
@@ -163,9 +145,13 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 	return nil
 }
 
-// take asks the store, or what stands around it, once, and turns the answer into v. own
-// are the open hits of the call, or nil. A call that was not counted is not open.
-func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open) error {
+// take asks the store, or what stands around it, once, and turns the answer into v. The
+// hits of an open call that counts are left open.
+func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, leaveOpen bool) error {
+	var own *open
+	if leaveOpen {
+		own = l.opens.begin(asks)
+	}
 	var by fallback.Origin
 	known := false
 	if !l.taker.Bare(&c.Call) {
@@ -174,12 +160,7 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 	if !known {
 		own.ask()
 		var err error
-		if c.Mode == fallback.Crediting {
-			err = l.giveBack(ctx, v, asks)
-		} else {
-			by, err = l.taker.Take(ctx, &c.Call, asks, &v.Verdict)
-		}
-		if err != nil {
+		if by, err = l.taker.Take(ctx, &c.Call, asks, &v.Verdict); err != nil {
 			own.close(false)
 			*v = Verdict{}
 			return err
@@ -199,104 +180,6 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 	}
 	v.open = own
 	return nil
-}
-
-// ban completes a verdict of the store with the bans that hold, and begins those that
-// follow from it. own are the open hits of the call, or nil; a verdict that was known
-// before begins none of the store's.
-func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open, known bool) {
-	v.lookForBans()
-	if begins := v.local && !v.Banned || !v.local && !known; begins && c.Mode == fallback.Taking && !v.Allowed {
-		l.soften(v, c, asks, own)
-		l.beginBans(ctx, v, c, asks)
-	}
-	if !known && v.Degraded == nil {
-		for _, b := range c.bans {
-			b.ban.remember(asks[b.ask+1].Key, v.bannedFor(asks[b.ask].Key))
-		}
-	}
-}
-
-// beginBans bans the features whose limits have denied the call, unless hits that may
-// yet go have denied it: held hits may be counted twice, open hits undone, and a Share
-// of a limit is not the limit. If the store does not take a ban, the ban is not begun,
-// and the denial stays.
-func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []counter.Ask) {
-	states := v.All()
-	for _, b := range c.bans {
-		ask := &asks[b.ask]
-		if ask.N == 0 || !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
-			continue
-		}
-		var taken counter.Verdict
-		on, begun := b.ban.counter, false
-		switch rule := c.rule(b.ask); {
-		case !v.local && ask.Held == nil:
-			taken, begun = b.ban.inStore(ctx, l.taker, asks[b.ask+1].Key, c.Until)
-		case v.local && rule != nil && rule.Denies(ask.Key, ask.N):
-			on = b.ban.here
-			taken, begun = b.ban.inProcess(asks[b.ask+1].Key)
-		}
-		if !begun {
-			continue
-		}
-		left := taken.RetryAfter
-		if taken.Allowed {
-			left = taken.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
-		}
-		v.Banned, v.bans = true, append(v.bans, banned{ask.Key, left})
-	}
-	if v.Banned {
-		v.bind()
-	}
-}
-
-// soften shortens the waits of a denied call for limits that open hits of others may
-// free. The call has the open hits own, or nil.
-func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
-	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
-		return
-	}
-	others := &open{after: fallback.AfterFailure()}
-	for i := range asks {
-		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
-			others.keys = append(others.keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
-		}
-	}
-	if others.keys != nil {
-		told := v.RetryAfter
-		v.open = others
-		v.bind()
-		v.RetryAfter = min(v.RetryAfter, told)
-	}
-}
-
-// complete adds to v what is known without the store.
-func (v *Verdict) complete(c *call) {
-	v.event, v.places = c.of.event, c.places
-	if c.override != nil && !c.limited && !c.charged && v.Allowed {
-		v.Override, v.kind = c.override.Override, c.kind
-	}
-	if c.soft && v.Allowed && v.Degraded == nil {
-		v.Soft = append(softVerdicts(v.Verdict.All(), c.places), c.softly...)
-	}
-	v.counts = c.counts
-	switch {
-	case c.limited:
-	case c.charged && v.Allowed:
-		v.bind()
-	case v.counts:
-		v.free, v.Limit, v.Remaining, v.ResetAfter = true, counter.Limit{}, 0, 0
-	}
-}
-
-// decision is the argument of Observe for v.
-func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
-	d := Decision{Event: v.event, Kind: v.ruleKind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: latency, Degraded: v.Degraded, Soft: v.Soft, Waited: waited}
-	if !v.Allowed {
-		d.Key = HiddenKey(v.Key)
-	}
-	return d
 }
 
 // Refund gives back the hits that v counted, and empties v: for an event that came

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
@@ -30,6 +31,12 @@ type prepared struct {
 	ban       *ban             // nil: none
 	prefix    string           // banPrefix, with a ban: the text of its key ends with that of the feature
 	bans      []*ban           // ban, and those of the rules replaced by this one, for Forget and Erase
+}
+
+// terms are the limits of a call, prepared for a rule.
+type terms struct {
+	limits counter.Limits
+	local  *fallback.Rule // nil: never counted locally
 }
 
 // merge adds a rule of the same event and kind, which is checked.
@@ -186,4 +193,87 @@ func (p *prepared) formerAfter(old *prepared, own *counter.Config) (former *coun
 		former, kept = before, own == nil
 	}
 	return former, kept, err
+}
+
+// ladders makes one Counter for each ladder.
+type ladders struct {
+	counter *counter.Counter
+	more    map[laddered]*counter.Counter // with other ladders
+}
+
+type laddered struct {
+	ladder string
+	former former
+}
+
+func newLadders(c *counter.Counter) ladders {
+	return ladders{c, map[laddered]*counter.Counter{}}
+}
+
+// on returns a Counter on the ladder.
+func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Counter, error) {
+	if former == nil && ladder.Equal(l.counter.Config().Ladder) {
+		return l.counter, nil
+	}
+	key := laddered{ladder.String(), formerOf(former)}
+	if c := l.more[key]; c != nil {
+		return c, nil
+	}
+	c, err := l.counter.With(ladder, former)
+	if err == nil {
+		l.more[key] = c
+	}
+	return c, err
+}
+
+// former is a Rule.Former in a form that can be compared; zero for nil.
+type former struct {
+	given, secret       bool
+	ladder, prefix, key string
+	skew, settle        time.Duration
+}
+
+func formerOf(c *counter.Config) former {
+	if c == nil {
+		return former{}
+	}
+	return former{true, c.Secret != nil, c.Ladder.String(), c.Prefix, string(c.Secret), c.Skew, c.Settle}
+}
+
+// equalFormer reports whether two former ladders are the same.
+func equalFormer(a, b *counter.Config) bool { return formerOf(a) == formerOf(b) }
+
+// ban is the Ban of a rule. A feature is banned while the key of the ban holds a
+// hit. Each call looks at the key of the ban in the step that judges the feature:
+// no hits under a Max of zero. A call denied by the feature's limits takes the
+// only hit that fits under a Max of 1. So one of several racing calls begins the
+// ban, and none prolongs the ban.
+type ban struct {
+	counter    *counter.Counter // counts on the ladder of the ban
+	look, take counter.Limits
+	here       *counter.Counter // counts the bans that this process knows of, on the local counter; nil if the rule never counts locally
+	local      *fallback.Rule   // look, on here; nil too
+}
+
+// banPrefix begins the Feature of a ban's key, before the text of the feature.
+// No kind is empty, so no feature has such a key.
+const banPrefix = ":ban:"
+
+// newBan returns a ban of a length, on the counters of store.
+func newBan(per time.Duration, store *ladders) (*ban, error) {
+	c, err := store.on(tiers.For(per), nil)
+	return &ban{counter: c, look: counter.Limits{{Max: 0, Per: per}}, take: counter.Limits{{Max: 1, Per: per}}}, err
+}
+
+// bindLocally prepares the ban for the local counter.
+func (b *ban) bindLocally(taker *fallback.Fallback, local *ladders) (err error) {
+	if b.here, err = local.on(b.counter.Config().Ladder, nil); err == nil {
+		b.local = taker.Ladder(b.counter, b.here).Look(b.look)
+	}
+	return err
+}
+
+// key is the key of the ban of a feature, from the feature's own key.
+func (b *ban) key(of counter.Key) counter.Key {
+	return counter.Key{Event: of.Event, Feature: banPrefix + of.Feature}
 }

@@ -108,25 +108,6 @@ func (of *eventRules) order() {
 	}
 }
 
-// met returns the rules that a call with features meets, in order, in the room of none
-// if that is large enough.
-func (of *eventRules) met(features []feature.Feature, none []*prepared) []*prepared {
-	if len(of.always) == len(of.rules) {
-		return of.rules
-	}
-	met := append(none, of.always...)
-	for i := range features {
-		kind := features[i].Kind()
-		for _, p := range [...]*prepared{of.enforced[kind], of.soft[kind]} {
-			if p != nil && p.IfMissing == MissingSkip {
-				met = append(met, p)
-			}
-		}
-	}
-	slices.SortFunc(met, func(a, b *prepared) int { return a.place - b.place })
-	return slices.Compact(met)
-}
-
 // plansBeside are the Plans of the enforced rule next to a soft rule, unless they come
 // by LimitsOf: limits that a feature brings hold for both rules.
 func (of *eventRules) plansBeside(p *prepared) []counter.Limits {

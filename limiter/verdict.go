@@ -1,11 +1,8 @@
 package limiter
 
 import (
-	"encoding/binary"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -71,82 +68,6 @@ type Verdict struct {
 type banned struct {
 	key  counter.Key
 	left time.Duration
-}
-
-// keys are the keys of the call, without those of soft rules and bans; a key may
-// repeat.
-func (v *Verdict) keys() (keys []counter.Key) {
-	for _, s := range v.All() {
-		keys = append(keys, s.Key)
-	}
-	return keys
-}
-
-// denies reports whether a limit of key denies the call for now, and not for open
-// hits alone. A call for more than a Max is denied for ever, and is no reason for a
-// ban.
-func (v *Verdict) denies(states []counter.State, key counter.Key) (denied bool) {
-	for _, s := range states {
-		if s.Key == key && s.RetryAfter == counter.Never {
-			return false
-		}
-		denied = denied || s.Key == key && s.RetryAfter > 0 && !v.open.pardons(&s)
-	}
-	return denied
-}
-
-// bannedFor is the time that is left of the ban of key.
-func (v *Verdict) bannedFor(key counter.Key) time.Duration {
-	for _, b := range v.bans {
-		if b.key == key {
-			return b.left
-		}
-	}
-	return 0
-}
-
-// All returns the state of every limit of every feature of the call, as
-// counter.Verdict does, but for those of soft rules. A limit of a banned feature
-// has a Remaining of zero, and a RetryAfter that lasts until the end of the ban at
-// least. Ask is the index of the feature in the call, the first of equal features, or
-// -1 for features that are missing under MissingShare.
-func (v Verdict) All() []counter.State {
-	all := v.Verdict.All()
-	states := all[:0]
-	for _, s := range all {
-		if s.Soft || v.counts && s.Limit.Max == counter.MaxCount || strings.HasPrefix(s.Key.Feature, banPrefix) {
-			continue
-		}
-		s.Ask = placeOf(v.places, s.Key.Feature)
-		if left := v.bannedFor(s.Key); left > 0 {
-			s.Remaining, s.RetryAfter = 0, max(s.RetryAfter, left)
-		} else if v.open.frees(&s) {
-			s.RetryAfter = min(s.RetryAfter, v.open.after)
-		}
-		states = append(states, s)
-	}
-	return states
-}
-
-// lookForBans has v speak of features alone, not of the keys of their bans.
-func (v *Verdict) lookForBans() {
-	for _, s := range v.Verdict.All() {
-		if feature, isBan := strings.CutPrefix(s.Key.Feature, banPrefix); isBan && s.RetryAfter > 0 {
-			v.bans = append(v.bans, banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.RetryAfter})
-		}
-	}
-	if v.Banned = len(v.bans) > 0; v.Banned || strings.HasPrefix(v.Key.Feature, banPrefix) {
-		v.bind()
-	}
-}
-
-// bind sets the flat fields of v by its states.
-func (v *Verdict) bind() {
-	for i, s := range v.All() {
-		if binds := s.Remaining < v.Remaining; i == 0 || v.Allowed && binds || !v.Allowed && s.RetryAfter > v.RetryAfter {
-			v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = s.Key, s.Limit, s.Remaining, s.RetryAfter, s.ResetAfter
-		}
-	}
 }
 
 // Kind is the kind of feature of the limit that binds, or of Override, or the
@@ -305,68 +226,4 @@ func (k HiddenKey) MarshalText() ([]byte, error) {
 		return []byte{}, nil
 	}
 	return []byte("hidden"), nil
-}
-
-// softVerdicts are the answers of soft rules, from the states of all limits.
-func softVerdicts(states []counter.State, places string) (all []SoftVerdict) {
-	var last counter.Key
-	var remaining int64
-	for _, s := range states {
-		if !s.Soft {
-			continue
-		}
-		if len(all) == 0 || s.Key != last {
-			all = append(all, SoftVerdict{Ask: placeOf(places, s.Key.Feature), Kind: feature.KindOf(s.Key.Feature), Limit: s.Limit})
-			last, remaining = s.Key, s.Remaining
-		}
-		v := &all[len(all)-1]
-		switch {
-		case s.RetryAfter > v.RetryAfter:
-			v.Denied, v.Limit, v.RetryAfter = true, s.Limit, s.RetryAfter
-		case !v.Denied && s.Remaining < remaining:
-			v.Limit, remaining = s.Limit, s.Remaining
-		}
-	}
-	return all
-}
-
-// span is the part of the texts of a call that is the text of an ask, and the index of
-// its feature in the call, -1 if the feature is missing.
-type span struct{ start, end, place int }
-
-// nameAsks writes the keys of asks, and returns what placeOf needs: the texts with their
-// spans behind them, or "" if all places are 0.
-func nameAsks(asks []counter.Ask, event string, text []byte, spans []span) string {
-	placed := slices.ContainsFunc(spans, func(s span) bool { return s.place != 0 })
-	if placed {
-		for _, s := range spans {
-			for _, n := range [...]int{s.start, s.end, s.place} {
-				text = binary.LittleEndian.AppendUint32(text, uint32(n))
-			}
-		}
-		text = append(text, byte(len(spans)))
-	}
-	texts := string(text)
-	for i, s := range spans {
-		asks[i].Key = counter.Key{Event: event, Feature: texts[s.start:s.end]}
-	}
-	if !placed {
-		return ""
-	}
-	return texts
-}
-
-// placeOf is the index of the feature with this text in the call, by a result of
-// nameAsks; -1 if there is none.
-func placeOf(places, text string) int {
-	if places == "" {
-		return 0
-	}
-	n := int(places[len(places)-1])
-	for of := []byte(places[len(places)-1-12*n:]); n > 0; n, of = n-1, of[12:] {
-		if places[binary.LittleEndian.Uint32(of):binary.LittleEndian.Uint32(of[4:])] == text {
-			return int(int32(binary.LittleEndian.Uint32(of[8:])))
-		}
-	}
-	return -1
 }

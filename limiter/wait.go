@@ -188,7 +188,7 @@ func (l *Limiter) once(ctx context.Context, c *call, asks []counter.Ask) (v Verd
 	}
 	defer l.taker.End()
 	c.Until = time.Time{} // of the time before
-	if err = l.take(ctx, &v, c, asks, nil); err != nil {
+	if err = l.take(ctx, &v, c, asks, false); err != nil {
 		return Verdict{}, err
 	}
 	v.complete(c)

@@ -3,12 +3,14 @@ package fallback
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/loan"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -224,4 +226,50 @@ func (k *localKey) send(c *carrier, p *pendingHits) (gone bool) {
 	numbers.pending.Add(-n)
 	p.sending, p.refunded, k.answered = 0, 0, nil
 	return !k.unsure
+}
+
+// Begin has Close wait until End, and reports whether f is open. Without Config.Local
+// f is open for ever.
+func (f *Fallback) Begin() bool { return f.local == nil || f.begin() }
+
+func (f *Fallback) begin() bool {
+	f.closing.RLock()
+	defer f.closing.RUnlock()
+	if !f.closed {
+		f.calls.Add(1)
+	}
+	return !f.closed
+}
+
+// End ends what Begin has begun.
+func (f *Fallback) End() {
+	if f.local != nil {
+		f.calls.Done()
+	}
+}
+
+// Close is limiter.Limiter.Close.
+func (f *Fallback) Close(ctx context.Context) error {
+	if f.local == nil {
+		return nil
+	}
+	f.closing.Lock()
+	closed := f.closed
+	f.closed = true
+	f.closing.Unlock()
+	if closed {
+		return nil
+	}
+	lent := loan.Of(ctx)
+	carrier := &f.local.carrier
+	carrier.hasten()
+	stop := context.AfterFunc(lent, carrier.cancel)
+	f.calls.Wait() // no one else gives the carrier a first key
+	carrier.all.Wait()
+	stop()
+	carrier.cancel()
+	if n := f.local.numbers.pending.Load(); n > 0 {
+		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store: %w", n, lent.Err())
+	}
+	return nil
 }

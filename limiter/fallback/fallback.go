@@ -3,8 +3,8 @@
 // with the Policy of their rules; the Counter's verdict goes out, or one in its place.
 //
 //   - No call lasts longer than Config.Within. The call to the store goes on without
-//     its caller, and is undone when it ends: late.go.
-//   - No more calls than Config.MaxInFlight are under way: late.go.
+//     its caller, and is undone when it ends.
+//   - No more calls than Config.MaxInFlight are under way.
 //   - Without an answer the Policy of the call decides. Under Local, hits are counted in
 //     this process, within a bound for all processes that local.go proves.
 //   - Hits that were let through without the store are carried to the store when it
@@ -49,7 +49,7 @@ const (
 	Taking    Mode = iota
 	Peeking        // count nothing
 	Charging       // count in any case
-	Crediting      // give hits back: of no Take, since the store alone does
+	Crediting      // give hits back, which the store alone does
 )
 
 // Policy is the decision about a Call while the store fails.
@@ -106,17 +106,111 @@ func New(c *counter.Counter, cfg Config) *Fallback {
 	return f
 }
 
+// Bare reports whether there is nothing around the store for c but its Policy. Such a
+// call needs no Recall: the Counter recalls by itself.
+func (f *Fallback) Bare(c *Call) bool {
+	return f.within == 0 && f.inFlight == nil && c.Rules == nil
+}
+
+// Recall returns a denial by the store that is not a second old, or, while the store
+// fails, one that holds on. The denial of a call with looks is known only if a look
+// denies: otherwise there may be a ban to begin.
+func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Origin, known bool) {
+	if c.Mode != Taking {
+		return Origin{}, false
+	}
+	if *v, known = recallDenial(f.store, asks, false); known && (!slices.ContainsFunc(asks, isLook) || lookDenies(asks, v)) {
+		return Origin{}, true
+	}
+	*v = counter.Verdict{}
+	if c.Rules == nil || c.Policy != Local {
+		return Origin{}, false
+	}
+	err := f.local.failing()
+	if err == nil {
+		return Origin{}, false
+	}
+	if *v, known = f.local.recall(c, asks); known {
+		f.local.numbers.denied.Add(1)
+	}
+	return Origin{Degraded: err, Local: true}, known
+}
+
+// isLook reports whether a finds out whether there is a hit at all.
+func isLook(a counter.Ask) bool { return a.N == 0 && a.Limits[0].Max == 0 }
+
+// lookDenies reports whether a look denies by v.
+func lookDenies(asks []counter.Ask, v *counter.Verdict) bool {
+	return slices.ContainsFunc(v.All(), func(s counter.State) bool {
+		return s.RetryAfter > 0 && slices.ContainsFunc(asks, func(a counter.Ask) bool { return isLook(a) && a.Key == s.Key })
+	})
+}
+
+// recall returns a denial of c without the store: by a look, or by an answer of the
+// store from before the failure.
+func (l *local) recall(c *Call, asks []counter.Ask) (v counter.Verdict, denied bool) {
+	if c.Mode == Charging {
+		return v, false
+	}
+	if slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r != nil && r.look }) {
+		if v, err := l.peek(c, asks); err == nil && lookDenies(asks, &v) {
+			return v, true
+		}
+	}
+	return recallDenial(l.store, asks, true)
+}
+
+// peek asks the local counter, and counts nothing.
+func (l *local) peek(c *Call, asks []counter.Ask) (counter.Verdict, error) {
+	var here []counter.Ask
+	for i, rule := range c.Rules {
+		if rule != nil {
+			ask := rule.ask(asks[i].Key, asks[i].N)
+			ask.Charge = asks[i].Charge
+			here = append(here, ask)
+		}
+	}
+	return l.here.PeekAll(context.Background(), here...)
+}
+
+// recallDenial asks the memory of the store for a denial of an equal call, or for the
+// last denial of a key.
+func recallDenial(store *counter.Counter, asks []counter.Ask, ofKey bool) (v counter.Verdict, denied bool) {
+	own := asksPool.Get().(*[]counter.Ask)
+	*own = append((*own)[:0], asks...)
+	if ofKey {
+		v, denied = inner(store).LastDenial(*own...)
+	} else {
+		v, denied = inner(store).Recall(*own...)
+	}
+	clear(*own)
+	asksPool.Put(own)
+	return v, denied
+}
+
+// asksPool has copies of Asks for the methods of an interface: what is given to
+// them is on the heap, and the Asks of a call are to stay on its stack.
+var asksPool = sync.Pool{New: func() any { return new([]counter.Ask) }}
+
 // Take asks the store once, all or nothing, and writes its verdict, or one in its
 // place, into v. There is at least one ask, and Take sets Held of the asks. An error is
 // the error of ctx or a mistake of the caller, and v is the zero Verdict.
 func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (Origin, error) {
+	if c.Mode == Crediting {
+		return Origin{}, f.credit(ctx, asks, v)
+	}
 	if f.Bare(c) {
 		if err := f.ask(ctx, c.Mode, asks, v); err != nil {
 			return c.byPolicy(v, nil, err)
 		}
 		return Origin{}, nil
 	}
-	f.setUntil(ctx, c)
+	if f.within > 0 && c.Until.IsZero() {
+		c.Until = time.Now().Add(f.within)
+		if before, ok := ctx.(spent.Context); ok {
+			c.Until = c.Until.Add(-before.Time)
+		}
+	}
 	waited, err := f.enter(ctx, c.Until)
 	if err != nil {
 		err = named(asks, err)
@@ -136,6 +230,20 @@ func (f *Fallback) Take(ctx context.Context, c *Call, asks []counter.Ask, v *cou
 	return c.byPolicy(v, underWay, err)
 }
 
+// credit gives back the hits of asks. If there are none, it asks what is left.
+func (f *Fallback) credit(ctx context.Context, asks []counter.Ask, v *counter.Verdict) (err error) {
+	given, ask := slices.Clone(asks), f.store.PeekAll
+	for i := range given {
+		if given[i].N > 0 {
+			given[i].N, ask = -given[i].N, f.store.ChargeAll
+		}
+	}
+	if *v, err = ask(ctx, given...); err != nil {
+		return fmt.Errorf("limiter: credit: %w", err)
+	}
+	return nil
+}
+
 // ask asks the store.
 func (f *Fallback) ask(ctx context.Context, m Mode, asks []counter.Ask, v *counter.Verdict) (err error) {
 	switch ask := &asks[0]; {
@@ -151,58 +259,102 @@ func (f *Fallback) ask(ctx context.Context, m Mode, asks []counter.Ask, v *count
 	return err
 }
 
-// Bare reports whether there is nothing around the store for c but its Policy. Such a
-// call needs no Recall: the Counter recalls by itself.
-func (f *Fallback) Bare(c *Call) bool {
-	return f.within == 0 && f.inFlight == nil && c.Rules == nil
+// enter waits for a place among the calls in flight: until the time given, or without
+// bound if that is zero, and no longer than ctx. waited reports whether there was none
+// at first. A call without a place gets a counter.ErrStore, or the error of ctx.
+func (f *Fallback) enter(ctx context.Context, until time.Time) (waited bool, err error) {
+	if f.inFlight == nil {
+		return false, nil
+	}
+	select {
+	case f.inFlight <- struct{}{}:
+		return false, nil
+	default:
+	}
+	var expired <-chan time.Time
+	if !until.IsZero() {
+		expired = time.After(time.Until(until))
+	}
+	select {
+	case f.inFlight <- struct{}{}:
+		f.waited.Add(1)
+		return true, nil
+	case <-expired:
+		f.shed.Add(1)
+		return true, fmt.Errorf("%w: %d calls were under way, as many as Config.MaxInFlight, and none ended in time", counter.ErrStore, cap(f.inFlight))
+	case <-ctx.Done():
+		return true, cmp.Or(ctx.Err(), context.Canceled)
+	}
 }
 
-func (f *Fallback) setUntil(ctx context.Context, c *Call) {
-	if f.within == 0 || !c.Until.IsZero() {
-		return
-	}
-	c.Until = time.Now().Add(f.within)
-	if before, ok := ctx.(spent.Context); ok {
-		c.Until = c.Until.Add(-before.Time)
+// leave gives the place back.
+func (f *Fallback) leave() {
+	if f.inFlight != nil {
+		<-f.inFlight
 	}
 }
 
-// Recall returns a denial by the store that is not a second old, or, while the store
-// fails, one that holds on. The denial of a call with looks is known only if a look
-// denies: otherwise there may be a ban to begin.
-func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Origin, known bool) {
-	if c.Mode != Taking {
-		return Origin{}, false
+// inTime asks the store and returns by c.Until, or when the call ends if that is
+// zero. A Counter keeps its own Patience, and then takes back late additions, for at
+// most its Config.Settle. The caller does not wait for the undo: the call goes
+// on in the background, and underWay must be told what the caller has decided. The
+// context of the call has the deadline, for the stores' clients; no undo ends
+// with the context, and none has its values once the caller has gone. The call is in
+// flight until it ends.
+func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *counter.Verdict) (underWay chan<- late, err error) {
+	if c.Until.IsZero() {
+		defer f.leave()
+		return nil, f.ask(ctx, c.Mode, asks, v)
 	}
-	if *v, known = recallDenial(f.store, asks, false); known && (!looks(asks) || lookDenies(asks, v)) {
-		return Origin{}, true
+	type answer struct {
+		v    counter.Verdict
+		err  error
+		late bool // inTime was over: err may be the deadline alone
 	}
-	*v = counter.Verdict{}
-	if c.Rules == nil || c.Policy != Local {
-		return Origin{}, false
+	lent := loan.Of(ctx)
+	defer lent.End()
+	inTime, cancel := context.WithDeadline(lent, c.Until)
+	defer cancel()
+	answers, decided := make(chan answer), make(chan late, 1)
+	mode, own := c.Mode, slices.Clone(asks)
+	f.calls.Go(func() {
+		defer f.leave()
+		var a answer
+		a.err = f.ask(inTime, mode, own, &a.v)
+		a.late = inTime.Err() != nil || errors.Is(a.err, context.DeadlineExceeded)
+		select {
+		case answers <- a:
+		case d := <-decided:
+			if a.err == nil && !d.keep {
+				// Counted, but no one was told. If the store does not take the hit back,
+				// the hit stays until its bucket expires.
+				_ = f.store.Refund(context.WithoutCancel(lent), &a.v)
+			}
+			if d.hits != nil {
+				d.hits.land()
+			}
+		}
+	})
+	select {
+	case a := <-answers:
+		if a.err == nil || !a.late || errors.Is(a.err, counter.ErrStore) {
+			*v = a.v
+			return nil, a.err
+		}
+		err = lent.Err()
+	case <-inTime.Done():
+		err, underWay = lent.Err(), decided
 	}
-	err := f.local.failing()
 	if err == nil {
-		return Origin{}, false
+		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, f.within)
 	}
-	if *v, known = f.local.recall(c, asks); known {
-		f.local.numbers.denied.Add(1)
-	}
-	return Origin{Degraded: err, Local: true}, known
+	return underWay, named(asks, err)
 }
 
-// Refund gives back the hits of v, in the store and in this process. Hits that wait to
-// be carried to the store are not carried.
-func (f *Fallback) Refund(ctx context.Context, v *counter.Verdict, o Origin) (err error) {
-	if !o.Local {
-		err = f.store.Refund(ctx, v)
-	} else if err = ctx.Err(); err == nil {
-		*v = counter.Verdict{}
-	}
-	if !v.Allowed && o.Hits != nil {
-		err = errors.Join(err, o.Hits.refund(ctx))
-	}
-	return err
+// late is the decision of a caller whose call to the store is still under way.
+type late struct {
+	keep bool  // the hits, if the store admits them yet
+	hits *Hits // admitted in this process; nil: none
 }
 
 // byPolicy completes a call that ended with err, and tells the call that is under
@@ -226,6 +378,20 @@ func (c *Call) byPolicy(v *counter.Verdict, underWay chan<- late, err error) (Or
 	return Origin{Degraded: err}, nil
 }
 
+// Refund gives back the hits of v, in the store and in this process. Hits that wait to
+// be carried to the store are not carried.
+func (f *Fallback) Refund(ctx context.Context, v *counter.Verdict, o Origin) (err error) {
+	if !o.Local {
+		err = f.store.Refund(ctx, v)
+	} else if err = ctx.Err(); err == nil {
+		*v = counter.Verdict{}
+	}
+	if !v.Allowed && o.Hits != nil {
+		err = errors.Join(err, o.Hits.refund(ctx))
+	}
+	return err
+}
+
 // AfterFailure is the RetryAfter of a denial for a failed store: 0.5 to 1.5
 // seconds. Never zero, since callers coming back at once add to the load under
 // which the store failed; random, since callers that failed in the same moment
@@ -234,90 +400,10 @@ func AfterFailure() time.Duration {
 	return 500*time.Millisecond + rand.N(time.Second)
 }
 
-// looks reports whether a Take looks at keys, such as those of bans.
-func looks(asks []counter.Ask) bool {
-	return slices.ContainsFunc(asks, isLook)
-}
-
-// isLook reports whether a finds out whether there is a hit at all.
-func isLook(a counter.Ask) bool { return a.N == 0 && a.Limits[0].Max == 0 }
-
-// lookDenies reports whether a look denies by v.
-func lookDenies(asks []counter.Ask, v *counter.Verdict) bool {
-	return slices.ContainsFunc(v.All(), func(s counter.State) bool {
-		return s.RetryAfter > 0 && slices.ContainsFunc(asks, func(a counter.Ask) bool { return isLook(a) && a.Key == s.Key })
-	})
-}
-
 func named(asks []counter.Ask, err error) error {
 	return fmt.Errorf("limiter: event %q: %w", asks[0].Key.Event, err)
-}
-
-// Begin has Close wait until End, and reports whether f is open. Without Config.Local
-// f is open for ever.
-func (f *Fallback) Begin() bool { return f.local == nil || f.begin() }
-
-func (f *Fallback) begin() bool {
-	f.closing.RLock()
-	defer f.closing.RUnlock()
-	if !f.closed {
-		f.calls.Add(1)
-	}
-	return !f.closed
-}
-
-// End ends what Begin has begun.
-func (f *Fallback) End() {
-	if f.local != nil {
-		f.calls.Done()
-	}
-}
-
-// Close is limiter.Limiter.Close.
-func (f *Fallback) Close(ctx context.Context) error {
-	if f.local == nil {
-		return nil
-	}
-	f.closing.Lock()
-	closed := f.closed
-	f.closed = true
-	f.closing.Unlock()
-	if closed {
-		return nil
-	}
-	lent := loan.Of(ctx)
-	carrier := &f.local.carrier
-	carrier.hasten()
-	stop := context.AfterFunc(lent, carrier.cancel)
-	f.calls.Wait() // no one else gives the carrier a first key
-	carrier.all.Wait()
-	stop()
-	carrier.cancel()
-	if n := f.local.numbers.pending.Load(); n > 0 {
-		return fmt.Errorf("limiter: Close: %d hits that were admitted locally are not known to be in the store: %w", n, lent.Err())
-	}
-	return nil
 }
 
 func inner(c *counter.Counter) inside.Counter[counter.Key, counter.Ask, counter.Verdict] {
 	return inside.Of(c).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
 }
-
-// recallDenial asks the memory of the store for a denial of an equal call, or for the
-// last denial of a key.
-func recallDenial(store *counter.Counter, asks []counter.Ask, ofKey bool) (v counter.Verdict, denied bool) {
-	own := asksPool.Get().(*[]counter.Ask)
-	*own = append((*own)[:0], asks...)
-	if ofKey {
-		v, denied = inner(store).LastDenial(*own...)
-	} else {
-		v, denied = inner(store).Recall(*own...)
-	}
-	clear(*own)
-	asksPool.Put(own)
-	return v, denied
-}
-
-// asksPool has copies of Asks for the methods of an interface: what is given to
-// them is on the heap, and the Asks of a call are to stay on its stack.
-var asksPool = sync.Pool{New: func() any { return new([]counter.Ask) }}

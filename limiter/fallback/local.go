@@ -214,33 +214,6 @@ func (c *Call) exceeds(asks []counter.Ask) bool {
 	return false
 }
 
-// recall returns a denial of c without the store: by a look, or by an answer of the
-// store from before the failure.
-func (l *local) recall(c *Call, asks []counter.Ask) (v counter.Verdict, denied bool) {
-	if c.Mode == Charging {
-		return v, false
-	}
-	if slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r != nil && r.look }) {
-		if v, err := l.peek(c, asks); err == nil && lookDenies(asks, &v) {
-			return v, true
-		}
-	}
-	return recallDenial(l.store, asks, true)
-}
-
-// peek asks the local counter, and counts nothing.
-func (l *local) peek(c *Call, asks []counter.Ask) (counter.Verdict, error) {
-	var here []counter.Ask
-	for i, rule := range c.Rules {
-		if rule != nil {
-			ask := rule.ask(asks[i].Key, asks[i].N)
-			ask.Charge = asks[i].Charge
-			here = append(here, ask)
-		}
-	}
-	return l.here.PeekAll(context.Background(), here...)
-}
-
 // failing is the error of a store that has failed within the last second, and
 // not answered since; nil: nothing is known.
 func (l *local) failing() error {

@@ -1,0 +1,239 @@
+package limiter
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
+)
+
+// ban completes a verdict of the store with the bans that hold, and begins those that
+// follow from it. own are the open hits of the call, or nil; a verdict that was known
+// before begins none of the store's.
+func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open, known bool) {
+	v.lookForBans()
+	if begins := v.local && !v.Banned || !v.local && !known; begins && c.Mode == fallback.Taking && !v.Allowed {
+		l.soften(v, c, asks, own)
+		l.beginBans(ctx, v, c, asks)
+	}
+	if !known && v.Degraded == nil {
+		for _, b := range c.bans {
+			b.ban.remember(asks[b.ask+1].Key, v.bannedFor(asks[b.ask].Key))
+		}
+	}
+}
+
+// lookForBans has v speak of features alone, not of the keys of their bans.
+func (v *Verdict) lookForBans() {
+	for _, s := range v.Verdict.All() {
+		if feature, isBan := strings.CutPrefix(s.Key.Feature, banPrefix); isBan && s.RetryAfter > 0 {
+			v.bans = append(v.bans, banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.RetryAfter})
+		}
+	}
+	if v.Banned = len(v.bans) > 0; v.Banned || strings.HasPrefix(v.Key.Feature, banPrefix) {
+		v.bind()
+	}
+}
+
+// All returns the state of every limit of every feature of the call, as
+// counter.Verdict does, but for those of soft rules. A limit of a banned feature
+// has a Remaining of zero, and a RetryAfter that lasts until the end of the ban at
+// least. Ask is the index of the feature in the call, the first of equal features, or
+// -1 for features that are missing under MissingShare.
+func (v Verdict) All() []counter.State {
+	all := v.Verdict.All()
+	states := all[:0]
+	for _, s := range all {
+		if s.Soft || v.counts && s.Limit.Max == counter.MaxCount || strings.HasPrefix(s.Key.Feature, banPrefix) {
+			continue
+		}
+		s.Ask = placeOf(v.places, s.Key.Feature)
+		if left := v.bannedFor(s.Key); left > 0 {
+			s.Remaining, s.RetryAfter = 0, max(s.RetryAfter, left)
+		} else if v.open.frees(&s) {
+			s.RetryAfter = min(s.RetryAfter, v.open.after)
+		}
+		states = append(states, s)
+	}
+	return states
+}
+
+// keys are the keys of the call, without those of soft rules and bans; a key may
+// repeat.
+func (v *Verdict) keys() (keys []counter.Key) {
+	for _, s := range v.All() {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// bannedFor is the time that is left of the ban of key.
+func (v *Verdict) bannedFor(key counter.Key) time.Duration {
+	for _, b := range v.bans {
+		if b.key == key {
+			return b.left
+		}
+	}
+	return 0
+}
+
+// bind sets the flat fields of v by its states.
+func (v *Verdict) bind() {
+	for i, s := range v.All() {
+		if binds := s.Remaining < v.Remaining; i == 0 || v.Allowed && binds || !v.Allowed && s.RetryAfter > v.RetryAfter {
+			v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = s.Key, s.Limit, s.Remaining, s.RetryAfter, s.ResetAfter
+		}
+	}
+}
+
+// beginBans bans the features whose limits have denied the call, unless hits that may
+// yet go have denied it: held hits may be counted twice, open hits undone, and a Share
+// of a limit is not the limit. If the store does not take a ban, the ban is not begun,
+// and the denial stays.
+func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []counter.Ask) {
+	states := v.All()
+	for _, b := range c.bans {
+		ask := &asks[b.ask]
+		if ask.N == 0 || !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
+			continue
+		}
+		var taken counter.Verdict
+		on, begun := b.ban.counter, false
+		switch {
+		case !v.local && ask.Held == nil:
+			taken, begun = b.ban.inStore(ctx, l.taker, asks[b.ask+1].Key, c.Until)
+		case v.local && c.Rules[b.ask] != nil && c.Rules[b.ask].Denies(ask.Key, ask.N):
+			on = b.ban.here
+			taken, begun = b.ban.inProcess(asks[b.ask+1].Key)
+		}
+		if !begun {
+			continue
+		}
+		left := taken.RetryAfter
+		if taken.Allowed {
+			left = taken.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
+		}
+		v.Banned, v.bans = true, append(v.bans, banned{ask.Key, left})
+	}
+	if v.Banned {
+		v.bind()
+	}
+}
+
+// denies reports whether a limit of key denies the call for now, and not for open
+// hits alone. A call for more than a Max is denied for ever, and is no reason for a
+// ban.
+func (v *Verdict) denies(states []counter.State, key counter.Key) (denied bool) {
+	for _, s := range states {
+		if s.Key == key && s.RetryAfter == counter.Never {
+			return false
+		}
+		denied = denied || s.Key == key && s.RetryAfter > 0 && !v.open.pardons(&s)
+	}
+	return denied
+}
+
+// inStore begins a ban, by until. A ban that comes later holds too.
+func (b *ban) inStore(ctx context.Context, taker *fallback.Fallback, key counter.Key, until time.Time) (taken counter.Verdict, ok bool) {
+	c := &fallback.Call{Policy: fallback.Open, Until: until}
+	by, err := taker.Take(ctx, c, []counter.Ask{{Key: key, N: 1, Limits: b.take, On: b.counter}}, &taken)
+	return taken, err == nil && by.Degraded == nil
+}
+
+// inProcess begins a ban in the local counter, and has it carried to the store, where
+// the other processes find it.
+func (b *ban) inProcess(key counter.Key) (taken counter.Verdict, ok bool) {
+	taken, err := b.here.Take(context.Background(), key, 1, b.take)
+	if err == nil && taken.Allowed {
+		b.local.Carry(key, b.here.Config().Now())
+	}
+	return taken, err == nil
+}
+
+// remember has the local counter know a ban that the store has answered, for the time
+// without the store. A ban ends here a bucket and the Skew of the local counter later
+// at most. A local counter that is full does not learn a ban.
+func (b *ban) remember(key counter.Key, left time.Duration) {
+	if left <= 0 || b.here == nil {
+		return
+	}
+	if known, err := b.here.Peek(context.Background(), key, 0, b.look); err == nil && known.RetryAfter > 0 {
+		return
+	}
+	since := max(0, b.look[0].Per-left)
+	_ = b.here.AddAt(context.Background(), key, 1, b.here.Config().Now().Add(-since))
+}
+
+// soften shortens the waits of a denied call for limits that open hits of others may
+// free. The call has the open hits own, or nil.
+func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
+	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
+		return
+	}
+	others := &open{after: fallback.AfterFailure()}
+	for i := range asks {
+		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
+			others.keys = append(others.keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
+		}
+	}
+	if others.keys != nil {
+		told := v.RetryAfter
+		v.open = others
+		v.bind()
+		v.RetryAfter = min(v.RetryAfter, told)
+	}
+}
+
+// complete adds to v what is known without the store.
+func (v *Verdict) complete(c *call) {
+	v.event, v.places = c.of.event, c.places
+	if c.override != nil && !c.limited && !c.charged && v.Allowed {
+		v.Override, v.kind = c.override.Override, c.kind
+	}
+	if c.soft && v.Allowed && v.Degraded == nil {
+		v.Soft = append(softVerdicts(v.Verdict.All(), c.places), c.softly...)
+	}
+	v.counts = c.counts
+	switch {
+	case c.limited:
+	case c.charged && v.Allowed:
+		v.bind()
+	case v.counts:
+		v.free, v.Limit, v.Remaining, v.ResetAfter = true, counter.Limit{}, 0, 0
+	}
+}
+
+// softVerdicts are the answers of soft rules, from the states of all limits.
+func softVerdicts(states []counter.State, places string) (all []SoftVerdict) {
+	var last counter.Key
+	var remaining int64
+	for _, s := range states {
+		if !s.Soft {
+			continue
+		}
+		if len(all) == 0 || s.Key != last {
+			all = append(all, SoftVerdict{Ask: placeOf(places, s.Key.Feature), Kind: feature.KindOf(s.Key.Feature), Limit: s.Limit})
+			last, remaining = s.Key, s.Remaining
+		}
+		v := &all[len(all)-1]
+		switch {
+		case s.RetryAfter > v.RetryAfter:
+			v.Denied, v.Limit, v.RetryAfter = true, s.Limit, s.RetryAfter
+		case !v.Denied && s.Remaining < remaining:
+			v.Limit, remaining = s.Limit, s.Remaining
+		}
+	}
+	return all
+}
+
+// decision is the argument of Observe for v.
+func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
+	d := Decision{Event: v.event, Kind: v.ruleKind(), Limit: v.Limit, Outcome: v.outcome(), N: n, Latency: latency, Degraded: v.Degraded, Soft: v.Soft, Waited: waited}
+	if !v.Allowed {
+		d.Key = HiddenKey(v.Key)
+	}
+	return d
+}
