@@ -57,5 +57,5 @@ type pageBudget struct {
 var pageBudgets = []pageBudget{
 	{pages: "README.md", lines: 150},
 	{pages: "docs/operating.md", lines: 350},
-	{pages: "docs/*.md", lines: 2792},
+	{pages: "docs/*.md", lines: 2775},
 }
