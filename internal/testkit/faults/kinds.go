@@ -185,16 +185,22 @@ func forgetScripts(s *strike) {
 	}
 }
 
-// command sends a command to a Redis, several times if the machine is too busy for an
-// answer, or another fault ends the connection; any other error ends the campaign.
+// command sends a command to a Redis, as try does; an error ends the campaign.
 func (s *strike) command(node *servertest.Server, args ...string) any {
+	answer, err := s.try(node, args...)
+	s.report(err)
+	return answer
+}
+
+// try sends a command to a Redis, several times if the machine is too busy for an
+// answer, or another fault ends the connection.
+func (s *strike) try(node *servertest.Server, args ...string) (answer any, err error) {
 	for try := 1; ; try++ {
-		answer, err := servertest.Command(node.Addr, args...)
+		answer, err = servertest.Command(node.Addr, args...)
 		var lost net.Error                                                 // late, or the connection: another fault has come upon the server
 		down := err != nil && strings.Contains(err.Error(), "CLUSTERDOWN") // for as long as nodes miss another one
 		if try == 10 || !down && !errors.As(err, &lost) && !errors.Is(err, io.EOF) {
-			s.report(err)
-			return answer
+			return answer, err
 		}
 		if lost == nil || !lost.Timeout() {
 			s.sleep(500 * time.Millisecond)

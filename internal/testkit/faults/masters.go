@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -337,8 +338,7 @@ func (m *masters) freeze(s *strike) {
 	m.inStep()
 }
 
-// moveSlot moves the slot of a busy key of a Cluster to another master, key by key,
-// as redis-cli does.
+// moveSlot moves the slot of a busy key of a Cluster to another master.
 func (m *masters) moveSlot(s *strike) {
 	from := m.any(s)
 	found, _ := s.command(from, "KEYS", "*-hot-*").([]any)
@@ -346,9 +346,16 @@ func (m *masters) moveSlot(s *strike) {
 		return
 	}
 	busy := fmt.Sprint(found[s.rng.IntN(len(found))])
-	slot := fmt.Sprint(s.command(from, "CLUSTER", "KEYSLOT", busy))
 	others := m.having(isMaster, from)
-	to := others[s.rng.IntN(len(others))]
+	m.move(s, from, others[s.rng.IntN(len(others))], busy, func(int) { s.sleep(s.short() / 8) })
+	// A replica without the news would claim the slot together with its master's place.
+	m.cluster.Master(busy)
+}
+
+// move moves the slot of a key from one master to another, key by key, as redis-cli
+// does, and calls between after each, with the number of keys moved.
+func (m *masters) move(s *strike, from, to *servertest.Server, key string, between func(moved int)) {
+	slot := fmt.Sprint(s.command(from, "CLUSTER", "KEYSLOT", key))
 	ids := map[*servertest.Server]string{}
 	for _, node := range []*servertest.Server{from, to} {
 		ids[node] = fmt.Sprint(s.command(node, "CLUSTER", "MYID"))
@@ -356,20 +363,33 @@ func (m *masters) moveSlot(s *strike) {
 	s.command(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[from])
 	s.command(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
 	host, port, _ := net.SplitHostPort(to.Addr)
-	for {
+	for moved := 0; ; {
 		s.sleep(s.short() / 4)
 		keys, _ := s.command(from, "CLUSTER", "GETKEYSINSLOT", slot, "10").([]any)
 		if len(keys) == 0 {
 			break
 		}
 		for _, key := range keys {
-			s.command(from, "MIGRATE", host, port, fmt.Sprint(key), "0", "1500", "REPLACE")
-			s.sleep(s.short() / 8)
+			_, err := s.try(from, "MIGRATE", host, port, fmt.Sprint(key), "0", "1500", "REPLACE")
+			if err != nil && (strings.Contains(err.Error(), "MOVED") || strings.Contains(err.Error(), "READONLY")) {
+				m.finishMove() // one of the two is a replica by now
+				return
+			}
+			s.report(err)
+			moved++
+			between(moved)
 		}
 	}
 	for _, node := range slices.Concat([]*servertest.Server{to, from}, m.having(isMaster, from)) {
 		s.command(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[to])
 	}
-	// A replica without the news would claim the slot together with its master's place.
-	m.cluster.Master(busy)
+}
+
+// finishMove gives the keys of a slot on its way to one master, after a failover of one
+// of the two: on a busy machine a replica may take the place of a live master.
+func (m *masters) finishMove() {
+	m.inStep()
+	if out, err := exec.Command("redis-cli", "--cluster", "fix", m.having(isMaster, nil)[0].Addr, "--cluster-yes").CombinedOutput(); err != nil {
+		m.campaign.stage.Fatalf("%s: redis-cli --cluster fix: %v\n%s", m.name, err, out)
+	}
 }

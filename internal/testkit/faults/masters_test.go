@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,23 +126,32 @@ func TestFailoversAreNoted(t *testing.T) {
 	require.Equal(t, before, m.turn.Since)
 }
 
+// watched opens a world without callers, whose servers are watched until the test ends.
+func watched(t *testing.T, name string, setUp func(*world)) *strike {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	c := &campaign{stage: &servertest.Stage{OnFailure: func(err error) { t.Error(err) }}, ctx: ctx}
+	t.Cleanup(c.stage.End)
+	w := &world{campaign: c, setting: setting{name: name, setUp: setUp}}
+	require.NoError(t, w.open())
+	var looks sync.WaitGroup
+	looked := make(chan struct{})
+	t.Cleanup(func() {
+		close(looked)
+		looks.Wait()
+	})
+	looks.Go(func() { every(20*time.Millisecond, looked, w.look) })
+	w.masters.inStep()
+	return &strike{world: w, rng: rand.New(rand.NewPCG(1, 1))}
+}
+
 // A dead master whose sentinels, or fellow masters, elect nobody is replaced by hand.
 func TestReplicaIsPromotedWithoutElection(t *testing.T) {
 	for name, setUp := range map[string]func(*world){"redis sentinel": sentinel, "redis cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			c := &campaign{stage: &servertest.Stage{OnFailure: func(err error) { t.Error(err) }}, ctx: ctx}
-			defer c.stage.End()
-			w := &world{campaign: c, setting: setting{name: name, setUp: setUp}}
-			require.NoError(t, w.open())
-			m, s := w.masters, &strike{world: w}
-			var looks sync.WaitGroup
-			defer looks.Wait()
-			looked := make(chan struct{})
-			defer close(looked)
-			looks.Go(func() { every(20*time.Millisecond, looked, w.look) })
-			m.inStep()
+			s := watched(t, name, setUp)
+			m := s.masters
 			if m.sentinel != nil {
 				for _, addr := range m.sentinel.Addrs {
 					_, err := servertest.Command(addr, "SENTINEL", "SET", m.sentinel.Name, "quorum", "9")
@@ -157,4 +168,38 @@ func TestReplicaIsPromotedWithoutElection(t *testing.T) {
 			require.Len(t, m.having(isMaster, old), m.number)
 		})
 	}
+}
+
+// A slot is on its way, and a replica takes the place of the master that gets it: all
+// keys end at one master, none is lost, and the slot can be moved again.
+func TestMoveOfASlotSurvivesAFailover(t *testing.T) {
+	s := watched(t, "redis cluster", cluster)
+	m := s.masters
+	const keys = 8
+	key := func(i int) string { return fmt.Sprintf("{slot}-hot-%d", i) }
+	from := byAddr(m.servers, m.cluster.Master(key(0)))
+	for i := range keys {
+		s.command(from, "SET", key(i), fmt.Sprint(i))
+	}
+	to := m.having(isMaster, from)[0]
+	m.move(s, from, to, key(0), func(moved int) {
+		if moved != keys/2 {
+			return
+		}
+		m.inStep()
+		to.Kill()
+		require.True(t, m.replaced(to))
+		to.Restart()
+		m.inStep()
+	})
+	owner := byAddr(m.servers, m.cluster.Master(key(0)))
+	for i := range keys {
+		require.Equal(t, fmt.Sprint(i), fmt.Sprint(s.command(owner, "GET", key(i))), i)
+	}
+	m.move(s, owner, m.having(isMaster, owner)[0], key(0), func(int) {})
+	require.NotEqual(t, owner.Addr, m.cluster.Master(key(0)))
+}
+
+func byAddr(servers []*servertest.Server, addr string) *servertest.Server {
+	return servers[slices.IndexFunc(servers, func(s *servertest.Server) bool { return s.Addr == addr })]
 }
