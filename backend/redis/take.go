@@ -55,7 +55,9 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	}
 	switch reply := got.(type) {
 	case int64:
-		err = s.decodeCount(req, parts, reply)
+		err = s.decodeCounts(req, parts, []any{reply})
+	case []any: // the last is the time
+		err = s.decodeCounts(req, parts, reply[:max(0, len(reply)-1)])
 	case string:
 		err = s.decodeTake(req, parts, reply)
 	default:
@@ -198,17 +200,24 @@ func (s *sums) decodeTake(req *backend.TakeRequest, parts []takePart, reply stri
 	return nil
 }
 
-// decodeCount fills req in from an answer that is the count of the only window, where
-// hits were added to the newest bucket, which is the label's.
-func (s *sums) decodeCount(req *backend.TakeRequest, parts []takePart, count int64) error {
-	if len(parts) != 1 || len(parts[0].key.Windows) != 1 || count < 0 {
-		return s.unexpected(count)
+// decodeCounts fills req in from the counts of all windows, where hits were added to the
+// newest bucket of each key, which is the label's.
+func (s *sums) decodeCounts(req *backend.TakeRequest, parts []takePart, counts []any) error {
+	valid := true
+	for i := range parts {
+		p := &parts[i]
+		newest := tiers.Bucket{Width: p.width, Index: tiers.Index(req.Now.UnixNano(), p.width)}
+		p.windows(func(w *backend.Window) {
+			if valid = valid && len(counts) > 0; valid {
+				w.Count, valid = counts[0].(int64)
+				w.FreedBy, w.Newest, counts = tiers.Bucket{}, newest, counts[1:]
+			}
+		})
+		p.key.Fits = true
 	}
-	p := &parts[0]
-	w := &p.key.Windows[0]
-	w.Count, w.FreedBy = count, tiers.Bucket{}
-	w.Newest = tiers.Bucket{Width: p.width, Index: tiers.Index(req.Now.UnixNano(), p.width)}
-	p.key.Fits, req.Allowed = true, true
+	if req.Allowed = true; !valid || len(counts) > 0 {
+		return s.unexpected(counts)
+	}
 	return nil
 }
 

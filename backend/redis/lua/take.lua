@@ -16,9 +16,10 @@
 -- each window, of each window without room the position that must leave the window, the
 -- newest position of each root, 0 for none, and if hits were added the time, 0 unless it
 -- is to be told. After the deadline nothing is added: LATE and the time. The last three
--- bits of a position have no meaning. If hits were added to the only root at its newest
--- position, and the root has a single window, the answer is the count alone, as a number,
--- which costs half a microsecond less; unless the time is to be told.
+-- bits of a position have no meaning. Numbers cost less than a string of numbers: if hits
+-- were added to the only root at its newest position, and the root has a single window, the
+-- answer is the count alone, unless the time is to be told; to several roots, each at its
+-- newest position, a list of the counts and the time.
 --
 -- First the heads of the roots alone are read. From the total and the sums at the begin
 -- of the newest stretch and of the stretch before follows an upper bound of each count. If
@@ -55,11 +56,10 @@ end
 
 local known -- whether the numbers of the only root are known
 if mode == COUNT and options % 4 < 2 then
-  local roots, fits, bound, second, third = several and {}, true -- bounds of the last, the last but one, and the one before
+  local roots, bounds, fits, bound, second, third = several and {}, several and {}, true -- bounds of the last, the last but one, and the one before
   for i = 1, #KEYS do
-    local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), BEGIN
+    local v, start = call('GETRANGE', KEYS[i], '0', '53')
     if i > 1 then
-      from = cursor
       now, stale, ttl, n, stretch, flags, windows, cursor = unpack(ROOT, request, cursor)
     end
     if v == '' then
@@ -84,7 +84,9 @@ if mode == COUNT and options % 4 < 2 then
         fits = false
         break
       end
-      if several or left > 3 then
+      if several then
+        bounds[#bounds + 1] = bound
+      elseif left > 3 then
         counts = counts .. pack('>I7', bound)
       elseif left == 3 then
         third = bound
@@ -95,8 +97,8 @@ if mode == COUNT and options % 4 < 2 then
     if not fits then
       break
     end
-    if several then
-      roots[i] = {v, from}
+    if i < #KEYS then
+      roots[i] = {now, stale, ttl, n, stretch, w, origin, entry, total, room, count, here, prior}
     end
   end
   if fits then
@@ -115,14 +117,23 @@ if mode == COUNT and options % 4 < 2 then
       end
       return ADDED .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
     end
-    for i = 1, #KEYS do
-      local v = roots[i][1]
-      now, stale, ttl, n, stretch = unpack(ROOT, request, roots[i][2])
-      w = false
-      if v ~= '' then
-        w, origin, entry, total, room, count, here, prior = open(v)
+    local late = false
+    for i = #KEYS, 1, -1 do
+      if i < #KEYS then -- the numbers of the last root are still there
+        now, stale, ttl, n, stretch, w, origin, entry, total, room, count, here, prior = spread(roots[i], 1, 13)
       end
-      counts = counts .. pack('>I6', add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior))
+      roots[i] = add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+      late = late or roots[i] ~= now
+    end
+    if not late then
+      bounds[#bounds + 1] = time
+      return bounds
+    end
+    for i = 1, #bounds do
+      counts = counts .. pack('>I7', bounds[i])
+    end
+    for i = 1, #KEYS do
+      counts = counts .. pack('>I6', roots[i])
     end
     return ADDED .. counts .. pack('>I7', time)
   end

@@ -632,11 +632,10 @@ local function make()
     end
     local known
     if mode == 0 and options % 4 < 2 then
-      local roots, fits, bound, second, third = several and {}, true
+      local roots, bounds, fits, bound, second, third = several and {}, several and {}, true
       for i = 1, #KEYS do
-        local v, from, start = call('GETRANGE', KEYS[i], '0', '53'), 10
+        local v, start = call('GETRANGE', KEYS[i], '0', '53')
         if i > 1 then
-          from = cursor
           now, stale, ttl, n, stretch, flags, windows, cursor = unpack('>I6I6I6I7I2I1I2', request, cursor)
         end
         if v == '' then
@@ -661,7 +660,9 @@ local function make()
             fits = false
             break
           end
-          if several or left > 3 then
+          if several then
+            bounds[#bounds + 1] = bound
+          elseif left > 3 then
             counts = counts .. pack('>I7', bound)
           elseif left == 3 then
             third = bound
@@ -672,8 +673,8 @@ local function make()
         if not fits then
           break
         end
-        if several then
-          roots[i] = {v, from}
+        if i < #KEYS then
+          roots[i] = {now, stale, ttl, n, stretch, w, origin, entry, total, room, count, here, prior}
         end
       end
       if fits then
@@ -703,14 +704,23 @@ local function make()
           end
           return '\1' .. counts .. pack('>I7I7I7I6I7', third, second, bound, x, time)
         end
-        for i = 1, #KEYS do
-          local v = roots[i][1]
-          now, stale, ttl, n, stretch = unpack('>I6I6I6I7I2I1I2', request, roots[i][2])
-          w = false
-          if v ~= '' then
-            w, origin, entry, total, room, count, here, prior = open(v)
+        local late = false
+        for i = #KEYS, 1, -1 do
+          if i < #KEYS then
+            now, stale, ttl, n, stretch, w, origin, entry, total, room, count, here, prior = spread(roots[i], 1, 13)
           end
-          counts = counts .. pack('>I6', add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior))
+          roots[i] = add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+          late = late or roots[i] ~= now
+        end
+        if not late then
+          bounds[#bounds + 1] = time
+          return bounds
+        end
+        for i = 1, #bounds do
+          counts = counts .. pack('>I7', bounds[i])
+        end
+        for i = 1, #KEYS do
+          counts = counts .. pack('>I6', roots[i])
         end
         return '\1' .. counts .. pack('>I7', time)
       end
