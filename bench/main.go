@@ -28,6 +28,7 @@ var parts = []struct{ pkg, test string }{
 	{"memory", "TestBesidePeers"},
 	{"memory", "TestMiddlewareBesidePeers"},
 	{"redis", "TestOnRedis"},
+	{"redis", "TestThreeKeysOnRedis"},
 	{"redis", "TestMemoryOnRedis"},
 	{"redis", "TestRedisOnALink"},
 	{"memcache", "TestOnMemcached"},

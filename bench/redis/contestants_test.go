@@ -7,6 +7,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ type contestant struct {
 	fill    func(key string, at []time.Time) error   // as if it had been hit then; nil: what was long ago makes no difference
 	spent   func(before, after map[string]stat) stat // the server's, for its commands
 	stored  string                                   // a pattern of its stored keys
+	lasting bool                                     // stored keys that outlive their window make no difference
 
 	// The hits that count under the longest limit: of the last day by our clock, of
 	// the calendar day, or all hits minus the leak.
@@ -66,13 +68,16 @@ const (
 	leaking
 )
 
-// kinds are the contestants, each as in its documentation. Contestants that know a
-// single limit only are asked for each limit in turn, the longest first.
-var kinds = []struct {
+// kind makes contestants of a kind.
+type kind struct {
 	name string
 	how  string
 	make func(*testing.T, setting) *contestant
-}{
+}
+
+// kinds are the contestants, each as in its documentation. Contestants that know a
+// single limit only are asked for each limit in turn, the longest first.
+var kinds = []kind{
 	{"abacus", "one Take with all limits", newAbacus},
 	{"redis_rate", "Allow", newRate},
 	{"ulule/limiter", "its Redis store, Get", newUlule},
@@ -81,8 +86,22 @@ var kinds = []struct {
 	{"sorted set", "a log of every hit of our own writing, one script for all limits: exact, and what exactness costs without buckets", newLog},
 }
 
-func newAbacus(t *testing.T, set setting) *contestant {
-	store, err := abacusredis.New(set.client, abacusredis.Config{IOTimeout: 10 * time.Second})
+// withPlain are all kinds, with a contestant that is measured beside the others only
+// where its counters by the thousand need not grow old.
+var withPlain = append(slices.Clip(kinds), kind{"abacus, Plain", "one Take with all limits, by ticket, on plain counters", newPlain})
+
+// newPlain makes a contestant with a counter for each bucket, which may stay stored for
+// longer than it counts.
+func newPlain(t *testing.T, set setting) *contestant {
+	c := newLayout(t, set, abacusredis.Plain)
+	c.lasting, c.spent = true, transactions
+	return c
+}
+
+func newAbacus(t *testing.T, set setting) *contestant { return newLayout(t, set, abacusredis.Sums) }
+
+func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant {
+	store, err := abacusredis.New(set.client, abacusredis.Config{Layout: layout, IOTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	c, err := counter.New(store, counter.Config{
 		Ladder: tiers.For(set.limits.Windows()...), Prefix: set.prefix, Patience: set.timeout, Now: set.now,

@@ -37,7 +37,7 @@ func TestRedisOnALink(t *testing.T) {
 		require.Equal(t, 1, n)
 	}, new(measure.Mishaps)}
 	rows := []row{plain}
-	for _, r := range b.runners(10, 1, 3) {
+	for _, r := range b.runners(kinds, 10, 1, 3) {
 		rows = append(rows, row{r.name, fmt.Sprint(len(r.limits)), func(key string) error { r.take(key); return nil }, func(key string) { r.check([]string{key}) }, &r.mishaps})
 	}
 	limits, rates := roomy(3, 10), redis_rate.NewLimiter(b.client)

@@ -30,7 +30,7 @@ func TestMemoryOnRedis(t *testing.T) {
 		keys := measure.Names(t, row.keys)
 		bytes := map[string]measure.Series{}
 		var rs []*runner
-		for _, r := range b.runners(past+row.day+row.instants, 3) {
+		for _, r := range b.runners(kinds, past+row.day+row.instants, 3) {
 			r.live(keys, past, mean)
 			rs = append(rs, r)
 		}

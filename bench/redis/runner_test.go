@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,7 @@ type runner struct {
 
 // ours reports whether the runner is this library: what goes wrong with it ends the
 // benchmark.
-func (r *runner) ours() bool { return r.name == "abacus" }
+func (r *runner) ours() bool { return strings.HasPrefix(r.name, "abacus") }
 
 // call notes the failure of a call, and reports whether the call was made.
 func (r *runner) call(err error, key string) bool {
@@ -79,8 +80,8 @@ func roomy(n int, hits int) counter.Limits {
 	return all[len(all)-n:]
 }
 
-// runners are all contestants with these numbers of limits.
-func (b *bench) runners(hits int, limits ...int) (all []*runner) {
+// runners are contestants of these kinds with these numbers of limits.
+func (b *bench) runners(kinds []kind, hits int, limits ...int) (all []*runner) {
 	for _, n := range limits {
 		for _, kind := range kinds {
 			set := b.setting(roomy(n, hits))
@@ -143,6 +144,9 @@ func (r *runner) age() {
 	r.bench.Helper()
 	passed := r.now.Sub(r.aged)
 	r.aged = r.now
+	if r.lasting {
+		return
+	}
 	before := r.lives
 	r.lives = map[string]time.Duration{}
 	iter := r.bench.client.Scan(ctx, 0, r.stored, 10_000).Iterator()

@@ -59,6 +59,10 @@ func scripts(before, after map[string]stat) stat {
 	return sum(before, after, "eval", "evalsha", "fcall")
 }
 
+// transactions returns the time of contestants that send transactions only, with the
+// commands inside.
+func transactions(before, after map[string]stat) stat { return sum(before, after, "multi", "exec") }
+
 // stats is INFO commandstats.
 func (b *bench) stats() map[string]stat {
 	b.Helper()
