@@ -80,7 +80,7 @@ func (s *settledCache) fresh(e *settledEntry, now time.Time) bool {
 	if time.Since(e.read)-elapsed > s.skew {
 		return false
 	}
-	return elapsed >= -s.skew && elapsed <= settledFor && (elapsed-now.Round(0).Sub(e.at.Round(0))).Abs() <= s.skew
+	return elapsed <= settledFor && (elapsed-now.Round(0).Sub(e.at.Round(0))).Abs() <= s.skew
 }
 
 // admits reports whether the cache has a place for the key, and notes that the
