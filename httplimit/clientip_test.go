@@ -117,6 +117,7 @@ func TestForwardedForEndsAtTheFirstWhoIsNoProxy(t *testing.T) {
 		{"2001:db8:c::7", []string{"[2001:db8:c::7]:567"}},
 		{"peer", []string{"198.51.100.7:"}},
 		{"peer", []string{"198.51.100.7:65536"}},
+		{"peer", []string{"198.51.100.7:065535"}},
 		{"peer", []string{"198.51.100.7:018446744073709551617"}},
 		{"peer", []string{"198.51.100.7:-1"}},
 		{"peer", []string{"198.51.100.7:+1"}},

@@ -68,6 +68,8 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 			[]limiter.Rule{ifMissing(limiter.MissingSkip, by("ip", "5/h")), ifMissing(limiter.MissingShare, by("ip", "9/d"))}},
 		{"33 limits", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: 33 limits`, []limiter.Rule{windows(1, 33)}},
 		{"33 limits, merged", `limiter: rule "signup" by "ip": the Limits of its rules together: counter: 33 limits`, []limiter.Rule{windows(1, 30), windows(31, 3)}},
+		{"a share beyond the ladder", `limiter: rule "signup" by "ip": its Percent is 10, but the limits are to be judged by the counts of the enforced rule by "ip", and the soft rule: counter: limit 3/d: tiers: `,
+			[]limiter.Rule{on("1s:1h", by("ip", "5/h")), soft(10, by("ip", "3/d"))}},
 
 		{"no such policy", `limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is 3, want FailClosed (0), FailOpen (1) or FailLocal (2)`, []limiter.Rule{onFailure(3, by("ip", "5/h"))}},
 		{"nor such", `limiter: rule "signup" by "ip": Config.Rules[0].IfMissing is 3, want MissingDeny (0), MissingSkip (1) or MissingShare (2)`, []limiter.Rule{ifMissing(3, by("ip", "5/h"))}},

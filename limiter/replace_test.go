@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -127,27 +128,35 @@ func TestReplaceAllMayLeaveAnEventOut(t *testing.T) {
 	})
 }
 
-// A call that waits for its turn ends when its event is left out.
+// A call that waits for its turn ends when its event is left out, and when no wait will
+// do any more.
 func TestReplaceAllEndsWaitingCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		login := limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}
-		lim := onMemory(t, by("ip", "1/h"), login)
-		allow(t, lim, ip("192.0.2.1"))
-		errs := make(chan error)
-		began := time.Now()
-		for range 3 {
-			go func() {
-				_, err := lim.Wait(ctx, "signup", ip("192.0.2.1"))
-				errs <- err
-			}()
-		}
-		synctest.Wait()
-		require.NoError(t, lim.ReplaceAll(login))
-		for range 3 {
-			require.EqualError(t, <-errs, `limiter: event "signup" has no rules, which "login" have`)
-		}
-		require.Zero(t, time.Since(began))
-	})
+	login := limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}
+	for want, rules := range map[string][]limiter.Rule{
+		`limiter: event "signup" has no rules, which "login" have`:                           {login},
+		`limiter: event "signup": n is 1, want at most 0 under 0/h by "ip": no wait will do`: {login, by("ip", "0/h")},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lim := onMemory(t, by("ip", "1/h"), login)
+			allow(t, lim, ip("192.0.2.1"))
+			errs := make(chan error)
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(ctx, 24*time.Hour)
+			defer cancel()
+			for range 3 {
+				go func() {
+					_, err := lim.Wait(ctx, "signup", ip("192.0.2.1"))
+					errs <- err
+				}()
+			}
+			synctest.Wait()
+			require.NoError(t, lim.ReplaceAll(rules...))
+			for range 3 {
+				require.EqualError(t, <-errs, want)
+			}
+			require.Zero(t, time.Since(began))
+		})
+	}
 }
 
 // Hits that were admitted while the store failed are carried though their event has

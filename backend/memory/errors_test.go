@@ -34,6 +34,7 @@ func TestErrorsChangeNothing(t *testing.T) {
 		"a bucket of width 0s":          {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{})},
 		"a bucket of width -1s":         {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: -time.Second})},
 		"bucket 9223372036854775":       {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MaxInt64})},
+		"bucket 9223372036 of":          {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MaxInt64 / int64(time.Second)})},
 		"bucket -922337203685477":       {Key: "k", Now: noon, N: 1, Add: slots(second, tiers.Bucket{Width: time.Second, Index: math.MinInt64})},
 		"a span of width -1ns":          {Key: "k", Now: noon, N: 1, Add: slots(second), Read: []backend.Span{{Width: -1}}},
 		"TTL -1ns of bucket 1s@2":       {Key: "k", Now: noon, N: 1, Add: []backend.Slot{{Bucket: second, TTL: -1}}},
@@ -78,6 +79,8 @@ func TestErrorsChangeNothing(t *testing.T) {
 	require.ErrorIs(t, s.Take(done, taking(t, dayLadder, "k", noon, per(5, day))), context.Canceled)
 	require.Equal(t, 1, s.Stats().Keys)
 	require.EqualValues(t, 1, mustTake(t, s, taking(t, dayLadder, "k", noon, per(5, day))).Keys[0].Windows[0].Count)
+	last := slots(tiers.Bucket{Width: time.Second, Index: math.MaxInt64/int64(time.Second) - 1})
+	require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "last", Ladder: tiers.Default, Now: noon, N: 1, Add: last}))
 	requireSound(t, s)
 }
 

@@ -39,3 +39,11 @@ func TestStoredAsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "9898db890a4b4e00", hex.EncodeToString(label))
 }
+
+// A stretch is the longest of which the tier keeps four.
+func TestATierOfFourStretches(t *testing.T) {
+	t.Parallel()
+	addr := servertest.Redis(t)
+	fill(t, open(t, "redis://"+addr), forgetKey, "1s:4h", time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 1_440, 10*time.Second)
+	require.EqualValues(t, 5, raw(t, addr).DBSize(ctx).Val(), "the root, and a leaf for each hour")
+}
