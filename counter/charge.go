@@ -41,14 +41,6 @@ func (c *Counter) Charge(ctx context.Context, key Key, n int64, limits Limits) (
 	return c.ChargeAll(ctx, Ask{Key: key, N: n, Limits: limits})
 }
 
-// ChargeAll is Charge for several keys: the hits of all keys are counted, or
-// after an error none. If the first N that is not 0 is below zero, hits are given back,
-// and N of no key is above zero; after an error some keys may have been credited.
-func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (v Verdict, err error) {
-	err = c.all(ctx, &v, asks, charging)
-	return v, err
-}
-
 // raise notes that the counts of the charged keys may have risen. mark is from before.
 func (k *call) raise(mark int64) {
 	for i := range k.keys {

@@ -86,6 +86,14 @@ func (c *Counter) PeekAll(ctx context.Context, asks ...Ask) (v Verdict, err erro
 	return v, err
 }
 
+// ChargeAll is Charge for several keys: the hits of all keys are counted, or
+// after an error none. If the first N that is not 0 is below zero, hits are given back,
+// and N of no key is above zero; after an error some keys may have been credited.
+func (c *Counter) ChargeAll(ctx context.Context, asks ...Ask) (v Verdict, err error) {
+	err = c.all(ctx, &v, asks, charging)
+	return v, err
+}
+
 // all answers a call for several keys, or for one. v is the zero Verdict before, and after
 // an error.
 func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err error) {

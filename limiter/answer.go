@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"encoding/binary"
 	"strings"
 	"time"
 
@@ -9,22 +10,6 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter/fallback"
 )
-
-// ban completes a verdict of the store with the bans that hold, and begins those that
-// follow from it. own are the open hits of the call, or nil; a verdict that was known
-// before begins none of the store's.
-func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, own *open, known bool) {
-	v.lookForBans()
-	if begins := v.local && !v.Banned || !v.local && !known; begins && c.Mode == fallback.Taking && !v.Allowed {
-		l.soften(v, c, asks, own)
-		l.beginBans(ctx, v, c, asks)
-	}
-	if !known && v.Degraded == nil {
-		for _, b := range c.bans {
-			b.ban.remember(asks[b.ask+1].Key, v.bannedFor(asks[b.ask].Key))
-		}
-	}
-}
 
 // lookForBans has v speak of features alone, not of the keys of their bans.
 func (v *Verdict) lookForBans() {
@@ -35,6 +20,23 @@ func (v *Verdict) lookForBans() {
 	}
 	if v.Banned = len(v.bans) > 0; v.Banned || strings.HasPrefix(v.Key.Feature, banPrefix) {
 		v.bind()
+	}
+}
+
+// ban begins the bans that follow from v: none if the store's verdict was known before,
+// and none in this process while a ban holds. Then this process learns the bans that the
+// store has answered.
+func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.Ask, known bool) {
+	if begins := v.local && !v.Banned || !v.local && !known; begins && c.Mode == fallback.Taking && !v.Allowed {
+		l.beginBans(ctx, v, c, asks)
+	}
+	if known || v.Degraded != nil {
+		return
+	}
+	for _, b := range c.bans {
+		if left := v.bannedFor(asks[b.ask].Key); left > 0 && b.ban.local != nil {
+			b.ban.local.Learn(asks[b.ask+1].Key, left)
+		}
 	}
 }
 
@@ -107,7 +109,7 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 			taken, begun = b.ban.inStore(ctx, l.taker, asks[b.ask+1].Key, c.Until)
 		case v.local && c.Rules[b.ask] != nil && c.Rules[b.ask].Denies(ask.Key, ask.N):
 			on = b.ban.here
-			taken, begun = b.ban.inProcess(asks[b.ask+1].Key)
+			taken, begun = b.ban.local.Begin(asks[b.ask+1].Key)
 		}
 		if !begun {
 			continue
@@ -141,50 +143,6 @@ func (b *ban) inStore(ctx context.Context, taker *fallback.Fallback, key counter
 	c := &fallback.Call{Policy: fallback.Open, Until: until}
 	by, err := taker.Take(ctx, c, []counter.Ask{{Key: key, N: 1, Limits: b.take, On: b.counter}}, &taken)
 	return taken, err == nil && by.Degraded == nil
-}
-
-// inProcess begins a ban in the local counter, and has it carried to the store, where
-// the other processes find it.
-func (b *ban) inProcess(key counter.Key) (taken counter.Verdict, ok bool) {
-	taken, err := b.here.Take(context.Background(), key, 1, b.take)
-	if err == nil && taken.Allowed {
-		b.local.Carry(key, b.here.Config().Now())
-	}
-	return taken, err == nil
-}
-
-// remember has the local counter know a ban that the store has answered, for the time
-// without the store. A ban ends here a bucket and the Skew of the local counter later
-// at most. A local counter that is full does not learn a ban.
-func (b *ban) remember(key counter.Key, left time.Duration) {
-	if left <= 0 || b.here == nil {
-		return
-	}
-	if known, err := b.here.Peek(context.Background(), key, 0, b.look); err == nil && known.RetryAfter > 0 {
-		return
-	}
-	since := max(0, b.look[0].Per-left)
-	_ = b.here.AddAt(context.Background(), key, 1, b.here.Config().Now().Add(-since))
-}
-
-// soften shortens the waits of a denied call for limits that open hits of others may
-// free. The call has the open hits own, or nil.
-func (l *Limiter) soften(v *Verdict, c *call, asks []counter.Ask, own *open) {
-	if v.Allowed || v.Banned || v.open != nil || c.Mode != fallback.Taking || l.opens.used.Load() == 0 {
-		return
-	}
-	others := &open{after: fallback.AfterFailure()}
-	for i := range asks {
-		if free, sure := l.opens.free(asks[i].Key, own); free > 0 && !asks[i].Soft {
-			others.keys = append(others.keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
-		}
-	}
-	if others.keys != nil {
-		told := v.RetryAfter
-		v.open = others
-		v.bind()
-		v.RetryAfter = min(v.RetryAfter, told)
-	}
 }
 
 // complete adds to v what is known without the store.
@@ -236,4 +194,19 @@ func (v *Verdict) decision(n int64, latency, waited time.Duration) Decision {
 		d.Key = HiddenKey(v.Key)
 	}
 	return d
+}
+
+// placeOf is the index of the feature with this text in the call, by a result of
+// nameAsks; -1 if there is none.
+func placeOf(places, text string) int {
+	if places == "" {
+		return 0
+	}
+	n := int(places[len(places)-1])
+	for of := []byte(places[len(places)-1-12*n:]); n > 0; n, of = n-1, of[12:] {
+		if places[binary.LittleEndian.Uint32(of):binary.LittleEndian.Uint32(of[4:])] == text {
+			return int(int32(binary.LittleEndian.Uint32(of[8:])))
+		}
+	}
+	return -1
 }

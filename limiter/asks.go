@@ -309,21 +309,6 @@ func nameAsks(asks []counter.Ask, event string, text []byte, spans []span) strin
 	return texts
 }
 
-// placeOf is the index of the feature with this text in the call, by a result of
-// nameAsks; -1 if there is none.
-func placeOf(places, text string) int {
-	if places == "" {
-		return 0
-	}
-	n := int(places[len(places)-1])
-	for of := []byte(places[len(places)-1-12*n:]); n > 0; n, of = n-1, of[12:] {
-		if places[binary.LittleEndian.Uint32(of):binary.LittleEndian.Uint32(of[4:])] == text {
-			return int(int32(binary.LittleEndian.Uint32(of[8:])))
-		}
-	}
-	return -1
-}
-
 // own is the note of a feature: what a call says of this feature alone.
 type own struct {
 	limits counter.Limits // of Under; empty: none

@@ -168,9 +168,19 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 	}
 	v.Degraded, v.local, v.hits = by.Degraded, by.Local, by.Hits
 	if len(c.bans) > 0 {
-		l.ban(ctx, v, c, asks, own, known)
+		v.lookForBans()
 	}
-	l.soften(v, c, asks, own)
+	if !v.Allowed && !v.Banned && c.Mode == fallback.Taking {
+		if others := l.opens.others(asks, own); others != nil {
+			told := v.RetryAfter
+			v.open = others
+			v.bind()
+			v.RetryAfter = min(v.RetryAfter, told)
+		}
+	}
+	if len(c.bans) > 0 {
+		l.ban(ctx, v, c, asks, known)
+	}
 	if v.At().IsZero() {
 		own.close(false)
 		return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
 // opens are the open hits of this process, by key.
@@ -121,26 +122,39 @@ func (c *open) close(refunded bool) {
 	}
 }
 
-// free returns the hits of the key that may be undone, or were since own began,
-// without the hits of own itself; and those of them that are not of calls under way.
-func (o *opens) free(key counter.Key, own *open) (free, sure int64) {
+// others returns the hits that may be undone, or were since own began, at the keys of a
+// denied call with the open hits own, or nil; without the hits of own itself. It returns
+// nil if there are none.
+func (o *opens) others(asks []counter.Ask, own *open) *open {
+	if o.used.Load() == 0 {
+		return nil
+	}
+	var keys []openAsk
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k := o.keys[key]
-	if k == nil {
-		return 0, 0
-	}
-	free, sure = k.hits, k.admitted
-	for i := 0; own != nil && i < len(own.keys); i++ {
-		if own.keys[i].state == k {
-			refunded := k.refunded - own.keys[i].refunded
-			free, sure = free+refunded, sure+refunded
-			if own.asked {
-				free -= own.keys[i].n
+	for i := range asks {
+		k := o.keys[asks[i].Key]
+		if k == nil || asks[i].Soft {
+			continue
+		}
+		free, sure := k.hits, k.admitted
+		for j := 0; own != nil && j < len(own.keys); j++ {
+			if own.keys[j].state == k {
+				refunded := k.refunded - own.keys[j].refunded
+				free, sure = free+refunded, sure+refunded
+				if own.asked {
+					free -= own.keys[j].n
+				}
 			}
 		}
+		if free > 0 {
+			keys = append(keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
+		}
 	}
-	return free, sure
+	if keys == nil {
+		return nil
+	}
+	return &open{keys: keys, after: fallback.AfterFailure()}
 }
 
 // frees reports whether open hits may free the limit of s, a state of the denied

@@ -156,16 +156,6 @@ func (c *carrier) answered(k *callKey) {
 	c.lanes[server].hurry()
 }
 
-// hasten ends the pace and the waiting, for a limiter that closes.
-func (c *carrier) hasten() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hasty = true
-	for _, l := range c.lanes {
-		l.hurry()
-	}
-}
-
 // carry sends the oldest hits of k that can be carried.
 func (c *carrier) carry(k *localKey, l *lane) {
 	s := k.shard()
@@ -262,7 +252,12 @@ func (f *Fallback) Close(ctx context.Context) error {
 	}
 	lent := loan.Of(ctx)
 	carrier := &f.local.carrier
-	carrier.hasten()
+	carrier.mu.Lock()
+	carrier.hasty = true // else the pace and the waiting would last
+	for _, l := range carrier.lanes {
+		l.hurry()
+	}
+	carrier.mu.Unlock()
 	stop := context.AfterFunc(lent, carrier.cancel)
 	f.calls.Wait() // no one else gives the carrier a first key
 	carrier.all.Wait()

@@ -126,14 +126,14 @@ func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Or
 	if c.Rules == nil || c.Policy != Local {
 		return Origin{}, false
 	}
-	err := f.local.failing()
-	if err == nil {
+	failed := f.local.failure.Load()
+	if failed == nil || time.Since(failed.at) >= time.Second {
 		return Origin{}, false
 	}
 	if *v, known = f.local.recall(c, asks); known {
 		f.local.numbers.denied.Add(1)
 	}
-	return Origin{Degraded: err, Local: true}, known
+	return Origin{Degraded: failed.err, Local: true}, known
 }
 
 // isLook reports whether a finds out whether there is a hit at all.

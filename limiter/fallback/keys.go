@@ -136,19 +136,35 @@ func (k *localKey) tidy() {
 	}
 }
 
-// Carry has a hit of key, which was counted under a Look alone, carried to the store
-// by the ladder of the Look. If too many hits wait, the hit stays in this process.
-func (r *Rule) Carry(key counter.Key, at time.Time) {
+// Begin counts a hit of key, at which r looks, in this process, unless there is one, and
+// has it carried to the store by the ladder of r, where the other processes find it. If
+// too many hits wait, the hit stays in this process.
+func (r *Rule) Begin(key counter.Key) (taken counter.Verdict, ok bool) {
+	taken, err := r.here.Take(context.Background(), key, 1, counter.Limits{{Max: 1, Per: r.limits[0].Per}})
 	l := r.local
-	if l.carrier.full(1) {
-		return
+	if err != nil || !taken.Allowed || l.carrier.full(1) {
+		return taken, err == nil
 	}
+	at := r.here.Config().Now()
 	_, s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := l.key(key, r.store)
 	k.pend(r.bucket(at), at, 1)
 	l.carrier.put(k)
+	return taken, true
+}
+
+// Learn has the local counter know a hit of key, at which r looks, that the store has
+// answered, for the time without the store: left is the time until r sees no hit. The hit
+// ends here a bucket and the Skew of the local counter later at most. A local counter that
+// is full does not learn a hit.
+func (r *Rule) Learn(key counter.Key, left time.Duration) {
+	if known, err := r.here.Peek(context.Background(), key, 0, r.limits); err == nil && known.RetryAfter > 0 {
+		return
+	}
+	since := max(0, r.limits[0].Per-left)
+	_ = r.here.AddAt(context.Background(), key, 1, r.here.Config().Now().Add(-since))
 }
 
 // Forget drops the hits of a key that wait to be carried, and waits for the

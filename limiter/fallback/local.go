@@ -214,15 +214,6 @@ func (c *Call) exceeds(asks []counter.Ask) bool {
 	return false
 }
 
-// failing is the error of a store that has failed within the last second, and
-// not answered since; nil: nothing is known.
-func (l *local) failing() error {
-	if f := l.failure.Load(); f != nil && time.Since(f.at) < time.Second {
-		return f.err
-	}
-	return nil
-}
-
 // Stats are numbers of a Fallback: limiter.Stats says what they mean.
 type Stats struct {
 	Admitted, Denied, Refused            int64
