@@ -16,7 +16,7 @@ func page(m *machine, sections []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `# Benchmarks
 
-This page is written by %s: edits are lost. What the numbers mean, and which goals they reach, is in [performance.md](../performance.md).
+This page is written by %s: edits are lost. What the numbers mean, and which goals they reach, is in [where the time goes](../decisions/where-the-time-goes.md).
 
 `, "`make bench-peers`")
 	fmt.Fprintf(&text, "| | |\n|---|---|\n")
