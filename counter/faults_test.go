@@ -1,6 +1,7 @@
 package counter_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
@@ -307,5 +309,51 @@ func TestAPanicOfTheStoreSpoilsNoOtherCall(t *testing.T) {
 	require.True(t, v.Allowed)
 	for _, s := range v.All() {
 		require.EqualValues(t, 8, s.Remaining, s.Key.Feature)
+	}
+}
+
+// stale is a store that has dropped the buckets of every label.
+type stale struct {
+	*memory.Store
+	Bind  struct{} // hides the method, and backend.Local with it
+	err   error
+	asked int
+}
+
+func (s *stale) answer(anyLabel bool, do func() error) error {
+	switch s.asked++; {
+	case s.err != nil || s.asked == 10:
+		return cmp.Or(s.err, errors.New("asked ten times"))
+	case !anyLabel:
+		return backend.ErrStaleLabel
+	}
+	return do()
+}
+
+func (s *stale) Do(ctx context.Context, r *backend.Request) error {
+	return s.answer(r.AnyLabel, func() error { return s.Store.Do(ctx, r) })
+}
+
+func (s *stale) Take(ctx context.Context, r *backend.TakeRequest) error {
+	return s.answer(r.AnyLabel, func() error { return s.Store.Take(ctx, r) })
+}
+
+// A call gets four labels at most, and no second one of a clock that stands. Then it is
+// answered by the buckets that the store still has. Another error is an error at once.
+func TestTheLastLabel(t *testing.T) {
+	for tick, want := range map[time.Duration]int{0: 2, time.Millisecond: 5} {
+		s, now := &stale{Store: memory.New(memory.Config{})}, halfPast
+		c := newCounter(t, s, counter.Config{Now: func() time.Time { now = now.Add(tick); return now }})
+		v, err := c.Take(ctx, counter.Key{Event: "signup", Feature: "a"}, 1, limits("1/h"))
+		require.NoError(t, err)
+		require.True(t, v.Allowed)
+		require.Equal(t, want, s.asked)
+		for _, away := range []error{nil, errors.New("away")} {
+			s.asked, s.err = 0, away
+			_, err = c.Count(ctx, counter.Key{Event: "signup", Feature: "a"}, time.Hour)
+			require.ErrorIs(t, err, away)
+			require.Equal(t, want, s.asked)
+			want = 1
+		}
 	}
 }

@@ -342,6 +342,7 @@ func TestALateAdditionIsTakenBackWhereItWasMade(t *testing.T) {
 	require.EqualValues(t, 1, st.LateAdditions)
 	require.Zero(t, st.TakenBack)
 	require.EqualValues(t, 1, st.TakingBackFailed)
+	require.EqualValues(t, 1, s.Report().HitsLeft)
 }
 
 // A taking back is made to its end whatever happens to its call, is sent once,
