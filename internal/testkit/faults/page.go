@@ -153,6 +153,8 @@ the processes that ended by themselves, and the connections to the servers.
 - A machine that loses its power.
 - Clocks that stand still.
 - A change of ladder under load.
+- A sentinel whose answers lie about their lengths: go-redis, up to v9.23.0 at least, panics on an
+  empty address of the master.
 - Damage to answers that no reader can notice, such as a digit in the place of another: neither
   protocol has a checksum.
 `))
