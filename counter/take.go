@@ -26,7 +26,7 @@ import (
 // a failed call are undone, even if the store answers late. Hits without any
 // answer of the store stay until they age out.
 func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v Verdict, err error) {
-	// On the memory store limits that were prepared admit nearly all hits; everything else
+	// On the memory store limits that were prepared decide nearly all calls; everything else
 	// is for answer to decide.
 	var a backend.Admission
 	var label int64 // 0: the clock is not read
@@ -39,7 +39,11 @@ func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v 
 			a = q.short.Admit(key.Feature, n, label)
 		}
 	}
-	if a.Number == 0 {
+	switch {
+	case a.Denied:
+		v.deny(c, q, key, n, label, &a)
+		return v, nil
+	case a.Number == 0:
 		err = c.answer(ctx, &v, []Ask{{Key: key, N: n, Limits: limits}}, taking, label)
 		return v, err
 	}

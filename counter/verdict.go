@@ -50,16 +50,19 @@ func (v Verdict) At() time.Time {
 	return time.Unix(0, v.at)
 }
 
-// details are the part of a Verdict that the flat fields leave out. The buffers
-// make details a single allocation in a call of a few keys and limits.
+// details are the part of a Verdict that the flat fields leave out.
 type details struct {
-	keys    []Ask            // distinct; On is set, and N are the hits that were counted
-	states  []shortState     // of all limits of all keys
-	limits  Limits           // of a quota, whose admissions have no keys and no states
+	keys    []Ask            // distinct; On is set, and N are the hits that were counted; nil: by a quota
+	states  []shortState     // of all limits of all keys; nil: an admission by a quota
+	limits  Limits           // of a quota
 	windows []backend.Window // of a quota
+}
 
-	keyBuf   [2]Ask
-	stateBuf [6]shortState
+// ownDetails are a single allocation for a call of a few keys and limits.
+type ownDetails struct {
+	details
+	keyBuf   [3]Ask
+	stateBuf [9]shortState
 }
 
 // State is the answer of a [Verdict] for one limit of one key. The fields have
@@ -88,10 +91,15 @@ func (v Verdict) All() []State {
 		}
 		return []State{{Key: v.Key, Limit: v.Limit, Remaining: v.Remaining, RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter}}
 	}
-	if d.states == nil {
+	if d.keys == nil {
 		states := make([]State, len(d.limits))
 		for i, limit := range d.limits {
-			states[i] = State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.ownReset(&d.windows[i], v.at)}
+			if d.states == nil {
+				states[i] = State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.ownReset(&d.windows[i], v.at)}
+			} else {
+				s := &d.states[i]
+				states[i] = State{Key: v.Key, Limit: limit, Remaining: s.remaining, RetryAfter: s.retryAfter, ResetAfter: s.resetAfter}
+			}
 		}
 		return states
 	}
@@ -120,8 +128,9 @@ func (s *State) short() shortState { return shortState{s.Remaining, s.RetryAfter
 func (v *Verdict) fill(k *call) {
 	var d *details
 	if ask := &k.asks[0]; len(k.asks) > 1 || len(ask.Limits) > 1 || ask.On != nil || ask.Soft || ask.Charge && !k.Charge {
-		d = &details{}
-		v.details, d.keys, d.states = d, d.keyBuf[:0], d.stateBuf[:0]
+		own := &ownDetails{}
+		d, v.details = &own.details, &own.details
+		d.keys, d.states = own.keyBuf[:0], own.stateBuf[:0]
 	}
 	first := true
 	for j := range k.asks {
@@ -138,15 +147,38 @@ func (v *Verdict) fill(k *call) {
 			if d != nil {
 				d.states = append(d.states, s)
 			}
-			binds := first || s.retryAfter > v.RetryAfter
-			if v.Allowed {
-				binds = first || s.remaining < v.Remaining
-			}
-			if binds && !ask.Soft && (!ask.Charge || k.Charge) {
-				v.Key, v.Limit = ask.Key, ask.Limits[w]
-				v.Remaining, v.RetryAfter, v.ResetAfter = s.remaining, s.retryAfter, s.resetAfter
+			if !ask.Soft && (!ask.Charge || k.Charge) {
+				v.judge(first, ask.Key, ask.Limits[w], s)
 				first = false
 			}
+		}
+	}
+}
+
+// judge makes a limit of key the binding one, if it is the first or binds more than the
+// one before.
+func (v *Verdict) judge(first bool, key Key, limit Limit, s shortState) {
+	if first || v.Allowed && s.remaining < v.Remaining || !v.Allowed && s.retryAfter > v.RetryAfter {
+		v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = key, limit, s.remaining, s.retryAfter, s.resetAfter
+	}
+}
+
+// deny makes v the denial of n hits of key by the short way.
+func (v *Verdict) deny(c *Counter, q *quota, key Key, n, label int64, a *backend.Admission) {
+	own := q.details.limits
+	if len(own) > 1 {
+		v.details = &details{limits: own, states: make([]shortState, 0, len(own))}
+	}
+	for i := range own {
+		w := q.details.windows[i]
+		width := c.plan.Ladder.At(w.Finest).Width
+		if w.Count = a.Counts[i]; w.Count > 0 {
+			w.Newest = tiers.Bucket{Width: width, Index: tiers.Index(a.Newest[i], width)}
+			w.FreedBy = tiers.Bucket{Width: width, Index: tiers.Index(a.FreedBy[i], width)}
+		}
+		s := c.state(&w, label, n, false)
+		if v.judge(i == 0, key, own[i], s); v.details != nil {
+			v.details.states = append(v.details.states, s)
 		}
 	}
 }

@@ -190,15 +190,26 @@ func (s *Store) admitOrTake(t *backend.TakeRequest, short bool) error {
 		return s.Take(context.Background(), t)
 	}
 	a := q.Admit(string(whole[len(whole)/2:]), d.N, t.Now.UnixNano())
-	if a.Number == 0 {
+	if a.Number == 0 && !a.Denied {
 		return s.Take(context.Background(), t)
 	}
-	t.Allowed, d.Fits = true, true
+	d.Fits = !a.Denied
+	t.Allowed = d.Fits || d.Soft
 	for i := range d.Windows {
 		w := &d.Windows[i]
-		w.Count, w.FreedBy = a.Counts[i], tiers.Bucket{}
-		width := d.Ladder.At(w.Finest).Width
-		w.Newest = tiers.Bucket{Width: width, Index: tiers.Index(t.Now.UnixNano(), width)}
+		bucket := func(at int64) tiers.Bucket {
+			width := d.Ladder.At(w.Finest).Width
+			return tiers.Bucket{Width: width, Index: tiers.Index(at, width)}
+		}
+		w.Count, w.Newest, w.FreedBy = a.Counts[i], tiers.Bucket{}, tiers.Bucket{}
+		if d.Fits {
+			w.Newest = bucket(t.Now.UnixNano())
+		} else if w.Count > 0 {
+			w.Newest = bucket(a.Newest[i])
+		}
+		if w.Count > w.Max-d.N && w.Count > 0 {
+			w.FreedBy = bucket(a.FreedBy[i])
+		}
 	}
 	return nil
 }

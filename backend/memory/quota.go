@@ -6,8 +6,8 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-// quota is the fast path of nearly all admissions: a single known key, no label
-// before the newest buckets, and room in every window.
+// quota is the fast path of nearly all admissions and denials: a single known key, and
+// no label before the newest buckets if hits are added.
 type quota struct {
 	store   *Store
 	plan    *plan
@@ -54,30 +54,27 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 	hash := maphash.Bytes(q.store.seed, key[:length])
 	sh := q.store.shard(hash)
 	sh.mu.Lock()
-	if e := sh.table.find(hash, key[:length]); e != nil && e.layout == q.plan.layout && q.admit(e, n, label, &a.Counts) {
+	if e := sh.table.find(hash, key[:length]); e != nil && e.layout == q.plan.layout && e.dropped <= label+grace && q.admit(e, n, label, &a) {
 		sh.admissions++
 		a.Number = sh.admissions*shards + uint64(sh.index)
-	} else {
-		a = backend.Admission{}
 	}
 	sh.mu.Unlock()
 	return a
 }
 
-// admit adds n hits to e, and fills in the counts, or does nothing: if the label may
-// need what was dropped, or is older than the newest bucket, if a window is full, or
-// if a full store has to find memory.
-func (q *quota) admit(e *entry, n, label int64, counts *[backend.MaxAdmission]int64) bool {
-	if e.dropped > label+grace {
-		return false
-	}
+// admit adds n hits to e, or denies them, and fills in the answer; or does nothing: if
+// the label is older than the newest bucket, or if a full store has to find memory.
+func (q *quota) admit(e *entry, n, label int64, a *backend.Admission) bool {
 	for i := range q.windows {
 		w := &q.windows[i]
-		count := e.ring(w.tier).window(e.layout.all[w.tier].edge(label, w.reach, w.width), i)
-		if count > w.max-n {
-			return false
+		r, from := e.ring(w.tier), e.layout.all[w.tier].edge(label, w.reach, w.width)
+		a.Counts[i], a.Newest[i] = r.window(from, i), r.last.start
+		if need := a.Counts[i] - (w.max - n); need > 0 {
+			a.Denied, a.FreedBy[i] = true, r.freedBy(from, need)
 		}
-		counts[i] = count
+	}
+	if a.Denied {
+		return false
 	}
 	cost, ok := e.opening(n, label)
 	if !ok || cost > 0 && !q.store.reserve(cost, q.store.max) {

@@ -36,8 +36,8 @@ func TestBind(t *testing.T) {
 }
 
 // Admit does nothing, and leaves the answer to Take, for an unknown key, a key
-// on another ladder, a full window, a label before the newest bucket, hits of an
-// odd number and a key that is too long.
+// on another ladder, a label before the newest bucket, hits of an odd number and a key
+// that is too long. A full window denies.
 func TestAdmitOrNothing(t *testing.T) {
 	s := New(Config{})
 	d := taking(t, dayLadder, "key", noon, per(5, time.Minute)).Keys[0]
@@ -49,12 +49,14 @@ func TestAdmitOrNothing(t *testing.T) {
 	mustTake(t, s, taking(t, dayLadder, "keya", noon, per(5, time.Minute)))
 	require.Equal(t, [backend.MaxAdmission]int64{1}, q.Admit("a", 1, now+1).Counts)
 	require.True(t, admit("a", 2, now+2))
-	require.False(t, admit("a", 2, now+3))
+	full := backend.Admission{Counts: [backend.MaxAdmission]int64{4}, Denied: true, Newest: [backend.MaxAdmission]int64{now}, FreedBy: [backend.MaxAdmission]int64{now}}
+	require.Equal(t, full, q.Admit("a", 2, now+3))
 	require.False(t, admit("a", 1, now-int64(time.Second)))
-	for _, n := range []int64{0, -1, backend.MaxCount} {
-		require.False(t, admit("a", n, now+4), n)
+	require.True(t, q.Admit("a", backend.MaxCount, now+4).Denied)
+	for _, n := range []int64{0, -1, backend.MaxCount + 1} {
+		require.Zero(t, q.Admit("a", n, now+4), n)
 	}
-	require.False(t, admit(strings.Repeat("a", maxQuotaKey), 1, now+4))
+	require.Zero(t, q.Admit(strings.Repeat("a", maxQuotaKey), 1, now+4))
 	require.True(t, admit("a", 1, now+4))
 	mustTake(t, s, taking(t, "1s:2d, 1m:2d", "keyb", noon, per(5, time.Minute)))
 	require.False(t, admit("b", 1, now))
