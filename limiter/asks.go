@@ -190,6 +190,38 @@ func (c *call) add(ctx context.Context, asks []counter.Ask, p *prepared, f *feat
 	return c.addKey(asks, p, t, by, kind, enforced, plain)
 }
 
+// termsOf returns the limits of a feature in a call: the limits of o, else of the
+// feature, else of LimitsOf, else of the rule.
+func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *feature.Feature, by *own, features []feature.Feature, o *override) (*terms, error) {
+	if o != nil {
+		return &o.terms, nil
+	}
+	byRule := &p.own
+	if !f.Of(p.Kind) {
+		byRule = &p.other
+	}
+	limits := by.limits
+	if len(limits) == 0 && p.LimitsOf != nil {
+		limits = p.LimitsOf(ctx, Call{event, n, *f, slices.Clone(features)})
+	}
+	if len(limits) == 0 || slices.Equal(limits, byRule.limits) {
+		return byRule, nil
+	}
+	for _, plan := range p.plans {
+		if slices.Equal(limits, plan.limits) {
+			return plan, nil
+		}
+	}
+	if err := p.fits(limits); err != nil {
+		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", event, f.Kind(), err)
+	}
+	t := &terms{limits: limits}
+	if p.local != nil {
+		t.local = p.local.Rule(limits)
+	}
+	return t, nil
+}
+
 // addMissing appends what stands for a missing feature, unless the rule denies the
 // call.
 func (c *call) addMissing(asks []counter.Ask, p *prepared, by *own, plain int) []counter.Ask {

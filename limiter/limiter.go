@@ -11,7 +11,6 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
@@ -19,6 +18,9 @@ import (
 // DefaultDecideWithin is the longest time of a decision on a store on another
 // machine, equal to the default of counter.Config for its calls.
 const DefaultDecideWithin = counter.DefaultPatience
+
+// DefaultMaxWaiting is the default of Config.MaxWaiting.
+const DefaultMaxWaiting = 10_000
 
 // Config holds the rules of a [Limiter], and all else that it goes by.
 type Config struct {
@@ -212,11 +214,6 @@ func (l *Limiter) Rules(event string) []Rule {
 	return rules
 }
 
-// inner returns what a Limiter needs of a Counter and users do not.
-func inner(c *counter.Counter) inside.Counter[counter.Key, counter.Ask, counter.Verdict] {
-	return inside.Of(c).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
-}
-
 // Replace puts rules instead of all rules, whole or not at all: after an
 // error the rules are as before. The error is an error of New for the rules, or
 // tells that
@@ -293,3 +290,23 @@ func (l *Limiter) install(rules []Rule, mayDrop bool) error {
 // Equal numbers are equal rules, for a program that keeps a value derived from
 // Rules.
 func (l *Limiter) Generation() uint64 { return l.rules.Load().generation }
+
+// source is the last outcome of reading the source of the rules.
+type source struct {
+	read    time.Time
+	refused string
+}
+
+// RulesRead notes that the source of the rules was read, such as their file, and by
+// err why it was refused, for Stats, tally.Status and the metrics. See
+// rules.WatchConfig.Read.
+func (l *Limiter) RulesRead(err error) {
+	next := source{read: time.Now()}
+	if err != nil {
+		next = source{refused: err.Error()}
+		if last := l.source.Load(); last != nil {
+			next.read = last.read
+		}
+	}
+	l.source.Store(&next)
+}

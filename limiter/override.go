@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
 // Override is an exception to a [Rule] for certain features: for a value, for the
@@ -48,6 +49,12 @@ func (o *Override) String() string {
 type override struct {
 	*Override
 	terms terms // of Limits
+}
+
+// terms are the limits of a call, prepared for a rule.
+type terms struct {
+	limits counter.Limits
+	local  *fallback.Rule // nil: never counted locally
 }
 
 // overrides finds the Override of a feature. The nil overrides have none.

@@ -1,13 +1,12 @@
 package limiter
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -31,12 +30,6 @@ type prepared struct {
 	ban       *ban             // nil: none
 	prefix    string           // banPrefix, with a ban: the text of its key ends with that of the feature
 	bans      []*ban           // ban, and those of the rules replaced by this one, for Forget and Erase
-}
-
-// terms are the limits of a call, prepared for a rule.
-type terms struct {
-	limits counter.Limits
-	local  *fallback.Rule // nil: never counted locally
 }
 
 // merge adds a rule of the same event and kind, which is checked.
@@ -119,58 +112,6 @@ func (p *prepared) fits(limits counter.Limits) error {
 	return nil
 }
 
-// termsOf returns the limits of a feature in a call: the limits of o, else of the
-// feature, else of LimitsOf, else of the rule.
-func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *feature.Feature, by *own, features []feature.Feature, o *override) (*terms, error) {
-	if o != nil {
-		return &o.terms, nil
-	}
-	byRule := &p.own
-	if !f.Of(p.Kind) {
-		byRule = &p.other
-	}
-	limits := by.limits
-	if len(limits) == 0 && p.LimitsOf != nil {
-		limits = p.LimitsOf(ctx, Call{event, n, *f, slices.Clone(features)})
-	}
-	if len(limits) == 0 || slices.Equal(limits, byRule.limits) {
-		return byRule, nil
-	}
-	for _, plan := range p.plans {
-		if slices.Equal(limits, plan.limits) {
-			return plan, nil
-		}
-	}
-	if err := p.fits(limits); err != nil {
-		return nil, fmt.Errorf("limiter: event %q, limits of the call by %q%w", event, f.Kind(), err)
-	}
-	t := &terms{limits: limits}
-	if p.local != nil {
-		t.local = p.local.Rule(limits)
-	}
-	return t, nil
-}
-
-// keepBans keeps the bans of other lengths by the rules before, nil if there are none:
-// their keys are other keys of the store, and may still be there. It also keeps bans of
-// the same length that the local counter knows and those of the rule do not.
-func (p *prepared) keepBans(before *eventRules) {
-	if p.ban != nil {
-		p.bans = []*ban{p.ban}
-	}
-	for _, kind := range p.kinds() {
-		old := before.counting(kind)
-		if old == nil {
-			continue
-		}
-		for _, b := range old.bans {
-			if !slices.ContainsFunc(p.bans, func(kept *ban) bool { return kept.counter == b.counter && (kept.here != nil || b.here == nil) }) {
-				p.bans = append(p.bans, b)
-			}
-		}
-	}
-}
-
 // formerAfter is the former ladder of p after the rule old. own is the former
 // ladder that the rule of p names, or nil; kept reports whether the former ladder
 // is another.
@@ -226,23 +167,6 @@ func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Coun
 	return c, err
 }
 
-// former is a Rule.Former in a form that can be compared; zero for nil.
-type former struct {
-	given, secret       bool
-	ladder, prefix, key string
-	skew, settle        time.Duration
-}
-
-func formerOf(c *counter.Config) former {
-	if c == nil {
-		return former{}
-	}
-	return former{true, c.Secret != nil, c.Ladder.String(), c.Prefix, string(c.Secret), c.Skew, c.Settle}
-}
-
-// equalFormer reports whether two former ladders are the same.
-func equalFormer(a, b *counter.Config) bool { return formerOf(a) == formerOf(b) }
-
 // ban is the Ban of a rule. A feature is banned while the key of the ban holds a
 // hit. Each call looks at the key of the ban in the step that judges the feature:
 // no hits under a Max of zero. A call denied by the feature's limits takes the
@@ -276,4 +200,9 @@ func (b *ban) bindLocally(taker *fallback.Fallback, local *ladders) (err error) 
 // key is the key of the ban of a feature, from the feature's own key.
 func (b *ban) key(of counter.Key) counter.Key {
 	return counter.Key{Event: of.Event, Feature: banPrefix + of.Feature}
+}
+
+// inner returns what a Limiter needs of a Counter and users do not.
+func inner(c *counter.Counter) inside.Counter[counter.Key, counter.Ask, counter.Verdict] {
+	return inside.Of(c).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
 }

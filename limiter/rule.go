@@ -232,6 +232,23 @@ func (r Rule) beside(before *Rule, i int) error {
 	return nil
 }
 
+// former is a Rule.Former in a form that can be compared; zero for nil.
+type former struct {
+	given, secret       bool
+	ladder, prefix, key string
+	skew, settle        time.Duration
+}
+
+func formerOf(c *counter.Config) former {
+	if c == nil {
+		return former{}
+	}
+	return former{true, c.Secret != nil, c.Ladder.String(), c.Prefix, string(c.Secret), c.Skew, c.Settle}
+}
+
+// equalFormer reports whether two former ladders are the same.
+func equalFormer(a, b *counter.Config) bool { return formerOf(a) == formerOf(b) }
+
 // kinds are the kinds of the features by which the rule counts.
 func (r *Rule) kinds() []string {
 	if r.Else == "" {

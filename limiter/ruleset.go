@@ -261,6 +261,26 @@ func (m *maker) prepare(p *prepared, of *eventRules) error {
 	return err
 }
 
+// keepBans keeps the bans of other lengths by the rules before, nil if there are none:
+// their keys are other keys of the store, and may still be there. It also keeps bans of
+// the same length that the local counter knows and those of the rule do not.
+func (p *prepared) keepBans(before *eventRules) {
+	if p.ban != nil {
+		p.bans = []*ban{p.ban}
+	}
+	for _, kind := range p.kinds() {
+		old := before.counting(kind)
+		if old == nil {
+			continue
+		}
+		for _, b := range old.bans {
+			if !slices.ContainsFunc(p.bans, func(kept *ban) bool { return kept.counter == b.counter && (kept.here != nil || b.here == nil) }) {
+				p.bans = append(p.bans, b)
+			}
+		}
+	}
+}
+
 // checkShare returns an error if the ladder on which a soft rule is enforced does
 // not hold the limits of the rule.
 func (p *prepared) checkShare(of *eventRules) error {

@@ -42,26 +42,6 @@ type Stats struct {
 	RulesRefused string    // the error of the last RulesRead; "" if the rules in force are from their source
 }
 
-// source is the last outcome of reading the source of the rules.
-type source struct {
-	read    time.Time
-	refused string
-}
-
-// RulesRead notes that the source of the rules was read, such as their file, and by
-// err why it was refused, for Stats, tally.Status and the metrics. See
-// rules.WatchConfig.Read.
-func (l *Limiter) RulesRead(err error) {
-	next := source{read: time.Now()}
-	if err != nil {
-		next = source{refused: err.Error()}
-		if last := l.source.Load(); last != nil {
-			next.read = last.read
-		}
-	}
-	l.source.Store(&next)
-}
-
 // Stats returns a snapshot. Its numbers are read one after the other, and may be
 // apart by the calls in flight.
 func (l *Limiter) Stats() (s Stats) {

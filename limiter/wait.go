@@ -15,9 +15,6 @@ import (
 	"github.com/abacus-go/abacus/limiter/turns"
 )
 
-// DefaultMaxWaiting is the default of Config.MaxWaiting.
-const DefaultMaxWaiting = 10_000
-
 // Errors of Wait and WaitN. Nothing was counted.
 var (
 	// ErrNever is the error of a call that no wait will admit: n is above the Max

@@ -27,7 +27,7 @@ var budgets = []budget{
 	{folders: "internal/ticket", code: 1380, decision: "tickets.md"},
 	{folders: "counter", code: 2188, types: 11, methods: 18, decision: "prepared-limits.md"},
 	{folders: "feature", code: 450},
-	{folders: "limiter", code: 2625, decision: "asks-of-a-service.md"},
+	{folders: "limiter", code: 2625, decision: "way-of-a-request.md"},
 	{folders: "limiter/fallback", code: 1150, decision: "local-counting.md"},
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 1850, decision: "speed-of-the-middleware.md"},
