@@ -56,6 +56,6 @@ type pageBudget struct {
 // docs/decisions, with a page for each decision, and docs/reports, written by programs.
 var pageBudgets = []pageBudget{
 	{pages: "README.md", lines: 150},
-	{pages: "docs/operating.md", lines: 325},
-	{pages: "docs/*.md", lines: 2588},
+	{pages: "docs/operating.md", lines: 322},
+	{pages: "docs/*.md", lines: 2400},
 }
