@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -71,6 +72,46 @@ func Refund(ctx context.Context, event string) error {
 func (h *hit) refund(ctx context.Context) error {
 	v := h.verdict
 	return h.m.Limiter.Refund(context.WithoutCancel(ctx), &v)
+}
+
+// admit has next answer a request that v admits.
+func (f *visit) admit(next http.Handler, v *limiter.Verdict, of *fields, states []counter.State) {
+	m := f.m
+	if m.tells {
+		l := make(lines, 0, 2)
+		of.write(&l, f.w.Header(), &m.Config, v, states)
+	}
+	var h *hit
+	var ctx context.Context
+	if m.VerdictInContext || m.RefundIf != nil {
+		h = &hit{Context: f.r.Context(), m: m, verdict: *v}
+		ctx = h
+	}
+	inner := f.next(ctx)
+	defer removeFiles(inner, f.r)
+	h.serve(next, f.w, inner)
+}
+
+// next returns the request for a handler, as Values have left it: the request itself,
+// or a copy if ctx is not nil or the body was read.
+func (f *visit) next(ctx context.Context) *http.Request {
+	switch {
+	case f.q != nil:
+		return f.q.next(ctx)
+	case ctx != nil:
+		return f.r.WithContext(ctx)
+	}
+	return f.r
+}
+
+// removeFiles removes the temporary files of a form that was parsed in a copy:
+// net/http's server removes the files of its own request only. To be called for the
+// request of a handler when the handler has returned. The form of a copy that a
+// handler makes is out of reach.
+func removeFiles(c, original *http.Request) {
+	if c.MultipartForm != nil && c.MultipartForm != original.MultipartForm {
+		_ = c.MultipartForm.RemoveAll() // as the server: there is nobody to tell
+	}
 }
 
 // serve runs the handler, and calls Config.RefundIf at most once, with the status

@@ -173,8 +173,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 		cfg.MaxBody = DefaultMaxBody
 	}
 	m := &middleware{Config: cfg, tells: cfg.Refuse != RefuseSilently && (!cfg.NoHeaders || cfg.LegacyHeaders)}
-	m.Features = slices.Clone(cfg.Features)
-	m.Show = slices.Clone(cfg.Show)
+	m.Features, m.Show = slices.Clone(cfg.Features), slices.Clone(cfg.Show)
 	most := max(DefaultMaxBodyTotal, cfg.MaxBody)
 	m.bodies.total, m.bodies.timeout = cmp.Or(cfg.MaxBodyTotal, most), cmp.Or(cfg.BodyTimeout, DefaultBodyTimeout)
 	if m.bodies.total < cfg.MaxBody {

@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter/fallback"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // call is a call as the rules see it: what fallback is told of it, and what is known
@@ -220,6 +221,26 @@ func (p *prepared) termsOf(ctx context.Context, event string, n int64, f *featur
 		t.local = p.local.Rule(limits)
 	}
 	return t, nil
+}
+
+// fits returns an error if the ladder of the rule does not hold limits. Of a
+// derived ladder the finest bucket of a window is at most a twentieth of it.
+func (p *prepared) fits(limits counter.Limits) error {
+	if err := limits.Check(p.Ladder); err != nil {
+		return fmt.Errorf(": %w", err)
+	}
+	for i, limit := range limits {
+		for _, before := range limits[:i] {
+			if before.Per == limit.Per {
+				return fmt.Errorf(" has %s and %s, want one limit for each window", before, limit)
+			}
+		}
+		finest, _ := p.Ladder.Finest(limit.Per) // checked
+		if most, width := max(limit.Per/20, tiers.MinWidth), p.Ladder.At(finest).Width; p.derived && width > most {
+			return fmt.Errorf(" has %s, but the ladder %q of the rule has buckets of %s for it, want at most %s: list the limits in Rule.Plans, or set Rule.Ladder", limit, p.Ladder, width, most)
+		}
+	}
+	return nil
 }
 
 // addMissing appends what stands for a missing feature, unless the rule denies the

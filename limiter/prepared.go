@@ -92,26 +92,6 @@ func (p *prepared) bindLocally(taker *fallback.Fallback, local *ladders) (err er
 	return err
 }
 
-// fits returns an error if the ladder of the rule does not hold limits. Of a
-// derived ladder the finest bucket of a window is at most a twentieth of it.
-func (p *prepared) fits(limits counter.Limits) error {
-	if err := limits.Check(p.Ladder); err != nil {
-		return fmt.Errorf(": %w", err)
-	}
-	for i, limit := range limits {
-		for _, before := range limits[:i] {
-			if before.Per == limit.Per {
-				return fmt.Errorf(" has %s and %s, want one limit for each window", before, limit)
-			}
-		}
-		finest, _ := p.Ladder.Finest(limit.Per) // checked
-		if most, width := max(limit.Per/20, tiers.MinWidth), p.Ladder.At(finest).Width; p.derived && width > most {
-			return fmt.Errorf(" has %s, but the ladder %q of the rule has buckets of %s for it, want at most %s: list the limits in Rule.Plans, or set Rule.Ladder", limit, p.Ladder, width, most)
-		}
-	}
-	return nil
-}
-
 // formerAfter is the former ladder of p after the rule old. own is the former
 // ladder that the rule of p names, or nil; kept reports whether the former ladder
 // is another.
