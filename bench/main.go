@@ -26,6 +26,7 @@ import (
 // parts are the sections of the page, in its order.
 var parts = []struct{ pkg, test string }{
 	{"memory", "TestBesidePeers"},
+	{"memory", "TestCallsInMemory"},
 	{"memory", "TestMiddlewareBesidePeers"},
 	{"redis", "TestOnRedis"},
 	{"redis", "TestThreeKeysOnRedis"},
@@ -150,7 +151,7 @@ func copyCharts(to, dir string) error {
 
 // runPart runs a part and returns the section.
 func runPart(o options, dir, pkg, test string) (string, error) {
-	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir}
+	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir, "-machine", processor()}
 	if pkg == "replay" && o.data != "" {
 		args = append(args, "-data", o.data)
 	}

@@ -113,7 +113,7 @@ func look(o options) (*machine, error) {
 		command = "cd bench && go run . -size " + o.size + "; these numbers are of few rounds, or none that say anything"
 	}
 	add("command", command)
-	add("processor", fmt.Sprintf("%s, %d cores", orUnknown(field("/proc/cpuinfo", "model name")), runtime.NumCPU()))
+	add("processor", processor())
 	memory := "unknown"
 	var kilobytes float64
 	if _, err := fmt.Sscanf(field("/proc/meminfo", "MemTotal"), "%f kB", &kilobytes); err == nil {
@@ -138,6 +138,11 @@ func look(o options) (*machine, error) {
 		add("abacus at", commit)
 	}
 	return m, nil
+}
+
+// processor names the processor of this machine.
+func processor() string {
+	return fmt.Sprintf("%s, %d cores", orUnknown(field("/proc/cpuinfo", "model name")), runtime.NumCPU())
 }
 
 func (m *machine) begin() {

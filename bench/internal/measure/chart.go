@@ -43,13 +43,13 @@ var (
 )
 
 const (
-	chartWidth, chartHeight = 720, 330
+	chartWidth, chartHeight = 720, 370
 	textSize                = 12
 	between                 = 14 // two lines of text
 )
 
-// svg draws c.
-func (c *Chart) svg() ([]byte, error) {
+// svg draws c under a title and the name of the machine.
+func (c *Chart) svg(title string) ([]byte, error) {
 	if len(c.Curves) == 0 || len(c.Curves) > len(inks) {
 		return nil, fmt.Errorf("measure: a chart of %d curves, want 1 to %d", len(c.Curves), len(inks))
 	}
@@ -68,6 +68,8 @@ func (c *Chart) svg() ([]byte, error) {
 	p := plot.New()
 	p.BackgroundColor = nil
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
+	p.Title.Text, p.Title.Padding = title+"\n"+*on, 8
+	p.Title.TextStyle.Color, p.Title.TextStyle.Font = ink, sans()
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Color, a.Label.TextStyle.Color, a.Tick.Label.Color, a.Tick.Color = ink, ink, ink, rule
 		a.Label.TextStyle.Font, a.Tick.Label.Font = sans(), sans()
@@ -207,11 +209,11 @@ func (c curves) GlyphBoxes(p *plot.Plot) (boxes []plot.GlyphBox) {
 	return boxes
 }
 
-// Chart adds a drawing; alt describes the drawing for readers who cannot see. A
-// section has one at most.
+// Chart adds a drawing under the title alt, which also describes it for readers who
+// cannot see. A section has one at most.
 func (s *Section) Chart(alt string, c Chart) {
 	s.t.Helper()
-	drawing, err := c.svg()
+	drawing, err := c.svg(alt)
 	if err == nil && s.drawing != nil {
 		err = fmt.Errorf("measure: a second chart in one section: %s", alt)
 	}

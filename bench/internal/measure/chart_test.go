@@ -15,7 +15,7 @@ func TestChart(t *testing.T) {
 		{"abacus", []Series{{120, 140}, {300, 310, 320}}},
 		{"a < b", []Series{{61}, {301}}},
 	}}
-	drawing, err := c.svg()
+	drawing, err := c.svg("Time of a call")
 	require.NoError(t, err)
 	texts, places := map[string]string{}, 0
 	d := xml.NewDecoder(strings.NewReader(string(drawing)))
@@ -43,7 +43,7 @@ func TestChart(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"keys", "ns", "1,000", "10,000", "abacus", "a < b", "50", "100", "200", "500"} {
+	for _, text := range []string{"Time of a call", "this machine", "keys", "ns", "1,000", "10,000", "abacus", "a < b", "50", "100", "200", "500"} {
 		require.Contains(t, texts, text)
 	}
 	require.Len(t, texts, places)
@@ -58,7 +58,7 @@ func TestChartsThatSayNothing(t *testing.T) {
 		"from 1 to +Inf":     {Places: []string{"1"}, Curves: []Curve{{"a", []Series{{1, math.Inf(1)}}}}},
 		"a chart of 7 curve": {Places: []string{"1"}, Curves: make([]Curve, 7)},
 	} {
-		_, err := c.svg()
+		_, err := c.svg("")
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -19,6 +19,7 @@ import (
 var (
 	size = flag.String("size", "tiny", "tiny: a test, whose numbers say nothing; short: a few minutes in all; full: as in README.md")
 	out  = flag.String("out", "", "`directory` for the sections of the page; default: they are printed by -v only")
+	on   = flag.String("machine", "this machine", "`name` of the machine, below the title of each chart")
 )
 
 // Pick returns the value for the size of the flag. Tests call Pick, after flags are
