@@ -130,7 +130,7 @@ func newHerd(t *testing.T, store backend.Store, cfg counter.Config, proto string
 	t.Helper()
 	rule := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("10/d"), OnFailure: limiter.FailClosed}
 	h := &herd{t: t, proto: proto, failed: map[string]int{}}
-	lim := newLimiterOn(t, store, cfg, limiter.Config{Rules: []limiter.Rule{rule}, Observe: func(d limiter.Decision) {
+	lim := newLimiterOn(t, store, cfg, limiter.Config{Rules: []limiter.Rule{rule}, DecideWithin: cfg.Patience, Observe: func(d limiter.Decision) {
 		if d.Degraded != nil {
 			h.mu.Lock()
 			defer h.mu.Unlock()
