@@ -35,7 +35,7 @@ func Cluster(t testing.TB) *ClusterSetup {
 	if out, err := exec.Command("redis-cli", create...).CombinedOutput(); err != nil {
 		t.Fatalf("servertest: redis-cli %s: %v\n%s", strings.Join(create, " "), err, out)
 	}
-	if err := await(c.settled); err != nil {
+	if err := await(c.joined); err != nil {
 		t.Fatalf("servertest: the cluster is not complete: %v", err)
 	}
 	return c
@@ -88,6 +88,31 @@ func (c *ClusterSetup) FailOver(key string) string {
 		c.t.Fatalf("servertest: no failover from %s: %v", old, err)
 	}
 	return master
+}
+
+// joined is settled, and has nodes meet the nodes that they do not know: a node forgets a
+// handshake that takes longer than the timeout of a node, and never begins another.
+func (c *ClusterSetup) joined() error {
+	unsettled := c.settled()
+	if unsettled == nil {
+		return nil
+	}
+	for _, node := range c.nodes {
+		known, err := Command(node.Addr, "CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		for _, addr := range c.Addrs {
+			if strings.Contains(fmt.Sprint(known), addr+"@") {
+				continue
+			}
+			host, port, _ := strings.Cut(addr, ":")
+			if _, err := Command(node.Addr, "CLUSTER", "MEET", host, port); err != nil {
+				return err
+			}
+		}
+	}
+	return unsettled
 }
 
 // settled is nil if all nodes that live are online and agree on the masters.
