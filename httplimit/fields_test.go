@@ -302,13 +302,13 @@ func TestRetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
 func TestTheNextPlace(t *testing.T) {
 	c := newClock()
 	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, c, by("ip", "3/h"), by("user", "9/d")), Features: []httplimit.Source{byIP, byUser},
+		Limiter: newLimiter(t, c, by("ip", "3/h"), by("user", "4/d")), Features: []httplimit.Source{byIP, byUser},
 		Show: []string{"ip", "user"},
 	})(welcome))
 	for _, want := range []string{
-		`"3/h";r=2;t=3601, "9/d";r=8;t=86401`,
-		`"3/h";r=1;t=3601, "9/d";r=7;t=86401`,
-		`"3/h";r=0;t=1201, "9/d";r=6;t=86401`,
+		`"3/h";r=2;t=3601, "4/d";r=3;t=86401`,
+		`"3/h";r=1;t=3601, "4/d";r=2;t=86401`,
+		`"3/h";r=0;t=1201, "4/d";r=1;t=86401`,
 	} {
 		got := s.get("User: 7")
 		require.Equal(t, 200, got.status)
@@ -319,7 +319,7 @@ func TestTheNextPlace(t *testing.T) {
 	c.Add(time.Second)
 	got := s.get("User: 7")
 	require.Equal(t, 200, got.status)
-	require.Equal(t, `"3/h";r=0;t=1200, "9/d";r=5;t=86401`, got.header.Get("RateLimit"))
+	require.Equal(t, `"3/h";r=0;t=1200, "4/d";r=0;t=82800`, got.header.Get("RateLimit"))
 }
 
 // Of several features of a kind the feature is shown for which the client

@@ -165,7 +165,7 @@ func FuzzRefundReceipt(f *testing.F) {
 // A receipt is good for as long as its ladder keeps the hits.
 func TestReceiptExpires(t *testing.T) {
 	clock := newClock()
-	lim := withReceipts(t, memory.New(memory.Config{}), counter.Config{Now: clock.now}, by("ip", "9/h"))
+	lim := withReceipts(t, memory.New(memory.Config{}), counter.Config{Now: clock.now}, on("1s:1m, 1m:1h", by("ip", "9/h")))
 	first, second := receiptOf(t, lim, allow(t, lim, ip("192.0.2.1"))), receiptOf(t, lim, allow(t, lim, ip("192.0.2.1")))
 	clock.pass(59 * time.Minute)
 	require.NoError(t, lim.RefundReceipt(ctx, first))
