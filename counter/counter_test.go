@@ -593,24 +593,33 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A store that is always late causes an error, by the end of the patience.
+// A store that is always late causes an error, by the end of the patience. Of a ladder
+// and the former one the shorter Settle counts.
 func TestAStoreThatIsAlwaysLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		now, store := time.Now(), newPlainStore()
-		c := newCounter(t, store, counter.Config{Settle: 50 * time.Millisecond, Patience: 200 * time.Millisecond, Now: func() time.Time {
-			now = now.Add(51 * time.Millisecond)
-			return now
-		}})
-		began := time.Now()
-		v, err := c.Take(ctx, signup, 1, limits("5/d"))
-		require.ErrorIs(t, err, counter.ErrStore)
-		require.ErrorContains(t, err, "want within Config.Settle, 50ms")
-		require.False(t, v.Allowed)
-		require.Less(t, time.Since(began), 250*time.Millisecond)
-		require.Greater(t, c.Stats().LateTries, int64(1))
-		sum, _ := store.held(time.Second)
-		require.Zero(t, sum, "all was taken back")
-	})
+	for _, cfg := range []counter.Config{
+		{Settle: 50 * time.Millisecond},
+		{Settle: 50 * time.Millisecond, Former: &counter.Config{Settle: time.Second}},
+		{Settle: time.Second, Former: &counter.Config{Settle: 50 * time.Millisecond}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			now, store := time.Now(), newPlainStore()
+			cfg.Patience = 200 * time.Millisecond
+			cfg.Now = func() time.Time {
+				now = now.Add(51 * time.Millisecond)
+				return now
+			}
+			c := newCounter(t, store, cfg)
+			began := time.Now()
+			v, err := c.Take(ctx, signup, 1, limits("5/d"))
+			require.ErrorIs(t, err, counter.ErrStore)
+			require.ErrorContains(t, err, "want within Config.Settle, 50ms")
+			require.False(t, v.Allowed)
+			require.Less(t, time.Since(began), 250*time.Millisecond)
+			require.Greater(t, c.Stats().LateTries, int64(1))
+			sum, _ := store.held(time.Second)
+			require.Zero(t, sum, "all was taken back")
+		})
+	}
 }
 
 // A denied key costs no traffic for a second and leaves no items behind; after

@@ -86,6 +86,9 @@ func TestHerd(t *testing.T) {
 							require.EqualValues(t, places, n.High, "what is left after the race")
 						}
 					}
+					if _, ok := store.(*plainStore); ok {
+						require.Positive(t, c.Stats().Waited)
+					}
 				})
 			}
 		}
