@@ -130,7 +130,7 @@ func TestGoroutinesAreBounded(t *testing.T) {
 		require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
 		most = max(most, runtime.NumGoroutine())
 	}
-	require.LessOrEqual(t, most, before+2)
+	require.LessOrEqual(t, most, before+10) // of 100 calls; some goroutines may be ending
 	require.Equal(t, 1, s.Stats().Listening)
 	require.NoError(t, s.Close())
 	idle(t, s)
