@@ -76,6 +76,7 @@ func TestCheckOfAClock(t *testing.T) {
 // Of several servers each has its findings: a server that is gone, a server that
 // is full and refuses, and a server that has evicted.
 func TestCheckOfServersThatFail(t *testing.T) {
+	t.Parallel()
 	gone := servertest.StartMemcached(t)
 	gone.Kill()
 	full, evicts, well := servertest.Memcached(t, "-m", "2", "-M"), servertest.Memcached(t, "-m", "2"), servertest.Memcached(t)

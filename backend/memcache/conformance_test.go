@@ -28,6 +28,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestErase(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Memcached(t)
 	old, behind := oldMemcached(t)
 	for name, server := range map[string]struct{ asked, addr string }{"meta": {addr, addr}, "classic": {old, behind}} {
@@ -58,6 +59,7 @@ func contents(t testing.TB, addr string) (string, error) {
 }
 
 func TestProcesses(t *testing.T) {
+	t.Parallel()
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Memcached(t) },
 		func(addr string) (backend.Store, error) {
 			return memcache.New(memcache.Config{IOTimeout: patience}, addr)

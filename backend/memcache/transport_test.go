@@ -403,6 +403,7 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 
 // A server that has hung up when asked for meta commands is asked again a second later.
 func TestTheDialectIsAskedForAgain(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Memcached(t)
 	var upgraded atomic.Bool
 	relay := servertest.Serve(t, func(conn net.Conn) {

@@ -163,6 +163,7 @@ func TestCheckKeepsItsDeadline(t *testing.T) {
 // All masters of a Cluster are asked and written to; a master whose replica took its
 // place counts as a restart.
 func TestCheckOfACluster(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.Cluster(t)
 	s := open(t, "redis://"+cluster.Addrs[0]+"?addr="+cluster.Addrs[1])
 	r := backend.CheckRequest{Key: "ab:?check", Skew: time.Second}

@@ -17,6 +17,7 @@ import (
 
 // The cases take turns with the two protocols, and with functions and scripts.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t)
 	logins := []string{"", scriptsUser(t, addr) + "@"}
 	var stores atomic.Int64
@@ -27,6 +28,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestErase(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t)
 	client := raw(t, addr)
 	for _, layout := range layouts {
@@ -51,6 +53,7 @@ func TestErase(t *testing.T) {
 }
 
 func TestProcesses(t *testing.T) {
+	t.Parallel()
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Redis(t) },
 		func(addr string) (backend.Store, error) {
 			return redis.Open("redis://"+addr+"/0", redis.Config{IOTimeout: patience})

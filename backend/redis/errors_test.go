@@ -62,6 +62,7 @@ func TestUnreachable(t *testing.T) {
 
 // A server accepts connections and says nothing.
 func TestSilent(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()

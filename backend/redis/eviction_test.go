@@ -28,6 +28,7 @@ import (
 // hits may be counted than the remaining roots have met. In the third run
 // several clocks are set back as well, by as much as a tier is kept.
 func TestRandomLives(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t)
 	seed := rand.Uint64()
 	if given := os.Getenv("REDIS_SEED"); given != "" {

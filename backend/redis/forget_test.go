@@ -66,6 +66,7 @@ func scripts(t *testing.T, client *goredis.Client) (median, longest time.Duratio
 
 // Large keys are forgotten completely, in steps too short to hold up other callers.
 func TestForgetLargeKeys(t *testing.T) {
+	t.Parallel()
 	seconds, thirds := long.Rounds(17_280, 86_400), long.Rounds(5_270, 26_352) // of a day, and of the hours of a year
 	for _, c := range []struct {
 		name, ladder string
@@ -158,6 +159,7 @@ func TestForgetAfterAFailedForget(t *testing.T) {
 // The marker is the newest label, hides the feature, stands in the key's own slot,
 // under the same prefix, and lives as long as it was asked for.
 func TestTheMark(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t, "--cluster-enabled", "yes")
 	node := raw(t, addr)
 	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())

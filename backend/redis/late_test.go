@@ -362,6 +362,7 @@ func TestAStandstillBehindALabel(t *testing.T) {
 // or both: the undo is sent as text, on the connection of a lone call and for a call in a
 // pipeline.
 func TestAFlushBeforeAnUndo(t *testing.T) {
+	t.Parallel()
 	for _, login := range []string{"functions", "scripts"} {
 		for _, change := range []string{"flush", "full", "flush and full"} {
 			t.Run(login+", "+change, func(t *testing.T) { changeBeforeAnUndo(t, login, change) })

@@ -189,6 +189,7 @@ func TestLibrariesAreSaved(t *testing.T) {
 
 // The masters of a Cluster have a library each.
 func TestLibrariesOfACluster(t *testing.T) {
+	t.Parallel()
 	url, cluster := clusterURL(t)
 	s := open(t, url)
 	c := newCounter(t, s, counter.Config{})

@@ -112,6 +112,7 @@ func TestALeafThatComesLater(t *testing.T) {
 // Slots move between the masters of a Cluster under load, half of the load from
 // callers whose clocks are behind. No key counts less than the hits of the key.
 func TestSlotsThatMove(t *testing.T) {
+	t.Parallel()
 	const keys, callers = 24, 6
 	url, cluster := clusterURL(t)
 	var hits [keys]atomic.Int64

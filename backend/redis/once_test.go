@@ -18,6 +18,7 @@ import (
 // The client of a Cluster repeats failed commands in a loop of its own, beside the
 // loop of the client of each node.
 func TestNoHitIsSentTwiceInACluster(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t, "--cluster-enabled", "yes")
 	node := raw(t, addr)
 	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())

@@ -42,6 +42,7 @@ func limited(t testing.TB, addr string, rules ...any) string {
 // The user may run no script, and the server has refused nothing: no script was tried.
 // The cases take turns with the two protocols.
 func TestPlainConformance(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t)
 	url := limited(t, addr, "-@scripting")
 	var stores atomic.Int64
@@ -55,6 +56,7 @@ func TestPlainConformance(t *testing.T) {
 }
 
 func TestPlainProcesses(t *testing.T) {
+	t.Parallel()
 	backendtest.Processes(t, func(t testing.TB) string { return servertest.Redis(t) },
 		func(addr string) (backend.Store, error) {
 			return redis.Open("redis://"+addr+"/0", redis.Config{Layout: redis.Plain, IOTimeout: patience})
@@ -124,6 +126,7 @@ func (c beheaded) Write(b []byte) (int, error) {
 // A process dies after any byte of a call: the buckets have all of the hits or none, and
 // every key has a time to live.
 func TestPlainCallsCutAnywhere(t *testing.T) {
+	t.Parallel()
 	addr := servertest.Redis(t)
 	var bytes, longest atomic.Int64
 	bytes.Store(-1)
@@ -512,6 +515,7 @@ func TestPlainIsSentOnce(t *testing.T) {
 // On a Cluster all buckets of a key are on one node, with the marker of a Forget; after a
 // failover the keys count on.
 func TestPlainCluster(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.Cluster(t)
 	url := "redis://" + cluster.Addrs[0] + "?protocol=2&addr=" + strings.Join(cluster.Addrs[1:], "&addr=")
 	s := openPlain(t, url)

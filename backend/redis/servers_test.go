@@ -48,6 +48,7 @@ func TestRestart(t *testing.T) {
 }
 
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	sentinel := servertest.Sentinel(t)
 	url := "redis://" + sentinel.Addrs[0] + "/0?master_name=" + sentinel.Name
 	for _, addr := range sentinel.Addrs[1:] {
@@ -71,6 +72,7 @@ func TestSentinel(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	url, cluster := clusterURL(t)
 	s := open(t, url)
 	c := newCounter(t, s, counter.Config{})
