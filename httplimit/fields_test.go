@@ -3,16 +3,15 @@ package httplimit_test
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,118 +33,19 @@ type item struct {
 	params map[string]int64
 }
 
-var errField = errors.New("not a list of strings with integer parameters")
-
-// parseItems reads a field of several lines by the algorithm of RFC 9651,
-// section 4.2, as far as lists of strings with integer parameters go. All else
-// is an error. It shares nothing with what writes the field.
-func parseItems(lines []string) (items []item, err error) {
-	s := strings.Trim(strings.Join(lines, ", "), " ")
-	for s != "" {
-		var it item
-		if it, s, err = parseItem(s); err != nil {
-			return nil, err
-		}
-		items = append(items, it)
-		if s = strings.TrimLeft(s, " \t"); s == "" {
-			break
-		}
-		if s[0] != ',' {
-			return nil, errField
-		}
-		if s = strings.TrimLeft(s[1:], " \t"); s == "" {
-			return nil, errField // a trailing comma
-		}
-	}
-	return items, nil
-}
-
-func parseItem(s string) (it item, rest string, err error) {
-	if s[0] != '"' {
-		return it, "", errField
-	}
-	var name []byte
-	for s = s[1:]; ; s = s[1:] {
-		switch {
-		case s == "" || s[0] < ' ' || s[0] > '~':
-			return it, "", errField
-		case s[0] == '\\':
-			if s = s[1:]; s == "" || s[0] != '"' && s[0] != '\\' {
-				return it, "", errField
-			}
-		case s[0] == '"':
-			it = item{string(name), map[string]int64{}}
-			it.params, s, err = parseParams(s[1:])
-			it.name = string(name)
-			return it, s, err
-		}
-		name = append(name, s[0])
-	}
-}
-
-func parseParams(s string) (params map[string]int64, rest string, err error) {
-	const lower, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
-	params = map[string]int64{}
-	for strings.HasPrefix(s, ";") {
-		s = strings.TrimLeft(s[1:], " ")
-		value := strings.TrimLeft(s, lower+digits+"_-.*")
-		key := s[:len(s)-len(value)]
-		if key == "" || !strings.Contains(lower+"*", key[:1]) || !strings.HasPrefix(value, "=") {
-			return nil, "", errField
-		}
-		s = value[1:]
-		unsigned := strings.TrimPrefix(s, "-")
-		number := unsigned[:len(unsigned)-len(strings.TrimLeft(unsigned, digits))]
-		after := unsigned[len(number):]
-		if number == "" || len(number) > 15 || strings.HasPrefix(after, ".") {
-			return nil, "", errField
-		}
-		if params[key], err = strconv.ParseInt(s[:len(s)-len(after)], 10, 64); err != nil {
-			return nil, "", err
-		}
-		s = after
-	}
-	return params, s, nil
-}
-
-func TestParserOfTheTests(t *testing.T) {
-	for field, want := range map[string][]item{
-		``:                                 nil,
-		`"a"`:                              {{"a", map[string]int64{}}},
-		` "a";q=1;w=86400 `:                {{"a", map[string]int64{"q": 1, "w": 86400}}},
-		"\"a\" \t,\t \"b\"":                {{"a", map[string]int64{}}, {"b", map[string]int64{}}},
-		`"\"\\"; *x-1=-999999999999999,""`: {{`"\`, map[string]int64{"*x-1": -999999999999999}}, {"", map[string]int64{}}},
-		`"a";q=1;q=2`:                      {{"a", map[string]int64{"q": 2}}},
-	} {
-		got, err := parseItems([]string{field})
-		require.NoError(t, err, field)
-		require.Equal(t, want, got, field)
-	}
-	for _, field := range []string{
-		`a`, `"a`, `"a" "b"`, `"a",`, `,"a"`, `"a",,"b"`, `"a\b"`, "\"\x7f\"", `"é"`, "\t\"a\"", `"a";`, `"a";q`, `"a";q=`, `"a";Q=1`, `"a";1=1`,
-		`"a";q=1.5`, `"a";q=+1`, `"a";q="1"`, `"a";q=1000000000000000`, `"a";q =1`, `"a" ;q=1`, `("a")`, `'a'`,
-	} {
-		_, err := parseItems([]string{field})
-		require.Error(t, err, field)
-	}
-}
-
-// requireItems parses a field by two independent parsers.
-func requireItems(t testing.TB, h http.Header, name string) []item {
+// requireItems reads a field, which must be a list of such members.
+func requireItems(t testing.TB, h http.Header, name string) (items []item) {
 	t.Helper()
-	items, err := parseItems(h.Values(name))
-	require.NoError(t, err, h)
 	list, err := httpsfv.UnmarshalList(h.Values(name))
 	require.NoError(t, err, h)
-	require.Len(t, list, len(items))
-	for i, member := range list {
+	for _, member := range list {
 		got := member.(httpsfv.Item)
-		require.Equal(t, got.Value, items[i].name)
-		require.Len(t, got.Params.Names(), len(items[i].params))
-		for key, want := range items[i].params {
+		params := map[string]int64{}
+		for _, key := range got.Params.Names() {
 			value, _ := got.Params.Get(key)
-			require.Equal(t, want, value)
+			params[key] = value.(int64)
 		}
+		items = append(items, item{got.Value.(string), params})
 	}
 	return items
 }
@@ -494,5 +394,59 @@ func requireFields(t *testing.T, got answer, v, next *limiter.Verdict, rules []l
 	require.Len(t, problem.Violated, denying)
 	for _, name := range problem.Violated {
 		require.Contains(t, names, name)
+	}
+}
+
+// Another generation of the rules has fields of its own. A soft rule is no policy, and
+// the limit of an Override is that of its clients.
+func TestFieldsOfReplacedRules(t *testing.T) {
+	soft, percent, two, vip := by("ip", "1/h"), by("ip", "1/h"), by("ip", "5/h, 7/d"), by("ip", "5/h, 7/d")
+	soft.Soft = true
+	percent.Soft, percent.Percent = true, 10
+	vip.Overrides = []limiter.Override{{Value: "127.0.0.1", Limits: counter.MustLimits("90/h")}}
+	lim := newLimiter(t, newClock(), by("ip", "9/h"))
+	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})(welcome))
+	for _, row := range []struct {
+		rules        []limiter.Rule
+		policy, left string
+	}{
+		{[]limiter.Rule{by("ip", "9/h")}, `"9/h";q=9;w=3600`, `"9/h";r=8;t=3601`},
+		{[]limiter.Rule{two, soft}, `"5/h";q=5;w=3600, "7/d";q=7;w=86400`, `"5/h";r=3;t=3601, "7/d";r=6;t=86401`},
+		{[]limiter.Rule{vip}, `"90/h";q=90;w=3600`, `"90/h";r=87;t=3601`},
+		{[]limiter.Rule{by("ip", "5/h"), percent}, `"5/h";q=5;w=3600`, `"5/h";r=1;t=3601`},
+	} {
+		require.NoError(t, lim.Replace(row.rules...))
+		got := s.get()
+		require.Equal(t, row.policy, got.header.Get("RateLimit-Policy"))
+		require.Equal(t, row.left, got.header.Get("RateLimit"))
+	}
+}
+
+// The values of an answer share an allocation. A handler that appends to a field,
+// or changes a value in place, changes nothing else: neither another field nor
+// another answer. An outer middleware has fields of its own.
+func TestFieldsOfAnAnswerAreItsOwn(t *testing.T) {
+	keep := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	h := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h, 100/d")), Features: []httplimit.Source{byIP}, Denied: keep})(keep)
+	policy := []string{`"1/h";q=1;w=3600, "100/d";q=100;w=86400`}
+	for i, want := range []http.Header{
+		{"Ratelimit-Policy": policy, "Ratelimit": {`"outer";r=1`, `"1/h";r=0;t=3601, "100/d";r=99;t=86401`}},
+		{"Ratelimit-Policy": policy, "Ratelimit": {`"1/h";r=0;t=3601, "100/d";r=99;t=86401`}, "Retry-After": {"3601"}},
+		{"Ratelimit-Policy": policy, "Ratelimit": {`"1/h";r=0;t=3601, "100/d";r=99;t=86401`}, "Retry-After": {"3601"}},
+	} {
+		w := httptest.NewRecorder()
+		if i == 0 {
+			w.Header()["Ratelimit"] = []string{`"outer";r=1`}
+		}
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		got := w.Header()
+		require.Equal(t, want, got)
+		for name := range want {
+			changed := got.Clone()
+			changed[name] = append([]string{"changed"}, append(changed[name][1:], "added")...)
+			got[name][0] = "changed"
+			got.Add(name, "added")
+			require.Equal(t, changed, got, name)
+		}
 	}
 }

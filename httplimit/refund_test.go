@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
-	"net/textproto"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,130 +148,26 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 	}
 }
 
-func TestRefundIfChooses(t *testing.T) {
-	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Source{byIP},
-		RefundIf: func(status int) bool { return status < 400 },
-	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Password") != "right" {
-			w.WriteHeader(401)
-			return
-		}
-		w.WriteHeader(200)
-	})))
-	for _, row := range []struct {
-		password string
-		status   int
-	}{
-		{"right", 200}, {"right", 200}, {"right", 200}, {"wrong", 401}, {"right", 200}, {"right", 200}, {"wrong", 401}, {"right", 429}, {"wrong", 429},
-	} {
-		require.Equal(t, row.status, s.get("Password: "+row.password).status)
-	}
-}
-
-// errAnswer is an error of a handler, which a framework answers.
-type errAnswer int
-
-func (e errAnswer) Error() string { return http.StatusText(int(e)) }
-
-// TestRefundIfInFrameworks puts the middleware into frameworks as their usual
-// adapters do. A wrong password is never refunded, although nobody writes the
-// answer through the middleware's writer, or only after the handler.
-func TestRefundIfInFrameworks(t *testing.T) {
-	type middleware = func(http.Handler) http.Handler
-	// logIn writes through w, as handlers of all frameworks do in the end.
-	logIn := func(w http.ResponseWriter, r *http.Request) error {
-		switch r.Header.Get("Password") {
-		case "right":
-			_, _ = io.WriteString(w, "welcome")
-			return nil
-		case "abort":
-			panic(http.ErrAbortHandler)
-		}
-		return errAnswer(http.StatusUnauthorized)
-	}
-	answerError := func(w http.ResponseWriter, err error) {
-		if err != nil {
-			http.Error(w, err.Error(), int(err.(errAnswer)))
-		}
-	}
-	for name, adapt := range map[string]func(middleware) http.Handler{
-		// The handler goes on with the framework's own writer.
-		"gin": func(m middleware) http.Handler {
-			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
-				m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					answerError(own, logIn(own, r))
-				})).ServeHTTP(own, r)
-			})
-		},
-		// The handler has the middleware's writer, and its error is answered through
-		// the same writer when the middleware has returned.
-		"echo": func(m middleware) http.Handler {
-			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
-				var err error
-				m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					own = w
-					err = logIn(w, r)
-				})).ServeHTTP(own, r)
-				answerError(own, err)
-			})
-		},
-		// As echo, but the error handler has the outer writer.
-		"echo, outer writer": func(m middleware) http.Handler {
-			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
-				var err error
-				m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { err = logIn(w, r) })).ServeHTTP(own, r)
-				answerError(own, err)
-			})
-		},
-		// As echo, with a middleware around all that answers panics.
-		"echo, recovering": func(m middleware) http.Handler {
-			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
-				defer func() {
-					if recover() != nil {
-						own.WriteHeader(http.StatusOK)
-					}
-				}()
-				var err error
-				m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					own = w
-					err = logIn(w, r)
-				})).ServeHTTP(own, r)
-				answerError(own, err)
-			})
-		},
-		// The middleware learns whether to go on, and the handler runs afterwards.
-		"fiber": func(m middleware) http.Handler {
-			return http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) {
-				goOn := false
-				m(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { goOn = true })).ServeHTTP(own, r)
-				if goOn {
-					answerError(own, logIn(own, r))
-				}
-			})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, password := range []string{"wrong", "abort"} {
-				h := adapt(newLimit(t, httplimit.Config{
-					Limiter: newLimiter(t, newClock(), by("ip", "5/d")), Features: []httplimit.Source{byIP},
-					RefundIf: func(status int) bool { return status < 400 },
-				}))
-				denied := 0
-				for range 20 {
-					w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil)
-					r.Header.Set("Password", password)
-					func() {
-						defer func() { _ = recover() }()
-						h.ServeHTTP(w, r)
-					}()
-					if w.Code == http.StatusTooManyRequests {
-						denied++
-					}
-				}
-				require.Equal(t, 15, denied, password)
+// Frameworks answer the error of a handler when the handler has returned, through the
+// writer that it had. After a panic no answer is heard.
+func TestRefundIfHearsOfAnswersAfterTheHandler(t *testing.T) {
+	for panics, want := range map[bool][]int{false: {401}, true: nil} {
+		var heard []int
+		var own http.ResponseWriter
+		h := newLimit(t, httplimit.Config{
+			Limiter: newLimiter(t, newClock(), by("ip", "5/d")), Features: []httplimit.Source{byIP},
+			RefundIf: func(status int) bool { heard = append(heard, status); return true },
+		})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if own = w; panics {
+				panic(http.ErrAbortHandler)
 			}
-		})
+		}))
+		func() {
+			defer func() { _ = recover() }()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
+		}()
+		own.WriteHeader(401)
+		require.Equal(t, want, heard)
 	}
 }
 
@@ -416,13 +310,6 @@ func TestNestedOfOneEvent(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownOutside(t *testing.T) {
-	v, ok := httplimit.VerdictOf(t.Context(), "signup")
-	require.False(t, ok)
-	require.False(t, v.Allowed)
-	require.EqualError(t, httplimit.Refund(t.Context(), "signup"), `httplimit: refund: no middleware for event "signup" around this handler has VerdictInContext or RefundIf`)
-}
-
 // A client who hangs up cannot keep his hit from being given back.
 func TestRefundForAClientWhoIsGone(t *testing.T) {
 	entered, refunded := make(chan bool), make(chan error)
@@ -454,24 +341,6 @@ func TestRefundForAClientWhoIsGone(t *testing.T) {
 		}
 	}
 	require.Equal(t, `"2/d";r=1;t=86401`, s.get().header.Get("RateLimit"))
-}
-
-// Hints reach the client before the answer, as without a middleware.
-func TestHintsGoOut(t *testing.T) {
-	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, newClock(), by("ip", "2/d")), Features: []httplimit.Source{byIP}, RefundIf: func(int) bool { return false },
-	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints) })))
-	var hints []int
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
-		hints = append(hints, code)
-		return nil
-	}})
-	r, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
-	require.NoError(t, err)
-	got, err := s.Client().Do(r)
-	require.NoError(t, err)
-	require.NoError(t, got.Body.Close())
-	require.Equal(t, []int{http.StatusEarlyHints}, hints)
 }
 
 // The doubles below are ResponseWriters of few abilities.
@@ -599,4 +468,68 @@ func TestHijackThatFails(t *testing.T) {
 	})).ServeHTTP(hijacking{w, noHijack{errBroken}}, httptest.NewRequest("GET", "/", nil))
 	require.Equal(t, []int{501}, heard)
 	require.Equal(t, 501, w.Code)
+}
+
+// onlyUnwraps is a ResponseWriter of an outer middleware with Unwrap, and with
+// no other method of the inner writer.
+type onlyUnwraps struct{ w http.ResponseWriter }
+
+func (b onlyUnwraps) Header() http.Header         { return b.w.Header() }
+func (b onlyUnwraps) Write(p []byte) (int, error) { return b.w.Write(p) }
+func (b onlyUnwraps) WriteHeader(status int)      { b.w.WriteHeader(status) }
+func (b onlyUnwraps) Unwrap() http.ResponseWriter { return b.w }
+
+// alsoFlushes is an onlyUnwraps with Flush.
+type alsoFlushes struct{ onlyUnwraps }
+
+func (a alsoFlushes) Flush() { a.w.(http.Flusher).Flush() }
+
+// alsoHijacks is an onlyUnwraps with Hijack.
+type alsoHijacks struct{ onlyUnwraps }
+
+func (a alsoHijacks) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return a.w.(http.Hijacker).Hijack()
+}
+
+// A refund for a status that the client never sees would let him in for ever.
+func TestRefundIfHearsWhatTheClientSees(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"flushed past the wrapper, then 500": func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+		"hijacked past the wrapper": func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			_ = conn.Close()
+		},
+		"a status that net/http refuses, then 200": func(w http.ResponseWriter, _ *http.Request) {
+			defer func() {
+				_ = recover()
+				w.WriteHeader(http.StatusOK)
+			}()
+			w.WriteHeader(99999)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refundIf := func(status int) bool { return status >= 500 || status == http.StatusOK && name[0] == 'h' }
+			for outer, wrap := range map[string]func(w http.ResponseWriter) http.ResponseWriter{
+				"only unwraps":  func(w http.ResponseWriter) http.ResponseWriter { return onlyUnwraps{w} },
+				"also flushes":  func(w http.ResponseWriter) http.ResponseWriter { return alsoFlushes{onlyUnwraps{w}} },
+				"also hijacks":  func(w http.ResponseWriter) http.ResponseWriter { return alsoHijacks{onlyUnwraps{w}} },
+				"wrapped twice": func(w http.ResponseWriter) http.ResponseWriter { return onlyUnwraps{onlyUnwraps{w}} },
+			} {
+				inside := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/d")), Features: []httplimit.Source{byIP}, RefundIf: refundIf})(handler)
+				s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside.ServeHTTP(wrap(w), r) }))
+				require.Equal(t, 200, s.get().status, outer)
+				require.Equal(t, 429, s.get().status, outer)
+			}
+		})
+	}
 }
