@@ -5,7 +5,8 @@ type Quota interface {
 	// Admit does a Take of n hits of the key that ends with rest, labelled
 	// label, in nanoseconds since the Unix epoch; the calling Counter has
 	// checked the label. Where the answer is not at hand, Admit does nothing,
-	// and the caller asks Take. An admission is that of a Take whose Newest is in
+	// and the caller asks Take: always if rest has a %, with which a stored key
+	// escapes bytes. An admission is that of a Take whose Newest is in
 	// every Window the bucket of tier Finest that holds label.
 	Admit(rest string, n, label int64) Admission
 }

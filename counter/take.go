@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,10 +30,8 @@ func (c *Counter) Take(ctx context.Context, key Key, n int64, limits Limits) (v 
 	var a backend.Admission
 	var label int64 // 0: the clock is not read
 	q := c.quota(key.Event, limits)
-	// An escaped key is the same as the key of a feature with a % in it. All
-	// other features that need more than to be put behind the event are unknown
-	// to Admit.
-	if q != nil && q.short != nil && n > 0 && n <= q.least && strings.IndexByte(key.Feature, '%') < 0 && ctx.Err() == nil {
+	// A feature that needs more than to be put behind the event is unknown to Admit.
+	if q != nil && q.short != nil && n > 0 && n <= q.least && ctx.Err() == nil {
 		if label = c.labels.read(); label != 0 {
 			a = q.short.Admit(key.Feature, n, label)
 		}

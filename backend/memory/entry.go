@@ -8,7 +8,7 @@ import (
 )
 
 // entry is a key with its buckets. An entry has 160 bytes, and nearly every hit needs
-// only the first 96: two cache lines, with a key of up to 46 bytes. A pointer to the
+// only the first 96: two cache lines, with a key of up to 45 bytes. A pointer to the
 // key would be a third wait for memory, after the table's and the entry's.
 type entry struct {
 	layout  *layout
@@ -16,7 +16,8 @@ type entry struct {
 	dropped int64 // latest expiry of a dropped bucket; never: none
 	length  uint8 // of the key; isLong if the key is in long
 	mixed   bool  // a dropped bucket may have had a shorter TTL than the layout has now
-	name    [70]byte
+	escaped bool  // the key has a %
+	name    [69]byte
 	others  []ring         // of the other tiers
 	pos     [orders]uint32 // in the heaps of the shard
 	long    *[]byte        // a key longer than name
@@ -50,7 +51,7 @@ func (e *entry) cost() int64 {
 
 // reset makes e the entry of a fresh key.
 func (e *entry) reset(key []byte, l *layout) {
-	*e = entry{layout: l, dropped: never}
+	*e = entry{layout: l, dropped: never, escaped: bytes.IndexByte(key, '%') >= 0}
 	if l.n > 1 {
 		e.others = make([]ring, l.n-1)
 	}
@@ -94,6 +95,20 @@ func (e *entry) put(k int, start, n, now int64) {
 	r.put(start, n)
 }
 
+// hit adds n hits at now if the newest bucket of every tier holds now, as nearly always
+// with a busy key.
+func (e *entry) hit(n, now int64) bool {
+	for k, t := range e.layout.tiers() {
+		if r := e.ring(k); uint64(now-r.last.start) >= uint64(t.width) || r.last.sum == 0 || r.last.sum > backend.MaxCount-n {
+			return false
+		}
+	}
+	for k := range e.layout.n {
+		e.ring(k).last.sum += n
+	}
+	return true
+}
+
 // opening returns the memory that n hits at now take at most. ok is false if there is
 // a newer bucket, or if a tier might count too much.
 func (e *entry) opening(n, now int64) (cost int64, ok bool) {
@@ -113,13 +128,9 @@ func (e *entry) opening(n, now int64) (cost int64, ok bool) {
 // open adds n hits at now, which no bucket is newer than, and returns the memory taken.
 func (e *entry) open(n, now int64) (spent int64) {
 	for k, t := range e.layout.tiers() {
-		if r := e.ring(k); uint64(now-r.last.start) < uint64(t.width) && r.last.sum > 0 {
-			r.last.sum += n
-		} else {
-			spent -= r.cost()
-			e.put(k, floor(now, t.width), n, now)
-			spent += r.cost()
-		}
+		spent -= e.ring(k).cost()
+		e.put(k, floor(now, t.width), n, now)
+		spent += e.ring(k).cost()
 	}
 	return spent
 }

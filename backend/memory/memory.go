@@ -51,7 +51,7 @@ const DefaultMaxBuckets = 256 << 20 / bucketBytes
 type Config struct {
 	// MaxBuckets bounds the memory of the store, in buckets of 16 bytes. A key that was
 	// hit once costs 14 buckets, 2 more for each further tier that is stored, and a few
-	// more if its stored name is longer than 70 bytes. A second bucket of a tier costs 4
+	// more if its stored name is longer than 69 bytes. A second bucket of a tier costs 4
 	// more, and from then on a key costs the capacity of its rings as well: a power of
 	// two for each tier, and at most four times the buckets in use. The bound is on live
 	// memory: while a ring grows, the former copy of the ring is there too, and Go's

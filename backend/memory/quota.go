@@ -2,6 +2,7 @@ package memory
 
 import (
 	"hash/maphash"
+	"strings"
 
 	"github.com/abacus-go/abacus/backend"
 )
@@ -20,6 +21,17 @@ type quota struct {
 type quotaWindow struct {
 	max, reach, width int64
 	tier              int
+	stored            tier
+	back              int64 // of a window in stored buckets: from a label to the last start outside
+}
+
+// from returns the instant from which on buckets start in the window at label. Stored
+// buckets take no division, and no call.
+func (w *quotaWindow) from(label int64) int64 {
+	if from := label - w.back + 1; w.width == w.stored.width && from < label {
+		return from
+	}
+	return w.stored.edge(label, w.reach, w.width)
 }
 
 // maxQuotaKey is the length of the longest key of a quota. A longer array
@@ -39,7 +51,9 @@ func (s *Store) Bind(asked backend.Store, t *backend.TakeKey) backend.Quota {
 	copy(q.key[:], t.Key)
 	for i := range t.Windows {
 		w := &t.Windows[i]
-		q.windows = append(q.windows, quotaWindow{w.Max, int64(w.Reach), int64(t.Ladder.At(w.Finest).Width), p.of[w.Finest]})
+		k, reach, width := p.of[w.Finest], int64(w.Reach), int64(t.Ladder.At(w.Finest).Width)
+		stored := p.layout.all[k]
+		q.windows = append(q.windows, quotaWindow{w.Max, reach, width, k, stored, min(reach, stored.ttl) + width})
 	}
 	return q
 }
@@ -54,7 +68,8 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 	hash := maphash.Bytes(q.store.seed, key[:length])
 	sh := q.store.shard(hash)
 	sh.mu.Lock()
-	if e := sh.table.find(hash, key[:length]); e != nil && e.layout == q.plan.layout && e.dropped <= label+grace && q.admit(e, n, label, &a) {
+	if e := sh.table.find(hash, key[:length]); e != nil && e.layout == q.plan.layout && e.dropped <= label+grace &&
+		!(e.escaped && strings.Contains(rest, "%")) && q.admit(e, n, label, &a) {
 		sh.admissions++
 		a.Number = sh.admissions*shards + uint64(sh.index)
 	}
@@ -67,14 +82,15 @@ func (q *quota) Admit(rest string, n, label int64) (a backend.Admission) {
 func (q *quota) admit(e *entry, n, label int64, a *backend.Admission) bool {
 	for i := range q.windows {
 		w := &q.windows[i]
-		r, from := e.ring(w.tier), e.layout.all[w.tier].edge(label, w.reach, w.width)
-		a.Counts[i], a.Newest[i] = r.window(from, i), r.last.start
-		if need := a.Counts[i] - (w.max - n); need > 0 {
-			a.Denied, a.FreedBy[i] = true, r.freedBy(from, need)
-		}
+		a.Counts[i] = e.ring(w.tier).window(w.from(label), i)
+		a.Denied = a.Denied || a.Counts[i] > w.max-n
 	}
 	if a.Denied {
+		q.deny(e, n, label, a)
 		return false
+	}
+	if e.hit(n, label) {
+		return true
 	}
 	cost, ok := e.opening(n, label)
 	if !ok || cost > 0 && !q.store.reserve(cost, q.store.max) {
@@ -82,4 +98,16 @@ func (q *quota) admit(e *entry, n, label int64, a *backend.Admission) bool {
 	}
 	q.store.pay(e.open(n, label) - cost)
 	return true
+}
+
+// deny adds to the answer what a denial says besides the counts.
+func (q *quota) deny(e *entry, n, label int64, a *backend.Admission) {
+	for i := range q.windows {
+		w := &q.windows[i]
+		r := e.ring(w.tier)
+		a.Newest[i] = r.last.start
+		if need := a.Counts[i] - (w.max - n); need > 0 {
+			a.FreedBy[i] = r.freedBy(w.from(label), need)
+		}
+	}
 }
