@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 )
 
 // Run holds a store to the contract, each case on a store that open makes. The
@@ -43,54 +45,33 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 	t.Helper()
 	for _, form := range forms(open(t)) {
 		t.Run(form.name, func(t *testing.T) {
-			// Cases that wait for the clock begin first and are waited for last.
-			waiting := map[string]chan error{}
-			for _, c := range form.cases {
-				if c.waits {
-					store, done := form.dress(open(t)), make(chan error, 1)
-					waiting[c.name] = done
-					go func() { done <- c.hold(store, thrift()) }()
-				}
+			start := func(t testing.TB, c check) <-chan error {
+				store, done := form.dress(open(t)), make(chan error, 1)
+				go func() { done <- c.hold(store, thrift()) }()
+				return done
 			}
-			for _, wait := range []bool{false, true} {
-				for _, c := range form.cases {
-					if c.waits != wait {
-						continue
+			// Cases that wait for the clock begin first and are waited for last.
+			var waiting []<-chan error
+			slices.SortStableFunc(form.cases, func(a, b check) int { return int(a.is&waits) - int(b.is&waits) })
+			first := slices.IndexFunc(form.cases, func(c check) bool { return c.is&waits != 0 })
+			for _, c := range form.cases[first:] {
+				waiting = append(waiting, start(t, c))
+			}
+			for i, c := range form.cases {
+				t.Run(c.name, func(t *testing.T) {
+					var done <-chan error
+					if i >= first {
+						done = waiting[i-first]
+					} else {
+						done = start(t, c)
 					}
-					t.Run(c.name, func(t *testing.T) {
-						var err error
-						if wait {
-							err = <-waiting[c.name]
-						} else {
-							err = c.hold(form.dress(open(t)), thrift())
-						}
-						if err != nil {
-							t.Error(err)
-						}
-					})
-				}
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				})
 			}
 		})
 	}
-}
-
-// check is a case. Cases are data, so that the suite can be tried on broken stores.
-type check struct {
-	name    string
-	rule    string         // the rule, in the words of the contract
-	take    bool           // it is about Take
-	instead bool           // of Do alone the case asks in another way
-	waits   bool           // for the clock of the world
-	run     func(*subject) // stops at the first failure
-}
-
-// checks are all cases.
-func checks() []check {
-	var all []check
-	for _, of := range [][]check{basics, numbers, lives, crowds, takes, mixedKeys, labels, forgets, counters, calls} {
-		all = append(all, of...)
-	}
-	return all
 }
 
 // form is a way to look at a store.
@@ -108,11 +89,11 @@ func forms(store backend.Store) []form {
 	_, local := backend.As[backend.Local](store)
 	asItIs := form{"as it is", nil, func(s backend.Store) backend.Store { return s }}
 	doAlone := form{"Do alone", nil, func(s backend.Store) backend.Store { return backend.FromDo(s.Do) }}
-	for _, c := range checks() {
-		if taker || !c.take {
+	for _, c := range checks {
+		if taker || c.is&takes == 0 {
 			asItIs.cases = append(asItIs.cases, c)
 		}
-		if c.instead {
+		if c.is&instead != 0 {
 			doAlone.cases = append(doAlone.cases, c)
 		}
 	}
@@ -133,6 +114,9 @@ func (c check) hold(store backend.Store, thrift int) error {
 		seed = given
 	}
 	s := &subject{Store: store, prefix: freshPrefix(), thrift: thrift, seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
+	if c.is&waits == 0 {
+		s.model = oracle.NewStore()
+	}
 	s.taker, _ = backend.As[backend.Atomic](store)
 	if err := caught(func() { c.run(s) }); err != nil {
 		return fmt.Errorf("%w\n\trule: %s\n\tagain with: BACKENDTEST_SEED=%d", err, c.rule, seed)
@@ -151,6 +135,17 @@ type subject struct {
 	thrift int            // divides the scripts and races of a case
 	seed   uint64
 	rand   *rand.Rand // for the goroutine of the case
+
+	// model is the contract, to which every answer to do and take is held. Nil: the
+	// case compares, as after calls side by side or in the time of the world.
+	model *oracle.Store
+}
+
+// with returns s with another model.
+func (s *subject) with(model *oracle.Store) *subject {
+	c := *s
+	c.model = model
+	return &c
 }
 
 // key is a stored key of this case.

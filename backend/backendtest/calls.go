@@ -13,28 +13,6 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// calls are cases on calls for several keys that differ, and on a change of ladder.
-var calls = []check{
-	{
-		name:    "keys of one call differ",
-		rule:    "each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, and the verdict is that of an atomic store in the process",
-		instead: true,
-		run:     keysDiffer,
-	},
-	{
-		name:    "credits race",
-		rule:    "no window loses more hits than credits say, or goes below zero, however they race",
-		instead: true,
-		run:     creditsRace,
-	},
-	{
-		name:    "a change of ladder",
-		rule:    "no window has more than Max while processes with a former ladder are replaced by processes with both, and those by processes with the new ladder, or back",
-		instead: true,
-		run:     changeOfLadder,
-	},
-}
-
 // keysDiffer makes the same random calls on the store and in memory.
 func keysDiffer(s *subject) {
 	now := noon

@@ -13,68 +13,6 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// counters are cases on a whole Counter, by the store's atomic step or by the
-// ticket protocol.
-var counters = []check{
-	{
-		name:    "scripts",
-		rule:    "every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says",
-		instead: true,
-		run:     scripts,
-	},
-	{
-		name:    "hits of the past",
-		rule:    "an addition of hours ago counts in the buckets of its label, for as long as the ladder asks for from the label, and beyond is refused",
-		instead: true,
-		run:     past,
-	},
-	{
-		name:    "40 racers for 7 places",
-		rule:    promise.HerdRule,
-		instead: true,
-		run:     herd,
-	},
-	{
-		name:    "callers that differ",
-		rule:    "callers with different limits and a different patience never exceed a limit that they share",
-		instead: true,
-		run:     differ,
-	},
-	{
-		name:    "steady demand",
-		rule:    "steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth",
-		instead: true,
-		run:     steady,
-	},
-	{
-		name:    "a lone caller",
-		rule:    "RetryAfter is exact to the bucket: who comes back then is admitted, and who comes earlier is denied",
-		instead: true,
-		run:     lone,
-	},
-	promised("features of any bytes", promise.Keys, false),
-	promised("denied hits are free", promise.Denied, false),
-	promised("callers without a pause", promise.Boundary, true),
-	{
-		name:    "any year",
-		rule:    "a Counter whose clock is anywhere between 1700 and 2250 counts the same",
-		instead: true,
-		run:     years,
-	},
-	{
-		name:    "a series of a day",
-		rule:    "a Series of up to MaxPoints is one read",
-		instead: true,
-		run:     series,
-	},
-	{
-		name:    "a caller who hangs up",
-		rule:    "a call whose context is done is an error, and counts nothing if it was done before",
-		instead: true,
-		run:     hangUp,
-	},
-}
-
 func scripts(s *subject) {
 	each, allowed := max(1, 12/s.thrift), 0
 	clocks := []struct{ skew, settle time.Duration }{{3 * time.Second, enough}, {100 * time.Millisecond, 10 * time.Second}, {-1, -1}}
@@ -159,30 +97,23 @@ func keeps(c promise.Case, on *promise.Subject) {
 	}
 }
 
-// promised is a case of package promise as a case of the suite: by a clock that
-// stands at noon, or by the clock of the world.
-func promised(name string, c promise.Case, world bool) check {
-	return check{name: name, rule: c.Rule, instead: true, waits: world, run: func(s *subject) {
-		settle, reach := time.Duration(-1), time.Duration(0)
-		switch {
-		case world && s.taker == nil:
-			settle = counter.DefaultSettle // on a busy machine a try by ticket lasts
-			reach = settle
-		case world:
-			settle = 2 * time.Second // buckets outlive a caller that stands still with its label
+// promised runs a case of package promise: by a clock that stands at noon, or by the
+// clock of the world.
+func promised(c promise.Case, world bool) func(*subject) {
+	return func(s *subject) {
+		cfg, reach := counter.Config{Skew: -1, Settle: enough, Patience: enough, Now: func() time.Time { return noon }}, time.Duration(0)
+		if world {
+			cfg.Now, cfg.Settle = nil, 2*time.Second // buckets outlive a caller that stands still with its label
 		}
-		keeps(c, &promise.Subject{
-			Patience: enough,
-			Reach:    reach,
-			Counter: func(l tiers.Ladder, _ bool) (*counter.Counter, error) {
-				cfg := counter.Config{Ladder: l, Skew: -1, Settle: enough, Patience: enough, Now: func() time.Time { return noon }}
-				if world {
-					cfg.Settle, cfg.Now = settle, time.Now
-				}
-				return s.counter("p", cfg), nil
-			},
-		})
-	}}
+		if world && s.taker == nil {
+			cfg.Settle, reach = counter.DefaultSettle, counter.DefaultSettle // on a busy machine a try by ticket lasts
+		}
+		keeps(c, &promise.Subject{Patience: enough, Reach: reach, Counter: func(l tiers.Ladder, _ bool) (*counter.Counter, error) {
+			cfg := cfg
+			cfg.Ladder = l
+			return s.counter("p", cfg), nil
+		}})
+	}
 }
 
 // hangUp has callers that give up at any moment; callers that do not are never too

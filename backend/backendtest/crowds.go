@@ -9,47 +9,9 @@ import (
 	"github.com/abacus-go/abacus/backend"
 )
 
-var crowds = []check{
-	{
-		name: "places are distinct",
-		rule: "each addition is atomic: no two that succeed return the same place",
-		run:  distinctPlaces,
-	},
-	{
-		name: "a crowd adds and takes back",
-		rule: "each addition is atomic, and so is each taking back",
-		run:  inAndOut,
-	},
-	{
-		name: "a crowd on many keys",
-		rule: "a Store is used by many goroutines at once, and answers each what it has asked",
-		run:  manyKeys,
-	},
-	{
-		name: "ordered reads come last",
-		rule: "with Request.Ordered filled in, every bucket was read after all additions of the request; Do fills in false otherwise",
-		run:  orderedReads,
-	},
-	{
-		name: "too late to begin",
-		rule: "when ctx is done or op.Deadline has passed already, Do returns an error and sends nothing",
-		run:  tooLate,
-	},
-	{
-		name: "calls cut short",
-		rule: "an error leaves only what its Slots say for certain, and takes nobody else's; no nil unless all was done",
-		run:  cutShort,
-	},
-	{
-		name:    "the op is the caller's again",
-		rule:    "op and all that it points to belong to the caller as soon as Do returns",
-		instead: true,
-		run:     ownership,
-	},
-}
-
 func distinctPlaces(s *subject) {
 	const callers, calls = 64, 20
+	s = s.with(nil)
 	var mu sync.Mutex
 	places := make([]map[int64]bool, 3)
 	for i := range places {
@@ -74,6 +36,7 @@ func distinctPlaces(s *subject) {
 
 func inAndOut(s *subject) {
 	const callers, calls = 32, 20
+	s = s.with(nil)
 	together(callers, func(i int) {
 		at := noon.Add(time.Duration(i%4) * time.Second)
 		for j := range calls {
@@ -124,6 +87,7 @@ func orderedReads(s *subject) {
 
 func manyKeys(s *subject) {
 	const callers, calls = 32, 40
+	s = s.with(nil)
 	// Every caller has a key of its own, between the keys of the other callers, and
 	// all share a key.
 	together(callers, func(i int) {
@@ -136,9 +100,10 @@ func manyKeys(s *subject) {
 			if got[1] != sum {
 				failf("%s, which nobody else adds to: the minute is %d, want %d", own, got[1], sum)
 			}
-			read := s.row(dayLadder, own, at, time.Minute, noon.Unix()/60-int64(i), 1+2*i)
-			if read[i] != sum {
-				failf("%s, which nobody else adds to: the minute was read as %d, want %d", own, read[i], sum)
+			row := span(time.Minute, noon.Unix()/60-int64(i), 1+2*i)
+			s.read(dayLadder, own, at, row)
+			if read := row.Counts[i]; read != sum {
+				failf("%s, which nobody else adds to: the minute was read as %d, want %d", own, read, sum)
 			}
 			s.add(dayLadder, "shared", at, 1)
 		}

@@ -38,7 +38,7 @@ type erasure struct {
 }
 
 func (e *erasure) erasure(contents Contents) check {
-	return check{name: e.name, rule: e.rule, run: func(s *subject) { e.run(s, contents) }}
+	return check{name: e.name, rule: e.rule, run: func(s *subject) { e.run(s.with(nil), contents) }}
 }
 
 var erasures = []erasure{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -38,7 +39,7 @@ func grow(s *subject) {
 			dense(3_000/s.thrift, 20*time.Millisecond, start.Truncate(time.Minute)), // fifty in each second
 		}},
 	} {
-		g.subject, g.key, g.counts = s, strings.ReplaceAll(name, " ", "-"), tally{}
+		g.subject, g.key = s.with(oracle.NewStore()), strings.ReplaceAll(name, " ", "-")
 		during(func() { g.run() }, "key %q", name)
 	}
 }
@@ -49,8 +50,7 @@ type growth struct {
 	ladder tiers.Ladder
 	spans  []time.Duration // of windows
 	phases [][]time.Time   // instants to hit
-	mu     sync.Mutex
-	counts tally
+	mu     sync.Mutex      // guards the model
 	newest time.Time
 }
 
@@ -60,7 +60,7 @@ func (g *growth) run() {
 		for len(hits) > 0 {
 			part := hits[:min(len(hits), len(g.phases[i])/4+1)]
 			g.hit(part, 1)
-			during(func() { g.look() }, "phase %d, %d buckets", i, len(g.counts))
+			during(func() { g.look() }, "phase %d, %d buckets", i, len(g.model.Keys[g.subject.key(g.key)]))
 			hits = hits[len(part):]
 		}
 	}
@@ -75,13 +75,14 @@ func (g *growth) run() {
 // its place, the same for adding and taking back.
 func (g *growth) hit(instants []time.Time, sign int64) {
 	const callers = 8
+	crowd := g.with(nil)
 	together(callers, func(c int) {
 		for i := c; i < len(instants); i += callers {
 			at := instants[i]
 			n := sign * (1 + at.UnixNano()/int64(100*time.Millisecond)%3)
-			g.add(g.ladder, g.key, at, n)
+			crowd.add(g.ladder, g.key, at, n)
 			g.mu.Lock()
-			g.counts.add(g.ladder, at, n)
+			g.model.Count(g.request(g.ladder, g.key, at, n))
 			if at.After(g.newest) {
 				g.newest = at
 			}
@@ -90,63 +91,28 @@ func (g *growth) hit(instants []time.Time, sign int64) {
 	})
 }
 
-// look reads every bucket, and has windows counted by a Taker.
+// look reads every bucket, and has windows counted by a Taker: with several Max, so
+// that little must leave, a part, and nearly all; the first takes a hit.
 func (g *growth) look() {
 	var spans []backend.Span
 	for _, t := range g.ladder.Tiers() {
 		first := tiers.Index(growStart.Add(-time.Minute).UnixNano(), t.Width)
 		spans = append(spans, span(t.Width, first, int(tiers.Index(g.newest.UnixNano(), t.Width)-first)+2))
 	}
-	g.readsAs(g.counts, g.ladder, g.key, g.newest, spans...)
+	g.read(g.ladder, g.key, g.newest, spans...)
 	if g.taker == nil {
 		return
 	}
 	for _, per := range g.spans {
-		g.windows(per)
-	}
-}
-
-// windows peeks at a window with several Max, so that little must leave, a part,
-// and nearly all, and takes a hit.
-func (g *growth) windows(per time.Duration) {
-	var sum int64
-	finest := value(g.ladder.Finest(per))
-	width := g.ladder.At(finest).Width
-	first := tiers.Index(max(g.newest.Add(-per).UnixNano(), growStart.Add(-time.Minute).UnixNano()), width) // nothing is older
-	last := tiers.Index(g.newest.UnixNano(), width)
-	for i := first; i <= last; i++ {
-		sum += g.counts[tiers.Bucket{Width: width, Index: i}]
-	}
-	for _, max := range []int64{sum + 1, sum, sum - sum/100, sum / 2, 1} {
-		if max < 1 {
-			continue
-		}
-		step := g.taking(g.ladder, g.newest, 1, 0, demand{key: g.key, limits: counter.Limits{{Max: max, Per: per}}})
-		step.Peek, step.Exact = max != sum+1, true
-		must(g.take(step))
-		w := step.Keys[0].Windows[0]
-		if w.Count != sum || step.Allowed != (sum < max) {
-			failf("window of %s counts %d, want %d; allowed %v", w.Reach, w.Count, sum, step.Allowed)
-		}
-		if step.Allowed {
-			g.counts.add(g.ladder, g.newest, 1)
-			sum++
-			continue
-		}
-		need, leaves := sum+1-max, first-1
-		for need > 0 && leaves < last {
-			leaves++
-			need -= g.counts[tiers.Bucket{Width: width, Index: leaves}]
-		}
-		if want := (tiers.Bucket{Width: width, Index: leaves}); w.FreedBy != want {
-			failf("window of %s with %d: freed by %s, want %s", w.Reach, sum, w.FreedBy, want)
-		}
-		newest := last
-		for newest >= first && g.counts[tiers.Bucket{Width: width, Index: newest}] == 0 {
-			newest--
-		}
-		if want := (tiers.Bucket{Width: width, Index: newest}); w.Newest != want {
-			failf("window of %s: newest %s, want %s", w.Reach, w.Newest, want)
+		width := g.ladder.At(value(g.ladder.Finest(per))).Width
+		sum, _, _ := g.model.Window(g.subject.key(g.key), width, tiers.Index(g.newest.Add(-per).UnixNano(), width))
+		for _, max := range []int64{sum + 1, sum + 1, sum, sum - sum/100, sum / 2, 1} {
+			if max < 1 {
+				continue
+			}
+			step := g.taking(g.ladder, g.newest, 1, 0, demand{key: g.key, limits: counter.Limits{{Max: max, Per: per}}})
+			step.Peek, step.Exact = max != sum+1, true
+			must(g.take(step))
 		}
 	}
 }

@@ -14,15 +14,6 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-var labels = []check{
-	{
-		name:    "labels in any order",
-		rule:    "a call with an older label is answered exactly, or with ErrStaleLabel and nothing done; by AnyLabel it is answered",
-		instead: true,
-		run:     anyOrder,
-	},
-}
-
 // anyOrder has callers that stand still between their clock and the store: labels
 // go back by up to twice the Keep of the ladder. The log forgets nothing, so an
 // answer of a store that has dropped a needed bucket is found wrong.
@@ -39,7 +30,9 @@ func anyOrder(s *subject) {
 			kept := *s // finds a store that forgets a little of what it has dropped, which few scripts find
 			kept.rand = rand.New(rand.NewPCG(4, 0))
 			for round, s := range append(slices.Repeat([]*subject{s}, max(1, 6/s.thrift)), &kept) {
-				d := &disorder{subject: s, key: fmt.Sprint(i, "-", j, "-", round), ladder: l, slack: slack, counts: tally{}, newest: clock}
+				model := oracle.NewStore()
+				model.Forever = true
+				d := &disorder{subject: s.with(model), key: fmt.Sprint(i, "-", j, "-", round), ladder: l, slack: slack, newest: clock}
 				after(&d.said, func() {
 					during(func() { d.run(120) }, "on ladder %s with slack %s", l, slack)
 				})
@@ -55,7 +48,6 @@ type disorder struct {
 	key    string
 	ladder tiers.Ladder
 	slack  time.Duration
-	counts tally
 	newest time.Time // label
 	added  []addition
 	said   []string
@@ -63,7 +55,7 @@ type disorder struct {
 }
 
 func (d *disorder) run(n int) {
-	for range n {
+	for ; n > 0 && !d.over; n-- {
 		at := d.label()
 		d.said = append(d.said, fmt.Sprint(at.Sub(noon), " "))
 		switch r := d.rand.IntN(8); {
@@ -78,9 +70,6 @@ func (d *disorder) run(n int) {
 			d.add(at, 1+d.rand.Int64N(4))
 		default:
 			d.step(at, 1+d.rand.Int64N(4))
-		}
-		if d.over {
-			return
 		}
 		if at.After(d.newest) {
 			d.newest = at
@@ -110,52 +99,49 @@ func (d *disorder) say(format string, args ...any) {
 	d.said[len(d.said)-1] += fmt.Sprintf(format, args...)
 }
 
-// stale reports whether err says that at is a stale label. Only a label older than
-// the newest by more than the slack may be stale.
-func (d *disorder) stale(at time.Time, err error) bool {
+// ask makes a call at a label, and reports whether it was answered. Only a label older
+// than the newest by more than the slack may be stale. Then the call may come again by
+// AnyLabel: of hits before, the answer may lack some.
+func (d *disorder) ask(at time.Time, anyLabel *bool, call func(context.Context) error) (answered bool) {
+	err := call(context.Background())
 	if !errors.Is(err, backend.ErrStaleLabel) {
 		must(err)
-		return false
+		return true
 	}
 	d.say(": stale")
 	if late := d.newest.Sub(at); late <= d.slack {
 		failf("a label that is late by %s of a slack of %s: %w", max(0, late), d.slack, err)
 	}
+	if d.rand.IntN(4) > 0 {
+		return false
+	}
+	d.over, *anyLabel = true, true
+	mustf(call(context.Background()), "by AnyLabel")
+	for _, held := range d.model.Keys[d.subject.key(d.key)] {
+		held.Low = 0
+	}
 	return true
 }
 
-func (d *disorder) log(at time.Time, n int64) {
-	d.counts.add(d.ladder, at, n)
-	if n > 0 {
-		d.added = append(d.added, addition{d.key, at, n})
+// change adds n to the buckets that hold at, by a caller whose clock is at now.
+func (d *disorder) change(now, at time.Time, n int64) (answered bool) {
+	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: now, Deadline: time.Now().Add(enough), N: n, Add: chain(d.ladder, at, d.slack)}
+	answered = d.ask(now, &op.AnyLabel, func(ctx context.Context) error {
+		err := d.Do(ctx, op)
+		if errors.Is(err, backend.ErrStaleLabel) {
+			same("slots of an addition that was stale", countsOf(op.Add), []int64{0})
+		}
+		return err
+	})
+	if answered {
+		must(d.model.Do(op))
 	}
-}
-
-// raw is Do without a second try.
-func (d *disorder) raw(op *backend.Request) error {
-	op.Deadline = time.Now().Add(enough)
-	return d.Do(context.Background(), op)
+	return answered
 }
 
 func (d *disorder) add(at time.Time, n int64) {
-	d.say("add %d", n)
-	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: n, Add: chain(d.ladder, at, d.slack)}
-	stale := d.stale(at, d.raw(op))
-	if !stale {
-		d.log(at, n)
-		d.counts.slots("after an addition without ErrStaleLabel", op.Add)
-		return
-	}
-	same("slots of an addition that was stale", countsOf(op.Add), []int64{0})
-	if d.rand.IntN(4) > 0 {
-		return
-	}
-	d.over, op.AnyLabel = true, true
-	mustf(d.raw(op), "by AnyLabel")
-	for _, slot := range op.Add {
-		if most := d.counts[slot.Bucket] + n; slot.Count < n || slot.Count > most {
-			failf("bucket %s counts %d after an addition of %d by AnyLabel, want at most %d", slot.Bucket, slot.Count, n, most)
-		}
+	if d.say("add %d", n); d.change(at, at, n) {
+		d.added = append(d.added, addition{at: at, n: n})
 	}
 }
 
@@ -168,28 +154,26 @@ func (d *disorder) takeBack(at time.Time) {
 		d.say("nothing")
 		return
 	}
-	d.added = append(d.added[:i], d.added[i+1:]...)
+	d.added = slices.Delete(d.added, i, i+1)
 	d.say("take back %d of %s", a.n, a.at.Sub(noon))
-	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, N: -a.n, Add: chain(d.ladder, a.at, d.slack)}
-	must(d.raw(op))
-	d.log(a.at, -a.n)
-	d.counts.slots("after a taking back", op.Add)
+	if !d.change(at, a.at, -a.n) {
+		failf("a taking back is stale")
+	}
 }
 
 // look reads all buckets within reach of a window at the label, and all newer
 // buckets.
 func (d *disorder) look(at time.Time) {
 	d.say("look")
-	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at}
+	op := &backend.Request{Key: d.subject.key(d.key), Ladder: d.ladder, Now: at, Deadline: time.Now().Add(enough)}
 	for _, t := range d.ladder.Tiers() {
 		first := tiers.Index(at.Add(-t.Keep).UnixNano(), t.Width)
 		last := tiers.Index(max(at.UnixNano(), d.newest.UnixNano()), t.Width)
 		op.Read = append(op.Read, span(t.Width, first, int(last-first)+1))
 	}
-	if d.stale(at, d.raw(op)) {
-		return
+	if d.ask(at, &op.AnyLabel, func(ctx context.Context) error { return d.Do(ctx, op) }) {
+		must(d.model.Do(op))
 	}
-	d.counts.spans("a look without ErrStaleLabel", op.Read)
 }
 
 func (d *disorder) step(at time.Time, n int64) {
@@ -202,34 +186,12 @@ func (d *disorder) step(at time.Time, n int64) {
 	take.Peek, take.Exact = d.rand.IntN(4) == 0, d.rand.IntN(2) == 0
 	take.Deadline = time.Now().Add(enough)
 	d.say("take %d of %s, peek %v", n, limits, take.Peek)
-	stale := d.stale(at, d.taker.Take(context.Background(), take))
-	if stale {
-		if d.rand.IntN(4) > 0 {
-			return
-		}
-		d.over, take.AnyLabel = true, true
-		mustf(d.taker.Take(context.Background(), take), "by AnyLabel")
+	if !d.ask(at, &take.AnyLabel, func(ctx context.Context) error { return d.taker.Take(ctx, take) }) {
+		return
 	}
-	allowed := true
-	for _, w := range take.Keys[0].Windows {
-		width := d.ladder.At(w.Finest).Width
-		first := tiers.Index(at.Add(-w.Reach).UnixNano(), width)
-		var want int64
-		for b, n := range d.counts {
-			if b.Width == width && b.Index >= first {
-				want += n
-			}
-		}
-		if w.Count > want && !oracle.Bounded(take, &take.Keys[0], &w) || w.Count < want && !stale {
-			failf("window of %s counts %d, want %d or ErrStaleLabel", w.Reach, w.Count, want)
-		}
-		allowed = allowed && w.Count <= w.Max-n
-	}
-	if take.Allowed != allowed {
-		failf("allowed is %v, which is not what its own counts say", take.Allowed)
-	}
-	if allowed && !take.Peek {
-		d.log(at, n)
+	must(d.model.Take(take))
+	if take.Allowed && !take.Peek {
+		d.added = append(d.added, addition{at: at, n: n})
 		d.say(": admitted")
 	}
 }

@@ -9,28 +9,6 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-var lives = []check{
-	{
-		name:  "buckets live for their TTL",
-		rule:  "Slot.TTL: how long the bucket must live from Op.Now on if it is created now; and not for ever",
-		waits: true,
-		run:   livesAndGoes,
-	},
-	{
-		name:  "long lives",
-		rule:  "Slot.TTL is a duration, up to 367 days and some",
-		waits: true,
-		run:   longLives,
-	},
-	{
-		name:    "a window in real time",
-		rule:    "who is told to come back then is admitted then",
-		instead: true,
-		waits:   true,
-		run:     realTime,
-	},
-}
-
 // goneBy is the time by which a bucket with a life of at most three seconds must be
 // gone: stores round, and may keep all buckets of a key a little longer.
 const goneBy = 12 * time.Second

@@ -1,75 +1,32 @@
 package backendtest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
-
-var numbers = []check{
-	{
-		name: "numbers of every width",
-		rule: "a bucket counts exactly, whatever it and its neighbours hold",
-		run:  everyWidth,
-	},
-	{
-		name: "MaxCount and one more",
-		rule: "a bucket counts to MaxCount: an addition beyond is an error, never a smaller number",
-		run:  maxCount,
-	},
-	{
-		name: "MaxCount has a name",
-		rule: "the error of an addition beyond MaxCount is counter.ErrMaxCount",
-		run:  maxCountByName,
-	},
-	{
-		name: "a key whose hits have left is not full",
-		rule: "what no window reaches any more does not count against MaxCount",
-		run:  emptiedByTime,
-	},
-	{
-		name: "keys do not meet",
-		rule: "Op.Key: printable ASCII without spaces and braces, 1 to 200 bytes; a key counts by itself",
-		run:  storedKeys,
-	},
-	{
-		name: "before 1970 and after 2038",
-		rule: "bucket numbers are any, below zero too, and a TTL is a duration, not a date",
-		run:  anyDate,
-	},
-	{
-		name: "many buckets at once",
-		rule: "Do reads all runs of Op.Read, however long, or returns an error",
-		run:  manyBuckets,
-	},
-	{
-		name: "a key that grows",
-		rule: "additions, reads and steps count exactly, however many buckets a key has",
-		run:  grow,
-	},
-}
 
 func everyWidth(s *subject) {
 	amounts := []int64{1, 9, 10, 126, 127, 128, 254, 255, 256, 999, 1000, 32767, 32768, 65534, 65535, 65536, 1 << 24,
 		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1e10, 1 << 40, 1e14, 1<<51 - 1}
 	// Side by side in a minute, in any order; and a single bucket that grows.
 	for round := range 3 {
-		key, counts := fmt.Sprint("side", round), tally{}
-		first := noon.Truncate(time.Minute)
+		key, first := fmt.Sprint("side", round), noon.Truncate(time.Minute)
 		for _, i := range s.rand.Perm(len(amounts)) {
-			s.addTo(counts, dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i])
-			s.readsAs(counts, dayLadder, key, noon, span(time.Second, first.Unix(), 60))
+			s.add(dayLadder, key, first.Add(time.Duration(2*i)*time.Second), amounts[i])
+			s.read(dayLadder, key, noon, span(time.Second, first.Unix(), 60))
 		}
 	}
-	counts := tally{}
 	for _, n := range amounts {
 		for _, n := range []int64{n, -n, n} {
-			s.addTo(counts, dayLadder, "grows", noon, n)
-			s.readsAs(counts, dayLadder, "grows", noon, holding(dayLadder, noon)...)
+			s.add(dayLadder, "grows", noon, n)
+			s.get(dayLadder, "grows", noon, noon)
 		}
 	}
 }
@@ -77,58 +34,89 @@ func everyWidth(s *subject) {
 func maxCount(s *subject) {
 	const most = backend.MaxCount
 	for name, parts := range map[string][]int64{"whole": {most}, "parts": {most - 1, 1}, "halves": {most / 2, most/2 + 1}} {
-		counts := tally{}
 		for _, n := range parts {
-			s.addTo(counts, dayLadder, name, noon, n)
-			s.expect(dayLadder, name, noon, noon, counts[dayLadder.Buckets(noon)[0]])
+			s.add(dayLadder, name, noon, n)
+			s.get(dayLadder, name, noon, noon)
 		}
-		s.refusesMore(name)
+		for _, n := range []int64{1, 2, most / 2, most} {
+			s.refuses(name, noon, n)
+		}
+		s.get(dayLadder, name, noon, noon)
+		// One second later there is room in the second, and none in the hour.
+		later := noon.Add(time.Second)
+		told := s.refuses(name, later, 3)
+		alone := s.with(nil) // the hits may be in the buckets that had room
+		got := alone.get(dayLadder, name, later, later)
+		if got[0] != 0 && got[0] != 3 || got[0] < told || got[1] != most || got[2] != most {
+			failf("after 3 more than MaxCount in an hour: read %v, answered %d", got, told)
+		}
+		if got[0] == 3 {
+			back := s.request(dayLadder, name, later, -3)
+			back.Add = back.Add[:1]
+			must(alone.do(back))
+		}
 		// Hits taken back make room again, to the last place.
 		for _, n := range []int64{-1, 1, -most, most} {
 			s.add(dayLadder, name, noon, n)
 		}
-		s.expect(dayLadder, name, noon, noon, most)
+		s.get(dayLadder, name, noon, noon)
 	}
 	if s.taker == nil {
 		return
 	}
 	// A window may have room where the hour has none.
-	s.add(dayLadder, "step", noon, most)
-	later := noon.Add(10 * time.Second)
-	take := s.taking(dayLadder, later, 1, 0, demand{key: "step", limits: counter.Limits{{Max: 5, Per: time.Second}}})
-	if err := s.take(take); err == nil {
-		failf("a step beyond MaxCount in an hour, and no error")
+	for i, n := range []int64{1, most/2 + 2} {
+		key, later := fmt.Sprint("step", i), noon.Add(10*time.Second)
+		s.add(dayLadder, key, noon, most-n+1)
+		take := s.taking(dayLadder, later, n, 0, demand{key: key, limits: counter.Limits{{Max: most, Per: time.Second}}})
+		if err := s.take(take); !errors.Is(err, backend.ErrMaxCount) {
+			failf("a step beyond MaxCount in an hour: the error is %v, want counter.ErrMaxCount", err)
+		}
+		same("after a step that went too far", s.with(nil).get(dayLadder, key, later, later)[1:], []int64{most - n + 1})
 	}
-	got := s.get(dayLadder, "step", later, later)
-	same("after a step that went too far", got[1:], []int64{most})
 }
 
-// refusesMore adds to a key with MaxCount at noon.
-func (s *subject) refusesMore(name string) {
-	const most = backend.MaxCount
-	for _, n := range []int64{1, 2, most / 2, most} {
-		op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: noon, N: n, Add: chain(dayLadder, noon, 0)}
-		if err := s.do(op); err == nil {
-			failf("%d more than MaxCount, and no error; counts %v", n, countsOf(op.Add))
-		}
-		same("slots of an addition that was refused", countsOf(op.Add), []int64{0})
-		during(func() { s.expect(dayLadder, name, noon, noon, most) }, "after %d more than MaxCount", n)
+// refuses wants the error of an addition beyond MaxCount, and returns the count of the
+// finest slot: that bucket may have room, unless it was filled at noon.
+func (s *subject) refuses(key string, at time.Time, n int64) int64 {
+	op := s.request(dayLadder, key, at, n)
+	if err := s.do(op); !errors.Is(err, backend.ErrMaxCount) {
+		failf("%d more than MaxCount: the error is %v, want counter.ErrMaxCount; counts %v", n, err, countsOf(op.Add))
 	}
-	// One second later there is room in the second, and none in the hour.
-	later := noon.Add(time.Second)
-	op := &backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: 3, Add: chain(dayLadder, later, 0)}
-	if err := s.do(op); err == nil {
-		failf("more than MaxCount in an hour, and no error; counts %v", countsOf(op.Add))
+	told := countsOf(op.Add)
+	if told[0] == n && at != noon {
+		told[0] = 0
 	}
-	got := s.get(dayLadder, name, later, later)
-	if got[0] != 0 && got[0] != 3 || got[0] < op.Add[0].Count || got[1] != most || got[2] != most {
-		failf("after 3 more than MaxCount in an hour: read %v, answered %v", got, countsOf(op.Add))
-	}
-	if got[0] == 0 {
-		return
-	}
-	must(s.do(&backend.Request{Key: s.key(name), Ladder: dayLadder, Now: later, N: -3, Add: chain(dayLadder, later, 0)[:1]}))
+	same("slots of an addition that was refused", told, []int64{0})
+	return op.Add[0].Count
 }
+
+// emptiedByTime fills a key to MaxCount again and again, each time when all
+// hits of the time before have left every window.
+func emptiedByTime(s *subject) {
+	for i, l := range []tiers.Ladder{mustLadder("1s:1m"), dayLadder, fineLadder, mustLadder("1s:1m, 1h:7d"), manyKeeps} {
+		s, at, top := s.with(oracle.NewStore()), noon, coarsest(l)
+		for round := range 6 {
+			during(func() {
+				for _, n := range []int64{backend.MaxCount - 1, 1} {
+					s.add(l, fmt.Sprint("do", i), at, n)
+				}
+				s.get(l, fmt.Sprint("do", i), at, at)
+				if s.taker == nil {
+					return
+				}
+				take := s.taking(l, at, backend.MaxCount, 0, demand{key: fmt.Sprint("take", i), limits: counter.Limits{{Max: backend.MaxCount, Per: top.Keep}}})
+				if must(s.take(take)); !take.Allowed {
+					failf("a step is denied, want an empty window")
+				}
+			}, "ladder %s, round %d", l, round)
+			at = at.Add(2 * (top.Width + top.Keep))
+		}
+	}
+}
+
+// coarsest is the last tier of l.
+func coarsest(l tiers.Ladder) tiers.Tier { return l.At(l.Len() - 1) }
 
 // storedKeys are as like as keys can be, and like the names that a store may
 // make of a key and the number of a bucket.
@@ -151,13 +139,9 @@ func storedKeys(s *subject) {
 			s.add(l, "k"+key, at, int64(1+i+100*j))
 		}
 	}
-	for i, key := range keys {
-		for j, at := range instants {
-			want := []int64{int64(1 + i + 100*j), int64(1 + i + 100*j)}
-			if j < 2 {
-				want[1] = 2*int64(1+i) + 100 // 0 and 1 are in one bucket of ten
-			}
-			s.expect(l, "k"+key, at, at, want...)
+	for _, key := range keys {
+		for _, at := range instants {
+			s.get(l, "k"+key, at, at)
 		}
 	}
 }
@@ -166,29 +150,25 @@ func anyDate(s *subject) {
 	for _, year := range []int{1701, 1901, 1938, 1965, 1969, 1970, 1971, 2001, 2036, 2038, 2040, 2106, 2200, 2249} {
 		// Around New Year in Greenwich, where 1970 begins with bucket 0.
 		base := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
-		key, counts := fmt.Sprint("y", year), tally{}
-		first := tiers.Index(base.UnixNano(), time.Second) - 150
+		key, first := fmt.Sprint("y", year), tiers.Index(base.UnixNano(), time.Second)-150
 		for i := int64(0); i < 300; i += 7 {
-			s.addTo(counts, dayLadder, key, time.Unix(first+i, i), 1+i)
+			s.add(dayLadder, key, time.Unix(first+i, i), 1+i)
 		}
-		s.readsAs(counts, dayLadder, key, base.Add(2*time.Minute), span(time.Second, first, 300))
-		s.readsAs(counts, dayLadder, key, base.Add(2*time.Minute), span(time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2))
+		s.read(dayLadder, key, base.Add(2*time.Minute), span(time.Second, first, 300), span(time.Hour, tiers.Index(base.UnixNano(), time.Hour)-1, 2))
 	}
 	// Numbers that are the same in 31 and in 32 bits.
-	l := mustLadder("1s:1m, 1m:1h")
-	counts := tally{}
+	s = s.with(oracle.NewStore())
 	for i, after := range []time.Duration{0, 1 << 31, 1 << 32} {
-		s.addTo(counts, l, "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
+		s.add(mustLadder("1s:1m, 1m:1h"), "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
 	}
 }
 
 func manyBuckets(s *subject) {
-	counts := tally{}
 	for i := range 200 {
-		s.addTo(counts, dayLadder, "k", noon.Add(-time.Duration(i*431)*time.Second), int64(1+i))
+		s.add(dayLadder, "k", noon.Add(-time.Duration(i*431)*time.Second), int64(1+i))
 	}
 	for _, n := range []int{5_000, 86_400} {
-		s.readsAs(counts, dayLadder, "k", noon, span(time.Second, noon.Unix()-int64(n)+1, n))
+		s.read(dayLadder, "k", noon, span(time.Second, noon.Unix()-int64(n)+1, n))
 	}
 	// The same in many spans, of all tiers.
 	var spans []backend.Span
@@ -198,5 +178,5 @@ func manyBuckets(s *subject) {
 			spans = append(spans, span(time.Minute, noon.Unix()/60-i, 1))
 		}
 	}
-	s.readsAs(counts, dayLadder, "k", noon, spans...)
+	s.read(dayLadder, "k", noon, spans...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,15 +55,36 @@ func span(width time.Duration, first int64, n int) backend.Span {
 	return backend.Span{Width: width, First: first, Counts: counts}
 }
 
+// request is the addition of n to every tier at the instant at, by a caller whose clock
+// is there.
+func (s *subject) request(l tiers.Ladder, key string, at time.Time, n int64) *backend.Request {
+	return &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
+}
+
 // do is Do, with all the time in the world, by a caller whose clock stands
-// still: a label that is stale is asked with again, and AnyLabel.
+// still: a label that is stale is asked with again, and AnyLabel. An answer that the
+// model has not, or a request that is another than it was, stops the case.
 func (s *subject) do(op *backend.Request) error {
 	op.Deadline = time.Now().Add(enough)
+	slots, spans := slices.Clone(op.Add), slices.Clone(op.Read)
 	err := s.Do(context.Background(), op)
 	if errors.Is(err, backend.ErrStaleLabel) && !op.AnyLabel {
 		again := *op
 		again.AnyLabel = true
 		err = s.Do(context.Background(), &again)
+	}
+	for i, slot := range op.Add {
+		if slot.Bucket != slots[i].Bucket || slot.TTL != slots[i].TTL {
+			failf("slot %d was %v, and is %v", i, slots[i].Bucket, slot.Bucket)
+		}
+	}
+	for i, r := range op.Read {
+		if r.Width != spans[i].Width || r.First != spans[i].First || len(r.Counts) != len(spans[i].Counts) {
+			failf("span %d of %d is another than it was", i, len(op.Read))
+		}
+	}
+	if err == nil && s.model != nil {
+		mustf(s.model.Do(op), "a request of %d", op.N)
 	}
 	return err
 }
@@ -70,7 +92,7 @@ func (s *subject) do(op *backend.Request) error {
 // add adds n to every tier at the instant at, and returns the new counts, finest
 // first. With n below zero add takes back.
 func (s *subject) add(l tiers.Ladder, key string, at time.Time, n int64) []int64 {
-	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
+	op := s.request(l, key, at, n)
 	mustf(s.do(op), "adding %d to %s at %v", n, op.Key, at)
 	return countsOf(op.Add)
 }
@@ -83,23 +105,21 @@ func countsOf(slots []backend.Slot) []int64 {
 	return counts
 }
 
+// read reads spans of a key, for a caller whose clock is at now.
+func (s *subject) read(l tiers.Ladder, key string, now time.Time, spans ...backend.Span) {
+	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: spans}
+	mustf(s.do(op), "reading %s at %v", op.Key, now)
+}
+
 // get returns the count of every tier's bucket that holds at, for a caller whose
 // clock is at now.
 func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) []int64 {
-	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: holding(l, at)}
-	mustf(s.do(op), "reading %s at %v", op.Key, at)
-	counts := make([]int64, len(op.Read))
-	for i := range op.Read {
-		counts[i] = op.Read[i].Counts[0]
+	spans, counts := holding(l, at), make([]int64, l.Len())
+	s.read(l, key, now, spans...)
+	for i := range spans {
+		counts[i] = spans[i].Counts[0]
 	}
 	return counts
-}
-
-// row returns the counts of n buckets of a key.
-func (s *subject) row(l tiers.Ladder, key string, now time.Time, width time.Duration, first int64, n int) []int64 {
-	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: []backend.Span{span(width, first, n)}}
-	mustf(s.do(op), "reading %d buckets of %s of %s from %d on", n, width, op.Key, first)
-	return op.Read[0].Counts
 }
 
 // expect stops the case unless every tier at the instant at counts want.
@@ -120,52 +140,6 @@ func same(what string, got, want []int64) {
 			failf("%s: got %v, want %v", what, got, want)
 		}
 	}
-}
-
-// tally is the hits of a key, by the buckets of all tiers that hold them.
-type tally map[tiers.Bucket]int64
-
-// add adds n hits at an instant. With n below zero add takes back what is there.
-func (t tally) add(l tiers.Ladder, at time.Time, n int64) {
-	for _, b := range l.Buckets(at) {
-		t[b] = max(0, t[b]+n)
-	}
-}
-
-// slots stops the case unless the slots of an addition count as t does.
-func (t tally) slots(what string, slots []backend.Slot) {
-	for _, slot := range slots {
-		if want := t[slot.Bucket]; slot.Count != want {
-			failf("%s: bucket %s counts %d, want %d", what, slot.Bucket, slot.Count, want)
-		}
-	}
-}
-
-// spans stops the case unless the spans of a reading count as t does.
-func (t tally) spans(what string, spans []backend.Span) {
-	for i, r := range spans {
-		for j, n := range r.Counts {
-			if b := (tiers.Bucket{Width: r.Width, Index: r.First + int64(j)}); n != t[b] {
-				failf("%s, span %d of %d: bucket %s is read as %d, want %d", what, i, len(spans), b, n, t[b])
-			}
-		}
-	}
-}
-
-// addTo is add to a key and to its tally, which must agree.
-func (s *subject) addTo(t tally, l tiers.Ladder, key string, at time.Time, n int64) {
-	op := &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
-	what := fmt.Sprintf("adding %d to %s at %v", n, op.Key, at)
-	mustf(s.do(op), "%s", what)
-	t.add(l, at, n)
-	t.slots(what, op.Add)
-}
-
-// readsAs stops the case unless the spans of a key read as its tally does.
-func (s *subject) readsAs(t tally, l tiers.Ladder, key string, now time.Time, spans ...backend.Span) {
-	op := &backend.Request{Key: s.key(key), Ladder: l, Now: now, Read: spans}
-	mustf(s.do(op), "reading %s", op.Key)
-	t.spans("reading "+op.Key, spans)
 }
 
 // holding returns a span for the bucket of each tier that holds at.

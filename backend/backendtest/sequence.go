@@ -11,66 +11,70 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// sequence is random steps, additions, takings back and readings of a few keys,
-// on one ladder, each answer held to a model.
+// sequence is random steps, additions, takings back and readings of a few keys, each
+// answer held to the model.
 type sequence struct {
 	*subject
-	name   string
-	ladder tiers.Ladder
-	slack  time.Duration
-	model  *oracle.Store
-	clock  time.Time
-	keys   []string
-	spans  []time.Duration // that windows may have
-	added  []addition      // by Do, not taken back yet
-	said   []string        // what was done, for who has to look for the mistake
+	ladders []tiers.Ladder // of keys 0, 1 and 2
+	slack   time.Duration
+	clock   time.Time
+	spans   []time.Duration // that windows may have
+	added   []addition      // by Do, not taken back yet
+	said    []string        // what was done, for who has to look for the mistake
 }
 
 type addition struct {
-	key string
+	key int
 	at  time.Time
 	n   int64
 }
 
 func againstModel(s *subject) {
-	for i, l := range []tiers.Ladder{
-		dayLadder,
-		fineLadder,
-		manyKeeps,
-		mustLadder("1s:1m, 1h:7d"), // the fine tier is dropped long before a coarse bucket is full
-		mustLadder("10s:1d"),
-		mustLadder("1s:20s, 5s:1m, 1m:10m, 1h:10h, 1d:10d"),
-		mustLadder("1ms:20s, 10ms:20s, 100ms:20s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s"),
+	for i, ladders := range [][]tiers.Ladder{
+		{dayLadder},
+		{fineLadder},
+		{manyKeeps},
+		{mustLadder("1s:1m, 1h:7d")}, // the fine tier is dropped long before a coarse bucket is full
+		{mustLadder("10s:1d")},
+		{mustLadder("1s:20s, 5s:1m, 1m:10m, 1h:10h, 1d:10d")},
+		{mustLadder("1ms:20s, 10ms:20s, 100ms:20s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s")},
+		{dayLadder, fineLadder, mustLadder("10s:1d")},
 	} {
 		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
-			q := &sequence{subject: s, name: fmt.Sprint(i, "-", j, "-"), ladder: l, slack: slack, model: oracle.NewStore(), clock: noon}
+			own := s.with(oracle.NewStore())
+			own.prefix += fmt.Sprint(i, "-", j, "-")
+			q := &sequence{subject: own, ladders: slices.Repeat(ladders, 3)[:3], slack: slack, clock: noon}
 			q.run(500 / s.thrift)
 		}
 	}
 }
 
 func (q *sequence) run(n int) {
-	for i := range 3 {
-		q.keys = append(q.keys, fmt.Sprint(q.name, i))
-	}
 	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
-		if _, err := q.ladder.Finest(w); err == nil {
+		if !slices.ContainsFunc(q.ladders, func(l tiers.Ladder) bool { _, err := l.Finest(w); return err != nil }) {
 			q.spans = append(q.spans, w)
 		}
 	}
 	after(&q.said, func() {
 		for range n {
-			during(q.next, "on ladder %s with slack %s", q.ladder, q.slack)
+			during(q.next, "on ladders %s with slack %s", q.ladders, q.slack)
 		}
 	})
-	q.audit()
+	// At the end, all buckets that were ever hit.
+	for key, l := range q.ladders {
+		var spans []backend.Span
+		for b := range q.model.Keys[q.key(fmt.Sprint(key))] {
+			spans = append(spans, span(b.Width, b.Index, 1))
+		}
+		if len(spans) > 0 {
+			during(func() { q.read(l, fmt.Sprint(key), q.clock, spans...) }, "at the end")
+		}
+	}
 }
 
 func (q *sequence) say(format string, args ...any) {
 	q.said = append(q.said, fmt.Sprintf(format, args...))
 }
-
-func (q *sequence) pick() string { return q.keys[q.rand.IntN(len(q.keys))] }
 
 func (q *sequence) weight() int64 {
 	if q.rand.IntN(12) == 0 {
@@ -84,7 +88,7 @@ func (q *sequence) weight() int64 {
 func (q *sequence) time() time.Time {
 	switch r := q.rand; r.IntN(16) {
 	case 0, 1: // to an edge, or near it
-		w := q.ladder.At(r.IntN(q.ladder.Len())).Width
+		w := q.ladders[0].At(r.IntN(q.ladders[0].Len())).Width
 		next := time.Unix(0, (tiers.Index(q.clock.UnixNano(), w)+1)*int64(w))
 		if next = next.Add(time.Duration(r.IntN(3)-1) * time.Duration(r.IntN(2)*int(time.Millisecond))); next.After(q.clock) {
 			q.clock = next
@@ -104,11 +108,13 @@ func (q *sequence) time() time.Time {
 }
 
 func (q *sequence) next() {
-	at := q.time()
+	at, key := q.time(), q.rand.IntN(len(q.ladders))
 	switch q.rand.IntN(10) {
 	case 0, 1:
-		q.addition(q.pick(), at, q.weight())
-		return
+		n := q.weight()
+		q.say("%d add %d %d", at.UnixNano(), key, n)
+		q.added = append(q.added, addition{key, at, n})
+		q.change(key, at, at, n)
 	case 2:
 		if len(q.added) == 0 {
 			return
@@ -116,86 +122,58 @@ func (q *sequence) next() {
 		i := q.rand.IntN(len(q.added))
 		a := q.added[i]
 		q.added = slices.Delete(q.added, i, i+1)
-		q.takeBack(a, at)
-		return
+		q.say("%d take back %d %d of %d", at.UnixNano(), a.key, a.n, a.at.UnixNano())
+		q.change(a.key, at, a.at, -a.n)
 	case 3:
-		q.look(q.pick(), at)
-		return
-	}
-	n := q.weight()
-	step := q.taking(q.ladder, at, n, q.slack, q.demands(n)...)
-	step.Peek, step.Exact = q.rand.IntN(5) == 0, q.rand.IntN(2) == 0
-	if !q.taker.Together(step.Keys) {
-		step.Keys = step.Keys[:1]
-	}
-	said := fmt.Sprintf("%d take n=%d peek=%v", at.UnixNano(), n, step.Peek)
-	for _, d := range step.Keys {
-		said += fmt.Sprintf(" %s", d.Key[len(q.key("")):])
-		for _, w := range d.Windows {
-			said += fmt.Sprintf(" %d/%s", w.Max, w.Reach)
+		q.look(key, at)
+	default:
+		demands := q.demands(key)
+		step := q.taking(q.ladders[key], at, q.weight(), q.slack, demands...)
+		step.Peek, step.Exact = q.rand.IntN(5) == 0, q.rand.IntN(2) == 0
+		if !q.taker.Together(step.Keys) {
+			step.Keys, demands = step.Keys[:1], demands[:1]
 		}
+		q.say("%d take, peek %v", at.UnixNano(), step.Peek)
+		for i, k := range step.Keys {
+			q.say("\t%s %d under %s soft %v", demands[i].key, k.N, demands[i].limits, k.Soft)
+		}
+		must(q.take(step))
+		q.look(key, at)
 	}
-	q.say("%s", said)
-	must(q.take(step))
-	must(q.model.Take(step))
-	q.look(string(step.Keys[0].Key[len(q.key("")):]), at)
 }
 
-func (q *sequence) demands(n int64) []demand {
-	var demands []demand
-	first := q.rand.IntN(len(q.keys))
-	for i := range 1 + q.rand.IntN(2)*q.rand.IntN(len(q.keys)) {
-		d := demand{key: q.keys[(first+i)%len(q.keys)]}
+// demands are random demands of a key, and mostly of no other.
+func (q *sequence) demands(key int) (demands []demand) {
+	for i := range 1 + q.rand.IntN(2)*q.rand.IntN(len(q.ladders)) {
+		k := (key + i) % len(q.ladders)
+		d := demand{key: fmt.Sprint(k), n: q.weight(), ladder: q.ladders[k], soft: q.rand.IntN(4) == 0}
 		for range 1 + q.rand.IntN(3) {
-			limit := counter.Limit{Max: n + q.rand.Int64N(20), Per: q.spans[q.rand.IntN(len(q.spans))]}
+			limit := counter.Limit{Max: d.n + q.rand.Int64N(20), Per: q.spans[q.rand.IntN(len(q.spans))]}
 			if q.rand.IntN(4) == 0 {
 				limit.Max = backend.MaxCount
 			}
 			d.limits = append(d.limits, limit)
+		}
+		if q.rand.IntN(8) == 0 {
+			d.n = -1 // a look
 		}
 		demands = append(demands, d)
 	}
 	return demands
 }
 
-func (q *sequence) addition(key string, at time.Time, n int64) {
-	q.say("%d add %s %d", at.UnixNano(), key, n)
-	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at, N: n, Add: chain(q.ladder, at, q.slack)}
-	q.added = append(q.added, addition{key, at, n})
-	q.both(op)
-}
-
-func (q *sequence) takeBack(a addition, now time.Time) {
-	q.say("%d take back %s %d of %d", now.UnixNano(), a.key, a.n, a.at.UnixNano())
-	op := &backend.Request{Key: q.key(a.key), Ladder: q.ladder, Now: now, N: -a.n, Add: chain(q.ladder, a.at, q.slack)}
-	q.both(op)
-}
-
-// both does op on the store and on the model.
-func (q *sequence) both(op *backend.Request) {
+// change adds n to the buckets of a key that hold at, by a caller whose clock is at now.
+func (q *sequence) change(key int, now, at time.Time, n int64) {
+	op := q.request(q.ladders[key], fmt.Sprint(key), at, n)
+	op.Now, op.Add = now, chain(q.ladders[key], at, q.slack)
 	must(q.do(op))
-	must(q.model.Do(op))
 }
 
 // look reads what is around at, in every tier.
-func (q *sequence) look(key string, at time.Time) {
-	op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: at}
-	for _, b := range q.ladder.Buckets(at) {
-		op.Read = append(op.Read, span(b.Width, b.Index-5, 8))
+func (q *sequence) look(key int, at time.Time) {
+	var spans []backend.Span
+	for _, b := range q.ladders[key].Buckets(at) {
+		spans = append(spans, span(b.Width, b.Index-5, 8))
 	}
-	q.both(op)
-}
-
-// audit reads all buckets that were ever hit.
-func (q *sequence) audit() {
-	for _, key := range q.keys {
-		op := &backend.Request{Key: q.key(key), Ladder: q.ladder, Now: q.clock}
-		for b := range q.model.Keys[op.Key] {
-			op.Read = append(op.Read, span(b.Width, b.Index, 1))
-		}
-		if len(op.Read) == 0 {
-			continue
-		}
-		during(func() { q.both(op) }, "at the end")
-	}
+	q.read(q.ladders[key], fmt.Sprint(key), at, spans...)
 }

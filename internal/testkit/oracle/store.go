@@ -29,6 +29,9 @@ type Store struct {
 	// [Bounded] may be greater.
 	Exact bool
 
+	// Forever holds a store to all buckets that there ever were: no TTL runs out.
+	Forever bool
+
 	next int64 // no TTL runs out before
 }
 
@@ -51,6 +54,9 @@ func NewStore() *Store {
 
 // See takes note of a clock: a bucket whose TTL has run out may be gone.
 func (m *Store) See(now time.Time) {
+	if m.Forever {
+		return
+	}
 	m.Latest = max(m.Latest, now.UnixNano())
 	if m.Latest < m.next {
 		return
@@ -124,8 +130,8 @@ func (m *Store) takeBack(r *backend.Request) {
 	}
 }
 
-// Do holds the answer of a Do without an error to the contract.
-func (m *Store) Do(r *backend.Request) error {
+// Count counts what a Do without an error has counted, whatever its answer.
+func (m *Store) Count(r *backend.Request) {
 	m.See(r.Now)
 	if r.N < 0 {
 		m.takeBack(r)
@@ -134,6 +140,13 @@ func (m *Store) Do(r *backend.Request) error {
 		if r.N > 0 {
 			m.add(r.Key, slot, r.N, r.Now)
 		}
+	}
+}
+
+// Do is Count, and holds the answer to the contract.
+func (m *Store) Do(r *backend.Request) error {
+	m.Count(r)
+	for _, slot := range r.Add {
 		if h := m.get(r.Key, slot.Bucket); slot.Count < h.Low || slot.Count > h.High {
 			return fmt.Errorf("key %s: bucket %s counts %d, want %d to %d", r.Key, slot.Bucket, slot.Count, h.Low, h.High)
 		}

@@ -1,0 +1,140 @@
+package backendtest
+
+import "github.com/abacus-go/abacus/internal/promise"
+
+// check is a case. Cases are data, so that the suite can be tried on broken stores.
+type check struct {
+	name string
+	run  func(*subject) // stops at the first failure
+	is   kind
+	rule string // in the words of the contract
+}
+
+// kind is what a case needs and where it runs.
+type kind uint8
+
+const (
+	takes   kind = 1 << iota // it is about Take
+	instead                  // of Do alone it asks in another way
+	waits                    // it waits for the clock of the world
+)
+
+// checks are all cases.
+var checks = []check{
+	// Additions and reads.
+	{"missing reads as zero", missingIsZero, 0,
+		"Span.Counts: filled in, every one; a bucket that is missing is 0"},
+	{"counts are those after the addition", countsAfter, 0,
+		"Slot.Count: filled in, zeroed first: what the bucket holds after the addition"},
+	{"slots are answered in their places", slotsInPlace, 0,
+		"Slot.Count belongs to its Slot, in whatever order they are given"},
+	{"spans are answered in their places", spansInPlace, 0,
+		"Span.Counts[i] is bucket First+i, of spans of any number, order and length, which may overlap"},
+	{"an op adds and reads", addAndRead, 0,
+		"additions and reads may happen in any order, each bucket by itself; with Ordered the reads came last"},
+	{"coarse buckets are sums", coarseIsSum, 0,
+		"who adds to a bucket of one tier adds as much to those of all tiers that hold the same instant"},
+	{"taking back stops at zero", stopsAtZero, 0,
+		"Op.N below zero takes back: a bucket stops at 0, and one that is not there stays away"},
+	{"taking back tier by tier", tierByTier, 0,
+		"what is taken back may be named in some tiers only; it must be gone when all tiers were named"},
+
+	// Numbers of every size, keys and dates.
+	{"numbers of every width", everyWidth, 0,
+		"a bucket counts exactly, whatever it and its neighbours hold"},
+	{"MaxCount and one more", maxCount, 0,
+		"a bucket counts to MaxCount: an addition beyond is counter.ErrMaxCount, never a smaller number"},
+	{"a key whose hits have left is not full", emptiedByTime, 0,
+		"what no window reaches any more does not count against MaxCount"},
+	{"keys do not meet", storedKeys, 0,
+		"Op.Key: printable ASCII without spaces and braces, 1 to 200 bytes; a key counts by itself"},
+	{"before 1970 and after 2038", anyDate, 0,
+		"bucket numbers are any, below zero too, and a TTL is a duration, not a date"},
+	{"many buckets at once", manyBuckets, 0,
+		"Do reads all runs of Op.Read, however long, or returns an error"},
+	{"a key that grows", grow, 0,
+		"additions, reads and steps count exactly, however many buckets a key has"},
+
+	// Lives of buckets.
+	{"buckets live for their TTL", livesAndGoes, waits,
+		"Slot.TTL: how long the bucket must live from Op.Now on if it is created now; and not for ever"},
+	{"long lives", longLives, waits,
+		"Slot.TTL is a duration, up to 367 days and some"},
+	{"a window in real time", realTime, instead | waits,
+		"who is told to come back then is admitted then"},
+
+	// Callers side by side, and callers who give up.
+	{"places are distinct", distinctPlaces, 0,
+		"each addition is atomic: no two that succeed return the same place"},
+	{"a crowd adds and takes back", inAndOut, 0,
+		"each addition is atomic, and so is each taking back"},
+	{"a crowd on many keys", manyKeys, 0,
+		"a Store is used by many goroutines at once, and answers each what it has asked"},
+	{"ordered reads come last", orderedReads, 0,
+		"with Request.Ordered filled in, every bucket was read after all additions of the request; Do fills in false otherwise"},
+	{"too late to begin", tooLate, 0,
+		"when ctx is done or op.Deadline has passed already, Do returns an error and sends nothing"},
+	{"calls cut short", cutShort, 0,
+		"an error leaves only what its Slots say for certain, and takes nobody else's; no nil unless all was done"},
+	{"the op is the caller's again", ownership, instead,
+		"op and all that it points to belong to the caller as soon as Do returns"},
+
+	// Take.
+	{"a step is all or nothing", allOrNothing, takes,
+		"if all windows have room for N, and it is no Peek, Take adds N to all tiers of every demand; otherwise it writes nothing"},
+	{"steps against a model", againstModel, takes,
+		"Take: Count, FreedBy, Newest and Allowed as documented; each key of a step has its own N and its own ladder, and a soft key denies nobody and is added to only if it fits; additions and takings back by Do count like its own"},
+	{"a window is open to the right", edges, takes,
+		"the sum of the buckets from the one that holds Now-Reach on, without an upper end"},
+	{"racing steps", racingSteps, takes,
+		"all of a step is atomic"},
+
+	// Labels.
+	{"labels in any order", anyOrder, instead,
+		"a call with an older label is answered exactly, or with ErrStaleLabel and nothing done; by AnyLabel it is answered"},
+
+	// Forget.
+	{"forgetting empties a key", forgetsAll, 0,
+		"Forget sets all counts of the key to zero, of every tier and of any label, and touches no other key"},
+	{"counting goes on after a Forget", countsOn, 0,
+		"a hit that is added after a Forget counts, whatever its label"},
+	{"a Forget is remembered", remembers, 0,
+		"Forgotten is the newest Label that is remembered of the key, 0 if there is none"},
+	{"a Forget is remembered as long as asked", remembersFor, waits,
+		"Forgetting.Remember: how long at least, from Now on"},
+	{"too late to forget", lateToForget, 0,
+		"when ctx is done or Deadline has passed, Forget and Forgotten do nothing and return an error"},
+	{"forgetting in a crowd", forgetsInACrowd, 0,
+		"Forget touches no other key, and leaves nothing that was there when it began"},
+
+	// A whole Counter, by the atomic step of the store or by ticket.
+	{"scripts", scripts, instead,
+		"every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says"},
+	{"hits of the past", past, instead,
+		"an addition of hours ago counts in the buckets of its label, for as long as the ladder asks for from the label, and beyond is refused"},
+	{"40 racers for 7 places", herd, instead,
+		promise.HerdRule},
+	{"callers that differ", differ, instead,
+		"callers with different limits and a different patience never exceed a limit that they share"},
+	{"steady demand", steady, instead,
+		"steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth"},
+	{"a lone caller", lone, instead,
+		"RetryAfter is exact to the bucket: who comes back then is admitted, and who comes earlier is denied"},
+	{"features of any bytes", promised(promise.Keys, false), instead, promise.Keys.Rule},
+	{"denied hits are free", promised(promise.Denied, false), instead, promise.Denied.Rule},
+	{"callers without a pause", promised(promise.Boundary, true), instead | waits, promise.Boundary.Rule},
+	{"any year", years, instead,
+		"a Counter whose clock is anywhere between 1700 and 2250 counts the same"},
+	{"a series of a day", series, instead,
+		"a Series of up to MaxPoints is one read"},
+	{"a caller who hangs up", hangUp, instead,
+		"a call whose context is done is an error, and counts nothing if it was done before"},
+
+	// Calls for several keys that differ, and a change of ladder.
+	{"keys of one call differ", keysDiffer, instead,
+		"each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, and the verdict is that of an atomic store in the process"},
+	{"credits race", creditsRace, instead,
+		"no window loses more hits than credits say, or goes below zero, however they race"},
+	{"a change of ladder", changeOfLadder, instead,
+		"no window has more than Max while processes with a former ladder are replaced by processes with both, and those by processes with the new ladder, or back"},
+}
