@@ -22,12 +22,10 @@ type campaign struct {
 	blind string        // name of a fault whose losses are kept from the rules, for tests
 	only  string        // name of the only world; empty: all worlds
 
-	stage    *servertest.Stage
-	ctx      context.Context // done when no more calls are to be made
-	worlds   []*world
-	began    time.Time
-	versions string // read when the campaign begins: the checkout may move on while it runs
-	took     time.Duration
+	stage  *servertest.Stage
+	ctx    context.Context // done when no more calls are to be made
+	worlds []*world
+	page.Run
 }
 
 // run lets callers call and faults come until ctx is done, or something is
@@ -37,7 +35,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	defer cancel()
 	c.stage = &servertest.Stage{OnFailure: func(error) { cancel() }}
 	defer c.stage.End()
-	c.ctx, c.began, c.versions = ctx, time.Now(), page.Versions()
+	c.ctx, c.Run = ctx, page.Begin()
 	for i := range theWorlds {
 		w := &world{setting: theWorlds[i], campaign: c, number: i + 1}
 		w.prefix = fmt.Sprintf("w%d", w.number)
@@ -73,7 +71,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 		w.suffer(random(c.seed, w.number, 1<<20))
 		return nil
 	})
-	c.took = time.Since(c.began)
+	c.End()
 	c.inParallel(func(w *world) error { return w.close() })
 	close(checked)
 	checks.Wait()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
@@ -26,9 +27,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if isChild() {
-		child()
-	}
+	program.Serve(serve)
 	if os.Getenv(parentVariable) != "" {
 		parent()
 	}
@@ -84,7 +83,7 @@ func runCampaign(t *testing.T, c *campaign, length time.Duration, enough func() 
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, c.run(ctx, func(c *campaign) {
-		if time.Since(c.began) >= length && enough() {
+		if time.Since(c.Began) >= length && enough() {
 			cancel()
 		}
 	}))
@@ -145,7 +144,7 @@ func TestPlantedBreaksAreFound(t *testing.T) {
 			}))
 			require.NotNil(t, found)
 			require.Error(t, c.verdict())
-			t.Logf("found after %v: %s", c.took.Round(100*time.Millisecond), found)
+			t.Logf("found after %v: %s", c.Took.Round(100*time.Millisecond), found)
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,30 +21,13 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// childVariable is set in the environment of the processes of a campaign, which run
-// the same program.
-const childVariable = "ABACUS_FAULTS_CHILD"
-
 // plants are breaks for the store of a process. With a plant a test proves the
 // campaign.
 var plants = map[string]func(backend.Store) backend.Store{}
 
-// isChild reports whether a campaign has started this process.
-func isChild() bool { return os.Getenv(childVariable) != "" }
-
-// child does the job in its input, and ends the process.
-func child() {
-	t := &teller{out: os.Stdout}
-	if err := serve(t, bufio.NewReader(os.Stdin)); err != nil {
-		t.tell(&line{Error: err.Error()})
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func serve(t *teller, in *bufio.Reader) error {
-	goredis.SetLogger(program.Quiet{})
-	orders := json.NewDecoder(in)
+// serve does the job in its input.
+func serve(orders *json.Decoder, out *os.File) error {
+	t := &teller{out: out}
 	var j job
 	if err := orders.Decode(&j); err != nil {
 		return err
@@ -143,11 +125,7 @@ func open(j job) (backend.Store, func() error, error) {
 	}
 	switch worldKind(j.World) {
 	case "memcached":
-		s, err := memcache.New(memcache.Config{DialContext: dial}, j.Servers...)
-		if err != nil {
-			return nil, nil, err
-		}
-		return s, s.Close, nil
+		return program.Opened(memcache.New(memcache.Config{DialContext: dial}, j.Servers...))
 	case "redis":
 		// The options of redis.Open, with another dial.
 		dialer := redis.NewDialer(dial)

@@ -142,7 +142,7 @@ var kinds = []kind{
 			}
 			caller := s.tellClock(o)
 			s.sleep(time.Second + s.long())
-			s.report(s.process.order(order{Caller: caller}))
+			s.process.order(order{Caller: caller})
 		}},
 }
 
@@ -176,7 +176,7 @@ func (s *strike) often(do func(*servertest.Proxy)) {
 // tellClock changes the clock of a caller by chance, and returns the caller's number.
 func (s *strike) tellClock(o order) int {
 	o.Caller = s.rng.IntN(callersEach)
-	s.report(s.process.order(o))
+	s.process.order(o)
 	return o.Caller
 }
 

@@ -21,69 +21,52 @@ import (
 	"os"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/abacus-go/abacus/internal/testkit/page"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 )
 
 // cli is the command line.
 type cli struct {
-	For   time.Duration `default:"10m" help:"How long callers call. Default: ${default}."`
-	Seed  uint64        `help:"Which calls are made and which faults come, as far as real time allows. Default: one by chance, printed."`
-	Rate  float64       `default:"320" help:"Calls a second, in all. Default: ${default}."`
-	Calm  time.Duration `default:"350ms" help:"Time between two faults of one store, in the mean. Default: ${default}."`
-	Only  string        `enum:"${worlds}" default:"" help:"The one store to try, as the page names it. Default: all."`
-	Write string        `type:"path" placeholder:"FILE" help:"Write the page to this file. Default: print it."`
+	For  time.Duration `default:"10m" help:"How long callers call. Default: ${default}."`
+	Seed uint64        `help:"Which calls are made and which faults come, as far as real time allows. Default: one by chance, printed."`
+	Rate float64       `default:"320" help:"Calls a second, in all. Default: ${default}."`
+	Calm time.Duration `default:"350ms" help:"Time between two faults of one store, in the mean. Default: ${default}."`
+	Only string        `enum:"${names}" default:"" help:"The one store to try, as the page names it. Default: all."`
+	program.Page
 }
 
 func main() {
-	if isChild() {
-		child()
-	}
+	program.Serve(serve)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run returns the exit code.
-func run(args []string, stdout io.Writer, stderr *os.File) int {
-	var c cli
-	if exit := program.Parse("faults", "Try the promises of this library under faults, on real servers.", &c, kong.Vars{"worlds": worldNames()}, args, stdout, stderr); exit >= 0 {
-		return exit
+func run(args []string, stdout, stderr io.Writer) int {
+	var names []string
+	for i := range theWorlds {
+		names = append(names, theWorlds[i].name)
 	}
+	return program.Run("faults", "Try the promises of this library under faults, on real servers.", &cli{}, names, args, stdout, stderr)
+}
+
+// Run is the method of [program.Options].
+func (c *cli) Run(interrupted context.Context, stderr io.Writer) (text string, broken, err error) {
 	if c.Seed == 0 {
 		c.Seed = uint64(rand.Uint32()) + 1
 	}
 	fmt.Fprintln(stderr, "faults: seed", c.Seed)
-	interrupted, stop := program.Interruptible()
-	defer stop()
 	ctx, cancel := context.WithTimeout(interrupted, c.For)
 	defer cancel()
-	campaign := &campaign{seed: c.Seed, rate: c.Rate, calm: c.Calm, only: c.Only}
+	run := &campaign{seed: c.Seed, rate: c.Rate, calm: c.Calm, only: c.Only}
 	progress := program.NewProgress(stderr, int(c.For/time.Second))
-	err := campaign.run(ctx, progressOf(progress, c.For))
+	err = run.run(ctx, func(*campaign) { progress.Time(time.Since(run.Began), c.For, run.summary) })
 	progress.Clear()
-	text := campaign.page(c.command())
-	if err == nil && c.Write != "" && interrupted.Err() == nil {
-		err = os.WriteFile(c.Write, []byte(text), 0o644)
-	} else {
-		fmt.Fprint(stdout, text)
-	}
-	for _, w := range campaign.worlds {
+	for _, w := range run.worlds {
 		for _, f := range w.report().Findings {
 			fmt.Fprintf(stderr, "\n%s: %s", w.name, &f)
 		}
 	}
-	if err == nil {
-		err = campaign.verdict()
-	}
-	switch {
-	case err != nil:
-		fmt.Fprintf(stderr, "faults: %v; again: %s\n", err, c.command())
-		return 1
-	case interrupted.Err() != nil:
-		return program.Interrupted
-	}
-	return 0
+	return run.page(c.Again()), run.verdict(), err
 }
 
 // Validate refuses what cannot be run.
@@ -94,32 +77,18 @@ func (c *cli) Validate() error {
 	return nil
 }
 
-// progressOf returns a function that shows how far a campaign of a length is: in a bar
-// all the time, in a line each minute.
-func progressOf(p *program.Progress, length time.Duration) func(*campaign) {
-	next := time.Minute
-	return func(c *campaign) {
-		spent := time.Since(c.began)
-		if !p.Bar() && spent < next {
-			return
-		}
-		next = spent.Truncate(time.Minute) + time.Minute
-		p.Show(min(int(spent/time.Second), int(length/time.Second)-1), fmt.Sprintf("%s of %s", spent.Round(time.Second), length), c.summary())
-	}
-}
-
-// summary says in a few words how far it is.
-func (c *campaign) summary() string {
-	return fmt.Sprintf("%s calls, %s faults, %d breaks", page.Thousands(c.calls()), page.Thousands(c.faults("")), c.bad())
-}
-
-// command is the command line that does the same again.
-func (c *cli) command() string {
+// Again is the command line that does the same again.
+func (c *cli) Again() string {
 	s := fmt.Sprintf("go run ./internal/testkit/faults --for %v --seed %d --rate %v --calm %v", c.For, c.Seed, c.Rate, c.Calm)
 	if c.Only != "" {
 		s += fmt.Sprintf(" --only %q", c.Only)
 	}
 	return s
+}
+
+// summary says in a few words how far it is.
+func (c *campaign) summary() string {
+	return fmt.Sprintf("%s calls, %s faults, %d breaks", page.Thousands(c.calls()), page.Thousands(c.faults("")), c.bad())
 }
 
 // verdict is an error if a promise was broken, or something was left behind.
@@ -137,12 +106,4 @@ func (c *campaign) verdict() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func worldNames() string {
-	names := ""
-	for i := range theWorlds {
-		names += "," + theWorlds[i].name
-	}
-	return names
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/dur"
@@ -12,152 +12,14 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/page"
 )
 
+//go:embed page.tmpl
+var text string
+
 // page is docs/reports/reliability.md as the campaign has found it.
 func (c *campaign) page(command string) string {
-	var b strings.Builder
-	if err := pageTemplate.Execute(&b, struct {
-		Date, Took, Machine, Versions, Command  string
-		Seed                                    uint64
-		Calls, Faults                           string
-		Held, Apart, Why, Kinds, Came, Leftover string
-		Verdict                                 string
-	}{
-		Date: c.began.UTC().Format("2006-01-02 15:04 UTC"), Took: c.took.Round(time.Second).String(),
-		Machine: page.Machine(), Versions: c.versions, Command: command, Seed: c.seed,
-		Calls: page.Thousands(c.calls()), Faults: page.Thousands(c.faults("")),
-		Held: c.held(), Apart: c.apart(), Why: c.why(), Kinds: c.byKind(), Came: c.byFault(), Leftover: c.leftover(),
-		Verdict: c.judgement(),
-	}); err != nil {
-		return err.Error() // nothing in the template can fail
-	}
-	return b.String()
+	return c.Fill(text, command, map[string]string{"Seed": fmt.Sprint(c.seed), "Calls": page.Thousands(c.calls()), "Faults": page.Thousands(c.faults("")),
+		"Verdict": c.judgement(), "Held": c.held(), "Apart": c.apart(), "Why": c.why(), "Kinds": c.byKind(), "Came": c.byFault(), "Leftover": c.leftover()})
 }
-
-var pageTemplate = template.Must(template.New("page").Parse(`# Under faults
-
-This page is for everybody who asks whether [the promises](../guarantees.md) hold when servers,
-links and processes fail. A program (internal/testkit/faults) wrote the page. The program lets
-several processes count on real servers, and lets faults come upon the servers, the links and the
-processes. All calls and answers are written down, and checked against the promises.
-
-| | |
-|---|---|
-| date | {{.Date}} |
-| run | {{.Took}}, {{.Calls}} calls, {{.Faults}} faults |
-| machine | {{.Machine}} |
-| versions | {{.Versions}} |
-| seed | {{.Seed}} |
-
-    {{.Command}}
-
-The command makes the same calls and lets the same faults come, as far as real time allows. "make
-faults FOR=1h" runs an hour under a new seed and writes this page.
-
-{{.Verdict}}
-
-## What was checked
-
-The columns of the tables are stores:
-
-- **that loses**: the store is emptied now and then, or killed and restarted without its data.
-- **that evicts**: the store has too little memory.
-- **memcached nodes**: four servers, of which callers know three or four.
-- **redis sentinel**: a master with two replicas and three sentinels.
-- **redis cluster**: three masters with a replica each.
-- **memcached, redis, memory**: the store keeps every hit that it has answered. So every window is
-  within the conditions of promise 2, except near a clock beyond the skew.
-
-The first table has the windows without a loss and without a clock beyond the skew. The other
-windows are [judged apart](#windows-judged-apart).
-
-{{.Held}}
-The rows are:
-
-- **Windows**: the fullest window for each admitted hit and each limit of the key that the hit came
-  under (or, with an atomic step, under a stricter limit). Windows are judged by the labels as the
-  clocks read them, and by the instants in true time at which the labels were read. A hit counts
-  until its refund, or a Forget of the key, may have begun. Hits by Add are not counted. A *full*
-  window held exactly Max.
-- **Labels**: Verdict.At is a reading of the caller's clock, made between the call and its return.
-- **Counts**: the number told by a Count, a Peek or an admitted Take is no less than the hits of the
-  calls that had returned before. A lower number has *lost* a hit.
-- **Denials**: hits within Per, the width of the oldest bucket, and Skew left no room. By ticket
-  Settle is added, where a limit is as wide as its ticket bucket.
-- **Slowest**: the call that went furthest beyond its Patience, or came nearest to its Patience, of
-  the calls whose process did not stand still meanwhile.
-- **Later than a taking back may be**: a call that has to take back additions may last longer than
-  its Patience by as much again, or by Settle, if Settle is shorter. This row counts the calls that
-  lasted longer, with 50 ms more for the machine.
-
-### Windows judged apart
-
-A hit that may have been lost does not count in a window; all other hits do. With the hits that may
-have been lost, a window may hold Max more for each loss. These hits may have been lost:
-
-- **server killed, emptied**: all hits; of several servers, the hits of the keys on this server.
-- **list of servers changed**: all hits of the keys that change their server, while processes with
-  the old list and processes with the new list stand side by side.
-- **evicted**: on memcached the hits of the named bucket (*watch evictions*, as many as the
-  statistics tell), on Redis the hits of the named key (the event *evicted*). If Redis has evicted
-  one of several values of a key, the key can count longer ([storage](../storage.md)), and so deny
-  too early.
-- **failover**: the hits of a span of time. The replica is compared with its master ten times a
-  second. The span begins when the replica was last seen to be as far in the stream of writes as its
-  master had been at the look before. The span ends at the instant at which no other server takes
-  itself for the master.
-
-A taking back of a hit that was lost, or on memcached a Forget of a key with calls under way, can
-take other hits. The hits that a clock beyond the skew admits have no bound here; other callers hit
-the same keys meanwhile.
-
-{{.Apart}}
-### Why calls were denied
-
-Each denial is counted in the first row that explains the denial, together with the rows above:
-
-- **admitted or added**: hits that were admitted or added.
-- **under way**: hits of calls that were under way at the time.
-- **remembered**: hits that were a reason when the process was last denied. A process remembers a
-  denial for a second at most.
-- **failed, connection lost**: hits of calls that failed while connections were lost or processes
-  killed. These hits may stay.
-- **failed, connection held**: hits of calls that failed though connections held. These hits should
-  not have stayed.
-
-{{.Why}}
-## Calls
-
-- **Callers.** A process has four callers, each with a clock and a Patience of its own (60, 250, 500
-  or 1000 ms), and several goroutines for each.
-- **Keys.** All processes of a store share its keys, except on the memory store, where each process
-  has its own keys. A part of the keys is hit far beyond the limits, another part is always fresh,
-  and TakeAll takes up to five keys at once. A crowd comes to a fresh key at the end of a bucket
-  every 2 s. Keys on an evicting server are never forgotten.
-- **Limits** differ by call: 3/2s to 30/1m on tiers of 100 ms, 1 s and 10 s, and 40/1m, 400/1h on
-  seconds and minutes.
-- **killed** are calls of processes that died meanwhile.
-- **No call hung**: a call that lasts 10 s longer than its Patience would be an error.
-
-{{.Kinds}}
-## Faults
-
-{{.Came}}
-## What was left
-
-Counted when all callers had closed their stores: the goroutines beyond the number at the start, in
-the processes that ended by themselves, and the connections to the servers.
-
-{{.Leftover}}
-## What was not tried
-
-- A machine that loses its power.
-- Clocks that stand still.
-- A change of ladder under load.
-- A sentinel whose answers lie about their lengths: go-redis, up to v9.23.0 at least, panics on an
-  empty address of the master.
-- Damage to answers that no reader can notice, such as a digit in the place of another: neither
-  protocol has a checksum.
-`))
 
 // judgement is the result in a sentence or two.
 func (c *campaign) judgement() string {

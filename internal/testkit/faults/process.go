@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os/exec"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/program"
@@ -17,9 +13,8 @@ type process struct {
 	world  *world
 	number int
 	links  links
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	gone   chan struct{} // closed when the process is dead and all its lines are noted
+	*program.Process
+	gone chan struct{} // closed when the process is dead and all its lines are noted
 
 	// The world's mu guards these.
 	at     int64            // lower bound of the begin of all calls in later lines
@@ -49,55 +44,39 @@ func (w *world) start(links links) error {
 		j.Prefix = fmt.Sprintf("%s-%d", w.prefix, number) // a store of its own
 		j.Each, j.Skew = 12, 0
 	}
-	var out io.Reader
 	var err error
-	if p.cmd, p.in, out, err = program.Again(childVariable); err != nil {
+	if p.Process, err = program.Again(); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
-	go p.listen(out)
-	return p.order(j)
-}
-
-// order hands the process its job or an order. A dead or dying process gets none.
-func (p *process) order(o any) error {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	_, _ = p.in.Write(append(text, '\n'))
+	go p.listen()
+	p.order(j)
 	return nil
 }
 
+// order hands the process its job or an order. A dead or dying process gets none.
+func (p *process) order(o any) { _ = p.Tell(o) }
+
 // listen notes what the process tells, until it is dead.
-func (p *process) listen(out io.Reader) {
+func (p *process) listen() {
 	defer close(p.gone)
-	lines := bufio.NewReaderSize(out, 64<<10)
-	var bad error
+	var err error
 	for {
-		text, err := lines.ReadBytes('\n')
-		if err != nil {
-			break // what stands there without an end was never said
-		}
 		var l line
-		if err := json.Unmarshal(text, &l); err != nil {
-			bad = fmt.Errorf("process %d of %s told %q: %w", p.number, p.world.name, text, err)
+		if err = p.Lines.Decode(&l); err != nil {
 			break
 		}
 		p.world.note(p, &l)
 	}
-	io.Copy(io.Discard, lines)
-	err := p.cmd.Wait()
+	_ = p.Cmd.Process.Kill() // who tells no line that can be read is not heard any more
+	ended := p.Wait()
 	p.world.mu.Lock()
 	expected := p.killed || p.done != nil
 	p.world.mu.Unlock()
-	switch {
-	case bad != nil:
-		p.world.campaign.stage.Report(bad)
-	case !expected:
-		p.world.campaign.stage.Report(fmt.Errorf("process %d of %s has ended: %v", p.number, p.world.name, err))
+	if !expected {
+		p.world.campaign.stage.Report(fmt.Errorf("process %d of %s has ended: %v, %w", p.number, p.world.name, ended, err))
 	}
 	p.world.bury(p)
 }
@@ -107,9 +86,9 @@ func (p *process) stop(d time.Duration) {
 	p.world.mu.Lock()
 	p.pauses = append(p.pauses, pause{time.Now().UnixNano(), 1<<63 - 1})
 	p.world.mu.Unlock()
-	_ = servertest.Suspend(p.cmd.Process) // it fails only if the process is dead
+	_ = servertest.Suspend(p.Cmd.Process) // it fails only if the process is dead
 	p.world.campaign.sleep(d)
-	_ = servertest.Continue(p.cmd.Process)
+	_ = servertest.Continue(p.Cmd.Process)
 	p.world.mu.Lock()
 	p.pauses[len(p.pauses)-1].to = time.Now().UnixNano()
 	p.world.mu.Unlock()
@@ -120,16 +99,14 @@ func (p *process) kill() {
 	p.world.mu.Lock()
 	p.killed = true
 	p.world.mu.Unlock()
-	_ = p.cmd.Process.Kill()
+	_ = p.Cmd.Process.Kill()
 	<-p.gone
 }
 
 // end lets the process end its calls and close its store, and waits until the
 // process has gone.
 func (p *process) end() error {
-	if err := p.order(order{Stop: true}); err != nil {
-		return err
-	}
+	p.order(order{Stop: true})
 	select {
 	case <-p.gone:
 		return nil

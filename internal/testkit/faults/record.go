@@ -45,7 +45,6 @@ type line struct {
 	Begin *call         `json:"b,omitempty"` // of this call, all that is known at its begin
 	End   *history.Call `json:"e,omitempty"` // the same, and all that its caller knows at its end
 	Done  *leftovers    `json:"d,omitempty"` // the process has ended all it had begun
-	Error string        `json:"x,omitempty"` // the process cannot go on
 }
 
 // call is a call as it begins, and the knowledge of its caller that no rule needs. The

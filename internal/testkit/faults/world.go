@@ -136,8 +136,6 @@ func (w *world) note(p *process, l *line) {
 			w.left.stacks = l.Done.Stacks
 		}
 		w.faults[standsStill] += int(l.Done.Pauses)
-	case l.Error != "":
-		w.campaign.stage.Report(fmt.Errorf("process %d of %s: %s", p.number, w.name, l.Error))
 	}
 }
 

@@ -2,63 +2,67 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/page"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
+// stores are the kinds of stores, in the order of the page.
+var stores = []string{"redis", "memcached"}
+
 // campaign is a list of trials.
 type campaign struct {
-	short, long []*trial
-	began       time.Time
-	took        time.Duration
-	versions    string // read when the campaign begins: the checkout may move on meanwhile
+	page.Run
+	trials []*trial
 }
 
 // newCampaign makes the trials of the scenarios whose names contain match, of one
 // policy or of all policies.
 func newCampaign(runs int, only, match string) *campaign {
 	c := &campaign{}
-	all := func(scenarios []scenario) (trials []*trial) {
-		for i := range scenarios {
-			for j := range policies {
-				for _, store := range stores {
-					t := &trial{scenario: &scenarios[i], policy: &policies[j], store: store, runs: scenarios[i].runs}
-					if t.runs == 0 {
-						t.runs = t.policy.runs(runs)
-					}
-					if (only == "" || only == t.policy.name) && strings.Contains(t.name, match) && t.policy.tries(t.scenario) {
-						trials = append(trials, t)
-					}
+	for i := range scenarios {
+		for j := range policies {
+			s, p := &scenarios[i], &policies[j]
+			if only != "" && only != p.name || !strings.Contains(s.name, match) || !p.tries(s) {
+				continue
+			}
+			for _, store := range stores {
+				t := &trial{scenario: s, policy: p, store: store, runs: 1}
+				if !s.long {
+					t.runs = p.runs(runs)
 				}
+				c.trials = append(c.trials, t)
 			}
 		}
-		return trials
 	}
-	c.short, c.long = all(short), all(long)
 	return c
 }
 
-// run makes all trials, and calls after when a trial is over, or several trials
-// that were side by side.
+// run makes all trials, the long ones side by side, and calls after when trials are
+// over.
 func (c *campaign) run(ctx context.Context, after func(done ...*trial)) error {
-	c.began, c.versions = time.Now(), page.Versions()
-	defer func() { c.took = time.Since(c.began) }()
-	for _, t := range c.short {
+	c.Run = page.Begin()
+	defer c.End()
+	for _, t := range c.of(false) {
 		if err := sideBySide(ctx, t); err != nil {
 			return err
 		}
 		after(t)
 	}
-	if err := sideBySide(ctx, c.long...); err != nil {
+	long := c.of(true)
+	if err := sideBySide(ctx, long...); err != nil {
 		return err
 	}
-	after(c.long...)
+	after(long...)
 	return nil
+}
+
+// of returns the trials of the long scenarios, or of the others.
+func (c *campaign) of(long bool) []*trial {
+	return slices.DeleteFunc(slices.Clone(c.trials), func(t *trial) bool { return t.long != long })
 }
 
 // sideBySide runs trials all at once. The first failure ends all of them.
@@ -81,13 +85,8 @@ func sideBySide(ctx context.Context, trials ...*trial) error {
 
 // broken are the broken promises of all trials.
 func (c *campaign) broken() (breaks []string) {
-	for _, t := range append(c.short[:len(c.short):len(c.short)], c.long...) {
+	for _, t := range c.trials {
 		breaks = append(breaks, t.broken()...)
 	}
 	return breaks
-}
-
-// summary says in a few words what a trial has found.
-func (t *trial) summary() string {
-	return fmt.Sprintf("%s: %s let through", t, t.letThrough())
 }

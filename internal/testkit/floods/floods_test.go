@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,20 +13,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	tests "github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 func TestMain(m *testing.M) {
-	if isService() {
-		service()
-	}
+	program.Serve(serve)
 	os.Exit(m.Run())
 }
 
 // tiny is s in seconds, for a busy machine.
 func tiny(s scenario) scenario {
-	s.connections, s.requests = min(s.connections, 300), min(s.requests, tests.Rounds(800, 4000))
+	s.connections, s.requests = min(s.connections, 300), min(s.requests, long.Rounds(800, 4000))
 	if s.users > 1 {
 		s.users, s.connections, s.pause = 10, 20, 50*time.Millisecond
 	}
@@ -43,7 +43,7 @@ func tiny(s scenario) scenario {
 func TestShortFloods(t *testing.T) {
 	for i := range policies {
 		policy := &policies[i]
-		for _, s := range append(append([]scenario{}, short...), long[1:]...) {
+		for _, s := range slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.name == "stopped for 30 s" }) {
 			s := tiny(s)
 			if !policy.bounded || !policy.tries(&s) || policy.onFailure == limiter.FailClosed && s.services == 1 {
 				continue // there is nothing to break, or the others say it all
@@ -93,8 +93,10 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 
 // A key with hits that the store does not know has room where a Peek must deny.
 func TestPeekThatAdmitsIsFound(t *testing.T) {
-	trial := &trial{scenario: &short[0], policy: &policies[1], store: "redis"}
-	p, err := start(t, job{Store: trial.store, Addr: startStore(t, trial.store).Addr, Policy: trial.policy.name, Services: 1, Limits: trial.limits.String()})
+	s := scenarios[0]
+	s.within = 0
+	trial := &trial{scenario: &s, policy: &policies[1], store: "redis"}
+	p, err := trial.start(t, startStore(t, trial.store).Addr)
 	require.NoError(t, err)
 	r := &round{trial: trial, flood: &flood{}, names: []string{"ada"}, services: []*process{p}}
 	r.load.admitted = make([]atomic.Int64, 1)
@@ -111,19 +113,16 @@ func TestPeekThatAdmitsIsFound(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := tiny(short[0])
+	s := tiny(scenarios[0])
 	require.ErrorIs(t, (&trial{scenario: &s, policy: &policies[1], store: "redis", runs: 1}).run(t, ctx), context.Canceled)
 }
 
 func TestCommandLine(t *testing.T) {
 	var out bytes.Buffer
-	require.Zero(t, run([]string{"--help"}, &out, os.Stderr))
+	require.Zero(t, run([]string{"--help"}, &out, io.Discard))
 	require.Contains(t, out.String(), "--runs")
-	devNull, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	defer devNull.Close()
 	for _, args := range [][]string{{"--runs", "0"}, {"--only", "nothing"}, {"--what"}, {"more"}} {
-		require.Equal(t, 2, run(args, io.Discard, devNull), args)
+		require.Equal(t, 2, run(args, io.Discard, io.Discard), args)
 	}
 }
 

@@ -13,12 +13,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/abacus-go/abacus/internal/testkit/program"
 )
@@ -26,55 +26,40 @@ import (
 // cli is the command line.
 type cli struct {
 	Runs  int    `default:"10" help:"How often each of the short floods comes under the policy local; under others thrice at most. Default: ${default}."`
-	Only  string `enum:"${policies}" default:"" help:"The one policy to try: ${policies}. Default: all."`
+	Only  string `enum:"${names}" default:"" help:"The one policy to try: ${names}. Default: all."`
 	Match string `placeholder:"TEXT" help:"Only scenarios with this text in their names. Default: all."`
-	Write string `type:"path" placeholder:"FILE" help:"Write the page to this file. Default: print it."`
+	program.Page
 }
 
 func main() {
-	if isService() {
-		service()
-	}
+	program.Serve(serve)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run returns the exit code.
-func run(args []string, stdout io.Writer, stderr *os.File) int {
-	var c cli
-	if exit := program.Parse("floods", "Try the policies for a store that fails, under floods, on real servers.", &c, kong.Vars{"policies": policyNames()}, args, stdout, stderr); exit >= 0 {
-		return exit
+func run(args []string, stdout, stderr io.Writer) int {
+	var names []string
+	for i := range policies {
+		names = append(names, policies[i].name)
 	}
-	ctx, stop := program.Interruptible()
-	defer stop()
-	campaign := newCampaign(c.Runs, c.Only, c.Match)
-	over, of := 0, len(campaign.short)+len(campaign.long)
-	progress := program.NewProgress(stderr, of)
-	err := campaign.run(ctx, func(done ...*trial) {
+	return program.Run("floods", "Try the policies for a store that fails, under floods, on real servers.", &cli{}, names, args, stdout, stderr)
+}
+
+// Run is the method of [program.Options].
+func (c *cli) Run(ctx context.Context, stderr io.Writer) (page string, broken, err error) {
+	campaign, over := newCampaign(c.Runs, c.Only, c.Match), 0
+	progress := program.NewProgress(stderr, len(campaign.trials))
+	err = campaign.run(ctx, func(done ...*trial) {
 		for _, t := range done {
 			over++
-			progress.Show(over, fmt.Sprintf("%d of %d", over, of), t.summary())
+			progress.Show(over, fmt.Sprintf("%d of %d", over, len(campaign.trials)), fmt.Sprintf("%s: %s let through", t, t.letThrough()))
 		}
 	})
 	progress.Clear()
-	if ctx.Err() != nil {
-		return program.Interrupted
+	if breaks := campaign.broken(); len(breaks) > 0 {
+		broken = errors.New(strings.Join(breaks, "\n"))
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "floods:", err)
-		return 1
-	}
-	text := campaign.page(c.command())
-	if c.Write == "" {
-		fmt.Fprint(stdout, text)
-	} else if err := os.WriteFile(c.Write, []byte(text), 0o644); err != nil {
-		fmt.Fprintln(stderr, "floods:", err)
-		return 1
-	}
-	if broken := campaign.broken(); len(broken) > 0 {
-		fmt.Fprintln(stderr, strings.Join(broken, "\n"))
-		return 1
-	}
-	return 0
+	return campaign.page(c.Again()), broken, err
 }
 
 // Validate refuses what cannot be run.
@@ -85,8 +70,8 @@ func (c *cli) Validate() error {
 	return nil
 }
 
-// command is the command line that does the same again.
-func (c *cli) command() string {
+// Again is the command line that does the same again.
+func (c *cli) Again() string {
 	s := fmt.Sprintf("go run ./internal/testkit/floods --runs %d", c.Runs)
 	if c.Only != "" {
 		s += " --only " + c.Only
@@ -95,12 +80,4 @@ func (c *cli) command() string {
 		s += fmt.Sprintf(" --match %q", c.Match)
 	}
 	return s
-}
-
-func policyNames() string {
-	names := ""
-	for i := range policies {
-		names += "," + policies[i].name
-	}
-	return names
 }

@@ -23,7 +23,7 @@ type scenario struct {
 	requests    int           // at least
 	pause       time.Duration // of a connection between two requests, in the mean
 	carry       time.Duration // after the flood the store has all hits within so long
-	runs        int           // zero: as many as the command line says
+	long        bool          // there is a single run, side by side with those of other long scenarios
 }
 
 const (
@@ -55,35 +55,30 @@ func flooded(s scenario) scenario {
 
 // stopped is a scenario of a long standstill under the requests of many users.
 func stopped(s scenario) scenario {
-	s.limits, s.carry, s.users, s.connections, s.requests, s.runs = several, carry, 60, 120, 1, 1
+	s.limits, s.carry, s.users, s.connections, s.requests, s.long = several, carry, 60, 120, 1, true
 	s.pause, s.lead, s.tail = time.Second, 5*time.Second, 5*time.Second
 	return s
 }
 
-// scenarios are all scenarios, in the order of the page: the short ones, which run
-// one after the other, and the long ones, which run side by side.
-var (
-	short = []scenario{
-		flooded(scenario{name: "overload, used up", services: 1, usedUp: true,
-			means: "the key is used up before the flood"}),
-		flooded(scenario{name: "overload, fresh", services: 1,
-			means: "the flood itself uses the key up"}),
-		flooded(scenario{name: "overload, fresh, three services", services: 3,
-			means: "the same, over three processes"}),
-		flooded(scenario{name: "stopped, used up", services: 1, usedUp: true, stop: standstill,
-			means: "the store stands still for 2.5 s from the first request on"}),
-		flooded(scenario{name: "stopped, fresh", services: 1, stop: standstill, lead: 100 * time.Millisecond,
-			means: "the store stands still for 2.5 s, from an instant in the first 0.1 s on"}),
-		flooded(scenario{name: "stopped, fresh, three services", services: 3, stop: standstill, lead: 100 * time.Millisecond,
-			means: "the same, over three processes"}),
-	}
-	long = []scenario{
-		stopped(scenario{name: "stopped for 30 s", services: 1, stop: 30 * time.Second}),
-		stopped(scenario{name: "stopped for a minute", services: 1, stop: time.Minute}),
-		stopped(scenario{name: "stopped for a minute, three services", services: 3, stop: time.Minute}),
-		stopped(scenario{name: "stopped 20 times for 1.5 s", services: 1, stop: 1500 * time.Millisecond, again: 19}),
-	}
-)
+// scenarios are all scenarios, in the order of the page.
+var scenarios = []scenario{
+	flooded(scenario{name: "overload, used up", services: 1, usedUp: true,
+		means: "the key is used up before the flood"}),
+	flooded(scenario{name: "overload, fresh", services: 1,
+		means: "the flood itself uses the key up"}),
+	flooded(scenario{name: "overload, fresh, three services", services: 3,
+		means: "the same, over three processes"}),
+	flooded(scenario{name: "stopped, used up", services: 1, usedUp: true, stop: standstill,
+		means: "the store stands still for 2.5 s from the first request on"}),
+	flooded(scenario{name: "stopped, fresh", services: 1, stop: standstill, lead: 100 * time.Millisecond,
+		means: "the store stands still for 2.5 s, from an instant in the first 0.1 s on"}),
+	flooded(scenario{name: "stopped, fresh, three services", services: 3, stop: standstill, lead: 100 * time.Millisecond,
+		means: "the same, over three processes"}),
+	stopped(scenario{name: "stopped for 30 s", services: 1, stop: 30 * time.Second}),
+	stopped(scenario{name: "stopped for a minute", services: 1, stop: time.Minute}),
+	stopped(scenario{name: "stopped for a minute, three services", services: 3, stop: time.Minute}),
+	stopped(scenario{name: "stopped 20 times for 1.5 s", services: 1, stop: 1500 * time.Millisecond, again: 19}),
+}
 
 // longest is the longest window, and its Max.
 func (s *scenario) longest() counter.Limit {

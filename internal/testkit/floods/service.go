@@ -14,21 +14,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/limiter"
 )
-
-// serviceVariable is set in the environment of the services, which run the same
-// program.
-const serviceVariable = "ABACUS_FLOODS_SERVICE"
 
 // event is the event of all rules.
 const event = "flood"
@@ -52,21 +49,9 @@ type ending struct {
 	Leak     string // goroutines that are left, if any
 }
 
-// isService reports whether this process is a service.
-func isService() bool { return os.Getenv(serviceVariable) != "" }
-
-// service does the job in its input until the input ends, and ends the process.
-func service() {
-	if err := serve(os.Stdin, json.NewEncoder(os.Stdout)); err != nil {
-		fmt.Fprintln(os.Stderr, "floods: a service:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func serve(in io.Reader, out *json.Encoder) error {
-	goredis.SetLogger(program.Quiet{})
-	orders := json.NewDecoder(in)
+// serve does the job in its input until the input ends.
+func serve(orders *json.Decoder, stdout *os.File) error {
+	out := json.NewEncoder(stdout)
 	var j job
 	if err := orders.Decode(&j); err != nil {
 		return err
@@ -81,7 +66,7 @@ func serve(in io.Reader, out *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	if err := listen(lim, in, out); err != nil {
+	if err := listen(lim, orders, out); err != nil {
 		return err
 	}
 	if err := closeStore(); err != nil {
@@ -102,6 +87,14 @@ func serve(in io.Reader, out *json.Encoder) error {
 		end.Leak = leak.Error()
 	}
 	return out.Encode(end)
+}
+
+// openStore opens the store of a kind, with all defaults.
+func openStore(kind, addr string) (backend.Store, func() error, error) {
+	if kind == "redis" {
+		return program.Opened(redis.Open("redis://"+addr, redis.Config{}))
+	}
+	return program.Opened(memcache.New(memcache.Config{}, addr))
 }
 
 // limiterOf makes the limiter of a job.
@@ -131,7 +124,7 @@ func limiterOf(j job, store backend.Store, observe func(limiter.Decision)) (*lim
 }
 
 // listen serves requests until the input ends, and ends the limiter.
-func listen(lim *limiter.Limiter, in io.Reader, out *json.Encoder) error {
+func listen(lim *limiter.Limiter, in *json.Decoder, out *json.Encoder) error {
 	handler, err := site(lim)
 	if err != nil {
 		return err
@@ -146,7 +139,7 @@ func listen(lim *limiter.Limiter, in io.Reader, out *json.Encoder) error {
 	if err := out.Encode(ready{listener.Addr().String()}); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, in); err != nil {
+	if err := in.Decode(new(any)); err != io.EOF {
 		return err
 	}
 	late, cancel := context.WithTimeout(context.Background(), hang)

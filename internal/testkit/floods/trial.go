@@ -15,6 +15,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -59,7 +60,7 @@ func (t *trial) run(tb testing.TB, ctx context.Context) error {
 	}
 	var services []*process
 	for range t.services {
-		p, err := start(tb, job{Store: t.store, Addr: server.Addr, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
+		p, err := t.start(tb, server.Addr)
 		if err != nil {
 			return err
 		}
@@ -82,6 +83,52 @@ func (t *trial) run(tb testing.TB, ctx context.Context) error {
 		t.ends = append(t.ends, end)
 	}
 	return nil
+}
+
+// startStore starts a server of a kind.
+func startStore(t testing.TB, kind string) *servertest.Server {
+	if kind == "redis" {
+		return servertest.StartRedis(t)
+	}
+	return servertest.StartMemcached(t)
+}
+
+// process is a service in a process of its own, seen from the outside.
+type process struct {
+	*program.Process
+	addr string
+}
+
+// start starts a service on a store, which is killed at the end of tb.
+func (t *trial) start(tb testing.TB, store string) (*process, error) {
+	p, err := program.Again()
+	if err != nil {
+		return nil, err
+	}
+	tb.Cleanup(func() {
+		_ = p.Cmd.Process.Kill() // fails only if the process has ended
+		_ = p.Wait()
+	})
+	var r ready
+	err = p.Tell(job{Store: t.store, Addr: store, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
+	if err == nil {
+		err = p.Lines.Decode(&r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a service does not begin: %w", err)
+	}
+	return &process{p, r.Addr}, nil
+}
+
+// end lets the service close all, and returns the last words of the service.
+func (p *process) end() (*ending, error) {
+	late := time.AfterFunc(3*hang, func() { _ = p.Cmd.Process.Kill() })
+	defer late.Stop()
+	e := &ending{}
+	if err := errors.Join(p.Close(), p.Lines.Decode(e)); err != nil {
+		return nil, fmt.Errorf("a service does not end: %w", err)
+	}
+	return e, nil
 }
 
 // round is a run under way.
@@ -117,7 +164,7 @@ func (t *trial) flood(ctx context.Context, number int, server *servertest.Server
 		r.load.addrs = append(r.load.addrs, p.addr)
 	}
 	if t.usedUp {
-		if err := r.useUp(); err != nil {
+		if err := r.each(r.useUp); err != nil {
 			return nil, fmt.Errorf("use up: %w", err)
 		}
 	}
@@ -155,35 +202,41 @@ func (r *round) note(a answer) {
 	}
 }
 
-// useUp uses up all limits, and has each service deny each user.
-func (r *round) useUp() error {
+// each asks each service about each user.
+func (r *round) each(ask func(c *client, user int) error) error {
 	for _, p := range r.services {
 		c, err := dial(p.addr)
 		if err != nil {
 			return err
 		}
 		defer c.close()
-		for user, name := range r.names {
-			for began := time.Now(); ; {
-				a, err := c.ask("/hit", name)
-				if err != nil {
-					return err
-				}
-				a.user = user
-				r.note(a)
-				if a.status == http.StatusOK {
-					r.load.admitted[user].Add(1)
-				}
-				if a.status == http.StatusTooManyRequests {
-					break
-				}
-				if time.Since(began) > hang {
-					return fmt.Errorf("the last answer is %d, want 429", a.status)
-				}
+		for user := range r.names {
+			if err := ask(c, user); err != nil {
+				return fmt.Errorf("%s: %w", p.addr, err)
 			}
 		}
 	}
 	return nil
+}
+
+// useUp uses up all limits of a user, until the service denies.
+func (r *round) useUp(c *client, user int) error {
+	for began := time.Now(); ; {
+		a, err := c.ask("/hit", r.names[user])
+		if err != nil {
+			return err
+		}
+		a.user = user
+		r.note(a)
+		switch {
+		case a.status == http.StatusOK:
+			r.load.admitted[user].Add(1)
+		case a.status == http.StatusTooManyRequests:
+			return nil
+		case time.Since(began) > hang:
+			return fmt.Errorf("the last answer is %d, want 429", a.status)
+		}
+	}
 }
 
 // standstill lets the store stand still, calls begun as soon as the load may begin,
@@ -230,26 +283,19 @@ func (r *round) standstill(ctx context.Context, begun func()) error {
 // once.
 func (r *round) peek(when string) error {
 	longest := r.longest()
-	for _, p := range r.services {
-		c, err := dial(p.addr)
+	return r.each(func(c *client, user int) error {
+		n := max(longest.Max-r.load.admitted[user].Load()+1, 1)
+		a, err := c.ask("/peek?n="+strconv.FormatInt(n, 10), r.names[user])
 		if err != nil {
 			return err
 		}
-		defer c.close()
-		for user, name := range r.names {
-			n := max(longest.Max-r.load.admitted[user].Load()+1, 1)
-			a, err := c.ask("/peek?n="+strconv.FormatInt(n, 10), name)
-			if err != nil {
-				return err
-			}
-			r.peeks++
-			if a.status == http.StatusOK {
-				r.breaks = append(r.breaks, fmt.Sprintf("%s: Peek admits %d hits of user %s %s, at least %d of %s are admitted",
-					p.addr, n, name, when, longest.Max-n+1, longest))
-			}
+		r.peeks++
+		if a.status == http.StatusOK {
+			r.breaks = append(r.breaks, fmt.Sprintf("Peek admits %d hits of user %s %s, at least %d of %s are admitted",
+				n, r.names[user], when, longest.Max-n+1, longest))
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // compare waits until the store has counted all admitted hits, but only where a
@@ -315,13 +361,9 @@ func (r *round) judge() {
 func (t *trial) broken() (breaks []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	const told = 5 // of a run
 	for i, f := range t.floods {
-		for _, b := range f.breaks[:min(told, len(f.breaks))] {
-			breaks = append(breaks, fmt.Sprintf("%s: run %d: %s", t, i+1, b))
-		}
-		if more := len(f.breaks) - told; more > 0 {
-			breaks = append(breaks, fmt.Sprintf("%s: run %d: and %d more", t, i+1, more))
+		for _, b := range f.breaks[:min(5, len(f.breaks))] {
+			breaks = append(breaks, fmt.Sprintf("%s: run %d, %d breaks: %s", t, i+1, len(f.breaks), b))
 		}
 	}
 	for _, e := range t.ends {

@@ -1,5 +1,5 @@
 // Package page has the parts that the pages of the test programs share: tables,
-// numbers, and on which machine and of which versions a page is.
+// numbers, and when, on which machine and of which versions a page is.
 package page
 
 import (
@@ -9,7 +9,35 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"text/template"
+	"time"
 )
+
+// Run is when a program ran, and of which versions.
+type Run struct {
+	Began    time.Time
+	Took     time.Duration
+	versions string // read at the begin: the checkout may move on meanwhile
+}
+
+// Begin returns the Run of a program that begins now.
+func Begin() Run { return Run{Began: time.Now(), versions: versions()} }
+
+// End ends the Run.
+func (r *Run) End() { r.Took = time.Since(r.Began) }
+
+// Fill fills the text of a page, a template: with the Date of the run, the time that it
+// Took, the Machine, the Versions, the Command that does the same again, and other parts
+// by their names.
+func (r *Run) Fill(text, command string, parts map[string]string) string {
+	parts["Date"], parts["Took"] = r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second).String()
+	parts["Machine"], parts["Versions"], parts["Command"] = machine(), r.versions, command
+	var b strings.Builder
+	if err := template.Must(template.New("page").Option("missingkey=error").Parse(text)).Execute(&b, parts); err != nil {
+		panic(err) // a part is missing
+	}
+	return b.String()
+}
 
 // Table writes rows of cells, the first being the head.
 func Table(rows [][]string) string {
@@ -32,8 +60,8 @@ func Thousands(n int64) string {
 	return s
 }
 
-// Machine is the kind of machine on which this program runs.
-func Machine() string {
+// machine is the kind of machine on which this program runs.
+func machine() string {
 	model := runtime.GOARCH
 	text, _ := os.ReadFile("/proc/cpuinfo") // elsewhere the architecture must do
 	for line := range strings.SplitSeq(string(text), "\n") {
@@ -45,8 +73,8 @@ func Machine() string {
 	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.GOOS)
 }
 
-// Versions are the versions of Go, of the servers and of this library.
-func Versions() string {
+// versions are the versions of Go, of the servers and of this library.
+func versions() string {
 	all := []string{runtime.Version()}
 	for _, command := range [][]string{{"memcached", "-V"}, {"redis-server", "--version"}, {"git", "describe", "--always", "--dirty"}} {
 		out, err := exec.Command(command[0], command[1:]...).Output()

@@ -29,10 +29,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
@@ -46,16 +43,18 @@ import (
 )
 
 type cli struct {
+	all []*trial
+
 	For  time.Duration `default:"10m" help:"How long to search. Default: ${default}."`
 	Seed uint64        `help:"Seed of the first script of each store; the next script has the next seed. Default: one by chance, printed."`
-	Only string        `enum:"${stores}" default:"" help:"The one store to search. Default: all."`
+	Only string        `enum:"${names}" default:"" help:"The one store to search. Default: all."`
 }
 
 // trial is the search on one store.
 type trial struct {
 	name  string
 	fresh bool // a store for each script
-	open  func(stage *servertest.Stage) (backend.Store, error)
+	open  func(stage *servertest.Stage) (backend.Store, func() error, error)
 
 	scripts, answers, wrong atomic.Int64
 }
@@ -72,25 +71,19 @@ const (
 )
 
 func trials() []*trial {
-	layout := func(l redis.Layout) func(*servertest.Stage) (backend.Store, error) {
-		return func(stage *servertest.Stage) (backend.Store, error) {
-			s, err := redis.Open("redis://"+servertest.Redis(stage)+"/0", redis.Config{Layout: l, IOTimeout: ioTimeout})
-			if err == nil {
-				stage.Cleanup(func() { _ = s.Close() })
-			}
-			return s, err
+	onRedis := func(l redis.Layout) func(*servertest.Stage) (backend.Store, func() error, error) {
+		return func(stage *servertest.Stage) (backend.Store, func() error, error) {
+			return program.Opened(redis.Open("redis://"+servertest.Redis(stage)+"/0", redis.Config{Layout: l, IOTimeout: ioTimeout}))
 		}
 	}
 	return []*trial{
-		{name: "memory", fresh: true, open: func(*servertest.Stage) (backend.Store, error) { return memory.New(memory.Config{}), nil }},
-		{name: "redis", open: layout(redis.Sums)},
-		{name: "redis plain", open: layout(redis.Plain)},
-		{name: "memcached", open: func(stage *servertest.Stage) (backend.Store, error) {
-			s, err := memcache.New(memcache.Config{IOTimeout: ioTimeout}, servertest.Memcached(stage, "-m", "512"))
-			if err == nil {
-				stage.Cleanup(func() { _ = s.Close() })
-			}
-			return s, err
+		{name: "memory", fresh: true, open: func(*servertest.Stage) (backend.Store, func() error, error) {
+			return memory.New(memory.Config{}), func() error { return nil }, nil
+		}},
+		{name: "redis", open: onRedis(redis.Sums)},
+		{name: "redis plain", open: onRedis(redis.Plain)},
+		{name: "memcached", open: func(stage *servertest.Stage) (backend.Store, func() error, error) {
+			return program.Opened(memcache.New(memcache.Config{IOTimeout: ioTimeout}, servertest.Memcached(stage, "-m", "512")))
 		}},
 	}
 }
@@ -114,43 +107,41 @@ func main() { os.Exit(run(trials(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run returns the exit code.
 func run(all []*trial, args []string, stdout, stderr io.Writer) int {
-	var c cli
-	names := ""
+	var names []string
 	for _, t := range all {
-		names += "," + t.name
+		names = append(names, t.name)
 	}
-	if exit := program.Parse("search", "Play random scripts on all stores, and check every answer.", &c, kong.Vars{"stores": names}, args, stdout, stderr); exit >= 0 {
-		return exit
-	}
+	return program.Run("search", "Play random scripts on all stores, and check every answer.", &cli{all: all}, names, args, stdout, stderr)
+}
+
+// Run is the method of [program.Options].
+func (c *cli) Run(ctx context.Context, stderr io.Writer) (numbers string, broken, err error) {
 	if c.Seed == 0 {
 		c.Seed = uint64(mrand.Uint32()) << 16
 	}
 	fmt.Fprintln(stderr, "search: seed", c.Seed)
-	interrupted, stop := program.Interruptible()
-	defer stop()
-	ctx, cancel := context.WithTimeout(interrupted, c.For)
+	ctx, cancel := context.WithTimeout(ctx, c.For)
 	defer cancel()
-	tried := slices.DeleteFunc(slices.Clone(all), func(t *trial) bool { return c.Only != "" && c.Only != t.name })
-	err := searchAll(ctx, tried, c, stderr)
-
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "store\tscripts\tanswers\twrong scripts\t")
+	tried := slices.DeleteFunc(slices.Clone(c.all), func(t *trial) bool { return c.Only != "" && c.Only != t.name })
+	err = c.searchAll(ctx, tried, stderr)
+	table := [][]string{{"store", "scripts", "answers", "wrong scripts"}}
 	wrong := int64(0)
 	for _, t := range tried {
 		wrong += t.wrong.Load()
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\n", t.name, page.Thousands(t.scripts.Load()), page.Thousands(t.answers.Load()), page.Thousands(t.wrong.Load()))
+		table = append(table, []string{t.name, page.Thousands(t.scripts.Load()), page.Thousands(t.answers.Load()), page.Thousands(t.wrong.Load())})
 	}
-	_ = table.Flush()
-	switch {
-	case err != nil:
-		fmt.Fprintln(stderr, "search:", err)
-		return 1
-	case wrong > 0:
-		return 1
-	case interrupted.Err() != nil:
-		return program.Interrupted
+	if wrong > 0 {
+		broken = fmt.Errorf("%d wrong scripts", wrong)
 	}
-	return 0
+	return page.Table(table), broken, err
+}
+
+// File is empty: the numbers are printed.
+func (c *cli) File() string { return "" }
+
+// Again is the command line that does the same again.
+func (c *cli) Again() string {
+	return fmt.Sprintf("go run ./internal/testkit/search --only %q --seed %d --for %s", c.Only, c.Seed, c.For)
 }
 
 // Validate refuses what cannot be run.
@@ -161,33 +152,30 @@ func (c *cli) Validate() error {
 	return nil
 }
 
-// searchAll runs the trials side by side until ctx is done, and writes findings, and
-// a line a minute, to stderr. The error is that of stores that cannot be opened.
-func searchAll(ctx context.Context, all []*trial, c cli, stderr io.Writer) error {
-	var errs []error
-	var mu sync.Mutex // guards errs and stderr
+// searchAll runs the trials side by side until ctx is done, and writes findings and the
+// progress to stderr. The error is that of stores that cannot be opened.
+func (c *cli) searchAll(ctx context.Context, all []*trial, stderr io.Writer) error {
+	errs := make([]error, len(all))
+	var mu sync.Mutex // guards stderr
 	var searches sync.WaitGroup
-	for _, t := range all {
+	for i, t := range all {
 		searches.Go(func() {
-			err := t.search(ctx, c.Seed, func(finding string) {
+			errs[i] = t.search(ctx, c.Seed, func(finding string) {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Fprint(stderr, finding)
 			})
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", t.name, err))
-			}
 		})
 	}
 	done := make(chan struct{})
 	go func() { searches.Wait(); close(done) }()
-	for began, minute := time.Now(), time.NewTicker(time.Minute); ; {
+	progress := program.NewProgress(stderr, int(c.For/time.Second))
+	defer progress.Clear()
+	for began, tick := time.Now(), time.Tick(time.Second); ; {
 		select {
-		case <-minute.C:
+		case <-tick:
 			mu.Lock()
-			fmt.Fprintf(stderr, "%s of %s: %s\n", time.Since(began).Round(time.Second), c.For, summary(all))
+			progress.Time(time.Since(began), c.For, func() string { return summary(all) })
 			mu.Unlock()
 		case <-done:
 			return errors.Join(errs...)
@@ -213,14 +201,16 @@ func (t *trial) search(ctx context.Context, seed uint64, tell func(string)) (err
 		go func() { // which a failure of the stage ends
 			defer close(ended)
 			var store backend.Store
-			if store, err = t.open(stage); err != nil {
+			var closeStore func() error
+			if store, closeStore, err = t.open(stage); err != nil {
 				return
 			}
+			defer closeStore()
 			play := func(s script.Script) ([]script.Answer, error) {
 				if !t.fresh {
 					return s.Play(store, strings.ToLower(rand.Text()[:16]))
 				}
-				store, err := t.open(stage)
+				store, _, err := t.open(stage)
 				if err != nil {
 					return nil, err
 				}

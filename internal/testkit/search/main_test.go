@@ -39,7 +39,9 @@ func (s twice) Do(ctx context.Context, op *backend.Request) error {
 
 // A wrong answer ends in 1, with a seed that finds it again and a short script.
 func TestAWrongAnswer(t *testing.T) {
-	wrong := []*trial{{name: "twice", open: func(*servertest.Stage) (backend.Store, error) { return twice{memory.New(memory.Config{})}, nil }}}
+	wrong := []*trial{{name: "twice", open: func(*servertest.Stage) (backend.Store, func() error, error) {
+		return twice{memory.New(memory.Config{})}, func() error { return nil }, nil
+	}}}
 	var out, log bytes.Buffer
 	require.Equal(t, 1, run(wrong, []string{"--for", "500ms", "--seed", "1"}, &out, &log))
 	require.Contains(t, log.String(), "again: go run ./internal/testkit/search --only \"twice\" --seed ")
