@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
@@ -76,15 +77,19 @@ func TestDenied(t *testing.T) {
 
 var dates = regexp.MustCompile(`(?m)^Date: .*$`)
 
-// exchangeRaw sends a request on a connection of its own and returns all bytes
-// of the answer but the date.
-func (s *site) exchangeRaw(request string) string {
+// exchange sends a request on a connection of its own, and no more after it if it ends,
+// and returns all bytes of the answer but the date.
+func (s *site) exchange(request string, ends bool) string {
 	s.t.Helper()
 	conn, err := net.Dial(s.Listener.Addr().Network(), s.Listener.Addr().String())
 	require.NoError(s.t, err)
 	defer conn.Close()
+	require.NoError(s.t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	_, err = io.WriteString(conn, request)
 	require.NoError(s.t, err)
+	if ends {
+		require.NoError(s.t, conn.(*net.TCPConn).CloseWrite())
+	}
 	all, err := io.ReadAll(conn)
 	require.NoError(s.t, err)
 	return dates.ReplaceAllString(string(all), "Date: today")
@@ -130,10 +135,10 @@ func TestSilentlyAlike(t *testing.T) {
 				ran++
 				thanks(w, r)
 			})))
-			accepted := s.exchangeRaw(request)
+			accepted := s.exchange(request, false)
 			require.Contains(t, accepted, "303 See Other")
 			for range 3 {
-				require.Equal(t, accepted, s.exchangeRaw(request))
+				require.Equal(t, accepted, s.exchange(request, false))
 			}
 			require.Equal(t, 2, ran)
 		}
@@ -169,10 +174,10 @@ func TestSilentlyAlikeWithABody(t *testing.T) {
 						denied.ServeHTTP(w, r)
 					}
 				})))
-				accepted := s.exchangeRaw(request)
+				accepted := s.exchange(request, false)
 				require.Equal(t, 2, strings.Count(accepted, "HTTP/1.1 200 OK"), "the connection is kept")
 				require.Equal(t, row.head != "", strings.HasPrefix(accepted, "HTTP/1.1 100 Continue"))
-				require.Equal(t, accepted, s.exchangeRaw(request), row.name)
+				require.Equal(t, accepted, s.exchange(request, false), row.name)
 			}
 		}
 	}

@@ -55,6 +55,29 @@ func post(h http.Handler, form string, lines ...string) (*httptest.ResponseRecor
 	return w, b.read
 }
 
+// stall sends a form that stops short to h, and returns a function that ends the body
+// with err and returns the status.
+func stall(t *testing.T, h http.Handler, err error, form string, lines ...string) (end func() int) {
+	in, out := io.Pipe()
+	r := httptest.NewRequest("POST", "/", in)
+	for _, line := range append(lines, asForm) {
+		key, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(key, value)
+	}
+	answered := make(chan int)
+	go func() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		answered <- w.Code
+	}()
+	_, failed := io.WriteString(out, form)
+	require.NoError(t, failed)
+	return func() int {
+		require.NoError(t, out.CloseWithError(err))
+		return <-answered
+	}
+}
+
 // A client over a limit that needs no body is denied before the body is read, and
 // as by Allow: a ban begins, Observe hears of one decision.
 func TestBodyIsReadIfTheOtherRulesAdmit(t *testing.T) {
@@ -169,18 +192,7 @@ func TestMaxBodyTotal(t *testing.T) {
 	hooked := newLimit(t, cfg)(mirror)
 	form := func(size int) string { return "email=a%40b.example&x=" + strings.Repeat("x", size-22) }
 	for _, h := range []http.Handler{h, hooked} {
-		// A body that stops short.
-		in, out := io.Pipe()
-		r := httptest.NewRequest("POST", "/", in)
-		r.Header.Set("Content-Type", urlencoded)
-		answered := make(chan int)
-		go func() {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			answered <- w.Code
-		}()
-		_, err := io.WriteString(out, form(large-1))
-		require.NoError(t, err)
+		end := stall(t, h, errors.New("gone"), form(large-1))
 		got, _ := post(h, form(16<<10-1))
 		require.Equal(t, 200, got.Code, "small")
 		got, _ = post(h, form(large))
@@ -188,8 +200,7 @@ func TestMaxBodyTotal(t *testing.T) {
 			require.Equal(t, 503, got.Code)
 			require.Regexp(t, "^[12]$", h.Get("Retry-After"))
 		}
-		require.NoError(t, out.CloseWithError(errors.New("gone")))
-		require.Equal(t, 400, <-answered)
+		require.Equal(t, 400, end())
 		for range 3 {
 			got, _ = post(h, form(large))
 			require.Equal(t, 200, got.Code)
@@ -220,23 +231,9 @@ func TestSilentRefusalsLeaveRoom(t *testing.T) {
 			})(mirror)
 			got, _ := post(h, form, "User: 7")
 			require.Equal(t, large, got.Body.Len())
-			for range 2 { // bodies that stop short
-				in, out := io.Pipe()
-				r := httptest.NewRequest("POST", "/", in)
-				r.Header.Set("Content-Type", urlencoded)
-				r.Header.Set("User", "7")
-				answered := make(chan int)
-				go func() {
-					w := httptest.NewRecorder()
-					h.ServeHTTP(w, r)
-					answered <- w.Code
-				}()
-				_, err := io.WriteString(out, form[1:])
-				require.NoError(t, err)
-				defer func() {
-					require.NoError(t, out.Close())
-					require.Equal(t, 200, <-answered)
-				}()
+			for range 2 {
+				end := stall(t, h, nil, form[1:], "User: 7")
+				defer func() { require.Equal(t, 200, end()) }()
 			}
 			got, read := post(h, form, "User: 7")
 			require.Equal(t, 200, got.Code)
@@ -261,6 +258,19 @@ func (p pipes) Accept() (net.Conn, error) {
 }
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// connect starts s, and returns a connection to s and a function that closes both.
+func connect(t *testing.T, s *http.Server) (client net.Conn, end func()) {
+	l, served := make(pipes), make(chan error)
+	go func() { served <- s.Serve(l) }()
+	client, conn := net.Pipe()
+	l <- conn
+	return client, func() {
+		require.NoError(t, client.Close())
+		require.NoError(t, s.Close())
+		<-served
+	}
+}
 
 // A body that stalls ends in 408 when BodyTimeout is over, or the server's ReadTimeout
 // if that is sooner; and holds the server for a second if nobody needs the body. For
@@ -302,17 +312,13 @@ func TestBodyTimeout(t *testing.T) {
 						time.Sleep(row.handler)
 						gone = r.Context().Err()
 					}))
-				l := make(pipes)
 				s := &http.Server{ReadTimeout: row.server, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if row.deadline > 0 {
 						require.NoError(t, http.NewResponseController(w).SetReadDeadline(time.Now().Add(row.deadline)))
 					}
 					h.ServeHTTP(w, r)
 				})}
-				served := make(chan error)
-				go func() { served <- s.Serve(l) }()
-				client, conn := net.Pipe()
-				l <- conn
+				client, end := connect(t, s)
 				begin := time.Now()
 				go func() {
 					_, _ = fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %d\r\n\r\n%s%s", asForm, len(half)+2, half, row.rest)
@@ -322,9 +328,7 @@ func TestBodyTimeout(t *testing.T) {
 				require.Contains(t, line, "HTTP/1.1 "+row.want)
 				require.Equal(t, row.after, time.Since(begin))
 				require.NoError(t, gone)
-				require.NoError(t, client.Close())
-				require.NoError(t, s.Close())
-				<-served
+				end()
 			})
 		})
 	}
@@ -338,7 +342,7 @@ func TestBodyThatEndsWithItsTime(t *testing.T) {
 			h := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("email", "9/h")), Features: []httplimit.Source{byEmail}})(welcome)
 			r := httptest.NewRequest("POST", "/", nil)
 			r.Header.Set("Content-Type", urlencoded)
-			r.Body = &lateEnd{io.NopCloser(strings.NewReader("email=a%40b.example")), httplimit.DefaultBodyTimeout + 1}
+			r.Body = &lateBody{io.NopCloser(strings.NewReader("email=a%40b.example")), 0, httplimit.DefaultBodyTimeout + 1}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(&deadlined{w, err}, r)
 			require.Equal(t, want, w.Code, w.Body)
@@ -354,17 +358,18 @@ type deadlined struct {
 
 func (d *deadlined) SetReadDeadline(time.Time) error { return d.err }
 
-// lateEnd is a body whose end comes after a while.
-type lateEnd struct {
+// lateBody is a body with a text and an end that come after a while.
+type lateBody struct {
 	io.ReadCloser
-	late time.Duration
+	text, end time.Duration
 }
 
-func (b *lateEnd) Read(p []byte) (int, error) {
+func (b *lateBody) Read(p []byte) (int, error) {
+	time.Sleep(b.text)
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		time.Sleep(b.late)
-		b.late = 0
+	if b.text = 0; err == io.EOF {
+		time.Sleep(b.end)
+		b.end = 0
 	}
 	return n, err
 }
@@ -405,7 +410,7 @@ func TestAHangingStoreIsWaitedForOnce(t *testing.T) {
 				h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP, byEmail}})(welcome)
 				r := httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader("email=ada@example.org")))
 				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-				r.Body = &lateBody{r.Body, row.body}
+				r.Body = &lateBody{r.Body, row.body, 0}
 				w, began := httptest.NewRecorder(), time.Now()
 				h.ServeHTTP(w, r)
 				require.Equal(t, row.after, time.Since(began))
@@ -437,18 +442,6 @@ func (s *frozenStore) Take(ctx context.Context, t *backend.TakeRequest) error {
 }
 
 func (s *frozenStore) Together([]backend.TakeKey) bool { return true }
-
-// lateBody is a body that comes after a while.
-type lateBody struct {
-	io.ReadCloser
-	late time.Duration
-}
-
-func (b *lateBody) Read(p []byte) (int, error) {
-	time.Sleep(b.late)
-	b.late = 0
-	return b.ReadCloser.Read(p)
-}
 
 // A Value that panics, as on text that its author did not expect, holds no room of
 // other bodies afterwards.
@@ -489,18 +482,12 @@ func TestDeniedTakesOverTheConnection(t *testing.T) {
 				_ = conn.Close()
 			}()
 		})})(welcome)
-		l, s := make(pipes), &http.Server{Handler: h}
-		served := make(chan error)
-		go func() { served <- s.Serve(l) }()
-		client, conn := net.Pipe()
-		l <- conn
+		client, end := connect(t, &http.Server{Handler: h})
 		_, err = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		_, _ = io.WriteString(client, "later")
 		require.NoError(t, <-heard)
-		require.NoError(t, client.Close())
-		require.NoError(t, s.Close())
-		<-served
+		end()
 	})
 }

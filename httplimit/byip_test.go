@@ -81,7 +81,7 @@ func TestByIPGrowsIntoTheFullForm(t *testing.T) {
 	const limits = "5/h, 20/d"
 	for _, backend := range stores {
 		t.Run(backend.name, func(t *testing.T) {
-			store := backend.open(t)
+			store := backend.open(t, patience)
 			full := func(rules ...limiter.Rule) http.Handler {
 				lim := newLimiterOn(t, store, counter.Config{}, limiter.Config{Rules: rules})
 				features := []httplimit.Source{byIP, byUser}

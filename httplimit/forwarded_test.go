@@ -422,7 +422,7 @@ func TestRealConnections(t *testing.T) {
 		{front, "127.0.0.1", "X-Forwarded-For: ,"},
 		{front, "127.0.0.1", "Connection: X-Forwarded-For|X-Forwarded-For: 198.51.100.7"},
 	} {
-		got := row.to.exchangeRaw("GET / HTTP/1.0\r\n" + strings.ReplaceAll(row.lines, "|", "\r\n") + "\r\n\r\n")
+		got := row.to.exchange("GET / HTTP/1.0\r\n"+strings.ReplaceAll(row.lines, "|", "\r\n")+"\r\n\r\n", false)
 		require.Equal(t, row.want, got[strings.LastIndexByte(got, '\n')+1:], row.lines)
 	}
 }

@@ -14,35 +14,13 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memcache"
-	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/long"
-	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 var herdRounds = flag.Int("herd", 4, "rounds on each service of a herd in TestHerd")
-
-// realStores are stores on real servers. An ioTimeout of 0 is the default.
-var realStores = []struct {
-	name string
-	open func(t *testing.T, ioTimeout time.Duration) backend.Store
-}{
-	{"redis", func(t *testing.T, ioTimeout time.Duration) backend.Store {
-		store, err := redis.Open("redis://"+servertest.Redis(t), redis.Config{IOTimeout: ioTimeout})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return store
-	}},
-	{"memcached", func(t *testing.T, ioTimeout time.Duration) backend.Store {
-		store, err := memcache.New(memcache.Config{IOTimeout: ioTimeout}, servertest.Memcached(t))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return store
-	}},
-}
 
 // protocols are the ways in which a herd comes: each request on a connection of
 // its own, or many on few connections, without TLS.
@@ -77,7 +55,7 @@ const slowPatience = time.Minute
 // exact. In no round do more than ten pass. The short form has the patience of a slow
 // machine at once.
 func TestHerd(t *testing.T) {
-	for _, on := range realStores {
+	for _, on := range stores[1:] {
 		for _, protocol := range protocols {
 			t.Run(on.name+", "+protocol.name, func(t *testing.T) {
 				start := func(ioTimeout time.Duration, cfg counter.Config) *herd {

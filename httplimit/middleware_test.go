@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -278,52 +277,6 @@ func TestCost(t *testing.T) {
 				require.Equal(t, `"10/d";r=9;t=86401`, got.header.Get("RateLimit"), "a hit is counted")
 			}
 		})
-	}
-}
-
-func TestBodyOfTheFeaturesIsTheHandlers(t *testing.T) {
-	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter:  newLimiter(t, newClock(), by("ip", "100/d"), by("email", "100/d"), skipped(by("user", "100/d"))),
-		Features: []httplimit.Source{byIP, byEmail, byUser},
-		MaxBody:  1000,
-		Cost:     func(r *http.Request) (int64, error) { return int64(len(r.FormValue("email"))), nil },
-	})(mirror))
-	for _, row := range []struct{ size, status int }{{0, 200}, {900, 200}, {1000, 200}, {1001, 413}, {100_000, 413}} {
-		form := "email=a%40b.example&text="
-		form += strings.Repeat("x", max(0, row.size-len(form)))
-		got := s.do("POST", "/", form, asForm)
-		require.Equal(t, row.status, got.status)
-		if row.status == 200 {
-			require.Equal(t, form, got.body)
-		} else {
-			require.Contains(t, got.body, "The request is larger than 1000 bytes.")
-		}
-	}
-}
-
-// A handler that parses a form itself leaves files behind, of which net/http's
-// server does not know: the request is a copy.
-func TestFilesOfAFormAreRemoved(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	files := func() int {
-		entries, _ := os.ReadDir(dir)
-		return len(entries)
-	}
-	var during int
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ParseMultipartForm(1) == nil {
-			during = files()
-		}
-	})
-	body := "--x\r\nContent-Disposition: form-data; name=\"email\"\r\n\r\na@b.example\r\n" +
-		"--x\r\nContent-Disposition: form-data; name=\"picture\"; filename=\"p\"\r\n\r\n" + strings.Repeat("p", 100_000) + "\r\n--x--\r\n"
-	for _, features := range [][]httplimit.Source{{byIP}, {byIP, byEmail}} {
-		s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "100/d"), skipped(by("email", "100/d"))), Features: features})(handler))
-		require.Equal(t, 200, s.do("POST", "/", body, "Content-Type: multipart/form-data; boundary=x").status)
-		require.Equal(t, 1, during)
-		s.Close() // waits for the server to be done
-		require.Zero(t, files())
 	}
 }
 

@@ -130,9 +130,9 @@ func TestRefundIfHearsOfEveryAnswer(t *testing.T) {
 			s.Config.ErrorLog = log.New(io.Discard, "", 0) // a second WriteHeader is logged
 			plain := newSite(t, http.HandlerFunc(row.answer))
 			plain.Config.ErrorLog = s.Config.ErrorLog
-			want := plain.exchangeRaw(request)
+			want := plain.exchange(request, false)
 			for range 3 {
-				got := s.exchangeRaw(request)
+				got := s.exchange(request, false)
 				require.True(t, got == want, "got %.400q, want %.400q", got, want)
 				if row.status == 0 {
 					require.Empty(t, heard)
