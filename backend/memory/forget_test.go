@@ -127,26 +127,3 @@ func TestTheNewestMarkerStays(t *testing.T) {
 	_, err := s.Forgotten(context.Background(), f)
 	require.ErrorContains(t, err, "2300")
 }
-
-// Forgetting a key with a hit in every second of a day, beside a key with a
-// single hit.
-func BenchmarkForget(b *testing.B) {
-	for _, hits := range []int{1, 86_400} {
-		b.Run(fmt.Sprintf("hits=%d", hits), func(b *testing.B) {
-			for range b.N {
-				b.StopTimer()
-				s := New(Config{})
-				take := taking(b, dayLadder, "k", noon, per(1e6, day))
-				for i := range hits {
-					take.Now = noon.Add(time.Duration(i) * time.Second)
-					mustTake(b, s, take)
-				}
-				f := forgetting("k", take.Now)
-				b.StartTimer()
-				s.mustForget(b, f)
-				b.StopTimer()
-				require.Zero(b, s.count(b, "k", take.Now))
-			}
-		})
-	}
-}

@@ -76,93 +76,6 @@ func TestReserveIsForKnownKeys(t *testing.T) {
 	requireSound(t, s)
 }
 
-func TestEvictOldestGoesByTheLastHit(t *testing.T) {
-	s := storeFor(100, EvictOldest)
-	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
-	for i := range 100 {
-		hit(t, s, fmt.Sprint("k", i), at(i))
-	}
-	// A denied call and a Peek are no hits.
-	require.False(t, mustTake(t, s, taking(t, dayLadder, "k0", at(100), per(1, day))).Allowed)
-	s.count(t, "k1", at(100))
-	for i := range 300 {
-		hit(t, s, fmt.Sprint("fresh", i), at(100+i))
-		gone, kept := fmt.Sprint("k", i), fmt.Sprint("k", i+1)
-		if i >= 100 {
-			gone, kept = fmt.Sprint("fresh", i-100), fmt.Sprint("fresh", i-99)
-		} else if i == 99 {
-			kept = "fresh0"
-		}
-		require.Nil(t, s.lookup(gone), i)
-		require.NotNil(t, s.lookup(kept), i)
-	}
-	st := s.Stats()
-	require.EqualValues(t, 300, st.Evicted)
-	require.Zero(t, st.Reclaimed+st.Refused)
-	require.Equal(t, 100, st.Keys)
-	requireSound(t, s)
-}
-
-// Clocks that disagree do not spoil the order: what counts is the newest bucket.
-func TestEvictOldestGoesByBucketsNotByArrival(t *testing.T) {
-	s := storeFor(5, EvictOldest)
-	for _, i := range []int{3, 1, 4, 2, 5} {
-		hit(t, s, fmt.Sprint("k", i), noon.Add(time.Duration(i)*time.Minute))
-	}
-	for i := 1; i <= 5; i++ {
-		hit(t, s, fmt.Sprint("fresh", i), noon.Add(time.Hour))
-		require.Nil(t, s.lookup(fmt.Sprint("k", i)))
-		require.Equal(t, i == 5, s.lookup("k5") == nil)
-	}
-}
-
-// A key whose newest bucket has expired, and that is hit again under a label of
-// long ago, was hit long ago.
-func TestEvictOldestAfterALateLabel(t *testing.T) {
-	s := storeFor(2, EvictOldest)
-	do := func(key string, now, label int64, ttl time.Duration) {
-		slot := backend.Slot{Bucket: tiers.Bucket{Width: time.Second, Index: label}, TTL: ttl}
-		require.NoError(t, s.Do(context.Background(), &backend.Request{Key: key, Ladder: seconds, Now: time.Unix(now, 0), N: 1, Add: []backend.Slot{slot}}))
-		requireSound(t, s)
-	}
-	do("late", 100, 100, time.Second)
-	do("other", 90, 90, time.Hour)
-	do("late", 200, 50, time.Hour)
-	do("fresh", 200, 200, time.Hour)
-	require.Nil(t, s.lookup("late"))
-	require.NotNil(t, s.lookup("other"))
-}
-
-// Empty keys go first, in any shard and under both policies; a key that is hit
-// in time stays.
-func TestTheEmptyGoFirst(t *testing.T) {
-	for _, policy := range []Policy{Refuse, EvictOldest} {
-		s := storeFor(200, policy)
-		for i := range 100 {
-			hit(t, s, fmt.Sprint("old", i), noon)
-		}
-		later := noon.Add(20 * time.Hour)
-		for i := range 100 {
-			hit(t, s, fmt.Sprint("young", i), later)
-		}
-		// Seen from noon on: an hour's bucket ends at 13:00 and lives 25 hours.
-		empty := noon.Add(26*time.Hour + time.Duration(grace))
-		if policy == Refuse {
-			require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "new0", empty.Add(-1), per(5, day))))
-		}
-		for i := range 100 {
-			hit(t, s, fmt.Sprint("new", i), empty)
-			require.EqualValues(t, i+1, s.Stats().Reclaimed)
-		}
-		for i := range 100 {
-			require.Nil(t, s.lookup(fmt.Sprint("old", i)))
-			require.NotNil(t, s.lookup(fmt.Sprint("young", i)))
-		}
-		require.Zero(t, s.Stats().Evicted)
-		requireSound(t, s)
-	}
-}
-
 // A key that grows evicts other keys, never itself; and a call that can never
 // fit is refused before any key is evicted.
 func TestGrowthEvictsOthers(t *testing.T) {
@@ -187,15 +100,9 @@ func TestGrowthEvictsOthers(t *testing.T) {
 
 func TestTakingBackFreesMemory(t *testing.T) {
 	s := storeFor(1, Refuse)
-	hit(t, s, "a", noon)
+	hit(t, s, "k", noon)
 	require.Equal(t, ErrFull, s.Take(context.Background(), taking(t, dayLadder, "b", noon, per(5, day))))
-	l, err := tiers.Parse(dayLadder)
-	require.NoError(t, err)
-	op := &backend.Request{Key: "a", Ladder: l, Now: noon, N: -1}
-	for _, b := range l.Buckets(noon) {
-		op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: day})
-	}
-	require.NoError(t, s.Do(context.Background(), op))
+	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, -1)))
 	require.Equal(t, Stats{Refused: 1}, s.Stats())
 	hit(t, s, "b", noon)
 }

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -59,25 +58,10 @@ func (c call) now() time.Time {
 }
 
 func (c call) String() string {
-	var b strings.Builder
-	if t := c.take; t != nil {
-		fmt.Fprintf(&b, "take now=%d peek=%v", t.Now.UnixNano(), t.Peek)
-		for _, d := range t.Keys {
-			fmt.Fprintf(&b, " | %s n=%d soft=%v ladder=%q ttls=%v", d.Key, d.N, d.Soft, d.Ladder, d.TTLs)
-			for _, w := range d.Windows {
-				fmt.Fprintf(&b, " %d/%v:%d", w.Max, w.Reach, w.Finest)
-			}
-		}
-		return b.String()
+	if c.take != nil {
+		return fmt.Sprintf("take %+v", *c.take)
 	}
-	fmt.Fprintf(&b, "do now=%d key=%s n=%d", c.op.Now.UnixNano(), c.op.Key, c.op.N)
-	for _, s := range c.op.Add {
-		fmt.Fprintf(&b, " +%v@%d:%v", s.Width, s.Index, s.TTL)
-	}
-	for _, s := range c.op.Read {
-		fmt.Fprintf(&b, " ?%v@%d*%d", s.Width, s.First, len(s.Counts))
-	}
-	return b.String()
+	return fmt.Sprintf("do %+v", *c.op)
 }
 
 // run does the call on s and compares with m. An error tells the difference.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,26 +14,30 @@ import (
 // A Quota is made for up to three windows of any tier, whether stored or a sum.
 func TestBind(t *testing.T) {
 	s := New(Config{})
-	bound := func(ladder string, change func(d *backend.TakeKey)) bool {
-		d := taking(t, ladder, "k", noon, per(9, time.Minute)).Keys[0]
-		change(&d)
-		return s.Bind(s, &d) != nil
+	for i, row := range []struct {
+		ladder string
+		finest int
+		reach  time.Duration
+		change func(d *backend.TakeKey)
+		bound  bool
+	}{
+		{dayLadder, 0, day, nil, true},
+		{dayLadder, 1, time.Hour, nil, true},
+		{"1s:1m, 1m:1h, 1h:1d, 1d:30d, 7d:365d", 0, time.Minute, nil, true},
+		{dayLadder, 3, time.Hour, nil, false}, // no such tier
+		{dayLadder, 0, day, func(d *backend.TakeKey) { d.TTLs = d.TTLs[1:] }, false},
+		{dayLadder, 0, day, func(d *backend.TakeKey) { d.Windows = slices.Repeat(d.Windows, 4) }, false},
+		{dayLadder, 0, day, func(d *backend.TakeKey) { d.Key = []byte(strings.Repeat("k", maxQuotaKey+1)) }, false},
+	} {
+		d := taking(t, row.ladder, "k", noon, per(9, time.Minute)).Keys[0]
+		d.Windows[0].Finest, d.Windows[0].Reach = row.finest, row.reach
+		if row.change != nil {
+			row.change(&d)
+		}
+		require.Equal(t, row.bound, s.Bind(s, &d) != nil, "row %d", i)
+		require.Nil(t, New(Config{}).Bind(s, &d), "another store is asked")
 	}
-	window := func(finest int, reach time.Duration) func(d *backend.TakeKey) {
-		return func(d *backend.TakeKey) { d.Windows[0].Finest, d.Windows[0].Reach = finest, reach }
-	}
-	require.True(t, bound(dayLadder, func(*backend.TakeKey) {}))
-	require.True(t, bound(dayLadder, window(0, day)))
-	require.True(t, bound(dayLadder, window(1, time.Hour)))
-	require.True(t, bound("1s:1m, 1m:1h, 1h:1d, 1d:30d, 7d:365d", func(*backend.TakeKey) {}))
-	require.False(t, bound(dayLadder, window(3, time.Hour)), "no such tier")
-	require.False(t, bound(dayLadder, func(d *backend.TakeKey) { d.TTLs = d.TTLs[1:] }))
-	require.False(t, bound(dayLadder, func(d *backend.TakeKey) {
-		d.Windows = append(d.Windows, d.Windows[0], d.Windows[0], d.Windows[0])
-	}))
-	require.False(t, bound(dayLadder, func(d *backend.TakeKey) { d.Key = []byte(strings.Repeat("k", maxQuotaKey+1)) }))
-	d := taking(t, dayLadder, "k", noon, per(9, time.Minute)).Keys[0]
-	require.Nil(t, New(Config{}).Bind(s, &d), "another store is asked")
+	require.True(t, s.Together(make([]backend.TakeKey, 100)))
 }
 
 // Admit does nothing, and leaves the answer to Take, for an unknown key, a key
@@ -63,36 +68,6 @@ func TestAdmitOrNothing(t *testing.T) {
 	take := taking(t, dayLadder, "keya", noon, per(5, time.Minute))
 	take.Peek = true
 	require.EqualValues(t, 5, mustTake(t, s, take).Keys[0].Windows[0].Count)
-}
-
-// Further buckets of a key take memory as they do by Take, and in a full store
-// Take decides whose.
-func TestAdmitTakesMemory(t *testing.T) {
-	for full := range 2 {
-		max := 1 << 20
-		if full == 1 {
-			max = 60
-		}
-		one, other := New(Config{MaxBuckets: max}), New(Config{MaxBuckets: max})
-		d := taking(t, dayLadder, "key", noon, per(1e6, time.Minute)).Keys[0]
-		q := one.Bind(one, &d)
-		mustTake(t, one, taking(t, dayLadder, "keya", noon, per(1e6, time.Minute)))
-		mustTake(t, other, taking(t, dayLadder, "keya", noon, per(1e6, time.Minute)))
-		refused := 0
-		for i := range 300 {
-			at := noon.Add(time.Duration(i) * time.Second)
-			admitted := q.Admit("a", 1, at.UnixNano()).Number != 0
-			err := other.Take(t.Context(), taking(t, dayLadder, "keya", at, per(1e6, time.Minute)))
-			require.Equal(t, err == nil, admitted)
-			require.Equal(t, other.Stats().Buckets, one.Stats().Buckets)
-			requireSound(t, one)
-			if err != nil {
-				require.ErrorIs(t, err, ErrFull)
-				refused++
-			}
-		}
-		require.Equal(t, full == 1, refused > 0)
-	}
 }
 
 // Numbers of admissions differ, of one Quota and of several, over all shards.

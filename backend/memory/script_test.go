@@ -191,24 +191,13 @@ func (g *script) op(now time.Time) *backend.Request {
 	return op
 }
 
-// play runs a script of n calls and prints it if it fails.
+// play runs a script of n calls.
 func (g *script) play(t testing.TB, name string, n int) {
 	t.Helper()
 	m := newModel()
-	var calls []call
-	defer func() {
-		if t.Failed() {
-			var text strings.Builder
-			for _, c := range calls {
-				fmt.Fprintln(&text, c)
-			}
-			t.Logf("%s: MaxBuckets %d, policy %d\n%s", name, g.store.max, g.store.policy, &text)
-		}
-	}()
-	for range n {
+	for i := range n {
 		c := g.next()
-		calls = append(calls, c)
-		require.NoError(t, c.run(g.store, m))
+		require.NoError(t, c.run(g.store, m), "%s: MaxBuckets %d, policy %d, call %d: %s", name, g.store.max, g.store.policy, i, c)
 		requireSound(t, g.store)
 	}
 }

@@ -36,53 +36,22 @@ func filled(b *testing.B, keys, hits int) *Store {
 	return s
 }
 
-// BenchmarkSnapshot also tells the times for which a shard is locked: for a batch
-// of keys, and for the list of all.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, row := range []struct{ keys, hits int }{{1_000_000, 1}, {1_000_000, 10}, {1, 80_000}} {
-		b.Run(fmt.Sprintf("keys=%d/hits=%d", row.keys, row.hits), func(b *testing.B) {
-			s := filled(b, row.keys, row.hits)
-			var locked []time.Duration
-			list := time.Duration(0)
-			for i := range s.shards {
-				sh := &s.shards[i]
-				var enc encoder
-				begin := time.Now()
-				slots := sh.list(nil)
-				list = max(list, time.Since(begin))
-				for len(slots) > 0 {
-					begin := time.Now()
-					slots = sh.encode(&enc, slots)
-					locked = append(locked, time.Since(begin))
-					enc.buf = enc.buf[:0]
+		s := filled(b, row.keys, row.hits)
+		snapshot := snapshotOf(b, s)
+		for name, call := range map[string]func() error{
+			"snapshot": func() error { return s.Snapshot(io.Discard) },
+			"restore":  func() error { return New(Config{MaxBuckets: 1 << 30}).Restore(bytes.NewReader(snapshot)) },
+		} {
+			b.Run(fmt.Sprintf("%s/keys=%d/hits=%d", name, row.keys, row.hits), func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(snapshot)))
+				for b.Loop() {
+					require.NoError(b, call())
 				}
-			}
-			slices.Sort(locked)
-			var snapshot bytes.Buffer
-			require.NoError(b, s.Snapshot(&snapshot))
-			b.ReportAllocs()
-			b.SetBytes(int64(snapshot.Len()))
-			for b.Loop() {
-				require.NoError(b, s.Snapshot(io.Discard))
-			}
-			b.ReportMetric(float64(snapshot.Len())/float64(row.keys), "B/key")
-			b.ReportMetric(float64(locked[len(locked)/2].Microseconds()), "us-locked-median")
-			b.ReportMetric(float64(locked[len(locked)*99/100].Microseconds()), "us-locked-p99")
-			b.ReportMetric(float64(locked[len(locked)-1].Microseconds()), "us-locked-max")
-			b.ReportMetric(float64(list.Microseconds()), "us-list")
-		})
-	}
-}
-
-func BenchmarkRestore(b *testing.B) {
-	for _, row := range []struct{ keys, hits int }{{1_000_000, 1}, {1_000_000, 10}, {1, 80_000}} {
-		b.Run(fmt.Sprintf("keys=%d/hits=%d", row.keys, row.hits), func(b *testing.B) {
-			snapshot := snapshotOf(b, filled(b, row.keys, row.hits))
-			b.ReportAllocs()
-			b.SetBytes(int64(len(snapshot)))
-			for b.Loop() {
-				require.NoError(b, New(Config{MaxBuckets: 1 << 30}).Restore(bytes.NewReader(snapshot)))
-			}
-		})
+				b.ReportMetric(float64(len(snapshot))/float64(row.keys), "B/key")
+			})
+		}
 	}
 }

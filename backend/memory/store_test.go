@@ -2,12 +2,10 @@ package memory
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -58,104 +57,33 @@ func per(max int64, window time.Duration) counter.Limit {
 	return counter.Limit{Max: max, Per: window}
 }
 
-// 40 racers for 7 hits, on one key and on two at once.
-func TestHerdIsAdmittedExactly(t *testing.T) {
-	s := New(Config{})
-	for round := range 300 {
-		a, b := fmt.Sprint("a", round), fmt.Sprint("b", round)
-		var allowed atomic.Int64
-		var racers sync.WaitGroup
-		for i := range 40 {
-			take := taking(t, dayLadder, a, noon, per(7, day), per(9, time.Minute))
-			switch i % 3 {
-			case 1:
-				also(t, take, b, per(40, day))
-			case 2:
-				take = also(t, taking(t, dayLadder, b, noon, per(40, day)), a, per(7, day))
-			}
-			racers.Go(func() {
-				if err := s.Take(context.Background(), take); err != nil {
-					t.Error(err)
-				} else if take.Allowed {
-					allowed.Add(1)
-				}
-			})
-		}
-		racers.Wait()
-		require.EqualValues(t, 7, allowed.Load())
-		require.EqualValues(t, 7, mustTake(t, s, taking(t, dayLadder, a, noon, per(7, day))).Keys[0].Windows[0].Count)
-	}
-	requireSound(t, s)
-}
-
 // Everything at once on a store that is always full: no deadlock, no lost
 // bucket, no count beyond the limit.
 func TestConcurrentCallsOnAFullStore(t *testing.T) {
 	for _, policy := range []Policy{Refuse, EvictOldest} {
 		s := New(Config{MaxBuckets: 1500, Full: policy})
-		var callers sync.WaitGroup
-		for c := range 8 {
-			callers.Go(func() {
-				rnd := rand.New(rand.NewPCG(uint64(c), 1))
-				for i := range 2000 {
-					now := noon.Add(time.Duration(i) * 50 * time.Millisecond)
-					key := func() string { return fmt.Sprint(rnd.IntN(200)) }
-					var err error
-					if rnd.IntN(4) == 0 {
-						b := tiers.Bucket{Width: time.Second, Index: tiers.Index(now.UnixNano(), time.Second) - rnd.Int64N(5)}
-						err = s.Do(context.Background(), &backend.Request{Key: key(), Ladder: tiers.Default, Now: now, N: 1 - rnd.Int64N(3),
-							Add: []backend.Slot{{Bucket: b, TTL: day}}, Read: []backend.Span{{Width: time.Second, First: b.Index, Counts: make([]int64, 9)}}})
-					} else {
-						take := taking(t, dayLadder, key(), now, per(50, time.Minute))
-						take.Peek = rnd.IntN(8) == 0
-						for range rnd.IntN(3) {
-							also(t, take, "x"+key(), per(50, day))
-						}
-						if len(take.Keys) == 3 && string(take.Keys[1].Key) == string(take.Keys[2].Key) {
-							take.Keys = take.Keys[:2]
-						}
-						err = s.Take(context.Background(), take)
-						for _, d := range take.Keys {
-							if err == nil && take.Allowed && d.Windows[0].Count >= 50 {
-								t.Errorf("allowed at %d of 50", d.Windows[0].Count)
-							}
-						}
-					}
-					if err != nil && (err != ErrFull || policy == EvictOldest) {
-						t.Error(err)
+		ticket.SideBySide(8, func(caller int) {
+			rnd := rand.New(rand.NewPCG(uint64(caller), 1))
+			g := script{rnd: rnd, now: noon.UnixNano(), step: int64(100 * time.Millisecond), keys: 200, steady: 300, ladders: []tiers.Ladder{tiers.Default}}
+			for range 2000 {
+				c := g.next()
+				err := c.do(s)
+				if err != nil && (err != ErrFull || policy == EvictOldest) && !errors.Is(err, backend.ErrStaleLabel) {
+					t.Error(err)
+				}
+				for i := 0; err == nil && c.take != nil && c.take.Allowed && i < len(c.take.Keys); i++ {
+					if d := &c.take.Keys[i]; !d.Soft && d.Windows[0].Count > d.Windows[0].Max-d.N {
+						t.Errorf("allowed at %d of %d", d.Windows[0].Count, d.Windows[0].Max)
 					}
 				}
-			})
-		}
-		callers.Wait()
+			}
+		})
 		requireSound(t, s)
 		st := s.Stats()
 		require.Equal(t, policy == EvictOldest, st.Evicted > 0)
 		require.Equal(t, policy == Refuse, st.Refused > 0)
 		require.Positive(t, st.Keys)
 	}
-}
-
-// A key that was denied, or looked at, leaves no trace.
-func TestDenialsAndPeeksLeaveNothing(t *testing.T) {
-	s := New(Config{})
-	peek := taking(t, dayLadder, "fresh", noon, per(5, day))
-	peek.Peek = true
-	require.True(t, mustTake(t, s, peek).Allowed)
-	require.False(t, mustTake(t, s, taking(t, dayLadder, "fresh", noon, per(0, day))).Allowed)
-
-	mustTake(t, s, taking(t, dayLadder, "used", noon, per(1, day)))
-	before := s.Stats()
-	denied := also(t, taking(t, dayLadder, "fresh", noon.Add(time.Hour), per(5, day)), "used", per(1, day))
-	require.False(t, mustTake(t, s, denied).Allowed)
-	require.Equal(t, before, s.Stats())
-	require.EqualValues(t, 0, denied.Keys[0].Windows[0].Count)
-	require.Equal(t, tiers.Bucket{}, denied.Keys[0].Windows[0].Newest)
-	w := denied.Keys[1].Windows[0]
-	require.EqualValues(t, 1, w.Count)
-	require.Equal(t, "1s@2026-03-02T12:00:00Z", w.FreedBy.String())
-	require.Equal(t, w.FreedBy, w.Newest)
-	requireSound(t, s)
 }
 
 // A bucket with any label lives for its TTL from the call on, and is 0 soon
@@ -183,34 +111,6 @@ func TestBucketsLiveForTheirTTL(t *testing.T) {
 		require.EqualValues(t, 2, read(noon.Add(time.Hour-1)), label)
 		requireSound(t, s)
 	}
-}
-
-// Buckets that had expired do not come back when the key gets a longer TTL.
-func TestLongerTTLBringsNothingBack(t *testing.T) {
-	s := New(Config{})
-	slot := func(index int64, ttl time.Duration) []backend.Slot {
-		return []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: index}, TTL: ttl}}
-	}
-	at := func(i int64) time.Time { return time.Unix(i, 0) }
-	do := func(op backend.Request) backend.Request {
-		op.Key, op.Ladder = "k", seconds
-		require.NoError(t, s.Do(context.Background(), &op))
-		return op
-	}
-	do(backend.Request{Now: at(100), N: 1, Add: slot(100, 10*time.Second)})
-	do(backend.Request{Now: at(105), N: 1, Add: slot(105, 10*time.Second)})
-	do(backend.Request{Now: at(112), N: 1, Add: slot(112, time.Hour)})
-	got := do(backend.Request{Now: at(112), Read: []backend.Span{{Width: time.Second, First: 100, Counts: make([]int64, 20)}}})
-	require.Equal(t, []int64{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, got.Read[0].Counts)
-	got = do(backend.Request{Now: at(112), N: -1, Add: slot(101, 0)}) // never there
-	require.Zero(t, got.Add[0].Count)
-	again := backend.Request{Key: "k", Ladder: seconds, Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
-	require.ErrorIs(t, s.Do(context.Background(), &again), backend.ErrStaleLabel)
-	require.Zero(t, again.Add[0].Count)
-	again.AnyLabel = true
-	require.EqualValues(t, 1, do(again).Add[0].Count)
-	require.EqualValues(t, 2, do(backend.Request{Now: at(113), N: 1, Add: slot(105, 10*time.Second)}).Add[0].Count, "it is there still")
-	requireSound(t, s)
 }
 
 // A key counts to MaxCount in all buckets that are kept of a tier, however the
@@ -267,26 +167,6 @@ func TestAKeyCountsToMaxCount(t *testing.T) {
 	}
 }
 
-// A key under more windows than running totals is counted right, and so is a key
-// whose totals find no room in a full store.
-func TestMoreWindowsThanTotals(t *testing.T) {
-	for _, max := range []int{0, 200} {
-		s := New(Config{MaxBuckets: max})
-		for i := range int64(60) {
-			now := time.Unix(i, 0)
-			take := taking(t, "1s:1h", "k", now)
-			for w := range 50 {
-				take.Keys[0].Windows = append(take.Keys[0].Windows, backend.Window{Max: math.MaxInt64, Reach: time.Duration(w) * time.Second})
-			}
-			mustTake(t, s, take)
-			for w, window := range take.Keys[0].Windows {
-				require.EqualValues(t, min(i, int64(w)), window.Count)
-			}
-			requireSound(t, s)
-		}
-	}
-}
-
 func TestStepsAllocateNothing(t *testing.T) {
 	s := New(Config{})
 	now := noon
@@ -321,23 +201,6 @@ func TestStepsAllocateNothing(t *testing.T) {
 	requireSound(t, s)
 }
 
-// The same where the longer TTL comes with a step into the newest bucket.
-func TestLongerTTLOfAStepBringsNothingBack(t *testing.T) {
-	s := New(Config{})
-	for _, row := range []struct {
-		second, ttl, count int64
-	}{
-		{0, 12, 0},  // ends at 10, expires at 22
-		{20, 12, 1}, //
-		{25, 90, 1}, // the first is expired
-		{26, 90, 2},
-	} {
-		take := taking(t, "10s:1m", "k", time.Unix(row.second, 0), per(10, time.Minute))
-		take.Keys[0].TTLs[0] = time.Duration(row.ttl) * time.Second
-		require.EqualValues(t, row.count, mustTake(t, s, take).Keys[0].Windows[0].Count, row)
-	}
-}
-
 // A call cannot take back what has expired by its own clock.
 func TestTakingBackTheExpired(t *testing.T) {
 	s := New(Config{})
@@ -346,19 +209,6 @@ func TestTakingBackTheExpired(t *testing.T) {
 	op.Now, op.N = time.Unix(102, grace), -1
 	require.NoError(t, s.Do(context.Background(), &op))
 	require.Zero(t, op.Add[0].Count)
-}
-
-func TestDoors(t *testing.T) {
-	var store backend.Store = New(Config{})
-	taker, ok := backend.As[backend.Atomic](store)
-	require.True(t, ok)
-	require.True(t, taker.Together(make([]backend.TakeKey, 100)))
-	here, ok := backend.As[backend.Local](store)
-	require.True(t, ok)
-	require.True(t, here.Keeps())
-	here, ok = backend.As[backend.Local](New(Config{Full: EvictOldest}))
-	require.True(t, ok)
-	require.False(t, here.Keeps())
 }
 
 // A run of buckets that begins before all time is read, and the store answers on.

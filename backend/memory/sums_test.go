@@ -80,67 +80,6 @@ func TestWideBucketsAreStored(t *testing.T) {
 	}
 }
 
-// Buckets that are sums count to MaxCount and no further, as stored buckets do.
-func TestSumsEndToo(t *testing.T) {
-	s := New(Config{})
-	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, backend.MaxCount-3)))
-	next := noon.Add(3 * time.Second) // out of the window of a second
-	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, next, 4)), "beyond")
-	take := taking(t, dayLadder, "k", next, per(backend.MaxCount, time.Second))
-	take.Keys[0].N = 4
-	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
-	take.Keys[0].N = 2
-	require.True(t, mustTake(t, s, take).Allowed)
-	take.Now = next.Add(3 * time.Second)
-	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
-	take.Keys[0].N = 1
-	require.True(t, mustTake(t, s, take).Allowed)
-	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
-	requireSound(t, s)
-}
-
-// However a sum grows: by one large hit beside a small one, by two at once, or
-// by many small ones in the same second.
-func TestSumsEndHoweverTheyGrow(t *testing.T) {
-	s := New(Config{})
-	require.NoError(t, s.Do(context.Background(), chain(t, dayLadder, noon, 3)))
-	later := noon.Add(3 * time.Second)
-	require.ErrorContains(t, s.Do(context.Background(), chain(t, dayLadder, later, backend.MaxCount-2)), "beyond")
-	take := taking(t, dayLadder, "k", later, per(backend.MaxCount, time.Second))
-	take.Keys[0].N = backend.MaxCount - 2
-	require.ErrorContains(t, s.Take(context.Background(), take), "beyond")
-
-	two := chain(t, dayLadder, later, backend.MaxCount/2)
-	two.Key = "two"
-	two.Add = append(two.Add, chain(t, dayLadder, later.Add(time.Second), 1).Add[0])
-	require.NoError(t, s.Do(context.Background(), two))
-	two.Key, two.N = "two more", backend.MaxCount/2+1
-	require.ErrorContains(t, s.Do(context.Background(), two), "beyond")
-
-	// 59 of 60 parts, and two more at once.
-	minute := chain(t, "1s:1h, 1m:1h", noon, backend.MaxCount/60)
-	minute.Key, minute.N = "minute", backend.MaxCount/60
-	first := minute.Add[0]
-	for i := range int64(59) {
-		minute.Add[0].Index = first.Index + i
-		require.NoError(t, s.Do(context.Background(), minute))
-	}
-	minute.Add = append([]backend.Slot{first}, minute.Add...)
-	minute.Add[1].Index = first.Index + 59
-	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
-	minute.Add[0], minute.Add[1] = minute.Add[1], minute.Add[0]
-	require.ErrorContains(t, s.Do(context.Background(), minute), "beyond")
-
-	many := taking(t, dayLadder, "many", noon, per(backend.MaxCount, time.Second))
-	many.Keys[0].N = backend.MaxCount / 3600
-	for range backend.MaxCount / many.Keys[0].N {
-		require.True(t, mustTake(t, s, many).Allowed)
-	}
-	many.Now, many.Keys[0].N = later, backend.MaxCount%many.Keys[0].N+1
-	require.ErrorContains(t, s.Take(context.Background(), many), "beyond")
-	requireSound(t, s)
-}
-
 // Ladders of the same widths and TTLs that keep their tiers otherwise.
 func TestPlansGoByKeep(t *testing.T) {
 	s := New(Config{})
@@ -152,19 +91,6 @@ func TestPlansGoByKeep(t *testing.T) {
 		require.NoError(t, s.Do(context.Background(), read))
 		require.EqualValues(t, 1, read.Read[0].Counts[0], ladder)
 	}
-}
-
-// A window without hits is freed by no bucket.
-func TestNothingFreesAnEmptyWindow(t *testing.T) {
-	s := New(Config{})
-	for range 5 {
-		hit(t, s, "k", noon)
-		hit(t, s, "k", noon.Add(time.Second))
-	}
-	take := taking(t, dayLadder, "k", noon.Add(time.Hour), per(1, time.Minute))
-	take.Keys[0].N = 2
-	require.False(t, mustTake(t, s, take).Allowed)
-	require.Zero(t, take.Keys[0].Windows[0].FreedBy)
 }
 
 // Expired buckets do not count against MaxCount, also where the newest bucket is
