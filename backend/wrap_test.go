@@ -79,53 +79,33 @@ func (plain) CheckServers(_ context.Context, r *backend.CheckRequest) error {
 
 func (plain) Report() backend.Report { return backend.Report{LateAnswers: 42} }
 
-type atomicPart struct{}
+type atomic struct{ plain }
 
-func (atomicPart) Take(_ context.Context, r *backend.TakeRequest) error {
+func (atomic) Take(_ context.Context, r *backend.TakeRequest) error {
 	r.Allowed = true
 	return nil
 }
 
-func (atomicPart) Together(keys []backend.TakeKey) bool { return len(keys) < 3 }
+func (atomic) Together(keys []backend.TakeKey) bool { return len(keys) < 3 }
 
-type localPart struct{}
+type placed struct{ backend.Store }
 
-func (localPart) Keeps() bool { return true }
-func (localPart) Bind(backend.Store, *backend.TakeKey) backend.Quota {
-	panic("an Around sees every call")
-}
+func (placed) ServerOf(key string) string { return key + "'s server" }
 
-type placedPart struct{}
+type atomicPlaced struct{ atomic }
 
-func (placedPart) ServerOf(key string) string { return key + "'s server" }
+func (atomicPlaced) ServerOf(key string) string { return placed{}.ServerOf(key) }
 
 // A wrapped store is what the store inside is, and nothing else.
 func TestWrapKeepsWhatAStoreCan(t *testing.T) {
 	through := func(ctx context.Context, _ *backend.Trip, do func(context.Context) error) error { return do(ctx) }
 	for want, store := range map[string]backend.Store{
-		"": plain{},
-		"Atomic": struct {
-			plain
-			atomicPart
-		}{},
-		"Local": struct {
-			plain
-			localPart
-		}{},
-		"Placer": struct {
-			plain
-			placedPart
-		}{},
-		"Atomic Placer": struct {
-			plain
-			atomicPart
-			placedPart
-		}{},
-		"Atomic Local": struct {
-			plain
-			atomicPart
-			localPart
-		}{},
+		"":              plain{},
+		"Atomic":        atomic{},
+		"Local":         struct{ backend.Local }{memory.New(memory.Config{})},
+		"Placer":        placed{plain{}},
+		"Atomic Placer": atomicPlaced{},
+		"Atomic Local":  memory.New(memory.Config{}),
 	} {
 		for _, s := range []backend.Store{store, backend.Wrap(store, through), backend.Wrap(backend.Wrap(store, through), through)} {
 			var has []string
@@ -159,10 +139,7 @@ func TestTripsAreTold(t *testing.T) {
 	ctx := context.Background()
 	deadline := time.Now().Add(time.Hour)
 	var trips []backend.Trip
-	s := backend.Wrap(struct {
-		plain
-		atomicPart
-	}{}, func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
+	s := backend.Wrap(atomic{}, func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
 		err := do(ctx)
 		trips = append(trips, *trip)
 		return err
