@@ -307,7 +307,7 @@ func TestModelOfAChangeOfLadder(t *testing.T) {
 	same, apart := []int{0, 0, 0}, []int{0, 1, 0}
 	change := [][][]int{formerOnly, onBoth, newOnly}
 	coarse, fine := [][2]int{{2, 2}}, [][2]int{{1, 2}, {2, 2}}
-	for _, m := range []model{
+	allHold(t, []model{
 		{name: "from the former to the new", keys: []stored{{ladder: coarse, d: 1}, {ladder: fine, d: 1}}, calls: change, limits: [][2]int{{1, 2}}, n: three, clock: same, span: 4},
 		{name: "the key of the new ladder first", keys: []stored{{ladder: fine, d: 1}, {ladder: coarse, d: 1}}, calls: change, limits: [][2]int{{1, 2}}, n: three, clock: same, span: 4},
 		{name: "two with both beside the former", keys: []stored{{ladder: coarse}, {ladder: fine}}, calls: [][][]int{formerOnly, onBoth, onBoth}, limits: [][2]int{{2, 2}}, n: three, clock: same, span: 2},
@@ -326,9 +326,7 @@ func TestModelOfAChangeOfLadder(t *testing.T) {
 		{name: "weights", keys: []stored{{ladder: coarse}, {ladder: fine}}, calls: change, limits: [][2]int{{2, 2}}, n: []int{1, 2, 1}, clock: same, span: 4},
 		{name: "three ladders, one of them common", keys: []stored{{ladder: coarse}, {ladder: coarse}, {ladder: coarse}}, calls: [][][]int{formerOnly, onBoth, {{0}, {2}}}, limits: [][2]int{{2, 2}}, n: three, clock: same, span: 2},
 		{name: "coarse covers", keys: []stored{{ladder: fine}, {ladder: coarse}}, calls: change, limits: [][2]int{{1, 2}}, n: three, clock: same, span: 3, coarse: true},
-	} {
-		t.Run(m.name, m.holds)
-	}
+	})
 }
 
 // Each rule of a change of ladder is needed.
@@ -345,11 +343,7 @@ func TestModelOfAChangeOfLadderFindsHoles(t *testing.T) {
 	pairs := model{keys: []stored{{ladder: ladder}, {ladder: ladder}, {ladder: ladder}}, calls: [][][]int{{{0}, {1}}, {{1}, {2}}, {{0}, {2}}}, limits: [][2]int{{2, 2}}, n: three, clock: same, span: 1}
 	wide := [][2]int{{4, 4}}
 	settle := model{keys: []stored{{ladder: wide}, {ladder: wide, d: 3}}, calls: [][][]int{formerOnly, onBoth}, limits: [][2]int{{1, 4}}, n: pair, clock: same, span: 8}
-	for _, h := range []struct {
-		name string
-		in   model
-		hole func(m *model)
-	}{
+	findHoles(t, []hole{
 		{"a gap of exactly Per, clocks alike", ends, func(m *model) { m.gap = ptr(1) }},
 		{"a gap of exactly Per + Skew", skew, func(m *model) { m.gap = ptr(2) }},
 		{"three ladders in pairs", pairs, func(m *model) { m.pairwise = true }},
@@ -365,9 +359,7 @@ func TestModelOfAChangeOfLadderFindsHoles(t *testing.T) {
 		{"each key with its own label", model{keys: []stored{{ladder: [][2]int{{2, 4}}, d: 1}, {ladder: [][2]int{{2, 4}}, d: 1}}, calls: [][][]int{newOnly, onBoth}, limits: [][2]int{{1, 4}}, n: pair, clock: same, span: 6},
 			func(m *model) { m.ownLabels = true }},
 		{"a refund from both keys of a hit in one", change, func(m *model) { m.refund, m.refundsAll = true, true }},
-	} {
-		t.Run(h.name, func(t *testing.T) { h.in.isOver(t, h.name, h.hole) })
-	}
+	})
 }
 
 // A soft key is added to after the enforced keys have admitted. No window of the
@@ -378,7 +370,7 @@ func TestModelOfSoftKeys(t *testing.T) {
 	ladder := [][2]int{{2, 2}}
 	keys := []stored{{ladder: ladder, limits: []int{0}}, {ladder: ladder, limits: []int{1}, soft: true}}
 	after := [][][]int{onBoth, onBoth, onBoth}
-	for _, m := range []model{
+	allHold(t, []model{
 		{name: "tighter than the enforced key", keys: keys, calls: after, limits: [][2]int{{2, 2}, {1, 2}}, n: three, clock: same, span: 3},
 		{name: "as tight", keys: keys, calls: after, limits: [][2]int{{1, 2}, {1, 2}}, n: three, clock: same, span: 3},
 		{name: "Settle", keys: []stored{{ladder: ladder, d: 1, limits: []int{0}}, {ladder: ladder, d: 1, limits: []int{1}, soft: true}}, calls: after[:2], limits: [][2]int{{2, 2}, {1, 2}}, n: three[:2], clock: same, span: 4},
@@ -386,21 +378,13 @@ func TestModelOfSoftKeys(t *testing.T) {
 		{name: "faults", keys: keys, calls: after, limits: [][2]int{{2, 2}, {1, 2}}, n: three, clock: same, span: 2, faults: 1},
 		{name: "refunds", keys: keys, calls: after, limits: [][2]int{{2, 2}, {1, 2}}, n: three, clock: same, span: 2, refund: true},
 		{name: "a change of ladder", keys: []stored{{ladder: ladder, limits: []int{0}}, {ladder: ladder, limits: []int{0}}, {ladder: ladder, limits: []int{1}, soft: true}}, calls: [][][]int{{{0}, {2}}, {{0}, {1}, {2}}}, limits: [][2]int{{2, 2}, {1, 2}}, n: three[:2], clock: same, span: 4},
-	} {
-		t.Run(m.name, m.holds)
-	}
+	})
 
 	beside := model{keys: keys, calls: [][][]int{{{0, 1}}, {{0, 1}}, {{0, 1}}}, limits: [][2]int{{1, 2}, {1, 2}}, n: three, clock: same, span: 1}
-	for _, h := range []struct {
-		name string
-		in   model
-		hole func(m *model)
-	}{
+	findHoles(t, []hole{
 		{"a soft key beside the enforced one", beside, func(*model) {}},
 		{"a refund of a hit that the soft key did not keep", beside, func(m *model) {
 			m.calls, m.limits, m.refund, m.refundsAll = after, [][2]int{{3, 2}, {1, 2}}, true, true
 		}},
-	} {
-		t.Run(h.name, func(t *testing.T) { h.in.isOver(t, h.name, h.hole) })
-	}
+	})
 }

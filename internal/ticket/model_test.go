@@ -1041,7 +1041,7 @@ func ptr(i int) *int { return &i }
 
 func TestModelNeverOver(t *testing.T) {
 	pair := []int{1, 1}
-	for _, m := range []model{
+	allHold(t, []model{
 		{name: "one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7},
 		{name: "two tiers", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 8},
 		{name: "window wider than the tiers", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 9},
@@ -1067,19 +1067,21 @@ func TestModelNeverOver(t *testing.T) {
 		{name: "faults, two limits", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 5, faults: 1},
 		{name: "faults, a limit more than the other", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 2}, {1, 4}}, asks: [][]int{{1}, {0, 1}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 4, faults: 2},
 		{name: "everything dies", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 1, d: 1, n: pair, clock: []int{1, 0}, span: 5, faults: 1, expiry: true},
-	} {
-		t.Run(m.name, m.holds)
-	}
+	})
 }
 
-// holds is a test that no end state of m is over Max: at every fourth phase, or in the
-// long form at every phase.
-func (m model) holds(t *testing.T) {
-	t.Parallel()
-	states, trace := m.phases(t, long.Rounds(4, 1))
-	require.Empty(t, trace)
-	require.Greater(t, states, 100, "a model in which nothing happens proves nothing")
-	t.Logf("%d states", states)
+// allHold are tests that no end state of a model is over Max: at every fourth phase, or in
+// the long form at every phase.
+func allHold(t *testing.T, models []model) {
+	for _, m := range models {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			states, trace := m.phases(t, long.Rounds(4, 1))
+			require.Empty(t, trace)
+			require.Greater(t, states, 100, "a model in which nothing happens proves nothing")
+			t.Logf("%d states", states)
+		})
+	}
 }
 
 // The cheaper forms of the protocol: coarse covers first, unsettled buckets in the
@@ -1088,7 +1090,7 @@ func (m model) holds(t *testing.T) {
 func TestModelOfCheaperForms(t *testing.T) {
 	pair, three := []int{1, 1}, []int{1, 1, 1}
 	yes := []bool{true, true, true}
-	for _, m := range []model{
+	allHold(t, []model{
 		{name: "coarse, one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7, coarse: true},
 		{name: "coarse, two tiers", ladder: [][2]int{{2, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 8, coarse: true},
 		{name: "coarse, window wider than the tiers", ladder: [][2]int{{1, 5}, {3, 5}}, limits: [][2]int{{1, 5}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 9, coarse: true},
@@ -1118,9 +1120,7 @@ func TestModelOfCheaperForms(t *testing.T) {
 		{name: "memory, the clock of the process jumps", ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}, {0, 4}}, asks: [][]int{{1}, {0}, {0}}, eps: 0, d: 1, n: three, clock: []int{3, 0, 0}, out: []bool{true, false, false}, span: 3, cache: []bool{true, true, false}},
 		{name: "memory, the clock of the process jumps a little", ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}, {0, 4}}, asks: [][]int{{1}, {0}, {0}}, eps: 1, d: 0, n: three, clock: []int{2, 1, 0}, out: []bool{true, false, false}, span: 3, cache: []bool{true, true, false}},
 		{name: "all forms", ladder: [][2]int{{1, 4}, {2, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 0, n: three, clock: []int{0, 0, 0}, span: 3, cache: []bool{true, true, false}, coarse: true, ordered: true},
-	} {
-		t.Run(m.name, m.holds)
-	}
+	})
 }
 
 // Each step of the protocol has a hole behind it: a model without the step goes
@@ -1139,11 +1139,7 @@ func TestModelFindsHoles(t *testing.T) {
 	jump := model{ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}, {0, 4}}, asks: [][]int{{1}, {0}, {0}}, eps: 0, d: 1, n: []int{1, 1, 1}, clock: []int{3, 0, 0}, out: []bool{true, false, false}, span: 4, cache: []bool{true, true, false}}
 	little := jump
 	little.eps, little.d, little.clock = 1, 0, []int{2, 1, 0}
-	for _, h := range []struct {
-		name string
-		in   model
-		hole func(m *model)
-	}{
+	findHoles(t, []hole{
 		{"one ticket a call, callers with different limits", differ, func(m *model) { m.sharedTicket = true }},
 		{"each caller its own Settle", model{ladder: [][2]int{{4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 3, n: []int{1, 1}, clock: []int{0, 0}, span: 8},
 			func(m *model) { m.settles = []int{3, 0} }},
@@ -1178,19 +1174,29 @@ func TestModelFindsHoles(t *testing.T) {
 		{"memory: of buckets without another Skew of age", little, func(m *model) { m.cacheExact = true }},
 		{"memory: a denial from the memory", model{ladder: [][2]int{{2, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 0, n: []int{1, 1, 1}, clock: []int{0, 0, 0}, span: 6, refund: true, cache: yes},
 			func(m *model) { m.cacheDenies = true }},
-	} {
-		t.Run(h.name, func(t *testing.T) { h.in.isOver(t, h.name, h.hole) })
-	}
+	})
 }
 
-// isOver is a test that m with a hole has an end state that is over Max.
-func (m model) isOver(t *testing.T, name string, hole func(m *model)) {
-	t.Parallel()
-	m.name = name
-	hole(&m)
-	states, trace := m.phases(t, 1)
-	require.NotEmpty(t, trace, "the hole was not found in %d states", states)
-	t.Logf("%d states\n%s", states, trace)
+// hole is a model, and what is left out of its protocol.
+type hole struct {
+	name string
+	in   model
+	hole func(m *model)
+}
+
+// findHoles are tests that a model with a hole has an end state that is over Max.
+func findHoles(t *testing.T, holes []hole) {
+	for _, h := range holes {
+		t.Run(h.name, func(t *testing.T) {
+			t.Parallel()
+			m := h.in
+			m.name = h.name
+			h.hole(&m)
+			states, trace := m.phases(t, 1)
+			require.NotEmpty(t, trace, "the hole was not found in %d states", states)
+			t.Logf("%d states\n%s", states, trace)
+		})
+	}
 }
 
 // The reductions of the checker lose nothing: with and without them callers decide
