@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 )
@@ -53,69 +51,5 @@ func BenchmarkTake(b *testing.B) {
 				require.Equal(b, n+int64(keys), sum)
 			})
 		}
-	}
-}
-
-// noStore admits every call at once: the remaining cost is the Counter's own.
-type noStore struct{ backend.Store }
-
-func (noStore) Local() {}
-
-func (noStore) Take(_ context.Context, t *backend.TakeRequest) error {
-	t.Allowed = true
-	return nil
-}
-
-func (noStore) Together([]backend.TakeKey) bool { return true }
-
-// BenchmarkOverhead measures a Take without a store: reading the clock, making
-// the key, checking the call, making the verdict.
-func BenchmarkOverhead(b *testing.B) {
-	for _, limits := range []string{"100/d", "10/m, 50/h, 100/d"} {
-		b.Run(limits, func(b *testing.B) {
-			c := newCounter(b, noStore{}, counter.Config{})
-			parsed, key := counter.MustLimits(limits), counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
-			b.ReportAllocs()
-			for b.Loop() {
-				if v, err := c.Take(context.Background(), key, 1, parsed); err != nil || !v.Allowed {
-					b.Fatal(v, err)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkClock measures the reading of the clock, a cost of every call.
-func BenchmarkClock(b *testing.B) {
-	var last time.Time
-	for b.Loop() {
-		last = time.Now()
-	}
-	require.False(b, last.IsZero())
-}
-
-// BenchmarkAddAt measures the addition of a hit at its own label in memory, beside
-// an Add.
-func BenchmarkAddAt(b *testing.B) {
-	for _, name := range []string{"Add", "AddAt"} {
-		b.Run(name, func(b *testing.B) {
-			c := newCounter(b, memory.New(memory.Config{}), counter.Config{})
-			names := make([]counter.Key, 1000)
-			for i := range names {
-				names[i] = counter.Key{Event: "signup", Feature: fmt.Sprintf("ip:10.0.%d.%d", i>>8, i&255)}
-			}
-			b.ReportAllocs()
-			for n := 0; b.Loop(); n++ {
-				var err error
-				if name == "Add" {
-					err = c.Add(context.Background(), names[n%1000], 1)
-				} else {
-					err = c.AddAt(context.Background(), names[n%1000], 1, time.Now())
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -2,7 +2,6 @@ package counter_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,245 +11,140 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
-var (
-	user   = counter.Key{Event: "signup", Feature: "user:7"}
-	tenant = counter.Key{Event: "signup", Feature: "tenant:7"}
-)
+var user = counter.Key{Event: "signup", Feature: "user:7"}
 
-// onAll runs f on all paths, and on a store with an atomic step for each key alone.
-func onAll(t *testing.T, f func(t *testing.T, store backend.Store)) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) { f(t, path.store()) })
-	}
-	t.Run("steps", func(t *testing.T) { f(t, apart{memory.New(memory.Config{})}) })
+// Charge counts in any case and reports whether that was over; RetryAfter is the time until
+// no limit is over.
+func TestCharge(t *testing.T) {
+	onAll(t, `
+		charge 3 signup 5/h,100/d -> took *signup 5/h 2, signup 100/d 97
+		later 10m
+		charge 2 signup 5/h,100/d -> took *signup 5/h 0, signup 100/d 95
+		over: charge 7 signup 5/h,100/d -> over *signup 5/h 0 in 1h0m1s, signup 100/d 88
+		count signup 1h -> 12
+		take 1 signup 5/h -> no *signup 5/h 0 in 1h0m1s
+		# Hits that were over are given back as others.
+		refund over
+		refund over
+		count signup 1h -> 5
+		# Several keys are charged together.
+		v: charge 2 user 9/d; 1 signup 5/h -> over user 9/d 7, *signup 5/h 0 in 50m1s
+		count user 1h -> 2
+		count signup 1h -> 6
+		refund v
+		count user 1h -> 0
+		count signup 1h -> 5
+		charge 0 signup 5/h -> error counter: n is 0, want 1 to 9007199254740991, or a Peek, event "e"
+	`)
 }
 
 // A key that is charged with enforced keys counts when they admit, whatever its own
 // limits say.
 func TestAskCharge(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		clock := newClock(noon)
-		c := newCounter(t, store, clock.config())
-		asks := []counter.Ask{
-			{Key: user, N: 3, Limits: limits("5/h, 90/d"), Charge: true},
-			{Key: signup, N: 1, Limits: limits("3/d")},
-		}
-		take := func(allowed bool) (v counter.Verdict, charged counter.State) {
-			t.Helper()
-			v, err := c.TakeAll(ctx, asks...)
-			require.NoError(t, err)
-			require.Equal(t, allowed, v.Allowed)
-			require.Equal(t, signup, v.Key, "a charged key does not bind")
-			states := v.All()
-			require.Len(t, states, 3)
-			require.Equal(t, []int{0, 0, 1}, []int{states[0].Ask, states[1].Ask, states[2].Ask})
-			require.Zero(t, states[1].RetryAfter)
-			return v, states[0]
-		}
-		_, within := take(true)
-		require.Zero(t, within.RetryAfter)
-		require.Equal(t, int64(2), within.Remaining)
-		clock.forward(10 * time.Minute)
-		over, state := take(true)
-		require.InDelta(t, 50*time.Minute, state.RetryAfter, float64(2*time.Second), "until the limit is not over")
-		require.Zero(t, state.Remaining)
-		require.Zero(t, over.RetryAfter)
-		requireCount(t, c, user, 2*time.Hour, 6)
-		take(true)
-
-		// A look reports whether these hits have room, and counts nothing.
-		asks[1].Limits = limits("9/d")
-		looked, err := c.PeekAll(ctx, asks...)
-		require.NoError(t, err)
-		require.True(t, looked.Allowed)
-		require.InDelta(t, time.Hour, looked.All()[0].RetryAfter, float64(2*time.Second))
-		require.Zero(t, looked.RetryAfter)
-		asks[1].Limits = limits("3/d")
-
-		// Denied by another key, nothing is charged; what was charged is refunded.
-		asks[0].N = 6
-		for range 2 {
-			_, state = take(false)
-			require.Zero(t, state.RetryAfter)
-			requireCount(t, c, user, 2*time.Hour, 9)
-		}
-		require.NoError(t, c.Refund(ctx, &over))
-		requireCount(t, c, user, 2*time.Hour, 6)
-		requireCount(t, c, signup, 2*time.Hour, 2)
-
-		// Alone, and of no hits.
-		v, err := c.TakeAll(ctx, counter.Ask{Key: tenant, N: 7, Limits: limits("5/h"), Charge: true})
-		require.NoError(t, err)
-		require.True(t, v.Allowed)
-		require.Zero(t, v.Limit, "no limit binds")
-		require.Positive(t, v.All()[0].RetryAfter)
-		requireCount(t, c, tenant, time.Hour, 7)
-		v, err = c.TakeAll(ctx, counter.Ask{Key: tenant, Limits: limits("5/h"), Charge: true}, counter.Ask{Key: signup, N: 1, Limits: limits("3/d")})
-		require.NoError(t, err)
-		require.True(t, v.Allowed)
-		require.Positive(t, v.All()[0].RetryAfter)
-		requireCount(t, c, tenant, time.Hour, 7)
-
-		_, err = c.TakeAll(ctx, asks[0], counter.Ask{Key: user, N: 1, Limits: limits("5/h")})
-		require.EqualError(t, err, `counter: event "signup": a key is asked for both with and without Ask.Charge or Ask.Shared, want one of them`)
-		_, err = c.TakeAll(ctx, asks[0], counter.Ask{Key: user, N: counter.MaxCount, Limits: limits("5/h"), Charge: true})
-		require.Error(t, err)
-		_, err = c.TakeAll(ctx, counter.Ask{Key: user, N: counter.MaxCount, Limits: limits("5/h"), Charge: true}, counter.Ask{Key: tenant, N: 1, Limits: limits("9/h")})
-		require.ErrorIs(t, err, backend.ErrMaxCount)
-		requireCount(t, c, tenant, time.Hour, 7)
-	})
-}
-
-// A denied call has not touched the keys that it would have charged: no one else sees
-// the hits for a moment.
-func TestAskChargeComesLast(t *testing.T) {
-	store := &noting{Atomic: memory.New(memory.Config{})}
-	for name, s := range map[string]backend.Store{"ticket": struct{ backend.Store }{store}, "steps": apart{store}} {
-		t.Run(name, func(t *testing.T) {
-			c := newCounter(t, s, counter.Config{Prefix: name})
-			first := counter.Key{Event: "a", Feature: "first by name"}
-			require.True(t, take(t, c, signup, 1, limits("1/d")).Allowed)
-			for i := range 3 {
-				v, err := c.TakeAll(ctx, counter.Ask{Key: first, N: 1, Limits: limits("1/d"), Charge: true}, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")},
-					counter.Ask{Key: user, N: int64(i + 1), Limits: limits("9/d")})
-				require.NoError(t, err)
-				require.False(t, v.Allowed)
-			}
-			for _, key := range store.added {
-				require.NotContains(t, key, "first")
-			}
-		})
-	}
-}
-
-// A shared soft key denies no one, and its counts are there once its limits are enforced.
-func TestSharedSoftKeys(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		c := newCounter(t, store, newClock(noon).config())
-		shadow := counter.Ask{Key: signup, N: 1, Limits: limits("2/d"), Soft: true, Shared: true}
-		var kept counter.Verdict
-		for i := range 4 {
-			v, err := c.TakeAll(ctx, shadow)
-			require.NoError(t, err)
-			require.True(t, v.Allowed)
-			require.Equal(t, i >= 2, v.All()[0].RetryAfter > 0)
-			require.True(t, v.All()[0].Soft)
-			if i == 0 {
-				kept = v
-			}
-		}
-		requireCount(t, c, signup, time.Hour, 2)
-		require.False(t, take(t, c, signup, 1, limits("2/d")).Allowed)
-		require.NoError(t, c.Refund(ctx, &kept))
-		require.True(t, take(t, c, signup, 1, limits("2/d")).Allowed)
-
-		_, err := c.TakeAll(ctx, shadow, counter.Ask{Key: signup, N: 1, Limits: limits("5/d")})
-		require.ErrorContains(t, err, "both with and without Ask.Charge or Ask.Shared")
-		_, err = c.TakeAll(ctx, shadow, counter.Ask{Key: signup, N: 1, Limits: limits("5/d"), Soft: true})
-		require.NoError(t, err, "the other soft key is counted apart")
-	})
-}
-
-// A State names its Ask: of a key that is given twice, the first.
-func TestStateAsk(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		c := newCounter(t, store, newClock(noon).config())
-		v, err := c.TakeAll(ctx, counter.Ask{Key: user, N: 1, Limits: limits("5/h")}, counter.Ask{Key: signup, N: 1, Limits: limits("6/h")},
-			counter.Ask{Key: user, N: 1, Limits: limits("7/h")}, counter.Ask{Key: tenant, N: 1, Limits: limits("8/h, 9/d"), Soft: true})
-		require.NoError(t, err)
-		asks := map[int64]int{}
-		for _, s := range v.All() {
-			asks[s.Limit.Max] = s.Ask
-		}
-		require.Equal(t, map[int64]int{5: 0, 7: 0, 6: 1, 8: 3, 9: 3}, asks)
-	})
+	onAll(t, `
+		let three 3 user 5/h,90/d charged; 1 signup 3/d
+		let six 6 user 5/h,90/d charged; 1 signup 3/d
+		take three -> took user 5/h 2, user 90/d 87, *signup 3/d 2
+		later 10m
+		over: take three -> took user 5/h 0 in 50m1s, user 90/d 84, *signup 3/d 1
+		count user 2h -> 6
+		take three -> took user 5/h 0 in 1h0m1s, user 90/d 81, *signup 3/d 0
+		# A look reports whether these hits have room, and counts nothing.
+		peek 3 user 5/h,90/d charged; 1 signup 9/d -> yes user 5/h 0 in 1h0m1s, user 90/d 81, *signup 9/d 5
+		# Denied by another key, nothing is charged; what was charged is refunded.
+		take six -> no user 5/h 0, user 90/d 81, *signup 3/d 0 in 23h50m1s
+		take six -> no user 5/h 0, user 90/d 81, *signup 3/d 0 in 23h50m1s
+		count user 2h -> 9
+		refund over
+		count user 2h -> 6
+		count signup 2h -> 2
+		# Alone, and of no hits.
+		take 7 tenant 5/h charged -> took tenant 5/h 0 in 1h0m1s
+		count tenant 1h -> 7
+		take 0 tenant 5/h charged; 1 signup 3/d -> took tenant 5/h 0 in 1h0m1s, *signup 3/d 0
+		count tenant 1h -> 7
+		take 6 user 5/h charged; 1 user 5/h -> error both with and without Ask.Charge or Ask.Shared
+		take 6 user 5/h charged; 9007199254740991 user 5/h charged -> error counter: n is 9007199254740997, want 1 to 9007199254740991, event "e"
+		take 9007199254740991 user 5/h charged; 1 tenant 9/h -> error counter: event "e": the count would exceed 2^53-1
+		count tenant 1h -> 7
+		# A charged key whose Held alone are above Max hides no other limit that is over.
+		take 1 a 5/h held=9 charged; 7 b 5/h charged; 1 c 5/h -> took a 5/h 0 never, b 5/h 0 in 1h0m1s, *c 5/h 4
+		charge 7 b 5/h; 1 a 5/h held=9 -> over b 5/h 0 in 1h0m1s, *a 5/h 0 never
+		# The Ask of a key that is given twice is the first.
+		take 1 x 5/h; 1 y 6/h; 1 x 7/h; 1 z 8/h,9/d soft -> took *x 5/h 3, x 7/h 5, y 6/h 5, z 8/h 7, z 9/d 8
+	`)
 }
 
 // A Charge below zero gives back the newest hits, as many as there are.
 func TestCredit(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		clock := newClock(noon)
-		c := newCounter(t, store, clock.config())
-		all := limits("9/m, 20/h, 30/d")
-		credit := func(n int64) counter.Verdict {
-			t.Helper()
-			v, err := c.Charge(ctx, signup, -n, all)
-			require.NoError(t, err)
-			require.Zero(t, v.At())
-			return v
-		}
-		require.True(t, credit(3).Allowed, "nothing to give back")
-		for range 5 { // 4 hits at 12:00:30, 4 at 12:50:30, and so on
-			require.NoError(t, c.Add(ctx, signup, 3))
-			clock.forward(time.Second)
-			require.NoError(t, c.Add(ctx, signup, 1))
-			clock.forward(50*time.Minute - time.Second)
-		}
-		clock.forward(20*time.Second - 50*time.Minute)
-		counts := func(m, h, d int64) {
-			t.Helper()
-			requireCount(t, c, signup, time.Minute, m)
-			requireCount(t, c, signup, 90*time.Minute, h)
-			requireCount(t, c, signup, 10*time.Hour, d)
-		}
-		counts(4, 8, 20)
-		credit(2)
-		counts(2, 6, 18)
-		require.Equal(t, int64(16), credit(4).All()[2].Remaining)
-		counts(0, 2, 14)
-		v := credit(100)
-		require.Equal(t, int64(9), v.Remaining)
-		counts(0, 0, 0)
-		require.True(t, take(t, c, signup, 9, all).Allowed)
-
-		// Over until enough is given back; several keys, one twice, and one soft.
-		require.NoError(t, c.Add(ctx, signup, 3))
-		require.NoError(t, c.Add(ctx, user, 3))
-		v, err := c.ChargeAll(ctx, counter.Ask{Key: signup, N: -1, Limits: all}, counter.Ask{Key: user, N: -1, Limits: all},
-			counter.Ask{Key: signup, N: -1, Limits: limits("11/h")}, counter.Ask{Key: tenant, N: 0, Limits: all})
-		require.NoError(t, err)
-		require.False(t, v.Allowed)
-		require.Equal(t, limits("9/m")[0], v.Limit)
-		requireCount(t, c, signup, time.Hour, 10)
-		requireCount(t, c, user, time.Hour, 2)
-		require.True(t, credit(1).Allowed)
-
-		_, err = c.ChargeAll(ctx, counter.Ask{Key: signup, N: -1, Limits: all}, counter.Ask{Key: user, N: 1, Limits: all})
-		require.EqualError(t, err, `counter: n is 1, want 0 or below, as of the first key of the Charge, event "signup"`)
-		_, err = c.TakeAll(ctx, counter.Ask{Key: signup, N: -1, Limits: all})
-		require.ErrorContains(t, err, "n is -1")
-		requireCount(t, c, signup, time.Hour, 9)
-	})
+	onAll(t, `
+		charge -3 signup 9/m,20/h,30/d -> yes *signup 9/m 9, signup 20/h 20, signup 30/d 30
+		add 3 signup
+		later 1s
+		add 1 signup
+		later 49m59s
+		add 3 signup
+		later 1s
+		add 1 signup
+		later 49m59s
+		add 3 signup
+		later 1s
+		add 1 signup
+		later 19s
+		count signup 1m 90m 10h -> 4 8 12
+		charge -2 signup 9/m,20/h,30/d -> yes *signup 9/m 7, signup 20/h 14, signup 30/d 20
+		count signup 1m 90m 10h -> 2 6 10
+		charge -4 signup 9/m,20/h,30/d -> yes *signup 9/m 9, signup 20/h 18, signup 30/d 24
+		count signup 1m 90m 10h -> 0 2 6
+		charge -100 signup 9/m,20/h,30/d -> yes *signup 9/m 9, signup 20/h 20, signup 30/d 30
+		count signup 10h -> 0
+		take 9 signup 9/m,20/h,30/d -> took *signup 9/m 0, signup 20/h 11, signup 30/d 21
+		# Over until enough is given back; several keys, one twice, and one of no hits.
+		add 3 signup
+		add 3 user
+		charge -1 signup 9/m,20/h,30/d; -1 user 9/m; -1 signup 11/h; 0 tenant 9/m -> no *signup 9/m 0 in 1m1s, signup 20/h 10, signup 30/d 20, signup 11/h 1, user 9/m 7, tenant 9/m 9
+		count signup 1h -> 10
+		count user 1h -> 2
+		charge -1 signup 9/m,20/h,30/d -> yes *signup 9/m 0, signup 20/h 11, signup 30/d 21
+		charge -1 signup 9/m,20/h,30/d; 1 user 9/m -> error counter: n is 1, want 0 or below, as of the first key of the Charge, event "e"
+		take -1 signup 9/m -> error counter: n is -1, want 1 to 9007199254740991, event "e"
+		count signup 1h -> 9
+		# A credit gives back no hits from before the windows of its limits.
+		add 5 page
+		later 10m
+		charge -3 page 5/m -> yes *page 5/m 5
+		count page 1h -> 5
+		add 2 page
+		charge -3 page 5/m -> yes *page 5/m 5
+		count page 1h -> 5
+		charge -3 page 5/h; -1 page 5/m charged -> yes *page 5/h 4, page 5/m 5
+		count page 1h -> 1
+	`)
 }
 
-// Hits that are older than the finer tiers are kept are given back in the coarser, and
-// hits on a former ladder in both.
-func TestCreditByAge(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		clock := newClock(noon)
-		short, err := tiers.Parse("1s:1m, 1m:1h, 1h:1d")
-		require.NoError(t, err)
-		cfg := clock.config()
-		cfg.Former = &counter.Config{Ladder: short}
-		c := newCounter(t, store, cfg)
-		former, err := c.With(short, nil)
-		require.NoError(t, err)
-		for range 3 {
-			require.NoError(t, c.Add(ctx, signup, 5))
-			clock.forward(40 * time.Minute)
-		}
-		for _, n := range []int64{4, 6} {
-			_, err = c.Charge(ctx, signup, -n, limits("99/d"))
-			require.NoError(t, err)
-		}
-		requireCount(t, c, signup, 12*time.Hour, 5)
-		count, err := former.Count(ctx, signup, 12*time.Hour)
-		require.NoError(t, err)
-		require.Equal(t, int64(5), count.High)
-	})
+// A denied call has not touched the keys that it would have charged, and no call those of
+// which no hit is taken: no one else sees the hits for a moment.
+func TestAskChargeComesLast(t *testing.T) {
+	store := &noting{Atomic: memory.New(memory.Config{})}
+	for name, s := range map[string]backend.Store{"ticket": struct{ backend.Store }{store}, "steps": apart{store}, "taker": store} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t, s, counter.Config{Prefix: name})
+			ban := counter.Ask{Key: keyOf("ban"), Limits: limits("0/h")}
+			for i := range 4 {
+				v, err := c.TakeAll(ctx, counter.Ask{Key: keyOf("a first"), N: int64(min(i, 1)), Limits: limits("1/d"), Charge: true}, ban,
+					counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: user, N: int64(i), Limits: limits("9/d")})
+				require.NoError(t, err)
+				require.Equal(t, i == 0, v.Allowed)
+			}
+			for _, key := range store.added {
+				require.NotContains(t, key, "first")
+				require.NotContains(t, key, "ban")
+			}
+		})
+	}
 }
 
 // Calls that charge a key with an enforced key cannot deny each other for the key
@@ -264,59 +158,16 @@ func TestAskChargeInACrowd(t *testing.T) {
 	for range rounds {
 		clock.forward(24 * time.Hour)
 		var admitted atomic.Int64
-		var wg sync.WaitGroup
-		for range racers {
-			wg.Go(func() {
-				v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("7/h")}, counter.Ask{Key: user, N: 1, Limits: limits("1/h"), Charge: true})
-				if err == nil && v.Allowed {
-					admitted.Add(1)
-				}
-			})
-		}
-		wg.Wait()
+		ticket.SideBySide(racers, func(int) {
+			v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("7/h")}, counter.Ask{Key: user, N: 1, Limits: limits("1/h"), Charge: true})
+			if err == nil && v.Allowed {
+				admitted.Add(1)
+			}
+		})
 		require.Equal(t, int64(places), admitted.Load())
 		requireCount(t, c, user, time.Hour, places)
 	}
 	require.Zero(t, c.Stats().LooksAgain)
-}
-
-// A credit gives back no hits from before the windows of its limits.
-func TestCreditEndsWithTheWindow(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		clock := newClock(noon)
-		c := newCounter(t, store, clock.config())
-		require.NoError(t, c.Add(ctx, signup, 5))
-		clock.forward(10 * time.Minute)
-		_, err := c.Charge(ctx, signup, -3, limits("5/m"))
-		require.NoError(t, err)
-		requireCount(t, c, signup, time.Hour, 5)
-		require.NoError(t, c.Add(ctx, signup, 2))
-		_, err = c.Charge(ctx, signup, -3, limits("5/m"))
-		require.NoError(t, err)
-		requireCount(t, c, signup, time.Hour, 5)
-		_, err = c.ChargeAll(ctx, counter.Ask{Key: signup, N: -3, Limits: limits("5/h")}, counter.Ask{Key: signup, N: -1, Limits: limits("5/m"), Charge: true})
-		require.NoError(t, err, "all keys of a Charge are charged")
-		requireCount(t, c, signup, time.Hour, 1)
-	})
-}
-
-// A former ladder that is too short for the limits gives back what it has.
-func TestCreditOnAShortFormerLadder(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		clock := newClock(noon)
-		short, err := tiers.Parse("1s:1m, 1m:1h")
-		require.NoError(t, err)
-		cfg := clock.config()
-		cfg.Former = &counter.Config{Ladder: short}
-		c := newCounter(t, store, cfg)
-		require.NoError(t, c.Add(ctx, signup, 5))
-		clock.forward(10 * time.Minute)
-		_, err = c.Charge(ctx, signup, -3, limits("9/d"))
-		require.NoError(t, err)
-		former, err := c.With(short, nil)
-		require.NoError(t, err)
-		requireCount(t, former, signup, time.Hour, 2)
-	})
 }
 
 // A credit ends with its context, however many buckets are left.
@@ -338,30 +189,6 @@ func TestCreditEndsWithItsContext(t *testing.T) {
 	_, err := c.Charge(ctx, signup, -50, limits("50/h"))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 3, changes)
-}
-
-// A charged key whose Held alone are above Max hides no other limit that is over.
-func TestChargeWithHeldAboveMax(t *testing.T) {
-	onAll(t, func(t *testing.T, store backend.Store) {
-		c := newCounter(t, store, newClock(noon).config())
-		held := counter.Ask{Key: user, N: 1, Limits: limits("5/h"), Held: []int64{9}, Charge: true}
-		other := counter.Ask{Key: tenant, N: 7, Limits: limits("5/h"), Charge: true}
-		v, err := c.TakeAll(ctx, held, other, counter.Ask{Key: signup, N: 1, Limits: limits("5/h")})
-		require.NoError(t, err)
-		states := v.All()
-		require.Equal(t, counter.Never, states[0].RetryAfter)
-		require.Positive(t, states[0].ResetAfter, "a hit is counted")
-		require.InDelta(t, time.Hour, states[1].RetryAfter, float64(2*time.Second))
-		require.Zero(t, states[1].Remaining)
-		require.Positive(t, states[1].ResetAfter)
-
-		v, err = c.ChargeAll(ctx, other, held)
-		require.NoError(t, err)
-		require.False(t, v.Allowed)
-		require.Equal(t, user, v.Key)
-		require.Equal(t, counter.Never, v.RetryAfter)
-		require.InDelta(t, time.Hour, v.All()[0].RetryAfter, float64(2*time.Second))
-	})
 }
 
 // A denied call that would have charged a key is remembered as any other.

@@ -101,21 +101,6 @@ func TestFindings(t *testing.T) {
 	require.Nil(t, w.asked)
 }
 
-// Of a store that has nothing but Do, Check knows whether hits can be counted, and
-// does not pass for more.
-func TestCheckOfDoAlone(t *testing.T) {
-	c := newCounter(t, backend.FromDo(memory.New(memory.Config{}).Do), counter.Config{})
-	err := c.Check(t.Context())
-	require.ErrorIs(t, err, counter.ErrCondition)
-	require.ErrorContains(t, err, "does not show the clocks, evictions and restarts")
-	require.NotErrorIs(t, err, counter.ErrStore)
-	c = newCounter(t, backend.FromDo(func(context.Context, *backend.Request) error { return errors.New("out of order") }), counter.Config{})
-	err = c.Check(t.Context())
-	require.EqualError(t, err, "out of order")
-	require.ErrorIs(t, err, counter.ErrStore)
-	require.NotErrorIs(t, err, counter.ErrCondition)
-}
-
 // A Take by remembered buckets is a guess, and a wrong one if the buckets leave no
 // room by now.
 func TestGuessesByTicket(t *testing.T) {

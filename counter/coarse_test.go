@@ -36,7 +36,7 @@ func newTaking(t *testing.T, store *plainStore, cfg counter.Config) *taking {
 func (k *taking) take(feature, limits string) (v counter.Verdict, trips, reads int) {
 	k.t.Helper()
 	trips, reads = k.store.trips, k.store.reads
-	v, err := k.Take(ctx, counter.Key{Event: "e", Feature: feature}, 1, counter.MustLimits(limits))
+	v, err := k.Take(ctx, keyOf(feature), 1, counter.MustLimits(limits))
 	require.NoError(k.t, err)
 	return v, k.store.trips - trips, k.store.reads - reads
 }
@@ -170,7 +170,7 @@ func TestItemsOfADenial(t *testing.T) {
 			k := newTaking(t, newPlainStore(), counter.Config{})
 			for i := range 9 {
 				k.now = halfPast.Add(-time.Second - time.Duration(8-i)*row.apart)
-				require.NoError(t, k.Add(ctx, counter.Key{Event: "e", Feature: "a"}, 1))
+				require.NoError(t, k.Add(ctx, keyOf("a"), 1))
 			}
 			first := halfPast.Add(-time.Second - 8*row.apart).Truncate(time.Second)
 			k.now = halfPast
@@ -199,7 +199,7 @@ func TestADenialBelievesNoMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newPlainStore()
 			k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
-			key := counter.Key{Event: "e", Feature: "a"}
+			key := keyOf("a")
 			hour := halfPast.Truncate(time.Hour)
 			other.now = hour.Add(-5 * time.Hour)
 			require.NoError(t, other.Add(ctx, key, 2))
@@ -218,77 +218,67 @@ func TestADenialBelievesNoMemory(t *testing.T) {
 }
 
 func TestRememberedBuckets(t *testing.T) {
-	store := newPlainStore()
+	store, key := newPlainStore(), keyOf("a")
 	k, other := newTaking(t, store, counter.Config{}), newTaking(t, store, counter.Config{})
 	for range 5 {
 		k.take("a", "10/d")
 	}
 	old, _, _ := other.take("a", "10/d")
 	k.now = k.now.Add(2 * time.Hour)
-	hot := func() (counter.Verdict, int) {
-		k.t.Helper()
+	warm := func() counter.Verdict { // the third Take goes by the memory
+		t.Helper()
+		k.take("a", "100/d")
+		k.take("a", "100/d")
 		v, _, reads := k.take("a", "100/d")
-		return v, reads
+		require.Zero(t, reads)
+		return v
 	}
-	hot()
-	hot()
-	v, reads := hot()
-	require.Zero(t, reads)
-	require.EqualValues(t, 91, v.Remaining)
+	cold := func() {
+		t.Helper()
+		_, _, reads := k.take("a", "100/d")
+		require.NotZero(t, reads)
+	}
+	require.EqualValues(t, 91, warm().Remaining)
 
 	// A refund of another process is seen after a minute, even if new buckets
 	// were read meanwhile; a refund of this process at once.
 	other.now = k.now
 	require.NoError(t, other.Refund(ctx, &old))
-	start := k.now
-	for k.now.Sub(start) < 70*time.Second {
+	var mine counter.Verdict
+	for range 70 {
 		k.now = k.now.Add(time.Second)
-		v, _, _ = k.take("a", "1000/d, 1000/s")
+		mine, _, _ = k.take("a", "1000/d, 1000/s")
 	}
-	require.EqualValues(t, 1000-5-3-70, v.Remaining)
-	mine := v
-	hot()
-	hot()
-	_, reads = hot()
-	require.Zero(t, reads)
+	require.EqualValues(t, 1000-5-3-70, mine.Remaining)
+	warm()
 	require.NoError(t, k.Refund(ctx, &mine))
-	_, reads = hot()
-	require.NotZero(t, reads)
+	cold()
 
 	// Nobody is denied by remembered counts.
-	for range 3 {
-		hot()
-	}
+	warm()
 	other.now = k.now
-	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
+	require.NoError(t, other.Forget(ctx, key))
 	store.fault = func(op *backend.Request) (int, int, error) {
 		if op.N < 0 {
 			return 0, 0, errors.New("no answer to the taking back")
 		}
 		return 0, 0, nil
 	}
-	_, err := k.Take(ctx, counter.Key{Event: "e", Feature: "a"}, 1, limits("2/d"))
+	_, err := k.Take(ctx, key, 1, limits("2/d"))
 	require.ErrorIs(t, err, counter.ErrStore)
 	store.fault = nil
 	k.now = k.now.Add(2 * time.Minute)
-	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
-	for range 3 {
-		hot()
-	}
-	require.NoError(t, other.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
-	v, _, _ = k.take("a", "2/d")
+	require.NoError(t, other.Forget(ctx, key))
+	warm()
+	require.NoError(t, other.Forget(ctx, key))
+	v, _, _ := k.take("a", "2/d")
 	require.True(t, v.Allowed)
 
 	// A Forget of this process is seen at once.
 	k.now = k.now.Add(2 * time.Minute)
-	for range 2 {
-		hot()
-	}
-	_, reads = hot()
-	require.Zero(t, reads)
-	require.NoError(t, k.Forget(ctx, counter.Key{Event: "e", Feature: "a"}))
-	_, reads = hot()
-	require.NotZero(t, reads)
+	warm()
+	require.NoError(t, k.Forget(ctx, key))
+	cold()
 }
 
 // A cover of hundreds of buckets is not remembered.
@@ -362,18 +352,13 @@ func TestRememberedBucketsOfAClockSetBack(t *testing.T) {
 		store, cfg := newPlainStore(), counter.Config{Now: func() time.Time { return time.Now().Add(ahead) }}
 		admitted := func(c *counter.Counter, calls int) (n int) {
 			for range calls {
-				v, err := c.Take(context.Background(), counter.Key{Event: "signup", Feature: "a"}, 1, counter.MustLimits("10/m"))
-				require.NoError(t, err)
-				if v.Allowed {
+				if take(t, c, signup, 1, limits("10/m")).Allowed {
 					n++
 				}
 			}
 			return n
 		}
-		one, err := counter.New(store, cfg)
-		require.NoError(t, err)
-		other, err := counter.New(store, cfg)
-		require.NoError(t, err)
+		one, other := newCounter(t, store, cfg), newCounter(t, store, cfg)
 		time.Sleep(61 * time.Second) // the bubble begins with a minute
 		require.Equal(t, 2, admitted(one, 2))
 		ahead = -51 * time.Second
@@ -383,55 +368,36 @@ func TestRememberedBucketsOfAClockSetBack(t *testing.T) {
 	})
 }
 
-// disorderly reads before adding, and lets another caller in between.
-type disorderly struct {
-	*plainStore
-	between func()
-}
-
-func (s *disorderly) Do(ctx context.Context, op *backend.Request) error {
-	if s.between == nil || len(op.Add) == 0 {
-		return s.plainStore.Do(ctx, op)
-	}
-	between := s.between
-	s.between = nil
-	read, add := *op, *op
-	read.Add, add.Read = nil, nil
-	s.ordered = false
-	if err := s.plainStore.Do(ctx, &read); err != nil {
-		return err
-	}
-	between()
-	return s.plainStore.Do(ctx, &add)
-}
-
 // A store that has lost its order, for example since its server was replaced by a
 // proxy, is not believed for the trip in which this shows.
 func TestAStoreThatLosesItsOrder(t *testing.T) {
-	store := &disorderly{plainStore: newPlainStore()}
-	store.Store = backend.FromDo(store.Do)
-	store.ordered = true
+	plain := newPlainStore()
+	plain.ordered = true
+	var between func() // of the reads of a trip, which come first, and its additions
+	store := backend.FromDo(func(ctx context.Context, op *backend.Request) error {
+		then := between
+		if then == nil || len(op.Add) == 0 {
+			return plain.Do(ctx, op)
+		}
+		read, add := *op, *op
+		read.Add, add.Read, between, plain.ordered = nil, nil, nil, false
+		if err := plain.Do(ctx, &read); err != nil {
+			return err
+		}
+		then()
+		return plain.Do(ctx, &add)
+	})
 	now := halfPast.Truncate(time.Second).Add(20 * time.Millisecond)
-	clock := func() time.Time { return now }
-	ahead, behind := newCounter(t, store, counter.Config{Now: clock}), newCounter(t, store, counter.Config{Now: func() time.Time { return now.Add(-30 * time.Millisecond) }})
+	ahead := newCounter(t, store, counter.Config{Now: func() time.Time { return now }})
+	behind := newCounter(t, store, counter.Config{Now: func() time.Time { return now.Add(-30 * time.Millisecond) }})
 	limit := limits("1/2s")
-	_, err := ahead.Take(ctx, counter.Key{Event: "e", Feature: "other"}, 1, limit)
-	require.NoError(t, err)
+	take(t, ahead, keyOf("other"), 1, limit)
 	for _, into := range []time.Duration{20 * time.Millisecond, 950 * time.Millisecond} {
-		now, store.trips = halfPast.Truncate(time.Second).Add(into), 0
-		_, err = ahead.Take(ctx, counter.Key{Event: "e", Feature: "another"}, 1, limits("5/2s"))
-		require.NoError(t, err)
-		require.Equal(t, 1, store.trips, "unsettled buckets come with the first trip")
+		now, plain.trips = halfPast.Truncate(time.Second).Add(into), 0
+		take(t, ahead, keyOf("another"), 1, limits("5/2s"))
+		require.Equal(t, 1, plain.trips, "unsettled buckets come with the first trip")
 	}
 	now = halfPast.Truncate(time.Second).Add(20 * time.Millisecond)
-
-	key := counter.Key{Event: "e", Feature: "f"}
-	store.between = func() {
-		v, err := behind.Take(ctx, key, 1, limit)
-		require.NoError(t, err)
-		require.True(t, v.Allowed)
-	}
-	v, err := ahead.Take(ctx, key, 1, limit)
-	require.NoError(t, err)
-	require.False(t, v.Allowed)
+	between = func() { require.True(t, take(t, behind, signup, 1, limit).Allowed) }
+	require.False(t, take(t, ahead, signup, 1, limit).Allowed)
 }

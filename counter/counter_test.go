@@ -3,10 +3,9 @@ package counter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -68,257 +68,85 @@ func TestConfigNamesTheField(t *testing.T) {
 }
 
 // A caller's mistake is an error that names the mistake, is no ErrStore, and
-// costs no traffic.
+// costs no traffic: at the first call, and when limits may be prepared.
 func TestMistakesAreTheCallers(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			store := path.store()
-			c := newCounter(t, store, clock.config())
-			many := make(counter.Limits, 33)
-			for i := range many {
-				many[i] = counter.Limit{Max: 1, Per: time.Minute}
-			}
-			for want, call := range map[string]func() error{
-				"counter: Key.Event is empty":              func() error { _, err := c.Take(ctx, counter.Key{Feature: "x"}, 1, limits("1/d")); return err },
-				`counter: Key.Feature is empty, event "x"`: func() error { _, err := c.Take(ctx, counter.Key{Event: "x"}, 1, limits("1/d")); return err },
-				"n is 0":  func() error { _, err := c.Take(ctx, signup, 0, limits("1/d")); return err },
-				"n is -1": func() error { _, err := c.Peek(ctx, signup, -1, limits("1/d")); return err },
-				"n is 9223372036854775807, want 1 to 9007199254740991": func() error {
-					_, err := c.Take(ctx, signup, math.MaxInt64, limits("1/d"))
-					return err
-				},
-				"no limits": func() error { _, err := c.Take(ctx, signup, 1, nil); return err },
-				"33 limits": func() error { _, err := c.Take(ctx, signup, 1, many); return err },
-				"max -1":    func() error { _, err := c.Take(ctx, signup, 1, counter.Limits{{Max: -1, Per: time.Hour}}); return err },
-				"window 0s": func() error { _, err := c.Take(ctx, signup, 1, counter.Limits{{Max: 1}}); return err },
-				`event "signup", limit 1/7d: tiers: a window of 7d is longer`: func() error {
-					_, err := c.Take(ctx, signup, 1, limits("1/7d"))
-					return err
-				},
-				"no keys": func() error { _, err := c.TakeAll(ctx); return err },
-				`no limits, want at least one, event "b"`: func() error {
-					_, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "b", Feature: "b"}, N: 1})
-					return err
-				},
-				"want 1 to":            func() error { return c.Add(ctx, signup, 0) },
-				"counter: Key.Event":   func() error { return c.Add(ctx, counter.Key{}, 1) },
-				"counter: Key.Event i": func() error { return c.Forget(ctx, counter.Key{}) },
-				"a window of 2d":       func() error { _, err := c.Count(ctx, signup, 48*time.Hour); return err },
-				"counter: Series: from is 2026-03-02 12:00:30 +0000 UTC, want before to, which is 2026-03-02 12:00:30 +0000 UTC": func() error {
-					_, err := c.Series(ctx, signup, noon, noon, time.Hour)
-					return err
-				},
-				`counter: Series: width is 1.5s, want a multiple of the width of a tier, the ladder is "1s`: func() error {
-					_, err := c.Series(ctx, signup, noon.Add(-time.Hour), noon, 1500*time.Millisecond)
-					return err
-				},
-				"counter: Series: the point at 2026-02-28 12:00:00 +0000 UTC is 2d30s old, and tier 1h is kept for 1d": func() error {
-					_, err := c.Series(ctx, signup, noon.Add(-48*time.Hour), noon, time.Hour)
-					return err
-				},
-				"counter: Series: 8640000 points of 1 bucket(s) each, want at most 100000 buckets": func() error {
-					_, err := c.Series(ctx, signup, noon, noon.Add(100*24*time.Hour), time.Second)
-					return err
-				},
-			} {
-				err := call()
-				require.ErrorContains(t, err, want)
-				require.NotErrorIs(t, err, counter.ErrStore)
-				require.NotContains(t, err.Error(), "203.0.113.9", "an error must not tell the feature")
-			}
-			if plain, ok := store.(*plainStore); ok {
-				require.Zero(t, plain.trips)
-			}
-			wild := newCounter(t, path.store(), counter.Config{Now: func() time.Time { return time.Time{} }})
-			_, err := wild.Take(ctx, signup, 1, limits("1/d"))
-			require.ErrorContains(t, err, "counter: Config.Now: ")
-			done, cancel := context.WithCancel(ctx)
-			cancel()
-			_, err = c.Take(done, signup, 1, limits("1/d"))
-			require.ErrorIs(t, err, context.Canceled)
-			require.NotErrorIs(t, err, counter.ErrStore)
-			require.ErrorIs(t, c.Add(done, signup, 1), context.Canceled)
-		})
-	}
-}
-
-func TestTheZeroVerdictDenies(t *testing.T) {
-	var v counter.Verdict
-	require.False(t, v.Allowed)
-	require.Empty(t, v.All())
-	require.NoError(t, newCounter(t, newPlainStore(), counter.Config{}).Refund(ctx, &v))
-}
-
-// n above Max is never admitted, leaves no trace and asks nobody.
-func TestNever(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
 			store := path.store()
 			c := newCounter(t, store, newClock(noon).config())
-			v := take(t, c, signup, 8, limits("100/d, 7/m"))
-			require.False(t, v.Allowed)
-			require.Equal(t, counter.Never, v.RetryAfter)
-			require.Equal(t, limits("7/m")[0], v.Limit)
-			require.False(t, take(t, c, signup, 1, limits("0/d")).Allowed)
-			count, err := c.Count(ctx, signup, 24*time.Hour)
-			require.NoError(t, err)
-			require.Zero(t, count)
-			if plain, ok := store.(*plainStore); ok {
-				require.Equal(t, 1, plain.trips, "the Count alone")
+			take := func(key counter.Key, n int64, l counter.Limits) error {
+				v, err := c.Take(ctx, key, n, l)
+				require.Zero(t, v)
+				return err
 			}
-		})
-	}
-}
-
-// The flat fields describe the binding limit; All describes every limit.
-func TestVerdictNamesTheLimitThatBinds(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
-			five := limits("3/m, 10/h, 4/d, 100/d, 9/h")
-			v := take(t, c, signup, 1, five)
-			require.True(t, v.Allowed)
-			require.Equal(t, signup, v.Key)
-			require.Equal(t, "3/m", v.Limit.String())
-			require.EqualValues(t, 2, v.Remaining)
-			require.Zero(t, v.RetryAfter)
-			require.Equal(t, time.Minute+time.Second, v.ResetAfter)
-			states := v.All()
-			require.Len(t, states, 5)
-			for i, want := range []int64{2, 9, 3, 99, 8} {
-				require.Equal(t, five[i], states[i].Limit)
-				require.Equal(t, want, states[i].Remaining)
-				require.Equal(t, signup, states[i].Key)
+			series := func(from, to, width time.Duration) error {
+				_, err := c.Series(ctx, signup, noon.Add(from), noon.Add(to), width)
+				return err
 			}
-			clock.forward(10 * time.Second)
-			take(t, c, signup, 2, five)
-			v = take(t, c, signup, 1, five)
-			require.False(t, v.Allowed)
-			require.Equal(t, "3/m", v.Limit.String())
-			require.Equal(t, 51*time.Second, v.RetryAfter) // a minute after the first hit, its second leaves the window
-			require.Equal(t, 61*time.Second, v.ResetAfter)
-			require.Zero(t, v.Remaining)
-			// Denied by two limits: the limit with the longest wait binds.
-			clock.forward(55 * time.Second)
-			require.True(t, take(t, c, signup, 1, five).Allowed)
-			v = take(t, c, signup, 2, five)
-			require.Equal(t, "4/d", v.Limit.String())
-			require.Equal(t, 24*time.Hour+11*time.Second-65*time.Second, v.RetryAfter)
-		})
-	}
-}
-
-// The worst case of a fixed window: Max just before the boundary, Max just
-// after. Here the second lot waits a day.
-func TestNoBurstAcrossABoundary(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(time.Date(2026, 3, 2, 23, 59, 59, 0, time.UTC))
-			c := newCounter(t, path.store(), clock.config())
-			for range 100 {
-				require.True(t, take(t, c, signup, 1, limits("100/d")).Allowed)
+			all := func(asks ...counter.Ask) error {
+				_, err := c.TakeAll(ctx, asks...)
+				return err
 			}
-			clock.forward(2 * time.Second)
-			v := take(t, c, signup, 1, limits("100/d"))
-			require.False(t, v.Allowed)
-			require.Equal(t, 24*time.Hour-time.Second, v.RetryAfter)
-			clock.forward(v.RetryAfter - 1)
-			require.False(t, take(t, c, signup, 1, limits("100/d")).Allowed)
-			clock.forward(1)
-			require.True(t, take(t, c, signup, 100, limits("100/d")).Allowed)
-		})
-	}
-}
-
-func TestTakeAllIsAllOrNothing(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
-			mail := counter.Key{Event: "signup", Feature: "mail:a@example.org"}
-			asks := []counter.Ask{{Key: signup, N: 1, Limits: limits("5/d")}, {Key: mail, N: 1, Limits: limits("2/h")}}
-			for range 2 {
-				v, err := c.TakeAll(ctx, asks...)
-				require.NoError(t, err)
-				require.True(t, v.Allowed)
-				require.Equal(t, mail, v.Key)
-			}
-			v, err := c.TakeAll(ctx, asks...)
-			require.NoError(t, err)
-			require.False(t, v.Allowed)
-			require.Equal(t, mail, v.Key)
-			require.Len(t, v.All(), 2)
-			require.EqualValues(t, 3, v.All()[0].Remaining, "the first key must not pay for the second")
-			count, err := c.Count(ctx, signup, time.Hour)
-			require.NoError(t, err)
-			require.Equal(t, counter.Count{Low: 2, High: 2}, count)
-
-			// A key given twice is taken once, with the hits and under the limits of both.
-			other := counter.Key{Event: "x", Feature: "y"}
-			v, err = c.TakeAll(ctx, counter.Ask{Key: other, N: 1, Limits: limits("9/d")}, counter.Ask{Key: other, N: 1, Limits: limits("3/h")})
-			require.NoError(t, err)
-			require.True(t, v.Allowed)
-			require.EqualValues(t, 1, v.Remaining)
-			require.NoError(t, c.Refund(ctx, &v))
-			count, err = c.Count(ctx, other, time.Hour)
-			require.NoError(t, err)
-			require.Zero(t, count)
-		})
-	}
-}
-
-func TestPeekCountsNothing(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
-			take(t, c, signup, 2, limits("3/d"))
-			for range 3 {
-				v, err := c.Peek(ctx, signup, 1, limits("3/d"))
-				require.NoError(t, err)
-				require.True(t, v.Allowed)
-				require.Zero(t, v.Remaining)
-				require.NoError(t, c.Refund(ctx, &v), "nothing was taken")
-			}
-			v, err := c.Peek(ctx, signup, 2, limits("3/d"))
-			require.NoError(t, err)
-			require.False(t, v.Allowed)
-			require.Equal(t, 24*time.Hour+time.Second, v.RetryAfter)
-			require.True(t, take(t, c, signup, 1, limits("3/d")).Allowed)
-		})
-	}
-}
-
-func TestPeekAllIsWhatTakeAllWouldSay(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
-			mail := counter.Key{Event: "signup", Feature: "mail:a@example.org"}
-			asks := []counter.Ask{{Key: signup, N: 1, Limits: limits("9/m, 9/h, 5/d")}, {Key: mail, N: 1, Limits: limits("1/m, 2/h, 3/d")}}
-			for _, allowed := range []bool{true, false} {
-				peeked, err := c.PeekAll(ctx, asks...)
-				require.NoError(t, err)
-				taken, err := c.TakeAll(ctx, asks...)
-				require.NoError(t, err)
-				require.Equal(t, allowed, taken.Allowed)
-				require.Equal(t, taken.Allowed, peeked.Allowed)
-				require.Equal(t, taken.Key, peeked.Key)
-				require.Len(t, taken.All(), 6)
-				for i, state := range taken.All() {
-					require.Equal(t, state.Limit, peeked.All()[i].Limit)
-					require.Equal(t, state.Remaining, peeked.All()[i].Remaining)
-					require.Equal(t, state.RetryAfter, peeked.All()[i].RetryAfter)
+			const day = 24 * time.Hour
+			one := limits("1/d")
+			for want, call := range map[string]func() error{
+				"counter: Key.Event is empty":              func() error { return take(counter.Key{Feature: "x"}, 1, one) },
+				`counter: Key.Feature is empty, event "x"`: func() error { return take(counter.Key{Event: "x"}, 1, one) },
+				"n is 0":  func() error { return take(signup, 0, one) },
+				"n is -1": func() error { _, err := c.Peek(ctx, signup, -1, one); return err },
+				"n is 9223372036854775807, want 1 to 9007199254740991": func() error { return take(signup, math.MaxInt64, one) },
+				"no limits": func() error { return take(signup, 1, nil) },
+				"33 limits": func() error { return take(signup, 1, slices.Repeat(one, 33)) },
+				"max -1":    func() error { return take(signup, 1, counter.Limits{{Max: -1, Per: time.Hour}}) },
+				"window 0s": func() error { return take(signup, 1, counter.Limits{{Max: 1}}) },
+				`event "signup", limit 1/7d: tiers: a window of 7d is longer`: func() error { return take(signup, 1, limits("1/7d")) },
+				"no keys": func() error { return all() },
+				`no limits, want at least one, event "b"`: func() error {
+					return all(counter.Ask{Key: signup, N: 1, Limits: one}, counter.Ask{Key: counter.Key{Event: "b", Feature: "b"}, N: 1})
+				},
+				`event "": 101 keys, want at most 100`: func() error { return all(make([]counter.Ask, 101)...) },
+				"want 1 to":                            func() error { return c.Add(ctx, signup, 0) },
+				"counter: Key.Event":                   func() error { return c.Add(ctx, counter.Key{}, 1) },
+				"counter: Key.Event i":                 func() error { return c.Forget(ctx, counter.Key{}) },
+				"a window of 2d":                       func() error { _, err := c.Count(ctx, signup, 2*day); return err },
+				"counter: Series: from is 2026-03-02 12:00:30 +0000 UTC, want before to, which is 2026-03-02 12:00:30 +0000 UTC": func() error {
+					return series(0, 0, time.Hour)
+				},
+				`counter: Series: width is 1.5s, want a multiple of the width of a tier, the ladder is "1s`: func() error {
+					return series(-time.Hour, 0, 1500*time.Millisecond)
+				},
+				"counter: Series: the point at 2026-02-28 12:00:00 +0000 UTC is 2d30s old, and tier 1h is kept for 1d": func() error {
+					return series(-2*day, 0, time.Hour)
+				},
+				"counter: Series: 8640000 points of 1 bucket(s) each, want at most 100000 buckets": func() error { return series(0, 100*day, time.Second) },
+			} {
+				for range 2 {
+					err := call()
+					require.ErrorContains(t, err, want)
+					require.NotErrorIs(t, err, counter.ErrStore)
+					require.NotContains(t, err.Error(), "203.0.113.9", "an error must not tell the feature")
 				}
-				require.NoError(t, c.Refund(ctx, &peeked), "nothing was taken")
 			}
-			count, err := c.Count(ctx, signup, time.Hour)
-			require.NoError(t, err)
-			require.EqualValues(t, 1, count.High)
-			_, err = c.PeekAll(ctx)
-			require.ErrorContains(t, err, "no keys")
+			for range 2 { // n above Max asks no one
+				v, err := c.Take(ctx, signup, 8, limits("100/d, 7/m"))
+				require.NoError(t, err)
+				require.Equal(t, counter.Never, v.RetryAfter)
+			}
+			done, cancel := context.WithCancel(ctx)
+			cancel()
+			for _, err := range []error{c.Add(done, signup, 1), c.Check(done)} {
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			_, err := c.Take(done, signup, 1, limits("100/d, 7/m"))
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, counter.ErrStore)
+			if plain, ok := store.(*plainStore); ok {
+				require.Zero(t, plain.trips)
+			}
+			requireCount(t, c, signup, time.Hour, 0)
+			wild := newCounter(t, path.store(), counter.Config{Now: func() time.Time { return time.Time{} }})
+			_, err = wild.Take(ctx, signup, 1, one)
+			require.ErrorContains(t, err, "counter: Config.Now: ")
 		})
 	}
 }
@@ -351,112 +179,28 @@ func TestLocalIsTheStoresWord(t *testing.T) {
 	require.False(t, keeps)
 }
 
-// A Refund gives back once: not for the same verdict again, nor for a copy, nor
-// at the same time, nor what was forgotten, nor what was denied.
-func TestRefundOnce(t *testing.T) {
+// Keys of any bytes and of any length are counted apart, whichever way a call goes.
+func TestAnyKeyIsCountedApart(t *testing.T) {
+	words := []string{" ", "\n", "\r\nset x 0 0 1\r\n1\r\n", "{}", "{a}b", "a}b{", "%", "%25", "a b", "a%20b", "a%2520b", "a:b", "a%3Ab", "ünïcødé", "\x00", "\xff\xfe",
+		strings.Repeat("x", 90), strings.Repeat("x", 91), strings.Repeat("x", 500), strings.Repeat("k", 10<<10), strings.Repeat("k", 10<<10) + "l"}
 	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
-			count := func() int64 {
-				n, err := c.Count(ctx, signup, time.Hour)
+		for _, secret := range []string{"", "secret"} {
+			cfg := newClock(noon).config()
+			cfg.Secret = []byte(secret)
+			c := newCounter(t, path.store(), cfg)
+			var keys []counter.Key
+			for _, word := range words {
+				keys = append(keys, counter.Key{Event: "e", Feature: word}, counter.Key{Event: word, Feature: "f"}, counter.Key{Event: "a:b", Feature: word})
+			}
+			both := limits("1000/d, 900/h")
+			for i, key := range keys {
+				require.True(t, take(t, c, key, int64(i+1), both).Allowed)
+				require.Equal(t, key, take(t, c, key, 1, both).Key)
+				_, err := c.TakeAll(ctx, counter.Ask{Key: key, N: 1, Limits: limits("1000/d"), Held: []int64{0}}) // the general way
 				require.NoError(t, err)
-				return n.High
 			}
-			day := limits("3/d")
-			take(t, c, signup, 1, day)
-			clock.forward(time.Minute)
-			v := take(t, c, signup, 1, day)
-			clock.forward(time.Minute)
-			var wg sync.WaitGroup
-			for range 16 {
-				mine := v
-				wg.Go(func() {
-					if err := c.Refund(ctx, &mine); err != nil || mine.Allowed {
-						t.Error(err, mine.Allowed)
-					}
-				})
-			}
-			wg.Wait()
-			require.EqualValues(t, 1, count())
-
-			denied := take(t, c, signup, 3, day)
-			require.False(t, denied.Allowed)
-			require.NoError(t, c.Refund(ctx, &denied))
-			require.EqualValues(t, 1, count())
-
-			v = take(t, c, signup, 1, day)
-			clock.forward(time.Minute)
-			require.NoError(t, c.Forget(ctx, signup))
-			require.Zero(t, count())
-			clock.forward(time.Minute)
-			require.True(t, take(t, c, signup, 3, day).Allowed)
-			require.NoError(t, c.Refund(ctx, &v))
-			require.EqualValues(t, 3, count(), "a forgotten hit must not be paid back from others'")
-
-			w := take(t, newCounter(t, path.store(), clock.config()), signup, 1, day)
-			require.ErrorContains(t, c.Refund(ctx, &w), "counter: Refund: the Verdict is of another Counter")
-		})
-	}
-}
-
-// Receipts come in blocks: every verdict has its own, in all blocks.
-func TestManyVerdictsAreRefundedOneByOne(t *testing.T) {
-	c := newCounter(t, newPlainStore(), newClock(noon).config())
-	const n = 2000
-	var verdicts []counter.Verdict
-	for range n {
-		verdicts = append(verdicts, take(t, c, signup, 1, limits("2000/d")))
-	}
-	for i := range verdicts {
-		require.NoError(t, c.Refund(ctx, &verdicts[i]))
-		count, err := c.Count(ctx, signup, time.Hour)
-		require.NoError(t, err)
-		require.EqualValues(t, n-1-i, count.High)
-	}
-}
-
-func TestSeries(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			c := newCounter(t, path.store(), clock.config())
-			for i := range int64(10) {
-				require.NoError(t, c.Add(ctx, signup, i+1))
-				clock.forward(7 * time.Minute)
-			}
-			points, err := c.Series(ctx, signup, noon, clock.now(), 20*time.Minute)
-			require.NoError(t, err)
-			require.Equal(t, []counter.Point{
-				{Start: noon.Truncate(time.Hour).Local(), Count: 1 + 2 + 3},
-				{Start: noon.Truncate(time.Hour).Add(20 * time.Minute).Local(), Count: 4 + 5 + 6},
-				{Start: noon.Truncate(time.Hour).Add(40 * time.Minute).Local(), Count: 7 + 8 + 9},
-				{Start: noon.Truncate(time.Hour).Add(60 * time.Minute).Local(), Count: 10},
-			}, points)
-			hours, err := c.Series(ctx, signup, noon.Add(-5*time.Hour), clock.now(), time.Hour)
-			require.NoError(t, err)
-			require.Len(t, hours, 7)
-			require.EqualValues(t, 45, hours[5].Count)
-			require.EqualValues(t, 10, hours[6].Count)
-		})
-	}
-}
-
-// Odd keys are counted like any other, and apart from each other.
-func TestOddKeys(t *testing.T) {
-	features := []string{" ", "\n", "\r\nset x 0 0 1\r\n1\r\n", "{}", "{a}b", "a}b{", "%", "%25", "ünïcødé", "\x00", "\xff\xfe", strings.Repeat("k", 1<<10), strings.Repeat("k", 10<<10), strings.Repeat("k", 10<<10) + "l"}
-	for _, path := range paths {
-		c := newCounter(t, path.store(), newClock(noon).config())
-		for i, f := range features {
-			for _, k := range []counter.Key{{Event: "e", Feature: f}, {Event: f, Feature: "f"}} {
-				require.True(t, take(t, c, k, int64(i+1), limits("100/d")).Allowed)
-			}
-		}
-		for i, f := range features {
-			for _, k := range []counter.Key{{Event: "e", Feature: f}, {Event: f, Feature: "f"}} {
-				n, err := c.Count(ctx, k, time.Hour)
-				require.NoError(t, err)
-				require.EqualValues(t, i+1, n.High, "%s: %q", path.name, k)
+			for i, key := range keys {
+				requireCount(t, c, key, time.Hour, int64(i+3))
 			}
 		}
 	}
@@ -477,32 +221,27 @@ func TestHugeCounts(t *testing.T) {
 	}
 }
 
-// An error of the store is an ErrStore and keeps the text of the store.
+// An error of the store is an ErrStore and keeps the text of the store; the answer is the
+// zero answer.
 func TestAStoreThatFails(t *testing.T) {
 	broken := errors.New("connection refused")
 	store := newPlainStore()
 	store.fault = func(*backend.Request) (int, int, error) { return 0, 0, broken }
 	c := newCounter(t, store, newClock(noon).config())
-	for name, call := range map[string]func() error{
-		"take": func() error {
-			v, err := c.Take(ctx, signup, 1, limits("1/d, 2/h, 3/m, 4/s"))
-			require.Equal(t, counter.Verdict{}, v)
-			require.Empty(t, v.All())
-			return err
+	one := limits("1/d, 2/h, 3/m, 4/s")
+	for name, call := range map[string]func() (any, error){
+		"take": func() (any, error) { return c.Take(ctx, signup, 1, one) },
+		"take all": func() (any, error) {
+			return c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: one}, counter.Ask{Key: user, N: 1, Limits: one})
 		},
-		"take all": func() error {
-			v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: counter.Key{Event: "signup", Feature: "x"}, N: 1, Limits: limits("1/d")})
-			require.Equal(t, counter.Verdict{}, v)
-			require.Empty(t, v.All())
-			return err
-		},
-		"peek":   func() error { _, err := c.Peek(ctx, signup, 1, limits("1/d")); return err },
-		"add":    func() error { return c.Add(ctx, signup, 1) },
-		"count":  func() error { n, err := c.Count(ctx, signup, time.Hour); require.Zero(t, n); return err },
-		"series": func() error { _, err := c.Series(ctx, signup, noon.Add(-time.Hour), noon, time.Hour); return err },
-		"forget": func() error { return c.Forget(ctx, signup) },
+		"peek":   func() (any, error) { return c.Peek(ctx, signup, 1, one) },
+		"add":    func() (any, error) { return nil, c.Add(ctx, signup, 1) },
+		"count":  func() (any, error) { return c.Count(ctx, signup, time.Hour) },
+		"series": func() (any, error) { return c.Series(ctx, signup, noon.Add(-time.Hour), noon, time.Hour) },
+		"forget": func() (any, error) { return nil, c.Forget(ctx, signup) },
 	} {
-		err := call()
+		answer, err := call()
+		require.Zero(t, answer, name)
 		require.ErrorIs(t, err, counter.ErrStore, name)
 		require.ErrorIs(t, err, broken, name)
 		require.ErrorContains(t, err, `counter: event "signup": connection refused`)
@@ -510,35 +249,34 @@ func TestAStoreThatFails(t *testing.T) {
 	}
 }
 
-// A Take with a part of its additions made is not admitted. The confirmed
+// A Take, or an Add, with a part of its additions made has failed. The confirmed
 // additions, and no others, are taken back, even if the visitor has hung up.
 func TestHalfAnAnswerIsTakenBack(t *testing.T) {
 	for made := 0; made <= 3; made++ {
 		for answered := 0; answered <= made; answered++ {
-			t.Run(fmt.Sprintf("%d made, %d answered", made, answered), func(t *testing.T) {
-				store := newPlainStore()
-				c := newCounter(t, store, newClock(noon).config())
-				require.True(t, take(t, c, signup, 1, limits("5/d")).Allowed)
-				visit, hangUp := context.WithCancel(ctx)
-				store.fault = func(op *backend.Request) (int, int, error) {
-					if op.N > 0 {
-						hangUp()
-						return made, answered, errors.New("cut off")
-					}
-					return 0, 0, nil
+			store := newPlainStore()
+			c := newCounter(t, store, newClock(noon).config())
+			require.True(t, take(t, c, signup, 1, limits("5/d")).Allowed)
+			visit, hangUp := context.WithCancel(ctx)
+			store.fault = func(op *backend.Request) (int, int, error) {
+				if op.N > 0 {
+					hangUp()
+					return made, answered, errors.New("cut off")
 				}
-				v, err := c.Take(visit, signup, 1, limits("5/d"))
-				require.ErrorIs(t, err, context.Canceled)
-				require.False(t, v.Allowed)
-				for i, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
-					want := int64(1)
-					if i >= answered && i < made {
-						want = 2 // the remaining hit may be the failed call's or another's, and stays
-					}
-					sum, _ := store.held(width)
-					require.Equal(t, want, sum, "tier %s", width)
+				return 0, 0, nil
+			}
+			v, err := c.Take(visit, signup, 1, limits("5/d"))
+			require.ErrorIs(t, err, context.Canceled)
+			require.False(t, v.Allowed)
+			require.ErrorIs(t, c.Add(ctx, signup, 1), counter.ErrStore)
+			for i, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+				want := int64(1)
+				if i >= answered && i < made {
+					want = 3 // the remaining hits may be the failed calls' or others', and stay
 				}
-			})
+				sum, _ := store.held(width)
+				require.Equal(t, want, sum, "%d made, %d answered, tier %s", made, answered, width)
+			}
 		}
 	}
 }
@@ -692,20 +430,16 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 	admitted := 0
 	seconds := long.Rounds(40, 200)
 	for range seconds {
-		var wg sync.WaitGroup
 		var in atomic.Int64
-		for range 100 {
-			wg.Go(func() {
-				v, err := c.Take(ctx, signup, 1, ten)
-				if err != nil {
-					t.Error(err)
-				}
-				if v.Allowed {
-					in.Add(1)
-				}
-			})
-		}
-		wg.Wait()
+		ticket.SideBySide(100, func(int) {
+			v, err := c.Take(ctx, signup, 1, ten)
+			if err != nil {
+				t.Error(err)
+			}
+			if v.Allowed {
+				in.Add(1)
+			}
+		})
 		admitted += int(in.Load())
 		clock.forward(time.Second)
 	}
@@ -719,93 +453,47 @@ func TestNoStarvationUnderOverload(t *testing.T) {
 
 // The TTL of a second ends before the TTL of the minute that holds the second.
 func TestForgetLeavesNothingInCoarserBuckets(t *testing.T) {
-	now := time.Date(2026, 3, 2, 10, 32, 5, 0, time.UTC)
-	ladder, err := tiers.Parse("1s:1h, 1m:1h")
-	require.NoError(t, err)
-	c := newCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: ladder, Now: func() time.Time { return now }})
-	key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
-	require.NoError(t, c.Add(t.Context(), key, 3))
-	sum := func() (sum int64) {
-		points, err := c.Series(t.Context(), key, now.Add(-time.Hour), now, time.Minute)
+	clock, cfg := newClock(noon), counter.Config{Ladder: must(tiers.Parse("1s:1h, 1m:1h"))}
+	cfg.Now = clock.now
+	c := newCounter(t, memory.New(memory.Config{}), cfg)
+	require.NoError(t, c.Add(ctx, signup, 3))
+	clock.forward(time.Hour + 20*time.Second)
+	for _, want := range []int64{3, 0} {
+		points, err := c.Series(ctx, signup, noon, noon.Add(1), time.Minute)
 		require.NoError(t, err)
-		for _, p := range points {
-			sum += p.Count
-		}
-		return sum
+		require.Len(t, points, 1)
+		require.Equal(t, want, points[0].Count)
+		require.NoError(t, c.Forget(ctx, signup))
 	}
-	now = now.Add(time.Hour + 20*time.Second)
-	require.EqualValues(t, 3, sum())
-	require.NoError(t, c.Forget(t.Context(), key))
-	require.Zero(t, sum())
-}
-
-func TestAtIsTheReadingOfTheClock(t *testing.T) {
-	ctx, now := context.Background(), time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	key, limits := counter.Key{Event: "signup", Feature: "at"}, counter.Limits{{Max: 1, Per: time.Hour}}
-	v, err := c.Take(ctx, key, 1, limits)
-	require.NoError(t, err)
-	require.True(t, v.At().Equal(now))
-	denied, err := c.Take(ctx, key, 1, limits)
-	require.NoError(t, err)
-	require.Zero(t, denied.At())
-	require.NoError(t, c.Refund(ctx, &v))
-	require.Zero(t, v.At())
 }
 
 // A Forget that stood still after reading its clock forgets hits with later
 // labels; a Refund of these must not take back hits from after the Forget.
 func TestAForgetThatStoodStill(t *testing.T) {
 	for _, path := range paths {
-		clock := newClock(time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC))
-		readings := 0
-		c := newCounter(t, path.store(), counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time {
+		clock, readings := newClock(noon), 0
+		cfg := clock.config()
+		cfg.Now = func() time.Time {
 			if readings++; readings == 2 {
 				return clock.now().Add(-10 * time.Millisecond) // the clock of the Forget, before the standstill
 			}
 			return clock.now()
-		}})
+		}
+		c := newCounter(t, path.store(), cfg)
 		v := take(t, c, signup, 1, limits("5/m"))
 		require.NoError(t, c.Forget(ctx, signup))
 		clock.forward(10 * time.Millisecond)
 		take(t, c, signup, 1, limits("5/m"))
 		require.NoError(t, c.Refund(ctx, &v))
-		n, err := c.Count(ctx, signup, time.Minute)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n.High, path.name)
-	}
-}
-
-// An Add that fails in some tiers is taken back from the other tiers.
-func TestHalfAnAddIsTakenBack(t *testing.T) {
-	store := newPlainStore()
-	c := newCounter(t, store, counter.Config{})
-	store.fault = func(op *backend.Request) (made, answered int, err error) {
-		if op.N > 0 {
-			return 2, 2, errors.New("the third is lost")
-		}
-		return 0, 0, nil
-	}
-	require.ErrorIs(t, c.Add(ctx, signup, 5), counter.ErrStore)
-	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
-		sum, _ := store.held(width)
-		require.Zero(t, sum, width)
+		requireCount(t, c, signup, time.Minute, 1)
 	}
 }
 
 // A caller may wipe its slice with the secret after New.
 func TestASecretThatIsWiped(t *testing.T) {
-	store, key := memory.New(memory.Config{}), counter.Key{Event: "e", Feature: "f"}
 	secret := []byte("0123456789abcdef0123456789abcdef")
-	c := newCounter(t, store, counter.Config{Secret: secret})
-	before, err := c.With(tiers.For(time.Hour), nil)
-	require.NoError(t, err)
-	require.NoError(t, before.Add(t.Context(), key, 3))
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{Secret: secret})
+	require.NoError(t, must(c.With(tiers.For(time.Hour), nil)).Add(ctx, signup, 3))
 	clear(secret)
-	after, err := c.With(tiers.For(time.Hour), nil)
-	require.NoError(t, err)
-	n, err := after.Count(t.Context(), key, time.Hour)
-	require.NoError(t, err)
-	require.EqualValues(t, 3, n.High)
+	requireCount(t, must(c.With(tiers.For(time.Hour), nil)), signup, time.Hour, 3)
 }

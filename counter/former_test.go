@@ -14,17 +14,15 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// fleet are processes on one store and one clock, before, in and after a change of
-// ladder.
 type fleet struct{ former, both, next *counter.Counter }
 
-func newFleet(t *testing.T, clock *clock, path int) fleet {
+// newFleet returns processes on a store and a clock, before, in and after a change of
+// ladder.
+func newFleet(t *testing.T, clock *clock, store backend.Store, ladder string) fleet {
 	t.Helper()
-	store := paths[path].store()
-	old, err := tiers.Parse("1s:1h, 1m:1h")
+	old, err := tiers.Parse(ladder)
 	require.NoError(t, err)
 	cfg := clock.config()
-	cfg.Settle = 0
 	var f fleet
 	cfg.Ladder = old
 	f.former = newCounter(t, store, cfg)
@@ -35,17 +33,31 @@ func newFleet(t *testing.T, clock *clock, path int) fleet {
 	return f
 }
 
+// onLadders plays lines on every path, by processes with the former ladder, the default
+// ladder and both.
+func onLadders(t *testing.T, ladder, lines string) {
+	t.Helper()
+	for _, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			clock := newClock(noon)
+			f := newFleet(t, clock, path.store(), ladder)
+			s := story{clock: clock, counters: map[string]*counter.Counter{"former": f.former, "both": f.both, "next": f.next}}
+			s.play(t, lines)
+		})
+	}
+}
+
 // In a rolling deploy, and in one that is rolled back, no window has more than Max.
 // Without processes that know both ladders it has twice as many.
 func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
 	const per = 10 * time.Minute
 	five := counter.Limits{{Max: 5, Per: per}}
-	for i, path := range paths {
+	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
 			for seed := range uint64(40) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				clock := newClock(noon)
-				f := newFleet(t, clock, i)
+				f := newFleet(t, clock, path.store(), "1s:1h, 1m:1h")
 				// Which kinds of process run in a phase, and for how long after the last of
 				// the kind before.
 				phases := [][]*counter.Counter{{f.former}, {f.former, f.both}, {f.both}, {f.both, f.next}, {f.next}}
@@ -70,7 +82,7 @@ func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
 			}
 
 			clock := newClock(noon)
-			f := newFleet(t, clock, i)
+			f := newFleet(t, clock, path.store(), "1s:1h, 1m:1h")
 			twice := 0
 			for range 5 {
 				for _, c := range []*counter.Counter{f.former, f.next} {
@@ -84,67 +96,90 @@ func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
 	}
 }
 
+// Hits that are older than the finer tiers are kept are given back in the coarser, and
+// hits on a former ladder in both.
+func TestCreditOnBothLadders(t *testing.T) {
+	onLadders(t, "1s:1m, 1m:1h, 1h:1d", `
+		both.add 5 signup
+		later 40m
+		both.add 5 signup
+		later 40m
+		both.add 5 signup
+		later 40m
+		both.charge -4 signup 99/d -> yes *signup 99/d 88
+		both.charge -6 signup 99/d -> yes *signup 99/d 94
+		both+former.count signup 12h -> 5 5
+	`)
+}
+
+// A former ladder that is too short for the limits gives back what it has.
+func TestCreditOnAShortFormerLadder(t *testing.T) {
+	onLadders(t, "1s:1m, 1m:1h", `
+		both.add 5 signup
+		later 10m
+		both.charge -3 signup 9/d -> yes *signup 9/d 7
+		former.count signup 1h -> 2
+	`)
+}
+
 // A Counter with a former ladder tells the larger numbers of both ladders, and
 // counts and gives back in both.
 func TestBothLaddersAreToldAndEmptied(t *testing.T) {
-	five := counter.Limits{{Max: 5, Per: 10 * time.Minute}}
-	for i, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			clock := newClock(noon)
-			f := newFleet(t, clock, i)
-			all := func(former, next, both int64) {
-				t.Helper()
-				for c, want := range map[*counter.Counter]int64{f.former: former, f.next: next, f.both: both} {
-					requireCount(t, c, signup, five[0].Per, want)
-					v, err := c.Peek(ctx, signup, 1, five)
-					require.NoError(t, err)
-					require.Equal(t, max(0, 5-want-1), v.Remaining)
-				}
-			}
-			require.NoError(t, f.former.Add(ctx, signup, 2))
-			clock.forward(3 * time.Minute)
-			require.NoError(t, f.next.Add(ctx, signup, 1))
-			v := take(t, f.both, signup, 2, five)
-			require.True(t, v.Allowed)
-			all(4, 3, 4)
-			denied := take(t, f.both, signup, 2, five)
-			require.False(t, denied.Allowed)
-			require.InDelta(t, 7*time.Minute, denied.RetryAfter, float64(2*time.Second), "the former ladder binds")
-			require.NoError(t, f.both.Refund(ctx, &v))
-			all(2, 1, 2)
-			require.NoError(t, f.both.Add(ctx, signup, 2))
-			all(4, 3, 4)
-			over, err := f.both.Charge(ctx, signup, 2, five)
-			require.NoError(t, err)
-			require.False(t, over.Allowed)
-			requireCount(t, f.next, signup, time.Minute, 5)
-			require.NoError(t, f.both.Refund(ctx, &over))
-			at := clock.now().Add(-time.Minute)
-			require.NoError(t, f.both.AddAt(ctx, signup, 1, at))
-			all(5, 4, 5)
-			require.NoError(t, f.both.RefundAt(ctx, signup, 1, at))
-			all(4, 3, 4)
-			// A verdict of the former ladder alone is given back there alone.
-			alone := take(t, f.former, signup, 1, five)
-			require.NoError(t, f.former.Refund(ctx, &alone))
-			all(4, 3, 4)
-			require.NoError(t, f.both.Forget(ctx, signup))
-			all(0, 0, 0)
+	onLadders(t, "1s:1h, 1m:1h", `
+		former.add 2 signup
+		later 3m
+		next.add 1 signup
+		v: both.take 2 signup 5/10m -> took *signup 5/10m 1
+		former+next+both.count signup 10m -> 4 3 4
+		former.peek 1 signup 5/10m -> yes *signup 5/10m 0
+		next.peek 1 signup 5/10m -> yes *signup 5/10m 1
+		both.peek 1 signup 5/10m -> yes *signup 5/10m 0
+		# The former ladder binds.
+		both.take 2 signup 5/10m -> no *signup 5/10m 1 in 7m1s
+		both.refund v
+		former+next+both.count signup 10m -> 2 1 2
+		both.add 2 signup
+		former+next.count signup 10m -> 4 3
+		over: both.charge 2 signup 5/10m -> over *signup 5/10m 0 in 7m1s
+		next.count signup 1m -> 5
+		both.refund over
+		both.addat 1 signup 1m
+		former+next.count signup 10m -> 5 4
+		both.refundat 1 signup 1m
+		former+next.count signup 10m -> 4 3
+		# A verdict of the former ladder alone is given back there alone.
+		alone: former.take 1 signup 5/10m -> took *signup 5/10m 0
+		former.refund alone
+		former+next.count signup 10m -> 4 3
+		both.forget signup
+		former+next+both.count signup 10m -> 0 0 0
+		# A limit that only the new ladder can hold is judged there.
+		both.take 1 signup 1/10m,3/d -> took *signup 1/10m 0, signup 3/d 2
+		former.count signup 1h -> 1
+		later 2h
+		next.add 2 signup
+		both.take 1 signup 1/10m,3/d -> no signup 1/10m 0 in 10m1s, *signup 3/d 0 in 22h0m1s
+		# Also where the former ladder holds none of the limits.
+		both.take 1 signup 9/d -> took *signup 9/d 5
+		former.count signup 1h -> 1
+	`)
+}
 
-			// A limit that only the new ladder can hold is judged there.
-			v = take(t, f.both, signup, 1, limits("1/10m, 3/d"))
-			require.True(t, v.Allowed)
-			requireCount(t, f.former, signup, time.Hour, 1)
-			clock.forward(2 * time.Hour)
-			require.NoError(t, f.next.Add(ctx, signup, 2))
-			v = take(t, f.both, signup, 1, limits("1/10m, 3/d"))
-			require.False(t, v.Allowed)
-			require.Equal(t, limits("3/d")[0], v.Limit)
-			v = take(t, f.both, signup, 1, limits("9/d"))
-			require.True(t, v.Allowed, "also where the former ladder holds none of the limits")
-			requireCount(t, f.former, signup, time.Hour, 1)
-		})
-	}
+// A former ladder that holds none of the limits counts all the same: a refund and a
+// process with the former alone find the hits there.
+func TestAFormerThatHoldsNoLimit(t *testing.T) {
+	onLadders(t, "1s:1m", `
+		v: both.take 1 signup 5/h -> took *signup 5/h 4
+		later 1s
+		both.refund v
+		both.take 5 signup 5/h -> took *signup 5/h 0
+		later 1s
+		both.take 1 signup 5/h -> no *signup 5/h 0 in 1h0m0s
+		former.count signup 1m -> 5
+		# A window that the former ladder does not hold has all hits that it still has.
+		former.add 4 signup
+		both.count signup 1h -> 9
+	`)
 }
 
 func TestFormerNamesTheMistake(t *testing.T) {
@@ -159,41 +194,6 @@ func TestFormerNamesTheMistake(t *testing.T) {
 	}
 	for _, former := range []counter.Config{{Prefix: "was"}, {Secret: []byte("x")}, {Ladder: tiers.For(time.Hour)}, {Skew: -1}, {Settle: time.Second}} {
 		newCounter(t, newPlainStore(), counter.Config{Former: &former})
-	}
-}
-
-// A former ladder that holds none of the limits counts all the same: a refund and a
-// process with the former alone find the hits there.
-func TestAFormerThatHoldsNoLimit(t *testing.T) {
-	for _, path := range paths {
-		t.Run(path.name, func(t *testing.T) {
-			store, clock := path.store(), newClock(noon)
-			minute, err := tiers.Parse("1s:1m")
-			require.NoError(t, err)
-			cfg := clock.config()
-			cfg.Ladder = minute
-			former := newCounter(t, store, cfg)
-			cfg.Ladder, cfg.Former = tiers.Default, &counter.Config{Ladder: minute}
-			both := newCounter(t, store, cfg)
-			for i := range 6 {
-				v, err := both.Take(ctx, signup, 1, limits("5/h"))
-				require.NoError(t, err)
-				require.Equal(t, i < 5, v.Allowed)
-				clock.forward(time.Second)
-				if i == 0 {
-					require.NoError(t, both.Refund(ctx, &v))
-					v, err = both.Take(ctx, signup, 1, limits("5/h"))
-					require.NoError(t, err)
-					require.True(t, v.Allowed)
-				}
-			}
-			requireCount(t, former, signup, time.Minute, 5)
-
-			// A count of a window that the former ladder does not hold has all hits that
-			// the former ladder still has.
-			require.NoError(t, former.Add(ctx, signup, 4))
-			requireCount(t, both, signup, time.Hour, 9)
-		})
 	}
 }
 

@@ -17,67 +17,60 @@ import (
 // Forget has removed.
 func TestOwnHitsAreWaitedFor(t *testing.T) {
 	store, now := newPlainStore(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	clock := func() time.Time {
+	cfg := counter.Config{Now: func() time.Time {
 		now = now.Add(time.Microsecond)
 		return now
-	}
-	one := newCounter(t, store, counter.Config{Now: clock})
-	other := newCounter(t, store, counter.Config{Now: clock})
-	const soon = counter.DefaultSkew + counter.DefaultSettle
-	take := func(c *counter.Counter, key string) counter.Verdict {
-		v, err := c.Take(ctx, counter.Key{Event: "e", Feature: key}, 1, limits("5/m"))
-		require.NoError(t, err)
-		return v
-	}
-	fill := func(key string) (v counter.Verdict) {
-		for range 5 {
-			v = take(one, key)
+	}}
+	one, other, eraser := newCounter(t, store, cfg), newCounter(t, store, cfg), newCounter(t, erasable{store}, cfg)
+	five := limits("5/m")
+	fill := func(c *counter.Counter, n int, key string) (v counter.Verdict) {
+		t.Helper()
+		for range n {
+			v = take(t, c, keyOf(key), 1, five)
 			require.True(t, v.Allowed)
 		}
 		return v
 	}
+	waits := func(c *counter.Counter, key string, long bool) {
+		t.Helper()
+		wait := take(t, c, keyOf(key), 1, five).RetryAfter
+		require.Equal(t, long, wait > time.Minute)
+		require.Equal(t, !long, wait <= counter.DefaultSkew+counter.DefaultSettle)
+	}
 
-	fill("lone")
-	require.Greater(t, take(one, "lone").RetryAfter, time.Minute)
-	require.LessOrEqual(t, take(other, "lone").RetryAfter, soon)
+	fill(one, 5, "lone")
+	waits(one, "lone", true)
+	waits(other, "lone", false)
 
-	v := fill("refunded")
+	v := fill(one, 5, "refunded")
 	require.NoError(t, one.Refund(ctx, &v))
-	require.True(t, take(other, "refunded").Allowed)
-	require.LessOrEqual(t, take(one, "refunded").RetryAfter, soon, "one hit is another's")
+	fill(other, 1, "refunded")
+	waits(one, "refunded", false) // one hit is another's
 
-	v = fill("given back and taken")
+	v = fill(one, 5, "given back and taken")
 	require.NoError(t, one.Refund(ctx, &v))
-	require.True(t, take(one, "given back and taken").Allowed)
-	require.Greater(t, take(one, "given back and taken").RetryAfter, time.Minute)
+	fill(one, 1, "given back and taken")
+	waits(one, "given back and taken", true)
 
-	fill("forgotten")
-	require.NoError(t, one.Forget(ctx, counter.Key{Event: "e", Feature: "forgotten"}))
-	for range 5 {
-		require.True(t, take(other, "forgotten").Allowed)
-	}
-	require.LessOrEqual(t, take(one, "forgotten").RetryAfter, soon)
+	fill(one, 5, "forgotten")
+	require.NoError(t, one.Forget(ctx, keyOf("forgotten")))
+	fill(other, 5, "forgotten")
+	waits(one, "forgotten", false)
 
-	eraser := newCounter(t, erasable{store}, counter.Config{Now: clock})
-	for range 5 {
-		require.True(t, take(eraser, "erased").Allowed)
-	}
-	require.NoError(t, eraser.Erase(ctx, counter.Key{Event: "e", Feature: "erased"}))
-	for range 5 {
-		require.True(t, take(other, "erased").Allowed)
-	}
-	require.LessOrEqual(t, take(eraser, "erased").RetryAfter, soon)
+	fill(eraser, 5, "erased")
+	require.NoError(t, eraser.Erase(ctx, keyOf("erased")))
+	fill(other, 5, "erased")
+	waits(eraser, "erased", false)
 
-	key := counter.Key{Event: "e", Feature: "added"}
-	require.NoError(t, one.Add(ctx, key, 2))
-	v, err := one.Charge(ctx, key, 3, limits("5/m"))
+	require.NoError(t, one.Add(ctx, keyOf("added"), 2))
+	charged, err := one.Charge(ctx, keyOf("added"), 3, five)
 	require.NoError(t, err)
-	require.True(t, v.Allowed)
-	require.Greater(t, take(one, "added").RetryAfter, time.Minute)
+	require.True(t, charged.Allowed)
+	waits(one, "added", true)
 
-	require.NoError(t, one.AddAt(ctx, counter.Key{Event: "e", Feature: "added at"}, 5, now))
-	require.LessOrEqual(t, take(other, "added at").RetryAfter, soon)
-	require.Greater(t, take(one, "added at").RetryAfter, time.Minute)
+	require.NoError(t, one.AddAt(ctx, keyOf("added at"), 5, now))
+	waits(other, "added at", false)
+	waits(one, "added at", true)
 }
 
 // erasable is a plainStore with a Forget of its own.

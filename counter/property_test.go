@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/tiers"
@@ -145,8 +146,9 @@ type taker interface {
 }
 
 // A script gets the same verdicts on every path: the binding limit, the
-// remaining hits, the time to come back. Denials that may be remembered are alike in
-// being denials.
+// remaining hits, the time to come back; and by the short way of the memory store the
+// same answers, to the last state. Denials that may be remembered are alike in being
+// denials.
 func TestPathsAgree(t *testing.T) {
 	for _, ladder := range ladders(t) {
 		for _, clocks := range []struct{ skew, settle time.Duration }{{-1, -1}, {150 * time.Millisecond, -1}} {
@@ -181,10 +183,28 @@ func TestPathsAgree(t *testing.T) {
 							}
 						}
 					}
+					general, err := s.Play(general{memory.New(memory.Config{})}, "")
+					require.NoError(t, err)
+					short, err := s.Play(memory.New(memory.Config{}), "")
+					require.NoError(t, err)
+					for i, want := range general {
+						require.Equal(t, want.States, short[i].States, "call %d:\n%s", i, s)
+						require.Equal(t, want.Verdict.At(), short[i].Verdict.At(), "call %d:\n%s", i, s)
+						require.Equal(t, want.Verdict.ResetAfter, short[i].Verdict.ResetAfter, "call %d:\n%s", i, s)
+						require.Empty(t, differ(s, want, short[i]), "call %d:\n%s", i, s)
+					}
 				}
 			})
 		}
 	}
+}
+
+// general is a memory store without a short way.
+type general struct{ local }
+
+type local interface {
+	backend.Atomic
+	backend.Local
 }
 
 func differ(s script.Script, want, got script.Answer) string {

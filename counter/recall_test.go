@@ -16,49 +16,23 @@ import (
 	"github.com/abacus-go/abacus/internal/inside"
 )
 
-// Held hits are judged as if the store counted them, and all numbers are those of
-// the limits.
+// Held hits are judged as if the store counted them, and all numbers are those of the
+// limits.
 func TestHeld(t *testing.T) {
-	for name, store := range map[string]backend.Store{
-		"memory":    memory.New(memory.Config{}),
-		"atomic":    struct{ backend.Atomic }{memory.New(memory.Config{})},
-		"by ticket": struct{ backend.Store }{memory.New(memory.Config{})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, err := counter.New(store, counter.Config{})
-			require.NoError(t, err)
-			ask := func(n int64, held ...int64) counter.Ask {
-				return counter.Ask{Key: counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, N: n, Limits: counter.MustLimits("5/h, 9/d"), Held: held}
-			}
-			mail := counter.Ask{Key: counter.Key{Event: "mail", Feature: "ip:192.0.2.1"}, N: 1, Limits: counter.MustLimits("99/h")}
-			v, err := c.TakeAll(ctx, ask(2, 3, 4))
-			require.NoError(t, err)
-			require.True(t, v.Allowed)
-			require.Equal(t, counter.MustLimits("5/h")[0], v.Limit)
-			require.Zero(t, v.Remaining)
-			require.EqualValues(t, 3, v.All()[1].Remaining)
-			for _, asks := range [][]counter.Ask{{ask(1, 3, 4)}, {ask(1, 0, 7)}, {mail, ask(1, 3, 0)}, {ask(1, 2, 0), ask(0, 0, 7)}} {
-				for _, call := range []func(context.Context, ...counter.Ask) (counter.Verdict, error){c.PeekAll, c.TakeAll} {
-					v, err = call(ctx, asks...)
-					require.NoError(t, err)
-					require.False(t, v.Allowed, asks)
-					require.Positive(t, v.RetryAfter)
-				}
-			}
-			v, err = c.TakeAll(ctx, ask(1, 5, 0))
-			require.NoError(t, err)
-			require.Equal(t, counter.Never, v.RetryAfter)
-			v, err = c.TakeAll(ctx, ask(3))
-			require.NoError(t, err)
-			require.True(t, v.Allowed, "a denial of held hits says nothing of others")
-			_, err = c.TakeAll(ctx, ask(1, 1))
-			require.EqualError(t, err, `counter: Ask.Held has 1 numbers, want one for each of 2 limits, or nil, event "signup"`)
-			_, err = c.TakeAll(ctx, ask(1, 1), ask(1, 1, 1))
-			require.ErrorContains(t, err, "Ask.Held has 1 numbers", "also of a key given twice")
-			_, err = c.TakeAll(ctx, ask(1, 1, -1))
-			require.EqualError(t, err, `counter: Ask.Held[1] is -1, want 0 to 9007199254740991, event "signup"`)
-		})
-	}
+	onAll(t, `
+		take 2 signup 5/h,9/d held=3,4 -> took *signup 5/h 0, signup 9/d 3
+		peek 1 signup 5/h,9/d held=3,4 -> no *signup 5/h 0 in 1h0m1s, signup 9/d 3
+		take 1 signup 5/h,9/d held=3,4 -> no *signup 5/h 0 in 1h0m1s, signup 9/d 3
+		take 1 signup 5/h,9/d held=0,7 -> no signup 5/h 3, *signup 9/d 0 in 24h0m1s
+		take 1 mail 99/h; 1 signup 5/h,9/d held=3,0 -> no mail 99/h 99, *signup 5/h 0 in 1h0m1s, signup 9/d 7
+		take 1 signup 5/h,9/d held=2,0; 0 signup 5/h,9/d held=0,7 -> no signup 5/h 1, *signup 9/d 0 in 24h0m1s, signup 5/h 1, *signup 9/d 0 in 24h0m1s
+		take 1 signup 5/h,9/d held=5,0 -> no *signup 5/h 0 never, signup 9/d 9
+		# A denial of held hits says nothing of others.
+		take 3 signup 5/h,9/d -> took *signup 5/h 0, signup 9/d 4
+		take 1 signup 5/h,9/d held=1 -> error counter: Ask.Held has 1 numbers, want one for each of 2 limits, or nil, event "e"
+		take 1 signup 5/h,9/d held=1; 1 signup 5/h,9/d held=1,1 -> error counter: Ask.Held has 1 numbers, want one for each of 2 limits, or nil, event "e"
+		take 1 signup 5/h,9/d held=1,-1 -> error counter: Ask.Held[1] is -1, want 0 to 9007199254740991, event "e"
+	`)
 }
 
 // inner returns what package limiter needs of a Counter.

@@ -26,5 +26,9 @@ func TestVerdictSaysItselfWithoutTheFeature(t *testing.T) {
 	require.Equal(t, `denied "sign\nup": 3/m, 1 left, retry in 1m1s`, take(2).String())
 	require.Equal(t, `denied "sign\nup": 3/m, 3 left, no wait will do`, take(4).String())
 	require.Equal(t, `admitted "sign\nup": 3/m, 0 left`, fmt.Sprint(take(1)))
-	require.Equal(t, "denied", counter.Verdict{}.String())
+	var zero counter.Verdict
+	require.Equal(t, "denied", zero.String())
+	require.False(t, zero.Allowed)
+	require.Empty(t, zero.All())
+	require.NoError(t, c.Refund(context.Background(), &zero))
 }
