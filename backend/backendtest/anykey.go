@@ -44,25 +44,3 @@ func years(s *subject) {
 		}
 	}
 }
-
-func series(s *subject) {
-	now := noon
-	c := s.counter("s", counter.Config{Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
-	key := counter.Key{Event: "e", Feature: "f"}
-	want := map[int64]int64{}
-	for i := range 500 {
-		now = noon.Add(-time.Duration(i*172) * time.Second)
-		must(c.Add(context.Background(), key, int64(1+i)))
-		want[now.Unix()] = int64(1 + i)
-	}
-	now = noon
-	points := value(c.Series(context.Background(), key, noon.Add(-86_399*time.Second), noon.Add(1), time.Second))
-	if len(points) != 86_400 {
-		failf("%d points, want 86400", len(points))
-	}
-	for _, p := range points {
-		if p.Count != want[p.Start.Unix()] {
-			failf("%v counts %d, want %d", p.Start.UTC(), p.Count, want[p.Start.Unix()])
-		}
-	}
-}

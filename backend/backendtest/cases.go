@@ -60,8 +60,6 @@ var checks = []check{
 		"Slot.TTL: how long the bucket must live from Op.Now on if it is created now; and not for ever"},
 	{"long lives", longLives, waits,
 		"Slot.TTL is a duration, up to 367 days and some"},
-	{"a window in real time", realTime, instead | waits,
-		"who is told to come back then is admitted then"},
 
 	// Callers side by side, and callers who give up.
 	{"places are distinct", distinctPlaces, 0,
@@ -125,8 +123,6 @@ var checks = []check{
 	{"callers without a pause", promised(promise.Boundary, true), instead | waits, promise.Boundary.Rule},
 	{"any year", years, instead,
 		"a Counter whose clock is anywhere between 1700 and 2250 counts the same"},
-	{"a series of a day", series, instead,
-		"a Series of up to MaxPoints is one read"},
 	{"a caller who hangs up", hangUp, instead,
 		"a call whose context is done is an error, and counts nothing if it was done before"},
 

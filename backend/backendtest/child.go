@@ -100,11 +100,7 @@ func begin(test string, j job) (*child, error) {
 
 // exactly is a pattern for -test.run that matches one test, or subtest.
 func exactly(test string) string {
-	parts := strings.Split(test, "/")
-	for i := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
-	}
-	return strings.Join(parts, "/")
+	return "^" + strings.ReplaceAll(regexp.QuoteMeta(test), "/", "$/^") + "$"
 }
 
 // ask gives an order and waits for the report.

@@ -115,11 +115,7 @@ var kinds = []kind{
 	{name: "connections reset", means: "all of a process, one to five times", weight: 6, where: network, severs: true,
 		do: func(s *strike) { s.often((*servertest.Proxy).Abort) }},
 	{name: "answers garbled", means: "the first byte of each piece that arrives", weight: 4, where: network, severs: true,
-		do: func(s *strike) {
-			s.links.each(func(p *servertest.Proxy) { p.GarbleHeads(true) })
-			s.sleep(s.short() / 2)
-			s.links.each(func(p *servertest.Proxy) { p.GarbleHeads(false) })
-		}},
+		do: func(s *strike) { s.damage(servertest.Heads) }},
 	{name: "answers flipped", means: "the highest bit of a byte, but for the bytes of a binary text, in every second piece that arrives", weight: 4, where: network, severs: true,
 		do: func(s *strike) { s.damage(servertest.Flips) }},
 	{name: "lengths lied about", means: "in every second piece with a length: another by one, by two or by far", weight: 4, where: network, severs: true,

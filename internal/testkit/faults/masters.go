@@ -6,7 +6,6 @@ import (
 	"net"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,7 +69,7 @@ func cluster(w *world) {
 // look asks each server for its role, and notes failovers. No failover before known
 // is missing.
 func (m *masters) look() (known int64) {
-	answers, asked := make([]replication, len(m.servers)), make([]int64, len(m.servers))
+	answers, asked := make([]servertest.Replication, len(m.servers)), make([]int64, len(m.servers))
 	var all sync.WaitGroup
 	for i, node := range m.servers {
 		all.Go(func() {
@@ -86,10 +85,10 @@ func (m *masters) look() (known int64) {
 	leading, unsure, promoted, since := 0, false, int64(0), int64(0)
 	for i, node := range m.servers {
 		was, now := m.role[node], answers[i]
-		switch now.role {
+		switch now.Role {
 		case isMaster:
 			leading++
-			marks[now.stream] = mark{now.offset, first}
+			marks[now.Stream] = mark{now.Offset, first}
 			if was != isReplica {
 				break
 			}
@@ -99,15 +98,15 @@ func (m *masters) look() (known int64) {
 			promoted, since = min(promoted, m.asReplica[node]), min(since, m.held[node])
 		case isReplica:
 			m.asReplica[node] = asked[i]
-			if passed, ok := m.marks[now.stream]; ok && now.offset >= passed.offset {
+			if passed, ok := m.marks[now.Stream]; ok && now.Offset >= passed.offset {
 				m.held[node] = passed.instant
 			}
 		case silent:
 			unsure = unsure || was == isMaster
-			now.role = was
+			now.Role = was
 		}
-		m.role[node] = now.role
-		if now.role == isReplica {
+		m.role[node] = now.Role
+		if now.Role == isReplica {
 			known = min(known, m.asReplica[node])
 		} else {
 			delete(m.held, node) // as a replica again, the server may be empty
@@ -129,44 +128,18 @@ func (m *masters) look() (known int64) {
 	return known
 }
 
-// replication is the part of a server in the replication.
-type replication struct {
-	role   string
-	stream string // of writes, from a master to its replicas
-	offset int64  // in the stream
-}
-
 // silent is the role of a server without an answer.
 const silent = "silent"
 
 // replicationOf asks a Redis for its role. A dead server has none. A connection that
 // is reset is no sign of death: a sentinel ends the connections of a server whose role
 // the sentinel changes.
-func replicationOf(addr string) replication {
-	answer, err := servertest.Exchange(addr, 250*time.Millisecond, "INFO replication", "\r\n\r\n")
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return replication{}
-	case err != nil:
-		return replication{role: silent}
-	}
-	r := replication{role: infoOf(answer, "role"), stream: infoOf(answer, "master_replid")}
-	field := "master_repl_offset"
-	if r.role == isReplica {
-		field = "slave_repl_offset"
-	}
-	r.offset, err = strconv.ParseInt(infoOf(answer, field), 10, 64)
-	if err != nil {
-		r.stream = "" // of no master
+func replicationOf(addr string) servertest.Replication {
+	r, err := servertest.ReplicationOf(addr, 250*time.Millisecond)
+	if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+		r.Role = silent
 	}
 	return r
-}
-
-// infoOf returns a field of an answer to INFO.
-func infoOf(answer, field string) string {
-	_, rest, _ := strings.Cut(answer, "\n"+field+":")
-	value, _, _ := strings.Cut(rest, "\r\n")
-	return value
 }
 
 // having returns the servers with a role, but for one.
@@ -222,7 +195,7 @@ func (m *masters) promote(s *strike, old *servertest.Server) {
 	_, port, _ := net.SplitHostPort(old.Addr)
 	for _, node := range m.having(isReplica, old) {
 		switch {
-		case infoOf(fmt.Sprint(s.command(node, "INFO", "replication")), "master_port") != port:
+		case !strings.Contains(fmt.Sprint(s.command(node, "INFO", "replication")), "\nmaster_port:"+port+"\r\n"):
 			continue
 		case m.sentinel == nil:
 			s.command(node, "CLUSTER", "FAILOVER", "TAKEOVER")

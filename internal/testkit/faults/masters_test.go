@@ -24,7 +24,7 @@ const reset = "reset"
 type fake struct {
 	*servertest.Server
 	listener net.Listener
-	tells    atomic.Pointer[replication]
+	tells    atomic.Pointer[servertest.Replication]
 }
 
 func startFake(t *testing.T, role string) *fake {
@@ -41,14 +41,14 @@ func startFake(t *testing.T, role string) *fake {
 				return
 			}
 			bufio.NewReader(conn).ReadString('\n')
-			if r := f.tells.Load(); r.role == reset {
+			if r := f.tells.Load(); r.Role == reset {
 				conn.(*net.TCPConn).SetLinger(0)
 			} else {
-				fmt.Fprintf(conn, "$9\r\n# Replication\r\nrole:%s\r\n", r.role)
-				if r.role == isReplica {
-					fmt.Fprintf(conn, "slave_repl_offset:%d\r\n", r.offset)
+				fmt.Fprintf(conn, "$9\r\n# Replication\r\nrole:%s\r\n", r.Role)
+				if r.Role == isReplica {
+					fmt.Fprintf(conn, "slave_repl_offset:%d\r\n", r.Offset)
 				}
-				fmt.Fprintf(conn, "master_replid:%s\r\nmaster_repl_offset:%d\r\n\r\n", r.stream, r.offset)
+				fmt.Fprintf(conn, "master_replid:%s\r\nmaster_repl_offset:%d\r\n\r\n", r.Stream, r.Offset)
 			}
 			conn.Close()
 		}
@@ -57,7 +57,7 @@ func startFake(t *testing.T, role string) *fake {
 }
 
 func (f *fake) tell(role, stream string, offset int64) {
-	f.tells.Store(&replication{role, stream, offset})
+	f.tells.Store(&servertest.Replication{Role: role, Stream: stream, Offset: offset})
 }
 
 // A sentinel that promotes a replica resets connections of the replica, among them

@@ -78,7 +78,10 @@ func (l *Log) Count(from, to time.Time) int64 {
 }
 
 // Since is the weight of the hits at from or later.
-func (l *Log) Since(from time.Time) int64 { return l.since(from.UnixNano()) }
+func (l *Log) Since(from time.Time) int64 {
+	i, _ := l.search(from.UnixNano())
+	return l.Total() - l.before(i)
+}
 
 // Newest returns the instant of the latest hit at from or later, and reports
 // whether there is one.
@@ -107,11 +110,6 @@ func (l *Log) Worst(per time.Duration) int64 {
 		worst = max(worst, l.sum[last]-l.before(first))
 	}
 	return worst
-}
-
-func (l *Log) since(ns int64) int64 {
-	i, _ := l.search(ns)
-	return l.Total() - l.before(i)
 }
 
 // search finds the first entry at ns or later.

@@ -126,12 +126,12 @@ func (c *ClusterSetup) settled() error {
 			!strings.Contains(text, fmt.Sprintf("cluster_known_nodes:%d\r\n", 2*masters)) {
 			return fmt.Errorf("%s says: %s", node.Addr, text)
 		}
-		replicas, err := replication(node.Addr)
+		part, err := replication(node.Addr)
 		if err != nil {
 			return err
 		}
-		if strings.Contains(replicas, "role:slave") && !strings.Contains(replicas, "master_link_status:up") {
-			return fmt.Errorf("%s is not in step with its master: %s", node.Addr, replicas)
+		if part.Role == "slave" && !strings.Contains(part.info, "master_link_status:up") {
+			return fmt.Errorf("%s is not in step with its master: %s", node.Addr, part.info)
 		}
 	}
 	return nil

@@ -20,10 +20,11 @@ const (
 	Lies                 // a line tells a wrong length of the text or list after the line
 	Cuts                 // the end is missing; then the connection is closed, or the next answer follows
 	Pieces               // each byte arrives on its own, as a network may deliver bytes
+	Heads                // the first byte of each piece has its highest bit flipped, but no byte of a binary text
 )
 
 // Damage makes the server's answers arrive damaged, about every second piece that
-// arrives at once, until a call with [Whole]. seed decides which pieces are damaged,
+// arrives at once or, with [Heads], each, until a call with [Whole]. seed decides which pieces are damaged,
 // and where.
 func (p *Proxy) Damage(kind Damage, seed uint64) {
 	p.mu.Lock()
@@ -116,7 +117,10 @@ func (f *frames) hurt(answer []byte, kind Damage, random *rand.Rand) (pieces [][
 		places[i] = f.next(b)
 	}
 	whole := [][]byte{answer}
-	if kind == Whole || random.IntN(2) == 0 {
+	if kind == Heads && places[0] != inBinary {
+		answer[0] ^= 0x80
+	}
+	if kind == Whole || kind == Heads || random.IntN(2) == 0 {
 		return whole, false
 	}
 	switch kind {

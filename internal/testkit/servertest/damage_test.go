@@ -24,7 +24,7 @@ func TestDamageIsNoOtherAnswer(t *testing.T) {
 		"redis":     {"$15\r\n" + binary + "\r\n", ":17\r\n", "*2\r\n:1\r\n$3\r\nabc\r\n", "-NOSCRIPT none\r\n", "+OK\r\n", ":170\r\n"},
 		"memcached": {"VALUE k|1s17 0 2\r\n17\r\nVALUE k|1s18 0 1\r\n9\r\nEND\r\n", "NOT_STORED\r\n", "STORED\r\n", "17\r\n", "VA 2 O1 t3\r\n17\r\n", "NOT_FOUND\r\n", "HD\r\n", "170\r\n"},
 	} {
-		for _, kind := range []Damage{Whole, Flips, Lies, Cuts, Pieces} {
+		for _, kind := range []Damage{Whole, Flips, Lies, Cuts, Pieces, Heads} {
 			t.Run(fmt.Sprint(name, " ", kind), func(t *testing.T) {
 				t.Parallel()
 				noticed := 0

@@ -46,7 +46,6 @@ type Proxy struct {
 	flowing  chan struct{} // closed unless the proxy is paused
 	deaf     bool          // answers are dropped
 	garbling bool          // answers are changed
-	beheaded bool          // answers are changed in their first byte
 	damage   Damage        // of answers
 	random   *rand.Rand    // for damage
 
@@ -154,16 +153,6 @@ func (p *Proxy) Garble(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.garbling = on
-}
-
-// GarbleHeads makes the server's answers arrive with the highest bit of the first
-// byte flipped, in each piece that arrives at once, until a call with false. An
-// answer that begins with a letter, a digit or a sign is then never taken for an
-// answer: unlike with Garble, no number arrives changed.
-func (p *Proxy) GarbleHeads(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.beheaded = on
 }
 
 // Delay changes how much later bytes arrive, for what is sent from now on:
@@ -286,11 +275,7 @@ func (p *Proxy) answered(number int, f *frames, answer []byte) (pieces [][]byte,
 			answer[i] ^= 0x80
 		}
 	}
-	pieces, end = f.hurt(answer, p.damage, p.random)
-	if p.beheaded {
-		answer[0] ^= 0x80
-	}
-	return pieces, end
+	return f.hurt(answer, p.damage, p.random)
 }
 
 func (p *Proxy) gate() <-chan struct{} {

@@ -154,20 +154,6 @@ func TestProxyGarbles(t *testing.T) {
 	}
 }
 
-func TestProxyGarblesHeads(t *testing.T) {
-	t.Parallel()
-	p := NewProxy(t, echo(t, nil), 0)
-	for range 3 { // whatever the number of the connection
-		conn := connect(t, p.Addr)
-		p.GarbleHeads(true)
-		send(t, conn, "$24\n")
-		require.Equal(t, "\xa424\n", read(t, conn, 4))
-		p.GarbleHeads(false)
-		send(t, conn, "$24\n")
-		require.Equal(t, "$24\n", read(t, conn, 4))
-	}
-}
-
 func TestProxyDelaysEachDirection(t *testing.T) {
 	t.Parallel()
 	const far = 300 * time.Millisecond

@@ -5,42 +5,61 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
-var (
-	onlineReplica = regexp.MustCompile(`slave\d+:ip=127\.0\.0\.1,port=(\d+),state=online`)
-	masterOffset  = regexp.MustCompile(`master_repl_offset:(\d+)`)
-	replicaOffset = regexp.MustCompile(`slave_repl_offset:(\d+)`)
-)
+// Replication is the part of a Redis in the replication, as the server tells.
+type Replication struct {
+	Role   string // master or slave
+	Stream string // of writes, from a master to its replicas
+	Offset int64  // in the stream
+	info   string
+}
+
+// ReplicationOf asks a Redis within a time.
+func ReplicationOf(addr string, within time.Duration) (r Replication, err error) {
+	if r.info, err = Exchange(addr, within, "INFO replication", "\r\n\r\n"); err != nil {
+		return r, err
+	}
+	field := func(name string) string {
+		_, rest, _ := strings.Cut(r.info, "\n"+name+":")
+		value, _, _ := strings.Cut(rest, "\r\n")
+		return value
+	}
+	r.Role, r.Stream = field("role"), field("master_replid")
+	offset := field("master_repl_offset")
+	if r.Role == "slave" {
+		offset = field("slave_repl_offset")
+	}
+	if r.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
+		r.Stream = "" // of no master
+	}
+	return r, nil
+}
+
+func replication(addr string) (Replication, error) { return ReplicationOf(addr, 4*time.Second) }
+
+var onlineReplica = regexp.MustCompile(`slave\d+:ip=127\.0\.0\.1,port=(\d+),state=online`)
 
 // inStep is nil if the master at addr has at least n replicas and each replica has
 // every write from before the call. A replica that is merely connected may lose the
 // last writes in a failover.
 func inStep(addr string, n int) error {
-	info, err := replication(addr)
+	master, err := replication(addr)
 	if err != nil {
 		return err
 	}
-	written, err := offset(masterOffset, addr, info)
-	if err != nil {
-		return err
-	}
-	replicas := onlineReplica.FindAllStringSubmatch(info, -1)
+	replicas := onlineReplica.FindAllStringSubmatch(master.info, -1)
 	if len(replicas) < n {
-		return fmt.Errorf("%s has fewer than %d replicas: %s", addr, n, info)
+		return fmt.Errorf("%s has fewer than %d replicas: %s", addr, n, master.info)
 	}
 	for _, match := range replicas {
-		replica := "127.0.0.1:" + match[1]
-		info, err := replication(replica)
+		replica, err := replication("127.0.0.1:" + match[1])
 		if err != nil {
 			return err
 		}
-		copied, err := offset(replicaOffset, replica, info)
-		if err != nil {
-			return err
-		}
-		if copied < written {
-			return fmt.Errorf("the replica %s has %d bytes of %d", replica, copied, written)
+		if replica.Role != "slave" || replica.Offset < master.Offset {
+			return fmt.Errorf("the replica at port %s has not %d bytes: %s", match[1], master.Offset, replica.info)
 		}
 	}
 	return nil
@@ -48,28 +67,9 @@ func inStep(addr string, n int) error {
 
 // hasRole is nil if the node at addr takes itself for a "master" or a "slave".
 func hasRole(addr, role string) error {
-	info, err := replication(addr)
-	if err != nil {
-		return err
+	node, err := replication(addr)
+	if err == nil && node.Role != role {
+		err = fmt.Errorf("%s is not a %s", addr, role)
 	}
-	if !strings.Contains(info, "role:"+role+"\r\n") {
-		return fmt.Errorf("%s is not a %s", addr, role)
-	}
-	return nil
-}
-
-func replication(addr string) (string, error) {
-	answer, err := Command(addr, "INFO", "replication")
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprint(answer), nil
-}
-
-func offset(pattern *regexp.Regexp, addr, info string) (int64, error) {
-	match := pattern.FindStringSubmatch(info)
-	if match == nil {
-		return 0, fmt.Errorf("%s does not say its offset: %s", addr, info)
-	}
-	return strconv.ParseInt(match[1], 10, 64)
+	return err
 }

@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,13 +87,22 @@ func monitor(t testing.TB, sentinel, name string, master int) {
 	}
 }
 
+// view returns the fields of the master as a sentinel sees it, by their names.
+func (s *SentinelSetup) view(sentinel string) (map[string]string, error) {
+	answer, err := Command(sentinel, "SENTINEL", "MASTER", s.Name)
+	pairs, _ := answer.([]any)
+	fields := map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		fields[fmt.Sprint(pair[0])] = fmt.Sprint(pair[len(pair)-1])
+	}
+	return fields, err
+}
+
 // Names reports whether a sentinel names the master at addr, and has no failover under
 // way.
 func (s *SentinelSetup) Names(sentinel, addr string) bool {
-	answer, err := Command(sentinel, "SENTINEL", "MASTER", s.Name)
-	fields := fmt.Sprint(answer) // names and values take turns
-	_, port, _ := strings.Cut(addr, ":")
-	return err == nil && strings.Contains(fields, " port "+port+" ") && strings.Contains(fields, " flags master ")
+	fields, err := s.view(sentinel)
+	return err == nil && net.JoinHostPort(fields["ip"], fields["port"]) == addr && fields["flags"] == "master"
 }
 
 // Teach makes a sentinel forget all, and watch the master at addr: the remedy for a
@@ -169,33 +179,24 @@ func (s *SentinelSetup) Ready() error {
 // other and see the master up, with no failover under way.
 func (s *SentinelSetup) settled() (string, error) {
 	for _, addr := range s.Addrs {
-		answer, err := Command(addr, "SENTINEL", "MASTER", s.Name)
+		fields, err := s.view(addr)
 		if err != nil {
 			return "", err
 		}
-		// Names and values take turns.
-		fields := strings.Fields(strings.Trim(fmt.Sprint(answer), "[]"))
-		for _, want := range [][]string{{"flags", "master"}, {"num-other-sentinels", fmt.Sprint(sentinels - 1)}} {
-			if i := slices.Index(fields, want[0]); i < 0 || i+1 == len(fields) || fields[i+1] != want[1] {
-				return "", fmt.Errorf("the sentinel at %s does not say %q: %v", addr, want, fields)
-			}
+		if fields["flags"] != "master" || fields["num-other-sentinels"] != strconv.Itoa(sentinels-1) {
+			return "", fmt.Errorf("the sentinel at %s sees %v", addr, fields)
 		}
 	}
 	return s.master()
 }
 
-func (s *SentinelSetup) master() (string, error) {
-	var master string
+func (s *SentinelSetup) master() (master string, err error) {
 	for _, addr := range s.Addrs {
-		answer, err := Command(addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
+		fields, err := s.view(addr)
 		if err != nil {
 			return "", err
 		}
-		pair, ok := answer.([]any)
-		if !ok || len(pair) != 2 {
-			return "", fmt.Errorf("the sentinel at %s knows no master %s: %v", addr, s.Name, answer)
-		}
-		named := fmt.Sprintf("%v:%v", pair...)
+		named := net.JoinHostPort(fields["ip"], fields["port"])
 		if master != "" && named != master {
 			return "", fmt.Errorf("the sentinels name %s and %s", master, named)
 		}
